@@ -10,8 +10,8 @@ so. A way whose workers do not begin within five minutes, or at all, is named, a
 
 Sentences are the lines of FILE, N others in each round, or made of words, 3 and more, 20 in the mean. tfmc's own
 engines read JSON lines and write JSON lines, the others leave their vectors in memory. Workers are made, and warm,
-before the clock starts. --realtime: all processes of this one run before everything else while the clock runs, so that a
-loaded machine measures them too (as root, for seconds only).
+before the clock starts. --realtime: all processes of this one run before everything else while the clock runs, so
+that a loaded machine measures them too (as root, for seconds only).
 Printed: for each run a line of JSON with rows a second of clock and of CPU and the peak memory of a worker; at the end
 medians and what the others are beside them. It measures, and is not a test.
 """

@@ -2,13 +2,14 @@
 """A corpus on imitated hosts: usage: corpus_hosts.py FOLDER [--hosts N] [--rounds N] [--rows N] [--texts FILE]
 
 FOLDER: a sentence encoder (all-MiniLM-L6-v2). Each host is a network namespace with an address of its own on a bridge,
-a node of Ray in it, and a cgroup for its worker, which has an N-th of a CPU (2.5 ms in 20 for eight): all hosts together
-have one CPU. Measured in turns: all workers, and one alone, each with --rows rows. Nodes and driver of Ray run before
-everything else, workers before what is in no cgroup, so that a loaded machine measures them too.
+a node of Ray in it, and a cgroup for its worker, which has an N-th of a CPU (2.5 ms in 20 for eight): all hosts
+together have one CPU. Measured in turns: all workers with --rows rows, and one alone with its share of them. Nodes and
+driver of Ray run before everything else, workers before what is in no cgroup; where other work runs before both, workers
+do not get their share (cpus_of_a_worker says what they got), and the machine must be quiet.
 
-Needs root, ip, nsenter, a cgroup of kind cpu (version 1 or 2) that can be written, and the package ray. Printed: for each
-run a line of JSON with rows a second and the CPU that the workers had, at the end all workers beside N times one. It
-measures, and is not a test. Namespaces, bridge, cgroups and processes are removed at the end.
+Needs root, ip, nsenter, chrt, a cgroup of kind cpu (version 1 or 2) that can be written, and the package ray. Printed:
+for each run a line of JSON with rows a second and the CPU that the workers had, at the end all workers beside N times
+one. It measures, and is not a test. Namespaces, bridge, cgroups and processes are removed at the end.
 """
 import argparse
 import contextlib
@@ -109,7 +110,8 @@ class Hosts:
             time.sleep(0.2)
 
     def inside(self, host):
-        return ["chrt", "-f", "40", "nsenter", f"--net=/run/netns/{self.nets[host]}"]  # `ip netns exec` would hide cgroups
+        """`ip netns exec` would hide the cgroups."""
+        return ["chrt", "-f", "40", "nsenter", f"--net=/run/netns/{self.nets[host]}"]
 
     def processes(self):
         """Those of these hosts, and no others: (pid, host)."""

@@ -60,7 +60,8 @@ class Refusals(CorpusCase):
 
     def test_a_column_that_no_line_has(self):
         for more in ({"column": "body"}, {"keep": ["id", "body"]}):
-            self.refused_at_once(tfmc.InputError, [str(self.input), '"body"', "id, text"], self.input, self.out(), **more)
+            self.refused_at_once(tfmc.InputError, [str(self.input), '"body"', "id, text"], self.input, self.out(),
+                                 **more)
         other = write_lines(self.checkpoint.folder / "without.jsonl", ['{"title": "a"}', "no object", "[]"])
         late = write_lines(self.checkpoint.folder / "without2.jsonl", ['{"a": 1}'] * 9 + ['{"id": 1, "text": "a"}'])
         output = self.out()
@@ -106,7 +107,8 @@ class Refusals(CorpusCase):
         path = pathlib.Path(self.folder()) / "a.parquet"
         texts = pyarrow.array(["a b", "c", None])
         good = [texts, texts.dictionary_encode(), texts.cast(pyarrow.large_string())]
-        for column in (pyarrow.array([1, 2, 3]), texts.cast(pyarrow.binary()), pyarrow.array([["a"], ["b"], ["c"]]), *good):
+        bad = [pyarrow.array([1, 2, 3]), texts.cast(pyarrow.binary()), pyarrow.array([["a"], ["b"], ["c"]])]
+        for column in [*bad, *good]:
             table = pyarrow.table({"id": [1, 2, 3], "text": column})
             pyarrow.parquet.write_table(table, path)
             if any(column is one for one in good):

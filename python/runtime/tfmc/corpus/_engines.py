@@ -1,9 +1,9 @@
 """What runs workers: this process, processes of this machine, actors of Ray.
 
 An engine is made of (settings, output, number of workers). free() says whether a worker can take a part, begin(part)
-gives it one, wait() tells what happened next, waits_for() why no worker may be ready yet, close() ends it. What happened is an Event: a worker's probe when it is
-ready, a part's counts, a part's failure, a worker's end with the part that it had. The job decides what follows; an
-engine only carries.
+gives it one, wait() tells what happened next, waits_for() why no worker may be ready yet, close() ends it. What
+happened is an Event: a worker's probe when it is ready, a part's counts, a part's failure, a worker's end with the part
+that it had. The job decides what follows; an engine only carries.
 """
 import collections
 import contextlib

@@ -65,8 +65,8 @@ class Job:
         known, paths = _read(self.folder / "job.json"), _parts.paths(inputs)
         if known is None:
             if made:
-                raise InputError(f"{self.output}: there are parts of a job, but no {self.folder / 'job.json'} that says "
-                                 "of which; the output needs a folder of its own")
+                raise InputError(f"{self.output}: there are parts of a job, but no {self.folder / 'job.json'} that "
+                                 "says of which; the output needs a folder of its own")
             files = self._described(paths)
             self.folder.mkdir(parents=True, exist_ok=True)
             _parts.put(self.folder / "job.json", json.dumps(_agreement(self.settings, files)).encode())

@@ -1,8 +1,8 @@
 """The parts of a corpus: what they are by metadata alone, the rows of one, and the file that is made of it.
 
-A part is a range of rows of a row group of a parquet file, all of them if they are not too many, or the lines that begin
-in a range of bytes of a file of text or JSON lines. So the list of parts costs no reading of rows, and every process
-that makes it gets the same one. The output of a part is written under another name, brought to the disk and then
+A part is a range of rows of a row group of a parquet file, all of them if they are not too many, or the lines that
+begin in a range of bytes of a file of text or JSON lines. So the list of parts costs no reading of rows, and every
+process that makes it gets the same one. The output of a part is written under another name, brought to the disk and then
 renamed: whoever dies leaves a whole file or none.
 
 Refused: files of other kinds, columns that are not there, files that changed after the job began.
