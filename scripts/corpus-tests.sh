@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: corpus-tests.sh
 # The long tests of tfmc.corpus: 100 kills each of workers, drivers and actors and in the middle of writes (or as many as
-# TFM_CORPUS_KILLS says), parquet, and Ray, in an environment of their
-# own (build/corpus-venv) that this script makes. Needs build/release/python. Ends with 77 if it cannot be made.
+# TFM_CORPUS_KILLS says), parquet, and Ray, in an environment of their own (build/corpus-venv) that this script makes.
+# Needs build/release/python. Ends with 77 if it cannot be made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${TFM_WORK:-build}/corpus-venv
