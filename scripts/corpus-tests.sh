@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # usage: corpus-tests.sh
-# The long tests of tfmc.corpus: 100 kills of workers, drivers and actors, parquet, and Ray, in an environment of their
-# own (build/corpus-venv) that this script makes. Needs build/release/python. Ends with 77 if it cannot be made.
+# The long tests of tfmc.corpus: 100 kills each of workers, drivers and actors and in the middle of writes (or as many as
+# TFM_CORPUS_KILLS says), parquet, and Ray, in an environment of their own (build/corpus-venv) that this script makes.
+# Needs build/release/python. Ends with 77 if it cannot be made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${TFM_WORK:-build}/corpus-venv
@@ -14,4 +15,4 @@ if ! "$venv/bin/python" -c 'import numpy, tokenizers, pyarrow, ray.data' 2>/dev/
   fi
 fi
 TFM_CORPUS_KILLS=${TFM_CORPUS_KILLS:-100} PYTHONPATH=build/release/python TFM_COMPILER=build/release/tfmc \
-  "$venv/bin/python" python/tests/run.py test_corpus test_corpus_ray
+  "$venv/bin/python" python/tests/run.py test_corpus test_corpus_begins test_corpus_ray

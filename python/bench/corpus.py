@@ -6,15 +6,17 @@ FOLDER: a sentence encoder (all-MiniLM-L6-v2). Ways: here (one process of two th
 of one thread), ray-data (two actors of tfmc.ray.Embedder in map_batches), peer (sentence-transformers' pool of two
 processes of one thread), peer-ray-data (sentence-transformers in map_batches, two actors of one thread). --python: the
 interpreter of a way whose packages are in another environment; a way whose packages are missing is left out, and says
-so.
+so. A way whose workers do not begin within five minutes, or at all, is named, and the exit code is 1.
 
 Sentences are the lines of FILE, N others in each round, or made of words, 3 and more, 20 in the mean. tfmc's own
-engines read JSON lines and write JSON lines, the others leave their vectors in memory. Workers are made, and warm, before the clock starts. --realtime: all processes of this
-one run before everything else while the clock runs, so that a loaded machine measures them too (as root, for seconds only).
+engines read JSON lines and write JSON lines, the others leave their vectors in memory. Workers are made, and warm,
+before the clock starts. --realtime: all processes of this one run before everything else while the clock runs, so
+that a loaded machine measures them too (as root, for seconds only).
 Printed: for each run a line of JSON with rows a second of clock and of CPU and the peak memory of a worker; at the end
 medians and what the others are beside them. It measures, and is not a test.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -25,6 +27,7 @@ import sys
 import tempfile
 import time
 
+PATIENCE = float(os.environ.get("TFM_BENCH_PATIENCE", "300"))  # seconds until all workers are ready
 WORDS = "the model reads a row of tokens and writes one vector for each text that it was given in Rome by train".split()
 
 
@@ -86,6 +89,31 @@ def timed(rows, work, pids, realtime, way):
           flush=True)
 
 
+def begun(engine, way, workers):
+    """Waits until so many workers are ready."""
+    ready, until = 0, time.monotonic() + PATIENCE
+    while ready < workers:
+        event = engine.wait(1)
+        ready += event.kind == "ready"
+        if event.kind == "refused":
+            raise RuntimeError(f"{way}: a worker cannot begin: {event.value}")
+        if time.monotonic() > until:
+            raise RuntimeError(f"{way}: {ready} of {workers} workers began within {PATIENCE:g} s: {engine.waits_for()}")
+
+
+def do(engine, way, parts):
+    """All parts, by workers that are ready."""
+    left, flying = list(reversed(parts)), 0
+    while left or flying:
+        while left and engine.free():
+            engine.begin(left.pop())
+            flying += 1
+        event = engine.wait(5)
+        if event.kind not in ("done", "nothing"):
+            raise RuntimeError(f"{way}: a part {event.kind}: {event.value}")
+        flying -= event.kind == "done"
+
+
 def ours(folder, way, lines, realtime):
     from tfmc.corpus import Settings, _engines, parts
     with tempfile.TemporaryDirectory() as scratch:
@@ -96,29 +124,17 @@ def ours(folder, way, lines, realtime):
         (output / "_job").mkdir(parents=True)
         threads, workers = (2, 1) if way == "here" else (1, 2)
         settings = Settings("embed", folder, None, "text", (), "jsonl", size, True, {}, None, threads)
-        engine = _engines.ENGINES[way](settings, output, workers)
-        ready, todo = 0, parts(given, part_bytes=size)
-        while ready < workers:
-            ready += engine.wait(1).kind == "ready"
-        if way == "here":
-            pids = {os.getpid()}
-        elif way == "processes":
-            pids = {child.process.pid for child in engine.children}
-        else:
-            names = {p: pathlib.Path(f"/proc/{p}/cmdline").read_bytes() for p in descendants(os.getpid())}
-            pids = {p for p, name in names.items() if name.startswith(b"ray::_Actor")}
-
-        def work():
-            left, flying = list(reversed(todo)), 0
-            while left or flying:
-                while left and engine.free():
-                    engine.begin(left.pop())
-                    flying += 1
-                event = engine.wait(5)
-                assert event.kind in ("done", "nothing"), event
-                flying -= event.kind == "done"
-        timed(len(lines), work, pids, realtime, way)
-        engine.close()
+        engine, todo = _engines.ENGINES[way](settings, output, workers), parts(given, part_bytes=size)
+        with contextlib.closing(engine):
+            begun(engine, way, workers)
+            if way == "here":
+                pids = {os.getpid()}
+            elif way == "processes":
+                pids = {child.process.pid for child in engine.children}
+            else:
+                names = {p: pathlib.Path(f"/proc/{p}/cmdline").read_bytes() for p in descendants(os.getpid())}
+                pids = {p for p, name in names.items() if name.startswith(b"ray::_Actor")}
+            timed(len(lines), lambda: do(engine, way, todo), pids, realtime, way)
 
 
 def peer(folder, way, given, realtime):
@@ -195,12 +211,15 @@ def one(given):
     except ImportError as error:
         print(f"not run: {given.way}: {error}", file=sys.stderr)
         return 77
+    except (RuntimeError, OSError, ValueError, TypeError) as error:
+        print(f"corpus.py: error: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
 def main(given):
     pythons = dict(item.split("=", 1) for item in given.python)
-    ways, made = given.ways.split(","), {}
+    ways, made, failed = given.ways.split(","), {}, set()
     for n in range(given.rounds):
         for way in random.sample(ways, len(ways)):
             command = [pythons.get(way, sys.executable), __file__, given.folder, f"--way={way}",
@@ -212,6 +231,7 @@ def main(given):
                 ways.remove(way)
             elif done.returncode or not lines:
                 print(f"{way} ended with {done.returncode}", file=sys.stderr)
+                failed.add(way)
             else:
                 print(lines[-1], flush=True)
                 made.setdefault(way, []).append(json.loads(lines[-1]))
@@ -224,7 +244,7 @@ def main(given):
         if way in middle and other in middle:
             rows, peak = (middle[way][key] / middle[other][key] for key in ("rows_per_second", "peak_mb"))
             print(f"{way} beside {other}: {rows:.2f} of its rows a second, {peak:.2f} of its peak memory")
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

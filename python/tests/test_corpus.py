@@ -354,7 +354,8 @@ class Jobs(CorpusCase):
         self.assertEqual(outputs(again), outputs(output))
         self.refused(tfmc.UsageError, "columns", tfmc.corpus.embed, path, self.out(), model=self.model, keep=["id"],
                      tokenizer=self.checkpoint.folder, progress=False)
-        self.refused(tfmc.EnvError, "tokenizer=", tfmc.corpus.embed, path, self.out(), model=self.model, progress=False)
+        self.refused(tfmc.UsageError, "tokenizer=", tfmc.corpus.embed, path, self.out(), model=self.model,
+                     progress=False)
 
     def test_translations(self):
         checkpoint = Checkpoint("marian")
@@ -628,8 +629,8 @@ class Kills(CorpusCase):
             self.assertEqual(outputs(output), self.expected)
 
     def test_drivers(self):
-        output, choose = self.out(), random.Random(6)
-        for _ in range(KILLS):
+        output, choose, killed = self.out(), random.Random(6), 0
+        while killed < KILLS:  # one that has ended before does not count
             process = self.start(output, "--workers=2", "--no-progress")
             done = len(list(output.glob("part-*")))
             while process.poll() is None and len(list(output.glob("part-*"))) == done < len(self.expected):
@@ -638,6 +639,8 @@ class Kills(CorpusCase):
             workers = children(process.pid)
             process.kill()
             process.communicate()
+            self.assertIn(process.returncode, (0, -signal.SIGKILL))
+            killed += process.returncode != 0
             while any(map(lives, workers)):  # they end with it
                 time.sleep(0.01)
             if len(list(output.glob("part-*"))) == len(self.expected):

@@ -3,8 +3,6 @@
     dataset.map_batches(tfmc.ray.Embedder, fn_constructor_args=("all-MiniLM-L6-v2",), batch_size=1024, num_cpus=1,
                         compute=ray.data.ActorPoolStrategy(size=2))
 """
-import pathlib
-
 from .corpus import _worker
 
 
@@ -16,12 +14,9 @@ class Embedder:
                  **options):
         """options: those of tfmc.text.Embedder.encode."""
         from . import text
-        from ._model import load
         _worker.limit_tokenizers(threads)
-        path = pathlib.Path(model)
-        folder = path if path.is_dir() and tokenizer is None else tokenizer
+        opened, folder = _worker.open_model(model, tokenizer, threads)
         given = {} if batch_tokens is None else {"batch_tokens": batch_tokens}
-        opened = load(_worker.compiled(path) if path.is_dir() else path, threads=threads)
         self.embedder = text.Embedder(opened, folder=folder, **given)
         self.column, self.output, self.options = column, output, options
 

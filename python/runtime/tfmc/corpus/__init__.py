@@ -39,13 +39,15 @@ def _run(task, inputs, output, model, tokenizer, column, keep, format, part_byte
     check(settings)
     share = None if part is None else _share(part)
     if engine is None:
-        engine = "processes" if share is None else "here"
+        engine = "processes" if share is None or (workers or 1) > 1 else "here"
     if engine not in ENGINES:
         raise UsageError(f"the engine is one of {', '.join(ENGINES)}, not {engine!r}")
     if workers is None:
         workers = 1 if engine == "here" else max(1, len(os.sched_getaffinity(0)) // threads)
     if workers < 1:
         raise UsageError("workers is 1 or more")
+    if retries < 0 or (max_errors is not None and max_errors < 0):
+        raise UsageError("retries and max_errors are 0 or more")
     return Job(settings, found, output, share, retries, max_errors, progress).run(engine, workers)
 
 

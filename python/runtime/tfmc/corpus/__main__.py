@@ -58,7 +58,7 @@ def main(arguments=None):
     task = getattr(corpus, given.pop("task"))
     try:
         summary = task(given.pop("inputs"), given.pop("output"), **{k: v for k, v in given.items() if v is not None})
-    except Error as error:
+    except (Error, OSError) as error:
         print(f"tfmc.corpus: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:

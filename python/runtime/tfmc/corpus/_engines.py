@@ -1,9 +1,9 @@
 """What runs workers: this process, processes of this machine, actors of Ray.
 
 An engine is made of (settings, output, number of workers). free() says whether a worker can take a part, begin(part)
-gives it one, wait() tells what happened next, close() ends it. What happened is an Event: a worker's probe when it is
-ready, a part's counts, a part's failure, a worker's end with the part that it had. The job decides what follows; an
-engine only carries.
+gives it one, wait() tells what happened next, waits_for() why no worker may be ready yet, close() ends it. What
+happened is an Event: a worker's probe when it is ready, a part's counts, a part's failure, a worker's end with the part
+that it had. The job decides what follows; an engine only carries.
 """
 import collections
 import contextlib
@@ -54,6 +54,9 @@ class Here:
 
     def wait(self, seconds):
         return self.events.popleft() if self.events else Event("nothing", None, None)
+
+    def waits_for(self):
+        return "it begins with the first part"
 
     def close(self):
         pass
@@ -131,7 +134,8 @@ def _how(code):
     if code >= 0:
         return f"exit code {code}"
     names = {number.value: number.name for number in signal.Signals}
-    return f"signal {names.get(-code, -code)}"  # signals of real time have no names
+    hint = ", as the system does where memory is short" if -code == signal.SIGKILL else ""
+    return f"signal {names.get(-code, -code)}{hint}"  # signals of real time have no names
 
 
 class Processes:
@@ -139,8 +143,8 @@ class Processes:
 
     def __init__(self, settings, output, workers):
         self.settings, self.output, self.workers = settings, output, workers
-        if os.path.isdir(settings.model):
-            _worker.compiled(settings.model)  # before many wait for it
+        # Before many wait for it to be compiled, and because what is wrong with it is said best here.
+        _worker.open_model(settings.model, settings.tokenizer, settings.threads)[0].close()
         self.selector, self.children, self.false_starts = selectors.DefaultSelector(), [], 0
         try:
             for _ in range(workers):
@@ -179,6 +183,10 @@ class Processes:
                 return Event("refused", None, f"{self.false_starts} died before they were ready ({event.value})")
             self._add()
         return event
+
+    def waits_for(self):
+        pids = ", ".join(str(child.process.pid) for child in self.children[:9])
+        return f"they import packages and open {self.settings.model} (processes {pids})"
 
     def _remove(self, child):
         self.selector.unregister(child.lines)
@@ -235,6 +243,9 @@ class _Actor:
     """What runs in an actor."""
 
     def __init__(self, settings, output):
+        if not os.path.exists(os.path.join(output, "_job")):  # else its files would lie here, where nobody looks
+            raise EnvError(f"{output}: node {os.uname().nodename} of Ray does not see the folder of the output as the "
+                           "caller does; it must lie on a file system that all nodes share, under one name")
         _worker.limit_tokenizers(settings.threads)
         self.worker, self.output = Worker(settings), output
 
@@ -261,7 +272,7 @@ class Ray:
             try:
                 ray.init(include_dashboard=False, log_to_driver=False)
             except (OSError, RuntimeError) as error:
-                raise EnvError(f"Ray cannot be reached: {error}") from None
+                raise EnvError(f"Ray cannot be reached: {error}{_token_is_missing(error)}") from None
         self.settings = settings
         self.kind = ray.remote(num_cpus=settings.threads)(_Actor)
         self.actors, self.asked = {}, {}  # actor -> its parts, None until it is ready; answer -> (actor, part)
@@ -302,6 +313,12 @@ class Ray:
         self.actors[actor].remove(part)
         return Event(value[0], part, value[1])
 
+    def waits_for(self):
+        most = max((node["Resources"].get("CPU", 0) for node in self.ray.nodes() if node["Alive"]), default=0)
+        free = self.ray.available_resources().get("CPU", 0)
+        return (f"an actor needs {self.settings.threads} CPU(s) of one node; the largest node of the cluster has "
+                f"{most:g}, and {free:g} of all CPUs are free")
+
     def _died(self, actor, part, error):
         """The part that it was doing has failed; those that it had not begun are given back without blame."""
         parts = self.actors.pop(actor, None)
@@ -320,6 +337,16 @@ class Ray:
         for actor in self.actors:
             with contextlib.suppress(Exception):  # the cluster may be gone, and that is what is being told
                 self.ray.kill(actor)
+
+
+def _token_is_missing(error):
+    """What Ray does not say where its head wants a token, as it does if its machine had one when it began."""
+    while error is not None:
+        if "AuthenticationError" in f"{type(error).__name__} {error}":
+            return ("; it wants a token: all its machines and this one need RAY_AUTH_MODE=token and the same "
+                    "~/.ray/auth_token, or all of them RAY_AUTH_MODE=disabled")
+        error = error.__cause__
+    return ""
 
 
 ENGINES = {"here": Here, "processes": Processes, "ray": Ray}

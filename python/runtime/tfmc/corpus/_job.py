@@ -19,6 +19,7 @@ from ._engines import ENGINES
 from ._progress import Progress
 
 VERSION = 2
+PATIENCE = 30  # seconds without a worker that is ready, after which it is said what they wait for
 
 Summary = collections.namedtuple(
     "Summary", "output parts done skipped failed rows tokens errors seconds workers deaths")
@@ -60,14 +61,13 @@ class Job:
 
     def _agree_on_files(self, inputs):
         """The list of the parts: that of the job, if it has begun; a call with other files or settings is refused."""
+        made = any(self.output.glob("part-*"))  # before job.json is looked for, which every job writes first
         known, paths = _read(self.folder / "job.json"), _parts.paths(inputs)
-        columns = dict.fromkeys([self.settings.column, *self.settings.keep])
         if known is None:
-            files = [_parts.describe(path, columns) for path in paths]
-            if self.settings.keep and any(file.kind == "text" for file in files):
-                raise UsageError("lines of text have no columns that could be kept")
-            if self.settings.format == "parquet":
-                _parts.need_pyarrow()
+            if made:
+                raise InputError(f"{self.output}: there are parts of a job, but no {self.folder / 'job.json'} that "
+                                 "says of which; the output needs a folder of its own")
+            files = self._described(paths)
             self.folder.mkdir(parents=True, exist_ok=True)
             _parts.put(self.folder / "job.json", json.dumps(_agreement(self.settings, files)).encode())
             known = _read(self.folder / "job.json")
@@ -78,10 +78,26 @@ class Job:
             other.append("inputs")
         if other:
             raise InputError(f"{self.output}: another job writes here; it has other {', '.join(other)} "
-                             f"({self.folder / 'job.json'})")
+                             f"({self.folder / 'job.json'}); give the same again, or another folder")
         self.mine = _parts.parts_of(files, self.settings.part_bytes)
         if self.share is not None:
             self.mine = self.mine[self.share[0]::self.share[1]]
+
+    def _described(self, paths):
+        """The files of a job that begins, whose metadata are looked at for what would make every part fail."""
+        home = os.path.realpath(self.output)
+        for path in paths:
+            if os.path.realpath(os.path.dirname(path)) == home:
+                raise InputError(f"{self.output}: {path} is an input and lies in the folder of the output, which needs "
+                                 "one of its own")
+        columns = list(dict.fromkeys([self.settings.column, *self.settings.keep]))
+        files = [_parts.describe(path, columns, self.settings.column) for path in paths]
+        if self.settings.keep and any(file.kind == "text" for file in files):
+            raise UsageError("lines of text have no columns that could be kept")
+        _parts.check_lines(files, columns)
+        if self.settings.format == "parquet":
+            _parts.need_pyarrow()
+        return files
 
     def _is_done(self, part):
         return (self.output / _parts.output_name(part, self.suffix)).exists()
@@ -107,24 +123,27 @@ class Job:
     # ---- the way through the parts ----
 
     def run(self, engine, workers):
-        start = time.monotonic()
+        start, workers = time.monotonic(), min(workers, len(self.todo))
         self._clean()
         if self.todo:
-            running = ENGINES[engine](self.settings, self.output, min(workers, len(self.todo)))
+            running = ENGINES[engine](self.settings, self.output, workers)
             try:
-                self.progress.begin(running.workers)
+                workers = running.workers
+                self.progress.begin(workers)
                 self._go(running)
             finally:
                 running.close()
                 self._clean()
                 self.progress.end()
-        return self._end(time.monotonic() - start, workers if self.todo or self.done["parts"] else 0)
+        return self._end(time.monotonic() - start, workers)
 
     def _clean(self):
-        for folder in (self.output, self.folder, self.folder / "errors"):
-            _parts.clean(folder)
+        with self._in_folder():
+            for folder in (self.output, self.folder, self.folder / "errors"):
+                _parts.clean(folder)
 
     def _go(self, engine):
+        begun = time.monotonic()
         while self.todo or self.flying:
             while self.todo and engine.free():
                 part = self.todo.popleft()
@@ -137,6 +156,8 @@ class Job:
                 engine.begin(part)
             if self.flying or self.todo:
                 self._on(engine.wait(1.0))
+            if not self.progress.is_begun and time.monotonic() - begun > PATIENCE:
+                self.progress.wait(engine.waits_for())
             self.progress.show()
 
     def _on(self, event):

@@ -1,8 +1,9 @@
 """The parts of a corpus: what they are by metadata alone, the rows of one, and the file that is made of it.
 
-A part is a range of rows of a row group of a parquet file, all of them if they are not too many, or the lines that begin
-in a range of bytes of a file of text or JSON lines. So the list of parts costs no reading of rows, and every process that makes it gets the same one. The output of a part is
-written under another name, brought to the disk and then renamed: whoever dies leaves a whole file or none.
+A part is a range of rows of a row group of a parquet file, all of them if they are not too many, or the lines that
+begin in a range of bytes of a file of text or JSON lines. So the list of parts costs no reading of rows, and every
+process that makes it gets the same one. The output of a part is written under another name, brought to the disk and then
+renamed: whoever dies leaves a whole file or none.
 
 Refused: files of other kinds, columns that are not there, files that changed after the job began.
 """
@@ -22,6 +23,7 @@ from .._errors import EnvError, InputError, UsageError
 KINDS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "text"}
 PART_BYTES = 1 << 20
 ROW_BYTES = 128  # for which a row of parquet counts
+HEAD_BYTES, HEAD_FILES = 1 << 20, 100  # of JSON lines, in which a column is looked for
 FATAL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}  # another try, or another part, would fail too
 UNLINKABLE = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK}  # what file systems without links say
 
@@ -56,35 +58,72 @@ def paths(inputs):
         else:
             found.append(item)
     if not found:
-        raise InputError(f"there are no files to read in {', '.join(map(str, given)) or 'an empty list'}")
+        raise InputError(f"there are no files to read in {', '.join(map(str, given)) or 'an empty list'}: their names "
+                         f"end with {', '.join(KINDS)}, and folders in folders need a pattern, folder/**/*.parquet")
     return [os.path.abspath(path) for path in found]
 
 
-def describe(path, columns):
-    """The File of a path, from its size and, of parquet, its footer."""
+def describe(path, columns, text=None):
+    """The File of a path, from its size and, of parquet, its footer. text: the column that must hold strings."""
     kind = KINDS.get(pathlib.Path(path).suffix)
     if kind is None:
         raise InputError(f"{path}: the kind is read from the end of the name, which is none of {', '.join(KINDS)}")
     try:
         size = os.stat(path).st_size
-        groups = _groups(path, columns) if kind == "parquet" else []
+        groups = _groups(path, columns, text) if kind == "parquet" else []
     except OSError as error:
         raise EnvError(f"{path}: {error.strerror or error}") from None
     return File(path, kind, size, groups)
 
 
-def _groups(path, columns):
+def _groups(path, columns, text):
     pyarrow = need_pyarrow()
     try:
         file = pyarrow.parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
+    except pyarrow.ArrowException as error:
         raise InputError(f"{path}: {error}") from None
     with file:
         names = file.schema_arrow.names
         for column in columns:
-            if column not in names:
-                raise InputError(f"{path}: there is no column \"{column}\"; the columns are {', '.join(names)}")
+            if names.count(column) != 1:
+                what = "there are several columns" if column in names else "there is no column"
+                raise InputError(f"{path}: {what} \"{column}\"; the columns are {', '.join(names)}")
+        kind = None if text is None else file.schema_arrow.field(text).type
+        if kind is not None and not _is_text(kind, pyarrow.types):
+            raise InputError(f"{path}: the column \"{text}\" holds {kind}, no strings; cast it, or name another one of "
+                             f"{', '.join(names)}")
         return [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+
+
+def _is_text(kind, types):
+    """Whether a column has strings, or nothing at all, which the errors of its rows say."""
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return str(kind) in ("string", "large_string", "string_view", "null")
+
+
+def check_lines(files, columns):
+    """A column that JSON lines have nowhere at the beginning of their files is a wrong name. Refused before all rows
+    have an error for it."""
+    missing, first = dict.fromkeys(columns), None
+    for file in [file for file in files if file.kind == "jsonl"][:HEAD_FILES]:
+        for record in _head(file.path):
+            first = first or (file.path, list(record))
+            missing = {name: None for name in missing if name not in record}
+            if not missing:
+                return
+    if first:
+        raise InputError(f"{first[0]}: there is no \"{next(iter(missing))}\" in its first lines, nor in those of other "
+                         f"files; the first has {', '.join(first[1])} (one that is rare: put a line that has it first)")
+
+
+def _head(path):
+    """The objects of the lines at a file's beginning."""
+    with open(path, "rb") as file:
+        for line in file.read(HEAD_BYTES).splitlines():
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    yield record
 
 
 def parts_of(files, part_bytes):

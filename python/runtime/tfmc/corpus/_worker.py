@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import _core
 from .._commands import from_pretrained
-from .._errors import EnvError, InputError, UsageError
+from .._errors import EnvError, UsageError
 from .._model import load
 from . import _parts
 
@@ -60,36 +60,31 @@ def cache_folder():
     raise EnvError("there is no folder for compiled models that can be written; TFMC_CORPUS_CACHE names one")
 
 
-def _opens(path):
-    """Whether a file that was kept is one of this build, and whole."""
-    with contextlib.suppress(EnvError), load(path):
-        return True
-    return False
-
-
-def compiled(folder):
-    """The .tfmm file of a checkpoint's folder, made by the first who asks on this machine; the others wait for it."""
+def _open_compiled(folder, threads):
+    """The model of a checkpoint's folder, compiled by the first who asks on this machine; the others wait for it."""
     folder = pathlib.Path(folder).resolve()
-    if not folder.is_dir():
-        raise EnvError(f"{folder}: there is no such folder")
     path = cache_folder() / f"{_key(folder)}.tfmm"
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists() or not _opens(path):
-            with from_pretrained(folder) as model:
-                model.save(path)
-    return path
+        with contextlib.suppress(EnvError):  # there is none yet, or one of another build, or half of one
+            return load(path, threads=threads)
+        with from_pretrained(folder) as model:
+            model.save(path)
+    return load(path, threads=threads)
 
 
-def _open(settings):
-    """(model, folder of the tokenizer)"""
-    path = pathlib.Path(settings.model)
+def open_model(path, tokenizer, threads):
+    """(model, folder of the tokenizer) of a checkpoint's folder, or of a compiled model with the folder beside it."""
+    path = pathlib.Path(path)
     if path.is_dir():
-        return load(compiled(path), threads=settings.threads), settings.tokenizer or path
-    if settings.tokenizer is None:
+        return _open_compiled(path, threads), tokenizer or path
+    if not path.exists():
+        raise EnvError(f"{path}: there is no such folder or file; the model is a checkpoint's folder, as "
+                       "save_pretrained or SentenceTransformer(NAME).save(FOLDER) writes it, or a .tfmm file")
+    if tokenizer is None:
         raise UsageError(f"{path}: a compiled model does not know its checkpoint: give tokenizer=, the folder of "
                          "tokenizer.json")
-    return load(path, threads=settings.threads), settings.tokenizer
+    return load(path, threads=threads), tokenizer
 
 
 def limit_tokenizers(threads):
@@ -109,7 +104,7 @@ class Worker:
     def __init__(self, settings):
         from .. import text  # needs tokenizers
         self.settings = settings
-        model, folder = _open(settings)
+        model, folder = open_model(settings.model, settings.tokenizer, settings.threads)
         given = {} if settings.batch_tokens is None else {"batch_tokens": settings.batch_tokens}
         kind = text.Embedder if settings.task == "embed" else text.Translator
         self.maker = kind(model, folder=folder, **given)
@@ -185,5 +180,6 @@ def check(settings):
         raise UsageError(f"the format is parquet or jsonl, not {settings.format!r}")
     if COLUMNS[settings.task] in settings.keep:
         raise UsageError(f"the column \"{COLUMNS[settings.task]}\" is the one that is made; it cannot be kept too")
-    if settings.part_bytes < 1 or settings.threads < 1:
-        raise InputError("part_bytes and threads are 1 or more")
+    batch_tokens = 1 if settings.batch_tokens is None else settings.batch_tokens
+    if min(settings.part_bytes, settings.threads, batch_tokens) < 1:
+        raise UsageError("part_bytes, threads and batch_tokens are 1 or more")
