@@ -192,11 +192,14 @@ const float *whole_queries(const Walker *walker, const Attention *a, const Atten
   return numbers;
 }
 
+/* The softmax that follows finds the scales of the block's values behind the strip. */
 void whole_score(const Walker *walker, const Attention *a, const AttentionScratch *scratch, const AttentionItem *item,
                  int64_t row, int64_t rows, int64_t n, const float *keys) {
   const tfm_attention_step *step = a->step;
   const WholeScratch s = whole_scratch(step);
   const float *q = whole_queries(walker, a, scratch, &s, item->q + row * a->q->strides[step->rank - 2], rows);
+  const float *scales = scratch->values + (keys - scratch->keys) / a->key_slot_floats * a->value_slot_floats;
+  memcpy(scratch->strip + TFM_STRIP_SCALES, &scales, sizeof scales);
   const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
   for (int64_t key = 0; key < n; key += step->qk_width, keys += key_panel_floats(step))
     tile(q, keys, scratch->strip + key, TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, n - key), keys, 0);
