@@ -344,7 +344,7 @@ bool share_claim(Claimer *claimer, int64_t *block, int64_t *group) {
   for (; claimer->victim < claimer->threads; claimer->victim++) {
     int32_t owner = (claimer->thread + claimer->victim) % claimer->threads;
     if (owner >= claimer->grid.across * claimer->grid.down) continue;
-    Part part = share_part(&claimer->grid, owner);
+    const Part part = claimer->victim ? share_part(&claimer->grid, owner) : claimer->own;
     int64_t units = part_units(&part);
     int64_t unit = units ? take(claimer, owner, units) : -1;
     if (unit < 0) continue;
