@@ -246,6 +246,20 @@ static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const T
   else epilogue_run(walker, &gemm->epilogue, c, stride, tile->row, tile->rows, strip->column, strip->columns);
 }
 
+/* Lines that another core had last come as slowly as from memory: those that a tile writes are asked for while the one
+ * before it is computed. */
+static void fetch_for_writing(const Gemm *gemm, const Tile *tile, const Strip *strip) {
+  const float *c = results_at(gemm, tile, strip->column);
+  for (int64_t i = 0; i < tile->rows; i++, c += gemm->c_stride)
+    for (int64_t j = 0; j < strip->columns; j += ALIGNMENT / (int64_t)sizeof(float)) {
+#if defined(__x86_64__)
+      __asm__ volatile("prefetchw %0" : : "m"(c[j])); /* the compiler's own form needs a newer CPU */
+#else
+      __builtin_prefetch(c + j, 1, 3);
+#endif
+    }
+}
+
 /* The tiles of a block against one strip. */
 static void run_strip(const Walker *walker, const Gemm *gemm, const Block *block, const Strip *strip) {
   const tfm_gemm_step *step = gemm->step;
@@ -313,6 +327,7 @@ static void run_whole_panels(const Walker *walker, const Gemm *gemm, const Block
                              int64_t end_panel, const char *after) {
   const tfm_gemm_step *step = gemm->step;
   const int64_t bytes = whole_panel_bytes(step), scales = panel_bytes(step, step->k);
+  const bool fetches = is_whole_numbers(step) && gemm->blocks > 1;
   const char *weights = panel_at(gemm, first_panel, 0);
   Strip strip = {.k = step->k};
   for (int64_t panel = first_panel; panel < end_panel; panel++, weights += bytes) {
@@ -323,6 +338,7 @@ static void run_whole_panels(const Walker *walker, const Gemm *gemm, const Block
     for (int64_t number = 0; number < block->n; number++, next += block->share) {
       const Tile *tile = &block->tiles[number];
       float *c = results_at(gemm, tile, strip.column);
+      if (fetches && number + 1 < block->n) fetch_for_writing(gemm, tile + 1, &strip);
       tile->kernel(gemm->a + tile->row * gemm->a_stride, weights, c, gemm->c_stride, step->k, 0, strip.columns, next,
                    block->lines);
       finish_tile(walker, gemm, (char *)c, tile, &strip);
