@@ -5,6 +5,8 @@
 #ifndef TFM_RUNTIME_LIVE_ROWS_H
 #define TFM_RUNTIME_LIVE_ROWS_H
 
+#include <string.h>
+
 #include "context.h"
 
 typedef struct LiveRows {
@@ -21,6 +23,18 @@ typedef struct LiveCursor { /* a position among the rows; zeroes: the first */
 static inline LiveRows live_rows_at(const tfm_context *context, uint32_t number, const char *mask, int64_t stride) {
   const tfm_live_rows *info = &context->program->live[number - 1];
   return (LiveRows){.mask = mask, .stride = stride, .where = info->where, .zeroed = info->zeroed};
+}
+/* Whether n > 0 bytes, `stride` apart, are all true or all false, as `value` says. Without gaps they are compared with
+ * one another, which costs next to nothing; bytes of true may differ, and then the answer is no. */
+static inline bool live_all(const char *bytes, int64_t stride, int64_t n, bool value) {
+  if (stride == 1) return (*bytes != 0) == value && !memcmp(bytes, bytes + 1, (size_t)n - 1);
+  for (int64_t i = 0; i < n; i++)
+    if ((bytes[i * stride] != 0) != value) return false;
+  return true;
+}
+/* The same rows, without a mask if all of `rows` are live. */
+static inline LiveRows live_unless_all(LiveRows live, int64_t rows) {
+  return live.mask && rows > 0 && live_all(live.mask, live.stride, rows, live.where) ? (LiveRows){0} : live;
 }
 /* One past the last of `keys` keys that padding, a byte every `stride` bytes, does not leave out. */
 static inline int64_t last_live_key(const char *padding, int64_t stride, int64_t keys, bool left_out) {

@@ -421,10 +421,7 @@ int64_t attention_last_key(const tfm_context *context, const Attention *a, int64
 /* Whether the scores of all keys before `limit` are used as they are. */
 static bool has_plain_scores(const Attention *a, const char *padding, int64_t limit) {
   if (!a->step->padding_only) return a->step->score == TFM_NONE;
-  int64_t stride = a->padding->strides[a->step->rank - 1];
-  for (int64_t key = 0; key < limit; key++)
-    if ((padding[key * stride] != 0) == a->step->padding_true) return false;
-  return true;
+  return limit <= 0 || live_all(padding, a->padding->strides[a->step->rank - 1], limit, !a->step->padding_true);
 }
 
 /* Forgets what is packed if the item has other keys or values than the one before. */
@@ -440,8 +437,8 @@ static AttentionItem enter_item(const tfm_context *context, const Attention *a, 
                         .c = address_at(context, a, a->c, at),
                         .weights = a->weights ? address_at(context, a, a->weights, at) : NULL};
   if (a->mask)
-    item.live = live_rows_at(context, a->step->live, address_at(context, a, a->mask, at),
-                             a->mask->strides[a->step->rank - 2]);
+    item.live = live_unless_all(live_rows_at(context, a->step->live, address_at(context, a, a->mask, at),
+                                             a->mask->strides[a->step->rank - 2]), a->queries);
   item.is_plain = has_plain_scores(a, a->padding ? address_at(context, a, a->padding, at) : NULL, item.limit);
   bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
   if (!same)

@@ -517,6 +517,7 @@ static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, 
   if (gemm->consumer) return;
   gemm->live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->live);
   if (gemm->live.mask && walker->of_all) join_masks(walker, step, &gemm->live, joined);
+  gemm->live = live_unless_all(gemm->live, gemm->all_rows);
   if (gemm->live.mask) gemm->rows = live_count(&gemm->live, gemm->all_rows);
 }
 
@@ -574,8 +575,9 @@ void step_quantize(Walker *walker, const tfm_step *step) {
   const char *x = operand_address(context, &operands->x);
   char *c = operand_address(context, &operands->c);
   tfm_quantize_kernel kernel = KERNEL_OF(tfm_quantize_kernel, context, info->kernel);
-  const LiveRows live = live_rows_of(context, &operands->mask, info->live);
-  const int64_t rows = value_of(context, info->dims[0]), all = live.mask ? live_count(&live, rows) : rows;
+  const int64_t rows = value_of(context, info->dims[0]);
+  const LiveRows live = live_unless_all(live_rows_of(context, &operands->mask, info->live), rows);
+  const int64_t all = live.mask ? live_count(&live, rows) : rows;
   const int64_t end = all * (walker->thread + 1) / walker->threads;
   LiveCursor cursor = {0};
   int64_t row = all * walker->thread / walker->threads, n = end - row;

@@ -198,6 +198,7 @@ void step_row(Walker *walker, const tfm_step *step) {
   /* A reduction over nothing still has results. */
   bool empty = work.outer <= 0 || (row->reduce != 2 && work.rows <= 0) || (row->reduce != 1 && work.columns <= 0);
   if (empty) return;
+  work.live = live_unless_all(work.live, work.outer * work.rows);
   if (row->reduce == 2)
     share_columns(walker, &work);
   else if (work.live.mask)

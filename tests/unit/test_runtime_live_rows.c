@@ -78,3 +78,19 @@ Test(runtime_live_rows, runs) {
     }
   }
 }
+
+/* A mask of all rows is none. With gaps every pattern of true counts; without, it may be taken for a mask. */
+Test(runtime_live_rows, masks_that_leave_nothing_out) {
+  for (int where = 0; where < 2; where++)
+    for (int64_t stride = 1; stride <= STRIDE; stride++)
+      for (int64_t row = -1; row < ROWS; row++) {
+        memset(bytes, where ? 1 : 0, sizeof bytes);
+        if (row >= 0) bytes[row * stride] = !where;
+        const LiveRows live = {.mask = bytes, .stride = stride, .where = where};
+        for (int64_t rows = 1; rows <= ROWS; rows += 12)
+          cr_assert_eq(live_unless_all(live, rows).mask == NULL, count(&live, rows) == rows);
+      }
+  cr_assert_null(live_unless_all((LiveRows){0}, ROWS).mask);
+  bytes[0] = 2;
+  cr_assert_eq(live_unless_all((LiveRows){.mask = bytes, .stride = 1, .where = true}, ROWS).mask, bytes);
+}
