@@ -284,8 +284,8 @@ typedef struct Weigh {
 } Weigh;
 
 LLVMValueRef emit_weighed(Emitter *e, LLVMValueRef x, LLVMValueRef scale) {
-  LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x));
-  LLVMValueRef none = LLVMBuildFCmp(e->builder, LLVMRealOEQ, x, zero, "");
+  LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x)), bits = LLVMBuildBitCast(e->builder, x, lanes_type(e->i32), "");
+  LLVMValueRef none = emit_icmp(e, LLVMIntEQ, bits, LLVMConstNull(lanes_type(e->i32)));
   return emit_select(e, none, zero, LLVMBuildFMul(e->builder, x, scale, ""));
 }
 

@@ -203,8 +203,8 @@ void emit_SOFTMAX(Emitter *e, const KernelSpec *spec, const char *name) {
   if (spec->is_weighed)
     s.scales = emit_load(e, e->pointer, emit_offset(e, s.args[ARG_STRIP], emit_i64(e, TFM_STRIP_SCALES * 4)), 8);
   for_rows(&s, emit_maximum);
+  emit_scales(&s); /* before the powers, behind which its latency hides */
   for_rows(&s, emit_powers);
-  emit_scales(&s);
   for_rows(&s, emit_state);
   LLVMBuildRetVoid(e->builder);
 }

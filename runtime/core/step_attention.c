@@ -330,7 +330,8 @@ Attention attention_describe(const tfm_context *context, const tfm_step *step) {
                  .mask = info->live ? &operands->mask : NULL};
   for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
-  a.strips = ceil_div(a.queries, info->tile_rows);
+  a.strip_rows = whole_strip_rows(info);
+  a.strips = ceil_div(a.queries, a.strip_rows);
   a.parts = 1;
   a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
   return a;
@@ -549,7 +550,7 @@ static void run_part(const Walker *walker, const Attention *a, const AttentionSc
   int64_t row = strip_row(&all, begin), end_row = strip_row(&all, end), first, rows;
   if (item->live.zeroed) clear_other_queries(a, item, row, end_row);
   for (; (rows = live_run(&item->live, true, row, end_row, &first)) > 0; row = first + rows) {
-    Strips run = {first, rows, ceil_div(rows, a->step->tile_rows)};
+    Strips run = {first, rows, ceil_div(rows, a->strip_rows)};
     run_strips(walker, a, scratch, item, &run, 0, run.n);
   }
 }
