@@ -228,28 +228,36 @@ static void unpack_int4(const char *panel, int64_t width, int64_t lane, int64_t 
   }
 }
 
-/* n numbers and those that are `distance` further: sums and differences. */
-static void rotate_pairs(float *row, int64_t distance, int64_t n) {
-  int64_t i = 0;
+/* Sums and differences of numbers 1/16, 1/8, 1/4 and 1/2 of a period apart, the greatest power of two in k. With SSE
+ * two stages of four neighbours at a time, of numbers that are 0, 1, 2 and 3 distances further. */
+static int64_t rotate_fours(float *row, int64_t k, int64_t distance) {
 #if defined(__x86_64__)
-  for (; i + 4 <= n; i += 4) {
-    const __m128 a = _mm_loadu_ps(row + i), b = _mm_loadu_ps(row + i + distance);
-    _mm_storeu_ps(row + i, _mm_add_ps(a, b));
-    _mm_storeu_ps(row + i + distance, _mm_sub_ps(a, b));
-  }
+  for (; distance % 4 == 0 && 4 * distance <= (k & -k); distance *= 4)
+    for (int64_t begin = 0; begin < k; begin += 4 * distance)
+      for (float *at = row + begin; at < row + begin + distance; at += 4) {
+        const __m128 a = _mm_loadu_ps(at), b = _mm_loadu_ps(at + distance);
+        const __m128 c = _mm_loadu_ps(at + 2 * distance), d = _mm_loadu_ps(at + 3 * distance);
+        const __m128 ab = _mm_add_ps(a, b), cd = _mm_add_ps(c, d), a_b = _mm_sub_ps(a, b), c_d = _mm_sub_ps(c, d);
+        _mm_storeu_ps(at, _mm_add_ps(ab, cd));
+        _mm_storeu_ps(at + distance, _mm_add_ps(a_b, c_d));
+        _mm_storeu_ps(at + 2 * distance, _mm_sub_ps(ab, cd));
+        _mm_storeu_ps(at + 3 * distance, _mm_sub_ps(a_b, c_d));
+      }
+#else
+  (void)row, (void)k;
 #endif
-  for (; i < n; i++) {
-    const float a = row[i], b = row[i + distance];
-    row[i] = a + b;
-    row[i + distance] = a - b;
-  }
+  return distance;
 }
 
-/* Numbers 1/16, 1/8, 1/4 and 1/2 of a period apart, the greatest power of two in k. */
 static void rotate(float *row, int64_t k) {
   const int64_t period = k & -k;
-  for (int64_t distance = period / 16 ? period / 16 : 1; distance < period; distance *= 2)
-    for (int64_t begin = 0; begin < k; begin += 2 * distance) rotate_pairs(row + begin, distance, distance);
+  for (int64_t distance = rotate_fours(row, k, period / 16 ? period / 16 : 1); distance < period; distance *= 2)
+    for (int64_t begin = 0; begin < k; begin += 2 * distance)
+      for (int64_t i = begin; i < begin + distance; i++) {
+        const float a = row[i], b = row[i + distance];
+        row[i] = a + b;
+        row[i + distance] = a - b;
+      }
 }
 
 static void look_up(const Line *line, const tfm_along_step *along) {
@@ -364,6 +372,19 @@ static int lines_beside(const tfm_context *context, const tfm_along_step *along,
   return least_of(columns - first % columns, end - first) >= BESIDE ? BESIDE : 1;
 }
 
+enum { ROWS_AHEAD = 2 };
+
+/* Asks for what line `number`, which is looked up soon, will read: rows of a table lie anywhere. Those of a table that
+ * a product shares stand apart within panels, and are not fetched. */
+static void fetch_row(const tfm_context *context, const tfm_along_step *along, const struct along_operands *operands,
+                      int64_t number, const Line *line) {
+  if (along->panel != 1) return;
+  Line next;
+  place_line(context, along, operands, along->rank - 1, number, &next);
+  const int64_t bytes = tfm_column_bytes(along->form, line->n);
+  for (int64_t at = 0; at < bytes; at += ALIGNMENT) __builtin_prefetch(next.x + i32_at(next.y) * bytes + at, 0, 3);
+}
+
 void step_along(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_along_step *along = &context->program->alongs[step->index];
@@ -387,6 +408,8 @@ void step_along(Walker *walker, const tfm_step *step) {
   for (int64_t i = lines * walker->thread / walker->threads; i < end; i += width) {
     width = lines_beside(context, along, operands, i, end);
     place_line(context, along, operands, last, i, &line);
+    if (along->what == TFM_ALONG_LOOK_UP && i + ROWS_AHEAD < end)
+      fetch_row(context, along, operands, i + ROWS_AHEAD, &line);
     compute_line(&line, along, walker->scratch, width);
   }
 }
