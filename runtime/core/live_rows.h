@@ -5,8 +5,6 @@
 #ifndef TFM_RUNTIME_LIVE_ROWS_H
 #define TFM_RUNTIME_LIVE_ROWS_H
 
-#include <string.h>
-
 #include "context.h"
 
 typedef struct LiveRows {
@@ -26,16 +24,9 @@ static inline LiveRows live_rows_at(const tfm_context *context, uint32_t number,
 }
 /* Whether n > 0 bytes, `stride` apart, are all true or all false, as `value` says. Without gaps they are compared with
  * one another, which costs next to nothing; bytes of true may differ, and then the answer is no. */
-static inline bool live_all(const char *bytes, int64_t stride, int64_t n, bool value) {
-  if (stride == 1) return (*bytes != 0) == value && !memcmp(bytes, bytes + 1, (size_t)n - 1);
-  for (int64_t i = 0; i < n; i++)
-    if ((bytes[i * stride] != 0) != value) return false;
-  return true;
-}
-/* The same rows, without a mask if all of `rows` are live. */
-static inline LiveRows live_unless_all(LiveRows live, int64_t rows) {
-  return live.mask && rows > 0 && live_all(live.mask, live.stride, rows, live.where) ? (LiveRows){0} : live;
-}
+bool live_all(const char *bytes, int64_t stride, int64_t n, bool value);
+/* Without a mask if all of `rows` are live. */
+void live_unless_all(LiveRows *live, int64_t rows);
 /* One past the last of `keys` keys that padding, a byte every `stride` bytes, does not leave out. */
 static inline int64_t last_live_key(const char *padding, int64_t stride, int64_t keys, bool left_out) {
   while (keys > 0 && (padding[(keys - 1) * stride] != 0) == left_out) keys--;

@@ -372,19 +372,6 @@ static int lines_beside(const tfm_context *context, const tfm_along_step *along,
   return least_of(columns - first % columns, end - first) >= BESIDE ? BESIDE : 1;
 }
 
-enum { ROWS_AHEAD = 2 };
-
-/* Asks for what line `number`, which is looked up soon, will read: rows of a table lie anywhere. Those of a table that
- * a product shares stand apart within panels, and are not fetched. */
-static void fetch_row(const tfm_context *context, const tfm_along_step *along, const struct along_operands *operands,
-                      int64_t number, const Line *line) {
-  if (along->panel != 1) return;
-  Line next;
-  place_line(context, along, operands, along->rank - 1, number, &next);
-  const int64_t bytes = tfm_column_bytes(along->form, line->n);
-  for (int64_t at = 0; at < bytes; at += ALIGNMENT) __builtin_prefetch(next.x + i32_at(next.y) * bytes + at, 0, 3);
-}
-
 void step_along(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_along_step *along = &context->program->alongs[step->index];
@@ -408,8 +395,6 @@ void step_along(Walker *walker, const tfm_step *step) {
   for (int64_t i = lines * walker->thread / walker->threads; i < end; i += width) {
     width = lines_beside(context, along, operands, i, end);
     place_line(context, along, operands, last, i, &line);
-    if (along->what == TFM_ALONG_LOOK_UP && i + ROWS_AHEAD < end)
-      fetch_row(context, along, operands, i + ROWS_AHEAD, &line);
     compute_line(&line, along, walker->scratch, width);
   }
 }

@@ -438,8 +438,9 @@ static AttentionItem enter_item(const tfm_context *context, const Attention *a, 
                         .c = address_at(context, a, a->c, at),
                         .weights = a->weights ? address_at(context, a, a->weights, at) : NULL};
   if (a->mask)
-    item.live = live_unless_all(live_rows_at(context, a->step->live, address_at(context, a, a->mask, at),
-                                             a->mask->strides[a->step->rank - 2]), a->queries);
+    item.live = live_rows_at(context, a->step->live, address_at(context, a, a->mask, at),
+                             a->mask->strides[a->step->rank - 2]);
+  live_unless_all(&item.live, a->queries);
   item.is_plain = has_plain_scores(a, a->padding ? address_at(context, a, a->padding, at) : NULL, item.limit);
   bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
   if (!same)

@@ -73,8 +73,11 @@ typedef struct Block { /* of rows: the one that a thread works on */
   Tile tiles[UNIT_ROWS];
 } Block;
 
-/* The bytes of the first k rows of a panel. k is a multiple of four, or all there are. */
-static int64_t panel_bytes(const tfm_gemm_step *step, int64_t k) { return tfm_form_bytes(step->form, k) * step->panel; }
+/* The bytes of the first k rows of a panel. k is a multiple of four, or all there are. Not part of each caller, because
+ * all libraries have this code. */
+__attribute__((noinline)) static int64_t panel_bytes(const tfm_gemm_step *step, int64_t k) {
+  return tfm_form_bytes(step->form, k) * step->panel;
+}
 static int64_t whole_panel_bytes(const tfm_gemm_step *step) {
   return tfm_column_bytes(step->form, step->k) * step->panel;
 }
@@ -415,9 +418,9 @@ static void run_chain(const Walker *walker, const Gemm *gemm, const Block *block
   run_panels(walker, &part, block, first_panel, end_panel, after);
 }
 
-/* The epilogue comes when the sums are complete. */
-static void run_chains(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
-                       int64_t end_panel, const char *after) {
+/* The epilogue comes when the sums are complete. Few programs have such a long k, and all libraries have this code. */
+__attribute__((cold)) static void run_chains(const Walker *walker, const Gemm *gemm, const Block *block,
+                                             int64_t first_panel, int64_t end_panel, const char *after) {
   const tfm_gemm_step *step = gemm->step;
   int64_t column = first_panel * step->panel, columns = least_of(step->n, end_panel * step->panel) - column;
   for (int64_t chain = 0; chain < gemm->chains; chain++) {
@@ -517,7 +520,7 @@ static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, 
   if (gemm->consumer) return;
   gemm->live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->live);
   if (gemm->live.mask && walker->of_all) join_masks(walker, step, &gemm->live, joined);
-  gemm->live = live_unless_all(gemm->live, gemm->all_rows);
+  live_unless_all(&gemm->live, gemm->all_rows);
   if (gemm->live.mask) gemm->rows = live_count(&gemm->live, gemm->all_rows);
 }
 
@@ -576,7 +579,8 @@ void step_quantize(Walker *walker, const tfm_step *step) {
   char *c = operand_address(context, &operands->c);
   tfm_quantize_kernel kernel = KERNEL_OF(tfm_quantize_kernel, context, info->kernel);
   const int64_t rows = value_of(context, info->dims[0]);
-  const LiveRows live = live_unless_all(live_rows_of(context, &operands->mask, info->live), rows);
+  LiveRows live = live_rows_of(context, &operands->mask, info->live);
+  live_unless_all(&live, rows);
   const int64_t all = live.mask ? live_count(&live, rows) : rows;
   const int64_t end = all * (walker->thread + 1) / walker->threads;
   LiveCursor cursor = {0};

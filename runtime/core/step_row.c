@@ -22,6 +22,17 @@ static bool is_live(const LiveRows *live, int64_t row) {
   return (live->mask[row * live->stride] != 0) == live->where;
 }
 
+bool live_all(const char *bytes, int64_t stride, int64_t n, bool value) {
+  if (stride == 1) return (*bytes != 0) == value && !memcmp(bytes, bytes + 1, (size_t)n - 1);
+  for (int64_t i = 0; i < n; i++)
+    if ((bytes[i * stride] != 0) != value) return false;
+  return true;
+}
+
+void live_unless_all(LiveRows *live, int64_t rows) {
+  if (live->mask && rows > 0 && live_all(live->mask, live->stride, rows, live->where)) *live = (LiveRows){0};
+}
+
 int64_t live_count(const LiveRows *live, int64_t rows) {
   int64_t n = 0;
   for (int64_t row = 0; row < rows; row++) n += live->mask[row * live->stride] != 0;
@@ -198,7 +209,7 @@ void step_row(Walker *walker, const tfm_step *step) {
   /* A reduction over nothing still has results. */
   bool empty = work.outer <= 0 || (row->reduce != 2 && work.rows <= 0) || (row->reduce != 1 && work.columns <= 0);
   if (empty) return;
-  work.live = live_unless_all(work.live, work.outer * work.rows);
+  live_unless_all(&work.live, work.outer * work.rows);
   if (row->reduce == 2)
     share_columns(walker, &work);
   else if (work.live.mask)
@@ -230,6 +241,19 @@ void epilogue_prepare(const Walker *walker, const Epilogue *epilogue, EpilogueCa
     call->starts[i] = operand_address(walker->context, operand);
     call->row_steps[i] = operand->gathered ? 0 : operand->strides[0];
   }
+}
+
+void epilogue_call(EpilogueCall *call, char *tile, int64_t tile_stride, int64_t row, int64_t rows, int64_t column,
+                   int64_t columns) {
+  tfm_row_args *args = &call->args;
+  args->rows = rows;
+  args->columns = columns;
+  args->coordinates[0] = column;
+  args->coordinates[1] = row;
+  args->operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
+  for (uint8_t i = 1; i < call->n_operands; i++)
+    args->operands[i].base = call->starts[i] + column * args->operands[i].column_stride + row * call->row_steps[i];
+  call->kernel(args);
 }
 
 /* A block may cross the end of the row axis: then it is done in pieces, since other operands' strides may jump

@@ -102,18 +102,8 @@ typedef struct EpilogueCall {
   int64_t row_steps[TFM_MAX_OPERANDS]; /* 0: rows are chosen by another operand */
 } EpilogueCall;
 void epilogue_prepare(const Walker *walker, const Epilogue *epilogue, EpilogueCall *call);
-static inline void epilogue_call(EpilogueCall *call, char *tile, int64_t tile_stride, int64_t row, int64_t rows,
-                                 int64_t column, int64_t columns) {
-  tfm_row_args *args = &call->args;
-  args->rows = rows;
-  args->columns = columns;
-  args->coordinates[0] = column;
-  args->coordinates[1] = row;
-  args->operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
-  for (uint8_t i = 1; i < call->n_operands; i++)
-    args->operands[i].base = call->starts[i] + column * args->operands[i].column_stride + row * call->row_steps[i];
-  call->kernel(args);
-}
+void epilogue_call(EpilogueCall *call, char *tile, int64_t tile_stride, int64_t row, int64_t rows, int64_t column,
+                   int64_t columns);
 /* Brings nearer what it will read for this tile beside the tile itself. */
 void epilogue_fetch(const Walker *walker, const Epilogue *epilogue, int64_t row, int64_t rows, int64_t column,
                     int64_t columns);
