@@ -1,9 +1,9 @@
 /* QUANTIZE and WEIGH: rows of f32 as rows of whole numbers, which tiles of form INT8 read (tfm/kernels.h).
  *
  * In: rows and room for them; the number of columns is a constant of the code. Of WEIGH rows of a strip of attention,
- * and a scale for each column, by which it is multiplied first. Out: the numbers, the sum that tiles
- * begin with, the scale. Each operation is one of base/int8.h, rounded by itself, so all targets give the same bits.
- * Refuses nothing: a row that is not finite gets zeros and the scale NaN.
+ * and a scale for each column, by which it is multiplied first, unless the softmax has done so. Out: the numbers, the
+ * sum that tiles begin with, the scale. Each operation is one of base/int8.h, rounded by itself, so all targets give
+ * the same bits. Refuses nothing: a row that is not finite gets zeros and the scale NaN.
  *
  *   rotate:  up to 16 numbers a distance apart are taken together, as vectors of neighbours; the stages are sums and
  *            differences of registers, and the greatest magnitude is found on the way, among bits: those of infinity
@@ -283,6 +283,12 @@ typedef struct Weigh {
   LLVMValueRef scales, columns;
 } Weigh;
 
+LLVMValueRef emit_weighed(Emitter *e, LLVMValueRef x, LLVMValueRef scale) {
+  LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x)), bits = LLVMBuildBitCast(e->builder, x, lanes_type(e->i32), "");
+  LLVMValueRef none = emit_icmp(e, LLVMIntEQ, bits, LLVMConstNull(lanes_type(e->i32)));
+  return emit_select(e, none, zero, LLVMBuildFMul(e->builder, x, scale, ""));
+}
+
 /* Multiplies the row by the scales, in place, and returns the bits of the greatest product. None is negative. */
 static LLVMValueRef emit_products(Weigh *w) {
   Quantize *q = &w->q;
@@ -291,8 +297,7 @@ static LLVMValueRef emit_products(Weigh *w) {
   LLVMValueRef greatest = loop_carry(e, &loop, LLVMConstNull(q->bits));
   LLVMValueRef x = emit_load(e, q->floats, float_at(q, q->args[ARG_WORK], loop.index), 4);
   LLVMValueRef scale = emit_load(e, q->floats, float_at(q, w->scales, loop.index), 4);
-  LLVMValueRef none = LLVMBuildFCmp(e->builder, LLVMRealOEQ, x, LLVMConstNull(q->floats), "");
-  x = emit_select(e, none, LLVMConstNull(q->floats), LLVMBuildFMul(e->builder, x, scale, ""));
+  x = emit_weighed(e, x, scale);
   emit_store(e, x, float_at(q, q->args[ARG_WORK], loop.index), 4);
   loop_next(&loop, 0, emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, magnitude(q, x)}));
   loop_end(e, &loop);
@@ -313,11 +318,18 @@ static void emit_weights(Weigh *w, LLVMValueRef factor, LLVMValueRef none) {
   loop_end(e, &loop);
 }
 
-static void emit_row_of_weights(Weigh *w) {
+/* Of products that the softmax has made. */
+static LLVMValueRef load_greatest(Weigh *w) {
+  Emitter *e = w->q.e;
+  LLVMValueRef at = emit_offset(e, w->q.args[ARG_WORK], emit_i64(e, TFM_STRIP_GREATEST * 4));
+  return LLVMBuildAnd(e->builder, emit_load(e, e->i32, at, 4), emit_i32(e, INT32_MAX), "");
+}
+
+static void emit_row_of_weights(Weigh *w, bool is_weighed) {
   Quantize *q = &w->q;
   Emitter *e = q->e;
   LLVMBuilderRef b = e->builder;
-  LLVMValueRef bits = emit_products(w);
+  LLVMValueRef bits = is_weighed ? load_greatest(w) : emit_products(w);
   LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
   LLVMValueRef large = emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS));
   LLVMValueRef none = LLVMBuildNot(b, LLVMBuildAnd(b, finite, large, ""), ""), zero = emit_f32(e, 0);
@@ -330,7 +342,6 @@ static void emit_row_of_weights(Weigh *w) {
 }
 
 void emit_WEIGH(Emitter *e, const KernelSpec *spec, const char *name) {
-  (void)spec;
   LLVMTypeRef types[N_WEIGH_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer};
   LLVMValueRef function = emit_function(e, name, e->nothing, N_WEIGH_ARGS, types);
   Weigh w = {.q = {.e = e, .width = LANES, .floats = lanes_type(e->f32), .bits = lanes_type(e->i32)}};
@@ -344,7 +355,7 @@ void emit_WEIGH(Emitter *e, const KernelSpec *spec, const char *name) {
   w.q.args[ARG_WORK] = emit_offset(e, LLVMGetParam(function, WEIGH_STRIP), of_strip);
   LLVMValueRef of_numbers = emit_mul(e, rows.index, emit_i64(e, distance));
   w.q.args[ARG_NUMBERS] = emit_offset(e, LLVMGetParam(function, WEIGH_NUMBERS), of_numbers);
-  emit_row_of_weights(&w);
+  emit_row_of_weights(&w, spec->is_weighed);
   loop_end(e, &rows);
   LLVMBuildRetVoid(e->builder);
 }

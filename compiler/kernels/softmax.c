@@ -6,6 +6,9 @@
  * far. NaN and +inf make the sum NaN, and with it the row. A block of -inf changes nothing: that is why skipping
  * masked blocks is exact.
  *
+ * Weighed, for values in whole numbers, it leaves each power times the scale of its value, and behind the strip's
+ * columns the greatest of them for WEIGH: both take no pass of their own.
+ *
  * FINITE tells whether all numbers of a matrix are finite. In: a matrix. Out: 1 or 0. If the values of attention are
  * finite, a probability of 0 contributes exactly 0 and plain tiles may be used; if not, exact tiles look at every
  * probability.
@@ -25,6 +28,7 @@ typedef struct Strip {
   LLVMValueRef row;    /* its first score */
   LLVMValueRef column; /* of the vectors at hand */
   bool cut;            /* whether the last of them may reach beyond the columns */
+  LLVMValueRef scales; /* of values; NULL: powers stay as they are */
   LLVMValueRef before, maximum, sum, scale; /* on the stack, one number per row of the strip */
 } Strip;
 
@@ -50,50 +54,71 @@ static void store_scores(Strip *s, Lanes x) {
     emit_store(s->e, x.v[v], pointer_to(s->e, s->row, s->column, (int64_t)v * LANES), 4);
 }
 
+/* What a pass over a row gathers: maximum or sum, and of weighed powers the bits of the greatest. */
+enum { GATHERED, GREATEST, MOST_GATHERED };
+
+typedef void (*Visit)(Strip *s, LLVMValueRef *state, Lanes shift);
+
 /* Visits the row: several vectors at once, then one by one, of which the last is cut. */
-static LLVMValueRef visit_row(Strip *s, unsigned unroll,
-                              LLVMValueRef (*visit)(Strip *s, LLVMValueRef state, Lanes shift), LLVMValueRef state,
-                              Lanes shift) {
+static void visit_row(Strip *s, unsigned unroll, Visit visit, LLVMValueRef *state, unsigned n_state, Lanes shift) {
   Emitter *e = s->e;
   LLVMValueRef column = emit_i64(e, 0);
   for (unsigned part = 0; part < 2; part++) {
     unsigned n = part == 0 ? unroll : 1;
     LLVMValueRef end = emit_sub(e, s->args[ARG_COLUMNS], emit_i64(e, part == 0 ? (int64_t)n * LANES - 1 : 0));
     Loop loop = loop_begin(e, column, end, (int64_t)n * LANES);
-    state = loop_carry(e, &loop, state);
+    for (unsigned i = 0; i < n_state; i++) state[i] = loop_carry(e, &loop, state[i]);
     e->n_vectors = n;
     s->column = loop.index;
     s->cut = part == 1;
-    loop_next(&loop, 0, visit(s, state, shift));
+    visit(s, state, shift);
+    for (unsigned i = 0; i < n_state; i++) loop_next(&loop, i, state[i]);
     loop_end(e, &loop);
-    state = loop.results[0];
+    for (unsigned i = 0; i < n_state; i++) state[i] = loop.results[i];
     column = loop.last;
   }
   e->n_vectors = 1;
-  return state;
 }
 
-static LLVMValueRef visit_maximum(Strip *s, LLVMValueRef state, Lanes shift) {
+static void visit_maximum(Strip *s, LLVMValueRef *state, Lanes shift) {
   (void)shift;
   Lanes x = load_scores(s);
-  for (unsigned v = 0; v < s->e->n_vectors; v++) reducer_number_max.step(s->e, &state, x.v[v], NULL);
-  return state;
+  for (unsigned v = 0; v < s->e->n_vectors; v++) reducer_number_max.step(s->e, state, x.v[v], NULL);
 }
 
-static LLVMValueRef visit_power(Strip *s, LLVMValueRef state, Lanes shift) {
+static void visit_power(Strip *s, LLVMValueRef *state, Lanes shift) {
   Lanes x = math_exp_nonpositive(s->e, lanes_sub(s->e, load_scores(s), shift));
   store_scores(s, x);
-  for (unsigned v = 0; v < s->e->n_vectors; v++) reducer_sum.step(s->e, &state, x.v[v], NULL);
-  return state;
+  for (unsigned v = 0; v < s->e->n_vectors; v++) reducer_sum.step(s->e, state, x.v[v], NULL);
 }
 
-static LLVMValueRef reduce_row(Strip *s, const Reducer *reducer,
-                               LLVMValueRef (*visit)(Strip *s, LLVMValueRef state, Lanes shift), Lanes shift) {
-  LLVMValueRef state;
-  reducer_begin(s->e, reducer, &state);
-  state = visit_row(s, s->e->target->softmax_unroll, visit, state, shift);
-  reducer_tree(s->e, reducer, &state);
-  return state;
+/* Products are not negative, so the greatest has the greatest bits, and those of NaN are greater, whatever its sign. */
+static void visit_weighed_power(Strip *s, LLVMValueRef *state, Lanes shift) {
+  Emitter *e = s->e;
+  LLVMTypeRef vector = lanes_type(e->f32), whole = lanes_type(e->i32);
+  Lanes x = math_exp_nonpositive(e, lanes_sub(e, load_scores(s), shift)), y = x;
+  for (unsigned v = 0; v < e->n_vectors; v++) {
+    LLVMValueRef scale = emit_load(e, vector, pointer_to(e, s->scales, s->column, (int64_t)v * LANES), 4);
+    y.v[v] = emit_weighed(e, x.v[v], scale);
+    LLVMValueRef bits = LLVMBuildBitCast(e->builder, y.v[v], whole, "");
+    state[GREATEST] = emit_intrinsic(e, "llvm.umax", whole, 2, (LLVMValueRef[]){state[GREATEST], bits});
+  }
+  store_scores(s, y);
+  for (unsigned v = 0; v < e->n_vectors; v++) reducer_sum.step(e, &state[GATHERED], x.v[v], NULL);
+}
+
+static LLVMValueRef reduce_row(Strip *s, const Reducer *reducer, Visit visit, Lanes shift) {
+  Emitter *e = s->e;
+  LLVMValueRef state[MOST_GATHERED] = {NULL, LLVMConstNull(lanes_type(e->i32))};
+  const bool is_weighed = visit == visit_weighed_power;
+  reducer_begin(e, reducer, state);
+  visit_row(s, e->target->softmax_unroll, visit, state, is_weighed ? 2 : 1, shift);
+  reducer_tree(e, reducer, state);
+  if (is_weighed) {
+    LLVMValueRef bits = emit_intrinsic(e, "llvm.vector.reduce.umax", lanes_type(e->i32), 1, &state[GREATEST]);
+    emit_store(e, bits, emit_offset(e, s->row, emit_i64(e, TFM_STRIP_GREATEST * 4)), 4);
+  }
+  return state[GATHERED];
 }
 
 static LLVMValueRef row_of(Strip *s, LLVMValueRef row) {
@@ -128,7 +153,8 @@ static void emit_powers(Strip *s, LLVMValueRef row) {
   LLVMValueRef none = LLVMBuildFCmp(e->builder, LLVMRealOEQ, maximum, least, "");
   LLVMValueRef shift = emit_select(e, none, emit_f32(e, 0), maximum);
   s->row = row_of(s, row);
-  store_number(e, reduce_row(s, &reducer_sum, visit_power, lanes_splat(e, shift)), s->sum, row);
+  Visit visit = s->scales ? visit_weighed_power : visit_power;
+  store_number(e, reduce_row(s, &reducer_sum, visit, lanes_splat(e, shift)), s->sum, row);
 }
 
 /* exp(before - maximum): what the rows have accumulated so far is multiplied by it. 1 where the two are equal, which
@@ -166,7 +192,6 @@ static LLVMValueRef numbers_of_rows(Emitter *e) {
 }
 
 void emit_SOFTMAX(Emitter *e, const KernelSpec *spec, const char *name) {
-  (void)spec;
   LLVMTypeRef types[N_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer, e->pointer};
   Strip s = {.e = e};
   LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
@@ -175,9 +200,11 @@ void emit_SOFTMAX(Emitter *e, const KernelSpec *spec, const char *name) {
   emit_parameter_noalias(e, ARG_SUM), emit_parameter_noalias(e, ARG_SCALE);
   s.before = numbers_of_rows(e), s.maximum = numbers_of_rows(e);
   s.sum = numbers_of_rows(e), s.scale = numbers_of_rows(e);
+  if (spec->is_weighed)
+    s.scales = emit_load(e, e->pointer, emit_offset(e, s.args[ARG_STRIP], emit_i64(e, TFM_STRIP_SCALES * 4)), 8);
   for_rows(&s, emit_maximum);
+  emit_scales(&s); /* before the powers, behind which its latency hides */
   for_rows(&s, emit_powers);
-  emit_scales(&s);
   for_rows(&s, emit_state);
   LLVMBuildRetVoid(e->builder);
 }

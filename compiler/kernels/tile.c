@@ -202,8 +202,8 @@ static LLVMValueRef factors_of(Tile *t, LLVMValueRef numbers) {
   return LLVMBuildBitCast(b, number, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
 }
 
-/* After the last call for c: sums, times the scale of the row, times that of the column, as bits in c. `a` and `b` have
- * come to the scales. */
+/* After the last call for c: sums, times the scale of the row, times that of the column, times the factor, as bits in
+ * c. `a` and `b` have come to the scales. */
 static void emit_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
   Emitter *e = t->e;
   LLVMTypeRef floats = LLVMVectorType(e->f32, t->lanes);
@@ -221,6 +221,8 @@ static void emit_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
       LLVMValueRef y = LLVMBuildSIToFP(e->builder, t->c[i * t->n + j], floats, "");
       y = LLVMBuildFMul(e->builder, y, of_row, "");
       if (!t->spec->b_is_signed) y = LLVMBuildFMul(e->builder, y, scales[j], "");
+      if (t->spec->factor != 0)
+        y = LLVMBuildFMul(e->builder, y, emit_splat(e, emit_f32(e, (double)t->spec->factor), t->lanes), "");
       sums[i * t->n + j] = LLVMBuildBitCast(e->builder, y, t->vector, "");
     }
   }

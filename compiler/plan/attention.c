@@ -122,6 +122,7 @@ typedef struct Attention {
   uint32_t value_width; /* of the tiles of p v */
   bool v_packed;
   bool has_caches; /* k and v count columns of caches */
+  float factor;    /* of scores in whole numbers; 0: none */
   uint32_t k_cache, v_cache;
   int64_t v_columns; /* of v_cache */
 } Attention;
@@ -223,6 +224,47 @@ static View keys_of(Planner *p, const View *view) {
   return view_drop(&p->math, &keys, rank - 2);
 }
 
+/* Scores in whole numbers are multiplied by a constant factor while the tile has them in registers: the same product,
+ * but no pass over the strip; often nothing else is left of the expression, or a mask that hides only padding. */
+static bool is_product_of_acc(const Expr *expr) {
+  return expr->kind == EXPR_OP && expr->op == OP_MUL && expr->dtype == DTYPE_F32 &&
+         ((expr->args[0]->kind == EXPR_ACC && expr->args[1]->kind == EXPR_CONST) ||
+          (expr->args[1]->kind == EXPR_ACC && expr->args[0]->kind == EXPR_CONST));
+}
+
+static float factor_of(const Expr *product) {
+  return (float)product->args[product->args[0]->kind == EXPR_ACC]->number;
+}
+
+/* The factor by which every use of acc is multiplied; 0: there is none. */
+static float common_factor(const ExprList *list) {
+  float factor = 0;
+  for (uint32_t i = 0; i < list->n; i++) {
+    const Expr *expr = list->items[i];
+    bool uses = false;
+    for (uint32_t j = 0; j < expr->n_args; j++) uses = uses || expr->args[j]->kind == EXPR_ACC;
+    if (!uses) continue;
+    if (!is_product_of_acc(expr) || (factor != 0 && factor_of(expr) != factor)) return 0;
+    factor = factor_of(expr);
+    if (!isfinite(factor) || factor == 0) return 0;
+  }
+  return factor;
+}
+
+/* `expr` with acc in place of its products with the factor. */
+static const Expr *take_factor(Planner *p, const Expr *expr, float *factor) {
+  const ExprList list = expr_list(p->arena, expr);
+  if ((*factor = common_factor(&list)) == 0) return expr;
+  Expr **copies = ARENA_ARRAY(p->arena, Expr *, list.n);
+  for (uint32_t i = 0; i < list.n; i++) {
+    copies[i] = is_product_of_acc(list.items[i]) ? expr_acc(p->arena) : ARENA_ARRAY(p->arena, Expr, 1);
+    if (is_product_of_acc(list.items[i])) continue;
+    *copies[i] = *list.items[i];
+    for (uint32_t j = 0; j < copies[i]->n_args; j++) copies[i]->args[j] = copies[list.args[j][i]];
+  }
+  return copies[list.n - 1];
+}
+
 /* Builds the loops over [..., t, s]. Operand 0 is the strip of scores, a few rows in L1, so the batch axes may merge
  * whatever the layout of the scores would be. */
 static bool init_nest(Planner *p, Attention *a, Nest *nest) {
@@ -231,6 +273,7 @@ static bool init_nest(Planner *p, Attention *a, Nest *nest) {
   memcpy(dims, a->node->dims, rank * sizeof *dims);
   dims[rank - 1] = a->k.dims[a->k.rank - 2];
   const Expr *expr = a->node->attr.expr ? a->node->attr.expr : expr_acc(p->arena);
+  if (a->node->attr.is_int8) expr = take_factor(p, expr, &a->factor);
   Body body = body_new(a->node, rank, dims, expr);
   body_split_gathers(p, &body);
   if (!body_split(p, &body, TFM_MAX_OPERANDS - 1)) {
@@ -274,11 +317,17 @@ static TileShape key_tile(const Planner *p, const Attention *a) {
   return tile;
 }
 
+/* Whether the softmax multiplies weights by the scales of their values. With weights as an output it leaves these as
+ * they are, and the scales of values in caches lie in their pages. */
+static bool step_is_weighed(const tfm_attention_step *step) {
+  return step->form == TFM_FORM_INT8 && !step->has_weights && step->k_cache == TFM_NONE;
+}
+
 /* What works on rows of scores and results. scale_rows multiplies what a row has accumulated when its maximum rises. */
 static void choose_row_kernels(Planner *p, const Nest *nest, tfm_attention_step *step) {
   const bool is_whole = step->form == TFM_FORM_INT8;
   step->score = contract_kernel(p, nest);
-  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX});
+  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX, .is_weighed = step_is_weighed(step)});
   step->finite = is_whole ? TFM_NONE : plan_kernel(p, &(KernelSpec){.family = KERNEL_FINITE});
   KernelSpec scale = {
       .family = KERNEL_ROW,
@@ -300,6 +349,7 @@ static void choose_whole_kernels(Planner *p, const Attention *a, const Nest *nes
   step->form = TFM_FORM_INT8;
   step->a_bytes = p->target->dot_bytes ? 1 : 2;
   qk.a_stride = tfm_whole_row_floats(step->a_bytes, a->h);
+  qk.factor = a->factor;
   pv.shape = values;
   pv.a_stride = tfm_whole_row_floats(step->a_bytes, TFM_KEY_BLOCK);
   pv.b_stride = a->has_caches ? tfm_value_columns(a->e) : a->value_width;
@@ -311,7 +361,7 @@ static void choose_whole_kernels(Planner *p, const Attention *a, const Nest *nes
   step->whole_q = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = a->h});
   step->whole_k = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = a->h, .as_bytes = true});
   step->whole_v = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = a->e, .as_bytes = true});
-  step->weigh = plan_kernel(p, &(KernelSpec){.family = KERNEL_WEIGH});
+  step->weigh = plan_kernel(p, &(KernelSpec){.family = KERNEL_WEIGH, .is_weighed = step_is_weighed(step)});
   choose_row_kernels(p, nest, step);
 }
 

@@ -74,6 +74,7 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
                 spec->b_is_page ? " page" : "", spec->exact_zero ? " exact_zero" : "");
   if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
   if (spec->a_step) strbuf_printf(out, "  a step %lld\n", (long long)spec->a_step);
+  if (spec->factor != 0) strbuf_printf(out, "  times %a\n", (double)spec->factor);
 }
 
 /* The distances in the source are arguments; only the width and the direction are code. */
@@ -87,18 +88,16 @@ static void print_QUANTIZE(StrBuf *out, const KernelSpec *spec) {
 }
 
 static void print_WEIGH(StrBuf *out, const KernelSpec *spec) {
-  (void)spec;
-  strbuf_add_char(out, '\n');
+  strbuf_add(out, spec->is_weighed ? " weighed\n" : "\n");
 }
 
 static void print_DIRECT(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " %dx%d%s\n", spec->rows, spec->width, spec->y_is_line ? " line" : "");
 }
 
-/* All attentions share one: the number of keys and rows are arguments. */
+/* All attentions of a form share one: the number of keys and rows are arguments. */
 static void print_SOFTMAX(StrBuf *out, const KernelSpec *spec) {
-  (void)spec;
-  strbuf_add_char(out, '\n');
+  strbuf_add(out, spec->is_weighed ? " weighed\n" : "\n");
 }
 
 static void print_FINITE(StrBuf *out, const KernelSpec *spec) {

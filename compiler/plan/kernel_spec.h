@@ -39,11 +39,13 @@ typedef struct KernelSpec {
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   bool b_is_signed;           /* form INT8: b is values of attention */
+  float factor;               /* form INT8: what results are multiplied by at last; 0: nothing */
   bool is_matrix;             /* form INT8: on the tile registers of the target */
   const char *of_one_row;     /* the kernel that this one calls for each row; NULL: all rows are computed at once */
   int64_t k;                  /* QUANTIZE: numbers of a row */
   bool is_rotated, as_bytes;  /* QUANTIZE: before it is rounded; numbers are bytes whatever tiles take */
   bool is_grouped;            /* QUANTIZE: for b of form INT4 */
+  bool is_weighed;            /* SOFTMAX and WEIGH: the softmax multiplies by the scales */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
   /* DIRECT: width 0: columns side by side, `rows` rows (0: any number); else rows side by side, `width` columns */

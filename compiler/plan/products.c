@@ -21,6 +21,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
                        .b_is_signed = kind->b_is_signed,
+                       .factor = kind->factor,
                        .is_matrix = kind->least_matrix_rows && rows >= kind->least_matrix_rows,
                        .exact_zero = kind->exact_zero};
     tiles[rows] = plan_kernel(p, &spec);

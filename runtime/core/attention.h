@@ -19,7 +19,7 @@ typedef struct Attention {
   bool one_query;     /* so neither are values: whether they are finite is seen in the results */
   int64_t items, queries, keys, key_blocks;
   int64_t causal_offset;                       /* see tfm_attention_step */
-  int64_t strips, parts;                       /* per item; parts: units of an item */
+  int64_t strip_rows, strips, parts;           /* strips and parts per item; parts: units of an item */
   int64_t slots;                               /* packed blocks that are kept: one, or all of an item */
   int64_t key_slot_floats, value_slot_floats, whole_floats; /* whole_floats: of scratch->whole */
   Epilogue score;

@@ -22,6 +22,11 @@ static inline LiveRows live_rows_at(const tfm_context *context, uint32_t number,
   const tfm_live_rows *info = &context->program->live[number - 1];
   return (LiveRows){.mask = mask, .stride = stride, .where = info->where, .zeroed = info->zeroed};
 }
+/* Whether n > 0 bytes, `stride` apart, are all true or all false, as `value` says. Without gaps they are compared with
+ * one another, which costs next to nothing; bytes of true may differ, and then the answer is no. */
+bool live_all(const char *bytes, int64_t stride, int64_t n, bool value);
+/* Without a mask if all of `rows` are live. */
+void live_unless_all(LiveRows *live, int64_t rows);
 /* One past the last of `keys` keys that padding, a byte every `stride` bytes, does not leave out. */
 static inline int64_t last_live_key(const char *padding, int64_t stride, int64_t keys, bool left_out) {
   while (keys > 0 && (padding[(keys - 1) * stride] != 0) == left_out) keys--;

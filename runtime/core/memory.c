@@ -2,10 +2,11 @@
  *
  * The workspace holds the buffers of a program, then the scratch of each thread. Buffers that are never live at the
  * same time share memory: each buffer is placed at the lowest offset at which it overlaps none that is live with it,
- * larger buffers first (the greedy order of size, which is within a few percent of the best in practice). The plan is
- * kept as long as every buffer still fits into its place, so that small changes of a size cost nothing. Refused: sizes
- * whose bytes overflow, and sizes for which there is no memory; after either the plan is forgotten and the context
- * must be bound anew. */
+ * larger buffers first (the greedy order of size, which is within a few percent of the best in practice). Small ones
+ * share it with their like only: threads cut steps of a kind alike, so each finds the lines that it writes where it
+ * left them, and not in another core's cache. The plan is kept as long as every buffer still fits into its place, so
+ * that small changes of a size cost nothing. Refused: sizes whose bytes overflow, and sizes for which there is no
+ * memory; after either the plan is forgotten and the context must be bound anew. */
 #include "allocate.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include <sys/mman.h>
 
 #include "binding.h"
+#include "machine.h"
 
 // ---- allocation ----
 
@@ -102,15 +104,25 @@ static void sort_by_size(tfm_context *context) {
   }
 }
 
-/* The lowest offset at which `buffer` overlaps none of the first `placed` buffers that live at the same time. */
-static int64_t lowest_gap(const tfm_context *context, uint32_t buffer, uint32_t placed) {
+/* As large, and written by a step of the same kind: those of other layers. */
+static bool are_alike(const tfm_context *context, uint32_t a, uint32_t b) {
+  const tfm_program *program = context->program;
+  const tfm_step *step = program->steps;
+  return context->memory.buffer_bytes[a] == context->memory.buffer_bytes[b] &&
+         step[program->buffers[a].first_step].kind == step[program->buffers[b].first_step].kind;
+}
+
+/* The lowest offset at which `buffer` overlaps none of the first `placed` buffers that live at the same time or, if
+ * only like ones may share, are others. */
+static int64_t lowest_gap(const tfm_context *context, uint32_t buffer, uint32_t placed, bool only_alike) {
   const tfm_buffer *buffers = context->program->buffers;
   int64_t offset = 0;
   for (bool moved = true; moved;) {
     moved = false;
     for (uint32_t i = 0; i < placed; i++) {
       uint32_t other = context->memory.buffer_order[i];
-      if (!live_together(&buffers[buffer], &buffers[other])) continue;
+      bool may_share = !live_together(&buffers[buffer], &buffers[other]);
+      if (may_share && (!only_alike || are_alike(context, buffer, other))) continue;
       int64_t begin = context->memory.buffer_offsets[other], end = begin + context->memory.buffer_bytes[other];
       if (offset >= end || offset + context->memory.buffer_bytes[buffer] <= begin) continue;
       offset = end;
@@ -120,23 +132,34 @@ static int64_t lowest_gap(const tfm_context *context, uint32_t buffer, uint32_t 
   return offset;
 }
 
-/* Offsets of all buffers. False: the workspace would be too large to address. The cost is quadratic in the number of
- * buffers; programs have some dozens. */
-static bool place_buffers(tfm_context *context) {
+/* Offsets of all buffers, in the order of size. False: the workspace would be too large to address. The cost is
+ * quadratic in the number of buffers; programs have some dozens. */
+static bool place_all(tfm_context *context, bool only_alike) {
   Memory *memory = &context->memory;
-  context->run.operands_stale = ALL_SYMBOLS;
-  uint32_t n = context->program->n_buffers;
-  for (uint32_t i = 0; i < n; i++) memory->buffer_order[i] = i;
-  sort_by_size(context);
   memory->buffers_bytes = 0;
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t i = 0; i < context->program->n_buffers; i++) {
     uint32_t buffer = memory->buffer_order[i];
-    memory->buffer_offsets[buffer] = lowest_gap(context, buffer, i);
+    memory->buffer_offsets[buffer] = lowest_gap(context, buffer, i, only_alike);
     int64_t end;
     if (__builtin_add_overflow(memory->buffer_offsets[buffer], memory->buffer_bytes[buffer], &end)) return false;
     memory->buffers_bytes = greatest_of(memory->buffers_bytes, end);
   }
   return true;
+}
+
+/* Measured: lines that other steps wrote in between cost up to 3 % of a run, but buffers that no longer stay in the
+ * caches cost more than that. With one thread no line is elsewhere. */
+static int64_t most_bytes_apart(const tfm_context *context) {
+  return context->threads > 1 ? 2 * cpu_cache_bytes(2) * context->threads : 0;
+}
+
+static bool place_buffers(tfm_context *context) {
+  uint32_t *order = context->memory.buffer_order;
+  context->run.operands_stale = ALL_SYMBOLS;
+  for (uint32_t i = 0; i < context->program->n_buffers; i++) order[i] = i;
+  sort_by_size(context);
+  const int64_t most = most_bytes_apart(context);
+  return (most && place_all(context, true) && context->memory.buffers_bytes <= most) || place_all(context, false);
 }
 
 /* Bytes of a buffer in so many lockstep runs, whose parts each begin at a multiple of ALIGNMENT (spare_bytes). */

@@ -28,11 +28,13 @@ static void run_step(Walker *walker, const tfm_step *step) {
 /* A step that one thread does alone takes no serial: nobody else looks at its claims. */
 Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups) {
   if (walker->threads > 1) walker->serial++;
+  const Grid grid = share_grid(blocks, groups, walker->threads);
   return (Claimer){.claims = &walker->context->run.claims,
-                   .grid = share_grid(blocks, groups, walker->threads),
+                   .grid = grid,
                    .serial = walker->serial,
                    .thread = walker->thread,
-                   .threads = walker->threads};
+                   .threads = walker->threads,
+                   .own = share_part(&grid, walker->thread)};
 }
 
 static uint64_t now_ns(void) {

@@ -330,7 +330,8 @@ Attention attention_describe(const tfm_context *context, const tfm_step *step) {
                  .mask = info->live ? &operands->mask : NULL};
   for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
-  a.strips = ceil_div(a.queries, info->tile_rows);
+  a.strip_rows = whole_strip_rows(info);
+  a.strips = ceil_div(a.queries, a.strip_rows);
   a.parts = 1;
   a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
   return a;
@@ -421,10 +422,7 @@ int64_t attention_last_key(const tfm_context *context, const Attention *a, int64
 /* Whether the scores of all keys before `limit` are used as they are. */
 static bool has_plain_scores(const Attention *a, const char *padding, int64_t limit) {
   if (!a->step->padding_only) return a->step->score == TFM_NONE;
-  int64_t stride = a->padding->strides[a->step->rank - 1];
-  for (int64_t key = 0; key < limit; key++)
-    if ((padding[key * stride] != 0) == a->step->padding_true) return false;
-  return true;
+  return limit <= 0 || live_all(padding, a->padding->strides[a->step->rank - 1], limit, !a->step->padding_true);
 }
 
 /* Forgets what is packed if the item has other keys or values than the one before. */
@@ -442,6 +440,7 @@ static AttentionItem enter_item(const tfm_context *context, const Attention *a, 
   if (a->mask)
     item.live = live_rows_at(context, a->step->live, address_at(context, a, a->mask, at),
                              a->mask->strides[a->step->rank - 2]);
+  live_unless_all(&item.live, a->queries);
   item.is_plain = has_plain_scores(a, a->padding ? address_at(context, a, a->padding, at) : NULL, item.limit);
   bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
   if (!same)
@@ -552,7 +551,7 @@ static void run_part(const Walker *walker, const Attention *a, const AttentionSc
   int64_t row = strip_row(&all, begin), end_row = strip_row(&all, end), first, rows;
   if (item->live.zeroed) clear_other_queries(a, item, row, end_row);
   for (; (rows = live_run(&item->live, true, row, end_row, &first)) > 0; row = first + rows) {
-    Strips run = {first, rows, ceil_div(rows, a->step->tile_rows)};
+    Strips run = {first, rows, ceil_div(rows, a->strip_rows)};
     run_strips(walker, a, scratch, item, &run, 0, run.n);
   }
 }

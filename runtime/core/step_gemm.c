@@ -42,6 +42,7 @@ static int64_t resident_bytes(void) { return cpu_cache_bytes(2) / 2; }
 static int64_t near_bytes(void) { return cpu_cache_bytes(1) / 6 * 5; }
 
 typedef struct Gemm {
+  const tfm_context *context;
   const tfm_gemm_step *step;
   const float *a;
   const char *weights, *after; /* after: what is read when this step is done */
@@ -55,22 +56,28 @@ typedef struct Gemm {
   bool is_waiting; /* c is there: the rows of the block's tiles, one behind the other */
   LiveRows live;
   Epilogue epilogue;
+  EpilogueCall *call; /* of a single run */
   const GemmConsumer *consumer; /* NULL: c is the whole matrix */
 } Gemm;
 
 typedef struct Tile {
   int64_t row, rows, before; /* before: rows of the tiles before it in its block */
+  tfm_tile_kernel kernel;
 } Tile;
 
 typedef struct Block { /* of rows: the one that a thread works on */
   int64_t number, n;   /* number -1: none yet */
   LiveCursor cursor;
   int64_t rows;        /* of all tiles */
+  int64_t together, lines, k, share; /* see pace_block */
   Tile tiles[UNIT_ROWS];
 } Block;
 
-/* The bytes of the first k rows of a panel. k is a multiple of four, or all there are. */
-static int64_t panel_bytes(const tfm_gemm_step *step, int64_t k) { return tfm_form_bytes(step->form, k) * step->panel; }
+/* The bytes of the first k rows of a panel. k is a multiple of four, or all there are. Not part of each caller, because
+ * all libraries have this code. */
+__attribute__((noinline)) static int64_t panel_bytes(const tfm_gemm_step *step, int64_t k) {
+  return tfm_form_bytes(step->form, k) * step->panel;
+}
 static int64_t whole_panel_bytes(const tfm_gemm_step *step) {
   return tfm_column_bytes(step->form, step->k) * step->panel;
 }
@@ -114,14 +121,16 @@ static void size_units(Gemm *gemm, int32_t threads) {
     group = greatest_of(group, PANELS_PER_LOAD);
   group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
   group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
+  if (threads == 1 && gemm->k_blocks == 1) group = gemm->panels;
   if (is_short(gemm) && gemm->blocks >= 4 * (int64_t)threads) group = gemm->panels;
   gemm->panels_per_group = gemm->consumer ? gemm->consumer->panels : greatest_of(1, group);
 }
 
 // ---- rows ----
 
-static void add_tile(Block *block, int64_t row, int64_t rows) {
-  block->tiles[block->n++] = (Tile){row, rows, block->rows};
+static void add_tile(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
+  block->tiles[block->n++] = (Tile){row, rows, block->rows,
+                                      KERNEL_OF(tfm_tile_kernel, gemm->context, gemm->step->tiles[rows])};
   block->rows += rows;
 }
 
@@ -135,7 +144,7 @@ static void cut_run(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
   int64_t tiles = ceil_div(rows, gemm->step->tile_rows);
   for (int64_t tile = 0; tile < tiles; tile++) {
     int64_t first = first_of_tile(gemm->step, rows, tile, tiles);
-    add_tile(block, row + first, first_of_tile(gemm->step, rows, tile + 1, tiles) - first);
+    add_tile(gemm, block, row + first, first_of_tile(gemm->step, rows, tile + 1, tiles) - first);
   }
 }
 
@@ -144,7 +153,7 @@ static void cut_all_rows(const Gemm *gemm, Block *block) {
   int64_t end = gemm->tiles * (block->number + 1) / gemm->blocks;
   for (int64_t tile = gemm->tiles * block->number / gemm->blocks; tile < end; tile++) {
     int64_t row = first_of_tile(gemm->step, gemm->rows, tile, gemm->tiles);
-    add_tile(block, row, first_of_tile(gemm->step, gemm->rows, tile + 1, gemm->tiles) - row);
+    add_tile(gemm, block, row, first_of_tile(gemm->step, gemm->rows, tile + 1, gemm->tiles) - row);
   }
 }
 
@@ -158,12 +167,44 @@ static void cut_live_rows(const Gemm *gemm, Block *block) {
   }
 }
 
+/* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that
+ * all but the first tile find them in the nearest cache. */
+static int64_t steps_together(const Gemm *gemm, int64_t tiles) {
+  const tfm_gemm_step *step = gemm->step;
+  bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
+  if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return INT64_MAX;
+  const int64_t unit = unit_of(step), bytes = panel_bytes(step, unit) + unit * tiles * step->tile_rows * step->a_bytes;
+  return unit * (near_bytes() / bytes);
+}
+
+static int64_t calls_of(const tfm_gemm_step *step, const Block *block) {
+  return ceil_div(step->panel, step->width) * block->n;
+}
+
+/* Bytes of the next panel for each call of a tile with k steps: an even share, or what it reaches, in whole lines. */
+static int64_t share_of(const tfm_gemm_step *step, const Block *block, int64_t k) {
+  return least_of(block->lines * (k / turn_of(step)), panel_bytes(step, k) / calls_of(step, block) / ALIGNMENT) *
+         ALIGNMENT;
+}
+
+/* What tiles fetch of the next panel meanwhile: lines in each turn, and the share of a call with k steps, which is what
+ * most calls have. */
+static void pace_block(const Gemm *gemm, Block *block) {
+  const tfm_gemm_step *step = gemm->step;
+  block->together = steps_together(gemm, block->n);
+  block->lines = least_of(TFM_PREFETCH_LINES,
+                          ceil_div(panel_bytes(step, turn_of(step)), ALIGNMENT * calls_of(step, block)));
+  block->k = least_of(block->together, least_of(k_block_of(step), gemm->end_k - gemm->begin_k));
+  block->share = share_of(step, block, block->k);
+}
+
 /* A thread takes unit after unit of one block, so its tiles are cut once. */
 static void enter_block(const Gemm *gemm, Block *block, int64_t number) {
   if (block->number == number) return;
   block->number = number;
   block->n = block->rows = 0;
   (gemm->live.mask ? cut_live_rows : cut_all_rows)(gemm, block);
+  pace_block(gemm, block);
 }
 
 /* This thread's share of the rows that are not live becomes 0. */
@@ -192,7 +233,7 @@ static float *results_at(const Gemm *gemm, const Tile *tile, int64_t column) {
 typedef struct Strip { /* of one panel: the columns of one tile, some steps of k */
   const char *weights, *next; /* next: what is read after it */
   int64_t column, columns, first_k, k;
-  int64_t share, lines; /* bytes of `next` for each tile; lines per 4 steps of k */
+  int64_t share; /* bytes of `next` for each tile */
 } Strip;
 
 /* The epilogue of a tile, right after its last step of k, while it is still in the nearest cache. In one product of
@@ -200,10 +241,26 @@ typedef struct Strip { /* of one panel: the columns of one tile, some steps of k
 static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const Tile *tile, const Strip *strip) {
   const int64_t stride = gemm->c_stride * (int64_t)sizeof(float);
   if (!gemm->epilogue.kernel) return;
-  if (walker->of_all)
+  if (gemm->call->kernel)
+    epilogue_call(gemm->call, c, stride, tile->row, tile->rows, strip->column, strip->columns);
+  else if (walker->of_all)
     walker->context->decoding.cached_steps->finish_tile(walker, gemm->step, c, stride, tile->row, tile->rows,
                                                         strip->column, strip->columns);
   else epilogue_run(walker, &gemm->epilogue, c, stride, tile->row, tile->rows, strip->column, strip->columns);
+}
+
+/* Lines that another core had last come as slowly as from memory: those that a tile writes are asked for while the one
+ * before it is computed. */
+static void fetch_for_writing(const Gemm *gemm, const Tile *tile, const Strip *strip) {
+  const float *c = results_at(gemm, tile, strip->column);
+  for (int64_t i = 0; i < tile->rows; i++, c += gemm->c_stride)
+    for (int64_t j = 0; j < strip->columns; j += ALIGNMENT / (int64_t)sizeof(float)) {
+#if defined(__x86_64__)
+      __asm__ volatile("prefetchw %0" : : "m"(c[j])); /* the compiler's own form needs a newer CPU */
+#else
+      __builtin_prefetch(c + j, 1, 3);
+#endif
+    }
 }
 
 /* The tiles of a block against one strip. */
@@ -211,26 +268,15 @@ static void run_strip(const Walker *walker, const Gemm *gemm, const Block *block
   const tfm_gemm_step *step = gemm->step;
   for (int64_t tile = 0; tile < block->n; tile++) {
     float *c = results_at(gemm, &block->tiles[tile], strip->column);
-    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[block->tiles[tile].rows]);
     const char *a = (const char *)(gemm->a + block->tiles[tile].row * gemm->a_stride) +
                     tfm_whole_row_bytes(step->form, step->a_bytes, strip->first_k);
     const bool goes_on = is_whole_numbers(step) && strip->first_k + strip->k < step->k;
-    kernel((const float *)(const void *)a, strip->weights, c, gemm->c_stride, strip->k,
-           (strip->first_k > gemm->begin_k) + 2 * goes_on, strip->columns, strip->next + tile * strip->share,
-           strip->lines);
+    block->tiles[tile].kernel((const float *)(const void *)a, strip->weights, c, gemm->c_stride, strip->k,
+                              (strip->first_k > gemm->begin_k) + 2 * goes_on, strip->columns,
+                              strip->next + tile * strip->share, block->lines);
     if (gemm->chains == 1 && strip->first_k + strip->k == step->k)
       finish_tile(walker, gemm, (char *)c, &block->tiles[tile], strip);
   }
-}
-
-/* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that
- * all but the first tile find them in the nearest cache. */
-static int64_t steps_together(const Gemm *gemm, int64_t tiles, int64_t k) {
-  const tfm_gemm_step *step = gemm->step;
-  bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
-  if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return k;
-  const int64_t unit = unit_of(step), bytes = panel_bytes(step, unit) + unit * tiles * step->tile_rows * step->a_bytes;
-  return least_of(k, unit * (near_bytes() / bytes));
 }
 
 /* The same against a block of k of a panel, strip after strip: a strip's weights stay near while the rows go by. */
@@ -240,21 +286,17 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
   int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
   int64_t first_k = gemm->begin_k + k_block * k_block_of(step),
           end_k = least_of(first_k + k_block_of(step), gemm->end_k);
-  int64_t calls = ceil_div(columns, step->width) * block->n;
-  int64_t together = steps_together(gemm, block->n, end_k - first_k);
   const int64_t column_bytes = step->form == TFM_FORM_INT4 ? 4 : tfm_form_bytes(step->form, 1); /* of neighbours */
-  /* What each tile prefetches of the next panel: an even share, or what a call reaches, in whole cache lines. */
-  Strip strip = {.next = next,
-                 .lines = least_of(TFM_PREFETCH_LINES, ceil_div(panel_bytes(step, turn_of(step)), ALIGNMENT * calls))};
+  const char *weights = panel_at(gemm, panel, k_block);
+  Strip strip = {.next = next};
   for (int64_t done = 0; done < columns; done += step->width) {
     strip.column = column + done;
     strip.columns = least_of(step->width, columns - done);
     strip.first_k = first_k;
     do { /* once if there are no steps at all: zeroes */
-      strip.k = least_of(together, end_k - strip.first_k);
-      strip.share =
-          least_of(strip.lines * (strip.k / turn_of(step)), panel_bytes(step, strip.k) / calls / ALIGNMENT) * ALIGNMENT;
-      strip.weights = panel_at(gemm, panel, k_block) + panel_bytes(step, strip.first_k - first_k) + done * column_bytes;
+      strip.k = least_of(block->together, end_k - strip.first_k);
+      strip.share = strip.k == block->k ? block->share : share_of(step, block, strip.k);
+      strip.weights = weights + panel_bytes(step, strip.first_k - first_k) + done * column_bytes;
       run_strip(walker, gemm, block, &strip);
       strip.next += block->n * strip.share;
       strip.first_k += strip.k;
@@ -264,7 +306,7 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
 
 /* What is read after the unit: the next one of this thread's part, or the next gemm. */
 static const char *after_unit(const Gemm *gemm, const Claimer *claimer, int64_t block, int64_t group) {
-  Part part = share_part(&claimer->grid, claimer->thread);
+  const Part part = claimer->own;
   if (group + 1 < part.end_group) return panel_at(gemm, (group + 1) * gemm->panels_per_group, 0);
   if (block + 1 < part.end_block) return panel_at(gemm, part.first_group * gemm->panels_per_group, 0);
   return gemm->after;
@@ -283,6 +325,35 @@ static void run_panels(const Walker *walker, const Gemm *gemm, const Block *bloc
   }
 }
 
+/* The same where a panel is one strip and k one piece. What tiles fetch of a panel may end before its scales. */
+static void run_whole_panels(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
+                             int64_t end_panel, const char *after) {
+  const tfm_gemm_step *step = gemm->step;
+  const int64_t bytes = whole_panel_bytes(step), scales = panel_bytes(step, step->k);
+  const bool fetches = is_whole_numbers(step) && gemm->blocks > 1;
+  const char *weights = panel_at(gemm, first_panel, 0);
+  Strip strip = {.k = step->k};
+  for (int64_t panel = first_panel; panel < end_panel; panel++, weights += bytes) {
+    const char *next = panel + 1 < end_panel ? weights + bytes : after;
+    strip.column = panel * step->panel;
+    strip.columns = least_of(step->panel, step->n - strip.column);
+    for (int64_t at = scales; at < bytes; at += ALIGNMENT) __builtin_prefetch(weights + at, 0, 3);
+    for (int64_t number = 0; number < block->n; number++, next += block->share) {
+      const Tile *tile = &block->tiles[number];
+      float *c = results_at(gemm, tile, strip.column);
+      if (fetches && number + 1 < block->n) fetch_for_writing(gemm, tile + 1, &strip);
+      tile->kernel(gemm->a + tile->row * gemm->a_stride, weights, c, gemm->c_stride, step->k, 0, strip.columns, next,
+                   block->lines);
+      finish_tile(walker, gemm, (char *)c, tile, &strip);
+    }
+  }
+}
+
+static bool has_whole_panels(const Gemm *gemm, const Block *block) {
+  const tfm_gemm_step *step = gemm->step;
+  return gemm->chains == 1 && gemm->k_blocks == 1 && step->width == step->panel && block->k == step->k;
+}
+
 /* Where little is computed, what takes the time is fetching the lines that are written: those of a tile that comes
  * later are asked for early, as they stand where the rows lie one behind the other. So a processor sees whole rows go
  * by, as it does where numbers are only set, and not a piece of each of some rows. `part` of `parts`. */
@@ -297,7 +368,6 @@ static void run_short_panels(const Walker *walker, const Gemm *gemm, const Block
   const tfm_gemm_step *step = gemm->step;
   for (int64_t number = 0; number < block->n; number++) {
     const Tile *tile = &block->tiles[number];
-    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[tile->rows]);
     const float *a = gemm->a + tile->row * gemm->a_stride;
     Strip strip = {.column = first_panel * step->panel};
     const int64_t end = least_of(step->n, end_panel * step->panel), strips = ceil_div(end - strip.column, step->width);
@@ -309,7 +379,7 @@ static void run_short_panels(const Walker *walker, const Gemm *gemm, const Block
       const char *weights = panel_at(gemm, panel, 0) + in_panel * tfm_form_bytes(step->form, 1);
       strip.columns = least_of(step->width, step->n - strip.column);
       fetch_results(later, floats, number_of_strip++, strips);
-      kernel(a, weights, c, gemm->c_stride, step->k, 0, strip.columns, weights, 0);
+      tile->kernel(a, weights, c, gemm->c_stride, step->k, 0, strip.columns, weights, 0);
       finish_tile(walker, gemm, (char *)c, tile, &strip);
       in_panel += step->width;
       if (in_panel == step->panel) in_panel = 0, panel++;
@@ -348,9 +418,9 @@ static void run_chain(const Walker *walker, const Gemm *gemm, const Block *block
   run_panels(walker, &part, block, first_panel, end_panel, after);
 }
 
-/* The epilogue comes when the sums are complete. */
-static void run_chains(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
-                       int64_t end_panel, const char *after) {
+/* The epilogue comes when the sums are complete. Few programs have such a long k, and all libraries have this code. */
+__attribute__((cold)) static void run_chains(const Walker *walker, const Gemm *gemm, const Block *block,
+                                             int64_t first_panel, int64_t end_panel, const char *after) {
   const tfm_gemm_step *step = gemm->step;
   int64_t column = first_panel * step->panel, columns = least_of(step->n, end_panel * step->panel) - column;
   for (int64_t chain = 0; chain < gemm->chains; chain++) {
@@ -375,6 +445,7 @@ static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *clai
   int64_t end_panel = least_of(gemm->panels, first_panel + gemm->panels_per_group);
   const char *after = after_unit(gemm, claimer, block->number, group);
   if (is_short(gemm)) run_short_panels(walker, gemm, block, first_panel, end_panel);
+  else if (has_whole_panels(gemm, block)) run_whole_panels(walker, gemm, block, first_panel, end_panel, after);
   else if (gemm->chains == 1) run_panels(walker, gemm, block, first_panel, end_panel, after);
   else
     for (int64_t panel = first_panel; panel < end_panel; panel += CHAINED_PANELS)
@@ -449,6 +520,7 @@ static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, 
   if (gemm->consumer) return;
   gemm->live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->live);
   if (gemm->live.mask && walker->of_all) join_masks(walker, step, &gemm->live, joined);
+  live_unless_all(&gemm->live, gemm->all_rows);
   if (gemm->live.mask) gemm->rows = live_count(&gemm->live, gemm->all_rows);
 }
 
@@ -456,7 +528,8 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_gemm_step *info = &context->program->gemms[step->index];
   const struct gemm_operands *operands = &operands_of(context, step)->gemm;
-  Gemm gemm = {.step = info,
+  Gemm gemm = {.context = context,
+               .step = info,
                .a = (const float *)operand_address(context, &operands->a),
                .weights = context->weights + context->program->weights[info->weight].offset,
                .c = (float *)operand_address(context, &operands->c),
@@ -473,6 +546,10 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   if (gemm.live.zeroed) clear_other_rows(walker, &gemm);
   if (gemm.rows == 0) return;
   gemm.after = first_panel_after(walker, &gemm, step);
+  EpilogueCall call;
+  if (walker->of_all) call.kernel = NULL;
+  else epilogue_prepare(walker, &gemm.epilogue, &call);
+  gemm.call = &call;
   size_units(&gemm, walker->threads);
   Claimer claimer = walker_claimer(walker, gemm.blocks, ceil_div(gemm.panels, gemm.panels_per_group));
   Block block; /* its tiles are set when it is entered */
@@ -501,8 +578,10 @@ void step_quantize(Walker *walker, const tfm_step *step) {
   const char *x = operand_address(context, &operands->x);
   char *c = operand_address(context, &operands->c);
   tfm_quantize_kernel kernel = KERNEL_OF(tfm_quantize_kernel, context, info->kernel);
-  const LiveRows live = live_rows_of(context, &operands->mask, info->live);
-  const int64_t rows = value_of(context, info->dims[0]), all = live.mask ? live_count(&live, rows) : rows;
+  const int64_t rows = value_of(context, info->dims[0]);
+  LiveRows live = live_rows_of(context, &operands->mask, info->live);
+  live_unless_all(&live, rows);
+  const int64_t all = live.mask ? live_count(&live, rows) : rows;
   const int64_t end = all * (walker->thread + 1) / walker->threads;
   LiveCursor cursor = {0};
   int64_t row = all * walker->thread / walker->threads, n = end - row;

@@ -22,6 +22,17 @@ static bool is_live(const LiveRows *live, int64_t row) {
   return (live->mask[row * live->stride] != 0) == live->where;
 }
 
+bool live_all(const char *bytes, int64_t stride, int64_t n, bool value) {
+  if (stride == 1) return (*bytes != 0) == value && !memcmp(bytes, bytes + 1, (size_t)n - 1);
+  for (int64_t i = 0; i < n; i++)
+    if ((bytes[i * stride] != 0) != value) return false;
+  return true;
+}
+
+void live_unless_all(LiveRows *live, int64_t rows) {
+  if (live->mask && rows > 0 && live_all(live->mask, live->stride, rows, live->where)) *live = (LiveRows){0};
+}
+
 int64_t live_count(const LiveRows *live, int64_t rows) {
   int64_t n = 0;
   for (int64_t row = 0; row < rows; row++) n += live->mask[row * live->stride] != 0;
@@ -198,6 +209,7 @@ void step_row(Walker *walker, const tfm_step *step) {
   /* A reduction over nothing still has results. */
   bool empty = work.outer <= 0 || (row->reduce != 2 && work.rows <= 0) || (row->reduce != 1 && work.columns <= 0);
   if (empty) return;
+  live_unless_all(&work.live, work.outer * work.rows);
   if (row->reduce == 2)
     share_columns(walker, &work);
   else if (work.live.mask)
@@ -218,27 +230,30 @@ Epilogue epilogue_of(const tfm_context *context, uint32_t kernel, uint8_t rank, 
                     .dims = dims};
 }
 
-/* Points operand 0 at the tile, and sets what is the same for all its rows. */
-static void begin_tile(const Walker *walker, tfm_row_args *args, char *tile, int64_t tile_stride, int64_t columns) {
-  args->columns = columns;
-  args->faults = (int32_t *)&walker->context->run.faults;
-  args->operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
-}
-
-/* The common case: all rows are one axis. */
-static void run_on_rows(const Walker *walker, const Epilogue *epilogue, tfm_row_args *args, int64_t row, int64_t rows,
-                        int64_t column) {
-  args->rows = rows;
-  args->coordinates[0] = column;
-  args->coordinates[1] = row;
+void epilogue_prepare(const Walker *walker, const Epilogue *epilogue, EpilogueCall *call) {
+  call->kernel = epilogue->rank == 2 ? epilogue->kernel : NULL;
+  if (!call->kernel) return;
+  call->n_operands = epilogue->n_operands;
+  call->args.faults = (int32_t *)&walker->context->run.faults;
   for (uint8_t i = 1; i < epilogue->n_operands; i++) {
     const Operand *operand = &epilogue->operands[i];
-    int64_t offset = column * operand->strides[1];
-    if (!operand->gathered) offset += row * operand->strides[0];
-    char *base = element_address(walker->context, operand, offset);
-    args->operands[i] = (tfm_row_operand){base, operand->strides[0], operand->strides[1]};
+    call->args.operands[i] = (tfm_row_operand){NULL, operand->strides[0], operand->strides[1]};
+    call->starts[i] = operand_address(walker->context, operand);
+    call->row_steps[i] = operand->gathered ? 0 : operand->strides[0];
   }
-  epilogue->kernel(args);
+}
+
+void epilogue_call(EpilogueCall *call, char *tile, int64_t tile_stride, int64_t row, int64_t rows, int64_t column,
+                   int64_t columns) {
+  tfm_row_args *args = &call->args;
+  args->rows = rows;
+  args->columns = columns;
+  args->coordinates[0] = column;
+  args->coordinates[1] = row;
+  args->operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
+  for (uint8_t i = 1; i < call->n_operands; i++)
+    args->operands[i].base = call->starts[i] + column * args->operands[i].column_stride + row * call->row_steps[i];
+  call->kernel(args);
 }
 
 /* A block may cross the end of the row axis: then it is done in pieces, since other operands' strides may jump
@@ -247,12 +262,16 @@ void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, in
                   int64_t rows, int64_t column, int64_t columns) {
   if (!epilogue->kernel) return;
   const tfm_context *context = walker->context;
-  tfm_row_args args;
-  begin_tile(walker, &args, tile, tile_stride, columns);
   if (epilogue->rank == 2) {
-    run_on_rows(walker, epilogue, &args, row, rows, column);
+    EpilogueCall call;
+    epilogue_prepare(walker, epilogue, &call);
+    epilogue_call(&call, tile, tile_stride, row, rows, column, columns);
     return;
   }
+  tfm_row_args args;
+  args.columns = columns;
+  args.faults = (int32_t *)&context->run.faults;
+  args.operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
   int64_t axis_rows = value_of(context, epilogue->dims[epilogue->rank - 2]);
   while (rows > 0) {
     int64_t inner = row % axis_rows;

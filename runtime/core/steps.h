@@ -92,6 +92,18 @@ Epilogue epilogue_of(const tfm_context *context, uint32_t kernel, uint8_t rank, 
                      uint32_t first_operand, const tfm_size *dims);
 void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, int64_t tile_stride, int64_t row,
                   int64_t rows, int64_t column, int64_t columns);
+/* An epilogue whose rows are one axis: what is the same for all tiles of a step, found once. A tile of few numbers
+ * would take as long to find it as to compute with it. */
+typedef struct EpilogueCall {
+  tfm_row_kernel kernel; /* NULL: there is none of this kind */
+  uint8_t n_operands;
+  tfm_row_args args;
+  char *starts[TFM_MAX_OPERANDS];
+  int64_t row_steps[TFM_MAX_OPERANDS]; /* 0: rows are chosen by another operand */
+} EpilogueCall;
+void epilogue_prepare(const Walker *walker, const Epilogue *epilogue, EpilogueCall *call);
+void epilogue_call(EpilogueCall *call, char *tile, int64_t tile_stride, int64_t row, int64_t rows, int64_t column,
+                   int64_t columns);
 /* Brings nearer what it will read for this tile beside the tile itself. */
 void epilogue_fetch(const Walker *walker, const Epilogue *epilogue, int64_t row, int64_t rows, int64_t column,
                     int64_t columns);

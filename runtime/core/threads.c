@@ -320,7 +320,7 @@ static int64_t take(Claimer *claimer, int32_t owner, int64_t units) {
   for (;;) {
     bool current = state >> (2 * UNIT_BITS) == claimer->serial;
     uint64_t first = current ? state >> UNIT_BITS & mask : 0, end = current ? state & mask : (uint64_t)units;
-    if (first >= end) return -1;
+    if (first + (owner != claimer->thread) >= end) return -1; /* the last one is its owner's */
     bool own = owner == claimer->thread;
     uint64_t taken = own ? first++ : --end;
     uint64_t wanted = (uint64_t)claimer->serial << (2 * UNIT_BITS) | first << UNIT_BITS | end;
@@ -344,7 +344,7 @@ bool share_claim(Claimer *claimer, int64_t *block, int64_t *group) {
   for (; claimer->victim < claimer->threads; claimer->victim++) {
     int32_t owner = (claimer->thread + claimer->victim) % claimer->threads;
     if (owner >= claimer->grid.across * claimer->grid.down) continue;
-    Part part = share_part(&claimer->grid, owner);
+    const Part part = claimer->victim ? share_part(&claimer->grid, owner) : claimer->own;
     int64_t units = part_units(&part);
     int64_t unit = units ? take(claimer, owner, units) : -1;
     if (unit < 0) continue;

@@ -91,6 +91,7 @@ typedef struct Claimer { /* a thread in one step */
   uint32_t serial;
   int32_t thread, threads, victim;
   int64_t next; /* alone: no claims needed */
+  Part own; /* as share_part gives it */
 } Claimer;
 
 /* A grid for `threads`: across the groups if there are enough of them, else down the blocks too. */

@@ -192,14 +192,23 @@ const float *whole_queries(const Walker *walker, const Attention *a, const Atten
   return numbers;
 }
 
+/* The softmax that follows finds the scales of the block's values behind the strip. */
 void whole_score(const Walker *walker, const Attention *a, const AttentionScratch *scratch, const AttentionItem *item,
                  int64_t row, int64_t rows, int64_t n, const float *keys) {
   const tfm_attention_step *step = a->step;
   const WholeScratch s = whole_scratch(step);
   const float *q = whole_queries(walker, a, scratch, &s, item->q + row * a->q->strides[step->rank - 2], rows);
-  const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
-  for (int64_t key = 0; key < n; key += step->qk_width, keys += key_panel_floats(step))
-    tile(q, keys, scratch->strip + key, TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, n - key), keys, 0);
+  const float *scales = scratch->values + (keys - scratch->keys) / a->key_slot_floats * a->value_slot_floats;
+  memcpy(scratch->strip + TFM_STRIP_SCALES, &scales, sizeof scales);
+  const int64_t tiles = ceil_div(rows, step->tile_rows);
+  for (int64_t i = 0; i < tiles; i++) {
+    const int64_t first = rows * i / tiles, end = rows * (i + 1) / tiles;
+    const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[end - first]);
+    const float *panel = keys, *of_tile = q + first * s.q_floats;
+    float *strip = scratch->strip + first * TFM_STRIP_STRIDE;
+    for (int64_t key = 0; key < n; key += step->qk_width, panel += key_panel_floats(step))
+      tile(of_tile, panel, strip + key, TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, n - key), panel, 0);
+  }
 }
 
 void whole_add_rows(float *to, int64_t stride, const float *from, int64_t rows, int64_t columns) {
@@ -216,7 +225,7 @@ void whole_add_values(const Walker *walker, const Attention *a, const AttentionS
   const float *values = scratch->values + slot * a->value_slot_floats;
   float *weights = scratch->whole + s.weights + TFM_ROW_HEAD;
   KERNEL_OF(tfm_weigh_kernel, walker->context, step->weigh)(scratch->strip, rows, n, values, weights);
-  const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->pv_tiles[rows]);
+  const int64_t tiles = ceil_div(rows, step->tile_rows);
   int64_t c_stride;
   float *c = attention_place(a, scratch, item, row, state, block, &c_stride);
   const bool begins = attention_begins(block);
@@ -224,7 +233,12 @@ void whole_add_values(const Walker *walker, const Attention *a, const AttentionS
   for (int64_t column = 0; column < step->e; column += step->pv_width, values += value_panel_floats(step)) {
     const int64_t columns = least_of(step->pv_width, step->e - column);
     float *to = begins ? c + column : scratch->strip;
-    tile(weights, values, to, begins ? c_stride : TFM_STRIP_STRIDE, n, 0, columns, values, 0);
+    const int64_t stride = begins ? c_stride : TFM_STRIP_STRIDE;
+    for (int64_t i = 0; i < tiles; i++) {
+      const int64_t first = rows * i / tiles, end = rows * (i + 1) / tiles;
+      KERNEL_OF(tfm_tile_kernel, walker->context, step->pv_tiles[end - first])
+      (weights + first * s.weights_floats, values, to + first * stride, stride, n, 0, columns, values, 0);
+    }
     if (!begins) whole_add_rows(c + column, c_stride, scratch->strip, rows, columns);
   }
 }

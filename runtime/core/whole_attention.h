@@ -4,6 +4,13 @@
 
 #include "attention.h"
 
+/* Rows of a strip. In whole numbers tiles are done so soon that what is done once for a strip would take as long: two
+ * tiles make one. */
+static inline int64_t whole_strip_rows(const tfm_attention_step *step) {
+  const bool twice = step->form == TFM_FORM_INT8 && step->k_cache == TFM_NONE;
+  return twice && 2 * step->tile_rows <= TFM_MAX_TILE_ROWS ? 2 * step->tile_rows : step->tile_rows;
+}
+
 typedef struct WholeScratch {    /* of one thread, behind what f32 needs */
   int64_t q, weights, row, work; /* floats from its beginning: rows of a strip, rows of keys or values, ... */
   int64_t q_floats, weights_floats, row_floats; /* of one row */

@@ -40,6 +40,13 @@ ATTENTION = """model A(h = 16, e = 16) {
   }
 }
 """
+WITH_WEIGHTS = """model W(h = 16, e = 16) {
+  forward(q: f32[b, n, t, h], k: f32[b, n, s, h], v: f32[b, n, s, e]) {
+    p = softmax(q @ transpose(k, -1, -2) * 0.3)
+    return y = p @ v, p = p
+  }
+}
+"""
 MASKED = """model M {
   forward(q: f32[b, t, 16], x: f32[b, s, 16], mask: bool[b, s]) {
     return y = softmax(where(mask[:, none, :], -inf, q @ transpose(x, -1, -2))) @ x
@@ -566,6 +573,34 @@ class Trials:
         said = self.tfm("check", "a.tfm", "--quantize=int8")
         self.check("check of attention", "0 products, 0 weights, 2 attentions" in said, said)
 
+    def int8_attention_with_weights(self):
+        """Where nobody wants the weights, tiles multiply the scores by their factor, and the softmax its weights by the
+        scales of the values; where they are an output it does not. The results have the same bits, of values and keys
+        that are not finite too."""
+        (self.folder / "a.tfm").write_text(ATTENTION)
+        (self.folder / "w.tfm").write_text(WITH_WEIGHTS)
+        plans = {name: self.tfm("dump", f"{name}.tfm", "--stage=plan", "--quantize=int8", "-march=x86-64-v3") for name in "aw"}
+        for name, plan in plans.items():
+            self.check(f"tiles have the factor, {name}", "\n  times 0x1.333334p-2" in plan, plan)
+            self.check(f"no pass multiplies, {name}", plan.count("mul f32") == 1, plan) # that of scale_rows
+            self.check(f"who weighs, {name}", ("softmax_block weighed\n" in plan) == (name == "a"), plan)
+            self.check(f"who rounds, {name}", (": weigh weighed\n" in plan) == (name == "a"), plan)
+        numbers = random.Random(11)
+        for t, s, h, e in [(9, 70, 13, 40), (7, 1300, 32, 32), (13, 129, 64, 64)]:
+            given = {name: ([1, 2, rows, columns], [numbers.gauss(0, 2) for _ in range(2 * rows * columns)])
+                     for name, rows, columns in [("q", t, h), ("k", s, h), ("v", s, e)]}
+            for odd in ["", "nan", "inf"]:
+                if odd: given["v"][1][5 * e + 3] = given["k"][1][(s + 2) * h] = float(odd)
+                write_tensors(self.folder / "given.safetensors", given)
+                for where in self.where:
+                    outputs = []
+                    for name in "aw":
+                        out = self.folder / "with.safetensors"
+                        self.tfm("run", f"{name}.tfm", "--inputs", "given.safetensors", "-o", out, "--quantize=int8",
+                                 "-D", f"h={h}", "-D", f"e={e}", *where)
+                        outputs.append(read_tensor(out, "y"))
+                    self.check(f"the same with weights {t} {s} {h} {e} {odd} {where}", outputs[0] == outputs[1])
+
     def int8_attention_of_masked_keys(self):
         """What stands at keys that nobody may see moves nothing, and a row that sees none is zero."""
         (self.folder / "masked.tfm").write_text(MASKED)
@@ -735,6 +770,7 @@ def main():
         trials.the_element_without_a_form_is_named()
         trials.verify_of_int8()
         trials.int8_attention()
+        trials.int8_attention_with_weights()
         trials.int8_attention_of_masked_keys()
         trials.int8_caches()
         trials.attention_that_is_none()

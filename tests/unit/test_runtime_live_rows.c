@@ -78,3 +78,26 @@ Test(runtime_live_rows, runs) {
     }
   }
 }
+
+/* A mask of all rows is none. With gaps every pattern of true counts; without, it may be taken for a mask. */
+Test(runtime_live_rows, masks_that_leave_nothing_out) {
+  for (int where = 0; where < 2; where++)
+    for (int64_t stride = 1; stride <= STRIDE; stride++)
+      for (int64_t row = -1; row < ROWS; row++) {
+        memset(bytes, where ? 1 : 0, sizeof bytes);
+        if (row >= 0) bytes[row * stride] = !where;
+        const LiveRows live = {.mask = bytes, .stride = stride, .where = where};
+        for (int64_t rows = 1; rows <= ROWS; rows += 12) {
+          LiveRows left = live;
+          live_unless_all(&left, rows);
+          cr_assert_eq(left.mask == NULL, count(&live, rows) == rows);
+        }
+      }
+  LiveRows none = {0}, uneven = {.mask = bytes, .stride = 1, .where = true};
+  live_unless_all(&none, ROWS);
+  cr_assert_null(none.mask);
+  memset(bytes, 1, sizeof bytes);
+  bytes[0] = 2;
+  live_unless_all(&uneven, ROWS);
+  cr_assert_eq(uneven.mask, bytes);
+}

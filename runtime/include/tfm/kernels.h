@@ -15,6 +15,9 @@ enum {
   TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0: part of the definition of the bits */
   TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between rows of a strip of scores, and of a packed left operand: no
                                             multiple of a page of memory, so that rows do not share cache sets */
+  TFM_STRIP_SCALES = TFM_KEY_BLOCK, /* behind the scores of the first row of a strip: where the scales of values are,
+                                       a const float *, for a softmax kernel of whole numbers */
+  TFM_STRIP_GREATEST = TFM_KEY_BLOCK + 4, /* of each row: the bits of the greatest weight that it leaves */
   TFM_NARROW_PANEL = 16, /* columns of a panel that is no wider than a vector of AVX-512, or two of AVX2 */
   TFM_CHAIN = 16384, /* steps of k, or keys, in one sum; the sums are added in a tree: part of the definition too */
   TFM_K_BLOCK = 768, /* steps of k of one call of a tile kernel in a gemm, at most */
@@ -144,7 +147,9 @@ typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t c
 /* The online softmax of one block of keys, in place on a strip of scores (row stride TFM_STRIP_STRIDE floats). The
  * state of each row, maximum[r] and sum[r], is carried from block to block and starts as -inf and 0. scale[r] gets the
  * factor by which the row's result so far must be multiplied. A block of -inf leaves the state as it is (scale 1).
- * Columns from `columns` to the next multiple of 16 are written as 0. */
+ * Columns from `columns` to the next multiple of 16 are written as 0. One of attention in whole numbers without caches
+ * or weights as an output leaves weights times the scales of their values instead, and finds and leaves more behind the
+ * scores (TFM_STRIP_SCALES); the weigh kernel beside it rounds them. */
 typedef void (*tfm_softmax_kernel)(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum,
                                    float *scale);
 
