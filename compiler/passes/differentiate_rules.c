@@ -178,14 +178,15 @@ static Node *only_forward_user(const Backward *d, const Node *x) {
   return only;
 }
 
-/* What dropout leaves of y, if nothing else uses y: where an element is kept it has the sign of y, and elsewhere nothing
- * flows back. Then y need not be in memory, and the product that it comes from ends with the dropout. */
+/* What dropout leaves of y, if nothing else uses y: where an element is kept it has the sign of y, and elsewhere
+ * nothing flows back. Then y need not be in memory, and the product that it comes from ends with the dropout. */
 static Node *left_by_dropout(const Backward *d, Node *y) {
   Node *more = only_forward_user(d, y), *left = more ? only_forward_user(d, more) : NULL;
   double factor, zero;
   if (!left || more->op != OP_MUL || left->op != OP_WHERE || left->inputs.items[1] != more) return y;
-  if (!match_number(more->inputs.items[more->inputs.items[0] == y], &factor) || !(factor >= 1)) return y;
-  return match_number(left->inputs.items[2], &zero) && zero == 0 && left->rank == y->rank && isfinite(factor) ? left : y;
+  if (!match_number(more->inputs.items[more->inputs.items[0] == y], &factor)) return y;
+  if (!(factor >= 1) || !isfinite(factor) || left->rank != y->rank) return y;
+  return match_number(left->inputs.items[2], &zero) && zero == 0 ? left : y;
 }
 
 static void rule_relu(Backward *d, Node *y, Node *g) {

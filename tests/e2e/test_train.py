@@ -344,7 +344,10 @@ class Train(unittest.TestCase):
         """Each is one chain of sums in the order of tokens, whatever padding follows, however the step is cut and threads
         share it."""
         self.model('optimizer = "adamw"', TAGGER)
-        self.assertIn("row_grad", self.tfmc("dump", "m.tfm", "--stage=gradients-plan"))
+        plan = self.tfmc("dump", "m.tfm", "--stage=gradients-plan")
+        self.assertIn("row_grad", plan)
+        self.assertRegex(plan, r"tile 1x16, y in place in order, some steps over \[1, 16\]")  # a bias reads cotangents where they lie
+        self.assertRegex(plan, r"tile 1x16 a .* whole")
         whole = [(0, 8)]
         self.same_bytes(whole, 0)
         for cuts in whole, [(0, 1), (1, 2), (2, 8)], [(0, 3), (3, 8)]:
