@@ -12,7 +12,8 @@
  *           per step of k, the same one again where fewer are asked for, more before the turn where more are
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4: a group of 32 k per turn, its sum and then that times its number
- *   finish: whole rows, or `columns` of them under masks, by way of the stack where the target has none
+ *   finish: whole rows, or (unless is_whole) `columns` of them under masks, by way of the stack where the target has
+ *           none
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
  * that the piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
@@ -455,13 +456,24 @@ static void store_rows(Tile *t, Memory memory) {
   }
 }
 
+/* Loads the part of c that exists, where it may be a part; returns the block that this ends in. */
+static LLVMBasicBlockRef load_cut_rows(Tile *t, LLVMBasicBlockRef cut, LLVMBasicBlockRef start, LLVMValueRef *part) {
+  emit_at(t->e, cut);
+  if (memory_of_part(t) == STAGED) copy_part(t, true);
+  load_rows(t, part, memory_of_part(t));
+  LLVMBasicBlockRef end = LLVMGetInsertBlock(t->e->builder);
+  emit_jump(t->e, start);
+  return end;
+}
+
 /* The three ways meet in phis, one per register of c; the blocks of IR are laid out as they should run. */
 static void emit_start(Tile *t) {
   Emitter *e = t->e;
+  const bool may_be_cut = !t->spec->is_whole;
   LLVMValueRef whole[MAX_VECTORS], part[MAX_VECTORS];
   LLVMBasicBlockRef blocks[3] = {LLVMGetInsertBlock(e->builder)};
-  LLVMBasicBlockRef added = emit_block(e, "accumulate"), full = emit_block(e, "load"), cut = emit_block(e, "load_part");
-  LLVMBasicBlockRef start = emit_block(e, "start");
+  LLVMBasicBlockRef added = emit_block(e, "accumulate"), full = emit_block(e, "load");
+  LLVMBasicBlockRef cut = may_be_cut ? emit_block(e, "load_part") : full, start = emit_block(e, "start");
   LLVMValueRef begin[TFM_MAX_TILE_ROWS], adds = t->args[ARG_ACCUMULATE];
   if (is_whole_numbers(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
   const bool starts_from_a = is_whole_numbers(t) && !is_grouped(t) && !t->spec->b_is_signed;
@@ -469,25 +481,26 @@ static void emit_start(Tile *t) {
     begin[i] = starts_from_a ? start_of_row(t, t->args[ARG_A], i) : LLVMConstNull(t->vector);
   emit_branch(e, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), added, start);
   emit_at(e, added);
-  emit_branch(e, is_whole(t), full, cut);
+  if (may_be_cut) emit_branch(e, is_whole(t), full, cut);
+  else emit_jump(e, full);
   emit_at(e, full);
   load_rows(t, whole, WHOLE);
   blocks[1] = full;
   emit_jump(e, start);
-  emit_at(e, cut);
-  if (memory_of_part(t) == STAGED) copy_part(t, true);
-  load_rows(t, part, memory_of_part(t));
-  blocks[2] = LLVMGetInsertBlock(e->builder);
-  emit_jump(e, start);
+  if (may_be_cut) blocks[2] = load_cut_rows(t, cut, start, part);
   emit_at(e, start);
   for (unsigned i = 0; i < t->spec->rows * t->n; i++) {
     t->c[i] = LLVMBuildPhi(e->builder, t->vector, "");
-    LLVMAddIncoming(t->c[i], (LLVMValueRef[]){begin[i / t->n], whole[i], part[i]}, blocks, 3);
+    LLVMAddIncoming(t->c[i], (LLVMValueRef[]){begin[i / t->n], whole[i], part[i]}, blocks, may_be_cut ? 3 : 2);
   }
 }
 
 static void emit_finish(Tile *t) {
   Emitter *e = t->e;
+  if (t->spec->is_whole) {
+    store_rows(t, WHOLE);
+    return;
+  }
   LLVMBasicBlockRef full = emit_block(e, "store"), cut = emit_block(e, "store_part"), done = emit_block(e, "done");
   emit_branch(e, is_whole(t), full, cut);
   emit_at(e, full);

@@ -157,7 +157,7 @@ bool differentiate(const DifferentiateRequest *request, Gradients *gradients) {
   Node *last = graph->last;
   graph_renumber(graph);
   const uint32_t n = graph->next_id;
-  Backward d = {.builder = {.graph = graph}, .diag = request->diag};
+  Backward d = {.builder = {.graph = graph}, .diag = request->diag, .n_forward = n};
   d.cotangents = ARENA_ARRAY(graph->arena, Node *, n);
   d.active = ARENA_ARRAY(graph->arena, bool, n);
   mark_active(request, d.active);

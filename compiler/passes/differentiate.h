@@ -60,6 +60,7 @@ typedef struct Backward {
   Builder builder; /* at the end of the graph, with the origin of the node whose rule runs */
   Diag *diag;
   Node **cotangents; /* by id of the forward nodes; NULL: nothing flows back yet */
+  uint32_t n_forward; /* ids of forward nodes are less */
   bool *active;      /* by id: depends on a trained weight in a differentiable way */
 } Backward;
 

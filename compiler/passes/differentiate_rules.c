@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "passes/differentiate.h"
+#include "passes/match.h"
 
 static const double PI = 3.14159265358979323846;
 
@@ -166,8 +167,31 @@ static void rule_erf(Backward *d, Node *y, Node *g) {
   backward_give(d, x, mul(d, scale(d, g, 2 / sqrt(PI)), bell));
 }
 
+/* The node of the forward half that alone uses this one; NULL if there are more. */
+static Node *only_forward_user(const Backward *d, const Node *x) {
+  Node *only = NULL;
+  for (size_t i = 0; i < x->users.n; i++) {
+    if (x->users.items[i]->id >= d->n_forward) continue;
+    if (only) return NULL;
+    only = x->users.items[i];
+  }
+  return only;
+}
+
+/* What dropout leaves of y, if nothing else uses y: where an element is kept it has the sign of y, and elsewhere
+ * nothing flows back. Then y need not be in memory, and the product that it comes from ends with the dropout. */
+static Node *left_by_dropout(const Backward *d, Node *y) {
+  Node *more = only_forward_user(d, y), *left = more ? only_forward_user(d, more) : NULL;
+  double factor, zero;
+  if (!left || more->op != OP_MUL || left->op != OP_WHERE || left->inputs.items[1] != more) return y;
+  if (!match_number(more->inputs.items[more->inputs.items[0] == y], &factor)) return y;
+  if (!(factor >= 1) || !isfinite(factor) || left->rank != y->rank) return y;
+  return match_number(left->inputs.items[2], &zero) && zero == 0 ? left : y;
+}
+
 static void rule_relu(Backward *d, Node *y, Node *g) {
-  backward_give(d, y->inputs.items[0], where(d, below_zero(d, OP_LE, y), number(d, 0), g));
+  Node *sign = left_by_dropout(d, y);
+  backward_give(d, y->inputs.items[0], where(d, below_zero(d, OP_LE, sign), number(d, 0), g));
 }
 
 /* Of x s(c x), s the sigmoid: s (1 + c x (1 - s)). */

@@ -68,10 +68,10 @@ static void print_expr(StrBuf *out, const Expr *root) {
 // ---- what each family depends on ----
 
 static void print_TILE(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
+  strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
                 (long long)spec->b_stride, form_names[spec->b_form], spec->b_is_signed ? " signed" : "",
                 spec->is_matrix ? " matrix" : "",
-                spec->b_is_page ? " page" : "", spec->exact_zero ? " exact_zero" : "");
+                spec->b_is_page ? " page" : "", spec->is_whole ? " whole" : "", spec->exact_zero ? " exact_zero" : "");
   if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
   if (spec->a_step) strbuf_printf(out, "  a step %lld\n", (long long)spec->a_step);
   if (spec->factor != 0) strbuf_printf(out, "  times %a\n", (double)spec->factor);

@@ -165,8 +165,9 @@ static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *m
   strbuf_add(out, " k ");
   plan_print_size(out, plan, matmul->k);
   static const char *const forms[] = {"", ", direct by columns", ", direct by rows", ", direct by rows of y"};
+  static const char *const places[] = {"", ", x in place", ", y in place", ", x and y in place"};
   strbuf_printf(out, " tile %dx%d%s%s", matmul->tile_rows, matmul->width,
-                matmul->x_stays ? matmul->y_stays ? ", x and y in place" : ", x in place" : "", forms[matmul->direct]);
+                places[matmul->x_stays + 2 * matmul->y_stays], forms[matmul->direct]);
   if (matmul->in_order) strbuf_add(out, " in order");
   print_live_steps(out, matmul);
   print_over(out, plan, matmul);

@@ -20,6 +20,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .a_step = kind->a_step,
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
+                       .is_whole = kind->is_whole,
                        .b_is_signed = kind->b_is_signed,
                        .factor = kind->factor,
                        .is_matrix = kind->least_matrix_rows && rows >= kind->least_matrix_rows,
@@ -320,11 +321,13 @@ static bool columns_may_stay(const View *x, const Size *row_stride, int64_t *flo
          cost_may_stay(*floats, x->space == TFM_SPACE_INPUT);
 }
 
-/* Beside such an x, y is used where it lies too, if it is a few whole panels: it is read often enough to be near. */
-static bool panels_may_stay(const TileKind *kind, const View *y, const Size *n, const Size *n_stride, int64_t *floats) {
+/* Beside such an x, y is used where it lies too, if it is a few whole panels: it is read often enough to be near. So it
+ * is for a single row of a gradient, the sum of a bias, which reads y but once. */
+static bool panels_may_stay(const TileKind *kind, const View *y, const Size *n, const Size *n_stride, bool is_sum,
+                            int64_t *floats) {
   int64_t columns;
-  return kind->a_step && size_is_const(n, &columns) && columns % kind->shape.width == 0 &&
-         columns <= COST_MOST_PANELS_IN_PLACE * (int64_t)kind->shape.width && size_equals(n_stride, 1) &&
+  return (kind->a_step || is_sum) && size_is_const(n, &columns) && columns % kind->shape.width == 0 &&
+         (is_sum || columns <= COST_MOST_PANELS_IN_PLACE * (int64_t)kind->shape.width) && size_equals(n_stride, 1) &&
          size_is_const(y->strides[y->rank - 2], floats) && *floats > 0 &&
          cost_may_stay(*floats, y->space == TFM_SPACE_INPUT);
 }
@@ -354,8 +357,11 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
     kind.a_stride = 1;
     kind.a_step = floats;
   }
-  const bool y_stays = panels_may_stay(&kind, y, n, nest->others[1].strides[last], &floats);
+  const bool in_order = nest->expr->kind == EXPR_ACC && plan_is_gradient(p, c);
+  const bool is_sum = in_order && size_equals(nest->dims[last - 1], 1);
+  const bool y_stays = panels_may_stay(&kind, y, n, nest->others[1].strides[last], is_sum, &floats);
   if (y_stays) kind.b_stride = floats;
+  kind.is_whole = y_stays && in_order;
   tfm_matmul_step step = {.tile_rows = kind.shape.rows,
                           .width = kind.shape.width,
                           .rank = (uint8_t)nest->rank,
@@ -375,7 +381,7 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   step.x.strides[last] = plan_size(p, x->strides[x->rank - 1]);
   step.y.strides[last] = plan_size(p, nest->others[1].strides[last]);
   step.direct_kernel = TFM_NONE;
-  step.in_order = nest->expr->kind == EXPR_ACC && plan_is_gradient(p, c);
+  step.in_order = in_order;
   if (p->node->attr.rows_are_steps) step.live = live_steps(p, p->node, &step.live_steps);
   else step.live = live_rows(p, p->node);
   if (!exact_zero && !step.in_order && !step.live) choose_direct(p, nest, x, y, &step);

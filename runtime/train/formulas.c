@@ -14,8 +14,9 @@
 
 static const double PI = 3.14159265358979323846;
 
+enum { ROUNDS = 10 }; /* of Philox */
+
 void tfm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]) {
-  enum { ROUNDS = 10 };
   uint32_t c[4], k[2] = {key[0], key[1]};
   memcpy(c, counter, sizeof c);
   for (int round = 0; round < ROUNDS; round++) {
@@ -116,26 +117,30 @@ struct MaskDrawing {
   MaskPlace place;
   GroupDrawer draw;
   uint64_t limit; /* words from here on are kept */
-  uint32_t key[2];
+  uint64_t keys[ROUNDS][2];
   int64_t lines, columns; /* `lines` lie one behind the other, each along the last axis */
   uint8_t *mask;
 };
 
 #if defined(__x86_64__)
 #define TOGETHER 2
+#define ABREAST 2
 #define TARGET
 #define MULTIPLY(x, y) ((Words)_mm_mul_epu32((__m128i)(x), (__m128i)(y)))
 #include "philox.h"
 #define TOGETHER 4
+#define ABREAST 2
 #define TARGET __attribute__((target("avx2")))
 #define MULTIPLY(x, y) ((Words)_mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
 #include "philox.h"
 #define TOGETHER 8
+#define ABREAST 4
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512vl")))
 #define MULTIPLY(x, y) ((Words)_mm512_mul_epu32((__m512i)(x), (__m512i)(y)))
 #include "philox.h"
 #else
 #define TOGETHER 2
+#define ABREAST 2
 #define TARGET
 #define MULTIPLY(x, y) (((x) & UINT32_MAX) * (y))
 #include "philox.h"
@@ -249,9 +254,12 @@ void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, cons
                    .place = *place,
                    .draw = drawer_for(place->isa),
                    .limit = (uint64_t)(dropout->p * 0x1p32),
-                   .key = {(uint32_t)place->seed, (uint32_t)(place->seed >> 32) ^ dropout->number},
                    .lines = 1,
                    .mask = mask};
+  for (uint32_t i = 0; i < ROUNDS; i++) {
+    d.keys[i][0] = (uint32_t)place->seed + i * 0x9E3779B9u;
+    d.keys[i][1] = ((uint32_t)(place->seed >> 32) ^ dropout->number) + i * 0xBB67AE85u;
+  }
   d.columns = d.axes.dims[d.axes.rank - 1];
   for (uint32_t a = 0; a + 1 < d.axes.rank; a++) d.lines *= d.axes.dims[a];
   if (!d.lines || !d.columns) return;

@@ -274,6 +274,33 @@ class Train(unittest.TestCase):
         self.assertEqual(result, logits)
         self.tfmc("train", "m.tfm", "--recompute=all", code=2)
 
+    def test_relu_before_dropout_keeps_the_dropout_alone(self):
+        """What dropout leaves has the sign of relu wherever it counts: the same bytes as by a formula that keeps relu, and
+        by one where something else reads relu, and no step between the products."""
+        made, plans = [], []
+        for active in "dropout(relu(h), 0.4)", "dropout(where(h < 0.0, 0.0, h), 0.4)", "stay(relu(h))":
+            self.model('optimizer = "sgd"  lr = 0.1', """model Gated(d = 12) {
+  weight * = uniform(-0.6, 0.6)
+  first = Linear(d, 24)  last = Linear(24, 1)
+  fn stay(y) { both = dropout(y, 0.4) + 0.0 * y  return result = both }
+  forward(x: f32[batch, d]) { h = first(x)  return y = last(ACTIVE) }
+  fn objective(x: f32[batch, d]) { y = forward(x)  return loss = mean(mean(y * y)) }
+  train objective { SETTINGS }
+}
+""".replace("ACTIVE", active))
+            rng = random.Random(4)
+            numbers = [rng.choice((0, rng.uniform(-2, 2), 1e-40)) for _ in range(9 * 12)]
+            write_tensors(self.work / "x.safetensors", {"x": ("F32", [9, 12], numbers)})
+            for engine in "native", "reference":
+                self.train("--batches=x.safetensors", "--steps=3", "--seed=3", "--gradients", f"--engine={engine}", "-o", f"{engine}.t")
+            self.close(*(sum(map(list, numbers_of(self.work / f"{e}.t").values()), []) for e in ("native", "reference")), 1e-5)
+            made.append((self.work / "native.t").read_bytes())
+            plans.append(self.tfmc("dump", "m.tfm", "--stage=gradients-plan"))
+        self.assertEqual(made[0], made[1])
+        self.assertEqual(made[0], made[2])
+        self.assertNotRegex(plans[0], r"pointwise.* over \[batch, 24\]")
+        self.assertRegex(plans[2], r"pointwise.* over \[batch, 24\]")
+
     def test_subnormal_numbers_are_zero_in_a_step_only(self):
         """They would make a step many times slower. A loss that is evaluated has them, as every run has."""
         self.model('optimizer = "sgd"  lr = 1', """model Line {
@@ -317,7 +344,10 @@ class Train(unittest.TestCase):
         """Each is one chain of sums in the order of tokens, whatever padding follows, however the step is cut and threads
         share it."""
         self.model('optimizer = "adamw"', TAGGER)
-        self.assertIn("row_grad", self.tfmc("dump", "m.tfm", "--stage=gradients-plan"))
+        plan = self.tfmc("dump", "m.tfm", "--stage=gradients-plan")
+        self.assertIn("row_grad", plan)
+        self.assertRegex(plan, r"tile 1x16, y in place in order, some steps over \[1, 16\]")  # a bias reads cotangents where they lie
+        self.assertRegex(plan, r"tile 1x16 a .* whole")
         whole = [(0, 8)]
         self.same_bytes(whole, 0)
         for cuts in whole, [(0, 1), (1, 2), (2, 8)], [(0, 3), (3, 8)]:
