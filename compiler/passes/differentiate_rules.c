@@ -185,7 +185,7 @@ static Node *left_by_dropout(const Backward *d, Node *y) {
   double factor, zero;
   if (!left || more->op != OP_MUL || left->op != OP_WHERE || left->inputs.items[1] != more) return y;
   if (!match_number(more->inputs.items[more->inputs.items[0] == y], &factor)) return y;
-  if (!(factor >= 1) || !isfinite(factor) || left->rank != y->rank) return y;
+  if (!(factor >= 1) || !isfinite(factor) || !node_same_shape(left, y)) return y;
   return match_number(left->inputs.items[2], &zero) && zero == 0 ? left : y;
 }
 

@@ -55,7 +55,7 @@ static void find_readers(const Node *value, uint32_t end, Readers *readers) {
 
 /* A second check of ids, or of a divisor, would come behind steps that write results. */
 static bool can_fail(Arena *scratch, const Node *node) {
-  if (node->op == OP_GATHER) return true;
+  if (node->op == OP_GATHER || node->op == OP_FLOORDIV || node->op == OP_FLOORMOD) return true;
   if (!node->attr.expr) return false;
   const ExprList list = expr_list(scratch, node->attr.expr);
   for (uint32_t i = 0; i < list.n; i++) {
@@ -139,9 +139,9 @@ static bool is_read_outside(const Node *value, const Node *reader_of, uint32_t e
 typedef struct Layers {
   Pass *pass;
   uint32_t end;
-  bool *again;    /* by id: a value that a copy of a repetition can compute again */
-  Node **copies;  /* by id: what was made of it; NULL: nothing yet */
-  Node *before;   /* where copies go */
+  bool *again;   /* by id: a value that a copy of a repetition can compute again */
+  Node **copies; /* by id: what was made of it; NULL: nothing yet */
+  Node *before;  /* where copies go */
 } Layers;
 
 static bool reads_output(const Graph *graph, const Node *value) {

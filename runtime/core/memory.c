@@ -107,9 +107,9 @@ static void sort_by_size(tfm_context *context) {
 /* As large, and written by a step of the same kind: those of other layers. */
 static bool are_alike(const tfm_context *context, uint32_t a, uint32_t b) {
   const tfm_program *program = context->program;
-  const tfm_step *step = program->steps;
-  return context->memory.buffer_bytes[a] == context->memory.buffer_bytes[b] &&
-         step[program->buffers[a].first_step].kind == step[program->buffers[b].first_step].kind;
+  const uint32_t first = program->buffers[a].first_step, other = program->buffers[b].first_step;
+  return context->memory.buffer_bytes[a] == context->memory.buffer_bytes[b] && first < program->n_steps &&
+         other < program->n_steps && program->steps[first].kind == program->steps[other].kind;
 }
 
 /* The lowest offset at which `buffer` overlaps none of the first `placed` buffers that live at the same time or, if

@@ -301,6 +301,23 @@ class Train(unittest.TestCase):
         self.assertNotRegex(plans[0], r"pointwise.* over \[batch, 24\]")
         self.assertRegex(plans[2], r"pointwise.* over \[batch, 24\]")
 
+    def test_relu_that_a_mask_makes_larger(self):
+        """What the mask leaves has another shape, so its sign is not the sign of relu."""
+        self.model('optimizer = "sgd"  lr = 1', """model Row(d = 3) {
+  weight w: [1, d] = 0.5
+  forward(x: f32[batch, d]) = x * w
+  fn objective(x: f32[batch, d], keep: bool[batch, d]) {
+    return loss = sum(sum(x * where(keep, relu(w) * 2, 0)))
+  }
+  train objective { SETTINGS }
+}
+""")
+        write_tensors(self.work / "x.safetensors", {"x": ("F32", [2, 3], [1, 2, 3, 4, 5, 6]),
+                                                    "keep": ("BOOL", [2, 3], [1, 0, 1, 1, 1, 0])})
+        for engine in "native", "reference":
+            self.train("--batches=x.safetensors", "--gradients", f"--engine={engine}", "-o", "t")
+            self.assertEqual(numbers_of(self.work / "t")["grad.w"], array.array("f", [10, 10, 6]))
+
     def test_subnormal_numbers_are_zero_in_a_step_only(self):
         """They would make a step many times slower. A loss that is evaluated has them, as every run has."""
         self.model('optimizer = "sgd"  lr = 1', """model Line {
