@@ -226,6 +226,7 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   WITH_TEXT(steps, p->n_steps, tfm_step, name);
   PLAIN(operands, p->n_operands);
   PLAIN(live, p->n_live);
+  PLAIN(row_chains, p->n_row_chains);
   steps(e, plan);
   PLAIN(caches, p->n_caches);
   const char *whole = plan_whole_attention(plan);

@@ -49,6 +49,8 @@ typedef struct Planner {
   VEC(tfm_step) steps;
   VEC(tfm_operand) operands;
   VEC(tfm_live_rows) live;
+  VEC(tfm_row_chain) row_chains;
+  uint32_t first_safe_step; /* from there on no step can report a fault */
 #define STEP(KIND, name, array, ...) VEC(tfm_##name##_step) array;
 #include "tfm/steps.def"
   VEC(tfm_cache) caches;

@@ -16,6 +16,7 @@
 enum {
   ALIGNMENT = 64,
   MOST_RESULTS = 3,    /* operands that a step writes */
+  LEAST_CHAIN_ROWS = 16, /* of a thread: with fewer, sharing panels is faster than sharing rows (tfm_row_chain) */
   FAULT_IDS = 1 << 16, /* beside the bits of tfm_fault: a computed id is out of its range */
   FAULT_CANCELLED = 1 << 17
 };
@@ -53,6 +54,7 @@ typedef struct Binding { /* binding.c: the sizes, and what they make of the prog
 
 typedef struct Memory { /* memory.c: the workspace and what lies where in it */
   bool keeps_room;         /* see context_reserve_symbols */
+  bool chained;            /* the plan lets threads take rows through chains (tfm_row_chain) */
   int64_t spare_bytes;     /* of each buffer: the parts of lockstep runs begin at multiples of ALIGNMENT */
   int64_t *buffer_bytes;   /* room that each has in the plan: sizes that need no more keep the plan */
   int64_t *buffer_offsets; /* in the workspace */

@@ -75,9 +75,11 @@ void *layout_take(Layout *layout, int64_t n, int64_t size) {
 
 // ---- the workspace ----
 
-/* A persistent buffer is live in every run, so it shares memory with none. */
-static bool live_together(const tfm_buffer *a, const tfm_buffer *b) {
+/* A persistent buffer is live in every run, so it shares memory with none. Where chains of rows are taken, one thread
+ * may be at the last step of a chain while another is at the first. */
+static bool live_together(const tfm_buffer *a, const tfm_buffer *b, bool chained) {
   if (a->persistent || b->persistent) return true;
+  if (chained) return a->first_chained <= b->last_chained && b->first_chained <= a->last_chained;
   return a->first_step <= b->last_step && b->first_step <= a->last_step;
 }
 
@@ -121,7 +123,7 @@ static int64_t lowest_gap(const tfm_context *context, uint32_t buffer, uint32_t 
     moved = false;
     for (uint32_t i = 0; i < placed; i++) {
       uint32_t other = context->memory.buffer_order[i];
-      bool may_share = !live_together(&buffers[buffer], &buffers[other]);
+      bool may_share = !live_together(&buffers[buffer], &buffers[other], context->memory.chained);
       if (may_share && (!only_alike || are_alike(context, buffer, other))) continue;
       int64_t begin = context->memory.buffer_offsets[other], end = begin + context->memory.buffer_bytes[other];
       if (offset >= end || offset + context->memory.buffer_bytes[buffer] <= begin) continue;
@@ -171,6 +173,16 @@ static int64_t bytes_for(const tfm_context *context, uint32_t buffer, int64_t ru
   return bytes;
 }
 
+/* Whether the rows of some chain are so many that a run may take them through it. Lockstep runs go on step by step.
+ * Where it is not so when memory is planned, more rows make a new plan. */
+static bool has_chains(const tfm_context *context, int64_t runs) {
+  const tfm_program *program = context->program;
+  int64_t rows = 0;
+  for (uint32_t i = 0; i < program->n_row_chains; i++)
+    rows = greatest_of(rows, value_of(context, program->gemms[program->steps[program->row_chains[i].gemm].index].rows));
+  return rows >= LEAST_CHAIN_ROWS * (int64_t)context->threads && runs == 1 && !context->memory.keeps_room;
+}
+
 /* Plans anew only if a buffer outgrew its place. With keeps_room, places never shrink: decoders bind the largest runs
  * first and must find room for all others later. */
 static bool plan_buffers(tfm_context *context, int64_t runs) {
@@ -187,6 +199,7 @@ static bool plan_buffers(tfm_context *context, int64_t runs) {
     memory->buffer_bytes[i] = bytes_for(context, i, runs);
     if (memory->keeps_room) memory->buffer_bytes[i] = greatest_of(before, memory->buffer_bytes[i]);
   }
+  memory->chained = has_chains(context, runs);
   return place_buffers(context);
 }
 

@@ -9,7 +9,7 @@
  * is bound to sizes, the polynomials are evaluated once into an array of int64_t; steps read their numbers there.
  * Polynomial 0 is the constant 0, polynomial 1 the constant 1.
  *
- * Steps are executed in order, with a barrier after each; all threads work on each step. A step with `prepare` set
+ * Steps are executed in order, with a barrier after each (but tfm_row_chain); all threads work on each step. A step with `prepare` set
  * depends on sizes alone: it is executed when the sizes change, and its results stay valid for the runs that follow.
  *
  * Kernels. Code is generated for the inner blocks only (tfm/kernels.h); the loops around them, the split over threads
@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 18 };
+enum { TFM_PROGRAM_VERSION = 19 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -107,6 +107,7 @@ typedef struct tfm_buffer { /* memory.c places buffers; those that are never liv
   uint8_t dtype;
   uint8_t persistent; /* written by a prepare step: its memory is its own, also between runs */
   uint32_t first_step, last_step; /* steps from the first write to the last use */
+  uint32_t first_chained, last_chained; /* the same with each chain of rows as one step */
 } tfm_buffer;
 
 typedef struct tfm_weight {
@@ -161,12 +162,20 @@ typedef struct tfm_step {
   const char *name; /* for profiles and dumps: operation and module path */
 } tfm_step;
 
+/* A chain of rows: steps [first_step, + n_steps), in each of which a row of the result needs, of what the others write,
+ * that row alone. So a thread may take some rows through all of them without a barrier, if memory is planned for it.
+ * The rows are those of step number `gemm`. No two chains have a step in common. */
+typedef struct tfm_row_chain {
+  uint32_t first_step, n_steps, gemm;
+} tfm_row_chain;
+
 /* Which rows of a step's result are live: those where the mask, a bool per row, is `where`. The others are not
  * computed, and what they hold has no meaning. A step has its number in the program, counted from 1; 0: all rows are
  * live. */
 typedef struct tfm_live_rows {
   uint8_t where;
   uint8_t zeroed; /* the others become 0, because a step reads them whose result they must not spoil */
+  tfm_size item;  /* of a gemm: only those of them that stand before a live row of the same item of so many rows; 0: all */
   tfm_operand mask; /* attention: strides[]: batch axes, t; else all axes but the last, as one, without gaps */
 } tfm_live_rows;
 
@@ -341,7 +350,7 @@ typedef struct tfm_program {
   const char *name;
   const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (core/machine.c) */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
-      n_steps, n_operands, n_live, n_floors, n_caches;
+      n_steps, n_operands, n_live, n_floors, n_caches, n_row_chains;
   const char *const *symbols; /* names of the run-time sizes */
   const tfm_term *terms;
   const tfm_polynomial *polynomials;
@@ -358,6 +367,7 @@ typedef struct tfm_program {
   const tfm_step *steps;
   const tfm_operand *operands;
   const tfm_live_rows *live;
+  const tfm_row_chain *row_chains; /* in order */
 #define STEP(KIND, name, array, ...) const tfm_##name##_step *array;
 #include "tfm/steps.def"
   const tfm_cache *caches;
