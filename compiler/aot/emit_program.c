@@ -233,6 +233,8 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   if (whole) blob_pointer(&e->top, MEMBER(whole_attention), runtime_function(e->module, whole));
   if (plan_has_attention_grad(plan))
     blob_pointer(&e->top, MEMBER(attention_grad), runtime_function(e->module, "tfm_attention_grad"));
+  if (p->n_row_chains)
+    blob_pointer(&e->top, MEMBER(chain_functions), runtime_function(e->module, "tfm_chain_functions"));
 }
 
 static LLVMValueRef emit_with(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix,

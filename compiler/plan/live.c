@@ -173,10 +173,10 @@ static bool is_multiple(const Planner *p, tfm_size a, int64_t factor, tfm_size b
   return true;
 }
 
+/* 0 if it depends on run-time sizes. */
 static int64_t static_size(const Planner *p, tfm_size size) {
-  const tfm_polynomial *polynomial = &p->polynomial_list.items[size];
-  const tfm_term *term = &p->terms.items[polynomial->first_term];
-  return polynomial->n_terms == 1 && !term->degree ? term->coefficient : 0;
+  int64_t value;
+  return plan_static_size(p, size, &value) ? value : 0;
 }
 
 /* Whether rows of the result are keys or values, item behind item: along each axis the padding goes as the rows do, or
@@ -237,7 +237,9 @@ void live_settle(Planner *p) {
     if (!item) continue;
     tfm_live_rows live = p->live.items[gemm->live - 1];
     live.item = item;
-    vec_push(p->arena, &p->live, live);
+    const tfm_live_rows *last = &p->live.items[p->live.n - 1]; /* of the layer before */
+    if (last->item != item || last->where != live.where || !same_mask(&last->mask, &live.mask))
+      vec_push(p->arena, &p->live, live);
     gemm->live = (uint32_t)p->live.n;
   }
 }

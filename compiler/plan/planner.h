@@ -63,6 +63,8 @@ typedef struct Planner {
 // ---- program.c: polynomials ----
 
 tfm_size plan_size(Planner *p, const Size *size);
+/* False if the size depends on run-time sizes. */
+bool plan_static_size(const Planner *p, tfm_size size, int64_t *value);
 /* Returns size * numerator / denominator, coefficient by coefficient, rounded up: for estimates. */
 tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t denominator);
 

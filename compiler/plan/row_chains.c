@@ -1,11 +1,11 @@
 /* Chains of rows: neighbouring steps through which a thread may take some rows without waiting for the others
  * (tfm_row_chain).
  *
- * In: the steps of a plan and their operands. Out: its chains, and how long each buffer lives if every chain is one
- * step. A step belongs to a chain if it is a product of whole numbers, the rounding of its rows, or pointwise work or
- * a norm on rows that are one axis; if it computes the same rows as the rest of the chain; and if every memory that it
- * shares with another step of the chain, of which one writes, is met row by row by both. Refused: steps before one
- * that can report a fault, after which no output may have been written, and chains without a product. */
+ * In: the steps of a plan and their operands. Out: its chains. A step belongs to a chain if it is a product of whole
+ * numbers, the rounding of its rows, or pointwise work or a norm on rows that are one axis; if it computes the same
+ * rows as the rest of the chain; and if every memory that it shares with another step of the chain, of which one
+ * writes, is met row by row by both. Refused: steps before one that can report a fault, after which no output may have
+ * been written, and chains without a product. */
 #include "plan/row_chains.h"
 
 #include "plan/live.h"
@@ -29,23 +29,15 @@ typedef struct RowStep { /* a step as a chain sees it */
 
 // ---- what a step reads and writes ----
 
-/* False if the size depends on run-time sizes. */
-static bool static_size(const Planner *p, tfm_size size, int64_t *value) {
-  const tfm_polynomial *polynomial = &p->polynomial_list.items[size];
-  *value = 0;
-  if (!polynomial->n_terms) return true;
-  const tfm_term *term = &p->terms.items[polynomial->first_term];
-  *value = term->coefficient;
-  return polynomial->n_terms == 1 && !term->degree;
-}
-
 /* Rows of `width` elements. Without static distances it counts as memory of any row. */
 static void add_access(const Planner *p, RowStep *step, const tfm_operand *operand, int64_t width, bool writes) {
   if (operand->space != TFM_SPACE_BUFFER && operand->space != TFM_SPACE_OUTPUT) return;
   Access access = {.space = operand->space, .index = operand->index, .writes = writes};
   const int64_t bytes = operand->dtype == TFM_BOOL ? 1 : 4;
   int64_t offset, stride;
-  if (!operand->gathered && static_size(p, operand->offset, &offset) && static_size(p, operand->strides[0], &stride)) {
+  const bool is_static =
+      plan_static_size(p, operand->offset, &offset) && plan_static_size(p, operand->strides[0], &stride);
+  if (is_static && !operand->gathered) {
     access.offset = offset * bytes;
     access.stride = stride * bytes;
     access.width = width * bytes;
@@ -56,10 +48,10 @@ static void add_access(const Planner *p, RowStep *step, const tfm_operand *opera
 /* Operands of a row kernel over [rows, columns], of which number 0 and number `second` (0: none) are written. */
 static bool add_operands(const Planner *p, RowStep *step, uint32_t first, uint8_t n, tfm_size columns, uint8_t second) {
   int64_t width, column;
-  if (!static_size(p, columns, &width)) return false;
+  if (!plan_static_size(p, columns, &width)) return false;
   for (uint8_t i = 0; i < n; i++) {
     const tfm_operand *operand = &p->operands.items[first + i];
-    if (!static_size(p, operand->strides[1], &column)) return false;
+    if (!plan_static_size(p, operand->strides[1], &column)) return false;
     add_access(p, step, operand, column ? (width - 1) * column + 1 : 1, i == 0 || (second && i == second));
   }
   return true;
@@ -137,21 +129,6 @@ static void add_chain(Planner *p, const RowStep *chain, uint32_t first, uint32_t
   vec_push(p->arena, &p->row_chains, (tfm_row_chain){first, n, first + product});
 }
 
-/* From its first write to its last use, where all of a chain is one step. */
-static void set_lifetimes(Planner *p) {
-  for (size_t i = 0; i < p->buffers.n; i++) {
-    tfm_buffer *buffer = &p->buffers.items[i];
-    buffer->first_chained = buffer->first_step;
-    buffer->last_chained = buffer->last_step;
-    for (size_t k = 0; k < p->row_chains.n; k++) {
-      const tfm_row_chain *chain = &p->row_chains.items[k];
-      const uint32_t first = chain->first_step, last = first + chain->n_steps - 1;
-      if (buffer->first_step >= first && buffer->first_step <= last) buffer->first_chained = first;
-      if (buffer->last_step >= first && buffer->last_step <= last) buffer->last_chained = last;
-    }
-  }
-}
-
 void find_row_chains(Planner *p) {
   RowStep *chain = ARENA_ARRAY(p->arena, RowStep, p->steps.n), step;
   uint32_t n = 0, i = p->first_safe_step;
@@ -164,5 +141,4 @@ void find_row_chains(Planner *p) {
     if (has_rows) chain[n++] = step;
   }
   add_chain(p, chain, i - n, n);
-  set_lifetimes(p);
 }

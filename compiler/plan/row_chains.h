@@ -5,7 +5,7 @@
 
 #include "plan/planner.h"
 
-/* After all steps are there: fills p->row_chains, and first_chained and last_chained of the buffers. */
+/* After all steps are there: fills p->row_chains. */
 void find_row_chains(Planner *p);
 
 #endif

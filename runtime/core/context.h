@@ -16,7 +16,6 @@
 enum {
   ALIGNMENT = 64,
   MOST_RESULTS = 3,    /* operands that a step writes */
-  LEAST_CHAIN_ROWS = 16, /* of a thread: with fewer, sharing panels is faster than sharing rows (tfm_row_chain) */
   FAULT_IDS = 1 << 16, /* beside the bits of tfm_fault: a computed id is out of its range */
   FAULT_CANCELLED = 1 << 17
 };
@@ -52,6 +51,10 @@ typedef struct Binding { /* binding.c: the sizes, and what they make of the prog
   bool *condition_stack;
 } Binding;
 
+typedef struct BufferLife { /* as the plan of the memory takes it */
+  uint32_t first_step, last_step;
+} BufferLife;
+
 typedef struct Memory { /* memory.c: the workspace and what lies where in it */
   bool keeps_room;         /* see context_reserve_symbols */
   bool chained;            /* the plan lets threads take rows through chains (tfm_row_chain) */
@@ -60,6 +63,7 @@ typedef struct Memory { /* memory.c: the workspace and what lies where in it */
   int64_t *buffer_offsets; /* in the workspace */
   int64_t *buffer_taken;   /* by this run and the lockstep runs so far */
   uint32_t *buffer_order;  /* scratch of the planner */
+  BufferLife *lives;       /* the same */
   char *workspace;
   int64_t workspace_bytes; /* what is there */
   int64_t buffers_bytes, scratch_bytes, used_bytes; /* all buffers; scratch of one thread; both for all threads */

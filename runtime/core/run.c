@@ -1,6 +1,9 @@
 /* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone, or the second
  * is joined to the first. Lockstep runs (lockstep.h) go along: each step is done for all of them before the next.
  *
+ * Where rows are many, threads take them through chains of steps without a barrier (tfm_row_chain). Programs that have
+ * chains point to the functions for them, so that the linker leaves these out of the libraries of others.
+ *
  * In: a bound context whose RunState.callers hold the addresses of inputs and outputs. Out: the outputs, or the first
  * fault: a computed id out of its range, an integer division by zero, a cancellation.
  *
@@ -121,6 +124,8 @@ static void end_step(Course *course, uint32_t step, bool shared) {
 
 // ---- chains of rows ----
 
+enum { LEAST_CHAIN_ROWS = 16 }; /* of a thread: with fewer, sharing panels is faster than sharing rows */
+
 /* Of a share. Where the weights of a chain stay in a second-level cache, so shall what the steps make of the rows;
  * else each share reads them from farther away, and has more rows for that. */
 enum { NEAR_CHAIN_ROWS = 64, FAR_CHAIN_ROWS = 256 };
@@ -158,9 +163,10 @@ static LiveCursor begin_of_share(const ChainRows *rows, int64_t share) {
   LiveCursor cursor = {0};
   int64_t first = 0, n = rows->all, before = 0;
   if (share == rows->shares) return (LiveCursor){rows->rows, rows->all};
-  while (rows->live.mask && (before = cursor.before, n = live_next(&rows->live, &cursor, rows->rows, rows->rows, &first)) &&
-         cursor.before < wanted)
-    ;
+  while (rows->live.mask && cursor.before <= wanted && cursor.before < rows->all) {
+    before = cursor.before;
+    n = live_next(&rows->live, &cursor, rows->rows, rows->rows, &first);
+  }
   const int64_t taken = least_of(n, (wanted - before + tile / 2) / tile * tile);
   return (LiveCursor){first + taken, before + taken};
 }
@@ -171,18 +177,9 @@ static RowShare share_of_chain(const ChainRows *rows, int64_t share) {
                     .end_row = end.row};
 }
 
-/* The chain that begins with step number `step`, if memory is planned for it. */
-static const tfm_row_chain *chain_at(const tfm_context *context, uint32_t step) {
-  if (!context->memory.chained || context->decoding.lockstep) return NULL;
-  const tfm_program *program = context->program;
-  for (uint32_t i = 0; i < program->n_row_chains; i++)
-    if (program->row_chains[i].first_step == step) return &program->row_chains[i];
-  return NULL;
-}
-
 /* A thread takes share after share through all steps, without a barrier. False: that is not worth it with so few
  * rows, and nothing was done. */
-static bool do_chain(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course) {
+static bool take_chain(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course) {
   const int32_t threads = walker->member->active;
   const ChainRows rows = rows_of_chain(context, chain, threads);
   if (rows.all < LEAST_CHAIN_ROWS * (int64_t)threads) return false;
@@ -205,6 +202,38 @@ static bool do_chain(Walker *walker, tfm_context *context, const tfm_row_chain *
   return true;
 }
 
+/* Whether a run may take rows through chains: if those of some chain are many enough. One thread may then be at the
+ * last step of a chain while another is at the first, so buffers live as if all of it were one step. */
+static bool plan_chains(tfm_context *context) {
+  const tfm_program *program = context->program;
+  int64_t rows = 0;
+  for (uint32_t i = 0; i < program->n_row_chains; i++)
+    rows = greatest_of(rows, value_of(context, program->gemms[program->steps[program->row_chains[i].gemm].index].rows));
+  if (rows < LEAST_CHAIN_ROWS * (int64_t)context->threads) return false;
+  for (uint32_t i = 0; i < program->n_buffers * program->n_row_chains; i++) {
+    BufferLife *life = &context->memory.lives[i / program->n_row_chains];
+    const tfm_row_chain *chain = &program->row_chains[i % program->n_row_chains];
+    const uint32_t first = chain->first_step, last = first + chain->n_steps - 1;
+    if (life->first_step >= first && life->first_step <= last) life->first_step = first;
+    if (life->last_step >= first && life->last_step <= last) life->last_step = last;
+  }
+  return true;
+}
+
+const struct tfm_chain_functions *tfm_chain_functions(void) {
+  static const struct tfm_chain_functions functions = {.plan = plan_chains, .take = take_chain};
+  return &functions;
+}
+
+/* The chain that begins with step number `step`, if memory is planned for it. */
+static const tfm_row_chain *chain_at(const tfm_context *context, uint32_t step) {
+  if (!context->memory.chained || context->decoding.lockstep) return NULL;
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_row_chains; i++)
+    if (program->row_chains[i].first_step == step) return &program->row_chains[i];
+  return NULL;
+}
+
 // ---- a thread's way ----
 
 static void walk(void *argument, PoolMember *member) {
@@ -222,7 +251,7 @@ static void walk(void *argument, PoolMember *member) {
     if (course.any) poll_cancelled(context, member, i);
     const bool joined = context->program->steps[i].joined && course.last == i && course.others == shared && !chain;
     if (course.any && (course.others || shared) && !joined) pool_barrier(member);
-    if (chain && do_chain(&walker, context, chain, &course)) {
+    if (chain && context->program->chain_functions()->take(&walker, context, chain, &course)) {
       i += chain->n_steps - 1;
       continue;
     }

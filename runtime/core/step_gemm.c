@@ -49,8 +49,8 @@ typedef struct Gemm {
   float *c;
   int64_t c_row, c_column;    /* of the first element there */
   int64_t a_stride, c_stride; /* elements */
-  int64_t all_rows, rows;     /* rows: those that are live; in a chain of rows, those of its share */
-  RowShare share;             /* in a chain; else from the first row on */
+  int64_t all_rows, rows;     /* rows: those that are live, in a chain of rows those of the share */
+  RowShare share;             /* in such a chain; else zeroes */
   int64_t tiles, panels, blocks, panels_per_group;
   int64_t chains, begin_k, end_k, k_blocks; /* begin_k and the following: of the chain that is computed */
   float *waiting;  /* results of chains that wait */
@@ -154,16 +154,15 @@ static void cut_all_rows(const Gemm *gemm, Block *block) {
   int64_t end = gemm->tiles * (block->number + 1) / gemm->blocks;
   for (int64_t tile = gemm->tiles * block->number / gemm->blocks; tile < end; tile++) {
     int64_t row = first_of_tile(gemm->step, gemm->rows, tile, gemm->tiles);
-    add_tile(gemm, block, gemm->share.first + row,
-             first_of_tile(gemm->step, gemm->rows, tile + 1, gemm->tiles) - row);
+    const int64_t rows = first_of_tile(gemm->step, gemm->rows, tile + 1, gemm->tiles) - row;
+    add_tile(gemm, block, gemm->share.first + row, rows);
   }
 }
 
 /* Each block has an equal number of live rows; a tile never spans two runs of them. */
 static void cut_live_rows(const Gemm *gemm, Block *block) {
-  const int64_t first = gemm->share.first + gemm->rows * block->number / gemm->blocks;
-  int64_t end = gemm->share.first + gemm->rows * (block->number + 1) / gemm->blocks, row;
-  live_seek(&gemm->live, &block->cursor, gemm->all_rows, first);
+  int64_t first = gemm->share.first, end = first + gemm->rows * (block->number + 1) / gemm->blocks, row;
+  live_seek(&gemm->live, &block->cursor, gemm->all_rows, first + gemm->rows * block->number / gemm->blocks);
   while (block->cursor.before < end) {
     int64_t rows = live_next(&gemm->live, &block->cursor, gemm->all_rows, end - block->cursor.before, &row);
     cut_run(gemm, block, row, rows);
@@ -212,13 +211,12 @@ static void enter_block(const Gemm *gemm, Block *block, int64_t number) {
 
 /* This thread's share of the rows that are not live becomes 0. Of an item, those behind its last live row may be left
  * as they are: a run of them that ends where an item does. */
-static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
-  const int64_t thread = walker->thread, threads = walker->threads;
-  int64_t row = walker->rows ? gemm->share.row : gemm->all_rows * thread / threads, first, rows;
-  int64_t end = walker->rows ? gemm->share.end_row : gemm->all_rows * (thread + 1) / threads;
-  for (; (rows = live_run(&gemm->live, false, row, end, &first)) > 0; row = first + rows) {
-    const int64_t item = gemm->live.item, last = item ? (first + rows) / item * item : first;
-    for (int64_t i = greatest_of(first, last); i < first + rows; i++)
+__attribute__((cold)) static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
+  const RowShare share = rows_of_thread(walker, &gemm->live, gemm->all_rows);
+  int64_t item = gemm->live.item, row = share.row, first, rows;
+  for (; (rows = live_run(&gemm->live, false, row, share.end_row, &first)) > 0; row = first + rows) {
+    const int64_t needed = item ? (first + rows) / item * item : first;
+    for (int64_t i = greatest_of(first, needed); i < first + rows; i++)
       memset(gemm->c + i * gemm->c_stride, 0, (size_t)gemm->step->n * sizeof(float));
   }
 }
@@ -507,9 +505,10 @@ int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
 }
 
 /* The masks of all lockstep runs, one behind the other. */
-static void join_masks(const Walker *walker, const tfm_step *step, LiveRows *live, char *joined) {
+__attribute__((cold)) static void join_masks(const Walker *walker, const tfm_step *step, LiveRows *live, char *joined) {
   const tfm_gemm_step *info = &walker->context->program->gemms[step->index];
   live->mask = joined;
+  live->item = 0; /* runs may have items of different sizes */
   for (const tfm_context *run = walker->context; run; run = run->decoding.lockstep) {
     int64_t rows = value_of(run, info->rows);
     memcpy(joined, live_rows_of(run, &operands_of(run, step)->gemm.mask, info->live).mask, (size_t)rows);

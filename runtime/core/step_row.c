@@ -47,7 +47,7 @@ int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, in
 }
 
 /* The cursor only moves forwards; a number behind it starts again from row 0. */
-void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number) {
+__attribute__((cold)) void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number) {
   if (number < cursor->before) *cursor = (LiveCursor){0};
   while (cursor->before < number) {
     int64_t first;
@@ -66,7 +66,8 @@ int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_
   return row - *first;
 }
 
-RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {
+/* Not part of each caller, because all libraries have this code. */
+__attribute__((cold)) RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {
   if (walker->rows) return *walker->rows;
   const int64_t all = live->mask ? live_count(live, rows) : rows, thread = walker->thread, threads = walker->threads;
   RowShare share = {.first = all * thread / threads, .end = all * (thread + 1) / threads,
@@ -159,7 +160,7 @@ static void share_rows(const Walker *walker, const RowWork *work) {
 }
 
 /* Row number `row` of all outer axes and the row axis taken as one becomes 0. */
-static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
+__attribute__((cold)) static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
   tfm_row_args args;
   const uint8_t second = work->step->second;
   place_block(walker->context, &args, work->operands, 0, second + 1u, work->step->dims, work->step->rank,
@@ -190,7 +191,7 @@ static int64_t columns_together(const RowWork *work) {
 }
 
 /* A reduction along rows is one chain from the first row to the last, so the row axis is never cut. */
-static void share_columns(const Walker *walker, const RowWork *work) {
+__attribute__((cold)) static void share_columns(const Walker *walker, const RowWork *work) {
   int64_t parts = greatest_of(ceil_div(walker->threads, work->outer), ceil_div(work->columns, columns_together(work)));
   parts = greatest_of(1, least_of(parts, work->columns / COLUMN_CUT));
   int64_t units = work->outer * parts, first = units * walker->thread / walker->threads,

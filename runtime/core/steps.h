@@ -78,6 +78,14 @@ extern const CachedSteps cached_steps; /* decode/cached_steps.c */
 #define STEP(KIND, name, array, scratch, ...) int64_t scratch(const tfm_context *context, const tfm_step *step);
 #include "tfm/steps.def"
 
+/* run.c: chains of rows. `plan` widens the lives of buffers, and says whether runs with the bound sizes may take them;
+ * `take` does all steps of one, or says that so few rows are not worth it and does nothing. */
+typedef struct Course Course;
+struct tfm_chain_functions {
+  bool (*plan)(tfm_context *context);
+  bool (*take)(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course);
+};
+
 /* The rows that the thread does of a step with so many rows; `live` may have no mask. */
 RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows);
 

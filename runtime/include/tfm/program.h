@@ -9,7 +9,7 @@
  * is bound to sizes, the polynomials are evaluated once into an array of int64_t; steps read their numbers there.
  * Polynomial 0 is the constant 0, polynomial 1 the constant 1.
  *
- * Steps are executed in order, with a barrier after each (but tfm_row_chain); all threads work on each step. A step with `prepare` set
+ * Steps are executed in order, with a barrier after each; all threads work on each step. A step with `prepare` set
  * depends on sizes alone: it is executed when the sizes change, and its results stay valid for the runs that follow.
  *
  * Kernels. Code is generated for the inner blocks only (tfm/kernels.h); the loops around them, the split over threads
@@ -107,7 +107,6 @@ typedef struct tfm_buffer { /* memory.c places buffers; those that are never liv
   uint8_t dtype;
   uint8_t persistent; /* written by a prepare step: its memory is its own, also between runs */
   uint32_t first_step, last_step; /* steps from the first write to the last use */
-  uint32_t first_chained, last_chained; /* the same with each chain of rows as one step */
 } tfm_buffer;
 
 typedef struct tfm_weight {
@@ -162,20 +161,13 @@ typedef struct tfm_step {
   const char *name; /* for profiles and dumps: operation and module path */
 } tfm_step;
 
-/* A chain of rows: steps [first_step, + n_steps), in each of which a row of the result needs, of what the others write,
- * that row alone. So a thread may take some rows through all of them without a barrier, if memory is planned for it.
- * The rows are those of step number `gemm`. No two chains have a step in common. */
-typedef struct tfm_row_chain {
-  uint32_t first_step, n_steps, gemm;
-} tfm_row_chain;
-
 /* Which rows of a step's result are live: those where the mask, a bool per row, is `where`. The others are not
  * computed, and what they hold has no meaning. A step has its number in the program, counted from 1; 0: all rows are
  * live. */
 typedef struct tfm_live_rows {
   uint8_t where;
   uint8_t zeroed; /* the others become 0, because a step reads them whose result they must not spoil */
-  tfm_size item;  /* of a gemm: only those of them that stand before a live row of the same item of so many rows; 0: all */
+  tfm_size item;  /* of a gemm: only those before a live row of the same item, which has so many rows; 0: all */
   tfm_operand mask; /* attention: strides[]: batch axes, t; else all axes but the last, as one, without gaps */
 } tfm_live_rows;
 
@@ -339,11 +331,8 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
 } tfm_ids_step;
 
 #include "tfm/gradient_steps.h"
+#include "tfm/optional.h"
 // ---- the program ----
-
-/* Functions for attention of form INT8; pages: for caches of it too. Programs that have some point to one of them. */
-const struct tfm_whole_attention *tfm_whole_attention(void);
-const struct tfm_whole_attention *tfm_whole_pages(void);
 
 typedef struct tfm_program {
   uint32_t version; /* TFM_PROGRAM_VERSION */
@@ -374,6 +363,7 @@ typedef struct tfm_program {
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
   const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
   const struct tfm_attention_grad *(*attention_grad)(void);   /* NULL: there is no such step */
+  const struct tfm_chain_functions *(*chain_functions)(void); /* NULL: there are no chains of rows */
 } tfm_program;
 
 // ---- decoding ----
