@@ -3,8 +3,8 @@
  * generate.c makes a Generation and calls one of the loops (sample.c, beam.c). A loop adds rows, asks the model for
  * their logits (call.c), and looks at one row after the other: the options change its logits (process.c), then a token
  * is chosen. generate.c has memory, refusals and the result too, options.c the options. Calls go in this direction
- * only. All memory of a Generation is freed at its end, but for TokenRows, which their loop frees, and the result, which
- * becomes the caller's.
+ * only. All memory of a Generation is freed at its end, but for TokenRows, which their loop frees, and the result,
+ * which becomes the caller's.
  *
  * All of it computes in the runtime's floating-point mode, so that scores have the same bits whatever the caller's mode
  * is. Functions of the caller, the model's too, run in the caller's mode, which is put back at the end. */

@@ -68,7 +68,7 @@ Test(plan_products, steps_of_the_same_rows_are_a_chain) {
                               "  %2 = linear %0, %1, int8=true : f32[t, 16]\n"
                               "  %3 = norm %2, reduction=layer_norm, eps=1e-05, { $0 } : f32[t, 16]\n"
                               "  %4 = linear %3, %1, %2, int8=true, { add(acc, $2) } : f32[t, 16]\n"
-                              "  %5 = reduce %4, reduction=sum, axis=0, keepdim=true, { $0 } : f32[1, 16]\n"
+                              "  %5 = reduce %4, reduction=sum, axis=0, keepdim=true, domain=[t, 16], { $0 } : f32[1, 16]\n"
                               "  %6 = pointwise %4, %5, { add($0, $1) } : f32[t, 16]\n"
                               "  %7 = linear %6, %1, int8=true : f32[t, 16]\n"
                               "  output y = %7\n"
