@@ -66,7 +66,7 @@ function(tfm_code_identity target)
     list(APPEND files ${found})
   endforeach()
   list(APPEND files ${CMAKE_SOURCE_DIR}/runtime/include/tfm/program.h
-    ${CMAKE_SOURCE_DIR}/runtime/include/tfm/gradient_steps.h
+    ${CMAKE_SOURCE_DIR}/runtime/include/tfm/gradient_steps.h ${CMAKE_SOURCE_DIR}/runtime/include/tfm/optional.h
     ${CMAKE_SOURCE_DIR}/runtime/include/tfm/kernels.h ${CMAKE_SOURCE_DIR}/runtime/include/tfm/steps.def)
   set(out ${CMAKE_BINARY_DIR}/generated/code_identity.c)
   add_custom_command(OUTPUT ${out}

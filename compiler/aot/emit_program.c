@@ -226,12 +226,15 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   WITH_TEXT(steps, p->n_steps, tfm_step, name);
   PLAIN(operands, p->n_operands);
   PLAIN(live, p->n_live);
+  PLAIN(row_chains, p->n_row_chains);
   steps(e, plan);
   PLAIN(caches, p->n_caches);
   const char *whole = plan_whole_attention(plan);
   if (whole) blob_pointer(&e->top, MEMBER(whole_attention), runtime_function(e->module, whole));
   if (plan_has_attention_grad(plan))
     blob_pointer(&e->top, MEMBER(attention_grad), runtime_function(e->module, "tfm_attention_grad"));
+  if (p->n_row_chains)
+    blob_pointer(&e->top, MEMBER(chain_functions), runtime_function(e->module, "tfm_chain_functions"));
 }
 
 static LLVMValueRef emit_with(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix,

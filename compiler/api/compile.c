@@ -37,6 +37,7 @@ struct tfm_compiled {
 static const OutsideFunction runtime_functions[] = {
 #define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) {#runtime, (AnyFunction)runtime},
 #include "aot/library_functions.def"
+    {"tfm_chain_functions", (AnyFunction)tfm_chain_functions},
     {"tfm_attention_grad", (AnyFunction)tfm_attention_grad},
     {"tfm_whole_attention", (AnyFunction)tfm_whole_attention},
     {"tfm_whole_pages", (AnyFunction)tfm_whole_pages},

@@ -320,6 +320,7 @@ static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   jit->program.kernels = addresses;
   jit->program.n_kernels = (uint32_t)plan->kernels.n;
   const char *whole = plan_whole_attention(plan);
+  if (plan->program.n_row_chains) jit->program.chain_functions = tfm_chain_functions;
   if (plan_has_attention_grad(plan)) jit->program.attention_grad = tfm_attention_grad;
   if (whole) jit->program.whole_attention = strstr(whole, "pages") ? tfm_whole_pages : tfm_whole_attention;
   return true;

@@ -6,6 +6,8 @@
  * NaN, and 0 * NaN is NaN, so those rows are filled with 0 (`zeroed`). */
 #include "plan/live.h"
 
+#include <string.h>
+
 #include "plan/caches.h"
 
 /* The rows that a step leaves out become 0 if another step reads them: one that does not leave out the same rows, even
@@ -128,3 +130,116 @@ bool live_queries(Planner *p, const Node *attention, View *mask) {
   return true;
 }
 
+
+// ---- rows behind the last live one of an item ----
+
+static bool lies_in(const tfm_operand *operand, const tfm_operand *result) {
+  return operand->space == result->space && operand->index == result->index;
+}
+
+/* Whether the step has an operand in the memory of `result`. */
+static bool step_touches(const Planner *p, const tfm_step *info, const tfm_operand *result) {
+  bool touches = false;
+  switch ((tfm_step_kind)info->kind) {
+#define READ(member, axes) touches |= lies_in(&step->member, result);
+#define WRITE(member, axes) READ(member, axes)
+#define WRITE_IF(flag, member, axes) touches |= step->flag && lies_in(&step->member, result);
+#define CACHED(cache, member, axes) READ(member, axes)
+#define READ_LIST(from)                                        \
+  for (uint32_t i = from; i < step->n_operands; i++)           \
+    touches |= lies_in(&p->operands.items[step->first_operand + i], result);
+#define WRITE_LIST() READ_LIST(0)
+#define MASK(axes) touches |= step->live && lies_in(&p->live.items[step->live - 1].mask, result);
+#define TEXT(member)
+#define STEP(KIND, name, array, scratch, print, operands)         \
+  case TFM_STEP_##KIND: {                                          \
+    const tfm_##name##_step *step = &p->array.items[info->index];  \
+    operands                                                       \
+  } break;
+#include "tfm/steps.def"
+  }
+  return touches;
+}
+
+/* Whether size `a` is `factor` times size `b`, term by term. */
+static bool is_multiple(const Planner *p, tfm_size a, int64_t factor, tfm_size b) {
+  const tfm_polynomial *one = &p->polynomial_list.items[a], *other = &p->polynomial_list.items[b];
+  if (one->n_terms != other->n_terms) return false;
+  for (uint32_t i = 0; i < one->n_terms; i++) {
+    tfm_term term = p->terms.items[other->first_term + i];
+    if (__builtin_mul_overflow(term.coefficient, factor, &term.coefficient)) return false;
+    if (memcmp(&term, &p->terms.items[one->first_term + i], sizeof term)) return false;
+  }
+  return true;
+}
+
+/* 0 if it depends on run-time sizes. */
+static int64_t static_size(const Planner *p, tfm_size size) {
+  int64_t value;
+  return plan_static_size(p, size, &value) ? value : 0;
+}
+
+/* Whether rows of the result are keys or values, item behind item: along each axis the padding goes as the rows do, or
+ * not at all, where heads lie within a row. */
+static bool are_rows(const Planner *p, const tfm_attention_step *attention, const tfm_operand *keys,
+                     const tfm_operand *padding, int64_t row) {
+  const int last = attention->rank - 1;
+  if (static_size(p, keys->strides[last - 1]) != row || static_size(p, padding->strides[last]) != 1) return false;
+  for (int axis = 0; axis < last - 1; axis++) {
+    const int64_t within = static_size(p, keys->strides[axis]);
+    const bool is_head = padding->strides[axis] == 0 && within > 0 && within < row;
+    const bool is_item = axis == 0 && padding->strides[axis] == attention->dims[last];
+    if (!is_head && !(is_item && is_multiple(p, keys->strides[axis], row, padding->strides[axis]))) return false;
+  }
+  return padding->strides[0] != 0;
+}
+
+/* Whether the attention reads no row behind the last live one of an item. Queries are left out by themselves. */
+static bool stops_at_padding(const Planner *p, const tfm_attention_step *attention, const tfm_live_rows *live,
+                             const tfm_operand *result) {
+  if (!attention->padding || !attention->live || attention->k_cache != TFM_NONE || attention->has_weights) return false;
+  const tfm_operand *padding = &p->operands.items[attention->first_operand + attention->padding];
+  const tfm_live_rows *queries = &p->live.items[attention->live - 1];
+  const tfm_operand *masks[] = {padding, &queries->mask};
+  for (int i = 0; i < 2; i++)
+    if (!lies_in(masks[i], &live->mask) || masks[i]->offset != live->mask.offset) return false;
+  if (queries->where != live->where || (attention->padding_true != 0) == (live->where != 0)) return false;
+  const int64_t row = static_size(p, result->strides[0]);
+  const tfm_operand *read[] = {&attention->k, &attention->v};
+  for (int i = 0; i < 2; i++)
+    if (lies_in(read[i], result) && !are_rows(p, attention, read[i], padding, row)) return false;
+  for (uint8_t i = 1; i < attention->n_operands; i++)
+    if (lies_in(&p->operands.items[attention->first_operand + i], result)) return false;
+  return !lies_in(&attention->c, result);
+}
+
+/* The rows of an item of the attention that alone reads what step number `made` writes; 0: there is no such. */
+static tfm_size items_read(const Planner *p, uint32_t made, const tfm_gemm_step *gemm) {
+  tfm_size item = 0;
+  for (uint32_t i = 0; i < p->steps.n; i++) {
+    const tfm_step *step = &p->steps.items[i];
+    if (i == made || !step_touches(p, step, &gemm->c)) continue;
+    const tfm_attention_step *attention = &p->attentions.items[step->index];
+    const bool stops = step->kind == TFM_STEP_ATTENTION &&
+                       stops_at_padding(p, attention, &p->live.items[gemm->live - 1], &gemm->c);
+    if (!stops || (item && item != attention->dims[attention->rank - 1])) return 0;
+    item = attention->dims[attention->rank - 1];
+  }
+  return item;
+}
+
+void live_settle(Planner *p) {
+  for (uint32_t i = 0; i < p->steps.n; i++) {
+    if (p->steps.items[i].kind != TFM_STEP_GEMM) continue;
+    tfm_gemm_step *gemm = &p->gemms.items[p->steps.items[i].index];
+    if (!gemm->live || !p->live.items[gemm->live - 1].zeroed || gemm->c.space != TFM_SPACE_BUFFER) continue;
+    const tfm_size item = items_read(p, i, gemm);
+    if (!item) continue;
+    tfm_live_rows live = p->live.items[gemm->live - 1];
+    live.item = item;
+    const tfm_live_rows *last = &p->live.items[p->live.n - 1]; /* of the layer before */
+    if (last->item != item || last->where != live.where || !same_mask(&last->mask, &live.mask))
+      vec_push(p->arena, &p->live, live);
+    gemm->live = (uint32_t)p->live.n;
+  }
+}

@@ -19,6 +19,9 @@ bool live_queries(Planner *p, const Node *attention, View *mask);
 uint32_t live_by_operand(Planner *p, const Node *node, const tfm_operand *mask);
 /* For a product of which only some steps of k count; never 0. Sets how the mask lies, a tfm_live_steps. */
 uint32_t live_steps(Planner *p, const Node *node, uint8_t *how);
+/* After all steps are there: products whose rows nothing but attention reads, as queries, keys and values of items that
+ * have the same padding, need not clear what lies behind the last live row of an item. */
+void live_settle(Planner *p);
 /* Whether two such numbers stand for the same rows, whatever becomes of the others. */
 bool live_are_same(const Planner *p, uint32_t a, uint32_t b);
 

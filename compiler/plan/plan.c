@@ -7,6 +7,8 @@
 
 #include "base/check.h"
 #include "plan/caches.h"
+#include "plan/live.h"
+#include "plan/row_chains.h"
 
 typedef void (*PlanNode)(Planner *p, const Node *node);
 
@@ -109,6 +111,7 @@ static bool plan_nodes(Planner *p) {
     p->node = node;
     p->prepare = value->is_prepare;
     p->may_write_outputs = !last || node->id > last->id;
+    if (!p->may_write_outputs) p->first_safe_step = (uint32_t)p->steps.n + 1;
     /* Before the step: the mask may need a copy. */
     if (node->attr.rows_mask) plan_view(p, node->inputs.items[node->attr.rows_mask - 1]);
     plan_node[node->op](p, node);
@@ -227,6 +230,8 @@ static void fill_program(Planner *p) {
   program->operands = p->operands.items;
   program->n_live = (uint32_t)p->live.n;
   program->live = p->live.items;
+  program->n_row_chains = (uint32_t)p->row_chains.n;
+  program->row_chains = p->row_chains.items;
 #define STEP(KIND, name, array, ...) \
   program->array = p->array.items;   \
   p->plan->n_steps[TFM_STEP_##KIND] = (uint32_t)p->array.n;
@@ -266,6 +271,8 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   describe_tensors(&p);
   if (p.math.overflowed) plan_limit(&p, "a size of this model is too large for the runtime");
   if (diag_has_errors(diag)) return NULL;
+  live_settle(&p);
+  find_row_chains(&p);
   fill_program(&p);
   return p.plan;
 }

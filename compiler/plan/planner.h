@@ -49,6 +49,8 @@ typedef struct Planner {
   VEC(tfm_step) steps;
   VEC(tfm_operand) operands;
   VEC(tfm_live_rows) live;
+  VEC(tfm_row_chain) row_chains;
+  uint32_t first_safe_step; /* from there on no step can report a fault */
 #define STEP(KIND, name, array, ...) VEC(tfm_##name##_step) array;
 #include "tfm/steps.def"
   VEC(tfm_cache) caches;
@@ -61,6 +63,8 @@ typedef struct Planner {
 // ---- program.c: polynomials ----
 
 tfm_size plan_size(Planner *p, const Size *size);
+/* False if the size depends on run-time sizes. */
+bool plan_static_size(const Planner *p, tfm_size size, int64_t *value);
 /* Returns size * numerator / denominator, coefficient by coefficient, rounded up: for estimates. */
 tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t denominator);
 

@@ -134,6 +134,11 @@ static void print_live_rows(StrBuf *out, const Plan *plan, uint32_t number, uint
   const tfm_live_rows *live = &plan->program.live[number - 1];
   strbuf_printf(out, "      rows where mask is %s%s\n", live->where ? "true" : "false",
                 live->zeroed ? ", else 0" : "");
+  if (live->item) {
+    strbuf_add(out, "      before the last of each ");
+    plan_print_size(out, plan, live->item);
+    strbuf_add_char(out, '\n');
+  }
   print_operand(out, plan, "mask", &live->mask, n_strides);
 }
 
@@ -270,6 +275,14 @@ static void print_step(StrBuf *out, const Plan *plan, const tfm_step *info) {
   }
 }
 
+static void print_row_chains(StrBuf *out, const Plan *plan) {
+  for (uint32_t i = 0; i < plan->program.n_row_chains; i++) {
+    const tfm_row_chain *chain = &plan->program.row_chains[i];
+    strbuf_printf(out, "  rows may go through steps %u-%u together\n", chain->first_step,
+                  chain->first_step + chain->n_steps - 1);
+  }
+}
+
 static void print_steps(StrBuf *out, const Plan *plan) {
   strbuf_add(out, "  steps\n");
   for (uint32_t i = 0; i < plan->program.n_steps; i++) {
@@ -355,6 +368,7 @@ void plan_print(StrBuf *out, const Plan *plan) {
   print_weights(out, plan);
   print_caches(out, plan);
   print_buffers(out, plan);
+  print_row_chains(out, plan);
   print_steps(out, plan);
   for (size_t i = 0; i < plan->kernels.n; i++) {
     strbuf_printf(out, "kernel %s: ", plan->kernels.items[i].name);

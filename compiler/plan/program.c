@@ -69,6 +69,15 @@ tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t de
 
 tfm_size plan_size(Planner *p, const Size *size) { return plan_scaled(p, size, 1, 1); }
 
+bool plan_static_size(const Planner *p, tfm_size size, int64_t *value) {
+  const tfm_polynomial *polynomial = &p->polynomial_list.items[size];
+  *value = 0;
+  if (!polynomial->n_terms) return true;
+  const tfm_term *term = &p->terms.items[polynomial->first_term];
+  *value = term->coefficient;
+  return polynomial->n_terms == 1 && !term->degree;
+}
+
 // ---- steps ----
 
 uint32_t plan_kernel(Planner *p, const KernelSpec *spec) {

@@ -76,6 +76,7 @@ static int64_t place_arrays(tfm_context *context, char *block) {
   ARRAY(memory.buffer_offsets, program->n_buffers);
   ARRAY(memory.buffer_taken, program->n_buffers);
   ARRAY(memory.buffer_order, program->n_buffers);
+  ARRAY(memory.lives, program->n_buffers);
   ARRAY(run.operands, program->n_operands);
   ARRAY(run.step_operands, steps);
   ARRAY(run.operand_symbols, program->n_operands);

@@ -51,13 +51,19 @@ typedef struct Binding { /* binding.c: the sizes, and what they make of the prog
   bool *condition_stack;
 } Binding;
 
+typedef struct BufferLife { /* as the plan of the memory takes it */
+  uint32_t first_step, last_step;
+} BufferLife;
+
 typedef struct Memory { /* memory.c: the workspace and what lies where in it */
   bool keeps_room;         /* see context_reserve_symbols */
+  bool chained;            /* the plan lets threads take rows through chains (tfm_row_chain) */
   int64_t spare_bytes;     /* of each buffer: the parts of lockstep runs begin at multiples of ALIGNMENT */
   int64_t *buffer_bytes;   /* room that each has in the plan: sizes that need no more keep the plan */
   int64_t *buffer_offsets; /* in the workspace */
   int64_t *buffer_taken;   /* by this run and the lockstep runs so far */
   uint32_t *buffer_order;  /* scratch of the planner */
+  BufferLife *lives;       /* the same */
   char *workspace;
   int64_t workspace_bytes; /* what is there */
   int64_t buffers_bytes, scratch_bytes, used_bytes; /* all buffers; scratch of one thread; both for all threads */

@@ -11,16 +11,24 @@ typedef struct LiveRows {
   const char *mask; /* NULL: all rows, and none of the functions below is for it */
   int64_t stride;   /* bytes from row to row */
   bool where, zeroed;
+  int64_t item; /* as in tfm_live_rows */
 } LiveRows;
 
 typedef struct LiveCursor { /* a position among the rows; zeroes: the first */
   int64_t row, before;      /* before: live rows in front of it */
 } LiveCursor;
 
+typedef struct RowShare { /* of a thread, among the rows of a step */
+  int64_t first, end;      /* live rows [first, end), by their number */
+  LiveCursor cursor;       /* with a mask: at live row number `first` */
+  int64_t row, end_row;    /* rows [row, end_row) of all: those that are not live are its to clear */
+} RowShare;
+
 /* The live rows that a mask describes; `number`: the step's member `live`, not 0. */
 static inline LiveRows live_rows_at(const tfm_context *context, uint32_t number, const char *mask, int64_t stride) {
   const tfm_live_rows *info = &context->program->live[number - 1];
-  return (LiveRows){.mask = mask, .stride = stride, .where = info->where, .zeroed = info->zeroed};
+  return (LiveRows){.mask = mask, .stride = stride, .where = info->where, .zeroed = info->zeroed,
+                    .item = value_of(context, info->item)};
 }
 /* Whether n > 0 bytes, `stride` apart, are all true or all false, as `value` says. Without gaps they are compared with
  * one another, which costs next to nothing; bytes of true may differ, and then the answer is no. */

@@ -15,6 +15,7 @@
 
 #include "binding.h"
 #include "machine.h"
+#include "steps.h"
 
 // ---- allocation ----
 
@@ -76,9 +77,11 @@ void *layout_take(Layout *layout, int64_t n, int64_t size) {
 // ---- the workspace ----
 
 /* A persistent buffer is live in every run, so it shares memory with none. */
-static bool live_together(const tfm_buffer *a, const tfm_buffer *b) {
-  if (a->persistent || b->persistent) return true;
-  return a->first_step <= b->last_step && b->first_step <= a->last_step;
+static bool live_together(const tfm_context *context, uint32_t a, uint32_t b) {
+  const tfm_buffer *buffers = context->program->buffers;
+  if (buffers[a].persistent || buffers[b].persistent) return true;
+  const BufferLife *one = &context->memory.lives[a], *other = &context->memory.lives[b];
+  return one->first_step <= other->last_step && other->first_step <= one->last_step;
 }
 
 int64_t memory_buffer_bytes(const tfm_context *context, uint32_t buffer) {
@@ -115,13 +118,12 @@ static bool are_alike(const tfm_context *context, uint32_t a, uint32_t b) {
 /* The lowest offset at which `buffer` overlaps none of the first `placed` buffers that live at the same time or, if
  * only like ones may share, are others. */
 static int64_t lowest_gap(const tfm_context *context, uint32_t buffer, uint32_t placed, bool only_alike) {
-  const tfm_buffer *buffers = context->program->buffers;
   int64_t offset = 0;
   for (bool moved = true; moved;) {
     moved = false;
     for (uint32_t i = 0; i < placed; i++) {
       uint32_t other = context->memory.buffer_order[i];
-      bool may_share = !live_together(&buffers[buffer], &buffers[other]);
+      bool may_share = !live_together(context, buffer, other);
       if (may_share && (!only_alike || are_alike(context, buffer, other))) continue;
       int64_t begin = context->memory.buffer_offsets[other], end = begin + context->memory.buffer_bytes[other];
       if (offset >= end || offset + context->memory.buffer_bytes[buffer] <= begin) continue;
@@ -162,6 +164,16 @@ static bool place_buffers(tfm_context *context) {
   return (most && place_all(context, true) && context->memory.buffers_bytes <= most) || place_all(context, false);
 }
 
+/* Lockstep runs go on step by step, so their buffers live no longer than the program says. Where chains of rows are too
+ * short when memory is planned, more rows make a new plan. */
+static void find_lives(tfm_context *context, int64_t runs) {
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_buffers; i++)
+    context->memory.lives[i] = (BufferLife){program->buffers[i].first_step, program->buffers[i].last_step};
+  context->memory.chained =
+      program->chain_functions && runs == 1 && !context->memory.keeps_room && program->chain_functions()->plan(context);
+}
+
 /* Bytes of a buffer in so many lockstep runs, whose parts each begin at a multiple of ALIGNMENT (spare_bytes). */
 static int64_t bytes_for(const tfm_context *context, uint32_t buffer, int64_t runs) {
   int64_t bytes = memory_buffer_bytes(context, buffer);
@@ -187,6 +199,7 @@ static bool plan_buffers(tfm_context *context, int64_t runs) {
     memory->buffer_bytes[i] = bytes_for(context, i, runs);
     if (memory->keeps_room) memory->buffer_bytes[i] = greatest_of(before, memory->buffer_bytes[i]);
   }
+  find_lives(context, runs);
   return place_buffers(context);
 }
 

@@ -1,6 +1,9 @@
 /* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone, or the second
  * is joined to the first. Lockstep runs (lockstep.h) go along: each step is done for all of them before the next.
  *
+ * Where rows are many, threads take them through chains of steps without a barrier (tfm_row_chain). Programs that have
+ * chains point to the functions for them, so that the linker leaves these out of the libraries of others.
+ *
  * In: a bound context whose RunState.callers hold the addresses of inputs and outputs. Out: the outputs, or the first
  * fault: a computed id out of its range, an integer division by zero, a cancellation.
  *
@@ -12,6 +15,7 @@
 
 #include "binding.h"
 #include "fp_mode.h"
+#include "machine.h"
 #include "steps.h"
 
 void step_append(Walker *walker, const tfm_step *step) { walker->context->decoding.cached_steps->append(walker, step); }
@@ -101,30 +105,158 @@ static void poll_cancelled(tfm_context *first, const PoolMember *member, uint32_
     atomic_fetch_or(&context->run.faults, FAULT_CANCELLED);
 }
 
+typedef struct Course { /* of a thread through a run */
+  bool any, others;  /* steps before this one: any at all; the last one by all threads */
+  uint32_t last;     /* the last one, counted from 1 */
+  uint64_t *profile; /* NULL: not asked for, or not this thread's to write */
+  uint64_t start;    /* of the present step, ns */
+} Course;
+
+static void end_step(Course *course, uint32_t step, bool shared) {
+  course->any = true;
+  course->others = shared;
+  course->last = step + 1;
+  if (!course->profile) return;
+  const uint64_t now = now_ns();
+  course->profile[step] += now - course->start;
+  course->start = now;
+}
+
+// ---- chains of rows ----
+
+enum { LEAST_CHAIN_ROWS = 16 }; /* of a thread: with fewer, sharing panels is faster than sharing rows */
+
+/* Of a share. Where the weights of a chain stay in a second-level cache, so shall what the steps make of the rows;
+ * else each share reads them from farther away, and has more rows for that. */
+enum { NEAR_CHAIN_ROWS = 64, FAR_CHAIN_ROWS = 256 };
+
+typedef struct ChainRows { /* those of a chain, in one run */
+  LiveRows live;
+  int64_t rows, all, shares; /* all: those that are live */
+  int64_t tile_rows;
+} ChainRows;
+
+static bool has_near_weights(const tfm_program *program, const tfm_row_chain *chain) {
+  int64_t bytes = 0;
+  for (uint32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++)
+    if (program->steps[i].kind == TFM_STEP_GEMM)
+      bytes += (int64_t)program->weights[program->gemms[program->steps[i].index].weight].bytes;
+  return bytes <= 2 * cpu_cache_bytes(2);
+}
+
+static ChainRows rows_of_chain(const tfm_context *context, const tfm_row_chain *chain, int32_t threads) {
+  const tfm_step *step = &context->program->steps[chain->gemm];
+  const tfm_gemm_step *gemm = &context->program->gemms[step->index];
+  ChainRows rows = {.rows = value_of(context, gemm->rows), .tile_rows = gemm->tile_rows,
+                    .live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->live)};
+  live_unless_all(&rows.live, rows.rows);
+  rows.all = rows.live.mask ? live_count(&rows.live, rows.rows) : rows.rows;
+  const int64_t most = has_near_weights(context->program, chain) ? NEAR_CHAIN_ROWS : FAR_CHAIN_ROWS;
+  rows.shares = threads * greatest_of(1, ceil_div(rows.all, most * threads));
+  return rows;
+}
+
+/* Where share number `share` begins: near its even part, a whole number of tiles behind the beginning of a run of live
+ * rows, so that cutting there makes no more tiles. */
+static LiveCursor begin_of_share(const ChainRows *rows, int64_t share) {
+  const int64_t wanted = rows->all * share / rows->shares, tile = rows->tile_rows;
+  LiveCursor cursor = {0};
+  int64_t first = 0, n = rows->all, before = 0;
+  if (share == rows->shares) return (LiveCursor){rows->rows, rows->all};
+  while (rows->live.mask && cursor.before <= wanted && cursor.before < rows->all) {
+    before = cursor.before;
+    n = live_next(&rows->live, &cursor, rows->rows, rows->rows, &first);
+  }
+  const int64_t taken = least_of(n, (wanted - before + tile / 2) / tile * tile);
+  return (LiveCursor){first + taken, before + taken};
+}
+
+static RowShare share_of_chain(const ChainRows *rows, int64_t share) {
+  const LiveCursor begin = begin_of_share(rows, share), end = begin_of_share(rows, share + 1);
+  return (RowShare){.first = begin.before, .end = end.before, .cursor = begin, .row = share ? begin.row : 0,
+                    .end_row = end.row};
+}
+
+/* A thread takes share after share through all steps, without a barrier. False: that is not worth it with so few
+ * rows, and nothing was done. */
+static bool take_chain(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course) {
+  const int32_t threads = walker->member->active;
+  const ChainRows rows = rows_of_chain(context, chain, threads);
+  if (rows.all < LEAST_CHAIN_ROWS * (int64_t)threads) return false;
+  walker->thread = walker->member->thread;
+  walker->threads = threads;
+  walker->of_all = false;
+  Claimer claimer = walker_claimer(walker, rows.shares, 1);
+  for (int64_t number, group; share_claim(&claimer, &number, &group);) {
+    const RowShare share = share_of_chain(&rows, number);
+    walker->rows = &share;
+    for (uint32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
+      if (step_is_idle(context, i) || any_has_fault(context)) continue;
+      do_in(walker, context, i, 0, 1);
+      end_step(course, i, true);
+    }
+  }
+  walker->rows = NULL;
+  course->any = course->others = true;
+  course->last = chain->first_step + chain->n_steps;
+  return true;
+}
+
+/* Whether a run may take rows through chains: if those of some chain are many enough. One thread may then be at the
+ * last step of a chain while another is at the first, so buffers live as if all of it were one step. */
+static bool plan_chains(tfm_context *context) {
+  const tfm_program *program = context->program;
+  int64_t rows = 0;
+  for (uint32_t i = 0; i < program->n_row_chains; i++)
+    rows = greatest_of(rows, value_of(context, program->gemms[program->steps[program->row_chains[i].gemm].index].rows));
+  if (rows < LEAST_CHAIN_ROWS * (int64_t)context->threads) return false;
+  for (uint32_t i = 0; i < program->n_buffers * program->n_row_chains; i++) {
+    BufferLife *life = &context->memory.lives[i / program->n_row_chains];
+    const tfm_row_chain *chain = &program->row_chains[i % program->n_row_chains];
+    const uint32_t first = chain->first_step, last = first + chain->n_steps - 1;
+    if (life->first_step >= first && life->first_step <= last) life->first_step = first;
+    if (life->last_step >= first && life->last_step <= last) life->last_step = last;
+  }
+  return true;
+}
+
+const struct tfm_chain_functions *tfm_chain_functions(void) {
+  static const struct tfm_chain_functions functions = {.plan = plan_chains, .take = take_chain};
+  return &functions;
+}
+
+/* The chain that begins with step number `step`, if memory is planned for it. */
+static const tfm_row_chain *chain_at(const tfm_context *context, uint32_t step) {
+  if (!context->memory.chained || context->decoding.lockstep) return NULL;
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_row_chains; i++)
+    if (program->row_chains[i].first_step == step) return &program->row_chains[i];
+  return NULL;
+}
+
+// ---- a thread's way ----
+
 static void walk(void *argument, PoolMember *member) {
   tfm_context *context = argument;
   const Memory *memory = &context->memory;
   char *scratch = memory->workspace + memory->buffers_bytes + memory->scratch_bytes * member->thread;
   Walker walker = {.context = context, .member = member, .scratch = scratch, .serial = context->run.claims.serial};
-  uint64_t *profile = member->thread == 0 ? context->run.profile : NULL;
-  uint64_t start = profile ? now_ns() : 0;
-  bool any = false, others = false; /* steps before this one: any at all; the last one by all threads */
-  uint32_t last = 0;                /* the last one, counted from 1 */
+  Course course = {.profile = member->thread == 0 ? context->run.profile : NULL};
+  if (course.profile) course.start = now_ns();
   uint64_t fp_mode = fp_mode_enter_as(context->run.flushes);
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     if (step_is_idle(context, i)) continue;
-    bool shared = step_is_shared(context, i, member->active);
-    if (any) poll_cancelled(context, member, i);
-    bool joined = context->program->steps[i].joined && last == i && others == shared;
-    if (any && (others || shared) && !joined) pool_barrier(member);
+    const tfm_row_chain *chain = chain_at(context, i);
+    const bool shared = chain || step_is_shared(context, i, member->active);
+    if (course.any) poll_cancelled(context, member, i);
+    const bool joined = context->program->steps[i].joined && course.last == i && course.others == shared && !chain;
+    if (course.any && (course.others || shared) && !joined) pool_barrier(member);
+    if (chain && context->program->chain_functions()->take(&walker, context, chain, &course)) {
+      i += chain->n_steps - 1;
+      continue;
+    }
     do_step(&walker, context, i);
-    any = true;
-    others = shared;
-    last = i + 1;
-    if (!profile) continue;
-    uint64_t now = now_ns();
-    profile[i] += now - start;
-    start = now;
+    end_step(&course, i, shared);
   }
   fp_mode_leave(fp_mode);
   if (member->thread == 0) context->run.claims.next = walker.serial;

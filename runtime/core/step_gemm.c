@@ -49,7 +49,8 @@ typedef struct Gemm {
   float *c;
   int64_t c_row, c_column;    /* of the first element there */
   int64_t a_stride, c_stride; /* elements */
-  int64_t all_rows, rows;     /* rows: those that are live */
+  int64_t all_rows, rows;     /* rows: those that are live, in a chain of rows those of the share */
+  RowShare share;             /* in such a chain; else zeroes */
   int64_t tiles, panels, blocks, panels_per_group;
   int64_t chains, begin_k, end_k, k_blocks; /* begin_k and the following: of the chain that is computed */
   float *waiting;  /* results of chains that wait */
@@ -153,14 +154,15 @@ static void cut_all_rows(const Gemm *gemm, Block *block) {
   int64_t end = gemm->tiles * (block->number + 1) / gemm->blocks;
   for (int64_t tile = gemm->tiles * block->number / gemm->blocks; tile < end; tile++) {
     int64_t row = first_of_tile(gemm->step, gemm->rows, tile, gemm->tiles);
-    add_tile(gemm, block, row, first_of_tile(gemm->step, gemm->rows, tile + 1, gemm->tiles) - row);
+    const int64_t rows = first_of_tile(gemm->step, gemm->rows, tile + 1, gemm->tiles) - row;
+    add_tile(gemm, block, gemm->share.first + row, rows);
   }
 }
 
 /* Each block has an equal number of live rows; a tile never spans two runs of them. */
 static void cut_live_rows(const Gemm *gemm, Block *block) {
-  int64_t end = gemm->rows * (block->number + 1) / gemm->blocks, row;
-  live_seek(&gemm->live, &block->cursor, gemm->all_rows, gemm->rows * block->number / gemm->blocks);
+  int64_t first = gemm->share.first, end = first + gemm->rows * (block->number + 1) / gemm->blocks, row;
+  live_seek(&gemm->live, &block->cursor, gemm->all_rows, first + gemm->rows * block->number / gemm->blocks);
   while (block->cursor.before < end) {
     int64_t rows = live_next(&gemm->live, &block->cursor, gemm->all_rows, end - block->cursor.before, &row);
     cut_run(gemm, block, row, rows);
@@ -207,13 +209,16 @@ static void enter_block(const Gemm *gemm, Block *block, int64_t number) {
   pace_block(gemm, block);
 }
 
-/* This thread's share of the rows that are not live becomes 0. */
-static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
-  int64_t row = gemm->all_rows * walker->thread / walker->threads, first, rows;
-  int64_t end = gemm->all_rows * (walker->thread + 1) / walker->threads;
-  for (; (rows = live_run(&gemm->live, false, row, end, &first)) > 0; row = first + rows)
-    for (int64_t i = first; i < first + rows; i++)
+/* This thread's share of the rows that are not live becomes 0. Of an item, those behind its last live row may be left
+ * as they are: a run of them that ends where an item does. */
+__attribute__((cold)) static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
+  const RowShare share = rows_of_thread(walker, &gemm->live, gemm->all_rows);
+  int64_t item = gemm->live.item, row = share.row, first, rows;
+  for (; (rows = live_run(&gemm->live, false, row, share.end_row, &first)) > 0; row = first + rows) {
+    const int64_t needed = item ? (first + rows) / item * item : first;
+    for (int64_t i = greatest_of(first, needed); i < first + rows; i++)
       memset(gemm->c + i * gemm->c_stride, 0, (size_t)gemm->step->n * sizeof(float));
+  }
 }
 
 // ---- panels ----
@@ -500,9 +505,10 @@ int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
 }
 
 /* The masks of all lockstep runs, one behind the other. */
-static void join_masks(const Walker *walker, const tfm_step *step, LiveRows *live, char *joined) {
+__attribute__((cold)) static void join_masks(const Walker *walker, const tfm_step *step, LiveRows *live, char *joined) {
   const tfm_gemm_step *info = &walker->context->program->gemms[step->index];
   live->mask = joined;
+  live->item = 0; /* runs may have items of different sizes */
   for (const tfm_context *run = walker->context; run; run = run->decoding.lockstep) {
     int64_t rows = value_of(run, info->rows);
     memcpy(joined, live_rows_of(run, &operands_of(run, step)->gemm.mask, info->live).mask, (size_t)rows);
@@ -521,7 +527,10 @@ static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, 
   gemm->live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->live);
   if (gemm->live.mask && walker->of_all) join_masks(walker, step, &gemm->live, joined);
   live_unless_all(&gemm->live, gemm->all_rows);
-  if (gemm->live.mask) gemm->rows = live_count(&gemm->live, gemm->all_rows);
+  if (walker->rows) {
+    gemm->share = *walker->rows;
+    gemm->rows = gemm->share.end - gemm->share.first;
+  } else if (gemm->live.mask) gemm->rows = live_count(&gemm->live, gemm->all_rows);
 }
 
 void step_gemm(Walker *walker, const tfm_step *step) {
@@ -554,7 +563,7 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   Claimer claimer = walker_claimer(walker, gemm.blocks, ceil_div(gemm.panels, gemm.panels_per_group));
   Block block; /* its tiles are set when it is entered */
   block.number = -1;
-  block.cursor = (LiveCursor){0};
+  block.cursor = gemm.share.cursor;
   if (info->is_matrix) tfm_tiles_begin();
   for (int64_t number, group; share_claim(&claimer, &number, &group);) {
     enter_block(&gemm, &block, number);
@@ -581,14 +590,11 @@ void step_quantize(Walker *walker, const tfm_step *step) {
   const int64_t rows = value_of(context, info->dims[0]);
   LiveRows live = live_rows_of(context, &operands->mask, info->live);
   live_unless_all(&live, rows);
-  const int64_t all = live.mask ? live_count(&live, rows) : rows;
-  const int64_t end = all * (walker->thread + 1) / walker->threads;
-  LiveCursor cursor = {0};
-  int64_t row = all * walker->thread / walker->threads, n = end - row;
-  if (live.mask) live_seek(&live, &cursor, rows, row);
+  RowShare share = rows_of_thread(walker, &live, rows);
+  int64_t row = share.first, n = share.end - row;
   do {
-    if (live.mask) n = live_next(&live, &cursor, rows, end - cursor.before, &row);
+    if (live.mask) n = live_next(&live, &share.cursor, rows, share.end - share.cursor.before, &row);
     kernel((const float *)(const void *)(x + row * operands->x.strides[0]), operands->x.strides[0], n,
            (float *)(void *)walker->scratch, c + row * operands->c.strides[0], operands->c.strides[0]);
-  } while (live.mask && cursor.before < end);
+  } while (live.mask && share.cursor.before < share.end);
 }

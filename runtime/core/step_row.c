@@ -47,7 +47,7 @@ int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, in
 }
 
 /* The cursor only moves forwards; a number behind it starts again from row 0. */
-void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number) {
+__attribute__((cold)) void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number) {
   if (number < cursor->before) *cursor = (LiveCursor){0};
   while (cursor->before < number) {
     int64_t first;
@@ -64,6 +64,16 @@ int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_
   cursor->row = row;
   cursor->before += row - *first;
   return row - *first;
+}
+
+/* Not part of each caller, because all libraries have this code. */
+__attribute__((cold)) RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {
+  if (walker->rows) return *walker->rows;
+  const int64_t all = live->mask ? live_count(live, rows) : rows, thread = walker->thread, threads = walker->threads;
+  RowShare share = {.first = all * thread / threads, .end = all * (thread + 1) / threads,
+                    .row = rows * thread / threads, .end_row = rows * (thread + 1) / threads};
+  if (live->mask) live_seek(live, &share.cursor, rows, share.first);
+  return share;
 }
 
 // ---- row steps ----
@@ -135,12 +145,13 @@ static void share_rows(const Walker *walker, const RowWork *work) {
   int64_t total = work->outer * work->rows, parts = 1;
   if (work->step->reduce == 0 && total < walker->threads)
     parts = greatest_of(1, least_of(walker->threads / total, work->columns / COLUMN_CUT));
-  int64_t units = total * parts, first = units * walker->thread / walker->threads,
-          end = units * (walker->thread + 1) / walker->threads;
   if (parts == 1) {
-    run_rows(walker, work, first, end, 0, work->columns);
+    const RowShare share = rows_of_thread(walker, &work->live, total);
+    run_rows(walker, work, share.first, share.end, 0, work->columns);
     return;
   }
+  int64_t units = total * parts, first = units * walker->thread / walker->threads,
+          end = units * (walker->thread + 1) / walker->threads;
   for (int64_t unit = first; unit < end; unit++) {
     int64_t column = column_cut(work->columns, unit % parts, parts);
     int64_t columns = column_cut(work->columns, unit % parts + 1, parts) - column;
@@ -149,7 +160,7 @@ static void share_rows(const Walker *walker, const RowWork *work) {
 }
 
 /* Row number `row` of all outer axes and the row axis taken as one becomes 0. */
-static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
+__attribute__((cold)) static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
   tfm_row_args args;
   const uint8_t second = work->step->second;
   place_block(walker->context, &args, work->operands, 0, second + 1u, work->step->dims, work->step->rank,
@@ -161,16 +172,13 @@ static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
 /* Rows that are not live are cleared by position, live ones shared by number, so that each thread computes equally
  * many. */
 static void share_live_rows(const Walker *walker, const RowWork *work) {
-  int64_t total = work->outer * work->rows, row = total * walker->thread / walker->threads, first, rows;
-  int64_t end = total * (walker->thread + 1) / walker->threads;
-  for (; work->live.zeroed && (rows = live_run(&work->live, false, row, end, &first)) > 0; row = first + rows)
+  const int64_t total = work->outer * work->rows;
+  RowShare share = rows_of_thread(walker, &work->live, total);
+  int64_t row = share.row, first, rows;
+  for (; work->live.zeroed && (rows = live_run(&work->live, false, row, share.end_row, &first)) > 0; row = first + rows)
     for (int64_t i = first; i < first + rows; i++) clear_row(walker, work, i);
-  int64_t live = live_count(&work->live, total);
-  LiveCursor cursor = {0};
-  end = live * (walker->thread + 1) / walker->threads;
-  live_seek(&work->live, &cursor, total, live * walker->thread / walker->threads);
-  while (cursor.before < end) {
-    rows = live_next(&work->live, &cursor, total, end - cursor.before, &first);
+  while (share.cursor.before < share.end) {
+    rows = live_next(&work->live, &share.cursor, total, share.end - share.cursor.before, &first);
     run_rows(walker, work, first, first + rows, 0, work->columns);
   }
 }
@@ -183,7 +191,7 @@ static int64_t columns_together(const RowWork *work) {
 }
 
 /* A reduction along rows is one chain from the first row to the last, so the row axis is never cut. */
-static void share_columns(const Walker *walker, const RowWork *work) {
+__attribute__((cold)) static void share_columns(const Walker *walker, const RowWork *work) {
   int64_t parts = greatest_of(ceil_div(walker->threads, work->outer), ceil_div(work->columns, columns_together(work)));
   parts = greatest_of(1, least_of(parts, work->columns / COLUMN_CUT));
   int64_t units = work->outer * parts, first = units * walker->thread / walker->threads,

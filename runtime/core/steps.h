@@ -6,7 +6,7 @@
 #ifndef TFM_RUNTIME_STEPS_H
 #define TFM_RUNTIME_STEPS_H
 
-#include "context.h"
+#include "live_rows.h"
 
 /* The operands that a step holds itself, by the names in the table of steps. An operand that the step does not have is
  * zero. The mask of live rows is always called `mask`. */
@@ -51,6 +51,7 @@ typedef struct Walker { /* a thread on its way through the steps */
   int32_t thread, threads; /* for the present step */
   char *scratch;           /* context.scratch_bytes, 64-byte aligned */
   uint32_t serial;         /* of the claims */
+  const RowShare *rows;    /* in a chain of rows: those that it does; NULL: its share of all of them */
   bool of_all;             /* a gemm: the rows of the context and of all its lockstep runs */
 } Walker;
 
@@ -76,6 +77,17 @@ extern const CachedSteps cached_steps; /* decode/cached_steps.c */
 /* Bytes of scratch that a thread needs for a step with the bound sizes; -1 if they are too large to count. */
 #define STEP(KIND, name, array, scratch, ...) int64_t scratch(const tfm_context *context, const tfm_step *step);
 #include "tfm/steps.def"
+
+/* run.c: chains of rows. `plan` widens the lives of buffers, and says whether runs with the bound sizes may take them;
+ * `take` does all steps of one, or says that so few rows are not worth it and does nothing. */
+typedef struct Course Course;
+struct tfm_chain_functions {
+  bool (*plan)(tfm_context *context);
+  bool (*take)(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course);
+};
+
+/* The rows that the thread does of a step with so many rows; `live` may have no mask. */
+RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows);
 
 /* Shares `blocks` x `groups` units among the threads of the step. */
 Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups);

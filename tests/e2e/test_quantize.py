@@ -522,6 +522,36 @@ class Trials:
             for threads in [2, 3, 5]:
                 self.check(f"{threads} threads, {where}", run(f"--threads={threads}", *where) == one)
 
+    def int8_of_many_rows(self):
+        """Threads take shares of the rows through all steps between two attentions. An item has the same bits alone, where
+        threads share columns, whatever lies in memory behind its last row."""
+        time, d, lengths = 40, 32, [40, 7, 0, 33, 1, 16, 40, 25, 8]
+        (self.folder / "many.tfm").write_text("""model M(d = 32) {
+  encoder = Encoder(d, 4, 2, 64)
+  head = Linear(d, 8)
+  forward(x: f32[batch, time, d]) {
+    left = x[:, :, 0] > 1000
+    return y = where(left[:, :, none], 0, head(encoder(x, none, left)))
+  }
+}
+""")
+        plan = self.tfm("dump", "many.tfm", "--stage=plan", "--quantize=int8")
+        self.check("chains of rows", len(re.findall(r"rows may go through steps \d+-\d+ together", plan)) == 3, plan)
+        self.check("rows behind the last", plan.count("before the last of each time") == 2, plan)
+        rng = random.Random(5)
+        items = [[rng.gauss(0, 1) if t < n or k else 2000 for t in range(time) for k in range(d)] for n in lengths]
+
+        def run(chosen, *options):
+            write_tensors(self.folder / "many-in.safetensors", {"x": ([len(chosen), time, d], sum(chosen, []))})
+            self.tfm("run", "many.tfm", "--random-weights=1", "--inputs=many-in.safetensors", "-o", "many.safetensors",
+                     "--quantize=int8", *options)
+            return read_tensor(self.folder / "many.safetensors", "y")
+
+        for where in [where for where in self.where if where[0].startswith("-march")]:
+            alone = [run([item], "--threads=4", *where) for item in items]
+            for threads in [1, 2, 3, 5]:
+                self.check(f"{threads} threads, {where}", run(items, f"--threads={threads}", *where) == b"".join(alone))
+
     def int8_of_other_products(self):
         """x y with a weight [k, n], and a weight of more columns than 32 bits can hold the sums of."""
         (self.folder / "p.tfm").write_text("""model P(k = 48) {
@@ -766,6 +796,7 @@ def main():
         trials.what_is_said()
         trials.int8_refuses_what_is_not_finite()
         trials.int8_of_rows_that_are_left_out()
+        trials.int8_of_many_rows()
         trials.int8_of_other_products()
         trials.the_element_without_a_form_is_named()
         trials.verify_of_int8()

@@ -143,10 +143,23 @@ static void make_inputs(Model *m, Mask mask, Sizes sizes, tfm_value *inputs) {
   for (uint32_t i = 0; i < p->n_inputs; i++) fill(m, mask, p->inputs[i].name, &inputs[i]);
 }
 
+/* What a context has not written is NaN. The block of the context itself is zeroed by it. */
+static void *allocate_nan(void *user, size_t bytes, size_t alignment) {
+  (void)user;
+  void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  return memory ? memset(memory, 0xff, bytes) : NULL;
+}
+
+static void release_nan(void *user, void *memory, size_t bytes) {
+  (void)user, (void)bytes;
+  free(memory);
+}
+
 /* The outputs, one behind the other; `bytes` gets how many. */
 static char *outputs_of(const Model *m, const Compiled *c, const tfm_value *inputs, int32_t threads, size_t *bytes) {
   const tfm_program *p = c->forward;
-  tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
+  tfm_context_options options = {.struct_size = sizeof options, .threads = threads,
+                                 .allocator = {.allocate = allocate_nan, .release = release_nan}};
   tfm_context *context;
   tfm_error error;
   tfm_value outputs[MAX_OUTPUTS];

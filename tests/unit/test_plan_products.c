@@ -49,6 +49,67 @@ Test(plan_products, rounding_of_rows_leaves_alone_what_the_step_before_it_reads)
   cr_assert_eq(p->buffers[read->index].last_step, 2);
 }
 
+// ---- chains of rows ----
+
+static void check_chain(const tfm_program *p, uint32_t number, uint32_t first, uint32_t n) {
+  cr_assert_lt(number, p->n_row_chains);
+  const tfm_row_chain *chain = &p->row_chains[number];
+  cr_expect_eq(chain->first_step, first);
+  cr_expect_eq(chain->n_steps, n);
+  cr_expect_eq(p->steps[chain->gemm].kind, TFM_STEP_GEMM);
+}
+
+/* Rounding, products and norms of the same rows; a sum over other rows ends the chain, and what reads its result begins
+ * another one. */
+Test(plan_products, steps_of_the_same_rows_are_a_chain) {
+  const tfm_program *p = plan("graph G(sizes t) {\n"
+                              "  %0 = input \"x\" : f32[t, 16]\n"
+                              "  %1 = weight \"w\" : f32[16, 16]\n"
+                              "  %2 = linear %0, %1, int8=true : f32[t, 16]\n"
+                              "  %3 = norm %2, reduction=layer_norm, eps=1e-05, { $0 } : f32[t, 16]\n"
+                              "  %4 = linear %3, %1, %2, int8=true, { add(acc, $2) } : f32[t, 16]\n"
+                              "  %5 = reduce %4, reduction=sum, axis=0, keepdim=true, domain=[t, 16], { $0 } : f32[1, 16]\n"
+                              "  %6 = pointwise %4, %5, { add($0, $1) } : f32[t, 16]\n"
+                              "  %7 = linear %6, %1, int8=true : f32[t, 16]\n"
+                              "  output y = %7\n"
+                              "}\n");
+  cr_assert_eq(p->n_steps, 9);
+  cr_assert_eq(p->n_row_chains, 2);
+  check_chain(p, 0, 0, 5);
+  check_chain(p, 1, 6, 3);
+}
+
+/* Whoever is first in the chain would write the row that the others still read. */
+Test(plan_products, a_row_that_all_rows_read_is_not_written_in_their_chain) {
+  const tfm_program *p = plan("graph G(sizes t) {\n"
+                              "  %0 = input \"x\" : f32[t, 16]\n"
+                              "  %1 = weight \"w\" : f32[16, 16]\n"
+                              "  %2 = linear %0, %1, int8=true : f32[t, 16]\n"
+                              "  %3 = slice %2, starts=[0, 0] : f32[1, 16]\n"
+                              "  %4 = pointwise %2, %3, { add($0, $1) } : f32[t, 16]\n"
+                              "  %5 = linear %4, %1, int8=true : f32[t, 16]\n"
+                              "  output y = %5\n"
+                              "}\n");
+  cr_assert_eq(p->n_row_chains, 2);
+  check_chain(p, 0, 0, 2);
+  check_chain(p, 1, 2, 3);
+}
+
+/* Other rows, and products in f32. */
+Test(plan_products, products_in_f32_are_no_chain) {
+  const tfm_program *p = plan("graph G(sizes t) {\n"
+                              "  %0 = input \"x\" : f32[t, 16]\n"
+                              "  %1 = weight \"w\" : f32[16, 16]\n"
+                              "  %2 = linear %0, %1 : f32[t, 16]\n"
+                              "  %3 = norm %2, reduction=layer_norm, eps=1e-05, { $0 } : f32[t, 16]\n"
+                              "  %4 = linear %3, %1 : f32[t, 16]\n"
+                              "  output y = %4\n"
+                              "}\n");
+  cr_assert_eq(p->n_row_chains, 0);
+}
+
+// ---- direct products ----
+
 /* Small and narrow products are read where they lie; the tiles are left out where the sizes say so. */
 Test(plan_products, small_and_narrow_products_are_direct) {
   const tfm_program *p = plan(

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 18 };
+enum { TFM_PROGRAM_VERSION = 19 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -167,6 +167,7 @@ typedef struct tfm_step {
 typedef struct tfm_live_rows {
   uint8_t where;
   uint8_t zeroed; /* the others become 0, because a step reads them whose result they must not spoil */
+  tfm_size item;  /* of a gemm: only those before a live row of the same item, which has so many rows; 0: all */
   tfm_operand mask; /* attention: strides[]: batch axes, t; else all axes but the last, as one, without gaps */
 } tfm_live_rows;
 
@@ -330,18 +331,15 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
 } tfm_ids_step;
 
 #include "tfm/gradient_steps.h"
+#include "tfm/optional.h"
 // ---- the program ----
-
-/* Functions for attention of form INT8; pages: for caches of it too. Programs that have some point to one of them. */
-const struct tfm_whole_attention *tfm_whole_attention(void);
-const struct tfm_whole_attention *tfm_whole_pages(void);
 
 typedef struct tfm_program {
   uint32_t version; /* TFM_PROGRAM_VERSION */
   const char *name;
   const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (core/machine.c) */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
-      n_steps, n_operands, n_live, n_floors, n_caches;
+      n_steps, n_operands, n_live, n_floors, n_caches, n_row_chains;
   const char *const *symbols; /* names of the run-time sizes */
   const tfm_term *terms;
   const tfm_polynomial *polynomials;
@@ -358,12 +356,14 @@ typedef struct tfm_program {
   const tfm_step *steps;
   const tfm_operand *operands;
   const tfm_live_rows *live;
+  const tfm_row_chain *row_chains; /* in order */
 #define STEP(KIND, name, array, ...) const tfm_##name##_step *array;
 #include "tfm/steps.def"
   const tfm_cache *caches;
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
   const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
   const struct tfm_attention_grad *(*attention_grad)(void);   /* NULL: there is no such step */
+  const struct tfm_chain_functions *(*chain_functions)(void); /* NULL: there are no chains of rows */
 } tfm_program;
 
 // ---- decoding ----
