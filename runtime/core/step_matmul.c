@@ -350,8 +350,8 @@ static void run_live_tiles(const Walker *walker, const Matmul *m, const MatmulUn
   const int64_t y_step = m->y_stays ? m->y->strides[rank - 2] / size : m->step->width;
   int64_t first, n, at = k;
   for (; (n = live_run(&unit->steps, true, at, k + block, &first)) > 0; at = first + n, accumulate = 1)
-    run_tiles(walker, m, unit, strip + (first - k) * x_step, panels + (first - k) * y_step, row, rows, n, accumulate, c,
-              c_stride, (Fetch){0}, false);
+    run_tiles(walker, m, unit, strip + (first - k) * x_step, panels + (first - k) * y_step, row, rows, n, accumulate,
+              c, c_stride, (Fetch){0}, false);
   if (!accumulate) run_tiles(walker, m, unit, strip, panels, row, rows, 0, 0, c, c_stride, (Fetch){0}, false);
 }
 
