@@ -302,8 +302,8 @@ static void fetch_lines(const Matmul *m, const float *strip, int64_t rows, int64
   for (int64_t i = k; i < end; i++) __builtin_prefetch(next + i * line, 0, 2);
 }
 
-/* The lines of results that the tile after `panel` of the strip at `row` writes, which are mostly in no cache: they have
- * the time of a tile to come. Beyond the last strip of the unit another thread may write. */
+/* The lines of results that the tile after `panel` of the strip at `row` writes, which are mostly in no cache: they
+ * have the time of a tile to come. Beyond the last strip of the unit another thread may write. */
 static void fetch_results(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t panel,
                           const float *c, int64_t c_stride) {
   const bool is_last = panel + 1 == unit->end_panel - unit->first_panel;
