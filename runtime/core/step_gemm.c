@@ -256,16 +256,10 @@ static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const T
 
 /* Lines that another core had last come as slowly as from memory: those that a tile writes are asked for while the one
  * before it is computed. */
-static void fetch_for_writing(const Gemm *gemm, const Tile *tile, const Strip *strip) {
+static void fetch_for_tile(const Gemm *gemm, const Tile *tile, const Strip *strip) {
   const float *c = results_at(gemm, tile, strip->column);
   for (int64_t i = 0; i < tile->rows; i++, c += gemm->c_stride)
-    for (int64_t j = 0; j < strip->columns; j += ALIGNMENT / (int64_t)sizeof(float)) {
-#if defined(__x86_64__)
-      __asm__ volatile("prefetchw %0" : : "m"(c[j])); /* the compiler's own form needs a newer CPU */
-#else
-      __builtin_prefetch(c + j, 1, 3);
-#endif
-    }
+    for (int64_t j = 0; j < strip->columns; j += ALIGNMENT / (int64_t)sizeof(float)) fetch_for_writing(c + j);
 }
 
 /* The tiles of a block against one strip. */
@@ -346,7 +340,7 @@ static void run_whole_panels(const Walker *walker, const Gemm *gemm, const Block
     for (int64_t number = 0; number < block->n; number++, next += block->share) {
       const Tile *tile = &block->tiles[number];
       float *c = results_at(gemm, tile, strip.column);
-      if (fetches && number + 1 < block->n) fetch_for_writing(gemm, tile + 1, &strip);
+      if (fetches && number + 1 < block->n) fetch_for_tile(gemm, tile + 1, &strip);
       tile->kernel(gemm->a + tile->row * gemm->a_stride, weights, c, gemm->c_stride, step->k, 0, strip.columns, next,
                    block->lines);
       finish_tile(walker, gemm, (char *)c, tile, &strip);

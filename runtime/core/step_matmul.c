@@ -19,6 +19,7 @@ enum {
   FEW_PANELS = 8,         /* x comes from far for each group of them */
   LEAST_STRIPS = 8,       /* of a unit, so that packing its panels is worth it */
   MOST_WAITING = 1 << 20, /* floats of results, for chains whose sums wait */
+  LEAST_FETCHING = 64,    /* steps of a tile, so that lines of its successor have the time to come */
   ITEMS_TOGETHER = 64,    /* of direct products, so that their epilogue finds them near */
   LINES_TOGETHER = 16,    /* of y */
   CLAIMS = 16             /* of a thread, of many items each */
@@ -67,7 +68,7 @@ typedef struct MatmulUnit {
   const char *x, *y;
   char *c;
   const char *next_x, *next_y; /* of the next item, if factors are read where they lie; NULL: nothing is fetched */
-  int64_t item, first_panel, end_panel;
+  int64_t item, first_panel, end_panel, end_row;
   float *panels, *strip, *waiting;
   LiveRows rows, steps; /* of the item; no mask: all */
 } MatmulUnit;
@@ -301,11 +302,24 @@ static void fetch_lines(const Matmul *m, const float *strip, int64_t rows, int64
   for (int64_t i = k; i < end; i++) __builtin_prefetch(next + i * line, 0, 2);
 }
 
+/* The lines of results that the tile after `panel` of the strip at `row` writes, which are mostly in no cache: they
+ * have the time of a tile to come. Beyond the last strip of the unit another thread may write. */
+static void fetch_results(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t panel,
+                          const float *c, int64_t c_stride) {
+  const bool is_last = panel + 1 == unit->end_panel - unit->first_panel;
+  const int64_t width = m->step->width, left = unit->end_row - row - rows;
+  const int64_t column = (unit->first_panel + (is_last ? 0 : panel + 1)) * width;
+  const int64_t columns = least_of(width, m->columns - column), n = is_last ? least_of(rows, left) : rows;
+  c += is_last ? rows * c_stride : (panel + 1) * width;
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < columns; j += ALIGNMENT / (int64_t)sizeof(float)) fetch_for_writing(c + i * c_stride + j);
+}
+
 /* A strip, for a block of k, against all panels of the group. If it is the last block, the epilogue follows in the rows
- * from `finished` on (else -1): what that reads comes from far away, and has the time of a tile for it. */
+ * from `row` of the item on: what that reads comes from far away, and has the time of a tile for it. */
 static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, const float *strip,
-                      const float *panels, int64_t rows, int64_t block, int64_t accumulate, float *c, int64_t c_stride,
-                      Fetch fetch, int64_t finished) {
+                      const float *panels, int64_t row, int64_t rows, int64_t block, int64_t accumulate, float *c,
+                      int64_t c_stride, Fetch fetch, bool is_last) {
   const tfm_matmul_step *step = m->step;
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
   const int64_t panels_of_unit = unit->end_panel - unit->first_panel;
@@ -315,7 +329,8 @@ static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *u
     int64_t column = (unit->first_panel + panel) * step->width, columns = least_of(step->width, m->columns - column);
     if (is_sideways)
       fetch_lines(m, strip, rows, block * panel / panels_of_unit, block * (panel + 1) / panels_of_unit);
-    if (finished >= 0) epilogue_fetch(walker, &m->epilogue, finished, rows, column, columns);
+    if (is_last) epilogue_fetch(walker, &m->epilogue, unit->item * m->rows + row, rows, column, columns);
+    if (block >= LEAST_FETCHING) fetch_results(m, unit, row, rows, panel, c, c_stride);
     kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate, columns, fetch.from, fetch.lines);
     if (fetch.lines) fetch.from += fetched_bytes(fetch.lines, block);
   }
@@ -327,8 +342,7 @@ static void run_live_tiles(const Walker *walker, const Matmul *m, const MatmulUn
                            const float *panels, int64_t row, int64_t rows, int64_t block, int64_t accumulate, float *c,
                            int64_t c_stride, Fetch fetch) {
   if (!unit->steps.mask) {
-    const int64_t finished = k + block == m->k ? unit->item * m->rows + row : -1;
-    run_tiles(walker, m, unit, strip, panels, rows, block, accumulate, c, c_stride, fetch, finished);
+    run_tiles(walker, m, unit, strip, panels, row, rows, block, accumulate, c, c_stride, fetch, k + block == m->k);
     return;
   }
   const int64_t size = (int64_t)sizeof(float), rank = m->step->rank;
@@ -336,9 +350,9 @@ static void run_live_tiles(const Walker *walker, const Matmul *m, const MatmulUn
   const int64_t y_step = m->y_stays ? m->y->strides[rank - 2] / size : m->step->width;
   int64_t first, n, at = k;
   for (; (n = live_run(&unit->steps, true, at, k + block, &first)) > 0; at = first + n, accumulate = 1)
-    run_tiles(walker, m, unit, strip + (first - k) * x_step, panels + (first - k) * y_step, rows, n, accumulate, c,
-              c_stride, (Fetch){0}, -1);
-  if (!accumulate) run_tiles(walker, m, unit, strip, panels, rows, 0, 0, c, c_stride, (Fetch){0}, -1);
+    run_tiles(walker, m, unit, strip + (first - k) * x_step, panels + (first - k) * y_step, row, rows, n, accumulate,
+              c, c_stride, (Fetch){0}, false);
+  if (!accumulate) run_tiles(walker, m, unit, strip, panels, row, rows, 0, 0, c, c_stride, (Fetch){0}, false);
 }
 
 typedef struct StripCursor {
@@ -520,6 +534,7 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
     pack_live_panels(m, &unit, 0, m->k, panels);
   *packed = group;
   int64_t first = m->strips * part / m->strip_units, end = m->strips * (part + 1) / m->strip_units;
+  unit.end_row = m->rows * end / m->strips;
   if (m->is_direct && m->k <= TFM_CHAIN) { /* all strips at once */
     int64_t row = m->rows * first / m->strips;
     run_strip(walker, m, &unit, row, m->rows * end / m->strips - row);

@@ -58,6 +58,16 @@ typedef struct Walker { /* a thread on its way through the steps */
 #define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
 #include "tfm/steps.def"
 
+/* Asks for the line that holds `address`, to have it alone: a line that is written comes as slowly as one that is
+ * read. */
+static inline void fetch_for_writing(const float *address) {
+#if defined(__x86_64__)
+  __asm__ volatile("prefetchw %0" : : "m"(*address)); /* the compiler's own form needs a newer CPU */
+#else
+  __builtin_prefetch(address, 1, 3);
+#endif
+}
+
 enum { MOST_JOINED_ROWS = 1024 }; /* of lockstep runs that are one product though not all rows are live */
 
 /* Functions that only programs of decoding need. A decoder puts this table into its contexts, and nothing else refers

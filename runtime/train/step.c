@@ -92,7 +92,7 @@ tfm_status training_reserve_masks(tfm_trainer *t, const tfm_train_graph *graph, 
   for (uint32_t i = 0; i < graph->n_inputs; i++)
     if (graph->inputs[i].source == TFM_FROM_DROPOUT) bytes += mask_bytes(&inputs[i]);
   if (bytes <= t->mask_bytes) return TFM_OK;
-  char *more = allocate(&t->allocator, (size_t)bytes, MASK_ALIGNMENT);
+  char *more = allocate_large(&t->allocator, &bytes);
   if (!more) return tfm_refuse(error, TFM_E_NOMEM, "no memory for %lld bytes of dropout", (long long)bytes);
   release(&t->allocator, t->masks, (size_t)t->mask_bytes);
   t->masks = more;
