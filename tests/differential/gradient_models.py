@@ -31,7 +31,7 @@ SMOOTH = ["tanh(X)", "sigmoid(X)", "sin(X)", "cos(X)", "erf(X)", "gelu(X)", "gel
           "exp(tanh(X))", "log(X * X + 1)", "sqrt(X * X + 1)", "rsqrt(X * X + 1)", "(tanh(X) ** 2 + 1) ** 1.5", "tanh(X) ** 3",
           "X * X * 0.3", "softplus(X)", "mish(X)", "logsigmoid(X)", "-X"]
 # with the terms whose signs say on which side of a kink an element is
-KINKS = [("relu(X)", ["X"]), ("relu(X)", ["X"]), ("abs(X)", ["X"]), ("clamp(X, -0.5, 0.4)", ["X + 0.5", "X - 0.4"]),
+KINKS = [("abs(X)", ["X"]), ("clamp(X, -0.5, 0.4)", ["X + 0.5", "X - 0.4"]),
          ("leaky_relu(X, 0.2)", ["X"]), ("elu(X)", ["X"]), ("relu6(X * 4) * 0.5", ["X", "X - 1.5"]),
          ("hardswish(X * 3)", ["X + 1", "X - 1"]), ("hardsigmoid(X * 3)", ["X + 1", "X - 1"]), ("sign(X) * X", ["X"]),
          ("maximum(X, 0.1)", ["X - 0.1"]), ("minimum(-X, 0.2)", ["X + 0.2"]), ("relu(X) ** 2", ["X"]),
@@ -120,7 +120,7 @@ class Scope:
 
     def mask(self, shape):
         """A condition and its shape, which broadcasts with `shape`."""
-        r, s = self.rng, self.beside(shape)
+        r, s = self.rng, self.beside(shape, 0.6)
         form = r.randrange(9)
         if form == 0 and s:
             v = self.pick(lambda t: broadcast(t, s) == s)
@@ -152,7 +152,10 @@ class Scope:
         return Value(self.input("f32", s), s, 1.5)
 
     def activated(self, v):
-        """A function of v, as a text, and how large it is."""
+        """A function of v, as a text, and how large it is: relu more often than others, because passes know it."""
+        if self.rng.random() < 0.3:
+            self.kink(v.name)
+            return f"relu({v.name})", v.size
         if self.rng.random() < 0.3:
             return f"({self.rng.choice(SMOOTH).replace('X', v.name)})", max(1.0, v.size)
         text, terms = self.rng.choice(KINKS)
@@ -187,27 +190,38 @@ class Scope:
 
     def masked(self):
         """where, dropout and its like, with masks of other shapes."""
-        v, r = self.pick(), self.rng
+        r = self.rng
+        v = r.random() < 0.5 and self.pick(lambda s: 1 in s) or self.pick()
         mask, shape = self.mask(v.shape)
-        form, factor = r.randrange(10), r.choice(["", " * 2", " * 1.25", " * 0.5"])
+        form, factor = r.randrange(11), r.choice(["", " * 2", " * 1.25", " * 1.25", " * 0.5"])
         text, size = self.activated(v) if r.random() < 0.6 else (v.name, v.size)
         shape = broadcast(shape, v.shape)
-        if form < 4:
+        if form < 5:
             self.let(f"where({mask}, {text}{factor}, 0)", shape, size * 2)
-        elif form == 4:
-            self.let(f"where({mask}, 0.0, {text})", shape, size)
         elif form == 5:
-            o = self.operand(shape)
-            self.let(f"where({mask}, {text}, {o.name})", broadcast(shape, o.shape), size + o.size)
+            self.let(f"where({mask}, 0.0, {text})", shape, size)
         elif form == 6:
             o = self.operand(shape)
-            self.let(f"where({mask}, {o.name}, {text}{factor})", broadcast(shape, o.shape), 2 * size + o.size)
+            self.let(f"where({mask}, {text}, {o.name})", broadcast(shape, o.shape), size + o.size)
         elif form == 7:
+            o = self.operand(shape)
+            self.let(f"where({mask}, {o.name}, {text}{factor})", broadcast(shape, o.shape), 2 * size + o.size)
+        elif form == 8:
             self.let(f"{text} * f32({mask}){factor}", shape, size * 2)
-        elif form == 8 and not self.model.is_exact:
+        elif form == 9 and not self.model.is_exact:
             self.randomly(text, v, size)
         else:
             self.let(f"dropout({text}, 0.0) + masked_fill({v.name}, {mask}, 0.3)", shape, size + v.size)
+
+    def dropped(self):
+        """A function of a value, multiplied and left where a mask says, as dropout does; the mask makes axes of 1 larger."""
+        r = self.rng
+        v = self.pick(lambda s: 1 in s)
+        if v:
+            shape = tuple(r.choice(["batch", "time", D, 2, 3]) if dim == 1 and r.random() < 0.7 else dim for dim in v.shape)
+            if count(shape) <= 1600:
+                text, size = self.activated(v)
+                self.let(f"where({self.input('bool', shape)}, {text} * {r.choice(['1.25', '2', '1', '0.5'])}, 0)", shape, 2 * size)
 
     def randomly(self, text, v, size):
         self.model.is_random = True
@@ -403,7 +417,7 @@ class Scope:
             self.let(f"rotary({v.name}, positions(x, 1){r.choice(['', ', layout = ' + chr(34) + 'interleaved' + chr(34)])})", v.shape, v.size)
 
     def step(self):
-        names = ["unary", "binary", "binary", "masked", "masked", "masked", "reduced", "reduced", "along", "view", "view", "look_up", "product",
+        names = ["unary", "binary", "binary", "masked", "masked", "masked", "dropped", "reduced", "reduced", "along", "view", "view", "look_up", "product",
                  "product", "attention", "convolution", "residual", "rotated"]
         before = len(self.lines)
         while len(self.lines) == before:
@@ -423,12 +437,20 @@ class Model:
         main.values.append(Value("x", ("batch", "time", D), 1.5))
         shape = rng.choice([(D,), (1, D), (ROWS, D), (1, 1, D), (1,), (3, 1)])
         main.values.append(Value(main.weight(*shape), shape, 0.7, True))
-        for _ in range(rng.randint(2, 7)):
+        for _ in range(rng.randint(2, 9)):
             if rng.random() < 0.15:
                 rng.choice([self.repeated, self.repeated, self.standard, self.experts])()
             else:
                 main.step()
-        self.losses = [self.loss() for _ in range(rng.randint(1, 3))]
+        self.losses = []
+        while len(self.losses) < rng.randint(1, 3) or (self.unread() and len(self.losses) < 5):
+            self.losses.append(self.loss())
+
+    def unread(self):
+        """Values that depend on weights and that nothing reads yet."""
+        main = self.objective
+        read = set(re.findall(r"\w+", " ".join([line.split(" = ", 1)[1] for line in main.lines] + self.losses)))
+        return [v for v in main.values if v.depends and v.name not in read]
 
     def hidden(self):
         main = self.objective
@@ -483,7 +505,7 @@ class Model:
     def loss(self):
         """A number made of a value."""
         r, main = self.rng, self.objective
-        v = main.values[-1] if r.random() < 0.6 and main.values[-1].depends else main.pick()
+        v = r.choice(self.unread() or [main.pick()])
         classes = len(v.shape) > 1 and isinstance(v.shape[-1], int) and v.shape[-1] > 1
         if classes and r.random() < 0.35:
             labels = main.input("i32", v.shape[:-1], v.shape[-1])

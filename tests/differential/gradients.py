@@ -243,6 +243,8 @@ def main():
                 print(f"FAIL --seed {options.seed} --first {i}: {why}\n{(folder / 'model.tfm').read_text()}", flush=True)
                 if options.keep:
                     shutil.copytree(folder, options.keep / f"{options.seed}-{i}", dirs_exist_ok=True)
+        if sys.stderr.isatty() and i % 10 == 9:
+            print(f"{i + 1}: {bad} failed", end="\r", file=sys.stderr)
     print(", ".join(f"{what}: {n}" for what, n in sorted(seen.items())))
     print(f"{options.count - bad} passed, {bad} failed")
     return bad != 0
