@@ -1,10 +1,10 @@
 /* Generation: the state that the parts of the decoding loop share while tfm_generate runs.
  *
  * generate.c makes a Generation and calls one of the loops (sample.c, beam.c). A loop adds rows, asks the model for
- * their logits (call.c), and looks at one row after the other: the options change its logits (process.c), then a token
- * is chosen. generate.c has memory, refusals and the result too, options.c the options. Calls go in this direction
- * only. All memory of a Generation is freed at its end, but for TokenRows, which their loop frees, and the result,
- * which becomes the caller's.
+ * their logits (call.c), and looks at one row after the other: the options change its logits (options.c), then a token
+ * is chosen. rows.c has memory, refusals and the result, options.c the options. Calls go in this direction only. All
+ * memory of a Generation is freed at its end, but for TokenRows, which their loop frees, and the result, which becomes
+ * the caller's.
  *
  * All of it computes in the runtime's floating-point mode, so that scores have the same bits whatever the caller's mode
  * is. Functions of the caller, the model's too, run in the caller's mode, which is put back at the end. */
@@ -104,7 +104,7 @@ typedef struct Generation {
 static inline void generation_enter_caller(const Generation *g) { fp_mode_leave(g->callers_mode); }
 static inline void generation_leave_caller(Generation *g) { g->callers_mode = fp_mode_enter(); }
 
-// ---- generate.c ----
+// ---- rows.c ----
 
 /* Memory that is freed with the generation, filled with zeroes; NULL: there is none. */
 void *generation_allocate(Generation *g, int64_t count, size_t size);
@@ -144,7 +144,7 @@ bool generation_is_eos(const Generation *g, int64_t token);
 
 /* Completes the options and checks them against the vocabulary and the prompts; fills the items. */
 tfm_status generation_read_options(Generation *g, const tfm_generate_options *given);
-// ---- process.c ----
+// ---- options.c: what they do to the logits of a row ----
 
 /* The scores of one row, from which a token is chosen. The score of a token is scores[token] - shift, or, for the
  * tokens in Generation.changed, the one there, and scores[token] is then -inf. So only the tokens that the options
@@ -192,7 +192,7 @@ int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream, f
 /* Both fill `generated`, whose memory is the caller's from then on, even after an error. */
 tfm_status generate_single(Generation *g, tfm_generated *generated);
 tfm_status generate_beams(Generation *g, tfm_generated *generated);
-/* generate.c: memory for n rows of `width` tokens, all padding. */
+/* rows.c: memory for n rows of `width` tokens, all padding. */
 tfm_status generated_make(Generation *g, tfm_generated *generated, int64_t n, int64_t width, bool has_scores);
 
 #endif

@@ -48,10 +48,11 @@ static const tfm_buffer buffers[N_BUFFERS] = {{.elements = 0, .first_step = 0, .
 static int64_t place(int64_t floats, int32_t threads, int64_t offsets[N_BUFFERS]) {
   int64_t values[] = {floats, 2 * floats}, bytes[N_BUFFERS] = {0};
   uint32_t order[N_BUFFERS];
+  BufferLife lives[N_BUFFERS];
   const tfm_program program = {.n_buffers = N_BUFFERS, .buffers = buffers, .n_steps = 5, .steps = steps};
   tfm_context context = {.program = &program, .threads = threads};
   context.binding.values = values;
-  context.memory = (Memory){.buffer_bytes = bytes, .buffer_offsets = offsets, .buffer_order = order};
+  context.memory = (Memory){.buffer_bytes = bytes, .buffer_offsets = offsets, .buffer_order = order, .lives = lives};
   cr_assert_geq(memory_measure(&context, 0, 1), 0);
   return context.memory.buffers_bytes;
 }
