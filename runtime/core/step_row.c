@@ -39,7 +39,7 @@ int64_t live_count(const LiveRows *live, int64_t rows) {
   return live->where ? n : rows - n;
 }
 
-int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, int64_t *first) {
+__attribute__((cold)) int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, int64_t *first) {
   while (row < end && is_live(live, row) != wanted) row++;
   *first = row;
   while (row < end && is_live(live, row) == wanted) row++;
@@ -159,14 +159,21 @@ static void share_rows(const Walker *walker, const RowWork *work) {
   }
 }
 
+/* Columns need not be neighbours: a result may lie as its reader wants it. */
+__attribute__((cold, noinline)) static void clear_columns(const tfm_row_operand *row, int64_t columns, uint8_t bytes) {
+  const bool are_neighbours = row->column_stride == bytes;
+  for (int64_t i = 0; i < (are_neighbours ? 1 : columns); i++)
+    memset(row->base + i * row->column_stride, 0, (size_t)(are_neighbours ? columns * bytes : bytes));
+}
+
 /* Row number `row` of all outer axes and the row axis taken as one becomes 0. */
 __attribute__((cold)) static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
   tfm_row_args args;
   const uint8_t second = work->step->second;
   place_block(walker->context, &args, work->operands, 0, second + 1u, work->step->dims, work->step->rank,
               row / work->rows, row % work->rows, 0);
-  memset(args.operands[0].base, 0, (size_t)(work->columns * work->operands[0].bytes));
-  if (second) memset(args.operands[second].base, 0, (size_t)(work->columns * work->operands[second].bytes));
+  clear_columns(&args.operands[0], work->columns, work->operands[0].bytes);
+  if (second) clear_columns(&args.operands[second], work->columns, work->operands[second].bytes);
 }
 
 /* Rows that are not live are cleared by position, live ones shared by number, so that each thread computes equally

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import tally
 from tensor_files import read_tensors, write_tensors
@@ -317,6 +318,28 @@ class Train(unittest.TestCase):
         for engine in "native", "reference":
             self.train("--batches=x.safetensors", "--gradients", f"--engine={engine}", "-o", "t")
             self.assertEqual(numbers_of(self.work / "t")["grad.w"], array.array("f", [10, 10, 6]))
+
+    def test_rows_that_are_zero_lie_column_by_column(self):
+        """The softmax leaves out rows of an axis that is the last one in memory; new memory holds anything but zeros."""
+        self.model('optimizer = "sgd"  lr = 1', """model M {
+  weight w: [6, 6] = uniform(-0.7, 0.7)
+  forward(x: f32[batch, time, 6]) { return y = linear(x, w) }
+  fn objective(x: f32[batch, time, 6], left_out: i32[1, 1, 6]) {
+    s = softmax(where(left_out == 2, -inf, relu(linear(x, w))), axis = 0)
+    return loss = mean(mean(sum(tanh(x + s))))
+  }
+  train objective { SETTINGS }
+}
+""")
+        rng = random.Random(3)
+        write_tensors(self.work / "x.safetensors", {"x": ("F32", [3, 7, 6], [rng.gauss(0, 1) for _ in range(126)]),
+                                                    "left_out": ("I32", [1, 1, 6], [0, 2, 1, 2, 0, 2])})
+        self.train("--batches=x.safetensors", "--engine=reference", "-o", "r")
+        for filled in "1", "170":
+            with unittest.mock.patch.dict(os.environ, MALLOC_PERTURB_=filled):
+                self.train("--batches=x.safetensors", "--threads=1", "-o", "t")
+            for name, numbers in numbers_of(self.work / "r").items():
+                self.close(numbers_of(self.work / "t")[name], numbers, 1e-5)
 
     def test_subnormal_numbers_are_zero_in_a_step_only(self):
         """They would make a step many times slower. A loss that is evaluated has them, as every run has."""
