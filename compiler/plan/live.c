@@ -1,9 +1,10 @@
-/* In: nodes with a mask of their rows. Out: entries of p->live. See live.h.
+/* In: nodes with a mask of their rows; all steps, for what is left of the zeros. Out: entries of p->live. See live.h.
  *
  * A step may leave rows out if nothing reads them. If another step reads them all the same, they must at least hold a
  * number: a step that does not leave out the same rows computes with them even if it selects another value afterwards,
  * and attention reads all keys and values up to the last one that is seen. Memory that was never written may hold a
- * NaN, and 0 * NaN is NaN, so those rows are filled with 0 (`zeroed`). */
+ * NaN, and 0 * NaN is NaN, so those rows are filled with 0 (`zeroed`). Where attention alone reads a product, it stops
+ * at the last key of an item that is no padding, and zeros behind that are not needed (`item`). */
 #include "plan/live.h"
 
 #include <string.h>
@@ -130,7 +131,6 @@ bool live_queries(Planner *p, const Node *attention, View *mask) {
   return true;
 }
 
-
 // ---- rows behind the last live one of an item ----
 
 static bool lies_in(const tfm_operand *operand, const tfm_operand *result) {
@@ -184,6 +184,8 @@ static int64_t static_size(const Planner *p, tfm_size size) {
 static bool are_rows(const Planner *p, const tfm_attention_step *attention, const tfm_operand *keys,
                      const tfm_operand *padding, int64_t row) {
   const int last = attention->rank - 1;
+  int64_t offset;
+  if (!plan_static_size(p, keys->offset, &offset) || offset >= row) return false;
   if (static_size(p, keys->strides[last - 1]) != row || static_size(p, padding->strides[last]) != 1) return false;
   for (int axis = 0; axis < last - 1; axis++) {
     const int64_t within = static_size(p, keys->strides[axis]);
@@ -219,11 +221,12 @@ static tfm_size items_read(const Planner *p, uint32_t made, const tfm_gemm_step 
   for (uint32_t i = 0; i < p->steps.n; i++) {
     const tfm_step *step = &p->steps.items[i];
     if (i == made || !step_touches(p, step, &gemm->c)) continue;
+    if (step->kind != TFM_STEP_ATTENTION) return 0;
     const tfm_attention_step *attention = &p->attentions.items[step->index];
-    const bool stops = step->kind == TFM_STEP_ATTENTION &&
-                       stops_at_padding(p, attention, &p->live.items[gemm->live - 1], &gemm->c);
-    if (!stops || (item && item != attention->dims[attention->rank - 1])) return 0;
-    item = attention->dims[attention->rank - 1];
+    const tfm_size keys = attention->dims[attention->rank - 1];
+    const bool stops = stops_at_padding(p, attention, &p->live.items[gemm->live - 1], &gemm->c);
+    if (!stops || (item && item != keys)) return 0;
+    item = keys;
   }
   return item;
 }

@@ -29,7 +29,7 @@ typedef struct RowStep { /* a step as a chain sees it */
 
 // ---- what a step reads and writes ----
 
-/* Rows of `width` elements. Without static distances it counts as memory of any row. */
+/* Rows of `width` elements; 0, or without static distances: it counts as memory of any row. */
 static void add_access(const Planner *p, RowStep *step, const tfm_operand *operand, int64_t width, bool writes) {
   if (operand->space != TFM_SPACE_BUFFER && operand->space != TFM_SPACE_OUTPUT) return;
   Access access = {.space = operand->space, .index = operand->index, .writes = writes};
@@ -37,7 +37,7 @@ static void add_access(const Planner *p, RowStep *step, const tfm_operand *opera
   int64_t offset, stride;
   const bool is_static =
       plan_static_size(p, operand->offset, &offset) && plan_static_size(p, operand->strides[0], &stride);
-  if (is_static && !operand->gathered) {
+  if (is_static && width > 0 && !operand->gathered) {
     access.offset = offset * bytes;
     access.stride = stride * bytes;
     access.width = width * bytes;
@@ -52,7 +52,7 @@ static bool add_operands(const Planner *p, RowStep *step, uint32_t first, uint8_
   for (uint8_t i = 0; i < n; i++) {
     const tfm_operand *operand = &p->operands.items[first + i];
     if (!plan_static_size(p, operand->strides[1], &column)) return false;
-    add_access(p, step, operand, column ? (width - 1) * column + 1 : 1, i == 0 || (second && i == second));
+    add_access(p, step, operand, column < 0 ? 0 : (width - 1) * column + 1, i == 0 || (second && i == second));
   }
   return true;
 }
@@ -78,21 +78,13 @@ static bool read_quantize(const Planner *p, const tfm_quantize_step *quantize, R
   return true;
 }
 
-/* The mask is read as a whole. */
-static void add_mask(const Planner *p, RowStep *step) {
-  if (!step->live) return;
-  tfm_operand mask = p->live.items[step->live - 1].mask;
-  mask.gathered = 1;
-  add_access(p, step, &mask, 1, false);
-}
-
 static bool read_step(const Planner *p, const tfm_step *info, RowStep *step) {
   bool has_rows = false;
   if (info->prepare) return false;
   if (info->kind == TFM_STEP_ROW) has_rows = read_row(p, &p->rows.items[info->index], step);
   if (info->kind == TFM_STEP_GEMM) has_rows = read_gemm(p, &p->gemms.items[info->index], step);
   if (info->kind == TFM_STEP_QUANTIZE) has_rows = read_quantize(p, &p->quantizes.items[info->index], step);
-  if (has_rows) add_mask(p, step);
+  if (has_rows && step->live) add_access(p, step, &p->live.items[step->live - 1].mask, 0, false); /* as a whole */
   return has_rows;
 }
 

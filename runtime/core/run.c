@@ -136,6 +136,11 @@ typedef struct ChainRows { /* those of a chain, in one run */
   int64_t tile_rows;
 } ChainRows;
 
+static int64_t chain_rows(const tfm_context *context, const tfm_row_chain *chain) {
+  const tfm_program *program = context->program;
+  return value_of(context, program->gemms[program->steps[chain->gemm].index].rows);
+}
+
 static bool has_near_weights(const tfm_program *program, const tfm_row_chain *chain) {
   int64_t bytes = 0;
   for (uint32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++)
@@ -147,12 +152,13 @@ static bool has_near_weights(const tfm_program *program, const tfm_row_chain *ch
 static ChainRows rows_of_chain(const tfm_context *context, const tfm_row_chain *chain, int32_t threads) {
   const tfm_step *step = &context->program->steps[chain->gemm];
   const tfm_gemm_step *gemm = &context->program->gemms[step->index];
-  ChainRows rows = {.rows = value_of(context, gemm->rows), .tile_rows = gemm->tile_rows,
+  ChainRows rows = {.rows = chain_rows(context, chain), .tile_rows = gemm->tile_rows,
                     .live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->live)};
   live_unless_all(&rows.live, rows.rows);
   rows.all = rows.live.mask ? live_count(&rows.live, rows.rows) : rows.rows;
   const int64_t most = has_near_weights(context->program, chain) ? NEAR_CHAIN_ROWS : FAR_CHAIN_ROWS;
   rows.shares = threads * greatest_of(1, ceil_div(rows.all, most * threads));
+  rows.shares /= share_coarsen(rows.shares);
   return rows;
 }
 
@@ -185,7 +191,6 @@ static bool take_chain(Walker *walker, tfm_context *context, const tfm_row_chain
   if (rows.all < LEAST_CHAIN_ROWS * (int64_t)threads) return false;
   walker->thread = walker->member->thread;
   walker->threads = threads;
-  walker->of_all = false;
   Claimer claimer = walker_claimer(walker, rows.shares, 1);
   for (int64_t number, group; share_claim(&claimer, &number, &group);) {
     const RowShare share = share_of_chain(&rows, number);
@@ -202,21 +207,23 @@ static bool take_chain(Walker *walker, tfm_context *context, const tfm_row_chain
   return true;
 }
 
-/* Whether a run may take rows through chains: if those of some chain are many enough. One thread may then be at the
- * last step of a chain while another is at the first, so buffers live as if all of it were one step. */
+/* A buffer lives as if all of the chain were one step: one thread may be at its end while another is at its
+ * beginning. */
+static void live_through(const tfm_row_chain *chain, BufferLife *life) {
+  const uint32_t first = chain->first_step, last = first + chain->n_steps - 1;
+  if (life->first_step >= first && life->first_step <= last) life->first_step = first;
+  if (life->last_step >= first && life->last_step <= last) life->last_step = last;
+}
+
+/* Whether a run may take rows through chains: if those of some chain are many enough. */
 static bool plan_chains(tfm_context *context) {
   const tfm_program *program = context->program;
-  int64_t rows = 0;
-  for (uint32_t i = 0; i < program->n_row_chains; i++)
-    rows = greatest_of(rows, value_of(context, program->gemms[program->steps[program->row_chains[i].gemm].index].rows));
-  if (rows < LEAST_CHAIN_ROWS * (int64_t)context->threads) return false;
-  for (uint32_t i = 0; i < program->n_buffers * program->n_row_chains; i++) {
-    BufferLife *life = &context->memory.lives[i / program->n_row_chains];
-    const tfm_row_chain *chain = &program->row_chains[i % program->n_row_chains];
-    const uint32_t first = chain->first_step, last = first + chain->n_steps - 1;
-    if (life->first_step >= first && life->first_step <= last) life->first_step = first;
-    if (life->last_step >= first && life->last_step <= last) life->last_step = last;
-  }
+  const tfm_row_chain *chains = program->row_chains;
+  int64_t most = 0;
+  for (uint32_t i = 0; i < program->n_row_chains; i++) most = greatest_of(most, chain_rows(context, &chains[i]));
+  if (most < LEAST_CHAIN_ROWS * (int64_t)context->threads) return false;
+  for (uint32_t buffer = 0; buffer < program->n_buffers; buffer++)
+    for (uint32_t i = 0; i < program->n_row_chains; i++) live_through(&chains[i], &context->memory.lives[buffer]);
   return true;
 }
 

@@ -257,9 +257,7 @@ static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const T
 /* Lines that another core had last come as slowly as from memory: those that a tile writes are asked for while the one
  * before it is computed. */
 static void fetch_for_tile(const Gemm *gemm, const Tile *tile, const Strip *strip) {
-  const float *c = results_at(gemm, tile, strip->column);
-  for (int64_t i = 0; i < tile->rows; i++, c += gemm->c_stride)
-    for (int64_t j = 0; j < strip->columns; j += ALIGNMENT / (int64_t)sizeof(float)) fetch_for_writing(c + j);
+  fetch_rows_for_writing(results_at(gemm, tile, strip->column), gemm->c_stride, tile->rows, strip->columns);
 }
 
 /* The tiles of a block against one strip. */

@@ -311,8 +311,7 @@ static void fetch_results(const Matmul *m, const MatmulUnit *unit, int64_t row, 
   const int64_t column = (unit->first_panel + (is_last ? 0 : panel + 1)) * width;
   const int64_t columns = least_of(width, m->columns - column), n = is_last ? least_of(rows, left) : rows;
   c += is_last ? rows * c_stride : (panel + 1) * width;
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t j = 0; j < columns; j += ALIGNMENT / (int64_t)sizeof(float)) fetch_for_writing(c + i * c_stride + j);
+  fetch_rows_for_writing(c, c_stride, n, columns);
 }
 
 /* A strip, for a block of k, against all panels of the group. If it is the last block, the epilogue follows in the rows

@@ -12,7 +12,7 @@
 #include "machine.h"
 #include "steps.h"
 
-// ---- live rows ----
+// ---- live rows: once a step, so what is cold here is small rather than fast ----
 
 LiveRows live_rows_of(const tfm_context *context, const Operand *mask, uint32_t number) {
   return number ? live_rows_at(context, number, operand_address(context, mask), 1) : (LiveRows){0};
@@ -66,7 +66,6 @@ int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_
   return row - *first;
 }
 
-/* Not part of each caller, because all libraries have this code. */
 __attribute__((cold)) RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {
   if (walker->rows) return *walker->rows;
   const int64_t all = live->mask ? live_count(live, rows) : rows, thread = walker->thread, threads = walker->threads;

@@ -99,6 +99,12 @@ struct tfm_chain_functions {
 /* The rows that the thread does of a step with so many rows; `live` may have no mask. */
 RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows);
 
+/* Rows of results that a tile will write. */
+static inline void fetch_rows_for_writing(const float *c, int64_t stride, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i++, c += stride)
+    for (int64_t j = 0; j < columns; j += ALIGNMENT / (int64_t)sizeof(float)) fetch_for_writing(c + j);
+}
+
 /* Shares `blocks` x `groups` units among the threads of the step. */
 Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups);
 

@@ -10,6 +10,7 @@
 #include "compiled_model.h"
 #include "elaborate_text.h"
 #include "passes/passes.h"
+#include "context.h"
 #include "same_values.h"
 #include "tfm/tfm.h"
 
@@ -155,15 +156,21 @@ static void release_nan(void *user, void *memory, size_t bytes) {
   free(memory);
 }
 
-/* The outputs, one behind the other; `bytes` gets how many. */
-static char *outputs_of(const Model *m, const Compiled *c, const tfm_value *inputs, int32_t threads, size_t *bytes) {
-  const tfm_program *p = c->forward;
+static tfm_context *context_of(const Compiled *c, int32_t threads) {
   tfm_context_options options = {.struct_size = sizeof options, .threads = threads,
                                  .allocator = {.allocate = allocate_nan, .release = release_nan}};
   tfm_context *context;
   tfm_error error;
+  cr_assert_eq(tfm_context_create(c->forward, c->packed, &options, &context, &error), TFM_OK, "%s", error.message);
+  return context;
+}
+
+/* The outputs, one behind the other; `bytes` gets how many. */
+static char *outputs_of(const Model *m, const Compiled *c, const tfm_value *inputs, int32_t threads, size_t *bytes) {
+  const tfm_program *p = c->forward;
+  tfm_context *context = context_of(c, threads);
+  tfm_error error;
   tfm_value outputs[MAX_OUTPUTS];
-  cr_assert_eq(tfm_context_create(p, c->packed, &options, &context, &error), TFM_OK, "%s", error.message);
   cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
   *bytes = 0;
   char *all = memset(arena_alloc(m->arena, 1 << 22), 0xff, 1 << 22); /* what is not written is NaN */
@@ -284,4 +291,41 @@ Test(live_rows, reductions_before_the_selection) {
       "    h = softmax(linear(x, w))  s = max(linear(x, u), axis = 2, keepdim = true)\n"
       "    return y = where(mask[:, :, none], h * s, 0) } }",
       2);
+}
+
+/* Attention stops at the last key of an item that is no padding: of what a projection leaves out, only rows before that
+ * one become 0. The others stay as memory was. */
+Test(live_rows, rows_behind_the_last_one_of_an_item_stay_as_they_are) {
+  enum { BATCH = 3, TIME = 20, WIDTH = 32 };
+  static const uint8_t last[BATCH] = {20, 7, 0}; /* rows 2 and 5 are padding as well */
+  Model m = model_new("model M(d = 32) { attention = MultiheadAttention(d, 2)\n"
+                      "  forward(x: f32[batch, time, d], pad: bool[batch, time]) {\n"
+                      "    return y = where(pad[:, :, none], 0, attention(x, key_padding_mask = pad)) } }",
+                      &targets[0]);
+  const tfm_program *p = m.live.forward;
+  tfm_value inputs[MAX_INPUTS];
+  make_inputs(&m, (Mask)0, (Sizes){BATCH, TIME, 1}, inputs);
+  uint8_t *pad = inputs[input_named(p, "pad")].data;
+  for (int i = 0; i < BATCH * TIME; i++) pad[i] = i % TIME >= last[i / TIME] || i % TIME == 2 || i % TIME == 5;
+  for (int32_t threads = 1; threads <= 3; threads++) {
+    tfm_context *context = context_of(&m.live, threads);
+    tfm_error error;
+    float y[BATCH * TIME * WIDTH];
+    static const int64_t dims[] = {BATCH, TIME, WIDTH};
+    const tfm_value output = {y, TFM_F32, 3, dims};
+    cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
+    cr_assert_eq(tfm_context_run(context, inputs, &output, &error), TFM_OK, "%s", error.message);
+    const tfm_gemm_step *gemm = p->gemms;
+    cr_assert(gemm->live && p->live[gemm->live - 1].item, "the first product is that of queries, keys and values");
+    const char *workspace = context->memory.workspace;
+    const float *c = (const float *)(const void *)(workspace + context->memory.buffer_offsets[gemm->c.index]);
+    for (int i = 0; i < BATCH * TIME; i++) {
+      const float number = c[i * value_of(context, gemm->c.strides[0])];
+      if (pad[i] && i % TIME < last[i / TIME]) cr_assert_eq(number, 0, "row %d, %d threads", i, threads);
+      if (i % TIME >= last[i / TIME] && threads == 1) cr_assert(isnan(number), "row %d is written", i);
+      if (!pad[i]) cr_assert(!isnan(number), "row %d is not written", i);
+    }
+    tfm_context_destroy(context);
+  }
+  model_close(&m);
 }
