@@ -37,7 +37,7 @@ STEPS = 0.02, 0.004, 0.001  # of central differences
 SAME, MOST, DIFFERENCE = 1e-5, 1e-4, 2e-3  # of the largest gradient, twice; of the gradient's length
 ROUNDINGS = 4
 NOISE = 2e-6  # of sums whose terms, up to 1 or so, cancel
-TINY = 1e-7  # of sums that are 0 by mathematics, the only gradients of a model
+TINY = 4e-7  # of sums that are 0 by mathematics, the only gradients of a model: their few terms are rounded by 6e-8 each
 TYPES = {"f32": "f", "i32": "i", "bool": "B"}
 SAFETENSORS = {"f32": "F32", "i32": "I32", "bool": "BOOL"}
 
