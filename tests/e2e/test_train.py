@@ -341,6 +341,30 @@ class Train(unittest.TestCase):
             for name, numbers in numbers_of(self.work / "r").items():
                 self.close(numbers_of(self.work / "t")[name], numbers, 1e-5)
 
+    def test_heads_that_share_keys_of_padded_items(self):
+        """A gradient leaves out what padding gives, of each item another part; its heads could be rows of one product."""
+        self.model('optimizer = "sgd"  lr = 1', """model M {
+  weight query: [6, 6] = uniform(-0.7, 0.7)
+  weight key: [3, 6] = uniform(-0.7, 0.7)
+  weight scale: [2, 1, 1] = uniform(1, 2)
+  forward(x: f32[batch, time, 6]) { return y = linear(x, query) }
+  fn objective(x: f32[batch, time, 6], padding: bool[batch, time]) {
+    k = linear(x, key)[:, none]
+    s = split_heads(linear(x, query), 2) @ transpose(k, -1, -2) * scale
+    p = softmax(where(padding[:, none, none, :], -inf, s))
+    return loss = mean(mean(mean(tanh(merge_heads(p @ k)))))
+  }
+  train objective { SETTINGS }
+}
+""")
+        rng = random.Random(3)
+        write_tensors(self.work / "x.safetensors", {"x": ("F32", [3, 4, 6], [rng.gauss(0, 1) for _ in range(72)]),
+                                                    "padding": ("BOOL", [3, 4], [0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0])})
+        for engine in "reference", "native":
+            self.train("--batches=x.safetensors", "--gradients", f"--engine={engine}", "-o", engine)
+        for name, numbers in numbers_of(self.work / "reference").items():
+            self.close(numbers_of(self.work / "native")[name], numbers, 1e-6)
+
     def test_subnormal_numbers_are_zero_in_a_step_only(self):
         """They would make a step many times slower. A loss that is evaluated has them, as every run has."""
         self.model('optimizer = "sgd"  lr = 1', """model Line {
