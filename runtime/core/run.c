@@ -134,6 +134,7 @@ typedef struct ChainRows { /* those of a chain, in one run */
   LiveRows live;
   int64_t rows, all, shares; /* all: those that are live */
   int64_t tile_rows;
+  LiveCursor near; /* whole tiles behind the beginning of a run, not behind the share that was looked for last */
 } ChainRows;
 
 static int64_t chain_rows(const tfm_context *context, const tfm_row_chain *chain) {
@@ -163,21 +164,24 @@ static ChainRows rows_of_chain(const tfm_context *context, const tfm_row_chain *
 }
 
 /* Where share number `share` begins: near its even part, a whole number of tiles behind the beginning of a run of live
- * rows, so that cutting there makes no more tiles. */
-static LiveCursor begin_of_share(const ChainRows *rows, int64_t share) {
+ * rows, so that cutting there makes no more tiles. A thread's shares follow one another: the mask is looked at from
+ * where the last one was found, because looking at all of it for each share takes longer than the work of many rows. */
+static LiveCursor begin_of_share(ChainRows *rows, int64_t share) {
   const int64_t wanted = rows->all * share / rows->shares, tile = rows->tile_rows;
-  LiveCursor cursor = {0};
   int64_t first = 0, n = rows->all, before = 0;
   if (share == rows->shares) return (LiveCursor){rows->rows, rows->all};
+  LiveCursor cursor = rows->near.before <= wanted ? rows->near : (LiveCursor){0};
   while (rows->live.mask && cursor.before <= wanted && cursor.before < rows->all) {
     before = cursor.before;
-    n = live_next(&rows->live, &cursor, rows->rows, rows->rows, &first);
+    n = live_next(&rows->live, &cursor, rows->rows, wanted - before + tile, &first);
   }
+  const int64_t whole = (wanted - before) / tile * tile;
+  rows->near = (LiveCursor){first + whole, before + whole};
   const int64_t taken = least_of(n, (wanted - before + tile / 2) / tile * tile);
   return (LiveCursor){first + taken, before + taken};
 }
 
-static RowShare share_of_chain(const ChainRows *rows, int64_t share) {
+static RowShare share_of_chain(ChainRows *rows, int64_t share) {
   const LiveCursor begin = begin_of_share(rows, share), end = begin_of_share(rows, share + 1);
   return (RowShare){.first = begin.before, .end = end.before, .cursor = begin, .row = share ? begin.row : 0,
                     .end_row = end.row};
@@ -187,7 +191,7 @@ static RowShare share_of_chain(const ChainRows *rows, int64_t share) {
  * rows, and nothing was done. */
 static bool take_chain(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course) {
   const int32_t threads = walker->member->active;
-  const ChainRows rows = rows_of_chain(context, chain, threads);
+  ChainRows rows = rows_of_chain(context, chain, threads);
   if (rows.all < LEAST_CHAIN_ROWS * (int64_t)threads) return false;
   walker->thread = walker->member->thread;
   walker->threads = threads;

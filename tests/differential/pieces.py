@@ -411,5 +411,23 @@ def blocks(p, x):
     return out
 
 
+# --- Rows that are left out -------------------------------------------------------------------------------------------
+
+def padded(p, x):
+    """Layers that leave padding out, and whose results are wanted without it; perhaps one of them is an output in between."""
+    r, out, t, d = p.rng, p.name("h"), p.name("t"), p.d
+    pad, before = p.input("pad", "bool", ["batch", "time"], 0.3), x
+    for i in range(r.choice([1, 2, 3])):
+        layer = p.member("layer", f"EncoderLayer({d}, {p.heads}, {r.choice([7, 31, 64, 97])}, {r.choice(ACTIVATIONS[:4])}, "
+                         f"norm_first = {r.choice(['true', 'false'])})")
+        p.say(f"{t}_{i} = {layer}({before}, src_key_padding_mask = {pad})")
+        before = f"{t}_{i}"
+    if r.random() < 0.5:
+        p.outputs.append(f"kept_{t} = " + r.choice([f"where({pad}[..., none], 0, {t}_0)", f"mean_pooling({before}, {pad})"]))
+    p.say(f"{out} = " + r.choice([f"where({pad}[..., none], 0, {before})", f"where({pad}[..., none], {x}, {before}) * 0.5",
+                                  f"{x} + mean_pooling({before}, {pad})[:, none] * 0.5", f"{x} * 0.5 + tanh({before}[:, :1])"]))
+    return out
+
+
 PIECES = [differing, differing, windows, sequential, elementwise, elementwise, along, along, along, of_inputs, of_inputs, experts,
-          relative, convolution, convolution, beside_picture, halved, halved, blocks]
+          relative, convolution, convolution, beside_picture, halved, halved, blocks, padded, padded]

@@ -9,7 +9,9 @@ nearly constant rows, sums that cancel): where a difference is larger, the inter
 inputs rounded otherwise, by up to one part in 2^24, and the difference may be ROUNDINGS times what that changes, but in no case more than
 1e-5 (1 + |want| + the largest |want| of that output). Such programs are counted and printed. NaN equals NaN. An instruction set
 that this machine lacks is printed and counted as not run. At least half of the programs must fuse something (seen in
-`tfmc dump --stage=fused`). The last line is 'N passed, N failed'. Needs numpy, safetensors.
+`tfmc dump --stage=fused`). Every third program runs with `--quantize=int8` too: its outputs must have the same bits with
+one thread, which takes some rows through many steps, with two, with so many that they share columns, and on x86-64-v3.
+The last line is 'N passed, N failed'. Needs numpy, safetensors.
 """
 import argparse
 import os
@@ -22,6 +24,7 @@ from safetensors.numpy import load_file, save_file
 from generate import program
 
 TARGETS = ["x86-64", "x86-64-v3", "x86-64-v4"]
+INT8 = [["--threads=1"], ["--threads=2"], ["--threads=9"], ["-march=x86-64-v3", "--threads=1"]]
 ROUNDINGS = 4
 
 
@@ -125,6 +128,23 @@ def changes_by_rounding(tfmc, folder, seed, weights, inputs, want):
     return changes
 
 
+def other_bits_of_int8(tfmc, folder, named):
+    """The options with which int8 gives other bits than with one thread, or fails; None: there are none."""
+    expected = None
+    for options in INT8:
+        code, err = run(tfmc, folder, named, f"{folder}/got.safetensors", ["--quantize=int8", *options])
+        if code == 3 and "lacks" in err:
+            continue
+        if code:
+            return f"int8 {options}: exit {code}: {err[:400]}"
+        with open(f"{folder}/got.safetensors", "rb") as f:
+            got = f.read()
+        expected = expected or got
+        if got != expected:
+            return f"int8 {options}: other bits than {INT8[0]}"
+    return None
+
+
 def one(tfmc, seed, folder, counts, targets):
     source, inputs = program(seed)
     with open(f"{folder}/model.tfm", "w") as f:
@@ -155,7 +175,7 @@ def one(tfmc, seed, folder, counts, targets):
             return f"{target}: {why}; rounding otherwise changes {changes}"
         counts["magnify"].add(seed)
         print(f"program {seed} magnifies rounding, {target}: {why}", flush=True)
-    return None
+    return other_bits_of_int8(tfmc, folder, named) if seed % 3 == 0 else None
 
 
 def main():
