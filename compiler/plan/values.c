@@ -153,6 +153,27 @@ static Destination part_of_concat(Planner *p, const Node *concat, const Node *in
   return (Destination){.view = view_slice(&p->math, &whole, starts, (const Size *const *)input->dims)};
 }
 
+/* The layout in which all users see the value without a copy, if they are reshapes: what the first of them would have.
+ * In training the heads of an attention are put side by side once for a product and once for its gradient, whose rows
+ * are one axis. False: there is no such layout. */
+static bool wanted_by_reshapes(Planner *p, const Node *node, Destination *to) {
+  View view = {0}, seen;
+  bool has_view = false;
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    const Size *const *dims = (const Size *const *)user->dims;
+    if (!p->values[user->id].is_live || op_is_part(user->op)) continue;
+    if (user->op != OP_RESHAPE || p->values[user->id].is_prepare != p->values[node->id].is_prepare) return false;
+    if (!has_view) {
+      const View whole = default_layout(p, user->dtype, user->rank, dims, &to->elements);
+      has_view = view_reshape(&p->math, &whole, node->rank, (const Size *const *)node->dims, &view);
+    }
+    if (!has_view || !view_reshape(&p->math, &view, user->rank, dims, &seen)) return false;
+  }
+  to->view = view;
+  return has_view && count_outputs(p, node) == 0;
+}
+
 /* Follows the only user as far as it is a view, a concat or a scatter that adds to the value, and turns its wish back
  * through the view. A value is not placed in memory with another life: prepared values outlive a run, others do not. */
 static Destination wanted(Planner *p, const Node *node) {
@@ -173,6 +194,7 @@ static Destination wanted(Planner *p, const Node *node) {
     if (view_reshape(&p->math, &to.view, node->rank, (const Size *const *)node->dims, &to.view)) return to;
   }
   Destination to = {0};
+  if (n_uses > 1 && wanted_by_reshapes(p, node, &to)) return to;
   to.view = default_layout(p, node->dtype, node->rank, (const Size *const *)node->dims, &to.elements);
   return to;
 }

@@ -270,6 +270,9 @@ void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, cons
 
 enum { CHUNK = 4096, LANES = 16 };
 
+/* Floats. A processor reads ahead by itself only as far as the end of a page. */
+enum { AHEAD = 1024 };
+
 double optimizer_rate(const tfm_train_settings *s, int64_t t, int64_t epoch) {
   const double lr = s->lr, step = (double)t, warmup = s->warmup;
   if (s->schedule == TFM_SCHEDULE_NOAM) return lr / sqrt(s->model_size) * fmin(1 / sqrt(step), step / pow(warmup, 1.5));
@@ -337,8 +340,10 @@ static void add_squares(const Job *job, const Chunk *chunk) {
   const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   float lanes[LANES] = {0};
   int64_t i = 0;
-  for (; i + LANES <= chunk->n; i += LANES)
+  for (; i + LANES <= chunk->n; i += LANES) {
+    __builtin_prefetch(values + i + AHEAD);
     for (int lane = 0; lane < LANES; lane++) lanes[lane] += values[i + lane] * values[i + lane];
+  }
   for (; i < chunk->n; i++) lanes[i % LANES] += values[i] * values[i];
   double sum = 0;
   for (int lane = 0; lane < LANES; lane++) sum += (double)lanes[lane];
@@ -402,15 +407,21 @@ static void adam(const Job *job, const Chunk *chunk) {
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
   float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->at;
   float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->at;
-  const int64_t n = chunk->n;
-  for (int64_t i = 0; i < n; i++) {
-    float p = weight[i] * shrink, g = gradient[i] * clip;
-    if (decay != 0) g = g + p * decay;
-    const float m = first[i] + (g - first[i]) * rest1;
-    const float v = second[i] * beta2 + rest2 * (g * g);
-    first[i] = m;
-    second[i] = v;
-    weight[i] = p - rate * (m / (sqrtf(v) * correction + eps));
+  for (int64_t from = 0; from < chunk->n; from += LANES) {
+    const int64_t end = least_of(chunk->n, from + LANES);
+    __builtin_prefetch(gradient + from + AHEAD);
+    __builtin_prefetch(weight + from + AHEAD, 1);
+    __builtin_prefetch(first + from + AHEAD, 1);
+    __builtin_prefetch(second + from + AHEAD, 1);
+    for (int64_t i = from; i < end; i++) {
+      float p = weight[i] * shrink, g = gradient[i] * clip;
+      if (decay != 0) g = g + p * decay;
+      const float m = first[i] + (g - first[i]) * rest1;
+      const float v = second[i] * beta2 + rest2 * (g * g);
+      first[i] = m;
+      second[i] = v;
+      weight[i] = p - rate * (m / (sqrtf(v) * correction + eps));
+    }
   }
 }
 

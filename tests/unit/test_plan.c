@@ -356,6 +356,34 @@ Test(plan, products_of_a_softmax_skip_zeros) {
   cr_assert_eq(p->n_steps, 3); /* the heads are merged by strides alone */
 }
 
+/* In training both halves put the heads of an attention side by side, each in its own shape. */
+#define MERGED(shape)                                                \
+  plan("graph G(sizes b, t) {\n"                                     \
+       "  %0 = input \"x\" : f32[b, 4, t, t]\n"                      \
+       "  %1 = input \"v\" : f32[b, 4, t, 64]\n"                     \
+       "  %2 = matmul %0, %1 : f32[b, 4, t, 64]\n"                   \
+       "  %3 = permute %2, axes=[0, 2, 1, 3] : f32[b, t, 4, 64]\n"   \
+       "  %4 = reshape %3 : f32[b, t, 256]\n"                        \
+       "  %5 = reshape %3 : f32[" shape "]\n"                        \
+       "  %6 = pointwise %4, { neg($0) } : f32[b, t, 256]\n"         \
+       "  %7 = pointwise %5, { sin($0) } : f32[" shape "]\n"         \
+       "  output y = %6\n"                                           \
+       "  output z = %7\n"                                           \
+       "}\n")
+
+Test(plan, several_reshapes_see_one_layout) {
+  const tfm_program *p = MERGED("b*t, 256");
+  cr_assert_eq(p->n_steps, 3);
+  expect_size(p, p->matmuls[0].c.strides[1], "64");
+  expect_size(p, p->matmuls[0].c.strides[2], "272");
+}
+
+Test(plan, reshapes_that_see_no_common_layout_are_copied) {
+  const tfm_program *p = MERGED("b, 4*t, 64");
+  cr_assert_eq(p->n_steps, 4);
+  expect_size(p, p->matmuls[0].c.strides[1], "80");
+}
+
 Test(plan, batches_of_one_matrix_are_rows) {
   const tfm_program *p = plan("graph G(sizes b, t) {\n"
                               "  %0 = input \"x\" : f32[b, t, 16]\n"
