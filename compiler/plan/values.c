@@ -183,7 +183,7 @@ static Destination wanted(Planner *p, const Node *node) {
   bool same_life = user && p->values[user->id].is_prepare == p->values[node->id].is_prepare;
   if (same_life && user->op == OP_CONCAT && !caches_has(p, user)) return part_of_concat(p, user, node);
   if (same_life && user->op == OP_SCATTER && user->inputs.n > 2 && user->inputs.items[2] == node)
-    return (Destination){.view = memory_of(p, user)};
+    return (Destination){.view = layout_result(p, user, layout_has_columns, NULL, NULL)}; /* as plan_scatter needs it */
   if (same_life && user->op == OP_PERMUTE) {
     Destination to = wanted(p, user);
     to.view = view_unpermute(&to.view, user->attr.axes);

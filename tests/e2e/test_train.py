@@ -365,6 +365,24 @@ class Train(unittest.TestCase):
         for name, numbers in numbers_of(self.work / "reference").items():
             self.close(numbers_of(self.work / "native")[name], numbers, 1e-6)
 
+    def test_rows_that_are_added_to_a_column_of_others(self):
+        """A batch in reverse order is looked up, so its gradient is added row by row, here into one column of a matrix."""
+        self.model('optimizer = "sgd"  lr = 1', """model M {
+  weight w: [6, 6] = uniform(-0.7, 0.7)
+  forward(x: f32[batch, time, 6]) { return y = linear(x, w) }
+  fn objective(x: f32[batch, time, 6]) {
+    h = tanh(linear(x, w))[:, :, -1]
+    return loss = sum(mean(flip(h, axis = 0) ** 2)) + mean(mean(h)) * 0.4
+  }
+  train objective { SETTINGS }
+}
+""")
+        rng = random.Random(3)
+        write_tensors(self.work / "x.safetensors", {"x": ("F32", [3, 4, 6], [rng.gauss(0, 1) for _ in range(72)])})
+        for engine in "reference", "native":
+            self.train("--batches=x.safetensors", "--gradients", f"--engine={engine}", "-o", engine)
+        self.close(numbers_of(self.work / "native")["grad.w"], numbers_of(self.work / "reference")["grad.w"], 1e-6)
+
     def test_subnormal_numbers_are_zero_in_a_step_only(self):
         """They would make a step many times slower. A loss that is evaluated has them, as every run has."""
         self.model('optimizer = "sgd"  lr = 1', """model Line {
