@@ -11,9 +11,6 @@
 
 #include "plan/caches.h"
 
-/* The rows that a step leaves out become 0 if another step reads them: one that does not leave out the same rows, even
- * if it only selects another value instead. Attention reads all keys and values up to the last one that is seen. */
-
 /* Reshapes of one mask are the same mask. */
 static const Node *mask_itself(const Node *mask) {
   while (mask->op == OP_RESHAPE) mask = mask->inputs.items[0];
@@ -113,10 +110,14 @@ uint32_t live_rows(Planner *p, const Node *node) {
   return live_by_operand(p, node, &operand);
 }
 
+bool live_has_steps_of_items(const Node *node) {
+  return node->attr.rows_are_steps && node->inputs.items[node->attr.rows_mask - 1]->rank > 1;
+}
+
 uint32_t live_steps(Planner *p, const Node *node, uint8_t *how) {
   const Node *mask = node->inputs.items[node->attr.rows_mask - 1];
   const View view = without_gaps(p, mask);
-  *how = mask->rank > 1 ? TFM_STEPS_OF_ITEM : TFM_STEPS_SHARED;
+  *how = live_has_steps_of_items(node) ? TFM_STEPS_OF_ITEM : TFM_STEPS_SHARED;
   tfm_operand operand = plan_operand(p, &view);
   return live_by_operand(p, node, &operand);
 }

@@ -17,6 +17,8 @@ uint32_t live_rows(Planner *p, const Node *node);
 bool live_queries(Planner *p, const Node *attention, View *mask);
 /* As live_rows, for a step that reads its mask through this operand, with these strides. */
 uint32_t live_by_operand(Planner *p, const Node *node, const tfm_operand *mask);
+/* Whether some steps of k of the product count, of each item others. Its items must stay apart from its rows. */
+bool live_has_steps_of_items(const Node *node);
 /* For a product of which only some steps of k count; never 0. Sets how the mask lies, a tfm_live_steps. */
 uint32_t live_steps(Planner *p, const Node *node, uint8_t *how);
 /* After all steps are there: products whose rows nothing but attention reads, as queries, keys and values of items that

@@ -434,11 +434,6 @@ static void turn_round(Planner *p, Nest *nest, View *x, View *y) {
   *x = left;
 }
 
-/* Each item has its own steps of k: items are not merged with rows then. */
-static bool has_steps_of_items(const Node *node) {
-  return node->attr.rows_are_steps && node->inputs.items[node->attr.rows_mask - 1]->rank > 1;
-}
-
 static void plan_product(Planner *p, const Node *node, const Node *x_node, View y) {
   View x = plan_view(p, x_node);
   bool exact_zero = contract_is_softmax(x_node);
@@ -448,7 +443,7 @@ static void plan_product(Planner *p, const Node *node, const Node *x_node, View 
   View x_rows = view_drop(&p->math, &x, x.rank - 1), y_columns = columns_of(p, &y, node->rank);
   nest_add_other(p, &nest, &x_rows);
   nest_add_other(p, &nest, &y_columns);
-  nest_simplify(p, &nest, 2, has_steps_of_items(node) ? 2 : 1);
+  nest_simplify(p, &nest, 2, live_has_steps_of_items(node) ? 2 : 1);
   const bool may_turn = x.rank >= 2 && y.rank >= 2 && !node->attr.rows_mask;
   if (may_turn && is_one_row(&nest, exact_zero)) turn_round(p, &nest, &x, &y);
   add_matmul(p, &nest, &x, &y, &epilogue.c, exact_zero);

@@ -159,6 +159,7 @@ static Destination part_of_concat(Planner *p, const Node *concat, const Node *in
 static bool wanted_by_reshapes(Planner *p, const Node *node, Destination *to) {
   View view = {0}, seen;
   bool has_view = false;
+  if (count_outputs(p, node)) return false;
   for (size_t i = 0; i < node->users.n; i++) {
     const Node *user = node->users.items[i];
     const Size *const *dims = (const Size *const *)user->dims;
@@ -171,7 +172,7 @@ static bool wanted_by_reshapes(Planner *p, const Node *node, Destination *to) {
     if (!has_view || !view_reshape(&p->math, &view, user->rank, dims, &seen)) return false;
   }
   to->view = view;
-  return has_view && count_outputs(p, node) == 0;
+  return has_view;
 }
 
 /* Follows the only user as far as it is a view, a concat or a scatter that adds to the value, and turns its wish back

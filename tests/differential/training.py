@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whole runs of training beside PyTorch, and `tfmc train` beside a C program with the compiled library.
 
-usage: training.py TFMC RUN... [--steps N] [--seeds N] [--keep FOLDER]
+usage: training.py TFMC RUN... [--steps N] [--seeds N]
 
 RUN is 000, 001, 002, 003 or 004: the models of the golden cases seed-RUN, with the sizes of the tutorials where they are
 known. They learn to copy sentences for 200 steps, from initial weights that PyTorch makes; dropout is off. At each step the
@@ -312,6 +312,8 @@ def by_tfmc(tfmc, folder, text, steps, sizes=(), seed=0):
 def compare_losses(ours, theirs, double):
     """theirs: of several runs. What is wrong, or None; and what is seen."""
     worst, share, far = 0.0, 0.0, 0.0
+    if len(ours) != len(double):
+        return f"{len(ours)} losses in place of {len(double)}", ""
     for step, (a, c, *runs) in enumerate(zip(ours, double, *theirs), 1):
         far = max([far] + [abs(b - c) for b in runs])
         worst = max(worst, abs(a - c))

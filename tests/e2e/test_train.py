@@ -117,6 +117,16 @@ class Train(unittest.TestCase):
         for x, y in zip(a, b):
             self.assertLessEqual(abs(x - y), tolerance * max(1, abs(y)))
 
+    def engines_agree(self, tensors):
+        """On gradients and all else of a step."""
+        write_tensors(self.work / "x.safetensors", tensors)
+        for engine in "reference", "native":
+            self.train("--batches=x.safetensors", "--gradients", f"--engine={engine}", "-o", engine)
+        expected, made = (numbers_of(self.work / engine) for engine in ("reference", "native"))
+        self.assertEqual(expected.keys(), made.keys())
+        for name, numbers in expected.items():
+            self.close(made[name], numbers, 1e-6)
+
     def test_the_loss_falls_and_the_weights_can_be_run(self):
         text = self.train("--batches=one.safetensors", "--steps=40", "-o", "w.safetensors")
         lines = text.splitlines()
@@ -358,12 +368,8 @@ class Train(unittest.TestCase):
 }
 """)
         rng = random.Random(3)
-        write_tensors(self.work / "x.safetensors", {"x": ("F32", [3, 4, 6], [rng.gauss(0, 1) for _ in range(72)]),
-                                                    "padding": ("BOOL", [3, 4], [0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0])})
-        for engine in "reference", "native":
-            self.train("--batches=x.safetensors", "--gradients", f"--engine={engine}", "-o", engine)
-        for name, numbers in numbers_of(self.work / "reference").items():
-            self.close(numbers_of(self.work / "native")[name], numbers, 1e-6)
+        self.engines_agree({"x": ("F32", [3, 4, 6], [rng.gauss(0, 1) for _ in range(72)]),
+                            "padding": ("BOOL", [3, 4], [0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0])})
 
     def test_rows_that_are_added_to_a_column_of_others(self):
         """A batch in reverse order is looked up, so its gradient is added row by row, here into one column of a matrix."""
@@ -378,10 +384,7 @@ class Train(unittest.TestCase):
 }
 """)
         rng = random.Random(3)
-        write_tensors(self.work / "x.safetensors", {"x": ("F32", [3, 4, 6], [rng.gauss(0, 1) for _ in range(72)])})
-        for engine in "reference", "native":
-            self.train("--batches=x.safetensors", "--gradients", f"--engine={engine}", "-o", engine)
-        self.close(numbers_of(self.work / "native")["grad.w"], numbers_of(self.work / "reference")["grad.w"], 1e-6)
+        self.engines_agree({"x": ("F32", [3, 4, 6], [rng.gauss(0, 1) for _ in range(72)])})
 
     def test_subnormal_numbers_are_zero_in_a_step_only(self):
         """They would make a step many times slower. A loss that is evaluated has them, as every run has."""
