@@ -57,6 +57,9 @@ goldens() {
     tests/goldens/lang11 tests/cases "$@"
 }
 
+# Compiles the same text with the same options once for all that is run so: for tests of what is run, many times over.
+compiled_once() { TFM_CACHE_DIR="$work/compiled" "$@"; }
+
 train_goldens() { "$python" tests/goldens/check_train.py "$tfmc" tests/goldens/train "$@"; }
 
 # A word, if the Python package is part of this build (python/CMakeLists.txt).
@@ -103,10 +106,10 @@ else
     "$tfmc" tests/goldens tests/goldens/lang11 tests/cases
   stage "golden cases through libtfm" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/libtfm/goldens.py \
     "$build/libtfm.so" "$tfmc" tests/goldens
-  stage "golden cases of generation" goldens --generate
-  stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
-  stage "generation, refusals" "$python" tests/e2e/test_generate_refusals.py "$tfmc"
-  stage "generation, other outputs" "$python" tests/e2e/test_generate_outputs.py "$tfmc"
+  stage "golden cases of generation" compiled_once goldens --generate
+  stage "generation" compiled_once "$python" tests/e2e/test_generate.py "$tfmc"
+  stage "generation, refusals" compiled_once "$python" tests/e2e/test_generate_refusals.py "$tfmc"
+  stage "generation, other outputs" compiled_once "$python" tests/e2e/test_generate_outputs.py "$tfmc"
   stage "random decoding" "$python" tests/differential/decoding.py "$build/libtfm.so"
   stage "random generative models" "$python" tests/differential/causal.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
