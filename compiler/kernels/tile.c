@@ -270,7 +270,9 @@ static void emit_prefetches(Tile *t, Position at, unsigned u) {
                           (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
   for (int64_t column = first_column(t); column < end_column(t) && !is_fetched; column += line)
     emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, offset_in_b(t, u + AHEAD, column))), 3);
-  if (t->first == 0) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
+  if (t->first) return;
+  if (t->spec->a_step > 1) emit_prefetch(t->e, offset_in_a(t, at.a, 0, u + AHEAD), 3);
+  else emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
 }
 
 /* The offsets of the lines that a turn fetches: line u, or the last one that is asked for. */
