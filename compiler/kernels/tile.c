@@ -12,8 +12,7 @@
  *           per step of k, the same one again where fewer are asked for, more before the turn where more are
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4: a group of 32 k per turn, its sum and then that times its number
- *   finish: whole rows, or (unless is_whole) `columns` of them under masks, by way of the stack where the target has
- *           none
+ *   finish: whole rows, or (unless is_whole) `columns` of them under masks, where there are none by way of the stack
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
  * that the piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
@@ -48,6 +47,8 @@ static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) 
   return emit_offset(t->e, pointer, emit_i64(t->e, floats * 4));
 }
 
+/* Rows of a lie side by side: then `next` are the results of the next tile, whose rows are asked for one in a turn. */
+static bool is_sideways(const KernelSpec *spec) { return spec->a_step > 1; }
 static bool is_whole_numbers(const Tile *t) { return t->spec->b_form >= TFM_FORM_INT8; }
 static bool is_grouped(const Tile *t) { return t->spec->b_form == TFM_FORM_INT4; }
 
@@ -69,14 +70,8 @@ static LLVMValueRef step(Tile *t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c
 
 /* The bytes from b to column `column` of its row `row`; of bf16, to the pair that the row is in. */
 static int64_t offset_in_b(const Tile *t, int64_t row, int64_t column) {
-  switch ((tfm_form)t->spec->b_form) {
-    case TFM_FORM_BF16:
-      return (row / 2 * t->spec->b_stride + column) * 4;
-    case TFM_FORM_F16:
-      return (row * t->spec->b_stride + column) * 2;
-    default:
-      return (row * t->spec->b_stride + column) * 4;
-  }
+  if (t->spec->b_form == TFM_FORM_BF16) return (row / 2 * t->spec->b_stride + column) * 4;
+  return (row * t->spec->b_stride + column) * (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
 }
 
 static LLVMValueRef splat_bits(Tile *t, uint32_t bits) {
@@ -270,7 +265,19 @@ static void emit_prefetches(Tile *t, Position at, unsigned u) {
                           (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
   for (int64_t column = first_column(t); column < end_column(t) && !is_fetched; column += line)
     emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, offset_in_b(t, u + AHEAD, column))), 3);
-  if (t->first == 0) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
+  if (t->first == 0 && !is_sideways(t->spec)) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
+  if (t->first || !is_sideways(t->spec)) return;
+  const int64_t at_line = u * t->e->target->cache_line;
+  emit_prefetch(t->e, offset_in_a(t, at.a, 0, u + AHEAD), 3);
+  if (at_line < t->spec->width * 4) emit_prefetch(t->e, emit_offset(t->e, at.next, emit_i64(t->e, at_line)), 3);
+}
+
+/* From turn to turn; where a is read sideways, from row to row of the results. */
+static LLVMValueRef advance_of_next(Tile *t, LLVMValueRef k) {
+  Emitter *e = t->e;
+  if (!is_sideways(t->spec)) return t->next_advance;
+  LLVMValueRef goes_on = emit_icmp(e, LLVMIntSLT, k, emit_i64(e, UNROLL * (t->spec->rows - 1)));
+  return emit_select(e, goes_on, emit_mul(e, t->args[ARG_C_STRIDE], emit_i64(e, 4)), emit_i64(e, 0));
 }
 
 /* The offsets of the lines that a turn fetches: line u, or the last one that is asked for. */
@@ -284,7 +291,7 @@ static void prepare_prefetches(Tile *t) {
 }
 
 /* Tiles of attention read few lines in all, so fetching ahead of them gains nothing. */
-static bool asks_for_more(const KernelSpec *spec) { return !spec->exact_zero && !spec->b_is_page; }
+static bool asks_for_more(const KernelSpec *spec) { return !spec->exact_zero && !spec->b_is_page && spec->a_step <= 1; }
 
 /* The lines that one per step of k leaves out. The runtime asks for them where few rows use the weights, because then
  * reading the weights takes all of the time. Elsewhere the lines are near already, and fetching them again would cost
@@ -303,13 +310,26 @@ static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
   emit_at(e, done);
 }
 
+/* What a loop carries: how far along k it is, and c. */
+static Position begin_turns(Tile *t, Loop *loop, Position from) {
+  Position at = {.a = loop_carry(t->e, loop, from.a), .b = loop_carry(t->e, loop, from.b)};
+  at.next = loop_carry(t->e, loop, from.next);
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++) t->c[i] = loop_carry(t->e, loop, t->c[i]);
+  return at;
+}
+
+static Position end_turns(Tile *t, Loop *loop) {
+  const unsigned n_c = t->spec->rows * t->n;
+  for (unsigned i = 0; i < n_c; i++) loop_next(loop, 3 + i, t->c[i]);
+  loop_end(t->e, loop);
+  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop->results[3 + i];
+  return (Position){loop->results[0], loop->results[1], loop->results[2]};
+}
+
 static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned unroll, Position from) {
   Emitter *e = t->e;
-  unsigned n_c = t->spec->rows * t->n;
   Loop loop = loop_begin(e, begin, end, unroll);
-  Position at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
-  at.next = loop_carry(e, &loop, from.next);
-  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
+  Position at = begin_turns(t, &loop, from);
   /* Before the steps, so that these stay one block. */
   if (unroll == UNROLL && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < unroll; u++) {
@@ -318,11 +338,8 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   }
   loop_next(&loop, 0, offset_in_a(t, at.a, 0, unroll));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, offset_in_b(t, unroll, 0))));
-  if (unroll == UNROLL) loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
-  for (unsigned i = 0; i < n_c; i++) loop_next(&loop, 3 + i, t->c[i]);
-  loop_end(e, &loop);
-  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop.results[3 + i];
-  return (Position){loop.results[0], loop.results[1], loop.results[2]};
+  if (unroll == UNROLL) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
+  return end_turns(t, &loop);
 }
 
 /* Groups that have their numbers in one line of b, up to TFM_GROUPS, which is as many as bytes of a lane. */
@@ -331,11 +348,9 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   const unsigned n_c = t->spec->rows * t->n;
   LLVMValueRef numbers[MAX_VECTORS], factors[MAX_VECTORS];
   for (unsigned j = 0; j < t->n; j++) numbers[j] = load_b(t, from.b, 0, j);
-  LLVMValueRef first = emit_offset(e, from.b, emit_i64(e, offset_in_b(t, 1, 0)));
+  from.b = emit_offset(e, from.b, emit_i64(e, offset_in_b(t, 1, 0)));
   Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
-  Position at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, first)};
-  at.next = loop_carry(e, &loop, from.next);
-  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
+  Position at = begin_turns(t, &loop, from);
   for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
   if (t->first == 0) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < UNROLL; u++) emit_prefetches(t, at, u);
@@ -344,33 +359,24 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   loop_next(&loop, 0, emit_offset(e, offset_in_a(t, at.a, 0, TFM_GROUP / 4), emit_i64(e, sizeof(int32_t))));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, offset_in_b(t, TFM_GROUP / 8, 0))));
   loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
-  for (unsigned i = 0; i < n_c; i++) loop_next(&loop, 3 + i, t->c[i]);
   for (unsigned j = 0; j < t->n; j++)
     loop_next(&loop, 3 + n_c + j, LLVMBuildLShr(e->builder, numbers[j], splat_bits(t, 8), ""));
-  loop_end(e, &loop);
-  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop.results[3 + i];
-  return (Position){loop.results[0], loop.results[1], loop.results[2]};
+  return end_turns(t, &loop);
 }
 
 /* Behind the last group `a` has come 4 bytes beyond the scale. */
 static Position emit_all_groups(Tile *t, Position from) {
   Emitter *e = t->e;
-  const unsigned n_c = t->spec->rows * t->n;
   LLVMValueRef groups = LLVMBuildLShr(e->builder, t->args[ARG_K], emit_i64(e, 5), "");
   Loop loop = loop_begin(e, emit_i64(e, 0), groups, TFM_GROUPS);
-  Position at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
-  at.next = loop_carry(e, &loop, from.next);
-  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
+  Position at = begin_turns(t, &loop, from);
   LLVMValueRef n = emit_least(e, emit_i64(e, TFM_GROUPS), emit_sub(e, groups, loop.index));
   at = emit_groups_together(t, n, at);
   loop_next(&loop, 0, at.a);
   loop_next(&loop, 1, at.b);
   loop_next(&loop, 2, at.next);
-  for (unsigned i = 0; i < n_c; i++) loop_next(&loop, 3 + i, t->c[i]);
-  loop_end(e, &loop);
-  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop.results[3 + i];
-  return (Position){emit_offset(e, loop.results[0], emit_i64(e, -(int64_t)sizeof(float))), loop.results[1],
-                    loop.results[2]};
+  at = end_turns(t, &loop);
+  return (Position){emit_offset(e, at.a, emit_i64(e, -(int64_t)sizeof(float))), at.b, at.next};
 }
 
 static Position emit_all_steps(Tile *t, Position position) {
@@ -388,8 +394,7 @@ static Position emit_all_steps(Tile *t, Position position) {
 
 // ---- start and finish ----
 
-/* The distance of the rows of c is an argument, because results lie in buffers of many widths and c is touched only
- * twice. */
+/* The distance of the rows of c is an argument: results lie in buffers of many widths, and c is touched only twice. */
 static LLVMValueRef row_of_c(Tile *t, unsigned row) {
   LLVMValueRef distance = emit_mul(t->e, t->args[ARG_C_STRIDE], emit_i64(t->e, 4 * (int64_t)row));
   return emit_offset(t->e, t->args[ARG_C], distance);

@@ -346,6 +346,7 @@ typedef struct Given { /* what keys or values get */
  * `begun` on begin theirs. */
 static void give_keys(const Walker *walker, const Grad *a, const Given *given, const float *strips, int64_t rows,
                       int64_t begun, int64_t seen, const float *packed) {
+  const int64_t stride = given->stride / (int64_t)sizeof(float);
   for (int64_t key = 0, n; key < seen; key += n) {
     const int64_t within = key % TFM_KEY_BLOCK;
     n = least_of(least_of(a->step->tile_rows, (key < begun ? begun : seen) - key), TFM_KEY_BLOCK - within);
@@ -354,8 +355,8 @@ static void give_keys(const Walker *walker, const Grad *a, const Given *given, c
     float *c = (float *)(given->to + key * given->stride);
     for (int64_t column = 0; column < given->columns; column += given->width) {
       const float *panel = packed + column * rows;
-      kernel(strip, panel, c + column, given->stride / (int64_t)sizeof(float), rows, key < begun,
-             least_of(given->width, given->columns - column), panel, 0);
+      kernel(strip, panel, c + column, stride, rows, key < begun, least_of(given->width, given->columns - column),
+             (const char *)(column + given->width < given->columns ? c + column + given->width : c + n * stride), 0);
     }
   }
 }

@@ -36,6 +36,7 @@ typedef struct Matmul {
   int64_t items, rows, columns, k;
   int64_t strips, panels, panels_per_group, strip_units;
   int64_t packed_k; /* of a panel: all, or a block of k after the other */
+  int64_t k_block;  /* of a tile: TFM_KEY_BLOCK, or all of a k that is a little longer, if no strip is packed */
   int64_t chain;    /* steps of k that are one chain */
   bool y_stays, is_direct, by_blocks, goes_on;
   LiveRows live; /* of all items: rows, or steps if there are live_steps */
@@ -98,6 +99,7 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   m.by_blocks = !m.is_direct && ((m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.rows * m.columns <= near / 4) ||
                                  m.k >= greatest_of(least, near / (FEW_PANELS * info->width)));
   m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, TFM_KEY_BLOCK) : m.k;
+  m.k_block = info->x_stays && m.packed_k == m.k && m.k <= TFM_K_BLOCK ? m.k : TFM_KEY_BLOCK;
   m.y_stays = info->y_stays || (m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
                                 m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float));
   int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
@@ -303,15 +305,18 @@ static void fetch_lines(const Matmul *m, const float *strip, int64_t rows, int64
 }
 
 /* The lines of results that the tile after `panel` of the strip at `row` writes, which are mostly in no cache: they
- * have the time of a tile to come. Beyond the last strip of the unit another thread may write. */
-static void fetch_results(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t panel,
-                          const float *c, int64_t c_stride) {
+ * have the time of a tile to come. Beyond the last strip of the unit another thread may write. Where x is read
+ * sideways, the tile asks for them itself, so that they do not come all at once: this is where they are. */
+static const char *fetch_results(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t panel,
+                                 const float *c, int64_t c_stride, bool by_tile) {
   const bool is_last = panel + 1 == unit->end_panel - unit->first_panel;
   const int64_t width = m->step->width, left = unit->end_row - row - rows;
   const int64_t column = (unit->first_panel + (is_last ? 0 : panel + 1)) * width;
   const int64_t columns = least_of(width, m->columns - column), n = is_last ? least_of(rows, left) : rows;
-  c += is_last ? rows * c_stride : (panel + 1) * width;
-  fetch_rows_for_writing(c, c_stride, n, columns);
+  const float *next = c + (is_last ? rows * c_stride : (panel + 1) * width);
+  if (by_tile) return (const char *)(n > 0 ? next : c);
+  fetch_rows_for_writing(next, c_stride, n, columns);
+  return NULL;
 }
 
 /* A strip, for a block of k, against all panels of the group. If it is the last block, the epilogue follows in the rows
@@ -329,8 +334,11 @@ static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *u
     if (is_sideways)
       fetch_lines(m, strip, rows, block * panel / panels_of_unit, block * (panel + 1) / panels_of_unit);
     if (is_last) epilogue_fetch(walker, &m->epilogue, unit->item * m->rows + row, rows, column, columns);
-    if (block >= LEAST_FETCHING) fetch_results(m, unit, row, rows, panel, c, c_stride);
-    kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate, columns, fetch.from, fetch.lines);
+    const char *next = NULL;
+    if (is_sideways || block >= LEAST_FETCHING)
+      next = fetch_results(m, unit, row, rows, panel, c, c_stride, is_sideways);
+    kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate, columns,
+           is_sideways ? next : fetch.from, fetch.lines);
     if (fetch.lines) fetch.from += fetched_bytes(fetch.lines, block);
   }
 }
@@ -390,7 +398,7 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
   }
   int64_t first = chain * m->chain, end = least_of(m->k, first + m->chain), k = first;
   do { /* once if there are no steps at all: zeroes */
-    int64_t block = least_of(TFM_KEY_BLOCK, end - k);
+    int64_t block = least_of(m->k_block, end - k);
     const float *strip = strip_at(m, unit, row, rows, k, block), *panels = panels_at(m, unit, k, block);
     const Fetch fetch = unit->next_x ? share_of_next(m, unit, row) : share_of_strip(m, unit, row, rows, k);
     run_live_tiles(walker, m, unit, k, strip, panels, row, rows, block, k > first || m->goes_on, c, c_stride, fetch);
@@ -550,6 +558,8 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
 void step_matmul(Walker *walker, const tfm_step *step) {
   Matmul m = matmul_of(walker->context, step, walker->threads);
   if (m.items <= 0 || m.rows <= 0 || m.columns <= 0) return;
+  const int64_t items = m.step->live_steps == TFM_STEPS_SHARED ? 1 : m.items;
+  if (m.live.mask) live_unless_all(&m.live, items * (m.step->live_steps ? m.k : m.rows));
   int64_t units = m.items * ceil_div(m.panels, m.panels_per_group) * m.strip_units;
   int64_t lump = share_coarsen(units), packed = -1, ignored, number;
   const bool by_items = m.is_direct && units == m.items && m.k <= TFM_CHAIN;

@@ -104,10 +104,11 @@ typedef struct MaskAxes {
 
 enum { GROUPS = 256 };
 
-/* Places of groups of four elements along the last axis, which share a drawing. */
+/* Places of groups of four elements along the last axis, which share a drawing; written four at a time. */
 typedef struct Groups {
-  uint32_t column[GROUPS], row[GROUPS], item[GROUPS];
+  uint32_t column[GROUPS + 3], row[GROUPS + 3], item[GROUPS + 3];
 } Groups;
+typedef uint32_t FourPlaces __attribute__((vector_size(16)));
 
 typedef struct MaskDrawing MaskDrawing;
 typedef void (*GroupDrawer)(const MaskDrawing *drawing, const Groups *groups, int64_t n, uint32_t *kept);
@@ -127,22 +128,30 @@ struct MaskDrawing {
 #define ABREAST 2
 #define TARGET
 #define MULTIPLY(x, y) ((Words)_mm_mul_epu32((__m128i)(x), (__m128i)(y)))
+#define WIDEN(x) __builtin_convertvector(x, Words)
+#define NARROW(x) __builtin_convertvector(x, Halves)
 #include "philox.h"
 #define TOGETHER 4
 #define ABREAST 2
 #define TARGET __attribute__((target("avx2")))
 #define MULTIPLY(x, y) ((Words)_mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
+#define WIDEN(x) ((Words)_mm256_cvtepu32_epi64((__m128i)(x)))
+#define NARROW(x) __builtin_convertvector(x, Halves)
 #include "philox.h"
 #define TOGETHER 8
 #define ABREAST 4
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512vl")))
 #define MULTIPLY(x, y) ((Words)_mm512_mul_epu32((__m512i)(x), (__m512i)(y)))
+#define WIDEN(x) ((Words)_mm512_cvtepu32_epi64((__m256i)(x)))
+#define NARROW(x) ((Halves)_mm512_cvtepi64_epi32((__m512i)(x)))
 #include "philox.h"
 #else
 #define TOGETHER 2
 #define ABREAST 2
 #define TARGET
 #define MULTIPLY(x, y) (((x) & UINT32_MAX) * (y))
+#define WIDEN(x) __builtin_convertvector(x, Words)
+#define NARROW(x) __builtin_convertvector(x, Halves)
 #include "philox.h"
 #endif
 
@@ -199,10 +208,12 @@ static int64_t next_groups(const MaskDrawing *d, MaskCursor *at, Groups *groups)
   int64_t n = 0;
   while (n < GROUPS && at->lines) {
     const int64_t more = least_of(of_line - at->column, GROUPS - n);
-    for (int64_t i = 0; i < more; i++) {
-      groups->column[n + i] = (uint32_t)(at->column + i);
-      groups->row[n + i] = at->row;
-      groups->item[n + i] = at->item;
+    FourPlaces column = (FourPlaces){0, 1, 2, 3} + (uint32_t)at->column;
+    const FourPlaces row = (FourPlaces){0} + at->row, item = (FourPlaces){0} + at->item;
+    for (int64_t i = n; i < n + more; i += 4, column += 4) {
+      memcpy(&groups->column[i], &column, sizeof column);
+      memcpy(&groups->row[i], &row, sizeof row);
+      memcpy(&groups->item[i], &item, sizeof item);
     }
     n += more;
     at->column += more;
@@ -337,13 +348,21 @@ static void run(tfm_trainer *t, Job job) {
 // ---- the norm ----
 
 static void add_squares(const Job *job, const Chunk *chunk) {
+  typedef float Four __attribute__((vector_size(16)));
   const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
-  float lanes[LANES] = {0};
+  Four sums[LANES / 4] = {{0}}; /* in registers, which an array of single lanes is not */
   int64_t i = 0;
   for (; i + LANES <= chunk->n; i += LANES) {
     __builtin_prefetch(values + i + AHEAD);
-    for (int lane = 0; lane < LANES; lane++) lanes[lane] += values[i + lane] * values[i + lane];
+#pragma GCC unroll 4
+    for (int k = 0; k < LANES / 4; k++) {
+      Four more;
+      memcpy(&more, values + i + 4 * k, sizeof more);
+      sums[k] += more * more;
+    }
   }
+  float lanes[LANES];
+  memcpy(lanes, sums, sizeof lanes);
   for (; i < chunk->n; i++) lanes[i % LANES] += values[i] * values[i];
   double sum = 0;
   for (int lane = 0; lane < LANES; lane++) sum += (double)lanes[lane];

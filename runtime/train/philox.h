@@ -1,5 +1,6 @@
 /* Philox4x32-10 for TOGETHER counters at a time, in functions for TARGET; formulas.c includes this once for each width.
- * A word lies in 64 bits: MULTIPLY, an instruction of x86, looks at the low half alone. */
+ * A word lies in 64 bits: MULTIPLY, an instruction of x86, looks at the low half alone. WIDEN and NARROW go from words
+ * side by side to such ones and back. Every loop over sets is unrolled, so that all of them stay in registers. */
 #define JOINED(name, n) name##_##n
 #define NAMED(name, n) JOINED(name, n)
 #define Words NAMED(Words, TOGETHER)
@@ -13,13 +14,13 @@ TARGET static void NAMED(draw_groups, TOGETHER)(const MaskDrawing *d, const Grou
   const Words p_factor = (Words){0} + 0xD2511F53u, q_factor = (Words){0} + 0xCD9E8D57u, low = (Words){0} + UINT32_MAX;
   for (int64_t at = 0; at < n; at += TOGETHER * ABREAST) {
     Words a[ABREAST], b[ABREAST], c[ABREAST], e[ABREAST];
+#pragma GCC unroll 4
     for (int i = 0; i < ABREAST; i++) {
       Halves column, row, item;
       memcpy(&column, &groups->column[at + i * TOGETHER], sizeof column);
       memcpy(&row, &groups->row[at + i * TOGETHER], sizeof row);
       memcpy(&item, &groups->item[at + i * TOGETHER], sizeof item);
-      a[i] = __builtin_convertvector(column, Words), b[i] = __builtin_convertvector(row, Words);
-      c[i] = __builtin_convertvector(item, Words), e[i] = (Words){0} + d->place.step;
+      a[i] = WIDEN(column), b[i] = WIDEN(row), c[i] = WIDEN(item), e[i] = (Words){0} + d->place.step;
     }
 #pragma GCC unroll 1
     for (int round = 0; round < ROUNDS; round++) {
@@ -33,12 +34,13 @@ TARGET static void NAMED(draw_groups, TOGETHER)(const MaskDrawing *d, const Grou
         e[i] = p;
       }
     }
+#pragma GCC unroll 4
     for (int i = 0; i < ABREAST; i++) {
       /* What is below the limit borrows from the high half, all of it: so each word says its byte. */
       const Words left_out =
           (((a[i] & low) - d->limit) & (uint64_t)1 << 32) | (((b[i] & low) - d->limit) & (uint64_t)1 << 40) |
           (((c[i] & low) - d->limit) & (uint64_t)1 << 48) | (((e[i] & low) - d->limit) & (uint64_t)1 << 56);
-      const Halves bytes = __builtin_convertvector(left_out >> 32, Halves) ^ 0x01010101u;
+      const Halves bytes = NARROW(left_out >> 32) ^ 0x01010101u;
       memcpy(kept + at + i * TOGETHER, &bytes, sizeof bytes);
     }
   }
@@ -48,6 +50,8 @@ TARGET static void NAMED(draw_groups, TOGETHER)(const MaskDrawing *d, const Grou
 #undef ABREAST
 #undef TARGET
 #undef MULTIPLY
+#undef WIDEN
+#undef NARROW
 #undef JOINED
 #undef NAMED
 #undef Words

@@ -120,7 +120,8 @@ typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, co
  * element is one chain of FMAs, k ascending; with `accumulate` the chain starts from c, else from 0, so that cutting k
  * into calls does not change a bit; the runtime begins a new chain after every TFM_CHAIN steps. columns <= width: how
  * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
- * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16, of INT4 per 32. Any address will do.
+ * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16, of INT4 per 32. Any address will do. Where the
+ * rows of a lie side by side, next is where the next tile's results are, whose rows are c_stride apart as well.
  * With b of form INT8 or INT4 a is a row of whole numbers and c holds their sums, i32, until the last call for it has
  * scaled them; bit 1 of `accumulate` says that more calls follow. Of INT4 all calls but the last take whole
  * TFM_GROUPS groups. Values of attention are signed bytes without scales of their own, times rows of unsigned numbers.
