@@ -279,6 +279,7 @@ void attention_finish(const Walker *walker, const Attention *attention, const At
 }
 
 enum { FEW_PANELS = 4 };       /* of has_few_scores */
+enum { SHORT_SCORES = 1024 };  /* of an item in int8: it takes a microsecond or two */
 enum { UNITS_PER_THREAD = 8 }; /* causal parts differ in work: small units even it out */
 
 // ---- sizes ----
@@ -570,6 +571,7 @@ void step_attention(Walker *walker, const tfm_step *step) {
   AttentionItem item = {.number = -1};
   int64_t units = a.items * a.parts, lump = share_coarsen(units), ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
+  claimer.keeps = whole_attention_of(context, a.step) && a.queries * a.keys <= SHORT_SCORES;
   while (share_claim(&claimer, &ignored, &number)) {
     for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++) {
       if (unit / a.parts != item.number) item = enter_item(context, &a, &scratch, &item, unit / a.parts);
