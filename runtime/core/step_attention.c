@@ -297,7 +297,7 @@ static bool has_few_scores(const Attention *attention) {
 
 /* How many packed blocks a thread holds: one where each is used once, else all of an item, so that no block is packed
  * twice. */
-static void choose_slots(const tfm_context *context, Attention *attention) {
+__attribute__((cold)) static void choose_slots(const tfm_context *context, Attention *attention) {
   const tfm_attention_step *step = attention->step;
   const struct tfm_whole_attention *whole = whole_attention_of(context, step);
   int64_t key_panels = ceil_div(TFM_KEY_BLOCK, step->qk_width);
@@ -315,7 +315,7 @@ static void choose_slots(const tfm_context *context, Attention *attention) {
   attention->keys_in_place = attention->one_query || has_few_scores(attention);
 }
 
-Attention attention_describe(const tfm_context *context, const tfm_step *step) {
+__attribute__((cold)) Attention attention_describe(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
   const struct attention_operands *operands = &operands_of(context, step)->attention;
   Attention a = {.step = info,
@@ -353,7 +353,7 @@ static Attention attention_of(const tfm_context *context, const tfm_step *step, 
 }
 
 /* The parts of a thread's scratch, one behind the other from `base`; returns their bytes. */
-static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch *scratch) {
+__attribute__((cold)) static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch *scratch) {
   int64_t floats[] = {a->slots * a->key_slot_floats,
                       a->slots * a->value_slot_floats,
                       (int64_t)TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE,
