@@ -279,6 +279,7 @@ void attention_finish(const Walker *walker, const Attention *attention, const At
 }
 
 enum { FEW_PANELS = 4 };       /* of has_few_scores */
+enum { SHORT_SCORES = 1024 };  /* of an item in int8: it takes a microsecond or two */
 enum { UNITS_PER_THREAD = 8 }; /* causal parts differ in work: small units even it out */
 
 // ---- sizes ----
@@ -296,7 +297,7 @@ static bool has_few_scores(const Attention *attention) {
 
 /* How many packed blocks a thread holds: one where each is used once, else all of an item, so that no block is packed
  * twice. */
-static void choose_slots(const tfm_context *context, Attention *attention) {
+__attribute__((cold)) static void choose_slots(const tfm_context *context, Attention *attention) {
   const tfm_attention_step *step = attention->step;
   const struct tfm_whole_attention *whole = whole_attention_of(context, step);
   int64_t key_panels = ceil_div(TFM_KEY_BLOCK, step->qk_width);
@@ -314,7 +315,7 @@ static void choose_slots(const tfm_context *context, Attention *attention) {
   attention->keys_in_place = attention->one_query || has_few_scores(attention);
 }
 
-Attention attention_describe(const tfm_context *context, const tfm_step *step) {
+__attribute__((cold)) Attention attention_describe(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
   const struct attention_operands *operands = &operands_of(context, step)->attention;
   Attention a = {.step = info,
@@ -352,7 +353,7 @@ static Attention attention_of(const tfm_context *context, const tfm_step *step, 
 }
 
 /* The parts of a thread's scratch, one behind the other from `base`; returns their bytes. */
-static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch *scratch) {
+__attribute__((cold)) static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch *scratch) {
   int64_t floats[] = {a->slots * a->key_slot_floats,
                       a->slots * a->value_slot_floats,
                       (int64_t)TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE,
@@ -570,6 +571,7 @@ void step_attention(Walker *walker, const tfm_step *step) {
   AttentionItem item = {.number = -1};
   int64_t units = a.items * a.parts, lump = share_coarsen(units), ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
+  claimer.keeps = whole_attention_of(context, a.step) && a.queries * a.keys <= SHORT_SCORES;
   while (share_claim(&claimer, &ignored, &number)) {
     for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++) {
       if (unit / a.parts != item.number) item = enter_item(context, &a, &scratch, &item, unit / a.parts);

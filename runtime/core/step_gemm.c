@@ -170,13 +170,16 @@ static void cut_live_rows(const Gemm *gemm, Block *block) {
 }
 
 /* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that
- * all but the first tile find them in the nearest cache. */
+ * all but the first tile find them in the nearest cache. Pieces of whole numbers are as long as one another, because a
+ * short last one takes longer to begin than to compute. */
 static int64_t steps_together(const Gemm *gemm, int64_t tiles) {
   const tfm_gemm_step *step = gemm->step;
   bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
   if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return INT64_MAX;
   const int64_t unit = unit_of(step), bytes = panel_bytes(step, unit) + unit * tiles * step->tile_rows * step->a_bytes;
-  return unit * (near_bytes() / bytes);
+  const int64_t most = unit * (near_bytes() / bytes);
+  if (!is_whole_numbers(step) || step->k <= most) return most;
+  return round_up(ceil_div(step->k, ceil_div(step->k, most)), unit);
 }
 
 static int64_t calls_of(const tfm_gemm_step *step, const Block *block) {
@@ -553,6 +556,7 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   gemm.call = &call;
   size_units(&gemm, walker->threads);
   Claimer claimer = walker_claimer(walker, gemm.blocks, ceil_div(gemm.panels, gemm.panels_per_group));
+  claimer.keeps = is_whole_numbers(info); /* units are a quarter as long as those of f32 */
   Block block; /* its tiles are set when it is entered */
   block.number = -1;
   block.cursor = gemm.share.cursor;

@@ -279,7 +279,7 @@ void tfm_pool_destroy(tfm_pool *pool) { pool_destroy(pool); }
 
 // ---- shares of a step ----
 
-enum { UNIT_BITS = 20 };
+enum { UNIT_BITS = 20, LEAST_SHARED = 8 };
 
 Grid share_grid(int64_t blocks, int64_t groups, int32_t threads) {
   Grid grid = {.blocks = blocks, .groups = groups, .down = 1, .across = threads};
@@ -312,16 +312,24 @@ static void unit_of(const Part *part, int64_t number, int64_t *block, int64_t *g
   *group = part->first_group + number % width;
 }
 
+/* How many units of a part its owner does without claiming them. Where units are short, claiming each costs more than
+ * evening out all of a part gains (docs/performance.md); the last quarter still lets a thread be slower than others. */
+static int64_t kept_units(const Claimer *claimer, int64_t units) {
+  return !claimer->keeps ? 0 : units < LEAST_SHARED ? units : units - units / 4;
+}
+
 /* Takes one unit of `owner`: the first if it is the thread's own, else the last. -1: none is left. */
 static int64_t take(Claimer *claimer, int32_t owner, int64_t units) {
-  const uint64_t mask = (1u << UNIT_BITS) - 1;
+  const uint64_t mask = (1u << UNIT_BITS) - 1, from = (uint64_t)kept_units(claimer, units);
+  const bool own = owner == claimer->thread;
+  if (own && (uint64_t)claimer->next < from) return claimer->next++;
+  if (from == (uint64_t)units) return -1;
   _Atomic uint64_t *slot = &claimer->claims->slots[owner].state;
   uint64_t state = atomic_load_explicit(slot, memory_order_relaxed);
   for (;;) {
     bool current = state >> (2 * UNIT_BITS) == claimer->serial;
-    uint64_t first = current ? state >> UNIT_BITS & mask : 0, end = current ? state & mask : (uint64_t)units;
-    if (first + (owner != claimer->thread) >= end) return -1; /* the last one is its owner's */
-    bool own = owner == claimer->thread;
+    uint64_t first = current ? state >> UNIT_BITS & mask : from, end = current ? state & mask : (uint64_t)units;
+    if (first + !own >= end) return -1; /* the last one is its owner's */
     uint64_t taken = own ? first++ : --end;
     uint64_t wanted = (uint64_t)claimer->serial << (2 * UNIT_BITS) | first << UNIT_BITS | end;
     if (atomic_compare_exchange_weak_explicit(slot, &state, wanted, memory_order_relaxed, memory_order_relaxed))

@@ -59,8 +59,8 @@ static inline void cpu_relax(void) {
  * from the end of another's. Exactly one thread does each unit, and no number depends on which one it is.
  *
  * Units form a grid of `blocks` x `groups`, which a grid of threads, `down` x `across`, cuts into parts. A thread walks
- * its part block by block. Claims are not reset between steps: a slot with the serial of an earlier step counts as
- * untouched, which saves a barrier. */
+ * its part block by block, and keeps most of it without claims where units are short. Claims are not reset between
+ * steps: a slot with the serial of an earlier step counts as untouched, which saves a barrier. */
 enum {
   SHARE_MAX_UNITS = (1 << 20) - 1, /* of one thread; see share_coarsen */
   SHARE_MAX_SERIAL = (1 << 24) - 1
@@ -90,7 +90,8 @@ typedef struct Claimer { /* a thread in one step */
   Grid grid;
   uint32_t serial;
   int32_t thread, threads, victim;
-  int64_t next; /* alone: no claims needed */
+  int64_t next; /* of what needs no claims: all units of a thread that is alone, else those that it keeps */
+  bool keeps;   /* units are short: owners keep three quarters of their parts, or all if these are small */
   Part own; /* as share_part gives it */
 } Claimer;
 

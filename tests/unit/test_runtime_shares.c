@@ -32,6 +32,32 @@ Test(runtime_shares, each_unit_is_taken_once_and_the_last_of_a_part_by_its_owner
     for (int group = 0; group < GROUPS; group++) cr_assert_eq(counts[block][group], 1);
 }
 
+/* Of one block: each thread has half of the groups. */
+static Claimer keeper_of(Claims *claims, int64_t groups, int32_t thread) {
+  const Grid grid = share_grid(1, groups, 2);
+  return (Claimer){.claims = claims, .grid = grid, .serial = 1, .thread = thread, .threads = 2, .keeps = true,
+                   .own = share_part(&grid, thread)};
+}
+
+/* The units that thread 1 gets if thread 0 has not begun yet; then thread 0 gets the others, its own first. */
+static int first_come(int64_t groups) {
+  ClaimSlot slots[2] = {0};
+  Claims claims = {.slots = slots};
+  Claimer first = keeper_of(&claims, groups, 0), second = keeper_of(&claims, groups, 1);
+  int64_t block, group, n = 0, left = 0;
+  while (share_claim(&second, &block, &group)) n++;
+  for (; share_claim(&first, &block, &group); left++) cr_assert_eq(group, left);
+  cr_assert_eq(n + left, groups);
+  return (int)n;
+}
+
+Test(runtime_shares, a_thread_keeps_most_of_its_short_units) {
+  cr_assert_eq(first_come(8), 4, "all four of a small part");
+  cr_assert_eq(first_come(14), 7);
+  cr_assert_eq(first_come(16), 8 + 1, "of the last two of eight, one");
+  cr_assert_eq(first_come(64), 32 + 7);
+}
+
 // ---- buffers ----
 
 enum { N_BUFFERS = 4 };
