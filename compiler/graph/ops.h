@@ -1,7 +1,7 @@
 /* Ops: the operations of a graph, their types and attributes: ops.def, dtype.def and attributes.def as tables.
  *
  * In: an operation. Out: its row. Shape rules, the interpreter and the emitters take their columns where they stand
- * (infer.c, eval_run.c, kernels/emit_op.c, plan/plan.c), each with a macro of its own over ops.def. */
+ * (infer.c, eval_run.c, kernels/emit_expr.c, plan/plan.c), each with a macro of its own over ops.def. */
 #ifndef TFM_GRAPH_OPS_H
 #define TFM_GRAPH_OPS_H
 

@@ -36,7 +36,4 @@ Lanes emit_expr(ExprEmitter *emitter);        /* the rest; the value of the root
 bool expr_divides(const ExprProgram *program); /* whether there is a division that can fail */
 bool expr_is_long(const ExprProgram *program); /* whether it takes many registers: functions by polynomials */
 
-/* One vector operation (ops.def: UNARY, BINARY, TERNARY) on the values of its arguments. */
-Lanes emit_op(ExprEmitter *emitter, const Expr *expr, const Lanes *args);
-
 #endif

@@ -7,12 +7,14 @@
  * registers is an error of targets.def and is checked.
  *
  *   start:  c from memory if `accumulate`, else 0
- *   steps:  four k per turn, of bf16 whole pairs. B is loaded as vectors, a as broadcast scalars. B is prefetched into
- * L1 eight steps ahead (unless it is a page of a cache, behind which something else lies), and `next` into L2: one line
- *           per step of k, the same one again where fewer are asked for, more before the turn where more are
+ *   steps:  four k per turn, of bf16 whole pairs (tile_step.c). B is loaded as vectors, a as broadcast scalars. B is
+ *           prefetched into L1 eight steps ahead (unless it is a page of a cache, behind which something else lies),
+ *           and `next` into L2: one line per step of k, the same one again where fewer are asked for, more before the
+ *           turn where more are. Where the rows of a lie side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4: a group of 32 k per turn, its sum and then that times its number
- *   finish: whole rows, or (unless is_whole) `columns` of them under masks, where there are none by way of the stack
+ *   finish: whole rows, or (unless is_whole) `columns` of them under masks, by way of the stack where the
+ *           target has none
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
  * that the piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
@@ -21,27 +23,10 @@
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 #include "kernels/matrix_tile.h"
+#include "kernels/tile.h"
 
-enum { MAX_VECTORS = 32, UNROLL = 4, AHEAD = 8 };
+enum { AHEAD = 8 };
 _Static_assert(TFM_PREFETCH_LINES % UNROLL == 0, "lines that are fetched together");
-
-enum { ARG_A, ARG_B, ARG_C, ARG_C_STRIDE, ARG_K, ARG_ACCUMULATE, ARG_COLUMNS, ARG_NEXT, ARG_NEXT_LINES, N_ARGS };
-
-typedef struct Tile {
-  Emitter *e;
-  const KernelSpec *spec;
-  unsigned lanes;    /* floats of a vector */
-  unsigned first, n; /* the vectors of a row that are computed together */
-  LLVMTypeRef vector; /* of c: f32, or i32 while whole numbers are added */
-  LLVMValueRef args[N_ARGS];
-  LLVMValueRef steps;                             /* along k: of form INT8 four k each */
-  LLVMValueRef next_offset[UNROLL], next_advance; /* of the lines that are prefetched from `next` on */
-  LLVMValueRef stack;          /* rows x width, where there are no masks */
-  LLVMValueRef c[MAX_VECTORS]; /* row by row */
-} Tile;
-
-static int64_t first_column(const Tile *t) { return (int64_t)t->first * t->lanes; }
-static int64_t end_column(const Tile *t) { return (int64_t)(t->first + t->n) * t->lanes; }
 
 static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) {
   return emit_offset(t->e, pointer, emit_i64(t->e, floats * 4));
@@ -49,208 +34,8 @@ static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) 
 
 /* Rows of a lie side by side: then `next` are the results of the next tile, whose rows are asked for one in a turn. */
 static bool is_sideways(const KernelSpec *spec) { return spec->a_step > 1; }
-static bool is_whole_numbers(const Tile *t) { return t->spec->b_form >= TFM_FORM_INT8; }
-static bool is_grouped(const Tile *t) { return t->spec->b_form == TFM_FORM_INT4; }
-
-/* The bytes from `a` to what row `row` has for step `step`. */
-static LLVMValueRef offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step) {
-  const int64_t step_bytes = is_whole_numbers(t) && !t->e->target->dot_bytes ? 8 : 4;
-  const int64_t steps = t->spec->a_step ? t->spec->a_step * step : step;
-  return emit_offset(t->e, a, emit_i64(t->e, row * t->spec->a_stride * 4 + steps * step_bytes));
-}
-
-// ---- the steps along k ----
-
-/* An exact tile skips the addition where a is 0: 0 * NaN and 0 * inf are NaN, but a probability of 0 must contribute
- * 0. With a finite b both ways give the same bits, except for the sign of a zero sum. */
-static LLVMValueRef step(Tile *t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c, LLVMValueRef counts) {
-  LLVMValueRef sum = emit_fma(t->e, a, b, c);
-  return counts ? emit_select(t->e, counts, sum, c) : sum;
-}
-
-/* The bytes from b to column `column` of its row `row`; of bf16, to the pair that the row is in. */
-static int64_t offset_in_b(const Tile *t, int64_t row, int64_t column) {
-  if (t->spec->b_form == TFM_FORM_BF16) return (row / 2 * t->spec->b_stride + column) * 4;
-  return (row * t->spec->b_stride + column) * (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
-}
-
-static LLVMValueRef splat_bits(Tile *t, uint32_t bits) {
-  return emit_splat(t->e, LLVMConstInt(t->e->i32, bits, false), t->lanes);
-}
-
-/* A bf16 is the upper half of its f32: the lower one of the pair is moved up, or cut off. */
-static LLVMValueRef widen_bf16(Tile *t, LLVMValueRef pairs, bool is_upper) {
-  LLVMBuilderRef builder = t->e->builder;
-  LLVMValueRef bits = is_upper ? LLVMBuildAnd(builder, pairs, splat_bits(t, 0xffff0000u), "")
-                               : LLVMBuildShl(builder, pairs, splat_bits(t, 16), "");
-  return LLVMBuildBitCast(builder, bits, t->vector, "");
-}
-
-static LLVMValueRef load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
-  Emitter *e = t->e;
-  LLVMValueRef pointer = emit_offset(e, b, emit_i64(e, offset_in_b(t, u, first_column(t) + j * t->lanes)));
-  if (t->spec->b_form == TFM_FORM_F32 || is_whole_numbers(t)) return emit_load(e, t->vector, pointer, 4);
-  if (t->spec->b_form == TFM_FORM_BF16)
-    return widen_bf16(t, emit_load(e, LLVMVectorType(e->i32, t->lanes), pointer, 4), u % 2 == 0);
-  return emit_widened_f16(e, emit_load(e, LLVMVectorType(e->i16, t->lanes), pointer, 2), t->lanes);
-}
-
-// ---- whole numbers ----
-
-/* Words of the even bytes of b, or of the odd ones. */
-static LLVMValueRef words_of(Tile *t, LLVMValueRef b, bool odd) {
-  LLVMBuilderRef builder = t->e->builder;
-  if (t->spec->b_is_signed) {
-    LLVMTypeRef words = LLVMVectorType(t->e->i16, 2 * t->lanes);
-    LLVMValueRef eight = LLVMBuildBitCast(builder, splat_bits(t, 0x00080008), words, "");
-    b = LLVMBuildBitCast(builder, b, words, "");
-    return LLVMBuildAShr(builder, odd ? b : LLVMBuildShl(builder, b, eight, ""), eight, "");
-  }
-  if (odd) b = LLVMBuildLShr(builder, b, splat_bits(t, 8), "");
-  b = LLVMBuildAnd(builder, b, splat_bits(t, 0x00ff00ff), "");
-  return LLVMBuildBitCast(builder, b, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
-}
-
-static LLVMValueRef splat_of_a(Tile *t, LLVMValueRef a, unsigned row, unsigned step, int64_t more) {
-  LLVMValueRef at = emit_offset(t->e, offset_in_a(t, a, row, step), emit_i64(t->e, more));
-  return emit_splat(t->e, emit_load(t->e, t->e->i32, at, 4), t->lanes);
-}
-
-/* Four k of a row: bytes at once where there is an instruction for it, else words. The two products of words are added
- * first, so that what a turn adds to c has one order. */
-static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, const LLVMValueRef *odd, unsigned i,
-                           unsigned u) {
-  Emitter *e = t->e;
-  const TargetInfo *target = e->target;
-  LLVMTypeRef words = LLVMVectorType(e->i16, 2 * t->lanes);
-  LLVMValueRef x = splat_of_a(t, a, i, u, 0), y = NULL;
-  if (!target->dot_bytes) {
-    x = LLVMBuildBitCast(e->builder, x, words, "");
-    y = LLVMBuildBitCast(e->builder, splat_of_a(t, a, i, u, sizeof(int32_t)), words, "");
-  }
-  for (unsigned j = 0; j < t->n; j++) {
-    LLVMValueRef *c = &t->c[i * t->n + j];
-    if (target->dot_bytes) { /* unsigned bytes, then signed ones */
-      const bool turned = t->spec->b_is_signed;
-      LLVMValueRef factors[] = {*c, turned ? x : even[j], turned ? even[j] : x};
-      *c = emit_intrinsic(e, target->dot_bytes, NULL, 3, factors);
-      continue;
-    }
-    LLVMValueRef first = emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){x, even[j]});
-    LLVMValueRef second = emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){y, odd[j]});
-    *c = emit_add(e, *c, emit_add(e, first, second));
-  }
-}
-
-static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
-  LLVMValueRef even[MAX_VECTORS], odd[MAX_VECTORS];
-  for (unsigned j = 0; j < t->n; j++) {
-    LLVMValueRef line = load_b(t, b, u, j);
-    even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
-    odd[j] = t->e->target->dot_bytes ? NULL : words_of(t, line, true);
-  }
-  for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
-}
-
-/* Weights are stored 128 too large, those of a group 8: each row or group begins with what takes that off again. */
-static LLVMValueRef start_of_row(Tile *t, LLVMValueRef a, unsigned row) {
-  return splat_of_a(t, a, row, 0, -(int64_t)sizeof(int32_t));
-}
-
-/* Four numbers of each column, 8 too large: the lower or the upper halves of a line. */
-static LLVMValueRef numbers_of_4(Tile *t, LLVMValueRef line, bool is_upper) {
-  LLVMBuilderRef builder = t->e->builder;
-  if (is_upper) line = LLVMBuildLShr(builder, line, splat_bits(t, 4), "");
-  return LLVMBuildAnd(builder, line, splat_bits(t, 0x0f0f0f0f), "");
-}
-
-/* c += the sums of a group, times its numbers. Sums fit 16 bits, 32 8 127, so one instruction multiplies their lower
- * words by the numbers and their upper ones by 0. */
-static void emit_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors) {
-  Emitter *e = t->e;
-  const unsigned n_c = t->spec->rows * t->n;
-  LLVMValueRef before[MAX_VECTORS], even[MAX_VECTORS], odd[MAX_VECTORS];
-  LLVMTypeRef words = LLVMVectorType(e->i16, 2 * t->lanes);
-  for (unsigned i = 0; i < n_c; i++) {
-    before[i] = t->c[i];
-    t->c[i] = i % t->n ? t->c[i - 1] : start_of_row(t, a, i / t->n);
-  }
-  for (unsigned u = 0; u < TFM_GROUP / 4; u++) {
-    for (unsigned j = 0; j < t->n; j++) {
-      LLVMValueRef line = numbers_of_4(t, load_b(t, b, u / 2, j), u % 2);
-      even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
-      odd[j] = t->e->target->dot_bytes ? NULL : words_of(t, line, true);
-    }
-    for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
-  }
-  for (unsigned i = 0; i < n_c; i++) {
-    LLVMValueRef sums = LLVMBuildBitCast(e->builder, t->c[i], words, "");
-    LLVMValueRef product = emit_intrinsic(e, e->target->dot_words, NULL, 2, (LLVMValueRef[]){sums, factors[i % t->n]});
-    t->c[i] = emit_add(e, before[i], product);
-  }
-}
-
-/* The numbers of the next group in the lower words, 0 in the upper ones. */
-static LLVMValueRef factors_of(Tile *t, LLVMValueRef numbers) {
-  LLVMBuilderRef b = t->e->builder;
-  LLVMValueRef number = LLVMBuildAShr(b, LLVMBuildShl(b, numbers, splat_bits(t, 24), ""), splat_bits(t, 24), "");
-  number = LLVMBuildAnd(b, number, splat_bits(t, 0xffff), "");
-  return LLVMBuildBitCast(b, number, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
-}
-
-/* After the last call for c: sums, times the scale of the row, times that of the column, times the factor, as bits in
- * c. `a` and `b` have come to the scales. */
-static void emit_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
-  Emitter *e = t->e;
-  LLVMTypeRef floats = LLVMVectorType(e->f32, t->lanes);
-  LLVMValueRef sums[MAX_VECTORS], scales[MAX_VECTORS];
-  LLVMBasicBlockRef from = LLVMGetInsertBlock(e->builder), scale = emit_block(e, "scale"),
-                    done = emit_block(e, "scaled");
-  LLVMValueRef more = LLVMBuildAnd(e->builder, t->args[ARG_ACCUMULATE], emit_i64(e, 2), "");
-  emit_branch(e, emit_icmp(e, LLVMIntEQ, more, emit_i64(e, 0)), scale, done);
-  emit_at(e, scale);
-  for (unsigned j = 0; j < t->n && !t->spec->b_is_signed; j++)
-    scales[j] = emit_load(e, floats, emit_offset(e, b, emit_i64(e, (first_column(t) + j * t->lanes) * 4)), 4);
-  for (unsigned i = 0; i < t->spec->rows; i++) {
-    LLVMValueRef of_row = emit_splat(e, emit_load(e, e->f32, offset_in_a(t, a, i, 0), 4), t->lanes);
-    for (unsigned j = 0; j < t->n; j++) {
-      LLVMValueRef y = LLVMBuildSIToFP(e->builder, t->c[i * t->n + j], floats, "");
-      y = LLVMBuildFMul(e->builder, y, of_row, "");
-      if (!t->spec->b_is_signed) y = LLVMBuildFMul(e->builder, y, scales[j], "");
-      if (t->spec->factor != 0)
-        y = LLVMBuildFMul(e->builder, y, emit_splat(e, emit_f32(e, (double)t->spec->factor), t->lanes), "");
-      sums[i * t->n + j] = LLVMBuildBitCast(e->builder, y, t->vector, "");
-    }
-  }
-  emit_jump(e, done);
-  emit_at(e, done);
-  for (unsigned i = 0; i < t->spec->rows * t->n; i++) {
-    LLVMValueRef phi = LLVMBuildPhi(e->builder, t->vector, "");
-    LLVMAddIncoming(phi, (LLVMValueRef[]){t->c[i], sums[i]}, (LLVMBasicBlockRef[]){from, scale}, 2);
-    t->c[i] = phi;
-  }
-}
 
 // ---- turns ----
-
-/* c += a[., k] b[k, .] for the k that `a` and `b` point to, `u` steps further. */
-static void emit_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
-  Emitter *e = t->e;
-  if (is_whole_numbers(t)) {
-    emit_whole_step(t, a, b, u);
-    return;
-  }
-  LLVMValueRef line[MAX_VECTORS];
-  for (unsigned j = 0; j < t->n; j++) line[j] = load_b(t, b, u, j);
-  for (unsigned i = 0; i < t->spec->rows; i++) {
-    LLVMValueRef scalar = emit_load(e, e->f32, offset_in_a(t, a, i, u), 4);
-    LLVMValueRef element = emit_splat(e, scalar, t->lanes), counts = NULL;
-    if (t->spec->exact_zero)
-      counts = LLVMBuildFCmp(e->builder, LLVMRealUNE, element, LLVMConstNull(t->vector), "");
-    for (unsigned j = 0; j < t->n; j++)
-      t->c[i * t->n + j] = step(t, element, line[j], t->c[i * t->n + j], counts);
-  }
-}
 
 /* How far along k the pointers have come. */
 typedef struct Position {
@@ -261,15 +46,16 @@ typedef struct Position {
  * prefetch of an address beyond the panel does no harm. */
 static void emit_prefetches(Tile *t, Position at, unsigned u) {
   const int64_t line = t->e->target->cache_line / (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
-  const bool is_fetched = t->spec->b_is_page || is_whole_numbers(t) || /* the CPU does it in time */
+  const bool is_fetched = t->spec->b_is_page || tile_is_whole(t) || /* the CPU does it in time */
                           (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
-  for (int64_t column = first_column(t); column < end_column(t) && !is_fetched; column += line)
-    emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, offset_in_b(t, u + AHEAD, column))), 3);
-  if (t->first == 0 && !is_sideways(t->spec)) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
-  if (t->first || !is_sideways(t->spec)) return;
-  const int64_t at_line = u * t->e->target->cache_line;
-  emit_prefetch(t->e, offset_in_a(t, at.a, 0, u + AHEAD), 3);
-  if (at_line < t->spec->width * 4) emit_prefetch(t->e, emit_offset(t->e, at.next, emit_i64(t->e, at_line)), 3);
+  for (int64_t column = tile_first_column(t); column < tile_end_column(t) && !is_fetched; column += line)
+    emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + AHEAD, column))), 3);
+  if (t->first) return;
+  const int64_t of_row = u * t->e->target->cache_line;
+  if (!is_sideways(t->spec)) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
+  else emit_prefetch(t->e, tile_offset_in_a(t, at.a, 0, u + AHEAD), 3);
+  if (is_sideways(t->spec) && of_row < t->spec->width * 4)
+    emit_prefetch(t->e, emit_offset(t->e, at.next, emit_i64(t->e, of_row)), 3);
 }
 
 /* From turn to turn; where a is read sideways, from row to row of the results. */
@@ -291,7 +77,7 @@ static void prepare_prefetches(Tile *t) {
 }
 
 /* Tiles of attention read few lines in all, so fetching ahead of them gains nothing. */
-static bool asks_for_more(const KernelSpec *spec) { return !spec->exact_zero && !spec->b_is_page && spec->a_step <= 1; }
+static bool asks_for_more(const KernelSpec *of) { return !of->exact_zero && !of->b_is_page && !is_sideways(of); }
 
 /* The lines that one per step of k leaves out. The runtime asks for them where few rows use the weights, because then
  * reading the weights takes all of the time. Elsewhere the lines are near already, and fetching them again would cost
@@ -334,10 +120,10 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   if (unroll == UNROLL && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < unroll; u++) {
     if (unroll == UNROLL) emit_prefetches(t, at, u);
-    emit_step(t, at.a, at.b, u);
+    emit_tile_step(t, at.a, at.b, u);
   }
-  loop_next(&loop, 0, offset_in_a(t, at.a, 0, unroll));
-  loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, offset_in_b(t, unroll, 0))));
+  loop_next(&loop, 0, tile_offset_in_a(t, at.a, 0, unroll));
+  loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, unroll, 0))));
   if (unroll == UNROLL) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
   return end_turns(t, &loop);
 }
@@ -347,20 +133,20 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   Emitter *e = t->e;
   const unsigned n_c = t->spec->rows * t->n;
   LLVMValueRef numbers[MAX_VECTORS], factors[MAX_VECTORS];
-  for (unsigned j = 0; j < t->n; j++) numbers[j] = load_b(t, from.b, 0, j);
-  from.b = emit_offset(e, from.b, emit_i64(e, offset_in_b(t, 1, 0)));
+  for (unsigned j = 0; j < t->n; j++) numbers[j] = tile_load_b(t, from.b, 0, j);
+  from.b = emit_offset(e, from.b, emit_i64(e, tile_offset_in_b(t, 1, 0)));
   Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
   Position at = begin_turns(t, &loop, from);
   for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
   if (t->first == 0) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < UNROLL; u++) emit_prefetches(t, at, u);
-  for (unsigned j = 0; j < t->n; j++) factors[j] = factors_of(t, numbers[j]);
-  emit_group(t, at.a, at.b, factors);
-  loop_next(&loop, 0, emit_offset(e, offset_in_a(t, at.a, 0, TFM_GROUP / 4), emit_i64(e, sizeof(int32_t))));
-  loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, offset_in_b(t, TFM_GROUP / 8, 0))));
+  for (unsigned j = 0; j < t->n; j++) factors[j] = tile_factors(t, numbers[j]);
+  emit_tile_group(t, at.a, at.b, factors);
+  loop_next(&loop, 0, emit_offset(e, tile_offset_in_a(t, at.a, 0, TFM_GROUP / 4), emit_i64(e, sizeof(int32_t))));
+  loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, TFM_GROUP / 8, 0))));
   loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
   for (unsigned j = 0; j < t->n; j++)
-    loop_next(&loop, 3 + n_c + j, LLVMBuildLShr(e->builder, numbers[j], splat_bits(t, 8), ""));
+    loop_next(&loop, 3 + n_c + j, LLVMBuildLShr(e->builder, numbers[j], tile_splat_bits(t, 8), ""));
   return end_turns(t, &loop);
 }
 
@@ -382,7 +168,7 @@ static Position emit_all_groups(Tile *t, Position from) {
 static Position emit_all_steps(Tile *t, Position position) {
   Emitter *e = t->e;
   LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -UNROLL), "");
-  if (is_grouped(t)) return emit_all_groups(t, position);
+  if (tile_is_grouped(t)) return emit_all_groups(t, position);
   position = emit_steps(t, emit_i64(e, 0), whole, UNROLL, position);
   if (t->spec->b_form == TFM_FORM_BF16) {
     LLVMValueRef pairs = LLVMBuildAnd(e->builder, t->args[ARG_K], emit_i64(e, -2), "");
@@ -402,21 +188,21 @@ static LLVMValueRef row_of_c(Tile *t, unsigned row) {
 
 static LLVMValueRef vector_of(Tile *t, unsigned row, unsigned j, bool on_stack) {
   LLVMValueRef start = on_stack ? float_offset(t, t->stack, (int64_t)row * t->spec->width) : row_of_c(t, row);
-  return float_offset(t, start, first_column(t) + j * t->lanes);
+  return float_offset(t, start, tile_first_column(t) + j * t->lanes);
 }
 
 static LLVMValueRef is_whole(Tile *t) {
-  return emit_icmp(t->e, LLVMIntSGE, t->args[ARG_COLUMNS], emit_i64(t->e, end_column(t)));
+  return emit_icmp(t->e, LLVMIntSGE, t->args[ARG_COLUMNS], emit_i64(t->e, tile_end_column(t)));
 }
 
 /* Copies the columns that exist, from c to the stack or back. */
 static void copy_part(Tile *t, bool to_stack) {
   Emitter *e = t->e;
-  LLVMValueRef four = emit_i64(e, 4), end = emit_least(e, t->args[ARG_COLUMNS], emit_i64(e, end_column(t)));
+  LLVMValueRef four = emit_i64(e, 4), end = emit_least(e, t->args[ARG_COLUMNS], emit_i64(e, tile_end_column(t)));
   Loop rows = loop_begin(e, emit_i64(e, 0), emit_i64(e, t->spec->rows), 1);
   LLVMValueRef c_distance = emit_mul(e, rows.index, t->args[ARG_C_STRIDE]);
   LLVMValueRef s_distance = emit_mul(e, rows.index, emit_i64(e, t->spec->width));
-  Loop columns = loop_begin(e, emit_i64(e, first_column(t)), end, 1);
+  Loop columns = loop_begin(e, emit_i64(e, tile_first_column(t)), end, 1);
   LLVMValueRef c = emit_offset(e, t->args[ARG_C], emit_mul(e, emit_add(e, c_distance, columns.index), four));
   LLVMValueRef s = emit_offset(e, t->stack, emit_mul(e, emit_add(e, s_distance, columns.index), four));
   emit_store(e, emit_load(e, e->f32, to_stack ? c : s, 4), to_stack ? s : c, 4);
@@ -431,7 +217,7 @@ static Memory memory_of_part(const Tile *t) { return target_masks(t->e->target, 
 /* Which lanes of vector j are columns of c. */
 static LLVMValueRef mask_of(Tile *t, unsigned j) {
   Emitter *e = t->e;
-  LLVMValueRef left = emit_sub(e, t->args[ARG_COLUMNS], emit_i64(e, first_column(t) + j * t->lanes));
+  LLVMValueRef left = emit_sub(e, t->args[ARG_COLUMNS], emit_i64(e, tile_first_column(t) + j * t->lanes));
   LLVMValueRef count = emit_splat(e, LLVMBuildTrunc(e->builder, left, e->i32, ""), t->lanes);
   return emit_icmp(e, LLVMIntSLT, emit_ramp(e, t->lanes), count);
 }
@@ -480,10 +266,10 @@ static void emit_start(Tile *t) {
   LLVMBasicBlockRef added = emit_block(e, "accumulate"), full = emit_block(e, "load");
   LLVMBasicBlockRef cut = may_be_cut ? emit_block(e, "load_part") : full, start = emit_block(e, "start");
   LLVMValueRef begin[TFM_MAX_TILE_ROWS], adds = t->args[ARG_ACCUMULATE];
-  if (is_whole_numbers(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
-  const bool starts_from_a = is_whole_numbers(t) && !is_grouped(t) && !t->spec->b_is_signed;
+  if (tile_is_whole(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
+  const bool starts_from_a = tile_is_whole(t) && !tile_is_grouped(t) && !t->spec->b_is_signed;
   for (unsigned i = 0; i < t->spec->rows; i++)
-    begin[i] = starts_from_a ? start_of_row(t, t->args[ARG_A], i) : LLVMConstNull(t->vector);
+    begin[i] = starts_from_a ? tile_row_start(t, t->args[ARG_A], i) : LLVMConstNull(t->vector);
   emit_branch(e, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), added, start);
   emit_at(e, added);
   if (may_be_cut) emit_branch(e, is_whole(t), full, cut);
@@ -523,7 +309,7 @@ static void emit_columns(Tile *t) {
   Position position = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
   emit_start(t);
   position = emit_all_steps(t, position);
-  if (is_whole_numbers(t)) emit_scaling(t, position.a, position.b);
+  if (tile_is_whole(t)) emit_tile_scaling(t, position.a, position.b);
   emit_finish(t);
 }
 
@@ -553,7 +339,7 @@ static void emit_row_by_row(Tile *t) {
   args[ARG_A] = loop_carry(e, &loop, t->args[ARG_A]);
   args[ARG_C] = loop_carry(e, &loop, t->args[ARG_C]);
   LLVMBuildCall2(e->builder, LLVMGlobalGetValueType(row), row, args, N_ARGS, "");
-  loop_next(&loop, 0, offset_in_a(t, args[ARG_A], 1, 0));
+  loop_next(&loop, 0, tile_offset_in_a(t, args[ARG_A], 1, 0));
   loop_next(&loop, 1, emit_offset(e, args[ARG_C], emit_mul(e, t->args[ARG_C_STRIDE], emit_i64(e, sizeof(float)))));
   loop_end(e, &loop);
   LLVMBuildRetVoid(e->builder);
@@ -577,14 +363,14 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * at_once < LOOP_MAX_CARRIED - 3,
         "a tile of %u x %u", spec->rows, spec->width);
   CHECK(spec->b_form != TFM_FORM_INT4 || (spec->rows + 1) * all <= LOOP_MAX_CARRIED - 3, "a tile of many rows");
-  t.vector = LLVMVectorType(is_whole_numbers(&t) ? e->i32 : e->f32, t.lanes);
+  t.vector = LLVMVectorType(tile_is_whole(&t) ? e->i32 : e->f32, t.lanes);
   begin_function(&t, name);
   if (spec->of_one_row) {
     emit_row_by_row(&t);
     return;
   }
   t.steps = t.args[ARG_K];
-  if (is_whole_numbers(&t))
+  if (tile_is_whole(&t))
     t.steps = LLVMBuildLShr(e->builder, emit_add(e, t.steps, emit_i64(e, 3)), emit_i64(e, 2), "");
   emit_parameter_noalias(e, ARG_A), emit_parameter_readonly(e, ARG_A);
   emit_parameter_noalias(e, ARG_B), emit_parameter_readonly(e, ARG_B);

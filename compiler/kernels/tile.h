@@ -1,0 +1,56 @@
+/* What the files of TILE share: a tile that is being emitted, and its steps along k.
+ *
+ * A panel of b has its columns side by side, in the form that the spec names; rows of a and of c are as far apart as the
+ * spec or the argument says. Vectors [first, first + n) of every row are computed together: the functions here add to
+ * c[row * n + vector] of these. Refuses nothing: emit_TILE has checked the spec. */
+#ifndef TFM_KERNELS_TILE_H
+#define TFM_KERNELS_TILE_H
+
+#include "codegen/emitter.h"
+#include "plan/kernel_spec.h"
+
+enum { MAX_VECTORS = 32, UNROLL = 4 };
+
+enum { ARG_A, ARG_B, ARG_C, ARG_C_STRIDE, ARG_K, ARG_ACCUMULATE, ARG_COLUMNS, ARG_NEXT, ARG_NEXT_LINES, N_ARGS };
+
+typedef struct Tile {
+  Emitter *e;
+  const KernelSpec *spec;
+  unsigned lanes;    /* floats of a vector */
+  unsigned first, n; /* the vectors of a row that are computed together */
+  LLVMTypeRef vector; /* of c: f32, or i32 while whole numbers are added */
+  LLVMValueRef args[N_ARGS];
+  LLVMValueRef steps;                             /* along k: of form INT8 four k each */
+  LLVMValueRef next_offset[UNROLL], next_advance; /* of the lines that are prefetched from `next` on */
+  LLVMValueRef stack;          /* rows x width, where there are no masks */
+  LLVMValueRef c[MAX_VECTORS]; /* row by row */
+} Tile;
+
+static inline int64_t tile_first_column(const Tile *t) { return (int64_t)t->first * t->lanes; }
+static inline int64_t tile_end_column(const Tile *t) { return (int64_t)(t->first + t->n) * t->lanes; }
+/* b is of whole numbers, with scales behind; in groups of 32 k, each with a number. */
+static inline bool tile_is_whole(const Tile *t) { return t->spec->b_form >= TFM_FORM_INT8; }
+static inline bool tile_is_grouped(const Tile *t) { return t->spec->b_form == TFM_FORM_INT4; }
+
+/* The address of what row `row` of `a` has for step `step`. */
+LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step);
+/* The bytes from b to column `column` of its row `row`; of bf16, to the pair that the row is in. */
+int64_t tile_offset_in_b(const Tile *t, int64_t row, int64_t column);
+/* Vector j of row u of b: f32, or whole numbers as they lie. */
+LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j);
+LLVMValueRef tile_splat_bits(Tile *t, uint32_t bits);
+
+/* Weights are stored 128 too large, those of a group 8: what each row, or group of it, begins with takes that off. */
+LLVMValueRef tile_row_start(Tile *t, LLVMValueRef a, unsigned row);
+
+/* c += a[., k] b[k, .] for the k that `a` and `b` point to, `u` steps further. */
+void emit_tile_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u);
+/* c += the sums of a group, times its numbers. */
+void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors);
+/* The numbers of the next group as factors. */
+LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers);
+/* After the last call for c: sums, times the scale of the row, times that of the column, times the factor, as bits in
+ * c. `a` and `b` have come to the scales. */
+void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b);
+
+#endif

@@ -1,0 +1,203 @@
+/* In: the form of b, where a and b are. Out: code that adds steps along k to c, and that scales sums of whole numbers.
+ * See tile.h.
+ *
+ * Numbers of 16 bits are widened as they are loaded. Whole numbers are four k a step, bytes at once where the target
+ * has an instruction for it (dot_bytes), else words: sums of whole numbers have no order, so both give the same. */
+#include "kernels/tile.h"
+
+#include "codegen/vector.h"
+
+LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step) {
+  const int64_t step_bytes = tile_is_whole(t) && !t->e->target->dot_bytes ? 8 : 4;
+  const int64_t steps = t->spec->a_step ? t->spec->a_step * step : step;
+  return emit_offset(t->e, a, emit_i64(t->e, row * t->spec->a_stride * 4 + steps * step_bytes));
+}
+
+// ---- the steps along k ----
+
+/* An exact tile skips the addition where a is 0: 0 * NaN and 0 * inf are NaN, but a probability of 0 must contribute
+ * 0. With a finite b both ways give the same bits, except for the sign of a zero sum. */
+static LLVMValueRef step(Tile *t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c, LLVMValueRef counts) {
+  LLVMValueRef sum = emit_fma(t->e, a, b, c);
+  return counts ? emit_select(t->e, counts, sum, c) : sum;
+}
+
+int64_t tile_offset_in_b(const Tile *t, int64_t row, int64_t column) {
+  if (t->spec->b_form == TFM_FORM_BF16) return (row / 2 * t->spec->b_stride + column) * 4;
+  return (row * t->spec->b_stride + column) * (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
+}
+
+LLVMValueRef tile_splat_bits(Tile *t, uint32_t bits) {
+  return emit_splat(t->e, LLVMConstInt(t->e->i32, bits, false), t->lanes);
+}
+
+/* A bf16 is the upper half of its f32: the lower one of the pair is moved up, or cut off. */
+static LLVMValueRef widen_bf16(Tile *t, LLVMValueRef pairs, bool is_upper) {
+  LLVMBuilderRef builder = t->e->builder;
+  LLVMValueRef bits = is_upper ? LLVMBuildAnd(builder, pairs, tile_splat_bits(t, 0xffff0000u), "")
+                               : LLVMBuildShl(builder, pairs, tile_splat_bits(t, 16), "");
+  return LLVMBuildBitCast(builder, bits, t->vector, "");
+}
+
+LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
+  Emitter *e = t->e;
+  LLVMValueRef pointer = emit_offset(e, b, emit_i64(e, tile_offset_in_b(t, u, tile_first_column(t) + j * t->lanes)));
+  if (t->spec->b_form == TFM_FORM_F32 || tile_is_whole(t)) return emit_load(e, t->vector, pointer, 4);
+  if (t->spec->b_form == TFM_FORM_BF16)
+    return widen_bf16(t, emit_load(e, LLVMVectorType(e->i32, t->lanes), pointer, 4), u % 2 == 0);
+  return emit_widened_f16(e, emit_load(e, LLVMVectorType(e->i16, t->lanes), pointer, 2), t->lanes);
+}
+
+// ---- whole numbers ----
+
+/* Words of the even bytes of b, or of the odd ones. */
+static LLVMValueRef words_of(Tile *t, LLVMValueRef b, bool odd) {
+  LLVMBuilderRef builder = t->e->builder;
+  if (t->spec->b_is_signed) {
+    LLVMTypeRef words = LLVMVectorType(t->e->i16, 2 * t->lanes);
+    LLVMValueRef eight = LLVMBuildBitCast(builder, tile_splat_bits(t, 0x00080008), words, "");
+    b = LLVMBuildBitCast(builder, b, words, "");
+    return LLVMBuildAShr(builder, odd ? b : LLVMBuildShl(builder, b, eight, ""), eight, "");
+  }
+  if (odd) b = LLVMBuildLShr(builder, b, tile_splat_bits(t, 8), "");
+  b = LLVMBuildAnd(builder, b, tile_splat_bits(t, 0x00ff00ff), "");
+  return LLVMBuildBitCast(builder, b, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
+}
+
+static LLVMValueRef splat_of_a(Tile *t, LLVMValueRef a, unsigned row, unsigned step, int64_t more) {
+  LLVMValueRef at = emit_offset(t->e, tile_offset_in_a(t, a, row, step), emit_i64(t->e, more));
+  return emit_splat(t->e, emit_load(t->e, t->e->i32, at, 4), t->lanes);
+}
+
+/* Four k of a row: bytes at once where there is an instruction for it, else words. The two products of words are added
+ * first, so that what a turn adds to c has one order. */
+static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, const LLVMValueRef *odd, unsigned i,
+                           unsigned u) {
+  Emitter *e = t->e;
+  const TargetInfo *target = e->target;
+  LLVMTypeRef words = LLVMVectorType(e->i16, 2 * t->lanes);
+  LLVMValueRef x = splat_of_a(t, a, i, u, 0), y = NULL;
+  if (!target->dot_bytes) {
+    x = LLVMBuildBitCast(e->builder, x, words, "");
+    y = LLVMBuildBitCast(e->builder, splat_of_a(t, a, i, u, sizeof(int32_t)), words, "");
+  }
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef *c = &t->c[i * t->n + j];
+    if (target->dot_bytes) { /* unsigned bytes, then signed ones */
+      const bool turned = t->spec->b_is_signed;
+      LLVMValueRef factors[] = {*c, turned ? x : even[j], turned ? even[j] : x};
+      *c = emit_intrinsic(e, target->dot_bytes, NULL, 3, factors);
+      continue;
+    }
+    LLVMValueRef first = emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){x, even[j]});
+    LLVMValueRef second = emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){y, odd[j]});
+    *c = emit_add(e, *c, emit_add(e, first, second));
+  }
+}
+
+static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+  LLVMValueRef even[MAX_VECTORS], odd[MAX_VECTORS];
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef line = tile_load_b(t, b, u, j);
+    even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
+    odd[j] = t->e->target->dot_bytes ? NULL : words_of(t, line, true);
+  }
+  for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
+}
+
+LLVMValueRef tile_row_start(Tile *t, LLVMValueRef a, unsigned row) {
+  return splat_of_a(t, a, row, 0, -(int64_t)sizeof(int32_t));
+}
+
+/* Four numbers of each column, 8 too large: the lower or the upper halves of a line. */
+static LLVMValueRef numbers_of_4(Tile *t, LLVMValueRef line, bool is_upper) {
+  LLVMBuilderRef builder = t->e->builder;
+  if (is_upper) line = LLVMBuildLShr(builder, line, tile_splat_bits(t, 4), "");
+  return LLVMBuildAnd(builder, line, tile_splat_bits(t, 0x0f0f0f0f), "");
+}
+
+/* c += the sums of a group, times its numbers. Sums fit 16 bits, 32 8 127, so one instruction multiplies their lower
+ * words by the numbers and their upper ones by 0. */
+void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors) {
+  Emitter *e = t->e;
+  const unsigned n_c = t->spec->rows * t->n;
+  LLVMValueRef before[MAX_VECTORS], even[MAX_VECTORS], odd[MAX_VECTORS];
+  LLVMTypeRef words = LLVMVectorType(e->i16, 2 * t->lanes);
+  for (unsigned i = 0; i < n_c; i++) {
+    before[i] = t->c[i];
+    t->c[i] = i % t->n ? t->c[i - 1] : tile_row_start(t, a, i / t->n);
+  }
+  for (unsigned u = 0; u < TFM_GROUP / 4; u++) {
+    for (unsigned j = 0; j < t->n; j++) {
+      LLVMValueRef line = numbers_of_4(t, tile_load_b(t, b, u / 2, j), u % 2);
+      even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
+      odd[j] = t->e->target->dot_bytes ? NULL : words_of(t, line, true);
+    }
+    for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
+  }
+  for (unsigned i = 0; i < n_c; i++) {
+    LLVMValueRef sums = LLVMBuildBitCast(e->builder, t->c[i], words, "");
+    LLVMValueRef product = emit_intrinsic(e, e->target->dot_words, NULL, 2, (LLVMValueRef[]){sums, factors[i % t->n]});
+    t->c[i] = emit_add(e, before[i], product);
+  }
+}
+
+/* The numbers of the next group in the lower words, 0 in the upper ones. */
+LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers) {
+  LLVMBuilderRef b = t->e->builder;
+  LLVMValueRef lowest = LLVMBuildShl(b, numbers, tile_splat_bits(t, 24), "");
+  LLVMValueRef number = LLVMBuildAShr(b, lowest, tile_splat_bits(t, 24), "");
+  number = LLVMBuildAnd(b, number, tile_splat_bits(t, 0xffff), "");
+  return LLVMBuildBitCast(b, number, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
+}
+
+void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
+  Emitter *e = t->e;
+  LLVMTypeRef floats = LLVMVectorType(e->f32, t->lanes);
+  LLVMValueRef sums[MAX_VECTORS], scales[MAX_VECTORS];
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(e->builder), scale = emit_block(e, "scale"),
+                    done = emit_block(e, "scaled");
+  LLVMValueRef more = LLVMBuildAnd(e->builder, t->args[ARG_ACCUMULATE], emit_i64(e, 2), "");
+  emit_branch(e, emit_icmp(e, LLVMIntEQ, more, emit_i64(e, 0)), scale, done);
+  emit_at(e, scale);
+  for (unsigned j = 0; j < t->n && !t->spec->b_is_signed; j++)
+    scales[j] = emit_load(e, floats, emit_offset(e, b, emit_i64(e, (tile_first_column(t) + j * t->lanes) * 4)), 4);
+  for (unsigned i = 0; i < t->spec->rows; i++) {
+    LLVMValueRef of_row = emit_splat(e, emit_load(e, e->f32, tile_offset_in_a(t, a, i, 0), 4), t->lanes);
+    for (unsigned j = 0; j < t->n; j++) {
+      LLVMValueRef y = LLVMBuildSIToFP(e->builder, t->c[i * t->n + j], floats, "");
+      y = LLVMBuildFMul(e->builder, y, of_row, "");
+      if (!t->spec->b_is_signed) y = LLVMBuildFMul(e->builder, y, scales[j], "");
+      if (t->spec->factor != 0)
+        y = LLVMBuildFMul(e->builder, y, emit_splat(e, emit_f32(e, (double)t->spec->factor), t->lanes), "");
+      sums[i * t->n + j] = LLVMBuildBitCast(e->builder, y, t->vector, "");
+    }
+  }
+  emit_jump(e, done);
+  emit_at(e, done);
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++) {
+    LLVMValueRef phi = LLVMBuildPhi(e->builder, t->vector, "");
+    LLVMAddIncoming(phi, (LLVMValueRef[]){t->c[i], sums[i]}, (LLVMBasicBlockRef[]){from, scale}, 2);
+    t->c[i] = phi;
+  }
+}
+
+// ---- a step ----
+
+void emit_tile_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+  Emitter *e = t->e;
+  if (tile_is_whole(t)) {
+    emit_whole_step(t, a, b, u);
+    return;
+  }
+  LLVMValueRef line[MAX_VECTORS];
+  for (unsigned j = 0; j < t->n; j++) line[j] = tile_load_b(t, b, u, j);
+  for (unsigned i = 0; i < t->spec->rows; i++) {
+    LLVMValueRef scalar = emit_load(e, e->f32, tile_offset_in_a(t, a, i, u), 4);
+    LLVMValueRef element = emit_splat(e, scalar, t->lanes), counts = NULL;
+    if (t->spec->exact_zero)
+      counts = LLVMBuildFCmp(e->builder, LLVMRealUNE, element, LLVMConstNull(t->vector), "");
+    for (unsigned j = 0; j < t->n; j++)
+      t->c[i * t->n + j] = step(t, element, line[j], t->c[i * t->n + j], counts);
+  }
+}
