@@ -279,10 +279,12 @@ void attention_finish(const Walker *walker, const Attention *attention, const At
 }
 
 enum { FEW_PANELS = 4 };       /* of has_few_scores */
-enum { SHORT_SCORES = 1024 };  /* of an item in int8: it takes a microsecond or two */
+enum { SHORT_SCORES = 1024 };  /* of an item in int8: it takes a microsecond or two, so claiming it costs too much */
 enum { UNITS_PER_THREAD = 8 }; /* causal parts differ in work: small units even it out */
 
 // ---- sizes ----
+
+/* What is done once a step is marked cold: small rather than fast, because every library has it. */
 
 /* Whether reading an item's keys where they lie, once for each query, is less work than packing them and computing
  * whole panels of scores. Measured for heads of 64: up to four panels of scores it was, for eight it was not, and

@@ -304,19 +304,21 @@ static void fetch_lines(const Matmul *m, const float *strip, int64_t rows, int64
   for (int64_t i = k; i < end; i++) __builtin_prefetch(next + i * line, 0, 2);
 }
 
-/* The lines of results that the tile after `panel` of the strip at `row` writes, which are mostly in no cache: they
- * have the time of a tile to come. Beyond the last strip of the unit another thread may write. Where x is read
- * sideways, the tile asks for them itself, so that they do not come all at once: this is where they are. */
-static const char *fetch_results(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t panel,
-                                 const float *c, int64_t c_stride, bool by_tile) {
-  const bool is_last = panel + 1 == unit->end_panel - unit->first_panel;
+typedef struct NextTile { /* where it writes; no rows: it is another thread's */
+  const float *c;
+  int64_t rows, columns;
+} NextTile;
+
+/* The tile after `panel` of the strip at `row`, whose first row of results is c. Its lines are mostly in no cache, and
+ * have the time of a tile to come. Beyond the last strip of the unit another thread may write. */
+static NextTile tile_after(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t panel,
+                           const float *c, int64_t c_stride) {
   const int64_t width = m->step->width, left = unit->end_row - row - rows;
-  const int64_t column = (unit->first_panel + (is_last ? 0 : panel + 1)) * width;
-  const int64_t columns = least_of(width, m->columns - column), n = is_last ? least_of(rows, left) : rows;
-  const float *next = c + (is_last ? rows * c_stride : (panel + 1) * width);
-  if (by_tile) return (const char *)(n > 0 ? next : c);
-  fetch_rows_for_writing(next, c_stride, n, columns);
-  return NULL;
+  if (panel + 1 < unit->end_panel - unit->first_panel)
+    return (NextTile){c + (panel + 1) * width, rows,
+                      least_of(width, m->columns - (unit->first_panel + panel + 1) * width)};
+  if (left <= 0) return (NextTile){.c = c};
+  return (NextTile){c + rows * c_stride, least_of(rows, left), least_of(width, m->columns - unit->first_panel * width)};
 }
 
 /* A strip, for a block of k, against all panels of the group. If it is the last block, the epilogue follows in the rows
@@ -334,11 +336,10 @@ static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *u
     if (is_sideways)
       fetch_lines(m, strip, rows, block * panel / panels_of_unit, block * (panel + 1) / panels_of_unit);
     if (is_last) epilogue_fetch(walker, &m->epilogue, unit->item * m->rows + row, rows, column, columns);
-    const char *next = NULL;
-    if (is_sideways || block >= LEAST_FETCHING)
-      next = fetch_results(m, unit, row, rows, panel, c, c_stride, is_sideways);
+    const NextTile next = tile_after(m, unit, row, rows, panel, c, c_stride);
+    if (!is_sideways && block >= LEAST_FETCHING) fetch_rows_for_writing(next.c, c_stride, next.rows, next.columns);
     kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate, columns,
-           is_sideways ? next : fetch.from, fetch.lines);
+           is_sideways ? (const char *)next.c : fetch.from, fetch.lines); /* sideways, the tile asks for them itself */
     if (fetch.lines) fetch.from += fetched_bytes(fetch.lines, block);
   }
 }
@@ -559,7 +560,7 @@ void step_matmul(Walker *walker, const tfm_step *step) {
   Matmul m = matmul_of(walker->context, step, walker->threads);
   if (m.items <= 0 || m.rows <= 0 || m.columns <= 0) return;
   const int64_t items = m.step->live_steps == TFM_STEPS_SHARED ? 1 : m.items;
-  if (m.live.mask) live_unless_all(&m.live, items * (m.step->live_steps ? m.k : m.rows));
+  live_unless_all(&m.live, items * (m.step->live_steps ? m.k : m.rows));
   int64_t units = m.items * ceil_div(m.panels, m.panels_per_group) * m.strip_units;
   int64_t lump = share_coarsen(units), packed = -1, ignored, number;
   const bool by_items = m.is_direct && units == m.items && m.k <= TFM_CHAIN;

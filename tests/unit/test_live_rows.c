@@ -1,6 +1,6 @@
-/* Rows that masks take out: what a model gives is the same, byte for byte, whether they are computed or left out,
- * whatever stands in the padding (NaN too), whatever the mask looks like, with 1, 2 and 4 threads, on every instruction
- * set of this CPU. That rows are left out at all is seen in the plan, and in time. */
+/* Rows that masks take out, and steps of sums: what a model gives is the same, byte for byte, whether they are computed
+ * or left out, whatever stands in the padding (NaN too), whatever the mask looks like, with 1, 2 and 4 threads, on every
+ * instruction set of this CPU. That rows are left out at all is seen in the plan, and in time. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -120,8 +120,8 @@ static uint32_t input_named(const tfm_program *p, const char *name) {
   return UINT32_MAX;
 }
 
-/* Rows of x at padding become NaN. */
-static void spoil_padding(const tfm_program *p, tfm_value *inputs) {
+/* Rows of x at padding become `number`. */
+static void fill_padding(const tfm_program *p, tfm_value *inputs, float number) {
   uint32_t x = input_named(p, "x"), mask = input_named(p, "mask"), pad = input_named(p, "pad");
   if (x == UINT32_MAX || (mask == UINT32_MAX && pad == UINT32_MAX)) return;
   const tfm_value *says = &inputs[mask != UINT32_MAX ? mask : pad];
@@ -129,7 +129,7 @@ static void spoil_padding(const tfm_program *p, tfm_value *inputs) {
   for (int64_t row = 0; row < rows; row++) {
     bool truth = says->dtype == TFM_BOOL ? ((const uint8_t *)says->data)[row] : ((const int32_t *)says->data)[row] != 0;
     if (truth == (mask != UINT32_MAX)) continue;
-    for (int64_t i = 0; i < width; i++) ((float *)inputs[x].data)[row * width + i] = NAN;
+    for (int64_t i = 0; i < width; i++) ((float *)inputs[x].data)[row * width + i] = number;
   }
 }
 
@@ -202,7 +202,7 @@ static void check_mask(Model *m, Mask mask, Sizes sizes) {
   const char *want = outputs_of(m, &m->all, inputs, 1, &bytes);
   for (int32_t threads = 1; threads <= 4; threads *= 2)
     expect_equal(outputs_of(m, &m->live, inputs, threads, &bytes), want, bytes, "rows left out", mask, sizes);
-  spoil_padding(&m->plan->program, inputs);
+  fill_padding(&m->plan->program, inputs, NAN);
   expect_equal(outputs_of(m, &m->live, inputs, 2, &bytes), want, bytes, "NaN in the padding", mask, sizes);
 }
 
@@ -329,4 +329,69 @@ Test(live_rows, rows_behind_the_last_one_of_an_item_stay_as_they_are) {
     tfm_context_destroy(context);
   }
   model_close(&m);
+}
+
+// ---- steps ----
+
+static Graph *graph_of(Model *m, const char *text) {
+  Graph *graph = graph_read(m->arena, &m->diag, source_new(m->arena, "test.graph", text, (uint32_t)strlen(text)));
+  good(m, graph && graph_verify(graph, &m->diag));
+  return graph;
+}
+
+/* A product whose sums leave out what the mask says, which may be NaN, beside the one of all steps with zeros there. */
+static void check_steps(const char *all, const char *live, tfm_live_steps how) {
+  static const Sizes sizes[] = {{5, 23, 1}, {1, 40, 1}, {2, 531, 1}, {3, 700, 1}};
+  const PassOptions options = {.level = 0};
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    Model m = {.arena = arena_create()};
+    m.diag = diag_new(m.arena);
+    m.all = compiled_forward(m.arena, &m.diag, graph_of(&m, all), &options, target, NULL, NULL);
+    m.live = compiled_forward(m.arena, &m.diag, graph_of(&m, live), &options, target, NULL, NULL);
+    m.plan = m.live.plans.forward;
+    cr_assert_eq(m.live.forward->matmuls[0].live_steps, how);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+      for (int mask = 0; mask < N_MASKS; mask++) {
+        tfm_value inputs[MAX_INPUTS];
+        size_t bytes;
+        make_inputs(&m, (Mask)mask, sizes[i], inputs);
+        fill_padding(&m.plan->program, inputs, 0);
+        const char *want = outputs_of(&m, &m.all, inputs, 1, &bytes);
+        fill_padding(&m.plan->program, inputs, NAN);
+        for (int32_t threads = 1; threads <= 2; threads++)
+          expect_equal(outputs_of(&m, &m.live, inputs, threads, &bytes), want, bytes, "steps", (Mask)mask, sizes[i]);
+      }
+    model_close(&m);
+  }
+}
+
+#define OF_EACH_ITEM(steps)                                   \
+  "graph G(sizes batch, time) {\n"                            \
+  "  %0 = input \"x\" : f32[batch, time, 6]\n"                \
+  "  %1 = input \"y\" : f32[batch, time, 21]\n"               \
+  "  %2 = input \"mask\" : bool[batch, time]\n"               \
+  "  %3 = permute %0, axes=[0, 2, 1] : f32[batch, 6, time]\n" \
+  "  %4 = matmul %3, %1" steps " : f32[batch, 6, 21]\n"       \
+  "  output z = %4\n}\n"
+
+/* Padding of one item is no padding of another, and the first one may have none. */
+Test(live_rows, steps_of_each_item) {
+  check_steps(OF_EACH_ITEM(""), OF_EACH_ITEM(", %2, steps=$2"), TFM_STEPS_OF_ITEM);
+}
+
+#define OF_ALL_ITEMS(steps)                               \
+  "graph G(sizes batch, time) {\n"                        \
+  "  %0 = input \"x\" : f32[batch, time, 6]\n"            \
+  "  %1 = input \"y\" : f32[batch, time, 21]\n"           \
+  "  %2 = input \"mask\" : bool[batch, time]\n"           \
+  "  %3 = reshape %0 : f32[batch*time, 6]\n"              \
+  "  %4 = permute %3, axes=[1, 0] : f32[6, batch*time]\n" \
+  "  %5 = reshape %1 : f32[batch*time, 21]\n"             \
+  "  %6 = reshape %2 : bool[batch*time]\n"                \
+  "  %7 = matmul %4, %5" steps " : f32[6, 21]\n"          \
+  "  output z = %7\n}\n"
+
+Test(live_rows, steps_of_all_items) {
+  check_steps(OF_ALL_ITEMS(""), OF_ALL_ITEMS(", %6, steps=$2"), TFM_STEPS_SHARED);
 }

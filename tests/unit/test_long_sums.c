@@ -87,7 +87,7 @@ static float right_sum(const TargetInfo *target, int64_t k, int64_t x, int64_t y
 
 // ---- runs ----
 
-typedef struct Product { /* a = x wT + 1 of packed weights; b = x y of two activations */
+typedef struct Product { /* a = x wT + 1 of packed weights; b = x y and c = x vT of two activations, x in place in c */
   const TargetInfo *target;
   Compiled compiled;
   int64_t k;
@@ -98,8 +98,9 @@ static Product product_new(const TargetInfo *target, int64_t k) {
   const char *text = arena_printf(arena,
                                   "model M(k = %lld) {\n"
                                   "  weight w: [%d, k]\n"
-                                  "  forward(x: f32[rows, k], z: f32[rows, inner], y: f32[inner, columns]) {\n"
-                                  "    return a = linear(x, w) + 1.0, b = z @ y\n"
+                                  "  forward(x: f32[rows, k], z: f32[rows, inner], y: f32[inner, columns],\n"
+                                  "          v: f32[columns, k]) {\n"
+                                  "    return a = linear(x, w) + 1.0, b = z @ y, c = x @ transpose(v, 0, 1)\n"
                                   "  }\n"
                                   "}\n",
                                   (long long)k, N);
@@ -115,20 +116,22 @@ static tfm_value matrix(int64_t rows, int64_t columns, uint32_t name) {
   return (tfm_value){tensor->data, TFM_F32, 2, tensor->dims};
 }
 
-static void run(const Product *p, int64_t rows, int32_t threads, tfm_value outputs[2]) {
+static void run(const Product *p, int64_t rows, int32_t threads, tfm_value outputs[3]) {
   tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
   tfm_context *context;
   tfm_error error;
-  const tfm_value inputs[] = {matrix(rows, p->k, 'x'), matrix(rows, p->k, 'x'), matrix(p->k, COLUMNS, 'y')};
+  const tfm_value inputs[] = {matrix(rows, p->k, 'x'), matrix(rows, p->k, 'x'), matrix(p->k, COLUMNS, 'y'),
+                              matrix(COLUMNS, p->k, 'v')};
   outputs[0] = matrix(rows, N, 0);
   outputs[1] = matrix(rows, COLUMNS, 0);
+  outputs[2] = matrix(rows, COLUMNS, 0);
   cr_assert_eq(tfm_context_create(p->compiled.forward, p->compiled.packed, &options, &context, &error), TFM_OK);
   cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
   cr_assert_eq(tfm_context_run(context, inputs, outputs, &error), TFM_OK, "%s", error.message);
   tfm_context_destroy(context);
 }
 
-static void check_element(const Product *p, const tfm_value outputs[2], int64_t row, int64_t column) {
+static void check_element(const Product *p, const tfm_value outputs[3], int64_t row, int64_t column) {
   float a = ((const float *)outputs[0].data)[row * N + column];
   float want = right_sum(p->target, p->k, row * p->k, column * p->k, 1, 'w') + 1;
   cr_assert_eq(a, want, "%s: linear of %lld: [%lld][%lld] is %a, not %a", p->target->name, (long long)p->k,
@@ -138,6 +141,10 @@ static void check_element(const Product *p, const tfm_value outputs[2], int64_t 
   want = right_sum(p->target, p->k, row * p->k, column, COLUMNS, 'y');
   cr_assert_eq(b, want, "%s: matmul of %lld: [%lld][%lld] is %a, not %a", p->target->name, (long long)p->k,
                (long long)row, (long long)column, (double)b, (double)want);
+  float c = ((const float *)outputs[2].data)[row * COLUMNS + column];
+  want = right_sum(p->target, p->k, row * p->k, column * p->k, 1, 'v');
+  cr_assert_eq(c, want, "%s: turned matmul of %lld: [%lld][%lld] is %a, not %a", p->target->name, (long long)p->k,
+               (long long)row, (long long)column, (double)c, (double)want);
 }
 
 static void check_bits(int64_t k) {
@@ -148,7 +155,7 @@ static void check_bits(int64_t k) {
     Product p = product_new(target, k);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
       for (int32_t threads = 1; threads <= 2; threads++) {
-        tfm_value outputs[2];
+        tfm_value outputs[3];
         run(&p, rows[i], threads, outputs);
         for (int64_t place = 0; place < 3; place++)
           check_element(&p, outputs, place * (rows[i] - 1) / 2, place == 2 ? N - 1 : place * (COLUMNS - 1));
@@ -158,6 +165,13 @@ static void check_bits(int64_t k) {
 }
 
 Test(long_sums, few_steps) { check_bits(3); }
+/* One call of a tile takes all of k there, if nothing is packed in blocks. */
+Test(long_sums, a_block_and_a_half) {
+  check_bits(700);
+  check_bits(768);
+  check_bits(769);
+}
+
 Test(long_sums, block_by_block) { check_bits(3000); }
 Test(long_sums, one_chain) { check_bits(CHAIN); }
 Test(long_sums, a_chain_and_one_step) { check_bits(CHAIN + 1); }
@@ -171,7 +185,7 @@ Test(long_sums, stay_exact) {
   for (const TargetInfo *target = targets; target->name; target++) {
     if (host_lacks(target)) continue;
     Product p = product_new(target, k);
-    tfm_value outputs[2];
+    tfm_value outputs[3];
     run(&p, 1, 2, outputs);
     for (int64_t i = 0; i < N; i++) cr_assert_float_eq(((float *)outputs[0].data)[i] / want, 1, 1e-5);
     for (int64_t i = 0; i < COLUMNS; i++) cr_assert_float_eq(((float *)outputs[1].data)[i] / want, 1, 1e-5);
@@ -193,9 +207,10 @@ Test(long_sums, zeros_at_the_end) {
     float got[2][COLUMNS];
     for (int i = 0; i < 2; i++) {
       int64_t inner = i ? longer : k;
-      tfm_value inputs[] = {matrix(1, CHAIN, 'x'), matrix(1, inner, 'x'), matrix(inner, COLUMNS, 'y')};
+      tfm_value inputs[] = {matrix(1, CHAIN, 'x'), matrix(1, inner, 'x'), matrix(inner, COLUMNS, 'y'),
+                            matrix(COLUMNS, CHAIN, 'v')};
       memset((float *)inputs[1].data + k, 0, (size_t)(inner - k) * sizeof(float));
-      tfm_value outputs[] = {matrix(1, N, 0), matrix(1, COLUMNS, 0)};
+      tfm_value outputs[] = {matrix(1, N, 0), matrix(1, COLUMNS, 0), matrix(1, COLUMNS, 0)};
       cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
       cr_assert_eq(tfm_context_run(context, inputs, outputs, &error), TFM_OK, "%s", error.message);
       memcpy(got[i], outputs[1].data, sizeof got[i]);
