@@ -1,8 +1,8 @@
 /* What the files of TILE share: a tile that is being emitted, and its steps along k.
  *
- * A panel of b has its columns side by side, in the form that the spec names; rows of a and of c are as far apart as the
- * spec or the argument says. Vectors [first, first + n) of every row are computed together: the functions here add to
- * c[row * n + vector] of these. Refuses nothing: emit_TILE has checked the spec. */
+ * A panel of b has its columns side by side, in the form that the spec names; rows of a and of c are as far apart as
+ * the spec or the argument says. Vectors [first, first + n) of every row are computed together: the functions here add
+ * to c[row * n + vector] of these. Refuses nothing: emit_TILE has checked the spec. */
 #ifndef TFM_KERNELS_TILE_H
 #define TFM_KERNELS_TILE_H
 
