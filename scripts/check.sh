@@ -57,7 +57,8 @@ goldens() {
     tests/goldens/lang11 tests/cases "$@"
 }
 
-# Compiles the same text with the same options once for all that is run so: for tests of what is run, many times over.
+# Compiles the same text with the same options once for all stages that are run so: for tests of what is run, many times
+# over, or beside the same as a library.
 compiled_once() { TFM_CACHE_DIR="$work/compiled" "$@"; }
 
 train_goldens() { "$python" tests/goldens/check_train.py "$tfmc" tests/goldens/train "$@"; }
@@ -95,15 +96,15 @@ else
   for march in x86-64-v4 x86-64-v3 x86-64; do
     lacks=$("$tfmc" info | sed -n "s/^-march=$march cannot run here: //p")
     if [ -n "$lacks" ]; then not_run "golden cases with -march=$march" "$lacks"; continue; fi
-    stage "golden cases, -march=$march" goldens "--option=-march=$march"
+    stage "golden cases, -march=$march" compiled_once goldens "--option=-march=$march"
     stage "golden cases of training, -march=$march" train_goldens "--option=-march=$march"
   done
   stage "golden cases, nothing fused" goldens --option=-O0
   stage "golden cases of training, nothing fused" train_goldens --option=-O0
-  stage "golden cases, one thread" goldens --option=--threads=1
+  stage "golden cases, one thread" compiled_once goldens --option=--threads=1
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
-  stage "golden cases through libraries" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_library_goldens.py \
-    "$tfmc" tests/goldens tests/goldens/lang11 tests/cases
+  stage "golden cases through libraries" compiled_once env GOLDEN_WEIGHTS="$made/weights" "$python" \
+    tests/e2e/test_library_goldens.py "$tfmc" tests/goldens tests/goldens/lang11 tests/cases
   stage "golden cases through libtfm" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/libtfm/goldens.py \
     "$build/libtfm.so" "$tfmc" tests/goldens
   stage "golden cases of generation" compiled_once goldens --generate
