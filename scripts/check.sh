@@ -117,7 +117,7 @@ else
   stage "random gradients" "$python" tests/differential/gradients.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-20}"
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
-  stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
+  stage "checkpoints of transformers" compiled_once "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "import, refusals" "$python" tests/models/test_import.py "$tfmc" tests/models/cases
   stage "import, one config with every key changed" "$python" tests/models/fuzz_configs.py "$tfmc" tests/models/cases deberta_v3
   stage "documents" "$python" tests/e2e/test_documents.py "$build"
@@ -127,7 +127,7 @@ else
   else
     not_run "the Python package" "no headers of Python 3.11 or later"
   fi
-  stage "the same bits" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
+  stage "the same bits" compiled_once env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
   if [ -n "$have_weights" ]; then
     stage "examples" "$python" tests/e2e/test_examples.py "$tfmc"
   else

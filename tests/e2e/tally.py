@@ -1,4 +1,6 @@
 """The end of a file of unittest cases: runs them, and says how many passed as scripts/check.sh counts it."""
+import os
+import tempfile
 import unittest
 
 
@@ -15,3 +17,10 @@ def run(argv=None, verbosity=0):
     passed = result.testsRun - failed - not_run
     print(f"{passed} passed, {failed} failed" + (f", {not_run} not run" if not_run else ""))
     return failed != 0
+
+
+def run_compiled_once():
+    """The same; what compiles a text that was compiled before, with the same options, finds the code of then."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TFM_CACHE_DIR"] = folder
+        return run()

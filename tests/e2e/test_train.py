@@ -564,4 +564,4 @@ class Train(unittest.TestCase):
 
 if __name__ == "__main__":
     TFMC = os.path.abspath(sys.argv.pop(1))
-    sys.exit(tally.run())
+    sys.exit(tally.run_compiled_once())

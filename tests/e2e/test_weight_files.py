@@ -7,6 +7,7 @@ usage: test_weight_files.py TFMC          The last line is 'N passed, N failed'.
 """
 import json
 import math
+import os
 import pathlib
 import random
 import struct
@@ -384,4 +385,5 @@ class Trials:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["TFM_CACHE_DIR"] = os.path.join(folder, "compiled")  # few models, run with many files
         sys.exit(Trials(sys.argv[1], pathlib.Path(folder)).all() != 0)
