@@ -46,6 +46,7 @@ typedef struct KernelSpec {
   int64_t k;                  /* QUANTIZE: numbers of a row */
   bool is_rotated, as_bytes;  /* QUANTIZE: before it is rounded; numbers are bytes whatever tiles take */
   bool is_grouped;            /* QUANTIZE: for b of form INT4 */
+  bool in_pairs;              /* TILE and QUANTIZE: rows that dot_pairs of the target takes */
   bool is_weighed;            /* SOFTMAX and WEIGH: the softmax multiplies by the scales */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
