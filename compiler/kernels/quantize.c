@@ -240,8 +240,8 @@ static LLVMValueRef rests_of(Quantize *q, LLVMValueRef bytes) {
   return LLVMBuildBitCast(b, rests, lanes_type(e->i8), "");
 }
 
-/* Lists the fours of these numbers that have rests, from entry n on: all are written, the next over one that has none.
- * Returns how many there are then. */
+/* Lists the fours that have rests from entry n on: all are written, the next over one that has none. Returns how many
+ * there are then. */
 static LLVMValueRef list_rests(Quantize *q, LLVMValueRef rests, LLVMValueRef index, LLVMValueRef n) {
   Emitter *e = q->e;
   LLVMBuilderRef b = e->builder;
@@ -258,6 +258,22 @@ static LLVMValueRef list_rests(Quantize *q, LLVMValueRef rests, LLVMValueRef ind
   return n;
 }
 
+/* The same if any has. */
+static LLVMValueRef list_any_rests(Quantize *q, LLVMValueRef rests, LLVMValueRef index, LLVMValueRef n) {
+  Emitter *e = q->e;
+  LLVMBasicBlockRef from[] = {LLVMGetInsertBlock(e->builder), emit_block(e, "rests")}, after = emit_block(e, "listed");
+  LLVMTypeRef all = LLVMIntTypeInContext(e->context, LANES * 8);
+  LLVMValueRef any = LLVMBuildBitCast(e->builder, rests, all, "");
+  emit_branch(e, emit_icmp(e, LLVMIntNE, any, LLVMConstNull(all)), from[1], after);
+  emit_at(e, from[1]);
+  LLVMValueRef ways[] = {n, list_rests(q, rests, index, n)};
+  emit_jump(e, after);
+  emit_at(e, after);
+  LLVMValueRef phi = LLVMBuildPhi(e->builder, e->i64, "");
+  LLVMAddIncoming(phi, ways, from, 2);
+  return phi;
+}
+
 static void emit_split_rounding(Quantize *q, LLVMValueRef factor) {
   Emitter *e = q->e;
   Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
@@ -267,7 +283,7 @@ static void emit_split_rounding(Quantize *q, LLVMValueRef factor) {
   LLVMValueRef rests = rests_of(q, bytes);
   emit_store(e, emit_sub(e, bytes, rests), number_at(q, loop.index), 1);
   loop_next(&loop, 0, emit_add(e, sums, whole));
-  loop_next(&loop, 1, list_rests(q, rests, loop.index, n));
+  loop_next(&loop, 1, list_any_rests(q, rests, loop.index, n));
   loop_end(e, &loop);
   store_start(q, sum_of(q, loop.results[0], q->padded), q->args[ARG_NUMBERS]);
   store_n_rests(q, loop.results[1]);

@@ -83,10 +83,11 @@ static LLVMValueRef sums_of_pairs(Tile *t, LLVMValueRef weights, LLVMValueRef x)
   return emit_intrinsic(t->e, t->e->target->dot_pairs, NULL, 2, factors);
 }
 
-/* c + the sums of two words each. */
+/* c + the sums of two words each: less their products with -1, for LLVM adds up several sums first, which takes registers
+ * that there are not. */
 static LLVMValueRef add_words(Tile *t, LLVMValueRef c, LLVMValueRef words) {
-  LLVMValueRef ones = in_words(t, tile_splat_bits(t, 0x00010001));
-  return emit_add(t->e, c, emit_intrinsic(t->e, t->e->target->dot_words, NULL, 2, (LLVMValueRef[]){words, ones}));
+  LLVMValueRef factors[] = {words, in_words(t, tile_splat_bits(t, UINT32_MAX))};
+  return emit_sub(t->e, c, emit_intrinsic(t->e, t->e->target->dot_words, NULL, 2, factors));
 }
 
 /* Four k of all rows, in pairs of bytes. */
