@@ -96,9 +96,10 @@ static inline int64_t tfm_row_floats(uint8_t form, uint8_t a_bytes, int64_t k) {
   return TFM_ROW_HEAD + (numbers + 1 + 15) / 16 * 16;
 }
 
-static inline int64_t tfm_split_row_floats(int64_t k) { /* with room for the rests */
+/* With room for the rests, and for one more: an entry is written before it is known to be one. */
+static inline int64_t tfm_split_row_floats(int64_t k) {
   const int64_t fours = (k + 3) / 4;
-  return TFM_ROW_HEAD + (3 * fours + TFM_RESTS_AT / 4 + 15) / 16 * 16;
+  return TFM_ROW_HEAD + (fours + TFM_RESTS_AT / 4 + 2 * (fours + 1) + 15) / 16 * 16;
 }
 
 static inline int64_t tfm_whole_row_floats(uint8_t a_bytes, int64_t k) { /* of form INT8 */
