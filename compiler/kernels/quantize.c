@@ -9,9 +9,8 @@
  *            differences of registers, and the greatest magnitude is found on the way, among bits: those of infinity
  *            and NaN are greater than all others
  *   round:   x factor + 1.5 2^23 has the nearest whole number in its low bits
- *
- *   split:   for tiles that multiply pairs of bytes (tfm/kernels.h), numbers whose sum is too large leave a rest, which is
- *            listed behind the row; of rows that are about normal that is one pair of 45
+ *   split:   for tiles that multiply pairs of bytes (tfm/kernels.h), numbers whose sum is too large leave a rest, which
+ *            is listed behind the row: one pair in fifty where numbers are about normal
  *
  * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. */
 #include "base/int8.h"
@@ -223,8 +222,8 @@ static void store_n_rests(Quantize *q, LLVMValueRef n) {
   emit_store(q->e, LLVMBuildTrunc(q->e->builder, n, q->e->i32, ""), at, 1);
 }
 
-/* By how much sums of pairs are beyond -128 .. 128, in each pair's first byte. The other one may have any sign: if it is
- * not that of the sum, the sum is not too large. */
+/* By how much sums of pairs are beyond -128 .. 128, in each pair's first byte. A byte of a weight is at most 255, so that
+ * 128 255 fits a word, and a pair whose numbers have different signs always does. */
 static LLVMValueRef rests_of(Quantize *q, LLVMValueRef bytes) {
   Emitter *e = q->e;
   LLVMBuilderRef b = e->builder;
@@ -251,7 +250,7 @@ static LLVMValueRef list_rests(Quantize *q, LLVMValueRef rests, LLVMValueRef ind
   for (unsigned i = 0; i < LANES / 4; i++) {
     LLVMValueRef four = LLVMBuildExtractElement(b, fours, emit_i32(e, i), "");
     LLVMValueRef at = emit_offset(e, list, emit_mul(e, n, emit_i64(e, 8)));
-    emit_store(e, emit_add(e, first, emit_i32(e, (int64_t)i - (q->k + 3) / 4)), at, 1);
+    emit_store(e, emit_add(e, first, emit_i32(e, i)), at, 1);
     emit_store(e, four, emit_offset(e, at, emit_i64(e, 4)), 1);
     n = emit_add(e, n, LLVMBuildZExt(b, emit_icmp(e, LLVMIntNE, four, emit_i32(e, 0)), e->i64, ""));
   }

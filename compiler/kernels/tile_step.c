@@ -83,8 +83,8 @@ static LLVMValueRef sums_of_pairs(Tile *t, LLVMValueRef weights, LLVMValueRef x)
   return emit_intrinsic(t->e, t->e->target->dot_pairs, NULL, 2, factors);
 }
 
-/* c + the sums of two words each: less their products with -1, for LLVM adds up several sums first, which takes registers
- * that there are not. */
+/* c + the sums of two words each, as c - their products with -1: LLVM adds several sums up before it adds them to c, and
+ * there are no registers for these. */
 static LLVMValueRef add_words(Tile *t, LLVMValueRef c, LLVMValueRef words) {
   LLVMValueRef factors[] = {words, in_words(t, tile_splat_bits(t, UINT32_MAX))};
   return emit_sub(t->e, c, emit_intrinsic(t->e, t->e->target->dot_words, NULL, 2, factors));
@@ -103,18 +103,23 @@ static void emit_pairs(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   }
 }
 
-/* The rests of a row, which are listed behind its scale: `a` and `b` have come to the scales. */
+/* The rests of a row, which are listed behind its scale: `a` and `b` have come to the scales. Rows that were left out are
+ * computed too where results are consumed (runtime/core/step_gemm.c), for nobody: whatever lies where their list would
+ * be, only the row and the panel are read. */
 static void emit_rests(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned row) {
   Emitter *e = t->e;
   LLVMValueRef *c = &t->c[row * t->n], at = tile_offset_in_a(t, a, row, 0);
+  const int64_t fours = (t->spec->k + 3) / 4, bytes = tile_offset_in_b(t, 1, 0);
   LLVMValueRef n = emit_load(e, e->i32, emit_offset(e, at, emit_i64(e, sizeof(float))), 4);
-  Loop loop = loop_begin(e, emit_i64(e, 0), LLVMBuildZExt(e->builder, n, e->i64, ""), 1);
+  n = emit_least(e, LLVMBuildZExt(e->builder, n, e->i64, ""), emit_i64(e, fours));
+  b = emit_offset(e, b, emit_i64(e, -fours * bytes));
+  Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
   for (unsigned j = 0; j < t->n; j++) c[j] = loop_carry(e, &loop, c[j]);
   LLVMValueRef entry = emit_add(e, emit_mul(e, loop.index, emit_i64(e, 8)), emit_i64(e, TFM_RESTS_AT));
   entry = emit_offset(e, at, entry);
-  LLVMValueRef step = LLVMBuildSExt(e->builder, emit_load(e, e->i32, entry, 4), e->i64, "");
+  LLVMValueRef step = LLVMBuildZExt(e->builder, emit_load(e, e->i32, entry, 4), e->i64, "");
   LLVMValueRef rests = emit_load(e, e->i32, emit_offset(e, entry, emit_i64(e, sizeof(int32_t))), 4);
-  b = emit_offset(e, b, emit_mul(e, step, emit_i64(e, tile_offset_in_b(t, 1, 0))));
+  b = emit_offset(e, b, emit_mul(e, emit_least(e, step, emit_i64(e, fours - 1)), emit_i64(e, bytes)));
   for (unsigned j = 0; j < t->n; j++) {
     LLVMValueRef sums = sums_of_pairs(t, tile_load_b(t, b, 0, j), emit_splat(e, rests, t->lanes));
     loop_next(&loop, j, add_words(t, c[j], sums));

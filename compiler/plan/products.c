@@ -23,6 +23,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .is_whole = kind->is_whole,
                        .b_is_signed = kind->b_is_signed,
                        .in_pairs = kind->in_pairs,
+                       .k = kind->k,
                        .factor = kind->factor,
                        .is_matrix = kind->least_matrix_rows && rows >= kind->least_matrix_rows,
                        .exact_zero = kind->exact_zero};
@@ -239,6 +240,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   if (is_matrix) shape = (TileShape){p->target->matrix_rows, (uint8_t)panel};
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
                    .in_pairs = is_whole && p->target->dot_pairs,
+                   .k = is_whole && p->target->dot_pairs ? k : 0,
                    .least_matrix_rows = is_matrix ? (uint8_t)(vector_rows + 1) : 0};
   kind.a_stride = row_stride(p, a, &rows, k, is_whole);
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");

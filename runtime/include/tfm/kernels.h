@@ -83,8 +83,8 @@ static inline int64_t tfm_column_bytes(uint8_t form, int64_t k) { /* of a whole 
  * Where tiles multiply bytes in pairs (k 0 and 1, 2 and 3, ...), whose sums must fit 16 bits, a number is a byte, and
  * for INT4 the i32 is two words, for the pairs of even number and the others. For INT8, of a pair whose sum is beyond
  * -128 .. 128 the first number is less by the rest. The rests are behind the scale: an i32 says how many fours of
- * numbers have some, and from TFM_RESTS_AT bytes behind the numbers on each such four takes 8 bytes: its number minus
- * that of all, i32, and the rests of its four numbers (the 2nd and 4th are 0). */
+ * numbers have some, and from TFM_RESTS_AT bytes behind the numbers on each such four takes 8 bytes: which one it is,
+ * i32, and the rests of its four numbers (the 2nd and 4th are 0). */
 enum { TFM_ROW_HEAD = 16, TFM_RESTS_AT = 16 };
 
 static inline int64_t tfm_whole_row_bytes(uint8_t form, uint8_t a_bytes, int64_t k) { /* of k numbers */
