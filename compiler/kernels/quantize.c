@@ -222,7 +222,7 @@ static void store_n_rests(Quantize *q, LLVMValueRef n) {
   emit_store(q->e, LLVMBuildTrunc(q->e->builder, n, q->e->i32, ""), at, 1);
 }
 
-/* By how much sums of pairs are beyond -128 .. 128, in each pair's first byte. A byte of a weight is at most 255, so that
+/* By how much sums of pairs are beyond -128 .. 128, in each pair's first byte. A byte of a weight is at most 255, so
  * 128 255 fits a word, and a pair whose numbers have different signs always does. */
 static LLVMValueRef rests_of(Quantize *q, LLVMValueRef bytes) {
   Emitter *e = q->e;

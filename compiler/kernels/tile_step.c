@@ -83,8 +83,8 @@ static LLVMValueRef sums_of_pairs(Tile *t, LLVMValueRef weights, LLVMValueRef x)
   return emit_intrinsic(t->e, t->e->target->dot_pairs, NULL, 2, factors);
 }
 
-/* c + the sums of two words each, as c - their products with -1: LLVM adds several sums up before it adds them to c, and
- * there are no registers for these. */
+/* c + the sums of two words each, as c - their products with -1: LLVM adds several sums up before it adds them to c,
+ * and there are no registers for these. */
 static LLVMValueRef add_words(Tile *t, LLVMValueRef c, LLVMValueRef words) {
   LLVMValueRef factors[] = {words, in_words(t, tile_splat_bits(t, UINT32_MAX))};
   return emit_sub(t->e, c, emit_intrinsic(t->e, t->e->target->dot_words, NULL, 2, factors));
@@ -103,9 +103,9 @@ static void emit_pairs(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   }
 }
 
-/* The rests of a row, which are listed behind its scale: `a` and `b` have come to the scales. Rows that were left out are
- * computed too where results are consumed (runtime/core/step_gemm.c), for nobody: whatever lies where their list would
- * be, only the row and the panel are read. */
+/* The rests of a row, which are listed behind its scale: `a` and `b` have come to the scales. Rows that were left out
+ * are computed too where results are consumed (runtime/core/step_gemm.c), for nobody: whatever lies where their list
+ * would be, only the row and the panel are read. */
 static void emit_rests(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned row) {
   Emitter *e = t->e;
   LLVMValueRef *c = &t->c[row * t->n], at = tile_offset_in_a(t, a, row, 0);
