@@ -1,6 +1,7 @@
 /* bench-compare: a process that times compiled models beside other engines.
  *
- * bench-compare [--quantize=RULE ...] WORKLOAD FOLDER (W1 to W6; a folder with weights.safetensors and CASE.* files)
+ * bench-compare [--march=SET] [--quantize=RULE ...] WORKLOAD FOLDER (W1 to W6; a folder with weights.safetensors and
+ * CASE.* files)
  *
  * In: commands on standard input, one on a line (see bench/README.md): out CASE FILE, go CASE WARM N, drop CASE, quit.
  * Out: one line each on standard output, beginning with '@'. Threads: PEERS_THREADS, else 2. The process stays alive
@@ -65,6 +66,7 @@ typedef struct Case {
 
 static const Workload *workload;
 static const char *folder;
+static const TargetInfo *target; /* the best instruction set of this CPU, or the one that is asked for */
 static const char *rules[MAX_RULES];
 static uint32_t n_rules;
 
@@ -78,12 +80,12 @@ static int32_t n_threads(void) {
 
 // ---- compiling ----
 
-/* For the best instruction set of this CPU: the other engines choose theirs at run time, too. */
+/* Without --march for the best instruction set of this CPU: the other engines choose theirs at run time, too. */
 static bool compile_model(Compiled *compiled, Model *model, const char *name) {
   const BenchModel what = {
       workload->file,
       {.model = name, .definitions = workload->definitions, .n_definitions = workload->n_definitions},
-      host_target(),
+      target,
       model->set,
       rules,
       n_rules};
@@ -173,7 +175,7 @@ static bool bind_output(Case *item) {
 /* All cases share one writer: the model is compiled for the first. */
 static bool prepare_writer(Case *item, const char *name, const WriterCase *shape) {
   static Writer *writer;
-  if (!writer) writer = writer_create(workload->writer, folder, n_threads(), &(WriterRules){rules, n_rules});
+  if (!writer) writer = writer_create(workload->writer, folder, n_threads(), &(WriterRules){target, rules, n_rules});
   item->writer = writer;
   item->written = *shape;
   item->inputs[0].data = read_file(name, "ids.i32", (size_t)(shape->batch * shape->length) * sizeof(int32_t));
@@ -286,14 +288,24 @@ static void answer(char *line) {
   else command_go(item, warm, n);
 }
 
+/* The instruction set of `--march=SET`, if `word` is that and this CPU has it. */
+static bool takes_march(const char *word) {
+  static const char option[] = "--march=";
+  if (strncmp(word, option, strlen(option)) != 0) return false;
+  target = target_find(word + strlen(option));
+  return target && !host_lacks(target);
+}
+
 int main(int argc, char **argv) {
   static const char option[] = "--quantize=";
+  target = host_target();
+  if (argc > 3 && takes_march(argv[1])) argc--, argv++;
   for (; argc > 3 && n_rules < MAX_RULES && !strncmp(argv[1], option, strlen(option)); argc--, argv++)
     rules[n_rules++] = argv[1] + strlen(option);
   for (size_t i = 0; argc == 3 && i < sizeof workloads / sizeof *workloads; i++)
     if (strcmp(argv[1], workloads[i].name) == 0) workload = &workloads[i];
   if (!workload) {
-    fputs("usage: bench-compare [--quantize=RULE ...] W1|W2|W3|W4|W5|W6 FOLDER\n", stderr);
+    fputs("usage: bench-compare [--march=SET] [--quantize=RULE ...] W1|W2|W3|W4|W5|W6 FOLDER\n", stderr);
     return 2;
   }
   folder = argv[2];

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/codegen.h"
 #include "compiling.h"
 #include "tfm/decode.h"
 
@@ -27,7 +26,7 @@ static bool compile_writer(Writer *writer, int32_t threads, const WriterRules *r
   const BenchModel what = {
       .file = model->file,
       .options = {.definitions = model->definitions, .n_definitions = model->n_definitions},
-      .target = host_target(),
+      .target = rules->target,
       .weights = writer->set,
       .rules = rules->texts,
       .n_rules = rules->n};

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "elaborate/elaborate.h"
+#include "target/target.h"
 
 typedef struct Writer Writer;
 
@@ -18,7 +19,8 @@ typedef struct WriterModel {
   uint32_t n_definitions;
 } WriterModel;
 
-typedef struct WriterRules { /* of --quantize */
+typedef struct WriterRules { /* of --march and --quantize */
+  const TargetInfo *target;
   const char *const *texts;
   uint32_t n;
 } WriterRules;

@@ -9,8 +9,10 @@
  *            differences of registers, and the greatest magnitude is found on the way, among bits: those of infinity
  *            and NaN are greater than all others
  *   round:   x factor + 1.5 2^23 has the nearest whole number in its low bits
+ *   split:   for tiles that multiply pairs of bytes (tfm/kernels.h), numbers whose sum is too large leave a rest, which
+ *            is listed behind the row: one pair in fifty where numbers are about normal
  *
- * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it. */
+ * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. */
 #include "base/int8.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
@@ -27,7 +29,7 @@ typedef struct Quantize {
   Emitter *e;
   int64_t k, padded; /* columns; rounded up to whole vectors of LANES */
   unsigned bytes;    /* of a number */
-  bool is_grouped, has_start;
+  bool is_grouped, has_start, in_pairs;
   unsigned points;   /* numbers that are rotated together, `distance` apart */
   int64_t distance;
   bool is_paired;           /* a vector holds two points, one in each half */
@@ -137,13 +139,18 @@ static LLVMValueRef number_at(Quantize *q, LLVMValueRef index) {
   return emit_offset(q->e, q->args[ARG_NUMBERS], emit_mul(q->e, index, emit_i64(q->e, q->bytes)));
 }
 
-/* LANES numbers of `x`, which are stored. Returns them, ROUNDING_BITS too large. */
-static LLVMValueRef emit_rounded(Quantize *q, LLVMValueRef factor, LLVMValueRef x, LLVMValueRef to) {
+/* LANES numbers of `x`, ROUNDING_BITS too large. */
+static LLVMValueRef round_lanes(Quantize *q, LLVMValueRef factor, LLVMValueRef x) {
   Emitter *e = q->e;
   LLVMValueRef factors = emit_splat(e, factor, LANES), rounding = emit_splat(e, emit_f32(e, ROUNDING), LANES);
   x = LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, x, factors, ""), rounding, "");
-  LLVMValueRef whole = LLVMBuildBitCast(e->builder, x, lanes_type(e->i32), "");
-  emit_store(e, narrowed(q, whole), to, 1);
+  return LLVMBuildBitCast(e->builder, x, lanes_type(e->i32), "");
+}
+
+/* The same, and they are stored. */
+static LLVMValueRef emit_rounded(Quantize *q, LLVMValueRef factor, LLVMValueRef x, LLVMValueRef to) {
+  LLVMValueRef whole = round_lanes(q, factor, x);
+  emit_store(q->e, narrowed(q, whole), to, 1);
   return whole;
 }
 
@@ -158,12 +165,30 @@ static LLVMValueRef sum_of(Quantize *q, LLVMValueRef lanes, int64_t n) {
   return emit_sub(e, sum, emit_i32(e, (int32_t)((uint32_t)n * (uint32_t)ROUNDING_BITS)));
 }
 
+/* Twice the same of the half of a group that even, or odd, pairs of numbers are. */
+static LLVMValueRef sum_of_pairs(Quantize *q, LLVMValueRef lanes, unsigned odd) {
+  Emitter *e = q->e;
+  LLVMValueRef places[LANES / 2];
+  for (unsigned i = 0; i < LANES / 2; i++) places[i] = emit_i32(e, i / 2 * 4 + i % 2 + odd * 2);
+  LLVMValueRef half = LLVMBuildShuffleVector(e->builder, lanes, lanes, LLVMConstVector(places, LANES / 2), "");
+  LLVMValueRef sum = emit_intrinsic(e, "llvm.vector.reduce.add", LLVMTypeOf(half), 1, &half);
+  return emit_sub(e, sum, emit_i32(e, (int32_t)(TFM_GROUP / 2 * (uint32_t)ROUNDING_BITS)));
+}
+
 /* What tiles add up from, which makes weights that are stored too large what they are. */
 static void store_start(Quantize *q, LLVMValueRef sum, LLVMValueRef numbers) {
   Emitter *e = q->e;
   if (!q->has_start) return;
   LLVMValueRef start = emit_mul(e, sum, emit_i32(e, q->is_grouped ? -8 : -128));
   emit_store(e, start, emit_offset(e, numbers, emit_i64(e, -(int64_t)sizeof(int32_t))), 1);
+}
+
+static void store_starts_of_pairs(Quantize *q, LLVMValueRef lanes, LLVMValueRef numbers) {
+  Emitter *e = q->e;
+  LLVMValueRef even = emit_mul(e, sum_of_pairs(q, lanes, 0), emit_i32(e, -8));
+  LLVMValueRef odd = emit_mul(e, sum_of_pairs(q, lanes, 1), emit_i32(e, -8 * (1 << 16)));
+  LLVMValueRef both = LLVMBuildOr(e->builder, LLVMBuildAnd(e->builder, even, emit_i32(e, 0xffff), ""), odd, "");
+  emit_store(e, both, emit_offset(e, numbers, emit_i64(e, -(int64_t)sizeof(int32_t))), 1);
 }
 
 static void emit_held_rounding(Quantize *q, LLVMValueRef factor) {
@@ -184,6 +209,87 @@ static void emit_rounding(Quantize *q, LLVMValueRef factor) {
   store_start(q, sum_of(q, loop.results[0], q->padded), q->args[ARG_NUMBERS]);
 }
 
+// ---- pairs whose sum is too large ----
+
+/* From the first number to where the scale stands, in whole vectors. */
+static int64_t row_bytes(const Quantize *q) {
+  if (!q->is_grouped) return (q->k + 3) / 4 * 4 * q->bytes;
+  return tfm_whole_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, q->k) - (int64_t)sizeof(int32_t);
+}
+
+static void store_n_rests(Quantize *q, LLVMValueRef n) {
+  LLVMValueRef at = emit_offset(q->e, q->args[ARG_NUMBERS], emit_i64(q->e, row_bytes(q) + (int64_t)sizeof(float)));
+  emit_store(q->e, LLVMBuildTrunc(q->e->builder, n, q->e->i32, ""), at, 1);
+}
+
+/* By how much sums of pairs are beyond -128 .. 128, in each pair's first byte. A byte of a weight is at most 255, so
+ * 128 255 fits a word, and a pair whose numbers have different signs always does. */
+static LLVMValueRef rests_of(Quantize *q, LLVMValueRef bytes) {
+  Emitter *e = q->e;
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef type = LLVMVectorType(e->i16, LANES / 2);
+#define WORDS(value) emit_splat(e, LLVMConstInt(e->i16, (unsigned long long)(value), true), LANES / 2)
+  LLVMValueRef words = LLVMBuildBitCast(b, bytes, type, "");
+  LLVMValueRef first = LLVMBuildAShr(b, LLVMBuildShl(b, words, WORDS(8), ""), WORDS(8), "");
+  LLVMValueRef sum = emit_add(e, first, LLVMBuildAShr(b, words, WORDS(8), ""));
+  LLVMValueRef most = emit_intrinsic(e, "llvm.smin", type, 2, (LLVMValueRef[]){sum, WORDS(128)});
+  LLVMValueRef within = emit_intrinsic(e, "llvm.smax", type, 2, (LLVMValueRef[]){most, WORDS(-128)});
+  LLVMValueRef rests = LLVMBuildAnd(b, emit_sub(e, sum, within), WORDS(255), "");
+#undef WORDS
+  return LLVMBuildBitCast(b, rests, lanes_type(e->i8), "");
+}
+
+/* Lists the fours that have rests from entry n on: all are written, the next over one that has none. Returns how many
+ * there are then. */
+static LLVMValueRef list_rests(Quantize *q, LLVMValueRef rests, LLVMValueRef index, LLVMValueRef n) {
+  Emitter *e = q->e;
+  LLVMBuilderRef b = e->builder;
+  LLVMValueRef fours = LLVMBuildBitCast(b, rests, LLVMVectorType(e->i32, LANES / 4), "");
+  LLVMValueRef list = emit_offset(e, q->args[ARG_NUMBERS], emit_i64(e, row_bytes(q) + TFM_RESTS_AT));
+  LLVMValueRef first = LLVMBuildTrunc(b, LLVMBuildLShr(b, index, emit_i64(e, 2), ""), e->i32, "");
+  for (unsigned i = 0; i < LANES / 4; i++) {
+    LLVMValueRef four = LLVMBuildExtractElement(b, fours, emit_i32(e, i), "");
+    LLVMValueRef at = emit_offset(e, list, emit_mul(e, n, emit_i64(e, 8)));
+    emit_store(e, emit_add(e, first, emit_i32(e, i)), at, 1);
+    emit_store(e, four, emit_offset(e, at, emit_i64(e, 4)), 1);
+    n = emit_add(e, n, LLVMBuildZExt(b, emit_icmp(e, LLVMIntNE, four, emit_i32(e, 0)), e->i64, ""));
+  }
+  return n;
+}
+
+/* The same if any has. */
+static LLVMValueRef list_any_rests(Quantize *q, LLVMValueRef rests, LLVMValueRef index, LLVMValueRef n) {
+  Emitter *e = q->e;
+  LLVMBasicBlockRef from[] = {LLVMGetInsertBlock(e->builder), emit_block(e, "rests")}, after = emit_block(e, "listed");
+  LLVMTypeRef all = LLVMIntTypeInContext(e->context, LANES * 8);
+  LLVMValueRef any = LLVMBuildBitCast(e->builder, rests, all, "");
+  emit_branch(e, emit_icmp(e, LLVMIntNE, any, LLVMConstNull(all)), from[1], after);
+  emit_at(e, from[1]);
+  LLVMValueRef ways[] = {n, list_rests(q, rests, index, n)};
+  emit_jump(e, after);
+  emit_at(e, after);
+  LLVMValueRef phi = LLVMBuildPhi(e->builder, e->i64, "");
+  LLVMAddIncoming(phi, ways, from, 2);
+  return phi;
+}
+
+static void emit_split_rounding(Quantize *q, LLVMValueRef factor) {
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
+  LLVMValueRef sums = loop_carry(e, &loop, LLVMConstNull(lanes_type(e->i32)));
+  LLVMValueRef n = loop_carry(e, &loop, emit_i64(e, 0));
+  LLVMValueRef whole = round_lanes(q, factor, worked(q, loop.index)), bytes = narrowed(q, whole);
+  LLVMValueRef rests = rests_of(q, bytes);
+  emit_store(e, emit_sub(e, bytes, rests), number_at(q, loop.index), 1);
+  loop_next(&loop, 0, emit_add(e, sums, whole));
+  loop_next(&loop, 1, list_any_rests(q, rests, loop.index, n));
+  loop_end(e, &loop);
+  store_start(q, sum_of(q, loop.results[0], q->padded), q->args[ARG_NUMBERS]);
+  store_n_rests(q, loop.results[1]);
+}
+
+// ---- rows ----
+
 static void emit_groups(Quantize *q, LLVMValueRef factor) {
   Emitter *e = q->e;
   Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->k), TFM_GROUP);
@@ -193,16 +299,11 @@ static void emit_groups(Quantize *q, LLVMValueRef factor) {
     LLVMValueRef place = emit_offset(e, to, emit_i64(e, i * q->bytes));
     sums = emit_add(e, sums, emit_rounded(q, factor, worked(q, index), place));
   }
-  store_start(q, sum_of(q, sums, TFM_GROUP), to);
+  if (q->in_pairs) store_starts_of_pairs(q, sums, to);
+  else store_start(q, sum_of(q, sums, TFM_GROUP), to);
   loop_next(&loop, 0,
             emit_offset(e, to, emit_i64(e, tfm_whole_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, TFM_GROUP))));
   loop_end(e, &loop);
-}
-
-/* From the first number to where the scale stands, in whole vectors. */
-static int64_t row_bytes(const Quantize *q) {
-  if (!q->is_grouped) return (q->k + 3) / 4 * 4 * q->bytes;
-  return tfm_whole_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, q->k) - (int64_t)sizeof(int32_t);
 }
 
 static void emit_zeros(Quantize *q) {
@@ -211,6 +312,7 @@ static void emit_zeros(Quantize *q) {
   emit_store(e, LLVMConstNull(lanes_type(e->i8)), emit_offset(e, q->args[ARG_NUMBERS], loop.index), 1);
   loop_end(e, &loop);
   store_start(q, emit_i32(e, 0), q->args[ARG_NUMBERS]);
+  if (q->in_pairs && !q->is_grouped) store_n_rests(q, emit_i64(e, 0));
 }
 
 /* The numbers behind the last column are written before the scale, which may stand among them. */
@@ -231,6 +333,7 @@ static void emit_body(Quantize *q) {
   emit_at(e, ordinary);
   LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, INT8_MOST);
   (q->is_grouped ? emit_groups
+   : q->in_pairs ? emit_split_rounding
    : q->n_held   ? emit_held_rounding
                  : emit_rounding)(q, LLVMBuildFDiv(b, most, greatest, ""));
   store_scale(q, LLVMBuildFDiv(b, greatest, most, ""));
@@ -245,13 +348,14 @@ static void emit_body(Quantize *q) {
 void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   const int64_t period = int8_period(spec->k);
   Quantize q = {.e = e, .k = spec->k, .padded = (spec->k + LANES - 1) / LANES * LANES};
-  q.bytes = e->target->dot_bytes || spec->as_bytes ? 1 : 2;
+  q.bytes = e->target->dot_bytes || spec->as_bytes || spec->in_pairs ? 1 : 2;
+  q.in_pairs = spec->in_pairs;
   q.points = !spec->is_rotated ? 1 : period < MOST_POINTS ? (unsigned)period : MOST_POINTS;
   q.is_grouped = spec->is_grouped;
   q.has_start = !spec->as_bytes;
   q.distance = period / q.points;
   q.width = q.distance < e->target->vector_floats ? (unsigned)q.distance : e->target->vector_floats;
-  if (!spec->is_rotated && spec->k % LANES == 0 && spec->k <= MOST_HELD * LANES) {
+  if (!spec->is_rotated && !spec->in_pairs && spec->k % LANES == 0 && spec->k <= MOST_HELD * LANES) {
     q.n_held = (unsigned)(spec->k / LANES);
     q.width = LANES;
   }

@@ -30,6 +30,8 @@ static inline int64_t tile_first_column(const Tile *t) { return (int64_t)t->firs
 static inline int64_t tile_end_column(const Tile *t) { return (int64_t)(t->first + t->n) * t->lanes; }
 /* b is of whole numbers, with scales behind; in groups of 32 k, each with a number. */
 static inline bool tile_is_whole(const Tile *t) { return t->spec->b_form >= TFM_FORM_INT8; }
+/* A number of a is a byte; else, of whole numbers, a word. */
+static inline bool tile_takes_bytes(const Tile *t) { return t->e->target->dot_bytes || t->spec->in_pairs; }
 static inline bool tile_is_grouped(const Tile *t) { return t->spec->b_form == TFM_FORM_INT4; }
 
 /* The address of what row `row` of `a` has for step `step`. */

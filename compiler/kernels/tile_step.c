@@ -2,13 +2,15 @@
  * See tile.h.
  *
  * Numbers of 16 bits are widened as they are loaded. Whole numbers are four k a step, bytes at once where the target
- * has an instruction for it (dot_bytes), else words: sums of whole numbers have no order, so both give the same. */
+ * has an instruction for it (dot_bytes), else words, or pairs of bytes (in_pairs): their sums fit 16 bits, for rows are
+ * split, and what was left over is added at last (tfm/kernels.h). Sums of whole numbers have no order, so all give the
+ * same. */
 #include "kernels/tile.h"
 
 #include "codegen/vector.h"
 
 LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step) {
-  const int64_t step_bytes = tile_is_whole(t) && !t->e->target->dot_bytes ? 8 : 4;
+  const int64_t step_bytes = tile_is_whole(t) && !tile_takes_bytes(t) ? 8 : 4;
   const int64_t steps = t->spec->a_step ? t->spec->a_step * step : step;
   return emit_offset(t->e, a, emit_i64(t->e, row * t->spec->a_stride * 4 + steps * step_bytes));
 }
@@ -69,17 +71,73 @@ static LLVMValueRef splat_of_a(Tile *t, LLVMValueRef a, unsigned row, unsigned s
   return emit_splat(t->e, emit_load(t->e, t->e->i32, at, 4), t->lanes);
 }
 
+static LLVMValueRef in_words(Tile *t, LLVMValueRef x) {
+  return LLVMBuildBitCast(t->e->builder, x, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
+}
+
+/* Words, each the sum of two products: `weights` are unsigned bytes, x has signed ones. */
+static LLVMValueRef sums_of_pairs(Tile *t, LLVMValueRef weights, LLVMValueRef x) {
+  LLVMTypeRef bytes = LLVMVectorType(t->e->i8, 4 * t->lanes);
+  LLVMValueRef factors[] = {LLVMBuildBitCast(t->e->builder, weights, bytes, ""),
+                            LLVMBuildBitCast(t->e->builder, x, bytes, "")};
+  return emit_intrinsic(t->e, t->e->target->dot_pairs, NULL, 2, factors);
+}
+
+/* c + the sums of two words each, as c - their products with -1: LLVM adds several sums up before it adds them to c,
+ * and there are no registers for these. */
+static LLVMValueRef add_words(Tile *t, LLVMValueRef c, LLVMValueRef words) {
+  LLVMValueRef factors[] = {words, in_words(t, tile_splat_bits(t, UINT32_MAX))};
+  return emit_sub(t->e, c, emit_intrinsic(t->e, t->e->target->dot_words, NULL, 2, factors));
+}
+
+/* Four k of all rows, in pairs of bytes. */
+static void emit_pairs(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+  LLVMValueRef line[MAX_VECTORS];
+  for (unsigned j = 0; j < t->n; j++) line[j] = tile_load_b(t, b, u, j);
+  for (unsigned i = 0; i < t->spec->rows; i++) {
+    LLVMValueRef x = splat_of_a(t, a, i, u, 0);
+    for (unsigned j = 0; j < t->n; j++) {
+      LLVMValueRef *c = &t->c[i * t->n + j];
+      *c = add_words(t, *c, sums_of_pairs(t, line[j], x));
+    }
+  }
+}
+
+/* The rests of a row, which are listed behind its scale: `a` and `b` have come to the scales. Rows that were left out
+ * are computed too where results are consumed (runtime/core/step_gemm.c), for nobody: whatever lies where their list
+ * would be, only the row and the panel are read. */
+static void emit_rests(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned row) {
+  Emitter *e = t->e;
+  LLVMValueRef *c = &t->c[row * t->n], at = tile_offset_in_a(t, a, row, 0);
+  const int64_t fours = (t->spec->k + 3) / 4, bytes = tile_offset_in_b(t, 1, 0);
+  LLVMValueRef n = emit_load(e, e->i32, emit_offset(e, at, emit_i64(e, sizeof(float))), 4);
+  n = emit_least(e, LLVMBuildZExt(e->builder, n, e->i64, ""), emit_i64(e, fours));
+  b = emit_offset(e, b, emit_i64(e, -fours * bytes));
+  Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
+  for (unsigned j = 0; j < t->n; j++) c[j] = loop_carry(e, &loop, c[j]);
+  LLVMValueRef entry = emit_add(e, emit_mul(e, loop.index, emit_i64(e, 8)), emit_i64(e, TFM_RESTS_AT));
+  entry = emit_offset(e, at, entry);
+  LLVMValueRef step = LLVMBuildZExt(e->builder, emit_load(e, e->i32, entry, 4), e->i64, "");
+  LLVMValueRef rests = emit_load(e, e->i32, emit_offset(e, entry, emit_i64(e, sizeof(int32_t))), 4);
+  b = emit_offset(e, b, emit_mul(e, emit_least(e, step, emit_i64(e, fours - 1)), emit_i64(e, bytes)));
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef sums = sums_of_pairs(t, tile_load_b(t, b, 0, j), emit_splat(e, rests, t->lanes));
+    loop_next(&loop, j, add_words(t, c[j], sums));
+  }
+  loop_end(e, &loop);
+  for (unsigned j = 0; j < t->n; j++) c[j] = loop.results[j];
+}
+
 /* Four k of a row: bytes at once where there is an instruction for it, else words. The two products of words are added
  * first, so that what a turn adds to c has one order. */
 static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, const LLVMValueRef *odd, unsigned i,
                            unsigned u) {
   Emitter *e = t->e;
   const TargetInfo *target = e->target;
-  LLVMTypeRef words = LLVMVectorType(e->i16, 2 * t->lanes);
   LLVMValueRef x = splat_of_a(t, a, i, u, 0), y = NULL;
   if (!target->dot_bytes) {
-    x = LLVMBuildBitCast(e->builder, x, words, "");
-    y = LLVMBuildBitCast(e->builder, splat_of_a(t, a, i, u, sizeof(int32_t)), words, "");
+    x = in_words(t, x);
+    y = in_words(t, splat_of_a(t, a, i, u, sizeof(int32_t)));
   }
   for (unsigned j = 0; j < t->n; j++) {
     LLVMValueRef *c = &t->c[i * t->n + j];
@@ -97,6 +155,10 @@ static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, co
 
 static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   LLVMValueRef even[MAX_VECTORS], odd[MAX_VECTORS];
+  if (t->spec->in_pairs) {
+    emit_pairs(t, a, b, u);
+    return;
+  }
   for (unsigned j = 0; j < t->n; j++) {
     LLVMValueRef line = tile_load_b(t, b, u, j);
     even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
@@ -116,18 +178,33 @@ static LLVMValueRef numbers_of_4(Tile *t, LLVMValueRef line, bool is_upper) {
   return LLVMBuildAnd(builder, line, tile_splat_bits(t, 0x0f0f0f0f), "");
 }
 
+/* The same with a number of a row, of which pairs of bytes are added in words: 8 pairs are at most 8 2 15 127, and with
+ * what the words begin with 8 2 8 127. */
+static void add_pairs_of_4(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef line = numbers_of_4(t, tile_load_b(t, b, u / 2, j), u % 2);
+    for (unsigned i = 0; i < t->spec->rows; i++) {
+      LLVMValueRef *c = &t->c[i * t->n + j], sums = sums_of_pairs(t, line, splat_of_a(t, a, i, u, 0));
+      *c = LLVMBuildBitCast(t->e->builder, emit_add(t->e, in_words(t, *c), sums), t->vector, "");
+    }
+  }
+}
+
 /* c += the sums of a group, times its numbers. Sums fit 16 bits, 32 8 127, so one instruction multiplies their lower
- * words by the numbers and their upper ones by 0. */
+ * words by the numbers and their upper ones by 0; those of pairs have two words. */
 void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors) {
   Emitter *e = t->e;
   const unsigned n_c = t->spec->rows * t->n;
   LLVMValueRef before[MAX_VECTORS], even[MAX_VECTORS], odd[MAX_VECTORS];
-  LLVMTypeRef words = LLVMVectorType(e->i16, 2 * t->lanes);
   for (unsigned i = 0; i < n_c; i++) {
     before[i] = t->c[i];
     t->c[i] = i % t->n ? t->c[i - 1] : tile_row_start(t, a, i / t->n);
   }
   for (unsigned u = 0; u < TFM_GROUP / 4; u++) {
+    if (t->spec->in_pairs) {
+      add_pairs_of_4(t, a, b, u);
+      continue;
+    }
     for (unsigned j = 0; j < t->n; j++) {
       LLVMValueRef line = numbers_of_4(t, tile_load_b(t, b, u / 2, j), u % 2);
       even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
@@ -136,30 +213,33 @@ void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef
     for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
   }
   for (unsigned i = 0; i < n_c; i++) {
-    LLVMValueRef sums = LLVMBuildBitCast(e->builder, t->c[i], words, "");
+    LLVMValueRef sums = in_words(t, t->c[i]);
     LLVMValueRef product = emit_intrinsic(e, e->target->dot_words, NULL, 2, (LLVMValueRef[]){sums, factors[i % t->n]});
     t->c[i] = emit_add(e, before[i], product);
   }
 }
 
-/* The numbers of the next group in the lower words, 0 in the upper ones. */
+/* The numbers of the next group in the lower words, 0 in the upper ones; for pairs in both. */
 LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers) {
   LLVMBuilderRef b = t->e->builder;
   LLVMValueRef lowest = LLVMBuildShl(b, numbers, tile_splat_bits(t, 24), "");
   LLVMValueRef number = LLVMBuildAShr(b, lowest, tile_splat_bits(t, 24), "");
   number = LLVMBuildAnd(b, number, tile_splat_bits(t, 0xffff), "");
-  return LLVMBuildBitCast(b, number, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
+  if (t->spec->in_pairs) number = LLVMBuildOr(b, number, LLVMBuildShl(b, number, tile_splat_bits(t, 16), ""), "");
+  return in_words(t, number);
 }
 
 void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
   Emitter *e = t->e;
   LLVMTypeRef floats = LLVMVectorType(e->f32, t->lanes);
-  LLVMValueRef sums[MAX_VECTORS], scales[MAX_VECTORS];
+  LLVMValueRef sums[MAX_VECTORS], scales[MAX_VECTORS], before[MAX_VECTORS];
   LLVMBasicBlockRef from = LLVMGetInsertBlock(e->builder), scale = emit_block(e, "scale"),
                     done = emit_block(e, "scaled");
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++) before[i] = t->c[i];
   LLVMValueRef more = LLVMBuildAnd(e->builder, t->args[ARG_ACCUMULATE], emit_i64(e, 2), "");
   emit_branch(e, emit_icmp(e, LLVMIntEQ, more, emit_i64(e, 0)), scale, done);
   emit_at(e, scale);
+  for (unsigned i = 0; i < t->spec->rows && t->spec->in_pairs && !tile_is_grouped(t); i++) emit_rests(t, a, b, i);
   for (unsigned j = 0; j < t->n && !t->spec->b_is_signed; j++)
     scales[j] = emit_load(e, floats, emit_offset(e, b, emit_i64(e, (tile_first_column(t) + j * t->lanes) * 4)), 4);
   for (unsigned i = 0; i < t->spec->rows; i++) {
@@ -173,11 +253,12 @@ void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
       sums[i * t->n + j] = LLVMBuildBitCast(e->builder, y, t->vector, "");
     }
   }
+  scale = LLVMGetInsertBlock(e->builder);
   emit_jump(e, done);
   emit_at(e, done);
   for (unsigned i = 0; i < t->spec->rows * t->n; i++) {
     LLVMValueRef phi = LLVMBuildPhi(e->builder, t->vector, "");
-    LLVMAddIncoming(phi, (LLVMValueRef[]){t->c[i], sums[i]}, (LLVMBasicBlockRef[]){from, scale}, 2);
+    LLVMAddIncoming(phi, (LLVMValueRef[]){before[i], sums[i]}, (LLVMBasicBlockRef[]){from, scale}, 2);
     t->c[i] = phi;
   }
 }

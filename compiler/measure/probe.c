@@ -38,11 +38,13 @@ typedef struct Start { /* the threads begin when all of them are there, and end 
   pthread_barrier_t barrier;
 } Start;
 
+typedef enum Dot { DOT_WORDS, DOT_PAIRS, DOT_BYTES } Dot; /* of whole numbers, as the target has it */
+
 typedef struct Prober { /* one thread */
   pthread_t thread;
   Start *start;
   uint32_t lanes;
-  const char *dot_bytes; /* as in the target: NULL: words are multiplied */
+  Dot dot;
   bool has_tiles, touched;
   char *bytes;
   size_t n_bytes, at;
@@ -83,9 +85,9 @@ static double median(double *seconds, size_t n) {
  * converges, so no operand ever becomes infinite or subnormal and slow. The SSE form has no fused multiply-add and
  * counts the two instructions as the two operations that they are.
  *
- * run_dots takes as many steps of chains of whole numbers: four products of bytes in each lane where there is an
- * instruction for them (`has_bytes`), else two of words, which are added to the chain. CHANGED keeps the compiler from
- * taking these products, of the same operands again and again, out of the loop.
+ * run_dots takes as many steps of chains of whole numbers: four products of bytes in each lane, at once or in pairs, or
+ * two of words; those of pairs and words are then added to the chain. CHANGED keeps the compiler from taking these
+ * products, of the same operands again and again, out of the loop.
  *
  * read_memory reads `size` bytes, a multiple of PROBE_LINE, once, in order; `bytes` must be 64-byte aligned. The words
  * are combined by XOR, which costs less than the loads and depends on every one of them. */
@@ -145,11 +147,12 @@ CHAINS_FUNCTION(chains_of_4, float, __m128, _mm_set1_ps, 0.999f, 1e-6f, STEP_4, 
 __attribute__((target("avx512f,avx512vnni")))
 CHAINS_FUNCTION(bytes_of_16, int32_t, __m512i, _mm512_set1_epi32, 0x01010101, 1, STEP_bytes_of_16, _mm512_cvtsi512_si32)
 
-#define DECLARE_words_of_16(i) __m512i s##i = _mm512_set1_epi32(i);
-#define STEP_words_of_16(i) CHANGED(x) s##i = _mm512_add_epi32(s##i, _mm512_madd_epi16(x, y)); CHANGED(s##i)
-#define SUM_words_of_16(i) sum = _mm512_add_epi32(sum, s##i);
+#define DECLARE_pairs_of_16(i) __m512i s##i = _mm512_set1_epi32(i);
+#define STEP_pairs_of_16(i) \
+  CHANGED(x) s##i = _mm512_add_epi32(s##i, _mm512_madd_epi16(_mm512_maddubs_epi16(x, y), x)); CHANGED(s##i)
+#define SUM_pairs_of_16(i) sum = _mm512_add_epi32(sum, s##i);
 __attribute__((target("avx512f,avx512bw")))
-CHAINS_FUNCTION(words_of_16, int32_t, __m512i, _mm512_set1_epi32, 0x01010101, 1, STEP_words_of_16, _mm512_cvtsi512_si32)
+CHAINS_FUNCTION(pairs_of_16, int32_t, __m512i, _mm512_set1_epi32, 0x01010101, 1, STEP_pairs_of_16, _mm512_cvtsi512_si32)
 
 #define DECLARE_bytes_of_8(i) __m256i s##i = _mm256_set1_epi32(i);
 #define STEP_bytes_of_8(i) s##i = _mm256_dpbusd_avx_epi32(s##i, x, y);
@@ -157,11 +160,12 @@ CHAINS_FUNCTION(words_of_16, int32_t, __m512i, _mm512_set1_epi32, 0x01010101, 1,
 __attribute__((target("avx2,avxvnni")))
 CHAINS_FUNCTION(bytes_of_8, int32_t, __m256i, _mm256_set1_epi32, 0x01010101, 1, STEP_bytes_of_8, _mm256_cvtsi256_si32)
 
-#define DECLARE_words_of_8(i) __m256i s##i = _mm256_set1_epi32(i);
-#define STEP_words_of_8(i) CHANGED(x) s##i = _mm256_add_epi32(s##i, _mm256_madd_epi16(x, y)); CHANGED(s##i)
-#define SUM_words_of_8(i) sum = _mm256_add_epi32(sum, s##i);
+#define DECLARE_pairs_of_8(i) __m256i s##i = _mm256_set1_epi32(i);
+#define STEP_pairs_of_8(i) \
+  CHANGED(x) s##i = _mm256_add_epi32(s##i, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), x)); CHANGED(s##i)
+#define SUM_pairs_of_8(i) sum = _mm256_add_epi32(sum, s##i);
 __attribute__((target("avx2")))
-CHAINS_FUNCTION(words_of_8, int32_t, __m256i, _mm256_set1_epi32, 0x01010101, 1, STEP_words_of_8, _mm256_cvtsi256_si32)
+CHAINS_FUNCTION(pairs_of_8, int32_t, __m256i, _mm256_set1_epi32, 0x01010101, 1, STEP_pairs_of_8, _mm256_cvtsi256_si32)
 
 #define DECLARE_words_of_4(i) __m128i s##i = _mm_set1_epi32(i);
 #define STEP_words_of_4(i) CHANGED(x) s##i = _mm_add_epi32(s##i, _mm_madd_epi16(x, y)); CHANGED(s##i)
@@ -189,9 +193,9 @@ static float run_chains(uint32_t lanes, int64_t n) {
   return lanes == 16 ? chains_of_16(n) : lanes == 8 ? chains_of_8(n) : chains_of_4(n);
 }
 
-static int32_t run_dots(uint32_t lanes, bool has_bytes, int64_t n) {
-  if (lanes == 16) return has_bytes ? bytes_of_16(n) : words_of_16(n);
-  if (lanes == 8) return has_bytes ? bytes_of_8(n) : words_of_8(n);
+static int32_t run_dots(uint32_t lanes, Dot dot, int64_t n) {
+  if (lanes == 16) return dot == DOT_BYTES ? bytes_of_16(n) : pairs_of_16(n);
+  if (lanes == 8) return dot == DOT_BYTES ? bytes_of_8(n) : pairs_of_8(n);
   return words_of_4(n);
 }
 
@@ -231,10 +235,10 @@ static float run_chains(uint32_t lanes, int64_t n) {
   return sums[0];
 }
 
-static int32_t run_dots(uint32_t lanes, bool has_bytes, int64_t n) {
+static int32_t run_dots(uint32_t lanes, Dot dot, int64_t n) {
   uint32_t sums[PROBE_CHAINS * 16] = {0};
   for (int64_t step = 0; step < n; step++)
-    for (uint32_t i = 0; i < PROBE_CHAINS * lanes; i++) sums[i] = sums[i] * (has_bytes ? 4u : 2u) + 1u;
+    for (uint32_t i = 0; i < PROBE_CHAINS * lanes; i++) sums[i] = sums[i] * (dot == DOT_WORDS ? 2u : 4u) + 1u;
   return (int32_t)sums[0];
 }
 
@@ -280,11 +284,11 @@ static double measure_whole(Prober *prober) {
   for (int i = 0; i < FLOP_PIECES; i++) {
     double start = now();
     prober->whole_sink = prober->has_tiles ? run_tiles(prober->steps)
-                                           : run_dots(prober->lanes, prober->dot_bytes != NULL, prober->steps);
+                                           : run_dots(prober->lanes, prober->dot, prober->steps);
     seconds[i] = now() - start;
   }
   const double products = prober->has_tiles ? (double)TILE_PRODUCTS * TILE_SUMS / TILE_SHARE
-                                            : (prober->dot_bytes ? 4.0 : 2.0) * PROBE_CHAINS * prober->lanes;
+                                            : (prober->dot == DOT_WORDS ? 2.0 : 4.0) * PROBE_CHAINS * prober->lanes;
   return 2 * products * PIECE_STEPS / median(seconds, FLOP_PIECES);
 }
 
@@ -354,7 +358,7 @@ ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes) {
   madvise(set->bytes, all, MADV_HUGEPAGE); /* as packed weights have; only faster */
   for (int32_t i = 0; i < n; i++) {
     set->probers[i].lanes = target->vector_floats;
-    set->probers[i].dot_bytes = target->dot_bytes;
+    set->probers[i].dot = target->dot_bytes ? DOT_BYTES : target->dot_pairs ? DOT_PAIRS : DOT_WORDS;
     set->probers[i].has_tiles = target->matrix_rows > 0;
     set->probers[i].steps = PIECE_STEPS;
     set->probers[i].bytes = set->bytes + share * (size_t)i;

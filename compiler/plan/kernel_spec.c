@@ -68,11 +68,12 @@ static void print_expr(StrBuf *out, const Expr *root) {
 // ---- what each family depends on ----
 
 static void print_TILE(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
+  strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s%s%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
                 (long long)spec->b_stride, form_names[spec->b_form], spec->b_is_signed ? " signed" : "",
-                spec->is_matrix ? " matrix" : "",
+                spec->is_matrix ? " matrix" : "", spec->in_pairs ? " pairs" : "",
                 spec->b_is_page ? " page" : "", spec->is_whole ? " whole" : "", spec->exact_zero ? " exact_zero" : "");
   if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
+  if (spec->in_pairs) strbuf_printf(out, "  rows of %lld\n", (long long)spec->k);
   if (spec->a_step) strbuf_printf(out, "  a step %lld\n", (long long)spec->a_step);
   if (spec->factor != 0) strbuf_printf(out, "  times %a\n", (double)spec->factor);
 }
@@ -83,8 +84,9 @@ static void print_PACK(StrBuf *out, const KernelSpec *spec) {
 }
 
 static void print_QUANTIZE(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " k %lld%s%s%s\n", (long long)spec->k, spec->is_rotated ? "" : " as it is",
-                spec->as_bytes ? " bytes" : "", spec->is_grouped ? " groups" : "");
+  strbuf_printf(out, " k %lld%s%s%s%s\n", (long long)spec->k, spec->is_rotated ? "" : " as it is",
+                spec->as_bytes ? " bytes" : "", spec->is_grouped ? " groups" : "",
+                spec->in_pairs ? " pairs" : "");
 }
 
 static void print_WEIGH(StrBuf *out, const KernelSpec *spec) {

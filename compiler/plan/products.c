@@ -22,6 +22,8 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .b_is_page = kind->b_is_page,
                        .is_whole = kind->is_whole,
                        .b_is_signed = kind->b_is_signed,
+                       .in_pairs = kind->in_pairs,
+                       .k = kind->k,
                        .factor = kind->factor,
                        .is_matrix = kind->least_matrix_rows && rows >= kind->least_matrix_rows,
                        .exact_zero = kind->exact_zero};
@@ -147,6 +149,14 @@ static bool leave_same_rows(const Node *x, const Node *user) {
   return mask != NULL;
 }
 
+/* Bytes of a number in rows that products with weights take. */
+static uint8_t number_bytes(const Planner *p) { return p->target->dot_bytes || p->target->dot_pairs ? 1 : 2; }
+
+static int64_t whole_row_floats(const Planner *p, tfm_form form, int64_t k) {
+  if (form == TFM_FORM_INT8 && p->target->dot_pairs) return tfm_split_row_floats(k);
+  return tfm_row_floats((uint8_t)form, number_bytes(p), k);
+}
+
 /* Whether the last step is the row step that makes the rows which this one reads, each of them whole. */
 static bool follows_its_rows(const Planner *p, const tfm_quantize_step *step) {
   const tfm_step *last = p->steps.n ? &p->steps.items[p->steps.n - 1] : NULL;
@@ -182,13 +192,13 @@ static View whole_rows(Planner *p, const Node *x, int64_t k, tfm_form form) {
   }
   p->node = x;
   p->prepare = value->is_prepare;
-  const uint8_t bytes = p->target->dot_bytes ? 1 : 2;
   dims[0] = rows;
-  dims[1] = math_const(&p->math, tfm_row_floats((uint8_t)form, bytes, k));
+  dims[1] = math_const(&p->math, whole_row_floats(p, form, k));
   View to = view_rows(&p->math, DTYPE_F32, 2, dims, NULL, NULL);
   to.index = plan_buffer(p, DTYPE_F32, math_product(&p->math, 2, dims));
   to.offset = math_const(&p->math, TFM_ROW_HEAD);
-  KernelSpec spec = {.family = KERNEL_QUANTIZE, .k = k, .is_rotated = true, .is_grouped = is_grouped};
+  KernelSpec spec = {.family = KERNEL_QUANTIZE, .k = k, .is_rotated = true, .is_grouped = is_grouped,
+                     .in_pairs = p->target->dot_pairs != NULL};
   tfm_quantize_step step = {.kernel = plan_kernel(p, &spec),
                             .rank = 1,
                             .k = k,
@@ -228,8 +238,9 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   if (form == TFM_FORM_INT4) shape.rows /= 2; /* the sums of a group take registers too */
   const uint8_t vector_rows = shape.rows; /* so few are faster in vectors: tile registers take as long as for 16 */
   if (is_matrix) shape = (TileShape){p->target->matrix_rows, (uint8_t)panel};
-  const uint8_t whole_bytes = p->target->dot_bytes ? 1 : 2;
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
+                   .in_pairs = is_whole && p->target->dot_pairs,
+                   .k = is_whole && p->target->dot_pairs ? k : 0,
                    .least_matrix_rows = is_matrix ? (uint8_t)(vector_rows + 1) : 0};
   kind.a_stride = row_stride(p, a, &rows, k, is_whole);
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
@@ -237,7 +248,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
                         .width = shape.width,
                         .panel = (uint8_t)panel,
                         .form = form,
-                        .a_bytes = is_whole ? whole_bytes : sizeof(float),
+                        .a_bytes = is_whole ? number_bytes(p) : (uint8_t)sizeof(float),
                         .is_matrix = is_matrix,
                         .rank = (uint8_t)nest->rank,
                         .n_operands = (uint8_t)nest->n_operands,

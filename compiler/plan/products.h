@@ -12,8 +12,9 @@
 typedef struct TileKind {
   TileShape shape;
   int64_t a_stride, b_stride, a_step; /* a_step 0: the numbers of a row of a are neighbours */
+  int64_t k;      /* numbers of a row, for tiles in pairs */
   uint8_t b_form; /* tfm_form */
-  bool b_is_page, is_whole, exact_zero, b_is_signed;
+  bool b_is_page, is_whole, exact_zero, b_is_signed, in_pairs;
   float factor; /* as in KernelSpec */
   uint8_t least_rows;        /* of the heights that are needed, up to shape.rows; 0: all are */
   uint8_t least_matrix_rows; /* tiles of so many rows and more take the tile registers of the target; 0: none do */

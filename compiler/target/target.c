@@ -76,5 +76,5 @@ TileShape target_panel_tile(const TargetInfo *target, uint32_t panel) {
 }
 
 TileShape target_whole_tile(const TargetInfo *target, uint32_t panel) {
-  return target->dot_bytes ? target_panel_tile(target, panel) : target->word_tile;
+  return target->dot_bytes || target->dot_pairs ? target_panel_tile(target, panel) : target->word_tile;
 }

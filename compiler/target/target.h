@@ -27,6 +27,7 @@ typedef struct TargetInfo {
   bool has_fma;              /* if not, products are rounded before they are added */
   uint8_t masked_bytes[4];   /* sizes of elements that masked loads and stores take; 0: unused */
   const char *dot_bytes;     /* LLVM's name of acc += x w, of four neighbouring bytes each; NULL: there is none */
+  const char *dot_pairs;     /* of x w + x w, of two neighbouring bytes each, cut to a word; NULL: there is none */
   const char *dot_words;     /* of x w + x w, of two neighbouring words each */
   TileShape word_tile;       /* of products of words; its width divides every panel */
   uint8_t matrix_rows;       /* rows of a tile register, which takes 64 bytes of each; 0: there are none */
@@ -59,7 +60,7 @@ uint32_t target_panel_width(int64_t n);
 /* Returns the tile that walks such a panel: the first whose width divides the panel. Narrower tiles take turns on
  * it. */
 TileShape target_panel_tile(const TargetInfo *target, uint32_t panel);
-/* The same for whole numbers. */
+/* The same for whole numbers of products with weights. */
 TileShape target_whole_tile(const TargetInfo *target, uint32_t panel);
 
 #endif

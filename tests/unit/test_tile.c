@@ -131,6 +131,7 @@ typedef struct Whole {
   tfm_form form;
   int64_t k;
   bool is_of_attention, is_bare; /* rows are not rotated; have no sum before them */
+  bool in_pairs;
   int8_t x[MOST_ROWS][MOST_COLUMNS], w[MOST_WIDTH][MOST_COLUMNS];
   float x_scales[MOST_ROWS], w_scales[MOST_WIDTH];
   float rows[MOST_ROWS * MOST_FLOATS] __attribute__((aligned(64)));
@@ -144,14 +145,53 @@ static void check_starts(const Whole *whole, const float *row, int i, int32_t su
   int64_t at = 0;
   for (int64_t first = 0; first < whole->k; first += step, at += tfm_whole_row_bytes(whole->form, bytes, step)) {
     int32_t start, of_group = 0;
-    for (int64_t j = first; j < first + step && j < whole->k; j++) of_group += whole->x[i][j];
+    int16_t of_pairs[2] = {0};
+    for (int64_t j = first; j < first + step && j < whole->k; j++) {
+      of_group += whole->x[i][j];
+      of_pairs[j / 2 % 2] = (int16_t)(of_pairs[j / 2 % 2] - 8 * whole->x[i][j]);
+    }
     memcpy(&start, (const char *)row + at - 4, sizeof start);
-    const int32_t wanted = is_grouped ? -8 * of_group : -128 * sum;
+    int32_t wanted = is_grouped ? -8 * of_group : -128 * sum;
+    if (is_grouped && whole->in_pairs) memcpy(&wanted, of_pairs, sizeof wanted);
     cr_assert(whole->is_bare || start == wanted, "%s k %d row %d", target, (int)whole->k, i);
   }
   float scale;
   memcpy(&scale, (const char *)row + at - (is_grouped ? 4 : 0), sizeof scale);
   cr_assert(same_float(scale, whole->x_scales[i]), "%s k %d row %d", target, (int)whole->k, i);
+}
+
+/* By how much the sum of a pair, whose first number this is, is too large. */
+static int rest_of(const Whole *whole, int i, int64_t at) {
+  if (!whole->in_pairs || whole->form != TFM_FORM_INT8 || at % 2 || at >= whole->k) return 0;
+  const int sum = whole->x[i][at] + (at + 1 < whole->k ? whole->x[i][at + 1] : 0);
+  return sum - (sum > 128 ? 128 : sum < -128 ? -128 : sum);
+}
+
+/* The fours that have rests, behind the scale, and no others. */
+static void check_rests(const Whole *whole, const float *row, int i, const char *target) {
+  const int32_t fours = (int32_t)(whole->k + 3) / 4;
+  const char *list = (const char *)row + fours * 4 + TFM_RESTS_AT;
+  int32_t n = 0, listed;
+  for (int32_t four = 0; four < fours; four++) {
+    const int8_t rests[4] = {(int8_t)rest_of(whole, i, four * 4), 0, (int8_t)rest_of(whole, i, four * 4 + 2), 0};
+    if (!rests[0] && !rests[2]) continue;
+    memcpy(&listed, list + n * 8, 4);
+    cr_assert(listed == four && !memcmp(list + n * 8 + 4, rests, 4), "%s k %d row %d: entry %d", target,
+              (int)whole->k, i, n);
+    n++;
+  }
+  memcpy(&listed, list - TFM_RESTS_AT + 4, 4);
+  cr_assert_eq(listed, n, "%s k %d row %d: %d entries, not %d", target, (int)whole->k, i, listed, n);
+}
+
+/* Whole numbers, up to 127 of them and so their own scale: pairs whose sum is just small enough or too large. */
+static void fill_pairs(float *x, int i, int64_t k) {
+  static const int8_t pairs[][2] = {{127, 127}, {-127, -127}, {127, -127}, {64, 64},   {65, 64},   {-64, -64}, {-64, -65},
+                                    {127, 1},   {127, 2},     {1, 127},    {2, 127},   {-127, -1}, {-127, -2}, {-2, -127},
+                                    {126, 126}, {-3, 127}};
+  for (int64_t at = 0; at < k; at++) x[at] = pairs[(i + (i % 3 == 2 ? at / 2 * 7 : 0)) % 16][at % 2];
+  if (i % 3 == 1 && k > 40) memset(x + 4, 0, 32 * sizeof *x);
+  x[k - 1] = i % 2 ? 127 : -127;
 }
 
 /* Some of them are extreme. */
@@ -166,12 +206,26 @@ static void fill_row(float *x, int i, int64_t k, uint64_t *seed) {
   for (int at = 0; i == 8 && at < k; at++) x[at] = at % period < (period + 15) / 16; /* all are 127 */
 }
 
+/* A row takes no more than it is given, even if all numbers have rests. */
+static void check_room(const Whole *whole, tfm_quantize_kernel quantize, const float *x, float *work) {
+  static float row[2 * MOST_FLOATS] __attribute__((aligned(64)));
+  const int64_t end = tfm_split_row_floats(whole->k);
+  memset(row, 1, sizeof row);
+  quantize(x, 0, 1, work, row + TFM_ROW_HEAD, 0);
+  for (int64_t i = end; i < 2 * MOST_FLOATS; i++) cr_assert(same_float(row[i], 0x1.020202p-125f), "k %d", (int)whole->k);
+}
+
 /* Rows of the kernel, all in one call, against those of the definition. */
 static void fill_rows(Whole *whole, tfm_quantize_kernel quantize, uint8_t bytes, const char *target) {
   uint64_t seed = 5;
   static float all[MOST_ROWS][MOST_COLUMNS];
   float work[MOST_COLUMNS + 16] __attribute__((aligned(64)));
-  for (int i = 0; i < MOST_ROWS; i++) fill_row(all[i], i, whole->k, &seed);
+  for (int i = 0; i < MOST_ROWS; i++) {
+    fill_row(all[i], i, whole->k, &seed);
+    if (whole->is_of_attention && whole->in_pairs) fill_pairs(all[i], i, whole->k);
+  }
+  memset(whole->rows, 1, sizeof whole->rows);
+  if (whole->in_pairs && whole->form == TFM_FORM_INT8) check_room(whole, quantize, all[0], work);
   quantize(all[0], sizeof all[0], MOST_ROWS, work, whole->rows + TFM_ROW_HEAD, MOST_FLOATS * sizeof(float));
   for (int i = 0; i < MOST_ROWS; i++) {
     float *x = all[i], *row = whole->rows + i * MOST_FLOATS + TFM_ROW_HEAD;
@@ -189,9 +243,11 @@ static void fill_rows(Whole *whole, tfm_quantize_kernel quantize, uint8_t bytes,
         memcpy(&word, numbers + place, 2);
       int wanted = at < whole->k ? whole->x[i][at] : 0;
       sum += wanted;
+      wanted -= rest_of(whole, i, at);
       cr_assert_eq(word, wanted, "%s k %d row %d [%d]: %d, not %d", target, (int)whole->k, i, (int)at, word, wanted);
     }
     check_starts(whole, row, i, sum, bytes, target);
+    if (whole->in_pairs && whole->form == TFM_FORM_INT8) check_rests(whole, row, i, target);
   }
 }
 
@@ -203,8 +259,8 @@ static void fill_panel(Whole *whole, int64_t width) {
     whole->w_scales[column] = random_float(&seed);
     memcpy(whole->panel + (fours * width + column) * 4, &whole->w_scales[column], 4);
     for (int64_t at = 0; at < whole->k; at++) {
-      int extreme = at % 2 ? 127 : -127;
-      whole->w[column][at] = (int8_t)(column == 1 ? extreme : (int)(random_float(&seed) * 127));
+      const int number = (int)(random_float(&seed) * 127), extremes[] = {number, at % 2 ? 127 : -127, 127, -127};
+      whole->w[column][at] = (int8_t)extremes[column < 4 ? column : 0];
       whole->panel[(at / 4 * width + column) * 4 + at % 4] = (uint8_t)(whole->w[column][at] + 128);
     }
   }
@@ -222,8 +278,8 @@ static void fill_panel_of_4(Whole *whole, int64_t width) {
       uint8_t *block =
           whole->panel + tfm_form_bytes(TFM_FORM_INT4, group / TFM_GROUPS * TFM_GROUPS * TFM_GROUP) * width;
       int8_t *step = (int8_t *)block + column * TFM_GROUPS + group % TFM_GROUPS;
-      if (at % TFM_GROUP == 0) *step = (int8_t)(column == 1 ? -15 : (int)(random_float(&seed) * 15));
-      const int f = column == 1 ? -8 : (int)(random_float(&seed) * 7);
+      if (at % TFM_GROUP == 0) *step = (int8_t)(column == 1 ? -15 : column == 2 ? 15 : (int)(random_float(&seed) * 15));
+      const int f = column == 1 ? -8 : column == 2 ? 7 : (int)(random_float(&seed) * 7);
       whole->w[column][at] = (int8_t)(f * *step);
       block += width * TFM_GROUPS + (at / 8 - group / TFM_GROUPS * TFM_GROUPS * 4) * width * 4 + column * 4 + at % 4;
       *block |= (uint8_t)((f + 8) << (at % 8 < 4 ? 0 : 4));
@@ -261,33 +317,55 @@ static void check_whole(KernelBench *bench, const Whole *whole, size_t tile, int
     }
 }
 
-/* `is_matrix`: on tile registers. */
-static void check_whole_numbers(const char *name, tfm_form form, bool is_matrix) {
-  static const int64_t lengths_of_8[] = {1, 2, 3, 20, 37, 64, 96, 207},
+/* Rows that nobody made are computed for nobody: the tile returns. */
+static void check_left_out(KernelBench *bench, Whole *whole, size_t tile, int width) {
+  static float c[MOST_ROWS * MOST_WIDTH];
+  tfm_tile_kernel kernel = (tfm_tile_kernel)(uintptr_t)kernel_get(bench, tile);
+  for (int byte = 0; byte < 256; byte += 51) { /* a number of rests and of fours that is too large, negative too */
+    memset(whole->rows, byte, sizeof whole->rows);
+    kernel(whole->rows + TFM_ROW_HEAD, whole->panel, c, width, whole->k, 0, width, whole->panel, 0);
+  }
+}
+
+typedef enum Way { AS_IT_COMES, IN_WORDS, IN_TILE_REGISTERS, PAIRS_AS_THEY_ARE } Way;
+
+/* Of pairs, each k has every second number of rows: each tile takes its time to compile. */
+static bool is_left_out(bool in_pairs, int length, int rows, int most) {
+  return in_pairs && rows < most && rows % 2 == length % 2;
+}
+
+/* IN_WORDS: as in attention where there are no products of bytes. PAIRS_AS_THEY_ARE: of rows that are not rotated. */
+static void check_whole_numbers(const char *name, tfm_form form, Way way) {
+  static const int64_t lengths_of_8[] = {1, 2, 3, 20, 35, 64, 96, 207},
                        lengths_of_4[] = {32, 64, 96, 128, 160, 224, 256, 288};
   const int64_t *lengths = form == TFM_FORM_INT8 ? lengths_of_8 : lengths_of_4;
   if (!host_runs(name)) return;
   KernelBench bench = kernel_bench_new(name);
   const TargetInfo *target = bench.plan.target;
-  const uint8_t bytes = target->dot_bytes ? 1 : 2;
+  const bool is_matrix = way == IN_TILE_REGISTERS, in_pairs = target->dot_pairs && way != IN_WORDS;
+  const uint8_t bytes = target->dot_bytes || in_pairs ? 1 : 2;
   static const uint32_t panels[] = {48, 64, 32};
   TileShape shapes[3];
-  size_t quantize[8], tiles[3][MOST_ROWS + 1];
+  size_t quantize[8], tiles[8][3][MOST_ROWS + 1]; /* those of pairs are made for k: */
   for (int l = 0; l < 8; l++)
     quantize[l] = kernel_add(
         &bench,
         (KernelSpec){
-            .family = KERNEL_QUANTIZE, .k = lengths[l], .is_rotated = true, .is_grouped = form == TFM_FORM_INT4});
+            .family = KERNEL_QUANTIZE, .k = lengths[l], .is_rotated = way != PAIRS_AS_THEY_ARE,
+            .is_grouped = form == TFM_FORM_INT4, .in_pairs = in_pairs});
   for (int i = 0; i < 3; i++) {
     shapes[i] = target_whole_tile(target, panels[i]);
+    if (way == IN_WORDS) shapes[i] = target->word_tile;
     if (form == TFM_FORM_INT4) shapes[i].rows /= 2;
     if (is_matrix) shapes[i] = (TileShape){target->matrix_rows, (uint8_t)panels[i]};
-    for (int rows = 1; rows <= shapes[i].rows; rows++) {
-      KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = shapes[i].width};
-      spec.a_stride = MOST_FLOATS, spec.b_stride = spec.width, spec.b_form = (uint8_t)form;
-      spec.is_matrix = is_matrix;
-      tiles[i][rows] = kernel_add(&bench, spec);
-    }
+    for (int rows = 1; rows <= shapes[i].rows; rows++)
+      for (int l = 0; l < 8; l++) {
+        KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = shapes[i].width};
+        spec.a_stride = MOST_FLOATS, spec.b_stride = spec.width, spec.b_form = (uint8_t)form;
+        spec.is_matrix = is_matrix, spec.in_pairs = in_pairs, spec.k = in_pairs ? lengths[l] : 0;
+        if (l && !in_pairs) tiles[l][i][rows] = tiles[0][i][rows];
+        else tiles[l][i][rows] = is_left_out(in_pairs, l, rows, shapes[i].rows) ? SIZE_MAX : kernel_add(&bench, spec);
+      }
   }
   kernels_compile(&bench);
   if (is_matrix) tfm_tiles_begin();
@@ -295,29 +373,43 @@ static void check_whole_numbers(const char *name, tfm_form form, bool is_matrix)
   for (int l = 0; l < 8; l++) {
     whole.k = lengths[l];
     whole.form = form;
+    whole.in_pairs = in_pairs;
+    whole.is_of_attention = way == PAIRS_AS_THEY_ARE;
     fill_rows(&whole, (tfm_quantize_kernel)(uintptr_t)kernel_get(&bench, quantize[l]), bytes, name);
     for (int i = 0; i < 3; i++) {
       const TileShape shape = shapes[i];
       (form == TFM_FORM_INT8 ? fill_panel : fill_panel_of_4)(&whole, shape.width);
       for (int rows = 1; rows <= shape.rows; rows++)
-        check_whole(&bench, &whole, tiles[i][rows], rows, shape.width, bytes);
+        if (tiles[l][i][rows] < SIZE_MAX) check_whole(&bench, &whole, tiles[l][i][rows], rows, shape.width, bytes);
     }
+    for (int i = 0; i < 3 && in_pairs; i++) check_left_out(&bench, &whole, tiles[l][i][shapes[i].rows], shapes[i].width);
   }
   if (is_matrix) tfm_tiles_end();
   kernel_bench_free(&bench);
 }
 
 Test(tile, whole_numbers) {
-  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name, TFM_FORM_INT8, false);
+  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name, TFM_FORM_INT8, AS_IT_COMES);
 }
 
 Test(tile, whole_numbers_on_tile_registers) {
   for (const TargetInfo *target = targets; target->name; target++)
-    if (target->matrix_rows) check_whole_numbers(target->name, TFM_FORM_INT8, true);
+    if (target->matrix_rows) check_whole_numbers(target->name, TFM_FORM_INT8, IN_TILE_REGISTERS);
+}
+
+Test(tile, whole_numbers_in_words) {
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (target->dot_pairs) check_whole_numbers(target->name, TFM_FORM_INT8, IN_WORDS);
+}
+
+/* Nothing may be cut to 16 bits, whatever pairs there are. */
+Test(tile, pairs_whose_sums_are_large) {
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (target->dot_pairs) check_whole_numbers(target->name, TFM_FORM_INT8, PAIRS_AS_THEY_ARE);
 }
 
 Test(tile, numbers_of_4_bits) {
-  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name, TFM_FORM_INT4, false);
+  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name, TFM_FORM_INT4, AS_IT_COMES);
 }
 
 /* Rows of queries, keys and values: short ones of whole vectors stay in registers. */

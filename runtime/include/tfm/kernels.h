@@ -78,8 +78,14 @@ static inline int64_t tfm_column_bytes(uint8_t form, int64_t k) { /* of a whole 
 /* A row of whole numbers: TFM_ROW_HEAD floats, the last of which is an i32, -128 times the sum of all numbers; the
  * numbers, four of them together, zeros behind the last; the scale, f32. With a_bytes 1 a number is a byte, with 2 it
  * is two, and four stand in the order 0 2 1 3. Rows are tfm_row_floats apart: no multiple of a page of memory.
- * For INT4 the i32 is -8 times the sum of the first group, and each other group has one of its own before it. */
-enum { TFM_ROW_HEAD = 16 };
+ * For INT4 the i32 is -8 times the sum of the first group, and each other group has one of its own before it.
+ *
+ * Where tiles multiply bytes in pairs (k 0 and 1, 2 and 3, ...), whose sums must fit 16 bits, a number is a byte, and
+ * for INT4 the i32 is two words, for the pairs of even number and the others. For INT8, of a pair whose sum is beyond
+ * -128 .. 128 the first number is less by the rest. The rests are behind the scale: an i32 says how many fours of
+ * numbers have some, and from TFM_RESTS_AT bytes behind the numbers on each such four takes 8 bytes: which one it is,
+ * i32, and the rests of its four numbers (the 2nd and 4th are 0). */
+enum { TFM_ROW_HEAD = 16, TFM_RESTS_AT = 16 };
 
 static inline int64_t tfm_whole_row_bytes(uint8_t form, uint8_t a_bytes, int64_t k) { /* of k numbers */
   return k * a_bytes + (form == TFM_FORM_INT4 ? k / TFM_GROUP * 4 : 0);
@@ -88,6 +94,12 @@ static inline int64_t tfm_whole_row_bytes(uint8_t form, uint8_t a_bytes, int64_t
 static inline int64_t tfm_row_floats(uint8_t form, uint8_t a_bytes, int64_t k) {
   const int64_t numbers = tfm_whole_row_bytes(form, a_bytes, (k + 3) / 4 * 4) / 4; /* in floats */
   return TFM_ROW_HEAD + (numbers + 1 + 15) / 16 * 16;
+}
+
+/* With room for the rests, and for one more: an entry is written before it is known to be one. */
+static inline int64_t tfm_split_row_floats(int64_t k) {
+  const int64_t fours = (k + 3) / 4;
+  return TFM_ROW_HEAD + (fours + TFM_RESTS_AT / 4 + 2 * (fours + 1) + 15) / 16 * 16;
 }
 
 static inline int64_t tfm_whole_row_floats(uint8_t a_bytes, int64_t k) { /* of form INT8 */
