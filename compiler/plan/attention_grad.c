@@ -56,7 +56,7 @@ static bool init_nest(Planner *p, const Grad *a, Nest *nest) {
   dims[rank - 1] = a->k.dims[rank - 2];
   Body body = body_new(a->node, rank, dims, a->node->attr.expr);
   body_split_gathers(p, &body);
-  if (!body_split(p, &body, TFM_MAX_OPERANDS - 1)) {
+  if (!body_split(p, &body, TFM_MAX_OPERANDS - 1 - TFM_GRAD_OPERANDS)) {
     plan_limit(p, "the gradient of this attention depends on too many tensors");
     return false;
   }
@@ -119,36 +119,69 @@ static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *ste
   step->pack_e = contract_pack(p, e.width, far, p->math.one);
 }
 
-/* A row kernel over strips: its operands are contiguous but for the last, of which there is one number a row. */
-static uint32_t strip_kernel(Planner *p, OpKind reduction, uint8_t n, bool last_is_number, Expr *expr) {
-  KernelSpec spec = {
-      .family = KERNEL_ROW, .reduction = reduction, .reduce = reduction != OP_POINTWISE, .n_operands = n, .expr = expr};
-  for (uint8_t i = 0; i < n; i++) spec.operands[i] = (RowOperandSpec){.dtype = DTYPE_F32, .access = COLUMN_CONTIGUOUS};
-  if (last_is_number) spec.operands[n - 1].access = COLUMN_BROADCAST;
+/* result = operand 1 * operand 2 over strips, with one number a row as operand 2. */
+static uint32_t scale_kernel(Planner *p) {
+  KernelSpec spec = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = 3};
+  for (uint8_t i = 0; i < 3; i++) spec.operands[i] = (RowOperandSpec){.dtype = DTYPE_F32, .access = COLUMN_CONTIGUOUS};
+  spec.operands[2].access = COLUMN_BROADCAST;
+  spec.expr = expr_op(p->arena, OP_MUL, DTYPE_F32, expr_input(p->arena, DTYPE_F32, 1),
+                      expr_input(p->arena, DTYPE_F32, 2), NULL);
   return plan_kernel(p, &spec);
 }
 
+static Expr *own_input(Planner *p, const Nest *nest, uint32_t operand) {
+  return expr_input(p->arena, DTYPE_F32, nest->n_operands + operand);
+}
+
+/* A term with another value in place of acc. */
+static Expr *term_of(Planner *p, const Nest *nest, const Expr *term, Expr *acc) {
+  uint32_t same[TFM_MAX_OPERANDS];
+  for (uint32_t i = 0; i < nest->n_operands; i++) same[i] = i;
+  return expr_rename(p->arena, term, same, acc);
+}
+
+/* A row kernel whose operands are those of the nest and then the runtime's own. */
+static uint32_t term_kernel(Planner *p, Nest *nest, OpKind reduction, Expr *expr) {
+  nest->expr = expr;
+  KernelSpec spec = nest_spec(nest);
+  spec.reduction = reduction;
+  spec.reduce = reduction != OP_POINTWISE;
+  for (uint32_t i = 0; i < TFM_GRAD_OPERANDS; i++)
+    spec.operands[spec.n_operands++] =
+        (RowOperandSpec){.dtype = DTYPE_F32, .access = i < TFM_GRAD_SCALE ? COLUMN_CONTIGUOUS : COLUMN_BROADCAST};
+  return plan_kernel(p, &spec);
+}
+
+/* Strips pass through as few kernels as possible: each of them reads and writes as many bytes as a tile does. */
+static void choose_term_kernels(Planner *p, Nest *nest, Expr *const *terms, tfm_attention_grad_step *step) {
+  Expr *const keep = terms[ATTENTION_KEEP];
+  const bool takes = keep->kind != EXPR_ACC;
+  Expr *probability = own_input(p, nest, TFM_GRAD_P), *x = own_input(p, nest, TFM_GRAD_X);
+  if (takes)
+    probability = expr_op(p->arena, OP_MUL, DTYPE_F32, probability, own_input(p, nest, TFM_GRAD_SCALE), NULL);
+  step->kept = step->sum_products = step->through = TFM_NONE;
+  if (takes) step->kept = term_kernel(p, nest, OP_POINTWISE, term_of(p, nest, keep, probability));
+  if (step->is_forward) return;
+  x = term_of(p, nest, keep, x);
+  step->sum_products = term_kernel(p, nest, OP_SUM, expr_op(p->arena, OP_MUL, DTYPE_F32, probability, x, NULL));
+  Expr *rest = expr_op(p->arena, OP_SUB, DTYPE_F32, x, own_input(p, nest, TFM_GRAD_SUM), NULL);
+  Expr *gets = expr_op(p->arena, OP_MUL, DTYPE_F32, probability, rest, NULL);
+  step->through = term_kernel(p, nest, OP_POINTWISE, term_of(p, nest, terms[ATTENTION_BACK], gets));
+}
+
 static void choose_row_kernels(Planner *p, Nest *nest, tfm_attention_grad_step *step) {
-  Expr *terms[ATTENTION_TERMS], *in[4];
+  Expr *terms[ATTENTION_TERMS];
   CHECK(expr_attention_terms(nest->expr, terms), "an attention_grad without its terms");
-  uint32_t *const kernels[] = {&step->score, &step->keep, &step->back};
-  for (uint32_t i = 0; i < ATTENTION_TERMS; i++) {
-    nest->expr = terms[i];
-    *kernels[i] = contract_kernel(p, nest);
-    if (i != ATTENTION_SCORE) continue;
-    const MaskHints hints = attention_mask_hints(p, nest);
-    step->causal = hints.causal;
-    step->causal_offset = hints.causal ? plan_size(p, hints.causal_offset) : 0;
-    step->padding = hints.padding;
-    step->padding_true = hints.padding_true;
-  }
-  for (uint32_t i = 1; i < 4; i++) in[i] = expr_input(p->arena, DTYPE_F32, i);
-  Expr *product = expr_op(p->arena, OP_MUL, DTYPE_F32, in[1], in[2], NULL);
-  Expr *rest = expr_op(p->arena, OP_SUB, DTYPE_F32, in[2], in[3], NULL);
+  nest->expr = terms[ATTENTION_SCORE];
+  step->score = contract_kernel(p, nest);
+  const MaskHints hints = attention_mask_hints(p, nest);
+  step->causal = hints.causal;
+  step->causal_offset = hints.causal ? plan_size(p, hints.causal_offset) : 0;
+  step->padding = hints.padding;
+  step->padding_true = hints.padding_true;
   step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX});
-  step->scale_rows = strip_kernel(p, OP_POINTWISE, 3, true, product);
-  step->sum_products = strip_kernel(p, OP_SUM, 3, false, product);
-  step->through = strip_kernel(p, OP_POINTWISE, 4, true, expr_op(p->arena, OP_MUL, DTYPE_F32, in[1], rest, NULL));
+  step->scale_rows = scale_kernel(p);
+  choose_term_kernels(p, nest, terms, step);
 }
 
 // ---- the step ----
@@ -156,7 +189,8 @@ static void choose_row_kernels(Planner *p, Nest *nest, tfm_attention_grad_step *
 static void add_step(Planner *p, const Grad *a, Nest *nest) {
   const TileShape keys = p->target->attention_keys;
   const uint32_t t = nest->rank - 2, s = nest->rank - 1;
-  tfm_attention_grad_step step = {.tile_rows = keys.rows,
+  tfm_attention_grad_step step = {.is_backward = true,
+                                  .tile_rows = keys.rows,
                                   .key_width = keys.width,
                                   .h_width = choose_width(p, a->h),
                                   .e_width = choose_width(p, a->e),

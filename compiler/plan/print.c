@@ -218,8 +218,9 @@ static void print_attention_grad(StrBuf *out, const Plan *plan, const tfm_attent
   print_tiles(out, plan, "k tile", grad->k_tiles, grad->tile_rows);
   print_tiles(out, plan, "v tile", grad->v_tiles, grad->tile_rows);
   print_kernel(out, plan, "score", grad->score);
-  print_kernel(out, plan, "keep", grad->keep);
-  print_kernel(out, plan, "back", grad->back);
+  print_kernel(out, plan, "kept", grad->kept);
+  print_kernel(out, plan, "sum of products", grad->sum_products);
+  print_kernel(out, plan, "through", grad->through);
 }
 
 static void print_table(StrBuf *out, const Plan *plan, const tfm_table_step *table) {

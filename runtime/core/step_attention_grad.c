@@ -16,6 +16,7 @@
 
 enum {
   BLOCK_STRIPS = 8,  /* of queries: their strips of 512 keys stay in the second-level cache */
+  MOST_STRIPS = 32,  /* where there are fewer keys: each block reads what keys and values got so far, and writes it */
   MOST_FETCHED = 1 << 15, /* floats of an item that are fetched while the one before it is computed */
   NEAR_SCORES = 2048 /* of the rows that row kernels take together: all of them stay in the nearest cache */
 };
@@ -26,13 +27,15 @@ typedef struct Grad {
   int64_t items, queries, keys, causal_offset;
   int64_t key_blocks, block_rows; /* rows: of queries */
   int64_t strip_floats;           /* of a block of keys of all rows of a block of queries */
-  Epilogue score, keep, back;
+  Epilogue score;
 } Grad;
 
 typedef struct GradScratch {                                           /* of one thread */
   float *key_columns, *value_columns, *key_rows, *query_rows, *g_rows; /* packed */
   float *p, *kept, *back;                  /* strips, [block of keys][row]; kept is p if nothing is taken */
   float *maximum, *sum, *scale, *products; /* a number per row of a strip; of products two */
+  Epilogue take, multiply, through;        /* the step's kernels kept, sum_products and through, over `operands` */
+  Operand operands[TFM_MAX_OPERANDS];      /* those of the step, then TFM_GRAD_OPERANDS that lie in strips */
 } GradScratch;
 
 typedef struct GradItem {
@@ -46,6 +49,12 @@ typedef struct GradItem {
 
 // ---- sizes ----
 
+/* Larger blocks of causal attention would multiply more that is masked. */
+static int64_t block_strips(const Grad *a) {
+  if (a->step->causal || a->keys <= 0) return BLOCK_STRIPS;
+  return least_of(MOST_STRIPS, greatest_of(BLOCK_STRIPS, BLOCK_STRIPS * TFM_KEY_BLOCK / a->keys));
+}
+
 static Grad grad_of(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_grad_step *info = &context->program->attention_grads[step->index];
   Grad a = {.step = info,
@@ -56,11 +65,9 @@ static Grad grad_of(const tfm_context *context, const tfm_step *step) {
             .causal_offset = value_of(context, info->causal_offset)};
   for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
-  a.block_rows = least_of(BLOCK_STRIPS * info->tile_rows, greatest_of(1, a.queries));
+  a.block_rows = least_of(block_strips(&a) * info->tile_rows, greatest_of(1, a.queries));
   a.strip_floats = a.block_rows * TFM_STRIP_STRIDE;
   a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
-  a.keep = epilogue_of(context, info->keep, info->rank, info->n_operands, info->first_operand, info->dims);
-  a.back = epilogue_of(context, info->back, info->rank, info->n_operands, info->first_operand, info->dims);
   return a;
 }
 
@@ -76,7 +83,7 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
                             panels_floats(step->h, step->h_width, a->block_rows),
                             panels_floats(step->e, step->e_width, a->block_rows),
                             strips,
-                            a->keep.kernel ? strips : 0,
+                            a->step->kept == TFM_NONE ? 0 : strips,
                             strips,
                             a->block_rows,
                             a->block_rows,
@@ -91,7 +98,7 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
     if (base) *places[i] = (float *)(base + bytes);
     bytes += round_up(floats[i] * (int64_t)sizeof(float), ALIGNMENT);
   }
-  if (base && !a->keep.kernel) scratch->kept = scratch->p;
+  if (base && a->step->kept == TFM_NONE) scratch->kept = scratch->p;
   return bytes;
 }
 
@@ -99,7 +106,7 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
 static int64_t scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_grad_step *info = &context->program->attention_grads[step->index];
   const int64_t keys = value_of(context, info->dims[info->rank - 1]);
-  const int64_t per_key = 64 * (info->h + info->e + 64) + 64 * BLOCK_STRIPS * TFM_MAX_TILE_ROWS;
+  const int64_t per_key = 64 * (info->h + info->e + 64) + 64 * MOST_STRIPS * TFM_MAX_TILE_ROWS;
   int64_t product;
   if (keys < 0 || __builtin_mul_overflow(keys, per_key, &product)) return -1;
   GradScratch scratch;
@@ -215,9 +222,26 @@ static void scale_strip(const Walker *walker, const Grad *a, float *strip, int64
   if (!all_one) run_rows(walker, a->step->scale_rows, rows, n, (float *const[]){strip, strip}, 2, factor);
 }
 
-static void run_epilogue(const Walker *walker, const Grad *a, const Epilogue *epilogue, const GradItem *item,
-                         const Strip *strip, int64_t block, float *tile) {
-  epilogue_run(walker, epilogue, (char *)tile, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
+/* Where a strip lies, or a number per row: element (row, key) of the item, counted as the operands of masks are. */
+static Operand strip_operand(const Grad *a, const float *numbers, int64_t row_bytes, int64_t column_bytes,
+                             const Strip *strip, int64_t block) {
+  const int64_t before = strip->row * row_bytes + block * TFM_KEY_BLOCK * column_bytes;
+  Operand operand = {.address = (uintptr_t)numbers - (uintptr_t)before, .slot = -1, .bytes = sizeof(float)};
+  operand.strides[a->step->rank - 2] = row_bytes;
+  operand.strides[a->step->rank - 1] = column_bytes;
+  return operand;
+}
+
+/* One of the kernels over p, x and the numbers of their rows, on a block of keys of the strip. */
+static void run_term(const Walker *walker, const Grad *a, GradScratch *scratch, const Epilogue *term,
+                     const GradItem *item, const Strip *strip, int64_t block, float *result, int64_t result_stride) {
+  const int64_t row_bytes = TFM_STRIP_STRIDE * (int64_t)sizeof(float), number = sizeof(float);
+  Operand *own = scratch->operands + a->step->n_operands;
+  own[TFM_GRAD_P] = strip_operand(a, strip_at(a, scratch->p, strip, block), row_bytes, number, strip, block);
+  own[TFM_GRAD_X] = strip_operand(a, strip_at(a, scratch->back, strip, block), row_bytes, number, strip, block);
+  own[TFM_GRAD_SCALE] = strip_operand(a, scratch->scale, number, 0, strip, block);
+  own[TFM_GRAD_SUM] = strip_operand(a, scratch->products, number, 0, strip, block);
+  epilogue_run(walker, term, (char *)result, result_stride * (int64_t)sizeof(float),
                item->number * a->queries + strip->row, strip->rows, block * TFM_KEY_BLOCK,
                keys_of_block(strip->seen, block));
 }
@@ -230,8 +254,9 @@ static void soften(const Walker *walker, const Grad *a, const GradScratch *scrat
             scratch->sum + at, scratch->scale + at);
 }
 
-/* Scores become probabilities: what attention has after its last block, divided by the sum. A row whose keys are all
- * masked has the sum 0, and probabilities 0. */
+/* Scores become probabilities: what attention has after its last block, divided by the sum, if nothing is taken; else
+ * the kernels divide, since all of them read more than this. A row whose keys are all masked has the sum 0, and
+ * probabilities 0. */
 static void find_probabilities(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
                                const Strip *strip) {
   for (int64_t i = 0; i < strip->rows; i++) {
@@ -241,76 +266,63 @@ static void find_probabilities(const Walker *walker, const Grad *a, const GradSc
   const int64_t blocks = ceil_div(strip->seen, TFM_KEY_BLOCK);
   for (int64_t block = 0; block < blocks; block++) {
     float *p = strip_at(a, scratch->p, strip, block);
-    run_epilogue(walker, a, &a->score, item, strip, block, p);
-    soften(walker, a, scratch, p, strip->rows, keys_of_block(strip->seen, block));
+    const int64_t n = keys_of_block(strip->seen, block);
+    epilogue_run(walker, &a->score, (char *)p, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
+                 item->number * a->queries + strip->row, strip->rows, block * TFM_KEY_BLOCK, n);
+    soften(walker, a, scratch, p, strip->rows, n);
     for (int64_t before = 0; before < block; before++)
       scale_strip(walker, a, strip_at(a, scratch->p, strip, before), strip->rows, TFM_KEY_BLOCK, scratch->scale);
   }
   for (int64_t i = 0; i < strip->rows; i++) scratch->scale[i] = scratch->sum[i] == 0 ? 0 : 1 / scratch->sum[i];
-  for (int64_t block = 0; block < blocks; block++)
+  for (int64_t block = 0; block < blocks && a->step->kept == TFM_NONE; block++)
     scale_strip(walker, a, strip_at(a, scratch->p, strip, block), strip->rows, keys_of_block(strip->seen, block),
                 scratch->scale);
 }
 
-static void keep(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
-                 const Strip *strip, int64_t block) {
-  const float *p = strip_at(a, scratch->p, strip, block);
-  float *kept = strip_at(a, scratch->kept, strip, block);
-  const size_t bytes = (size_t)keys_of_block(strip->seen, block) * sizeof(float);
-  for (int64_t i = 0; i < strip->rows; i++) memcpy(kept + i * TFM_STRIP_STRIDE, p + i * TFM_STRIP_STRIDE, bytes);
-  run_epilogue(walker, a, &a->keep, item, strip, block, kept);
-}
-
-/* What is kept of p, and what p gets of g vT; in `products` the sums of p times that. */
-static void find_gradient(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+/* What is kept of p; in `products` the sums of p times what p gets. */
+static void find_gradient(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
                           const Strip *strip) {
-  const int64_t row_bytes = TFM_STRIP_STRIDE * (int64_t)sizeof(float);
   float *block_sums = scratch->products + a->block_rows;
   memset(scratch->products, 0, (size_t)strip->rows * sizeof(float));
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
-    float *p = strip_at(a, scratch->p, strip, block), *back = strip_at(a, scratch->back, strip, block);
-    run_epilogue(walker, a, &a->keep, item, strip, block, back);
-    if (a->keep.kernel) keep(walker, a, scratch, item, strip, block);
-    tfm_row_args args;
-    memset(args.coordinates, 0, sizeof args.coordinates);
-    args.rows = strip->rows;
-    args.columns = keys_of_block(strip->seen, block);
-    args.faults = (int32_t *)&walker->context->run.faults;
-    args.operands[0] = (tfm_row_operand){(char *)block_sums, sizeof(float), sizeof(float)};
-    args.operands[1] = (tfm_row_operand){(char *)p, row_bytes, sizeof(float)};
-    args.operands[2] = (tfm_row_operand){(char *)back, row_bytes, sizeof(float)};
-    KERNEL_OF(tfm_row_kernel, walker->context, a->step->sum_products)(&args);
+    float *kept = strip_at(a, scratch->kept, strip, block);
+    run_term(walker, a, scratch, &scratch->take, item, strip, block, kept, TFM_STRIP_STRIDE);
+    run_term(walker, a, scratch, &scratch->multiply, item, strip, block, block_sums, 1);
     for (int64_t i = 0; i < strip->rows; i++) scratch->products[i] += block_sums[i];
   }
 }
 
-/* What q gets of a block of keys, tile by tile. */
-static void multiply_keys(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+/* Rows of a block of keys in c, from a strip and packed rows, tile by tile. */
+typedef struct Taken { /* what queries get */
+  char *to;
+  int64_t stride, columns, width;
+  const float *strips, *packed;
+} Taken;
+
+static void multiply_keys(const Walker *walker, const Grad *a, const GradItem *item, const Taken *taken,
                           const Strip *strip, int64_t block) {
-  const tfm_attention_grad_step *step = a->step;
-  const int64_t stride = floats_of(a, &a->operands->c);
   for (int64_t at = 0, rows; at < strip->rows; at += rows) {
-    rows = least_of(step->tile_rows, strip->rows - at);
-    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->q_tiles[rows]);
-    const float *back = strip_at(a, scratch->back, strip, block) + at * TFM_STRIP_STRIDE;
-    float *c = (float *)item->c + (strip->row + at) * stride;
-    for (int64_t column = 0; column < step->h; column += step->h_width) {
-      const float *panel = scratch->key_rows + column * item->limit + block * TFM_KEY_BLOCK * step->h_width;
-      kernel(back, panel, c + column, stride, keys_of_block(strip->seen, block), block > 0,
-             least_of(step->h_width, step->h - column), panel, 0);
+    rows = least_of(a->step->tile_rows, strip->rows - at);
+    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, a->step->q_tiles[rows]);
+    const float *of = strip_at(a, (float *)taken->strips, strip, block) + at * TFM_STRIP_STRIDE;
+    float *c = (float *)taken->to + (strip->row + at) * taken->stride;
+    for (int64_t column = 0; column < taken->columns; column += taken->width) {
+      const float *panel = taken->packed + column * item->limit + block * TFM_KEY_BLOCK * taken->width;
+      kernel(of, panel, c + column, taken->stride, keys_of_block(strip->seen, block), block > 0,
+             least_of(taken->width, taken->columns - column), panel, 0);
     }
   }
 }
 
 /* What q kT gets, and from it what q gets: a chain over the keys. */
-static void give_queries(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+static void give_queries(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
                          const Strip *strip) {
+  const Taken taken = {item->c, floats_of(a, &a->operands->c), a->step->h, a->step->h_width, scratch->back,
+                       scratch->key_rows};
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
-    float *p = strip_at(a, scratch->p, strip, block), *back = strip_at(a, scratch->back, strip, block);
-    run_rows(walker, a->step->through, strip->rows, keys_of_block(strip->seen, block),
-             (float *const[]){back, p, back}, 3, scratch->products);
-    run_epilogue(walker, a, &a->back, item, strip, block, back);
-    multiply_keys(walker, a, scratch, item, strip, block);
+    float *back = strip_at(a, scratch->back, strip, block);
+    run_term(walker, a, scratch, &scratch->through, item, strip, block, back, TFM_STRIP_STRIDE);
+    multiply_keys(walker, a, item, &taken, strip, block);
   }
 }
 
@@ -366,7 +378,7 @@ static int64_t keys_seen(const Grad *a, const GradItem *item, int64_t end_row) {
   return a->step->causal ? least_of(item->limit, greatest_of(0, end_row + a->causal_offset)) : item->limit;
 }
 
-static void run_block(const Walker *walker, const Grad *a, const GradScratch *scratch, GradItem *item, int64_t first,
+static void run_block(const Walker *walker, const Grad *a, GradScratch *scratch, GradItem *item, int64_t first,
                       int64_t n) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
@@ -396,7 +408,7 @@ static void run_block(const Walker *walker, const Grad *a, const GradScratch *sc
 }
 
 /* The queries in [row, end) that are live, block by block. */
-static void run_queries(const Walker *walker, const Grad *a, const GradScratch *scratch, GradItem *item, int64_t row,
+static void run_queries(const Walker *walker, const Grad *a, GradScratch *scratch, GradItem *item, int64_t row,
                         int64_t end) {
   for (int64_t n; row < end; row += n) {
     n = least_of(a->block_rows, end - row);
@@ -404,7 +416,7 @@ static void run_queries(const Walker *walker, const Grad *a, const GradScratch *
   }
 }
 
-static void run_live_queries(const Walker *walker, const Grad *a, const GradScratch *scratch, GradItem *item) {
+static void run_live_queries(const Walker *walker, const Grad *a, GradScratch *scratch, GradItem *item) {
   const int64_t stride = stride_of(a, &a->operands->c);
   int64_t first, rows;
   if (!item->live.mask) {
@@ -444,11 +456,25 @@ static void fetch_next(const tfm_context *context, const Grad *a, int64_t number
   fetch_rows(a, address_at(context, a, &of->g, number), &of->g, a->queries, step->e);
 }
 
+/* The kernels that read strips beside the step's operands, of which a thread has copies for that. */
+static void set_terms(const tfm_context *context, const Grad *a, GradScratch *scratch) {
+  const tfm_attention_grad_step *step = a->step;
+  const uint8_t n = (uint8_t)(step->n_operands + TFM_GRAD_OPERANDS);
+  const uint32_t kernels[] = {step->kept, step->sum_products, step->through};
+  Epilogue *const terms[] = {&scratch->take, &scratch->multiply, &scratch->through};
+  memcpy(scratch->operands, &context->run.operands[step->first_operand], step->n_operands * sizeof(Operand));
+  for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
+    *terms[i] = epilogue_of(context, kernels[i], step->rank, n, step->first_operand, step->dims);
+    terms[i]->operands = scratch->operands;
+  }
+}
+
 static void run(Walker *walker, const tfm_step *step) {
   const Grad a = grad_of(walker->context, step);
   if (a.items <= 0) return;
   GradScratch scratch;
   lay_out(&a, walker->scratch, &scratch);
+  set_terms(walker->context, &a, &scratch);
   Claimer claimer = walker_claimer(walker, 1, a.items);
   int64_t ignored, number;
   while (share_claim(&claimer, &ignored, &number)) {
