@@ -1,6 +1,7 @@
-/* In: ATTENTION_GRAD, and the ATTENTION_GRAD_K and ATTENTION_GRAD_V that read it. Out: one step that writes what
- * queries, keys and values get. Its three expressions share the loops over [..., t, s] and their operands, so that one
- * list of operands serves three row kernels. Refused: heads whose size is not known; expressions with too many tensors.
+/* In: ATTENTION_GRAD, and the ATTENTION_GRAD_K and ATTENTION_GRAD_V that read it; ATTENTION_KEPT. Out: one step that
+ * writes what queries, keys and values get, or the result of an attention with dropout. Its expressions share the loops
+ * over [..., t, s] and their operands, so that one list of operands serves all row kernels. Refused: heads whose size is
+ * not known; expressions with too many tensors.
  *
  * All products are tiles of attention's kinds: scores and g vT read q and g in place, as attention reads q; the other
  * three read strips of the scores' shape, two of them transposed, which costs a tile nothing. */
@@ -14,6 +15,7 @@ typedef struct Grad {
   View q, k, v, g, c, dk, dv, mask;
   int64_t h, e;
   bool has_mask; /* of queries */
+  bool is_forward; /* there is no g; dk and dv are k and v, and nobody writes them */
 } Grad;
 
 enum { OTHER_Q, OTHER_K, OTHER_V, OTHER_G, OTHER_C, OTHER_DK, OTHER_DV, OTHER_MASK };
@@ -103,9 +105,10 @@ static int64_t row_stride(const View *view) {
 
 static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *step) {
   const TileShape keys = p->target->attention_keys, h = {keys.rows, step->h_width}, e = {keys.rows, step->e_width};
+  const TileShape given = step->is_forward ? e : h;
   const TileKind qk = {.shape = keys, .a_stride = row_stride(&a->q), .b_stride = keys.width};
   const TileKind gv = {.shape = keys, .a_stride = row_stride(&a->g), .b_stride = keys.width};
-  const TileKind of_q = {.shape = h, .a_stride = TFM_STRIP_STRIDE, .b_stride = h.width};
+  const TileKind of_q = {.shape = given, .a_stride = TFM_STRIP_STRIDE, .b_stride = given.width};
   const TileKind of_k = {.shape = h, .a_stride = 1, .a_step = TFM_STRIP_STRIDE, .b_stride = h.width};
   const TileKind of_v = {.shape = e, .a_stride = 1, .a_step = TFM_STRIP_STRIDE, .b_stride = e.width};
   contract_tiles(p, &qk, step->qk_tiles);
@@ -171,7 +174,8 @@ static void choose_term_kernels(Planner *p, Nest *nest, Expr *const *terms, tfm_
 
 static void choose_row_kernels(Planner *p, Nest *nest, tfm_attention_grad_step *step) {
   Expr *terms[ATTENTION_TERMS];
-  CHECK(expr_attention_terms(nest->expr, terms), "an attention_grad without its terms");
+  CHECK(expr_attention_terms(nest->expr, step->is_forward ? ATTENTION_BACK : ATTENTION_TERMS, terms),
+        "an attention_grad without its terms");
   nest->expr = terms[ATTENTION_SCORE];
   step->score = contract_kernel(p, nest);
   const MaskHints hints = attention_mask_hints(p, nest);
@@ -189,7 +193,8 @@ static void choose_row_kernels(Planner *p, Nest *nest, tfm_attention_grad_step *
 static void add_step(Planner *p, const Grad *a, Nest *nest) {
   const TileShape keys = p->target->attention_keys;
   const uint32_t t = nest->rank - 2, s = nest->rank - 1;
-  tfm_attention_grad_step step = {.is_backward = true,
+  tfm_attention_grad_step step = {.is_forward = a->is_forward,
+                                  .is_backward = !a->is_forward,
                                   .tile_rows = keys.rows,
                                   .key_width = keys.width,
                                   .h_width = choose_width(p, a->h),
@@ -218,13 +223,13 @@ static void add_step(Planner *p, const Grad *a, Nest *nest) {
     vec_push(p->arena, &p->operands, nest_operand(p, nest, &nest->operands[i]));
   nest_dims(p, nest, step.dims);
   vec_push(p->arena, &p->attention_grads, step);
-  plan_step(p, TFM_STEP_ATTENTION_GRAD, p->attention_grads.n - 1, cost_attention(p, nest, 3 * a->h, 2 * a->e),
-            "attention_grad");
+  plan_step(p, TFM_STEP_ATTENTION_GRAD, p->attention_grads.n - 1, cost_attention(p, nest, (a->is_forward ? 1 : 3) * a->h, (a->is_forward ? 1 : 2) * a->e),
+            a->is_forward ? "attention_kept" : "attention_grad");
 }
 
-void plan_attention_grad(Planner *p, const Node *node) {
+static void plan_grad(Planner *p, const Node *node, bool is_forward) {
   Node *const *in = node->inputs.items;
-  Grad a = {.node = node};
+  Grad a = {.node = node, .is_forward = is_forward};
   if (!size_is_const(in[0]->dims[node->rank - 1], &a.h) || !size_is_const(in[2]->dims[in[2]->rank - 1], &a.e)) {
     plan_limit(p, "the size of a head must be known when the model is compiled");
     return;
@@ -233,14 +238,18 @@ void plan_attention_grad(Planner *p, const Node *node) {
   a.q = plan_compact(p, in[0], false, a.h);
   a.k = plan_compact(p, in[1], false, a.h);
   a.v = plan_compact(p, in[2], false, a.e);
-  a.g = plan_compact(p, in[3], false, a.e);
+  a.g = is_forward ? a.q : plan_compact(p, in[3], false, a.e);
   const Size *elements;
   View layout;
   const View *wanted = attention_layout(p, node, &layout, &elements);
   a.c = layout_result(p, node, layout_has_columns, wanted, elements);
-  a.dk = part_view(p, &a, OP_ATTENTION_GRAD_K, &a.k, a.h);
-  a.dv = part_view(p, &a, OP_ATTENTION_GRAD_V, &a.v, a.e);
+  a.dk = is_forward ? a.k : part_view(p, &a, OP_ATTENTION_GRAD_K, &a.k, a.h);
+  a.dv = is_forward ? a.v : part_view(p, &a, OP_ATTENTION_GRAD_V, &a.v, a.e);
   a.has_mask = live_queries(p, node, &a.mask);
   Nest nest;
   if (init_nest(p, &a, &nest)) add_step(p, &a, &nest);
 }
+
+void plan_attention_grad(Planner *p, const Node *node) { plan_grad(p, node, false); }
+
+void plan_attention_kept(Planner *p, const Node *node) { plan_grad(p, node, true); }

@@ -1,4 +1,5 @@
-/* The gradient of attention: what queries, keys and values get, without any matrix of the scores' shape in memory.
+/* The gradient of attention: what queries, keys and values get, without any matrix of the scores' shape in memory; and
+ * attention with dropout, which is the first part of it, so that both find the same probabilities.
  *
  * A unit is one batch item (a head of a sequence); units divide results, never sums. Keys and values are packed once,
  * as columns and as rows. Then blocks of queries pass: their probabilities are computed again as attention computes
@@ -16,9 +17,8 @@
 
 enum {
   BLOCK_STRIPS = 8,  /* of queries: their strips of 512 keys stay in the second-level cache */
-  MOST_STRIPS = 32,  /* where there are fewer keys: each block reads what keys and values got so far, and writes it */
   MOST_FETCHED = 1 << 15, /* floats of an item that are fetched while the one before it is computed */
-  NEAR_SCORES = 2048 /* of the rows that row kernels take together: all of them stay in the nearest cache */
+  NEAR_SCORES = 4096 /* of the rows that row kernels take together: all of them stay in the nearest cache */
 };
 
 typedef struct Grad {
@@ -31,7 +31,7 @@ typedef struct Grad {
 } Grad;
 
 typedef struct GradScratch {                                           /* of one thread */
-  float *key_columns, *value_columns, *key_rows, *query_rows, *g_rows; /* packed */
+  float *key_columns, *value_columns, *key_rows, *query_rows, *g_rows; /* packed; is_forward: key_rows are of values */
   float *p, *kept, *back;                  /* strips, [block of keys][row]; kept is p if nothing is taken */
   float *maximum, *sum, *scale, *products; /* a number per row of a strip; of products two */
   Epilogue take, multiply, through;        /* the step's kernels kept, sum_products and through, over `operands` */
@@ -49,12 +49,6 @@ typedef struct GradItem {
 
 // ---- sizes ----
 
-/* Larger blocks of causal attention would multiply more that is masked. */
-static int64_t block_strips(const Grad *a) {
-  if (a->step->causal || a->keys <= 0) return BLOCK_STRIPS;
-  return least_of(MOST_STRIPS, greatest_of(BLOCK_STRIPS, BLOCK_STRIPS * TFM_KEY_BLOCK / a->keys));
-}
-
 static Grad grad_of(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_grad_step *info = &context->program->attention_grads[step->index];
   Grad a = {.step = info,
@@ -65,7 +59,7 @@ static Grad grad_of(const tfm_context *context, const tfm_step *step) {
             .causal_offset = value_of(context, info->causal_offset)};
   for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
-  a.block_rows = least_of(block_strips(&a) * info->tile_rows, greatest_of(1, a.queries));
+  a.block_rows = least_of(BLOCK_STRIPS * info->tile_rows, greatest_of(1, a.queries));
   a.strip_floats = a.block_rows * TFM_STRIP_STRIDE;
   a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
   return a;
@@ -77,14 +71,16 @@ static int64_t panels_floats(int64_t columns, int64_t width, int64_t k) { return
 static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
   const tfm_attention_grad_step *step = a->step;
   const int64_t strips = a->key_blocks * a->strip_floats;
+  const bool goes_back = step->is_backward;
+  const int64_t key_floats = panels_floats(step->h, step->h_width, a->keys);
   const int64_t floats[] = {panels_floats(a->keys, step->key_width, step->h),
-                            panels_floats(a->keys, step->key_width, step->e),
-                            panels_floats(step->h, step->h_width, a->keys),
-                            panels_floats(step->h, step->h_width, a->block_rows),
-                            panels_floats(step->e, step->e_width, a->block_rows),
+                            goes_back ? panels_floats(a->keys, step->key_width, step->e) : 0,
+                            goes_back ? key_floats : panels_floats(step->e, step->e_width, a->keys),
+                            goes_back ? panels_floats(step->h, step->h_width, a->block_rows) : 0,
+                            goes_back ? panels_floats(step->e, step->e_width, a->block_rows) : 0,
                             strips,
-                            a->step->kept == TFM_NONE ? 0 : strips,
-                            strips,
+                            goes_back && step->kept != TFM_NONE ? strips : 0,
+                            goes_back ? strips : 0,
                             a->block_rows,
                             a->block_rows,
                             a->block_rows,
@@ -98,7 +94,7 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
     if (base) *places[i] = (float *)(base + bytes);
     bytes += round_up(floats[i] * (int64_t)sizeof(float), ALIGNMENT);
   }
-  if (base && a->step->kept == TFM_NONE) scratch->kept = scratch->p;
+  if (base && (step->is_forward || step->kept == TFM_NONE)) scratch->kept = scratch->p;
   return bytes;
 }
 
@@ -106,7 +102,7 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
 static int64_t scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_grad_step *info = &context->program->attention_grads[step->index];
   const int64_t keys = value_of(context, info->dims[info->rank - 1]);
-  const int64_t per_key = 64 * (info->h + info->e + 64) + 64 * MOST_STRIPS * TFM_MAX_TILE_ROWS;
+  const int64_t per_key = 64 * (info->h + info->e + 64) + 64 * BLOCK_STRIPS * TFM_MAX_TILE_ROWS;
   int64_t product;
   if (keys < 0 || __builtin_mul_overflow(keys, per_key, &product)) return -1;
   GradScratch scratch;
@@ -180,6 +176,11 @@ static GradItem enter_item(const Walker *walker, const Grad *a, const GradScratc
                          .limit = last_key(context, a, number),
                          .live = live_queries_of(context, a, number)};
   pack_columns(walker, a, item.k, floats_of(a, &of->k), item.limit, step->h, scratch->key_columns);
+  if (step->is_forward) {
+    pack_rows(walker, step->pack_e, item.v, floats_of(a, &of->v), item.limit, step->e, step->e_width,
+              scratch->key_rows);
+    return item;
+  }
   pack_columns(walker, a, item.v, floats_of(a, &of->v), item.limit, step->e, scratch->value_columns);
   pack_rows(walker, step->pack_h, item.k, floats_of(a, &of->k), item.limit, step->h, step->h_width, scratch->key_rows);
   return item;
@@ -326,6 +327,18 @@ static void give_queries(const Walker *walker, const Grad *a, GradScratch *scrat
   }
 }
 
+/* What is kept of p times the values: a chain over the keys. */
+static void find_result(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
+                        const Strip *strip) {
+  const Taken taken = {item->c, floats_of(a, &a->operands->c), a->step->e, a->step->e_width, scratch->p,
+                       scratch->key_rows};
+  for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
+    float *p = strip_at(a, scratch->p, strip, block);
+    run_term(walker, a, scratch, &scratch->take, item, strip, block, p, TFM_STRIP_STRIDE);
+    multiply_keys(walker, a, item, &taken, strip, block);
+  }
+}
+
 // ---- blocks of queries ----
 
 typedef struct Rows { /* of a block of queries, of q or g */
@@ -386,14 +399,23 @@ static void run_block(const Walker *walker, const Grad *a, GradScratch *scratch,
   const Rows q = {item->q + first * stride_of(a, &of->q), stride_of(a, &of->q), n, step->h};
   const Rows g = {item->g + first * stride_of(a, &of->g), stride_of(a, &of->g), n, step->e};
   if (seen == 0) {
-    clear_rows(item->c + first * stride_of(a, &of->c), stride_of(a, &of->c), n, step->h);
+    clear_rows(item->c + first * stride_of(a, &of->c), stride_of(a, &of->c), n, step->is_forward ? step->e : step->h);
+    return;
+  }
+  const int64_t tiles = greatest_of(1, NEAR_SCORES / (least_of(seen, TFM_KEY_BLOCK) * step->tile_rows));
+  if (step->is_forward) {
+    multiply_columns(walker, a, step->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
+    for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
+      const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
+      find_probabilities(walker, a, scratch, item, &strip);
+      find_result(walker, a, scratch, item, &strip);
+    }
     return;
   }
   pack_rows(walker, step->pack_h, q.from, floats_of(a, &of->q), n, step->h, step->h_width, scratch->query_rows);
   pack_rows(walker, step->pack_e, g.from, floats_of(a, &of->g), n, step->e, step->e_width, scratch->g_rows);
   multiply_columns(walker, a, step->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
   multiply_columns(walker, a, step->gv_tiles, &g, seen, scratch->value_columns, scratch->back);
-  const int64_t tiles = greatest_of(1, NEAR_SCORES / (least_of(seen, TFM_KEY_BLOCK) * step->tile_rows));
   for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
     const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
     find_probabilities(walker, a, scratch, item, &strip);
@@ -427,7 +449,7 @@ static void run_live_queries(const Walker *walker, const Grad *a, GradScratch *s
     run_queries(walker, a, scratch, item, first, first + rows);
   if (!item->live.zeroed) return;
   for (int64_t row = 0; (rows = live_run(&item->live, false, row, a->queries, &first)) > 0; row = first + rows)
-    clear_rows(item->c + first * stride, stride, rows, a->step->h);
+    clear_rows(item->c + first * stride, stride, rows, a->step->is_forward ? a->step->e : a->step->h);
 }
 
 /* Keys that no query sees get nothing. */
@@ -453,7 +475,7 @@ static void fetch_next(const tfm_context *context, const Grad *a, int64_t number
   fetch_rows(a, address_at(context, a, &of->k, number), &of->k, a->keys, step->h);
   fetch_rows(a, address_at(context, a, &of->v, number), &of->v, a->keys, step->e);
   fetch_rows(a, address_at(context, a, &of->q, number), &of->q, a->queries, step->h);
-  fetch_rows(a, address_at(context, a, &of->g, number), &of->g, a->queries, step->e);
+  if (step->is_backward) fetch_rows(a, address_at(context, a, &of->g, number), &of->g, a->queries, step->e);
 }
 
 /* The kernels that read strips beside the step's operands, of which a thread has copies for that. */
@@ -481,7 +503,7 @@ static void run(Walker *walker, const tfm_step *step) {
     GradItem item = enter_item(walker, &a, &scratch, number);
     fetch_next(walker->context, &a, number + 1);
     run_live_queries(walker, &a, &scratch, &item);
-    clear_unseen(&a, &item);
+    if (a.step->is_backward) clear_unseen(&a, &item);
   }
 }
 
