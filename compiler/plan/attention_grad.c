@@ -97,10 +97,34 @@ static uint8_t choose_width(const Planner *p, int64_t columns) {
   return (uint8_t)width;
 }
 
+/* Of the tiles for few keys, whose panels would be zeros for the most part; width 0: those of many are no wider. */
+static TileShape narrow_shape(const Planner *p) {
+  enum { ROWS = 8 };
+  const uint32_t width = p->target->attention_value_widths[1];
+  return (TileShape){ROWS, (uint8_t)(width < p->target->attention_keys.width ? width : 0)};
+}
+
 static int64_t row_stride(const View *view) {
   int64_t floats = 0;
   CHECK(size_is_const(view->strides[view->rank - 2], &floats), "rows of no static distance");
   return floats;
+}
+
+static void choose_narrow_tiles(Planner *p, const TileKind *qk, const TileKind *gv, tfm_attention_grad_step *step) {
+  const TileShape shape = narrow_shape(p);
+  step->narrow_rows = shape.rows;
+  step->narrow_width = shape.width;
+  step->pack_narrow = TFM_NONE;
+  TileKind kinds[] = {*qk, *gv};
+  uint32_t *const tiles[] = {step->narrow_qk, step->narrow_gv};
+  for (uint32_t i = 0; i < 2; i++) {
+    kinds[i].shape = shape;
+    kinds[i].b_stride = shape.width;
+    if (!shape.width) kinds[i].shape.rows = 0;
+    contract_tiles(p, &kinds[i], tiles[i]);
+  }
+  if (shape.width)
+    step->pack_narrow = contract_pack(p, shape.width, p->math.one, math_const(&p->math, TFM_STRIP_STRIDE));
 }
 
 static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *step) {
@@ -113,6 +137,7 @@ static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *ste
   const TileKind of_v = {.shape = e, .a_stride = 1, .a_step = TFM_STRIP_STRIDE, .b_stride = e.width};
   contract_tiles(p, &qk, step->qk_tiles);
   contract_tiles(p, &gv, step->gv_tiles);
+  choose_narrow_tiles(p, &qk, &gv, step);
   contract_tiles(p, &of_q, step->q_tiles);
   contract_tiles(p, &of_k, step->k_tiles);
   contract_tiles(p, &of_v, step->v_tiles);

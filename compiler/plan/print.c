@@ -214,6 +214,10 @@ static void print_attention_grad(StrBuf *out, const Plan *plan, const tfm_attent
   strbuf_add_char(out, '\n');
   print_tiles(out, plan, "qk tile", grad->qk_tiles, grad->tile_rows);
   print_tiles(out, plan, "gv tile", grad->gv_tiles, grad->tile_rows);
+  if (grad->narrow_width) {
+    print_tiles(out, plan, "narrow qk tile", grad->narrow_qk, grad->narrow_rows);
+    print_tiles(out, plan, "narrow gv tile", grad->narrow_gv, grad->narrow_rows);
+  }
   print_tiles(out, plan, "q tile", grad->q_tiles, grad->tile_rows);
   print_tiles(out, plan, "k tile", grad->k_tiles, grad->tile_rows);
   print_tiles(out, plan, "v tile", grad->v_tiles, grad->tile_rows);

@@ -27,6 +27,9 @@ typedef struct Grad {
   int64_t items, queries, keys, causal_offset;
   int64_t key_blocks, block_rows; /* rows: of queries */
   int64_t strip_floats;           /* of a block of keys of all rows of a block of queries */
+  int64_t key_width, score_rows;  /* of the tiles over columns of keys and values */
+  const uint32_t *qk_tiles, *gv_tiles;
+  uint32_t pack_columns;
   Epilogue score;
 } Grad;
 
@@ -61,6 +64,12 @@ static Grad grad_of(const tfm_context *context, const tfm_step *step) {
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
   a.block_rows = least_of(BLOCK_STRIPS * info->tile_rows, greatest_of(1, a.queries));
   a.strip_floats = a.block_rows * TFM_STRIP_STRIDE;
+  const bool few = a.keys <= info->narrow_width;
+  a.key_width = few ? info->narrow_width : info->key_width;
+  a.score_rows = few ? info->narrow_rows : info->tile_rows;
+  a.qk_tiles = few ? info->narrow_qk : info->qk_tiles;
+  a.gv_tiles = few ? info->narrow_gv : info->gv_tiles;
+  a.pack_columns = few ? info->pack_narrow : info->pack_columns;
   a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
   return a;
 }
@@ -73,8 +82,8 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
   const int64_t strips = a->key_blocks * a->strip_floats;
   const bool goes_back = step->is_backward;
   const int64_t key_floats = panels_floats(step->h, step->h_width, a->keys);
-  const int64_t floats[] = {panels_floats(a->keys, step->key_width, step->h),
-                            goes_back ? panels_floats(a->keys, step->key_width, step->e) : 0,
+  const int64_t floats[] = {panels_floats(a->keys, a->key_width, step->h),
+                            goes_back ? panels_floats(a->keys, a->key_width, step->e) : 0,
                             goes_back ? key_floats : panels_floats(step->e, step->e_width, a->keys),
                             goes_back ? panels_floats(step->h, step->h_width, a->block_rows) : 0,
                             goes_back ? panels_floats(step->e, step->e_width, a->block_rows) : 0,
@@ -130,9 +139,9 @@ static int64_t floats_of(const Grad *a, const Operand *operand) {
 /* Rows of keys as columns of panels. */
 static void pack_columns(const Walker *walker, const Grad *a, const char *rows, int64_t stride, int64_t n,
                          int64_t columns, float *packed) {
-  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, a->step->pack_columns);
-  for (int64_t key = 0; key < n; key += a->step->key_width)
-    pack((const float *)rows + key * stride, 1, stride, columns, least_of(a->step->key_width, n - key),
+  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, a->pack_columns);
+  for (int64_t key = 0; key < n; key += a->key_width)
+    pack((const float *)rows + key * stride, 1, stride, columns, least_of(a->key_width, n - key),
          packed + key * columns);
 }
 
@@ -349,7 +358,7 @@ typedef struct Rows { /* of a block of queries, of q or g */
 /* Rows times packed columns: scores, or g vT. A panel serves all strips while it is near. */
 static void multiply_columns(const Walker *walker, const Grad *a, const uint32_t *tiles, const Rows *rows, int64_t seen,
                              const float *packed, float *strips) {
-  const int64_t width = a->step->key_width, tile_rows = a->step->tile_rows;
+  const int64_t width = a->key_width, tile_rows = a->score_rows;
   for (int64_t key = 0; key < seen; key += width) {
     const float *panel = packed + key * rows->columns;
     float *to = strips + key / TFM_KEY_BLOCK * a->strip_floats + key % TFM_KEY_BLOCK;
@@ -404,7 +413,7 @@ static void run_block(const Walker *walker, const Grad *a, GradScratch *scratch,
   }
   const int64_t tiles = greatest_of(1, NEAR_SCORES / (least_of(seen, TFM_KEY_BLOCK) * step->tile_rows));
   if (step->is_forward) {
-    multiply_columns(walker, a, step->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
+    multiply_columns(walker, a, a->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
     for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
       const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
       find_probabilities(walker, a, scratch, item, &strip);
@@ -414,8 +423,8 @@ static void run_block(const Walker *walker, const Grad *a, GradScratch *scratch,
   }
   pack_rows(walker, step->pack_h, q.from, floats_of(a, &of->q), n, step->h, step->h_width, scratch->query_rows);
   pack_rows(walker, step->pack_e, g.from, floats_of(a, &of->g), n, step->e, step->e_width, scratch->g_rows);
-  multiply_columns(walker, a, step->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
-  multiply_columns(walker, a, step->gv_tiles, &g, seen, scratch->value_columns, scratch->back);
+  multiply_columns(walker, a, a->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
+  multiply_columns(walker, a, a->gv_tiles, &g, seen, scratch->value_columns, scratch->back);
   for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
     const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
     find_probabilities(walker, a, scratch, item, &strip);

@@ -28,6 +28,8 @@ typedef struct tfm_attention_grad_step {
   uint8_t is_forward, is_backward; /* one of them */
   uint32_t qk_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = q in place, b = packed keys */
   uint32_t gv_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = g in place, b = packed values */
+  uint32_t narrow_qk[TFM_MAX_TILE_ROWS + 1]; /* the same for up to narrow_width keys in all; 0: there are none */
+  uint32_t narrow_gv[TFM_MAX_TILE_ROWS + 1];
   uint32_t q_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, b = rows of k, packed h_width wide; is_forward: of v, e_width */
   uint32_t k_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, read transposed, b = rows of q, likewise */
   uint32_t v_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, read transposed, b = rows of g, packed e_width wide */
@@ -36,7 +38,8 @@ typedef struct tfm_attention_grad_step {
   uint32_t kept;         /* row kernel: what is kept of p; TFM_NONE: all of it */
   uint32_t sum_products; /* row kernel, one result a row: the sum of p times what is kept of x */
   uint32_t through;      /* row kernel: what q kT gets */
-  uint8_t tile_rows, key_width, h_width, e_width, rank, n_operands;
+  uint32_t pack_narrow;
+  uint8_t tile_rows, key_width, h_width, e_width, narrow_rows, narrow_width, rank, n_operands;
   uint8_t causal, padding, padding_true; /* as in tfm_attention_step */
   tfm_size causal_offset;
   int64_t h, e;
