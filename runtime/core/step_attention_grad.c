@@ -33,11 +33,27 @@ typedef struct Grad {
   Epilogue score;
 } Grad;
 
+enum { MOST_LISTS = 8 };
+
+/* Rows of the next item that are asked for while this one is computed, some with every tile: all at once they would
+ * wait for each other, and this item's own lines for them. */
+typedef struct FetchList {
+  const char *rows;
+  int64_t stride, bytes, n; /* bytes and number of rows */
+} FetchList;
+
+typedef struct Fetch {
+  FetchList lists[MOST_LISTS];
+  int list, n;      /* the list at hand, and how many there are */
+  int64_t row, few; /* the row at hand of it; rows at a time */
+} Fetch;
+
 typedef struct GradScratch {                                           /* of one thread */
   float *key_columns, *value_columns, *key_rows, *query_rows, *g_rows; /* packed; is_forward: key_rows are of values */
   float *p, *kept, *back;                  /* strips, [block of keys][row]; kept is p if nothing is taken */
   float *maximum, *sum, *scale, *products; /* a number per row of a strip; of products two */
   Epilogue take, multiply, through;        /* the step's kernels kept, sum_products and through, over `operands` */
+  Fetch fetch;
   Operand operands[TFM_MAX_OPERANDS];      /* those of the step, then TFM_GRAD_OPERANDS that lie in strips */
 } GradScratch;
 
@@ -155,6 +171,17 @@ static void pack_rows(const Walker *walker, uint32_t kernel, const char *rows, i
 
 static void clear_rows(char *rows, int64_t stride, int64_t n, int64_t columns) {
   for (int64_t i = 0; i < n; i++) memset(rows + i * stride, 0, (size_t)columns * sizeof(float));
+}
+
+static void fetch_some(Fetch *fetch) {
+  for (int64_t i = 0; i < fetch->few && fetch->list < fetch->n; i++) {
+    const FetchList *list = &fetch->lists[fetch->list];
+    const char *row = list->rows + fetch->row * list->stride;
+    for (int64_t byte = 0; byte < list->bytes; byte += ALIGNMENT) __builtin_prefetch(row + byte, 0, 2);
+    if (++fetch->row < list->n) continue;
+    fetch->row = 0;
+    fetch->list++;
+  }
 }
 
 static int64_t last_key(const tfm_context *context, const Grad *a, int64_t item) {
@@ -309,8 +336,8 @@ typedef struct Taken { /* what queries get */
   const float *strips, *packed;
 } Taken;
 
-static void multiply_keys(const Walker *walker, const Grad *a, const GradItem *item, const Taken *taken,
-                          const Strip *strip, int64_t block) {
+static void multiply_keys(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
+                          const Taken *taken, const Strip *strip, int64_t block) {
   for (int64_t at = 0, rows; at < strip->rows; at += rows) {
     rows = least_of(a->step->tile_rows, strip->rows - at);
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, a->step->q_tiles[rows]);
@@ -321,6 +348,7 @@ static void multiply_keys(const Walker *walker, const Grad *a, const GradItem *i
       kernel(of, panel, c + column, taken->stride, keys_of_block(strip->seen, block), block > 0,
              least_of(taken->width, taken->columns - column), panel, 0);
     }
+    fetch_some(&scratch->fetch);
   }
 }
 
@@ -332,7 +360,7 @@ static void give_queries(const Walker *walker, const Grad *a, GradScratch *scrat
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
     float *back = strip_at(a, scratch->back, strip, block);
     run_term(walker, a, scratch, &scratch->through, item, strip, block, back, TFM_STRIP_STRIDE);
-    multiply_keys(walker, a, item, &taken, strip, block);
+    multiply_keys(walker, a, scratch, item, &taken, strip, block);
   }
 }
 
@@ -344,7 +372,7 @@ static void find_result(const Walker *walker, const Grad *a, GradScratch *scratc
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
     float *p = strip_at(a, scratch->p, strip, block);
     run_term(walker, a, scratch, &scratch->take, item, strip, block, p, TFM_STRIP_STRIDE);
-    multiply_keys(walker, a, item, &taken, strip, block);
+    multiply_keys(walker, a, scratch, item, &taken, strip, block);
   }
 }
 
@@ -357,7 +385,7 @@ typedef struct Rows { /* of a block of queries, of q or g */
 
 /* Rows times packed columns: scores, or g vT. A panel serves all strips while it is near. */
 static void multiply_columns(const Walker *walker, const Grad *a, const uint32_t *tiles, const Rows *rows, int64_t seen,
-                             const float *packed, float *strips) {
+                             const float *packed, float *strips, Fetch *fetch) {
   const int64_t width = a->key_width, tile_rows = a->score_rows;
   for (int64_t key = 0; key < seen; key += width) {
     const float *panel = packed + key * rows->columns;
@@ -366,6 +394,7 @@ static void multiply_columns(const Walker *walker, const Grad *a, const uint32_t
       tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, tiles[least_of(tile_rows, rows->n - at)]);
       kernel((const float *)(rows->from + at * rows->stride), panel, to + at * TFM_STRIP_STRIDE, TFM_STRIP_STRIDE,
              rows->columns, 0, least_of(width, seen - key), panel, 0);
+      fetch_some(fetch);
     }
   }
 }
@@ -379,7 +408,7 @@ typedef struct Given { /* what keys or values get */
 /* to[keys] (+)= strips transposed times rows: chains over the queries, which go on from block to block. Keys from
  * `begun` on begin theirs. */
 static void give_keys(const Walker *walker, const Grad *a, const Given *given, const float *strips, int64_t rows,
-                      int64_t begun, int64_t seen, const float *packed) {
+                      int64_t begun, int64_t seen, const float *packed, Fetch *fetch) {
   const int64_t stride = given->stride / (int64_t)sizeof(float);
   for (int64_t key = 0, n; key < seen; key += n) {
     const int64_t within = key % TFM_KEY_BLOCK;
@@ -392,6 +421,7 @@ static void give_keys(const Walker *walker, const Grad *a, const Given *given, c
       kernel(strip, panel, c + column, stride, rows, key < begun, least_of(given->width, given->columns - column),
              (const char *)(column + given->width < given->columns ? c + column + given->width : c + n * stride), 0);
     }
+    fetch_some(fetch);
   }
 }
 
@@ -413,7 +443,7 @@ static void run_block(const Walker *walker, const Grad *a, GradScratch *scratch,
   }
   const int64_t tiles = greatest_of(1, NEAR_SCORES / (least_of(seen, TFM_KEY_BLOCK) * step->tile_rows));
   if (step->is_forward) {
-    multiply_columns(walker, a, a->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
+    multiply_columns(walker, a, a->qk_tiles, &q, seen, scratch->key_columns, scratch->p, &scratch->fetch);
     for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
       const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
       find_probabilities(walker, a, scratch, item, &strip);
@@ -423,8 +453,8 @@ static void run_block(const Walker *walker, const Grad *a, GradScratch *scratch,
   }
   pack_rows(walker, step->pack_h, q.from, floats_of(a, &of->q), n, step->h, step->h_width, scratch->query_rows);
   pack_rows(walker, step->pack_e, g.from, floats_of(a, &of->g), n, step->e, step->e_width, scratch->g_rows);
-  multiply_columns(walker, a, a->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
-  multiply_columns(walker, a, a->gv_tiles, &g, seen, scratch->value_columns, scratch->back);
+  multiply_columns(walker, a, a->qk_tiles, &q, seen, scratch->key_columns, scratch->p, &scratch->fetch);
+  multiply_columns(walker, a, a->gv_tiles, &g, seen, scratch->value_columns, scratch->back, &scratch->fetch);
   for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
     const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
     find_probabilities(walker, a, scratch, item, &strip);
@@ -433,8 +463,8 @@ static void run_block(const Walker *walker, const Grad *a, GradScratch *scratch,
   }
   const Given to_k = {item->dk, stride_of(a, &of->dk), step->h, step->h_width, step->k_tiles};
   const Given to_v = {item->dv, stride_of(a, &of->dv), step->e, step->e_width, step->v_tiles};
-  give_keys(walker, a, &to_v, scratch->kept, n, begun, seen, scratch->g_rows);
-  give_keys(walker, a, &to_k, scratch->back, n, begun, seen, scratch->query_rows);
+  give_keys(walker, a, &to_v, scratch->kept, n, begun, seen, scratch->g_rows, &scratch->fetch);
+  give_keys(walker, a, &to_k, scratch->back, n, begun, seen, scratch->query_rows, &scratch->fetch);
   item->begun = seen;
 }
 
@@ -469,22 +499,39 @@ static void clear_unseen(const Grad *a, const GradItem *item) {
   clear_rows(item->dv + seen * v, v, a->keys - seen, a->step->e);
 }
 
-static void fetch_rows(const Grad *a, const char *rows, const Operand *operand, int64_t n, int64_t columns) {
-  const int64_t stride = stride_of(a, operand);
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t byte = 0; byte < columns * (int64_t)sizeof(float); byte += ALIGNMENT)
-      __builtin_prefetch(rows + i * stride + byte, 0, 2);
+static void add_rows(Fetch *fetch, const char *rows, int64_t stride, int64_t n, int64_t bytes) {
+  if (n > 0) fetch->lists[fetch->n++] = (FetchList){rows, stride, bytes, n};
 }
 
-/* What the next item reads comes from far away, row by row, and has the time of this one for it. */
-static void fetch_next(const tfm_context *context, const Grad *a, int64_t number) {
+/* About how many tiles an item has. */
+static int64_t tiles_of_item(const Grad *a) {
+  const int64_t rows = a->step->tile_rows, of_queries = ceil_div(a->queries, rows);
+  const int64_t of_scores = ceil_div(a->queries, a->score_rows) * ceil_div(a->keys, a->key_width);
+  if (a->step->is_forward) return of_scores + of_queries;
+  return 2 * of_scores + of_queries + 2 * ceil_div(a->keys, rows);
+}
+
+/* What the next item reads, and the lines that it writes, come from far away and have the time of this one for it. */
+static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number, Fetch *fetch) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
+  const bool is_backward = step->is_backward;
+  const int64_t h = step->h * (int64_t)sizeof(float), e = step->e * (int64_t)sizeof(float);
+  fetch->list = fetch->n = 0;
+  fetch->row = 0;
   if (number >= a->items || (a->keys + a->queries) * (step->h + step->e) > MOST_FETCHED) return;
-  fetch_rows(a, address_at(context, a, &of->k, number), &of->k, a->keys, step->h);
-  fetch_rows(a, address_at(context, a, &of->v, number), &of->v, a->keys, step->e);
-  fetch_rows(a, address_at(context, a, &of->q, number), &of->q, a->queries, step->h);
-  if (step->is_backward) fetch_rows(a, address_at(context, a, &of->g, number), &of->g, a->queries, step->e);
+  add_rows(fetch, address_at(context, a, &of->k, number), stride_of(a, &of->k), a->keys, h);
+  add_rows(fetch, address_at(context, a, &of->v, number), stride_of(a, &of->v), a->keys, e);
+  add_rows(fetch, address_at(context, a, &of->q, number), stride_of(a, &of->q), a->queries, h);
+  if (is_backward) add_rows(fetch, address_at(context, a, &of->g, number), stride_of(a, &of->g), a->queries, e);
+  add_rows(fetch, address_at(context, a, &of->c, number), stride_of(a, &of->c), a->queries, is_backward ? h : e);
+  if (is_backward) {
+    add_rows(fetch, address_at(context, a, &of->dv, number), stride_of(a, &of->dv), a->keys, e);
+    add_rows(fetch, address_at(context, a, &of->dk, number), stride_of(a, &of->dk), a->keys, h);
+  }
+  int64_t rows = 0;
+  for (int i = 0; i < fetch->n; i++) rows += fetch->lists[i].n;
+  fetch->few = ceil_div(rows, greatest_of(1, tiles_of_item(a)));
 }
 
 /* The kernels that read strips beside the step's operands, of which a thread has copies for that. */
@@ -510,7 +557,7 @@ static void run(Walker *walker, const tfm_step *step) {
   int64_t ignored, number;
   while (share_claim(&claimer, &ignored, &number)) {
     GradItem item = enter_item(walker, &a, &scratch, number);
-    fetch_next(walker->context, &a, number + 1);
+    plan_fetch(walker->context, &a, number + 1, &scratch.fetch);
     run_live_queries(walker, &a, &scratch, &item);
     if (a.step->is_backward) clear_unseen(&a, &item);
   }
