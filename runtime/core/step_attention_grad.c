@@ -529,12 +529,6 @@ static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number
     add_rows(fetch, address_at(context, a, &of->dv, number), stride_of(a, &of->dv), a->keys, e);
     add_rows(fetch, address_at(context, a, &of->dk, number), stride_of(a, &of->dk), a->keys, h);
   }
-  for (uint8_t i = 1; i < step->n_operands && fetch->n < MOST_LISTS; i++) { /* such as what dropout keeps */
-    const Operand *operand = &context->run.operands[step->first_operand + i];
-    const int64_t *strides = operand->strides + step->rank - 2;
-    if (strides[0] && strides[1] == operand->bytes && !operand->gathered)
-      add_rows(fetch, address_at(context, a, operand, number), strides[0], a->queries, a->keys * operand->bytes);
-  }
   int64_t rows = 0;
   for (int i = 0; i < fetch->n; i++) rows += fetch->lists[i].n;
   fetch->few = ceil_div(rows, greatest_of(1, tiles_of_item(a)));
