@@ -117,7 +117,7 @@ struct MaskDrawing {
   MaskAxes axes;
   MaskPlace place;
   GroupDrawer draw;
-  uint32_t limit; /* words from here on are kept */
+  uint64_t limit; /* words from here on are kept */
   uint64_t keys[ROUNDS][2];
   int64_t lines, columns; /* `lines` lie one behind the other, each along the last axis */
   uint8_t *mask;
@@ -264,7 +264,7 @@ void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, cons
   MaskDrawing d = {.axes = axes_of(dropout, dims),
                    .place = *place,
                    .draw = drawer_for(place->isa),
-                   .limit = (uint32_t)fmin(dropout->p * 0x1p32, UINT32_MAX),
+                   .limit = (uint64_t)(dropout->p * 0x1p32),
                    .lines = 1,
                    .mask = mask};
   for (uint32_t i = 0; i < ROUNDS; i++) {

@@ -5,16 +5,13 @@
 #define NAMED(name, n) JOINED(name, n)
 #define Words NAMED(Words, TOGETHER)
 #define Halves NAMED(Halves, TOGETHER)
-#define Lanes NAMED(Lanes, TOGETHER)
 typedef uint64_t Words __attribute__((vector_size(TOGETHER * 8)));
 typedef uint32_t Halves __attribute__((vector_size(TOGETHER * 4)));
-typedef uint32_t Lanes __attribute__((vector_size(TOGETHER * 8)));
 
 /* What is kept of n groups of four elements, a byte each. The arrays have room for a multiple of TOGETHER * ABREAST:
  * a round is a chain of three instructions, so several sets of counters take each round together. */
 TARGET static void NAMED(draw_groups, TOGETHER)(const MaskDrawing *d, const Groups *groups, int64_t n, uint32_t *kept) {
-  const Words p_factor = (Words){0} + 0xD2511F53u, q_factor = (Words){0} + 0xCD9E8D57u;
-  const Lanes limit = (Lanes){0} + d->limit;
+  const Words p_factor = (Words){0} + 0xD2511F53u, q_factor = (Words){0} + 0xCD9E8D57u, low = (Words){0} + UINT32_MAX;
   for (int64_t at = 0; at < n; at += TOGETHER * ABREAST) {
     Words a[ABREAST], b[ABREAST], c[ABREAST], e[ABREAST];
 #pragma GCC unroll 4
@@ -39,12 +36,11 @@ TARGET static void NAMED(draw_groups, TOGETHER)(const MaskDrawing *d, const Grou
     }
 #pragma GCC unroll 4
     for (int i = 0; i < ABREAST; i++) {
-      /* The low halves are words; each says its byte. What the high halves say is left behind by NARROW. */
-      const Lanes words[4] = {(Lanes)a[i], (Lanes)b[i], (Lanes)c[i], (Lanes)e[i]};
-      Lanes said = {0};
-#pragma GCC unroll 4
-      for (int word = 0; word < 4; word++) said |= (Lanes)(words[word] >= limit) & 1u << 8 * word;
-      const Halves bytes = NARROW((Words)said);
+      /* What is below the limit borrows from the high half, all of it: so each word says its byte. */
+      const Words left_out =
+          (((a[i] & low) - d->limit) & (uint64_t)1 << 32) | (((b[i] & low) - d->limit) & (uint64_t)1 << 40) |
+          (((c[i] & low) - d->limit) & (uint64_t)1 << 48) | (((e[i] & low) - d->limit) & (uint64_t)1 << 56);
+      const Halves bytes = NARROW(left_out >> 32) ^ 0x01010101u;
       memcpy(kept + at + i * TOGETHER, &bytes, sizeof bytes);
     }
   }
@@ -60,4 +56,3 @@ TARGET static void NAMED(draw_groups, TOGETHER)(const MaskDrawing *d, const Grou
 #undef NAMED
 #undef Words
 #undef Halves
-#undef Lanes
