@@ -134,7 +134,8 @@ static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
   return (Work){.flops = flops, .whole = is_whole(step->form) ? flops : 0, .cache_bytes = cache_bytes(sizes, step)};
 }
 
-/* Five products: those of the attention again, or with g for q, and one for each of q, k and v. Two of its forward half. */
+/* Five products: those of the attention again, or with g for q, and one for each of q, k and v. The forward half has
+ * two. */
 static Work attention_grad_work(const Sizes *sizes, const tfm_attention_grad_step *step) {
   double queries = value_of(sizes, step->dims[step->rank - 2]), keys = value_of(sizes, step->dims[step->rank - 1]);
   double pairs = product_of(sizes, step->dims, step->rank);

@@ -1,7 +1,7 @@
 /* In: ATTENTION_GRAD, and the ATTENTION_GRAD_K and ATTENTION_GRAD_V that read it; ATTENTION_KEPT. Out: one step that
  * writes what queries, keys and values get, or the result of an attention with dropout. Its expressions share the loops
- * over [..., t, s] and their operands, so that one list of operands serves all row kernels. Refused: heads whose size is
- * not known; expressions with too many tensors.
+ * over [..., t, s] and their operands, so that one list of operands serves all row kernels. Refused: heads whose size
+ * is not known; expressions with too many tensors.
  *
  * All products are tiles of attention's kinds: scores and g vT read q and g in place, as attention reads q; the other
  * three read strips of the scores' shape, two of them transposed, which costs a tile nothing. */
@@ -248,7 +248,8 @@ static void add_step(Planner *p, const Grad *a, Nest *nest) {
     vec_push(p->arena, &p->operands, nest_operand(p, nest, &nest->operands[i]));
   nest_dims(p, nest, step.dims);
   vec_push(p->arena, &p->attention_grads, step);
-  plan_step(p, TFM_STEP_ATTENTION_GRAD, p->attention_grads.n - 1, cost_attention(p, nest, (a->is_forward ? 1 : 3) * a->h, (a->is_forward ? 1 : 2) * a->e),
+  const int64_t of_h = a->is_forward ? a->h : 3 * a->h, of_e = a->is_forward ? a->e : 2 * a->e;
+  plan_step(p, TFM_STEP_ATTENTION_GRAD, p->attention_grads.n - 1, cost_attention(p, nest, of_h, of_e),
             a->is_forward ? "attention_kept" : "attention_grad");
 }
 

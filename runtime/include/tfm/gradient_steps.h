@@ -11,8 +11,8 @@ typedef enum tfm_live_steps { TFM_STEPS_ALL, TFM_STEPS_SHARED, TFM_STEPS_OF_ITEM
 
 /* Attention in a step of training, over batch axes dims[0..rank-2); dims[rank-2] is t (queries), dims[rank-1] is s
  * (keys). Strides as in tfm_attention_step: q, g, c: batch axes, t; k, v, dk, dv: batch axes, s; the columns of all are
- * contiguous. is_forward: c = kept(softmax(score(q kT))) v, and g, dk and dv mean nothing. Else c, dk and dv are what q,
- * k and v get if that gets g.
+ * contiguous. is_forward: c = kept(softmax(score(q kT))) v, and g, dk and dv mean nothing. Else c, dk and dv are what
+ * q, k and v get if that gets g.
  * score: a pointwise row kernel in place on a strip, as an attention's score, with the operands [first_operand + 1, +
  * n_operands - 1). kept, sum_products and through have these too, and then TFM_GRAD_OPERANDS more, which are the
  * runtime's. With `kept`, probabilities in strips are not yet divided: p is operand TFM_GRAD_P times TFM_GRAD_SCALE. */
@@ -30,7 +30,7 @@ typedef struct tfm_attention_grad_step {
   uint32_t gv_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = g in place, b = packed values */
   uint32_t narrow_qk[TFM_MAX_TILE_ROWS + 1]; /* the same for up to narrow_width keys in all; 0: there are none */
   uint32_t narrow_gv[TFM_MAX_TILE_ROWS + 1];
-  uint32_t q_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, b = rows of k, packed h_width wide; is_forward: of v, e_width */
+  uint32_t q_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, b = rows of k, packed h_width wide, or of v, e_width */
   uint32_t k_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, read transposed, b = rows of q, likewise */
   uint32_t v_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, read transposed, b = rows of g, packed e_width wide */
   uint32_t pack_columns, pack_h, pack_e;    /* keys and values as columns; rows of k and q; of g, is_forward: of v */
