@@ -185,7 +185,8 @@ static const char *infer_attention_grad(const Infer *in) {
       !size_may_equal(in->sizes, from_last(g, 2), domain.dims[domain.rank - 2]) ||
       !size_may_equal(in->sizes, from_last(g, 1), from_last(input(in, 2), 1)))
     return "g must have the shape of the attention's result";
-  if (!expr_attention_terms(in->node->attr.expr, ATTENTION_TERMS, terms)) return "its expression must be a sum of three terms in f32";
+  if (!expr_attention_terms(in->node->attr.expr, ATTENTION_TERMS, terms))
+    return "its expression must be a sum of three terms in f32";
   fault = infer_epilogue(in, &domain);
   *in->type = domain;
   in->type->dims[domain.rank - 1] = from_last(input(in, 0), 1);
