@@ -5,6 +5,8 @@
  *
  * All products are tiles of attention's kinds: scores and g vT read q and g in place, as attention reads q; the other
  * three read strips of the scores' shape, two of them transposed, which costs a tile nothing. */
+#include <string.h>
+
 #include "base/check.h"
 #include "plan/cost.h"
 #include "plan/live.h"
@@ -15,7 +17,7 @@ typedef struct Grad {
   View q, k, v, g, c, dk, dv, mask;
   int64_t h, e;
   bool has_mask; /* of queries */
-  bool is_forward; /* there is no g; dk and dv are k and v, and nobody writes them */
+  bool is_forward; /* there is no g, dk and dv: q, k and v stand for them until the step is made */
 } Grad;
 
 enum { OTHER_Q, OTHER_K, OTHER_V, OTHER_G, OTHER_C, OTHER_DK, OTHER_DV, OTHER_MASK };
@@ -100,6 +102,8 @@ static uint8_t choose_width(const Planner *p, int64_t columns) {
 /* Of the tiles for few keys, whose panels would be zeros for the most part; width 0: those of many are no wider. */
 static TileShape narrow_shape(const Planner *p) {
   enum { ROWS = 8 };
+  _Static_assert((int)ROWS + (int)TFM_NARROW_TILES <= (int)TFM_MAX_TILE_ROWS, "room for narrow tiles");
+  CHECK(p->target->attention_keys.rows <= TFM_NARROW_TILES, "tiles of scores with many rows");
   const uint32_t width = p->target->attention_value_widths[1];
   return (TileShape){ROWS, (uint8_t)(width < p->target->attention_keys.width ? width : 0)};
 }
@@ -116,15 +120,16 @@ static void choose_narrow_tiles(Planner *p, const TileKind *qk, const TileKind *
   step->narrow_width = shape.width;
   step->pack_narrow = TFM_NONE;
   TileKind kinds[] = {*qk, *gv};
-  uint32_t *const tiles[] = {step->narrow_qk, step->narrow_gv};
+  uint32_t *const tiles[] = {step->qk_tiles, step->gv_tiles};
+  if (!shape.width) return;
   for (uint32_t i = 0; i < 2; i++) {
+    uint32_t narrow[TFM_MAX_TILE_ROWS + 1];
     kinds[i].shape = shape;
     kinds[i].b_stride = shape.width;
-    if (!shape.width) kinds[i].shape.rows = 0;
-    contract_tiles(p, &kinds[i], tiles[i]);
+    contract_tiles(p, &kinds[i], narrow);
+    memcpy(tiles[i] + TFM_NARROW_TILES + 1, narrow + 1, shape.rows * sizeof *narrow);
   }
-  if (shape.width)
-    step->pack_narrow = contract_pack(p, shape.width, p->math.one, math_const(&p->math, TFM_STRIP_STRIDE));
+  step->pack_narrow = contract_pack(p, shape.width, p->math.one, math_const(&p->math, TFM_STRIP_STRIDE));
 }
 
 static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *step) {
@@ -219,7 +224,6 @@ static void add_step(Planner *p, const Grad *a, Nest *nest) {
   const TileShape keys = p->target->attention_keys;
   const uint32_t t = nest->rank - 2, s = nest->rank - 1;
   tfm_attention_grad_step step = {.is_forward = a->is_forward,
-                                  .is_backward = !a->is_forward,
                                   .tile_rows = keys.rows,
                                   .key_width = keys.width,
                                   .h_width = choose_width(p, a->h),
@@ -235,6 +239,7 @@ static void add_step(Planner *p, const Grad *a, Nest *nest) {
                                   .c = row_operand(p, nest, &a->c, OTHER_C, t),
                                   .dk = row_operand(p, nest, &a->dk, OTHER_DK, s),
                                   .dv = row_operand(p, nest, &a->dv, OTHER_DV, s)};
+  if (a->is_forward) step.dk = step.dv = step.c;
   choose_tiles(p, a, &step);
   choose_row_kernels(p, nest, &step);
   if (a->has_mask) {

@@ -215,8 +215,8 @@ static void print_attention_grad(StrBuf *out, const Plan *plan, const tfm_attent
   print_tiles(out, plan, "qk tile", grad->qk_tiles, grad->tile_rows);
   print_tiles(out, plan, "gv tile", grad->gv_tiles, grad->tile_rows);
   if (grad->narrow_width) {
-    print_tiles(out, plan, "narrow qk tile", grad->narrow_qk, grad->narrow_rows);
-    print_tiles(out, plan, "narrow gv tile", grad->narrow_gv, grad->narrow_rows);
+    print_tiles(out, plan, "narrow qk tile", grad->qk_tiles + TFM_NARROW_TILES, grad->narrow_rows);
+    print_tiles(out, plan, "narrow gv tile", grad->gv_tiles + TFM_NARROW_TILES, grad->narrow_rows);
   }
   print_tiles(out, plan, "q tile", grad->q_tiles, grad->tile_rows);
   print_tiles(out, plan, "k tile", grad->k_tiles, grad->tile_rows);

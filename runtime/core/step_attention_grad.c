@@ -83,8 +83,8 @@ static Grad grad_of(const tfm_context *context, const tfm_step *step) {
   const bool few = a.keys <= info->narrow_width;
   a.key_width = few ? info->narrow_width : info->key_width;
   a.score_rows = few ? info->narrow_rows : info->tile_rows;
-  a.qk_tiles = few ? info->narrow_qk : info->qk_tiles;
-  a.gv_tiles = few ? info->narrow_gv : info->gv_tiles;
+  a.qk_tiles = info->qk_tiles + (few ? TFM_NARROW_TILES : 0);
+  a.gv_tiles = info->gv_tiles + (few ? TFM_NARROW_TILES : 0);
   a.pack_columns = few ? info->pack_narrow : info->pack_columns;
   a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
   return a;
@@ -96,7 +96,7 @@ static int64_t panels_floats(int64_t columns, int64_t width, int64_t k) { return
 static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
   const tfm_attention_grad_step *step = a->step;
   const int64_t strips = a->key_blocks * a->strip_floats;
-  const bool goes_back = step->is_backward;
+  const bool goes_back = !step->is_forward;
   const int64_t key_floats = panels_floats(step->h, step->h_width, a->keys);
   const int64_t floats[] = {panels_floats(a->keys, a->key_width, step->h),
                             goes_back ? panels_floats(a->keys, a->key_width, step->e) : 0,
@@ -515,7 +515,7 @@ static int64_t tiles_of_item(const Grad *a) {
 static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number, Fetch *fetch) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
-  const bool is_backward = step->is_backward;
+  const bool is_backward = !step->is_forward;
   const int64_t h = step->h * (int64_t)sizeof(float), e = step->e * (int64_t)sizeof(float);
   fetch->list = fetch->n = 0;
   fetch->row = 0;
@@ -559,7 +559,7 @@ static void run(Walker *walker, const tfm_step *step) {
     GradItem item = enter_item(walker, &a, &scratch, number);
     plan_fetch(walker->context, &a, number + 1, &scratch.fetch);
     run_live_queries(walker, &a, &scratch, &item);
-    if (a.step->is_backward) clear_unseen(&a, &item);
+    if (!a.step->is_forward) clear_unseen(&a, &item);
   }
 }
 

@@ -11,7 +11,7 @@ typedef enum tfm_live_steps { TFM_STEPS_ALL, TFM_STEPS_SHARED, TFM_STEPS_OF_ITEM
 
 /* Attention in a step of training, over batch axes dims[0..rank-2); dims[rank-2] is t (queries), dims[rank-1] is s
  * (keys). Strides as in tfm_attention_step: q, g, c: batch axes, t; k, v, dk, dv: batch axes, s; the columns of all are
- * contiguous. is_forward: c = kept(softmax(score(q kT))) v, and g, dk and dv mean nothing. Else c, dk and dv are what
+ * contiguous. is_forward: c = kept(softmax(score(q kT))) v, g is q, dk and dv are c. Else c, dk and dv are what
  * q, k and v get if that gets g.
  * score: a pointwise row kernel in place on a strip, as an attention's score, with the operands [first_operand + 1, +
  * n_operands - 1). kept, sum_products and through have these too, and then TFM_GRAD_OPERANDS more, which are the
@@ -24,12 +24,11 @@ typedef enum tfm_grad_operand {
   TFM_GRAD_OPERANDS
 } tfm_grad_operand;
 
+enum { TFM_NARROW_TILES = TFM_MAX_TILE_ROWS / 2 }; /* other tiles of scores have no more rows */
+
 typedef struct tfm_attention_grad_step {
-  uint8_t is_forward, is_backward; /* one of them */
   uint32_t qk_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = q in place, b = packed keys */
   uint32_t gv_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = g in place, b = packed values */
-  uint32_t narrow_qk[TFM_MAX_TILE_ROWS + 1]; /* the same for up to narrow_width keys in all; 0: there are none */
-  uint32_t narrow_gv[TFM_MAX_TILE_ROWS + 1];
   uint32_t q_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, b = rows of k, packed h_width wide, or of v, e_width */
   uint32_t k_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, read transposed, b = rows of q, likewise */
   uint32_t v_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, read transposed, b = rows of g, packed e_width wide */
@@ -39,8 +38,11 @@ typedef struct tfm_attention_grad_step {
   uint32_t sum_products; /* row kernel, one result a row: the sum of p times what is kept of x */
   uint32_t through;      /* row kernel: what q kT gets */
   uint32_t pack_narrow;
-  uint8_t tile_rows, key_width, h_width, e_width, narrow_rows, narrow_width, rank, n_operands;
+  uint8_t tile_rows, key_width, h_width, e_width, rank, n_operands;
   uint8_t causal, padding, padding_true; /* as in tfm_attention_step */
+  /* For up to narrow_width keys in all (0: there are none), `rows` from 1 to narrow_rows: qk_tiles and gv_tiles
+   * [TFM_NARROW_TILES + rows]. */
+  uint8_t narrow_rows, narrow_width, is_forward;
   tfm_size causal_offset;
   int64_t h, e;
   tfm_operand q, k, v, g, c, dk, dv;
