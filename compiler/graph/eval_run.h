@@ -123,6 +123,7 @@ bool eval_reduce_node(const EvalNode *in, Tensor *out);
 bool eval_norm_node(const EvalNode *in, Tensor *out);
 bool eval_attention(const EvalNode *in, Tensor *out);
 bool eval_attention_weights(const EvalNode *in, Tensor *out);
+bool eval_attention_kept(const EvalNode *in, Tensor *out);
 bool eval_attention_grad(const EvalNode *in, Tensor *out);
 bool eval_row_grad(const EvalNode *in, Tensor *out);
 bool eval_second_result(const EvalNode *in, Tensor *out);

@@ -514,6 +514,23 @@ static bool transposed_times(const EvalNode *in, const Tensor *x, const Tensor *
   return true;
 }
 
+/* A probability of which nothing is kept takes nothing from its value, whatever that is. */
+bool eval_attention_kept(const EvalNode *in, Tensor *out) {
+  Expr *terms[ATTENTION_TERMS];
+  if (!expr_attention_terms(in->node->attr.expr, ATTENTION_BACK, terms)) return false;
+  const int64_t queries = from_last(out, 2), keys = from_last(in->inputs[1], 2);
+  Tensor acc = part_of(in, out, queries, keys), p = part_of(in, out, queries, keys);
+  bool ok = acc.rank && p.rank;
+  if (ok) matmul_transposed(in->inputs[0], in->inputs[1], &acc);
+  ok = ok && eval_term(in, terms[ATTENTION_SCORE], &acc, &p);
+  if (ok) reduce_tensor(OP_SOFTMAX, p.rank - 1, &p, &acc);
+  ok = ok && eval_term(in, terms[ATTENTION_KEEP], &acc, &p);
+  if (ok) matmul_tensor(&p, in->inputs[2], true, out);
+  free(acc.data);
+  free(p.data);
+  return ok;
+}
+
 typedef struct GradTensors { /* of the shape of the scores */
   Tensor acc, p, kept, back;
 } GradTensors;
@@ -556,7 +573,7 @@ static bool give_parts(const EvalNode *in, const GradTensors *t, const Tensor *o
 
 bool eval_attention_grad(const EvalNode *in, Tensor *out) {
   Expr *terms[ATTENTION_TERMS];
-  if (!expr_attention_terms(in->node->attr.expr, terms)) return false;
+  if (!expr_attention_terms(in->node->attr.expr, ATTENTION_TERMS, terms)) return false;
   const int64_t queries = from_last(out, 2), keys = from_last(in->inputs[1], 2);
   GradTensors t;
   Tensor *const all[] = {&t.acc, &t.p, &t.kept, &t.back};

@@ -184,19 +184,23 @@ bool expr_uses_acc(const Expr *expr) {
   return uses;
 }
 
-bool expr_attention_terms(const Expr *expr, Expr *terms[ATTENTION_TERMS]) {
-  const bool is_sum = expr && expr->kind == EXPR_OP && expr->op == OP_ADD && expr->dtype == DTYPE_F32 &&
-                      expr->args[0]->kind == EXPR_OP && expr->args[0]->op == OP_ADD;
-  if (!is_sum) return false;
-  terms[ATTENTION_SCORE] = expr->args[0]->args[0];
-  terms[ATTENTION_KEEP] = expr->args[0]->args[1];
-  terms[ATTENTION_BACK] = expr->args[1];
+static bool is_sum_of_terms(const Expr *expr) {
+  return expr && expr->kind == EXPR_OP && expr->op == OP_ADD && expr->dtype == DTYPE_F32;
+}
+
+bool expr_attention_terms(const Expr *expr, uint32_t n, Expr **terms) {
+  for (uint32_t i = n; --i > 0; expr = expr->args[0]) {
+    if (!is_sum_of_terms(expr)) return false;
+    terms[i] = expr->args[1];
+    terms[i - 1] = expr->args[0];
+  }
   return true;
 }
 
-Expr *expr_of_attention_terms(Arena *arena, Expr *const terms[ATTENTION_TERMS]) {
-  Expr *two = expr_op(arena, OP_ADD, DTYPE_F32, terms[ATTENTION_SCORE], terms[ATTENTION_KEEP], NULL);
-  return expr_op(arena, OP_ADD, DTYPE_F32, two, terms[ATTENTION_BACK], NULL);
+Expr *expr_of_attention_terms(Arena *arena, uint32_t n, Expr *const *terms) {
+  Expr *sum = terms[0];
+  for (uint32_t i = 1; i < n; i++) sum = expr_op(arena, OP_ADD, DTYPE_F32, sum, terms[i], NULL);
+  return sum;
 }
 
 // ---- printing ----

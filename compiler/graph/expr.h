@@ -54,8 +54,9 @@ uint32_t expr_count(const Expr *expr); /* operations in it, shared ones once */
 bool expr_uses_acc(const Expr *expr);
 /* Of an attention_grad: the scores, what is kept, what q kT gets. False: the expression is no such sum. */
 enum { ATTENTION_SCORE, ATTENTION_KEEP, ATTENTION_BACK, ATTENTION_TERMS };
-bool expr_attention_terms(const Expr *expr, Expr *terms[ATTENTION_TERMS]);
-Expr *expr_of_attention_terms(Arena *arena, Expr *const terms[ATTENTION_TERMS]);
+/* The first `n` of them, ATTENTION_BACK (of an attention_kept) or ATTENTION_TERMS. */
+bool expr_attention_terms(const Expr *expr, uint32_t n, Expr **terms);
+Expr *expr_of_attention_terms(Arena *arena, uint32_t n, Expr *const *terms);
 
 /* The distinct subexpressions of `root`, each after its arguments; `root` is the last. */
 typedef struct ExprList {

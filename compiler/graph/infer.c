@@ -166,6 +166,14 @@ static const char *infer_attention_weights(const Infer *in) {
   return score_domain(&of, in->type);
 }
 
+/* Both terms of an attention_kept are of the scores' shape. */
+static const char *infer_attention_kept(const Infer *in) {
+  Expr *terms[ATTENTION_TERMS];
+  if (!expr_attention_terms(in->node->attr.expr, ATTENTION_BACK, terms))
+    return "its expression must be a sum of two terms in f32";
+  return infer_attention(in);
+}
+
 /* The three terms of an attention_grad are of the scores' shape, and so is their sum, which nobody takes. */
 static const char *infer_attention_grad(const Infer *in) {
   NodeType domain;
@@ -177,7 +185,8 @@ static const char *infer_attention_grad(const Infer *in) {
       !size_may_equal(in->sizes, from_last(g, 2), domain.dims[domain.rank - 2]) ||
       !size_may_equal(in->sizes, from_last(g, 1), from_last(input(in, 2), 1)))
     return "g must have the shape of the attention's result";
-  if (!expr_attention_terms(in->node->attr.expr, terms)) return "its expression must be a sum of three terms in f32";
+  if (!expr_attention_terms(in->node->attr.expr, ATTENTION_TERMS, terms))
+    return "its expression must be a sum of three terms in f32";
   fault = infer_epilogue(in, &domain);
   *in->type = domain;
   in->type->dims[domain.rank - 1] = from_last(input(in, 0), 1);
@@ -272,7 +281,8 @@ static const char *infer_reduce_node(const Infer *in) {
 const char *infer_domain(SizeTable *sizes, const Node *node, NodeType *domain) {
   Infer in = {.sizes = sizes, .node = node, .type = domain};
   *domain = type_of(node);
-  if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return score_domain(&in, domain);
+  if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_KEPT || node->op == OP_ATTENTION_GRAD)
+    return score_domain(&in, domain);
   if (node->op == OP_REDUCE) {
     domain->rank = node->attr.rank_in;
     memcpy(domain->dims, node->attr.dims_in, sizeof domain->dims);

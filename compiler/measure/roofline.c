@@ -134,11 +134,13 @@ static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
   return (Work){.flops = flops, .whole = is_whole(step->form) ? flops : 0, .cache_bytes = cache_bytes(sizes, step)};
 }
 
-/* Five products: those of the attention again, or with g for q, and one for each of q, k and v. */
+/* Five products: those of the attention again, or with g for q, and one for each of q, k and v. The forward half has
+ * two. */
 static Work attention_grad_work(const Sizes *sizes, const tfm_attention_grad_step *step) {
   double queries = value_of(sizes, step->dims[step->rank - 2]), keys = value_of(sizes, step->dims[step->rank - 1]);
   double pairs = product_of(sizes, step->dims, step->rank);
   if (step->causal && queries == keys && keys > 0) pairs *= (keys + 1) / (2 * keys);
+  if (step->is_forward) return (Work){.flops = 2 * pairs * (double)(step->h + step->e)};
   return (Work){.flops = 2 * pairs * (double)(3 * step->h + 2 * step->e)};
 }
 

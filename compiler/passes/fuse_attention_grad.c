@@ -21,7 +21,16 @@
  *
  * The meaning stays, with sums in the order of keys for q and of queries for k and v. Probabilities are computed again,
  * with the bits that the fused attention gives them, as are decisions which depend on positions.
- * Pays: no value of the size of the scores is kept from the forward half, or written at all. */
+ * Pays: no value of the size of the scores is kept from the forward half, or written at all.
+ *
+ * The forward half of attention with dropout, which fuse-attention leaves, becomes one operation too, if its
+ * probabilities have no other use by then:
+ *
+ *   %1 = where %keep, (mul %p, 1.25), 0
+ *   y = matmul %1, %v                           y = attention_kept %q, %k, %v, %keep, ...
+ *
+ * Legal: what is kept of 0 is 0, so that keys which are masked may be skipped; the scores have no other use. In steps
+ * of training alone: in a run a factor on probabilities is somebody's own, and stays the operation that it is. */
 #include <string.h>
 
 #include "passes/grow.h"
@@ -62,6 +71,7 @@ typedef struct Gradient {
   Node *q, *k, *g;
   Node *dq, *dk, *dv;        /* products */
   bool dk_turned, dv_turned; /* they give the transposed */
+  uint32_t n_fixed;          /* operands of the new node before those of its expression */
   Expr *terms[ATTENTION_TERMS];
   VEC(Node *) inputs;
 } Gradient;
@@ -116,7 +126,7 @@ static Node *find_product(Pass *pass, Node *root) {
 
 /* The number of an operand of the new node. */
 static uint32_t add_input(Pass *pass, Gradient *m, Node *node) {
-  for (size_t i = 4; i < m->inputs.n; i++)
+  for (size_t i = m->n_fixed; i < m->inputs.n; i++)
     if (m->inputs.items[i] == node) return (uint32_t)i;
   vec_push(pass->scratch, &m->inputs, node);
   return (uint32_t)m->inputs.n - 1;
@@ -268,7 +278,7 @@ static void replace_by_gradient(Pass *pass, Gradient *m) {
   m->inputs.items[3] = m->g;
   Node *grad = graph_add(pass->graph, m->dq, OP_ATTENTION_GRAD, DTYPE_F32, m->dq->rank,
                          (const Size *const *)m->dq->dims, (uint32_t)m->inputs.n, m->inputs.items, m->dq->origin);
-  grad->attr.expr = expr_of_attention_terms(pass->graph->arena, m->terms);
+  grad->attr.expr = expr_of_attention_terms(pass->graph->arena, ATTENTION_TERMS, m->terms);
   Node *k = add_part(pass, grad, OP_ATTENTION_GRAD_K, m->dk, m->dk_turned);
   Node *v = add_part(pass, grad, OP_ATTENTION_GRAD_V, m->dv, m->dv_turned);
   replace_product(pass, m->dv, v, m->dv_turned);
@@ -281,10 +291,90 @@ static void replace_by_gradient(Pass *pass, Gradient *m) {
 static bool fuse(Pass *pass, Node *mul) {
   Gradient m;
   if (!find_rule(mul, &m)) return false;
-  for (unsigned i = 0; i < 4; i++) vec_push(pass->scratch, &m.inputs, NULL);
+  m.n_fixed = 4;
+  for (uint32_t i = 0; i < m.n_fixed; i++) vec_push(pass->scratch, &m.inputs, NULL);
   if (!take_scores(pass, &m) || !find_values(pass, &m) || !find_back(pass, &m) || !shapes_fit(pass, &m)) return false;
   replace_by_gradient(pass, &m);
   return true;
+}
+
+// ---- the forward half ----
+
+/* The softmax over the last axis that pointwise work makes `root` of; NULL: something else reads what lies between. */
+static Node *find_softmax(const Pass *pass, Node *root, const Node *user) {
+  while (match_only_user(pass, root) == user) {
+    if (root->op == OP_SOFTMAX) return is_probabilities(root) ? root : NULL;
+    if (!op_is_pointwise(root->op)) return NULL;
+    Node *of = NULL;
+    for (size_t i = 0; i < root->inputs.n; i++) {
+      Node *x = root->inputs.items[i];
+      if (node_same_shape(x, root) && x->op != OP_INPUT) of = x;
+    }
+    user = root;
+    if (!(root = of)) return NULL;
+  }
+  return NULL;
+}
+
+static bool is_zero(const Expr *expr) { return expr->kind == EXPR_CONST && expr->number == 0; }
+
+/* where(keep, p * factor, 0), either way round. */
+static bool keeps_zero(const Expr *expr) {
+  if (expr->kind != EXPR_OP || expr->op != OP_WHERE || expr_uses_acc(expr->args[0])) return false;
+  const bool is_first = is_zero(expr->args[2]);
+  const Expr *kept = expr->args[is_first ? 1 : 2];
+  if (!is_first && !is_zero(expr->args[1])) return false;
+  return kept->kind == EXPR_ACC || (kept->kind == EXPR_OP && kept->op == OP_MUL && kept->args[0]->kind == EXPR_ACC &&
+                                    kept->args[1]->kind == EXPR_CONST);
+}
+
+/* The scores go into the softmax alone. */
+static bool scores_are_its_own(const Pass *pass, const Node *product, const Node *softmax) {
+  const Node *node = product;
+  while (node != softmax) {
+    const Node *user = match_only_user(pass, node);
+    if (!user || (user != softmax && !op_is_pointwise(user->op))) return false;
+    node = user;
+  }
+  return true;
+}
+
+static bool fits_kept(const Gradient *m, const Node *matmul) {
+  const Node *const all[] = {m->q, m->k, matmul->inputs.items[1]};
+  bool fits = true;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    fits &= all[i]->rank == matmul->rank && size_is_const(dim_from_end(all[i], 0), NULL);
+  return fits && matmul->rank >= 3 && !matmul->attr.is_int8;
+}
+
+static bool fuse_kept(Pass *pass, Node *matmul) {
+  Node *kept = matmul->inputs.items[0], *p = find_softmax(pass, kept, matmul);
+  if (!p || p == kept) return false;
+  Node *product = find_product(pass, p->inputs.items[0]);
+  if (!product || product->attr.is_int8 || !scores_are_its_own(pass, product, p)) return false;
+  Gradient m = {.p = p, .mul = p, .n_fixed = 3};
+  for (uint32_t i = 0; i < m.n_fixed; i++) vec_push(pass->scratch, &m.inputs, NULL);
+  if (!take_scores(pass, &m) || !fits_kept(&m, matmul)) return false;
+  m.terms[ATTENTION_KEEP] = grow_term(pass, &m, kept, p, matmul);
+  if (!m.terms[ATTENTION_KEEP] || !keeps_zero(m.terms[ATTENTION_KEEP])) return false;
+  m.inputs.items[0] = m.q;
+  m.inputs.items[1] = m.k;
+  m.inputs.items[2] = matmul->inputs.items[1];
+  Node *attention = graph_add(pass->graph, matmul, OP_ATTENTION_KEPT, DTYPE_F32, matmul->rank,
+                              (const Size *const *)matmul->dims, (uint32_t)m.inputs.n, m.inputs.items, matmul->origin);
+  attention->attr.expr = expr_of_attention_terms(pass->graph->arena, ATTENTION_BACK, m.terms);
+  match_replace(pass, matmul, attention);
+  pass_record(pass, FUSION_ATTENTION_GRAD, true, attention, "softmax, less what dropout takes, times values");
+  return true;
+}
+
+static bool fuse_all_kept(Pass *pass) {
+  bool changed = false;
+  for (Node *node = pass->graph->first, *next; node; node = next) {
+    next = node->next;
+    if (node->op == OP_MATMUL) changed |= fuse_kept(pass, node);
+  }
+  return changed;
 }
 
 bool pass_fuse_attention_grad(Pass *pass) {
@@ -294,6 +384,7 @@ bool pass_fuse_attention_grad(Pass *pass) {
   bool changed = false;
   for (size_t i = candidates.n; i-- > 0;)
     if (!candidates.items[i]->deleted) changed |= fuse(pass, candidates.items[i]);
+  if (match_has_gradients(pass->graph)) changed |= fuse_all_kept(pass);
   if (changed) match_sort(pass);
   return changed;
 }

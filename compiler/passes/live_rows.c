@@ -217,13 +217,15 @@ static RowSet need_of_keys(const LiveRows *r, const Node *operand, const RowSet 
 
 static void flow_attention(LiveRows *r, const Node *node, const RowSet *need, RowSet *operands) {
   NodeType scores;
+  Expr *terms[ATTENTION_TERMS] = {node->attr.expr};
+  if (node->op == OP_ATTENTION_KEPT) expr_attention_terms(node->attr.expr, ATTENTION_BACK, terms);
   infer_domain(r->pass->graph->sizes, node, &scores);
   int32_t axes[MAX_RANK];
   same_axes(node->rank - 1u, axes);
   RowSet root = rows_map(r->most, need, axes), acc = need_of_acc(r, node, &scores, &root, operands);
   rows_aligned_axes(input(node, 0), node->rank, axes);
   axes[node->rank - 1] = -1;
-  RowSet q = rows_map(r->most, &acc, axes), seen = rows_of_seen_keys(r->most, node, &scores, node->attr.expr);
+  RowSet q = rows_map(r->most, &acc, axes), seen = rows_of_seen_keys(r->most, node, &scores, terms[ATTENTION_SCORE]);
   operands[0] = rows_union(r->most, &operands[0], &q);
   for (uint32_t i = 1; i <= 2; i++) {
     RowSet keys = need_of_keys(r, input(node, i), &seen, scores.rank);
@@ -239,7 +241,7 @@ static void flow_attention_grad(LiveRows *r, const Node *node, const RowSet *nee
   int32_t axes[MAX_RANK];
   infer_domain(r->pass->graph->sizes, node, &scores);
   for (size_t i = 0; i < node->inputs.n; i++) operands[i] = ROWS_ALL;
-  if (!r->trains || !expr_attention_terms(node->attr.expr, terms)) return;
+  if (!r->trains || !expr_attention_terms(node->attr.expr, ATTENTION_TERMS, terms)) return;
   if (!zero_only_products(&r->zero, node, terms)) return;
   const RowSet seen = rows_of_seen_keys(r->most, node, &scores, terms[ATTENTION_SCORE]);
   const RowSet queries = r->choices[node->id].is_made ? r->choices[node->id].rows : ROWS_ALL;
@@ -325,6 +327,7 @@ static FlowRule *const rules[N_OPS] = {
     [OP_ATTENTION] = flow_attention, [OP_SLICE] = flow_slice,   [OP_PERMUTE] = flow_axes,
     [OP_RESHAPE] = flow_axes,        [OP_CONCAT] = flow_axes,   [OP_ROW_GRAD] = flow_row_grad,
     [OP_ROW_GRAD_W] = flow_same_rows, [OP_TAKE] = flow_take,    [OP_ATTENTION_GRAD] = flow_attention_grad,
+    [OP_ATTENTION_KEPT] = flow_attention,
 };
 
 static void need_of_operands(LiveRows *r, const Node *node, const RowSet *need, RowSet *operands) {
@@ -374,7 +377,7 @@ static bool can_skip_rows(const LiveRows *r, const Node *node) {
   if (node->op == OP_NORM || node->op == OP_POINTWISE || node->op == OP_ATTENTION) return true;
   if (!r->trains) return false;
   if (node->op == OP_REDUCE) return node->rank == node->attr.rank_in && node->attr.axis + 1 == node->rank;
-  return is_product(node) || node->op == OP_ROW_GRAD || node->op == OP_ATTENTION_GRAD;
+  return is_product(node) || node->op == OP_ROW_GRAD || node->op == OP_ATTENTION_KEPT || node->op == OP_ATTENTION_GRAD;
 }
 
 // ---- choices, where there are gradients ----
@@ -469,7 +472,8 @@ static void set_mask(LiveRows *r, Node *node, Node *mask, bool where) {
 }
 
 static void record(LiveRows *r, const Node *node, const Node *mask, bool where) {
-  if (op_table[node->op].category != CATEGORY_CONTRACT && node->op != OP_ATTENTION_GRAD) return;
+  const bool is_attention = node->op == OP_ATTENTION_KEPT || node->op == OP_ATTENTION_GRAD;
+  if (op_table[node->op].category != CATEGORY_CONTRACT && !is_attention) return;
   StrBuf shape = strbuf_new(r->pass->scratch);
   node_print_shape(&shape, r->pass->graph->sizes, mask);
   const char *holds = where ? "true" : "false";
@@ -561,18 +565,12 @@ static bool apply_choice(LiveRows *r, Node *node) {
 
 // ---- the pass ----
 
-static bool has_gradients(const Graph *graph) {
-  for (size_t i = 0; i < graph->outputs.n; i++)
-    if (graph->outputs.items[i].role.kind == ROLE_GRADIENT) return true;
-  return false;
-}
-
 bool pass_live_rows(Pass *pass) {
   Graph *graph = pass->graph;
   if (graph->ragged_batch >= 0) return false; /* it runs item by item, without padding */
   LiveRows r = {.pass = pass,
                 .most = 1,
-                .trains = has_gradients(graph),
+                .trains = match_has_gradients(graph),
                 .needs = ARENA_ARRAY(pass->scratch, RowSet, graph->next_id),
                 .has_input = ARENA_ARRAY(pass->scratch, bool, graph->next_id),
                 .masks = {.pass = pass}};

@@ -71,6 +71,12 @@ bool match_broadcasts(const Node *node, uint32_t rank, const Size *const *onto) 
 
 // ---- uses ----
 
+bool match_has_gradients(const Graph *graph) {
+  for (size_t i = 0; i < graph->outputs.n; i++)
+    if (graph->outputs.items[i].role.kind == ROLE_GRADIENT) return true;
+  return false;
+}
+
 Node *match_only_user(const Pass *pass, const Node *node) {
   if (!node->users.n || graph_is_output(pass->graph, node)) return NULL;
   for (size_t i = 1; i < node->users.n; i++)

@@ -299,7 +299,8 @@ static void shape_of_mask(RowMasks *r, const RowMask *mask, uint32_t rank, const
 }
 
 bool rows_tell_all(const Node *node, const RowMask *mask, uint32_t rank, const Size *const *dims) {
-  const bool is_attention = node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
+  const bool is_attention =
+      node->op == OP_ATTENTION || node->op == OP_ATTENTION_KEPT || node->op == OP_ATTENTION_GRAD;
   for (uint32_t i = is_attention ? rank - 1 : 0; i < rank; i++)
     if (!memchr(mask->axes, (int)i, mask->n_axes) && !dim_is_one(dims[i])) return false;
   return true;

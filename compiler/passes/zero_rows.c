@@ -153,7 +153,8 @@ bool zero_only_products(const ZeroRows *z, const Node *node, Expr *const *terms)
 /* Queries give and get nothing if they get nothing; keys, if no query sees them. */
 static RowSet of_attention_grad(const ZeroRows *z, const Node *grad, const Node *part) {
   Expr *terms[ATTENTION_TERMS];
-  if (!expr_attention_terms(grad->attr.expr, terms) || !zero_only_products(z, grad, terms)) return ROWS_ALL;
+  if (!expr_attention_terms(grad->attr.expr, ATTENTION_TERMS, terms)) return ROWS_ALL;
+  if (!zero_only_products(z, grad, terms)) return ROWS_ALL;
   if (part == grad) {
     int32_t axes[MAX_RANK];
     const Node *g = input(grad, 3);

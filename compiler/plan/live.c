@@ -28,7 +28,8 @@ static bool skips_same_rows(const Planner *p, const Node *node, const Node *user
 /* Whether `user`, through its input `i`, reads rows that the node leaves out. Keys and values (inputs 1 and 2) are
  * read whatever the mask of the queries says. */
 static bool reads_all_rows(const Planner *p, const Node *node, const Node *user, size_t i) {
-  const bool is_attention = user->op == OP_ATTENTION || user->op == OP_ATTENTION_GRAD;
+  const bool is_attention =
+      user->op == OP_ATTENTION || user->op == OP_ATTENTION_KEPT || user->op == OP_ATTENTION_GRAD;
   return (is_attention && (i == 1 || i == 2)) || !skips_same_rows(p, node, user);
 }
 

@@ -144,6 +144,7 @@ static uint8_t *find_writers(const Planner *p) {
   for (size_t i = 0; i < p->attentions.n; i++) note_writer(found, &p->attentions.items[i].c, BEGINS_ANEW);
   for (size_t i = 0; i < p->attention_grads.n; i++) {
     note_writer(found, &p->attention_grads.items[i].c, BEGINS_ANEW);
+    if (p->attention_grads.items[i].is_forward) continue;
     note_writer(found, &p->attention_grads.items[i].dk, BEGINS_ANEW);
     note_writer(found, &p->attention_grads.items[i].dv, BEGINS_ANEW);
   }

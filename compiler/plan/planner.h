@@ -138,6 +138,7 @@ void plan_matmul(Planner *p, const Node *node);
 bool plan_is_triangle(const Planner *p, const Node *node);
 void plan_triangle(Planner *p, const Node *node);
 void plan_attention(Planner *p, const Node *node);
+void plan_attention_kept(Planner *p, const Node *node);
 void plan_attention_grad(Planner *p, const Node *node);
 void plan_table(Planner *p, const Node *node);
 void plan_along(Planner *p, const Node *node);

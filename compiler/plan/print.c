@@ -214,12 +214,17 @@ static void print_attention_grad(StrBuf *out, const Plan *plan, const tfm_attent
   strbuf_add_char(out, '\n');
   print_tiles(out, plan, "qk tile", grad->qk_tiles, grad->tile_rows);
   print_tiles(out, plan, "gv tile", grad->gv_tiles, grad->tile_rows);
+  if (grad->narrow_width) {
+    print_tiles(out, plan, "narrow qk tile", grad->qk_tiles + TFM_NARROW_TILES, grad->narrow_rows);
+    print_tiles(out, plan, "narrow gv tile", grad->gv_tiles + TFM_NARROW_TILES, grad->narrow_rows);
+  }
   print_tiles(out, plan, "q tile", grad->q_tiles, grad->tile_rows);
   print_tiles(out, plan, "k tile", grad->k_tiles, grad->tile_rows);
   print_tiles(out, plan, "v tile", grad->v_tiles, grad->tile_rows);
   print_kernel(out, plan, "score", grad->score);
-  print_kernel(out, plan, "keep", grad->keep);
-  print_kernel(out, plan, "back", grad->back);
+  print_kernel(out, plan, "kept", grad->kept);
+  print_kernel(out, plan, "sum of products", grad->sum_products);
+  print_kernel(out, plan, "through", grad->through);
 }
 
 static void print_table(StrBuf *out, const Plan *plan, const tfm_table_step *table) {

@@ -1,4 +1,5 @@
-/* The gradient of attention: what queries, keys and values get, without any matrix of the scores' shape in memory.
+/* The gradient of attention: what queries, keys and values get, without any matrix of the scores' shape in memory; and
+ * attention with dropout, which is the first part of it, so that both find the same probabilities.
  *
  * A unit is one batch item (a head of a sequence); units divide results, never sums. Keys and values are packed once,
  * as columns and as rows. Then blocks of queries pass: their probabilities are computed again as attention computes
@@ -17,7 +18,7 @@
 enum {
   BLOCK_STRIPS = 8,  /* of queries: their strips of 512 keys stay in the second-level cache */
   MOST_FETCHED = 1 << 15, /* floats of an item that are fetched while the one before it is computed */
-  NEAR_SCORES = 2048 /* of the rows that row kernels take together: all of them stay in the nearest cache */
+  NEAR_SCORES = 4096 /* of the rows that row kernels take together: all of them stay in the nearest cache */
 };
 
 typedef struct Grad {
@@ -26,13 +27,34 @@ typedef struct Grad {
   int64_t items, queries, keys, causal_offset;
   int64_t key_blocks, block_rows; /* rows: of queries */
   int64_t strip_floats;           /* of a block of keys of all rows of a block of queries */
-  Epilogue score, keep, back;
+  int64_t key_width, score_rows;  /* of the tiles over columns of keys and values */
+  const uint32_t *qk_tiles, *gv_tiles;
+  uint32_t pack_columns;
+  Epilogue score;
 } Grad;
 
+enum { MOST_LISTS = 8 };
+
+/* Rows of the next item that are asked for while this one is computed, some with every tile: all at once they would
+ * wait for each other, and this item's own lines for them. */
+typedef struct FetchList {
+  const char *rows;
+  int64_t stride, bytes, n; /* bytes and number of rows */
+} FetchList;
+
+typedef struct Fetch {
+  FetchList lists[MOST_LISTS];
+  int list, n;      /* the list at hand, and how many there are */
+  int64_t row, few; /* the row at hand of it; rows at a time */
+} Fetch;
+
 typedef struct GradScratch {                                           /* of one thread */
-  float *key_columns, *value_columns, *key_rows, *query_rows, *g_rows; /* packed */
+  float *key_columns, *value_columns, *key_rows, *query_rows, *g_rows; /* packed; is_forward: key_rows are of values */
   float *p, *kept, *back;                  /* strips, [block of keys][row]; kept is p if nothing is taken */
   float *maximum, *sum, *scale, *products; /* a number per row of a strip; of products two */
+  Epilogue take, multiply, through;        /* the step's kernels kept, sum_products and through, over `operands` */
+  Fetch fetch;
+  Operand operands[TFM_MAX_OPERANDS];      /* those of the step, then TFM_GRAD_OPERANDS that lie in strips */
 } GradScratch;
 
 typedef struct GradItem {
@@ -58,9 +80,13 @@ static Grad grad_of(const tfm_context *context, const tfm_step *step) {
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
   a.block_rows = least_of(BLOCK_STRIPS * info->tile_rows, greatest_of(1, a.queries));
   a.strip_floats = a.block_rows * TFM_STRIP_STRIDE;
+  const bool few = a.keys <= info->narrow_width;
+  a.key_width = few ? info->narrow_width : info->key_width;
+  a.score_rows = few ? info->narrow_rows : info->tile_rows;
+  a.qk_tiles = info->qk_tiles + (few ? TFM_NARROW_TILES : 0);
+  a.gv_tiles = info->gv_tiles + (few ? TFM_NARROW_TILES : 0);
+  a.pack_columns = few ? info->pack_narrow : info->pack_columns;
   a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
-  a.keep = epilogue_of(context, info->keep, info->rank, info->n_operands, info->first_operand, info->dims);
-  a.back = epilogue_of(context, info->back, info->rank, info->n_operands, info->first_operand, info->dims);
   return a;
 }
 
@@ -70,14 +96,16 @@ static int64_t panels_floats(int64_t columns, int64_t width, int64_t k) { return
 static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
   const tfm_attention_grad_step *step = a->step;
   const int64_t strips = a->key_blocks * a->strip_floats;
-  const int64_t floats[] = {panels_floats(a->keys, step->key_width, step->h),
-                            panels_floats(a->keys, step->key_width, step->e),
-                            panels_floats(step->h, step->h_width, a->keys),
-                            panels_floats(step->h, step->h_width, a->block_rows),
-                            panels_floats(step->e, step->e_width, a->block_rows),
+  const bool goes_back = !step->is_forward;
+  const int64_t key_floats = panels_floats(step->h, step->h_width, a->keys);
+  const int64_t floats[] = {panels_floats(a->keys, a->key_width, step->h),
+                            goes_back ? panels_floats(a->keys, a->key_width, step->e) : 0,
+                            goes_back ? key_floats : panels_floats(step->e, step->e_width, a->keys),
+                            goes_back ? panels_floats(step->h, step->h_width, a->block_rows) : 0,
+                            goes_back ? panels_floats(step->e, step->e_width, a->block_rows) : 0,
                             strips,
-                            a->keep.kernel ? strips : 0,
-                            strips,
+                            goes_back && step->kept != TFM_NONE ? strips : 0,
+                            goes_back ? strips : 0,
                             a->block_rows,
                             a->block_rows,
                             a->block_rows,
@@ -91,7 +119,7 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
     if (base) *places[i] = (float *)(base + bytes);
     bytes += round_up(floats[i] * (int64_t)sizeof(float), ALIGNMENT);
   }
-  if (base && !a->keep.kernel) scratch->kept = scratch->p;
+  if (base && (step->is_forward || step->kept == TFM_NONE)) scratch->kept = scratch->p;
   return bytes;
 }
 
@@ -127,9 +155,9 @@ static int64_t floats_of(const Grad *a, const Operand *operand) {
 /* Rows of keys as columns of panels. */
 static void pack_columns(const Walker *walker, const Grad *a, const char *rows, int64_t stride, int64_t n,
                          int64_t columns, float *packed) {
-  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, a->step->pack_columns);
-  for (int64_t key = 0; key < n; key += a->step->key_width)
-    pack((const float *)rows + key * stride, 1, stride, columns, least_of(a->step->key_width, n - key),
+  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, a->pack_columns);
+  for (int64_t key = 0; key < n; key += a->key_width)
+    pack((const float *)rows + key * stride, 1, stride, columns, least_of(a->key_width, n - key),
          packed + key * columns);
 }
 
@@ -143,6 +171,17 @@ static void pack_rows(const Walker *walker, uint32_t kernel, const char *rows, i
 
 static void clear_rows(char *rows, int64_t stride, int64_t n, int64_t columns) {
   for (int64_t i = 0; i < n; i++) memset(rows + i * stride, 0, (size_t)columns * sizeof(float));
+}
+
+static void fetch_some(Fetch *fetch) {
+  for (int64_t i = 0; i < fetch->few && fetch->list < fetch->n; i++) {
+    const FetchList *list = &fetch->lists[fetch->list];
+    const char *row = list->rows + fetch->row * list->stride;
+    for (int64_t byte = 0; byte < list->bytes; byte += ALIGNMENT) __builtin_prefetch(row + byte, 0, 2);
+    if (++fetch->row < list->n) continue;
+    fetch->row = 0;
+    fetch->list++;
+  }
 }
 
 static int64_t last_key(const tfm_context *context, const Grad *a, int64_t item) {
@@ -173,6 +212,11 @@ static GradItem enter_item(const Walker *walker, const Grad *a, const GradScratc
                          .limit = last_key(context, a, number),
                          .live = live_queries_of(context, a, number)};
   pack_columns(walker, a, item.k, floats_of(a, &of->k), item.limit, step->h, scratch->key_columns);
+  if (step->is_forward) {
+    pack_rows(walker, step->pack_e, item.v, floats_of(a, &of->v), item.limit, step->e, step->e_width,
+              scratch->key_rows);
+    return item;
+  }
   pack_columns(walker, a, item.v, floats_of(a, &of->v), item.limit, step->e, scratch->value_columns);
   pack_rows(walker, step->pack_h, item.k, floats_of(a, &of->k), item.limit, step->h, step->h_width, scratch->key_rows);
   return item;
@@ -215,9 +259,26 @@ static void scale_strip(const Walker *walker, const Grad *a, float *strip, int64
   if (!all_one) run_rows(walker, a->step->scale_rows, rows, n, (float *const[]){strip, strip}, 2, factor);
 }
 
-static void run_epilogue(const Walker *walker, const Grad *a, const Epilogue *epilogue, const GradItem *item,
-                         const Strip *strip, int64_t block, float *tile) {
-  epilogue_run(walker, epilogue, (char *)tile, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
+/* Where a strip lies, or a number per row: element (row, key) of the item, counted as the operands of masks are. */
+static Operand strip_operand(const Grad *a, const float *numbers, int64_t row_bytes, int64_t column_bytes,
+                             const Strip *strip, int64_t block) {
+  const int64_t before = strip->row * row_bytes + block * TFM_KEY_BLOCK * column_bytes;
+  Operand operand = {.address = (uintptr_t)numbers - (uintptr_t)before, .slot = -1, .bytes = sizeof(float)};
+  operand.strides[a->step->rank - 2] = row_bytes;
+  operand.strides[a->step->rank - 1] = column_bytes;
+  return operand;
+}
+
+/* One of the kernels over p, x and the numbers of their rows, on a block of keys of the strip. */
+static void run_term(const Walker *walker, const Grad *a, GradScratch *scratch, const Epilogue *term,
+                     const GradItem *item, const Strip *strip, int64_t block, float *result, int64_t result_stride) {
+  const int64_t row_bytes = TFM_STRIP_STRIDE * (int64_t)sizeof(float), number = sizeof(float);
+  Operand *own = scratch->operands + a->step->n_operands;
+  own[TFM_GRAD_P] = strip_operand(a, strip_at(a, scratch->p, strip, block), row_bytes, number, strip, block);
+  own[TFM_GRAD_X] = strip_operand(a, strip_at(a, scratch->back, strip, block), row_bytes, number, strip, block);
+  own[TFM_GRAD_SCALE] = strip_operand(a, scratch->scale, number, 0, strip, block);
+  own[TFM_GRAD_SUM] = strip_operand(a, scratch->products, number, 0, strip, block);
+  epilogue_run(walker, term, (char *)result, result_stride * (int64_t)sizeof(float),
                item->number * a->queries + strip->row, strip->rows, block * TFM_KEY_BLOCK,
                keys_of_block(strip->seen, block));
 }
@@ -230,8 +291,9 @@ static void soften(const Walker *walker, const Grad *a, const GradScratch *scrat
             scratch->sum + at, scratch->scale + at);
 }
 
-/* Scores become probabilities: what attention has after its last block, divided by the sum. A row whose keys are all
- * masked has the sum 0, and probabilities 0. */
+/* Scores become probabilities: what attention has after its last block, divided by the sum, if nothing is taken; else
+ * the kernels divide, since all of them read more than this. A row whose keys are all masked has the sum 0, and
+ * probabilities 0. */
 static void find_probabilities(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
                                const Strip *strip) {
   for (int64_t i = 0; i < strip->rows; i++) {
@@ -241,76 +303,76 @@ static void find_probabilities(const Walker *walker, const Grad *a, const GradSc
   const int64_t blocks = ceil_div(strip->seen, TFM_KEY_BLOCK);
   for (int64_t block = 0; block < blocks; block++) {
     float *p = strip_at(a, scratch->p, strip, block);
-    run_epilogue(walker, a, &a->score, item, strip, block, p);
-    soften(walker, a, scratch, p, strip->rows, keys_of_block(strip->seen, block));
+    const int64_t n = keys_of_block(strip->seen, block);
+    epilogue_run(walker, &a->score, (char *)p, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
+                 item->number * a->queries + strip->row, strip->rows, block * TFM_KEY_BLOCK, n);
+    soften(walker, a, scratch, p, strip->rows, n);
     for (int64_t before = 0; before < block; before++)
       scale_strip(walker, a, strip_at(a, scratch->p, strip, before), strip->rows, TFM_KEY_BLOCK, scratch->scale);
   }
   for (int64_t i = 0; i < strip->rows; i++) scratch->scale[i] = scratch->sum[i] == 0 ? 0 : 1 / scratch->sum[i];
-  for (int64_t block = 0; block < blocks; block++)
+  for (int64_t block = 0; block < blocks && a->step->kept == TFM_NONE; block++)
     scale_strip(walker, a, strip_at(a, scratch->p, strip, block), strip->rows, keys_of_block(strip->seen, block),
                 scratch->scale);
 }
 
-static void keep(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
-                 const Strip *strip, int64_t block) {
-  const float *p = strip_at(a, scratch->p, strip, block);
-  float *kept = strip_at(a, scratch->kept, strip, block);
-  const size_t bytes = (size_t)keys_of_block(strip->seen, block) * sizeof(float);
-  for (int64_t i = 0; i < strip->rows; i++) memcpy(kept + i * TFM_STRIP_STRIDE, p + i * TFM_STRIP_STRIDE, bytes);
-  run_epilogue(walker, a, &a->keep, item, strip, block, kept);
-}
-
-/* What is kept of p, and what p gets of g vT; in `products` the sums of p times that. */
-static void find_gradient(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+/* What is kept of p; in `products` the sums of p times what p gets. */
+static void find_gradient(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
                           const Strip *strip) {
-  const int64_t row_bytes = TFM_STRIP_STRIDE * (int64_t)sizeof(float);
   float *block_sums = scratch->products + a->block_rows;
   memset(scratch->products, 0, (size_t)strip->rows * sizeof(float));
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
-    float *p = strip_at(a, scratch->p, strip, block), *back = strip_at(a, scratch->back, strip, block);
-    run_epilogue(walker, a, &a->keep, item, strip, block, back);
-    if (a->keep.kernel) keep(walker, a, scratch, item, strip, block);
-    tfm_row_args args;
-    memset(args.coordinates, 0, sizeof args.coordinates);
-    args.rows = strip->rows;
-    args.columns = keys_of_block(strip->seen, block);
-    args.faults = (int32_t *)&walker->context->run.faults;
-    args.operands[0] = (tfm_row_operand){(char *)block_sums, sizeof(float), sizeof(float)};
-    args.operands[1] = (tfm_row_operand){(char *)p, row_bytes, sizeof(float)};
-    args.operands[2] = (tfm_row_operand){(char *)back, row_bytes, sizeof(float)};
-    KERNEL_OF(tfm_row_kernel, walker->context, a->step->sum_products)(&args);
+    float *kept = strip_at(a, scratch->kept, strip, block);
+    run_term(walker, a, scratch, &scratch->take, item, strip, block, kept, TFM_STRIP_STRIDE);
+    run_term(walker, a, scratch, &scratch->multiply, item, strip, block, block_sums, 1);
     for (int64_t i = 0; i < strip->rows; i++) scratch->products[i] += block_sums[i];
   }
 }
 
-/* What q gets of a block of keys, tile by tile. */
-static void multiply_keys(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
-                          const Strip *strip, int64_t block) {
-  const tfm_attention_grad_step *step = a->step;
-  const int64_t stride = floats_of(a, &a->operands->c);
+/* Rows of a block of keys in c, from a strip and packed rows, tile by tile. */
+typedef struct Taken { /* what queries get */
+  char *to;
+  int64_t stride, columns, width;
+  const float *strips, *packed;
+} Taken;
+
+static void multiply_keys(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
+                          const Taken *taken, const Strip *strip, int64_t block) {
   for (int64_t at = 0, rows; at < strip->rows; at += rows) {
-    rows = least_of(step->tile_rows, strip->rows - at);
-    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->q_tiles[rows]);
-    const float *back = strip_at(a, scratch->back, strip, block) + at * TFM_STRIP_STRIDE;
-    float *c = (float *)item->c + (strip->row + at) * stride;
-    for (int64_t column = 0; column < step->h; column += step->h_width) {
-      const float *panel = scratch->key_rows + column * item->limit + block * TFM_KEY_BLOCK * step->h_width;
-      kernel(back, panel, c + column, stride, keys_of_block(strip->seen, block), block > 0,
-             least_of(step->h_width, step->h - column), panel, 0);
+    rows = least_of(a->step->tile_rows, strip->rows - at);
+    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, a->step->q_tiles[rows]);
+    const float *of = strip_at(a, (float *)taken->strips, strip, block) + at * TFM_STRIP_STRIDE;
+    float *c = (float *)taken->to + (strip->row + at) * taken->stride;
+    for (int64_t column = 0; column < taken->columns; column += taken->width) {
+      const float *panel = taken->packed + column * item->limit + block * TFM_KEY_BLOCK * taken->width;
+      kernel(of, panel, c + column, taken->stride, keys_of_block(strip->seen, block), block > 0,
+             least_of(taken->width, taken->columns - column), panel, 0);
     }
+    fetch_some(&scratch->fetch);
   }
 }
 
 /* What q kT gets, and from it what q gets: a chain over the keys. */
-static void give_queries(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+static void give_queries(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
                          const Strip *strip) {
+  const Taken taken = {item->c, floats_of(a, &a->operands->c), a->step->h, a->step->h_width, scratch->back,
+                       scratch->key_rows};
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
-    float *p = strip_at(a, scratch->p, strip, block), *back = strip_at(a, scratch->back, strip, block);
-    run_rows(walker, a->step->through, strip->rows, keys_of_block(strip->seen, block),
-             (float *const[]){back, p, back}, 3, scratch->products);
-    run_epilogue(walker, a, &a->back, item, strip, block, back);
-    multiply_keys(walker, a, scratch, item, strip, block);
+    float *back = strip_at(a, scratch->back, strip, block);
+    run_term(walker, a, scratch, &scratch->through, item, strip, block, back, TFM_STRIP_STRIDE);
+    multiply_keys(walker, a, scratch, item, &taken, strip, block);
+  }
+}
+
+/* What is kept of p times the values: a chain over the keys. */
+static void find_result(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
+                        const Strip *strip) {
+  const Taken taken = {item->c, floats_of(a, &a->operands->c), a->step->e, a->step->e_width, scratch->p,
+                       scratch->key_rows};
+  for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
+    float *p = strip_at(a, scratch->p, strip, block);
+    run_term(walker, a, scratch, &scratch->take, item, strip, block, p, TFM_STRIP_STRIDE);
+    multiply_keys(walker, a, scratch, item, &taken, strip, block);
   }
 }
 
@@ -323,8 +385,8 @@ typedef struct Rows { /* of a block of queries, of q or g */
 
 /* Rows times packed columns: scores, or g vT. A panel serves all strips while it is near. */
 static void multiply_columns(const Walker *walker, const Grad *a, const uint32_t *tiles, const Rows *rows, int64_t seen,
-                             const float *packed, float *strips) {
-  const int64_t width = a->step->key_width, tile_rows = a->step->tile_rows;
+                             const float *packed, float *strips, Fetch *fetch) {
+  const int64_t width = a->key_width, tile_rows = a->score_rows;
   for (int64_t key = 0; key < seen; key += width) {
     const float *panel = packed + key * rows->columns;
     float *to = strips + key / TFM_KEY_BLOCK * a->strip_floats + key % TFM_KEY_BLOCK;
@@ -332,6 +394,7 @@ static void multiply_columns(const Walker *walker, const Grad *a, const uint32_t
       tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, tiles[least_of(tile_rows, rows->n - at)]);
       kernel((const float *)(rows->from + at * rows->stride), panel, to + at * TFM_STRIP_STRIDE, TFM_STRIP_STRIDE,
              rows->columns, 0, least_of(width, seen - key), panel, 0);
+      fetch_some(fetch);
     }
   }
 }
@@ -345,7 +408,7 @@ typedef struct Given { /* what keys or values get */
 /* to[keys] (+)= strips transposed times rows: chains over the queries, which go on from block to block. Keys from
  * `begun` on begin theirs. */
 static void give_keys(const Walker *walker, const Grad *a, const Given *given, const float *strips, int64_t rows,
-                      int64_t begun, int64_t seen, const float *packed) {
+                      int64_t begun, int64_t seen, const float *packed, Fetch *fetch) {
   const int64_t stride = given->stride / (int64_t)sizeof(float);
   for (int64_t key = 0, n; key < seen; key += n) {
     const int64_t within = key % TFM_KEY_BLOCK;
@@ -358,6 +421,7 @@ static void give_keys(const Walker *walker, const Grad *a, const Given *given, c
       kernel(strip, panel, c + column, stride, rows, key < begun, least_of(given->width, given->columns - column),
              (const char *)(column + given->width < given->columns ? c + column + given->width : c + n * stride), 0);
     }
+    fetch_some(fetch);
   }
 }
 
@@ -366,7 +430,7 @@ static int64_t keys_seen(const Grad *a, const GradItem *item, int64_t end_row) {
   return a->step->causal ? least_of(item->limit, greatest_of(0, end_row + a->causal_offset)) : item->limit;
 }
 
-static void run_block(const Walker *walker, const Grad *a, const GradScratch *scratch, GradItem *item, int64_t first,
+static void run_block(const Walker *walker, const Grad *a, GradScratch *scratch, GradItem *item, int64_t first,
                       int64_t n) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
@@ -374,14 +438,23 @@ static void run_block(const Walker *walker, const Grad *a, const GradScratch *sc
   const Rows q = {item->q + first * stride_of(a, &of->q), stride_of(a, &of->q), n, step->h};
   const Rows g = {item->g + first * stride_of(a, &of->g), stride_of(a, &of->g), n, step->e};
   if (seen == 0) {
-    clear_rows(item->c + first * stride_of(a, &of->c), stride_of(a, &of->c), n, step->h);
+    clear_rows(item->c + first * stride_of(a, &of->c), stride_of(a, &of->c), n, step->is_forward ? step->e : step->h);
+    return;
+  }
+  const int64_t tiles = greatest_of(1, NEAR_SCORES / (least_of(seen, TFM_KEY_BLOCK) * step->tile_rows));
+  if (step->is_forward) {
+    multiply_columns(walker, a, a->qk_tiles, &q, seen, scratch->key_columns, scratch->p, &scratch->fetch);
+    for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
+      const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
+      find_probabilities(walker, a, scratch, item, &strip);
+      find_result(walker, a, scratch, item, &strip);
+    }
     return;
   }
   pack_rows(walker, step->pack_h, q.from, floats_of(a, &of->q), n, step->h, step->h_width, scratch->query_rows);
   pack_rows(walker, step->pack_e, g.from, floats_of(a, &of->g), n, step->e, step->e_width, scratch->g_rows);
-  multiply_columns(walker, a, step->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
-  multiply_columns(walker, a, step->gv_tiles, &g, seen, scratch->value_columns, scratch->back);
-  const int64_t tiles = greatest_of(1, NEAR_SCORES / (least_of(seen, TFM_KEY_BLOCK) * step->tile_rows));
+  multiply_columns(walker, a, a->qk_tiles, &q, seen, scratch->key_columns, scratch->p, &scratch->fetch);
+  multiply_columns(walker, a, a->gv_tiles, &g, seen, scratch->value_columns, scratch->back, &scratch->fetch);
   for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
     const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
     find_probabilities(walker, a, scratch, item, &strip);
@@ -390,13 +463,13 @@ static void run_block(const Walker *walker, const Grad *a, const GradScratch *sc
   }
   const Given to_k = {item->dk, stride_of(a, &of->dk), step->h, step->h_width, step->k_tiles};
   const Given to_v = {item->dv, stride_of(a, &of->dv), step->e, step->e_width, step->v_tiles};
-  give_keys(walker, a, &to_v, scratch->kept, n, begun, seen, scratch->g_rows);
-  give_keys(walker, a, &to_k, scratch->back, n, begun, seen, scratch->query_rows);
+  give_keys(walker, a, &to_v, scratch->kept, n, begun, seen, scratch->g_rows, &scratch->fetch);
+  give_keys(walker, a, &to_k, scratch->back, n, begun, seen, scratch->query_rows, &scratch->fetch);
   item->begun = seen;
 }
 
 /* The queries in [row, end) that are live, block by block. */
-static void run_queries(const Walker *walker, const Grad *a, const GradScratch *scratch, GradItem *item, int64_t row,
+static void run_queries(const Walker *walker, const Grad *a, GradScratch *scratch, GradItem *item, int64_t row,
                         int64_t end) {
   for (int64_t n; row < end; row += n) {
     n = least_of(a->block_rows, end - row);
@@ -404,7 +477,7 @@ static void run_queries(const Walker *walker, const Grad *a, const GradScratch *
   }
 }
 
-static void run_live_queries(const Walker *walker, const Grad *a, const GradScratch *scratch, GradItem *item) {
+static void run_live_queries(const Walker *walker, const Grad *a, GradScratch *scratch, GradItem *item) {
   const int64_t stride = stride_of(a, &a->operands->c);
   int64_t first, rows;
   if (!item->live.mask) {
@@ -415,7 +488,7 @@ static void run_live_queries(const Walker *walker, const Grad *a, const GradScra
     run_queries(walker, a, scratch, item, first, first + rows);
   if (!item->live.zeroed) return;
   for (int64_t row = 0; (rows = live_run(&item->live, false, row, a->queries, &first)) > 0; row = first + rows)
-    clear_rows(item->c + first * stride, stride, rows, a->step->h);
+    clear_rows(item->c + first * stride, stride, rows, a->step->is_forward ? a->step->e : a->step->h);
 }
 
 /* Keys that no query sees get nothing. */
@@ -426,22 +499,52 @@ static void clear_unseen(const Grad *a, const GradItem *item) {
   clear_rows(item->dv + seen * v, v, a->keys - seen, a->step->e);
 }
 
-static void fetch_rows(const Grad *a, const char *rows, const Operand *operand, int64_t n, int64_t columns) {
-  const int64_t stride = stride_of(a, operand);
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t byte = 0; byte < columns * (int64_t)sizeof(float); byte += ALIGNMENT)
-      __builtin_prefetch(rows + i * stride + byte, 0, 2);
+static void add_rows(Fetch *fetch, const char *rows, int64_t stride, int64_t n, int64_t bytes) {
+  if (n > 0) fetch->lists[fetch->n++] = (FetchList){rows, stride, bytes, n};
 }
 
-/* What the next item reads comes from far away, row by row, and has the time of this one for it. */
-static void fetch_next(const tfm_context *context, const Grad *a, int64_t number) {
+/* About how many tiles an item has. */
+static int64_t tiles_of_item(const Grad *a) {
+  const int64_t rows = a->step->tile_rows, of_queries = ceil_div(a->queries, rows);
+  const int64_t of_scores = ceil_div(a->queries, a->score_rows) * ceil_div(a->keys, a->key_width);
+  if (a->step->is_forward) return of_scores + of_queries;
+  return 2 * of_scores + of_queries + 2 * ceil_div(a->keys, rows);
+}
+
+/* What the next item reads, and the lines that it writes, come from far away and have the time of this one for it. */
+static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number, Fetch *fetch) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
+  const bool is_backward = !step->is_forward;
+  const int64_t h = step->h * (int64_t)sizeof(float), e = step->e * (int64_t)sizeof(float);
+  fetch->list = fetch->n = 0;
+  fetch->row = 0;
   if (number >= a->items || (a->keys + a->queries) * (step->h + step->e) > MOST_FETCHED) return;
-  fetch_rows(a, address_at(context, a, &of->k, number), &of->k, a->keys, step->h);
-  fetch_rows(a, address_at(context, a, &of->v, number), &of->v, a->keys, step->e);
-  fetch_rows(a, address_at(context, a, &of->q, number), &of->q, a->queries, step->h);
-  fetch_rows(a, address_at(context, a, &of->g, number), &of->g, a->queries, step->e);
+  add_rows(fetch, address_at(context, a, &of->k, number), stride_of(a, &of->k), a->keys, h);
+  add_rows(fetch, address_at(context, a, &of->v, number), stride_of(a, &of->v), a->keys, e);
+  add_rows(fetch, address_at(context, a, &of->q, number), stride_of(a, &of->q), a->queries, h);
+  if (is_backward) add_rows(fetch, address_at(context, a, &of->g, number), stride_of(a, &of->g), a->queries, e);
+  add_rows(fetch, address_at(context, a, &of->c, number), stride_of(a, &of->c), a->queries, is_backward ? h : e);
+  if (is_backward) {
+    add_rows(fetch, address_at(context, a, &of->dv, number), stride_of(a, &of->dv), a->keys, e);
+    add_rows(fetch, address_at(context, a, &of->dk, number), stride_of(a, &of->dk), a->keys, h);
+  }
+  int64_t rows = 0;
+  for (int i = 0; i < fetch->n; i++) rows += fetch->lists[i].n;
+  fetch->few = ceil_div(rows, greatest_of(1, tiles_of_item(a)));
+}
+
+/* The kernels that read strips beside the step's operands, of which a thread has copies for that. */
+static void set_terms(const tfm_context *context, const Grad *a, GradScratch *scratch) {
+  const tfm_attention_grad_step *step = a->step;
+  const uint8_t n = (uint8_t)(step->n_operands + TFM_GRAD_OPERANDS);
+  const uint32_t kernels[] = {step->kept, step->sum_products, step->through};
+  Epilogue *const terms[] = {&scratch->take, &scratch->multiply, &scratch->through};
+  memcpy(scratch->operands, &context->run.operands[step->first_operand], step->n_operands * sizeof(Operand));
+  for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
+    *terms[i] = epilogue_of(context, kernels[i], step->rank, n, step->first_operand, step->dims);
+    terms[i]->operands = scratch->operands;
+  }
 }
 
 static void run(Walker *walker, const tfm_step *step) {
@@ -449,13 +552,14 @@ static void run(Walker *walker, const tfm_step *step) {
   if (a.items <= 0) return;
   GradScratch scratch;
   lay_out(&a, walker->scratch, &scratch);
+  set_terms(walker->context, &a, &scratch);
   Claimer claimer = walker_claimer(walker, 1, a.items);
   int64_t ignored, number;
   while (share_claim(&claimer, &ignored, &number)) {
     GradItem item = enter_item(walker, &a, &scratch, number);
-    fetch_next(walker->context, &a, number + 1);
+    plan_fetch(walker->context, &a, number + 1, &scratch.fetch);
     run_live_queries(walker, &a, &scratch, &item);
-    clear_unseen(&a, &item);
+    if (!a.step->is_forward) clear_unseen(&a, &item);
   }
 }
 

@@ -5,6 +5,7 @@ items are cut into batches, what is refused, and that nothing is written then.
 usage: test_train.py TFMC          The last line is 'N passed, N failed'.
 """
 import array
+import itertools
 import math
 import os
 import pathlib
@@ -487,9 +488,15 @@ class Train(unittest.TestCase):
         self.assertEqual(numbers_of(self.work / "w.safetensors")["grad.w"], array.array("f", [3.0] * 16))
 
     def test_attention_is_differentiated_as_one_operation(self):
+        self.long_attention(LONG)
+
+    def test_attention_with_dropout_is_one_operation_in_both_halves(self):
+        self.long_attention(LONG.replace("(d, 2)", "(d, 2, dropout = 0.2)"))
+
+    def long_attention(self, text):
         """Beyond 512 keys its softmax has several blocks. -O0 differentiates the operations that it is made of. Nothing
         that has a number for each query and key is in memory."""
-        self.model('optimizer = "sgd"', LONG)
+        self.model('optimizer = "sgd"', text)
         rng, lengths = random.Random(3), (1100, 570)
         rows = {name: [[rng.randrange(1, 9) for _ in range(n)] for n in lengths] for name in ("ids", "labels")}
         made = []
@@ -513,17 +520,20 @@ class Train(unittest.TestCase):
         self.assertEqual([line for line in buffers if "time*time" in line], [])
 
     def test_attention_with_few_keys(self):
-        """Rows of several tiles go through its row kernels together, more than a softmax takes at once."""
-        self.model('optimizer = "sgd"', LONG)
-        rng, made = random.Random(6), []
-        write_tensors(self.work / "b.safetensors", {name: ("I32", [3, 44], [rng.randrange(1, 9) for _ in range(132)])
-                                                    for name in ("ids", "labels")})
-        for option in "-O2", "-O0":
-            self.train("--batches=b.safetensors", "--gradients", "--seed=5", option, "-o", "w.safetensors")
-            made.append({k: v for k, v in numbers_of(self.work / "w.safetensors").items() if k.startswith("grad.")})
-        for name, numbers in made[1].items():
-            size = max(map(abs, numbers))
-            self.assertLessEqual(max(abs(a - b) for a, b in zip(made[0][name], numbers)), 2e-5 * size, name)
+        """Rows of several tiles go through its row kernels together, more than a softmax takes at once. Up to 32 keys have
+        tiles of their own."""
+        for drop, length in itertools.product(("", ", dropout = 0.2"), (44, 32, 19)):
+            self.model('optimizer = "sgd"', LONG.replace("(d, 2)", f"(d, 2{drop})"))
+            rng, made = random.Random(6), []
+            write_tensors(self.work / "b.safetensors",
+                          {name: ("I32", [3, length], [rng.randrange(1, 9) for _ in range(3 * length)])
+                           for name in ("ids", "labels")})
+            for option in "-O2", "-O0":
+                self.train("--batches=b.safetensors", "--gradients", "--seed=5", option, "-o", "w.safetensors")
+                made.append({k: v for k, v in numbers_of(self.work / "w.safetensors").items() if k.startswith("grad.")})
+            for name, numbers in made[1].items():
+                size = max(map(abs, numbers))
+                self.assertLessEqual(max(abs(a - b) for a, b in zip(made[0][name], numbers)), 2e-5 * size, (name, length))
 
     def test_queries_that_are_a_part_of_a_weight(self):
         """Its gradient is one tensor, of which a product that goes on from part to part writes the rest."""
