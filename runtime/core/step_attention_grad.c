@@ -80,7 +80,7 @@ static Grad grad_of(const tfm_context *context, const tfm_step *step) {
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
   a.block_rows = least_of(BLOCK_STRIPS * info->tile_rows, greatest_of(1, a.queries));
   a.strip_floats = a.block_rows * TFM_STRIP_STRIDE;
-  const bool few = a.keys <= info->narrow_width;
+  const bool few = info->narrow_width && a.keys <= info->narrow_width;
   a.key_width = few ? info->narrow_width : info->key_width;
   a.score_rows = few ? info->narrow_rows : info->tile_rows;
   a.qk_tiles = info->qk_tiles + (few ? TFM_NARROW_TILES : 0);
