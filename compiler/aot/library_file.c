@@ -183,7 +183,6 @@ static void keep_attention(Map *kept, const Plan *plan, const tfm_attention_step
 static void keep_attention_grad(Map *kept, const Plan *plan, const tfm_attention_grad_step *step) {
   const uint32_t *const tiles[] = {step->qk_tiles, step->gv_tiles, step->q_tiles, step->k_tiles, step->v_tiles};
   for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) keep_tiles(kept, plan, tiles[i], step->tile_rows, false);
-  if (!step->narrow_width) return;
   keep_tiles(kept, plan, step->qk_tiles + TFM_NARROW_TILES, step->narrow_rows, false);
   keep_tiles(kept, plan, step->gv_tiles + TFM_NARROW_TILES, step->narrow_rows, false);
 }

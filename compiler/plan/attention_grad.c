@@ -99,13 +99,13 @@ static uint8_t choose_width(const Planner *p, int64_t columns) {
   return (uint8_t)width;
 }
 
-/* Of the tiles for few keys, whose panels would be zeros for the most part; width 0: those of many are no wider. */
+/* Of the tiles for few keys, whose panels would be zeros for the most part; 0 x 0: those of many are no wider. */
 static TileShape narrow_shape(const Planner *p) {
   enum { ROWS = 8 };
   _Static_assert((int)ROWS + (int)TFM_NARROW_TILES <= (int)TFM_MAX_TILE_ROWS, "room for narrow tiles");
   CHECK(p->target->attention_keys.rows <= TFM_NARROW_TILES, "tiles of scores with many rows");
   const uint32_t width = p->target->attention_value_widths[1];
-  return (TileShape){ROWS, (uint8_t)(width < p->target->attention_keys.width ? width : 0)};
+  return width && width < p->target->attention_keys.width ? (TileShape){ROWS, (uint8_t)width} : (TileShape){0, 0};
 }
 
 static int64_t row_stride(const View *view) {

@@ -73,7 +73,7 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
                 spec->is_matrix ? " matrix" : "", spec->in_pairs ? " pairs" : "",
                 spec->b_is_page ? " page" : "", spec->is_whole ? " whole" : "", spec->exact_zero ? " exact_zero" : "");
   if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
-  if (spec->in_pairs) strbuf_printf(out, "  rows of %lld\n", (long long)spec->k);
+  if (spec->k) strbuf_printf(out, "  rows of %lld\n", (long long)spec->k);
   if (spec->a_step) strbuf_printf(out, "  a step %lld\n", (long long)spec->a_step);
   if (spec->factor != 0) strbuf_printf(out, "  times %a\n", (double)spec->factor);
 }

@@ -43,7 +43,7 @@ typedef struct KernelSpec {
   float factor;               /* form INT8: what results are multiplied by at last; 0: nothing */
   bool is_matrix;             /* form INT8: on the tile registers of the target */
   const char *of_one_row;     /* the kernel that this one calls for each row; NULL: all rows are computed at once */
-  int64_t k;                  /* QUANTIZE, and TILE in pairs: numbers of a row */
+  int64_t k;                  /* QUANTIZE, and TILE of form INT8 in pairs: numbers of a row */
   bool is_rotated, as_bytes;  /* QUANTIZE: before it is rounded; numbers are bytes whatever tiles take */
   bool is_grouped;            /* QUANTIZE: for b of form INT4 */
   bool in_pairs;              /* TILE and QUANTIZE: rows that dot_pairs of the target takes */

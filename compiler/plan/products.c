@@ -240,7 +240,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   if (is_matrix) shape = (TileShape){p->target->matrix_rows, (uint8_t)panel};
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
                    .in_pairs = is_whole && p->target->dot_pairs,
-                   .k = is_whole && p->target->dot_pairs ? k : 0,
+                   .k = form == TFM_FORM_INT8 && p->target->dot_pairs ? k : 0,
                    .least_matrix_rows = is_matrix ? (uint8_t)(vector_rows + 1) : 0};
   kind.a_stride = row_stride(p, a, &rows, k, is_whole);
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");

@@ -3,7 +3,9 @@
 #include "train/order.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/check.h"
 #include "tfm/train.h"
 
 // ---- shuffling ----
@@ -24,20 +26,15 @@ static uint64_t draw(const Shuffle *shuffle, uint64_t i, uint64_t n) {
 }
 
 /* Fisher and Yates, from the end. */
-static void shuffle_items(const Shuffle *shuffle, int64_t *items, int64_t n) {
+static void shuffle_elements(const Shuffle *shuffle, void *elements, size_t size, int64_t n) {
+  char held[sizeof(Batch)], *last;
+  CHECK(size <= sizeof held, "elements of %zu bytes", size);
   for (int64_t i = n - 1; i > 0; i--) {
-    const int64_t k = (int64_t)draw(shuffle, (uint64_t)i, (uint64_t)i + 1), held = items[i];
-    items[i] = items[k];
-    items[k] = held;
-  }
-}
-
-static void shuffle_batches(const Shuffle *shuffle, Batch *batches, int64_t n) {
-  for (int64_t i = n - 1; i > 0; i--) {
-    const int64_t k = (int64_t)draw(shuffle, (uint64_t)i, (uint64_t)i + 1);
-    const Batch held = batches[i];
-    batches[i] = batches[k];
-    batches[k] = held;
+    char *one = (char *)elements + size * draw(shuffle, (uint64_t)i, (uint64_t)i + 1);
+    memcpy(held, one, size);
+    last = (char *)elements + size * (uint64_t)i;
+    memmove(one, last, size);
+    memcpy(last, held, size);
   }
 }
 
@@ -131,14 +128,14 @@ static Order *all_items(Arena *arena, const DataSet *data) {
 Order *order_of_epoch(Arena *arena, const DataSet *data, const OrderRequest *request, int64_t epoch) {
   Order *order = all_items(arena, data);
   Shuffle shuffle = {request->seed, (uint32_t)epoch, 0};
-  shuffle_items(&shuffle, order->items, data->n_items);
+  shuffle_elements(&shuffle, order->items, sizeof *order->items, data->n_items);
   for (int64_t first = 0; first < data->n_items;) {
     const int64_t n = pool_size(data, request, order->items + first, data->n_items - first);
     const size_t before = order->batches.n;
     sort_items(data, order->items + first, n);
     cut_pool(arena, data, request, order, first, n);
     shuffle.what++;
-    shuffle_batches(&shuffle, order->batches.items + before, (int64_t)(order->batches.n - before));
+    shuffle_elements(&shuffle, order->batches.items + before, sizeof(Batch), (int64_t)(order->batches.n - before));
     first += n;
   }
   return order;

@@ -28,6 +28,7 @@ typedef struct Grad {
   int64_t key_blocks, block_rows; /* rows: of queries */
   int64_t strip_floats;           /* of a block of keys of all rows of a block of queries */
   int64_t key_width, score_rows;  /* of the tiles over columns of keys and values */
+  int64_t columns, width;         /* of c, which has those of v if is_forward, else of q; of its tiles */
   const uint32_t *qk_tiles, *gv_tiles;
   uint32_t pack_columns;
   Epilogue score;
@@ -86,6 +87,8 @@ static Grad grad_of(const tfm_context *context, const tfm_step *step) {
   a.qk_tiles = info->qk_tiles + (few ? TFM_NARROW_TILES : 0);
   a.gv_tiles = info->gv_tiles + (few ? TFM_NARROW_TILES : 0);
   a.pack_columns = few ? info->pack_narrow : info->pack_columns;
+  a.columns = info->is_forward ? info->e : info->h;
+  a.width = info->is_forward ? info->e_width : info->h_width;
   a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
   return a;
 }
@@ -329,50 +332,31 @@ static void find_gradient(const Walker *walker, const Grad *a, GradScratch *scra
   }
 }
 
-/* Rows of a block of keys in c, from a strip and packed rows, tile by tile. */
-typedef struct Taken { /* what queries get */
-  char *to;
-  int64_t stride, columns, width;
-  const float *strips, *packed;
-} Taken;
-
+/* c (+)= strips of a block of keys times packed rows, tile by tile. */
 static void multiply_keys(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
-                          const Taken *taken, const Strip *strip, int64_t block) {
+                          float *strips, const Strip *strip, int64_t block) {
+  const int64_t stride = floats_of(a, &a->operands->c), width = a->width;
   for (int64_t at = 0, rows; at < strip->rows; at += rows) {
     rows = least_of(a->step->tile_rows, strip->rows - at);
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, a->step->q_tiles[rows]);
-    const float *of = strip_at(a, (float *)taken->strips, strip, block) + at * TFM_STRIP_STRIDE;
-    float *c = (float *)taken->to + (strip->row + at) * taken->stride;
-    for (int64_t column = 0; column < taken->columns; column += taken->width) {
-      const float *panel = taken->packed + column * item->limit + block * TFM_KEY_BLOCK * taken->width;
-      kernel(of, panel, c + column, taken->stride, keys_of_block(strip->seen, block), block > 0,
-             least_of(taken->width, taken->columns - column), panel, 0);
+    const float *of = strip_at(a, strips, strip, block) + at * TFM_STRIP_STRIDE;
+    float *c = (float *)item->c + (strip->row + at) * stride;
+    for (int64_t column = 0; column < a->columns; column += width) {
+      const float *panel = scratch->key_rows + column * item->limit + block * TFM_KEY_BLOCK * width;
+      kernel(of, panel, c + column, stride, keys_of_block(strip->seen, block), block > 0,
+             least_of(width, a->columns - column), panel, 0);
     }
     fetch_some(&scratch->fetch);
   }
 }
 
-/* What q kT gets, and from it what q gets: a chain over the keys. */
+/* A term in place on strips, and from them c: a chain over the keys. The strips are what is kept of p, or what q kT
+ * gets. */
 static void give_queries(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
-                         const Strip *strip) {
-  const Taken taken = {item->c, floats_of(a, &a->operands->c), a->step->h, a->step->h_width, scratch->back,
-                       scratch->key_rows};
+                         const Epilogue *term, float *strips, const Strip *strip) {
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
-    float *back = strip_at(a, scratch->back, strip, block);
-    run_term(walker, a, scratch, &scratch->through, item, strip, block, back, TFM_STRIP_STRIDE);
-    multiply_keys(walker, a, scratch, item, &taken, strip, block);
-  }
-}
-
-/* What is kept of p times the values: a chain over the keys. */
-static void find_result(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
-                        const Strip *strip) {
-  const Taken taken = {item->c, floats_of(a, &a->operands->c), a->step->e, a->step->e_width, scratch->p,
-                       scratch->key_rows};
-  for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
-    float *p = strip_at(a, scratch->p, strip, block);
-    run_term(walker, a, scratch, &scratch->take, item, strip, block, p, TFM_STRIP_STRIDE);
-    multiply_keys(walker, a, scratch, item, &taken, strip, block);
+    run_term(walker, a, scratch, term, item, strip, block, strip_at(a, strips, strip, block), TFM_STRIP_STRIDE);
+    multiply_keys(walker, a, scratch, item, strips, strip, block);
   }
 }
 
@@ -430,6 +414,23 @@ static int64_t keys_seen(const Grad *a, const GradItem *item, int64_t end_row) {
   return a->step->causal ? least_of(item->limit, greatest_of(0, end_row + a->causal_offset)) : item->limit;
 }
 
+/* Strips of a block of n queries, which are scores yet: of as many rows at a time as stay near. */
+static void run_strips(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item, int64_t first,
+                       int64_t n, int64_t seen) {
+  const int64_t tile_rows = a->step->tile_rows;
+  const int64_t rows = tile_rows * greatest_of(1, NEAR_SCORES / (least_of(seen, TFM_KEY_BLOCK) * tile_rows));
+  for (int64_t at = 0; at < n; at += rows) {
+    const Strip strip = {first + at, least_of(rows, n - at), at, seen};
+    find_probabilities(walker, a, scratch, item, &strip);
+    if (a->step->is_forward) {
+      give_queries(walker, a, scratch, item, &scratch->take, scratch->p, &strip);
+      continue;
+    }
+    find_gradient(walker, a, scratch, item, &strip);
+    give_queries(walker, a, scratch, item, &scratch->through, scratch->back, &strip);
+  }
+}
+
 static void run_block(const Walker *walker, const Grad *a, GradScratch *scratch, GradItem *item, int64_t first,
                       int64_t n) {
   const tfm_attention_grad_step *step = a->step;
@@ -438,29 +439,17 @@ static void run_block(const Walker *walker, const Grad *a, GradScratch *scratch,
   const Rows q = {item->q + first * stride_of(a, &of->q), stride_of(a, &of->q), n, step->h};
   const Rows g = {item->g + first * stride_of(a, &of->g), stride_of(a, &of->g), n, step->e};
   if (seen == 0) {
-    clear_rows(item->c + first * stride_of(a, &of->c), stride_of(a, &of->c), n, step->is_forward ? step->e : step->h);
+    clear_rows(item->c + first * stride_of(a, &of->c), stride_of(a, &of->c), n, a->columns);
     return;
   }
-  const int64_t tiles = greatest_of(1, NEAR_SCORES / (least_of(seen, TFM_KEY_BLOCK) * step->tile_rows));
-  if (step->is_forward) {
-    multiply_columns(walker, a, a->qk_tiles, &q, seen, scratch->key_columns, scratch->p, &scratch->fetch);
-    for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
-      const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
-      find_probabilities(walker, a, scratch, item, &strip);
-      find_result(walker, a, scratch, item, &strip);
-    }
-    return;
+  if (!step->is_forward) {
+    pack_rows(walker, step->pack_h, q.from, floats_of(a, &of->q), n, step->h, step->h_width, scratch->query_rows);
+    pack_rows(walker, step->pack_e, g.from, floats_of(a, &of->g), n, step->e, step->e_width, scratch->g_rows);
+    multiply_columns(walker, a, a->gv_tiles, &g, seen, scratch->value_columns, scratch->back, &scratch->fetch);
   }
-  pack_rows(walker, step->pack_h, q.from, floats_of(a, &of->q), n, step->h, step->h_width, scratch->query_rows);
-  pack_rows(walker, step->pack_e, g.from, floats_of(a, &of->g), n, step->e, step->e_width, scratch->g_rows);
   multiply_columns(walker, a, a->qk_tiles, &q, seen, scratch->key_columns, scratch->p, &scratch->fetch);
-  multiply_columns(walker, a, a->gv_tiles, &g, seen, scratch->value_columns, scratch->back, &scratch->fetch);
-  for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
-    const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
-    find_probabilities(walker, a, scratch, item, &strip);
-    find_gradient(walker, a, scratch, item, &strip);
-    give_queries(walker, a, scratch, item, &strip);
-  }
+  run_strips(walker, a, scratch, item, first, n, seen);
+  if (step->is_forward) return;
   const Given to_k = {item->dk, stride_of(a, &of->dk), step->h, step->h_width, step->k_tiles};
   const Given to_v = {item->dv, stride_of(a, &of->dv), step->e, step->e_width, step->v_tiles};
   give_keys(walker, a, &to_v, scratch->kept, n, begun, seen, scratch->g_rows, &scratch->fetch);
@@ -488,7 +477,7 @@ static void run_live_queries(const Walker *walker, const Grad *a, GradScratch *s
     run_queries(walker, a, scratch, item, first, first + rows);
   if (!item->live.zeroed) return;
   for (int64_t row = 0; (rows = live_run(&item->live, false, row, a->queries, &first)) > 0; row = first + rows)
-    clear_rows(item->c + first * stride, stride, rows, a->step->is_forward ? a->step->e : a->step->h);
+    clear_rows(item->c + first * stride, stride, rows, a->columns);
 }
 
 /* Keys that no query sees get nothing. */
@@ -515,7 +504,6 @@ static int64_t tiles_of_item(const Grad *a) {
 static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number, Fetch *fetch) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
-  const bool is_backward = !step->is_forward;
   const int64_t h = step->h * (int64_t)sizeof(float), e = step->e * (int64_t)sizeof(float);
   fetch->list = fetch->n = 0;
   fetch->row = 0;
@@ -523,9 +511,10 @@ static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number
   add_rows(fetch, address_at(context, a, &of->k, number), stride_of(a, &of->k), a->keys, h);
   add_rows(fetch, address_at(context, a, &of->v, number), stride_of(a, &of->v), a->keys, e);
   add_rows(fetch, address_at(context, a, &of->q, number), stride_of(a, &of->q), a->queries, h);
-  if (is_backward) add_rows(fetch, address_at(context, a, &of->g, number), stride_of(a, &of->g), a->queries, e);
-  add_rows(fetch, address_at(context, a, &of->c, number), stride_of(a, &of->c), a->queries, is_backward ? h : e);
-  if (is_backward) {
+  add_rows(fetch, address_at(context, a, &of->c, number), stride_of(a, &of->c), a->queries,
+           a->columns * (int64_t)sizeof(float));
+  if (!step->is_forward) {
+    add_rows(fetch, address_at(context, a, &of->g, number), stride_of(a, &of->g), a->queries, e);
     add_rows(fetch, address_at(context, a, &of->dv, number), stride_of(a, &of->dv), a->keys, e);
     add_rows(fetch, address_at(context, a, &of->dk, number), stride_of(a, &of->dk), a->keys, h);
   }

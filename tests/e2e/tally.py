@@ -1,7 +1,9 @@
 """The end of a file of unittest cases: runs them, and says how many passed as scripts/check.sh counts it."""
+import contextlib
 import os
 import tempfile
 import unittest
+import unittest.mock
 
 
 def run(argv=None, verbosity=0):
@@ -19,8 +21,8 @@ def run(argv=None, verbosity=0):
     return failed != 0
 
 
-def run_compiled_once():
-    """The same; what compiles a text that was compiled before, with the same options, finds the code of then."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TFM_CACHE_DIR"] = folder
-        return run()
+@contextlib.contextmanager
+def compiled_once():
+    """Meanwhile what compiles a text that was compiled before, with the same options, finds the code of then."""
+    with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, TFM_CACHE_DIR=folder):
+        yield

@@ -19,8 +19,8 @@ import struct
 import subprocess
 import sys
 import unittest
-import unittest.mock
 
+import tally
 import test_cli
 from test_cli import MODEL, load, save
 
@@ -757,9 +757,7 @@ class Ragged(Case):
 
     def setUp(self):
         super().setUp()
-        compiled = unittest.mock.patch.dict(os.environ, TFM_CACHE_DIR=str(self.path("compiled")))  # the model runs many times
-        compiled.start()
-        self.addCleanup(compiled.stop)
+        self.enterContext(tally.compiled_once())  # the model runs many times
         self.write(ragged())
         self.save_weights("w.safetensors", 1)
         save(self.path("rows.safetensors"), {"src": ("I32", [3, 2], [1, 2, 3, 4, 5, 6]), "time.lengths": ("I32", [3], [2, 4, 1]),

@@ -6,7 +6,6 @@ usage: test_quantize.py TFMC          The last line is 'N passed, N failed'.
 """
 import json
 import math
-import os
 import pathlib
 import random
 import re
@@ -15,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+import tally
 import tensor_files
 
 # The lengths of sums: longer than a block of k and odd, then even, odd and single ones.
@@ -780,8 +780,7 @@ def write_one(path, value):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TFM_CACHE_DIR"] = os.path.join(folder, "compiled")  # few models, run with many inputs
+    with tempfile.TemporaryDirectory() as folder, tally.compiled_once():  # few models, run with many inputs
         trials = Trials(str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(folder))
         trials.same_bits_as_rounded_weights()
         trials.as_stored()

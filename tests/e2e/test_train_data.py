@@ -553,4 +553,5 @@ class TrainData(unittest.TestCase):
 if __name__ == "__main__":
     KILLS = int(os.environ.get("TFM_TRAIN_KILLS", 200))
     TFMC = os.path.abspath(sys.argv.pop(1))
-    sys.exit(tally.run_compiled_once())
+    with tally.compiled_once():
+        sys.exit(tally.run())

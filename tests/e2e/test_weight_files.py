@@ -7,7 +7,6 @@ usage: test_weight_files.py TFMC          The last line is 'N passed, N failed'.
 """
 import json
 import math
-import os
 import pathlib
 import random
 import struct
@@ -15,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+import tally
 from tensor_files import read_tensors, write_tensors
 
 U16, U32, TEXT, LIST = 2, 4, 8, 9
@@ -384,6 +384,5 @@ class Trials:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TFM_CACHE_DIR"] = os.path.join(folder, "compiled")  # few models, run with many files
+    with tempfile.TemporaryDirectory() as folder, tally.compiled_once():  # few models, run with many files
         sys.exit(Trials(sys.argv[1], pathlib.Path(folder)).all() != 0)

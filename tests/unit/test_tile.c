@@ -329,10 +329,8 @@ static void check_left_out(KernelBench *bench, Whole *whole, size_t tile, int wi
 
 typedef enum Way { AS_IT_COMES, IN_WORDS, IN_TILE_REGISTERS, PAIRS_AS_THEY_ARE } Way;
 
-/* Of pairs, each k has every second number of rows: each tile takes its time to compile. */
-static bool is_left_out(bool in_pairs, int length, int rows, int most) {
-  return in_pairs && rows < most && rows % 2 == length % 2;
-}
+/* Of tiles that are made for k, each k has every second number of rows: each tile takes its time to compile. */
+static bool is_left_out(int length, int rows, int most) { return rows < most && rows % 2 == length % 2; }
 
 /* IN_WORDS: as in attention where there are no products of bytes. PAIRS_AS_THEY_ARE: of rows that are not rotated. */
 static void check_whole_numbers(const char *name, tfm_form form, Way way) {
@@ -343,10 +341,11 @@ static void check_whole_numbers(const char *name, tfm_form form, Way way) {
   KernelBench bench = kernel_bench_new(name);
   const TargetInfo *target = bench.plan.target;
   const bool is_matrix = way == IN_TILE_REGISTERS, in_pairs = target->dot_pairs && way != IN_WORDS;
+  const bool of_k = in_pairs && form == TFM_FORM_INT8; /* a tile is made for its k */
   const uint8_t bytes = target->dot_bytes || in_pairs ? 1 : 2;
   static const uint32_t panels[] = {48, 64, 32};
   TileShape shapes[3];
-  size_t quantize[8], tiles[8][3][MOST_ROWS + 1]; /* those of pairs are made for k: */
+  size_t quantize[8], tiles[8][3][MOST_ROWS + 1];
   for (int l = 0; l < 8; l++)
     quantize[l] = kernel_add(
         &bench,
@@ -362,9 +361,9 @@ static void check_whole_numbers(const char *name, tfm_form form, Way way) {
       for (int l = 0; l < 8; l++) {
         KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = shapes[i].width};
         spec.a_stride = MOST_FLOATS, spec.b_stride = spec.width, spec.b_form = (uint8_t)form;
-        spec.is_matrix = is_matrix, spec.in_pairs = in_pairs, spec.k = in_pairs ? lengths[l] : 0;
-        if (l && !in_pairs) tiles[l][i][rows] = tiles[0][i][rows];
-        else tiles[l][i][rows] = is_left_out(in_pairs, l, rows, shapes[i].rows) ? SIZE_MAX : kernel_add(&bench, spec);
+        spec.is_matrix = is_matrix, spec.in_pairs = in_pairs, spec.k = of_k ? lengths[l] : 0;
+        if (of_k && is_left_out(l, rows, shapes[i].rows)) tiles[l][i][rows] = SIZE_MAX;
+        else tiles[l][i][rows] = l && !of_k ? tiles[0][i][rows] : kernel_add(&bench, spec);
       }
   }
   kernels_compile(&bench);
