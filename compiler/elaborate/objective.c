@@ -80,9 +80,11 @@ static int word_of(Elaborator *e, const char *name, Value v, uint32_t n, const c
     if (strcmp(words[i], v.as.string) == 0) return (int)i;
   if (v.kind != VALUE_STRING)
     fail(e, DIAG_KIND, "%s must be a string, one of %s, not %K", name, listed(e, n, words), v);
-  else
-    fail(e, DIAG_RANGE, "%s has no value \"%V\"%s; it has %s", name, v,
-         did_you_mean(e, diag_nearest(v.as.string, words, n)), listed(e, n, words));
+  else {
+    const char *nearest = diag_nearest(v.as.string, words, n);
+    fail(e, DIAG_RANGE, "%s has no value \"%V\"%s%s", name, v, nearest ? did_you_mean(e, nearest) : "; it has ",
+         nearest ? "" : listed(e, n, words));
+  }
   return -1;
 }
 
@@ -176,8 +178,8 @@ static const SettingRow *row_of(Elaborator *e, const char *name) {
     if (strcmp(names[i], name) == 0) return &rows[i];
   }
   const char *nearest = diag_nearest(name, names, N_ROWS);
-  fail(e, DIAG_INPUT_DECLARATION, "train has no setting '%s'%s; it has %s", name, did_you_mean(e, nearest),
-       listed(e, N_ROWS, names));
+  fail(e, DIAG_INPUT_DECLARATION, "train has no setting '%s'%s%s", name,
+       nearest ? did_you_mean(e, nearest) : "; it has ", nearest ? "" : listed(e, N_ROWS, names));
   return NULL;
 }
 

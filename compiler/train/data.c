@@ -104,6 +104,13 @@ static bool has_shape(const DataInput *input, const FileTensor *tensor) {
   return true;
 }
 
+static void report_shape(const DataSet *data, const char *path, const DataInput *input, const FileTensor *tensor) {
+  StrBuf shape = strbuf_new(arena_of(data));
+  print_dims(&shape, tensor->dims, tensor->rank);
+  diag_error_at(diag_of(data), path, DIAG_INPUT_SHAPE, "input \"%s\": shape %s, the data must be %s%s", name_of(input),
+                shape.text, wanted(data, input), input->symbol >= 0 ? ", the items one behind the other" : "");
+}
+
 /* NULL after an error. */
 static const FileTensor *find_tensor(const DataSet *data, const TensorFile *file, const DataInput *input) {
   const char *path = file->file.path, *name = name_of(input);
@@ -118,8 +125,7 @@ static const FileTensor *find_tensor(const DataSet *data, const TensorFile *file
     diag_error_at(diag_of(data), path, DIAG_INPUT_TYPE, "input \"%s\": type %s, the objective wants %s", name,
                   tensor->dtype_name, dtype_names[dtype]);
   else if (!has_shape(input, tensor))
-    diag_error_at(diag_of(data), path, DIAG_INPUT_SHAPE, "input \"%s\": the tensor must be %s", name,
-                  wanted(data, input));
+    report_shape(data, path, input, tensor);
   else
     return tensor;
   return NULL;
