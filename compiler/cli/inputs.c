@@ -201,8 +201,8 @@ static void report_missing(Loader *loader, const char *optional) {
     if (slot->given || !slot->node || (optional && strcmp(slot->name, optional) == 0)) continue;
     StrBuf shape = strbuf_new(loader->session->arena);
     node_print_shape(&shape, loader->graph->sizes, slot->node);
-    diag_error_at(&loader->session->diag, "run", DIAG_INPUT_MISSING, "input \"%s\": %s is not given; --input %s=@FILE.npy gives it", slot->name,
-                  shape.text, slot->name);
+    diag_error_at(&loader->session->diag, "run", DIAG_INPUT_MISSING,
+                  "input \"%s\": %s is not given; --input %s=@FILE.npy gives it", slot->name, shape.text, slot->name);
   }
 }
 
