@@ -179,7 +179,9 @@ bool lexical_check_bytes(Parser *parser) {
     unsigned length = byte < 0x80 ? 1 : utf8_decode(text + i, source->size - i, &character);
     SrcSpan here = {parser->source, i, i + (length ? length : 1)};
     if (!length)
-      parser_error(parser, here, DIAG_ENCODING, "byte %u (0x%02x) is not UTF-8; save the file as UTF-8", i, byte);
+      parser_error(parser, here, DIAG_ENCODING, "byte %u (0x%02x) is not UTF-8; %s", i, byte,
+                   memchr(text, 0, source->size) ? "this is hardly a text file, and a model is one"
+                                                 : "save the file as UTF-8");
     else if (character == 0)
       parser_error(parser, here, DIAG_ENCODING, "byte %u is NUL; this is hardly a text file", i);
     else if ((character < 0x20 && !strchr("\t\n\f\r", (int)character)) || (character >= 0x7f && character < 0xa0))

@@ -333,7 +333,8 @@ static bool read_length(Diag *diag, TensorFile *file, int64_t *header_size) {
     return false;
   }
   if (size > SAFETENSORS_MAX_HEADER) {
-    diag_error_at(diag, path, DIAG_SAFETENSORS, "the header length is %llu; at most 100,000,000 bytes are allowed",
+    diag_error_at(diag, path, DIAG_SAFETENSORS,
+                  "the header length is %llu; at most 100,000,000 bytes are allowed: is this a safetensors file?",
                   (unsigned long long)size);
     return false;
   }

@@ -154,7 +154,7 @@ class TrainData(unittest.TestCase):
         self.refused("item 2 has the length -1", tensors=but(src_lengths=("I32", [n], [*lengths[:2], -1, *lengths[3:]])))
         self.refused(f'"src" has {n} items, "sentence" has 1', tensors=but(sentence=("I32", [2], [1, 2]), sentence_lengths=("I32", [1], [2])))
         self.refused("type F32", tensors=but(src=("F32", good["src"][1], good["src"][2])))
-        self.refused("i32[sum of the lengths]", tensors=but(src=("I32", [*good["src"][1], 1], good["src"][2])))
+        self.refused(f"shape [{good['src'][1][0]}, 1], the data must be i32[sum of the lengths]", tensors=but(src=("I32", [*good["src"][1], 1], good["src"][2])))
         ids = list(good["sentence"][2])
         at = sum(good["sentence.lengths"][2][:3]) + 1
         self.refused('"sentence": item 3 holds the id 9 at place 1; ids must be in 0..8',

@@ -147,8 +147,9 @@ static void explain_verb(Session *session, StrBuf *out, const char *name) {
     return;
   }
   const char *nearest = verb_nearest(wanted);
-  const char *advice = nearest ? arena_printf(session->arena, ", did you mean '%s'?", nearest) : "";
-  diag_error_at(&session->diag, NULL, DIAG_USAGE, "there is no command '%s'%s; `tfmc help` lists them", name, advice);
+  const char *advice = nearest ? arena_printf(session->arena, ", did you mean '%s'?", nearest)
+                               : "; `tfmc help` lists them";
+  diag_error_at(&session->diag, NULL, DIAG_USAGE, "there is no command '%s'%s", name, advice);
 }
 
 // ---- the command ----
