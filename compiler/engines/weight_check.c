@@ -300,8 +300,7 @@ static void check_stored(const Comparison *c, const Node *node, const WeightEntr
 static const char *readable_types(const WeightEntry *entry) {
   if (entry->file->is_gguf)
     return "of GGUF, F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read; `llama-quantize --allow-requantize FILE "
-           "NEW_FILE "
-           "Q8_0` writes such";
+           "NEW_FILE Q8_0` writes such";
   return entry->fault ? entry->fault : "a weight is F32, F16, BF16 or F8_E4M3, or I8 of two axes with a scale";
 }
 
@@ -315,6 +314,7 @@ static void check_weight(const Comparison *c, const Node *node) {
   if (!weight_entry_is_readable(entry)) {
     diag_error_at(diag, entry->file->file.path, DIAG_WEIGHT_DTYPE, "tensor \"%s\": type %s; %s", entry->tensor->name,
                   entry->tensor->dtype_name, readable_types(entry));
+    diag_note(diag, origin_place(&node->origin), "the weight is declared here");
     return;
   }
   check_stored(c, node, entry);
