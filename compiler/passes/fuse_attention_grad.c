@@ -31,6 +31,7 @@
  *
  * Legal: what is kept of 0 is 0, so that keys which are masked may be skipped; the scores have no other use. In steps
  * of training alone: in a run a factor on probabilities is somebody's own, and stays the operation that it is. */
+#include <math.h>
 #include <string.h>
 
 #include "passes/grow.h"
@@ -318,14 +319,14 @@ static Node *find_softmax(const Pass *pass, Node *root, const Node *user) {
 
 static bool is_zero(const Expr *expr) { return expr->kind == EXPR_CONST && expr->number == 0; }
 
-/* where(keep, p * factor, 0), either way round. */
+/* where(keep, p * factor, 0), either way round. Times infinity 0 would not stay 0. */
 static bool keeps_zero(const Expr *expr) {
   if (expr->kind != EXPR_OP || expr->op != OP_WHERE || expr_uses_acc(expr->args[0])) return false;
   const bool is_first = is_zero(expr->args[2]);
   const Expr *kept = expr->args[is_first ? 1 : 2];
   if (!is_first && !is_zero(expr->args[1])) return false;
   return kept->kind == EXPR_ACC || (kept->kind == EXPR_OP && kept->op == OP_MUL && kept->args[0]->kind == EXPR_ACC &&
-                                    kept->args[1]->kind == EXPR_CONST);
+                                    kept->args[1]->kind == EXPR_CONST && isfinite(kept->args[1]->number));
 }
 
 /* The scores go into the softmax alone. */

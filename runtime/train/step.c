@@ -84,7 +84,10 @@ static int64_t elements_of(const tfm_value *value) {
 
 enum { MASK_ALIGNMENT = 64 };
 
-static int64_t mask_bytes(const tfm_value *mask) { return round_up(elements_of(mask), MASK_ALIGNMENT); }
+/* One without elements has a place too. */
+static int64_t mask_bytes(const tfm_value *mask) {
+  return round_up(greatest_of(1, elements_of(mask)), MASK_ALIGNMENT);
+}
 
 tfm_status training_reserve_masks(tfm_trainer *t, const tfm_train_graph *graph, const tfm_value *inputs,
                                   tfm_error *error) {

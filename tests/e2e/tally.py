@@ -1,4 +1,5 @@
-"""The end of a file of unittest cases: runs them, and says how many passed as scripts/check.sh counts it."""
+"""What files of unittest cases share: their end, which runs them and says how many passed as scripts/check.sh counts it,
+and a folder of compiled code for tests that run few models many times."""
 import contextlib
 import os
 import tempfile

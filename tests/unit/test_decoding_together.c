@@ -420,12 +420,14 @@ Test(decoding_together, any_mixture_gives_the_bits_of_each_row, .timeout = 300) 
   }
 }
 
-/* With caches of 8 bits: on a set that multiplies words, and on the best one. */
+/* With caches of 8 bits: on a set that multiplies words, on one of pairs of bytes, and on the best one. */
 Test(decoding_together, any_mixture_in_8_bits, .timeout = 300) {
   const TargetInfo *best = targets;
   for (const TargetInfo *target = targets; target->name; target++)
     if (!host_lacks(target)) best = target;
-  for (const TargetInfo *target = targets; target; target = target == best ? NULL : best) {
+  for (const TargetInfo *target = targets; target->name; target++) {
+    const bool is_of_pairs = strcmp(target->name, "x86-64-v3") == 0 && !host_lacks(target);
+    if (target != targets && target != best && !is_of_pairs) continue;
     check_crowds(encoder, "32", "int8", target, steps_of_crowds());
     check_crowds(encoder, "24", "int8", target, steps_of_crowds());
     check_crowds(decoder, "16", "int8", target, steps_of_crowds());
