@@ -21,12 +21,13 @@ enum {
 // ---- graphs ----
 
 /* The records of deriving come first in the log, because a report that said only what the passes did with the step
- * could not explain why there is no step. Without a generate block there is nothing to derive, and `parts.step` stays
- * NULL. */
+ * could not explain why there is no step. Without a generate block there is nothing to derive, and that is the
+ * reason why `parts.step` stays NULL. */
 Derivation *compile_derive(const CompileRequest *request, const Graph *graph) {
   Derivation *derived = ARENA_NEW(request->arena, Derivation);
   derived->log.arena = request->arena;
   if (graph->generate_input) derived->parts = incremental_derive(request->arena, request->diag, graph, &derived->log);
+  else derived->parts.reason = "it has no generate block";
   return derived;
 }
 

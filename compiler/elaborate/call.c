@@ -56,14 +56,8 @@ static Value unknown_argument(Elaborator *e, const char *title, uint32_t n, cons
                               const Argument *a) {
   const char *hint = torch_argument_hint(a->name);
   if (hint) return fail_at(e, a->span, DIAG_ARGUMENT, "%s has no argument '%s': %s", title, a->name, hint);
-  const char *nearest = diag_nearest(a->name, names, n);
-  if (nearest || n == 0) {
-    return fail_at(e, a->span, DIAG_ARGUMENT, "%s has no argument '%s'%s", title, a->name,
-                   nearest ? did_you_mean(e, nearest) : "; it takes none");
-  }
-  StrBuf list = strbuf_new(e->arena);
-  for (uint32_t i = 0; i < n; i++) strbuf_printf(&list, "%s%s", i ? ", " : "", names[i]);
-  return fail_at(e, a->span, DIAG_ARGUMENT, "%s has no argument '%s'; it takes %s", title, a->name, list.text);
+  return fail_at(e, a->span, DIAG_ARGUMENT, "%s has no argument '%s'%s", title, a->name,
+                 nearest_or_all(e, a->name, "takes", names, n));
 }
 
 /* Names are interned, so they are compared as pointers. An argument beyond the parameters is reported once by its

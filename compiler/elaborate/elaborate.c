@@ -112,12 +112,10 @@ static SrcSpan start_of(const ParsedProgram *program) {
 static Layer *choose_model(Elaborator *e, const ParsedProgram *program, const Layers *models, const char *name) {
   Layer *found = NULL;
   VEC(const char *) known = {0};
-  StrBuf list = strbuf_new(e->arena);
   uint32_t n_found = 0;
   for (size_t i = 0; i < models->n; i++) {
     Layer *model = models->items[i];
     if (!name && !model->is_main) continue;
-    strbuf_printf(&list, "%s%s", known.n ? ", " : "", model->name);
     vec_push(e->arena, &known, model->name);
     if (name && strcmp(name, model->name) != 0) continue;
     found = model;
@@ -128,8 +126,9 @@ static Layer *choose_model(Elaborator *e, const ParsedProgram *program, const La
                     : known.n ? "there are several models"
                               : "there is no model";
   const char *nearest = name ? diag_nearest(name, known.items, known.n) : NULL;
-  fail_at(e, start_of(program), DIAG_NO_MODEL, "%s in the file (models: %s)%s%s", why, known.n ? list.text : "none",
-          known.n > 1 ? "; choose one with --model" : "", did_you_mean(e, nearest));
+  fail_at(e, start_of(program), DIAG_NO_MODEL, "%s in the file (models: %s)%s%s", why,
+          known.n ? listed(e, known.items, known.n) : "none", known.n > 1 ? "; choose one with --model" : "",
+          did_you_mean(e, nearest));
   return NULL;
 }
 
@@ -143,16 +142,11 @@ static bool read_definition(Elaborator *e, const Definition *definition, const L
   const char *name = map_intern(e->names, definition->name, strlen(definition->name));
   const char *text = arena_strdup(e->arena, definition->expression);
   Source *source = source_new(e->arena, arena_printf(e->arena, "-D %s", name), text, (uint32_t)strlen(text));
-  StrBuf list = strbuf_new(e->arena);
   bool is_known = false;
-  for (uint32_t i = 0; i < params->n_children; i++) {
-    strbuf_printf(&list, "%s%s", i ? ", " : "; it has ", names[i]);
-    is_known |= names[i] == name;
-  }
+  for (uint32_t i = 0; i < params->n_children; i++) is_known |= names[i] == name;
   if (!is_known) {
-    const char *nearest = diag_nearest(name, names, params->n_children);
     fail_at(e, (SrcSpan){source, 0, source->size}, DIAG_DEFINE, "-D %s: %s has no config value '%s'%s", name,
-            model->name, name, nearest ? did_you_mean(e, nearest) : list.text);
+            model->name, name, nearest_or_all(e, name, "has", names, params->n_children));
     return false;
   }
   const Ast *expression = parse_expression(e->arena, e->names, e->diag, source);

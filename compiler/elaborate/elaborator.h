@@ -74,6 +74,11 @@ bool need_required(Elaborator *e, Value condition, const char *text, const Scope
 const char *filled_path(Elaborator *e, const char *text, const Scope *scope);
 /* ", did you mean 'x'?" or "". */
 const char *did_you_mean(Elaborator *e, const char *nearest);
+/* "a, b, c" */
+const char *listed(Elaborator *e, const char *const *words, size_t n);
+/* The end of a message about a name that is none of these words: the one that is most like it, or else all of them,
+ * "; it has a, b, c" with the verb "has". */
+const char *nearest_or_all(Elaborator *e, const char *name, const char *verb, const char *const *words, size_t n);
 /* What to write instead of a name, or of an argument, that PyTorch has and the language has not: "it is called
  * Encoder". NULL for a name that is not in torch_names.def. */
 const char *torch_name_hint(const char *name);

@@ -268,7 +268,7 @@ static bool is_setting(Elaborator *e, const Ast *node) {
     if (strcmp(settings[i], node->name) == 0) return true;
   }
   fail(e, DIAG_INPUT_DECLARATION, "generate has no setting '%s'%s", node->name,
-       did_you_mean(e, diag_nearest(node->name, settings, N_SETTINGS)));
+       nearest_or_all(e, node->name, "has", settings, N_SETTINGS));
   return false;
 }
 

@@ -67,24 +67,14 @@ enum { N_ROWS = sizeof rows / sizeof *rows, ROW_OPTIMIZER = 0, ROW_SCHEDULE = 7 
 static const char *const optimizers[] = {"sgd", "adam", "adamw"};
 static const char *const schedules[] = {"constant", "linear", "cosine", "exponential", "noam", "inverse_sqrt"};
 
-/* "a, b, c" */
-static const char *listed(Elaborator *e, uint32_t n, const char *const *words) {
-  StrBuf text = strbuf_new(e->arena);
-  for (uint32_t i = 0; i < n; i++) strbuf_printf(&text, "%s%s", i ? ", " : "", words[i]);
-  return text.text;
-}
-
 /* The index of a word; -1 after an error. */
 static int word_of(Elaborator *e, const char *name, Value v, uint32_t n, const char *const *words) {
   for (uint32_t i = 0; v.kind == VALUE_STRING && i < n; i++)
     if (strcmp(words[i], v.as.string) == 0) return (int)i;
   if (v.kind != VALUE_STRING)
-    fail(e, DIAG_KIND, "%s must be a string, one of %s, not %K", name, listed(e, n, words), v);
-  else {
-    const char *nearest = diag_nearest(v.as.string, words, n);
-    fail(e, DIAG_RANGE, "%s has no value \"%V\"%s%s", name, v, nearest ? did_you_mean(e, nearest) : "; it has ",
-         nearest ? "" : listed(e, n, words));
-  }
+    fail(e, DIAG_KIND, "%s must be a string, one of %s, not %K", name, listed(e, words, n), v);
+  else
+    fail(e, DIAG_RANGE, "%s has no value \"%V\"%s", name, v, nearest_or_all(e, v.as.string, "has", words, n));
   return -1;
 }
 
@@ -177,9 +167,7 @@ static const SettingRow *row_of(Elaborator *e, const char *name) {
     names[i] = rows[i].name;
     if (strcmp(names[i], name) == 0) return &rows[i];
   }
-  const char *nearest = diag_nearest(name, names, N_ROWS);
-  fail(e, DIAG_INPUT_DECLARATION, "train has no setting '%s'%s%s", name,
-       nearest ? did_you_mean(e, nearest) : "; it has ", nearest ? "" : listed(e, N_ROWS, names));
+  fail(e, DIAG_INPUT_DECLARATION, "train has no setting '%s'%s", name, nearest_or_all(e, name, "has", names, N_ROWS));
   return NULL;
 }
 
@@ -226,7 +214,7 @@ static const char *users_of(Elaborator *e, unsigned bits, const char *const *wor
   uint32_t n_users = 0;
   for (uint32_t i = 0; i < n; i++)
     if (bits >> i & 1) users[n_users++] = words[i];
-  return listed(e, n_users, users);
+  return listed(e, users, n_users);
 }
 
 static void check_uses(Elaborator *e, const GivenSetting *given, const TrainSettings *s) {

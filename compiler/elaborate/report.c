@@ -230,6 +230,18 @@ const char *did_you_mean(Elaborator *e, const char *nearest) {
   return nearest ? arena_printf(e->arena, ", did you mean '%s'?", nearest) : "";
 }
 
+const char *listed(Elaborator *e, const char *const *words, size_t n) {
+  StrBuf text = strbuf_new(e->arena);
+  for (size_t i = 0; i < n; i++) strbuf_printf(&text, "%s%s", i ? ", " : "", words[i]);
+  return text.text;
+}
+
+const char *nearest_or_all(Elaborator *e, const char *name, const char *verb, const char *const *words, size_t n) {
+  const char *nearest = diag_nearest(name, words, n);
+  if (nearest) return did_you_mean(e, nearest);
+  return arena_printf(e->arena, "; it %s %s", verb, n ? listed(e, words, n) : "none");
+}
+
 // ---- conditions ----
 
 /* A quotient in the term, that is, its last factor if that is one; NULL: there is none. */

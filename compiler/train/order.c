@@ -27,12 +27,12 @@ static uint64_t draw(const Shuffle *shuffle, uint64_t i, uint64_t n) {
 
 /* Fisher and Yates, from the end. */
 static void shuffle_elements(const Shuffle *shuffle, void *elements, size_t size, int64_t n) {
-  char held[sizeof(Batch)], *last;
+  char held[sizeof(Batch)];
   CHECK(size <= sizeof held, "elements of %zu bytes", size);
   for (int64_t i = n - 1; i > 0; i--) {
     char *one = (char *)elements + size * draw(shuffle, (uint64_t)i, (uint64_t)i + 1);
+    char *last = (char *)elements + size * (uint64_t)i;
     memcpy(held, one, size);
-    last = (char *)elements + size * (uint64_t)i;
     memmove(one, last, size);
     memcpy(last, held, size);
   }

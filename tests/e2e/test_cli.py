@@ -313,7 +313,8 @@ class Weights(Case):
         self.check({"up.weight": ("F32", [3, 2], [0] * 6), "up.bais": ("F32", [2], [0] * 2)}, code=1,
                    says=["shape [3, 2], the model wants [2, 3] (transposed?)", '"up.bias"', "up.bais", "2 errors"])
         self.check({"up.weight": ("F64", [2, 3], [0] * 6), "up.bias": ("F32", [3], [0] * 3)}, code=1,
-                   says=["type F64; a weight is F32, F16, BF16 or F8_E4M3", "shape [3], the model wants [2]"])
+                   says=["type F64; a weight is F32, F16, BF16 or F8_E4M3, or I8 of two axes with a scale [E0405]\n"
+                         "model.tfm:2:8: note: the weight is declared here", "shape [3], the model wants [2]"])
 
     def test_W15_extra(self):
         good = {"up.weight": ("F32", [2, 3], [0] * 6), "up.bias": ("F32", [2], [0] * 2)}

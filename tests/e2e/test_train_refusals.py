@@ -128,7 +128,9 @@ class Trains(unittest.TestCase):
     def test_settings(self):
         for settings, words in [("lr = 0", "lr must be"), ("lr = inf", "lr must be"), ("lr = 0 / 0", "division of 0"), ("eps = 0", "eps must be"),
                                 ("warmup = -1", "warmup must be"), ('optimizer = "sgd"  momentum = 1', "momentum must be"),
-                                ("weight_decay = -1", "weight_decay must be"), ('schedule = "lin"', "linear"), ('schedul = "linear"', "'schedule'")]:
+                                ("weight_decay = -1", "weight_decay must be"), ('schedule = "lin"', "linear"), ('schedule = "linar"', "has no value \"linar\", did you mean 'linear'? ["),
+                                ('schedule = "zzz"', 'has no value "zzz"; it has constant, linear, cosine'),
+                                ('schedul = "linear"', "has no setting 'schedul', did you mean 'schedule'? ["), ("zzz = 1", "has no setting 'zzz'; it has optimizer, lr,")]:
             self.model(settings)
             self.assertIn(words, self.tfmc("check", "m.tfm", code=1), settings)
         for old, new, words in [("train objective", "train objectve", "did you mean 'objective'"), ("Dropout(p)", "Dropout(1.5)", "p of dropout"),

@@ -64,7 +64,7 @@ static void refuse_part(Session *session, const Incremental *parts) {
     return;
   }
   diag_error(&session->diag, parts->origin.span, DIAG_REQUIRED_FUSION, "the model is not incremental: %s",
-             parts->reason ? parts->reason : "it has no generate block");
+             parts->reason);
   for (const Frame *frame = parts->origin.frame; frame; frame = frame->caller)
     diag_note(&session->diag, frame->span, "in %s, called here", frame->name);
 }
