@@ -86,8 +86,8 @@ static bool declare_all(Elaborator *e, const ParsedProgram *program, Layers *mod
     e->dtypes[i] = scope_find(primitives, map_intern(e->names, dtype_names[i], strlen(dtype_names[i])))->value;
   }
   Scope *standard = file_scope(e, primitives);
-  e->std_source = source_new(e->arena, "<std>", std_tfm, std_tfm_size);
-  const Ast *std = parse_file(e->arena, e->names, e->diag, e->std_source);
+  Source *source = source_new(e->arena, "<std>", std_tfm, std_tfm_size);
+  const Ast *std = parse_file(e->arena, e->names, e->diag, source);
   if (!std) return false;
   declare_standard(e, std, standard, file_scope(e, standard));
   e->files = file_scope(e, standard);

@@ -17,7 +17,6 @@ enum {
   MAX_EVALUATION_DEPTH = 4000, /* expressions in one another, through all calls */
   MAX_CONDITION = 1000,      /* comparisons in one check of a run */
   MAX_CHECKS = 10000,        /* checks of a run */
-  MAX_NOTES = 8,
 };
 static const int64_t MAX_DIMENSION = INT32_MAX;
 static const int64_t MAX_ELEMENTS = (int64_t)1 << 40;
@@ -36,7 +35,6 @@ typedef struct Elaborator {
   Builder builder;
   const char *weights_prefix;
   Scope *files;       /* the layers of the user's files; its parents: the standard ones, the primitives */
-  Source *std_source;
   SrcSpan here;       /* what is being evaluated */
   const Frame *frame; /* the calls, innermost first */
   Module *module;     /* whose function is running or whose members are evaluated; NULL: none */

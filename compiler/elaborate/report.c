@@ -153,14 +153,8 @@ static const char *message_text(const Message *m) {
 
 // ---- reporting ----
 
-/* A fault in a layer is met again in every module of it. Faults in the standard layers are told apart by the place in
- * the user's files that led there. */
+/* A fault in a layer is met again in every module of it; span is in the user's files. */
 static bool is_new(Elaborator *e, SrcSpan span, DiagCode code, const char *text) {
-  const Frame *frame = e->frame;
-  while (frame && span.source == e->std_source) {
-    span = frame->span;
-    frame = frame->caller;
-  }
   /* One call may lack several arguments; else what is wrong in one place is one fault. */
   const char *key = arena_printf(e->arena, "%s:%u:%d:%s", span.source ? span.source->path : "", span.begin, (int)code,
                                  code == DIAG_ARGUMENT ? text : "");
@@ -171,16 +165,17 @@ static bool is_new(Elaborator *e, SrcSpan span, DiagCode code, const char *text)
 
 /* Notes where the weights and inputs among the tensors shown were declared, each once and not if the message points
  * there anyway. */
-static void note_declarations(Elaborator *e, const Message *m, SrcSpan span) {
+static void note_declarations(Elaborator *e, const Message *m, SrcSpan at) {
   for (uint32_t i = 0; i < m->n_concerned; i++) {
     const Node *node = m->concerned[i];
     if (node->op != OP_WEIGHT && node->op != OP_INPUT) continue;
-    bool seen = node->origin.span.source == span.source && node->origin.span.begin == span.begin;
+    const SrcSpan place = origin_place(&node->origin);
+    bool seen = place.source == at.source && place.begin == at.begin;
     for (uint32_t k = 0; k < i; k++) seen |= m->concerned[k] == node;
     if (seen) continue;
     StrBuf shape = strbuf_new(e->arena);
     node_print_shape(&shape, e->sizes, node);
-    diag_note(e->diag, node->origin.span, "%s '%s' is declared %s here", node->op == OP_WEIGHT ? "weight" : "input",
+    diag_note(e->diag, place, "%s '%s' is declared %s here", node->op == OP_WEIGHT ? "weight" : "input",
               node->attr.name, shape.text);
   }
 }
@@ -189,14 +184,13 @@ static void note_declarations(Elaborator *e, const Message *m, SrcSpan span) {
  * into it again. */
 static Value report(Elaborator *e, SrcSpan span, DiagCode code, const Message *m, SrcSpan other, const char *note) {
   const char *text = message_text(m);
-  if (e->stopped || !is_new(e, span, code, text)) return POISON;
-  diag_error(e->diag, span, code, "%s", text);
+  const Origin origin = {.span = span, .frame = e->frame};
+  const SrcSpan place = origin_place(&origin);
+  if (e->stopped || !is_new(e, place, code, text)) return POISON;
+  diag_error(e->diag, place, code, "%s", text);
   if (note) diag_note(e->diag, other, "%s", note);
-  note_declarations(e, m, span);
-  uint32_t n = 0; /* the outermost frame is the model itself */
-  for (const Frame *frame = e->frame; frame && frame->caller && n < MAX_NOTES; frame = frame->caller, n++) {
-    diag_note(e->diag, frame->span, "in %s, called here", frame->name);
-  }
+  note_declarations(e, m, place);
+  origin_note_calls(e->diag, &origin);
   e->stopped = e->diag->n_errors > DIAG_MAX_ERRORS || code == DIAG_LIMIT;
   return POISON;
 }

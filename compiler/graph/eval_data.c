@@ -100,19 +100,10 @@ void broadcast_strides(uint32_t own_rank, const int64_t *dims, int64_t inner, ui
 
 // ---- errors ----
 
-/* At most eight calls: a recursion of modules would fill the screen. */
-void eval_report(EvalRun *run, const Origin *origin, DiagCode code, const char *text) {
-  diag_error(run->diag, origin->span, code, "%s", text);
-  int n = 0;
-  for (const Frame *frame = origin->frame; frame && n < 8; frame = frame->caller, n++) {
-    diag_note(run->diag, frame->span, "in %s, called here", frame->name);
-  }
-}
-
 bool eval_fault(const EvalNode *in, DiagCode code, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  eval_report(in->run, &in->node->origin, code, arena_vprintf(in->run->scratch, format, args));
+  origin_error(in->run->diag, &in->node->origin, code, arena_vprintf(in->run->scratch, format, args));
   va_end(args);
   return false;
 }

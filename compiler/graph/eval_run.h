@@ -56,7 +56,6 @@ int64_t grid_offset(const Grid *grid, const int64_t *strides);
 
 /* Memory for a tensor whose dtype, rank and dims are set; to be freed with free(). */
 bool eval_allocate(EvalRun *run, const Node *node, Tensor *tensor);
-void eval_report(EvalRun *run, const Origin *origin, DiagCode code, const char *text);
 /* Reports an error of the run at the node; returns false. */
 bool eval_fault(const EvalNode *in, DiagCode code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The value of a size that was checked before. */

@@ -160,15 +160,6 @@ bool graph_is_output(const Graph *graph, const Node *node) {
 
 // ---- shapes ----
 
-/* The standard layers are compiled in under the path "<std>". */
-SrcSpan origin_place(const Origin *origin) {
-  SrcSpan span = origin->span;
-  for (const Frame *frame = origin->frame; frame && span.source && !strcmp(span.source->path, "<std>");
-       frame = frame->caller)
-    span = frame->span;
-  return span;
-}
-
 /* Sizes are interned, so the same shape is the same pointers. */
 bool node_same_shape(const Node *a, const Node *b) {
   return a->rank == b->rank && (!a->rank || memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0);

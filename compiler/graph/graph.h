@@ -158,9 +158,10 @@ Graph *graph_clone(Arena *arena, const Graph *graph);
  * operation mixes items, so each is computed as if it were alone. */
 void graph_make_uniform(Graph *graph);
 
-/* The place in the user's own text that led here, past the calls within standard layers. Its source is NULL if there
- * is none. */
+/* The place in the user's own text that led here, past calls within standard layers. No source: there is none. */
 SrcSpan origin_place(const Origin *origin);
+void origin_note_calls(Diag *diag, const Origin *origin); /* that led to that place, at most eight */
+void origin_error(Diag *diag, const Origin *origin, DiagCode code, const char *text); /* there, with these notes */
 bool node_same_shape(const Node *a, const Node *b);
 /* The bool input that marks the live rows of the node; NULL if all are live. */
 static inline Node *node_rows_mask(const Node *node) {
@@ -193,7 +194,6 @@ void graph_print_with_origins(StrBuf *out, Graph *graph);
 Graph *graph_read(Arena *arena, Diag *diag, Source *source); /* NULL after an error */
 /* Every broken rule gives a diagnostic (DIAG_GRAPH_INVALID, text form of the node); false if there was one. */
 bool graph_verify(Graph *graph, Diag *diag);
-
 void graph_dump(Graph *graph); /* these two are for the debugger */
 void node_dump(const Graph *graph, const Node *node);
 

@@ -12,7 +12,10 @@
  * "input "cache.0" as cache 0", "output y as logits".
  *
  * The text is the same in every run, without addresses and in no hash order, because tests and caches compare it. Names
- * that are not plain identifiers are quoted and escaped. */
+ * that are not plain identifiers are quoted and escaped.
+ *
+ * And where something in a graph comes from, as messages show it: its place in the user's own files, with notes of the
+ * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>". */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -231,6 +234,45 @@ static void print_all(StrBuf *out, Graph *graph, bool origins) {
 void graph_print(StrBuf *out, Graph *graph) { print_all(out, graph, false); }
 
 void graph_print_with_origins(StrBuf *out, Graph *graph) { print_all(out, graph, true); }
+
+// ---- origins in messages ----
+
+enum { MOST_CALLS = 8 }; /* a recursion of modules would fill the screen */
+
+static bool is_standard(SrcSpan span) { return span.source && strcmp(span.source->path, "<std>") == 0; }
+
+/* The call in which the user's own text stands; *place: that text. */
+static const Frame *leave_standard(const Origin *origin, SrcSpan *place) {
+  const Frame *frame = origin->frame;
+  *place = origin->span;
+  for (; frame && is_standard(*place); frame = frame->caller) *place = frame->span;
+  return frame;
+}
+
+SrcSpan origin_place(const Origin *origin) {
+  SrcSpan place;
+  leave_standard(origin, &place);
+  return place;
+}
+
+/* From the inside to the outside. Within the standard layers each note is a place and what it is part of; outside, a
+ * call and what was called, from where the message itself points to. The outermost frame is the model. */
+void origin_note_calls(Diag *diag, const Origin *origin) {
+  SrcSpan at = origin->span;
+  int n = 0;
+  for (const Frame *frame = origin->frame; frame && frame->caller && n < MOST_CALLS; frame = frame->caller, n++) {
+    if (is_standard(at))
+      diag_note(diag, at, "%s, in %s", n ? "called here" : "here", frame->name);
+    else
+      diag_note(diag, frame->span, "in %s, called here", frame->name);
+    at = frame->span;
+  }
+}
+
+void origin_error(Diag *diag, const Origin *origin, DiagCode code, const char *text) {
+  diag_error(diag, origin_place(origin), code, "%s", text);
+  origin_note_calls(diag, origin);
+}
 
 // ---- for the debugger ----
 

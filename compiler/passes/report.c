@@ -76,10 +76,9 @@ bool passes_require(Diag *diag, const PassLog *log, const char *fusion) {
   for (size_t i = 0; i < log->records.n; i++) {
     const FusionRecord *record = &log->records.items[i];
     if (record->done || record->fusion != wanted) continue;
-    diag_error(diag, record->origin.span, DIAG_REQUIRED_FUSION, "%s was asked for but not done%s%s: %s", fusion,
-               record->origin.path[0] ? " in " : "", record->origin.path, record->reason);
-    for (const Frame *frame = record->origin.frame; frame; frame = frame->caller)
-      diag_note(diag, frame->span, "in %s, called here", frame->name);
+    diag_error(diag, origin_place(&record->origin), DIAG_REQUIRED_FUSION, "%s was asked for but not done%s%s: %s",
+               fusion, record->origin.path[0] ? " in " : "", record->origin.path, record->reason);
+    origin_note_calls(diag, &record->origin);
     met = false;
   }
   if (!met || log->happened[wanted]) return met;

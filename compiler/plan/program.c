@@ -131,7 +131,7 @@ const char *plan_place(Planner *p, const Node *node) {
 }
 
 void plan_limit(Planner *p, const char *what) {
-  diag_error(p->diag, p->node ? p->node->origin.span : NO_SPAN, DIAG_LIMIT, "%s", what);
+  diag_error(p->diag, p->node ? origin_place(&p->node->origin) : NO_SPAN, DIAG_LIMIT, "%s", what);
 }
 
 // ---- checks ----

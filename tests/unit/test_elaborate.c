@@ -453,10 +453,19 @@ Test(elaborate, messages_say_which_calls_led_there) {
                  "layer Outer { inner = Inner()  forward(x) = x -> inner }\n"
                  "model M {\n  outer = Outer()\n  forward(x: f32[n, 4]) { return y = outer(x) }\n}",
                  "model.tfm:5:11: note: input 'x' is declared f32[n, 4] here\n"
-                 "<std>:6:3: note: weight 'outer.inner.proj.weight' is declared f32[3, 3] here\n"
-                 "model.tfm:1:49: note: in Linear, called here\n"
+                 "model.tfm:1:22: note: weight 'outer.inner.proj.weight' is declared f32[3, 3] here\n"
+                 "<std>:9:16: note: here, in Linear\n"
                  "model.tfm:2:50: note: in Inner, called here\n"
                  "model.tfm:5:38: note: in Outer, called here\n");
+}
+
+Test(elaborate, faults_within_standard_layers_point_to_the_users_text) {
+  expect_refused("layer Mine {\n  encoder = Encoder(10, 3, 2, 32)\n  forward(x) = encoder(x)\n}\n"
+                 "model M {\n  mine = Mine()\n  forward(x: f32[b, t, 10]) { return y = mine(x) }\n}",
+                 "model.tfm:2:13: error: embed_dim (10) must be a multiple of num_heads (3) [E0209]\n");
+  cr_expect(strstr(messages(), "note: here, in layer MultiheadAttention\n<std>:"), "%s", messages());
+  cr_expect(strstr(messages(), "note: called here, in layer Encoder\nmodel.tfm:6:10: note: in layer Mine, called here\n"),
+            "%s", messages());
 }
 
 Test(elaborate, at_most_eight_calls_are_shown) {

@@ -87,19 +87,10 @@ static void read_expectations(Case *c) {
 
 // ---- what is said ----
 
+/* The line of the file that the place is in; 0: it is elsewhere. */
 static uint32_t line_here(const Case *c, SrcSpan span) {
   bool is_here = span.source && strcmp(span.source->path, c->path) == 0;
   return is_here ? source_place(span.source, span.begin).line : 0;
-}
-
-/* The line of the file at which the message counts; 0: none. */
-static uint32_t line_of(const Case *c, const DiagMessage *m) {
-  uint32_t line = line_here(c, m->span), note;
-  for (size_t i = 0; i < m->notes.n && !line; i++) {
-    note = line_here(c, m->notes.items[i].span);
-    if (strstr(m->notes.items[i].text, "called here")) line = note;
-  }
-  return line;
 }
 
 static const char *underlined(const Case *c, SrcSpan span) {
@@ -121,7 +112,7 @@ static void check_messages(Case *c, const Diag *diag) {
   unsigned before = n_failed;
   for (size_t i = 0; i < diag->messages.n; i++) {
     const DiagMessage *m = &diag->messages.items[i];
-    uint32_t line = line_of(c, m);
+    uint32_t line = line_here(c, m->span);
     covered[m->code] = true;
     if (is_expected(c, m, line)) continue;
     fprintf(stderr, "%s:%u: unexpected: %s; under: %s\n", c->name, line, m->text, underlined(c, m->span));

@@ -63,10 +63,9 @@ static void refuse_part(Session *session, const Incremental *parts) {
                   "a step reads nothing that depends on other inputs alone");
     return;
   }
-  diag_error(&session->diag, parts->origin.span, DIAG_REQUIRED_FUSION, "the model is not incremental: %s",
+  diag_error(&session->diag, origin_place(&parts->origin), DIAG_REQUIRED_FUSION, "the model is not incremental: %s",
              parts->reason);
-  for (const Frame *frame = parts->origin.frame; frame; frame = frame->caller)
-    diag_note(&session->diag, frame->span, "in %s, called here", frame->name);
+  origin_note_calls(&session->diag, &parts->origin);
 }
 
 /* A part of the incremental form; NULL, with an error, if there is none. A graph stage runs no passes, which would

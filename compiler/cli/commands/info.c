@@ -97,8 +97,7 @@ static void conditions_warn(Diag *diag, const Graph *graph) {
     n++;
     diag_warning(diag, origin_place(&check->origin), DIAG_SIZE_BOUND, "every run needs %s; otherwise %s",
                  equation(arena, graph, check->condition), message_of(arena, graph, check));
-    for (const Frame *frame = check->origin.frame; frame && frame->caller; frame = frame->caller)
-      diag_note(diag, frame->span, "in %s, called here", frame->name);
+    origin_note_calls(diag, &check->origin);
   }
 }
 

@@ -252,7 +252,7 @@ static void report_first_difference(Session *session, Graph *graph, WeightSource
   while (node->id != s.candidates.items[high]) node = node->next;
   StrBuf text = strbuf_new(session->arena);
   difference_print(&text, &found, &found_got, &found_wanted);
-  diag_note(&session->diag, node->origin.span, "the first operation that differs is %s%s%s: %s",
+  diag_note(&session->diag, origin_place(&node->origin), "the first operation that differs is %s%s%s: %s",
             op_table[node->op].name, *node->origin.path ? " in " : "", node->origin.path, text.text);
 }
 
