@@ -22,7 +22,9 @@ enum {
   LEAST_FETCHING = 64,    /* steps of a tile, so that lines of its successor have the time to come */
   ITEMS_TOGETHER = 64,    /* of direct products, so that their epilogue finds them near */
   LINES_TOGETHER = 16,    /* of y */
-  CLAIMS = 16             /* of a thread, of many items each */
+  CLAIMS = 16,            /* of a thread, of many items each */
+  LEAST_UNITS = 2,        /* of a thread, so that one that is done early finds something left */
+  MANY_UNITS = 8          /* of a thread: sharing these out evenly would gain little */
 };
 _Static_assert(TFM_CHAIN % TFM_KEY_BLOCK == 0, "a chain is whole blocks");
 
@@ -34,7 +36,7 @@ typedef struct Matmul {
   const Operand *x, *y, *c;
   tfm_pack_kernel pack;
   int64_t items, rows, columns, k;
-  int64_t strips, panels, panels_per_group, strip_units;
+  int64_t strips, panels, groups, panels_per_group, strip_units;
   int64_t packed_k; /* of a panel: all, or a block of k after the other */
   int64_t k_block;  /* of a tile: TFM_KEY_BLOCK, or all of a k that is a little longer, if no strip is packed */
   int64_t chain;    /* steps of k that are one chain */
@@ -43,26 +45,43 @@ typedef struct Matmul {
   Epilogue epilogue;
 } Matmul;
 
-/* How results are cut if k is done block by block: so that the panels of a unit stay near for a block, and, if there
- * are several chains, not too much waits. Each further group of panels reads x once more; each further part of the
- * strips reads y, and packs it too. */
+/* The least number from n to `most` of which `others` times as many can be shared out evenly; n if there is none. */
+static int64_t evenly(int64_t n, int64_t others, int64_t most, int32_t threads) {
+  for (int64_t i = n; i <= most; i++)
+    if (i * others % threads == 0) return i;
+  return n;
+}
+
+/* Cuts results into groups of panels and units of strips. Each further group reads x once more, each further part of
+ * the strips packs y once more; so there are as few as may be, but as many for each thread. */
+static void cut_units(Matmul *m, int64_t groups, int64_t parts, int32_t threads) {
+  if (threads > 1 && m->items * groups * parts < MANY_UNITS * (int64_t)threads) {
+    groups = evenly(groups, m->items * parts, least_of(m->panels, 2 * groups), threads);
+    const int64_t units = m->items * groups, most = greatest_of(parts, m->strips / LEAST_STRIPS);
+    parts = least_of(most, greatest_of(parts, ceil_div(LEAST_UNITS * (int64_t)threads, greatest_of(1, units))));
+    parts = evenly(parts, units, most, threads);
+  }
+  m->groups = groups;
+  m->panels_per_group = ceil_div(m->panels, groups);
+  m->strip_units = parts;
+}
+
+/* The same if k is done block by block: the panels of a unit stay near for a block, and, if there are several chains,
+ * not too much waits. */
 static void cut_blocks(Matmul *m, int32_t threads) {
   const int64_t near = group_bytes() / (int64_t)sizeof(float) / TFM_KEY_BLOCK / m->step->width;
-  const int64_t units = threads > 1 ? ceil_div(4 * (int64_t)threads, greatest_of(1, m->items)) : 1;
   int64_t groups = greatest_of(1, ceil_div(m->panels, greatest_of(1, near))), parts = 1;
-  for (;;) {
+  while (m->k > m->chain) {
     const int64_t columns = ceil_div(m->panels, groups) * m->step->width;
     const int64_t rows = ceil_div(m->strips, parts) * m->step->tile_rows;
     const bool can_group = groups < m->panels, can_part = m->strips / (parts + 1) >= LEAST_STRIPS;
-    if (groups * parts >= units && (m->k <= m->chain || rows * columns <= MOST_WAITING)) break;
-    if (!can_group && !can_part) break;
+    if (rows * columns <= MOST_WAITING || (!can_group && !can_part)) break;
     if (can_group && (!can_part || m->rows * groups < 2 * m->columns * parts))
       groups++;
     else
       parts++;
   }
-  m->panels_per_group = greatest_of(1, ceil_div(m->panels, groups));
-  m->strip_units = parts;
+  cut_units(m, groups, parts, threads);
 }
 
 typedef struct MatmulUnit {
@@ -102,15 +121,10 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   m.k_block = info->x_stays && m.packed_k == m.k && m.k <= TFM_K_BLOCK ? m.k : TFM_KEY_BLOCK;
   m.y_stays = info->y_stays || (m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
                                 m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float));
-  int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
-  m.panels_per_group = greatest_of(1, least_of(m.panels, group_bytes() / panel_bytes));
-  m.panels_per_group = ceil_div(m.panels, ceil_div(m.panels, m.panels_per_group)); /* about equal groups */
-  int64_t units = m.items * ceil_div(m.panels, m.panels_per_group);
-  m.strip_units = 1;
-  if (m.by_blocks)
-    cut_blocks(&m, threads);
-  else if (units > 0 && units < 4 * (int64_t)threads)
-    m.strip_units = greatest_of(1, least_of(ceil_div(4 * (int64_t)threads, units), m.strips / LEAST_STRIPS));
+  const int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
+  const int64_t most = greatest_of(1, group_bytes() / panel_bytes); /* panels */
+  if (m.by_blocks) cut_blocks(&m, threads);
+  else cut_units(&m, ceil_div(m.panels, most), 1, threads);
   m.epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand, info->dims);
   return m;
 }
@@ -523,13 +537,12 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
 /* Unit `number` of items x groups x strip units; `packed` is the group whose panels are in scratch. */
 static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int64_t *packed) {
   const tfm_context *context = walker->context;
-  int64_t groups = ceil_div(m->panels, m->panels_per_group), part = number % m->strip_units,
-          group = number / m->strip_units;
+  const int64_t groups = m->groups, part = number % m->strip_units, group = number / m->strip_units;
   float *strip = (float *)walker->scratch, *waiting = strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
   float *panels = waiting + partial_levels(m->k) * waiting_floats(m);
-  MatmulUnit unit = {.item = group / groups, .first_panel = group % groups * m->panels_per_group, .panels = panels,
+  MatmulUnit unit = {.item = group / groups, .first_panel = m->panels * (group % groups) / groups, .panels = panels,
                      .strip = strip, .waiting = waiting};
-  unit.end_panel = least_of(m->panels, unit.first_panel + m->panels_per_group);
+  unit.end_panel = m->panels * (group % groups + 1) / groups;
   unit.x = item_address(context, m->step, m->x, unit.item);
   unit.y = item_address(context, m->step, m->y, unit.item);
   unit.c = item_address(context, m->step, m->c, unit.item);
@@ -561,7 +574,7 @@ void step_matmul(Walker *walker, const tfm_step *step) {
   if (m.items <= 0 || m.rows <= 0 || m.columns <= 0) return;
   const int64_t items = m.step->live_steps == TFM_STEPS_SHARED ? 1 : m.items;
   live_unless_all(&m.live, items * (m.step->live_steps ? m.k : m.rows));
-  int64_t units = m.items * ceil_div(m.panels, m.panels_per_group) * m.strip_units;
+  int64_t units = m.items * m.groups * m.strip_units;
   int64_t lump = share_coarsen(units), packed = -1, ignored, number;
   const bool by_items = m.is_direct && units == m.items && m.k <= TFM_CHAIN;
   if (by_items) lump = greatest_of(lump, ceil_div(units, CLAIMS * (int64_t)walker->threads));
