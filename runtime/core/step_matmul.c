@@ -23,7 +23,8 @@ enum {
   ITEMS_TOGETHER = 64,    /* of direct products, so that their epilogue finds them near */
   LINES_TOGETHER = 16,    /* of y */
   CLAIMS = 16,            /* of a thread, of many items each */
-  LEAST_UNITS = 2,        /* of a thread, so that one that is done early finds something left */
+  LEAST_UNITS = 4,        /* of a thread, so that one that is done early finds something left */
+  LEAST_PACKING = 3,      /* the same where each unit packs y anew */
   MANY_UNITS = 8          /* of a thread: sharing these out evenly would gain little */
 };
 _Static_assert(TFM_CHAIN % TFM_KEY_BLOCK == 0, "a chain is whole blocks");
@@ -58,7 +59,8 @@ static void cut_units(Matmul *m, int64_t groups, int64_t parts, int32_t threads)
   if (threads > 1 && m->items * groups * parts < MANY_UNITS * (int64_t)threads) {
     groups = evenly(groups, m->items * parts, least_of(m->panels, 2 * groups), threads);
     const int64_t units = m->items * groups, most = greatest_of(parts, m->strips / LEAST_STRIPS);
-    parts = least_of(most, greatest_of(parts, ceil_div(LEAST_UNITS * (int64_t)threads, greatest_of(1, units))));
+    const int64_t least = (m->by_blocks ? LEAST_PACKING : LEAST_UNITS) * (int64_t)threads;
+    parts = least_of(most, greatest_of(parts, ceil_div(least, greatest_of(1, units))));
     parts = evenly(parts, units, most, threads);
   }
   m->groups = groups;
