@@ -241,17 +241,9 @@ enum { MOST_CALLS = 8 }; /* a recursion of modules would fill the screen */
 
 static bool is_standard(SrcSpan span) { return span.source && strcmp(span.source->path, "<std>") == 0; }
 
-/* The call in which the user's own text stands; *place: that text. */
-static const Frame *leave_standard(const Origin *origin, SrcSpan *place) {
-  const Frame *frame = origin->frame;
-  *place = origin->span;
-  for (; frame && is_standard(*place); frame = frame->caller) *place = frame->span;
-  return frame;
-}
-
 SrcSpan origin_place(const Origin *origin) {
-  SrcSpan place;
-  leave_standard(origin, &place);
+  SrcSpan place = origin->span;
+  for (const Frame *frame = origin->frame; frame && is_standard(place); frame = frame->caller) place = frame->span;
   return place;
 }
 

@@ -54,11 +54,12 @@ static int64_t evenly(int64_t n, int64_t others, int64_t most, int32_t threads) 
 }
 
 /* Cuts results into groups of panels and units of strips. Each further group reads x once more, each further part of
- * the strips packs y once more; so there are as few as may be, but as many for each thread. */
+ * the strips packs y once more; so there are as few as may be, but as many for each thread. Few strips are not cut. */
 static void cut_units(Matmul *m, int64_t groups, int64_t parts, int32_t threads) {
   if (threads > 1 && m->items * groups * parts < MANY_UNITS * (int64_t)threads) {
-    groups = evenly(groups, m->items * parts, least_of(m->panels, 2 * groups), threads);
-    const int64_t units = m->items * groups, most = greatest_of(parts, m->strips / LEAST_STRIPS);
+    const int64_t most = greatest_of(parts, m->strips / LEAST_STRIPS);
+    groups = evenly(groups, m->items * parts, most < threads ? m->panels : least_of(m->panels, 2 * groups), threads);
+    const int64_t units = m->items * groups;
     const int64_t least = (m->by_blocks ? LEAST_PACKING : LEAST_UNITS) * (int64_t)threads;
     parts = least_of(most, greatest_of(parts, ceil_div(least, greatest_of(1, units))));
     parts = evenly(parts, units, most, threads);
