@@ -15,6 +15,7 @@
 
 enum {
   LONG_BLOCKS = 4,        /* of k: then panels of all of it, and the lines of x between them, do not stay near */
+  SIDEWAYS_BLOCK = TFM_KEY_BLOCK / 2, /* of k, where x has a line for each step: they stay in the nearest cache */
   LEAST_BLOCKS = 2,       /* of k, where few panels of all of it stay near: */
   FEW_PANELS = 8,         /* x comes from far for each group of them */
   LEAST_STRIPS = 8,       /* of a unit, so that packing its panels is worth it */
@@ -39,9 +40,9 @@ typedef struct Matmul {
   int64_t items, rows, columns, k;
   int64_t strips, panels, groups, panels_per_group, strip_units;
   int64_t packed_k; /* of a panel: all, or a block of k after the other */
-  int64_t k_block;  /* of a tile: TFM_KEY_BLOCK, or all of a k that is a little longer, if no strip is packed */
+  int64_t k_block;  /* of a tile: a block, or all of a k that is a little longer, if no strip is packed */
   int64_t chain;    /* steps of k that are one chain */
-  bool y_stays, is_direct, by_blocks, goes_on;
+  bool y_stays, is_sideways, is_direct, by_blocks, goes_on; /* sideways: rows of x lie side by side, and stay */
   LiveRows live; /* of all items: rows, or steps if there are live_steps */
   Epilogue epilogue;
 } Matmul;
@@ -72,7 +73,7 @@ static void cut_units(Matmul *m, int64_t groups, int64_t parts, int32_t threads)
 /* The same if k is done block by block: the panels of a unit stay near for a block, and, if there are several chains,
  * not too much waits. */
 static void cut_blocks(Matmul *m, int32_t threads) {
-  const int64_t near = group_bytes() / (int64_t)sizeof(float) / TFM_KEY_BLOCK / m->step->width;
+  const int64_t near = group_bytes() / (int64_t)sizeof(float) / m->k_block / m->step->width;
   int64_t groups = greatest_of(1, ceil_div(m->panels, greatest_of(1, near))), parts = 1;
   while (m->k > m->chain) {
     const int64_t columns = ceil_div(m->panels, groups) * m->step->width;
@@ -120,8 +121,10 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   const int64_t near = group_bytes() / (int64_t)sizeof(float), least = LEAST_BLOCKS * TFM_KEY_BLOCK;
   m.by_blocks = !m.is_direct && ((m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.rows * m.columns <= near / 4) ||
                                  m.k >= greatest_of(least, near / (FEW_PANELS * info->width)));
-  m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, TFM_KEY_BLOCK) : m.k;
-  m.k_block = info->x_stays && m.packed_k == m.k && m.k <= TFM_K_BLOCK ? m.k : TFM_KEY_BLOCK;
+  m.is_sideways = info->x_stays && m.x->strides[info->rank - 2] == sizeof(float);
+  const int64_t block = m.by_blocks && m.is_sideways ? SIDEWAYS_BLOCK : TFM_KEY_BLOCK;
+  m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, block) : m.k;
+  m.k_block = info->x_stays && m.packed_k == m.k && m.k <= TFM_K_BLOCK ? m.k : block;
   m.y_stays = info->y_stays || (m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
                                 m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float));
   const int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
@@ -346,17 +349,16 @@ static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *u
   const tfm_matmul_step *step = m->step;
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
   const int64_t panels_of_unit = unit->end_panel - unit->first_panel;
-  const bool is_sideways = step->x_stays && m->x->strides[step->rank - 2] == sizeof(float);
   for (int64_t panel = 0; panel < panels_of_unit; panel++) {
     const float *packed = panels + panel * (m->y_stays ? 1 : m->packed_k) * step->width;
     int64_t column = (unit->first_panel + panel) * step->width, columns = least_of(step->width, m->columns - column);
-    if (is_sideways)
+    if (m->is_sideways)
       fetch_lines(m, strip, rows, block * panel / panels_of_unit, block * (panel + 1) / panels_of_unit);
     if (is_last) epilogue_fetch(walker, &m->epilogue, unit->item * m->rows + row, rows, column, columns);
     const NextTile next = tile_after(m, unit, row, rows, panel, c, c_stride);
-    if (!is_sideways && block >= LEAST_FETCHING) fetch_rows_for_writing(next.c, c_stride, next.rows, next.columns);
+    if (!m->is_sideways && block >= LEAST_FETCHING) fetch_rows_for_writing(next.c, c_stride, next.rows, next.columns);
     kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate, columns,
-           is_sideways ? (const char *)next.c : fetch.from, fetch.lines); /* sideways, the tile asks for them itself */
+           m->is_sideways ? (const char *)next.c : fetch.from, fetch.lines); /* sideways, the tile itself asks for it */
     if (fetch.lines) fetch.from += fetched_bytes(fetch.lines, block);
   }
 }
@@ -455,11 +457,11 @@ static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *u
  * of x. Only lines that lie one behind the other. */
 static Fetch share_of_block(const Matmul *m, const MatmulUnit *unit, int64_t k, int64_t call, int64_t calls) {
   const int64_t y_line = m->y->strides[m->step->rank - 2], x_line = m->x->strides[m->step->rank - 1];
-  const int64_t steps = least_of(TFM_KEY_BLOCK, m->k - k), size = (int64_t)sizeof(float);
+  const int64_t steps = least_of(m->k_block, m->k - k), size = (int64_t)sizeof(float);
   if (!m->step->x_stays || y_line != m->columns * size || x_line != m->rows * size || steps < 4) return (Fetch){0};
   const int64_t of_y = y_line * steps, all = of_y + x_line * steps;
-  const int64_t lines = least_of(ceil_div(all, fetched_bytes(calls, TFM_KEY_BLOCK)), TFM_PREFETCH_LINES);
-  const int64_t begin = fetched_bytes(lines, TFM_KEY_BLOCK) * call;
+  const int64_t lines = least_of(ceil_div(all, fetched_bytes(calls, m->k_block)), TFM_PREFETCH_LINES);
+  const int64_t begin = fetched_bytes(lines, m->k_block) * call;
   if (begin >= all) return (Fetch){0};
   return (Fetch){begin < of_y ? unit->y + k * y_line + begin : unit->x + k * x_line + begin - of_y, lines};
 }
@@ -529,8 +531,8 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
     int64_t stride;
     float *place = partial_place(&sums, chain, &stride);
     const int64_t begin = chain * m->chain, end_k = least_of(m->k, begin + m->chain);
-    for (int64_t k = begin; k < end_k; k += TFM_KEY_BLOCK)
-      run_block(walker, m, unit, first, end, k, least_of(TFM_KEY_BLOCK, end_k - k), k > begin || m->goes_on, place,
+    for (int64_t k = begin; k < end_k; k += m->k_block)
+      run_block(walker, m, unit, first, end, k, least_of(m->k_block, end_k - k), k > begin || m->goes_on, place,
                 stride);
     partial_add(&sums, chain, chains);
   }
