@@ -380,7 +380,7 @@ static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *pa
   if (!map_has(&e->weights, path)) return declare_weight(e, path, sizes);
   Node *weight = map_get(&e->weights, path);
   if (!weight || same_dims(weight, sizes)) return weight;
-  fail_with_note(e, node->span, DIAG_SHAPE, weight->origin.span, "the first one is here",
+  fail_with_note(e, node->span, DIAG_SHAPE, origin_place(&weight->origin), "the first one is here",
                  "weight '%s' is %L here and %L elsewhere", path, sizes, &(SizeList){weight->rank, weight->dims});
   return NULL;
 }

@@ -103,7 +103,7 @@ void broadcast_strides(uint32_t own_rank, const int64_t *dims, int64_t inner, ui
 bool eval_fault(const EvalNode *in, DiagCode code, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  origin_error(in->run->diag, &in->node->origin, code, arena_vprintf(in->run->scratch, format, args));
+  origin_error(in->run->diag, &in->node->origin, code, "%s", arena_vprintf(in->run->scratch, format, args));
   va_end(args);
   return false;
 }

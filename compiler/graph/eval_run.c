@@ -77,7 +77,7 @@ bool eval_checks(EvalRun *run) {
     bool truth = false;
     const char *fault = cond_fault(run, check->condition, &truth);
     if (!fault && truth) continue;
-    origin_error(run->diag, &check->origin, DIAG_RUN_CHECK, fault ? fault : check_message(run, check));
+    origin_error(run->diag, &check->origin, DIAG_RUN_CHECK, "%s", fault ? fault : check_message(run, check));
     return false;
   }
   return true;

@@ -161,7 +161,8 @@ void graph_make_uniform(Graph *graph);
 /* The place in the user's own text that led here, past calls within standard layers. No source: there is none. */
 SrcSpan origin_place(const Origin *origin);
 void origin_note_calls(Diag *diag, const Origin *origin); /* that led to that place, at most eight */
-void origin_error(Diag *diag, const Origin *origin, DiagCode code, const char *text); /* there, with these notes */
+void origin_error(Diag *diag, const Origin *origin, DiagCode code, const char *format, ...) /* there, with these */
+    __attribute__((format(printf, 4, 5)));
 bool node_same_shape(const Node *a, const Node *b);
 /* The bool input that marks the live rows of the node; NULL if all are live. */
 static inline Node *node_rows_mask(const Node *node) {
@@ -183,8 +184,7 @@ const Size *graph_size_with(const Graph *graph, SizeRole role);
 /* Text form (print.c, read.c, text.c): what is printed is read back to the same text. */
 void check_print(StrBuf *out, const SizeTable *table, const Check *check);
 void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond); /* "time <= 64" */
-/* Reads what follows the word "check" at *text, which is moved past it; the origin is left alone. False after an error:
- * *text is where, *error what. */
+/* Reads what follows the word "check" and moves *text past it, but no origin. False: *text is where, *error what. */
 bool check_read(Arena *arena, SizeTable *sizes, const char **text, Check *check, const char **error);
 void node_print(StrBuf *out, const SizeTable *table, const Node *node); /* "%3 = add %1, %2 : f32[batch]" */
 /* What follows its inputs, `separator` before the first attribute: ", axis=1 : f32[batch]". */

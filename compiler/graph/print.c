@@ -17,6 +17,7 @@
  * And where something in a graph comes from, as messages show it: its place in the user's own files, with notes of the
  * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>". */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -261,8 +262,11 @@ void origin_note_calls(Diag *diag, const Origin *origin) {
   }
 }
 
-void origin_error(Diag *diag, const Origin *origin, DiagCode code, const char *text) {
-  diag_error(diag, origin_place(origin), code, "%s", text);
+void origin_error(Diag *diag, const Origin *origin, DiagCode code, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  diag_error(diag, origin_place(origin), code, "%s", arena_vprintf(diag->arena, format, args));
+  va_end(args);
   origin_note_calls(diag, origin);
 }
 

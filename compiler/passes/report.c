@@ -76,9 +76,8 @@ bool passes_require(Diag *diag, const PassLog *log, const char *fusion) {
   for (size_t i = 0; i < log->records.n; i++) {
     const FusionRecord *record = &log->records.items[i];
     if (record->done || record->fusion != wanted) continue;
-    diag_error(diag, origin_place(&record->origin), DIAG_REQUIRED_FUSION, "%s was asked for but not done%s%s: %s",
-               fusion, record->origin.path[0] ? " in " : "", record->origin.path, record->reason);
-    origin_note_calls(diag, &record->origin);
+    origin_error(diag, &record->origin, DIAG_REQUIRED_FUSION, "%s was asked for but not done%s%s: %s", fusion,
+                 record->origin.path[0] ? " in " : "", record->origin.path, record->reason);
     met = false;
   }
   if (!met || log->happened[wanted]) return met;

@@ -63,9 +63,8 @@ static void refuse_part(Session *session, const Incremental *parts) {
                   "a step reads nothing that depends on other inputs alone");
     return;
   }
-  diag_error(&session->diag, origin_place(&parts->origin), DIAG_REQUIRED_FUSION, "the model is not incremental: %s",
-             parts->reason);
-  origin_note_calls(&session->diag, &parts->origin);
+  origin_error(&session->diag, &parts->origin, DIAG_REQUIRED_FUSION, "the model is not incremental: %s",
+               parts->reason);
 }
 
 /* A part of the incremental form; NULL, with an error, if there is none. A graph stage runs no passes, which would
