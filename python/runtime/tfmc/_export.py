@@ -8,16 +8,18 @@ that are no tensors, and types that the language lacks, each with its place in t
 import contextlib
 import operator
 import re
-import sys
 
 import torch
 from torch.utils import _pytree as pytree
 
 from ._aten import WHOLE
-from ._aten_places import ATEN, moved
+from ._aten_einsum import moved
+from ._aten_table import ATEN
 from ._errors import CompileError
 from ._fold import Folder, Line, Type, hoisted
 from ._layers import Printer
+from ._sizes import spelled
+from ._tracing import cut_up, patched
 from ._torch import TAKEN
 
 DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.bool: "bool"}
@@ -34,28 +36,6 @@ SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "wh
                     "_to_copy", "clone", "contiguous", "alias"}
 
 
-@contextlib.contextmanager
-def patched():
-    """What looks into tensors to choose a faster way, or for packed rows, is told that there is nothing to find."""
-    def is_causal(mask, is_causal=None, size=None):
-        return bool(is_causal)
-    kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal)]
-    masks = sys.modules.get("transformers.masking_utils")
-    if masks is not None:
-        kept.append((masks, "find_packed_sequence_indices", lambda position_ids: None))
-    old = [(owner, name, getattr(owner, name)) for owner, name, _ in kept if hasattr(owner, name)]
-    fast = torch.backends.mha.get_fastpath_enabled()
-    try:
-        for owner, name, function in kept:
-            setattr(owner, name, function)
-        torch.backends.mha.set_fastpath_enabled(False)
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        for owner, name, function in old:
-            setattr(owner, name, function)
-
-
 def exported(module, inputs, sizes):
     """The exported program; in-place operations become ordinary ones, nothing else is cut up."""
     dynamic = {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None for name in inputs}
@@ -63,7 +43,7 @@ def exported(module, inputs, sizes):
         with torch.no_grad(), patched():
             program = torch.export.export(module, (), kwargs=inputs, dynamic_shapes=dynamic, strict=False)
         guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
-        return program.run_decompositions({}), guards
+        return cut_up(program.run_decompositions({}), ATEN), guards
     except Exception as error:  # torch raises many kinds
         fixed = re.search(r"marked L\['(.*?)'\]\.size\(\)\[(\d+)\] as dynamic .*?constant \((\d+)\)", str(error))
         fixed = fixed or re.search(r"(\w+)\S*\.shape\[(\d+)\].*?specialized.*?(\d+)", str(error), re.DOTALL)
@@ -87,6 +67,7 @@ class Writer:
         self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
         self.iota, self.uniform, self.symbols = {}, {}, {}
         self.low, self.marks, self.spread = {}, {}, False
+        self.conditions = {}  # on sizes, that rows of the table found
         signature = self.program.graph_signature
         self.kinds = {spec.arg.name: spec for spec in signature.input_specs}
         self.state = {**self.program.state_dict, **self.program.constants}
@@ -114,14 +95,7 @@ class Writer:
     def size(self, value):
         if isinstance(value, torch.fx.Node):
             value = value.meta["val"]
-        if isinstance(value, int):
-            return str(value)
-        text = str(value.node.expr)
-        for symbol, name in self.symbols.items():
-            text = re.sub(rf"\b{symbol}\b", name, text)
-        if left := set(re.findall(r"[A-Za-z_]\w*", text)) - set(self.symbols.values()):
-            self.no(f"the size {text}", f"it is no polynomial of the named sizes ({', '.join(sorted(left))})")
-        return text
+        return str(value) if isinstance(value, int) else spelled(self, value.node.expr)
 
     def factor(self, text):
         return text if re.fullmatch(r"\w+", text) else f"({text})"
@@ -397,6 +371,8 @@ class Writer:
                 yield f'    require {name} >= {low}, "the module takes another way for {name} < {low}"'
             if name and high.is_Integer and high < 1 << 31:
                 yield f'    require {name} <= {high}, "the module takes no more than {high} for {name}"'
+        for condition in self.conditions:
+            yield f'    require {condition}, "the module takes another way otherwise"'
         for guard in self.guards:  # which of two sizes is greater; the rest is checked by the operations
             text = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]",
                           lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), guard)
