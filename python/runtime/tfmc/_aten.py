@@ -161,8 +161,11 @@ def is_binary(w, x):
     op = w.operation(x)
     if w.dtype(x) == torch.bool or x in w.uniform and w.uniform[x] in (0, 1):
         return True
-    if w.dtype(x) not in WHOLE or op == "where" and len(x.args) < 3:
+    if w.dtype(x) not in (*WHOLE, torch.float32):
         return False
+    if op in ("sub", "rsub"):  # 1 - x
+        one, other = x.args[:2] if op == "sub" else x.args[1::-1]
+        return one == 1 and not x.kwargs and is_binary(w, other)
     known = w.kinds.get(x.name)
     if known and known.kind.name in ("BUFFER", "CONSTANT_TENSOR"):
         return bool(((w.state[known.target] == 0) | (w.state[known.target] == 1)).all())
@@ -400,12 +403,16 @@ ATEN.update(sum=reduction("sum"), mean=reduction("mean"), amax=reduction("max"),
 
 @aten("var", "std")
 def variance(w, node, x, axes=None, unbiased=True, keepdim=False, *, correction=None):
-    axis = axes[0] if isinstance(axes, (list, tuple)) and len(axes) == 1 else axes
-    if not isinstance(axis, int):
-        w.no("a variance over several axes", "flatten them before")
-    less = int(unbiased) if correction is None else correction
-    n, away = w.shape(x)[w.axis(x, axis)], f"({w.text(x)} - mean({w.text(x)}, {axis}, true))"
-    made = f"sum({away} * {away}, {axis}, {w.text(bool(keepdim))}) / f32({w.factor(n)} - {less})"
+    axes = list(range(w.rank(x))) if axes in (None, []) else [axes] if isinstance(axes, int) else axes
+    axes = sorted((w.axis(x, a) for a in axes), reverse=True)
+    less, mean, n = int(unbiased) if correction is None else correction, w.text(x), [w.shape(x)[a] for a in axes]
+    for axis in axes:
+        mean = f"mean({mean}, {axis}, true)"
+    away = f"({w.text(x)} - {mean})"
+    made = f"{away} * {away}"
+    for axis in axes:
+        made = f"sum({made}, {axis}, {w.text(bool(keepdim))})"
+    made = f"{made} / f32({' * '.join(map(w.factor, n))} - {less})"
     return f"sqrt({made})" if node.target.__name__.startswith("std") else made
 
 

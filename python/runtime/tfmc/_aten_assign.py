@@ -8,23 +8,38 @@ import torch
 from ._aten import aten
 from ._aten_einsum import moved
 from ._aten_index import as_rows
-from ._aten_places import filled, same
+from ._aten_places import expanded, filled, same
 from ._fold import Type
 from ._sizes import expression, spelled
+
+
+WHOLE_ANEW = {"copy", "copy_", "fill", "fill_", "zero", "zero_", "zeros_like", "ones_like", "full_like", "new_zeros",
+              "new_ones", "new_full", "empty_like", "new_empty"}  # of these the first argument is a shape alone
+
+
+def read_by(node):
+    """The operands whose values an operation reads."""
+    name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
+    return [x for x in node.all_input_nodes if name not in WHOLE_ANEW or x is not node.args[0]]
+
+
+@aten("empty", "empty_like", "new_empty", "empty_permuted", "empty_strided", "new_empty_strided")
+def empty(w, node, *args, **named):
+    """What stands there before anything is assigned: zeros."""
+    return filled(w, node, 0)
 
 
 @aten("copy", "copy_")
 def copied(w, node, x, value, *rest):
     """The value in place of x, in its type and shape."""
-    text = w.cast(value, node.meta["val"].dtype)
-    return text if w.shape(value) == w.shape(node) else f"expand({text}, [{', '.join(w.shape(node))}])"
+    return expanded(w, value, node.meta["val"].dtype, w.shape(node))
 
 
 @aten("fill", "zero", "fill_", "zero_")
 def filling(w, node, x, value=0):
     if not isinstance(value, torch.fx.Node):
         return filled(w, node, value)
-    return f"expand({w.cast(value, node.meta['val'].dtype)}, [{', '.join(w.shape(node))}])"
+    return expanded(w, value, node.meta["val"].dtype, w.shape(node))
 
 
 @aten("slice_scatter")
@@ -100,8 +115,7 @@ def index_put(w, node, x, indices, values, accumulate=False):
     first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
     order = [a for a in rest if a < first] + names + [a for a in rest if a >= first]
     shape = [dims[a] if isinstance(a, int) else spread[int(a[1:])] for a in order]
-    given_values = f"expand({w.cast(values, kind)}, [{', '.join(shape)}])" if shape else w.cast(values, kind)
-    given_values = moved(given_values, order, names + rest)
+    given_values = moved(f"({expanded(w, values, kind, shape)})", order, names + rest)
     given_values = f"reshape({given_values}, [{', '.join([many, *(dims[a] for a in rest)])}])"
     at = at if len(spread) == 1 else f"reshape({at}, [{many}])"
     at = f"arange({n})[{at}]"  # an index beyond the end is an error of the run

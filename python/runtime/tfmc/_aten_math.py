@@ -68,6 +68,12 @@ def nan_to_num(w, node, x, nan=None, high=None, low=None):
             f"where({text} == (-inf), {numbers[2]}, {text})))")
 
 
+@aten("xlogy")
+def xlogy(w, node, x, y):
+    x, y = (w.cast(v, torch.float32) for v in (x, y))
+    return f"where({y} != {y}, {y}, where({x} == 0.0, 0.0, {x} * log({y})))"
+
+
 @aten("logaddexp")
 def logaddexp(w, node, x, y):
     x, y = w.text(x), w.text(y)

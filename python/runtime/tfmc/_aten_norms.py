@@ -40,6 +40,11 @@ def cosine_similarity(w, node, x, y, axis=1, eps=1e-8):
     return f"cosine_similarity({w.text(x)}, {w.text(y)}, {axis if axis < 0 else axis - rank}, {eps!r})"
 
 
+@aten("cdist", "_cdist_forward")
+def cdist(w, node, x, y, p=2.0, *rest):
+    return f"norm(({w.text(x)})[..., :, none, :] - ({w.text(y)})[..., none, :, :], {number(w, p)})"
+
+
 @aten("instance_norm")
 def instance_norm(w, node, x, weight, bias, mean, variance, use_input, momentum, eps, *rest):
     weight, bias = w.text(weight), w.text(bias)

@@ -60,7 +60,18 @@ def heads_of(w, node):
 
 @aten("expand", "expand_as")
 def expand(w, node, x, *rest, **named):
+    if not w.rank(x):
+        return expanded(w, x, w.dtype(x), w.shape(node))
     return same(w, node, x) if w.shape(x) == w.shape(node) else f"expand({w.names[x.name]}, [{', '.join(w.shape(node))}])"
+
+
+def expanded(w, value, kind, shape):
+    text = w.cast(value, kind)
+    if w.dtype(value) is None or not w.rank(value):  # a number, or a tensor of one
+        made = w.as_kind(f"full([{', '.join(shape)}], 0.0)", torch.float32, kind)
+        return text if not shape and w.dtype(value) is not None else f"where({made}, {text}, {text})" if (
+            kind == torch.bool) else f"{made} + {text}"
+    return text if w.shape(value) == shape else f"expand({text}, [{', '.join(shape)}])"
 
 
 @aten("transpose", "swapaxes")

@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ._aten import WHOLE
+from ._aten_assign import read_by
 from ._aten_einsum import moved
 from ._aten_table import ATEN
 from ._errors import CompileError
@@ -22,7 +23,8 @@ from ._sizes import spelled
 from ._tracing import cut_up, patched
 from ._torch import TAKEN
 
-DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.bool: "bool"}
+DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.uint8: "i32",
+          torch.bool: "bool"}
 FLOAT = "tfmc computes f32, i32 and bool: module.float()"
 SYMBOLIC = {operator.mul: "*", operator.add: "+", operator.sub: "-", operator.truediv: "/", operator.pow: "**",
             operator.floordiv: "//", operator.mod: "%"}
@@ -130,7 +132,7 @@ class Writer:
             return str(value).lower()
         if isinstance(value, float):
             if value != value:
-                self.no("the number NaN", "it has no meaning in a model")
+                return "(inf - inf)"
             # the least number of f32 stands for -inf in masks
             made = ("-inf" if value < 0 else "inf") if abs(value) > 3e38 else repr(value)
             return f"({made})" if value < 0 else made
@@ -325,7 +327,7 @@ class Writer:
             node = todo.pop()
             if node not in needed:
                 needed.add(node)
-                todo += node.all_input_nodes
+                todo += read_by(node)
         heads = []
         for node in self.program.graph.nodes:
             self.node = node

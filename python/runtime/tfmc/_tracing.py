@@ -4,8 +4,10 @@ What comes in is torch, or an exported program; what goes out is torch as it was
 table where torch can say one that is not there by others. Refuses nothing.
 """
 import contextlib
+import functools
 import sys
 
+import numpy as np
 import torch
 
 
@@ -28,6 +30,32 @@ def moved_module(to):
     return write
 
 
+def max_pool1d(x, size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """By max_pool2d, as torch's own makes a constant of the size of the axis."""
+    def two(value, none):
+        return None if value is None else (none, value if isinstance(value, int) else value[0])
+    made = torch.nn.functional.max_pool2d(x.unsqueeze(-2), two(size, 1), two(stride, 1), two(padding, 0), two(dilation, 1),
+                                          ceil_mode, return_indices)
+    return tuple(v.squeeze(-2) for v in made) if return_indices else made.squeeze(-2)
+
+
+def of_sizes(function, traced):
+    """A function of numpy that is given a size of the trace: torch's, which numpy would make a number."""
+    def write(shape, *args, **named):
+        if not isinstance(shape, torch.Tensor) and all(isinstance(n, int) for n in np.atleast_1d(np.array(shape, object))):
+            return function(shape, *args, **named)
+        return traced(shape, *[a for a in args if isinstance(a, int)], **{k: v for k, v in named.items() if k == "k"})
+    return write
+
+
+def from_numpy(function):
+    return lambda array: array if isinstance(array, torch.Tensor) else function(array)
+
+
+def triangle(function):
+    return lambda x, k=0: function(x, k)
+
+
 def is_causal(mask, is_causal=None, size=None):
     return bool(is_causal)
 
@@ -36,7 +64,11 @@ def is_causal(mask, is_causal=None, size=None):
 def patched():
     """What looks into tensors to choose a faster way, or for packed rows, is told that there is nothing to find."""
     kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal),
+            (torch.nn.functional, "max_pool1d", max_pool1d),
             (torch.nn.Module, "to", moved_module(torch.nn.Module.to))]
+    kept += [(np, "ones", of_sizes(np.ones, torch.ones)), (np, "zeros", of_sizes(np.zeros, torch.zeros)),
+             (np, "triu", of_sizes(np.triu, triangle(torch.triu))), (np, "tril", of_sizes(np.tril, triangle(torch.tril))),
+             (torch, "from_numpy", from_numpy(torch.from_numpy))]
     masks = sys.modules.get("transformers.masking_utils")
     if masks is not None:
         kept.append((masks, "find_packed_sequence_indices", lambda position_ids: None))
@@ -56,6 +88,12 @@ def patched():
             setattr(owner, name, function)
 
 
+@functools.cache
+def decompositions():
+    """Operation -> the function of torch that says it by others."""
+    return {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
+
+
 def cut_up(program, table, times=4):
     """The program with operations of the table in place of others, as far as torch defines the others by them."""
     known = None
@@ -63,7 +101,7 @@ def cut_up(program, table, times=4):
         missing = {node.target for node in program.graph.nodes if node.op == "call_function"
                    and isinstance(node.target, torch._ops.OpOverload) and node.target.__name__.split(".")[0] not in table}
         if missing and known is None:
-            known = dict(torch.export.default_decompositions())
+            known = decompositions()
         missing = {op: known[op] for op in missing if op in known}
         if not missing:
             return program
