@@ -12,6 +12,7 @@ import re
 import torch
 from torch.utils import _pytree as pytree
 
+from . import _aten_complex
 from ._aten import WHOLE
 from ._aten_assign import read_by
 from ._aten_einsum import moved
@@ -69,6 +70,7 @@ class Writer:
         self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
         self.iota, self.uniform, self.symbols = {}, {}, {}
         self.low, self.marks, self.spread = {}, {}, False
+        self.complex = {}  # node -> the names of its real and imaginary part
         self.conditions = {}  # on sizes, that rows of the table found
         signature = self.program.graph_signature
         self.kinds = {spec.arg.name: spec for spec in signature.input_specs}
@@ -252,6 +254,9 @@ class Writer:
             heads.append(f"{node.name}: {DTYPES[value.dtype]}[{', '.join(self.shape(node))}]")
             return
         tensor = self.state[spec.target]
+        if tensor.is_complex():
+            _aten_complex.constant(self, node, spec.target, tensor)
+            return
         if tensor.dtype not in DTYPES:
             raise CompileError(f"the weight {spec.target} is {str(tensor.dtype)[6:]}: {FLOAT}")
         if tensor.ndim == 0:
@@ -385,11 +390,19 @@ class Writer:
 
     def statement(self, node):
         if self.dtype(node) is None and not isinstance(node.meta.get("val"), (tuple, list)):
+            if self.operation(node) in ("item", "_local_scalar_dense"):
+                ATEN["item"](self, node, *node.args)
             return  # a number: written where it is used
         if node.target is operator.getitem:
             self.names[node.name] = self.names[f"{node.args[0].name}.{node.args[1]}"]
             return
         operation = getattr(node.target, "__name__", str(node.target))
+        if _aten_complex.has_complex(node):
+            made = _aten_complex.statement(self, node)
+            if made is not None:
+                self.names[node.name] = "t_" + node.name
+                self.say(made, {"t_" + node.name: node.meta["val"]})
+            return
         write = ATEN.get(operation.split(".")[0])
         if write is None:
             self.no(f"the operation aten.{operation}", "it has no counterpart in the language; write it with others, "

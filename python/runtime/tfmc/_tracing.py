@@ -10,6 +10,8 @@ import sys
 import numpy as np
 import torch
 
+from ._aten_complex import COMPLEX
+
 
 def is_traced(tensor):
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
@@ -99,7 +101,7 @@ def cut_up(program, table, times=4):
     known = None
     for _ in range(times):
         missing = {node.target for node in program.graph.nodes if node.op == "call_function"
-                   and isinstance(node.target, torch._ops.OpOverload) and node.target.__name__.split(".")[0] not in table}
+                   and isinstance(node.target, torch._ops.OpOverload) and node.target.__name__.split(".")[0] not in table | COMPLEX}
         if missing and known is None:
             known = decompositions()
         missing = {op: known[op] for op in missing if op in known}
