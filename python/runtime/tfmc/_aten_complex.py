@@ -32,7 +32,8 @@ def has_complex(node):
 def constant(w, node, path, tensor):
     """A complex tensor that the module has: its parts are weights of their own."""
     parts = torch.view_as_real(tensor).float()
-    w.complex[node] = tuple(w.weight(f"{path}.{name}", parts[..., i].contiguous()) for i, name in enumerate(("real", "imag")))
+    names = [w.weight(f"{path}.{name}", parts[..., i].contiguous()) for i, name in enumerate(("real", "imag"))]
+    w.complex[node] = tuple(f"stop_gradient({name})" for name in names)
 
 
 def statement(w, node):

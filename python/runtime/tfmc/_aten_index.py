@@ -83,30 +83,7 @@ def wrapped(w, i, n):
 
 def not_negative(w, x):
     """Whether no element is negative, as far as the operations say that made them."""
-    if not isinstance(x, torch.fx.Node):
-        return isinstance(x, torch.SymInt) or isinstance(x, (int, float)) and x >= 0
-    if w.dtype(x) in (None, torch.bool, torch.uint8):
-        return w.dtype(x) is not None or w.operation(x) in ("sym_size", "argmax")
-    known, op, args = constant(w, x), w.operation(x), x.args
-    if known is not None:
-        return known.numel() == 0 or bool(known.min() >= 0)
-    if x in w.iota or op in ("argmax", "argmin", "argsort", "one_hot"):
-        return True
-    if op == "arange":
-        return all(not_negative(w, a) for a in args)
-    if op == "getitem":
-        return args[1] == 1 and w.operation(args[0]) in ("topk", "sort", "max", "min", "kthvalue")
-    if op in ("clamp", "clamp_min"):
-        low = x.kwargs.get("min", args[1] if len(args) > 1 else None)
-        return low is not None and not_negative(w, low) or not_negative(w, args[0])
-    if op == "remainder":
-        return isinstance(args[1], int) and args[1] > 0
-    if op in ("add", "mul", "floor_divide", "maximum", "minimum"):
-        return not x.kwargs and all(not_negative(w, a) for a in args[:2])
-    if op in ("_to_copy", "to", "view", "reshape", "unsqueeze", "squeeze", "expand", "clone", "slice", "select", "sum",
-              "cumsum", "transpose", "permute", "contiguous", "detach", "alias", "flatten", "repeat"):
-        return w.dtype(args[0]) != torch.float32 and not_negative(w, args[0])
-    return False
+    return x in w.iota or w.bounds.value(x)[0] >= 0
 
 
 def chosen(w, x, axis, ids):
