@@ -13,8 +13,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ._errors import CompileError
-from ._export import patched
 from ._texts import Texts
+from ._tracing import patched
 
 TOLERANCE = 1e-5         # of a result's distance, relative to its largest value
 INTERPRETED = 1e9        # floating point operations of a run by the interpreter; more are left to compiled code

@@ -5,23 +5,25 @@ trained, _bounds.py which integers fit, _fold.py makes layers of the statements.
 sizes, constants, and what is known of integers whose elements are their own places (masks and positions are made of
 them). Refused are sizes that the export fixed and types that the language lacks, each with its place in the module.
 """
-import contextlib
 import operator
 import re
-import sys
 
 import torch
 
+from . import _aten_complex
 from ._aten import WHOLE
-from ._aten_places import ATEN, moved
+from ._aten_einsum import moved
+from ._aten_table import ATEN
 from ._bounds import Bounds
 from ._errors import CompileError
 from ._fold import Folder, Line, Type, hoisted
 from ._layers import Printer
 from ._signature import Signature, literal
+from ._sizes import spelled
 from ._torch import TAKEN
+from ._tracing import cut_up, patched
 
-DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.bool: "bool"}
+DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.uint8: "i32", torch.bool: "bool"}
 HIGHEST = torch.finfo(torch.float32).max
 FLOAT = "tfmc computes f32, i32 and bool: module.float()"
 SYMBOLIC = {operator.mul: "*", operator.add: "+", operator.sub: "-", operator.truediv: "/", operator.pow: "**",
@@ -36,40 +38,6 @@ SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "wh
                     "_to_copy", "clone", "contiguous", "alias"}
 
 
-@contextlib.contextmanager
-def patched():
-    """What looks into tensors to choose a faster way, or for packed rows, is told that there is nothing to find."""
-    def is_causal(mask, is_causal=None, size=None):
-        return bool(is_causal)
-    kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal)]
-    masks = sys.modules.get("transformers.masking_utils")
-    if masks is not None:
-        kept.append((masks, "find_packed_sequence_indices", lambda position_ids: None))
-    old = [(owner, name, getattr(owner, name)) for owner, name, _ in kept if hasattr(owner, name)]
-    fast = torch.backends.mha.get_fastpath_enabled()
-    try:
-        for owner, name, function in kept:
-            setattr(owner, name, function)
-        torch.backends.mha.set_fastpath_enabled(False)
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        for owner, name, function in old:
-            setattr(owner, name, function)
-
-
-@contextlib.contextmanager
-def traced_data():
-    """While this runs x.data is x.detach(), which an export can follow."""
-    def get(tensor):
-        return tensor.detach()
-    torch.Tensor.data = property(get, torch._C.TensorBase.data.__set__, torch._C.TensorBase.data.__delete__)
-    try:
-        yield
-    finally:
-        del torch.Tensor.data
-
-
 BRANCHES = re.compile(r"data-dependent|GuardOnDataDependent|Could not guard|unbacked|_local_scalar_dense|\.item\(\)")
 
 
@@ -77,10 +45,10 @@ def exported(module, inputs, sizes):
     """The exported program; in-place operations become ordinary ones, nothing else is cut up."""
     dynamic = {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None for name in inputs}
     try:
-        with torch.no_grad(), patched(), traced_data():
+        with torch.no_grad(), patched():
             program = torch.export.export(module, (), kwargs=inputs, dynamic_shapes=dynamic, strict=False)
         guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
-        return program.run_decompositions({}), guards
+        return cut_up(program.run_decompositions({}), ATEN), guards
     except Exception as error:  # torch raises many kinds
         for path, part in module.named_modules():
             if isinstance(part, torch.nn.RNNBase):
@@ -114,6 +82,8 @@ class Writer:
         self.aliases = {}  # names of inputs that would hide a function of the language -> those that the text uses
         self.signature = Signature(self.program, module)
         self.kinds, self.state = self.signature.kinds, self.signature.state
+        self.complex = {}  # node -> the names of its real and imaginary part
+        self.conditions = {}  # on sizes, that rows of the table found
 
     # ---- refusals ----
 
@@ -135,14 +105,7 @@ class Writer:
     def size(self, value):
         if isinstance(value, torch.fx.Node):
             value = value.meta["val"]
-        if isinstance(value, int):
-            return str(value)
-        text = str(value.node.expr)
-        for symbol, name in self.symbols.items():
-            text = re.sub(rf"\b{symbol}\b", name, text)
-        if left := set(re.findall(r"[A-Za-z_]\w*", text)) - set(self.symbols.values()):
-            self.no(f"the size {text}", f"it is no polynomial of the named sizes ({', '.join(sorted(left))})")
-        return text
+        return str(value) if isinstance(value, int) else spelled(self, value.node.expr)
 
     def factor(self, text):
         return text if re.fullmatch(r"\w+", text) else f"({text})"
@@ -177,7 +140,7 @@ class Writer:
             return str(value).lower()
         if isinstance(value, float):
             if value != value:
-                self.no("the number NaN", "it has no meaning in a model")
+                return "(inf - inf)"
             # the least number of f32 stands for -inf where it masks scores, and is itself in arithmetic
             is_inf = abs(value) > HIGHEST or value < -3e38 and self.signature.masks(self.node)
             made = ("-inf" if value < 0 else "inf") if is_inf else repr(value)
@@ -309,6 +272,9 @@ class Writer:
                 self.say(self.bounds.guard(name), {f"t_{node.name}_in": value})
             return
         tensor = self.state[spec.target]
+        if tensor.is_complex():
+            _aten_complex.constant(self, node, spec.target, tensor)
+            return
         if tensor.dtype not in DTYPES:
             raise CompileError(f"the weight {spec.target} is {str(tensor.dtype)[6:]}: {FLOAT}")
         kept = self.signature.is_kept(spec)
@@ -431,6 +397,8 @@ class Writer:
                 yield f'    require {name} >= {low}, "the module takes another way for {name} < {low}"'
             if name and high.is_Integer and high < 1 << 31:
                 yield f'    require {name} <= {high}, "the module takes no more than {high} for {name}"'
+        for condition in self.conditions:
+            yield f'    require {condition}, "the module takes another way otherwise"'
         for guard in self.guards:  # which of two sizes is greater; the rest is checked by the operations
             text = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]",
                           lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), guard)
@@ -441,11 +409,19 @@ class Writer:
 
     def statement(self, node):
         if self.dtype(node) is None and not isinstance(node.meta.get("val"), (tuple, list)):
+            if self.operation(node) in ("item", "_local_scalar_dense"):
+                ATEN["item"](self, node, *node.args)
             return  # a number: written where it is used
         if node.target is operator.getitem:
             self.names[node.name] = self.names[f"{node.args[0].name}.{node.args[1]}"]
             return
         operation = getattr(node.target, "__name__", str(node.target))
+        if _aten_complex.has_complex(node):
+            made = _aten_complex.statement(self, node)
+            if made is not None:
+                self.names[node.name] = "t_" + node.name
+                self.say(made, {"t_" + node.name: node.meta["val"]})
+            return
         write = ATEN.get(operation.split(".")[0])
         if write is None:
             self.no(f"the operation aten.{operation}", "from_torch does not know how to write it; write it with others, "

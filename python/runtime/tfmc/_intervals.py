@@ -87,6 +87,8 @@ class Intervals:
             return TRUTH
         if node.target is operator.getitem:
             return self.of_part(node)
+        if self.writer.dtype(node) == torch.uint8:
+            return 0, 255  # what is computed is taken modulo 256
         if op in PLACES:
             axis = (list(args[1:2]) or [node.kwargs.get("dim", -1 if op == "argsort" else None)])[0]
             return 0, max(self.count(args[0], axis) - 1, 0)

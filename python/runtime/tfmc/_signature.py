@@ -11,6 +11,7 @@ import re
 import torch
 from torch.utils import _pytree as pytree
 
+from ._aten_assign import read_by
 from ._errors import CompileError
 from ._torch import KEYWORDS
 
@@ -93,7 +94,7 @@ class Signature:
             node = todo.pop()
             if node not in needed:
                 needed.add(node)
-                todo += node.all_input_nodes
+                todo += read_by(node)
         return needed
 
     def returned(self):
