@@ -8,10 +8,12 @@ and by a division by zero for integers. What does not fit in the bounds that the
 products of which only the remainder is wanted (places in a table of hashes) are computed as remainders throughout.
 """
 import math
+import operator
 
 import torch
 
 from ._aten import WHOLE
+from ._aten_table import ATEN
 from ._intervals import COMPARED, LEAST, MOST, PLACES, SAME, Intervals
 
 MODULUS = 46341  # the greatest divisor of which products of two remainders fit
@@ -146,6 +148,8 @@ class Bounds(Intervals):
                     self.size = None if size == MOST else size
                     self.guarded = dict.fromkeys(self.used, 1 << bits)
                     return
+        if any(self.is_refused(node) for node in self.nodes):
+            return  # by its row, which says what it is
         if size >= longest:
             self.fits(size, max(needed, 1))
         node, (low, high) = self.overflow
@@ -153,6 +157,11 @@ class Bounds(Intervals):
         self.writer.no(f"integers of {low} to {high}" if abs(low) + abs(high) < math.inf else "integers that have no bounds",
                        "they may not fit in 32 bits, as the language has them; take remainders before products, look "
                        "values up in a table, or compute in f32")
+
+    def is_refused(self, node):
+        op = self.writer.operation(node)
+        return node.op == "call_function" and (op == "where" and len(node.args) == 1 or node.target is not operator.getitem
+                                               and self.writer.dtype(node) is not None and op not in ATEN)
 
     def fits(self, size, bound):
         """Whether all integers fit with sizes up to one and unknown integers up to the other."""

@@ -23,8 +23,8 @@ MOST_BYTES = 8 << 30     # of weights
 DOUBLED = 1 << 30        # bytes of weights with which torch computes in double
 OTHER = (1, 2, -1)       # by how much another size is greater: the first that module and text take
 REFUSED = ("the module takes", "integers would not fit")  # in the text's own conditions on sizes
-CURE = ("Queries whose keys are all masked get zeros here: give an example without them. Else write that module with other "
-        "operations; check=False takes the text as it is")
+CURE = "Write that module with other operations; check=False takes the text as it is"
+MASKED = "Queries whose keys are all masked get zeros here: give an example without them. Else: "
 
 
 class Exported(torch.fx.Interpreter):
@@ -179,7 +179,7 @@ class Comparison:
     def refuse(self, what, far):
         amount = "in shape, or in which elements are infinite or NaN" if far == np.inf else f"by {far:.2g} of its largest value"
         raise CompileError(f"the text does not give what the module gives {self.where or 'for the example'}: {what}, "
-                           f"{amount}\n{CURE}")
+                           f"{amount}\n{MASKED}{CURE[0].lower()}{CURE[1:]}")
 
 
 def as_input(name, value):
