@@ -181,8 +181,8 @@ class Bounds(Intervals):
         return True
 
     def required(self):
-        for name in self.writer.symbol_names if self.size else ():
-            if name in self.writer.symbols.values():
+        for symbol, name in self.writer.symbols.items() if self.size else ():
+            if symbol in self.named:
                 yield f'    require {name} <= {self.size}, "integers would not fit in 32 bits with more for {name}"'
 
     def comment(self):
