@@ -817,6 +817,33 @@ class Texts(Case):
             text = self.tfmc("graph", "m.tfm", "--depth=9", *options).out
             self.assertEqual(re.findall(r'shape=box, style=rounded, label="(.*)"', text), expected)
 
+    def test_picture_of_every_stage_of_dump(self):
+        """Graphs and plans are drawn, of the incremental form and of gradients too; texts are refused."""
+        trained = "model T { l = Linear(4, 4)\n forward(x: f32[n, 4]) { return y = l(x) }\n fn loss(x: f32[n, 4]) { return e = mean(mean(forward(x))) }\n train loss { lr = 1 } }"
+        self.path("trained.tfm").write_text(trained)
+        self.path("writer.tfm").write_text(WRITER)
+        stages = re.findall(r"^  (\S+)  +the ", self.tfmc("dump", "--help").out, re.M)
+        self.assertIn("step-plan", stages)
+        for stage in stages:
+            model = "trained.tfm" if stage.startswith("gradients") else "writer.tfm"
+            code = 2 if stage in ("ast", "llvm", "asm") else 0
+            dumped = self.tfmc("dump", model, f"--stage={stage}").out
+            text = self.tfmc("graph", model, f"--stage={stage}", "--depth=9", code=code, says="is text" if code else ()).out
+            if stage.endswith("plan"):
+                steps = re.findall(r"^    \d+: ", dumped, re.M)
+                self.assertEqual(len(re.findall("shape=box, style=rounded", text)), len(steps), stage)
+
+    def test_picture_that_cannot_be_laid_out_with_curves(self):
+        self.path("bin").mkdir()
+        self.path("bin/dot").write_text('#!/bin/sh\ncase "$*" in *splines=line*) echo "<svg/>";; *) echo "lost edge" >&2; exit 1;; esac\n')
+        self.path("bin/dot").chmod(0o755)
+        env = {"PATH": str(self.path("bin"))}
+        proc = self.tfmc("graph", "model.tfm", "--format=svg", "-o", "m.svg", says="straight lines", env=env)
+        self.assertEqual(self.path("m.svg").read_text(), "<svg/>\n")
+        self.assertNotIn("lost edge", proc.err)
+        proc = self.tfmc("graph", "model.tfm", "--format=svg", "-q", env=env)
+        self.assertEqual((proc.out, proc.err), ("<svg/>\n", ""))
+
     def test_info_of_a_library(self):
         for text, writes in [(MODEL, False), (WRITER, True)]:
             self.path("m.tfm").write_text(text)

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""usage: test_shown.py TFMC ROOT [NAME ...]
+
+What is shown is what runs. Every family of models/ (the checkpoints of tests/models/cases), every golden case that
+runs, and the examples are run by `tfmc profile`, which counts the steps that it ran. Beside it:
+
+- `dump --stage=plan` shows that many steps;
+- the reports of dump and graph are the report of the run, word for word; no place of a report says both that something
+  was fused and that it was not;
+- --require-fusion of dump refuses what that of profile refuses, with the same messages, and passes what that passes;
+- of generative models the same for a decoding step (`dump --stage=step-plan`, `profile --decode`).
+
+The gradients of models with a train block are compared with the steps that `tfmc train --profile-steps` names.
+NAME: only these cases. The last line is 'N passed, N failed'.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from safetensors.numpy import save_file
+
+TFMC, ROOT = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+ONLY = set(sys.argv[3:])
+sys.path.insert(0, str(ROOT / "tests/models"))
+import checkpoint  # noqa: E402
+
+LISTED = subprocess.run([TFMC, "document", "fusions"], capture_output=True, text=True, check=True).stdout
+FUSIONS = [name for name in re.findall(r"^\| `([a-z-]+)`", LISTED, re.M) if name != "incremental"]
+assert "experts" in FUSIONS and "attention" in FUSIONS, LISTED
+
+
+def tfmc(*args, code=0):
+    done = subprocess.run([TFMC, *map(str, args)], capture_output=True, text=True)
+    if done.returncode != code:
+        raise AssertionError(f"tfmc {' '.join(map(str, args))} ends with {done.returncode}: {done.stderr[:600]}")
+    return done
+
+
+def shown_steps(text):
+    return len(re.findall(r"^    \d+: ", text, re.M))
+
+
+def run_steps(text):
+    return int(re.search(r" in (\d+) steps", text).group(1))
+
+
+def report_of(text):
+    """The report that stands before what a command prints."""
+    return re.search(r"\A(.*?^  weights .*?\n)", text, re.M | re.S).group(1)
+
+
+def split_fusions(report):
+    """Names that were fused and nowhere refused, and all others."""
+    fused, refused = (set(re.findall(r"^  ([a-z-]+) +\S", part, re.M)) for part in sections(report))
+    passing = [name for name in FUSIONS if name in fused and name not in refused]
+    return passing, [name for name in FUSIONS if name not in passing]
+
+
+def sections(report):
+    parts = {title: "" for title in ("fused", "not fused")}
+    for title, body in re.findall(r"^(fused|not fused)\n((?:  .*\n)*)", report, re.M):
+        parts[title] = body
+    return parts["fused"], parts["not fused"]
+
+
+def contradictions(report):
+    done, refused = ({tuple(line.split()[:3]) for line in part.splitlines() if re.match(r"  [a-z]", line)}
+                     for part in sections(report))
+    return done & refused
+
+
+def required(names):
+    return [f"--require-fusion={name}" for name in names]
+
+
+def compare(model, options, run, stages):
+    """`run`: the options of the run, `stages`: names of --stage for the graph after the passes and for the plan."""
+    fused, plan, drawn = stages
+    shown = tfmc("dump", *model, *options, f"--stage={plan}", "--report").stdout
+    report = report_of(shown)
+    assert not contradictions(report), f"the report says both of {contradictions(report)}"
+    passing, failing = split_fusions(report)
+    tfmc("dump", *model, *options, f"--stage={fused}", *required(passing))
+    ran = tfmc("profile", *model, *options, *run, "--report", *required(passing)).stdout
+    assert report_of(ran) == report, f"dump reports\n{report}\nprofile reports\n{report_of(ran)}"
+    assert shown_steps(shown) == run_steps(ran), f"{shown_steps(shown)} steps are shown, {run_steps(ran)} run"
+    picture = tfmc("graph", *model, *options, f"--stage={drawn}", "--format=dot", "--report").stdout
+    assert report_of(picture) == report, f"dump reports\n{report}\ngraph reports\n{report_of(picture)}"
+    messages = [tfmc(*words, *required(failing), code=1).stderr
+                for words in (("dump", *model, *options, f"--stage={fused}", "-o", "/dev/null"),
+                              ("profile", *model, *options, *run))]
+    messages = [re.sub(r"^tfmc: .*\n", "", m, flags=re.M) for m in messages]
+    assert messages[0] == messages[1], f"dump refuses\n{messages[0]}\nprofile refuses\n{messages[1]}"
+
+
+WHOLE, STEP = ("fused", "plan", "plan"), ("step-fused", "step-plan", "step-plan")
+ONCE = ["--warmup=0", "--iterations=1", "--threads=1"]
+
+
+def compare_step(model, options, run):
+    """Where there is an incremental form."""
+    done = subprocess.run([TFMC, *map(str, ["dump", *model, *options, "--stage=step-plan", "-o", "/dev/null"])],
+                          capture_output=True, text=True)
+    if done.returncode == 0:
+        compare(model, options, [*run, "--decode"], STEP)
+
+
+def quiet(options):
+    """Without those that a case needs for its own ends."""
+    return [o for o in options if not o.startswith("--require-fusion")]
+
+
+def family(case, folder):
+    checkpoint.write(case, folder)
+    text = folder / "model.tfm"
+    tfmc("import", folder, "-o", text)
+    inputs = {k: np.array(v) for k, v in case["inputs"].items()}
+    inputs = {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in inputs.items()}
+    save_file(inputs, folder / "in.safetensors")
+    run = ["--weights", folder, "--inputs", folder / "in.safetensors", *ONCE]
+    compare([text], quiet(case.get("options", [])), run, WHOLE)
+    if "tokens" in case:
+        start = {k: v for k, v in inputs.items() if k != case["grows"] or not case["encoder"]}
+        save_file(start, folder / "start.safetensors")
+        compare_step([text], quiet(case.get("options", [])),
+                     ["--weights", folder, "--inputs", folder / "start.safetensors", *ONCE])
+
+
+def golden(path, folder):
+    spec = json.loads((path / "case.json").read_text())
+    run = ["--random-weights=1", *ONCE]
+    if (path / "weights.safetensors").exists():
+        run = ["--weights", path / "weights.safetensors", *ONCE]
+    if (path / "inputs.safetensors").exists():
+        run += ["--inputs", path / "inputs.safetensors"]
+    options = [w for k, v in spec.get("defines", {}).items() for w in ("-D", f"{k}={v}")] + quiet(spec.get("options", []))
+    if "generate" in spec:
+        compare_step([path / "model.tfm"], options, run)
+    else:
+        compare([path / "model.tfm"], options, run, WHOLE)
+
+
+def runs(path):
+    spec = json.loads((path / "case.json").read_text())
+    return "expect_error" not in spec and spec.get("stage") != "check" and "weights_from" not in spec
+
+
+def example(path, folder):
+    """With small random weights; the sizes of the inputs are made up."""
+    checked = tfmc("check", path).stdout
+    words = re.findall(r"^  (\w+) +\w+\[(.*)\]$", checked.split("outputs:")[0], re.M)
+    run = ["--random-weights=1", *ONCE]
+    for name, dims in words:
+        sizes = [d if d.isdigit() else "3" for d in dims.split(", ")]
+        run += ["--input", f"{name}={'x'.join(sizes)}"]
+    compare([path], [], run, WHOLE)
+
+
+def cases():
+    for path in sorted((ROOT / "tests/models/cases").glob("*.json")):
+        yield f"models/{path.stem}", family, json.loads(path.read_text())
+    for root in ("tests/goldens", "tests/goldens/ragged", "tests/goldens/lang11", "tests/cases"):
+        for path in sorted((ROOT / root).glob("*/case.json")):
+            if runs(path.parent):
+                yield f"{root}/{path.parent.name}", golden, path.parent
+    for path in sorted((ROOT / "examples").glob("*/*.tfm")):
+        yield f"examples/{path.stem}", example, path
+
+
+def main():
+    passed = failed = 0
+    for name, trial, what in cases():
+        if ONLY and name not in ONLY:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                trial(what, pathlib.Path(folder))
+                passed += 1
+                print(f"ok   {name}", flush=True)
+            except Exception as error:
+                failed += 1
+                print(f"FAIL {name}: {error}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
