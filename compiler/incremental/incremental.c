@@ -98,7 +98,9 @@ static void find_dependences(Cut *cut) {
 // ---- the report ----
 
 static void record(PassLog *log, bool done, Origin origin, const char *text) {
-  if (log) vec_push(log->arena, &log->records, (FusionRecord){FUSION_INCREMENTAL, done, text, origin});
+  if (!log) return;
+  vec_push(log->arena, &log->records,
+           (FusionRecord){.fusion = FUSION_INCREMENTAL, .done = done, .reason = text, .origin = origin});
 }
 
 /* The bytes of one position of a row, or of one item; NULL: they depend on more than that. */

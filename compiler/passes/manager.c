@@ -219,6 +219,7 @@ bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *l
     arena_reset(scratch);
     stopped = options->stop_after && !strcmp(options->stop_after, row->name);
   }
+  pass_log_close(log);
   if (options->time_passes && options->print_to) print_times(options->print_to, &times);
   arena_destroy(kept);
   arena_destroy(scratch);

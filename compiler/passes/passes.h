@@ -47,6 +47,8 @@ typedef struct FusionRecord {
   bool done;
   const char *reason; /* what was fused into what, or why not */
   Origin origin;
+  const Node *witness; /* while the passes run: `more` belongs to the reason as long as this node is in the graph */
+  const char *more;
 } FusionRecord;
 
 typedef struct PassLog {

@@ -17,11 +17,14 @@ const FusionInfo fusion_table[N_FUSIONS] = {
 #include "passes/fusions.def"
 };
 
+static bool same_origin(const Origin *a, const Origin *b) {
+  return !strcmp(a->path, b->path) && a->span.source == b->span.source && a->span.begin == b->span.begin;
+}
+
 /* Refusals repeat, since a pass may look at a node again after a change elsewhere; fusions do not. */
 static bool same_record(const FusionRecord *record, Fusion fusion, bool done, const Node *node, const char *reason) {
   return record->done == done && record->fusion == fusion && !strcmp(record->reason, reason) &&
-         !strcmp(record->origin.path, node->origin.path) && record->origin.span.source == node->origin.span.source &&
-         record->origin.span.begin == node->origin.span.begin;
+         same_origin(&record->origin, &node->origin);
 }
 
 void pass_record(Pass *pass, Fusion fusion, bool done, const Node *node, const char *format, ...) {
@@ -36,6 +39,35 @@ void pass_record(Pass *pass, Fusion fusion, bool done, const Node *node, const c
   log->happened[fusion] |= done;
   vec_push(log->arena, &log->records,
            (FusionRecord){.fusion = fusion, .done = done, .reason = reason, .origin = node->origin});
+}
+
+void pass_record_while(Pass *pass, const Node *witness, const char *more) {
+  PassLog *log = pass->log;
+  if (!log || !witness) return;
+  FusionRecord *record = &log->records.items[log->records.n - 1];
+  record->witness = witness;
+  record->more = more;
+}
+
+/* A report that says of one place that it was refused and that it was done helps nobody. */
+void pass_overrule(Pass *pass, Fusion fusion, const Node *node) {
+  PassLog *log = pass->log;
+  size_t kept = 0;
+  for (size_t i = 0; log && i < log->records.n; i++) {
+    const FusionRecord *record = &log->records.items[i];
+    if (record->done || record->fusion != fusion || !same_origin(&record->origin, &node->origin))
+      log->records.items[kept++] = *record;
+  }
+  if (log) log->records.n = kept;
+}
+
+void pass_log_close(PassLog *log) {
+  for (size_t i = 0; log && i < log->records.n; i++) {
+    FusionRecord *record = &log->records.items[i];
+    if (record->witness && !record->witness->deleted)
+      record->reason = arena_printf(log->arena, "%s%s", record->reason, record->more);
+    record->witness = NULL;
+  }
 }
 
 /* The fusion of this name that a pass does; N_FUSIONS after an error. */

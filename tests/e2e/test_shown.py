@@ -10,7 +10,7 @@ runs, and the examples are run by `tfmc profile`, which counts the steps that it
 - --require-fusion of dump refuses what that of profile refuses, with the same messages, and passes what that passes;
 - of generative models the same for a decoding step (`dump --stage=step-plan`, `profile --decode`).
 
-The gradients of models with a train block are compared with the steps that `tfmc train --profile-steps` names.
+Of the gradients of models with a train block, which `profile` does not run, the report is held against the graph.
 NAME: only these cases. The last line is 'N passed, N failed'.
 """
 import json
@@ -68,9 +68,25 @@ def sections(report):
 
 
 def contradictions(report):
+    """What is done and refused at one place of one module."""
     done, refused = ({tuple(line.split()[:3]) for line in part.splitlines() if re.match(r"  [a-z]", line)}
                      for part in sections(report))
     return done & refused
+
+
+def probabilities(text):
+    """How many attentions a report says write their probabilities out, and how many operations do."""
+    said = sum(int(times or 1) for times in re.findall(
+        r"^  attention  .*?(?:\((\d+) times\))?\n.*; the probabilities are written out", text, re.M))
+    return said, len(re.findall(r" = attention_weights ", text))
+
+
+def check_report(report, graph, several=()):
+    """`graph`: the text of dump with the report before it; `several`: what a place may have several of."""
+    both = {entry for entry in contradictions(report) if entry[0] not in several}
+    assert not both, f"the report says both of {both}"
+    said, done = probabilities(graph)
+    assert said == done, f"the report says that {said} probabilities are written out; there are {done}"
 
 
 def required(names):
@@ -82,9 +98,8 @@ def compare(model, options, run, stages):
     fused, plan, drawn = stages
     shown = tfmc("dump", *model, *options, f"--stage={plan}", "--report").stdout
     report = report_of(shown)
-    assert not contradictions(report), f"the report says both of {contradictions(report)}"
     passing, failing = split_fusions(report)
-    tfmc("dump", *model, *options, f"--stage={fused}", *required(passing))
+    check_report(report, tfmc("dump", *model, *options, f"--stage={fused}", "--report", *required(passing)).stdout)
     ran = tfmc("profile", *model, *options, *run, "--report", *required(passing)).stdout
     assert report_of(ran) == report, f"dump reports\n{report}\nprofile reports\n{report_of(ran)}"
     assert shown_steps(shown) == run_steps(ran), f"{shown_steps(shown)} steps are shown, {run_steps(ran)} run"
@@ -112,6 +127,14 @@ def compare_step(model, options, run):
 def quiet(options):
     """Without those that a case needs for its own ends."""
     return [o for o in options if not o.startswith("--require-fusion")]
+
+
+def gradients(path, folder):
+    """What the report says of the gradients of a train block."""
+    spec = json.loads((path / "case.json").read_text())
+    options = [w for k, v in spec.get("defines", {}).items() for w in ("-D", f"{k}={v}")]
+    text = tfmc("dump", path / "model.tfm", *options, "--stage=gradients-fused", "--report").stdout
+    check_report(report_of(text), text, ("epilogue", "prologue", "row-grad"))
 
 
 def family(case, folder):
@@ -167,6 +190,9 @@ def cases():
         for path in sorted((ROOT / root).glob("*/case.json")):
             if runs(path.parent):
                 yield f"{root}/{path.parent.name}", golden, path.parent
+    for path in sorted((ROOT / "tests/goldens/train").glob("*/case.json")):
+        if runs(path.parent):
+            yield f"gradients/{path.parent.name}", gradients, path.parent
     for path in sorted((ROOT / "examples").glob("*/*.tfm")):
         yield f"examples/{path.stem}", example, path
 
