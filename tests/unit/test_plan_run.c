@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "../support/elaborate_text.h"
+#include "../support/workspace.h"
 #include "graph/eval_run.h"
 #include "passes/passes.h"
 #include "plan/plan.h"
