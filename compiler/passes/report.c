@@ -169,7 +169,7 @@ static void add_record(Report *r, const FusionRecord *record) {
 static const char *place(Arena *arena, const Origin *origin) {
   const SrcSpan span = origin_place(origin);
   if (!span.source) return "-";
-  return arena_printf(arena, "%s:%u", span.source->path, source_place(span.source, span.begin).line);
+  return arena_printf(arena, "%s:%u", text_shown(arena, span.source->path), source_place(span.source, span.begin).line);
 }
 
 static bool any_looked_for(const PassLog *log) {
@@ -220,22 +220,23 @@ static Form form_of(const Node *product) {
 /* Why a product stayed in f32 while others did not. */
 static const char *reason_for_f32(Arena *arena, const Node *product) {
   const Node *factor = product->inputs.items[1], *source = rounding_of(factor);
+  const char *name = source->op == OP_WEIGHT ? text_shown(arena, source->attr.name) : "";
   int64_t columns = 0;
   if (source->op == OP_MUL && source->inputs.items[1]->op == OP_FULL) {
     const Node *scaled = rounding_of(source->inputs.items[0]);
     if (scaled->op == OP_WEIGHT)
-      return arena_printf(arena, "%s: the factor %g is in it", scaled->attr.name, source->inputs.items[1]->attr.number);
+      return arena_printf(arena, "%s: the factor %g is in it", text_shown(arena, scaled->attr.name), source->inputs.items[1]->attr.number);
   }
   if (source->op != OP_WEIGHT) return "its factor is computed from weights";
-  if (factor->rank != 2) return arena_printf(arena, "%s: it has not two axes", source->attr.name);
+  if (factor->rank != 2) return arena_printf(arena, "%s: it has not two axes", name);
   size_is_const(factor->dims[1], &columns);
   if (columns > INT8_MAX_COLUMNS)
-    return arena_printf(arena, "%s: sums of %lld products need more than 32 bits", source->attr.name,
+    return arena_printf(arena, "%s: sums of %lld products need more than 32 bits", name,
                         (long long)columns);
-  if (source->attr.stored == STORED_F32) return arena_printf(arena, "%s: a rule says so", source->attr.name);
+  if (source->attr.stored == STORED_F32) return arena_printf(arena, "%s: a rule says so", name);
   if (source->attr.stored != STORED_ANY)
-    return arena_printf(arena, "%s: it is packed with weights of another type", source->attr.name);
-  return arena_printf(arena, "%s: no rule says otherwise", source->attr.name);
+    return arena_printf(arena, "%s: it is packed with weights of another type", name);
+  return arena_printf(arena, "%s: no rule says otherwise", name);
 }
 
 /* Scales are left out: they are 4 bytes for each row of a weight. */

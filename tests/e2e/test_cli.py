@@ -833,6 +833,32 @@ class Texts(Case):
                 steps = re.findall(r"^    \d+: ", dumped, re.M)
                 self.assertEqual(len(re.findall("shape=box, style=rounded", text)), len(steps), stage)
 
+    def test_names_cannot_forge_lines(self):
+        """A line break in a path, in a weight's name or in a file's name is escaped wherever people read it."""
+        forged = "x\nforged\n  attention    forged"
+        name = forged.replace("\n", "\\n")
+        model = ("model M() { l = Linear(4, 4) as \"" + name + "\"\n weight t: [4] = normal(0, 1) as \"" + name + ".t\"\n"
+                 "forward(x: f32[n, 4]) { return y = relu(l(relu(x))) * t }\n"
+                 "fn loss(x: f32[n, 4]) { return e = mean(mean(forward(x))) }\n train loss { lr = 1 } }")
+        self.path("m.tfm").write_text(model)
+        self.path("f\nforged.tfm").write_text(model)
+        run = ["--random-weights=1", "--input", "x=2x4"]
+        once = [*run, "--warmup=0", "--iterations=1"]
+        lines = [["dump", f"--stage={s}", "--report"] for s in ("ast", "graph", "fused", "plan", "llvm", "gradients-plan")]
+        lines += [["graph", f"--stage={s}", "--depth=9"] for s in ("graph", "fused", "plan")]
+        lines += [["check", "-v"], ["check", "-v", "--quantize=int8"],
+                  ["dump", "--quantize=int8", "--report"], ["run", *run], ["verify", *run, "--quantize=int8", "--sensitivity"],
+                  ["profile", *once, "--report"], ["profile", *once, "--format=chrome"], ["profile", *once, "--format=html"],
+                  ["bench", *once, "--report"], ["bench", *once, "--json"], ["compile", "-o", "libf.so", "--report"]]
+        for file in ["m.tfm", "f\nforged.tfm"]:
+            for verb, *options in lines:
+                proc = subprocess.run([TFMC, verb, file, *options], cwd=self.folder.name, capture_output=True, text=True)
+                self.assertEqual(proc.returncode, 0, f"{verb} {options}: {proc.stderr}")
+                for line in (proc.stdout + proc.stderr).split("\n"):
+                    self.assertIsNone(re.match("  attention    forged|forged", line), f"{verb} {options}: {line!r}")
+        self.assertNotIn("\n  attention", self.tfmc("info", "libf.so").out)
+        self.assertNotIn("forged", [line.split()[0] for line in self.path("f.h").read_text().splitlines() if line.split()])
+
     def test_picture_that_cannot_be_laid_out_with_curves(self):
         self.path("bin").mkdir()
         self.path("bin/dot").write_text('#!/bin/sh\ncase "$*" in *splines=line*) echo "<svg/>";; *) echo "lost edge" >&2; exit 1;; esac\n')

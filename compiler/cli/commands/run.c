@@ -429,7 +429,8 @@ static void show_sensitivity(const Verification *v, const Tensor *got, const Ten
   qsort(costs, n, sizeof *costs, by_distance);
   StrBuf text = strbuf_new(session->arena);
   strbuf_printf(&text, "distance from f32 is %.3g; with this alone in f32:\n", mean_distance(v, got, wanted));
-  for (size_t i = 0; i < n; i++) strbuf_printf(&text, "  %9.3g  %s\n", costs[i].distance, costs[i].name);
+  for (size_t i = 0; i < n; i++) strbuf_printf(&text, "  %9.3g  %s\n", costs[i].distance,
+                                               text_shown(session->arena, costs[i].name));
   session_print(&text);
 }
 
