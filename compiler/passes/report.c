@@ -225,7 +225,8 @@ static const char *reason_for_f32(Arena *arena, const Node *product) {
   if (source->op == OP_MUL && source->inputs.items[1]->op == OP_FULL) {
     const Node *scaled = rounding_of(source->inputs.items[0]);
     if (scaled->op == OP_WEIGHT)
-      return arena_printf(arena, "%s: the factor %g is in it", text_shown(arena, scaled->attr.name), source->inputs.items[1]->attr.number);
+      return arena_printf(arena, "%s: the factor %g is in it", text_shown(arena, scaled->attr.name),
+                          source->inputs.items[1]->attr.number);
   }
   if (source->op != OP_WEIGHT) return "its factor is computed from weights";
   if (factor->rank != 2) return arena_printf(arena, "%s: it has not two axes", name);

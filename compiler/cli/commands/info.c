@@ -437,8 +437,8 @@ static void tell_packed(Session *session, StrBuf *out, const char *path) {
     strbuf_printf(out, ", \"weights_bytes\": %llu, \"layout\": \"%s\", \"content\": \"%s\"}\n", bytes, layout, content);
     return;
   }
-  strbuf_printf(out, "%s: packed weights of the model %s, whole\n%llu bytes, layout %s, content %s\n", text_shown(out->arena, path),
-                text_shown(out->arena, model), bytes, layout, content);
+  strbuf_printf(out, "%s: packed weights of the model %s, whole\n%llu bytes, layout %s, content %s\n",
+                text_shown(out->arena, path), text_shown(out->arena, model), bytes, layout, content);
 }
 
 // ---- the machine ----
