@@ -267,15 +267,41 @@ class Runs(Case):
             self.assertNotIn("--atol=", self.verify_golden([1000, other, 3.25], code=5, says="allowed: 0.01 (--atol)").err)
 
     def test_verify_says_when_the_precision_of_the_file_explains_a_difference(self):
-        explains = "the file's own precision explains the difference"
-        proc = self.verify_golden([1000, 0.0125, 3.25], code=5, says=explains)
-        self.assertIn("up to 0.0125 from what the reference interpreter computes in double; the results here up to 0", proc.err)
+        explains, both = "the file's own precision explains the difference", "either the file is of another model"
+        proc = self.verify_golden([1000, 0.0125, 3.25], code=5, says=both)
+        self.assertIn("up to 0.0125 from what the reference interpreter computes of this model in double, results in f32 up to 0", proc.err)
+        self.assertNotIn("explains", proc.err)
         bf16 = [0x447A, 0, 0x4050]  # 1000, whose neighbours are 996 and 1004, 0, 3.25
         for option in "--engine=native", "--engine=reference":
             self.assertIn("BF16", self.verify_golden(bf16, option, code=5, dtype="BF16", first=1001, says=explains).err)
         self.assertNotIn(explains, self.verify_golden(bf16, code=5, dtype="BF16", first=1007).err)
         for values, options in (([1000, 500, 3.25], ()), ([1000, float("inf"), 3.25], ()), ([1000, 0.0125, 3.25], ("--engine=reference",))):
-            self.assertNotIn(explains, self.verify_golden(values, *options, code=5).err, values)
+            proc = self.verify_golden(values, *options, code=5)
+            self.assertNotIn("explains", proc.err, values)
+            self.assertNotIn(both, proc.err, values)
+
+    def test_verify_does_not_blame_the_file_for_another_model(self):
+        """A model that computes another activation is near its own interpreter and far from the file: neither follows."""
+        text = "model M {{ weight w: [16, 16]  forward(x: f32[n, 16]) {{ return y = {}(linear(x, w)) }} }}"
+        run = ["--random-weights=1", "--input", "x=4x16"]
+        for made, used in ("gelu", "gelu_tanh"), ("gelu_tanh", "gelu"), ("gelu", "1.0002 * gelu"):
+            self.path("made.tfm").write_text(text.format(made))
+            self.path("used.tfm").write_text(text.format(used))
+            self.tfmc("run", "made.tfm", *run, "--engine=reference", "-o", "golden.safetensors")
+            proc = self.tfmc("verify", "used.tfm", *run, "--golden", "golden.safetensors", code=5)
+            self.assertIn("either the file is of another model", proc.err)
+            self.assertNotIn("explains", proc.err)
+
+    def test_verify_says_when_rounding_explains_a_difference(self):
+        """A few times what f32 loses in this model is what another order may lose."""
+        self.path("m.tfm").write_text("model M { weight w: [64, 64]  forward(x: f32[n, 64]) { return y = linear(gelu(linear(x, w)), w) } }")
+        run = ["--random-weights=1", "--input", "x=4x64"]
+        for more, says in (5e-7, "rounding in f32 explains the difference"), (5e-5, "either the file is of another model"):
+            self.tfmc("run", "m.tfm", *run, "--engine=reference", "-o", "golden.safetensors")
+            tensors = load(self.path("golden.safetensors"))
+            tensors["y"][2][7] += more
+            save(self.path("golden.safetensors"), tensors)
+            self.tfmc("verify", "m.tfm", *run, "--golden", "golden.safetensors", "--atol=4e-7", "--rtol=0", code=5, says=says)
 
     def test_verify_warns_of_values_that_are_smaller_than_its_tolerance(self):
         self.path("small.tfm").write_text("model Small { forward(x: f32[n]) { return y = x * 0.000001 } }")
