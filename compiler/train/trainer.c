@@ -236,17 +236,24 @@ static tfm_train_parts parts_of(const Trainer *t, Arena *arena, const EvalInputs
 }
 
 /* The text of the model stands beside this message. */
-static bool may_be_cut(const Trainer *t, uint32_t n) {
-  if (n < 2 || !t->graphs->whole.source) return true;
-  diag_error(
-      diag_of(t), t->graphs->whole, DIAG_INPUT_DECLARATION,
-      "this divisor depends on weights, so batches cannot be added up: a step must be one batch, --accumulate=1");
+static bool may_be_cut(const Trainer *t, uint32_t n, bool is_step) {
+  const ResultParts *whole = t->graphs->whole;
+  if (n < 2 || !whole) return true;
+  const char *cure = is_step ? "a step must be one part: a smaller batch, a larger --memory or --part-tokens, no "
+                               "--accumulate, no --shards"
+                             : "the data must be one batch: a larger --batch-items or --batch-tokens; or leave the "
+                               "result out";
+  const char *why = train_graphs_whole(arena_of(t), t->graphs);
+  if (whole->where.source)
+    diag_error(diag_of(t), whole->where, DIAG_INPUT_DECLARATION, "%s, and there are %u; %s", why, n, cure);
+  else
+    diag_error_at(diag_of(t), "train", DIAG_INPUT_DECLARATION, "%s, and there are %u; %s", why, n, cure);
   return false;
 }
 
 bool trainer_evaluate(Trainer *t, const EvalInputs *batches, uint32_t n, double *results) {
   tfm_error error;
-  if (!may_be_cut(t, n)) return false;
+  if (!may_be_cut(t, n, false)) return false;
   Arena *arena = arena_create();
   const tfm_train_parts parts = parts_of(t, arena, batches, n);
   const tfm_status status = tfm_train_evaluate(t->made, &parts, results, &error);
@@ -359,7 +366,7 @@ static void explain(Trainer *t, const tfm_train_parts *parts, int64_t epoch, dou
 
 bool trainer_step(Trainer *t, const EvalInputs *batches, uint32_t n, int64_t epoch, StepResult *result) {
   tfm_error error;
-  if (!may_be_cut(t, n)) return false;
+  if (!may_be_cut(t, n, true)) return false;
   Arena *arena = arena_create();
   const tfm_train_parts parts = parts_of(t, arena, batches, n);
   tfm_trainer_set_epoch(t->made, epoch);

@@ -33,6 +33,11 @@ static uint32_t most_outputs(const tfm_training *training) {
          training->evaluation.bottoms.n_outputs;
 }
 
+static uint32_t most_steps(const tfm_training *training) {
+  const uint32_t n = training->step.n_steps, more = training->evaluation.n_steps;
+  return n > more ? n : more;
+}
+
 /* What the optimizer keeps of each weight. A trainer that only evaluates has nothing but weights. */
 static bool needs(const tfm_trainer *t, tfm_train_tensor which) {
   const bool is_sgd = t->training->optimizer == TFM_OPTIMIZER_SGD;
@@ -57,6 +62,8 @@ static int64_t place_arrays(tfm_trainer *t, char *block) {
   ARRAY(numbers, (int64_t)training->step.n_results + training->evaluation.n_results);
   ARRAY(outputs, outputs);
   ARRAY(seeds, training->n_seeds);
+  ARRAY(cotangents, training->n_seeds);
+  ARRAY(formula, 2 * (int64_t)most_steps(training));
   ARRAY(chunk_sums, t->n_chunks);
   ARRAY(values, inputs);
   ARRAY(results, outputs);

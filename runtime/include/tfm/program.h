@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 20 };
+enum { TFM_PROGRAM_VERSION = 21 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */

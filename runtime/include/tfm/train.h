@@ -9,6 +9,7 @@
 #include "tfm/library.h"
 #include "tfm/packed_program.h"
 #include "tfm/packing.h"
+#include "tfm/train_formula.h"
 #include "tfm/train_types.h"
 
 #ifdef __cplusplus
@@ -70,9 +71,18 @@ typedef struct tfm_train_graph {
   uint32_t draws;                     /* it reads masks of dropout; else their content does not matter */
 } tfm_train_graph;
 
-typedef struct tfm_result_part { /* factor * top / bottom, summed over all parts of a step before dividing */
+typedef struct tfm_formula_step { /* of a formula over sums: a tfm_formula_op of steps before it, or of an output */
+  double number;
+  uint32_t op, operands[TFM_FORMULA_OPERANDS];
+} tfm_formula_step;
+
+/* factor * top / bottom; factor * top / formula; without a top factor * formula. Tops and bottoms are summed over all
+ * parts of a step before anything is computed of them. A part with a slope is no term: its top is the value of a step of
+ * the loss, and gets what the loss changes with it as its cotangent. */
+typedef struct tfm_result_part {
   double factor;
-  uint32_t top, bottom; /* outputs of the two graphs; bottom TFM_NONE: 1 */
+  uint32_t top, bottom;    /* outputs of the two graphs; TFM_NONE: 1 */
+  uint32_t formula, slope; /* steps; TFM_NONE: none */
 } tfm_result_part;
 
 typedef struct tfm_train_result {
@@ -83,8 +93,10 @@ typedef struct tfm_train_result {
 typedef struct tfm_objective { /* the loss first */
   const tfm_train_result *results;
   const tfm_result_part *parts;
+  const tfm_formula_step *steps;
+  const uint8_t *tops_once, *bottoms_once; /* by output: it is the same in all parts, and counts once; NULL: none is */
   tfm_train_graph tops, bottoms; /* tops: behind the tops of the parts come gradients */
-  uint32_t n_results, n_tops;
+  uint32_t n_results, n_parts, n_tops, n_steps;
 } tfm_objective;
 
 typedef enum tfm_optimizer { TFM_OPTIMIZER_SGD, TFM_OPTIMIZER_ADAM, TFM_OPTIMIZER_ADAMW } tfm_optimizer;
@@ -94,14 +106,15 @@ typedef struct tfm_training {
   const tfm_parameter *parameters;
   const tfm_dropout *dropouts;
   const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
-  const char *whole;              /* "model.tfm:12:5": a divisor depends on weights here; NULL: none does */
+  const char *whole;     /* why a step must be one part; NULL: it may be several */
+  const char *whole_place; /* "model.tfm:12:5", where items are mixed; NULL: nowhere */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
   tfm_train_graph
       packing_graphs[TFM_PACKING_GRAPHS]; /* packed weights that are computed of others; n_outputs 0: none */
   const tfm_packing *packing;     /* NULL: there is no library */
   uint64_t model;                 /* hash of the objective: states of another do not fit */
   uint64_t floats;                /* of a block */
-  uint32_t n_parameters, n_dropouts, n_seeds; /* seeds: the parts of the loss, in order */
+  uint32_t n_parameters, n_dropouts, n_seeds; /* seeds: the parts of the loss that have tops, in order */
   uint32_t n_inputs, n_sizes;                 /* of the objective */
   uint32_t batch;                             /* the run-time size that counts items; TFM_NONE: there is none */
   uint32_t args_size, optimizer;
