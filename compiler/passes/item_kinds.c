@@ -181,17 +181,17 @@ static bool keeps_items(const ItemKinds *k, const Node *node, uint32_t from, uin
 
 /* x [..., m, items], y [..., items, n]: each element of the result adds up products of one item each. */
 static bool adds_products(const ItemKinds *k, const Node *node) {
+  if (node->op != OP_MATMUL || node->inputs.n != 2) return false;
   const Node *x = input(node, 0), *y = input(node, 1);
   const ItemKind a = kind_of(k, x), b = kind_of(k, y);
-  return node->op == OP_MATMUL && node->inputs.n == 2 && a.name == ITEMS_EACH && b.name == ITEMS_EACH &&
-         a.axis + 1u == x->rank && b.axis + 2u == y->rank;
+  return a.name == ITEMS_EACH && b.name == ITEMS_EACH && a.axis + 1u == x->rank && b.axis + 2u == y->rank;
 }
 
 /* x [items, d], ids [items]: each row of the result adds up rows of one item each. */
 static bool adds_rows(const ItemKinds *k, const Node *node) {
+  if (node->op != OP_SCATTER || node->inputs.n != 2) return false;
   const ItemKind x = kind_of(k, input(node, 0)), ids = kind_of(k, input(node, 1));
-  return node->op == OP_SCATTER && node->inputs.n == 2 && x.name == ITEMS_EACH && x.axis == 0 &&
-         ids.name == ITEMS_EACH && ids.axis == 0;
+  return x.name == ITEMS_EACH && x.axis == 0 && ids.name == ITEMS_EACH && ids.axis == 0;
 }
 
 static ItemKind kind_over_items(const ItemKinds *k, const Node *node) {

@@ -10,21 +10,21 @@
 
 typedef struct Splitter {
   Builder builder;
-  ItemKinds *kinds;
-  const Map *stopped;
+  LossRequest request;
   LossParts *parts;
+  const Node *divides; /* a quotient whose divisor depends on items and weights, where there may be none */
   VEC(LossPart) waiting;
   Map made; /* Node * -> its step of the formulas, plus 1 */
 } Splitter;
 
-bool has_weight(Arena *scratch, const Node *of) {
+bool has_weight(Arena *scratch, const Map *stopped, const Node *of) {
   VEC(const Node *) waiting = {0};
   Map seen = map_new(scratch);
   vec_push(scratch, &waiting, of);
   while (waiting.n) {
     const Node *node = waiting.items[--waiting.n];
     if (node->op == OP_WEIGHT) return true;
-    if (map_find(&seen, &node, sizeof node)) continue;
+    if (map_find(&seen, &node, sizeof node) || map_find(stopped, &node, sizeof node)) continue;
     map_put_n(&seen, &node, sizeof node, NULL);
     for (size_t i = 0; i < node->inputs.n; i++) vec_push(scratch, &waiting, node->inputs.items[i]);
   }
@@ -33,7 +33,7 @@ bool has_weight(Arena *scratch, const Node *of) {
 
 static Arena *arena_of(const Splitter *s) { return s->builder.graph->arena; }
 static bool is_stopped(const Splitter *s, const Node *node) {
-  return s->stopped && map_find(s->stopped, &node, sizeof node);
+  return map_find(s->request.stopped, &node, sizeof node);
 }
 
 // ---- formulas ----
@@ -89,7 +89,10 @@ static int32_t add_formula(Splitter *s, Node *node, uint32_t depth);
 static int32_t add_operation(Splitter *s, const Node *node, uint32_t depth) {
   const uint32_t op = formula_op(s, node);
   FormulaStep step = {.op = op};
-  if (op == N_FORMULA_OPS || node->inputs.n != formula_ops[op].operands) return -1;
+  if (op == TFM_FORMULA_DIV && s->request.is_differentiated && has_weight(arena_of(s), s->request.stopped, node->inputs.items[1]) &&
+      item_kind(s->request.kinds, node->inputs.items[1]).name != ITEMS_FREE)
+    s->divides = node;
+  if (s->divides || op == N_FORMULA_OPS || node->inputs.n != formula_ops[op].operands) return -1;
   for (size_t i = 0; i < node->inputs.n; i++) {
     const int32_t operand = add_formula(s, node->inputs.items[i], depth - 1);
     if (operand < 0) return -1;
@@ -109,7 +112,7 @@ static bool known_number(const Node *node, double *number) {
 
 static int32_t make_step(Splitter *s, Node *node, uint32_t depth) {
   double number;
-  const ItemKind kind = item_kind(s->kinds, node);
+  const ItemKind kind = item_kind(s->request.kinds, node);
   if (known_number(node, &number)) return add_step(s, (FormulaStep){.op = TFM_FORMULA_NUMBER, .number = number});
   switch (kind.name) {
     case ITEMS_FREE:
@@ -143,11 +146,11 @@ enum { MOST_DEPTH = 200 };
 /* A sum over items, by another or by a formula over such sums, none of which weights reach: what it is divided by is
  * known before anything is differentiated. */
 static bool is_quotient(Splitter *s, LossPart *part) {
-  const ItemKindName top = item_kind(s->kinds, part->top).name;
+  const ItemKindName top = item_kind(s->request.kinds, part->top).name;
   part->is_once = top == ITEMS_FREE && !part->bottom;
   if (part->is_once) return true;
-  if (top != ITEMS_TOTAL || (part->bottom && has_weight(arena_of(s), part->bottom))) return false;
-  if (!part->bottom || item_kind(s->kinds, part->bottom).name == ITEMS_TOTAL) return true;
+  if (top != ITEMS_TOTAL || (part->bottom && has_weight(arena_of(s), s->request.stopped, part->bottom))) return false;
+  if (!part->bottom || item_kind(s->request.kinds, part->bottom).name == ITEMS_TOTAL) return true;
   part->formula = add_formula(s, part->bottom, MOST_DEPTH);
   return part->formula >= 0;
 }
@@ -164,7 +167,7 @@ static bool is_formula(Splitter *s, LossPart *part) {
 
 /* Where a value that no formula has first mixes items. */
 static const Node *mixing(Splitter *s, const Node *node) {
-  const ItemKind kind = item_kind(s->kinds, node);
+  const ItemKind kind = item_kind(s->request.kinds, node);
   return kind.name == ITEMS_MIXED ? kind.where : node;
 }
 
@@ -178,8 +181,9 @@ static void add_part(Splitter *s, double factor, Node *top, Node *bottom) {
       vec_push(arena_of(s), &s->parts->parts, as_formula);
       return;
     }
-    const bool is_top = !bottom || item_kind(s->kinds, top).name == ITEMS_MIXED;
-    if (!s->parts->is_whole) s->parts->where = mixing(s, is_top ? top : bottom);
+    const bool is_top = !bottom || item_kind(s->request.kinds, top).name == ITEMS_MIXED;
+    if (!s->parts->is_whole) s->parts->where = s->divides ? s->divides : mixing(s, is_top ? top : bottom);
+    if (!s->parts->is_whole) s->parts->divides = s->divides != NULL;
     s->parts->is_whole = true;
   }
   vec_push(arena_of(s), &s->parts->parts, part);
@@ -194,7 +198,7 @@ static Node *size_node(Splitter *s, const Size *size) { return build_size(&s->bu
 static const Size *reduced_size(const Node *mean) { return mean->inputs.items[0]->dims[mean->attr.axis]; }
 
 static bool is_batch_mean(const Splitter *s, const Node *x) {
-  return x->op == OP_MEAN && s->kinds->batch >= 0 && size_involves(reduced_size(x), (uint32_t)s->kinds->batch);
+  return x->op == OP_MEAN && s->request.kinds->batch >= 0 && size_involves(reduced_size(x), (uint32_t)s->request.kinds->batch);
 }
 
 /* A sum, or a mean whose size does not involve the batch: a mean over the batch may stand further down the line. The
@@ -218,7 +222,7 @@ static void split_quotient(Splitter *s, Node *t, double factor, Node *bottom) {
   Node *divisor = t->inputs.items[1];
   double number;
   if (match_number(divisor, &number)) later(s, t->inputs.items[0], factor / number, bottom);
-  else if (has_weight(arena_of(s), divisor)) add_part(s, factor, t, bottom);
+  else if (has_weight(arena_of(s), s->request.stopped, divisor)) add_part(s, factor, t, bottom);
   else later(s, t->inputs.items[0], factor, times(s, bottom, divisor));
 }
 
@@ -255,16 +259,15 @@ static void split_all(Splitter *s, Node *result) {
   }
 }
 
-void loss_parts(ItemKinds *kinds, const Map *stopped, Node *result, LossParts *parts) {
-  Splitter s = {.builder = {.graph = kinds->graph, .origin = result->origin},
-                .kinds = kinds,
-                .stopped = stopped,
+void loss_parts(const LossRequest *request, Node *result, LossParts *parts) {
+  Graph *graph = request->kinds->graph;
+  Splitter s = {.builder = {.graph = graph, .origin = result->origin},
+                .request = *request,
                 .parts = parts,
-                .made = map_new(kinds->graph->arena)};
+                .made = map_new(graph->arena)};
   *parts = (LossParts){0};
   split_all(&s, result);
   if (!parts->is_whole) return;
-  const Node *where = parts->where;
-  *parts = (LossParts){.is_whole = true, .where = where};
+  *parts = (LossParts){.is_whole = true, .divides = parts->divides, .where = parts->where};
   vec_push(arena_of(&s), &parts->parts, ((LossPart){.factor = 1, .top = result, .formula = -1}));
 }

@@ -30,17 +30,23 @@ typedef struct LossParts {
   VEC(LossPart) parts;
   VEC(FormulaStep) steps;
   bool is_whole;     /* it needs all items at once: the only part is the result itself */
-  const Node *where; /* what mixes them; NULL: nothing counts items */
+  bool divides;      /* because a divisor depends on weights; else items are mixed */
+  const Node *where; /* there; NULL: nothing counts items */
 } LossParts;
 
-/* The parts of `result`; nodes may be added to the graph. `stopped`: nodes (by their pointers) through which nothing
- * flows back, so that formulas stop there too. */
-void loss_parts(ItemKinds *kinds, const Map *stopped, Node *result, LossParts *parts);
+typedef struct LossRequest {
+  ItemKinds *kinds;
+  const Map *stopped;   /* nodes (by their pointers) through which nothing flows back: formulas stop there too */
+  bool is_differentiated; /* then what items and weights make together may not be divided by */
+} LossRequest;
+
+/* The parts of `result`; nodes may be added to the graph. */
+void loss_parts(const LossRequest *request, Node *result, LossParts *parts);
 /* How many operands a step has; the operation it is one of. Only of operations: not of numbers and leaves, which have
  * no operands. */
 uint32_t formula_operands(uint32_t op);
 OpKind formula_op_kind(uint32_t op);
-/* Whether the value depends on a weight. */
-bool has_weight(Arena *scratch, const Node *of);
+/* Whether a gradient may flow from the value to a weight. */
+bool has_weight(Arena *scratch, const Map *stopped, const Node *of);
 
 #endif

@@ -417,6 +417,20 @@ static bool go(Course *c, int *signal) {
   return good;
 }
 
+/* Whether all batches of the epoch may be cut as they will be. */
+static bool may_cut_epoch(const Course *c) {
+  const CourseRequest *request = c->request;
+  Arena *arena = arena_create();
+  bool may = true;
+  for (size_t i = 0; i < c->order->batches.n && may && request->graphs->whole; i++) {
+    Order parts;
+    may = !order_cut(arena, request->data, c->order, &c->order->batches.items[i], &request->parts, &parts) ||
+          trainer_may_cut(request->trainer, (uint32_t)parts.batches.n, true);
+  }
+  arena_destroy(arena);
+  return may;
+}
+
 static bool begin(Course *c) {
   const CourseRequest *request = c->request;
   const char **names = ARENA_ARRAY(request->arena, const char *, c->n_results + 1);
@@ -428,7 +442,8 @@ static bool begin(Course *c) {
   const JournalRequest journal = {request->arena, request->diag,   request->folder,  names, c->n_results, c->head.step,
                                   steps,          request->epochs, request->is_quiet};
   c->journal = journal_open(&journal);
-  return c->journal && make_valid(c);
+  return c->journal && make_valid(c) && (!request->judge || trainer_may_cut(request->judge, c->n_valid, false)) &&
+         may_cut_epoch(c);
 }
 
 bool course_run(const CourseRequest *request, int *signal) {

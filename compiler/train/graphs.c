@@ -13,6 +13,7 @@ typedef struct Maker {
   TrainGraphs *made;
   bool has_gradients;
   SrcSpan loss_place;
+  Map stopped; /* nodes behind which nothing flows back */
   const char *result; /* whose outputs are made */
   uint32_t n_named;
   VEC(GraphOutput) tops, bottoms;
@@ -85,7 +86,7 @@ static uint32_t add_bottom(Maker *m, Node *node, bool is_once) {
 
 /* Cotangents need what a loss is a formula of before gradients are made: it is computed with the divisors. */
 static ResultStep leaf_step(Maker *m, const FormulaStep *step, bool is_of_loss) {
-  const bool is_before = is_of_loss && (m->has_gradients || !has_weight(m->arena, step->leaf));
+  const bool is_before = is_of_loss && (m->has_gradients || !has_weight(m->arena, &m->stopped, step->leaf));
   ResultStep made = {.op = is_before ? TFM_FORMULA_BOTTOM : TFM_FORMULA_TOP};
   made.operands[0] = (is_before ? add_bottom : add_top)(m, step->leaf, step->is_once);
   return made;
@@ -106,7 +107,7 @@ static void add_steps(Maker *m, const LossParts *split, bool is_of_loss) {
 static void add_slopes(Maker *m, const LossParts *split, uint32_t first, ResultParts *result) {
   for (size_t i = 0; i < split->steps.n; i++) {
     const FormulaStep *step = &split->steps.items[i];
-    if (step->op != TFM_FORMULA_LEAF || !has_weight(m->arena, step->leaf)) continue;
+    if (step->op != TFM_FORMULA_LEAF || !has_weight(m->arena, &m->stopped, step->leaf)) continue;
     const ResultPart slope = {.top = add_top(m, step->leaf, step->is_once),
                               .bottom = NO_OUTPUT,
                               .formula = NO_OUTPUT,
@@ -117,15 +118,17 @@ static void add_slopes(Maker *m, const LossParts *split, uint32_t first, ResultP
 
 // ---- results: parts ----
 
-static void add_result(Maker *m, ItemKinds *kinds, const Map *stopped, const GraphOutput *output) {
+static void add_result(Maker *m, LossRequest *request, const GraphOutput *output) {
   LossParts split;
   ResultParts result = {.name = output->name};
   const bool is_loss = !m->made->results.n;
   const uint32_t first = (uint32_t)m->made->steps.n;
   m->result = output->name;
   m->n_named = 0;
-  loss_parts(kinds, stopped, output->node, &split);
+  request->is_differentiated = is_loss && m->has_gradients;
+  loss_parts(request, output->node, &split);
   result.is_whole = split.is_whole;
+  result.divides = split.divides;
   if (split.where) result.where = origin_place(&split.where->origin);
   add_steps(m, &split, is_loss);
   for (size_t i = 0; i < split.parts.n; i++) {
@@ -140,21 +143,21 @@ static void add_result(Maker *m, ItemKinds *kinds, const Map *stopped, const Gra
   vec_push(m->arena, &m->made->results, result);
 }
 
-static Map stopped_nodes(const Maker *m) {
-  Map stopped = map_new(m->arena);
+static void find_stopped(Maker *m) {
+  m->stopped = map_new(m->arena);
   for (size_t i = 0; i < m->objective->stopped.n; i++) {
     const Node *node = m->objective->stopped.items[i];
-    map_put_n(&stopped, &node, sizeof node, NULL);
+    map_put_n(&m->stopped, &node, sizeof node, NULL);
   }
-  return stopped;
 }
 
 static void add_results(Maker *m) {
   const size_t n = m->graph->outputs.n;
   const GraphOutput *results = arena_copy(m->arena, m->graph->outputs.items, n * sizeof *results);
-  const Map stopped = stopped_nodes(m);
+  find_stopped(m);
   ItemKinds kinds = item_kinds_new(m->graph, m->objective->batch, m->made->n_inputs);
-  for (size_t i = 0; i < n; i++) add_result(m, &kinds, &stopped, &results[i]);
+  LossRequest request = {.kinds = &kinds, .stopped = &m->stopped};
+  for (size_t i = 0; i < n; i++) add_result(m, &request, &results[i]);
   for (size_t i = 0; i < n && !m->made->whole; i++)
     if (m->made->results.items[i].is_whole) m->made->whole = &m->made->results.items[i];
 }
@@ -190,13 +193,12 @@ static void add_seeds(Maker *m) {
 /* Adds the gradients as outputs behind the tops. False after an error. */
 static bool add_gradients(Maker *m) {
   Gradients gradients;
-  const Map stopped = stopped_nodes(m);
   add_seeds(m);
   const DifferentiateRequest request = {.graph = m->graph,
                                         .diag = m->diag,
                                         .seeds = m->seeds.items,
                                         .n_seeds = (uint32_t)m->seeds.n,
-                                        .stopped = &stopped,
+                                        .stopped = &m->stopped,
                                         .is_trained = is_trained,
                                         .context = m->objective};
   if (!differentiate(&request, &gradients)) return false;
@@ -305,6 +307,8 @@ const char *train_graphs_whole(Arena *arena, const TrainGraphs *graphs) {
   if (!whole->where.source)
     return arena_printf(arena, "'%s' cannot be computed in parts: no size counts items, as one called batch does, or the "
                                "first of every input", whole->name);
+  if (whole->divides)
+    return arena_printf(arena, "this divisor depends on weights, so '%s' cannot be computed in parts", whole->name);
   return arena_printf(arena, "this mixes the items of a batch, so '%s' is no sum or mean over items, nor a formula of "
                              "such sums, and cannot be computed in parts", whole->name);
 }
@@ -319,7 +323,8 @@ static void print_parts(StrBuf *out, const ResultParts *result) {
   if (result->is_whole) strbuf_add(out, ", only of a whole batch");
   if (!result->is_whole || !result->where.source) return;
   const SrcPlace place = source_place(result->where.source, result->where.begin);
-  strbuf_printf(out, ": items are mixed at %u:%u", place.line, place.column);
+  strbuf_printf(out, ": %s at %u:%u", result->divides ? "its divisor depends on weights" : "items are mixed", place.line,
+                place.column);
 }
 
 void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {

@@ -27,7 +27,8 @@ typedef struct ResultParts { /* a result of the objective: the sum of its parts 
   const char *name;
   VEC(ResultPart) parts;
   bool is_whole; /* it needs all items of a batch at once: only right if nothing is cut */
-  SrcSpan where; /* what mixes the items there; no source: nothing counts items */
+  bool divides;  /* because a divisor depends on weights; else items are mixed */
+  SrcSpan where; /* there; no source: nothing counts items */
 } ResultParts;
 
 typedef struct ResultStep { /* of a formula over sums of items, as tfm_formula_step */

@@ -236,7 +236,7 @@ static tfm_train_parts parts_of(const Trainer *t, Arena *arena, const EvalInputs
 }
 
 /* The text of the model stands beside this message. */
-static bool may_be_cut(const Trainer *t, uint32_t n, bool is_step) {
+bool trainer_may_cut(const Trainer *t, uint32_t n, bool is_step) {
   const ResultParts *whole = t->graphs->whole;
   if (n < 2 || !whole) return true;
   const char *cure = is_step ? "a step must be one part: a smaller batch, a larger --memory or --part-tokens, no "
@@ -253,7 +253,7 @@ static bool may_be_cut(const Trainer *t, uint32_t n, bool is_step) {
 
 bool trainer_evaluate(Trainer *t, const EvalInputs *batches, uint32_t n, double *results) {
   tfm_error error;
-  if (!may_be_cut(t, n, false)) return false;
+  if (!trainer_may_cut(t, n, false)) return false;
   Arena *arena = arena_create();
   const tfm_train_parts parts = parts_of(t, arena, batches, n);
   const tfm_status status = tfm_train_evaluate(t->made, &parts, results, &error);
@@ -366,7 +366,7 @@ static void explain(Trainer *t, const tfm_train_parts *parts, int64_t epoch, dou
 
 bool trainer_step(Trainer *t, const EvalInputs *batches, uint32_t n, int64_t epoch, StepResult *result) {
   tfm_error error;
-  if (!may_be_cut(t, n, true)) return false;
+  if (!trainer_may_cut(t, n, true)) return false;
   Arena *arena = arena_create();
   const tfm_train_parts parts = parts_of(t, arena, batches, n);
   tfm_trainer_set_epoch(t->made, epoch);

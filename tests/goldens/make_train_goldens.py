@@ -41,10 +41,11 @@ CASES, inf = {}, math.inf
 
 class Case:
     """`objective(w, b)`: weights by path and one batch -> {"loss": parts, metric: parts}; parts is a list of (factor,
-    numerator, divisor): the value is the sum of factor * numerator / divisor, both summed over the batches of a step."""
+    numerator, divisor): the value is the sum of factor * numerator / divisor, both summed over the batches of a step.
+    `joined`: the objective is given all batches of a step as one, and what it computes is the value."""
 
     def __init__(self, model, weights=None, batches=None, objective=None, *, steps=0, accumulate=1, mode="step", seed=0,
-                 defines=None, error=None, stage=None, atol=1e-5, rtol=1e-5, gtol=1e-5, settings=None, random=False):
+                 defines=None, error=None, stage=None, atol=1e-5, rtol=1e-5, gtol=1e-5, settings=None, random=False, joined=False):
         self.__dict__.update(locals())
         self.batches = [batches] if isinstance(batches, dict) else batches or []
         self.settings = settings or {}
@@ -197,12 +198,13 @@ def compute(c, dtype):
     convert = lambda b: {k: v.to(dtype) if v.is_floating_point() else v for k, v in b.items()}
     batches = [convert(b) for b in c.batches]
     out = {}
+    join = lambda chosen: [{k: torch.cat([b[k] for b in chosen]) for k in chosen[0]}] if c.joined else chosen
     if c.mode == "evaluate":
         with torch.no_grad():
-            return {k: value([p]) for k, p in c.objective(w, batches[0]).items()}
+            return {k: value([p]) for k, p in c.objective(w, join(batches)[0]).items()}
     o, lists = optimizer(c.settings, trained), {"losses": [], "norms": [], "rates": []}
     for step in range(max(1, c.steps)):
-        chosen = [batches[(step * c.accumulate + i) % len(batches)] for i in range(c.accumulate)]
+        chosen = join([batches[(step * c.accumulate + i) % len(batches)] for i in range(c.accumulate)])
         context = {"step": step + 1, "first": 0}
         results = []
         for b in chosen:
@@ -1378,6 +1380,100 @@ def losses(r):
     return language(r, "false", 'lr = 0.003  eps = 1e-6', lengths=((9, 6, 3), (7, 7, 2)), steps=10, settings=dict(lr=0.003, eps=1e-6), atol=5e-5)
 
 
+# --- Results that are no sum or mean over items: what PyTorch computes of all items at once, from parts --------------------
+
+MIXTURES = """
+model Mixed(d = 6, tags = 5) {
+  body  = Linear(d, d)
+  head  = Linear(d, tags)
+  weight scale: [] = 1
+  forward(x: f32[batch, d]) {
+    return logits = head(tanh(body(x)))
+  }
+  fn objective(x: f32[batch, d], y: i32[batch], z: f32[batch, d]) {
+    h      = body(x)
+    logits = head(tanh(h))
+    rows   = cross_entropy(logits, y, reduction = "none")
+    nll    = cross_entropy(logits, y, ignore_index = 0)
+    counts = f32(y != 0)
+    errors = mean(mean((h - z) * (h - z)))
+    hits   = f32(argmax(logits) == y)
+    share  = sum(hits * counts) / sum(counts)
+    found  = sum(hits * counts) / maximum(sum(hits), 1.0)
+    return %s
+  }
+  train objective { optimizer = "sgd"  lr = 0.05  freeze = [%s] }
+}
+"""
+METRICS = """perplexity = exp(nll), rmse = sqrt(errors), both = share * found, one = 2 * share * found / (share + found),
+           penalty = 0.1 * sum(sum(body.weight * body.weight)), products = mean(rows) * mean(mean(h)), logs = log(nll) / log(2.0),
+           picked = where(share > 0.1, nll, -nll), powers = sum(rows) ** 1.5 / sum(counts), count = f32(sum(y)) / 3.0, ratio = mean(rows) / mean(mean(z * z))"""
+MIXED_LOSSES = {
+    "exp-of-mean": ("exp(nll)", lambda v: v["nll"].exp()),
+    "constant": ("nll + 0.5", lambda v: v["nll"] + 0.5),
+    "penalty": ("nll + 0.1 * sum(sum(body.weight * body.weight)) + abs(scale)", lambda v: v["nll"] + 0.1 * v["w"].square().sum() + v["scale"].abs()),
+    "scaled": ("nll * scale / (1.0 + sum(sum(body.weight * body.weight)))", lambda v: v["nll"] * v["scale"] / (1 + v["w"].square().sum())),
+    "root-of-mean": ("sqrt(errors)", lambda v: v["errors"].sqrt()),
+    "log": ("log(nll) + log(errors)", lambda v: v["nll"].log() + v["errors"].log()),
+    "square": ("nll * nll", lambda v: v["nll"] ** 2),
+    "flooding": ("abs(nll - 3.5) + 3.5 + relu(errors - 0.1)", lambda v: (v["nll"] - 3.5).abs() + 3.5 + (v["errors"] - 0.1).relu()),
+    "greater": ("maximum(nll, errors) + minimum(nll, 0.5 * errors)", lambda v: torch.maximum(v["nll"], v["errors"]) + torch.minimum(v["nll"], 0.5 * v["errors"])),
+    "products": ("mean(rows) * mean(mean(h)) + errors * nll", lambda v: v["rows"].mean() * v["h"].mean() + v["errors"] * v["nll"]),
+    "bounded-divisor": ("sum(rows * counts) / maximum(sum(counts), 1.0) + sum(rows) / (sum(counts) * sum(counts))",
+                        lambda v: (v["rows"] * v["counts"]).sum() / v["counts"].sum().clamp(min=1) + v["rows"].sum() / v["counts"].sum() ** 2),
+    "ratio": ("mean(rows) / mean(mean(z * z)) + mean(rows) / sum(counts)", lambda v: v["rows"].mean() / v["z"].square().mean() + v["rows"].mean() / v["counts"].sum()),
+    "selected": ("where(share > 0.1, nll, errors) + sigmoid(nll) + tanh(errors) - nll ** 1.5", lambda v: (v["nll"] if v["share"] > 0.1 else v["errors"]) + v["nll"].sigmoid() + v["errors"].tanh() - v["nll"] ** 1.5),
+    "stopped": ("nll * stop_gradient(errors) / (1.0 + stop_gradient(nll)) + stop_gradient(nll)", lambda v: v["nll"] * v["errors"].detach() / (1 + v["nll"].detach()) + v["nll"].detach()),
+    "products-of-items": ("sum(sum(transpose(h, 0, 1) @ z)) / sum(counts) + nll", lambda v: (v["h"].T @ v["z"]).sum() / v["counts"].sum() + v["nll"]),
+}
+
+
+def mixed(r, text, loss, **more):
+    m = r.filled(nn.ModuleDict(dict(body=nn.Linear(6, 6), head=nn.Linear(6, 5))))
+    weights = state(_=m) | {"scale": torch.tensor(0.75, dtype=torch.float64)}
+    batches = [dict(x=r.normal(n, 6), y=r.ids(5, n), z=r.normal(n, 6)) for n in (3, 1, 2, 2)]
+
+    def objective(w, b):
+        h = F.linear(b["x"], w["body.weight"], w["body.bias"])
+        logits = F.linear(h.tanh(), w["head.weight"], w["head.bias"])
+        rows, counts = F.cross_entropy(logits, b["y"], reduction="none"), (b["y"] != 0).to(h.dtype)
+        hits = (logits.argmax(-1) == b["y"]).to(h.dtype)
+        v = dict(h=h, rows=rows, counts=counts, nll=(rows * counts).sum() / counts.sum(), errors=(h - b["z"]).square().mean(), z=b["z"],
+                 w=w["body.weight"], scale=w["scale"], share=(hits * counts).sum() / counts.sum(), found=(hits * counts).sum() / hits.sum().clamp(min=1))
+        share, found, nll = v["share"], v["found"], v["nll"]
+        out = dict(perplexity=nll.exp(), rmse=v["errors"].sqrt(), both=share * found, one=2 * share * found / (share + found),
+                   penalty=0.1 * v["w"].square().sum(), products=rows.mean() * h.mean(), logs=nll.log() / math.log(2),
+                   picked=nll if share > 0.1 else -nll, powers=rows.sum() ** 1.5 / counts.sum(), count=b["y"].sum().to(h.dtype) / 3, ratio=rows.mean() / b["z"].square().mean())
+        return {"loss": plain(loss(v))} | ({k: plain(x) for k, x in out.items()} if "metrics" in more else {})
+    given = {k: v for k, v in more.items() if k != "metrics"}
+    unreached = (["scale"] if "scale" not in text else []) + (["head.*"] if not any(word in text for word in ("nll", "rows")) else [])
+    frozen = ", ".join(f'"{name}"' for name in unreached)
+    return Case(MIXTURES % ("loss = " + text + (", " + METRICS if "metrics" in more else ""), frozen), weights, batches, objective, accumulate=4, joined=True,
+                settings=dict(optimizer="sgd", lr=0.05, freeze=unreached), **given)
+
+
+for _name, (_text, _loss) in MIXED_LOSSES.items():
+    CASES["train-mixed-" + _name] = ("A loss that is no mean over items, of four unequal batches in one step: that of all items at once.",
+                                     lambda r, text=_text, loss=_loss: mixed(r, text, loss))
+CASES["train-mixed-results"] = ("Results that are no means over items, of four unequal batches in each of three steps.",
+                                lambda r: mixed(r, "nll + 0.25", lambda v: v["nll"] + 0.25, metrics=True, steps=3))
+CASES["train-mixed-evaluate"] = ("The same in an evaluation, with a loss that divides by what depends on weights.",
+                                 lambda r: mixed(r, "mean(rows) / (1.0 + mean(mean(h * h)))", lambda v: v["rows"].mean() / (1 + v["h"].square().mean()), metrics=True, mode="evaluate"))
+
+
+@case("A loss that is no mean, with dropout, of two batches: the sums that come first have the masks of those that are differentiated.")
+def mixed_dropout(r):
+    c = drops(r, 11, 0.25, [sentences(r, 6, 4, 3), sentences(r, 6, 2)], accumulate=2, steps=2, joined=True)
+    c.model = c.model.replace("return loss = cross_entropy(forward(ids), labels, ignore_index = 0)", "nll = cross_entropy(forward(ids), labels, ignore_index = 0)\n    return loss = exp(nll) + sqrt(nll)")
+    inner = c.objective
+
+    def objective(w, b, step, first):
+        nll = value([inner(w, b, step, first)["loss"]])
+        return {"loss": plain(nll.exp() + nll.sqrt())}
+    c.objective = objective
+    return c
+
+
 # --- Dropout, to the bit ----------------------------------------------------------------------------------------------
 
 def philox(counter, key):
@@ -1609,6 +1705,27 @@ bad("divisor", "The divisor of the loss depends on weights: batches can't be add
     tiny("x = forward(ids)\n    return loss = sum(sum(sum(x * x))) / sum(sum(sum(abs(x))))"), "run", accumulate=2, **tiny_files([1, 2, 3]))
 
 
+MIXING = {
+    "greatest": ("max(rows)", "max"),
+    "centred": ("mean(sum((h - mean(h, axis = 0)) ** 2.0))", "sub"),
+    "negatives": ("cross_entropy(h @ transpose(z, 0, 1), positions(z, axis = 0))", "cross_entropy"),
+    "sorted": ("topk(rows, 1, axis = 0)[0]", "topk"),
+    "softmax": ("sum(softmax(rows) * rows)", "softmax"),
+    "neighbours": ("mean((h[1:] - h[:-1])[:, 0])", "slice"),
+    "running": ("sum(cumsum(rows) * rows)", "cumsum"),
+    "first": ("rows[0]", "slice"),
+    "flattened": ("sum(sum(tanh(reshape(transpose(h, 0, 1), [2 * batch, d // 2]) @ transpose(z[:, :d // 2], 0, 1))))", "reshape"),
+    "weighted": ("sum(rows * counts / sum(counts))", "div"),
+}
+
+
+for _name, (_text, _word) in MIXING.items():
+    bad("mixing-" + _name, "A loss that mixes the items of a batch, in two batches: refused by name and place.", ["mixes the items", "'loss'", "--accumulate", "model.tfm:"],
+        MIXTURES % ("loss = " + _text, ""), "run", accumulate=2, **{k: v for k, v in vars(mixed(Random("mixing"), "nll", None)).items() if k in ("weights", "batches")})
+    bad("mixing-metric-" + _name, "The same as a result beside the loss.", ["mixes the items", "'worst'", "--accumulate", "model.tfm:"],
+        MIXTURES % ("loss = nll, worst = " + _text, ""), "run", accumulate=2, **{k: v for k, v in vars(mixed(Random("mixing"), "nll", None)).items() if k in ("weights", "batches")})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=HERE / "train")
@@ -1619,7 +1736,7 @@ def main():
     torch.set_num_threads(1)
     torch.backends.mha.set_fastpath_enabled(False)
     total, counts = 0, {}
-    for name in args.names or CASES:
+    for name in [n for n in CASES if not args.names or any(fnmatch.fnmatchcase(n, pattern) for pattern in args.names)]:
         note, function = CASES[name]
         kind = ("bad" if name.startswith("bad-") else "numeric")
         counts[kind] = counts.get(kind, 0) + 1
