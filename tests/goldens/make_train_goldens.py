@@ -27,7 +27,7 @@ A compiler runs a case with
   tfmc train MODEL --steps 0 --seed S --output OUT
 Bad cases have `expect_error` and `stage` as everywhere; stage `run` means the first of these commands.
 """
-import argparse, fnmatch, json, math, pathlib, shutil, warnings, zlib
+import argparse, fnmatch, json, math, pathlib, re, shutil, warnings, zlib
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -1378,6 +1378,89 @@ def accumulated_tokens(r):
 @case("Ten steps of a language model with AdamW: the losses are PyTorch's.")
 def losses(r):
     return language(r, "false", 'lr = 0.003  eps = 1e-6', lengths=((9, 6, 3), (7, 7, 2)), steps=10, settings=dict(lr=0.003, eps=1e-6), atol=5e-5)
+
+
+# --- Extremes: bounds, ties, zeros, overflows of what is not selected --------------------------------------------------------
+
+EDGES = [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, -0.5, 20.0, -20.0, 88.0, 89.0, -89.0, 100.0, -100.0, 1e4, -1e4]
+EDGE_FUNCTIONS = {  # name: (in the language, in torch)
+    "elu": ("elu(x)", F.elu), "elu2": ("elu(x, 2)", lambda x: F.elu(x, 2.0)), "selu": ("selu(x)", F.selu), "softplus": ("softplus(x)", F.softplus),
+    "softplus3": ("softplus(x, 3)", lambda x: F.softplus(x, 3.0)), "logsigmoid": ("logsigmoid(x)", F.logsigmoid), "leaky": ("leaky_relu(x)", F.leaky_relu),
+    "gelu": ("gelu(x)", F.gelu), "gelu_tanh": ("gelu_tanh(x)", lambda x: F.gelu(x, approximate="tanh")), "silu": ("silu(x)", F.silu), "mish": ("mish(x)", F.mish),
+    "quick": ("quick_gelu(x)", lambda x: x * torch.sigmoid(1.702 * x)), "relu": ("relu(x)", F.relu), "relu6": ("relu6(x)", F.relu6),
+    "hardsigmoid": ("hardsigmoid(x)", F.hardsigmoid), "hardswish": ("hardswish(x)", F.hardswish), "hardtanh": ("clamp(x, -1, 1)", F.hardtanh),
+    "low": ("clamp(x, low = 0)", lambda x: x.clamp(min=0)), "high": ("clamp(x, high = 6)", lambda x: x.clamp(max=6)), "maximum": ("maximum(x, 0)", lambda x: torch.maximum(x, torch.zeros_like(x))),
+    "minimum": ("minimum(x, 3)", lambda x: torch.minimum(x, torch.full_like(x, 3.0))), "abs": ("abs(x)", torch.abs), "sigmoid": ("sigmoid(x)", torch.sigmoid), "tanh": ("tanh(x)", torch.tanh),
+    "erf": ("erf(x)", torch.erf), "square": ("x ** 2 / 1e4", lambda x: x ** 2 / 1e4), "none": ("x ** 0", lambda x: x ** 0), "cube": ("(x / 1e4) ** 3", lambda x: (x / 1e4) ** 3),
+    "glu": ("glu(x)", lambda x: F.glu(x, -1)), "sign": ("x * sign(x)", lambda x: x * torch.sign(x)), "masked": ("masked_fill(exp(where(x > 0, 0, x)), x > 0, 0)", lambda x: torch.exp(torch.where(x > 0, 0.0, x)).masked_fill(x > 0, 0.0)),
+    "roots": ("where(x > 0, sqrt(where(x > 0, x, 1)), x)", lambda x: torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), x)),
+    "shares": ("softmax(x)", lambda x: x.softmax(-1)), "logs": ("log_softmax(x)", lambda x: x.log_softmax(-1)), "total": ("logsumexp(x)", lambda x: x.logsumexp(-1)),
+    "greatest": ("max(x)", lambda x: x.max(-1)[0]), "least": ("min(x)", lambda x: x.min(-1)[0]),
+}
+ROWS = [[0.0, 0.0, 0.0, 0.0], [3.0, -4.0, 0.0, 1.0], [2.0, 2.0, 2.0, 2.0], [1e-4, 0.0, 0.0, 0.0], [1e4, -1e4, 5e3, 0.0], [0.0, 0.0, 0.0, 1.0]]
+ROW_FUNCTIONS = {
+    "normalize": ("normalize(x)", lambda x: F.normalize(x, dim=-1)), "normalized": ("where(live[:, none], normalize(x), 0)", lambda x: torch.where(live(x)[:, None], F.normalize(x, dim=-1), 0.0)),
+    "cosine": ("cosine_similarity(x, flip(x, 0) * 0.5 + 1)", lambda x: F.cosine_similarity(x, x.flip(0) * 0.5 + 1, dim=-1)),
+    "cosines": ("cosine_similarity(x, x[:1])", lambda x: F.cosine_similarity(x, x[:1], dim=-1)),
+    "norm": ("where(live, sqrt(sum(x * x)), 0)", lambda x: torch.where(live(x), torch.where(live(x), (x * x).sum(-1), 1.0).sqrt(), 0.0)),
+    "layer_norm": ("layer_norm(x, none, none, 1e-5)", lambda x: F.layer_norm(x, (4,))), "rms_norm": ("rms_norm(x, none, 1e-6)", lambda x: F.rms_norm(x, (4,), eps=1e-6)),
+    "group_norm": ("group_norm(x, 2)", lambda x: F.group_norm(x, 2)), "instance_norm": ("instance_norm(x[none])", lambda x: F.instance_norm(x[None])),
+    "batch_norm": ("batch_norm(x, x[2] * 0, x[2] * 0 + 1)", lambda x: (x - x[2] * 0) / (x[2] * 0 + 1 + 1e-5).sqrt()),
+    "hidden": ("where(x > 0, log_softmax(where(x > 0, x, -inf)), 0)", lambda x: torch.where(x > 0, x.masked_fill(~((x > 0) | (live(x) == False)[:, None]), -inf).log_softmax(-1), 0.0)),
+    "some": ("logsumexp(where(live[:, none] and x <= 0, -inf, x))", lambda x: x.masked_fill(live(x)[:, None] & (x <= 0), -inf).logsumexp(-1)),
+    "softmax": ("softmax(where(live[:, none] and x <= 0, -inf, x))", lambda x: x.masked_fill(live(x)[:, None] & (x <= 0), -inf).softmax(-1)), "pooled": ("mean_pooling(x[:, none, :], not live[:, none])", lambda x: x * live(x)[:, None]),
+    "powers": ("abs(x) ** 1.5 / 1e3", lambda x: x.abs() ** 1.5 / 1e3),
+}
+
+
+def live(x):
+    return x.detach().abs().sum(-1) > 0
+
+
+def edges(values, table):
+    """One weight for each function: the gradient of sum(f(x) * (1, 2, 3 ...)) / 10."""
+    start = torch.tensor(values, dtype=torch.float64).float().double()
+    weights = {name: start.clone() for name in table}
+    shape = ", ".join(map(str, start.shape))
+    lines = "\n".join(f"  weight {name}_: [{shape}] = 0 as \"{name}\"" for name in table)
+    terms = "\n".join(f"    total = total + tilted({call(text, name)})" for name, (text, _) in table.items())
+    model = EDGE_MODEL % (lines, terms)
+
+    def objective(w, b):
+        total = 0.0
+        for name, (_, function) in table.items():
+            y = function(w[name]).flatten()
+            total = total + (y * torch.arange(1, y.numel() + 1).to(y.dtype)).sum() / 10
+        return {"loss": plain(total * b["x"].mean())}
+    return Case(model, weights, dict(x=torch.ones(2, dtype=torch.float64)), objective, settings=dict(optimizer="sgd", lr=0.1))
+
+
+def call(text, name):
+    """The text with the weight in the place of x, and `live` as the rows that are not all zero."""
+    return re.sub(r"\blive\b", f"(sum(abs({name}_)) > 0)", re.sub(r"\bx\b", name + "_", text))
+
+
+EDGE_MODEL = """
+model Edges() {
+%s
+  forward(x: f32[batch]) {
+    return y = x
+  }
+  fn tilted(y) {
+    flat = reshape(y, [-1])
+    return sum(flat * f32(positions(flat, axis = 0) + 1)) / 10
+  }
+  fn objective(x: f32[batch]) {
+    total = 0
+%s
+    return loss = mean(x) * total
+  }
+  train objective { optimizer = "sgd"  lr = 0.1 }
+}
+"""
+
+CASES["train-edges"] = ("Gradients at bounds, ties and extremes: finite wherever PyTorch's are, and its numbers.", lambda r: edges(EDGES, EDGE_FUNCTIONS))
+CASES["train-edge-rows"] = ("Gradients of rows of zeros, of equal numbers, and of very unlike ones.", lambda r: edges(ROWS, ROW_FUNCTIONS))
 
 
 # --- Results that are no sum or mean over items: what PyTorch computes of all items at once, from parts --------------------
