@@ -36,11 +36,12 @@ const float *trainer_gradient(Trainer *trainer, uint32_t parameter);
 float *trainer_tensor(Trainer *trainer, uint32_t parameter, tfm_train_tensor which);
 /* The initial value of a parameter; an error, which names it, if it has none. */
 bool trainer_draw(Trainer *trainer, uint32_t parameter);
-/* What a run goes on from: blocks of `floats` numbers, in which the tensors of all parameters lie in their order. A
- * moment that the optimizer does not have is NULL. */
+/* What a run goes on from: a block of `floats` numbers, in which all weights lie in their order, and moments of those
+ * that are trained, each of `trained_floats`. A moment that the optimizer does not have is NULL. */
 typedef struct TrainerState {
   float *weights, *first, *second;
-  int64_t floats;
+  int64_t floats, trained_floats;
+  uint64_t trained; /* hash of which are trained */
 } TrainerState;
 TrainerState trainer_state(Trainer *trainer);
 /* Steps that are done, for a trainer that goes on, and when the optimizer and the schedule began. */

@@ -34,7 +34,11 @@ static void add_parameters(Arena *arena, tfm_training *training, const TrainGrap
                                     .decays = !patterns_match(&objective->settings.no_decay, p->path)};
     if (initial) parameters[i].initial = (tfm_initial){(uint32_t)initial->kind, initial->a, initial->b};
     memcpy(parameters[i].dims, p->dims, sizeof p->dims);
-    training->floats += (uint64_t)(p->elements + ALIGN - 1) / ALIGN * ALIGN;
+    const uint64_t room = (uint64_t)(p->elements + ALIGN - 1) / ALIGN * ALIGN;
+    training->floats += room;
+    if (p->gradient == NO_OUTPUT) continue;
+    parameters[i].trained = training->trained_floats;
+    training->trained_floats += room;
   }
   training->parameters = parameters;
   training->n_parameters = (uint32_t)graphs->parameters.n;

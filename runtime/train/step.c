@@ -210,7 +210,7 @@ static void add_floats(void *argument, PoolMember *member) {
   float *const *blocks = argument;
   float *sum = blocks[0];
   const float *more = blocks[1];
-  const int64_t n = (int64_t)((const tfm_trainer *)(const void *)blocks[2])->training->floats;
+  const int64_t n = (int64_t)((const tfm_trainer *)(const void *)blocks[2])->training->trained_floats;
   for (int64_t i = n * member->thread / member->active; i < n * (member->thread + 1) / member->active; i++)
     sum[i] += more[i];
 }
@@ -231,7 +231,7 @@ static void aim_gradients(tfm_trainer *t, float *sums, bool is_first) {
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
     if (p->gradient == TFM_NONE) continue;
-    t->results[p->gradient] = (tfm_value){.data = (is_first || goes_on(t, p) ? sums : t->part) + p->offset};
+    t->results[p->gradient] = (tfm_value){.data = (is_first || goes_on(t, p) ? sums : t->part) + p->trained};
   }
   if (t->engine.step_tops) t->engine.step_tops->run.goes_on = !is_first;
 }
@@ -241,17 +241,17 @@ static void add_part(const tfm_trainer *t, float *sums) {
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
     if (p->gradient == TFM_NONE || goes_on(t, p)) continue;
-    for (uint64_t k = p->offset; k < p->offset + (uint64_t)p->elements; k++) sums[k] += t->part[k];
+    for (uint64_t k = p->trained; k < p->trained + (uint64_t)p->elements; k++) sums[k] += t->part[k];
   }
 }
 
 static tfm_status make_block(tfm_trainer *t, float **block, tfm_error *error) {
-  int64_t bytes = (int64_t)(t->training->floats * sizeof(float));
+  int64_t bytes = (int64_t)(t->training->trained_floats * sizeof(float));
   if (*block) return TFM_OK;
   *block = allocate_room(&t->allocator, &bytes);
   t->block_bytes = bytes;
   if (!*block) return tfm_refuse(error, TFM_E_NOMEM, "no memory for the gradients of several parts");
-  memset(*block, 0, (size_t)t->training->floats * sizeof(float));
+  memset(*block, 0, (size_t)t->training->trained_floats * sizeof(float));
   return TFM_OK;
 }
 
@@ -342,7 +342,7 @@ static tfm_status sum_all(tfm_trainer *t, const tfm_train_graph *graph, tfm_cont
   tfm_status status = needs_other ? make_block(t, &t->part, error) : TFM_OK;
   if (!status) status = sum_tree(&s, 0, shards, 0, error);
   if (!status && has_gradients)
-    status = sum_ranks(t, t->blocks[TFM_TENSOR_GRADIENT], t->part, (int64_t)t->training->floats, false, error);
+    status = sum_ranks(t, t->blocks[TFM_TENSOR_GRADIENT], t->part, (int64_t)t->training->trained_floats, false, error);
   return status ? status : sum_ranks(t, numbers, numbers + n_numbers, n_numbers, true, error);
 }
 

@@ -1391,7 +1391,7 @@ EDGE_FUNCTIONS = {  # name: (in the language, in torch)
     "hardsigmoid": ("hardsigmoid(x)", F.hardsigmoid), "hardswish": ("hardswish(x)", F.hardswish), "hardtanh": ("clamp(x, -1, 1)", F.hardtanh),
     "low": ("clamp(x, low = 0)", lambda x: x.clamp(min=0)), "high": ("clamp(x, high = 6)", lambda x: x.clamp(max=6)), "maximum": ("maximum(x, 0)", lambda x: torch.maximum(x, torch.zeros_like(x))),
     "minimum": ("minimum(x, 3)", lambda x: torch.minimum(x, torch.full_like(x, 3.0))), "abs": ("abs(x)", torch.abs), "sigmoid": ("sigmoid(x)", torch.sigmoid), "tanh": ("tanh(x)", torch.tanh),
-    "erf": ("erf(x)", torch.erf), "square": ("x ** 2 / 1e4", lambda x: x ** 2 / 1e4), "none": ("x ** 0", lambda x: x ** 0), "cube": ("(x / 1e4) ** 3", lambda x: (x / 1e4) ** 3),
+    "erf": ("erf(x)", torch.erf), "square": ("x ** 2 / 1e4", lambda x: x ** 2 / 1e4), "none": ("x ** 0 + x", lambda x: x ** 0 + x), "cube": ("(x / 1e4) ** 3", lambda x: (x / 1e4) ** 3),
     "glu": ("glu(x)", lambda x: F.glu(x, -1)), "sign": ("x * sign(x)", lambda x: x * torch.sign(x)), "masked": ("masked_fill(exp(where(x > 0, 0, x)), x > 0, 0)", lambda x: torch.exp(torch.where(x > 0, 0.0, x)).masked_fill(x > 0, 0.0)),
     "roots": ("where(x > 0, sqrt(where(x > 0, x, 1)), x)", lambda x: torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), x)),
     "shares": ("softmax(x)", lambda x: x.softmax(-1)), "logs": ("log_softmax(x)", lambda x: x.log_softmax(-1)), "total": ("logsumexp(x)", lambda x: x.logsumexp(-1)),

@@ -36,7 +36,8 @@ typedef struct tfm_initial {
 
 typedef struct tfm_parameter {
   const char *path;
-  uint64_t offset;  /* in each block of the trainer, in elements: a multiple of 16 */
+  uint64_t offset;  /* in the block of weights, in elements: a multiple of 16 */
+  uint64_t trained; /* likewise in those of gradients and moments, which have room for trained weights alone */
   int64_t elements, dims[TFM_MAX_RANK];
   tfm_initial initial;
   uint32_t gradient;    /* output of the gradients; TFM_NONE: it is not trained */
@@ -113,7 +114,7 @@ typedef struct tfm_training {
       packing_graphs[TFM_PACKING_GRAPHS]; /* packed weights that are computed of others; n_outputs 0: none */
   const tfm_packing *packing;     /* NULL: there is no library */
   uint64_t model;                 /* hash of the objective: states of another do not fit */
-  uint64_t floats;                /* of a block */
+  uint64_t floats, trained_floats; /* of the block of weights; of one of gradients or moments */
   uint32_t n_parameters, n_dropouts, n_seeds; /* seeds: the parts of the loss that have tops, in order */
   uint32_t n_inputs, n_sizes;                 /* of the objective */
   uint32_t batch;                             /* the run-time size that counts items; TFM_NONE: there is none */
@@ -154,6 +155,8 @@ tfm_status tfm_trainer_draw(tfm_trainer *trainer, tfm_error *error);
 tfm_status tfm_trainer_draw_one(tfm_trainer *trainer, uint32_t parameter, tfm_error *error);
 /* A tensor of a parameter, to be read or written; NULL: the trainer has none. */
 float *tfm_trainer_data(tfm_trainer *trainer, uint32_t parameter, tfm_train_tensor which);
+/* Hash of which weights are trained: moments of others do not fit. */
+uint64_t tfm_trainer_trained(const tfm_trainer *trainer);
 /* After how many steps, and in which epoch, the moments were zero and the schedule began anew; zeroes: at the start. */
 typedef struct tfm_trainer_origin {
   int64_t optimizer, schedule, epoch;
