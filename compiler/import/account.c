@@ -121,25 +121,22 @@ bool has_unread_tensors(Arena *arena, const ImportValues *values, const Folder *
 
 static const char *tensor_advice(const ImportValues *values, const char *name, const TensorUse *use) {
   const bool is_head = use->of_others && map_has(use->of_others, name);
-  if (is_head && !use->head_is_stated)
-    return "the folder does not say which class it is of: --task says what is wanted of it";
+  if (is_head) return "--task says what of it is wanted, since the folder names no class";
   return *import_task(values) && !use->head_is_stated
-             ? "if it is of a head that is not wanted, --task says what is; --ignore NAME leaves it out"
-             : "if it changes nothing, --ignore NAME leaves it out";
+             ? "if they are of a head that is not wanted, --task says what is; --ignore NAME leaves tensors out"
+             : "if they change nothing, --ignore NAME leaves them out";
 }
 
 void account_for_tensors(Arena *arena, Diag *diag, const ImportValues *values, const Folder *folder,
                          const TensorUse *use) {
   enum { MOST_NAMED = 8 };
   const Texts unread = unread_tensors(arena, values, folder, use);
-  for (size_t i = 0; i < unread.n && i < MOST_NAMED; i++) {
-    const char *name = unread.items[i];
-    const WeightEntry *entry = weight_set_find(folder->weights, name);
-    diag_error_at(diag, entry->file->file.path, DIAG_CHECKPOINT,
-                  "nothing reads the tensor \"%s\"; the model would be another one than the checkpoint's: %s", name,
-                  tensor_advice(values, name, use));
-  }
-  if (unread.n > MOST_NAMED)
-    diag_error_at(diag, folder->weights->path, DIAG_CHECKPOINT, "nothing reads %zu more tensors",
-                  unread.n - MOST_NAMED);
+  if (!unread.n) return;
+  StrBuf names = strbuf_new(arena);
+  for (size_t i = 0; i < unread.n && i < MOST_NAMED; i++)
+    strbuf_printf(&names, "%s\"%s\"", i ? ", " : "", unread.items[i]);
+  if (unread.n > MOST_NAMED) strbuf_printf(&names, " and %zu more", unread.n - MOST_NAMED);
+  diag_error_at(diag, folder->weights->path, DIAG_CHECKPOINT,
+                "nothing reads the tensor%s %s: the model would be another one than the checkpoint's; %s",
+                unread.n > 1 ? "s" : "", names.text, tensor_advice(values, unread.items[0], use));
 }

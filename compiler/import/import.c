@@ -141,7 +141,8 @@ static void evaluate_expect(Evaluation *e, const Ast *entry) {
 static void evaluate_require(Evaluation *e, const Ast *entry) {
   int truth = expression_truth(&e->facts, entry->children[0]);
   if (truth != 0) return;
-  report(e, true, arena_printf(e->arena, "%s (%s)", entry->text, expression_keys(e->arena, entry->children[0])));
+  const char *keys = expression_keys(e->arena, entry->children[0]);
+  report(e, true, *keys ? arena_printf(e->arena, "%s (%s)", entry->text, keys) : entry->text);
   diag_note(e->diag, entry->span, "the family requires it here");
 }
 
@@ -183,6 +184,14 @@ static const char *listed(Arena *arena, const Texts *texts) {
   return out.text;
 }
 
+/* The classes of the list, "BertModel, BertForMaskedLM"; `prefix`: the model's name. */
+static const char *class_names(Arena *arena, const Texts *classes, const char *prefix) {
+  StrBuf out = strbuf_new(arena);
+  for (size_t i = 0; i < classes->n; i++)
+    strbuf_printf(&out, "%s%s%s", i ? ", " : "", prefix, classes->items[i]);
+  return out.text;
+}
+
 /* A class of the model's own type whose head is not computed may be taken without it, if the user says so by a task;
  * one of another name is of other code, and nothing here knows what it computes. */
 static void check_class(Evaluation *e) {
@@ -195,14 +204,14 @@ static void check_class(Evaluation *e) {
   for (size_t i = 0; i < classes.n; i++)
     if (strcmp(classes.items[i], part) == 0) return;
   const Texts tasks = family_tasks(e->arena, e->values->family);
+  const char *prefix = is_other_code ? "..." : arena_strndup(e->arena, class, strlen(class) - strlen(part));
   const char *cure = is_other_code ? "--ignore architectures says that it computes the same"
-                     : tasks.n     ? arena_printf(e->arena, "--task %s takes another part of it", listed(e->arena, &tasks))
+                     : tasks.n     ? arena_printf(e->arena, "--task leaves its head out and takes one of %s",
+                                                  listed(e->arena, &tasks))
                                    : "in Python, tfmc.from_torch takes the module itself";
   report(e, true,
-         arena_printf(e->arena, "\"architectures\": the class %s is not computed; of this family are %s...: %s; %s", class,
-                      is_other_code ? json_string_value(json_object_get(e->folder->config, "model_type"))
-                                    : arena_strndup(e->arena, class, strlen(class) - strlen(part)),
-                      listed(e->arena, &classes), cure));
+         arena_printf(e->arena, "\"architectures\": the class %s is not computed; %s are: %s", class,
+                      class_names(e->arena, &classes, prefix), cure));
 }
 
 static void check_task(Evaluation *e) {

@@ -33,11 +33,17 @@ static void add_needed(Arena *arena, Graph *graph, Map *names) {
   for (size_t i = 0; i < needed.nodes.n; i++) map_put(names, needed.nodes.items[i]->attr.name, NULL);
 }
 
-/* What the model reads when it is made for its other tasks; what does not become a model reads nothing. */
-static Map needed_by_others(const Imported *i) {
+/* The names of the weights that a model made for some tasks reads. */
+typedef struct OtherTasks {
+  Map any; /* of one of them at least; the value: of how many, as a pointer */
+  size_t n;
+} OtherTasks;
+
+/* What the model reads when it is made for its other tasks; what does not become a model is not counted. */
+static OtherTasks other_tasks(const Imported *i) {
   Arena *arena = i->session->arena;
   const Texts tasks = family_tasks(arena, i->values.family);
-  Map names = map_new(arena);
+  OtherTasks others = {.any = map_new(arena)};
   for (size_t k = 0; k < tasks.n; k++) {
     if (strcmp(tasks.items[k], import_task(&i->values)) == 0) continue;
     const ImportValues values = import_with_task(arena, &i->values, tasks.items[k]);
@@ -45,9 +51,14 @@ static Map needed_by_others(const Imported *i) {
     Diag unheard = diag_new(arena);
     import_write(&text, &values, i->folder, i->options);
     Graph *graph = elaborated(i->session, &unheard, &text);
-    if (graph) add_needed(arena, graph, &names);
+    if (!graph) continue;
+    Map names = map_new(arena);
+    add_needed(arena, graph, &names);
+    others.n++;
+    for (size_t m = 0; m < names.n; m++)
+      map_put(&others.any, names.items[m].key, (char *)map_get(&others.any, names.items[m].key) + 1);
   }
-  return names;
+  return others;
 }
 
 /* False after an error: a tensor that nothing reads. */
@@ -61,20 +72,17 @@ static bool accounts_for_tensors(const Imported *i, const Map *used, const Map *
   return !diag_has_errors(diag);
 }
 
-/* A task that was asked for, and of whose own weights the checkpoint has none: a single message in place of one for each
- * weight. False after it. */
-static bool has_head(const Imported *i, const Map *used, const Map *of_others) {
-  const char *first = NULL;
-  for (size_t k = 0; i->options->task && k < used->n; k++) {
+/* A task that was asked for, of whose head the checkpoint lacks a weight: a single message in place of one for each. A
+ * weight that all tasks read is the body's. False after it. */
+static bool has_head(const Imported *i, const Map *used, const OtherTasks *others) {
+  for (size_t k = 0; i->options->task && others->n && k < used->n; k++) {
     const char *name = used->items[k].key;
-    if (map_has(of_others, name)) continue;
-    if (weight_set_find(i->folder->weights, name)) return true;
-    first = first ? first : name;
+    if ((uintptr_t)map_get(&others->any, name) == others->n || weight_set_find(i->folder->weights, name)) continue;
+    diag_error_at(&i->session->diag, i->folder->weights->path, DIAG_CHECKPOINT,
+                  "--task %s: the checkpoint has no such head: there is no tensor \"%s\"", i->options->task, name);
+    return false;
   }
-  if (!first) return true;
-  diag_error_at(&i->session->diag, i->folder->weights->path, DIAG_CHECKPOINT,
-                "--task %s: the checkpoint has no such head: there is no tensor \"%s\"", i->options->task, first);
-  return false;
+  return true;
 }
 
 /* False after an error. */
@@ -87,10 +95,11 @@ static bool fits_weights(Imported *i) {
   add_needed(session->arena, i->graph, &used);
   const TensorUse alone = {&used, NULL, false};
   const bool asks_others = i->options->task || has_unread_tensors(session->arena, &i->values, i->folder, &alone);
-  const Map of_others = asks_others ? needed_by_others(i) : map_new(session->arena);
-  if (!has_head(i, &used, &of_others)) return false;
+  OtherTasks others = {.any = map_new(session->arena)};
+  if (asks_others) others = other_tasks(i);
+  if (!has_head(i, &used, &others)) return false;
   weight_set_check(&check, i->graph, i->folder->weights);
-  return !diag_has_errors(&session->diag) && accounts_for_tensors(i, &used, &of_others);
+  return !diag_has_errors(&session->diag) && accounts_for_tensors(i, &used, &others.any);
 }
 
 /* What the block makes of it must run: the ids of a generate block are read as a run reads them. */
