@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|tensors|tokens|classes] [--record FOLDER]
+"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|tokens|tensors|classes|fitting] [--record FOLDER]
 
 Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or gone;
 keys that are not there, those of the lists of ignored keys among them; each tensor gone, renamed, of another shape, with other
-numbers; tensors that nobody knows; each class of transformers that the model type has. `tfmc import` and `tfmc run` must then
+numbers; tensors that nobody knows; each class of transformers that the model type has; each key with weights that fit it. `tfmc import` and `tfmc run` must then
 compute what transformers computes from the same folder, within 1e-5 of the largest number, or refuse; where transformers
 refuses, or its result depends on tensors that the folder does not have, they must refuse. Keys that concern tokens: the
 same of `tfmc generate`. A warning is no excuse. The last line is 'N passed, N failed'; before it one for each case.
@@ -26,6 +26,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import torch
 import transformers as hf
+from safetensors.numpy import load_file
 
 import checkpoint
 import mutations
@@ -276,31 +277,48 @@ class Case:
         for label, tensors in prefixed(self.files["config.json"], self.tensors):
             self.outputs(None, self.files, tensors, label, label)
 
+    def made(self, kind, config):
+        """The folder's files and tensors as `kind` saves them with the config, numbers from their names."""
+        with quiet():
+            model = kind(hf.AutoConfig.for_model(**config)).float()
+            fixed = {n for n, p in model.named_parameters() if not p.requires_grad} - {"logit_scale", "logit_bias"}
+            model.save_pretrained(self.folder)
+        kept = {n: list(v.shape) for n, v in load_file(self.folder / "model.safetensors").items()}
+        tensors = {n: np.array(checkpoint.weight(n, s, self.case["gain"]), order="C") for n, s in kept.items() if n not in fixed}
+        saved = json.loads((self.folder / "config.json").read_text())
+        return {k: v for k, v in self.files.items() if k != "generation_config.json"} | {"config.json": saved}, tensors
+
     def of_classes(self):
         config = self.files["config.json"]
         for name in related(config["model_type"]):
             try:
-                with quiet():
-                    kind = getattr(hf, name)
-                    made = kind(hf.AutoConfig.for_model(**config))
-                shapes = {k: list(v.shape) for k, v in made.state_dict().items()}
-                with quiet():
-                    made.float().save_pretrained(self.folder)
-            except Exception as e:
+                files, tensors = self.made(getattr(hf, name), config)
+            except Exception as e:  # what transformers has no model for
                 print(f"  {self.name}: {name} is not made: {str(e)[:80]!r}")
                 continue
-            from safetensors.numpy import load_file
-            kept = load_file(self.folder / "model.safetensors")
-            tensors = {n: np.array(checkpoint.weight(n, list(v.shape), self.case["gain"]), order="C") for n, v in kept.items()}
-            saved = json.loads((self.folder / "config.json").read_text())
-            files = {k: v for k, v in self.files.items() if k != "generation_config.json"} | {"config.json": saved}
             self.outputs(None, files, tensors, f"class {name}", name)
+
+    def of_fitting(self):
+        """Each key of config.json with weights that fit its other value, where other weights do."""
+        config = self.files["config.json"]
+        kind = getattr(hf, architecture(config))
+        known = hf.AutoConfig.for_model(config["model_type"])
+        for i, mutation in enumerate(mutations.of_files({"config.json": config})):
+            key, value = mutation[2], mutation[3]
+            if value == mutations.GONE or key == ["architectures"] or key == ["model_type"] or not hasattr(known, key[0]):
+                continue
+            with contextlib.suppress(Exception):
+                files, tensors = self.made(kind, mutations.apply(mutation, self.files, None)[0]["config.json"])
+                if {k: v.shape for k, v in tensors.items()} == {k: v.shape for k, v in self.tensors.items()}:
+                    continue
+                self.outputs(mutation, files, tensors, "fitting, " + mutations.text(mutation), f"fitting {i}")
 
     def record(self, mutation, verdict, made):
         self.records.append([mutation, verdict, made])
 
     def run(self):
-        parts = dict(json=self.of_json, tokens=self.of_tokens, tensors=self.of_tensors, classes=self.of_classes)
+        parts = dict(json=self.of_json, tokens=self.of_tokens, tensors=self.of_tensors, classes=self.of_classes,
+                     fitting=self.of_fitting)
         write(self.folder, self.files, self.tensors)
         _, base = self.outputs(None, self.files, self.tensors, "as it is")
         if self.case.get("grows"):
