@@ -206,11 +206,11 @@ static void check_class(Evaluation *e) {
   const Texts tasks = family_tasks(e->arena, e->values->family);
   const char *prefix = is_other_code ? "..." : arena_strndup(e->arena, class, strlen(class) - strlen(part));
   const char *cure = is_other_code ? "--ignore architectures says that it computes the same"
-                     : tasks.n     ? arena_printf(e->arena, "--task leaves its head out and takes one of %s",
+                     : tasks.n     ? arena_printf(e->arena, "--task leaves its head out, with one of %s",
                                                   listed(e->arena, &tasks))
-                                   : "in Python, tfmc.from_torch takes the module itself";
+                                   : "In Python, tfmc.from_torch takes the module itself";
   report(e, true,
-         arena_printf(e->arena, "\"architectures\": the class %s is not computed; %s are: %s", class,
+         arena_printf(e->arena, "\"architectures\": the class %s is not computed; computed: %s. %s", class,
                       class_names(e->arena, &classes, prefix), cure));
 }
 
