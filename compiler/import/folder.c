@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "import/generation.h"
+
 enum { MAX_CONFIG_BYTES = 16 << 20 };
 
 static const char *path_in(Arena *arena, const char *folder, const char *name) {
@@ -190,7 +192,11 @@ static WeightSet *open_weights(Arena *arena, Diag *diag, const char *folder) {
 // ---- all of it ----
 
 static bool read_names(Arena *arena, Diag *diag, Folder *folder) {
-  json_t *generation = read_optional(arena, diag, path_in(arena, folder->path, "generation_config.json"));
+  const char *path = path_in(arena, folder->path, "generation_config.json");
+  json_t *file = read_optional(arena, diag, path);
+  json_t *generation = file ? generation_settings(exists(path) ? file : NULL, folder->config) : NULL;
+  json_decref(file);
+  folder->generation_path = exists(path) ? path : folder->config_path;
   json_t *sentence = generation ? read_sentence(arena, diag, folder) : NULL;
   const char *architecture = architecture_of(folder->config);
   folder->names = json_copy(folder->config);

@@ -13,6 +13,7 @@
 typedef struct Folder {
   const char *path, *config_path;
   json_t *config; /* of config.json */
+  const char *generation_path; /* where the settings of generation are: generation_config.json or config.json */
   json_t *names;  /* the same, with `architecture`, `generation` and `sentence` */
   WeightSet *weights;
 } Folder;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "import/expression.h"
+#include "import/generation.h"
 #include "import/import.h"
 
 // ---- families ----
@@ -176,7 +177,7 @@ static bool is_whole(const Ast *params, int i, const Ast *otherwise) {
  * counts and ids are from 0 on. */
 static const char *wanted_kind(const Ast *model, int i, const json_t *value) {
   const Ast *params = model->children[0], *param = params->children[i], *otherwise = param->children[1];
-  bool is_list = json_is_array(value) && json_array_size(value) > 0 && is_of_generation(model, param->name);
+  bool is_list = json_is_array(value) && is_of_generation(model, param->name);
   switch (otherwise ? otherwise->kind : AST_NONE) {
     case AST_TRUE:
     case AST_FALSE:
@@ -278,7 +279,7 @@ static void report_unread(Evaluation *e, const json_t *object, const char *path,
   json_t *value;
   json_object_foreach((json_t *)object, key, value) {
     const char *name = arena_printf(e->arena, "%s%s", path, key);
-    bool is_known = map_has(&e->known, name);
+    bool is_known = map_has(&e->known, name) || (!*path && generation_has_key(key));
     if (is_known && json_is_object(value) && !is_common(key) && depth < MAX_DEPTH)
       report_unread(e, value, arena_printf(e->arena, "%s.", name), depth + 1);
     if (is_known || is_common(key) || json_is_null(value)) continue;
@@ -315,6 +316,14 @@ static void check_sentence(Evaluation *e) {
                 "\"type\": a module %s is not known here; Transformer, Pooling and Normalize are", others);
 }
 
+/* A model that writes does so with the settings of its checkpoint. */
+static void account_for_generation(Evaluation *e) {
+  const Ast *members = e->values->family->model->children[1];
+  for (uint32_t i = 0; i < members->n_children; i++)
+    if (members->children[i]->kind == AST_GENERATE)
+      generation_account(e->diag, e->folder->generation_path, json_object_get(e->folder->names, "generation"), &e->known);
+}
+
 // ---- the block ----
 
 /* The task of the command line wins over that of the block. */
@@ -348,6 +357,7 @@ bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folde
   set_task(&e);
   check_sentence(&e);
   report_unread(&e, folder->config, "", 0);
+  account_for_generation(&e);
   values->lacking = lacking_keys(&e);
   return !diag_has_errors(diag);
 }
