@@ -117,7 +117,7 @@ static json_t *single_words(const json_t *words) {
   return list;
 }
 
-static const char *fault_of(const json_t *settings, const char *key, const json_t *value) {
+const char *generation_fault(const json_t *settings, const char *key, const json_t *value) {
   if (strcmp(key, "bad_words_ids") == 0) {
     json_t *words = single_words(value);
     bool fits = json_is_array(value) && words && is_missing(settings, "suppress_tokens");
@@ -128,16 +128,6 @@ static const char *fault_of(const json_t *settings, const char *key, const json_
   if (is_among(of_block, N_OF_BLOCK, key))
     return can_be_written(value) ? NULL : "the value is not one that a generate block takes";
   return changes_nothing(key, value) ? NULL : "it changes the tokens in a way that is not computed here";
-}
-
-void generation_account(Diag *diag, const char *place, const json_t *settings, const Map *known) {
-  const char *key;
-  json_t *value;
-  json_object_foreach((json_t *)settings, key, value) {
-    if (json_is_null(value) || map_has(known, arena_printf(diag->arena, "generation.%s", key))) continue;
-    const char *fault = fault_of(settings, key, value);
-    if (fault) diag_error_at(diag, place, DIAG_CHECKPOINT, "\"%s\": %s", key, fault);
-  }
 }
 
 // ---- what is written ----

@@ -8,9 +8,7 @@
 #include <jansson.h>
 
 #include "ast/ast.h"
-#include "base/map.h"
 #include "base/strbuf.h"
-#include "diag/diag.h"
 
 /* The settings of the file; NULL: there is no file, and those of config.json count, as transformers takes them. With a
  * file config.json says nothing of generation. Tokens that are missing are set to what transformers takes in their
@@ -18,9 +16,8 @@
 json_t *generation_settings(json_t *file, const json_t *config);
 /* Whether a key of config.json concerns generation alone. */
 bool generation_has_key(const char *key);
-/* Adds an error for each setting that `known` (the block's keys, "generation.KEY") and the options lack. `place`: the
- * file. */
-void generation_account(Diag *diag, const char *place, const json_t *settings, const Map *known);
+/* Why a setting can be neither written into a generate block nor left out; NULL: it can. */
+const char *generation_fault(const json_t *settings, const char *key, const json_t *value);
 /* Writes what the settings add to a `generate` block, "  num_beams = 4", but for names that it sets itself. */
 void generation_write(StrBuf *out, const Ast *block, const json_t *settings);
 
