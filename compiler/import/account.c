@@ -6,6 +6,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
+#include "import/generation.h"
 #include "import/import.h"
 
 // ---- keys ----
@@ -49,6 +50,7 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
   json_t *value;
   json_object_foreach((json_t *)object, key, value) {
     const char *name = arena_printf(k->arena, "%s%s", path, key);
+    if (!*path && generation_has_key(key)) continue; /* of generation alone: account_for_generation sees to it */
     if (json_is_null(value) || is_common(key) || map_has(&k->ignored, name)) continue;
     if (is_ignored_by_user(k->folder, name)) continue;
     if (json_is_object(value) && json_object_size(value) && depth < MAX_DEPTH)
@@ -56,6 +58,27 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
     else if (!map_has(&k->named, name))
       report_unread(k, name, value);
   }
+}
+
+/* A model that writes does so with the settings of its checkpoint. */
+static void account_for_generation(const Keys *k) {
+  const char *key;
+  json_t *value;
+  json_object_foreach(json_object_get(k->folder->names, "generation"), key, value) {
+    const char *name = arena_printf(k->arena, "generation.%s", key);
+    if (json_is_null(value) || map_has(&k->named, name) || is_ignored_by_user(k->folder, key)) continue;
+    const char *fault = generation_fault(json_object_get(k->folder->names, "generation"), key, value);
+    if (fault)
+      diag_error_at(k->diag, k->folder->generation_path, DIAG_CHECKPOINT,
+                    "\"%s\": %s; --ignore %s leaves it out", key, fault, key);
+  }
+}
+
+static bool family_writes(const Family *family) {
+  const Ast *members = family->model->children[1];
+  for (uint32_t i = 0; i < members->n_children; i++)
+    if (members->children[i]->kind == AST_GENERATE) return true;
+  return false;
 }
 
 void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Folder *folder) {
@@ -68,6 +91,7 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
     if (entry->kind != AST_IGNORE && entry->kind != AST_LISTING) expression_add_keys(&k.named, entry);
   }
   account_for_object(&k, folder->config, "", 0);
+  if (family_writes(family)) account_for_generation(&k);
 }
 
 // ---- tensors ----

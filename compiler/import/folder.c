@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "import/generation.h"
+
 enum { MAX_CONFIG_BYTES = 16 << 20 };
 
 const char *folder_file(Arena *arena, const char *folder, const char *name) {
@@ -257,7 +259,11 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
 // ---- all of it ----
 
 static bool read_names(Arena *arena, Diag *diag, Folder *folder) {
-  json_t *generation = read_optional(arena, diag, folder_file(arena, folder->path, "generation_config.json"));
+  const char *path = folder_file(arena, folder->path, "generation_config.json");
+  json_t *file = read_optional(arena, diag, path);
+  json_t *generation = file ? generation_settings(file_exists(path) ? file : NULL, folder->config) : NULL;
+  json_decref(file);
+  folder->generation_path = file_exists(path) ? path : folder->config_path;
   json_t *sentence = generation ? sentence_read(arena, diag, folder) : NULL;
   const char *architecture = architecture_of(folder->config);
   folder->names = json_copy(folder->config);

@@ -73,7 +73,7 @@ static bool is_whole(const Ast *params, int i, const Ast *otherwise) {
  * counts and ids are from 0 on. */
 static const char *wanted_kind(const Ast *model, int i, const json_t *value) {
   const Ast *params = model->children[0], *param = params->children[i], *otherwise = param->children[1];
-  bool is_list = json_is_array(value) && json_array_size(value) > 0 && is_of_generation(model, param->name);
+  bool is_list = json_is_array(value) && is_of_generation(model, param->name);
   switch (otherwise ? otherwise->kind : AST_NONE) {
     case AST_TRUE:
     case AST_FALSE:
