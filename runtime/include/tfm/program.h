@@ -50,8 +50,11 @@ typedef struct tfm_floor { /* numerator / divisor, rounded down */
 
 typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
-  uint8_t dtype, rank, goes_on; /* goes_on: an output that runs which go on (RunState) add to */
+  uint8_t dtype, rank;
+  uint8_t goes_on;     /* an output that runs which go on (RunState) add to */
+  uint8_t has_default; /* an input that may be left out: a NULL for its data says so, and its dims are not looked at */
   tfm_size dims[TFM_MAX_RANK];
+  uint32_t fill;     /* the bits of each element of an input that is left out; of a bool the lowest byte */
   uint32_t stand_in; /* 1 + the buffer that holds an output in runs that do not want it; 0: no step reads it */
   const char *shape; /* for messages: "f32[batch, time, 64]" */
 } tfm_tensor_info;
