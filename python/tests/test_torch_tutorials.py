@@ -145,7 +145,8 @@ class Tutorials(Case):
         np.testing.assert_allclose(got["losses"].reshape(-1), losses, rtol=2e-5)
         self.assertLess(losses[-1], losses[0])
         for name, weight in module.named_parameters():
-            if weight.requires_grad and f"after.{name}" in got:
+            # the gradient of a key's bias is 0, and Adam makes steps of what rounding leaves of it
+            if weight.requires_grad and f"after.{name}" in got and not name.endswith(".k.bias"):
                 np.testing.assert_allclose(got[f"after.{name}"], weight.detach().numpy(), atol=2e-4)
 
     def test_classifier_with_positions_in_place(self):
