@@ -304,7 +304,13 @@ static void add_objective(Training *e, size_t offset, uint32_t which, const tfm_
   blob_pointer(&e->top, offset + offsetof(tfm_objective, results),
                named(e, "train_results", objective->results, objective->n_results, sizeof *objective->results));
   blob_pointer(&e->top, offset + offsetof(tfm_objective, parts),
-               plain(e, "train_parts", objective->parts, objective->n_tops * sizeof *objective->parts));
+               plain(e, "train_parts", objective->parts, objective->n_parts * sizeof *objective->parts));
+  blob_pointer(&e->top, offset + offsetof(tfm_objective, steps),
+               plain(e, "train_steps", objective->steps, objective->n_steps * sizeof *objective->steps));
+  blob_pointer(&e->top, offset + offsetof(tfm_objective, tops_once),
+               plain(e, "train_once", objective->tops_once, objective->tops_once ? objective->n_tops : 0));
+  blob_pointer(&e->top, offset + offsetof(tfm_objective, bottoms_once),
+               plain(e, "train_once", objective->bottoms_once, objective->bottoms_once ? objective->bottoms.n_outputs : 0));
   add_graph(e, offset + offsetof(tfm_objective, tops), which, &objective->tops);
   add_graph(e, offset + offsetof(tfm_objective, bottoms), which + 1, &objective->bottoms);
 }
@@ -365,6 +371,7 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
   blob_pointer(&e.top, offsetof(tfm_training, inputs),
                plain(&e, "objective_inputs", t->inputs, t->n_inputs * sizeof *t->inputs));
   blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
+  blob_text(&e.top, offsetof(tfm_training, whole_place), t->whole_place);
   add_objective(&e, offsetof(tfm_training, step), TRAINING_STEP, &t->step);
   add_objective(&e, offsetof(tfm_training, evaluation), TRAINING_EVALUATE, &t->evaluation);
   for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++)
