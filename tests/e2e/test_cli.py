@@ -319,6 +319,14 @@ class Runs(Case):
         self.assertGreater(report["median_seconds"], 0)
         self.assertIs(report["counts_rows_left_out"], False)
 
+    def test_figures_of_two_kinds_have_two_names(self):
+        """What a run computes and what is written; all weights and those that products read."""
+        self.path("m.tfm").write_text("model M { e = Embedding(50, 8)  l = Linear(8, 8)  forward(x: i32[n]) { return y = l(e(x))[:1] } }")
+        text = self.tfmc("bench", "m.tfm", "--random-weights=1", "--input=x=4", "--report", "--iterations=1", "--warmup=0", "--threads=1").out
+        for line in ["FLOP of a run  128", "model bytes    1888", "GFLOP in matrix products as they are written", "MB of weights that products read"]:
+            self.assertIn(line, text)
+        self.assertNotRegex(text, "(?m)^  FLOP  |weight bytes")
+
     def test_bench_says_that_it_counts_rows_which_a_run_leaves_out(self):
         says = "the shares may be more than 100 %"
         for padding, leaves in (("where(m[..., none], 0, h)", True), ("h", False)):
