@@ -674,6 +674,23 @@ class Files(Case):
         self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
         self.assertEqual(self.files(), ["graph", "in.safetensors", "model.tfm", "w.safetensors", "writer.tfm"])
 
+    def test_C08_a_full_device(self):
+        """The reason is that of the write that failed, however much was written before or after it."""
+        self.path("big.tfm").write_text("model B { l = 40 * EncoderLayer(64, 8)\n forward(x: f32[b, t, 64]) { return y = l(x) } }")
+        for command in (["dump", "big.tfm", "--stage=plan"], ["dump", "model.tfm"], ["check", "model.tfm"], ["graph", "big.tfm", "--depth=9"]):
+            with open("/dev/full", "w") as full:
+                proc = subprocess.run([TFMC, *command], cwd=self.folder.name, stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(proc.returncode, 3, proc.stderr)
+            self.assertIn("No space left on device", proc.stderr)
+
+    def test_a_missing_weight_is_no_misspelling_of_one_in_use(self):
+        self.path("two.tfm").write_text('model M { weight a: [3] as "blocks.0.gate"\n weight b: [3] as "blocks.1.gate"\n'
+                                        " forward(x: f32[3]) { return y = x * a * b } }")
+        for there, words, others in ((["blocks.0.gate"], "blocks.1.gate", "misspelt"), (["blocks.0.gate", "blocks.1.gat"], "misspelt", "blocks.0")):
+            save(self.path("w.safetensors"), {name: ("F32", [3], [1, 2, 3]) for name in there})
+            proc = self.tfmc("run", "two.tfm", "--weights", "w.safetensors", "--input", "x=3", code=1, says=words)
+            self.assertNotIn(others, proc.err.split("[E")[0])
+
     def test_C09_a_tool_that_is_missing(self):
         proc = self.tfmc("graph", "model.tfm", "--format=svg", "-o", "m.svg", code=3, says="install graphviz", env={"PATH": ""})
         self.path("bin").mkdir()
