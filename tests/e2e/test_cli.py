@@ -929,6 +929,20 @@ class Texts(Case):
             self.assertEqual("writes:" in out, writes, out)
             self.assertEqual("incremental" in out, writes, out)
 
+    def test_info_of_a_text(self):
+        self.tfmc("info", "model.tfm", code=1, says=["this is a text, no safetensors file", "tfmc check"])
+
+    def test_one_of_a_kind_is_singular(self):
+        self.path("one.tfm").write_text("model M { weight w: [3]  forward(x: f32[3]) { return y = x * w } }")
+        self.assertIn("weights: 1 tensor, 3 numbers", self.tfmc("check", "one.tfm").out)
+
+    def test_options_of_generation_from_a_folder(self):
+        self.path("writer.tfm").write_text(WRITER)
+        self.path("checkpoint").mkdir()
+        self.path("checkpoint/generation_config.json").write_text('{"max_new_tokens": 3, "min_new_tokens": 3}')
+        out = self.tfmc("generate", "writer.tfm", "--random-weights=1", "--input=src=1x3", "--generation-config", "checkpoint").out
+        self.assertEqual(len(json.loads(out)), 4, out)
+
     def test_info(self):
         self.assertIn("CPU:", self.tfmc("info").out)
         self.assertIn("march", json.loads(self.tfmc("info", "--json").out))

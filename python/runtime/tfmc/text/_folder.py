@@ -70,7 +70,7 @@ def as_texts(texts, what="text"):
     texts = [texts] if alone else list(texts)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UsageError(f"{what} {i} is a {type(text).__name__}, not a str")
+            raise UsageError(f"{what} {i} is of type {type(text).__name__}, not a str")
     return texts, alone
 
 
