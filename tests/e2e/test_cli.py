@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import resource
+import shutil
 import signal
 import stat
 import struct
@@ -873,7 +874,7 @@ class Texts(Case):
         trained = "model T { l = Linear(4, 4)\n forward(x: f32[n, 4]) { return y = l(x) }\n fn loss(x: f32[n, 4]) { return e = mean(mean(forward(x))) }\n train loss { lr = 1 } }"
         self.path("trained.tfm").write_text(trained)
         self.path("writer.tfm").write_text(WRITER)
-        stages = re.findall(r"^  (\S+)  +the ", self.tfmc("dump", "--help").out, re.M)
+        stages = re.findall(r"^  ([a-z][a-z-]*)  +\S", self.tfmc("dump", "--help").out, re.M)
         self.assertIn("step-plan", stages)
         for stage in stages:
             model = "trained.tfm" if stage.startswith("gradients") else "writer.tfm"
@@ -909,6 +910,21 @@ class Texts(Case):
                     self.assertIsNone(re.match("  attention    forged|forged", line), f"{verb} {options}: {line!r}")
         self.assertNotIn("\n  attention", self.tfmc("info", "libf.so").out)
         self.assertNotIn("forged", [line.split()[0] for line in self.path("f.h").read_text().splitlines() if line.split()])
+
+    @unittest.skipUnless(shutil.which("dot"), "no program `dot`")
+    def test_pictures_that_somebody_can_read(self):
+        """Less than 2,000 points wide and high: layers of two kinds in turns, a thousand outputs, a long expression."""
+        layers = "".join(f"layer {name}(d) {{ l = Linear(d, d)\n forward(x) = {f}(l(x)) }}\n" for name, f in (("A", "relu"), ("B", "gelu")))
+        turns = "model M(d = 8) { layers = [if i % 3 == 0 then A(d) else B(d) for i in 96]\n forward(x: f32[n, d]) { for i in 96 { x = layers[i](x) }\n return y = x } }"
+        many = "model M { forward(x: f32[n]) { return " + ", ".join(f"y{i} = x * {i}" for i in range(1000)) + " } }"
+        wide = "model M { forward(x: f32[n], z: f32[n]) { y = x\n for i in 12 { y = (y + z) * exp(x) }\n return y } }"
+        for text in (layers + turns, many, wide):
+            self.path("m.tfm").write_text(text)
+            for stage, depth in ("graph", 1), ("graph", 2), ("fused", 3), ("plan", 2):
+                svg = self.tfmc("graph", "m.tfm", f"--stage={stage}", f"--depth={depth}", "--format=svg").out
+                width, height = map(int, re.search(r'<svg width="(\d+)pt" height="(\d+)pt"', svg).groups())
+                self.assertLess(width, 2000, (text[:60], stage, depth))
+                self.assertLess(height, 2000 if text != wide else 9000, (text[:60], stage, depth))
 
     def test_picture_that_cannot_be_laid_out_with_curves(self):
         self.path("bin").mkdir()
