@@ -78,7 +78,7 @@ static bool refuse(const DataSet *data, const DataInput *input, const Node *wher
 
 /* It may be meant, and was always so. */
 static void warn(const DataSet *data, const DataInput *input, const Node *where) {
-  diag_warning(data->request.diag, origin_place(&where->origin), DIAG_INPUT_DECLARATION,
+  diag_warning(data->request.diag, origin_place(&where->origin), DIAG_TRAIN_MEANT,
                "items of '%s' differ in length and are padded with 0, which this cross_entropy counts as a label: an "
                "ignore_index leaves padding out",
                input->node->attr.name);
