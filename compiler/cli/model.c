@@ -119,7 +119,7 @@ Graph *model_load(Session *session) {
 }
 
 /* The words that some settings are chosen from may stand without the quotes of the language, which a shell takes. */
-static const char *quoted(Session *session, const char *name, const char *value) {
+static const char *with_quotes(Session *session, const char *name, const char *value) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
   const bool is_chosen = strcmp(name, "optimizer") == 0 || strcmp(name, "schedule") == 0;
   const bool is_word = *value && value[strspn(value, letters)] == 0 && strcmp(value, "none") != 0;
@@ -137,7 +137,7 @@ static bool read_settings(Session *session, ElaborateOptions *options) {
       return false;
     }
     const char *name = arena_strndup(session->arena, text, (size_t)(equals - text));
-    settings[i] = (Definition){name, quoted(session, name, equals + 1)};
+    settings[i] = (Definition){name, with_quotes(session, name, equals + 1)};
   }
   options->settings = settings;
   options->n_settings = (uint32_t)values->texts.n;

@@ -2,7 +2,7 @@
 #include "train/labels.h"
 
 typedef struct Readers { /* of an input and of views of it */
-  bool is_left_out;     /* a cross_entropy leaves out `number` */
+  bool is_left_out;      /* a cross_entropy leaves out `number` */
   int64_t number;
   const Node *leaving, *disagreeing; /* that cross_entropy; another, with another number */
   const Node *other;                 /* what would take the number for a value */
@@ -98,7 +98,7 @@ bool labels_find_padding(const DataSet *data, DataInput *input) {
     return refuse(data, input, found.disagreeing, "cross_entropy leaves out other numbers here than elsewhere");
   if (found.counting && !found.is_left_out) warn(data, input, found.counting);
   if (!found.is_left_out || found.number == 0 || !found.other) return true;
-  return refuse(data, input, found.other,
-                arena_printf(arena, "cross_entropy leaves out %lld, which would be a value here",
-                             (long long)found.number));
+  return refuse(
+      data, input, found.other,
+      arena_printf(arena, "cross_entropy leaves out %lld, which would be a value here", (long long)found.number));
 }

@@ -300,7 +300,8 @@ static tfm_status check_state(const tfm_trainer *t, const tfm_state_file *file, 
     fits = fits && (begins || is_same);
   }
   return fits ? TFM_OK
-              : tfm_refuse(error, TFM_E_ENV, "%s: this state is of another model, another -D, another optimizer or other frozen weights",
+              : tfm_refuse(error, TFM_E_ENV,
+                           "%s: this state is of another model, another -D, another optimizer or other frozen weights",
                            file->path);
 }
 
@@ -340,13 +341,14 @@ static tfm_status check_folder(const tfm_trainer *t, const char *folder, tfm_err
   snprintf(path, sizeof path, "%s/" TFM_CHECKPOINT_STATE, latest);
   status = tfm_state_read_head(path, &head, error);
   if (status) return status;
-  const bool is_same = head.model == t->training->model && head.seed == t->seed &&
-                       head.settings == t->head.settings && head.data == t->head.data;
+  const bool is_same = head.model == t->training->model && head.seed == t->seed && head.settings == t->head.settings &&
+                       head.data == t->head.data;
   if (is_same && (t->head.model || head.step <= t->t)) return TFM_OK;
-  return tfm_refuse(error, TFM_E_ENV,
-                    "%s: the folder holds another run, whose newest checkpoint is of step %lld: save to a folder of its "
-                    "own, or make the trainer from that checkpoint",
-                    folder, (long long)head.step);
+  return tfm_refuse(
+      error, TFM_E_ENV,
+      "%s: the folder holds another run, whose newest checkpoint is of step %lld: save to a folder of its "
+      "own, or make the trainer from that checkpoint",
+      folder, (long long)head.step);
 }
 
 static tfm_status save_state(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
