@@ -6,6 +6,7 @@
 #ifndef TFM_IMPORT_FAMILY_H
 #define TFM_IMPORT_FAMILY_H
 
+#include "import/folder.h"
 #include "parse/include.h"
 
 typedef struct Family {
@@ -23,6 +24,10 @@ void family_list(Arena *arena, StrBuf *out);
  * family computes) or "unused" (patterns of the names of tensors that none of them reads). */
 typedef VEC(const char *) Texts;
 Texts family_texts(Arena *arena, const Family *family, const char *list);
+/* Puts settings that config.json has under another name of theirs, by the lists "spellings" of the block, under the
+ * first one: transformers takes `num_hidden_layers` of a GPT-2 for its `n_layer`. Two that contradict each other are an
+ * error. */
+void family_join_spellings(Diag *diag, const Family *family, const Folder *folder);
 /* The values that the model compares its parameter `task` with: the tasks that it has. */
 Texts family_tasks(Arena *arena, const Family *family);
 /* The index of a parameter of the model, -1: it has none of that name. */

@@ -90,13 +90,24 @@ static const char *wanted_kind(const Ast *model, int i, const json_t *value) {
   }
 }
 
+static bool is_said_to_be_null(Arena *arena, const json_t *object, const char *path) {
+  const char *dot = strchr(path, '.');
+  const json_t *value = json_object_get(object, dot ? arena_printf(arena, "%.*s", (int)(dot - path), path) : path);
+  return dot ? is_said_to_be_null(arena, value, dot + 1) : value && json_is_null(value);
+}
+
+/* A key that is not there leaves the default; one that says null asks for something that is not known here. */
 static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) {
   const Ast *value = setting->children[0];
   const char *keys = expression_keys(e->arena, value);
   bool is_key = value->kind == AST_NAME || value->kind == AST_DOT;
   if (!is_key || strncmp(keys, "\"sentence.", 10) == 0 || strncmp(keys, "\"generation.", 12) == 0) return;
-  report(e, e->options->is_strict,
-         arena_printf(e->arena, "%s is missing; '%s' of the model keeps its default", keys, param->name));
+  const char *path = arena_printf(e->arena, "%.*s", (int)strlen(keys) - 2, keys + 1);
+  bool is_null = is_said_to_be_null(e->arena, e->folder->names, path);
+  if (is_null) report(e, true, arena_printf(e->arena, "%s is null; '%s' of the model needs a value", keys, param->name));
+  if (!is_null)
+    report(e, e->options->is_strict,
+           arena_printf(e->arena, "%s is missing; '%s' of the model keeps its default", keys, param->name));
   diag_note(e->diag, setting->span, "the family reads it here");
 }
 
@@ -269,6 +280,7 @@ bool import_check(Arena *arena, Diag *diag, const Family *family, const Folder *
   const Ast *block = family->checkpoint->children[1];
   ImportValues values = values_new(arena, family);
   Evaluation e = evaluation_new(arena, diag, folder, options, &values);
+  family_join_spellings(diag, family, folder);
   check_class(&e);
   check_task(&e);
   check_sentence(&e);
