@@ -122,7 +122,8 @@ def build(source, output, *, weights=None, weights_prefix="", model=None, march=
     return pathlib.Path(output)
 
 
-def import_model(folder, output=None, *, task=None, family=None, strict=False, ignore=(), compiler=None, on_message=None):
+def import_model(folder, output=None, *, task=None, family=None, strict=False, ignore=(), compiler=None,
+                 on_message=None):
     """The model of a checkpoint of Hugging Face as a Source, whose weights are the folder's; also written to `output`.
     """
     named = os.fspath(folder)
