@@ -308,6 +308,19 @@ static void set_pad(Evaluation *e) {
     e->values->of_params[pad] = json_array_get(e->values->of_params[from], 0);
 }
 
+/* A class with a head has as many rows in it as its labels have names; transformers takes another number for a mistake. */
+static void check_labels(Evaluation *e) {
+  const int labels = family_param(e->values->family, "labels");
+  const json_t *names = json_object_get(e->folder->config, "id2label");
+  const char *part = json_string_value(json_object_get(e->folder->names, "architecture"));
+  const json_t *rows = labels < 0 ? NULL : e->values->of_params[labels];
+  if (!json_is_object(names) || !json_is_integer(rows) || !part || !strstr(part, "Classification") || e->options->task) return;
+  if ((json_int_t)json_object_size(names) == json_integer_value(rows)) return;
+  report(e, true,
+         arena_printf(e->arena, "\"id2label\" has %zu labels, and the head has %lld", json_object_size(names),
+                      (long long)json_integer_value(rows)));
+}
+
 bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options,
                      ImportValues *values) {
   const Ast *block = family->checkpoint->children[1];
@@ -316,6 +329,7 @@ bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folde
   for (uint32_t i = 0; i < block->n_children; i++) evaluate_entry(&e, block->children[i]);
   set_task(&e);
   set_pad(&e);
+  check_labels(&e);
   values->lacking = lacking_keys(&e);
   return !diag_has_errors(diag);
 }
