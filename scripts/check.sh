@@ -118,6 +118,8 @@ else
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
   stage "checkpoints of transformers" compiled_once "$python" tests/models/test_models.py "$tfmc" tests/models/cases
+  stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
+    tests/models/mutations
   stage "import, refusals" "$python" tests/models/test_import.py "$tfmc" tests/models/cases
   stage "import, one config with every key changed" "$python" tests/models/fuzz_configs.py "$tfmc" tests/models/cases deberta_v3
   stage "documents" "$python" tests/e2e/test_documents.py "$build"
