@@ -126,11 +126,20 @@ static void add_limit(StrBuf *out, const tfm_program *p, uint32_t input) {
   }
 }
 
+/* "; NULL: 0 everywhere". */
+static void add_default(StrBuf *out, const tfm_tensor_info *input) {
+  float number;
+  memcpy(&number, &input->fill, sizeof number);
+  if (input->dtype == TFM_F32) strbuf_printf(out, "; NULL: %.9g everywhere", (double)number);
+  else strbuf_printf(out, "; NULL: %d everywhere", (int)(int32_t)input->fill);
+}
+
 static void add_inputs(StrBuf *out, const tfm_program *p, uint32_t n, const ArgsNames *names) {
   for (uint32_t i = 0; i < n; i++) {
     const tfm_tensor_info *input = &p->inputs[i];
     strbuf_printf(out, "  const %s *%s; /* %s", c_types[input->dtype], names->inputs[i], input->shape);
     add_limit(out, p, i);
+    if (input->has_default) add_default(out, input);
     if (input->dtype == TFM_BOOL) strbuf_add(out, "; a byte each, 0 or 1; in an attention mask 1 means: not allowed");
     strbuf_add(out, " */\n");
   }

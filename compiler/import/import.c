@@ -203,25 +203,30 @@ static const char *class_names(Arena *arena, const Texts *classes, const char *p
   return out.text;
 }
 
-/* A class of the model's own type whose head is not computed may be taken without it, if the user says so by a task;
- * one of another name is of other code, and nothing here knows what it computes. */
+static bool is_sentence(const Evaluation *e) {
+  return json_is_string(json_object_get(json_object_get(e->folder->names, "sentence"), "pooling"));
+}
+
+/* A class of the model's own type whose head is not computed may be taken without it, if the user says so by a task,
+ * or where sentence transformers take the body alone; one of another name is of other code, and nothing here knows what it computes. */
 static void check_class(Evaluation *e) {
   const Texts classes = family_texts(e->arena, e->values->family, "classes");
   const char *class = json_string_value(json_array_get(json_object_get(e->folder->config, "architectures"), 0));
   const char *part = json_string_value(json_object_get(e->folder->names, "architecture"));
   const bool is_other_code = class && strcmp(class, part) == 0;
-  if (!classes.n || !class || (e->options->task && !is_other_code)) return;
+  const bool is_body = e->options->task || is_sentence(e); /* whose head is left out */
+  if (!classes.n || !class || (is_body && !is_other_code)) return;
   if (e->folder->ignored && map_has(e->folder->ignored, "architectures")) return;
   for (size_t i = 0; i < classes.n; i++)
     if (strcmp(classes.items[i], part) == 0) return;
   const Texts tasks = family_tasks(e->arena, e->values->family);
   const char *prefix = is_other_code ? "..." : arena_strndup(e->arena, class, strlen(class) - strlen(part));
   const char *cure = is_other_code ? "--ignore architectures says that it computes the same"
-                     : tasks.n     ? arena_printf(e->arena, "--task leaves its head out and takes one of %s",
+                     : tasks.n     ? arena_printf(e->arena, "--task leaves its head out, with one of %s",
                                                   listed(e->arena, &tasks))
-                                   : "in Python, tfmc.from_torch takes the module itself";
+                                   : "In Python, tfmc.from_torch takes the module itself";
   report(e, true,
-         arena_printf(e->arena, "\"architectures\": the class %s is not computed; %s are: %s", class,
+         arena_printf(e->arena, "\"architectures\": the class %s is not computed; computed: %s. %s", class,
                       class_names(e->arena, &classes, prefix), cure));
 }
 

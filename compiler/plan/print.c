@@ -305,6 +305,7 @@ static void print_steps(StrBuf *out, const Plan *plan) {
 static void print_tensors(StrBuf *out, const char *what, uint32_t n, const tfm_tensor_info *tensors) {
   for (uint32_t i = 0; i < n; i++) {
     strbuf_printf(out, "  %s %u: %s %s", what, i, tensors[i].name, tensors[i].shape);
+    if (tensors[i].has_default) strbuf_printf(out, ", if left out each 0x%08x", tensors[i].fill);
     if (tensors[i].stand_in) strbuf_printf(out, ", if not wanted in buffer %u", tensors[i].stand_in - 1);
     strbuf_add_char(out, '\n');
   }
