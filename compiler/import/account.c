@@ -44,12 +44,17 @@ static void report_unread(const Keys *k, const char *name, const json_t *value) 
                 name, shown.text, name);
 }
 
-/* A setting of positions without a value: transformers computes with what stands there. */
 static void report_null(const Keys *k, const char *name) {
+  diag_error_at(k->diag, k->folder->config_path, DIAG_CHECKPOINT, "\"%s\" is null, and a value is needed", name);
+}
+
+/* Settings of positions: transformers computes with what stands there. */
+static bool is_needed_rotation(const char *name) {
   static const char *const needed[] = {"rope_type", "rope_theta", "partial_rotary_factor", "factor"};
+  if (strncmp(name, "rope_parameters.", 16) != 0) return false;
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-    if (strcmp(strrchr(name, '.') + 1, needed[i]) == 0)
-      diag_error_at(k->diag, k->folder->config_path, DIAG_CHECKPOINT, "\"%s\" is null, and a value is needed", name);
+    if (strcmp(strrchr(name, '.') + 1, needed[i]) == 0) return true;
+  return false;
 }
 
 /* `path`: "" or that of the object with a dot behind it. What changes nothing at the top changes nothing in an object
@@ -61,7 +66,7 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
   json_object_foreach((json_t *)object, key, value) {
     const char *name = arena_printf(k->arena, "%s%s", path, key);
     if (!*path && generation_has_key(key)) continue; /* of generation alone: account_for_generation sees to it */
-    if (json_is_null(value) && strncmp(name, "rope_parameters.", 16) == 0) report_null(k, name);
+    if (json_is_null(value) && is_needed_rotation(name)) report_null(k, name);
     if (json_is_null(value) || is_common(key) || map_has(&k->ignored, name)) continue;
     if (is_ignored_by_user(k->folder, name)) continue;
     if (json_is_object(value) && json_object_size(value) && depth < MAX_DEPTH)
@@ -103,6 +108,9 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
   }
   account_for_object(&k, folder->config, "", 0);
   if (family_writes(family)) account_for_generation(&k);
+  const Texts needed = family_texts(arena, family, "needed");
+  for (size_t i = 0; i < needed.n; i++)
+    if (json_is_null(json_object_get(folder->config, needed.items[i]))) report_null(&k, needed.items[i]);
 }
 
 // ---- tensors ----

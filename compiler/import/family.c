@@ -24,7 +24,7 @@ enum { N_EMBEDDED = sizeof embedded / sizeof *embedded };
 
 // ---- one file ----
 
-static const char *const lists[] = {"classes", "unused", "spellings"};
+static const char *const lists[] = {"classes", "unused", "spellings", "needed"};
 
 static void check_lists(Diag *diag, const Family *family) {
   const Ast *block = family->checkpoint->children[1];
@@ -35,7 +35,7 @@ static void check_lists(Diag *diag, const Family *family) {
       is_known = is_known || strcmp(entry->name, lists[k]) == 0;
     if (!is_known)
       diag_error(diag, entry->span, DIAG_CHECKPOINT,
-                 "a checkpoint block has no list \"%s\"; it has ignore, classes, unused and spellings", entry->name);
+                 "a checkpoint block has no list \"%s\"; it has ignore, classes, unused, spellings and needed", entry->name);
   }
 }
 

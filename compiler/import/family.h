@@ -21,7 +21,8 @@ Family *family_choose(Arena *arena, Map *names, Diag *diag, const char *type, co
 void family_list(Arena *arena, StrBuf *out);
 
 /* The texts of a list of the block: "classes" (what stands behind the model's name in the names of the classes that the
- * family computes) or "unused" (patterns of the names of tensors that none of them reads). */
+ * family computes), "unused" (patterns of the names of tensors that none of them reads) or "needed" (keys that may be
+ * missing, but not null). */
 typedef VEC(const char *) Texts;
 Texts family_texts(Arena *arena, const Family *family, const char *list);
 /* Puts settings that config.json has under another name of theirs, by the lists "spellings" of the block, under the

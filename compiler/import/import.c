@@ -106,7 +106,8 @@ static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) 
   if (!is_key || strncmp(keys, "\"sentence.", 10) == 0 || strncmp(keys, "\"generation.", 12) == 0) return;
   const char *path = arena_printf(e->arena, "%.*s", (int)strlen(keys) - 2, keys + 1);
   bool is_null = is_said_to_be_null(e->arena, e->folder->names, path);
-  if (is_null) report(e, true, arena_printf(e->arena, "%s is null; '%s' of the model needs a value", keys, param->name));
+  if (is_null)
+    report(e, true, arena_printf(e->arena, "%s is null; '%s' of the model needs a value", keys, param->name));
   if (!is_null)
     report(e, e->options->is_strict,
            arena_printf(e->arena, "%s is missing; '%s' of the model keeps its default", keys, param->name));
@@ -316,6 +317,20 @@ static void set_pad(Evaluation *e) {
     e->values->of_params[pad] = json_array_get(e->values->of_params[from], 0);
 }
 
+/* A class with a head has as many rows in it as its labels have names; for transformers another number is a mistake. */
+static void check_labels(Evaluation *e) {
+  const int labels = family_param(e->values->family, "labels");
+  const json_t *names = json_object_get(e->folder->config, "id2label");
+  const char *part = json_string_value(json_object_get(e->folder->names, "architecture"));
+  const json_t *rows = labels < 0 ? NULL : e->values->of_params[labels];
+  if (!json_is_object(names) || !json_is_integer(rows) || e->options->task) return;
+  if (!part || !strstr(part, "Classification")) return;
+  if ((json_int_t)json_object_size(names) == json_integer_value(rows)) return;
+  report(e, true,
+         arena_printf(e->arena, "\"id2label\" has %zu labels, and the head has %lld", json_object_size(names),
+                      (long long)json_integer_value(rows)));
+}
+
 bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options,
                      ImportValues *values) {
   const Ast *block = family->checkpoint->children[1];
@@ -324,6 +339,7 @@ bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folde
   for (uint32_t i = 0; i < block->n_children; i++) evaluate_entry(&e, block->children[i]);
   set_task(&e);
   set_pad(&e);
+  check_labels(&e);
   values->lacking = lacking_keys(&e);
   return !diag_has_errors(diag);
 }

@@ -5,8 +5,11 @@ folder from those of a case. No torch is needed here.
 """
 import json
 import math
+import zlib
 
 import numpy as np
+
+import checkpoint
 
 GONE = "<gone>"
 
@@ -155,7 +158,7 @@ def of_files(files, more_keys=()):
     """Each key of each file with other values, without it, and keys that are not there."""
     for file, content in files.items():
         for path, value in places(content):
-            if path[-1] in ("id2label", "label2id"):
+            if path[-1] in ("id2label", "label2id") or "label2id" in path or path[:-1] == ("id2label",) and path[-1] != "0":
                 continue
             yield ["json", file, list(path), GONE]
             for other in others(str(path[-1]), value):
@@ -249,17 +252,58 @@ def with_tensor(tensors, name, what, value):
 
 def apply(mutation, files, tensors):
     """The files and the tensors of the changed folder."""
-    kind, where, path, value = mutation
+    kind, where, path, value = mutation[-4:] if mutation[0][:6] != "tokens" else (mutation[0], None, None, None)
     if kind == "file":
         return {k: v for k, v in files.items() if k != where}, tensors
     if kind == "json":
         return files | {where: changed_json(files[where], path, value)}, tensors
+    if kind.startswith("tokens"):
+        alone = {k: v for k, v in files.items() if k != "generation_config.json" or kind == "tokens"}
+        return apply(mutation[1:], alone, tensors)
     if kind == "alias":
         config = files[where]
         return files | {where: {path[1] if k == path[0] else k: v for k, v in config.items()}}, tensors
     return files, with_tensor(tensors, where, path[0], value)
 
 
+def fitting(mutation, files, shapes, new_files, tensors):
+    """A mutation that makes these files and tensors, whose numbers come from their names, of those of the case."""
+    old, new = files["config.json"], new_files["config.json"]
+    config = {k: v for k, v in new.items() if not same(v, old.get(k, GONE))} | {k: GONE for k in old if k not in new}
+    other = {n: list(t.shape) for n, t in tensors.items() if shapes.get(n) != list(t.shape)}
+    return ["made", text(mutation), config, other | {n: GONE for n in shapes if n not in tensors}]
+
+
+def made(mutation, case):
+    """The files and tensors of what fitting() gave."""
+    _, _, config, other = mutation
+    new = case["files"]["config.json"] | config
+    files = {"config.json": {k: v for k, v in new.items() if v != GONE}}
+    shapes = {n: s for n, s in (case["weights"] | other).items() if s != GONE}
+    tensors = {n: np.array(checkpoint.weight(n, s, case["gain"]), order="C") for n, s in shapes.items()}
+    return {k: v for k, v in case["files"].items() if k not in ("config.json", "generation_config.json")} | files, tensors
+
+
+def with_early_end(case):
+    """The files of a case that writes: a token that is written is the end, so that one can see what becomes of it."""
+    if not case.get("grows"):
+        return case["files"]
+    start = 1 if case["encoder"] else len(case["inputs"][case["grows"]][0])
+    end = case["tokens"]["1"][0][start + 2]
+    return case["files"] | {name: case["files"][name] | dict(eos_token_id=end) for name in ("config.json", "generation_config.json")
+                            if "eos_token_id" in case["files"].get(name, {})}
+
+
+def shortened(arrays):
+    """Of each output three sums with weights that depend on its name, and its largest number."""
+    found = {}
+    for name, array in arrays.items():
+        flat = np.asarray(array, np.float64).reshape(-1)
+        weights = np.random.RandomState(zlib.crc32(name.encode())).standard_normal((3, flat.size)) / max(1, flat.size) ** 0.5
+        found[name] = [float(f"{x:.9g}") for x in (*(weights @ flat), np.abs(flat).max(initial=0))]
+    return found
+
+
 def text(mutation):
-    kind, where, path, value = mutation
+    where, path, value = mutation[-3:]
     return f"{where}: {'.'.join(map(str, path))} = {json.dumps(value)}"

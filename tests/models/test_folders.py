@@ -75,13 +75,11 @@ class SentenceFiles(ImportCase):
             self.assertEqual(self.tfmc(self.folder, "--ignore", "scale_of_dreams").stdout, self.whole)
             self.put(FILES[file], before)
 
-    def test_prompts_and_case(self):
-        """Both changed vectors without a word once."""
-        before = self.change("Pooling", "include_prompt", False)
+    def test_prompts_that_are_not_pooled(self):
+        """They changed vectors without a word once."""
+        self.change("Pooling", "include_prompt", False)
         self.refused_in("1_Pooling/config.json", '"include_prompt" is false; only true is computed here')
-        self.put(FILES["Pooling"], before)
-        self.change("Bert", "do_lower_case", True)
-        self.refused_in("sentence_bert_config.json", '"do_lower_case" is true')
+        self.assertEqual(self.tfmc(self.folder, "--ignore", "include_prompt").stdout, self.whole)
 
     def test_poolings(self):
         modes = ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
