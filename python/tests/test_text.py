@@ -149,8 +149,8 @@ class Embedding(TextCase):
         made = [call(input_ids=ids, attention_mask=np.ones_like(ids))
                 for call in (self.checkpoint.model, self.checkpoint.model._call_alone)]
         self.assertEqual(made[0].tobytes(), made[1].tobytes())
-        with self.assertRaisesRegex(tfmc.UsageError, "attention_mask"):
-            self.checkpoint.model._call_alone(ids)
+        with self.assertRaisesRegex(tfmc.UsageError, "input_ids"):
+            self.checkpoint.model._call_alone(attention_mask=ids)
 
     def test_long_texts_are_cut_or_refused(self):
         limit = self.embedder.max_length

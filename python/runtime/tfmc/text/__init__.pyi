@@ -87,7 +87,6 @@ class Writer:
     model: Model
     folder: Path
     tokenizer: Any
-    max_length: int | None
     def __init__(self, model: Model | str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None,
                  **options: Any) -> None: ...
     @overload

@@ -12,24 +12,31 @@ class Writer:
         self.tokenizer = _folder.load_tokenizer(self.folder)
         if self.model.generation is None or len(self.model.inputs) != 1:
             raise InputError(f"{self.folder}: {self.model!r} does not continue rows of tokens")
-        self.max_length = _folder.positions(self.folder)
         self._templates = None
 
     def _options(self, rows, options):
-        """Options of Model.generate for these rows of ids; rows that leave no place for a token are refused."""
+        """Options of Model.generate for these rows of ids."""
         if "config" not in options and (self.folder / "generation_config.json").is_file():
             options = {"config": self.folder, **options}
         for i, row in enumerate(rows):
             if not row:
                 raise InputError(f"text {i} has no tokens: there is nothing to continue")
-            if self.max_length is not None and len(row) >= self.max_length:
-                raise InputError(f"text {i} has {len(row)} tokens, and the model takes {self.max_length} with those that "
-                                 "it writes")
         return options
+
+    def _too_long(self, rows, error):
+        """A condition of the model on sizes, told of the text that is the longest; another error as it is."""
+        if error.reason != "check":
+            return error
+        longest = max(range(len(rows)), key=lambda i: len(rows[i]))
+        return InputError(f"text {longest} has {len(rows[longest])} tokens, and with those that the model writes there are "
+                          f"more than it takes: {error}", reason=error.reason)
 
     def _write(self, rows, options):
         options = self._options(rows, options)
-        written = self.model.generate(rows, **options)
+        try:
+            written = self.model.generate(rows, **options)
+        except InputError as error:
+            raise self._too_long(rows, error) from None
         if len(written) != len(rows):
             raise UsageError("generate gives one text for each; num_return_sequences is for Model.generate")
         return [self.tokenizer.decode(row[len(given):].tolist()) for row, given in zip(written, rows)]
@@ -38,11 +45,14 @@ class Writer:
         from tokenizers.decoders import DecodeStream
         options = self._options([row], options)
         decode = DecodeStream(skip_special_tokens=True)
-        with self.model.stream([row], **options) as tokens:
-            for token in tokens:
-                piece = decode.step(self.tokenizer, int(token.token))
-                if piece:
-                    yield piece
+        try:
+            with self.model.stream([row], **options) as tokens:
+                for token in tokens:
+                    piece = decode.step(self.tokenizer, int(token.token))
+                    if piece:
+                        yield piece
+        except InputError as error:
+            raise self._too_long([row], error) from None
 
     def generate(self, texts, **options):
         """What follows each text, a str each; a str alone for one text that is no list. Options: Model.generate. Texts
