@@ -279,6 +279,7 @@ void declare_outputs(Elaborator *e, const Result *result) {
 /* What a generate block may set. */
 static const char *const settings[] = {
 #define SETTING_ALL(name) #name,
+#define SETTING_NO_FLAG(name) #name,
 #define SETTING_NOT_BLOCK(name)
 #define SETTING_CONFIG(name)
 #define SETTING_C(name)
@@ -298,7 +299,7 @@ static bool is_setting(Elaborator *e, const Ast *node) {
   return false;
 }
 
-/* Numbers, booleans (as 0 and 1) and lists of integers; `none` leaves the setting out. The range is checked where all
+/* Numbers, booleans (as 0 and 1) and lists of integers; `none` and an empty list leave the setting out. The range is checked where all
  * sources of settings meet, in runtime/generate. */
 static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   GenerateSetting setting = {.name = node->name};
@@ -312,6 +313,7 @@ static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   Value v = eval(e, node->children[0], scope);
   if (v.kind == VALUE_NONE || is_poison(v)) return;
   bool is_list = v.kind == VALUE_LIST;
+  if (is_list && v.as.list->n == 0) return;
   if (is_number(v)) vec_push(e->arena, &setting.values, number_of(v));
   else if (v.kind == VALUE_BOOL) vec_push(e->arena, &setting.values, v.as.boolean ? 1 : 0);
   else if (!is_list)

@@ -15,7 +15,7 @@
  * that are not plain identifiers are quoted and escaped.
  *
  * And where something in a graph comes from, as messages show it: its place in the user's own files, with notes of the
- * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>". */
+ * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>" and "<std/...>". */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -242,7 +242,7 @@ void graph_print_with_origins(StrBuf *out, Graph *graph) { print_all(out, graph,
 
 enum { MOST_CALLS = 8 }; /* a recursion of modules would fill the screen */
 
-static bool is_standard(SrcSpan span) { return span.source && strcmp(span.source->path, "<std>") == 0; }
+static bool is_standard(SrcSpan span) { return span.source && strncmp(span.source->path, "<std", 4) == 0; }
 
 SrcSpan origin_place(const Origin *origin) {
   SrcSpan place = origin->span;
