@@ -292,7 +292,7 @@ class Operations(Case):
                 calls = [inputs_of(function, sizes, *shape) for shape in shapes_of(sizes)]
                 if function is run_time_indices:
                     calls = [{**call, "x": call["x"][..., :5]} for call in calls]
-                compared(module_of(function), calls, sizes)
+                compared(module_of(function), calls, sizes, check=False)
 
 
 if __name__ == "__main__":
