@@ -133,9 +133,9 @@ static Layer *choose_model(Elaborator *e, const ParsedProgram *program, const La
                     : known.n ? "there are several models"
                               : "there is no model";
   const char *nearest = name ? diag_nearest(name, known.items, known.n) : NULL;
-  fail_at(e, start_of(program), DIAG_NO_MODEL, "%s in the file (models: %s)%s%s", why,
-          known.n ? listed(e, known.items, known.n) : "none", known.n > 1 ? "; choose one with --model" : "",
-          did_you_mean(e, nearest));
+  const char *list = known.n ? arena_printf(e->arena, " (models: %s)", listed(e, known.items, known.n)) : "";
+  fail_at(e, start_of(program), DIAG_NO_MODEL, "%s in the file%s%s%s", why, list,
+          known.n > 1 ? "; choose one with --model" : "", did_you_mean(e, nearest));
   return NULL;
 }
 

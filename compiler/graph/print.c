@@ -59,6 +59,7 @@ static void print_value(StrBuf *out, const Node *node) {
 static bool left_out(const NodeAttr *attr, Attribute attribute) {
   switch (attribute) {
     case ATTRIBUTE_NAME: return !attr->name;
+    case ATTRIBUTE_DEFAULT: return !attr->has_default;
     case ATTRIBUTE_SIZE: return !attr->size;
     case ATTRIBUTE_KEEPDIM: return !attr->keepdim;
     case ATTRIBUTE_WEIGHT: return !attr->has_weight;
@@ -91,7 +92,8 @@ static void print_attribute(StrBuf *out, const SizeTable *table, const Node *nod
       strbuf_add_quoted(out, attr->name);
       print_role(out, attr->role);
       break;
-    case ATTRIBUTE_VALUE: print_value(out, node); break;
+    case ATTRIBUTE_VALUE:
+    case ATTRIBUTE_DEFAULT: print_value(out, node); break;
     case ATTRIBUTE_SIZE: size_print(out, table, attr->size); break;
     case ATTRIBUTE_STARTS: print_sizes(out, table, node->rank, attr->starts); break;
     case ATTRIBUTE_AXES: print_axes(out, node->rank, attr->axes); break;

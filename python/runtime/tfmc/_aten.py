@@ -330,8 +330,11 @@ def group_norm(w, node, x, groups, weight=None, bias=None, eps=1e-5, *rest):
 @aten("batch_norm", "_native_batch_norm_legit_no_training")
 def batch_norm(w, node, x, weight, bias, mean, variance, *rest):
     eps = next(v for v in reversed(rest) if isinstance(v, float))
-    w.result(node, 0, f"batch_norm({', '.join(map(w.text, (x, mean, variance, weight, bias, eps)))})")
-    return None if isinstance(node.meta["val"], (tuple, list)) else w.names[f"{node.name}.0"]
+    made = f"batch_norm({', '.join(map(w.text, (x, mean, variance, weight, bias, eps)))})"
+    if not isinstance(node.meta["val"], (tuple, list)):
+        return made
+    w.names[f"{node.name}.0"] = f"t_{node.name}_0"
+    w.say(made, {f"t_{node.name}_0": node.meta["val"][0]})
 
 
 @aten("softmax", "_softmax", "log_softmax", "_log_softmax")

@@ -4,7 +4,8 @@ What comes in are the nodes that are written, in order. Each gets the interval o
 ids are what their table allows, since a run refuses others, and what is known of an operation follows from its
 operands. If some integer may leave 32 bits that way, sizes and integers of which nothing is known (inputs, f32 that
 become integers) are given a bound, the widest with which all fit: the text refuses others, by a `require` for sizes,
-and by a division by zero for integers. What does not fit in the bounds that the example needs is refused.
+and by a division by zero for integers. What does not fit in the bounds that the example needs is refused. Sums and
+products of which only the remainder is wanted (places in a table of hashes) are computed as remainders throughout.
 """
 import math
 
@@ -13,6 +14,7 @@ import torch
 from ._aten import WHOLE
 from ._intervals import COMPARED, LEAST, MOST, PLACES, SAME, Intervals
 
+MODULUS = 46341  # the greatest divisor of which products of two remainders fit
 SIZES = (MOST, 1 << 20, 1 << 16, 1 << 12)
 WHOLE_VIEWS = set("contiguous clone alias detach view reshape expand permute transpose t unsqueeze squeeze to _to_copy".split())
 # What gives the same for an integer beyond 32 bits and for the greatest that fits.
@@ -26,11 +28,14 @@ class Bounds(Intervals):
 
     def __init__(self, writer, nodes):
         super().__init__(writer)
-        self.guarded, self.size, self.overflow, self.computed = {}, None, None, {}
+        self.guarded, self.size, self.overflow, self.computed, self.modular = {}, None, None, {}, {}
         self.nodes = nodes
         self.tables = self.of_tables()
         self.nodes = self.that_matter(nodes)
         self.unknown = [n for n in nodes if n.op == "placeholder" and n not in self.tables and self.is_input(n)]
+        if not self.fits(MOST, None):
+            for node in self.nodes:
+                self.modular.update(self.under_remainder(node))
         self.settle()
 
     def is_input(self, node):
@@ -50,13 +55,45 @@ class Bounds(Intervals):
                 pairs = [(args[2], args[0], args[1], 0)]
             for ids, table, axis, wraps in pairs:
                 rows = table.meta["val"].shape[axis] if table.meta["val"].ndim else None
-                while isinstance(ids, torch.fx.Node) and self.writer.operation(ids) in WHOLE_VIEWS and (
-                        self.writer.dtype(ids) in WHOLE and self.writer.dtype(ids.args[0]) in WHOLE):
-                    ids = ids.args[0]
+                ids, offset = self.looked_up(ids)
                 if isinstance(rows, int) and ids.op == "placeholder" and self.is_input(ids):
                     low, high = found.get(ids, (LEAST, MOST))
-                    found[ids] = max(low, -rows if wraps else 0), min(high, rows - 1)
+                    found[ids] = max(low, -(rows if wraps else 0) - offset), min(high, rows - 1 - offset)
         return found
+
+    def looked_up(self, ids):
+        """(x, number), where the places in a table are all elements of x and the number."""
+        offset = 0
+        while isinstance(ids, torch.fx.Node) and self.writer.dtype(ids) in WHOLE and ids.op == "call_function":
+            op, args = self.writer.operation(ids), ids.args
+            if op in ("add", "sub") and isinstance(args[1], int) and not ids.kwargs:
+                offset += args[1] if op == "add" else -args[1]
+            elif op not in WHOLE_VIEWS or self.writer.dtype(args[0]) not in WHOLE:
+                break
+            ids = args[0]
+        return ids, offset
+
+    def under_remainder(self, node):
+        """Sums and products that only this remainder uses -> its divisor."""
+        args, found = node.args, {}
+        if self.writer.operation(node) != "remainder" or not isinstance(args[1], int) or not 1 < args[1] <= MODULUS:
+            return found
+        todo = [args[0]]
+        while todo:
+            x = todo.pop()
+            if isinstance(x, torch.fx.Node) and self.writer.operation(x) in ("add", "sub", "mul") and not x.kwargs and (
+                    self.writer.dtype(x) == torch.int64) and all(user is node or user in found for user in x.users):
+                found[x] = args[1]
+                todo += [operand for operand in x.args if self.is_whole(operand)]
+        return found
+
+    def is_whole(self, x):
+        return isinstance(x, torch.fx.Node) and self.writer.dtype(x) in WHOLE
+
+    def remainder(self, text, value):
+        """An operand of a sum or product of which the remainder is wanted."""
+        divisor = self.modular[self.writer.node]
+        return str(value % divisor) if isinstance(value, int) else f"({text} % {divisor})"
 
     def that_matter(self, nodes):
         """Integers, and what they are computed from."""
@@ -125,6 +162,8 @@ class Bounds(Intervals):
             low, high = self.known[node] = self.of(node)
             if self.writer.dtype(node) not in WHOLE or LEAST <= low and high <= MOST:
                 continue
+            if node in self.modular and -1 << 63 <= low and high < 1 << 63:
+                continue
             if self.writer.dtype(node) == torch.int32 and node not in self.conversions:
                 self.known[node] = LEAST, MOST  # torch wraps, too
             else:
@@ -136,6 +175,11 @@ class Bounds(Intervals):
         for name in self.writer.symbol_names if self.size else ():
             if name in self.writer.symbols.values():
                 yield f'    require {name} <= {self.size}, "integers would not fit in 32 bits with more for {name}"'
+
+    def comment(self):
+        if self.guarded:
+            yield ("# x // i32(x >= -b and x <= b) is x, or an error of the run if |x| is more than b: what is computed with "
+                   "it\n# would not fit in 32 bits.")
 
     def guard(self, text):
         bound = next(iter(self.guarded.values()))

@@ -183,6 +183,9 @@ class Writer:
     def cast(self, value, want):
         """An operand in the type in which torch computes."""
         have = self.dtype(value)
+        if self.node in self.bounds.modular and value not in self.bounds.modular:
+            text = self.text(value) if not isinstance(value, int) else ""
+            return self.bounds.remainder(text if have is None else self.as_kind(text, have, want), value)
         if self.spread and value in self.numbers:
             value, have = self.uniform[value], None
         if have is not None:
@@ -341,7 +344,8 @@ class Writer:
         self.folder = Folder(self.lines, self.types, self.tokens, set(self.symbols.values()), list(returned.values()))
         used = self.folder.used_weights()
         self.weights = {path: tensor for path, tensor in self.weights.items() if path in used}
-        return self.folded() if fold else self.flat(returned, tail)
+        text = self.folded() if fold else self.flat(returned, tail)
+        return "".join(f"{line}\n" for line in self.bounds.comment()) + text
 
     def folded(self):
         name, heads, required, returned, tail = self.frame
@@ -372,7 +376,7 @@ class Writer:
             results = [value for value in results if self.types[value].dtype == "f32"]
             calls.append((path, [f"probe_{len(returned) + i}" for i in range(len(results))]))
             returned.update(zip(calls[-1][1], results))
-        nodes = {f"t_{node.name}": node.name for node in self.program.graph.nodes}
+        nodes = {self.names[node.name]: node.name for node in self.program.graph.nodes if node.name in self.names}
         self.probed = {name: nodes[value] for name, value in returned.items() if value in nodes}
         return (self.flat(returned) if returned else None), calls
 
@@ -420,12 +424,12 @@ class Writer:
             return
         write = ATEN.get(operation.split(".")[0])
         if write is None:
-            self.no(f"the operation aten.{operation}", "it has no counterpart in the language; write it with others, "
+            self.no(f"the operation aten.{operation}", "from_torch does not know how to write it; write it with others, "
                     "or compile the part of the module before it")
         if self.dtype(node) is not None and self.dtype(node) not in DTYPES:
             self.no(f"aten.{operation} in {str(self.dtype(node))[6:]}", FLOAT)
         try:
-            self.spread = self.is_spread(node) and self.broadcast(
+            self.spread = self.dtype(node) is not None and self.is_spread(node) and self.broadcast(
                 node, [x for x in node.all_input_nodes if self.dtype(x) is not None])
             made = write(self, node, *node.args, **node.kwargs)
         except TypeError as error:  # arguments of the operation that its row does not name
@@ -433,6 +437,8 @@ class Writer:
                 raise
             self.no(f"aten.{operation} with these arguments", str(error))
         self.spread = False
+        if node in self.bounds.modular:
+            made = f"({made}) % {self.bounds.modular[node]}"
         if made is not None:
             self.names[node.name] = "t_" + node.name
             made_type = self.type(node.meta["val"])

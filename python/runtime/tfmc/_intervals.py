@@ -212,7 +212,7 @@ class Intervals:
         return -most, most
 
     def of_where(self, node, c, x=None, y=None):
-        return together(self.value(x), self.value(y)) if x is not None else ANY
+        return together(self.value(x), self.value(y)) if x is not None else (0, MOST)
 
     def of_masked_fill(self, node, x, mask, value):
         return together(self.value(x), self.value(value))
