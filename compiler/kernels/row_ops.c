@@ -109,12 +109,12 @@ static LLVMValueRef logarithm(RowKernel *k, const LLVMValueRef *state) {
   return math_log(k->e, lanes_same(state[0])).v[0];
 }
 
-static const LinePass softmax[] = {{&reducer_number_max, row_first_value, SOFTMAX_MAXIMUM, finite_maximum},
-                                   {&reducer_sum, power, SOFTMAX_FACTOR, reciprocal_or_zero},
-                                   {NULL, scaled, 0, NULL}};
-static const LinePass log_softmax[] = {{&reducer_number_max, row_first_value, SOFTMAX_MAXIMUM, maximum},
-                                       {&reducer_sum, log_power, SOFTMAX_FACTOR, logarithm},
-                                       {NULL, shifted, 0, NULL}};
+static const LinePass softmax[] = {{&reducer_number_max, row_first_value, SOFTMAX_MAXIMUM, finite_maximum, NULL},
+                                   {&reducer_sum, power, SOFTMAX_FACTOR, reciprocal_or_zero, NULL},
+                                   {NULL, scaled, 0, NULL, NULL}};
+static const LinePass log_softmax[] = {{&reducer_number_max, row_first_value, SOFTMAX_MAXIMUM, maximum, NULL},
+                                       {&reducer_sum, log_power, SOFTMAX_FACTOR, logarithm, NULL},
+                                       {NULL, shifted, 0, NULL, NULL}};
 
 // ---- LAYER_NORM, RMS_NORM ----
 
@@ -122,17 +122,26 @@ static const LinePass log_softmax[] = {{&reducer_number_max, row_first_value, SO
  * rms norm:   x / sqrt(mean of x^2 + eps) * w
  *
  * w and b, if there are any, go by column. The mean is taken first and the squares of what is left then: the
- * difference of two means would cancel. */
+ * difference of two means would cancel. The mean is rounded to f32, and where the line lies far from 0 that is too coarse.
+ * So in a line of several chains the second pass sums x - mean, too: its mean d is what the first one lacked, and
+ * is taken off the results, as -d / sqrt(...), and off the variance, as d^2. */
 
-enum { NORM_MEAN, NORM_FACTOR };
+enum { NORM_MEAN, NORM_FACTOR, NORM_SHIFT };
 
 static Lanes centred(RowKernel *k, const Lanes *values) {
   return lanes_sub(k->e, row_value_again(k), values[NORM_MEAN]);
 }
 
+/* The shift is -0 where nothing is to be taken off, so that it changes no bit there. */
+static Lanes scaled_by_norm(RowKernel *k, Lanes x, const Lanes *values) {
+  const bool has_shift = k->spec->is_long && k->spec->reduction == OP_LAYER_NORM;
+  if (has_shift) return lanes_fma(k->e, x, values[NORM_FACTOR], values[NORM_SHIFT]);
+  return lanes_mul(k->e, x, values[NORM_FACTOR]);
+}
+
 static Lanes finish(RowKernel *k, Lanes x, const Lanes *values) {
   Emitter *e = k->e;
-  x = lanes_mul(e, x, values[NORM_FACTOR]);
+  x = scaled_by_norm(k, x, values);
   const KernelSpec *spec = k->spec;
   if (spec->weight && spec->bias) x = lanes_fma(e, x, row_load(k, spec->weight), row_load(k, spec->bias));
   else if (spec->weight) x = lanes_mul(e, x, row_load(k, spec->weight));
@@ -149,20 +158,45 @@ static LLVMValueRef mean(RowKernel *k, const LLVMValueRef *state) {
   return LLVMBuildFDiv(k->e->builder, state[0], row_line_length(k), "");
 }
 
-static LLVMValueRef factor(RowKernel *k, const LLVMValueRef *state) {
+static LLVMValueRef factor_of(RowKernel *k, LLVMValueRef variance) {
   Emitter *e = k->e;
-  Lanes variance = lanes_add(e, lanes_same(mean(k, state)), lanes_number(e, k->spec->eps));
-  return lanes_div(e, lanes_number(e, 1), lanes_sqrt(e, variance)).v[0];
+  Lanes divisor = lanes_sqrt(e, lanes_add(e, lanes_same(variance), lanes_number(e, k->spec->eps)));
+  return lanes_div(e, lanes_number(e, 1), divisor).v[0];
 }
 
-static const LinePass layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean},
-                                      {&reducer_squares, centred, NORM_FACTOR, factor},
-                                      {NULL, normal, 0, NULL}};
-static const LinePass rms_norm[] = {{&reducer_squares, row_first_value, NORM_FACTOR, factor},
-                                    {NULL, rms_normal, 0, NULL}};
+static LLVMValueRef factor(RowKernel *k, const LLVMValueRef *state) { return factor_of(k, mean(k, state)); }
+
+/* What the mean lacked, from the moments; 0 for a line of one chain, which is as exact as f32. */
+static Lanes rest_of_mean(RowKernel *k, const LLVMValueRef *state) {
+  Lanes is_long = lanes_same(emit_splat(k->e, row_line_is_long(k), LANES));
+  return lanes_select(k->e, is_long, lanes_same(mean(k, &state[1])), lanes_number(k->e, 0));
+}
+
+/* A difference below 0 is what rounding has left of 0. NaN stays. */
+static LLVMValueRef corrected_factor(RowKernel *k, const LLVMValueRef *state) {
+  Emitter *e = k->e;
+  Lanes rest = rest_of_mean(k, state), zero = lanes_number(e, 0);
+  Lanes variance = lanes_sub(e, lanes_same(mean(k, state)), lanes_mul(e, rest, rest));
+  variance = lanes_select(e, lanes_compare(e, LLVMRealOLT, variance, zero), zero, variance);
+  return factor_of(k, variance.v[0]);
+}
+
+static LLVMValueRef shift(RowKernel *k, const LLVMValueRef *state, LLVMValueRef factor) {
+  return lanes_neg(k->e, lanes_mul(k->e, rest_of_mean(k, state), lanes_same(factor))).v[0];
+}
+
+static const LinePass layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean, NULL},
+                                      {&reducer_squares, centred, NORM_FACTOR, factor, NULL},
+                                      {NULL, normal, 0, NULL, NULL}};
+static const LinePass long_layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean, NULL},
+                                           {&reducer_moments, centred, NORM_FACTOR, corrected_factor, shift},
+                                           {NULL, normal, 0, NULL, NULL}};
+static const LinePass rms_norm[] = {{&reducer_squares, row_first_value, NORM_FACTOR, factor, NULL},
+                                    {NULL, rms_normal, 0, NULL, NULL}};
 
 static const LinePass *norm_passes(const RowKernel *k) {
-  return k->spec->reduction == OP_LAYER_NORM ? layer_norm : rms_norm;
+  if (k->spec->reduction != OP_LAYER_NORM) return rms_norm;
+  return k->spec->is_long ? long_layer_norm : layer_norm;
 }
 
 /* A pass over one row is a chain of additions, each waiting for the one before. Four rows hide each other's latencies,
@@ -185,20 +219,24 @@ static void run_pass_on_rows(RowKernel *k, const LinePass *passes, unsigned n, c
   Lanes values[ROW_NUMBERS];
   Loop loop = loop_begin(e, rows->first, rows->end, 1);
   row_begin(k, loop.index);
-  for (unsigned i = 0; i < n; i++) {
-    LLVMValueRef address = address_of_number(k, rows, passes[i].yields);
-    values[passes[i].yields] = lanes_same(emit_load(e, lanes_type(e->f32), address, 64));
-  }
-  row_pass(k, &passes[n], values);
-  if (passes[n].reducer) emit_store(e, values[passes[n].yields].v[0], address_of_number(k, rows, passes[n].yields), 64);
+  for (unsigned i = 0; i < n; i++)
+    for (unsigned yields = passes[i].yields; yields <= passes[i].yields + (passes[i].second != NULL); yields++) {
+      LLVMValueRef address = address_of_number(k, rows, yields);
+      values[yields] = lanes_same(emit_load(e, lanes_type(e->f32), address, 64));
+    }
+  const LinePass *pass = &passes[n];
+  row_pass(k, pass, values);
+  for (unsigned yields = pass->yields; pass->reducer && yields <= pass->yields + (pass->second != NULL); yields++)
+    emit_store(e, values[yields].v[0], address_of_number(k, rows, yields), 64);
   loop_end(e, &loop);
 }
 
-static void norm_rows(RowKernel *k, const LinePass *passes, unsigned n_numbers) {
+static void norm_rows(RowKernel *k, const LinePass *passes) {
   Emitter *e = k->e;
   NormRows rows;
   LLVMTypeRef numbers = LLVMArrayType2(lanes_type(e->f32), NORM_ROWS);
-  for (unsigned i = 0; i < n_numbers; i++) rows.numbers[i] = emit_stack(e, numbers, 64);
+  for (unsigned i = 0; i < ROW_NUMBERS; i++)
+    if (line_yields(passes, i)) rows.numbers[i] = emit_stack(e, numbers, 64);
   Loop blocks = loop_begin(e, emit_i64(e, 0), k->rows, NORM_ROWS);
   rows.first = blocks.index;
   rows.end = emit_least(e, emit_add(e, blocks.index, emit_i64(e, NORM_ROWS)), k->rows);
@@ -217,7 +255,7 @@ static void norm_rows(RowKernel *k, const LinePass *passes, unsigned n_numbers) 
  * Both results come from one walk, after the walks that yield the four numbers. Of y = log_softmax(x): x gets
  * g - exp(y) sum g. There g is computed twice and not kept, so that the result may lie where y does. */
 
-enum { GRAD_MEAN = NORM_FACTOR + 1, GRAD_PRODUCT, GRAD_SUM = 0 }; /* mean q, mean(q h); log_softmax: sum g */
+enum { GRAD_MEAN = NORM_SHIFT + 1, GRAD_PRODUCT, GRAD_SUM = 0 }; /* mean q, mean(q h); log_softmax: sum g */
 
 static Lanes grad_x(RowKernel *k, const Lanes *values) {
   (void)values;
@@ -230,7 +268,7 @@ static Lanes grad_centred(RowKernel *k, const Lanes *values) {
 }
 
 static Lanes grad_normal(RowKernel *k, const Lanes *values) {
-  return lanes_mul(k->e, grad_centred(k, values), values[NORM_FACTOR]);
+  return scaled_by_norm(k, grad_centred(k, values), values);
 }
 
 static Lanes grad_weighted(RowKernel *k, Lanes g) {
@@ -268,20 +306,30 @@ static LLVMValueRef total(RowKernel *k, const LLVMValueRef *state) {
   return state[0];
 }
 
-static const LinePass layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean},
-                                           {&reducer_squares, grad_centred, NORM_FACTOR, factor},
-                                           {&reducer_sum, grad_first, GRAD_MEAN, mean},
-                                           {&reducer_sum, grad_product, GRAD_PRODUCT, mean},
-                                           {NULL, grad_results, 0, NULL}};
-static const LinePass rms_norm_grad[] = {{&reducer_squares, grad_centred, NORM_FACTOR, factor},
-                                         {&reducer_sum, grad_product, GRAD_PRODUCT, mean},
-                                         {NULL, grad_results, 0, NULL}};
-static const LinePass log_softmax_grad[] = {{&reducer_sum, element, GRAD_SUM, total},
-                                            {NULL, grad_of_softmax, 0, NULL}};
+static const LinePass layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean, NULL},
+                                           {&reducer_squares, grad_centred, NORM_FACTOR, factor, NULL},
+                                           {&reducer_sum, grad_first, GRAD_MEAN, mean, NULL},
+                                           {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL},
+                                           {NULL, grad_results, 0, NULL, NULL}};
+static const LinePass long_layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean, NULL},
+                                                {&reducer_moments, grad_centred, NORM_FACTOR, corrected_factor, shift},
+                                                {&reducer_sum, grad_first, GRAD_MEAN, mean, NULL},
+                                                {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL},
+                                                {NULL, grad_results, 0, NULL, NULL}};
+static const LinePass rms_norm_grad[] = {{&reducer_squares, grad_centred, NORM_FACTOR, factor, NULL},
+                                         {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL},
+                                         {NULL, grad_results, 0, NULL, NULL}};
+static const LinePass log_softmax_grad[] = {{&reducer_sum, element, GRAD_SUM, total, NULL},
+                                            {NULL, grad_of_softmax, 0, NULL, NULL}};
+
+static const LinePass *norm_grad_passes(const RowKernel *k) {
+  if (k->spec->reduction != OP_LAYER_NORM) return rms_norm_grad;
+  return k->spec->is_long ? long_layer_norm_grad : layer_norm_grad;
+}
 
 static void emit_gradient(RowKernel *k) {
   if (k->spec->reduction == OP_LOG_SOFTMAX) row_lines(k, log_softmax_grad);
-  else norm_rows(k, k->spec->reduction == OP_LAYER_NORM ? layer_norm_grad : rms_norm_grad, ROW_NUMBERS);
+  else norm_rows(k, norm_grad_passes(k));
 }
 
 // ---- the family ----
@@ -291,7 +339,7 @@ static void emit_lines(RowKernel *k) {
   if (reduction == OP_SOFTMAX) row_lines(k, softmax);
   else if (reduction == OP_LOG_SOFTMAX) row_lines(k, log_softmax);
   else if (reduction == OP_LAYER_NORM || reduction == OP_RMS_NORM) row_lines(k, norm_passes(k));
-  else row_lines(k, &(LinePass){reducer_of(reduction), element, LINE_RESULT, one_number});
+  else row_lines(k, &(LinePass){reducer_of(reduction), element, LINE_RESULT, one_number, NULL});
 }
 
 void emit_ROW(Emitter *e, const KernelSpec *spec, const char *name) {
@@ -299,7 +347,7 @@ void emit_ROW(Emitter *e, const KernelSpec *spec, const char *name) {
   bool is_norm = spec->reduction == OP_LAYER_NORM || spec->reduction == OP_RMS_NORM;
   if (spec->reduction == OP_POINTWISE) emit_pointwise(&k);
   else if (spec->grad_of) emit_gradient(&k);
-  else if (is_norm && spec->reduce == 1) norm_rows(&k, norm_passes(&k), LINE_NUMBERS);
+  else if (is_norm && spec->reduce == 1) norm_rows(&k, norm_passes(&k));
   else emit_lines(&k);
   row_kernel_end(&k);
 }

@@ -108,8 +108,8 @@ static void print_FINITE(StrBuf *out, const KernelSpec *spec) {
 }
 
 static void print_ROW(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a\n", op_table[spec->reduction].name, spec->reduce,
-                spec->weight, spec->bias, spec->eps);
+  strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a%s\n", op_table[spec->reduction].name, spec->reduce,
+                spec->weight, spec->bias, spec->eps, spec->is_long ? " long" : "");
   if (spec->grad_of) strbuf_printf(out, "  gradient of %d second %d\n", spec->grad_of, spec->second);
   for (uint32_t i = 0; i < spec->n_operands; i++) {
     const RowOperandSpec *operand = &spec->operands[i];

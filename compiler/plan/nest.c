@@ -212,6 +212,18 @@ KernelSpec nest_spec(const Nest *nest) {
   return spec;
 }
 
+static bool has_sums(OpKind reduction) {
+  return reduction != OP_MAX && reduction != OP_MIN && reduction != OP_ARGMAX && reduction != OP_POINTWISE;
+}
+
+/* A length that only a run knows may be long. */
+void nest_reduces(KernelSpec *spec, OpKind reduction, uint8_t reduce, const Size *length) {
+  int64_t n;
+  spec->reduction = reduction;
+  spec->reduce = reduce;
+  spec->is_long = has_sums(reduction) && !(size_is_const(length, &n) && n <= TFM_ROW_CHAIN);
+}
+
 /* Whether squares of the operand can be transposed, if `rows` are the rows. */
 static bool is_transposed(const Nest *nest, const NestOperand *operand, uint32_t rows) {
   const Size *stride = operand->strides[nest->rank - 1];
