@@ -161,11 +161,13 @@ LLVMValueRef row_line_is_long(RowKernel *k) {
 
 static bool is_last(const LinePass *pass) { return !pass->reducer || pass->yields == LINE_RESULT; }
 
-bool line_yields(const LinePass *passes, unsigned i) {
-  for (;; passes++) {
-    if (passes->reducer && (passes->yields == i || (passes->second && passes->yields + 1 == i))) return true;
-    if (is_last(passes)) return false;
+unsigned line_numbers(const LinePass *passes) {
+  unsigned n = 2; /* what most have */
+  for (; !is_last(passes); passes++) {
+    if (passes->yields >= n) n = passes->yields + 1;
+    if (passes->second && passes->yields_second >= n) n = passes->yields_second + 1;
   }
+  return n;
 }
 
 // ---- chains ----
@@ -175,7 +177,7 @@ bool line_yields(const LinePass *passes, unsigned i) {
  * give is added in f64, which loses nothing worth mention, and rounded once. A line of one chain has the bits of that
  * chain, and chains of zeros add nothing. */
 
-static bool has_chains(const RowKernel *k, const Reducer *reducer) { return k->spec->is_long && reducer->is_sum; }
+static bool has_chains(const RowKernel *k, const Reducer *reducer) { return k->has_chains && reducer->is_sum; }
 
 /* The chain's sums as they are added. */
 static LLVMValueRef add_chain(Emitter *e, LLVMValueRef total, LLVMValueRef chain) {
@@ -245,11 +247,11 @@ void row_pass(RowKernel *k, const LinePass *pass, Lanes *values) {
   LLVMValueRef number = pass->number(k, state);
   if (pass->yields != LINE_RESULT) values[pass->yields] = lanes_same(number);
   else row_store_scalar(k, LLVMBuildExtractElement(k->e->builder, number, emit_i32(k->e, 0), ""));
-  if (pass->second) values[pass->yields + 1] = lanes_same(pass->second(k, state, number));
+  if (pass->second) values[pass->yields_second] = lanes_same(pass->second(k, state, number));
 }
 
 static void lines_along_rows(RowKernel *k, const LinePass *passes) {
-  Lanes values[ROW_NUMBERS];
+  Lanes values[LINE_NUMBERS];
   Loop rows = loop_begin(k->e, emit_i64(k->e, 0), k->rows, 1);
   row_begin(k, rows.index);
   do row_pass(k, passes, values);
@@ -272,7 +274,8 @@ typedef struct Columns { /* that go together: a pass over their rows */
   unsigned together;                      /* how many */
   LLVMValueRef stacks[REDUCER_MAX_STATE]; /* [LANES][together] */
   LLVMValueRef totals[REDUCER_MAX_STATE]; /* [together] of f64: of the chains before */
-  LLVMValueRef numbers[LINE_NUMBERS];     /* [together]; NULL: no pass yields it */
+  LLVMValueRef numbers[LINE_NUMBERS];     /* [together] */
+  unsigned n_numbers;
   LLVMValueRef lane;                      /* of the rows, or that is filled */
   bool is_first;                          /* the row is the first one of its lane */
   unsigned n_rows;                        /* of one lane, that go together */
@@ -300,9 +303,9 @@ static void store_state(RowKernel *k, const Columns *columns, unsigned v, const 
 /* The numbers that the passes before have stored. */
 static void load_numbers(RowKernel *k, const Columns *columns, Lanes *values) {
   LLVMValueRef first = emit_i64(k->e, 0);
-  for (unsigned i = 0; i < LINE_NUMBERS; i++) {
+  for (unsigned i = 0; i < columns->n_numbers; i++) {
     values[i] = lanes_same(NULL);
-    for (unsigned v = 0; columns->numbers[i] && v < k->e->n_vectors; v++)
+    for (unsigned v = 0; v < k->e->n_vectors; v++)
       values[i].v[v] = emit_load(k->e, lanes_type(k->e->f32), slot(k, columns, columns->numbers[i], first, v), 64);
   }
 }
@@ -419,7 +422,7 @@ static void number_body(RowKernel *k, void *context, LLVMValueRef *unused) {
   LLVMValueRef number = pass->number(k, state);
   if (pass->yields == LINE_RESULT) row_store(k, lanes_same(number));
   else store_number(k, columns, pass->yields, number);
-  if (pass->second) store_number(k, columns, pass->yields + 1, pass->second(k, state, number));
+  if (pass->second) store_number(k, columns, pass->yields_second, pass->second(k, state, number));
 }
 
 /* The first rows begin their lanes, so that these need not be filled before; lanes without a row are. */
@@ -526,24 +529,22 @@ static void pass_along_columns(RowKernel *k, Columns *columns) {
 
 /* Of all passes. */
 static unsigned most_state(const LinePass *passes) {
-  unsigned most = 1;
-  for (; passes->reducer; passes++) {
-    if (passes->reducer->n_state > most) most = passes->reducer->n_state;
-    if (is_last(passes)) break;
-  }
+  unsigned most = passes->reducer->n_state;
+  while (!is_last(passes++))
+    if (passes->reducer && passes->reducer->n_state > most) most = passes->reducer->n_state;
   return most;
 }
 
 static void lines_along_columns(RowKernel *k, const LinePass *passes) {
   Emitter *e = k->e;
   const unsigned n_state = most_state(passes), together = COLUMNS_TOGETHER / n_state;
-  Columns columns = {.pass = passes, .together = together};
+  Columns columns = {.pass = passes, .together = together, .n_numbers = line_numbers(passes)};
   for (unsigned i = 0; i < n_state; i++) /* values of 4 bytes, whichever reducer has them */
     columns.stacks[i] = emit_stack(e, LLVMArrayType2(lanes_type(e->f32), together), 64);
-  for (unsigned i = 0; i < n_state && k->spec->is_long; i++)
+  for (unsigned i = 0; i < n_state && k->has_chains; i++)
     columns.totals[i] = emit_stack(e, LLVMArrayType2(e->f64, together), 64);
-  for (unsigned i = 0; i < LINE_NUMBERS; i++)
-    if (line_yields(passes, i)) columns.numbers[i] = emit_stack(e, LLVMArrayType2(e->f32, together), 64);
+  for (unsigned i = 0; i < columns.n_numbers; i++)
+    columns.numbers[i] = emit_stack(e, LLVMArrayType2(e->f32, together), 64);
   LLVMValueRef all = k->columns;
   Loop pieces = loop_begin(e, emit_i64(e, 0), all, together);
   k->first = pieces.index;

@@ -48,19 +48,20 @@ void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state);
  * numbers of the passes before. */
 typedef Lanes (*RowElement)(RowKernel *k, const Lanes *values);
 
-enum { LINE_NUMBERS = 3, ROW_NUMBERS = 5, LINE_RESULT = ROW_NUMBERS }; /* along columns there is room for the former */
+enum { LINE_NUMBERS = 5, LINE_RESULT = LINE_NUMBERS };
 
 typedef struct LinePass {
   const Reducer *reducer; /* NULL: the element has stored the results; the last pass */
   RowElement element;
   unsigned yields; /* which of `values`; LINE_RESULT: the result of the line, and the last pass */
   LLVMValueRef (*number)(RowKernel *k, const LLVMValueRef *state); /* from what was reduced; a vector, as the state */
-  /* A second one, number yields + 1 of `values`, from the first and what was reduced; NULL: there is none. */
+  /* A second one, from what was reduced and the first; NULL: there is none. */
   LLVMValueRef (*second)(RowKernel *k, const LLVMValueRef *state, LLVMValueRef first);
+  unsigned yields_second;
 } LinePass;
 
-/* Whether the passes yield number `i` of `values`. */
-bool line_yields(const LinePass *passes, unsigned i);
+/* How many of `values` the passes need at most. */
+unsigned line_numbers(const LinePass *passes);
 
 /* All passes over all lines of the block. */
 void row_lines(RowKernel *k, const LinePass *passes);

@@ -216,12 +216,13 @@ static bool has_sums(OpKind reduction) {
   return reduction != OP_MAX && reduction != OP_MIN && reduction != OP_ARGMAX && reduction != OP_POINTWISE;
 }
 
-/* A length that only a run knows may be long. */
 void nest_reduces(KernelSpec *spec, OpKind reduction, uint8_t reduce, const Size *length) {
   int64_t n;
   spec->reduction = reduction;
   spec->reduce = reduce;
-  spec->is_long = has_sums(reduction) && !(size_is_const(length, &n) && n <= TFM_ROW_CHAIN);
+  if (!has_sums(reduction)) spec->lines = LINES_SHORT;
+  else if (!size_is_const(length, &n)) spec->lines = LINES_OF_ANY_LENGTH;
+  else spec->lines = n > TFM_ROW_CHAIN ? LINES_LONG : LINES_SHORT;
 }
 
 /* Whether squares of the operand can be transposed, if `rows` are the rows. */
