@@ -101,13 +101,13 @@ static void argmax_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMVal
   argmax(e, state, (LLVMValueRef[]){x, index});
 }
 
-const Reducer reducer_sum = {1, true, 0, add_step, add, NULL};
-const Reducer reducer_squares = {1, true, 0, square_step, add, NULL};
-const Reducer reducer_moments = {2, true, 0, moments_step, add_both, NULL};
-const Reducer reducer_max = {1, false, -__builtin_inf(), max_step, max, max_number_step};
-const Reducer reducer_min = {1, false, __builtin_inf(), min_step, min, min_number_step};
-const Reducer reducer_number_max = {1, false, -__builtin_inf(), number_max_step, number_max, NULL};
-const Reducer reducer_argmax = {2, false, -__builtin_inf(), argmax_step, argmax, NULL};
+const Reducer reducer_sum = {1, true, 0, add_step, add, NULL, false};
+const Reducer reducer_squares = {1, true, 0, square_step, add, NULL, false};
+const Reducer reducer_moments = {2, true, 0, moments_step, add_both, NULL, false};
+const Reducer reducer_max = {1, false, -__builtin_inf(), max_step, max, max_number_step, false};
+const Reducer reducer_min = {1, false, __builtin_inf(), min_step, min, min_number_step, false};
+const Reducer reducer_number_max = {1, false, -__builtin_inf(), number_max_step, number_max, NULL, true};
+const Reducer reducer_argmax = {2, false, -__builtin_inf(), argmax_step, argmax, NULL, false};
 
 LLVMTypeRef reducer_type(Emitter *e, const Reducer *reducer, unsigned i) {
   return lanes_type(i == 0 || reducer->is_sum ? e->f32 : e->i32);
@@ -191,6 +191,13 @@ typedef struct RowPass {
   const Lanes *values;
 } RowPass;
 
+/* The vectors of a turn are combined before the state takes them in, so that turns wait for one step only. */
+static void step_in_pairs(Emitter *e, const Reducer *reducer, LLVMValueRef *state, Lanes x) {
+  for (unsigned apart = 1; apart < e->n_vectors; apart *= 2)
+    for (unsigned v = 0; v + apart < e->n_vectors; v += 2 * apart) reducer->combine(e, &x.v[v], &x.v[v + apart]);
+  reducer->combine(e, state, &x.v[0]);
+}
+
 /* Elements beyond the columns are computed but must not count, so under a mask the state of those lanes stays as it
  * was. Adding a neutral element instead would turn -0 into 0 and could not hide a NaN. */
 static void row_body(RowKernel *k, void *context, LLVMValueRef *state) {
@@ -199,6 +206,10 @@ static void row_body(RowKernel *k, void *context, LLVMValueRef *state) {
   Emitter *e = k->e;
   Lanes x = row->pass->element(k, row->values);
   if (!reducer) return;
+  if (reducer->in_any_order && k->has_chains && !k->mask) {
+    step_in_pairs(e, reducer, state, x);
+    return;
+  }
   LLVMValueRef first = emit_splat(e, LLVMBuildTrunc(e->builder, k->column, e->i32, ""), LANES);
   for (unsigned v = 0; v < e->n_vectors; v++) {
     LLVMValueRef before[REDUCER_MAX_STATE] = {state[0], reducer->n_state > 1 ? state[1] : NULL};

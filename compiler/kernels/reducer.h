@@ -24,6 +24,7 @@ typedef struct Reducer {
   void (*combine)(Emitter *e, LLVMValueRef *state, const LLVMValueRef *other);
   /* The step where x is no NaN, which takes less; NULL: there is no such step. */
   void (*number_step)(Emitter *e, LLVMValueRef *state, LLVMValueRef x);
+  bool in_any_order; /* its result does not depend on the order of the steps */
 } Reducer;
 
 extern const Reducer reducer_sum;     /* x + y */
