@@ -148,6 +148,7 @@ typedef struct Setting {
 static const Setting settings_table[] = {
 #define SETTING(name, member, kind) {#name, &kind_##kind, offsetof(tfm_generate_options, member)},
 #define SETTING_ALL SETTING
+#define SETTING_NO_FLAG SETTING
 #define SETTING_NOT_BLOCK SETTING
 #define SETTING_CONFIG SETTING
 #define SETTING_C(...)
@@ -264,6 +265,7 @@ typedef struct FlagInfo {
 static const FlagInfo flags[] = {
 #define FLAG_ALL(name, needs) {#name, OPTION_GENERATE_##name, needs},
 #define FLAG_NOT_BLOCK FLAG_ALL
+#define FLAG_NO_FLAG(...)
 #define FLAG_CONFIG(...)
 #define FLAG_C(...)
 #define GENERATE_OPTION(name, member, kind, initial, range, accepted, needs, ...) FLAG_##accepted(name, needs)

@@ -202,6 +202,7 @@ Value make_module(Elaborator *e, const Template *t, const char *path) {
   m->layer = t->layer;
   m->maker = e->module;
   m->path = path;
+  m->shown = text_shown(e->arena, path);
   m->scope = scope_new(e->arena, t->layer->scope, m);
   m->parts = map_new(e->arena);
   m->weights = map_new(e->arena);

@@ -128,6 +128,8 @@ static void add_groups(WeightPrefixes *p) {
 // ---- the message about prefixes ----
 
 static const char *prefix_advice(const WeightPrefixes *p) {
+  if (p->check->is_import)
+    return arena_printf(p->check->arena, "all names in the file begin with \"%s\", those of the family do not", p->common);
   if (!*p->common) return "try it without --weights-prefix";
   return arena_printf(p->check->arena, "try --weights-prefix %s", p->common);
 }
@@ -136,7 +138,7 @@ static const char *prefix_advice(const WeightPrefixes *p) {
 static const char *as_advice(const WeightPrefixes *p) {
   StrBuf text = strbuf_new(p->check->arena);
   size_t n = 0;
-  strbuf_add(&text, "no --weights-prefix finds all weights: ");
+  strbuf_add(&text, p->check->is_import ? "the file has other names: " : "no --weights-prefix finds all weights: ");
   if (*p->check->prefix) strbuf_add(&text, "leave it out and ");
   for (size_t i = 0; i < p->groups.n; i++) {
     const Group *group = &p->groups.items[i];
@@ -385,7 +387,7 @@ size_t weight_set_check(const WeightCheck *check, Graph *graph, const WeightSet 
     if (!weight_prefixes_told(c.prefixes, needed.nodes.items[i]->attr.name)) check_weight(&c, needed.nodes.items[i]);
     map_put(&used, needed.nodes.items[i]->attr.name, NULL);
   }
-  warn_of_extra(&c);
+  if (!check->is_import) warn_of_extra(&c);
   size_t unused = 0;
   for (size_t i = 0; i < set->entries.n; i++)
     unused += !map_has(&used, c.names[i]) && !map_has(&used, set->entries.items[i].tensor->name);

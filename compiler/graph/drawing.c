@@ -356,7 +356,7 @@ uint32_t drawing_print(StrBuf *out, Drawing *drawing, uint32_t depth) {
 static const char *label_of(Arena *arena, const Graph *graph, const Node *node) {
   StrBuf label = strbuf_new(arena);
   strbuf_add(&label, node->op == OP_INPUT ? "" : op_table[node->op].name);
-  if (node->attr.name) strbuf_add(&label, node->attr.name);
+  if (node->attr.name) strbuf_add(&label, text_shown(arena, node->attr.name));
   if (node->attr.expr) {
     strbuf_add_char(&label, '\n');
     expr_print(&label, graph->sizes, node->attr.expr);
@@ -367,7 +367,7 @@ static const char *label_of(Arena *arena, const Graph *graph, const Node *node) 
 /* What an edge carries: the name that the model gives the value, if any, and its shape. */
 static const char *flow_of(Arena *arena, const Graph *graph, const Node *node) {
   StrBuf label = strbuf_new(arena);
-  if (node->op == OP_INPUT) strbuf_printf(&label, "%s ", node->attr.name);
+  if (node->op == OP_INPUT) strbuf_printf(&label, "%s ", text_shown(arena, node->attr.name));
   else if (node->origin.name) strbuf_printf(&label, "%s ", node->origin.name);
   node_print_shape(&label, graph->sizes, node);
   return label.text;
@@ -377,7 +377,7 @@ static const char *flow_of(Arena *arena, const Graph *graph, const Node *node) {
 static void add_weight(Drawing *drawing, const Graph *graph, const Node *node) {
   StrBuf text = strbuf_new(drawing->arena);
   const char *dot = strrchr(node->attr.name, '.');
-  strbuf_printf(&text, "%s ", dot ? dot + 1 : node->attr.name);
+  strbuf_printf(&text, "%s ", text_shown(drawing->arena, dot ? dot + 1 : node->attr.name));
   node_print_shape(&text, graph->sizes, node);
   double elements = 1;
   for (uint32_t axis = 0; axis < node->rank; axis++) {
@@ -409,7 +409,7 @@ Drawing *drawing_of_graph(Arena *arena, Graph *graph) {
   }
   for (size_t i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.items[i];
-    uint32_t item = drawing_add_item(drawing, DRAW_PORT, output->name, "");
+    uint32_t item = drawing_add_item(drawing, DRAW_PORT, text_shown(arena, output->name), "");
     if (item_of[output->node->id] == NO_ITEM) continue; /* a constant of the weights */
     drawing_add_edge(drawing, (uint32_t)item_of[output->node->id], item, flow_of(arena, graph, output->node));
   }

@@ -32,8 +32,9 @@ typedef struct Origin {
 typedef struct NodeAttr {
   const char *name;             /* INPUT, WEIGHT */
   Role role;                    /* INPUT */
-  double number;                /* FULL f32 */
-  int64_t integer;              /* FULL i32, bool */
+  double number;                /* FULL f32; INPUT f32 that has a default: each of its elements where it is left out */
+  int64_t integer;              /* the same for i32, bool */
+  bool has_default;             /* INPUT: a run may leave it out */
   const Size *size;             /* SIZE */
   const Size *starts[MAX_RANK]; /* SLICE */
   uint8_t axes[MAX_RANK];       /* PERMUTE */

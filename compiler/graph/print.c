@@ -15,7 +15,7 @@
  * that are not plain identifiers are quoted and escaped.
  *
  * And where something in a graph comes from, as messages show it: its place in the user's own files, with notes of the
- * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>". */
+ * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>" and "<std/...>". */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -58,6 +58,7 @@ static void print_value(StrBuf *out, const Node *node) {
 static bool left_out(const NodeAttr *attr, Attribute attribute) {
   switch (attribute) {
     case ATTRIBUTE_NAME: return !attr->name;
+    case ATTRIBUTE_DEFAULT: return !attr->has_default;
     case ATTRIBUTE_SIZE: return !attr->size;
     case ATTRIBUTE_KEEPDIM: return !attr->keepdim;
     case ATTRIBUTE_WEIGHT: return !attr->has_weight;
@@ -90,7 +91,8 @@ static void print_attribute(StrBuf *out, const SizeTable *table, const Node *nod
       strbuf_add_quoted(out, attr->name);
       print_role(out, attr->role);
       break;
-    case ATTRIBUTE_VALUE: print_value(out, node); break;
+    case ATTRIBUTE_VALUE:
+    case ATTRIBUTE_DEFAULT: print_value(out, node); break;
     case ATTRIBUTE_SIZE: size_print(out, table, attr->size); break;
     case ATTRIBUTE_STARTS: print_sizes(out, table, node->rank, attr->starts); break;
     case ATTRIBUTE_AXES: print_axes(out, node->rank, attr->axes); break;
@@ -240,7 +242,7 @@ void graph_print_with_origins(StrBuf *out, Graph *graph) { print_all(out, graph,
 
 enum { MOST_CALLS = 8 }; /* a recursion of modules would fill the screen */
 
-static bool is_standard(SrcSpan span) { return span.source && strcmp(span.source->path, "<std>") == 0; }
+static bool is_standard(SrcSpan span) { return span.source && strncmp(span.source->path, "<std", 4) == 0; }
 
 SrcSpan origin_place(const Origin *origin) {
   SrcSpan place = origin->span;

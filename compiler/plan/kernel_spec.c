@@ -75,6 +75,7 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
                 spec->b_is_page ? " page" : "", spec->is_whole ? " whole" : "", spec->exact_zero ? " exact_zero" : "");
   if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
   if (spec->k) strbuf_printf(out, "  rows of %lld\n", (long long)spec->k);
+  if (spec->chain) strbuf_printf(out, "  chains of %d\n", spec->chain);
   if (spec->a_step) strbuf_printf(out, "  a step %lld\n", (long long)spec->a_step);
   if (spec->factor != 0) strbuf_printf(out, "  times %a\n", (double)spec->factor);
 }
@@ -96,6 +97,7 @@ static void print_WEIGH(StrBuf *out, const KernelSpec *spec) {
 
 static void print_DIRECT(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " %dx%d%s\n", spec->rows, spec->width, spec->y_is_line ? " line" : "");
+  if (spec->chain) strbuf_printf(out, "  chains of %d\n", spec->chain);
 }
 
 /* All attentions of a form share one: the number of keys and rows are arguments. */

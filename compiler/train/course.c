@@ -95,6 +95,7 @@ static uint64_t hash_of_data(const CourseRequest *request) {
 
 static tfm_state_head first_head(const CourseRequest *request) {
   return (tfm_state_head){.model = request->model,
+                          .trained = trainer_state(request->trainer).trained,
                           .settings = hash_of_run(request),
                           .data = hash_of_data(request),
                           .seed = request->order.seed,
@@ -141,6 +142,7 @@ static void go_on_from(Course *c, const tfm_state_head *then) {
   const CourseRequest *request = c->request;
   const tfm_state_head now = c->head;
   c->head = *then;
+  c->head.trained = now.trained;
   c->head.settings = now.settings;
   c->head.data = now.data;
   if (request->resets_schedule) c->head.origin.schedule = then->step;
@@ -159,8 +161,14 @@ static bool load_blocks(Course *c, const tfm_state_file *file) {
   const TrainerState state = trainer_state(c->request->trainer);
   float *const blocks[] = {state.weights, state.first, state.second};
   const int n = c->request->resets_optimizer ? 1 : 3;
+  if (n > 1 && file->head.trained != state.trained) {
+    diag_error_at(diag_of(c), file->path, DIAG_STATE,
+                  "this checkpoint is of a run with other frozen weights: --reset=optimizer begins with new moments");
+    return false;
+  }
   for (int i = 0; i < n; i++) {
-    if (file->bytes[i] == (blocks[i] ? (uint64_t)state.floats * sizeof(float) : 0)) continue;
+    const int64_t floats = i ? state.trained_floats : state.floats;
+    if (file->bytes[i] == (blocks[i] ? (uint64_t)floats * sizeof(float) : 0)) continue;
     diag_error_at(diag_of(c), file->path, DIAG_STATE, "this checkpoint is of a run with another %s",
                   i ? "optimizer: --reset=optimizer begins with a new one" : "model");
     return false;
@@ -220,9 +228,10 @@ static bool save(Course *c) {
   tfm_error error;
   const CourseRequest *request = c->request;
   const TrainerState state = trainer_state(request->trainer);
-  const uint64_t bytes = (uint64_t)state.floats * sizeof(float);
-  const tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {
-      {state.weights, bytes}, {state.first, state.first ? bytes : 0}, {state.second, state.second ? bytes : 0}};
+  const uint64_t moved = (uint64_t)state.trained_floats * sizeof(float);
+  const tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {{state.weights, (uint64_t)state.floats * sizeof(float)},
+                                                    {state.first, state.first ? moved : 0},
+                                                    {state.second, state.second ? moved : 0}};
   const Record record = {.kind = RECORD_CHECKPOINT, .step = c->head.step, .epoch = c->head.epoch};
   if (c->saved == c->head.step) return true;
   if (tfm_checkpoint_save(request->folder, &c->head, blocks, named_weights(c), (int64_t)request->graphs->parameters.n,
@@ -417,6 +426,20 @@ static bool go(Course *c, int *signal) {
   return good;
 }
 
+/* Whether all batches of the epoch may be cut as they will be. */
+static bool may_cut_epoch(const Course *c) {
+  const CourseRequest *request = c->request;
+  Arena *arena = arena_create();
+  bool may = true;
+  for (size_t i = 0; i < c->order->batches.n && may && request->graphs->whole; i++) {
+    Order parts;
+    may = !order_cut(arena, request->data, c->order, &c->order->batches.items[i], &request->parts, &parts) ||
+          trainer_may_cut(request->trainer, (uint32_t)parts.batches.n, true);
+  }
+  arena_destroy(arena);
+  return may;
+}
+
 static bool begin(Course *c) {
   const CourseRequest *request = c->request;
   const char **names = ARENA_ARRAY(request->arena, const char *, c->n_results + 1);
@@ -428,7 +451,8 @@ static bool begin(Course *c) {
   const JournalRequest journal = {request->arena, request->diag,   request->folder,  names, c->n_results, c->head.step,
                                   steps,          request->epochs, request->is_quiet};
   c->journal = journal_open(&journal);
-  return c->journal && make_valid(c);
+  return c->journal && make_valid(c) && (!request->judge || trainer_may_cut(request->judge, c->n_valid, false)) &&
+         may_cut_epoch(c);
 }
 
 bool course_run(const CourseRequest *request, int *signal) {

@@ -1,8 +1,8 @@
 /* Binding: run-time sizes are read from the shapes of the inputs; then the polynomials are evaluated.
  *
  * In: the tfm_values of a call, or sizes. Out: the dims of all inputs and the values of all polynomials. Refused:
- * another type or rank, a negative dimension, a null pointer where there are elements, two inputs that disagree about
- * a size, a dimension that is not what the program says, a value beyond int64_t. A polynomial is evaluated again only
+ * another type or rank, a negative dimension, a null pointer where there are elements and no default, two inputs that
+ * disagree about a size, a dimension that is not what the program says, a value beyond int64_t. A polynomial is evaluated again only
  * if a size that it depends on has changed, because one step of decoding differs from the next in a single size: the
  * number of earlier positions. */
 #include "binding.h"
@@ -23,6 +23,11 @@ static bool has_elements(const tfm_value *value) {
   for (int32_t i = 0; i < value->rank; i++)
     if (value->dims[i] == 0) return false;
   return true;
+}
+
+bool input_is_left_out(const tfm_program *program, uint32_t input, const tfm_value *values) {
+  const tfm_value *value = &values[input];
+  return program->inputs[input].has_default && !value->data && (!value->dims || has_elements(value));
 }
 
 /* Type, rank and dims of one input. Bytes are counted with 4 per element, the largest of the types, so that later
@@ -54,6 +59,7 @@ tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_
   if (!inputs && program->n_inputs)
     return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the inputs are a null pointer");
   for (uint32_t i = 0; i < program->n_inputs; i++) {
+    if (input_is_left_out(program, i, inputs)) continue;
     tfm_status status = read_one(&program->inputs[i], &inputs[i], error);
     if (status) return status;
   }
@@ -63,6 +69,7 @@ tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_
 bool inputs_same_as_bound(const tfm_context *context, const tfm_value *inputs) {
   for (uint32_t i = 0; i < context->program->n_inputs; i++) {
     size_t bytes = sizeof(int64_t) * context->program->inputs[i].rank;
+    if (input_is_left_out(context->program, i, inputs)) continue; /* whatever the sizes are */
     if (bytes && memcmp(inputs[i].dims, context->binding.input_dims + i * TFM_MAX_RANK, bytes)) return false;
   }
   return true;
@@ -102,6 +109,7 @@ tfm_status inputs_bind_symbols(tfm_context *context, const tfm_value *inputs, tf
     context->binding.symbols[i] = 0;
   }
   for (uint32_t i = 0; i < program->n_inputs; i++) {
+    if (input_is_left_out(program, i, inputs)) continue; /* one that may be binds no size alone */
     for (uint32_t axis = 0; axis < program->inputs[i].rank; axis++) {
       context->binding.input_dims[i * TFM_MAX_RANK + axis] = inputs[i].dims[axis];
       tfm_status status = bind_axis(context, i, axis, inputs[i].dims[axis], error);
@@ -111,10 +119,30 @@ tfm_status inputs_bind_symbols(tfm_context *context, const tfm_value *inputs, tf
   return TFM_OK;
 }
 
-tfm_status inputs_check_dims(const tfm_context *context, tfm_error *error) {
+/* The dims of one input as the values of the sizes say. */
+static tfm_status set_dims(tfm_context *context, uint32_t input, tfm_error *error) {
+  const tfm_tensor_info *info = &context->program->inputs[input];
+  int64_t bytes = 4;
+  for (uint32_t axis = 0; axis < info->rank; axis++) {
+    int64_t dim = context->binding.input_dims[input * TFM_MAX_RANK + axis] = value_of(context, info->dims[axis]);
+    if (dim < 0)
+      return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\": axis %u would be %lld: %s",
+                      info->name, axis, (long long)dim, info->shape);
+    if (dim && __builtin_mul_overflow(bytes, dim, &bytes))
+      return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\" is too large", info->name);
+  }
+  return TFM_OK;
+}
+
+tfm_status inputs_check_dims(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     const tfm_tensor_info *info = &program->inputs[i];
+    if (input_is_left_out(program, i, inputs)) {
+      tfm_status status = set_dims(context, i, error);
+      if (status) return status;
+      continue;
+    }
     for (uint32_t axis = 0; axis < info->rank; axis++) {
       int64_t dim = context->binding.input_dims[i * TFM_MAX_RANK + axis];
       int64_t expected = value_of(context, info->dims[axis]);
@@ -128,20 +156,48 @@ tfm_status inputs_check_dims(const tfm_context *context, tfm_error *error) {
 }
 
 tfm_status inputs_set_dims(tfm_context *context, tfm_error *error) {
+  tfm_status status = TFM_OK;
+  for (uint32_t i = 0; i < context->program->n_inputs && !status; i++) status = set_dims(context, i, error);
+  return status;
+}
+
+// ---- inputs that are left out ----
+
+static int64_t default_bytes(const tfm_context *context, uint32_t input) {
+  const tfm_tensor_info *info = &context->program->inputs[input];
+  int64_t bytes = dtype_size(info->dtype);
+  for (uint32_t axis = 0; axis < info->rank; axis++) bytes *= value_of(context, info->dims[axis]);
+  return round_up(bytes, ALIGNMENT);
+}
+
+/* Each has room, given or not: which of them a caller leaves out may change from run to run, the workspace should not.
+ * The bytes of one input were counted without overflow when its dims were set. */
+int64_t inputs_default_bytes(const tfm_context *context) {
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < context->program->n_inputs; i++)
+    if (context->program->inputs[i].has_default && __builtin_add_overflow(bytes, default_bytes(context, i), &bytes))
+      return -1;
+  return bytes;
+}
+
+static void fill(char *place, int64_t bytes, uint8_t dtype, uint32_t bits) {
+  if (dtype == TFM_BOOL) memset(place, (int)(bits & 1), (size_t)bytes);
+  for (int64_t i = 0; dtype != TFM_BOOL && i < bytes; i += (int64_t)sizeof bits) memcpy(place + i, &bits, sizeof bits);
+}
+
+void inputs_place_defaults(tfm_context *context) {
   const tfm_program *program = context->program;
+  const Memory *memory = &context->memory;
+  char *place = memory->workspace + memory->buffers_bytes + memory->scratch_bytes * context->threads;
   for (uint32_t i = 0; i < program->n_inputs; i++) {
-    const tfm_tensor_info *info = &program->inputs[i];
-    int64_t bytes = 4;
-    for (uint32_t axis = 0; axis < info->rank; axis++) {
-      int64_t dim = context->binding.input_dims[i * TFM_MAX_RANK + axis] = value_of(context, info->dims[axis]);
-      if (dim < 0)
-        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\": axis %u would be %lld: %s",
-                        info->name, axis, (long long)dim, info->shape);
-      if (dim && __builtin_mul_overflow(bytes, dim, &bytes))
-        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\" is too large", info->name);
+    if (!program->inputs[i].has_default) continue;
+    const int64_t bytes = default_bytes(context, i);
+    if (!context->run.callers[i]) {
+      fill(place, bytes, program->inputs[i].dtype, program->inputs[i].fill);
+      context->run.callers[i] = place;
     }
+    place += bytes;
   }
-  return TFM_OK;
 }
 
 // ---- values of the polynomials ----

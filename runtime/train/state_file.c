@@ -109,6 +109,7 @@ static void put_head(Header *header, const tfm_state_head *head) {
   const uint64_t values[] = {head->model,
                              head->settings,
                              head->data,
+                             head->trained,
                              head->seed,
                              (uint64_t)head->step,
                              (uint64_t)head->epoch,
@@ -127,6 +128,7 @@ static void take_head(Header *header, tfm_state_head *head) {
   head->model = take(header);
   head->settings = take(header);
   head->data = take(header);
+  head->trained = take(header);
   head->seed = take(header);
   head->step = (int64_t)take(header);
   head->epoch = (int64_t)take(header);

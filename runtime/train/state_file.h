@@ -11,7 +11,7 @@
 
 #include "tfm/train.h"
 
-enum { TFM_STATE_VERSION = 2, TFM_STATE_HEADER_BYTES = 320, TFM_STATE_ALIGNMENT = 64 };
+enum { TFM_STATE_VERSION = 3, TFM_STATE_HEADER_BYTES = 320, TFM_STATE_ALIGNMENT = 64 };
 
 typedef enum tfm_state_block {
   TFM_STATE_WEIGHTS,
@@ -24,6 +24,7 @@ typedef enum tfm_state_block {
 
 typedef struct tfm_state_head {
   uint64_t model, settings, data; /* hashes of what is trained, how, on what */
+  uint64_t trained;               /* hash of which weights are: only they have moments */
   uint64_t seed;
   int64_t step;             /* steps done */
   int64_t epoch, batch;     /* of the next step, from 0 */

@@ -66,7 +66,9 @@ class Source:
     text: str
     weights: _Weights | None
     name: str
+    constants: tuple[str, ...]
     def __init__(self, text: str, weights: _Weights | None = None, name: str = "<text>") -> None: ...
+    def state_dict(self, weights: Mapping[str, Any]) -> dict[str, Any]: ...
     def write(self, folder: str | os.PathLike[str]) -> pathlib.Path: ...
 
 class Token(NamedTuple):
@@ -196,7 +198,7 @@ def from_pretrained(folder: str | os.PathLike[str], *, task: str | None = None, 
 # module: a torch.nn.Module; torch is no dependency, so that its types are not named here.
 def from_torch(module: Any, inputs: Mapping[str, Any], *, sizes: Mapping[str, Mapping[int, str]],
                outputs: Sequence[str] | None = None, generate: str | None = None, name: str = "Model",
-               fold: bool = True) -> Source: ...
+               fold: bool = True, check: bool = True) -> Source: ...
 
 class Verified:
     same: bool

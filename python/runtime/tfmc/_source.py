@@ -11,6 +11,21 @@ class Source:
     def __init__(self, text, weights=None, name="<text>"):
         self.text, self.weights, self.name = text, weights, name
         self.probed, self.probes, self.versions = None, (), {}  # of from_torch, for verify_torch
+        self.state, self.constants = {}, ()
+
+    def state_dict(self, weights):
+        """The state_dict of the module that from_torch took, with these weights, such as those of a trained text: what
+        the text does not use is as it was, tensors with several names have all of them, and weights that are none of
+        the module's state (`constants`) are left out."""
+        if not self.state:
+            raise UsageError("this source was not made by from_torch")
+        names = {kept for kept in self.state.values() if isinstance(kept, str)}
+        unknown = [name for name in weights if name not in names and name not in self.constants]
+        missing = [name for name in names if name not in weights]
+        if unknown or missing:
+            raise UsageError(f"the weight {unknown[0]!r} is none of this source" if unknown
+                             else f"the weight {missing[0]!r} is missing")
+        return {name: weights[kept] if isinstance(kept, str) else kept for name, kept in self.state.items()}
 
     def write(self, folder):
         """Writes model.tfm into the folder, which is made if it is not there; returns the file's path."""

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 20 };
+enum { TFM_PROGRAM_VERSION = 21 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -50,8 +50,11 @@ typedef struct tfm_floor { /* numerator / divisor, rounded down */
 
 typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
-  uint8_t dtype, rank, goes_on; /* goes_on: an output that runs which go on (RunState) add to */
+  uint8_t dtype, rank;
+  uint8_t goes_on;     /* an output that runs which go on (RunState) add to */
+  uint8_t has_default; /* an input that may be left out: a NULL for its data says so, and its dims are not looked at */
   tfm_size dims[TFM_MAX_RANK];
+  uint32_t fill;     /* the bits of each element of an input that is left out; of a bool the lowest byte */
   uint32_t stand_in; /* 1 + the buffer that holds an output in runs that do not want it; 0: no step reads it */
   const char *shape; /* for messages: "f32[batch, time, 64]" */
 } tfm_tensor_info;
