@@ -103,5 +103,6 @@ def cut_up(program, table, times=4):
         missing = {op: known[op] for op in missing if op in known}
         if not missing:
             return program
+        program._guards_code = []  # which the second time stand for names that are not there
         program = program.run_decompositions(missing)
     return program
