@@ -349,7 +349,7 @@ class RecurrentRunTime(nn.Module):
         return self.lstm(x)[0]
 
 
-@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT}, refused="idioms_signals.py")
+@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT})
 class Sampled(nn.Module):
     """A grid of places between pixels."""
     def forward(self, x):
