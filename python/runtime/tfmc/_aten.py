@@ -57,7 +57,7 @@ def in_bytes(node, text):
 def dropped(w, node, x, probability, train):
     if train and probability:
         w.no("a dropout that is on although the module is in eval mode",
-             "give functional.dropout training=self.training")
+             "give functional.dropout training=self.training, and make an nn.Dropout in __init__, where eval() reaches it")
     return w.text(x)
 
 

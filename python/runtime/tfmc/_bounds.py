@@ -41,7 +41,8 @@ class Bounds(Intervals):
         self.settle()
 
     def is_input(self, node):
-        return self.writer.kinds[node.name].kind.name == "USER_INPUT" and self.writer.dtype(node) in WHOLE
+        return self.writer.kinds[node.name].kind.name == "USER_INPUT" and (
+            self.writer.dtype(node) in (torch.int32, torch.int64))
 
     # ---- what is known before ----
 
@@ -185,12 +186,19 @@ class Bounds(Intervals):
             if symbol in self.named:
                 yield f'    require {name} <= {self.size}, "integers would not fit in 32 bits with more for {name}"'
 
+    def is_byte(self, node):
+        return node.op == "placeholder" and self.writer.dtype(node) == torch.uint8
+
     def comment(self):
+        if any(map(self.is_byte, self.nodes)):
+            yield "# x // i32(x >= 0 and x <= 255) is the byte x, or an error of the run if x is none."
         if self.guarded:
             yield ("# x // i32(x >= -b and x <= b) is x, or an error of the run if |x| is more than b: what is computed with "
                    "it\n# would not fit in 32 bits.")
 
-    def guard(self, text):
+    def guard(self, node, text):
+        if self.is_byte(node):
+            return f"{text} // i32({text} >= 0 and {text} <= 255)"
         bound = next(iter(self.guarded.values()))
         return f"{text} // i32({text} >= {-bound} and {text} <= {bound})"
 

@@ -198,6 +198,8 @@ class Comparison:
 
 def as_input(name, value):
     value = value.detach().cpu().numpy()
+    if value.dtype == np.uint8:
+        return value.astype(np.int32)
     if value.dtype != np.int64:
         return value
     if value.size and (value.min() < -1 << 31 or value.max() >= 1 << 31):

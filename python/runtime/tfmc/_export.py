@@ -6,6 +6,7 @@ sizes, constants, and what is known of integers whose elements are their own pla
 them). Refused are sizes that the export fixed and types that the language lacks, each with its place in the module.
 """
 import operator
+import os
 import re
 
 import torch
@@ -24,6 +25,7 @@ from ._torch import TAKEN
 from ._tracing import cut_up, patched
 
 DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.uint8: "i32", torch.bool: "bool"}
+TORCH = os.path.dirname(torch.__file__) + os.sep
 HIGHEST = torch.finfo(torch.float32).max
 FLOAT = "tfmc computes f32, i32 and bool: module.float()"
 SYMBOLIC = {operator.mul: "*", operator.add: "+", operator.sub: "-", operator.truediv: "/", operator.pow: "**",
@@ -95,6 +97,7 @@ class Writer:
         path = path.replace("L['self']", "").lstrip(".")
         lines = re.findall(r'File "(.*?)", line (\d+)', node.meta.get("stack_trace") or "")
         said = f"in {path or 'the module'} ({kind.__name__ if isinstance(kind, type) else str(kind).split('.')[-1]})"
+        lines = [line for line in lines if not line[0].startswith(TORCH)] or lines  # of the caller's code
         return said + (f", {lines[-1][0]}:{lines[-1][1]}" if lines else "")
 
     def no(self, what, cure):
@@ -267,9 +270,9 @@ class Writer:
             self.names[node.name] = name
             self.types[name] = self.type(value)
             heads.append((node.name, f"{DTYPES[value.dtype]}[{', '.join(self.shape(node))}]"))
-            if node in self.bounds.guarded:
+            if node in self.bounds.guarded or value.dtype == torch.uint8:
                 self.names[node.name] = f"t_{node.name}_in"
-                self.say(self.bounds.guard(name), {f"t_{node.name}_in": value})
+                self.say(self.bounds.guard(node, name), {f"t_{node.name}_in": value})
             return
         tensor = self.state[spec.target]
         if tensor.is_complex():

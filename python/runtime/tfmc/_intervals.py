@@ -118,6 +118,8 @@ class Intervals:
             return (tensor.item(),) * 2 if tensor.ndim == 0 and not self.writer.signature.is_kept(spec) else ANY
         if not isinstance(value, torch.Tensor) or value.dtype not in WHOLE:
             return TRUTH if isinstance(value, torch.Tensor) and value.dtype == torch.bool else ANY
+        if value.dtype == torch.uint8:
+            return 0, 255
         if node in self.tables:
             return self.tables[node]
         return self.source(node, (LEAST, MOST))

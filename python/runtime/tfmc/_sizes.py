@@ -19,11 +19,16 @@ def expression(value):
 def spelled(w, expr):
     """The text of an expression of sizes."""
     expr = decided(w, expr)
+    text = named(w, expr)
+    if left := set(re.findall(r"[A-Za-z_]\w*", text)) - set(w.symbols.values()):
+        w.no(f"the size {text}", f"it is no polynomial of the named sizes ({', '.join(sorted(left))})")
+    return text
+
+
+def named(w, expr):
     text = str(expr)
     for symbol, name in w.symbols.items():
         text = re.sub(rf"\b{symbol}\b", name, text)
-    if left := set(re.findall(r"[A-Za-z_]\w*", text)) - set(w.symbols.values()):
-        w.no(f"the size {text}", f"it is no polynomial of the named sizes ({', '.join(sorted(left))})")
     return text
 
 
@@ -37,21 +42,34 @@ def decided(w, expr):
     if kind in ("Min", "Max"):
         return chosen(w, kind, args)
     if kind in ("Mod", "PythonMod"):
-        return args[0] - args[1] * decided(w, divided(*args))
-    if kind == "FloorDiv":
-        return divided(*args)
+        return args[0] - args[1] * decided(w, divided(w, *args))
+    if kind in ("FloorDiv", "CleanDiv"):
+        return divided(w, *args)
     return expr.func(*args)
 
 
-def divided(x, y):
-    """x // y, where y may be a size that x is a multiple of, or y - 1 more than one."""
+def divided(w, x, y):
+    """x // y, where y may be a size that x is a multiple of, or y - 1 more than one. Of halves (n // 2) and the like
+    x may be a multiple if they come out even, which is a condition then."""
     from torch.utils._sympy.functions import FloorDiv
-    if not y.is_Integer:
-        for over in (0, y - 1):
-            whole, left = sympy.div(sympy.expand(x - over), y)
-            if left == 0:
-                return whole
-    return FloorDiv(x, y)
+    if y.is_Integer:
+        return FloorDiv(x, y)
+    first = {}  # of the symbols of one name
+    same = {symbol: first.setdefault(w.symbols.get(str(symbol), symbol), symbol) for symbol in
+            sorted((x * y).free_symbols, key=str)}
+    x, y = x.xreplace(same), y.xreplace(same)
+    for over in (0, y - 1):
+        whole, left = sympy.div(sympy.expand(x - over), y)
+        if left == 0:
+            return whole
+    parts = sorted(part for part in (x * y).atoms(FloorDiv) if part.args[1].is_Integer)
+    even = {part: part.args[0] / part.args[1] for part in parts}
+    whole, left = sympy.div(sympy.expand(x.xreplace(even)), sympy.expand(y.xreplace(even)))
+    if not parts or left != 0 or not all(n.is_Integer for n in sympy.expand(whole).as_coefficients_dict().values()):
+        w.no(f"the size ({named(w, x)}) // ({named(w, y)})", "it is no polynomial of the named sizes; give a number in its place")
+    for size, number in (part.args for part in parts):
+        w.conditions.setdefault(f"{w.factor(spelled(w, size))} % {number} == 0")
+    return whole
 
 
 def examples(w):

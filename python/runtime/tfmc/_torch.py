@@ -58,11 +58,11 @@ def _check_module(module, torch):
 
 
 def _check_inputs(inputs, sizes, torch):
-    kinds = (torch.float32, torch.int32, torch.int64, torch.bool)
+    kinds = (torch.float32, torch.int32, torch.int64, torch.uint8, torch.bool)
     for name, value in inputs.items():
         _named("the input", name, KEYWORDS)
         if isinstance(value, torch.Tensor) and value.dtype not in kinds:
-            raise UsageError(f"the input {name} is {str(value.dtype)[6:]}: give f32, i32, i64 or bool")
+            raise UsageError(f"the input {name} is {str(value.dtype)[6:]}: give f32, i32, i64, u8 or bool")
     known = {}
     for name, axes in sizes.items():
         if not isinstance(inputs.get(name), torch.Tensor):
