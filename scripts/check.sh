@@ -133,6 +133,7 @@ else
     not_run "the Python package" "no headers of Python 3.11 or later"
   fi
   stage "the same bits" compiled_once env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
+  stage "sums of long rows" "$python" tests/e2e/test_row_sums.py "$tfmc"
   if [ -n "$have_weights" ]; then
     stage "examples" "$python" tests/e2e/test_examples.py "$tfmc"
   else

@@ -82,7 +82,8 @@ static void account_for_generation(const Keys *k) {
   json_t *value;
   json_object_foreach(json_object_get(k->folder->names, "generation"), key, value) {
     const char *name = arena_printf(k->arena, "generation.%s", key);
-    if (json_is_null(value) || map_has(&k->named, name) || is_ignored_by_user(k->folder, key)) continue;
+    if (json_is_null(value) || map_has(&k->named, name) || map_has(&k->ignored, name)) continue;
+    if (is_ignored_by_user(k->folder, key)) continue;
     const char *fault = generation_fault(json_object_get(k->folder->names, "generation"), key, value);
     if (fault)
       diag_error_at(k->diag, k->folder->generation_path, DIAG_CHECKPOINT,

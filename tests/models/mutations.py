@@ -204,8 +204,9 @@ def of_tensors(shapes):
         yield ["tensor", name, ["rename"], name + "_other"]
         yield ["tensor", name, ["double"], None]
         yield ["tensor", name, ["f16"], None]
-        for other in ([*shape[:-1], shape[-1] + 1], [shape[0] + 2, *shape[1:]], shape[::-1], [1, *shape], [math.prod(shape)]):
-            if other != shape and shape:
+        longer = [[*shape[:-1], shape[-1] + 1], [shape[0] + 2, *shape[1:]]] if shape else [[2]]
+        for other in (*longer, shape[::-1], [1, *shape], [math.prod(shape)]):
+            if other != shape:
                 yield ["tensor", name, ["reshape"], list(other)]
         stem, _, kind = name.rpartition(".")
         if kind == "weight" and f"{stem}.bias" not in shapes:
