@@ -129,7 +129,8 @@ static void add_groups(WeightPrefixes *p) {
 
 static const char *prefix_advice(const WeightPrefixes *p) {
   if (p->check->is_import)
-    return arena_printf(p->check->arena, "all names in the file begin with \"%s\", those of the family do not", p->common);
+    return arena_printf(p->check->arena, "all names in the file begin with \"%s\", those of the family do not",
+                        p->common);
   if (!*p->common) return "try it without --weights-prefix";
   return arena_printf(p->check->arena, "try --weights-prefix %s", p->common);
 }

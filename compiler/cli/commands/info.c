@@ -106,6 +106,11 @@ static void conditions_warn(Diag *diag, const Graph *graph) {
 static void print_tensor(StrBuf *out, const Graph *graph, const char *name, const Node *node) {
   strbuf_printf(out, "  %-24s ", text_shown(out->arena, name));
   node_print_shape(out, graph->sizes, node);
+  if (node->op == OP_INPUT && node->attr.has_default) {
+    strbuf_add(out, ", left out ");
+    node_print_value(out, node);
+    strbuf_add(out, " everywhere");
+  }
   strbuf_add_char(out, '\n');
 }
 
@@ -297,6 +302,9 @@ static void print_tensors(StrBuf *out, const char *title, const json_t *tensors)
     strbuf_printf(out, "  %-24s %s", text_of(out->arena, tensor, "name"), text_of(out->arena, tensor, "type"));
     if (strcmp(text_of(out->arena, tensor, "name"), text_of(out->arena, tensor, "member")) != 0)
       strbuf_printf(out, ", in C %s", text_of(out->arena, tensor, "member"));
+    char *value = json_dumps(json_object_get(tensor, "default"), JSON_ENCODE_ANY);
+    if (value) strbuf_printf(out, ", left out %s everywhere", value);
+    free(value);
     strbuf_add_char(out, '\n');
   }
 }
