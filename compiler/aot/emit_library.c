@@ -309,8 +309,9 @@ static void add_objective(Training *e, size_t offset, uint32_t which, const tfm_
                plain(e, "train_steps", objective->steps, objective->n_steps * sizeof *objective->steps));
   blob_pointer(&e->top, offset + offsetof(tfm_objective, tops_once),
                plain(e, "train_once", objective->tops_once, objective->tops_once ? objective->n_tops : 0));
-  blob_pointer(&e->top, offset + offsetof(tfm_objective, bottoms_once),
-               plain(e, "train_once", objective->bottoms_once, objective->bottoms_once ? objective->bottoms.n_outputs : 0));
+  blob_pointer(
+      &e->top, offset + offsetof(tfm_objective, bottoms_once),
+      plain(e, "train_once", objective->bottoms_once, objective->bottoms_once ? objective->bottoms.n_outputs : 0));
   add_graph(e, offset + offsetof(tfm_objective, tops), which, &objective->tops);
   add_graph(e, offset + offsetof(tfm_objective, bottoms), which + 1, &objective->bottoms);
 }

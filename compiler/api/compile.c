@@ -207,7 +207,8 @@ static tfm_status check_file(const char *path, const Mapping *parts, tfm_error *
                      path, header->version);
   if (header->form != PARTS_FORM)
     return api_fault(error, TFM_E_ENV,
-                     "%s is damaged, or was made by another build of tfmc " TFM_VERSION ": compile the model again", path);
+                     "%s is damaged, or was made by another build of tfmc " TFM_VERSION ": compile the model again",
+                     path);
   if (!parts_are_whole(parts) || header->exit_code || header->hash != parts_hash(parts))
     return api_fault(error, TFM_E_ENV, "%s is damaged or was cut off", path);
   return TFM_OK;

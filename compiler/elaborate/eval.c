@@ -224,7 +224,8 @@ static Value no_member(Elaborator *e, const char *name, Value left, const Scope 
   const Binding *binding = left.kind == VALUE_TENSOR ? scope_search(scope, name) : NULL;
   bool is_function = binding && (binding->value.kind == VALUE_PRIMITIVE || binding->value.kind == VALUE_FUNCTION);
   if (is_function) return fail(e, DIAG_KIND, "%K has no member '%s'; write %s(...) or -> %s", left, name, name, name);
-  return fail(e, DIAG_KIND, "%K has no member '%s'", left, name);
+  const char *hint = torch_name_hint(name);
+  return fail(e, DIAG_KIND, "%K has no member '%s'%s%s", left, name, hint ? ": " : "", hint ? hint : "");
 }
 
 /* Members go before weights by path, and both before config values: std.tfm names a weight `b` with the path "bias"

@@ -15,7 +15,8 @@
  * that are not plain identifiers are quoted and escaped.
  *
  * And where something in a graph comes from, as messages show it: its place in the user's own files, with notes of the
- * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>" and "<std/...>". */
+ * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>" and
+ * "<std/functions>". */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

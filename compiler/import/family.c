@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "import/expression.h"
+
 typedef struct Embedded {
   const char *name, *text;
   const unsigned *size;
@@ -22,7 +24,7 @@ enum { N_EMBEDDED = sizeof embedded / sizeof *embedded };
 
 // ---- one file ----
 
-static const char *const lists[] = {"classes", "unused"};
+static const char *const lists[] = {"classes", "unused", "spellings", "needed"};
 
 static void check_lists(Diag *diag, const Family *family) {
   const Ast *block = family->checkpoint->children[1];
@@ -33,7 +35,7 @@ static void check_lists(Diag *diag, const Family *family) {
       is_known = is_known || strcmp(entry->name, lists[k]) == 0;
     if (!is_known)
       diag_error(diag, entry->span, DIAG_CHECKPOINT,
-                 "a checkpoint block has no list \"%s\"; it has ignore, classes and unused", entry->name);
+                 "a checkpoint block has no list \"%s\"; it has ignore, classes, unused, spellings and needed", entry->name);
   }
 }
 
@@ -134,6 +136,31 @@ Texts family_texts(Arena *arena, const Family *family, const char *list) {
     for (uint32_t k = 0; k < entry->n_children; k++) vec_push(arena, &texts, entry->children[k]->text);
   }
   return texts;
+}
+
+static void join_spelling(Diag *diag, const Folder *folder, const char *key, const char *other) {
+  json_t *value = json_object_get(folder->config, other), *there = json_object_get(folder->config, key);
+  if (!value || json_is_null(value)) return;
+  if (there && !json_is_null(there) && !values_are_equal(there, value)) {
+    diag_error_at(diag, folder->config_path, DIAG_CHECKPOINT,
+                  "\"%s\" and \"%s\" are two spellings of one setting, and they contradict each other: take one out",
+                  other, key);
+    return;
+  }
+  json_object_set(folder->config, key, value);
+  json_object_set(folder->names, key, value);
+  json_object_del(folder->config, other);
+  json_object_del(folder->names, other);
+}
+
+void family_join_spellings(Diag *diag, const Family *family, const Folder *folder) {
+  const Ast *block = family->checkpoint->children[1];
+  for (uint32_t i = 0; i < block->n_children; i++) {
+    const Ast *entry = block->children[i];
+    if (entry->kind != AST_LISTING || strcmp(entry->name, "spellings") != 0) continue;
+    for (uint32_t k = 1; k < entry->n_children; k++)
+      join_spelling(diag, folder, entry->children[0]->text, entry->children[k]->text);
+  }
 }
 
 int family_param(const Family *family, const char *name) {

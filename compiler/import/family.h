@@ -6,6 +6,7 @@
 #ifndef TFM_IMPORT_FAMILY_H
 #define TFM_IMPORT_FAMILY_H
 
+#include "import/folder.h"
 #include "parse/include.h"
 
 typedef struct Family {
@@ -20,9 +21,14 @@ Family *family_choose(Arena *arena, Map *names, Diag *diag, const char *type, co
 void family_list(Arena *arena, StrBuf *out);
 
 /* The texts of a list of the block: "classes" (what stands behind the model's name in the names of the classes that the
- * family computes) or "unused" (patterns of the names of tensors that none of them reads). */
+ * family computes), "unused" (patterns of the names of tensors that none of them reads) or "needed" (keys that may be
+ * missing, but not null). */
 typedef VEC(const char *) Texts;
 Texts family_texts(Arena *arena, const Family *family, const char *list);
+/* Puts settings that config.json has under another name of theirs, by the lists "spellings" of the block, under the
+ * first one: transformers takes `num_hidden_layers` of a GPT-2 for its `n_layer`. Two that contradict each other are an
+ * error. */
+void family_join_spellings(Diag *diag, const Family *family, const Folder *folder);
 /* The values that the model compares its parameter `task` with: the tasks that it has. */
 Texts family_tasks(Arena *arena, const Family *family);
 /* The index of a parameter of the model, -1: it has none of that name. */

@@ -2,8 +2,8 @@
  *
  * transformers takes them from generation_config.json alone if there is such a file, even if the file lacks tokens that
  * config.json names: then nothing ends a row, or the end is what rows are filled with. Without the file it takes them
- * from config.json. An option that the family's block does not set itself is written into the `generate` block of what is
- * imported, so that the model writes as its checkpoint says. */
+ * from config.json. An option that the family's block does not set itself is written into the `generate` block of what
+ * is imported, so that the model writes as its checkpoint says. */
 #include "import/generation.h"
 
 #include <string.h>
@@ -101,14 +101,23 @@ static bool can_be_written(const json_t *value) {
   return json_is_number(value) || json_is_boolean(value) || json_is_array(value);
 }
 
-/* Words of one token each are tokens that are never chosen. NULL if one is longer, or none such list. */
-static json_t *single_words(const json_t *words) {
+static bool ends_a_row(const json_t *settings, const json_t *token) {
+  const json_t *eos = json_object_get(settings, "eos_token_id"), *one;
+  size_t i;
+  json_array_foreach(eos, i, one) if (values_are_equal(one, token)) return true;
+  return values_are_equal(eos, token);
+}
+
+/* Words of one token each are tokens that are never chosen, but that an end may not be forbidden so. NULL if one is
+ * longer, or none such list. */
+static json_t *single_words(const json_t *settings) {
+  const json_t *words = json_object_get(settings, "bad_words_ids");
   json_t *list = json_array();
   size_t i;
   const json_t *word;
   json_array_foreach(words, i, word) {
     if (json_array_size(word) == 1 && json_is_integer(json_array_get(word, 0))) {
-      json_array_append(list, json_array_get(word, 0));
+      if (!ends_a_row(settings, json_array_get(word, 0))) json_array_append(list, json_array_get(word, 0));
       continue;
     }
     json_decref(list);
@@ -119,7 +128,7 @@ static json_t *single_words(const json_t *words) {
 
 const char *generation_fault(const json_t *settings, const char *key, const json_t *value) {
   if (strcmp(key, "bad_words_ids") == 0) {
-    json_t *words = single_words(value);
+    json_t *words = single_words(settings);
     bool fits = json_is_array(value) && words && is_missing(settings, "suppress_tokens");
     json_decref(words);
     return fits ? NULL : "only words of one token each are forbidden, and not beside \"suppress_tokens\"";
@@ -150,7 +159,7 @@ void generation_write(StrBuf *out, const Ast *block, const json_t *settings) {
     if (!is_said || sets(block, of_block[i])) continue;
     write_one(out, of_block[i], value);
   }
-  json_t *words = single_words(json_object_get(settings, "bad_words_ids"));
+  json_t *words = single_words(settings);
   if (words && json_array_size(words) && !sets(block, "suppress_tokens")) write_one(out, "suppress_tokens", words);
   json_decref(words);
 }

@@ -1,7 +1,7 @@
 /* What a checkpoint says of generation: the settings that transformers would generate with.
  *
- * In: config.json and generation_config.json. Out: one object of settings, and text for the `generate` block. Refused: a
- * setting that is neither an option of generation here nor known to change nothing. */
+ * In: config.json and generation_config.json. Out: one object of settings, and text for the `generate` block. Refused:
+ * a setting that is neither an option of generation here nor known to change nothing. */
 #ifndef TFM_IMPORT_GENERATION_H
 #define TFM_IMPORT_GENERATION_H
 

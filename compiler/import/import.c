@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#include "import/account.h"
+
 // ---- what an evaluation knows ----
 
 typedef struct Evaluation {
@@ -90,13 +92,25 @@ static const char *wanted_kind(const Ast *model, int i, const json_t *value) {
   }
 }
 
+static bool is_said_to_be_null(Arena *arena, const json_t *object, const char *path) {
+  const char *dot = strchr(path, '.');
+  const json_t *value = json_object_get(object, dot ? arena_printf(arena, "%.*s", (int)(dot - path), path) : path);
+  return dot ? is_said_to_be_null(arena, value, dot + 1) : value && json_is_null(value);
+}
+
+/* A key that is not there leaves the default; one that says null asks for something that is not known here. */
 static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) {
   const Ast *value = setting->children[0];
   const char *keys = expression_keys(e->arena, value);
   bool is_key = value->kind == AST_NAME || value->kind == AST_DOT;
   if (!is_key || strncmp(keys, "\"sentence.", 10) == 0 || strncmp(keys, "\"generation.", 12) == 0) return;
-  report(e, e->options->is_strict,
-         arena_printf(e->arena, "%s is missing; '%s' of the model keeps its default", keys, param->name));
+  const char *path = arena_printf(e->arena, "%.*s", (int)strlen(keys) - 2, keys + 1);
+  bool is_null = is_said_to_be_null(e->arena, e->folder->names, path);
+  if (is_null)
+    report(e, true, arena_printf(e->arena, "%s is null; '%s' of the model needs a value", keys, param->name));
+  if (!is_null)
+    report(e, e->options->is_strict,
+           arena_printf(e->arena, "%s is missing; '%s' of the model keeps its default", keys, param->name));
   diag_note(e->diag, setting->span, "the family reads it here");
 }
 
@@ -197,7 +211,8 @@ static bool is_sentence(const Evaluation *e) {
 }
 
 /* A class of the model's own type whose head is not computed may be taken without it, if the user says so by a task,
- * or where sentence transformers take the body alone; one of another name is of other code, and nothing here knows what it computes. */
+ * or where sentence transformers take the body alone; one of another name is of other code, and nothing here knows what
+ * it computes. */
 static void check_class(Evaluation *e) {
   const Texts classes = family_texts(e->arena, e->values->family, "classes");
   const char *class = json_string_value(json_array_get(json_object_get(e->folder->config, "architectures"), 0));
@@ -269,6 +284,7 @@ bool import_check(Arena *arena, Diag *diag, const Family *family, const Folder *
   const Ast *block = family->checkpoint->children[1];
   ImportValues values = values_new(arena, family);
   Evaluation e = evaluation_new(arena, diag, folder, options, &values);
+  family_join_spellings(diag, family, folder);
   check_class(&e);
   check_task(&e);
   check_sentence(&e);
@@ -301,6 +317,20 @@ static void set_pad(Evaluation *e) {
     e->values->of_params[pad] = json_array_get(e->values->of_params[from], 0);
 }
 
+/* A class with a head has as many rows in it as its labels have names; for transformers another number is a mistake. */
+static void check_labels(Evaluation *e) {
+  const int labels = family_param(e->values->family, "labels");
+  const json_t *names = json_object_get(e->folder->config, "id2label");
+  const char *part = json_string_value(json_object_get(e->folder->names, "architecture"));
+  const json_t *rows = labels < 0 ? NULL : e->values->of_params[labels];
+  if (!json_is_object(names) || !json_is_integer(rows) || e->options->task) return;
+  if (!part || !strstr(part, "Classification")) return;
+  if ((json_int_t)json_object_size(names) == json_integer_value(rows)) return;
+  report(e, true,
+         arena_printf(e->arena, "\"id2label\" has %zu labels, and the head has %lld", json_object_size(names),
+                      (long long)json_integer_value(rows)));
+}
+
 bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options,
                      ImportValues *values) {
   const Ast *block = family->checkpoint->children[1];
@@ -309,6 +339,7 @@ bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folde
   for (uint32_t i = 0; i < block->n_children; i++) evaluate_entry(&e, block->children[i]);
   set_task(&e);
   set_pad(&e);
+  check_labels(&e);
   values->lacking = lacking_keys(&e);
   return !diag_has_errors(diag);
 }

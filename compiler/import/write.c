@@ -145,7 +145,8 @@ static bool write_block(Writer *w, const Ast *block) {
   return false;
 }
 
-/* The settings of the block, then those that the checkpoint adds. Its limit of length takes the place of the block's. */
+/* The settings of the block, then those that the checkpoint adds, whose limit of length takes the place of the
+ * block's. */
 static void write_generate(Writer *w, const Ast *block) {
   const json_t *limit = json_object_get(w->generation, "max_length");
   for (uint32_t i = 0; i < block->n_children; i++) {

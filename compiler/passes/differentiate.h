@@ -1,4 +1,4 @@
-/* Differentiate: the gradient of a loss as nodes of the same graph. loss_parts.h: what a loss is made of.
+/* Differentiate: the gradient of a loss as nodes of the same graph. train/loss_parts.h: what a loss is made of.
  *
  * In: the graph of an objective as it was elaborated: primitive operations, nothing fused. Out: the same graph with the
  * nodes of the backward half at its end, all of them operations that there are anyway, so that passes, interpreter and

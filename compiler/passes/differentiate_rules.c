@@ -278,8 +278,7 @@ static void rule_power(Backward *d, Node *y, Node *g) {
   Node *x = y->inputs.items[0], *e = y->inputs.items[1];
   double exponent;
   Node *slope = mul(d, g, mul(d, e, binary(d, OP_POWER, x, plus(d, e, -1))));
-  if (!match_number(e, &exponent) || exponent == 0)
-    slope = where(d, below_zero(d, OP_EQ, e), number(d, 0), slope);
+  if (!match_number(e, &exponent) || exponent == 0) slope = where(d, below_zero(d, OP_EQ, e), number(d, 0), slope);
   if (d->active[x->id]) backward_give(d, x, slope);
   if (!d->active[e->id]) return;
   Node *is_flat = binary(d, OP_AND, below_zero(d, OP_EQ, x), below_zero(d, OP_GE, e));

@@ -330,8 +330,8 @@ static void print_costs(Report *r) {
   }
   strbuf_add(r->out, "cost\n");
   strbuf_printf(r->out, "  %-14s %u\n", "operations", n_operations);
-  print_size_line(r, "FLOP", total);
-  print_size_line(r, "weight bytes", bytes);
+  print_size_line(r, "FLOP of a run", total);
+  print_size_line(r, "model bytes", bytes);
   strbuf_printf(r->out, "  %-14s %u\n", "weights", n_weights);
 }
 

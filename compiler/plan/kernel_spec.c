@@ -20,6 +20,7 @@ static const char *const form_names[] = {[TFM_FORM_F32] = "",
                                          [TFM_FORM_F16] = " f16",
                                          [TFM_FORM_INT8] = " int8",
                                          [TFM_FORM_INT4] = " int4"};
+static const char *const line_names[] = {"", " long", " of any length"};
 static const char *const access_names[] = {"contiguous", "broadcast", "strided", "transposed"};
 
 // ---- expressions ----
@@ -110,8 +111,8 @@ static void print_FINITE(StrBuf *out, const KernelSpec *spec) {
 }
 
 static void print_ROW(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a\n", op_table[spec->reduction].name, spec->reduce,
-                spec->weight, spec->bias, spec->eps);
+  strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a%s\n", op_table[spec->reduction].name, spec->reduce,
+                spec->weight, spec->bias, spec->eps, line_names[spec->lines]);
   if (spec->grad_of) strbuf_printf(out, "  gradient of %d second %d\n", spec->grad_of, spec->second);
   for (uint32_t i = 0; i < spec->n_operands; i++) {
     const RowOperandSpec *operand = &spec->operands[i];

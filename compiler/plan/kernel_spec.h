@@ -2,7 +2,7 @@
  *
  * In: what plan knows statically. Out: a canonical text, and what kernels/ turns into a function whose type is in
  * tfm/kernels.h. A spec holds nothing that depends on the batch, the length or the depth of a model, so no change of a
- * size recompiles anything. Refuses nothing. A spec is a plain value; its expression belongs to the plan's arena. */
+ * size recompiles anything; only whether a sum is known to be short or long is in it. Refuses nothing. A spec is a plain value; its expression belongs to the plan's arena. */
 #ifndef TFM_PLAN_KERNEL_SPEC_H
 #define TFM_PLAN_KERNEL_SPEC_H
 
@@ -21,6 +21,9 @@ typedef enum ColumnAccess {
   COLUMN_STRIDED,    /* any column stride, read from the arguments */
   COLUMN_TRANSPOSED  /* the same, with neighbouring rows side by side: row stride = size of an element, 4 bytes */
 } ColumnAccess;
+
+/* The lengths of lines that are summed: whether they are one chain of TFM_ROW_CHAIN elements. */
+typedef enum LineLength { LINES_SHORT, LINES_LONG, LINES_OF_ANY_LENGTH } LineLength;
 
 typedef struct RowOperandSpec {
   DType dtype;
@@ -56,6 +59,7 @@ typedef struct KernelSpec {
   /* ROW */
   OpKind reduction;           /* OP_POINTWISE, or SUM MEAN MAX MIN ARGMAX SOFTMAX LOG_SOFTMAX LAYER_NORM RMS_NORM */
   uint8_t reduce;             /* as in tfm_row_step */
+  LineLength lines;           /* LINES_SHORT where nothing is summed */
   uint8_t n_operands;         /* [0] the result */
   RowOperandSpec operands[TFM_MAX_OPERANDS];
   /* EXPR_INPUT i is operand i; EXPR_ACC is operand 0 before it is overwritten; the axis of EXPR_INDEX is that of

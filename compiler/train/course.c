@@ -38,7 +38,8 @@ typedef struct Course {
   EvalInputs *valid; /* all batches of --valid */
   uint32_t n_valid;
   int64_t saved; /* the step of the newest checkpoint; -1: none of this process */
-  bool ended_epoch, has_stopped;
+  int64_t begun; /* the step that the run went on from */
+  bool ended_epoch, has_stopped, cannot_write;
 } Course;
 
 static Diag *diag_of(const Course *c) { return c->request->diag; }
@@ -125,6 +126,10 @@ static bool is_of_this_run(const Course *c, const tfm_state_file *file) {
 
 static bool open_folder(Course *c) {
   const char *folder = c->request->folder;
+  if (c->request->resumes && access(folder, F_OK) != 0) {
+    diag_error_at(diag_of(c), folder, DIAG_STATE, "there is no checkpoint to resume from: there is no such folder");
+    return false;
+  }
   if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
     diag_error_at(diag_of(c), folder, DIAG_FILE, "cannot make the folder: %s", strerror(errno));
     return false;
@@ -234,6 +239,7 @@ static bool save(Course *c) {
                                                     {state.second, state.second ? moved : 0}};
   const Record record = {.kind = RECORD_CHECKPOINT, .step = c->head.step, .epoch = c->head.epoch};
   if (c->saved == c->head.step) return true;
+  c->cannot_write = true; /* until it is done */
   if (tfm_checkpoint_save(request->folder, &c->head, blocks, named_weights(c), (int64_t)request->graphs->parameters.n,
                           &error))
     return fails(c, DIAG_FILE, &error);
@@ -241,7 +247,8 @@ static bool save(Course *c) {
   c->saved = c->head.step;
   journal_write(c->journal, &record);
   if (!request->judge && !write_weights(c)) return false;
-  return journal_draw(c->journal);
+  c->cannot_write = !journal_draw(c->journal);
+  return !c->cannot_write;
 }
 
 // ---- validation ----
@@ -363,12 +370,14 @@ static bool take_step(Course *c, Arena *arena, StepResult *result) {
   return trainer_step(request->trainer, inputs, (uint32_t)parts.batches.n, c->head.epoch, result);
 }
 
-static bool explain_stop(const Course *c) {
+/* After an error the weights are those of the last step that was done: nothing of it is lost. Where writing is what
+ * failed, it is not tried again. */
+static void rescue(Course *c) {
   tfm_error error;
   char latest[PATH_MAX];
+  if (!c->cannot_write && c->head.step > c->begun) save(c);
   if (!tfm_checkpoint_latest(c->request->folder, latest, sizeof latest, &error) && *latest)
     diag_note(diag_of(c), NO_SPAN, "the last checkpoint is %s", latest);
-  return false;
 }
 
 static bool step(Course *c) {
@@ -376,7 +385,7 @@ static bool step(Course *c) {
   StepResult result = {.results = c->results};
   order_epoch(c);
   c->since.epoch = c->head.epoch;
-  const bool good = take_step(c, arena, &result) || explain_stop(c);
+  const bool good = take_step(c, arena, &result);
   arena_destroy(arena);
   if (!good) return false;
   c->head.step++;
@@ -421,6 +430,7 @@ static bool go(Course *c, int *signal) {
     stop = atomic_load(&asked_to_stop);
     good = good && after_step(c, stop != 0);
   }
+  if (!good) rescue(c);
   listen(false);
   *signal = good && !is_over(c) ? stop : 0;
   return good;
@@ -440,14 +450,28 @@ static bool may_cut_epoch(const Course *c) {
   return may;
 }
 
+/* A rate that falls until `steps`, which the run does not reach. */
+static void warn_of_schedule(const Course *c, int64_t steps) {
+  const TrainSettings *s = &c->request->graphs->objective->settings;
+  const bool falls = s->schedule == SCHEDULE_LINEAR || s->schedule == SCHEDULE_COSINE;
+  const int64_t end = (int64_t)s->steps + c->head.origin.schedule;
+  if (falls && steps < end)
+    diag_warning_at(diag_of(c), "train", DIAG_TRAIN_MEANT,
+                    "the schedule goes on to step %lld, but the run ends with step %lld: --set steps=%lld ends both "
+                    "together",
+                    (long long)end, (long long)steps, (long long)(steps - c->head.origin.schedule));
+}
+
 static bool begin(Course *c) {
   const CourseRequest *request = c->request;
   const char **names = ARENA_ARRAY(request->arena, const char *, c->n_results + 1);
   for (uint32_t i = 0; i < c->n_results; i++) names[i] = request->graphs->results.items[i].name;
   if (!open_folder(c) || !find_beginning(c)) return false;
   tfm_checkpoint_tidy(request->folder, 0);
+  c->begun = c->head.step;
   order_epoch(c);
   const int64_t steps = request->steps ? request->steps : request->epochs * (int64_t)c->order->batches.n;
+  warn_of_schedule(c, steps);
   const JournalRequest journal = {request->arena, request->diag,   request->folder,  names, c->n_results, c->head.step,
                                   steps,          request->epochs, request->is_quiet};
   c->journal = journal_open(&journal);

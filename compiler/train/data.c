@@ -262,7 +262,10 @@ static bool check_numbers(const DataSet *data, const TensorFile *file, const Dat
     const int64_t place = (first + i) / input->numbers, item = item_with(input, items, first + i);
     diag_error_at(diag_of(data), file->file.path, DIAG_INPUT_VALUE,
                   "\"%s\": item %lld holds %s at place %lld: numbers of an input must be finite", name_of(input),
-                  (long long)item, isnan(numbers[i]) ? "nan" : numbers[i] > 0 ? "inf" : "-inf",
+                  (long long)item,
+                  isnan(numbers[i]) ? "nan"
+                  : numbers[i] > 0  ? "inf"
+                                    : "-inf",
                   (long long)(place - items->starts[item]));
     return false;
   }

@@ -13,7 +13,7 @@ typedef struct Maker {
   TrainGraphs *made;
   bool has_gradients;
   SrcSpan loss_place;
-  Map stopped; /* nodes behind which nothing flows back */
+  Map stopped;        /* nodes behind which nothing flows back */
   const char *result; /* whose outputs are made */
   uint32_t n_named;
   VEC(GraphOutput) tops, bottoms;
@@ -61,8 +61,10 @@ static const char *description(const Maker *m, const LossParts *split, const Los
   if (part->top) describe(&text, m->graph, part->top);
   if (part->is_once) strbuf_add(&text, " once");
   if (part->top && (part->bottom || part->formula >= 0)) strbuf_add(&text, " / ");
-  if (part->formula >= 0) describe_steps(&text, m, split, (uint32_t)part->formula, DEPTH);
-  else if (part->bottom) describe(&text, m->graph, part->bottom);
+  if (part->formula >= 0)
+    describe_steps(&text, m, split, (uint32_t)part->formula, DEPTH);
+  else if (part->bottom)
+    describe(&text, m->graph, part->bottom);
   return text.text;
 }
 
@@ -86,7 +88,7 @@ static uint32_t add_bottom(Maker *m, Node *node, bool is_once) {
 
 /* Cotangents need what a loss is a formula of before gradients are made: it is computed with the divisors. */
 static ResultStep leaf_step(Maker *m, const FormulaStep *step, bool is_of_loss) {
-  const bool is_before = is_of_loss && (m->has_gradients || !has_weight(m->arena, &m->stopped, step->leaf));
+  const bool is_before = is_of_loss && (m->has_gradients || !reaches_weight(m->arena, &m->stopped, step->leaf));
   ResultStep made = {.op = is_before ? TFM_FORMULA_BOTTOM : TFM_FORMULA_TOP};
   made.operands[0] = (is_before ? add_bottom : add_top)(m, step->leaf, step->is_once);
   return made;
@@ -107,7 +109,7 @@ static void add_steps(Maker *m, const LossParts *split, bool is_of_loss) {
 static void add_slopes(Maker *m, const LossParts *split, uint32_t first, ResultParts *result) {
   for (size_t i = 0; i < split->steps.n; i++) {
     const FormulaStep *step = &split->steps.items[i];
-    if (step->op != TFM_FORMULA_LEAF || !has_weight(m->arena, &m->stopped, step->leaf)) continue;
+    if (step->op != TFM_FORMULA_LEAF || !reaches_weight(m->arena, &m->stopped, step->leaf)) continue;
     const ResultPart slope = {.top = add_top(m, step->leaf, step->is_once),
                               .bottom = NO_OUTPUT,
                               .formula = NO_OUTPUT,
@@ -134,8 +136,10 @@ static void add_result(Maker *m, LossRequest *request, const GraphOutput *output
   for (size_t i = 0; i < split.parts.n; i++) {
     const LossPart *part = &split.parts.items[i];
     ResultPart made = {part->factor, description(m, &split, part), NO_OUTPUT, NO_OUTPUT, NO_OUTPUT, NO_OUTPUT};
-    if (part->formula >= 0) made.formula = first + (uint32_t)part->formula;
-    else if (part->bottom) made.bottom = add_bottom(m, part->bottom, false);
+    if (part->formula >= 0)
+      made.formula = first + (uint32_t)part->formula;
+    else if (part->bottom)
+      made.bottom = add_bottom(m, part->bottom, false);
     if (part->top) made.top = add_top(m, part->top, part->is_once);
     vec_push(m->arena, &result.parts, made);
   }
@@ -305,12 +309,16 @@ TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool h
 const char *train_graphs_whole(Arena *arena, const TrainGraphs *graphs) {
   const ResultParts *whole = graphs->whole;
   if (!whole->where.source)
-    return arena_printf(arena, "'%s' cannot be computed in parts: no size counts items, as one called batch does, or the "
-                               "first of every input", whole->name);
+    return arena_printf(arena,
+                        "'%s' cannot be computed in parts: no size counts items, as one called batch does, or the "
+                        "first of every input",
+                        whole->name);
   if (whole->divides)
     return arena_printf(arena, "this divisor depends on weights, so '%s' cannot be computed in parts", whole->name);
-  return arena_printf(arena, "this mixes the items of a batch, so '%s' is no sum or mean over items, nor a formula of "
-                             "such sums, and cannot be computed in parts", whole->name);
+  return arena_printf(arena,
+                      "this mixes the items of a batch, so '%s' is no sum or mean over items, nor a formula of "
+                      "such sums, and cannot be computed in parts",
+                      whole->name);
 }
 
 static void print_parts(StrBuf *out, const ResultParts *result) {
@@ -323,8 +331,8 @@ static void print_parts(StrBuf *out, const ResultParts *result) {
   if (result->is_whole) strbuf_add(out, ", only of a whole batch");
   if (!result->is_whole || !result->where.source) return;
   const SrcPlace place = source_place(result->where.source, result->where.begin);
-  strbuf_printf(out, ": %s at %u:%u", result->divides ? "its divisor depends on weights" : "items are mixed", place.line,
-                place.column);
+  strbuf_printf(out, ": %s at %u:%u", result->divides ? "its divisor depends on weights" : "items are mixed",
+                place.line, place.column);
 }
 
 void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
@@ -342,5 +350,6 @@ void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
     n_trained++;
     numbers += graphs->parameters.items[i].elements;
   }
-  strbuf_printf(out, "trained: %u of %zu tensors, %lld numbers\n", n_trained, graphs->parameters.n, (long long)numbers);
+  strbuf_printf(out, "trained: %u of %zu tensor%s, %lld numbers\n", n_trained, graphs->parameters.n,
+                graphs->parameters.n == 1 ? "" : "s", (long long)numbers);
 }

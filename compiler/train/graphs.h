@@ -1,15 +1,15 @@
 /* TrainGraphs: what a step of training computes, as graphs that engines run.
  *
- * In: an objective. Out: the graph of its results and gradients, and the graph of what must be known over all batches of
- * a step before gradients are made: divisors, and the sums that a loss is a formula of, such as exp(nll). Weights are
- * inputs of both, since they change from step to step; so are the cotangents of the loss. Refuses what cannot be
+ * In: an objective. Out: the graph of its results and gradients, and the graph of what must be known over all batches
+ * of a step before gradients are made: divisors, and the sums that a loss is a formula of, such as exp(nll). Weights
+ * are inputs of both, since they change from step to step; so are the cotangents of the loss. Refuses what cannot be
  * differentiated and losses that no weight reaches; a result that needs all items at once is marked. */
 #ifndef TFM_TRAIN_GRAPHS_H
 #define TFM_TRAIN_GRAPHS_H
 
 #include "elaborate/objective.h"
 #include "passes/differentiate.h"
-#include "passes/loss_parts.h"
+#include "train/loss_parts.h"
 
 #define NO_OUTPUT UINT32_MAX
 
@@ -19,8 +19,8 @@ typedef struct ResultPart { /* factor * top / bottom; or factor * top / step; or
   uint32_t top;     /* output of the gradients; NO_OUTPUT: none */
   uint32_t bottom;  /* output of the counts; NO_OUTPUT: the divisor is 1 */
   uint32_t formula; /* a step; NO_OUTPUT: none */
-  uint32_t slope;   /* a step, whose value the top is too: what the loss changes with it is the cotangent of the top, and
-                     * the part adds nothing to the loss; NO_OUTPUT: none */
+  uint32_t slope; /* a step, whose value the top is too: what the loss changes with it is the cotangent of the top, and
+                   * the part adds nothing to the loss; NO_OUTPUT: none */
 } ResultPart;
 
 typedef struct ResultParts { /* a result of the objective: the sum of its parts */

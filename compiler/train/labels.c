@@ -2,7 +2,7 @@
 #include "train/labels.h"
 
 typedef struct Readers { /* of an input and of views of it */
-  bool is_left_out;     /* a cross_entropy leaves out `number` */
+  bool is_left_out;      /* a cross_entropy leaves out `number` */
   int64_t number;
   const Node *leaving, *disagreeing; /* that cross_entropy; another, with another number */
   const Node *other;                 /* what would take the number for a value */
@@ -78,7 +78,7 @@ static bool refuse(const DataSet *data, const DataInput *input, const Node *wher
 
 /* It may be meant, and was always so. */
 static void warn(const DataSet *data, const DataInput *input, const Node *where) {
-  diag_warning(data->request.diag, origin_place(&where->origin), DIAG_INPUT_DECLARATION,
+  diag_warning(data->request.diag, origin_place(&where->origin), DIAG_TRAIN_MEANT,
                "items of '%s' differ in length and are padded with 0, which this cross_entropy counts as a label: an "
                "ignore_index leaves padding out",
                input->node->attr.name);
@@ -98,7 +98,7 @@ bool labels_find_padding(const DataSet *data, DataInput *input) {
     return refuse(data, input, found.disagreeing, "cross_entropy leaves out other numbers here than elsewhere");
   if (found.counting && !found.is_left_out) warn(data, input, found.counting);
   if (!found.is_left_out || found.number == 0 || !found.other) return true;
-  return refuse(data, input, found.other,
-                arena_printf(arena, "cross_entropy leaves out %lld, which would be a value here",
-                             (long long)found.number));
+  return refuse(
+      data, input, found.other,
+      arena_printf(arena, "cross_entropy leaves out %lld, which would be a value here", (long long)found.number));
 }

@@ -191,9 +191,9 @@ static float *block_of(const Trainer *t, tfm_train_tensor which) {
 }
 
 TrainerState trainer_state(Trainer *t) {
-  return (TrainerState){block_of(t, TFM_TENSOR_WEIGHT), block_of(t, TFM_TENSOR_FIRST), block_of(t, TFM_TENSOR_SECOND),
-                        (int64_t)t->training->floats, (int64_t)t->training->trained_floats,
-                        tfm_trainer_trained(t->made)};
+  return (TrainerState){block_of(t, TFM_TENSOR_WEIGHT),       block_of(t, TFM_TENSOR_FIRST),
+                        block_of(t, TFM_TENSOR_SECOND),       (int64_t)t->training->floats,
+                        (int64_t)t->training->trained_floats, tfm_trainer_trained(t->made)};
 }
 
 void trainer_set_steps(Trainer *t, int64_t steps, const tfm_trainer_origin *origin) {
@@ -208,8 +208,11 @@ int64_t trainer_part_bytes(const Trainer *t, const int64_t *sizes) { return tfm_
 /* There are no moments in it, which a trainer that begins takes for zeroes, whatever its optimizer is. */
 bool trainer_write_start(Trainer *t, const char *path) {
   const TrainerState state = trainer_state(t);
-  const tfm_state_head head = {
-      .model = t->graphs->model, .trained = state.trained, .seed = t->options.seed, .best = INFINITY, .best_score = -INFINITY};
+  const tfm_state_head head = {.model = t->graphs->model,
+                               .trained = state.trained,
+                               .seed = t->options.seed,
+                               .best = INFINITY,
+                               .best_score = -INFINITY};
   const tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {{state.weights, (uint64_t)state.floats * sizeof(float)}};
   const char *part = arena_printf(arena_of(t), "%s.%ld.tmp", path, (long)getpid());
   tfm_error error;

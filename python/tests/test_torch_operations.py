@@ -292,7 +292,47 @@ class Operations(Case):
                 calls = [inputs_of(function, sizes, *shape) for shape in shapes_of(sizes)]
                 if function is run_time_indices:
                     calls = [{**call, "x": call["x"][..., :5]} for call in calls]
-                compared(module_of(function), calls, sizes)
+                compared(module_of(function), calls, sizes, check=False)
+
+
+@unittest.skipIf(torch is None, "no torch")
+class Conditions(Case):
+    """What holds for the example's side of a size alone is a condition of every run."""
+
+    def conditional(self, function, good, bad, words):
+        calls = [{"x": floats(*shape)} for shape in good]
+        source = compared(module_of(function), calls, ROWS, check=False)
+        model = tfmc.compile(source)
+        for shape in bad:
+            self.refused(tfmc.InputError, words, model, floats(*shape).numpy())
+
+    def test_slices_that_end_with_the_axis(self):
+        self.conditional(lambda x: x[:, 2:6].sum(1), [(2, 5, 6), (3, 4, 6)], [(2, 9, 6)], "no more than 5 for time")
+        self.conditional(lambda x: x[:, 2:6].sum(1), [(2, 8, 6), (3, 9, 6)], [(2, 4, 6)], "time")
+
+    def test_the_least_of_two_sizes(self):
+        self.conditional(lambda x: x[:, :min(x.shape[1], 6)].sum(1), [(2, 5, 6), (3, 4, 6)], [(2, 9, 6)], "another way")
+        self.conditional(lambda x: x[:, :min(x.shape[1], 6)].sum(1), [(2, 8, 6), (3, 9, 6)], [(2, 5, 6)], "another way")
+
+    def test_how_many_chunks_there_are(self):
+        self.conditional(lambda x: torch.stack([part.sum(1) for part in x.chunk(3, 1)]), [(2, 7, 6), (3, 9, 6)], [(2, 4, 6)], "another way")
+
+
+@unittest.skipIf(torch is None, "no torch")
+class Refused(Case):
+    def test_operations_by_name_and_line(self):
+        for function, words in (
+                (lambda x: x * x.max().item(), "item()"), (lambda x: x[x > 0].sum(), "booleans"),
+                (lambda x: torch.masked_select(x, x > 0), "masked_select"), (lambda x: x.nonzero(), "nonzero"),
+                (lambda x: x + torch.rand_like(x), "rand_like"), (lambda x: torch.nn.Linear(6, 3)(x), "uniform"),
+                (lambda x: (x * 3).long() & 3, "bits"), (lambda x: torch.atan2(x, x + 1), "atan2"),
+                (lambda x: F.avg_pool1d(x, 4, ceil_mode=True), "ceil_mode"), (lambda x: x.sort(1).values, "sort"),
+                (lambda x: F.adaptive_avg_pool1d(x.transpose(1, 2), 3), "adaptive pooling"),
+                (lambda x: x.t().as_strided((2, 2), (1, 2)) if x.ndim == 2 else x.as_strided((2, 2), (1, 2)), "as_strided"),
+                (lambda x: torch.fft.rfft(x).abs(), "fft"), (lambda x: (x * 2).long().topk(2).values, "topk of integers")):
+            with self.subTest(words):
+                said = self.refused(tfmc.CompileError, words, tfmc.from_torch, module_of(function), {"x": floats(3, 7, 6)}, sizes=ROWS)
+                self.assertIn(words, str(said))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@
 
 /* Versions first: nothing else in the table has a known meaning if they differ. */
 static tfm_status check_library(const tfm_library *library, tfm_model **model, tfm_error *error) {
-  if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the model");
+  if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the pointer for the model is null");
   *model = NULL;
   if (!library) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the library is a null pointer");
   if (library->abi != TFM_LIBRARY_ABI)
@@ -197,6 +197,11 @@ static tfm_status matches(const tfm_library *library, const tfm_weights_header *
   if (memcmp(header->layout, library->layout, sizeof header->layout) == 0 &&
       header->bytes == library->programs[0]->weights_bytes)
     return TFM_OK;
+  if (strncmp(header->model, library->model, sizeof header->model) == 0)
+    return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL,
+                    "%s: the weights were packed for another library of the model \"%s\", of another text, precision or "
+                    "layout: `tfmc pack` makes the file of this one",
+                    path, library->model);
   return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL,
                   "%s: the weights were packed for another library, of the model \"%s\": this one is \"%s\" and needs "
                   "another layout",

@@ -1,8 +1,8 @@
 /* Results of an objective, and the cotangents of its sums, from sums over all parts of a step.
  *
  * In: tops and bottoms, summed over parts, shards and ranks. Out: results in double; what each top of the loss gets as
- * its cotangent: a factor over a divisor, or the slope of a formula. Refuses nothing: a result whose divisor is 0 is not
- * a number. */
+ * its cotangent: a factor over a divisor, or the slope of a formula. Refuses nothing: a result whose divisor is 0 is
+ * not a number. */
 #include <math.h>
 #include <string.h>
 

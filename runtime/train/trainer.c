@@ -6,7 +6,9 @@
  * weights without an initial value, a state of another model, a library that does not train or is of another version; a
  * weight that the model does not have. The trainer, its arrays and its blocks are one block of memory. */
 #include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -298,7 +300,8 @@ static tfm_status check_state(const tfm_trainer *t, const tfm_state_file *file, 
     fits = fits && (begins || is_same);
   }
   return fits ? TFM_OK
-              : tfm_refuse(error, TFM_E_ENV, "%s: this state is of another model, another -D, another optimizer or other frozen weights",
+              : tfm_refuse(error, TFM_E_ENV,
+                           "%s: this state is of another model, another -D, another optimizer or other frozen weights",
                            file->path);
 }
 
@@ -328,6 +331,26 @@ static tfm_status load_state(tfm_trainer *t, const char *path, tfm_error *error)
   return status;
 }
 
+/* A folder that holds another run's checkpoints: neither of the two could go on from it. One that this trainer's state
+ * came from, or that an earlier trainer of the same kind left behind, may be written to. */
+static tfm_status check_folder(const tfm_trainer *t, const char *folder, tfm_error *error) {
+  char latest[PATH_MAX], path[PATH_MAX + sizeof TFM_CHECKPOINT_STATE + 1];
+  tfm_state_head head;
+  tfm_status status = tfm_checkpoint_latest(folder, latest, sizeof latest, error);
+  if (status || !*latest) return status;
+  snprintf(path, sizeof path, "%s/" TFM_CHECKPOINT_STATE, latest);
+  status = tfm_state_read_head(path, &head, error);
+  if (status) return status;
+  const bool is_same = head.model == t->training->model && head.seed == t->seed && head.settings == t->head.settings &&
+                       head.data == t->head.data;
+  if (is_same && (t->head.model || head.step <= t->t)) return TFM_OK;
+  return tfm_refuse(
+      error, TFM_E_ENV,
+      "%s: the folder holds another run, whose newest checkpoint is of step %lld: save to a folder of its "
+      "own, or make the trainer from that checkpoint",
+      folder, (long long)head.step);
+}
+
 static tfm_status save_state(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
                              tfm_error *error) {
   const uint32_t n = t->training->n_parameters;
@@ -349,7 +372,8 @@ static tfm_status save_state(tfm_trainer *t, const char *folder, const void *not
   if (!t->head.model) head.best = INFINITY;
   if (!t->head.model) head.best_score = -INFINITY;
   mkdir(folder, 0777); /* it may be there */
-  const tfm_status status = tfm_checkpoint_save(folder, &head, blocks, tensors, n, error);
+  tfm_status status = check_folder(t, folder, error);
+  if (!status) status = tfm_checkpoint_save(folder, &head, blocks, tensors, n, error);
   release(&t->allocator, tensors, (n + 1) * sizeof *tensors);
   return status;
 }

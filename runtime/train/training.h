@@ -41,9 +41,9 @@ struct tfm_trainer {
   double *tops, *bottoms; /* of the results, summed over parts */
   double *numbers;        /* results of the last step, then those of the last evaluation */
   float *outputs;         /* those of rank 0 of one run */
-  float *seeds;      /* as a run is given them */
-  float *cotangents; /* of the tops of the loss, in a step */
-  double *formula;   /* values of the steps of formulas, then what the loss changes with each */
+  float *seeds;           /* as a run is given them */
+  float *cotangents;      /* of the tops of the loss, in a step */
+  double *formula;        /* values of the steps of formulas, then what the loss changes with each */
   double *chunk_sums; /* of squares of the gradients */
   int64_t n_chunks;
   tfm_value *values, *results; /* what a run is given */

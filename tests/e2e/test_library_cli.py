@@ -650,6 +650,17 @@ class Headers(Case):
             members = re.findall(r"^  [^/;]*?(\w+);", text[text.index("_args {"):text.index("_args;")], re.M)
             self.assertEqual(len(members), len(set(members)))
 
+    def test_the_first_line_names_no_file(self):
+        """-o says what the header is called."""
+        self.compile(out="libanother.so")
+        self.assertTrue(self.path("another.h").read_text().startswith("/* The model M as a C library, functions m_..."))
+
+    def test_weights_of_the_same_model_in_another_precision(self):
+        self.compile_with_weights("--quantize=bf16")
+        self.path("m.tfmw").rename(self.path("other.tfmw"))
+        self.compile()
+        self.tfmc("run", "libm.so", *RUN, "--weights", "other.tfmw", code=1, says=["other.tfmw was packed for the model m", "`tfmc pack libm.so` makes the file of this one"])
+
     def test_a_program_with_the_header_of_another_text(self):
         """A program is refused by a library whose args have other members, or the same in another order."""
         self.path("host.c").write_text("""#include <stdio.h>

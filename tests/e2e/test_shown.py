@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """usage: test_shown.py TFMC ROOT [NAME ...]
 
-What is shown is what runs. Every family of models/ (the checkpoints of tests/models/cases), the golden cases that are
+What is shown is what runs. Every family of models/ (a checkpoint of tests/models/cases for each of its model types), the golden cases that are
 whole models, and the examples are run by `tfmc profile`, which counts the steps that it ran. Beside it:
 
 - `dump --stage=plan` shows that many steps;
@@ -187,8 +187,13 @@ WHOLE_MODELS = ("hf-", "gen-", "seed-", "experts", "fn-")  # of tests/goldens: o
 
 
 def cases():
+    seen = set()
     for path in sorted((ROOT / "tests/models/cases").glob("*.json")):
-        yield f"models/{path.stem}", family, json.loads(path.read_text())
+        case = json.loads(path.read_text())
+        kind = case["files"]["config.json"].get("model_type"), "tokens" in case
+        if kind not in seen or f"models/{path.stem}" in ONLY:
+            seen.add(kind)
+            yield f"models/{path.stem}", family, case
     for root in ("tests/goldens", "tests/goldens/ragged", "tests/goldens/lang11", "tests/cases"):
         for path in sorted((ROOT / root).glob("*/case.json")):
             if runs(path.parent) and (path.parent.name.startswith(WHOLE_MODELS) or root != "tests/goldens"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|tokens|tensors|classes|fitting] [--record FOLDER]
+"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|tokens|tensors|classes|fitting] [--quick] [--record FOLDER]
 
 Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or gone;
 keys that are not there, those of the lists of ignored keys among them; each tensor gone, renamed, of another shape, with other
@@ -113,6 +113,15 @@ class Theirs:
         return {k: v.numpy() for k, v in made.items() if isinstance(v, torch.Tensor)}
 
     def outputs(self, folder, config, inputs):
+        """Where no class is named, what the case's own class makes, too."""
+        made = self.of_class(folder, config, inputs)
+        if not architecture(config):
+            with contextlib.suppress(Declined):
+                own = dict(architectures=self.case["files"]["config.json"]["architectures"])
+                made = self.of_class(folder, config | own, inputs) | made
+        return made
+
+    def of_class(self, folder, config, inputs):
         model, info = loaded(folder, config, self.writes, self.attention)
         made = self.run(model, inputs)
         missing = [(n, p) for n, p in model.named_parameters() if n in info["missing_keys"]]
@@ -149,7 +158,7 @@ def difference(made, wanted, mask):
             return f"{name} is none of {sorted(wanted)}"
         if a.shape != b.shape:
             return f"{name} is {a.shape}, theirs is {b.shape}"
-        if mask is not None:
+        if mask is not None and a.shape[:mask.ndim] == mask.shape:
             a, b = a[mask], b[mask]
         if not np.array_equal(np.isfinite(a), np.isfinite(b)):
             return f"{name}: not finite in other places"
@@ -164,15 +173,14 @@ def same_numbers(a, b):
     return a == b if isinstance(a, list) else sorted(a) == sorted(b) and all(np.array_equal(a[k], b[k]) for k in a)
 
 
-def ended(row):
-    while len(row) > 1 and row[-1] == row[-2]:
-        row = row[:-1]
-    return row[:-1]
+def same_but_fill(a, b):
+    first = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), len(a))
+    return len(a) == len(b) and not any(a[first:]) and all(y == b[first - 1] for y in b[first:])
 
 
 def same_tokens(a, b, beams=False):
     """Of beams transformers fills with the end where the token for that is 0 (docs/generation.md)."""
-    if a == b or beams and [ended(r) for r in a] == [ended(r) for r in b]:
+    if a == b or beams and len(a) == len(b) and all(map(same_but_fill, a, b)):
         return None
     return f"tokens {a}, theirs {b}"
 
@@ -180,7 +188,7 @@ def same_tokens(a, b, beams=False):
 class Case:
     def __init__(self, tfmc, path, folder, args):
         self.case, self.args, self.name, self.folder = json.loads(path.read_text()), args, path.stem, folder
-        self.files = self.case["files"]
+        self.files = mutations.with_early_end(self.case)
         self.tensors = {n: np.array(checkpoint.weight(n, s, self.case["gain"]), order="C") for n, s in self.case["weights"].items()}
         arrays = {k: np.array(v) for k, v in self.case["inputs"].items()}
         self.inputs = {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in arrays.items()}
@@ -191,23 +199,13 @@ class Case:
         self.ours = Ours(tfmc, folder, [o for o in self.case.get("options", []) if "fusion" not in o])
         self.theirs = Theirs(self.case, sentence(folder) if "modules.json" in self.files else None)
         self.counts, self.faults, self.records, self.base = collections.Counter(), [], [], None
-        if self.case.get("grows"):
-            self.end_early()
-
-    def end_early(self):
-        """A token that is written is the end, so that one can see what becomes of it."""
-        start = len(self.case["inputs"][self.case["grows"]][0]) if not self.case["encoder"] else 1
-        end = self.case["tokens"]["1"][0][start + 2]
-        for name in ("config.json", "generation_config.json"):
-            if "eos_token_id" in self.files.get(name, {}):
-                self.files = self.files | {name: self.files[name] | dict(eos_token_id=end)}
 
     def start(self, kind):
         """What generation begins with: an encoder-decoder begins by itself."""
         return {k: v for k, v in kind.items() if k != self.case["grows"] or not self.case["encoder"]}
 
     def judge(self, label, make, reference, compare):
-        """The verdict, and what tfmc made. A value that transformers refuses for its type alone may change nothing here."""
+        """The verdict, and what transformers made. A value that transformers refuses for its type alone may change nothing here."""
         made = wanted = None
         try:
             made, refusal = make(), None
@@ -216,7 +214,7 @@ class Case:
         except Crash as e:
             return self.fault(label, "crash", str(e))
         try:
-            wanted, declined = reference(), None
+            wanted, declined = None if refusal and self.args.quick else reference(), None
         except Declined as e:
             declined = e
         if refusal:
@@ -228,7 +226,7 @@ class Case:
             return "refused", None
         if declined and declined.of_type and self.base is not None and same_numbers(made, self.base):
             self.counts["no type of theirs"] += 1
-            return "equal", made
+            return "no type of theirs", None
         if declined:
             return self.fault(label, "theirs refuses", str(declined))
         wrong = compare(made, wanted)
@@ -237,7 +235,12 @@ class Case:
         self.counts["equal"] += 1
         if self.args.show:
             print(f"  equal: {label}", flush=True)
-        return "equal", made
+        self.base = made if self.base is None else self.base
+        return "equal", wanted if isinstance(wanted, list) else {k: wanted[k][self.mask] if self.is_masked(wanted[k]) else wanted[k]
+                                                                 for k in made}
+
+    def is_masked(self, array):
+        return self.mask is not None and array.shape[:self.mask.ndim] == self.mask.shape
 
     def fault(self, label, kind, text):
         self.counts[kind] += 1
@@ -321,19 +324,39 @@ class Case:
                 files, tensors = self.made(kind, mutations.apply(mutation, self.files, None)[0]["config.json"])
                 if {k: v.shape for k, v in tensors.items()} == {k: v.shape for k, v in self.tensors.items()}:
                     continue
-                self.outputs(mutation, files, tensors, "fitting, " + mutations.text(mutation), f"fitting {i}")
+                wanted = self.outputs(mutation, files, tensors, "fitting, " + mutations.text(mutation), f"fitting {i}")
+                self.record(mutations.fitting(mutation, self.files, self.case["weights"], files, tensors), *wanted)
 
-    def record(self, mutation, verdict, made):
-        self.records.append([mutation, verdict, made])
+    def record(self, mutation, verdict, wanted):
+        self.records.append([mutation, verdict, wanted])
+
+    def recorded(self):
+        """A few of all kinds, with what transformers made: what changes the numbers first, of each key one refusal."""
+        base = mutations.shortened(self.unchanged)
+        chosen, seen = [], set()
+        for mutation, verdict, wanted in self.records:
+            kind = (mutation[0], verdict)
+            short = wanted if wanted is None or isinstance(wanted, list) else mutations.shortened(wanted)
+            key = (*kind, json.dumps(short)) if verdict == "equal" else (*kind, str(mutation[1:3]))
+            if verdict not in ("equal", "refused") or key in seen or verdict == "equal" and short == base:
+                continue
+            seen.add(key)
+            chosen.append([mutation, short])
+        most = {True: 14, False: 16}
+        counts = collections.Counter()
+        for mutation, short in chosen:
+            kind = (mutation[0], short is None)
+            counts[kind] += 1
+            if counts[kind] <= most[short is not None] // (1 if mutation[0] in ("json", "made") else 2):
+                yield [mutation, short]
 
     def run(self):
         parts = dict(json=self.of_json, tokens=self.of_tokens, tensors=self.of_tensors, classes=self.of_classes,
                      fitting=self.of_fitting)
         write(self.folder, self.files, self.tensors)
-        _, base = self.outputs(None, self.files, self.tensors, "as it is")
+        _, self.unchanged = self.outputs(None, self.files, self.tensors, "as it is")
         if self.case.get("grows"):
             self.tokens(None, self.files, "as it is")
-        self.base = base
         for name, part in parts.items():
             if name in (self.args.part or parts):
                 part()
@@ -415,7 +438,8 @@ def main():
     parser.add_argument("only", nargs="*")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--part", action="append")
-    parser.add_argument("--record", type=pathlib.Path)
+    parser.add_argument("--quick", action="store_true", help="transformers is not asked where tfmc refuses")
+    parser.add_argument("--record", type=pathlib.Path, help="a folder: a part of the changes, with what transformers made")
     args = parser.parse_args()
     passed = failed = 0
     for path in [args.cases / f"{n}.json" for n in args.only] or sorted(args.cases.glob("*.json")):
@@ -423,6 +447,9 @@ def main():
             args.model_type = json.loads(path.read_text())["files"]["config.json"]["model_type"]
             case = Case(args.tfmc, path, pathlib.Path(folder), args)
             case.run()
+            if args.record:
+                rows = list(case.recorded())
+                (args.record / path.name).write_text(json.dumps(rows, separators=(",", ":")).replace("],[[", "],\n[[") + "\n")
             bad = len(case.faults)
             passed, failed = passed + sum(case.counts[k] for k in ("equal", "refused", "both refuse", "no type of theirs")), failed + bad
     print(f"{passed} passed, {failed} failed")

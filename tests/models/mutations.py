@@ -5,8 +5,11 @@ folder from those of a case. No torch is needed here.
 """
 import json
 import math
+import zlib
 
 import numpy as np
+
+import checkpoint
 
 GONE = "<gone>"
 
@@ -59,14 +62,14 @@ ADDED = {
     "normalize_embedding": [True, False], "do_layer_norm_before": [False], "_remove_final_layer_norm": [True],
     "tie_word_embeddings": [True, False], "is_decoder": [True, False], "is_causal": [False], "add_cross_attention": [True],
     "use_bidirectional_attention": [True], "tie_encoder_decoder": [True], "is_encoder_decoder": [True, False],
-    "chunk_size_feed_forward": [2], "pruned_heads": [{"0": [1]}], "cross_attention_hidden_size": [8],
+    "chunk_size_feed_forward": [1], "pruned_heads": [{"0": [1]}], "cross_attention_hidden_size": [8],
     "num_hidden_groups": [2], "inner_group_num": [2], "embedding_size": [16, 48], "type_vocab_size": [1, 4],
     "position_embedding_type": ["relative_key"], "relative_attention": [False, True], "position_biased_input": [True, False],
     "attn_logit_softcapping": [1.0], "final_logit_softcapping": [1.0], "query_pre_attn_scalar": [5], "attention_multiplier": [0.3],
     "residual_multiplier": [0.5], "embedding_multiplier": [3.0], "logits_scaling": [4.0], "parallel_attn": [False],
     "use_parallel_residual": [False], "qk_layernorm": [True], "use_qk_norm": [True], "clip_qkv": [0.1],
     "num_experts_per_tok": [1], "norm_topk_prob": [True, False], "mlp_only_layers": [[0]], "decoder_sparse_step": [2],
-    "_attn_implementation": ["sdpa"], "attn_implementation": ["sdpa"], "auto_map": [{}], "output_hidden_states": [True],
+    "_attn_implementation": ["eager"], "attn_implementation": ["eager"], "auto_map": [{}], "output_hidden_states": [True],
     "output_attentions": [True], "return_dict": [True], "id2label": [], "label2id": [], "quantization_config": [{}],
     "task_specific_params": [{"summarization": {"max_length": 9}}], "transformers.js_config": [{}], "finetuning_task": ["mnli"],
     "torchscript": [True], "gradient_checkpointing": [True], "pretraining_tp": [2], "problem_type": ["regression"],
@@ -155,7 +158,7 @@ def of_files(files, more_keys=()):
     """Each key of each file with other values, without it, and keys that are not there."""
     for file, content in files.items():
         for path, value in places(content):
-            if path[-1] in ("id2label", "label2id"):
+            if path[-1] in ("id2label", "label2id") or "label2id" in path or path[:-1] == ("id2label",) and path[-1] != "0":
                 continue
             yield ["json", file, list(path), GONE]
             for other in others(str(path[-1]), value):
@@ -201,8 +204,9 @@ def of_tensors(shapes):
         yield ["tensor", name, ["rename"], name + "_other"]
         yield ["tensor", name, ["double"], None]
         yield ["tensor", name, ["f16"], None]
-        for other in ([*shape[:-1], shape[-1] + 1], [shape[0] + 2, *shape[1:]], shape[::-1], [1, *shape], [math.prod(shape)]):
-            if other != shape and shape:
+        longer = [[*shape[:-1], shape[-1] + 1], [shape[0] + 2, *shape[1:]]] if shape else [[2]]
+        for other in (*longer, shape[::-1], [1, *shape], [math.prod(shape)]):
+            if other != shape:
                 yield ["tensor", name, ["reshape"], list(other)]
         stem, _, kind = name.rpartition(".")
         if kind == "weight" and f"{stem}.bias" not in shapes:
@@ -249,17 +253,58 @@ def with_tensor(tensors, name, what, value):
 
 def apply(mutation, files, tensors):
     """The files and the tensors of the changed folder."""
-    kind, where, path, value = mutation
+    kind, where, path, value = mutation[-4:] if mutation[0][:6] != "tokens" else (mutation[0], None, None, None)
     if kind == "file":
         return {k: v for k, v in files.items() if k != where}, tensors
     if kind == "json":
         return files | {where: changed_json(files[where], path, value)}, tensors
+    if kind.startswith("tokens"):
+        alone = {k: v for k, v in files.items() if k != "generation_config.json" or kind == "tokens"}
+        return apply(mutation[1:], alone, tensors)
     if kind == "alias":
         config = files[where]
         return files | {where: {path[1] if k == path[0] else k: v for k, v in config.items()}}, tensors
     return files, with_tensor(tensors, where, path[0], value)
 
 
+def fitting(mutation, files, shapes, new_files, tensors):
+    """A mutation that makes these files and tensors, whose numbers come from their names, of those of the case."""
+    old, new = files["config.json"], new_files["config.json"]
+    config = {k: v for k, v in new.items() if not same(v, old.get(k, GONE))} | {k: GONE for k in old if k not in new}
+    other = {n: list(t.shape) for n, t in tensors.items() if shapes.get(n) != list(t.shape)}
+    return ["made", text(mutation), config, other | {n: GONE for n in shapes if n not in tensors}]
+
+
+def made(mutation, case):
+    """The files and tensors of what fitting() gave."""
+    _, _, config, other = mutation
+    new = case["files"]["config.json"] | config
+    files = {"config.json": {k: v for k, v in new.items() if v != GONE}}
+    shapes = {n: s for n, s in (case["weights"] | other).items() if s != GONE}
+    tensors = {n: np.array(checkpoint.weight(n, s, case["gain"]), order="C") for n, s in shapes.items()}
+    return {k: v for k, v in case["files"].items() if k not in ("config.json", "generation_config.json")} | files, tensors
+
+
+def with_early_end(case):
+    """The files of a case that writes: a token that is written is the end, so that one can see what becomes of it."""
+    if not case.get("grows"):
+        return case["files"]
+    start = 1 if case["encoder"] else len(case["inputs"][case["grows"]][0])
+    end = case["tokens"]["1"][0][start + 2]
+    return case["files"] | {name: case["files"][name] | dict(eos_token_id=end) for name in ("config.json", "generation_config.json")
+                            if "eos_token_id" in case["files"].get(name, {})}
+
+
+def shortened(arrays):
+    """Of each output three sums with weights that depend on its name, and its largest number."""
+    found = {}
+    for name, array in arrays.items():
+        flat = np.asarray(array, np.float64).reshape(-1)
+        weights = np.random.RandomState(zlib.crc32(name.encode())).standard_normal((3, flat.size)) / max(1, flat.size) ** 0.5
+        found[name] = [float(f"{x:.9g}") for x in (*(weights @ flat), np.abs(flat).max(initial=0))]
+    return found
+
+
 def text(mutation):
-    kind, where, path, value = mutation
+    where, path, value = mutation[-3:]
     return f"{where}: {'.'.join(map(str, path))} = {json.dumps(value)}"

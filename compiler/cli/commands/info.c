@@ -131,7 +131,8 @@ static int64_t static_elements(const Node *node) {
 static void print_needed_weights(StrBuf *out, const Graph *graph, const NodeList *weights, bool all) {
   int64_t parameters = 0;
   for (size_t i = 0; i < weights->nodes.n; i++) parameters += static_elements(weights->nodes.items[i]);
-  strbuf_printf(out, "weights: %zu tensors, %lld numbers\n", weights->nodes.n, (long long)parameters);
+  strbuf_printf(out, "weights: %zu tensor%s, %lld numbers\n", weights->nodes.n,
+                weights->nodes.n == 1 ? "" : "s", (long long)parameters);
   for (size_t i = 0; all && i < weights->nodes.n; i++)
     print_tensor(out, graph, weights->nodes.items[i]->attr.name, weights->nodes.items[i]);
 }

@@ -1,6 +1,6 @@
 """Which integers of an exported program fit in 32 bits, as the language has them, where torch has 64.
 
-What comes in are the nodes that are written, in order. Each gets the interval of its values: sizes are 1 to 2**31 - 1,
+What comes in are the nodes that are written, in order. Each gets the interval of its values: sizes are 1 to 2**30,
 ids are what their table allows, since a run refuses others, and what is known of an operation follows from its
 operands. If some integer may leave 32 bits that way, sizes and integers of which nothing is known (inputs, f32 that
 become integers) are given a bound, the widest with which all fit: the text refuses others, by a `require` for sizes,
@@ -8,14 +8,16 @@ and by a division by zero for integers. What does not fit in the bounds that the
 products of which only the remainder is wanted (places in a table of hashes) are computed as remainders throughout.
 """
 import math
+import operator
 
 import torch
 
 from ._aten import WHOLE
+from ._aten_table import ATEN
 from ._intervals import COMPARED, LEAST, MOST, PLACES, SAME, Intervals
 
 MODULUS = 46341  # the greatest divisor of which products of two remainders fit
-SIZES = (MOST, 1 << 20, 1 << 16, 1 << 12)
+SIZES = (1 << 30, 1 << 20, 1 << 16, 1 << 12)  # beyond the first no axis of a run goes
 WHOLE_VIEWS = set("contiguous clone alias detach view reshape expand permute transpose t unsqueeze squeeze to _to_copy".split())
 # What gives the same for an integer beyond 32 bits and for the greatest that fits.
 ORDERS = (SAME - {"sort", "topk", "max", "min", "round", "floor", "ceil", "trunc"}) | set(
@@ -33,7 +35,7 @@ class Bounds(Intervals):
         self.tables = self.of_tables()
         self.nodes = self.that_matter(nodes)
         self.unknown = [n for n in nodes if n.op == "placeholder" and n not in self.tables and self.is_input(n)]
-        if not self.fits(MOST, None):
+        if not self.fits(SIZES[0], None):
             for node in self.nodes:
                 self.modular.update(self.under_remainder(node))
         self.settle()
@@ -137,15 +139,17 @@ class Bounds(Intervals):
             if size < longest:
                 break
             if self.fits(size, None):
-                self.size = None if size == MOST else size
+                self.size = None if size == SIZES[0] else size
                 return
             for bits in range(30, 9 if size > SIZES[-1] else 0, -1):
                 if 1 << bits < needed:
                     break
                 if self.fits(size, 1 << bits):
-                    self.size = None if size == MOST else size
+                    self.size = None if size == SIZES[0] else size
                     self.guarded = dict.fromkeys(self.used, 1 << bits)
                     return
+        if any(self.is_refused(node) for node in self.nodes):
+            return  # by its row, which says what it is
         if size >= longest:
             self.fits(size, max(needed, 1))
         node, (low, high) = self.overflow
@@ -153,6 +157,11 @@ class Bounds(Intervals):
         self.writer.no(f"integers of {low} to {high}" if abs(low) + abs(high) < math.inf else "integers that have no bounds",
                        "they may not fit in 32 bits, as the language has them; take remainders before products, look "
                        "values up in a table, or compute in f32")
+
+    def is_refused(self, node):
+        op = self.writer.operation(node)
+        return node.op == "call_function" and (op == "where" and len(node.args) == 1 or node.target is not operator.getitem
+                                               and self.writer.dtype(node) is not None and op not in ATEN)
 
     def fits(self, size, bound):
         """Whether all integers fit with sizes up to one and unknown integers up to the other."""
@@ -172,8 +181,8 @@ class Bounds(Intervals):
         return True
 
     def required(self):
-        for name in self.writer.symbol_names if self.size else ():
-            if name in self.writer.symbols.values():
+        for symbol, name in self.writer.symbols.items() if self.size else ():
+            if symbol in self.named:
                 yield f'    require {name} <= {self.size}, "integers would not fit in 32 bits with more for {name}"'
 
     def comment(self):

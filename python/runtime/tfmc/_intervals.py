@@ -39,10 +39,11 @@ def logarithm(x):
 
 
 class Intervals:
-    """sizes, bound: the greatest size, and of integers of which nothing is known, or None."""
+    """sizes, bound: the greatest size, and of integers of which nothing is known, or None; named: symbols of sizes that
+    integers depend on."""
 
     def __init__(self, writer):
-        self.writer, self.bounded = writer, {}
+        self.writer, self.bounded, self.named = writer, {}, set()
         self.begin(MOST, None)
 
     def begin(self, sizes, bound):
@@ -62,6 +63,7 @@ class Intervals:
         if isinstance(n, int):
             return n, n
         expression = n.node.expr
+        self.named.update(map(str, expression.free_symbols))
         if (expression, self.sizes) not in self.bounded:
             ranges = {symbol: ValueRanges(1, self.sizes) for symbol in expression.free_symbols}
             found = bound_sympy(expression, ranges)
@@ -212,7 +214,18 @@ class Intervals:
         return -most, most
 
     def of_where(self, node, c, x=None, y=None):
-        return together(self.value(x), self.value(y)) if x is not None else (0, MOST)
+        if x is None:
+            return 0, MOST
+        (low, high), limit = self.value(x), self.limit_of(c, x)
+        return together((min(low, limit), min(high, limit)), self.value(y))
+
+    def limit_of(self, condition, x):
+        """The greatest x for which `x < number` or `x <= number` is true, if the condition is one."""
+        op = self.writer.operation(condition)
+        if op not in ("lt", "le") or not isinstance(condition.args[1], int):
+            return math.inf
+        same = self.writer.origin(condition.args[0]) is self.writer.origin(x)
+        return condition.args[1] - (op == "lt") if same else math.inf
 
     def of_masked_fill(self, node, x, mask, value):
         return together(self.value(x), self.value(value))

@@ -25,7 +25,7 @@ def _pool_for(threads, pool):
         if threads is not None:
             raise UsageError("threads and pool are both given; a pool has its own threads")
         if not isinstance(pool, Pool):
-            raise UsageError(f"the pool is a {type(pool).__name__}, not a tfmc.Pool")
+            raise UsageError(f"the pool is of type {type(pool).__name__}, not a tfmc.Pool")
         return pool
     if threads is not None:
         return Pool(threads)

@@ -47,7 +47,7 @@ def read(source):
         return os.fspath(source), None
     if isinstance(source, str):
         return None, source
-    raise UsageError(f"the source is a {type(source).__name__}, not a path, a text or a tfmc.Source")
+    raise UsageError(f"the source is of type {type(source).__name__}, not a path, a text or a tfmc.Source")
 
 
 def _expression(name, value):
@@ -62,7 +62,7 @@ def _expression(name, value):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
-    raise UsageError(f"the configuration's {name} is a {type(value).__name__}, not a number, a flag, a text or None")
+    raise UsageError(f"the configuration's {name} is of type {type(value).__name__}, not a number, a flag, a text or None")
 
 
 def definitions(config):

@@ -18,7 +18,8 @@ sqrt rsqrt sin cos floor ceil round abs where maximum minimum sum mean max min a
 concat stack reshape expand transpose positions arange causal_mask full f32 i32 bool any all clamp sign pad
 roll flip conv1d conv2d batch_norm group_norm logsumexp logsigmoid leaky_relu elu softplus mish relu6 selu
 hardswish hardsigmoid layer_norm pow var split_heads merge_heads rotary sinusoid shape rank dtype len masked_fill one_hot glu
-normalize quick_gelu instance_norm conv1d conv2d""".split())
+normalize quick_gelu instance_norm conv1d conv2d log1p expm1 trunc fmod remainder norm unfold avg_pool1d max_pool1d
+conv_transpose1d cosine_similarity cross_entropy stop_gradient""".split())
 
 
 def _named(what, name, taken=TAKEN):

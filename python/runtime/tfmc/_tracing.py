@@ -42,20 +42,16 @@ def max_pool1d(x, size, stride=None, padding=0, dilation=1, ceil_mode=False, ret
 
 
 def of_sizes(function, traced):
-    """A function of numpy that is given a size of the trace: torch's, which numpy would make a number."""
+    """A function of numpy that is given sizes of the trace, which numpy would make numbers: torch's."""
     def write(shape, *args, **named):
-        if not isinstance(shape, torch.Tensor) and all(isinstance(n, int) for n in np.atleast_1d(np.array(shape, object))):
-            return function(shape, *args, **named)
-        return traced(shape, *[a for a in args if isinstance(a, int)], **{k: v for k, v in named.items() if k == "k"})
+        sizes = shape if isinstance(shape, (list, tuple)) else [shape]
+        return traced(sizes) if any(isinstance(n, torch.SymInt) for n in sizes) else function(shape, *args, **named)
     return write
 
 
-def from_numpy(function):
-    return lambda array: array if isinstance(array, torch.Tensor) else function(array)
-
-
-def triangle(function):
-    return lambda x, k=0: function(x, k)
+def of_traced(function, traced):
+    """A function of numpy, or torch's for a tensor."""
+    return lambda x, *args, **named: (traced if isinstance(x, torch.Tensor) else function)(x, *args, **named)
 
 
 def is_causal(mask, is_causal=None, size=None):
@@ -68,9 +64,9 @@ def patched():
     kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal),
             (torch.nn.functional, "max_pool1d", max_pool1d),
             (torch.nn.Module, "to", moved_module(torch.nn.Module.to))]
-    kept += [(np, "ones", of_sizes(np.ones, torch.ones)), (np, "zeros", of_sizes(np.zeros, torch.zeros)),
-             (np, "triu", of_sizes(np.triu, triangle(torch.triu))), (np, "tril", of_sizes(np.tril, triangle(torch.tril))),
-             (torch, "from_numpy", from_numpy(torch.from_numpy))]
+    kept += [(np, name, of_sizes(getattr(np, name), getattr(torch, name))) for name in ("ones", "zeros")]
+    kept += [(np, name, of_traced(getattr(np, name), lambda x, k=0, f=getattr(torch, name): f(x, k))) for name in ("triu", "tril")]
+    kept.append((torch, "from_numpy", of_traced(torch.from_numpy, lambda x: x)))
     masks = sys.modules.get("transformers.masking_utils")
     if masks is not None:
         kept.append((masks, "find_packed_sequence_indices", lambda position_ids: None))
@@ -107,5 +103,6 @@ def cut_up(program, table, times=4):
         missing = {op: known[op] for op in missing if op in known}
         if not missing:
             return program
+        program._guards_code = []  # which the second time stand for names that are not there
         program = program.run_decompositions(missing)
     return program

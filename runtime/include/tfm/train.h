@@ -72,14 +72,9 @@ typedef struct tfm_train_graph {
   uint32_t draws;                     /* it reads masks of dropout; else their content does not matter */
 } tfm_train_graph;
 
-typedef struct tfm_formula_step { /* of a formula over sums: a tfm_formula_op of steps before it, or of an output */
-  double number;
-  uint32_t op, operands[TFM_FORMULA_OPERANDS];
-} tfm_formula_step;
-
 /* factor * top / bottom; factor * top / formula; without a top factor * formula. Tops and bottoms are summed over all
- * parts of a step before anything is computed of them. A part with a slope is no term: its top is the value of a step of
- * the loss, and gets what the loss changes with it as its cotangent. */
+ * parts of a step first. A part with a slope is no term: its top is the value of a step of the loss, and gets what the
+ * loss changes with it as its cotangent. */
 typedef struct tfm_result_part {
   double factor;
   uint32_t top, bottom;    /* outputs of the two graphs; TFM_NONE: 1 */

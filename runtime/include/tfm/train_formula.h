@@ -7,8 +7,8 @@
 
 enum { TFM_FORMULA_OPERANDS = 3 };
 
-/* FORMULA(Enum, operands, value, slope 0, slope 1, slope 2): of x, y, z, for the value v. A comparison is 1 or 0. Slopes
- * are those of docs/training.md: of equal operands each of maximum and minimum gets half. */
+/* FORMULA(Enum, operands, value, slope 0, slope 1, slope 2): of x, y, z, for the value v. A comparison is 1 or 0. Of
+ * equal operands each of maximum and minimum gets half, as in graphs. */
 #define TFM_FORMULA_OPS(FORMULA)                                                                      \
   FORMULA(STOP, 1, x, 0, 0, 0) /* stop_gradient */                                                    \
   FORMULA(NEG, 1, -x, -1, 0, 0)                                                                       \
@@ -47,5 +47,10 @@ typedef enum tfm_formula_op {
   TFM_FORMULA_TOP,   /* operand 0: an output of the tops, added up over all parts */
   TFM_FORMULA_BOTTOM /* of the bottoms */
 } tfm_formula_op;
+
+typedef struct tfm_formula_step { /* of a formula over sums: a tfm_formula_op of steps before it, or of an output */
+  double number;
+  uint32_t op, operands[TFM_FORMULA_OPERANDS];
+} tfm_formula_step;
 
 #endif

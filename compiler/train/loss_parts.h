@@ -4,15 +4,15 @@
  * alone, which count once; and formulas over such sums, as of exp(mean). All of them are added up over the parts of a
  * batch before anything is divided or a formula is computed, so a result does not depend on how its items are cut. A
  * result that is none of this says where it mixes items: it needs the whole batch at once. */
-#ifndef TFM_PASSES_LOSS_PARTS_H
-#define TFM_PASSES_LOSS_PARTS_H
+#ifndef TFM_TRAIN_LOSS_PARTS_H
+#define TFM_TRAIN_LOSS_PARTS_H
 
 #include "graph/build.h"
-#include "passes/item_kinds.h"
+#include "train/item_kinds.h"
 #include "tfm/train_formula.h"
 
 typedef struct FormulaStep {
-  uint32_t op; /* tfm_formula_op; of TFM_FORMULA_LEAF the value is that of `leaf` */
+  uint32_t op;                             /* tfm_formula_op; of TFM_FORMULA_LEAF the value is that of `leaf` */
   uint32_t operands[TFM_FORMULA_OPERANDS]; /* steps before this one */
   double number;
   Node *leaf;
@@ -36,7 +36,7 @@ typedef struct LossParts {
 
 typedef struct LossRequest {
   ItemKinds *kinds;
-  const Map *stopped;   /* nodes (by their pointers) through which nothing flows back: formulas stop there too */
+  const Map *stopped;     /* nodes (by their pointers) through which nothing flows back: formulas stop there too */
   bool is_differentiated; /* then what items and weights make together may not be divided by */
 } LossRequest;
 
@@ -47,6 +47,6 @@ void loss_parts(const LossRequest *request, Node *result, LossParts *parts);
 uint32_t formula_operands(uint32_t op);
 OpKind formula_op_kind(uint32_t op);
 /* Whether a gradient may flow from the value to a weight. */
-bool has_weight(Arena *scratch, const Map *stopped, const Node *of);
+bool reaches_weight(Arena *scratch, const Map *stopped, const Node *of);
 
 #endif

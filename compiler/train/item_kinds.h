@@ -4,8 +4,8 @@
  * be computed in parts of a batch, and what has to be done with the parts then: nothing, since it is the same in each;
  * joining; adding up; or whether it needs all items at once. What no rule shows to be one of the former is MIXED.
  * Nothing is refused here. */
-#ifndef TFM_PASSES_ITEM_KINDS_H
-#define TFM_PASSES_ITEM_KINDS_H
+#ifndef TFM_TRAIN_ITEM_KINDS_H
+#define TFM_TRAIN_ITEM_KINDS_H
 
 #include "graph/infer.h"
 
@@ -27,7 +27,7 @@ typedef struct ItemKind {
 
 typedef struct ItemKinds {
   Graph *graph;
-  int32_t batch; /* the size that counts items; -1: there is none, and whatever depends on an input is MIXED */
+  int32_t batch;     /* the size that counts items; -1: there is none, and whatever depends on an input is MIXED */
   uint32_t n_inputs; /* of the batch; those behind them are masks of dropout */
   Map kinds;         /* Node * -> ItemKind * */
   const Node *last;  /* of the list that has a kind */

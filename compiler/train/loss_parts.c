@@ -4,7 +4,7 @@
  * batch: what is divided by there is taken out, everything else stays in the top; a mean over the batch becomes a sum.
  * A part is good if its top is a sum over items, or of weights alone, and what it is divided by is a sum over items
  * that no weight reaches. Of any other part a formula is tried: operations on single numbers down to such sums. */
-#include "passes/loss_parts.h"
+#include "train/loss_parts.h"
 
 #include "passes/match.h"
 
@@ -17,7 +17,7 @@ typedef struct Splitter {
   Map made; /* Node * -> its step of the formulas, plus 1 */
 } Splitter;
 
-bool has_weight(Arena *scratch, const Map *stopped, const Node *of) {
+bool reaches_weight(Arena *scratch, const Map *stopped, const Node *of) {
   VEC(const Node *) waiting = {0};
   Map seen = map_new(scratch);
   vec_push(scratch, &waiting, of);
@@ -32,9 +32,7 @@ bool has_weight(Arena *scratch, const Map *stopped, const Node *of) {
 }
 
 static Arena *arena_of(const Splitter *s) { return s->builder.graph->arena; }
-static bool is_stopped(const Splitter *s, const Node *node) {
-  return map_find(s->request.stopped, &node, sizeof node);
-}
+static bool is_stopped(const Splitter *s, const Node *node) { return map_find(s->request.stopped, &node, sizeof node); }
 
 // ---- formulas ----
 
@@ -45,9 +43,31 @@ static const struct {
 } formula_ops[] = {
     [TFM_FORMULA_STOP] = {OP_RESHAPE, 1},
 #define ROW(Enum, n) [TFM_FORMULA_##Enum] = {OP_##Enum, n}
-    ROW(NEG, 1), ROW(EXP, 1), ROW(LOG, 1), ROW(SQRT, 1), ROW(RSQRT, 1), ROW(ABS, 1), ROW(TANH, 1), ROW(SIGMOID, 1),
-    ROW(RELU, 1), ROW(NOT, 1), ROW(ADD, 2), ROW(SUB, 2), ROW(MUL, 2), ROW(DIV, 2), ROW(MAXIMUM, 2), ROW(MINIMUM, 2),
-    ROW(POWER, 2), ROW(EQ, 2), ROW(NE, 2), ROW(LT, 2), ROW(GT, 2), ROW(LE, 2), ROW(GE, 2), ROW(AND, 2), ROW(OR, 2),
+    ROW(NEG, 1),
+    ROW(EXP, 1),
+    ROW(LOG, 1),
+    ROW(SQRT, 1),
+    ROW(RSQRT, 1),
+    ROW(ABS, 1),
+    ROW(TANH, 1),
+    ROW(SIGMOID, 1),
+    ROW(RELU, 1),
+    ROW(NOT, 1),
+    ROW(ADD, 2),
+    ROW(SUB, 2),
+    ROW(MUL, 2),
+    ROW(DIV, 2),
+    ROW(MAXIMUM, 2),
+    ROW(MINIMUM, 2),
+    ROW(POWER, 2),
+    ROW(EQ, 2),
+    ROW(NE, 2),
+    ROW(LT, 2),
+    ROW(GT, 2),
+    ROW(LE, 2),
+    ROW(GE, 2),
+    ROW(AND, 2),
+    ROW(OR, 2),
     ROW(WHERE, 3),
 #undef ROW
 };
@@ -89,7 +109,8 @@ static int32_t add_formula(Splitter *s, Node *node, uint32_t depth);
 static int32_t add_operation(Splitter *s, const Node *node, uint32_t depth) {
   const uint32_t op = formula_op(s, node);
   FormulaStep step = {.op = op};
-  if (op == TFM_FORMULA_DIV && s->request.is_differentiated && has_weight(arena_of(s), s->request.stopped, node->inputs.items[1]) &&
+  if (op == TFM_FORMULA_DIV && s->request.is_differentiated &&
+      reaches_weight(arena_of(s), s->request.stopped, node->inputs.items[1]) &&
       item_kind(s->request.kinds, node->inputs.items[1]).name != ITEMS_FREE)
     s->divides = node;
   if (s->divides || op == N_FORMULA_OPS || node->inputs.n != formula_ops[op].operands) return -1;
@@ -149,7 +170,8 @@ static bool is_quotient(Splitter *s, LossPart *part) {
   const ItemKindName top = item_kind(s->request.kinds, part->top).name;
   part->is_once = top == ITEMS_FREE && !part->bottom;
   if (part->is_once) return true;
-  if (top != ITEMS_TOTAL || (part->bottom && has_weight(arena_of(s), s->request.stopped, part->bottom))) return false;
+  if (top != ITEMS_TOTAL || (part->bottom && reaches_weight(arena_of(s), s->request.stopped, part->bottom)))
+    return false;
   if (!part->bottom || item_kind(s->request.kinds, part->bottom).name == ITEMS_TOTAL) return true;
   part->formula = add_formula(s, part->bottom, MOST_DEPTH);
   return part->formula >= 0;
@@ -198,7 +220,8 @@ static Node *size_node(Splitter *s, const Size *size) { return build_size(&s->bu
 static const Size *reduced_size(const Node *mean) { return mean->inputs.items[0]->dims[mean->attr.axis]; }
 
 static bool is_batch_mean(const Splitter *s, const Node *x) {
-  return x->op == OP_MEAN && s->request.kinds->batch >= 0 && size_involves(reduced_size(x), (uint32_t)s->request.kinds->batch);
+  return x->op == OP_MEAN && s->request.kinds->batch >= 0 &&
+         size_involves(reduced_size(x), (uint32_t)s->request.kinds->batch);
 }
 
 /* A sum, or a mean whose size does not involve the batch: a mean over the batch may stand further down the line. The
@@ -221,9 +244,12 @@ static void later(Splitter *s, Node *t, double factor, Node *bottom) {
 static void split_quotient(Splitter *s, Node *t, double factor, Node *bottom) {
   Node *divisor = t->inputs.items[1];
   double number;
-  if (match_number(divisor, &number)) later(s, t->inputs.items[0], factor / number, bottom);
-  else if (has_weight(arena_of(s), s->request.stopped, divisor)) add_part(s, factor, t, bottom);
-  else later(s, t->inputs.items[0], factor, times(s, bottom, divisor));
+  if (match_number(divisor, &number))
+    later(s, t->inputs.items[0], factor / number, bottom);
+  else if (reaches_weight(arena_of(s), s->request.stopped, divisor))
+    add_part(s, factor, t, bottom);
+  else
+    later(s, t->inputs.items[0], factor, times(s, bottom, divisor));
 }
 
 static void split(Splitter *s, Node *t, double factor, Node *bottom) {

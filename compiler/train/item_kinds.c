@@ -4,7 +4,7 @@
  * neighbours there, as after a reshape of [batch, time] to [batch * time]. The rule of an operation says when an axis
  * of the result is made of the same axis of the operands, place by place. Rules for totals are those of linear
  * functions. An operation without a rule mixes. */
-#include "passes/item_kinds.h"
+#include "train/item_kinds.h"
 
 static const Node *input(const Node *node, size_t i) { return node->inputs.items[i]; }
 
@@ -153,14 +153,31 @@ static bool keeps_items(const ItemKinds *k, const Node *node, uint32_t from, uin
       return all_aligned(k, node, axis);
     case OP_CONCAT:
       return axis != along && all_aligned(k, node, axis);
-    case OP_SUM: case OP_MEAN: case OP_MAX: case OP_MIN: case OP_ARGMAX: case OP_SOFTMAX: case OP_LOG_SOFTMAX:
-    case OP_CUMSUM: case OP_TOPK: case OP_PLACES: case OP_BEFORE: case OP_EVERY:
+    case OP_SUM:
+    case OP_MEAN:
+    case OP_MAX:
+    case OP_MIN:
+    case OP_ARGMAX:
+    case OP_SOFTMAX:
+    case OP_LOG_SOFTMAX:
+    case OP_CUMSUM:
+    case OP_TOPK:
+    case OP_PLACES:
+    case OP_BEFORE:
+    case OP_EVERY:
       return from != along;
-    case OP_LAYER_NORM: case OP_RMS_NORM: case OP_LINEAR: case OP_TO_INT8: case OP_TO_INT4:
+    case OP_LAYER_NORM:
+    case OP_RMS_NORM:
+    case OP_LINEAR:
+    case OP_TO_INT8:
+    case OP_TO_INT4:
       return from != last && from == axis && only_first(k, node);
     case OP_ROTARY:
       return from != last && from == axis && is_aligned(k, node, 1, node->rank - 1u, axis);
-    case OP_SINUSOID: case OP_ROTARY_TABLE: case OP_TO_BF16: case OP_TO_F16:
+    case OP_SINUSOID:
+    case OP_ROTARY_TABLE:
+    case OP_TO_BF16:
+    case OP_TO_F16:
       return from == axis;
     case OP_PERMUTE:
       return node->attr.axes[axis] == (int64_t)from;
@@ -201,7 +218,8 @@ static ItemKind kind_over_items(const ItemKinds *k, const Node *node) {
   const bool is_reduced = first.name == ITEMS_EACH && (node->op == OP_SUM || node->op == OP_MEAN) &&
                           (uint32_t)node->attr.axis == first.axis;
   if (n > 1) return mixed_at(node);
-  if (n == 1) return keeps_items(k, node, first.axis, axis) ? (ItemKind){.name = ITEMS_EACH, .axis = axis} : mixed_at(node);
+  if (n == 1)
+    return keeps_items(k, node, first.axis, axis) ? (ItemKind){.name = ITEMS_EACH, .axis = axis} : mixed_at(node);
   if (is_reduced && node->op == OP_MEAN)
     return (ItemKind){.name = ITEMS_AVERAGE, .over = input(node, 0)->dims[first.axis]};
   if (is_reduced || adds_products(k, node) || adds_rows(k, node)) return (ItemKind){.name = ITEMS_TOTAL};
@@ -230,14 +248,26 @@ static ItemKind scaled(const ItemKinds *k, const Node *node) {
 static ItemKind kind_over_sums(const ItemKinds *k, const Node *node) {
   const ItemKind first = kind_of(k, input(node, 0));
   switch (node->op) {
-    case OP_ADD: case OP_SUB: case OP_CONCAT:
+    case OP_ADD:
+    case OP_SUB:
+    case OP_CONCAT:
       for (size_t i = 1; i < node->inputs.n; i++)
         if (!is_same_sum(first, kind_of(k, input(node, i)))) return mixed_at(node);
       return is_sum(first) ? first : mixed_at(node);
-    case OP_NEG: case OP_SUM: case OP_MEAN: case OP_RESHAPE: case OP_PERMUTE: case OP_SLICE: case OP_EVERY:
-    case OP_CUMSUM: case OP_TO_F32:
+    case OP_NEG:
+    case OP_SUM:
+    case OP_MEAN:
+    case OP_RESHAPE:
+    case OP_PERMUTE:
+    case OP_SLICE:
+    case OP_EVERY:
+    case OP_CUMSUM:
+    case OP_TO_F32:
       return first;
-    case OP_MUL: case OP_DIV: case OP_MATMUL: case OP_LINEAR:
+    case OP_MUL:
+    case OP_DIV:
+    case OP_MATMUL:
+    case OP_LINEAR:
       return node->inputs.n == 2 ? scaled(k, node) : mixed_at(node);
     default:
       return mixed_at(node);
