@@ -102,7 +102,7 @@ typedef struct tfm_training {
   const tfm_parameter *parameters;
   const tfm_dropout *dropouts;
   const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
-  const char *whole, *whole_why;  /* "model.tfm:12:5", where items are mixed, so that a step must be one part, and a text
+  const char *whole, *whole_why;  /* "model.tfm:12:5", where items are mixed, so a step must be one part, and a text
                                    * of it; a place, a text, or NULL: it may be several */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
   tfm_train_graph
