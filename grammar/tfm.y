@@ -99,6 +99,7 @@ entry: NAME "=" expr                 { $$ = NODE(SETTING, @1, $1, CHILDREN($3));
  | "expect" key "=" expr             { $$ = NODE(EXPECT, @$, NULL, CHILDREN($2, $4)); }
  | "require" expr "," STRING         { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); $$->text = $4; }
  | "ignore" texts                    { $$ = NODE_OF(IGNORE, @$, NULL, NULL, $2); }
+ | NAME texts                        { $$ = NODE_OF(LISTING, @1, $1, NULL, $2); }
  | error SYNC                        { $$ = NULL; yyerrok; } ;
 key: word                            { $$ = NODE(NAME, @$, $1, NO_CHILDREN); }
  | key "." word                      { $$ = NODE(DOT, @$, $3, CHILDREN($1)); } ;

@@ -3,6 +3,7 @@
 #include "aot/description.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,11 +117,23 @@ bool model_text_read(Arena *arena, Map *names, Diag *diag, const json_t *json, M
 
 // ---- the whole description ----
 
+/* What each element of an input is that a caller leaves out. An infinity is no number in JSON: it becomes a text. */
+static json_t *describe_default(const tfm_tensor_info *tensor) {
+  float number;
+  memcpy(&number, &tensor->fill, sizeof number);
+  if (tensor->dtype == TFM_BOOL) return json_boolean(tensor->fill & 1);
+  if (tensor->dtype == TFM_I32) return json_integer((int32_t)tensor->fill);
+  return isfinite(number) ? json_real((double)number) : json_string(number > 0 ? "inf" : number < 0 ? "-inf" : "nan");
+}
+
 static json_t *describe_tensors(const tfm_tensor_info *tensors, uint32_t n, const char **members) {
   json_t *list = json_array();
-  for (uint32_t i = 0; i < n; i++)
-    json_array_append_new(
-        list, json_pack("{s:s, s:s, s:s}", "name", tensors[i].name, "type", tensors[i].shape, "member", members[i]));
+  for (uint32_t i = 0; i < n; i++) {
+    json_t *tensor =
+        json_pack("{s:s, s:s, s:s}", "name", tensors[i].name, "type", tensors[i].shape, "member", members[i]);
+    if (tensors[i].has_default) json_object_set_new(tensor, "default", describe_default(&tensors[i]));
+    json_array_append_new(list, tensor);
+  }
   return list;
 }
 

@@ -189,6 +189,7 @@ static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const L
   tfm_generation generation = {0};
   library.args.struct_size =
       place_lengths(arena, parts, 8 + 8 * p->n_symbols + 8 * p->n_inputs + 16 * p->n_outputs, &generation);
+  library.args.number = args_number(arena, p, p->n_inputs, parts->names);
   library_layout(arena, &parts->plans[0], library.layout);
   const Programs programs = emit_programs(arena, module, parts);
   Blob top = blob_new(arena, module);
@@ -354,6 +355,7 @@ static void add_parameters(Training *e) {
 
 static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const LibraryParts *parts, LLVMValueRef library) {
   tfm_training made = *parts->training->table;
+  made.args_number = objective_number(arena, parts);
   const tfm_training *t = &made;
   Training e = {.arena = arena,
                 .module = module,

@@ -360,6 +360,12 @@ static void print_ignore(StrBuf *out, const Ast *node, unsigned indent) {
   print_list(out, node, 0);
 }
 
+static void print_listing(StrBuf *out, const Ast *node, unsigned indent) {
+  (void)indent;
+  strbuf_printf(out, "%s ", node->name);
+  print_list(out, node, 0);
+}
+
 static void print_require(StrBuf *out, const Ast *node, unsigned indent) {
   (void)indent;
   strbuf_add(out, "require ");
@@ -467,7 +473,7 @@ static void (*const item_printers[N_AST_KINDS])(StrBuf *, const Ast *, unsigned)
     [AST_GENERATE] = print_settings, [AST_ASSIGN] = print_assign,   [AST_NAMES] = print_names,
     [AST_RETURN] = print_return,     [AST_FOR] = print_for,         [AST_CHECKPOINT] = print_checkpoint,
     [AST_EXPECT] = print_expect,     [AST_IGNORE] = print_ignore,   [AST_TRAIN] = print_settings,
-    [AST_INITIAL] = print_initial,
+    [AST_INITIAL] = print_initial,   [AST_LISTING] = print_listing,
 };
 
 static void print_item(StrBuf *out, const Ast *node, unsigned indent) {

@@ -198,7 +198,8 @@ static void load_one(Loader *loader, const char *text) {
 static void report_missing(Loader *loader, const char *optional) {
   for (size_t i = 0; i < loader->slots.n; i++) {
     const Slot *slot = &loader->slots.items[i];
-    if (slot->given || !slot->node || (optional && strcmp(slot->name, optional) == 0)) continue;
+    if (slot->given || !slot->node || slot->node->attr.has_default) continue;
+    if (optional && strcmp(slot->name, optional) == 0) continue;
     StrBuf shape = strbuf_new(loader->session->arena);
     node_print_shape(&shape, loader->graph->sizes, slot->node);
     diag_error_at(&loader->session->diag, "run", DIAG_INPUT_MISSING,

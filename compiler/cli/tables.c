@@ -121,8 +121,9 @@ static const struct {
 /* Where an option can be set: the block, a config, the command line, the C struct. */
 static const char *where_accepted(const char *accepted) {
   static const char *const rows[][2] = {{"ALL", "block, config, flag, C"}, {"NOT_BLOCK", "config, flag, C"},
-                                        {"CONFIG", "config, C"},           {"C", "C"},
-                                        {"ALIAS_ALL", "block, config"},    {"ALIAS_CONFIG", "config"}};
+                                        {"NO_FLAG", "block, config, C"},   {"CONFIG", "config, C"},
+                                        {"C", "C"},                        {"ALIAS_ALL", "block, config"},
+                                        {"ALIAS_CONFIG", "config"}};
   size_t i = 0;
   while (strcmp(rows[i][0], accepted) != 0) i++;
   return rows[i][1];

@@ -217,6 +217,29 @@ static void bind_free_sizes(Elaborator *e, const Ast *params, const Value *value
   }
 }
 
+/* A number where a tensor is declared is a tensor of the declared shape, as an input of the model that is left out is.
+ * Sizes that no argument has bound leave the number as it is, for match_type to refuse. */
+static Value default_of(Elaborator *e, const Ast *param, Scope *scope) {
+  const Ast *type = param->children[0];
+  Value v = eval(e, param->children[1], scope);
+  const Size *dims[MAX_RANK];
+  DType dtype;
+  const bool is_whole = v.kind == VALUE_INTEGER || v.kind == VALUE_BOOL;
+  if (!type || !type->n_children || type->n_children > MAX_RANK || !(is_number(v) || is_whole)) return v;
+  if (!dtype_of(e, type, &dtype) || (dtype != DTYPE_F32 && (v.kind == VALUE_BOOL) != (dtype == DTYPE_BOOL))) return v;
+  if (dtype == DTYPE_F32 ? !is_number(v) : !is_whole) return v;
+  for (uint32_t i = 0; i < type->n_children; i++) {
+    const Ast *dim = type->children[i]->kind == AST_RAGGED ? type->children[i]->children[0] : type->children[i];
+    if (free_size(dim, scope)) return v;
+    Value size = eval(e, dim, scope);
+    if (!is_size(size)) return v;
+    dims[i] = size_of(e->sizes, size);
+  }
+  if (dtype == DTYPE_F32) return made_value(e, build_full(build_here(e), number_of(v), type->n_children, dims));
+  const int64_t number = v.kind == VALUE_BOOL ? v.as.boolean : v.as.integer;
+  return made_value(e, build_filled(build_here(e), dtype, number, type->n_children, dims));
+}
+
 /* Defaults are evaluated in the scope of the function, after the parameters before them. `none` passes any type: it
  * is how an optional tensor is left out. */
 static bool bind_parameters(Elaborator *e, const Function *f, const Value *values, Scope *scope) {
@@ -224,7 +247,7 @@ static bool bind_parameters(Elaborator *e, const Function *f, const Value *value
   bind_free_sizes(e, params, values, scope);
   for (uint32_t i = 0; i < params->n_children; i++) {
     const Ast *param = params->children[i];
-    Value v = values[i].kind == VALUE_MISSING ? eval(e, param->children[1], scope) : values[i];
+    Value v = values[i].kind == VALUE_MISSING ? default_of(e, param, scope) : values[i];
     scope_put(e->arena, scope, param->name, v);
     if (is_poison(v)) return false;
     if (param->children[0] && v.kind != VALUE_NONE && !match_type(e, param, v, scope)) return false;

@@ -34,14 +34,11 @@ static bool bind_sizes(Elaborator *e, const Ast *param, Scope *scope) {
     fail_at(e, param->span, DIAG_INPUT_DECLARATION, "input '%s' needs a type such as f32[batch, time]", param->name);
     return false;
   }
-  if (param->children[1]) {
-    fail_at(e, param->span, DIAG_INPUT_DECLARATION, "input '%s' of a model cannot have a default", param->name);
-    return false;
-  }
   for (uint32_t i = 0; i < type->n_children; i++) {
     const Ast *dim = bare(type->children[i]);
     const char *name = free_size(dim, scope);
     if (!name || dim->flag) continue; /* (batch) is an expression like others */
+    if (param->children[1]) continue; /* what may be left out binds nothing (is_bound says so) */
     const Size *size = size_symbol(e->sizes, name);
     if (!size) {
       fail_at(e, type->span, DIAG_LIMIT, "a model can have at most %d run-time sizes", (int)SIZE_MAX_SYMBOLS);
@@ -70,7 +67,7 @@ static bool mark_ragged(Elaborator *e, const Ast *param, const Scope *scope) {
 
 /* Whether every run-time size in the expression is bound by some input. A name that is still free here stands alone
  * in none. */
-static bool is_bound(Elaborator *e, const Ast *dim, const Scope *scope) {
+static bool is_bound(Elaborator *e, const Ast *dim, const Scope *scope, bool may_be_left_out) {
   VEC(const Ast *) waiting = {0};
   bool good = true;
   vec_push(e->arena, &waiting, dim);
@@ -79,7 +76,8 @@ static bool is_bound(Elaborator *e, const Ast *dim, const Scope *scope) {
     const char *name = free_size(node, scope);
     if (name) {
       fail_at(e, node->span, DIAG_INPUT_DECLARATION,
-              "no input has the run-time size '%s' alone as an axis, so nothing binds it", name);
+              "no input %shas the run-time size '%s' alone as an axis, so nothing binds it",
+              may_be_left_out ? "without a default " : "", name);
       good = false;
     }
     for (uint32_t i = 0; i < node->n_children; i++) {
@@ -90,8 +88,8 @@ static bool is_bound(Elaborator *e, const Ast *dim, const Scope *scope) {
 }
 
 /* The size of one axis; NULL after an error. */
-static const Size *input_size(Elaborator *e, const Ast *dim, Scope *scope) {
-  if (!is_bound(e, dim, scope)) return NULL;
+static const Size *input_size(Elaborator *e, const Ast *dim, Scope *scope, bool may_be_left_out) {
+  if (!is_bound(e, dim, scope, may_be_left_out)) return NULL;
   Value v = eval(e, dim, scope);
   int64_t value = 0;
   if (is_poison(v)) return NULL;
@@ -106,6 +104,34 @@ static const Size *input_size(Elaborator *e, const Ast *dim, Scope *scope) {
 
 // ---- inputs ----
 
+/* `forward(ids: i32[batch, time], kinds: i32[batch, time] = 0)`: one value, which each element has where the input is
+ * left out. It is known when the model is compiled, so that a run without the input is one with it, filled so. */
+static bool set_default(Elaborator *e, const Ast *param, Scope *scope, Node *input) {
+  Value v = eval(e, param->children[1], scope);
+  const Ast *place = param->children[1];
+  if (is_poison(v)) return false;
+  if (e->objective) {
+    fail_at(e, place->span, DIAG_INPUT_DECLARATION, "input '%s' of an objective cannot have a default", param->name);
+    return false;
+  }
+  const bool fits = input->dtype == DTYPE_F32   ? is_number(v)
+                    : input->dtype == DTYPE_I32 ? v.kind == VALUE_INTEGER
+                                                : v.kind == VALUE_BOOL;
+  if (!fits) {
+    fail_at(e, place->span, DIAG_KIND, "the default of input '%s' must be %s, not %V", param->name,
+            input->dtype == DTYPE_F32 ? "a number" : input->dtype == DTYPE_I32 ? "an integer" : "true or false", v);
+    return false;
+  }
+  if (input->dtype == DTYPE_I32 && (v.as.integer < INT32_MIN || v.as.integer > INT32_MAX)) {
+    fail_at(e, place->span, DIAG_RANGE, "the default of input '%s' is no i32: %V", param->name, v);
+    return false;
+  }
+  input->attr.has_default = true;
+  if (input->dtype == DTYPE_F32) input->attr.number = number_of(v);
+  else input->attr.integer = v.kind == VALUE_BOOL ? v.as.boolean : v.as.integer;
+  return true;
+}
+
 /* Makes the INPUT node, and the argument by name that forward will be called with. Inputs and sizes share one name
  * space in the text form of graphs and in checks of a run. */
 static bool declare_input(Elaborator *e, const Ast *param, Scope *scope, Argument *argument) {
@@ -115,7 +141,7 @@ static bool declare_input(Elaborator *e, const Ast *param, Scope *scope, Argumen
   bool good = dtype_of(e, type, &dtype);
   e->here = param->span;
   for (uint32_t i = 0; i < list.n; i++) {
-    list.items[i] = input_size(e, bare(type->children[i]), scope);
+    list.items[i] = input_size(e, bare(type->children[i]), scope, param->children[1] != NULL);
     good &= list.items[i] != NULL;
   }
   if (!good || !rank_fits(e, "an input", list.n) || !dims_fit(e, list.n, list.items)) return false;
@@ -125,7 +151,7 @@ static bool declare_input(Elaborator *e, const Ast *param, Scope *scope, Argumen
   }
   Node *input = made(e, build_input(build_here(e), param->name, dtype, list.n, list.items));
   *argument = (Argument){param->name, value_tensor(input), param->span};
-  return input != NULL;
+  return input && (!param->children[1] || set_default(e, param, scope, input));
 }
 
 static bool is_ragged(const Elaborator *e, const Size *dim) {
@@ -253,6 +279,7 @@ void declare_outputs(Elaborator *e, const Result *result) {
 /* What a generate block may set. */
 static const char *const settings[] = {
 #define SETTING_ALL(name) #name,
+#define SETTING_NO_FLAG(name) #name,
 #define SETTING_NOT_BLOCK(name)
 #define SETTING_CONFIG(name)
 #define SETTING_C(name)
@@ -272,8 +299,8 @@ static bool is_setting(Elaborator *e, const Ast *node) {
   return false;
 }
 
-/* Numbers, booleans (as 0 and 1) and lists of integers; `none` leaves the setting out. The range is checked where all
- * sources of settings meet, in runtime/generate. */
+/* Numbers, booleans (as 0 and 1) and lists of integers; `none` and an empty list leave the setting out. The range is
+ * checked where all sources of settings meet, in runtime/generate. */
 static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   GenerateSetting setting = {.name = node->name};
   e->here = node->span;
@@ -286,6 +313,7 @@ static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   Value v = eval(e, node->children[0], scope);
   if (v.kind == VALUE_NONE || is_poison(v)) return;
   bool is_list = v.kind == VALUE_LIST;
+  if (is_list && v.as.list->n == 0) return;
   if (is_number(v)) vec_push(e->arena, &setting.values, number_of(v));
   else if (v.kind == VALUE_BOOL) vec_push(e->arena, &setting.values, v.as.boolean ? 1 : 0);
   else if (!is_list)
@@ -318,6 +346,14 @@ static void check_growth(Elaborator *e, const Node *target) {
   }
 }
 
+/* What a model that writes reads beside its tokens goes item by item into every run, so all of it must be there. */
+static void check_defaults(Elaborator *e) {
+  for (size_t i = 0; i < e->graph->inputs.n; i++)
+    if (e->graph->inputs.items[i]->attr.has_default)
+      fail(e, DIAG_INPUT_DECLARATION, "generate: input '%s' has a default; a model that generates needs all its inputs",
+           e->graph->inputs.items[i]->attr.name);
+}
+
 /* The names are stored even after an error here; the graph is not used then. */
 void declare_generate(Elaborator *e, const Module *model) {
   const Ast *node = model->generate;
@@ -338,6 +374,7 @@ void declare_generate(Elaborator *e, const Module *model) {
     fail(e, DIAG_INPUT_DECLARATION, "generate: '%s' must be an output f32[batch, time, vocab]", node->text);
   } else {
     check_growth(e, target);
+    check_defaults(e);
   }
   e->graph->generate_input = node->name;
   e->graph->generate_output = node->text;

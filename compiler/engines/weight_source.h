@@ -36,6 +36,7 @@ typedef struct WeightCheck { /* how a file is compared with a model */
   Diag *diag;
   const char *prefix;      /* of --weights-prefix; "": none */
   bool rejects_nonfinite;
+  bool is_import;          /* the caller accounts for tensors that the model lacks, and has no --weights-prefix */
 } WeightCheck;
 
 /* Compares a file with what the outputs of the graph need. Missing weights, other shapes and other types are errors;

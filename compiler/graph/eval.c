@@ -81,6 +81,7 @@ static bool refuse_shape(Arena *arena, Diag *diag, const EvalRun *run, const Gra
 
 /* Presence, type and rank; dims are compared once the sizes are bound. */
 static bool fits(Arena *arena, Diag *diag, const Graph *graph, const Node *node, const Tensor *given) {
+  if (!given && node->attr.has_default) return true;
   if (!given) {
     StrBuf want = strbuf_new(arena);
     node_print_shape(&want, graph->sizes, node);
@@ -152,11 +153,11 @@ static bool bind_sizes(EvalRun *run, const Tensor *const *inputs) {
   const Node *owners[SIZE_MAX_SYMBOLS] = {NULL};
   for (uint32_t i = 0; i < run->options.n_sizes; i++) bind_given(run, &run->options.sizes[i]);
   for (size_t i = 0; i < graph->inputs.n; i++) {
-    if (!bind_input(run, graph->inputs.items[i], inputs[i], owners)) return false;
+    if (inputs[i] && !bind_input(run, graph->inputs.items[i], inputs[i], owners)) return false;
   }
   for (size_t i = 0; i < graph->inputs.n; i++) {
     const Node *node = graph->inputs.items[i];
-    for (uint32_t axis = 0; axis < node->rank; axis++) {
+    for (uint32_t axis = 0; inputs[i] && axis < node->rank; axis++) {
       int64_t value;
       bool known = size_value(node->dims[axis], run->symbols, &value);
       if (!known || value != inputs[i]->dims[axis]) {
@@ -164,6 +165,33 @@ static bool bind_sizes(EvalRun *run, const Tensor *const *inputs) {
       }
     }
   }
+  return true;
+}
+
+// ---- inputs that are left out ----
+
+/* Every element is the default. NULL after an error: a size of it may still be negative. */
+static const Tensor *default_tensor(EvalRun *run, const Node *node) {
+  int64_t dims[MAX_RANK];
+  for (uint32_t i = 0; i < node->rank; i++) {
+    dims[i] = eval_size(run, node->dims[i]);
+    if (dims[i] >= 0) continue;
+    const EvalNode in = {.run = run, .node = node};
+    eval_fault(&in, DIAG_RUN_CHECK, "axis %u of the input has no size", i);
+    return NULL;
+  }
+  Tensor *tensor = tensor_new(run->scratch, node->dtype, node->rank, dims);
+  for (int64_t i = 0; i < tensor_elements(tensor); i++) {
+    if (node->dtype == DTYPE_F32) ((float *)tensor->data)[i] = (float)node->attr.number;
+    else if (node->dtype == DTYPE_I32) ((int32_t *)tensor->data)[i] = (int32_t)node->attr.integer;
+    else ((uint8_t *)tensor->data)[i] = (uint8_t)node->attr.integer;
+  }
+  return tensor;
+}
+
+static bool fill_defaults(EvalRun *run, const Tensor **inputs) {
+  for (size_t i = 0; i < run->graph->inputs.n; i++)
+    if (!inputs[i] && !(inputs[i] = default_tensor(run, run->graph->inputs.items[i]))) return false;
   return true;
 }
 
@@ -425,8 +453,9 @@ static bool is_ragged(const Graph *graph) {
 }
 
 static bool evaluate(EvalRun *run, const EvalInputs *inputs, Arena *arena, Tensor *outputs) {
-  run->inputs = find_inputs(run->scratch, run->diag, run->graph, inputs);
-  if (!run->inputs || !bind_sizes(run, run->inputs)) return false;
+  const Tensor **found = find_inputs(run->scratch, run->diag, run->graph, inputs);
+  if (!found || !bind_sizes(run, found) || !fill_defaults(run, found)) return false;
+  run->inputs = found;
   const bool *needed = eval_needed(run->scratch, run->graph);
   if (is_ragged(run->graph)) return run_items(run, inputs, needed, arena, outputs);
   return eval_checks(run) && check_ids(run, needed, 0) && eval_outputs(run, outputs, arena);

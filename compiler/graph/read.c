@@ -132,6 +132,8 @@ static bool read_value(GraphReader *r, Pending *p) {
   return true;
 }
 
+static bool read_default(GraphReader *r, Pending *p) { return (p->attr.has_default = read_value(r, p)); }
+
 static bool read_node_size(GraphReader *r, Pending *p) { return (p->attr.size = read_size(r)) != NULL; }
 
 static bool read_starts(GraphReader *r, Pending *p) { return read_sizes(r, &p->n_starts, p->attr.starts); }
@@ -241,6 +243,7 @@ static bool read_expr(GraphReader *r, Pending *p) {
 
 static const ReadAttribute readers[N_ATTRIBUTES] = {[ATTRIBUTE_NAME] = read_node_name,
                                                     [ATTRIBUTE_VALUE] = read_value,
+                                                    [ATTRIBUTE_DEFAULT] = read_default,
                                                     [ATTRIBUTE_SIZE] = read_node_size,
                                                     [ATTRIBUTE_STARTS] = read_starts,
                                                     [ATTRIBUTE_AXES] = read_axes,
@@ -322,7 +325,7 @@ static bool read_type(GraphReader *r, Pending *p) {
 /* A value comes before the type, so its form is checked afterwards: an f32 may be written as an integer, otherwise the
  * form must be that of the type. */
 static bool settle_value(GraphReader *r, Pending *p) {
-  if (!p->seen[ATTRIBUTE_VALUE]) return read_fault(r, "full needs a value before ':'");
+  if (p->op == OP_FULL && !p->seen[ATTRIBUTE_VALUE]) return read_fault(r, "full needs a value before ':'");
   bool fits = p->dtype == DTYPE_F32 ? !p->truth : p->dtype == DTYPE_I32 ? !p->truth && !p->real : p->truth;
   if (!fits) return read_fault(r, "the value is no %s", dtype_names[p->dtype]);
   if (p->dtype == DTYPE_F32 && !p->real) {
@@ -360,7 +363,7 @@ static bool read_node(GraphReader *r) {
   }
   if (!read_type(r, p)) return false;
   if (op_has_attribute(p->op, ATTRIBUTE_NAME) && !p->attr.name) return read_fault(r, "it needs a name in quotes");
-  if (p->op == OP_FULL && !settle_value(r, p)) return false;
+  if ((p->op == OP_FULL || p->attr.has_default) && !settle_value(r, p)) return false;
   if (p->op == OP_SLICE && p->n_starts != p->rank) return read_fault(r, "a slice has a start for each axis");
   return add_node(r, p, number, begin);
 }

@@ -118,6 +118,16 @@ void expression_add_keys(Map *keys, const Ast *node) {
     if (node->children[i]) expression_add_keys(keys, node->children[i]);
 }
 
+bool expression_needs_weights(const Ast *node) {
+  static const char *const of_weights[] = {"has", "dims", "same"};
+  const Ast *callee = node->kind == AST_CALL ? node->children[0] : NULL;
+  for (size_t i = 0; callee && callee->kind == AST_NAME && i < sizeof of_weights / sizeof *of_weights; i++)
+    if (strcmp(callee->name, of_weights[i]) == 0) return true;
+  for (uint32_t i = 0; i < node->n_children; i++)
+    if (node->children[i] && expression_needs_weights(node->children[i])) return true;
+  return false;
+}
+
 // ---- names ----
 
 static json_t *name_value(Facts *f, const Ast *node) {
@@ -255,6 +265,40 @@ static json_t *weight_value(Facts *f, const Ast *call, bool wants_dims) {
   return keep(f, json_integer(entry->tensor->dims[i]));
 }
 
+/* Whether both hold the same numbers, as f32. False after an error, which is reported. */
+static bool same_numbers(Facts *f, const WeightEntry *a, const WeightEntry *b) {
+  enum { AT_ONCE = 1 << 14 };
+  int64_t n = 1;
+  if (a->tensor->rank != b->tensor->rank) return false;
+  for (uint32_t i = 0; i < a->tensor->rank; i++) {
+    if (a->tensor->dims[i] != b->tensor->dims[i]) return false;
+    n *= a->tensor->dims[i];
+  }
+  if (!weight_entry_is_readable(a) || !weight_entry_is_readable(b)) return false;
+  float *left = ARENA_ARRAY(f->arena, float, AT_ONCE), *right = ARENA_ARRAY(f->arena, float, AT_ONCE);
+  for (int64_t first = 0; first < n; first += AT_ONCE) {
+    const int64_t part = n - first < AT_ONCE ? n - first : AT_ONCE;
+    if (!weight_entry_read_part(a, f->diag, first, part, left)) return false;
+    if (!weight_entry_read_part(b, f->diag, first, part, right)) return false;
+    if (memcmp(left, right, (size_t)part * sizeof *left) != 0) return false;
+  }
+  return true;
+}
+
+/* same("a", "b"): the file has no a, or it holds the numbers of b. */
+static json_t *same_value(Facts *f, const Ast *call) {
+  if (call->n_children != 3) return fault(f, call, "same takes the names of two weights");
+  json_t *a = evaluate(f, argument(call, 0)), *b = a ? evaluate(f, argument(call, 1)) : NULL;
+  if (!a || !b) return NULL;
+  if (!json_is_string(a) || !json_is_string(b)) return fault(f, call, "same takes the names of two weights");
+  const WeightEntry *left = f->weights ? weight_set_find(f->weights, json_string_value(a)) : NULL;
+  const WeightEntry *right = f->weights ? weight_set_find(f->weights, json_string_value(b)) : NULL;
+  if (!left) return json_true();
+  if (!right || !same_numbers(f, left, right)) return json_false();
+  if (f->copies) map_put(f->copies, arena_strdup(f->arena, json_string_value(a)), NULL);
+  return json_true();
+}
+
 static json_t *first_value(Facts *f, const Ast *call) {
   for (uint32_t i = 0; i + 1 < call->n_children; i++) {
     json_t *value = evaluate(f, argument(call, i));
@@ -298,10 +342,11 @@ static json_t *call_value(Facts *f, const Ast *call) {
   const char *name = call->children[0]->kind == AST_NAME ? call->children[0]->name : "";
   if (strcmp(name, "has") == 0) return weight_value(f, call, false);
   if (strcmp(name, "dims") == 0) return weight_value(f, call, true);
+  if (strcmp(name, "same") == 0) return same_value(f, call);
   if (strcmp(name, "first") == 0) return first_value(f, call);
   if (strcmp(name, "one_of") == 0) return one_of_value(f, call);
   if (strcmp(name, "all_of") == 0) return all_of_value(f, call);
-  return fault(f, call, "a checkpoint block has the functions has, dims, first, one_of and all_of, no others");
+  return fault(f, call, "a checkpoint block has the functions has, dims, same, first, one_of and all_of, no others");
 }
 
 // ---- all kinds ----

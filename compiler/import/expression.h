@@ -2,9 +2,9 @@
  *
  * In: an expression of the language and a Facts, which says what names mean and which weights there are. Out: a value
  * of JSON. Names are keys; `a.b` goes into objects, and what is missing is null, at any depth. Functions:
- * has("weight"), dims("weight", axis), first(a, b, ...), one_of(x, a, ...), all_of(list, a, ...). Refused, at the place
- * in the text and with the key that is to blame: arithmetic on what is no number, other calls, and everything that
- * needs tensors. */
+ * has("weight"), dims("weight", axis), same("weight", "other"), first(a, b, ...), one_of(x, a, ...),
+ * all_of(list, a, ...). Refused, at the place in the text and with the key that is to blame: arithmetic on what is no
+ * number, other calls, and everything that needs tensors. */
 #ifndef TFM_IMPORT_EXPRESSION_H
 #define TFM_IMPORT_EXPRESSION_H
 
@@ -22,6 +22,7 @@ typedef struct Facts {
   const char *file;    /* where the names come from, for messages: "DIR/config.json" */
   const WeightSet *weights;
   json_t *values; /* an array, which owns what was computed */
+  Map *copies;    /* tensors that `same` found to be copies of others; NULL: they are not wanted */
 } Facts;
 
 /* Returns NULL after a fault; otherwise it lives as long as `names` and `values`. */
@@ -30,6 +31,8 @@ json_t *expression_value(Facts *facts, const Ast *node);
 int expression_truth(Facts *facts, const Ast *node);
 /* The keys that an expression names, for messages: "hidden_size, head_dim". */
 const char *expression_keys(Arena *arena, const Ast *node);
+/* Whether its value depends on the weights. */
+bool expression_needs_weights(const Ast *node);
 /* Adds the paths of the keys that an expression names, "a.b" and then "a" too, whatever its value needs. */
 void expression_add_keys(Map *keys, const Ast *node);
 /* Numbers are compared as numbers: 1 equals 1.0. */

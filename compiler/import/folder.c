@@ -1,80 +1,103 @@
-/* Reads the files of a checkpoint. See folder.h.
- *
- * Sentence transformers keep a list of modules in modules.json. What matters of them is one object: `pooling` ("mean",
- * "cls" ...), `normalize`, `max_seq_length`, and `others`, the kinds of modules that nothing here knows. */
+/* Reads the files of a checkpoint. See folder.h; what sentence transformers add is sentence.c's. */
 #include "import/folder.h"
 
+#include <ctype.h>
+#include <glob.h>
 #include <string.h>
-#include <sys/stat.h>
 
-enum { MAX_CONFIG_BYTES = 16 << 20 };
+#include "import/generation.h"
+#include "import/json_file.h"
+#include "import/sentence.h"
 
-static const char *path_in(Arena *arena, const char *folder, const char *name) {
-  size_t length = strlen(folder);
-  return arena_printf(arena, "%s%s%s", folder, length && folder[length - 1] == '/' ? "" : "/", name);
-}
-
-static bool exists(const char *path) {
-  struct stat status;
-  return stat(path, &status) == 0;
-}
-
-// ---- files of JSON ----
-
-/* NULL after an error. `kind`: JSON_OBJECT or JSON_ARRAY. A key that stands twice is refused: readers differ in which
- * one they take. */
-static json_t *read_json(Arena *arena, Diag *diag, const char *path, json_type kind) {
-  size_t size;
-  const char *text = in_file_text(diag, path, MAX_CONFIG_BYTES, DIAG_CHECKPOINT, &size);
-  if (!text) return NULL;
-  json_error_t error;
-  json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
-  if (json && json_typeof(json) == kind) return json;
-  const char *place = error.line > 0 ? arena_printf(arena, "%s:%d:%d", path, error.line, error.column) : path;
-  if (!json)
-    diag_error_at(diag, place, DIAG_CHECKPOINT, "this is not JSON: %s", error.text);
-  else
-    diag_error_at(diag, path, DIAG_CHECKPOINT, "%s is expected", kind == JSON_OBJECT ? "an object" : "a list");
-  json_decref(json);
-  return NULL;
-}
+// ---- files that may be missing ----
 
 /* An empty object if there is no such file; NULL after an error. */
 static json_t *read_optional(Arena *arena, Diag *diag, const char *path) {
-  return exists(path) ? read_json(arena, diag, path, JSON_OBJECT) : json_object();
+  return file_exists(path) ? read_json(arena, diag, path, JSON_OBJECT) : json_object();
 }
 
 // ---- config.json ----
 
-/* The part of a class name that says what stands on the body: "ForMaskedLM" of "BertForMaskedLM". */
+/* What stands behind the name of the model in the name of a class: "ForMaskedLM" of "XLMRobertaForMaskedLM", whose
+ * model_type is "xlm-roberta". The name as a whole if it is not of that type, so that a class of other code is none of
+ * the family's. `gemma3_text` names a part of Gemma3. */
 static const char *architecture_of(const json_t *config) {
-  static const char *const heads[] = {"For", "LMHead", "MTModel", "Model"};
   const char *name = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
-  for (size_t i = 0; name && i < sizeof heads / sizeof *heads; i++) {
-    const char *found = strstr(name, heads[i]);
-    if (found) return found;
+  const char *type = json_string_value(json_object_get(config, "model_type"));
+  const char *at = name;
+  if (!name || !type) return name;
+  for (; *type && *at; type++) {
+    if (!isalnum((unsigned char)*type)) continue;
+    if (tolower((unsigned char)*at) != tolower((unsigned char)*type)) break;
+    at++;
   }
+  return !*type || strcmp(type, "text") == 0 ? at : name;
+}
+
+static bool same_value(const json_t *a, const json_t *b) {
+  if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
+  return json_equal(a, b);
+}
+
+static bool report_contradiction(Diag *diag, const Folder *folder, const char *older, const char *newer) {
+  diag_error_at(diag, folder->config_path, DIAG_CHECKPOINT,
+                "\"%s\" and \"%s\" are two spellings of one setting, and they contradict each other: take one out",
+                older, newer);
+  return false;
+}
+
+/* Gives the object a setting that it lacks. False: it has another value. */
+static bool take_setting(json_t *object, const char *key, json_t *value) {
+  const json_t *there = json_object_get(object, key);
+  if (!value || json_is_null(value)) return true;
+  if (there && !json_is_null(there)) return same_value(there, value);
+  return json_object_set(object, key, value) == 0;
+}
+
+/* A copy in which the kind is called `rope_type`, as it is now, and rope_theta is that of the config if it has none.
+ * NULL after an error; `name`: of the object. */
+static json_t *rotary_copy(Arena *arena, Diag *diag, const Folder *folder, const char *name) {
+  const json_t *object = json_object_get(folder->config, name);
+  json_t *copy = json_is_object(object) ? json_copy((json_t *)object) : json_object();
+  if (!take_setting(copy, "rope_type", json_object_get(copy, "type")))
+    report_contradiction(diag, folder, arena_printf(arena, "%s.type", name), arena_printf(arena, "%s.rope_type", name));
+  json_object_del(copy, "type");
+  if (!take_setting(copy, "rope_theta", json_object_get(folder->config, "rope_theta")))
+    report_contradiction(diag, folder, "rope_theta", arena_printf(arena, "%s.rope_theta", name));
+  if (!diag_has_errors(diag)) return copy;
+  json_decref(copy);
   return NULL;
 }
 
-static void move_key(json_t *from, const char *key, json_t *to, const char *new_key) {
-  json_t *value = json_object_get(from, key);
-  if (!value) return;
-  if (!json_is_null(value) && !json_object_get(to, new_key)) json_object_set(to, new_key, value);
-  json_object_del(from, key);
+static bool is_nested(const json_t *rope) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)rope, key, value) if (json_is_object(value)) return true;
+  return false;
 }
 
-/* `rope_scaling` is null or an object, whose kind was called `type` at first. */
-static void join_rotary(json_t *config) {
-  if (json_object_get(config, "rope_parameters")) return;
-  json_t *rope = json_object_get(config, "rope_scaling");
-  if (!rope && !json_object_get(config, "rope_theta")) return;
-  if (rope && !json_is_object(rope) && !json_is_null(rope)) return; /* a wrong type: reported as a key nobody reads */
-  rope = json_is_object(rope) ? json_incref(rope) : json_object();
-  move_key(rope, "type", rope, "rope_type");
-  move_key(config, "rope_theta", rope, "rope_theta");
-  json_object_del(config, "rope_scaling");
-  json_object_set_new(config, "rope_parameters", rope);
+/* `rope_scaling` is null or an object, whose kind was called `type` at first; with `rope_theta` it is what is now
+ * `rope_parameters`. Exporters write both for readers of either age; transformers takes rope_scaling then, so they must
+ * say the same. Settings of kinds of layers, objects in the object, are left as they are, and so is what has another
+ * type, which nothing reads. False after an error. */
+static bool join_rotary(Arena *arena, Diag *diag, const Folder *folder) {
+  json_t *config = folder->config, *old = json_object_get(config, "rope_scaling");
+  const json_t *new = json_object_get(config, "rope_parameters"), *theta = json_object_get(config, "rope_theta");
+  const bool has_old = json_is_object(old), has_new = json_is_object(new);
+  if (!has_old && !has_new && !theta) return true;
+  if ((old && !has_old && !json_is_null(old)) || (new && !has_new && !json_is_null(new)) || is_nested(new)) return true;
+  json_t *older = rotary_copy(arena, diag, folder, "rope_scaling");
+  json_t *newer = older ? rotary_copy(arena, diag, folder, "rope_parameters") : NULL;
+  bool is_good = newer && (!has_old || !has_new || json_equal(older, newer) ||
+                           report_contradiction(diag, folder, "rope_scaling", "rope_parameters"));
+  if (is_good) {
+    json_object_del(config, "rope_theta");
+    json_object_del(config, "rope_scaling");
+    json_object_set(config, "rope_parameters", has_new ? newer : older);
+  }
+  json_decref(older);
+  json_decref(newer);
+  return is_good;
 }
 
 /* What the weights are kept in if they are in few bits, as far as it is read here: 8 bits with scales beside them. */
@@ -105,72 +128,16 @@ static bool check_config(Diag *diag, const Folder *folder) {
   return false;
 }
 
-// ---- sentence transformers ----
-
-static const char *last_part(const char *name) {
-  const char *dot = strrchr(name, '.');
-  return dot ? dot + 1 : name;
-}
-
-/* "mean" of {"pooling_mode_mean_tokens": true, ...}, or of {"pooling_mode": "mean"}; "other" if several are set. */
-static const char *pooling_of(const json_t *pooling) {
-  static const char *const modes[][2] = {{"pooling_mode_cls_token", "cls"},
-                                         {"pooling_mode_mean_tokens", "mean"},
-                                         {"pooling_mode_max_tokens", "max"},
-                                         {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len"},
-                                         {"pooling_mode_weightedmean_tokens", "weightedmean"},
-                                         {"pooling_mode_lasttoken", "lasttoken"}};
-  const char *found = json_string_value(json_object_get(pooling, "pooling_mode"));
-  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
-    if (json_is_true(json_object_get(pooling, modes[i][0]))) found = found ? "other" : modes[i][1];
-  return found ? found : "other";
-}
-
-/* Adds what one module does. False after an error. */
-static bool add_module(Arena *arena, Diag *diag, const Folder *folder, const json_t *module, json_t *sentence) {
-  const char *type = json_string_value(json_object_get(module, "type"));
-  const char *path = json_string_value(json_object_get(module, "path"));
-  const char *kind = type ? last_part(type) : "none";
-  if (strcmp(kind, "Transformer") == 0) return true;
-  if (strcmp(kind, "Normalize") == 0) return json_object_set_new(sentence, "normalize", json_true()) == 0;
-  if (strcmp(kind, "Pooling") != 0 || !path || !*path || strchr(path, '/') || *path == '.') {
-    json_object_set_new(sentence, "others", json_string(kind));
-    return true;
-  }
-  json_t *pooling =
-      read_json(arena, diag, path_in(arena, path_in(arena, folder->path, path), "config.json"), JSON_OBJECT);
-  if (!pooling) return false;
-  json_object_set_new(sentence, "pooling", json_string(pooling_of(pooling)));
-  json_decref(pooling);
-  return true;
-}
-
-/* An empty object if the folder is no sentence transformer; NULL after an error. */
-static json_t *read_sentence(Arena *arena, Diag *diag, const Folder *folder) {
-  json_t *sentence = json_object(), *module;
-  const char *path = path_in(arena, folder->path, "modules.json");
-  if (!exists(path)) return sentence;
-  json_t *modules = read_json(arena, diag, path, JSON_ARRAY);
-  bool is_good = modules != NULL;
-  size_t i;
-  json_object_set_new(sentence, "normalize", json_false());
-  json_array_foreach(modules, i, module) is_good = is_good && add_module(arena, diag, folder, module, sentence);
-  json_decref(modules);
-  if (is_good) return sentence;
-  json_decref(sentence);
-  return NULL;
-}
-
 // ---- weights ----
 
 /* Where people are sent whose folder has no weights that can be read. */
 static void report_no_weights(Arena *arena, Diag *diag, const char *folder) {
-  if (exists(path_in(arena, folder, "adapter_config.json")))
+  if (file_exists(folder_file(arena, folder, "adapter_config.json")))
     diag_error_at(
         diag, folder, DIAG_CHECKPOINT,
         "this is an adapter: merge it into its model first (merge_and_unload() of peft), then save_pretrained");
-  else if (exists(path_in(arena, folder, "pytorch_model.bin")) ||
-           exists(path_in(arena, folder, "pytorch_model.bin.index.json")))
+  else if (file_exists(folder_file(arena, folder, "pytorch_model.bin")) ||
+           file_exists(folder_file(arena, folder, "pytorch_model.bin.index.json")))
     diag_error_at(diag, folder, DIAG_CHECKPOINT,
                   "the weights are pickled, not safetensors; in Python: model = "
                   "transformers.AutoModel.from_pretrained(FOLDER); model.save_pretrained(NEW_FOLDER)");
@@ -178,20 +145,76 @@ static void report_no_weights(Arena *arena, Diag *diag, const char *folder) {
     diag_error_at(diag, folder, DIAG_CHECKPOINT, "there is no model.safetensors and no model.safetensors.index.json");
 }
 
-static WeightSet *open_weights(Arena *arena, Diag *diag, const char *folder) {
-  const char *path = weight_set_path(arena, folder);
-  if (!exists(path)) {
-    report_no_weights(arena, diag, folder);
-    return NULL;
+// ---- what is no such folder ----
+
+/* A file of the folder that ends so; NULL: there is none. */
+static const char *file_that_ends(Arena *arena, const char *folder, const char *ending) {
+  glob_t found;
+  const char *name = NULL;
+  if (glob(arena_printf(arena, "%s/*%s", folder, ending), 0, NULL, &found) == 0) {
+    const char *slash = strrchr(found.gl_pathv[0], '/');
+    name = arena_strdup(arena, slash ? slash + 1 : found.gl_pathv[0]);
+    globfree(&found);
   }
-  return weight_set_open(arena, diag, path);
+  return name;
+}
+
+static bool is_static_embedding(Arena *arena, const char *folder) {
+  Diag unheard = diag_new(arena);
+  json_t *modules = read_json(arena, &unheard, folder_file(arena, folder, "modules.json"), JSON_ARRAY);
+  const char *type = json_string_value(json_object_get(json_array_get(modules, 0), "type"));
+  const char *dot = type ? strrchr(type, '.') : NULL;
+  bool is_static = dot && strcmp(dot, ".StaticEmbedding") == 0;
+  json_decref(modules);
+  return is_static;
+}
+
+/* A name of the hub: one slash, and neither a folder of that name nor one that it could lie in. */
+static bool is_hub_name(Arena *arena, const char *path) {
+  const char *slash = strchr(path, '/');
+  if (!slash || slash == path || !slash[1] || strchr(slash + 1, '/') || *path == '.' || *path == '~') return false;
+  return !file_exists(arena_strndup(arena, path, (size_t)(slash - path)));
+}
+
+/* Why there is no config.json, and what helps. */
+static void report_no_config(Arena *arena, Diag *diag, const char *folder, const char *config) {
+  const char *gguf = file_that_ends(arena, folder, ".gguf");
+  if (!file_exists(folder) && is_hub_name(arena, folder))
+    diag_error_at(diag, config, DIAG_FILE,
+                  "there is no such folder; a name of the Hugging Face hub is downloaded first: "
+                  "`hf download %s --local-dir %s`, then `tfmc import %s`",
+                  folder, strchr(folder, '/') + 1, strchr(folder, '/') + 1);
+  else if (!file_exists(folder))
+    diag_error_at(diag, config, DIAG_FILE, "there is no such folder (No such file or directory)");
+  else if (file_exists(folder_file(arena, folder, "adapter_config.json")))
+    report_no_weights(arena, diag, folder);
+  else if (gguf)
+    diag_error_at(diag, config, DIAG_CHECKPOINT,
+                  "there is no such file; \"%s\" is a GGUF file, whose own settings are not read: import the folder "
+                  "of safetensors that it was made from. As weights of a model it is read: --weights %s",
+                  gguf, folder_file(arena, folder, gguf));
+  else if (file_exists(folder_file(arena, folder, "0_Transformer/config.json")))
+    diag_error_at(diag, config, DIAG_CHECKPOINT,
+                  "there is no such file; this folder of sentence transformers keeps its model in 0_Transformer: copy "
+                  "the files of 0_Transformer beside modules.json, and write \"path\": \"\" for it there");
+  else if (is_static_embedding(arena, folder))
+    diag_error_at(diag, config, DIAG_CHECKPOINT,
+                  "there is no such file; modules.json says StaticEmbedding, a table of vectors without a model around "
+                  "it: write its lookup and its mean as a .tfm file, and give the table with --weights");
+  else
+    diag_error_at(diag, config, DIAG_FILE, "there is no such file (No such file or directory); a checkpoint of "
+                  "Hugging Face has one, and save_pretrained writes it");
 }
 
 // ---- all of it ----
 
 static bool read_names(Arena *arena, Diag *diag, Folder *folder) {
-  json_t *generation = read_optional(arena, diag, path_in(arena, folder->path, "generation_config.json"));
-  json_t *sentence = generation ? read_sentence(arena, diag, folder) : NULL;
+  const char *path = folder_file(arena, folder->path, "generation_config.json");
+  json_t *file = read_optional(arena, diag, path);
+  json_t *generation = file ? generation_settings(file_exists(path) ? file : NULL, folder->config) : NULL;
+  json_decref(file);
+  folder->generation_path = file_exists(path) ? path : folder->config_path;
+  json_t *sentence = generation ? sentence_read(arena, diag, folder->path, folder->ignored) : NULL;
   const char *architecture = architecture_of(folder->config);
   folder->names = json_copy(folder->config);
   json_object_set_new(folder->names, "architecture", architecture ? json_string(architecture) : json_null());
@@ -200,22 +223,27 @@ static bool read_names(Arena *arena, Diag *diag, Folder *folder) {
   return generation && sentence;
 }
 
-Folder *folder_open(Arena *arena, Diag *diag, const char *path) {
+Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignored) {
   Folder *folder = ARENA_NEW(arena, Folder);
-  folder->path = path;
-  folder->config_path = path_in(arena, path, "config.json");
-  if (!exists(folder->config_path) && exists(path_in(arena, path, "adapter_config.json"))) {
-    report_no_weights(arena, diag, path);
+  *folder = (Folder){.path = path, .config_path = folder_file(arena, path, "config.json"), .ignored = ignored};
+  if (!file_exists(folder->config_path)) {
+    report_no_config(arena, diag, path, folder->config_path);
     return NULL;
   }
   folder->config = read_json(arena, diag, folder->config_path, JSON_OBJECT);
   if (!folder->config) return NULL;
-  join_rotary(folder->config);
-  if (check_config(diag, folder) && read_names(arena, diag, folder) &&
-      (folder->weights = open_weights(arena, diag, path)))
-    return folder;
+  if (join_rotary(arena, diag, folder) && check_config(diag, folder) && read_names(arena, diag, folder)) return folder;
   folder_close(folder);
   return NULL;
+}
+
+bool folder_open_weights(Arena *arena, Diag *diag, Folder *folder) {
+  const char *path = weight_set_path(arena, folder->path);
+  if (file_exists(path))
+    folder->weights = weight_set_open(arena, diag, path);
+  else
+    report_no_weights(arena, diag, folder->path);
+  return folder->weights;
 }
 
 void folder_close(Folder *folder) {

@@ -1,8 +1,9 @@
 /* Folder: a checkpoint as Hugging Face writes it.
  *
- * In: a folder. Out: what its files of JSON say and the names of its weights; nothing of the weights is read. Rotary
- * settings of older files (`rope_theta`, `rope_scaling`) are brought to the newer form, one object `rope_parameters`.
- * Refused, each with the way out: no config.json, no safetensors, adapters, quantized weights. */
+ * In: a folder. Out: what its files of JSON say; then, in a second step, the names of its weights, of which nothing is
+ * read. Rotary settings of older files (`rope_theta`, `rope_scaling`) are brought to the newer form, one object
+ * `rope_parameters`. Refused, each with the way out: no config.json, two spellings that contradict each other, modules
+ * of sentence transformers that nothing here computes, no safetensors, adapters, quantized weights. */
 #ifndef TFM_IMPORT_FOLDER_H
 #define TFM_IMPORT_FOLDER_H
 
@@ -13,12 +14,16 @@
 typedef struct Folder {
   const char *path, *config_path;
   json_t *config; /* of config.json */
+  const char *generation_path; /* where the settings of generation are: generation_config.json or config.json */
   json_t *names;  /* the same, with `architecture`, `generation` and `sentence` */
-  WeightSet *weights;
+  const Map *ignored; /* names that the user says change nothing: keys, and patterns of tensors */
+  WeightSet *weights; /* NULL until they are opened */
 } Folder;
 
-/* NULL after an error; otherwise folder_close when done. */
-Folder *folder_open(Arena *arena, Diag *diag, const char *path);
+/* `ignored` may be NULL. NULL after an error; otherwise folder_close when done. */
+Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignored);
+/* False after an error. */
+bool folder_open_weights(Arena *arena, Diag *diag, Folder *folder);
 void folder_close(Folder *folder); /* NULL is ignored */
 
 #endif

@@ -1,116 +1,16 @@
-/* The family of a checkpoint, and what it makes of it: the values of its model's parameters. See import.h; the text
- * with them is write.c's.
+/* What a family's block makes of a checkpoint. See import.h; the text is write.c's, the account of keys and tensors
+ * account.c's.
  *
  * In: the entries of the block, config.json, the names of the weights. Out: a value for each parameter that one sets.
  * Refused, with the file, the key and the line that asks for it: values of another kind than the parameter's default,
- * conditions that do not hold, settings of parameters that the model does not have. A key that is missing leaves the
- * default, with a warning if the setting is that key alone (`first(key, otherwise)` says that it may be missing). Keys
- * of config.json that the block does not name are warnings, under --strict errors: a key that decides something must
- * not be overlooked. */
-#include <string.h>
-
-#include "import/expression.h"
+ * conditions that do not hold, settings of parameters that the model does not have, classes and tasks that the family
+ * does not compute. A key that is missing leaves the default, with a warning (under --strict an error) if the setting
+ * is that key alone; `first(key, otherwise)` says that it may be missing. */
 #include "import/import.h"
 
-// ---- families ----
+#include <string.h>
 
-typedef struct Embedded {
-  const char *name, *text;
-  const unsigned *size;
-} Embedded;
-
-#define FAMILY(name)                 \
-  extern const char family_##name[]; \
-  extern const unsigned family_##name##_size;
-#include "import/families.def"
-
-static const Embedded embedded[] = {
-#define FAMILY(name) {"models/" #name ".tfm", family_##name, &family_##name##_size},
-#include "import/families.def"
-};
-
-enum { N_EMBEDDED = sizeof embedded / sizeof *embedded };
-
-/* NULL after an error: a fault in the text, no block, or not one model. */
-static Family *family_of(Arena *arena, Diag *diag, const ParsedProgram *program) {
-  Family *family = ARENA_NEW(arena, Family);
-  unsigned n_models = 0, n_blocks = 0;
-  for (size_t i = 0; program && i < program->files.n; i++) {
-    const ParsedFile *file = &program->files.items[i];
-    if (!file->is_main) continue;
-    family->source = file->source;
-    for (uint32_t k = 0; k < file->ast->n_children; k++) {
-      const Ast *node = file->ast->children[k];
-      if (node->kind == AST_CHECKPOINT) n_blocks++, family->checkpoint = node;
-      if (node->kind == AST_LAYER && node->flag) n_models++, family->model = node;
-    }
-  }
-  if (!program) return NULL;
-  if (program->files.n == 1 && n_models == 1 && n_blocks == 1) return family;
-  diag_error_at(
-      diag, family->source->path, DIAG_CHECKPOINT,
-      "a family is one file with one model and one checkpoint block; this one has %u models, %u blocks and %zu "
-      "includes",
-      n_models, n_blocks, program->files.n - 1);
-  return NULL;
-}
-
-static Family *embedded_family(Arena *arena, Map *names, Diag *diag, const Embedded *e) {
-  return family_of(arena, diag, parse_text(arena, names, diag, e->name, e->text, *e->size));
-}
-
-static bool is_for(const Family *family, const char *type) {
-  const Ast *types = family->checkpoint->children[0];
-  for (uint32_t i = 0; i < types->n_children; i++)
-    if (strcmp(types->children[i]->text, type) == 0) return true;
-  return false;
-}
-
-static void report_unknown(Arena *arena, Map *names, Diag *diag, const char *type, const char *place) {
-  VEC(const char *) known = {0};
-  StrBuf list = strbuf_new(arena);
-  for (int i = 0; i < N_EMBEDDED; i++) {
-    const Family *family = embedded_family(arena, names, diag, &embedded[i]);
-    const Ast *types = family ? family->checkpoint->children[0] : NULL;
-    for (uint32_t k = 0; types && k < types->n_children; k++) {
-      vec_push(arena, &known, types->children[k]->text);
-      strbuf_printf(&list, "%s%s", list.length ? ", " : "", types->children[k]->text);
-    }
-  }
-  const char *nearest = diag_nearest(type, known.items, known.n);
-  diag_error_at(diag, place, DIAG_CHECKPOINT,
-                "\"model_type\": no family is for \"%s\"%s%s%s; there are %s; --family FILE takes one of your own",
-                type, nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "", list.text);
-}
-
-Family *family_choose(Arena *arena, Map *names, Diag *diag, const char *type, const char *path, const char *place) {
-  if (path) return family_of(arena, diag, parse_program(arena, names, diag, path));
-  if (!type) {
-    diag_error_at(
-        diag, place, DIAG_CHECKPOINT,
-        "\"model_type\" is missing or no string; it says which family the model is of; --family FILE names one");
-    return NULL;
-  }
-  for (int i = 0; i < N_EMBEDDED; i++) {
-    Family *family = embedded_family(arena, names, diag, &embedded[i]);
-    if (!family || is_for(family, type)) return family;
-  }
-  report_unknown(arena, names, diag, type, place);
-  return NULL;
-}
-
-void family_list(Arena *arena, StrBuf *out) {
-  Map names = map_new(arena);
-  Diag diag = diag_new(arena);
-  for (int i = 0; i < N_EMBEDDED; i++) {
-    const Family *family = embedded_family(arena, &names, &diag, &embedded[i]);
-    if (!family) continue;
-    strbuf_printf(out, "%-22s", embedded[i].name);
-    const Ast *types = family->checkpoint->children[0];
-    for (uint32_t k = 0; k < types->n_children; k++) strbuf_printf(out, " %s", types->children[k]->text);
-    strbuf_add_char(out, '\n');
-  }
-}
+#include "import/account.h"
 
 // ---- what an evaluation knows ----
 
@@ -121,8 +21,7 @@ typedef struct Evaluation {
   const ImportOptions *options;
   ImportValues *values;
   Facts facts;
-  Map known; /* keys that the block names, and those that change nothing */
-  Map read;  /* keys that decide values of the model */
+  Map read; /* keys that decide values of the model */
 } Evaluation;
 
 static const char *printed(Arena *arena, const json_t *value) {
@@ -142,7 +41,7 @@ static void report(Evaluation *e, bool is_error, const char *text) {
 
 static int find_param(const Ast *params, const char *name) {
   for (uint32_t i = 0; i < params->n_children; i++)
-    if (params->children[i]->name == name) return (int)i;
+    if (strcmp(params->children[i]->name, name) == 0) return (int)i;
   return -1;
 }
 
@@ -176,7 +75,7 @@ static bool is_whole(const Ast *params, int i, const Ast *otherwise) {
  * counts and ids are from 0 on. */
 static const char *wanted_kind(const Ast *model, int i, const json_t *value) {
   const Ast *params = model->children[0], *param = params->children[i], *otherwise = param->children[1];
-  bool is_list = json_is_array(value) && json_array_size(value) > 0 && is_of_generation(model, param->name);
+  bool is_list = json_is_array(value) && is_of_generation(model, param->name);
   switch (otherwise ? otherwise->kind : AST_NONE) {
     case AST_TRUE:
     case AST_FALSE:
@@ -193,13 +92,25 @@ static const char *wanted_kind(const Ast *model, int i, const json_t *value) {
   }
 }
 
+static bool is_said_to_be_null(Arena *arena, const json_t *object, const char *path) {
+  const char *dot = strchr(path, '.');
+  const json_t *value = json_object_get(object, dot ? arena_printf(arena, "%.*s", (int)(dot - path), path) : path);
+  return dot ? is_said_to_be_null(arena, value, dot + 1) : value && json_is_null(value);
+}
+
+/* A key that is not there leaves the default; one that says null asks for something that is not known here. */
 static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) {
   const Ast *value = setting->children[0];
   const char *keys = expression_keys(e->arena, value);
   bool is_key = value->kind == AST_NAME || value->kind == AST_DOT;
   if (!is_key || strncmp(keys, "\"sentence.", 10) == 0 || strncmp(keys, "\"generation.", 12) == 0) return;
-  report(e, e->options->is_strict,
-         arena_printf(e->arena, "%s is missing; '%s' of the model keeps its default", keys, param->name));
+  const char *path = arena_printf(e->arena, "%.*s", (int)strlen(keys) - 2, keys + 1);
+  bool is_null = is_said_to_be_null(e->arena, e->folder->names, path);
+  if (is_null)
+    report(e, true, arena_printf(e->arena, "%s is null; '%s' of the model needs a value", keys, param->name));
+  if (!is_null)
+    report(e, e->options->is_strict,
+           arena_printf(e->arena, "%s is missing; '%s' of the model keeps its default", keys, param->name));
   diag_note(e->diag, setting->span, "the family reads it here");
 }
 
@@ -244,50 +155,21 @@ static void evaluate_expect(Evaluation *e, const Ast *entry) {
 static void evaluate_require(Evaluation *e, const Ast *entry) {
   int truth = expression_truth(&e->facts, entry->children[0]);
   if (truth != 0) return;
-  report(e, true, arena_printf(e->arena, "%s (%s)", entry->text, expression_keys(e->arena, entry->children[0])));
+  const char *keys = expression_keys(e->arena, entry->children[0]);
+  report(e, true, *keys ? arena_printf(e->arena, "%s (%s)", entry->text, keys) : entry->text);
   diag_note(e->diag, entry->span, "the family requires it here");
 }
 
+/* Conditions that need no weights hold already: import_check has looked at them. */
 static void evaluate_entry(Evaluation *e, const Ast *entry) {
+  const bool is_checked = !expression_needs_weights(entry);
   if (entry->kind == AST_SETTING) evaluate_setting(e, entry);
   if (entry->kind == AST_SETTING) expression_add_keys(&e->read, entry->children[0]);
-  if (entry->kind == AST_EXPECT) evaluate_expect(e, entry);
-  if (entry->kind == AST_REQUIRE) evaluate_require(e, entry);
-  for (uint32_t i = 0; entry->kind == AST_IGNORE && i < entry->n_children; i++)
-    map_put(&e->known, entry->children[i]->text, NULL);
-  if (entry->kind != AST_IGNORE) expression_add_keys(&e->known, entry);
+  if (entry->kind == AST_EXPECT && !is_checked) evaluate_expect(e, entry);
+  if (entry->kind == AST_REQUIRE && !is_checked) evaluate_require(e, entry);
 }
 
-// ---- keys that nobody knows ----
-
-static bool is_common(const char *key) {
-  static const char *const common[] = {
-#define IGNORED(key) key,
-#include "import/ignored_keys.def"
-  };
-  for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-    if (strcmp(common[i], key) == 0) return true;
-  return false;
-}
-
-/* Reports what is unknown in an object; `path` is "" or "rope_parameters.". What changes nothing at the top changes
- * nothing in an object either. */
-static void report_unread(Evaluation *e, const json_t *object, const char *path, unsigned depth) {
-  enum { MAX_DEPTH = 8 };
-  const char *key;
-  json_t *value;
-  json_object_foreach((json_t *)object, key, value) {
-    const char *name = arena_printf(e->arena, "%s%s", path, key);
-    bool is_known = map_has(&e->known, name);
-    if (is_known && json_is_object(value) && !is_common(key) && depth < MAX_DEPTH)
-      report_unread(e, value, arena_printf(e->arena, "%s.", name), depth + 1);
-    if (is_known || is_common(key) || json_is_null(value)) continue;
-    report(
-        e, e->options->is_strict,
-        arena_printf(e->arena, "nothing reads \"%s\" (%s): if it changes what the model computes, the result is wrong",
-                     name, printed(e->arena, value)));
-  }
-}
+// ---- keys that are missing ----
 
 static bool has_key(Arena *arena, const json_t *object, const char *path) {
   const char *dot = strchr(path, '.');
@@ -308,46 +190,178 @@ static const char *lacking_keys(Evaluation *e) {
   return out.text;
 }
 
-static void check_sentence(Evaluation *e) {
-  const char *others = json_string_value(json_object_get(json_object_get(e->folder->names, "sentence"), "others"));
-  if (!others) return;
-  diag_error_at(e->diag, arena_printf(e->arena, "%s/modules.json", e->folder->path), DIAG_CHECKPOINT,
-                "\"type\": a module %s is not known here; Transformer, Pooling and Normalize are", others);
+// ---- before the weights are opened ----
+
+static const char *listed(Arena *arena, const Texts *texts) {
+  StrBuf out = strbuf_new(arena);
+  for (size_t i = 0; i < texts->n; i++) strbuf_printf(&out, "%s%s", i ? ", " : "", texts->items[i]);
+  return out.text;
 }
 
-// ---- the block ----
+/* The classes of the list, "BertModel, BertForMaskedLM"; `prefix`: the model's name. */
+static const char *class_names(Arena *arena, const Texts *classes, const char *prefix) {
+  StrBuf out = strbuf_new(arena);
+  for (size_t i = 0; i < classes->n; i++)
+    strbuf_printf(&out, "%s%s%s", i ? ", " : "", prefix, classes->items[i]);
+  return out.text;
+}
 
-/* The task of the command line wins over that of the block. */
-static void set_task(Evaluation *e) {
+static bool is_sentence(const Evaluation *e) {
+  return json_is_string(json_object_get(json_object_get(e->folder->names, "sentence"), "pooling"));
+}
+
+/* A class of the model's own type whose head is not computed may be taken without it, if the user says so by a task,
+ * or where sentence transformers take the body alone; one of another name is of other code, and nothing here knows what
+ * it computes. */
+static void check_class(Evaluation *e) {
+  const Texts classes = family_texts(e->arena, e->values->family, "classes");
+  const char *class = json_string_value(json_array_get(json_object_get(e->folder->config, "architectures"), 0));
+  const char *part = json_string_value(json_object_get(e->folder->names, "architecture"));
+  const bool is_other_code = class && strcmp(class, part) == 0;
+  const bool is_body = e->options->task || is_sentence(e); /* whose head is left out */
+  if (!classes.n || !class || (is_body && !is_other_code)) return;
+  if (e->folder->ignored && map_has(e->folder->ignored, "architectures")) return;
+  for (size_t i = 0; i < classes.n; i++)
+    if (strcmp(classes.items[i], part) == 0) return;
+  const Texts tasks = family_tasks(e->arena, e->values->family);
+  const char *prefix = is_other_code ? "..." : arena_strndup(e->arena, class, strlen(class) - strlen(part));
+  const char *cure = is_other_code ? "--ignore architectures says that it computes the same"
+                     : tasks.n     ? arena_printf(e->arena, "--task leaves its head out, with one of %s",
+                                                  listed(e->arena, &tasks))
+                                   : "In Python, tfmc.from_torch takes the module itself";
+  report(e, true,
+         arena_printf(e->arena, "\"architectures\": the class %s is not computed; computed: %s. %s", class,
+                      class_names(e->arena, &classes, prefix), cure));
+}
+
+static void check_task(Evaluation *e) {
+  const Texts tasks = family_tasks(e->arena, e->values->family);
   if (!e->options->task) return;
-  const Ast *params = e->values->family->model->children[0];
-  for (uint32_t i = 0; i < params->n_children; i++) {
-    if (strcmp(params->children[i]->name, "task") != 0) continue;
-    e->values->of_params[i] = json_string(e->options->task);
-    json_array_append_new(e->values->owned, e->values->of_params[i]);
-    return;
-  }
-  diag_error_at(e->diag, NULL, DIAG_USAGE, "--task: model %s has one task only", e->values->family->model->name);
+  for (size_t i = 0; i < tasks.n; i++)
+    if (strcmp(tasks.items[i], e->options->task) == 0) return;
+  if (tasks.n)
+    diag_error_at(e->diag, NULL, DIAG_USAGE, "--task: model %s has no task \"%s\"; there are %s",
+                  e->values->family->model->name, e->options->task, listed(e->arena, &tasks));
+  else
+    diag_error_at(e->diag, NULL, DIAG_USAGE, "--task: model %s has one task only", e->values->family->model->name);
 }
 
-bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options,
-                     ImportValues *values) {
-  const Ast *block = family->checkpoint->children[1];
-  *values =
-      (ImportValues){family, ARENA_ARRAY(arena, json_t *, family->model->children[0]->n_children), json_array(), ""};
+/* A folder that says how its texts become vectors must not become a model that gives something else. */
+static void check_sentence(Evaluation *e) {
+  const json_t *sentence = json_object_get(e->folder->names, "sentence");
+  const char *pooling = json_string_value(json_object_get(sentence, "pooling"));
+  const Ast *block = e->values->family->checkpoint->children[1];
+  Map keys = map_new(e->arena);
+  for (uint32_t i = 0; i < block->n_children; i++)
+    if (block->children[i]->kind == AST_SETTING) expression_add_keys(&keys, block->children[i]);
+  if (!pooling || e->options->task || map_has(&keys, "sentence.pooling")) return;
+  const char *place = arena_printf(e->arena, "%s/modules.json", e->folder->path);
+  diag_error_at(e->diag, place, DIAG_CHECKPOINT,
+                "the folder makes one vector of a text (pooling \"%s\"), and model %s has no such output", pooling,
+                e->values->family->model->name);
+}
+
+static Evaluation evaluation_new(Arena *arena, Diag *diag, const Folder *folder, const ImportOptions *options,
+                                 ImportValues *values) {
   Evaluation e = {.arena = arena, .diag = diag, .folder = folder, .options = options, .values = values};
-  e.known = map_new(arena);
   e.read = map_new(arena);
   e.facts = (Facts){.arena = arena,
                     .diag = diag,
                     .names = folder->names,
                     .file = folder->config_path,
                     .weights = folder->weights,
-                    .values = values->owned};
+                    .values = values->owned,
+                    .copies = &values->copies};
+  return e;
+}
+
+static ImportValues values_new(Arena *arena, const Family *family) {
+  json_t **of_params = ARENA_ARRAY(arena, json_t *, family->model->children[0]->n_children);
+  return (ImportValues){family, of_params, json_array(), "", map_new(arena)};
+}
+
+bool import_check(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options) {
+  const Ast *block = family->checkpoint->children[1];
+  ImportValues values = values_new(arena, family);
+  Evaluation e = evaluation_new(arena, diag, folder, options, &values);
+  family_join_spellings(diag, family, folder);
+  check_class(&e);
+  check_task(&e);
+  check_sentence(&e);
+  for (uint32_t i = 0; i < block->n_children; i++) {
+    const Ast *entry = block->children[i];
+    if (expression_needs_weights(entry)) continue;
+    if (entry->kind == AST_EXPECT) evaluate_expect(&e, entry);
+    if (entry->kind == AST_REQUIRE) evaluate_require(&e, entry);
+  }
+  account_for_keys(arena, diag, family, folder);
+  json_decref(values.owned);
+  return !diag_has_errors(diag);
+}
+
+// ---- with the weights ----
+
+/* The task of the command line wins over that of the block. */
+static void set_task(Evaluation *e) {
+  if (e->options->task) *e->values = import_with_task(e->arena, e->values, e->options->task);
+}
+
+/* Where no pad is said, transformers takes the end, or the first of several. A default that says `pad = eos` would be
+ * a list here. */
+static void set_pad(Evaluation *e) {
+  const Ast *params = e->values->family->model->children[0];
+  const int pad = family_param(e->values->family, "pad");
+  const Ast *otherwise = pad < 0 || e->values->of_params[pad] ? NULL : params->children[pad]->children[1];
+  const int from = otherwise && otherwise->kind == AST_NAME ? family_param(e->values->family, otherwise->name) : -1;
+  if (from >= 0 && json_is_array(e->values->of_params[from]))
+    e->values->of_params[pad] = json_array_get(e->values->of_params[from], 0);
+}
+
+/* A class with a head has as many rows in it as its labels have names; for transformers another number is a mistake. */
+static void check_labels(Evaluation *e) {
+  const int labels = family_param(e->values->family, "labels");
+  const json_t *names = json_object_get(e->folder->config, "id2label");
+  const char *part = json_string_value(json_object_get(e->folder->names, "architecture"));
+  const json_t *rows = labels < 0 ? NULL : e->values->of_params[labels];
+  if (!json_is_object(names) || !json_is_integer(rows) || e->options->task) return;
+  if (!part || !strstr(part, "Classification")) return;
+  if ((json_int_t)json_object_size(names) == json_integer_value(rows)) return;
+  report(e, true,
+         arena_printf(e->arena, "\"id2label\" has %zu labels, and the head has %lld", json_object_size(names),
+                      (long long)json_integer_value(rows)));
+}
+
+bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options,
+                     ImportValues *values) {
+  const Ast *block = family->checkpoint->children[1];
+  *values = values_new(arena, family);
+  Evaluation e = evaluation_new(arena, diag, folder, options, values);
   for (uint32_t i = 0; i < block->n_children; i++) evaluate_entry(&e, block->children[i]);
   set_task(&e);
-  check_sentence(&e);
-  report_unread(&e, folder->config, "", 0);
+  set_pad(&e);
+  check_labels(&e);
   values->lacking = lacking_keys(&e);
   return !diag_has_errors(diag);
+}
+
+// ---- tasks ----
+
+const char *import_task(const ImportValues *values) {
+  const int i = family_param(values->family, "task");
+  if (i < 0) return "";
+  const Ast *otherwise = values->family->model->children[0]->children[i]->children[1];
+  const char *text = json_string_value(values->of_params[i]);
+  return text ? text : otherwise && otherwise->kind == AST_STRING ? otherwise->text : "";
+}
+
+ImportValues import_with_task(Arena *arena, const ImportValues *values, const char *task) {
+  ImportValues other = *values;
+  const int i = family_param(values->family, "task");
+  const uint32_t n = values->family->model->children[0]->n_children;
+  other.of_params = ARENA_ARRAY(arena, json_t *, n);
+  for (uint32_t k = 0; k < n; k++) other.of_params[k] = values->of_params[k];
+  if (i < 0) return other;
+  other.of_params[i] = json_string(task);
+  json_array_append_new(values->owned, other.of_params[i]);
+  return other;
 }

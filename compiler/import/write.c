@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "import/expression.h"
+#include "import/generation.h"
 #include "import/import.h"
 
 typedef struct Writer {
@@ -14,6 +15,7 @@ typedef struct Writer {
   const Source *source;
   uint32_t at;    /* what stands before it is written */
   Facts *decided; /* the model's parameters that the checkpoint gives, as names */
+  const json_t *generation; /* its settings of generation */
 } Writer;
 
 static void copy_to(Writer *w, uint32_t end) {
@@ -121,7 +123,7 @@ static bool write_branch(Writer *w, const Ast *branch) {
     return false;
   }
   StrBuf text = strbuf_new(w->out->arena);
-  Writer inner = {&text, w->source, taken->span.begin + 1, w->decided};
+  Writer inner = {&text, w->source, taken->span.begin + 1, w->decided, w->generation};
   bool ends = write_tree(&inner, taken);
   copy_to(&inner, taken->span.end - 1);
   write_lines(w, branch, text.text, text.length);
@@ -143,10 +145,28 @@ static bool write_block(Writer *w, const Ast *block) {
   return false;
 }
 
+/* The settings of the block, then those that the checkpoint adds, whose limit of length takes the place of the
+ * block's. */
+static void write_generate(Writer *w, const Ast *block) {
+  const json_t *limit = json_object_get(w->generation, "max_length");
+  for (uint32_t i = 0; i < block->n_children; i++) {
+    const Ast *value = block->children[i]->children[0];
+    if (strcmp(block->children[i]->name, "max_length") != 0 || !json_is_integer(limit)) continue;
+    copy_to(w, value->span.begin);
+    value_print(w->out, limit);
+    w->at = value->span.end;
+  }
+  uint32_t end = block->span.end - 1;
+  while (end > w->at && strchr(" \n", w->source->text[end - 1])) end--;
+  copy_to(w, end);
+  generation_write(w->out, block, w->generation);
+}
+
 /* Writes what stands before and in a node, without what the checkpoint decides against. True: it returns. */
 static bool write_tree(Writer *w, const Ast *node) {
   if (!node) return false;
   if (node->kind == AST_BLOCK) return write_block(w, node);
+  if (node->kind == AST_GENERATE) write_generate(w, node);
   int truth = node->kind == AST_IF || node->kind == AST_CHOICE ? decided_truth(w->decided, node->children[0]) : -1;
   if (truth >= 0 && node->kind == AST_IF) return write_branch(w, node);
   if (truth >= 0) write_choice(w, node, node->children[truth ? 1 : 2]);
@@ -235,7 +255,8 @@ void import_write(StrBuf *out, const ImportValues *values, const Folder *folder,
   const Ast *block = values->family->checkpoint;
   uint32_t body = values->family->model->children[1]->span.begin;
   StrBuf members = strbuf_new(out->arena);
-  Writer w = {.out = out, .source = values->family->source}, after = {&members, w.source, body, NULL};
+  Writer w = {.out = out, .source = values->family->source}, after = {&members, w.source, body, NULL, NULL};
+  after.generation = json_object_get(folder->names, "generation");
   write_members(&after, values);
   copy_to(&after, w.source->size);
   write_head(out, folder, options);

@@ -196,5 +196,11 @@ tfm_tensor_info plan_tensor_info(Planner *p, const char *name, const Node *node)
   node_print_shape(&shape, p->math.table, node);
   tfm_tensor_info info = {.name = name, .dtype = (uint8_t)node->dtype, .rank = node->rank, .shape = shape.text};
   for (uint32_t i = 0; i < node->rank; i++) info.dims[i] = plan_size(p, node->dims[i]);
+  if (node->op == OP_INPUT && node->attr.has_default) {
+    const float number = (float)node->attr.number;
+    info.has_default = 1;
+    info.fill = (uint32_t)node->attr.integer;
+    if (node->dtype == DTYPE_F32) memcpy(&info.fill, &number, sizeof info.fill);
+  }
   return info;
 }

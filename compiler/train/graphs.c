@@ -350,5 +350,6 @@ void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
     n_trained++;
     numbers += graphs->parameters.items[i].elements;
   }
-  strbuf_printf(out, "trained: %u of %zu tensors, %lld numbers\n", n_trained, graphs->parameters.n, (long long)numbers);
+  strbuf_printf(out, "trained: %u of %zu tensor%s, %lld numbers\n", n_trained, graphs->parameters.n,
+                graphs->parameters.n == 1 ? "" : "s", (long long)numbers);
 }

@@ -1,10 +1,10 @@
 /* Binding: run-time sizes are read from the shapes of the inputs; then the polynomials are evaluated.
  *
  * In: the tfm_values of a call, or sizes. Out: the dims of all inputs and the values of all polynomials. Refused:
- * another type or rank, a negative dimension, a null pointer where there are elements, two inputs that disagree about
- * a size, a dimension that is not what the program says, a value beyond int64_t. A polynomial is evaluated again only
- * if a size that it depends on has changed, because one step of decoding differs from the next in a single size: the
- * number of earlier positions. */
+ * another type or rank, a negative dimension, a null pointer where there are elements and no default (defaults.c), two
+ * inputs that disagree about a size, a dimension that is not what the program says, a value beyond int64_t. A
+ * polynomial is evaluated again only if a size that it depends on has changed, because one step of decoding differs
+ * from the next in a single size: the number of earlier positions. */
 #include "binding.h"
 
 #include <string.h>
@@ -54,6 +54,7 @@ tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_
   if (!inputs && program->n_inputs)
     return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the inputs are a null pointer");
   for (uint32_t i = 0; i < program->n_inputs; i++) {
+    if (input_is_left_out(program, i, inputs)) continue;
     tfm_status status = read_one(&program->inputs[i], &inputs[i], error);
     if (status) return status;
   }
@@ -63,6 +64,7 @@ tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_
 bool inputs_same_as_bound(const tfm_context *context, const tfm_value *inputs) {
   for (uint32_t i = 0; i < context->program->n_inputs; i++) {
     size_t bytes = sizeof(int64_t) * context->program->inputs[i].rank;
+    if (input_is_left_out(context->program, i, inputs)) continue; /* whatever the sizes are */
     if (bytes && memcmp(inputs[i].dims, context->binding.input_dims + i * TFM_MAX_RANK, bytes)) return false;
   }
   return true;
@@ -102,6 +104,7 @@ tfm_status inputs_bind_symbols(tfm_context *context, const tfm_value *inputs, tf
     context->binding.symbols[i] = 0;
   }
   for (uint32_t i = 0; i < program->n_inputs; i++) {
+    if (input_is_left_out(program, i, inputs)) continue; /* one that may be binds no size alone */
     for (uint32_t axis = 0; axis < program->inputs[i].rank; axis++) {
       context->binding.input_dims[i * TFM_MAX_RANK + axis] = inputs[i].dims[axis];
       tfm_status status = bind_axis(context, i, axis, inputs[i].dims[axis], error);
@@ -111,10 +114,30 @@ tfm_status inputs_bind_symbols(tfm_context *context, const tfm_value *inputs, tf
   return TFM_OK;
 }
 
-tfm_status inputs_check_dims(const tfm_context *context, tfm_error *error) {
+/* The dims of one input as the values of the sizes say. */
+static tfm_status set_dims(tfm_context *context, uint32_t input, tfm_error *error) {
+  const tfm_tensor_info *info = &context->program->inputs[input];
+  int64_t bytes = 4;
+  for (uint32_t axis = 0; axis < info->rank; axis++) {
+    int64_t dim = context->binding.input_dims[input * TFM_MAX_RANK + axis] = value_of(context, info->dims[axis]);
+    if (dim < 0)
+      return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\": axis %u would be %lld: %s",
+                      info->name, axis, (long long)dim, info->shape);
+    if (dim && __builtin_mul_overflow(bytes, dim, &bytes))
+      return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\" is too large", info->name);
+  }
+  return TFM_OK;
+}
+
+tfm_status inputs_check_dims(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     const tfm_tensor_info *info = &program->inputs[i];
+    if (input_is_left_out(program, i, inputs)) {
+      tfm_status status = set_dims(context, i, error);
+      if (status) return status;
+      continue;
+    }
     for (uint32_t axis = 0; axis < info->rank; axis++) {
       int64_t dim = context->binding.input_dims[i * TFM_MAX_RANK + axis];
       int64_t expected = value_of(context, info->dims[axis]);
@@ -128,20 +151,9 @@ tfm_status inputs_check_dims(const tfm_context *context, tfm_error *error) {
 }
 
 tfm_status inputs_set_dims(tfm_context *context, tfm_error *error) {
-  const tfm_program *program = context->program;
-  for (uint32_t i = 0; i < program->n_inputs; i++) {
-    const tfm_tensor_info *info = &program->inputs[i];
-    int64_t bytes = 4;
-    for (uint32_t axis = 0; axis < info->rank; axis++) {
-      int64_t dim = context->binding.input_dims[i * TFM_MAX_RANK + axis] = value_of(context, info->dims[axis]);
-      if (dim < 0)
-        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\": axis %u would be %lld: %s",
-                        info->name, axis, (long long)dim, info->shape);
-      if (dim && __builtin_mul_overflow(bytes, dim, &bytes))
-        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\" is too large", info->name);
-    }
-  }
-  return TFM_OK;
+  tfm_status status = TFM_OK;
+  for (uint32_t i = 0; i < context->program->n_inputs && !status; i++) status = set_dims(context, i, error);
+  return status;
 }
 
 // ---- values of the polynomials ----

@@ -238,7 +238,7 @@ tfm_status context_set_inputs(tfm_context *context, const tfm_value *inputs, tfm
   context->binding.values_stale = true;
   if ((status = inputs_bind_symbols(context, inputs, error))) return status;
   if (!sizes_evaluate(context, ALL_SYMBOLS)) return too_large(error);
-  return inputs_check_dims(context, error);
+  return inputs_check_dims(context, inputs, error);
 }
 
 /* The dims of all inputs from the sizes; only polynomials of sizes that changed are evaluated. A negative size leaves

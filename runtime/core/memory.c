@@ -1,6 +1,7 @@
 /* Memory: the functions of allocate.h, and the workspace of a context.
  *
- * The workspace holds the buffers of a program, then the scratch of each thread. Buffers that are never live at the
+ * The workspace holds the buffers of a program, then the scratch of each thread, then what stands for inputs that are
+ * left out. Buffers that are never live at the
  * same time share memory: each buffer is placed at the lowest offset at which it overlaps none that is live with it,
  * larger buffers first (the greedy order of size, which is within a few percent of the best in practice). Small ones
  * share it with their like only: threads cut steps of a kind alike, so each finds the lines that it writes where it
@@ -228,9 +229,11 @@ static tfm_status forget_plan(tfm_context *context, tfm_error *error, int64_t by
 
 int64_t memory_measure(tfm_context *context, int64_t scratch_bytes, int64_t runs) {
   int64_t bytes;
-  if (scratch_bytes < 0 || !plan_buffers(context, runs) ||
+  const int64_t defaults = inputs_default_bytes(context);
+  if (scratch_bytes < 0 || defaults < 0 || !plan_buffers(context, runs) ||
       __builtin_mul_overflow(round_up(scratch_bytes, ALIGNMENT), (int64_t)context->threads, &bytes) ||
-      __builtin_add_overflow(bytes, context->memory.buffers_bytes, &bytes))
+      __builtin_add_overflow(bytes, context->memory.buffers_bytes, &bytes) ||
+      __builtin_add_overflow(bytes, defaults, &bytes))
     return -1;
   return bytes;
 }

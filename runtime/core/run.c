@@ -300,6 +300,7 @@ static void choose_steps(tfm_context *context) {
   run->committed = program->n_steps;
   uint64_t wanted = wanted_outputs(context);
   place_stand_ins(context);
+  inputs_place_defaults(context);
   for (uint32_t i = 0; i < program->n_steps; i++) {
     const Operand *const *results = run->steps[i].results;
     bool unwanted = results[0] && operand_unwanted(context, results[0]) &&

@@ -277,6 +277,11 @@ static tfm_status ask_caller(Generation *g, RowScores *row, const int32_t *token
                            (long long)row->item, (long long)length);
 }
 
+/* Where the first token stands that is chosen: a second token that is forced is not. */
+static int64_t first_free(const tfm_generate_options *o, const Item *item) {
+  return item->start + (item->start == 1 && o->forced_bos_token_id != TFM_NO_TOKEN);
+}
+
 tfm_status process_row(Generation *g, int64_t number, RowScores *row) {
   const tfm_generate_options *o = &g->options;
   const Item *item = &g->items[g->row_items[number]];
@@ -287,6 +292,7 @@ tfm_status process_row(Generation *g, int64_t number, RowScores *row) {
   if (o->no_repeat_ngram_size && length >= o->no_repeat_ngram_size) forbid_ngrams(g, scores, tokens, length);
   if (length - item->start < o->min_new_tokens || length < o->min_length) forbid(scores, &o->eos_token_ids);
   forbid(scores, &o->suppress_tokens);
+  if (length == first_free(o, item)) forbid(scores, &o->begin_suppress_tokens);
   if (o->repetition_penalty != 1) penalise_repetition(g, row, tokens, length);
   if (o->forced_bos_token_id != TFM_NO_TOKEN && length == 1) force(g, row, o->forced_bos_token_id);
   if (o->forced_eos_token_id != TFM_NO_TOKEN && length == item->limit - 1) force(g, row, o->forced_eos_token_id);

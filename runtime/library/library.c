@@ -73,7 +73,7 @@ tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t 
     tfm_value *value = &context->given[i];
     *value = value_at(&program->inputs[i], context->binding.input_dims + (size_t)i * TFM_MAX_RANK,
                       library_pointer(args, context->library.table->args.inputs[i]));
-    if (!value->data && elements_of(value) && i != optional)
+    if (!value->data && elements_of(value) && i != optional && !program->inputs[i].has_default)
       return tfm_fail(error, TFM_E_INPUT, TFM_REASON_OTHER, NULL, "input \"%s\" is a null pointer",
                       program->inputs[i].name);
   }

@@ -349,12 +349,14 @@ static void run(tfm_trainer *t, Job job) {
 
 // ---- the norm ----
 
-static void add_squares(const Job *job, const Chunk *chunk) {
+/* Each lane adds SQUARES / LANES numbers in f32; what the lanes give is added in double. */
+enum { SQUARES = 512 };
+
+static double sum_of_squares(const float *values, int64_t n) {
   typedef float Four __attribute__((vector_size(16)));
-  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
   Four sums[LANES / 4] = {{0}}; /* in registers, which an array of single lanes is not */
   int64_t i = 0;
-  for (; i + LANES <= chunk->n; i += LANES) {
+  for (; i + LANES <= n; i += LANES) {
     __builtin_prefetch(values + i + AHEAD);
 #pragma GCC unroll 4
     for (int k = 0; k < LANES / 4; k++) {
@@ -365,9 +367,16 @@ static void add_squares(const Job *job, const Chunk *chunk) {
   }
   float lanes[LANES];
   memcpy(lanes, sums, sizeof lanes);
-  for (; i < chunk->n; i++) lanes[i % LANES] += values[i] * values[i];
+  for (; i < n; i++) lanes[i % LANES] += values[i] * values[i];
   double sum = 0;
   for (int lane = 0; lane < LANES; lane++) sum += (double)lanes[lane];
+  return sum;
+}
+
+static void add_squares(const Job *job, const Chunk *chunk) {
+  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
+  double sum = 0;
+  for (int64_t i = 0; i < chunk->n; i += SQUARES) sum += sum_of_squares(values + i, least_of(chunk->n - i, SQUARES));
   job->trainer->chunk_sums[chunk->number] = sum;
 }
 

@@ -402,6 +402,13 @@ tfm_status tfm_library_trainer_new(const tfm_training *training, const char *sta
   return status;
 }
 
+tfm_status tfm_library_trainer_new_as(const tfm_training *training, uint64_t layout, const char *state,
+                                      const tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error) {
+  if (trainer) *trainer = NULL;
+  tfm_status status = library_check_layout(training->library->model, training->args_number, layout, error);
+  return status ? status : tfm_library_trainer_new(training, state, options, trainer, error);
+}
+
 /* A model without weights keeps the library loaded; making it compares versions, so it comes before anything else of
  * the table is read than where the library is. */
 static tfm_status open_table(const tfm_training *training, void *handle, const char *state,

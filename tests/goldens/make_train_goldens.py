@@ -588,6 +588,45 @@ model Losses(d = 7, n = 4) {
 """, w, b, objective)
 
 
+@case("A row for padding, which its look-ups never train but the tied head does; norms of rows of which some are zero; log1p and expm1 near 0; windows that overlap.")
+def padded_rows(r):
+    w = dict([("table.weight", r.normal(9, 6)), ("plain.weight", r.normal(9, 6)), ("kernel", r.normal(6, 4, 3))])
+    ids = r.ids(9, 2, 7)
+    ids[:, 2:4] = 3
+    w["plain.weight"][5] = 0
+    ids[0, :2] = 5
+    b = dict(ids=ids, c=r.normal(2, 7, 9), s=(r.normal(2, 7, 6) * 1e-3))
+
+    def objective(w, b):
+        x = F.embedding(b["ids"], w["table.weight"], padding_idx=3)
+        y = F.embedding(b["ids"], w["plain.weight"])
+        small = (torch.log1p(x * b["s"]) + torch.expm1(y * b["s"])).sum() * 100
+        z = y.transpose(1, 2)
+        pooled = F.avg_pool1d(z, 3, 1, 1).sin().sum() + F.conv_transpose1d(z, w["kernel"], stride=2).cos().sum() + (z.unfold(2, 3, 2) ** 2).sum()
+        return {"loss": plain(((x + y) @ w["table.weight"].T * b["c"]).sum() + y.norm(dim=-1).sum() + y.norm(3, -1).sum() + small + pooled)}
+    return Case("""
+model Padded {
+  table = Embedding(9, 6, padding_idx = 3)
+  plain = Embedding(9, 6)
+  weight kernel: [6, 4, 3]
+
+  forward(ids: i32[batch, time], c: f32[batch, time, 9], s: f32[batch, time, 6]) {
+    x = table(ids)
+    y = plain(ids)
+    small = log1p(x * s) + expm1(y * s)
+    z = transpose(y, 1, 2)
+    return all = (x + y) @ transpose(table.weight, 0, 1) * c, n = norm(y) + norm(y, 3), small, pooled = sin(avg_pool1d(z, 3, 1, 1)), large = cos(conv_transpose1d(z, kernel, stride = 2)), u = unfold(z, 2, 3, 2)
+  }
+  fn total_of(x) = sum(reshape(x, [shape(x, 0), -1])) -> sum
+  fn objective(ids: i32[batch, time], c: f32[batch, time, 9], s: f32[batch, time, 6]) {
+    all, n, small, pooled, large, u = forward(ids, c, s)
+    return loss = total_of(all) + sum(sum(n)) + total_of(small) * 100 + total_of(pooled) + total_of(large) + total_of(u * u)
+  }
+  train objective { optimizer = "sgd"  lr = 0.01 }
+}
+""", w, b, objective)
+
+
 @case("stop_gradient, weights that freeze names, and a weight that the loss does not reach: the first and last get a gradient of 0 or none and stay as they are.", )
 def stopped(r):
     w = dict([("table.weight", r.normal(9, 6)), ("first.weight", r.normal(6, 6, scale=0.5)), ("first.bias", r.normal(6, scale=0.2)),

@@ -130,6 +130,96 @@ def encoders():
     case("mpnet", hf.MPNetModel(hf.MPNetConfig(**roberta), add_pooling_layer=False), inputs1, HIDDEN, masked="attention_mask")
 
 
+SPANS = dict(start_logits="start_logits", end_logits="end_logits")
+
+
+def pairs(lengths, vocab, pad=0, first=0):
+    """Inputs of rows of two texts each, padded behind; places of which some stand twice, as packed texts have them."""
+    rows, mask = ids(12, lengths, vocab, pad=pad)
+    kinds, places = torch.zeros_like(rows), torch.zeros_like(rows)
+    for i, n in enumerate(lengths):
+        kinds[i, n // 2:n] = 1
+        places[i] = first + torch.arange(rows.shape[1]) % (n - 2)
+    return dict(input_ids=rows, attention_mask=mask, token_type_ids=kinds, position_ids=places)
+
+
+def only(inputs, *names):
+    return {name: inputs[name] for name in names}
+
+
+def two_texts():
+    """What the classes take beside ids: kinds of tokens, places, masks, each given or left out; heads over them."""
+    small = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                 max_position_embeddings=20)
+    every = pairs([9, 6], 40)
+    two = only(every, "input_ids", "attention_mask", "token_type_ids")
+    placed = only(every, "input_ids", "attention_mask", "position_ids")
+    alone = only(every, "input_ids")
+    bert = hf.BertConfig(**small)
+    case("bert_pairs", hf.BertModel(bert), every, POOLED)
+    case("bert_alone", hf.BertModel(bert), alone, POOLED)
+    case("bert_unmasked", hf.BertModel(bert), only(every, "input_ids", "token_type_ids"), POOLED)
+    case("bert_pairs_classify", hf.BertForSequenceClassification(hf.BertConfig(**small, num_labels=3)), two, LOGITS)
+    case("bert_pairs_tokens", hf.BertForTokenClassification(hf.BertConfig(**small, num_labels=5)), two, LOGITS)
+    case("bert_pairs_answer", hf.BertForQuestionAnswering(bert), two, SPANS)
+    case("bert_pairs_mask", hf.BertForMaskedLM(bert), two, LOGITS)
+    case("bert_next", hf.BertForNextSentencePrediction(bert), two, LOGITS)
+    case("bert_pretrain", hf.BertForPreTraining(bert), two,
+         dict(prediction_logits="prediction_logits", seq_relationship_logits="seq_relationship_logits"))
+    electra = hf.ElectraConfig(**small, embedding_size=16, num_labels=3)
+    case("electra_pairs", hf.ElectraModel(electra), every, HIDDEN)
+    case("electra_pairs_classify", hf.ElectraForSequenceClassification(electra), two, LOGITS)
+    case("electra_tokens", hf.ElectraForTokenClassification(electra), two, LOGITS)
+    case("electra_answer", hf.ElectraForQuestionAnswering(hf.ElectraConfig(**small, embedding_size=16)), two, SPANS)
+    case("electra_mask", hf.ElectraForMaskedLM(electra), two, LOGITS)
+    case("electra_pretrain", hf.ElectraForPreTraining(electra), two, LOGITS)
+    albert = hf.AlbertConfig(**small, embedding_size=16, num_labels=3)
+    case("albert_pairs", hf.AlbertModel(albert), every, POOLED)
+    case("albert_classify", hf.AlbertForSequenceClassification(albert), two, LOGITS)
+    case("albert_tokens", hf.AlbertForTokenClassification(albert), two, LOGITS)
+    case("albert_answer", hf.AlbertForQuestionAnswering(hf.AlbertConfig(**small, embedding_size=16)), two, SPANS)
+    case("albert_mask", hf.AlbertForMaskedLM(albert), two, LOGITS)
+    distil = hf.DistilBertConfig(vocab_size=40, dim=24, n_layers=2, n_heads=4, hidden_dim=40, max_position_embeddings=20, num_labels=3)
+    case("distilbert_placed", hf.DistilBertModel(distil), placed, HIDDEN)
+    case("distilbert_alone", hf.DistilBertModel(distil), alone, HIDDEN)
+    case("distilbert_tokens", hf.DistilBertForTokenClassification(distil), placed, LOGITS)
+    case("distilbert_answer", hf.DistilBertForQuestionAnswering(hf.DistilBertConfig(**distil.to_dict() | dict(num_labels=2))), placed, SPANS)
+    case("distilbert_mask", hf.DistilBertForMaskedLM(distil), placed, LOGITS)
+    case("nomic_pairs", hf.NomicBertModel(hf.NomicBertConfig(**small, head_dim=6)), two, HIDDEN, masked="attention_mask")
+    modern = hf.ModernBertConfig(**small, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2, local_attention=6)
+    case("modernbert_alone", hf.ModernBertModel(modern), alone, HIDDEN)
+    deberta = small | dict(relative_attention=True, position_buckets=4, norm_rel_ebd="layer_norm", share_att_key=True,
+                           pos_att_type=["p2c", "c2p"], type_vocab_size=2, position_biased_input=True)
+    case("deberta_pairs", hf.DebertaV2Model(hf.DebertaV2Config(**deberta)), every, HIDDEN, masked="attention_mask")
+    case("deberta_pairs_answer", hf.DebertaV2ForQuestionAnswering(hf.DebertaV2Config(**deberta)), two, SPANS, masked="attention_mask")
+    case("deberta_untyped", hf.DebertaV2Model(hf.DebertaV2Config(**deberta | dict(type_vocab_size=0, position_biased_input=False))), every,
+         HIDDEN, masked="attention_mask")
+
+
+def counted_places():
+    """RoBERTa's and MPNet's places count the tokens that are no padding, wherever padding stands."""
+    small = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                 max_position_embeddings=26, pad_token_id=1)
+    every = pairs([9, 6], 40, pad=1, first=2)
+    every["token_type_ids"] *= 0
+    front = only(every, "input_ids", "attention_mask")
+    front = {k: torch.stack([row.roll(shift) for row, shift in zip(v, (0, 3))]) for k, v in front.items()}
+    roberta = hf.RobertaConfig(**small, type_vocab_size=1)
+    case("roberta_front", hf.RobertaModel(roberta, add_pooling_layer=False), front, HIDDEN)
+    case("roberta_placed", hf.RobertaModel(roberta, add_pooling_layer=False), every, HIDDEN)
+    case("roberta_pairs", hf.RobertaModel(hf.RobertaConfig(**small, type_vocab_size=2)), pairs([9, 6], 40, pad=1, first=2), POOLED)
+    case("roberta_alone", hf.RobertaModel(roberta, add_pooling_layer=False), only(front, "input_ids"), HIDDEN)
+    case("roberta_tokens", hf.RobertaForTokenClassification(hf.RobertaConfig(**small, num_labels=5)), front, LOGITS)
+    case("roberta_answer", hf.RobertaForQuestionAnswering(roberta), front, SPANS)
+    mpnet = hf.MPNetConfig(**small, num_labels=3)
+    case("mpnet_front", hf.MPNetModel(mpnet, add_pooling_layer=False), front, HIDDEN)
+    case("mpnet_placed", hf.MPNetModel(mpnet, add_pooling_layer=False), only(every, "input_ids", "attention_mask", "position_ids"), HIDDEN)
+    case("mpnet_classify", hf.MPNetForSequenceClassification(mpnet), front, LOGITS)
+    case("mpnet_tokens", hf.MPNetForTokenClassification(mpnet), front, LOGITS)
+    case("mpnet_answer", hf.MPNetForQuestionAnswering(hf.MPNetConfig(**small)), front, SPANS)
+    case("mpnet_mask", hf.MPNetForMaskedLM(mpnet), front, LOGITS)
+
+
 def debertas():
     """v2 has a convolution beside the first layer and tables of their own for places; v3 shares those of the words."""
     small = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
@@ -338,5 +428,5 @@ def pictures():
          num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
-for make in (encoders, debertas, moderns, writers, mixtures, translators, pictures):
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, mixtures, translators, pictures):
     make()

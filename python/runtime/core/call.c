@@ -51,8 +51,8 @@ static bool bind(const Call *call, tfm_value *values) {
   tfm_status status;
   int64_t bytes = 0;
   for (uint32_t i = 0; i < call->n_inputs; i++) {
-    values[i] = call->inputs[i].value;
-    if (values[i].dtype == TFM_I32) bytes += call->inputs[i].view.len;
+    values[i] = call->given[i] ? call->inputs[i].value : (tfm_value){0}; /* left out */
+    if (call->given[i] && values[i].dtype == TFM_I32) bytes += call->inputs[i].view.len;
   }
   PyThreadState *state = bytes >= MANY_BYTES ? PyEval_SaveThread() : NULL;
   status = tfm_context_bind(call->slot->context, values, &error);
@@ -132,6 +132,12 @@ static bool refuse_names(const Call *call, Py_ssize_t n_places, PyObject *named)
   return raise_status(TFM_E_USAGE, "the inputs do not fit"), false;
 }
 
+/* None for an input that has a default is no input, as in PyTorch. */
+static void leave_out(Call *call) {
+  for (uint32_t i = 0; i < call->n_inputs; i++)
+    if (call->given[i] == Py_None && call->model->program->inputs[i].has_default) call->given[i] = NULL;
+}
+
 static bool read_arguments(Call *call, PyObject *args, PyObject *named) {
   const Py_ssize_t n_places = PyTuple_Size(args), n_named = named ? PyDict_Size(named) : 0;
   Py_ssize_t used = 0;
@@ -144,8 +150,9 @@ static bool read_arguments(Call *call, PyObject *args, PyObject *named) {
   }
   if (PyErr_Occurred()) return false;
   if (used != n_named) return refuse_names(call, n_places, named);
+  leave_out(call);
   for (uint32_t i = 0; i < call->n_inputs; i++)
-    if (!call->given[i])
+    if (!call->given[i] && !call->model->program->inputs[i].has_default)
       return raise_status(TFM_E_USAGE, "input \"%U\" is missing: %s", name_of(call, i),
                           call->model->program->inputs[i].shape), false;
   return true;
@@ -198,6 +205,7 @@ PyObject *model_run(PyObject *self, PyObject *args) {
   if (PyTuple_Size(given) != (Py_ssize_t)call.n_inputs || PyTuple_Size(wanted) != (Py_ssize_t)call.n_outputs)
     return raise_status(TFM_E_USAGE, "the inputs or outputs do not fit");
   for (uint32_t i = 0; i < call.n_inputs; i++) call.given[i] = PyTuple_GetItem(given, i);
+  leave_out(&call);
   for (uint32_t i = 0; i < call.n_outputs; i++) {
     PyObject *one = PyTuple_GetItem(wanted, i);
     call.unwanted[i] = one == Py_None;

@@ -25,7 +25,7 @@ def _pool_for(threads, pool):
         if threads is not None:
             raise UsageError("threads and pool are both given; a pool has its own threads")
         if not isinstance(pool, Pool):
-            raise UsageError(f"the pool is a {type(pool).__name__}, not a tfmc.Pool")
+            raise UsageError(f"the pool is of type {type(pool).__name__}, not a tfmc.Pool")
         return pool
     if threads is not None:
         return Pool(threads)
@@ -35,23 +35,31 @@ def _pool_for(threads, pool):
         return _shared_pool
 
 
-class TensorType(collections.namedtuple("TensorType", "dtype shape")):
-    """dtype: "f32", "i32" or "bool"; shape: numbers, and texts in terms of the sizes."""
+class TensorType(collections.namedtuple("TensorType", "dtype shape default", defaults=(None,))):
+    """dtype: "f32", "i32" or "bool"; shape: numbers, and texts in terms of the sizes; default: what each element is of an
+    input that a call leaves out, None: no call may."""
 
     __slots__ = ()
 
     def __str__(self):
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        default = "" if self.default is None else f" = {str(self.default).lower()}"
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]{default}"
 
 
-def _type_of(text):
+def _type_of(text, default=None):
+    """`default`: as a text."""
     dtype, _, dims = text.partition("[")
     parts = [d.strip() for d in dims.rstrip("]").split(",")] if dims.rstrip("]") else []
-    return TensorType(dtype, tuple(int(d) if d.isdigit() else d for d in parts))
+    if default is not None:
+        default = {"f32": float, "i32": int, "bool": lambda text: text == "true"}[dtype](default)
+    return TensorType(dtype, tuple(int(d) if d.isdigit() else d for d in parts), default)
 
 
 def _types(tensors):
-    return {t["name"]: _type_of(t["type"]) for t in tensors}
+    def default(tensor):
+        value = tensor.get("default")
+        return float(value) if isinstance(value, str) else value  # infinities, which JSON has no numbers for
+    return {t["name"]: _type_of(t["type"])._replace(default=default(t)) for t in tensors}
 
 
 class Model(_core.Model):
@@ -89,7 +97,7 @@ class Model(_core.Model):
         """The outputs by name. outputs: the names of those that are wanted; out: arrays to write some of them to."""
         out = out or {}
         unknown = [n for n in inputs if n not in self.inputs]
-        missing = [n for n in self.inputs if n not in inputs]
+        missing = [n for n, kind in self.inputs.items() if n not in inputs and kind.default is None]
         if unknown or missing:
             word, names = ("there is no", unknown) if unknown else ("missing is", missing)
             raise UsageError(f"{word} input \"{names[0]}\"; the inputs are {', '.join(self.inputs)}")
@@ -98,7 +106,7 @@ class Model(_core.Model):
         for name in wanted:
             if name not in self.outputs:
                 raise UsageError(f"there is no output \"{name}\"; the outputs are {', '.join(self.outputs)}")
-        results = self._run(tuple(inputs[n] for n in self.inputs), tuple(wanted.get(n) for n in self.outputs))
+        results = self._run(tuple(inputs.get(n) for n in self.inputs), tuple(wanted.get(n) for n in self.outputs))
         return {name: result for name, result in zip(self.outputs, results) if name in wanted}
 
     def generate(self, prompts=None, *, config=None, on_token=None, on_scores=None, **options_and_inputs):

@@ -114,6 +114,7 @@ typedef struct tfm_training {
   uint32_t n_inputs, n_sizes;                 /* of the objective */
   uint32_t batch;                             /* the run-time size that counts items; TFM_NONE: there is none */
   uint32_t args_size, optimizer;
+  uint64_t args_number;                       /* of the args struct of the objective (tfm_args_layout.number) */
   tfm_train_settings settings;
   /* In a library: the tables of weights, masks and inputs of graphs, and those of `packing`, whose members count from
    * the end of this struct. NULL stands in their place, and in that of paths. */
@@ -177,6 +178,9 @@ int64_t tfm_trainer_part_bytes(const tfm_trainer *trainer, const int64_t *sizes)
 void tfm_library_training_defaults(const tfm_training *training, tfm_train_settings *settings);
 tfm_status tfm_library_trainer_new(const tfm_training *training, const char *state, const tfm_trainer_options *options,
                                    tfm_trainer **trainer, tfm_error *error);
+/* The same for a program that was compiled with a header, whose struct of args of the objective has this number. */
+tfm_status tfm_library_trainer_new_as(const tfm_training *training, uint64_t layout, const char *state,
+                                      const tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error);
 tfm_status tfm_library_trainer_reserve(tfm_trainer *trainer, const void *largest, tfm_error *error);
 tfm_status tfm_library_trainer_step(tfm_trainer *trainer, const void *parts, int64_t n, int64_t first_item,
                                     tfm_step_result *result, tfm_error *error);

@@ -1,0 +1,186 @@
+/* The account of a folder. See account.h.
+ *
+ * `ignore "a"` in the block leaves out all that is in the object a; `ignore "a.b"` that one key alone. An object is
+ * accounted for if all that is in it is. Of tensors, heads are left out only if somebody says for what the checkpoint
+ * is: its class, its modules.json, or --task. */
+#include "import/account.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#include "import/expression.h"
+#include "import/generation.h"
+
+// ---- keys ----
+
+typedef struct Keys {
+  Arena *arena;
+  Diag *diag;
+  const Folder *folder;
+  Map named;   /* by expressions of the block */
+  Map ignored; /* by the block */
+} Keys;
+
+static bool is_common(const char *key) {
+  static const char *const common[] = {
+#define IGNORED(key) key,
+#include "import/ignored_keys.def"
+  };
+  for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+    if (strcmp(common[i], key) == 0) return true;
+  return false;
+}
+
+static bool is_ignored_by_user(const Folder *folder, const char *name) {
+  return folder->ignored && map_has(folder->ignored, name);
+}
+
+static void report_unread(const Keys *k, const char *name, const json_t *value) {
+  StrBuf shown = strbuf_new(k->arena);
+  value_print(&shown, value);
+  diag_error_at(k->diag, k->folder->config_path, DIAG_CHECKPOINT,
+                "nothing reads \"%s\" (%s): if it changes what the model computes, the result is wrong; --ignore %s "
+                "says that it does not",
+                name, shown.text, name);
+}
+
+static void report_null(const Keys *k, const char *name) {
+  diag_error_at(k->diag, k->folder->config_path, DIAG_CHECKPOINT, "\"%s\" is null, and a value is needed", name);
+}
+
+/* Settings of positions: transformers computes with what stands there. */
+static bool is_needed_rotation(const char *name) {
+  static const char *const needed[] = {"rope_type", "rope_theta", "partial_rotary_factor", "factor"};
+  if (strncmp(name, "rope_parameters.", 16) != 0) return false;
+  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+    if (strcmp(strrchr(name, '.') + 1, needed[i]) == 0) return true;
+  return false;
+}
+
+/* `path`: "" or that of the object with a dot behind it. What changes nothing at the top changes nothing in an object
+ * either. */
+static void account_for_object(const Keys *k, const json_t *object, const char *path, unsigned depth) {
+  enum { MAX_DEPTH = 8 };
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)object, key, value) {
+    const char *name = arena_printf(k->arena, "%s%s", path, key);
+    if (!*path && generation_has_key(key)) continue; /* of generation alone: account_for_generation sees to it */
+    if (json_is_null(value) && is_needed_rotation(name)) report_null(k, name);
+    if (json_is_null(value) || is_common(key) || map_has(&k->ignored, name)) continue;
+    if (is_ignored_by_user(k->folder, name)) continue;
+    if (json_is_object(value) && json_object_size(value) && depth < MAX_DEPTH)
+      account_for_object(k, value, arena_printf(k->arena, "%s.", name), depth + 1);
+    else if (!map_has(&k->named, name))
+      report_unread(k, name, value);
+  }
+}
+
+/* A model that writes does so with the settings of its checkpoint. */
+static void account_for_generation(const Keys *k) {
+  const char *key;
+  json_t *value;
+  json_object_foreach(json_object_get(k->folder->names, "generation"), key, value) {
+    const char *name = arena_printf(k->arena, "generation.%s", key);
+    if (json_is_null(value) || map_has(&k->named, name) || map_has(&k->ignored, name)) continue;
+    if (is_ignored_by_user(k->folder, key)) continue;
+    const char *fault = generation_fault(json_object_get(k->folder->names, "generation"), key, value);
+    if (fault)
+      diag_error_at(k->diag, k->folder->generation_path, DIAG_CHECKPOINT,
+                    "\"%s\": %s; --ignore %s leaves it out", key, fault, key);
+  }
+}
+
+static bool family_writes(const Family *family) {
+  const Ast *members = family->model->children[1];
+  for (uint32_t i = 0; i < members->n_children; i++)
+    if (members->children[i]->kind == AST_GENERATE) return true;
+  return false;
+}
+
+void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Folder *folder) {
+  const Ast *block = family->checkpoint->children[1];
+  Keys k = {arena, diag, folder, map_new(arena), map_new(arena)};
+  for (uint32_t i = 0; i < block->n_children; i++) {
+    const Ast *entry = block->children[i];
+    for (uint32_t n = 0; entry->kind == AST_IGNORE && n < entry->n_children; n++)
+      map_put(&k.ignored, entry->children[n]->text, NULL);
+    if (entry->kind != AST_IGNORE && entry->kind != AST_LISTING) expression_add_keys(&k.named, entry);
+  }
+  account_for_object(&k, folder->config, "", 0);
+  if (family_writes(family)) account_for_generation(&k);
+  const Texts needed = family_texts(arena, family, "needed");
+  for (size_t i = 0; i < needed.n; i++)
+    if (json_is_null(json_object_get(folder->config, needed.items[i]))) report_null(&k, needed.items[i]);
+}
+
+// ---- tensors ----
+
+static bool matches(const char *pattern, const char *name) { return fnmatch(pattern, name, FNM_NOESCAPE) == 0; }
+
+static bool is_buffer(const FileTensor *tensor) {
+  static const struct {
+    const char *pattern;
+    uint32_t least, most;
+  } buffers[] = {
+#define BUFFER(pattern, least, most) {pattern, least, most},
+#include "import/buffers.def"
+  };
+  for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+    const bool fits = tensor->rank >= buffers[i].least && tensor->rank <= buffers[i].most;
+    if (fits && matches(buffers[i].pattern, tensor->name)) return true;
+  }
+  return false;
+}
+
+static bool is_ignored_tensor(const Folder *folder, const char *name) {
+  for (size_t i = 0; folder->ignored && i < folder->ignored->n; i++)
+    if (matches(folder->ignored->items[i].key, name)) return true;
+  return false;
+}
+
+static bool is_in(const Map *map, const WeightEntry *entry) {
+  return map_has(map, entry->name) || map_has(map, entry->tensor->name);
+}
+
+/* The names of tensors that are neither read nor known to change nothing. */
+static Texts unread_tensors(Arena *arena, const Family *family, const Folder *folder, const TensorUse *use) {
+  const Texts unused = family_texts(arena, family, "unused");
+  Texts found = {0};
+  for (size_t i = 0; i < folder->weights->entries.n; i++) {
+    const WeightEntry *entry = &folder->weights->entries.items[i];
+    const char *name = entry->tensor->name;
+    bool is_known = is_in(use->used, entry) || entry->is_part || map_has(use->copies, name);
+    is_known = is_known || is_buffer(entry->tensor) || is_ignored_tensor(folder, name);
+    for (size_t k = 0; use->head_is_stated && k < unused.n; k++) is_known = is_known || matches(unused.items[k], name);
+    if (use->head_is_stated && use->of_others) is_known = is_known || is_in(use->of_others, entry);
+    if (!is_known) vec_push(arena, &found, name);
+  }
+  return found;
+}
+
+bool has_unread_tensors(Arena *arena, const Family *family, const Folder *folder, const TensorUse *use) {
+  return unread_tensors(arena, family, folder, use).n > 0;
+}
+
+static const char *tensor_advice(const Family *family, const char *name, const TensorUse *use) {
+  const bool is_head = use->of_others && map_has(use->of_others, name);
+  if (is_head) return "--task says what of it is wanted, since the folder names no class";
+  return family_param(family, "task") >= 0 && !use->head_is_stated
+             ? "if they are of a head that is not wanted, --task says what is; --ignore NAME leaves tensors out"
+             : "if they change nothing, --ignore NAME leaves them out";
+}
+
+void account_for_tensors(Arena *arena, Diag *diag, const Family *family, const Folder *folder,
+                         const TensorUse *use) {
+  enum { MOST_NAMED = 8 };
+  const Texts unread = unread_tensors(arena, family, folder, use);
+  if (!unread.n) return;
+  StrBuf names = strbuf_new(arena);
+  for (size_t i = 0; i < unread.n && i < MOST_NAMED; i++)
+    strbuf_printf(&names, "%s\"%s\"", i ? ", " : "", unread.items[i]);
+  if (unread.n > MOST_NAMED) strbuf_printf(&names, " and %zu more", unread.n - MOST_NAMED);
+  diag_error_at(diag, folder->weights->path, DIAG_CHECKPOINT,
+                "nothing reads the tensor%s %s: the model would be another one than the checkpoint's; %s",
+                unread.n > 1 ? "s" : "", names.text, tensor_advice(family, unread.items[0], use));
+}

@@ -1,0 +1,191 @@
+/* The family of a checkpoint. See family.h. */
+#include "import/family.h"
+
+#include <string.h>
+
+#include "import/expression.h"
+
+typedef struct Embedded {
+  const char *name, *text;
+  const unsigned *size;
+} Embedded;
+
+#define FAMILY(name)                 \
+  extern const char family_##name[]; \
+  extern const unsigned family_##name##_size;
+#include "import/families.def"
+
+static const Embedded embedded[] = {
+#define FAMILY(name) {"models/" #name ".tfm", family_##name, &family_##name##_size},
+#include "import/families.def"
+};
+
+enum { N_EMBEDDED = sizeof embedded / sizeof *embedded };
+
+// ---- one file ----
+
+static const char *const lists[] = {"classes", "unused", "spellings", "needed"};
+
+static void check_lists(Diag *diag, const Family *family) {
+  const Ast *block = family->checkpoint->children[1];
+  for (uint32_t i = 0; i < block->n_children; i++) {
+    const Ast *entry = block->children[i];
+    bool is_known = entry->kind != AST_LISTING;
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
+      is_known = is_known || strcmp(entry->name, lists[k]) == 0;
+    if (!is_known)
+      diag_error(diag, entry->span, DIAG_CHECKPOINT,
+                 "a checkpoint block has no list \"%s\"; it has ignore, classes, unused, spellings and needed", entry->name);
+  }
+}
+
+/* NULL after an error: a fault in the text, no block, not one model, or parameters that nothing reads. */
+static Family *family_of(Arena *arena, Diag *diag, const ParsedProgram *program) {
+  Family *family = ARENA_NEW(arena, Family);
+  unsigned n_models = 0, n_blocks = 0;
+  const Ast *main_file = NULL;
+  for (size_t i = 0; program && i < program->files.n; i++) {
+    const ParsedFile *file = &program->files.items[i];
+    if (!file->is_main) continue;
+    family->source = file->source;
+    main_file = file->ast;
+    for (uint32_t k = 0; k < file->ast->n_children; k++) {
+      const Ast *node = file->ast->children[k];
+      if (node->kind == AST_CHECKPOINT) n_blocks++, family->checkpoint = node;
+      if (node->kind == AST_LAYER && node->flag) n_models++, family->model = node;
+    }
+  }
+  if (!program) return NULL;
+  if (program->files.n == 1 && n_models == 1 && n_blocks == 1) {
+    const int before = diag->n_errors;
+    check_lists(diag, family);
+    unread_params_check(arena, diag, family, main_file);
+    return diag->n_errors == before ? family : NULL;
+  }
+  diag_error_at(
+      diag, family->source->path, DIAG_CHECKPOINT,
+      "a family is one file with one model and one checkpoint block; this one has %u models, %u blocks and %zu "
+      "includes",
+      n_models, n_blocks, program->files.n - 1);
+  return NULL;
+}
+
+// ---- those of models/ ----
+
+static Family *embedded_family(Arena *arena, Map *names, Diag *diag, const Embedded *e) {
+  return family_of(arena, diag, parse_text(arena, names, diag, e->name, e->text, *e->size));
+}
+
+static bool is_for(const Family *family, const char *type) {
+  const Ast *types = family->checkpoint->children[0];
+  for (uint32_t i = 0; i < types->n_children; i++)
+    if (strcmp(types->children[i]->text, type) == 0) return true;
+  return false;
+}
+
+/* Nothing like it is proposed: a program wrote the type, so what is near it is another architecture (clap and clip). */
+static void report_unknown(Arena *arena, Map *names, Diag *diag, const char *type, const char *place) {
+  unsigned n_types = 0;
+  for (int i = 0; i < N_EMBEDDED; i++) {
+    const Family *family = embedded_family(arena, names, diag, &embedded[i]);
+    if (family) n_types += family->checkpoint->children[0]->n_children;
+  }
+  diag_error_at(diag, place, DIAG_CHECKPOINT,
+                "\"model_type\": no family is for \"%s\"; `tfmc import --list` shows the %u types that have one. In "
+                "Python, tfmc.from_torch takes the module itself; --family FILE takes a family of one's own",
+                type, n_types);
+}
+
+Family *family_choose(Arena *arena, Map *names, Diag *diag, const char *type, const char *path, const char *place) {
+  if (path) return family_of(arena, diag, parse_program(arena, names, diag, path));
+  if (!type) {
+    diag_error_at(
+        diag, place, DIAG_CHECKPOINT,
+        "\"model_type\" is missing or no string; it says which family the model is of; --family FILE names one");
+    return NULL;
+  }
+  for (int i = 0; i < N_EMBEDDED; i++) {
+    Family *family = embedded_family(arena, names, diag, &embedded[i]);
+    if (!family || is_for(family, type)) return family;
+  }
+  report_unknown(arena, names, diag, type, place);
+  return NULL;
+}
+
+void family_list(Arena *arena, StrBuf *out) {
+  Map names = map_new(arena);
+  Diag diag = diag_new(arena);
+  for (int i = 0; i < N_EMBEDDED; i++) {
+    const Family *family = embedded_family(arena, &names, &diag, &embedded[i]);
+    if (!family) continue;
+    strbuf_printf(out, "%-22s", embedded[i].name);
+    const Ast *types = family->checkpoint->children[0];
+    for (uint32_t k = 0; k < types->n_children; k++) strbuf_printf(out, " %s", types->children[k]->text);
+    strbuf_add_char(out, '\n');
+  }
+}
+
+// ---- what a block and a model say ----
+
+Texts family_texts(Arena *arena, const Family *family, const char *list) {
+  const Ast *block = family->checkpoint->children[1];
+  Texts texts = {0};
+  for (uint32_t i = 0; i < block->n_children; i++) {
+    const Ast *entry = block->children[i];
+    if (entry->kind != AST_LISTING || strcmp(entry->name, list) != 0) continue;
+    for (uint32_t k = 0; k < entry->n_children; k++) vec_push(arena, &texts, entry->children[k]->text);
+  }
+  return texts;
+}
+
+static void join_spelling(Diag *diag, const Folder *folder, const char *key, const char *other) {
+  json_t *value = json_object_get(folder->config, other), *there = json_object_get(folder->config, key);
+  if (!value || json_is_null(value)) return;
+  if (there && !json_is_null(there) && !values_are_equal(there, value)) {
+    diag_error_at(diag, folder->config_path, DIAG_CHECKPOINT,
+                  "\"%s\" and \"%s\" are two spellings of one setting, and they contradict each other: take one out",
+                  other, key);
+    return;
+  }
+  json_object_set(folder->config, key, value);
+  json_object_set(folder->names, key, value);
+  json_object_del(folder->config, other);
+  json_object_del(folder->names, other);
+}
+
+void family_join_spellings(Diag *diag, const Family *family, const Folder *folder) {
+  const Ast *block = family->checkpoint->children[1];
+  for (uint32_t i = 0; i < block->n_children; i++) {
+    const Ast *entry = block->children[i];
+    if (entry->kind != AST_LISTING || strcmp(entry->name, "spellings") != 0) continue;
+    for (uint32_t k = 1; k < entry->n_children; k++)
+      join_spelling(diag, folder, entry->children[0]->text, entry->children[k]->text);
+  }
+}
+
+int family_param(const Family *family, const char *name) {
+  const Ast *params = family->model->children[0];
+  for (uint32_t i = 0; i < params->n_children; i++)
+    if (strcmp(params->children[i]->name, name) == 0) return (int)i;
+  return -1;
+}
+
+static void add_tasks(Arena *arena, Texts *tasks, const Ast *node) {
+  if (!node) return;
+  for (uint32_t i = 0; i < node->n_children; i++) add_tasks(arena, tasks, node->children[i]);
+  if (node->kind != AST_COMPARE || node->n_children != 2) return;
+  const Ast *left = node->children[0], *right = node->children[1];
+  if (left->kind != AST_NAME || strcmp(left->name, "task") != 0 || right->kind != AST_STRING) return;
+  for (size_t i = 0; i < tasks->n; i++)
+    if (strcmp(tasks->items[i], right->text) == 0) return;
+  vec_push(arena, tasks, right->text);
+}
+
+Texts family_tasks(Arena *arena, const Family *family) {
+  Texts tasks = {0};
+  if (family_param(family, "task") < 0) return tasks;
+  const Ast *otherwise = family->model->children[0]->children[family_param(family, "task")]->children[1];
+  if (otherwise && otherwise->kind == AST_STRING) vec_push(arena, &tasks, otherwise->text);
+  add_tasks(arena, &tasks, family->model->children[1]);
+  return tasks;
+}

@@ -1,0 +1,41 @@
+/* Family: a .tfm file that says by a `checkpoint` block which checkpoints its model is for.
+ *
+ * In: the files of models/, which are part of the program, or one of the user's. Out: its block and its model, checked.
+ * Refused: types that no file names, files without a block or with two models, lists that a block does not have,
+ * parameters that the block sets and nothing reads. */
+#ifndef TFM_IMPORT_FAMILY_H
+#define TFM_IMPORT_FAMILY_H
+
+#include "import/folder.h"
+#include "parse/include.h"
+
+typedef struct Family {
+  Source *source;
+  const Ast *checkpoint, *model;
+} Family;
+
+/* The family of a type: that of the file `path`, or one of models/ (path NULL). NULL after an error; `type` may be
+ * NULL, which is an error unless a file is given. `place`: the config.json, for messages. */
+Family *family_choose(Arena *arena, Map *names, Diag *diag, const char *type, const char *path, const char *place);
+/* A line for each file of models/: its name and the types. */
+void family_list(Arena *arena, StrBuf *out);
+
+/* The texts of a list of the block: "classes" (what stands behind the model's name in the names of the classes that the
+ * family computes), "unused" (patterns of the names of tensors that none of them reads) or "needed" (keys that may be
+ * missing, but not null). */
+typedef VEC(const char *) Texts;
+Texts family_texts(Arena *arena, const Family *family, const char *list);
+/* Puts settings that config.json has under another name of theirs, by the lists "spellings" of the block, under the
+ * first one: transformers takes `num_hidden_layers` of a GPT-2 for its `n_layer`. Two that contradict each other are an
+ * error. */
+void family_join_spellings(Diag *diag, const Family *family, const Folder *folder);
+/* The values that the model compares its parameter `task` with: the tasks that it has. */
+Texts family_tasks(Arena *arena, const Family *family);
+/* The index of a parameter of the model, -1: it has none of that name. */
+int family_param(const Family *family, const char *name);
+
+/* Adds an error for each parameter of the model that the block sets, but that nothing reads, and for each parameter of
+ * a layer of the file that nothing in the layer reads. `file`: of the family. */
+void unread_params_check(Arena *arena, Diag *diag, const Family *family, const Ast *file);
+
+#endif

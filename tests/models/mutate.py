@@ -1,0 +1,460 @@
+#!/usr/bin/env python3
+"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|tokens|tensors|classes|fitting] [--quick] [--record FOLDER]
+
+Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or gone;
+keys that are not there, those of the lists of ignored keys among them; each tensor gone, renamed, of another shape, with other
+numbers; tensors that nobody knows; each class of transformers that the model type has; each key with weights that fit it. `tfmc import` and `tfmc run` must then
+compute what transformers computes from the same folder, within 1e-5 of the largest number, or refuse; where transformers
+refuses, or its result depends on tensors that the folder does not have, they must refuse. Keys that concern tokens: the
+same of `tfmc generate`. A warning is no excuse. The last line is 'N passed, N failed'; before it one for each case.
+Needs torch and transformers; test_mutations.py compares a part of it with what was recorded here (--record).
+"""
+import argparse
+import collections
+import contextlib
+import io
+import json
+import logging
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import warnings
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import numpy as np
+import torch
+import transformers as hf
+from safetensors.numpy import load_file
+
+import checkpoint
+import mutations
+from import_and_run import NEW_TOKENS, Crash, Ours, Refused, write
+
+torch.set_num_threads(1)
+torch.set_grad_enabled(False)
+hf.logging.set_verbosity(logging.CRITICAL)
+hf.logging.disable_progress_bar()
+warnings.filterwarnings("ignore")
+logging.disable(logging.CRITICAL)
+TOLERANCE = 1e-5
+AUTO = {"ForCausalLM": hf.AutoModelForCausalLM, "LMHeadModel": hf.AutoModelForCausalLM, "MTModel": hf.AutoModelForSeq2SeqLM,
+        "ForConditionalGeneration": hf.AutoModelForSeq2SeqLM, "ForMaskedLM": hf.AutoModelForMaskedLM,
+        "ForSequenceClassification": hf.AutoModelForSequenceClassification,
+        "ForTokenClassification": hf.AutoModelForTokenClassification, "ForQuestionAnswering": hf.AutoModelForQuestionAnswering,
+        "ForMultipleChoice": hf.AutoModelForMultipleChoice, "ForNextSentencePrediction": hf.AutoModelForNextSentencePrediction,
+        "ForPreTraining": hf.AutoModelForPreTraining, "ForImageClassification": hf.AutoModelForImageClassification}
+
+
+class Declined(Exception):
+    """transformers computes nothing, or nothing that the folder determines. `of_type`: its check of a config's types says so."""
+
+    def __init__(self, text):
+        super().__init__(text)
+        self.of_type = "StrictDataclassFieldValidationError" in text
+
+
+@contextlib.contextmanager
+def quiet():
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+def architecture(config):
+    names = config.get("architectures")
+    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
+
+
+def classes(config, writes):
+    """The auto class first: it takes the config's own type for what it is. Then the class of the name."""
+    name = architecture(config)
+    suffix = next((s for s in AUTO if name.endswith(s)), None)
+    if config.get("model_type") == "whisper" and suffix:
+        return [hf.AutoModelForSpeechSeq2Seq]
+    if suffix:
+        return [AUTO[suffix], getattr(hf, name, None)]
+    if writes and (name.endswith("Model") or not name):
+        return [AUTO[writes]]
+    if hasattr(hf, name) and not name.endswith("Model"):
+        return [getattr(hf, name)]
+    return [hf.AutoModel]
+
+
+def loaded(folder, config, writes, attention):
+    fault = None
+    for kind in filter(None, classes(config, writes)):
+        try:
+            with quiet():
+                model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=torch.float32, attn_implementation=attention)
+            return model.eval(), info
+        except Exception as e:  # whatever transformers, torch and its checks of configs raise
+            fault = e
+            if "Unrecognized configuration class" not in str(e):
+                break
+    raise Declined(f"{type(fault).__name__}: {str(fault)[:200]}")
+
+
+class Theirs:
+    def __init__(self, case, take=None):
+        self.case, self.take = case, take
+        self.writes = None
+        if case.get("grows"):
+            name = architecture(case["files"]["config.json"])
+            self.writes = next(s for s in AUTO if name.endswith(s))
+        self.attention = "sdpa" if case["files"]["config.json"].get("alibi") else "eager"
+
+    def run(self, model, inputs):
+        try:
+            with quiet():
+                made = self.take(model, inputs) if self.take else model(**inputs, return_dict=True)
+        except Exception as e:
+            raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
+        return {k: v.numpy() for k, v in made.items() if isinstance(v, torch.Tensor)}
+
+    def outputs(self, folder, config, inputs):
+        """Where no class is named, what the case's own class makes, too."""
+        made = self.of_class(folder, config, inputs)
+        if not architecture(config):
+            with contextlib.suppress(Declined):
+                own = dict(architectures=self.case["files"]["config.json"]["architectures"])
+                made = self.of_class(folder, config | own, inputs) | made
+        return made
+
+    def of_class(self, folder, config, inputs):
+        model, info = loaded(folder, config, self.writes, self.attention)
+        made = self.run(model, inputs)
+        missing = [(n, p) for n, p in model.named_parameters() if n in info["missing_keys"]]
+        for seed in (1, 2) if missing else ():
+            for _, p in missing:
+                p.normal_(generator=torch.Generator().manual_seed(seed))
+            again = self.run(model, inputs)
+            made = {k: v for k, v in made.items() if np.array_equal(v, again[k], equal_nan=True)}
+        if not any(v.size for v in made.values()):
+            raise Declined(f"missing: {sorted(n for n, _ in missing)[:3]}")
+        return made
+
+    def tokens(self, folder, config, inputs):
+        model, info = loaded(folder, config, self.writes, self.attention)
+        if info["missing_keys"]:
+            raise Declined(f"missing: {sorted(info['missing_keys'])[:3]}")
+        try:
+            with quiet():
+                more = {} if model.config.is_encoder_decoder else dict(attention_mask=torch.ones_like(inputs["input_ids"]))
+                made = hf.GenerationMixin.generate(model, **inputs, **more, do_sample=False, max_new_tokens=NEW_TOKENS,
+                                                   return_dict_in_generate=False)
+                return made.tolist()
+        except Exception as e:
+            raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
+
+
+def difference(made, wanted, mask):
+    """None, or what is wrong."""
+    if not made:
+        return "no output"
+    for name, a in made.items():
+        b = wanted.get(name)
+        if b is None:
+            return f"{name} is none of {sorted(wanted)}"
+        if a.shape != b.shape:
+            return f"{name} is {a.shape}, theirs is {b.shape}"
+        if mask is not None and a.shape[:mask.ndim] == mask.shape:
+            a, b = a[mask], b[mask]
+        if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+            return f"{name}: not finite in other places"
+        finite = np.isfinite(b)
+        worst = np.abs(a - b)[finite].max(initial=0) / max(1e-30, np.abs(b[finite]).max(initial=0))
+        if worst > TOLERANCE:
+            return f"{name} differs by {worst:.2g} of the largest"
+    return None
+
+
+def same_numbers(a, b):
+    return a == b if isinstance(a, list) else sorted(a) == sorted(b) and all(np.array_equal(a[k], b[k]) for k in a)
+
+
+def same_but_fill(a, b):
+    first = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), len(a))
+    return len(a) == len(b) and not any(a[first:]) and all(y == b[first - 1] for y in b[first:])
+
+
+def same_tokens(a, b, beams=False):
+    """Of beams transformers fills with the end where the token for that is 0 (docs/generation.md)."""
+    if a == b or beams and len(a) == len(b) and all(map(same_but_fill, a, b)):
+        return None
+    return f"tokens {a}, theirs {b}"
+
+
+class Case:
+    def __init__(self, tfmc, path, folder, args):
+        self.case, self.args, self.name, self.folder = json.loads(path.read_text()), args, path.stem, folder
+        self.files = mutations.with_early_end(self.case)
+        self.tensors = {n: np.array(checkpoint.weight(n, s, self.case["gain"]), order="C") for n, s in self.case["weights"].items()}
+        arrays = {k: np.array(v) for k, v in self.case["inputs"].items()}
+        self.inputs = {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in arrays.items()}
+        self.torches = {k: torch.from_numpy(np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int64))
+                        for k, v in arrays.items()}
+        masked = self.case.get("masked")
+        self.mask = self.inputs[masked] != 0 if masked else None
+        self.ours = Ours(tfmc, folder, [o for o in self.case.get("options", []) if "fusion" not in o])
+        self.theirs = Theirs(self.case, sentence(folder) if "modules.json" in self.files else None)
+        self.counts, self.faults, self.records, self.base = collections.Counter(), [], [], None
+
+    def start(self, kind):
+        """What generation begins with: an encoder-decoder begins by itself."""
+        return {k: v for k, v in kind.items() if k != self.case["grows"] or not self.case["encoder"]}
+
+    def judge(self, label, make, reference, compare):
+        """The verdict, and what transformers made. A value that transformers refuses for its type alone may change nothing here."""
+        made = wanted = None
+        try:
+            made, refusal = make(), None
+        except Refused as e:
+            refusal = e
+        except Crash as e:
+            return self.fault(label, "crash", str(e))
+        try:
+            wanted, declined = None if refusal and self.args.quick else reference(), None
+        except Declined as e:
+            declined = e
+        if refusal:
+            self.counts["both refuse" if declined else "refused"] += 1
+            self.counts["late"] += refusal.late
+            if self.args.show:
+                print(f"  {'both' if declined else 'ours'}{' late' if refusal.late else ''}: {label}: {str(refusal)[:230]!r}"
+                      f"{' / ' + str(declined) if declined else ''}", flush=True)
+            return "refused", None
+        if declined and declined.of_type and self.base is not None and same_numbers(made, self.base):
+            self.counts["no type of theirs"] += 1
+            return "no type of theirs", None
+        if declined:
+            return self.fault(label, "theirs refuses", str(declined))
+        wrong = compare(made, wanted)
+        if wrong:
+            return self.fault(label, "silent", wrong)
+        self.counts["equal"] += 1
+        if self.args.show:
+            print(f"  equal: {label}", flush=True)
+        self.base = made if self.base is None else self.base
+        return "equal", wanted if isinstance(wanted, list) else {k: wanted[k][self.mask] if self.is_masked(wanted[k]) else wanted[k]
+                                                                 for k in made}
+
+    def is_masked(self, array):
+        return self.mask is not None and array.shape[:self.mask.ndim] == self.mask.shape
+
+    def fault(self, label, kind, text):
+        self.counts[kind] += 1
+        self.faults.append(f"{kind}: {label}: {text[:260]}")
+        print(f"FAIL  {self.name}: {self.faults[-1]}", flush=True)
+        return kind, None
+
+    def outputs(self, mutation, files, tensors, label=None, tensors_key=None):
+        write(self.folder, files, tensors)
+        config = files.get("config.json", {})
+        return self.judge(label or mutations.text(mutation), lambda: self.ours.outputs(self.inputs, tensors_key),
+                          lambda: self.theirs.outputs(self.folder, config, self.torches),
+                          lambda a, b: difference(a, b, self.mask))
+
+    def tokens(self, mutation, files, label=None):
+        write(self.folder, files, None)
+        config = files["config.json"]
+        return self.judge("tokens, " + (label or mutations.text(mutation)), lambda: self.ours.tokens(self.start(self.inputs)),
+                          lambda: self.theirs.tokens(self.folder, config, self.start(self.torches)),
+                          lambda a, b: same_tokens(a, b, mutation is not None and mutation[2] == ["num_beams"]))
+
+    # ---- the parts ----
+
+    def of_json(self):
+        write(self.folder, self.files, self.tensors)
+        config = self.files["config.json"]
+        for mutation in [*mutations.of_files(self.files, ignored_keys(self.args)), *aliases(config)]:
+            files, _ = mutations.apply(mutation, self.files, None)
+            if mutation[1] != "generation_config.json":
+                self.record(mutation, *self.outputs(mutation, files, None))
+            if self.case.get("grows") and concerns_tokens(mutation):
+                self.record(["tokens", *mutation], *self.tokens(mutation, files))
+
+    def of_tokens(self):
+        """The same keys of the config where there is no generation_config.json."""
+        write(self.folder, self.files, self.tensors)
+        files = {k: v for k, v in self.files.items() if k != "generation_config.json"}
+        for mutation in mutations.of_files(files) if self.case.get("grows") else ():
+            if concerns_tokens(mutation):
+                self.record(["tokens alone", *mutation], *self.tokens(mutation, mutations.apply(mutation, files, None)[0],
+                                                                      "alone, " + mutations.text(mutation)))
+
+    def of_tensors(self):
+        for i, mutation in enumerate(mutations.of_tensors(self.case["weights"])):
+            _, tensors = mutations.apply(mutation, self.files, self.tensors)
+            self.record(mutation, *self.outputs(mutation, self.files, tensors, tensors_key=i))
+        for label, tensors in prefixed(self.files["config.json"], self.tensors):
+            self.outputs(None, self.files, tensors, label, label)
+
+    def made(self, kind, config):
+        """The folder's files and tensors as `kind` saves them with the config, numbers from their names."""
+        with quiet():
+            model = kind(hf.AutoConfig.for_model(**config)).float()
+            fixed = {n for n, p in model.named_parameters() if not p.requires_grad} - {"logit_scale", "logit_bias"}
+            model.save_pretrained(self.folder)
+        kept = {n: list(v.shape) for n, v in load_file(self.folder / "model.safetensors").items()}
+        tensors = {n: np.array(checkpoint.weight(n, s, self.case["gain"]), order="C") for n, s in kept.items() if n not in fixed}
+        saved = json.loads((self.folder / "config.json").read_text())
+        return {k: v for k, v in self.files.items() if k != "generation_config.json"} | {"config.json": saved}, tensors
+
+    def of_classes(self):
+        config = self.files["config.json"]
+        for name in related(config["model_type"]):
+            try:
+                files, tensors = self.made(getattr(hf, name), config)
+            except Exception as e:  # what transformers has no model for
+                print(f"  {self.name}: {name} is not made: {str(e)[:80]!r}")
+                continue
+            self.outputs(None, files, tensors, f"class {name}", name)
+
+    def of_fitting(self):
+        """Each key of config.json with weights that fit its other value, where other weights do."""
+        config = self.files["config.json"]
+        kind = getattr(hf, architecture(config))
+        known = hf.AutoConfig.for_model(config["model_type"])
+        for i, mutation in enumerate(mutations.of_files({"config.json": config})):
+            key, value = mutation[2], mutation[3]
+            if value == mutations.GONE or key == ["architectures"] or key == ["model_type"] or not hasattr(known, key[0]):
+                continue
+            with contextlib.suppress(Exception):
+                files, tensors = self.made(kind, mutations.apply(mutation, self.files, None)[0]["config.json"])
+                if {k: v.shape for k, v in tensors.items()} == {k: v.shape for k, v in self.tensors.items()}:
+                    continue
+                wanted = self.outputs(mutation, files, tensors, "fitting, " + mutations.text(mutation), f"fitting {i}")
+                self.record(mutations.fitting(mutation, self.files, self.case["weights"], files, tensors), *wanted)
+
+    def record(self, mutation, verdict, wanted):
+        self.records.append([mutation, verdict, wanted])
+
+    def recorded(self):
+        """A few of all kinds, with what transformers made: what changes the numbers first, of each key one refusal."""
+        base = mutations.shortened(self.unchanged)
+        chosen, seen = [], set()
+        for mutation, verdict, wanted in self.records:
+            kind = (mutation[0], verdict)
+            short = wanted if wanted is None or isinstance(wanted, list) else mutations.shortened(wanted)
+            key = (*kind, json.dumps(short)) if verdict == "equal" else (*kind, str(mutation[1:3]))
+            if verdict not in ("equal", "refused") or key in seen or verdict == "equal" and short == base:
+                continue
+            seen.add(key)
+            chosen.append([mutation, short])
+        most = {True: 14, False: 16}
+        counts = collections.Counter()
+        for mutation, short in chosen:
+            kind = (mutation[0], short is None)
+            counts[kind] += 1
+            if counts[kind] <= most[short is not None] // (1 if mutation[0] in ("json", "made") else 2):
+                yield [mutation, short]
+
+    def run(self):
+        parts = dict(json=self.of_json, tokens=self.of_tokens, tensors=self.of_tensors, classes=self.of_classes,
+                     fitting=self.of_fitting)
+        write(self.folder, self.files, self.tensors)
+        _, self.unchanged = self.outputs(None, self.files, self.tensors, "as it is")
+        if self.case.get("grows"):
+            self.tokens(None, self.files, "as it is")
+        for name, part in parts.items():
+            if name in (self.args.part or parts):
+                part()
+        order = ("equal", "refused", "both refuse", "no type of theirs", "silent", "theirs refuses", "crash", "late")
+        total = sum(self.counts[k] for k in order[:-1])
+        print(f"{self.name}: {total} changes: " + ", ".join(f"{self.counts[k]} {k}" for k in order), flush=True)
+
+
+def ignored_keys(args):
+    """The keys of compiler/import/ignored_keys.def and of the families' `ignore` entries."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    found = re.findall(r'IGNORED\("([^"]+)"', (root / "compiler/import/ignored_keys.def").read_text())
+    for path in sorted((root / "models").glob("*.tfm")):
+        if args.model_type in re.findall(r'"([\w-]+)"', next(l for l in path.read_text().splitlines() if l.startswith("checkpoint"))):
+            for line in re.findall(r"^  ignore (.*)$", path.read_text(), re.M):
+                found += re.findall(r'"([^"]+)"', line)
+    return [k for k in dict.fromkeys(found) if "." not in k and k not in ("architectures", "model_type", "architecture")]
+
+
+def concerns_tokens(mutation):
+    return mutation[1] == "generation_config.json" or any(
+        part in str(mutation[2][-1]) if mutation[2] else "" for part in
+        (*mutations.TOKENS, "num_beams", "length", "penalty", "ngram", "sample", "temperature", "top_", "eos", "bos", "pad"))
+
+
+def aliases(config):
+    kind = type(hf.AutoConfig.for_model(config["model_type"]))
+    return mutations.aliases(config, dict(kind.attribute_map))
+
+
+def prefixed(config, tensors):
+    """All names with the base model's prefix, or without."""
+    with contextlib.suppress(Exception):
+        name = architecture(config)
+        prefix = getattr(hf, name).base_model_prefix + "."
+        if any(n.startswith(prefix) for n in tensors):
+            yield f"without the prefix {prefix}", {n.removeprefix(prefix): v for n, v in tensors.items()}
+        yield f"with the prefix {prefix}", {prefix + n: v for n, v in tensors.items()}
+
+
+def related(model_type):
+    """The classes of transformers for the type."""
+    module = type(hf.AutoConfig.for_model(model_type)).__module__.rpartition(".")[0].rpartition(".")[2]
+    found = []
+    for name in dir(hf):
+        if not re.search(r"(Model|For\w+)$", name) or name.startswith(("TF", "Flax", "Auto")):
+            continue
+        kind = getattr(hf, name, None)
+        if isinstance(kind, type) and issubclass(kind, hf.PreTrainedModel) and kind.__module__.split(".")[-2] == module:
+            found.append(name)
+    return [n for n in found if not n.endswith("PreTrainedModel")]
+
+
+def sentence(folder):
+    """The modules behind the transformer, as sentence transformers reads them from the folder."""
+    from sentence_transformers.sentence_transformer import modules as st
+
+    def take(model, inputs):
+        features = dict(inputs, token_embeddings=model(**inputs, return_dict=True).last_hidden_state)
+        path = folder / "modules.json"
+        if not path.exists():
+            return dict(model(**inputs, return_dict=True).items())
+        names = [m["type"].rpartition(".")[2] for m in json.loads(path.read_text())]
+        parts = [m for m in json.loads(path.read_text())]
+        if names[0] != "Transformer":
+            raise ValueError(f"the first module is {names[0]}")
+        for name, part in list(zip(names, parts))[1:]:
+            features = getattr(st, name).load(str(folder / part["path"]) if (folder / part["path"]).exists() or True else "")(features)
+        if "sentence_embedding" not in features:
+            return dict(last_hidden_state=features["token_embeddings"])
+        return dict(sentence_embedding=features["sentence_embedding"])
+    return take
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.splitlines()[0][7:])
+    parser.add_argument("tfmc")
+    parser.add_argument("cases", type=pathlib.Path)
+    parser.add_argument("only", nargs="*")
+    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--part", action="append")
+    parser.add_argument("--quick", action="store_true", help="transformers is not asked where tfmc refuses")
+    parser.add_argument("--record", type=pathlib.Path, help="a folder: a part of the changes, with what transformers made")
+    args = parser.parse_args()
+    passed = failed = 0
+    for path in [args.cases / f"{n}.json" for n in args.only] or sorted(args.cases.glob("*.json")):
+        with tempfile.TemporaryDirectory() as folder:
+            args.model_type = json.loads(path.read_text())["files"]["config.json"]["model_type"]
+            case = Case(args.tfmc, path, pathlib.Path(folder), args)
+            case.run()
+            if args.record:
+                rows = list(case.recorded())
+                (args.record / path.name).write_text(json.dumps(rows, separators=(",", ":")).replace("],[[", "],\n[[") + "\n")
+            bad = len(case.faults)
+            passed, failed = passed + sum(case.counts[k] for k in ("equal", "refused", "both refuse", "no type of theirs")), failed + bad
+    print(f"{passed} passed, {failed} failed")
+    return failed != 0 or not passed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""usage: test_account.py TFMC CASES
+
+`tfmc import` passes nothing over: every tensor of a folder is read, is a buffer of compiler/import/buffers.def, a copy, a head
+that the class or --task leaves out, or an error; every key is read, known or an error; a class that a family does not compute
+is refused by name, before there are weights; a parameter of a family that nothing reads is an error of the family. The last
+line is 'N passed, N failed' of unittest.
+"""
+import json
+import pathlib
+import re
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import import_case
+from import_case import CASES, ImportCase
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Tables of words that one tensor more may be a copy of: the case, the copy, the table.
+COPIES = [("gpt2", "lm_head.weight", "transformer.wte.weight"), ("bloom", "lm_head.weight", "transformer.word_embeddings.weight"),
+          ("falcon", "lm_head.weight", "transformer.word_embeddings.weight"), ("gemma", "lm_head.weight", "model.embed_tokens.weight"),
+          ("gemma3", "lm_head.weight", "model.embed_tokens.weight"), ("opt", "lm_head.weight", "model.decoder.embed_tokens.weight"),
+          ("starcoder2", "lm_head.weight", "model.embed_tokens.weight"), ("t5", "encoder.embed_tokens.weight", "shared.weight"),
+          ("t5", "decoder.embed_tokens.weight", "shared.weight"), ("bart", "lm_head.weight", "model.shared.weight"),
+          ("bart", "model.encoder.embed_tokens.weight", "model.shared.weight"),
+          ("bart", "model.decoder.embed_tokens.weight", "model.shared.weight"),
+          ("whisper", "proj_out.weight", "model.decoder.embed_tokens.weight"),
+          ("distilbert_mask", "vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight"),
+          ("albert_mask", "predictions.decoder.weight", "albert.embeddings.word_embeddings.weight"),
+          ("mpnet_mask", "lm_head.decoder.weight", "mpnet.embeddings.word_embeddings.weight"),
+          ("deberta_v2_mask", "cls.predictions.decoder.weight", "deberta.embeddings.word_embeddings.weight")]
+# Families that compute a head of its own as well: the case, the head, the table.
+HEADS = [("llama_tied", "lm_head.weight", "model.embed_tokens.weight"), ("phi4_mini", "lm_head.weight", "model.embed_tokens.weight"),
+         ("bert_mask", "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+         ("roberta_mask", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
+         ("modernbert_mask", "decoder.weight", "model.embeddings.tok_embeddings.weight")]
+
+
+def rows(name, macro):
+    text = (ROOT / "compiler/import" / name).read_text()
+    return re.findall(rf'^{macro}\((.*)\)$', text, re.M)
+
+
+class Account(ImportCase):
+    def tensors(self):
+        return load_file(self.folder / "model.safetensors")
+
+    def save(self, tensors):
+        save_file({k: np.array(v, order="C") for k, v in tensors.items()}, self.folder / "model.safetensors")
+
+    def test_layers_beyond_the_config(self):
+        for name, key in (("llama", "num_hidden_layers"), ("gpt2", "n_layer"), ("bert", "num_hidden_layers"), ("vit", "num_hidden_layers")):
+            with self.subTest(case=name):
+                self.write(self.take(name) | {key: 1})
+                self.refused_for_weights("nothing reads the tensors", "1.", "and ")
+
+    def refused_for_weights(self, *says, options=()):
+        target = self.folder / "model.tfm"
+        self.tfmc(self.folder, "-o", target, *options, code=1, says=["model.safetensors", "no output written", *says])
+        self.assertFalse(target.exists())
+
+    def test_tensors_that_nobody_knows(self):
+        """One more, anywhere, is an error that names it, with the user's word for it left out."""
+        for name in ("bert", "llama", "t5", "clip"):
+            self.take(name)
+            whole, tensors = self.tfmc(self.folder, "--strict").stdout, self.tensors()
+            first = next(iter(tensors))
+            for added in ("ghost.weight", first + "_other", first.rsplit(".", 1)[0] + ".gate", "0"):
+                with self.subTest(case=name, added=added):
+                    self.save(tensors | {added: np.ones(4, np.float32)})
+                    self.refused_for_weights(f'nothing reads the tensor "{added}"')
+                    made = self.tfmc(self.folder, "--strict", "--ignore", added).stdout
+                    self.assertEqual(made, whole)
+            self.save(tensors | {"a.ghost": np.ones(1, np.int64), "b.ghost": np.ones(1, np.float32)})
+            self.refused_for_weights('"a.ghost", "b.ghost"')
+            self.assertEqual(self.tfmc(self.folder, "--ignore", "*.ghost").stdout, whole)
+
+    def test_each_buffer(self):
+        """Each row of buffers.def, with other numbers, gives the same model; of another number of axes it is no buffer."""
+        self.take("llama")
+        whole, tensors = self.tfmc(self.folder, "--strict").stdout, self.tensors()
+        found = rows("buffers.def", "BUFFER")
+        self.assertGreater(len(found), 10)
+        for row in found:
+            pattern, least, most = re.fullmatch(r'"(.*)", (\d), (\d)', row).groups()
+            name = re.sub(r"^\*", "model.layers.0.", pattern).replace("*", "some").replace("..", ".")
+            for rank in range(int(least), int(most) + 1):
+                with self.subTest(name=name, rank=rank):
+                    for seed in (1, 2):
+                        numbers = np.random.RandomState(seed).standard_normal((3,) * rank).astype(np.float32)
+                        self.save(tensors | {name: np.asarray(numbers, np.float32)})
+                        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+            self.save(tensors | {name: np.ones((2,) * (int(most) + 1), np.float32)})
+            self.refused_for_weights(f'nothing reads the tensor "{name}"')
+
+    def test_copies_of_tables(self):
+        for name, copy, table in COPIES:
+            with self.subTest(case=name, copy=copy):
+                self.take(name)
+                whole, tensors = self.tfmc(self.folder, "--strict").stdout, self.tensors()
+                self.assertNotIn(copy, tensors)
+                self.save(tensors | {copy: tensors[table]})
+                self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+                other = tensors[table].copy()
+                other[-1, -1] += 1
+                self.save(tensors | {copy: other})
+                self.refused(copy)
+                self.save(tensors | {copy: tensors[table][:-1]})
+                self.refused(copy)
+
+    def test_heads_that_differ_from_the_table(self):
+        """transformers ties a head only if it equals the table, whatever the config says."""
+        for name, head, table in HEADS:
+            with self.subTest(case=name):
+                config = self.take(name)
+                self.assertTrue(config.get("tie_word_embeddings", True))
+                whole, tensors = self.tfmc(self.folder, "--strict").stdout, self.tensors()
+                self.save(tensors | {head: tensors[table]})
+                self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+                other = tensors[table].copy()
+                other[0, 0] += 1
+                self.save(tensors | {head: other})
+                self.assertIn(f'"{head.removesuffix(".weight")}', self.tfmc(self.folder, "--strict").stdout)
+                self.save(tensors)
+                self.write(config | dict(tie_word_embeddings=False))  # a head that nobody has trained
+                self.tfmc(self.folder, code=1, says=f'there is no tensor "{head.rsplit(".", 2)[0]}')
+
+    def test_heads_that_are_left_out(self):
+        """The class says which head there is, or --task; where neither does, a head is not dropped."""
+        config = self.take("bert_classify")
+        self.assertIn("classifier", self.tfmc(self.folder, "--strict").stdout)
+        self.assertNotIn("classifier", self.tfmc(self.folder, "--strict", "--task", "hidden").stdout)
+        self.write({k: v for k, v in config.items() if k != "architectures"})
+        self.refused_for_weights('"classifier.bias"', "--task says what of it is wanted")
+        self.tfmc(self.folder, "--task", "hidden")
+        self.take("bert_mask")
+        tensors = self.tensors()
+        pooler = {"bert.pooler.dense.weight": np.ones((24, 24), np.float32), "bert.pooler.dense.bias": np.ones(24, np.float32)}
+        whole = self.tfmc(self.folder, "--strict").stdout
+        self.save(tensors | pooler)  # as bert-base-uncased
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+
+    def test_tasks(self):
+        self.take("bert")
+        self.tfmc(self.folder, "--task", "nonsense", code=2, says='no task "nonsense"; there are hidden, pooled, ')
+        for task, name in (("classify", "classifier.dense.weight"), ("tokens", "classifier.weight"), ("answer", "qa_outputs.weight")):
+            said = self.tfmc(self.folder, "--task", task, code=1).stderr
+            self.assertIn("the checkpoint has no such head: there is no tensor", said)
+            self.assertEqual(said.count("error:"), 1, said)
+
+    def types(self):
+        return [t for line in self.tfmc("--list").stdout.splitlines() for t in line.split()[1:]]
+
+    def test_classes_of_every_type(self):
+        """Without weights: each type refuses a class of its own that it does not compute, and one of other code."""
+        self.assertGreater(len(self.types()), 40)
+        for kind in self.types():
+            own = re.sub("text$", "", re.sub(r"\W|_", "", kind)).title()
+            for name in (own + "ForEverything", own + "EncoderModel", "Strange" + own + "Model"):
+                with self.subTest(type=kind, name=name):
+                    self.write(dict(model_type=kind, architectures=[name]))
+                    said = self.tfmc(self.folder, code=1, says=["config.json", f"the class {name} is not computed"]).stderr
+                    self.assertNotIn("safetensors", said)
+
+    def test_a_class_of_other_code(self):
+        config = self.take("bert")
+        self.write(config | dict(architectures=["JinaBertModel"]))
+        self.refused("the class JinaBertModel is not computed", options=["--task", "hidden"])
+        self.tfmc(self.folder, "--ignore", "architectures")
+
+    def test_before_the_weights(self):
+        """What the files of JSON decide is said without the weights: unknown types, keys, and values."""
+        config = self.take("bert")
+        (self.folder / "model.safetensors").unlink()
+        for changed, says in ((dict(model_type="no_such"), 'no family is for "no_such"'), (dict(colour=1), '"colour"'),
+                              (dict(position_embedding_type="relative_key"), '"position_embedding_type"'),
+                              (dict(hidden_act="mish"), "the activation is none of")):
+            self.write(config | changed)
+            said = self.tfmc(self.folder, code=1, says=["config.json", says]).stderr
+            self.assertNotIn("safetensors", said)
+
+    def test_no_type_is_taken_for_another(self):
+        """Types are written by programs: what is near a type that is known is another architecture."""
+        for kind in ("qwen3_5", "gemma4", "siglip2", "umt5", "t5gemma2", "clap", "phi4", "deberta"):
+            self.write(dict(model_type=kind))
+            said = self.tfmc(self.folder, code=1, says=[f'no family is for "{kind}"', "from_torch", "--list"]).stderr
+            self.assertNotIn("did you mean", said)
+            self.assertLess(max(map(len, said.splitlines())), 400)
+
+    def test_ignored_keys_and_paths(self):
+        family = 'checkpoint "mine" { d = d\n  ignore %s }\nmodel Mine(d = 4) { l = Linear(d, d)  forward(x: f32[n, d]) { return y = l(x) } }\n'
+        config = dict(d=4, rope=dict(factor=2.0, kind=dict(a=1)))
+        for names in ('"rope"', '"rope.factor", "rope.kind"', '"rope.factor", "rope.kind.a"'):
+            self.mine(config, family % names)
+        self.mine(config, family % '"rope.factor"', code=1, says='nothing reads "rope.kind.a" (1)')
+        self.mine(config, family % '"rope.kind"', code=1, says='nothing reads "rope.factor" (2.0)')
+        self.mine(config | dict(rope=2), family % '"rope.factor"', code=1, says='nothing reads "rope" (2)')
+        self.mine(config, family % '"x"', options=["--ignore", "rope.factor", "--ignore", "rope.kind.a"])
+        self.mine(config, family.replace("ignore %s", 'leave "x"'), code=1, says='no list "leave"')
+
+    def test_parameters_that_nothing_reads(self):
+        """A value of the checkpoint must reach the computation, through all layers and members between."""
+        head = 'checkpoint "mine" { d = d  share = share }\n'
+        part = "layer Part(d, %s) { l = Linear(d, d) as \"l\"  %s forward(x) = l(x)%s }\n"
+        model = "model Mine(d = 4, share = 1%s) { %s part = Part(d, %s) as \"\"  forward(x: f32[n, d]) { return y = part(x) } }\n"
+        read = [(part % ("s", "", " * s"), model % ("", "", "share")), (part % ("s", "t = s * 2", " * t"), model % ("", "", "s = share")),
+                (part % ("s", "", " * s"), model % (", other = share", "", "other")),
+                (part % ("s", "if s > 0 { k = 1 }", ""), model % ("", "twice = share * 2", "twice"))]
+        lost = [(part % ("s", "", ""), model % ("", "", "share")), (part % ("s", "t = s * 2", ""), model % ("", "", "share")),
+                (part % ("s", "", " * s"), model % ("", "twice = share * 2", "1")),
+                (part % ("s", "", " * s"), model % (", other = share", "", "1"))]
+        for layer, text in read:
+            self.mine(dict(d=4, share=2), head + layer + text)
+        for layer, text in lost:
+            self.mine(dict(d=4, share=2), head + layer + text, code=1, says=["nothing reads 'share' of Mine", "sets it here"])
+
+    def test_every_family_passes(self):
+        """A family with a parameter that nothing reads would not be in the list."""
+        listed = {line.split()[0] for line in self.tfmc("--list").stdout.splitlines()}
+        self.assertEqual(listed, {f"models/{p.name}" for p in (ROOT / "models").glob("*.tfm")})
+
+    def test_every_case_is_accounted_for(self):
+        """No case of tests/models needs a word for what it has: see test_models.py; here each type has one case at least."""
+        types = {json.loads(p.read_text())["files"]["config.json"]["model_type"] for p in CASES.glob("*.json")}
+        self.assertLessEqual(types, set(self.types()))
+
+
+if __name__ == "__main__":
+    import_case.main()
