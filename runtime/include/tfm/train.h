@@ -102,8 +102,7 @@ typedef struct tfm_training {
   const tfm_parameter *parameters;
   const tfm_dropout *dropouts;
   const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
-  const char *whole;     /* why a step must be one part; NULL: it may be several */
-  const char *whole_place; /* "model.tfm:12:5", where items are mixed; NULL: nowhere */
+  const char *whole, *whole_why; /* place and reason that a step must be one part; both NULL: it may be several */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
   tfm_train_graph
       packing_graphs[TFM_PACKING_GRAPHS]; /* packed weights that are computed of others; n_outputs 0: none */
@@ -151,8 +150,7 @@ tfm_status tfm_trainer_draw(tfm_trainer *trainer, tfm_error *error);
 tfm_status tfm_trainer_draw_one(tfm_trainer *trainer, uint32_t parameter, tfm_error *error);
 /* A tensor of a parameter, to be read or written; NULL: the trainer has none. */
 float *tfm_trainer_data(tfm_trainer *trainer, uint32_t parameter, tfm_train_tensor which);
-/* Hash of which weights are trained: moments of others do not fit. */
-uint64_t tfm_trainer_trained(const tfm_trainer *trainer);
+uint64_t tfm_trainer_trained(const tfm_trainer *trainer); /* hash of which are trained: other moments do not fit */
 /* After how many steps, and in which epoch, the moments were zero and the schedule began anew; zeroes: at the start. */
 typedef struct tfm_trainer_origin { int64_t optimizer, schedule, epoch; } tfm_trainer_origin;
 void tfm_trainer_set_origin(tfm_trainer *trainer, const tfm_trainer_origin *origin);
