@@ -117,10 +117,13 @@ else
   stage "random gradients" "$python" tests/differential/gradients.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-20}"
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
+  stage "what is shown is what runs" compiled_once "$python" tests/e2e/test_shown.py "$tfmc" .
   stage "checkpoints of transformers" compiled_once "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
     tests/models/mutations
   stage "import, refusals" "$python" tests/models/test_import.py "$tfmc" tests/models/cases
+  stage "import, an account of tensors and keys" "$python" tests/models/test_account.py "$tfmc" tests/models/cases
+  stage "import, files of a folder" "$python" tests/models/test_folders.py "$tfmc" tests/models/cases
   stage "import, one config with every key changed" "$python" tests/models/fuzz_configs.py "$tfmc" tests/models/cases deberta_v3
   stage "documents" "$python" tests/e2e/test_documents.py "$build"
   stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
@@ -130,6 +133,7 @@ else
     not_run "the Python package" "no headers of Python 3.11 or later"
   fi
   stage "the same bits" compiled_once env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
+  stage "sums of long rows" "$python" tests/e2e/test_row_sums.py "$tfmc"
   if [ -n "$have_weights" ]; then
     stage "examples" "$python" tests/e2e/test_examples.py "$tfmc"
   else

@@ -10,14 +10,26 @@
 # log what a reader wants and counts; CODE is `killed` if the stage did not come to its end.
 names=() shown=0
 
-# What runs: the stages that have begun and not ended, with the number of their tests that have passed.
+# The number of calls of stage in the script, those in a loop counted once.
+stages_planned=$(grep -cE '^ *stage(_alone)? "' "scripts/$(basename "$0")" 2>/dev/null)
+
+# "84 of 110" of what ctest prints, else how many tests of a log have passed.
+tests_so_far() {
+  local of_ctest
+  of_ctest=$(grep -oE '^ *[0-9]+/[0-9]+ Test' "$1" | tail -n 1 | grep -oE '[0-9]+/[0-9]+')
+  if [ -n "$of_ctest" ]; then echo "${of_ctest%/*} of ${of_ctest#*/} done"
+  else echo "$(grep -cE '^ok |   Passed ' "$1") passed"; fi
+}
+
+# How many stages have ended, of about how many, and what runs, with how far it is.
 running() {
-  local file begun=
+  local file begun= ended=0
   for file in "$work"/*.name; do
-    [ -e "$file" ] && [ ! -e "${file%.name}.ended" ] || continue
-    begun+="${begun:+, }$(cat "$file") ($(grep -cE '^ok |   Passed ' "${file%.name}.log") passed)"
+    [ -e "$file" ] || continue
+    if [ -e "${file%.name}.ended" ]; then ended=$((ended + 1)); continue; fi
+    begun+="${begun:+, }$(cat "$file") ($(tests_so_far "${file%.name}.log"))"
   done
-  echo "${begun:-preparing}"
+  echo "$ended of about ${stages_planned:-?} stages; ${begun:-preparing}"
 }
 
 show_ended() {

@@ -189,6 +189,7 @@ static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const L
   tfm_generation generation = {0};
   library.args.struct_size =
       place_lengths(arena, parts, 8 + 8 * p->n_symbols + 8 * p->n_inputs + 16 * p->n_outputs, &generation);
+  library.args.number = args_number(arena, p, p->n_inputs, parts->names);
   library_layout(arena, &parts->plans[0], library.layout);
   const Programs programs = emit_programs(arena, module, parts);
   Blob top = blob_new(arena, module);
@@ -303,7 +304,14 @@ static void add_objective(Training *e, size_t offset, uint32_t which, const tfm_
   blob_pointer(&e->top, offset + offsetof(tfm_objective, results),
                named(e, "train_results", objective->results, objective->n_results, sizeof *objective->results));
   blob_pointer(&e->top, offset + offsetof(tfm_objective, parts),
-               plain(e, "train_parts", objective->parts, objective->n_tops * sizeof *objective->parts));
+               plain(e, "train_parts", objective->parts, objective->n_parts * sizeof *objective->parts));
+  blob_pointer(&e->top, offset + offsetof(tfm_objective, steps),
+               plain(e, "train_steps", objective->steps, objective->n_steps * sizeof *objective->steps));
+  blob_pointer(&e->top, offset + offsetof(tfm_objective, tops_once),
+               plain(e, "train_once", objective->tops_once, objective->tops_once ? objective->n_tops : 0));
+  blob_pointer(
+      &e->top, offset + offsetof(tfm_objective, bottoms_once),
+      plain(e, "train_once", objective->bottoms_once, objective->bottoms_once ? objective->bottoms.n_outputs : 0));
   add_graph(e, offset + offsetof(tfm_objective, tops), which, &objective->tops);
   add_graph(e, offset + offsetof(tfm_objective, bottoms), which + 1, &objective->bottoms);
 }
@@ -347,6 +355,7 @@ static void add_parameters(Training *e) {
 
 static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const LibraryParts *parts, LLVMValueRef library) {
   tfm_training made = *parts->training->table;
+  made.args_number = objective_number(arena, parts);
   const tfm_training *t = &made;
   Training e = {.arena = arena,
                 .module = module,
@@ -363,6 +372,7 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
   blob_pointer(&e.top, offsetof(tfm_training, inputs),
                plain(&e, "objective_inputs", t->inputs, t->n_inputs * sizeof *t->inputs));
   blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
+  blob_text(&e.top, offsetof(tfm_training, whole_place), t->whole_place);
   add_objective(&e, offsetof(tfm_training, step), TRAINING_STEP, &t->step);
   add_objective(&e, offsetof(tfm_training, evaluation), TRAINING_EVALUATE, &t->evaluation);
   for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++)

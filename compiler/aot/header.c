@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/map.h"
 
 /* runtime/include/tfm/types.h, generate_types.h and train_types.h, embedded by the build */
@@ -232,6 +233,57 @@ static void add_objective(StrBuf *out, const LibraryParts *parts) {
                 prefix, prefix);
 }
 
+// ---- the number of the structs ----
+
+static void add_tensors(StrBuf *out, const tfm_tensor_info *tensors, uint32_t n, const char *const *names) {
+  for (uint32_t i = 0; i < n; i++)
+    strbuf_printf(out, "%s %s %s;", names[i], c_types[tensors[i].dtype], tensors[i].shape);
+}
+
+static void add_members(StrBuf *out, const tfm_program *p, uint32_t n_inputs, const ArgsNames *names) {
+  for (uint32_t i = 0; i < p->n_symbols; i++) strbuf_printf(out, "%s;", names->symbols[i]);
+  add_tensors(out, p->inputs, n_inputs, names->inputs);
+  add_tensors(out, p->outputs, p->n_outputs, names->outputs);
+  for (uint32_t i = 0; i < p->n_symbols; i++)
+    if (names->lengths[i]) strbuf_printf(out, "%s;", names->lengths[i]);
+}
+
+/* Comments of the header do not count, so its wording may change. */
+uint64_t args_number(Arena *arena, const tfm_program *program, uint32_t n_inputs, const ArgsNames *names) {
+  StrBuf text = strbuf_new(arena);
+  add_members(&text, program, n_inputs, names);
+  return hash_bytes(HASH_BEGIN, text.text, text.length);
+}
+
+uint64_t objective_number(Arena *arena, const LibraryParts *parts) {
+  tfm_program program = parts->plans[0].training[TRAINING_STEP]->program;
+  program.n_outputs = 0;
+  program.n_inputs = parts->training->table->n_inputs;
+  const ArgsNames names = args_names(arena, &program, NULL);
+  return args_number(arena, &program, program.n_inputs, &names);
+}
+
+/* Macros, so that programs say what they always said; what looks functions up by their names finds these, too. */
+static void add_numbers(StrBuf *out, const LibraryParts *parts, const char *guard) {
+  const char *prefix = parts->names->prefix;
+  const tfm_program *program = &parts->plans[0].forward->program;
+  strbuf_printf(out,
+                "\n/* The members of %s_args, their order, types and names, as a number. */\n"
+                "#define %s_LAYOUT UINT64_C(0x%016llx)\n"
+                "#define %s_open(weights_path, model, error) %s_open_as(%s_LAYOUT, weights_path, model, error)\n"
+                "#define %s_open_memory(weights, bytes, model, error) \\\n"
+                "  %s_open_memory_as(%s_LAYOUT, weights, bytes, model, error)\n",
+                prefix, guard,
+                (unsigned long long)args_number(out->arena, program, program->n_inputs, parts->names), prefix, prefix,
+                guard, prefix, prefix, guard);
+  if (!parts->training) return;
+  strbuf_printf(out,
+                "#define %s_OBJECTIVE_LAYOUT UINT64_C(0x%016llx)\n"
+                "#define %s_trainer_new(state, options, trainer, error) \\\n"
+                "  %s_trainer_new_as(%s_OBJECTIVE_LAYOUT, state, options, trainer, error)\n",
+                guard, (unsigned long long)objective_number(out->arena, parts), prefix, prefix, guard);
+}
+
 // ---- functions ----
 
 /* Says why the functions of decoding are missing. The reason may quote a file name, and that may hold the end of a
@@ -272,11 +324,11 @@ void write_header(StrBuf *out, const LibraryParts *parts) {
   const char *prefix = parts->names->prefix, *guard = upper(out->arena, prefix);
   strbuf_printf(
       out,
-      "/* %s.h: the model %s as a C library. Made by tfmc %s.\n *\n"
+      "/* The model %s as a C library, functions %s_... Made by tfmc %s.\n *\n"
       " * Every function that can fail returns a tfm_status and fills the tfm_error, which may be NULL. Nothing here\n"
       " * prints, exits or keeps global state. A model may be used by any number of threads, a context by one at a\n"
       " * time. Link with the library and -lm -lpthread. */\n",
-      prefix, parts->plans[0].forward->program.name, parts->version);
+      parts->plans[0].forward->program.name, prefix, parts->version);
   strbuf_printf(out, "#ifndef %s_MODEL_H\n#define %s_MODEL_H\n\n", guard, guard);
   strbuf_add(out, types_h);
   if (library_kind(parts) != LIBRARY_ANY) strbuf_add(out, generate_types_h);
@@ -292,5 +344,6 @@ void write_header(StrBuf *out, const LibraryParts *parts) {
   add_args(out, parts);
   if (parts->training) add_objective(out, parts);
   add_functions(out, parts);
+  add_numbers(out, parts, guard);
   strbuf_printf(out, "\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
 }

@@ -65,6 +65,12 @@ bool library_has(const LibraryParts *parts, LibraryKind least);
 
 // ---- header ----
 
+/* What a header hands to a library (tfm_args_layout.number): equal exactly for structs with the same members in the
+ * same order, of the same types. `names` are those of the program. */
+uint64_t args_number(Arena *arena, const tfm_program *program, uint32_t n_inputs, const ArgsNames *names);
+/* The same of the struct of the objective. Only for libraries that train. */
+uint64_t objective_number(Arena *arena, const LibraryParts *parts);
+
 void write_header(StrBuf *out, const LibraryParts *parts);
 
 #endif

@@ -190,14 +190,25 @@ static tfm_status map_file(const char *path, Mapping *parts, tfm_error *error) {
   return status;
 }
 
+/* A text that is no version is damage: nobody shall read it. */
+static bool is_other_version(const char *version) {
+  size_t n = 0;
+  while (n < PARTS_VERSION_BYTES && version[n] > ' ' && version[n] < 0x7f) n++;
+  return n > 0 && n < PARTS_VERSION_BYTES && !version[n] && strcmp(version, TFM_VERSION) != 0;
+}
+
 /* Versions before anything that a version may change. */
 static tfm_status check_file(const char *path, const Mapping *parts, tfm_error *error) {
   const PartsHeader *header = header_of(parts);
   if (memcmp(header->magic, PARTS_MAGIC, sizeof header->magic) != 0)
     return api_fault(error, TFM_E_ENV, "%s is no .tfmm file", path);
-  if (header->form != PARTS_FORM || strncmp(header->version, TFM_VERSION, sizeof header->version) != 0)
+  if (is_other_version(header->version))
     return api_fault(error, TFM_E_ENV, "%s was made by tfmc %.31s, this is " TFM_VERSION ": compile the model again",
                      path, header->version);
+  if (header->form != PARTS_FORM)
+    return api_fault(error, TFM_E_ENV,
+                     "%s is damaged, or was made by another build of tfmc " TFM_VERSION ": compile the model again",
+                     path);
   if (!parts_are_whole(parts) || header->exit_code || header->hash != parts_hash(parts))
     return api_fault(error, TFM_E_ENV, "%s is damaged or was cut off", path);
   return TFM_OK;

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-  PARTS_FORM = 3,
+  PARTS_FORM = 4,
   PARTS_ALIGNMENT = 4096,
   PARTS_MAX_OBJECTS = 4,
   PARTS_VERSION_BYTES = 32,

@@ -19,7 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/hash.h"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 // ---- a child process ----
 
@@ -268,19 +269,15 @@ bool parts_are_whole(const Mapping *parts) {
   return is_whole(parts) && ranges_are_sound(parts, (const PartsHeader *)(const void *)parts->data);
 }
 
-static uint64_t hash_range(const Mapping *parts, PartsRange range, uint64_t hash) {
-  return hash_bytes(hash, parts->data + range.offset, range.size);
-}
-
-/* Of the code, which would crash the process if it were damaged, of where things lie and of the file's size. Weights
- * are not read: their header has a hash of its own, and a damaged number is no danger. */
+/* XXH3 of the whole file but this number: damaged code would crash the process, and a damaged weight would give other
+ * results without a word. It reads some 10 GB a second. */
 uint64_t parts_hash(const Mapping *parts) {
-  const PartsHeader *header = (const PartsHeader *)(const void *)parts->data;
-  uint64_t hash = HASH_BEGIN ^ parts->size;
-  hash = hash_range(parts, (PartsRange){0, offsetof(PartsHeader, hash)}, hash);
-  hash = hash_range(parts, header->symbol, hash);
-  for (uint32_t i = 0; i < header->n_objects; i++) hash = hash_range(parts, header->objects[i], hash);
-  return hash | 1; /* 0 stands for none */
+  const size_t at = offsetof(PartsHeader, hash), behind = at + sizeof(uint64_t);
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  XXH3_64bits_update(&state, parts->data, at);
+  XXH3_64bits_update(&state, parts->data + behind, parts->size - behind);
+  return XXH3_64bits_digest(&state) | 1; /* 0 stands for none */
 }
 
 /* The version is compared before anything else is read: the layout of the parts may change with every version. */

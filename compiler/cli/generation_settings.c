@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/generation_start.h"
 #include "cli/inputs.h"
@@ -313,6 +314,12 @@ bool generation_settings_of_block(Session *session, const Graph *graph, Generati
   return !diag_has_errors(&session->diag);
 }
 
+/* As `config` of the Python package, which takes the folder of a checkpoint. */
+static bool names_folder(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 /* The fallback start token counts between the config and the flags: a flag wins over it, while for decoder-only models
  * it wins over the decoder_start_token_id of a config, which is meant for models with an encoder. */
 bool generation_settings_read(Session *session, const Graph *graph, bool is_decoder, GenerationSettings *settings) {
@@ -322,6 +329,7 @@ bool generation_settings_read(Session *session, const Graph *graph, bool is_deco
   settings->start = TFM_NO_TOKEN;
   settings->options.seed = option_count(&session->options, OPTION_SEED, 0);
   read_layer(&reader, of_block(graph), "generate");
+  if (path && names_folder(path)) path = arena_printf(session->arena, "%s/generation_config.json", path);
   if (path) read_layer(&reader, of_file(session, path), path);
   if (reader.fallback != TFM_NO_TOKEN && (is_decoder || settings->start == TFM_NO_TOKEN))
     settings->start = reader.fallback;

@@ -110,6 +110,7 @@ int main(int argc, char **argv) {
   if (!arrived && reader_is_gone()) return line.exit_code;
   if (fclose(stdout) != 0) arrived = false;
   if (arrived) return line.exit_code;
-  fprintf(stderr, "tfmc: error: cannot write to standard output: %s\n", strerror(errno));
+  const int number = session_print_error() ? session_print_error() : errno;
+  fprintf(stderr, "tfmc: error: cannot write to standard output: %s\n", strerror(number));
   return line.exit_code ? line.exit_code : EXIT_ENVIRONMENT;
 }

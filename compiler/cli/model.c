@@ -118,6 +118,14 @@ Graph *model_load(Session *session) {
   return NULL;
 }
 
+/* The words that some settings are chosen from may stand without the quotes of the language, which a shell takes. */
+static const char *with_quotes(Session *session, const char *name, const char *value) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
+  const bool is_chosen = strcmp(name, "optimizer") == 0 || strcmp(name, "schedule") == 0;
+  const bool is_word = *value && value[strspn(value, letters)] == 0 && strcmp(value, "none") != 0;
+  return is_chosen && is_word ? arena_printf(session->arena, "\"%s\"", value) : value;
+}
+
 /* Splits each --set at its first "=". False after an error. */
 static bool read_settings(Session *session, ElaborateOptions *options) {
   const OptionValues *values = &session->options.values[OPTION_SET];
@@ -128,7 +136,8 @@ static bool read_settings(Session *session, ElaborateOptions *options) {
       option_error(&session->diag, OPTION_SET, "%s: expected NAME=VALUE", text);
       return false;
     }
-    settings[i] = (Definition){arena_strndup(session->arena, text, (size_t)(equals - text)), equals + 1};
+    const char *name = arena_strndup(session->arena, text, (size_t)(equals - text));
+    settings[i] = (Definition){name, with_quotes(session, name, equals + 1)};
   }
   options->settings = settings;
   options->n_settings = (uint32_t)values->texts.n;

@@ -26,7 +26,7 @@ enum {
   V_TRAINING = V_TRAIN | V_EVALUATE,
   V_LIBRARY = V_TRIED | V_PACK, /* what takes a compiled library in place of a .tfm file */
   V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH | V_COMPILE | V_PACK | V_WORKER,
-  V_PASSES = V_DUMP | V_OPT | V_COMPILE | V_PACK,
+  V_PASSES = V_DUMP | V_OPT | V_GRAPH | V_COMPILE | V_PACK,
   V_ALL = (1 << N_VERBS) - 1
 };
 

@@ -18,7 +18,15 @@
 
 // ---- output ----
 
-void session_print(const StrBuf *text) { fwrite(text->text, 1, text->length, stdout); }
+/* The reason of the first write that failed: later ones do not tell it any more. */
+static int print_error;
+
+void session_print(const StrBuf *text) {
+  errno = 0;
+  if (fwrite(text->text, 1, text->length, stdout) != text->length && !print_error) print_error = errno;
+}
+
+int session_print_error(void) { return print_error; }
 
 void session_write(Session *session, const StrBuf *text) {
   const char *path = option_text(&session->options, OPTION_OUTPUT, NULL);

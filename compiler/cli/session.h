@@ -30,6 +30,8 @@ typedef struct Session {
 void session_write(Session *session, const StrBuf *text);
 /* Writes to stdout, whatever -o says. */
 void session_print(const StrBuf *text);
+/* Why a write of session_print failed, as an error number; 0: none did. */
+int session_print_error(void);
 /* Checks, before any work is done, that the file `output` can be written and is none of the n files that are read;
  * NULL entries are skipped. False after an error. */
 bool session_check_output(Session *session, const char *output, const char *const *inputs, size_t n);

@@ -91,7 +91,7 @@ bool training_begin(Training *t, Session *session, const TrainingWish *wish) {
     const TrainerOptions with = {.kind = wish->only_weights ? &engine_reference : session_engine_kind(session),
                                  .settings = engine_settings(session),
                                  .seed = option_count(options, OPTION_SEED, 0),
-                                 .shards = (int32_t)option_count(options, OPTION_SHARDS, 1)};
+                                 .shards = is_training ? (int32_t)option_count(options, OPTION_SHARDS, 1) : 1};
     t->graph = graph_clone(session->arena, t->graphs->gradients);
     t->n_inputs = t->graphs->n_inputs;
     t->trainer = trainer_new(&with, t->graphs);

@@ -61,19 +61,29 @@ bool compile_fuse(const CompileRequest *request, Graph *graph, const Derivation 
   return run_and_report(request, graph, &request->passes, derived, NULL);
 }
 
-/* --print-after, --dump-dir and the timings are about the model itself. If the two derived graphs printed as well,
- * the same pass would appear three times and one dump would overwrite another. */
-bool compile_fuse_parts(const CompileRequest *request, Derivation *derived, bool is_reported) {
-  const Incremental *parts = &derived->parts;
+/* --print-after, --dump-dir and the timings are about one graph. If all derived graphs printed, the same pass would
+ * appear several times and one dump would overwrite another. */
+static PassOptions options_of_part(const CompileRequest *request, bool is_reported) {
   PassOptions options = request->passes;
-  options.print_to = NULL; /* what is printed or written between passes is of the model itself */
+  if (is_reported) return options;
+  options.print_to = NULL;
   options.dump_dir = NULL;
-  PassLog of_encoder = {.arena = request->arena};
-  const bool is_logged = request->report && is_reported;
-  if (parts->encoder && !run_passes(request, parts->encoder, &options, is_logged ? &of_encoder : NULL)) return false;
+  return options;
+}
+
+/* What happened in the encoder counts for --require-fusion of a step: together they are the model. */
+bool compile_fuse_parts(const CompileRequest *request, Derivation *derived, DerivedPart reported) {
+  const Incremental *parts = &derived->parts;
+  const PassOptions of_encoder = options_of_part(request, reported == DERIVED_ENCODER);
+  const PassOptions of_step = options_of_part(request, reported == DERIVED_STEP);
+  PassLog encoded = {.arena = request->arena};
+  const bool is_logged = request->report && reported == DERIVED_STEP;
+  if (parts->encoder && reported == DERIVED_ENCODER)
+    return run_and_report(request, parts->encoder, &of_encoder, derived, NULL);
+  if (parts->encoder && !run_passes(request, parts->encoder, &of_encoder, is_logged ? &encoded : NULL)) return false;
   if (!parts->step) return true;
-  return is_logged ? run_and_report(request, parts->step, &options, derived, &of_encoder)
-                   : run_passes(request, parts->step, &options, NULL);
+  return is_logged ? run_and_report(request, parts->step, &of_step, derived, &encoded)
+                   : run_passes(request, parts->step, &of_step, NULL);
 }
 
 // ---- plans ----
@@ -160,7 +170,7 @@ bool compile_forward(const CompileRequest *request, Graph *graph, const Derivati
 }
 
 bool compile_decoder(const CompileRequest *request, Derivation *derived, Compiled *compiled) {
-  return compile_fuse_parts(request, derived, true) && finish(request, NULL, &derived->parts, compiled);
+  return compile_fuse_parts(request, derived, DERIVED_STEP) && finish(request, NULL, &derived->parts, compiled);
 }
 
 /* Contexts and decoders point into all of this, so the caller destroys them first. */

@@ -40,8 +40,10 @@ typedef struct CompileRequest {
 Derivation *compile_derive(const CompileRequest *request, const Graph *graph);
 /* Runs the passes and reports. What was derived comes first in the report; `derived` may be NULL. */
 bool compile_fuse(const CompileRequest *request, Graph *graph, const Derivation *derived);
-/* The same for the graphs of the incremental form; only the step is reported, and only if `is_reported`. */
-bool compile_fuse_parts(const CompileRequest *request, Derivation *derived, bool is_reported);
+typedef enum DerivedPart { DERIVED_NONE, DERIVED_ENCODER, DERIVED_STEP } DerivedPart;
+
+/* The same for the graphs of the incremental form. One of them is reported and printed between passes, or none. */
+bool compile_fuse_parts(const CompileRequest *request, Derivation *derived, DerivedPart reported);
 
 // ---- plans and weights ----
 

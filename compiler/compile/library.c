@@ -24,8 +24,8 @@ static const Node *input_with(const Graph *graph, uint32_t symbol) {
 }
 
 /* In a library the function forward runs a whole batch with ordinary sizes; the functions that write tokens take a
- * length for each row, and a size for each item of the encoder. The model remembers which sizes were ragged before
- * graph_make_uniform forgets it. A ragged model that writes nothing has no such functions and is refused. */
+ * length for each row, and a size for each item of the encoder. The model remembers which sizes were ragged,
+ * which the passes forget. A ragged model that writes nothing has no such functions and is refused. */
 static bool serve_ragged(const CompileRequest *request, LibraryModel *model) {
   Graph *graph = model->graph;
   const SizeTable *sizes = graph->sizes;
@@ -46,7 +46,6 @@ static bool serve_ragged(const CompileRequest *request, LibraryModel *model) {
       model->ragged_sources = of_sources;
     }
   }
-  graph_make_uniform(graph);
   return true;
 }
 
@@ -65,11 +64,11 @@ static const char *why_not(Arena *arena, const LibraryModel *model) {
                       *path ? ", " : "", path);
 }
 
-/* The incremental form is derived before graph_make_uniform: it needs to know which sizes were ragged. A model
+/* The incremental form is derived before the passes: it needs to know which sizes were ragged. A model
  * without a generate block has none, and nothing to report about it. */
 bool library_model_make(const CompileRequest *request, LibraryModel *model) {
   Derivation *derived = model->generation ? compile_derive(request, model->graph) : NULL;
-  if (derived && !compile_fuse_parts(request, derived, false)) return false;
+  if (derived && !compile_fuse_parts(request, derived, DERIVED_NONE)) return false;
   if (derived) model->incremental = derived->parts;
   if (!serve_ragged(request, model)) return false;
   model->not_incremental = why_not(request->arena, model);

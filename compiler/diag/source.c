@@ -174,3 +174,9 @@ void utf8_add_escaped(StrBuf *out, const char *text, size_t size) {
   unsigned width;
   for (size_t i = 0; i < size;) i += utf8_add_unit(out, text + i, size - i, &width);
 }
+
+const char *text_shown(Arena *arena, const char *text) {
+  StrBuf shown = strbuf_new(arena);
+  utf8_add_escaped(&shown, text, strlen(text));
+  return strcmp(shown.text, text) ? shown.text : text;
+}

@@ -51,6 +51,8 @@ unsigned utf8_width(uint32_t character);
 bool utf8_is_bidi_control(uint32_t character);
 /* Appends `text`, with every byte and character that a terminal should not get escaped: \n, \t, \x1b, \u202e. */
 void utf8_add_escaped(StrBuf *out, const char *text, size_t size);
+/* The text as people may see it, in a table or a report: the same, or a copy in which that is escaped. */
+const char *text_shown(Arena *arena, const char *text);
 /* Appends one unit of a text, a character or a malformed byte, escaped if need be. Returns its bytes; `*width` gets
  * the columns of what was appended. */
 unsigned utf8_add_unit(StrBuf *out, const char *text, size_t size, unsigned *width);

@@ -12,8 +12,8 @@
 #include "elaborate/objective.h"
 #include "elaborate/primitives.h"
 
-extern const char std_tfm[];
-extern const unsigned std_tfm_size;
+extern const char std_tfm[], functions_tfm[];
+extern const unsigned std_tfm_size, functions_tfm_size;
 
 typedef VEC(Layer *) Layers;
 
@@ -28,7 +28,7 @@ static bool is_new_name(Elaborator *e, const char *what, const Ast *node, const 
   return false;
 }
 
-/* Layers and functions of all included files share one scope; std.tfm lies in an outer one, so a user's may hide a
+/* Layers and functions of all included files share one scope; those of std/ lie in an outer one, so a user's may hide a
  * standard one. */
 static void declare_layer(Elaborator *e, const Ast *node, Scope *scope, bool is_main, Layers *models) {
   if (!is_new_name(e, "layer", node, scope)) return;
@@ -57,7 +57,7 @@ static void declare_file(Elaborator *e, const Ast *file, Scope *scope, bool is_m
   }
 }
 
-/* The names of std.tfm that begin with `_` are its own: what stands there is evaluated `inside` a scope that has them
+/* The names of std/ that begin with `_` are its own: what stands there is evaluated `inside` a scope that has them
  * too. */
 static void declare_standard(Elaborator *e, const Ast *file, Scope *scope, Scope *inside) {
   for (uint32_t i = 0; i < file->n_children; i++) {
@@ -86,10 +86,17 @@ static bool declare_all(Elaborator *e, const ParsedProgram *program, Layers *mod
     e->dtypes[i] = scope_find(primitives, map_intern(e->names, dtype_names[i], strlen(dtype_names[i])))->value;
   }
   Scope *standard = file_scope(e, primitives);
-  Source *source = source_new(e->arena, "<std>", std_tfm, std_tfm_size);
-  const Ast *std = parse_file(e->arena, e->names, e->diag, source);
-  if (!std) return false;
-  declare_standard(e, std, standard, file_scope(e, standard));
+  Scope *inside = file_scope(e, standard);
+  const struct {
+    const char *name, *text;
+    unsigned size;
+  } files[] = {{"<std>", std_tfm, std_tfm_size}, {"<std/functions>", functions_tfm, functions_tfm_size}};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    Source *source = source_new(e->arena, files[i].name, files[i].text, files[i].size);
+    const Ast *std = parse_file(e->arena, e->names, e->diag, source);
+    if (!std) return false;
+    declare_standard(e, std, standard, inside);
+  }
   e->files = file_scope(e, standard);
   for (size_t i = 0; i < program->files.n; i++) {
     declare_file(e, program->files.items[i].ast, e->files, program->files.items[i].is_main, models);
@@ -126,9 +133,9 @@ static Layer *choose_model(Elaborator *e, const ParsedProgram *program, const La
                     : known.n ? "there are several models"
                               : "there is no model";
   const char *nearest = name ? diag_nearest(name, known.items, known.n) : NULL;
-  fail_at(e, start_of(program), DIAG_NO_MODEL, "%s in the file (models: %s)%s%s", why,
-          known.n ? listed(e, known.items, known.n) : "none", known.n > 1 ? "; choose one with --model" : "",
-          did_you_mean(e, nearest));
+  const char *list = known.n ? arena_printf(e->arena, " (models: %s)", listed(e, known.items, known.n)) : "";
+  fail_at(e, start_of(program), DIAG_NO_MODEL, "%s in the file%s%s%s", why, list,
+          known.n > 1 ? "; choose one with --model" : "", did_you_mean(e, nearest));
   return NULL;
 }
 

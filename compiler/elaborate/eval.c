@@ -42,6 +42,14 @@ static bool is_after_slashes(SrcSpan span) {
   return false;
 }
 
+/* "; a text stands in quotes: -D 'task=\"pooled\"'", as a shell takes it, if all of a -D is this name; else "". The
+ * source of a definition is called "-D NAME". */
+static const char *quotes_hint(const Elaborator *e, const char *name) {
+  const Source *source = e->here.source;
+  if (!source || strncmp(source->path, "-D ", 3) != 0 || strcmp(source->text, name) != 0) return "";
+  return arena_printf(e->arena, "; a text stands in quotes: -D '%s=\"%s\"'", source->path + 3, name);
+}
+
 /* In the order in which a user errs: used before its definition, known from PyTorch, misspelled. The search for the
  * nearest name compares with every name in scope, so it stops once no more errors are shown. */
 Value name_value(Elaborator *e, const char *name, const Scope *scope) {
@@ -59,7 +67,8 @@ Value name_value(Elaborator *e, const char *name, const Scope *scope) {
   if (hint) return fail(e, DIAG_UNKNOWN_NAME, "unknown name '%s': %s", name, hint);
   bool is_crowded = e->diag->n_errors >= DIAG_MAX_ERRORS;
   const char *nearest = is_crowded ? NULL : scope_nearest(e->arena, scope, name);
-  return fail(e, DIAG_UNKNOWN_NAME, "unknown name '%s'%s", name, did_you_mean(e, nearest));
+  return fail(e, DIAG_UNKNOWN_NAME, "unknown name '%s'%s", name,
+              nearest ? did_you_mean(e, nearest) : quotes_hint(e, name));
 }
 
 /* `forward` is a word of the language, so no scope has it: it is that of the module whose text says it. */
@@ -215,7 +224,8 @@ static Value no_member(Elaborator *e, const char *name, Value left, const Scope 
   const Binding *binding = left.kind == VALUE_TENSOR ? scope_search(scope, name) : NULL;
   bool is_function = binding && (binding->value.kind == VALUE_PRIMITIVE || binding->value.kind == VALUE_FUNCTION);
   if (is_function) return fail(e, DIAG_KIND, "%K has no member '%s'; write %s(...) or -> %s", left, name, name, name);
-  return fail(e, DIAG_KIND, "%K has no member '%s'", left, name);
+  const char *hint = torch_name_hint(name);
+  return fail(e, DIAG_KIND, "%K has no member '%s'%s%s", left, name, hint ? ": " : "", hint ? hint : "");
 }
 
 /* Members go before weights by path, and both before config values: std.tfm names a weight `b` with the path "bias"

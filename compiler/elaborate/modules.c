@@ -202,6 +202,7 @@ Value make_module(Elaborator *e, const Template *t, const char *path) {
   m->layer = t->layer;
   m->maker = e->module;
   m->path = path;
+  m->shown = text_shown(e->arena, path);
   m->scope = scope_new(e->arena, t->layer->scope, m);
   m->parts = map_new(e->arena);
   m->weights = map_new(e->arena);
@@ -359,9 +360,11 @@ static bool same_dims(const Node *weight, const SizeList *sizes) {
 static bool is_weight_shape(Elaborator *e, const Ast *list, const SizeList *sizes) {
   for (uint32_t i = 0; i < sizes->n; i++) {
     int64_t value;
-    if (size_is_const(sizes->items[i], &value) && value >= 0) continue;
-    fail_at(e, list->children[i]->span, DIAG_RANGE, "the sizes of a weight must be known at compile time, not %Z",
-            sizes->items[i]);
+    const bool is_known = size_is_const(sizes->items[i], &value);
+    if (is_known && value >= 0) continue;
+    const SrcSpan here = list->children[i]->span;
+    if (is_known) fail_at(e, here, DIAG_RANGE, "a size of a weight is %Z: it must not be below 0", sizes->items[i]);
+    else fail_at(e, here, DIAG_RANGE, "the sizes of a weight must be known at compile time, not %Z", sizes->items[i]);
     return false;
   }
   return rank_fits(e, "a weight", sizes->n) && dims_fit(e, sizes->n, sizes->items);

@@ -473,7 +473,7 @@ void leave_call(Elaborator *e) {
 }
 
 Origin origin_of(const Elaborator *e) {
-  return (Origin){.span = e->here, .path = e->module ? e->module->path : "", .frame = e->frame};
+  return (Origin){.span = e->here, .path = e->module ? e->module->shown : "", .frame = e->frame};
 }
 
 // ---- names of PyTorch ----

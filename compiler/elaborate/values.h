@@ -118,6 +118,7 @@ struct Module {
   Layer *layer;
   const Module *maker; /* the module whose text made this one; NULL: the model */
   const char *path; /* "layers.3.self_attn"; "" for the model */
+  const char *shown; /* the same for people: `as` takes any text, and a line break would forge lines of a report */
   Scope *scope;
   Function *forward;
   const Ast *generate, *train;

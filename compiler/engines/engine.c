@@ -210,7 +210,6 @@ static Engine *ragged_create(const EngineSettings *settings, Graph *graph, Weigh
   engine->whole = graph_clone(arena, graph);
   engine->names = ARENA_ARRAY(arena, const char *, graph->inputs.n);
   for (size_t i = 0; i < graph->inputs.n; i++) engine->names[i] = engine->whole->inputs.items[i]->attr.name;
-  if (!settings->library) graph_make_uniform(graph); /* plans of a library are made of the graph as it was */
   engine->items = create_whole(settings->library ? &engine_library : &engine_native, settings, graph, weights);
   if (!engine->items) return NULL;
   engine->base.program = engine->items->program;

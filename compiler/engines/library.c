@@ -90,9 +90,9 @@ static bool check_packed(const EngineSettings *settings, const char *path) {
   Arena *arena = settings->compile.arena;
   return refuse(settings, arena_printf(arena,
                                        "%s was packed for the model %s with the layout %s; %s has the model %s and "
-                                       "wants the layout %s",
+                                       "wants the layout %s: `tfmc pack %s` makes the file of this one",
                                        path, header.model, layout_text(arena, header.layout), library->path,
-                                       library->prefix, layout_text(arena, library->layout)));
+                                       library->prefix, layout_text(arena, library->layout), library->path));
 }
 
 /* Returns the path that the runtime is to open; "" if the library needs none, because its weights are embedded or it

@@ -137,8 +137,8 @@ NativeDecoder *native_decoder_create(const EngineSettings *settings, Graph *grap
 static void report_reserved(const NativeDecoder *decoder, int64_t max_rows, int64_t max_length) {
   if (!decoder->settings->print) return;
   StrBuf text = strbuf_new(decoder->settings->compile.arena);
-  strbuf_printf(&text, "memory: room for %lld rows of %lld tokens and their workspaces %llu bytes\n",
-                (long long)max_rows, (long long)max_length, (unsigned long long)tfm_decoder_bytes(decoder->decoder));
+  strbuf_printf(&text, "memory: room for %lld row%s of %lld tokens, with workspaces: %llu bytes\n",
+                (long long)max_rows, max_rows == 1 ? "" : "s", (long long)max_length, (unsigned long long)tfm_decoder_bytes(decoder->decoder));
   decoder->settings->print(&text);
 }
 

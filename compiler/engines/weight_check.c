@@ -129,7 +129,8 @@ static void add_groups(WeightPrefixes *p) {
 
 static const char *prefix_advice(const WeightPrefixes *p) {
   if (p->check->is_import)
-    return arena_printf(p->check->arena, "all names in the file begin with \"%s\", those of the family do not", p->common);
+    return arena_printf(p->check->arena, "all names in the file begin with \"%s\", those of the family do not",
+                        p->common);
   if (!*p->common) return "try it without --weights-prefix";
   return arena_printf(p->check->arena, "try --weights-prefix %s", p->common);
 }
@@ -202,7 +203,8 @@ typedef struct Comparison {
   const WeightCheck *check;
   Graph *graph;
   const WeightSet *set;
-  const char **names; /* of the file, for "did you mean" */
+  const char **names; /* of the file, for "did you mean": those that the model does not ask for */
+  size_t n_names;
   const WeightPrefixes *prefixes;
 } Comparison;
 
@@ -222,7 +224,7 @@ static const char *missing_hint(const Comparison *c, const char *name) {
                         ", but \"%s\": weights packed so are not read; take the checkpoint in 8 bits, or the original "
                         "and --quantize=int4",
                         packed);
-  const char *nearest = diag_nearest(name, c->names, c->set->entries.n);
+  const char *nearest = diag_nearest(name, c->names, c->n_names);
   if (nearest) return arena_printf(c->check->arena, ", but \"%s\"; is the model's name misspelt?", nearest);
   return "";
 }
@@ -374,12 +376,20 @@ static void warn_of_extra(const Comparison *c) {
     diag_warning_at(c->check->diag, c->set->path, DIAG_WEIGHT_EXTRA, "%zu more tensors of this kind", n - MOST_LISTED);
 }
 
+/* A tensor that the model itself reads under its name is no misspelling of another. */
+static void find_spare_names(Comparison *c, const NodeList *needed) {
+  Map asked = map_new(c->check->arena);
+  for (size_t i = 0; i < needed->nodes.n; i++) map_put(&asked, needed->nodes.items[i]->attr.name, NULL);
+  for (size_t i = 0; i < c->set->entries.n; i++)
+    if (!map_has(&asked, c->set->entries.items[i].name)) c->names[c->n_names++] = c->set->entries.items[i].name;
+}
+
 /* Tensors are counted as used only if an output needs them, since a declared weight that nothing reads is not loaded
  * either. */
 size_t weight_set_check(const WeightCheck *check, Graph *graph, const WeightSet *set) {
-  Comparison c = {check, graph, set, ARENA_ARRAY(check->arena, const char *, set->entries.n), NULL};
-  for (size_t i = 0; i < set->entries.n; i++) c.names[i] = set->entries.items[i].name;
+  Comparison c = {check, graph, set, ARENA_ARRAY(check->arena, const char *, set->entries.n), 0, NULL};
   NodeList needed = needed_weights(check->arena, graph);
+  find_spare_names(&c, &needed);
   c.prefixes = weight_prefixes_new(check, &needed, set);
   weight_prefixes_report(c.prefixes); /* a single message replaces hundreds */
   Map used = map_new(check->arena);
@@ -390,6 +400,6 @@ size_t weight_set_check(const WeightCheck *check, Graph *graph, const WeightSet 
   if (!check->is_import) warn_of_extra(&c);
   size_t unused = 0;
   for (size_t i = 0; i < set->entries.n; i++)
-    unused += !map_has(&used, c.names[i]) && !map_has(&used, set->entries.items[i].tensor->name);
+    unused += !map_has(&used, set->entries.items[i].name) && !map_has(&used, set->entries.items[i].tensor->name);
   return unused;
 }

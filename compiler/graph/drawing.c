@@ -11,7 +11,7 @@
 #include "base/check.h"
 
 /* MAX_DEPTH: an item in a deeper module belongs to the one at that depth, which bounds the recursion over modules. */
-enum { MAX_WEIGHT_LINES = 8, NO_ITEM = -1, MAX_DEPTH = 100 };
+enum { MOST_SOLID = 4, MAX_WEIGHT_LINES = 8, NO_ITEM = -1, MAX_DEPTH = 100 };
 
 typedef struct Module Module;
 
@@ -25,6 +25,8 @@ typedef struct Item {
   const char *label;
   Module *module;
   VEC(Edge) inputs;
+  uint32_t members; /* of a kind that it stands for, with itself; 0: it stands for itself */
+  const char *last; /* the label of the last of them */
 } Item;
 
 typedef struct Weight {
@@ -41,7 +43,8 @@ struct Module {
   VEC(uint32_t) items;    /* its own */
   VEC(uint32_t) all;      /* and those of the modules in it, in the order of the drawing */
   VEC(Weight) weights;    /* its own */
-  uint32_t repeated;      /* how many equal siblings follow, with this one; 0: an earlier one stands for it */
+  uint32_t repeated;      /* how many siblings are equal, with this one; 0: an earlier one stands for it */
+  VEC(const Module *) equal; /* the other siblings that it stands for */
   const char *inside;     /* what makes siblings equal */
 };
 
@@ -149,23 +152,23 @@ static const char *describe(Drawing *drawing, const Module *module, const uint32
   return out.text;
 }
 
-/* Chains of equal siblings among the children of a module: the first stands for all of them. */
+/* Equal siblings among the children of a module, wherever they stand: the first stands for all of them. Layers of two
+ * kinds in turns are two boxes. */
 static void find_repetition(Drawing *drawing, Module *parent, uint32_t *local) {
-  Module *first = NULL;
+  Map kinds = map_new(drawing->arena);
   for (size_t i = 0; i < parent->children.n; i++) {
     Module *module = parent->children.items[i];
-    if (!is_numbered(module)) {
-      first = NULL;
-      continue;
-    }
+    if (!is_numbered(module)) continue;
     for (size_t k = 0; k < module->all.n; k++) local[module->all.items[k]] = (uint32_t)k;
     module->inside = describe(drawing, module, local);
-    if (first && first->all.n == module->all.n && strcmp(first->inside, module->inside) == 0) {
+    Module *first = map_get(&kinds, module->inside);
+    if (first && first->all.n == module->all.n) {
       module->repeated = 0;
       module->first = first;
       first->repeated++;
+      vec_push(drawing->arena, &first->equal, module);
     } else {
-      first = module;
+      map_put(&kinds, module->inside, module);
     }
   }
 }
@@ -175,7 +178,7 @@ typedef struct Picture {
   Drawing *drawing;
   uint32_t depth;
   int64_t *stands_for; /* per item: the one that is drawn in its place */
-  Map edges;           /* that are drawn */
+  Map edges, labels;   /* that are drawn; of each box and label, how many */
   uint32_t boxes;      /* items and closed modules so far */
 } Picture;
 
@@ -189,6 +192,57 @@ static void find_stand_ins(Picture *picture, Module *module, uint32_t *local) {
     for (size_t k = 0; k < child->all.n; k++)
       picture->stands_for[child->all.items[k]] = picture->stands_for[child->first->all.items[k]];
   }
+}
+
+// ---- many of a kind ----
+
+/* More boxes than this that look alike and get the same are one. */
+enum { MOST_ALIKE = 12, MOST_ROUNDS = 8 };
+
+/* What makes items alike: their module, their look, the operation (of a port: nothing), and where what they get comes
+ * from. */
+static const char *kind_of(const Picture *picture, const Item *item) {
+  StrBuf kind = strbuf_new(picture->drawing->arena);
+  strbuf_printf(&kind, "%u %u ", item->module->number, (unsigned)item->look);
+  if (item->look != DRAW_PORT) strbuf_add_n(&kind, item->label, strcspn(item->label, "\n"));
+  for (size_t i = 0; i < item->inputs.n; i++)
+    strbuf_printf(&kind, " %lld", (long long)picture->stands_for[item->inputs.items[i].from]);
+  return kind.text;
+}
+
+typedef struct Alike {
+  VEC(uint32_t) items;
+} Alike;
+
+/* One round: those that are alike now get the first as their stand-in, so that what follows them may become alike. */
+static bool join_alike(Picture *picture) {
+  Drawing *drawing = picture->drawing;
+  Map kinds = map_new(drawing->arena);
+  for (uint32_t i = 0; i < drawing->items.n; i++) {
+    const Item *item = &drawing->items.items[i];
+    if (picture->stands_for[i] != i || item->module->depth >= picture->depth || item->members > 1) continue;
+    const char *kind = kind_of(picture, item);
+    if (!map_has(&kinds, kind)) map_put(&kinds, kind, ARENA_NEW(drawing->arena, Alike));
+    Alike *alike = map_get(&kinds, kind);
+    vec_push(drawing->arena, &alike->items, i);
+  }
+  bool any = false;
+  for (size_t k = 0; k < kinds.n; k++) {
+    const Alike *alike = kinds.items[k].value;
+    if (alike->items.n <= MOST_ALIKE) continue;
+    any = true;
+    Item *first = &drawing->items.items[alike->items.items[0]];
+    first->members = (uint32_t)alike->items.n;
+    first->last = drawing->items.items[alike->items.items[alike->items.n - 1]].label;
+    for (size_t i = 1; i < alike->items.n; i++) picture->stands_for[alike->items.items[i]] = alike->items.items[0];
+  }
+  return any;
+}
+
+static void find_alike(Picture *picture) {
+  for (int round = 0; round < MOST_ROUNDS && join_alike(picture); round++)
+    for (uint32_t i = 0; i < picture->drawing->items.n; i++)
+      picture->stands_for[i] = picture->stands_for[picture->stands_for[i]];
 }
 
 // ---- printing ----
@@ -210,12 +264,19 @@ static void count_weights(const Module *module, uint32_t *n, double *elements) {
   for (size_t i = 0; i < module->children.n; i++) count_weights(module->children.items[i], n, elements);
 }
 
-/* "encoder", or "0 to 5 (× 6)" for what stands for six. */
+/* "encoder", "0 to 5 (× 6)" for what stands for six, or "0, 3, 6 ... 93 (× 32)" where others stand between them. */
 static void print_name(StrBuf *out, const Module *module) {
   strbuf_add(out, module->name);
   if (module->repeated < 2) return;
-  const Module *last = module->parent->children.items[module->place + module->repeated - 1];
-  strbuf_printf(out, " to %s (\u00d7 %u)", last->name, module->repeated);
+  enum { LISTED = 2 };
+  const Module *last = module->equal.items[module->equal.n - 1];
+  if (last->place - module->place + 1 == module->repeated) {
+    strbuf_printf(out, " to %s", last->name);
+  } else {
+    for (size_t i = 0; i < module->equal.n && i < LISTED; i++) strbuf_printf(out, ", %s", module->equal.items[i]->name);
+    if (module->equal.n > LISTED) strbuf_printf(out, "%s%s", module->equal.n > LISTED + 1 ? " ... " : ", ", last->name);
+  }
+  strbuf_printf(out, " (\u00d7 %u)", module->repeated);
 }
 
 /* Of a closed module: which of its children are equal. */
@@ -256,18 +317,71 @@ static const char *open_label(Picture *picture, const Module *module) {
   return label.text;
 }
 
+/* "y0 to y999 (× 1000)" of ports, "add (× 1000)" of operations: what they compute differs. */
+static const char *label_of_item(const Picture *picture, const Item *item) {
+  if (item->members < 2) return item->label;
+  Arena *arena = picture->drawing->arena;
+  if (item->look == DRAW_PORT)
+    return arena_printf(arena, "%s to %s (\u00d7 %u)", item->label, item->last, item->members);
+  return arena_printf(arena, "%.*s (\u00d7 %u)", (int)strcspn(item->label, "\n"), item->label, item->members);
+}
+
+/* A long line is cut in the middle. */
+static void add_cut(StrBuf *out, const char *line, size_t length) {
+  enum { MOST = 40, KEPT = 18 };
+  if (length <= MOST) {
+    strbuf_add_n(out, line, length);
+    return;
+  }
+  strbuf_add_n(out, line, KEPT);
+  strbuf_add(out, " ... ");
+  strbuf_add_n(out, line + length - KEPT, KEPT);
+}
+
+/* What stands in a box; the whole text is shown when somebody points at it. */
+static void print_label(StrBuf *out, const char *label) {
+  StrBuf cut = strbuf_new(out->arena);
+  for (const char *line = label; *line;) {
+    const size_t length = strcspn(line, "\n");
+    add_cut(&cut, line, length);
+    line += length;
+    if (*line) strbuf_add_char(&cut, *line++);
+  }
+  strbuf_add(out, "label=");
+  strbuf_add_quoted(out, cut.text);
+  if (strcmp(cut.text, label) == 0) return;
+  strbuf_add(out, ", tooltip=");
+  strbuf_add_quoted(out, label);
+}
+
 static void print_items(Picture *picture, const Module *module) {
   static const char *const looks[] = {[DRAW_OPERATION] = "shape=box, style=rounded",
                                       [DRAW_VIEW] = "shape=plaintext",
                                       [DRAW_PORT] = "shape=ellipse, style=bold"};
-  picture->boxes += (uint32_t)module->items.n;
   for (size_t i = 0; i < module->items.n; i++) {
-    const Item *item = &picture->drawing->items.items[module->items.items[i]];
+    const uint32_t number = module->items.items[i];
+    const Item *item = &picture->drawing->items.items[number];
+    if (picture->stands_for[number] != number) continue;
+    picture->boxes++;
     indent(picture, module->depth);
-    strbuf_printf(picture->out, "n%u [%s, label=", module->items.items[i], looks[item->look]);
-    strbuf_add_quoted(picture->out, item->label);
+    strbuf_printf(picture->out, "n%u [%s, ", number, looks[item->look]);
+    print_label(picture->out, label_of_item(picture, item));
     strbuf_add(picture->out, "];\n");
   }
+}
+
+/* Each line at the left edge: arrows come in at the middle, and would run through names there. */
+static void print_left(StrBuf *out, const char *label) {
+  strbuf_add(out, "label=\"");
+  while (*label) {
+    const size_t length = strcspn(label, "\n");
+    StrBuf line = strbuf_new(out->arena);
+    strbuf_add_quoted(&line, arena_strndup(out->arena, label, length));
+    strbuf_add_n(out, line.text + 1, line.length - 2);
+    strbuf_add(out, "\\l");
+    label += length + (label[length] != '\0');
+  }
+  strbuf_add_char(out, '"');
 }
 
 /* Open modules are clusters. They are few at each level that a picture can show, and as deep as `depth` says. */
@@ -283,8 +397,7 @@ static void print_module(Picture *picture, Module *module) {
   }
   strbuf_printf(picture->out, "subgraph cluster_%u {\n", module->number);
   indent(picture, module->depth + 1);
-  strbuf_add(picture->out, "label=");
-  strbuf_add_quoted(picture->out, open_label(picture, module));
+  print_left(picture->out, open_label(picture, module));
   strbuf_add(picture->out, ";\n");
   print_items(picture, module);
   for (size_t i = 0; i < module->children.n; i++) print_module(picture, module->children.items[i]);
@@ -303,8 +416,9 @@ static const char *element_of(const Picture *picture, uint32_t item) {
 
 static const Module *group_of(const Module *module) { return module->first ? module->first : module; }
 
-/* Whether an edge is left out though both of its ends are drawn: one from a sibling to an equal sibling, since the
- * count says that they follow one another, or one inside of a sibling that an equal one stands for. */
+/* Whether an edge is left out though both of its ends are drawn: one from a sibling to an equal sibling, or back to a
+ * kind that was drawn before, since names and counts say how they follow one another; or one inside of a sibling that
+ * an equal one stands for. */
 static bool is_left_out(const Picture *picture, uint32_t from, uint32_t to) {
   const Module *a = picture->drawing->items.items[from].module, *b = picture->drawing->items.items[to].module;
   const Module *of_a = NULL, *of_b = NULL; /* children of the module around both */
@@ -313,19 +427,34 @@ static bool is_left_out(const Picture *picture, uint32_t from, uint32_t to) {
     if (b->depth >= a->depth) of_b = b, b = b->parent;
     if (is_deeper) of_a = a, a = a->parent;
   }
-  if (of_a && of_b && group_of(of_a) == group_of(of_b)) return true;
+  if (of_a && of_b && a->repeated) {
+    const Module *from_group = group_of(of_a), *to_group = group_of(of_b);
+    const bool is_back = (of_a->first || of_b->first) && to_group->place < from_group->place;
+    if (from_group == to_group || is_back) return true;
+  }
   while (a && a->repeated) a = a->parent;
   return a != NULL;
 }
 
-/* Edges between the same two boxes with the same label are one. */
+/* How many edges with this label a box has so far. */
+static uint32_t *count_of(Picture *picture, const char *begin, const char *label) {
+  const char *key = arena_printf(picture->drawing->arena, "%s %s", begin, label);
+  uint32_t *count = map_get(&picture->labels, key);
+  if (!count) map_put(&picture->labels, key, count = ARENA_NEW(picture->drawing->arena, uint32_t));
+  return count;
+}
+
+/* Edges between the same two boxes with the same label are one. The first edge of a value says what it is, since labels
+ * take more room than boxes; of one that goes to many, such as a mask, the later ones are dotted. */
 static void print_edge(Picture *picture, uint32_t from, uint32_t to, const char *label) {
   const char *begin = element_of(picture, from), *end = element_of(picture, to);
   if (strcmp(begin, end) == 0 || is_left_out(picture, from, to)) return;
   const char *key = arena_printf(picture->drawing->arena, "%s %s %s", begin, end, label);
   if (map_has(&picture->edges, key)) return;
   map_put(&picture->edges, key, NULL);
-  strbuf_printf(picture->out, "  %s -> %s [label=", begin, end);
+  strbuf_printf(picture->out, "  %s -> %s [", begin, end);
+  const uint32_t before = (*count_of(picture, begin, label))++;
+  strbuf_add(picture->out, before == 0 ? "label=" : before < MOST_SOLID ? "tooltip=" : "style=dotted, tooltip=");
   strbuf_add_quoted(picture->out, label);
   strbuf_add(picture->out, "];\n");
 }
@@ -334,13 +463,16 @@ uint32_t drawing_print(StrBuf *out, Drawing *drawing, uint32_t depth) {
   uint32_t n = (uint32_t)drawing->items.n;
   uint32_t *local = ARENA_ARRAY(drawing->arena, uint32_t, n + 1);
   Picture picture = {.out = out, .drawing = drawing, .depth = depth, .edges = map_new(drawing->arena),
+                     .labels = map_new(drawing->arena),
                      .stands_for = ARENA_ARRAY(drawing->arena, int64_t, n + 1)};
   for (uint32_t i = 0; i < n; i++) picture.stands_for[i] = i;
   if (depth > 0) find_stand_ins(&picture, drawing->root, local);
+  find_alike(&picture);
   strbuf_add(out, "digraph ");
   strbuf_add_quoted(out, drawing->root->name);
-  strbuf_add(out, " {\n  node [fontname=\"sans-serif\", fontsize=12];\n"
-                  "  edge [fontname=\"sans-serif\", fontsize=9];\n  graph [fontname=\"sans-serif\", style=rounded];\n");
+  strbuf_add(out, " {\n  node [fontname=\"sans-serif\", fontsize=11];\n"
+                  "  edge [fontname=\"sans-serif\", fontsize=8];\n  graph [fontname=\"sans-serif\", style=rounded, labeljust=l, "
+                  "nodesep=0.12];\n");
   print_module(&picture, drawing->root);
   for (uint32_t to = 0; to < n; to++) {
     const Item *item = &drawing->items.items[to];
@@ -356,7 +488,7 @@ uint32_t drawing_print(StrBuf *out, Drawing *drawing, uint32_t depth) {
 static const char *label_of(Arena *arena, const Graph *graph, const Node *node) {
   StrBuf label = strbuf_new(arena);
   strbuf_add(&label, node->op == OP_INPUT ? "" : op_table[node->op].name);
-  if (node->attr.name) strbuf_add(&label, node->attr.name);
+  if (node->attr.name) strbuf_add(&label, text_shown(arena, node->attr.name));
   if (node->attr.expr) {
     strbuf_add_char(&label, '\n');
     expr_print(&label, graph->sizes, node->attr.expr);
@@ -367,7 +499,7 @@ static const char *label_of(Arena *arena, const Graph *graph, const Node *node) 
 /* What an edge carries: the name that the model gives the value, if any, and its shape. */
 static const char *flow_of(Arena *arena, const Graph *graph, const Node *node) {
   StrBuf label = strbuf_new(arena);
-  if (node->op == OP_INPUT) strbuf_printf(&label, "%s ", node->attr.name);
+  if (node->op == OP_INPUT) strbuf_printf(&label, "%s ", text_shown(arena, node->attr.name));
   else if (node->origin.name) strbuf_printf(&label, "%s ", node->origin.name);
   node_print_shape(&label, graph->sizes, node);
   return label.text;
@@ -377,7 +509,7 @@ static const char *flow_of(Arena *arena, const Graph *graph, const Node *node) {
 static void add_weight(Drawing *drawing, const Graph *graph, const Node *node) {
   StrBuf text = strbuf_new(drawing->arena);
   const char *dot = strrchr(node->attr.name, '.');
-  strbuf_printf(&text, "%s ", dot ? dot + 1 : node->attr.name);
+  strbuf_printf(&text, "%s ", text_shown(drawing->arena, dot ? dot + 1 : node->attr.name));
   node_print_shape(&text, graph->sizes, node);
   double elements = 1;
   for (uint32_t axis = 0; axis < node->rank; axis++) {
@@ -409,7 +541,7 @@ Drawing *drawing_of_graph(Arena *arena, Graph *graph) {
   }
   for (size_t i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.items[i];
-    uint32_t item = drawing_add_item(drawing, DRAW_PORT, output->name, "");
+    uint32_t item = drawing_add_item(drawing, DRAW_PORT, text_shown(arena, output->name), "");
     if (item_of[output->node->id] == NO_ITEM) continue; /* a constant of the weights */
     drawing_add_edge(drawing, (uint32_t)item_of[output->node->id], item, flow_of(arena, graph, output->node));
   }

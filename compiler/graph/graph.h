@@ -32,15 +32,13 @@ typedef struct Origin {
 typedef struct NodeAttr {
   const char *name;             /* INPUT, WEIGHT */
   Role role;                    /* INPUT */
-  double number;                /* FULL f32; INPUT f32 that has a default: each of its elements where it is left out */
+  double number;                /* FULL f32; INPUT with a default (has_default): of each element, if it is left out */
   int64_t integer;              /* the same for i32, bool */
-  bool has_default;             /* INPUT: a run may leave it out */
   const Size *size;             /* SIZE */
   const Size *starts[MAX_RANK]; /* SLICE */
   uint8_t axes[MAX_RANK];       /* PERMUTE */
   int32_t axis;                 /* CONCAT, REDUCE category, SOFTMAX ...: from the front, never negative */
-  bool keepdim;
-  bool has_weight, has_bias;
+  bool keepdim, has_weight, has_bias, has_default;
   Stored stored;                /* WEIGHT: ANY: nothing is known, f32 serves; F32: a rule says so */
   bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */
   bool interleaved;
@@ -175,6 +173,7 @@ static inline const Node *node_behind_views(const Node *node) {
   return node;
 }
 const Size *node_elements(SizeTable *table, const Node *node); /* the product of its dims */
+void node_print_value(StrBuf *out, const Node *node); /* "0.5", "3", "true": of FULL, the default of an INPUT */
 void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /* "f32[batch, time, 64]" */
 
 /* What has the role; NULL: nothing has. */

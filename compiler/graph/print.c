@@ -15,7 +15,8 @@
  * that are not plain identifiers are quoted and escaped.
  *
  * And where something in a graph comes from, as messages show it: its place in the user's own files, with notes of the
- * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>". */
+ * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>" and
+ * "<std/functions>". */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,7 +49,7 @@ static void print_axes(StrBuf *out, uint32_t n, const uint8_t *axes) {
   strbuf_add_char(out, ']');
 }
 
-static void print_value(StrBuf *out, const Node *node) {
+void node_print_value(StrBuf *out, const Node *node) {
   if (node->dtype == DTYPE_F32) print_f32(out, node->attr.number);
   else if (node->dtype == DTYPE_BOOL) strbuf_add(out, node->attr.integer ? "true" : "false");
   else strbuf_printf(out, "%lld", (long long)node->attr.integer);
@@ -92,7 +93,7 @@ static void print_attribute(StrBuf *out, const SizeTable *table, const Node *nod
       print_role(out, attr->role);
       break;
     case ATTRIBUTE_VALUE:
-    case ATTRIBUTE_DEFAULT: print_value(out, node); break;
+    case ATTRIBUTE_DEFAULT: node_print_value(out, node); break;
     case ATTRIBUTE_SIZE: size_print(out, table, attr->size); break;
     case ATTRIBUTE_STARTS: print_sizes(out, table, node->rank, attr->starts); break;
     case ATTRIBUTE_AXES: print_axes(out, node->rank, attr->axes); break;
@@ -242,7 +243,7 @@ void graph_print_with_origins(StrBuf *out, Graph *graph) { print_all(out, graph,
 
 enum { MOST_CALLS = 8 }; /* a recursion of modules would fill the screen */
 
-static bool is_standard(SrcSpan span) { return span.source && strcmp(span.source->path, "<std>") == 0; }
+static bool is_standard(SrcSpan span) { return span.source && strncmp(span.source->path, "<std", 4) == 0; }
 
 SrcSpan origin_place(const Origin *origin) {
   SrcSpan place = origin->span;

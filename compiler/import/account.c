@@ -1,13 +1,15 @@
-/* The account of a folder: every key and every tensor is read, known to change nothing, or an error. See import.h.
+/* The account of a folder. See account.h.
  *
- * Keys of config.json are read if the block names them. `ignore "a"` in the block leaves out all that is in the object a; `ignore "a.b"` that
- * one key alone. An object is accounted for if all that is in it is. Of tensors, heads are left out only if somebody
- * says for what the checkpoint is: its class, its modules.json, or --task. */
+ * `ignore "a"` in the block leaves out all that is in the object a; `ignore "a.b"` that one key alone. An object is
+ * accounted for if all that is in it is. Of tensors, heads are left out only if somebody says for what the checkpoint
+ * is: its class, its modules.json, or --task. */
+#include "import/account.h"
+
 #include <fnmatch.h>
 #include <string.h>
 
+#include "import/expression.h"
 #include "import/generation.h"
-#include "import/import.h"
 
 // ---- keys ----
 
@@ -142,14 +144,14 @@ static bool is_in(const Map *map, const WeightEntry *entry) {
 }
 
 /* The names of tensors that are neither read nor known to change nothing. */
-static Texts unread_tensors(Arena *arena, const ImportValues *values, const Folder *folder, const TensorUse *use) {
-  const Texts unused = family_texts(arena, values->family, "unused");
+static Texts unread_tensors(Arena *arena, const Family *family, const Folder *folder, const TensorUse *use) {
+  const Texts unused = family_texts(arena, family, "unused");
   Texts found = {0};
   for (size_t i = 0; i < folder->weights->entries.n; i++) {
     const WeightEntry *entry = &folder->weights->entries.items[i];
     const char *name = entry->tensor->name;
-    bool is_known = is_in(use->used, entry) || entry->is_part || map_has(&values->copies, name) || is_buffer(entry->tensor) ||
-                    is_ignored_tensor(folder, name);
+    bool is_known = is_in(use->used, entry) || entry->is_part || map_has(use->copies, name);
+    is_known = is_known || is_buffer(entry->tensor) || is_ignored_tensor(folder, name);
     for (size_t k = 0; use->head_is_stated && k < unused.n; k++) is_known = is_known || matches(unused.items[k], name);
     if (use->head_is_stated && use->of_others) is_known = is_known || is_in(use->of_others, entry);
     if (!is_known) vec_push(arena, &found, name);
@@ -157,22 +159,22 @@ static Texts unread_tensors(Arena *arena, const ImportValues *values, const Fold
   return found;
 }
 
-bool has_unread_tensors(Arena *arena, const ImportValues *values, const Folder *folder, const TensorUse *use) {
-  return unread_tensors(arena, values, folder, use).n > 0;
+bool has_unread_tensors(Arena *arena, const Family *family, const Folder *folder, const TensorUse *use) {
+  return unread_tensors(arena, family, folder, use).n > 0;
 }
 
-static const char *tensor_advice(const ImportValues *values, const char *name, const TensorUse *use) {
+static const char *tensor_advice(const Family *family, const char *name, const TensorUse *use) {
   const bool is_head = use->of_others && map_has(use->of_others, name);
   if (is_head) return "--task says what of it is wanted, since the folder names no class";
-  return *import_task(values) && !use->head_is_stated
+  return family_param(family, "task") >= 0 && !use->head_is_stated
              ? "if they are of a head that is not wanted, --task says what is; --ignore NAME leaves tensors out"
              : "if they change nothing, --ignore NAME leaves them out";
 }
 
-void account_for_tensors(Arena *arena, Diag *diag, const ImportValues *values, const Folder *folder,
+void account_for_tensors(Arena *arena, Diag *diag, const Family *family, const Folder *folder,
                          const TensorUse *use) {
   enum { MOST_NAMED = 8 };
-  const Texts unread = unread_tensors(arena, values, folder, use);
+  const Texts unread = unread_tensors(arena, family, folder, use);
   if (!unread.n) return;
   StrBuf names = strbuf_new(arena);
   for (size_t i = 0; i < unread.n && i < MOST_NAMED; i++)
@@ -180,5 +182,5 @@ void account_for_tensors(Arena *arena, Diag *diag, const ImportValues *values, c
   if (unread.n > MOST_NAMED) strbuf_printf(&names, " and %zu more", unread.n - MOST_NAMED);
   diag_error_at(diag, folder->weights->path, DIAG_CHECKPOINT,
                 "nothing reads the tensor%s %s: the model would be another one than the checkpoint's; %s",
-                unread.n > 1 ? "s" : "", names.text, tensor_advice(values, unread.items[0], use));
+                unread.n > 1 ? "s" : "", names.text, tensor_advice(family, unread.items[0], use));
 }

@@ -26,13 +26,4 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
 bool folder_open_weights(Arena *arena, Diag *diag, Folder *folder);
 void folder_close(Folder *folder); /* NULL is ignored */
 
-const char *folder_file(Arena *arena, const char *folder, const char *name);
-bool file_exists(const char *path);
-/* The JSON in a file. NULL after an error. `kind`: JSON_OBJECT or JSON_ARRAY. */
-json_t *read_json(Arena *arena, Diag *diag, const char *path, json_type kind);
-
-/* What sentence transformers keep beside the model, as one object: `pooling` ("mean", "cls" ...) and `normalize`. Empty
- * if the folder is no sentence encoder; NULL after an error. */
-json_t *sentence_read(Arena *arena, Diag *diag, const Folder *folder);
-
 #endif

@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#include "import/account.h"
+
 // ---- what an evaluation knows ----
 
 typedef struct Evaluation {
@@ -209,7 +211,8 @@ static bool is_sentence(const Evaluation *e) {
 }
 
 /* A class of the model's own type whose head is not computed may be taken without it, if the user says so by a task,
- * or where sentence transformers take the body alone; one of another name is of other code, and nothing here knows what it computes. */
+ * or where sentence transformers take the body alone; one of another name is of other code, and nothing here knows what
+ * it computes. */
 static void check_class(Evaluation *e) {
   const Texts classes = family_texts(e->arena, e->values->family, "classes");
   const char *class = json_string_value(json_array_get(json_object_get(e->folder->config, "architectures"), 0));

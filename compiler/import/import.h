@@ -38,23 +38,4 @@ const char *import_task(const ImportValues *values);
 /* The same values with another task; what it returns lives as long as `values`. */
 ImportValues import_with_task(Arena *arena, const ImportValues *values, const char *task);
 
-// ---- the account ----
-
-/* Adds an error for each key of config.json that the block does not name and that is not
- * known to change nothing. */
-void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Folder *folder);
-
-typedef struct TensorUse {
-  const Map *used;        /* names that the model reads */
-  const Map *of_others;   /* names that it reads for its other tasks */
-  bool head_is_stated;    /* the class or the user says what the checkpoint is for, so other heads may be left out */
-} TensorUse;
-
-/* Whether a tensor must be asked about in `of_others`: the model does not read it, and it is no buffer. */
-bool has_unread_tensors(Arena *arena, const ImportValues *values, const Folder *folder, const TensorUse *use);
-/* Adds an error for the tensors that the model does not read, unless they are buffers (buffers.def), copies, or of
- * heads that are left out. */
-void account_for_tensors(Arena *arena, Diag *diag, const ImportValues *values, const Folder *folder,
-                         const TensorUse *use);
-
 #endif

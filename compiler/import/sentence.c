@@ -1,13 +1,13 @@
-/* What sentence transformers add to a checkpoint: modules.json and the files of its modules. See folder.h.
+/* modules.json and the files of its modules. See sentence.h.
  *
  * Read is a Transformer in the folder itself, a Pooling, and a Normalize behind it; or a Transformer alone, whose task
- * is then that of its class (a cross encoder). Every key of these files has a row in sentence_keys.def. Refused, with
- * the file and the key: other modules, in another order, poolings that are not known, keys without a row, values that
- * nothing here computes. */
+ * is then that of its class (a cross encoder). */
+#include "import/sentence.h"
+
 #include <string.h>
 
 #include "import/expression.h"
-#include "import/folder.h"
+#include "import/json_file.h"
 
 typedef enum SentenceFile { Modules, Pooling, Normalize, Bert, Encoder } SentenceFile;
 typedef enum KeyRule { READ, NOTHING, ONLY } KeyRule;
@@ -27,7 +27,8 @@ static const SentenceKey sentence_keys[] = {
 typedef struct Reader {
   Arena *arena;
   Diag *diag;
-  const Folder *folder;
+  const char *folder;
+  const Map *ignored;
   json_t *sentence; /* what is found */
 } Reader;
 
@@ -57,7 +58,7 @@ static void check_keys(const Reader *r, SentenceFile file, const char *path, con
   json_t *value;
   json_object_foreach((json_t *)object, key, value) {
     const SentenceKey *row = key_row(file, key);
-    if (json_is_null(value) || (r->folder->ignored && map_has(r->folder->ignored, key))) continue;
+    if (json_is_null(value) || (r->ignored && map_has(r->ignored, key))) continue;
     if (row && (row->rule != ONLY || is_one_of(r->arena, value, row->values))) continue;
     StrBuf shown = strbuf_new(r->arena);
     value_print(&shown, value);
@@ -115,7 +116,8 @@ static bool refuse_module(const Reader *r, const char *path, const char *kind, c
 static bool add_pooling(const Reader *r, const char *path) {
   json_t *pooling = checked_file(r, Pooling, path);
   if (!pooling) {
-    if (!file_exists(path)) diag_error_at(r->diag, path, DIAG_CHECKPOINT, "there is no such file; it says how is pooled");
+    if (!file_exists(path))
+      diag_error_at(r->diag, path, DIAG_CHECKPOINT, "there is no such file; it says how is pooled");
     return false;
   }
   json_object_set_new(r->sentence, "pooling", json_string(pooling_of(pooling)));
@@ -131,13 +133,17 @@ static bool add_module(const Reader *r, const char *modules, const json_t *modul
   size_t known = 0;
   while (known < 3 && strcmp(kind, order[known]) != 0) known++;
   if (known == 3) return refuse_module(r, modules, kind, "is not known here; Transformer, Pooling and Normalize are");
-  if (known != i) return refuse_module(r, modules, kind, "stands in another place than Transformer, Pooling, Normalize");
+  if (known != i)
+    return refuse_module(r, modules, kind, "stands in another place than Transformer, Pooling, Normalize");
   if (!path || strchr(path, '/') || *path == '.' || (i == 1 && !*path))
     return refuse_module(r, modules, kind, "has no \"path\" of a folder in this one");
   if (i == 0 && *path)
-    return refuse_module(r, modules, kind, arena_printf(r->arena, "lies in \"%s\": copy the files of that folder beside "
-                                                        "modules.json, and write \"path\": \"\"", path));
-  const char *config = folder_file(r->arena, folder_file(r->arena, r->folder->path, path), "config.json");
+    return refuse_module(r, modules, kind,
+                         arena_printf(r->arena,
+                                      "lies in \"%s\": copy the files of that folder beside modules.json, and write "
+                                      "\"path\": \"\"",
+                                      path));
+  const char *config = folder_file(r->arena, folder_file(r->arena, r->folder, path), "config.json");
   if (i == 1) return add_pooling(r, config);
   if (i == 2) {
     json_decref(*path ? checked_file(r, Normalize, config) : NULL);
@@ -157,20 +163,20 @@ static void check_alone(const Reader *r, const json_t *modules, const char *task
                   "feature-extraction", task);
 }
 
-json_t *sentence_read(Arena *arena, Diag *diag, const Folder *folder) {
-  const char *path = folder_file(arena, folder->path, "modules.json");
-  Reader r = {arena, diag, folder, json_object()};
+json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *ignored) {
+  const char *path = folder_file(arena, folder, "modules.json");
+  Reader r = {arena, diag, folder, ignored, json_object()};
   if (!file_exists(path)) return r.sentence;
   json_t *modules = read_json(arena, diag, path, JSON_ARRAY), *module;
   bool is_good = modules != NULL;
   size_t i;
   json_object_set_new(r.sentence, "normalize", json_false());
   json_array_foreach(modules, i, module) is_good = is_good && add_module(&r, path, module, i);
-  json_t *bert = checked_file(&r, Bert, folder_file(arena, folder->path, "sentence_bert_config.json"));
+  json_t *bert = checked_file(&r, Bert, folder_file(arena, folder, "sentence_bert_config.json"));
   const char *task = json_string_value(json_object_get(bert, "transformer_task"));
   if (is_good) check_alone(&r, modules, task, path);
   json_decref(bert);
-  json_decref(checked_file(&r, Encoder, folder_file(arena, folder->path, "config_sentence_transformers.json")));
+  json_decref(checked_file(&r, Encoder, folder_file(arena, folder, "config_sentence_transformers.json")));
   json_decref(modules);
   if (is_good && !diag_has_errors(diag)) return r.sentence;
   json_decref(r.sentence);

@@ -36,7 +36,8 @@ typedef struct Uses {
 
 typedef struct Cut {
   Arena *arena, *scratch;
-  Graph *graph; /* a copy of the model's */
+  const Graph *model;
+  Graph *graph; /* a copy of it */
   const Size *length, *merged; /* merged: batch*length; NULL for one item */
   uint32_t time;    /* the symbol of the length */
   int32_t batch;    /* the symbol of the batch; -1: one item */

@@ -34,17 +34,17 @@ static bool simplify(Graph *graph, Diag *diag) {
   return passes_run(graph, diag, &options, NULL);
 }
 
-/* Items of a ragged batch are computed as if each were alone, so from here on every size is an ordinary one. That holds
- * only if the rows of the decoder input are the items: else a row would belong to no item's sizes. */
+/* Items of a ragged batch are computed as if each were alone: the passes have made every size of the copy an ordinary
+ * one, so the model's own graph is asked. That holds only if the rows of the decoder input are the items: else a row
+ * would belong to no item's sizes. */
 static bool take_ragged(Cut *cut, Incremental *result) {
-  Graph *graph = cut->graph;
+  const Graph *graph = cut->model;
   const char **names = ARENA_ARRAY(cut->arena, const char *, graph->sizes->n_symbols);
   for (uint32_t i = 0; i < graph->sizes->n_symbols; i++)
     if (graph->ragged[i] && i != cut->time) names[result->n_ragged++] = graph->sizes->symbols[i];
   result->ragged = names;
   if (result->n_ragged && cut->batch != graph->ragged_batch)
     return cut_refuse(cut, cut->tokens, "the rows are not the items of its ragged sizes");
-  graph_make_uniform(graph);
   return true;
 }
 
@@ -98,7 +98,9 @@ static void find_dependences(Cut *cut) {
 // ---- the report ----
 
 static void record(PassLog *log, bool done, Origin origin, const char *text) {
-  if (log) vec_push(log->arena, &log->records, (FusionRecord){FUSION_INCREMENTAL, done, text, origin});
+  if (!log) return;
+  vec_push(log->arena, &log->records,
+           (FusionRecord){.fusion = FUSION_INCREMENTAL, .done = done, .reason = text, .origin = origin});
 }
 
 /* The bytes of one position of a row, or of one item; NULL: they depend on more than that. */
@@ -219,7 +221,8 @@ Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, Pas
     return result;
   }
   Arena *scratch = arena_create();
-  Cut cut = {.arena = arena, .scratch = scratch, .graph = graph_clone(arena, graph), .later = map_new(scratch)};
+  Cut cut = {.arena = arena, .scratch = scratch, .model = graph, .graph = graph_clone(arena, graph),
+             .later = map_new(scratch)};
   keep_logits(cut.graph);
   if (!simplify(cut.graph, diag) || !derive(&cut, diag, &result)) {
     result = (Incremental){.reason = cut.reason, .origin = cut.origin};

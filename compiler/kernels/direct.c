@@ -1,7 +1,8 @@
 /* DIRECT: c = x y for each of many items, both factors read where they lie.
  *
- * In: a tfm_direct_args. Out: every element one chain of FMAs with k ascending from 0, as in a tile. Packing pays when
- * a number is used often; here a number is used a few times, so that reading it is the work. Two forms:
+ * In: a tfm_direct_args. Out: every element one chain of FMAs with k ascending from 0, or the sum of chains of
+ * spec->chain steps, as in a tile. Packing pays when a number is used often; here a number is used a few times, so that
+ * reading it is the work. Two forms:
  *
  *   columns  the columns of y are the lanes of one vector, under a mask, and c has a vector for each of a few rows. The
  *            numbers of x are broadcast. For small matrices, and for few columns of any number of rows
@@ -44,6 +45,45 @@ static LLVMValueRef row_or_last(Direct *d, LLVMValueRef row, unsigned more) {
   return emit_least(e, emit_add(e, row, emit_i64(e, more)), last);
 }
 
+// ---- chains ----
+
+/* The loop over the chains of some sums: [begin, end) are the steps of one, y and `along` its first ones. If the spec
+ * has but one chain, there is no loop. */
+typedef struct Chains {
+  Loop loop;
+  LLVMValueRef begin, end, y, along;
+  LLVMValueRef before[MAX_ROWS]; /* the sums of the chains before */
+} Chains;
+
+static Chains chains_begin(Direct *d, unsigned n) {
+  Emitter *e = d->e;
+  LLVMValueRef zero = emit_i64(e, 0);
+  Chains c = {.begin = zero, .end = d->args[K], .y = d->args[Y], .along = zero};
+  if (!d->spec->chain) return c;
+  c.loop = loop_begin(e, zero, d->args[K], d->spec->chain);
+  c.begin = c.loop.index;
+  c.y = loop_carry(e, &c.loop, c.y);
+  c.along = loop_carry(e, &c.loop, c.along);
+  for (unsigned i = 0; i < n; i++) c.before[i] = loop_carry(e, &c.loop, LLVMConstNull(d->vector));
+  c.end = emit_least(e, d->args[K], emit_add(e, c.begin, emit_i64(e, d->spec->chain)));
+  return c;
+}
+
+/* sums: of the last chain; then of all. The first chain's are taken as they are, because 0 + -0 is 0. */
+static void chains_end(Direct *d, Chains *c, LLVMValueRef *sums, unsigned n) {
+  Emitter *e = d->e;
+  if (!d->spec->chain) return;
+  LLVMValueRef is_first = emit_icmp(e, LLVMIntEQ, c->begin, emit_i64(e, 0));
+  loop_next(&c->loop, 0, c->y);
+  loop_next(&c->loop, 1, c->along);
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef all = LLVMBuildFAdd(e->builder, c->before[i], sums[i], "");
+    loop_next(&c->loop, 2 + i, emit_select(e, is_first, sums[i], all));
+  }
+  loop_end(e, &c->loop);
+  for (unsigned i = 0; i < n; i++) sums[i] = c->loop.results[2 + i];
+}
+
 // ---- columns side by side ----
 
 /* `n` rows from `first` on, all of which exist unless `is_cut`. */
@@ -55,8 +95,9 @@ static void emit_few_rows(Direct *d, LLVMValueRef first, unsigned n, bool is_cut
     x[i] = row_at(d, X, row, X_ROW);
     c[i] = row_at(d, C, row, C_ROW);
   }
-  Loop ks = loop_begin(e, emit_i64(e, 0), d->args[K], 1);
-  LLVMValueRef y = loop_carry(e, &ks, d->args[Y]), along = loop_carry(e, &ks, emit_i64(e, 0));
+  Chains chains = chains_begin(d, n);
+  Loop ks = loop_begin(e, chains.begin, chains.end, 1);
+  LLVMValueRef y = loop_carry(e, &ks, chains.y), along = loop_carry(e, &ks, chains.along);
   for (unsigned i = 0; i < n; i++) sums[i] = loop_carry(e, &ks, LLVMConstNull(d->vector));
   LLVMValueRef line = emit_load_masked(e, d->vector, y, d->mask, 4);
   emit_prefetch(e, emit_offset(e, y, emit_i64(e, AHEAD)), 3);
@@ -67,7 +108,10 @@ static void emit_few_rows(Direct *d, LLVMValueRef first, unsigned n, bool is_cut
   loop_next(&ks, 0, emit_offset(e, y, d->args[Y_STEP]));
   loop_next(&ks, 1, emit_add(e, along, d->args[X_STEP]));
   loop_end(e, &ks);
-  for (unsigned i = 0; i < n; i++) emit_store_masked(e, ks.results[2 + i], c[i], d->mask, 4);
+  chains.y = ks.results[0], chains.along = ks.results[1];
+  for (unsigned i = 0; i < n; i++) sums[i] = ks.results[2 + i];
+  chains_end(d, &chains, sums, n);
+  for (unsigned i = 0; i < n; i++) emit_store_masked(e, sums[i], c[i], d->mask, 4);
 }
 
 static void emit_columns_side_by_side(Direct *d) {
@@ -198,11 +242,16 @@ static void emit_rows_side_by_side(Direct *d) {
   LLVMValueRef zero = emit_i64(e, 0);
   LLVMValueRef whole = LLVMBuildAnd(e->builder, d->args[K], emit_i64(e, -(int64_t)d->lanes), "");
   Loop groups = loop_begin(e, zero, d->args[ROWS], d->lanes);
-  RowGroup g = {.first = groups.index, .y = d->args[Y]};
+  RowGroup g = {.first = groups.index};
   for (unsigned i = 0; i < d->lanes; i++) g.x[i] = row_at(d, X, row_or_last(d, groups.index, i), X_ROW);
+  Chains chains = chains_begin(d, d->spec->width);
+  g.y = chains.y;
   for (unsigned j = 0; j < d->spec->width; j++) g.sums[j] = LLVMConstNull(d->vector);
-  emit_group_steps(d, &g, zero, whole, d->lanes);
-  emit_group_steps(d, &g, whole, d->args[K], 1);
+  LLVMValueRef end = emit_least(e, whole, chains.end);
+  emit_group_steps(d, &g, chains.begin, end, d->lanes);
+  emit_group_steps(d, &g, end, chains.end, 1);
+  chains.y = g.y;
+  chains_end(d, &chains, g.sums, d->spec->width);
   store_group(d, &g);
   loop_end(e, &groups);
 }

@@ -42,6 +42,7 @@ RowKernel row_kernel_begin(Emitter *e, const KernelSpec *spec, const char *name)
   k.rows = argument(&k, e->i64, offsetof(tfm_row_args, rows));
   k.columns = argument(&k, e->i64, offsetof(tfm_row_args, columns));
   k.first = emit_i64(e, 0);
+  k.has_chains = spec->lines != LINES_SHORT;
   if (expr_divides(&k.program)) {
     k.fault = emit_stack(e, e->i32, 4);
     emit_store(e, emit_i32(e, 0), k.fault, 4);

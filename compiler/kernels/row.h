@@ -18,6 +18,7 @@ typedef struct RowKernel {
   ExprProgram program;
   LLVMValueRef args, rows, columns;
   LLVMValueRef first; /* column of a walk; the last one is before `columns` */
+  bool has_chains;    /* lines may be several chains, for which the code that is emitted is prepared */
   LLVMValueRef fault; /* stack: bits of tfm_fault */
   LLVMValueRef stage; /* stack: 16 elements of an operand that is not a vector in memory; NULL: none so far */
   /* The row that the builder stands in */

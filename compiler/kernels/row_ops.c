@@ -109,12 +109,12 @@ static LLVMValueRef logarithm(RowKernel *k, const LLVMValueRef *state) {
   return math_log(k->e, lanes_same(state[0])).v[0];
 }
 
-static const LinePass softmax[] = {{&reducer_number_max, row_first_value, SOFTMAX_MAXIMUM, finite_maximum},
-                                   {&reducer_sum, power, SOFTMAX_FACTOR, reciprocal_or_zero},
-                                   {NULL, scaled, 0, NULL}};
-static const LinePass log_softmax[] = {{&reducer_number_max, row_first_value, SOFTMAX_MAXIMUM, maximum},
-                                       {&reducer_sum, log_power, SOFTMAX_FACTOR, logarithm},
-                                       {NULL, shifted, 0, NULL}};
+static const LinePass softmax[] = {{&reducer_number_max, row_first_value, SOFTMAX_MAXIMUM, finite_maximum, NULL, 0},
+                                   {&reducer_sum, power, SOFTMAX_FACTOR, reciprocal_or_zero, NULL, 0},
+                                   {NULL, scaled, 0, NULL, NULL, 0}};
+static const LinePass log_softmax[] = {{&reducer_number_max, row_first_value, SOFTMAX_MAXIMUM, maximum, NULL, 0},
+                                       {&reducer_sum, log_power, SOFTMAX_FACTOR, logarithm, NULL, 0},
+                                       {NULL, shifted, 0, NULL, NULL, 0}};
 
 // ---- LAYER_NORM, RMS_NORM ----
 
@@ -122,17 +122,26 @@ static const LinePass log_softmax[] = {{&reducer_number_max, row_first_value, SO
  * rms norm:   x / sqrt(mean of x^2 + eps) * w
  *
  * w and b, if there are any, go by column. The mean is taken first and the squares of what is left then: the
- * difference of two means would cancel. */
+ * difference of two means would cancel. The mean is rounded to f32, and where the line lies far from 0 that is too coarse.
+ * So in a line of several chains the second pass sums x - mean, too: its mean d is what the first one lacked, and
+ * is taken off the results, as -d / sqrt(...), and off the variance, as d^2. */
 
-enum { NORM_MEAN, NORM_FACTOR };
+enum { NORM_MEAN, NORM_FACTOR, NORM_SHIFT = LINE_NUMBERS - 1 };
 
 static Lanes centred(RowKernel *k, const Lanes *values) {
   return lanes_sub(k->e, row_value_again(k), values[NORM_MEAN]);
 }
 
+/* The shift is -0 where nothing is to be taken off, so that it changes no bit there. */
+static Lanes scaled_by_norm(RowKernel *k, Lanes x, const Lanes *values) {
+  const bool has_shift = k->has_chains && k->spec->reduction == OP_LAYER_NORM;
+  if (has_shift) return lanes_fma(k->e, x, values[NORM_FACTOR], values[NORM_SHIFT]);
+  return lanes_mul(k->e, x, values[NORM_FACTOR]);
+}
+
 static Lanes finish(RowKernel *k, Lanes x, const Lanes *values) {
   Emitter *e = k->e;
-  x = lanes_mul(e, x, values[NORM_FACTOR]);
+  x = scaled_by_norm(k, x, values);
   const KernelSpec *spec = k->spec;
   if (spec->weight && spec->bias) x = lanes_fma(e, x, row_load(k, spec->weight), row_load(k, spec->bias));
   else if (spec->weight) x = lanes_mul(e, x, row_load(k, spec->weight));
@@ -149,20 +158,45 @@ static LLVMValueRef mean(RowKernel *k, const LLVMValueRef *state) {
   return LLVMBuildFDiv(k->e->builder, state[0], row_line_length(k), "");
 }
 
-static LLVMValueRef factor(RowKernel *k, const LLVMValueRef *state) {
+static LLVMValueRef factor_of(RowKernel *k, LLVMValueRef variance) {
   Emitter *e = k->e;
-  Lanes variance = lanes_add(e, lanes_same(mean(k, state)), lanes_number(e, k->spec->eps));
-  return lanes_div(e, lanes_number(e, 1), lanes_sqrt(e, variance)).v[0];
+  Lanes divisor = lanes_sqrt(e, lanes_add(e, lanes_same(variance), lanes_number(e, k->spec->eps)));
+  return lanes_div(e, lanes_number(e, 1), divisor).v[0];
 }
 
-static const LinePass layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean},
-                                      {&reducer_squares, centred, NORM_FACTOR, factor},
-                                      {NULL, normal, 0, NULL}};
-static const LinePass rms_norm[] = {{&reducer_squares, row_first_value, NORM_FACTOR, factor},
-                                    {NULL, rms_normal, 0, NULL}};
+static LLVMValueRef factor(RowKernel *k, const LLVMValueRef *state) { return factor_of(k, mean(k, state)); }
+
+/* What the mean lacked, from the moments; 0 for a line of one chain, which is as exact as f32. */
+static Lanes rest_of_mean(RowKernel *k, const LLVMValueRef *state) {
+  Lanes is_long = lanes_same(emit_splat(k->e, row_line_is_long(k), LANES));
+  return lanes_select(k->e, is_long, lanes_same(mean(k, &state[1])), lanes_number(k->e, 0));
+}
+
+/* A difference below 0 is what rounding has left of 0. NaN stays. */
+static LLVMValueRef corrected_factor(RowKernel *k, const LLVMValueRef *state) {
+  Emitter *e = k->e;
+  Lanes rest = rest_of_mean(k, state), zero = lanes_number(e, 0);
+  Lanes variance = lanes_sub(e, lanes_same(mean(k, state)), lanes_mul(e, rest, rest));
+  variance = lanes_select(e, lanes_compare(e, LLVMRealOLT, variance, zero), zero, variance);
+  return factor_of(k, variance.v[0]);
+}
+
+static LLVMValueRef shift(RowKernel *k, const LLVMValueRef *state, LLVMValueRef factor) {
+  return lanes_neg(k->e, lanes_mul(k->e, rest_of_mean(k, state), lanes_same(factor))).v[0];
+}
+
+static const LinePass layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean, NULL, 0},
+                                      {&reducer_squares, centred, NORM_FACTOR, factor, NULL, 0},
+                                      {NULL, normal, 0, NULL, NULL, 0}};
+static const LinePass long_layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean, NULL, 0},
+                                           {&reducer_moments, centred, NORM_FACTOR, corrected_factor, shift, NORM_SHIFT},
+                                           {NULL, normal, 0, NULL, NULL, 0}};
+static const LinePass rms_norm[] = {{&reducer_squares, row_first_value, NORM_FACTOR, factor, NULL, 0},
+                                    {NULL, rms_normal, 0, NULL, NULL, 0}};
 
 static const LinePass *norm_passes(const RowKernel *k) {
-  return k->spec->reduction == OP_LAYER_NORM ? layer_norm : rms_norm;
+  if (k->spec->reduction != OP_LAYER_NORM) return rms_norm;
+  return k->has_chains ? long_layer_norm : layer_norm;
 }
 
 /* A pass over one row is a chain of additions, each waiting for the one before. Four rows hide each other's latencies,
@@ -171,7 +205,7 @@ enum { NORM_ROWS = 4 };
 
 typedef struct NormRows {
   LLVMValueRef first, end;
-  LLVMValueRef numbers[ROW_NUMBERS]; /* on the stack: those that passes yield for each row, in all lanes */
+  LLVMValueRef numbers[LINE_NUMBERS]; /* on the stack: those that passes yield for each row, in all lanes */
 } NormRows;
 
 /* The numbers of a row, among those of the NORM_ROWS rows of the block. */
@@ -180,25 +214,32 @@ static LLVMValueRef address_of_number(RowKernel *k, const NormRows *rows, unsign
   return emit_offset(k->e, rows->numbers[number], emit_mul(k->e, row, emit_i64(k->e, LANES * 4)));
 }
 
+static Lanes load_number(RowKernel *k, const NormRows *rows, unsigned number) {
+  return lanes_same(emit_load(k->e, lanes_type(k->e->f32), address_of_number(k, rows, number), 64));
+}
+
 static void run_pass_on_rows(RowKernel *k, const LinePass *passes, unsigned n, const NormRows *rows) {
   Emitter *e = k->e;
-  Lanes values[ROW_NUMBERS];
+  Lanes values[LINE_NUMBERS];
   Loop loop = loop_begin(e, rows->first, rows->end, 1);
   row_begin(k, loop.index);
   for (unsigned i = 0; i < n; i++) {
-    LLVMValueRef address = address_of_number(k, rows, passes[i].yields);
-    values[passes[i].yields] = lanes_same(emit_load(e, lanes_type(e->f32), address, 64));
+    values[passes[i].yields] = load_number(k, rows, passes[i].yields);
+    if (passes[i].second) values[passes[i].yields_second] = load_number(k, rows, passes[i].yields_second);
   }
-  row_pass(k, &passes[n], values);
-  if (passes[n].reducer) emit_store(e, values[passes[n].yields].v[0], address_of_number(k, rows, passes[n].yields), 64);
+  const LinePass *pass = &passes[n];
+  row_pass(k, pass, values);
+  if (pass->reducer) emit_store(e, values[pass->yields].v[0], address_of_number(k, rows, pass->yields), 64);
+  if (pass->second)
+    emit_store(e, values[pass->yields_second].v[0], address_of_number(k, rows, pass->yields_second), 64);
   loop_end(e, &loop);
 }
 
-static void norm_rows(RowKernel *k, const LinePass *passes, unsigned n_numbers) {
+static void norm_rows(RowKernel *k, const LinePass *passes) {
   Emitter *e = k->e;
   NormRows rows;
   LLVMTypeRef numbers = LLVMArrayType2(lanes_type(e->f32), NORM_ROWS);
-  for (unsigned i = 0; i < n_numbers; i++) rows.numbers[i] = emit_stack(e, numbers, 64);
+  for (unsigned i = 0; i < line_numbers(passes); i++) rows.numbers[i] = emit_stack(e, numbers, 64);
   Loop blocks = loop_begin(e, emit_i64(e, 0), k->rows, NORM_ROWS);
   rows.first = blocks.index;
   rows.end = emit_least(e, emit_add(e, blocks.index, emit_i64(e, NORM_ROWS)), k->rows);
@@ -230,7 +271,7 @@ static Lanes grad_centred(RowKernel *k, const Lanes *values) {
 }
 
 static Lanes grad_normal(RowKernel *k, const Lanes *values) {
-  return lanes_mul(k->e, grad_centred(k, values), values[NORM_FACTOR]);
+  return scaled_by_norm(k, grad_centred(k, values), values);
 }
 
 static Lanes grad_weighted(RowKernel *k, Lanes g) {
@@ -268,20 +309,30 @@ static LLVMValueRef total(RowKernel *k, const LLVMValueRef *state) {
   return state[0];
 }
 
-static const LinePass layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean},
-                                           {&reducer_squares, grad_centred, NORM_FACTOR, factor},
-                                           {&reducer_sum, grad_first, GRAD_MEAN, mean},
-                                           {&reducer_sum, grad_product, GRAD_PRODUCT, mean},
-                                           {NULL, grad_results, 0, NULL}};
-static const LinePass rms_norm_grad[] = {{&reducer_squares, grad_centred, NORM_FACTOR, factor},
-                                         {&reducer_sum, grad_product, GRAD_PRODUCT, mean},
-                                         {NULL, grad_results, 0, NULL}};
-static const LinePass log_softmax_grad[] = {{&reducer_sum, element, GRAD_SUM, total},
-                                            {NULL, grad_of_softmax, 0, NULL}};
+static const LinePass layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean, NULL, 0},
+                                           {&reducer_squares, grad_centred, NORM_FACTOR, factor, NULL, 0},
+                                           {&reducer_sum, grad_first, GRAD_MEAN, mean, NULL, 0},
+                                           {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL, 0},
+                                           {NULL, grad_results, 0, NULL, NULL, 0}};
+static const LinePass long_layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean, NULL, 0},
+                                                {&reducer_moments, grad_centred, NORM_FACTOR, corrected_factor, shift, NORM_SHIFT},
+                                                {&reducer_sum, grad_first, GRAD_MEAN, mean, NULL, 0},
+                                                {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL, 0},
+                                                {NULL, grad_results, 0, NULL, NULL, 0}};
+static const LinePass rms_norm_grad[] = {{&reducer_squares, grad_centred, NORM_FACTOR, factor, NULL, 0},
+                                         {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL, 0},
+                                         {NULL, grad_results, 0, NULL, NULL, 0}};
+static const LinePass log_softmax_grad[] = {{&reducer_sum, element, GRAD_SUM, total, NULL, 0},
+                                            {NULL, grad_of_softmax, 0, NULL, NULL, 0}};
+
+static const LinePass *norm_grad_passes(const RowKernel *k) {
+  if (k->spec->reduction != OP_LAYER_NORM) return rms_norm_grad;
+  return k->has_chains ? long_layer_norm_grad : layer_norm_grad;
+}
 
 static void emit_gradient(RowKernel *k) {
   if (k->spec->reduction == OP_LOG_SOFTMAX) row_lines(k, log_softmax_grad);
-  else norm_rows(k, k->spec->reduction == OP_LAYER_NORM ? layer_norm_grad : rms_norm_grad, ROW_NUMBERS);
+  else norm_rows(k, norm_grad_passes(k));
 }
 
 // ---- the family ----
@@ -291,15 +342,34 @@ static void emit_lines(RowKernel *k) {
   if (reduction == OP_SOFTMAX) row_lines(k, softmax);
   else if (reduction == OP_LOG_SOFTMAX) row_lines(k, log_softmax);
   else if (reduction == OP_LAYER_NORM || reduction == OP_RMS_NORM) row_lines(k, norm_passes(k));
-  else row_lines(k, &(LinePass){reducer_of(reduction), element, LINE_RESULT, one_number});
+  else row_lines(k, &(LinePass){reducer_of(reduction), element, LINE_RESULT, one_number, NULL, 0});
 }
 
+static void emit_work(RowKernel *k) {
+  OpKind reduction = k->spec->reduction;
+  bool is_norm = reduction == OP_LAYER_NORM || reduction == OP_RMS_NORM;
+  if (reduction == OP_POINTWISE) emit_pointwise(k);
+  else if (k->spec->grad_of) emit_gradient(k);
+  else if (is_norm && k->spec->reduce == 1) norm_rows(k, norm_passes(k));
+  else emit_lines(k);
+}
+
+/* Rows of one chain have code of their own, because they are often so short that what chains take would show. Along
+ * columns it takes a few branches for all rows. */
 void emit_ROW(Emitter *e, const KernelSpec *spec, const char *name) {
   RowKernel k = row_kernel_begin(e, spec, name);
-  bool is_norm = spec->reduction == OP_LAYER_NORM || spec->reduction == OP_RMS_NORM;
-  if (spec->reduction == OP_POINTWISE) emit_pointwise(&k);
-  else if (spec->grad_of) emit_gradient(&k);
-  else if (is_norm && spec->reduce == 1) norm_rows(&k, norm_passes(&k), LINE_NUMBERS);
-  else emit_lines(&k);
+  if (spec->lines == LINES_OF_ANY_LENGTH && spec->reduce == 1) {
+    LLVMValueRef is_long = row_line_is_long(&k);
+    If one_chain = if_begin(e, LLVMBuildNot(e->builder, is_long, ""));
+    k.has_chains = false;
+    emit_work(&k);
+    if_end(e, &one_chain);
+    If chains = if_begin(e, is_long);
+    k.has_chains = true;
+    emit_work(&k);
+    if_end(e, &chains);
+  } else {
+    emit_work(&k);
+  }
   row_kernel_end(&k);
 }

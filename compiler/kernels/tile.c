@@ -2,19 +2,19 @@
  *
  * In: rows, width, the distances of the rows of a and b and of the steps of a, and the form of b, all constants of the
  * code. Out: a tfm_tile_kernel. Numbers of 16 bits are widened as they are loaded, which is exact, and everything else
- * is f32. Every element is one chain of FMAs with k ascending from 0, or from what c holds, whatever the tile: the bits
- * do not depend on which tile of the target computes an element. Refuses nothing; a shape that does not fit in
- * registers is an error of targets.def and is checked.
+ * is f32. Every element is one chain of FMAs with k ascending from 0, or from what c holds, or a sum of such chains of
+ * spec->chain steps, whatever the tile: the bits do not depend on which tile of the target computes an element. Refuses
+ * nothing; a shape that does not fit in registers is an error of targets.def and is checked.
  *
- *   start:  c from memory if `accumulate`, else 0
+ *   start:  c from memory if `accumulate`, else 0; with chains always 0, and from here on once for each chain
  *   steps:  four k per turn, of bf16 whole pairs (tile_step.c). B is loaded as vectors, a as broadcast scalars. B is
  *           prefetched into L1 eight steps ahead (unless it is a page of a cache, behind which something else lies),
  *           and `next` into L2: one line per step of k, the same one again where fewer are asked for, more before the
  *           turn where more are. Where the rows of a lie side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4: a group of 32 k per turn, its sum and then that times its number
- *   finish: whole rows, or (unless is_whole) `columns` of them under masks, by way of the stack where the
- *           target has none
+ *   finish: with chains, what c holds is added, unless it is the first. Whole rows are stored, or (unless is_whole)
+ *           `columns` of them under masks, by way of the stack where the target has none
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
  * that the piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
@@ -62,6 +62,7 @@ static void emit_prefetches(Tile *t, Position at, unsigned u) {
 static LLVMValueRef advance_of_next(Tile *t, LLVMValueRef k) {
   Emitter *e = t->e;
   if (!is_sideways(t->spec)) return t->next_advance;
+  if (t->chain_begin) k = emit_add(e, k, t->chain_begin);
   LLVMValueRef goes_on = emit_icmp(e, LLVMIntSLT, k, emit_i64(e, UNROLL * (t->spec->rows - 1)));
   return emit_select(e, goes_on, emit_mul(e, t->args[ARG_C_STRIDE], emit_i64(e, 4)), emit_i64(e, 0));
 }
@@ -171,7 +172,7 @@ static Position emit_all_steps(Tile *t, Position position) {
   if (tile_is_grouped(t)) return emit_all_groups(t, position);
   position = emit_steps(t, emit_i64(e, 0), whole, UNROLL, position);
   if (t->spec->b_form == TFM_FORM_BF16) {
-    LLVMValueRef pairs = LLVMBuildAnd(e->builder, t->args[ARG_K], emit_i64(e, -2), "");
+    LLVMValueRef pairs = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -2), "");
     position = emit_steps(t, whole, pairs, 2, position);
     whole = pairs;
   }
@@ -247,43 +248,52 @@ static void store_rows(Tile *t, Memory memory) {
   }
 }
 
-/* Loads the part of c that exists, where it may be a part; returns the block that this ends in. */
-static LLVMBasicBlockRef load_cut_rows(Tile *t, LLVMBasicBlockRef cut, LLVMBasicBlockRef start, LLVMValueRef *part) {
-  emit_at(t->e, cut);
-  if (memory_of_part(t) == STAGED) copy_part(t, true);
-  load_rows(t, part, memory_of_part(t));
+/* Loads what exists of c, all of it or a part, and adds the registers of c to it if it is a sum. Returns the block that
+ * this ends in. */
+static LLVMBasicBlockRef load_c(Tile *t, LLVMBasicBlockRef block, LLVMBasicBlockRef then, Memory memory, bool is_sum,
+                                LLVMValueRef *values) {
+  emit_at(t->e, block);
+  if (memory == STAGED) copy_part(t, true);
+  load_rows(t, values, memory);
+  for (unsigned i = 0; i < t->spec->rows * t->n && is_sum; i++)
+    values[i] = LLVMBuildFAdd(t->e->builder, values[i], t->c[i], "");
   LLVMBasicBlockRef end = LLVMGetInsertBlock(t->e->builder);
-  emit_jump(t->e, start);
+  emit_jump(t->e, then);
   return end;
 }
 
-/* The three ways meet in phis, one per register of c; the blocks of IR are laid out as they should run. */
-static void emit_start(Tile *t) {
+/* The registers of c become what c holds if `adds`, else `without`; with is_sum they are added to what it holds. The
+ * three ways meet in phis, one per register; the blocks of IR are laid out as they should run. */
+static void take_up_c(Tile *t, LLVMValueRef adds, LLVMValueRef *without, bool is_sum) {
   Emitter *e = t->e;
   const bool may_be_cut = !t->spec->is_whole;
   LLVMValueRef whole[MAX_VECTORS], part[MAX_VECTORS];
   LLVMBasicBlockRef blocks[3] = {LLVMGetInsertBlock(e->builder)};
   LLVMBasicBlockRef added = emit_block(e, "accumulate"), full = emit_block(e, "load");
   LLVMBasicBlockRef cut = may_be_cut ? emit_block(e, "load_part") : full, start = emit_block(e, "start");
-  LLVMValueRef begin[TFM_MAX_TILE_ROWS], adds = t->args[ARG_ACCUMULATE];
-  if (tile_is_whole(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
-  const bool starts_from_a = tile_is_whole(t) && !tile_is_grouped(t) && !t->spec->b_is_signed;
-  for (unsigned i = 0; i < t->spec->rows; i++)
-    begin[i] = starts_from_a ? tile_row_start(t, t->args[ARG_A], i) : LLVMConstNull(t->vector);
-  emit_branch(e, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), added, start);
+  emit_branch(e, adds, added, start);
   emit_at(e, added);
   if (may_be_cut) emit_branch(e, is_whole(t), full, cut);
   else emit_jump(e, full);
-  emit_at(e, full);
-  load_rows(t, whole, WHOLE);
-  blocks[1] = full;
-  emit_jump(e, start);
-  if (may_be_cut) blocks[2] = load_cut_rows(t, cut, start, part);
+  blocks[1] = load_c(t, full, start, WHOLE, is_sum, whole);
+  if (may_be_cut) blocks[2] = load_c(t, cut, start, memory_of_part(t), is_sum, part);
   emit_at(e, start);
   for (unsigned i = 0; i < t->spec->rows * t->n; i++) {
     t->c[i] = LLVMBuildPhi(e->builder, t->vector, "");
-    LLVMAddIncoming(t->c[i], (LLVMValueRef[]){begin[i / t->n], whole[i], part[i]}, blocks, may_be_cut ? 3 : 2);
+    LLVMAddIncoming(t->c[i], (LLVMValueRef[]){without[i], whole[i], part[i]}, blocks, may_be_cut ? 3 : 2);
   }
+}
+
+static void emit_start(Tile *t) {
+  Emitter *e = t->e;
+  LLVMValueRef begin[MAX_VECTORS], adds = t->args[ARG_ACCUMULATE];
+  if (tile_is_whole(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
+  const bool starts_from_a = tile_is_whole(t) && !tile_is_grouped(t) && !t->spec->b_is_signed;
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++)
+    begin[i] = i % t->n       ? begin[i - 1]
+               : starts_from_a ? tile_row_start(t, t->args[ARG_A], i / t->n)
+                               : LLVMConstNull(t->vector);
+  take_up_c(t, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), begin, false);
 }
 
 static void emit_finish(Tile *t) {
@@ -304,8 +314,34 @@ static void emit_finish(Tile *t) {
   emit_at(e, done);
 }
 
+/* Chain after chain, each from 0; its sums are added to c as soon as it ends. Without any steps c becomes 0. */
+static void emit_chains(Tile *t) {
+  Emitter *e = t->e;
+  LLVMValueRef zero = emit_i64(e, 0), k = t->args[ARG_K], one = emit_i64(e, 1);
+  LLVMValueRef end = emit_select(e, emit_icmp(e, LLVMIntSLT, k, one), one, k), sums[MAX_VECTORS];
+  Loop chains = loop_begin(e, zero, end, t->spec->chain);
+  Position at = {.a = loop_carry(e, &chains, t->args[ARG_A]), .b = loop_carry(e, &chains, t->args[ARG_B])};
+  at.next = loop_carry(e, &chains, t->args[ARG_NEXT]);
+  t->chain_begin = chains.index;
+  t->steps = emit_least(e, emit_sub(e, k, chains.index), emit_i64(e, t->spec->chain));
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++) t->c[i] = LLVMConstNull(t->vector);
+  at = emit_all_steps(t, at);
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++) sums[i] = t->c[i];
+  LLVMValueRef adds = LLVMBuildOr(e->builder, t->args[ARG_ACCUMULATE], chains.index, "");
+  take_up_c(t, emit_icmp(e, LLVMIntNE, adds, zero), sums, true);
+  emit_finish(t);
+  loop_next(&chains, 0, at.a);
+  loop_next(&chains, 1, at.b);
+  loop_next(&chains, 2, at.next);
+  loop_end(e, &chains);
+}
+
 /* Computes one group of columns: all of them, or what vectors_at_once allows. */
 static void emit_columns(Tile *t) {
+  if (t->spec->chain) {
+    emit_chains(t);
+    return;
+  }
   Position position = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
   emit_start(t);
   position = emit_all_steps(t, position);

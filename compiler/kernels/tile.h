@@ -20,7 +20,8 @@ typedef struct Tile {
   unsigned first, n; /* the vectors of a row that are computed together */
   LLVMTypeRef vector; /* of c: f32, or i32 while whole numbers are added */
   LLVMValueRef args[N_ARGS];
-  LLVMValueRef steps;                             /* along k: of form INT8 four k each */
+  LLVMValueRef steps;                             /* along k, of the chain: of form INT8 four k each */
+  LLVMValueRef chain_begin;                       /* the first k of the chain in this call; NULL: there is but one */
   LLVMValueRef next_offset[UNROLL], next_advance; /* of the lines that are prefetched from `next` on */
   LLVMValueRef stack;          /* rows x width, where there are no masks */
   LLVMValueRef c[MAX_VECTORS]; /* row by row */

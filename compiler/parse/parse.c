@@ -224,8 +224,15 @@ static bool is_after(const Parser *parser, SrcSpan span, char sign) {
   return i > 0 && text[i - 1] == sign;
 }
 
+/* "+=" and its like, of which the first sign is the token. */
+static bool is_assigning(const Parser *parser, SrcSpan span) {
+  const char *text = parser->source->text; /* ends with a NUL */
+  const char *behind = text + span.end;
+  return span.end > span.begin && strchr("+-*/@", text[span.begin]) && behind[0] == '=' && behind[1] != '=';
+}
+
 /* Inner functions; results without `return`; commas in a `generate` block, which alone expects a name or its end; a
- * shape without its type. False if it is none of these. */
+ * shape without its type; "+=". False if it is none of these. */
 static bool add_hint_of_python(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
   if (token == TOK_FN && contains(expected, n, TOK_RETURN))
     strbuf_add(out, "; a function stands beside 'forward', not within it");
@@ -233,6 +240,8 @@ static bool add_hint_of_python(StrBuf *out, const Parser *parser, int token, Src
     strbuf_add(out, "; several results are written '{ return a, b }'");
   else if (token == TOK_COMMA && contains(expected, n, TOK_RBRACE) && !contains(expected, n, TOK_RETURN))
     strbuf_add(out, "; settings stand side by side without commas, as in '{ eos = 2  pad = 0 }'");
+  else if (is_assigning(parser, span) && contains(expected, n, TOK_ASSIGN))
+    strbuf_add(out, "; write x = x + y: a name may be given a value again");
   else if (token == TOK_LBRACKET && contains(expected, n, TOK_NAME) && is_after(parser, span, ':'))
     strbuf_add(out, "; a type begins with f32, i32 or bool");
   else

@@ -1,4 +1,4 @@
-/* Differentiate: the gradient of a loss as nodes of the same graph, and the quotients that a loss is made of.
+/* Differentiate: the gradient of a loss as nodes of the same graph. train/loss_parts.h: what a loss is made of.
  *
  * In: the graph of an objective as it was elaborated: primitive operations, nothing fused. Out: the same graph with the
  * nodes of the backward half at its end, all of them operations that there are anyway, so that passes, interpreter and
@@ -7,25 +7,6 @@
 #define TFM_PASSES_DIFFERENTIATE_H
 
 #include "graph/build.h"
-
-// ---- parts of a loss ----
-
-/* A result is the sum of factor * top / bottom over its parts. Tops and bottoms are added up over all batches of a step
- * before they are divided, so that a step does not depend on how its items are cut into batches. */
-typedef struct LossPart {
-  double factor;
-  Node *top, *bottom; /* rank 0; bottom NULL: 1 */
-} LossPart;
-
-typedef struct LossParts {
-  VEC(LossPart) parts;
-  SrcSpan
-      whole; /* where a divisor depends on weights, so that its quotient cannot be taken apart; no source: nowhere */
-} LossParts;
-
-/* The parts of `result`, f32 of rank 0; nodes may be added to the graph. `batch`: the size that counts the items, -1:
- * none. */
-void loss_parts(Graph *graph, Node *result, int32_t batch, LossParts *parts);
 
 // ---- gradients ----
 

@@ -128,8 +128,11 @@ static void rule_log(Backward *d, Node *y, Node *g) {
   backward_give(d, x, binary(d, OP_DIV, g, x));
 }
 
+/* Where nothing flows back, nothing goes on: the norm of a row of zeros, which something greater replaces, would give
+ * 0 / 0. */
 static void rule_sqrt(Backward *d, Node *y, Node *g) {
-  backward_give(d, y->inputs.items[0], binary(d, OP_DIV, scale(d, g, 0.5), y));
+  Node *slope = binary(d, OP_DIV, scale(d, g, 0.5), y);
+  backward_give(d, y->inputs.items[0], where(d, below_zero(d, OP_EQ, g), number(d, 0), slope));
 }
 
 static void rule_rsqrt(Backward *d, Node *y, Node *g) {
@@ -270,12 +273,15 @@ static void rule_where(Backward *d, Node *y, Node *g) {
   if (d->active[b->id]) backward_give(d, b, where(d, c, number(d, 0), g));
 }
 
-/* x to the e: g e x^(e-1); for e: g y log x, and 0 where x is 0 and e > 0. */
+/* x to the e: g e x^(e-1), and 0 where e is 0; for e: g y log x, and 0 where x is 0 and e >= 0. */
 static void rule_power(Backward *d, Node *y, Node *g) {
   Node *x = y->inputs.items[0], *e = y->inputs.items[1];
-  if (d->active[x->id]) backward_give(d, x, mul(d, g, mul(d, e, binary(d, OP_POWER, x, plus(d, e, -1)))));
+  double exponent;
+  Node *slope = mul(d, g, mul(d, e, binary(d, OP_POWER, x, plus(d, e, -1))));
+  if (!match_number(e, &exponent) || exponent == 0) slope = where(d, below_zero(d, OP_EQ, e), number(d, 0), slope);
+  if (d->active[x->id]) backward_give(d, x, slope);
   if (!d->active[e->id]) return;
-  Node *is_flat = binary(d, OP_AND, below_zero(d, OP_EQ, x), below_zero(d, OP_GT, e));
+  Node *is_flat = binary(d, OP_AND, below_zero(d, OP_EQ, x), below_zero(d, OP_GE, e));
   backward_give(d, e, where(d, is_flat, number(d, 0), mul(d, g, mul(d, y, unary(d, OP_LOG, x)))));
 }
 

@@ -355,9 +355,9 @@ static void replace_by_attention(Pass *pass, Attention *a, Node *attention) {
   if (weights) graph_replace_uses(pass->graph, a->softmax, weights);
   match_delete_unused(pass, a->softmax);
   match_delete_unused(pass, a->v);
-  pass_record(pass, FUSION_ATTENTION, true, attention, "softmax of %s, times values%s",
-              attention->attr.expr ? "what is made of the scores" : "the scores",
-              weights ? "; the probabilities are written out" : "");
+  pass_record(pass, FUSION_ATTENTION, true, attention, "softmax of %s, times values",
+              attention->attr.expr ? "what is made of the scores" : "the scores");
+  pass_record_while(pass, weights, "; the probabilities are written out");
 }
 
 // ---- finding it ----

@@ -273,6 +273,8 @@ static Node *add_part(Pass *pass, Node *grad, OpKind op, Node *product, bool tur
 
 static void replace_by_gradient(Pass *pass, Gradient *m) {
   Builder b = pass_builder(pass, m->dq, m->dq);
+  for (size_t i = 0; i < m->p->users.n; i++) /* fuse-attention took these for attentions that it must leave */
+    if (is_of_rule(m, m->p->users.items[i])) pass_overrule(pass, FUSION_ATTENTION, m->p->users.items[i]);
   m->inputs.items[0] = m->q;
   m->inputs.items[1] = m->k;
   m->inputs.items[2] = match_swap_last_two(&b, m->gv->inputs.items[1]);
@@ -348,6 +350,15 @@ static bool fits_kept(const Gradient *m, const Node *matmul) {
   return fits && matmul->rank >= 3 && !matmul->attr.is_int8;
 }
 
+/* fuse-attention said of the softmax, or of what follows it, why it left them. */
+static void overrule_refusals(Pass *pass, const Node *kept, const Node *softmax) {
+  pass_overrule(pass, FUSION_ATTENTION, softmax);
+  for (const Node *user = match_only_user(pass, softmax); user; user = match_only_user(pass, user)) {
+    pass_overrule(pass, FUSION_ATTENTION, user);
+    if (user == kept) return;
+  }
+}
+
 static bool fuse_kept(Pass *pass, Node *matmul) {
   Node *kept = matmul->inputs.items[0], *p = find_softmax(pass, kept, matmul);
   if (!p || p == kept) return false;
@@ -364,6 +375,7 @@ static bool fuse_kept(Pass *pass, Node *matmul) {
   Node *attention = graph_add(pass->graph, matmul, OP_ATTENTION_KEPT, DTYPE_F32, matmul->rank,
                               (const Size *const *)matmul->dims, (uint32_t)m.inputs.n, m.inputs.items, matmul->origin);
   attention->attr.expr = expr_of_attention_terms(pass->graph->arena, ATTENTION_BACK, m.terms);
+  overrule_refusals(pass, kept, p);
   match_replace(pass, matmul, attention);
   pass_record(pass, FUSION_ATTENTION_GRAD, true, attention, "softmax, less what dropout takes, times values");
   return true;

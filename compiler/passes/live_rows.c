@@ -567,7 +567,6 @@ static bool apply_choice(LiveRows *r, Node *node) {
 
 bool pass_live_rows(Pass *pass) {
   Graph *graph = pass->graph;
-  if (graph->ragged_batch >= 0) return false; /* it runs item by item, without padding */
   LiveRows r = {.pass = pass,
                 .most = 1,
                 .trains = match_has_gradients(graph),

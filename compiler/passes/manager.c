@@ -189,9 +189,12 @@ static void note_looked_for(PassLog *log, const PassRow *row) {
   for (int i = 0; i < N_FUSIONS && log; i++) log->looked_for[i] |= !strcmp(fusion_table[i].pass, row->name);
 }
 
+/* What runs is the uniform graph, so it is the uniform graph that every command shows, reports on and makes
+ * requirements of: nobody can run passes over another. */
 bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *log) {
   check_order();
   if (!check_names(diag, options)) return false;
+  graph_make_uniform(graph);
   Arena *scratch = arena_create(), *kept = arena_create();
   RunTimes times = {0};
   const uint32_t needed = count_needed(graph);
@@ -216,6 +219,7 @@ bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *l
     arena_reset(scratch);
     stopped = options->stop_after && !strcmp(options->stop_after, row->name);
   }
+  pass_log_close(log);
   if (options->time_passes && options->print_to) print_times(options->print_to, &times);
   arena_destroy(kept);
   arena_destroy(scratch);

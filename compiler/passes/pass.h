@@ -38,6 +38,13 @@ typedef enum PassProperty {
 void pass_record(Pass *pass, Fusion fusion, bool done, const Node *node, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Adds to the reason of the newest record what is true only if this node is still there after all passes. */
+void pass_record_while(Pass *pass, const Node *witness, const char *more);
+/* Takes back refusals of a fusion at the origin of a node that another fusion has taken since. */
+void pass_overrule(Pass *pass, Fusion fusion, const Node *node);
+/* After the last pass: decides what the records say of their witnesses. */
+void pass_log_close(PassLog *log);
+
 static inline Builder pass_builder(Pass *pass, Node *before, const Node *origin) {
   return (Builder){.graph = pass->graph, .before = before, .origin = origin->origin};
 }

@@ -47,6 +47,8 @@ typedef struct FusionRecord {
   bool done;
   const char *reason; /* what was fused into what, or why not */
   Origin origin;
+  const Node *witness; /* while the passes run: `more` belongs to the reason as long as this node is in the graph */
+  const char *more;
 } FusionRecord;
 
 typedef struct PassLog {
@@ -56,7 +58,8 @@ typedef struct PassLog {
   bool happened[N_FUSIONS];   /* here or, if the caller says so, in another part of the same model */
 } PassLog;
 
-/* False after an error (unknown pass name; a verifier fault is an internal error). `log` may be NULL. */
+/* The graph becomes uniform first (graph_make_uniform), whatever the passes are: so it is what runs. False after an
+ * error (unknown pass name; a verifier fault is an internal error). `log` may be NULL. */
 bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *log);
 /* The names in the order of the rows, for help and for "did you mean"; a pass that runs again stands there again. */
 const char *const *pass_names(uint32_t *n);

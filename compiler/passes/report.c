@@ -17,11 +17,14 @@ const FusionInfo fusion_table[N_FUSIONS] = {
 #include "passes/fusions.def"
 };
 
+static bool same_origin(const Origin *a, const Origin *b) {
+  return !strcmp(a->path, b->path) && a->span.source == b->span.source && a->span.begin == b->span.begin;
+}
+
 /* Refusals repeat, since a pass may look at a node again after a change elsewhere; fusions do not. */
 static bool same_record(const FusionRecord *record, Fusion fusion, bool done, const Node *node, const char *reason) {
   return record->done == done && record->fusion == fusion && !strcmp(record->reason, reason) &&
-         !strcmp(record->origin.path, node->origin.path) && record->origin.span.source == node->origin.span.source &&
-         record->origin.span.begin == node->origin.span.begin;
+         same_origin(&record->origin, &node->origin);
 }
 
 void pass_record(Pass *pass, Fusion fusion, bool done, const Node *node, const char *format, ...) {
@@ -36,6 +39,35 @@ void pass_record(Pass *pass, Fusion fusion, bool done, const Node *node, const c
   log->happened[fusion] |= done;
   vec_push(log->arena, &log->records,
            (FusionRecord){.fusion = fusion, .done = done, .reason = reason, .origin = node->origin});
+}
+
+void pass_record_while(Pass *pass, const Node *witness, const char *more) {
+  PassLog *log = pass->log;
+  if (!log || !witness) return;
+  FusionRecord *record = &log->records.items[log->records.n - 1];
+  record->witness = witness;
+  record->more = more;
+}
+
+/* A report that says of one place that it was refused and that it was done helps nobody. */
+void pass_overrule(Pass *pass, Fusion fusion, const Node *node) {
+  PassLog *log = pass->log;
+  size_t kept = 0;
+  for (size_t i = 0; log && i < log->records.n; i++) {
+    const FusionRecord *record = &log->records.items[i];
+    if (record->done || record->fusion != fusion || !same_origin(&record->origin, &node->origin))
+      log->records.items[kept++] = *record;
+  }
+  if (log) log->records.n = kept;
+}
+
+void pass_log_close(PassLog *log) {
+  for (size_t i = 0; log && i < log->records.n; i++) {
+    FusionRecord *record = &log->records.items[i];
+    if (record->witness && !record->witness->deleted)
+      record->reason = arena_printf(log->arena, "%s%s", record->reason, record->more);
+    record->witness = NULL;
+  }
 }
 
 /* The fusion of this name that a pass does; N_FUSIONS after an error. */
@@ -137,7 +169,7 @@ static void add_record(Report *r, const FusionRecord *record) {
 static const char *place(Arena *arena, const Origin *origin) {
   const SrcSpan span = origin_place(origin);
   if (!span.source) return "-";
-  return arena_printf(arena, "%s:%u", span.source->path, source_place(span.source, span.begin).line);
+  return arena_printf(arena, "%s:%u", text_shown(arena, span.source->path), source_place(span.source, span.begin).line);
 }
 
 static bool any_looked_for(const PassLog *log) {
@@ -188,22 +220,24 @@ static Form form_of(const Node *product) {
 /* Why a product stayed in f32 while others did not. */
 static const char *reason_for_f32(Arena *arena, const Node *product) {
   const Node *factor = product->inputs.items[1], *source = rounding_of(factor);
+  const char *name = source->op == OP_WEIGHT ? text_shown(arena, source->attr.name) : "";
   int64_t columns = 0;
   if (source->op == OP_MUL && source->inputs.items[1]->op == OP_FULL) {
     const Node *scaled = rounding_of(source->inputs.items[0]);
     if (scaled->op == OP_WEIGHT)
-      return arena_printf(arena, "%s: the factor %g is in it", scaled->attr.name, source->inputs.items[1]->attr.number);
+      return arena_printf(arena, "%s: the factor %g is in it", text_shown(arena, scaled->attr.name),
+                          source->inputs.items[1]->attr.number);
   }
   if (source->op != OP_WEIGHT) return "its factor is computed from weights";
-  if (factor->rank != 2) return arena_printf(arena, "%s: it has not two axes", source->attr.name);
+  if (factor->rank != 2) return arena_printf(arena, "%s: it has not two axes", name);
   size_is_const(factor->dims[1], &columns);
   if (columns > INT8_MAX_COLUMNS)
-    return arena_printf(arena, "%s: sums of %lld products need more than 32 bits", source->attr.name,
+    return arena_printf(arena, "%s: sums of %lld products need more than 32 bits", name,
                         (long long)columns);
-  if (source->attr.stored == STORED_F32) return arena_printf(arena, "%s: a rule says so", source->attr.name);
+  if (source->attr.stored == STORED_F32) return arena_printf(arena, "%s: a rule says so", name);
   if (source->attr.stored != STORED_ANY)
-    return arena_printf(arena, "%s: it is packed with weights of another type", source->attr.name);
-  return arena_printf(arena, "%s: no rule says otherwise", source->attr.name);
+    return arena_printf(arena, "%s: it is packed with weights of another type", name);
+  return arena_printf(arena, "%s: no rule says otherwise", name);
 }
 
 /* Scales are left out: they are 4 bytes for each row of a weight. */
@@ -296,8 +330,8 @@ static void print_costs(Report *r) {
   }
   strbuf_add(r->out, "cost\n");
   strbuf_printf(r->out, "  %-14s %u\n", "operations", n_operations);
-  print_size_line(r, "FLOP", total);
-  print_size_line(r, "weight bytes", bytes);
+  print_size_line(r, "FLOP of a run", total);
+  print_size_line(r, "model bytes", bytes);
   strbuf_printf(r->out, "  %-14s %u\n", "weights", n_weights);
 }
 

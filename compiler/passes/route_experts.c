@@ -305,10 +305,6 @@ static bool route(Routes *r) {
   for (uint32_t i = 0; i + 1u < term->node->rank && rows; i++)
     rows = size_mul(r->pass->graph->sizes, rows, term->node->dims[i]);
   if (!rows) return false;
-  if (r->pass->graph->ragged_batch >= 0) {
-    pass_record(r->pass, FUSION_EXPERTS, false, term->expert, "the rows of a ragged batch are not one axis");
-    return false;
-  }
   if (!has_rows(r, term->weight) || term->weight->rank != term->node->rank || term->node->rank < 2 ||
       !node_same_shape(term->node, term->expert)) {
     pass_record(r->pass, FUSION_EXPERTS, false, term->expert, "its weight is not one number for each of its rows");

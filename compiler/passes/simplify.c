@@ -144,9 +144,16 @@ static bool could_be_uniform(const Node *node, unsigned depth) {
   return true;
 }
 
+/* A choice between a tensor and itself, whatever the condition: a padding row's, whose gradient alone is another. */
+static bool chooses_nothing(const Node *node) {
+  return node->op == OP_WHERE && node->inputs.items[1] == node->inputs.items[2] &&
+         node_same_shape(node, node->inputs.items[1]);
+}
+
 static Node *folded(Pass *pass, const Node *node) {
   Node *by = NULL;
   if (node->op == OP_FULL) return NULL;
+  if (chooses_nothing(node)) return node->inputs.items[1];
   if (op_is_pointwise(node->op)) by = fold_pointwise(pass, node);
   if (op_table[node->op].category == CATEGORY_VIEW) by = fold_view(pass, node);
   if (op_table[node->op].category == CATEGORY_REDUCE) by = fold_reduction(pass, node);

@@ -20,6 +20,7 @@ static const char *const form_names[] = {[TFM_FORM_F32] = "",
                                          [TFM_FORM_F16] = " f16",
                                          [TFM_FORM_INT8] = " int8",
                                          [TFM_FORM_INT4] = " int4"};
+static const char *const line_names[] = {"", " long", " of any length"};
 static const char *const access_names[] = {"contiguous", "broadcast", "strided", "transposed"};
 
 // ---- expressions ----
@@ -74,6 +75,7 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
                 spec->b_is_page ? " page" : "", spec->is_whole ? " whole" : "", spec->exact_zero ? " exact_zero" : "");
   if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
   if (spec->k) strbuf_printf(out, "  rows of %lld\n", (long long)spec->k);
+  if (spec->chain) strbuf_printf(out, "  chains of %d\n", spec->chain);
   if (spec->a_step) strbuf_printf(out, "  a step %lld\n", (long long)spec->a_step);
   if (spec->factor != 0) strbuf_printf(out, "  times %a\n", (double)spec->factor);
 }
@@ -95,6 +97,7 @@ static void print_WEIGH(StrBuf *out, const KernelSpec *spec) {
 
 static void print_DIRECT(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " %dx%d%s\n", spec->rows, spec->width, spec->y_is_line ? " line" : "");
+  if (spec->chain) strbuf_printf(out, "  chains of %d\n", spec->chain);
 }
 
 /* All attentions of a form share one: the number of keys and rows are arguments. */
@@ -108,8 +111,8 @@ static void print_FINITE(StrBuf *out, const KernelSpec *spec) {
 }
 
 static void print_ROW(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a\n", op_table[spec->reduction].name, spec->reduce,
-                spec->weight, spec->bias, spec->eps);
+  strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a%s\n", op_table[spec->reduction].name, spec->reduce,
+                spec->weight, spec->bias, spec->eps, line_names[spec->lines]);
   if (spec->grad_of) strbuf_printf(out, "  gradient of %d second %d\n", spec->grad_of, spec->second);
   for (uint32_t i = 0; i < spec->n_operands; i++) {
     const RowOperandSpec *operand = &spec->operands[i];

@@ -2,7 +2,7 @@
  *
  * In: what plan knows statically. Out: a canonical text, and what kernels/ turns into a function whose type is in
  * tfm/kernels.h. A spec holds nothing that depends on the batch, the length or the depth of a model, so no change of a
- * size recompiles anything. Refuses nothing. A spec is a plain value; its expression belongs to the plan's arena. */
+ * size recompiles anything; only whether a sum is known to be short or long is in it. Refuses nothing. A spec is a plain value; its expression belongs to the plan's arena. */
 #ifndef TFM_PLAN_KERNEL_SPEC_H
 #define TFM_PLAN_KERNEL_SPEC_H
 
@@ -22,6 +22,9 @@ typedef enum ColumnAccess {
   COLUMN_TRANSPOSED  /* the same, with neighbouring rows side by side: row stride = size of an element, 4 bytes */
 } ColumnAccess;
 
+/* The lengths of lines that are summed: whether they are one chain of TFM_ROW_CHAIN elements. */
+typedef enum LineLength { LINES_SHORT, LINES_LONG, LINES_OF_ANY_LENGTH } LineLength;
+
 typedef struct RowOperandSpec {
   DType dtype;
   ColumnAccess access;
@@ -35,6 +38,7 @@ typedef struct KernelSpec {
   uint8_t rows, width;
   int64_t a_stride, b_stride; /* elements between rows of a, and of b (= width for packed b) */
   int64_t a_step;             /* elements between steps of k in a; 0: 1 */
+  uint16_t chain;             /* TILE and DIRECT: steps of k in a chain of sums; 0: all are one, however many */
   uint8_t b_form;             /* tfm_form */
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool is_whole;              /* every call is for all columns */
@@ -55,6 +59,7 @@ typedef struct KernelSpec {
   /* ROW */
   OpKind reduction;           /* OP_POINTWISE, or SUM MEAN MAX MIN ARGMAX SOFTMAX LOG_SOFTMAX LAYER_NORM RMS_NORM */
   uint8_t reduce;             /* as in tfm_row_step */
+  LineLength lines;           /* LINES_SHORT where nothing is summed */
   uint8_t n_operands;         /* [0] the result */
   RowOperandSpec operands[TFM_MAX_OPERANDS];
   /* EXPR_INPUT i is operand i; EXPR_ACC is operand 0 before it is overwritten; the axis of EXPR_INDEX is that of

@@ -1,10 +1,9 @@
-/* Memory: packed weights that several plans share. What the workspace of a plan takes is declared in plan.h.
+/* Memory: packed weights that several plans share. What the workspace of a run takes is known to the runtime alone
+ * (runtime/core/memory.c): it depends on the threads and on the caches of the machine too.
  *
- * In: plans of one model, whose recipes may be equal (the same static subgraph in the same layout); values of the
- * run-time sizes. Out: one offset for equal recipes, in one block: first the weights of the first plan in its order of
- * execution, then what each other plan needs besides; weights_bytes of every plan is the size of the block. An offset
- * for every buffer, and the bytes of all. Refuses nothing: sizes that overflow saturate, and the caller compares them
- * with what there is. */
+ * In: plans of one model, whose recipes may be equal (the same static subgraph in the same layout). Out: one offset for
+ * equal recipes, in one block: first the weights of the first plan in its order of execution, then what each other plan
+ * needs besides; weights_bytes of every plan is the size of the block. Refuses nothing. */
 #ifndef TFM_PLAN_MEMORY_H
 #define TFM_PLAN_MEMORY_H
 

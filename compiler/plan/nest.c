@@ -212,6 +212,19 @@ KernelSpec nest_spec(const Nest *nest) {
   return spec;
 }
 
+static bool has_sums(OpKind reduction) {
+  return reduction != OP_MAX && reduction != OP_MIN && reduction != OP_ARGMAX && reduction != OP_POINTWISE;
+}
+
+void nest_reduces(KernelSpec *spec, OpKind reduction, uint8_t reduce, const Size *length) {
+  int64_t n;
+  spec->reduction = reduction;
+  spec->reduce = reduce;
+  if (!has_sums(reduction)) spec->lines = LINES_SHORT;
+  else if (!size_is_const(length, &n)) spec->lines = LINES_OF_ANY_LENGTH;
+  else spec->lines = n > TFM_ROW_CHAIN ? LINES_LONG : LINES_SHORT;
+}
+
 /* Whether squares of the operand can be transposed, if `rows` are the rows. */
 static bool is_transposed(const Nest *nest, const NestOperand *operand, uint32_t rows) {
   const Size *stride = operand->strides[nest->rank - 1];

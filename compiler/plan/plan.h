@@ -52,9 +52,4 @@ void plan_print(StrBuf *out, const Plan *plan); /* for `dump --stage=plan` */
 Drawing *drawing_of_plan(const Plan *plan); /* the steps that run, with what is packed for them */
 void plan_print_size(StrBuf *out, const Plan *plan, tfm_size size); /* "128*batch*time" */
 
-/* memory.c: what the runtime will need for these values of the run-time sizes (in the order of program.symbols). */
-int64_t plan_evaluate(const Plan *plan, tfm_size size, const int64_t *symbols); /* saturates */
-/* Bytes of workspace, persistent buffers included. `offsets` (one per buffer) may be NULL. */
-uint64_t plan_workspace_bytes(const Plan *plan, const int64_t *symbols, uint64_t *offsets);
-
 #endif

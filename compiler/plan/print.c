@@ -304,7 +304,7 @@ static void print_steps(StrBuf *out, const Plan *plan) {
 
 static void print_tensors(StrBuf *out, const char *what, uint32_t n, const tfm_tensor_info *tensors) {
   for (uint32_t i = 0; i < n; i++) {
-    strbuf_printf(out, "  %s %u: %s %s", what, i, tensors[i].name, tensors[i].shape);
+    strbuf_printf(out, "  %s %u: %s %s", what, i, text_shown(out->arena, tensors[i].name), tensors[i].shape);
     if (tensors[i].has_default) strbuf_printf(out, ", if left out each 0x%08x", tensors[i].fill);
     if (tensors[i].stand_in) strbuf_printf(out, ", if not wanted in buffer %u", tensors[i].stand_in - 1);
     strbuf_add_char(out, '\n');
@@ -457,7 +457,7 @@ static void draw_operands(const PlanDrawing *d, uint32_t item, const tfm_step *i
 
 /* Adds the item of a step, "gemm encoder.layer.0.output": the operation, and the module it belongs to. */
 static void draw_step(const PlanDrawing *d, const tfm_step *step) {
-  const char *space = strrchr(step->name, ' '), *path = space ? space + 1 : "";
+  const char *space = strchr(step->name, ' '), *path = space ? space + 1 : "";
   const char *label = space ? arena_strndup(d->plan->arena, step->name, (size_t)(space - step->name)) : step->name;
   uint32_t item = drawing_add_item(d->drawing, DRAW_OPERATION, label, path);
   draw_operands(d, item, step, false);
@@ -471,7 +471,7 @@ Drawing *drawing_of_plan(const Plan *plan) {
   d.outputs = no_items(plan->arena, program->n_outputs);
   d.buffers = no_items(plan->arena, program->n_buffers);
   for (uint32_t i = 0; i < program->n_inputs; i++)
-    d.inputs[i] = drawing_add_item(d.drawing, DRAW_PORT, program->inputs[i].name, "");
+    d.inputs[i] = drawing_add_item(d.drawing, DRAW_PORT, text_shown(plan->arena, program->inputs[i].name), "");
   for (size_t i = 0; i < plan->recipes.n; i++) {
     const Node *node = plan->recipes.items[i].node;
     StrBuf text = strbuf_new(plan->arena);
@@ -482,7 +482,7 @@ Drawing *drawing_of_plan(const Plan *plan) {
   }
   for (uint32_t i = 0; i < program->n_steps; i++) draw_step(&d, &program->steps[i]);
   for (uint32_t i = 0; i < program->n_outputs; i++) {
-    uint32_t item = drawing_add_item(d.drawing, DRAW_PORT, program->outputs[i].name, "");
+    uint32_t item = drawing_add_item(d.drawing, DRAW_PORT, text_shown(plan->arena, program->outputs[i].name), "");
     draw_operand(&d, item, &(tfm_operand){.space = TFM_SPACE_OUTPUT, .index = i}, false);
   }
   return d.drawing;

@@ -18,6 +18,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .a_stride = kind->a_stride,
                        .b_stride = kind->b_stride,
                        .a_step = kind->a_step,
+                       .chain = kind->chain,
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
                        .is_whole = kind->is_whole,
@@ -95,6 +96,12 @@ static bool may_have_rows_direct(const Size *rows, const Size *k, const Size *k_
   return size_equals(k_stride, 1);
 }
 
+/* The steps of a chain of a product's sums. With no more than these a single chain needs no code for others. */
+static uint16_t product_chain(const Size *k) {
+  int64_t known;
+  return size_is_const(k, &known) && known <= TFM_SHORT_CHAIN ? 0 : TFM_SHORT_CHAIN;
+}
+
 static bool is_few_columns(const Size *n) {
   int64_t columns;
   return size_is_const(n, &columns) && columns > 0 && columns <= COST_MOST_DIRECT_COLUMNS;
@@ -107,7 +114,7 @@ static void choose_direct(Planner *p, const Nest *nest, const View *x, const Vie
   const Size *rows = nest->dims[last - 1], *n = nest->dims[last], *k = x->dims[x->rank - 1];
   const Size *x_k_stride = x->strides[x->rank - 1], *y_k_stride = y->strides[y->rank - 2];
   const Size *y_n_stride = nest->others[1].strides[last];
-  KernelSpec spec = {.family = KERNEL_DIRECT};
+  KernelSpec spec = {.family = KERNEL_DIRECT, .chain = product_chain(k)};
   int64_t known;
   if (size_equals(rows, 1) && may_have_rows_direct(n, k, y_k_stride)) {
     step->direct = TFM_DIRECT_TURNED;
@@ -243,6 +250,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
                    .k = form == TFM_FORM_INT8 && p->target->dot_pairs ? k : 0,
                    .least_matrix_rows = is_matrix ? (uint8_t)(vector_rows + 1) : 0};
   kind.a_stride = row_stride(p, a, &rows, k, is_whole);
+  if (!is_whole) kind.chain = product_chain(math_const(&p->math, k)); /* sums of whole numbers have no order */
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
   tfm_gemm_step step = {.tile_rows = shape.rows,
                         .width = shape.width,
@@ -395,6 +403,7 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   step.in_order = in_order;
   if (p->node->attr.rows_are_steps) step.live = live_steps(p, p->node, &step.live_steps);
   else step.live = live_rows(p, p->node);
+  kind.chain = in_order || step.live_steps ? 0 : product_chain(k);
   if (!exact_zero && !step.in_order && !step.live) choose_direct(p, nest, x, y, &step);
   if (needs_tiles(&step, n)) {
     step.pack = y_stays ? TFM_NONE : contract_pack(p, kind.shape.width, y_k_stride, nest->others[1].strides[last]);

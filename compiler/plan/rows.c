@@ -189,8 +189,7 @@ void plan_reduce(Planner *p, const Node *node) {
   uint8_t reduce = arrange(p, &nest, axis, writes_rows(reduction), node->attr.rows_mask);
   nest.live = live_rows(p, node);
   KernelSpec spec = nest_spec(&nest);
-  spec.reduction = reduction;
-  spec.reduce = reduce;
+  nest_reduces(&spec, reduction, reduce, node->attr.dims_in[axis]);
   if (reduce == 1 && !writes_rows(reduction)) spec.operands[0].access = COLUMN_BROADCAST;
   plan_row_step(p, &nest, &spec, op_table[reduction].name);
 }
@@ -213,8 +212,7 @@ void plan_norm(Planner *p, const Node *node) {
   nest_simplify(p, &nest, 1, 1);
   nest.live = live_rows(p, node);
   KernelSpec spec = nest_spec(&nest);
-  spec.reduction = node->attr.reduction;
-  spec.reduce = 1;
+  nest_reduces(&spec, node->attr.reduction, 1, node->dims[node->rank - 1]);
   spec.eps = node->attr.eps;
   if (node->attr.has_weight) spec.weight = (uint8_t)numbers[0];
   if (node->attr.has_bias) spec.bias = (uint8_t)numbers[node->attr.has_weight];
@@ -267,8 +265,7 @@ void plan_row_grad(Planner *p, const Node *node) {
   nest_simplify(p, &nest, 1, 1);
   nest.live = live_rows(p, node);
   KernelSpec spec = nest_spec(&nest);
-  spec.reduction = node->attr.reduction;
-  spec.reduce = 1;
+  nest_reduces(&spec, node->attr.reduction, 1, node->dims[node->rank - 1]);
   spec.eps = node->attr.eps;
   spec.grad_of = (uint8_t)numbers[0];
   spec.weight = (uint8_t)numbers[1];

@@ -38,7 +38,8 @@ typedef struct Course {
   EvalInputs *valid; /* all batches of --valid */
   uint32_t n_valid;
   int64_t saved; /* the step of the newest checkpoint; -1: none of this process */
-  bool ended_epoch, has_stopped;
+  int64_t begun; /* the step that the run went on from */
+  bool ended_epoch, has_stopped, cannot_write;
 } Course;
 
 static Diag *diag_of(const Course *c) { return c->request->diag; }
@@ -95,6 +96,7 @@ static uint64_t hash_of_data(const CourseRequest *request) {
 
 static tfm_state_head first_head(const CourseRequest *request) {
   return (tfm_state_head){.model = request->model,
+                          .trained = trainer_state(request->trainer).trained,
                           .settings = hash_of_run(request),
                           .data = hash_of_data(request),
                           .seed = request->order.seed,
@@ -124,6 +126,10 @@ static bool is_of_this_run(const Course *c, const tfm_state_file *file) {
 
 static bool open_folder(Course *c) {
   const char *folder = c->request->folder;
+  if (c->request->resumes && access(folder, F_OK) != 0) {
+    diag_error_at(diag_of(c), folder, DIAG_STATE, "there is no checkpoint to resume from: there is no such folder");
+    return false;
+  }
   if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
     diag_error_at(diag_of(c), folder, DIAG_FILE, "cannot make the folder: %s", strerror(errno));
     return false;
@@ -141,6 +147,7 @@ static void go_on_from(Course *c, const tfm_state_head *then) {
   const CourseRequest *request = c->request;
   const tfm_state_head now = c->head;
   c->head = *then;
+  c->head.trained = now.trained;
   c->head.settings = now.settings;
   c->head.data = now.data;
   if (request->resets_schedule) c->head.origin.schedule = then->step;
@@ -159,8 +166,14 @@ static bool load_blocks(Course *c, const tfm_state_file *file) {
   const TrainerState state = trainer_state(c->request->trainer);
   float *const blocks[] = {state.weights, state.first, state.second};
   const int n = c->request->resets_optimizer ? 1 : 3;
+  if (n > 1 && file->head.trained != state.trained) {
+    diag_error_at(diag_of(c), file->path, DIAG_STATE,
+                  "this checkpoint is of a run with other frozen weights: --reset=optimizer begins with new moments");
+    return false;
+  }
   for (int i = 0; i < n; i++) {
-    if (file->bytes[i] == (blocks[i] ? (uint64_t)state.floats * sizeof(float) : 0)) continue;
+    const int64_t floats = i ? state.trained_floats : state.floats;
+    if (file->bytes[i] == (blocks[i] ? (uint64_t)floats * sizeof(float) : 0)) continue;
     diag_error_at(diag_of(c), file->path, DIAG_STATE, "this checkpoint is of a run with another %s",
                   i ? "optimizer: --reset=optimizer begins with a new one" : "model");
     return false;
@@ -220,11 +233,13 @@ static bool save(Course *c) {
   tfm_error error;
   const CourseRequest *request = c->request;
   const TrainerState state = trainer_state(request->trainer);
-  const uint64_t bytes = (uint64_t)state.floats * sizeof(float);
-  const tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {
-      {state.weights, bytes}, {state.first, state.first ? bytes : 0}, {state.second, state.second ? bytes : 0}};
+  const uint64_t moved = (uint64_t)state.trained_floats * sizeof(float);
+  const tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {{state.weights, (uint64_t)state.floats * sizeof(float)},
+                                                    {state.first, state.first ? moved : 0},
+                                                    {state.second, state.second ? moved : 0}};
   const Record record = {.kind = RECORD_CHECKPOINT, .step = c->head.step, .epoch = c->head.epoch};
   if (c->saved == c->head.step) return true;
+  c->cannot_write = true; /* until it is done */
   if (tfm_checkpoint_save(request->folder, &c->head, blocks, named_weights(c), (int64_t)request->graphs->parameters.n,
                           &error))
     return fails(c, DIAG_FILE, &error);
@@ -232,7 +247,8 @@ static bool save(Course *c) {
   c->saved = c->head.step;
   journal_write(c->journal, &record);
   if (!request->judge && !write_weights(c)) return false;
-  return journal_draw(c->journal);
+  c->cannot_write = !journal_draw(c->journal);
+  return !c->cannot_write;
 }
 
 // ---- validation ----
@@ -354,12 +370,14 @@ static bool take_step(Course *c, Arena *arena, StepResult *result) {
   return trainer_step(request->trainer, inputs, (uint32_t)parts.batches.n, c->head.epoch, result);
 }
 
-static bool explain_stop(const Course *c) {
+/* After an error the weights are those of the last step that was done: nothing of it is lost. Where writing is what
+ * failed, it is not tried again. */
+static void rescue(Course *c) {
   tfm_error error;
   char latest[PATH_MAX];
+  if (!c->cannot_write && c->head.step > c->begun) save(c);
   if (!tfm_checkpoint_latest(c->request->folder, latest, sizeof latest, &error) && *latest)
     diag_note(diag_of(c), NO_SPAN, "the last checkpoint is %s", latest);
-  return false;
 }
 
 static bool step(Course *c) {
@@ -367,7 +385,7 @@ static bool step(Course *c) {
   StepResult result = {.results = c->results};
   order_epoch(c);
   c->since.epoch = c->head.epoch;
-  const bool good = take_step(c, arena, &result) || explain_stop(c);
+  const bool good = take_step(c, arena, &result);
   arena_destroy(arena);
   if (!good) return false;
   c->head.step++;
@@ -412,9 +430,36 @@ static bool go(Course *c, int *signal) {
     stop = atomic_load(&asked_to_stop);
     good = good && after_step(c, stop != 0);
   }
+  if (!good) rescue(c);
   listen(false);
   *signal = good && !is_over(c) ? stop : 0;
   return good;
+}
+
+/* Whether all batches of the epoch may be cut as they will be. */
+static bool may_cut_epoch(const Course *c) {
+  const CourseRequest *request = c->request;
+  Arena *arena = arena_create();
+  bool may = true;
+  for (size_t i = 0; i < c->order->batches.n && may && request->graphs->whole; i++) {
+    Order parts;
+    may = !order_cut(arena, request->data, c->order, &c->order->batches.items[i], &request->parts, &parts) ||
+          trainer_may_cut(request->trainer, (uint32_t)parts.batches.n, true);
+  }
+  arena_destroy(arena);
+  return may;
+}
+
+/* A rate that falls until `steps`, which the run does not reach. */
+static void warn_of_schedule(const Course *c, int64_t steps) {
+  const TrainSettings *s = &c->request->graphs->objective->settings;
+  const bool falls = s->schedule == SCHEDULE_LINEAR || s->schedule == SCHEDULE_COSINE;
+  const int64_t end = (int64_t)s->steps + c->head.origin.schedule;
+  if (falls && steps < end)
+    diag_warning_at(diag_of(c), "train", DIAG_TRAIN_MEANT,
+                    "the schedule goes on to step %lld, but the run ends with step %lld: --set steps=%lld ends both "
+                    "together",
+                    (long long)end, (long long)steps, (long long)(steps - c->head.origin.schedule));
 }
 
 static bool begin(Course *c) {
@@ -423,12 +468,15 @@ static bool begin(Course *c) {
   for (uint32_t i = 0; i < c->n_results; i++) names[i] = request->graphs->results.items[i].name;
   if (!open_folder(c) || !find_beginning(c)) return false;
   tfm_checkpoint_tidy(request->folder, 0);
+  c->begun = c->head.step;
   order_epoch(c);
   const int64_t steps = request->steps ? request->steps : request->epochs * (int64_t)c->order->batches.n;
+  warn_of_schedule(c, steps);
   const JournalRequest journal = {request->arena, request->diag,   request->folder,  names, c->n_results, c->head.step,
                                   steps,          request->epochs, request->is_quiet};
   c->journal = journal_open(&journal);
-  return c->journal && make_valid(c);
+  return c->journal && make_valid(c) && (!request->judge || trainer_may_cut(request->judge, c->n_valid, false)) &&
+         may_cut_epoch(c);
 }
 
 bool course_run(const CourseRequest *request, int *signal) {

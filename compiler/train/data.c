@@ -1,11 +1,13 @@
 /* In: safetensors files. Out: items, checked, and batches of them. See data.h. */
 #include "train/data.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked_size.h"
 #include "base/hash.h"
+#include "train/labels.h"
 #include "weights/safetensors.h"
 
 static Arena *arena_of(const DataSet *data) { return data->request.arena; }
@@ -71,12 +73,24 @@ static void find_limit(DataInput *input, const Node *value, uint32_t depth) {
   }
 }
 
+/* A mask: it is added to scores, or compared, and multiplied with nothing. */
+static bool is_mask(const Node *value, uint32_t depth) {
+  enum { DEEPEST = 16 };
+  for (size_t i = 0; i < value->users.n; i++) {
+    const Node *user = value->users.items[i];
+    const bool is_view = op_table[user->op].category == CATEGORY_VIEW && depth < DEEPEST;
+    if (!(is_view && is_mask(user, depth + 1)) && user->op != OP_ADD && user->dtype != DTYPE_BOOL) return false;
+  }
+  return true;
+}
+
 static bool describe_inputs(DataSet *data) {
   bool good = true;
   data->inputs = ARENA_ARRAY(arena_of(data), DataInput, data->request.n_inputs + 1);
   for (uint32_t i = 0; i < data->request.n_inputs; i++) {
     data->inputs[i].node = data->request.graph->inputs.items[i];
     good = describe_input(data, &data->inputs[i]) && good;
+    data->inputs[i].may_be_infinite = is_mask(data->inputs[i].node, 0);
     if (data->inputs[i].node->dtype == DTYPE_I32) find_limit(&data->inputs[i], data->inputs[i].node, 0);
   }
   return good;
@@ -218,16 +232,41 @@ static bool agree(const DataSet *data, const char *path, Items *const *of) {
 
 // ---- what the tensors hold ----
 
+/* The item that has this element of the tensor. */
+static int64_t item_with(const DataInput *input, const Items *items, int64_t element) {
+  const int64_t place = element / input->numbers;
+  int64_t item = 0;
+  while (item + 1 < items->n && items->starts[item + 1] <= place) item++;
+  return item;
+}
+
 static bool check_ids(const DataSet *data, const TensorFile *file, const DataInput *input, const Items *items,
                       const int32_t *ids, int64_t first, int64_t n) {
   for (int64_t i = 0; i < n && input->limit >= 0; i++) {
     if ((ids[i] >= 0 && ids[i] < input->limit) || (input->has_ignored && ids[i] == input->ignored)) continue;
-    const int64_t place = (first + i) / input->numbers;
-    int64_t item = 0;
-    while (item + 1 < items->n && items->starts[item + 1] <= place) item++;
+    const int64_t place = (first + i) / input->numbers, item = item_with(input, items, first + i);
     diag_error_at(diag_of(data), file->file.path, DIAG_INPUT_VALUE,
                   "\"%s\": item %lld holds the id %d at place %lld; ids must be in 0..%lld", name_of(input),
                   (long long)item, ids[i], (long long)(place - items->starts[item]), (long long)input->limit - 1);
+    return false;
+  }
+  return true;
+}
+
+/* An infinity may be meant, as in a mask that is added to scores, but never NaN; what is infinite in an input that is
+ * no mask makes a loss that is not finite. */
+static bool check_numbers(const DataSet *data, const TensorFile *file, const DataInput *input, const Items *items,
+                          const float *numbers, int64_t first, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    if (isfinite(numbers[i]) || (input->may_be_infinite && isinf(numbers[i]))) continue;
+    const int64_t place = (first + i) / input->numbers, item = item_with(input, items, first + i);
+    diag_error_at(diag_of(data), file->file.path, DIAG_INPUT_VALUE,
+                  "\"%s\": item %lld holds %s at place %lld: numbers of an input must be finite", name_of(input),
+                  (long long)item,
+                  isnan(numbers[i]) ? "nan"
+                  : numbers[i] > 0  ? "inf"
+                                    : "-inf",
+                  (long long)(place - items->starts[item]));
     return false;
   }
   return true;
@@ -262,7 +301,8 @@ static bool scan(DataSet *data, const TensorFile *file, const DataInput *input, 
   for (int64_t first = 0; first < tensor->elements && good; first += PIECE) {
     const int64_t n = tensor->elements - first < PIECE ? tensor->elements - first : PIECE;
     good = read_part(data, file, input, first, n, piece) &&
-           (dtype != DTYPE_I32 || check_ids(data, file, input, items, piece, first, n));
+           (dtype != DTYPE_I32 || check_ids(data, file, input, items, piece, first, n)) &&
+           (dtype != DTYPE_F32 || check_numbers(data, file, input, items, piece, first, n));
     data->hash = hash_bytes(data->hash, piece, (size_t)n * dtype_bytes[dtype]);
   }
   arena_destroy(arena);
@@ -276,14 +316,23 @@ static int64_t *joined(const DataSet *data, const int64_t *a, const int64_t *b, 
   return all;
 }
 
-/* The metadata NAME.pad; 0 without. */
-static double padding_of(const TensorFile *file, const char *name) {
+/* The metadata NAME.pad. False: a file before this one says another number. */
+static bool read_padding(const DataSet *data, const TensorFile *file, DataInput *input) {
+  const char *name = name_of(input);
   const size_t n = strlen(name);
   for (size_t i = 0; i < file->metadata.n; i++) {
     const FileMetadata *entry = &file->metadata.items[i];
-    if (strncmp(entry->key, name, n) == 0 && strcmp(entry->key + n, ".pad") == 0) return number_read(entry->value);
+    if (strncmp(entry->key, name, n) != 0 || strcmp(entry->key + n, ".pad") != 0) continue;
+    const double padding = number_read(entry->value);
+    if (input->has_padding && input->padding != padding) {
+      diag_error_at(diag_of(data), file->file.path, DIAG_INPUT_VALUE,
+                    "the metadata \"%s.pad\" is %g here, but %g in a file before", name, padding, input->padding);
+      return false;
+    }
+    input->has_padding = true;
+    input->padding = padding;
   }
-  return 0;
+  return true;
 }
 
 static bool add_file(DataSet *data, const char *path) {
@@ -301,9 +350,7 @@ static bool add_file(DataSet *data, const char *path) {
   if (!good || !n || !agree(data, path, of)) return false;
   for (uint32_t i = 0; i < n; i++) {
     DataInput *input = &data->inputs[i];
-    input->padding = padding_of(file, name_of(input));
-    data->hash = hash_bytes(data->hash, &input->padding, sizeof input->padding);
-    if (!scan(data, file, input, of[i])) return false;
+    if (!read_padding(data, file, input) || !scan(data, file, input, of[i])) return false;
     input->starts = joined(data, input->starts, of[i]->starts, of[i]->n);
     input->lengths = joined(data, input->lengths, of[i]->lengths, of[i]->n);
   }
@@ -416,12 +463,22 @@ static bool keep_items(DataSet *data) {
 
 // ---- opening ----
 
+static bool find_padding(DataSet *data) {
+  bool good = true;
+  for (uint32_t i = 0; i < data->request.n_inputs; i++) {
+    DataInput *input = &data->inputs[i];
+    good = labels_find_padding(data, input) && good;
+    data->hash = hash_bytes(data->hash, &input->padding, sizeof input->padding);
+  }
+  return good;
+}
+
 DataSet *data_open(const DataRequest *request) {
   DataSet *data = ARENA_NEW(request->arena, DataSet);
   *data = (DataSet){.request = *request, .hash = HASH_BEGIN};
   bool good = describe_inputs(data);
   for (size_t i = 0; i < request->n_paths && good; i++) good = add_file(data, request->paths[i]);
-  good = good && keep_items(data);
+  good = good && keep_items(data) && find_padding(data);
   if (good && !data->n_items) {
     diag_error_at(request->diag, request->paths[0], DIAG_INPUT_SHAPE, "there is no item to train on%s",
                   data->n_skipped ? ": all were left out" : "");

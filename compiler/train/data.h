@@ -32,6 +32,8 @@ typedef struct DataInput {
   double padding;
   int64_t limit, ignored; /* ids are in [0, limit), or this number. limit -1: they may be anything */
   bool has_ignored;
+  bool may_be_infinite;      /* f32 */
+  bool has_padding;          /* the data say what pads it */
   int64_t *starts, *lengths; /* of the items, in places of the tensor of their file */
 } DataInput;
 

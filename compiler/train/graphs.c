@@ -11,6 +11,11 @@ typedef struct Maker {
   Objective *objective;
   Graph *graph;
   TrainGraphs *made;
+  bool has_gradients;
+  SrcSpan loss_place;
+  Map stopped;        /* nodes behind which nothing flows back */
+  const char *result; /* whose outputs are made */
+  uint32_t n_named;
   VEC(GraphOutput) tops, bottoms;
   VEC(Seed) seeds;
 } Maker;
@@ -32,30 +37,133 @@ static void describe(StrBuf *out, const Graph *graph, const Node *node) {
   strbuf_printf(out, " at %u:%u", place.line, place.column);
 }
 
-static const char *description(const Maker *m, const LossPart *part) {
+static const char *formula_name(uint32_t op) {
+  return op == TFM_FORMULA_STOP ? "stop_gradient" : op_table[formula_op_kind(op)].name;
+}
+
+static void describe_steps(StrBuf *out, const Maker *m, const LossParts *split, uint32_t step, unsigned depth) {
+  const FormulaStep *s = &split->steps.items[step];
+  if (s->op == TFM_FORMULA_NUMBER) strbuf_printf(out, "%g", s->number);
+  if (s->op == TFM_FORMULA_LEAF) describe(out, m->graph, s->leaf);
+  if (s->op == TFM_FORMULA_NUMBER || s->op == TFM_FORMULA_LEAF) return;
+  strbuf_printf(out, "%s(", formula_name(s->op));
+  for (uint32_t i = 0; i < formula_operands(s->op) && depth; i++) {
+    if (i) strbuf_add(out, ", ");
+    describe_steps(out, m, split, s->operands[i], depth - 1);
+  }
+  strbuf_add(out, depth ? ")" : "...)");
+}
+
+static const char *description(const Maker *m, const LossParts *split, const LossPart *part) {
+  enum { DEPTH = 6 };
   StrBuf text = strbuf_new(m->arena);
   if (part->factor != 1) strbuf_printf(&text, "%g * ", part->factor);
-  describe(&text, m->graph, part->top);
-  if (part->bottom) strbuf_add(&text, " / ");
-  if (part->bottom) describe(&text, m->graph, part->bottom);
+  if (part->top) describe(&text, m->graph, part->top);
+  if (part->is_once) strbuf_add(&text, " once");
+  if (part->top && (part->bottom || part->formula >= 0)) strbuf_add(&text, " / ");
+  if (part->formula >= 0)
+    describe_steps(&text, m, split, (uint32_t)part->formula, DEPTH);
+  else if (part->bottom)
+    describe(&text, m->graph, part->bottom);
   return text.text;
 }
 
-static void add_result(Maker *m, const GraphOutput *output) {
+// ---- results: outputs ----
+
+static uint32_t add_top(Maker *m, Node *node, bool is_once) {
+  const char *name = arena_printf(m->arena, "%s.%u", m->result, m->n_named++);
+  vec_push(m->arena, &m->tops, ((GraphOutput){.name = name, .node = node}));
+  vec_push(m->arena, &m->made->tops_once, is_once);
+  return (uint32_t)m->tops.n - 1;
+}
+
+static uint32_t add_bottom(Maker *m, Node *node, bool is_once) {
+  const char *name = arena_printf(m->arena, "%s.%u", m->result, m->n_named);
+  vec_push(m->arena, &m->bottoms, ((GraphOutput){.name = name, .node = node}));
+  vec_push(m->arena, &m->made->bottoms_once, is_once);
+  return (uint32_t)m->bottoms.n - 1;
+}
+
+// ---- results: formulas ----
+
+/* Cotangents need what a loss is a formula of before gradients are made: it is computed with the divisors. */
+static ResultStep leaf_step(Maker *m, const FormulaStep *step, bool is_of_loss) {
+  const bool is_before = is_of_loss && (m->has_gradients || !reaches_weight(m->arena, &m->stopped, step->leaf));
+  ResultStep made = {.op = is_before ? TFM_FORMULA_BOTTOM : TFM_FORMULA_TOP};
+  made.operands[0] = (is_before ? add_bottom : add_top)(m, step->leaf, step->is_once);
+  return made;
+}
+
+static void add_steps(Maker *m, const LossParts *split, bool is_of_loss) {
+  const uint32_t first = (uint32_t)m->made->steps.n;
+  for (size_t i = 0; i < split->steps.n; i++) {
+    const FormulaStep *step = &split->steps.items[i];
+    ResultStep made = {.op = step->op, .number = step->number};
+    for (uint32_t k = 0; k < formula_operands(step->op); k++) made.operands[k] = first + step->operands[k];
+    if (step->op == TFM_FORMULA_LEAF) made = leaf_step(m, step, is_of_loss);
+    vec_push(m->arena, &m->made->steps, made);
+  }
+}
+
+/* The sums that the loss is a formula of once more, to be differentiated. */
+static void add_slopes(Maker *m, const LossParts *split, uint32_t first, ResultParts *result) {
+  for (size_t i = 0; i < split->steps.n; i++) {
+    const FormulaStep *step = &split->steps.items[i];
+    if (step->op != TFM_FORMULA_LEAF || !reaches_weight(m->arena, &m->stopped, step->leaf)) continue;
+    const ResultPart slope = {.top = add_top(m, step->leaf, step->is_once),
+                              .bottom = NO_OUTPUT,
+                              .formula = NO_OUTPUT,
+                              .slope = first + (uint32_t)i};
+    vec_push(m->arena, &result->parts, slope);
+  }
+}
+
+// ---- results: parts ----
+
+static void add_result(Maker *m, LossRequest *request, const GraphOutput *output) {
   LossParts split;
   ResultParts result = {.name = output->name};
-  loss_parts(m->graph, output->node, m->objective->batch, &split);
+  const bool is_loss = !m->made->results.n;
+  const uint32_t first = (uint32_t)m->made->steps.n;
+  m->result = output->name;
+  m->n_named = 0;
+  request->is_differentiated = is_loss && m->has_gradients;
+  loss_parts(request, output->node, &split);
+  result.is_whole = split.is_whole;
+  result.divides = split.divides;
+  if (split.where) result.where = origin_place(&split.where->origin);
+  add_steps(m, &split, is_loss);
   for (size_t i = 0; i < split.parts.n; i++) {
     const LossPart *part = &split.parts.items[i];
-    ResultPart made = {.factor = part->factor, .what = description(m, part), .top = (uint32_t)m->tops.n};
-    made.bottom = part->bottom ? (uint32_t)m->bottoms.n : NO_OUTPUT;
-    const char *name = arena_printf(m->arena, "%s.%zu", output->name, i);
-    vec_push(m->arena, &m->tops, (GraphOutput){.name = name, .node = part->top});
-    if (part->bottom) vec_push(m->arena, &m->bottoms, (GraphOutput){.name = name, .node = part->bottom});
+    ResultPart made = {part->factor, description(m, &split, part), NO_OUTPUT, NO_OUTPUT, NO_OUTPUT, NO_OUTPUT};
+    if (part->formula >= 0)
+      made.formula = first + (uint32_t)part->formula;
+    else if (part->bottom)
+      made.bottom = add_bottom(m, part->bottom, false);
+    if (part->top) made.top = add_top(m, part->top, part->is_once);
     vec_push(m->arena, &result.parts, made);
   }
-  if (!m->made->whole.source) m->made->whole = split.whole;
+  if (is_loss && m->has_gradients) add_slopes(m, &split, first, &result);
   vec_push(m->arena, &m->made->results, result);
+}
+
+static void find_stopped(Maker *m) {
+  m->stopped = map_new(m->arena);
+  for (size_t i = 0; i < m->objective->stopped.n; i++) {
+    const Node *node = m->objective->stopped.items[i];
+    map_put_n(&m->stopped, &node, sizeof node, NULL);
+  }
+}
+
+static void add_results(Maker *m) {
+  const size_t n = m->graph->outputs.n;
+  const GraphOutput *results = arena_copy(m->arena, m->graph->outputs.items, n * sizeof *results);
+  find_stopped(m);
+  ItemKinds kinds = item_kinds_new(m->graph, m->objective->batch, m->made->n_inputs);
+  LossRequest request = {.kinds = &kinds, .stopped = &m->stopped};
+  for (size_t i = 0; i < n; i++) add_result(m, &request, &results[i]);
+  for (size_t i = 0; i < n && !m->made->whole; i++)
+    if (m->made->results.items[i].is_whole) m->made->whole = &m->made->results.items[i];
 }
 
 /* The outputs of the graph from here on. */
@@ -76,38 +184,30 @@ static void add_seeds(Maker *m) {
   Builder builder = {.graph = m->graph};
   const ResultParts *loss = &m->made->results.items[0];
   for (size_t i = 0; i < loss->parts.n; i++) {
+    if (loss->parts.items[i].top == NO_OUTPUT) continue;
     Node *top = m->tops.items[loss->parts.items[i].top].node;
     builder.origin = top->origin;
-    Node *seed = build_input(&builder, arena_printf(m->arena, "train.seed.%zu", i), DTYPE_F32, 0, NULL);
-    vec_push(m->arena, &m->seeds, (Seed){top, seed});
+    const char *name = arena_printf(m->arena, "train.seed.%zu", m->made->seeds.n);
+    Node *seed = build_input(&builder, name, DTYPE_F32, 0, NULL);
+    vec_push(m->arena, &m->seeds, ((Seed){top, seed}));
     vec_push(m->arena, &m->made->seeds, seed->attr.name);
   }
-}
-
-static Map stopped_nodes(const Maker *m) {
-  Map stopped = map_new(m->arena);
-  for (size_t i = 0; i < m->objective->stopped.n; i++) {
-    const Node *node = m->objective->stopped.items[i];
-    map_put_n(&stopped, &node, sizeof node, NULL);
-  }
-  return stopped;
 }
 
 /* Adds the gradients as outputs behind the tops. False after an error. */
 static bool add_gradients(Maker *m) {
   Gradients gradients;
-  const Map stopped = stopped_nodes(m);
   add_seeds(m);
   const DifferentiateRequest request = {.graph = m->graph,
                                         .diag = m->diag,
                                         .seeds = m->seeds.items,
                                         .n_seeds = (uint32_t)m->seeds.n,
-                                        .stopped = &stopped,
+                                        .stopped = &m->stopped,
                                         .is_trained = is_trained,
                                         .context = m->objective};
   if (!differentiate(&request, &gradients)) return false;
   if (!gradients.items.n) {
-    diag_error(m->diag, origin_place(&m->tops.items[0].node->origin), DIAG_INPUT_DECLARATION,
+    diag_error(m->diag, m->loss_place, DIAG_INPUT_DECLARATION,
                "no trained weight reaches the loss '%s': there is nothing to train", m->made->results.items[0].name);
     return false;
   }
@@ -191,10 +291,10 @@ TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool h
   m.made->model = hash_of_text(arena, objective->graph);
   m.made->objective = objective;
   m.made->n_inputs = (uint32_t)(objective->graph->inputs.n - objective->masks.n);
+  m.has_gradients = has_gradients;
+  m.loss_place = origin_place(&m.graph->outputs.items[0].node->origin);
   list_parameters(&m);
-  const size_t n = m.graph->outputs.n;
-  const GraphOutput *results = arena_copy(arena, m.graph->outputs.items, n * sizeof *results);
-  for (size_t i = 0; i < n; i++) add_result(&m, &results[i]);
+  add_results(&m);
   m.made->counts = counts_graph(&m);
   set_outputs(m.graph, m.tops.items, m.tops.n);
   if (has_gradients && !add_gradients(&m)) return NULL;
@@ -206,6 +306,35 @@ TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool h
 
 // ---- for people ----
 
+const char *train_graphs_whole(Arena *arena, const TrainGraphs *graphs) {
+  const ResultParts *whole = graphs->whole;
+  if (!whole->where.source)
+    return arena_printf(arena,
+                        "'%s' cannot be computed in parts: no size counts items, as one called batch does, or the "
+                        "first of every input",
+                        whole->name);
+  if (whole->divides)
+    return arena_printf(arena, "this divisor depends on weights, so '%s' cannot be computed in parts", whole->name);
+  return arena_printf(arena,
+                      "this mixes the items of a batch, so '%s' is no sum or mean over items, nor a formula of "
+                      "such sums, and cannot be computed in parts",
+                      whole->name);
+}
+
+static void print_parts(StrBuf *out, const ResultParts *result) {
+  bool is_first = true;
+  for (size_t i = 0; i < result->parts.n; i++) {
+    if (!result->parts.items[i].what) continue;
+    strbuf_printf(out, "%s%s", is_first ? "" : " + ", result->parts.items[i].what);
+    is_first = false;
+  }
+  if (result->is_whole) strbuf_add(out, ", only of a whole batch");
+  if (!result->is_whole || !result->where.source) return;
+  const SrcPlace place = source_place(result->where.source, result->where.begin);
+  strbuf_printf(out, ": %s at %u:%u", result->divides ? "its divisor depends on weights" : "items are mixed",
+                place.line, place.column);
+}
+
 void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
   uint32_t n_trained = 0;
   int64_t numbers = 0;
@@ -213,8 +342,7 @@ void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
   for (size_t i = 0; i < graphs->results.n; i++) {
     const ResultParts *result = &graphs->results.items[i];
     strbuf_printf(out, "  %-24s ", result->name);
-    for (size_t k = 0; k < result->parts.n; k++)
-      strbuf_printf(out, "%s%s", k ? " + " : "", result->parts.items[k].what);
+    print_parts(out, result);
     strbuf_add_char(out, '\n');
   }
   for (size_t i = 0; i < graphs->parameters.n; i++) {
@@ -222,5 +350,6 @@ void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
     n_trained++;
     numbers += graphs->parameters.items[i].elements;
   }
-  strbuf_printf(out, "trained: %u of %zu tensors, %lld numbers\n", n_trained, graphs->parameters.n, (long long)numbers);
+  strbuf_printf(out, "trained: %u of %zu tensor%s, %lld numbers\n", n_trained, graphs->parameters.n,
+                graphs->parameters.n == 1 ? "" : "s", (long long)numbers);
 }

@@ -184,14 +184,16 @@ bool trainer_draw(Trainer *t, uint32_t parameter) {
 static float *block_of(const Trainer *t, tfm_train_tensor which) {
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     float *tensor = tfm_trainer_data(t->made, i, which);
-    if (tensor) return tensor - t->training->parameters[i].offset;
+    const tfm_parameter *p = &t->training->parameters[i];
+    if (tensor) return tensor - (which == TFM_TENSOR_WEIGHT ? p->offset : p->trained);
   }
   return NULL;
 }
 
 TrainerState trainer_state(Trainer *t) {
-  return (TrainerState){block_of(t, TFM_TENSOR_WEIGHT), block_of(t, TFM_TENSOR_FIRST), block_of(t, TFM_TENSOR_SECOND),
-                        (int64_t)t->training->floats};
+  return (TrainerState){block_of(t, TFM_TENSOR_WEIGHT),       block_of(t, TFM_TENSOR_FIRST),
+                        block_of(t, TFM_TENSOR_SECOND),       (int64_t)t->training->floats,
+                        (int64_t)t->training->trained_floats, tfm_trainer_trained(t->made)};
 }
 
 void trainer_set_steps(Trainer *t, int64_t steps, const tfm_trainer_origin *origin) {
@@ -206,8 +208,11 @@ int64_t trainer_part_bytes(const Trainer *t, const int64_t *sizes) { return tfm_
 /* There are no moments in it, which a trainer that begins takes for zeroes, whatever its optimizer is. */
 bool trainer_write_start(Trainer *t, const char *path) {
   const TrainerState state = trainer_state(t);
-  const tfm_state_head head = {
-      .model = t->graphs->model, .seed = t->options.seed, .best = INFINITY, .best_score = -INFINITY};
+  const tfm_state_head head = {.model = t->graphs->model,
+                               .trained = state.trained,
+                               .seed = t->options.seed,
+                               .best = INFINITY,
+                               .best_score = -INFINITY};
   const tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {{state.weights, (uint64_t)state.floats * sizeof(float)}};
   const char *part = arena_printf(arena_of(t), "%s.%ld.tmp", path, (long)getpid());
   tfm_error error;
@@ -236,17 +241,24 @@ static tfm_train_parts parts_of(const Trainer *t, Arena *arena, const EvalInputs
 }
 
 /* The text of the model stands beside this message. */
-static bool may_be_cut(const Trainer *t, uint32_t n) {
-  if (n < 2 || !t->graphs->whole.source) return true;
-  diag_error(
-      diag_of(t), t->graphs->whole, DIAG_INPUT_DECLARATION,
-      "this divisor depends on weights, so batches cannot be added up: a step must be one batch, --accumulate=1");
+bool trainer_may_cut(const Trainer *t, uint32_t n, bool is_step) {
+  const ResultParts *whole = t->graphs->whole;
+  if (n < 2 || !whole) return true;
+  const char *cure = is_step ? "a step must be one part: a smaller batch, a larger --memory or --part-tokens, no "
+                               "--accumulate, no --shards"
+                             : "the data must be one batch: a larger --batch-items or --batch-tokens; or leave the "
+                               "result out";
+  const char *why = train_graphs_whole(arena_of(t), t->graphs);
+  if (whole->where.source)
+    diag_error(diag_of(t), whole->where, DIAG_INPUT_DECLARATION, "%s, and there are %u; %s", why, n, cure);
+  else
+    diag_error_at(diag_of(t), "train", DIAG_INPUT_DECLARATION, "%s, and there are %u; %s", why, n, cure);
   return false;
 }
 
 bool trainer_evaluate(Trainer *t, const EvalInputs *batches, uint32_t n, double *results) {
   tfm_error error;
-  if (!may_be_cut(t, n)) return false;
+  if (!trainer_may_cut(t, n, false)) return false;
   Arena *arena = arena_create();
   const tfm_train_parts parts = parts_of(t, arena, batches, n);
   const tfm_status status = tfm_train_evaluate(t->made, &parts, results, &error);
@@ -359,7 +371,7 @@ static void explain(Trainer *t, const tfm_train_parts *parts, int64_t epoch, dou
 
 bool trainer_step(Trainer *t, const EvalInputs *batches, uint32_t n, int64_t epoch, StepResult *result) {
   tfm_error error;
-  if (!may_be_cut(t, n)) return false;
+  if (!trainer_may_cut(t, n, true)) return false;
   Arena *arena = arena_create();
   const tfm_train_parts parts = parts_of(t, arena, batches, n);
   tfm_trainer_set_epoch(t->made, epoch);

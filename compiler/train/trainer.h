@@ -36,11 +36,12 @@ const float *trainer_gradient(Trainer *trainer, uint32_t parameter);
 float *trainer_tensor(Trainer *trainer, uint32_t parameter, tfm_train_tensor which);
 /* The initial value of a parameter; an error, which names it, if it has none. */
 bool trainer_draw(Trainer *trainer, uint32_t parameter);
-/* What a run goes on from: blocks of `floats` numbers, in which the tensors of all parameters lie in their order. A
- * moment that the optimizer does not have is NULL. */
+/* What a run goes on from: a block of `floats` numbers, in which all weights lie in their order, and moments of those
+ * that are trained, each of `trained_floats`. A moment that the optimizer does not have is NULL. */
 typedef struct TrainerState {
   float *weights, *first, *second;
-  int64_t floats;
+  int64_t floats, trained_floats;
+  uint64_t trained; /* hash of which are trained */
 } TrainerState;
 TrainerState trainer_state(Trainer *trainer);
 /* Steps that are done, for a trainer that goes on, and when the optimizer and the schedule began. */
@@ -52,6 +53,8 @@ int64_t trainer_part_bytes(const Trainer *trainer, const int64_t *sizes);
 /* Writes the state of a run that begins with these weights; the file is replaced whole or not at all. */
 bool trainer_write_start(Trainer *trainer, const char *path);
 
+/* Whether a step, or an evaluation, may have n batches; else an error that says why not. */
+bool trainer_may_cut(const Trainer *trainer, uint32_t n, bool is_step);
 /* The results over n batches; the weights stay. */
 bool trainer_evaluate(Trainer *trainer, const EvalInputs *batches, uint32_t n, double *results);
 /* A step over n batches, in epoch `epoch` (from 0). */

@@ -34,7 +34,11 @@ static void add_parameters(Arena *arena, tfm_training *training, const TrainGrap
                                     .decays = !patterns_match(&objective->settings.no_decay, p->path)};
     if (initial) parameters[i].initial = (tfm_initial){(uint32_t)initial->kind, initial->a, initial->b};
     memcpy(parameters[i].dims, p->dims, sizeof p->dims);
-    training->floats += (uint64_t)(p->elements + ALIGN - 1) / ALIGN * ALIGN;
+    const uint64_t room = (uint64_t)(p->elements + ALIGN - 1) / ALIGN * ALIGN;
+    training->floats += room;
+    if (p->gradient == NO_OUTPUT) continue;
+    parameters[i].trained = training->trained_floats;
+    training->trained_floats += room;
   }
   training->parameters = parameters;
   training->n_parameters = (uint32_t)graphs->parameters.n;
@@ -128,22 +132,47 @@ static tfm_train_graph describe(Arena *arena, const tfm_training *training, cons
   return made;
 }
 
+static uint32_t number_or_none(uint32_t number) { return number == NO_OUTPUT ? TFM_NONE : number; }
+
+static const tfm_formula_step *steps_of(Arena *arena, const TrainGraphs *graphs) {
+  tfm_formula_step *steps = ARENA_ARRAY(arena, tfm_formula_step, graphs->steps.n);
+  for (size_t i = 0; i < graphs->steps.n; i++) {
+    const ResultStep *step = &graphs->steps.items[i];
+    steps[i] = (tfm_formula_step){.number = step->number, .op = step->op};
+    memcpy(steps[i].operands, step->operands, sizeof steps[i].operands);
+  }
+  return steps;
+}
+
+/* NULL where no output counts once. */
+static const uint8_t *once_of(const uint8_t *items, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (items[i]) return items;
+  return NULL;
+}
+
 static tfm_objective objective_of(Arena *arena, const tfm_training *training, const TrainGraphs *graphs) {
-  tfm_objective made = {.n_results = (uint32_t)graphs->results.n};
-  for (size_t i = 0; i < graphs->results.n; i++) made.n_tops += (uint32_t)graphs->results.items[i].parts.n;
+  tfm_objective made = {.n_results = (uint32_t)graphs->results.n,
+                        .n_tops = (uint32_t)graphs->tops_once.n,
+                        .n_steps = (uint32_t)graphs->steps.n};
+  for (size_t i = 0; i < graphs->results.n; i++) made.n_parts += (uint32_t)graphs->results.items[i].parts.n;
   tfm_train_result *results = ARENA_ARRAY(arena, tfm_train_result, made.n_results);
-  tfm_result_part *parts = ARENA_ARRAY(arena, tfm_result_part, made.n_tops);
+  tfm_result_part *parts = ARENA_ARRAY(arena, tfm_result_part, made.n_parts);
   uint32_t n = 0;
   for (uint32_t i = 0; i < made.n_results; i++) {
     const ResultParts *result = &graphs->results.items[i];
     results[i] = (tfm_train_result){result->name, n, (uint32_t)result->parts.n};
     for (size_t k = 0; k < result->parts.n; k++) {
       const ResultPart *part = &result->parts.items[k];
-      parts[n++] = (tfm_result_part){part->factor, part->top, part->bottom == NO_OUTPUT ? TFM_NONE : part->bottom};
+      parts[n++] = (tfm_result_part){part->factor, number_or_none(part->top), number_or_none(part->bottom),
+                                     number_or_none(part->formula), number_or_none(part->slope)};
     }
   }
   made.results = results;
   made.parts = parts;
+  made.steps = steps_of(arena, graphs);
+  made.tops_once = once_of(graphs->tops_once.items, graphs->tops_once.n);
+  made.bottoms_once = once_of(graphs->bottoms_once.items, graphs->bottoms_once.n);
   made.tops = describe(arena, training, graphs, graphs->gradients);
   made.bottoms = describe(arena, training, graphs, graphs->counts);
   return made;
@@ -174,7 +203,8 @@ tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGr
   const int32_t batch = either->objective->batch;
   add_parameters(arena, training, either);
   set_settings(training, &either->objective->settings);
-  training->whole = place_of(arena, either->whole);
+  if (either->whole) training->whole = train_graphs_whole(arena, either);
+  if (either->whole) training->whole_place = place_of(arena, either->whole->where);
   training->model = either->model;
   training->batch = batch < 0 ? TFM_NONE : (uint32_t)batch;
   training->n_inputs = either->n_inputs;

@@ -314,6 +314,18 @@ static const char *other_kind(Diag *diag, const TensorFile *file, const unsigned
   return NULL;
 }
 
+/* No header is as long as eight letters say. */
+static bool is_text(const unsigned char *bytes) {
+  size_t n = 0;
+  while (n < 8 && (bytes[n] == '\n' || bytes[n] == '\t' || (bytes[n] >= ' ' && bytes[n] < 0x7f))) n++;
+  return n == 8;
+}
+
+static bool ends_in_tfm(const char *path) {
+  const size_t n = strlen(path);
+  return n > 4 && strcmp(path + n - 4, ".tfm") == 0;
+}
+
 /* The length is compared with a limit and with the size of the file before it is used, as an unsigned number: 2^63 and
  * more must not become negative. */
 static bool read_length(Diag *diag, TensorFile *file, int64_t *header_size) {
@@ -330,6 +342,11 @@ static bool read_length(Diag *diag, TensorFile *file, int64_t *header_size) {
   const char *kind = size > SAFETENSORS_MAX_HEADER ? other_kind(diag, file, bytes) : NULL;
   if (kind) {
     diag_error_at(diag, path, DIAG_SAFETENSORS, "this is %s", kind);
+    return false;
+  }
+  if (size > SAFETENSORS_MAX_HEADER && is_text(bytes)) {
+    diag_error_at(diag, path, DIAG_SAFETENSORS, "this is a text, no safetensors file%s",
+                  ends_in_tfm(path) ? ": `tfmc check` tells about a model" : "");
     return false;
   }
   if (size > SAFETENSORS_MAX_HEADER) {

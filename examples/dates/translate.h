@@ -34,7 +34,7 @@ static tfm_status translate(dates_context *context, const int32_t *src, int n, t
   dates_generate_defaults(&options);
   options.num_beams = 4;
   tfm_generated written;
-  const dates_args args = {.batch = 1, .source = n, .src = src};
+  const dates_args args = {.struct_size = sizeof args, .batch = 1, .source = n, .src = src};
   if (dates_generate(context, &args, NULL, &options, &written, error)) return error->status;
   for (int64_t i = 0; i < written.lengths[0]; i++)
     if (written.sequences[i] >= FIRST_ID) putchar(CHARACTERS[written.sequences[i] - FIRST_ID]);

@@ -47,8 +47,8 @@ static int embed(mini_lm_context *context, char *line, float embedding[DIMENSION
   int32_t ids[MAX_TOKENS], real[MAX_TOKENS];
   int n = read_ids(line, ids, error);
   for (int i = 0; i < n; i++) real[i] = 1; /* one sentence alone has no padding */
-  mini_lm_args args = {.batch = 1, .time = n, .input_ids = ids, .attention_mask = real, .embedding = embedding,
-                       .embedding_capacity = DIMENSION};
+  mini_lm_args args = {.struct_size = sizeof args, .batch = 1, .time = n, .input_ids = ids, .attention_mask = real,
+                       .embedding = embedding, .embedding_capacity = DIMENSION};
   return n && mini_lm_forward(context, &args, error) == TFM_OK;
 }
 

@@ -61,7 +61,8 @@ static int read_prompts(Prompts *prompts) {
 }
 
 static int write_on(gpt2_context *context, const Prompts *prompts, int64_t new_tokens) {
-  const gpt2_args args = {.batch = prompts->n, .time = prompts->width, .input_ids = prompts->tokens};
+  const gpt2_args args = {.struct_size = sizeof args, .batch = prompts->n, .time = prompts->width,
+                          .input_ids = prompts->tokens};
   tfm_generate_options options;
   tfm_generated written;
   tfm_error error;

@@ -51,6 +51,16 @@ class Models(CorpusCase):
         self.refused(tfmc.EnvError, "no such folder", tfmc.ray.Embedder, "all-MiniLM-L6-v2")
 
 
+    def test_a_job_that_had_no_model_binds_nobody(self):
+        """Nothing is done and nobody writes there, so the call that is right may have other settings."""
+        output = self.out()
+        self.refused(tfmc.EnvError, "no such folder", tfmc.corpus.embed, self.input, output,
+                     **{**self.given, "model": "nomodel", "tokenizer": None, "keep": []})
+        tfmc.corpus.embed(self.input, output, **self.given)
+        self.refused(tfmc.InputError, "another job writes here", tfmc.corpus.embed, self.input, output,
+                     **{**self.given, "batch_tokens": 7} if "batch_tokens" in self.given else {**self.given, "keep": []})
+
+
 class Refusals(CorpusCase):
     """Before anything is written: the call that is right can go to the same folder."""
 

@@ -94,11 +94,24 @@ class Files(Case):
         refused(whole.replace(tfmc.__version__.encode() + b"\0", b"9.9.9\0", 1), "made by tfmc 9.9.9, this is")
         for at in range(8192, 8192 + 600, 67):
             refused(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1:], "is damaged or was cut off")
+        refused(whole[:9] + bytes([whole[9] ^ 1]) + whole[10:], "is damaged, or was made by another build of tfmc")
         self.refused(tfmc.EnvError, "cannot be read", tfmc.load, self.path.parent / "none.tfmm")
         self.refused(tfmc.EnvError, "is no .tfmm file", tfmc.load, self.path.parent)
         self.refused(tfmc.EnvError, "cannot be written", one().save, self.path.parent / "no" / "one.tfmm")
         os.mkfifo(self.path.parent / "pipe.tfmm")
         self.refused(tfmc.EnvError, "is no .tfmm file", tfmc.load, self.path.parent / "pipe.tfmm")
+
+    def test_one_bit_that_is_flipped_anywhere(self):
+        """In the header, the code, the weights, and the zeroes between them."""
+        one().save(self.path)
+        whole = self.path.read_bytes()
+        places = [*range(0, 700, 13), *random.Random(1).sample(range(len(whole)), 150), len(whole) - 1]
+        for at in places:
+            self.path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1:])
+            with self.assertRaises(tfmc.EnvError, msg=f"byte {at}"):
+                tfmc.load(self.path)
+        self.path.write_bytes(whole)
+        np.testing.assert_array_equal(tfmc.load(self.path)(X), one()(X))
 
     def test_replacing_a_mapped_file_does_no_harm(self):
         one().save(self.path)

@@ -149,8 +149,8 @@ class Embedding(TextCase):
         made = [call(input_ids=ids, attention_mask=np.ones_like(ids))
                 for call in (self.checkpoint.model, self.checkpoint.model._call_alone)]
         self.assertEqual(made[0].tobytes(), made[1].tobytes())
-        with self.assertRaisesRegex(tfmc.UsageError, "attention_mask"):
-            self.checkpoint.model._call_alone(ids)
+        with self.assertRaisesRegex(tfmc.UsageError, "input_ids"):
+            self.checkpoint.model._call_alone(attention_mask=ids)
 
     def test_long_texts_are_cut_or_refused(self):
         limit = self.embedder.max_length
@@ -265,9 +265,9 @@ class Reranking(TextCase):
     def logits(self, first, second, segments=True):
         ids = [1, *map(WORDS.get, first.split()), 2]
         rest = [*map(WORDS.get, second.split()), 2]
-        mask = [1] * len(ids) + [1 + segments] * len(rest)
-        ids, mask = np.array([ids + rest], np.int32), np.array([mask], np.int32)
-        return self.checkpoint.model(input_ids=ids, attention_mask=mask)[0]
+        kinds = np.array([[0] * len(ids) + [int(segments)] * len(rest)], np.int32)
+        ids = np.array([ids + rest], np.int32)
+        return self.checkpoint.model(input_ids=ids, attention_mask=np.ones_like(ids), token_type_ids=kinds)[0]
 
     def test_scores_are_the_models(self):
         scores = self.reranker.predict(PAIRS)
@@ -279,7 +279,7 @@ class Reranking(TextCase):
         self.assertEqual(cut.tobytes(), scores.tobytes())
 
     def test_the_segment_of_a_text_counts(self):
-        """As the mask says it, against what the table of segments adds to a model without positions for it."""
+        """As token_type_ids say it, if the folder's tokenizer gives them."""
         self.assertNotEqual(self.logits("a b", "c").tobytes(), self.logits("a b", "c", segments=False).tobytes())
         settings = self.checkpoint.folder / "tokenizer_config.json"
         settings.write_text(json.dumps({"model_input_names": ["input_ids", "attention_mask"]}))

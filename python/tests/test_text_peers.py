@@ -95,6 +95,71 @@ class Peers(Case):
         np.testing.assert_allclose(ours.predict(pairs, apply_softmax=True), theirs.predict(pairs, apply_softmax=True),
                                    atol=1e-5)
 
+    def test_deberta_with_kinds_and_electra_without(self):
+        """Of a pair the tokenizer tells the texts apart, or not; both as transformers' classes take it."""
+        import transformers as hf
+        deberta = hf.DebertaV2Config(**self.SIZES, max_position_embeddings=20, num_labels=1, pad_token_id=1, type_vocab_size=2,
+                                     relative_attention=True, position_buckets=4, pos_att_type=["p2c", "c2p"],
+                                     share_att_key=True, norm_rel_ebd="layer_norm")
+        self.cross_encoder(hf.DebertaV2ForSequenceClassification, deberta, "<s> $A </s>", "<s> $A </s> $B:1 </s>:1",
+                           model_input_names=["input_ids", "attention_mask", "token_type_ids"])
+        electra = hf.ElectraConfig(**self.SIZES, max_position_embeddings=20, num_labels=1, pad_token_id=1)
+        self.cross_encoder(hf.ElectraForSequenceClassification, electra, "<s> $A </s>", "<s> $A </s> $B:1 </s>:1")
+
+    def sentence_encoder(self, settings, **more):
+        """(theirs, the folder) of a BERT with pooling; `more`: files of the folder, by name."""
+        import json
+
+        import sentence_transformers as st
+        import transformers as hf
+        config = hf.BertConfig(**self.SIZES, max_position_embeddings=20, pad_token_id=1)
+        folder = self.saved(hf.BertModel(config), fast_tokenizer("<s> $A </s>", "<s> $A </s> $B </s>", model_max_length=20))
+        parts = [("", "Transformer"), ("1_Pooling", "Pooling")]
+        modules = [dict(idx=i, name=str(i), path=path, type=f"sentence_transformers.models.{kind}")
+                   for i, (path, kind) in enumerate(parts)]
+        (folder / "1_Pooling").mkdir()
+        files = {"modules.json": modules, "config_sentence_transformers.json": settings, **more,
+                 "1_Pooling/config.json": dict(word_embedding_dimension=24, pooling_mode_mean_tokens=True)}
+        for name, content in files.items():
+            (folder / name).write_text(json.dumps(content))
+        return st.SentenceTransformer(str(folder), device="cpu"), folder
+
+    def test_sentences_with_prompts_cut_to_a_width(self):
+        prompts = {"query": "w1 w2 ", "passage": "w3 ", "other": "w4 w4 "}
+        theirs, folder = self.sentence_encoder({"prompts": prompts, "default_prompt_name": "other"})
+        ours, texts = tfmc.text.Embedder(folder), sentences(4, 12)
+        for name in ("encode", "encode_query", "encode_document"):
+            for options in ({}, {"truncate_dim": 8}, {"truncate_dim": 8, "normalize_embeddings": True}, {"prompt": "w9 "},
+                            {"prompt_name": "passage"}):
+                wanted = getattr(theirs, name)(texts, **options)
+                np.testing.assert_allclose(getattr(ours, name)(texts, **options), wanted, atol=1e-5, err_msg=str(options))
+
+    def test_sentences_in_small_letters(self):
+        for asked in (True, False):
+            theirs, folder = self.sentence_encoder({}, **{"sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": asked}})
+            texts = [text.upper() for text in sentences(4, 9)]
+            np.testing.assert_allclose(tfmc.text.Embedder(folder).encode(texts), theirs.encode(texts), atol=1e-5)
+
+    def test_answers_to_messages(self):
+        import transformers as hf
+        if not importlib.util.find_spec("jinja2"):
+            self.skipTest("not run: jinja2 is missing")
+        sizes = dict(vocab_size=len(WORDS), n_embd=24, n_layer=2, n_head=4, n_positions=40, bos_token_id=2, eos_token_id=3)
+        tokenizer = fast_tokenizer("$A", "$A $B")
+        folder = self.saved(hf.GPT2LMHeadModel(hf.GPT2Config(**sizes)), tokenizer)
+        tokenizer.chat_template = ("{% for m in messages %}{{ '<s> ' + m['content'] + ' </s> ' }}{% endfor %}"
+                                   "{% if add_generation_prompt %}w0{% endif %}")
+        tokenizer.save_pretrained(folder)
+        writer = tfmc.text.Writer(folder)
+        messages = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3"},
+                    {"role": "user", "content": "w4"}]
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+        self.assertEqual(writer.tokens_of(messages), ids)
+        self.assertEqual(writer.chat(messages, max_new_tokens=5),
+                         writer.generate("<s> w1 w2 </s> <s> w3 </s> <s> w4 </s> w0", max_new_tokens=5))
+        self.assertEqual("".join(writer.stream_chat(messages, max_new_tokens=5)).strip(), writer.chat(messages, max_new_tokens=5))
+        self.refused(tfmc.UsageError, "chat template", writer.chat, [{"role": "user"}])
+
     def translations(self, model, tokenizer, texts, given={}, **options):
         """Both translate greedily and with three beams. <pad> is never written, for which M2M100 counts no position."""
         import torch

@@ -1,10 +1,10 @@
 /* Binding: run-time sizes are read from the shapes of the inputs; then the polynomials are evaluated.
  *
  * In: the tfm_values of a call, or sizes. Out: the dims of all inputs and the values of all polynomials. Refused:
- * another type or rank, a negative dimension, a null pointer where there are elements and no default, two inputs that
- * disagree about a size, a dimension that is not what the program says, a value beyond int64_t. A polynomial is evaluated again only
- * if a size that it depends on has changed, because one step of decoding differs from the next in a single size: the
- * number of earlier positions. */
+ * another type or rank, a negative dimension, a null pointer where there are elements and no default (defaults.c), two
+ * inputs that disagree about a size, a dimension that is not what the program says, a value beyond int64_t. A
+ * polynomial is evaluated again only if a size that it depends on has changed, because one step of decoding differs
+ * from the next in a single size: the number of earlier positions. */
 #include "binding.h"
 
 #include <string.h>
@@ -23,11 +23,6 @@ static bool has_elements(const tfm_value *value) {
   for (int32_t i = 0; i < value->rank; i++)
     if (value->dims[i] == 0) return false;
   return true;
-}
-
-bool input_is_left_out(const tfm_program *program, uint32_t input, const tfm_value *values) {
-  const tfm_value *value = &values[input];
-  return program->inputs[input].has_default && !value->data && (!value->dims || has_elements(value));
 }
 
 /* Type, rank and dims of one input. Bytes are counted with 4 per element, the largest of the types, so that later
@@ -159,45 +154,6 @@ tfm_status inputs_set_dims(tfm_context *context, tfm_error *error) {
   tfm_status status = TFM_OK;
   for (uint32_t i = 0; i < context->program->n_inputs && !status; i++) status = set_dims(context, i, error);
   return status;
-}
-
-// ---- inputs that are left out ----
-
-static int64_t default_bytes(const tfm_context *context, uint32_t input) {
-  const tfm_tensor_info *info = &context->program->inputs[input];
-  int64_t bytes = dtype_size(info->dtype);
-  for (uint32_t axis = 0; axis < info->rank; axis++) bytes *= value_of(context, info->dims[axis]);
-  return round_up(bytes, ALIGNMENT);
-}
-
-/* Each has room, given or not: which of them a caller leaves out may change from run to run, the workspace should not.
- * The bytes of one input were counted without overflow when its dims were set. */
-int64_t inputs_default_bytes(const tfm_context *context) {
-  int64_t bytes = 0;
-  for (uint32_t i = 0; i < context->program->n_inputs; i++)
-    if (context->program->inputs[i].has_default && __builtin_add_overflow(bytes, default_bytes(context, i), &bytes))
-      return -1;
-  return bytes;
-}
-
-static void fill(char *place, int64_t bytes, uint8_t dtype, uint32_t bits) {
-  if (dtype == TFM_BOOL) memset(place, (int)(bits & 1), (size_t)bytes);
-  for (int64_t i = 0; dtype != TFM_BOOL && i < bytes; i += (int64_t)sizeof bits) memcpy(place + i, &bits, sizeof bits);
-}
-
-void inputs_place_defaults(tfm_context *context) {
-  const tfm_program *program = context->program;
-  const Memory *memory = &context->memory;
-  char *place = memory->workspace + memory->buffers_bytes + memory->scratch_bytes * context->threads;
-  for (uint32_t i = 0; i < program->n_inputs; i++) {
-    if (!program->inputs[i].has_default) continue;
-    const int64_t bytes = default_bytes(context, i);
-    if (!context->run.callers[i]) {
-      fill(place, bytes, program->inputs[i].dtype, program->inputs[i].fill);
-      context->run.callers[i] = place;
-    }
-    place += bytes;
-  }
 }
 
 // ---- values of the polynomials ----

@@ -1,7 +1,7 @@
-/* What binding a context consists of, and what lockstep runs need of it: sizes and inputs (binding.c), the checks of
- * the model (checks.c), the workspace (memory.c), operands and threads (resolve.c). context.c calls them in this
- * order. Sets of sizes are words of 64 bits, in which sizes from number 63 on share a bit: they are then evaluated a
- * little too often. */
+/* What binding a context consists of, and what lockstep runs need of it: sizes and inputs (binding.c), inputs that are
+ * left out (defaults.c), the checks of the model (checks.c), the workspace (memory.c), operands and threads
+ * (resolve.c). context.c calls them in this order. Sets of sizes are words of 64 bits, in which sizes from number 63 on
+ * share a bit: they are then evaluated a little too often. */
 #ifndef TFM_RUNTIME_BINDING_H
 #define TFM_RUNTIME_BINDING_H
 
@@ -27,6 +27,9 @@ tfm_status inputs_bind_symbols(tfm_context *context, const tfm_value *inputs, tf
 tfm_status inputs_set_dims(tfm_context *context, tfm_error *error);
 /* Every dimension must be what the polynomial says; an input that is left out gets these dims. */
 tfm_status inputs_check_dims(tfm_context *context, const tfm_value *inputs, tfm_error *error);
+
+// ---- defaults.c ----
+
 /* Whether an input has a default and no data. One without elements needs none, and is given: its shape is checked. */
 bool input_is_left_out(const tfm_program *program, uint32_t input, const tfm_value *values);
 /* Bytes of the workspace for the inputs that may be left out; -1: too many to count. */

@@ -4,7 +4,7 @@
  * A unit is one batch item (a head of a sequence); units divide results, never sums. Keys and values are packed once,
  * as columns and as rows. Then blocks of queries pass: their probabilities are computed again as attention computes
  * them, in blocks of TFM_KEY_BLOCK keys counted from key 0, with the maximum of the whole row in the end, and kept as
- * strips; beside them what they get. Results for a query are one chain over the keys, those for a key one chain over
+ * strips; beside them what they get. Sums along the keys are one of f32 for each block, and these are added in double. Results for a query are one chain over the keys, those for a key one chain over
  * the queries that goes on in memory from block to block. So how queries are cut into blocks changes nothing.
  *
  * Keys after the last query of a block in causal attention have probability 0 and are left out of all of its sums. */
@@ -53,6 +53,7 @@ typedef struct GradScratch {                                           /* of one
   float *key_columns, *value_columns, *key_rows, *query_rows, *g_rows; /* packed; is_forward: key_rows are of values */
   float *p, *kept, *back;                  /* strips, [block of keys][row]; kept is p if nothing is taken */
   float *maximum, *sum, *scale, *products; /* a number per row of a strip; of products two */
+  double *totals;                          /* likewise: sums over blocks of keys */
   Epilogue take, multiply, through;        /* the step's kernels kept, sum_products and through, over `operands` */
   Fetch fetch;
   Operand operands[TFM_MAX_OPERANDS];      /* those of the step, then TFM_GRAD_OPERANDS that lie in strips */
@@ -112,17 +113,21 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
                             a->block_rows,
                             a->block_rows,
                             a->block_rows,
+                            2 * a->block_rows,
                             2 * a->block_rows};
-  float **places[] = {&scratch->key_columns, &scratch->value_columns, &scratch->key_rows,
+  float *totals, **places[] = {&scratch->key_columns, &scratch->value_columns, &scratch->key_rows,
                       &scratch->query_rows,  &scratch->g_rows,        &scratch->p,
                       &scratch->kept,        &scratch->back,          &scratch->maximum,
-                      &scratch->sum,         &scratch->scale,         &scratch->products};
+                      &scratch->sum,         &scratch->scale,         &scratch->products,
+                      &totals};
   int64_t bytes = 0;
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
     if (base) *places[i] = (float *)(base + bytes);
     bytes += round_up(floats[i] * (int64_t)sizeof(float), ALIGNMENT);
   }
-  if (base && (step->is_forward || step->kept == TFM_NONE)) scratch->kept = scratch->p;
+  if (!base) return bytes;
+  scratch->totals = (double *)(void *)totals;
+  if (step->is_forward || step->kept == TFM_NONE) scratch->kept = scratch->p;
   return bytes;
 }
 
@@ -286,12 +291,16 @@ static void run_term(const Walker *walker, const Grad *a, GradScratch *scratch, 
                keys_of_block(strip->seen, block));
 }
 
-/* The kernel takes so many rows as a tile may have at most. */
+/* The kernel takes so many rows as a tile may have at most. The sums of blocks, as many as there are keys for, are added
+ * in double. */
 static void soften(const Walker *walker, const Grad *a, const GradScratch *scratch, float *p, int64_t rows, int64_t n) {
   tfm_softmax_kernel softmax = KERNEL_OF(tfm_softmax_kernel, walker->context, a->step->softmax);
+  memset(scratch->sum, 0, (size_t)rows * sizeof *scratch->sum);
   for (int64_t at = 0; at < rows; at += TFM_MAX_TILE_ROWS)
     softmax(p + at * TFM_STRIP_STRIDE, least_of(TFM_MAX_TILE_ROWS, rows - at), n, scratch->maximum + at,
             scratch->sum + at, scratch->scale + at);
+  for (int64_t i = 0; i < rows; i++)
+    scratch->totals[i] = scratch->totals[i] * (double)scratch->scale[i] + (double)scratch->sum[i];
 }
 
 /* Scores become probabilities: what attention has after its last block, divided by the sum, if nothing is taken; else
@@ -301,7 +310,7 @@ static void find_probabilities(const Walker *walker, const Grad *a, const GradSc
                                const Strip *strip) {
   for (int64_t i = 0; i < strip->rows; i++) {
     scratch->maximum[i] = -INFINITY;
-    scratch->sum[i] = 0;
+    scratch->totals[i] = 0;
   }
   const int64_t blocks = ceil_div(strip->seen, TFM_KEY_BLOCK);
   for (int64_t block = 0; block < blocks; block++) {
@@ -313,7 +322,10 @@ static void find_probabilities(const Walker *walker, const Grad *a, const GradSc
     for (int64_t before = 0; before < block; before++)
       scale_strip(walker, a, strip_at(a, scratch->p, strip, before), strip->rows, TFM_KEY_BLOCK, scratch->scale);
   }
-  for (int64_t i = 0; i < strip->rows; i++) scratch->scale[i] = scratch->sum[i] == 0 ? 0 : 1 / scratch->sum[i];
+  for (int64_t i = 0; i < strip->rows; i++) {
+    const float sum = (float)scratch->totals[i];
+    scratch->scale[i] = sum == 0 ? 0 : 1 / sum;
+  }
   for (int64_t block = 0; block < blocks && a->step->kept == TFM_NONE; block++)
     scale_strip(walker, a, strip_at(a, scratch->p, strip, block), strip->rows, keys_of_block(strip->seen, block),
                 scratch->scale);
@@ -323,13 +335,14 @@ static void find_probabilities(const Walker *walker, const Grad *a, const GradSc
 static void find_gradient(const Walker *walker, const Grad *a, GradScratch *scratch, const GradItem *item,
                           const Strip *strip) {
   float *block_sums = scratch->products + a->block_rows;
-  memset(scratch->products, 0, (size_t)strip->rows * sizeof(float));
+  memset(scratch->totals, 0, (size_t)strip->rows * sizeof *scratch->totals);
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
     float *kept = strip_at(a, scratch->kept, strip, block);
     run_term(walker, a, scratch, &scratch->take, item, strip, block, kept, TFM_STRIP_STRIDE);
     run_term(walker, a, scratch, &scratch->multiply, item, strip, block, block_sums, 1);
-    for (int64_t i = 0; i < strip->rows; i++) scratch->products[i] += block_sums[i];
+    for (int64_t i = 0; i < strip->rows; i++) scratch->totals[i] += (double)block_sums[i];
   }
+  for (int64_t i = 0; i < strip->rows; i++) scratch->products[i] = (float)scratch->totals[i];
 }
 
 /* c (+)= strips of a block of keys times packed rows, tile by tile. */

@@ -90,9 +90,9 @@ static int64_t k_block_of(const tfm_gemm_step *step) { return is_whole_numbers(s
 static int64_t turn_of(const tfm_gemm_step *step) {
   return step->form == TFM_FORM_INT4 ? TFM_GROUP : is_whole_numbers(step) ? 16 : 4;
 }
-/* The steps of k in a call are a multiple of these; of bytes, of what a tile register has of a row. */
+/* The steps of k in a call are a multiple of these: chains; of bytes, what a tile register has of a row. */
 static int64_t unit_of(const tfm_gemm_step *step) {
-  return step->form == TFM_FORM_INT4 ? TFM_GROUP * TFM_GROUPS : step->form == TFM_FORM_INT8 ? 64 : 4;
+  return step->form == TFM_FORM_INT4 ? TFM_GROUP * TFM_GROUPS : step->form == TFM_FORM_INT8 ? 64 : TFM_SHORT_CHAIN;
 }
 static int64_t chains_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? 1 : partial_chains(step->k); }
 
@@ -177,7 +177,7 @@ static int64_t steps_together(const Gemm *gemm, int64_t tiles) {
   bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
   if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return INT64_MAX;
   const int64_t unit = unit_of(step), bytes = panel_bytes(step, unit) + unit * tiles * step->tile_rows * step->a_bytes;
-  const int64_t most = unit * (near_bytes() / bytes);
+  const int64_t most = unit * greatest_of(1, near_bytes() / bytes);
   if (!is_whole_numbers(step) || step->k <= most) return most;
   return round_up(ceil_div(step->k, ceil_div(step->k, most)), unit);
 }

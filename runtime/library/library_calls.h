@@ -7,6 +7,8 @@
 
 /* TFM_E_USAGE with this message. */
 tfm_status library_usage(tfm_error *error, const char *what);
+/* Refuses a caller whose header has another struct of args than the library, which is not read. */
+tfm_status library_check_layout(const char *model, uint64_t of_library, uint64_t of_header, tfm_error *error);
 /* Makes the context the caller's until library_leave. A second caller is refused, instead of both computing garbage. */
 tfm_status library_enter(tfm_context *context, tfm_error *error);
 void library_leave(tfm_context *context);

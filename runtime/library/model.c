@@ -23,7 +23,7 @@
 
 /* Versions first: nothing else in the table has a known meaning if they differ. */
 static tfm_status check_library(const tfm_library *library, tfm_model **model, tfm_error *error) {
-  if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the model");
+  if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the pointer for the model is null");
   *model = NULL;
   if (!library) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the library is a null pointer");
   if (library->abi != TFM_LIBRARY_ABI)
@@ -106,6 +106,33 @@ tfm_status tfm_library_open_memory(const tfm_library *library, const void *bytes
   return finish(model, weights_in_memory(library, bytes, size, &(*model)->weights, error), error);
 }
 
+tfm_status library_check_layout(const char *model, uint64_t of_library, uint64_t of_header, tfm_error *error) {
+  if (of_library == of_header) return TFM_OK;
+  return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL,
+                  "the program was compiled with a header of \"%s\" whose args are others than those of this library: "
+                  "compile it again with the header that was made with the library",
+                  model);
+}
+
+/* A library of another version is told by the functions below, before anything else of it is read. */
+static tfm_status check_caller(const tfm_library *library, uint64_t layout, tfm_model **model, tfm_error *error) {
+  if (model) *model = NULL;
+  if (!library || library->abi != TFM_LIBRARY_ABI) return TFM_OK;
+  return library_check_layout(library->model, library->args.number, layout, error);
+}
+
+tfm_status tfm_library_open_as(const tfm_library *library, uint64_t layout, const char *path, tfm_model **model,
+                               tfm_error *error) {
+  tfm_status status = check_caller(library, layout, model, error);
+  return status ? status : tfm_library_open(library, path, model, error);
+}
+
+tfm_status tfm_library_open_memory_as(const tfm_library *library, uint64_t layout, const void *bytes, uint64_t size,
+                                      tfm_model **model, tfm_error *error) {
+  tfm_status status = check_caller(library, layout, model, error);
+  return status ? status : tfm_library_open_memory(library, bytes, size, model, error);
+}
+
 void model_keep(tfm_model *model) { atomic_fetch_add_explicit(&model->users, 1, memory_order_relaxed); }
 
 /* The release of the last user is ordered after all that the others did with the model. */
@@ -170,6 +197,11 @@ static tfm_status matches(const tfm_library *library, const tfm_weights_header *
   if (memcmp(header->layout, library->layout, sizeof header->layout) == 0 &&
       header->bytes == library->programs[0]->weights_bytes)
     return TFM_OK;
+  if (strncmp(header->model, library->model, sizeof header->model) == 0)
+    return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL,
+                    "%s: the weights were packed for another library of the model \"%s\", of another text, precision or "
+                    "layout: `tfmc pack` makes the file of this one",
+                    path, library->model);
   return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL,
                   "%s: the weights were packed for another library, of the model \"%s\": this one is \"%s\" and needs "
                   "another layout",

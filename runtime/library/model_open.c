@@ -84,7 +84,7 @@ tfm_status library_load(const char *path, const char *suffix, void **handle, con
 tfm_status tfm_model_open(const char *library_path, const char *weights_path, tfm_model **model, tfm_error *error) {
   void *handle;
   const void *library;
-  if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the model");
+  if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the pointer for the model is null");
   *model = NULL;
   tfm_status status = library_load(library_path, "_program", &handle, &library, error);
   if (status) return status;

@@ -308,10 +308,10 @@ int64_t optimizer_chunks(const tfm_training *training) {
   return n;
 }
 
-typedef struct Chunk { /* elements [at, at + n) of the blocks, of one parameter */
+typedef struct Chunk { /* n elements of one parameter: from `at` on of the weights, from `moved` on of other blocks */
   const tfm_parameter *parameter;
   int64_t number, n;
-  uint64_t at;
+  uint64_t at, moved;
 } Chunk;
 
 typedef struct Job {
@@ -332,7 +332,9 @@ static void walk(void *argument, PoolMember *member) {
     const tfm_parameter *p = &training->parameters[i];
     const int64_t chunks = chunks_of(p);
     for (int64_t k = greatest_of(from - number, 0); k < chunks && number + k < to; k++) {
-      const Chunk chunk = {p, number + k, least_of(p->elements - k * CHUNK, CHUNK), p->offset + (uint64_t)(k * CHUNK)};
+      const uint64_t from_first = (uint64_t)(k * CHUNK);
+      const Chunk chunk = {p, number + k, least_of(p->elements - k * CHUNK, CHUNK), p->offset + from_first,
+                           p->trained + from_first};
       job->work(job, &chunk);
     }
     number += chunks;
@@ -347,12 +349,14 @@ static void run(tfm_trainer *t, Job job) {
 
 // ---- the norm ----
 
-static void add_squares(const Job *job, const Chunk *chunk) {
+/* Each lane adds SQUARES / LANES numbers in f32; what the lanes give is added in double. */
+enum { SQUARES = 512 };
+
+static double sum_of_squares(const float *values, int64_t n) {
   typedef float Four __attribute__((vector_size(16)));
-  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   Four sums[LANES / 4] = {{0}}; /* in registers, which an array of single lanes is not */
   int64_t i = 0;
-  for (; i + LANES <= chunk->n; i += LANES) {
+  for (; i + LANES <= n; i += LANES) {
     __builtin_prefetch(values + i + AHEAD);
 #pragma GCC unroll 4
     for (int k = 0; k < LANES / 4; k++) {
@@ -363,9 +367,16 @@ static void add_squares(const Job *job, const Chunk *chunk) {
   }
   float lanes[LANES];
   memcpy(lanes, sums, sizeof lanes);
-  for (; i < chunk->n; i++) lanes[i % LANES] += values[i] * values[i];
+  for (; i < n; i++) lanes[i % LANES] += values[i] * values[i];
   double sum = 0;
   for (int lane = 0; lane < LANES; lane++) sum += (double)lanes[lane];
+  return sum;
+}
+
+static void add_squares(const Job *job, const Chunk *chunk) {
+  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
+  double sum = 0;
+  for (int64_t i = 0; i < chunk->n; i += SQUARES) sum += sum_of_squares(values + i, least_of(chunk->n - i, SQUARES));
   job->trainer->chunk_sums[chunk->number] = sum;
 }
 
@@ -400,10 +411,10 @@ static void sgd(const Job *job, const Chunk *chunk) {
   const float clip = (float)job->clip, decay = (float)decay_of(t, chunk), rate = (float)job->rate;
   float g[AT_ONCE];
   for (int64_t from = 0; from < chunk->n; from += AT_ONCE) {
-    const uint64_t at = chunk->at + (uint64_t)from;
+    const uint64_t at = chunk->moved + (uint64_t)from;
     const int64_t n = least_of(chunk->n - from, AT_ONCE);
     const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + at;
-    float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + at;
+    float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at + from;
     for (int64_t i = 0; i < n; i++) g[i] = gradient[i] * clip;
     for (int64_t i = 0; i < n && decay != 0; i++) g[i] = g[i] + weight[i] * decay;
     if (t->blocks[TFM_TENSOR_FIRST]) add_momentum(t, t->blocks[TFM_TENSOR_FIRST] + at, g, n);
@@ -422,10 +433,10 @@ static void adam(const Job *job, const Chunk *chunk) {
   const float rest1 = (float)(1 - s->beta1), beta2 = (float)s->beta2, rest2 = (float)(1 - s->beta2);
   const float rate = (float)(job->rate / (1 - pow(s->beta1, (double)(t->t - t->head.origin.optimizer))));
   const float correction = (float)(1 / sqrt(1 - pow(s->beta2, (double)(t->t - t->head.origin.optimizer))));
-  const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
+  const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
-  float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->at;
-  float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->at;
+  float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->moved;
+  float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->moved;
   for (int64_t from = 0; from < chunk->n; from += LANES) {
     const int64_t end = least_of(chunk->n, from + LANES);
     __builtin_prefetch(gradient + from + AHEAD);

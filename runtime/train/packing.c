@@ -114,7 +114,7 @@ static void keep_owner(const tfm_trainer *t, tfm_model *model) {
 }
 
 tfm_status tfm_trainer_model(tfm_trainer *t, tfm_model **model, tfm_error *error) {
-  if (!model) return library_usage(error, "there is no place for the model");
+  if (!model) return library_usage(error, "the pointer for the model is null");
   *model = NULL;
   tfm_status status = training_enter(t, error);
   if (status) return status;

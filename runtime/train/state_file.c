@@ -119,7 +119,8 @@ static void put_head(Header *header, const tfm_state_head *head) {
                              (uint64_t)head->origin.optimizer,
                              (uint64_t)head->origin.schedule,
                              (uint64_t)head->origin.epoch,
-                             bits_of(head->best_score)};
+                             bits_of(head->best_score),
+                             head->trained};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) put(header, values[i]);
 }
 
@@ -138,6 +139,7 @@ static void take_head(Header *header, tfm_state_head *head) {
   head->origin.schedule = (int64_t)take(header);
   head->origin.epoch = (int64_t)take(header);
   head->best_score = double_of(take(header));
+  head->trained = take(header);
 }
 
 // ---- writing ----
@@ -247,13 +249,24 @@ static tfm_status check_block(const tfm_state_file *file, int block, tfm_error *
   return refuse(error, file->path, "the checkpoint is damaged: it does not have the hash that its header says");
 }
 
-tfm_status tfm_state_open(tfm_state_file *file, const char *path, tfm_error *error) {
+static tfm_status open_header(tfm_state_file *file, const char *path, tfm_error *error) {
   struct stat about;
   *file = (tfm_state_file){.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
   if (file->fd < 0) return tfm_file_failed(error, path, "read the file");
-  tfm_status status = fstat(file->fd, &about) == 0 && S_ISREG(about.st_mode)
-                          ? read_header(file, (uint64_t)about.st_size, error)
-                          : refuse(error, path, "this is no file");
+  return fstat(file->fd, &about) == 0 && S_ISREG(about.st_mode) ? read_header(file, (uint64_t)about.st_size, error)
+                                                                : refuse(error, path, "this is no file");
+}
+
+tfm_status tfm_state_read_head(const char *path, tfm_state_head *head, tfm_error *error) {
+  tfm_state_file file;
+  const tfm_status status = open_header(&file, path, error);
+  *head = file.head;
+  tfm_state_close(&file);
+  return status ? status : tfm_succeed(error);
+}
+
+tfm_status tfm_state_open(tfm_state_file *file, const char *path, tfm_error *error) {
+  tfm_status status = open_header(file, path, error);
   for (int i = 0; i < TFM_STATE_BLOCKS && !status; i++) status = check_block(file, i, error);
   if (status) tfm_state_close(file);
   return status ? status : tfm_succeed(error);

@@ -11,7 +11,7 @@
 
 #include "tfm/train.h"
 
-enum { TFM_STATE_VERSION = 2, TFM_STATE_HEADER_BYTES = 320, TFM_STATE_ALIGNMENT = 64 };
+enum { TFM_STATE_VERSION = 3, TFM_STATE_HEADER_BYTES = 320, TFM_STATE_ALIGNMENT = 64 };
 
 typedef enum tfm_state_block {
   TFM_STATE_WEIGHTS,
@@ -31,6 +31,7 @@ typedef struct tfm_state_head {
   int64_t best_step, stale; /* when it was; validations since then */
   tfm_trainer_origin origin;
   double best_score; /* the greatest that --valid-command gave; -infinite: there was none */
+  uint64_t trained;  /* hash of which weights are: only they have moments */
 } tfm_state_head;
 
 typedef struct tfm_state_bytes { /* what a block holds; none: {NULL, 0} */
@@ -52,6 +53,8 @@ typedef struct tfm_state_file { /* open, and found to be whole */
 
 /* Reads all of the file and compares every hash, before the caller changes anything. After an error it is not open. */
 tfm_status tfm_state_open(tfm_state_file *file, const char *path, tfm_error *error);
+/* The header alone, whose own hash is compared: which run a file is of. */
+tfm_status tfm_state_read_head(const char *path, tfm_state_head *head, tfm_error *error);
 /* The bytes[block] bytes of a block. */
 tfm_status tfm_state_read(const tfm_state_file *file, tfm_state_block block, void *bytes, tfm_error *error);
 void tfm_state_close(tfm_state_file *file);

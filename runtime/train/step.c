@@ -185,31 +185,12 @@ static tfm_status explain(const tfm_trainer *t, tfm_status status, int64_t part,
 }
 
 /* A loss without a value is an error; a metric is NaN then. */
-static tfm_status check_divisors(const tfm_trainer *t, const tfm_objective *objective, tfm_error *error) {
+static tfm_status check_divisors(tfm_trainer *t, const tfm_objective *objective, tfm_error *error) {
   const tfm_train_result *loss = &objective->results[0];
-  for (uint32_t i = 0; i < loss->n_parts; i++) {
-    const tfm_result_part *part = &objective->parts[loss->first_part + i];
-    if (part->bottom == TFM_NONE || t->bottoms[part->bottom] != 0) continue;
-    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, NULL,
-                    "'%s' has no value in step %lld: what it is divided by is 0, so there is no label that counts",
-                    loss->name, (long long)t->t + 1);
-  }
-  return TFM_OK;
-}
-
-static double factor_of(const tfm_trainer *t, const tfm_result_part *part) {
-  return part->bottom == TFM_NONE ? part->factor : part->factor / t->bottoms[part->bottom];
-}
-
-static void sum_results(const tfm_trainer *t, const tfm_objective *objective, double *results) {
-  for (uint32_t i = 0; i < objective->n_results; i++) {
-    const tfm_train_result *result = &objective->results[i];
-    results[i] = 0;
-    for (uint32_t k = 0; k < result->n_parts; k++) {
-      const tfm_result_part *part = &objective->parts[result->first_part + k];
-      results[i] += factor_of(t, part) * t->tops[part->top];
-    }
-  }
+  if (!mixture_lacks_divisor(t, objective)) return TFM_OK;
+  return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, NULL,
+                  "'%s' has no value in step %lld: what it is divided by is 0, so there is no label that counts",
+                  loss->name, (long long)t->t + 1);
 }
 
 // ---- sums over parts, shards, ranks ----
@@ -220,6 +201,7 @@ typedef struct Sum {
   Run run;
   double *numbers; /* [depth][n_numbers]: those of rank 0 among the outputs */
   uint32_t n_numbers;
+  const uint8_t *once; /* by number: only that of the first part of the first rank counts; NULL: all count */
   bool has_gradients;
   int64_t parts_of_shard;
 } Sum;
@@ -228,7 +210,7 @@ static void add_floats(void *argument, PoolMember *member) {
   float *const *blocks = argument;
   float *sum = blocks[0];
   const float *more = blocks[1];
-  const int64_t n = (int64_t)((const tfm_trainer *)(const void *)blocks[2])->training->floats;
+  const int64_t n = (int64_t)((const tfm_trainer *)(const void *)blocks[2])->training->trained_floats;
   for (int64_t i = n * member->thread / member->active; i < n * (member->thread + 1) / member->active; i++)
     sum[i] += more[i];
 }
@@ -249,7 +231,7 @@ static void aim_gradients(tfm_trainer *t, float *sums, bool is_first) {
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
     if (p->gradient == TFM_NONE) continue;
-    t->results[p->gradient] = (tfm_value){.data = (is_first || goes_on(t, p) ? sums : t->part) + p->offset};
+    t->results[p->gradient] = (tfm_value){.data = (is_first || goes_on(t, p) ? sums : t->part) + p->trained};
   }
   if (t->engine.step_tops) t->engine.step_tops->run.goes_on = !is_first;
 }
@@ -259,17 +241,17 @@ static void add_part(const tfm_trainer *t, float *sums) {
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
     if (p->gradient == TFM_NONE || goes_on(t, p)) continue;
-    for (uint64_t k = p->offset; k < p->offset + (uint64_t)p->elements; k++) sums[k] += t->part[k];
+    for (uint64_t k = p->trained; k < p->trained + (uint64_t)p->elements; k++) sums[k] += t->part[k];
   }
 }
 
 static tfm_status make_block(tfm_trainer *t, float **block, tfm_error *error) {
-  int64_t bytes = (int64_t)(t->training->floats * sizeof(float));
+  int64_t bytes = (int64_t)(t->training->trained_floats * sizeof(float));
   if (*block) return TFM_OK;
   *block = allocate_room(&t->allocator, &bytes);
   t->block_bytes = bytes;
   if (!*block) return tfm_refuse(error, TFM_E_NOMEM, "no memory for the gradients of several parts");
-  memset(*block, 0, (size_t)t->training->floats * sizeof(float));
+  memset(*block, 0, (size_t)t->training->trained_floats * sizeof(float));
   return TFM_OK;
 }
 
@@ -286,10 +268,13 @@ static tfm_status sum_shard(Sum *s, int64_t shard, int depth, tfm_error *error) 
   for (uint32_t k = 0; k < s->n_numbers; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
   for (int64_t i = from; i < to; i++) {
     if (s->has_gradients && i == from + 1) aim_gradients(t, gradients_at(t, depth), false);
+    const bool is_first = i == 0 && t->ranks.rank == 0;
     s->run.part = i;
+    if (s->has_gradients) mixture_give_seeds(t, is_first);
     const tfm_status status = run_part(&s->run, error);
     if (status) return explain(t, status, i, error);
-    for (uint32_t k = 0; k < s->n_numbers; k++) numbers[k] += (double)t->outputs[k];
+    for (uint32_t k = 0; k < s->n_numbers; k++)
+      if (is_first || !s->once || !s->once[k]) numbers[k] += (double)t->outputs[k];
     if (s->has_gradients && i > from) add_part(t, gradients_at(t, depth));
     s->run.first_item += s->run.items;
   }
@@ -331,6 +316,15 @@ static tfm_status sum_ranks(tfm_trainer *t, void *data, void *other, int64_t n, 
   return TFM_OK;
 }
 
+static const uint8_t *once_of(const tfm_trainer *t, const tfm_train_graph *graph) {
+  const tfm_objective *step = &t->training->step, *evaluation = &t->training->evaluation;
+  return graph == &step->tops            ? step->tops_once
+         : graph == &step->bottoms       ? step->bottoms_once
+         : graph == &evaluation->tops    ? evaluation->tops_once
+         : graph == &evaluation->bottoms ? evaluation->bottoms_once
+                                         : NULL;
+}
+
 /* Outputs of rank 0 to numbers[0], over all ranks; in a step, gradients. */
 static tfm_status sum_all(tfm_trainer *t, const tfm_train_graph *graph, tfm_context *context,
                           const tfm_train_parts *parts, int64_t first_item, uint32_t n_numbers, double *numbers,
@@ -340,6 +334,7 @@ static tfm_status sum_all(tfm_trainer *t, const tfm_train_graph *graph, tfm_cont
   Sum s = {.run = {.t = t, .graph = graph, .context = context, .parts = parts, .first_item = first_item},
            .numbers = numbers,
            .n_numbers = n_numbers,
+           .once = once_of(t, graph),
            .has_gradients = has_gradients,
            .parts_of_shard = parts->n / shards};
   const bool needs_other = has_gradients && (s.parts_of_shard > 1 || t->ranks.exchange);
@@ -347,7 +342,7 @@ static tfm_status sum_all(tfm_trainer *t, const tfm_train_graph *graph, tfm_cont
   tfm_status status = needs_other ? make_block(t, &t->part, error) : TFM_OK;
   if (!status) status = sum_tree(&s, 0, shards, 0, error);
   if (!status && has_gradients)
-    status = sum_ranks(t, t->blocks[TFM_TENSOR_GRADIENT], t->part, (int64_t)t->training->floats, false, error);
+    status = sum_ranks(t, t->blocks[TFM_TENSOR_GRADIENT], t->part, (int64_t)t->training->trained_floats, false, error);
   return status ? status : sum_ranks(t, numbers, numbers + n_numbers, n_numbers, true, error);
 }
 
@@ -357,8 +352,8 @@ static tfm_status check_parts(const tfm_trainer *t, const tfm_train_parts *parts
     return tfm_refuse(error, TFM_E_USAGE, "%lld parts cannot be cut into %d shards of equally many",
                       (long long)parts->n, t->ranks.shards);
   if (t->training->whole && (parts->n > 1 || t->ranks.ranks > 1))
-    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, t->training->whole,
-                    "this divisor depends on weights, so parts cannot be added up: a step must be one part");
+    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, t->training->whole_place, "%s: give one part, on one rank",
+                    t->training->whole);
   return TFM_OK;
 }
 
@@ -374,13 +369,11 @@ tfm_status tfm_train_gradients(tfm_trainer *t, const tfm_train_parts *parts, int
                      t->bottoms, error);
   if (!status) status = check_divisors(t, objective, error);
   if (status) return status;
-  const tfm_train_result *loss = &objective->results[0];
-  for (uint32_t i = 0; i < loss->n_parts; i++)
-    t->seeds[i] = (float)factor_of(t, &objective->parts[loss->first_part + i]);
+  mixture_find_seeds(t);
   if (engine->step_tops) engine->step_tops->run.flushes = true;
   status = sum_all(t, &objective->tops, engine->step_tops, parts, first_item, objective->n_tops, t->tops, error);
   if (status) return status;
-  sum_results(t, objective, results);
+  mixture_results(t, objective, results);
   t->loss = results[0];
   t->has_gradients = true;
   return tfm_succeed(error);
@@ -396,7 +389,7 @@ tfm_status tfm_train_evaluate(tfm_trainer *t, const tfm_train_parts *parts, doub
   if (!status) status = check_divisors(t, objective, error);
   if (!status) status = sum_all(t, &objective->tops, t->engine.tops, parts, 0, objective->n_tops, t->tops, error);
   if (status) return status;
-  sum_results(t, objective, results);
+  mixture_results(t, objective, results);
   return tfm_succeed(error);
 }
 

@@ -6,7 +6,9 @@
  * weights without an initial value, a state of another model, a library that does not train or is of another version; a
  * weight that the model does not have. The trainer, its arrays and its blocks are one block of memory. */
 #include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -33,6 +35,11 @@ static uint32_t most_outputs(const tfm_training *training) {
          training->evaluation.bottoms.n_outputs;
 }
 
+static uint32_t most_steps(const tfm_training *training) {
+  const uint32_t n = training->step.n_steps, more = training->evaluation.n_steps;
+  return n > more ? n : more;
+}
+
 /* What the optimizer keeps of each weight. A trainer that only evaluates has nothing but weights. */
 static bool needs(const tfm_trainer *t, tfm_train_tensor which) {
   const bool is_sgd = t->training->optimizer == TFM_OPTIMIZER_SGD;
@@ -40,6 +47,10 @@ static bool needs(const tfm_trainer *t, tfm_train_tensor which) {
   if (!t->training->step.n_results) return false;
   if (which == TFM_TENSOR_FIRST) return !is_sgd || t->settings.momentum > 0;
   return which == TFM_TENSOR_GRADIENT || !is_sgd;
+}
+
+static uint64_t floats_of(const tfm_training *training, int which) {
+  return which == TFM_TENSOR_WEIGHT ? training->floats : training->trained_floats;
 }
 
 /* Places the arrays behind the trainer and returns the size of all; -1: it is too large to count. */
@@ -50,13 +61,15 @@ static int64_t place_arrays(tfm_trainer *t, char *block) {
   layout_take(&layout, 1, sizeof *t);
   for (int i = 0; i < N_TENSORS; i++)
     t->blocks[i] =
-        needs(t, (tfm_train_tensor)i) ? layout_take(&layout, (int64_t)training->floats, sizeof(float)) : NULL;
+        needs(t, (tfm_train_tensor)i) ? layout_take(&layout, (int64_t)floats_of(training, i), sizeof(float)) : NULL;
 #define ARRAY(field, count) (t->field = layout_take(&layout, (count), sizeof *t->field))
   ARRAY(tops, (int64_t)outputs * (MOST_LEVELS + 1));
   ARRAY(bottoms, (int64_t)outputs * (MOST_LEVELS + 1));
   ARRAY(numbers, (int64_t)training->step.n_results + training->evaluation.n_results);
   ARRAY(outputs, outputs);
   ARRAY(seeds, training->n_seeds);
+  ARRAY(cotangents, training->n_seeds);
+  ARRAY(formula, 2 * (int64_t)most_steps(training));
   ARRAY(chunk_sums, t->n_chunks);
   ARRAY(values, inputs);
   ARRAY(results, outputs);
@@ -192,7 +205,14 @@ tfm_status tfm_trainer_draw(tfm_trainer *t, tfm_error *error) {
 float *tfm_trainer_data(tfm_trainer *t, uint32_t parameter, tfm_train_tensor which) {
   const tfm_parameter *p = &t->training->parameters[parameter];
   if (!t->blocks[which] || (which != TFM_TENSOR_WEIGHT && p->gradient == TFM_NONE)) return NULL;
-  return t->blocks[which] + p->offset;
+  return t->blocks[which] + (which == TFM_TENSOR_WEIGHT ? p->offset : p->trained);
+}
+
+uint64_t tfm_trainer_trained(const tfm_trainer *t) {
+  uint64_t h = 14695981039346656037u; /* FNV-1a, of words */
+  for (uint32_t i = 0; i < t->training->n_parameters; i++)
+    if (t->training->parameters[i].gradient != TFM_NONE) h = (h ^ i) * 1099511628211u;
+  return h;
 }
 
 int64_t tfm_trainer_steps(const tfm_trainer *t) { return t->t; }
@@ -269,17 +289,19 @@ enum { N_SAVED = TFM_STATE_SECOND + 1 };
 static const tfm_train_tensor saved[N_SAVED] = {TFM_TENSOR_WEIGHT, TFM_TENSOR_FIRST, TFM_TENSOR_SECOND};
 
 static uint64_t saved_bytes(const tfm_trainer *t, int i) {
-  return t->blocks[saved[i]] ? t->training->floats * sizeof(float) : 0;
+  return t->blocks[saved[i]] ? floats_of(t->training, saved[i]) * sizeof(float) : 0;
 }
 
 static tfm_status check_state(const tfm_trainer *t, const tfm_state_file *file, tfm_error *error) {
   bool fits = file->head.model == t->training->model;
   for (int i = 0; i < N_SAVED; i++) {
     const bool begins = i && !file->head.step && !file->bytes[i]; /* a start from `tfmc pack`: moments are zeroes */
-    fits = fits && (begins || file->bytes[i] == saved_bytes(t, i));
+    const bool is_same = file->bytes[i] == saved_bytes(t, i) && (!i || file->head.trained == tfm_trainer_trained(t));
+    fits = fits && (begins || is_same);
   }
   return fits ? TFM_OK
-              : tfm_refuse(error, TFM_E_ENV, "%s: this state is of another model, another -D or another optimizer",
+              : tfm_refuse(error, TFM_E_ENV,
+                           "%s: this state is of another model, another -D, another optimizer or other frozen weights",
                            file->path);
 }
 
@@ -309,6 +331,26 @@ static tfm_status load_state(tfm_trainer *t, const char *path, tfm_error *error)
   return status;
 }
 
+/* A folder that holds another run's checkpoints: neither of the two could go on from it. One that this trainer's state
+ * came from, or that an earlier trainer of the same kind left behind, may be written to. */
+static tfm_status check_folder(const tfm_trainer *t, const char *folder, tfm_error *error) {
+  char latest[PATH_MAX], path[PATH_MAX + sizeof TFM_CHECKPOINT_STATE + 1];
+  tfm_state_head head;
+  tfm_status status = tfm_checkpoint_latest(folder, latest, sizeof latest, error);
+  if (status || !*latest) return status;
+  snprintf(path, sizeof path, "%s/" TFM_CHECKPOINT_STATE, latest);
+  status = tfm_state_read_head(path, &head, error);
+  if (status) return status;
+  const bool is_same = head.model == t->training->model && head.seed == t->seed && head.settings == t->head.settings &&
+                       head.data == t->head.data;
+  if (is_same && (t->head.model || head.step <= t->t)) return TFM_OK;
+  return tfm_refuse(
+      error, TFM_E_ENV,
+      "%s: the folder holds another run, whose newest checkpoint is of step %lld: save to a folder of its "
+      "own, or make the trainer from that checkpoint",
+      folder, (long long)head.step);
+}
+
 static tfm_status save_state(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
                              tfm_error *error) {
   const uint32_t n = t->training->n_parameters;
@@ -323,13 +365,15 @@ static tfm_status save_state(tfm_trainer *t, const char *folder, const void *not
   if (note) blocks[TFM_STATE_NOTE] = (tfm_state_bytes){note, (uint64_t)note_bytes};
   tfm_state_head head = t->head;
   head.model = t->training->model;
+  head.trained = tfm_trainer_trained(t);
   head.seed = t->seed;
   head.step = t->t;
   head.epoch = t->epoch;
   if (!t->head.model) head.best = INFINITY;
   if (!t->head.model) head.best_score = -INFINITY;
   mkdir(folder, 0777); /* it may be there */
-  const tfm_status status = tfm_checkpoint_save(folder, &head, blocks, tensors, n, error);
+  tfm_status status = check_folder(t, folder, error);
+  if (!status) status = tfm_checkpoint_save(folder, &head, blocks, tensors, n, error);
   release(&t->allocator, tensors, (n + 1) * sizeof *tensors);
   return status;
 }
@@ -356,6 +400,13 @@ tfm_status tfm_library_trainer_new(const tfm_training *training, const char *sta
   tfm_trainer_destroy(*trainer);
   *trainer = NULL;
   return status;
+}
+
+tfm_status tfm_library_trainer_new_as(const tfm_training *training, uint64_t layout, const char *state,
+                                      const tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error) {
+  if (trainer) *trainer = NULL;
+  tfm_status status = library_check_layout(training->library->model, training->args_number, layout, error);
+  return status ? status : tfm_library_trainer_new(training, state, options, trainer, error);
 }
 
 /* A model without weights keeps the library loaded; making it compares versions, so it comes before anything else of

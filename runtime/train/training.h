@@ -41,7 +41,9 @@ struct tfm_trainer {
   double *tops, *bottoms; /* of the results, summed over parts */
   double *numbers;        /* results of the last step, then those of the last evaluation */
   float *outputs;         /* those of rank 0 of one run */
-  float *seeds;
+  float *seeds;           /* as a run is given them */
+  float *cotangents;      /* of the tops of the loss, in a step */
+  double *formula;        /* values of the steps of formulas, then what the loss changes with each */
   double *chunk_sums; /* of squares of the gradients */
   int64_t n_chunks;
   tfm_value *values, *results; /* what a run is given */
@@ -96,6 +98,16 @@ void training_find_sizes(const tfm_train_graph *graph, const tfm_program *progra
 /* Room for the masks of dropout that these inputs are. */
 tfm_status training_reserve_masks(tfm_trainer *trainer, const tfm_train_graph *graph, const tfm_value *inputs,
                                   tfm_error *error);
+
+// ---- mixture.c: results of sums over all parts ----
+
+/* Whether what the loss is divided by is 0. */
+bool mixture_lacks_divisor(tfm_trainer *trainer, const tfm_objective *objective);
+/* The cotangents of the tops of the loss; what it is divided by, and is a formula of, is known. */
+void mixture_find_seeds(tfm_trainer *trainer);
+/* For the next run: tops that count once have none but in the first part. */
+void mixture_give_seeds(tfm_trainer *trainer, bool is_first);
+void mixture_results(tfm_trainer *trainer, const tfm_objective *objective, double *results);
 
 // ---- formulas.c: random numbers ----
 

@@ -21,7 +21,7 @@ import tally
 TFMC = None
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (PROJECT / "docs" / "language.md").read_text()
-STD = (PROJECT / "compiler" / "elaborate" / "std" / "std.tfm").read_text()
+STD = "".join((PROJECT / "compiler" / "elaborate" / "std" / f"{name}.tfm").read_text() for name in ("std", "functions"))
 FENCED = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 # First words of a block: what makes a model of it (% is the block), then the options of a run.

@@ -650,6 +650,47 @@ class Headers(Case):
             members = re.findall(r"^  [^/;]*?(\w+);", text[text.index("_args {"):text.index("_args;")], re.M)
             self.assertEqual(len(members), len(set(members)))
 
+    def test_the_first_line_names_no_file(self):
+        """-o says what the header is called."""
+        self.compile(out="libanother.so")
+        self.assertTrue(self.path("another.h").read_text().startswith("/* The model M as a C library, functions m_..."))
+
+    def test_weights_of_the_same_model_in_another_precision(self):
+        self.compile_with_weights("--quantize=bf16")
+        self.path("m.tfmw").rename(self.path("other.tfmw"))
+        self.compile()
+        self.tfmc("run", "libm.so", *RUN, "--weights", "other.tfmw", code=1, says=["other.tfmw was packed for the model m", "`tfmc pack libm.so` makes the file of this one"])
+
+    def test_a_program_with_the_header_of_another_text(self):
+        """A program is refused by a library whose args have other members, or the same in another order."""
+        self.path("host.c").write_text("""#include <stdio.h>
+#include "m.h"
+int main(void) {
+  float x[3] = {1, 2, 3}, y[3] = {0};
+  m_model *model = 0;
+  m_context *context = 0;
+  tfm_error error;
+  if (m_open(0, &model, &error) || m_context_new(model, 0, &context, &error) ||
+      m_forward(context, &(m_args){.batch = 3, .x = x, .b = x, .y = y}, &error)) {
+    puts(error.message);
+    return 3;
+  }
+  printf("%g\\n", y[2]);
+  return 0;
+}
+""")
+        text = "model M {{ forward({}) {{ return y = x - {} }} }}"
+        self.path("m.tfm").write_text(text.format("x: f32[batch], b: f32[batch]", "2 * b"))
+        self.compile(model="m.tfm")
+        self.shell("cc", "-std=c99", *STRICT, "host.c", "-o", "host", "-L.", "-lm", "-Wl,-rpath,$ORIGIN", "./libm.so", "-lpthread")
+        self.assertEqual(self.shell("./host"), "-3\n")
+        for inputs, more, code in [("x: f32[batch], b: f32[batch], c: f32[batch]", "b - c", 3), ("b: f32[batch], x: f32[batch]", "2 * b", 3),
+                                   ("x: f32[batch], b: f32[batch, 2]", "b[:, 0]", 3), ("x: f32[batch], b: i32[batch]", "f32(b)", 3),
+                                   ("x: f32[batch], b: f32[batch]", "4 * b", 0)]:
+            self.path("m.tfm").write_text(text.format(inputs, more))
+            self.compile(model="m.tfm")
+            self.assertIn("compile it again" if code else "-9", self.shell("./host", code=code), inputs)
+
     def test_the_two_headers_of_two_models(self):
         self.compile()
         self.path("o.tfm").write_text("model Other { forward(x: f32[batch]) { return y = x } }")

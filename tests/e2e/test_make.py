@@ -168,5 +168,24 @@ class Configure(Make):
         self.assertEqual(sorted((path, path.lstat().st_mtime_ns) for path in source.rglob("*")), before)
 
 
+class Progress(unittest.TestCase):
+    def test_how_far_the_tests_are(self):
+        """The line that comes every eight seconds: stages of how many, unit tests of how many."""
+        with tempfile.TemporaryDirectory() as work:
+            script = pathlib.Path(work, "check.sh")  # has the name of the one whose stages are counted
+            script.write_text(f"""work={work}
+. scripts/stages.sh
+echo "unit tests" >$work/0.name
+printf '  1/110 Test  #1: a ...   Passed\n 84/110 Test  #84: b ...   Passed\n' >$work/0.log
+echo ended >$work/1.name; touch $work/1.log $work/1.ended
+echo "golden cases" >$work/2.name; printf 'ok   a\nok   b\n' >$work/2.log
+running
+""")
+            said = subprocess.run(["bash", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        planned = len([line for line in (ROOT / "scripts/check.sh").read_text().splitlines()
+                       if line.lstrip().startswith(("stage \"", "stage_alone \""))])
+        self.assertEqual(said, f"1 of about {planned} stages; unit tests (84 of 110 done), golden cases (2 passed)\n")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -27,7 +27,7 @@ A compiler runs a case with
   tfmc train MODEL --steps 0 --seed S --output OUT
 Bad cases have `expect_error` and `stage` as everywhere; stage `run` means the first of these commands.
 """
-import argparse, fnmatch, json, math, pathlib, shutil, warnings, zlib
+import argparse, fnmatch, json, math, pathlib, re, shutil, warnings, zlib
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -41,10 +41,11 @@ CASES, inf = {}, math.inf
 
 class Case:
     """`objective(w, b)`: weights by path and one batch -> {"loss": parts, metric: parts}; parts is a list of (factor,
-    numerator, divisor): the value is the sum of factor * numerator / divisor, both summed over the batches of a step."""
+    numerator, divisor): the value is the sum of factor * numerator / divisor, both summed over the batches of a step.
+    `joined`: the objective is given all batches of a step as one, and what it computes is the value."""
 
     def __init__(self, model, weights=None, batches=None, objective=None, *, steps=0, accumulate=1, mode="step", seed=0,
-                 defines=None, error=None, stage=None, atol=1e-5, rtol=1e-5, gtol=1e-5, settings=None, random=False):
+                 defines=None, error=None, stage=None, atol=1e-5, rtol=1e-5, gtol=1e-5, settings=None, random=False, joined=False):
         self.__dict__.update(locals())
         self.batches = [batches] if isinstance(batches, dict) else batches or []
         self.settings = settings or {}
@@ -197,12 +198,13 @@ def compute(c, dtype):
     convert = lambda b: {k: v.to(dtype) if v.is_floating_point() else v for k, v in b.items()}
     batches = [convert(b) for b in c.batches]
     out = {}
+    join = lambda chosen: [{k: torch.cat([b[k] for b in chosen]) for k in chosen[0]}] if c.joined else chosen
     if c.mode == "evaluate":
         with torch.no_grad():
-            return {k: value([p]) for k, p in c.objective(w, batches[0]).items()}
+            return {k: value([p]) for k, p in c.objective(w, join(batches)[0]).items()}
     o, lists = optimizer(c.settings, trained), {"losses": [], "norms": [], "rates": []}
     for step in range(max(1, c.steps)):
-        chosen = [batches[(step * c.accumulate + i) % len(batches)] for i in range(c.accumulate)]
+        chosen = join([batches[(step * c.accumulate + i) % len(batches)] for i in range(c.accumulate)])
         context = {"step": step + 1, "first": 0}
         results = []
         for b in chosen:
@@ -582,6 +584,45 @@ model Losses(d = 7, n = 4) {
                 + 0.5 * sum(sum(relu(1 - z * (2 * hit - 1))))
   }
   train objective { optimizer = "sgd"  lr = 0.1 }
+}
+""", w, b, objective)
+
+
+@case("A row for padding, which its look-ups never train but the tied head does; norms of rows of which some are zero; log1p and expm1 near 0; windows that overlap.")
+def padded_rows(r):
+    w = dict([("table.weight", r.normal(9, 6)), ("plain.weight", r.normal(9, 6)), ("kernel", r.normal(6, 4, 3))])
+    ids = r.ids(9, 2, 7)
+    ids[:, 2:4] = 3
+    w["plain.weight"][5] = 0
+    ids[0, :2] = 5
+    b = dict(ids=ids, c=r.normal(2, 7, 9), s=(r.normal(2, 7, 6) * 1e-3))
+
+    def objective(w, b):
+        x = F.embedding(b["ids"], w["table.weight"], padding_idx=3)
+        y = F.embedding(b["ids"], w["plain.weight"])
+        small = (torch.log1p(x * b["s"]) + torch.expm1(y * b["s"])).sum() * 100
+        z = y.transpose(1, 2)
+        pooled = F.avg_pool1d(z, 3, 1, 1).sin().sum() + F.conv_transpose1d(z, w["kernel"], stride=2).cos().sum() + (z.unfold(2, 3, 2) ** 2).sum()
+        return {"loss": plain(((x + y) @ w["table.weight"].T * b["c"]).sum() + y.norm(dim=-1).sum() + y.norm(3, -1).sum() + small + pooled)}
+    return Case("""
+model Padded {
+  table = Embedding(9, 6, padding_idx = 3)
+  plain = Embedding(9, 6)
+  weight kernel: [6, 4, 3]
+
+  forward(ids: i32[batch, time], c: f32[batch, time, 9], s: f32[batch, time, 6]) {
+    x = table(ids)
+    y = plain(ids)
+    small = log1p(x * s) + expm1(y * s)
+    z = transpose(y, 1, 2)
+    return all = (x + y) @ transpose(table.weight, 0, 1) * c, n = norm(y) + norm(y, 3), small, pooled = sin(avg_pool1d(z, 3, 1, 1)), large = cos(conv_transpose1d(z, kernel, stride = 2)), u = unfold(z, 2, 3, 2)
+  }
+  fn total_of(x) = sum(reshape(x, [shape(x, 0), -1])) -> sum
+  fn objective(ids: i32[batch, time], c: f32[batch, time, 9], s: f32[batch, time, 6]) {
+    all, n, small, pooled, large, u = forward(ids, c, s)
+    return loss = total_of(all) + sum(sum(n)) + total_of(small) * 100 + total_of(pooled) + total_of(large) + total_of(u * u)
+  }
+  train objective { optimizer = "sgd"  lr = 0.01 }
 }
 """, w, b, objective)
 
@@ -1378,6 +1419,183 @@ def losses(r):
     return language(r, "false", 'lr = 0.003  eps = 1e-6', lengths=((9, 6, 3), (7, 7, 2)), steps=10, settings=dict(lr=0.003, eps=1e-6), atol=5e-5)
 
 
+# --- Extremes: bounds, ties, zeros, overflows of what is not selected --------------------------------------------------------
+
+EDGES = [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, -0.5, 20.0, -20.0, 88.0, 89.0, -89.0, 100.0, -100.0, 1e4, -1e4]
+EDGE_FUNCTIONS = {  # name: (in the language, in torch)
+    "elu": ("elu(x)", F.elu), "elu2": ("elu(x, 2)", lambda x: F.elu(x, 2.0)), "selu": ("selu(x)", F.selu), "softplus": ("softplus(x)", F.softplus),
+    "softplus3": ("softplus(x, 3)", lambda x: F.softplus(x, 3.0)), "logsigmoid": ("logsigmoid(x)", F.logsigmoid), "leaky": ("leaky_relu(x)", F.leaky_relu),
+    "gelu": ("gelu(x)", F.gelu), "gelu_tanh": ("gelu_tanh(x)", lambda x: F.gelu(x, approximate="tanh")), "silu": ("silu(x)", F.silu), "mish": ("mish(x)", F.mish),
+    "quick": ("quick_gelu(x)", lambda x: x * torch.sigmoid(1.702 * x)), "relu": ("relu(x)", F.relu), "relu6": ("relu6(x)", F.relu6),
+    "hardsigmoid": ("hardsigmoid(x)", F.hardsigmoid), "hardswish": ("hardswish(x)", F.hardswish), "hardtanh": ("clamp(x, -1, 1)", F.hardtanh),
+    "low": ("clamp(x, low = 0)", lambda x: x.clamp(min=0)), "high": ("clamp(x, high = 6)", lambda x: x.clamp(max=6)), "maximum": ("maximum(x, 0)", lambda x: torch.maximum(x, torch.zeros_like(x))),
+    "minimum": ("minimum(x, 3)", lambda x: torch.minimum(x, torch.full_like(x, 3.0))), "abs": ("abs(x)", torch.abs), "sigmoid": ("sigmoid(x)", torch.sigmoid), "tanh": ("tanh(x)", torch.tanh),
+    "erf": ("erf(x)", torch.erf), "square": ("x ** 2 / 1e4", lambda x: x ** 2 / 1e4), "none": ("x ** 0 + x", lambda x: x ** 0 + x), "cube": ("(x / 1e4) ** 3", lambda x: (x / 1e4) ** 3),
+    "glu": ("glu(x)", lambda x: F.glu(x, -1)), "sign": ("x * sign(x)", lambda x: x * torch.sign(x)), "masked": ("masked_fill(exp(where(x > 0, 0, x)), x > 0, 0)", lambda x: torch.exp(torch.where(x > 0, 0.0, x)).masked_fill(x > 0, 0.0)),
+    "roots": ("where(x > 0, sqrt(where(x > 0, x, 1)), x)", lambda x: torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), x)),
+    "shares": ("softmax(x)", lambda x: x.softmax(-1)), "logs": ("log_softmax(x)", lambda x: x.log_softmax(-1)), "total": ("logsumexp(x)", lambda x: x.logsumexp(-1)),
+    "greatest": ("max(x)", lambda x: x.max(-1)[0]), "least": ("min(x)", lambda x: x.min(-1)[0]),
+}
+ROWS = [[0.0, 0.0, 0.0, 0.0], [3.0, -4.0, 0.0, 1.0], [2.0, 2.0, 2.0, 2.0], [1e-4, 0.0, 0.0, 0.0], [1e4, -1e4, 5e3, 0.0], [0.0, 0.0, 0.0, 1.0]]
+ROW_FUNCTIONS = {
+    "normalize": ("normalize(x)", lambda x: F.normalize(x, dim=-1)), "normalized": ("where(live[:, none], normalize(x), 0)", lambda x: torch.where(live(x)[:, None], F.normalize(x, dim=-1), 0.0)),
+    "cosine": ("cosine_similarity(x, flip(x, 0) * 0.5 + 1)", lambda x: F.cosine_similarity(x, x.flip(0) * 0.5 + 1, dim=-1)),
+    "cosines": ("cosine_similarity(x, x[:1])", lambda x: F.cosine_similarity(x, x[:1], dim=-1)),
+    "norm": ("where(live, sqrt(sum(x * x)), 0)", lambda x: torch.where(live(x), torch.where(live(x), (x * x).sum(-1), 1.0).sqrt(), 0.0)),
+    "layer_norm": ("layer_norm(x, none, none, 1e-5)", lambda x: F.layer_norm(x, (4,))), "rms_norm": ("rms_norm(x, none, 1e-6)", lambda x: F.rms_norm(x, (4,), eps=1e-6)),
+    "group_norm": ("group_norm(x, 2)", lambda x: F.group_norm(x, 2)), "instance_norm": ("instance_norm(x[none])", lambda x: F.instance_norm(x[None])),
+    "batch_norm": ("batch_norm(x, x[2] * 0, x[2] * 0 + 1)", lambda x: (x - x[2] * 0) / (x[2] * 0 + 1 + 1e-5).sqrt()),
+    "hidden": ("where(x > 0, log_softmax(where(x > 0, x, -inf)), 0)", lambda x: torch.where(x > 0, x.masked_fill(~((x > 0) | (live(x) == False)[:, None]), -inf).log_softmax(-1), 0.0)),
+    "some": ("logsumexp(where(live[:, none] and x <= 0, -inf, x))", lambda x: x.masked_fill(live(x)[:, None] & (x <= 0), -inf).logsumexp(-1)),
+    "softmax": ("softmax(where(live[:, none] and x <= 0, -inf, x))", lambda x: x.masked_fill(live(x)[:, None] & (x <= 0), -inf).softmax(-1)), "pooled": ("mean_pooling(x[:, none, :], not live[:, none])", lambda x: x * live(x)[:, None]),
+    "powers": ("abs(x) ** 1.5 / 1e3", lambda x: x.abs() ** 1.5 / 1e3),
+}
+
+
+def live(x):
+    return x.detach().abs().sum(-1) > 0
+
+
+def edges(values, table):
+    """One weight for each function: the gradient of sum(f(x) * (1, 2, 3 ...)) / 10."""
+    start = torch.tensor(values, dtype=torch.float64).float().double()
+    weights = {name: start.clone() for name in table}
+    shape = ", ".join(map(str, start.shape))
+    lines = "\n".join(f"  weight {name}_: [{shape}] = 0 as \"{name}\"" for name in table)
+    terms = "\n".join(f"    total = total + tilted({call(text, name)})" for name, (text, _) in table.items())
+    model = EDGE_MODEL % (lines, terms)
+
+    def objective(w, b):
+        total = 0.0
+        for name, (_, function) in table.items():
+            y = function(w[name]).flatten()
+            total = total + (y * torch.arange(1, y.numel() + 1).to(y.dtype)).sum() / 10
+        return {"loss": plain(total * b["x"].mean())}
+    return Case(model, weights, dict(x=torch.ones(2, dtype=torch.float64)), objective, settings=dict(optimizer="sgd", lr=0.1))
+
+
+def call(text, name):
+    """The text with the weight in the place of x, and `live` as the rows that are not all zero."""
+    return re.sub(r"\blive\b", f"(sum(abs({name}_)) > 0)", re.sub(r"\bx\b", name + "_", text))
+
+
+EDGE_MODEL = """
+model Edges() {
+%s
+  forward(x: f32[batch]) {
+    return y = x
+  }
+  fn tilted(y) {
+    flat = reshape(y, [-1])
+    return sum(flat * f32(positions(flat, axis = 0) + 1)) / 10
+  }
+  fn objective(x: f32[batch]) {
+    total = 0
+%s
+    return loss = mean(x) * total
+  }
+  train objective { optimizer = "sgd"  lr = 0.1 }
+}
+"""
+
+CASES["train-edges"] = ("Gradients at bounds, ties and extremes: finite wherever PyTorch's are, and its numbers.", lambda r: edges(EDGES, EDGE_FUNCTIONS))
+CASES["train-edge-rows"] = ("Gradients of rows of zeros, of equal numbers, and of very unlike ones.", lambda r: edges(ROWS, ROW_FUNCTIONS))
+
+
+# --- Results that are no sum or mean over items: what PyTorch computes of all items at once, from parts --------------------
+
+MIXTURES = """
+model Mixed(d = 6, tags = 5) {
+  body  = Linear(d, d)
+  head  = Linear(d, tags)
+  weight scale: [] = 1
+  forward(x: f32[batch, d]) {
+    return logits = head(tanh(body(x)))
+  }
+  fn objective(x: f32[batch, d], y: i32[batch], z: f32[batch, d]) {
+    h      = body(x)
+    logits = head(tanh(h))
+    rows   = cross_entropy(logits, y, reduction = "none")
+    nll    = cross_entropy(logits, y, ignore_index = 0)
+    counts = f32(y != 0)
+    errors = mean(mean((h - z) * (h - z)))
+    hits   = f32(argmax(logits) == y)
+    share  = sum(hits * counts) / sum(counts)
+    found  = sum(hits * counts) / maximum(sum(hits), 1.0)
+    return %s
+  }
+  train objective { optimizer = "sgd"  lr = 0.05  freeze = [%s] }
+}
+"""
+METRICS = """perplexity = exp(nll), rmse = sqrt(errors), both = share * found, one = 2 * share * found / (share + found),
+           penalty = 0.1 * sum(sum(body.weight * body.weight)), products = mean(rows) * mean(mean(h)), logs = log(nll) / log(2.0),
+           picked = where(share > 0.1, nll, -nll), powers = sum(rows) ** 1.5 / sum(counts), count = f32(sum(y)) / 3.0, ratio = mean(rows) / mean(mean(z * z))"""
+MIXED_LOSSES = {
+    "exp-of-mean": ("exp(nll)", lambda v: v["nll"].exp()),
+    "constant": ("nll + 0.5", lambda v: v["nll"] + 0.5),
+    "penalty": ("nll + 0.1 * sum(sum(body.weight * body.weight)) + abs(scale)", lambda v: v["nll"] + 0.1 * v["w"].square().sum() + v["scale"].abs()),
+    "scaled": ("nll * scale / (1.0 + sum(sum(body.weight * body.weight)))", lambda v: v["nll"] * v["scale"] / (1 + v["w"].square().sum())),
+    "root-of-mean": ("sqrt(errors)", lambda v: v["errors"].sqrt()),
+    "log": ("log(nll) + log(errors)", lambda v: v["nll"].log() + v["errors"].log()),
+    "square": ("nll * nll", lambda v: v["nll"] ** 2),
+    "flooding": ("abs(nll - 3.5) + 3.5 + relu(errors - 0.1)", lambda v: (v["nll"] - 3.5).abs() + 3.5 + (v["errors"] - 0.1).relu()),
+    "greater": ("maximum(nll, errors) + minimum(nll, 0.5 * errors)", lambda v: torch.maximum(v["nll"], v["errors"]) + torch.minimum(v["nll"], 0.5 * v["errors"])),
+    "products": ("mean(rows) * mean(mean(h)) + errors * nll", lambda v: v["rows"].mean() * v["h"].mean() + v["errors"] * v["nll"]),
+    "bounded-divisor": ("sum(rows * counts) / maximum(sum(counts), 1.0) + sum(rows) / (sum(counts) * sum(counts))",
+                        lambda v: (v["rows"] * v["counts"]).sum() / v["counts"].sum().clamp(min=1) + v["rows"].sum() / v["counts"].sum() ** 2),
+    "ratio": ("mean(rows) / mean(mean(z * z)) + mean(rows) / sum(counts)", lambda v: v["rows"].mean() / v["z"].square().mean() + v["rows"].mean() / v["counts"].sum()),
+    "selected": ("where(share > 0.1, nll, errors) + sigmoid(nll) + tanh(errors) - nll ** 1.5", lambda v: (v["nll"] if v["share"] > 0.1 else v["errors"]) + v["nll"].sigmoid() + v["errors"].tanh() - v["nll"] ** 1.5),
+    "stopped": ("nll * stop_gradient(errors) / (1.0 + stop_gradient(nll)) + stop_gradient(nll)", lambda v: v["nll"] * v["errors"].detach() / (1 + v["nll"].detach()) + v["nll"].detach()),
+    "products-of-items": ("sum(sum(transpose(h, 0, 1) @ z)) / sum(counts) + nll", lambda v: (v["h"].T @ v["z"]).sum() / v["counts"].sum() + v["nll"]),
+}
+
+
+def mixed(r, text, loss, **more):
+    m = r.filled(nn.ModuleDict(dict(body=nn.Linear(6, 6), head=nn.Linear(6, 5))))
+    weights = state(_=m) | {"scale": torch.tensor(0.75, dtype=torch.float64)}
+    batches = [dict(x=r.normal(n, 6), y=r.ids(5, n), z=r.normal(n, 6)) for n in (3, 1, 2, 2)]
+
+    def objective(w, b):
+        h = F.linear(b["x"], w["body.weight"], w["body.bias"])
+        logits = F.linear(h.tanh(), w["head.weight"], w["head.bias"])
+        rows, counts = F.cross_entropy(logits, b["y"], reduction="none"), (b["y"] != 0).to(h.dtype)
+        hits = (logits.argmax(-1) == b["y"]).to(h.dtype)
+        v = dict(h=h, rows=rows, counts=counts, nll=(rows * counts).sum() / counts.sum(), errors=(h - b["z"]).square().mean(), z=b["z"],
+                 w=w["body.weight"], scale=w["scale"], share=(hits * counts).sum() / counts.sum(), found=(hits * counts).sum() / hits.sum().clamp(min=1))
+        share, found, nll = v["share"], v["found"], v["nll"]
+        out = dict(perplexity=nll.exp(), rmse=v["errors"].sqrt(), both=share * found, one=2 * share * found / (share + found),
+                   penalty=0.1 * v["w"].square().sum(), products=rows.mean() * h.mean(), logs=nll.log() / math.log(2),
+                   picked=nll if share > 0.1 else -nll, powers=rows.sum() ** 1.5 / counts.sum(), count=b["y"].sum().to(h.dtype) / 3, ratio=rows.mean() / b["z"].square().mean())
+        return {"loss": plain(loss(v))} | ({k: plain(x) for k, x in out.items()} if "metrics" in more else {})
+    given = {k: v for k, v in more.items() if k != "metrics"}
+    unreached = (["scale"] if "scale" not in text else []) + (["head.*"] if not any(word in text for word in ("nll", "rows")) else [])
+    frozen = ", ".join(f'"{name}"' for name in unreached)
+    return Case(MIXTURES % ("loss = " + text + (", " + METRICS if "metrics" in more else ""), frozen), weights, batches, objective, accumulate=4, joined=True,
+                settings=dict(optimizer="sgd", lr=0.05, freeze=unreached), **given)
+
+
+for _name, (_text, _loss) in MIXED_LOSSES.items():
+    CASES["train-mixed-" + _name] = ("A loss that is no mean over items, of four unequal batches in one step: that of all items at once.",
+                                     lambda r, text=_text, loss=_loss: mixed(r, text, loss))
+CASES["train-mixed-results"] = ("Results that are no means over items, of four unequal batches in each of three steps.",
+                                lambda r: mixed(r, "nll + 0.25", lambda v: v["nll"] + 0.25, metrics=True, steps=3))
+CASES["train-mixed-evaluate"] = ("The same in an evaluation, with a loss that divides by what depends on weights.",
+                                 lambda r: mixed(r, "mean(rows) / (1.0 + mean(mean(h * h)))", lambda v: v["rows"].mean() / (1 + v["h"].square().mean()), metrics=True, mode="evaluate"))
+
+
+@case("A loss that is no mean, with dropout, of two batches: the sums that come first have the masks of those that are differentiated.")
+def mixed_dropout(r):
+    c = drops(r, 11, 0.25, [sentences(r, 6, 4, 3), sentences(r, 6, 2)], accumulate=2, steps=2, joined=True)
+    c.model = c.model.replace("return loss = cross_entropy(forward(ids), labels, ignore_index = 0)", "nll = cross_entropy(forward(ids), labels, ignore_index = 0)\n    return loss = exp(nll) + sqrt(nll)")
+    inner = c.objective
+
+    def objective(w, b, step, first):
+        nll = value([inner(w, b, step, first)["loss"]])
+        return {"loss": plain(nll.exp() + nll.sqrt())}
+    c.objective = objective
+    return c
+
+
 # --- Dropout, to the bit ----------------------------------------------------------------------------------------------
 
 def philox(counter, key):
@@ -1609,6 +1827,27 @@ bad("divisor", "The divisor of the loss depends on weights: batches can't be add
     tiny("x = forward(ids)\n    return loss = sum(sum(sum(x * x))) / sum(sum(sum(abs(x))))"), "run", accumulate=2, **tiny_files([1, 2, 3]))
 
 
+MIXING = {
+    "greatest": ("max(rows)", "max"),
+    "centred": ("mean(sum((h - mean(h, axis = 0)) ** 2.0))", "sub"),
+    "negatives": ("cross_entropy(h @ transpose(z, 0, 1), positions(z, axis = 0))", "cross_entropy"),
+    "sorted": ("topk(rows, 1, axis = 0)[0]", "topk"),
+    "softmax": ("sum(softmax(rows) * rows)", "softmax"),
+    "neighbours": ("mean((h[1:] - h[:-1])[:, 0])", "slice"),
+    "running": ("sum(cumsum(rows) * rows)", "cumsum"),
+    "first": ("rows[0]", "slice"),
+    "flattened": ("sum(sum(tanh(reshape(transpose(h, 0, 1), [2 * batch, d // 2]) @ transpose(z[:, :d // 2], 0, 1))))", "reshape"),
+    "weighted": ("sum(rows * counts / sum(counts))", "div"),
+}
+
+
+for _name, (_text, _word) in MIXING.items():
+    bad("mixing-" + _name, "A loss that mixes the items of a batch, in two batches: refused by name and place.", ["mixes the items", "'loss'", "--accumulate", "model.tfm:"],
+        MIXTURES % ("loss = " + _text, ""), "run", accumulate=2, **{k: v for k, v in vars(mixed(Random("mixing"), "nll", None)).items() if k in ("weights", "batches")})
+    bad("mixing-metric-" + _name, "The same as a result beside the loss.", ["mixes the items", "'worst'", "--accumulate", "model.tfm:"],
+        MIXTURES % ("loss = nll, worst = " + _text, ""), "run", accumulate=2, **{k: v for k, v in vars(mixed(Random("mixing"), "nll", None)).items() if k in ("weights", "batches")})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=HERE / "train")
@@ -1619,7 +1858,7 @@ def main():
     torch.set_num_threads(1)
     torch.backends.mha.set_fastpath_enabled(False)
     total, counts = 0, {}
-    for name in args.names or CASES:
+    for name in [n for n in CASES if not args.names or any(fnmatch.fnmatchcase(n, pattern) for pattern in args.names)]:
         note, function = CASES[name]
         kind = ("bad" if name.startswith("bad-") else "numeric")
         counts[kind] = counts.get(kind, 0) + 1

@@ -1,6 +1,7 @@
 /* Programs that tests compile and run; see compiled_model.h. Everything goes through compile/, as it does for the
  * command line and for libtfm. */
 #include "compiled_model.h"
+#include "workspace.h"
 
 #include <criterion/criterion.h>
 

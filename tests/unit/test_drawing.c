@@ -93,3 +93,65 @@ Test(drawing, more_elements_than_an_integer_holds) {
   const char *text = printed(drawing_of_graph(arena, graph), 1, 1);
   cr_assert(strstr(text, "1 weight, 1208925819614629.2 G"), "%s", text);
 }
+
+/* Layers of two kinds in turns, each with a mask from outside. */
+static Drawing *in_turns(int n) {
+  Drawing *drawing = drawing_new(arena, "Model");
+  uint32_t before = drawing_add_item(drawing, DRAW_PORT, "x", "");
+  uint32_t mask = drawing_add_item(drawing, DRAW_OPERATION, "eq", "");
+  for (int i = 0; i < n; i++) {
+    uint32_t item = drawing_add_item(drawing, DRAW_OPERATION, i % 3 ? "gelu" : "relu", arena_printf(arena, "layers.%d", i));
+    drawing_add_edge(drawing, before, item, "f32[n]");
+    drawing_add_edge(drawing, mask, item, "bool[n]");
+    before = item;
+  }
+  drawing_add_edge(drawing, before, drawing_add_item(drawing, DRAW_PORT, "y", ""), "out");
+  return drawing;
+}
+
+Test(drawing, kinds_in_turns_are_two_boxes) {
+  const char *text = printed(in_turns(96), 2, 5); /* x, eq, two kinds, y */
+  cr_assert(strstr(text, "\"0, 3, 6 ... 93 (\u00d7 32)\\n1 operation\""), "%s", text);
+  cr_assert(strstr(text, "\"1, 2, 4 ... 95 (\u00d7 64)\\n1 operation\""), "%s", text);
+  cr_assert_eq(count(text, " -> "), 5, "%s", text); /* x and eq in, eq to the other, one to the other, one out */
+  printed(in_turns(96), 9, 5);
+  cr_assert(strstr(printed(in_turns(4), 2, 5), "\"0, 3 (\u00d7 2)"));
+  cr_assert(strstr(printed(in_turns(4), 2, 5), "\"1 to 2 (\u00d7 2)"));
+}
+
+Test(drawing, many_boxes_of_a_kind_are_one) {
+  for (int n = 12; n <= 1000; n += 988) {
+    Drawing *drawing = drawing_new(arena, "Model");
+    drawing_add_item(drawing, DRAW_PORT, "x", "");
+    for (int i = 0; i < n; i++) {
+      const char *label = arena_printf(arena, "pointwise\nmul($0, %d.0)", i);
+      uint32_t item = drawing_add_item(drawing, DRAW_OPERATION, label, "");
+      drawing_add_edge(drawing, 0, item, "x f32[n]");
+      drawing_add_edge(drawing, item, drawing_add_item(drawing, DRAW_PORT, arena_printf(arena, "y%d", i), ""), "f32[n]");
+    }
+    const char *text = printed(drawing, 1, n == 12 ? 25 : 3);
+    cr_assert_eq(strstr(text, "\"y0 to y999 (\u00d7 1000)\"") != NULL, n == 1000, "%s", text);
+    cr_assert_eq(strstr(text, "\"pointwise (\u00d7 1000)\"") != NULL, n == 1000, "%s", text);
+    cr_assert_eq(count(text, " -> "), n == 12 ? 24 : 2);
+  }
+}
+
+Test(drawing, long_expressions_are_cut_and_whole_in_the_tooltip) {
+  Drawing *drawing = drawing_new(arena, "Model");
+  drawing_add_item(drawing, DRAW_OPERATION, "pointwise\nadd(add(add(add(add($0, $1), $2), $3), $4), $5)", "");
+  const char *text = printed(drawing, 1, 1);
+  cr_assert(strstr(text, "label=\"pointwise\\nadd(add(add(add(ad ... $2), $3), $4), $5)\""), "%s", text);
+  cr_assert(strstr(text, "tooltip=\"pointwise\\nadd(add(add(add(add($0, $1), $2), $3), $4), $5)\""), "%s", text);
+}
+
+/* Of a value that goes to many boxes the first edge says what it is. */
+Test(drawing, a_value_is_named_once) {
+  Drawing *drawing = drawing_new(arena, "Model");
+  uint32_t mask = drawing_add_item(drawing, DRAW_OPERATION, "eq", "");
+  for (int i = 0; i < 6; i++)
+    drawing_add_edge(drawing, mask, drawing_add_item(drawing, DRAW_OPERATION, arena_printf(arena, "op%d", i), ""), "bool[n]");
+  const char *text = printed(drawing, 1, 7);
+  cr_assert_eq(count(text, "[label=\"bool[n]\"]"), 1, "%s", text);
+  cr_assert_eq(count(text, "[tooltip=\"bool[n]\"]"), 3, "%s", text);
+  cr_assert_eq(count(text, "[style=dotted, tooltip=\"bool[n]\"]"), 2, "%s", text);
+}

@@ -422,6 +422,6 @@ Test(fusion, the_report_folds_repeated_layers) {
   StrBuf out = strbuf_new(arena);
   passes_report(&out, graph, &fusion_log);
   cr_assert(strstr(out.text, "layers.*.self_attn  (5 times)"), "%s", out.text);
-  cr_assert(strstr(out.text, "weight bytes   12000\n"), "%s", out.text);
+  cr_assert(strstr(out.text, "model bytes    12000\n"), "%s", out.text);
   cr_assert(strstr(out.text, "160*batch*time*time + 5120*batch*time"), "%s", out.text);
 }

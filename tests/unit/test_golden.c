@@ -217,6 +217,7 @@ static bool run_case(const char *path) {
   good = good && passes_run(after, &diag, &options, &log);
   remember_log(&log);
   if (c.error) return has_errors(&c, messages(&diag));
+  if (before) graph_make_uniform(before);
   return good ? check_result(&c, before, after, &log) : complain(&c, "errors", "none", messages(&diag));
 }
 

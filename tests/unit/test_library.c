@@ -109,6 +109,20 @@ Test(library, a_library_of_another_time_or_machine_is_refused) {
   cr_expect_eq(tfm_library_open(NULL, NULL, &(tfm_model *){NULL}, NULL), TFM_E_USAGE);
 }
 
+Test(library, callers_with_another_header) {
+  tfm_model *made = (tfm_model *)&error;
+  cr_expect_eq(tfm_library_open_as(&hand.library, 12, NULL, &made, &error), TFM_E_USAGE);
+  cr_expect(!made && strstr(error.message, "compile it again"), "%s", error.message);
+  made = (tfm_model *)&error;
+  cr_expect_eq(tfm_library_open_memory_as(&hand.library, 0, "", 0, &made, &error), TFM_E_USAGE);
+  cr_expect_null(made);
+  cr_expect_eq(tfm_library_open_as(&hand.library, 11, NULL, &made, &error), TFM_OK, "%s", error.message);
+  tfm_model_close(made);
+  cr_expect_eq(tfm_library_open_as(NULL, 11, NULL, &made, &error), TFM_E_USAGE);
+  hand.library.abi++;
+  cr_expect_eq(tfm_library_open_as(&hand.library, 12, NULL, &made, &error), TFM_E_ENV, "the version is told first");
+}
+
 #if defined(__x86_64__)
 Test(library, a_missing_feature_is_named) {
   bool known;

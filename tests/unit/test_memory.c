@@ -1,5 +1,9 @@
-/* Workspace: what lives at the same time does not overlap, and an encoder needs no more than the best layout by hand. */
+/* Workspace, as the runtime places it: what lives at the same time does not overlap, an encoder needs no more than the
+ * best layout by hand, and what is measured beforehand is what a run takes. */
 #include "../support/compiled_graph.h"
+#include "../support/workspace.h"
+
+#include <stdlib.h>
 
 TestSuite(memory, .init = setup, .fini = teardown);
 
@@ -12,26 +16,30 @@ static const char *const encoder =
     "  forward(x: f32[batch, time, 512]) { return y = last(layers(x + 1)) }\n"
     "}\n";
 
-static uint64_t bytes_of(const Plan *plan, const tfm_buffer *buffer, const int64_t *symbols) {
-  return ((uint64_t)plan_evaluate(plan, buffer->elements, symbols) * dtype_bytes[buffer->dtype] + 63) / 64 * 64;
+static int64_t bytes_of(const Plan *plan, const tfm_buffer *buffer, const int64_t *symbols) {
+  return (plan_evaluate(plan, buffer->elements, symbols) * (int64_t)dtype_bytes[buffer->dtype] + 63) / 64 * 64;
+}
+
+static bool live_together(const tfm_buffer *a, const tfm_buffer *b) {
+  return a->persistent || b->persistent || (a->first_step <= b->last_step && b->first_step <= a->last_step);
 }
 
 static void expect_apart(const Plan *plan, const int64_t *symbols) {
-  uint32_t n = plan->program.n_buffers;
-  uint64_t *offsets = ARENA_ARRAY(arena, uint64_t, n);
-  uint64_t all = plan_workspace_bytes(plan, symbols, offsets);
-  for (uint32_t i = 0; i < n; i++) {
-    const tfm_buffer *a = &plan->program.buffers[i];
-    cr_assert(a->first_step <= a->last_step && a->last_step < plan->program.n_steps);
-    cr_assert(offsets[i] % 64 == 0 && offsets[i] + bytes_of(plan, a, symbols) <= all);
-    for (uint32_t j = 0; j < i; j++) {
-      const tfm_buffer *b = &plan->program.buffers[j];
-      bool together = a->persistent || b->persistent ||
-                      (a->first_step <= b->last_step && b->first_step <= a->last_step);
-      bool apart = offsets[i] + bytes_of(plan, a, symbols) <= offsets[j] ||
-                   offsets[j] + bytes_of(plan, b, symbols) <= offsets[i];
-      cr_assert(!together || apart, "buffers %u and %u", i, j);
+  for (int threads = 1; threads <= 2; threads++) {
+    const Workspace found = workspace_of(plan, symbols, threads);
+    const int64_t *offsets = found.offsets;
+    for (uint32_t i = 0; i < plan->program.n_buffers; i++) {
+      const tfm_buffer *a = &plan->program.buffers[i];
+      const int64_t bytes = bytes_of(plan, a, symbols);
+      cr_assert(a->first_step <= a->last_step && a->last_step < plan->program.n_steps);
+      cr_assert(offsets[i] % 64 == 0 && offsets[i] + bytes <= found.buffers);
+      for (uint32_t j = 0; j < i; j++) {
+        const tfm_buffer *b = &plan->program.buffers[j];
+        bool apart = offsets[i] + bytes <= offsets[j] || offsets[j] + bytes_of(plan, b, symbols) <= offsets[i];
+        cr_assert(!live_together(a, b) || apart, "buffers %u and %u", i, j);
+      }
     }
+    free(found.offsets);
   }
 }
 
@@ -39,17 +47,29 @@ static void expect_apart(const Plan *plan, const int64_t *symbols) {
 Test(memory, an_encoder_needs_six_d_per_token) {
   const Plan *plan = plan_model(encoder, 2);
   const int64_t symbols[] = {1, 128};
-  uint64_t best = (uint64_t)(4 * 512 + 16 + 2 * (512 + 16)) * 128 * 4;
-  cr_assert_leq(plan_workspace_bytes(plan, symbols, NULL), best);
+  cr_assert_leq(workspace_of(plan, symbols, 1).buffers, (4 * 512 + 16 + 2 * (512 + 16)) * 128 * 4);
   expect_apart(plan, symbols);
 }
 
 Test(memory, depth_needs_no_more) {
   const int64_t symbols[] = {2, 100};
-  uint64_t six = plan_workspace_bytes(plan_model(encoder, 2), symbols, NULL);
+  int64_t six = workspace_of(plan_model(encoder, 2), symbols, 1).buffers;
   char *deeper = arena_strdup(arena, encoder);
   *strchr(deeper, '6') = '9';
-  cr_assert_eq(plan_workspace_bytes(plan_model(deeper, 2), symbols, NULL), six);
+  cr_assert_eq(workspace_of(plan_model(deeper, 2), symbols, 1).buffers, six);
+}
+
+/* With two threads small buffers share memory with their like alone, which takes more. */
+Test(memory, what_is_measured_is_what_a_run_takes) {
+  const Plan *plan = plan_model(encoder, 2);
+  const int64_t sizes[][2] = {{1, 1}, {1, 128}, {2, 100}, {4, 512}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (int threads = 1; threads <= 3; threads++) {
+      const Workspace found = workspace_of(plan, sizes[i], threads);
+      cr_assert_eq(found.measured, found.used, "%d threads", threads);
+      cr_assert_gt(found.measured, found.buffers);
+      free(found.offsets);
+    }
 }
 
 Test(memory, everything_materialized) {
@@ -89,7 +109,7 @@ Test(memory, attention_in_a_layout_that_nobody_asked_for) {
       2);
   const int64_t symbols[] = {2, 512};
   cr_assert_eq(plan->program.n_buffers, 1);
-  cr_assert_leq(plan_workspace_bytes(plan, symbols, NULL), (uint64_t)2 * 512 * (4 * 16 + 16) * 4);
+  cr_assert_leq(workspace_of(plan, symbols, 1).buffers, 2 * 512 * (4 * 16 + 16) * 4);
 }
 
 /* The numbers of a tensor lie in whole cache lines, whatever was asked for before it. */

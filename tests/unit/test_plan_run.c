@@ -1,6 +1,5 @@
 /* Plans are right: every golden model is planned for every target and executed here step by step as program.h says, with
- * kernels interpreted from their specs. The outputs must be those of the reference interpreter on the same fused
- * graph.
+ * kernels interpreted from their specs. The outputs must be those of the interpreter on the same fused graph.
  *
  * Buffers are allocated one by one, filled with NaN before their first and after their last step, so that a wrong
  * lifetime, stride or offset shows. */
@@ -10,6 +9,7 @@
 #include <stdlib.h>
 
 #include "../support/elaborate_text.h"
+#include "../support/workspace.h"
 #include "graph/eval_run.h"
 #include "passes/passes.h"
 #include "plan/plan.h"

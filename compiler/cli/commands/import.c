@@ -1,14 +1,15 @@
 /* tfmc import: the folder of a checkpoint in, a .tfm file out.
  *
  * What is written was elaborated, and its weights compared with those of the folder: a file that appears can be
- * compiled. Refused besides what import.h refuses: sizes of config.json that contradict the weights, tensors that nothing
- * reads. */
+ * compiled. Refused besides what import.h refuses: sizes of config.json that contradict the weights, tensors that
+ * nothing reads. */
 #include <string.h>
 #include <sys/stat.h>
 
 #include "cli/commands/commands.h"
 #include "cli/generation_settings.h"
 #include "cli/model.h"
+#include "import/account.h"
 #include "import/import.h"
 
 typedef struct Imported {
@@ -67,8 +68,8 @@ static bool accounts_for_tensors(const Imported *i, const Map *used, const Map *
   const json_t *names = i->folder->names;
   const bool is_stated = i->options->task || json_is_string(json_object_get(names, "architecture")) ||
                          json_is_string(json_object_get(json_object_get(names, "sentence"), "pooling"));
-  const TensorUse use = {used, of_others, is_stated};
-  account_for_tensors(i->session->arena, diag, &i->values, i->folder, &use);
+  const TensorUse use = {used, &i->values.copies, of_others, is_stated};
+  account_for_tensors(i->session->arena, diag, i->values.family, i->folder, &use);
   return !diag_has_errors(diag);
 }
 
@@ -93,8 +94,8 @@ static bool fits_weights(Imported *i) {
   i->graph = elaborated(session, &session->diag, &i->text);
   if (!i->graph) return false;
   add_needed(session->arena, i->graph, &used);
-  const TensorUse alone = {&used, NULL, false};
-  const bool asks_others = i->options->task || has_unread_tensors(session->arena, &i->values, i->folder, &alone);
+  const TensorUse alone = {&used, &i->values.copies, NULL, false};
+  const bool asks_others = i->options->task || has_unread_tensors(session->arena, i->values.family, i->folder, &alone);
   OtherTasks others = {.any = map_new(session->arena)};
   if (asks_others) others = other_tasks(i);
   if (!has_head(i, &used, &others)) return false;

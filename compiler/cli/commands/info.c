@@ -24,7 +24,7 @@
 static const char *place_of(Arena *arena, const Origin *origin) {
   const SrcSpan span = origin_place(origin);
   if (!span.source) return "-";
-  return arena_printf(arena, "%s:%u", span.source->path, source_place(span.source, span.begin).line);
+  return arena_printf(arena, "%s:%u", text_shown(arena, span.source->path), source_place(span.source, span.begin).line);
 }
 
 /* A condition that is needed in several places has a line for each of them, but not for each module of the same
@@ -104,8 +104,13 @@ static void conditions_warn(Diag *diag, const Graph *graph) {
 // ---- tfmc check: a model ----
 
 static void print_tensor(StrBuf *out, const Graph *graph, const char *name, const Node *node) {
-  strbuf_printf(out, "  %-24s ", name);
+  strbuf_printf(out, "  %-24s ", text_shown(out->arena, name));
   node_print_shape(out, graph->sizes, node);
+  if (node->op == OP_INPUT && node->attr.has_default) {
+    strbuf_add(out, ", left out ");
+    node_print_value(out, node);
+    strbuf_add(out, " everywhere");
+  }
   strbuf_add_char(out, '\n');
 }
 
@@ -126,7 +131,8 @@ static int64_t static_elements(const Node *node) {
 static void print_needed_weights(StrBuf *out, const Graph *graph, const NodeList *weights, bool all) {
   int64_t parameters = 0;
   for (size_t i = 0; i < weights->nodes.n; i++) parameters += static_elements(weights->nodes.items[i]);
-  strbuf_printf(out, "weights: %zu tensors, %lld numbers\n", weights->nodes.n, (long long)parameters);
+  strbuf_printf(out, "weights: %zu tensor%s, %lld numbers\n", weights->nodes.n,
+                weights->nodes.n == 1 ? "" : "s", (long long)parameters);
   for (size_t i = 0; all && i < weights->nodes.n; i++)
     print_tensor(out, graph, weights->nodes.items[i]->attr.name, weights->nodes.items[i]);
 }
@@ -152,7 +158,7 @@ static void check_file(Session *session, Graph *graph, StrBuf *out) {
   size_t unused = weight_set_check(&check, graph, set);
   if (!session->library) weight_set_note_types(set, graph);
   if (!diag_has_errors(&session->diag)) {
-    strbuf_printf(out, "%s: has all of them", path);
+    strbuf_printf(out, "%s: has all of them", text_shown(session->arena, path));
     if (unused) strbuf_printf(out, ", and %zu tensors that the model does not use", unused);
     strbuf_add_char(out, '\n');
   }
@@ -227,11 +233,11 @@ static bool sum_up(Session *session, const WeightSet *set, FileTotals *totals) {
 /* What a person asks of a file: its tensors, how much of each type, whether anything in it is broken, and its
  * metadata. */
 static void print_file(StrBuf *out, const WeightSet *set, const FileTotals *totals) {
-  strbuf_printf(out, "%s: %zu tensors in %zu file%s\n", set->path, set->entries.n, set->files.n,
+  strbuf_printf(out, "%s: %zu tensors in %zu file%s\n", text_shown(out->arena, set->path), set->entries.n, set->files.n,
                 set->files.n == 1 ? "" : "s");
   for (size_t i = 0; i < set->entries.n; i++) {
     const FileTensor *tensor = set->entries.items[i].tensor;
-    strbuf_printf(out, "  %-4s ", tensor->dtype_name);
+    strbuf_printf(out, "  %-4s ", text_shown(out->arena, tensor->dtype_name));
     strbuf_add_quoted(out, tensor->name);
     strbuf_add_char(out, ' ');
     print_dims(out, tensor->dims, tensor->rank);
@@ -283,9 +289,9 @@ static void tell_file(Session *session, StrBuf *out, const char *path) {
 // ---- a library ----
 
 /* "" if the object has no such text. */
-static const char *text_of(const json_t *object, const char *key) {
+static const char *text_of(Arena *arena, const json_t *object, const char *key) {
   const char *text = json_string_value(json_object_get(object, key));
-  return text ? text : "";
+  return text ? text_shown(arena, text) : "";
 }
 
 /* The name in C is told where it differs: names of a model may be words that C reserves. */
@@ -293,9 +299,12 @@ static void print_tensors(StrBuf *out, const char *title, const json_t *tensors)
   strbuf_printf(out, "%s:\n", title);
   for (size_t i = 0; i < json_array_size(tensors); i++) {
     const json_t *tensor = json_array_get(tensors, i);
-    strbuf_printf(out, "  %-24s %s", text_of(tensor, "name"), text_of(tensor, "type"));
-    if (strcmp(text_of(tensor, "name"), text_of(tensor, "member")) != 0)
-      strbuf_printf(out, ", in C %s", text_of(tensor, "member"));
+    strbuf_printf(out, "  %-24s %s", text_of(out->arena, tensor, "name"), text_of(out->arena, tensor, "type"));
+    if (strcmp(text_of(out->arena, tensor, "name"), text_of(out->arena, tensor, "member")) != 0)
+      strbuf_printf(out, ", in C %s", text_of(out->arena, tensor, "member"));
+    char *value = json_dumps(json_object_get(tensor, "default"), JSON_ENCODE_ANY);
+    if (value) strbuf_printf(out, ", left out %s everywhere", value);
+    free(value);
     strbuf_add_char(out, '\n');
   }
 }
@@ -305,16 +314,19 @@ static void print_generation(StrBuf *out, const json_t *generate) {
   if (!json_is_object(generate)) return; /* the description says null for a model without a generate block */
   long long own = json_integer_value(json_object_get(generate, "bytes_per_token"));
   long long source = json_integer_value(json_object_get(generate, "bytes_per_source_position"));
-  const char *ragged = text_of(generate, "ragged");
-  strbuf_printf(out, "writes: %s from %s\n", text_of(generate, "input"), text_of(generate, "output"));
+  const char *ragged = text_of(out->arena, generate, "ragged");
+  strbuf_printf(out, "writes: %s from %s\n", text_of(out->arena, generate, "input"),
+                text_of(out->arena, generate, "output"));
   if (*ragged)
     strbuf_printf(out, "  rows have their own lengths; those of one call of forward have the same, %s\n", ragged);
   const json_t *sources = json_object_get(generate, "ragged_sources");
   for (size_t i = 0; i < json_array_size(sources); i++)
     strbuf_printf(out, "  items have their own %s, in C %s; those of one call of forward have the same\n",
-                  text_of(json_array_get(sources, i), "name"), text_of(json_array_get(sources, i), "member"));
+                  text_of(out->arena, json_array_get(sources, i), "name"),
+                  text_of(out->arena, json_array_get(sources, i), "member"));
   if (!json_is_true(json_object_get(generate, "incremental"))) {
-    strbuf_printf(out, "  not incremental, the whole model runs for each token: %s\n", text_of(generate, "reason"));
+    strbuf_printf(out, "  not incremental, the whole model runs for each token: %s\n",
+                  text_of(out->arena, generate, "reason"));
     return;
   }
   strbuf_printf(out, "  incremental; keeps %lld bytes for each token of a row", own);
@@ -378,7 +390,7 @@ static void print_source(StrBuf *out, const LibraryFile *library) {
   }
   strbuf_printf(out, "source: in the %s, as text:", what_it_is(library));
   for (size_t i = 0; i < json_array_size(files); i++)
-    strbuf_printf(out, "%s %s", i ? "," : "", text_of(json_array_get(files, i), "name"));
+    strbuf_printf(out, "%s %s", i ? "," : "", text_of(out->arena, json_array_get(files, i), "name"));
   strbuf_add(out, "; tfmc compile --strip-source leaves it out\n");
 }
 
@@ -401,10 +413,11 @@ static void tell_library(Session *session, StrBuf *out, const char *path) {
     print_library_json(out, library);
     return;
   }
-  strbuf_printf(out, "%s: the model %s, made by tfmc %s; ", path, text_of(library->description, "model"),
-                library->version);
+  strbuf_printf(out, "%s: the model %s, made by tfmc %s; ", text_shown(out->arena, path),
+                text_of(out->arena, library->description, "model"),
+                text_shown(out->arena, library->version));
   if (library->is_one_file) strbuf_add(out, "code and weights in one file\n");
-  else strbuf_printf(out, "functions %s_...\n", library->prefix);
+  else strbuf_printf(out, "functions %s_...\n", text_shown(out->arena, library->prefix));
   print_tensors(out, "inputs", json_object_get(library->description, "inputs"));
   print_tensors(out, "outputs", json_object_get(library->description, "outputs"));
   print_generation(out, json_object_get(library->description, "generate"));
@@ -433,8 +446,8 @@ static void tell_packed(Session *session, StrBuf *out, const char *path) {
     strbuf_printf(out, ", \"weights_bytes\": %llu, \"layout\": \"%s\", \"content\": \"%s\"}\n", bytes, layout, content);
     return;
   }
-  strbuf_printf(out, "%s: packed weights of the model %s, whole\n%llu bytes, layout %s, content %s\n", path, model,
-                bytes, layout, content);
+  strbuf_printf(out, "%s: packed weights of the model %s, whole\n%llu bytes, layout %s, content %s\n",
+                text_shown(out->arena, path), text_shown(out->arena, model), bytes, layout, content);
 }
 
 // ---- the machine ----

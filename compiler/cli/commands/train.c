@@ -219,7 +219,8 @@ static void train_on_data(Session *session) {
   if (!check_options(session)) return;
   const bool resumes = given(session, OPTION_RESUME);
   DataSet *data = NULL, *valid = NULL;
-  bool good = training_begin(&t, session, &(TrainingWish){.is_training = true, .fills = !resumes}) &&
+  const bool only_looks = given(session, OPTION_STEPS) && !count(session, OPTION_STEPS, 0);
+  bool good = training_begin(&t, session, &(TrainingWish){.is_training = true, .fills = !resumes && !only_looks}) &&
               fill_request(&t, &request);
   if (good) data = open_data(&t, OPTION_DATA);
   request.data = data;

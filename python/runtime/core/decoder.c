@@ -229,7 +229,8 @@ static bool read_rows(Step *step) {
   for (Py_ssize_t i = 0; i < step->n; i++) {
     if (!array_read(&step->arrays[i], step->tokens[i], &step->info)) return false;
     if (step->arrays[i].value.rank != 1)
-      return raise_status(TFM_E_INPUT, "the tokens of a row have %d axes, expected 1", (int)step->arrays[i].value.rank),
+      return raise_status(TFM_E_INPUT, "the tokens of a row have %d %s, expected 1", (int)step->arrays[i].value.rank,
+                          step->arrays[i].value.rank == 1 ? "axis" : "axes"),
              false;
     bytes += array_copy_bytes(&step->arrays[i]);
   }

@@ -263,8 +263,9 @@ static bool read_sizes(const tfm_program *program, const Array *inputs, int64_t 
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     const tfm_tensor_info *info = &program->inputs[i];
     if (inputs[i].held && inputs[i].value.rank != info->rank)
-      return raise_status(TFM_E_INPUT, "input \"%s\" has %d axes, expected %d: %s", info->name,
-                          (int)inputs[i].value.rank, (int)info->rank, info->shape),
+      return raise_status(TFM_E_INPUT, "input \"%s\" has %d %s, expected %d: %s", info->name,
+                          (int)inputs[i].value.rank, inputs[i].value.rank == 1 ? "axis" : "axes", (int)info->rank,
+                          info->shape),
              false;
     for (int axis = 0; inputs[i].held && axis < info->rank; axis++) {
       const int size = lone_size(program, info->dims[axis]);

@@ -15,6 +15,16 @@ from ._torch import from_torch
 from ._verify import Verified, verify_torch
 
 __version__ = _core.version()
+
+
+def __getattr__(name):
+    """tfmc.text and tfmc.corpus are there without an import of their own, and are loaded when they are first used."""
+    if name in ("text", "corpus"):
+        import importlib
+        return importlib.import_module(f"tfmc.{name}")
+    raise AttributeError(f"module 'tfmc' has no attribute {name!r}")
+
+
 __all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError", "Error",
            "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
            "TensorType", "Token", "TokenStream", "UsageError", "Verified", "build", "check", "compile",

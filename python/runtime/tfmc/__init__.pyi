@@ -55,6 +55,7 @@ class CompileWarning(UserWarning): ...
 class TensorType(NamedTuple):
     dtype: str
     shape: tuple[int | str, ...]
+    default: int | float | bool | None = None
 
 @final
 class Pool:
@@ -66,7 +67,9 @@ class Source:
     text: str
     weights: _Weights | None
     name: str
+    constants: tuple[str, ...]
     def __init__(self, text: str, weights: _Weights | None = None, name: str = "<text>") -> None: ...
+    def state_dict(self, weights: Mapping[str, Any]) -> dict[str, Any]: ...
     def write(self, folder: str | os.PathLike[str]) -> pathlib.Path: ...
 
 class Token(NamedTuple):
@@ -187,16 +190,19 @@ def build(source: str | os.PathLike[str] | Source, output: str | os.PathLike[str
           **more_config: _ConfigValue) -> pathlib.Path: ...
 def import_model(folder: str | os.PathLike[str], output: str | os.PathLike[str] | None = None, *,
                  task: str | None = None, family: str | os.PathLike[str] | None = None, strict: bool = False,
-                 compiler: str | None = None, on_message: Callable[[Diagnostic], object] | None = None) -> Source: ...
-def from_pretrained(folder: str | os.PathLike[str], *, task: str | None = None, threads: int | None = None,
-                    pool: Pool | None = None, march: str | None = None, quantize: str | Sequence[str] | None = None,
+                 ignore: Sequence[str] = (), compiler: str | None = None,
+                 on_message: Callable[[Diagnostic], object] | None = None) -> Source: ...
+def from_pretrained(folder: str | os.PathLike[str], *, task: str | None = None,
+                    family: str | os.PathLike[str] | None = None, ignore: Sequence[str] = (),
+                    threads: int | None = None, pool: Pool | None = None,
+                    march: str | None = None, quantize: str | Sequence[str] | None = None,
                     deadline: float | None = None, compiler: str | None = None,
                     on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, _ConfigValue] = {},
                     **more_config: _ConfigValue) -> Model: ...
 # module: a torch.nn.Module; torch is no dependency, so that its types are not named here.
 def from_torch(module: Any, inputs: Mapping[str, Any], *, sizes: Mapping[str, Mapping[int, str]],
                outputs: Sequence[str] | None = None, generate: str | None = None, name: str = "Model",
-               fold: bool = True) -> Source: ...
+               fold: bool = True, check: bool = True) -> Source: ...
 
 class Verified:
     same: bool

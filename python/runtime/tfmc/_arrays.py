@@ -21,7 +21,7 @@ def _array_of(value, name):
         pass
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
-    raise UsageError(f'input "{name}" is a {type(value).__name__}, not an array')
+    raise UsageError(f'input "{name}" is of type {type(value).__name__}, not an array')
 
 
 def convert(value, dtype, name, shape):

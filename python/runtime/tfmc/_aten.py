@@ -9,7 +9,7 @@ import math
 
 import torch
 
-WHOLE = (torch.int64, torch.int32)
+WHOLE = (torch.int64, torch.int32, torch.uint8)
 ATEN = {}  # name of the operation, without its overload -> function(writer, node, *arguments)
 
 
@@ -29,11 +29,28 @@ for name in "exp log sqrt rsqrt sin cos tanh sigmoid erf relu silu floor ceil ro
     ATEN[name] = plain(name + "({0})")
 for name in "contiguous clone detach detach_ alias lift_fresh_copy alias_copy lift_fresh".split():
     ATEN[name] = plain("{0}")
-ATEN.update(dict.fromkeys(("matmul", "bmm", "mm"), plain("{0} @ {1}")))
 ATEN.update(linear=lambda w, node, *xs: f"linear({', '.join(w.text(x) for x in xs if x is not None)})",
             hardsigmoid=plain("hardsigmoid({0})"), log_sigmoid=plain("logsigmoid({0})"), sign=plain("sign({0})"),
-            sgn=plain("sign({0})"), logical_not=plain("not {0}"), bitwise_not=plain("not {0}"), neg=plain("-{0}"),
-            square=plain("{0} * {0}"), reciprocal=plain("1.0 / {0}"), expm1=plain("exp({0}) - 1.0"))
+            sgn=plain("sign({0})"), square=plain("{0} * {0}"), reciprocal=plain("1.0 / {0}"))
+
+
+@aten("neg", "negative")
+def negated(w, node, x):
+    return in_bytes(node, f"-{w.text(x)}")
+
+
+@aten("logical_not", "bitwise_not")
+def inverted(w, node, x):
+    if w.dtype(x) == torch.bool:
+        return f"not {w.text(x)}"
+    if node.meta["val"].dtype == torch.bool:
+        return f"not {w.cast(x, torch.bool)}"
+    return f"{'255' if w.dtype(x) == torch.uint8 else '-1'} - {w.text(x)}"
+
+
+def in_bytes(node, text):
+    """A result in the range of its type: of bytes modulo 256."""
+    return f"({text}) % 256" if node.meta["val"].dtype == torch.uint8 else text
 
 
 @aten("dropout", "feature_dropout", "native_dropout")
@@ -68,7 +85,7 @@ def arithmetic(sign):
         left, right = w.cast(x, kind), w.cast(y, kind)
         if is_number(y, 1 if sign in "*/" else None if kind == torch.float32 else 0):
             return left
-        return f"{left} {sign} {right}" if alpha == 1 else f"{left} {sign} {right} * {w.cast(alpha, kind)}"
+        return in_bytes(node, f"{left} {sign} {right}" + ("" if alpha == 1 else f" * {w.cast(alpha, kind)}"))
     return write
 
 
@@ -97,13 +114,19 @@ def is_number(value, wanted):
 
 def divided(w, node, x, y, rounding):
     kind = node.meta["val"].dtype
-    if kind in WHOLE:
-        if rounding != "floor":
-            w.no("a division of integers that rounds to zero", 'use rounding_mode="floor"')
-        return f"{w.cast(x, kind)} // {w.cast(y, kind)}"
-    if rounding != "floor":
-        w.no("a division that rounds to zero", "use torch.floor")
-    return f"floor({w.cast(x, kind)} / {w.cast(y, kind)})"
+    left, right = w.cast(x, kind), w.cast(y, kind)
+    if kind in WHOLE and rounding == "floor":
+        return f"{left} // {right}"
+    if kind in WHOLE:  # towards 0: one more where the floor is below
+        return f"{left} // {right} + i32({left} // {right} < 0 and {left} % {right} != 0)"
+    taken = "remainder" if rounding == "floor" else "fmod"
+    return f"round(({left} - {taken}({left}, {tensor(w, y)})) / {right})"
+
+
+def tensor(w, y):
+    """An f32 operand as a tensor."""
+    made = w.cast(y, torch.float32)
+    return made if w.dtype(y) is not None else f"full([1], {made})"
 
 
 def compared(sign):
@@ -117,7 +140,10 @@ def compared(sign):
 def logical(sign):
     def write(w, node, x, y):
         if node.meta["val"].dtype != torch.bool:
-            w.no("an operation on the bits of integers", "use comparisons and booleans")
+            if not is_binary(w, x) or not is_binary(w, y):
+                w.no("an operation on the bits of integers", "use comparisons and booleans")
+            kind = node.meta["val"].dtype
+            return f"{'minimum' if sign == 'and' else 'maximum'}({w.cast(x, kind)}, {w.cast(y, kind)})"
         for one, other in ((x, y), (y, x)) if sign == "and" else ():
             if w.uniform.get(one) and other not in w.uniform:  # true and what the other says
                 same = w.shape(other) == w.shape(node)
@@ -128,12 +154,34 @@ def logical(sign):
     return write
 
 
+def is_binary(w, x):
+    """Whether integers are known to be 0 or 1: they were booleans, or are made of such."""
+    if not isinstance(x, torch.fx.Node):
+        return x in (0, 1)
+    op = w.operation(x)
+    if w.dtype(x) == torch.bool or x in w.uniform and w.uniform[x] in (0, 1):
+        return True
+    if w.dtype(x) not in (*WHOLE, torch.float32):
+        return False
+    if op in ("sub", "rsub"):  # 1 - x
+        one, other = x.args[:2] if op == "sub" else x.args[1::-1]
+        return one == 1 and not x.kwargs and is_binary(w, other)
+    known = w.kinds.get(x.name)
+    if known and known.kind.name in ("BUFFER", "CONSTANT_TENSOR"):
+        return bool(((w.state[known.target] == 0) | (w.state[known.target] == 1)).all())
+    if op in ("_to_copy", "to", "clone", "detach", "expand", "view", "reshape", "unsqueeze", "squeeze", "slice", "select",
+              "transpose", "permute", "contiguous", "alias", "tril", "triu", "type_as", "lift_fresh_copy"):
+        return is_binary(w, x.args[0])
+    return op in (*AND, *OR, "mul", "maximum", "minimum") and all(is_binary(w, a) for a in x.args[:2])
+
+
+AND, OR = ("bitwise_and", "logical_and", "__and__"), ("bitwise_or", "logical_or", "__or__")
 ATEN.update(add=arithmetic("+"), sub=arithmetic("-"), mul=arithmetic("*"), div=arithmetic("/"),
             rsub=lambda w, node, x, y, alpha=1: arithmetic("-")(w, node, y, x, alpha),
             floor_divide=lambda w, node, x, y: divided(w, node, x, y, "floor"))
 ATEN.update({name: compared(sign) for name, sign in dict(eq="==", ne="!=", lt="<", gt=">", le="<=", ge=">=").items()})
-ATEN.update({name: logical("and") for name in ("bitwise_and", "logical_and", "__and__")})
-ATEN.update({name: logical("or") for name in ("bitwise_or", "logical_or", "__or__")})
+ATEN.update({name: logical("and") for name in AND})
+ATEN.update({name: logical("or") for name in OR})
 
 
 @aten("maximum", "minimum", "fmax", "fmin")
@@ -147,7 +195,9 @@ def extreme(w, node, x, y):
 def remainder(w, node, x, y):
     kind = node.meta["val"].dtype
     left, right = w.cast(x, kind), w.cast(y, kind)
-    return f"{left} % {right}" if kind in WHOLE else f"{left} - {right} * floor({left} / {right})"
+    if is_number(y, 1) and kind == torch.float32:
+        return f"{left} - floor({left})"
+    return f"{left} % {right}" if kind in WHOLE else f"remainder({left}, {tensor(w, y)})"
 
 
 @aten("abs")
@@ -186,14 +236,26 @@ def gelu(w, node, x, approximate="none"):
 @aten("leaky_relu", "elu", "softplus")
 def activation(w, node, x, *numbers):
     name = node.target.__name__.split(".")[0]
-    if len(numbers) > 1 and (name != "softplus" or numbers[1] != 20):
+    if name == "elu" and len(numbers) > 1:
+        return elu(w, x, *numbers)
+    if len(numbers) > 1 and numbers[1] != 20:
         w.no(f"{name} with {len(numbers)} numbers", "write it with exp")
     return f"{name}({', '.join(map(w.text, (x, *numbers[:1])))})"
 
 
+def elu(w, x, alpha=1.0, scale=1.0, inner=1.0):
+    alpha, scale, inner = map(float, (alpha, scale, inner))
+    low = f"expm1(minimum({w.text(x)}, 0.0)" + (f" * {w.text(inner)})" if inner != 1 else ")")
+    made = f"where({w.text(x)} > 0.0, {w.text(x)}, {low}{f' * {w.text(alpha)}' if alpha != 1 else ''})"
+    return made if scale == 1 else f"{made} * {w.text(scale)}"
+
+
 @aten("to", "_to_copy", "type_as")
 def converted(w, node, x, *rest, **named):
-    return w.cast(x, node.meta["val"].dtype)
+    made, kind = w.cast(x, node.meta["val"].dtype), node.meta["val"].dtype
+    if kind == torch.uint8 and w.dtype(x) not in (torch.bool, kind) and not is_binary(w, x):
+        return f"({made}) % 256"
+    return made
 
 
 @aten("where")
@@ -213,6 +275,17 @@ def masked_fill(w, node, x, mask, value):
 
 # ---- products, norms, attention ----
 
+@aten("matmul", "bmm", "mm", "mv", "dot", "vdot", "inner")
+def matmul(w, node, x, y):
+    """Vectors are matrices of one row or column, whose axis goes again."""
+    left = w.text(x) if w.rank(x) > 1 else f"({w.text(x)})[none]"
+    right = w.text(y) if w.rank(y) > 1 else f"({w.text(y)})[:, none]"
+    if min(w.rank(x), w.rank(y)) > 1:
+        return f"{left} @ {right}"
+    marks = [":"] * (max(w.rank(x), w.rank(y), 2) - 2) + ["0" if w.rank(v) == 1 else ":" for v in (x, y)]
+    return f"({left} @ {right})[{', '.join(marks)}]"
+
+
 @aten("addmm", "baddbmm")
 def addmm(w, node, c, x, y, beta=1, alpha=1):
     product = f"{w.text(x)} @ {w.text(y)}" if alpha == 1 else f"({w.text(x)} @ {w.text(y)}) * {w.text(float(alpha))}"
@@ -222,13 +295,19 @@ def addmm(w, node, c, x, y, beta=1, alpha=1):
 
 
 @aten("embedding")
-def embedding(w, node, table, ids, *rest):
+def embedding(w, node, table, ids, padding=-1, *rest):
+    if padding is not None and padding >= 0:
+        return f"embedding({w.text(table)}, {w.given(ids)}, {padding})"
     return f"{w.text(table)}[{w.given(ids)}]"
 
 
 @aten("layer_norm")
 def layer_norm(w, node, x, shape, weight=None, bias=None, eps=1e-5, *rest):
-    one_axis(w, shape)
+    if len(shape) > 1:  # as one axis
+        size = " * ".join(w.factor(w.size(n)) for n in shape)
+        apart = ", ".join([*w.shape(x)[:-len(shape)], size])
+        weight, bias = (w.text(v) if v is None else f"reshape({w.text(v)}, [{size}])" for v in (weight, bias))
+        return f"reshape(layer_norm(reshape({w.text(x)}, [{apart}]), {weight}, {bias}, {eps!r}), [{', '.join(w.shape(x))}])"
     return f"layer_norm({w.text(x)}, {w.text(weight)}, {w.text(bias)}, {eps!r})"
 
 
@@ -251,8 +330,11 @@ def group_norm(w, node, x, groups, weight=None, bias=None, eps=1e-5, *rest):
 @aten("batch_norm", "_native_batch_norm_legit_no_training")
 def batch_norm(w, node, x, weight, bias, mean, variance, *rest):
     eps = next(v for v in reversed(rest) if isinstance(v, float))
-    w.result(node, 0, f"batch_norm({', '.join(map(w.text, (x, mean, variance, weight, bias, eps)))})")
-    return None if isinstance(node.meta["val"], (tuple, list)) else w.names[f"{node.name}.0"]
+    made = f"batch_norm({', '.join(map(w.text, (x, mean, variance, weight, bias, eps)))})"
+    if not isinstance(node.meta["val"], (tuple, list)):
+        return made
+    w.names[f"{node.name}.0"] = f"t_{node.name}_0"
+    w.say(made, {f"t_{node.name}_0": node.meta["val"][0]})
 
 
 @aten("softmax", "_softmax", "log_softmax", "_log_softmax")
@@ -324,12 +406,16 @@ ATEN.update(sum=reduction("sum"), mean=reduction("mean"), amax=reduction("max"),
 
 @aten("var", "std")
 def variance(w, node, x, axes=None, unbiased=True, keepdim=False, *, correction=None):
-    axis = axes[0] if isinstance(axes, (list, tuple)) and len(axes) == 1 else axes
-    if not isinstance(axis, int):
-        w.no("a variance over several axes", "flatten them before")
-    less = int(unbiased) if correction is None else correction
-    n, away = w.shape(x)[w.axis(x, axis)], f"({w.text(x)} - mean({w.text(x)}, {axis}, true))"
-    made = f"sum({away} * {away}, {axis}, {w.text(bool(keepdim))}) / f32({w.factor(n)} - {less})"
+    axes = list(range(w.rank(x))) if axes in (None, []) else [axes] if isinstance(axes, int) else axes
+    axes = sorted((w.axis(x, a) for a in axes), reverse=True)
+    less, mean, n = int(unbiased) if correction is None else correction, w.text(x), [w.shape(x)[a] for a in axes]
+    for axis in axes:
+        mean = f"mean({mean}, {axis}, true)"
+    away = f"({w.text(x)} - {mean})"
+    made = f"{away} * {away}"
+    for axis in axes:
+        made = f"sum({made}, {axis}, {w.text(bool(keepdim))})"
+    made = f"{made} / f32({' * '.join(map(w.factor, n))} - {less})"
     return f"sqrt({made})" if node.target.__name__.startswith("std") else made
 
 
@@ -342,16 +428,18 @@ def greatest(w, node, x, axis=None, keepdim=False):
         return reduced(w, function, x, None, False, w.dtype(x))
     w.result(node, 0, reduced(w, function, x, axis, keepdim, w.dtype(x)))
     marks = ", ".join([":"] * w.axis(x, axis) + ["none"]) if keepdim else ""
-    at = f"argmax({w.text(x) if function == 'max' else '-' + w.text(x)}, {axis})"
+    at = argmax(w, x, axis, function)
     w.result(node, 1, f"({at})[{marks}]" if keepdim else at)
 
 
-@aten("argmax")
-def argmax(w, node, x, axis=None, keepdim=False):
-    if axis is None:
-        w.no("argmax without an axis", "give dim=")
-    marks = f"[{', '.join([':'] * w.axis(x, axis) + ['none'])}]" if keepdim else ""
-    return f"argmax({w.text(x)}, {axis}){marks}"
+def argmax(w, x, axis, function="max"):
+    """The place of the first greatest, or smallest, element along an axis."""
+    if w.dtype(x) == torch.float32:
+        return f"argmax({w.text(x) if function == 'max' else '-' + w.text(x)}, {axis})"
+    text, axis = w.cast(x, torch.int64), w.axis(x, axis)
+    n, marks = w.factor(w.shape(x)[axis]), ", none" * (w.rank(x) - axis - 1)
+    hit = f"{text} == {function}({text}, {axis}, true)"
+    return f"{n} - max(where({hit}, ({n} - arange({n}))[:{marks}], 0), {axis})"
 
 
 @aten("cumsum")
@@ -362,12 +450,3 @@ def cumsum(w, node, x, axis, **named):
         counted = w.as_kind(f"((arange({w.shape(x)[axis]}) + 1)[{marks}])", torch.int64, kind)
         return f"expand({counted} * {w.cast(w.uniform[x], kind)}, [{', '.join(w.shape(node))}])"
     return f"cumsum({w.cast(x, node.meta['val'].dtype)}, {axis})"
-
-
-@aten("topk")
-def topk(w, node, x, k, axis=-1, largest=True, *rest):
-    if not largest:
-        w.no("topk of the smallest", "negate what it looks at")
-    names = [f"t_{node.name}_{i}" for i in range(2)]
-    w.say(f"topk({w.text(x)}, {w.text(k)}, {axis})", dict(zip(names, node.meta["val"])))
-    w.names.update({f"{node.name}.{i}": name for i, name in enumerate(names)})

@@ -2,10 +2,12 @@
 
 Rules are those of _aten.py. ATEN is complete once this is imported.
 """
+import sympy
 import torch
 
 from ._aten import ATEN, WHOLE, aten, is_number
 from ._fold import Type
+from ._sizes import expression, spelled
 
 # ---- shapes and places ----
 
@@ -58,7 +60,18 @@ def heads_of(w, node):
 
 @aten("expand", "expand_as")
 def expand(w, node, x, *rest, **named):
+    if not w.rank(x):
+        return expanded(w, x, w.dtype(x), w.shape(node))
     return same(w, node, x) if w.shape(x) == w.shape(node) else f"expand({w.names[x.name]}, [{', '.join(w.shape(node))}])"
+
+
+def expanded(w, value, kind, shape):
+    text = w.cast(value, kind)
+    if w.dtype(value) is None or not w.rank(value):  # a number, or a tensor of one
+        made = w.as_kind(f"full([{', '.join(shape)}], 0.0)", torch.float32, kind)
+        return text if not shape and w.dtype(value) is not None else f"where({made}, {text}, {text})" if (
+            kind == torch.bool) else f"{made} + {text}"
+    return text if w.shape(value) == shape else f"expand({text}, [{', '.join(shape)}])"
 
 
 @aten("transpose", "swapaxes")
@@ -111,10 +124,20 @@ def cut(w, node, x, axis=0, start=None, end=None, step=1):
         return f"{name}[{', '.join(marks)}]" if marks[1:] else name
     first = "" if start in (None, 0) else w.text(start)
     whole = end is None or isinstance(end, int) and (end > 1 << 62 or isinstance(n, int) and end >= n)
+    whole = whole or isinstance(end, int) and end > 0 and step == 1 and beyond(w, node, x, axis, start)
     last = "" if whole else w.text(end)
     if isinstance(start, int) and isinstance(n, int) and start < -n:
         first = ""
     return w.at(x, axis, f"{first}:{last}" + ("" if step == 1 else f":{step}"))
+
+
+def beyond(w, node, x, axis, start):
+    """Whether a slice ends where the axis does, which torch cuts; that it does so for this size is a condition."""
+    start = expression(0 if start is None else start)
+    if start.is_Integer and start < 0:
+        return False
+    n, m = (expression(v.meta["val"].shape[axis]) for v in (x, node))
+    return sympy.expand(n - start - m) == 0
 
 
 @aten("select")
@@ -122,18 +145,20 @@ def select(w, node, x, axis, i):
     return w.at(x, w.axis(x, axis), w.text(i))
 
 
-@aten("split", "split_with_sizes", "chunk", "tensor_split")
+@aten("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk")
 def split(w, node, x, widths, axis=0):
-    axis, place = w.axis(x, axis), 0
-    for i, part in enumerate(node.meta["val"]):
-        if not isinstance(part.shape[axis], int):
-            w.no("a split of a size that is known when running alone", "use slices")
-        w.result(node, i, w.at(x, axis, span(place, place + part.shape[axis], x.meta["val"].shape[axis])))
-        place += part.shape[axis]
-
-
-def span(first, end, of):
-    return f"{first or ''}:{'' if end == of else end}"
+    axis, place, parts = w.axis(x, axis), sympy.Integer(0), node.meta["val"]
+    n = expression(x.meta["val"].shape[axis])
+    if not n.is_Integer and not isinstance(widths, (list, tuple)):  # the export has this many parts
+        width = expression(widths) if w.operation(node) == "split" else expression(parts[0].shape[axis])
+        for less, sign in ((1, "<"), (0, ">=")):
+            low = spelled(w, sympy.expand((len(parts) - less) * width))
+            w.conditions.setdefault(f"{low} {sign} {spelled(w, n)}")
+    for i, part in enumerate(parts):
+        end = sympy.expand(place + expression(part.shape[axis]))
+        last = "" if i == len(parts) - 1 else spelled(w, end)
+        w.result(node, i, w.at(x, axis, f"{spelled(w, place) if place != 0 else ''}:{last}"))
+        place = end
 
 
 @aten("unbind")
@@ -191,17 +216,6 @@ def rolled(w, node, x, *numbers):
     return text
 
 
-@aten("pad", "constant_pad_nd")
-def pad(w, node, x, widths, *rest):
-    if rest and isinstance(rest[0], str):
-        if rest[0] != "constant":
-            w.no(f"padding by {rest[0]}", 'use mode="constant"')
-        rest = rest[1:]
-    value = rest[0] if rest and rest[0] is not None else 0.0
-    made = f"pad({w.cast(x, torch.float32)}, [{', '.join(map(w.text, widths))}], {w.text(float(value))})"
-    return w.as_kind(made, torch.float32, node.meta["val"].dtype)
-
-
 @aten("tril", "triu")
 def triangle(w, node, x, diagonal=0):
     rows, columns = w.shape(x)[-2:]
@@ -220,52 +234,6 @@ def gather(w, node, x, axis, ids, **named):
     marks = [":" if n == m or a == axis else f":{m}" for a, (n, m) in pairs]
     part = f"[{', '.join(marks)}]" if set(marks) != {":"} else ""
     return f"gather({w.text(x)}{part}, {w.text(ids)}, {axis})"
-
-
-@aten("index_select")
-def index_select(w, node, x, axis, ids):
-    return taken(w, x, w.axis(x, axis), ids)
-
-
-def taken(w, x, axis, ids):
-    """Elements along one axis by a row of ids: that axis comes to the front and goes back."""
-    if axis == 0:
-        return f"{w.text(x)}[{w.text(ids)}]"
-    return f"transpose(transpose({w.text(x)}, 0, {axis})[{w.text(ids)}], 0, {axis})"
-
-
-@aten("index")
-def index(w, node, x, indices):
-    given = [i for i in indices if i is not None]
-    if any(w.dtype(i) == torch.bool for i in given):
-        w.no("an index by booleans, whose result's size depends on values", "use torch.where")
-    if len(given) == 1 and (indices[0] is not None or w.rank(given[0]) == 1):
-        return taken(w, x, len(indices) - 1, given[0])
-    if len(given) == len(indices) == w.rank(x) and all(i in w.iota for i in given):
-        made = places(w, node, x, given)
-        if made:
-            return made
-    if len(given) == len(indices):  # x[i, j]: rows of x with its first axes as one
-        shape, at = w.shape(x), "0"
-        for n, i in zip(map(w.factor, shape), given):
-            from_end = "" if i in w.iota else f" + i32({w.text(i)} < 0) * {n}"
-            at = f"({at}) * {n} + {w.text(i)}{from_end}" if at != "0" else f"{w.text(i)}{from_end}"
-        first = " * ".join(map(w.factor, shape[:len(given)]))
-        return f"reshape({w.text(x)}, [{', '.join([first, *shape[len(given):]])}])[{at}]"
-    w.no("an index with tensors for axes that are not the first", "permute them to the front before")
-
-
-def places(w, node, x, given):
-    """x[i, j] with i and j the places along axes of their own: x with its axes in other places."""
-    rank = w.rank(node)
-    axes = [w.iota[i] + rank - w.rank(i) for i in given]
-    if len(set(axes)) != len(axes) or any(w.shape(x)[k] != w.shape(node)[a] for k, a in enumerate(axes)):
-        return None
-    order = sorted(range(len(axes)), key=lambda k: axes[k])
-    text = f"({w.permuted(x, order)})[{', '.join(':' if a in axes else 'none' for a in range(rank))}]"
-    if all(a in axes or n == 1 for a, n in enumerate(node.meta["val"].shape)):
-        return text
-    return f"expand({text}, [{', '.join(w.shape(node))}])"
 
 
 # ---- tensors from nothing ----
@@ -341,77 +309,3 @@ def scatter(w, node, x, axis, ids, value, **named):
 @aten("glu")
 def glu(w, node, x, axis=-1):
     return f"glu({w.text(x)}, {axis})"
-
-
-# ---- einsum ----
-
-@aten("einsum")
-def einsum(w, node, equation, xs, **named):
-    """Products of two at a time, from the left: what both have and later ones lack is contracted by @."""
-    takes, arrow, gives = equation.replace(" ", "").partition("->")
-    takes = takes.split(",")
-    many = max((w.rank(x) - len(t.replace("...", "")) for t, x in zip(takes, xs) if "..." in t), default=0)
-    more = [chr(0x391 + i) for i in range(many)]  # letters for the axes that `...` stands for
-
-    def letters(text, rank):
-        n = rank - len(text.replace("...", ""))
-        return text.replace("...", "".join(more[len(more) - n:]))
-    takes = [letters(t, w.rank(x)) for t, x in zip(takes, xs)]
-    if not arrow:
-        used = "".join(takes)
-        gives = "".join(more) + "".join(sorted(c for c in set(used) if used.count(c) == 1 and c not in more))
-    gives = gives.replace("...", "".join(more))
-    sizes = {}
-    for axes, x in zip(takes, xs):
-        if len(set(axes)) != len(axes):
-            w.no("an einsum with a diagonal", "multiply by an identity before")
-        for c, n in zip(axes, w.shape(x)):
-            if sizes.setdefault(c, n) != n:
-                w.no("an einsum with an axis of 1 that is repeated", "expand it before")
-    axes, text = takes[0], w.text(xs[0])
-    for i in range(1, len(xs)):
-        left = set("".join(takes[i + 1:]) + gives)
-        axes, text = multiplied(sizes, axes, text, takes[i], w.text(xs[i]), left)
-    axes, text = summed(axes, text, set(gives))
-    return moved(text, axes, gives)
-
-
-def moved(text, axes, wanted):
-    """`transpose`s that bring axes from one order into another."""
-    axes = list(axes)
-    for i, c in enumerate(wanted):
-        j = axes.index(c)
-        if i != j:
-            text = f"transpose({text}, {i}, {j})"
-            axes[i], axes[j] = axes[j], axes[i]
-    return text
-
-
-def summed(axes, text, kept):
-    for i in reversed(range(len(axes))):
-        if axes[i] not in kept:
-            text, axes = f"sum({text}, {i})", axes[:i] + axes[i + 1:]
-    return axes, text
-
-
-def multiplied(sizes, a, x, b, y, left):
-    """(axes, text) of the product: [both, of a, of b]; axes that one alone has and nobody wants are summed before."""
-    a, x = summed(a, x, left | set(b))
-    b, y = summed(b, y, left | set(a))
-    both = [c for c in a if c in b and c in left]
-    inner = [c for c in a if c in b and c not in left]
-    rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
-
-    def shaped(text, axes, order, groups):
-        """The axes in this order, each group as one."""
-        text = moved(text, axes, order)
-        if all(len(group) == 1 for group in groups):
-            return text
-        dims = [sizes[c] for c in both] + [" * ".join(f"({sizes[c]})" for c in group) or "1" for group in groups]
-        return f"reshape({text}, [{', '.join(dims)}])"
-    x = shaped(x, a, both + rows + inner, (rows, inner))
-    y = shaped(y, b, both + inner + columns, (inner, columns))
-    text, made = f"({x} @ {y})", both + rows + columns
-    if len(rows) != 1 or len(columns) != 1:
-        text = f"reshape({text}, [{', '.join(sizes[c] for c in made)}])"
-    return "".join(made), text

@@ -26,7 +26,7 @@ class Description:
         return f"<tfmc.Description {self.name}({takes}) -> {gives}, {len(self.weights)} weights>"
 
 
-LINE = re.compile(r"  (\S.*?) {1,}(\S+\[.*\])$")
+LINE = re.compile(r"  (\S.*?) {1,}(\S+\[.*\])(?:, left out (\S+) everywhere)?$")
 CONDITION = re.compile(r"  (.*\S)  *(\S+)$")
 
 
@@ -39,7 +39,7 @@ def _parse(text):
         elif line and not line.startswith(" "):
             part = line.split(":")[0]
         elif part in tables and (match := LINE.match(line)):
-            tables[part][match[1]] = _type_of(match[2])
+            tables[part][match[1]] = _type_of(match[2], match[3])
         elif part == "conditions of every run" and (match := CONDITION.match(line)):
             conditions.append(match[1].strip())
     return Description(name, tables["inputs"], tables["outputs"], tuple(conditions), tables["weights"])
@@ -122,11 +122,13 @@ def build(source, output, *, weights=None, weights_prefix="", model=None, march=
     return pathlib.Path(output)
 
 
-def import_model(folder, output=None, *, task=None, family=None, strict=False, compiler=None, on_message=None):
+def import_model(folder, output=None, *, task=None, family=None, strict=False, ignore=(), compiler=None,
+                 on_message=None):
     """The model of a checkpoint of Hugging Face as a Source, whose weights are the folder's; also written to `output`.
     """
-    folder = os.path.abspath(os.fspath(folder))
-    arguments = ["import", folder]
+    named = os.fspath(folder)
+    folder = os.path.abspath(named) if os.path.exists(named) else named  # the message about a name of the hub needs it
+    arguments = ["import", folder, *(f"--ignore={name}" for name in ignore)]
     for option, value in (("--task", task), ("--family", family)):
         if value is not None:
             arguments.append(f"{option}={os.fspath(value)}")
@@ -138,10 +140,10 @@ def import_model(folder, output=None, *, task=None, family=None, strict=False, c
     return _source.Source(text, folder, os.path.join(folder, "config.json"))
 
 
-def from_pretrained(folder, *, task=None, threads=None, pool=None, march=None, quantize=None, deadline=None,
-                    compiler=None, on_message=None, config={}, **more_config):
+def from_pretrained(folder, *, task=None, family=None, ignore=(), threads=None, pool=None, march=None, quantize=None,
+                    deadline=None, compiler=None, on_message=None, config={}, **more_config):
     """import_model and compile: a checkpoint's folder becomes a model, which remembers it as `folder`."""
-    source = import_model(folder, task=task, compiler=compiler, on_message=on_message)
+    source = import_model(folder, task=task, family=family, ignore=ignore, compiler=compiler, on_message=on_message)
     model = compile(source, threads=threads, pool=pool, march=march, quantize=quantize, deadline=deadline,
                     compiler=compiler, on_message=on_message, config={**config, **more_config})
     model.folder = pathlib.Path(source.weights)

@@ -1,26 +1,30 @@
 """An nn.Module, exported by torch, as the text of a model: its inputs, weights, and one statement an ATen operation.
 
-_aten.py and _aten_places.py have the operations, _fold.py makes layers of the statements. Here are the names of values,
-the sizes, constants, and what is known of integers whose elements are their own places (masks and positions are made of
-them). Refused are sizes that the export fixed, outputs
-that are no tensors, and types that the language lacks, each with its place in the module.
+_aten.py and _aten_places.py have the operations, _signature.py says which values are results and which weights are
+trained, _bounds.py which integers fit, _fold.py makes layers of the statements. Here are the names of values, the
+sizes, constants, and what is known of integers whose elements are their own places (masks and positions are made of
+them). Refused are sizes that the export fixed and types that the language lacks, each with its place in the module.
 """
-import contextlib
 import operator
 import re
-import sys
 
 import torch
-from torch.utils import _pytree as pytree
 
+from . import _aten_complex
 from ._aten import WHOLE
-from ._aten_places import ATEN, moved
+from ._aten_einsum import moved
+from ._aten_table import ATEN
+from ._bounds import Bounds
 from ._errors import CompileError
 from ._fold import Folder, Line, Type, hoisted
 from ._layers import Printer
+from ._signature import Signature, literal
+from ._sizes import spelled
 from ._torch import TAKEN
+from ._tracing import cut_up, patched
 
-DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.bool: "bool"}
+DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.uint8: "i32", torch.bool: "bool"}
+HIGHEST = torch.finfo(torch.float32).max
 FLOAT = "tfmc computes f32, i32 and bool: module.float()"
 SYMBOLIC = {operator.mul: "*", operator.add: "+", operator.sub: "-", operator.truediv: "/", operator.pow: "**",
             operator.floordiv: "//", operator.mod: "%"}
@@ -34,26 +38,7 @@ SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "wh
                     "_to_copy", "clone", "contiguous", "alias"}
 
 
-@contextlib.contextmanager
-def patched():
-    """What looks into tensors to choose a faster way, or for packed rows, is told that there is nothing to find."""
-    def is_causal(mask, is_causal=None, size=None):
-        return bool(is_causal)
-    kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal)]
-    masks = sys.modules.get("transformers.masking_utils")
-    if masks is not None:
-        kept.append((masks, "find_packed_sequence_indices", lambda position_ids: None))
-    old = [(owner, name, getattr(owner, name)) for owner, name, _ in kept if hasattr(owner, name)]
-    fast = torch.backends.mha.get_fastpath_enabled()
-    try:
-        for owner, name, function in kept:
-            setattr(owner, name, function)
-        torch.backends.mha.set_fastpath_enabled(False)
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        for owner, name, function in old:
-            setattr(owner, name, function)
+BRANCHES = re.compile(r"data-dependent|GuardOnDataDependent|Could not guard|unbacked|_local_scalar_dense|\.item\(\)")
 
 
 def exported(module, inputs, sizes):
@@ -63,15 +48,21 @@ def exported(module, inputs, sizes):
         with torch.no_grad(), patched():
             program = torch.export.export(module, (), kwargs=inputs, dynamic_shapes=dynamic, strict=False)
         guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
-        return program.run_decompositions({}), guards
+        return cut_up(program.run_decompositions({}), ATEN), guards
     except Exception as error:  # torch raises many kinds
+        for path, part in module.named_modules():
+            if isinstance(part, torch.nn.RNNBase):
+                raise CompileError(f"torch.export cannot export {path or 'the module'} ({type(part).__name__}) at sizes "
+                                   "that runs choose: the language has no recurrent layers") from error
         fixed = re.search(r"marked L\['(.*?)'\]\.size\(\)\[(\d+)\] as dynamic .*?constant \((\d+)\)", str(error))
         fixed = fixed or re.search(r"(\w+)\S*\.shape\[(\d+)\].*?specialized.*?(\d+)", str(error), re.DOTALL)
         if fixed and int(fixed[2]) in sizes.get(fixed[1], {}):
             raise refused_size(sizes, fixed[1], int(fixed[2]), fixed[3]) from error
-        said = str(error).strip().split("\n\n")[0]
-        raise CompileError(f"torch.export cannot export the module: {said}\nWhat branches on values of tensors, or has "
-                           "sizes that depend on them, cannot be compiled: write it with torch.where") from error
+        said = f"torch.export cannot export the module: {str(error).strip().partition(chr(10) * 2)[0]}"
+        if BRANCHES.search(str(error)):
+            said += ("\nWhat branches on values of tensors, or has sizes that depend on them, cannot be compiled: write "
+                     "it with torch.where")
+        raise CompileError(said) from error
 
 
 def refused_size(sizes, name, axis, number):
@@ -86,13 +77,13 @@ class Writer:
         self.inputs, self.sizes, self.node = inputs, sizes, None
         self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
         self.iota, self.uniform, self.symbols = {}, {}, {}
+        self.symbol_names = {name for axes in sizes.values() for name in axes.values()}
         self.low, self.marks, self.spread = {}, {}, False
-        signature = self.program.graph_signature
-        self.kinds = {spec.arg.name: spec for spec in signature.input_specs}
-        self.state = {**self.program.state_dict, **self.program.constants}
-        self.paths = {}  # of two paths of one tensor the first in the module is the weight's
-        for path, tensor in [*module.named_parameters(), *module.named_buffers()]:
-            self.paths.setdefault(self.memory(tensor), path)
+        self.aliases = {}  # names of inputs that would hide a function of the language -> those that the text uses
+        self.signature = Signature(self.program, module)
+        self.kinds, self.state = self.signature.kinds, self.signature.state
+        self.complex = {}  # node -> the names of its real and imaginary part
+        self.conditions = {}  # on sizes, that rows of the table found
 
     # ---- refusals ----
 
@@ -114,14 +105,7 @@ class Writer:
     def size(self, value):
         if isinstance(value, torch.fx.Node):
             value = value.meta["val"]
-        if isinstance(value, int):
-            return str(value)
-        text = str(value.node.expr)
-        for symbol, name in self.symbols.items():
-            text = re.sub(rf"\b{symbol}\b", name, text)
-        if left := set(re.findall(r"[A-Za-z_]\w*", text)) - set(self.symbols.values()):
-            self.no(f"the size {text}", f"it is no polynomial of the named sizes ({', '.join(sorted(left))})")
-        return text
+        return str(value) if isinstance(value, int) else spelled(self, value.node.expr)
 
     def factor(self, text):
         return text if re.fullmatch(r"\w+", text) else f"({text})"
@@ -156,12 +140,15 @@ class Writer:
             return str(value).lower()
         if isinstance(value, float):
             if value != value:
-                self.no("the number NaN", "it has no meaning in a model")
-            # the least number of f32 stands for -inf in masks
-            made = ("-inf" if value < 0 else "inf") if abs(value) > 3e38 else repr(value)
+                return "(inf - inf)"
+            # the least number of f32 stands for -inf where it masks scores, and is itself in arithmetic
+            is_inf = abs(value) > HIGHEST or value < -3e38 and self.signature.masks(self.node)
+            made = ("-inf" if value < 0 else "inf") if is_inf else repr(value)
             return f"({made})" if value < 0 else made
         if isinstance(value, torch.SymInt):
             return self.factor(self.size(value))
+        if not -1 << 31 <= value < 1 << 31:
+            self.no(f"the integer {value}", "it does not fit in the 32 bits of the language's integers")
         return f"({value})" if value < 0 else str(value)
 
     def whole_rank(self, x):
@@ -189,11 +176,16 @@ class Writer:
             self.no(f"the type {str(want if have in DTYPES else have)[6:]}", FLOAT)
         if want == torch.bool:
             return f"({text}) != {'0.0' if have == torch.float32 else '0'}"
+        if want in WHOLE and have == torch.float32 and self.node in self.bounds.conversions:
+            return self.bounds.conversion(self.node, text)
         return f"{DTYPES[want]}({text})"
 
     def cast(self, value, want):
         """An operand in the type in which torch computes."""
         have = self.dtype(value)
+        if self.node in self.bounds.modular and value not in self.bounds.modular:
+            text = self.text(value) if not isinstance(value, int) else ""
+            return self.bounds.remainder(text if have is None else self.as_kind(text, have, want), value)
         if self.spread and value in self.numbers:
             value, have = self.uniform[value], None
         if have is not None:
@@ -230,7 +222,7 @@ class Writer:
         """
         whole = [] if self.operation(node) in LOGICAL else [x for x in tensors if x not in self.uniform]
         self.numbers = {x for x in tensors if x in self.uniform and whole and (
-            not x.meta["val"].ndim or self.dtype(x) != torch.float32 and any(
+            not x.meta["val"].ndim or (self.dtype(x) != torch.float32 or set(self.shape(x)) == {"1"}) and any(
                 self.shape(y) == self.shape(node) for y in whole))}
         ranks = [self.rank(x) - self.low.get(x, 0) for x in tensors if x not in self.numbers]
         less = self.rank(node) - max(ranks, default=0)
@@ -271,27 +263,36 @@ class Writer:
                 if known != name:
                     raise CompileError(f"{node.name}: the module needs the sizes {known!r} and {name!r} to be equal: "
                                        "give them one name in sizes=")
-            self.names[node.name] = node.name
-            self.types[node.name] = self.type(value)
-            heads.append(f"{node.name}: {DTYPES[value.dtype]}[{', '.join(self.shape(node))}]")
+            name = self.aliases[node.name] if node.name in self.aliases else node.name
+            self.names[node.name] = name
+            self.types[name] = self.type(value)
+            heads.append((node.name, f"{DTYPES[value.dtype]}[{', '.join(self.shape(node))}]"))
+            if node in self.bounds.guarded:
+                self.names[node.name] = f"t_{node.name}_in"
+                self.say(self.bounds.guard(name), {f"t_{node.name}_in": value})
             return
         tensor = self.state[spec.target]
+        if tensor.is_complex():
+            _aten_complex.constant(self, node, spec.target, tensor)
+            return
         if tensor.dtype not in DTYPES:
             raise CompileError(f"the weight {spec.target} is {str(tensor.dtype)[6:]}: {FLOAT}")
-        if tensor.ndim == 0:
+        kept = self.signature.is_kept(spec)
+        if tensor.ndim == 0 and not (kept and tensor.dtype == torch.float32):
             self.names[node.name] = self.text(tensor.item())
+        elif not kept and (made := literal(tensor)):
+            if (tensor == tensor.reshape(-1)[0]).all():
+                self.uniform[node] = tensor.reshape(-1)[0].item()
+            self.names[node.name] = f"({self.as_kind(made, torch.float32, tensor.dtype)})"
         elif tensor.dtype == torch.float32:
-            self.names[node.name] = self.weight(spec.target, tensor)
+            name = self.weight(spec.target, tensor)
+            self.names[node.name] = name if self.signature.is_trained(spec) else f"stop_gradient({name})"
         else:
             self.names[node.name] = f"({self.whole(node, spec.target, tensor)})"
 
-    @staticmethod
-    def memory(tensor):
-        return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
-
     def weight(self, path, tensor):
         """The name of a weight that is declared; two paths of one tensor are one weight."""
-        path = self.paths.get(self.memory(tensor), path)
+        path = self.signature.path(path, tensor)
         if path not in self.weights:
             name = "w_" + re.sub(r"\W", "_", path, flags=re.ASCII)
             while name in self.tokens:
@@ -318,41 +319,17 @@ class Writer:
 
     # ---- the text ----
 
-    def results(self, outputs):
-        """name -> node of the outputs that are wanted, in order."""
-        spec = self.program.call_spec.out_spec
-        nodes = next(n for n in self.program.graph.nodes if n.op == "output").args[0]
-        paths = [None] * len(nodes)
-        with contextlib.suppress(Exception):  # containers that know no paths
-            tree = pytree.tree_unflatten(list(range(len(nodes))), spec)
-            for path, i in pytree.tree_flatten_with_path(tree)[0]:
-                paths[i] = "_".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", "")))) for k in path)
-        found = {}
-        for i, node in enumerate(nodes):
-            if isinstance(node, torch.fx.Node) and self.dtype(node) is not None:
-                name = paths[i] if paths[i] and re.fullmatch(r"[A-Za-z_]\w*", paths[i]) else f"output{i}"
-                found[name] = node
-            elif node is not None:
-                raise CompileError(f"the module's output {paths[i] or i} is the {type(node).__name__} {node}, no "
-                                   "tensor: return tensors alone")
-        if not found:
-            raise CompileError("the module returns no tensor")
-        if outputs is None or set(outputs) <= set(found):
-            return {name: found[name] for name in outputs or found}
-        if len(outputs) > len(found):
-            raise CompileError(f"outputs= names {len(outputs)}, the module returns {len(found)}: {', '.join(found)}")
-        return dict(zip(outputs, found.values()))
-
     def write(self, name, outputs, generate, fold=True):
         """The text; fold=False: one statement an operation, without layers."""
-        results = self.results(outputs)
-        needed, todo = set(), list(results.values())
-        while todo:
-            node = todo.pop()
-            if node not in needed:
-                needed.add(node)
-                todo += node.all_input_nodes
-        heads = []
+        results = self.signature.results(outputs)
+        needed = self.signature.needed(results.values())
+        self.bounds = Bounds(self, [node for node in self.program.graph.nodes if node in needed])
+        heads, inputs = [], self.signature.user_inputs
+        for one in inputs:
+            if one in TAKEN or one[:2] in ("t_", "w_"):
+                self.aliases[one] = "in_" + one
+                while self.aliases[one] in {*inputs, *self.symbol_names}:
+                    self.aliases[one] += "_"
         for node in self.program.graph.nodes:
             self.node = node
             if node.op == "placeholder" and (node in needed or self.kinds[node.name].kind.name == "USER_INPUT"):
@@ -361,16 +338,36 @@ class Writer:
                 self.statement(node)
         returned = {output: self.text(r) for output, r in results.items()}
         tail = [f"  generate {generate}"] if generate else []
-        self.frame = name, ", ".join(heads), list(self.required()), returned, tail
+        self.results, self.node = results, None
+        self.frame = name, heads, [*self.bounds.required(), *self.required()], returned, tail
         self.lines = hoisted(self.lines, self.types)
         self.folder = Folder(self.lines, self.types, self.tokens, set(self.symbols.values()), list(returned.values()))
         used = self.folder.used_weights()
         self.weights = {path: tensor for path, tensor in self.weights.items() if path in used}
-        return self.folded() if fold else self.flat(returned, tail)
+        text = self.folded() if fold else self.flat(returned, tail)
+        return "".join(f"{line}\n" for line in self.bounds.comment()) + text
 
     def folded(self):
         name, heads, required, returned, tail = self.frame
-        return Printer(self.folder, TAKEN, name).text((f"model {name}", heads), required, list(returned), tail)
+        head = f"model {name}", self.parameters(heads)
+        text = Printer(self.folder, TAKEN, name).text(head, required, list(returned), tail)
+        return self.entered(text, heads, list(returned), tail)
+
+    def parameters(self, heads):
+        return ", ".join(f"{self.aliases.get(name, name)}: {kind}" for name, kind in heads)
+
+    def entered(self, text, heads, outputs, tail):
+        """The text, in which inputs have the names of the module where those would hide what it uses: its forward
+        becomes a function, which the forward that has them calls."""
+        if not self.aliases:
+            return text
+        before, _, after = text.rpartition("  forward(")
+        values = [f"r_{i}" for i in range(len(outputs))]
+        end = "".join(f"{line}\n" for line in [*tail, "}"])
+        entry = [f"  forward({', '.join(f'{name}: {kind}' for name, kind in heads)}) {{",
+                 f"    {', '.join(values)} = computed({', '.join(name for name, _ in heads)})",
+                 f"    return {', '.join(map('{} = {}'.format, outputs, values))}", "  }"]
+        return f"{before}  fn computed({after.removesuffix(end)}" + "\n".join(entry) + "\n" + end
 
     def probes(self):
         """A text that gives the results of each call of a module, and (path, names of results) of the calls."""
@@ -379,6 +376,8 @@ class Writer:
             results = [value for value in results if self.types[value].dtype == "f32"]
             calls.append((path, [f"probe_{len(returned) + i}" for i in range(len(results))]))
             returned.update(zip(calls[-1][1], results))
+        nodes = {self.names[node.name]: node.name for node in self.program.graph.nodes if node.name in self.names}
+        self.probed = {name: nodes[value] for name, value in returned.items() if value in nodes}
         return (self.flat(returned) if returned else None), calls
 
     def flat(self, returned, tail=()):
@@ -386,8 +385,9 @@ class Writer:
         weights = [f'  weight {token}: {shape} as "{path}"' for token, (path, shape) in self.tokens.items()]
         lines = [f"    {', '.join(line.targets)} = {line.text}" for line in self.lines]
         lines.append("    return " + ", ".join(f"{output} = {text}" for output, text in returned.items()))
-        head = [f"model {name} {{", *weights, "", f"  forward({heads}) {{", *required]
-        return "\n".join([*head, *lines, "  }", *tail, "}"]) + "\n"
+        head = [f"model {name} {{", *weights, "", f"  forward({self.parameters(heads)}) {{", *required]
+        text = "\n".join([*head, *lines, "  }", *tail, "}"]) + "\n"
+        return self.entered(text, heads, list(returned), list(tail))
 
     def required(self):
         """Conditions that the export found: the traced text holds for these sizes alone."""
@@ -397,6 +397,8 @@ class Writer:
                 yield f'    require {name} >= {low}, "the module takes another way for {name} < {low}"'
             if name and high.is_Integer and high < 1 << 31:
                 yield f'    require {name} <= {high}, "the module takes no more than {high} for {name}"'
+        for condition in self.conditions:
+            yield f'    require {condition}, "the module takes another way otherwise"'
         for guard in self.guards:  # which of two sizes is greater; the rest is checked by the operations
             text = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]",
                           lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), guard)
@@ -407,19 +409,27 @@ class Writer:
 
     def statement(self, node):
         if self.dtype(node) is None and not isinstance(node.meta.get("val"), (tuple, list)):
+            if self.operation(node) in ("item", "_local_scalar_dense"):
+                ATEN["item"](self, node, *node.args)
             return  # a number: written where it is used
         if node.target is operator.getitem:
             self.names[node.name] = self.names[f"{node.args[0].name}.{node.args[1]}"]
             return
         operation = getattr(node.target, "__name__", str(node.target))
+        if _aten_complex.has_complex(node):
+            made = _aten_complex.statement(self, node)
+            if made is not None:
+                self.names[node.name] = "t_" + node.name
+                self.say(made, {"t_" + node.name: node.meta["val"]})
+            return
         write = ATEN.get(operation.split(".")[0])
         if write is None:
-            self.no(f"the operation aten.{operation}", "it has no counterpart in the language; write it with others, "
+            self.no(f"the operation aten.{operation}", "from_torch does not know how to write it; write it with others, "
                     "or compile the part of the module before it")
         if self.dtype(node) is not None and self.dtype(node) not in DTYPES:
             self.no(f"aten.{operation} in {str(self.dtype(node))[6:]}", FLOAT)
         try:
-            self.spread = self.is_spread(node) and self.broadcast(
+            self.spread = self.dtype(node) is not None and self.is_spread(node) and self.broadcast(
                 node, [x for x in node.all_input_nodes if self.dtype(x) is not None])
             made = write(self, node, *node.args, **node.kwargs)
         except TypeError as error:  # arguments of the operation that its row does not name
@@ -427,6 +437,8 @@ class Writer:
                 raise
             self.no(f"aten.{operation} with these arguments", str(error))
         self.spread = False
+        if node in self.bounds.modular:
+            made = f"({made}) % {self.bounds.modular[node]}"
         if made is not None:
             self.names[node.name] = "t_" + node.name
             made_type = self.type(node.meta["val"])

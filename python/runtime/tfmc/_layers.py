@@ -269,7 +269,8 @@ class Printer:
         said, dtype = self.folder.said.get(value, ""), self.folder.type_of(value).dtype
         wish = value if value in inputs and is_param else {"cos(": "cosine", "sin(": "sine"}.get(said[:4])
         if value in self.folder.weights:
-            wish = re.sub(r"\W", "_", ".".join(self.folder.weights[value][0].split(".")[-2:]), flags=re.ASCII)
+            parts = [part for part in self.folder.weights[value][0].split(".") if not part[0].isdigit()]
+            wish = re.sub(r"\W", "_", ".".join(parts[-2:]), flags=re.ASCII) if parts else None
         if wish and wish not in used and wish not in scope.taken - inputs:
             return wish
         used, n = {*used, *scope.taken}, 1

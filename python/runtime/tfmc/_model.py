@@ -25,7 +25,7 @@ def _pool_for(threads, pool):
         if threads is not None:
             raise UsageError("threads and pool are both given; a pool has its own threads")
         if not isinstance(pool, Pool):
-            raise UsageError(f"the pool is a {type(pool).__name__}, not a tfmc.Pool")
+            raise UsageError(f"the pool is of type {type(pool).__name__}, not a tfmc.Pool")
         return pool
     if threads is not None:
         return Pool(threads)
@@ -46,10 +46,13 @@ class TensorType(collections.namedtuple("TensorType", "dtype shape default", def
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]{default}"
 
 
-def _type_of(text):
+def _type_of(text, default=None):
+    """`default`: as a text."""
     dtype, _, dims = text.partition("[")
     parts = [d.strip() for d in dims.rstrip("]").split(",")] if dims.rstrip("]") else []
-    return TensorType(dtype, tuple(int(d) if d.isdigit() else d for d in parts))
+    if default is not None:
+        default = {"f32": float, "i32": int, "bool": lambda text: text == "true"}[dtype](default)
+    return TensorType(dtype, tuple(int(d) if d.isdigit() else d for d in parts), default)
 
 
 def _types(tensors):

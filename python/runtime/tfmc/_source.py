@@ -11,6 +11,21 @@ class Source:
     def __init__(self, text, weights=None, name="<text>"):
         self.text, self.weights, self.name = text, weights, name
         self.probed, self.probes, self.versions = None, (), {}  # of from_torch, for verify_torch
+        self.state, self.constants = {}, ()
+
+    def state_dict(self, weights):
+        """The state_dict of the module that from_torch took, with these weights, such as those of a trained text: what
+        the text does not use is as it was, tensors with several names have all of them, and weights that are none of
+        the module's state (`constants`) are left out."""
+        if not self.state:
+            raise UsageError("this source was not made by from_torch")
+        names = {kept for kept in self.state.values() if isinstance(kept, str)}
+        unknown = [name for name in weights if name not in names and name not in self.constants]
+        missing = [name for name in names if name not in weights]
+        if unknown or missing:
+            raise UsageError(f"the weight {unknown[0]!r} is none of this source" if unknown
+                             else f"the weight {missing[0]!r} is missing")
+        return {name: weights[kept] if isinstance(kept, str) else kept for name, kept in self.state.items()}
 
     def write(self, folder):
         """Writes model.tfm into the folder, which is made if it is not there; returns the file's path."""
@@ -32,7 +47,7 @@ def read(source):
         return os.fspath(source), None
     if isinstance(source, str):
         return None, source
-    raise UsageError(f"the source is a {type(source).__name__}, not a path, a text or a tfmc.Source")
+    raise UsageError(f"the source is of type {type(source).__name__}, not a path, a text or a tfmc.Source")
 
 
 def _expression(name, value):
@@ -47,7 +62,7 @@ def _expression(name, value):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
-    raise UsageError(f"the configuration's {name} is a {type(value).__name__}, not a number, a flag, a text or None")
+    raise UsageError(f"the configuration's {name} is of type {type(value).__name__}, not a number, a flag, a text or None")
 
 
 def definitions(config):

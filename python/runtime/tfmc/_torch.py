@@ -1,38 +1,55 @@
 """from_torch: a module of torch as a Source. torch is imported when it is called, and by nobody else here.
 
 What comes in is an nn.Module with example inputs; what goes out is a text and the weights by their paths in the module.
-Refused before anything is exported: training mode, weights that are not there (device "meta"), inputs and sizes that do
-not belong together.
+Refused before anything is exported: training mode, weights that are not there (device "meta"), modules that were
+compiled by TorchScript, inputs that forward has not, inputs and sizes that do not belong together.
 """
-import keyword
+import inspect
 
 from ._errors import UsageError
 from ._source import Source
 
-# Functions and words that texts written here may use: an input or a size of such a name would hide them.
-TAKEN = set("""model forward generate return require weight layer fn let if else for in true false none inf and or not
-linear embedding softmax log_softmax layer_norm rms_norm gelu gelu_tanh relu silu tanh sigmoid erf exp log
+# Words that are no names in the language.
+KEYWORDS = set("""model forward generate return require weight layer fn if else for in true false none inf and or not
+include as from ragged then train""".split())
+# They, and functions that texts written here may use: an input or a size of such a name would hide them.
+TAKEN = KEYWORDS | set("""linear embedding softmax log_softmax layer_norm rms_norm gelu gelu_tanh relu silu tanh sigmoid erf exp log
 sqrt rsqrt sin cos floor ceil round abs where maximum minimum sum mean max min argmax cumsum topk gather
 concat stack reshape expand transpose positions arange causal_mask full f32 i32 bool any all clamp sign pad
 roll flip conv1d conv2d batch_norm group_norm logsumexp logsigmoid leaky_relu elu softplus mish relu6 selu
-hardswish hardsigmoid include as from ragged then in checkpoint expect ignore axis keepdim stride padding dilation
-groups layer_norm pow var split_heads merge_heads rotary sinusoid shape rank dtype len masked_fill one_hot glu
-normalize quick_gelu instance_norm conv1d conv2d""".split())
+hardswish hardsigmoid layer_norm pow var split_heads merge_heads rotary sinusoid shape rank dtype len masked_fill one_hot glu
+normalize quick_gelu instance_norm conv1d conv2d log1p expm1 trunc fmod remainder norm unfold avg_pool1d max_pool1d
+conv_transpose1d cosine_similarity cross_entropy stop_gradient""".split())
 
 
-def _named(what, name):
+def _named(what, name, taken=TAKEN):
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
         raise UsageError(f"{what} {name!r} is no name")
-    if name in TAKEN or keyword.iskeyword(name) or name[:2] in ("t_", "w_"):
-        raise UsageError(f"{what} {name!r} has a meaning in the language: give it another name (an input: by a module "
-                         f"whose forward has another parameter)")
+    if name in taken or taken is TAKEN and name[:2] in ("t_", "w_"):
+        raise UsageError(f"{what} {name!r} has a meaning in the language: give it another name" + (
+            " (by a module whose forward has another parameter)" if what == "the input" else ""))
     return name
+
+
+def _check_names(module, inputs):
+    """Inputs are parameters of forward, and all that it needs are there."""
+    params = inspect.signature(module.forward).parameters.values()
+    named = [p.name for p in params if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    said = f"the parameters of {type(module).__name__}.forward are {', '.join(named) or 'none'}"
+    unknown = [name for name in inputs if name not in named]
+    if unknown and not any(p.kind == p.VAR_KEYWORD for p in params):
+        raise UsageError(f"inputs= names {unknown[0]!r}, which forward has not: {said}")
+    missing = [p.name for p in params if p.name in named and p.default is p.empty and p.name not in inputs]
+    if missing:
+        raise UsageError(f"inputs= lacks {missing[0]!r}: {said}")
 
 
 def _check_module(module, torch):
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"from_torch takes a torch.nn.Module, not a {type(module).__name__}")
     for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise UsageError(f"{path or 'the module'} was compiled by TorchScript: give the nn.Module that it was made of")
         if part.training:
             raise UsageError(f"{path or 'the module'} ({type(part).__name__}) is in training mode: call module.eval()")
     for path, tensor in [*module.named_parameters(), *module.named_buffers()]:
@@ -43,7 +60,7 @@ def _check_module(module, torch):
 def _check_inputs(inputs, sizes, torch):
     kinds = (torch.float32, torch.int32, torch.int64, torch.bool)
     for name, value in inputs.items():
-        _named("the input", name)
+        _named("the input", name, KEYWORDS)
         if isinstance(value, torch.Tensor) and value.dtype not in kinds:
             raise UsageError(f"the input {name} is {str(value.dtype)[6:]}: give f32, i32, i64 or bool")
     known = {}
@@ -65,12 +82,13 @@ def _check_inputs(inputs, sizes, torch):
                 raise UsageError(f"{size!r} is an input and a size: give the size another name")
 
 
-def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model", fold=True):
+def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model", fold=True, check=True):
     """A module of torch as a Source, by torch.export.
 
     inputs: name of forward's parameter -> example; sizes: input -> {axis: name} of the sizes that runs may choose;
     outputs: names, chosen of the module's own or for its first results in their order; generate: the text after
-    `generate` in a model; fold=False: one statement an operation, where else modules become layers.
+    `generate` in a model; fold=False: one statement an operation, where else modules become layers; check=False: the
+    text is not compared with the module at the example's sizes and at others.
     """
     try:
         import torch
@@ -79,7 +97,11 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
     if not hasattr(torch, "export") or not hasattr(getattr(torch.export, "Dim", None), "DYNAMIC"):
         raise UsageError(f"from_torch needs torch 2.6 or later, this is {torch.__version__}")
     _check_module(module, torch)
+    _check_names(module, inputs)
     _check_inputs(inputs, sizes, torch)
+    for output in outputs or ():
+        _named("the output", output, KEYWORDS)
+    from ._check import checked
     from ._export import Writer
     writer = Writer(module, dict(inputs), sizes)
     text = writer.write(_named("the model", name), outputs, generate, fold)
@@ -87,4 +109,8 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
     source = Source(text, weights or None, name)
     source.probed, source.probes = writer.probes()
     source.versions = {path: tensor._version for path, tensor in weights.items()}
+    source.state, source.constants = writer.signature.saved(weights)
+    said = checked(source, writer, module, inputs) if check else "check=False"
+    if said:
+        source.text = f"# not compared with the module: {said}\n{text}"
     return source

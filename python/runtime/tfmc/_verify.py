@@ -6,13 +6,11 @@ text that from_torch made with a result for each call of a module; forward hooks
 of from_torch is known of only the outputs are compared.
 """
 import contextlib
-import json
-import os
 
 import numpy as np
 
-from . import _find
 from ._errors import UsageError
+from ._texts import Texts
 
 
 class Verified:
@@ -66,47 +64,11 @@ def _watched(module, calls):
 
 # ---- the reference interpreter's ----
 
-NAMES = {"float32": "F32", "int32": "I32", "bool": "BOOL"}
-
-
-def _write(path, tensors):
-    head, at = {}, 0
-    for name, value in tensors.items():
-        head[name] = {"dtype": NAMES[value.dtype.name], "shape": value.shape, "data_offsets": [at, at + value.nbytes]}
-        at += value.nbytes
-    text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for value in tensors.values():
-            file.write(np.ascontiguousarray(value).tobytes())
-
-
-def _read(path):
-    with open(path, "rb") as file:
-        data = file.read()
-    size = int.from_bytes(data[:8], "little")
-    kinds = {name: dtype for dtype, name in NAMES.items()}
-    return {name: np.frombuffer(data[8 + size:][slice(*t["data_offsets"])], kinds[t["dtype"]]).reshape(t["shape"])
-            for name, t in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
-
-
-def _reference(text, weights, inputs):
-    """What the interpreter gives for a text, by name."""
-    import tempfile
-    with tempfile.TemporaryDirectory(prefix="tfmc-") as folder:
-        files = [os.path.join(folder, f"{name}.safetensors") for name in ("weights", "inputs", "outputs")]
-        _write(files[0], {name: value.numpy() for name, value in weights.items()})
-        _write(files[1], inputs)
-        _find.command(["run", "-q", "--engine=reference", f"--weights={files[0]}", f"--inputs={files[1]}",
-                       f"--output={files[2]}", _find.TEXT], text=text)
-        return _read(files[2])
-
-
 def _first(source, module, inputs, calls, tolerance):
     """(path, class, distance) of the first call that ended with another result than torch's, or None."""
     given = {name: value.astype(np.int32) if value.dtype == np.int64 else value for name, value in inputs.items()}
-    got = _reference(source.probed, dict(source.weights or {}), given)
+    with Texts(source.weights or {}) as texts:
+        got = texts.run(source.probed, given)
     kinds, counts, seen = dict(module.named_modules()), {}, {}
     for path, _ in source.probes:
         counts[path] = counts.get(path, 0) + 1

@@ -20,6 +20,9 @@ enum {
   TFM_STRIP_GREATEST = TFM_KEY_BLOCK + 4, /* of each row: the bits of the greatest weight that it leaves */
   TFM_NARROW_PANEL = 16, /* columns of a panel that is no wider than a vector of AVX-512, or two of AVX2 */
   TFM_CHAIN = 16384, /* steps of k, or keys, in one sum; the sums are added in a tree: part of the definition too */
+  TFM_SHORT_CHAIN = 128, /* steps of k of a product's chains, whose results are added one after the other: the same */
+  TFM_ROW_CHAIN = 768, /* elements of a row or column that are summed in f32; these sums are added in f64: part of the
+                          definition too, and 48 additions for each of 16 lanes, which lose 7.5e-7 at most */
   TFM_K_BLOCK = 768, /* steps of k of one call of a tile kernel in a gemm, at most */
   TFM_PREFETCH_LINES = 12, /* lines of 64 bytes that a tile prefetches per 4 steps of k, at most */
   TFM_CACHE_PAGE = 16,     /* positions of a row in one page of the caches */
@@ -129,8 +132,10 @@ typedef void (*tfm_quantize_kernel)(const float *x, int64_t x_stride, int64_t ro
 typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, const float *scales, void *numbers);
 
 /* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. Each
- * element is one chain of FMAs, k ascending; with `accumulate` the chain starts from c, else from 0, so that cutting k
- * into calls does not change a bit; the runtime begins a new chain after every TFM_CHAIN steps. columns <= width: how
+ * element is a sum of chains of FMAs, k ascending. Where the kernel says so, a chain has TFM_SHORT_CHAIN steps, begins
+ * at 0, and is added to those before it, with `accumulate` to c: k may be cut into calls after whole chains. Else k is
+ * one chain, which starts from c with `accumulate`, and from 0 without: k may be cut anywhere. Neither cut changes a
+ * bit. The runtime begins anew, in a tree of sums, after every TFM_CHAIN steps. columns <= width: how
  * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
  * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16, of INT4 per 32. Any address will do. Where the
  * rows of a lie side by side, next is where the next tile's results are, whose rows are c_stride apart as well.
@@ -142,7 +147,7 @@ typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t
                                 int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
 
 /* c[rows x columns] = x[rows x k] y[k x columns] for each of `items` products, at any distances (bytes): of items,
- * rows, steps of k and columns; columns of c are neighbours. Chains as in a tile, from 0. A kernel of columns side by
+ * rows, steps of k and columns; columns of c are neighbours. Chains as in a tile. A kernel of columns side by
  * side takes y whose columns are neighbours, and no more of them than a vector has floats; one of rows side by side
  * takes x whose steps of k are neighbours, and its own number of columns. rows is not 0. */
 typedef struct tfm_direct_args {

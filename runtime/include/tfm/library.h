@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { TFM_LIBRARY_ABI = 4 }; /* goes up when a struct below or the meaning of a member changes */
+enum { TFM_LIBRARY_ABI = 5 }; /* goes up when a struct below or the meaning of a member changes */
 
 /* Where the members of the model's args struct are, in bytes from its beginning. The struct holds size_t struct_size,
  * the int64_t sizes, a pointer for each input, a pointer and an int64_t capacity in elements for each output (capacity
@@ -25,6 +25,7 @@ typedef struct tfm_args_layout {
   const uint32_t *inputs;     /* n_inputs */
   const uint32_t *outputs;    /* n_outputs: the pointer */
   const uint32_t *capacities; /* n_outputs */
+  uint64_t number;            /* made of all members: their order, types and names, and the shapes of tensors */
 } tfm_args_layout;
 
 /* The generate block of a model, in terms of its forward program. */
@@ -58,6 +59,12 @@ typedef struct tfm_library {
 tfm_status tfm_library_open(const tfm_library *library, const char *path, tfm_model **model, tfm_error *error);
 tfm_status tfm_library_open_memory(const tfm_library *library, const void *bytes, uint64_t size, tfm_model **model,
                                    tfm_error *error);
+/* The same for a program that was compiled with a header: `layout` is the number of the args struct there. A library
+ * with another is refused, since it would read the caller's struct wrongly, or behind its end. */
+tfm_status tfm_library_open_as(const tfm_library *library, uint64_t layout, const char *path, tfm_model **model,
+                               tfm_error *error);
+tfm_status tfm_library_open_memory_as(const tfm_library *library, uint64_t layout, const void *bytes, uint64_t size,
+                                      tfm_model **model, tfm_error *error);
 tfm_status tfm_library_context_new(tfm_model *model, const tfm_context_options *options, tfm_context **context,
                                    tfm_error *error);
 tfm_status tfm_library_forward(tfm_context *context, const void *args, tfm_error *error);

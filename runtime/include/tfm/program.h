@@ -2,12 +2,10 @@
  *
  * Plain constant structs, the same whether the compiler builds them in memory (JIT) or emits them into a library
  * (AOT). compiler/plan makes a program; runtime/core executes it and trusts it: nothing here is parsed or checked but
- * the version. A change of a struct or of a meaning raises TFM_PROGRAM_VERSION. All pointers point to constant data of
- * the program.
+ * the version. A change of a struct raises TFM_PROGRAM_VERSION. All pointers point to its constant data.
  *
- * Sizes. Every number that may depend on run-time sizes is a `tfm_size`: an index into `polynomials`. When a context
- * is bound to sizes, the polynomials are evaluated once into an array of int64_t; steps read their numbers there.
- * Polynomial 0 is the constant 0, polynomial 1 the constant 1.
+ * Sizes. Every number that may depend on run-time sizes is a `tfm_size`: an index into `polynomials`, of which number 0
+ * is the constant 0, 1 the constant 1. When a context is bound to sizes, they are evaluated once into int64_t numbers.
  *
  * Steps are executed in order, with a barrier after each; all threads work on each step. A step with `prepare` set
  * depends on sizes alone: it is executed when the sizes change, and its results stay valid for the runs that follow.
@@ -50,11 +48,10 @@ typedef struct tfm_floor { /* numerator / divisor, rounded down */
 
 typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
-  uint8_t dtype, rank;
-  uint8_t goes_on;     /* an output that runs which go on (RunState) add to */
-  uint8_t has_default; /* an input that may be left out: a NULL for its data says so, and its dims are not looked at */
+  uint8_t dtype, rank, has_default; /* has_default: an input that a run may leave out (data NULL) */
+  uint8_t goes_on;   /* an output that runs which go on (RunState) add to */
   tfm_size dims[TFM_MAX_RANK];
-  uint32_t fill;     /* the bits of each element of an input that is left out; of a bool the lowest byte */
+  uint32_t fill;     /* the bits of each element of an input that is left out; of a bool the lowest */
   uint32_t stand_in; /* 1 + the buffer that holds an output in runs that do not want it; 0: no step reads it */
   const char *shape; /* for messages: "f32[batch, time, 64]" */
 } tfm_tensor_info;

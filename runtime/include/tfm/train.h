@@ -9,6 +9,7 @@
 #include "tfm/library.h"
 #include "tfm/packed_program.h"
 #include "tfm/packing.h"
+#include "tfm/train_formula.h"
 #include "tfm/train_types.h"
 
 #ifdef __cplusplus
@@ -35,7 +36,8 @@ typedef struct tfm_initial {
 
 typedef struct tfm_parameter {
   const char *path;
-  uint64_t offset;  /* in each block of the trainer, in elements: a multiple of 16 */
+  uint64_t offset;  /* in the block of weights, in elements: a multiple of 16 */
+  uint64_t trained; /* likewise in those of gradients and moments, which have room for trained weights alone */
   int64_t elements, dims[TFM_MAX_RANK];
   tfm_initial initial;
   uint32_t gradient;    /* output of the gradients; TFM_NONE: it is not trained */
@@ -70,9 +72,13 @@ typedef struct tfm_train_graph {
   uint32_t draws;                     /* it reads masks of dropout; else their content does not matter */
 } tfm_train_graph;
 
-typedef struct tfm_result_part { /* factor * top / bottom, summed over all parts of a step before dividing */
+/* factor * top / bottom; factor * top / formula; without a top factor * formula. Tops and bottoms are summed over all
+ * parts of a step first. A part with a slope is no term: its top is the value of a step of the loss, and gets what the
+ * loss changes with it as its cotangent. */
+typedef struct tfm_result_part {
   double factor;
-  uint32_t top, bottom; /* outputs of the two graphs; bottom TFM_NONE: 1 */
+  uint32_t top, bottom;    /* outputs of the two graphs; TFM_NONE: 1 */
+  uint32_t formula, slope; /* steps; TFM_NONE: none */
 } tfm_result_part;
 
 typedef struct tfm_train_result {
@@ -83,8 +89,10 @@ typedef struct tfm_train_result {
 typedef struct tfm_objective { /* the loss first */
   const tfm_train_result *results;
   const tfm_result_part *parts;
+  const tfm_formula_step *steps;
+  const uint8_t *tops_once, *bottoms_once; /* by output: it is the same in all parts, and counts once; NULL: none is */
   tfm_train_graph tops, bottoms; /* tops: behind the tops of the parts come gradients */
-  uint32_t n_results, n_tops;
+  uint32_t n_results, n_parts, n_tops, n_steps;
 } tfm_objective;
 
 typedef enum tfm_optimizer { TFM_OPTIMIZER_SGD, TFM_OPTIMIZER_ADAM, TFM_OPTIMIZER_ADAMW } tfm_optimizer;
@@ -94,17 +102,19 @@ typedef struct tfm_training {
   const tfm_parameter *parameters;
   const tfm_dropout *dropouts;
   const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
-  const char *whole;              /* "model.tfm:12:5": a divisor depends on weights here; NULL: none does */
+  const char *whole;     /* why a step must be one part; NULL: it may be several */
+  const char *whole_place; /* "model.tfm:12:5", where items are mixed; NULL: nowhere */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
   tfm_train_graph
       packing_graphs[TFM_PACKING_GRAPHS]; /* packed weights that are computed of others; n_outputs 0: none */
   const tfm_packing *packing;     /* NULL: there is no library */
   uint64_t model;                 /* hash of the objective: states of another do not fit */
-  uint64_t floats;                /* of a block */
-  uint32_t n_parameters, n_dropouts, n_seeds; /* seeds: the parts of the loss, in order */
+  uint64_t floats, trained_floats; /* of the block of weights; of one of gradients or moments */
+  uint32_t n_parameters, n_dropouts, n_seeds; /* seeds: the parts of the loss that have tops, in order */
   uint32_t n_inputs, n_sizes;                 /* of the objective */
   uint32_t batch;                             /* the run-time size that counts items; TFM_NONE: there is none */
   uint32_t args_size, optimizer;
+  uint64_t args_number;                       /* of the args struct of the objective (tfm_args_layout.number) */
   tfm_train_settings settings;
   /* In a library: the tables of weights, masks and inputs of graphs, and those of `packing`, whose members count from
    * the end of this struct. NULL stands in their place, and in that of paths. */
@@ -141,6 +151,8 @@ tfm_status tfm_trainer_draw(tfm_trainer *trainer, tfm_error *error);
 tfm_status tfm_trainer_draw_one(tfm_trainer *trainer, uint32_t parameter, tfm_error *error);
 /* A tensor of a parameter, to be read or written; NULL: the trainer has none. */
 float *tfm_trainer_data(tfm_trainer *trainer, uint32_t parameter, tfm_train_tensor which);
+/* Hash of which weights are trained: moments of others do not fit. */
+uint64_t tfm_trainer_trained(const tfm_trainer *trainer);
 /* After how many steps, and in which epoch, the moments were zero and the schedule began anew; zeroes: at the start. */
 typedef struct tfm_trainer_origin {
   int64_t optimizer, schedule, epoch;
@@ -166,6 +178,9 @@ int64_t tfm_trainer_part_bytes(const tfm_trainer *trainer, const int64_t *sizes)
 void tfm_library_training_defaults(const tfm_training *training, tfm_train_settings *settings);
 tfm_status tfm_library_trainer_new(const tfm_training *training, const char *state, const tfm_trainer_options *options,
                                    tfm_trainer **trainer, tfm_error *error);
+/* The same for a program that was compiled with a header, whose struct of args of the objective has this number. */
+tfm_status tfm_library_trainer_new_as(const tfm_training *training, uint64_t layout, const char *state,
+                                      const tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error);
 tfm_status tfm_library_trainer_reserve(tfm_trainer *trainer, const void *largest, tfm_error *error);
 tfm_status tfm_library_trainer_step(tfm_trainer *trainer, const void *parts, int64_t n, int64_t first_item,
                                     tfm_step_result *result, tfm_error *error);

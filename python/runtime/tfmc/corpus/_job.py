@@ -67,21 +67,33 @@ class Job:
             if made:
                 raise InputError(f"{self.output}: there are parts of a job, but no {self.folder / 'job.json'} that "
                                  "says of which; the output needs a folder of its own")
-            files = self._described(paths)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _parts.put(self.folder / "job.json", json.dumps(_agreement(self.settings, files)).encode())
-            known = _read(self.folder / "job.json")
+            known = self._begin(paths)
         files = [_parts.File(*file) for file in known["files"]]
         wanted = _agreement(self.settings, files)
         other = [name for name in wanted if known.get(name) != wanted[name]]
         if [file.path for file in files] != paths:
             other.append("inputs")
+        if other and not made and not (self.folder / "probe.json").exists():
+            known, other = self._begin(paths, replaces=True), []  # of a job that never had a model: nobody is bound by it
+            files = [_parts.File(*file) for file in known["files"]]
+        self.known = known
         if other:
             raise InputError(f"{self.output}: another job writes here; it has other {', '.join(other)} "
                              f"({self.folder / 'job.json'}); give the same again, or another folder")
         self.mine = _parts.parts_of(files, self.settings.part_bytes)
         if self.share is not None:
             self.mine = self.mine[self.share[0]::self.share[1]]
+
+    def _begin(self, paths, replaces=False):
+        files = self._described(paths)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path, text = self.folder / "job.json", json.dumps(_agreement(self.settings, files)).encode()
+        if replaces:
+            with _parts.whole(path) as file:
+                file.write(text)
+        else:
+            _parts.put(path, text)
+        return _read(path)
 
     def _described(self, paths):
         """The files of a job that begins, whose metadata are looked at for what would make every part fail."""
@@ -116,6 +128,8 @@ class Job:
         if _read(path) is None:
             with self._in_folder():
                 _parts.put(path, json.dumps(probe).encode())
+        if _read(self.folder / "job.json") != self.known:
+            raise InputError(f"{self.output}: another job has begun here meanwhile ({self.folder / 'job.json'})")
         if _read(path) != probe:
             raise EnvError(f"{self.output}: the model computes other bits here than where the job began: it is another "
                            f"model or tokenizer, or this machine has no fused multiply-add ({path})")

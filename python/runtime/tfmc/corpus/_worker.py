@@ -164,7 +164,7 @@ def _why_not(text):
     if text is None:
         return "the text is null"
     if not isinstance(text, str):
-        return f"the text is a {type(text).__name__}"
+        return f"the text is of type {type(text).__name__}"
     try:
         text.encode()
     except UnicodeEncodeError:

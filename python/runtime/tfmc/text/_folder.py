@@ -51,6 +51,18 @@ def read(folder, name):
     return content
 
 
+def read_list(folder, name):
+    """The objects in a JSON list; none if there is no such file."""
+    path = pathlib.Path(folder) / name
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None
+    return [item for item in content if isinstance(item, dict)] if isinstance(content, list) else []
+
+
 def open_model(model, folder, options):
     """(model, folder) of what the classes here are made from: a folder, or a model with its folder."""
     if not isinstance(model, Model):
@@ -64,14 +76,108 @@ def open_model(model, folder, options):
     return model, pathlib.Path(folder)
 
 
+def check_text(text, what):
+    """Refuses what is no text, and halves of surrogate pairs, which UTF-8 has no bytes for."""
+    if not isinstance(text, str):
+        raise UsageError(f"{what} is of type {type(text).__name__}, not str")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{what} is no Unicode: {error.reason}, at character {error.start}") from None
+
+
+def as_list(things, what):
+    """What can be iterated, as a list."""
+    try:
+        return list(things)
+    except TypeError:
+        raise UsageError(f"{what} are expected, not an object of type {type(things).__name__}") from None
+
+
 def as_texts(texts, what="text"):
     """The texts as a list; whether there was one alone, without a list."""
     alone = isinstance(texts, str)
-    texts = [texts] if alone else list(texts)
+    texts = [texts] if alone else as_list(texts, f"{what}s")
     for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UsageError(f"{what} {i} is a {type(text).__name__}, not a str")
+        check_text(text, f"{what} {i}")
     return texts, alone
+
+
+def without_faults(texts):
+    """For a corpus: (texts, those that are none being empty, {number of such a text: what it is})."""
+    faults = {}
+    for i, text in enumerate(texts):
+        try:
+            check_text(text, "the text")
+        except UsageError as error:
+            faults[i] = str(error)
+    return ["" if i in faults else text for i, text in enumerate(texts)] if faults else texts, faults
+
+
+def whole(number, name):
+    """A number of at least 1, or None."""
+    if number is None or (isinstance(number, (int, np.integer)) and not isinstance(number, bool) and number > 0):
+        return None if number is None else int(number)
+    raise UsageError(f"{name} is a whole number of at least 1, not {number!r}")
+
+
+# Classes of tokenizers whose texts of a pair are told apart by token_type_ids, as transformers 5 has them; those of other
+# classes are zeros. Below, the class where tokenizer_config.json names none, by model_type.
+TELL_APART = ("Bert", "Electra", "Deberta", "ConvBert", "MobileBert", "SqueezeBert", "Tapas", "FNet", "Canine")
+TELL_APART_MODELS = ("bert", "electra", "deberta-v2", "nomic_bert")
+
+
+def tells_apart(folder):
+    """Whether the folder's tokenizer gives token_type_ids to the model."""
+    settings = read(folder, "tokenizer_config.json")
+    names, kind = settings.get("model_input_names"), settings.get("tokenizer_class")
+    if names is not None:
+        return "token_type_ids" in names
+    if kind is not None:
+        return kind.startswith(TELL_APART)
+    return read(folder, "config.json").get("model_type") in TELL_APART_MODELS
+
+
+def lower_case(tokenizer, folder):
+    """What sentence-transformers does for do_lower_case in sentence_bert_config.json: texts in small letters, before
+    the tokenizer's own normalizer."""
+    if not read(folder, "sentence_bert_config.json").get("do_lower_case"):
+        return tokenizer
+    normalizers = need_tokenizers().normalizers
+    own = tokenizer.normalizer
+    parts = own if isinstance(own, normalizers.Sequence) else [own]
+    if any(isinstance(part, normalizers.Lowercase) for part in parts):
+        return tokenizer
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *([] if own is None else [own])])
+    return tokenizer
+
+
+def open_encoder(model, folder, options, output):
+    """(model, folder, Cutter, whether it takes token_type_ids) of a model that makes a row of numbers of a text.
+    `output`: whether its output may have this name; else a text that says what it is and what helps."""
+    model, folder = open_model(model, folder, options)
+    (name, kind), *more = model.outputs.items()
+    fed = {"input_ids", "attention_mask", "token_type_ids"}
+    needed = {n for n, kind in model.inputs.items() if kind.default is None}
+    if more or len(kind.shape) != 2 or not needed <= fed or "input_ids" not in model.inputs or not output[0](name):
+        raise InputError(f"{folder}: {model!r} {output[1]}")
+    return model, folder, Cutter(lower_case(load_tokenizer(folder), folder)), (
+        "token_type_ids" in model.inputs and tells_apart(folder))
+
+
+def inputs_of(model, encoded, numbers, kinds):
+    """What a run of these rows takes: ids with padding behind them, and of the rest what the model has."""
+    rows = [encoded[i].ids for i in numbers]
+    ids, mask = padded(rows)
+    inputs = {"input_ids": ids}
+    if "attention_mask" in model:
+        inputs["attention_mask"] = mask
+    if kinds:
+        inputs["token_type_ids"] = padded([encoded[i].type_ids for i in numbers])[0]
+    elif "token_type_ids" in model and model["token_type_ids"].default is None:
+        inputs["token_type_ids"] = np.zeros_like(ids)
+    return inputs
 
 
 def positions(folder):
@@ -204,11 +310,11 @@ def runs(rows, batch_tokens):
         yield run
 
 
-def padded(rows, masks=None):
-    """(ids, mask) i32 [rows, longest]; zeros behind the end of a row. `masks`: what the mask is where a token is; 1."""
+def padded(rows):
+    """(ids, mask) i32 [rows, longest]; zeros behind the end of a row, and where a token is the mask is 1."""
     ids = np.zeros((len(rows), max(1, max(map(len, rows)))), np.int32)
     mask = np.zeros_like(ids)
     for place, row in enumerate(rows):
         ids[place, :len(row)] = row
-        mask[place, :len(row)] = 1 if masks is None else masks[place]
+        mask[place, :len(row)] = 1
     return ids, mask

@@ -135,6 +135,7 @@ class Translator:
 
     def _begin(self, texts, source, target, prompt):
         """(texts with what stands before them, options) for a target language."""
+        _folder.check_text(prompt, "the prompt")
         code, options = f">>{target}<<", {}
         if target is not None and self.tokens.prefix(code):
             prompt = f"{code} {prompt}"
@@ -178,8 +179,10 @@ class Translator:
 
     def translate_each(self, texts, *, target=None, source=None, prompt="", truncate=False, **options):
         """For a corpus: (translations, {number of a text: why it has none}, tokens), no text being a reason to stop."""
+        texts, faults = _folder.without_faults(texts)
         texts, more = self._begin(texts, source, target, prompt)
         rows, reasons = self._rows(texts, source, truncate)
+        reasons.update(faults)
         made = ["" if i in reasons else None for i in range(len(rows))]
         tokens = sum(len(row) for i, row in enumerate(rows) if i not in reasons)
         return self._write(rows, made, {**self.defaults, **more, **options}), reasons, tokens

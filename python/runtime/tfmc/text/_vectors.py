@@ -7,47 +7,69 @@ from . import _folder
 BATCH_TOKENS = 512  # that one run takes together: enough for a thread, and what it writes stays in its cache
 
 
+class _NoTokens:
+    """In place of the tokens of a text that is too long."""
+    ids = type_ids = ()
+
+
 class Embedder:
     """Vectors of texts. encode() takes what SentenceTransformer.encode takes, and its vectors do not depend on which
     other texts are computed with them."""
 
-    def __init__(self, model, *, folder=None, max_length=None, batch_tokens=BATCH_TOKENS, **options):
+    def __init__(self, model, *, folder=None, max_length=None, batch_tokens=BATCH_TOKENS, truncate=True,
+                 truncate_dim=None, **options):
         """model: a checkpoint's folder (options are those of from_pretrained), or a Model and its folder.
 
         max_length: tokens of a text; None: what the folder says. batch_tokens: how many tokens a run takes together.
+        truncate, truncate_dim: what encode() does where it is not told.
         """
-        self.model, self.folder = _folder.open_model(model, folder, options)
-        self.tokenizer = _folder.load_tokenizer(self.folder)
-        self._cutter = _folder.Cutter(self.tokenizer)
-        shapes = [kind.shape for kind in self.model.outputs.values()]
-        if set(self.model.inputs) != {"input_ids", "attention_mask"} or len(shapes) != 1 or len(shapes[0]) != 2:
-            raise InputError(f"{self.folder}: {self.model!r} does not give one vector a text from input_ids and "
-                             "attention_mask; task=\"embed\" makes a sentence encoder of a checkpoint")
-        self.dimension = shapes[0][1]
+        self.truncate, self.truncate_dim = truncate, _folder.whole(truncate_dim, "truncate_dim")
+        self.model, self.folder, self._cutter, self._kinds = _folder.open_encoder(
+            model, folder, options, (lambda name: name != "logits", "does not give one vector a text from input_ids and "
+                                     "attention_mask; task=\"embed\" makes a sentence encoder of a checkpoint"))
+        self.tokenizer = self._cutter.tokenizer
+        self.dimension = next(iter(self.model.outputs.values())).shape[1]
         self.max_length = _folder.most_tokens(self.folder) if max_length is None else max_length
         self.batch_tokens = batch_tokens
         settings = _folder.read(self.folder, "config_sentence_transformers.json")
-        self.prompts, self.default_prompt = settings.get("prompts") or {}, settings.get("default_prompt_name")
+        self.prompts = {"query": "", "document": "", **(settings.get("prompts") or {})}
+        self.prompts = {name: prompt or "" for name, prompt in self.prompts.items()}
+        self.default_prompt = settings.get("default_prompt_name")
 
     def _prompt(self, prompt, name):
-        if prompt is not None:
-            return prompt
-        name = self.default_prompt if name is None else name
-        if name is not None and name not in self.prompts:
-            raise UsageError(f"there is no prompt \"{name}\"; the folder has {', '.join(self.prompts) or 'none'}")
-        return self.prompts[name] if name is not None else ""
+        if prompt is None:
+            name = self.default_prompt if name is None else name
+            if name is not None and name not in self.prompts:
+                raise UsageError(f"there is no prompt \"{name}\"; the folder has {', '.join(self.prompts)}")
+            prompt = self.prompts[name] if name is not None else ""
+        _folder.check_text(prompt, "the prompt")
+        if prompt:
+            self._check_pooling()
+        return prompt
 
-    def tokens(self, texts, *, truncate=True):
+    def _check_pooling(self):
+        """A mean over the tokens behind the prompt alone is another model."""
+        for module in _folder.read_list(self.folder, "modules.json"):
+            path = f"{module.get('path')}/config.json"
+            if module.get("type", "").endswith("Pooling") and _folder.read(self.folder, path).get("include_prompt") is False:
+                raise InputError(f"{self.folder / path}: \"include_prompt\" is false, so vectors of texts with a prompt "
+                                 "leave its tokens out, which is not computed here; texts without a prompt are")
+
+    def _encoded(self, texts, truncate):
+        return self._cutter.encode(texts, self.truncate if truncate is None else truncate, self.max_length)
+
+    def tokens(self, texts, *, truncate=None):
         """The ids of each text, special tokens included, at most max_length; the last of them are kept when cut."""
-        return [encoded.ids for encoded in self._cutter.encode(texts, truncate, self.max_length)]
+        return [encoded.ids for encoded in self._encoded(_folder.as_texts(texts)[0], truncate)]
 
-    def _vectors(self, rows, normalize):
-        vectors = np.empty((len(rows), self.dimension), np.float32)
+    def _vectors(self, encoded, normalize, dimension=None):
+        vectors = np.empty((len(encoded), self.dimension), np.float32)
 
         def compute(model, run):
-            ids, mask = _folder.padded([rows[i] for i in run])
-            vectors[run] = model(input_ids=ids, attention_mask=mask)
-        _folder.each_run(self.model, rows, self.batch_tokens, compute)
+            vectors[run] = model(**_folder.inputs_of(self.model.inputs, encoded, run, self._kinds))
+        _folder.each_run(self.model, [row.ids for row in encoded], self.batch_tokens, compute)
+        if dimension is not None:
+            vectors = np.ascontiguousarray(vectors[:, :dimension])
         if normalize:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors
@@ -55,34 +77,50 @@ class Embedder:
     def encode_each(self, texts, *, prompt=None, prompt_name=None, truncate=True, normalize=None):
         """For a corpus: (vectors, {number of a text: why it has none}, tokens), no text being a reason to stop."""
         before = self._prompt(prompt, prompt_name)
+        texts, faults = _folder.without_faults(texts)
         texts = [before + text for text in texts] if before else texts
         encode = self._cutter.encode if truncate else lambda texts, *_: self.tokenizer.encode_batch_fast(texts)
         encoded = encode(texts, truncate, self.max_length)
         rows = [row.ids for row in encoded]
         reasons = {i: f"the text has {len(row)} tokens, and the model takes {self.max_length}"
                    for i, row in enumerate(rows) if len(row) > self.max_length}
-        vectors = self._vectors([[] if i in reasons else row for i, row in enumerate(rows)], normalize)
+        reasons.update(faults)
+        vectors = self._vectors([_NoTokens if i in reasons else row for i, row in enumerate(encoded)], normalize)
         for i in np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
             reasons.setdefault(i, "the vector is not finite")
         return vectors, reasons, sum(len(row) for i, row in enumerate(rows) if i not in reasons)
 
     def encode(self, sentences, prompt_name=None, prompt=None, batch_size=None, show_progress_bar=None, *,
-               normalize=None, normalize_embeddings=None, truncate=True, convert_to_numpy=True,
+               normalize=None, normalize_embeddings=None, truncate=None, truncate_dim=None, convert_to_numpy=True,
                convert_to_tensor=False):
         """f32 [texts, dimension]; [dimension] for one text that is no list.
 
-        normalize (or normalize_embeddings): makes vectors of length 1 that the model itself leaves as they are.
-        batch_size and show_progress_bar are taken and change nothing: runs are cut by tokens.
+        truncate: texts that are too long are cut, else refused. truncate_dim: the first numbers of each vector only.
+        normalize (or normalize_embeddings): makes vectors of length 1, after they were cut, that the model itself leaves
+        as they are. batch_size and show_progress_bar are taken and change nothing: runs are cut by tokens.
         """
         texts, alone = _folder.as_texts(sentences)
         before = self._prompt(prompt, prompt_name)
-        rows = self.tokens([before + text for text in texts] if before else texts, truncate=truncate)
-        vectors = self._vectors(rows, normalize or normalize_embeddings)
+        dimension = self.truncate_dim if truncate_dim is None else _folder.whole(truncate_dim, "truncate_dim")
+        encoded = self._encoded([before + text for text in texts] if before else texts, truncate)
+        vectors = self._vectors(encoded, normalize or normalize_embeddings, dimension)
         result = vectors[0] if alone else vectors
         if convert_to_tensor:
             import torch
             return torch.from_numpy(result)
         return result if convert_to_numpy else list(result)
+
+    def encode_query(self, sentences, prompt_name=None, prompt=None, *args, **options):
+        """encode() of questions: with the folder's prompt "query", unless a prompt is given."""
+        return self.encode(sentences, "query" if prompt_name is None and prompt is None else prompt_name, prompt, *args,
+                           **options)
+
+    def encode_document(self, sentences, prompt_name=None, prompt=None, *args, **options):
+        """encode() of what is searched: with the folder's prompt "document", "passage" or "corpus", the first that it
+        has, unless a prompt is given."""
+        if prompt_name is None and prompt is None:
+            prompt_name = next(name for name in ("document", "passage", "corpus") if name in self.prompts)
+        return self.encode(sentences, prompt_name, prompt, *args, **options)
 
     __call__ = encode
 
@@ -108,25 +146,24 @@ class Reranker:
     on the others."""
 
     def __init__(self, model, *, folder=None, max_length=None, batch_tokens=BATCH_TOKENS, activation_fn=None,
-                 **options):
+                 truncate=True, **options):
         """model: a folder with a model that classifies sequences (options are those of from_pretrained), or a Model and
         its folder.
 
         max_length: tokens of a pair; None: what the folder says. activation_fn: what makes scores of logits, a function
-        of an array; None: what the folder says, else the sigmoid for one label and nothing for several.
+        of an array; None: what the folder says, else the sigmoid for one label and nothing for several. truncate: what
+        predict() and rank() do where they are not told.
         """
-        self.model, self.folder = _folder.open_model(model, folder, options)
-        self.tokenizer = _folder.load_tokenizer(self.folder)
-        self._cutter = _folder.Cutter(self.tokenizer)
-        shapes = [kind.shape for kind in self.model.outputs.values()]
-        if set(self.model.inputs) != {"input_ids", "attention_mask"} or len(shapes) != 1 or len(shapes[0]) != 2:
-            raise InputError(f"{self.folder}: {self.model!r} does not give one row of scores a text from input_ids and "
-                             "attention_mask; task=\"classify\" makes one of a checkpoint that has the head for it")
-        self.num_labels = shapes[0][1]
+        self.truncate = truncate
+        self.model, self.folder, self._cutter, self._kinds = _folder.open_encoder(
+            model, folder, options, (lambda name: name == "logits", "does not give one row of logits a text from "
+                                     "input_ids and attention_mask; task=\"classify\" makes a model that does of a "
+                                     "checkpoint that has the head for it"))
+        self.tokenizer = self._cutter.tokenizer
+        self.num_labels = next(iter(self.model.outputs.values())).shape[1]
         self.max_length = _folder.most_tokens(self.folder) if max_length is None else max_length
         self.batch_tokens = batch_tokens
         self.activation_fn = self._activation() if activation_fn is None else activation_fn
-        self._has_segments = self._segments()
 
     def _activation(self):
         """What the folder's files name, under the keys of several versions of sentence-transformers."""
@@ -141,36 +178,25 @@ class Reranker:
                              "activation_fn=, a function of an array")
         return ACTIVATIONS[name.rpartition(".")[2]]
 
-    def _segments(self):
-        """Whether the model is told which text a token is of: models/bert.tfm says so by a mask of 2."""
-        config, settings = _folder.read(self.folder, "config.json"), _folder.read(self.folder, "tokenizer_config.json")
-        if config.get("model_type") not in ("bert", "electra") or config.get("type_vocab_size", 2) < 2:
-            return False
-        kind, names = settings.get("tokenizer_class") or "Bert", settings.get("model_input_names")
-        return kind.startswith(("Bert", "Electra")) if names is None else "token_type_ids" in names
-
     def _logits(self, pairs, truncate):
-        encoded = self._cutter.encode(pairs, truncate, self.max_length)
-        rows = [row.ids for row in encoded]
-        logits = np.empty((len(rows), self.num_labels), np.float32)
+        encoded = self._cutter.encode(pairs, self.truncate if truncate is None else truncate, self.max_length)
+        logits = np.empty((len(encoded), self.num_labels), np.float32)
 
         def compute(model, run):
-            masks = [np.add(encoded[i].type_ids, 1) for i in run] if self._has_segments else None
-            ids, mask = _folder.padded([rows[i] for i in run], masks)
-            logits[run] = model(input_ids=ids, attention_mask=mask)
-        _folder.each_run(self.model, rows, self.batch_tokens, compute)
+            logits[run] = model(**_folder.inputs_of(self.model.inputs, encoded, run, self._kinds))
+        _folder.each_run(self.model, [row.ids for row in encoded], self.batch_tokens, compute)
         return logits
 
     def predict(self, sentences, batch_size=None, show_progress_bar=None, activation_fn=None, apply_softmax=False,
-                convert_to_numpy=True, convert_to_tensor=False, *, truncate=True):
+                convert_to_numpy=True, convert_to_tensor=False, *, truncate=None):
         """f32 [pairs] for a model with one label, else [pairs, labels]; without the first axis for one pair alone.
 
         sentences: pairs of texts. truncate: the longer text of a pair that is too long loses its last tokens.
         batch_size and show_progress_bar are taken and change nothing.
         """
-        given = sentences if isinstance(sentences, (list, tuple)) else list(sentences)
+        given = sentences if isinstance(sentences, (list, tuple)) else _folder.as_list(sentences, "pairs of texts")
         alone = len(given) == 2 and all(isinstance(text, str) for text in given)
-        pairs = [tuple(given)] if alone else [_pair(i, pair) for i, pair in enumerate(given)]
+        pairs = [_pair(i, pair) for i, pair in enumerate([given] if alone else given)]
         scores = (self.activation_fn if activation_fn is None else activation_fn)(self._logits(pairs, truncate))
         if apply_softmax and self.num_labels > 1:
             scores = _softmax(scores)
@@ -185,12 +211,12 @@ class Reranker:
     __call__ = predict
 
     def rank(self, query, documents, top_k=None, return_documents=False, batch_size=None, show_progress_bar=None,
-             activation_fn=None, *, truncate=True):
+             activation_fn=None, *, truncate=None):
         """The documents by their scores with the query, the best first: dicts of corpus_id, score and, if wanted, text.
         """
         if self.num_labels != 1:
             raise UsageError(f"the model has {self.num_labels} labels, and documents are ranked by one; use predict")
-        documents = list(documents)
+        documents = _folder.as_texts(documents, "document")[0]
         scores = self.predict([(query, text) for text in documents], activation_fn=activation_fn, truncate=truncate)
         order = np.argsort(-scores, kind="stable")[:top_k].tolist() if documents else []
         return [{"corpus_id": i, "score": float(scores[i]), **({"text": documents[i]} if return_documents else {})}
@@ -201,4 +227,6 @@ def _pair(number, pair):
     texts = tuple(pair) if isinstance(pair, (list, tuple)) else (pair,)
     if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"pair {number} is no pair of texts: {pair!r:.60}")
+    for text in texts:
+        _folder.check_text(text, f"a text of pair {number}")
     return texts

@@ -1,0 +1,18 @@
+/* Sentence: what sentence transformers keep beside a model.
+ *
+ * In: a folder with modules.json and the files of its modules. Out: one object, `pooling` ("mean", "cls" ...) and
+ * `normalize`. Every key of these files has a row in sentence_keys.def. Refused, with the file and the key: other
+ * modules, in another order, keys without a row, values that nothing here computes. */
+#ifndef TFM_IMPORT_SENTENCE_H
+#define TFM_IMPORT_SENTENCE_H
+
+#include <jansson.h>
+
+#include "base/map.h"
+#include "diag/diag.h"
+
+/* Empty if the folder is no sentence encoder; NULL after an error. `ignored`: keys that the user leaves out; may be
+ * NULL. */
+json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *ignored);
+
+#endif

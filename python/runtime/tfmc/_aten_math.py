@@ -1,0 +1,218 @@
+"""Functions of numbers, places of extremes and products with vectors: the rows that most models do not need.
+
+Rules are those of _aten.py.
+"""
+import math
+
+import torch
+
+from ._aten import ATEN, WHOLE, argmax, aten, plain, reduced, tensor
+
+ATEN.update(log1p=plain("log1p({0})"), expm1=plain("expm1({0})"), isnan=plain("{0} != {0}"), tan=plain("sin({0}) / cos({0})"),
+            isinf=plain("abs({0}) == inf"), isfinite=plain("abs({0}) < inf"), log2=plain("log({0}) / 0.6931471805599453"),
+            log10=plain("log({0}) / 2.302585092994046"), cosh=plain("(exp({0}) + exp(-{0})) * 0.5"),
+            sinh=plain("where({0} < 0.0, -1.0, 1.0) * (expm1(abs({0})) + expm1(abs({0})) / (expm1(abs({0})) + 1.0)) * 0.5"))
+
+
+@aten("exp2")
+def exp2(w, node, x):
+    return f"2.0 ** {w.cast(x, torch.float32)}"
+
+
+@aten("trunc", "fix")
+def trunc(w, node, x):
+    return w.text(x) if w.dtype(x) in WHOLE else f"trunc({w.text(x)})"
+
+
+@aten("frac")
+def frac(w, node, x):
+    return f"{w.text(x)} - trunc({w.text(x)})"
+
+
+@aten("fmod")
+def fmod(w, node, x, y):
+    kind = node.meta["val"].dtype
+    if kind == torch.float32:
+        return f"fmod({w.cast(x, kind)}, {tensor(w, y)})"
+    left, right = w.cast(x, kind), w.cast(y, kind)
+    rest = f"{left} % {right}"  # its sign is that of the divisor
+    sign = str(int(y < 0)) if isinstance(y, int) else f"i32({right} < 0)"
+    return f"where({rest} != 0 and i32({left} < 0) != {sign}, {rest} - {right}, {rest})"
+
+
+@aten("logical_xor", "bitwise_xor", "__xor__")
+def xor(w, node, x, y):
+    if node.meta["val"].dtype != torch.bool:
+        w.no("an operation on the bits of integers", "use comparisons and booleans")
+    return " != ".join(f"i32({w.cast(v, torch.bool)})" if w.dtype(v) is not None else str(int(bool(v))) for v in (x, y))
+
+
+@aten("addcmul", "addcdiv")
+def add_product(w, node, c, x, y, value=1):
+    kind, sign = node.meta["val"].dtype, "*" if "mul" in node.target.__name__ else "/"
+    scale = "" if value == 1 else f"{w.cast(value, kind)} * "
+    return f"{w.cast(c, kind)} + {scale}{w.cast(x, kind)} {sign} {w.cast(y, kind)}"
+
+
+@aten("lerp")
+def lerp(w, node, x, y, weight):
+    return f"{w.text(x)} + {w.cast(weight, torch.float32)} * ({w.text(y)} - {w.text(x)})"
+
+
+@aten("nan_to_num")
+def nan_to_num(w, node, x, nan=None, high=None, low=None):
+    most = torch.finfo(torch.float32).max
+    nan, high, low = float(nan or 0), float(most if high is None else high), float(-most if low is None else low)
+    text, numbers = w.text(x), [repr(v) if v >= 0 else f"({v!r})" for v in (nan, high, low)]
+    return (f"where({text} != {text}, {numbers[0]}, where({text} == inf, {numbers[1]}, "
+            f"where({text} == (-inf), {numbers[2]}, {text})))")
+
+
+@aten("xlogy")
+def xlogy(w, node, x, y):
+    x, y = (w.cast(v, torch.float32) for v in (x, y))
+    return f"where({y} != {y}, {y}, where({x} == 0.0, 0.0, {x} * log({y})))"
+
+
+@aten("logaddexp")
+def logaddexp(w, node, x, y):
+    x, y = w.text(x), w.text(y)
+    return f"where({x} == {y}, {x} + {math.log(2)!r}, maximum({x}, {y}) + log1p(exp(-abs({x} - {y}))))"
+
+
+# ---- places of extremes ----
+
+@aten("argmax", "argmin")
+def extreme_place(w, node, x, axis=None, keepdim=False):
+    function = node.target.__name__[3:6]
+    if axis is None:
+        if w.rank(x) == 1:
+            return argmax(w, x, 0, function)
+        n = " * ".join(map(w.factor, w.shape(x))) or "1"
+        made = f"reshape({w.cast(x, torch.float32 if w.dtype(x) == torch.float32 else torch.int64)}, [{n}])"
+        if w.dtype(x) != torch.float32:
+            w.no(f"{node.target.__name__[:6]} of integers without an axis", "give dim=, after flatten()")
+        return f"argmax({made if function == 'max' else '-' + made}, 0)" + (
+            f"[{', '.join(['none'] * w.rank(x))}]" if keepdim else "")
+    marks = f"[{', '.join([':'] * w.axis(x, axis) + ['none'])}]" if keepdim else ""
+    made = argmax(w, x, axis, function)
+    return f"({made}){marks}" if marks else made
+
+
+@aten("topk")
+def topk(w, node, x, k, axis=-1, largest=True, *rest):
+    float_only(w, x, "topk")
+    names = [f"t_{node.name}_{i}" for i in range(2)]
+    w.say(f"topk({'' if largest else '-'}{w.text(x)}, {w.text(k)}, {axis})", dict(zip(names, node.meta["val"])))
+    w.names.update({f"{node.name}.0": names[0] if largest else f"(-{names[0]})", f"{node.name}.1": names[1]})
+
+
+def float_only(w, x, what):
+    if w.dtype(x) != torch.float32:
+        w.no(f"{what} of integers", "convert them with .float(), if they are below 2**24")
+
+
+@aten("kthvalue", "median")
+def kthvalue(w, node, x, k=None, axis=-1, keepdim=False):
+    """The last of the k smallest; of the median, which counts half of them, the lower one."""
+    if node.target.__name__.startswith("median"):
+        if k is None and not isinstance(node.meta["val"], (tuple, list)):
+            w.no("median without an axis", "give dim=, after flatten()")
+        k, axis, keepdim = None, -1 if k is None else k, axis if isinstance(axis, bool) else keepdim
+    axis, n = w.axis(x, axis), w.shape(x)[w.axis(x, axis)]
+    if not n.isdigit() or w.dtype(x) != torch.float32:
+        w.no("an order of integers, or along an axis whose size runs choose", "use topk, or another axis")
+    k = (int(n) + 1) // 2 if k is None else k
+    names, shape = [f"t_{node.name}_{i}" for i in range(2)], x.meta["val"].shape
+    many = [v.new_empty([*shape[:axis], k, *shape[axis + 1:]]) for v in node.meta["val"]]
+    w.say(f"topk(-{w.text(x)}, {k}, {axis})", dict(zip(names, many)))
+    last = f"[{', '.join([':'] * axis)}{', ' if axis else ''}{f'{k - 1}:' if keepdim else k - 1}]"
+    w.names.update({f"{node.name}.0": f"(-{names[0]}{last})", f"{node.name}.1": f"({names[1]}{last})"})
+
+
+# ---- made of numbers ----
+
+@aten("eye")
+def eye(w, node, *sizes, **named):
+    n, m = w.shape(node)
+    return w.as_kind(f"arange({n})[:, none] == arange({m})[none, :]", torch.bool, node.meta["val"].dtype)
+
+
+@aten("one_hot")
+def one_hot(w, node, ids, n=-1):
+    return f"i32({w.text(ids)}[{', '.join([':'] * w.rank(ids) + ['none'])}] == arange({w.shape(node)[-1]}))"
+
+
+@aten("diagonal")
+def diagonal(w, node, x, offset=0, first=0, second=1):
+    a, b = w.axis(x, first), w.axis(x, second)
+    rest = [i for i in range(w.rank(x)) if i not in (a, b)]
+    n, m, k = w.shape(x)[a], w.shape(x)[b], w.shape(node)[-1]
+    rows, columns = (f"arange({k})" + (f" + {less}" if less > 0 else "") for less in (-offset, offset))
+    made = f"reshape({w.permuted(x, [a, b, *rest])}, [{', '.join([f'{w.factor(n)} * {w.factor(m)}', *(w.shape(x)[i] for i in rest)])}])"
+    made = f"({made})[({rows}) * {w.factor(m)} + {columns}]"
+    for i in range(len(rest)):
+        made = f"transpose({made}, {i}, {i + 1})"
+    return made
+
+
+@aten("linspace")
+def linspace(w, node, start, end, steps, **named):
+    if not all(isinstance(v, (int, float)) for v in (start, end, steps)):
+        w.no("linspace of computed numbers", "use arange")
+    step = (end - start) / max(steps - 1, 1)
+    back = f"{w.text(float(end))} - f32({steps - 1} - arange({steps})) * {w.text(step)}"  # as torch: from both ends
+    return f"where(arange({steps}) < {steps // 2}, {w.text(float(start))} + f32(arange({steps})) * {w.text(step)}, {back})"
+
+
+@aten("prod")
+def prod(w, node, x, axis=None, keepdim=False, **named):
+    axes = range(w.rank(x)) if axis is None else [axis]
+    for a in axes:
+        if not w.shape(x)[w.axis(x, a)].isdigit():
+            w.no("a product along an axis whose size runs choose", "add logarithms")
+    if axis is None:
+        w.no("a product of all elements", "give dim=")
+    axis, text, n = w.axis(x, axis), w.cast(x, node.meta["val"].dtype), int(w.shape(x)[w.axis(x, axis)])
+    before = "".join([":, "] * axis)
+    parts = " * ".join(f"({text})[{before}{i}:{i + 1}]" if keepdim else f"({text})[{before}{i}]" for i in range(n))
+    return parts or filled_ones(w, node)
+
+
+def filled_ones(w, node):
+    return w.as_kind(f"full([{', '.join(w.shape(node))}], 1.0)", torch.float32, node.meta["val"].dtype)
+
+
+@aten("count_nonzero")
+def count_nonzero(w, node, x, axes=None):
+    test = w.text(x) if w.dtype(x) == torch.bool else f"{w.text(x)} != {'0.0' if w.dtype(x) == torch.float32 else '0'}"
+    axes = list(range(w.rank(x))) if axes is None else [axes] if isinstance(axes, int) else axes
+    made = f"i32({test})"
+    for axis in sorted((w.axis(x, a) for a in axes), reverse=True):
+        made = f"sum({made}, {axis})"
+    return made
+
+
+@aten("aminmax")
+def aminmax(w, node, x, *, dim=None, keepdim=False):
+    for i, function in enumerate(("min", "max")):
+        w.result(node, i, reduced(w, function, x, dim, keepdim, w.dtype(x)))
+
+
+# ---- numbers made of values ----
+
+@aten("item", "_local_scalar_dense")
+def item(w, node, x):
+    w.no("item(), which makes a number of a tensor's value", "compute with the tensor itself")
+
+
+@aten("nonzero", "masked_select", "unique", "_unique2", "unique_consecutive", "unique_dim", "bincount")
+def of_values(w, node, *args, **named):
+    w.no(f"{node.target.__name__.split('.')[0]}, whose result's size depends on values", "use torch.where")
+
+
+@aten("uniform", "normal_functional", "bernoulli", "rand", "randn", "randint", "rand_like", "randn_like", "randperm",
+      "multinomial", "exponential", "random", "normal", "randint_like")
+def random(w, node, *args, **named):
+    w.no(f"{node.target.__name__.split('.')[0]}, which draws other numbers at each call",
+         "make modules and weights in __init__, and give random numbers as inputs")

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""usage: test_shown.py TFMC ROOT [NAME ...]
+
+What is shown is what runs. Every family of models/ (a checkpoint of tests/models/cases for each of its model types), the golden cases that are
+whole models, and the examples are run by `tfmc profile`, which counts the steps that it ran. Beside it:
+
+- `dump --stage=plan` shows that many steps;
+- the reports of dump and graph are the report of the run, word for word; no place of a report says both that something
+  was fused and that it was not;
+- --require-fusion of dump refuses what that of profile refuses, with the same messages, and passes what that passes;
+- of generative models the same for a decoding step (`dump --stage=step-plan`, `profile --decode`).
+
+Of the gradients of models with a train block, which `profile` does not run, the report is held against the graph.
+NAME: only these cases. The last line is 'N passed, N failed'.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from safetensors.numpy import save_file
+
+TFMC, ROOT = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+ONLY = set(sys.argv[3:])
+sys.path.insert(0, str(ROOT / "tests/models"))
+import checkpoint  # noqa: E402
+
+LISTED = subprocess.run([TFMC, "document", "fusions"], capture_output=True, text=True, check=True).stdout
+FUSIONS = [name for name in re.findall(r"^\| `([a-z-]+)`", LISTED, re.M) if name != "incremental"]
+assert "experts" in FUSIONS and "attention" in FUSIONS, LISTED
+
+
+def tfmc(*args, code=0):
+    done = subprocess.run([TFMC, *map(str, args)], capture_output=True, text=True)
+    if done.returncode != code:
+        raise AssertionError(f"tfmc {' '.join(map(str, args))} ends with {done.returncode}: {done.stderr[:600]}")
+    return done
+
+
+def shown_steps(text):
+    return len(re.findall(r"^    \d+: ", text, re.M))
+
+
+def run_steps(text):
+    return int(re.search(r" in (\d+) steps", text).group(1))
+
+
+def report_of(text):
+    """The report that stands before what a command prints."""
+    return re.search(r"\A(.*?^  weights .*?\n)", text, re.M | re.S).group(1)
+
+
+def split_fusions(report):
+    """Names that were fused and nowhere refused, and all others."""
+    fused, refused = (set(re.findall(r"^  ([a-z-]+) +\S", part, re.M)) for part in sections(report))
+    passing = [name for name in FUSIONS if name in fused and name not in refused]
+    return passing, [name for name in FUSIONS if name not in passing]
+
+
+def sections(report):
+    parts = {title: "" for title in ("fused", "not fused")}
+    for title, body in re.findall(r"^(fused|not fused)\n((?:  .*\n)*)", report, re.M):
+        parts[title] = body
+    return parts["fused"], parts["not fused"]
+
+
+def contradictions(report):
+    """What is done and refused at one place of one module, of fusions that a place hardly has several of."""
+    done, refused = ({tuple(line.split()[:3]) for line in part.splitlines() if re.match("  (attention|experts) ", line)}
+                     for part in sections(report))
+    return done & refused
+
+
+def probabilities(text):
+    """How many attentions a report says write their probabilities out, and how many operations do."""
+    said = sum(int(times or 1) for times in re.findall(
+        r"^  attention  .*?(?:\((\d+) times\))?\n.*; the probabilities are written out", text, re.M))
+    return said, len(re.findall(r" = attention_weights ", text))
+
+
+def check_report(report, graph):
+    """`graph`: the text of dump with the report before it."""
+    assert not contradictions(report), f"the report says both of {contradictions(report)}"
+    said, done = probabilities(graph)
+    assert said == done, f"the report says that {said} probabilities are written out; there are {done}"
+
+
+def required(names):
+    return [f"--require-fusion={name}" for name in names]
+
+
+def compare(model, options, weights, run, stages):
+    """`options`, `weights`: of all commands, `run`: of the run; `stages`: the graph after the passes, and the plan."""
+    options = [*options, *weights]
+    fused, plan = stages
+    shown = tfmc("dump", *model, *options, f"--stage={plan}", "--report").stdout
+    report = report_of(shown)
+    passing, failing = split_fusions(report)
+    check_report(report, tfmc("dump", *model, *options, f"--stage={fused}", "--report", *required(passing)).stdout)
+    ran = tfmc("profile", *model, *options, *run, "--report", *required(passing)).stdout
+    assert report_of(ran) == report, f"dump reports\n{report}\nprofile reports\n{report_of(ran)}"
+    assert shown_steps(shown) == run_steps(ran), f"{shown_steps(shown)} steps are shown, {run_steps(ran)} run"
+    picture = tfmc("graph", *model, *options, f"--stage={plan}", "--format=dot", "--report").stdout
+    assert report_of(picture) == report, f"dump reports\n{report}\ngraph reports\n{report_of(picture)}"
+    messages = [tfmc(*words, *required(failing), code=1).stderr
+                for words in (("dump", *model, *options, f"--stage={fused}", "-o", "/dev/null"),
+                              ("profile", *model, *options, *run))]
+    messages = [re.sub(r"^tfmc: .*\n", "", m, flags=re.M) for m in messages]
+    assert messages[0] == messages[1], f"dump refuses\n{messages[0]}\nprofile refuses\n{messages[1]}"
+
+
+WHOLE, STEP = ("fused", "plan"), ("step-fused", "step-plan")
+ONCE = ["--warmup=0", "--iterations=1", "--threads=1"]
+
+
+def compare_step(model, options, weights, run):
+    """Where there is an incremental form."""
+    done = subprocess.run([TFMC, *map(str, ["dump", *model, *options, "--stage=step-plan", "-o", "/dev/null"])],
+                          capture_output=True, text=True)
+    if done.returncode == 0:
+        compare(model, options, weights, [*run, "--decode"], STEP)
+
+
+def quiet(options):
+    """Without those that a case needs for its own ends."""
+    return [o for o in options if not o.startswith("--require-fusion")]
+
+
+def gradients(path, folder):
+    """What the report says of the gradients of a train block."""
+    spec = json.loads((path / "case.json").read_text())
+    options = [w for k, v in spec.get("defines", {}).items() for w in ("-D", f"{k}={v}")]
+    text = tfmc("dump", path / "model.tfm", *options, "--stage=gradients-fused", "--report").stdout
+    check_report(report_of(text), text)
+
+
+def family(case, folder):
+    checkpoint.write(case, folder)
+    text = folder / "model.tfm"
+    tfmc("import", folder, "-o", text)
+    inputs = {k: np.array(v) for k, v in case["inputs"].items()}
+    inputs = {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in inputs.items()}
+    save_file(inputs, folder / "in.safetensors")
+    weights = ["--weights", folder]
+    compare([text], quiet(case.get("options", [])), weights, ["--inputs", folder / "in.safetensors", *ONCE], WHOLE)
+    if "tokens" in case:
+        start = {k: v for k, v in inputs.items() if k != case["grows"] or not case["encoder"]}
+        save_file(start, folder / "start.safetensors")
+        run = ["--inputs", folder / "start.safetensors", *ONCE]
+        compare_step([text], quiet(case.get("options", [])), weights, run)
+
+
+def golden(path, folder):
+    spec = json.loads((path / "case.json").read_text())
+    weights, run = [], list(ONCE)
+    if (path / "weights.safetensors").exists():
+        weights = ["--weights", path / "weights.safetensors"]
+    else:
+        run.append("--random-weights=1")
+    if (path / "inputs.safetensors").exists():
+        run += ["--inputs", path / "inputs.safetensors"]
+    options = [w for k, v in spec.get("defines", {}).items() for w in ("-D", f"{k}={v}")] + quiet(spec.get("options", []))
+    trial = compare_step if "generate" in spec else compare
+    trial([path / "model.tfm"], options, weights, run, *([] if "generate" in spec else [WHOLE]))
+
+
+def runs(path):
+    spec = json.loads((path / "case.json").read_text())
+    return "expect_error" not in spec and spec.get("stage") != "check" and "weights_from" not in spec
+
+
+def example(path, folder):
+    """With small random weights; the sizes of the inputs are made up."""
+    checked = tfmc("check", path).stdout
+    words = re.findall(r"^  (\w+) +\w+\[(.*)\]$", checked.split("outputs:")[0], re.M)
+    run = ["--random-weights=1", *ONCE]
+    for name, dims in words:
+        sizes = [d if d.isdigit() else "3" for d in dims.split(", ")]
+        run += ["--input", f"{name}={'x'.join(sizes)}"]
+    compare([path], [], [], run, WHOLE)
+
+
+WHOLE_MODELS = ("hf-", "gen-", "seed-", "experts", "fn-")  # of tests/goldens: others are single operations
+
+
+def cases():
+    seen = set()
+    for path in sorted((ROOT / "tests/models/cases").glob("*.json")):
+        case = json.loads(path.read_text())
+        kind = case["files"]["config.json"].get("model_type"), "tokens" in case
+        if kind not in seen or f"models/{path.stem}" in ONLY:
+            seen.add(kind)
+            yield f"models/{path.stem}", family, case
+    for root in ("tests/goldens", "tests/goldens/ragged", "tests/goldens/lang11", "tests/cases"):
+        for path in sorted((ROOT / root).glob("*/case.json")):
+            if runs(path.parent) and (path.parent.name.startswith(WHOLE_MODELS) or root != "tests/goldens"):
+                yield f"{root}/{path.parent.name}", golden, path.parent
+    for path in sorted((ROOT / "tests/goldens/train").glob("*/case.json")):
+        if runs(path.parent):
+            yield f"gradients/{path.parent.name}", gradients, path.parent
+    for path in sorted((ROOT / "examples").glob("*/*.tfm")):
+        yield f"examples/{path.stem}", example, path
+
+
+def main():
+    passed = failed = 0
+    for name, trial, what in cases():
+        if ONLY and name not in ONLY:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                trial(what, pathlib.Path(folder))
+                passed += 1
+                print(f"ok   {name}", flush=True)
+            except Exception as error:
+                failed += 1
+                print(f"FAIL {name}: {error}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
