@@ -203,8 +203,8 @@ tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGr
   const int32_t batch = either->objective->batch;
   add_parameters(arena, training, either);
   set_settings(training, &either->objective->settings);
-  if (either->whole) training->whole = train_graphs_whole(arena, either);
-  if (either->whole) training->whole_place = place_of(arena, either->whole->where);
+  if (either->whole) training->whole_why = train_graphs_whole(arena, either);
+  if (either->whole) training->whole = place_of(arena, either->whole->where);
   training->model = either->model;
   training->batch = batch < 0 ? TFM_NONE : (uint32_t)batch;
   training->n_inputs = either->n_inputs;

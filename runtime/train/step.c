@@ -351,9 +351,10 @@ static tfm_status check_parts(const tfm_trainer *t, const tfm_train_parts *parts
   if (parts->n % t->ranks.shards)
     return tfm_refuse(error, TFM_E_USAGE, "%lld parts cannot be cut into %d shards of equally many",
                       (long long)parts->n, t->ranks.shards);
-  if (t->training->whole && (parts->n > 1 || t->ranks.ranks > 1))
-    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, t->training->whole_place, "%s: give one part, on one rank",
-                    t->training->whole);
+  const char *place = t->training->whole, *why = t->training->whole_why;
+  if ((place || why) && (parts->n > 1 || t->ranks.ranks > 1))
+    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, place, "%s: give one part, on one rank",
+                    why ? why : "items are mixed here");
   return TFM_OK;
 }
 

@@ -19,7 +19,7 @@ static const char note[] = "a note";
 static tfm_error error;
 
 static tfm_state_head head_of(int64_t step) {
-  return (tfm_state_head){1, 2, 3, 4, step, 6, 7, INFINITY, 9, 10, {11, 12, -13}, 14.5};
+  return (tfm_state_head){1, 2, 3, 4, step, 6, 7, INFINITY, 9, 10, {11, 12, -13}, 14.5, 15};
 }
 
 static const tfm_state_bytes *blocks(void) {

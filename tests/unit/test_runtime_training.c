@@ -95,7 +95,7 @@ static tfm_status toy_run(void *user, const tfm_train_graph *graph, const tfm_va
 
 static tfm_trainer *toy_with(Toy *toy, int64_t n, const float *gradients, const tfm_trainer_options *options) {
   static const tfm_train_input inputs[] = {{TFM_FROM_BATCH, 0}, {TFM_FROM_SEED, 0}};
-  static const tfm_result_part part = {1, 0, 0};
+  static const tfm_result_part part = {1, 0, 0, TFM_NONE, TFM_NONE};
   static const tfm_train_result result = {"loss", 0, 1};
   tfm_trainer *trainer;
   tfm_error error;
@@ -104,10 +104,10 @@ static tfm_trainer *toy_with(Toy *toy, int64_t n, const float *gradients, const 
   toy->parameter = (tfm_parameter){.path = "w", .elements = n, .rank = 1, .dims = {n}, .gradient = 1, .decays = 1};
   tfm_training *training = &toy->training;
   training->parameters = &toy->parameter;
-  training->floats = (uint64_t)(n + 15) / 16 * 16;
+  training->floats = training->trained_floats = (uint64_t)(n + 15) / 16 * 16;
   training->n_parameters = training->n_inputs = training->n_seeds = 1;
   training->batch = 0;
-  training->step = (tfm_objective){.results = &result, .parts = &part, .n_results = 1, .n_tops = 1};
+  training->step = (tfm_objective){.results = &result, .parts = &part, .n_results = 1, .n_parts = 1, .n_tops = 1};
   training->step.tops = (tfm_train_graph){.inputs = inputs, .n_inputs = 2, .n_outputs = 2};
   training->step.bottoms = (tfm_train_graph){.inputs = inputs, .n_inputs = 1, .n_outputs = 1};
   const tfm_train_engine engine = {.user = toy, .bind = toy_bind, .run = toy_run};
