@@ -41,7 +41,7 @@ class Margins(nn.Module):
         hot = torch.zeros_like(cosine)
         hot.scatter_(1, target.view(-1, 1).long(), 1)
         logits = 8.0 * (hot * (cosine - 0.3) + (1.0 - hot) * cosine)
-        ce = F.cross_entropy(logits, target, reduction="none")
+        ce = -F.log_softmax(logits, 1).gather(1, target[:, None])[:, 0]
         p = torch.exp(-ce)
         return logits, ((1 - p) ** 2 * ce).mean()
 

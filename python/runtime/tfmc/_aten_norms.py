@@ -61,6 +61,9 @@ def native_layer_norm(w, node, x, shape, weight, bias, eps):
 @aten("cross_entropy_loss")
 def cross_entropy(w, node, logits, labels, weight=None, reduction=1, ignore=-100, smoothing=0.0):
     said = {0: "none", 1: "mean", 2: "sum"}[reduction]
+    if said == "none" and w.rank(node) != w.rank(logits) - 1:
+        w.no('cross_entropy with reduction="none", of which torch.export says that it is one number',
+             "write -log_softmax(logits, 1).gather(1, labels[:, None])[:, 0]")
     classes = min(1, w.rank(logits) - 1)  # of one item: the only axis
     text = moved(w.text(logits), range(w.rank(logits)), [a for a in range(w.rank(logits)) if a != classes] + [classes])
     if w.dtype(labels) == torch.float32:
