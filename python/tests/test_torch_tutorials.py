@@ -9,8 +9,10 @@ import unittest
 
 import numpy as np
 
+import tfmc
+
 from support import Case, save_file
-from torch_cases import compared, ids, nn, torch
+from torch_cases import compared, floats, ids, nn, torch
 
 D, HEADS, VOCAB = 16, 2, 20
 
@@ -171,6 +173,24 @@ class Tutorials(Case):
         self.assertIn("stop_gradient", source.text)  # of the places
         self.trained(only_scores(module), source, calls, ids(4, 6, seed=9, high=VOCAB),
                      {"ids": "i32[batch, source]", "given": "i32[batch, time]", "labels": "i32[batch, time]"})
+
+
+    def test_masks_of_bytes_as_inputs(self):
+        class Masked(nn.Module):
+            """A mask of bytes becomes booleans, as the old documents of attention have it; bytes are also added."""
+            def forward(self, x, mask):
+                assert mask.dtype == torch.uint8
+                return x.masked_fill(mask.to(torch.bool), -1e9).softmax(-1), mask + mask, x * mask
+        x, mask = floats(3, 4), torch.tensor([[0, 1, 0, 200], [0, 0, 255, 0], [0, 0, 0, 0]], dtype=torch.uint8)
+        sizes = {"x": {0: "n"}, "mask": {0: "n"}}
+        module = Masked().eval()
+        source = tfmc.from_torch(module, {"x": x, "mask": mask}, sizes=sizes)
+        model = tfmc.compile(source)
+        got = model.run({"x": x.numpy(), "mask": mask.numpy().astype(np.int32)})
+        for name, wanted in zip(("output0", "output1", "output2"), module(x, mask)):
+            np.testing.assert_allclose(got[name], wanted.numpy(), rtol=1e-6, atol=1e-6)
+        for value in (256, -1):  # which torch would have as another byte
+            self.refused(tfmc.InputError, "division by zero", model.run, {"x": x.numpy(), "mask": np.full((3, 4), value, np.int32)})
 
 
 def only_scores(module):

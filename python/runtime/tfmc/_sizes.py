@@ -66,7 +66,8 @@ def divided(w, x, y):
     even = {part: part.args[0] / part.args[1] for part in parts}
     whole, left = sympy.div(sympy.expand(x.xreplace(even)), sympy.expand(y.xreplace(even)))
     if not parts or left != 0 or not all(n.is_Integer for n in sympy.expand(whole).as_coefficients_dict().values()):
-        w.no(f"the size ({named(w, x)}) // ({named(w, y)})", "it is no polynomial of the named sizes; give a number in its place")
+        w.no(f"the size {w.factor(named(w, x))} // {w.factor(named(w, y))}",
+             "it is no polynomial of the named sizes; give a number in its place")
     for size, number in (part.args for part in parts):
         w.conditions.setdefault(f"{w.factor(spelled(w, size))} % {number} == 0")
     return whole

@@ -1,0 +1,86 @@
+"""Modules that cut a size that a run chooses into parts and join it again (see idioms_table.py). The parts are written as
+numbers, as quotients of sizes, and as -1.
+"""
+from idioms_table import floats, idiom, nn, torch
+
+N = {"x": {0: "n"}}
+EVEN = ((8, 4), (6, 4), (12, 4))
+
+
+def rows(n, d):
+    return {"x": floats(n, d)}
+
+
+@idiom(rows, N, EVEN)
+class Pairs(nn.Module):
+    """Rows in twos, by -1."""
+    def forward(self, x):
+        return x.view(-1, 2, 4)
+
+
+@idiom(rows, N, EVEN)
+class Halves(nn.Module):
+    """Rows in twos, by half of their number; and what of it is left for -1."""
+    def forward(self, x):
+        return x.view(x.shape[0] // 2, 2, 4).transpose(1, 2), x.view(x.shape[0] // 2, -1).softmax(-1)
+
+
+@idiom(rows, N, EVEN)
+class Wide(nn.Module):
+    """Two rows are one of twice the width, and go through a layer of this width."""
+    def __init__(self):
+        super().__init__()
+        self.merge = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.merge(x.reshape(-1, 8)) + x.unflatten(0, (-1, 2)).mean(1)
+
+
+@idiom(rows, N, ((12, 4), (24, 4), (36, 4)))
+class Nested(nn.Module):
+    """Parts of parts."""
+    def forward(self, x):
+        return x.view(-1, 2, 4).view(-1, 3, 2, 4).sum(2), x.view(x.shape[0] // 4, 4, 4).amax(1)
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": {0: "batch", 1: "time"}}, ((3, 8), (2, 6), (5, 12)))
+class Strides(nn.Module):
+    """Neighbours of a sequence side by side, with all rows of the batch in one axis and apart."""
+    def forward(self, x):
+        b, t, d = x.shape
+        return x.view(b, t // 2, 2 * d), x.reshape(b * (t // 2), -1), x.view(b, -1, 2, d)[:, :, 0]
+
+
+@idiom(rows, N, ((9, 4), (7, 4), (5, 4)))
+class AllButOne(nn.Module):
+    """The first row stands for itself."""
+    def forward(self, x):
+        return x[1:].view(-1, 2, 4) + x[0]
+
+
+@idiom(rows, N, EVEN)
+class Quotient(nn.Module):
+    """A number that sizes make, the same for all sizes that are taken."""
+    def forward(self, x):
+        return x * (x.shape[0] // (x.shape[0] // 2))
+
+
+@idiom(rows, N, EVEN, refused=("the size n // ", "idioms_sizes.py:"))
+class Uneven(nn.Module):
+    """A quotient that no polynomial of the size gives."""
+    def forward(self, x):
+        return x * (x.shape[0] // (x.shape[0] // 3 + 1))
+
+
+@idiom(rows, N, EVEN, refused=("a dropout that is on", "idioms_sizes.py:", "__init__"))
+class LateDropout(nn.Module):
+    """eval() does not reach a module that is made in forward."""
+    def forward(self, x):
+        return nn.Dropout(0.1)(x)
+
+
+@idiom(rows, N, EVEN)
+class LateDropoutOfNothing(nn.Module):
+    """A dropout of p = 0 changes nothing."""
+    def forward(self, x):
+        return torch.relu(nn.Dropout(0.0)(x))
