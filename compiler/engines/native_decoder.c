@@ -138,7 +138,8 @@ static void report_reserved(const NativeDecoder *decoder, int64_t max_rows, int6
   if (!decoder->settings->print) return;
   StrBuf text = strbuf_new(decoder->settings->compile.arena);
   strbuf_printf(&text, "memory: room for %lld row%s of %lld tokens, with workspaces: %llu bytes\n",
-                (long long)max_rows, max_rows == 1 ? "" : "s", (long long)max_length, (unsigned long long)tfm_decoder_bytes(decoder->decoder));
+                (long long)max_rows, max_rows == 1 ? "" : "s", (long long)max_length,
+                (unsigned long long)tfm_decoder_bytes(decoder->decoder));
   decoder->settings->print(&text);
 }
 

@@ -471,8 +471,8 @@ uint32_t drawing_print(StrBuf *out, Drawing *drawing, uint32_t depth) {
   strbuf_add(out, "digraph ");
   strbuf_add_quoted(out, drawing->root->name);
   strbuf_add(out, " {\n  node [fontname=\"sans-serif\", fontsize=11];\n"
-                  "  edge [fontname=\"sans-serif\", fontsize=8];\n  graph [fontname=\"sans-serif\", style=rounded, labeljust=l, "
-                  "nodesep=0.12];\n");
+                  "  edge [fontname=\"sans-serif\", fontsize=8];\n"
+                  "  graph [fontname=\"sans-serif\", style=rounded, labeljust=l, nodesep=0.12];\n");
   print_module(&picture, drawing->root);
   for (uint32_t to = 0; to < n; to++) {
     const Item *item = &drawing->items.items[to];

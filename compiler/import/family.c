@@ -35,7 +35,8 @@ static void check_lists(Diag *diag, const Family *family) {
       is_known = is_known || strcmp(entry->name, lists[k]) == 0;
     if (!is_known)
       diag_error(diag, entry->span, DIAG_CHECKPOINT,
-                 "a checkpoint block has no list \"%s\"; it has ignore, classes, unused, spellings and needed", entry->name);
+                 "a checkpoint block has no list \"%s\"; it has ignore, classes, unused, spellings and needed",
+                 entry->name);
   }
 }
 

@@ -303,7 +303,8 @@ static LLVMValueRef slot(RowKernel *k, const Columns *columns, LLVMValueRef arra
 
 static void load_state(RowKernel *k, const Columns *columns, LLVMValueRef lane, unsigned v, LLVMValueRef *state) {
   for (unsigned i = 0; i < columns->pass->reducer->n_state; i++)
-    state[i] = emit_load(k->e, reducer_type(k->e, columns->pass->reducer, i), slot(k, columns, columns->stacks[i], lane, v), 64);
+    state[i] = emit_load(k->e, reducer_type(k->e, columns->pass->reducer, i),
+                         slot(k, columns, columns->stacks[i], lane, v), 64);
 }
 
 static void store_state(RowKernel *k, const Columns *columns, unsigned v, const LLVMValueRef *state) {

@@ -122,7 +122,7 @@ static const LinePass log_softmax[] = {{&reducer_number_max, row_first_value, SO
  * rms norm:   x / sqrt(mean of x^2 + eps) * w
  *
  * w and b, if there are any, go by column. The mean is taken first and the squares of what is left then: the
- * difference of two means would cancel. The mean is rounded to f32, and where the line lies far from 0 that is too coarse.
+ * difference of two means would cancel. The mean is rounded to f32, too coarse where the line lies far from 0.
  * So in a line of several chains the second pass sums x - mean, too: its mean d is what the first one lacked, and
  * is taken off the results, as -d / sqrt(...), and off the variance, as d^2. */
 
@@ -173,7 +173,7 @@ static Lanes rest_of_mean(RowKernel *k, const LLVMValueRef *state) {
 }
 
 /* A difference below 0 is what rounding has left of 0. NaN stays. */
-static LLVMValueRef corrected_factor(RowKernel *k, const LLVMValueRef *state) {
+static LLVMValueRef exact_factor(RowKernel *k, const LLVMValueRef *state) {
   Emitter *e = k->e;
   Lanes rest = rest_of_mean(k, state), zero = lanes_number(e, 0);
   Lanes variance = lanes_sub(e, lanes_same(mean(k, state)), lanes_mul(e, rest, rest));
@@ -189,7 +189,7 @@ static const LinePass layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN,
                                       {&reducer_squares, centred, NORM_FACTOR, factor, NULL, 0},
                                       {NULL, normal, 0, NULL, NULL, 0}};
 static const LinePass long_layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean, NULL, 0},
-                                           {&reducer_moments, centred, NORM_FACTOR, corrected_factor, shift, NORM_SHIFT},
+                                           {&reducer_moments, centred, NORM_FACTOR, exact_factor, shift, NORM_SHIFT},
                                            {NULL, normal, 0, NULL, NULL, 0}};
 static const LinePass rms_norm[] = {{&reducer_squares, row_first_value, NORM_FACTOR, factor, NULL, 0},
                                     {NULL, rms_normal, 0, NULL, NULL, 0}};
@@ -315,7 +315,8 @@ static const LinePass layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mea
                                            {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL, 0},
                                            {NULL, grad_results, 0, NULL, NULL, 0}};
 static const LinePass long_layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean, NULL, 0},
-                                                {&reducer_moments, grad_centred, NORM_FACTOR, corrected_factor, shift, NORM_SHIFT},
+                                                {&reducer_moments, grad_centred, NORM_FACTOR, exact_factor, shift,
+                                                 NORM_SHIFT},
                                                 {&reducer_sum, grad_first, GRAD_MEAN, mean, NULL, 0},
                                                 {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL, 0},
                                                 {NULL, grad_results, 0, NULL, NULL, 0}};

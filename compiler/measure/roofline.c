@@ -284,7 +284,8 @@ void bench_text(StrBuf *out, const Bench *bench) {
   strbuf_printf(out, "%s: median %.3f ms of %zu runs, from %.3f to %.3f ms\n", bench->model, median * 1e3, bench->n,
                 bench->seconds[0] * 1e3, bench->seconds[bench->n - 1] * 1e3);
   if (bench->flops > 0) {
-    strbuf_printf(out, "%.3f GFLOP in matrix products as they are written, %.1f GFLOP/s", bench->flops * 1e-9, flops * 1e-9);
+    strbuf_printf(out, "%.3f GFLOP in matrix products as they are written, %.1f GFLOP/s", bench->flops * 1e-9,
+                  flops * 1e-9);
     const double rate = most.flops > 0 ? roofline_rate(&bench->work, &most) : 0;
     if (rate > 0)
       strbuf_printf(out, ", %.0f %% of the %.1f that these threads can do", 100 * flops / rate, rate * 1e-9);
@@ -293,7 +294,8 @@ void bench_text(StrBuf *out, const Bench *bench) {
     strbuf_add_char(out, '\n');
   }
   if (bench->work.weight_bytes > 0 && most.bytes > 0)
-    strbuf_printf(out, "%.1f MB of weights that products read, %.1f GB/s, %.0f %% of the %.1f that these threads can read\n",
+    strbuf_printf(out, "%.1f MB of weights that products read, %.1f GB/s, "
+                       "%.0f %% of the %.1f that these threads can read\n",
                   bench->work.weight_bytes * 1e-6, bench->work.weight_bytes / median * 1e-9,
                   100 * bench->work.weight_bytes / median / most.bytes, most.bytes * 1e-9);
   if (bench->least_possible > 0)

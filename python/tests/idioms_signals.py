@@ -248,7 +248,7 @@ class FeatureTokens(nn.Module):
 
     def forward(self, x):
         x = self.w[None] * x[..., None] + self.b[None]
-        x = torch.cat([x, self.cls.view(1, -1).expand(len(x), 1, -1)], dim=1)
+        x = torch.cat([x, self.cls.view(1, -1).expand(x.shape[0], 1, -1)], dim=1)
         y = F.relu(x) @ x.mT
         return (y.softmax(-1) @ x)[:, -1]
 
@@ -349,7 +349,7 @@ class RecurrentRunTime(nn.Module):
         return self.lstm(x)[0]
 
 
-@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT}, refused="idioms_signals.py")
+@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT})
 class Sampled(nn.Module):
     """A grid of places between pixels."""
     def forward(self, x):

@@ -318,6 +318,15 @@ class Conditions(Case):
         self.conditional(lambda x: torch.stack([part.sum(1) for part in x.chunk(3, 1)]), [(2, 7, 6), (3, 9, 6)], [(2, 4, 6)], "another way")
 
 
+    def test_indices_beyond_the_end(self):
+        """torch raises; the run refuses them, whether they are read or assigned."""
+        for function in (lambda x, at: x[at], lambda x, at: x.index_put((at,), x[:1] * 0), lambda x, at: x.scatter(0, at[:, None].expand(-1, 6), 1.0)):
+            inputs = {"x": floats(5, 6), "at": torch.tensor([0, 3])}
+            model = tfmc.compile(tfmc.from_torch(module_of(function), inputs, sizes={"x": {0: "n"}}, check=False))
+            model(inputs["x"].numpy(), at=[0, 4])
+            self.refused(tfmc.InputError, "legal range", model, inputs["x"].numpy(), at=[0, 5])
+
+
 @unittest.skipIf(torch is None, "no torch")
 class Refused(Case):
     def test_operations_by_name_and_line(self):

@@ -39,11 +39,13 @@ static int32_t i32_at(const char *address) {
 /* Lines that lie side by side are walked together, so that what lies between their elements is read once. */
 enum { BESIDE = 16, MOST_WAITING = 40 };
 
-/* Of the product: what partial_sums.h does to chains of TFM_CHAIN steps. The sums that wait are a binary counter, and
- * chains behind an element hold only zeros. */
+/* Of the product: what its kernels do to chains of TFM_SHORT_CHAIN steps, and partial_sums.h to the sums of TFM_CHAIN
+ * steps. The sums that wait are a binary counter, and chains behind an element hold only zeros. */
 typedef struct Waiting {
   float sums[MOST_WAITING][BESIDE];
   int n;
+  float before[BESIDE]; /* the short chains before this one, if there are any */
+  bool has_before;
 } Waiting;
 
 static inline void push_chain(Waiting *waiting, float *sum, int64_t chain, int width) {
@@ -54,18 +56,27 @@ static inline void push_chain(Waiting *waiting, float *sum, int64_t chain, int w
   memcpy(waiting->sums[waiting->n++], sum, (size_t)width * sizeof *sum);
 }
 
+/* The short chain that ends before element i becomes one of those before, and a long chain of these waits. */
+static inline void end_chain(Waiting *waiting, const float *sum, int64_t i, int width) {
+  for (int j = 0; j < width; j++) waiting->before[j] = waiting->has_before ? waiting->before[j] + sum[j] : sum[j];
+  waiting->has_before = i % TFM_CHAIN != 0;
+  if (!waiting->has_before) push_chain(waiting, waiting->before, i / TFM_CHAIN - 1, width);
+}
+
 /* Without chains the first sum is the first element itself, so that -0 stays -0; a product begins with 0. */
 static inline void running_sums(const Line *line, bool has_chains, int width) {
   float sum[BESIDE], x[BESIDE];
   Waiting waiting = {.n = 0};
   for (int64_t i = 0; i < line->count; i++) {
+    const bool begins = i == 0 || (has_chains && i % TFM_SHORT_CHAIN == 0);
     memcpy(x, line->x + i * line->x_stride, (size_t)width * sizeof *x);
-    if (has_chains && i && i % TFM_CHAIN == 0) push_chain(&waiting, sum, i / TFM_CHAIN - 1, width);
-    if (i == 0 || (has_chains && i % TFM_CHAIN == 0))
+    if (begins && i) end_chain(&waiting, sum, i, width);
+    if (begins)
       for (int j = 0; j < width; j++) sum[j] = has_chains ? 0.0f + x[j] : x[j];
     else
       for (int j = 0; j < width; j++) sum[j] += x[j];
     memcpy(x, sum, sizeof x);
+    for (int j = 0; waiting.has_before && j < width; j++) x[j] = waiting.before[j] + x[j];
     for (int block = waiting.n; block-- > 0;)
       for (int j = 0; j < width; j++) x[j] += waiting.sums[block][j];
     memcpy(line->c + i * line->c_stride, x, (size_t)width * sizeof *x);

@@ -4,8 +4,9 @@
  * A unit is one batch item (a head of a sequence); units divide results, never sums. Keys and values are packed once,
  * as columns and as rows. Then blocks of queries pass: their probabilities are computed again as attention computes
  * them, in blocks of TFM_KEY_BLOCK keys counted from key 0, with the maximum of the whole row in the end, and kept as
- * strips; beside them what they get. Sums along the keys are one of f32 for each block, and these are added in double. Results for a query are one chain over the keys, those for a key one chain over
- * the queries that goes on in memory from block to block. So how queries are cut into blocks changes nothing.
+ * strips; beside them what they get. Sums along the keys are one of f32 for each block, and these are added in double.
+ * Results for a query are one chain over the keys, those for a key one chain over the queries that goes on in memory
+ * from block to block. So how queries are cut into blocks changes nothing.
  *
  * Keys after the last query of a block in causal attention have probability 0 and are left out of all of its sums. */
 #include "attention_grad.h"
@@ -291,8 +292,7 @@ static void run_term(const Walker *walker, const Grad *a, GradScratch *scratch, 
                keys_of_block(strip->seen, block));
 }
 
-/* The kernel takes so many rows as a tile may have at most. The sums of blocks, as many as there are keys for, are added
- * in double. */
+/* The kernel takes so many rows as a tile may have at most. The sums of blocks are added in double. */
 static void soften(const Walker *walker, const Grad *a, const GradScratch *scratch, float *p, int64_t rows, int64_t n) {
   tfm_softmax_kernel softmax = KERNEL_OF(tfm_softmax_kernel, walker->context, a->step->softmax);
   memset(scratch->sum, 0, (size_t)rows * sizeof *scratch->sum);

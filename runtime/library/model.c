@@ -199,8 +199,8 @@ static tfm_status matches(const tfm_library *library, const tfm_weights_header *
     return TFM_OK;
   if (strncmp(header->model, library->model, sizeof header->model) == 0)
     return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL,
-                    "%s: the weights were packed for another library of the model \"%s\", of another text, precision or "
-                    "layout: `tfmc pack` makes the file of this one",
+                    "%s: the weights were packed for another library of the model \"%s\", of another text or "
+                    "precision: `tfmc pack` makes the file of this one",
                     path, library->model);
   return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL,
                   "%s: the weights were packed for another library, of the model \"%s\": this one is \"%s\" and needs "

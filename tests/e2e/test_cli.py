@@ -101,7 +101,7 @@ class Arguments(Case):
         self.tfmc("run", "--foo", "a", code=2, says="unknown option --foo")
         self.tfmc("run", "--weight", "a", code=2, says="did you mean --weights")
         self.tfmc("run", "-z", "a", code=2, says="unknown option -z")
-        self.tfmc("dump", "--weights", "w", "model.tfm", code=2, says="`tfmc dump` has no such option")
+        self.tfmc("opt", "--weights", "w", "model.tfm", code=2, says="`tfmc opt` has no such option")
         self.tfmc("info", "--golden=x", code=2, says="no such option")
         self.tfmc("help", "rnu", code=2, says="no command 'rnu', did you mean 'run'? [")
         self.tfmc("help", "verfy", code=2, says="did you mean 'verify'?")

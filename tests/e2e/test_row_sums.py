@@ -26,10 +26,8 @@ TFMC = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else None
 STEADY = np.array([0.1, 0.3, 0.7, 0.9048, 1.1, 3.3, 5.7, 100.3], np.float32)
 CHAIN = 768  # elements that are summed in f32: a line of no more is one sum
 
-# x: [outer, n, inner], reduced along the axis in the middle, which becomes the last one, the first one, or stays.
-PLACES = {"rows": "transpose(x, 1, 2)", "columns": "transpose(reshape(transpose(x, 0, 1), [n, lines]), 0, 1)[..., none]",
-          "middle": "x"}
-
+# x: [outer, n, inner], reduced along the axis in the middle, which becomes the last one, the first one, or stays:
+# `placed` moves it.
 REDUCED = """
 model Reduced(SIZE) {
   forward(x: f32[SHAPE]) {
@@ -62,7 +60,8 @@ def run(model, inputs, *options):
 
 def steady(outer, n, inner):
     """[outer, n, inner], equal numbers along n."""
-    return np.ascontiguousarray(np.broadcast_to(np.resize(STEADY, outer * inner).reshape(outer, 1, inner), (outer, n, inner)))
+    row = np.resize(STEADY, outer * inner).reshape(outer, 1, inner)
+    return np.ascontiguousarray(np.broadcast_to(row, (outer, n, inner)))
 
 
 def far(outer, n, inner, seed=1):

@@ -42,7 +42,7 @@ def write(folder, files, tensors):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
     if tensors is not None:
-        save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+        save_file({k: np.array(v, order="C") for k, v in tensors.items()}, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 class Ours:

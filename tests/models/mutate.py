@@ -224,7 +224,8 @@ class Case:
                 print(f"  {'both' if declined else 'ours'}{' late' if refusal.late else ''}: {label}: {str(refusal)[:230]!r}"
                       f"{' / ' + str(declined) if declined else ''}", flush=True)
             return "refused", None
-        if declined and declined.of_type and self.base is not None and same_numbers(made, self.base):
+        is_no_value = declined and (declined.of_type or label.endswith(" = null"))
+        if is_no_value and self.base is not None and same_numbers(made, self.base):
             self.counts["no type of theirs"] += 1
             return "no type of theirs", None
         if declined:
@@ -355,6 +356,9 @@ class Case:
                      fitting=self.of_fitting)
         write(self.folder, self.files, self.tensors)
         _, self.unchanged = self.outputs(None, self.files, self.tensors, "as it is")
+        if self.unchanged is None:
+            self.fault("as it is", "silent", "refused, so nothing else says anything")
+            return
         if self.case.get("grows"):
             self.tokens(None, self.files, "as it is")
         for name, part in parts.items():
@@ -447,7 +451,7 @@ def main():
             args.model_type = json.loads(path.read_text())["files"]["config.json"]["model_type"]
             case = Case(args.tfmc, path, pathlib.Path(folder), args)
             case.run()
-            if args.record:
+            if args.record and case.unchanged is not None:
                 rows = list(case.recorded())
                 (args.record / path.name).write_text(json.dumps(rows, separators=(",", ":")).replace("],[[", "],\n[[") + "\n")
             bad = len(case.faults)

@@ -290,7 +290,8 @@ def with_early_end(case):
     if not case.get("grows"):
         return case["files"]
     start = 1 if case["encoder"] else len(case["inputs"][case["grows"]][0])
-    end = case["tokens"]["1"][0][start + 2]
+    row = case["tokens"]["1"][0]
+    end = row[min(start + 2, len(row) - 1)]
     return case["files"] | {name: case["files"][name] | dict(eos_token_id=end) for name in ("config.json", "generation_config.json")
                             if "eos_token_id" in case["files"].get(name, {})}
 

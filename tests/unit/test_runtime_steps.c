@@ -267,9 +267,13 @@ Test(runtime_steps, reductions_along_rows) {
 
 /* Row `row` of ones on and below the diagonal times a column of x. */
 static float product_with_ones(const float *x, int64_t time, int64_t width, int64_t row) {
-  float chains[4] = {0};
-  for (int64_t i = 0; i <= row; i++) chains[i / TFM_CHAIN] += x[i * width];
-  for (int64_t i = row + 1; i < time; i++) chains[i / TFM_CHAIN] += 0 * x[i * width];
+  float chains[4] = {0}, sum = 0;
+  for (int64_t i = 0; i < time; i++) {
+    sum += i <= row ? x[i * width] : 0 * x[i * width];
+    if (i + 1 < time && (i + 1) % TFM_SHORT_CHAIN) continue;
+    chains[i / TFM_CHAIN] += sum;
+    sum = 0;
+  }
   return tree(chains, (time + TFM_CHAIN - 1) / TFM_CHAIN, 0, 4);
 }
 
@@ -325,6 +329,7 @@ Test(runtime_steps, running_sums_side_by_side) {
       sums_check(kinds[kind], 3, 5, 3, 1, threads);
       sums_check(kinds[kind], 1, 0, 20, 1, threads);
       sums_check(kinds[kind], 1, 1, 16, 1, threads);
+      sums_check(kinds[kind], 1, TFM_SHORT_CHAIN + 1, 19, 1, threads);
       sums_check(kinds[kind], 1, 3 * TFM_CHAIN - 5, 19, 997, threads);
     }
 }

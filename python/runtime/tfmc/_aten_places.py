@@ -293,7 +293,11 @@ def scatter(w, node, x, axis, ids, value, **named):
     kind, after = w.dtype(x), ", ".join(["none"] * (w.rank(x) - axis - 1))
     spread = f"[{', '.join([':'] * (axis + 1) + ['none'])}]"
     places = f"arange({w.shape(x)[axis]})" + (f"[:, {after}]" if after else "")
-    hit = f"{w.text(ids)}{spread} == {places}"
+    low, high = w.bounds.value(ids)
+    n, at = w.shape(x)[axis], w.text(ids)
+    if low < 0 or not n.isdigit() or high >= int(n):
+        at = f"arange({n})[{at}]"  # an index beyond the end is an error of the run, as it is in torch
+    hit = f"{at}{spread} == {places}"
     if w.dtype(value) is None:
         return f"where(any({hit}, {axis}), {w.cast(value, kind)}, {w.text(x)})"
     marks = [":" if n == m else f":{m}" for n, m in zip(w.shape(value), w.shape(ids))]  # torch takes as many as ids

@@ -152,9 +152,7 @@ tfm_status tfm_trainer_draw_one(tfm_trainer *trainer, uint32_t parameter, tfm_er
 float *tfm_trainer_data(tfm_trainer *trainer, uint32_t parameter, tfm_train_tensor which);
 uint64_t tfm_trainer_trained(const tfm_trainer *trainer); /* hash of which are trained: other moments do not fit */
 /* After how many steps, and in which epoch, the moments were zero and the schedule began anew; zeroes: at the start. */
-typedef struct tfm_trainer_origin {
-  int64_t optimizer, schedule, epoch;
-} tfm_trainer_origin;
+typedef struct tfm_trainer_origin { int64_t optimizer, schedule, epoch; } tfm_trainer_origin;
 void tfm_trainer_set_origin(tfm_trainer *trainer, const tfm_trainer_origin *origin);
 /* Gradients over the parts of a step, whose first item is number `first_item` of it; results: of the objective, in
  * their order. TFM_E_INPUT: nothing to divide by, or an input is refused; weights are as before. */
@@ -172,11 +170,11 @@ int64_t tfm_trainer_part_bytes(const tfm_trainer *trainer, const int64_t *sizes)
 
 // ---- what a library that trains exports, as <model>_trainer_new and so on ----
 
-/* With those of tfm.h that take no values: tfm_trainer_update, tfm_trainer_save and others. */
+/* With those of tfm.h that take no values: tfm_trainer_update, tfm_trainer_save and others. `layout`: args_number of the
+ * caller's header; a table with another refuses. */
 void tfm_library_training_defaults(const tfm_training *training, tfm_train_settings *settings);
 tfm_status tfm_library_trainer_new(const tfm_training *training, const char *state, const tfm_trainer_options *options,
                                    tfm_trainer **trainer, tfm_error *error);
-/* The same for a program that was compiled with a header, whose struct of args of the objective has this number. */
 tfm_status tfm_library_trainer_new_as(const tfm_training *training, uint64_t layout, const char *state,
                                       const tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error);
 tfm_status tfm_library_trainer_reserve(tfm_trainer *trainer, const void *largest, tfm_error *error);
