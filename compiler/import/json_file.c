@@ -7,6 +7,7 @@
 
 #include "weights/files.h"
 
+/* A configuration has some kilobytes; a tokenizer.json, which is not read, has ten megabytes. */
 enum { MAX_CONFIG_BYTES = 16 << 20 };
 
 const char *folder_file(Arena *arena, const char *folder, const char *name) {

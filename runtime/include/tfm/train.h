@@ -170,8 +170,8 @@ int64_t tfm_trainer_part_bytes(const tfm_trainer *trainer, const int64_t *sizes)
 
 // ---- what a library that trains exports, as <model>_trainer_new and so on ----
 
-/* With those of tfm.h that take no values: tfm_trainer_update, tfm_trainer_save and others. `layout`: args_number of the
- * caller's header; a table with another refuses. */
+/* With those of tfm.h that take no values: tfm_trainer_update, tfm_trainer_save and others. `layout`: args_number of
+ * the caller's header; a table with another refuses. */
 void tfm_library_training_defaults(const tfm_training *training, tfm_train_settings *settings);
 tfm_status tfm_library_trainer_new(const tfm_training *training, const char *state, const tfm_trainer_options *options,
                                    tfm_trainer **trainer, tfm_error *error);
