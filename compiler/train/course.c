@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "checkpoint.h"
 #include "tfm/train.h"
+#include "train/epochs.h"
 #include "train/journal.h"
 #include "train/valid_command.h"
 
@@ -30,6 +31,7 @@ typedef struct Course {
   int lock; /* the folder, open; -1: not */
   tfm_state_head head;
   uint32_t n_results;
+  EpochsRequest epochs;
   Arena *epoch; /* of the order */
   Order *order;
   int64_t ordered; /* the epoch of the order; -1: none */
@@ -330,12 +332,39 @@ static bool validate(Course *c) {
 
 // ---- steps ----
 
-static void order_epoch(Course *c) {
-  if (c->ordered == c->head.epoch) return;
+static EpochsRequest epochs_request(const CourseRequest *request) {
+  return (EpochsRequest){.diag = request->diag,
+                         .data = request->data,
+                         .order = &request->order,
+                         .divisors = request->divisors,
+                         .loss = request->graphs->results.items[0].name,
+                         .skips = request->skips_empty};
+}
+
+/* All batches that the run takes were looked at before its first step. */
+static bool order_epoch(Course *c) {
+  Epoch made;
+  if (c->ordered == c->head.epoch) return true;
   arena_destroy(c->epoch);
   c->epoch = arena_create();
-  c->order = order_of_epoch(c->epoch, c->request->data, &c->request->order, c->head.epoch);
+  c->ordered = -1;
+  if (!epochs_order(c->epoch, &c->epochs, c->head.epoch, 0, &made)) return false;
+  c->order = made.order;
   c->ordered = c->head.epoch;
+  if (!c->head.batch) c->since.left_out += made.left_out;
+  return true;
+}
+
+/* Which batches the run takes, and with which step it ends; whether anything counts in the validation. */
+static bool check_epochs(Course *c, int64_t *steps) {
+  const CourseRequest *request = c->request;
+  const EpochsRun run = {c->head.epoch, c->head.batch, c->head.step, request->steps, request->epochs};
+  if (!epochs_check(&c->epochs, &run, steps) || !order_epoch(c)) return false;
+  if (!request->judge) return true;
+  EpochsRequest valid = c->epochs;
+  valid.data = request->valid;
+  valid.divisors = divisors_new(request->arena, request->judge_graphs, trainer_counts(request->judge), request->valid);
+  return epochs_check_all(&valid);
 }
 
 /* What the tensors of a part hold beside the items themselves is padding. */
@@ -383,9 +412,8 @@ static void rescue(Course *c) {
 static bool step(Course *c) {
   Arena *arena = arena_create();
   StepResult result = {.results = c->results};
-  order_epoch(c);
   c->since.epoch = c->head.epoch;
-  const bool good = take_step(c, arena, &result);
+  const bool good = order_epoch(c) && take_step(c, arena, &result);
   arena_destroy(arena);
   if (!good) return false;
   c->head.step++;
@@ -469,8 +497,9 @@ static bool begin(Course *c) {
   if (!open_folder(c) || !find_beginning(c)) return false;
   tfm_checkpoint_tidy(request->folder, 0);
   c->begun = c->head.step;
-  order_epoch(c);
-  const int64_t steps = request->steps ? request->steps : request->epochs * (int64_t)c->order->batches.n;
+  c->epochs = epochs_request(request);
+  int64_t steps;
+  if (!check_epochs(c, &steps)) return false;
   warn_of_schedule(c, steps);
   const JournalRequest journal = {request->arena, request->diag,   request->folder,  names, c->n_results, c->head.step,
                                   steps,          request->epochs, request->is_quiet};
@@ -499,11 +528,13 @@ bool course_run(const CourseRequest *request, int *signal) {
 
 // ---- for people ----
 
-void course_describe(StrBuf *out, const CourseRequest *request) {
+bool course_describe(StrBuf *out, const CourseRequest *request) {
   Arena *arena = arena_create();
   const DataSet *data = request->data;
   const Order *order = order_of_epoch(arena, data, &request->order, 0);
-  int64_t real = 0, all = 0, parts = 0;
+  int64_t real = 0, all = 0, parts = 0, empty = 0;
+  const EpochsRequest epochs = epochs_request(request);
+  const bool good = epochs_count_empty(&epochs, order, &empty);
   for (size_t b = 0; b < order->batches.n; b++) {
     Order cut;
     order_cut(arena, data, order, &order->batches.items[b], &request->parts, &cut);
@@ -529,6 +560,10 @@ void course_describe(StrBuf *out, const CourseRequest *request) {
   strbuf_printf(out, ", %lld tokens\nan epoch: %zu batches in %lld parts", (long long)real, order->batches.n,
                 (long long)parts);
   if (all) strbuf_printf(out, ", %.1f %% padding", 100 * (1 - (double)real / (double)all));
+  if (empty)
+    strbuf_printf(out, "; in %lld of the batches no label counts%s", (long long)empty,
+                  request->skips_empty ? ": left out" : "");
   strbuf_add_char(out, '\n');
   arena_destroy(arena);
+  return good;
 }

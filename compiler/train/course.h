@@ -3,11 +3,12 @@
  * In: a trainer, data, how long and how often, the folder of the run. Out: the trained weights in the trainer, and in
  * the folder checkpoints (checkpoint.h of the runtime), weights.safetensors, the log and the curve (journal.h). A run
  * that goes on from a checkpoint gives the bits of one that was never stopped: all else is a function of the seed, the
- * step, the epoch and the batch. Refuses a folder that holds another run, and a checkpoint that is damaged or of
- * another model, setting, seed or data. */
+ * step, the epoch and the batch. Refuses a folder that holds another run, a checkpoint that is damaged or of another
+ * model, setting, seed or data, and, before the first step, a batch in which no label counts (epochs.h). */
 #ifndef TFM_TRAIN_COURSE_H
 #define TFM_TRAIN_COURSE_H
 
+#include "train/divisors.h"
 #include "train/order.h"
 #include "train/trainer.h"
 
@@ -17,7 +18,8 @@ typedef struct CourseRequest {
   Trainer *trainer;
   const TrainGraphs *graphs;
   const DataSet *data;
-  Trainer *judge; /* of the same objective without dropout, for `valid`; NULL: nothing is validated */
+  Divisors *divisors; /* of the data */
+  Trainer *judge;     /* of the same objective without dropout, for `valid`; NULL: nothing is validated */
   const TrainGraphs *judge_graphs;
   const DataSet *valid;
   OrderRequest order;
@@ -29,14 +31,15 @@ typedef struct CourseRequest {
   const char *folder;
   const char *valid_command; /* run after each validation; NULL: none */
   bool resumes, is_quiet;
+  bool skips_empty; /* batches in which no label counts are left out, else they are an error */
   bool resets_optimizer, resets_schedule, resets_data; /* what a run that is resumed begins anew */
-  uint64_t model; /* hash of what is trained */
+  uint64_t model;                                      /* hash of what is trained */
 } CourseRequest;
 
 /* SIGINT and SIGTERM end the step, and a checkpoint is written; *signal is which it was, else 0. False after an
  * error. */
 bool course_run(const CourseRequest *request, int *signal);
-/* What the data make: batches, parts, padding. For people. */
-void course_describe(StrBuf *out, const CourseRequest *request);
+/* What the data make: batches, parts, padding. For people. False after an error. */
+bool course_describe(StrBuf *out, const CourseRequest *request);
 
 #endif

@@ -341,6 +341,7 @@ static bool add_file(DataSet *data, const char *path) {
   if (!file) return false;
   vec_push(arena_of(data), &data->files, file);
   vec_push(arena_of(data), &data->firsts, data->n_items);
+  vec_push(arena_of(data), &data->begins, data->n_items);
   Items **of = ARENA_ARRAY(arena_of(data), Items *, n + 1);
   bool good = true;
   for (uint32_t i = 0; i < n; i++) {
@@ -495,10 +496,20 @@ void data_close(DataSet *data) {
 
 // ---- batches ----
 
-static const TensorFile *file_of(const DataSet *data, int64_t item) {
+static size_t file_number(const DataSet *data, int64_t item) {
   size_t f = data->files.n - 1;
   while (data->firsts.items[f] > item) f--;
-  return data->files.items[f];
+  return f;
+}
+
+static const TensorFile *file_of(const DataSet *data, int64_t item) {
+  return data->files.items[file_number(data, item)];
+}
+
+int64_t data_place(const DataSet *data, int64_t item, const char **path) {
+  const size_t f = file_number(data, item);
+  *path = data->files.items[f]->file.path;
+  return data->places[item] - data->begins.items[f];
 }
 
 static void fill(Tensor *tensor, double value) {

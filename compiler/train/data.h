@@ -41,6 +41,7 @@ typedef struct DataSet {
   DataRequest request;
   VEC(TensorFile *) files;
   VEC(int64_t) firsts; /* the first item of each file */
+  VEC(int64_t) begins; /* the same before some were left out */
   DataInput *inputs;
   int64_t n_items;
   int64_t *places; /* of the items: which they were before some were left out */
@@ -53,6 +54,8 @@ DataSet *data_open(const DataRequest *request);
 void data_close(DataSet *data); /* NULL is ignored */
 /* How long an item is, over all inputs with lengths; 1 if none has. */
 int64_t data_tokens(const DataSet *data, int64_t item);
+/* The number of an item in its file, for messages. */
+int64_t data_place(const DataSet *data, int64_t item, const char **path);
 /* The inputs with n items, in `arena`. False after an error. */
 bool data_batch(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, EvalInputs *inputs);
 

@@ -129,6 +129,7 @@ void journal_write(Journal *journal, const Record *record) {
     add_count(&out, "tokens", record->tokens);
     add_count(&out, "items", record->items);
     add_count(&out, "padding", record->padding);
+    if (record->left_out) add_count(&out, "left_out", record->left_out);
   }
   if (record->has_score) add_number(&out, "score", record->score);
   add_number(&out, "seconds", journal->before + now() - journal->begun);

@@ -19,6 +19,7 @@ typedef struct Record {
   double score; /* that --valid-command gave */
   bool has_score;
   int64_t tokens, items, padding; /* since the last record of steps */
+  int64_t left_out;               /* batches of the epochs that began since then, because no label counts in them */
 } Record;
 
 typedef struct JournalRequest {

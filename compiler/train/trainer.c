@@ -223,6 +223,8 @@ bool trainer_write_start(Trainer *t, const char *path) {
   return !status;
 }
 
+const Graph *trainer_counts(const Trainer *t) { return t->given_bottoms; }
+
 // ---- steps ----
 
 /* Batches name their inputs; the trainer knows them by number. In `arena`. */

@@ -53,6 +53,8 @@ int64_t trainer_part_bytes(const Trainer *trainer, const int64_t *sizes);
 /* Writes the state of a run that begins with these weights; the file is replaced whole or not at all. */
 bool trainer_write_start(Trainer *trainer, const char *path);
 
+/* The graph of the divisors and sums of the loss, as it was before an engine took it; NULL: there is none. */
+const Graph *trainer_counts(const Trainer *trainer);
 /* Whether a step, or an evaluation, may have n batches; else an error that says why not. */
 bool trainer_may_cut(const Trainer *trainer, uint32_t n, bool is_step);
 /* The results over n batches; the weights stay. */

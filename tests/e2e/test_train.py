@@ -571,19 +571,19 @@ class Train(unittest.TestCase):
         """Its gradient is one tensor, of which a product that goes on from part to part writes the rest."""
         self.model('optimizer = "sgd"  lr = 1', """model Pool {
   weight w: [8, 4] = uniform(-1, 1)
-  forward(x: f32[time, 4]) {
-    keys = reshape(x @ w[4:8], [1, time, 4])
+  forward(x: f32[batch, time, 4]) {
+    keys = x @ w[4:8]
     y = softmax(reshape(w[0:4], [1, 4, 4]) @ transpose(keys, 1, 2)) @ keys
     return y
   }
-  fn objective(x: f32[time, 4], c: f32[1, 4, 4]) { return loss = sum(sum(sum(forward(x) * c))) }
+  fn objective(x: f32[batch, time, 4], c: f32[batch, 4, 4]) { return loss = sum(sum(sum(forward(x) * c))) }
   train objective { SETTINGS }
 }
 """)
         rng, tensors = random.Random(4), {}
-        for i, time in enumerate((5, 3)):
-            tensors[f"x@{i}"] = "F32", [time, 4], [rng.uniform(-1, 1) for _ in range(4 * time)]
-            tensors[f"c@{i}"] = "F32", [1, 4, 4], [rng.uniform(-1, 1) for _ in range(16)]
+        for i, (items, time) in enumerate(((1, 5), (2, 3))):
+            tensors[f"x@{i}"] = "F32", [items, time, 4], [rng.uniform(-1, 1) for _ in range(items * time * 4)]
+            tensors[f"c@{i}"] = "F32", [items, 4, 4], [rng.uniform(-1, 1) for _ in range(items * 16)]
         write_tensors(self.work / "x.safetensors", tensors)
         made = []
         for option in "-O2", "-O0":

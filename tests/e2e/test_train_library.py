@@ -69,7 +69,7 @@ class Library:
         self.work, self.so, self.program = work, work / "libx.so", work / "training"
         run([TFMC, "compile", "--training", "--quiet", model, "-o", self.so, *options])
         self.header = (work / "x.h").read_text()
-        self.prefix = re.search(r"/\* (\w+)\.h: the model", self.header)[1]
+        self.prefix = re.search(r"as a C library, functions (\w+)_", self.header)[1]
         if batches is not None:
             self.build(batches, flags)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """tfmc train --data: results that are no means over items, however the items are cut; what pads labels; numbers that are
-not finite; what a run leaves behind that an error ends; moments of trained weights alone; looks, schedules, settings.
+not finite; batches in which no label counts; what a run leaves behind that an error ends; moments of trained weights
+alone; looks, schedules, settings.
 
 usage: test_train_parts.py TFMC          The last line is 'N passed, N failed'.
 """
@@ -182,28 +183,102 @@ class Parts(unittest.TestCase):
     # ---- the end of a run ----
 
     def test_an_error_that_ends_a_run_leaves_its_last_step(self):
-        labels = [row[:] for row in self.labels]
-        self.data()
-        self.model(settings="", results="loss = nll")
-        self.model('loss = nll / f32(sum(sum(i32(labels == 4))) > 0)')
-        for i in range(24):
-            labels[i] = [1 if x == 4 else x for x in labels[i]]
+        labels = [[1 if x == 4 else x for x in row] for row in self.labels]
         labels[0][0] = 4
         self.data("d", (self.ids, labels))
-        message = self.train("--steps=9", "--batch-items=2", "--save-every=100", code=1, out="stopped")
-        done = len(self.logged("stopped"))
-        if done:
-            self.assertIn(f"the last checkpoint is stopped/step-{done:08}", message)
-        self.model(settings="")
-        self.data("d", (self.ids, [[0] * 4 if i < 4 else row for i, row in enumerate(self.labels)]))
+        self.model("loss = nll + exp(1000.0 * sum(sum(f32(labels == 4))))")  # too large where a label is 4
         for seed in range(20):
-            message = self.train("--steps=24", "--batch-items=1", "--save-every=100", f"--seed={seed}", "-q", code=1, out=f"empty{seed}")
-            done = len(self.logged(f"empty{seed}"))
-            self.assertIn("no label that counts", message)
+            message = self.train("--steps=12", "--batch-items=2", "--save-every=100", f"--seed={seed}", code=1, out=f"stopped{seed}")
+            done = len(self.logged(f"stopped{seed}"))
+            self.assertIn("training diverged", message)
             if done:
-                self.assertIn(f"the last checkpoint is empty{seed}/step-{done:08}", message)
+                self.assertIn(f"the last checkpoint is stopped{seed}/step-{done:08}", message)
                 break
         self.assertTrue(done)
+
+    # ---- batches in which no label counts ----
+
+    def emptied(self, n=4):
+        """The data, with n items whose labels are all left out."""
+        self.data("d", (self.ids, [[0] * 4 if i % 6 == 3 and i // 6 < n else row for i, row in enumerate(self.labels)]))
+
+    def test_a_batch_in_which_no_label_counts_is_refused_before_the_first_step(self):
+        self.emptied()
+        first = [[x, 0, 0, 0] for x, *_ in self.labels]
+        count = "sum(sum(f32(labels != IGNORED)))"
+        cases = ["nll", "exp(nll)", "sqrt(nll) + 1.0", f"sum(sum(rows)) / {count}", f"0.5 * nll + sum(sum(rows)) / (2.0 * {count})",
+                 f"sum(sum(rows)) / minimum({count}, 3.0)", f"where({count} < 1.0, sum(sum(rows)) / {count}, nll)"]
+        for number, text in enumerate(cases):
+            self.model(f"loss = {text}")
+            message = self.train("--epochs=1", "--batch-items=1", out=f"refused{number}", code=1)
+            for word in ("d.safetensors: error: no label counts in a batch of 1 item in epoch 0", "'loss'", "--empty-batches=skip", "[E0506]"):
+                self.assertIn(word, message, text)
+            self.assertIn(int(message.split("whose first is item ")[1].split(":")[0]), (3, 9, 15, 21), text)
+            self.assertFalse((self.work / f"refused{number}/log.jsonl").exists(), text)
+        for number, text in enumerate((f"sum(sum(rows)) / maximum({count}, 1.0)", f"where({count} > 0.0, nll, 0.0)", "mean(mean(rows))")):
+            self.model(f"loss = {text}, m = nll")  # these have a value, whatever a metric has
+            self.train("--epochs=1", "--batch-items=1", "-q", out=f"guarded{number}")
+        self.model("loss = cross_entropy(logits[:, :-1], labels[:, 1:], ignore_index = 0)")
+        self.data("shifted", (self.ids, first[:7] + self.labels[7:]))
+        self.assertIn("no label counts", self.train("--epochs=1", "--batch-items=1", out="shifted", data="shifted", code=1))
+
+    def test_batches_of_all_epochs_of_a_run_are_looked_at_and_no_others(self):
+        self.emptied()
+        self.model()
+        later = 0
+        for seed in range(4):
+            options = "--batch-items=2", f"--seed={seed}", "-q"
+            message = self.train("--epochs=20", *options, out=f"all{seed}", code=1)
+            epoch = int(message.split(" items in epoch ")[1].split(",")[0])
+            if not epoch:
+                continue
+            later += 1
+            self.train(f"--epochs={epoch}", *options, out=f"all{seed}")
+            self.assertIn(f"in epoch {epoch},", self.train("--epochs=20", *options, "--resume", out=f"all{seed}", code=1))
+            self.train(f"--epochs={epoch + 2}", *options, "--resume", "--empty-batches=skip", out=f"all{seed}")
+            self.assertGreater(sum(entry.get("left_out", 0) for entry in self.logged(f"all{seed}")), 0)
+            self.train(f"--epochs={epoch + 2}", *options, "--empty-batches=skip", out=f"skip{seed}")  # never stopped
+            self.assertEqual((self.work / f"all{seed}/weights.safetensors").read_bytes(), (self.work / f"skip{seed}/weights.safetensors").read_bytes())
+        self.assertGreater(later, 1)
+
+    def test_empty_batches_that_are_left_out_change_nothing_of_the_others(self):
+        self.emptied()
+        count = "sum(sum(f32(labels != 0)))"
+        self.model(f"loss = sum(sum(rows)) / maximum({count}, 1.0)")  # a batch without labels changes no weight
+        base = "--epochs=3", "--batch-items=1", "--seed=4"
+        self.train(*base, out="guarded")
+        self.model(f"loss = sum(sum(rows)) / {count}")
+        said = self.train(*base, "--empty-batches=skip", out="skipped")
+        self.assertIn("in 4 of the batches no label counts: left out", said)
+        kept = [entry["loss"] for entry in self.logged("guarded") if entry["loss"] != 0]
+        self.assertEqual([entry["loss"] for entry in self.logged("skipped")], kept)
+        self.assertEqual(len(kept), 3 * 20)
+        self.assertEqual(sum(entry.get("left_out", 0) for entry in self.logged("skipped")), 12)
+        self.assertEqual((self.work / "skipped/weights.safetensors").read_bytes(), (self.work / "guarded/weights.safetensors").read_bytes())
+        for steps in (7, 20, 33, 60):  # within an epoch, and where one ends
+            self.train(f"--steps={steps}", *base[1:], "--empty-batches=skip", "-q", out="parts", *(["--resume"] if steps > 7 else []))
+        self.assertEqual((self.work / "parts/weights.safetensors").read_bytes(), (self.work / "skipped/weights.safetensors").read_bytes())
+
+    def test_looks_steps_and_options_of_empty_batches(self):
+        self.emptied()
+        self.model()
+        look = self.tfmc("train", "m.tfm", "--data=d.safetensors", "--steps=0", "--batch-items=1")
+        self.assertIn("in 4 of the batches no label counts\n", look)
+        self.train("--epochs=2", "--batch-items=24", "-q", out="large")  # with others a label counts
+        self.data("none", (self.ids, [[0] * 4] * 24))
+        self.assertIn("no label counts in any batch of epoch 0", self.train("--epochs=1", "--empty-batches=skip", data="none", out="n", code=1))
+        self.assertIn("it needs --data", self.tfmc("train", "m.tfm", "--batches=d.safetensors", "--empty-batches=skip", code=2))
+
+    def test_a_validation_in_which_no_label_counts_is_refused_before_the_first_step(self):
+        self.data()
+        self.model()
+        self.data("v", (self.ids[:6], [[0] * 4] * 5 + self.labels[5:6]))
+        self.train("--epochs=1", "--valid=v.safetensors", "--batch-items=1", "-q", out="one")  # its batches count together
+        self.data("v", (self.ids[:5], [[0] * 4] * 5))
+        for option in ([], ["--empty-batches=skip"]):
+            message = self.train("--epochs=1", "--valid=v.safetensors", *option, out="v", code=1)
+            self.assertIn("v.safetensors: error: no label of these data counts", message)
+            self.assertFalse((self.work / "v/log.jsonl").exists())
 
     def test_a_run_that_is_not_there_leaves_no_folder(self):
         self.data()

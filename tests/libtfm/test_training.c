@@ -1,5 +1,6 @@
 /* libtfm: models of texts that are trained while a program runs. They have the bytes of `tfmc train`, and of the library
  * that `tfmc compile --training` makes, opened without its header. */
+#include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -123,16 +124,20 @@ static void expect_weights(tfm_trainer *trainer, const char *path, const char *p
   CHECK(n_paths == 3, "%d", n_paths);
 }
 
-static tfm_trainer *trainer_of(const tfm_compiled *compiled, const char *state) {
+static tfm_trainer *trainer_of_seed(const tfm_compiled *compiled, const char *state, uint64_t seed) {
   tfm_trainer_options options;
   tfm_trainer *trainer = NULL;
   tfm_error error;
   memset(&options, 0, sizeof options);
   options.struct_size = sizeof options;
-  options.seed = 7;
+  options.seed = seed;
   options.threads = 2;
   CHECK(tfm_compiled_trainer(compiled, state, &options, &trainer, &error) == TFM_OK, "%s", error.message);
   return trainer;
+}
+
+static tfm_trainer *trainer_of(const tfm_compiled *compiled, const char *state) {
+  return trainer_of_seed(compiled, state, 7);
 }
 
 /* What a trainer says of its objective. */
@@ -317,6 +322,106 @@ static void test_refusals(const tfm_compiled *compiled) {
   expect(tfm_compile(&options, &plain, &error), TFM_E_INPUT, &error, "train");
 }
 
+// ---- folders of other runs ----
+
+/* Items for `tfmc train --data`: both rows of the first part. */
+static void write_items(const char *path) {
+  static const char header[] =
+      "{\"ids\":{\"dtype\":\"I32\",\"shape\":[6],\"data_offsets\":[0,24]},"
+      "\"labels\":{\"dtype\":\"I32\",\"shape\":[6],\"data_offsets\":[24,48]},"
+      "\"ids.lengths\":{\"dtype\":\"I32\",\"shape\":[2],\"data_offsets\":[48,56]},"
+      "\"labels.lengths\":{\"dtype\":\"I32\",\"shape\":[2],\"data_offsets\":[56,64]}}";
+  static const int32_t lengths[] = {TIME, TIME, TIME, TIME};
+  const uint64_t length = sizeof header - 1;
+  FILE *file = fopen(path, "wb");
+  fwrite(&length, sizeof length, 1, file);
+  fwrite(header, length, 1, file);
+  fwrite(ids[0], sizeof(int32_t), 2 * TIME, file);
+  fwrite(labels[0], sizeof(int32_t), 2 * TIME, file);
+  fwrite(lengths, sizeof lengths, 1, file);
+  fclose(file);
+}
+
+/* What `latest` of a folder says: its newest checkpoint. */
+static const char *newest(const char *run) {
+  static char line[100];
+  char path[100];
+  snprintf(path, sizeof path, "%s/latest", run);
+  FILE *file = fopen(in_folder(path), "r");
+  const size_t n = file ? fread(line, 1, sizeof line - 1, file) : 0;
+  if (file) fclose(file);
+  line[n] = 0;
+  return line;
+}
+
+static int n_files(const char *run) {
+  int n = 0;
+  DIR *names = opendir(in_folder(run));
+  while (names && readdir(names)) n++;
+  if (names) closedir(names);
+  return n;
+}
+
+/* A save that would leave neither run able to go on says so, and the folder stays as it is. */
+static void refuse_folder(tfm_trainer *trainer, const char *run, const char *step) {
+  tfm_error error;
+  char was[100];
+  const int n = n_files(run);
+  snprintf(was, sizeof was, "%s", newest(run));
+  expect(tfm_trainer_save(trainer, in_folder(run), NULL, 0, &error), TFM_E_ENV, &error, "the folder holds another run");
+  CHECK(strstr(error.message, step) && strstr(error.message, run), "%s", error.message);
+  CHECK(*was && strcmp(newest(run), was) == 0, "%s: %s, was %s", run, newest(run), was);
+  CHECK(n > 2 && n_files(run) == n, "%s: %d files, there were %d", run, n_files(run), n);
+}
+
+/* Trainers of another seed, of another model, and one that is not as far as the run. */
+static void test_folders_of_trainers(const tfm_compiled *compiled) {
+  tfm_error error;
+  tfm_compile_options options = training_options();
+  tfm_compiled *other = NULL;
+  static char other_text[sizeof text];
+  memcpy(other_text, text, sizeof text);
+  memcpy(strstr(other_text, "0.1"), "0.2", 3); /* of the dropout */
+  options.text = other_text;
+  CHECK(tfm_compile(&options, &other, &error) == TFM_OK, "%s", error.message);
+  tfm_trainer *trainers[] = {trainer_of(compiled, NULL), trainer_of_seed(compiled, NULL, 8), trainer_of(other, NULL)};
+  for (int i = 0; i < 3; i++) {
+    train(trainers[i], 0, i ? STEPS : 1);
+    refuse_folder(trainers[i], "run", "step 2");
+    tfm_trainer_destroy(trainers[i]);
+  }
+  tfm_compiled_free(other);
+  for (int i = 0; i < 2; i++) { /* an earlier trainer of the same kind left the folder behind */
+    tfm_trainer *same = trainer_of(compiled, NULL);
+    train(same, 0, 1 + i);
+    CHECK(tfm_trainer_save(same, in_folder("again"), NULL, 0, &error) == TFM_OK, "%s", error.message);
+    tfm_trainer_destroy(same);
+  }
+}
+
+/* A run of the command goes on as if nothing had been tried. */
+static void test_folders_of_the_command(const tfm_compiled *compiled) {
+  static const char run[] = "train tiny.tfm -q --data items.safetensors --seed 7 --out course";
+  char words[200], state[TEMPORARY_BYTES + 100];
+  tfm_error error;
+  write_items(in_folder("items.safetensors"));
+  snprintf(words, sizeof words, "%s --steps 3", run);
+  CHECK(!command(words), "tfmc train --data");
+  for (int steps = 1; steps <= STEPS; steps += STEPS - 1) {
+    tfm_trainer *trainer = trainer_of(compiled, NULL);
+    train(trainer, 0, steps);
+    refuse_folder(trainer, "course", "step 3");
+    tfm_trainer_destroy(trainer);
+  }
+  snprintf(words, sizeof words, "%s --steps 4 --resume", run);
+  CHECK(!command(words), "the run cannot be resumed");
+  snprintf(state, sizeof state, "%s/course/step-00000004/state.tfmt", folder);
+  tfm_trainer *trainer = trainer_of(compiled, state);
+  train(trainer, 4, STEPS);
+  CHECK(tfm_trainer_save(trainer, in_folder("course"), NULL, 0, &error) == TFM_OK, "%s", error.message);
+  tfm_trainer_destroy(trainer);
+}
+
 int main(void) {
   tfm_compile_options options = training_options();
   tfm_compiled *compiled = NULL;
@@ -326,7 +431,8 @@ int main(void) {
   FILE *model = fopen(in_folder("tiny.tfm"), "w");
   fputs(text, model);
   fclose(model);
-  CHECK(!command("train tiny.tfm -q --batches batches.safetensors --steps 5 --accumulate 2 --seed 7 -o command.safetensors"),
+  CHECK(!command(
+            "train tiny.tfm -q --batches batches.safetensors --steps 5 --accumulate 2 --seed 7 -o command.safetensors"),
         "tfmc train");
   CHECK(!command("train tiny.tfm -q --steps 0 --seed 3 -o start.safetensors"), "tfmc train --steps 0");
   CHECK(!command("compile tiny.tfm -q --training -o libtiny.so"), "tfmc compile --training");
@@ -338,6 +444,8 @@ int main(void) {
     test_bytes(compiled);
     if (!in_process) test_files(compiled);
     if (!in_process) test_refusals(compiled);
+    if (!in_process) test_folders_of_trainers(compiled);
+    if (!in_process) test_folders_of_the_command(compiled);
     tfm_compiled_free(compiled);
   }
   test_given_weights();

@@ -152,6 +152,7 @@ static bool fill_request(const Training *t, CourseRequest *request) {
       .resets_schedule = resets(session, "schedule"),
       .resets_data = resets(session, "data"),
       .is_quiet = given(session, OPTION_QUIET),
+      .skips_empty = strcmp(option_text(&session->options, OPTION_EMPTY_BATCHES, "error"), "skip") == 0,
       .model = t->graphs->model};
   if (request->steps || request->epochs || given(session, OPTION_STEPS)) return true;
   return refuse(session, OPTION_STEPS, "how long? Give --steps or --epochs, or `steps` in the train block");
@@ -199,13 +200,14 @@ static bool make_room(Session *session, CourseRequest *request, StrBuf *note) {
   return true;
 }
 
-static void describe(const CourseRequest *request, const StrBuf *note) {
+static bool describe(const CourseRequest *request, const StrBuf *note) {
   StrBuf text = strbuf_new(request->arena);
-  course_describe(&text, request);
+  if (!course_describe(&text, request)) return false;
   strbuf_add_n(&text, note->text, note->length);
-  if (request->is_quiet) return;
+  if (request->is_quiet) return true;
   session_print(&text);
   fflush(stdout); /* a log shows it while the first steps run */
+  return true;
 }
 
 /* 128 and the number of the signal, as a shell gives it for a process that the signal killed. */
@@ -225,7 +227,8 @@ static void train_on_data(Session *session) {
   if (good) data = open_data(&t, OPTION_DATA);
   request.data = data;
   good = good && data && add_judge(&judge, &request, &valid) && make_room(session, &request, &note);
-  if (good) describe(&request, &note);
+  if (good) request.divisors = divisors_new(session->arena, t.graphs, trainer_counts(t.trainer), data);
+  good = good && describe(&request, &note);
   if (good && (request.steps || request.epochs) && course_run(&request, &signal) && signal)
     session->diag.exit_code = EXIT_BY_SIGNAL + signal;
   data_close(data);
@@ -434,7 +437,7 @@ static bool run_steps(Training *t, const Batches *batches, uint64_t steps, Writt
 static bool check_no_data(Session *session) {
   const Option of_data[] = {OPTION_OUT,        OPTION_VALID,         OPTION_EPOCHS,      OPTION_RESUME,
                             OPTION_SAVE_EVERY, OPTION_VALID_EVERY,   OPTION_BATCH_ITEMS, OPTION_BATCH_TOKENS,
-                            OPTION_RESET,      OPTION_VALID_COMMAND, OPTION_MEMORY};
+                            OPTION_RESET,      OPTION_VALID_COMMAND, OPTION_MEMORY,      OPTION_EMPTY_BATCHES};
   for (size_t i = 0; i < sizeof of_data / sizeof *of_data; i++)
     if (option_given(&session->options, of_data[i]))
       option_error(&session->diag, of_data[i], "it needs --data, the items to train on");
