@@ -355,7 +355,8 @@ static json_t *call_value(Facts *f, const Ast *call) {
   if (strcmp(name, "absent") == 0) return absent_value(f, call);
   if (strcmp(name, "one_of") == 0) return one_of_value(f, call);
   if (strcmp(name, "all_of") == 0) return all_of_value(f, call);
-  return fault(f, call, "a checkpoint block has the functions has, dims, same, first, absent, one_of and all_of, no others");
+  return fault(f, call,
+               "a checkpoint block has the functions has, dims, same, first, absent, one_of and all_of, no others");
 }
 
 // ---- all kinds ----

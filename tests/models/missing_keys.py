@@ -82,7 +82,7 @@ class Case:
 def completed(made, config):
     """What the class has for the keys of the folder and those of its own type."""
     common = hf.PreTrainedConfig().to_dict()
-    kept = {k: v for k, v in made.items() if v is not None and (k in config or k not in common)}
+    kept = {k: v for k, v in made.items() if k in config and config[k] is None or v is not None and (k in config or k not in common)}
     return kept | {k: completed(made[k], v) for k, v in config.items() if isinstance(v, dict) and isinstance(made.get(k), dict)}
 
 
