@@ -299,6 +299,14 @@ static json_t *same_value(Facts *f, const Ast *call) {
   return json_true();
 }
 
+/* absent(key): the file has no such key, not even null: what a class does without a key may not be what it does with null. */
+static json_t *absent_value(Facts *f, const Ast *call) {
+  const Ast *key = call->n_children == 2 ? argument(call, 0) : NULL;
+  if (!key || (key->kind != AST_NAME && key->kind != AST_DOT)) return fault(f, call, "absent takes the name of a key");
+  const json_t *object = key->kind == AST_DOT ? evaluate(f, key->children[0]) : f->names;
+  return object ? json_boolean(!json_object_get(object, key->name)) : NULL;
+}
+
 static json_t *first_value(Facts *f, const Ast *call) {
   for (uint32_t i = 0; i + 1 < call->n_children; i++) {
     json_t *value = evaluate(f, argument(call, i));
@@ -344,9 +352,11 @@ static json_t *call_value(Facts *f, const Ast *call) {
   if (strcmp(name, "dims") == 0) return weight_value(f, call, true);
   if (strcmp(name, "same") == 0) return same_value(f, call);
   if (strcmp(name, "first") == 0) return first_value(f, call);
+  if (strcmp(name, "absent") == 0) return absent_value(f, call);
   if (strcmp(name, "one_of") == 0) return one_of_value(f, call);
   if (strcmp(name, "all_of") == 0) return all_of_value(f, call);
-  return fault(f, call, "a checkpoint block has the functions has, dims, same, first, one_of and all_of, no others");
+  return fault(f, call,
+               "a checkpoint block has the functions has, dims, same, first, absent, one_of and all_of, no others");
 }
 
 // ---- all kinds ----

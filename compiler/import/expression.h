@@ -2,7 +2,7 @@
  *
  * In: an expression of the language and a Facts, which says what names mean and which weights there are. Out: a value
  * of JSON. Names are keys; `a.b` goes into objects, and what is missing is null, at any depth. Functions:
- * has("weight"), dims("weight", axis), same("weight", "other"), first(a, b, ...), one_of(x, a, ...),
+ * has("weight"), dims("weight", axis), same("weight", "other"), first(a, b, ...), absent(key), one_of(x, a, ...),
  * all_of(list, a, ...). Refused, at the place in the text and with the key that is to blame: arithmetic on what is no
  * number, other calls, and everything that needs tensors. */
 #ifndef TFM_IMPORT_EXPRESSION_H

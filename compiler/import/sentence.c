@@ -113,6 +113,11 @@ static bool refuse_module(const Reader *r, const char *path, const char *kind, c
   return false;
 }
 
+/* The module wants one of the two names of its width, though no number depends on it. */
+static bool has_width(const json_t *pooling) {
+  return json_object_get(pooling, "word_embedding_dimension") || json_object_get(pooling, "embedding_dimension");
+}
+
 static bool add_pooling(const Reader *r, const char *path) {
   json_t *pooling = checked_file(r, Pooling, path);
   if (!pooling) {
@@ -120,6 +125,9 @@ static bool add_pooling(const Reader *r, const char *path) {
       diag_error_at(r->diag, path, DIAG_CHECKPOINT, "there is no such file; it says how is pooled");
     return false;
   }
+  if (!has_width(pooling))
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT,
+                  "\"word_embedding_dimension\" is missing; a Pooling is not made without it");
   json_object_set_new(r->sentence, "pooling", json_string(pooling_of(pooling)));
   json_decref(pooling);
   return true;

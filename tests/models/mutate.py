@@ -70,7 +70,7 @@ def classes(config, writes):
     """The auto class first: it takes the config's own type for what it is. Then the class of the name."""
     name = architecture(config)
     suffix = next((s for s in AUTO if name.endswith(s)), None)
-    if config.get("model_type") == "whisper" and suffix:
+    if config.get("model_type") == "whisper" and (suffix or writes):
         return [hf.AutoModelForSpeechSeq2Seq]
     if suffix:
         return [AUTO[suffix], getattr(hf, name, None)]
@@ -198,7 +198,7 @@ class Case:
         self.mask = self.inputs[masked] != 0 if masked else None
         self.ours = Ours(tfmc, folder, [o for o in self.case.get("options", []) if "fusion" not in o])
         self.theirs = Theirs(self.case, sentence(folder) if "modules.json" in self.files else None)
-        self.counts, self.faults, self.records, self.base = collections.Counter(), [], [], None
+        self.counts, self.faults, self.records, self.base = collections.Counter(), [], [], {}  # base: of outputs and of tokens
 
     def start(self, kind):
         """What generation begins with: an encoder-decoder begins by itself."""
@@ -225,7 +225,7 @@ class Case:
                       f"{' / ' + str(declined) if declined else ''}", flush=True)
             return "refused", None
         is_no_value = declined and (declined.of_type or label.endswith(" = null"))
-        if is_no_value and self.base is not None and same_numbers(made, self.base):
+        if is_no_value and type(made) in self.base and same_numbers(made, self.base[type(made)]):
             self.counts["no type of theirs"] += 1
             return "no type of theirs", None
         if declined:
@@ -236,7 +236,7 @@ class Case:
         self.counts["equal"] += 1
         if self.args.show:
             print(f"  equal: {label}", flush=True)
-        self.base = made if self.base is None else self.base
+        self.base.setdefault(type(made), made)
         return "equal", wanted if isinstance(wanted, list) else {k: wanted[k][self.mask] if self.is_masked(wanted[k]) else wanted[k]
                                                                  for k in made}
 

@@ -88,15 +88,17 @@ class SentenceFiles(ImportCase):
                             {f"pooling_mode_{mode}" + ("_token" if mode == "cls" else "_tokens" if mode in ("mean", "max", "weightedmean")
                                                        else ""): True}):
                 with self.subTest(content=content):
-                    self.put("1_Pooling/config.json", content)
+                    self.put("1_Pooling/config.json", content | dict(word_embedding_dimension=24))
                     if mode in ("cls", "mean"):
                         self.tfmc(self.folder, "--strict")
                     else:
                         self.refused('sentences are pooled by "mean" or "cls" only')
-        self.put("1_Pooling/config.json", dict(pooling_mode=["cls", "mean"]))
+        self.put("1_Pooling/config.json", dict(pooling_mode=["cls", "mean"], embedding_dimension=24))
         self.refused("sentences are pooled by")
-        self.put("1_Pooling/config.json", dict(pooling_mode="mean", pooling_mode_cls_token=True))
+        self.put("1_Pooling/config.json", dict(pooling_mode="mean", pooling_mode_cls_token=True, embedding_dimension=24))
         self.refused("sentences are pooled by")
+        self.put("1_Pooling/config.json", dict(pooling_mode="mean"))
+        self.refused_in("1_Pooling/config.json", '"word_embedding_dimension" is missing')
         (self.folder / "1_Pooling/config.json").unlink()
         self.refused_in("1_Pooling/config.json", "no such file")
 
@@ -183,6 +185,8 @@ class Generation(ImportCase):
         for name in ("llama", "qwen2", "gpt2", "gemma", "phi3", "mixtral", "t5", "bart"):
             with self.subTest(case=name):
                 config = {k: v for k, v in self.take(name).items() if k != "pad_token_id"}
+                if name == "phi3":
+                    config["pad_token_id"] = None  # its class has a token of its own where the key is missing
                 for place in ("config.json", "generation_config.json"):
                     self.write(config | (dict(eos_token_id=[5, 7, 9]) if place == "config.json" else {}))
                     content = dict(eos_token_id=[5, 7, 9], decoder_start_token_id=2)
