@@ -175,6 +175,7 @@ static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *m
                 places[matmul->x_stays + 2 * matmul->y_stays], forms[matmul->direct]);
   if (matmul->in_order) strbuf_add(out, " in order");
   print_live_steps(out, matmul);
+  if (matmul->adds_chains) strbuf_add(out, " adding chains");
   print_over(out, plan, matmul);
   print_tiles(out, plan, "tile", matmul->tiles, matmul->tile_rows);
   print_kernel(out, plan, "direct", matmul->direct_kernel);

@@ -404,6 +404,7 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   if (p->node->attr.rows_are_steps) step.live = live_steps(p, p->node, &step.live_steps);
   else step.live = live_rows(p, p->node);
   kind.chain = in_order || step.live_steps ? 0 : product_chain(k);
+  step.adds_chains = step.live_steps && !in_order; /* a chain may begin at a step that is left out */
   if (!exact_zero && !step.in_order && !step.live) choose_direct(p, nest, x, y, &step);
   if (needs_tiles(&step, n)) {
     step.pack = y_stays ? TFM_NONE : contract_pack(p, kind.shape.width, y_k_stride, nest->others[1].strides[last]);

@@ -8,148 +8,24 @@
  * Small and narrow products are direct: their kernel reads both factors where they lie, for many items at a time. */
 #include <string.h>
 
-#include "live_rows.h"
-#include "machine.h"
+#include "matmul.h"
 #include "partial_sums.h"
-#include "steps.h"
 
 enum {
-  LONG_BLOCKS = 4,        /* of k: then panels of all of it, and the lines of x between them, do not stay near */
-  SIDEWAYS_BLOCK = TFM_KEY_BLOCK / 2, /* of k, where x has a line for each step: they stay in the nearest cache */
-  LEAST_BLOCKS = 2,       /* of k, where few panels of all of it stay near: */
-  FEW_PANELS = 8,         /* x comes from far for each group of them */
-  LEAST_STRIPS = 8,       /* of a unit, so that packing its panels is worth it */
-  MOST_WAITING = 1 << 20, /* floats of results, for chains whose sums wait */
-  LEAST_FETCHING = 64,    /* steps of a tile, so that lines of its successor have the time to come */
-  ITEMS_TOGETHER = 64,    /* of direct products, so that their epilogue finds them near */
-  LINES_TOGETHER = 16,    /* of y */
-  CLAIMS = 16,            /* of a thread, of many items each */
-  LEAST_UNITS = 4,        /* of a thread, so that one that is done early finds something left */
-  LEAST_PACKING = 3,      /* the same where each unit packs y anew */
-  MANY_UNITS = 8          /* of a thread: sharing these out evenly would gain little */
+  LEAST_FETCHING = 64, /* steps of a tile, so that lines of its successor have the time to come */
+  ITEMS_TOGETHER = 64, /* of direct products, so that their epilogue finds them near */
+  LINES_TOGETHER = 16, /* of y */
+  CLAIMS = 16          /* of a thread, of many items each */
 };
-_Static_assert(TFM_CHAIN % TFM_KEY_BLOCK == 0, "a chain is whole blocks");
-
-/* Packed panels of a group: with a strip they stay in the second-level cache. */
-static int64_t group_bytes(void) { return cpu_cache_bytes(2) / 2; }
-
-typedef struct Matmul {
-  const tfm_matmul_step *step;
-  const Operand *x, *y, *c;
-  tfm_pack_kernel pack;
-  int64_t items, rows, columns, k;
-  int64_t strips, panels, groups, panels_per_group, strip_units;
-  int64_t packed_k; /* of a panel: all, or a block of k after the other */
-  int64_t k_block;  /* of a tile: a block, or all of a k that is a little longer, if no strip is packed */
-  int64_t chain;    /* steps of k that are one chain */
-  bool y_stays, is_sideways, is_direct, by_blocks, goes_on; /* sideways: rows of x lie side by side, and stay */
-  LiveRows live; /* of all items: rows, or steps if there are live_steps */
-  Epilogue epilogue;
-} Matmul;
-
-/* The least number from n to `most` of which `others` times as many can be shared out evenly; n if there is none. */
-static int64_t evenly(int64_t n, int64_t others, int64_t most, int32_t threads) {
-  for (int64_t i = n; i <= most; i++)
-    if (i * others % threads == 0) return i;
-  return n;
-}
-
-/* Cuts results into groups of panels and units of strips. Each further group reads x once more, each further part of
- * the strips packs y once more; so there are as few as may be, but as many for each thread. Few strips are not cut. */
-static void cut_units(Matmul *m, int64_t groups, int64_t parts, int32_t threads) {
-  if (threads > 1 && m->items * groups * parts < MANY_UNITS * (int64_t)threads) {
-    const int64_t most = greatest_of(parts, m->strips / LEAST_STRIPS);
-    groups = evenly(groups, m->items * parts, most < threads ? m->panels : least_of(m->panels, 2 * groups), threads);
-    const int64_t units = m->items * groups;
-    const int64_t least = (m->by_blocks ? LEAST_PACKING : LEAST_UNITS) * (int64_t)threads;
-    parts = least_of(most, greatest_of(parts, ceil_div(least, greatest_of(1, units))));
-    parts = evenly(parts, units, most, threads);
-  }
-  m->groups = groups;
-  m->panels_per_group = ceil_div(m->panels, groups);
-  m->strip_units = parts;
-}
-
-/* The same if k is done block by block: the panels of a unit stay near for a block, and, if there are several chains,
- * not too much waits. */
-static void cut_blocks(Matmul *m, int32_t threads) {
-  const int64_t near = group_bytes() / (int64_t)sizeof(float) / m->k_block / m->step->width;
-  int64_t groups = greatest_of(1, ceil_div(m->panels, greatest_of(1, near))), parts = 1;
-  while (m->k > m->chain) {
-    const int64_t columns = ceil_div(m->panels, groups) * m->step->width;
-    const int64_t rows = ceil_div(m->strips, parts) * m->step->tile_rows;
-    const bool can_group = groups < m->panels, can_part = m->strips / (parts + 1) >= LEAST_STRIPS;
-    if (rows * columns <= MOST_WAITING || (!can_group && !can_part)) break;
-    if (can_group && (!can_part || m->rows * groups < 2 * m->columns * parts))
-      groups++;
-    else
-      parts++;
-  }
-  cut_units(m, groups, parts, threads);
-}
 
 typedef struct MatmulUnit {
   const char *x, *y;
   char *c;
   const char *next_x, *next_y; /* of the next item, if factors are read where they lie; NULL: nothing is fetched */
   int64_t item, first_panel, end_panel, end_row;
-  float *panels, *strip, *waiting;
+  float *panels, *strip, *waiting, *chain; /* chain: results of one, if the step adds them up */
   LiveRows rows, steps; /* of the item; no mask: all */
 } MatmulUnit;
-
-/* Sizes of the step and how it is cut: strips only where items and groups are too few for the threads, because every
- * unit packs its panels again. */
-static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
-  const tfm_matmul_step *info = &context->program->matmuls[step->index];
-  const struct matmul_operands *operands = &operands_of(context, step)->matmul;
-  Matmul m = {.step = info,
-              .x = &operands->x,
-              .y = &operands->y,
-              .c = &operands->c,
-              .pack = KERNEL_OF(tfm_pack_kernel, context, info->pack),
-              .items = 1,
-              .rows = value_of(context, info->dims[info->rank - 2]),
-              .columns = value_of(context, info->dims[info->rank - 1]),
-              .k = value_of(context, info->k)};
-  for (int axis = 0; axis < info->rank - 2; axis++) m.items *= value_of(context, info->dims[axis]);
-  m.strips = ceil_div(m.rows, info->tile_rows);
-  m.panels = greatest_of(1, ceil_div(m.columns, info->width));
-  m.is_direct = info->direct > TFM_DIRECT_COLUMNS || (info->direct && m.columns <= info->direct_columns);
-  m.chain = info->in_order ? greatest_of(m.k, TFM_CHAIN) : TFM_CHAIN;
-  m.goes_on = info->in_order && context->run.goes_on;
-  m.live = live_rows_of(context, &operands->mask, info->live);
-  const int64_t near = group_bytes() / (int64_t)sizeof(float), least = LEAST_BLOCKS * TFM_KEY_BLOCK;
-  m.by_blocks = !m.is_direct && ((m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.rows * m.columns <= near / 4) ||
-                                 m.k >= greatest_of(least, near / (FEW_PANELS * info->width)));
-  m.is_sideways = info->x_stays && m.x->strides[info->rank - 2] == sizeof(float);
-  const int64_t block = m.by_blocks && m.is_sideways ? SIDEWAYS_BLOCK : TFM_KEY_BLOCK;
-  m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, block) : m.k;
-  m.k_block = info->x_stays && m.packed_k == m.k && m.k <= TFM_K_BLOCK ? m.k : block;
-  m.y_stays = info->y_stays || (m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
-                                m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float));
-  const int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
-  const int64_t most = greatest_of(1, group_bytes() / panel_bytes); /* panels */
-  if (m.by_blocks) cut_blocks(&m, threads);
-  else cut_units(&m, ceil_div(m.panels, most), 1, threads);
-  m.epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand, info->dims);
-  return m;
-}
-
-/* Of the results of a strip, or of a unit, for chains whose sums wait. */
-static int64_t waiting_floats(const Matmul *m) {
-  const int64_t strips = m->by_blocks ? ceil_div(m->strips, m->strip_units) : 1;
-  return strips * m->step->tile_rows * m->panels_per_group * m->step->width;
-}
-
-/* A strip of x, what waits, and the panels of a group; -1 where k is too large to count. */
-int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step) {
-  Matmul m = matmul_of(context, step, 1);
-  if (m.k < 0 || m.k > INT64_MAX / 4096) return -1;
-  int64_t panel = round_up(m.packed_k * m.step->width, ALIGNMENT / (int64_t)sizeof(float)), floats;
-  if (__builtin_mul_overflow(panel, m.panels_per_group, &floats)) return -1;
-  floats += partial_levels(m.k) * waiting_floats(&m);
-  return (floats + (int64_t)m.step->tile_rows * TFM_STRIP_STRIDE) * (int64_t)sizeof(float);
-}
 
 /* The first element of batch item `item`. */
 static char *item_address(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand,
@@ -363,18 +239,61 @@ static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *u
   }
 }
 
+typedef struct LiveStrip { /* both factors from step k of a block on, and the floats between its steps */
+  const float *x, *y;
+  int64_t x_step, y_step;
+} LiveStrip;
+
+/* Of steps [at, end): the next run of live ones; all of them if none are left out. */
+static int64_t live_steps(const MatmulUnit *unit, int64_t at, int64_t end, int64_t *first) {
+  *first = at;
+  return unit->steps.mask ? live_run(&unit->steps, true, at, end, first) : end - at;
+}
+
+/* The results of a chain, at `chain`, become those of c, or are added to them. */
+static void add_chain(const float *chain, int64_t stride, int64_t rows, int64_t columns, bool adds, float *c,
+                      int64_t c_stride) {
+  for (int64_t i = 0; i < rows; i++, chain += stride, c += c_stride)
+    for (int64_t j = 0; j < columns; j++) c[j] = adds ? c[j] + chain[j] : chain[j];
+}
+
+/* The live steps of the block [k, k + block), chain by chain, each added to c. One without any live step is 0. */
+static void run_live_chains(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t k, LiveStrip strip,
+                            int64_t row, int64_t rows, int64_t block, bool adds, float *c, int64_t c_stride) {
+  const int64_t stride = (unit->end_panel - unit->first_panel) * m->step->width;
+  const int64_t columns = least_of(m->columns, unit->end_panel * m->step->width) - unit->first_panel * m->step->width;
+  int64_t begin = k;
+  do { /* once if there are no steps at all: zeroes */
+    const int64_t end = least_of(k + block, begin + TFM_SHORT_CHAIN);
+    int64_t first, n, goes_on = 0;
+    for (int64_t at = begin; (n = live_steps(unit, at, end, &first)) > 0; at = first + n, goes_on = 1)
+      run_tiles(walker, m, unit, strip.x + (first - k) * strip.x_step, strip.y + (first - k) * strip.y_step, row, rows,
+                n, goes_on, unit->chain, stride, (Fetch){0}, false);
+    if (!goes_on && !adds)
+      run_tiles(walker, m, unit, strip.x, strip.y, row, rows, 0, 0, unit->chain, stride, (Fetch){0}, false);
+    if (goes_on || !adds) add_chain(unit->chain, stride, rows, columns, adds, c, c_stride);
+    adds = true;
+    begin = end;
+  } while (begin < k + block);
+}
+
 /* The same for the live steps of the block [k, k + block), run by run. The chain goes on from one to the next in c; one
  * that begins without any is 0. */
 static void run_live_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t k, const float *strip,
                            const float *panels, int64_t row, int64_t rows, int64_t block, int64_t accumulate, float *c,
                            int64_t c_stride, Fetch fetch) {
+  const int64_t size = (int64_t)sizeof(float), rank = m->step->rank;
+  const int64_t x_step = m->step->x_stays ? m->x->strides[rank - 1] / size : 1;
+  const int64_t y_step = m->y_stays ? m->y->strides[rank - 2] / size : m->step->width;
+  if (m->step->adds_chains) {
+    const LiveStrip live = {strip, panels, x_step, y_step};
+    run_live_chains(walker, m, unit, k, live, row, rows, block, accumulate != 0, c, c_stride);
+    return;
+  }
   if (!unit->steps.mask) {
     run_tiles(walker, m, unit, strip, panels, row, rows, block, accumulate, c, c_stride, fetch, k + block == m->k);
     return;
   }
-  const int64_t size = (int64_t)sizeof(float), rank = m->step->rank;
-  const int64_t x_step = m->step->x_stays ? m->x->strides[rank - 1] / size : 1;
-  const int64_t y_step = m->y_stays ? m->y->strides[rank - 2] / size : m->step->width;
   int64_t first, n, at = k;
   for (; (n = live_run(&unit->steps, true, at, k + block, &first)) > 0; at = first + n, accumulate = 1)
     run_tiles(walker, m, unit, strip + (first - k) * x_step, panels + (first - k) * y_step, row, rows, n, accumulate,
@@ -433,7 +352,7 @@ static PartialSums sums_at(const Matmul *m, const MatmulUnit *unit, char *c, int
                        .c_stride = m->c->strides[m->step->rank - 2] / (int64_t)sizeof(float),
                        .waiting = unit->waiting,
                        .stride = m->panels_per_group * width,
-                       .level = waiting_floats(m),
+                       .level = matmul_waiting_floats(m),
                        .rows = rows,
                        .columns = least_of(m->columns, unit->end_panel * width) - unit->first_panel * width};
 }
@@ -543,10 +462,11 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
 static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int64_t *packed) {
   const tfm_context *context = walker->context;
   const int64_t groups = m->groups, part = number % m->strip_units, group = number / m->strip_units;
-  float *strip = (float *)walker->scratch, *waiting = strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
-  float *panels = waiting + partial_levels(m->k) * waiting_floats(m);
+  float *strip = (float *)walker->scratch, *chain = strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
+  float *waiting = chain + matmul_chain_floats(m);
+  float *panels = waiting + partial_levels(m->k) * matmul_waiting_floats(m);
   MatmulUnit unit = {.item = group / groups, .first_panel = m->panels * (group % groups) / groups, .panels = panels,
-                     .strip = strip, .waiting = waiting};
+                     .strip = strip, .waiting = waiting, .chain = chain};
   unit.end_panel = m->panels * (group % groups + 1) / groups;
   unit.x = item_address(context, m->step, m->x, unit.item);
   unit.y = item_address(context, m->step, m->y, unit.item);

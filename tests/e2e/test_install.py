@@ -201,7 +201,7 @@ class Install(unittest.TestCase):
         run("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "train_text.c", f"-I{self.prefix}/include",
             cwd=folder)
         self.assertRegex(run("./train_text", cwd=folder, env=env), r"^step 300: loss 0\.\d+\n$")
-        self.assertTrue((folder / "run/step-00000300/weights.safetensors").is_file())
+        self.assertTrue((folder / "run_text/step-00000300/weights.safetensors").is_file())
 
     def test_object_and_runtime_archive(self):
         folder = self.project / "object"

@@ -578,7 +578,7 @@ class Host(Case):
             kind, _, offset, virtual, _, length = struct.unpack_from("<IIQQQQ", raw, segments + i * size)
             if kind == 1 and virtual <= address - base < virtual + length:
                 at = address - base - virtual + offset
-        self.assertEqual(struct.unpack_from("<I", raw, at), (4,))
+        self.assertEqual(struct.unpack_from("<I", raw, at), (5,))
         struct.pack_into("<I", raw, at, 99)
         self.path("liba.so").write_bytes(raw)
         self.tfmc("run", "liba.so", *RUN, "--weights", "m.tfmw", code=3, says="liba.so")

@@ -238,7 +238,7 @@ Test(graph, a_picture_has_boxes_for_modules) {
   vec_push(arena, &graph->outputs, (GraphOutput){.name = "out", .node = build_unary(&b, OP_EXP, x)});
   StrBuf out = strbuf_new(arena);
   drawing_print(&out, drawing_of_graph(arena, graph), 9);
-  cr_assert(strstr(out.text, "label=\"layers\""));
+  cr_assert(strstr(out.text, "label=\"layers\\l\""));
   cr_assert(strstr(out.text, "n0 -> n1 [label=\"x\\\"y f32[time]\"]"));
   cr_assert(strstr(out.text, "n1 -> n2 [label=\"f32[time]\"]"));
   cr_assert(strstr(out.text, "x\\\"y"));

@@ -133,7 +133,7 @@ Test(weights_file, weights_of_another_model_or_size_are_refused) {
   refused(path, "of the model \"m\"");
   library.layout[5] ^= 1;
   program.weights_bytes = BYTES + 64;
-  refused(path, "another layout");
+  refused(path, "of another text or precision");
   program.weights_bytes = BYTES;
   char name[400];
   memset(name, 'n', sizeof name - 1);

@@ -229,6 +229,7 @@ typedef struct tfm_matmul_step {
   uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
   uint8_t in_order, live_steps; /* each result is one chain, and adds to c in a run that goes on; tfm_live_steps */
+  uint8_t adds_chains; /* tiles know one chain alone, and the step adds those of TFM_SHORT_CHAIN steps up */
   tfm_size k;
   tfm_operand x, y, c;
   uint32_t epilogue;
