@@ -10,7 +10,6 @@ import unittest
 import numpy as np
 
 import tfmc
-
 from support import Case, save_file
 from torch_cases import compared, floats, ids, nn, torch
 
