@@ -166,7 +166,7 @@ class Options(Case):
             return
         page = 2 * 2 * 16 * 16 * 4 + 128  # keys and values of two layers, 16 columns, 16 positions
         self.assertEqual(memory[1], f"memory: 16 tokens of a row {page} bytes, a row of 12 tokens {page}")
-        self.assertRegex(memory[2], r"^memory: room for 2 rows of 12 tokens and their workspaces [0-9]+ bytes$")
+        self.assertRegex(memory[2], r"^memory: room for 2 rows of 12 tokens, with workspaces: [0-9]+ bytes$")
         self.assertGreater(int(memory[2].split()[-2]), 2 * page)
 
     def test_output(self):

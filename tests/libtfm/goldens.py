@@ -34,7 +34,8 @@ class Options(c.Structure):
 
 
 class ArgsLayout(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32)] + [(n, c.c_void_p) for n in ("symbols", "inputs", "outputs", "capacities")]
+    _fields_ = [("struct_size", c.c_uint32)] + [(n, c.c_void_p) for n in ("symbols", "inputs", "outputs", "capacities")] + \
+               [("number", c.c_uint64)]
 
 
 class Library(c.Structure):
