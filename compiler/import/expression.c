@@ -299,7 +299,7 @@ static json_t *same_value(Facts *f, const Ast *call) {
   return json_true();
 }
 
-/* absent(key): the file has no such key, not even null: what a class does without a key may not be what it does with null. */
+/* absent(key): the file has no such key, not even null. A class may do another thing without a key than with null. */
 static json_t *absent_value(Facts *f, const Ast *call) {
   const Ast *key = call->n_children == 2 ? argument(call, 0) : NULL;
   if (!key || (key->kind != AST_NAME && key->kind != AST_DOT)) return fault(f, call, "absent takes the name of a key");

@@ -2,7 +2,7 @@
  *
  * transformers takes them from generation_config.json alone if there is such a file, even if the file lacks tokens that
  * config.json names: then nothing ends a row, or the end is what rows are filled with. Without the file it takes them
- * from config.json, with the tokens of the config's class for keys that it lacks. An option that the family's block does not set itself is written into the `generate` block of what
+ * from config.json. An option that the family's block does not set itself is written into the `generate` block of what
  * is imported, so that the model writes as its checkpoint says. */
 #include "import/generation.h"
 
@@ -83,42 +83,11 @@ static json_t *completed(json_t *settings) {
   return settings;
 }
 
-/* Adds what the config's class has for the keys that the config lacks; null is no lack. */
-static void add_class_tokens(json_t *settings, const char *model_type) {
-  enum { N_OF_CLASS = 5 };
-  static const char *const keys[N_OF_CLASS] = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id",
-                                               "forced_eos_token_id"};
-  static const struct {
-    const char *model_type;
-    int of_keys[N_OF_CLASS];
-  } rows[] = {
-#define CLASS_TOKENS(type, ...) {type, {__VA_ARGS__}},
-#define CLASS_LIST(...)
-#include "import/class_tokens.def"
-  };
-  static const char *const lists[][3] = {
-#define CLASS_TOKENS(...)
-#define CLASS_LIST(type, key, value) {type, key, value},
-#include "import/class_tokens.def"
-  };
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (strcmp(rows[i].model_type, model_type) != 0) continue;
-    for (size_t k = 0; k < N_OF_CLASS; k++)
-      if (!json_object_get(settings, keys[k]) && rows[i].of_keys[k] >= 0)
-        json_object_set_new(settings, keys[k], json_integer(rows[i].of_keys[k]));
-  }
-  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-    if (strcmp(lists[i][0], model_type) == 0 && !json_object_get(settings, lists[i][1]))
-      json_object_set_new(settings, lists[i][1], json_loads(lists[i][2], 0, NULL));
-}
-
 json_t *generation_settings(json_t *file, const json_t *config) {
   if (file) return completed(json_copy(file));
   json_t *settings = json_object(), *value;
   const char *key;
   json_object_foreach((json_t *)config, key, value) if (generation_has_key(key)) json_object_set(settings, key, value);
-  const char *model_type = json_string_value(json_object_get(config, "model_type"));
-  if (model_type) add_class_tokens(settings, model_type);
   return completed(settings);
 }
 

@@ -95,6 +95,11 @@ def loaded(folder, config, writes, attention):
     raise Declined(f"{type(fault).__name__}: {str(fault)[:200]}")
 
 
+def attention_of(config):
+    """Eager, which rounds least, but where the classes have their own rounding of ALiBi."""
+    return "sdpa" if config.get("alibi") else "eager"
+
+
 class Theirs:
     def __init__(self, case, take=None):
         self.case, self.take = case, take
@@ -102,7 +107,6 @@ class Theirs:
         if case.get("grows"):
             name = architecture(case["files"]["config.json"])
             self.writes = next(s for s in AUTO if name.endswith(s))
-        self.attention = "sdpa" if case["files"]["config.json"].get("alibi") else "eager"
 
     def run(self, model, inputs):
         try:
@@ -122,7 +126,7 @@ class Theirs:
         return made
 
     def of_class(self, folder, config, inputs):
-        model, info = loaded(folder, config, self.writes, self.attention)
+        model, info = loaded(folder, config, self.writes, attention_of(config))
         made = self.run(model, inputs)
         missing = [(n, p) for n, p in model.named_parameters() if n in info["missing_keys"]]
         for seed in (1, 2) if missing else ():
@@ -135,7 +139,7 @@ class Theirs:
         return made
 
     def tokens(self, folder, config, inputs):
-        model, info = loaded(folder, config, self.writes, self.attention)
+        model, info = loaded(folder, config, self.writes, attention_of(config))
         if info["missing_keys"]:
             raise Declined(f"missing: {sorted(info['missing_keys'])[:3]}")
         try:
