@@ -188,7 +188,7 @@ class Generating(Case):
         self.refused(tfmc.InputError, "top_p", g, self.prompts, do_sample=True, top_p=1.5)
         self.refused(tfmc.UsageError, "the same; give one", g, self.prompts, input_ids=self.prompts)
         self.refused(tfmc.InputError, "input_ids", g, self.prompts + 1000)
-        self.refused(tfmc.InputError, "axes", g, self.prompts[0])
+        self.refused(tfmc.InputError, "has 1 axis, expected 2", g, self.prompts[0])
         self.refused(tfmc.UsageError, "is missing", self.marian.model.generate)
         self.refused(tfmc.InputError, "axis 1 is 3, expected 5", self.marian.model.generate,
                      input_ids=[[1, 2, 3, 4, 5]], attention_mask=[[1, 1, 1]])

@@ -38,6 +38,14 @@ BLOCKS = {
 
 # Programs with the examples of the text: the options of a run, the files.
 PROGRAMS = [
+    ("--input x=2x8 --input ids=2x3", """
+        model Given() {
+          weight table: [5, 8]
+          fn scaled(x: f32[n, d], by: f32[d] = 1) = x * by
+          forward(x: f32[batch, 8], ids: i32[batch, time], kinds: i32[batch, time] = 0) {
+            return y = scaled(x), z = table[ids] + table[kinds], digits = exp(x) - 1 + log(1 + x), same = expm1(x) + log1p(x)
+          }
+        }"""),
     ("--input x=9x8", """
         model Experts(n = 4, k = 2) {
           gate = Linear(8, n)
@@ -260,7 +268,7 @@ PRINTED = ("time == 16", "time.lengths: i32[batch]")
 NO_CODE = {"%", "+", "tfmc check", "tfmc compile", "tfmc run", "-D name=value", "f32[batch, time, 512]", "i32[...]",
            "bool[...]", "[batch, channels, time]", "[batch, channels, height, width]", "[n]", "[..., n]", "[batch, time, d]",
            "[batch, d]", "[batch, channels, ...]", "[inputs, outputs]", "[time, h // 2]", "{name}",
-           "weight * expert(x)", "--require-fusion=experts"}
+           "weight * expert(x)", "--require-fusion=experts", "[..., windows, ..., size]", "[batch, in, n]", "[in, out, kernel]"}
 
 
 def plain(text):
