@@ -232,8 +232,7 @@ typedef struct tfm_matmul_step {
   uint8_t adds_chains; /* tiles know one chain alone, and the step adds those of TFM_SHORT_CHAIN steps up */
   tfm_size k;
   tfm_operand x, y, c;
-  uint32_t epilogue;
-  uint32_t first_operand, live; /* tfm_live_rows: of rows of x and c, or live_steps; the step is not direct then */
+  uint32_t epilogue, first_operand, live; /* tfm_live_rows: of rows of x and c, or live_steps; not direct then */
   tfm_size dims[TFM_MAX_RANK];
 } tfm_matmul_step;
 
