@@ -442,6 +442,31 @@ def halves():
          vision_config=small)), texts | images, both)
 
 
+def settings():
+    """Settings of configs that few checkpoints have."""
+    rows, mask = ids(6, [9, 9], 40)
+    albert = dict(vocab_size=40, hidden_size=24, num_hidden_layers=4, num_attention_heads=4, intermediate_size=40, embedding_size=16,
+                  max_position_embeddings=20)
+    case("albert_groups", hf.AlbertModel(hf.AlbertConfig(**albert, num_hidden_groups=2, inner_group_num=2)),
+         dict(input_ids=rows, attention_mask=mask), POOLED)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    ends = dict(bos_token_id=1, eos_token_id=2)
+    gpt2 = dict(vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=40)
+    case("gpt2_inner", hf.GPT2LMHeadModel(hf.GPT2Config(**gpt2, **ends, scale_attn_weights=False, activation_function="relu")), **more)
+    case("gpt2_by_layer", hf.GPT2LMHeadModel(hf.GPT2Config(**gpt2, **ends, scale_attn_by_inverse_layer_idx=True)), **more)
+    llama = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, num_key_value_heads=2,
+                 max_position_embeddings=64, pad_token_id=0)
+    case("llama_gelu", hf.LlamaForCausalLM(hf.LlamaConfig(**llama, **ends, mlp_bias=True, hidden_act="gelu")), **more)
+    bloom = dict(vocab_size=40, n_layer=2, hidden_size=32, n_head=4)
+    case("bloom_behind_norm", hf.BloomForCausalLM(hf.BloomConfig(**bloom, **ends, apply_residual_connection_post_layernorm=True)), **more)
+    opt = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=40, max_position_embeddings=64,
+               pad_token_id=0, word_embed_proj_dim=32)
+    case("opt_gelu", hf.OPTForCausalLM(hf.OPTConfig(**opt, **ends, activation_function="gelu")), **more)
+    smollm3 = llama | ends | dict(num_hidden_layers=5, hidden_act="silu", rms_norm_eps=1e-6, no_rope_layer_interval=2)
+    said = smollm3 | dict(model_type="smollm3", architectures=["SmolLM3ForCausalLM"]) # neither the base nor which layers turn
+    case("smollm3_interval", hf.SmolLM3ForCausalLM(hf.SmolLM3Config(**smollm3)), **more, files={"config.json": said})
+
+
 def turned_places():
     """Encoders that turn queries and keys by places that are given; windows count all the same."""
     small = dict(vocab_size=40, hidden_size=24, num_hidden_layers=4, num_attention_heads=4, intermediate_size=40)
@@ -478,5 +503,5 @@ def pictures():
 
 
 for make in (encoders, two_texts, counted_places, debertas, moderns, writers, mixtures, translators, pictures, halves,
-             turned_places):
+             settings, turned_places):
     make()
