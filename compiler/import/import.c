@@ -102,7 +102,8 @@ static bool is_said_to_be_null(Arena *arena, const json_t *object, const char *p
  * what was chosen counts. */
 static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) {
   const Ast *value = setting->children[0];
-  while (value->kind == AST_CHOICE) value = value->children[expression_truth(&e->facts, value->children[0]) > 0 ? 1 : 2];
+  while (value->kind == AST_CHOICE)
+    value = value->children[expression_truth(&e->facts, value->children[0]) > 0 ? 1 : 2];
   const char *keys = expression_keys(e->arena, value);
   bool is_key = value->kind == AST_NAME || value->kind == AST_DOT;
   if (!is_key || strncmp(keys, "\"sentence.", 10) == 0 || strncmp(keys, "\"generation.", 12) == 0) return;
