@@ -282,6 +282,8 @@ def sentences(small, inputs, inputs1):
         if how == "mean":
             case("sentence_modernbert", hf.ModernBertModel(hf.ModernBertConfig(**modern)), inputs, **more)
             case("sentence_nomic", hf.NomicBertModel(hf.NomicBertConfig(**small)), inputs, **more)
+            t5 = hf.T5Config(vocab_size=40, d_model=24, d_kv=6, d_ff=40, num_layers=2, num_heads=4)
+            case("sentence_t5", hf.T5EncoderModel(t5), inputs, **more)
         else:
             case("sentence_deberta", hf.DebertaV2Model(hf.DebertaV2Config(**small, relative_attention=True, position_buckets=4,
                  norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"])), inputs, **more)
