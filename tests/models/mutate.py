@@ -273,9 +273,9 @@ class Case:
         if wrong:
             return self.fault(label, "silent", wrong)
         self.counts["equal"] += 1
-        if self.args.show:
-            print(f"  equal: {label}", flush=True)
         self.base.setdefault(type(made), made)
+        if self.args.show:
+            print(f"  {'unchanged' if same_numbers(made, self.base[type(made)]) else 'equal'}: {label}", flush=True)
         return "equal", wanted if isinstance(wanted, list) else {k: wanted[k][self.mask] if self.is_masked(wanted[k]) else wanted[k]
                                                                  for k in made}
 
