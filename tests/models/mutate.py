@@ -4,7 +4,8 @@
 Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or gone;
 keys that are not there, those of the lists of ignored keys among them; each tensor gone, renamed, of another shape, with other
 numbers; tensors that nobody knows; each class of transformers that the model type has; each key with weights that fit it. `tfmc import` and `tfmc run` must then
-compute what transformers computes from the same folder, within 1e-5 of the largest number, or refuse; where transformers
+compute what transformers computes from the same folder, within 1e-5 of the largest number (where f32 rounds more, within 3
+times the rounding of transformers), or refuse; where transformers
 refuses, or its result depends on tensors that the folder does not have, they must refuse. Keys that concern tokens: the
 same of `tfmc generate`. A warning is no excuse. The last line is 'N passed, N failed'; before it one for each case and part.
 With --keep what transformers made is kept, so that another binary is compared without asking it again.
@@ -42,6 +43,7 @@ hf.logging.disable_progress_bar()
 warnings.filterwarnings("ignore")
 logging.disable(logging.CRITICAL)
 TOLERANCE = 1e-5
+MOST_OF_ROUNDING = 1e-3
 AUTO = {"ForCausalLM": hf.AutoModelForCausalLM, "LMHeadModel": hf.AutoModelForCausalLM, "MTModel": hf.AutoModelForSeq2SeqLM,
         "ForConditionalGeneration": hf.AutoModelForSeq2SeqLM, "ForMaskedLM": hf.AutoModelForMaskedLM,
         "ForSequenceClassification": hf.AutoModelForSequenceClassification,
@@ -87,12 +89,12 @@ def classes(config, writes):
     return [hf.AutoModel]
 
 
-def loaded(folder, config, writes, attention):
+def loaded(folder, config, writes, attention, dtype=torch.float32):
     fault = None
     for kind in filter(None, classes(config, writes)):
         try:
             with quiet():
-                model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=torch.float32, attn_implementation=attention)
+                model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=dtype, attn_implementation=attention)
             return model.eval(), info
         except Exception as e:  # whatever transformers, torch and its checks of configs raise
             fault = e
@@ -107,8 +109,8 @@ def attention_of(config):
 
 
 class Theirs:
-    def __init__(self, case, take=None):
-        self.case, self.take = case, take
+    def __init__(self, case, take=None, dtype=torch.float32):
+        self.case, self.take, self.dtype = case, take, dtype
         self.writes = None
         if case.get("grows"):
             name = architecture(case["files"]["config.json"])
@@ -132,7 +134,7 @@ class Theirs:
         return made
 
     def of_class(self, folder, config, inputs):
-        model, info = loaded(folder, config, self.writes, attention_of(config))
+        model, info = loaded(folder, config, self.writes, attention_of(config), self.dtype)
         made = self.run(model, inputs)
         missing = [(n, p) for n, p in model.named_parameters() if n in info["missing_keys"]]
         for seed in (1, 2) if missing else ():
@@ -185,8 +187,9 @@ def digest(tensors):
     return {n: hashlib.sha256(repr((t.shape, t.dtype)).encode() + t.tobytes()).hexdigest() for n, t in tensors.items()}
 
 
-def difference(made, wanted, mask):
-    """None, or what is wrong."""
+def difference(made, wanted, mask, exact):
+    """None, or what is wrong. Where f32 rounds more than the tolerance, what counts is exact(), the same in double: then the
+    difference from it may be 3 times that of transformers itself."""
     if not made:
         return "no output"
     for name, a in made.items():
@@ -199,11 +202,18 @@ def difference(made, wanted, mask):
             a, b = a[mask], b[mask]
         if not np.array_equal(np.isfinite(a), np.isfinite(b)):
             return f"{name}: not finite in other places"
-        finite = np.isfinite(b)
-        worst = np.abs(a - b)[finite].max(initial=0) / max(1e-30, np.abs(b[finite]).max(initial=0))
+        worst = relative(a, b)
         if worst > TOLERANCE:
-            return f"{name} differs by {worst:.2g} of the largest"
+            c = exact()[name]
+            c = c[mask] if mask is not None and c.shape[:mask.ndim] == mask.shape else c
+            if worst > MOST_OF_ROUNDING or relative(a, c) > max(TOLERANCE, 3 * relative(b, c)):
+                return f"{name} differs by {worst:.2g} of the largest; from double by {relative(a, c):.2g}, theirs by {relative(b, c):.2g}"
     return None
+
+
+def relative(a, b):
+    finite = np.isfinite(b)
+    return np.abs(a - b)[finite].max(initial=0) / max(1e-30, np.abs(b[finite]).max(initial=0))
 
 
 def same_numbers(a, b):
@@ -231,10 +241,12 @@ class Case:
         self.inputs = {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in arrays.items()}
         self.torches = {k: torch.from_numpy(np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int64))
                         for k, v in arrays.items()}
+        self.doubles = {k: v.double() if v.is_floating_point() else v for k, v in self.torches.items()}
         masked = self.case.get("masked")
         self.mask = self.inputs[masked] != 0 if masked else None
         self.ours = Ours(tfmc, folder, [o for o in self.case.get("options", []) if "fusion" not in o])
-        self.theirs = Theirs(self.case, sentence(folder) if "modules.json" in self.files else None)
+        take = sentence(folder) if "modules.json" in self.files else None
+        self.theirs, self.exact = Theirs(self.case, take), Theirs(self.case, take, torch.float64)
         self.counts, self.faults, self.records, self.base = collections.Counter(), [], [], {}  # base: of outputs and of tokens
         self.kept = Kept(args.keep and args.keep / f"{path.stem}.pickle", self.case["inputs"])
         self.digest = digest(self.tensors)  # of the tensors in the folder
@@ -295,7 +307,7 @@ class Case:
         return self.judge(label or mutations.text(mutation), lambda: self.ours.outputs(self.inputs, tensors_key),
                           lambda: self.kept.take(["outputs", files, self.digest],
                                                  lambda: self.theirs.outputs(self.folder, config, self.torches)),
-                          lambda a, b: difference(a, b, self.mask))
+                          lambda a, b: difference(a, b, self.mask, lambda: self.exact.outputs(self.folder, config, self.doubles)))
 
     def tokens(self, mutation, files, label=None):
         write(self.folder, files, None)
