@@ -211,7 +211,8 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
 
 // ---- all of it ----
 
-static bool read_names(Arena *arena, Diag *diag, Folder *folder) {
+/* `theta`: the rope_theta that stood beside rope_parameters, or NULL. */
+static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta) {
   const char *path = folder_file(arena, folder->path, "generation_config.json");
   json_t *file = read_optional(arena, diag, path);
   json_t *generation = file ? generation_settings(file_exists(path) ? file : NULL, folder->config) : NULL;
@@ -220,6 +221,7 @@ static bool read_names(Arena *arena, Diag *diag, Folder *folder) {
   json_t *sentence = generation ? sentence_read(arena, diag, folder->path, folder->ignored) : NULL;
   const char *architecture = architecture_of(folder->config);
   folder->names = json_copy(folder->config);
+  if (theta) json_object_set(folder->names, "rope_theta", theta);
   json_object_set_new(folder->names, "architecture", architecture ? json_string(architecture) : json_null());
   if (generation) json_object_set_new(folder->names, "generation", generation);
   if (sentence) json_object_set_new(folder->names, "sentence", sentence);
@@ -235,7 +237,11 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   }
   folder->config = read_json(arena, diag, folder->config_path, JSON_OBJECT);
   if (!folder->config) return NULL;
-  if (join_rotary(arena, diag, folder) && check_config(diag, folder) && read_names(arena, diag, folder)) return folder;
+  json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
+  const bool is_good = join_rotary(arena, diag, folder) && check_config(diag, folder) &&
+                       read_names(arena, diag, folder, theta);
+  json_decref(theta);
+  if (is_good) return folder;
   folder_close(folder);
   return NULL;
 }
