@@ -214,6 +214,8 @@ def counted_places():
     mpnet = hf.MPNetConfig(**small, num_labels=3)
     case("mpnet_front", hf.MPNetModel(mpnet, add_pooling_layer=False), front, HIDDEN)
     case("mpnet_placed", hf.MPNetModel(mpnet, add_pooling_layer=False), only(every, "input_ids", "attention_mask", "position_ids"), HIDDEN)
+    buckets = hf.MPNetConfig(**small, relative_attention_num_buckets=64)  # of which 32 are read
+    case("mpnet_buckets", hf.MPNetModel(buckets, add_pooling_layer=False), front, HIDDEN)
     case("mpnet_classify", hf.MPNetForSequenceClassification(mpnet), front, LOGITS)
     case("mpnet_tokens", hf.MPNetForTokenClassification(mpnet), front, LOGITS)
     case("mpnet_answer", hf.MPNetForQuestionAnswering(hf.MPNetConfig(**small)), front, SPANS)

@@ -179,6 +179,11 @@ class Account(ImportCase):
             self.save({tower + n if "projection" not in n else n: t for n, t in plain.items()})
             self.assertEqual(self.tfmc(self.folder, "--strict").stdout, without.replace('prefix = ""', f'prefix = "{tower}"'))
 
+    def test_rows_that_are_read(self):
+        config = self.take("mpnet")
+        self.write(config | dict(relative_attention_num_buckets=16))
+        self.refused("32 rows of the table of relative positions are read")
+
     def test_a_class_of_other_code(self):
         config = self.take("bert")
         self.write(config | dict(architectures=["JinaBertModel"]))
