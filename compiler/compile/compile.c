@@ -10,7 +10,7 @@
 
 #include "codegen/codegen.h"
 #include "compile/compile.h"
-#include "plan/memory.h"
+#include "plan/plan_memory.h"
 #include "weights/pack.h"
 
 enum {

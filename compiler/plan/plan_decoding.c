@@ -1,6 +1,6 @@
 /* In: the two graphs of the incremental form. Out: their plans, and which size, input and output of the programs has
- * which role (graph/roles.def). See decoding.h. */
-#include "plan/decoding.h"
+ * which role (graph/roles.def). See plan_decoding.h. */
+#include "plan/plan_decoding.h"
 
 #include <string.h>
 

@@ -15,8 +15,8 @@
 
 #include "cli/commands/commands.h"
 #include "cli/generation_start.h"
-#include "cli/inputs.h"
-#include "cli/model.h"
+#include "cli/cli_inputs.h"
+#include "cli/cli_model.h"
 #include "engines/engine.h"
 #include "engines/native_decoder.h"
 #include "measure/profile.h"

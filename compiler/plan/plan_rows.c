@@ -1,6 +1,6 @@
 /* In: POINTWISE, REDUCE, NORM, CONCAT, SINUSOID, ROTARY_TABLE, and the outputs of the graph. Out: row steps, append
- * steps, table steps; reductions of i32 go to along.c. Ids that could lie outside of a table are checked before a row
- * is read by them. Expressions with more operands than a kernel takes are split first (body.h). Refused: nothing;
+ * steps, table steps; reductions of i32 go to plan_along.c. Ids that could lie outside of a table are checked before a
+ * row is read by them. Expressions with more operands than a kernel takes are split first (body.h). Refused: nothing;
  * fusion has kept to expressions that can be split, and nest_add_operand checks that it has. */
 #include <string.h>
 
@@ -275,7 +275,7 @@ void plan_row_grad(Planner *p, const Node *node) {
 
 // ---- concat and outputs ----
 
-/* An input that was written into the concat's memory (values.c) needs no copy. */
+/* An input that was written into the concat's memory (plan_values.c) needs no copy. */
 void plan_concat(Planner *p, const Node *node) {
   if (caches_has(p, node)) {
     View fresh = plan_view(p, node->inputs.items[1]);

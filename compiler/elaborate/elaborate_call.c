@@ -7,12 +7,12 @@
  *
  * After an error in a statement the next one still runs. Whatever the faulty one would have defined is poison, and
  * poison is silent, so one fault gives one message. */
-#include "elaborate/call.h"
+#include "elaborate/elaborate_call.h"
 
 #include <string.h>
 
 #include "base/check.h"
-#include "elaborate/eval.h"
+#include "elaborate/elaborate_eval.h"
 #include "elaborate/lists.h"
 #include "elaborate/modules.h"
 #include "elaborate/operators.h"

@@ -6,12 +6,12 @@
  * Operators, calls, indices and dots nest to the left without brackets, as deep as the file is long, so recursion would
  * overflow the stack. eval instead goes down to the leftmost leaf and comes back up: each node on the way is a *step*
  * that turns the value of what stands to its left into its own. Only brackets and calls recurse, to a bounded depth. */
-#include "elaborate/eval.h"
+#include "elaborate/elaborate_eval.h"
 
 #include <string.h>
 
 #include "base/check.h"
-#include "elaborate/call.h"
+#include "elaborate/elaborate_call.h"
 #include "elaborate/lists.h"
 #include "elaborate/operators.h"
 #include "elaborate/primitives.h"

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "elaborate/eval.h"
+#include "elaborate/elaborate_eval.h"
 #include "elaborate/modules.h"
 #include "elaborate/objective.h"
 #include "elaborate/operators.h"

@@ -1,8 +1,8 @@
-/* From the command line to what the layers below take: graphs, requests, engine settings, weights. See model.h.
+/* From the command line to what the layers below take: graphs, requests, engine settings, weights. See cli_model.h.
  *
  * A compiled library carries the text of its model, so most commands treat it as a .tfm file whose definitions, passes
  * and target are fixed already; options that would choose them again are refused. */
-#include "cli/model.h"
+#include "cli/cli_model.h"
 
 #include <stdio.h>
 #include <string.h>

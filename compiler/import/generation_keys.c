@@ -1,10 +1,10 @@
-/* Settings of generation in a checkpoint's folder. See generation.h.
+/* Settings of generation in a checkpoint's folder. See generation_keys.h.
  *
  * transformers takes them from generation_config.json alone if there is such a file, even if the file lacks tokens that
  * config.json names: then nothing ends a row, or the end is what rows are filled with. Without the file it takes them
  * from config.json. An option that the family's block does not set itself is written into the `generate` block of what
  * is imported, so that the model writes as its checkpoint says. */
-#include "import/generation.h"
+#include "import/generation_keys.h"
 
 #include <string.h>
 

@@ -14,7 +14,7 @@
 #include "aot/library_file.h"
 #include "aot/packed_weights.h"
 #include "cli/commands/commands.h"
-#include "cli/model.h"
+#include "cli/cli_model.h"
 #include "tfm/weights_file.h"
 #include "train/graphs.h"
 #include "weights/weight_set.h"

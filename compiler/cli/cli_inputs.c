@@ -1,7 +1,7 @@
-/* In: --inputs, --input and the graph. Out: a tensor for each input that was given. See inputs.h for what is refused.
+/* In: --inputs, --input and the graph. Out: a tensor for each input that was given. What is refused: cli_inputs.h.
  *
  * Random inputs depend on --seed and the input's name alone, so adding an input does not change the others. */
-#include "cli/inputs.h"
+#include "cli/cli_inputs.h"
 
 #include <stdlib.h>
 #include <string.h>

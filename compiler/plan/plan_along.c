@@ -66,7 +66,7 @@ void plan_along(Planner *p, const Node *node) {
 
 // ---- rows that are added ----
 
-/* The sums are where the result is, if nothing else reads them (values.c): then nothing is copied. */
+/* The sums are where the result is, if nothing else reads them (plan_values.c): then nothing is copied. */
 void plan_scatter(Planner *p, const Node *node) {
   const Node *rows = node->inputs.items[0];
   plan_check_ids(p, node, plan_scattered_ids(node), node->dims[0]);

@@ -11,8 +11,8 @@
 
 #include "cli/agreement.h"
 #include "cli/commands/commands.h"
-#include "cli/inputs.h"
-#include "cli/model.h"
+#include "cli/cli_inputs.h"
+#include "cli/cli_model.h"
 #include "cli/outputs.h"
 #include "compile/quantize.h"
 #include "engines/engine.h"

@@ -1,5 +1,5 @@
-/* In: plans that share weights. Out: one block with an offset for each recipe. See memory.h. */
-#include "plan/memory.h"
+/* In: plans that share weights. Out: one block with an offset for each recipe. See plan_memory.h. */
+#include "plan/plan_memory.h"
 
 #include "base/map.h"
 #include "plan/plan.h"

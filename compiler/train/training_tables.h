@@ -7,7 +7,7 @@
 #define TFM_TRAIN_TRAINING_H
 
 #include "aot/header.h"
-#include "compile/library.h"
+#include "compile/library_model.h"
 #include "tfm/train.h"
 #include "train/graphs.h"
 

@@ -6,9 +6,9 @@
 #ifndef TFM_CLI_TRAINING_H
 #define TFM_CLI_TRAINING_H
 
-#include "cli/model.h"
-#include "train/trainer.h"
-#include "train/training.h"
+#include "cli/cli_model.h"
+#include "train/engine_trainer.h"
+#include "train/training_tables.h"
 
 typedef struct Training {
   Session *session;

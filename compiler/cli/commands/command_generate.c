@@ -12,7 +12,7 @@
 #include "cli/commands/commands.h"
 #include "cli/generation_output.h"
 #include "cli/generation_start.h"
-#include "cli/model.h"
+#include "cli/cli_model.h"
 #include "cli/outputs.h"
 #include "engines/native_decoder.h"
 #include "engines/scorer_steps.h"

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "api/objects.h"
-#include "api/run.h"
+#include "api/api_run.h"
 #include "tfm/generate.h"
 #include "tfm/library.h"
 #include "tfm/train.h"

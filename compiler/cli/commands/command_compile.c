@@ -8,8 +8,8 @@
 
 #include "aot/aot.h"
 #include "cli/commands/commands.h"
-#include "cli/model.h"
-#include "cli/training.h"
+#include "cli/cli_model.h"
+#include "cli/cli_training.h"
 #include "cli/worker.h"
 #include "codegen/codegen.h"
 #include "engines/weight_source.h"

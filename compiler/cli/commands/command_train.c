@@ -12,7 +12,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/outputs.h"
-#include "cli/training.h"
+#include "cli/cli_training.h"
 #include "train/course.h"
 #include "weights/safetensors.h"
 

@@ -1,5 +1,5 @@
-/* In: graphs of an objective. Out: tables of its weights, masks, inputs and results. See training.h. */
-#include "train/training.h"
+/* In: graphs of an objective. Out: tables of its weights, masks, inputs and results. See training_tables.h. */
+#include "train/training_tables.h"
 
 #include <stdlib.h>
 #include <string.h>

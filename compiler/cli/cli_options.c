@@ -1,9 +1,9 @@
-/* In: argc and argv. Out: the verb, its files, and the checked values of its options. See options.h.
+/* In: argc and argv. Out: the verb, its files, and the checked values of its options. See cli_options.h.
  *
  * The tables of verbs, options and stages come first, then what reads a command line by them: the verb, each value by
  * the kind of its option, and the whole with popt; at the end the functions that read values of valid options, which
  * cannot fail. */
-#include "cli/options.h"
+#include "cli/cli_options.h"
 
 #include <popt.h>
 #include <stdio.h>

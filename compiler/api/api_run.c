@@ -1,10 +1,10 @@
 /* The compiler is run, in a child process or in this one, and what it left behind becomes a status or the parts. See
- * run.h.
+ * api_run.h.
  *
  * Every way to end is told apart: a result, a refusal with its message, too little memory, a deadline, a crash, a
  * program that is no tfmc. The message says which, because the host's log is all that a user of libtfm ever sees. */
 #define _GNU_SOURCE /* pipe2, posix_spawn_file_actions_addclosefrom_np, dladdr, memmem */
-#include "api/run.h"
+#include "api/api_run.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -5,11 +5,11 @@
  * be made of such ones. Refuses inputs without a type, sizes that nothing binds, ragged sizes without a common batch,
  * outputs without a name, and a generate block whose decoder input or logits do not have the shape that generation
  * needs. */
-#include "elaborate/inputs.h"
+#include "elaborate/elaborate_inputs.h"
 
 #include <string.h>
 
-#include "elaborate/eval.h"
+#include "elaborate/elaborate_eval.h"
 #include "elaborate/modules.h"
 #include "elaborate/tensors.h"
 

@@ -1,5 +1,5 @@
-/* The trainer of the runtime, with the engines of this compiler. See trainer.h. */
-#include "train/trainer.h"
+/* The trainer of the runtime, with the engines of this compiler. See engine_trainer.h. */
+#include "train/engine_trainer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "state_file.h"
 
-#include "train/training.h"
+#include "train/training_tables.h"
 
 struct Trainer {
   TrainerOptions options;

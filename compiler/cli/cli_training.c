@@ -1,5 +1,5 @@
-/* In: the options of a command that trains. Out: a trainer with weights. See training.h. */
-#include "cli/training.h"
+/* In: the options of a command that trains. Out: a trainer with weights. See cli_training.h. */
+#include "cli/cli_training.h"
 
 #include <string.h>
 

@@ -4,12 +4,12 @@
  * Packed weights depend on the plans, not on the instruction set: every set that a library contains has the same
  * layout, and its fingerprint (library_layout) is stored in the library and in the file, which are refused if they
  * differ. */
-#include "compile/library.h"
+#include "compile/library_model.h"
 
 #include <string.h>
 
 #include "aot/emit_library.h"
-#include "api/run.h"
+#include "api/api_run.h"
 #include "base/check.h"
 #include "graph/graph.h"
 

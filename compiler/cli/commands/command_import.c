@@ -8,7 +8,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/generation_settings.h"
-#include "cli/model.h"
+#include "cli/cli_model.h"
 #include "import/account.h"
 #include "import/import.h"
 

@@ -2,7 +2,7 @@
 #ifndef TFM_ELABORATE_INPUTS_H
 #define TFM_ELABORATE_INPUTS_H
 
-#include "elaborate/call.h"
+#include "elaborate/elaborate_call.h"
 
 /* INPUT nodes for the parameters of forward or of an objective, by name in *arguments. False after an error. */
 bool declare_inputs(Elaborator *e, Module *model, const Function *entry, Arguments *arguments);
