@@ -7,8 +7,8 @@
  * counts as absent and is replaced. Files appear whole or not at all, so any number of processes may share a folder.
  * Refused: folders and files of other users, or that others may write to, because their contents would be run. Nothing
  * here is ever an error of the user's: without a cache, code is generated anew. */
-#ifndef TFM_JIT_CACHE_H
-#define TFM_JIT_CACHE_H
+#ifndef TFM_JIT_CODE_CACHE_H
+#define TFM_JIT_CODE_CACHE_H
 
 #include "plan/plan.h"
 
