@@ -19,8 +19,8 @@ typedef struct JitStatistics {
 
 /* Returns NULL after an error. `statistics` may be NULL. */
 Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, JitStatistics *statistics);
-/* The same with the code that the cache has for these kernels; if it has none, the new code is stored. `cache` may be
- * NULL. */
+/* The same with the code that the cache has for kernels of the plan; what it has not is generated and stored. `cache`
+ * may be NULL. */
 Jit *jit_create_cached(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics);
 const tfm_program *jit_program(const Jit *jit);
 void jit_destroy(Jit *jit);
