@@ -4,9 +4,9 @@
  * In: kernels that share an object (jit.c). Out: the object that was made for the same ones before, in the caller's
  * arena. An entry is one file, named by a hash of all that decides its bytes: the compiler and its version, LLVM's, the
  * target, every kernel's name and specification. It ends with its length and a hash, which are checked before use; a
- * damaged entry counts as absent and is replaced. Files appear whole or not at all, so any number of processes may share a folder.
- * Refused: folders and files of other users, or that others may write to, because their contents would be run. Nothing
- * here is ever an error of the user's: without a cache, code is generated anew. */
+ * damaged entry counts as absent and is replaced. Files appear whole or not at all, so any number of processes may
+ * share a folder. Refused: folders and files of other users, or that others may write to, because their contents would
+ * be run. Nothing here is ever an error of the user's: without a cache, code is generated anew. */
 #ifndef TFM_JIT_CACHE_H
 #define TFM_JIT_CACHE_H
 
