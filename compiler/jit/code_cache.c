@@ -1,10 +1,10 @@
 #define _GNU_SOURCE /* secure_getenv */
-/* In: plans. Out: entries of the folder of generated code. See code_cache.h.
+/* In: kernels of plans, objects that were made for them. Out: entries of the folder of generated code (code_cache.h).
  *
  * An entry is written under no name and renamed when it is complete (weights/files.h), so a reader finds a whole entry
  * or none, without locks. Two processes that generate the same code both write it; the last rename wins, and both
  * files have the same bytes. Readers work on an open file, which stays as it was when another process removes or
- * replaces its name. */
+ * replaces its name. Refused: folders and files that others may write to. */
 #include "jit/code_cache.h"
 
 #include <dirent.h>
@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -191,16 +190,18 @@ static uint64_t list_entries(Arena *arena, DIR *folder, Entries *entries) {
 
 /* Removes entries in the order of their last use until the rest fits. It does no harm if another process removes an
  * entry first or is reading one. */
-static void remove_oldest(Arena *arena, const CodeCache *cache) {
+void cache_limit(const CodeCache *cache) {
   DIR *folder = opendir(cache->folder);
   if (!folder) return;
+  Arena *scratch = arena_create();
   Entries entries = {0};
-  uint64_t total = list_entries(arena, folder, &entries);
+  uint64_t total = list_entries(scratch, folder, &entries);
   if (entries.n) qsort(entries.items, entries.n, sizeof *entries.items, by_use);
   for (size_t i = 0; i < entries.n && total > cache->most_bytes; i++) {
     unlinkat(dirfd(folder), entries.items[i].name, 0);
     total -= entries.items[i].bytes;
   }
+  arena_destroy(scratch);
   closedir(folder);
 }
 
@@ -215,7 +216,7 @@ void cache_write(const CodeCache *cache, const CacheKey *key, const char *object
     file->permissions = S_IRUSR | S_IWUSR;
     out_file_write(file, object, size);
     out_file_write(file, &footer, sizeof footer);
-    if (out_file_commit(file)) remove_oldest(scratch, cache);
+    out_file_commit(file);
   }
   arena_destroy(scratch);
 }

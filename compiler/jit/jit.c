@@ -1,4 +1,5 @@
-/* In: plans. Out: kernels in executable memory, by way of one object file. See jit.h.
+/* In: plans. Out: kernels in executable memory, by way of object files, which come from the cache of generated code or
+ * go there (jit.h).
  *
  * ORC's memory manager writes all pages and then makes them executable and read-only, before the first address is
  * handed out. Refused: code that this CPU cannot run. */
@@ -46,28 +47,48 @@ static LLVMMemoryBufferRef generate(Diag *diag, const Plan *plan, LLVMTargetMach
 }
 
 /* A cached object is loaded exactly as a new one is, so nothing depends on where it came from. */
-static LLVMMemoryBufferRef generate_cached(Diag *diag, const Plan *plan, LLVMTargetMachineRef machine,
-                                           const CodeCache *cache) {
-  if (!cache) return generate(diag, plan, machine);
+static LLVMMemoryBufferRef generate_cached(Diag *diag, const Plan *part, LLVMTargetMachineRef machine,
+                                           const CodeCache *cache, bool *is_new) {
+  if (!cache) return generate(diag, part, machine);
   Arena *scratch = arena_create();
-  CacheKey key = cache_key(plan);
+  CacheKey key = cache_key(part);
   size_t size;
   const char *known = cache_read(scratch, cache, &key, &size);
   LLVMMemoryBufferRef object = known ? LLVMCreateMemoryBufferWithMemoryRangeCopy(known, size, "cached") : NULL;
   arena_destroy(scratch);
   if (object) return object;
-  object = generate(diag, plan, machine);
+  object = generate(diag, part, machine);
   if (object) cache_write(cache, &key, LLVMGetBufferStart(object), LLVMGetBufferSize(object));
+  *is_new = true;
   return object;
 }
 
-/* Creating the target machine registers the back end, which loading a cached object needs too. */
-static LLVMMemoryBufferRef find_object(Diag *diag, const Plan *plan, const CodeCache *cache) {
-  LLVMTargetMachineRef machine = target_machine(diag, plan->target);
-  if (!machine) return NULL;
-  LLVMMemoryBufferRef object = generate_cached(diag, plan, machine, cache);
-  LLVMDisposeTargetMachine(machine);
-  return object;
+// ---- parts of a plan ----
+
+static const char *text_without_height(Arena *arena, const KernelSpec *spec) {
+  KernelSpec any = *spec;
+  StrBuf text = strbuf_new(arena);
+  any.rows = 0;
+  kernel_spec_print(&text, &any);
+  return text.text;
+}
+
+/* The plan with the kernels of one object only, of which `first` is the first: the tiles of one product for all numbers
+ * of rows, which plans ask for together, or any other kernel alone. Models of one width have most of these in common,
+ * whatever else is in them. */
+static Plan next_part(Arena *scratch, const Plan *plan, size_t first) {
+  Plan part = *plan;
+  part.kernels.items += first;
+  part.kernels.n = 1;
+  const KernelSpec *spec = &part.kernels.items[0].spec;
+  if (spec->family != KERNEL_TILE) return part;
+  const char *text = text_without_height(scratch, spec);
+  while (first + part.kernels.n < plan->kernels.n) {
+    const KernelSpec *next = &part.kernels.items[part.kernels.n].spec;
+    if (next->family != KERNEL_TILE || strcmp(text_without_height(scratch, next), text) != 0) break;
+    part.kernels.n++;
+  }
+  return part;
 }
 
 /* Sums the sizes of all sections of instructions. */
@@ -90,7 +111,7 @@ static uint64_t code_bytes(LLVMMemoryBufferRef object) {
   return bytes;
 }
 
-/* The first lookup links the object; its pages are executable and read-only from then on. */
+/* The first lookup links the objects; their pages are executable and read-only from then on. */
 static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   void **addresses = ARENA_ARRAY(arena, void *, plan->kernels.n);
   for (size_t i = 0; i < plan->kernels.n; i++) {
@@ -108,15 +129,32 @@ static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   return true;
 }
 
-/* The object belongs to LLJIT once it has been handed over, even if that fails; before, it must be disposed of here. */
-static bool load(Arena *arena, Diag *diag, const Plan *plan, LLVMMemoryBufferRef object, Jit *jit) {
-  if (failed(diag, LLVMOrcCreateLLJIT(&jit->lljit, NULL))) {
-    LLVMDisposeMemoryBuffer(object);
-    return false;
-  }
+/* An object belongs to LLJIT once it has been handed over, even if that fails. */
+static bool load_parts(Diag *diag, const Plan *plan, LLVMTargetMachineRef machine, const CodeCache *cache, Jit *jit,
+                       uint64_t *bytes) {
   LLVMOrcJITDylibRef dylib = LLVMOrcLLJITGetMainJITDylib(jit->lljit);
-  if (failed(diag, LLVMOrcLLJITAddObjectFile(jit->lljit, dylib, object))) return false;
-  return look_up(arena, diag, plan, jit);
+  Arena *scratch = arena_create();
+  bool done = true, is_new = false;
+  for (size_t i = 0; done && i < plan->kernels.n;) {
+    const Plan part = next_part(scratch, plan, i);
+    LLVMMemoryBufferRef object = generate_cached(diag, &part, machine, cache, &is_new);
+    if (object && bytes) *bytes += code_bytes(object);
+    done = object && !failed(diag, LLVMOrcLLJITAddObjectFile(jit->lljit, dylib, object));
+    i += part.kernels.n;
+  }
+  arena_destroy(scratch);
+  if (is_new) cache_limit(cache);
+  return done;
+}
+
+/* Creating the target machine registers the back end, which LLJIT needs too. */
+static bool load(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, Jit *jit, uint64_t *bytes) {
+  LLVMTargetMachineRef machine = target_machine(diag, plan->target);
+  if (!machine) return false;
+  bool done = !failed(diag, LLVMOrcCreateLLJIT(&jit->lljit, NULL));
+  done = done && load_parts(diag, plan, machine, cache, jit, bytes);
+  LLVMDisposeTargetMachine(machine);
+  return done && look_up(arena, diag, plan, jit);
 }
 
 Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics) {
@@ -126,11 +164,9 @@ Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cac
     return NULL;
   }
   double begin = thread_seconds();
-  LLVMMemoryBufferRef object = find_object(diag, plan, cache);
-  if (!object) return NULL;
-  uint64_t bytes = statistics ? code_bytes(object) : 0;
+  uint64_t bytes = 0;
   Jit *jit = ARENA_NEW(arena, Jit);
-  if (!load(arena, diag, plan, object, jit)) {
+  if (!load(arena, diag, plan, cache, jit, statistics ? &bytes : NULL)) {
     jit_destroy(jit);
     return NULL;
   }

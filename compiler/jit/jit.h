@@ -17,8 +17,8 @@ typedef struct JitStatistics {
   uint32_t n_kernels;
 } JitStatistics;
 
-/* With the code that the cache has for these kernels; if it has none, the new code is stored. Returns NULL after an
- * error. `cache` and `statistics` may be NULL. */
+/* With the code that the cache has for kernels of the plan; what it has not is generated and stored. Returns NULL after
+ * an error. `cache` and `statistics` may be NULL. */
 Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics);
 const tfm_program *jit_program(const Jit *jit);
 void jit_destroy(Jit *jit);
