@@ -84,7 +84,7 @@ static int64_t whole_panel_bytes(const tfm_gemm_step *step) {
 }
 
 /* Whole numbers take less room, and their sums have no order: long blocks, one chain. */
-static bool is_whole_numbers(const tfm_gemm_step *step) { return step->form >= TFM_FORM_INT8; }
+static bool is_whole_numbers(const tfm_gemm_step *step) { return tfm_form_is_whole(step->form); }
 static int64_t k_block_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK; }
 /* Steps of k in a turn of a tile. */
 static int64_t turn_of(const tfm_gemm_step *step) {
