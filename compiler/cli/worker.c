@@ -29,7 +29,7 @@
 #include "cli/model.h"
 #include "cli/training.h"
 #include "diag/render.h"
-#include "tfm/weights_file.h"
+#include "tfm/abi/weights_file.h"
 #include "weights/files.h"
 
 typedef struct Worker {

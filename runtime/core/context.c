@@ -197,7 +197,7 @@ static int64_t scratch_of(const tfm_context *context, const tfm_step *step) {
   switch ((tfm_step_kind)step->kind) {
 #define STEP(KIND, name, array, scratch, ...) \
   case TFM_STEP_##KIND: return scratch(context, step);
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   }
   return 0;
 }

@@ -11,7 +11,7 @@
 
 #include "error.h"
 #include "threads.h"
-#include "tfm/library.h"
+#include "tfm/abi/library.h"
 
 enum {
   ALIGNMENT = 64,

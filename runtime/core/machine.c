@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tfm/tiles.h"
+#include "tfm/abi/tiles.h"
 #include "threads.h"
 
 // ---- instruction sets ----

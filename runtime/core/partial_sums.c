@@ -15,7 +15,7 @@
  *   4         0+1+2+3    4 */
 #include "partial_sums.h"
 
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 int64_t partial_chains(int64_t k) { return k <= TFM_CHAIN ? 1 : (k - 1) / TFM_CHAIN + 1; }
 

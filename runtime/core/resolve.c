@@ -65,7 +65,7 @@ typedef struct Role {
 #define TEXT(member)
 #define STEP(KIND, name, array, scratch, print, operands) \
   _Static_assert(0 operands <= MOST_RESULTS, "StepState has no room for so many results");
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
 
 /* The roles of a step of this kind, and the step itself. */
 static const Role *roles_of(const tfm_program *program, const tfm_step *step, const char **info) {
@@ -85,7 +85,7 @@ static const Role *roles_of(const tfm_program *program, const tfm_step *step, co
     *info = (const char *)&program->array[step->index];       \
     return roles;                                             \
   }
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   }
   return NULL;
 }

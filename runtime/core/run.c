@@ -25,7 +25,7 @@ static void run_step(Walker *walker, const tfm_step *step) {
   switch ((tfm_step_kind)step->kind) {
 #define STEP(KIND, name, ...) \
   case TFM_STEP_##KIND: step_##name(walker, step); break;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   }
 }
 

@@ -18,7 +18,7 @@
 #include "live_rows.h"
 #include "partial_sums.h"
 #include "steps.h"
-#include "tfm/tiles.h"
+#include "tfm/abi/tiles.h"
 
 enum {
   WHOLE_K_BLOCK = 4096, /* of whole numbers: such a piece of a panel stays in a second-level cache too */

@@ -22,11 +22,11 @@
   struct name##_operands {                                \
     operands                                              \
   };
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
 
 union StepOperands {
 #define STEP(KIND, name, ...) struct name##_operands name;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
 };
 
 enum { MOST_STEP_OPERANDS = sizeof(StepOperands) / sizeof(Operand) };
@@ -56,7 +56,7 @@ typedef struct Walker { /* a thread on its way through the steps */
 } Walker;
 
 #define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
 
 /* Asks for the line that holds `address`, to have it alone: a line that is written comes as slowly as one that is
  * read. */
@@ -86,7 +86,7 @@ extern const CachedSteps cached_steps; /* decode/cached_steps.c */
 
 /* Bytes of scratch that a thread needs for a step with the bound sizes; -1 if they are too large to count. */
 #define STEP(KIND, name, array, scratch, ...) int64_t scratch(const tfm_context *context, const tfm_step *step);
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
 
 /* run.c: chains of rows. `plan` widens the lives of buffers, and says whether runs with the bound sizes may take them;
  * `take` does all steps of one, or says that so few rows are not worth it and does nothing. */

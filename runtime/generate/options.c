@@ -32,7 +32,7 @@ void tfm_generate_defaults(tfm_generate_options *options) {
 #define SET_tokens(member, ...) options->member = (tfm_token_list)__VA_ARGS__;
 #define SET_start(member, ...)
 #define GENERATE_OPTION(name, member, kind, initial, ...) SET_##kind(member, initial)
-#include "tfm/generate_options.def"
+#include "tfm/abi/generate_options.def"
 }
 
 // ---- ranges ----
@@ -112,7 +112,7 @@ static tfm_status check_ranges(Generation *g) {
 #define CHECK_seed(...) /* all seeds are good */
 #define CHECK_start(...) /* checked as a token of the row */
 #define GENERATE_OPTION(name, member, kind, initial, range, ...) CHECK_##kind(#name, member, range)
-#include "tfm/generate_options.def"
+#include "tfm/abi/generate_options.def"
   return status;
 }
 

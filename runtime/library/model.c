@@ -1,7 +1,7 @@
 /* Opening a compiled model: its version, the CPU and the weights are checked, in this order, before generated code
  * runs.
  *
- * Weights come from a .tfmw file, from the caller's memory, or from the library itself. tfm/weights_file.h describes
+ * Weights come from a .tfmw file, from the caller's memory, or from the library itself. abi/weights_file.h describes
  * the form of the file. Refused: what is no regular file; another magic, version or byte order; a header that does not
  * have its own hash; a file longer or shorter than its header says; weights of another model or layout. The hash of
  * the weights themselves is compared on request only, because that takes as long as reading them. */

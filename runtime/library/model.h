@@ -8,8 +8,8 @@
 #include <stdatomic.h>
 
 #include "error.h"
-#include "tfm/library.h"
-#include "tfm/weights_file.h"
+#include "tfm/abi/library.h"
+#include "tfm/abi/weights_file.h"
 
 typedef struct Weights {
   const void *packed;

@@ -1,5 +1,5 @@
 /* In: where a run stands, its blocks of numbers. Out: the file of a state, and from it the same. See state_file.h. */
-#include "state_file.h"
+#include "tfm/abi/state_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

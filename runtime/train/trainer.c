@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "checkpoint.h"
+#include "tfm/abi/checkpoint.h"
 #include "error.h"
 #include "library_calls.h"
 #include "machine.h"

@@ -8,8 +8,8 @@
 #include "allocate.h"
 #include "context.h"
 #include "fp_mode.h"
-#include "state_file.h"
-#include "tfm/train.h"
+#include "tfm/abi/state_file.h"
+#include "tfm/abi/train_tables.h"
 #include "threads.h"
 
 enum { N_TENSORS = TFM_TENSOR_SECOND + 1 };

@@ -15,7 +15,7 @@
 #include "aot/packed_weights.h"
 #include "cli/commands/commands.h"
 #include "cli/model.h"
-#include "tfm/weights_file.h"
+#include "tfm/abi/weights_file.h"
 #include "train/graphs.h"
 #include "weights/weight_set.h"
 

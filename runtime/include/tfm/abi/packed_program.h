@@ -10,7 +10,7 @@
 #ifndef TFM_PACKED_PROGRAM_H
 #define TFM_PACKED_PROGRAM_H
 
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 enum { TFM_LEAST_RUN = 5, TFM_NEW_SHIFT = 6, TFM_MOST_NEW = 3, TFM_MOST_OLD = 63 };
 

@@ -7,10 +7,10 @@
  * In: the folder of the run, its state, its weights. Out: a new checkpoint, whole or not at all: it is written to a
  * hidden folder, its files and the folder reach the disk, and then it gets its name; `latest` changes after that, by a
  * rename too. A process that dies at any point leaves the checkpoints that there were, and perhaps the new one. */
-#ifndef TFM_RUNTIME_CHECKPOINT_H
-#define TFM_RUNTIME_CHECKPOINT_H
+#ifndef TFM_ABI_CHECKPOINT_H
+#define TFM_ABI_CHECKPOINT_H
 
-#include "state_file.h"
+#include "tfm/abi/state_file.h"
 
 #define TFM_CHECKPOINT_STATE "state.tfmt"
 #define TFM_CHECKPOINT_WEIGHTS "weights.safetensors"

@@ -1,4 +1,4 @@
-/* tfm/program.h: a compiled model as the runtime sees it. C99.
+/* tfm/abi/program.h: a compiled model as the runtime sees it. C99.
  *
  * Plain constant structs, the same whether the compiler builds them in memory (JIT) or emits them into a library
  * (AOT). compiler/plan makes a program; runtime/core executes it and trusts it: nothing here is parsed or checked but
@@ -10,14 +10,14 @@
  * Steps are executed in order, with a barrier after each; all threads work on each step. A step with `prepare` set
  * depends on sizes alone: it is executed when the sizes change, and its results stay valid for the runs that follow.
  *
- * Kernels. Code is generated for the inner blocks only (tfm/kernels.h); the loops around them, the split over threads
+ * Kernels. Code is generated for the inner blocks only (abi/kernels.h); the loops around them, the split over threads
  * and all addresses are C code of the runtime (runtime/core). Strides count elements unless the text says bytes. */
 #ifndef TFM_PROGRAM_H
 #define TFM_PROGRAM_H
 
 #include <stdint.h>
 
-#include "tfm/kernels.h"
+#include "tfm/abi/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -142,13 +142,13 @@ static inline int64_t tfm_cache_floats(const tfm_cache *cache) { /* of a page; a
 
 typedef enum tfm_step_kind {
 #define STEP(KIND, ...) TFM_STEP_##KIND,
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
 } tfm_step_kind;
 
 enum {
 #define STEP(KIND, ...) +1
   TFM_STEP_KINDS = 0
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
 };
 
 typedef struct tfm_step {
@@ -330,8 +330,8 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
   const char *place;
 } tfm_ids_step;
 
-#include "tfm/gradient_steps.h"
-#include "tfm/optional.h"
+#include "tfm/abi/gradient_steps.h"
+#include "tfm/abi/optional.h"
 // ---- the program ----
 
 typedef struct tfm_program {
@@ -358,7 +358,7 @@ typedef struct tfm_program {
   const tfm_live_rows *live;
   const tfm_row_chain *row_chains; /* in order */
 #define STEP(KIND, name, array, ...) const tfm_##name##_step *array;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   const tfm_cache *caches;
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
   const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */

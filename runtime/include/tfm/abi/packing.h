@@ -1,4 +1,4 @@
-/* tfm/packing.h: how a library that trains makes the packed weights of its model from parameters. C99.
+/* tfm/abi/packing.h: how a library that trains makes the packed weights of its model from parameters. C99.
  *
  * Constant data, made by the compiler from the recipes by which `tfmc pack` does the same. */
 #ifndef TFM_PACKING_H

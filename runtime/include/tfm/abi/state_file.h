@@ -6,10 +6,10 @@
  * block begins at a multiple of 64 bytes and is filled up with zeros; it has a hash in the header, and the header one
  * of its own, so that no bit of the file can change unnoticed. Refused: a file of another kind or version, one that is
  * longer or shorter than its header says, and one whose hashes are not those of its bytes. */
-#ifndef TFM_RUNTIME_STATE_FILE_H
-#define TFM_RUNTIME_STATE_FILE_H
+#ifndef TFM_ABI_STATE_FILE_H
+#define TFM_ABI_STATE_FILE_H
 
-#include "tfm/train.h"
+#include "tfm/abi/train_tables.h"
 
 enum { TFM_STATE_VERSION = 3, TFM_STATE_HEADER_BYTES = 320, TFM_STATE_ALIGNMENT = 64 };
 

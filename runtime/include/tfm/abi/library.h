@@ -1,4 +1,4 @@
-/* tfm/library.h: what a compiled library holds, and the functions behind its <model>_ functions. C99.
+/* tfm/abi/library.h: what a compiled library holds, and the functions behind its <model>_ functions. C99.
  *
  * A library made by `tfmc compile` contains one constant tfm_library, the runtime, and one small function for each row
  * of library_functions.def that passes the tfm_library (or nothing) and its own arguments on to a function below.
@@ -7,7 +7,7 @@
 #define TFM_LIBRARY_H
 
 #include "tfm/generate_types.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 #include "tfm/tfm.h"
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* tfm/optional.h: what only some programs have. C99. A part of tfm/program.h, which includes it.
+/* tfm/abi/optional.h: what only some programs have. C99. A part of tfm/abi/program.h, which includes it.
  *
  * A program that needs one of these functions of the runtime points to it, and nothing else refers to them: the linker
  * leaves them out of other libraries. */

@@ -1,7 +1,7 @@
-/* tfm/gradient_steps.h: the steps that only programs of gradients have. C99. A part of tfm/program.h, which includes it
+/* abi/gradient_steps.h: the steps that only programs of gradients have. C99. A part of abi/program.h, which includes it
  * where operands are known; who includes this file alone gets all of that one. */
 #ifndef TFM_PROGRAM_H
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 #elif !defined(TFM_GRADIENT_STEPS_H)
 #define TFM_GRADIENT_STEPS_H
 

@@ -1,4 +1,4 @@
-/* tfm/train_formula.h: formulas over sums of items, such as exp(nll), as the compiler writes and the runtime computes
+/* abi/train_formula.h: formulas over sums of items, such as exp(nll), as the compiler writes and the runtime computes
  * them: steps in order, each of numbers, sums and steps before it, in double. C99. */
 #ifndef TFM_TRAIN_FORMULA_H
 #define TFM_TRAIN_FORMULA_H

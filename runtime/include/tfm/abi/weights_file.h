@@ -1,4 +1,4 @@
-/* tfm/weights_file.h: the form of a .tfmw file, packed weights that libraries map. C99.
+/* tfm/abi/weights_file.h: the form of a .tfmw file, packed weights that libraries map. C99.
  *
  *   4096 bytes: tfm_weights_header, then zeroes | the packed weights, as tfm_program.weights places them
  *

@@ -1,15 +1,15 @@
-/* tfm/train.h: what a model is trained for, as the runtime sees it, and the trainer. C99.
+/* tfm/abi/train_tables.h: what a model is trained for, as the runtime sees it, and the trainer. C99.
  *
  * A tfm_training is constant data, like a tfm_program: made in memory for `tfmc train`, emitted into a library by `tfmc
  * compile --training`. The trainer owns weights, gradients and moments, and calls programs for everything that the
  * model computes; random numbers, the order of sums, schedules and optimizers are its own. */
-#ifndef TFM_TRAIN_H
-#define TFM_TRAIN_H
+#ifndef TFM_TRAIN_TABLES_H
+#define TFM_TRAIN_TABLES_H
 
-#include "tfm/library.h"
-#include "tfm/packed_program.h"
-#include "tfm/packing.h"
-#include "tfm/train_formula.h"
+#include "tfm/abi/library.h"
+#include "tfm/abi/packed_program.h"
+#include "tfm/abi/packing.h"
+#include "tfm/abi/train_formula.h"
 #include "tfm/train_types.h"
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* tfm/kernels.h: what generated code looks like from outside. C99. A part of tfm/program.h.
+/* tfm/abi/kernels.h: what generated code looks like from outside. C99. A part of tfm/abi/program.h.
  *
  * Kernels are functions for inner blocks. Plan decides which a program needs, compiler/kernels makes them, the runtime
  * calls them with addresses that it has checked. Their limits are part of what both sides rely on: a change of any
