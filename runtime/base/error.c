@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+// ---- a message ----
+
 /* All members but the message. */
 static void fill_error(tfm_error *error, tfm_status status, tfm_reason reason, const char *place) {
   error->status = status;
