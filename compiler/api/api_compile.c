@@ -23,8 +23,8 @@
 #include "api/objects.h"
 #include "api/api_run.h"
 #include "tfm/generate.h"
-#include "tfm/library.h"
-#include "tfm/train.h"
+#include "tfm/abi/library.h"
+#include "tfm/abi/train_tables.h"
 
 struct tfm_compiled {
   Mapping parts; /* the packed weights stay in it */

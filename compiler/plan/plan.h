@@ -10,7 +10,7 @@
 #include "graph/drawing.h"
 #include "plan/kernel_spec.h"
 #include "target/target.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 typedef enum WeightLayout {
   WEIGHT_PLAIN,  /* row-major, as the node's shape and dtype say */

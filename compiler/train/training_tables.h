@@ -1,4 +1,4 @@
-/* The tables that tell the runtime's trainer about the graphs of an objective (tfm/train.h).
+/* The tables that tell the runtime's trainer about the graphs of an objective (tfm/abi/train_tables.h).
  *
  * In: the graphs of an objective as it is trained and as it is evaluated, of which one may be missing. Out: a
  * tfm_training in the arena, without programs: what they are depends on who runs them; for a library, plans of the
@@ -8,7 +8,7 @@
 
 #include "aot/header.h"
 #include "compile/library_model.h"
-#include "tfm/train.h"
+#include "tfm/abi/train_tables.h"
 #include "train/graphs.h"
 
 /* Either may be NULL; what both have is taken from `step`. They may be used up afterwards. */
