@@ -242,7 +242,7 @@ static void fill_program(Planner *p) {
 #define STEP(KIND, name, array, ...) \
   program->array = p->array.items;   \
   p->plan->n_steps[TFM_STEP_##KIND] = (uint32_t)p->array.n;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   program->n_caches = (uint32_t)p->caches.n;
   program->caches = p->caches.items;
 }
