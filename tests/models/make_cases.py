@@ -336,7 +336,8 @@ def writers():
     case("gemma2", hf.Gemma2ForCausalLM(hf.Gemma2Config(**four)), **more)
     kinds = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
     case("gemma3", hf.Gemma3ForCausalLM(hf.Gemma3TextConfig(**four, layer_types=kinds)), **more)
-    case("gpt_neox", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))), **more)
+    half = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
+    case("gpt_neox", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small, rope_parameters=half)), **more)
     case("gpt_neox_serial", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small, use_parallel_residual=False)), **more)
     opt = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=40,
                max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
