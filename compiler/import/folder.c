@@ -20,18 +20,21 @@ static json_t *read_optional(Arena *arena, Diag *diag, const char *path) {
 
 /* What stands behind the name of the model in the name of a class: "ForMaskedLM" of "XLMRobertaForMaskedLM", whose
  * model_type is "xlm-roberta". The name as a whole if it is not of that type, so that a class of other code is none of
- * the family's. `gemma3_text` names a part of Gemma3. */
+ * the family's. `gemma3_text` names a part of Gemma3; "Model" of "CLIPTextModel" is no part of its name, though the type is
+ * "clip_text_model". */
 static const char *architecture_of(const json_t *config) {
   const char *name = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
   const char *type = json_string_value(json_object_get(config, "model_type"));
   const char *at = name;
   if (!name || !type) return name;
-  for (; *type && *at; type++) {
+  const size_t length = strlen(type);
+  const char *end = type + length - (length > 6 && strcmp(type + length - 6, "_model") == 0 ? 6 : 0);
+  for (; type < end && *at; type++) {
     if (!isalnum((unsigned char)*type)) continue;
     if (tolower((unsigned char)*at) != tolower((unsigned char)*type)) break;
     at++;
   }
-  return !*type || strcmp(type, "text") == 0 ? at : name;
+  return type == end || strcmp(type, "text") == 0 ? at : name;
 }
 
 static bool same_value(const json_t *a, const json_t *b) {
