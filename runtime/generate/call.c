@@ -30,8 +30,9 @@ static void name_limit(const Generation *g) {
   }
   const size_t used = strlen(error->message);
   if (length > start)
-    snprintf(error->message + used, sizeof error->message - used, "%smax_length %lld (--max-length %lld) ends rows before",
-             used ? "; " : "", (long long)length - 1, (long long)length - 1);
+    snprintf(error->message + used, sizeof error->message - used,
+             "%smax_length %lld (--max-length %lld) ends rows before", used ? "; " : "", (long long)length - 1,
+             (long long)length - 1);
 }
 
 static tfm_status called(const Generation *g, tfm_status status) {
