@@ -35,6 +35,13 @@ if(CMAKE_INSTALL_PREFIX MATCHES \"/usr$\")
   set(of_prefix /usr)
 endif()
 file(INSTALL ${generated}\${of_prefix}/tfm.pc DESTINATION \${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig)")
+# Headers that lay in tfm/ before they had a folder: who includes them there gets them still.
+foreach(header program library kernels gradient_steps optional packing packed_program tiles train_formula weights_file)
+  file(CONFIGURE OUTPUT ${generated}/moved/tfm/${header}.h CONTENT "#include \"tfm/abi/${header}.h\"\n")
+endforeach()
+file(CONFIGURE OUTPUT ${generated}/moved/tfm/steps.def CONTENT "#include \"tfm/abi/steps.def\"\n")
+file(CONFIGURE OUTPUT ${generated}/moved/tfm/train.h CONTENT "#include \"tfm/abi/train_tables.h\"\n")
+install(DIRECTORY ${generated}/moved/tfm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${generated}/TfmConfig.cmake ${generated}/TfmConfigVersion.cmake cmake/TfmAddModel.cmake
   DESTINATION ${TFM_PACKAGE_FOLDER})
 install(FILES ${generated}/tfmc.man DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 RENAME tfmc.1)

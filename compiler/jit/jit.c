@@ -1,4 +1,3 @@
-#define _GNU_SOURCE /* dl_iterate_phdr, madvise */
 /* In: plans. Out: kernels in executable memory, by way of object files, which come from the cache of generated code or
  * go there (jit.h).
  *
@@ -6,18 +5,14 @@
  * handed out. Refused: code that this CPU cannot run. */
 #include "jit/jit.h"
 
-#include <link.h>
 #include <llvm-c/Core.h>
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/Object.h>
-#include <malloc.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "codegen/codegen.h"
-#include "jit/cache.h"
+#include "jit/code_cache.h"
 #include "kernels/kernels.h"
 
 struct Jit {
@@ -137,6 +132,7 @@ static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   const char *whole = plan_whole_attention(plan);
   if (plan->program.n_row_chains) jit->program.chain_functions = tfm_chain_functions;
   if (plan_has_attention_grad(plan)) jit->program.attention_grad = tfm_attention_grad;
+  if (plan_has_gradient_sums(plan)) jit->program.gradient_sums = tfm_gradient_sums;
   if (whole) jit->program.whole_attention = strstr(whole, "pages") ? tfm_whole_pages : tfm_whole_attention;
   return true;
 }
@@ -169,11 +165,7 @@ static bool load(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *ca
   return done && look_up(arena, diag, plan, jit);
 }
 
-Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, JitStatistics *statistics) {
-  return jit_create_cached(arena, diag, plan, NULL, statistics);
-}
-
-Jit *jit_create_cached(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics) {
+Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics) {
   const char *lacks = host_lacks(plan->target);
   if (lacks) {
     diag_error_at(diag, NULL, DIAG_CPU, "this CPU cannot run %s code: it lacks %s", plan->target->name, lacks);
@@ -198,50 +190,4 @@ void jit_destroy(Jit *jit) {
   LLVMErrorRef error = LLVMOrcDisposeLLJIT(jit->lljit);
   if (error) LLVMConsumeError(error);
   jit->lljit = NULL;
-}
-
-// ---- memory of the compiler ----
-
-/* Whether a segment of the object holds the address. */
-static bool is_in_object(const struct dl_phdr_info *object, uintptr_t address) {
-  for (int i = 0; i < object->dlpi_phnum; i++) {
-    const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
-    if (segment->p_type == PT_LOAD && address - (object->dlpi_addr + segment->p_vaddr) < segment->p_memsz) return true;
-  }
-  return false;
-}
-
-/* Whether the loader wrote into its code: such pages are not those of the file. */
-static bool has_changed_text(const struct dl_phdr_info *object) {
-  for (int i = 0; i < object->dlpi_phnum; i++) {
-    if (object->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-    const ElfW(Dyn) *entry = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
-    for (; entry->d_tag != DT_NULL; entry++)
-      if (entry->d_tag == DT_TEXTREL || (entry->d_tag == DT_FLAGS && (entry->d_un.d_val & DF_TEXTREL))) return true;
-  }
-  return false;
-}
-
-/* Called for each object of the process until it returns 1. */
-static int give_back_object(struct dl_phdr_info *object, size_t size, void *context) {
-  (void)size;
-  const uintptr_t page = *(const uintptr_t *)context;
-  if (!is_in_object(object, (uintptr_t)&LLVMContextCreate)) return 0;
-  if (has_changed_text(object)) return 1;
-  for (int i = 0; i < object->dlpi_phnum; i++) {
-    const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
-    if (segment->p_type != PT_LOAD || (segment->p_flags & PF_W)) continue;
-    const uintptr_t start = (object->dlpi_addr + segment->p_vaddr) / page * page;
-    const uintptr_t end = object->dlpi_addr + segment->p_vaddr + segment->p_filesz;
-    madvise((void *)start, end - start, MADV_DONTNEED);
-  }
-  return 1;
-}
-
-void jit_give_back_memory(void) {
-  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-  dl_iterate_phdr(give_back_object, &page);
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
 }

@@ -52,7 +52,7 @@ static const CodeCache *open_cache(Fixture *f) { return cache_open(f->arena, f->
 
 /* 2 x 3 times 3 x 8 by the code of the plan. */
 static void check_code(Fixture *f, const CodeCache *cache) {
-  Jit *jit = jit_create_cached(f->arena, &f->diag, &f->plan, cache, NULL);
+  Jit *jit = jit_create(f->arena, &f->diag, &f->plan, cache, NULL);
   cr_assert(jit);
   float a[2 * 32] = {0}, b[3 * 8], c[16];
   for (int i = 0; i < 24; i++) b[i] = (float)i;
@@ -291,7 +291,7 @@ Test(cache, many_processes_write_one_file) {
     pid_t child = fork();
     cr_assert_geq(child, 0);
     if (child == 0) {
-      Jit *jit = jit_create_cached(f.arena, &f.diag, &f.plan, open_cache(&f), NULL);
+      Jit *jit = jit_create(f.arena, &f.diag, &f.plan, open_cache(&f), NULL);
       _exit(!jit);
     }
   }
