@@ -19,7 +19,7 @@ typedef struct Frame Frame;
 struct Frame { /* a call that was being evaluated: "in Linear, called here" */
   const Frame *caller;
   SrcSpan span;
-  const char *name;
+  const char *name, *path; /* path: of the module that it computes in, as in Origin */
 };
 
 typedef struct Origin {
