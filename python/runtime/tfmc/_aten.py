@@ -400,8 +400,27 @@ def reduction(function):
         w, function, x, axes, keepdim, node.meta["val"].dtype)
 
 
-ATEN.update(sum=reduction("sum"), mean=reduction("mean"), amax=reduction("max"), amin=reduction("min"),
-            any=reduction("any"), all=reduction("all"), logsumexp=reduction("logsumexp"))
+ATEN.update(sum=reduction("sum"), mean=reduction("mean"), any=reduction("any"), all=reduction("all"),
+            logsumexp=reduction("logsumexp"))
+
+
+def shared(w, function, x, axes, keepdim):
+    """The greatest or smallest over axes, whose equal elements share the gradient, whichever axes they differ in."""
+    axes = list(range(w.rank(x))) if axes in (None, []) else [axes] if isinstance(axes, int) else axes
+    axes, kind = sorted(w.axis(x, a) for a in axes), w.dtype(x)
+    if kind == torch.bool:
+        return reduced(w, {"amax": "any", "amin": "all"}[function], x, axes, keepdim, kind)
+    if len(axes) < 2 or kind != torch.float32:
+        return reduced(w, function, x, axes, keepdim, kind)
+    shape, rest = w.shape(x), [a for a in range(w.rank(x)) if a not in axes]
+    together = [*(shape[a] for a in rest), " * ".join(w.factor(shape[a]) for a in axes)]
+    text = w.text(x) if rest + axes == sorted(rest + axes) else w.permuted(x, rest + axes)
+    text = f"{function}(reshape({text}, [{', '.join(together)}]), -1)"
+    return f"reshape({text}, [{', '.join('1' if a in axes else n for a, n in enumerate(shape))}])" if keepdim else text
+
+
+ATEN.update({name: lambda w, node, x, axes=None, keepdim=False, name=name: shared(w, name, x, axes, keepdim)
+             for name in ("amax", "amin")})
 
 
 @aten("var", "std")
@@ -425,7 +444,7 @@ def greatest(w, node, x, axis=None, keepdim=False):
     if isinstance(axis, torch.fx.Node):
         return extreme(w, node, x, axis)
     if axis is None:
-        return reduced(w, function, x, None, False, w.dtype(x))
+        return shared(w, "a" + function, x, None, False)
     w.result(node, 0, reduced(w, function, x, axis, keepdim, w.dtype(x)))
     marks = ", ".join([":"] * w.axis(x, axis) + ["none"]) if keepdim else ""
     at = argmax(w, x, axis, function)

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ._aten import ATEN, WHOLE, argmax, aten, plain, reduced, tensor
+from ._aten import ATEN, WHOLE, argmax, aten, plain, shared, tensor
 
 ATEN.update(log1p=plain("log1p({0})"), expm1=plain("expm1({0})"), isnan=plain("{0} != {0}"), tan=plain("sin({0}) / cos({0})"),
             isinf=plain("abs({0}) == inf"), isfinite=plain("abs({0}) < inf"), log2=plain("log({0}) / 0.6931471805599453"),
@@ -195,8 +195,8 @@ def count_nonzero(w, node, x, axes=None):
 
 @aten("aminmax")
 def aminmax(w, node, x, *, dim=None, keepdim=False):
-    for i, function in enumerate(("min", "max")):
-        w.result(node, i, reduced(w, function, x, dim, keepdim, w.dtype(x)))
+    for i, function in enumerate(("amin", "amax")):
+        w.result(node, i, shared(w, function, x, dim, keepdim))
 
 
 # ---- numbers made of values ----

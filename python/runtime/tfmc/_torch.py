@@ -14,7 +14,7 @@ KEYWORDS = set("""model forward generate return require weight layer fn if else 
 include as from ragged then train""".split())
 # They, and functions that texts written here may use: an input or a size of such a name would hide them.
 TAKEN = KEYWORDS | set("""linear embedding softmax log_softmax layer_norm rms_norm gelu gelu_tanh relu silu tanh sigmoid erf exp log
-sqrt rsqrt sin cos floor ceil round abs where maximum minimum sum mean max min argmax cumsum topk gather
+sqrt rsqrt sin cos floor ceil round abs where maximum minimum sum mean max min amax amin argmax cumsum topk gather
 concat stack reshape expand transpose positions arange causal_mask full f32 i32 bool any all clamp sign pad
 roll flip conv1d conv2d batch_norm group_norm logsumexp logsigmoid leaky_relu elu softplus mish relu6 selu
 hardswish hardsigmoid layer_norm pow var split_heads merge_heads rotary sinusoid shape rank dtype len masked_fill one_hot glu

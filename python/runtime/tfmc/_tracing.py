@@ -92,12 +92,18 @@ def decompositions():
     return {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
 
 
+def is_written(node):
+    """Whether the node is an operation of tensors, which needs a row; not a size or a check."""
+    made = node.meta.get("val")
+    return isinstance(node.target, torch._ops.OpOverload) and isinstance(made, (torch.Tensor, tuple, list))
+
+
 def cut_up(program, table, times=4):
     """The program with operations of the table in place of others, as far as torch defines the others by them."""
     known = None
     for _ in range(times):
-        missing = {node.target for node in program.graph.nodes if node.op == "call_function"
-                   and isinstance(node.target, torch._ops.OpOverload) and node.target.__name__.split(".")[0] not in table | COMPLEX}
+        missing = {node.target for node in program.graph.nodes if is_written(node)
+                   and node.target.__name__.split(".")[0] not in table | COMPLEX}
         if missing and known is None:
             known = decompositions()
         missing = {op: known[op] for op in missing if op in known}
