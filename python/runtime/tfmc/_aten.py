@@ -27,11 +27,17 @@ def plain(text):
 
 for name in "exp log sqrt rsqrt sin cos tanh sigmoid erf relu silu floor ceil round mish relu6 selu hardswish".split():
     ATEN[name] = plain(name + "({0})")
-for name in "contiguous clone detach detach_ alias lift_fresh_copy alias_copy lift_fresh".split():
+for name in "contiguous clone detach_ alias lift_fresh_copy alias_copy lift_fresh".split():
     ATEN[name] = plain("{0}")
 ATEN.update(linear=lambda w, node, *xs: f"linear({', '.join(w.text(x) for x in xs if x is not None)})",
             hardsigmoid=plain("hardsigmoid({0})"), log_sigmoid=plain("logsigmoid({0})"), sign=plain("sign({0})"),
             sgn=plain("sign({0})"), square=plain("{0} * {0}"), reciprocal=plain("1.0 / {0}"))
+
+
+@aten("detach")
+def detached(w, node, x):
+    """Of what depends on no trained weight: the same value."""
+    return f"stop_gradient({w.text(x)})" if w.signature.has_gradient(x) else w.text(x)
 
 
 @aten("neg", "negative")
@@ -188,7 +194,10 @@ ATEN.update({name: logical("or") for name in OR})
 def extreme(w, node, x, y):
     name = "maximum" if "max" in node.target.__name__ else "minimum"
     kind = node.meta["val"].dtype
-    return f"{name}({w.cast(x, kind)}, {w.cast(y, kind)})"
+    x, y = w.cast(x, kind), w.cast(y, kind)
+    made = f"{name}({x}, {y})"
+    ignores = node.target.__name__.startswith("f") and kind == torch.float32  # NaN, if the other is a number
+    return f"where({x} != {x}, {y}, where({y} != {y}, {x}, {made}))" if ignores else made
 
 
 @aten("remainder")
@@ -223,6 +232,9 @@ def clamp(w, node, x, low=None, high=None, *, min=None, max=None):
     if "clamp_max" in node.target.__name__:
         low, high = None, low
     kind, text = node.meta["val"].dtype, w.cast(x, node.meta["val"].dtype)
+    bounds = [min if low is None else low, max if high is None else high]
+    if kind == torch.float32 and all(v is None or w.dtype(v) is None for v in bounds):  # where x is a number's, no gradient
+        return f"clamp({text}, {', '.join('none' if v is None else w.cast(v, kind) for v in bounds)})".replace(", none)", ")")
     for bound, function in ((min if low is None else low, "maximum"), (max if high is None else high, "minimum")):
         text = text if bound is None else f"{function}({text}, {w.cast(bound, kind)})"
     return text
@@ -435,7 +447,11 @@ def variance(w, node, x, axes=None, unbiased=True, keepdim=False, *, correction=
     for axis in axes:
         made = f"sum({made}, {axis}, {w.text(bool(keepdim))})"
     made = f"{made} / f32({' * '.join(map(w.factor, n))} - {less})"
-    return f"sqrt({made})" if node.target.__name__.startswith("std") else made
+    if not node.target.__name__.startswith("std"):
+        return made
+    square = f"t_{node.name}_square"  # a row of equal elements has no gradient, where sqrt would have an infinite one
+    w.say(made, {square: node.meta["val"]})
+    return f"where({square} == 0.0, 0.0, sqrt(where({square} == 0.0, 1.0, {square})))"
 
 
 @aten("max", "min")

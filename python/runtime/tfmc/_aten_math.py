@@ -77,7 +77,7 @@ def xlogy(w, node, x, y):
 @aten("logaddexp")
 def logaddexp(w, node, x, y):
     x, y = w.text(x), w.text(y)
-    return f"where({x} == {y}, {x} + {math.log(2)!r}, maximum({x}, {y}) + log1p(exp(-abs({x} - {y}))))"
+    return f"where({x} == {y}, {x} * 0.5 + {y} * 0.5 + {math.log(2)!r}, maximum({x}, {y}) + log1p(exp(-abs({x} - {y}))))"
 
 
 # ---- places of extremes ----

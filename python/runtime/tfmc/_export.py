@@ -22,7 +22,7 @@ from ._layers import Printer
 from ._signature import Signature, literal
 from ._sizes import spelled
 from ._torch import TAKEN
-from ._tracing import cut_up, patched
+from ._tracing import cut_up, patched, stopped
 
 DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.uint8: "i32", torch.bool: "bool"}
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -32,7 +32,7 @@ SYMBOLIC = {operator.mul: "*", operator.add: "+", operator.sub: "-", operator.tr
             operator.floordiv: "//", operator.mod: "%"}
 KEEPING = {"to", "_to_copy", "clone", "contiguous", "alias", "expand", "view", "reshape", "slice", "select",
            "unsqueeze", "add", "mul", "detach", "lift_fresh_copy"}
-COPIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "expand", "view", "reshape", "detach", "dropout"}
+COPIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "expand", "view", "reshape", "dropout"}
 LOGICAL = {"bitwise_and", "logical_and", "__and__", "bitwise_or", "logical_or", "__or__"}
 # Operations on elements, whose operands may have fewer axes than the result.
 SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "where", "masked_fill", "maximum", "minimum",
@@ -47,8 +47,8 @@ def exported(module, inputs, sizes):
     """The exported program; in-place operations become ordinary ones, nothing else is cut up."""
     dynamic = {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None for name in inputs}
     try:
-        with torch.no_grad(), patched():
-            program = torch.export.export(module, (), kwargs=inputs, dynamic_shapes=dynamic, strict=False)
+        with torch.enable_grad(), patched():  # so that regions without gradients are seen
+            program = stopped(torch.export.export(module, (), kwargs=inputs, dynamic_shapes=dynamic, strict=False))
         guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
         return cut_up(program.run_decompositions({}), ATEN), guards
     except Exception as error:  # torch raises many kinds
@@ -435,10 +435,11 @@ class Writer:
             self.spread = self.dtype(node) is not None and self.is_spread(node) and self.broadcast(
                 node, [x for x in node.all_input_nodes if self.dtype(x) is not None])
             made = write(self, node, *node.args, **node.kwargs)
-        except TypeError as error:  # arguments of the operation that its row does not name
-            if "argument" not in str(error):
-                raise
-            self.no(f"aten.{operation} with these arguments", str(error))
+        except CompileError:
+            raise
+        except Exception as error:  # arguments of the operation that its row does not expect
+            said = f"{type(error).__name__}: {error}"
+            self.no(f"aten.{operation} with these arguments", f"write it with other operations ({said})")
         self.spread = False
         if node in self.bounds.modular:
             made = f"({made}) % {self.bounds.modular[node]}"

@@ -5,6 +5,7 @@ table where torch can say one that is not there by others. Refuses nothing.
 """
 import contextlib
 import functools
+import operator
 import sys
 
 import numpy as np
@@ -90,6 +91,25 @@ def patched():
 def decompositions():
     """Operation -> the function of torch that says it by others."""
     return {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
+
+
+def stopped(program):
+    """The program, in which what a region without gradients gives (torch.no_grad) goes through a detach."""
+    graph, specs = program.graph, program.graph_signature.output_specs
+    for node in list(graph.nodes):
+        of = node.args[0] if node.op == "call_function" and node.target is operator.getitem else None
+        if getattr(getattr(of, "target", None), "__name__", "") != "wrap_with_set_grad_enabled" or of.args[0] is not False or (
+                not isinstance(node.meta.get("val"), torch.Tensor) or not node.meta["val"].is_floating_point()):
+            continue
+        with graph.inserting_after(node):
+            cut = graph.call_function(torch.ops.aten.detach.default, (node,))
+        cut.meta = dict(node.meta)
+        node.replace_all_uses_with(cut, delete_user_cb=lambda user, cut=cut: user is not cut)
+        for spec in specs:
+            if spec.arg.name == node.name:
+                spec.arg.name = cut.name
+    program.graph_module.recompile()
+    return program
 
 
 def is_written(node):
