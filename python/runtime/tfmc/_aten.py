@@ -62,8 +62,9 @@ def in_bytes(node, text):
 @aten("dropout", "feature_dropout", "native_dropout")
 def dropped(w, node, x, probability, train):
     if train and probability:
-        w.no("a dropout that is on although the module is in eval mode",
-             "give functional.dropout training=self.training, and make an nn.Dropout in __init__, where eval() reaches it")
+        w.no("a dropout that is on although the module is in eval mode, so that each call has another result",
+             "give functional.dropout training=self.training, and make an nn.Dropout in __init__, where eval() reaches it; "
+             "or leave it out by from_torch(..., dropout=False)")
     return w.text(x)
 
 
@@ -359,7 +360,8 @@ def softmax(w, node, x, axis, *rest, **named):
 @aten("scaled_dot_product_attention")
 def attention(w, node, q, k, v, mask=None, dropout=0.0, is_causal=False, scale=None, enable_gqa=False):
     if dropout:
-        w.no("attention with a dropout that is on", "give it dropout_p = 0.0 where the module is in eval mode")
+        w.no("attention with a dropout that is on", "give it dropout_p = 0.0 where the module is in eval mode, or leave it "
+             "out by from_torch(..., dropout=False)")
     query, key, value = w.text(q), w.text(k), w.text(v)
     if enable_gqa and w.shape(q)[-3] != w.shape(k)[-3]:  # each head of keys is that of several queries in a row
         key, value = (repeated(w, x, int(w.shape(q)[-3]) // int(w.shape(x)[-3])) for x in (k, v))

@@ -19,6 +19,13 @@ def exp2(w, node, x):
     return f"2.0 ** {w.cast(x, torch.float32)}"
 
 
+@aten("sinc", "special_sinc")
+def sinc(w, node, x):
+    text, angle = w.cast(x, torch.float32), f"t_{node.name}_angle"  # never 0: there the quotient has no gradient
+    w.say(f"where({text} == 0.0, 1.0, {text} * {math.pi!r})", {angle: node.meta["val"]})
+    return f"where({text} == 0.0, 1.0, sin({angle}) / {angle})"
+
+
 @aten("trunc", "fix")
 def trunc(w, node, x):
     return w.text(x) if w.dtype(x) in WHOLE else f"trunc({w.text(x)})"
@@ -167,12 +174,13 @@ def linspace(w, node, start, end, steps, **named):
 
 @aten("prod")
 def prod(w, node, x, axis=None, keepdim=False, **named):
-    axes = range(w.rank(x)) if axis is None else [axis]
+    axis = axis[0] if isinstance(axis, (list, tuple)) and len(axis) == 1 else axis
+    axes = range(w.rank(x)) if axis is None else axis if isinstance(axis, (list, tuple)) else [axis]
     for a in axes:
         if not w.shape(x)[w.axis(x, a)].isdigit():
             w.no("a product along an axis whose size runs choose", "add logarithms")
-    if axis is None:
-        w.no("a product of all elements", "give dim=")
+    if not isinstance(axis, int):
+        w.no("a product over several axes", "give one dim=")
     axis, text, n = w.axis(x, axis), w.cast(x, node.meta["val"].dtype), int(w.shape(x)[w.axis(x, axis)])
     before = "".join([":, "] * axis)
     parts = " * ".join(f"({text})[{before}{i}:{i + 1}]" if keepdim else f"({text})[{before}{i}]" for i in range(n))

@@ -82,13 +82,15 @@ def _check_inputs(inputs, sizes, torch):
                 raise UsageError(f"{size!r} is an input and a size: give the size another name")
 
 
-def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model", fold=True, check=True):
+def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model", fold=True, check=True,
+               dropout=True):
     """A module of torch as a Source, by torch.export.
 
     inputs: name of forward's parameter -> example; sizes: input -> {axis: name} of the sizes that runs may choose;
     outputs: names, chosen of the module's own or for its first results in their order; generate: the text after
     `generate` in a model; fold=False: one statement an operation, where else modules become layers; check=False: the
-    text is not compared with the module at the example's sizes and at others.
+    text is not compared with the module at the example's sizes and at others; dropout=False: dropouts that eval() does
+    not turn off, such as those made in forward, are left out, where else they are refused.
     """
     try:
         import torch
@@ -103,7 +105,7 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
         _named("the output", output, KEYWORDS)
     from ._check import checked
     from ._export import Writer
-    writer = Writer(module, dict(inputs), sizes)
+    writer = Writer(module, dict(inputs), sizes, dropout)
     text = writer.write(_named("the model", name), outputs, generate, fold)
     weights = {path: tensor.detach().cpu().contiguous() for path, tensor in writer.weights.items()}
     source = Source(text, weights or None, name)
