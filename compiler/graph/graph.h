@@ -39,6 +39,7 @@ typedef struct NodeAttr {
   uint8_t axes[MAX_RANK];       /* PERMUTE */
   int32_t axis;                 /* CONCAT, REDUCE category, SOFTMAX ...: from the front, never negative */
   bool keepdim, has_weight, has_bias, has_default;
+  bool shares_gradient;         /* MAX, MIN: equal extremes have equal parts of the gradient; else the first has all */
   Stored stored;                /* WEIGHT: ANY: nothing is known, f32 serves; F32: a rule says so */
   bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */
   bool interleaved;
