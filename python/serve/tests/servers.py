@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 import unittest
+import weakref
 
 import numpy as np
 
@@ -93,12 +94,15 @@ class Client:
 
     def __init__(self, port, key=None):
         self.port, self.key, self._connection = port, key, None
+        weakref.finalize(self, lambda held: held and held[0].close(), held := [])
+        self._held = held
 
     def request(self, method, path, body=None, headers=None):
         headers = {**({"authorization": f"Bearer {self.key}"} if self.key else {}), **(headers or {})}
         for attempt in (0, 1):
             if self._connection is None:
                 self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
+                self._held[:] = [self._connection]
             try:
                 self._connection.request(method, path, body, headers)
                 response = self._connection.getresponse()

@@ -35,7 +35,7 @@ class LimitedProtocol(HttpToolsProtocol):
     head_seconds, body_seconds, unread_seconds, connections_most = HEAD_SECONDS, BODY_SECONDS, UNREAD_SECONDS, CONNECTIONS
     _timer: TimerHandle | None = None  # of a head or a body that has begun
     _unread: TimerHandle | None = None
-    _in_head, _in_body, _head_bytes, _head_fields = True, False, 0, 0
+    _in_head, _in_body, _head_bytes, _head_fields = False, False, 0, 0
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -55,8 +55,9 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._timer is None and not self._in_body:
             self._arm(self.head_seconds)
+        went_on = self._in_head
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
+        if went_on and self._in_head and not self.transport.is_closing():
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
                 self._refuse(431, f"the head of a request may have {HEAD_BYTES} bytes")
@@ -92,7 +93,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._in_head, self._in_body, self._head_bytes = True, False, 0
+        self._in_head = self._in_body = False
         self._disarm()
         super().on_message_complete()
 
