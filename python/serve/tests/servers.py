@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import functools
 import http.client
+import importlib.util
 import json
 import os
 import pathlib
@@ -29,7 +30,8 @@ import weakref
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tests")]
+SOURCES = [] if importlib.util.find_spec("tfmc_serve") else [str(HERE.parent)]  # none where the wheel is installed
+sys.path[:0] = [*SOURCES, str(HERE.parents[1] / "tests")]
 
 import tfmc  # noqa: E402
 import tfmc.text  # noqa: E402
@@ -157,7 +159,7 @@ class Process:
     """tfmc-serve in a process of its own. `program`: arguments of Python in place of `-m tfmc_serve`."""
 
     def __init__(self, *arguments, program=("-m", "tfmc_serve"), wait_ready=True, environment=None):
-        path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        path = os.pathsep.join([*SOURCES, *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             [sys.executable, *program, "--port=0", "--threads=2", *map(str, arguments)], stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": path, **(environment or {})})

@@ -5,14 +5,17 @@ import json
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from servers import CASES, HERE, made, place, write_case
+from servers import CASES, HERE, SOURCES, made, place, write_case
 
-from tfmc_serve import command, texts
+from tfmc_serve import app, command, texts
+from tfmc_serve.metrics import Metrics
+from tfmc_serve.shapes import SHAPES
 
 
 def options(*arguments, **environment):
@@ -52,6 +55,41 @@ class Options(unittest.TestCase):
             self.refused(wrong.partition("=")[0], "x", wrong)
         self.refused("TFMC_SERVE_CHECK", "x", TFMC_SERVE_CHECK="maybe")
         self.refused("nothing", "a:nothing:x")
+
+
+class Documents(unittest.TestCase):
+    """docs/serving.md has every option with its default, every route, every member and every metric."""
+
+    def setUp(self):
+        self.page = (HERE.parents[2] / "docs" / "serving.md").read_text()
+
+    def test_options(self):
+        lines = [line for line in self.page.splitlines() if line.startswith("| `--")]
+        for action in command.parser()._actions:
+            if action.dest in ("help", "version", "models"):
+                continue
+            found = [line for line in lines if f"`{action.option_strings[0]}" in line.split("|")[1]]
+            self.assertEqual(len(found), 1, action.option_strings)
+            if isinstance(action.default, (int, float)) and not isinstance(action.default, bool):
+                self.assertRegex(found[0].split("|")[2], rf"\b{action.default:.10g}\b", found)
+        named = {flag for line in lines for flag in re.findall(r"`(--[a-z-]+)", line.split("|")[1])}
+        self.assertLessEqual(named, {action.option_strings[0] for action in command.parser()._actions if action.option_strings})
+
+    def test_routes_and_members(self):
+        for post in app.POSTS:
+            lines = [line for line in self.page.splitlines() if line.startswith("| `POST") and f"`{post.path}`" in
+                     line.split("|")[1].replace("`POST ", "`")]
+            self.assertEqual(len(lines), 1, post.path)
+            text = lines[0] + (self.page if post.path == "/similarity" else "")
+            for name in SHAPES[post.shape]:
+                self.assertTrue(name == "model" or re.search(rf"\b{name}\b", text), (post.path, name))
+        for path, _ in app.GETS:
+            self.assertIn(path.replace("{id}", "ID") if "page" not in path else "/", self.page)
+
+    def test_metrics(self):
+        for family in Metrics().registry.collect():
+            name = family.name + ("_total" if family.type == "counter" else "")
+            self.assertTrue(f"`{name}" in self.page or name.startswith("process_"), name)
 
 
 class Kinds(unittest.TestCase):
@@ -98,7 +136,7 @@ class Runs(unittest.TestCase):
         done = subprocess.run(
             [sys.executable, "-m", "tfmc_serve", "--check", place("embed"), "second:" + place("embed"),
              "r:rerank:" + place("rerank")], capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"})
+            env={**os.environ, "PYTHONPATH": ":".join([*SOURCES, os.environ.get("PYTHONPATH", "")])})
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
         self.assertEqual([(json.loads(line)["name"], json.loads(line)["kind"]) for line in lines[:3]],
