@@ -233,6 +233,8 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   if (whole) blob_pointer(&e->top, MEMBER(whole_attention), runtime_function(e->module, whole));
   if (plan_has_attention_grad(plan))
     blob_pointer(&e->top, MEMBER(attention_grad), runtime_function(e->module, "tfm_attention_grad"));
+  if (plan_has_gradient_sums(plan))
+    blob_pointer(&e->top, MEMBER(gradient_sums), runtime_function(e->module, "tfm_gradient_sums"));
   if (p->n_row_chains)
     blob_pointer(&e->top, MEMBER(chain_functions), runtime_function(e->module, "tfm_chain_functions"));
 }

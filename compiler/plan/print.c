@@ -169,7 +169,8 @@ static void print_quantize(StrBuf *out, const Plan *plan, const tfm_quantize_ste
 static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *matmul) {
   strbuf_add(out, " k ");
   plan_print_size(out, plan, matmul->k);
-  static const char *const forms[] = {"", ", direct by columns", ", direct by rows", ", direct by rows of y"};
+  static const char *const forms[] = {"", ", direct by columns", ", direct by rows", ", direct by rows of y",
+                                      ", one row in f64"};
   static const char *const places[] = {"", ", x in place", ", y in place", ", x and y in place"};
   strbuf_printf(out, " tile %dx%d%s%s", matmul->tile_rows, matmul->width,
                 places[matmul->x_stays + 2 * matmul->y_stays], forms[matmul->direct]);

@@ -80,7 +80,10 @@ typedef struct RunState { /* resolve.c, run.c: operands with their addresses, an
   int32_t active, last_active; /* threads for a run with the bound sizes; of the last run */
   uint64_t *profile;           /* NULL: not asked for */
   bool flushes;           /* subnormal numbers are 0: steps of training */
-  bool goes_on;           /* outputs that say so are added to */
+  bool goes_on;           /* sums of outputs that say so go on from the run before */
+  bool waits;             /* they are not complete: a run follows that goes on */
+  void *const *rests;     /* by output: where such a sum keeps between runs what its output has no room for; NULL: this
+                             run is the only one */
   uint32_t committed;     /* of this run: the first step that writes an output; from there on cancelling is too late */
   _Atomic bool cancelled; /* tfm_context_cancel was called during this run, or this call of a decoder */
   _Atomic int32_t faults; /* of this run */

@@ -24,6 +24,12 @@ typedef struct Matmul {
 
 /* Strips are cut only where items and groups are too few for the threads, because every unit packs its panels again. */
 Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threads);
+/* The first element of batch item `item`. */
+char *matmul_item(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand, int64_t item);
+/* What programs of gradients point to, so that libraries without them do not have it (one_row.c). */
+struct tfm_gradient_sums {
+  void (*one_row)(const Walker *walker, const Matmul *m); /* all of a TFM_DIRECT_ONE_ROW that is the thread's */
+};
 /* Floats of the results of a strip, or of a unit, for chains whose sums wait. */
 int64_t matmul_waiting_floats(const Matmul *m);
 /* Floats of the results of a chain of a strip, where the step adds them up. */

@@ -110,6 +110,7 @@ int64_t matmul_chain_floats(const Matmul *m) {
 int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   Matmul m = matmul_of(context, step, 1);
   if (m.k < 0 || m.k > INT64_MAX / 4096) return -1;
+  if (m.step->direct == TFM_DIRECT_ONE_ROW) return 0;
   int64_t panel = round_up(m.packed_k * m.step->width, ALIGNMENT / (int64_t)sizeof(float)), floats;
   if (__builtin_mul_overflow(panel, m.panels_per_group, &floats)) return -1;
   floats += partial_levels(m.k) * matmul_waiting_floats(&m) + matmul_chain_floats(&m);

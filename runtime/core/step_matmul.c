@@ -27,9 +27,7 @@ typedef struct MatmulUnit {
   LiveRows rows, steps; /* of the item; no mask: all */
 } MatmulUnit;
 
-/* The first element of batch item `item`. */
-static char *item_address(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand,
-                          int64_t item) {
+char *matmul_item(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand, int64_t item) {
   int64_t offset = 0;
   for (int axis = step->rank - 3; axis >= 0; axis--) {
     if (axis == 0) return element_address(context, operand, offset + item * operand->strides[0]); /* no division */
@@ -129,8 +127,8 @@ static void run_items(const Walker *walker, const Matmul *m, int64_t first, int6
   const int64_t c_row = m->c->strides[step->rank - 2];
   while (first < end) {
     int64_t items = least_of(least_of(end - first, axis - first % axis), ITEMS_TOGETHER);
-    char *c = item_address(context, step, m->c, first);
-    run_direct(walker, m, item_address(context, step, m->x, first), item_address(context, step, m->y, first), c, c_row,
+    char *c = matmul_item(context, step, m->c, first);
+    run_direct(walker, m, matmul_item(context, step, m->x, first), matmul_item(context, step, m->y, first), c, c_row,
                items, m->rows, m->columns, 0, m->k);
     for (int64_t item = 0; m->epilogue.kernel && item < items; item++)
       epilogue_run(walker, &m->epilogue, c + (item ? item * m->c->strides[step->rank - 3] : 0), c_row,
@@ -468,13 +466,13 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
   MatmulUnit unit = {.item = group / groups, .first_panel = m->panels * (group % groups) / groups, .panels = panels,
                      .strip = strip, .waiting = waiting, .chain = chain};
   unit.end_panel = m->panels * (group % groups + 1) / groups;
-  unit.x = item_address(context, m->step, m->x, unit.item);
-  unit.y = item_address(context, m->step, m->y, unit.item);
-  unit.c = item_address(context, m->step, m->c, unit.item);
+  unit.x = matmul_item(context, m->step, m->x, unit.item);
+  unit.y = matmul_item(context, m->step, m->y, unit.item);
+  unit.c = matmul_item(context, m->step, m->c, unit.item);
   find_live(m, &unit);
   if (m->y_stays && m->step->x_stays && !m->live.mask && unit.item + 1 < m->items) {
-    unit.next_x = item_address(context, m->step, m->x, unit.item + 1);
-    unit.next_y = item_address(context, m->step, m->y, unit.item + 1);
+    unit.next_x = matmul_item(context, m->step, m->x, unit.item + 1);
+    unit.next_y = matmul_item(context, m->step, m->y, unit.item + 1);
   }
   if (*packed != group && !m->y_stays && !m->is_direct && m->packed_k == m->k)
     pack_live_panels(m, &unit, 0, m->k, panels);
@@ -499,6 +497,10 @@ void step_matmul(Walker *walker, const tfm_step *step) {
   if (m.items <= 0 || m.rows <= 0 || m.columns <= 0) return;
   const int64_t items = m.step->live_steps == TFM_STEPS_SHARED ? 1 : m.items;
   live_unless_all(&m.live, items * (m.step->live_steps ? m.k : m.rows));
+  if (m.step->direct == TFM_DIRECT_ONE_ROW) {
+    walker->context->program->gradient_sums()->one_row(walker, &m);
+    return;
+  }
   int64_t units = m.items * m.groups * m.strip_units;
   int64_t lump = share_coarsen(units), packed = -1, ignored, number;
   const bool by_items = m.is_direct && units == m.items && m.k <= TFM_CHAIN;

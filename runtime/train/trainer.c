@@ -73,6 +73,7 @@ static int64_t place_arrays(tfm_trainer *t, char *block) {
   ARRAY(chunk_sums, t->n_chunks);
   ARRAY(values, inputs);
   ARRAY(results, outputs);
+  ARRAY(rests, outputs);
   ARRAY(dims, (int64_t)inputs * TFM_MAX_RANK);
   ARRAY(sizes, training->n_sizes);
 #undef ARRAY

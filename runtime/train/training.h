@@ -47,6 +47,7 @@ struct tfm_trainer {
   double *chunk_sums; /* of squares of the gradients */
   int64_t n_chunks;
   tfm_value *values, *results; /* what a run is given */
+  void **rests;                /* the same: RunState.rests */
   int64_t *dims;               /* TFM_MAX_RANK for each input, where no context has them */
   int64_t *sizes;
   char *masks; /* of a run, one behind the other */

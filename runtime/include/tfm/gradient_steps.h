@@ -53,5 +53,7 @@ typedef struct tfm_attention_grad_step {
 
 /* Gives the functions of the runtime for these steps. Programs that have some point to it; others do without. */
 const struct tfm_attention_grad *tfm_attention_grad(void);
+/* The same for products that are gradients of weights. */
+const struct tfm_gradient_sums *tfm_gradient_sums(void);
 
 #endif

@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 21 };
+enum { TFM_PROGRAM_VERSION = 22 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -220,7 +220,8 @@ typedef enum tfm_direct {
   TFM_DIRECT_NONE,
   TFM_DIRECT_COLUMNS, /* columns side by side, where n is at most direct_columns; the tiles are for other n */
   TFM_DIRECT_ROWS,    /* rows side by side */
-  TFM_DIRECT_TURNED   /* the same with y for x and x for y: x is one row, and its result the one column */
+  TFM_DIRECT_TURNED,  /* the same with y for x and x for y: x is one row, and its result the one column */
+  TFM_DIRECT_ONE_ROW  /* x is one row, the columns of y are neighbours, and sums are f64: without a kernel */
 } tfm_direct;
 
 typedef struct tfm_matmul_step {
@@ -363,6 +364,7 @@ typedef struct tfm_program {
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
   const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
   const struct tfm_attention_grad *(*attention_grad)(void);   /* NULL: there is no such step */
+  const struct tfm_gradient_sums *(*gradient_sums)(void);     /* NULL: no product is a gradient */
   const struct tfm_chain_functions *(*chain_functions)(void); /* NULL: there are no chains of rows */
 } tfm_program;
 
