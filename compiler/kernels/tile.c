@@ -13,7 +13,7 @@
  *           turn where more are. Where the rows of a lie side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4: a group of 32 k per turn, its sum and then that times its number
- *   finish: with chains, what c holds is added, unless it is the first. Whole rows are stored, or (unless is_whole)
+ *   finish: with chains, what c holds is added, unless it is the first; of one chain, if `accumulate` is TFM_ADD. Whole rows are stored, or (unless is_whole)
  *           `columns` of them under masks, by way of the stack where the target has none
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
@@ -287,13 +287,21 @@ static void take_up_c(Tile *t, LLVMValueRef adds, LLVMValueRef *without, bool is
 static void emit_start(Tile *t) {
   Emitter *e = t->e;
   LLVMValueRef begin[MAX_VECTORS], adds = t->args[ARG_ACCUMULATE];
-  if (tile_is_whole(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
+  if (tile_is_whole(t) || t->spec->may_add) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
   const bool starts_from_a = tile_is_whole(t) && !tile_is_grouped(t) && !t->spec->b_is_signed;
   for (unsigned i = 0; i < t->spec->rows * t->n; i++)
     begin[i] = i % t->n       ? begin[i - 1]
                : starts_from_a ? tile_row_start(t, t->args[ARG_A], i / t->n)
                                : LLVMConstNull(t->vector);
   take_up_c(t, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), begin, false);
+}
+
+/* The chain is added to c if `accumulate` says so. */
+static void emit_sum(Tile *t) {
+  Emitter *e = t->e;
+  LLVMValueRef sums[MAX_VECTORS], add = LLVMBuildAnd(e->builder, t->args[ARG_ACCUMULATE], emit_i64(e, TFM_ADD), "");
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++) sums[i] = t->c[i];
+  take_up_c(t, emit_icmp(e, LLVMIntNE, add, emit_i64(e, 0)), sums, true);
 }
 
 static void emit_finish(Tile *t) {
@@ -346,6 +354,7 @@ static void emit_columns(Tile *t) {
   emit_start(t);
   position = emit_all_steps(t, position);
   if (tile_is_whole(t)) emit_tile_scaling(t, position.a, position.b);
+  if (t->spec->may_add) emit_sum(t);
   emit_finish(t);
 }
 
