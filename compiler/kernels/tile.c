@@ -13,7 +13,7 @@
  *           turn where more are. Where the rows of a lie side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4: a group of 32 k per turn, its sum and then that times its number
- *   finish: with chains, what c holds is added, unless it is the first; of one chain, if `accumulate` is TFM_ADD. Whole rows are stored, or (unless is_whole)
+ *   finish: with chains, what c holds is added, unless it is the first. Whole rows are stored, or (unless is_whole)
  *           `columns` of them under masks, by way of the stack where the target has none
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
@@ -287,21 +287,13 @@ static void take_up_c(Tile *t, LLVMValueRef adds, LLVMValueRef *without, bool is
 static void emit_start(Tile *t) {
   Emitter *e = t->e;
   LLVMValueRef begin[MAX_VECTORS], adds = t->args[ARG_ACCUMULATE];
-  if (tile_is_whole(t) || t->spec->may_add) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
+  if (tile_is_whole(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
   const bool starts_from_a = tile_is_whole(t) && !tile_is_grouped(t) && !t->spec->b_is_signed;
   for (unsigned i = 0; i < t->spec->rows * t->n; i++)
     begin[i] = i % t->n       ? begin[i - 1]
                : starts_from_a ? tile_row_start(t, t->args[ARG_A], i / t->n)
                                : LLVMConstNull(t->vector);
   take_up_c(t, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), begin, false);
-}
-
-/* The chain is added to c if `accumulate` says so. */
-static void emit_sum(Tile *t) {
-  Emitter *e = t->e;
-  LLVMValueRef sums[MAX_VECTORS], add = LLVMBuildAnd(e->builder, t->args[ARG_ACCUMULATE], emit_i64(e, TFM_ADD), "");
-  for (unsigned i = 0; i < t->spec->rows * t->n; i++) sums[i] = t->c[i];
-  take_up_c(t, emit_icmp(e, LLVMIntNE, add, emit_i64(e, 0)), sums, true);
 }
 
 static void emit_finish(Tile *t) {
@@ -322,7 +314,8 @@ static void emit_finish(Tile *t) {
   emit_at(e, done);
 }
 
-/* Chain after chain, each from 0; its sums are added to c as soon as it ends. Without any steps c becomes 0. */
+/* Chain after chain, each from 0; its sums are added to c as soon as it ends. Without any steps c becomes 0. Where the
+ * first one may go on, it begins with c if `accumulate` is 1, and is added to it if that is TFM_ADD. */
 static void emit_chains(Tile *t) {
   Emitter *e = t->e;
   LLVMValueRef zero = emit_i64(e, 0), k = t->args[ARG_K], one = emit_i64(e, 1);
@@ -332,10 +325,17 @@ static void emit_chains(Tile *t) {
   at.next = loop_carry(e, &chains, t->args[ARG_NEXT]);
   t->chain_begin = chains.index;
   t->steps = emit_least(e, emit_sub(e, k, chains.index), emit_i64(e, t->spec->chain));
-  for (unsigned i = 0; i < t->spec->rows * t->n; i++) t->c[i] = LLVMConstNull(t->vector);
+  LLVMValueRef adds = t->args[ARG_ACCUMULATE];
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++) t->c[i] = sums[i] = LLVMConstNull(t->vector);
+  if (t->spec->goes_on) {
+    LLVMValueRef goes_on = LLVMBuildAnd(e->builder, emit_icmp(e, LLVMIntEQ, adds, one),
+                                        emit_icmp(e, LLVMIntEQ, chains.index, zero), "");
+    take_up_c(t, goes_on, sums, false);
+    adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, TFM_ADD), "");
+  }
   at = emit_all_steps(t, at);
   for (unsigned i = 0; i < t->spec->rows * t->n; i++) sums[i] = t->c[i];
-  LLVMValueRef adds = LLVMBuildOr(e->builder, t->args[ARG_ACCUMULATE], chains.index, "");
+  adds = LLVMBuildOr(e->builder, adds, chains.index, "");
   take_up_c(t, emit_icmp(e, LLVMIntNE, adds, zero), sums, true);
   emit_finish(t);
   loop_next(&chains, 0, at.a);
@@ -354,7 +354,6 @@ static void emit_columns(Tile *t) {
   emit_start(t);
   position = emit_all_steps(t, position);
   if (tile_is_whole(t)) emit_tile_scaling(t, position.a, position.b);
-  if (t->spec->may_add) emit_sum(t);
   emit_finish(t);
 }
 

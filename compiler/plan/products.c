@@ -19,7 +19,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .b_stride = kind->b_stride,
                        .a_step = kind->a_step,
                        .chain = kind->chain,
-                       .may_add = kind->may_add,
+                       .goes_on = kind->goes_on,
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
                        .is_whole = kind->is_whole,
@@ -404,8 +404,8 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   step.in_order = in_order ? TFM_ORDER_ONE_RUN : TFM_ORDER_NONE;
   if (p->node->attr.rows_are_steps) step.live = live_steps(p, p->node, &step.live_steps);
   else step.live = live_rows(p, p->node);
-  kind.chain = in_order || step.live_steps ? 0 : product_chain(k);
-  kind.may_add = in_order;
+  kind.chain = in_order ? TFM_COUNTED_CHAIN : step.live_steps ? 0 : product_chain(k);
+  kind.goes_on = in_order;
   step.adds_chains = step.live_steps && !in_order; /* a chain may begin at a step that is left out */
   const bool is_row = size_equals(n, 1) || size_equals(nest->others[1].strides[last], 1);
   if (in_order && size_equals(nest->dims[last - 1], 1) && is_row)

@@ -57,7 +57,9 @@ static void count(const Walker *walker, const tfm_step *step, Matmul *m) {
       is_open = false;
     }
   }
-  m->counted.n = n + (is_open && counted % TFM_COUNTED_CHAIN != 0);
+  if (is_open && counted % TFM_COUNTED_CHAIN)
+    chains[n++].is_complete = m->step->in_order == TFM_ORDER_ONE_RUN || !walker->context->run.waits;
+  m->counted.n = n;
   m->counted.after = counted;
   atomic_store_explicit(&state->counted[!turn], counted, memory_order_relaxed);
 }
@@ -77,16 +79,18 @@ static void add_to_c(const Strip *s, const Chain *chain) {
   partial_take(&sums, 1, true);
 }
 
-/* The steps of the block that belong to the chain. */
+/* The steps of the block that belong to the chain. Zeroes among them may make it longer than those that are counted. */
 static void run_chain(const Strip *s, Chain *chain) {
   const int64_t end = least_of(chain->of->end, s->k + s->block);
+  const bool ends = chain->of->is_complete && chain->of->end == end;
   int64_t first, n, next, more;
   n = matmul_live_steps(s->unit, greatest_of(chain->of->start, s->k), end, &first);
   for (; n > 0; first = next, n = more) {
+    n = least_of(n, TFM_COUNTED_CHAIN);
     more = matmul_live_steps(s->unit, first + n, end, &next);
     if (chain->is_first) {
       matmul_some_tiles(s, first, n, chain->has_begun || s->m->goes_on, s->c, s->c_stride);
-    } else if (!chain->has_begun && more == 0 && chain->of->is_complete && chain->of->end == end) {
+    } else if (!chain->has_begun && more == 0 && ends) {
       matmul_some_tiles(s, first, n, TFM_ADD, s->c, s->c_stride);
       return;
     } else {
@@ -94,40 +98,68 @@ static void run_chain(const Strip *s, Chain *chain) {
     }
     chain->has_begun = true;
   }
-  if (!chain->is_first && chain->has_begun && chain->of->is_complete && chain->of->end == end) add_to_c(s, chain);
+  if (!chain->is_first && chain->has_begun && ends) add_to_c(s, chain);
 }
 
-/* The chain that the run ends in is added if no run follows; else the next one finds it. */
+/* How many chains from number i on, which has not begun, are whole within the block and follow one another without
+ * gaps: a kernel takes them at once. The last one may be shorter than the others. */
+static int64_t solid_chains(const Strip *s, int64_t i) {
+  const CountedChains *counted = &s->m->counted;
+  const int64_t begin = counted->items[i].start;
+  int64_t n = 0, first;
+  for (; i + n < counted->n; n++) {
+    const CountedChain *chain = &counted->items[i + n];
+    const bool follows = chain->start == begin + n * TFM_COUNTED_CHAIN;
+    const bool is_whole = chain->is_complete && chain->end <= s->k + s->block &&
+                          chain->end - chain->start <= TFM_COUNTED_CHAIN;
+    if (!follows || !is_whole || matmul_live_steps(s->unit, chain->start, chain->end, &first) < chain->end - chain->start)
+      break;
+  }
+  return n;
+}
+
+/* The chain that the run ends in without steps of its own is added if no run follows; else the next one finds it. */
 static void end_run(const Strip *s, const Chain *chain) {
   if (s->walker->context->run.waits && s->m->step->in_order == TFM_ORDER_GOES_ON) {
     if (!chain->has_begun) matmul_some_tiles(s, s->k, 0, 0, chain->at, chain->stride);
-  } else if (chain->has_begun) {
+  } else if (s->m->counted.n == 0) {
     add_to_c(s, chain);
   }
 }
 
+/* Chain number i, or it and those after it that a kernel takes too; returns how many. */
+static int64_t run_some(const Strip *s, Chain *chain, int64_t i) {
+  const CountedChains *counted = &s->m->counted;
+  int64_t ignored;
+  chain->of = &counted->items[i];
+  chain->is_first = counted->before / TFM_COUNTED_CHAIN + i == 0;
+  chain->has_begun = (i == 0 && counted->before % TFM_COUNTED_CHAIN) ||
+                     (chain->of->start < s->k && matmul_live_steps(s->unit, chain->of->start, s->k, &ignored) > 0);
+  const int64_t n = chain->has_begun || chain->of->start < s->k ? 0 : solid_chains(s, i);
+  if (n == 0) {
+    run_chain(s, chain);
+    return 1;
+  }
+  matmul_some_tiles(s, chain->of->start, counted->items[i + n - 1].end - chain->of->start,
+                    !chain->is_first ? TFM_ADD : s->m->goes_on, s->c, s->c_stride);
+  return n;
+}
+
 static void add(const Strip *s) {
   const CountedChains *counted = &s->m->counted;
-  const int64_t goes_on = counted->before % TFM_COUNTED_CHAIN, ends = counted->after % TFM_COUNTED_CHAIN;
   const bool may_go_on = s->m->step->in_order == TFM_ORDER_GOES_ON;
   float *rest = may_go_on ? gradient_rest(s->walker->context, &s->m->step->c, s->c) : NULL;
   Chain chain = {.at = rest ? rest : s->chain, .stride = rest ? s->c_stride : s->chain_stride,
-                 .has_begun = goes_on != 0};
-  bool is_written = s->k > 0 || s->m->goes_on;
-  for (int64_t i = 0; i < counted->n && counted->items[i].start < s->k + s->block; i++) {
-    int64_t ignored;
-    chain.of = &counted->items[i];
-    chain.is_first = counted->before / TFM_COUNTED_CHAIN + i == 0;
-    if (chain.of->end <= s->k) continue;
-    chain.has_begun = (i == 0 && goes_on) || (chain.of->start < s->k &&
-                                              matmul_live_steps(s->unit, chain.of->start, s->k, &ignored) > 0);
-    if (!is_written && (!chain.is_first || matmul_live_steps(s->unit, s->k, s->k + s->block, &ignored) == 0))
-      matmul_some_tiles(s, s->k, 0, 0, s->c, s->c_stride);
-    is_written = true;
-    run_chain(s, &chain);
-  }
-  if (!is_written) matmul_some_tiles(s, s->k, 0, 0, s->c, s->c_stride);
-  if (s->k + s->block == s->m->k && ends && counted->after > TFM_COUNTED_CHAIN) end_run(s, &chain);
+                 .has_begun = counted->before % TFM_COUNTED_CHAIN != 0};
+  int64_t i = 0, ignored;
+  while (i < counted->n && counted->items[i].end <= s->k) i++;
+  if (s->k == 0 && !s->m->goes_on &&
+      (!counted->n || counted->before >= TFM_COUNTED_CHAIN ||
+       matmul_live_steps(s->unit, 0, least_of(counted->items->end, s->block), &ignored) == 0))
+    matmul_some_tiles(s, 0, 0, 0, s->c, s->c_stride);
+  while (i < counted->n && counted->items[i].start < s->k + s->block) i += run_some(s, &chain, i);
+  const bool is_open = counted->after > TFM_COUNTED_CHAIN && counted->after % TFM_COUNTED_CHAIN;
+  if (s->k + s->block == s->m->k && is_open) end_run(s, &chain);
 }
 
 const struct tfm_gradient_sums *tfm_gradient_sums(void) {

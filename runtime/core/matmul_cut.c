@@ -90,7 +90,8 @@ Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threa
   const int64_t near = group_bytes() / (int64_t)sizeof(float), least = LEAST_BLOCKS * TFM_KEY_BLOCK;
   m.by_blocks = !m.is_direct && ((m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.rows * m.columns <= near / 4) ||
                                  m.k >= greatest_of(least, near / (FEW_PANELS * info->width)));
-  m.is_sideways = info->x_stays && m.x->strides[info->rank - 2] == sizeof(float);
+  /* Scratch is measured before operands have their addresses and distances. */
+  m.is_sideways = info->x_stays && value_of(context, info->x.strides[info->rank - 2]) == 1;
   const int64_t block = m.by_blocks && m.is_sideways ? SIDEWAYS_BLOCK : TFM_KEY_BLOCK;
   m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, block) : m.k;
   m.k_block = info->x_stays && m.packed_k == m.k && m.k <= TFM_K_BLOCK ? m.k : block;
