@@ -216,6 +216,12 @@ typedef struct tfm_quantize_step {
  * x.strides: batch axes, m, k; y.strides: batch axes, k, n; c: batch axes, m, n (n contiguous). Both operands are
  * packed into scratch: x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k (unless x_stays: the tiles have
  * its own strides), y in panels. Epilogue as in a gemm. With `direct` neither is packed. */
+typedef enum tfm_order { /* of the steps of k of a gradient: chains of TFM_COUNTED_CHAIN that are not zero */
+  TFM_ORDER_NONE,
+  TFM_ORDER_ONE_RUN,
+  TFM_ORDER_GOES_ON /* in a run that goes on, from the last step of the one before */
+} tfm_order;
+
 typedef enum tfm_direct {
   TFM_DIRECT_NONE,
   TFM_DIRECT_COLUMNS, /* columns side by side, where n is at most direct_columns; the tiles are for other n */
@@ -229,7 +235,7 @@ typedef struct tfm_matmul_step {
   uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
-  uint8_t in_order, live_steps; /* each result is one chain, and adds to c in a run that goes on; tfm_live_steps */
+  uint8_t in_order, live_steps; /* tfm_order; tfm_live_steps */
   uint8_t adds_chains; /* tiles know one chain alone, and the step adds those of TFM_SHORT_CHAIN steps up */
   tfm_size k;
   tfm_operand x, y, c;
