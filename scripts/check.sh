@@ -115,6 +115,7 @@ else
   stage "random gradients" "$python" tests/differential/gradients.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-20}"
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
+  stage "the style of models" "$python" tests/e2e/test_fmt.py "$tfmc" .
   stage "what is shown is what runs" "$python" tests/e2e/test_shown.py "$tfmc" .
   stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
