@@ -27,9 +27,7 @@ enum { TFM_PROGRAM_VERSION = 22 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
-
-typedef uint32_t tfm_size; /* index of a polynomial */
-
+typedef uint32_t tfm_size;                                       /* index of a polynomial */
 enum { TFM_FIRST_FLOOR = 64 };
 
 typedef struct tfm_term { /* coefficient * product of symbols[0..degree) */
@@ -216,12 +214,6 @@ typedef struct tfm_quantize_step {
  * x.strides: batch axes, m, k; y.strides: batch axes, k, n; c: batch axes, m, n (n contiguous). Both operands are
  * packed into scratch: x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k (unless x_stays: the tiles have
  * its own strides), y in panels. Epilogue as in a gemm. With `direct` neither is packed. */
-typedef enum tfm_order { /* of the steps of k of a gradient: chains of TFM_COUNTED_CHAIN that are not zero */
-  TFM_ORDER_NONE,
-  TFM_ORDER_ONE_RUN,
-  TFM_ORDER_GOES_ON /* in a run that goes on, from the last step of the one before */
-} tfm_order;
-
 typedef enum tfm_direct {
   TFM_DIRECT_NONE,
   TFM_DIRECT_COLUMNS, /* columns side by side, where n is at most direct_columns; the tiles are for other n */
