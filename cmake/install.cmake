@@ -26,6 +26,13 @@ install(TARGETS tfm_worker LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tfm)
 install(FILES $<TARGET_FILE:tfm_library_runtime> DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libtfm_runtime.a)
 install(DIRECTORY runtime/include/tfm ${generated}/include/tfm compiler/api/include/tfm
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h PATTERN *.def PATTERN generate_options.def EXCLUDE)
+# Headers that lay in tfm/ before they had a folder: who includes them there gets them still.
+foreach(header program library kernels gradient_steps optional packing packed_program tiles train_formula weights_file)
+  file(CONFIGURE OUTPUT ${generated}/moved/tfm/${header}.h CONTENT "#include \"tfm/abi/${header}.h\"\n")
+endforeach()
+file(CONFIGURE OUTPUT ${generated}/moved/tfm/steps.def CONTENT "#include \"tfm/abi/steps.def\"\n")
+file(CONFIGURE OUTPUT ${generated}/moved/tfm/train.h CONTENT "#include \"tfm/abi/train_tables.h\"\n")
+install(DIRECTORY ${generated}/moved/tfm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${generated}/tfm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${generated}/TfmConfig.cmake ${generated}/TfmConfigVersion.cmake cmake/TfmAddModel.cmake
   DESTINATION ${TFM_PACKAGE_FOLDER})

@@ -23,8 +23,8 @@
 #include "api/objects.h"
 #include "api/api_run.h"
 #include "tfm/generate.h"
-#include "tfm/library.h"
-#include "tfm/train.h"
+#include "tfm/abi/library.h"
+#include "tfm/abi/train_tables.h"
 
 struct tfm_compiled {
   Mapping parts; /* the packed weights stay in it */
@@ -39,6 +39,7 @@ static const OutsideFunction runtime_functions[] = {
 #include "aot/library_functions.def"
     {"tfm_chain_functions", (AnyFunction)tfm_chain_functions},
     {"tfm_attention_grad", (AnyFunction)tfm_attention_grad},
+    {"tfm_gradient_sums", (AnyFunction)tfm_gradient_sums},
     {"tfm_whole_attention", (AnyFunction)tfm_whole_attention},
     {"tfm_whole_pages", (AnyFunction)tfm_whole_pages},
 };

@@ -28,7 +28,7 @@
 #include "cli/cli_model.h"
 #include "cli/cli_training.h"
 #include "diag/render.h"
-#include "tfm/weights_file.h"
+#include "tfm/abi/weights_file.h"
 #include "weights/files.h"
 
 typedef struct Worker {

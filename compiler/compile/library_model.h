@@ -10,7 +10,7 @@
 #include "aot/description.h"
 #include "aot/library_file.h"
 #include "compile/compile.h"
-#include "tfm/library.h"
+#include "tfm/abi/library.h"
 
 typedef struct LibraryModel {
   Graph *graph;

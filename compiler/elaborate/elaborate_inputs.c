@@ -285,7 +285,7 @@ static const char *const settings[] = {
 #define SETTING_C(name)
 #define GENERATE_OPTION(name, member, kind, initial, range, accepted, ...) SETTING_##accepted(name)
 #define GENERATE_ALIAS(name, member, kind, accepted) SETTING_##accepted(name)
-#include "tfm/generate_options.def"
+#include "tfm/abi/generate_options.def"
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 

@@ -41,6 +41,7 @@ static Node *summed(Elaborator *e, Node *x) {
 typedef struct CrossEntropy {
   Node *logits, *labels;
   Node *counts; /* bool: the labels that are not ignored; NULL: all count */
+  Node *weight; /* [classes]; NULL: each class weighs 1 */
   double smoothing;
 } CrossEntropy;
 
@@ -74,7 +75,28 @@ static bool ignore_label(Elaborator *e, CrossEntropy *c, Value v) {
   return c->labels != NULL;
 }
 
-/* -(1-s) log p(label) - s/classes sum(log p): with s = 0 minus the log of the probability. */
+static bool take_weight(Elaborator *e, CrossEntropy *c, Value v) {
+  const Size *classes = c->logits->dims[c->logits->rank - 1];
+  if (v.kind == VALUE_NONE) return true;
+  static const char why[] = "cross_entropy: weights %T need one number for each class of logits %T";
+  c->weight = tensor_of(e, v, F32, "weights of cross_entropy", "");
+  if (!c->weight) return false;
+  if (c->weight->rank == 1) return need_same(e, c->weight->dims[0], classes, why, c->weight, c->logits);
+  fail(e, DIAG_SHAPE, why, c->weight, c->logits);
+  return false;
+}
+
+static Node *weight_of_labels(Elaborator *e, const CrossEntropy *c) {
+  return made(e, build_gather(build_here(e), c->weight, c->labels));
+}
+
+/* A row of the sum over classes that label smoothing adds. */
+static Node *spread_over_classes(Elaborator *e, const CrossEntropy *c, Node *logs) {
+  Node *of_class = c->weight ? pointwise(e, OP_MUL, logs, c->weight) : logs;
+  return of_class ? made(e, build_reduce(build_here(e), OP_MEAN, of_class, (int32_t)logs->rank - 1, false)) : NULL;
+}
+
+/* -(1-s) w(label) log p(label) - s/classes sum(w log p): with s = 0 and no weights minus the log of the probability. */
 static Node *rows_of(Elaborator *e, const CrossEntropy *c) {
   const uint32_t rank = c->logits->rank;
   const int32_t axis = (int32_t)rank - 1;
@@ -85,17 +107,24 @@ static Node *rows_of(Elaborator *e, const CrossEntropy *c) {
   Node *ids = reshaped(e, c->labels, rank, dims);
   Node *picked = logs && ids ? made(e, build_take(build_here(e), logs, ids, axis)) : NULL;
   Node *row = scaled(e, reshaped(e, picked, rank - 1, (const Size *const *)c->labels->dims), c->smoothing - 1);
-  if (c->smoothing > 0 && row) {
-    Node *mean = made(e, build_reduce(build_here(e), OP_MEAN, logs, axis, false));
-    row = pointwise(e, OP_SUB, row, scaled(e, mean, c->smoothing));
-  }
+  if (c->weight) row = pointwise(e, OP_MUL, row, weight_of_labels(e, c));
+  if (c->smoothing > 0 && row)
+    row = pointwise(e, OP_SUB, row, scaled(e, spread_over_classes(e, c, logs), c->smoothing));
   if (!c->counts || !row) return row;
   Node *zero = made(e, build_scalar(build_here(e), DTYPE_F32, 0, 0));
   return zero ? made(e, build_where(build_here(e), c->counts, row, zero)) : NULL;
 }
 
+/* The weights of the labels that count, added up. */
+static Node *weight_that_counts(Elaborator *e, const CrossEntropy *c) {
+  Node *weights = weight_of_labels(e, c), *zero = made(e, build_scalar(build_here(e), DTYPE_F32, 0, 0));
+  if (c->counts && weights && zero) weights = made(e, build_where(build_here(e), c->counts, weights, zero));
+  return summed(e, weights);
+}
+
 /* How many labels count, as f32. */
 static Node *count_of(Elaborator *e, const CrossEntropy *c) {
+  if (c->weight) return weight_that_counts(e, c);
   if (c->counts) return summed(e, made(e, build_unary(build_here(e), OP_TO_F32, c->counts)));
   const Size *n = product_of(e, c->labels->rank, (const Size *const *)c->labels->dims);
   return n ? made(e, build_size(build_here(e), DTYPE_F32, n)) : NULL;
@@ -112,7 +141,7 @@ Value primitive_cross_entropy(Elaborator *e, const PrimitiveCall *call) {
   const char *how = reduction.kind == VALUE_STRING ? reduction.as.string : "";
   if (strcmp(how, "mean") != 0 && strcmp(how, "sum") != 0 && strcmp(how, "none") != 0)
     return fail(e, DIAG_RANGE, "reduction must be \"mean\", \"sum\" or \"none\", not %V", reduction);
-  if (!ignore_label(e, &c, call->arguments[2])) return POISON;
+  if (!ignore_label(e, &c, call->arguments[2]) || !take_weight(e, &c, call->arguments[5])) return POISON;
   Node *rows = rows_of(e, &c);
   if (how[0] == 'n') return value_tensor(rows);
   Node *sum = summed(e, rows);

@@ -13,7 +13,7 @@
 #include "codegen/codegen.h"
 #include "engines/engine.h"
 #include "aot/packed_weights.h"
-#include "tfm/weights_file.h"
+#include "tfm/abi/weights_file.h"
 #include "weights/files.h"
 
 typedef struct LibraryEngine {

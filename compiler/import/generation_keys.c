@@ -19,7 +19,7 @@ static const char *const of_block[] = {
 #define BLOCK_CONFIG(name)
 #define BLOCK_C(name)
 #define GENERATE_OPTION(name, member, kind, initial, range, accepted, ...) BLOCK_##accepted(name)
-#include "tfm/generate_options.def"
+#include "tfm/abi/generate_options.def"
 };
 enum { N_OF_BLOCK = sizeof of_block / sizeof *of_block };
 

@@ -261,6 +261,17 @@ static void check_sentence(Evaluation *e) {
                 e->values->family->model->name);
 }
 
+/* transformers refuses such a config whatever its type. */
+static void check_layer_types(Evaluation *e) {
+  const json_t *types = json_object_get(e->folder->config, "layer_types");
+  const json_t *depth = json_object_get(e->folder->config, "num_hidden_layers");
+  if (!json_is_array(types) || !json_is_integer(depth)) return;
+  if ((json_int_t)json_array_size(types) == json_integer_value(depth)) return;
+  report(e, true,
+         arena_printf(e->arena, "\"layer_types\" has %zu layers, and \"num_hidden_layers\" is %lld",
+                      json_array_size(types), (long long)json_integer_value(depth)));
+}
+
 static Evaluation evaluation_new(Arena *arena, Diag *diag, const Folder *folder, const ImportOptions *options,
                                  ImportValues *values) {
   Evaluation e = {.arena = arena, .diag = diag, .folder = folder, .options = options, .values = values};
@@ -288,6 +299,7 @@ bool import_check(Arena *arena, Diag *diag, const Family *family, const Folder *
   check_class(&e);
   check_task(&e);
   check_sentence(&e);
+  check_layer_types(&e);
   for (uint32_t i = 0; i < block->n_children; i++) {
     const Ast *entry = block->children[i];
     if (expression_needs_weights(entry)) continue;

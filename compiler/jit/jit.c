@@ -125,6 +125,7 @@ static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   const char *whole = plan_whole_attention(plan);
   if (plan->program.n_row_chains) jit->program.chain_functions = tfm_chain_functions;
   if (plan_has_attention_grad(plan)) jit->program.attention_grad = tfm_attention_grad;
+  if (plan_has_gradient_sums(plan)) jit->program.gradient_sums = tfm_gradient_sums;
   if (whole) jit->program.whole_attention = strstr(whole, "pages") ? tfm_whole_pages : tfm_whole_attention;
   return true;
 }

@@ -1,4 +1,4 @@
-/* QUANTIZE and WEIGH: rows of f32 as rows of whole numbers, which tiles of form INT8 read (tfm/kernels.h).
+/* QUANTIZE and WEIGH: rows of f32 as rows of whole numbers, which tiles of form INT8 read (tfm/abi/kernels.h).
  *
  * In: rows and room for them; the number of columns is a constant of the code. Of WEIGH rows of a strip of attention,
  * and a scale for each column, by which it is multiplied first, unless the softmax has done so. Out: the numbers, the
@@ -9,7 +9,7 @@
  *            differences of registers, and the greatest magnitude is found on the way, among bits: those of infinity
  *            and NaN are greater than all others
  *   round:   x factor + 1.5 2^23 has the nearest whole number in its low bits
- *   split:   for tiles that multiply pairs of bytes (tfm/kernels.h), numbers whose sum is too large leave a rest, which
+ *   split:   for tiles that multiply pairs of bytes (abi/kernels.h), numbers whose sum is too large leave a rest, which
  *            is listed behind the row: one pair in fifty where numbers are about normal
  *
  * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. */

@@ -12,7 +12,7 @@ static LLVMValueRef argument(RowKernel *k, LLVMTypeRef type, size_t offset) {
   return emit_load(k->e, type, emit_offset(k->e, k->args, emit_i64(k->e, (int64_t)offset)), 8);
 }
 
-/* Arguments are read by offsetof, so the struct in tfm/program.h is their only description. */
+/* Arguments are read by offsetof, so the struct in tfm/abi/program.h is their only description. */
 static size_t operand_offset(uint32_t i) {
   return offsetof(tfm_row_args, operands) + i * sizeof(tfm_row_operand);
 }

@@ -3,7 +3,7 @@
  *
  * Numbers of 16 bits are widened as they are loaded. Whole numbers are four k a step, bytes at once where the target
  * has an instruction for it (dot_bytes), else words, or pairs of bytes (in_pairs): their sums fit 16 bits, for rows are
- * split, and what was left over is added at last (tfm/kernels.h). Sums of whole numbers have no order, so all give the
+ * split, and what was left over is added at last (abi/kernels.h). Sums of whole numbers have no order, so all give the
  * same. */
 #include "kernels/tile.h"
 

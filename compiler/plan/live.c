@@ -158,7 +158,7 @@ static bool step_touches(const Planner *p, const tfm_step *info, const tfm_opera
     const tfm_##name##_step *step = &p->array.items[info->index];  \
     operands                                                       \
   } break;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   }
   return touches;
 }

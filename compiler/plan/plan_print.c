@@ -169,7 +169,8 @@ static void print_quantize(StrBuf *out, const Plan *plan, const tfm_quantize_ste
 static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *matmul) {
   strbuf_add(out, " k ");
   plan_print_size(out, plan, matmul->k);
-  static const char *const forms[] = {"", ", direct by columns", ", direct by rows", ", direct by rows of y"};
+  static const char *const forms[] = {"", ", direct by columns", ", direct by rows", ", direct by rows of y",
+                                      ", one row in f64"};
   static const char *const places[] = {"", ", x in place", ", y in place", ", x and y in place"};
   strbuf_printf(out, " tile %dx%d%s%s", matmul->tile_rows, matmul->width,
                 places[matmul->x_stays + 2 * matmul->y_stays], forms[matmul->direct]);
@@ -259,7 +260,7 @@ static void print_append(StrBuf *out, const Plan *plan, const tfm_append_step *a
 }
 
 /* Prints what the table of steps says of every kind: the rest of its line and its kernels, then its operands by name.
- * The names are those of the members in tfm/steps.def, so a new kind of step is printed without a change here. */
+ * The names are those of the members in tfm/abi/steps.def, so a new kind of step is printed without a change here. */
 static void print_step(StrBuf *out, const Plan *plan, const tfm_step *info) {
   switch ((tfm_step_kind)info->kind) {
 #define READ(member, axes) print_operand(out, plan, #member, &step->member, axes);
@@ -277,7 +278,7 @@ static void print_step(StrBuf *out, const Plan *plan, const tfm_step *info) {
     print(out, plan, step);                                                   \
     operands                                                                  \
   } break;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   }
 }
 
@@ -452,7 +453,7 @@ static void draw_operands(const PlanDrawing *d, uint32_t item, const tfm_step *i
     const tfm_##name##_step *step = &program->array[info->index]; \
     operands                                                     \
   } break;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   }
 }
 

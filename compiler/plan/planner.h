@@ -52,7 +52,7 @@ typedef struct Planner {
   VEC(tfm_row_chain) row_chains;
   uint32_t first_safe_step; /* from there on no step can report a fault */
 #define STEP(KIND, name, array, ...) VEC(tfm_##name##_step) array;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   VEC(tfm_cache) caches;
   VEC(tfm_id_limit) id_limits;
   VEC(tfm_check) checks;

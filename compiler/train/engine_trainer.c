@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "state_file.h"
+#include "tfm/abi/state_file.h"
 
 #include "train/training_tables.h"
 

@@ -1,4 +1,4 @@
-/* Trainer: the runtime's trainer (tfm/train.h) on the engines of this compiler.
+/* Trainer: the runtime's trainer (tfm/abi/train_tables.h) on the engines of this compiler.
  *
  * In: the graphs of an objective, an engine to run them, batches of inputs by name. Out: the results of the objective,
  * gradients, and weights that have been trained. The batches of a step count as one. Errors of the runtime become
@@ -7,7 +7,7 @@
 #define TFM_TRAIN_TRAINER_H
 
 #include "engines/engine.h"
-#include "tfm/train.h"
+#include "tfm/abi/train_tables.h"
 #include "train/graphs.h"
 
 typedef struct Trainer Trainer;

@@ -6,7 +6,7 @@
 
 #include "aot/header.h"
 #include "compile/library_model.h"
-#include "tfm/train.h"
+#include "tfm/abi/train_tables.h"
 #include "train/graphs.h"
 
 typedef struct TrainingModel {

@@ -3,7 +3,7 @@
  *
  * Taking a page cannot fail: tfm_decoder_begin made the pool large enough for every row at its longest. Rows share
  * pages until one of them writes; a shared page is then replaced by a copy. */
-#include "cache_pages.h"
+#include "decode/cache_pages.h"
 
 #include <string.h>
 

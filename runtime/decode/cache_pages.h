@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "whole_attention.h"
+#include "steps/attention_int8.h"
 
 typedef struct PagePool {
   char *memory;

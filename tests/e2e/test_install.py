@@ -146,7 +146,7 @@ class Install(unittest.TestCase):
     def test_files(self):
         self.assertEqual(self.rest, [], "something was installed outside of the prefix")
         for name in ("bin/tfmc", "include/tfm/tfm.h", "include/tfm/types.h", "include/tfm/program.h", "include/tfm/library.h",
-                     "include/tfm/compile.h", "include/tfm/kernels.h"):
+                     "include/tfm/compile.h", "include/tfm/kernels.h", "include/tfm/abi/program.h", "include/tfm/abi/steps.def"):
             self.assertTrue((self.prefix / name).is_file(), name)
         for pattern in ("libtfm.so", "libtfm.so.0", "libtfm_runtime.a", "tfm.pc", "TfmConfig.cmake", "TfmConfigVersion.cmake",
                         "tfmc.1", "bash-completion/completions/tfmc", "_tfmc", "tfmc.fish", "tfm/tfm-worker.so",
@@ -156,7 +156,7 @@ class Install(unittest.TestCase):
 
     def test_headers_stand_alone(self):
         for language, standard in (("c", "c99"), ("c++", "c++17")):
-            for header in sorted((self.prefix / "include/tfm").glob("*.h")):
+            for header in sorted((self.prefix / "include/tfm").rglob("*.h")):
                 run("c++" if language == "c++" else "cc", f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", "-x",
                     language, "-fsyntax-only", f"-I{self.prefix}/include", header)
 

@@ -227,7 +227,7 @@ class Import(ImportCase):
                 self.write(config | dict(layer_types=kinds))
                 self.refused('neither full_attention nor sliding_attention ("layer_types")')
             self.write(config | dict(layer_types=config["layer_types"][1:]))
-            self.tfmc(self.folder, code=1, says="layer_types has another length than num_hidden_layers")
+            self.tfmc(self.folder, code=1, says=f'"layer_types" has {len(config["layer_types"]) - 1} layers, and "num_hidden_layers" is')
 
     def test_M10_windows_said_by_numbers(self):
         """Older configs count: Qwen2 has whole layers first, Gemma 3 one in each `sliding_window_pattern`."""

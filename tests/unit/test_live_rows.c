@@ -10,7 +10,7 @@
 #include "compiled_model.h"
 #include "elaborate_text.h"
 #include "passes/passes.h"
-#include "context.h"
+#include "context/context.h"
 #include "same_values.h"
 #include "tfm/tfm.h"
 

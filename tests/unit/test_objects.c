@@ -6,7 +6,7 @@
 #include "api/objects.h"
 #include "api/api_run.h"
 #include "cli/worker.h"
-#include "tfm/library.h"
+#include "tfm/abi/library.h"
 
 enum { N_DAMAGES = 4000 };
 

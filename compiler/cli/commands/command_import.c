@@ -135,9 +135,8 @@ static void import_folder(Session *session, const char *path) {
   for (size_t i = 0; i < names->texts.n; i++) map_put(&ignored, names->texts.items[i], NULL);
   Folder *folder = folder_open(session->arena, &session->diag, path, &ignored);
   if (!folder) return;
-  const char *type = json_string_value(json_object_get(folder->config, "model_type"));
   const char *named = option_text(&session->options, OPTION_FAMILY, NULL);
-  Family *family = family_choose(session->arena, &session->names, &session->diag, type, named, folder->config_path);
+  Family *family = family_choose(session->arena, &session->names, &session->diag, folder, named);
   if (family && import_check(session->arena, &session->diag, family, folder, &options))
     write_model(session, family, folder, &options);
   if (!family && !named && json_object_get(folder->config, "auto_map"))

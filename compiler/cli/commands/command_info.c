@@ -9,7 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/library_info.h"
 #include "cli/cli_model.h"
-#include "tfm/weights_file.h"
+#include "tfm/abi/weights_file.h"
 #include "weights/weight_set.h"
 
 // ---- a weight file ----
