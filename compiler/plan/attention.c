@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "plan/caches.h"
 #include "plan/cost.h"
-#include "plan/live.h"
+#include "plan/plan_live.h"
 #include "plan/products.h"
 
 // ---- the tensors of the step ----
