@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "plan/caches.h"
-#include "plan/live.h"
+#include "plan/plan_live.h"
 #include "plan/row_chains.h"
 
 typedef void (*PlanNode)(Planner *p, const Node *node);

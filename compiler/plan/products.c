@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "plan/cost.h"
-#include "plan/live.h"
+#include "plan/plan_live.h"
 
 // ---- kernels and epilogues, for attention too ----
 
