@@ -6,7 +6,7 @@
 #define TFM_RUNTIME_MATMUL_CUT_H
 
 #include "steps/live.h"
-#include "steps/walker.h"
+#include "steps/epilogue.h"
 
 typedef struct Matmul {
   const tfm_matmul_step *step;

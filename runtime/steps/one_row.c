@@ -3,8 +3,8 @@
  *
  * In: the product, cut by matmul_cut.c. Out: sums in f64, in the order of k, rounded once. A product of two numbers of
  * f32 is exact in f64, and steps that are zero or left out change no sum. So the bits depend on neither threads nor
- * padding nor instruction sets, and a sum of equal numbers loses nothing that shows, whatever their number. Threads share
- * columns.
+ * padding nor instruction sets, and a sum of equal numbers loses nothing that shows, whatever their number. Threads
+ * share columns.
  *
  * In a step of training with several parts a sum goes on from run to run: until the last one the output holds the upper
  * half of its 64 bits, and its rest (RunState.rests) the lower half. Refuses nothing. */
