@@ -1,7 +1,7 @@
-/* In: a matmul step, the sizes of a run. Out: how it is cut. See matmul.h. */
+/* In: a matmul step, the sizes of a run. Out: how it is cut. See matmul_cut.h. */
 #include "steps/matmul_cut.h"
 
-#include "machine/features.h"
+#include "machine/processors.h"
 #include "steps/partial_sums.h"
 
 enum {
@@ -103,6 +103,17 @@ Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threa
   else cut_units(&m, ceil_div(m.panels, most), 1, threads);
   m.epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand, info->dims);
   return m;
+}
+
+char *matmul_item(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand, int64_t item) {
+  int64_t offset = 0;
+  for (int axis = step->rank - 3; axis >= 0; axis--) {
+    if (axis == 0) return element_address(context, operand, offset + item * operand->strides[0]); /* no division */
+    int64_t dim = value_of(context, step->dims[axis]);
+    offset += item % dim * operand->strides[axis];
+    item /= dim;
+  }
+  return element_address(context, operand, offset);
 }
 
 int64_t matmul_waiting_floats(const Matmul *m) {

@@ -6,7 +6,7 @@
 #define TFM_RUNTIME_MATMUL_CUT_H
 
 #include "steps/live.h"
-#include "steps/walker.h"
+#include "steps/epilogue.h"
 
 /* A chain of a gradient: steps of k, some of which may be left out or zero. */
 typedef struct CountedChain {

@@ -10,24 +10,14 @@
 
 #include "steps/matmul_cut.h"
 #include "steps/partial_sums.h"
+#include "steps/step_direct.h"
 
 enum {
   LEAST_FETCHING = 64, /* steps of a tile, so that lines of its successor have the time to come */
-  ITEMS_TOGETHER = 64, /* of direct products, so that their epilogue finds them near */
   LINES_TOGETHER = 16, /* of y */
   CLAIMS = 16          /* of a thread, of many items each */
 };
 
-char *matmul_item(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand, int64_t item) {
-  int64_t offset = 0;
-  for (int axis = step->rank - 3; axis >= 0; axis--) {
-    if (axis == 0) return element_address(context, operand, offset + item * operand->strides[0]); /* no division */
-    int64_t dim = value_of(context, step->dims[axis]);
-    offset += item % dim * operand->strides[axis];
-    item /= dim;
-  }
-  return element_address(context, operand, offset);
-}
 
 /* The steps [k, end) of panels: [k][width] for each, columns beyond the last zero. Of lines of y, a few are packed for
  * all panels before the next ones: what fetches ahead then has a line to follow, and not a piece in each page. */
@@ -76,55 +66,6 @@ static void pack_strip(const Matmul *m, const char *x, int64_t rows, int64_t k, 
       memcpy(target, source, (size_t)k * sizeof(float));
     else
       for (int64_t i = 0; i < k; i++) memcpy(target + i, source + i * k_stride, sizeof(float));
-  }
-}
-
-// ---- direct products ----
-
-/* `items` products of steps [k, end), the first of which has its rows at x, its columns at y and its results at c. */
-static void run_direct(const Walker *walker, const Matmul *m, const char *x, const char *y, char *c, int64_t c_row,
-                       int64_t items, int64_t rows, int64_t columns, int64_t k, int64_t end) {
-  const tfm_matmul_step *step = m->step;
-  const int64_t *xs = m->x->strides, *ys = m->y->strides;
-  const int row = step->rank - 2, column = step->rank - 1, item = step->rank - 3;
-  tfm_direct_args args = {.x = x + k * xs[column],
-                          .y = y + k * ys[row],
-                          .c = c,
-                          .items = items,
-                          .rows = rows,
-                          .columns = columns,
-                          .k = end - k,
-                          .x_row = xs[row],
-                          .x_step = xs[column],
-                          .y_step = ys[row],
-                          .y_column = ys[column],
-                          .c_row = c_row};
-  if (items > 1) args.x_item = xs[item], args.y_item = ys[item], args.c_item = m->c->strides[item];
-  if (step->direct == TFM_DIRECT_TURNED) {
-    const tfm_direct_args turned = args;
-    args.x = turned.y, args.y = turned.x;
-    args.x_item = turned.y_item, args.y_item = turned.x_item;
-    args.x_row = turned.y_column, args.x_step = turned.y_step, args.y_step = turned.x_step;
-    args.rows = columns, args.columns = 1, args.c_row = sizeof(float);
-  }
-  KERNEL_OF(tfm_direct_kernel, walker->context, step->direct_kernel)(&args);
-}
-
-/* Items [first, end), all of each. */
-static void run_items(const Walker *walker, const Matmul *m, int64_t first, int64_t end) {
-  const tfm_matmul_step *step = m->step;
-  const tfm_context *context = walker->context;
-  const int64_t axis = step->rank > 2 ? value_of(context, step->dims[step->rank - 3]) : 1;
-  const int64_t c_row = m->c->strides[step->rank - 2];
-  while (first < end) {
-    int64_t items = least_of(least_of(end - first, axis - first % axis), ITEMS_TOGETHER);
-    char *c = matmul_item(context, step, m->c, first);
-    run_direct(walker, m, matmul_item(context, step, m->x, first), matmul_item(context, step, m->y, first), c, c_row,
-               items, m->rows, m->columns, 0, m->k);
-    for (int64_t item = 0; m->epilogue.kernel && item < items; item++)
-      epilogue_run(walker, &m->epilogue, c + (item ? item * m->c->strides[step->rank - 3] : 0), c_row,
-                   (first + item) * m->rows, m->rows, 0, m->columns);
-    first += items;
   }
 }
 
@@ -331,10 +272,16 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
   const tfm_matmul_step *step = m->step;
   if (m->is_direct) {
     const int64_t column = unit->first_panel * step->width;
-    run_direct(walker, m, unit->x + row * m->x->strides[step->rank - 2],
-               unit->y + column * m->y->strides[step->rank - 1], (char *)c, c_stride * (int64_t)sizeof(float), 1, rows,
-               least_of(m->columns, unit->end_panel * step->width) - column, chain * m->chain,
-               least_of(m->k, (chain + 1) * m->chain));
+    const DirectWork work = {.x = unit->x + row * m->x->strides[step->rank - 2],
+                             .y = unit->y + column * m->y->strides[step->rank - 1],
+                             .c = (char *)c,
+                             .c_row = c_stride * (int64_t)sizeof(float),
+                             .items = 1,
+                             .rows = rows,
+                             .columns = least_of(m->columns, unit->end_panel * step->width) - column,
+                             .first_k = chain * m->chain,
+                             .end_k = least_of(m->k, (chain + 1) * m->chain)};
+    direct_run(walker, m, &work);
     return;
   }
   int64_t first = chain * m->chain, end = least_of(m->k, first + m->chain), k = first;
@@ -523,7 +470,7 @@ void step_matmul(Walker *walker, const tfm_step *step) {
   while (share_claim(&claimer, &ignored, &number)) {
     int64_t first = number * lump, end = least_of(units, first + lump);
     if (by_items)
-      run_items(walker, &m, first, end);
+      direct_run_items(walker, &m, first, end);
     else
       for (int64_t i = first; i < end; i++) run_unit(walker, &m, i, &packed);
   }
