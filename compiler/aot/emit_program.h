@@ -10,7 +10,7 @@
 #include <llvm-c/Core.h>
 
 #include "base/vec.h"
-#include "plan/decoding.h"
+#include "plan/plan_decoding.h"
 #include "tfm/abi/library.h"
 #include "tfm/abi/packed_program.h"
 

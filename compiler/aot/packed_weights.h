@@ -7,7 +7,7 @@
 #define TFM_AOT_PACKED_WEIGHTS_H
 
 #include "diag/diag.h"
-#include "plan/decoding.h"
+#include "plan/plan_decoding.h"
 #include "tfm/abi/weights_file.h"
 
 // ---- layout ----

@@ -17,8 +17,8 @@
 #include <sys/stat.h>
 
 #include "cli/generation_start.h"
-#include "cli/inputs.h"
-#include "cli/model.h"
+#include "cli/cli_inputs.h"
+#include "cli/cli_model.h"
 #include "weights/files.h"
 
 // ---- where settings come from, and where they go ----

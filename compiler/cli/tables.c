@@ -5,7 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "cli/options.h"
+#include "cli/cli_options.h"
 #include "graph/graph.h"
 #include "passes/passes.h"
 #include "plan/kernel_spec.h"

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "elaborate/call.h"
-#include "elaborate/eval.h"
+#include "elaborate/elaborate_call.h"
+#include "elaborate/elaborate_eval.h"
 #include "elaborate/lists.h"
 #include "elaborate/objective.h"
 #include "elaborate/tensors.h"

@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/checked_size.h"
-#include "elaborate/eval.h"
+#include "elaborate/elaborate_eval.h"
 #include "elaborate/primitives.h"
 
 // ---- the text of a message ----

@@ -5,7 +5,7 @@
 #include <glob.h>
 #include <string.h>
 
-#include "import/generation.h"
+#include "import/generation_keys.h"
 #include "import/json_file.h"
 #include "import/sentence.h"
 

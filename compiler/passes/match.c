@@ -20,11 +20,6 @@ bool match_integer(const Node *node, int64_t *integer) {
   return true;
 }
 
-Node *match_full_like(Pass *pass, const Node *like, Node *before, double number) {
-  Builder b = pass_builder(pass, before, like);
-  return build_full(&b, number, like->rank, like->dims);
-}
-
 // ---- what is computed before any run ----
 
 enum { UNKNOWN, IS_STATIC, IS_DYNAMIC };
@@ -59,13 +54,6 @@ bool match_fills(const Node *node, uint32_t rank, const Size *const *dims) {
     bool one = i >= node->rank || dim_is_one(dim_from_end(node, i));
     if (one != dim_is_one(domain)) return false;
   }
-  return true;
-}
-
-bool match_broadcasts(const Node *node, uint32_t rank, const Size *const *onto) {
-  if (node->rank > rank) return false;
-  for (uint32_t i = 0; i < node->rank; i++)
-    if (!dim_is_one(dim_from_end(node, i)) && dim_is_one(onto[rank - 1 - i])) return false;
   return true;
 }
 

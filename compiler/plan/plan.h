@@ -23,7 +23,7 @@ typedef struct WeightRecipe {
   uint32_t width;      /* PANELS */
   uint8_t form;        /* tfm_form; of PLAIN F32, as the node is, or 16 bits, one number after the other */
   uint64_t offset, bytes;
-  bool is_shared;      /* memory.h: another plan's recipe has put the same bytes there */
+  bool is_shared;      /* plan_memory.h: another plan's recipe has put the same bytes there */
 } WeightRecipe;
 
 typedef struct PlannedKernel {

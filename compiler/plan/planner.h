@@ -68,7 +68,7 @@ bool plan_static_size(const Planner *p, tfm_size size, int64_t *value);
 /* Returns size * numerator / denominator, coefficient by coefficient, rounded up: for estimates. */
 tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t denominator);
 
-// ---- values.c: memory of results ----
+// ---- plan_values.c: memory of results ----
 
 uint32_t plan_buffer(Planner *p, DType dtype, const Size *elements);
 /* The layout of a result of this shape: rows of f32 whose length is static are padded (cost_row_stride). */
@@ -83,7 +83,7 @@ bool layout_has_rows(Planner *p, const View *view); /* columns, and one stride b
  * `fallback` (NULL: the default layout). */
 View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fallback, const Size *fallback_elements);
 
-// ---- values.c: values, copies, ids ----
+// ---- plan_values.c: values, copies, ids ----
 
 /* Returns where the value of a node lies. Static subgraphs become weights; a view that strides cannot express becomes a
  * copy, for which a step is added. */
@@ -134,7 +134,7 @@ void plan_row_grad(Planner *p, const Node *node);
 void plan_concat(Planner *p, const Node *node);
 void plan_linear(Planner *p, const Node *node);
 void plan_matmul(Planner *p, const Node *node);
-/* Whether it is a product with ones on and below the diagonal, 0 above, which is computed as running sums (rows.c). */
+/* Whether it is a product with ones on and below the diagonal, 0 above: computed as running sums (plan_rows.c). */
 bool plan_is_triangle(const Planner *p, const Node *node);
 void plan_triangle(Planner *p, const Node *node);
 void plan_attention(Planner *p, const Node *node);

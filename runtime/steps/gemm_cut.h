@@ -56,7 +56,7 @@ static inline int64_t whole_panel_bytes(const tfm_gemm_step *step) {
 }
 
 /* Whole numbers take less room, and their sums have no order: long blocks, one chain. */
-static inline bool is_whole_numbers(const tfm_gemm_step *step) { return step->form >= TFM_FORM_INT8; }
+static inline bool is_whole_numbers(const tfm_gemm_step *step) { return tfm_form_is_whole(step->form); }
 static inline int64_t k_block_of(const tfm_gemm_step *step) {
   return is_whole_numbers(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK;
 }

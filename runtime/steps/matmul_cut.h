@@ -5,7 +5,7 @@
 #ifndef TFM_RUNTIME_MATMUL_CUT_H
 #define TFM_RUNTIME_MATMUL_CUT_H
 
-#include "steps/live.h"
+#include "steps/live_runs.h"
 #include "steps/epilogue.h"
 
 typedef struct Matmul {

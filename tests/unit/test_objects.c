@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/objects.h"
-#include "api/run.h"
+#include "api/api_run.h"
 #include "cli/worker.h"
 #include "tfm/abi/library.h"
 

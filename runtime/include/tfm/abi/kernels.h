@@ -61,6 +61,11 @@ static inline const char *tfm_form_name(uint8_t form) {
   return names[form];
 }
 
+/* Whether it rounds a number to 16 bits. */
+static inline int tfm_form_is_16_bits(uint8_t form) { return form == TFM_FORM_BF16 || form == TFM_FORM_F16; }
+/* Whether products in it are of whole numbers, with a scale for each column. */
+static inline int tfm_form_is_whole(uint8_t form) { return form == TFM_FORM_INT8 || form == TFM_FORM_INT4; }
+
 enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
 
 static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) { /* of k steps of one column of a panel */
@@ -75,7 +80,7 @@ static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) { /* of k steps of
 }
 
 static inline int64_t tfm_column_bytes(uint8_t form, int64_t k) { /* of a whole column */
-  return tfm_form_bytes(form, k) + (form >= TFM_FORM_INT8 ? 4 : 0);
+  return tfm_form_bytes(form, k) + (tfm_form_is_whole(form) ? 4 : 0);
 }
 
 /* A row of whole numbers: TFM_ROW_HEAD floats, the last of which is an i32, -128 times the sum of all numbers; the
