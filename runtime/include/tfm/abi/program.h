@@ -26,9 +26,7 @@ enum { TFM_PROGRAM_VERSION = 22 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
-
-typedef uint32_t tfm_size; /* index of a polynomial */
-
+typedef uint32_t tfm_size;                                       /* index of a polynomial */
 enum { TFM_FIRST_FLOOR = 64 };
 
 typedef struct tfm_term { /* coefficient * product of symbols[0..degree) */
@@ -228,7 +226,7 @@ typedef struct tfm_matmul_step {
   uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
-  uint8_t in_order, live_steps; /* each result is one chain, and adds to c in a run that goes on; tfm_live_steps */
+  uint8_t in_order, live_steps; /* tfm_order; tfm_live_steps */
   uint8_t adds_chains; /* tiles know one chain alone, and the step adds those of TFM_SHORT_CHAIN steps up */
   tfm_size k;
   tfm_operand x, y, c;
