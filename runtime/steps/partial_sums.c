@@ -17,6 +17,7 @@
 
 #include "tfm/abi/program.h"
 
+/* At least one: without any steps it is a chain of zeroes. */
 int64_t partial_chains(int64_t k) { return k <= TFM_CHAIN ? 1 : (k - 1) / TFM_CHAIN + 1; }
 
 /* The bits of the last chain's number. */

@@ -1,7 +1,7 @@
 /* tfm/abi/program.h: a compiled model as the runtime sees it. C99.
  *
  * Plain constant structs, the same whether the compiler builds them in memory (JIT) or emits them into a library (AOT).
- * The runtime trusts them: only the version is checked, which rises when a struct changes. Pointers are to constant data.
+ * The runtime trusts them: only the version is checked, which rises with each change. Pointers are to constant data.
  *
  * Sizes. Every number that may depend on run-time sizes is a `tfm_size`: an index into `polynomials`, of which number 0
  * is the constant 0, 1 the constant 1. When a context is bound to sizes, they are evaluated once into int64_t numbers.
@@ -99,7 +99,7 @@ typedef struct tfm_operand {
   tfm_size strides[TFM_MAX_RANK]; /* elements, one per axis of the step that uses it; 0 where it is broadcast */
 } tfm_operand;
 
-typedef struct tfm_buffer { /* workspace.c places buffers; those that are never live at the same time may share memory */
+typedef struct tfm_buffer { /* workspace.c places them; those that are never live at the same time may share memory */
   tfm_size elements;
   uint8_t dtype;
   uint8_t persistent; /* written by a prepare step: its memory is its own, also between runs */
@@ -327,7 +327,6 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
   tfm_size dims[TFM_MAX_RANK];
   const char *place;
 } tfm_ids_step;
-
 #include "tfm/abi/gradient_steps.h"
 #include "tfm/abi/optional.h"
 // ---- the program ----
