@@ -472,7 +472,8 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
 static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int64_t *packed) {
   const tfm_context *context = walker->context;
   const int64_t groups = m->groups, part = number % m->strip_units, group = number / m->strip_units;
-  float *strip = (float *)(void *)(walker->scratch + matmul_counted_bytes(m)), *chain = strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
+  float *strip = (float *)(void *)(walker->scratch + matmul_counted_bytes(m));
+  float *chain = strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
   float *waiting = chain + matmul_chain_floats(m);
   float *panels = waiting + partial_levels(m->k) * matmul_waiting_floats(m);
   MatmulUnit unit = {.item = group / groups, .first_panel = m->panels * (group % groups) / groups, .panels = panels,
