@@ -1,14 +1,14 @@
 /* KernelSpec: what a kernel has to be, without LLVM. Equal specs are one kernel, whichever layers ask for it.
  *
  * In: what plan knows statically. Out: a canonical text, and what kernels/ turns into a function whose type is in
- * tfm/kernels.h. A spec holds nothing that depends on the batch, the length or the depth of a model, so no change of a
+ * abi/kernels.h. A spec holds nothing that depends on the batch, the length or the depth of a model, so no change of a
  * size recompiles anything; only whether a sum is known to be short or long is in it. Refuses
  * nothing. A spec is a plain value; its expression belongs to the plan's arena. */
 #ifndef TFM_PLAN_KERNEL_SPEC_H
 #define TFM_PLAN_KERNEL_SPEC_H
 
 #include "graph/expr.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 typedef enum KernelFamily {
 #define KERNEL(Enum, text, Type, line) KERNEL_##Enum,

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "plan/caches.h"
-#include "plan/live.h"
+#include "plan/plan_live.h"
 #include "plan/row_chains.h"
 
 typedef void (*PlanNode)(Planner *p, const Node *node);
@@ -242,7 +242,7 @@ static void fill_program(Planner *p) {
 #define STEP(KIND, name, array, ...) \
   program->array = p->array.items;   \
   p->plan->n_steps[TFM_STEP_##KIND] = (uint32_t)p->array.n;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   program->n_caches = (uint32_t)p->caches.n;
   program->caches = p->caches.items;
 }
