@@ -219,6 +219,18 @@ class Account(ImportCase):
             said = self.tfmc(self.folder, code=1, says=["config.json", says]).stderr
             self.assertNotIn("safetensors", said)
 
+    def test_keys_that_must_not_be_null(self):
+        """Each `needed` key of each family: a null is refused without the weights."""
+        seen = 0
+        for path in sorted((ROOT / "models").glob("*.tfm")):
+            block = re.search(r"^checkpoint (.*?) \{\n(.*?)^\}", path.read_text(), re.S | re.M)
+            for key in re.findall(r'"(\w+)"', " ".join(re.findall(r"^  needed (.*)$", block[2], re.M))):
+                with self.subTest(family=path.stem, key=key):
+                    self.write(dict(model_type=re.findall(r'"([^"]+)"', block[1])[0]) | {key: None})
+                    self.tfmc(self.folder, code=1, says=f'"{key}" is null, and a value is needed')
+                    seen += 1
+        self.assertGreater(seen, 30)
+
     def test_no_type_is_taken_for_another(self):
         """Types are written by programs: what is near a type that is known is another architecture."""
         for kind in ("qwen3_5", "gemma4", "siglip2", "umt5", "t5gemma2", "clap", "phi4", "deberta"):
