@@ -214,6 +214,8 @@ def counted_places():
     mpnet = hf.MPNetConfig(**small, num_labels=3)
     case("mpnet_front", hf.MPNetModel(mpnet, add_pooling_layer=False), front, HIDDEN)
     case("mpnet_placed", hf.MPNetModel(mpnet, add_pooling_layer=False), only(every, "input_ids", "attention_mask", "position_ids"), HIDDEN)
+    buckets = hf.MPNetConfig(**small, relative_attention_num_buckets=64)  # of which 32 are read
+    case("mpnet_buckets", hf.MPNetModel(buckets, add_pooling_layer=False), front, HIDDEN)
     case("mpnet_classify", hf.MPNetForSequenceClassification(mpnet), front, LOGITS)
     case("mpnet_tokens", hf.MPNetForTokenClassification(mpnet), front, LOGITS)
     case("mpnet_answer", hf.MPNetForQuestionAnswering(hf.MPNetConfig(**small)), front, SPANS)
@@ -282,6 +284,8 @@ def sentences(small, inputs, inputs1):
         if how == "mean":
             case("sentence_modernbert", hf.ModernBertModel(hf.ModernBertConfig(**modern)), inputs, **more)
             case("sentence_nomic", hf.NomicBertModel(hf.NomicBertConfig(**small)), inputs, **more)
+            t5 = hf.T5Config(vocab_size=40, d_model=24, d_kv=6, d_ff=40, num_layers=2, num_heads=4)
+            case("sentence_t5", hf.T5EncoderModel(t5), inputs, **more)
         else:
             case("sentence_deberta", hf.DebertaV2Model(hf.DebertaV2Config(**small, relative_attention=True, position_buckets=4,
                  norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"])), inputs, **more)

@@ -410,7 +410,8 @@ class Import(ImportCase):
         lines = self.tfmc("--list").stdout.splitlines()
         self.assertIn("models/bert.tfm        bert roberta xlm-roberta camembert electra", lines)
         types = [t for line in lines for t in line.split()[1:]]
-        self.assertEqual(len(types), len(set(types)))
+        encoders = ["t5", "mt5"]  # in two files: their encoders alone are classes of their own
+        self.assertEqual(sorted(types), sorted([*set(types), *encoders]))
 
 
 if __name__ == "__main__":
