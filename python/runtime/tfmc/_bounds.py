@@ -4,7 +4,7 @@ What comes in are the nodes that are written, in order. Each gets the interval o
 ids are what their table allows, since a run refuses others, and what is known of an operation follows from its
 operands. If some integer may leave 32 bits that way, sizes and integers of which nothing is known (inputs, f32 that
 become integers) are given a bound, the widest with which all fit: the text refuses others, by a `require` for sizes,
-and by a division by zero for integers. What does not fit in the bounds that the example needs is refused. Sums and
+by a place in a table for bytes, and by a division by zero for integers. What does not fit in the bounds that the example needs is refused. Sums and
 products of which only the remainder is wanted (places in a table of hashes) are computed as remainders throughout.
 """
 import math
@@ -191,14 +191,14 @@ class Bounds(Intervals):
 
     def comment(self):
         if any(map(self.is_byte, self.nodes)):
-            yield "# x // i32(x >= 0 and x <= 255) is the byte x, or an error of the run if x is none."
+            yield "# arange(256)[x] is the byte x, or an error of the run that names x if it is none."
         if self.guarded:
             yield ("# x // i32(x >= -b and x <= b) is x, or an error of the run if |x| is more than b: what is computed with "
                    "it\n# would not fit in 32 bits.")
 
     def guard(self, node, text):
         if self.is_byte(node):
-            return f"{text} // i32({text} >= 0 and {text} <= 255)"
+            return f"arange(256)[{text}]"
         bound = next(iter(self.guarded.values()))
         return f"{text} // i32({text} >= {-bound} and {text} <= {bound})"
 
