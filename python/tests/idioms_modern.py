@@ -313,7 +313,7 @@ class DisentangledPositions(nn.Module):
         mid = 2
         sign = torch.sign(away)
         near = torch.where((away < mid) & (away > -mid), torch.tensor(mid - 1).type_as(away), torch.abs(away))
-        log = torch.ceil(torch.log(near / mid) / math.log(7 / mid) * (mid - 1)) + mid
+        log = torch.ceil(torch.log(near / mid) / math.log(7.5 / mid) * (mid - 1)) + mid
         bucket = torch.where(near <= mid, away.type_as(log), log * sign).long()
         at = torch.clamp(bucket + 4, 0, 7)
         c2p = torch.gather(self.q(x) @ self.rel.weight.T, -1, at[None].expand(b, t, t))
@@ -373,7 +373,7 @@ class LengthsOfParts(nn.Module):
 
     def forward(self, x, lengths):
         h = F.relu(self.tdnn(x.transpose(1, 2)))
-        mask = (torch.arange(h.size(2)).expand(len(lengths), h.size(2)) < lengths.unsqueeze(1)).unsqueeze(1).to(h.dtype)
+        mask = (torch.arange(h.size(2)).expand(lengths.size(0), h.size(2)) < lengths.unsqueeze(1)).unsqueeze(1).to(h.dtype)
         total = mask.sum(dim=2, keepdim=True)
         mean = (h * mask / total).sum(2)
         std = torch.sqrt(((h - mean.unsqueeze(2)).pow(2) * mask / total).sum(2).clamp(1e-8))
@@ -607,7 +607,7 @@ class Halting(nn.Module):
         return x
 
 
-@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT}, refused=("idioms_modern.py:",))
+@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT}, refused=("became the constant 7", "idioms_modern.py:"))
 class FixedTime(nn.Module):
     """A weight over time, which fixes how long a sequence is."""
     def __init__(self):
@@ -616,3 +616,10 @@ class FixedTime(nn.Module):
 
     def forward(self, x):
         return self.time(x.transpose(1, 2)).transpose(1, 2)
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 8), "lengths": torch.tensor([t, 3, 2])[:b]}, {"x": BT, "lengths": B}, ((3, 7),), refused=("became the constant 3", "idioms_modern.py:"))
+class LengthByLen(nn.Module):
+    """len() of a tensor is a number of Python: the size of the example."""
+    def forward(self, x, lengths):
+        return x.masked_fill((torch.arange(x.size(1)).expand(len(lengths), -1) >= lengths[:, None])[..., None], 0.0)
