@@ -534,7 +534,7 @@ class SelectedFeatures(nn.Module):
 
 @idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT})
 class Hyper(nn.Module):
-    """Streams beside each other, mixed by learned matrices, with dynamic weights; outputs nested."""
+    """Streams beside each other, mixed by learned matrices, with dynamic weights."""
     def __init__(self):
         super().__init__()
         self.alpha, self.beta, self.norm, self.dyn = nn.Parameter(torch.eye(3) + 0.1), nn.Parameter(torch.ones(3)), nn.RMSNorm(8), nn.Parameter(torch.randn(8, 3) * 0.1)
@@ -547,7 +547,7 @@ class Hyper(nn.Module):
             mixed = torch.einsum("...sd,...st->...td", streams, w)
             y = self.branch(mixed[..., 0, :])
             streams = mixed + self.beta[:, None] * y[..., None, :]
-        return streams.sum(dim=-2), [streams[..., 0, :], (streams.flatten(-2), )]
+        return streams.sum(dim=-2), streams[..., 0, :], streams.flatten(-2)
 
 
 @idiom(lambda b, t: {"tokens": ids(b, t, high=16), "mask": (floats(b, t) > -1).to(torch.uint8)}, {"tokens": BT, "mask": BT})
@@ -558,13 +558,13 @@ class BytesOfTokens(nn.Module):
         self.table, self.bits = nn.Embedding(31, 6), nn.Linear(4, 6)
 
     def forward(self, tokens, mask):
-        bits = torch.stack([(tokens // 2 ** i) % 2 for i in range(4)], dim=-1).float()
+        bits = torch.stack([(tokens // 2 ** i) % 2 for i in range(4)], dim=-1).to(self.bits.weight.dtype)
         before = F.pad(tokens, (1, 0))[:, :-1]
         mixed = (tokens * 7 + before * 13) % 31
         h = self.bits(bits * 2 - 1) + self.table(mixed)
         h = h * mask.unsqueeze(-1) + (1 - mask).unsqueeze(-1).to(h.dtype) * h.mean(-1, keepdim=True)
         pairs = F.one_hot(tokens % 3, 3).unsqueeze(-1) * F.one_hot(before % 2, 2).unsqueeze(-2)
-        return h, pairs.flatten(-2).float().mean(1)
+        return h, pairs.flatten(-2).to(h.dtype).mean(1)
 
 
 @idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT}, refused=("idioms_modern.py:", "a size that runs choose"))

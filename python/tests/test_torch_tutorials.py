@@ -185,7 +185,7 @@ class Tutorials(Case):
             def __init__(self, p):
                 super().__init__()
                 self.p, self.embed, self.last = p, nn.Embedding(VOCAB, D), nn.Linear(D, 3)
-                self.attend, self.norm = nn.MultiheadAttention(D, HEADS, dropout=0.1, batch_first=True), nn.LayerNorm(D)
+                self.attend, self.norm = nn.MultiheadAttention(D, HEADS, dropout=0.1, bias=False, batch_first=True), nn.LayerNorm(D)
 
             def forward(self, ids):
                 x = placed(self.embed(ids), self.p)
@@ -232,7 +232,7 @@ class Tutorials(Case):
         for name, wanted in zip(("output0", "output1", "output2"), module(x, mask)):
             np.testing.assert_allclose(got[name], wanted.numpy(), rtol=1e-6, atol=1e-6)
         for value in (256, -1):  # which torch would have as another byte
-            self.refused(tfmc.InputError, (f'input "mask"[0, 0] = {value}', "[0, 256)"), model.run, {"x": x.numpy(), "mask": np.full((3, 4), value, np.int32)})
+            self.refused(tfmc.InputError, (f'input "mask"[0,0] = {value}', "[0, 256)"), model.run, {"x": x.numpy(), "mask": np.full((3, 4), value, np.int32)})
 
 
 def only_scores(module):

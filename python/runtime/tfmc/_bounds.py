@@ -161,8 +161,9 @@ class Bounds(Intervals):
 
     def is_refused(self, node):
         op = self.writer.operation(node)
+        is_tensors = self.writer.dtype(node) is not None or isinstance(node.meta.get("val"), (tuple, list))
         return node.op == "call_function" and (op == "where" and len(node.args) == 1 or node.target is not operator.getitem
-                                               and self.writer.dtype(node) is not None and op not in ATEN)
+                                               and is_tensors and op not in ATEN)
 
     def fits(self, size, bound):
         """Whether all integers fit with sizes up to one and unknown integers up to the other."""
