@@ -193,7 +193,7 @@ static void steps(Emission *e, const Plan *plan) {
     if (text) with_text(e, MEMBER(array), #array, p->array, n, sizeof(Step), text);                         \
     else PLAIN(array, n);                                                                                   \
   }
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
 }
 
 /* Its name is what makes the linker take it from the runtime. */
@@ -233,6 +233,8 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   if (whole) blob_pointer(&e->top, MEMBER(whole_attention), runtime_function(e->module, whole));
   if (plan_has_attention_grad(plan))
     blob_pointer(&e->top, MEMBER(attention_grad), runtime_function(e->module, "tfm_attention_grad"));
+  if (plan_has_gradient_sums(plan))
+    blob_pointer(&e->top, MEMBER(gradient_sums), runtime_function(e->module, "tfm_gradient_sums"));
   if (p->n_row_chains)
     blob_pointer(&e->top, MEMBER(chain_functions), runtime_function(e->module, "tfm_chain_functions"));
 }
@@ -312,6 +314,6 @@ LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_gener
 #define POINTER_OF_seed(member)
 #define POINTER_OF_start(member)
 #define GENERATE_OPTION(name, member, kind, ...) POINTER_OF_##kind(member)
-#include "tfm/generate_options.def"
+#include "tfm/abi/generate_options.def"
   return blob_finish(&top, "generation", generation, sizeof *generation);
 }

@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-#include "elaborate/inputs.h"
+#include "elaborate/elaborate_inputs.h"
 #include "elaborate/modules.h"
 #include "elaborate/objective.h"
 #include "elaborate/primitives.h"
 
-extern const char std_tfm[], functions_tfm[];
-extern const unsigned std_tfm_size, functions_tfm_size;
+extern const char std_tfm[], functions_tfm[], losses_tfm[];
+extern const unsigned std_tfm_size, functions_tfm_size, losses_tfm_size;
 
 typedef VEC(Layer *) Layers;
 
@@ -90,7 +90,9 @@ static bool declare_all(Elaborator *e, const ParsedProgram *program, Layers *mod
   const struct {
     const char *name, *text;
     unsigned size;
-  } files[] = {{"<std>", std_tfm, std_tfm_size}, {"<std/functions>", functions_tfm, functions_tfm_size}};
+  } files[] = {{"<std>", std_tfm, std_tfm_size},
+               {"<std/functions>", functions_tfm, functions_tfm_size},
+               {"<std/losses>", losses_tfm, losses_tfm_size}};
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
     Source *source = source_new(e->arena, files[i].name, files[i].text, files[i].size);
     const Ast *std = parse_file(e->arena, e->names, e->diag, source);

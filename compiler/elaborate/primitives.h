@@ -7,7 +7,7 @@
 
 #include "elaborate/elaborator.h"
 
-enum { MAX_PARAMETERS = 5 };
+enum { MAX_PARAMETERS = 6 };
 
 typedef struct PrimitiveCall {
   const Primitive *primitive;

@@ -19,7 +19,7 @@ typedef struct Frame Frame;
 struct Frame { /* a call that was being evaluated: "in Linear, called here" */
   const Frame *caller;
   SrcSpan span;
-  const char *name;
+  const char *name, *path; /* path: of the module that it computes in, as in Origin */
 };
 
 typedef struct Origin {
@@ -32,8 +32,8 @@ typedef struct Origin {
 typedef struct NodeAttr {
   const char *name;             /* INPUT, WEIGHT */
   Role role;                    /* INPUT */
-  double number;                /* FULL f32; INPUT with a default (has_default): of each element, if it is left out */
-  int64_t integer;              /* the same for i32, bool */
+  double number;   /* FULL f32; INPUT with a default (has_default): of each element, if it is left out */
+  int64_t integer; /* the same for i32, bool */
   const Size *size;             /* SIZE */
   const Size *starts[MAX_RANK]; /* SLICE */
   uint8_t axes[MAX_RANK];       /* PERMUTE */

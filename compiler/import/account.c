@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "import/expression.h"
-#include "import/generation.h"
+#include "import/generation_keys.h"
 
 // ---- keys ----
 
@@ -55,6 +55,13 @@ static bool is_needed_rotation(const char *name) {
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
     if (strcmp(strrchr(name, '.') + 1, needed[i]) == 0) return true;
   return false;
+}
+
+/* Without a base in rope_parameters, rope_theta is the base even where it is null. */
+static bool is_null_base(const Keys *k) {
+  const json_t *base = json_object_get(json_object_get(k->folder->config, "rope_parameters"), "rope_theta");
+  return map_has(&k->named, "rope_parameters.rope_theta") && (!base || json_is_null(base)) &&
+         json_is_null(json_object_get(k->folder->names, "rope_theta"));
 }
 
 /* `path`: "" or that of the object with a dot behind it. What changes nothing at the top changes nothing in an object
@@ -108,6 +115,7 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
     if (entry->kind != AST_IGNORE && entry->kind != AST_LISTING) expression_add_keys(&k.named, entry);
   }
   account_for_object(&k, folder->config, "", 0);
+  if (is_null_base(&k)) report_null(&k, "rope_theta");
   if (family_writes(family)) account_for_generation(&k);
   const Texts needed = family_texts(arena, family, "needed");
   for (size_t i = 0; i < needed.n; i++)

@@ -86,31 +86,45 @@ static bool is_for(const Family *family, const char *type) {
 
 /* Nothing like it is proposed: a program wrote the type, so what is near it is another architecture (clap and clip). */
 static void report_unknown(Arena *arena, Map *names, Diag *diag, const char *type, const char *place) {
-  unsigned n_types = 0;
+  Map types = map_new(arena);
   for (int i = 0; i < N_EMBEDDED; i++) {
     const Family *family = embedded_family(arena, names, diag, &embedded[i]);
-    if (family) n_types += family->checkpoint->children[0]->n_children;
+    const Ast *of_family = family ? family->checkpoint->children[0] : NULL;
+    for (uint32_t k = 0; family && k < of_family->n_children; k++) map_put(&types, of_family->children[k]->text, NULL);
   }
   diag_error_at(diag, place, DIAG_CHECKPOINT,
-                "\"model_type\": no family is for \"%s\"; `tfmc import --list` shows the %u types that have one. In "
+                "\"model_type\": no family is for \"%s\"; `tfmc import --list` shows the %zu types that have one. In "
                 "Python, tfmc.from_torch takes the module itself; --family FILE takes a family of one's own",
-                type, n_types);
+                type, types.n);
 }
 
-Family *family_choose(Arena *arena, Map *names, Diag *diag, const char *type, const char *path, const char *place) {
+static bool computes(Arena *arena, const Family *family, const char *class) {
+  const Texts classes = family_texts(arena, family, "classes");
+  for (size_t i = 0; class && i < classes.n; i++)
+    if (strcmp(classes.items[i], class) == 0) return true;
+  return false;
+}
+
+Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder, const char *path) {
+  const char *type = json_string_value(json_object_get(folder->config, "model_type"));
+  const char *class = json_string_value(json_object_get(folder->names, "architecture"));
   if (path) return family_of(arena, diag, parse_program(arena, names, diag, path));
   if (!type) {
     diag_error_at(
-        diag, place, DIAG_CHECKPOINT,
+        diag, folder->config_path, DIAG_CHECKPOINT,
         "\"model_type\" is missing or no string; it says which family the model is of; --family FILE names one");
     return NULL;
   }
+  Family *first = NULL;
   for (int i = 0; i < N_EMBEDDED; i++) {
     Family *family = embedded_family(arena, names, diag, &embedded[i]);
-    if (!family || is_for(family, type)) return family;
+    if (!family) return NULL;
+    if (!is_for(family, type)) continue;
+    if (!first) first = family;
+    if (computes(arena, family, class)) return family;
   }
-  report_unknown(arena, names, diag, type, place);
-  return NULL;
+  if (!first) report_unknown(arena, names, diag, type, folder->config_path);
+  return first;
 }
 
 void family_list(Arena *arena, StrBuf *out) {

@@ -14,9 +14,10 @@ typedef struct Family {
   const Ast *checkpoint, *model;
 } Family;
 
-/* The family of a type: that of the file `path`, or one of models/ (path NULL). NULL after an error; `type` may be
- * NULL, which is an error unless a file is given. `place`: the config.json, for messages. */
-Family *family_choose(Arena *arena, Map *names, Diag *diag, const char *type, const char *path, const char *place);
+/* The family of a folder: that of the file `path`, or one of models/ (path NULL): of those for its model_type the one
+ * that computes its class, else the first. NULL after an error; a folder without a model_type is one unless a file is
+ * given. */
+Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder, const char *path);
 /* A line for each file of models/: its name and the types. */
 void family_list(Arena *arena, StrBuf *out);
 

@@ -5,7 +5,7 @@
 #include <glob.h>
 #include <string.h>
 
-#include "import/generation.h"
+#include "import/generation_keys.h"
 #include "import/json_file.h"
 #include "import/sentence.h"
 
@@ -20,18 +20,21 @@ static json_t *read_optional(Arena *arena, Diag *diag, const char *path) {
 
 /* What stands behind the name of the model in the name of a class: "ForMaskedLM" of "XLMRobertaForMaskedLM", whose
  * model_type is "xlm-roberta". The name as a whole if it is not of that type, so that a class of other code is none of
- * the family's. `gemma3_text` names a part of Gemma3. */
+ * the family's. `gemma3_text` names a part of Gemma3; "Model" is no part of CLIPText, though its type is
+ * clip_text_model. */
 static const char *architecture_of(const json_t *config) {
   const char *name = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
   const char *type = json_string_value(json_object_get(config, "model_type"));
   const char *at = name;
   if (!name || !type) return name;
-  for (; *type && *at; type++) {
+  const size_t length = strlen(type);
+  const char *end = type + length - (length > 6 && strcmp(type + length - 6, "_model") == 0 ? 6 : 0);
+  for (; type < end && *at; type++) {
     if (!isalnum((unsigned char)*type)) continue;
     if (tolower((unsigned char)*at) != tolower((unsigned char)*type)) break;
     at++;
   }
-  return !*type || strcmp(type, "text") == 0 ? at : name;
+  return type == end || strcmp(type, "text") == 0 ? at : name;
 }
 
 static bool same_value(const json_t *a, const json_t *b) {
@@ -208,7 +211,8 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
 
 // ---- all of it ----
 
-static bool read_names(Arena *arena, Diag *diag, Folder *folder) {
+/* `theta`: the rope_theta that stood beside rope_parameters, or NULL. */
+static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta) {
   const char *path = folder_file(arena, folder->path, "generation_config.json");
   json_t *file = read_optional(arena, diag, path);
   json_t *generation = file ? generation_settings(file_exists(path) ? file : NULL, folder->config) : NULL;
@@ -217,6 +221,7 @@ static bool read_names(Arena *arena, Diag *diag, Folder *folder) {
   json_t *sentence = generation ? sentence_read(arena, diag, folder->path, folder->ignored) : NULL;
   const char *architecture = architecture_of(folder->config);
   folder->names = json_copy(folder->config);
+  if (theta) json_object_set(folder->names, "rope_theta", theta);
   json_object_set_new(folder->names, "architecture", architecture ? json_string(architecture) : json_null());
   if (generation) json_object_set_new(folder->names, "generation", generation);
   if (sentence) json_object_set_new(folder->names, "sentence", sentence);
@@ -232,7 +237,11 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   }
   folder->config = read_json(arena, diag, folder->config_path, JSON_OBJECT);
   if (!folder->config) return NULL;
-  if (join_rotary(arena, diag, folder) && check_config(diag, folder) && read_names(arena, diag, folder)) return folder;
+  json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
+  const bool is_good = join_rotary(arena, diag, folder) && check_config(diag, folder) &&
+                       read_names(arena, diag, folder, theta);
+  json_decref(theta);
+  if (is_good) return folder;
   folder_close(folder);
   return NULL;
 }

@@ -98,9 +98,12 @@ static bool is_said_to_be_null(Arena *arena, const json_t *object, const char *p
   return dot ? is_said_to_be_null(arena, value, dot + 1) : value && json_is_null(value);
 }
 
-/* A key that is not there leaves the default; one that says null asks for something that is not known here. */
+/* A key that is not there leaves the default; one that says null asks for something that is not known here. Of a choice
+ * what was chosen counts. */
 static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) {
   const Ast *value = setting->children[0];
+  while (value->kind == AST_CHOICE)
+    value = value->children[expression_truth(&e->facts, value->children[0]) > 0 ? 1 : 2];
   const char *keys = expression_keys(e->arena, value);
   bool is_key = value->kind == AST_NAME || value->kind == AST_DOT;
   if (!is_key || strncmp(keys, "\"sentence.", 10) == 0 || strncmp(keys, "\"generation.", 12) == 0) return;
@@ -261,6 +264,17 @@ static void check_sentence(Evaluation *e) {
                 e->values->family->model->name);
 }
 
+/* transformers refuses such a config whatever its type. */
+static void check_layer_types(Evaluation *e) {
+  const json_t *types = json_object_get(e->folder->config, "layer_types");
+  const json_t *depth = json_object_get(e->folder->config, "num_hidden_layers");
+  if (!json_is_array(types) || !json_is_integer(depth)) return;
+  if ((json_int_t)json_array_size(types) == json_integer_value(depth)) return;
+  report(e, true,
+         arena_printf(e->arena, "\"layer_types\" has %zu layers, and \"num_hidden_layers\" is %lld",
+                      json_array_size(types), (long long)json_integer_value(depth)));
+}
+
 static Evaluation evaluation_new(Arena *arena, Diag *diag, const Folder *folder, const ImportOptions *options,
                                  ImportValues *values) {
   Evaluation e = {.arena = arena, .diag = diag, .folder = folder, .options = options, .values = values};
@@ -288,6 +302,7 @@ bool import_check(Arena *arena, Diag *diag, const Family *family, const Folder *
   check_class(&e);
   check_task(&e);
   check_sentence(&e);
+  check_layer_types(&e);
   for (uint32_t i = 0; i < block->n_children; i++) {
     const Ast *entry = block->children[i];
     if (expression_needs_weights(entry)) continue;

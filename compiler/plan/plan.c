@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "plan/caches.h"
-#include "plan/live.h"
+#include "plan/plan_live.h"
 #include "plan/row_chains.h"
 
 typedef void (*PlanNode)(Planner *p, const Node *node);
@@ -122,7 +122,7 @@ static bool plan_nodes(Planner *p) {
 
 // ---- gradients ----
 
-enum { GOES_ON = 1, BEGINS_ANEW = 2 };
+enum { GOES_ON = 1, BEGINS_ANEW = 2, IS_ADDED_TO = 4, IS_HALF = 8 }; /* half: of a sum, between runs */
 
 static void note_writer(uint8_t *found, const tfm_operand *c, uint8_t what) {
   if (c->space == TFM_SPACE_OUTPUT) found[c->index] |= what;
@@ -132,11 +132,13 @@ static void note_writer(uint8_t *found, const tfm_operand *c, uint8_t what) {
 static uint8_t *find_writers(const Planner *p) {
   uint8_t *found = ARENA_ARRAY(p->arena, uint8_t, p->outputs.n);
   for (size_t i = 0; i < p->matmuls.n; i++)
-    note_writer(found, &p->matmuls.items[i].c, p->matmuls.items[i].in_order ? GOES_ON : BEGINS_ANEW);
+    note_writer(found, &p->matmuls.items[i].c, !p->matmuls.items[i].in_order                       ? BEGINS_ANEW
+                                               : p->matmuls.items[i].direct == TFM_DIRECT_ONE_ROW ? GOES_ON | IS_HALF
+                                                                                                   : GOES_ON);
   for (size_t i = 0; i < p->alongs.n; i++) {
     const tfm_along_step *along = &p->alongs.items[i];
     const bool is_scatter = along->what == TFM_ALONG_SCATTER && along->form != 1;
-    note_writer(found, &along->c, !is_scatter ? BEGINS_ANEW : along->form ? GOES_ON : 0);
+    note_writer(found, &along->c, !is_scatter ? BEGINS_ANEW : along->form ? GOES_ON : IS_ADDED_TO);
   }
   for (size_t i = 0; i < p->rows.n; i++)
     note_writer(found, &p->operands.items[p->rows.items[i].first_operand], BEGINS_ANEW);
@@ -152,13 +154,17 @@ static uint8_t *find_writers(const Planner *p) {
   return found;
 }
 
-/* A gradient goes on only if every step that writes it does. */
+/* A gradient goes on only if every step that writes it does, and none adds to a half of a number. */
+static bool can_go_on(uint8_t found) {
+  return (found & GOES_ON) && !(found & BEGINS_ANEW) && (found & (IS_ADDED_TO | IS_HALF)) != (IS_ADDED_TO | IS_HALF);
+}
+
 static void settle_gradients(Planner *p, tfm_tensor_info *outputs) {
   const uint8_t *found = find_writers(p);
-  for (size_t i = 0; i < p->outputs.n; i++) outputs[i].goes_on = found[i] == GOES_ON;
+  for (size_t i = 0; i < p->outputs.n; i++) outputs[i].goes_on = can_go_on(found[i]);
   for (size_t i = 0; i < p->matmuls.n; i++) {
     tfm_matmul_step *step = &p->matmuls.items[i];
-    step->in_order = step->in_order && outputs[step->c.index].goes_on;
+    if (step->in_order && outputs[step->c.index].goes_on) step->in_order = TFM_ORDER_GOES_ON;
   }
   for (size_t i = 0; i < p->alongs.n; i++) {
     tfm_along_step *step = &p->alongs.items[i];
@@ -236,7 +242,7 @@ static void fill_program(Planner *p) {
 #define STEP(KIND, name, array, ...) \
   program->array = p->array.items;   \
   p->plan->n_steps[TFM_STEP_##KIND] = (uint32_t)p->array.n;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   program->n_caches = (uint32_t)p->caches.n;
   program->caches = p->caches.items;
 }
@@ -288,3 +294,9 @@ const char *plan_whole_attention(const Plan *plan) {
 }
 
 bool plan_has_attention_grad(const Plan *plan) { return plan->n_steps[TFM_STEP_ATTENTION_GRAD] > 0; }
+
+bool plan_has_gradient_sums(const Plan *plan) {
+  for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_MATMUL]; i++)
+    if (plan->program.matmuls[i].in_order) return true;
+  return false;
+}

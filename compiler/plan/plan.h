@@ -10,7 +10,7 @@
 #include "graph/drawing.h"
 #include "plan/kernel_spec.h"
 #include "target/target.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 typedef enum WeightLayout {
   WEIGHT_PLAIN,  /* row-major, as the node's shape and dtype say */
@@ -23,7 +23,7 @@ typedef struct WeightRecipe {
   uint32_t width;      /* PANELS */
   uint8_t form;        /* tfm_form; of PLAIN F32, as the node is, or 16 bits, one number after the other */
   uint64_t offset, bytes;
-  bool is_shared;      /* memory.h: another plan's recipe has put the same bytes there */
+  bool is_shared;      /* plan_memory.h: another plan's recipe has put the same bytes there */
 } WeightRecipe;
 
 typedef struct PlannedKernel {
@@ -48,6 +48,7 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
 /* Of form INT8: "tfm_whole_attention", or with caches of it "tfm_whole_pages". NULL: there is none. */
 const char *plan_whole_attention(const Plan *plan);
 bool plan_has_attention_grad(const Plan *plan);
+bool plan_has_gradient_sums(const Plan *plan);
 void plan_print(StrBuf *out, const Plan *plan); /* for `dump --stage=plan` */
 Drawing *drawing_of_plan(const Plan *plan); /* the steps that run, with what is packed for them */
 void plan_print_size(StrBuf *out, const Plan *plan, tfm_size size); /* "128*batch*time" */

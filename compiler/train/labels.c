@@ -29,7 +29,7 @@ static bool adds_up(const Node *picked) {
   for (int depth = 0; depth < 6 && x->users.n == 1; depth++) {
     x = x->users.items[0];
     if (x->op == OP_SUM || x->op == OP_MEAN) return true;
-    const bool is_scaled = x->op == OP_MUL && input_of(x, 1)->op == OP_FULL;
+    const bool is_scaled = x->op == OP_MUL && (input_of(x, 1)->op == OP_FULL || input_of(x, 1)->op == OP_GATHER);
     if (!is_scaled && x->op != OP_RESHAPE && x->op != OP_SUB) return false;
   }
   return false;

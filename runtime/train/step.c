@@ -8,9 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "binding.h"
-#include "error.h"
-#include "training.h"
+#include "context/binding.h"
+#include "base/error.h"
+#include "train/trainer_parts.h"
+#include "walk/walk.h"
 
 static tfm_status check_cancelled(const tfm_trainer *t, tfm_error *error) {
   return atomic_load(&t->cancelled) ? tfm_refuse(error, TFM_E_CANCELLED, "the step was cancelled") : TFM_OK;
@@ -226,14 +227,21 @@ static bool goes_on(const tfm_trainer *t, const tfm_parameter *p) {
   return context && context->program->outputs[p->gradient].goes_on;
 }
 
-/* The gradients of a shard's first part go to its sums, and those of others that do not go on there beside them. */
-static void aim_gradients(tfm_trainer *t, float *sums, bool is_first) {
+/* The gradients of a shard's first part go to its sums, and those of others that do not go on there beside them. Those
+ * that do keep there what they need until the last part. */
+static void aim_gradients(tfm_trainer *t, float *sums, bool is_first, bool is_last) {
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
     if (p->gradient == TFM_NONE) continue;
     t->results[p->gradient] = (tfm_value){.data = (is_first || goes_on(t, p) ? sums : t->part) + p->trained};
+    if (!is_first || !is_last) t->rests[p->gradient] = t->part + p->trained;
   }
-  if (t->engine.step_tops) t->engine.step_tops->run.goes_on = !is_first;
+  if (!t->engine.step_tops) return;
+  RunState *run = &t->engine.step_tops->run;
+  run->goes_on = !is_first;
+  run->waits = !is_last;
+  run->turn = !run->turn;
+  run->rests = is_first && is_last ? NULL : t->rests;
 }
 
 /* Adds those of a part that were made beside the sums. */
@@ -264,10 +272,9 @@ static tfm_status sum_shard(Sum *s, int64_t shard, int depth, tfm_error *error) 
   double *numbers = s->numbers + (size_t)depth * s->n_numbers;
   const int64_t from = shard * s->parts_of_shard, to = from + s->parts_of_shard;
   memset(numbers, 0, s->n_numbers * sizeof *numbers);
-  if (s->has_gradients) aim_gradients(t, gradients_at(t, depth), true);
   for (uint32_t k = 0; k < s->n_numbers; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
   for (int64_t i = from; i < to; i++) {
-    if (s->has_gradients && i == from + 1) aim_gradients(t, gradients_at(t, depth), false);
+    if (s->has_gradients) aim_gradients(t, gradients_at(t, depth), i == from, i + 1 == to);
     const bool is_first = i == 0 && t->ranks.rank == 0;
     s->run.part = i;
     if (s->has_gradients) mixture_give_seeds(t, is_first);

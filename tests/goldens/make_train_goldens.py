@@ -27,7 +27,7 @@ A compiler runs a case with
   tfmc train MODEL --steps 0 --seed S --output OUT
 Bad cases have `expect_error` and `stage` as everywhere; stage `run` means the first of these commands.
 """
-import argparse, fnmatch, json, math, pathlib, re, shutil, warnings, zlib
+import argparse, fnmatch, json, math, pathlib, re, shutil, types, warnings, zlib
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -1596,6 +1596,76 @@ def mixed_dropout(r):
     return c
 
 
+# --- Losses of torch.nn.functional and of sentence-transformers ------------------------------------------------------------
+
+READY = """
+model Ready(d = 6, tags = 5) {
+  body  = Linear(d, d)
+  other = Linear(d, d)
+  head  = Linear(d, tags)
+  forward(x: f32[batch, d]) {
+    return logits = head(tanh(body(x)))
+  }
+  fn objective(x: f32[batch, d], y: i32[batch], z: f32[batch, d], pair: i32[batch], share: f32[batch, d]) {
+    h      = body(x)
+    g      = other(z)
+    logits = head(tanh(h))
+    w      = vector([0.5, 1, 2, 0.25, 3])
+%s
+    return %s
+  }
+  train objective { optimizer = "sgd"  lr = 0.01 }
+}
+"""
+READY_LOSSES = {  # name: (in the language, in torch); v.pair is 1 or -1
+    "mse": ("mse_loss(h, z)", lambda v: F.mse_loss(v.h, v.z)), "mse_sum": ('mse_loss(h, g, "sum") / 50', lambda v: F.mse_loss(v.h, v.g, reduction="sum") / 50),
+    "l1": ("l1_loss(h, g)", lambda v: F.l1_loss(v.h, v.g)), "rows": ('mean(mean(l1_loss(h, g, "none") * z))', lambda v: (F.l1_loss(v.h, v.g, reduction="none") * v.z).mean()),
+    "smooth": ("smooth_l1_loss(h, g)", lambda v: F.smooth_l1_loss(v.h, v.g)), "smooth3": ("smooth_l1_loss(h, g, beta = 0.3)", lambda v: F.smooth_l1_loss(v.h, v.g, beta=0.3)),
+    "smooth0": ("smooth_l1_loss(h, g, beta = 0)", lambda v: F.smooth_l1_loss(v.h, v.g, beta=0.0)), "huber": ("huber_loss(h, g, delta = 0.4)", lambda v: F.huber_loss(v.h, v.g, delta=0.4)),
+    "gauss": ("gaussian_nll_loss(h, z, g * g + 0.1)", lambda v: F.gaussian_nll_loss(v.h, v.z, v.g * v.g + 0.1)), "gauss_full": ("gaussian_nll_loss(h, z, g * g + 0.05, true, 0.2)", lambda v: F.gaussian_nll_loss(v.h, v.z, v.g * v.g + 0.05, full=True, eps=0.2)),
+    "poisson": ("poisson_nll_loss(h, share)", lambda v: F.poisson_nll_loss(v.h, v.share)), "poisson2": ("poisson_nll_loss(h * h, share, log_input = false)", lambda v: F.poisson_nll_loss(v.h * v.h, v.share, log_input=False)),
+    "bce": ("binary_cross_entropy_with_logits(h, share)", lambda v: F.binary_cross_entropy_with_logits(v.h, v.share)),
+    "bce_positive": ("binary_cross_entropy_with_logits(h, share, pos_weight = vector([2.5]))", lambda v: F.binary_cross_entropy_with_logits(v.h, v.share, pos_weight=torch.full((6,), 2.5, dtype=v.h.dtype))),
+    "bce_weight": ("binary_cross_entropy_with_logits(h, share, abs(z))", lambda v: F.binary_cross_entropy_with_logits(v.h, v.share, weight=v.z.abs())),
+    "soft_margin": ("soft_margin_loss(h, f32(pair)[:, none])", lambda v: F.soft_margin_loss(v.h, v.pair[:, None].expand_as(v.h))),
+    "kl": ("kl_div(log_softmax(h), softmax(g))", lambda v: F.kl_div(v.h.log_softmax(-1), v.g.softmax(-1), reduction="mean")), "kl_batch": ('kl_div(log_softmax(h), relu(softmax(g) - 0.1), "batchmean")', lambda v: F.kl_div(v.h.log_softmax(-1), (v.g.softmax(-1) - 0.1).relu(), reduction="batchmean")),
+    "kl_logs": ('kl_div(log_softmax(h), log_softmax(g), "sum", true) / 9', lambda v: F.kl_div(v.h.log_softmax(-1), v.g.log_softmax(-1), reduction="sum", log_target=True) / 9),
+    "hinge": ("hinge_embedding_loss(h[:, 0], pair)", lambda v: F.hinge_embedding_loss(v.h[:, 0], v.pair)), "ranking": ("margin_ranking_loss(h[:, 0], g[:, 0], pair, 0.3)", lambda v: F.margin_ranking_loss(v.h[:, 0], v.g[:, 0], v.pair, margin=0.3)),
+    "cosine": ("cosine_embedding_loss(h, g, pair, 0.1)", lambda v: F.cosine_embedding_loss(v.h, v.g, v.pair, margin=0.1)),
+    "triplet": ("triplet_margin_loss(h, g, z)", lambda v: F.triplet_margin_loss(v.h, v.g, v.z)), "triplet_swapped": ("triplet_margin_loss(h, g, z, 2, 1, swap = true)", lambda v: F.triplet_margin_loss(v.h, v.g, v.z, margin=2.0, p=1.0, swap=True)),
+    "contrastive": ("contrastive_loss(h, g, pair > 0)", lambda v: contrastive(v)),
+    "weighted": ("cross_entropy(logits, y, weights = w)", lambda v: F.cross_entropy(v.logits, v.y, v.w)), "weighted_sum": ('cross_entropy(logits, y, reduction = "sum", weights = w) / 7', lambda v: F.cross_entropy(v.logits, v.y, v.w, reduction="sum") / 7),
+    "weighted_smooth": ("cross_entropy(logits, y, ignore_index = 2, label_smoothing = 0.2, weights = w)", lambda v: F.cross_entropy(v.logits, v.y, v.w, ignore_index=2, label_smoothing=0.2)),
+}
+
+
+def contrastive(v):
+    far, label = 1 - F.cosine_similarity(v.h, v.g), (v.pair > 0).to(v.h.dtype)
+    return 0.5 * (label * far ** 2 + (1 - label) * F.relu(0.5 - far) ** 2).mean()
+
+
+def ready(r, table, sizes, **more):
+    m = r.filled(nn.ModuleDict(dict(body=nn.Linear(6, 6), other=nn.Linear(6, 6), head=nn.Linear(6, 5))))
+    batches = [dict(x=r.normal(n, 6), y=r.ids(5, n), z=r.normal(n, 6), pair=2 * r.ids(2, n) - 1, share=r.normal(n, 6).sigmoid()) for n in sizes]
+    lines = "\n".join(f"    {name} = {of}" for name, (of, _) in table.items())
+    text = READY % (lines, f"loss = {' + '.join(table)}, {', '.join(f'{name} = {name}' for name in table)}")
+
+    def objective(w, b):
+        h, g = F.linear(b["x"], w["body.weight"], w["body.bias"]), F.linear(b["z"], w["other.weight"], w["other.bias"])
+        v = types.SimpleNamespace(h=h, g=g, logits=F.linear(h.tanh(), w["head.weight"], w["head.bias"]), y=b["y"].long(), z=b["z"], share=b["share"],
+                                  pair=b["pair"].to(h.dtype), w=torch.tensor([0.5, 1, 2, 0.25, 3], dtype=h.dtype))
+        values = {name: of(v) for name, (_, of) in table.items()}
+        return {"loss": plain(sum(values.values()))} | {name: plain(x) for name, x in values.items()}
+    return Case(text, state(_=m), batches, objective, settings=dict(optimizer="sgd", lr=0.01), **more)
+
+
+CASES["train-ready"] = ("Losses of the standard library and class weights, of four unequal batches in each of three steps.",
+                        lambda r: ready(r, READY_LOSSES, (3, 1, 2, 2), accumulate=4, joined=True, steps=3))
+CASES["train-negatives"] = ("In-batch negatives, of one batch.", lambda r: ready(r, {
+    "ranked": ("multiple_negatives_ranking_loss(h, g)", lambda v: F.cross_entropy(F.normalize(v.h, dim=-1) @ F.normalize(v.g, dim=-1).T * 20, torch.arange(len(v.h)))),
+    "heads": ("cross_entropy(logits, y)", lambda v: F.cross_entropy(v.logits, v.y))}, (5,)))
+
+
 # --- Dropout, to the bit ----------------------------------------------------------------------------------------------
 
 def philox(counter, key):
@@ -1820,6 +1890,8 @@ bad("loss-type", "A loss that is an i32.", ["loss", "f32"], tiny("return loss = 
 bad("loss-constant", "A loss that no weight reaches.", ["loss", "weight"], tiny("return loss = sum(sum(f32(labels)))"))
 bad("dropout", "A probability that is none.", ["p", "[0, 1]", "1.5"], tiny("return loss = cross_entropy(dropout(forward(ids), 1.5), labels)"))
 bad("classes", "Labels of another shape than the scores.", ["cross_entropy", "[batch, time, 7]", "[batch]"], tiny("return loss = cross_entropy(forward(ids), labels[:, 0])"))
+bad("class-weights", "Weights of another number of classes.", ["cross_entropy", "weights", "[6]", "[batch, time, 7]"], tiny("return loss = cross_entropy(forward(ids), labels, weights = full([6], 1))"))
+bad("reduction", "A reduction that there is not.", ["reduction", "none"], tiny('return loss = mse_loss(forward(ids), 0, "average")'))
 bad("freeze", "freeze names no weight.", ["freeze", "embedding.*"], tiny(settings='lr = 0.1  freeze = ["embedding.*"]'))
 bad("two-blocks", "Two train blocks.", ["train", "one"], tiny().replace("  train objective {", "  train objective { lr = 1 }\n  train objective {"))
 bad("in-layer", "train in a layer.", ["train", "model"], "layer L {\n  forward(x) = x\n  fn f(x: f32[n]) = sum(x)\n  train f { lr = 1 }\n}\nmodel M {\n  l = L()\n  forward(x: f32[n]) {\n    return y = l(x)\n  }\n}\n")

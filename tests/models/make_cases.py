@@ -214,6 +214,8 @@ def counted_places():
     mpnet = hf.MPNetConfig(**small, num_labels=3)
     case("mpnet_front", hf.MPNetModel(mpnet, add_pooling_layer=False), front, HIDDEN)
     case("mpnet_placed", hf.MPNetModel(mpnet, add_pooling_layer=False), only(every, "input_ids", "attention_mask", "position_ids"), HIDDEN)
+    buckets = hf.MPNetConfig(**small, relative_attention_num_buckets=64)  # of which 32 are read
+    case("mpnet_buckets", hf.MPNetModel(buckets, add_pooling_layer=False), front, HIDDEN)
     case("mpnet_classify", hf.MPNetForSequenceClassification(mpnet), front, LOGITS)
     case("mpnet_tokens", hf.MPNetForTokenClassification(mpnet), front, LOGITS)
     case("mpnet_answer", hf.MPNetForQuestionAnswering(hf.MPNetConfig(**small)), front, SPANS)
@@ -282,6 +284,8 @@ def sentences(small, inputs, inputs1):
         if how == "mean":
             case("sentence_modernbert", hf.ModernBertModel(hf.ModernBertConfig(**modern)), inputs, **more)
             case("sentence_nomic", hf.NomicBertModel(hf.NomicBertConfig(**small)), inputs, **more)
+            t5 = hf.T5Config(vocab_size=40, d_model=24, d_kv=6, d_ff=40, num_layers=2, num_heads=4)
+            case("sentence_t5", hf.T5EncoderModel(t5), inputs, **more)
         else:
             case("sentence_deberta", hf.DebertaV2Model(hf.DebertaV2Config(**small, relative_attention=True, position_buckets=4,
                  norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"])), inputs, **more)
@@ -336,7 +340,8 @@ def writers():
     case("gemma2", hf.Gemma2ForCausalLM(hf.Gemma2Config(**four)), **more)
     kinds = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
     case("gemma3", hf.Gemma3ForCausalLM(hf.Gemma3TextConfig(**four, layer_types=kinds)), **more)
-    case("gpt_neox", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small)), **more)
+    half = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
+    case("gpt_neox", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small, rope_parameters=half)), **more)
     case("gpt_neox_serial", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small, use_parallel_residual=False)), **more)
     opt = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=40,
                max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
@@ -378,9 +383,10 @@ def translators():
     target[:, 0] = 0
     t5 = dict(vocab_size=40, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0)
     more = dict(inputs=dict(input_ids=rows, attention_mask=mask, decoder_input_ids=target), outputs=LOGITS, grows="decoder_input_ids")
-    case("t5", hf.T5ForConditionalGeneration(hf.T5Config(**t5, feed_forward_proj="relu")), **more)
+    near = dict(relative_attention_num_buckets=8, relative_attention_max_distance=12)  # short texts reach what is far
+    case("t5", hf.T5ForConditionalGeneration(hf.T5Config(**t5, **near, feed_forward_proj="relu")), **more)
     case("flan_t5", hf.T5ForConditionalGeneration(hf.T5Config(**t5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)), **more)
-    case("mt5", hf.MT5ForConditionalGeneration(hf.MT5Config(**t5, feed_forward_proj="gated-gelu")), **more)
+    case("mt5", hf.MT5ForConditionalGeneration(hf.MT5Config(**t5, **near, feed_forward_proj="gated-gelu")), **more)
     bart = dict(vocab_size=40, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
                 decoder_attention_heads=4, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=30, pad_token_id=1,
                 eos_token_id=2, bos_token_id=0, decoder_start_token_id=2, forced_eos_token_id=None)
@@ -403,6 +409,80 @@ def translators():
     model.generation_config.suppress_tokens = [30, 16, 24]
     case("whisper_suppress", model,
          dict(input_features=sound, decoder_input_ids=target[:1]), LOGITS, sines=True, grows="decoder_input_ids")
+
+
+def halves():
+    """Encoders, bodies and towers of models that have another half or a head, alone."""
+    rows, mask = ids(8, [9, 5], 40)
+    texts = dict(input_ids=rows, attention_mask=mask)
+    t5 = dict(vocab_size=40, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4)
+    case("t5_encoder", hf.T5EncoderModel(hf.T5Config(**t5, relative_attention_num_buckets=8, relative_attention_max_distance=10)), texts,
+         HIDDEN, masked="attention_mask")
+    case("mt5_encoder", hf.MT5EncoderModel(hf.MT5Config(**t5)), only(texts, "input_ids"), HIDDEN)
+    pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(5))
+    images = dict(pixel_values=pixels)
+    small = dict(image_size=16, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40)
+    case("vit_body", hf.ViTModel(hf.ViTConfig(**small, pooler_output_size=24)), images, POOLED)
+    case("vit_unpooled", hf.ViTModel(hf.ViTConfig(**small), add_pooling_layer=False), images, HIDDEN)
+    case("deit_body", hf.DeiTModel(hf.DeiTConfig(**small, pooler_act="gelu")), images, POOLED)
+    case("deit_taught", hf.DeiTForImageClassificationWithTeacher(hf.DeiTConfig(**small, num_labels=5)), images,
+         {k: k for k in ("logits", "cls_logits", "distillation_logits")})
+    text = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                max_position_embeddings=16, bos_token_id=37, eos_token_id=39)
+    rows = torch.tensor([[37, 4, 9, 30, 39, 1], [37, 8, 20, 33, 7, 39]])
+    places = torch.tensor([[0, 1, 2, 3, 4, 4], [0, 1, 1, 2, 3, 4]])
+    texts = dict(input_ids=rows, attention_mask=torch.tensor([[1, 1, 1, 1, 1, 0], [1, 0, 1, 1, 1, 1]]), position_ids=places)
+    case("clip_text", hf.CLIPTextModel(hf.CLIPTextConfig(**text)), texts, POOLED)
+    case("clip_text_embeds", hf.CLIPTextModelWithProjection(hf.CLIPTextConfig(**text | dict(eos_token_id=2), projection_dim=24)),
+         only(texts, "input_ids"), HIDDEN | dict(text_embeds="text_embeds"))
+    case("clip_vision", hf.CLIPVisionModel(hf.CLIPVisionConfig(**small, hidden_act="gelu")), images, POOLED)
+    case("clip_vision_embeds", hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**small, projection_dim=24)), images,
+         HIDDEN | dict(image_embeds="image_embeds"))
+    clip = hf.CLIPConfig(text_config=text | dict(projection_dim=24), vision_config=small, projection_dim=24)
+    both = {k: k for k in ("logits_per_text", "text_embeds", "image_embeds")}
+    case("clip_masked", hf.CLIPModel(clip), texts | images, both)
+    case("siglip_text", hf.SiglipTextModel(hf.SiglipTextConfig(**text, projection_size=24)), texts, POOLED)
+    case("siglip_vision", hf.SiglipVisionModel(hf.SiglipVisionConfig(**small)), images, POOLED)
+    case("siglip_vision_unpooled", hf.SiglipVisionModel(hf.SiglipVisionConfig(**small, vision_use_head=False)), images, HIDDEN)
+    case("siglip_masked", hf.SiglipModel(hf.SiglipConfig(text_config=text | dict(max_position_embeddings=6, projection_size=32),
+         vision_config=small)), texts | images, both)
+
+
+def settings():
+    """Settings of configs that few checkpoints have."""
+    rows, mask = ids(6, [9, 9], 40)
+    albert = dict(vocab_size=40, hidden_size=24, num_hidden_layers=4, num_attention_heads=4, intermediate_size=40, embedding_size=16,
+                  max_position_embeddings=20)
+    case("albert_groups", hf.AlbertModel(hf.AlbertConfig(**albert, num_hidden_groups=2, inner_group_num=2)),
+         dict(input_ids=rows, attention_mask=mask), POOLED)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    ends = dict(bos_token_id=1, eos_token_id=2)
+    gpt2 = dict(vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=40)
+    case("gpt2_inner", hf.GPT2LMHeadModel(hf.GPT2Config(**gpt2, **ends, scale_attn_weights=False, activation_function="relu")), **more)
+    case("gpt2_by_layer", hf.GPT2LMHeadModel(hf.GPT2Config(**gpt2, **ends, scale_attn_by_inverse_layer_idx=True)), **more)
+    llama = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, num_key_value_heads=2,
+                 max_position_embeddings=64, pad_token_id=0)
+    case("llama_gelu", hf.LlamaForCausalLM(hf.LlamaConfig(**llama, **ends, mlp_bias=True, hidden_act="gelu")), **more)
+    bloom = dict(vocab_size=40, n_layer=2, hidden_size=32, n_head=4)
+    case("bloom_behind_norm", hf.BloomForCausalLM(hf.BloomConfig(**bloom, **ends, apply_residual_connection_post_layernorm=True)), **more)
+    opt = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=40, max_position_embeddings=64,
+               pad_token_id=0, word_embed_proj_dim=32)
+    case("opt_gelu", hf.OPTForCausalLM(hf.OPTConfig(**opt, **ends, activation_function="gelu")), **more)
+    smollm3 = llama | ends | dict(num_hidden_layers=5, hidden_act="silu", rms_norm_eps=1e-6, no_rope_layer_interval=2)
+    said = smollm3 | dict(model_type="smollm3", architectures=["SmolLM3ForCausalLM"]) # neither the base nor which layers turn
+    case("smollm3_interval", hf.SmolLM3ForCausalLM(hf.SmolLM3Config(**smollm3)), **more, files={"config.json": said})
+
+
+def turned_places():
+    """Encoders that turn queries and keys by places that are given; windows count all the same."""
+    small = dict(vocab_size=40, hidden_size=24, num_hidden_layers=4, num_attention_heads=4, intermediate_size=40)
+    every = pairs([11, 7], 40)
+    modern = small | dict(pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2, local_attention=6)
+    placed = only(every, "input_ids", "attention_mask", "position_ids")
+    case("modernbert_placed", hf.ModernBertModel(hf.ModernBertConfig(**modern)), placed, HIDDEN, masked="attention_mask")
+    case("modernbert_placed_answer", hf.ModernBertForQuestionAnswering(hf.ModernBertConfig(**modern, num_labels=2)), placed, SPANS,
+         masked="attention_mask")
+    case("nomic_placed", hf.NomicBertModel(hf.NomicBertConfig(**small, head_dim=6)), every, HIDDEN, masked="attention_mask")
 
 
 def pictures():
@@ -428,5 +508,6 @@ def pictures():
          num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
-for make in (encoders, two_texts, counted_places, debertas, moderns, writers, mixtures, translators, pictures):
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, mixtures, translators, pictures, halves,
+             settings, turned_places):
     make()

@@ -1,22 +1,28 @@
 #!/usr/bin/env python3
-"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|tokens|tensors|classes|fitting] [--quick] [--record FOLDER]
+"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|rotations|tokens|tensors|classes|fitting] [--quick]
+       [--keep FOLDER] [--record FOLDER]
 
-Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or gone;
-keys that are not there, those of the lists of ignored keys among them; each tensor gone, renamed, of another shape, with other
-numbers; tensors that nobody knows; each class of transformers that the model type has; each key with weights that fit it. `tfmc import` and `tfmc run` must then
-compute what transformers computes from the same folder, within 1e-5 of the largest number, or refuse; where transformers
-refuses, or its result depends on tensors that the folder does not have, they must refuse. Keys that concern tokens: the
-same of `tfmc generate`. A warning is no excuse. The last line is 'N passed, N failed'; before it one for each case.
-Needs torch and transformers; test_mutations.py compares a part of it with what was recorded here (--record).
+Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or
+gone; keys that are not there, those of the lists of ignored keys among them; other ways to write how positions turn;
+each tensor gone, renamed, of another shape, with other numbers; tensors that nobody knows; each class of transformers
+that the model type has; each key with weights that fit it. `tfmc import` and `tfmc run` must then compute what
+transformers computes from the same folder, within 1e-5 of the largest number (where f32 rounds more, within 3 times the
+rounding of transformers), or refuse; where transformers refuses, or its result depends on tensors that the folder does
+not have, they must refuse. Keys that concern tokens: the same of `tfmc generate`. A warning is no excuse. The last line
+is 'N passed, N failed'; before it one for each case and part. With --keep what transformers made is kept, so that
+another binary is compared without asking it again. Needs torch and transformers; test_mutations.py compares a part of
+it with what was recorded here (--record).
 """
 import argparse
 import collections
 import contextlib
+import hashlib
 import io
 import json
 import logging
 import os
 import pathlib
+import pickle
 import re
 import sys
 import tempfile
@@ -39,6 +45,7 @@ hf.logging.disable_progress_bar()
 warnings.filterwarnings("ignore")
 logging.disable(logging.CRITICAL)
 TOLERANCE = 1e-5
+MOST_OF_ROUNDING = 1e-3
 AUTO = {"ForCausalLM": hf.AutoModelForCausalLM, "LMHeadModel": hf.AutoModelForCausalLM, "MTModel": hf.AutoModelForSeq2SeqLM,
         "ForConditionalGeneration": hf.AutoModelForSeq2SeqLM, "ForMaskedLM": hf.AutoModelForMaskedLM,
         "ForSequenceClassification": hf.AutoModelForSequenceClassification,
@@ -53,6 +60,9 @@ class Declined(Exception):
     def __init__(self, text):
         super().__init__(text)
         self.of_type = "StrictDataclassFieldValidationError" in text
+
+    def __reduce__(self):
+        return Declined, (str(self),)
 
 
 @contextlib.contextmanager
@@ -81,12 +91,12 @@ def classes(config, writes):
     return [hf.AutoModel]
 
 
-def loaded(folder, config, writes, attention):
+def loaded(folder, config, writes, attention, dtype=torch.float32):
     fault = None
     for kind in filter(None, classes(config, writes)):
         try:
             with quiet():
-                model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=torch.float32, attn_implementation=attention)
+                model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=dtype, attn_implementation=attention)
             return model.eval(), info
         except Exception as e:  # whatever transformers, torch and its checks of configs raise
             fault = e
@@ -101,8 +111,8 @@ def attention_of(config):
 
 
 class Theirs:
-    def __init__(self, case, take=None):
-        self.case, self.take = case, take
+    def __init__(self, case, take=None, dtype=torch.float32):
+        self.case, self.take, self.dtype = case, take, dtype
         self.writes = None
         if case.get("grows"):
             name = architecture(case["files"]["config.json"])
@@ -126,7 +136,7 @@ class Theirs:
         return made
 
     def of_class(self, folder, config, inputs):
-        model, info = loaded(folder, config, self.writes, attention_of(config))
+        model, info = loaded(folder, config, self.writes, attention_of(config), self.dtype)
         made = self.run(model, inputs)
         missing = [(n, p) for n, p in model.named_parameters() if n in info["missing_keys"]]
         for seed in (1, 2) if missing else ():
@@ -152,8 +162,36 @@ class Theirs:
             raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
 
 
-def difference(made, wanted, mask):
-    """None, or what is wrong."""
+class Kept:
+    """What transformers made of a folder, by all that is in it; `file`: where it is kept, or None."""
+
+    def __init__(self, file, inputs):
+        self.file, self.basis = file, [hf.__version__, torch.__version__, inputs]
+        self.made = pickle.loads(file.read_bytes()) if file and file.exists() else {}
+
+    def take(self, key, make):
+        key = hashlib.sha256(json.dumps([*self.basis, *key]).encode()).hexdigest()
+        if key not in self.made:
+            try:
+                self.made[key] = make()
+            except Declined as e:
+                self.made[key] = e
+        if isinstance(self.made[key], Declined):
+            raise self.made[key]
+        return self.made[key]
+
+    def save(self):
+        if self.file:
+            self.file.write_bytes(pickle.dumps(self.made))
+
+
+def digest(tensors):
+    return {n: hashlib.sha256(repr((t.shape, t.dtype)).encode() + t.tobytes()).hexdigest() for n, t in tensors.items()}
+
+
+def difference(made, wanted, mask, exact):
+    """None, or what is wrong. Where f32 rounds more than the tolerance, what counts is exact(), the same in double: then the
+    difference from it may be 3 times that of transformers itself."""
     if not made:
         return "no output"
     for name, a in made.items():
@@ -166,11 +204,18 @@ def difference(made, wanted, mask):
             a, b = a[mask], b[mask]
         if not np.array_equal(np.isfinite(a), np.isfinite(b)):
             return f"{name}: not finite in other places"
-        finite = np.isfinite(b)
-        worst = np.abs(a - b)[finite].max(initial=0) / max(1e-30, np.abs(b[finite]).max(initial=0))
+        worst = relative(a, b)
         if worst > TOLERANCE:
-            return f"{name} differs by {worst:.2g} of the largest"
+            c = exact()[name]
+            c = c[mask] if mask is not None and c.shape[:mask.ndim] == mask.shape else c
+            if worst > MOST_OF_ROUNDING or relative(a, c) > max(TOLERANCE, 3 * relative(b, c)):
+                return f"{name} differs by {worst:.2g} of the largest; from double by {relative(a, c):.2g}, theirs by {relative(b, c):.2g}"
     return None
+
+
+def relative(a, b):
+    finite = np.isfinite(b)
+    return np.abs(a - b)[finite].max(initial=0) / max(1e-30, np.abs(b[finite]).max(initial=0))
 
 
 def same_numbers(a, b):
@@ -198,11 +243,15 @@ class Case:
         self.inputs = {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in arrays.items()}
         self.torches = {k: torch.from_numpy(np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int64))
                         for k, v in arrays.items()}
+        self.doubles = {k: v.double() if v.is_floating_point() else v for k, v in self.torches.items()}
         masked = self.case.get("masked")
         self.mask = self.inputs[masked] != 0 if masked else None
         self.ours = Ours(tfmc, folder, [o for o in self.case.get("options", []) if "fusion" not in o])
-        self.theirs = Theirs(self.case, sentence(folder) if "modules.json" in self.files else None)
+        take = sentence(folder) if "modules.json" in self.files else None
+        self.theirs, self.exact = Theirs(self.case, take), Theirs(self.case, take, torch.float64)
         self.counts, self.faults, self.records, self.base = collections.Counter(), [], [], {}  # base: of outputs and of tokens
+        self.kept = Kept(args.keep and args.keep / f"{path.stem}.pickle", self.case["inputs"])
+        self.digest = digest(self.tensors)  # of the tensors in the folder
 
     def start(self, kind):
         """What generation begins with: an encoder-decoder begins by itself."""
@@ -238,9 +287,9 @@ class Case:
         if wrong:
             return self.fault(label, "silent", wrong)
         self.counts["equal"] += 1
-        if self.args.show:
-            print(f"  equal: {label}", flush=True)
         self.base.setdefault(type(made), made)
+        if self.args.show:
+            print(f"  {'unchanged' if same_numbers(made, self.base[type(made)]) else 'equal'}: {label}", flush=True)
         return "equal", wanted if isinstance(wanted, list) else {k: wanted[k][self.mask] if self.is_masked(wanted[k]) else wanted[k]
                                                                  for k in made}
 
@@ -256,15 +305,18 @@ class Case:
     def outputs(self, mutation, files, tensors, label=None, tensors_key=None):
         write(self.folder, files, tensors)
         config = files.get("config.json", {})
+        self.digest = self.digest if tensors is None else digest(tensors)
         return self.judge(label or mutations.text(mutation), lambda: self.ours.outputs(self.inputs, tensors_key),
-                          lambda: self.theirs.outputs(self.folder, config, self.torches),
-                          lambda a, b: difference(a, b, self.mask))
+                          lambda: self.kept.take(["outputs", files, self.digest],
+                                                 lambda: self.theirs.outputs(self.folder, config, self.torches)),
+                          lambda a, b: difference(a, b, self.mask, lambda: self.exact.outputs(self.folder, config, self.doubles)))
 
     def tokens(self, mutation, files, label=None):
         write(self.folder, files, None)
         config = files["config.json"]
         return self.judge("tokens, " + (label or mutations.text(mutation)), lambda: self.ours.tokens(self.start(self.inputs)),
-                          lambda: self.theirs.tokens(self.folder, config, self.start(self.torches)),
+                          lambda: self.kept.take(["tokens", files, self.digest],
+                                                 lambda: self.theirs.tokens(self.folder, config, self.start(self.torches))),
                           lambda a, b: same_tokens(a, b, mutation is not None and mutation[2] == ["num_beams"]))
 
     # ---- the parts ----
@@ -278,6 +330,11 @@ class Case:
                 self.record(mutation, *self.outputs(mutation, files, None))
             if self.case.get("grows") and concerns_tokens(mutation):
                 self.record(["tokens", *mutation], *self.tokens(mutation, files))
+
+    def of_rotations(self):
+        write(self.folder, self.files, self.tensors)
+        for mutation in mutations.of_rotations(self.files["config.json"]):
+            self.record(mutation, *self.outputs(mutation, mutations.apply(mutation, self.files, None)[0], None))
 
     def of_tokens(self):
         """The same keys of the config where there is no generation_config.json."""
@@ -356,8 +413,8 @@ class Case:
                 yield [mutation, short]
 
     def run(self):
-        parts = dict(json=self.of_json, tokens=self.of_tokens, tensors=self.of_tensors, classes=self.of_classes,
-                     fitting=self.of_fitting)
+        parts = dict(json=self.of_json, rotations=self.of_rotations, tokens=self.of_tokens, tensors=self.of_tensors,
+                     classes=self.of_classes, fitting=self.of_fitting)
         write(self.folder, self.files, self.tensors)
         _, self.unchanged = self.outputs(None, self.files, self.tensors, "as it is")
         if self.unchanged is None:
@@ -365,12 +422,15 @@ class Case:
             return
         if self.case.get("grows"):
             self.tokens(None, self.files, "as it is")
+        order = ("equal", "refused", "both refuse", "no type of theirs", "silent", "theirs refuses", "crash", "late")
+        before = self.counts.copy()
         for name, part in parts.items():
             if name in (self.args.part or parts):
                 part()
-        order = ("equal", "refused", "both refuse", "no type of theirs", "silent", "theirs refuses", "crash", "late")
-        total = sum(self.counts[k] for k in order[:-1])
-        print(f"{self.name}: {total} changes: " + ", ".join(f"{self.counts[k]} {k}" for k in order), flush=True)
+                counts, before = self.counts - before, self.counts.copy()
+                print(f"{self.name} {name}: {sum(counts[k] for k in order[:-1])} changes: "
+                      + ", ".join(f"{counts[k]} {k}" for k in order), flush=True)
+                self.kept.save()
 
 
 def ignored_keys(args):
@@ -440,13 +500,14 @@ def sentence(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.splitlines()[0][7:])
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[0][7:])
     parser.add_argument("tfmc")
     parser.add_argument("cases", type=pathlib.Path)
     parser.add_argument("only", nargs="*")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--part", action="append")
     parser.add_argument("--quick", action="store_true", help="transformers is not asked where tfmc refuses")
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder for what transformers made, to be used again")
     parser.add_argument("--record", type=pathlib.Path, help="a folder: a part of the changes, with what transformers made")
     args = parser.parse_args()
     passed = failed = 0
