@@ -115,6 +115,7 @@ else
   stage "random gradients" "$python" tests/differential/gradients.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-20}"
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
+  stage "the style of models" "$python" tests/e2e/test_fmt.py "$tfmc" .
   stage "what is shown is what runs" "$python" tests/e2e/test_shown.py "$tfmc" .
   stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
@@ -127,6 +128,11 @@ else
   stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
   if [ -n "$(has_package yes)" ]; then
     stage "the Python package" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/tests/run.py
+    if "$python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client' 2>/dev/null; then
+      stage "tfmc-serve" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/serve/tests/run_serve.py
+    else
+      not_run "tfmc-serve" "the packages that it requires could not be installed"
+    fi
   else
     not_run "the Python package" "no headers of Python 3.11 or later"
   fi

@@ -8,7 +8,7 @@
 
 #include "cli/cli_model.h"
 #include "train/engine_trainer.h"
-#include "train/training_tables.h"
+#include "train/training_library.h"
 
 typedef struct Training {
   Session *session;

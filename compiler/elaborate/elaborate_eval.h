@@ -6,6 +6,8 @@
 
 /* Poison after an error. `e->here` is the same afterwards. */
 Value eval(Elaborator *e, const Ast *node, Scope *scope);
+/* What an index gives (elaborate_index.c): one i32 tensor selects rows of a table; everything else slices. */
+Value eval_index(Elaborator *e, const Ast *node, Value value, Scope *scope);
 /* The items of a list: each a size. NULL after an error. */
 const SizeList *eval_sizes(Elaborator *e, const Ast *list, Scope *scope);
 /* What `if` asks: decided now. False after an error. */

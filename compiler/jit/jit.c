@@ -13,7 +13,7 @@
 
 #include "codegen/codegen.h"
 #include "jit/code_cache.h"
-#include "kernels/kernels.h"
+#include "kernels/kernel_module.h"
 
 struct Jit {
   LLVMOrcLLJITRef lljit;

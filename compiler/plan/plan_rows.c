@@ -8,7 +8,7 @@
 #include "plan/body.h"
 #include "plan/caches.h"
 #include "plan/cost.h"
-#include "plan/live.h"
+#include "plan/plan_live.h"
 
 // ---- pointwise ----
 

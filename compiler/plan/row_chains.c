@@ -8,7 +8,7 @@
  * been written, and chains without a product. */
 #include "plan/row_chains.h"
 
-#include "plan/live.h"
+#include "plan/plan_live.h"
 
 typedef struct Access { /* of a step to memory: rows of it, one for each row of the step */
   uint8_t space;

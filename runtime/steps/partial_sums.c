@@ -41,20 +41,19 @@ float *partial_place(const PartialSums *sums, int64_t chain, int64_t *stride) {
   return partial_block(sums, partial_blocks(chain), stride);
 }
 
-/* The block before += this one. */
-static void add_block(const PartialSums *sums, int64_t block) {
+void partial_take(const PartialSums *sums, int64_t block, bool adds) {
   int64_t to_stride, from_stride;
   float *to = partial_block(sums, block - 1, &to_stride);
   const float *from = partial_block(sums, block, &from_stride);
   for (int64_t i = 0; i < sums->rows; i++, to += to_stride, from += from_stride)
-    for (int64_t j = 0; j < sums->columns; j++) to[j] += from[j];
+    for (int64_t j = 0; j < sums->columns; j++) to[j] = adds ? to[j] + from[j] : from[j];
 }
 
 /* Blocks of equally many chains become one, as bits are carried. After the last chain all that are left are
  * added, those of fewest chains first, just as if chains of zeros followed. */
 void partial_add(const PartialSums *sums, int64_t chain, int64_t chains) {
   int64_t block = partial_blocks(chain);
-  for (int64_t carry = chain; carry & 1; carry >>= 1) add_block(sums, block--);
+  for (int64_t carry = chain; carry & 1; carry >>= 1) partial_take(sums, block--, true);
   if (chain + 1 < chains) return;
-  while (block > 0) add_block(sums, block--);
+  while (block > 0) partial_take(sums, block--, true);
 }

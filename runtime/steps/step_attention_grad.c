@@ -11,6 +11,7 @@
  * Keys after the last query of a block in causal attention have probability 0 and are left out of all of its sums. */
 #include "steps/step_attention_grad.h"
 
+#include "steps/epilogue.h"
 #include "steps/live.h"
 
 #include <math.h>

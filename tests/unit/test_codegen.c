@@ -3,7 +3,7 @@
 #include <elf.h>
 
 #include "../support/kernel_bench.h"
-#include "kernels/kernels.h"
+#include "kernels/kernel_module.h"
 
 static const char *const names[] = {"x86-64", "x86-64-v3", "x86-64-v4"};
 

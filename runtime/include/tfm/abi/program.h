@@ -1,8 +1,7 @@
 /* tfm/abi/program.h: a compiled model as the runtime sees it. C99.
  *
- * Plain constant structs, the same whether the compiler builds them in memory (JIT) or emits them into a library
- * (AOT). compiler/plan makes a program; runtime/core executes it and trusts it: nothing here is parsed or checked but
- * the version. A change of a struct raises TFM_PROGRAM_VERSION. All pointers point to its constant data.
+ * Plain constant structs, the same whether the compiler builds them in memory (JIT) or emits them into a library (AOT).
+ * The runtime trusts them: only the version is checked, which rises when a struct changes. Pointers are to constant data.
  *
  * Sizes. Every number that may depend on run-time sizes is a `tfm_size`: an index into `polynomials`, of which number 0
  * is the constant 0, 1 the constant 1. When a context is bound to sizes, they are evaluated once into int64_t numbers.
@@ -11,7 +10,7 @@
  * depends on sizes alone: it is executed when the sizes change, and its results stay valid for the runs that follow.
  *
  * Kernels. Code is generated for the inner blocks only (abi/kernels.h); the loops around them, the split over threads
- * and all addresses are C code of the runtime (runtime/core). Strides count elements unless the text says bytes. */
+ * and all addresses are C (runtime/steps). Strides count elements unless the text says bytes. */
 #ifndef TFM_PROGRAM_H
 #define TFM_PROGRAM_H
 
@@ -27,9 +26,7 @@ enum { TFM_PROGRAM_VERSION = 22 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
-
-typedef uint32_t tfm_size; /* index of a polynomial */
-
+typedef uint32_t tfm_size;                                       /* index of a polynomial */
 enum { TFM_FIRST_FLOOR = 64 };
 
 typedef struct tfm_term { /* coefficient * product of symbols[0..degree) */
@@ -102,7 +99,7 @@ typedef struct tfm_operand {
   tfm_size strides[TFM_MAX_RANK]; /* elements, one per axis of the step that uses it; 0 where it is broadcast */
 } tfm_operand;
 
-typedef struct tfm_buffer { /* memory.c places buffers; those that are never live at the same time may share memory */
+typedef struct tfm_buffer { /* workspace.c places buffers; those that are never live at the same time may share memory */
   tfm_size elements;
   uint8_t dtype;
   uint8_t persistent; /* written by a prepare step: its memory is its own, also between runs */
@@ -229,7 +226,7 @@ typedef struct tfm_matmul_step {
   uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
-  uint8_t in_order, live_steps; /* each result is one chain, and adds to c in a run that goes on; tfm_live_steps */
+  uint8_t in_order, live_steps; /* tfm_order; tfm_live_steps */
   uint8_t adds_chains; /* tiles know one chain alone, and the step adds those of TFM_SHORT_CHAIN steps up */
   tfm_size k;
   tfm_operand x, y, c;
@@ -338,7 +335,7 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
 typedef struct tfm_program {
   uint32_t version; /* TFM_PROGRAM_VERSION */
   const char *name;
-  const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (core/machine.c) */
+  const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (machine/features.c) */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
       n_steps, n_operands, n_live, n_floors, n_caches, n_row_chains;
   const char *const *symbols; /* names of the run-time sizes */

@@ -1,11 +1,11 @@
-/* In: nodes with a mask of their rows; all steps, for what is left of the zeros. Out: entries of p->live. See live.h.
+/* In: nodes with a mask of their rows; all steps, for what is left of the zeros. Out: entries of p->live. See plan_live.h.
  *
  * A step may leave rows out if nothing reads them. If another step reads them all the same, they must at least hold a
  * number: a step that does not leave out the same rows computes with them even if it selects another value afterwards,
  * and attention reads all keys and values up to the last one that is seen. Memory that was never written may hold a
  * NaN, and 0 * NaN is NaN, so those rows are filled with 0 (`zeroed`). Where attention alone reads a product, it stops
  * at the last key of an item that is no padding, and zeros behind that are not needed (`item`). */
-#include "plan/live.h"
+#include "plan/plan_live.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* In: a plan's list of kernels. Out: a module. See kernels.h. */
-#include "kernels/kernels.h"
+#include "kernels/kernel_module.h"
 
 #include "kernels/emit.h"
 

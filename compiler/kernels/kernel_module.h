@@ -4,8 +4,8 @@
  * caller owns the module. Refuses nothing: every spec that plan can make can be emitted. There are no fast-math flags,
  * and products are fused with additions only where the code says so: the bits of a result are part of what is
  * specified (docs/decisions/0002-bits.md). */
-#ifndef TFM_KERNELS_KERNELS_H
-#define TFM_KERNELS_KERNELS_H
+#ifndef TFM_KERNELS_KERNEL_MODULE_H
+#define TFM_KERNELS_KERNEL_MODULE_H
 
 #include <llvm-c/Core.h>
 

@@ -5,8 +5,8 @@
  * run. An entry also says whether rows that are left out must be filled with 0, because some other step reads them all
  * the same. Refuses nothing: where the mask has no form that the runtime can walk, every row is computed, which is
  * slower but gives the same values. Private to plan/. */
-#ifndef TFM_PLAN_LIVE_H
-#define TFM_PLAN_LIVE_H
+#ifndef TFM_PLAN_PLAN_LIVE_H
+#define TFM_PLAN_PLAN_LIVE_H
 
 #include "plan/planner.h"
 
