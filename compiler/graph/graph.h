@@ -153,8 +153,7 @@ bool *graph_static_flags(Arena *arena, const Graph *graph);
  * keep their ids. */
 Graph *graph_clone(Arena *arena, const Graph *graph);
 /* Turns a graph with ragged sizes into one whose items all have the same sizes in a run; checks then speak of one item,
- * whose batch is 1. A run of it computes what the language says if the lengths of all items are what the sizes are: no
- * operation mixes items, so each is computed as if it were alone. */
+ * whose batch is 1. No operation mixes items, so each is computed as if it were alone. */
 void graph_make_uniform(Graph *graph);
 
 /* The place in the user's own text that led here, past calls within standard layers. No source: there is none. */
