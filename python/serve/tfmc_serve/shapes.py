@@ -234,7 +234,7 @@ def read(shape: dict[str, Member], body: Any, most: int, before: str = "") -> di
         raise wrong(before.rstrip(".") or "the body", "an object", body)
     for name, value in body.items():
         if name not in shape and value:
-            raise Fault("invalid", f"{before}{name[:100]!r} is not known here; the members are {', '.join(shape)}",
+            raise Fault("invalid", f"{before + name[:100]!r} is not known here; the members are {', '.join(shape)}",
                         f"{before}{name[:100]}")
     found = {}
     for name, member in shape.items():
