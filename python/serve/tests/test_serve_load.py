@@ -8,7 +8,7 @@ import unittest
 from servers import Case, Process, head, place, raw
 
 LONG = "TFM_LONG" in os.environ
-COUNT = 2500 if LONG else 150  # for each of four clients, in each of four rounds
+COUNT = 700 if LONG else 150  # for each of four clients, in each of four rounds
 
 
 class Load(Case):
