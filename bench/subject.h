@@ -53,7 +53,7 @@ typedef struct Growth {
 } Growth;
 Growth growth_of(const Bench *bench, const Subject *subject);
 
-/* report.c */
+/* bench_report.c */
 void report_table(const Bench *bench);
 bool report_json(const Bench *bench, const char *path);
 

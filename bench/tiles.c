@@ -54,7 +54,7 @@ static float *numbers(Arena *arena, size_t n) {
 bool tile_subjects(Bench *bench) {
   Diag diag = diag_new(bench->arena);
   const Plan *plan = plan_tiles(bench->arena, bench->target);
-  Jit *jit = jit_create(bench->arena, &diag, plan, NULL); /* until the program ends */
+  Jit *jit = jit_create(bench->arena, &diag, plan, NULL, NULL); /* until the program ends */
   if (!jit) {
     print_messages(&diag);
     return false;

@@ -65,9 +65,8 @@ function(tfm_code_identity target)
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/compiler/${folder}/*)
     list(APPEND files ${found})
   endforeach()
-  list(APPEND files ${CMAKE_SOURCE_DIR}/runtime/include/tfm/program.h
-    ${CMAKE_SOURCE_DIR}/runtime/include/tfm/gradient_steps.h ${CMAKE_SOURCE_DIR}/runtime/include/tfm/optional.h
-    ${CMAKE_SOURCE_DIR}/runtime/include/tfm/kernels.h ${CMAKE_SOURCE_DIR}/runtime/include/tfm/steps.def)
+  set(abi ${CMAKE_SOURCE_DIR}/runtime/include/tfm/abi)
+  list(APPEND files ${abi}/program.h ${abi}/gradient_steps.h ${abi}/optional.h ${abi}/kernels.h ${abi}/steps.def)
   set(out ${CMAKE_BINARY_DIR}/generated/code_identity.c)
   add_custom_command(OUTPUT ${out}
     COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DROOT=${CMAKE_SOURCE_DIR} -DVERSION=${PROJECT_VERSION} "-DFILES=${files}"
@@ -82,9 +81,9 @@ endfunction()
 function(tfm_generate_types)
   set(folder ${CMAKE_SOURCE_DIR}/runtime/include/tfm)
   set(rows ${CMAKE_SOURCE_DIR}/cmake/generate_options.c)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/generate_options.def ${rows})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/abi/generate_options.def ${rows})
   separate_arguments(rest NATIVE_COMMAND "${CMAKE_C_COMPILER_ARG1}") # of CC="ccache gcc"
-  execute_process(COMMAND ${CMAKE_C_COMPILER} ${rest} -E -P -I ${folder} ${rows} OUTPUT_VARIABLE text
+  execute_process(COMMAND ${CMAKE_C_COMPILER} ${rest} -E -P -I ${folder}/abi ${rows} OUTPUT_VARIABLE text
     COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX REPLACE "\" +\"" "" text "${text}") # a text of several pieces
   string(REGEX REPLACE "@[^@]*@[^@]*@ *@" "" text "${text}") # no member

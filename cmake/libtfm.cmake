@@ -33,7 +33,7 @@ set_target_properties(tfm_worker PROPERTIES PREFIX "" OUTPUT_NAME tfm-worker
 # The same sources with the types in them, for the comparison with tests/meta/libtfm.abi.
 add_library(tfm_abi SHARED EXCLUDE_FROM_ALL ${api_sources} ${runtime_sources})
 target_include_directories(tfm_abi PRIVATE ${CMAKE_SOURCE_DIR}/compiler ${CMAKE_SOURCE_DIR}/compiler/api/include
-  ${runtime_includes} ${runtime_folders})
+  ${runtime_includes} ${runtime_rooms})
 target_compile_definitions(tfm_abi PRIVATE _GNU_SOURCE ${api_definitions})
 target_compile_options(tfm_abi PRIVATE -g -O0 -w -fvisibility=hidden -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.)
 target_link_libraries(tfm_abi PRIVATE m pthread ${CMAKE_DL_LIBS})

@@ -7,7 +7,7 @@
 #include "aot/emit_library.h"
 #include "aot/header.h"
 #include "codegen/codegen.h"
-#include "kernels/kernels.h"
+#include "kernels/kernel_module.h"
 
 static LibraryParts parts_of(const AotRequest *request, const ArgsNames *names) {
   return (LibraryParts){.plans = request->plans,

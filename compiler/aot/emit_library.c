@@ -91,9 +91,8 @@ static LLVMTypeRef result_of(LLVMContextRef context, const char *result) {
 }
 
 /* <prefix>_<suffix>: passes its arguments on to the runtime, behind the library or its training if that function takes
- * it. A tail
- * call, so a profile shows the runtime's function alone. The runtime's function is hidden: two libraries in one
- * process each have a runtime of their own. */
+ * it. A tail call, so a profile shows the runtime's function alone. The runtime's function is hidden: two libraries in
+ * one process each have a runtime of their own. */
 static void emit_wrapper(Arena *arena, LLVMModuleRef module, const char *prefix, const FunctionInfo *info,
                          LLVMValueRef constant) {
   LLVMContextRef context = LLVMGetModuleContext(module);

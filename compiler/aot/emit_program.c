@@ -193,7 +193,7 @@ static void steps(Emission *e, const Plan *plan) {
     if (text) with_text(e, MEMBER(array), #array, p->array, n, sizeof(Step), text);                         \
     else PLAIN(array, n);                                                                                   \
   }
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
 }
 
 /* Its name is what makes the linker take it from the runtime. */
@@ -314,6 +314,6 @@ LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_gener
 #define POINTER_OF_seed(member)
 #define POINTER_OF_start(member)
 #define GENERATE_OPTION(name, member, kind, ...) POINTER_OF_##kind(member)
-#include "tfm/generate_options.def"
+#include "tfm/abi/generate_options.def"
   return blob_finish(&top, "generation", generation, sizeof *generation);
 }

@@ -1,4 +1,4 @@
-/* Programs as constants: the C structs of tfm/program.h and tfm/library.h become initialised data of a module.
+/* Programs as constants: the C structs of tfm/abi/program.h and tfm/abi/library.h become initialised data of a module.
  *
  * In: arrays of plain structs in this process's memory, and where in them pointers stand with what they must point to.
  * Out: private constants with the same bytes and relocated pointers; the module owns them. Target and host must agree
@@ -10,9 +10,9 @@
 #include <llvm-c/Core.h>
 
 #include "base/vec.h"
-#include "plan/decoding.h"
-#include "tfm/library.h"
-#include "tfm/packed_program.h"
+#include "plan/plan_decoding.h"
+#include "tfm/abi/library.h"
+#include "tfm/abi/packed_program.h"
 
 // ---- blobs ----
 

@@ -9,8 +9,8 @@
 
 #include "aot/packed_weights.h"
 #include "base/strbuf.h"
-#include "tfm/library.h"
-#include "tfm/train.h"
+#include "tfm/abi/library.h"
+#include "tfm/abi/train_tables.h"
 
 // ---- names ----
 

@@ -13,7 +13,7 @@
 
 #include "aot/packed_weights.h"
 #include "base/check.h"
-#include "plan/memory.h"
+#include "plan/plan_memory.h"
 #include "weights/files.h"
 
 // ---- sections ----
@@ -250,7 +250,7 @@ Plan library_kernels(Arena *arena, const LibraryPlans *plans) {
   return all;
 }
 
-/* A recipe that shares the bytes of another one (plan/memory.h) adds nothing to the file. */
+/* A recipe that shares the bytes of another one (plan/plan_memory.h) adds nothing to the file. */
 static void print_layout(StrBuf *text, const Plan *plan) {
   for (size_t i = 0; i < plan->recipes.n; i++) {
     const WeightRecipe *recipe = &plan->recipes.items[i];

@@ -5,7 +5,7 @@
 #define TFM_AOT_PACKED_TABLES_H
 
 #include "base/vec.h"
-#include "tfm/packed_program.h"
+#include "tfm/abi/packed_program.h"
 
 typedef VEC(uint8_t) PackedBytes;
 

@@ -1,14 +1,14 @@
 /* Packed weights: which programs of a library share them, how they are laid out, and the .tfmw file that holds them.
  *
  * In: the plans of one model. Out: the plans in the order in which their weights lie, a hash of that layout, and a
- * file that appears complete or not at all (its format: tfm/weights_file.h). The file is read by the runtime; here it
+ * file that appears complete or not at all (its format: abi/weights_file.h). The file is read by the runtime; here it
  * is only recognised. Refused: nothing but what the file system refuses. */
 #ifndef TFM_AOT_PACKED_WEIGHTS_H
 #define TFM_AOT_PACKED_WEIGHTS_H
 
 #include "diag/diag.h"
-#include "plan/decoding.h"
-#include "tfm/weights_file.h"
+#include "plan/plan_decoding.h"
+#include "tfm/abi/weights_file.h"
 
 // ---- layout ----
 

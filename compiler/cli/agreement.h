@@ -9,7 +9,7 @@
 #ifndef TFM_CLI_AGREEMENT_H
 #define TFM_CLI_AGREEMENT_H
 
-#include "cli/options.h"
+#include "cli/cli_options.h"
 #include "graph/eval.h"
 #include "weights/convert.h"
 

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cli/model.h"
+#include "cli/cli_model.h"
 #include "cli/outputs.h"
 
 // ---- the outputs that --return-output names ----

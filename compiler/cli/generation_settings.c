@@ -17,8 +17,8 @@
 #include <sys/stat.h>
 
 #include "cli/generation_start.h"
-#include "cli/inputs.h"
-#include "cli/model.h"
+#include "cli/cli_inputs.h"
+#include "cli/cli_model.h"
 #include "weights/files.h"
 
 // ---- where settings come from, and where they go ----
@@ -155,7 +155,7 @@ static const Setting settings_table[] = {
 #define SETTING_C(...)
 #define GENERATE_OPTION(name, member, kind, initial, range, accepted, ...) SETTING_##accepted(name, member, kind)
 #define GENERATE_ALIAS(name, member, kind, accepted) SETTING_##accepted(name, member, kind)
-#include "tfm/generate_options.def"
+#include "tfm/abi/generate_options.def"
 };
 enum { N_SETTINGS = sizeof settings_table / sizeof *settings_table };
 
@@ -270,7 +270,7 @@ static const FlagInfo flags[] = {
 #define FLAG_CONFIG(...)
 #define FLAG_C(...)
 #define GENERATE_OPTION(name, member, kind, initial, range, accepted, needs, ...) FLAG_##accepted(name, needs)
-#include "tfm/generate_options.def"
+#include "tfm/abi/generate_options.def"
 };
 enum { N_FLAGS = sizeof flags / sizeof *flags };
 

@@ -4,7 +4,7 @@
 #define TFM_CLI_HELP_H
 
 #include "base/strbuf.h"
-#include "cli/options.h"
+#include "cli/cli_options.h"
 
 /* All commands. */
 void help_usage(StrBuf *out);

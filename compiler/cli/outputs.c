@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "aot/library_file.h"
-#include "cli/inputs.h"
-#include "cli/model.h"
+#include "cli/cli_inputs.h"
+#include "cli/cli_model.h"
 #include "weights/files.h"
 #include "weights/npy.h"
 #include "weights/safetensors.h"

@@ -8,7 +8,7 @@
 
 #include "base/map.h"
 #include "base/strbuf.h"
-#include "cli/options.h"
+#include "cli/cli_options.h"
 
 struct LibraryFile;
 struct ModelText;

@@ -7,7 +7,7 @@
 #ifndef TFM_CLI_SHOWN_H
 #define TFM_CLI_SHOWN_H
 
-#include "cli/model.h"
+#include "cli/cli_model.h"
 #include "plan/plan.h"
 
 /* That of --stage, or of the graph as it was written. */

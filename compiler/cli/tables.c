@@ -5,7 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "cli/options.h"
+#include "cli/cli_options.h"
 #include "graph/graph.h"
 #include "passes/passes.h"
 #include "plan/kernel_spec.h"
@@ -115,7 +115,7 @@ static const struct {
 #define GENERATE_OPTION(name, member, kind, initial, range, accepted, needs, flag, argument, help, comment) \
   {#name, #member, #kind, #initial, range, #accepted, help},
 #define GENERATE_ALIAS(name, member, kind, accepted) {#name, #member, #kind, "", "", "ALIAS_" #accepted, ""},
-#include "tfm/generate_options.def"
+#include "tfm/abi/generate_options.def"
 };
 
 /* Where an option can be set: the block, a config, the command line, the C struct. */
@@ -231,7 +231,7 @@ void table_of_fusions(StrBuf *out) {
 }
 
 void table_of_kernels(StrBuf *out) {
-  begin_table(out, "family | function (tfm/kernels.h) | what it computes");
+  begin_table(out, "family | function (tfm/abi/kernels.h) | what it computes");
   for (int i = 0; i < N_KERNEL_FAMILIES; i++)
     ROW(kernel_families[i].name, kernel_families[i].function, kernel_families[i].line);
 }

@@ -3,8 +3,7 @@
  * It runs as `tfmc worker`, in a process of its own that libtfm starts, or as a function of tfm-worker.so, in the
  * process of the caller. The result is a file of parts (api/parts.h) whose header is written last, so whoever started
  * the worker never takes half a result for a whole one, however it ended. */
-#define _GNU_SOURCE /* prctl's constants */
-#define _GNU_SOURCE /* newlocale, uselocale */
+#define _GNU_SOURCE /* newlocale, uselocale, prctl's constants */
 #include "cli/worker.h"
 
 #include <errno.h>
@@ -24,12 +23,12 @@
 #include "aot/aot.h"
 #include "aot/packed_weights.h"
 #include "api/parts.h"
-#include "api/run.h"
+#include "api/api_run.h"
 #include "cli/commands/commands.h"
-#include "cli/model.h"
-#include "cli/training.h"
+#include "cli/cli_model.h"
+#include "cli/cli_training.h"
 #include "diag/render.h"
-#include "tfm/weights_file.h"
+#include "tfm/abi/weights_file.h"
 #include "weights/files.h"
 
 typedef struct Worker {

@@ -5,7 +5,7 @@
 #ifndef TFM_CLI_WORKER_H
 #define TFM_CLI_WORKER_H
 
-#include "cli/model.h"
+#include "cli/cli_model.h"
 #include "cli/session.h"
 
 /* `text` and `output` are open files; `text` is read if the second argument of the command is "-". `features` are asked
@@ -17,7 +17,7 @@ void worker_run(Session *session, int text, int output, const char *features);
 bool worker_save(Session *session, const LibraryModel *model, const LibraryPlans *plans, WeightSource *weights,
                  const char *path);
 
-/* `tfmc worker` with these arguments, in this process; see WorkerFunction in api/run.h. Returns its exit code. */
+/* `tfmc worker` with these arguments, in this process; see WorkerFunction in api/api_run.h. Returns its exit code. */
 __attribute__((visibility("default"))) int tfm_worker(int n_arguments, char **arguments, int text, int output,
                                                       int messages);
 

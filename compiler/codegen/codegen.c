@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "tfm/tiles.h"
+#include "tfm/abi/tiles.h"
 
 // ---- the host ----
 

@@ -10,7 +10,8 @@
 
 #include "codegen/codegen.h"
 #include "compile/compile.h"
-#include "plan/memory.h"
+#include "jit/compiler_memory.h"
+#include "plan/plan_memory.h"
 #include "weights/pack.h"
 
 enum {
@@ -136,7 +137,7 @@ char *compile_pack(const CompileRequest *request, const LibraryPlans *plans) {
 // ---- code ----
 
 static Jit *make_code(const CompileRequest *request, const Plan *plan, const tfm_program **program) {
-  Jit *jit = jit_create_cached(request->arena, request->diag, plan, request->cache, NULL);
+  Jit *jit = jit_create(request->arena, request->diag, plan, request->cache, NULL);
   if (jit) *program = jit_program(jit);
   return jit;
 }
@@ -159,7 +160,7 @@ static bool finish(const CompileRequest *request, Graph *forward, const Incremen
   *compiled = (Compiled){0};
   bool done = compile_plans(request, forward, parts, &compiled->plans) && make_all_code(request, compiled);
   if (done && library_plan_list(&compiled->plans).plans[0]->program.weights_bytes >= MANY_WEIGHTS)
-    jit_give_back_memory();
+    compiler_give_back_memory();
   done = done && (compiled->packed = compile_pack(request, &compiled->plans));
   if (!done) compiled_free(compiled);
   return done;

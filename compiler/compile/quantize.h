@@ -9,7 +9,7 @@
  *
  * This makes another model, so it is no pass: it comes before anything is derived from the graph or interprets it. The
  * reference interpreter rounds too, and to the passes a rounded weight is a static subgraph like any other. Products
- * whose weights are rounded ones and nothing else are packed in 16 bits (plan/values.c).
+ * whose weights are rounded ones and nothing else are packed in 16 bits (plan/plan_values.c).
  *
  * Where no rule says otherwise, and with `as-stored`, a weight is kept in the type that its file has, if that is one of
  * 16 bits; f32 keeps it in f32. This changes no result, so the graph only notes it (NodeAttr.stored): here what rules

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "elaborate/inputs.h"
+#include "elaborate/elaborate_inputs.h"
 #include "elaborate/modules.h"
 #include "elaborate/objective.h"
 #include "elaborate/primitives.h"

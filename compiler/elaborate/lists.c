@@ -8,7 +8,7 @@
  * member or a config value names it (modules.c). */
 #include "elaborate/lists.h"
 
-#include "elaborate/eval.h"
+#include "elaborate/elaborate_eval.h"
 #include "elaborate/modules.h"
 #include "elaborate/primitives.h"
 #include "elaborate/tensors.h"

@@ -2,7 +2,7 @@
 #ifndef TFM_ELABORATE_LISTS_H
 #define TFM_ELABORATE_LISTS_H
 
-#include "elaborate/call.h"
+#include "elaborate/elaborate_call.h"
 
 enum {
   MAX_ROUNDS = 65536,   /* of a `for`, and modules of a repetition */

@@ -2,7 +2,7 @@
 #ifndef TFM_ELABORATE_MODULES_H
 #define TFM_ELABORATE_MODULES_H
 
-#include "elaborate/call.h"
+#include "elaborate/elaborate_call.h"
 #include "elaborate/elaborator.h"
 
 /* What -D says about a model's config: an expression in place of a default. */

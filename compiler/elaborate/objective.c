@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "elaborate/eval.h"
-#include "elaborate/inputs.h"
+#include "elaborate/elaborate_eval.h"
+#include "elaborate/elaborate_inputs.h"
 #include "elaborate/modules.h"
 #include "elaborate/tensors.h"
 

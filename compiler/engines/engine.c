@@ -1,5 +1,5 @@
 /* The engines of graphs: native, reference, and the one that takes ragged batches apart. The engine of libraries is
- * in library.c.
+ * in library_engine.c.
  *
  * In: settings, a graph, weights, then inputs by name. Out: the outputs of a run. Errors of the runtime become
  * messages here, with the code that the same mistake has everywhere else. */

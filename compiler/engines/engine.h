@@ -6,7 +6,7 @@
 #ifndef TFM_ENGINES_ENGINE_H
 #define TFM_ENGINES_ENGINE_H
 
-#include "compile/library.h"
+#include "compile/library_model.h"
 #include "engines/weight_source.h"
 #include "tfm/compile.h"
 #include "tfm/tfm.h"

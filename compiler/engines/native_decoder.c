@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "tfm/abi/pages.h"
+
 struct NativeDecoder {
   const EngineSettings *settings;
   Compiled compiled;
@@ -26,18 +28,9 @@ void native_decoder_destroy(NativeDecoder *decoder) {
 
 // ---- memory ----
 
-enum { LINE = 64 };
-
-/* Bytes of one page of a cache: its numbers, and one word that the runtime keeps behind them, rounded up to a cache
- * line, so that no two pages share a line. */
-static int64_t page_bytes(int64_t floats) {
-  int64_t bytes = floats * (int64_t)sizeof(float) + (int64_t)sizeof(uint32_t);
-  return (bytes + LINE - 1) / LINE * LINE;
-}
-
 /* Caches grow by whole pages of TFM_CACHE_PAGE positions. */
 static int64_t pages_bytes(int64_t floats, int64_t length) {
-  return floats ? (length + TFM_CACHE_PAGE - 1) / TFM_CACHE_PAGE * page_bytes(floats) : 0;
+  return floats ? (length + TFM_CACHE_PAGE - 1) / TFM_CACHE_PAGE * tfm_page_bytes(floats) : 0;
 }
 
 int64_t decoding_row_bytes(const tfm_decoding *decoding, int64_t length) {

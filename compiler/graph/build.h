@@ -49,7 +49,5 @@ Node *build_sinusoid(Builder *b, Node *pos, int64_t d, double base, bool interle
 Node *build_rotary(Builder *b, Node *x, Node *pos, double base, bool interleaved);
 Node *build_matmul(Builder *b, Node *x, Node *y);
 Node *build_linear(Builder *b, Node *x, Node *w);
-/* The broadcast of n shapes; false if two constants differ and neither is 1, or the rank exceeds MAX_RANK. */
-bool broadcast_dims(SizeTable *sizes, uint32_t n, Node *const *xs, uint32_t *rank, const Size **dims);
 
 #endif

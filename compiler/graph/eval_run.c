@@ -286,3 +286,64 @@ Tensor *graph_eval_static(Arena *arena, Diag *diag, const Graph *graph, const No
   arena_destroy(scratch);
   return result;
 }
+
+// ---- ids ----
+
+/* The input that these ids are, behind views that keep all of its elements; NULL if they are computed. A slice ends the
+ * walk: ids that it leaves out may be anything. */
+static const Node *input_behind(const Node *ids) {
+  while (ids->op == OP_RESHAPE || ids->op == OP_PERMUTE) ids = ids->inputs.items[0];
+  return ids->op == OP_INPUT ? ids : NULL;
+}
+
+/* Reports the first id that is no row of a table of `limit` rows, with its coordinates. */
+static bool check_id_values(const EvalRun *run, const Node *input, const Tensor *given, int64_t limit, int64_t first) {
+  Grid grid = grid_of(given->rank, given->dims);
+  for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
+    int32_t id = ((const int32_t *)given->data)[i];
+    if (id >= 0 && id < limit) continue;
+    StrBuf place = strbuf_new(run->scratch);
+    for (uint32_t j = 0; j < grid.rank; j++) {
+      strbuf_printf(&place, "%s%lld", j ? "," : "[", (long long)(grid.index[j] + (j ? 0 : first)));
+    }
+    if (grid.rank) strbuf_add_char(&place, ']');
+    diag_error(run->diag, input->origin.span, DIAG_INPUT_VALUE, "input \"%s\"%s = %d, legal range is [0, %lld)",
+               input->attr.name, place.text, id, (long long)limit);
+    return false;
+  }
+  return true;
+}
+
+/* Ids that are an input are checked before the run, so that the message can name the element. Computed ids are checked
+ * when they are used. */
+static bool check_use(const EvalRun *run, const Node *table, const Node *ids, int64_t first) {
+  const Node *input = input_behind(ids);
+  int64_t rows;
+  if (!input || !table->rank || !size_is_const(table->dims[0], &rows)) return true;
+  for (size_t i = 0; i < run->graph->inputs.n; i++) {
+    if (run->graph->inputs.items[i] == input) return check_id_values(run, input, run->inputs[i], rows, first);
+  }
+  return true;
+}
+
+/* Gathers within the expression of a fused node are checked like gathers of their own. */
+static bool check_expr(const EvalRun *run, const Node *node, int64_t first) {
+  if (!node->attr.expr) return true;
+  ExprList list = expr_list(run->scratch, node->attr.expr);
+  bool ok = true;
+  for (uint32_t i = 0; i < list.n && ok; i++) {
+    const Expr *expr = list.items[i];
+    if (expr->kind != EXPR_GATHER) continue;
+    ok = check_use(run, node->inputs.items[expr->input], node->inputs.items[expr->ids], first);
+  }
+  return ok;
+}
+
+bool eval_check_ids(const EvalRun *run, const bool *needed, int64_t first) {
+  for (const Node *node = run->graph->first; node; node = node->next) {
+    if (!needed[node->id]) continue;
+    if (node->op == OP_GATHER && !check_use(run, node->inputs.items[0], node->inputs.items[1], first)) return false;
+    if (!check_expr(run, node, first)) return false;
+  }
+  return true;
+}

@@ -138,5 +138,11 @@ bool eval_checks(EvalRun *run);
 /* Which nodes, by id, the outputs need. */
 bool *eval_needed(Arena *arena, const Graph *graph);
 bool eval_outputs(EvalRun *run, Tensor *outputs, Arena *arena);
+/* Checks the ids that come from inputs; `first` is added to the first coordinate in messages. */
+bool eval_check_ids(const EvalRun *run, const bool *needed, int64_t first);
+
+// ---- eval_ragged.c ----
+
+bool eval_items(EvalRun *whole, const EvalInputs *inputs, const bool *needed, Arena *arena, Tensor *outputs);
 
 #endif

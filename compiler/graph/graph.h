@@ -19,7 +19,7 @@ typedef struct Frame Frame;
 struct Frame { /* a call that was being evaluated: "in Linear, called here" */
   const Frame *caller;
   SrcSpan span;
-  const char *name;
+  const char *name, *path; /* path: of the module that it computes in, as in Origin */
 };
 
 typedef struct Origin {
@@ -32,13 +32,14 @@ typedef struct Origin {
 typedef struct NodeAttr {
   const char *name;             /* INPUT, WEIGHT */
   Role role;                    /* INPUT */
-  double number;                /* FULL f32; INPUT with a default (has_default): of each element, if it is left out */
-  int64_t integer;              /* the same for i32, bool */
+  double number;   /* FULL f32; INPUT with a default (has_default): of each element, if it is left out */
+  int64_t integer; /* the same for i32, bool */
   const Size *size;             /* SIZE */
   const Size *starts[MAX_RANK]; /* SLICE */
   uint8_t axes[MAX_RANK];       /* PERMUTE */
   int32_t axis;                 /* CONCAT, REDUCE category, SOFTMAX ...: from the front, never negative */
   bool keepdim, has_weight, has_bias, has_default;
+  bool shares_gradient; /* MAX, MIN: equal extremes have equal parts of the gradient; else the first has all */
   Stored stored;                /* WEIGHT: ANY: nothing is known, f32 serves; F32: a rule says so */
   bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */
   bool interleaved;

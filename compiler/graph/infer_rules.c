@@ -93,16 +93,6 @@ bool infer_same_type(SizeTable *sizes, const NodeType *a, const NodeType *b) {
   return true;
 }
 
-bool broadcast_dims(SizeTable *sizes, uint32_t n, Node *const *xs, uint32_t *rank, const Size **dims) {
-  NodeType type = {0};
-  for (uint32_t i = 0; i < n; i++) {
-    if (!infer_broadcast(sizes, &type, xs[i]->rank, (const Size *const *)xs[i]->dims)) return false;
-  }
-  *rank = type.rank;
-  memcpy(dims, type.dims, type.rank * sizeof *dims);
-  return true;
-}
-
 // ---- pointwise operations ----
 
 /* Operands broadcast; the type is the table's. */

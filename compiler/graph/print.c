@@ -62,6 +62,7 @@ static bool left_out(const NodeAttr *attr, Attribute attribute) {
     case ATTRIBUTE_DEFAULT: return !attr->has_default;
     case ATTRIBUTE_SIZE: return !attr->size;
     case ATTRIBUTE_KEEPDIM: return !attr->keepdim;
+    case ATTRIBUTE_SHARED: return !attr->shares_gradient;
     case ATTRIBUTE_WEIGHT: return !attr->has_weight;
     case ATTRIBUTE_BIAS: return !attr->has_bias;
     case ATTRIBUTE_INTERLEAVED: return !attr->interleaved;

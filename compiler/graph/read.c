@@ -174,6 +174,7 @@ static bool read_flag(GraphReader *r, bool *flag) {
 }
 
 static bool read_keepdim(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.keepdim); }
+static bool read_shared(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.shares_gradient); }
 static bool read_weight(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.has_weight); }
 static bool read_bias(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.has_bias); }
 static bool read_interleaved(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.interleaved); }
@@ -250,6 +251,7 @@ static const ReadAttribute readers[N_ATTRIBUTES] = {[ATTRIBUTE_NAME] = read_node
                                                     [ATTRIBUTE_REDUCTION] = read_reduction,
                                                     [ATTRIBUTE_AXIS] = read_axis,
                                                     [ATTRIBUTE_KEEPDIM] = read_keepdim,
+                                                    [ATTRIBUTE_SHARED] = read_shared,
                                                     [ATTRIBUTE_WEIGHT] = read_weight,
                                                     [ATTRIBUTE_BIAS] = read_bias,
                                                     [ATTRIBUTE_EPS] = read_eps,

@@ -3,8 +3,6 @@
  * and what would take too long to write out. Sizes belong to the table's arena and are never freed or changed. */
 #include "graph/size.h"
 
-#include <ctype.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/checked_size.h"
@@ -67,11 +65,6 @@ const Size *size_symbol(SizeTable *table, const char *name) {
     table->symbols[table->n_symbols++] = arena_strdup(table->arena, name);
   }
   return unknown(table, index);
-}
-
-/* The floor that a factor of a term stands for; NULL: it is a symbol. */
-static const SizeFloor *floor_of(const SizeTable *table, uint8_t factor) {
-  return factor < SIZE_MAX_SYMBOLS ? NULL : &table->floors[factor - SIZE_MAX_SYMBOLS];
 }
 
 /* a + factor * b: two ordered lists merged, so the result is in order too. */
@@ -167,7 +160,7 @@ static SizeFloor measured(const SizeTable *table, const Size *numerator, int64_t
   SizeFloor floor = {.numerator = numerator, .divisor = divisor, .nesting = 1};
   for (uint32_t i = 0; i < numerator->n_terms; i++) {
     for (uint8_t j = 0; j < numerator->terms[i].degree; j++) {
-      const SizeFloor *inner = floor_of(table, numerator->terms[i].symbols[j]);
+      const SizeFloor *inner = size_floor_of(table, numerator->terms[i].symbols[j]);
       floor.factors += inner ? inner->factors : 1;
       if (inner && inner->nesting >= floor.nesting) floor.nesting = inner->nesting + 1;
     }
@@ -232,7 +225,7 @@ static const SizeFloor *floor_and_constant(const SizeTable *table, const Size *s
   if (size->n_terms > 2 || first->degree != 1 || first->coefficient != 1) return NULL;
   if (size->n_terms == 2 && first[1].degree) return NULL;
   *constant = size->n_terms == 2 ? first[1].coefficient : 0;
-  return floor_of(table, first->symbols[0]);
+  return size_floor_of(table, first->symbols[0]);
 }
 
 /* A floor of a floor is one floor: floor((floor(s / j) + c) / k) = floor((s + c j) / (j k)). It is divided again, since
@@ -272,7 +265,7 @@ bool size_equals(const Size *size, int64_t value) {
 bool size_involves(const Size *size, uint32_t symbol) {
   for (uint32_t i = 0; i < size->n_terms; i++) {
     for (uint8_t j = 0; j < size->terms[i].degree; j++) {
-      const SizeFloor *floor = floor_of(size->table, size->terms[i].symbols[j]);
+      const SizeFloor *floor = size_floor_of(size->table, size->terms[i].symbols[j]);
       if (floor ? size_involves(floor->numerator, symbol) : size->terms[i].symbols[j] == symbol) return true;
     }
   }
@@ -285,7 +278,7 @@ int32_t size_symbol_of(const Size *size) {
 }
 
 static bool factor_value(const SizeTable *table, uint8_t factor, const int64_t *symbols, int64_t *value) {
-  const SizeFloor *floor = floor_of(table, factor);
+  const SizeFloor *floor = size_floor_of(table, factor);
   if (!floor)
     *value = symbols[factor];
   else if (size_value(floor->numerator, symbols, value))
@@ -312,7 +305,7 @@ bool size_value(const Size *size, const int64_t *symbols, int64_t *value) {
 // ---- other sizes in place of symbols ----
 
 static const Size *substitute_factor(SizeTable *to, const SizeTable *from, uint8_t factor, const Size *const *of) {
-  const SizeFloor *floor = floor_of(from, factor);
+  const SizeFloor *floor = size_floor_of(from, factor);
   if (!floor) return of[factor];
   int64_t divisor = floor->divisor;
   const Size *numerator = size_substitute(to, floor->numerator, of);
@@ -351,140 +344,10 @@ const Size *size_copy(SizeTable *table, const Size *size) {
   bool has_floor = false;
   for (uint32_t i = 0; i < size->n_terms; i++) {
     const SizeTerm *term = &size->terms[i]; /* floors are the last of its factors */
-    has_floor |= term->degree && floor_of(size->table, term->symbols[term->degree - 1]);
+    has_floor |= term->degree && size_floor_of(size->table, term->symbols[term->degree - 1]);
   }
   if (!has_floor) return intern(table, size->terms, size->n_terms);
   const Size *of[SIZE_MAX_SYMBOLS];
   for (uint32_t i = 0; i < size->table->n_symbols; i++) of[i] = unknown(table, i);
   return size_substitute(table, size, of);
 }
-
-// ---- text ----
-
-/* A floor beside other factors, or behind a minus, stands in brackets: 2*time//3 would be (2*time)//3. */
-static void print_factor(StrBuf *out, const SizeTable *table, uint8_t factor, bool is_alone) {
-  const SizeFloor *floor = floor_of(table, factor);
-  if (!floor) {
-    strbuf_add(out, table->symbols[factor]);
-    return;
-  }
-  bool is_symbol = size_symbol_of(floor->numerator) >= 0;
-  strbuf_printf(out, "%s%s", is_alone ? "" : "(", is_symbol ? "" : "(");
-  size_print(out, table, floor->numerator);
-  strbuf_printf(out, "%s//%" PRId64 "%s", is_symbol ? "" : ")", floor->divisor, is_alone ? "" : ")");
-}
-
-/* The sign of the first term is joined to it, that of others stands apart. INT64_MIN has no positive, so the magnitude
- * is unsigned. */
-static void print_term(StrBuf *out, const SizeTable *table, const SizeTerm *term, bool first) {
-  uint64_t magnitude = term->coefficient < 0 ? 0 - (uint64_t)term->coefficient : (uint64_t)term->coefficient;
-  bool is_alone = term->degree == 1 && magnitude == 1 && (!first || term->coefficient > 0);
-  strbuf_add(out, term->coefficient < 0 ? (first ? "-" : " - ") : first ? "" : " + ");
-  if (magnitude != 1 || !term->degree) strbuf_printf(out, "%" PRIu64 "%s", magnitude, term->degree ? "*" : "");
-  for (uint8_t i = 0; i < term->degree; i++) {
-    if (i) strbuf_add_char(out, '*');
-    print_factor(out, table, term->symbols[i], is_alone);
-  }
-}
-
-void size_print(StrBuf *out, const SizeTable *table, const Size *size) {
-  for (uint32_t i = 0; i < size->n_terms; i++) print_term(out, table, &size->terms[i], i == 0);
-  if (!size->n_terms) strbuf_add_char(out, '0');
-}
-
-/* Brackets in what size_print wrote: two for each floor. */
-enum { MAX_BRACKETS = 2 * SIZE_MAX_NESTING + 2 };
-
-static const Size *read_sum(SizeTable *table, const char **text, int depth);
-
-static void skip_blanks(const char **text) {
-  while (**text == ' ' || **text == '\t') ++*text;
-}
-
-/* An integer, with the sign in front of its term so that the smallest int64_t can be read. */
-static const Size *read_integer(SizeTable *table, const char **text, bool negative) {
-  int64_t value = 0;
-  for (; isdigit((unsigned char)**text); ++*text) {
-    int64_t digit = **text - '0';
-    if (!checked_mul(value, 10, &value) || !checked_add(value, negative ? -digit : digit, &value)) return NULL;
-  }
-  return size_const(table, value);
-}
-
-/* Names may have points in them ("time.past"). Only declared ones are read. */
-static const Size *read_symbol(SizeTable *table, const char **text) {
-  const char *begin = *text;
-  while (isalnum((unsigned char)**text) || **text == '_' || **text == '.') ++*text;
-  size_t length = (size_t)(*text - begin);
-  for (uint32_t i = 0; i < table->n_symbols && length; i++) {
-    if (strlen(table->symbols[i]) == length && memcmp(table->symbols[i], begin, length) == 0) {
-      return size_symbol(table, table->symbols[i]);
-    }
-  }
-  return NULL;
-}
-
-/* A name, a number or a sum in brackets. */
-static const Size *read_factor(SizeTable *table, const char **text, bool negative, int depth) {
-  skip_blanks(text);
-  if (isdigit((unsigned char)**text)) return read_integer(table, text, negative);
-  const Size *factor;
-  if (**text != '(') {
-    factor = read_symbol(table, text);
-  } else {
-    ++*text;
-    factor = depth < MAX_BRACKETS ? read_sum(table, text, depth + 1) : NULL;
-    skip_blanks(text);
-    if (!factor || *(*text)++ != ')') return NULL;
-  }
-  return factor && negative ? size_sub(table, size_const(table, 0), factor) : factor;
-}
-
-/* The rest of `a // b`: b. */
-static const Size *read_divided(SizeTable *table, const char **text, const Size *a, bool negative) {
-  int64_t divisor;
-  skip_blanks(text);
-  const Size *zero = size_const(table, 0);
-  const Size *by = isdigit((unsigned char)**text) ? read_integer(table, text, false) : NULL;
-  if (negative) a = size_sub(table, zero, a); /* a - b//2 takes the quotient away, not the half of -b */
-  if (!by || !a || !size_is_const(by, &divisor) || divisor < 1) return NULL;
-  a = size_floor_div(table, a, divisor);
-  return a && negative ? size_sub(table, zero, a) : a;
-}
-
-/* A minus goes to the first factor, so that the smallest integer can be read. In front of the first term it belongs
- * there; between two terms it belongs to the whole product, and only a `//` tells the difference. */
-static const Size *read_product(SizeTable *table, const char **text, bool negative, bool is_first, int depth) {
-  const Size *product = read_factor(table, text, negative, depth);
-  while (product) {
-    const char *rest = *text;
-    skip_blanks(&rest);
-    bool divides = rest[0] == '/' && rest[1] == '/';
-    if (*rest != '*' && !divides) break;
-    *text = rest + (divides ? 2 : 1);
-    const Size *factor = divides ? NULL : read_factor(table, text, false, depth);
-    if (divides)
-      product = read_divided(table, text, product, negative && !is_first);
-    else
-      product = factor ? size_mul(table, product, factor) : NULL;
-  }
-  return product;
-}
-
-static const Size *read_sum(SizeTable *table, const char **text, int depth) {
-  skip_blanks(text);
-  bool negative = **text == '-';
-  if (negative) ++*text;
-  const Size *sum = read_product(table, text, negative, true, depth);
-  while (sum) {
-    const char *rest = *text;
-    skip_blanks(&rest);
-    if (*rest != '+' && *rest != '-') break;
-    *text = rest + 1;
-    const Size *term = read_product(table, text, *rest == '-', false, depth);
-    sum = term ? size_add(table, sum, term) : NULL;
-  }
-  return sum;
-}
-
-const Size *size_read(SizeTable *table, const char **text) { return read_sum(table, text, 0); }

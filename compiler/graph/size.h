@@ -50,6 +50,11 @@ typedef struct SizeTable {
   uint32_t n_symbols, n_floors;
 } SizeTable;
 
+/* The floor that a factor of a term stands for; NULL: it is a symbol. */
+static inline const SizeFloor *size_floor_of(const SizeTable *table, uint8_t factor) {
+  return factor < SIZE_MAX_SYMBOLS ? NULL : &table->floors[factor - SIZE_MAX_SYMBOLS];
+}
+
 SizeTable *size_table_new(Arena *arena);
 const Size *size_const(SizeTable *table, int64_t value);
 /* Declares the symbol if it is new. NULL if there are SIZE_MAX_SYMBOLS already. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "import/expression.h"
-#include "import/generation.h"
+#include "import/generation_keys.h"
 
 // ---- keys ----
 

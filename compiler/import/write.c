@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "import/expression.h"
-#include "import/generation.h"
+#include "import/generation_keys.h"
 #include "import/import.h"
 
 typedef struct Writer {

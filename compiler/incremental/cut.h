@@ -104,7 +104,7 @@ const Use *find_use(const Cut *cut, const Node *node, uint8_t whole, bool bare);
 /* Whether a use of the node asks for this operand bare (Use). */
 bool operand_bare(const Cut *cut, const Node *node, size_t operand, const Use *use);
 
-// ---- build.c ----
+// ---- incremental_build.c ----
 
 extern const char logsumexp_name[]; /* the name of the output with that role */
 /* Set result->step and result->encoder, and count its caches and encoded values. False: a size is too large, or there

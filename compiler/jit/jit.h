@@ -7,7 +7,7 @@
 #ifndef TFM_JIT_JIT_H
 #define TFM_JIT_JIT_H
 
-#include "jit/cache.h"
+#include "jit/code_cache.h"
 
 typedef struct Jit Jit;
 
@@ -17,17 +17,10 @@ typedef struct JitStatistics {
   uint32_t n_kernels;
 } JitStatistics;
 
-/* Returns NULL after an error. `statistics` may be NULL. */
-Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, JitStatistics *statistics);
-/* The same with the code that the cache has for these kernels; if it has none, the new code is stored. `cache` may be
- * NULL. */
-Jit *jit_create_cached(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics);
+/* With the code that the cache has for kernels of the plan; what it has not is generated and stored. Returns NULL after
+ * an error. `cache` and `statistics` may be NULL. */
+Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics);
 const tfm_program *jit_program(const Jit *jit);
 void jit_destroy(Jit *jit);
-
-/* The pages of LLVM's code leave the process, and with them what the heap holds free: some 65 MB after code was made,
- * which would otherwise stand beside the weights for as long as the model does. What is called after all (to take code
- * down, to make more) comes from the file again. */
-void jit_give_back_memory(void);
 
 #endif

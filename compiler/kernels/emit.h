@@ -1,4 +1,4 @@
-/* Emit: one function per family of kernels (plan/kernels.def), called by kernels.c through the table.
+/* Emit: one function per family of kernels (plan/kernels.def), called by kernel_module.c through the table.
  *
  * In: an emitter, a spec of that family, the name of the function. Out: the function in the emitter's module,
  * complete. Refuses nothing; a spec that plan cannot make is a CHECK. */

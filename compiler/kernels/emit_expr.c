@@ -13,7 +13,7 @@
 #include "base/map.h"
 #include "base/vec.h"
 #include "codegen/math.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 // ---- an expression as a list ----
 

@@ -7,7 +7,7 @@
  *   sums:   64 k a turn, in registers, then to the stack
  *   rows:   one after the other: what the sum begins with, the sums, the steps of k that no turn took, scales, c
  *
- * The caller has set all registers up whole (tfm/tiles.h): setting them up takes longer than a short tile does. Fewer
+ * The caller has set all registers up whole (abi/tiles.h): setting them up takes longer than a short tile does. Fewer
  * than 16 rows of a are read with another setup, because what lies behind them may not be ours to read. Refuses
  * nothing. */
 #include "base/check.h"
@@ -15,7 +15,7 @@
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 #include "kernels/matrix_tile.h"
-#include "tfm/tiles.h"
+#include "tfm/abi/tiles.h"
 
 /* The arguments of a tfm_tile_kernel. */
 enum { ARG_A, ARG_B, ARG_C, ARG_C_STRIDE, ARG_K, ARG_ACCUMULATE, ARG_COLUMNS, ARG_NEXT, ARG_NEXT_LINES, N_ARGS };

@@ -12,7 +12,7 @@ static LLVMValueRef argument(RowKernel *k, LLVMTypeRef type, size_t offset) {
   return emit_load(k->e, type, emit_offset(k->e, k->args, emit_i64(k->e, (int64_t)offset)), 8);
 }
 
-/* Arguments are read by offsetof, so the struct in tfm/program.h is their only description. */
+/* Arguments are read by offsetof, so the struct in tfm/abi/program.h is their only description. */
 static size_t operand_offset(uint32_t i) {
   return offsetof(tfm_row_args, operands) + i * sizeof(tfm_row_operand);
 }
@@ -152,10 +152,12 @@ static unsigned bytes_of(DType dtype) { return dtype == DTYPE_BOOL ? 1 : 4; }
 
 /* A table may have 16 bits, which are widened as they are loaded. */
 static LLVMTypeRef element_type(const RowKernel *k, const RowOperandSpec *operand) {
-  return operand->form ? k->e->i16 : memory_type(k, operand->dtype);
+  return tfm_form_is_16_bits(operand->form) ? k->e->i16 : memory_type(k, operand->dtype);
 }
 
-static unsigned element_bytes(const RowOperandSpec *operand) { return operand->form ? 2 : bytes_of(operand->dtype); }
+static unsigned element_bytes(const RowOperandSpec *operand) {
+  return tfm_form_is_16_bits(operand->form) ? 2 : bytes_of(operand->dtype);
+}
 
 /* A mask that the target does not have would become a branch per lane. */
 static bool is_staged(const RowKernel *k, const RowOperandSpec *operand) {
@@ -219,7 +221,7 @@ Lanes row_load(RowKernel *k, uint32_t i) {
     lanes = lanes_same(NULL);
     for (unsigned v = 0; v < e->n_vectors; v++) lanes.v[v] = load_vector(k, i, v);
   }
-  for (unsigned v = 0; v < e->n_vectors && operand->form; v++)
+  for (unsigned v = 0; v < e->n_vectors && tfm_form_is_16_bits(operand->form); v++)
     lanes.v[v] = (operand->form == TFM_FORM_BF16 ? emit_widened_bf16 : emit_widened_f16)(e, lanes.v[v], LANES);
   if (operand->dtype != DTYPE_BOOL) return lanes;
   Lanes zero = lanes_same(LLVMConstNull(lanes_type(e->i8)));

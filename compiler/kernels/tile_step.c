@@ -3,7 +3,7 @@
  *
  * Numbers of 16 bits are widened as they are loaded. Whole numbers are four k a step, bytes at once where the target
  * has an instruction for it (dot_bytes), else words, or pairs of bytes (in_pairs): their sums fit 16 bits, for rows are
- * split, and what was left over is added at last (tfm/kernels.h). Sums of whole numbers have no order, so all give the
+ * split, and what was left over is added at last (abi/kernels.h). Sums of whole numbers have no order, so all give the
  * same. */
 #include "kernels/tile.h"
 
@@ -104,7 +104,7 @@ static void emit_pairs(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
 }
 
 /* The rests of a row, which are listed behind its scale: `a` and `b` have come to the scales. Rows that were left out
- * are computed too where results are consumed (runtime/core/step_gemm.c), for nobody: whatever lies where their list
+ * are computed too where results are consumed (runtime/steps/step_gemm.c), for nobody: whatever lies where their list
  * would be, only the row and the panel are read. */
 static void emit_rests(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned row) {
   Emitter *e = t->e;

@@ -17,7 +17,7 @@
 #include <immintrin.h>
 #endif
 
-#include "tfm/tiles.h"
+#include "tfm/abi/tiles.h"
 
 enum {
   PROBE_CHAINS = 12, /* enough to hide the latency of two multiply-add units */

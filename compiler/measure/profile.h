@@ -10,7 +10,7 @@
 
 #include "base/strbuf.h"
 #include "base/vec.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 typedef struct ProfiledStep {
   const char *operation, *path; /* path "": it belongs to the model itself */

@@ -105,13 +105,12 @@ static double product_of(const Sizes *sizes, const tfm_size *dims, uint8_t rank)
 }
 
 /* Rows are bytes in both: int4 widens its weights while it multiplies. */
-static bool is_whole(uint8_t form) { return form == TFM_FORM_INT8 || form == TFM_FORM_INT4; }
 
 /* A packed weight is read once, whatever the number of rows: panels are walked in the order in which they lie. */
 static Work gemm_work(const Sizes *sizes, const tfm_gemm_step *step) {
   const double flops = 2 * value_of(sizes, step->rows) * (double)step->n * (double)step->k;
   return (Work){.flops = flops,
-                .whole = is_whole(step->form) ? flops : 0,
+                .whole = tfm_form_is_whole(step->form) ? flops : 0,
                 .weight_bytes = (double)sizes->program->weights[step->weight].bytes};
 }
 
@@ -131,7 +130,9 @@ static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
   double pairs = product_of(sizes, step->dims, step->rank);
   if (step->causal && queries == keys && keys > 0) pairs *= (keys + 1) / (2 * keys);
   const double flops = 2 * pairs * (double)(step->h + step->e);
-  return (Work){.flops = flops, .whole = is_whole(step->form) ? flops : 0, .cache_bytes = cache_bytes(sizes, step)};
+  return (Work){.flops = flops,
+                .whole = tfm_form_is_whole(step->form) ? flops : 0,
+                .cache_bytes = cache_bytes(sizes, step)};
 }
 
 /* Five products: those of the attention again, or with g for q, and one for each of q, k and v. The forward half has

@@ -8,7 +8,7 @@
 
 #include "graph/eval.h"
 #include "measure/probe.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 typedef struct Work {
   double flops, whole;              /* of one run; those of them that are of whole numbers (int8, int4) */

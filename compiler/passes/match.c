@@ -20,11 +20,6 @@ bool match_integer(const Node *node, int64_t *integer) {
   return true;
 }
 
-Node *match_full_like(Pass *pass, const Node *like, Node *before, double number) {
-  Builder b = pass_builder(pass, before, like);
-  return build_full(&b, number, like->rank, like->dims);
-}
-
 // ---- what is computed before any run ----
 
 enum { UNKNOWN, IS_STATIC, IS_DYNAMIC };
@@ -62,19 +57,21 @@ bool match_fills(const Node *node, uint32_t rank, const Size *const *dims) {
   return true;
 }
 
-bool match_broadcasts(const Node *node, uint32_t rank, const Size *const *onto) {
-  if (node->rank > rank) return false;
-  for (uint32_t i = 0; i < node->rank; i++)
-    if (!dim_is_one(dim_from_end(node, i)) && dim_is_one(onto[rank - 1 - i])) return false;
-  return true;
-}
-
 // ---- uses ----
 
 bool match_has_gradients(const Graph *graph) {
   for (size_t i = 0; i < graph->outputs.n; i++)
     if (graph->outputs.items[i].role.kind == ROLE_GRADIENT) return true;
   return false;
+}
+
+uint32_t match_end_of_forward(const Graph *graph) {
+  uint32_t end = 0;
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.items[i];
+    if (output->role.kind != ROLE_GRADIENT && output->node->id > end) end = output->node->id;
+  }
+  return match_has_gradients(graph) ? end : 0;
 }
 
 Node *match_only_user(const Pass *pass, const Node *node) {

@@ -14,8 +14,6 @@
 bool match_number(const Node *node, double *number);
 /* The same for i32 and bool. */
 bool match_integer(const Node *node, int64_t *integer);
-/* A node that is the same number everywhere, of the shape of `like` (f32), placed before it. */
-Node *match_full_like(Pass *pass, const Node *like, Node *before, double number);
 
 /* node_is_static, remembered for the time of the pass. */
 bool match_is_static(Pass *pass, const Node *node);
@@ -31,13 +29,13 @@ bool match_fills(const Node *node, uint32_t rank, const Size *const *dims);
 static inline bool match_fills_node(const Node *node, const Node *domain) {
   return match_fills(node, domain->rank, domain->dims);
 }
-/* Whether the node broadcasts to the shape `onto` of `rank` axes without enlarging it. */
-bool match_broadcasts(const Node *node, uint32_t rank, const Size *const *onto);
 
 // ---- uses ----
 
 /* Whether outputs of the graph are gradients: then it is of a step of training. */
 bool match_has_gradients(const Graph *graph);
+/* The greatest id of a result; what comes behind it is of the backward half. 0: there are no gradients. */
+uint32_t match_end_of_forward(const Graph *graph);
 /* The node that alone uses this one (perhaps twice); NULL if there are more, none, or if it is an output. */
 Node *match_only_user(const Pass *pass, const Node *node);
 /* Whether `node` is computed from `from`, or is it. Walks as much of the graph as it must. */

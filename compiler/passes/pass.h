@@ -16,19 +16,31 @@ typedef struct Pass {
   VEC(uint8_t) is_static; /* by id, what match_is_static found out */
 } Pass;
 
+/* What a graph may have, in the order in which the passes bring it about. */
+#define PASS_PROPERTIES(PROPERTY)                                                                          \
+  PROPERTY(CANONICAL) /* constants to the right, divisions by constants as products, views composed */     \
+  PROPERTY(MASKS)     /* masks of equal fill are one */                                                    \
+  PROPERTY(ATTENTION) /* attention is found */                                                             \
+  PROPERTY(FOLDED)    /* constant factors are in the weights where that is possible */                     \
+  PROPERTY(ROUTED)    /* experts read rows of their own: their projections are no siblings of others */    \
+  PROPERTY(SIBLINGS)  /* sibling projections are merged */                                                 \
+  PROPERTY(NO_ROTARY) /* rotary is a table and a pointwise expression */                                   \
+  PROPERTY(SHAPES)    /* tables have rank 2, softmax is over the last axis, linear has static weights */   \
+  PROPERTY(EPILOGUES) /* pointwise work on products is theirs */                                           \
+  PROPERTY(PROLOGUES) /* pointwise work before a norm or a reduction is its own */                         \
+  PROPERTY(ROWS)      /* norms and reductions are NORM and REDUCE */                                       \
+  PROPERTY(LOWERED)   /* only what plan takes: see lower-pointwise in fuse_expressions.c */
+
+enum {
+#define PROPERTY(Enum) PROP_NUMBER_##Enum,
+  PASS_PROPERTIES(PROPERTY)
+#undef PROPERTY
+};
+
 typedef enum PassProperty {
-  PROP_CANONICAL = 1 << 0, /* constants to the right, divisions by constants as products, views composed */
-  PROP_MASKS = 1 << 1,     /* masks of equal fill are one */
-  PROP_ATTENTION = 1 << 2, /* attention is found */
-  PROP_FOLDED = 1 << 3,    /* constant factors are in the weights where that is possible */
-  PROP_ROUTED = 1 << 11,   /* experts read rows of their own, so that their projections are no siblings of others */
-  PROP_SIBLINGS = 1 << 4,  /* sibling projections are merged */
-  PROP_NO_ROTARY = 1 << 5,
-  PROP_SHAPES = 1 << 6,    /* tables have rank 2, softmax is over the last axis, linear has static weights */
-  PROP_EPILOGUES = 1 << 7,
-  PROP_PROLOGUES = 1 << 8,
-  PROP_ROWS = 1 << 9,      /* norms and reductions are NORM and REDUCE */
-  PROP_LOWERED = 1 << 10   /* only what plan takes: see lower-pointwise in fuse_expressions.c */
+#define PROPERTY(Enum) PROP_##Enum = 1 << PROP_NUMBER_##Enum,
+  PASS_PROPERTIES(PROPERTY)
+#undef PROPERTY
 } PassProperty;
 
 #define PASS(function, name, needs, gives, breaks, least, line) bool pass_##function(Pass *pass);

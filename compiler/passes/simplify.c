@@ -339,7 +339,7 @@ static void add_attributes(StrBuf *key, const NodeAttr *attr) {
   add_bytes(key, &attr->stored, sizeof attr->stored);
   bool flags[] = {attr->keepdim,   attr->has_weight, attr->has_bias,       attr->interleaved,
                   attr->is_int8,   attr->is_int4,    attr->rows_where,     attr->rows_zero,
-                  attr->rows_mask, attr->rows_are_steps};
+                  attr->rows_mask, attr->rows_are_steps, attr->shares_gradient};
   add_bytes(key, flags, sizeof flags);
   if (attr->name) strbuf_add(key, attr->name);
 }

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "plan/cost.h"
-#include "plan/live.h"
+#include "plan/plan_live.h"
 #include "plan/products.h"
 
 typedef struct Grad {

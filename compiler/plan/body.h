@@ -33,7 +33,7 @@ bool body_split(Planner *p, Body *body, uint32_t limit);
 void body_split_gathers(Planner *p, Body *body);
 bool expr_has_kind(Planner *p, const Expr *expr, ExprKind kind);
 
-/* rows.c: adds the steps that compute the body into the result of `node`: the whole of a pointwise node, or what
+/* plan_rows.c: adds the steps that compute the body into the result of `node`: the whole of a pointwise node, or what
  * follows a product that could not compute it in place. */
 void plan_body(Planner *p, const Node *node, Body *body);
 

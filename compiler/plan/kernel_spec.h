@@ -1,14 +1,14 @@
 /* KernelSpec: what a kernel has to be, without LLVM. Equal specs are one kernel, whichever layers ask for it.
  *
  * In: what plan knows statically. Out: a canonical text, and what kernels/ turns into a function whose type is in
- * tfm/kernels.h. A spec holds nothing that depends on the batch, the length or the depth of a model, so no change of a
+ * abi/kernels.h. A spec holds nothing that depends on the batch, the length or the depth of a model, so no change of a
  * size recompiles anything; only whether a sum is known to be short or long is in it. Refuses
  * nothing. A spec is a plain value; its expression belongs to the plan's arena. */
 #ifndef TFM_PLAN_KERNEL_SPEC_H
 #define TFM_PLAN_KERNEL_SPEC_H
 
 #include "graph/expr.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 typedef enum KernelFamily {
 #define KERNEL(Enum, text, Type, line) KERNEL_##Enum,
@@ -40,6 +40,7 @@ typedef struct KernelSpec {
   int64_t a_stride, b_stride; /* elements between rows of a, and of b (= width for packed b) */
   int64_t a_step;             /* elements between steps of k in a; 0: 1 */
   uint16_t chain;             /* TILE and DIRECT: steps of k in a chain of sums; 0: all are one, however many */
+  bool goes_on;               /* TILE: the first chain may begin with c, and be added to it, as `accumulate` says */
   uint8_t b_form;             /* tfm_form */
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool is_whole;              /* every call is for all columns */

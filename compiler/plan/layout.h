@@ -9,7 +9,7 @@
 #define TFM_PLAN_LAYOUT_H
 
 #include "graph/graph.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 /* Arithmetic on sizes that remembers an overflow instead of returning NULL, so that callers check once, at the end. */
 typedef struct SizeMath {

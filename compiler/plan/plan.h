@@ -10,7 +10,7 @@
 #include "graph/drawing.h"
 #include "plan/kernel_spec.h"
 #include "target/target.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 typedef enum WeightLayout {
   WEIGHT_PLAIN,  /* row-major, as the node's shape and dtype say */
@@ -23,7 +23,7 @@ typedef struct WeightRecipe {
   uint32_t width;      /* PANELS */
   uint8_t form;        /* tfm_form; of PLAIN F32, as the node is, or 16 bits, one number after the other */
   uint64_t offset, bytes;
-  bool is_shared;      /* memory.h: another plan's recipe has put the same bytes there */
+  bool is_shared;      /* plan_memory.h: another plan's recipe has put the same bytes there */
 } WeightRecipe;
 
 typedef struct PlannedKernel {

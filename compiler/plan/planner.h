@@ -52,7 +52,7 @@ typedef struct Planner {
   VEC(tfm_row_chain) row_chains;
   uint32_t first_safe_step; /* from there on no step can report a fault */
 #define STEP(KIND, name, array, ...) VEC(tfm_##name##_step) array;
-#include "tfm/steps.def"
+#include "tfm/abi/steps.def"
   VEC(tfm_cache) caches;
   VEC(tfm_id_limit) id_limits;
   VEC(tfm_check) checks;
@@ -68,7 +68,7 @@ bool plan_static_size(const Planner *p, tfm_size size, int64_t *value);
 /* Returns size * numerator / denominator, coefficient by coefficient, rounded up: for estimates. */
 tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t denominator);
 
-// ---- values.c: memory of results ----
+// ---- plan_values.c: memory of results ----
 
 uint32_t plan_buffer(Planner *p, DType dtype, const Size *elements);
 /* The layout of a result of this shape: rows of f32 whose length is static are padded (cost_row_stride). */
@@ -83,19 +83,23 @@ bool layout_has_rows(Planner *p, const View *view); /* columns, and one stride b
  * `fallback` (NULL: the default layout). */
 View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fallback, const Size *fallback_elements);
 
-// ---- values.c: values, copies, ids ----
+/* Where the value of a node lies. */
+void plan_set_view(Planner *p, const Node *node, const View *view);
+/* What holds a weight that rows are taken from: 16 bits, or f32. */
+tfm_form plan_weight_form(const Node *weight);
+/* Of the panels of a LINEAR's static weight: the fewest bits that hold what it multiplies with. */
+tfm_form plan_form(const Node *product);
+uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, tfm_form form);
+
+// ---- plan_views.c: views, copies, ids ----
 
 /* Returns where the value of a node lies. Static subgraphs become weights; a view that strides cannot express becomes a
  * copy, for which a step is added. */
 View plan_view(Planner *p, const Node *node);
-void plan_set_view(Planner *p, const Node *node, const View *view);
 /* The same, with neighbouring columns and one static stride between all rows (all_rows) or along the axis before the
  * last: the value itself, or a copy that later users share. Tiles need this, because their strides are constants of the
  * code. `columns` is the size of the last axis. */
 View plan_compact(Planner *p, const Node *node, bool all_rows, int64_t columns);
-/* Of the panels of a LINEAR's static weight: the fewest bits that hold what it multiplies with. */
-tfm_form plan_form(const Node *product);
-uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, tfm_form form);
 /* The view of a table that rows are taken from: in 16 bits if these hold it. */
 View plan_gathered(Planner *p, const Node *node);
 /* Whether rows of a table must be unpacked before anything reads them; the step for it, and where it puts them. */
@@ -134,7 +138,7 @@ void plan_row_grad(Planner *p, const Node *node);
 void plan_concat(Planner *p, const Node *node);
 void plan_linear(Planner *p, const Node *node);
 void plan_matmul(Planner *p, const Node *node);
-/* Whether it is a product with ones on and below the diagonal, 0 above, which is computed as running sums (rows.c). */
+/* Whether it is a product with ones on and below the diagonal, 0 above: computed as running sums (plan_rows.c). */
 bool plan_is_triangle(const Planner *p, const Node *node);
 void plan_triangle(Planner *p, const Node *node);
 void plan_attention(Planner *p, const Node *node);

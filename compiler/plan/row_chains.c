@@ -8,7 +8,7 @@
  * been written, and chains without a product. */
 #include "plan/row_chains.h"
 
-#include "plan/live.h"
+#include "plan/plan_live.h"
 
 typedef struct Access { /* of a step to memory: rows of it, one for each row of the step */
   uint8_t space;
@@ -65,7 +65,7 @@ static bool read_row(const Planner *p, const tfm_row_step *row, RowStep *step) {
 
 static bool read_gemm(const Planner *p, const tfm_gemm_step *gemm, RowStep *step) {
   *step = (RowStep){.rows = gemm->rows, .live = gemm->live, .is_product = true};
-  if (gemm->form < TFM_FORM_INT8 || gemm->rank != 2 || gemm->dims[0] != gemm->rows) return false;
+  if (!tfm_form_is_whole(gemm->form) || gemm->rank != 2 || gemm->dims[0] != gemm->rows) return false;
   add_access(p, step, &gemm->a, 1, false);
   add_access(p, step, &gemm->c, gemm->n, true);
   return add_operands(p, step, gemm->first_operand, gemm->n_operands, gemm->dims[1], 0);

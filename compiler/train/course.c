@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "checkpoint.h"
-#include "tfm/train.h"
+#include "tfm/abi/checkpoint.h"
+#include "tfm/abi/train_tables.h"
 #include "train/epochs.h"
 #include "train/journal.h"
 #include "train/valid_command.h"

@@ -10,7 +10,7 @@
 
 #include "train/divisors.h"
 #include "train/order.h"
-#include "train/trainer.h"
+#include "train/engine_trainer.h"
 
 typedef struct CourseRequest {
   Arena *arena;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "graph/eval.h"
-#include "tfm/train_formula.h"
+#include "tfm/abi/train_formula.h"
 
 struct Divisors {
   Arena *arena;

@@ -9,7 +9,7 @@
 
 #include "graph/build.h"
 #include "train/item_kinds.h"
-#include "tfm/train_formula.h"
+#include "tfm/abi/train_formula.h"
 
 typedef struct FormulaStep {
   uint32_t op;                             /* tfm_formula_op; of TFM_FORMULA_LEAF the value is that of `leaf` */

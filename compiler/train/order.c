@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "tfm/train.h"
+#include "tfm/abi/train_tables.h"
 
 // ---- shuffling ----
 

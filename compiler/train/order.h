@@ -9,7 +9,7 @@
 
 #include "base/strbuf.h"
 #include "train/data.h"
-#include "train/trainer.h"
+#include "train/engine_trainer.h"
 
 typedef struct OrderRequest {
   int64_t batch_tokens, batch_items; /* one of them is 0 */

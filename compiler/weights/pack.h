@@ -47,7 +47,7 @@ typedef struct WeightReader {
   void *context;
 } WeightReader;
 
-/* Leaves out what another plan packs to the same offset (plan/memory.h). False after an error. */
+/* Leaves out what another plan packs to the same offset (plan/plan_memory.h). False after an error. */
 bool pack_weights(Diag *diag, const Plan *plan, const WeightReader *weights, char *packed);
 
 #endif

@@ -201,3 +201,7 @@ def only_scores(module):
         def forward(self, ids, given):
             return self.module(ids, given)[0]
     return Scores().eval()
+
+
+if __name__ == "__main__":
+    unittest.main()

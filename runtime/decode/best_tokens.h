@@ -7,8 +7,8 @@
 #ifndef TFM_RUNTIME_BEST_TOKENS_H
 #define TFM_RUNTIME_BEST_TOKENS_H
 
-#include "steps.h"
-#include "allocate.h"
+#include "steps/walker.h"
+#include "base/allocate.h"
 #include "tfm/generate.h"
 
 enum { MOST_BEST = 32 }; /* tokens of a row; an insertion into more would cost more than writing the logits */

@@ -3,16 +3,17 @@
  *
  * Taking a page cannot fail: tfm_decoder_begin made the pool large enough for every row at its longest. Rows share
  * pages until one of them writes; a shared page is then replaced by a copy. */
-#include "cache_pages.h"
+#include "decode/cache_pages.h"
 
 #include <string.h>
 
+#include "tfm/abi/pages.h"
+
 // ---- the pool ----
 
-/* A multiple of ALIGNMENT, so that each page begins on a cache line. */
-int64_t cache_page_bytes(int64_t floats) {
-  return round_up(floats * (int64_t)sizeof(float) + (int64_t)sizeof(PageTail), ALIGNMENT);
-}
+_Static_assert(sizeof(PageTail) == sizeof(uint32_t), "the word behind a page's numbers");
+
+int64_t cache_page_bytes(int64_t floats) { return tfm_page_bytes(floats); }
 
 /* Two arrays of n_pages numbers: reference counts and free pages. */
 int64_t page_pool_array_bytes(int64_t n_pages) { return 2 * round_up(n_pages * (int64_t)sizeof(uint32_t), ALIGNMENT); }

@@ -4,14 +4,14 @@
  * All that a later step may need is allocated there: tables, pages, the tensors of a run, the workspace of the largest
  * runs. Refused: numbers of rows and tokens beyond TFM_DECODER_MOST, and sources for which the model's own checks
  * fail. */
-#include "decoder.h"
+#include "decode/decoder.h"
 
 #include <string.h>
 
-#include "allocate.h"
-#include "lockstep.h"
-#include "fp_mode.h"
-#include "steps.h"
+#include "base/allocate.h"
+#include "decode/lockstep.h"
+#include "machine/fp_mode.h"
+#include "steps/walker.h"
 
 /* A decoder without contexts: one block for the struct and the two arrays that depend on the program alone. */
 static tfm_decoder *new_decoder(const tfm_decoding *decoding, const tfm_allocator *allocator) {
@@ -104,10 +104,6 @@ int64_t tfm_decoder_items(const tfm_decoder *decoder) { return decoder && decode
 // ---- memory ----
 
 /* "no memory for WHAT". */
-static tfm_status no_memory(tfm_error *error, const char *what) {
-  return tfm_refuse(error, TFM_E_NOMEM, "no memory for %s", what);
-}
-
 // ---- the rows ----
 
 /* The most tokens of a run: n rows of at most RUN_TOKENS / n tokens each, or of one. */
@@ -174,7 +170,7 @@ static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
   Layout layout = {0};
   place_tables(decoder, &layout);
   if (layout.bytes < 0 || !decoder_reserve_block(decoder, BLOCK_TABLES, layout.bytes))
-    return no_memory(error, "the tables of a decoder");
+    return tfm_no_memory(error, "the tables of a decoder");
   layout = (Layout){.block = decoder->blocks[BLOCK_TABLES].memory};
   place_tables(decoder, &layout);
   return TFM_OK;
@@ -228,7 +224,7 @@ static tfm_status make_contexts(tfm_decoder *decoder, tfm_error *error) {
   decoder->step->memory.spare_bytes = decoder->most_together > 1 ? decoder->most_together * ALIGNMENT : 0;
   for (int64_t i = 0; i < decoder->most_together - 1; i++) {
     if (!decoder->lockstep[i]) decoder->lockstep[i] = lockstep_create(decoder->step);
-    if (!decoder->lockstep[i]) return no_memory(error, "the runs of rows of different lengths");
+    if (!decoder->lockstep[i]) return tfm_no_memory(error, "the runs of rows of different lengths");
   }
   return TFM_OK;
 }
@@ -270,7 +266,7 @@ static tfm_status place_flat(tfm_decoder *decoder, tfm_error *error) {
     layout_take(&flat, decoder->inputs[i].result_row, 1);
   }
   decoder->flat_bytes = flat.bytes;
-  return flat.bytes >= 0 ? TFM_OK : no_memory(error, "the longest row");
+  return flat.bytes >= 0 ? TFM_OK : tfm_no_memory(error, "the longest row");
 }
 
 /* The three steps depend on the longest row, which the first finds. */
@@ -311,7 +307,7 @@ static tfm_status reserve_staging(tfm_decoder *decoder, tfm_error *error) {
   Layout layout = {0};
   place_staging(decoder, &layout);
   if (layout.bytes < 0 || !decoder_reserve_block(decoder, BLOCK_STAGING, layout.bytes))
-    return no_memory(error, "the tensors of the rows");
+    return tfm_no_memory(error, "the tensors of the rows");
   layout = (Layout){.block = decoder->blocks[BLOCK_STAGING].memory};
   place_staging(decoder, &layout);
   return TFM_OK;

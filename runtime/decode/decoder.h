@@ -7,8 +7,8 @@
 #ifndef TFM_RUNTIME_DECODER_H
 #define TFM_RUNTIME_DECODER_H
 
-#include "cache_pages.h"
-#include "best_tokens.h"
+#include "decode/cache_pages.h"
+#include "decode/best_tokens.h"
 #include "tfm/decode.h"
 
 typedef struct DecoderRow { /* a row of tokens: what it has in caches, not the tokens themselves */

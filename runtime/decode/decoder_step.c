@@ -9,7 +9,8 @@
  * would become longer than tfm_decoder_begin allowed. A step that fails leaves all rows as they were. */
 #include <string.h>
 
-#include "decoder.h"
+#include "decode/decoder.h"
+#include "walk/walk.h"
 
 // ---- rows ----
 

@@ -3,9 +3,11 @@
  * In: a bound context and the sizes of other runs (lists of contexts); rows of a decoder with their new tokens (runs
  * of the step program). Out: logits or the best tokens of each row, and what the caches of the rows have become. A run
  * that does not fit into the memory of the first one is not refused: it is executed later, in another list. */
-#include "binding.h"
-#include "decoder.h"
-#include "lockstep.h"
+#include "context/binding.h"
+#include "decode/decoder.h"
+#include "decode/lockstep.h"
+#include "steps/epilogue.h"
+#include "walk/walk.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #ifndef TFM_RUNTIME_LOCKSTEP_H
 #define TFM_RUNTIME_LOCKSTEP_H
 
-#include "steps.h"
+#include "steps/walker.h"
 
 /* A context for lockstep runs with `first`. It must be destroyed before `first` is. NULL: no memory. */
 tfm_context *lockstep_create(const tfm_context *first);

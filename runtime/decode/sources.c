@@ -8,9 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "allocate.h"
-#include "binding.h"
-#include "decoder.h"
+#include "base/allocate.h"
+#include "context/binding.h"
+#include "decode/decoder.h"
+#include "walk/walk.h"
 
 // ---- memory ----
 
@@ -386,10 +387,6 @@ static void take_group(const tfm_decoder *decoder, SourceGroup *group) {
     if (input_is_of_encoder(decoding, i)) group->kept[i] = outputs[decoding->inputs[i].number];
 }
 
-static tfm_status no_memory(tfm_error *error) {
-  return tfm_refuse(error, TFM_E_NOMEM, "no memory for what the sources give");
-}
-
 /* Measures all groups, with `kept` and `passing` getting the bytes of their outputs. */
 static tfm_status check_groups(tfm_decoder *decoder, SourceRun run, Layout *kept, Layout *passing, tfm_error *error) {
   tfm_status status = TFM_OK;
@@ -422,7 +419,7 @@ tfm_status sources_bind(tfm_decoder *decoder, const SourceInputs *inputs, tfm_er
   Layout kept = {0}, passing = {0};
   int64_t bytes = groups_room(decoder, inputs), pages;
   char *room = bytes ? allocate_room(&decoder->allocator, &bytes) : NULL;
-  if (bytes && !room) return no_memory(error);
+  if (bytes && !room) return tfm_no_memory(error, "what the sources give");
   status = check_groups(decoder, (SourceRun){.inputs = inputs, .room = room}, &kept, &passing, error);
   release_room(&decoder->allocator, room, bytes);
   if (status) return status;
@@ -431,7 +428,7 @@ tfm_status sources_bind(tfm_decoder *decoder, const SourceInputs *inputs, tfm_er
       !size_product(&pages, decoder->n_item_pages, cache_page_bytes(decoder->decoding->step->encoder_page_floats)) ||
       !decoder_reserve_block(decoder, BLOCK_OUTPUTS, kept.bytes) ||
       !decoder_reserve_block(decoder, BLOCK_SOURCE, pages))
-    return no_memory(error);
+    return tfm_no_memory(error, "what the sources give");
   return TFM_OK;
 }
 
@@ -440,7 +437,7 @@ tfm_status sources_run(tfm_decoder *decoder, const SourceInputs *inputs, tfm_err
   const int64_t gathered = groups_room(decoder, inputs);
   int64_t bytes = gathered + decoder->passing_bytes;
   char *room = bytes ? allocate_room(&decoder->allocator, &bytes) : NULL;
-  if (bytes && !room) return no_memory(error);
+  if (bytes && !room) return tfm_no_memory(error, "what the sources give");
   const SourceRun run = {.inputs = inputs, .room = room, .passing = room ? room + gathered : NULL};
   const tfm_status status = run_groups(decoder, run, error);
   release_room(&decoder->allocator, room, bytes);

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "generation.h"
-#include "logit_row.h"
+#include "generate/generation_state.h"
+#include "decode/logit_row.h"
 
 #define NEVER (-1e9) /* the sum of a beam that does not exist; real ones stay far above it */
 

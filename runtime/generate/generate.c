@@ -5,8 +5,8 @@
  * forbidden. When a call fails, nothing is returned and all memory is given back. */
 #include <stdlib.h>
 
-#include "generation.h"
-#include "logit_row.h"
+#include "generate/generation_state.h"
+#include "decode/logit_row.h"
 
 // ---- beginning and end ----
 

@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "generation.h"
-#include "logit_row.h"
+#include "generate/generation_state.h"
+#include "decode/logit_row.h"
 
 // ---- random numbers ----
 

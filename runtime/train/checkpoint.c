@@ -1,5 +1,5 @@
 /* In: the state of a run and its weights. Out: folders of checkpoints, and files of weights. See checkpoint.h. */
-#include "checkpoint.h"
+#include "tfm/abi/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "error.h"
+#include "base/error.h"
 
 // ---- paths ----
 

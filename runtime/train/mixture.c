@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "training.h"
+#include "train/trainer_parts.h"
 
 // ---- formulas ----
 

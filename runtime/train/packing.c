@@ -7,10 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "library_calls.h"
-#include "machine.h"
-#include "model.h"
-#include "training.h"
+#include "library/exports.h"
+#include "library/open.h"
+#include "train/trainer_parts.h"
 
 // ---- pieces ----
 
@@ -114,7 +113,7 @@ static void keep_owner(const tfm_trainer *t, tfm_model *model) {
 }
 
 tfm_status tfm_trainer_model(tfm_trainer *t, tfm_model **model, tfm_error *error) {
-  if (!model) return library_usage(error, "the pointer for the model is null");
+  if (!model) return tfm_refuse_call(error, "the pointer for the model is null");
   *model = NULL;
   tfm_status status = training_enter(t, error);
   if (status) return status;

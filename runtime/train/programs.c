@@ -1,14 +1,14 @@
 /* The programs of a library that trains: which one fits the processor, and the contexts that run them.
  *
- * In: graphs of a tfm_training with their packed programs (tfm/train.h). Out: contexts, each with the memory that its
- * program's tables were unpacked to; how much that takes. Refused: a processor that none of the programs is for, and
- * what no memory is left for. Packed tables are the compiler's own and are not checked. */
+ * In: graphs of a tfm_training with their packed programs (abi/train_tables.h). Out: contexts, each with the memory
+ * that its program's tables were unpacked to; how much that takes. Refused: a processor that none of the programs is
+ * for, and what no memory is left for. Packed tables are the compiler's own and are not checked. */
 #include <string.h>
 
-#include "error.h"
-#include "machine.h"
-#include "model.h"
-#include "training.h"
+#include "base/error.h"
+#include "machine/features.h"
+#include "library/open.h"
+#include "train/trainer_parts.h"
 
 tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_error *error) {
   const tfm_program *program = NULL;

@@ -1,5 +1,5 @@
 /* In: where a run stands, its blocks of numbers. Out: the file of a state, and from it the same. See state_file.h. */
-#include "state_file.h"
+#include "tfm/abi/state_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,17 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "error.h"
-
-static const char MAGIC[8] = "TFMSTATE";
-
-static tfm_status refuse(tfm_error *error, const char *path, const char *why) {
-  return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL, "%s: %s", path, why);
-}
+#include "base/error.h"
 
 tfm_status tfm_file_failed(tfm_error *error, const char *path, const char *what) {
   return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL, "%s: cannot %s: %s", path, what, strerror(errno));
 }
+
+static const char MAGIC[8] = "TFMSTATE";
 
 // ---- the hash ----
 
@@ -195,7 +191,7 @@ static tfm_status read_at(const tfm_state_file *file, uint64_t offset, void *to,
     const ssize_t got = pread(file->fd, (char *)to + done, (size_t)(n - done), (off_t)(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return tfm_file_failed(error, file->path, "read the file");
-    if (got == 0) return refuse(error, file->path, "the checkpoint is damaged: it was cut off");
+    if (got == 0) return tfm_refuse_file(error, file->path, "the checkpoint is damaged: it was cut off");
     done += (uint64_t)got;
   }
   return TFM_OK;
@@ -209,25 +205,28 @@ static tfm_status read_blocks(tfm_state_file *file, Header *header, uint64_t siz
     file->bytes[i] = take(header);
     file->hashes[i] = take(header);
     if (file->offsets[i] != offset || file->bytes[i] > size - offset || padded(file->bytes[i]) > size - offset)
-      return refuse(error, file->path, "the checkpoint is damaged: it is shorter than its header says");
+      return tfm_refuse_file(error, file->path, "the checkpoint is damaged: it is shorter than its header says");
     offset += padded(file->bytes[i]);
   }
   if (offset != size || take(header) != size)
-    return refuse(error, file->path, "the checkpoint is damaged: it is longer than its header says");
+    return tfm_refuse_file(error, file->path, "the checkpoint is damaged: it is longer than its header says");
   return TFM_OK;
 }
 
 static tfm_status read_header(tfm_state_file *file, uint64_t size, tfm_error *error) {
   Header header = {.at = 0};
-  if (size < TFM_STATE_HEADER_BYTES) return refuse(error, file->path, "this is no checkpoint, or it was cut off");
+  if (size < TFM_STATE_HEADER_BYTES)
+    return tfm_refuse_file(error, file->path, "this is no checkpoint, or it was cut off");
   tfm_status status = read_at(file, 0, header.bytes, TFM_STATE_HEADER_BYTES, error);
   if (status) return status;
-  if (memcmp(header.bytes, MAGIC, sizeof MAGIC) != 0) return refuse(error, file->path, "this is no checkpoint");
+  if (memcmp(header.bytes, MAGIC, sizeof MAGIC) != 0)
+    return tfm_refuse_file(error, file->path, "this is no checkpoint");
   header.at = TFM_STATE_HEADER_BYTES - 8;
-  if (take(&header) != seal(&header)) return refuse(error, file->path, "the header of the checkpoint is damaged");
+  if (take(&header) != seal(&header))
+    return tfm_refuse_file(error, file->path, "the header of the checkpoint is damaged");
   header.at = sizeof MAGIC;
   if (take(&header) != TFM_STATE_VERSION)
-    return refuse(error, file->path, "the checkpoint was written by another version of tfmc");
+    return tfm_refuse_file(error, file->path, "the checkpoint was written by another version of tfmc");
   take_head(&header, &file->head);
   return read_blocks(file, &header, size, error);
 }
@@ -246,7 +245,8 @@ static tfm_status check_block(const tfm_state_file *file, int block, tfm_error *
     done += n;
   }
   if (hash_end(&hash) == file->hashes[block]) return TFM_OK;
-  return refuse(error, file->path, "the checkpoint is damaged: it does not have the hash that its header says");
+  return tfm_refuse_file(error, file->path,
+                         "the checkpoint is damaged: it does not have the hash that its header says");
 }
 
 static tfm_status open_header(tfm_state_file *file, const char *path, tfm_error *error) {
@@ -254,7 +254,7 @@ static tfm_status open_header(tfm_state_file *file, const char *path, tfm_error 
   *file = (tfm_state_file){.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
   if (file->fd < 0) return tfm_file_failed(error, path, "read the file");
   return fstat(file->fd, &about) == 0 && S_ISREG(about.st_mode) ? read_header(file, (uint64_t)about.st_size, error)
-                                                                : refuse(error, path, "this is no file");
+                                                                : tfm_refuse_file(error, path, "this is no file");
 }
 
 tfm_status tfm_state_read_head(const char *path, tfm_state_head *head, tfm_error *error) {
@@ -276,7 +276,7 @@ tfm_status tfm_state_read(const tfm_state_file *file, tfm_state_block block, voi
   const tfm_status status = read_at(file, file->offsets[block], bytes, file->bytes[block], error);
   if (status) return status;
   if (hash_of(bytes, file->bytes[block]) != file->hashes[block])
-    return refuse(error, file->path, "the file changed while it was read");
+    return tfm_refuse_file(error, file->path, "the file changed while it was read");
   return tfm_succeed(error);
 }
 

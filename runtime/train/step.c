@@ -8,9 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "binding.h"
-#include "error.h"
-#include "training.h"
+#include "context/binding.h"
+#include "base/error.h"
+#include "train/trainer_parts.h"
+#include "walk/walk.h"
 
 static tfm_status check_cancelled(const tfm_trainer *t, tfm_error *error) {
   return atomic_load(&t->cancelled) ? tfm_refuse(error, TFM_E_CANCELLED, "the step was cancelled") : TFM_OK;
@@ -239,6 +240,7 @@ static void aim_gradients(tfm_trainer *t, float *sums, bool is_first, bool is_la
   RunState *run = &t->engine.step_tops->run;
   run->goes_on = !is_first;
   run->waits = !is_last;
+  run->turn = !run->turn;
   run->rests = is_first && is_last ? NULL : t->rests;
 }
 

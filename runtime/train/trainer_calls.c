@@ -5,10 +5,9 @@
  * takes. Refused: no parts, args that are missing or too short, a trainer that another thread is using. */
 #include <string.h>
 
-#include "error.h"
-#include "library_calls.h"
-#include "machine.h"
-#include "training.h"
+#include "base/error.h"
+#include "library/exports.h"
+#include "train/trainer_parts.h"
 
 // ---- parts ----
 
@@ -17,11 +16,11 @@
 static tfm_status read_parts(const tfm_training *training, tfm_train_parts *parts, tfm_error *error) {
   parts->stride = training->args_size;
   if (parts->n < 1 || (!parts->args && !parts->values))
-    return library_usage(error, "there are no parts: at least one is needed");
+    return tfm_refuse_call(error, "there are no parts: at least one is needed");
   for (int64_t i = 0; i < parts->n && !parts->values; i++) {
     size_t size;
     memcpy(&size, (const char *)parts->args + (size_t)i * parts->stride, sizeof size);
-    if (size && size < training->args_size) return library_usage(error, "struct_size of args is too small");
+    if (size && size < training->args_size) return tfm_refuse_call(error, "struct_size of args is too small");
     if (size && !i) parts->stride = size;
   }
   return TFM_OK;

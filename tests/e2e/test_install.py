@@ -146,7 +146,7 @@ class Install(unittest.TestCase):
     def test_files(self):
         self.assertEqual(self.rest, [], "something was installed outside of the prefix")
         for name in ("bin/tfmc", "include/tfm/tfm.h", "include/tfm/types.h", "include/tfm/program.h", "include/tfm/library.h",
-                     "include/tfm/compile.h", "include/tfm/kernels.h"):
+                     "include/tfm/compile.h", "include/tfm/kernels.h", "include/tfm/abi/program.h", "include/tfm/abi/steps.def"):
             self.assertTrue((self.prefix / name).is_file(), name)
         for pattern in ("libtfm.so", "libtfm.so.0", "libtfm_runtime.a", "tfm.pc", "TfmConfig.cmake", "TfmConfigVersion.cmake",
                         "tfmc.1", "bash-completion/completions/tfmc", "_tfmc", "tfmc.fish", "tfm/tfm-worker.so",
@@ -156,7 +156,7 @@ class Install(unittest.TestCase):
 
     def test_headers_stand_alone(self):
         for language, standard in (("c", "c99"), ("c++", "c++17")):
-            for header in sorted((self.prefix / "include/tfm").glob("*.h")):
+            for header in sorted((self.prefix / "include/tfm").rglob("*.h")):
                 run("c++" if language == "c++" else "cc", f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", "-x",
                     language, "-fsyntax-only", f"-I{self.prefix}/include", header)
 
@@ -186,6 +186,20 @@ class Install(unittest.TestCase):
         self.assertEqual(run(program, "model.tfm", "w.safetensors", "here", cwd=self.project, env=env), EXPECTED)
         command = run("pkg-config", "--variable=tfmc", "tfm", env=env).strip()
         self.assertTrue(os.path.samefile(command, self.prefix / "bin/tfmc"))
+
+    def test_pkg_config_of_the_system(self):
+        """Below /usr there is nothing to say but the library's name: a path there would come before those of the compiler."""
+        if not shutil.which("pkg-config"):
+            self.skipTest("no pkg-config")
+        with tempfile.TemporaryDirectory() as stage:
+            run("cmake", "--install", BUILD, "--prefix", "/usr", env={"DESTDIR": stage})
+            found = list(pathlib.Path(stage).rglob("tfm.pc"))
+            self.assertEqual(len(found), 1, found)
+            env = {"PKG_CONFIG_PATH": str(found[0].parent)}
+            self.assertEqual(run("pkg-config", "--cflags", "tfm", env=env).strip(), "")
+            libs = run("pkg-config", "--libs", "tfm", env=env).split()
+            self.assertIn(libs, (["-ltfm"], ["-L/usr/" + os.path.relpath(found[0].parents[1], stage + "/usr"), "-ltfm"]))
+            self.assertEqual(run("pkg-config", "--variable=tfmc", "tfm", env=env).strip(), "/usr/bin/tfmc")
 
     def test_training_as_documented(self):
         """docs/training.md: a model that is a text, trained by a C program."""

@@ -63,8 +63,8 @@ def build(tfmc, source, sanitizers):
     wraps = ",".join(f"--wrap={name}" for name in ("malloc", "calloc", "aligned_alloc"))
     subprocess.run([compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include",
                     "-I", f"{os.path.dirname(tfmc)}/generated/include",
-                    *(f"-I{source}/runtime/{room}" for room in ("core", "decode", "generate", "library")),
-                    f"{source}/tests/e2e/host/many_models.c", *sorted(glob.glob(f"{source}/runtime/*/*.c")),
+                    f"-I{source}/runtime",
+                    f"{source}/tests/e2e/host/many_models.c", *sorted(glob.glob(f"{source}/runtime/**/*.c", recursive=True)),
                     *(f"{name}.o" for name in MODELS), "-o", "many", "-lm", "-lpthread", "-ldl", f"-Wl,{wraps}"],
                    check=True, capture_output=True, text=True)
 

@@ -179,8 +179,8 @@ def build(tfmc, source, program, sanitizers):
     wraps = ",".join(f"--wrap={name}" for name in ("malloc", "calloc", "realloc", "aligned_alloc"))
     proc = run(compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include",
                "-I", f"{os.path.dirname(tfmc)}/generated/include",
-               *(f"-I{source}/runtime/{room}" for room in ("core", "decode", "generate", "library")),
-               f"{source}/tests/e2e/host/{program}.c", *sorted(glob.glob(f"{source}/runtime/*/*.c")),
+               f"-I{source}/runtime",
+               f"{source}/tests/e2e/host/{program}.c", *sorted(glob.glob(f"{source}/runtime/**/*.c", recursive=True)),
                *(f"{name}.o" for name in MODELS if name != "silent"), "-o", program, "-lm", "-lpthread", "-ldl", f"-Wl,{wraps}")
     check(proc.returncode == 0, f"{program}: {proc.stderr}")
     return proc.returncode == 0

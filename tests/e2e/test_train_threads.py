@@ -31,7 +31,6 @@ MODEL = """model Pupil(vocab = 60, d = 32) {
   train objective { optimizer = "adamw"  lr = 1e-2  clip_norm = 1 }
 }
 """
-ROOMS = "core", "decode", "generate", "library", "train"
 
 
 def build(tfmc, source, work, sanitizers):
@@ -42,8 +41,8 @@ def build(tfmc, source, work, sanitizers):
     flags = ["-std=gnu17", "-O1", "-g", "-ffp-contract=off", "-Wall", "-Wextra", *(f"-fsanitize={s}" for s in sanitizers)]
     flags += ["-fno-sanitize-recover=all"] if "undefined" in sanitizers else []
     subprocess.run([compiler, *flags, "-D_GNU_SOURCE", "-I", work, "-I", source / "runtime" / "include", "-I",
-                    pathlib.Path(tfmc).parent / "generated" / "include", *(f"-I{source}/runtime/{room}" for room in ROOMS),
-                    source / "tests" / "e2e" / "host" / "train_threads.c", *sorted(glob.glob(f"{source}/runtime/*/*.c")),
+                    pathlib.Path(tfmc).parent / "generated" / "include", "-I", source / "runtime",
+                    source / "tests" / "e2e" / "host" / "train_threads.c", *sorted(glob.glob(f"{source}/runtime/**/*.c", recursive=True)),
                     work / "pupil.o", "-o", work / "train_threads", "-lm", "-lpthread", "-ldl"], check=True, capture_output=True, text=True)
 
 

@@ -8,7 +8,7 @@
 #include "../support/temporary.h"
 #include "check.h"
 #include "small_model.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 enum { STEPS = 5, TIME = 3, WORDS = 7, D = 4, VALUES = 2 /* of a part */, MOST = WORDS * D };
 

@@ -2,17 +2,19 @@
 """usage: check_layers.py ROOT
 
 The folders of compiler/ are layers: an include may only point to the file's own folder or to one further up the list.
-llvm-c is included in codegen, kernels, jit and aot alone. The folders of runtime/ are layers too, below the compiler: they
-include nothing of it. Their headers are included by name alone, so no two of them may have the same name.
+llvm-c is included in codegen, kernels, jit and aot alone. The rooms of runtime/ are layers too, below the compiler: they
+include nothing of it, each other by ROOM/FILE, and no file of one is named as one of another. What the compiler includes
+of the runtime lies in runtime/include: no target of a layer may open another folder of it (target_include_directories).
 """
 import pathlib
 import re
 import sys
 
-LAYERS = ("base diag target ast parse graph elaborate passes incremental plan codegen kernels weights import jit aot api "
+LAYERS = ("base diag target ast parse format graph elaborate passes incremental plan codegen kernels weights import jit aot api "
           "compile engines train measure cli").split()
-RUNTIME_LAYERS = "include core decode generate library train".split()
+RUNTIME_LAYERS = "include base machine pool context steps walk decode generate library train".split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}
+INCLUDE_DIRECTORIES = re.compile(r"target_include_directories\(\s*(\S+)([^)]*)\)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
 
@@ -31,25 +33,46 @@ def faults(root):
             if included.startswith(".."):
                 yield f"{file}: {included} is not given by its folder"
     yield from runtime_faults(root / "runtime")
+    yield from opened_faults(root)
+
+
+def opened_faults(root):
+    """The compiler's targets that may include private headers of the runtime, and those of its files that do."""
+    for file in [root / "CMakeLists.txt", *sorted(root.glob("cmake/*.cmake"))]:
+        for target, folders in INCLUDE_DIRECTORIES.findall(file.read_text()):
+            opened = re.findall(r"\$\{runtime_rooms\}|runtime/(?!include)[\w/]*", folders)
+            if opened and target.removeprefix("tfm_") in LAYERS + ["${name}"]:
+                yield f"{file}: {target} may not see {', '.join(opened)}"
+    for file in sorted(root.glob("compiler/**/*.[ch]")):
+        for included in INCLUDE.findall(file.read_text()):
+            if (root / "runtime" / included).is_file() and not (root / "compiler" / included).is_file():
+                yield f"{file}: {included} is private to the runtime"
 
 
 def runtime_faults(runtime):
+    files = sorted(runtime.glob("**/*.[ch]"))
     home = {}
-    for header in sorted(runtime.glob("*/*.h")):
-        if header.name in home:
-            yield f"{header}: {home[header.name]} has a header of this name"
-        home[header.name] = header.parent.name
-    for file in sorted(runtime.glob("**/*.[ch]")):
+    for file in files:
+        layer = file.relative_to(runtime).parts[0]
+        if layer == "include":
+            continue
+        if home.setdefault(file.stem, file.parent) != file.parent:
+            yield f"{file}: {home[file.stem]} has a file of this name"
+    for file in files:
         layer = file.relative_to(runtime).parts[0]
         if layer not in RUNTIME_LAYERS:
             yield f"{file}: folder {layer} is not in the list of layers of the runtime"
             continue
-        for included in INCLUDE.findall(file.read_text()):
-            folder = "include" if included.startswith("tfm/") else home.get(included, "include")
-            if included.split("/")[0] in LAYERS + ["llvm-c"]:
+        text = file.read_text()
+        for included in INCLUDE.findall(text):
+            folder = "include" if included.startswith("tfm/") else included.split("/")[0]
+            if folder in RUNTIME_LAYERS[1:] and (runtime / included).is_file():
+                if RUNTIME_LAYERS.index(folder) > RUNTIME_LAYERS.index(layer):
+                    yield f"{file}: {included} lies below {layer}"
+            elif folder in LAYERS + ["llvm-c"]:
                 yield f"{file}: the runtime may not include {included}"
-            if RUNTIME_LAYERS.index(folder) > RUNTIME_LAYERS.index(layer):
-                yield f"{file}: {included} lies below {layer}"
+        for included in re.findall(r'^\s*#\s*include\s*"([^"/]+)"', text, re.M):
+            yield f"{file}: {included} is not given by its folder"
 
 
 def main():

@@ -1,11 +1,11 @@
-/* What can happen in the pool: runtime/core/threads.c itself, run with every order of its operations on atomics and
+/* What can happen in the pool: runtime/pool/pool.c itself, run with every order of its operations on atomics and
  * every value that C11 lets a load see.
  *
  * usage: pool_explorer SCENARIO...   a scenario is the number of threads of each run, as 3223; b behind it puts a
  * barrier into the middle of every run; :2 at its end leaves out executions in which more than two times a thread that
  * could have gone on has to wait for another.
  *
- * In: the scenarios, and the pool (THREADS_C: its source), compiled into this program with the operations below in place
+ * In: the scenarios, and the pool (POOL_C: its source), compiled into this program with the operations below in place
  * of those of stdatomic, pthread and futex. Out: a line for each scenario and exit code 0; or the first fault, with the operations that lead
  * to it, and exit code 1. A fault: no thread can go on, a run returns before all its threads have done their part, a
  * thread does not see what others wrote before it was let go.
@@ -76,7 +76,7 @@ static long call_futex(const void *word, int what, uint32_t value);
 #define mmap(...) MAP_FAILED
 #pragma GCC push_options
 #pragma GCC optimize(0)
-#include THREADS_C
+#include POOL_C
 #pragma GCC pop_options
 
 static _Alignas(64) char memory_of_pool[4096];

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The protocol of the pool under the memory model of C11: pool_explorer.c runs runtime/core/threads.c with every order of
+"""The protocol of the pool under the memory model of C11: pool_explorer.c runs runtime/pool/pool.c with every order of
 its operations and every value that a load may see; then the same with one line written wrongly, which must be found.
 
 usage: test_pool.py ROOT [CC]
 
-Each line below is in runtime/core/threads.c exactly once; if one is changed there, write it anew here. The counter of
+Each line below is in runtime/pool/pool.c exactly once; if one is changed there, write it anew here. The counter of
 runs has 2 bits here, so that it comes round. The last line is 'N passed, N failed'.
 """
 import concurrent.futures
@@ -74,7 +74,7 @@ VARIANTS = [
 
 def changed(source, old, new):
     if source.count(old) != 1:
-        sys.exit(f"this is not in runtime/core/threads.c exactly once any more:\n{old}")
+        sys.exit(f"this is not in runtime/pool/pool.c exactly once any more:\n{old}")
     return source.replace(old, new)
 
 
@@ -82,17 +82,17 @@ def explore(root, cc, folder, number, source, scenarios):
     """The exit code of the explorer, and what it printed."""
     folder = pathlib.Path(folder) / str(number)
     folder.mkdir()
-    (folder / "threads.c").write_text(source)
+    (folder / "pool_source.c").write_text(source)
     here, program = root / "tests/model/pool_explorer.c", folder / "explorer"
-    subprocess.run([cc, "-std=c17", "-O2", "-w", f"-I{folder}", f"-I{root}/runtime/include", f"-I{root}/runtime/core",
-                    "-DTHREADS_C=\"threads.c\"", "-o", program, here], check=True)
+    subprocess.run([cc, "-std=c17", "-O2", "-w", f"-I{folder}", f"-I{root}/runtime/include", f"-I{root}/runtime",
+                    "-DPOOL_C=\"pool_source.c\"", "-o", program, here], check=True)
     done = subprocess.run([program, *scenarios], capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
 
 def main():
     root, cc = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2] if len(sys.argv) > 2 else os.environ.get("CC", "cc")
-    source = (root / "runtime/core/threads.c").read_text()
+    source = (root / "runtime/pool/pool.c").read_text()
     few = changed(source, *FEW_BITS)
     runs = [("as it is", source, SCENARIOS, 0), ("with a count of 2 bits", few, ["3223:2"], 0)]
     runs.append(("a count of 2 bits comes round while a worker looks away", few, ["32223:2"], 1))

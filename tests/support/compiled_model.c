@@ -9,6 +9,11 @@
 
 static void good(const Diag *diag, bool condition) { cr_assert(condition, "%s", first_message(diag)); }
 
+/* One that whoever runs the tests names, never that of the user. */
+static const CodeCache *cache_of_tests(Arena *arena) {
+  return getenv("TFM_CACHE_DIR") ? cache_open(arena, cache_default_folder(arena), CACHE_MOST_BYTES) : NULL;
+}
+
 /* The request names what the test varies and nothing else, so the rest is as a command has it. */
 Compiled compiled_forward(Arena *arena, Diag *diag, Graph *graph, const PassOptions *passes, const TargetInfo *target,
                           WeightLookup find, void *context) {
@@ -16,6 +21,7 @@ Compiled compiled_forward(Arena *arena, Diag *diag, Graph *graph, const PassOpti
   const CompileRequest request = {.arena = arena,
                                   .diag = diag,
                                   .target = target,
+                                  .cache = cache_of_tests(arena),
                                   .passes = *passes,
                                   .weights = {.whole = find, .context = context}};
   good(diag, compile_forward(&request, graph, NULL, &made));
@@ -28,6 +34,7 @@ bool compiled_decoding(Compiled *made, Arena *arena, Diag *diag, Graph *graph, c
   const CompileRequest request = {.arena = arena,
                                   .diag = diag,
                                   .target = target,
+                                  .cache = cache_of_tests(arena),
                                   .passes = {.level = 2},
                                   .weights = {.whole = find, .context = context}};
   Derivation *derived = compile_derive(&request, graph);

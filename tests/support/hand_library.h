@@ -4,7 +4,7 @@
 #define TFM_TESTS_HAND_LIBRARY_H
 
 #include "hand_models.h"
-#include "tfm/library.h"
+#include "tfm/abi/library.h"
 
 typedef struct LinearArgs {
   size_t struct_size;

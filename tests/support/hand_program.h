@@ -5,7 +5,7 @@
 #ifndef TFM_TESTS_HAND_PROGRAM_H
 #define TFM_TESTS_HAND_PROGRAM_H
 
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 #include "tfm/tfm.h"
 
 enum { HAND_MOST = 128, HAND_TILE_ROWS = 4, HAND_WIDTH = 8 };

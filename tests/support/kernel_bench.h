@@ -41,7 +41,7 @@ static inline size_t kernel_add(KernelBench *bench, KernelSpec spec) {
 }
 
 static inline void kernels_compile(KernelBench *bench) {
-  bench->jit = jit_create(bench->arena, &bench->diag, &bench->plan, &bench->statistics);
+  bench->jit = jit_create(bench->arena, &bench->diag, &bench->plan, NULL, &bench->statistics);
   cr_assert(bench->jit, "%s", first_message(&bench->diag));
 }
 

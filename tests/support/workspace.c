@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/checked_size.h"
-#include "binding.h"
-#include "context.h"
-#include "tfm/optional.h"
+#include "context/binding.h"
+#include "context/context.h"
+#include "tfm/abi/optional.h"
 
 static int64_t symbol_value(const Plan *plan, uint8_t symbol, const int64_t *symbols) {
   if (symbol < TFM_FIRST_FLOOR) return symbols[symbol];

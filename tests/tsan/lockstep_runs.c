@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lockstep.h"
+#include "decode/lockstep.h"
+#include "walk/walk.h"
 #include "hand_models.h"
 
 enum { RUNS = 3, ROUNDS = 60, MOST_THREADS = 4, MOST_TIME = 40, GAP = 5, ROOM = RUNS * (MOST_TIME * LINEAR_N + GAP) };

@@ -2,7 +2,7 @@
  * finds then, the next run that needs it must begin. The test moves the count by as many runs as a worker could miss,
  * while the workers sleep, where 2^21 once looked like the past. A plain program, for the thread sanitizer. */
 #define _GNU_SOURCE /* as the runtime is built */
-#include "../../runtime/core/threads.c"
+#include "pool/pool.c"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -31,9 +31,14 @@ static Fixture fixture_new(int64_t a_stride) {
   f.folder = arena_printf(arena, "%s/one/two", f.root);
   f.plan = (Plan){.arena = arena, .target = target_find("x86-64")};
   KernelSpec tile = {.family = KERNEL_TILE, .rows = 2, .width = 8, .a_stride = a_stride, .b_stride = 8};
-  PlannedKernel kernels[] = {{tile, "product"}, {{.family = KERNEL_SOFTMAX}, "softmax"}};
+  PlannedKernel kernels[] = {{tile, "product"}, {tile, "higher"}}; /* one entry */
+  kernels[1].spec.rows = 3;
   for (size_t i = 0; i < 2; i++) vec_push(arena, &f.plan.kernels, kernels[i]);
   return f;
+}
+
+static void add_kernel(Fixture *f, KernelSpec spec, const char *name) {
+  vec_push(f->arena, &f->plan.kernels, ((PlannedKernel){spec, name}));
 }
 
 static void fixture_free(Fixture *f) {
@@ -47,7 +52,7 @@ static const CodeCache *open_cache(Fixture *f) { return cache_open(f->arena, f->
 
 /* 2 x 3 times 3 x 8 by the code of the plan. */
 static void check_code(Fixture *f, const CodeCache *cache) {
-  Jit *jit = jit_create_cached(f->arena, &f->diag, &f->plan, cache, NULL);
+  Jit *jit = jit_create(f->arena, &f->diag, &f->plan, cache, NULL);
   cr_assert(jit);
   float a[2 * 32] = {0}, b[3 * 8], c[16];
   for (int i = 0; i < 24; i++) b[i] = (float)i;
@@ -106,11 +111,35 @@ Test(cache, code_is_found_again) {
   fixture_free(&f);
 }
 
+/* Tiles that differ in their rows alone are one entry, everything else has its own: what two programs have in common is
+ * made once. */
+Test(cache, programs_share_what_is_equal) {
+  Fixture f = fixture_new(16);
+  const CodeCache *cache = open_cache(&f);
+  char path[512];
+  check_code(&f, cache);
+  cr_assert_eq(files(&f, path), 1);
+  add_kernel(&f, (KernelSpec){.family = KERNEL_SOFTMAX}, "softmax");
+  check_code(&f, cache);
+  cr_assert_eq(files(&f, path), 2);
+  KernelSpec other = f.plan.kernels.items[0].spec;
+  other.a_stride = 24;
+  add_kernel(&f, other, "of_another_width");
+  other.rows = 5;
+  add_kernel(&f, other, "of_another_width_5");
+  check_code(&f, cache);
+  cr_assert_eq(files(&f, path), 3);
+  f.plan.kernels.n = 1; /* other heights than before */
+  check_code(&f, cache);
+  cr_assert_eq(files(&f, path), 4);
+  fixture_free(&f);
+}
+
 Test(cache, other_kernels_and_targets_have_other_keys) {
   Fixture f = fixture_new(16), g = fixture_new(32);
   CacheKey one = cache_key(&f.plan), other = cache_key(&g.plan);
   cr_expect_neq(memcmp(&one, &other, sizeof one), 0);
-  g.plan.kernels.items[0].spec.a_stride = 16;
+  for (size_t i = 0; i < g.plan.kernels.n; i++) g.plan.kernels.items[i].spec.a_stride = 16;
   other = cache_key(&g.plan);
   cr_expect_eq(memcmp(&one, &other, sizeof one), 0);
   g.plan.target = target_find("x86-64-v3");
@@ -237,6 +266,7 @@ Test(cache, those_not_used_for_longest_are_removed) {
     CacheKey key = {{i}}, first = {{0}};
     size_t size;
     cache_write(cache, &key, object, sizeof object);
+    cache_limit(cache);
     usleep(20 * 1000);
     cr_expect(cache_read(f.arena, cache, &first, &size), "used between all others: %d", i);
     usleep(20 * 1000);
@@ -248,6 +278,7 @@ Test(cache, those_not_used_for_longest_are_removed) {
   }
   char large[1000] = {0};
   cache_write(cache, &(CacheKey){{9}}, large, sizeof large);
+  cache_limit(cache);
   cr_expect_eq(files(&f, path), 2, "what is larger than the cache is not kept");
   fixture_free(&f);
 }
@@ -260,7 +291,7 @@ Test(cache, many_processes_write_one_file) {
     pid_t child = fork();
     cr_assert_geq(child, 0);
     if (child == 0) {
-      Jit *jit = jit_create_cached(f.arena, &f.diag, &f.plan, open_cache(&f), NULL);
+      Jit *jit = jit_create(f.arena, &f.diag, &f.plan, open_cache(&f), NULL);
       _exit(!jit);
     }
   }

@@ -3,7 +3,7 @@
 #include <elf.h>
 
 #include "../support/kernel_bench.h"
-#include "kernels/kernels.h"
+#include "kernels/kernel_module.h"
 
 static const char *const names[] = {"x86-64", "x86-64-v3", "x86-64-v4"};
 
@@ -215,7 +215,7 @@ Test(codegen, errors_are_reported) {
   cr_assert(!target_machine(&bench.diag, &other));
   cr_assert(bench.diag.n_errors == 1 && bench.diag.messages.items[0].code == DIAG_TOOL);
   bench.plan.target = &other;
-  cr_assert(!jit_create(bench.arena, &bench.diag, &bench.plan, NULL));
+  cr_assert(!jit_create(bench.arena, &bench.diag, &bench.plan, NULL, NULL));
   cr_assert(bench.diag.messages.items[1].code == DIAG_CPU);
   kernel_bench_free(&bench);
 }

@@ -74,7 +74,7 @@ Test(diag_examples, cpu) {
   TargetInfo target = *plan->target;
   target.llvm_features = "+feature-that-no-cpu-has";
   plan->target = &target;
-  cr_expect_null(jit_create(arena, &diag, plan, NULL));
+  cr_expect_null(jit_create(arena, &diag, plan, NULL, NULL));
   cr_assert_eq(diag.messages.n, 1);
   cr_expect_eq(diag.messages.items[0].code, DIAG_CPU);
   cr_expect_eq(diag.exit_code, diag_table[DIAG_CPU].exit_code);

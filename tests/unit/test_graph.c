@@ -1,6 +1,7 @@
 /* Graphs: building, uses, replacing, deleting, what is static, and every fault that graph_verify must find. */
 #include "../support/compiled_graph.h"
 #include "graph/build.h"
+#include "graph/infer.h"
 
 static Graph *graph;
 static Builder b;
@@ -51,10 +52,9 @@ Test(graph, the_size_that_is_no_constant_wins) {
   Node *x = tensor("x", DTYPE_F32, 1, time_, NULL, NULL), *y = tensor("y", DTYPE_F32, 1, number(5), NULL, NULL);
   cr_assert_str_eq(shape(build_binary(&b, OP_ADD, x, y)), "f32[time]");
   cr_assert_str_eq(shape(build_binary(&b, OP_ADD, y, x)), "f32[time]");
-  Node *z = tensor("z", DTYPE_F32, 1, number(4), NULL, NULL), *pair[] = {y, z};
-  uint32_t rank;
-  const Size *dims[MAX_RANK];
-  cr_assert_not(broadcast_dims(graph->sizes, 2, pair, &rank, dims));
+  Node *z = tensor("z", DTYPE_F32, 1, number(4), NULL, NULL);
+  NodeType type = type_of(y);
+  cr_assert_not(infer_broadcast(graph->sizes, &type, z->rank, (const Size *const *)z->dims));
 }
 
 Test(graph, uses_follow_every_change) {

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "counted_allocations.h"
-#include "machine.h"
+#include "machine/features.h"
 #include "hand_library.h"
-#include "model.h"
+#include "library/open.h"
 
 /* --- Threads counted ----------------------------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model.h"
+#include "library/open.h"
 #include "temporary.h"
 
 typedef struct File {

@@ -18,7 +18,7 @@
 
 #include "hand_library.h"
 #include "temporary.h"
-#include "tfm/weights_file.h"
+#include "tfm/abi/weights_file.h"
 
 /* --- Memory that can be refused ------------------------------------------------------------------------------------ */
 

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "api/objects.h"
-#include "api/run.h"
+#include "api/api_run.h"
 #include "cli/worker.h"
-#include "tfm/library.h"
+#include "tfm/abi/library.h"
 
 enum { N_DAMAGES = 4000 };
 

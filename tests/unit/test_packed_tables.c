@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "aot/packed_tables.h"
-#include "training.h"
+#include "train/trainer_parts.h"
 
 enum { ITEMS = 3000 };
 

@@ -2,7 +2,7 @@
  * tells the decoder. */
 #include "../support/compiled_graph.h"
 #include "../support/workspace.h"
-#include "plan/decoding.h"
+#include "plan/plan_decoding.h"
 
 TestSuite(plan_caches, .init = setup, .fini = teardown);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache_pages.h"
+#include "decode/cache_pages.h"
 
 enum { PAGES = 6, FLOATS = 3 * TFM_CACHE_PAGE * 2 + 16 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decoder.h"
+#include "decode/decoder.h"
 #include "hand_decoding.h"
 
 enum { ITEMS = 2, SOURCE = 40 };

@@ -1,7 +1,7 @@
 /* Arrays in one block: the same places whether the block is there or only its size is wanted; sizes that are too large. */
 #include <criterion/criterion.h>
 
-#include "allocate.h"
+#include "base/allocate.h"
 
 static int64_t take_three(Layout *layout, void *places[3]) {
   places[0] = layout_take(layout, 3, 4);

@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "live_rows.h"
+#include "steps/live.h"
 
 enum { ROWS = 61, STRIDE = 3 };
 

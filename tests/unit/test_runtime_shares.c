@@ -2,8 +2,8 @@
  * buffers, of which small ones lie only where their like lie. */
 #include <criterion/criterion.h>
 
-#include "binding.h"
-#include "machine.h"
+#include "context/binding.h"
+#include "machine/processors.h"
 
 enum { BLOCKS = 3, GROUPS = 8 };
 

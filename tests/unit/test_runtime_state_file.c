@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "checkpoint.h"
+#include "tfm/abi/checkpoint.h"
 
 enum { FLOATS = 37, MOST = 2048 };
 

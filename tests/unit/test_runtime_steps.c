@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "hand_program.h"
-#include "machine.h"
+#include "machine/features.h"
 
 static tfm_context *context_new(const HandProgram *hand, int32_t threads) {
   tfm_context *context;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "training.h"
+#include "train/trainer_parts.h"
 
 Test(training, philox_known_answers) {
   static const struct {

@@ -1,6 +1,6 @@
 /* Several plans with one block of packed weights: equal recipes have one place, others their own. */
 #include "../support/compiled_graph.h"
-#include "plan/memory.h"
+#include "plan/plan_memory.h"
 #include "weights/pack.h"
 
 static int n_lookups;

@@ -1,7 +1,7 @@
 /* Tiles against chains of fmaf (or of rounded products) in plain C: equal bits, for all rows, lengths and tails. */
 #include "../support/kernel_bench.h"
 #include "base/int8.h"
-#include "tfm/tiles.h"
+#include "tfm/abi/tiles.h"
 
 enum { MAX_K = 768, PAD = 5 };
 

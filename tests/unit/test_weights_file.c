@@ -10,8 +10,8 @@
 
 #include "aot/packed_weights.h"
 #include "temporary.h"
-#include "tfm/library.h"
-#include "tfm/weights_file.h"
+#include "tfm/abi/library.h"
+#include "tfm/abi/weights_file.h"
 
 enum { BYTES = 192, FILE_BYTES = TFM_WEIGHTS_HEADER_BYTES + BYTES };
 

@@ -19,8 +19,8 @@
 
 #include "tfm/compile.h"
 #include "tfm/decode.h"
-#include "tfm/library.h"
-#include "tfm/program.h"
+#include "tfm/abi/library.h"
+#include "tfm/abi/program.h"
 
 enum { MOST_TENSORS = 64 }; /* inputs, and outputs, of a model that is called from Python */
 

@@ -35,7 +35,7 @@ typedef struct Option {
 static const Option table[] = {
 #define GENERATE_OPTION(name, member, kind, ...) {#name, offsetof(tfm_generate_options, member), KIND_##kind},
 #define GENERATE_ALIAS(name, member, kind, accepted) {#name, offsetof(tfm_generate_options, member), KIND_##kind},
-#include "tfm/generate_options.def"
+#include "tfm/abi/generate_options.def"
 };
 enum { N_OPTIONS = sizeof table / sizeof *table, MOST_LISTS = 8 };
 

@@ -9,7 +9,7 @@
 #define TFM_DECODE_H
 
 #include "tfm/generate.h"
-#include "tfm/program.h"
+#include "tfm/abi/program.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -74,7 +74,7 @@ TFM_API tfm_status tfm_model_open(const char *library_path, const char *weights_
                                   tfm_error *error);
 /* NULL is ignored. Contexts of the model stay usable: what they need is freed with the last of them. */
 TFM_API void tfm_model_close(tfm_model *model);
-/* The program for this CPU, and what the library says of itself (tfm/program.h, tfm/library.h). Both belong to the
+/* The program for this CPU, and what the library says of itself (abi/program.h, abi/library.h). Both belong to the
  * model. */
 TFM_API const struct tfm_program *tfm_model_program(const tfm_model *model);
 TFM_API const struct tfm_library *tfm_model_library(const tfm_model *model);
@@ -100,7 +100,7 @@ TFM_API tfm_status tfm_trainer_open(const char *library_path, const char *state,
 /* NULL is ignored. Models that tfm_trainer_model gave stay usable. */
 TFM_API void tfm_trainer_destroy(tfm_trainer *trainer);
 
-/* The inputs of the objective, *n of them, in its order: their names, types and shapes (tfm/program.h). The array
+/* The inputs of the objective, *n of them, in its order: their names, types and shapes (tfm/abi/program.h). The array
  * belongs to the trainer. */
 TFM_API const struct tfm_tensor_info *tfm_trainer_inputs(const tfm_trainer *trainer, uint32_t *n);
 /* The name of result number 0 (the loss), 1 ... of the objective; NULL: there are no more. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tfm/library.h"
+#include "tfm/abi/library.h"
 
 static long resident_kib(void) {
   char line[256];

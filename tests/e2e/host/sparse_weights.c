@@ -11,8 +11,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "tfm/library.h"
-#include "tfm/weights_file.h"
+#include "tfm/abi/library.h"
+#include "tfm/abi/weights_file.h"
 
 static void write_at(int fd, const void *bytes, size_t size, off_t at) {
   if (pwrite(fd, bytes, size, at) == (ssize_t)size) return;

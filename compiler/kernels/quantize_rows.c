@@ -1,0 +1,465 @@
+/* QUANTIZE and WEIGH: rows of f32 as rows of whole numbers, which tiles of form INT8 read (tfm/abi/kernels.h).
+ *
+ * In: rows and room for them; the number of columns is a constant of the code. Of WEIGH rows of a strip of attention,
+ * and a scale for each column, by which it is multiplied first, unless the softmax has done so. Out: the numbers, the
+ * sum that tiles begin with, the scale. Each operation is one of base/int8.h, rounded by itself, so all targets give
+ * the same bits. Refuses nothing: a row that is not finite gets zeros and the scale NaN.
+ *
+ *   rotate:  up to 16 numbers a distance apart are taken together, as vectors of neighbours; the stages are sums and
+ *            differences of registers, and the greatest magnitude is found on the way, among bits: those of infinity
+ *            and NaN are greater than all others
+ *   round:   x factor + 1.5 2^23 has the nearest whole number in its low bits
+ *   split:   for tiles that multiply pairs of bytes (abi/kernels.h), numbers whose sum is too large leave a rest, which
+ *            is listed behind the row: one pair in fifty where numbers are about normal
+ *
+ * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. */
+#include "base/int8.h"
+#include "codegen/emitter.h"
+#include "codegen/vector.h"
+#include "kernels/emit.h"
+
+enum { MOST_POINTS = 1 << INT8_STAGES, INFINITE_BITS = 0x7f800000, LEAST_BITS = 0x0d800000 /* 2^-100 */ };
+enum { ROUNDING_BITS = 0x4b400000 };
+static const double ROUNDING = 12582912; /* 1.5 2^23 */
+
+enum { ARG_X, ARG_X_STRIDE, ARG_ROWS, ARG_WORK, ARG_NUMBERS, ARG_STRIDE, N_ARGS };
+enum { MOST_HELD = 8 }; /* vectors of LANES of a row that stays in registers between the two passes */
+
+typedef struct Quantize {
+  Emitter *e;
+  int64_t k, padded; /* columns; rounded up to whole vectors of LANES */
+  unsigned bytes;    /* of a number */
+  bool is_grouped, has_start, in_pairs;
+  unsigned points;   /* numbers that are rotated together, `distance` apart */
+  int64_t distance;
+  bool is_paired;           /* a vector holds two points, one in each half */
+  unsigned width;           /* lanes that are rotated side by side */
+  LLVMTypeRef floats, bits; /* of `width` lanes */
+  LLVMValueRef args[N_ARGS]; /* the row's own X and NUMBERS */
+  unsigned n_held;
+  LLVMValueRef held[MOST_HELD];
+} Quantize;
+
+static LLVMTypeRef wide(LLVMTypeRef element, unsigned n) { return n == 1 ? element : LLVMVectorType(element, n); }
+
+static LLVMValueRef float_at(Quantize *q, LLVMValueRef base, LLVMValueRef index) {
+  return emit_offset(q->e, base, emit_mul(q->e, index, emit_i64(q->e, sizeof(float))));
+}
+
+// ---- rotation ----
+
+/* The first stage within a vector: to each half the other is added, from the upper one it is taken. */
+static LLVMValueRef rotate_halves(Quantize *q, LLVMValueRef x) {
+  LLVMBuilderRef b = q->e->builder;
+  LLVMValueRef order[LANES], signs[LANES];
+  for (unsigned i = 0; i < q->width; i++) {
+    order[i] = emit_i32(q->e, (int32_t)(i ^ q->width / 2));
+    signs[i] = emit_i32(q->e, i < q->width / 2 ? 0 : INT32_MIN);
+  }
+  LLVMValueRef other = LLVMBuildShuffleVector(b, x, x, LLVMConstVector(order, q->width), "");
+  LLVMValueRef bits = LLVMBuildXor(b, LLVMBuildBitCast(b, x, q->bits, ""), LLVMConstVector(signs, q->width), "");
+  return LLVMBuildFAdd(b, other, LLVMBuildBitCast(b, bits, q->floats, ""), "");
+}
+
+static void rotate_points(Quantize *q, LLVMValueRef *x, unsigned n) {
+  LLVMBuilderRef b = q->e->builder;
+  for (unsigned i = 0; q->is_paired && i < n; i++) x[i] = rotate_halves(q, x[i]);
+  for (unsigned apart = 1; apart < n; apart *= 2)
+    for (unsigned i = 0; i < n; i++) {
+      if (i & apart) continue;
+      LLVMValueRef sum = LLVMBuildFAdd(b, x[i], x[i + apart], "");
+      x[i + apart] = LLVMBuildFSub(b, x[i], x[i + apart], "");
+      x[i] = sum;
+    }
+}
+
+static LLVMValueRef magnitude(Quantize *q, LLVMValueRef x) {
+  LLVMValueRef mask = LLVMConstInt(q->e->i32, 0x7fffffff, false);
+  LLVMValueRef bits = LLVMBuildBitCast(q->e->builder, x, q->bits, "");
+  return LLVMBuildAnd(q->e->builder, bits, q->width == 1 ? mask : emit_splat(q->e, mask, q->width), "");
+}
+
+/* The first of the points of turn `t`: turns go through the neighbours, then through the periods. */
+static LLVMValueRef first_point(Quantize *q, LLVMValueRef t) {
+  Emitter *e = q->e;
+  LLVMValueRef neighbour = LLVMBuildAnd(e->builder, t, emit_i64(e, q->distance - 1), "");
+  LLVMValueRef before = emit_mul(e, emit_sub(e, t, neighbour), emit_i64(e, q->points));
+  return emit_add(e, before, neighbour);
+}
+
+/* Fills `work` and returns the bits of the greatest magnitude, i32. */
+static LLVMValueRef emit_rotation(Quantize *q) {
+  Emitter *e = q->e;
+  const unsigned halves = q->is_paired ? 2 : 1, n = q->points / halves;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->k / q->points), q->width / halves);
+  LLVMValueRef greatest = loop_carry(e, &loop, LLVMConstNull(q->bits)), x[MOST_POINTS];
+  LLVMValueRef first = first_point(q, loop.index);
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef at = emit_add(e, first, emit_i64(e, i * q->distance * halves));
+    x[i] = emit_load(e, q->floats, float_at(q, q->args[ARG_X], at), 4);
+  }
+  rotate_points(q, x, n);
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef at = emit_add(e, first, emit_i64(e, i * q->distance * halves));
+    emit_store(e, x[i], float_at(q, q->args[ARG_WORK], at), 4);
+    greatest = emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, magnitude(q, x[i])});
+  }
+  loop_next(&loop, 0, greatest);
+  loop_end(e, &loop);
+  if (q->width == 1) return loop.results[0];
+  return emit_intrinsic(e, "llvm.vector.reduce.smax", q->bits, 1, &loop.results[0]);
+}
+
+/* The same for a short row that is not rotated: nothing goes through memory. */
+static LLVMValueRef emit_held(Quantize *q) {
+  Emitter *e = q->e;
+  LLVMValueRef greatest = NULL;
+  for (unsigned i = 0; i < q->n_held; i++) {
+    LLVMValueRef from = float_at(q, q->args[ARG_X], emit_i64(e, (int64_t)i * LANES));
+    q->held[i] = emit_load(e, q->floats, from, 4);
+    LLVMValueRef bits = magnitude(q, q->held[i]);
+    greatest = i ? emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, bits}) : bits;
+  }
+  return emit_intrinsic(e, "llvm.vector.reduce.smax", q->bits, 1, &greatest);
+}
+
+// ---- rounding ----
+
+/* Words stand as tiles take them apart: the even ones of four, then the odd ones. */
+static LLVMValueRef narrowed(Quantize *q, LLVMValueRef bits) {
+  Emitter *e = q->e;
+  LLVMValueRef narrow = LLVMBuildTrunc(e->builder, bits, lanes_type(q->bytes == 1 ? e->i8 : e->i16), "");
+  if (q->bytes == 1) return narrow;
+  LLVMValueRef order[LANES];
+  for (unsigned i = 0; i < LANES; i++) order[i] = emit_i32(e, (i & ~3u) | (i & 1) << 1 | (i >> 1 & 1));
+  return LLVMBuildShuffleVector(e->builder, narrow, narrow, LLVMConstVector(order, LANES), "");
+}
+
+static LLVMValueRef number_at(Quantize *q, LLVMValueRef index) {
+  return emit_offset(q->e, q->args[ARG_NUMBERS], emit_mul(q->e, index, emit_i64(q->e, q->bytes)));
+}
+
+/* LANES numbers of `x`, ROUNDING_BITS too large. */
+static LLVMValueRef round_lanes(Quantize *q, LLVMValueRef factor, LLVMValueRef x) {
+  Emitter *e = q->e;
+  LLVMValueRef factors = emit_splat(e, factor, LANES), rounding = emit_splat(e, emit_f32(e, ROUNDING), LANES);
+  x = LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, x, factors, ""), rounding, "");
+  return LLVMBuildBitCast(e->builder, x, lanes_type(e->i32), "");
+}
+
+/* The same, and they are stored. */
+static LLVMValueRef emit_rounded(Quantize *q, LLVMValueRef factor, LLVMValueRef x, LLVMValueRef to) {
+  LLVMValueRef whole = round_lanes(q, factor, x);
+  emit_store(q->e, narrowed(q, whole), to, 1);
+  return whole;
+}
+
+static LLVMValueRef worked(Quantize *q, LLVMValueRef index) {
+  return emit_load(q->e, lanes_type(q->e->f32), float_at(q, q->args[ARG_WORK], index), 4);
+}
+
+/* Of n numbers whose lanes were added. */
+static LLVMValueRef sum_of(Quantize *q, LLVMValueRef lanes, int64_t n) {
+  Emitter *e = q->e;
+  LLVMValueRef sum = emit_intrinsic(e, "llvm.vector.reduce.add", lanes_type(e->i32), 1, &lanes);
+  return emit_sub(e, sum, emit_i32(e, (int32_t)((uint32_t)n * (uint32_t)ROUNDING_BITS)));
+}
+
+/* Twice the same of the half of a group that even, or odd, pairs of numbers are. */
+static LLVMValueRef sum_of_pairs(Quantize *q, LLVMValueRef lanes, unsigned odd) {
+  Emitter *e = q->e;
+  LLVMValueRef places[LANES / 2];
+  for (unsigned i = 0; i < LANES / 2; i++) places[i] = emit_i32(e, i / 2 * 4 + i % 2 + odd * 2);
+  LLVMValueRef half = LLVMBuildShuffleVector(e->builder, lanes, lanes, LLVMConstVector(places, LANES / 2), "");
+  LLVMValueRef sum = emit_intrinsic(e, "llvm.vector.reduce.add", LLVMTypeOf(half), 1, &half);
+  return emit_sub(e, sum, emit_i32(e, (int32_t)(TFM_GROUP / 2 * (uint32_t)ROUNDING_BITS)));
+}
+
+/* What tiles add up from, which makes weights that are stored too large what they are. */
+static void store_start(Quantize *q, LLVMValueRef sum, LLVMValueRef numbers) {
+  Emitter *e = q->e;
+  if (!q->has_start) return;
+  LLVMValueRef start = emit_mul(e, sum, emit_i32(e, q->is_grouped ? -8 : -128));
+  emit_store(e, start, emit_offset(e, numbers, emit_i64(e, -(int64_t)sizeof(int32_t))), 1);
+}
+
+static void store_starts_of_pairs(Quantize *q, LLVMValueRef lanes, LLVMValueRef numbers) {
+  Emitter *e = q->e;
+  LLVMValueRef even = emit_mul(e, sum_of_pairs(q, lanes, 0), emit_i32(e, -8));
+  LLVMValueRef odd = emit_mul(e, sum_of_pairs(q, lanes, 1), emit_i32(e, -8 * (1 << 16)));
+  LLVMValueRef both = LLVMBuildOr(e->builder, LLVMBuildAnd(e->builder, even, emit_i32(e, 0xffff), ""), odd, "");
+  emit_store(e, both, emit_offset(e, numbers, emit_i64(e, -(int64_t)sizeof(int32_t))), 1);
+}
+
+static void emit_held_rounding(Quantize *q, LLVMValueRef factor) {
+  Emitter *e = q->e;
+  LLVMValueRef sums = LLVMConstNull(lanes_type(e->i32));
+  for (unsigned i = 0; i < q->n_held; i++)
+    sums = emit_add(e, sums, emit_rounded(q, factor, q->held[i], number_at(q, emit_i64(e, (int64_t)i * LANES))));
+  store_start(q, sum_of(q, sums, q->padded), q->args[ARG_NUMBERS]);
+}
+
+static void emit_rounding(Quantize *q, LLVMValueRef factor) {
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
+  LLVMValueRef sums = loop_carry(e, &loop, LLVMConstNull(lanes_type(e->i32)));
+  LLVMValueRef whole = emit_rounded(q, factor, worked(q, loop.index), number_at(q, loop.index));
+  loop_next(&loop, 0, emit_add(e, sums, whole));
+  loop_end(e, &loop);
+  store_start(q, sum_of(q, loop.results[0], q->padded), q->args[ARG_NUMBERS]);
+}
+
+// ---- pairs whose sum is too large ----
+
+/* From the first number to where the scale stands, in whole vectors. */
+static int64_t row_bytes(const Quantize *q) {
+  if (!q->is_grouped) return (q->k + 3) / 4 * 4 * q->bytes;
+  return tfm_whole_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, q->k) - (int64_t)sizeof(int32_t);
+}
+
+static void store_n_rests(Quantize *q, LLVMValueRef n) {
+  LLVMValueRef at = emit_offset(q->e, q->args[ARG_NUMBERS], emit_i64(q->e, row_bytes(q) + (int64_t)sizeof(float)));
+  emit_store(q->e, LLVMBuildTrunc(q->e->builder, n, q->e->i32, ""), at, 1);
+}
+
+/* By how much sums of pairs are beyond -128 .. 128, in each pair's first byte. A byte of a weight is at most 255, so
+ * 128 255 fits a word, and a pair whose numbers have different signs always does. */
+static LLVMValueRef rests_of(Quantize *q, LLVMValueRef bytes) {
+  Emitter *e = q->e;
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef type = LLVMVectorType(e->i16, LANES / 2);
+#define WORDS(value) emit_splat(e, LLVMConstInt(e->i16, (unsigned long long)(value), true), LANES / 2)
+  LLVMValueRef words = LLVMBuildBitCast(b, bytes, type, "");
+  LLVMValueRef first = LLVMBuildAShr(b, LLVMBuildShl(b, words, WORDS(8), ""), WORDS(8), "");
+  LLVMValueRef sum = emit_add(e, first, LLVMBuildAShr(b, words, WORDS(8), ""));
+  LLVMValueRef most = emit_intrinsic(e, "llvm.smin", type, 2, (LLVMValueRef[]){sum, WORDS(128)});
+  LLVMValueRef within = emit_intrinsic(e, "llvm.smax", type, 2, (LLVMValueRef[]){most, WORDS(-128)});
+  LLVMValueRef rests = LLVMBuildAnd(b, emit_sub(e, sum, within), WORDS(255), "");
+#undef WORDS
+  return LLVMBuildBitCast(b, rests, lanes_type(e->i8), "");
+}
+
+/* Lists the fours that have rests from entry n on: all are written, the next over one that has none. Returns how many
+ * there are then. */
+static LLVMValueRef list_rests(Quantize *q, LLVMValueRef rests, LLVMValueRef index, LLVMValueRef n) {
+  Emitter *e = q->e;
+  LLVMBuilderRef b = e->builder;
+  LLVMValueRef fours = LLVMBuildBitCast(b, rests, LLVMVectorType(e->i32, LANES / 4), "");
+  LLVMValueRef list = emit_offset(e, q->args[ARG_NUMBERS], emit_i64(e, row_bytes(q) + TFM_RESTS_AT));
+  LLVMValueRef first = LLVMBuildTrunc(b, LLVMBuildLShr(b, index, emit_i64(e, 2), ""), e->i32, "");
+  for (unsigned i = 0; i < LANES / 4; i++) {
+    LLVMValueRef four = LLVMBuildExtractElement(b, fours, emit_i32(e, i), "");
+    LLVMValueRef at = emit_offset(e, list, emit_mul(e, n, emit_i64(e, 8)));
+    emit_store(e, emit_add(e, first, emit_i32(e, i)), at, 1);
+    emit_store(e, four, emit_offset(e, at, emit_i64(e, 4)), 1);
+    n = emit_add(e, n, LLVMBuildZExt(b, emit_icmp(e, LLVMIntNE, four, emit_i32(e, 0)), e->i64, ""));
+  }
+  return n;
+}
+
+/* The same if any has. */
+static LLVMValueRef list_any_rests(Quantize *q, LLVMValueRef rests, LLVMValueRef index, LLVMValueRef n) {
+  Emitter *e = q->e;
+  LLVMBasicBlockRef from[] = {LLVMGetInsertBlock(e->builder), emit_block(e, "rests")}, after = emit_block(e, "listed");
+  LLVMTypeRef all = LLVMIntTypeInContext(e->context, LANES * 8);
+  LLVMValueRef any = LLVMBuildBitCast(e->builder, rests, all, "");
+  emit_branch(e, emit_icmp(e, LLVMIntNE, any, LLVMConstNull(all)), from[1], after);
+  emit_at(e, from[1]);
+  LLVMValueRef ways[] = {n, list_rests(q, rests, index, n)};
+  emit_jump(e, after);
+  emit_at(e, after);
+  LLVMValueRef phi = LLVMBuildPhi(e->builder, e->i64, "");
+  LLVMAddIncoming(phi, ways, from, 2);
+  return phi;
+}
+
+static void emit_split_rounding(Quantize *q, LLVMValueRef factor) {
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
+  LLVMValueRef sums = loop_carry(e, &loop, LLVMConstNull(lanes_type(e->i32)));
+  LLVMValueRef n = loop_carry(e, &loop, emit_i64(e, 0));
+  LLVMValueRef whole = round_lanes(q, factor, worked(q, loop.index)), bytes = narrowed(q, whole);
+  LLVMValueRef rests = rests_of(q, bytes);
+  emit_store(e, emit_sub(e, bytes, rests), number_at(q, loop.index), 1);
+  loop_next(&loop, 0, emit_add(e, sums, whole));
+  loop_next(&loop, 1, list_any_rests(q, rests, loop.index, n));
+  loop_end(e, &loop);
+  store_start(q, sum_of(q, loop.results[0], q->padded), q->args[ARG_NUMBERS]);
+  store_n_rests(q, loop.results[1]);
+}
+
+// ---- rows ----
+
+static void emit_groups(Quantize *q, LLVMValueRef factor) {
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->k), TFM_GROUP);
+  LLVMValueRef to = loop_carry(e, &loop, q->args[ARG_NUMBERS]), sums = LLVMConstNull(lanes_type(e->i32));
+  for (int64_t i = 0; i < TFM_GROUP; i += LANES) {
+    LLVMValueRef index = emit_add(e, loop.index, emit_i64(e, i));
+    LLVMValueRef place = emit_offset(e, to, emit_i64(e, i * q->bytes));
+    sums = emit_add(e, sums, emit_rounded(q, factor, worked(q, index), place));
+  }
+  if (q->in_pairs) store_starts_of_pairs(q, sums, to);
+  else store_start(q, sum_of(q, sums, TFM_GROUP), to);
+  loop_next(&loop, 0,
+            emit_offset(e, to, emit_i64(e, tfm_whole_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, TFM_GROUP))));
+  loop_end(e, &loop);
+}
+
+static void emit_zeros(Quantize *q) {
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, row_bytes(q)), LANES);
+  emit_store(e, LLVMConstNull(lanes_type(e->i8)), emit_offset(e, q->args[ARG_NUMBERS], loop.index), 1);
+  loop_end(e, &loop);
+  store_start(q, emit_i32(e, 0), q->args[ARG_NUMBERS]);
+  if (q->in_pairs && !q->is_grouped) store_n_rests(q, emit_i64(e, 0));
+}
+
+/* The numbers behind the last column are written before the scale, which may stand among them. */
+static void store_scale(Quantize *q, LLVMValueRef scale) {
+  emit_store(q->e, scale, emit_offset(q->e, q->args[ARG_NUMBERS], emit_i64(q->e, row_bytes(q))), 4);
+}
+
+static void emit_body(Quantize *q) {
+  Emitter *e = q->e;
+  LLVMBuilderRef b = e->builder;
+  for (int64_t i = q->k; i < q->padded; i++)
+    emit_store(e, emit_f32(e, 0), float_at(q, q->args[ARG_WORK], emit_i64(e, i)), 4);
+  LLVMValueRef bits = (q->n_held ? emit_held : emit_rotation)(q);
+  LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
+  LLVMValueRef large = emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS));
+  LLVMBasicBlockRef ordinary = emit_block(e, "ordinary"), empty = emit_block(e, "empty"), done = emit_block(e, "done");
+  emit_branch(e, LLVMBuildAnd(b, finite, large, ""), ordinary, empty);
+  emit_at(e, ordinary);
+  LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, INT8_MOST);
+  (q->is_grouped ? emit_groups
+   : q->in_pairs ? emit_split_rounding
+   : q->n_held   ? emit_held_rounding
+                 : emit_rounding)(q, LLVMBuildFDiv(b, most, greatest, ""));
+  store_scale(q, LLVMBuildFDiv(b, greatest, most, ""));
+  emit_jump(e, done);
+  emit_at(e, empty);
+  emit_zeros(q);
+  store_scale(q, emit_select(e, finite, emit_f32(e, 0), emit_f32(e, (double)NAN)));
+  emit_jump(e, done);
+  emit_at(e, done);
+}
+
+void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
+  const int64_t period = int8_period(spec->k);
+  Quantize q = {.e = e, .k = spec->k, .padded = (spec->k + LANES - 1) / LANES * LANES};
+  q.bytes = e->target->dot_bytes || spec->as_bytes || spec->in_pairs ? 1 : 2;
+  q.in_pairs = spec->in_pairs;
+  q.points = !spec->is_rotated ? 1 : period < MOST_POINTS ? (unsigned)period : MOST_POINTS;
+  q.is_grouped = spec->is_grouped;
+  q.has_start = !spec->as_bytes;
+  q.distance = period / q.points;
+  q.width = q.distance < e->target->vector_floats ? (unsigned)q.distance : e->target->vector_floats;
+  if (!spec->is_rotated && !spec->in_pairs && spec->k % LANES == 0 && spec->k <= MOST_HELD * LANES) {
+    q.n_held = (unsigned)(spec->k / LANES);
+    q.width = LANES;
+  }
+  q.is_paired = q.points == MOST_POINTS && 2 * q.distance == e->target->vector_floats;
+  if (q.is_paired) q.width *= 2;
+  q.floats = wide(e->f32, q.width);
+  q.bits = wide(e->i32, q.width);
+  LLVMTypeRef types[N_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer, e->i64};
+  LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
+  for (unsigned i = 0; i < N_ARGS; i++) q.args[i] = LLVMGetParam(function, i);
+  emit_parameter_noalias(e, ARG_X), emit_parameter_readonly(e, ARG_X);
+  emit_parameter_noalias(e, ARG_WORK);
+  emit_parameter_noalias(e, ARG_NUMBERS);
+  LLVMValueRef x = q.args[ARG_X], numbers = q.args[ARG_NUMBERS];
+  Loop rows = loop_begin(e, emit_i64(e, 0), q.args[ARG_ROWS], 1);
+  q.args[ARG_X] = emit_offset(e, x, emit_mul(e, rows.index, q.args[ARG_X_STRIDE]));
+  q.args[ARG_NUMBERS] = emit_offset(e, numbers, emit_mul(e, rows.index, q.args[ARG_STRIDE]));
+  emit_body(&q);
+  loop_end(e, &rows);
+  LLVMBuildRetVoid(e->builder);
+}
+
+// ---- weights of attention ----
+
+enum { WEIGH_STRIP, WEIGH_ROWS, WEIGH_COLUMNS, WEIGH_SCALES, WEIGH_NUMBERS, N_WEIGH_ARGS };
+
+typedef struct Weigh {
+  Quantize q; /* of one row: args[ARG_WORK] is the row of the strip */
+  LLVMValueRef scales, columns;
+} Weigh;
+
+LLVMValueRef emit_weighed(Emitter *e, LLVMValueRef x, LLVMValueRef scale) {
+  LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x)), bits = LLVMBuildBitCast(e->builder, x, lanes_type(e->i32), "");
+  LLVMValueRef none = emit_icmp(e, LLVMIntEQ, bits, LLVMConstNull(lanes_type(e->i32)));
+  return emit_select(e, none, zero, LLVMBuildFMul(e->builder, x, scale, ""));
+}
+
+/* Multiplies the row by the scales, in place, and returns the bits of the greatest product. None is negative. */
+static LLVMValueRef emit_products(Weigh *w) {
+  Quantize *q = &w->q;
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), w->columns, LANES);
+  LLVMValueRef greatest = loop_carry(e, &loop, LLVMConstNull(q->bits));
+  LLVMValueRef x = emit_load(e, q->floats, float_at(q, q->args[ARG_WORK], loop.index), 4);
+  LLVMValueRef scale = emit_load(e, q->floats, float_at(q, w->scales, loop.index), 4);
+  x = emit_weighed(e, x, scale);
+  emit_store(e, x, float_at(q, q->args[ARG_WORK], loop.index), 4);
+  loop_next(&loop, 0, emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, magnitude(q, x)}));
+  loop_end(e, &loop);
+  return emit_intrinsic(e, "llvm.vector.reduce.smax", q->bits, 1, &loop.results[0]);
+}
+
+/* With the factor 0 all numbers are 0, whatever is in the row. */
+static void emit_weights(Weigh *w, LLVMValueRef factor, LLVMValueRef none) {
+  Quantize *q = &w->q;
+  Emitter *e = q->e;
+  LLVMValueRef factors = emit_splat(e, factor, LANES), rounding = emit_splat(e, emit_f32(e, ROUNDING), LANES);
+  LLVMValueRef keep = emit_splat(e, emit_select(e, none, emit_i32(e, 0), emit_i32(e, 255)), LANES);
+  Loop loop = loop_begin(e, emit_i64(e, 0), w->columns, LANES);
+  LLVMValueRef x = emit_load(e, q->floats, float_at(q, q->args[ARG_WORK], loop.index), 4);
+  x = LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, x, factors, ""), rounding, "");
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, LLVMBuildBitCast(e->builder, x, q->bits, ""), keep, "");
+  emit_store(e, narrowed(q, whole), number_at(q, loop.index), 1);
+  loop_end(e, &loop);
+}
+
+/* Of products that the softmax has made. */
+static LLVMValueRef load_greatest(Weigh *w) {
+  Emitter *e = w->q.e;
+  LLVMValueRef at = emit_offset(e, w->q.args[ARG_WORK], emit_i64(e, TFM_STRIP_GREATEST * 4));
+  return LLVMBuildAnd(e->builder, emit_load(e, e->i32, at, 4), emit_i32(e, INT32_MAX), "");
+}
+
+static void emit_row_of_weights(Weigh *w, bool is_weighed) {
+  Quantize *q = &w->q;
+  Emitter *e = q->e;
+  LLVMBuilderRef b = e->builder;
+  LLVMValueRef bits = is_weighed ? load_greatest(w) : emit_products(w);
+  LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
+  LLVMValueRef large = emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS));
+  LLVMValueRef none = LLVMBuildNot(b, LLVMBuildAnd(b, finite, large, ""), ""), zero = emit_f32(e, 0);
+  LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, INT8_MOST_WEIGHT);
+  emit_weights(w, emit_select(e, none, zero, LLVMBuildFDiv(b, most, greatest, "")), none);
+  LLVMValueRef scale = emit_select(e, none, zero, LLVMBuildFDiv(b, greatest, most, ""));
+  scale = emit_select(e, finite, scale, emit_f32(e, (double)NAN));
+  LLVMValueRef end = LLVMBuildAnd(b, emit_add(e, w->columns, emit_i64(e, 3)), emit_i64(e, -4), "");
+  emit_store(e, scale, number_at(q, end), 4);
+}
+
+void emit_WEIGH(Emitter *e, const KernelSpec *spec, const char *name) {
+  LLVMTypeRef types[N_WEIGH_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer};
+  LLVMValueRef function = emit_function(e, name, e->nothing, N_WEIGH_ARGS, types);
+  Weigh w = {.q = {.e = e, .width = LANES, .floats = lanes_type(e->f32), .bits = lanes_type(e->i32)}};
+  w.q.bytes = e->target->dot_bytes ? 1 : 2;
+  w.columns = LLVMGetParam(function, WEIGH_COLUMNS);
+  w.scales = LLVMGetParam(function, WEIGH_SCALES);
+  emit_parameter_noalias(e, WEIGH_STRIP), emit_parameter_noalias(e, WEIGH_NUMBERS);
+  const int64_t distance = tfm_whole_row_floats((uint8_t)w.q.bytes, TFM_KEY_BLOCK) * (int64_t)sizeof(float);
+  Loop rows = loop_begin(e, emit_i64(e, 0), LLVMGetParam(function, WEIGH_ROWS), 1);
+  LLVMValueRef of_strip = emit_mul(e, rows.index, emit_i64(e, TFM_STRIP_STRIDE * (int64_t)sizeof(float)));
+  w.q.args[ARG_WORK] = emit_offset(e, LLVMGetParam(function, WEIGH_STRIP), of_strip);
+  LLVMValueRef of_numbers = emit_mul(e, rows.index, emit_i64(e, distance));
+  w.q.args[ARG_NUMBERS] = emit_offset(e, LLVMGetParam(function, WEIGH_NUMBERS), of_numbers);
+  emit_row_of_weights(&w, spec->is_weighed);
+  loop_end(e, &rows);
+  LLVMBuildRetVoid(e->builder);
+}

@@ -1,0 +1,178 @@
+/* In: TAKE, SCATTER, CUMSUM, TOPK, PLACES, BEFORE, POWER, EVERY, reductions of i32, products with a triangle of ones,
+ * look-ups in packed tables. Out: along steps, which the runtime computes line by line; of EVERY a view with longer
+ * strides. Ids that could lie outside of the axis are checked before an element is read or written by them. Refused:
+ * nothing. */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/int8.h"
+#include "plan/cost.h"
+#include "plan/planner.h"
+
+// ---- along an axis, line by line ----
+
+/* The view's stride along an axis of the result, 0 where it broadcasts. */
+static const Size *stride_at(Planner *p, const View *view, uint32_t rank, uint32_t axis) {
+  uint32_t missing = rank - view->rank;
+  if (axis < missing || size_equals(view->dims[axis - missing], 1)) return p->math.zero;
+  return view->strides[axis - missing];
+}
+
+/* The axis `last` becomes the last one. */
+static uint32_t axis_at(uint32_t rank, uint32_t last, uint32_t i) {
+  return i + 1 == rank ? last : i < last ? i : i + 1;
+}
+
+static tfm_operand operand_along(Planner *p, const View *view, uint32_t rank, uint32_t axis) {
+  tfm_operand operand = plan_operand(p, view);
+  for (uint32_t i = 0; i < rank; i++)
+    operand.strides[i] = plan_size(p, stride_at(p, view, rank, axis_at(rank, axis, i)));
+  return operand;
+}
+
+/* c is over `rank` axes of `dims`; x and y broadcast to them but along `axis`, where x has n elements. */
+static void add_step(Planner *p, tfm_along what, uint32_t axis, const View *x, const View *y, const View *c,
+                     const Size *n) {
+  uint32_t rank = c->rank;
+  tfm_along_step step = {.what = (uint8_t)what,
+                         .rank = (uint8_t)(rank ? rank : 1),
+                         .x = operand_along(p, x, rank, axis),
+                         .y = operand_along(p, y, rank, axis),
+                         .c = operand_along(p, c, rank, axis),
+                         .n = plan_size(p, n)};
+  step.dims[0] = plan_size(p, p->math.one);
+  for (uint32_t i = 0; i < rank; i++) step.dims[i] = plan_size(p, c->dims[axis_at(rank, axis, i)]);
+  const Size *lines = math_product(&p->math, rank, c->dims);
+  if (what == TFM_ALONG_SCATTER) lines = math_add(&p->math, lines, math_product(&p->math, x->rank, x->dims));
+  bool reads_more = what == TFM_ALONG_TOPK || (what >= TFM_ALONG_SUM && what <= TFM_ALONG_MIN);
+  tfm_size work = cost_along(p, what, reads_more ? math_mul(&p->math, lines, n) : lines);
+  vec_push(p->arena, &p->alongs, step);
+  plan_step(p, TFM_STEP_ALONG, p->alongs.n - 1, work, "along");
+}
+
+void plan_along(Planner *p, const Node *node) {
+  static const uint8_t kinds[N_OPS] = {
+      [OP_CUMSUM] = TFM_ALONG_CUMSUM, [OP_TOPK] = TFM_ALONG_TOPK,     [OP_TAKE] = TFM_ALONG_TAKE,
+      [OP_POWER] = TFM_ALONG_POWER,   [OP_PLACES] = TFM_ALONG_PLACES, [OP_BEFORE] = TFM_ALONG_BEFORE};
+  bool is_power = node->op == OP_POWER;
+  uint32_t axis = is_power ? (node->rank ? node->rank - 1u : 0) : (uint32_t)node->attr.axis;
+  const Node *inputs[2] = {node->inputs.items[0], node->inputs.items[node->inputs.n - 1]};
+  if (node->op == OP_TAKE && plan_needs_check(node)) plan_check_ids(p, node, inputs[1], inputs[0]->dims[axis]);
+  View c = layout_result(p, node, layout_has_columns, NULL, NULL);
+  View x = plan_view(p, inputs[0]), y = plan_view(p, inputs[1]);
+  const Size *n = is_power ? p->math.one : inputs[0]->dims[axis];
+  add_step(p, (tfm_along)kinds[node->op], axis, &x, &y, &c, n);
+}
+
+// ---- rows that are added ----
+
+/* The sums are where the result is, if nothing else reads them (plan_values.c): then nothing is copied. */
+void plan_scatter(Planner *p, const Node *node) {
+  const Node *rows = node->inputs.items[0];
+  plan_check_ids(p, node, plan_scattered_ids(node), node->dims[0]);
+  View x = plan_view(p, rows), y = plan_view(p, node->inputs.items[1]);
+  if (!view_has_contiguous_columns(&x)) {
+    View copy = layout_new(p, DTYPE_F32, 2, (const Size *const *)rows->dims);
+    plan_copy(p, &x, &copy, "copy");
+    x = copy;
+  }
+  View c = layout_result(p, node, layout_has_columns, NULL, NULL);
+  if (node->inputs.n > 2) {
+    View sums = plan_view(p, node->inputs.items[2]);
+    if (!view_equal(&sums, &c)) plan_copy(p, &sums, &c, "copy");
+  }
+  y.dims[y.rank] = p->math.one;
+  y.strides[y.rank++] = p->math.zero;
+  add_step(p, TFM_ALONG_SCATTER, 0, &x, &y, &c, x.dims[0]);
+  if (node->inputs.n == 2) p->alongs.items[p->alongs.n - 1].form = plan_is_gradient(p, &c) ? 2 : 1;
+}
+
+// ---- rows of packed tables ----
+
+/* The product that has the table's panels too: an output layer that is tied. */
+static const Node *tied_product(const Node *table) {
+  for (size_t i = 0; i < table->users.n; i++) {
+    const Node *user = table->users.items[i];
+    if (user->op == OP_LINEAR && user->inputs.items[1] == table) return user;
+  }
+  return NULL;
+}
+
+static bool has_whole_numbers(const Node *table) { return table->op == OP_TO_INT8 || table->op == OP_TO_INT4; }
+
+bool plan_is_packed(const Planner *p, const Node *table) {
+  if (!p->values[table->id].is_static || table->rank != 2) return false;
+  if (has_whole_numbers(table)) return true;
+  const Node *product = tied_product(table);
+  return product && node_stored(table) == STORED_BF16 && plan_form(product) == TFM_FORM_BF16;
+}
+
+/* Panels are those of a product with the same weight, so that they are in memory once. Else each row is one. */
+View plan_look_up(Planner *p, const Node *table, const View *ids) {
+  const Node *weight = has_whole_numbers(table) ? table->inputs.items[0] : table;
+  const Node *product = tied_product(weight);
+  int64_t n, k;
+  CHECK(size_is_const(weight->dims[0], &n) && size_is_const(weight->dims[1], &k), "a table of no static shape");
+  tfm_form form = table->op == OP_TO_INT4 && int4_fits(k) ? TFM_FORM_INT4 : TFM_FORM_INT8;
+  if (!has_whole_numbers(table)) form = TFM_FORM_BF16;
+  const uint32_t panel = product ? target_panel_width(n) : 1;
+  View x = {.space = TFM_SPACE_WEIGHT, .offset = p->math.zero}, y = *ids;
+  x.index = plan_weight(p, weight, WEIGHT_PANELS, panel, form);
+  y.dims[y.rank] = p->math.one;
+  y.strides[y.rank++] = p->math.zero;
+  const Size *dims[MAX_RANK];
+  memcpy(dims, y.dims, y.rank * sizeof *dims);
+  dims[y.rank - 1] = weight->dims[1];
+  View rows = layout_new(p, DTYPE_F32, y.rank, dims);
+  add_step(p, TFM_ALONG_LOOK_UP, y.rank - 1, &x, &y, &rows, weight->dims[1]);
+  tfm_along_step *step = &p->alongs.items[p->alongs.n - 1];
+  step->form = (uint8_t)form;
+  step->panel = (uint8_t)panel;
+  return rows;
+}
+
+// ---- products with a triangle, reductions of i32, longer strides ----
+
+static bool is_index(const Expr *expr, uint32_t axis) { return expr->kind == EXPR_INDEX && expr->axis == axis; }
+
+/* a op b, or b op a with the comparison turned round. */
+static bool compares(const Expr *expr, OpKind op, OpKind turned, uint32_t a, uint32_t b) {
+  if (expr->kind != EXPR_OP || (expr->op != op && expr->op != turned)) return false;
+  bool is_turned = expr->op == turned;
+  return is_index(expr->args[is_turned], a) && is_index(expr->args[!is_turned], b);
+}
+
+/* 1 where the column is not beyond the row, else 0. */
+static bool is_triangle(const Expr *expr) {
+  if (expr->kind != EXPR_OP || expr->op != OP_TO_F32) return false;
+  expr = expr->args[0];
+  if (compares(expr, OP_LE, OP_GE, 0, 1)) return true;
+  return expr->kind == EXPR_OP && expr->op == OP_NOT && compares(expr->args[0], OP_GT, OP_LT, 0, 1);
+}
+
+bool plan_is_triangle(const Planner *p, const Node *node) {
+  if (node->op != OP_MATMUL || node->attr.rows_mask) return false;
+  const Node *mask = node->inputs.items[0], *x = node->inputs.items[1];
+  return mask->op == OP_POINTWISE && !mask->inputs.n && mask->rank == 2 && mask->dims[0] == mask->dims[1] &&
+         !p->values[mask->id].is_static && x->rank >= 2 && x->rank == node->rank && is_triangle(mask->attr.expr);
+}
+
+void plan_triangle(Planner *p, const Node *node) {
+  View c = layout_result(p, node, layout_has_columns, NULL, NULL), x = plan_view(p, node->inputs.items[1]);
+  uint32_t axis = node->rank - 2u;
+  add_step(p, TFM_ALONG_TRIANGLE, axis, &x, &x, &c, node->dims[axis]);
+}
+
+void plan_integer_reduce(Planner *p, OpKind reduction, uint32_t axis, const View *x, const View *result) {
+  tfm_along what = reduction == OP_SUM ? TFM_ALONG_SUM : reduction == OP_MAX ? TFM_ALONG_MAX : TFM_ALONG_MIN;
+  add_step(p, what, axis, x, x, result, x->dims[axis]);
+}
+
+/* Nothing is computed: whoever reads the result reads through longer strides. */
+void plan_every(Planner *p, const Node *node) {
+  View view = plan_view(p, node->inputs.items[0]);
+  uint32_t axis = (uint32_t)node->attr.axis;
+  view.dims[axis] = node->dims[axis];
+  view.strides[axis] = math_mul(&p->math, view.strides[axis], node->attr.size);
+  plan_set_view(p, node, &view);
+}

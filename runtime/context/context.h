@@ -1,0 +1,188 @@
+/* The context: a program with its weights, bound to sizes, and the memory it works in.
+ *
+ * Binding works out and keeps what depends on sizes alone: values of the polynomials, offsets of the buffers,
+ * addresses and strides of the operands, how many threads each step is worth. A run adds the caller's addresses,
+ * nothing else. Each part of the struct has one owner, a file that writes it; everybody may read it. */
+#ifndef TFM_RUNTIME_CONTEXT_H
+#define TFM_RUNTIME_CONTEXT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "base/numbers.h"
+#include "pool/pool.h"
+#include "pool/share.h"
+#include "tfm/abi/library.h"
+
+enum {
+  MOST_RESULTS = 3,    /* operands that a step writes */
+  FAULT_IDS = 1 << 16, /* beside the bits of tfm_fault: a computed id is out of its range */
+  FAULT_CANCELLED = 1 << 17
+};
+
+typedef struct Operand { /* a tfm_operand for the bound sizes */
+  uintptr_t address;             /* slot -1: of the first element; else bytes from the caller's tensor to it */
+  int32_t slot;                  /* the caller's tensor in RunState.callers, or -1 */
+  uint8_t bytes, gathered;       /* bytes of an element; see tfm_operand */
+  int64_t strides[TFM_MAX_RANK]; /* bytes */
+} Operand;
+
+typedef union StepOperands StepOperands; /* step_operands.h */
+typedef struct StepState StepState;
+typedef struct GemmConsumer GemmConsumer;
+
+typedef struct CacheRows { /* of a run: the pages of each of its rows */
+  float *const *const *own, *const *const *source;
+} CacheRows;
+
+// ---- the parts of a context, each with the file that owns it ----
+
+typedef struct Binding { /* sizes.c, context_inputs.c: the sizes, and what they make of the program's numbers */
+  bool bound, prepared;    /* sizes are known; the results of the prepare steps are valid for them */
+  bool values_stale;       /* some values are not those of the symbols */
+  int64_t *input_dims;     /* TFM_MAX_RANK per input */
+  int64_t *output_dims;    /* TFM_MAX_RANK per output */
+  int64_t *symbols;        /* values of the run-time sizes */
+  int32_t *symbol_inputs;  /* for messages: the input that bound each, -1: none yet */
+  int64_t *values;         /* of the polynomials */
+  uint64_t *value_symbols; /* the sizes that each depends on */
+  float *values_f32;       /* the same values as scalars that kernels read */
+  int32_t *values_i32;
+  bool *condition_stack;
+} Binding;
+
+typedef struct BufferLife { /* as the plan of the memory takes it */
+  uint32_t first_step, last_step;
+} BufferLife;
+
+typedef struct Memory { /* workspace.c: the workspace and what lies where in it */
+  bool keeps_room;         /* see context_reserve_symbols */
+  bool chained;            /* the plan lets threads take rows through chains (tfm_row_chain) */
+  int64_t spare_bytes;     /* of each buffer: the parts of lockstep runs begin at multiples of ALIGNMENT */
+  int64_t *buffer_bytes;   /* room that each has in the plan: sizes that need no more keep the plan */
+  int64_t *buffer_offsets; /* in the workspace */
+  int64_t *buffer_taken;   /* by this run and the lockstep runs so far */
+  uint32_t *buffer_order;  /* scratch of the planner */
+  BufferLife *lives;       /* the same */
+  char *workspace;
+  int64_t workspace_bytes; /* what is there */
+  int64_t buffers_bytes, scratch_bytes, used_bytes; /* all buffers; scratch of one thread; both for all threads */
+} Memory;
+
+typedef struct RunState { /* operands.c, walk/walk.c: operands with their addresses, and how far a run has come */
+  Operand *operands;           /* of program.operands */
+  StepOperands *step_operands; /* of each step */
+  uint64_t *operand_symbols, *step_symbols; /* the sizes that each operand, and the operands of each step, depend on */
+  uint64_t operands_stale;     /* sizes that changed since the operands were resolved */
+  StepState *steps;
+  void **callers;              /* addresses of inputs, then outputs, in this run */
+  Claims claims;               /* one slot per thread */
+  int32_t active, last_active; /* threads for a run with the bound sizes; of the last run */
+  uint64_t *profile;           /* NULL: not asked for */
+  bool flushes;           /* subnormal numbers are 0: steps of training */
+  bool goes_on;           /* sums of outputs that say so go on from the run before */
+  bool waits;             /* they are not complete: a run follows that goes on */
+  int32_t turn;           /* 0 or 1: what such a run finds, and leaves in the other place (StepState) */
+  void *const *rests;     /* by output: where such a sum keeps between runs what its output has no room for; NULL: this
+                             run is the only one */
+  uint32_t committed;     /* of this run: the first step that writes an output; from there on cancelling is too late */
+  _Atomic bool cancelled; /* tfm_context_cancel was called during this run, or this call of a decoder */
+  _Atomic int32_t faults; /* of this run */
+  _Atomic uint32_t faulty_step;
+} RunState;
+
+typedef struct Attachment { /* decode/, library/: what programs of the incremental form add; else zeroes */
+  const CacheRows *caches;
+  const struct CachedSteps *cached_steps; /* for a program with caches */
+  const GemmConsumer *consumer; /* takes the logits of a run; scratch has room for its units */
+  int64_t consumed_before;      /* rows of the consumer that belong to the runs before this one */
+  tfm_context *lockstep;          /* the next lockstep run (lockstep.h); NULL: this is the last */
+  struct tfm_decoder *decoder;  /* of a generative model: made when it is first needed */
+  bool decodes;                 /* the decoder's rows are those of <model>_begin */
+  void (*end_decoding)(tfm_context *context); /* NULL: there is no decoder */
+  _Atomic(void (*)(tfm_context *)) cancel_decoding; /* the same */
+  _Atomic int32_t cancelling;   /* calls of tfm_context_cancel that may be looking at the decoder */
+  _Atomic bool stopped;         /* tfm_context_cancel was called during this generation */
+} Attachment;
+
+typedef struct LibraryState { /* runtime/library: the compiled library that the context was made from; zeroes: none */
+  const tfm_library *table;
+  tfm_model *model; /* one of its users is this context, which calls release_model when it ends */
+  void (*release_model)(tfm_model *model);
+  _Atomic bool running; /* a call is working with this context; a second one is refused */
+} LibraryState;
+
+struct tfm_context {
+  const tfm_program *program;
+  const char *weights;
+  tfm_allocator allocator;
+  size_t bytes;    /* of the block that holds the context and all its arrays */
+  int32_t threads; /* of the pool, the caller included */
+  bool owns_pool;
+  Pool *pool;
+  Binding binding;
+  Memory memory;
+  RunState run;
+  Attachment decoding;
+  LibraryState library;
+  int64_t *asked;   /* the run-time sizes of a call by its args */
+  tfm_value *given; /* of the same args: inputs, then outputs */
+};
+
+static inline int64_t value_of(const tfm_context *context, tfm_size size) { return context->binding.values[size]; }
+
+/* The element `offset` bytes behind the first one. Computed as a number: a tensor without bytes may lie at NULL, and C
+ * does not allow anything to be added to that. */
+static inline char *element_address(const tfm_context *context, const Operand *operand, int64_t offset) {
+  uintptr_t base = operand->slot < 0 ? 0 : (uintptr_t)context->run.callers[operand->slot];
+  return (char *)(base + operand->address + (uintptr_t)offset);
+}
+
+static inline char *operand_address(const tfm_context *context, const Operand *operand) {
+  return element_address(context, operand, 0);
+}
+
+/* Whether the operand lies in an output that the caller does not want. */
+static inline bool operand_unwanted(const tfm_context *context, const Operand *operand) {
+  return operand->slot >= 0 && !context->run.callers[operand->slot];
+}
+
+static inline uint8_t dtype_size(uint8_t dtype) { return dtype == TFM_BOOL ? 1 : 4; }
+
+// ---- context.c ----
+
+/* Options of a context: what the caller gave, else the environment, else what the machine has. */
+typedef struct Options {
+  int32_t threads;
+  int64_t spin_ns;
+  tfm_pool *pool; /* NULL: threads of its own */
+  tfm_allocator allocator;
+  void (*log)(void *user, const char *message);
+  void *log_user;
+} Options;
+
+/* `given` may be NULL. Members beyond its struct_size have their default. */
+tfm_status options_read(const tfm_context_options *given, Options *options, tfm_error *error);
+
+/* A context without a pool, for its sizes or for lockstep runs. Its arrays are zero. NULL: no memory. */
+tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads);
+
+/* context_set_inputs reads sizes and dims from inputs without binding them; context_bind_symbols binds sizes, given in
+ * the order of the program's symbols. */
+tfm_status context_set_inputs(tfm_context *context, const tfm_value *inputs, tfm_error *error);
+tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
+/* The dims of all inputs for these sizes. The context is not bound afterwards: no check is made, no memory is
+ * planned. */
+tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
+/* The same with the dims of the outputs, after the checks of the model. */
+tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_error *error);
+/* Makes room for so many lockstep runs with these sizes, beside what was reserved before. Nothing is bound
+ * afterwards. */
+tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, int64_t runs, tfm_error *error);
+/* Bytes of scratch that each thread needs for the sizes that are set; -1 if they are too large to count. */
+int64_t context_scratch_bytes(const tfm_context *context);
+/* Bytes of workspace for these sizes, without making room; -1 if a size is out of range. */
+int64_t context_measure(tfm_context *context, const int64_t *symbols);
+
+#endif

@@ -1,0 +1,38 @@
+/* A checkpoint: the folder step-XXXXXXXX of a training run.
+ *
+ *   DIR/step-00004000/state.tfmt            what the run goes on from (state_file.h)
+ *   DIR/step-00004000/weights.safetensors   the weights for everybody else, f32, under their names
+ *   DIR/latest                              a text: the name of the newest
+ *
+ * In: the folder of the run, its state, its weights. Out: a new checkpoint, whole or not at all: it is written to a
+ * hidden folder, its files and the folder reach the disk, and then it gets its name; `latest` changes after that, by a
+ * rename too. A process that dies at any point leaves the checkpoints that there were, and perhaps the new one. */
+#ifndef TFM_ABI_CHECKPOINT_H
+#define TFM_ABI_CHECKPOINT_H
+
+#include "tfm/abi/state_file.h"
+
+#define TFM_CHECKPOINT_STATE "state.tfmt"
+#define TFM_CHECKPOINT_WEIGHTS "weights.safetensors"
+
+typedef struct tfm_named_tensor { /* f32, row-major */
+  const char *name;
+  const float *data;
+  const int64_t *dims;
+  int32_t rank;
+} tfm_named_tensor;
+
+/* Replaces a safetensors file, whole or not at all. */
+tfm_status tfm_write_tensors(const char *path, const tfm_named_tensor *tensors, int64_t n, tfm_error *error);
+
+/* Writes the checkpoint of head->step below `folder`, which exists, and makes it the latest. One of the same step is
+ * replaced. */
+tfm_status tfm_checkpoint_save(const char *folder, const tfm_state_head *head,
+                               const tfm_state_bytes blocks[TFM_STATE_BLOCKS], const tfm_named_tensor *tensors,
+                               int64_t n_tensors, tfm_error *error);
+/* The path of the latest checkpoint in `folder`, in `path` of `bytes` bytes. Empty: there is none. */
+tfm_status tfm_checkpoint_latest(const char *folder, char *path, size_t bytes, tfm_error *error);
+/* Removes all but the `keep` newest checkpoints (0: none is removed), and what runs that were killed have left. */
+void tfm_checkpoint_tidy(const char *folder, int64_t keep);
+
+#endif

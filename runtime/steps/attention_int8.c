@@ -1,0 +1,252 @@
+/* Attention in whole numbers of 8 bits: what differs from step_attention.c, which leads the strips of queries through
+ * blocks of keys here too.
+ *
+ * In: rows of queries, keys and values, f32. Each is rounded by itself, so its numbers depend neither on the batch nor
+ * on what else is asked for. A block of keys becomes panels of bytes, 128 too large, with a scale for each key; a block
+ * of values becomes panels of signed bytes. Scores are f32 again when the tile is done, and go through the score
+ * expression and the softmax as ever. Then the weights of a block, times the scales of their values, are rounded
+ * together, and what they give is added to what the row has. Out: the results. Refused: nothing; what is not finite
+ * makes scales NaN, and a weight of 0 leaves no trace of its value. */
+#include "steps/attention_int8.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+enum {
+  FOUR = 4,          /* numbers that tiles take together */
+  ROWS_TOGETHER = 16 /* of keys or values: what one call of a kernel rounds, a multiple of four */
+};
+
+static int64_t fours(int64_t n) { return ceil_div(n, FOUR); }
+
+/* Floats of a panel of keys: bytes of four columns of the head together, then the scales. */
+static int64_t key_panel_floats(const tfm_attention_step *step) { return step->qk_width * (fours(step->h) + 1); }
+
+static int64_t value_panel_floats(const tfm_attention_step *step) { return step->pv_width * fours(TFM_KEY_BLOCK); }
+
+// ---- scratch ----
+
+WholeScratch whole_scratch(const tfm_attention_step *step) {
+  const int64_t columns = greatest_of(step->h, step->e);
+  WholeScratch s = {.q_floats = tfm_whole_row_floats(step->a_bytes, step->h),
+                    .weights_floats = tfm_whole_row_floats(step->a_bytes, TFM_KEY_BLOCK),
+                    .row_floats = tfm_whole_row_floats(1, columns)};
+  s.weights = s.q + TFM_MAX_TILE_ROWS * s.q_floats;
+  s.row = s.weights + TFM_MAX_TILE_ROWS * s.weights_floats;
+  s.work = s.row + ROWS_TOGETHER * s.row_floats;
+  s.floats = s.work + round_up(columns, ALIGNMENT / (int64_t)sizeof(float));
+  return s;
+}
+
+/* Slots of keys and values, and what a thread needs beside them. */
+int64_t whole_size_slots(Attention *a) {
+  const tfm_attention_step *step = a->step;
+  const int64_t keys = least_of(a->keys, TFM_KEY_BLOCK), line = ALIGNMENT / (int64_t)sizeof(float);
+  a->key_slot_floats = round_up(ceil_div(keys, step->qk_width) * key_panel_floats(step), line);
+  a->value_slot_floats = TFM_KEY_BLOCK + ceil_div(step->e, step->pv_width) * value_panel_floats(step);
+  return whole_scratch(step).floats;
+}
+
+// ---- a block of keys and values ----
+
+/* The numbers of a row of bytes; its scale stands behind them. */
+static const char *numbers_of(const float *row) { return (const char *)(row + TFM_ROW_HEAD); }
+
+static float scale_of(const float *row, int64_t columns) { return row[TFM_ROW_HEAD + fours(columns)]; }
+
+/* Four numbers of a key lie together, and beside them those of the next key: 4 x 4 of them change places at a time.
+ * Returns how many fours of numbers it has done. */
+static int64_t turn_keys(const char *const *rows, int64_t n, int64_t width, float *column) {
+  int64_t i = 0;
+#if defined(__x86_64__)
+  const __m128i more = _mm_set1_epi8(-128); /* + 128 */
+  for (; i + FOUR <= n; i += FOUR, column += FOUR * width) {
+    __m128i r[FOUR];
+    for (int k = 0; k < FOUR; k++)
+      r[k] = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)(rows[k] + i * FOUR)), more);
+    const __m128i a = _mm_unpacklo_epi32(r[0], r[1]), b = _mm_unpacklo_epi32(r[2], r[3]);
+    const __m128i c = _mm_unpackhi_epi32(r[0], r[1]), d = _mm_unpackhi_epi32(r[2], r[3]);
+    _mm_storeu_si128((__m128i *)(void *)column, _mm_unpacklo_epi64(a, b));
+    _mm_storeu_si128((__m128i *)(void *)(column + width), _mm_unpackhi_epi64(a, b));
+    _mm_storeu_si128((__m128i *)(void *)(column + 2 * width), _mm_unpacklo_epi64(c, d));
+    _mm_storeu_si128((__m128i *)(void *)(column + 3 * width), _mm_unpackhi_epi64(c, d));
+  }
+#else
+  (void)rows, (void)n, (void)width, (void)column;
+#endif
+  return i;
+}
+
+/* Keys that do not exist are columns that are dropped. */
+void whole_put_keys(const char *const *rows, int64_t n, int64_t width, float *column) {
+  for (int64_t i = turn_keys(rows, n, width, column); i < n; i++)
+    for (int k = 0; k < FOUR; k++) {
+      uint32_t numbers;
+      memcpy(&numbers, rows[k] + i * FOUR, sizeof numbers);
+      numbers ^= 0x80808080u;
+      memcpy(column + i * width + k, &numbers, sizeof numbers);
+    }
+}
+
+void whole_interleave(const char *const *rows, int64_t columns, char *to) {
+  for (int64_t i = 0; i < columns; i += 8, to += 8 * FOUR) {
+#if defined(__x86_64__)
+    __m128i r[FOUR];
+    for (int k = 0; k < FOUR; k++) r[k] = _mm_loadl_epi64((const __m128i *)(const void *)(rows[k] + i));
+    const __m128i ab = _mm_unpacklo_epi8(r[0], r[1]), cd = _mm_unpacklo_epi8(r[2], r[3]);
+    _mm_storeu_si128((__m128i *)(void *)to, _mm_unpacklo_epi16(ab, cd));
+    _mm_storeu_si128((__m128i *)(void *)to + 1, _mm_unpackhi_epi16(ab, cd));
+#else
+    for (int64_t j = 0; j < 8 * FOUR; j++) to[j] = rows[j % FOUR][i + j / FOUR];
+#endif
+  }
+}
+
+/* Columns that do not exist are computed too, and dropped. What stands in place of their scales must be no subnormal
+ * number: CPUs take a hundred times as long for such. */
+static void clear_scales(float *scales, int64_t first, int64_t end) {
+  for (int64_t i = first; i < end; i++) scales[i] = 0;
+}
+
+typedef struct Block { /* of n keys of an item */
+  const char *k, *v;
+  int64_t k_stride, v_stride; /* bytes between keys */
+  int64_t n;
+} Block;
+
+/* Up to ROWS_TOGETHER rows, as bytes, in scratch. */
+static void round_rows(tfm_quantize_kernel whole, const char *x, int64_t stride, int64_t rows, const WholeScratch *s,
+                       float *base) {
+  whole((const float *)(const void *)x, stride, rows, base + s->work, base + s->row + TFM_ROW_HEAD,
+        s->row_floats * (int64_t)sizeof(float));
+}
+
+static void load_keys(const Walker *walker, const tfm_attention_step *step, const Block *block, const WholeScratch *s,
+                      float *base, float *panels) {
+  const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_k);
+  const float *row = base + s->row;
+  const int64_t last = block->n % step->qk_width;
+  float *cut = panels + block->n / step->qk_width * key_panel_floats(step);
+  if (last) clear_scales(cut + fours(step->h) * step->qk_width, last, step->qk_width);
+  for (int64_t key = 0, rows; key < block->n; key += rows) {
+    const int64_t in_panel = key % step->qk_width;
+    float *column = panels + key / step->qk_width * key_panel_floats(step) + in_panel;
+    rows = least_of(least_of(ROWS_TOGETHER, step->qk_width - in_panel), block->n - key);
+    round_rows(whole, block->k + key * block->k_stride, block->k_stride, rows, s, base);
+    for (int64_t i = 0; i < rows; i += FOUR) {
+      const char *numbers[FOUR];
+      for (int64_t k = 0; k < FOUR; k++) numbers[k] = numbers_of(row + (i + k) * s->row_floats);
+      whole_put_keys(numbers, fours(step->h), step->qk_width, column + i);
+    }
+    float *scales = column + fours(step->h) * step->qk_width;
+    for (int64_t i = 0; i < rows; i++) scales[i] = scale_of(row + i * s->row_floats, step->h);
+  }
+}
+
+/* The scales stand before the panels. Rows that fill up the last four count with a weight of 0. */
+static void load_values(const Walker *walker, const tfm_attention_step *step, const Block *block, const WholeScratch *s,
+                        float *base, float *values) {
+  const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_v);
+  float *panels = values + TFM_KEY_BLOCK;
+  clear_scales(values, block->n, round_up(block->n, ALIGNMENT / (int64_t)sizeof(float)));
+  for (int64_t first = 0; first < block->n; first += FOUR) {
+    const char *numbers[FOUR];
+    const int64_t at = first % ROWS_TOGETHER, rows = least_of(ROWS_TOGETHER, block->n - first);
+    if (at == 0) round_rows(whole, block->v + first * block->v_stride, block->v_stride, rows, s, base);
+    for (int64_t i = 0; i < FOUR; i++) {
+      const float *row = base + s->row + (at + i) * s->row_floats;
+      if (first + i < block->n) values[first + i] = scale_of(row, step->e);
+      numbers[i] = numbers_of(row);
+    }
+    for (int64_t column = 0; column < step->e; column += step->pv_width) {
+      whole_interleave(numbers, step->pv_width, (char *)(panels + first / FOUR * step->pv_width));
+      for (int i = 0; i < FOUR; i++) numbers[i] += step->pv_width;
+      panels += value_panel_floats(step);
+    }
+    panels = values + TFM_KEY_BLOCK;
+  }
+}
+
+void whole_load_block(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                      const AttentionItem *item, int64_t first, int64_t n, int64_t slot) {
+  const tfm_attention_step *step = a->step;
+  const WholeScratch s = whole_scratch(step);
+  const int64_t k_stride = a->k->strides[step->rank - 2], v_stride = a->v->strides[step->rank - 2];
+  const Block block = {item->k + first * k_stride, item->v + first * v_stride, k_stride, v_stride, n};
+  load_keys(walker, step, &block, &s, scratch->whole, scratch->keys + slot * a->key_slot_floats);
+  if (!a->c_wanted) return;
+  load_values(walker, step, &block, &s, scratch->whole, scratch->values + slot * a->value_slot_floats);
+}
+
+// ---- a strip of queries ----
+
+const float *whole_queries(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                           const WholeScratch *s, const char *q, int64_t rows) {
+  float *numbers = scratch->whole + s->q + TFM_ROW_HEAD;
+  KERNEL_OF(tfm_quantize_kernel, walker->context, a->step->whole_q)
+  ((const float *)(const void *)q, a->q->strides[a->step->rank - 2], rows, scratch->whole + s->work, numbers,
+   s->q_floats * (int64_t)sizeof(float));
+  return numbers;
+}
+
+/* The softmax that follows finds the scales of the block's values behind the strip. */
+void whole_score(const Walker *walker, const Attention *a, const AttentionScratch *scratch, const AttentionItem *item,
+                 int64_t row, int64_t rows, int64_t n, const float *keys) {
+  const tfm_attention_step *step = a->step;
+  const WholeScratch s = whole_scratch(step);
+  const float *q = whole_queries(walker, a, scratch, &s, item->q + row * a->q->strides[step->rank - 2], rows);
+  const float *scales = scratch->values + (keys - scratch->keys) / a->key_slot_floats * a->value_slot_floats;
+  memcpy(scratch->strip + TFM_STRIP_SCALES, &scales, sizeof scales);
+  const int64_t tiles = ceil_div(rows, step->tile_rows);
+  for (int64_t i = 0; i < tiles; i++) {
+    const int64_t first = rows * i / tiles, end = rows * (i + 1) / tiles;
+    const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[end - first]);
+    const float *panel = keys, *of_tile = q + first * s.q_floats;
+    float *strip = scratch->strip + first * TFM_STRIP_STRIDE;
+    for (int64_t key = 0; key < n; key += step->qk_width, panel += key_panel_floats(step))
+      tile(of_tile, panel, strip + key, TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, n - key), panel, 0);
+  }
+}
+
+void whole_add_rows(float *to, int64_t stride, const float *from, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i++, to += stride, from += TFM_STRIP_STRIDE)
+    for (int64_t j = 0; j < columns; j++) to[j] += from[j];
+}
+
+/* The strip has done its duty when the weights are rounded, and holds what is added to c. */
+void whole_add_values(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
+                      int64_t slot) {
+  const tfm_attention_step *step = a->step;
+  const WholeScratch s = whole_scratch(step);
+  const float *values = scratch->values + slot * a->value_slot_floats;
+  float *weights = scratch->whole + s.weights + TFM_ROW_HEAD;
+  KERNEL_OF(tfm_weigh_kernel, walker->context, step->weigh)(scratch->strip, rows, n, values, weights);
+  const int64_t tiles = ceil_div(rows, step->tile_rows);
+  int64_t c_stride;
+  float *c = attention_place(a, scratch, item, row, state, block, &c_stride);
+  const bool begins = attention_begins(block);
+  values += TFM_KEY_BLOCK;
+  for (int64_t column = 0; column < step->e; column += step->pv_width, values += value_panel_floats(step)) {
+    const int64_t columns = least_of(step->pv_width, step->e - column);
+    float *to = begins ? c + column : scratch->strip;
+    const int64_t stride = begins ? c_stride : TFM_STRIP_STRIDE;
+    for (int64_t i = 0; i < tiles; i++) {
+      const int64_t first = rows * i / tiles, end = rows * (i + 1) / tiles;
+      KERNEL_OF(tfm_tile_kernel, walker->context, step->pv_tiles[end - first])
+      (weights + first * s.weights_floats, values, to + first * stride, stride, n, 0, columns, values, 0);
+    }
+    if (!begins) whole_add_rows(c + column, c_stride, scratch->strip, rows, columns);
+  }
+}
+
+const struct tfm_whole_attention *tfm_whole_attention(void) {
+  static const struct tfm_whole_attention functions = {.size_slots = whole_size_slots,
+                                                       .load_block = whole_load_block,
+                                                       .score = whole_score,
+                                                       .add_values = whole_add_values};
+  return &functions;
+}

@@ -1,0 +1,80 @@
+/* Live rows, and what a thread's share of a step is. In: the mask of a step. Out: its runs; rows or units of a thread.
+ * Once a step, so what is cold here is small rather than fast. See live.h, walker.h. */
+#include "steps/live.h"
+
+#include <string.h>
+
+#include "steps/walker.h"
+
+LiveRows live_rows_of(const tfm_context *context, const Operand *mask, uint32_t number) {
+  return number ? live_rows_at(context, number, operand_address(context, mask), 1) : (LiveRows){0};
+}
+
+static bool is_live(const LiveRows *live, int64_t row) {
+  return (live->mask[row * live->stride] != 0) == live->where;
+}
+
+bool live_all(const char *bytes, int64_t stride, int64_t n, bool value) {
+  if (stride == 1) return (*bytes != 0) == value && !memcmp(bytes, bytes + 1, (size_t)n - 1);
+  for (int64_t i = 0; i < n; i++)
+    if ((bytes[i * stride] != 0) != value) return false;
+  return true;
+}
+
+void live_unless_all(LiveRows *live, int64_t rows) {
+  if (live->mask && rows > 0 && live_all(live->mask, live->stride, rows, live->where)) *live = (LiveRows){0};
+}
+
+int64_t live_count(const LiveRows *live, int64_t rows) {
+  int64_t n = 0;
+  for (int64_t row = 0; row < rows; row++) n += live->mask[row * live->stride] != 0;
+  return live->where ? n : rows - n;
+}
+
+__attribute__((cold)) int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, int64_t *first) {
+  while (row < end && is_live(live, row) != wanted) row++;
+  *first = row;
+  while (row < end && is_live(live, row) == wanted) row++;
+  return row - *first;
+}
+
+/* The cursor only moves forwards; a number behind it starts again from row 0. */
+__attribute__((cold)) void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number) {
+  if (number < cursor->before) *cursor = (LiveCursor){0};
+  while (cursor->before < number) {
+    int64_t first;
+    live_next(live, cursor, rows, number - cursor->before, &first);
+  }
+}
+
+int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t most, int64_t *first) {
+  int64_t row = cursor->row;
+  while (row < rows && !is_live(live, row)) row++;
+  *first = row;
+  int64_t end = least_of(rows, row + most);
+  while (row < end && is_live(live, row)) row++;
+  cursor->row = row;
+  cursor->before += row - *first;
+  return row - *first;
+}
+
+/* A step that one thread does alone takes no serial: nobody else looks at its claims. */
+Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups) {
+  if (walker->threads > 1) walker->serial++;
+  const Grid grid = share_grid(blocks, groups, walker->threads);
+  return (Claimer){.claims = &walker->context->run.claims,
+                   .grid = grid,
+                   .serial = walker->serial,
+                   .thread = walker->thread,
+                   .threads = walker->threads,
+                   .own = share_part(&grid, walker->thread)};
+}
+
+__attribute__((cold)) RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {
+  if (walker->rows) return *walker->rows;
+  const int64_t all = live->mask ? live_count(live, rows) : rows, thread = walker->thread, threads = walker->threads;
+  RowShare share = {.first = all * thread / threads, .end = all * (thread + 1) / threads,
+                    .row = rows * thread / threads, .end_row = rows * (thread + 1) / threads};
+  if (live->mask) live_seek(live, &share.cursor, rows, share.first);
+  return share;
+}

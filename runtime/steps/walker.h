@@ -1,0 +1,91 @@
+/* The drivers of steps: the loops around generated kernels, one function per kind of step.
+ *
+ * Each is called by every thread that works on the step and does that thread's part. Work is cut over results only,
+ * never over a sum, so no number depends on how many threads there are. Nothing is refused here: a fault (tfm_fault,
+ * FAULT_IDS) is recorded in RunState.faults and reported when the run ends. */
+#ifndef TFM_RUNTIME_WALKER_H
+#define TFM_RUNTIME_WALKER_H
+
+#include "context/step_operands.h"
+#include "steps/live.h"
+
+struct Walker { /* a thread on its way through the steps */
+  tfm_context *context;
+  PoolMember *member;
+  int32_t thread, threads; /* for the present step */
+  char *scratch;           /* context.scratch_bytes, 64-byte aligned */
+  uint32_t serial;         /* of the claims */
+  const RowShare *rows;    /* in a chain of rows: those that it does; NULL: its share of all of them */
+  bool of_all;             /* a gemm: the rows of the context and of all its lockstep runs */
+};
+
+/* step_ids.c: the error for a computed id that step number `step` found. */
+tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_error *error);
+
+#define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
+#include "tfm/abi/steps.def"
+
+/* Asks for the line that holds `address`, to have it alone: a line that is written comes as slowly as one that is
+ * read. */
+static inline void fetch_for_writing(const float *address) {
+#if defined(__x86_64__)
+  __asm__ volatile("prefetchw %0" : : "m"(*address)); /* the compiler's own form needs a newer CPU */
+#else
+  __builtin_prefetch(address, 1, 3);
+#endif
+}
+
+enum { MOST_JOINED_ROWS = 1024 }; /* of lockstep runs that are one product though not all rows are live */
+
+/* Functions that only programs of decoding need. A decoder puts this table into its contexts, and nothing else refers
+ * to them: the linker leaves them out of libraries of models that do not generate. */
+typedef struct CachedSteps {
+  void (*append)(Walker *walker, const tfm_step *step);
+  void (*attention)(Walker *walker, const tfm_step *step);
+  int64_t (*attention_scratch_bytes)(const tfm_context *context, const tfm_attention_step *step);
+  /* Of lockstep runs (lockstep.h). */
+  int32_t (*share_steps)(tfm_context *first);
+  bool (*is_one_product)(const tfm_context *first, const tfm_step *step);
+  void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
+                      int64_t rows, int64_t column, int64_t columns);
+} CachedSteps;
+extern const CachedSteps cached_steps; /* decode/paged_attention.c */
+
+/* The rows that the thread does of a step with so many rows; `live` may have no mask. */
+RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows);
+
+/* Rows of results that a tile will write. */
+static inline void fetch_rows_for_writing(const float *c, int64_t stride, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i++, c += stride)
+    for (int64_t j = 0; j < columns; j += ALIGNMENT / (int64_t)sizeof(float)) fetch_for_writing(c + j);
+}
+
+/* Shares `blocks` x `groups` units among the threads of the step. */
+Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups);
+
+static inline void *kernel_of(const tfm_context *context, uint32_t kernel) {
+  return kernel == TFM_NONE ? NULL : context->program->kernels[kernel];
+}
+
+/* C does not convert a pointer to an object into one to a function; a union does, on every system that has dlsym. */
+#define KERNEL_OF(Type, context, kernel) \
+  (((union { void *object; Type function; }){kernel_of((context), (kernel))}).function)
+
+// ---- consumers ----
+
+/* A consumer takes the results of a gemm step unit by unit, while they are still in the cache, so that the matrix of
+ * all results is never written. */
+typedef struct GemmUnit { /* of the results */
+  int64_t first_row, rows, first_column, columns;
+} GemmUnit;
+
+struct GemmConsumer {
+  uint32_t step;
+  bool wanted;    /* in this run */
+  int64_t panels; /* of a unit; the last one may have fewer. So the columns of units are the same in all runs */
+  /* Called once for each unit, by several threads at a time. `c`: its rows, `stride` elements apart; they may be
+   * overwritten. */
+  void (*take)(const GemmConsumer *consumer, int32_t thread, float *c, int64_t stride, const GemmUnit *unit);
+};
+
+#endif

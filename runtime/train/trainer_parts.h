@@ -1,0 +1,144 @@
+/* What a trainer consists of: its life (trainer_life.c), what it is asked to do (trainer_calls.c), steps (step.c),
+ * arithmetic (formulas.c). */
+#ifndef TFM_RUNTIME_TRAINER_PARTS_H
+#define TFM_RUNTIME_TRAINER_PARTS_H
+
+#include <stdatomic.h>
+
+#include "base/allocate.h"
+#include "context/context.h"
+#include "machine/fp_mode.h"
+#include "tfm/abi/state_file.h"
+#include "tfm/abi/train_tables.h"
+#include "pool/pool.h"
+
+enum { N_TENSORS = TFM_TENSOR_SECOND + 1 };
+
+enum { MOST_LEVELS = 11 }; /* 1,024 shards of a rank */
+
+typedef struct Ranks { /* processes that train together */
+  int32_t rank, ranks;
+  int32_t shards; /* of this rank */
+  tfm_sum sum;
+  tfm_exchange exchange;
+  void *user;
+} Ranks;
+
+struct tfm_trainer {
+  const tfm_training *training;
+  tfm_train_engine engine;
+  tfm_train_settings settings;
+  tfm_allocator allocator;
+  Pool *pool; /* NULL: one thread */
+  Ranks ranks;
+  uint64_t seed;
+  int64_t t, epoch;         /* steps done */
+  int64_t bytes;            /* of the memory that the trainer and its arrays lie in */
+  float *blocks[N_TENSORS]; /* each `floats` long; NULL: not needed */
+  float *part;              /* the gradients of one part of several, or of another rank; made when it is needed */
+  float *levels[MOST_LEVELS]; /* sums of shards, made when they are needed; [0] is not used */
+  int64_t block_bytes;        /* of each of these */
+  double *tops, *bottoms; /* of the results, summed over parts */
+  double *numbers;        /* results of the last step, then those of the last evaluation */
+  float *outputs;         /* those of rank 0 of one run */
+  float *seeds;           /* as a run is given them */
+  float *cotangents;      /* of the tops of the loss, in a step */
+  double *formula;        /* values of the steps of formulas, then what the loss changes with each */
+  double *chunk_sums; /* of squares of the gradients */
+  int64_t n_chunks;
+  tfm_value *values, *results; /* what a run is given */
+  void **rests;                /* the same: RunState.rests */
+  int64_t *dims;               /* TFM_MAX_RANK for each input, where no context has them */
+  int64_t *sizes;
+  char *masks; /* of a run, one behind the other */
+  int64_t mask_bytes;
+  double loss;        /* of these gradients */
+  tfm_state_head head; /* of the state that it began with */
+  void *note;          /* of that; NULL: none */
+  int64_t note_bytes;
+  bool fills;         /* of the options */
+  bool has_gradients; /* of a step that is not over */
+  bool owns_contexts; /* those of `engine`, and the pool if it is not the caller's */
+  tfm_model *owner;   /* keeps the library loaded that the trainer was opened from; NULL: the caller does */
+  Pool *own_pool;
+  _Atomic bool cancelled, running;
+};
+
+// ---- programs.c ----
+
+/* Which of the programs of each graph this CPU runs. */
+tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_error *error);
+/* The program with its tables, in memory of its own; NULL: there is no memory. */
+const tfm_program *training_unpack(const tfm_packed_program *packed, const tfm_allocator *allocator);
+void training_free_unpacked(const tfm_program *program);
+/* The same training with its tables, in memory of its own; itself if they are not packed. NULL: there is no memory. */
+const tfm_training *training_unpack_tables(const tfm_training *training, const tfm_allocator *allocator);
+void training_free_tables(const tfm_training *training); /* NULL, and what is not packed, is ignored */
+/* A context for that program of a graph, which keeps its memory when it is bound again; NULL where there is none. */
+tfm_status training_context(const tfm_train_graph *graph, uint32_t number, const tfm_context_options *options,
+                            tfm_context **context, tfm_error *error);
+void training_context_free(tfm_context *context); /* NULL is ignored */
+/* The memory that a context and its masks take for these sizes; -1: it cannot be said. */
+int64_t training_measure(const tfm_train_graph *graph, uint32_t number, int32_t threads, const int64_t *sizes);
+/* The same without what the program itself takes. */
+int64_t training_measure_run(const tfm_train_graph *graph, const tfm_program *program, int32_t threads,
+                             const int64_t *sizes);
+
+// ---- trainer_life.c ----
+
+/* Makes the trainer the caller's until training_leave, which returns `status`. */
+tfm_status training_enter(tfm_trainer *trainer, tfm_error *error);
+tfm_status training_leave(tfm_trainer *trainer, tfm_status status);
+
+// ---- step.c ----
+
+/* The run-time sizes that a struct of args holds, or that values of the graph's inputs from the batch have. */
+void training_read_sizes(const tfm_training *training, const void *args, int64_t *sizes);
+void training_find_sizes(const tfm_train_graph *graph, const tfm_program *program, const tfm_value *values,
+                         int64_t *sizes);
+/* Room for the masks of dropout that these inputs are. */
+tfm_status training_reserve_masks(tfm_trainer *trainer, const tfm_train_graph *graph, const tfm_value *inputs,
+                                  tfm_error *error);
+
+// ---- mixture.c: results of sums over all parts ----
+
+/* Whether what the loss is divided by is 0. */
+bool mixture_lacks_divisor(tfm_trainer *trainer, const tfm_objective *objective);
+/* The cotangents of the tops of the loss; what it is divided by, and is a formula of, is known. */
+void mixture_find_seeds(tfm_trainer *trainer);
+/* For the next run: tops that count once have none but in the first part. */
+void mixture_give_seeds(tfm_trainer *trainer, bool is_first);
+void mixture_results(tfm_trainer *trainer, const tfm_objective *objective, double *results);
+
+// ---- formulas.c: random numbers ----
+
+typedef struct MaskPlace { /* which elements of which step a mask is for */
+  uint64_t seed;
+  uint32_t step; /* from 1 */
+  int64_t first_item;
+  const char *isa; /* what the processor has, as in a program; the bits do not depend on it */
+} MaskPlace;
+
+/* The first values of a weight. */
+void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values);
+/* The mask of a dropout with these dims, 1 where the element is kept. The threads of the pool share the work. */
+void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, const MaskPlace *place, uint8_t *mask);
+
+// ---- formulas.c: optimizers ----
+
+/* The rate of step t (from 1), in epoch `epoch` (from 0). */
+double optimizer_rate(const tfm_train_settings *settings, int64_t t, int64_t epoch);
+/* How many doubles chunk_sums has. */
+int64_t optimizer_chunks(const tfm_training *training);
+/* The norm of all gradients. */
+double optimizer_norm(tfm_trainer *trainer);
+/* Changes weights and moments; `clip` multiplies gradients, `rate` is that of step trainer->t. */
+void optimizer_update(tfm_trainer *trainer, double clip, double rate);
+
+/* The least size of what is the trainer's without its contexts; -1: it is too large to count. */
+int64_t trainer_bytes(const tfm_training *training, const tfm_trainer_options *options);
+
+/* Calls `work` with the threads of the pool, or with the caller alone if it is busy. */
+void train_share(Pool *pool, PoolWork work, void *argument);
+
+#endif

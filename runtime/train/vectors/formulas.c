@@ -1,0 +1,461 @@
+/* What of training is a formula: random numbers, schedules, norms, optimizers; docs/training.md has them all.
+ *
+ * In: a seed and a place; settings, gradients, the number of the step. Out: initial values of weights and masks of
+ * dropout, which have no state; weights and moments, changed in place. The optimizers are those of torch.optim: every
+ * operation is rounded alone, in f32; rates and corrections are computed in double. However threads share the work, the
+ * numbers are the same: the sums of a chunk's squares are added in the order of chunks. Refuses nothing. */
+#include <math.h>
+#include <string.h>
+
+#include "train/trainer_parts.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+static const double PI = 3.14159265358979323846;
+
+enum { ROUNDS = 10 }; /* of Philox */
+
+void tfm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]) {
+  uint32_t c[4], k[2] = {key[0], key[1]};
+  memcpy(c, counter, sizeof c);
+  for (int round = 0; round < ROUNDS; round++) {
+    const uint64_t p = (uint64_t)c[0] * 0xD2511F53u, q = (uint64_t)c[2] * 0xCD9E8D57u;
+    const uint32_t next[4] = {(uint32_t)(q >> 32) ^ c[1] ^ k[0], (uint32_t)q, (uint32_t)(p >> 32) ^ c[3] ^ k[1],
+                              (uint32_t)p};
+    memcpy(c, next, sizeof c);
+    k[0] += 0x9E3779B9u;
+    k[1] += 0xBB67AE85u;
+  }
+  memcpy(words, c, sizeof c);
+}
+
+void train_share(Pool *pool, PoolWork work, void *argument) {
+  const int32_t threads = pool ? pool_threads(pool) : 1;
+  if (threads > 1 && pool_claim(pool)) {
+    pool_run(pool, threads, work, argument);
+    pool_release(pool);
+  } else {
+    PoolMember alone = {.active = 1};
+    work(argument, &alone);
+  }
+}
+
+// ---- initial values ----
+
+static uint64_t hash_of(const char *path) { /* FNV-1a */
+  uint64_t h = 14695981039346656037u;
+  for (; *path; path++) h = (h ^ (unsigned char)*path) * 1099511628211u;
+  return h;
+}
+
+/* What the kind makes of a random number. */
+typedef struct Values {
+  bool is_normal;
+  double a, b; /* mean and deviation; or the least and the greatest */
+} Values;
+
+static Values values_of(const tfm_parameter *p) {
+  const tfm_initial *initial = &p->initial;
+  double rest = 1;
+  for (uint32_t i = 2; i < p->rank; i++) rest *= (double)p->dims[i];
+  const double into = p->rank > 1 ? (double)p->dims[1] * rest : 1, out = p->rank ? (double)p->dims[0] * rest : 1;
+  const double xavier = initial->a * sqrt(2 / (into + out)), kaiming = sqrt(2 / ((1 + initial->a * initial->a) * into));
+  switch (initial->kind) {
+    case TFM_INITIAL_UNIFORM:
+      return (Values){false, initial->a, initial->b};
+    case TFM_INITIAL_NORMAL:
+      return (Values){true, initial->a, initial->b};
+    case TFM_INITIAL_XAVIER_UNIFORM:
+      return (Values){false, -sqrt(3) * xavier, sqrt(3) * xavier};
+    case TFM_INITIAL_XAVIER_NORMAL:
+      return (Values){true, 0, xavier};
+    case TFM_INITIAL_KAIMING_UNIFORM:
+      return (Values){false, -sqrt(3) * kaiming, sqrt(3) * kaiming};
+    case TFM_INITIAL_KAIMING_NORMAL:
+      return (Values){true, 0, kaiming};
+    default:
+      return (Values){false, initial->a, initial->a};
+  }
+}
+
+void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values) {
+  const Values of = values_of(parameter);
+  const uint64_t h = hash_of(parameter->path);
+  const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32) ^ 0xFFFFFFFEu};
+  for (uint64_t e = 0; e < (uint64_t)parameter->elements; e++) {
+    const uint32_t counter[4] = {(uint32_t)(e / 2), (uint32_t)(e / 2 >> 32), (uint32_t)h, (uint32_t)(h >> 32)};
+    uint32_t words[4];
+    tfm_philox(counter, key, words);
+    const double u = (words[2 * (e % 2)] + 0.5) / 0x1p32, v = (words[2 * (e % 2) + 1] + 0.5) / 0x1p32;
+    values[e] = (float)(of.is_normal ? of.a + of.b * sqrt(-2 * log(u)) * cos(2 * PI * v) : of.a + (of.b - of.a) * u);
+  }
+}
+
+// ---- dropout ----
+
+/* The axes of a mask as the law counts them: one of items * n, n known, is two. */
+typedef struct MaskAxes {
+  uint32_t rank;
+  int32_t items; /* the axis; -1: none */
+  int64_t dims[TFM_MAX_RANK + 1];
+  uint32_t fold[TFM_MAX_RANK + 1]; /* the size by which coordinates are folded */
+} MaskAxes;
+
+enum { GROUPS = 256 };
+
+/* Places of groups of four elements along the last axis, which share a drawing; written four at a time. */
+typedef struct Groups {
+  uint32_t column[GROUPS + 3], row[GROUPS + 3], item[GROUPS + 3];
+} Groups;
+typedef uint32_t FourPlaces __attribute__((vector_size(16)));
+
+typedef struct MaskDrawing MaskDrawing;
+typedef void (*GroupDrawer)(const MaskDrawing *drawing, const Groups *groups, int64_t n, uint32_t *kept);
+
+struct MaskDrawing {
+  MaskAxes axes;
+  MaskPlace place;
+  GroupDrawer draw;
+  uint64_t limit; /* words from here on are kept */
+  uint64_t keys[ROUNDS][2];
+  int64_t lines, columns; /* `lines` lie one behind the other, each along the last axis */
+  uint8_t *mask;
+};
+
+#if defined(__x86_64__)
+#define TOGETHER 2
+#define ABREAST 2
+#define TARGET
+#define MULTIPLY(x, y) ((Words)_mm_mul_epu32((__m128i)(x), (__m128i)(y)))
+#define WIDEN(x) __builtin_convertvector(x, Words)
+#define NARROW(x) __builtin_convertvector(x, Halves)
+#include "train/vectors/philox.h"
+#define TOGETHER 4
+#define ABREAST 2
+#define TARGET __attribute__((target("avx2")))
+#define MULTIPLY(x, y) ((Words)_mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
+#define WIDEN(x) ((Words)_mm256_cvtepu32_epi64((__m128i)(x)))
+#define NARROW(x) __builtin_convertvector(x, Halves)
+#include "train/vectors/philox.h"
+#define TOGETHER 8
+#define ABREAST 4
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512vl")))
+#define MULTIPLY(x, y) ((Words)_mm512_mul_epu32((__m512i)(x), (__m512i)(y)))
+#define WIDEN(x) ((Words)_mm512_cvtepu32_epi64((__m256i)(x)))
+#define NARROW(x) ((Halves)_mm512_cvtepi64_epi32((__m512i)(x)))
+#include "train/vectors/philox.h"
+#else
+#define TOGETHER 2
+#define ABREAST 2
+#define TARGET
+#define MULTIPLY(x, y) (((x) & UINT32_MAX) * (y))
+#define WIDEN(x) __builtin_convertvector(x, Words)
+#define NARROW(x) __builtin_convertvector(x, Halves)
+#include "train/vectors/philox.h"
+#endif
+
+/* What the kernels may use, this may use too. */
+static GroupDrawer drawer_for(const char *isa) {
+#if defined(__x86_64__)
+  if (!strncmp(isa, "x86-64-v4", 9)) return draw_groups_8;
+  if (!strncmp(isa, "x86-64-v3", 9)) return draw_groups_4;
+#endif
+  (void)isa;
+  return draw_groups_2;
+}
+
+static void add_axis(MaskAxes *axes, int64_t dim, uint32_t fold) {
+  axes->fold[axes->rank] = fold;
+  axes->dims[axes->rank++] = dim;
+}
+
+static MaskAxes axes_of(const tfm_dropout *dropout, const int64_t *dims) {
+  enum { UNKNOWN = 1 << 20 };
+  MaskAxes axes = {.items = -1};
+  for (uint32_t i = 0; i < dropout->rank; i++) {
+    if (i != dropout->item_axis) {
+      add_axis(&axes, dims[i], dropout->fold[i]);
+      continue;
+    }
+    axes.items = (int32_t)axes.rank;
+    add_axis(&axes, dims[i] / dropout->per_item, UNKNOWN);
+    if (dropout->per_item != 1) add_axis(&axes, dropout->per_item, dropout->per_item);
+  }
+  /* Along the axis of items nothing is shared. */
+  if (!axes.rank || axes.items == (int32_t)axes.rank - 1) add_axis(&axes, 1, 1);
+  return axes;
+}
+
+/* Where a thread stands: the lines that are left, the next group of the first of them. */
+typedef struct MaskCursor {
+  int64_t lines, column, index[TFM_MAX_RANK + 1];
+  uint32_t row, item;
+} MaskCursor;
+
+static void begin_line(const MaskDrawing *d, MaskCursor *at) {
+  const int32_t items = d->axes.items;
+  at->column = 0;
+  at->row = 0;
+  for (int32_t a = 0; a + 1 < (int32_t)d->axes.rank; a++)
+    if (a != items) at->row = at->row * d->axes.fold[a] + (uint32_t)at->index[a];
+  at->item = (uint32_t)(d->place.first_item + (items >= 0 ? at->index[items] : 0));
+}
+
+/* The next groups, of several lines if these are short; returns how many. */
+static int64_t next_groups(const MaskDrawing *d, MaskCursor *at, Groups *groups) {
+  const int64_t of_line = (d->columns + 3) / 4;
+  int64_t n = 0;
+  while (n < GROUPS && at->lines) {
+    const int64_t more = least_of(of_line - at->column, GROUPS - n);
+    FourPlaces column = (FourPlaces){0, 1, 2, 3} + (uint32_t)at->column;
+    const FourPlaces row = (FourPlaces){0} + at->row, item = (FourPlaces){0} + at->item;
+    for (int64_t i = n; i < n + more; i += 4, column += 4) {
+      memcpy(&groups->column[i], &column, sizeof column);
+      memcpy(&groups->row[i], &row, sizeof row);
+      memcpy(&groups->item[i], &item, sizeof item);
+    }
+    n += more;
+    at->column += more;
+    if (at->column < of_line) break;
+    at->lines--;
+    for (int32_t a = (int32_t)d->axes.rank - 2; a >= 0 && ++at->index[a] == d->axes.dims[a]; a--) at->index[a] = 0;
+    begin_line(d, at);
+  }
+  return n;
+}
+
+/* The last group of a line may have fewer than four elements. Returns where the next one begins. */
+static uint8_t *write_groups(const MaskDrawing *d, const Groups *groups, const uint32_t *drawn, int64_t n,
+                             uint8_t *kept) {
+  if (d->columns % 4 == 0) {
+    memcpy(kept, drawn, (size_t)n * 4);
+    return kept + n * 4;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t left = d->columns - 4 * (int64_t)groups->column[i];
+    if (left >= 4)
+      memcpy(kept, &drawn[i], 4);
+    else
+      memcpy(kept, &drawn[i], (size_t)left);
+    kept += left < 4 ? left : 4;
+  }
+  return kept;
+}
+
+static void draw_lines(void *argument, PoolMember *member) {
+  const MaskDrawing *d = argument;
+  const int64_t from = d->lines * member->thread / member->active;
+  MaskCursor at = {.lines = d->lines * (member->thread + 1) / member->active - from};
+  Groups groups = {.column = {0}};
+  uint32_t drawn[GROUPS];
+  int64_t rest = from;
+  for (int32_t a = (int32_t)d->axes.rank - 2; a >= 0; rest /= d->axes.dims[a--]) at.index[a] = rest % d->axes.dims[a];
+  begin_line(d, &at);
+  uint8_t *kept = d->mask + from * d->columns;
+  for (int64_t n; (n = next_groups(d, &at, &groups)) > 0;) {
+    d->draw(d, &groups, n, drawn);
+    kept = write_groups(d, &groups, drawn, n, kept);
+  }
+}
+
+void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, const MaskPlace *place, uint8_t *mask) {
+  enum { WORTH_SHARING = 1 << 14 };
+  MaskDrawing d = {.axes = axes_of(dropout, dims),
+                   .place = *place,
+                   .draw = drawer_for(place->isa),
+                   .limit = (uint64_t)(dropout->p * 0x1p32),
+                   .lines = 1,
+                   .mask = mask};
+  for (uint32_t i = 0; i < ROUNDS; i++) {
+    d.keys[i][0] = (uint32_t)place->seed + i * 0x9E3779B9u;
+    d.keys[i][1] = ((uint32_t)(place->seed >> 32) ^ dropout->number) + i * 0xBB67AE85u;
+  }
+  d.columns = d.axes.dims[d.axes.rank - 1];
+  for (uint32_t a = 0; a + 1 < d.axes.rank; a++) d.lines *= d.axes.dims[a];
+  if (!d.lines || !d.columns) return;
+  train_share(d.lines * d.columns < WORTH_SHARING ? NULL : pool, draw_lines, &d);
+}
+
+// ---- schedules ----
+
+enum { CHUNK = 4096, LANES = 16 };
+
+/* Floats. A processor reads ahead by itself only as far as the end of a page. */
+enum { AHEAD = 1024 };
+
+double optimizer_rate(const tfm_train_settings *s, int64_t t, int64_t epoch) {
+  const double lr = s->lr, step = (double)t, warmup = s->warmup;
+  if (s->schedule == TFM_SCHEDULE_NOAM) return lr / sqrt(s->model_size) * fmin(1 / sqrt(step), step / pow(warmup, 1.5));
+  if (s->schedule == TFM_SCHEDULE_INVERSE_SQRT) return lr * fmin(step / warmup, sqrt(warmup / step));
+  if (step <= warmup) return lr * step / warmup;
+  if (s->schedule == TFM_SCHEDULE_EXPONENTIAL) return lr * pow(s->gamma, (double)epoch);
+  if (s->schedule == TFM_SCHEDULE_CONSTANT) return lr;
+  const double part = fmin(1, (step - warmup) / (s->steps - warmup));
+  const double share = s->schedule == TFM_SCHEDULE_LINEAR ? 1 - part : (1 + cos(PI * part)) / 2;
+  return s->final_lr + (lr - s->final_lr) * share;
+}
+
+// ---- chunks ----
+
+static int64_t chunks_of(const tfm_parameter *p) {
+  return p->gradient == TFM_NONE ? 0 : (p->elements + CHUNK - 1) / CHUNK;
+}
+
+int64_t optimizer_chunks(const tfm_training *training) {
+  int64_t n = 0;
+  for (uint32_t i = 0; i < training->n_parameters; i++) n += chunks_of(&training->parameters[i]);
+  return n;
+}
+
+typedef struct Chunk { /* n elements of one parameter: from `at` on of the weights, from `moved` on of other blocks */
+  const tfm_parameter *parameter;
+  int64_t number, n;
+  uint64_t at, moved;
+} Chunk;
+
+typedef struct Job {
+  tfm_trainer *trainer;
+  double clip, rate;
+  void (*work)(const struct Job *job, const Chunk *chunk);
+} Job;
+
+/* Each thread takes an equal part of the chunks. */
+static void walk(void *argument, PoolMember *member) {
+  const Job *job = argument;
+  const tfm_training *training = job->trainer->training;
+  const int64_t n = job->trainer->n_chunks;
+  const int64_t from = n * member->thread / member->active, to = n * (member->thread + 1) / member->active;
+  int64_t number = 0;
+  const uint64_t fp_mode = fp_mode_enter_as(true);
+  for (uint32_t i = 0; i < training->n_parameters && number < to; i++) {
+    const tfm_parameter *p = &training->parameters[i];
+    const int64_t chunks = chunks_of(p);
+    for (int64_t k = greatest_of(from - number, 0); k < chunks && number + k < to; k++) {
+      const uint64_t from_first = (uint64_t)(k * CHUNK);
+      const Chunk chunk = {p, number + k, least_of(p->elements - k * CHUNK, CHUNK), p->offset + from_first,
+                           p->trained + from_first};
+      job->work(job, &chunk);
+    }
+    number += chunks;
+  }
+  fp_mode_leave(fp_mode);
+}
+
+static void run(tfm_trainer *t, Job job) {
+  enum { WORTH_SHARING = 16 };
+  train_share(t->n_chunks < WORTH_SHARING ? NULL : t->pool, walk, &job);
+}
+
+// ---- the norm ----
+
+/* Each lane adds SQUARES / LANES numbers in f32; what the lanes give is added in double. */
+enum { SQUARES = 512 };
+
+static double sum_of_squares(const float *values, int64_t n) {
+  typedef float Four __attribute__((vector_size(16)));
+  Four sums[LANES / 4] = {{0}}; /* in registers, which an array of single lanes is not */
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES) {
+    __builtin_prefetch(values + i + AHEAD);
+#pragma GCC unroll 4
+    for (int k = 0; k < LANES / 4; k++) {
+      Four more;
+      memcpy(&more, values + i + 4 * k, sizeof more);
+      sums[k] += more * more;
+    }
+  }
+  float lanes[LANES];
+  memcpy(lanes, sums, sizeof lanes);
+  for (; i < n; i++) lanes[i % LANES] += values[i] * values[i];
+  double sum = 0;
+  for (int lane = 0; lane < LANES; lane++) sum += (double)lanes[lane];
+  return sum;
+}
+
+static void add_squares(const Job *job, const Chunk *chunk) {
+  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
+  double sum = 0;
+  for (int64_t i = 0; i < chunk->n; i += SQUARES) sum += sum_of_squares(values + i, least_of(chunk->n - i, SQUARES));
+  job->trainer->chunk_sums[chunk->number] = sum;
+}
+
+double optimizer_norm(tfm_trainer *t) {
+  run(t, (Job){.trainer = t, .work = add_squares});
+  double squares = 0;
+  for (int64_t i = 0; i < t->n_chunks; i++) squares += t->chunk_sums[i];
+  return sqrt(squares);
+}
+
+// ---- the optimizers ----
+
+static double decay_of(const tfm_trainer *t, const Chunk *chunk) {
+  return chunk->parameter->decays ? t->settings.weight_decay : 0;
+}
+
+/* m = g at first, then m mu + g; g becomes what the weight moves by. */
+static void add_momentum(const tfm_trainer *t, float *restrict m, float *restrict g, int64_t n) {
+  const float mu = (float)t->settings.momentum;
+  if (t->t - t->head.origin.optimizer == 1) memcpy(m, g, (size_t)n * sizeof *m);
+  else
+    for (int64_t i = 0; i < n; i++) m[i] = m[i] * mu + g[i];
+  if (!t->settings.nesterov) memcpy(g, m, (size_t)n * sizeof *g);
+  else
+    for (int64_t i = 0; i < n; i++) g[i] = g[i] + mu * m[i];
+}
+
+/* Step by step in the nearest cache: one loop for all settings would be five times the code. */
+static void sgd(const Job *job, const Chunk *chunk) {
+  enum { AT_ONCE = 512 };
+  const tfm_trainer *t = job->trainer;
+  const float clip = (float)job->clip, decay = (float)decay_of(t, chunk), rate = (float)job->rate;
+  float g[AT_ONCE];
+  for (int64_t from = 0; from < chunk->n; from += AT_ONCE) {
+    const uint64_t at = chunk->moved + (uint64_t)from;
+    const int64_t n = least_of(chunk->n - from, AT_ONCE);
+    const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + at;
+    float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at + from;
+    for (int64_t i = 0; i < n; i++) g[i] = gradient[i] * clip;
+    for (int64_t i = 0; i < n && decay != 0; i++) g[i] = g[i] + weight[i] * decay;
+    if (t->blocks[TFM_TENSOR_FIRST]) add_momentum(t, t->blocks[TFM_TENSOR_FIRST] + at, g, n);
+    for (int64_t i = 0; i < n; i++) weight[i] = weight[i] - rate * g[i];
+  }
+}
+
+/* adamw takes the decay from the weight itself, adam adds it to the gradient. */
+static void adam(const Job *job, const Chunk *chunk) {
+  const tfm_trainer *t = job->trainer;
+  const tfm_train_settings *s = &t->settings;
+  const bool is_apart = t->training->optimizer == TFM_OPTIMIZER_ADAMW;
+  const double taken = decay_of(t, chunk);
+  const float clip = (float)job->clip, decay = is_apart ? 0 : (float)taken, eps = (float)s->eps;
+  const float shrink = is_apart ? (float)(1 - job->rate * taken) : 1;
+  const float rest1 = (float)(1 - s->beta1), beta2 = (float)s->beta2, rest2 = (float)(1 - s->beta2);
+  const float rate = (float)(job->rate / (1 - pow(s->beta1, (double)(t->t - t->head.origin.optimizer))));
+  const float correction = (float)(1 / sqrt(1 - pow(s->beta2, (double)(t->t - t->head.origin.optimizer))));
+  const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
+  float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
+  float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->moved;
+  float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->moved;
+  for (int64_t from = 0; from < chunk->n; from += LANES) {
+    const int64_t end = least_of(chunk->n, from + LANES);
+    __builtin_prefetch(gradient + from + AHEAD);
+    __builtin_prefetch(weight + from + AHEAD, 1);
+    __builtin_prefetch(first + from + AHEAD, 1);
+    __builtin_prefetch(second + from + AHEAD, 1);
+    for (int64_t i = from; i < end; i++) {
+      float p = weight[i] * shrink, g = gradient[i] * clip;
+      if (decay != 0) g = g + p * decay;
+      const float m = first[i] + (g - first[i]) * rest1;
+      const float v = second[i] * beta2 + rest2 * (g * g);
+      first[i] = m;
+      second[i] = v;
+      weight[i] = p - rate * (m / (sqrtf(v) * correction + eps));
+    }
+  }
+}
+
+void optimizer_update(tfm_trainer *t, double clip, double rate) {
+  const bool is_sgd = t->training->optimizer == TFM_OPTIMIZER_SGD;
+  run(t, (Job){.trainer = t, .clip = clip, .rate = rate, .work = is_sgd ? sgd : adam});
+}

@@ -1,0 +1,241 @@
+/* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone, or the second
+ * is joined to the first. Lockstep runs (lockstep.h) go along: each step is done for all of them before the next.
+ * Where rows are many, threads take them through chains of steps without a barrier (chains.c).
+ *
+ * In: a bound context whose RunState.callers hold the addresses of inputs and outputs. Out: the outputs, or the first
+ * fault: a computed id out of its range, an integer division by zero, a cancellation.
+ *
+ * When a step reports a fault, the steps after it are skipped by all threads: a fault is set before the barrier that
+ * ends its step, so all threads know it before the next step. Cancelling is such a fault, which thread 0 sets between
+ * two steps; once a step that writes into an output may have begun, it is too late. */
+#include "walk/walk.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "context/binding.h"
+#include "machine/fp_mode.h"
+
+void step_append(Walker *walker, const tfm_step *step) { walker->context->decoding.cached_steps->append(walker, step); }
+
+/* A switch, not a table of functions: each pointer would cost a library a relocation of 24 bytes. */
+static void run_step(Walker *walker, const tfm_step *step) {
+  switch ((tfm_step_kind)step->kind) {
+#define STEP(KIND, name, ...) \
+  case TFM_STEP_##KIND: step_##name(walker, step); break;
+#include "tfm/abi/steps.def"
+  }
+}
+
+static uint64_t now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+bool walk_is_idle(const tfm_context *first, uint32_t step) {
+  return first->decoding.lockstep ? first->run.steps[step].idle : first->run.steps[step].skipped;
+}
+
+static bool step_is_shared(const tfm_context *first, uint32_t step, int32_t active) {
+  return active > 1 && (first->decoding.lockstep ? first->run.steps[step].shared : first->run.steps[step].parallel);
+}
+
+void walk_step(Walker *walker, tfm_context *context, uint32_t number, int32_t thread, int32_t threads) {
+  const tfm_step *step = &context->program->steps[number];
+  walker->context = context;
+  walker->thread = thread;
+  walker->threads = threads;
+  run_step(walker, step);
+}
+
+/* The same step of several contexts. Where it is too small to be worth all threads, each context has one thread, so
+ * that the contexts run side by side. */
+static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int32_t thread, int32_t threads) {
+  int32_t place = 0;
+  for (tfm_context *context = first; context; context = context->decoding.lockstep, place++) {
+    if (context->run.steps[number].skipped) continue;
+    if (threads > 1 && context->run.steps[number].parallel) walk_step(walker, context, number, thread, threads);
+    else if (place % threads == thread) walk_step(walker, context, number, 0, 1);
+  }
+}
+
+bool walk_has_fault(tfm_context *first) {
+  for (tfm_context *context = first; context; context = context->decoding.lockstep)
+    if (atomic_load_explicit(&context->run.faults, memory_order_relaxed)) return true;
+  return false;
+}
+
+/* Threads beyond those that the step is worth go straight to the barrier. After a fault nothing is computed, but every
+ * thread still walks to the end, because the barriers count all of them. */
+static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
+  const tfm_step *step = &first->program->steps[number];
+  int32_t threads = step_is_shared(first, number, walker->member->active) ? walker->member->active : 1;
+  int32_t thread = walker->member->thread;
+  if (thread >= threads || walk_has_fault(first)) return;
+  const Attachment *decoding = &first->decoding;
+  walker->of_all =
+      decoding->lockstep && step->kind == TFM_STEP_GEMM && decoding->cached_steps->is_one_product(first, step);
+  if (first->decoding.lockstep && !walker->of_all) do_in_each(walker, first, number, thread, threads);
+  else walk_step(walker, first, number, thread, threads);
+}
+
+/* Called before the barrier in front of a step. Threads that are late may see the fault early and skip the step before
+ * it as well; that does no harm, because the results of a cancelled run are not used. */
+static void poll_cancelled(tfm_context *first, const PoolMember *member, uint32_t step) {
+  if (member->thread || step > first->run.committed) return;
+  if (!atomic_load_explicit(&first->run.cancelled, memory_order_relaxed)) return;
+  for (tfm_context *context = first; context; context = context->decoding.lockstep)
+    atomic_fetch_or(&context->run.faults, FAULT_CANCELLED);
+}
+
+void course_end_step(Course *course, uint32_t step, bool shared) {
+  course->any = true;
+  course->others = shared;
+  course->last = step + 1;
+  if (!course->profile) return;
+  const uint64_t now = now_ns();
+  course->profile[step] += now - course->start;
+  course->start = now;
+}
+
+/* The chain that begins with step number `step`, if memory is planned for it. */
+static const tfm_row_chain *chain_at(const tfm_context *context, uint32_t step) {
+  if (!context->memory.chained || context->decoding.lockstep) return NULL;
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_row_chains; i++)
+    if (program->row_chains[i].first_step == step) return &program->row_chains[i];
+  return NULL;
+}
+
+// ---- a thread's way ----
+
+static void walk(void *argument, PoolMember *member) {
+  tfm_context *context = argument;
+  const Memory *memory = &context->memory;
+  char *scratch = memory->workspace + memory->buffers_bytes + memory->scratch_bytes * member->thread;
+  Walker walker = {.context = context, .member = member, .scratch = scratch, .serial = context->run.claims.serial};
+  Course course = {.profile = member->thread == 0 ? context->run.profile : NULL};
+  if (course.profile) course.start = now_ns();
+  uint64_t fp_mode = fp_mode_enter_as(context->run.flushes);
+  for (uint32_t i = 0; i < context->program->n_steps; i++) {
+    if (walk_is_idle(context, i)) continue;
+    const tfm_row_chain *chain = chain_at(context, i);
+    const bool shared = chain || step_is_shared(context, i, member->active);
+    if (course.any) poll_cancelled(context, member, i);
+    const bool joined = context->program->steps[i].joined && course.last == i && course.others == shared && !chain;
+    if (course.any && (course.others || shared) && !joined) pool_barrier(member);
+    if (chain && context->program->chain_functions()->take(&walker, context, chain, &course)) {
+      i += chain->n_steps - 1;
+      continue;
+    }
+    do_step(&walker, context, i);
+    course_end_step(&course, i, shared);
+  }
+  fp_mode_leave(fp_mode);
+  if (member->thread == 0) context->run.claims.next = walker.serial;
+}
+
+/* As in tfm_step.serves. */
+static uint64_t wanted_outputs(const tfm_context *context) {
+  uint64_t wanted = 0;
+  for (uint32_t i = 0; i < context->program->n_outputs; i++)
+    if (context->run.callers[context->program->n_inputs + i]) wanted |= (uint64_t)1 << least_of(i, 63);
+  return wanted;
+}
+
+/* An output that the caller does not want may still be read by steps whose results are wanted: it gets its stand-in
+ * buffer as memory. */
+static void place_stand_ins(tfm_context *context) {
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_outputs; i++) {
+    void **place = &context->run.callers[program->n_inputs + i];
+    if (*place || !program->outputs[i].stand_in) continue;
+    *place = context->memory.workspace + context->memory.buffer_offsets[program->outputs[i].stand_in - 1];
+  }
+}
+
+/* Skips prepare steps whose results are still valid, and steps none of whose results is wanted. `committed` becomes
+ * the first step that writes an output of the caller's. */
+static void choose_steps(tfm_context *context) {
+  RunState *run = &context->run;
+  const tfm_program *program = context->program;
+  run->committed = program->n_steps;
+  uint64_t wanted = wanted_outputs(context);
+  place_stand_ins(context);
+  inputs_place_defaults(context);
+  for (uint32_t i = 0; i < program->n_steps; i++) {
+    const Operand *const *results = run->steps[i].results;
+    bool unwanted = results[0] && operand_unwanted(context, results[0]) &&
+                    (!results[1] || operand_unwanted(context, results[1]));
+    unwanted = unwanted || (program->steps[i].serves && !(program->steps[i].serves & wanted));
+    run->steps[i].skipped = unwanted || (program->steps[i].prepare && context->binding.prepared);
+    bool writes_output = (results[0] && results[0]->slot >= 0) || (results[1] && results[1]->slot >= 0);
+    if (writes_output && !run->steps[i].skipped && run->committed == program->n_steps) run->committed = i;
+  }
+}
+
+static void clear_claims(tfm_context *context) {
+  for (int32_t i = 0; i < context->threads; i++) atomic_store(&context->run.claims.slots[i].state, 0);
+  context->run.claims.serial = 0; /* steps count from 1: an untouched slot belongs to none */
+}
+
+/* Lockstep runs count their steps together, so all their claims begin anew. A single run may go on counting
+ * where the last one ended, unless the number of threads has changed or the serial would overflow. */
+static void reset_claims(tfm_context *first, int32_t active) {
+  bool room = first->run.claims.serial < SHARE_MAX_SERIAL - first->program->n_steps;
+  if (!first->decoding.lockstep && room && first->run.last_active == active) return;
+  for (tfm_context *context = first; context; context = context->decoding.lockstep) clear_claims(context);
+  first->run.last_active = active;
+}
+
+/* After a fault, threads have skipped steps at different places and disagree about the serial: last_active 0 makes the
+ * next run count anew. */
+static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *error) {
+  context->run.last_active = 0;
+  if (faults & FAULT_IDS) return ids_report_computed(context, atomic_load(&context->run.faulty_step), error);
+  if (faults & TFM_FAULT_DIVISION)
+    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_ARITHMETIC, NULL, "integer division by zero");
+  return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the run was cancelled");
+}
+
+/* A pool that another run holds is not waited for: the caller's thread does everything, with the same bits. */
+tfm_status run_steps(tfm_context *first, tfm_error *error) {
+  for (tfm_context *context = first; context; context = context->decoding.lockstep) {
+    atomic_store_explicit(&context->run.faults, 0, memory_order_relaxed);
+    choose_steps(context);
+  }
+  int32_t worth = first->decoding.lockstep ? first->decoding.cached_steps->share_steps(first) : first->run.active;
+  bool claimed = worth > 1 && pool_claim(first->pool);
+  int32_t active = claimed ? worth : 1;
+  reset_claims(first, active);
+  pool_run(first->pool, active, walk, first);
+  first->run.claims.serial = first->run.claims.next;
+  if (claimed) pool_release(first->pool);
+  for (tfm_context *context = first; context; context = context->decoding.lockstep) {
+    int32_t faults = atomic_load(&context->run.faults);
+    if (faults) return report_fault(context, faults, error);
+  }
+  /* Only now: a fault of one run ends all of them, perhaps before the prepare steps of another. */
+  for (tfm_context *context = first; context; context = context->decoding.lockstep) context->binding.prepared = true;
+  return tfm_succeed(error);
+}
+
+/* Shapes are compared again although bind has seen them: a caller that changes an input in between would write beyond
+ * buffers. */
+tfm_status tfm_context_run(tfm_context *context, const tfm_value *inputs, const tfm_value *outputs, tfm_error *error) {
+  if (!context) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the context is a null pointer");
+  const tfm_program *program = context->program;
+  if (!outputs && program->n_outputs)
+    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the outputs are a null pointer");
+  tfm_status status = inputs_read(context, inputs, error);
+  if (status) return status;
+  if (!context->binding.bound || !inputs_same_as_bound(context, inputs))
+    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL,
+                    "the context is not bound to the sizes of these inputs");
+  if ((status = ids_check_inputs(context, inputs, error))) return status;
+  for (uint32_t i = 0; i < program->n_inputs; i++) context->run.callers[i] = inputs[i].data;
+  for (uint32_t i = 0; i < program->n_outputs; i++) context->run.callers[program->n_inputs + i] = outputs[i].data;
+  run_forget_cancelled(context);
+  return run_steps(context, error);
+}
