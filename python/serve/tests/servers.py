@@ -164,7 +164,8 @@ class Process:
             [sys.executable, *program, "--port=0", "--threads=2", *map(str, arguments)], stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": path, **(environment or {})})
         self.lines, self.log, self._seen = [], queue.Queue(), 0
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         listening = self.wait_for("listening on")
         self.ports = [int(port) for port in re.findall(r"', (\d+)", listening)]
         self.port = self.ports[0]
@@ -199,6 +200,7 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self._reader.join(WAIT)
         self.process.stderr.close()
 
 
@@ -316,7 +318,7 @@ class Case(unittest.TestCase):
         for thread in started:
             thread.start()
         for thread in started:
-            thread.join(WAIT)
+            thread.join(WAIT + (600 if "TFM_LONG" in os.environ else 0))
         for result in results:
             if isinstance(result, Exception):
                 raise result
