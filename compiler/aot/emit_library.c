@@ -282,10 +282,15 @@ static LLVMValueRef constants(const Training *e, const void *bytes, uint64_t siz
   return zeroes;
 }
 
-/* A table that is packed. In place of its pointer stands NULL. */
-static void add_table(Training *e, Blob *blob, size_t offset, size_t member, const void *items, size_t n, size_t size) {
+typedef struct PackedItems {
+  const void *items;
+  size_t n, size; /* bytes of each */
+} PackedItems;
+
+/* A packed table, of a struct that lies at `base` of the tfm_training and behind. In place of its pointer stands NULL. */
+static void add_table(Training *e, Blob *blob, size_t base, size_t offset, PackedItems table) {
   blob_pointer(blob, offset, NULL);
-  if (n) pack_table(&e->tables, member, items, n, size);
+  if (table.n) pack_table(&e->tables, base + offset, table.items, table.n, table.size);
 }
 
 /* The members of a graph, which lies at `offset` of the tfm_training. */
@@ -293,7 +298,7 @@ static void add_graph(Training *e, size_t offset, uint32_t which, const tfm_trai
   if (!graph->n_outputs) return;
   const uint64_t bytes = e->parts->plans[0].training[which]->program.weights_bytes;
   const size_t inputs = offset + offsetof(tfm_train_graph, inputs);
-  add_table(e, &e->top, inputs, inputs, graph->inputs, graph->n_inputs, sizeof *graph->inputs);
+  add_table(e, &e->top, 0, inputs, (PackedItems){graph->inputs, graph->n_inputs, sizeof *graph->inputs});
   blob_pointer(&e->top, offset + offsetof(tfm_train_graph, programs), programs(e, which, graph));
   blob_pointer(&e->top, offset + offsetof(tfm_train_graph, weights),
                constants(e, e->parts->training->weights[which], bytes));
@@ -322,9 +327,9 @@ static LLVMValueRef emit_packing(Training *e, const tfm_packing *p) {
   for (uint32_t i = 0; i < p->n_constants; i++) n_bytes += p->constants[i].bytes;
   for (uint32_t i = 0; i < p->n_tensors; i++) n_pieces += p->tensors[i].n_pieces;
   for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++) n_places += e->table->packing_graphs[i].n_outputs;
-#define TABLE(member, n)                                                                                             \
-  add_table(e, &top, offsetof(tfm_packing, member), sizeof(tfm_training) + offsetof(tfm_packing, member), p->member, \
-            (n), sizeof *p->member)
+#define TABLE(member, n)                                                       \
+  add_table(e, &top, sizeof(tfm_training), offsetof(tfm_packing, member), \
+            (PackedItems){p->member, (n), sizeof *p->member})
   TABLE(constants, p->n_constants);
   blob_pointer(&top, offsetof(tfm_packing, bytes_of_constants),
                plain(e, "packing_bytes_of_constants", p->bytes_of_constants, n_bytes));
@@ -348,8 +353,8 @@ static void add_parameters(Training *e) {
   }
   while (paths.length % WORD) strbuf_add_n(&paths, "", 1);
   pack_table(&e->tables, offsetof(tfm_training, paths), paths.text, 1, paths.length);
-  add_table(e, &e->top, offsetof(tfm_training, parameters), offsetof(tfm_training, parameters), parameters,
-            t->n_parameters, sizeof *parameters);
+  add_table(e, &e->top, 0, offsetof(tfm_training, parameters),
+            (PackedItems){parameters, t->n_parameters, sizeof *parameters});
 }
 
 static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const LibraryParts *parts, LLVMValueRef library) {
@@ -364,8 +369,8 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
                 .tables = {.arena = arena}};
   blob_pointer(&e.top, offsetof(tfm_training, library), library);
   add_parameters(&e);
-  add_table(&e, &e.top, offsetof(tfm_training, dropouts), offsetof(tfm_training, dropouts), t->dropouts, t->n_dropouts,
-            sizeof *t->dropouts);
+  add_table(&e, &e.top, 0, offsetof(tfm_training, dropouts),
+            (PackedItems){t->dropouts, t->n_dropouts, sizeof *t->dropouts});
   blob_pointer(&e.top, offsetof(tfm_training, sizes),
                plain(&e, "objective_sizes", t->sizes, t->n_sizes * sizeof *t->sizes));
   blob_pointer(&e.top, offsetof(tfm_training, inputs),

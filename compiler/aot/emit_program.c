@@ -85,21 +85,25 @@ static void plain(Emission *e, size_t member, const char *name, const void *item
   blob_pointer(&e->top, member, is_packed ? NULL : blob_plain(e->arena, e->module, name, items, count * size));
 }
 
-/* `count` items of `size` bytes, each with a const char * at `offset`. */
-static void with_text(Emission *e, size_t member, const char *name, const void *items, size_t count, size_t size,
-                      size_t offset) {
+typedef struct TextItems {
+  const void *items;
+  size_t count, size; /* bytes of each */
+  size_t offset;      /* in each, of a const char * */
+} TextItems;
+
+static void with_text(Emission *e, size_t member, const char *name, TextItems table) {
   Blob blob = blob_new(e->arena, e->module);
   bool has_text = false;
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < table.count; i++) {
     const char *text;
-    memcpy(&text, (const char *)items + i * size + offset, sizeof text);
-    blob_text(&blob, i * size + offset, text);
+    memcpy(&text, (const char *)table.items + i * table.size + table.offset, sizeof text);
+    blob_text(&blob, i * table.size + table.offset, text);
     has_text |= text != NULL;
   }
   if (e->packed && !has_text)
-    plain(e, member, name, items, count, size);
+    plain(e, member, name, table.items, table.count, table.size);
   else
-    blob_pointer(&e->top, member, blob_finish(&blob, name, items, count * size));
+    blob_pointer(&e->top, member, blob_finish(&blob, name, table.items, table.count * table.size));
 }
 
 static LLVMValueRef named_tensors(Arena *arena, LLVMModuleRef module, const char *name, const tfm_tensor_info *items,
@@ -172,7 +176,7 @@ static Lengths measure(const tfm_program *p) {
 #define MEMBER(field) offsetof(tfm_program, field)
 #define PLAIN(field, count) plain(e, MEMBER(field), #field, p->field, (count), sizeof *p->field)
 #define WITH_TEXT(field, count, Type, text) \
-  with_text(e, MEMBER(field), #field, p->field, (count), sizeof(Type), offsetof(Type, text))
+  with_text(e, MEMBER(field), #field, (TextItems){p->field, (count), sizeof(Type), offsetof(Type, text)})
 
 /* The steps of each kind. No step has its text at offset 0, so offset 0 says that there is none. */
 static void steps(Emission *e, const Plan *plan) {
@@ -190,7 +194,7 @@ static void steps(Emission *e, const Plan *plan) {
     typedef tfm_##name##_step Step;                                                                         \
     const size_t text = 0 operands;                                                                         \
     const uint32_t n = plan->n_steps[TFM_STEP_##KIND];                                                      \
-    if (text) with_text(e, MEMBER(array), #array, p->array, n, sizeof(Step), text);                         \
+    if (text) with_text(e, MEMBER(array), #array, (TextItems){p->array, n, sizeof(Step), text});            \
     else PLAIN(array, n);                                                                                   \
   }
 #include "tfm/abi/steps.def"

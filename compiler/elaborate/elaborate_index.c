@@ -51,23 +51,27 @@ static const Size *offset_of(Elaborator *e, Value v, const Size *dim) {
   return size;
 }
 
-/* low <= high, now or as a check of the run. The format takes three sizes; those that it does not mention are
- * ignored. */
-static bool at_most(Elaborator *e, const Size *low, const Size *high, const char *format, const Size *a, const Size *b,
-                    const Size *c) {
-  return need(e, value_compare(e->arena, e->sizes, OP_LE, low, high), DIAG_RANGE, format, a, b, c);
+/* What a message shows: a format that takes up to three sizes; those that it does not mention are ignored. */
+typedef struct Shown {
+  const char *format;
+  const Size *sizes[3];
+} Shown;
+
+/* low <= high, now or as a check of the run. */
+static bool at_most(Elaborator *e, const Size *low, const Size *high, const Shown *shown) {
+  return need(e, value_compare(e->arena, e->sizes, OP_LE, low, high), DIAG_RANGE, shown->format, shown->sizes[0],
+              shown->sizes[1], shown->sizes[2]);
 }
 
 /* One slice. 0 <= start <= stop <= dim, each checked now or by the run: slices are never clamped, since the size of a
  * clamped slice would be no polynomial of the run-time sizes. */
 static bool add_range(Elaborator *e, const Item *item, const Size *dim, Slicing *s) {
-  static const char *const format = "the slice %Z : %Z is not within an axis of %Z";
   const Size *zero = size_const(e->sizes, 0);
   const Size *start = item->first.kind == VALUE_MISSING ? zero : offset_of(e, item->first, dim);
   const Size *stop = item->last.kind == VALUE_MISSING ? dim : offset_of(e, item->last, dim);
   if (!start || !stop) return false;
-  if (!at_most(e, zero, start, format, start, stop, dim) || !at_most(e, start, stop, format, start, stop, dim) ||
-      !at_most(e, stop, dim, format, start, stop, dim)) {
+  const Shown shown = {"the slice %Z : %Z is not within an axis of %Z", {start, stop, dim}};
+  if (!at_most(e, zero, start, &shown) || !at_most(e, start, stop, &shown) || !at_most(e, stop, dim, &shown)) {
     return false;
   }
   int64_t step = item->step.kind == VALUE_MISSING ? 1 : item->step.as.integer;
@@ -83,13 +87,12 @@ static bool add_range(Elaborator *e, const Item *item, const Size *dim, Slicing 
 /* One index: a slice of one element, whose axis the final reshape drops. The message shows what the user wrote, which
  * may be negative. */
 static bool add_index(Elaborator *e, const Item *item, const Size *dim, Slicing *s) {
-  static const char *const format = "the index %Z is not within an axis of %Z";
   const Size *place = offset_of(e, item->first, dim), *one = size_const(e->sizes, 1);
   const Size *after = place ? size_add(e->sizes, place, one) : NULL;
-  const Size *shown = size_of(e->sizes, item->first);
+  const Shown shown = {"the index %Z is not within an axis of %Z", {size_of(e->sizes, item->first), dim}};
   if (!after) return false;
-  if (!at_most(e, size_const(e->sizes, 0), place, format, shown, dim, dim) ||
-      !at_most(e, after, dim, format, shown, dim, dim) || !within_items(e, "an index", 1, &dim)) {
+  if (!at_most(e, size_const(e->sizes, 0), place, &shown) || !at_most(e, after, dim, &shown) ||
+      !within_items(e, "an index", 1, &dim)) {
     return false;
   }
   s->starts[s->axis] = place;

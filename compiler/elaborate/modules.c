@@ -52,18 +52,18 @@ static const Ast *override_of(const Overrides *overrides, const char *name) {
 
 /* The value of one config parameter: -D, then the argument, then the default, which may use the parameters before it.
  */
-static Value config_value(Elaborator *e, const Layer *layer, const Ast *param, Value given, const Ast *place,
-                          const Overrides *overrides, Scope *scope) {
+static Value config_value(Elaborator *e, const Template *t, const Ast *param, Value given,
+                          const Overrides *overrides) {
   const Ast *override = override_of(overrides, param->name);
   if (param->children[0]) {
     return fail_at(e, param->children[0]->span, DIAG_KIND,
                    "a config value has no type: write its name alone, or NAME = default");
   }
-  if (override) return eval(e, override, scope);
+  if (override) return eval(e, override, t->config);
   if (given.kind != VALUE_MISSING) return given;
-  if (param->children[1]) return eval(e, param->children[1], scope);
-  return fail_with_note(e, place->span, DIAG_ARGUMENT, param->span, "the config value is declared here",
-                        "%s needs a value for '%s'%s%s%s", layer->name, param->name, overrides ? ": -D " : "",
+  if (param->children[1]) return eval(e, param->children[1], t->config);
+  return fail_with_note(e, t->place->span, DIAG_ARGUMENT, param->span, "the config value is declared here",
+                        "%s needs a value for '%s'%s%s%s", t->layer->name, param->name, overrides ? ": -D " : "",
                         overrides ? param->name : "", overrides ? "=..." : "");
 }
 
@@ -84,7 +84,7 @@ Value configure(Elaborator *e, Layer *layer, const Arguments *arguments, const A
   t->is_in_loop = e->n_loops > 0;
   for (uint32_t i = 0; i < params->n_children; i++) {
     const Ast *param = params->children[i];
-    Value v = config_value(e, layer, param, values[i], place, overrides, t->config);
+    Value v = config_value(e, t, param, values[i], overrides);
     if (depth_of(v) >= t->depth) t->depth = depth_of(v) + 1;
     scope_put(e->arena, t->config, param->name, v)->span = param->span;
     good &= !is_poison(v);

@@ -197,11 +197,16 @@ typedef struct GivenSetting { /* of a row: who sets it */
 
 /* What is set but not used is a slip, so it is an error. If the command line chose another optimizer or schedule than
  * the block, what the block says for its own is only told of. */
-static void complain(Elaborator *e, const SettingRow *row, const GivenSetting *given, const SettingRow *chooser,
-                     bool chooser_is_of_command, const char *chosen, const char *users) {
-  const char *text = arena_printf(e->arena, "the %s \"%s\" does not use '%s', which is for %s", chooser->name, chosen,
+typedef struct ChosenBy { /* the setting that says which others are used: the optimizer, the schedule */
+  const SettingRow *row;
+  bool is_of_command;
+  const char *chosen;
+} ChosenBy;
+
+static void complain(Elaborator *e, const SettingRow *row, const GivenSetting *given, ChosenBy by, const char *users) {
+  const char *text = arena_printf(e->arena, "the %s \"%s\" does not use '%s', which is for %s", by.row->name, by.chosen,
                                   row->name, users);
-  const bool is_error = !chooser_is_of_command || given->is_of_command;
+  const bool is_error = !by.is_of_command || given->is_of_command;
   if (is_error)
     fail_at(e, given->span, DIAG_INPUT_DECLARATION, "%s", text);
   else if (e->is_training) /* once: an objective is often elaborated without dropout too */
@@ -219,15 +224,15 @@ static const char *users_of(Elaborator *e, unsigned bits, const char *const *wor
 
 static void check_uses(Elaborator *e, const GivenSetting *given, const TrainSettings *s) {
   enum { N_OPTIMIZERS = sizeof optimizers / sizeof *optimizers, N_SCHEDULES = sizeof schedules / sizeof *schedules };
+  const ChosenBy optimizer = {&rows[ROW_OPTIMIZER], given[ROW_OPTIMIZER].is_of_command, optimizers[s->optimizer]};
+  const ChosenBy schedule = {&rows[ROW_SCHEDULE], given[ROW_SCHEDULE].is_of_command, schedules[s->schedule]};
   for (uint32_t i = 0; i < N_ROWS; i++) {
     const unsigned by_optimizer = rows[i].of_optimizers, by_schedule = rows[i].of_schedules;
     if (!given[i].is_given) continue;
     if (by_optimizer && !(by_optimizer >> s->optimizer & 1))
-      complain(e, &rows[i], &given[i], &rows[ROW_OPTIMIZER], given[ROW_OPTIMIZER].is_of_command,
-               optimizers[s->optimizer], users_of(e, by_optimizer, optimizers, N_OPTIMIZERS));
+      complain(e, &rows[i], &given[i], optimizer, users_of(e, by_optimizer, optimizers, N_OPTIMIZERS));
     if (by_schedule && !(by_schedule >> s->schedule & 1))
-      complain(e, &rows[i], &given[i], &rows[ROW_SCHEDULE], given[ROW_SCHEDULE].is_of_command, schedules[s->schedule],
-               users_of(e, by_schedule, schedules, N_SCHEDULES));
+      complain(e, &rows[i], &given[i], schedule, users_of(e, by_schedule, schedules, N_SCHEDULES));
   }
 }
 

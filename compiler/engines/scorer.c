@@ -41,21 +41,23 @@ Tensor parts_tensor(Arena *arena, const Tensor *like, int64_t from_n, int64_t to
 
 /* `outer` blocks lie before the axis; each holds all parts one after another, so a part is one piece of memory per
  * block. */
-void parts_copy(Tensor *to, int64_t to_part, int64_t to_n, const Tensor *from, int64_t from_part, int64_t from_n,
-                uint32_t axis) {
-  int64_t outer = 1, inner = dtype_bytes[from->dtype];
-  for (uint32_t i = 0; i < axis; i++) outer *= from->dims[i];
-  for (uint32_t i = axis; i < from->rank; i++) inner *= from->dims[i];
-  const size_t bytes = (size_t)(inner / from_n);
-  for (int64_t i = 0; i < outer && bytes; i++)
-    memcpy((char *)to->data + (size_t)(i * to_n + to_part) * bytes,
-           (const char *)from->data + (size_t)(i * from_n + from_part) * bytes, bytes);
+static char *part_at(TensorPart of, int64_t outer, size_t bytes) {
+  return (char *)of.tensor->data + (size_t)(outer * of.n + of.part) * bytes;
+}
+
+void parts_copy(TensorPart to, TensorPart from, uint32_t axis) {
+  const Tensor *x = from.tensor;
+  int64_t outer = 1, inner = dtype_bytes[x->dtype];
+  for (uint32_t i = 0; i < axis; i++) outer *= x->dims[i];
+  for (uint32_t i = axis; i < x->rank; i++) inner *= x->dims[i];
+  const size_t bytes = (size_t)(inner / from.n);
+  for (int64_t i = 0; i < outer && bytes; i++) memcpy(part_at(to, i, bytes), part_at(from, i, bytes), bytes);
 }
 
 Tensor parts_gather(Arena *arena, const Tensor *from, int64_t items, uint32_t axis, const RowGroup *group) {
   Tensor to = parts_tensor(arena, from, items, group->n, axis);
   for (int64_t i = 0; i < group->n; i++)
-    parts_copy(&to, i, group->n, from, group->call->items[group->numbers[i]], items, axis);
+    parts_copy((TensorPart){&to, i, group->n}, (TensorPart){from, group->call->items[group->numbers[i]], items}, axis);
   return to;
 }
 

@@ -163,8 +163,8 @@ static Tensor gather_cache(StepScorer *s, const RowGroup *group, size_t i) {
   const uint32_t axis = (uint32_t)input->batch_axis;
   Tensor tensor = parts_tensor(s->scratch, first, 1, group->n, axis);
   for (int64_t row = 0; row < group->n; row++)
-    parts_copy(&tensor, row, group->n, &parent_of(s, group->call, group->numbers[row])->caches[input->role.number], 0,
-               1, axis);
+    parts_copy((TensorPart){&tensor, row, group->n},
+               (TensorPart){&parent_of(s, group->call, group->numbers[row])->caches[input->role.number], 0, 1}, axis);
   return tensor;
 }
 
@@ -194,7 +194,7 @@ static void keep_caches(const Call *call, const RowGroup *group, const Tensor *o
       uint32_t axis = input->batch_axis < 0 ? 0 : (uint32_t)input->batch_axis;
       int64_t n = input->batch_axis < 0 ? 1 : group->n;
       row->caches[input->role.number] = parts_tensor(s->next, cache, n, 1, axis);
-      parts_copy(&row->caches[input->role.number], 0, 1, cache, n == 1 ? 0 : i, n, axis);
+      parts_copy((TensorPart){&row->caches[input->role.number], 0, 1}, (TensorPart){cache, n == 1 ? 0 : i, n}, axis);
     }
   }
 }

@@ -105,22 +105,25 @@ static bool merged_stride(SizeMath *math, const View *view, uint32_t begin, uint
   return *stride != NULL;
 }
 
+/* Axes of the view and of its new shape. */
+typedef struct Axes {
+  uint32_t old, now;
+} Axes;
+
 /* Finds the shortest pieces of the old and the new axes, counted from the end, whose sizes have the same product:
- * [*old, old_end) and [*begin, end). A reshape is a view exactly if the old axes of each such piece have one stride in
- * common, because the order of elements within a piece is then arithmetic. */
-static bool match_piece(SizeMath *math, const View *view, uint32_t old_end, const Size *const *dims, uint32_t end,
-                        uint32_t *old, uint32_t *begin) {
+ * [begin->old, end.old) and [begin->now, end.now). A reshape is a view exactly if the old axes of each such piece have
+ * one stride in common, because the order of elements within a piece is then arithmetic. */
+static bool match_piece(SizeMath *math, const View *view, const Size *const *dims, Axes end, Axes *begin) {
   const Size *olds[MAX_RANK];
   const Size *product = math->one;
-  for (uint32_t i = old_end; i-- > 0;) olds[i] = product = math_mul(math, product, view->dims[i]);
+  for (uint32_t i = end.old; i-- > 0;) olds[i] = product = math_mul(math, product, view->dims[i]);
   product = math->one;
-  for (uint32_t j = end; j-- > 0;) {
+  for (uint32_t j = end.now; j-- > 0;) {
     product = math_mul(math, product, dims[j]);
     if (size_equals(dims[j], 1)) continue;
-    for (uint32_t i = old_end; i-- > 0;) {
+    for (uint32_t i = end.old; i-- > 0;) {
       if (olds[i] != product) continue;
-      *old = i;
-      *begin = j;
+      *begin = (Axes){i, j};
       return true;
     }
   }
@@ -141,21 +144,20 @@ bool view_reshape(SizeMath *math, const View *view, uint32_t rank, const Size *c
       return true;
     }
   }
-  uint32_t old_end = skip_ones(view->dims, view->rank), end = skip_ones(dims, rank);
-  while (old_end > 0 && end > 0) {
-    uint32_t old, begin;
+  Axes end = {skip_ones(view->dims, view->rank), skip_ones(dims, rank)};
+  while (end.old > 0 && end.now > 0) {
+    Axes begin;
     const Size *stride;
-    if (!match_piece(math, view, old_end, dims, end, &old, &begin)) return false;
-    if (!merged_stride(math, view, old, old_end, &stride)) return false;
-    for (uint32_t j = end; j-- > begin;) {
+    if (!match_piece(math, view, dims, end, &begin)) return false;
+    if (!merged_stride(math, view, begin.old, end.old, &stride)) return false;
+    for (uint32_t j = end.now; j-- > begin.now;) {
       if (size_equals(dims[j], 1)) continue;
       reshaped.strides[j] = stride;
       stride = math_mul(math, stride, dims[j]);
     }
-    old_end = skip_ones(view->dims, old);
-    end = skip_ones(dims, begin);
+    end = (Axes){skip_ones(view->dims, begin.old), skip_ones(dims, begin.now)};
   }
-  if (old_end || end) return false;
+  if (end.old || end.now) return false;
   *result = reshaped;
   return true;
 }

@@ -30,22 +30,28 @@ static tfm_operand operand_along(Planner *p, const View *view, uint32_t rank, ui
   return operand;
 }
 
+/* The operands of a step, and how many elements of x lie along the axis. */
+typedef struct Along {
+  const View *x, *y, *c;
+  const Size *n;
+} Along;
+
 /* c is over `rank` axes of `dims`; x and y broadcast to them but along `axis`, where x has n elements. */
-static void add_step(Planner *p, tfm_along what, uint32_t axis, const View *x, const View *y, const View *c,
-                     const Size *n) {
-  uint32_t rank = c->rank;
+static void add_step(Planner *p, tfm_along what, uint32_t axis, Along of) {
+  const View *x = of.x, *c = of.c;
+  const uint32_t rank = c->rank;
   tfm_along_step step = {.what = (uint8_t)what,
                          .rank = (uint8_t)(rank ? rank : 1),
                          .x = operand_along(p, x, rank, axis),
-                         .y = operand_along(p, y, rank, axis),
+                         .y = operand_along(p, of.y, rank, axis),
                          .c = operand_along(p, c, rank, axis),
-                         .n = plan_size(p, n)};
+                         .n = plan_size(p, of.n)};
   step.dims[0] = plan_size(p, p->math.one);
   for (uint32_t i = 0; i < rank; i++) step.dims[i] = plan_size(p, c->dims[axis_at(rank, axis, i)]);
   const Size *lines = math_product(&p->math, rank, c->dims);
   if (what == TFM_ALONG_SCATTER) lines = math_add(&p->math, lines, math_product(&p->math, x->rank, x->dims));
   bool reads_more = what == TFM_ALONG_TOPK || (what >= TFM_ALONG_SUM && what <= TFM_ALONG_MIN);
-  tfm_size work = cost_along(p, what, reads_more ? math_mul(&p->math, lines, n) : lines);
+  tfm_size work = cost_along(p, what, reads_more ? math_mul(&p->math, lines, of.n) : lines);
   vec_push(p->arena, &p->alongs, step);
   plan_step(p, TFM_STEP_ALONG, p->alongs.n - 1, work, "along");
 }
@@ -61,7 +67,7 @@ void plan_along(Planner *p, const Node *node) {
   View c = layout_result(p, node, layout_has_columns, NULL, NULL);
   View x = plan_view(p, inputs[0]), y = plan_view(p, inputs[1]);
   const Size *n = is_power ? p->math.one : inputs[0]->dims[axis];
-  add_step(p, (tfm_along)kinds[node->op], axis, &x, &y, &c, n);
+  add_step(p, (tfm_along)kinds[node->op], axis, (Along){&x, &y, &c, n});
 }
 
 // ---- rows that are added ----
@@ -83,7 +89,7 @@ void plan_scatter(Planner *p, const Node *node) {
   }
   y.dims[y.rank] = p->math.one;
   y.strides[y.rank++] = p->math.zero;
-  add_step(p, TFM_ALONG_SCATTER, 0, &x, &y, &c, x.dims[0]);
+  add_step(p, TFM_ALONG_SCATTER, 0, (Along){&x, &y, &c, x.dims[0]});
   if (node->inputs.n == 2) p->alongs.items[p->alongs.n - 1].form = plan_is_gradient(p, &c) ? 2 : 1;
 }
 
@@ -124,7 +130,7 @@ View plan_look_up(Planner *p, const Node *table, const View *ids) {
   memcpy(dims, y.dims, y.rank * sizeof *dims);
   dims[y.rank - 1] = weight->dims[1];
   View rows = layout_new(p, DTYPE_F32, y.rank, dims);
-  add_step(p, TFM_ALONG_LOOK_UP, y.rank - 1, &x, &y, &rows, weight->dims[1]);
+  add_step(p, TFM_ALONG_LOOK_UP, y.rank - 1, (Along){&x, &y, &rows, weight->dims[1]});
   tfm_along_step *step = &p->alongs.items[p->alongs.n - 1];
   step->form = (uint8_t)form;
   step->panel = (uint8_t)panel;
@@ -160,12 +166,12 @@ bool plan_is_triangle(const Planner *p, const Node *node) {
 void plan_triangle(Planner *p, const Node *node) {
   View c = layout_result(p, node, layout_has_columns, NULL, NULL), x = plan_view(p, node->inputs.items[1]);
   uint32_t axis = node->rank - 2u;
-  add_step(p, TFM_ALONG_TRIANGLE, axis, &x, &x, &c, node->dims[axis]);
+  add_step(p, TFM_ALONG_TRIANGLE, axis, (Along){&x, &x, &c, node->dims[axis]});
 }
 
 void plan_integer_reduce(Planner *p, OpKind reduction, uint32_t axis, const View *x, const View *result) {
   tfm_along what = reduction == OP_SUM ? TFM_ALONG_SUM : reduction == OP_MAX ? TFM_ALONG_MAX : TFM_ALONG_MIN;
-  add_step(p, what, axis, x, x, result, x->dims[axis]);
+  add_step(p, what, axis, (Along){x, x, result, x->dims[axis]});
 }
 
 /* Nothing is computed: whoever reads the result reads through longer strides. */

@@ -240,33 +240,41 @@ static int64_t item_with(const DataInput *input, const Items *items, int64_t ele
   return item;
 }
 
-static bool check_ids(const DataSet *data, const TensorFile *file, const DataInput *input, const Items *items,
-                      const int32_t *ids, int64_t first, int64_t n) {
-  for (int64_t i = 0; i < n && input->limit >= 0; i++) {
+/* Elements first .. first + n - 1 of an input. */
+typedef struct Piece {
+  const DataSet *data;
+  const TensorFile *file;
+  const DataInput *input;
+  const Items *items;
+  int64_t first, n;
+} Piece;
+
+static int64_t item_of(const Piece *p, int64_t i) { return item_with(p->input, p->items, p->first + i); }
+
+/* Where within its item an element stands. */
+static long long place_of(const Piece *p, int64_t i) {
+  return (long long)((p->first + i) / p->input->numbers - p->items->starts[item_of(p, i)]);
+}
+
+static bool check_ids(const Piece *p, const int32_t *ids) {
+  const DataInput *input = p->input;
+  for (int64_t i = 0; i < p->n && input->limit >= 0; i++) {
     if ((ids[i] >= 0 && ids[i] < input->limit) || (input->has_ignored && ids[i] == input->ignored)) continue;
-    const int64_t place = (first + i) / input->numbers, item = item_with(input, items, first + i);
-    diag_error_at(diag_of(data), file->file.path, DIAG_INPUT_VALUE,
+    diag_error_at(diag_of(p->data), p->file->file.path, DIAG_INPUT_VALUE,
                   "\"%s\": item %lld holds the id %d at place %lld; ids must be in 0..%lld", name_of(input),
-                  (long long)item, ids[i], (long long)(place - items->starts[item]), (long long)input->limit - 1);
+                  (long long)item_of(p, i), ids[i], place_of(p, i), (long long)input->limit - 1);
     return false;
   }
   return true;
 }
 
-/* An infinity may be meant, as in a mask that is added to scores, but never NaN; what is infinite in an input that is
- * no mask makes a loss that is not finite. */
-static bool check_numbers(const DataSet *data, const TensorFile *file, const DataInput *input, const Items *items,
-                          const float *numbers, int64_t first, int64_t n) {
-  for (int64_t i = 0; i < n; i++) {
-    if (isfinite(numbers[i]) || (input->may_be_infinite && isinf(numbers[i]))) continue;
-    const int64_t place = (first + i) / input->numbers, item = item_with(input, items, first + i);
-    diag_error_at(diag_of(data), file->file.path, DIAG_INPUT_VALUE,
-                  "\"%s\": item %lld holds %s at place %lld: numbers of an input must be finite", name_of(input),
-                  (long long)item,
-                  isnan(numbers[i]) ? "nan"
-                  : numbers[i] > 0  ? "inf"
-                                    : "-inf",
-                  (long long)(place - items->starts[item]));
+static bool check_numbers(const Piece *p, const float *numbers) {
+  for (int64_t i = 0; i < p->n; i++) {
+    if (isfinite(numbers[i]) || (p->input->may_be_infinite && isinf(numbers[i]))) continue;
+    const char *what = isnan(numbers[i]) ? "nan" : numbers[i] > 0 ? "inf" : "-inf";
+    diag_error_at(diag_of(p->data), p->file->file.path, DIAG_INPUT_VALUE,
+                  "\"%s\": item %lld holds %s at place %lld: numbers of an input must be finite", name_of(p->input),
+                  (long long)item_of(p, i), what, place_of(p, i));
     return false;
   }
   return true;
@@ -300,9 +308,9 @@ static bool scan(DataSet *data, const TensorFile *file, const DataInput *input, 
   }
   for (int64_t first = 0; first < tensor->elements && good; first += PIECE) {
     const int64_t n = tensor->elements - first < PIECE ? tensor->elements - first : PIECE;
-    good = read_part(data, file, input, first, n, piece) &&
-           (dtype != DTYPE_I32 || check_ids(data, file, input, items, piece, first, n)) &&
-           (dtype != DTYPE_F32 || check_numbers(data, file, input, items, piece, first, n));
+    const Piece read = {data, file, input, items, first, n};
+    good = read_part(data, file, input, first, n, piece) && (dtype != DTYPE_I32 || check_ids(&read, piece)) &&
+           (dtype != DTYPE_F32 || check_numbers(&read, piece));
     data->hash = hash_bytes(data->hash, piece, (size_t)n * dtype_bytes[dtype]);
   }
   arena_destroy(arena);

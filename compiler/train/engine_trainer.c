@@ -75,9 +75,14 @@ static bool compute_by_engine(void *user, const tfm_train_graph *graph, Arena *a
   return engine_run(is_of_counts(t, graph) ? t->bottoms : t->tops, arena, inputs, results);
 }
 
+typedef struct Computer {
+  Compute compute;
+  void *user;
+} Computer;
+
 /* Errors are in the diag already: the status has no message. */
-static tfm_status run_by(const Trainer *t, Compute compute, void *user, const tfm_train_graph *graph,
-                         const tfm_value *inputs, const tfm_value *outputs, tfm_error *error) {
+static tfm_status run_by(const Trainer *t, Computer by, const tfm_train_graph *graph, const tfm_value *inputs,
+                         const tfm_value *outputs, tfm_error *error) {
   const Graph *from = given(t, graph);
   Arena *arena = arena_create();
   const char **names = ARENA_ARRAY(arena, const char *, graph->n_inputs);
@@ -89,7 +94,7 @@ static tfm_status run_by(const Trainer *t, Compute compute, void *user, const tf
     if (inputs[i].rank) memcpy(tensors[i].dims, inputs[i].dims, (size_t)inputs[i].rank * sizeof *inputs[i].dims);
   }
   const EvalInputs all = {names, tensors, graph->n_inputs};
-  const bool good = compute(user, graph, arena, &all, results);
+  const bool good = by.compute(by.user, graph, arena, &all, results);
   for (uint32_t i = 0; good && i < graph->n_outputs; i++)
     if (tensor_elements(&results[i]))
       memcpy(outputs[i].data, results[i].data, (size_t)tensor_elements(&results[i]) * sizeof(float));
@@ -100,7 +105,7 @@ static tfm_status run_by(const Trainer *t, Compute compute, void *user, const tf
 
 static tfm_status run(void *user, const tfm_train_graph *graph, const tfm_value *inputs, const tfm_value *outputs,
                       tfm_error *error) {
-  return run_by(user, compute_by_engine, user, graph, inputs, outputs, error);
+  return run_by(user, (Computer){compute_by_engine, user}, graph, inputs, outputs, error);
 }
 
 /* What the runtime says of an error that it did not find itself is a note. */
@@ -334,7 +339,7 @@ static bool interpret(void *user, const tfm_train_graph *graph, Arena *arena, co
 
 static tfm_status run_again(void *user, const tfm_train_graph *graph, const tfm_value *inputs, const tfm_value *outputs,
                             tfm_error *error) {
-  return run_by(((Search *)user)->trainer, interpret, user, graph, inputs, outputs, error);
+  return run_by(((Search *)user)->trainer, (Computer){interpret, user}, graph, inputs, outputs, error);
 }
 
 /* Multiplications of a run with these sizes, about; the interpreter does some hundred million a second. */

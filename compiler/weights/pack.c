@@ -252,9 +252,11 @@ static void fill_by_columns(const RecipePiece *piece, const float *data, int64_t
 }
 
 /* The same in 16 bits, in which the elements are exact: k counts from the beginning of the panel. */
-static void fill_16_bits(const RecipePiece *piece, const float *data, int64_t rows, int64_t first_k, int64_t columns,
-                         uint32_t width, bool is_bf16, uint16_t *panel) {
-  for (int64_t k = first_k; k < first_k + columns; k++, data += piece->column_stride)
+static void fill_16_bits(const Packer *p, const Block *block, const float *data, int64_t rows, uint16_t *panel) {
+  const RecipePiece *piece = block->piece;
+  const bool is_bf16 = p->recipe->form == TFM_FORM_BF16;
+  const uint32_t width = p->recipe->width;
+  for (int64_t k = block->column; k < block->column + block->columns; k++, data += piece->column_stride)
     for (int64_t c = 0; c < rows; c++) {
       const float value = data[c * piece->row_stride];
       if (is_bf16)
@@ -327,9 +329,7 @@ static void put_panels(const Packer *p, const Block *block) {
       continue;
     }
     if (p->recipe->form != TFM_FORM_F32) {
-      const bool is_bf16 = p->recipe->form == TFM_FORM_BF16;
-      fill_16_bits(piece, data, n, block->column, block->columns, width, is_bf16,
-                   (uint16_t *)panel + lane * (is_bf16 ? 2 : 1));
+      fill_16_bits(p, block, data, n, (uint16_t *)panel + lane * (p->recipe->form == TFM_FORM_BF16 ? 2 : 1));
       continue;
     }
     (is_transposed(piece) ? fill_by_columns : fill_by_rows)(piece, data, n, block->columns, width,

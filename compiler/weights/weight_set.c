@@ -62,15 +62,25 @@ static TensorFile *open_shard(Arena *arena, Diag *diag, WeightSet *set, Map *sha
   return file;
 }
 
+typedef struct Shards {
+  Arena *arena;
+  Diag *diag;
+  WeightSet *set;
+  Map *files; /* by name */
+  const char *folder;
+} Shards;
+
 /* A name with a NUL in it is no file name, whatever stands before the NUL. */
-static void add_mapped(Arena *arena, Diag *diag, WeightSet *set, Map *shards, const char *folder,
-                       const char *tensor_name, const json_t *file_name) {
+static void add_mapped(const Shards *s, const char *tensor_name, const json_t *file_name) {
+  Arena *arena = s->arena;
+  Diag *diag = s->diag;
+  WeightSet *set = s->set;
   const char *name = json_string_value(file_name);
   if (!name || strlen(name) != json_string_length(file_name)) {
     diag_error_at(diag, set->path, DIAG_SAFETENSORS, "weight_map \"%s\": expected the name of a file", tensor_name);
     return;
   }
-  TensorFile *file = open_shard(arena, diag, set, shards, folder, name);
+  TensorFile *file = open_shard(arena, diag, set, s->files, s->folder, name);
   if (!file) return;
   const FileTensor *tensor = tensor_file_find(file, tensor_name);
   if (tensor)
@@ -93,10 +103,11 @@ static bool add_index(Arena *arena, Diag *diag, WeightSet *set, const char *path
     diag_error_at(diag, path, DIAG_SAFETENSORS, "the index has no object \"weight_map\"");
   const char *slash = strrchr(path, '/'), *tensor_name;
   const char *folder = slash ? arena_strndup(arena, path, (size_t)(slash - path) + 1) : "";
-  Map shards = map_new(arena);
+  Map files = map_new(arena);
+  const Shards shards = {arena, diag, set, &files, folder};
   json_t *file_name;
   json_object_foreach((json_t *)map, tensor_name, file_name)
-      add_mapped(arena, diag, set, &shards, folder, tensor_name, file_name);
+      add_mapped(&shards, tensor_name, file_name);
   json_decref(json);
   return !diag_has_errors(diag);
 }
