@@ -41,7 +41,7 @@ from test_text import write_pairs, write_tokenizer  # noqa: E402
 from tfmc_serve import app, serving, texts  # noqa: E402
 from tfmc_serve.service import Options, Service  # noqa: E402
 
-WAIT = 60  # seconds after which a test has failed; nothing is expected to take them
+WAIT = 300  # seconds after which a test has failed; nothing is expected to take them, on a machine with other work too
 
 
 def write_case(folder, kind):
@@ -164,7 +164,8 @@ class Process:
             [sys.executable, *program, "--port=0", "--threads=2", *map(str, arguments)], stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": path, **(environment or {})})
         self.lines, self.log, self._seen = [], queue.Queue(), 0
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         listening = self.wait_for("listening on")
         self.ports = [int(port) for port in re.findall(r"', (\d+)", listening)]
         self.port = self.ports[0]
@@ -199,6 +200,7 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self._reader.join(WAIT)
         self.process.stderr.close()
 
 
@@ -316,7 +318,7 @@ class Case(unittest.TestCase):
         for thread in started:
             thread.start()
         for thread in started:
-            thread.join(WAIT)
+            thread.join(WAIT + (600 if "TFM_LONG" in os.environ else 0))
         for result in results:
             if isinstance(result, Exception):
                 raise result

@@ -1,4 +1,5 @@
-"""tfmc-serve whose models take as long as a file is there: usage: slow_server.py FILE ARGUMENT..."""
+"""tfmc-serve whose models take as long as a file is there: usage: slow_server.py FILE ARGUMENT...
+With SLOW_LOAD they are not loaded before the process ends."""
 import os
 import sys
 import time
@@ -25,6 +26,8 @@ def main(file, *arguments):
     begin = texts.Served.__init__
 
     def slow(self, *args):
+        if "SLOW_LOAD" in os.environ:
+            time.sleep(10 ** 6)
         begin(self, *args)
         self.model = Slow(self.model, file)
     texts.Served.__init__ = slow

@@ -83,7 +83,7 @@ class Documents(unittest.TestCase):
             text = lines[0] + (self.page if post.path == "/similarity" else "")
             for name in SHAPES[post.shape]:
                 self.assertTrue(name == "model" or re.search(rf"\b{name}\b", text), (post.path, name))
-        for path, _ in app.GETS:
+        for path, *_ in app.GETS:
             self.assertIn(path.replace("{id}", "ID") if "page" not in path else "/", self.page)
 
     def test_metrics(self):

@@ -8,7 +8,7 @@ import threading
 import unittest
 from unittest import mock
 
-from servers import HERE, WAIT, Case, Inside, Process, f32, head, held, library, made, place, read_answer
+from servers import HERE, WAIT, Case, Inside, Process, f32, head, held, library, place, read_answer
 
 from tfmc_serve import batcher, texts
 
@@ -126,7 +126,7 @@ class Time(Case):
             with mock.patch.object(made, "seconds_per_token", WAIT / 6):
                 answer = self.client.post("/embed", {"inputs": "a b c"})
             self.refused(answer, 429, "--timeout")
-            self.assertEqual(int(answer.headers["retry-after"]), 40)
+            self.assertEqual(int(answer.headers["retry-after"]), 4 * WAIT // 6)
             model.go.set()
             self.answered(first)
             self.answered(second)
@@ -165,7 +165,7 @@ class Time(Case):
 
 
 def short_timeout(options, name):
-    return 0.2 if name == "timeout" else object.__getattribute__(options, name)
+    return 2.0 if name == "timeout" else object.__getattribute__(options, name)
 
 
 class Ending(Case):
@@ -243,8 +243,7 @@ class Ending(Case):
             self.assertEqual(server.ended(), 128 + signal.SIGTERM)
 
     def test_a_signal_while_models_load(self):
-        folder, _ = made("embed")
-        server = self.start(folder, slow=False, wait_ready=False)
+        server = self.start(place("embed"), wait_ready=False, environment={"SLOW_LOAD": "1"})
         self.refused(server.client().get("/ready"), 503, "loading")
         self.refused(server.client().post("/embed", {"inputs": "a"}), 503, "loading")
         self.assertEqual(server.client().get("/health").status, 200)

@@ -90,6 +90,8 @@ class Requests(Case):
         self.refused(self.client.get("/embed"), 405, "POST")
         self.refused(self.client.post("/health", {}), 405, "GET")
         self.refused(self.client.request("DELETE", "/v1/embeddings"), 405, "POST", openai=True)
+        for path, allowed in (("/", "GET, HEAD, POST"), ("/embed", "POST"), ("/v1/models/x", "GET, HEAD")):
+            self.assertEqual(self.client.request("DELETE", path).headers["allow"], allowed)
 
     # ---- numbers of inputs, lengths ----
 

@@ -52,10 +52,12 @@ POSTS = [
     Post("/v2/rerank", "v_rerank", ("rerank",), routes_openai.rerank, "the same, as Cohere's do"),
 ]
 OWN = {"embed": EMBED, "rerank": RERANK, "classify": PREDICT}
-GETS = [("/health", "whether what is asked is computed"), ("/ready", "whether all models are loaded"),
-        ("/info", "the models and all settings"), ("/metrics", "numbers for Prometheus"),
-        ("/v1/models", "the models"), ("/v1/models/{id}", "one of them"), ("/openapi.json", "this document"),
-        ("/", "a page to try it"), ("/page/{id}", "the page's parts")]
+JSON, TEXT = "application/json", "text/plain"
+GETS = [("/health", "whether what is asked is computed", JSON), ("/ready", "whether all models are loaded", JSON),
+        ("/info", "the models and all settings", JSON), ("/metrics", "numbers for Prometheus", TEXT),
+        ("/v1/models", "the models", JSON), ("/v1/models/{id}", "one of them", JSON),
+        ("/openapi.json", "this document", JSON), ("/", "a page to try it", "text/html"),
+        ("/page/{id}", "the page's parts", "text/*")]
 
 
 def answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -72,7 +74,7 @@ class Routes:
                     "/v1/models": self.models, "/v1/models/{id}": self.model, "/openapi.json": self.openapi,
                     "/": self.page, "/page/{id}": self.page_part}
         self.routes = [Route(path.replace("/v1/models/{id}", "/v1/models/{id:path}"), handlers[path], methods=["GET"])
-                       for path, _ in GETS]
+                       for path, *_ in GETS]
         self.routes += [Route(post.path, self.endpoint(post), methods=["POST"]) for post in POSTS]
         self.routes.append(Route("/", self.own_route, methods=["POST"]))
 
@@ -260,8 +262,10 @@ class Gate:
 
 def fault_of(error: HTTPException, scope: Scope) -> Fault:
     if error.status_code == 405:
-        allowed = dict(error.headers or {})
-        return Fault("method", f"{scope['method']} is not for this route; {allowed.get('Allow', '')} is", headers=allowed)
+        posts = [post.path for post in POSTS] + ["/"]
+        allowed = ", ".join((["GET", "HEAD"] if route_of(scope["path"]) in {path for path, *_ in GETS} else []) +
+                            (["POST"] if scope["path"] in posts else []))
+        return Fault("method", f"{scope['method']} is not for this route; {allowed} is", headers={"allow": allowed})
     return Fault("route", "there is no such route; /openapi.json lists them")
 
 
@@ -287,7 +291,7 @@ def request_id(scope: Scope) -> str:
     return uuid.uuid4().hex
 
 
-KNOWN = {path for path, _ in GETS} | {post.path for post in POSTS}
+KNOWN = {path for path, *_ in GETS} | {post.path for post in POSTS}
 
 
 def route_of(path: str) -> str:

@@ -27,13 +27,14 @@ OPENAI_ERROR = {"type": "object", "required": ["error"], "properties": {"error":
         "param": {"type": ["string", "null"]}, "code": {"type": "string", "enum": sorted(KINDS)}}}}}
 
 
-def json(content: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": content}}
+def json(content: dict[str, Any], kind: str = "application/json") -> dict[str, Any]:
+    return {kind: {"schema": content}}
 
 
-def operation(path: str, about: str, answer: dict[str, Any], shape: str | None) -> dict[str, Any]:
+def operation(path: str, about: str, answer: dict[str, Any], shape: str | None,
+              kind: str = "application/json") -> dict[str, Any]:
     found: dict[str, Any] = {"summary": about, "responses": {
-        "200": {"description": "the answer", "content": json(answer)},
+        "200": {"description": "the answer", "content": json(answer, kind)},
         "default": {"description": "an error", "content": json({"$ref": "#/components/schemas/" + (
             "OpenAIError" if is_openai(path) else "Error")})}}}
     if shape is not None:
@@ -44,13 +45,14 @@ def operation(path: str, about: str, answer: dict[str, Any], shape: str | None) 
     return found
 
 
-def document(posts: list[tuple[str, str, str]], gets: list[tuple[str, str]], version: str, keys: bool) -> dict[str, Any]:
-    """posts: (path, shape, what it does); gets: (path, what it does)."""
+def document(posts: list[tuple[str, str, str]], gets: list[tuple[str, str, str]], version: str,
+             keys: bool) -> dict[str, Any]:
+    """posts: (path, shape, what it does); gets: (path, what it does, the type of the answer)."""
     paths: dict[str, dict[str, Any]] = {}
     for path, shape, about in posts:
         paths.setdefault(path, {})["post"] = operation(path, about, ANSWERS[shape], shape)
-    for path, about in gets:
-        paths.setdefault(path, {})["get"] = operation(path, about, {}, None)
+    for path, about, kind in gets:
+        paths.setdefault(path, {})["get"] = operation(path, about, {}, None, kind)
     schemas = {name: schema(shape) for name, shape in SHAPES.items()}
     made: dict[str, Any] = {
         "openapi": "3.1.0", "info": {"title": "tfmc-serve", "version": version}, "paths": paths,

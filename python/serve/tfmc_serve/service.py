@@ -260,9 +260,13 @@ class Call:
         numbers: Floats = np.asarray(job.numbers)
         return numbers
 
+    async def _has_gone(self) -> None:
+        """Ends when the client does; its body has been read."""
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+
     async def _until_deadline(self, wanted: asyncio.Future[T]) -> T:
-        # ends when the client does, for its body has been read
-        gone: asyncio.Future[Any] = asyncio.ensure_future(self.request.receive())
+        gone: asyncio.Future[Any] = asyncio.ensure_future(self._has_gone())
         both: set[asyncio.Future[Any]] = {wanted, gone}
         try:
             done, _ = await asyncio.wait(both, timeout=max(0.0, self.deadline - time.monotonic()),

@@ -56,6 +56,7 @@ def tell_systemd(state: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, contextlib.suppress(OSError):
+            sender.setblocking(state != "WATCHDOG=1")
             sender.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
 
 

@@ -151,7 +151,7 @@ class Texts(Kind):
         return texts
 
     def schema(self) -> dict[str, Any]:
-        record = {"type": "object", "properties": {"text": TEXT}, "required": ["text"]}
+        record = schema({"text": Member(Text())})
         return {"type": "array", "items": {"oneOf": [TEXT, record]} if self.records else TEXT, "minItems": 1}
 
 
@@ -218,6 +218,7 @@ class Record(Kind):
 
 
 REQUIRED = object()
+EMPTY: list[Any] = [None, False, 0, "", [], {}]  # what a member that is not known may be
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ def read(shape: dict[str, Member], body: Any, most: int, before: str = "") -> di
         raise wrong(before.rstrip(".") or "the body", "an object", body)
     for name, value in body.items():
         if name not in shape and value:
-            raise Fault("invalid", f"{before}{name[:100]} is not known here; the members are {', '.join(shape)}",
+            raise Fault("invalid", f"{before + name[:100]!r} is not known here; the members are {', '.join(shape)}",
                         f"{before}{name[:100]}")
     found = {}
     for name, member in shape.items():
@@ -251,14 +252,15 @@ def read(shape: dict[str, Member], body: Any, most: int, before: str = "") -> di
 
 def schema(shape: dict[str, Member]) -> dict[str, Any]:
     """The JSON schema of a shape."""
-    properties = {}
+    properties: dict[str, dict[str, Any]] = {}
     for name, member in shape.items():
-        properties[name] = dict(member.kind.schema())
+        made = member.kind.schema()
+        properties[name] = dict(made) if member.default is REQUIRED else {"anyOf": [made, {"type": "null"}]}
         if member.about:
             properties[name]["description"] = member.about
         if member.default is not REQUIRED and member.default is not None and not isinstance(member.kind, Record):
             properties[name]["default"] = member.default
-    return {"type": "object", "properties": properties,
+    return {"type": "object", "properties": properties, "additionalProperties": {"enum": EMPTY},
             "required": [name for name, member in shape.items() if member.default is REQUIRED]}
 
 

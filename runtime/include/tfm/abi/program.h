@@ -214,8 +214,7 @@ typedef struct tfm_quantize_step {
  * packed into scratch: x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k (unless x_stays: the tiles have
  * its own strides), y in panels. Epilogue as in a gemm. With `direct` neither is packed. */
 typedef enum tfm_direct {
-  TFM_DIRECT_NONE,
-  TFM_DIRECT_COLUMNS, /* columns side by side, where n is at most direct_columns; the tiles are for other n */
+  TFM_DIRECT_NONE, TFM_DIRECT_COLUMNS, /* columns side by side, for n up to direct_columns; tiles are for other n */
   TFM_DIRECT_ROWS,    /* rows side by side */
   TFM_DIRECT_TURNED,  /* the same with y for x and x for y: x is one row, and its result the one column */
   TFM_DIRECT_ONE_ROW  /* x is one row, the columns of y are neighbours, and sums are f64: without a kernel */
@@ -226,8 +225,7 @@ typedef struct tfm_matmul_step {
   uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
-  uint8_t in_order, live_steps; /* tfm_order; tfm_live_steps */
-  uint8_t adds_chains; /* tiles know one chain alone, and the step adds those of TFM_SHORT_CHAIN steps up */
+  uint8_t in_order, live_steps, adds_chains; /* tfm_order; tfm_live_steps; the step adds up chains of tiles */
   tfm_size k;
   tfm_operand x, y, c;
   uint32_t epilogue, first_operand, live; /* tfm_live_rows: of rows of x and c, or live_steps; not direct then */
@@ -360,7 +358,7 @@ typedef struct tfm_program {
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
   const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
   const struct tfm_attention_grad *(*attention_grad)(void);   /* NULL: there is no such step */
-  const struct tfm_gradient_sums *(*gradient_sums)(void);     /* NULL: no product is a gradient */
+  const struct tfm_gradient_sums *(*gradient_sums)(void); /* the same */
   const struct tfm_chain_functions *(*chain_functions)(void); /* NULL: there are no chains of rows */
 } tfm_program;
 
