@@ -138,6 +138,7 @@ else
   fi
   stage "the same bits" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
   stage "sums of long rows" "$python" tests/e2e/test_row_sums.py "$tfmc"
+  stage "gradients of long batches" "$python" tests/e2e/test_gradient_sums.py "$tfmc"
   if [ -n "$have_weights" ]; then
     stage "examples" "$python" tests/e2e/test_examples.py "$tfmc"
   else

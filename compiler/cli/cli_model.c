@@ -100,10 +100,10 @@ static bool read_library(Session *session, ModelText *text) {
   return false;
 }
 
-/* Only verbs of V_LIBRARY accept a library; for the others the file is parsed, and the message says what is wrong with
- * it as a text. */
+/* Some commands accept a library; for the others the file is parsed, and the message says what is wrong with it as a
+ * text. */
 Graph *model_load(Session *session) {
-  bool may_be_library = V_LIBRARY & 1u << session->options.verb && !session->text;
+  bool may_be_library = verb_takes_library(session->options.verb) && !session->text;
   bool is_library = may_be_library && names_library(session, session->options.files.items[0]);
   ModelText *text = ARENA_NEW(session->arena, ModelText);
   const char *purpose = arena_set_purpose(session->arena, "while reading the model");
@@ -327,7 +327,6 @@ static bool check_own_weights(Session *session) {
   return !diag_has_errors(&session->diag);
 }
 
-/* pack and check want the tensors themselves, so a packed file does not serve them. */
 WeightSource *session_weights(Session *session, Graph *graph) {
   const Options *options = &session->options;
   if (!check_own_weights(session)) return NULL;
@@ -336,7 +335,7 @@ WeightSource *session_weights(Session *session, Graph *graph) {
       .path = option_text(options, OPTION_WEIGHTS, NULL),
       .is_random = option_given(options, OPTION_RANDOM_WEIGHTS),
       .seed = option_count(options, OPTION_RANDOM_WEIGHTS, 0),
-      .may_be_packed = session->library && options->verb != VERB_PACK && options->verb != VERB_CHECK};
+      .may_be_packed = session->library && verb_takes_packed_weights(options->verb)};
   WeightSource *weights = weight_source_open(&request, graph);
   if (weights) note_types(session, weights, graph);
   return weights;

@@ -15,7 +15,7 @@
 /* The program that the first file of the command line holds. NULL after an error. */
 ParsedProgram *model_parse(Session *session);
 /* Its graph, elaborated with -D, --model and --weights-prefix. If the file is a compiled library (and the verb is one
- * of V_LIBRARY), the graph of the model in it, and session->library. NULL after an error. */
+ * that takes one), the graph of the model in it, and session->library. NULL after an error. */
 Graph *model_load(Session *session);
 /* Whether the file is a compiled library or a .tfmm file, by its first bytes or its ending; and what it says of itself,
  * which the caller closes. NULL after an error. */

@@ -28,8 +28,8 @@ const OptionInfo option_table[N_OPTIONS] = {
 };
 
 const VerbInfo verb_table[N_VERBS] = {
-#define VERB(Enum, name, arguments, least, most, line, details) \
-  [VERB_##Enum] = {#name, arguments, least, most, line, details},
+#define VERB(Enum, name, arguments, least, most, takes, output, line, details) \
+  [VERB_##Enum] = {#name, arguments, least, most, TAKES_##takes, OUTPUT_##output, line, details},
 #include "cli/verbs.def"
 };
 

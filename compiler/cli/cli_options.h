@@ -13,21 +13,44 @@
 #include "diag/diag.h"
 
 typedef enum Verb {
-#define VERB(Enum, name, arguments, least, most, line, details) VERB_##Enum,
+#define VERB(Enum, name, arguments, least, most, takes, output, line, details) VERB_##Enum,
 #include "cli/verbs.def"
   N_VERBS
 } Verb;
 
+/* What stands in place of FILE, as bits. */
 enum {
-#define VERB(Enum, name, arguments, least, most, line, details) V_##Enum = 1 << VERB_##Enum,
+  TAKES_OTHER = 0,
+  TAKES_MODEL = 1 << 0,
+  TAKES_LIBRARY = 1 << 1 | TAKES_MODEL,
+  TAKES_PACKED = 1 << 2 | TAKES_LIBRARY, /* packed weights serve in place of tensors */
+  TAKES_OBJECTIVE = 1 << 3
+};
+
+typedef enum VerbOutput { OUTPUT_NONE, OUTPUT_FILE, OUTPUT_OWN } VerbOutput;
+
+enum {
+#define VERB(Enum, name, arguments, least, most, takes, output, line, details) V_##Enum = 1 << VERB_##Enum,
 #include "cli/verbs.def"
   V_EXECUTE = V_RUN | V_GENERATE | V_VERIFY | V_BENCH | V_PROFILE,
   V_TRIED = V_EXECUTE | V_CHECK, /* check runs nothing, but it takes the options of run, so that a line can be tried */
-  V_TRAINING = V_TRAIN | V_EVALUATE,
-  V_LIBRARY = V_TRIED | V_PACK, /* what takes a compiled library in place of a .tfm file */
-  V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH | V_COMPILE | V_PACK | V_WORKER,
   V_PASSES = V_DUMP | V_OPT | V_GRAPH | V_COMPILE | V_PACK,
-  V_ALL = (1 << N_VERBS) - 1
+  V_ALL = (1 << N_VERBS) - 1,
+  /* From the columns of verbs.def. */
+  V_MODEL = 0
+#define VERB(Enum, name, arguments, least, most, takes, output, line, details) \
+  | (TAKES_##takes & TAKES_MODEL ? V_##Enum : 0)
+#include "cli/verbs.def"
+  ,
+  V_TRAINING = 0
+#define VERB(Enum, name, arguments, least, most, takes, output, line, details) \
+  | (TAKES_##takes & TAKES_OBJECTIVE ? V_##Enum : 0)
+#include "cli/verbs.def"
+  ,
+  V_OUTPUT = 0
+#define VERB(Enum, name, arguments, least, most, takes, output, line, details) \
+  | (OUTPUT_##output != OUTPUT_NONE ? V_##Enum : 0)
+#include "cli/verbs.def"
 };
 
 typedef enum Option {
@@ -64,6 +87,8 @@ typedef struct OptionInfo {
 typedef struct VerbInfo {
   const char *name, *arguments;
   unsigned least, most;
+  unsigned takes; /* TAKES_... */
+  VerbOutput output;
   const char *line, *details;
 } VerbInfo;
 
@@ -73,6 +98,14 @@ extern const StageInfo stage_table[N_STAGES];
 
 /* Whether help and the documents mention it. */
 static inline bool verb_is_listed(int verb) { return *verb_table[verb].line; }
+
+static inline bool verb_takes_library(Verb verb) {
+  return (verb_table[verb].takes & TAKES_LIBRARY) == TAKES_LIBRARY;
+}
+
+static inline bool verb_takes_packed_weights(Verb verb) {
+  return (verb_table[verb].takes & TAKES_PACKED) == TAKES_PACKED;
+}
 
 typedef struct OptionValues {
   VEC(const char *) texts; /* "" for a flag */

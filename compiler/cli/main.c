@@ -23,7 +23,7 @@ enum { STACK_BYTES = 64 << 20, EXIT_ENVIRONMENT = 3 };
 // ---- the command ----
 
 static void (*const commands[N_VERBS])(Session *) = {
-#define VERB(Enum, name, arguments, least, most, line, details) [VERB_##Enum] = command_##name,
+#define VERB(Enum, name, arguments, least, most, takes, output, line, details) [VERB_##Enum] = command_##name,
 #include "cli/verbs.def"
 };
 

@@ -62,7 +62,7 @@ static bool wants_color(const Options *options) {
 
 /* Commands whose summary says that nothing was written: those for which a file was the purpose. */
 static bool has_output(const Options *options) {
-  return option_given(options, OPTION_OUTPUT) && (V_RUN | V_GENERATE | V_DUMP | V_IMPORT) & 1u << options->verb;
+  return option_given(options, OPTION_OUTPUT) && verb_table[options->verb].output == OUTPUT_FILE;
 }
 
 static void drop_warnings(Diag *diag) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "graph/attributes.h"
 
 const RoleInfo role_table[N_ROLES] = {
 #define ROLE(Enum, text, where, is_numbered) [ROLE_##Enum] = {text, where, is_numbered},
@@ -195,9 +196,18 @@ static bool expr_is_static(const Expr *expr) {
 
 /* Whether the node itself, apart from its inputs, depends on nothing of a run. */
 static bool static_by_itself(const Node *node) {
-  return node->op != OP_INPUT && all_const(node->dims, node->rank) && all_const(&node->attr.size, 1) &&
-         all_const(node->attr.starts, node->rank) && all_const(node->attr.dims_in, node->attr.rank_in) &&
-         expr_is_static(node->attr.expr);
+  bool is_static = node->op != OP_INPUT && all_const(node->dims, node->rank);
+  for (Attribute i = 0; i < N_ATTRIBUTES && is_static; i++) {
+    const void *member = attribute_value(&node->attr, i);
+    switch (attribute_type(i)) {
+      case ATTRIBUTE_IS_SIZE: is_static = all_const(member, 1); break;
+      case ATTRIBUTE_IS_STARTS: is_static = all_const(member, node->rank); break;
+      case ATTRIBUTE_IS_SHAPE: is_static = all_const(member, node->attr.rank_in); break;
+      case ATTRIBUTE_IS_EXPR: is_static = expr_is_static(*(Expr *const *)member); break;
+      default: break;
+    }
+  }
+  return is_static;
 }
 
 /* One walk, since inputs stand before their users. */

@@ -1,6 +1,6 @@
 /* In: a graph. Out: a copy in another arena that shares nothing with it; the same graph without ragged sizes. Refuses
  * nothing. */
-#include "graph/graph.h"
+#include "graph/attributes.h"
 
 #include <string.h>
 
@@ -66,15 +66,27 @@ static Expr *clone_expr(const Clone *c, const Expr *expr) {
   return root;
 }
 
+static void clone_sizes(const Clone *c, const Size **sizes) {
+  for (int i = 0; i < MAX_RANK; i++) sizes[i] = clone_size(c, sizes[i]);
+}
+
+/* What is a pointer is copied behind it. */
 static NodeAttr clone_attr(const Clone *c, const NodeAttr *attr) {
   NodeAttr copy = *attr;
-  copy.name = clone_text(c, attr->name);
-  copy.size = clone_size(c, attr->size);
-  for (int i = 0; i < MAX_RANK; i++) {
-    copy.starts[i] = clone_size(c, attr->starts[i]);
-    copy.dims_in[i] = clone_size(c, attr->dims_in[i]);
+  for (Attribute i = 0; i < N_ATTRIBUTES; i++) {
+    void *member = attribute_member(&copy, i);
+    const char **text = member;
+    const Size **size = member;
+    Expr **expr = member;
+    switch (attribute_type(i)) {
+      case ATTRIBUTE_IS_TEXT: *text = clone_text(c, *text); break;
+      case ATTRIBUTE_IS_SIZE: *size = clone_size(c, *size); break;
+      case ATTRIBUTE_IS_STARTS:
+      case ATTRIBUTE_IS_SHAPE: clone_sizes(c, size); break;
+      case ATTRIBUTE_IS_EXPR: *expr = clone_expr(c, *expr); break;
+      default: break;
+    }
   }
-  copy.expr = clone_expr(c, attr->expr);
   return copy;
 }
 

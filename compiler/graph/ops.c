@@ -8,7 +8,7 @@
 
 /* The names that the column `attributes` is written with. */
 enum {
-#define ATTRIBUTE(Enum, text, form) Enum = 1 << ATTRIBUTE_##Enum,
+#define ATTRIBUTE(Enum, text, form, type, member) Enum = 1 << ATTRIBUTE_##Enum,
 #include "graph/attributes.def"
 };
 
@@ -32,7 +32,7 @@ const OpInfo op_table[N_OPS] = {
 enum { BARE = true, LABELLED = false };
 
 const AttributeInfo attribute_table[N_ATTRIBUTES] = {
-#define ATTRIBUTE(Enum, text, form) [ATTRIBUTE_##Enum] = {text, form},
+#define ATTRIBUTE(Enum, text, form, type, member) [ATTRIBUTE_##Enum] = {text, form},
 #include "graph/attributes.def"
 };
 

@@ -21,7 +21,7 @@ typedef enum DType {
 } DType;
 
 typedef enum Attribute {
-#define ATTRIBUTE(Enum, text, form) ATTRIBUTE_##Enum,
+#define ATTRIBUTE(Enum, text, form, type, member) ATTRIBUTE_##Enum,
 #include "graph/attributes.def"
   N_ATTRIBUTES
 } Attribute;

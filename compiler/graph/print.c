@@ -22,7 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graph/infer.h"
+#include "graph/attributes.h"
 #include "graph/text.h"
 
 static void print_name(StrBuf *out, const char *name) {
@@ -30,107 +30,19 @@ static void print_name(StrBuf *out, const char *name) {
   else strbuf_add_quoted(out, name);
 }
 
-// ---- attributes ----
-
-/* A missing size prints as ?, which cannot be read back: only graphs that are broken have one. */
-static void print_sizes(StrBuf *out, const SizeTable *table, uint32_t n, const Size *const *sizes) {
-  strbuf_add_char(out, '[');
-  for (uint32_t i = 0; i < n; i++) {
-    if (i) strbuf_add(out, ", ");
-    if (sizes[i]) size_print(out, table, sizes[i]);
-    else strbuf_add_char(out, '?');
-  }
-  strbuf_add_char(out, ']');
-}
-
-static void print_axes(StrBuf *out, uint32_t n, const uint8_t *axes) {
-  strbuf_add_char(out, '[');
-  for (uint32_t i = 0; i < n; i++) strbuf_printf(out, "%s%u", i ? ", " : "", axes[i]);
-  strbuf_add_char(out, ']');
-}
-
-void node_print_value(StrBuf *out, const Node *node) {
-  if (node->dtype == DTYPE_F32) print_f32(out, node->attr.number);
-  else if (node->dtype == DTYPE_BOOL) strbuf_add(out, node->attr.integer ? "true" : "false");
-  else strbuf_printf(out, "%lld", (long long)node->attr.integer);
-}
-
-/* Whether the attribute has the value that read.c assumes where it is missing. */
-static bool left_out(const NodeAttr *attr, Attribute attribute) {
-  switch (attribute) {
-    case ATTRIBUTE_NAME: return !attr->name;
-    case ATTRIBUTE_DEFAULT: return !attr->has_default;
-    case ATTRIBUTE_SIZE: return !attr->size;
-    case ATTRIBUTE_KEEPDIM: return !attr->keepdim;
-    case ATTRIBUTE_SHARED: return !attr->shares_gradient;
-    case ATTRIBUTE_WEIGHT: return !attr->has_weight;
-    case ATTRIBUTE_BIAS: return !attr->has_bias;
-    case ATTRIBUTE_INTERLEAVED: return !attr->interleaved;
-    case ATTRIBUTE_INT8:
-      return !attr->is_int8 || attr->is_int4;
-    case ATTRIBUTE_INT4:
-      return !attr->is_int4;
-    case ATTRIBUTE_STORED:
-      return attr->stored == STORED_ANY;
-    case ATTRIBUTE_ROWS: return !attr->rows_mask || attr->rows_are_steps;
-    case ATTRIBUTE_STEPS: return !attr->rows_are_steps;
-    case ATTRIBUTE_EXPR: return !attr->expr;
-    default: return false;
-  }
-}
-
-static void print_role(StrBuf *out, Role role) {
-  if (role.kind == ROLE_NONE) return;
-  strbuf_printf(out, " as %s", role_table[role.kind].text);
-  if (role_table[role.kind].is_numbered) strbuf_printf(out, " %u", role.number);
-}
-
-/* In the form that the reader of the same attribute in read.c takes. */
-static void print_attribute(StrBuf *out, const SizeTable *table, const Node *node, Attribute attribute) {
-  const NodeAttr *attr = &node->attr;
-  switch (attribute) {
-    case ATTRIBUTE_NAME:
-      strbuf_add_quoted(out, attr->name);
-      print_role(out, attr->role);
-      break;
-    case ATTRIBUTE_VALUE:
-    case ATTRIBUTE_DEFAULT: node_print_value(out, node); break;
-    case ATTRIBUTE_SIZE: size_print(out, table, attr->size); break;
-    case ATTRIBUTE_STARTS: print_sizes(out, table, node->rank, attr->starts); break;
-    case ATTRIBUTE_AXES: print_axes(out, node->rank, attr->axes); break;
-    case ATTRIBUTE_REDUCTION: strbuf_add(out, op_table[attr->reduction].name); break;
-    case ATTRIBUTE_AXIS: strbuf_printf(out, "%d", attr->axis); break;
-    case ATTRIBUTE_STORED:
-      strbuf_add(out, stored_names[attr->stored]);
-      break;
-    case ATTRIBUTE_EPS: print_f64(out, attr->eps); break;
-    case ATTRIBUTE_BASE: print_f64(out, attr->base); break;
-    case ATTRIBUTE_DOMAIN: print_sizes(out, table, attr->rank_in, attr->dims_in); break;
-    case ATTRIBUTE_ROWS:
-    case ATTRIBUTE_STEPS:
-      strbuf_printf(out, "%s$%u%s", attr->rows_where ? "" : "not ", attr->rows_mask - 1u,
-                    attr->rows_zero ? " else 0" : "");
-      break;
-    case ATTRIBUTE_EXPR:
-      strbuf_add(out, "{ ");
-      expr_print(out, table, attr->expr);
-      strbuf_add(out, " }");
-      break;
-    default: strbuf_add(out, "true"); break; /* the booleans: left out if false */
-  }
-}
+// ---- nodes ----
 
 void node_print_attributes(StrBuf *out, const SizeTable *table, const Node *node, const char *separator) {
   for (int i = 0; i < N_ATTRIBUTES; i++) {
     Attribute attribute = (Attribute)i;
-    if (!op_has_attribute(node->op, attribute) || left_out(&node->attr, attribute)) continue;
+    if (!op_has_attribute(node->op, attribute) || attribute_is_left_out(&node->attr, attribute)) continue;
     strbuf_add(out, separator);
     separator = ", ";
     if (!attribute_table[i].is_bare) strbuf_printf(out, "%s=", attribute_table[i].name);
-    print_attribute(out, table, node, attribute);
+    attribute_print(out, table, node, attribute);
   }
   strbuf_printf(out, " : %s", dtype_names[node->dtype]);
-  print_sizes(out, table, node->rank, (const Size *const *)node->dims);
+  sizes_print(out, table, node->rank, (const Size *const *)node->dims);
 }
 
 void node_print(StrBuf *out, const SizeTable *table, const Node *node) {
@@ -229,7 +141,7 @@ static void print_all(StrBuf *out, Graph *graph, bool origins) {
   for (size_t i = 0; i < graph->outputs.n; i++) {
     strbuf_add(out, "  output ");
     print_name(out, graph->outputs.items[i].name);
-    print_role(out, graph->outputs.items[i].role);
+    role_print(out, graph->outputs.items[i].role);
     strbuf_printf(out, " = %%%u\n", graph->outputs.items[i].node->id);
   }
   if (graph->generate_input) print_generate(out, graph);

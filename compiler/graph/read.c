@@ -8,6 +8,7 @@
  * hostile text costs no more than its length. All memory is the arena's, also after an error. */
 #include <string.h>
 
+#include "graph/attributes.h"
 #include "graph/graph.h"
 #include "graph/text.h"
 
@@ -113,32 +114,41 @@ typedef struct Pending {
   const Size *dims[MAX_RANK];
 } Pending;
 
-typedef bool (*ReadAttribute)(GraphReader *, Pending *);
+/* Reads the value of an attribute into its member (attributes.h). */
+typedef bool (*ReadAttribute)(GraphReader *, Pending *, void *member);
 
-static bool read_node_name(GraphReader *r, Pending *p) {
-  if (!scan_string(r->arena, &r->text, &p->attr.name)) return read_fault(r, "expected a name in quotes");
+static bool read_text(GraphReader *r, Pending *p, void *member) {
+  if (!scan_string(r->arena, &r->text, (const char **)member)) return read_fault(r, "expected a name in quotes");
   return p->op != OP_INPUT || read_role(r, &p->attr.role);
 }
 
 /* The form is remembered, since the type that it must fit comes later (settle_value). */
-static bool read_value(GraphReader *r, Pending *p) {
+static bool read_value(GraphReader *r, Pending *p, void *member) {
+  double *number = member;
   p->truth = true;
   p->attr.integer = scan_word(&r->text, "true");
   if (p->attr.integer || scan_word(&r->text, "false")) return true;
   p->truth = false;
-  p->real = scan_number(&r->text, &p->attr.number);
+  p->real = scan_number(&r->text, number);
   if (p->real) return true;
   if (!scan_integer(&r->text, &p->attr.integer)) return read_fault(r, "expected a number, true or false");
   return true;
 }
 
-static bool read_default(GraphReader *r, Pending *p) { return (p->attr.has_default = read_value(r, p)); }
+static bool read_default(GraphReader *r, Pending *p, void *member) {
+  return (*(bool *)member = read_value(r, p, &p->attr.number));
+}
 
-static bool read_node_size(GraphReader *r, Pending *p) { return (p->attr.size = read_size(r)) != NULL; }
+static bool read_node_size(GraphReader *r, Pending *p, void *member) {
+  (void)p;
+  return (*(const Size **)member = read_size(r)) != NULL;
+}
 
-static bool read_starts(GraphReader *r, Pending *p) { return read_sizes(r, &p->n_starts, p->attr.starts); }
+static bool read_starts(GraphReader *r, Pending *p, void *member) { return read_sizes(r, &p->n_starts, member); }
 
-static bool read_axes(GraphReader *r, Pending *p) {
+static bool read_axes(GraphReader *r, Pending *p, void *member) {
+  (void)p;
+  uint8_t *axes = member;
   if (!read_expect(r, '[')) return false;
   if (scan_char(&r->text, ']')) return true;
   uint32_t n = 0;
@@ -147,74 +157,65 @@ static bool read_axes(GraphReader *r, Pending *p) {
     if (n == MAX_RANK || !scan_integer(&r->text, &axis) || axis < 0 || axis >= MAX_RANK) {
       return read_fault(r, "expected at most %d axes from 0", MAX_RANK);
     }
-    p->attr.axes[n++] = (uint8_t)axis;
+    axes[n++] = (uint8_t)axis;
   } while (scan_char(&r->text, ','));
   return read_expect(r, ']');
 }
 
-static bool read_reduction(GraphReader *r, Pending *p) {
+static bool read_operation(GraphReader *r, Pending *p, void *member) {
+  (void)p;
   for (int op = 0; op < N_OPS; op++) {
     if (!scan_word(&r->text, op_table[op].name)) continue;
-    p->attr.reduction = (OpKind)op;
+    *(OpKind *)member = (OpKind)op;
     return true;
   }
   return read_fault(r, "expected the name of a reduction");
 }
 
-static bool read_axis(GraphReader *r, Pending *p) {
+static bool read_axis(GraphReader *r, Pending *p, void *member) {
+  (void)p;
   int64_t axis;
   if (!scan_integer(&r->text, &axis) || axis < 0 || axis >= MAX_RANK) return read_fault(r, "expected an axis from 0");
-  p->attr.axis = (int32_t)axis;
+  *(int32_t *)member = (int32_t)axis;
   return true;
 }
 
-static bool read_flag(GraphReader *r, bool *flag) {
+static bool read_flag(GraphReader *r, Pending *p, void *member) {
+  (void)p;
+  bool *flag = member;
   *flag = scan_word(&r->text, "true");
   return *flag || scan_word(&r->text, "false") || read_fault(r, "expected true or false");
 }
 
-static bool read_keepdim(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.keepdim); }
-static bool read_shared(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.shares_gradient); }
-static bool read_weight(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.has_weight); }
-static bool read_bias(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.has_bias); }
-static bool read_interleaved(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.interleaved); }
-static bool read_int8(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.is_int8); }
-
-static bool read_int4(GraphReader *r, Pending *p) {
-  if (!read_flag(r, &p->attr.is_int4)) return false;
-  p->attr.is_int8 |= p->attr.is_int4;
-  return true;
-}
-
-static bool read_stored(GraphReader *r, Pending *p) {
+static bool read_stored(GraphReader *r, Pending *p, void *member) {
+  (void)p;
   for (Stored stored = STORED_F32; stored < N_STORED; stored++) {
     if (!scan_word(&r->text, stored_names[stored])) continue;
-    p->attr.stored = stored;
+    *(Stored *)member = stored;
     return true;
   }
   return read_fault(r, "expected f32, bf16 or f16");
 }
 
-static bool read_double(GraphReader *r, double *number) {
+static bool read_double(GraphReader *r, Pending *p, void *member) {
+  (void)p;
   int64_t integer;
-  if (scan_number(&r->text, number)) return true;
+  if (scan_number(&r->text, member)) return true;
   if (!scan_integer(&r->text, &integer)) return read_fault(r, "expected a number");
-  *number = (double)integer;
+  *(double *)member = (double)integer;
   return true;
 }
 
-static bool read_eps(GraphReader *r, Pending *p) { return read_double(r, &p->attr.eps); }
-static bool read_base(GraphReader *r, Pending *p) { return read_double(r, &p->attr.base); }
-
-static bool read_domain(GraphReader *r, Pending *p) {
+static bool read_shape(GraphReader *r, Pending *p, void *member) {
   uint32_t rank;
-  if (!read_sizes(r, &rank, p->attr.dims_in)) return false;
+  if (!read_sizes(r, &rank, member)) return false;
   p->attr.rank_in = (uint8_t)rank;
   return true;
 }
 
 /* "$3", "not $3", "$3 else 0". */
-static bool read_rows(GraphReader *r, Pending *p) {
+static bool read_rows(GraphReader *r, Pending *p, void *member) {
+  (void)member;
   int64_t input;
   p->attr.rows_where = !scan_word(&r->text, "not");
   if (!read_expect(r, '$')) return false;
@@ -226,44 +227,33 @@ static bool read_rows(GraphReader *r, Pending *p) {
 }
 
 /* "$3", "not $3". */
-static bool read_steps(GraphReader *r, Pending *p) {
+static bool read_steps(GraphReader *r, Pending *p, void *member) {
   if (p->seen[ATTRIBUTE_ROWS]) return read_fault(r, "a product has rows or steps that count, not both");
-  p->attr.rows_are_steps = true;
-  return read_rows(r, p);
+  *(bool *)member = true;
+  return read_rows(r, p, NULL);
 }
 
-static bool read_expr(GraphReader *r, Pending *p) {
+static bool read_expr(GraphReader *r, Pending *p, void *member) {
   if (!read_expect(r, '{')) return false;
   DType *types = ARENA_ARRAY(r->arena, DType, p->inputs.n);
   for (size_t i = 0; i < p->inputs.n; i++) types[i] = p->inputs.items[i]->dtype;
   const char *error;
-  p->attr.expr = expr_read(r->arena, r->graph->sizes, &r->text, (uint32_t)p->inputs.n, types, &error);
-  if (!p->attr.expr) return read_fault(r, "%s", error);
+  Expr *expr = expr_read(r->arena, r->graph->sizes, &r->text, (uint32_t)p->inputs.n, types, &error);
+  if (!expr) return read_fault(r, "%s", error);
+  *(Expr **)member = expr;
   return read_expect(r, '}');
 }
 
-static const ReadAttribute readers[N_ATTRIBUTES] = {[ATTRIBUTE_NAME] = read_node_name,
-                                                    [ATTRIBUTE_VALUE] = read_value,
-                                                    [ATTRIBUTE_DEFAULT] = read_default,
-                                                    [ATTRIBUTE_SIZE] = read_node_size,
-                                                    [ATTRIBUTE_STARTS] = read_starts,
-                                                    [ATTRIBUTE_AXES] = read_axes,
-                                                    [ATTRIBUTE_REDUCTION] = read_reduction,
-                                                    [ATTRIBUTE_AXIS] = read_axis,
-                                                    [ATTRIBUTE_KEEPDIM] = read_keepdim,
-                                                    [ATTRIBUTE_SHARED] = read_shared,
-                                                    [ATTRIBUTE_WEIGHT] = read_weight,
-                                                    [ATTRIBUTE_BIAS] = read_bias,
-                                                    [ATTRIBUTE_EPS] = read_eps,
-                                                    [ATTRIBUTE_BASE] = read_base,
-                                                    [ATTRIBUTE_INTERLEAVED] = read_interleaved,
-                                                    [ATTRIBUTE_DOMAIN] = read_domain,
-                                                    [ATTRIBUTE_ROWS] = read_rows,
-                                                    [ATTRIBUTE_STEPS] = read_steps,
-                                                    [ATTRIBUTE_EXPR] = read_expr,
-                                                    [ATTRIBUTE_INT8] = read_int8,
-                                                    [ATTRIBUTE_INT4] = read_int4,
-                                                    [ATTRIBUTE_STORED] = read_stored};
+static const ReadAttribute readers[N_ATTRIBUTE_TYPES] = {
+    [ATTRIBUTE_IS_FLAG] = read_flag,     [ATTRIBUTE_IS_F64] = read_double,
+    [ATTRIBUTE_IS_AXIS] = read_axis,     [ATTRIBUTE_IS_AXES] = read_axes,
+    [ATTRIBUTE_IS_STORED] = read_stored, [ATTRIBUTE_IS_OPERATION] = read_operation,
+    [ATTRIBUTE_IS_TEXT] = read_text,     [ATTRIBUTE_IS_VALUE] = read_value,
+    [ATTRIBUTE_IS_SIZE] = read_node_size, [ATTRIBUTE_IS_DEFAULT] = read_default,
+    [ATTRIBUTE_IS_STARTS] = read_starts, [ATTRIBUTE_IS_SHAPE] = read_shape,
+    [ATTRIBUTE_IS_ROWS] = read_rows,     [ATTRIBUTE_IS_STEPS] = read_steps,
+    [ATTRIBUTE_IS_EXPR] = read_expr,
+};
 
 // ---- operands and attributes ----
 
@@ -273,7 +263,9 @@ static bool read_attribute(GraphReader *r, Pending *p, Attribute attribute) {
   }
   if (p->seen[attribute]) return read_fault(r, "%s stands twice", attribute_table[attribute].name);
   p->seen[attribute] = true;
-  return readers[attribute](r, p);
+  if (!readers[attribute_type(attribute)](r, p, attribute_member(&p->attr, attribute))) return false;
+  if (attribute == ATTRIBUTE_INT4) p->attr.is_int8 |= p->attr.is_int4;
+  return true;
 }
 
 /* "axis=2". False, without an error, unless a known name and '=' come next. */

@@ -296,10 +296,15 @@ static void emit_start(Tile *t) {
   take_up_c(t, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), begin, false);
 }
 
+/* With registers for masks, a store under one that is all true is as fast as any: then there is no second way. */
+static bool stores_all_alike(const Tile *t) {
+  return memory_of_part(t) == MASKED && t->lanes == LANES;
+}
+
 static void emit_finish(Tile *t) {
   Emitter *e = t->e;
-  if (t->spec->is_whole) {
-    store_rows(t, WHOLE);
+  if (t->spec->is_whole || stores_all_alike(t)) {
+    store_rows(t, t->spec->is_whole ? WHOLE : MASKED);
     return;
   }
   LLVMBasicBlockRef full = emit_block(e, "store"), cut = emit_block(e, "store_part"), done = emit_block(e, "done");

@@ -11,58 +11,6 @@
 
 static const double PI = 3.14159265358979323846;
 
-// ---- giving ----
-
-/* The product of the first n dims; NULL on overflow. */
-static const Size *leading_product(SizeTable *sizes, const Node *x, uint32_t n) {
-  const Size *product = size_const(sizes, 1);
-  for (uint32_t i = 0; i < n && product; i++) product = size_mul(sizes, product, x->dims[i]);
-  return product;
-}
-
-/* Sums down the first axis, as a product with a row of ones: one chain for each column, from the first item to the
- * last, so that zeros which padding brings change no bits. */
-static Node *sum_down(Builder *b, Node *g) {
-  SizeTable *sizes = b->graph->sizes;
-  const Size *one = size_const(sizes, 1), *width = one;
-  for (uint32_t i = 1; i < g->rank && width; i++) width = size_mul(sizes, width, g->dims[i]);
-  if (!width) return build_reduce(b, OP_SUM, g, 0, false);
-  Node *rows = build_reshape(b, g, 2, (const Size *const[]){g->dims[0], width});
-  Node *ones = build_full(b, 1, 2, (const Size *const[]){one, g->dims[0]});
-  return build_reshape(b, build_matmul(b, ones, rows), g->rank - 1u, (const Size *const *)g->dims + 1);
-}
-
-/* The axes that g has in front of those of x are summed as one, if their number of elements can be said. */
-static Node *sum_leading(Builder *b, Node *g, uint32_t n) {
-  const Size *dims[MAX_RANK], *rows = leading_product(b->graph->sizes, g, n);
-  if (n > 1 && rows) {
-    dims[0] = rows;
-    for (uint32_t i = n; i < g->rank; i++) dims[i - n + 1] = g->dims[i];
-    g = build_reshape(b, g, g->rank - n + 1, dims);
-    n = 1;
-  }
-  for (; n; n--) g = sum_down(b, g);
-  return g;
-}
-
-/* Sums g over what x was broadcast along; two names of one size are made one. */
-static Node *sum_to(Builder *b, Node *g, const Node *x) {
-  bool is_same = true;
-  if (g->rank > x->rank) g = sum_leading(b, g, g->rank - x->rank);
-  for (uint32_t i = 0; i < x->rank; i++) {
-    if (size_equals(x->dims[i], 1) && !size_equals(g->dims[i], 1)) g = build_reduce(b, OP_SUM, g, (int32_t)i, true);
-    is_same &= g->dims[i] == x->dims[i];
-  }
-  return is_same ? g : build_reshape(b, g, x->rank, (const Size *const *)x->dims);
-}
-
-void backward_give(Backward *d, Node *x, Node *g) {
-  if (!d->active[x->id]) return;
-  g = sum_to(&d->builder, g, x);
-  Node *sum = d->cotangents[x->id];
-  d->cotangents[x->id] = sum ? build_binary(&d->builder, OP_ADD, sum, g) : g;
-}
-
 // ---- one operand, element by element ----
 
 static void rule_neg(Backward *d, Node *y, Node *g) { backward_give(d, y->inputs.items[0], unary(d, OP_NEG, g)); }

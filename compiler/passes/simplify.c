@@ -4,6 +4,7 @@
  * legal. */
 #include <string.h>
 
+#include "graph/attributes.h"
 #include "graph/eval.h"
 #include "passes/match.h"
 
@@ -325,32 +326,13 @@ static void add_inputs(StrBuf *key, const Node *node) {
   for (size_t i = 0; i < node->inputs.n; i++) add_bytes(key, &node->inputs.items[i]->id, sizeof(uint32_t));
 }
 
-/* Everything that decides the value; what is forgotten here would merge nodes that differ. Texts go in by content,
- * sizes by address: they are interned. */
-static void add_attributes(StrBuf *key, const NodeAttr *attr) {
-  add_bytes(key, &attr->number, sizeof attr->number);
-  add_bytes(key, &attr->integer, sizeof attr->integer);
-  add_bytes(key, &attr->size, sizeof(void *));
-  add_bytes(key, attr->starts, sizeof attr->starts);
-  add_bytes(key, attr->axes, sizeof attr->axes);
-  add_bytes(key, &attr->axis, sizeof attr->axis);
-  add_bytes(key, &attr->eps, sizeof attr->eps);
-  add_bytes(key, &attr->base, sizeof attr->base);
-  add_bytes(key, &attr->stored, sizeof attr->stored);
-  bool flags[] = {attr->keepdim,   attr->has_weight, attr->has_bias,       attr->interleaved,
-                  attr->is_int8,   attr->is_int4,    attr->rows_where,     attr->rows_zero,
-                  attr->rows_mask, attr->rows_are_steps, attr->shares_gradient};
-  add_bytes(key, flags, sizeof flags);
-  if (attr->name) strbuf_add(key, attr->name);
-}
-
 static Key key_of(Arena *arena, const Node *node) {
   StrBuf key = strbuf_new(arena);
   uint32_t head[] = {node->op, node->dtype, node->rank, (uint32_t)node->inputs.n};
   add_bytes(&key, head, sizeof head);
   add_bytes(&key, node->dims, node->rank * sizeof(void *));
   add_inputs(&key, node);
-  add_attributes(&key, &node->attr);
+  attributes_add_key(&key, &node->attr);
   return (Key){key.text, key.length};
 }
 

@@ -1,4 +1,4 @@
-/* In: nodes with a mask of their rows; all steps, for what is left of the zeros. Out: entries of p->live. See plan_live.h.
+/* In: nodes with a mask of their rows; all steps, for what is left of the zeros. Out: entries of p->live. See its .h.
  *
  * A step may leave rows out if nothing reads them. If another step reads them all the same, they must at least hold a
  * number: a step that does not leave out the same rows computes with them even if it selects another value afterwards,

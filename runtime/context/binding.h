@@ -1,7 +1,7 @@
-/* What binding a context consists of, and what lockstep runs need of it: sizes (sizes.c), inputs (context_inputs.c), inputs
- * that are left out (defaults.c), the checks of the model (checks.c), the workspace (workspace.c), operands and threads
- * (operands.c). context.c calls them in this order. Sets of sizes are words of 64 bits, in which sizes from number 63 on
- * share a bit: they are then evaluated a little too often. */
+/* What binding a context consists of, and what lockstep runs need of it: sizes (sizes.c), inputs (context_inputs.c),
+ * inputs that are left out (defaults.c), the checks of the model (checks.c), the workspace (workspace.c), operands and
+ * threads (operands.c). context.c calls them in this order. Sets of sizes are words of 64 bits, in which sizes from
+ * number 63 on share a bit: they are then evaluated a little too often. */
 #ifndef TFM_RUNTIME_BINDING_H
 #define TFM_RUNTIME_BINDING_H
 

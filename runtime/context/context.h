@@ -84,8 +84,7 @@ typedef struct RunState { /* operands.c, walk/walk.c: operands with their addres
   bool goes_on;           /* sums of outputs that say so go on from the run before */
   bool waits;             /* they are not complete: a run follows that goes on */
   int32_t turn;           /* 0 or 1: what such a run finds, and leaves in the other place (StepState) */
-  void *const *rests;     /* by output: where such a sum keeps between runs what its output has no room for; NULL: this
-                             run is the only one */
+  void *const *rests;     /* by output: room for such sums beside it, between runs; NULL: this run is the only one */
   uint32_t committed;     /* of this run: the first step that writes an output; from there on cancelling is too late */
   _Atomic bool cancelled; /* tfm_context_cancel was called during this run, or this call of a decoder */
   _Atomic int32_t faults; /* of this run */

@@ -1,10 +1,10 @@
 /* Generation: the state that the parts of the decoding loop share while tfm_generate runs.
  *
  * generate.c makes a Generation and calls one of the loops (sample.c, beam.c). A loop adds rows, asks the model for
- * their logits (generate_call.c), and looks at one row after the other: the options change its logits (generate_options.c), then a token
- * is chosen. generate_rows.c has memory, refusals and the result, generate_options.c the options. Calls go in this direction only. All
- * memory of a Generation is freed at its end, but for TokenRows, which their loop frees, and the result, which becomes
- * the caller's.
+ * their logits (generate_call.c), and looks at one row after the other: the options change its logits
+ * (generate_options.c), then a token is chosen. generate_rows.c has memory, refusals and the result,
+ * generate_options.c the options. Calls go in this direction only. All memory of a Generation is freed at its end, but
+ * for TokenRows, which their loop frees, and the result, which becomes the caller's.
  *
  * All of it computes in the runtime's floating-point mode, so that scores have the same bits whatever the caller's mode
  * is. Functions of the caller, the model's too, run in the caller's mode, which is put back at the end. */

@@ -24,6 +24,13 @@ Part share_part(const Grid *grid, int32_t thread) {
 
 int64_t share_coarsen(int64_t units) { return units / SHARE_MAX_UNITS + 1; }
 
+Claimer share_claimer(Claims *claims, uint32_t serial, int32_t thread, int32_t threads, int64_t blocks,
+                      int64_t groups) {
+  const Grid grid = share_grid(blocks, groups, threads);
+  return (Claimer){.claims = claims, .grid = grid, .serial = serial, .thread = thread, .threads = threads,
+                   .own = share_part(&grid, thread)};
+}
+
 /* Units of a part: blocks times groups. */
 static int64_t part_units(const Part *part) {
   return (part->end_block - part->first_block) * (part->end_group - part->first_group);

@@ -50,6 +50,8 @@ Grid share_grid(int64_t blocks, int64_t groups, int32_t threads);
 Part share_part(const Grid *grid, int32_t thread);
 /* How many consecutive units to treat as one, so that no thread's part has more than SHARE_MAX_UNITS. */
 int64_t share_coarsen(int64_t units);
+/* A thread at its beginning of a step, whose claims have the number `serial`. */
+Claimer share_claimer(Claims *claims, uint32_t serial, int32_t thread, int32_t threads, int64_t blocks, int64_t groups);
 /* The next unit for this thread; false if none is left. */
 bool share_claim(Claimer *claimer, int64_t *block, int64_t *group);
 

@@ -112,9 +112,8 @@ static int64_t solid_chains(const Strip *s, int64_t i) {
     const bool follows = chain->start == begin + n * TFM_COUNTED_CHAIN;
     const bool is_whole = chain->is_complete && chain->end <= s->k + s->block &&
                           chain->end - chain->start <= TFM_COUNTED_CHAIN;
-    if (!follows || !is_whole ||
-        matmul_live_steps(s->unit, chain->start, chain->end, &first) < chain->end - chain->start)
-      break;
+    if (!follows || !is_whole) break;
+    if (matmul_live_steps(s->unit, chain->start, chain->end, &first) < chain->end - chain->start) break;
   }
   return n;
 }

@@ -5,7 +5,7 @@
 #ifndef TFM_RUNTIME_MATMUL_CUT_H
 #define TFM_RUNTIME_MATMUL_CUT_H
 
-#include "steps/live.h"
+#include "steps/live_runs.h"
 #include "steps/epilogue.h"
 
 /* A chain of a gradient: steps of k, some of which may be left out or zero. */

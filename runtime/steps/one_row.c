@@ -48,7 +48,10 @@ static void add_rows(OneRow *row, int64_t k) {
   for (int64_t j = 0; j < whole; j += LANES, y += sizeof(Floats)) {
     Doubles sums;
     memcpy(&sums, row->sums + j, sizeof sums);
-    for (int64_t i = 0; i < TOGETHER; i++) add_product(&sums, x[i], y + i * step);
+    add_product(&sums, x[0], y); /* written out: -O2 would make it a loop */
+    add_product(&sums, x[1], y + step);
+    add_product(&sums, x[2], y + 2 * step);
+    add_product(&sums, x[3], y + 3 * step);
     memcpy(row->sums + j, &sums, sizeof sums);
   }
   for (int64_t j = whole; j < row->columns; j++, y += sizeof(float))

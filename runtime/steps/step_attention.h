@@ -2,7 +2,7 @@
 #ifndef TFM_RUNTIME_STEP_ATTENTION_H
 #define TFM_RUNTIME_STEP_ATTENTION_H
 
-#include "steps/live.h"
+#include "steps/live_runs.h"
 #include "steps/epilogue.h"
 
 enum {

@@ -12,7 +12,7 @@
 #include "steps/step_attention_grad.h"
 
 #include "steps/epilogue.h"
-#include "steps/live.h"
+#include "steps/live_runs.h"
 
 #include <math.h>
 #include <string.h>

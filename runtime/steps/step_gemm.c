@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "steps/gemm_cut.h"
-#include "steps/live.h"
+#include "steps/live_runs.h"
 #include "tfm/abi/tiles.h"
 
 enum {

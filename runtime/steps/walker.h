@@ -7,7 +7,7 @@
 #define TFM_RUNTIME_WALKER_H
 
 #include "context/step_operands.h"
-#include "steps/live.h"
+#include "steps/live_runs.h"
 
 struct Walker { /* a thread on its way through the steps */
   tfm_context *context;
@@ -52,7 +52,9 @@ typedef struct CachedSteps {
 extern const CachedSteps cached_steps; /* decode/paged_attention.c */
 
 /* The rows that the thread does of a step with so many rows; `live` may have no mask. */
-RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows);
+static inline RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {
+  return walker->rows ? *walker->rows : live_share(live, rows, walker->thread, walker->threads);
+}
 
 /* Rows of results that a tile will write. */
 static inline void fetch_rows_for_writing(const float *c, int64_t stride, int64_t rows, int64_t columns) {
@@ -60,8 +62,12 @@ static inline void fetch_rows_for_writing(const float *c, int64_t stride, int64_
     for (int64_t j = 0; j < columns; j += ALIGNMENT / (int64_t)sizeof(float)) fetch_for_writing(c + j);
 }
 
-/* Shares `blocks` x `groups` units among the threads of the step. */
-Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups);
+/* Shares `blocks` x `groups` units among the threads of the step. A step that one thread does alone takes no serial:
+ * nobody else looks at its claims. */
+static inline Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups) {
+  if (walker->threads > 1) walker->serial++;
+  return share_claimer(&walker->context->run.claims, walker->serial, walker->thread, walker->threads, blocks, groups);
+}
 
 static inline void *kernel_of(const tfm_context *context, uint32_t kernel) {
   return kernel == TFM_NONE ? NULL : context->program->kernels[kernel];

@@ -634,6 +634,25 @@ class Train(unittest.TestCase):
         self.close(*made)
         self.assertIn("attention_grad", self.tfmc("dump", "m.tfm", "--stage=gradients-plan"))
 
+    def test_equal_extremes(self):
+        """amax and amin share the gradient among them, max and a pooled window give it to the first."""
+        shared, first = [0.5, 0.5, 0, 0, 1 / 3, 1 / 3, 0, 1 / 3], [1, 0, 0, 0, 1, 0, 0, 0]
+        for loss, wanted in (("sum(amax(w))", shared), ("sum(-amin(-w, axis = 1))", shared), ("sum(amax(w, keepdim = true)[:, 0])", shared),
+                             ("sum(norm(w + 2, p = inf))", shared), ("sum(max(w))", first), ("sum(-min(-w))", first),
+                             ("sum(max_pool1d(w, 4)[:, 0])", first), ("sum(sum(max_pool1d(w, 2)))", [1, 0, 1, 0, 1, 0, 0, 1])):
+            self.model('optimizer = "sgd"  lr = 1', f"""model M {{
+  weight w: [2, 4] = uniform(-1, 1)
+  forward(x: f32[2]) {{ return y = x }}
+  fn f(x: f32[2]) {{ return loss = {loss} + sum(x) }}
+  train f {{ SETTINGS }}
+}}
+""")
+            write_tensors(self.work / "x.safetensors", {"x": ("F32", [2], [0, 0])})
+            write_tensors(self.work / "w.safetensors", {"w": ("F32", [2, 4], [3, 3, 2, 1, 5, 5, -1, 5])})
+            for option in "-O2", "-O0", "--engine=reference":
+                self.train("--batches=x.safetensors", "--weights=w.safetensors", "--gradients", option, "-o", "o.safetensors")
+                self.close(numbers_of(self.work / "o.safetensors")["grad.w"], wanted)
+
     def test_operations_without_a_gradient(self):
         self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"
                    "  fn f(x: f32[3]) { return loss = sum(sum(sinusoid(w, 4))) }\n  train f { SETTINGS }\n}\n")

@@ -86,7 +86,7 @@ def classes(config, writes):
         return [AUTO[suffix], getattr(hf, name, None)]
     if writes and (name.endswith("Model") or not name):
         return [AUTO[writes]]
-    if hasattr(hf, name) and not name.endswith("Model"):
+    if hasattr(hf, name) and (not name.endswith("Model") or name.endswith("EncoderModel")):
         return [getattr(hf, name)]
     return [hf.AutoModel]
 

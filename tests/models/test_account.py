@@ -179,6 +179,24 @@ class Account(ImportCase):
             self.save({tower + n if "projection" not in n else n: t for n, t in plain.items()})
             self.assertEqual(self.tfmc(self.folder, "--strict").stdout, without.replace('prefix = ""', f'prefix = "{tower}"'))
 
+    def test_keys_of_older_versions(self):
+        """What folders of the hub have from older versions and from other programs; mutate.py shows that nothing reads it."""
+        common = dict(output_past=True, _num_labels=3, pruned_heads={}, use_bfloat16=False, unsloth_version="2024.9", prefix=" ",
+                      sentence_transformers=dict(activation_fn="torch.nn.modules.activation.Sigmoid", version="4.1.0"))
+        for name, more in (("bert_classify", dict(directionality="bidi", pooler_type="first_token_transform", pooler_num_fc_layers=3)),
+                           ("distilbert", dict(tie_weights_=True)), ("albert", dict(layers_to_keep=[])), ("gpt2", dict(n_special=0)),
+                           ("bart", dict(save_step=88, extra_pos_embeddings=2, add_final_layer_norm=False)), ("t5", {}), ("xlm_roberta", {}),
+                           ("llama", dict(max_sequence_length=2048)), ("qwen2", dict(use_mrope=False))):
+            with self.subTest(name):
+                config = self.take(name)
+                text = self.tfmc(self.folder, "--strict").stdout
+                self.write(config | common | more)
+                self.assertEqual(self.tfmc(self.folder, "--strict").stdout, text)
+        self.take("bart")
+        config = json.loads((self.folder / "config.json").read_text())
+        self.write(config | dict(force_bos_token_to_be_generated=True))
+        self.refused("force_bos_token_to_be_generated")
+
     def test_rows_that_are_read(self):
         config = self.take("mpnet")
         self.write(config | dict(relative_attention_num_buckets=16))

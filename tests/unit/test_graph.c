@@ -1,5 +1,6 @@
 /* Graphs: building, uses, replacing, deleting, what is static, and every fault that graph_verify must find. */
 #include "../support/compiled_graph.h"
+#include "graph/attributes.h"
 #include "graph/build.h"
 #include "graph/infer.h"
 
@@ -242,4 +243,47 @@ Test(graph, a_picture_has_boxes_for_modules) {
   cr_assert(strstr(out.text, "n0 -> n1 [label=\"x\\\"y f32[time]\"]"));
   cr_assert(strstr(out.text, "n1 -> n2 [label=\"f32[time]\"]"));
   cr_assert(strstr(out.text, "x\\\"y"));
+}
+
+/* The key of a node that has nothing but one member that is not 0. */
+static StrBuf key_with(Attribute attribute) {
+  NodeAttr attr = {0};
+  StrBuf key = strbuf_new(arena);
+  const AttributeType type = attribute_type(attribute);
+  if (type == ATTRIBUTE_IS_TEXT) attr.name = "a name";
+  else memset(attribute_member(&attr, attribute), 1, 1);
+  attributes_add_key(&key, &attr);
+  return key;
+}
+
+/* A pass that takes equal nodes for one would else merge nodes that differ. */
+Test(graph, every_attribute_tells_nodes_apart) {
+  StrBuf plain = strbuf_new(arena);
+  attributes_add_key(&plain, &(NodeAttr){0});
+  for (Attribute i = 0; i < N_ATTRIBUTES; i++) {
+    StrBuf key = key_with(i);
+    cr_expect(key.length != plain.length || memcmp(key.text, plain.text, key.length), "%s", attribute_table[i].name);
+    for (Attribute j = 0; j < i; j++) {
+      StrBuf other = key_with(j);
+      cr_expect(key.length != other.length || memcmp(key.text, other.text, key.length), "%s and %s",
+                attribute_table[i].name, attribute_table[j].name);
+    }
+  }
+}
+
+/* What stands behind pointers belongs to the arena of the copy. */
+Test(graph, every_attribute_is_copied_with_its_graph) {
+  Node *x = tensor("x", DTYPE_F32, 1, batch, NULL, NULL);
+  Node *size = graph_add(graph, NULL, OP_SIZE, DTYPE_I32, 0, NULL, 0, NULL, (Origin){.path = ""});
+  size->attr.size = batch;
+  Arena *other = arena_create();
+  Graph *copy = graph_clone(other, graph);
+  for (const Node *node = copy->first; node; node = node->next) {
+    if (node->op == OP_SIZE) cr_expect_neq(node->attr.size, batch);
+    if (node->op == OP_INPUT) {
+      cr_expect_neq(node->attr.name, x->attr.name);
+      cr_expect_str_eq(node->attr.name, "x");
+    }
+  }
+  arena_destroy(other);
 }

@@ -5,7 +5,7 @@
 
 #include "cli/session.h"
 
-#define VERB(Enum, name, arguments, least, most, line, details) void command_##name(Session *session);
+#define VERB(Enum, name, arguments, least, most, takes, output, line, details) void command_##name(Session *session);
 #include "cli/verbs.def"
 
 #endif

@@ -137,6 +137,20 @@ def kthvalue(w, node, x, k=None, axis=-1, keepdim=False):
     w.names.update({f"{node.name}.0": f"(-{names[0]}{last})", f"{node.name}.1": f"({names[1]}{last})"})
 
 
+@aten("cummax", "cummin")
+def running_extreme(w, node, x, axis):
+    """Of all elements up to each: the extreme, and the last place that has it."""
+    if w.axis(x, axis) != w.rank(x) - 1 or w.signature.has_gradient(x):
+        w.no(f"{w.operation(node)} of what is trained, or along another axis than the last", "transpose before, or use cumsum")
+    n, function, names = w.shape(x)[-1], w.operation(node)[3:], [f"t_{node.name}_{i}" for i in range(2)]
+    rows, seen = f"({w.text(x)})[..., none, :]", f"arange({n})[:, none] >= arange({n})"
+    values, places = node.meta["val"]
+    w.say(f"{function}(where({seen}, {rows}, ({w.text(x)})[..., :1][..., none]), -1)", {names[0]: values})
+    w.names.update({f"{node.name}.{i}": name for i, name in enumerate(names)})
+    if any(user.args[1] == 1 for user in node.users):
+        w.say(f"max(where({seen} and {rows} == {names[0]}[..., none], arange({n}), 0), -1)", {names[1]: places})
+
+
 # ---- made of numbers ----
 
 @aten("eye")

@@ -139,10 +139,10 @@ typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, co
 
 /* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. Each
  * element is a sum of chains of FMAs, k ascending. Where the kernel says so, a chain has TFM_SHORT_CHAIN steps, begins
- * at 0, and is added to those before it, with `accumulate` to c: k may be cut into calls after whole chains. One of
- * chains that go on has TFM_COUNTED_CHAIN, starts the first from c with `accumulate` 1, and adds it with TFM_ADD. Else
- * k is one chain, which starts from c with `accumulate`, and from 0 without: k may be cut anywhere. Neither cut changes
- * a bit. The runtime begins anew, in a tree of sums, after every TFM_CHAIN steps. columns <= width: how
+ * at 0, and is added to those before it, with `accumulate` to c: k may be cut into calls after whole chains. Where
+ * chains go on, they have TFM_COUNTED_CHAIN steps; with `accumulate` 1 the first begins with c, and with TFM_ADD it is
+ * added to c. Else k is one chain, which starts from c with `accumulate`, and from 0 without: k may be cut anywhere.
+ * No cut changes a bit. The runtime begins anew, in a tree of sums, after every TFM_CHAIN steps. columns <= width: how
  * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
  * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16, of INT4 per 32. Any address will do. Where the
  * rows of a lie side by side, next is where the next tile's results are, whose rows are c_stride apart as well.

@@ -1,7 +1,7 @@
 /* tfm/abi/program.h: a compiled model as the runtime sees it. C99.
  *
  * Plain constant structs, the same whether the compiler builds them in memory (JIT) or emits them into a library (AOT).
- * The runtime trusts them: only the version is checked, which rises when a struct changes. Pointers are to constant data.
+ * The runtime trusts them: only the version is checked, which rises with each change. Pointers are to constant data.
  *
  * Sizes. Every number that may depend on run-time sizes is a `tfm_size`: an index into `polynomials`, of which number 0
  * is the constant 0, 1 the constant 1. When a context is bound to sizes, they are evaluated once into int64_t numbers.
@@ -99,7 +99,7 @@ typedef struct tfm_operand {
   tfm_size strides[TFM_MAX_RANK]; /* elements, one per axis of the step that uses it; 0 where it is broadcast */
 } tfm_operand;
 
-typedef struct tfm_buffer { /* workspace.c places buffers; those that are never live at the same time may share memory */
+typedef struct tfm_buffer { /* workspace.c places them; those that are never live at the same time may share memory */
   tfm_size elements;
   uint8_t dtype;
   uint8_t persistent; /* written by a prepare step: its memory is its own, also between runs */
@@ -214,8 +214,7 @@ typedef struct tfm_quantize_step {
  * packed into scratch: x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k (unless x_stays: the tiles have
  * its own strides), y in panels. Epilogue as in a gemm. With `direct` neither is packed. */
 typedef enum tfm_direct {
-  TFM_DIRECT_NONE,
-  TFM_DIRECT_COLUMNS, /* columns side by side, where n is at most direct_columns; the tiles are for other n */
+  TFM_DIRECT_NONE, TFM_DIRECT_COLUMNS, /* columns side by side, for n up to direct_columns; tiles are for other n */
   TFM_DIRECT_ROWS,    /* rows side by side */
   TFM_DIRECT_TURNED,  /* the same with y for x and x for y: x is one row, and its result the one column */
   TFM_DIRECT_ONE_ROW  /* x is one row, the columns of y are neighbours, and sums are f64: without a kernel */
@@ -226,8 +225,7 @@ typedef struct tfm_matmul_step {
   uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
-  uint8_t in_order, live_steps; /* tfm_order; tfm_live_steps */
-  uint8_t adds_chains; /* tiles know one chain alone, and the step adds those of TFM_SHORT_CHAIN steps up */
+  uint8_t in_order, live_steps, adds_chains; /* tfm_order; tfm_live_steps; the step adds up chains of tiles */
   tfm_size k;
   tfm_operand x, y, c;
   uint32_t epilogue, first_operand, live; /* tfm_live_rows: of rows of x and c, or live_steps; not direct then */
@@ -327,7 +325,6 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
   tfm_size dims[TFM_MAX_RANK];
   const char *place;
 } tfm_ids_step;
-
 #include "tfm/abi/gradient_steps.h"
 #include "tfm/abi/optional.h"
 // ---- the program ----
@@ -361,7 +358,7 @@ typedef struct tfm_program {
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
   const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
   const struct tfm_attention_grad *(*attention_grad)(void);   /* NULL: there is no such step */
-  const struct tfm_gradient_sums *(*gradient_sums)(void);     /* NULL: no product is a gradient */
+  const struct tfm_gradient_sums *(*gradient_sums)(void); /* the same */
   const struct tfm_chain_functions *(*chain_functions)(void); /* NULL: there are no chains of rows */
 } tfm_program;
 

@@ -1,10 +1,8 @@
-/* Live rows, and what a thread's share of a step is. In: the mask of a step. Out: its runs; rows or units of a thread.
- * Once a step, so what is cold here is small rather than fast. See live.h, walker.h. */
-#include "steps/live.h"
+/* In: the mask of a step. Out: its runs, and which of the rows are a thread's. Once a step, so what is cold here is
+ * small rather than fast. See live_runs.h. */
+#include "steps/live_runs.h"
 
 #include <string.h>
-
-#include "steps/walker.h"
 
 LiveRows live_rows_of(const tfm_context *context, const Operand *mask, uint32_t number) {
   return number ? live_rows_at(context, number, operand_address(context, mask), 1) : (LiveRows){0};
@@ -58,21 +56,8 @@ int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_
   return row - *first;
 }
 
-/* A step that one thread does alone takes no serial: nobody else looks at its claims. */
-Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups) {
-  if (walker->threads > 1) walker->serial++;
-  const Grid grid = share_grid(blocks, groups, walker->threads);
-  return (Claimer){.claims = &walker->context->run.claims,
-                   .grid = grid,
-                   .serial = walker->serial,
-                   .thread = walker->thread,
-                   .threads = walker->threads,
-                   .own = share_part(&grid, walker->thread)};
-}
-
-__attribute__((cold)) RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {
-  if (walker->rows) return *walker->rows;
-  const int64_t all = live->mask ? live_count(live, rows) : rows, thread = walker->thread, threads = walker->threads;
+__attribute__((cold)) RowShare live_share(const LiveRows *live, int64_t rows, int32_t thread, int32_t threads) {
+  const int64_t all = live->mask ? live_count(live, rows) : rows;
   RowShare share = {.first = all * thread / threads, .end = all * (thread + 1) / threads,
                     .row = rows * thread / threads, .end_row = rows * (thread + 1) / threads};
   if (live->mask) live_seek(live, &share.cursor, rows, share.first);
