@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the three distributions of the Python package: usage: wheels.py BUILD FOLDER
+"""Makes the four distributions of the Python packages: usage: wheels.py BUILD FOLDER
 
 BUILD was configured with TFM_LLVM_STATIC and has built tfmc and python_package. Written to FOLDER: tfmc-runtime (the
-import package tfmc, for Python 3.11 and all later versions), tfmc-compiler (the command tfmc) and tfmc (needs both).
+import package tfmc, for Python 3.11 and all later versions), tfmc-compiler (the command tfmc), tfmc (needs both) and
+tfmc-serve (the server; needs tfmc-runtime).
 Equal inputs give equal files, byte for byte. scripts/wheels.sh checks and tests them.
 """
 import base64
@@ -20,6 +21,9 @@ DATE = (2020, 1, 1, 0, 0, 0)
 # Debian packages whose code is linked into the command; their terms go with it.
 LINKED = ("llvm-19-dev", "libstdc++-12-dev", "zlib1g-dev", "libzstd-dev", "libjansson-dev", "libpopt-dev")
 NUMPY = "numpy>=1.26"
+# of uvicorn a class that is its own affair is extended, hence the upper limit
+SERVE = ["tokenizers>=0.21", "starlette>=1.10", "uvicorn>=0.54,<1", "httptools>=0.9", "uvloop>=0.23", "orjson>=3.13",
+         "prometheus-client>=0.26"]
 
 
 def version():
@@ -29,7 +33,7 @@ def version():
 class Wheel:
     """A wheel: files are added, then the list of them ends it."""
 
-    def __init__(self, folder, name, tag, summary, requires=(), extras={}):
+    def __init__(self, folder, name, tag, summary, requires=(), extras={}, page="python.md"):
         stem = f"{name.replace('-', '_')}-{version()}"
         self.path, self.info, self.data = folder / f"{stem}-{tag}.whl", f"{stem}.dist-info", f"{stem}.data"
         self.zip = zipfile.ZipFile(self.path, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
@@ -38,7 +42,7 @@ class Wheel:
                  "Requires-Python: >=3.11", *(f"Requires-Dist: {r}" for r in requires),
                  *(line for extra, needs in extras.items() for line in
                    [f"Provides-Extra: {extra}", *(f'Requires-Dist: {r}; extra == "{extra}"' for r in needs)]),
-                 "Description-Content-Type: text/markdown", "", (ROOT / "docs" / "python.md").read_text()]
+                 "Description-Content-Type: text/markdown", "", (ROOT / "docs" / page).read_text()]
         self.add(f"{self.info}/METADATA", "\n".join(lines).encode())
         pure = str(tag.endswith("any")).lower()
         self.add(f"{self.info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: tfmc\nRoot-Is-Purelib: {pure}\nTag: {tag}\n".encode())
@@ -95,12 +99,24 @@ def make_package(folder):
            "ray": ["tokenizers>=0.21", "pyarrow>=15", "ray[data]"]}).end()
 
 
+def make_serve(folder):
+    wheel = Wheel(folder, "tfmc-serve", "py3-none-any", "serves models that tfmc has compiled over HTTP",
+                  [f"tfmc-runtime=={version()}", *SERVE], page="serving.md")
+    package = ROOT / "python" / "serve" / "tfmc_serve"
+    for file in sorted(package.rglob("*")):
+        if file.is_file() and file.suffix != ".pyc":
+            wheel.add(f"tfmc_serve/{file.relative_to(package).as_posix()}", file.read_bytes())
+    wheel.add(f"{wheel.info}/entry_points.txt", b"[console_scripts]\ntfmc-serve = tfmc_serve.command:main\n")
+    wheel.end()
+
+
 def main(build, folder):
     build, folder = pathlib.Path(build), pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     make_runtime(build, folder)
     make_compiler(build, folder)
     make_package(folder)
+    make_serve(folder)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,12 @@ package_long() {
       test_generate.Streams test_file
 }
 stage "the Python package, 10,000 streams and 100 kills" package_long
+serve_long() {
+  build/venv/bin/python -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client' || return 77
+  TFM_LONG=1 PYTHONPATH=build/release/python TFM_COMPILER=build/release/tfmc build/venv/bin/python \
+    python/serve/tests/run_serve.py test_serve_load
+}
+stage "tfmc-serve, ten minutes of load" serve_long
 stage "the Python package, addresses and undefined behaviour" scripts/python-sanitized.sh address
 stage "the Python package, threads" scripts/python-sanitized.sh thread
 corpus() {

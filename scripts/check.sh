@@ -57,10 +57,6 @@ goldens() {
     tests/goldens/lang11 tests/cases "$@"
 }
 
-# Compiles the same text with the same options once for all stages that are run so: for tests of what is run, many times
-# over, or beside the same as a library.
-compiled_once() { TFM_CACHE_DIR="$work/compiled" "$@"; }
-
 train_goldens() { "$python" tests/goldens/check_train.py "$tfmc" tests/goldens/train "$@"; }
 
 # A word, if the Python package is part of this build (python/CMakeLists.txt).
@@ -80,8 +76,10 @@ LOCPATH=$(cd "$made/locales" && pwd)
 export LOCPATH
 [ -d "$LOCPATH/de_DE.UTF-8" ] || localedef -i de_DE -f UTF-8 "$LOCPATH/de_DE.UTF-8"
 
-# Tests compile anew and leave nothing behind; tests of the cache name a folder of their own.
-export TFM_CACHE_DIR=
+# Every kernel is made once, by the first test that needs it, for all: most models here have most of theirs in common, and
+# to make them is most of the work. The folder is new, so nothing comes from an earlier check. What is not run in the
+# process that makes it (libraries) does not come from there; tests of the cache name folders of their own.
+export TFM_CACHE_DIR=$work/compiled
 
 have_python=yes
 scripts/python-environment.sh || have_python=
@@ -96,29 +94,30 @@ else
   for march in x86-64-v4 x86-64-v3 x86-64; do
     lacks=$("$tfmc" info | sed -n "s/^-march=$march cannot run here: //p")
     if [ -n "$lacks" ]; then not_run "golden cases with -march=$march" "$lacks"; continue; fi
-    stage "golden cases, -march=$march" compiled_once goldens "--option=-march=$march"
+    stage "golden cases, -march=$march" goldens "--option=-march=$march"
     stage "golden cases of training, -march=$march" train_goldens "--option=-march=$march"
   done
   stage "golden cases, nothing fused" goldens --option=-O0
   stage "golden cases of training, nothing fused" train_goldens --option=-O0
-  stage "golden cases, one thread" compiled_once goldens --option=--threads=1
+  stage "golden cases, one thread" goldens --option=--threads=1
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
-  stage "golden cases through libraries" compiled_once env GOLDEN_WEIGHTS="$made/weights" "$python" \
+  stage "golden cases through libraries" env GOLDEN_WEIGHTS="$made/weights" "$python" \
     tests/e2e/test_library_goldens.py "$tfmc" tests/goldens tests/goldens/lang11 tests/cases
   stage "golden cases through libtfm" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/libtfm/goldens.py \
     "$build/libtfm.so" "$tfmc" tests/goldens
-  stage "golden cases of generation" compiled_once goldens --generate
-  stage "generation" compiled_once "$python" tests/e2e/test_generate.py "$tfmc"
-  stage "generation, refusals" compiled_once "$python" tests/e2e/test_generate_refusals.py "$tfmc"
-  stage "generation, other outputs" compiled_once "$python" tests/e2e/test_generate_outputs.py "$tfmc"
+  stage "golden cases of generation" goldens --generate
+  stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
+  stage "generation, refusals" "$python" tests/e2e/test_generate_refusals.py "$tfmc"
+  stage "generation, other outputs" "$python" tests/e2e/test_generate_outputs.py "$tfmc"
   stage "random decoding" "$python" tests/differential/decoding.py "$build/libtfm.so"
   stage "random generative models" "$python" tests/differential/causal.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "random gradients" "$python" tests/differential/gradients.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-20}"
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
-  stage "what is shown is what runs" compiled_once "$python" tests/e2e/test_shown.py "$tfmc" .
-  stage "checkpoints of transformers" compiled_once "$python" tests/models/test_models.py "$tfmc" tests/models/cases
+  stage "the style of models" "$python" tests/e2e/test_fmt.py "$tfmc" .
+  stage "what is shown is what runs" "$python" tests/e2e/test_shown.py "$tfmc" .
+  stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
     tests/models/mutations
   stage "import, refusals" "$python" tests/models/test_import.py "$tfmc" tests/models/cases
@@ -129,11 +128,17 @@ else
   stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
   if [ -n "$(has_package yes)" ]; then
     stage "the Python package" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/tests/run.py
+    if "$python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client' 2>/dev/null; then
+      stage "tfmc-serve" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/serve/tests/run_serve.py
+    else
+      not_run "tfmc-serve" "the packages that it requires could not be installed"
+    fi
   else
     not_run "the Python package" "no headers of Python 3.11 or later"
   fi
-  stage "the same bits" compiled_once env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
+  stage "the same bits" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
   stage "sums of long rows" "$python" tests/e2e/test_row_sums.py "$tfmc"
+  stage "gradients of long batches" "$python" tests/e2e/test_gradient_sums.py "$tfmc"
   if [ -n "$have_weights" ]; then
     stage "examples" "$python" tests/e2e/test_examples.py "$tfmc"
   else

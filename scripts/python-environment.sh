@@ -1,18 +1,27 @@
 #!/usr/bin/env bash
 # Makes build/venv, a Python with the packages that tests and examples use, unless it exists. Ends with 1 if it cannot
-# be made (no network); callers then leave out what needs it.
+# be made (no network); callers then leave out what needs it. What tfmc-serve requires is installed too; where that
+# fails, its tests alone are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=${TFM_WORK:-build}
 venv=$work/venv
 packages=(numpy==2.2.6 safetensors==0.5.3 tokenizers==0.21.1)
-if "$venv/bin/python" -c 'import numpy, safetensors, tokenizers' 2>/dev/null; then exit 0; fi
-echo "making $venv with ${packages[*]}"
-mkdir -p "$work"
-python3 -m venv "$venv"
+serve=(starlette==1.10.0 uvicorn==0.54.0 httptools==0.9.0 uvloop==0.23.0 orjson==3.13.0 prometheus-client==0.26.0)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-"$venv/bin/python" -m pip install -q --disable-pip-version-check "${packages[@]}" >"$log" 2>&1 || {
-  echo "cannot install ${packages[*]} with pip: $(grep -E '^ERROR' "$log" | tail -n 1)" >&2
-  exit 1
+
+install() {
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check "$@" >"$log" 2>&1 && return
+  echo "cannot install $* with pip: $(grep -E '^ERROR' "$log" | tail -n 1)" >&2
+  return 1
 }
+
+if ! "$venv/bin/python" -c 'import numpy, safetensors, tokenizers' 2>/dev/null; then
+  echo "making $venv with ${packages[*]}"
+  mkdir -p "$work"
+  python3 -m venv "$venv"
+  install "${packages[@]}" || exit 1
+fi
+"$venv/bin/python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client' 2>/dev/null ||
+  install "${serve[@]}" || true

@@ -3,8 +3,8 @@
 # Makes the wheels of the Python package in BUILD/dist, checks them, and tests them in a fresh environment: nothing but
 # these wheels, numpy and safetensors installed, without an index, and with a PATH on which there is no C compiler.
 # auditwheel must find no symbol of a glibc later than 2.34, abi3audit none outside of the limited API of Python 3.11;
-# stubs must be what the package has (mypy's stubtest); the compiler may have 15 MB, the runtime 0.5 MB. The last line is
-# `N passed, N failed`.
+# stubs must be what the package has (mypy's stubtest); the compiler may have 15 MB, the runtime 0.5 MB. tfmc-serve is
+# checked by mypy and tested in an environment of its own. The last line is `N passed, N failed`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p "$1"
@@ -26,6 +26,10 @@ fi
 # What the tests need, once from the index; the environment itself has none.
 [ -d "$packages" ] || "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$packages" \
   numpy==2.2.6 safetensors==0.5.3
+serve=$made/serve-packages # of tfmc-serve, as scripts/python-environment.sh has them
+[ -d "$serve" ] || "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$serve" numpy==2.2.6 \
+  tokenizers==0.21.1 starlette==1.10.0 uvicorn==0.54.0 httptools==0.9.0 uvloop==0.23.0 orjson==3.13.0 \
+  prometheus-client==0.26.0
 
 rm -rf "$build/dist" "$build/wheels-as-linked"
 python3 python/wheels.py "$build" "$build/wheels-as-linked"
@@ -47,7 +51,7 @@ check_size() {
 check_size "$build"/dist/tfmc_compiler-*.whl "$most_compiler"
 check_size "$build"/dist/tfmc_runtime-*.whl "$most_runtime"
 
-rm -rf "$build/fresh"
+rm -rf "$build/fresh" "$build/fresh-serve"
 python3 -m venv "$build/fresh"
 "$build/fresh/bin/python" -m pip install -q --disable-pip-version-check --no-index --find-links "$build/dist" \
   --find-links "$packages" tfmc safetensors
@@ -59,6 +63,9 @@ printf '[mypy]\nignore_missing_imports = True\n' >"$build/mypy.ini" # torch, tok
 "$tools/bin/python" -m mypy.stubtest tfmc --mypy-config-file "$build/mypy.ini" --ignore-missing-stub \
   --ignore-unused-allowlist --allowlist <(echo 'tfmc\.(.*\.)?_.*')
 "$tools/bin/python" -m mypy --strict --cache-dir /dev/null python/tests/typed.py
+"$tools/bin/python" -m pip install -q --disable-pip-version-check --no-index --find-links "$build/dist" \
+  --find-links "$serve" --force-reinstall tfmc-serve
+"$tools/bin/python" -m mypy --strict --cache-dir /dev/null -p tfmc_serve
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 in_fresh() {
@@ -68,9 +75,15 @@ in_fresh() {
 in_fresh -c 'import shutil, sys; sys.exit(any(map(shutil.which, ("cc", "gcc", "clang", "ld"))))'
 in_fresh python/tests/run.py >"$log" 2>&1 || true
 in_fresh python/tests/goldens.py --saved --library tests/goldens tests/goldens/lang11 tests/cases >>"$log" 2>&1 || true
+python3 -m venv "$build/fresh-serve"
+fresh=$(cd "$build/fresh-serve" && pwd)
+"$fresh/bin/python" -m pip install -q --disable-pip-version-check --no-index --find-links "$build/dist" \
+  --find-links "$serve" tfmc tfmc-serve
+"$fresh/bin/tfmc-serve" --version
+in_fresh python/serve/tests/run_serve.py >>"$log" 2>&1 || true
 grep -v '^ok ' "$log" || true
 grep -Eo '[0-9]+ passed, [0-9]+ failed' "$log" | awk '{p += $1; f += $3; n++} END {
-  if (n != 2) f++
+  if (n != 3) f++
   print p " passed, " f " failed"
   exit f > 0
 }'

@@ -292,16 +292,16 @@ Result call_function(Elaborator *e, Function *f, const char *title, const Argume
     return result;
   }
   Value *values = ARENA_ARRAY(e->arena, Value, params->n_children);
+  Module *saved = e->module, *inside = f->scope && f->scope->module ? f->scope->module : saved;
   if (!bind_arguments(e, title, params->n_children, parameter_names(e, params), arguments, values) ||
-      !has_all(e, f, title, values, place) || !enter_call(e, place->span, title)) {
+      !has_all(e, f, title, values, place) || !enter_call(e, place->span, title, inside)) {
     return result;
   }
-  Module *saved = e->module;
   SrcSpan here = e->here;
   uint32_t n_loops = e->n_loops;
   Scope *scope = scope_new(e->arena, f->scope, NULL);
   scope_reserve(e->arena, scope, params->n_children);
-  if (scope->module) e->module = scope->module;
+  e->module = inside;
   e->n_loops = 0;
   f->active = true;
   if (bind_parameters(e, f, values, scope)) result = run_body(e, f, title, scope);

@@ -85,7 +85,7 @@ const char *torch_argument_hint(const char *name);
 /* One more expression or call; false (after reporting) when there were too many. */
 bool count_step(Elaborator *e);
 /* One more call or module; false (after reporting) when they nest too deep. */
-bool enter_call(Elaborator *e, SrcSpan span, const char *name);
+bool enter_call(Elaborator *e, SrcSpan span, const char *name, const Module *module);
 void leave_call(Elaborator *e);
 
 /* Origin of nodes: what is evaluated now. */

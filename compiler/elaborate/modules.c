@@ -181,7 +181,7 @@ static bool fill_module(Elaborator *e, Module *m, const Template *t) {
   int errors = e->diag->n_errors;
   bool good = make_config(e, m, t->config);
   uint32_t n_loops = e->n_loops;
-  if (!good || !enter_call(e, t->place->span, arena_printf(e->arena, "layer %s", layer->name))) return false;
+  if (!good || !enter_call(e, t->place->span, arena_printf(e->arena, "layer %s", layer->name), e->module)) return false;
   e->module = m;
   e->n_loops = 0;
   run_members(e, layer->ast->children[1], m);

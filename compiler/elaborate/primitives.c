@@ -218,18 +218,30 @@ static Value reduce_list(Elaborator *e, const PrimitiveCall *call, const List *l
   return result;
 }
 
-/* sum, mean, max and min along one axis; all but the mean of i32 too. */
-Value primitive_reduction(Elaborator *e, const PrimitiveCall *call) {
+/* The node of an operation along one axis; NULL after an error. */
+static Node *reduced(Elaborator *e, const PrimitiveCall *call, OpKind op) {
   const char *name = call->primitive->name;
   Value keepdim = call->arguments[2];
+  Node *x = tensor_of(e, call->arguments[0], op_takes(op, DTYPE_I32) ? F32 | I32 : F32, "x of ", name);
+  int32_t axis = x ? own_axis(e, name, x, call->arguments[1]) : -1;
+  if (axis < 0) return NULL;
+  if (keepdim.kind == VALUE_BOOL) return made(e, build_reduce(build_here(e), op, x, axis, keepdim.as.boolean));
+  fail(e, DIAG_KIND, "keepdim must be true or false, not %K", keepdim);
+  return NULL;
+}
+
+/* sum, mean, max and min along one axis; all but the mean of i32 too. */
+Value primitive_reduction(Elaborator *e, const PrimitiveCall *call) {
   if (call->arguments[0].kind == VALUE_LIST && call->primitive->op != OP_MEAN)
     return reduce_list(e, call, call->arguments[0].as.list);
-  unsigned dtypes = op_takes(call->primitive->op, DTYPE_I32) ? F32 | I32 : F32;
-  Node *x = tensor_of(e, call->arguments[0], dtypes, "x of ", name);
-  int32_t axis = x ? own_axis(e, name, x, call->arguments[1]) : -1;
-  if (axis < 0) return POISON;
-  if (keepdim.kind != VALUE_BOOL) return fail(e, DIAG_KIND, "keepdim must be true or false, not %K", keepdim);
-  return made_value(e, build_reduce(build_here(e), call->primitive->op, x, axis, keepdim.as.boolean));
+  return value_tensor(reduced(e, call, call->primitive->op));
+}
+
+/* amax and amin: max and min, whose gradient equal ones share. */
+Value primitive_shared_extreme(Elaborator *e, const PrimitiveCall *call) {
+  Node *y = reduced(e, call, strcmp(call->primitive->name, "amax") == 0 ? OP_MAX : OP_MIN);
+  if (y) y->attr.shares_gradient = true;
+  return value_tensor(y);
 }
 
 Value primitive_argmax(Elaborator *e, const PrimitiveCall *call) {

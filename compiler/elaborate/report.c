@@ -453,7 +453,7 @@ bool count_step(Elaborator *e) {
 }
 
 /* Frames live in the arena: origins of nodes point to them after the call has ended. */
-bool enter_call(Elaborator *e, SrcSpan span, const char *name) {
+bool enter_call(Elaborator *e, SrcSpan span, const char *name, const Module *module) {
   if (e->stopped) return false;
   if (e->call_depth >= MAX_CALL_DEPTH) {
     fail(e, DIAG_LIMIT, "calls are nested deeper than %d", (int)MAX_CALL_DEPTH);
@@ -461,7 +461,7 @@ bool enter_call(Elaborator *e, SrcSpan span, const char *name) {
   }
   e->call_depth++;
   Frame *frame = ARENA_NEW(e->arena, Frame);
-  *frame = (Frame){e->frame, span, name};
+  *frame = (Frame){e->frame, span, name, module ? module->shown : ""};
   e->frame = frame;
   return true;
 }

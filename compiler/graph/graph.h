@@ -19,7 +19,7 @@ typedef struct Frame Frame;
 struct Frame { /* a call that was being evaluated: "in Linear, called here" */
   const Frame *caller;
   SrcSpan span;
-  const char *name;
+  const char *name, *path; /* path: of the module that it computes in, as in Origin */
 };
 
 typedef struct Origin {
@@ -32,8 +32,8 @@ typedef struct Origin {
 typedef struct NodeAttr {
   const char *name;             /* INPUT, WEIGHT */
   Role role;                    /* INPUT */
-  double number;                /* FULL f32; INPUT with a default (has_default): of each element, if it is left out */
-  int64_t integer;              /* the same for i32, bool */
+  double number;   /* FULL f32; INPUT with a default (has_default): of each element, if it is left out */
+  int64_t integer; /* the same for i32, bool */
   const Size *size;             /* SIZE */
   const Size *starts[MAX_RANK]; /* SLICE */
   uint8_t axes[MAX_RANK];       /* PERMUTE */
@@ -41,7 +41,7 @@ typedef struct NodeAttr {
   bool keepdim, has_weight, has_bias, has_default;
   Stored stored;                /* WEIGHT: ANY: nothing is known, f32 serves; F32: a rule says so */
   bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */
-  bool interleaved;
+  bool interleaved, shares_gradient; /* MAX, MIN: all equal ones have parts of the gradient, not the first one alone */
   bool is_int8;                 /* LINEAR: rows of x and w are rounded to whole numbers (base/int8.h) */
   bool is_int4;                 /* the same with w in 4 bits where a row of it is whole groups; is_int8 is set too */
   double eps, base;
@@ -153,8 +153,7 @@ bool *graph_static_flags(Arena *arena, const Graph *graph);
  * keep their ids. */
 Graph *graph_clone(Arena *arena, const Graph *graph);
 /* Turns a graph with ragged sizes into one whose items all have the same sizes in a run; checks then speak of one item,
- * whose batch is 1. A run of it computes what the language says if the lengths of all items are what the sizes are: no
- * operation mixes items, so each is computed as if it were alone. */
+ * whose batch is 1. No operation mixes items, so each is computed as if it were alone. */
 void graph_make_uniform(Graph *graph);
 
 /* The place in the user's own text that led here, past calls within standard layers. No source: there is none. */

@@ -38,6 +38,7 @@ static const Frame *clone_frame(Clone *c, const Frame *frame) {
   if (copy) return copy;
   copy = arena_copy(c->arena, frame, sizeof *frame);
   copy->name = clone_text(c, frame->name);
+  copy->path = clone_text(c, frame->path);
   copy->caller = clone_frame(c, frame->caller);
   return remember(c, frame, copy);
 }

@@ -20,8 +20,8 @@ static json_t *read_optional(Arena *arena, Diag *diag, const char *path) {
 
 /* What stands behind the name of the model in the name of a class: "ForMaskedLM" of "XLMRobertaForMaskedLM", whose
  * model_type is "xlm-roberta". The name as a whole if it is not of that type, so that a class of other code is none of
- * the family's. `gemma3_text` names a part of Gemma3; "Model" of "CLIPTextModel" is no part of its name, though the type is
- * "clip_text_model". */
+ * the family's. `gemma3_text` names a part of Gemma3; "Model" is no part of CLIPText, though its type is
+ * clip_text_model. */
 static const char *architecture_of(const json_t *config) {
   const char *name = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
   const char *type = json_string_value(json_object_get(config, "model_type"));

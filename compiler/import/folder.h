@@ -15,7 +15,7 @@ typedef struct Folder {
   const char *path, *config_path;
   json_t *config; /* of config.json */
   const char *generation_path; /* where the settings of generation are: generation_config.json or config.json */
-  json_t *names;  /* the same, with `architecture`, `generation`, `sentence`, and the `rope_theta` that was joined to others */
+  json_t *names;  /* the same, with `architecture`, `generation`, `sentence` and the `rope_theta` that was joined */
   const Map *ignored; /* names that the user says change nothing: keys, and patterns of tensors */
   WeightSet *weights; /* NULL until they are opened */
 } Folder;

@@ -98,9 +98,12 @@ static bool is_said_to_be_null(Arena *arena, const json_t *object, const char *p
   return dot ? is_said_to_be_null(arena, value, dot + 1) : value && json_is_null(value);
 }
 
-/* A key that is not there leaves the default; one that says null asks for something that is not known here. */
+/* A key that is not there leaves the default; one that says null asks for something that is not known here. Of a choice
+ * what was chosen counts. */
 static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) {
   const Ast *value = setting->children[0];
+  while (value->kind == AST_CHOICE)
+    value = value->children[expression_truth(&e->facts, value->children[0]) > 0 ? 1 : 2];
   const char *keys = expression_keys(e->arena, value);
   bool is_key = value->kind == AST_NAME || value->kind == AST_DOT;
   if (!is_key || strncmp(keys, "\"sentence.", 10) == 0 || strncmp(keys, "\"generation.", 12) == 0) return;

@@ -73,11 +73,18 @@ static const char *text_without_height(Arena *arena, const KernelSpec *spec) {
   return text.text;
 }
 
+static bool calls_others(const Plan *plan) {
+  for (size_t i = 0; i < plan->kernels.n; i++)
+    if (plan->kernels.items[i].spec.of_one_row) return true;
+  return false;
+}
+
 /* The plan with the kernels of one object only, of which `first` is the first: the tiles of one product for all numbers
  * of rows, which plans ask for together, or any other kernel alone. Models of one width have most of these in common,
- * whatever else is in them. */
+ * whatever else is in them. Kernels that call each other stay together. */
 static Plan next_part(Arena *scratch, const Plan *plan, size_t first) {
   Plan part = *plan;
+  if (calls_others(plan)) return part;
   part.kernels.items += first;
   part.kernels.n = 1;
   const KernelSpec *spec = &part.kernels.items[0].spec;

@@ -296,10 +296,15 @@ static void emit_start(Tile *t) {
   take_up_c(t, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), begin, false);
 }
 
+/* With registers for masks, a store under one that is all true is as fast as any: then there is no second way. */
+static bool stores_all_alike(const Tile *t) {
+  return memory_of_part(t) == MASKED && t->lanes == LANES;
+}
+
 static void emit_finish(Tile *t) {
   Emitter *e = t->e;
-  if (t->spec->is_whole) {
-    store_rows(t, WHOLE);
+  if (t->spec->is_whole || stores_all_alike(t)) {
+    store_rows(t, t->spec->is_whole ? WHOLE : MASKED);
     return;
   }
   LLVMBasicBlockRef full = emit_block(e, "store"), cut = emit_block(e, "store_part"), done = emit_block(e, "done");
@@ -314,7 +319,8 @@ static void emit_finish(Tile *t) {
   emit_at(e, done);
 }
 
-/* Chain after chain, each from 0; its sums are added to c as soon as it ends. Without any steps c becomes 0. */
+/* Chain after chain, each from 0; its sums are added to c as soon as it ends. Without any steps c becomes 0. Where the
+ * first one may go on, it begins with c if `accumulate` is 1, and is added to it if that is TFM_ADD. */
 static void emit_chains(Tile *t) {
   Emitter *e = t->e;
   LLVMValueRef zero = emit_i64(e, 0), k = t->args[ARG_K], one = emit_i64(e, 1);
@@ -324,10 +330,17 @@ static void emit_chains(Tile *t) {
   at.next = loop_carry(e, &chains, t->args[ARG_NEXT]);
   t->chain_begin = chains.index;
   t->steps = emit_least(e, emit_sub(e, k, chains.index), emit_i64(e, t->spec->chain));
-  for (unsigned i = 0; i < t->spec->rows * t->n; i++) t->c[i] = LLVMConstNull(t->vector);
+  LLVMValueRef adds = t->args[ARG_ACCUMULATE];
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++) t->c[i] = sums[i] = LLVMConstNull(t->vector);
+  if (t->spec->goes_on) {
+    LLVMValueRef goes_on = LLVMBuildAnd(e->builder, emit_icmp(e, LLVMIntEQ, adds, one),
+                                        emit_icmp(e, LLVMIntEQ, chains.index, zero), "");
+    take_up_c(t, goes_on, sums, false);
+    adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, TFM_ADD), "");
+  }
   at = emit_all_steps(t, at);
   for (unsigned i = 0; i < t->spec->rows * t->n; i++) sums[i] = t->c[i];
-  LLVMValueRef adds = LLVMBuildOr(e->builder, t->args[ARG_ACCUMULATE], chains.index, "");
+  adds = LLVMBuildOr(e->builder, adds, chains.index, "");
   take_up_c(t, emit_icmp(e, LLVMIntNE, adds, zero), sums, true);
   emit_finish(t);
   loop_next(&chains, 0, at.a);

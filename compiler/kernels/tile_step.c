@@ -104,7 +104,7 @@ static void emit_pairs(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
 }
 
 /* The rests of a row, which are listed behind its scale: `a` and `b` have come to the scales. Rows that were left out
- * are computed too where results are consumed (runtime/core/step_gemm.c), for nobody: whatever lies where their list
+ * are computed too where results are consumed (runtime/steps/step_gemm.c), for nobody: whatever lies where their list
  * would be, only the row and the panel are read. */
 static void emit_rests(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned row) {
   Emitter *e = t->e;

@@ -35,7 +35,7 @@ typedef struct Gradients {
 /* False after an error. */
 bool differentiate(const DifferentiateRequest *request, Gradients *gradients);
 
-// ---- differentiate_rules.c, for differentiate.c ----
+// ---- differentiate_axes.c, differentiate_rules.c ----
 
 typedef struct Backward {
   Builder builder; /* at the end of the graph, with the origin of the node whose rule runs */

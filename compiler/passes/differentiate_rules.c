@@ -6,116 +6,10 @@
 #include <string.h>
 
 #include "passes/differentiate.h"
+#include "passes/differentiate_formulas.h"
 #include "passes/match.h"
 
 static const double PI = 3.14159265358979323846;
-
-// ---- giving ----
-
-/* The product of the first n dims; NULL on overflow. */
-static const Size *leading_product(SizeTable *sizes, const Node *x, uint32_t n) {
-  const Size *product = size_const(sizes, 1);
-  for (uint32_t i = 0; i < n && product; i++) product = size_mul(sizes, product, x->dims[i]);
-  return product;
-}
-
-/* Sums down the first axis, as a product with a row of ones: one chain for each column, from the first item to the
- * last, so that zeros which padding brings change no bits. */
-static Node *sum_down(Builder *b, Node *g) {
-  SizeTable *sizes = b->graph->sizes;
-  const Size *one = size_const(sizes, 1), *width = one;
-  for (uint32_t i = 1; i < g->rank && width; i++) width = size_mul(sizes, width, g->dims[i]);
-  if (!width) return build_reduce(b, OP_SUM, g, 0, false);
-  Node *rows = build_reshape(b, g, 2, (const Size *const[]){g->dims[0], width});
-  Node *ones = build_full(b, 1, 2, (const Size *const[]){one, g->dims[0]});
-  return build_reshape(b, build_matmul(b, ones, rows), g->rank - 1u, (const Size *const *)g->dims + 1);
-}
-
-/* The axes that g has in front of those of x are summed as one, if their number of elements can be said. */
-static Node *sum_leading(Builder *b, Node *g, uint32_t n) {
-  const Size *dims[MAX_RANK], *rows = leading_product(b->graph->sizes, g, n);
-  if (n > 1 && rows) {
-    dims[0] = rows;
-    for (uint32_t i = n; i < g->rank; i++) dims[i - n + 1] = g->dims[i];
-    g = build_reshape(b, g, g->rank - n + 1, dims);
-    n = 1;
-  }
-  for (; n; n--) g = sum_down(b, g);
-  return g;
-}
-
-/* Sums g over what x was broadcast along; two names of one size are made one. */
-static Node *sum_to(Builder *b, Node *g, const Node *x) {
-  bool is_same = true;
-  if (g->rank > x->rank) g = sum_leading(b, g, g->rank - x->rank);
-  for (uint32_t i = 0; i < x->rank; i++) {
-    if (size_equals(x->dims[i], 1) && !size_equals(g->dims[i], 1)) g = build_reduce(b, OP_SUM, g, (int32_t)i, true);
-    is_same &= g->dims[i] == x->dims[i];
-  }
-  return is_same ? g : build_reshape(b, g, x->rank, (const Size *const *)x->dims);
-}
-
-void backward_give(Backward *d, Node *x, Node *g) {
-  if (!d->active[x->id]) return;
-  g = sum_to(&d->builder, g, x);
-  Node *sum = d->cotangents[x->id];
-  d->cotangents[x->id] = sum ? build_binary(&d->builder, OP_ADD, sum, g) : g;
-}
-
-// ---- writing formulas ----
-
-static Node *number(Backward *d, double x) { return build_scalar(&d->builder, DTYPE_F32, x, 0); }
-static Node *whole(Backward *d, int64_t x) { return build_scalar(&d->builder, DTYPE_I32, 0, x); }
-static Node *unary(Backward *d, OpKind op, Node *x) { return build_unary(&d->builder, op, x); }
-static Node *binary(Backward *d, OpKind op, Node *x, Node *y) { return build_binary(&d->builder, op, x, y); }
-static Node *add(Backward *d, Node *x, Node *y) { return binary(d, OP_ADD, x, y); }
-static Node *sub(Backward *d, Node *x, Node *y) { return binary(d, OP_SUB, x, y); }
-static Node *mul(Backward *d, Node *x, Node *y) { return binary(d, OP_MUL, x, y); }
-static Node *scale(Backward *d, Node *x, double by) { return mul(d, x, number(d, by)); }
-static Node *plus(Backward *d, Node *x, double more) { return add(d, x, number(d, more)); }
-static Node *where(Backward *d, Node *c, Node *x, Node *y) { return build_where(&d->builder, c, x, y); }
-static Node *below_zero(Backward *d, OpKind op, Node *x) { return binary(d, op, x, number(d, 0)); }
-
-static Node *reduce(Backward *d, OpKind op, Node *x, int32_t axis) {
-  return build_reduce(&d->builder, op, x, axis, true);
-}
-
-static Node *reshape(Backward *d, Node *x, uint32_t rank, const Size *const *dims) {
-  return build_reshape(&d->builder, x, rank, dims);
-}
-
-static Node *like(Backward *d, Node *x, const Node *shape) {
-  return reshape(d, x, shape->rank, (const Size *const *)shape->dims);
-}
-
-/* x repeated to the shape of `shape`, which it broadcasts to. */
-static Node *expand(Backward *d, Node *x, const Node *shape) {
-  return mul(d, x, build_full(&d->builder, 1, shape->rank, (const Size *const *)shape->dims));
-}
-
-/* [1, ..., n, ..., 1]: 0, 1, 2, ... along one of `rank` axes. */
-static Node *positions_along(Backward *d, const Size *n, uint32_t rank, uint32_t axis) {
-  const Size *dims[MAX_RANK];
-  for (uint32_t i = 0; i < rank; i++) dims[i] = i == axis ? n : size_const(d->builder.graph->sizes, 1);
-  return reshape(d, build_positions(&d->builder, n), rank, dims);
-}
-
-static Node *turned(Backward *d, Node *x) { return build_transpose(&d->builder, x, x->rank - 2u, x->rank - 1u); }
-
-/* The reduced axis of y, or of g, as an axis of 1 again. */
-static Node *with_axis(Backward *d, Node *y, const Node *x, int32_t axis) {
-  const Size *dims[MAX_RANK];
-  for (uint32_t i = 0; i < x->rank; i++)
-    dims[i] = i == (uint32_t)axis ? size_const(d->builder.graph->sizes, 1) : x->dims[i];
-  return reshape(d, y, x->rank, dims);
-}
-
-static void refuse(Backward *d, const Node *node, const char *why) {
-  diag_error(d->diag, origin_place(&node->origin), DIAG_KIND, "%s cannot be differentiated here: %s",
-             op_table[node->op].name, why);
-}
-
-static void refuse_size(Backward *d, const Node *node) { refuse(d, node, "a size is too large to be computed"); }
 
 // ---- one operand, element by element ----
 
@@ -441,57 +335,6 @@ static void rule_cumsum(Backward *d, Node *y, Node *g) {
   Node *ids = sub(d, build_size(&d->builder, DTYPE_I32, last), positions_along(d, n, y->rank, axis));
   Node *sums = build_cumsum(&d->builder, build_take(&d->builder, g, ids, (int32_t)axis), (int32_t)axis);
   backward_give(d, y->inputs.items[0], build_take(&d->builder, sums, ids, (int32_t)axis));
-}
-
-// ---- along an axis ----
-
-static void rule_sum(Backward *d, Node *y, Node *g) {
-  Node *x = y->inputs.items[0];
-  backward_give(d, x, expand(d, with_axis(d, g, x, y->attr.axis), x));
-}
-
-static void rule_mean(Backward *d, Node *y, Node *g) {
-  Node *x = y->inputs.items[0], *n = build_size(&d->builder, DTYPE_F32, x->dims[y->attr.axis]);
-  backward_give(d, x, expand(d, with_axis(d, binary(d, OP_DIV, g, n), x, y->attr.axis), x));
-}
-
-/* Of equal ones the first has won. */
-static void rule_greatest(Backward *d, Node *y, Node *g) {
-  Node *x = y->inputs.items[0];
-  const int32_t axis = y->attr.axis;
-  Node *of = y->op == OP_MAX ? x : unary(d, OP_NEG, x);
-  Node *winner = with_axis(d, build_reduce(&d->builder, OP_ARGMAX, of, axis, false), x, axis);
-  Node *is_winner = binary(d, OP_EQ, positions_along(d, x->dims[axis], x->rank, (uint32_t)axis), winner);
-  backward_give(d, x, where(d, is_winner, with_axis(d, g, x, axis), number(d, 0)));
-}
-
-static void rule_softmax(Backward *d, Node *y, Node *g) {
-  Node *sum = reduce(d, OP_SUM, mul(d, g, y), y->attr.axis);
-  backward_give(d, y->inputs.items[0], mul(d, y, sub(d, g, sum)));
-}
-
-static void rule_log_softmax(Backward *d, Node *y, Node *g) {
-  Node *sum = reduce(d, OP_SUM, g, y->attr.axis);
-  backward_give(d, y->inputs.items[0], sub(d, g, mul(d, unary(d, OP_EXP, y), sum)));
-}
-
-/* h is x centred (layer_norm) and times r; x gets r (q - mean q - h mean(q h)), without `mean q` for rms_norm. */
-static void rule_norm(Backward *d, Node *y, Node *g) {
-  Node *x = y->inputs.items[0], *centred = x;
-  const int32_t last = x->rank - 1;
-  const bool is_layer_norm = y->op == OP_LAYER_NORM;
-  Node *w = y->attr.has_weight ? y->inputs.items[1] : NULL;
-  Node *b = y->attr.has_bias ? y->inputs.items[y->inputs.n - 1] : NULL;
-  if (is_layer_norm) centred = sub(d, x, reduce(d, OP_MEAN, x, last));
-  Node *variance = reduce(d, OP_MEAN, mul(d, centred, centred), last);
-  Node *r = unary(d, OP_RSQRT, plus(d, variance, y->attr.eps)), *h = mul(d, centred, r);
-  if (w && d->active[w->id]) backward_give(d, w, mul(d, g, h));
-  if (b) backward_give(d, b, g);
-  if (!d->active[x->id]) return;
-  Node *q = w ? mul(d, g, w) : g;
-  Node *rest = sub(d, q, mul(d, h, reduce(d, OP_MEAN, mul(d, q, h), last)));
-  if (is_layer_norm) rest = sub(d, rest, reduce(d, OP_MEAN, q, last));
-  backward_give(d, x, mul(d, r, rest));
 }
 
 // ---- products, rotations ----

@@ -126,6 +126,9 @@ static bool fuse(Pass *pass, Node *product) {
   return false;
 }
 
+/* Of two products that are added the first in this order takes the other in. In the backward half it is the last one: a
+ * weight that is used several times gets a sum of products, and what the earlier ones are made of, such as all that a
+ * tower has in memory, must not wait until the last is there. */
 bool pass_fuse_epilogues(Pass *pass) {
   VEC(Node *) products = {0};
   for (Node *node = pass->graph->first; node; node = node->next) {
@@ -133,7 +136,11 @@ bool pass_fuse_epilogues(Pass *pass) {
     if (product && !match_is_static(pass, node)) vec_push(pass->scratch, &products, node);
   }
   bool changed = false;
-  for (size_t i = 0; i < products.n; i++) changed |= fuse(pass, products.items[i]);
+  const uint32_t end = match_end_of_forward(pass->graph);
+  size_t n_forward = 0;
+  while (n_forward < products.n && (!end || products.items[n_forward]->id <= end)) n_forward++;
+  for (size_t i = 0; i < n_forward; i++) changed |= fuse(pass, products.items[i]);
+  for (size_t i = products.n; i > n_forward; i--) changed |= fuse(pass, products.items[i - 1]);
   for (size_t i = 0; i < products.n; i++)
     if (!products.items[i]->deleted) record_blocked_epilogue(pass, products.items[i]);
   return changed;

@@ -65,6 +65,15 @@ bool match_has_gradients(const Graph *graph) {
   return false;
 }
 
+uint32_t match_end_of_forward(const Graph *graph) {
+  uint32_t end = 0;
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.items[i];
+    if (output->role.kind != ROLE_GRADIENT && output->node->id > end) end = output->node->id;
+  }
+  return match_has_gradients(graph) ? end : 0;
+}
+
 Node *match_only_user(const Pass *pass, const Node *node) {
   if (!node->users.n || graph_is_output(pass->graph, node)) return NULL;
   for (size_t i = 1; i < node->users.n; i++)

@@ -34,6 +34,8 @@ static inline bool match_fills_node(const Node *node, const Node *domain) {
 
 /* Whether outputs of the graph are gradients: then it is of a step of training. */
 bool match_has_gradients(const Graph *graph);
+/* The greatest id of a result; what comes behind it is of the backward half. 0: there are no gradients. */
+uint32_t match_end_of_forward(const Graph *graph);
 /* The node that alone uses this one (perhaps twice); NULL if there are more, none, or if it is an output. */
 Node *match_only_user(const Pass *pass, const Node *node);
 /* Whether `node` is computed from `from`, or is it. Walks as much of the graph as it must. */

@@ -12,26 +12,14 @@
  * Pays: where what it is computed of is in memory then anyway, a pass over it takes the place of memory that would be
  * held from one half to the other.
  *
- * RECOMPUTE-LAYERS, if asked for: of one copy of a repetition, such as layers.3, only what others read is kept, such as
- * the rows that it hands to layers.4. In front of the first reader of its backward half all else that is read there is
- * computed again from that. It costs up to a second forward half, and the memory of one layer takes the place of all
- * layers'. */
+ * RECOMPUTE-LAYERS, if asked for: of one call of one copy of a repetition, such as layers.3, only what others read is
+ * kept, such as the rows that it hands to layers.4. In front of the first reader of its backward half all else that is
+ * read there is computed again from that. It costs up to a second forward half, and the memory of one layer takes the
+ * place of all layers'. */
 #include <string.h>
 
 #include "passes/match.h"
 #include "passes/pass.h"
-
-/* The greatest id of a result; what comes behind it is of the backward half. 0: there are no gradients. */
-static uint32_t end_of_forward(const Graph *graph) {
-  uint32_t end = 0;
-  bool has_gradients = false;
-  for (size_t i = 0; i < graph->outputs.n; i++) {
-    const GraphOutput *output = &graph->outputs.items[i];
-    if (output->role.kind == ROLE_GRADIENT) has_gradients = true;
-    else if (output->node->id > end) end = output->node->id;
-  }
-  return has_gradients ? end : 0;
-}
 
 /* The first and the last node that read the value, through views too, behind `end`; NULL: none does. */
 typedef struct Readers {
@@ -122,9 +110,21 @@ static size_t copy_of_repetition(const Node *node) {
   return 0;
 }
 
+/* The call in which the copy computes the node, with everything inside it. A tower that two inputs go through, or a
+ * layer that is applied again and again, has several, whose values have nothing to do with each other. NULL: not
+ * known. */
+static const Frame *application_of(const Node *node) {
+  const size_t length = copy_of_repetition(node);
+  const Frame *outermost = NULL;
+  for (const Frame *frame = node->origin.frame; frame; frame = frame->caller)
+    if (strlen(frame->path) == length && !strncmp(frame->path, node->origin.path, length)) outermost = frame;
+  return outermost;
+}
+
 static bool in_same_copy(const Node *a, const Node *b) {
   const size_t length = copy_of_repetition(a);
-  return length == copy_of_repetition(b) && !strncmp(a->origin.path, b->origin.path, length);
+  return length == copy_of_repetition(b) && !strncmp(a->origin.path, b->origin.path, length) &&
+         application_of(a) == application_of(b);
 }
 
 /* Whether a node of the forward half that belongs to another copy, or to none, reads the value, through views too. */
@@ -200,7 +200,7 @@ static bool make_copy_again(Layers *l, Node *node) {
 }
 
 bool pass_recompute_layers(Pass *pass) {
-  Layers l = {.pass = pass, .end = end_of_forward(pass->graph)};
+  Layers l = {.pass = pass, .end = match_end_of_forward(pass->graph)};
   const Node *done = NULL; /* the first of the copy that was last looked at */
   bool changed = false;
   if (!l.end) return false;
@@ -220,7 +220,7 @@ bool pass_recompute_layers(Pass *pass) {
 // ---- what is cheap ----
 
 bool pass_recompute(Pass *pass) {
-  const uint32_t end = end_of_forward(pass->graph);
+  const uint32_t end = match_end_of_forward(pass->graph);
   bool changed = false;
   for (Node *node = pass->graph->first; node && node->id <= end && end; node = node->next) {
     Readers readers = {0};

@@ -76,6 +76,7 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
   if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
   if (spec->k) strbuf_printf(out, "  rows of %lld\n", (long long)spec->k);
   if (spec->chain) strbuf_printf(out, "  chains of %d\n", spec->chain);
+  if (spec->goes_on) strbuf_add(out, "  chains that go on\n");
   if (spec->a_step) strbuf_printf(out, "  a step %lld\n", (long long)spec->a_step);
   if (spec->factor != 0) strbuf_printf(out, "  times %a\n", (double)spec->factor);
 }

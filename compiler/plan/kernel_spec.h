@@ -40,6 +40,7 @@ typedef struct KernelSpec {
   int64_t a_stride, b_stride; /* elements between rows of a, and of b (= width for packed b) */
   int64_t a_step;             /* elements between steps of k in a; 0: 1 */
   uint16_t chain;             /* TILE and DIRECT: steps of k in a chain of sums; 0: all are one, however many */
+  bool goes_on;               /* TILE: the first chain may begin with c, and be added to it, as `accumulate` says */
   uint8_t b_form;             /* tfm_form */
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool is_whole;              /* every call is for all columns */

@@ -164,7 +164,7 @@ static void settle_gradients(Planner *p, tfm_tensor_info *outputs) {
   for (size_t i = 0; i < p->outputs.n; i++) outputs[i].goes_on = can_go_on(found[i]);
   for (size_t i = 0; i < p->matmuls.n; i++) {
     tfm_matmul_step *step = &p->matmuls.items[i];
-    step->in_order = step->in_order && outputs[step->c.index].goes_on;
+    if (step->in_order && outputs[step->c.index].goes_on) step->in_order = TFM_ORDER_GOES_ON;
   }
   for (size_t i = 0; i < p->alongs.n; i++) {
     tfm_along_step *step = &p->alongs.items[i];
@@ -297,6 +297,6 @@ bool plan_has_attention_grad(const Plan *plan) { return plan->n_steps[TFM_STEP_A
 
 bool plan_has_gradient_sums(const Plan *plan) {
   for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_MATMUL]; i++)
-    if (plan->program.matmuls[i].direct == TFM_DIRECT_ONE_ROW) return true;
+    if (plan->program.matmuls[i].in_order) return true;
   return false;
 }

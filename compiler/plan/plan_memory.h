@@ -1,5 +1,5 @@
 /* Memory: packed weights that several plans share. What the workspace of a run takes is known to the runtime alone
- * (runtime/core/memory.c): it depends on the threads and on the caches of the machine too.
+ * (runtime/context/workspace.c): it depends on the threads and on the caches of the machine too.
  *
  * In: plans of one model, whose recipes may be equal (the same static subgraph in the same layout). Out: one offset for
  * equal recipes, in one block: first the weights of the first plan in its order of execution, then what each other plan

@@ -174,7 +174,7 @@ static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *m
   static const char *const places[] = {"", ", x in place", ", y in place", ", x and y in place"};
   strbuf_printf(out, " tile %dx%d%s%s", matmul->tile_rows, matmul->width,
                 places[matmul->x_stays + 2 * matmul->y_stays], forms[matmul->direct]);
-  if (matmul->in_order) strbuf_add(out, " in order");
+  if (matmul->in_order == TFM_ORDER_GOES_ON) strbuf_add(out, " in order");
   print_live_steps(out, matmul);
   if (matmul->adds_chains) strbuf_add(out, " adding chains");
   print_over(out, plan, matmul);

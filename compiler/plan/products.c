@@ -19,6 +19,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .b_stride = kind->b_stride,
                        .a_step = kind->a_step,
                        .chain = kind->chain,
+                       .goes_on = kind->goes_on,
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
                        .is_whole = kind->is_whole,
@@ -376,7 +377,8 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
     kind.a_stride = 1;
     kind.a_step = floats;
   }
-  const bool in_order = nest->expr->kind == EXPR_ACC && plan_is_gradient(p, c);
+  const bool has_rows = node_rows_mask(p->node) && !p->node->attr.rows_are_steps;
+  const bool in_order = nest->expr->kind == EXPR_ACC && plan_is_gradient(p, c) && !has_rows;
   const bool y_stays = panels_may_stay(&kind, y, n, nest->others[1].strides[last], &floats);
   if (y_stays) kind.b_stride = floats;
   kind.is_whole = y_stays && in_order;
@@ -399,13 +401,14 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   step.x.strides[last] = plan_size(p, x->strides[x->rank - 1]);
   step.y.strides[last] = plan_size(p, nest->others[1].strides[last]);
   step.direct_kernel = TFM_NONE;
-  step.in_order = in_order;
+  step.in_order = in_order ? TFM_ORDER_ONE_RUN : TFM_ORDER_NONE;
   if (p->node->attr.rows_are_steps) step.live = live_steps(p, p->node, &step.live_steps);
   else step.live = live_rows(p, p->node);
-  kind.chain = in_order || step.live_steps ? 0 : product_chain(k);
+  kind.chain = in_order ? TFM_COUNTED_CHAIN : step.live_steps ? 0 : product_chain(k);
+  kind.goes_on = in_order;
   step.adds_chains = step.live_steps && !in_order; /* a chain may begin at a step that is left out */
   const bool is_row = size_equals(n, 1) || size_equals(nest->others[1].strides[last], 1);
-  if (in_order && size_equals(nest->dims[last - 1], 1) && is_row && (!step.live || step.live_steps))
+  if (in_order && size_equals(nest->dims[last - 1], 1) && is_row)
     step.direct = TFM_DIRECT_ONE_ROW;
   else if (!exact_zero && !step.in_order && !step.live) choose_direct(p, nest, x, y, &step);
   if (needs_tiles(&step, n)) {

@@ -15,6 +15,7 @@ typedef struct TileKind {
   int64_t k;      /* numbers of a row, for tiles of INT8 in pairs; else 0 */
   uint8_t b_form; /* tfm_form */
   uint16_t chain; /* as in KernelSpec */
+  bool goes_on;   /* the same */
   bool b_is_page, is_whole, exact_zero, b_is_signed, in_pairs;
   float factor; /* as in KernelSpec */
   uint8_t least_rows;        /* of the heights that are needed, up to shape.rows; 0: all are */

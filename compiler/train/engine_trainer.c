@@ -119,6 +119,22 @@ static bool report(const Trainer *t, const tfm_error *error) {
 
 // ---- making ----
 
+/* What is said of the passes is of the loss and its gradients; sums that divide them have no report of their own. */
+static const EngineSettings *without_report(const Trainer *t) {
+  EngineSettings *settings = arena_copy(arena_of(t), t->options.settings, sizeof *settings);
+  settings->compile.report = NULL;
+  settings->print = NULL;
+  return settings;
+}
+
+static void say_steps(const Trainer *t) {
+  const EngineSettings *settings = t->options.settings;
+  if (!settings->print || !t->tops->program) return;
+  StrBuf text = strbuf_new(arena_of(t));
+  strbuf_printf(&text, "a part of a batch runs in %u steps\n", t->tops->program->n_steps);
+  settings->print(&text);
+}
+
 static bool make_engines(Trainer *t) {
   const TrainerOptions *options = &t->options;
   const WeightRequest request = {.check = {.arena = arena_of(t), .diag = diag_of(t)}, .is_random = true};
@@ -127,7 +143,8 @@ static bool make_engines(Trainer *t) {
   t->none = weight_source_open(&request, t->graphs->gradients);
   t->tops = t->none ? engine_create(options->kind, options->settings, t->graphs->gradients, t->none) : NULL;
   if (t->tops && t->graphs->counts)
-    t->bottoms = engine_create(options->kind, options->settings, t->graphs->counts, t->none);
+    t->bottoms = engine_create(options->kind, without_report(t), t->graphs->counts, t->none);
+  if (t->tops) say_steps(t);
   return t->tops && (t->bottoms || !t->graphs->counts);
 }
 

@@ -23,8 +23,7 @@ class Result(unittest.TextTestResult):
         print(f"not run: {test.id()} ({reason})", flush=True)
 
 
-def main(names):
-    folder = pathlib.Path(__file__).resolve().parent
+def main(names, folder=pathlib.Path(__file__).resolve().parent):
     sys.path.insert(0, str(folder))
     loader = unittest.defaultTestLoader
     suite = loader.loadTestsFromNames(names) if names else loader.discover(str(folder))

@@ -820,7 +820,7 @@ class Transformers(Case):
                           "block(shared_weight[input_ids], mask, x)", "minimum(arange(time) - arange(time)[:, none], 0)",
                           'EncDecAttention = T5Attention() as "layer.1.EncDecAttention"', "x + SelfAttention(z, z, mask, y)",
                           'layer_norm_1 = RMSNorm(32) as "layer.1.layer_norm"']),
-                (bart, 75, ["layers = 5 * BartEncoderLayer()", "layers = 5 * BartDecoderLayer()", "self_attn(x, x, mask)",
+                (bart, 76, ["layers = 5 * BartEncoderLayer()", "layers = 5 * BartDecoderLayer()", "self_attn(x, x, mask)",
                             "encoder_attn(x, y, other)", 'encoder = BartEncoder() as "m.model.encoder"'])):
             text = self.exported(prepared(first(lambda: make(5), "logits")),
                                  dict(input_ids=ids(2, 9), attention_mask=torch.ones(2, 9, dtype=torch.long), decoder_input_ids=ids(2, 5)),
@@ -881,3 +881,7 @@ class Transformers(Case):
             dict(pixel_values=floats(2, 3, 32, 32)), dict(pixel_values=floats(3, 3, 32, 32)),
             sizes=dict(pixel_values={0: "batch"}))
         self.fused(source)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -384,3 +384,7 @@ class Compared(ExportCase):
             self.assertIn("# not compared with the module: the example takes", self.text_of(lambda self, x: self.linear(x)).text)
         with mock.patch.object(_check, "INTERPRETED", 1):  # then by compiled code
             self.assertNotIn("not compared", self.text_of(lambda self, x: self.linear(x)).text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -173,6 +173,49 @@ class Tutorials(Case):
         self.trained(only_scores(module), source, calls, ids(4, 6, seed=9, high=VOCAB),
                      {"ids": "i32[batch, source]", "given": "i32[batch, time]", "labels": "i32[batch, time]"})
 
+    def test_dropout_that_eval_does_not_reach(self):
+        """A function makes an nn.Dropout in each call: refused, or left out where the caller says so, in training too."""
+        def placed(x, p=0.1):
+            drop, table = nn.Dropout(p), torch.zeros((1, 24, D))
+            at = torch.arange(24, dtype=torch.float32).reshape(-1, 1) / torch.pow(10000, torch.arange(0, D, 2, dtype=torch.float32) / D)
+            table[:, :, 0::2], table[:, :, 1::2] = torch.sin(at), torch.cos(at)
+            return drop(x + table[:, :x.shape[1], :].to(x.device, x.dtype))
+
+        class Encoder(nn.Module):
+            def __init__(self, p):
+                super().__init__()
+                self.p, self.embed, self.last = p, nn.Embedding(VOCAB, D), nn.Linear(D, 3)
+                self.attend, self.norm = nn.MultiheadAttention(D, HEADS, dropout=0.1, bias=False, batch_first=True), nn.LayerNorm(D)
+
+            def forward(self, ids):
+                x = placed(self.embed(ids), self.p)
+                x = self.norm(x + self.attend(x, x, x, key_padding_mask=ids == 0)[0])
+                return self.last(nn.functional.dropout(x, self.p).mean(1))
+        torch.manual_seed(4)
+        module, exact, sizes = Encoder(0.1).eval(), Encoder(0.0).eval(), {"ids": {0: "batch", 1: "time"}}
+        exact.load_state_dict(module.state_dict())
+        rows = ids(4, 7, high=VOCAB)
+        rows[1, 5:] = 0
+        self.refused(tfmc.CompileError, ("a dropout that is on", "test_torch_tutorials.py:", "dropout=False"), tfmc.from_torch,
+                     module, {"ids": rows}, sizes=sizes)
+        source = tfmc.from_torch(module, {"ids": rows}, sizes=sizes, outputs=["scores"], dropout=False)
+        compared(exact, ({"ids": rows}, {"ids": ids(3, 5, high=VOCAB)}), sizes)
+        with torch.no_grad():
+            np.testing.assert_allclose(tfmc.compile(source)(ids=rows.numpy().astype(np.int32)), exact(rows).numpy(), atol=1e-5)
+        self.trained(exact, source, {"ids": rows}, ids(4, high=3), {"ids": "i32[batch, time]", "labels": "i32[batch]"})
+
+    def test_queries_that_see_no_key_are_refused(self):
+        """torch gives NaN for an item all of whose keys are padding."""
+        class Encoder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.attend = nn.MultiheadAttention(D, HEADS)
+
+            def forward(self, src, mask):
+                return self.attend(src, src, src, key_padding_mask=mask)[0]
+        mask = torch.tensor([[True, True, True], [False, False, True]])
+        self.refused(tfmc.CompileError, "Queries whose keys are all masked", tfmc.from_torch, Encoder().eval(),
+                     {"src": floats(3, 2, D), "mask": mask}, sizes={"src": {0: "time", 1: "batch"}, "mask": {0: "batch", 1: "time"}})
 
     def test_masks_of_bytes_as_inputs(self):
         class Masked(nn.Module):
@@ -189,7 +232,7 @@ class Tutorials(Case):
         for name, wanted in zip(("output0", "output1", "output2"), module(x, mask)):
             np.testing.assert_allclose(got[name], wanted.numpy(), rtol=1e-6, atol=1e-6)
         for value in (256, -1):  # which torch would have as another byte
-            self.refused(tfmc.InputError, "division by zero", model.run, {"x": x.numpy(), "mask": np.full((3, 4), value, np.int32)})
+            self.refused(tfmc.InputError, (f'input "mask"[0,0] = {value}', "[0, 256)"), model.run, {"x": x.numpy(), "mask": np.full((3, 4), value, np.int32)})
 
 
 def only_scores(module):
@@ -201,3 +244,7 @@ def only_scores(module):
         def forward(self, ids, given):
             return self.module(ids, given)[0]
     return Scores().eval()
+
+
+if __name__ == "__main__":
+    unittest.main()

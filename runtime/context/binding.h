@@ -1,7 +1,7 @@
-/* What binding a context consists of, and what lockstep runs need of it: sizes and inputs (binding.c), inputs that are
- * left out (defaults.c), the checks of the model (checks.c), the workspace (memory.c), operands and threads
- * (resolve.c). context.c calls them in this order. Sets of sizes are words of 64 bits, in which sizes from number 63 on
- * share a bit: they are then evaluated a little too often. */
+/* What binding a context consists of, and what lockstep runs need of it: sizes (sizes.c), inputs (context_inputs.c),
+ * inputs that are left out (defaults.c), the checks of the model (checks.c), the workspace (workspace.c), operands and
+ * threads (operands.c). context.c calls them in this order. Sets of sizes are words of 64 bits, in which sizes from
+ * number 63 on share a bit: they are then evaluated a little too often. */
 #ifndef TFM_RUNTIME_BINDING_H
 #define TFM_RUNTIME_BINDING_H
 
@@ -10,7 +10,7 @@
 #define ALL_SYMBOLS UINT64_MAX
 static inline uint64_t symbol_bit(uint32_t symbol) { return (uint64_t)1 << least_of(symbol, 63); }
 
-// ---- binding.c ----
+// ---- sizes.c ----
 
 /* Which of these sizes differ from those of the context. */
 uint64_t sizes_changed(const tfm_context *context, const int64_t *symbols);
@@ -18,6 +18,8 @@ uint64_t sizes_changed(const tfm_context *context, const int64_t *symbols);
 void sizes_find_symbols(tfm_context *context);
 /* Values of the polynomials that depend on changed sizes, and the scalars made of them. False on overflow. */
 bool sizes_evaluate(tfm_context *context, uint64_t changed);
+
+// ---- context_inputs.c ----
 
 /* inputs_read checks types, ranks and pointers; inputs_bind_symbols reads the sizes from the dims. */
 tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
@@ -50,7 +52,7 @@ uint32_t ids_unsigned_limit(int64_t limit);
 /* "[2,0,5]" for element number `element` of a row-major tensor; nothing for a scalar. */
 void ids_print_coordinates(char *text, size_t size, const int64_t *dims, int32_t rank, int64_t element);
 
-// ---- memory.c ----
+// ---- workspace.c ----
 
 /* Places the buffers of so many runs and makes room for them and the scratch of all threads. */
 tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, int64_t runs, tfm_error *error);
@@ -60,7 +62,7 @@ int64_t memory_buffer_bytes(const tfm_context *context, uint32_t buffer);
 /* Bytes of workspace, or -1; makes no room. */
 int64_t memory_measure(tfm_context *context, int64_t scratch_bytes, int64_t runs);
 
-// ---- resolve.c ----
+// ---- operands.c ----
 
 /* Addresses and strides of the operands that depend on sizes that changed (operands_stale); threads of all steps. */
 void resolve_prepare(tfm_context *context); /* once, when the context is made: results of steps, sizes of operands */

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "pool/pool.h"
+#include "pool/share.h"
 #include "tfm/abi/library.h"
 
 enum {
@@ -37,7 +38,7 @@ typedef struct CacheRows { /* of a run: the pages of each of its rows */
 
 // ---- the parts of a context, each with the file that owns it ----
 
-typedef struct Binding { /* binding.c: the sizes, and what they make of the program's numbers */
+typedef struct Binding { /* sizes.c, context_inputs.c: the sizes, and what they make of the program's numbers */
   bool bound, prepared;    /* sizes are known; the results of the prepare steps are valid for them */
   bool values_stale;       /* some values are not those of the symbols */
   int64_t *input_dims;     /* TFM_MAX_RANK per input */
@@ -55,7 +56,7 @@ typedef struct BufferLife { /* as the plan of the memory takes it */
   uint32_t first_step, last_step;
 } BufferLife;
 
-typedef struct Memory { /* memory.c: the workspace and what lies where in it */
+typedef struct Memory { /* workspace.c: the workspace and what lies where in it */
   bool keeps_room;         /* see context_reserve_symbols */
   bool chained;            /* the plan lets threads take rows through chains (tfm_row_chain) */
   int64_t spare_bytes;     /* of each buffer: the parts of lockstep runs begin at multiples of ALIGNMENT */
@@ -69,7 +70,7 @@ typedef struct Memory { /* memory.c: the workspace and what lies where in it */
   int64_t buffers_bytes, scratch_bytes, used_bytes; /* all buffers; scratch of one thread; both for all threads */
 } Memory;
 
-typedef struct RunState { /* resolve.c, run.c: operands with their addresses, and how far a run has come */
+typedef struct RunState { /* operands.c, walk/walk.c: operands with their addresses, and how far a run has come */
   Operand *operands;           /* of program.operands */
   StepOperands *step_operands; /* of each step */
   uint64_t *operand_symbols, *step_symbols; /* the sizes that each operand, and the operands of each step, depend on */
@@ -82,8 +83,8 @@ typedef struct RunState { /* resolve.c, run.c: operands with their addresses, an
   bool flushes;           /* subnormal numbers are 0: steps of training */
   bool goes_on;           /* sums of outputs that say so go on from the run before */
   bool waits;             /* they are not complete: a run follows that goes on */
-  void *const *rests;     /* by output: where such a sum keeps between runs what its output has no room for; NULL: this
-                             run is the only one */
+  int32_t turn;           /* 0 or 1: what such a run finds, and leaves in the other place (StepState) */
+  void *const *rests;     /* by output: room for such sums beside it, between runs; NULL: this run is the only one */
   uint32_t committed;     /* of this run: the first step that writes an output; from there on cancelling is too late */
   _Atomic bool cancelled; /* tfm_context_cancel was called during this run, or this call of a decoder */
   _Atomic int32_t faults; /* of this run */

@@ -99,7 +99,7 @@ static const tfm_operand *source_of(const tfm_program *program, const Role *role
   return needed ? &program->live[needed - 1].mask : NULL;
 }
 
-/* The place of a buffer depends on sizes too, but that needs no bits here: when buffers move, memory.c marks all
+/* The place of a buffer depends on sizes too, but that needs no bits here: when buffers move, workspace.c marks all
  * operands as stale. */
 static uint64_t symbols_of(const tfm_context *context, const tfm_operand *source) {
   uint64_t symbols = context->binding.value_symbols[source->offset];

@@ -38,6 +38,7 @@ static inline const StepOperands *operands_of(const tfm_context *context, const 
 struct StepState {
   int64_t work;     /* ns of one core */
   bool parallel;    /* worth all threads of the run */
+  _Atomic int64_t counted[2]; /* of a gradient: steps of k that are not zero, in runs so far; see RunState.turn */
   bool skipped;     /* in this run: its output is not wanted */
   bool idle, shared; /* with lockstep runs: skipped in all of them; done by all threads */
   uint32_t next_gemm; /* the next gemm step, TFM_NONE after the last */

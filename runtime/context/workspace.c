@@ -1,81 +1,18 @@
-/* Memory: the functions of allocate.h, and the workspace of a context.
+/* The workspace of a context: the buffers of a program, then the scratch of each thread, then what stands for inputs
+ * that are left out.
  *
- * The workspace holds the buffers of a program, then the scratch of each thread, then what stands for inputs that are
- * left out. Buffers that are never live at the
- * same time share memory: each buffer is placed at the lowest offset at which it overlaps none that is live with it,
- * larger buffers first (the greedy order of size, which is within a few percent of the best in practice). Small ones
- * share it with their like only: threads cut steps of a kind alike, so each finds the lines that it writes where it
- * left them, and not in another core's cache. The plan is kept as long as every buffer still fits into its place, so
- * that small changes of a size cost nothing. Refused: sizes whose bytes overflow, and sizes for which there is no
- * memory; after either the plan is forgotten and the context must be bound anew. */
-#include "base/allocate.h"
-
-#include <stdlib.h>
+ * Buffers that are never live at the same time share memory: each buffer is placed at the lowest offset at which it
+ * overlaps none that is live with it, larger buffers first (the greedy order of size, which is within a few percent of
+ * the best in practice). Small ones share it with their like only: threads cut steps of a kind alike, so each finds
+ * the lines that it writes where it left them, and not in another core's cache. The plan is kept as long as every
+ * buffer still fits into its place, so that small changes of a size cost nothing. Refused: sizes whose bytes overflow,
+ * and sizes for which there is no memory; after either the plan is forgotten and the context must be bound anew. */
 #include <string.h>
-#include <sys/mman.h>
 
+#include "base/allocate.h"
 #include "context/binding.h"
 #include "context/step_operands.h"
-#include "machine/features.h"
-
-// ---- allocation ----
-
-enum { LEAST_ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
-
-/* An allocator of the caller's that returns memory which is not aligned is treated like one that has none. */
-void *allocate(const tfm_allocator *allocator, size_t bytes, size_t alignment) {
-  if (bytes > SIZE_MAX - alignment) return NULL;
-  if (!allocator->allocate) return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  void *memory = allocator->allocate(allocator->user, bytes, alignment);
-  if (!memory || (uintptr_t)memory % alignment == 0) return memory;
-  allocator->release(allocator->user, memory, bytes);
-  return NULL;
-}
-
-void *allocate_large(const tfm_allocator *allocator, int64_t *bytes) {
-  int64_t alignment = *bytes >= HUGE_PAGE ? HUGE_PAGE : LEAST_ALIGNMENT;
-  if (*bytes > INT64_MAX - alignment) return NULL;
-  *bytes = (*bytes < alignment ? alignment : *bytes) + alignment - 1;
-  *bytes -= *bytes % alignment;
-  void *memory = allocate(allocator, (size_t)*bytes, (size_t)alignment);
-  if (memory && alignment == HUGE_PAGE) madvise(memory, (size_t)*bytes, MADV_HUGEPAGE); /* only faster */
-  return memory;
-}
-
-void *allocate_room(const tfm_allocator *allocator, int64_t *bytes) {
-  if (allocator->allocate) return allocate_large(allocator, bytes);
-  if (*bytes > INT64_MAX - HUGE_PAGE) return NULL;
-  if (*bytes < LEAST_ALIGNMENT) *bytes = LEAST_ALIGNMENT;
-  void *memory = mmap(NULL, (size_t)*bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return NULL;
-  if (*bytes >= HUGE_PAGE) madvise(memory, (size_t)*bytes, MADV_HUGEPAGE); /* only faster */
-  return memory;
-}
-
-void release_room(const tfm_allocator *allocator, void *memory, int64_t bytes) {
-  if (!memory) return;
-  if (allocator->allocate) allocator->release(allocator->user, memory, (size_t)bytes);
-  else munmap(memory, (size_t)bytes);
-}
-
-void release(const tfm_allocator *allocator, void *memory, size_t bytes) {
-  if (!memory) return;
-  if (allocator->allocate) allocator->release(allocator->user, memory, bytes);
-  else free(memory);
-}
-
-// ---- arrays in one block ----
-
-void *layout_take(Layout *layout, int64_t n, int64_t size) {
-  char *place = layout->block ? layout->block + layout->bytes : NULL;
-  int64_t bytes;
-  bool fits = layout->bytes >= 0 && size_product(&bytes, n, size) &&
-              !__builtin_add_overflow(layout->bytes, round_up(bytes, ALIGNMENT), &layout->bytes);
-  if (!fits) layout->bytes = -1;
-  return place;
-}
-
-// ---- the workspace ----
+#include "machine/processors.h"
 
 /* A persistent buffer is live in every run, so it shares memory with none. */
 static bool live_together(const tfm_context *context, uint32_t a, uint32_t b) {

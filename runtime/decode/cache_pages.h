@@ -62,6 +62,8 @@ typedef struct PageSlice {
   int64_t floats;       /* of a page */
   int64_t first, n;     /* positions in the page */
 } PageSlice;
+/* The step `append`: the new positions of all rows go into pages (append.c). */
+void cached_append(Walker *walker, const tfm_step *step);
 /* Writes columns [column, column + columns) of the slice's positions. `source` is the first column at the first
  * position; strides are in bytes. Of a cache of form INT8 these are whole heads. */
 void page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
@@ -80,7 +82,7 @@ typedef struct WholePages {
   void (*write)(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
                 int64_t column_stride); /* as page_write */
   int64_t (*scratch_floats)(const tfm_attention_step *step);
-  /* cached_steps.c: scores of a block of n keys; c = or += weights * values. */
+  /* paged_attention.c: scores of a block of n keys; c = or += weights * values. */
   void (*score)(const Walker *walker, const struct Cached *cached, const AttentionScratch *scratch,
                 const struct Pages *pages, const struct Strip *strip, int64_t block, int64_t n);
   void (*add)(const Walker *walker, const struct Cached *cached, const AttentionScratch *scratch,

@@ -6,6 +6,7 @@
 #include "context/binding.h"
 #include "decode/decoder.h"
 #include "decode/lockstep.h"
+#include "steps/epilogue.h"
 #include "walk/walk.h"
 
 #include <string.h>

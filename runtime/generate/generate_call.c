@@ -9,10 +9,36 @@
  * best of the rest. The tokens that are chosen are therefore the same as from all logits: any other token keeps its
  * logit, and is among the best if it could win. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "generate/generation_state.h"
 #include "decode/logit_row.h"
+
+// ---- rows that are too long ----
+
+/* A check of the model that prompts passed is about the length of what was written: this says which length passes it.
+ * A model that reported its error by other means leaves the message empty. */
+static void name_limit(const Generation *g) {
+  tfm_error *error = g->error;
+  if (!error || (error->reason != TFM_REASON_CHECK && *error->message)) return;
+  int64_t length = 0, start = 0;
+  for (int64_t row = 0; row < g->n_rows; row++) {
+    if (g->row_lengths[row] <= length) continue;
+    length = g->row_lengths[row];
+    start = g->items[g->row_items[row]].start;
+  }
+  const size_t used = strlen(error->message);
+  if (length > start)
+    snprintf(error->message + used, sizeof error->message - used,
+             "%smax_length %lld (--max-length %lld) ends rows before", used ? "; " : "", (long long)length - 1,
+             (long long)length - 1);
+}
+
+static tfm_status called(const Generation *g, tfm_status status) {
+  if (status == TFM_E_INPUT) name_limit(g);
+  return status;
+}
 
 // ---- the best tokens in place of all logits ----
 
@@ -111,7 +137,7 @@ static tfm_status call_best(Generation *g, const tfm_step_rows *rows) {
   const tfm_best_call call = {g->n_best, g->best, g->apart, g->scores, g->logsumexp};
   for (int64_t row = 0; g->apart && row < g->n_rows; row++) choose_apart(g, row);
   generation_enter_caller(g);
-  tfm_status status = g->model->best(g->model->user, rows, &call, g->error);
+  tfm_status status = called(g, g->model->best(g->model->user, rows, &call, g->error));
   generation_leave_caller(g);
   for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_best(g, row);
   return status;
@@ -183,7 +209,7 @@ tfm_status generation_call(Generation *g) {
   const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
   if (g->best) return call_best(g, &rows);
   generation_enter_caller(g);
-  tfm_status status = g->model->logits(g->model->user, &rows, g->scores, g->logsumexp, g->error);
+  tfm_status status = called(g, g->model->logits(g->model->user, &rows, g->scores, g->logsumexp, g->error));
   generation_leave_caller(g);
   if (status == TFM_OK) scan_rows(g);
   for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_row(g, row);

@@ -1,10 +1,10 @@
 /* Generation: the state that the parts of the decoding loop share while tfm_generate runs.
  *
  * generate.c makes a Generation and calls one of the loops (sample.c, beam.c). A loop adds rows, asks the model for
- * their logits (call.c), and looks at one row after the other: the options change its logits (options.c), then a token
- * is chosen. rows.c has memory, refusals and the result, options.c the options. Calls go in this direction only. All
- * memory of a Generation is freed at its end, but for TokenRows, which their loop frees, and the result, which becomes
- * the caller's.
+ * their logits (generate_call.c), and looks at one row after the other: the options change its logits
+ * (generate_options.c), then a token is chosen. generate_rows.c has memory, refusals and the result,
+ * generate_options.c the options. Calls go in this direction only. All memory of a Generation is freed at its end, but
+ * for TokenRows, which their loop frees, and the result, which becomes the caller's.
  *
  * All of it computes in the runtime's floating-point mode, so that scores have the same bits whatever the caller's mode
  * is. Functions of the caller, the model's too, run in the caller's mode, which is put back at the end. */
@@ -87,7 +87,7 @@ typedef struct Generation {
   double *shifts;   /* [n_rows]: what is taken from each logit: in beam search the logsumexp, else 0 */
   ChangedScore *changed;   /* [vocab]: of the row that is looked at */
   uint32_t *stamps, stamp; /* [vocab]: which tokens stand in a row */
-  /* In place of scores and bounds, if `best` is there: see call.c. */
+  /* In place of scores and bounds, if `best` is there: see generate_call.c. */
   tfm_best_token *best;    /* [n_rows][n_best] */
   int64_t n_best;
   uint64_t *apart;         /* [n_rows][row_words]; NULL: the options concern no tokens */
@@ -104,7 +104,7 @@ typedef struct Generation {
 static inline void generation_enter_caller(const Generation *g) { fp_mode_leave(g->callers_mode); }
 static inline void generation_leave_caller(Generation *g) { g->callers_mode = fp_mode_enter(); }
 
-// ---- rows.c ----
+// ---- generate_rows.c ----
 
 /* Memory that is freed with the generation, filled with zeroes; NULL: there is none. */
 void *generation_allocate(Generation *g, int64_t count, size_t size);
@@ -126,7 +126,7 @@ void generation_tell(Generation *g, int64_t item, int32_t token); /* on_token, w
 /* Copies the prompt of an item to the beginning of a row. */
 void generation_copy_prompt(const Generation *g, int64_t item, int32_t *row);
 
-// ---- call.c ----
+// ---- generate_call.c ----
 
 /* Adds a row of `length` tokens to the call. `tokens` must stay valid until the call is made. */
 void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32_t *tokens, int64_t length);
@@ -140,11 +140,11 @@ tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length);
 static inline float *generation_row_scores(const Generation *g, int64_t row) { return g->scores + row * g->vocab; }
 bool generation_is_eos(const Generation *g, int64_t token);
 
-// ---- options.c ----
+// ---- generate_options.c ----
 
 /* Completes the options and checks them against the vocabulary and the prompts; fills the items. */
 tfm_status generation_read_options(Generation *g, const tfm_generate_options *given);
-// ---- options.c: what they do to the logits of a row ----
+// ---- generate_options.c: what they do to the logits of a row ----
 
 /* The scores of one row, from which a token is chosen. The score of a token is scores[token] - shift, or, for the
  * tokens in Generation.changed, the one there, and scores[token] is then -inf. So only the tokens that the options
@@ -167,7 +167,7 @@ tfm_status process_row(Generation *g, int64_t number, RowScores *row);
 void row_settle(const Generation *g, RowScores *row);
 /* The token with the largest score, the lowest of equal ones, if the shift is 0; TFM_NO_TOKEN: all are forbidden. */
 int64_t row_best(const Generation *g, const RowScores *row);
-// ---- call.c: the best tokens in place of all logits ----
+// ---- generate_call.c: the best tokens in place of all logits ----
 
 /* Decides whether the loop asks for the best tokens alone, and makes room for them. False: no memory. */
 bool best_make(Generation *g);
@@ -192,7 +192,7 @@ int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream, f
 /* Both fill `generated`, whose memory is the caller's from then on, even after an error. */
 tfm_status generate_single(Generation *g, tfm_generated *generated);
 tfm_status generate_beams(Generation *g, tfm_generated *generated);
-/* rows.c: memory for n rows of `width` tokens, all padding. */
+/* generate_rows.c: memory for n rows of `width` tokens, all padding. */
 tfm_status generated_make(Generation *g, tfm_generated *generated, int64_t n, int64_t width, bool has_scores);
 
 #endif

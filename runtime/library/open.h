@@ -49,11 +49,11 @@ void weights_unmap(Weights *weights);
 
 // ---- the file of a library ----
 
-/* model_open.c: loads the library at `path`; *table is what its only exported function whose name ends with `suffix`
+/* open_path.c: loads the library at `path`; *table is what its only exported function whose name ends with `suffix`
  * returns, NULL if there is none. The caller ends *handle with dlclose. */
 tfm_status library_load(const char *path, const char *suffix, void **handle, const void **table, tfm_error *error);
 
-/* model_open.c: what a shared library exports, read from the file without loading it. The only function exported by
+/* open_path.c: what a shared library exports, read from the file without loading it. The only function exported by
  * the library at `path` whose name ends with `suffix`; the caller frees its name. A file that is no whole library for
  * this machine is refused: the loader would crash on one that was cut off. */
 tfm_status elf_find_export(const char *path, const char *suffix, char **name, tfm_error *error);

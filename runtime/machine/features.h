@@ -1,4 +1,4 @@
-/* What the machine offers: the features that instruction sets need, its caches, and how many processors there are. */
+/* The features of this processor, and which of them instruction sets need. */
 #ifndef TFM_RUNTIME_FEATURES_H
 #define TFM_RUNTIME_FEATURES_H
 
@@ -30,18 +30,5 @@ uint32_t cpu_features(void);
 /* The name of the first feature that code for `isa` needs and `features` lacks; NULL: none. `known`: whether the name
  * of the instruction set is known on this kind of machine. */
 const char *cpu_missing(const char *isa, uint32_t features, bool *known);
-
-/* Bytes of the data cache of level 1 or 2 of one core. It is asked for once; where the system does not say, or says
- * what cannot be, it is that of a usual server. The answer decides in which order products are computed, never what
- * they give. */
-int64_t cpu_cache_bytes(int level);
-
-enum { MOST_CPUS = 1023 }; /* that are counted */
-
-/* How many CPUs this process may use: affinity mask and quota of its control groups; at least 1. */
-int32_t cpus_available(void);
-/* `cpus`, or fewer if a control group allows fewer. `list` is the file that names the groups of the process, `root` the
- * folder of their limits; the tests give files of their own. */
-int32_t cpus_of_control_groups(const char *list, const char *root, int32_t cpus);
 
 #endif

@@ -6,10 +6,6 @@
  * CPUs. A sleeper counts itself before it looks at the word for the last time, and a thread that changes the word
  * looks at the count afterwards, so no sleeper is forgotten.
  *
- * Shares of a step: each thread owns a range of units in one atomic word (serial, first, end) and takes from its
- * front; a thread that has none left takes from the end of another's range. A compare-and-swap moves either end, so
- * each unit is taken exactly once.
- *
  * tests/model runs the waiting and waking of this file in every order, under the memory model of C11. */
 #include "pool/pool.h"
 
@@ -275,88 +271,3 @@ tfm_status tfm_pool_create(int32_t threads, tfm_pool **pool, tfm_error *error) {
 }
 
 void tfm_pool_destroy(tfm_pool *pool) { pool_destroy(pool); }
-
-// ---- shares of a step ----
-
-enum { UNIT_BITS = 20, LEAST_SHARED = 8 };
-
-Grid share_grid(int64_t blocks, int64_t groups, int32_t threads) {
-  Grid grid = {.blocks = blocks, .groups = groups, .down = 1, .across = threads};
-  if (groups >= threads) return grid;
-  while (threads % grid.across || grid.across > groups) grid.across--;
-  grid.down = threads / grid.across;
-  return grid;
-}
-
-/* Parts differ by at most one block and one group. */
-Part share_part(const Grid *grid, int32_t thread) {
-  int64_t column = thread % grid->across, row = thread / grid->across;
-  return (Part){.first_block = grid->blocks * row / grid->down,
-                .end_block = grid->blocks * (row + 1) / grid->down,
-                .first_group = grid->groups * column / grid->across,
-                .end_group = grid->groups * (column + 1) / grid->across};
-}
-
-int64_t share_coarsen(int64_t units) { return units / SHARE_MAX_UNITS + 1; }
-
-/* Units of a part: blocks times groups. */
-static int64_t part_units(const Part *part) {
-  return (part->end_block - part->first_block) * (part->end_group - part->first_group);
-}
-
-/* Units are numbered block by block, so that a thread uses what it loaded for a block for all its groups. */
-static void unit_of(const Part *part, int64_t number, int64_t *block, int64_t *group) {
-  int64_t width = part->end_group - part->first_group;
-  *block = part->first_block + number / width;
-  *group = part->first_group + number % width;
-}
-
-/* How many units of a part its owner does without claiming them. Where units are short, claiming each costs more than
- * evening out all of a part gains (docs/performance.md); the last quarter still lets a thread be slower than others. */
-static int64_t kept_units(const Claimer *claimer, int64_t units) {
-  return !claimer->keeps ? 0 : units < LEAST_SHARED ? units : units - units / 4;
-}
-
-/* Takes one unit of `owner`: the first if it is the thread's own, else the last. -1: none is left. */
-static int64_t take(Claimer *claimer, int32_t owner, int64_t units) {
-  const uint64_t mask = (1u << UNIT_BITS) - 1, from = (uint64_t)kept_units(claimer, units);
-  const bool own = owner == claimer->thread;
-  if (own && (uint64_t)claimer->next < from) return claimer->next++;
-  if (from == (uint64_t)units) return -1;
-  _Atomic uint64_t *slot = &claimer->claims->slots[owner].state;
-  uint64_t state = atomic_load_explicit(slot, memory_order_relaxed);
-  for (;;) {
-    bool current = state >> (2 * UNIT_BITS) == claimer->serial;
-    uint64_t first = current ? state >> UNIT_BITS & mask : from, end = current ? state & mask : (uint64_t)units;
-    if (first + !own >= end) return -1; /* the last one is its owner's */
-    uint64_t taken = own ? first++ : --end;
-    uint64_t wanted = (uint64_t)claimer->serial << (2 * UNIT_BITS) | first << UNIT_BITS | end;
-    if (atomic_compare_exchange_weak_explicit(slot, &state, wanted, memory_order_relaxed, memory_order_relaxed))
-      return (int64_t)taken;
-  }
-}
-
-/* One thread needs no atomics, and walks all units in order. */
-static bool claim_alone(Claimer *claimer, int64_t *block, int64_t *group) {
-  Part all = {0, claimer->grid.blocks, 0, claimer->grid.groups};
-  if (claimer->next >= part_units(&all)) return false;
-  unit_of(&all, claimer->next++, block, group);
-  return true;
-}
-
-/* The thread's own part first (victim 0), then those of the threads after it. A part that was seen empty stays empty
- * for this step, so it is not looked at again. */
-bool share_claim(Claimer *claimer, int64_t *block, int64_t *group) {
-  if (claimer->threads == 1) return claim_alone(claimer, block, group);
-  for (; claimer->victim < claimer->threads; claimer->victim++) {
-    int32_t owner = (claimer->thread + claimer->victim) % claimer->threads;
-    if (owner >= claimer->grid.across * claimer->grid.down) continue;
-    const Part part = claimer->victim ? share_part(&claimer->grid, owner) : claimer->own;
-    int64_t units = part_units(&part);
-    int64_t unit = units ? take(claimer, owner, units) : -1;
-    if (unit < 0) continue;
-    unit_of(&part, unit, block, group);
-    return true;
-  }
-  return false;
-}

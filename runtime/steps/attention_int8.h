@@ -1,4 +1,4 @@
-/* Whole attention: the functions of attention in whole numbers, which the program points to. See whole_attention.c. */
+/* Whole attention: the functions of attention in whole numbers, which the program points to. See attention_int8.c. */
 #ifndef TFM_RUNTIME_ATTENTION_INT8_H
 #define TFM_RUNTIME_ATTENTION_INT8_H
 

@@ -1,7 +1,7 @@
-/* In: a matmul step, the sizes of a run. Out: how it is cut. See matmul.h. */
+/* In: a matmul step, the sizes of a run. Out: how it is cut. See matmul_cut.h. */
 #include "steps/matmul_cut.h"
 
-#include "machine/features.h"
+#include "machine/processors.h"
 #include "steps/partial_sums.h"
 
 enum {
@@ -11,6 +11,7 @@ enum {
   FEW_PANELS = 8,         /* x comes from far for each group of them */
   LEAST_STRIPS = 8,       /* of a unit, so that packing its panels is worth it */
   MOST_WAITING = 1 << 20, /* floats of results, for chains whose sums wait */
+  MOST_OPEN = 1 << 22,    /* the same of gradients, for a chain that goes on in the next block */
   LEAST_UNITS = 4,        /* of a thread, so that one that is done early finds something left */
   LEAST_PACKING = 3,      /* the same where each unit packs y anew */
   MANY_UNITS = 8          /* of a thread: sharing these out evenly would gain little */
@@ -43,16 +44,22 @@ static void cut_units(Matmul *m, int64_t groups, int64_t parts, int32_t threads)
   m->strip_units = parts;
 }
 
+/* How many results of a unit may wait; all of them if none do. */
+static int64_t most_waiting(const Matmul *m) {
+  if (m->k > m->chain) return MOST_WAITING;
+  return m->step->in_order && m->k > TFM_COUNTED_CHAIN ? MOST_OPEN : INT64_MAX;
+}
+
 /* The same if k is done block by block: the panels of a unit stay near for a block, and, if there are several chains,
  * not too much waits. */
 static void cut_blocks(Matmul *m, int32_t threads) {
   const int64_t near = group_bytes() / (int64_t)sizeof(float) / m->k_block / m->step->width;
   int64_t groups = greatest_of(1, ceil_div(m->panels, greatest_of(1, near))), parts = 1;
-  while (m->k > m->chain) {
+  for (const int64_t most = most_waiting(m); most < INT64_MAX;) {
     const int64_t columns = ceil_div(m->panels, groups) * m->step->width;
     const int64_t rows = ceil_div(m->strips, parts) * m->step->tile_rows;
     const bool can_group = groups < m->panels, can_part = m->strips / (parts + 1) >= LEAST_STRIPS;
-    if (rows * columns <= MOST_WAITING || (!can_group && !can_part)) break;
+    if (rows * columns <= most || (!can_group && !can_part)) break;
     if (can_group && (!can_part || m->rows * groups < 2 * m->columns * parts))
       groups++;
     else
@@ -78,12 +85,13 @@ Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threa
   m.panels = greatest_of(1, ceil_div(m.columns, info->width));
   m.is_direct = info->direct > TFM_DIRECT_COLUMNS || (info->direct && m.columns <= info->direct_columns);
   m.chain = info->in_order ? greatest_of(m.k, TFM_CHAIN) : TFM_CHAIN;
-  m.goes_on = info->in_order && context->run.goes_on;
+  m.goes_on = info->in_order == TFM_ORDER_GOES_ON && context->run.goes_on;
   m.live = live_rows_of(context, &operands->mask, info->live);
   const int64_t near = group_bytes() / (int64_t)sizeof(float), least = LEAST_BLOCKS * TFM_KEY_BLOCK;
   m.by_blocks = !m.is_direct && ((m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.rows * m.columns <= near / 4) ||
                                  m.k >= greatest_of(least, near / (FEW_PANELS * info->width)));
-  m.is_sideways = info->x_stays && m.x->strides[info->rank - 2] == sizeof(float);
+  /* Scratch is measured before operands have their addresses and distances. */
+  m.is_sideways = info->x_stays && value_of(context, info->x.strides[info->rank - 2]) == 1;
   const int64_t block = m.by_blocks && m.is_sideways ? SIDEWAYS_BLOCK : TFM_KEY_BLOCK;
   m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, block) : m.k;
   m.k_block = info->x_stays && m.packed_k == m.k && m.k <= TFM_K_BLOCK ? m.k : block;
@@ -97,13 +105,30 @@ Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threa
   return m;
 }
 
+char *matmul_item(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand, int64_t item) {
+  int64_t offset = 0;
+  for (int axis = step->rank - 3; axis >= 0; axis--) {
+    if (axis == 0) return element_address(context, operand, offset + item * operand->strides[0]); /* no division */
+    int64_t dim = value_of(context, step->dims[axis]);
+    offset += item % dim * operand->strides[axis];
+    item /= dim;
+  }
+  return element_address(context, operand, offset);
+}
+
 int64_t matmul_waiting_floats(const Matmul *m) {
   const int64_t strips = m->by_blocks ? ceil_div(m->strips, m->strip_units) : 1;
   return strips * m->step->tile_rows * m->panels_per_group * m->step->width;
 }
 
 int64_t matmul_chain_floats(const Matmul *m) {
+  if (m->step->in_order) return m->k > TFM_COUNTED_CHAIN ? matmul_waiting_floats(m) : 0;
   return m->step->adds_chains ? m->step->tile_rows * m->panels_per_group * m->step->width : 0;
+}
+
+int64_t matmul_counted_bytes(const Matmul *m) {
+  const int64_t chains = m->k / TFM_COUNTED_CHAIN + 2;
+  return m->step->in_order ? round_up(chains * (int64_t)sizeof(CountedChain), ALIGNMENT) : 0;
 }
 
 /* A strip of x, a chain, what waits, and the panels of a group; -1 where k is too large to count. */
@@ -114,5 +139,5 @@ int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   int64_t panel = round_up(m.packed_k * m.step->width, ALIGNMENT / (int64_t)sizeof(float)), floats;
   if (__builtin_mul_overflow(panel, m.panels_per_group, &floats)) return -1;
   floats += partial_levels(m.k) * matmul_waiting_floats(&m) + matmul_chain_floats(&m);
-  return (floats + (int64_t)m.step->tile_rows * TFM_STRIP_STRIDE) * (int64_t)sizeof(float);
+  return (floats + (int64_t)m.step->tile_rows * TFM_STRIP_STRIDE) * (int64_t)sizeof(float) + matmul_counted_bytes(&m);
 }

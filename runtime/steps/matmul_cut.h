@@ -5,8 +5,20 @@
 #ifndef TFM_RUNTIME_MATMUL_CUT_H
 #define TFM_RUNTIME_MATMUL_CUT_H
 
-#include "steps/live.h"
-#include "steps/walker.h"
+#include "steps/live_runs.h"
+#include "steps/epilogue.h"
+
+/* A chain of a gradient: steps of k, some of which may be left out or zero. */
+typedef struct CountedChain {
+  int64_t start, end;
+  bool is_complete; /* else it goes on in the next run, or k ends */
+} CountedChain;
+
+typedef struct CountedChains { /* those that a run has a part of */
+  const CountedChain *items;
+  int64_t n;
+  int64_t before, after; /* steps that were counted, from the first run on, before this one and with it */
+} CountedChains;
 
 typedef struct Matmul {
   const tfm_matmul_step *step;
@@ -20,16 +32,59 @@ typedef struct Matmul {
   bool y_stays, is_sideways, is_direct, by_blocks, goes_on; /* sideways: rows of x lie side by side, and stay */
   LiveRows live; /* of all items: rows, or steps if there are live_steps */
   Epilogue epilogue;
+  CountedChains counted; /* of a gradient; no items and no steps if it has none */
 } Matmul;
+
+typedef struct MatmulUnit {
+  const char *x, *y;
+  char *c;
+  const char *next_x, *next_y; /* of the next item, if factors are read where they lie; NULL: nothing is fetched */
+  int64_t item, first_panel, end_panel, end_row;
+  float *panels, *strip, *waiting, *chain; /* chain: results of one, if the step adds them up */
+  LiveRows rows, steps; /* of the item; no mask: all */
+} MatmulUnit;
+
+typedef struct Fetch { /* what a tile fetches ahead */
+  const char *from;
+  int64_t lines; /* per four steps of k */
+} Fetch;
+
+/* Rows [row, row + rows) of a unit times its panels, for steps [k, k + block). */
+typedef struct Strip {
+  const Walker *walker;
+  const Matmul *m;
+  const MatmulUnit *unit;
+  const float *x, *y;     /* of step k */
+  int64_t x_step, y_step; /* floats from step to step */
+  int64_t k, block, row, rows;
+  float *c;
+  int64_t c_stride; /* floats */
+  float *chain; /* scratch for results of the strip, where the step adds chains up */
+  int64_t chain_stride;
+  Fetch fetch;
+} Strip;
 
 /* Strips are cut only where items and groups are too few for the threads, because every unit packs its panels again. */
 Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threads);
 /* The first element of batch item `item`. */
 char *matmul_item(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand, int64_t item);
-/* What programs of gradients point to, so that libraries without them do not have it (one_row.c). */
+/* Columns of the results of a unit. */
+static inline int64_t matmul_columns(const Matmul *m, const MatmulUnit *unit) {
+  const int64_t width = m->step->width;
+  return least_of(m->columns, unit->end_panel * width) - unit->first_panel * width;
+}
+/* The kernels for steps [first, first + n) of the strip, whose results go to c; `accumulate` as they take it. */
+void matmul_some_tiles(const Strip *strip, int64_t first, int64_t n, int64_t accumulate, float *c, int64_t c_stride);
+/* Of steps [at, end): the next run of live ones; all of them if none are left out. 0: there is none. */
+int64_t matmul_live_steps(const MatmulUnit *unit, int64_t at, int64_t end, int64_t *first);
+/* What programs of gradients point to, so that libraries without them do not have it (gradient_sums.c). */
 struct tfm_gradient_sums {
   void (*one_row)(const Walker *walker, const Matmul *m); /* all of a TFM_DIRECT_ONE_ROW that is the thread's */
+  void (*count)(const Walker *walker, const tfm_step *step, Matmul *m); /* sets m->counted; uses scratch */
+  void (*add)(const Strip *strip); /* the steps of the strip */
 };
+/* Bytes of scratch that `count` keeps, at its beginning. */
+int64_t matmul_counted_bytes(const Matmul *m);
 /* Floats of the results of a strip, or of a unit, for chains whose sums wait. */
 int64_t matmul_waiting_floats(const Matmul *m);
 /* Floats of the results of a chain of a strip, where the step adds them up. */

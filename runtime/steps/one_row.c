@@ -3,15 +3,13 @@
  *
  * In: the product, cut by matmul_cut.c. Out: sums in f64, in the order of k, rounded once. A product of two numbers of
  * f32 is exact in f64, and steps that are zero or left out change no sum. So the bits depend on neither threads nor
- * padding nor instruction sets, and a sum of equal numbers loses nothing that shows, whatever their number. Threads share
- * columns.
+ * padding nor instruction sets, and a sum of equal numbers loses nothing that shows. Threads share columns.
  *
  * In a step of training with several parts a sum goes on from run to run: until the last one the output holds the upper
  * half of its 64 bits, and its rest (RunState.rests) the lower half. Refuses nothing. */
 #include <string.h>
 
-#include "steps/matmul_cut.h"
-#include "tfm/abi/gradient_steps.h"
+#include "steps/one_row.h"
 
 enum {
   MOST_COLUMNS = 512, /* of a pass over y: their sums stay in the nearest cache */
@@ -50,7 +48,10 @@ static void add_rows(OneRow *row, int64_t k) {
   for (int64_t j = 0; j < whole; j += LANES, y += sizeof(Floats)) {
     Doubles sums;
     memcpy(&sums, row->sums + j, sizeof sums);
-    for (int64_t i = 0; i < TOGETHER; i++) add_product(&sums, x[i], y + i * step);
+    add_product(&sums, x[0], y); /* written out: -O2 would make it a loop */
+    add_product(&sums, x[1], y + step);
+    add_product(&sums, x[2], y + 2 * step);
+    add_product(&sums, x[3], y + 3 * step);
     memcpy(row->sums + j, &sums, sizeof sums);
   }
   for (int64_t j = whole; j < row->columns; j++, y += sizeof(float))
@@ -87,8 +88,7 @@ static void leave(OneRow *row, bool waits) {
   }
 }
 
-/* Where c, a place in an output, has its rest; NULL: nothing waits. */
-static float *rest_of(const tfm_context *context, const tfm_operand *operand, const float *c) {
+float *gradient_rest(const tfm_context *context, const tfm_operand *operand, const float *c) {
   if (!context->run.rests || operand->space != TFM_SPACE_OUTPUT) return NULL;
   const float *output = context->run.callers[context->program->n_inputs + operand->index];
   return (float *)context->run.rests[operand->index] + (c - output);
@@ -101,10 +101,10 @@ static void run_columns(const Walker *walker, const Matmul *m, int64_t item, int
                .y = matmul_item(context, m->step, m->y, item) + column * (int64_t)sizeof(float),
                .c = (float *)(void *)matmul_item(context, m->step, m->c, item) + column,
                .x_step = m->x->strides[last], .y_step = m->y->strides[row], .columns = columns};
-  of.rest = rest_of(context, &m->step->c, of.c);
+  of.rest = gradient_rest(context, &m->step->c, of.c);
   LiveRows steps = m->live;
   if (steps.mask && m->step->live_steps != TFM_STEPS_SHARED) steps.mask += item * m->k;
-  const bool goes_on = m->goes_on && of.rest, waits = m->step->in_order && context->run.waits && of.rest;
+  const bool goes_on = m->goes_on && of.rest, may_go_on = m->step->in_order == TFM_ORDER_GOES_ON && of.rest;
   take_up(&of, goes_on);
   int64_t first = 0, n = m->k;
   for (int64_t at = 0; at < m->k; at = first + n) {
@@ -113,18 +113,13 @@ static void run_columns(const Walker *walker, const Matmul *m, int64_t item, int
     for (; k + TOGETHER <= first + n; k += TOGETHER) add_rows(&of, k);
     for (; k < first + n; k++) add_row(&of, k);
   }
-  leave(&of, waits);
+  leave(&of, may_go_on && context->run.waits);
 }
 
-static void one_row(const Walker *walker, const Matmul *m) {
+void gradient_of_one_row(const Walker *walker, const Matmul *m) {
   const int64_t lines = ceil_div(m->columns, LINE), first = lines * walker->thread / walker->threads * LINE;
   const int64_t end = least_of(m->columns, lines * (walker->thread + 1) / walker->threads * LINE);
   for (int64_t item = 0; item < m->items; item++)
     for (int64_t column = first; column < end; column += MOST_COLUMNS)
       run_columns(walker, m, item, column, least_of(MOST_COLUMNS, end - column));
-}
-
-const struct tfm_gradient_sums *tfm_gradient_sums(void) {
-  static const struct tfm_gradient_sums functions = {.one_row = one_row};
-  return &functions;
 }

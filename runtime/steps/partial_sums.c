@@ -15,8 +15,11 @@
  *   4         0+1+2+3    4 */
 #include "steps/partial_sums.h"
 
+#include <string.h>
+
 #include "tfm/abi/program.h"
 
+/* At least one: without any steps it is a chain of zeroes. */
 int64_t partial_chains(int64_t k) { return k <= TFM_CHAIN ? 1 : (k - 1) / TFM_CHAIN + 1; }
 
 /* The bits of the last chain's number. */
@@ -41,20 +44,37 @@ float *partial_place(const PartialSums *sums, int64_t chain, int64_t *stride) {
   return partial_block(sums, partial_blocks(chain), stride);
 }
 
-/* The block before += this one. */
-static void add_block(const PartialSums *sums, int64_t block) {
+/* Vectors are said here: libraries are compiled with -O2, which would make none of a loop of any length. */
+typedef float Floats __attribute__((vector_size(16)));
+enum { LANES = sizeof(Floats) / sizeof(float) };
+
+static void take_row(float *to, const float *from, int64_t columns, bool adds) {
+  int64_t j = 0;
+  for (; j + LANES <= columns; j += LANES) {
+    Floats sum, more;
+    memcpy(&more, from + j, sizeof more);
+    if (adds) {
+      memcpy(&sum, to + j, sizeof sum);
+      more += sum;
+    }
+    memcpy(to + j, &more, sizeof more);
+  }
+  for (; j < columns; j++) to[j] = adds ? to[j] + from[j] : from[j];
+}
+
+void partial_take(const PartialSums *sums, int64_t block, bool adds) {
   int64_t to_stride, from_stride;
   float *to = partial_block(sums, block - 1, &to_stride);
   const float *from = partial_block(sums, block, &from_stride);
   for (int64_t i = 0; i < sums->rows; i++, to += to_stride, from += from_stride)
-    for (int64_t j = 0; j < sums->columns; j++) to[j] += from[j];
+    take_row(to, from, sums->columns, adds);
 }
 
 /* Blocks of equally many chains become one, as bits are carried. After the last chain all that are left are
  * added, those of fewest chains first, just as if chains of zeros followed. */
 void partial_add(const PartialSums *sums, int64_t chain, int64_t chains) {
   int64_t block = partial_blocks(chain);
-  for (int64_t carry = chain; carry & 1; carry >>= 1) add_block(sums, block--);
+  for (int64_t carry = chain; carry & 1; carry >>= 1) partial_take(sums, block--, true);
   if (chain + 1 < chains) return;
-  while (block > 0) add_block(sums, block--);
+  while (block > 0) partial_take(sums, block--, true);
 }

@@ -5,6 +5,7 @@
 #ifndef TFM_RUNTIME_PARTIAL_SUMS_H
 #define TFM_RUNTIME_PARTIAL_SUMS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct PartialSums {
@@ -25,6 +26,8 @@ int64_t partial_blocks(int64_t chain);
 float *partial_block(const PartialSums *sums, int64_t block, int64_t *stride);
 /* Where the results of a chain belong: its own block. */
 float *partial_place(const PartialSums *sums, int64_t chain, int64_t *stride);
+/* A block is added to the one before it, or, if not `adds`, becomes that. */
+void partial_take(const PartialSums *sums, int64_t block, bool adds);
 /* Adds to the results of a chain, which are there, what they are to be added to; after the last one c is the sum. */
 void partial_add(const PartialSums *sums, int64_t chain, int64_t chains);
 

@@ -1,4 +1,4 @@
-/* The columns of one position of a table of sines, for TOGETHER angles at a time in functions for TARGET; step_row.c
+/* The columns of one position of a table of sines, for TOGETHER angles at a time in functions for TARGET; step_table.c
  * includes this once for each width. The operations are the same for all, without FMA, so the bits are too. */
 #define JOINED(name, n) name##_##n
 #define NAMED(name, n) JOINED(name, n)

@@ -1,9 +1,9 @@
-/* Attention: what step_attention.c and decode/cached_steps.c, whose keys and values are in pages, have in common. */
+/* Attention: what step_attention.c and decode/paged_attention.c, whose keys and values are in pages, have in common. */
 #ifndef TFM_RUNTIME_STEP_ATTENTION_H
 #define TFM_RUNTIME_STEP_ATTENTION_H
 
-#include "steps/live.h"
-#include "steps/walker.h"
+#include "steps/live_runs.h"
+#include "steps/epilogue.h"
 
 enum {
   CHUNK_STRIPS = 8, /* strips that go through the blocks of keys together */

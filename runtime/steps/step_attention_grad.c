@@ -11,7 +11,8 @@
  * Keys after the last query of a block in causal attention have probability 0 and are left out of all of its sums. */
 #include "steps/step_attention_grad.h"
 
-#include "steps/live.h"
+#include "steps/epilogue.h"
+#include "steps/live_runs.h"
 
 #include <math.h>
 #include <string.h>

@@ -14,203 +14,14 @@
  * own. */
 #include <string.h>
 
-#include "machine/features.h"
-#include "steps/live.h"
-#include "steps/partial_sums.h"
-#include "steps/walker.h"
+#include "steps/gemm_cut.h"
+#include "steps/live_runs.h"
 #include "tfm/abi/tiles.h"
 
 enum {
-  WHOLE_K_BLOCK = 4096, /* of whole numbers: such a piece of a panel stays in a second-level cache too */
-  BLOCK_ROWS = 128,     /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
-  PANELS_PER_LOAD = 4,
-  CHAINED_PANELS = 4, /* whose chains go together, for the same reason */
-  UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
-  NEAR_TILES = 3,           /* few enough to gain more from that than it costs to take up c again */
-  NEAR_WIDE_TILES = 6,      /* the same of tiles that use what they load less often: */
-  WIDE_COLUMNS_PER_ROW = 8, /* they have more columns than this for each row */
-  SHORT_K = 16,             /* so few steps that writing the results takes the time: */
-  TILES_AHEAD = 2,          /* whose results are fetched */
-  LEAST_UNIT_WORK = 1 << 19 /* flops, some 10 us: a claim costs less than a hundredth of that */
+  CHAINED_PANELS = 4, /* whose chains go together: they stay in a second-level cache too */
+  TILES_AHEAD = 2     /* whose results are fetched, where k is short */
 };
-
-/* Of the second-level cache for the rows of a: beyond it, several panels share what was loaded. The other half is for
- * the panel and the results. */
-static int64_t resident_bytes(void) { return cpu_cache_bytes(2) / 2; }
-
-/* Of a panel and the rows of a: they stay in the first-level cache from tile to tile, beside the lines of c. */
-static int64_t near_bytes(void) { return cpu_cache_bytes(1) / 6 * 5; }
-
-typedef struct Gemm {
-  const tfm_context *context;
-  const tfm_gemm_step *step;
-  const float *a;
-  const char *weights, *after; /* after: what is read when this step is done */
-  float *c;
-  int64_t c_row, c_column;    /* of the first element there */
-  int64_t a_stride, c_stride; /* elements */
-  int64_t all_rows, rows;     /* rows: those that are live, in a chain of rows those of the share */
-  RowShare share;             /* in such a chain; else zeroes */
-  int64_t tiles, panels, blocks, panels_per_group;
-  int64_t chains, begin_k, end_k, k_blocks; /* begin_k and the following: of the chain that is computed */
-  float *waiting;  /* results of chains that wait */
-  bool is_waiting; /* c is there: the rows of the block's tiles, one behind the other */
-  LiveRows live;
-  Epilogue epilogue;
-  EpilogueCall *call; /* of a single run */
-  const GemmConsumer *consumer; /* NULL: c is the whole matrix */
-} Gemm;
-
-typedef struct Tile {
-  int64_t row, rows, before; /* before: rows of the tiles before it in its block */
-  tfm_tile_kernel kernel;
-} Tile;
-
-typedef struct Block { /* of rows: the one that a thread works on */
-  int64_t number, n;   /* number -1: none yet */
-  LiveCursor cursor;
-  int64_t rows;        /* of all tiles */
-  int64_t together, lines, k, share; /* see pace_block */
-  Tile tiles[UNIT_ROWS];
-} Block;
-
-/* The bytes of the first k rows of a panel. k is a multiple of four, or all there are. Not part of each caller, because
- * all libraries have this code. */
-__attribute__((noinline)) static int64_t panel_bytes(const tfm_gemm_step *step, int64_t k) {
-  return tfm_form_bytes(step->form, k) * step->panel;
-}
-static int64_t whole_panel_bytes(const tfm_gemm_step *step) {
-  return tfm_column_bytes(step->form, step->k) * step->panel;
-}
-
-/* Whole numbers take less room, and their sums have no order: long blocks, one chain. */
-static bool is_whole_numbers(const tfm_gemm_step *step) { return tfm_form_is_whole(step->form); }
-static int64_t k_block_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK; }
-/* Steps of k in a turn of a tile. */
-static int64_t turn_of(const tfm_gemm_step *step) {
-  return step->form == TFM_FORM_INT4 ? TFM_GROUP : is_whole_numbers(step) ? 16 : 4;
-}
-/* The steps of k in a call are a multiple of these: chains; of bytes, what a tile register has of a row. */
-static int64_t unit_of(const tfm_gemm_step *step) {
-  return step->form == TFM_FORM_INT4 ? TFM_GROUP * TFM_GROUPS : step->form == TFM_FORM_INT8 ? 64 : TFM_SHORT_CHAIN;
-}
-static int64_t chains_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? 1 : partial_chains(step->k); }
-
-static bool is_short(const Gemm *gemm) { return gemm->step->k <= SHORT_K; }
-
-static void set_chain(Gemm *gemm, int64_t chain) {
-  gemm->begin_k = chain * TFM_CHAIN;
-  gemm->end_k = gemm->chains == 1 ? gemm->step->k : least_of(gemm->begin_k + TFM_CHAIN, gemm->step->k);
-  gemm->k_blocks = greatest_of(1, ceil_div(gemm->end_k - gemm->begin_k, k_block_of(gemm->step)));
-}
-
-/* How the step is cut. Blocks of rows bound what stays in the second-level cache; groups of panels are made large
- * enough to be worth a claim and small enough that every thread gets four. With few steps of k a group is all panels,
- * so that rows are written as a whole. A consumer fixes the group itself. */
-static void size_units(Gemm *gemm, int32_t threads) {
-  const tfm_gemm_step *step = gemm->step;
-  gemm->tiles = ceil_div(gemm->rows, step->tile_rows);
-  gemm->panels = ceil_div(step->n, step->panel);
-  gemm->blocks = ceil_div(gemm->rows, BLOCK_ROWS);
-  if (gemm->panels < threads) gemm->blocks = greatest_of(gemm->blocks, ceil_div(threads, gemm->panels) * 2);
-  gemm->blocks = least_of(gemm->blocks, gemm->tiles);
-  gemm->chains = chains_of(step);
-  set_chain(gemm, 0);
-  int64_t block_rows = ceil_div(gemm->rows, gemm->blocks);
-  int64_t group = LEAST_UNIT_WORK / greatest_of(1, 2 * block_rows * step->k * step->panel);
-  if (gemm->k_blocks > 1 && block_rows * step->k * step->a_bytes > resident_bytes())
-    group = greatest_of(group, PANELS_PER_LOAD);
-  group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
-  group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
-  if (threads == 1 && gemm->k_blocks == 1) group = gemm->panels;
-  if (is_short(gemm) && gemm->blocks >= 4 * (int64_t)threads) group = gemm->panels;
-  gemm->panels_per_group = gemm->consumer ? gemm->consumer->panels : greatest_of(1, group);
-}
-
-// ---- rows ----
-
-static void add_tile(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
-  block->tiles[block->n++] = (Tile){row, rows, block->rows,
-                                      KERNEL_OF(tfm_tile_kernel, gemm->context, gemm->step->tiles[rows])};
-  block->rows += rows;
-}
-
-/* The first row of a tile of a run. Tiles have nearly equal heights; but tile registers are set up for whole ones, and
- * take as long for fewer rows. */
-static int64_t first_of_tile(const tfm_gemm_step *step, int64_t rows, int64_t tile, int64_t tiles) {
-  return step->is_matrix ? least_of(rows, tile * step->tile_rows) : rows * tile / tiles;
-}
-
-static void cut_run(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
-  int64_t tiles = ceil_div(rows, gemm->step->tile_rows);
-  for (int64_t tile = 0; tile < tiles; tile++) {
-    int64_t first = first_of_tile(gemm->step, rows, tile, tiles);
-    add_tile(gemm, block, row + first, first_of_tile(gemm->step, rows, tile + 1, tiles) - first);
-  }
-}
-
-/* Tiles over all rows: a short last one would use the registers badly. */
-static void cut_all_rows(const Gemm *gemm, Block *block) {
-  int64_t end = gemm->tiles * (block->number + 1) / gemm->blocks;
-  for (int64_t tile = gemm->tiles * block->number / gemm->blocks; tile < end; tile++) {
-    int64_t row = first_of_tile(gemm->step, gemm->rows, tile, gemm->tiles);
-    const int64_t rows = first_of_tile(gemm->step, gemm->rows, tile + 1, gemm->tiles) - row;
-    add_tile(gemm, block, gemm->share.first + row, rows);
-  }
-}
-
-/* Each block has an equal number of live rows; a tile never spans two runs of them. */
-static void cut_live_rows(const Gemm *gemm, Block *block) {
-  int64_t first = gemm->share.first, end = first + gemm->rows * (block->number + 1) / gemm->blocks, row;
-  live_seek(&gemm->live, &block->cursor, gemm->all_rows, first + gemm->rows * block->number / gemm->blocks);
-  while (block->cursor.before < end) {
-    int64_t rows = live_next(&gemm->live, &block->cursor, gemm->all_rows, end - block->cursor.before, &row);
-    cut_run(gemm, block, row, rows);
-  }
-}
-
-/* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that
- * all but the first tile find them in the nearest cache. Pieces of whole numbers are as long as one another, because a
- * short last one takes longer to begin than to compute. */
-static int64_t steps_together(const Gemm *gemm, int64_t tiles) {
-  const tfm_gemm_step *step = gemm->step;
-  bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
-  if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return INT64_MAX;
-  const int64_t unit = unit_of(step), bytes = panel_bytes(step, unit) + unit * tiles * step->tile_rows * step->a_bytes;
-  const int64_t most = unit * greatest_of(1, near_bytes() / bytes);
-  if (!is_whole_numbers(step) || step->k <= most) return most;
-  return round_up(ceil_div(step->k, ceil_div(step->k, most)), unit);
-}
-
-static int64_t calls_of(const tfm_gemm_step *step, const Block *block) {
-  return ceil_div(step->panel, step->width) * block->n;
-}
-
-/* Bytes of the next panel for each call of a tile with k steps: an even share, or what it reaches, in whole lines. */
-static int64_t share_of(const tfm_gemm_step *step, const Block *block, int64_t k) {
-  return least_of(block->lines * (k / turn_of(step)), panel_bytes(step, k) / calls_of(step, block) / ALIGNMENT) *
-         ALIGNMENT;
-}
-
-/* What tiles fetch of the next panel meanwhile: lines in each turn, and the share of a call with k steps, which is what
- * most calls have. */
-static void pace_block(const Gemm *gemm, Block *block) {
-  const tfm_gemm_step *step = gemm->step;
-  block->together = steps_together(gemm, block->n);
-  block->lines = least_of(TFM_PREFETCH_LINES,
-                          ceil_div(panel_bytes(step, turn_of(step)), ALIGNMENT * calls_of(step, block)));
-  block->k = least_of(block->together, least_of(k_block_of(step), gemm->end_k - gemm->begin_k));
-  block->share = share_of(step, block, block->k);
-}
-
-/* A thread takes unit after unit of one block, so its tiles are cut once. */
-static void enter_block(const Gemm *gemm, Block *block, int64_t number) {
-  if (block->number == number) return;
-  block->number = number;
-  block->n = block->rows = 0;
-  (gemm->live.mask ? cut_live_rows : cut_all_rows)(gemm, block);
-  pace_block(gemm, block);
-}
 
 /* This thread's share of the rows that are not live becomes 0. Of an item, those behind its last live row may be left
  * as they are: a run of them that ends where an item does. */
@@ -230,7 +41,7 @@ __attribute__((cold)) static void clear_other_rows(const Walker *walker, const G
 static const char *panel_at(const Gemm *gemm, int64_t panel, int64_t k_block) {
   const tfm_gemm_step *step = gemm->step;
   return gemm->weights + panel * whole_panel_bytes(step) +
-         panel_bytes(step, gemm->begin_k + k_block * k_block_of(step));
+         gemm_panel_bytes(step, gemm->begin_k + k_block * k_block_of(step));
 }
 
 static float *results_at(const Gemm *gemm, const Tile *tile, int64_t column) {
@@ -295,8 +106,8 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
     strip.first_k = first_k;
     do { /* once if there are no steps at all: zeroes */
       strip.k = least_of(block->together, end_k - strip.first_k);
-      strip.share = strip.k == block->k ? block->share : share_of(step, block, strip.k);
-      strip.weights = weights + panel_bytes(step, strip.first_k - first_k) + done * column_bytes;
+      strip.share = strip.k == block->k ? block->share : gemm_share_of(step, block, strip.k);
+      strip.weights = weights + gemm_panel_bytes(step, strip.first_k - first_k) + done * column_bytes;
       run_strip(walker, gemm, block, &strip);
       strip.next += block->n * strip.share;
       strip.first_k += strip.k;
@@ -329,7 +140,7 @@ static void run_panels(const Walker *walker, const Gemm *gemm, const Block *bloc
 static void run_whole_panels(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
                              int64_t end_panel, const char *after) {
   const tfm_gemm_step *step = gemm->step;
-  const int64_t bytes = whole_panel_bytes(step), scales = panel_bytes(step, step->k);
+  const int64_t bytes = whole_panel_bytes(step), scales = gemm_panel_bytes(step, step->k);
   const bool fetches = is_whole_numbers(step) && gemm->blocks > 1;
   const char *weights = panel_at(gemm, first_panel, 0);
   Strip strip = {.k = step->k};
@@ -409,7 +220,7 @@ static void run_chain(const Walker *walker, const Gemm *gemm, const Block *block
   int64_t column = first_panel * gemm->step->panel;
   PartialSums sums = sums_of(gemm, &block->tiles[0], column, 0);
   float *place = partial_place(&sums, chain, &part.c_stride);
-  set_chain(&part, chain);
+  gemm_set_chain(&part, chain);
   if (place != sums.c) {
     part.c = place;
     part.c_column = column;
@@ -554,7 +365,7 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   if (walker->of_all) call.kernel = NULL;
   else epilogue_prepare(walker, &gemm.epilogue, &call);
   gemm.call = &call;
-  size_units(&gemm, walker->threads);
+  gemm_size_units(&gemm, walker->threads);
   Claimer claimer = walker_claimer(walker, gemm.blocks, ceil_div(gemm.panels, gemm.panels_per_group));
   claimer.keeps = is_whole_numbers(info); /* units are a quarter as long as those of f32 */
   Block block; /* its tiles are set when it is entered */
@@ -562,35 +373,8 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   block.cursor = gemm.share.cursor;
   if (info->is_matrix) tfm_tiles_begin();
   for (int64_t number, group; share_claim(&claimer, &number, &group);) {
-    enter_block(&gemm, &block, number);
+    gemm_enter_block(&gemm, &block, number);
     (gemm.consumer ? run_consumed : run_unit)(walker, &gemm, &claimer, &block, group);
   }
   if (info->is_matrix) tfm_tiles_end();
-}
-
-// ---- rows of whole numbers ----
-
-int64_t quantize_scratch_bytes(const tfm_context *context, const tfm_step *step) {
-  const int64_t columns = context->program->quantizes[step->index].k;
-  return ceil_div(columns, ALIGNMENT / (int64_t)sizeof(float)) * ALIGNMENT;
-}
-
-/* Threads share rows, as those of row steps do (step_row.c), so that such a step may be joined to one. */
-void step_quantize(Walker *walker, const tfm_step *step) {
-  const tfm_context *context = walker->context;
-  const tfm_quantize_step *info = &context->program->quantizes[step->index];
-  const struct quantize_operands *operands = &operands_of(context, step)->quantize;
-  const char *x = operand_address(context, &operands->x);
-  char *c = operand_address(context, &operands->c);
-  tfm_quantize_kernel kernel = KERNEL_OF(tfm_quantize_kernel, context, info->kernel);
-  const int64_t rows = value_of(context, info->dims[0]);
-  LiveRows live = live_rows_of(context, &operands->mask, info->live);
-  live_unless_all(&live, rows);
-  RowShare share = rows_of_thread(walker, &live, rows);
-  int64_t row = share.first, n = share.end - row;
-  do {
-    if (live.mask) n = live_next(&live, &share.cursor, rows, share.end - share.cursor.before, &row);
-    kernel((const float *)(const void *)(x + row * operands->x.strides[0]), operands->x.strides[0], n,
-           (float *)(void *)walker->scratch, c + row * operands->c.strides[0], operands->c.strides[0]);
-  } while (live.mask && share.cursor.before < share.end);
 }

@@ -10,33 +10,14 @@
 
 #include "steps/matmul_cut.h"
 #include "steps/partial_sums.h"
+#include "steps/step_direct.h"
 
 enum {
   LEAST_FETCHING = 64, /* steps of a tile, so that lines of its successor have the time to come */
-  ITEMS_TOGETHER = 64, /* of direct products, so that their epilogue finds them near */
   LINES_TOGETHER = 16, /* of y */
   CLAIMS = 16          /* of a thread, of many items each */
 };
 
-typedef struct MatmulUnit {
-  const char *x, *y;
-  char *c;
-  const char *next_x, *next_y; /* of the next item, if factors are read where they lie; NULL: nothing is fetched */
-  int64_t item, first_panel, end_panel, end_row;
-  float *panels, *strip, *waiting, *chain; /* chain: results of one, if the step adds them up */
-  LiveRows rows, steps; /* of the item; no mask: all */
-} MatmulUnit;
-
-char *matmul_item(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand, int64_t item) {
-  int64_t offset = 0;
-  for (int axis = step->rank - 3; axis >= 0; axis--) {
-    if (axis == 0) return element_address(context, operand, offset + item * operand->strides[0]); /* no division */
-    int64_t dim = value_of(context, step->dims[axis]);
-    offset += item % dim * operand->strides[axis];
-    item /= dim;
-  }
-  return element_address(context, operand, offset);
-}
 
 /* The steps [k, end) of panels: [k][width] for each, columns beyond the last zero. Of lines of y, a few are packed for
  * all panels before the next ones: what fetches ahead then has a line to follow, and not a piece in each page. */
@@ -88,55 +69,6 @@ static void pack_strip(const Matmul *m, const char *x, int64_t rows, int64_t k, 
   }
 }
 
-// ---- direct products ----
-
-/* `items` products of steps [k, end), the first of which has its rows at x, its columns at y and its results at c. */
-static void run_direct(const Walker *walker, const Matmul *m, const char *x, const char *y, char *c, int64_t c_row,
-                       int64_t items, int64_t rows, int64_t columns, int64_t k, int64_t end) {
-  const tfm_matmul_step *step = m->step;
-  const int64_t *xs = m->x->strides, *ys = m->y->strides;
-  const int row = step->rank - 2, column = step->rank - 1, item = step->rank - 3;
-  tfm_direct_args args = {.x = x + k * xs[column],
-                          .y = y + k * ys[row],
-                          .c = c,
-                          .items = items,
-                          .rows = rows,
-                          .columns = columns,
-                          .k = end - k,
-                          .x_row = xs[row],
-                          .x_step = xs[column],
-                          .y_step = ys[row],
-                          .y_column = ys[column],
-                          .c_row = c_row};
-  if (items > 1) args.x_item = xs[item], args.y_item = ys[item], args.c_item = m->c->strides[item];
-  if (step->direct == TFM_DIRECT_TURNED) {
-    const tfm_direct_args turned = args;
-    args.x = turned.y, args.y = turned.x;
-    args.x_item = turned.y_item, args.y_item = turned.x_item;
-    args.x_row = turned.y_column, args.x_step = turned.y_step, args.y_step = turned.x_step;
-    args.rows = columns, args.columns = 1, args.c_row = sizeof(float);
-  }
-  KERNEL_OF(tfm_direct_kernel, walker->context, step->direct_kernel)(&args);
-}
-
-/* Items [first, end), all of each. */
-static void run_items(const Walker *walker, const Matmul *m, int64_t first, int64_t end) {
-  const tfm_matmul_step *step = m->step;
-  const tfm_context *context = walker->context;
-  const int64_t axis = step->rank > 2 ? value_of(context, step->dims[step->rank - 3]) : 1;
-  const int64_t c_row = m->c->strides[step->rank - 2];
-  while (first < end) {
-    int64_t items = least_of(least_of(end - first, axis - first % axis), ITEMS_TOGETHER);
-    char *c = matmul_item(context, step, m->c, first);
-    run_direct(walker, m, matmul_item(context, step, m->x, first), matmul_item(context, step, m->y, first), c, c_row,
-               items, m->rows, m->columns, 0, m->k);
-    for (int64_t item = 0; m->epilogue.kernel && item < items; item++)
-      epilogue_run(walker, &m->epilogue, c + (item ? item * m->c->strides[step->rank - 3] : 0), c_row,
-                   (first + item) * m->rows, m->rows, 0, m->columns);
-    first += items;
-  }
-}
-
 // ---- units ----
 
 /* The rows of a strip for a block of k. */
@@ -158,11 +90,6 @@ static const float *panels_at(const Matmul *m, const MatmulUnit *unit, int64_t k
   pack_live_panels(m, unit, k, k + block, unit->panels);
   return unit->panels;
 }
-
-typedef struct Fetch { /* what a tile fetches ahead */
-  const char *from;
-  int64_t lines; /* per four steps of k */
-} Fetch;
 
 /* The share of the next item, of y and then of x, that the strip at `row` brings nearer. */
 static Fetch share_of_next(const Matmul *m, const MatmulUnit *unit, int64_t row) {
@@ -217,86 +144,75 @@ static NextTile tile_after(const Matmul *m, const MatmulUnit *unit, int64_t row,
 
 /* A strip, for a block of k, against all panels of the group. If it is the last block, the epilogue follows in the rows
  * from `row` of the item on: what that reads comes from far away, and has the time of a tile for it. */
-static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, const float *strip,
-                      const float *panels, int64_t row, int64_t rows, int64_t block, int64_t accumulate, float *c,
-                      int64_t c_stride, Fetch fetch, bool is_last) {
+static void run_tiles(const Strip *s, int64_t accumulate, bool is_last) {
+  const Matmul *m = s->m;
+  const MatmulUnit *unit = s->unit;
   const tfm_matmul_step *step = m->step;
-  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
-  const int64_t panels_of_unit = unit->end_panel - unit->first_panel;
+  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, s->walker->context, step->tiles[s->rows]);
+  const int64_t panels_of_unit = unit->end_panel - unit->first_panel, block = s->block;
+  const char *fetch = s->fetch.from;
   for (int64_t panel = 0; panel < panels_of_unit; panel++) {
-    const float *packed = panels + panel * (m->y_stays ? 1 : m->packed_k) * step->width;
+    const float *packed = s->y + panel * (m->y_stays ? 1 : m->packed_k) * step->width;
     int64_t column = (unit->first_panel + panel) * step->width, columns = least_of(step->width, m->columns - column);
     if (m->is_sideways)
-      fetch_lines(m, strip, rows, block * panel / panels_of_unit, block * (panel + 1) / panels_of_unit);
-    if (is_last) epilogue_fetch(walker, &m->epilogue, unit->item * m->rows + row, rows, column, columns);
-    const NextTile next = tile_after(m, unit, row, rows, panel, c, c_stride);
-    if (!m->is_sideways && block >= LEAST_FETCHING) fetch_rows_for_writing(next.c, c_stride, next.rows, next.columns);
-    kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate, columns,
-           m->is_sideways ? (const char *)next.c : fetch.from, fetch.lines); /* sideways, the tile itself asks for it */
-    if (fetch.lines) fetch.from += fetched_bytes(fetch.lines, block);
+      fetch_lines(m, s->x, s->rows, block * panel / panels_of_unit, block * (panel + 1) / panels_of_unit);
+    if (is_last) epilogue_fetch(s->walker, &m->epilogue, unit->item * m->rows + s->row, s->rows, column, columns);
+    const NextTile next = tile_after(m, unit, s->row, s->rows, panel, s->c, s->c_stride);
+    if (!m->is_sideways && block >= LEAST_FETCHING)
+      fetch_rows_for_writing(next.c, s->c_stride, next.rows, next.columns);
+    kernel(s->x, packed, s->c + panel * step->width, s->c_stride, block, accumulate, columns,
+           m->is_sideways ? (const char *)next.c : fetch, s->fetch.lines); /* sideways, the tile itself asks for it */
+    if (s->fetch.lines) fetch += fetched_bytes(s->fetch.lines, block);
   }
 }
 
-typedef struct LiveStrip { /* both factors from step k of a block on, and the floats between its steps */
-  const float *x, *y;
-  int64_t x_step, y_step;
-} LiveStrip;
+void matmul_some_tiles(const Strip *strip, int64_t first, int64_t n, int64_t accumulate, float *c, int64_t c_stride) {
+  const int64_t panels = strip->unit->end_panel - strip->unit->first_panel;
+  Strip some = *strip;
+  some.x += (first - strip->k) * strip->x_step;
+  some.y += (first - strip->k) * strip->y_step;
+  some.k = first;
+  some.block = n;
+  some.c = c;
+  some.c_stride = c_stride;
+  if (strip->unit->steps.mask) some.fetch = (Fetch){0};
+  else some.fetch.from += panels * fetched_bytes(some.fetch.lines, first - strip->k);
+  run_tiles(&some, accumulate, false);
+}
 
-/* Of steps [at, end): the next run of live ones; all of them if none are left out. */
-static int64_t live_steps(const MatmulUnit *unit, int64_t at, int64_t end, int64_t *first) {
+int64_t matmul_live_steps(const MatmulUnit *unit, int64_t at, int64_t end, int64_t *first) {
   *first = at;
   return unit->steps.mask ? live_run(&unit->steps, true, at, end, first) : end - at;
 }
 
-/* The results of a chain, at `chain`, become those of c, or are added to them. */
-static void add_chain(const float *chain, int64_t stride, int64_t rows, int64_t columns, bool adds, float *c,
-                      int64_t c_stride) {
-  for (int64_t i = 0; i < rows; i++, chain += stride, c += c_stride)
-    for (int64_t j = 0; j < columns; j++) c[j] = adds ? c[j] + chain[j] : chain[j];
+/* The results of a chain, beside those of c, become those of c, or are added to them. */
+static void add_chain(const Strip *s, bool adds) {
+  const PartialSums sums = {.c = s->c, .c_stride = s->c_stride, .waiting = s->chain, .stride = s->chain_stride,
+                            .rows = s->rows, .columns = matmul_columns(s->m, s->unit)};
+  partial_take(&sums, 1, adds);
 }
 
-/* The live steps of the block [k, k + block), chain by chain, each added to c. One without any live step is 0. */
-static void run_live_chains(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t k, LiveStrip strip,
-                            int64_t row, int64_t rows, int64_t block, bool adds, float *c, int64_t c_stride) {
-  const int64_t stride = (unit->end_panel - unit->first_panel) * m->step->width;
-  const int64_t columns = least_of(m->columns, unit->end_panel * m->step->width) - unit->first_panel * m->step->width;
-  int64_t begin = k;
+/* The live steps of the block, chain by chain, each added to c. One without any live step is 0. */
+static void run_live_chains(const Strip *s, bool adds) {
+  int64_t begin = s->k;
   do { /* once if there are no steps at all: zeroes */
-    const int64_t end = least_of(k + block, begin + TFM_SHORT_CHAIN);
+    const int64_t end = least_of(s->k + s->block, begin + TFM_SHORT_CHAIN);
     int64_t first, n, goes_on = 0;
-    for (int64_t at = begin; (n = live_steps(unit, at, end, &first)) > 0; at = first + n, goes_on = 1)
-      run_tiles(walker, m, unit, strip.x + (first - k) * strip.x_step, strip.y + (first - k) * strip.y_step, row, rows,
-                n, goes_on, unit->chain, stride, (Fetch){0}, false);
-    if (!goes_on && !adds)
-      run_tiles(walker, m, unit, strip.x, strip.y, row, rows, 0, 0, unit->chain, stride, (Fetch){0}, false);
-    if (goes_on || !adds) add_chain(unit->chain, stride, rows, columns, adds, c, c_stride);
+    for (int64_t at = begin; (n = matmul_live_steps(s->unit, at, end, &first)) > 0; at = first + n, goes_on = 1)
+      matmul_some_tiles(s, first, n, goes_on, s->chain, s->chain_stride);
+    if (!goes_on && !adds) matmul_some_tiles(s, s->k, 0, 0, s->chain, s->chain_stride);
+    if (goes_on || !adds) add_chain(s, adds);
     adds = true;
     begin = end;
-  } while (begin < k + block);
+  } while (begin < s->k + s->block);
 }
 
-/* The same for the live steps of the block [k, k + block), run by run. The chain goes on from one to the next in c; one
- * that begins without any is 0. */
-static void run_live_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t k, const float *strip,
-                           const float *panels, int64_t row, int64_t rows, int64_t block, int64_t accumulate, float *c,
-                           int64_t c_stride, Fetch fetch) {
-  const int64_t size = (int64_t)sizeof(float), rank = m->step->rank;
-  const int64_t x_step = m->step->x_stays ? m->x->strides[rank - 1] / size : 1;
-  const int64_t y_step = m->y_stays ? m->y->strides[rank - 2] / size : m->step->width;
-  if (m->step->adds_chains) {
-    const LiveStrip live = {strip, panels, x_step, y_step};
-    run_live_chains(walker, m, unit, k, live, row, rows, block, accumulate != 0, c, c_stride);
-    return;
-  }
-  if (!unit->steps.mask) {
-    run_tiles(walker, m, unit, strip, panels, row, rows, block, accumulate, c, c_stride, fetch, k + block == m->k);
-    return;
-  }
-  int64_t first, n, at = k;
-  for (; (n = live_run(&unit->steps, true, at, k + block, &first)) > 0; at = first + n, accumulate = 1)
-    run_tiles(walker, m, unit, strip + (first - k) * x_step, panels + (first - k) * y_step, row, rows, n, accumulate,
-              c, c_stride, (Fetch){0}, false);
-  if (!accumulate) run_tiles(walker, m, unit, strip, panels, row, rows, 0, 0, c, c_stride, (Fetch){0}, false);
+/* The live steps of the block. */
+static void run_live_tiles(const Strip *s, int64_t accumulate) {
+  const Matmul *m = s->m;
+  if (m->step->adds_chains) run_live_chains(s, accumulate != 0);
+  else if (m->step->in_order) s->walker->context->program->gradient_sums()->add(s);
+  else run_tiles(s, accumulate, s->k + s->block == m->k);
 }
 
 typedef struct StripCursor {
@@ -320,6 +236,35 @@ static int64_t next_strip(const Matmul *m, const MatmulUnit *unit, int64_t end, 
   return m->rows * ++cursor->tile / m->strips - *row;
 }
 
+static Strip strip_of(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows) {
+  const int64_t size = (int64_t)sizeof(float), rank = m->step->rank;
+  return (Strip){.walker = walker,
+                 .m = m,
+                 .unit = unit,
+                 .x_step = m->step->x_stays ? m->x->strides[rank - 1] / size : 1,
+                 .y_step = m->y_stays ? m->y->strides[rank - 2] / size : m->step->width,
+                 .row = row,
+                 .rows = rows,
+                 .chain = unit->chain,
+                 .chain_stride = m->panels_per_group * m->step->width};
+}
+
+/* The factors of steps [k, k + block). */
+static void place_block(Strip *strip, int64_t k, int64_t block) {
+  strip->k = k;
+  strip->block = block;
+  strip->x = strip_at(strip->m, strip->unit, strip->row, strip->rows, k, block);
+  strip->y = panels_at(strip->m, strip->unit, k, block);
+}
+
+/* The length of the block of k at k. Those of gradients end with a chain, if one ends in them. */
+static int64_t block_at(const Matmul *m, int64_t k, int64_t end) {
+  const int64_t block = least_of(m->k_block, end - k);
+  for (int64_t i = m->counted.n - 1; i >= 0 && m->counted.items[i].end > k; i--)
+    if (m->counted.items[i].end <= k + block) return m->counted.items[i].end - k;
+  return block;
+}
+
 /* All panels of the group for each block of k of a chain, so that the packed strip is used while it is near; a chain
  * goes on from block to block in c. */
 static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows,
@@ -327,19 +272,27 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
   const tfm_matmul_step *step = m->step;
   if (m->is_direct) {
     const int64_t column = unit->first_panel * step->width;
-    run_direct(walker, m, unit->x + row * m->x->strides[step->rank - 2],
-               unit->y + column * m->y->strides[step->rank - 1], (char *)c, c_stride * (int64_t)sizeof(float), 1, rows,
-               least_of(m->columns, unit->end_panel * step->width) - column, chain * m->chain,
-               least_of(m->k, (chain + 1) * m->chain));
+    const DirectWork work = {.x = unit->x + row * m->x->strides[step->rank - 2],
+                             .y = unit->y + column * m->y->strides[step->rank - 1],
+                             .c = (char *)c,
+                             .c_row = c_stride * (int64_t)sizeof(float),
+                             .items = 1,
+                             .rows = rows,
+                             .columns = least_of(m->columns, unit->end_panel * step->width) - column,
+                             .first_k = chain * m->chain,
+                             .end_k = least_of(m->k, (chain + 1) * m->chain)};
+    direct_run(walker, m, &work);
     return;
   }
   int64_t first = chain * m->chain, end = least_of(m->k, first + m->chain), k = first;
+  Strip strip = strip_of(walker, m, unit, row, rows);
+  strip.c = c;
+  strip.c_stride = c_stride;
   do { /* once if there are no steps at all: zeroes */
-    int64_t block = least_of(m->k_block, end - k);
-    const float *strip = strip_at(m, unit, row, rows, k, block), *panels = panels_at(m, unit, k, block);
-    const Fetch fetch = unit->next_x ? share_of_next(m, unit, row) : share_of_strip(m, unit, row, rows, k);
-    run_live_tiles(walker, m, unit, k, strip, panels, row, rows, block, k > first || m->goes_on, c, c_stride, fetch);
-    k += block;
+    place_block(&strip, k, block_at(m, k, end));
+    strip.fetch = unit->next_x ? share_of_next(m, unit, row) : share_of_strip(m, unit, row, rows, k);
+    run_live_tiles(&strip, k > first);
+    k += strip.block;
   } while (k < end);
 }
 
@@ -352,7 +305,7 @@ static PartialSums sums_at(const Matmul *m, const MatmulUnit *unit, char *c, int
                        .stride = m->panels_per_group * width,
                        .level = matmul_waiting_floats(m),
                        .rows = rows,
-                       .columns = least_of(m->columns, unit->end_panel * width) - unit->first_panel * width};
+                       .columns = matmul_columns(m, unit)};
 }
 
 static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows) {
@@ -387,20 +340,25 @@ static Fetch share_of_block(const Matmul *m, const MatmulUnit *unit, int64_t k, 
  * each strip's epilogue follows at once. */
 static void run_block(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t first, int64_t end,
                       int64_t k, int64_t block, int64_t accumulate, float *c, int64_t c_stride) {
-  const float *panels = panels_at(m, unit, k, block);
   const int64_t first_row = m->rows * first / m->strips, n = unit->end_panel - unit->first_panel;
+  const bool is_whole = !unit->rows.mask && !unit->steps.mask;
+  Strip strip = strip_of(walker, m, unit, first_row, 0);
+  const float *panels = panels_at(m, unit, k, block);
   StripCursor cursor = strips_from(m, first);
-  int64_t row, rows;
-  for (int64_t i = 0; (rows = next_strip(m, unit, end, &cursor, &row)) > 0; i++) {
-    const float *strip = strip_at(m, unit, row, rows, k, block);
-    const bool is_whole = !unit->rows.mask && !unit->steps.mask;
-    const Fetch fetch = is_whole ? share_of_block(m, unit, k + block, i * n, (end - first) * n) : (Fetch){0};
-    float *results = c + (row - first_row) * c_stride;
-    run_live_tiles(walker, m, unit, k, strip, panels, row, rows, block, accumulate, results, c_stride, fetch);
+  for (int64_t i = 0; (strip.rows = next_strip(m, unit, end, &cursor, &strip.row)) > 0; i++) {
+    strip.k = k;
+    strip.block = block;
+    strip.x = strip_at(m, unit, strip.row, strip.rows, k, block);
+    strip.y = panels;
+    strip.fetch = is_whole ? share_of_block(m, unit, k + block, i * n, (end - first) * n) : (Fetch){0};
+    strip.c = c + (strip.row - first_row) * c_stride;
+    strip.c_stride = c_stride;
+    if (m->step->in_order) strip.chain = unit->chain + (strip.row - first_row) * strip.chain_stride;
+    run_live_tiles(&strip, accumulate);
     if (k + block < m->k || m->chain < m->k) continue;
-    const int64_t column = unit->first_panel * m->step->width;
-    epilogue_run(walker, &m->epilogue, (char *)results, c_stride * (int64_t)sizeof(float), unit->item * m->rows + row,
-                 rows, column, least_of(m->columns, unit->end_panel * m->step->width) - column);
+    epilogue_run(walker, &m->epilogue, (char *)strip.c, c_stride * (int64_t)sizeof(float),
+                 unit->item * m->rows + strip.row, strip.rows, unit->first_panel * m->step->width,
+                 matmul_columns(m, unit));
   }
 }
 
@@ -448,9 +406,10 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
     int64_t stride;
     float *place = partial_place(&sums, chain, &stride);
     const int64_t begin = chain * m->chain, end_k = least_of(m->k, begin + m->chain);
-    for (int64_t k = begin; k < end_k; k += m->k_block)
-      run_block(walker, m, unit, first, end, k, least_of(m->k_block, end_k - k), k > begin || m->goes_on, place,
-                stride);
+    for (int64_t k = begin, block; k < end_k; k += block) {
+      block = block_at(m, k, end_k);
+      run_block(walker, m, unit, first, end, k, block, k > begin, place, stride);
+    }
     partial_add(&sums, chain, chains);
   }
   if (m->chain < m->k) finish_rows(walker, m, unit, row, row + rows, c, column, sums.columns);
@@ -460,7 +419,8 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
 static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int64_t *packed) {
   const tfm_context *context = walker->context;
   const int64_t groups = m->groups, part = number % m->strip_units, group = number / m->strip_units;
-  float *strip = (float *)walker->scratch, *chain = strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
+  float *strip = (float *)(void *)(walker->scratch + matmul_counted_bytes(m));
+  float *chain = strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
   float *waiting = chain + matmul_chain_floats(m);
   float *panels = waiting + partial_levels(m->k) * matmul_waiting_floats(m);
   MatmulUnit unit = {.item = group / groups, .first_panel = m->panels * (group % groups) / groups, .panels = panels,
@@ -501,6 +461,7 @@ void step_matmul(Walker *walker, const tfm_step *step) {
     walker->context->program->gradient_sums()->one_row(walker, &m);
     return;
   }
+  if (m.step->in_order) walker->context->program->gradient_sums()->count(walker, step, &m);
   int64_t units = m.items * m.groups * m.strip_units;
   int64_t lump = share_coarsen(units), packed = -1, ignored, number;
   const bool by_items = m.is_direct && units == m.items && m.k <= TFM_CHAIN;
@@ -509,7 +470,7 @@ void step_matmul(Walker *walker, const tfm_step *step) {
   while (share_claim(&claimer, &ignored, &number)) {
     int64_t first = number * lump, end = least_of(units, first + lump);
     if (by_items)
-      run_items(walker, &m, first, end);
+      direct_run_items(walker, &m, first, end);
     else
       for (int64_t i = first; i < end; i++) run_unit(walker, &m, i, &packed);
   }

@@ -7,7 +7,7 @@
 #define TFM_RUNTIME_WALKER_H
 
 #include "context/step_operands.h"
-#include "steps/live.h"
+#include "steps/live_runs.h"
 
 struct Walker { /* a thread on its way through the steps */
   tfm_context *context;
@@ -49,10 +49,12 @@ typedef struct CachedSteps {
   void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
                       int64_t rows, int64_t column, int64_t columns);
 } CachedSteps;
-extern const CachedSteps cached_steps; /* decode/cached_steps.c */
+extern const CachedSteps cached_steps; /* decode/paged_attention.c */
 
 /* The rows that the thread does of a step with so many rows; `live` may have no mask. */
-RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows);
+static inline RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {
+  return walker->rows ? *walker->rows : live_share(live, rows, walker->thread, walker->threads);
+}
 
 /* Rows of results that a tile will write. */
 static inline void fetch_rows_for_writing(const float *c, int64_t stride, int64_t rows, int64_t columns) {
@@ -60,36 +62,12 @@ static inline void fetch_rows_for_writing(const float *c, int64_t stride, int64_
     for (int64_t j = 0; j < columns; j += ALIGNMENT / (int64_t)sizeof(float)) fetch_for_writing(c + j);
 }
 
-/* Shares `blocks` x `groups` units among the threads of the step. */
-Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups);
-
-/* A pointwise kernel in place on a tile: rows [row, row + rows) of all axes of dims[0..rank) but the last taken as one,
- * columns [column, column + columns). Operand 0 is at `tile` with rows `tile_stride` bytes apart. */
-typedef struct Epilogue {
-  tfm_row_kernel kernel; /* NULL: none */
-  uint8_t rank, n_operands;
-  const Operand *operands;
-  const tfm_size *dims;
-} Epilogue;
-Epilogue epilogue_of(const tfm_context *context, uint32_t kernel, uint8_t rank, uint8_t n_operands,
-                     uint32_t first_operand, const tfm_size *dims);
-void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, int64_t tile_stride, int64_t row,
-                  int64_t rows, int64_t column, int64_t columns);
-/* An epilogue whose rows are one axis: what is the same for all tiles of a step, found once. A tile of few numbers
- * would take as long to find it as to compute with it. */
-typedef struct EpilogueCall {
-  tfm_row_kernel kernel; /* NULL: there is none of this kind */
-  uint8_t n_operands;
-  tfm_row_args args;
-  char *starts[TFM_MAX_OPERANDS];
-  int64_t row_steps[TFM_MAX_OPERANDS]; /* 0: rows are chosen by another operand */
-} EpilogueCall;
-void epilogue_prepare(const Walker *walker, const Epilogue *epilogue, EpilogueCall *call);
-void epilogue_call(EpilogueCall *call, char *tile, int64_t tile_stride, int64_t row, int64_t rows, int64_t column,
-                   int64_t columns);
-/* Brings nearer what it will read for this tile beside the tile itself. */
-void epilogue_fetch(const Walker *walker, const Epilogue *epilogue, int64_t row, int64_t rows, int64_t column,
-                    int64_t columns);
+/* Shares `blocks` x `groups` units among the threads of the step. A step that one thread does alone takes no serial:
+ * nobody else looks at its claims. */
+static inline Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups) {
+  if (walker->threads > 1) walker->serial++;
+  return share_claimer(&walker->context->run.claims, walker->serial, walker->thread, walker->threads, blocks, groups);
+}
 
 static inline void *kernel_of(const tfm_context *context, uint32_t kernel) {
   return kernel == TFM_NONE ? NULL : context->program->kernels[kernel];

@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include "library/exports.h"
-#include "machine/features.h"
 #include "library/open.h"
 #include "train/trainer_parts.h"
 

@@ -240,6 +240,7 @@ static void aim_gradients(tfm_trainer *t, float *sums, bool is_first, bool is_la
   RunState *run = &t->engine.step_tops->run;
   run->goes_on = !is_first;
   run->waits = !is_last;
+  run->turn = !run->turn;
   run->rests = is_first && is_last ? NULL : t->rests;
 }
 

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "library/exports.h"
-#include "machine/features.h"
 #include "train/trainer_parts.h"
 
 // ---- parts ----

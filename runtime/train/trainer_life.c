@@ -15,7 +15,6 @@
 #include "tfm/abi/checkpoint.h"
 #include "base/error.h"
 #include "library/exports.h"
-#include "machine/features.h"
 #include "library/open.h"
 #include "train/trainer_parts.h"
 

@@ -1,4 +1,4 @@
-/* What a trainer consists of: its life (trainer.c), what it is asked to do (trainer_calls.c), steps (step.c),
+/* What a trainer consists of: its life (trainer_life.c), what it is asked to do (trainer_calls.c), steps (step.c),
  * arithmetic (formulas.c). */
 #ifndef TFM_RUNTIME_TRAINER_PARTS_H
 #define TFM_RUNTIME_TRAINER_PARTS_H
@@ -84,7 +84,7 @@ int64_t training_measure(const tfm_train_graph *graph, uint32_t number, int32_t 
 int64_t training_measure_run(const tfm_train_graph *graph, const tfm_program *program, int32_t threads,
                              const int64_t *sizes);
 
-// ---- trainer.c ----
+// ---- trainer_life.c ----
 
 /* Makes the trainer the caller's until training_leave, which returns `status`. */
 tfm_status training_enter(tfm_trainer *trainer, tfm_error *error);

@@ -1,8 +1,6 @@
 /* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone, or the second
  * is joined to the first. Lockstep runs (lockstep.h) go along: each step is done for all of them before the next.
- *
- * Where rows are many, threads take them through chains of steps without a barrier (tfm_row_chain). Programs that have
- * chains point to the functions for them, so that the linker leaves these out of the libraries of others.
+ * Where rows are many, threads take them through chains of steps without a barrier (chains.c).
  *
  * In: a bound context whose RunState.callers hold the addresses of inputs and outputs. Out: the outputs, or the first
  * fault: a computed id out of its range, an integer division by zero, a cancellation.
@@ -16,9 +14,7 @@
 #include <time.h>
 
 #include "context/binding.h"
-#include "machine/features.h"
 #include "machine/fp_mode.h"
-#include "steps/walker.h"
 
 void step_append(Walker *walker, const tfm_step *step) { walker->context->decoding.cached_steps->append(walker, step); }
 
@@ -37,8 +33,7 @@ static uint64_t now_ns(void) {
   return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-/* In lockstep runs a step is idle only if all runs skip it. */
-static bool step_is_idle(const tfm_context *first, uint32_t step) {
+bool walk_is_idle(const tfm_context *first, uint32_t step) {
   return first->decoding.lockstep ? first->run.steps[step].idle : first->run.steps[step].skipped;
 }
 
@@ -46,8 +41,7 @@ static bool step_is_shared(const tfm_context *first, uint32_t step, int32_t acti
   return active > 1 && (first->decoding.lockstep ? first->run.steps[step].shared : first->run.steps[step].parallel);
 }
 
-/* A step of one context by `threads` threads, of which this one is number `thread`. */
-static void do_in(Walker *walker, tfm_context *context, uint32_t number, int32_t thread, int32_t threads) {
+void walk_step(Walker *walker, tfm_context *context, uint32_t number, int32_t thread, int32_t threads) {
   const tfm_step *step = &context->program->steps[number];
   walker->context = context;
   walker->thread = thread;
@@ -61,12 +55,12 @@ static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int3
   int32_t place = 0;
   for (tfm_context *context = first; context; context = context->decoding.lockstep, place++) {
     if (context->run.steps[number].skipped) continue;
-    if (threads > 1 && context->run.steps[number].parallel) do_in(walker, context, number, thread, threads);
-    else if (place % threads == thread) do_in(walker, context, number, 0, 1);
+    if (threads > 1 && context->run.steps[number].parallel) walk_step(walker, context, number, thread, threads);
+    else if (place % threads == thread) walk_step(walker, context, number, 0, 1);
   }
 }
 
-static bool any_has_fault(tfm_context *first) {
+bool walk_has_fault(tfm_context *first) {
   for (tfm_context *context = first; context; context = context->decoding.lockstep)
     if (atomic_load_explicit(&context->run.faults, memory_order_relaxed)) return true;
   return false;
@@ -78,12 +72,12 @@ static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
   const tfm_step *step = &first->program->steps[number];
   int32_t threads = step_is_shared(first, number, walker->member->active) ? walker->member->active : 1;
   int32_t thread = walker->member->thread;
-  if (thread >= threads || any_has_fault(first)) return;
+  if (thread >= threads || walk_has_fault(first)) return;
   const Attachment *decoding = &first->decoding;
   walker->of_all =
       decoding->lockstep && step->kind == TFM_STEP_GEMM && decoding->cached_steps->is_one_product(first, step);
   if (first->decoding.lockstep && !walker->of_all) do_in_each(walker, first, number, thread, threads);
-  else do_in(walker, first, number, thread, threads);
+  else walk_step(walker, first, number, thread, threads);
 }
 
 /* Called before the barrier in front of a step. Threads that are late may see the fault early and skip the step before
@@ -95,14 +89,7 @@ static void poll_cancelled(tfm_context *first, const PoolMember *member, uint32_
     atomic_fetch_or(&context->run.faults, FAULT_CANCELLED);
 }
 
-typedef struct Course { /* of a thread through a run */
-  bool any, others;  /* steps before this one: any at all; the last one by all threads */
-  uint32_t last;     /* the last one, counted from 1 */
-  uint64_t *profile; /* NULL: not asked for, or not this thread's to write */
-  uint64_t start;    /* of the present step, ns */
-} Course;
-
-static void end_step(Course *course, uint32_t step, bool shared) {
+void course_end_step(Course *course, uint32_t step, bool shared) {
   course->any = true;
   course->others = shared;
   course->last = step + 1;
@@ -110,120 +97,6 @@ static void end_step(Course *course, uint32_t step, bool shared) {
   const uint64_t now = now_ns();
   course->profile[step] += now - course->start;
   course->start = now;
-}
-
-// ---- chains of rows ----
-
-enum { LEAST_CHAIN_ROWS = 16 }; /* of a thread: with fewer, sharing panels is faster than sharing rows */
-
-/* Of a share. Where the weights of a chain stay in a second-level cache, so shall what the steps make of the rows;
- * else each share reads them from farther away, and has more rows for that. */
-enum { NEAR_CHAIN_ROWS = 64, FAR_CHAIN_ROWS = 256 };
-
-typedef struct ChainRows { /* those of a chain, in one run */
-  LiveRows live;
-  int64_t rows, all, shares; /* all: those that are live */
-  int64_t tile_rows;
-  LiveCursor near; /* whole tiles behind the beginning of a run, not behind the share that was looked for last */
-} ChainRows;
-
-static int64_t chain_rows(const tfm_context *context, const tfm_row_chain *chain) {
-  const tfm_program *program = context->program;
-  return value_of(context, program->gemms[program->steps[chain->gemm].index].rows);
-}
-
-static bool has_near_weights(const tfm_program *program, const tfm_row_chain *chain) {
-  int64_t bytes = 0;
-  for (uint32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++)
-    if (program->steps[i].kind == TFM_STEP_GEMM)
-      bytes += (int64_t)program->weights[program->gemms[program->steps[i].index].weight].bytes;
-  return bytes <= 2 * cpu_cache_bytes(2);
-}
-
-static ChainRows rows_of_chain(const tfm_context *context, const tfm_row_chain *chain, int32_t threads) {
-  const tfm_step *step = &context->program->steps[chain->gemm];
-  const tfm_gemm_step *gemm = &context->program->gemms[step->index];
-  ChainRows rows = {.rows = chain_rows(context, chain), .tile_rows = gemm->tile_rows,
-                    .live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->live)};
-  live_unless_all(&rows.live, rows.rows);
-  rows.all = rows.live.mask ? live_count(&rows.live, rows.rows) : rows.rows;
-  const int64_t most = has_near_weights(context->program, chain) ? NEAR_CHAIN_ROWS : FAR_CHAIN_ROWS;
-  rows.shares = threads * greatest_of(1, ceil_div(rows.all, most * threads));
-  rows.shares /= share_coarsen(rows.shares);
-  return rows;
-}
-
-/* Where share number `share` begins: near its even part, a whole number of tiles behind the beginning of a run of live
- * rows, so that cutting there makes no more tiles. A thread's shares follow one another: the mask is looked at from
- * where the last one was found, because looking at all of it for each share takes longer than the work of many rows. */
-static LiveCursor begin_of_share(ChainRows *rows, int64_t share) {
-  const int64_t wanted = rows->all * share / rows->shares, tile = rows->tile_rows;
-  int64_t first = 0, n = rows->all, before = 0;
-  if (share == rows->shares) return (LiveCursor){rows->rows, rows->all};
-  LiveCursor cursor = rows->near.before <= wanted ? rows->near : (LiveCursor){0};
-  while (rows->live.mask && cursor.before <= wanted && cursor.before < rows->all) {
-    before = cursor.before;
-    n = live_next(&rows->live, &cursor, rows->rows, wanted - before + tile, &first);
-  }
-  const int64_t whole = (wanted - before) / tile * tile;
-  rows->near = (LiveCursor){first + whole, before + whole};
-  const int64_t taken = least_of(n, (wanted - before + tile / 2) / tile * tile);
-  return (LiveCursor){first + taken, before + taken};
-}
-
-static RowShare share_of_chain(ChainRows *rows, int64_t share) {
-  const LiveCursor begin = begin_of_share(rows, share), end = begin_of_share(rows, share + 1);
-  return (RowShare){.first = begin.before, .end = end.before, .cursor = begin, .row = share ? begin.row : 0,
-                    .end_row = end.row};
-}
-
-/* A thread takes share after share through all steps, without a barrier. False: that is not worth it with so few
- * rows, and nothing was done. */
-static bool take_chain(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course) {
-  const int32_t threads = walker->member->active;
-  ChainRows rows = rows_of_chain(context, chain, threads);
-  if (rows.all < LEAST_CHAIN_ROWS * (int64_t)threads) return false;
-  walker->thread = walker->member->thread;
-  walker->threads = threads;
-  Claimer claimer = walker_claimer(walker, rows.shares, 1);
-  for (int64_t number, group; share_claim(&claimer, &number, &group);) {
-    const RowShare share = share_of_chain(&rows, number);
-    walker->rows = &share;
-    for (uint32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
-      if (step_is_idle(context, i) || any_has_fault(context)) continue;
-      do_in(walker, context, i, 0, 1);
-      end_step(course, i, true);
-    }
-  }
-  walker->rows = NULL;
-  course->any = course->others = true;
-  course->last = chain->first_step + chain->n_steps;
-  return true;
-}
-
-/* A buffer lives as if all of the chain were one step: one thread may be at its end while another is at its
- * beginning. */
-static void live_through(const tfm_row_chain *chain, BufferLife *life) {
-  const uint32_t first = chain->first_step, last = first + chain->n_steps - 1;
-  if (life->first_step >= first && life->first_step <= last) life->first_step = first;
-  if (life->last_step >= first && life->last_step <= last) life->last_step = last;
-}
-
-/* Whether a run may take rows through chains: if those of some chain are many enough. */
-static bool plan_chains(tfm_context *context) {
-  const tfm_program *program = context->program;
-  const tfm_row_chain *chains = program->row_chains;
-  int64_t most = 0;
-  for (uint32_t i = 0; i < program->n_row_chains; i++) most = greatest_of(most, chain_rows(context, &chains[i]));
-  if (most < LEAST_CHAIN_ROWS * (int64_t)context->threads) return false;
-  for (uint32_t buffer = 0; buffer < program->n_buffers; buffer++)
-    for (uint32_t i = 0; i < program->n_row_chains; i++) live_through(&chains[i], &context->memory.lives[buffer]);
-  return true;
-}
-
-const struct tfm_chain_functions *tfm_chain_functions(void) {
-  static const struct tfm_chain_functions functions = {.plan = plan_chains, .take = take_chain};
-  return &functions;
 }
 
 /* The chain that begins with step number `step`, if memory is planned for it. */
@@ -246,7 +119,7 @@ static void walk(void *argument, PoolMember *member) {
   if (course.profile) course.start = now_ns();
   uint64_t fp_mode = fp_mode_enter_as(context->run.flushes);
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
-    if (step_is_idle(context, i)) continue;
+    if (walk_is_idle(context, i)) continue;
     const tfm_row_chain *chain = chain_at(context, i);
     const bool shared = chain || step_is_shared(context, i, member->active);
     if (course.any) poll_cancelled(context, member, i);
@@ -257,7 +130,7 @@ static void walk(void *argument, PoolMember *member) {
       continue;
     }
     do_step(&walker, context, i);
-    end_step(&course, i, shared);
+    course_end_step(&course, i, shared);
   }
   fp_mode_leave(fp_mode);
   if (member->thread == 0) context->run.claims.next = walker.serial;

@@ -92,12 +92,19 @@ class Refusals(Case):
         source = source.replace("head = ", "table = Embedding(8, d)\n  head = ")
         self.assertEqual(len(self.rows(source, {"ids": PROMPTS}, "--max-length=9")[0]), 9)
         self.assertEqual(len(self.rows(source, {"ids": PROMPTS}, "--max-length=9", "--num-beams=2")[0]), 9)
-        says = "error: time = 9 positions, but the table has 8 rows: its legal range is [0, 8) [E0506]\n"
+        cure = "max_length 8 (--max-length 8) ends rows before"
+        says = ["error: time = 9 positions, but the table has 8 rows: its legal range is [0, 8)", cure]
         self.refused(source, {"ids": PROMPTS}, "--max-length=10", says=says)
         self.refused(source, {"ids": PROMPTS}, "--max-length=1000", "--num-beams=2", says=says)
-        self.refused(source, {"ids": np.zeros((1, 9), np.int32)}, says="9 positions, but the table has 8 rows")
+        self.refused(source, {"ids": PROMPTS}, "--max-new-tokens=100", "--eos-token-id=[]", says=says)
+        if type(self) is Refusals:  # libraries have one engine
+            for way in (["--recompute"], ["--engine=reference"], ["--engine=reference", "--recompute"]):
+                self.refused(source, {"ids": PROMPTS}, "--max-new-tokens=100", *way, says=says)
+        self.assertEqual(len(self.rows(source, {"ids": PROMPTS}, "--max-length=8", "--eos-token-id=[]")[0]), 8)  # the cure
+        too_long = {"ids": np.zeros((1, 9), np.int32)}  # no length of rows is a cure for a prompt
+        self.refused(source, too_long, says="9 positions, but the table has 8 rows: its legal range is [0, 8) [E0506]\n")
         layer = source.replace("table.weight[positions(ids, 1)]", "table(positions(ids, 1))")
-        self.refused(layer, {"ids": PROMPTS}, "--max-length=10", says=["m.tfm:8:27: " + says])  # the user's line
+        self.refused(layer, {"ids": PROMPTS}, "--max-length=10", says=["m.tfm:8:27: " + says[0], cure])  # the user's line
 
     def test_I23_the_message_names_the_length(self):
         """A table that is cut: "time", as the model has it, whoever computes it and whatever is kept."""
@@ -106,7 +113,8 @@ class Refusals(Case):
             source = source.replace("head = ", "weight table: [8, d]\n  head = ")
             for beams in ("--num-beams=1", "--num-beams=2"):
                 self.refused(source, {"ids": PROMPTS}, "--max-length=10", "--eos-token-id=[]", beams,
-                             says="error: the slice 0 : time = 9 is not within an axis of 8 [E0506]\n")
+                             says=["error: the slice 0 : time = 9 is not within an axis of 8",
+                                   "max_length 8 (--max-length 8) ends rows before"])
 
     def test_I23_tokens_that_the_model_cannot_read(self):
         """It scores more tokens than it has rows for: the message speaks of an input that nobody gave."""

@@ -187,6 +187,20 @@ class Install(unittest.TestCase):
         command = run("pkg-config", "--variable=tfmc", "tfm", env=env).strip()
         self.assertTrue(os.path.samefile(command, self.prefix / "bin/tfmc"))
 
+    def test_pkg_config_of_the_system(self):
+        """Below /usr there is nothing to say but the library's name: a path there would come before those of the compiler."""
+        if not shutil.which("pkg-config"):
+            self.skipTest("no pkg-config")
+        with tempfile.TemporaryDirectory() as stage:
+            run("cmake", "--install", BUILD, "--prefix", "/usr", env={"DESTDIR": stage})
+            found = list(pathlib.Path(stage).rglob("tfm.pc"))
+            self.assertEqual(len(found), 1, found)
+            env = {"PKG_CONFIG_PATH": str(found[0].parent)}
+            self.assertEqual(run("pkg-config", "--cflags", "tfm", env=env).strip(), "")
+            libs = run("pkg-config", "--libs", "tfm", env=env).split()
+            self.assertIn(libs, (["-ltfm"], ["-L/usr/" + os.path.relpath(found[0].parents[1], stage + "/usr"), "-ltfm"]))
+            self.assertEqual(run("pkg-config", "--variable=tfmc", "tfm", env=env).strip(), "/usr/bin/tfmc")
+
     def test_training_as_documented(self):
         """docs/training.md: a model that is a text, trained by a C program."""
         page = (pathlib.Path(__file__).resolve().parents[2] / "docs/training.md").read_text()

@@ -10,8 +10,9 @@ whole models, and the examples are run by `tfmc profile`, which counts the steps
 - --require-fusion of dump refuses what that of profile refuses, with the same messages, and passes what that passes;
 - of generative models the same for a decoding step (`dump --stage=step-plan`, `profile --decode`).
 
-Of the gradients of models with a train block, which `profile` does not run, the report is held against the graph.
-NAME: only these cases. The last line is 'N passed, N failed'.
+Models with a train block are trained by `tfmc train`, which says what a part of a batch runs: the steps are those of
+`dump --stage=gradients-plan`, the reports and what --require-fusion says are the same. `evaluate` runs fewer steps and
+says so. Every file of models/ is among the cases. NAME: only these cases. The last line is 'N passed, N failed'.
 """
 import json
 import pathlib
@@ -46,6 +47,10 @@ def shown_steps(text):
 
 def run_steps(text):
     return int(re.search(r" in (\d+) steps", text).group(1))
+
+
+def trained_steps(text):
+    return int(re.search(r"^a part of a batch runs in (\d+) steps$", text, re.M).group(1))
 
 
 def report_of(text):
@@ -130,17 +135,41 @@ def quiet(options):
 
 
 def gradients(path, folder):
-    """What the report says of the gradients of a train block."""
+    """A step of training, whose graph is the gradients of the objective; the loss alone where a case is an evaluation."""
     spec = json.loads((path / "case.json").read_text())
+    model, train = [path / "model.tfm"], spec.get("train", {})
     options = [w for k, v in spec.get("defines", {}).items() for w in ("-D", f"{k}={v}")]
-    text = tfmc("dump", path / "model.tfm", *options, "--stage=gradients-fused", "--report").stdout
-    check_report(report_of(text), text)
+    shown = tfmc("dump", *model, *options, "--stage=gradients-plan", "--report").stdout
+    report = report_of(shown)
+    check_report(report, tfmc("dump", *model, *options, "--stage=gradients-fused", "--report").stdout)
+    passing, failing = split_fusions(report)
+    weights = path / "weights.safetensors"
+    given = [*options, "--batches", path / "inputs.safetensors", "--threads=1", *(["--weights", weights] if weights.exists() else [])]
+    if train.get("mode") != "evaluate" and (path / "inputs.safetensors").exists():
+        run = ["train", *model, *given, "--steps=1", "-o", folder / "out.safetensors"]
+        ran = tfmc(*run, "--report", *required(passing)).stdout
+        assert report_of(ran) == report, f"dump reports\n{report}\ntrain reports\n{report_of(ran)}"
+        assert shown_steps(shown) == trained_steps(ran), f"{shown_steps(shown)} steps are shown, {trained_steps(ran)} run"
+        messages = [tfmc(*words, *required(failing), code=1).stderr
+                    for words in (("dump", *model, *options, "--stage=gradients-plan", "-q", "-o", folder / "plan"), [*run, "-q"])]
+        messages = [re.sub(r"^tfmc: .*\n", "", m, flags=re.M) for m in messages]
+        assert messages[0] == messages[1], f"dump refuses\n{messages[0]}\ntrain refuses\n{messages[1]}"
+    if weights.exists() and (path / "inputs.safetensors").exists():
+        ran = tfmc("evaluate", *model, *given, "--report").stdout
+        assert not contradictions(report_of(ran)), f"the report says both of {contradictions(report_of(ran))}"
+        assert trained_steps(ran) < shown_steps(shown), f"{trained_steps(ran)} steps without gradients, {shown_steps(shown)} with them"
+
+
+FAMILIES = {name: file.name for file in sorted((ROOT / "models").glob("*.tfm"))
+            for name in re.findall(r"^model (\w+)", file.read_text(), re.M)}
+SEEN = set()  # files of models/
 
 
 def family(case, folder):
     checkpoint.write(case, folder)
     text = folder / "model.tfm"
     tfmc("import", folder, "-o", text)
+    SEEN.update(FAMILIES[name] for name in re.findall(r"^model (\w+)", text.read_text(), re.M))
     inputs = {k: np.array(v) for k, v in case["inputs"].items()}
     inputs = {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in inputs.items()}
     save_file(inputs, folder / "in.safetensors")
@@ -190,7 +219,8 @@ def cases():
     seen = set()
     for path in sorted((ROOT / "tests/models/cases").glob("*.json")):
         case = json.loads(path.read_text())
-        kind = case["files"]["config.json"].get("model_type"), "tokens" in case
+        config = case["files"]["config.json"]
+        kind = config.get("model_type"), "tokens" in case, "Encoder" in str(config.get("architectures"))
         if kind not in seen or f"models/{path.stem}" in ONLY:
             seen.add(kind)
             yield f"models/{path.stem}", family, case
@@ -218,6 +248,10 @@ def main():
             except Exception as error:
                 failed += 1
                 print(f"FAIL {name}: {error}", flush=True)
+    missing = {file.name for file in (ROOT / "models").glob("*.tfm")} - SEEN
+    if missing and not ONLY:
+        failed += 1
+        print(f"FAIL no case has {', '.join(sorted(missing))}")
     print(f"{passed} passed, {failed} failed")
     return failed != 0
 

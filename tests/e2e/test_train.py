@@ -303,6 +303,49 @@ class Train(unittest.TestCase):
         self.assertEqual(result, logits)
         self.tfmc("train", "m.tfm", "--recompute=all", code=2)
 
+    def planned(self, text, *options):
+        """The most that lies in memory at once, in bytes, of 8 x 16 tokens."""
+        (self.work / "m.tfm").write_text(text)
+        plan, buffers = self.tfmc("dump", "m.tfm", "--stage=gradients-plan", *options), []
+        for dims, begin, end in re.findall(r"buffer \d+: \w+\[([^\]]*)\] steps (\d+)-(\d+)", plan):
+            sizes = [eval(dim, {"batch": 8, "time": 16}) for dim in dims.split(",")]
+            buffers.append((4 * math.prod(sizes), int(begin), int(end)))
+        last = max(end for *_, end in buffers)
+        return max(sum(size for size, begin, end in buffers if begin <= step <= end) for step in range(last + 1))
+
+    def test_a_layer_that_is_applied_several_times_is_kept_and_computed_again_call_by_call(self):
+        """Two inputs through one tower take about what they take through a tower each, one layer four times what four do;
+        in memory and in steps."""
+        towers = """model Towers(d = 32) {
+  words = Embedding(50, d)  one = Encoder(d, 4, 4, 64)  other = Encoder(d, 4, 4, 64)
+  forward(a: i32[batch, time], b: i32[batch, time]) { return u = mean(one(words(a)), axis = 1), v = mean(OTHER(words(b)), axis = 1) }
+  fn objective(a: i32[batch, time], b: i32[batch, time]) { u, v = forward(a, b)  return loss = mean(sum((u - v) * (u - v), axis = 1)) }
+  train objective { optimizer = "sgd"  lr = 0.1 }
+}
+"""
+        depth = """model Deep(d = 32) {
+  words = Embedding(50, d)  layers = 4 * EncoderLayer(d, 4, 64)
+  forward(a: i32[batch, time]) { h = words(a)  for i in 4 { h = layers[LAYER](h) }  return u = mean(h, axis = 1) }
+  fn objective(a: i32[batch, time]) { u = forward(a)  return loss = mean(sum(u * u, axis = 1)) }
+  train objective { optimizer = "sgd"  lr = 0.1 }
+}
+"""
+        for text, word, apart, together in ((towers, "OTHER", "other", "one"), (depth, "LAYER", "i", "0")):
+            for how, most in (("layer", 1.45), ("cheap", 1.05)):
+                one, several = (self.planned(text.replace(word, given), f"--recompute={how}") for given in (apart, together))
+                self.assertLess(several, most * one, (word, how))
+            kept, again = (self.planned(text.replace(word, together), f"--recompute={how}") for how in ("cheap", "layer"))
+            self.assertLess(again, 0.65 * kept, word)
+        numbers = random.Random(5)
+        ids = [numbers.randrange(50) for _ in range(2 * 3 * 7)]
+        write_tensors(self.work / "ab.safetensors", {"a": ("I32", [3, 7], ids[:21]), "b": ("I32", [3, 7], ids[21:])})
+        (self.work / "m.tfm").write_text(towers.replace("OTHER", "one"))
+        made = []
+        for word in "none", "cheap", "layer":
+            self.train("--batches=ab.safetensors", "--steps=2", "--seed=3", "--gradients", f"--recompute={word}", "-o", "t")
+            made.append((self.work / "t").read_bytes())
+        self.assertEqual(made, made[:1] * 3)
+
     def test_relu_before_dropout_keeps_the_dropout_alone(self):
         """What dropout leaves has the sign of relu wherever it counts: the same bytes as by a formula that keeps relu, and
         by one where something else reads relu, and no step between the products."""
@@ -590,6 +633,25 @@ class Train(unittest.TestCase):
             made.append(numbers_of(self.work / "w.safetensors")["grad.w"])
         self.close(*made)
         self.assertIn("attention_grad", self.tfmc("dump", "m.tfm", "--stage=gradients-plan"))
+
+    def test_equal_extremes(self):
+        """amax and amin share the gradient among them, max and a pooled window give it to the first."""
+        shared, first = [0.5, 0.5, 0, 0, 1 / 3, 1 / 3, 0, 1 / 3], [1, 0, 0, 0, 1, 0, 0, 0]
+        for loss, wanted in (("sum(amax(w))", shared), ("sum(-amin(-w, axis = 1))", shared), ("sum(amax(w, keepdim = true)[:, 0])", shared),
+                             ("sum(norm(w + 2, p = inf))", shared), ("sum(max(w))", first), ("sum(-min(-w))", first),
+                             ("sum(max_pool1d(w, 4)[:, 0])", first), ("sum(sum(max_pool1d(w, 2)))", [1, 0, 1, 0, 1, 0, 0, 1])):
+            self.model('optimizer = "sgd"  lr = 1', f"""model M {{
+  weight w: [2, 4] = uniform(-1, 1)
+  forward(x: f32[2]) {{ return y = x }}
+  fn f(x: f32[2]) {{ return loss = {loss} + sum(x) }}
+  train f {{ SETTINGS }}
+}}
+""")
+            write_tensors(self.work / "x.safetensors", {"x": ("F32", [2], [0, 0])})
+            write_tensors(self.work / "w.safetensors", {"w": ("F32", [2, 4], [3, 3, 2, 1, 5, 5, -1, 5])})
+            for option in "-O2", "-O0", "--engine=reference":
+                self.train("--batches=x.safetensors", "--weights=w.safetensors", "--gradients", option, "-o", "o.safetensors")
+                self.close(numbers_of(self.work / "o.safetensors")["grad.w"], wanted)
 
     def test_operations_without_a_gradient(self):
         self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"

@@ -214,6 +214,8 @@ def counted_places():
     mpnet = hf.MPNetConfig(**small, num_labels=3)
     case("mpnet_front", hf.MPNetModel(mpnet, add_pooling_layer=False), front, HIDDEN)
     case("mpnet_placed", hf.MPNetModel(mpnet, add_pooling_layer=False), only(every, "input_ids", "attention_mask", "position_ids"), HIDDEN)
+    buckets = hf.MPNetConfig(**small, relative_attention_num_buckets=64)  # of which 32 are read
+    case("mpnet_buckets", hf.MPNetModel(buckets, add_pooling_layer=False), front, HIDDEN)
     case("mpnet_classify", hf.MPNetForSequenceClassification(mpnet), front, LOGITS)
     case("mpnet_tokens", hf.MPNetForTokenClassification(mpnet), front, LOGITS)
     case("mpnet_answer", hf.MPNetForQuestionAnswering(hf.MPNetConfig(**small)), front, SPANS)
@@ -282,6 +284,8 @@ def sentences(small, inputs, inputs1):
         if how == "mean":
             case("sentence_modernbert", hf.ModernBertModel(hf.ModernBertConfig(**modern)), inputs, **more)
             case("sentence_nomic", hf.NomicBertModel(hf.NomicBertConfig(**small)), inputs, **more)
+            t5 = hf.T5Config(vocab_size=40, d_model=24, d_kv=6, d_ff=40, num_layers=2, num_heads=4)
+            case("sentence_t5", hf.T5EncoderModel(t5), inputs, **more)
         else:
             case("sentence_deberta", hf.DebertaV2Model(hf.DebertaV2Config(**small, relative_attention=True, position_buckets=4,
                  norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"])), inputs, **more)
@@ -336,7 +340,8 @@ def writers():
     case("gemma2", hf.Gemma2ForCausalLM(hf.Gemma2Config(**four)), **more)
     kinds = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
     case("gemma3", hf.Gemma3ForCausalLM(hf.Gemma3TextConfig(**four, layer_types=kinds)), **more)
-    case("gpt_neox", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))), **more)
+    half = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
+    case("gpt_neox", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small, rope_parameters=half)), **more)
     case("gpt_neox_serial", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small, use_parallel_residual=False)), **more)
     opt = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=40,
                max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
@@ -378,9 +383,10 @@ def translators():
     target[:, 0] = 0
     t5 = dict(vocab_size=40, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0)
     more = dict(inputs=dict(input_ids=rows, attention_mask=mask, decoder_input_ids=target), outputs=LOGITS, grows="decoder_input_ids")
-    case("t5", hf.T5ForConditionalGeneration(hf.T5Config(**t5, feed_forward_proj="relu")), **more)
+    near = dict(relative_attention_num_buckets=8, relative_attention_max_distance=12)  # short texts reach what is far
+    case("t5", hf.T5ForConditionalGeneration(hf.T5Config(**t5, **near, feed_forward_proj="relu")), **more)
     case("flan_t5", hf.T5ForConditionalGeneration(hf.T5Config(**t5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)), **more)
-    case("mt5", hf.MT5ForConditionalGeneration(hf.MT5Config(**t5, feed_forward_proj="gated-gelu")), **more)
+    case("mt5", hf.MT5ForConditionalGeneration(hf.MT5Config(**t5, **near, feed_forward_proj="gated-gelu")), **more)
     bart = dict(vocab_size=40, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
                 decoder_attention_heads=4, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=30, pad_token_id=1,
                 eos_token_id=2, bos_token_id=0, decoder_start_token_id=2, forced_eos_token_id=None)

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|tokens|tensors|classes|fitting] [--quick] [--keep FOLDER] [--record FOLDER]
+"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|rotations|tokens|tensors|classes|fitting] [--quick]
+       [--keep FOLDER] [--record FOLDER]
 
-Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or gone;
-keys that are not there, those of the lists of ignored keys among them; each tensor gone, renamed, of another shape, with other
-numbers; tensors that nobody knows; each class of transformers that the model type has; each key with weights that fit it. `tfmc import` and `tfmc run` must then
-compute what transformers computes from the same folder, within 1e-5 of the largest number (where f32 rounds more, within 3
-times the rounding of transformers), or refuse; where transformers
-refuses, or its result depends on tensors that the folder does not have, they must refuse. Keys that concern tokens: the
-same of `tfmc generate`. A warning is no excuse. The last line is 'N passed, N failed'; before it one for each case and part.
-With --keep what transformers made is kept, so that another binary is compared without asking it again.
-Needs torch and transformers; test_mutations.py compares a part of it with what was recorded here (--record).
+Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or
+gone; keys that are not there, those of the lists of ignored keys among them; other ways to write how positions turn;
+each tensor gone, renamed, of another shape, with other numbers; tensors that nobody knows; each class of transformers
+that the model type has; each key with weights that fit it. `tfmc import` and `tfmc run` must then compute what
+transformers computes from the same folder, within 1e-5 of the largest number (where f32 rounds more, within 3 times the
+rounding of transformers), or refuse; where transformers refuses, or its result depends on tensors that the folder does
+not have, they must refuse. Keys that concern tokens: the same of `tfmc generate`. A warning is no excuse. The last line
+is 'N passed, N failed'; before it one for each case and part. With --keep what transformers made is kept, so that
+another binary is compared without asking it again. Needs torch and transformers; test_mutations.py compares a part of
+it with what was recorded here (--record).
 """
 import argparse
 import collections
@@ -84,7 +86,7 @@ def classes(config, writes):
         return [AUTO[suffix], getattr(hf, name, None)]
     if writes and (name.endswith("Model") or not name):
         return [AUTO[writes]]
-    if hasattr(hf, name) and not name.endswith("Model"):
+    if hasattr(hf, name) and (not name.endswith("Model") or name.endswith("EncoderModel")):
         return [getattr(hf, name)]
     return [hf.AutoModel]
 
@@ -329,6 +331,11 @@ class Case:
             if self.case.get("grows") and concerns_tokens(mutation):
                 self.record(["tokens", *mutation], *self.tokens(mutation, files))
 
+    def of_rotations(self):
+        write(self.folder, self.files, self.tensors)
+        for mutation in mutations.of_rotations(self.files["config.json"]):
+            self.record(mutation, *self.outputs(mutation, mutations.apply(mutation, self.files, None)[0], None))
+
     def of_tokens(self):
         """The same keys of the config where there is no generation_config.json."""
         write(self.folder, self.files, self.tensors)
@@ -406,8 +413,8 @@ class Case:
                 yield [mutation, short]
 
     def run(self):
-        parts = dict(json=self.of_json, tokens=self.of_tokens, tensors=self.of_tensors, classes=self.of_classes,
-                     fitting=self.of_fitting)
+        parts = dict(json=self.of_json, rotations=self.of_rotations, tokens=self.of_tokens, tensors=self.of_tensors,
+                     classes=self.of_classes, fitting=self.of_fitting)
         write(self.folder, self.files, self.tensors)
         _, self.unchanged = self.outputs(None, self.files, self.tensors, "as it is")
         if self.unchanged is None:
@@ -493,7 +500,7 @@ def sentence(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.splitlines()[0][7:])
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[0][7:])
     parser.add_argument("tfmc")
     parser.add_argument("cases", type=pathlib.Path)
     parser.add_argument("only", nargs="*")

@@ -115,7 +115,8 @@ def others(key, value):
         more = [7, 16, 39] if any(part in name for part in TOKENS) else [value * 4]
         found = [value + 1, value // 2, value * 2, 0, 1, 2, *more, None, *LISTS.get(key, [])]
     elif isinstance(value, float):
-        found = [value / 2, value * 2, 0.0, 1.0, 0.1, None]
+        small = 100.0 if "theta" in name or "base" in name else 0.1  # a base below 1: f32 rounds the angles too much to compare
+        found = [value / 2, value * 2, 0.0, 1.0, small, None]
     elif isinstance(value, str):
         found = next((words for parts, words in WORDS if any(p in name for p in parts)), []) + ["something", None]
     elif isinstance(value, list):
@@ -198,6 +199,32 @@ def aliases(config, alias_of):
                 yield ["json", "config.json", [alias], other]
 
 
+def of_rotations(config):
+    """All the ways in which exporters have written how positions turn: changes of several keys at once."""
+    if "rope_parameters" not in config:
+        return
+    linear, both = dict(type="linear", factor=2.0), dict(full_attention=dict(rope_type="default", rope_theta=500.0),
+                                                         sliding_attention=dict(rope_type="default", rope_theta=300.0))
+    without = [{}, dict(rope_theta=500.0), dict(rope_theta=None), dict(rope_theta=500.0, rope_scaling=None),
+               dict(rope_theta=500.0, rope_scaling={}), dict(rope_theta=500.0, rope_scaling=linear), dict(rope_scaling=linear),
+               dict(rope_scaling=dict(rope_type="default")), dict(rope_scaling=dict(rope_theta=500.0)), dict(rope_scaling=dict(factor=2.0)),
+               dict(rope_scaling=linear | dict(rope_type="linear")), dict(rope_scaling=linear | dict(rope_type="default")),
+               dict(rope_theta=500.0, rope_scaling=dict(rope_type="default", rope_theta=300.0)), dict(partial_rotary_factor=0.5),
+               dict(rotary_pct=0.5), dict(rotary_pct=None), dict(rotary_emb_base=500), dict(rotary_emb_base=None),
+               dict(rotary_emb_base=500, rope_theta=300.0), dict(rope_local_base_freq=500.0), dict(rope_local_base_freq=None),
+               dict(global_rope_theta=500.0), dict(local_rope_theta=500.0), dict(global_rope_theta=None), dict(local_rope_theta=None)]
+    within = [dict(rope_theta=500.0), dict(rope_type="default"), linear, linear | dict(rope_theta=500.0), both,
+              dict(full_attention=both["full_attention"]), dict(full_attention=dict(rope_theta=500.0)),
+              dict(full_attention=dict(rope_type="default")), dict(sliding_attention=both["sliding_attention"]),
+              both | dict(rope_theta=200.0), both | dict(sliding_attention=None), dict(rope_theta=500.0, partial_rotary_factor=0.5)]
+    beside = [{}, dict(rope_theta=500.0), dict(rope_theta=200.0), dict(rope_theta=None), dict(rope_scaling=linear)]
+    for change in without:
+        yield ["keys", "config.json", ["rope_parameters", *change], dict(rope_parameters=GONE) | change]
+    for inner in within:
+        for change in beside:
+            yield ["keys", "config.json", ["rope_parameters", *change], dict(rope_parameters=inner) | change]
+
+
 def of_tensors(shapes):
     for name, shape in shapes.items():
         yield ["tensor", name, ["remove"], None]
@@ -258,6 +285,9 @@ def apply(mutation, files, tensors):
         return {k: v for k, v in files.items() if k != where}, tensors
     if kind == "json":
         return files | {where: changed_json(files[where], path, value)}, tensors
+    if kind == "keys":
+        config = files[where] | value
+        return files | {where: {k: v for k, v in config.items() if v != GONE}}, tensors
     if kind.startswith("tokens"):
         alone = {k: v for k, v in files.items() if k != "generation_config.json" or kind == "tokens"}
         return apply(mutation[1:], alone, tensors)

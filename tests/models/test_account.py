@@ -156,12 +156,51 @@ class Account(ImportCase):
         """Without weights: each type refuses a class of its own that it does not compute, and one of other code."""
         self.assertGreater(len(self.types()), 40)
         for kind in self.types():
-            own = re.sub("text$", "", re.sub(r"\W|_", "", kind)).title()
-            for name in (own + "ForEverything", own + "EncoderModel", "Strange" + own + "Model"):
+            own = re.sub("(text|model)$", "", re.sub(r"\W|_", "", kind)).title()
+            for name in (own + "ForEverything", own + "OtherModel", "Strange" + own + "Model"):
                 with self.subTest(type=kind, name=name):
                     self.write(dict(model_type=kind, architectures=[name]))
                     said = self.tfmc(self.folder, code=1, says=["config.json", f"the class {name} is not computed"]).stderr
                     self.assertNotIn("safetensors", said)
+
+    def test_halves(self):
+        """One type may have two files: the class says which half of the model there is."""
+        for name, half in (("t5", "model T5("), ("t5_encoder", "model T5Encoder("), ("mt5_encoder", "model T5Encoder(")):
+            config = self.take(name)
+            self.assertIn(half, self.tfmc(self.folder, "--strict").stdout)
+            self.write(config | dict(architectures=["T5ForTokenClassification"] if config["model_type"] == "t5" else ["MT5Model"]))
+            self.refused("is not computed")
+        for name in ("clip_text", "clip_vision_embeds", "siglip_text", "siglip_vision"):  # with and without the tower's name
+            self.take(name)
+            tower = "text_model." if "text" in name else "vision_model."
+            plain = {n.removeprefix(tower): t for n, t in self.tensors().items()}
+            self.save(plain)
+            without = self.tfmc(self.folder, "--strict").stdout
+            self.save({tower + n if "projection" not in n else n: t for n, t in plain.items()})
+            self.assertEqual(self.tfmc(self.folder, "--strict").stdout, without.replace('prefix = ""', f'prefix = "{tower}"'))
+
+    def test_keys_of_older_versions(self):
+        """What folders of the hub have from older versions and from other programs; mutate.py shows that nothing reads it."""
+        common = dict(output_past=True, _num_labels=3, pruned_heads={}, use_bfloat16=False, unsloth_version="2024.9", prefix=" ",
+                      sentence_transformers=dict(activation_fn="torch.nn.modules.activation.Sigmoid", version="4.1.0"))
+        for name, more in (("bert_classify", dict(directionality="bidi", pooler_type="first_token_transform", pooler_num_fc_layers=3)),
+                           ("distilbert", dict(tie_weights_=True)), ("albert", dict(layers_to_keep=[])), ("gpt2", dict(n_special=0)),
+                           ("bart", dict(save_step=88, extra_pos_embeddings=2, add_final_layer_norm=False)), ("t5", {}), ("xlm_roberta", {}),
+                           ("llama", dict(max_sequence_length=2048)), ("qwen2", dict(use_mrope=False))):
+            with self.subTest(name):
+                config = self.take(name)
+                text = self.tfmc(self.folder, "--strict").stdout
+                self.write(config | common | more)
+                self.assertEqual(self.tfmc(self.folder, "--strict").stdout, text)
+        self.take("bart")
+        config = json.loads((self.folder / "config.json").read_text())
+        self.write(config | dict(force_bos_token_to_be_generated=True))
+        self.refused("force_bos_token_to_be_generated")
+
+    def test_rows_that_are_read(self):
+        config = self.take("mpnet")
+        self.write(config | dict(relative_attention_num_buckets=16))
+        self.refused("32 rows of the table of relative positions are read")
 
     def test_a_class_of_other_code(self):
         config = self.take("bert")
@@ -179,6 +218,18 @@ class Account(ImportCase):
             self.write(config | changed)
             said = self.tfmc(self.folder, code=1, says=["config.json", says]).stderr
             self.assertNotIn("safetensors", said)
+
+    def test_keys_that_must_not_be_null(self):
+        """Each `needed` key of each family: a null is refused without the weights."""
+        seen = 0
+        for path in sorted((ROOT / "models").glob("*.tfm")):
+            block = re.search(r"^checkpoint (.*?) \{\n(.*?)^\}", path.read_text(), re.S | re.M)
+            for key in re.findall(r'"(\w+)"', " ".join(re.findall(r"^  needed (.*)$", block[2], re.M))):
+                with self.subTest(family=path.stem, key=key):
+                    self.write(dict(model_type=re.findall(r'"([^"]+)"', block[1])[0]) | {key: None})
+                    self.tfmc(self.folder, code=1, says=f'"{key}" is null, and a value is needed')
+                    seen += 1
+        self.assertGreater(seen, 30)
 
     def test_no_type_is_taken_for_another(self):
         """Types are written by programs: what is near a type that is known is another architecture."""

@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "steps/live.h"
+#include "steps/live_runs.h"
 
 enum { ROWS = 61, STRIDE = 3 };
 

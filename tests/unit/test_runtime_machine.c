@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "machine/features.h"
+#include "machine/processors.h"
 #include "temporary.h"
 
 enum { ALL = 16 };

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "context/binding.h"
-#include "machine/features.h"
+#include "machine/processors.h"
 
 enum { BLOCKS = 3, GROUPS = 8 };
 

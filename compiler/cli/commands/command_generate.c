@@ -58,14 +58,16 @@ static tfm_status write_first_step(Generation *g, const tfm_generate_model *mode
   return tfm_generate_first_step(model, &g->start.prompts, &g->options, g->probabilities, error);
 }
 
-/* The tokens that a message about the decoder input names need not be the user's: the model may have chosen them. */
-static void note_tokens(Generation *g) {
+/* The tokens that a message about the decoder input names need not be the user's: the model may have chosen them.
+ * `limit`: what the loop says of the length of rows, if the error itself was reported without it. */
+static void note_tokens(Generation *g, const char *limit) {
   Diag *diag = &g->session->diag;
   const DiagMessage *newest = &diag->messages.items[diag->messages.n - 1];
   const char *named = arena_printf(g->session->arena, "\"%s\"[", g->start.scorer->decoder_input);
   if (newest->code == DIAG_INPUT_VALUE && strstr(newest->text, named))
     diag_note(diag, NO_SPAN, "in generation \"%s\" is what a row begins with, then the tokens that were chosen for it",
               g->start.scorer->decoder_input);
+  if (newest->code == DIAG_RUN_CHECK && *limit) diag_note(diag, NO_SPAN, "%s", limit);
 }
 
 /* Errors of the model were reported when they were met; those of the loop are reported here. */
@@ -77,8 +79,9 @@ static void write_with(Generation *g, const tfm_generate_model *model) {
   g->seconds = now() - begin;
   g->is_done = status == TFM_OK;
   if (g->is_done) return;
-  if (!diag_has_errors(&g->session->diag)) report_runtime_error(&g->session->diag, &error);
-  note_tokens(g);
+  const bool is_new = !diag_has_errors(&g->session->diag);
+  if (is_new) report_runtime_error(&g->session->diag, &error);
+  note_tokens(g, is_new ? "" : error.message);
 }
 
 /* Whole rows for each token. Under the interpreter the model has been reported, unless --recompute kept

@@ -27,11 +27,17 @@ def plain(text):
 
 for name in "exp log sqrt rsqrt sin cos tanh sigmoid erf relu silu floor ceil round mish relu6 selu hardswish".split():
     ATEN[name] = plain(name + "({0})")
-for name in "contiguous clone detach detach_ alias lift_fresh_copy alias_copy lift_fresh".split():
+for name in "contiguous clone detach_ alias lift_fresh_copy alias_copy lift_fresh".split():
     ATEN[name] = plain("{0}")
 ATEN.update(linear=lambda w, node, *xs: f"linear({', '.join(w.text(x) for x in xs if x is not None)})",
             hardsigmoid=plain("hardsigmoid({0})"), log_sigmoid=plain("logsigmoid({0})"), sign=plain("sign({0})"),
             sgn=plain("sign({0})"), square=plain("{0} * {0}"), reciprocal=plain("1.0 / {0}"))
+
+
+@aten("detach")
+def detached(w, node, x):
+    """Of what depends on no trained weight: the same value."""
+    return f"stop_gradient({w.text(x)})" if w.signature.has_gradient(x) else w.text(x)
 
 
 @aten("neg", "negative")
@@ -56,8 +62,9 @@ def in_bytes(node, text):
 @aten("dropout", "feature_dropout", "native_dropout")
 def dropped(w, node, x, probability, train):
     if train and probability:
-        w.no("a dropout that is on although the module is in eval mode",
-             "give functional.dropout training=self.training, and make an nn.Dropout in __init__, where eval() reaches it")
+        w.no("a dropout that is on although the module is in eval mode, so that each call has another result",
+             "give functional.dropout training=self.training, and make an nn.Dropout in __init__, where eval() reaches it; "
+             "or leave it out by from_torch(..., dropout=False)")
     return w.text(x)
 
 
@@ -188,7 +195,10 @@ ATEN.update({name: logical("or") for name in OR})
 def extreme(w, node, x, y):
     name = "maximum" if "max" in node.target.__name__ else "minimum"
     kind = node.meta["val"].dtype
-    return f"{name}({w.cast(x, kind)}, {w.cast(y, kind)})"
+    x, y = w.cast(x, kind), w.cast(y, kind)
+    made = f"{name}({x}, {y})"
+    ignores = node.target.__name__.startswith("f") and kind == torch.float32  # NaN, if the other is a number
+    return f"where({x} != {x}, {y}, where({y} != {y}, {x}, {made}))" if ignores else made
 
 
 @aten("remainder")
@@ -223,6 +233,9 @@ def clamp(w, node, x, low=None, high=None, *, min=None, max=None):
     if "clamp_max" in node.target.__name__:
         low, high = None, low
     kind, text = node.meta["val"].dtype, w.cast(x, node.meta["val"].dtype)
+    bounds = [min if low is None else low, max if high is None else high]
+    if kind == torch.float32 and all(v is None or w.dtype(v) is None for v in bounds):  # where x is a number's, no gradient
+        return f"clamp({text}, {', '.join('none' if v is None else w.cast(v, kind) for v in bounds)})".replace(", none)", ")")
     for bound, function in ((min if low is None else low, "maximum"), (max if high is None else high, "minimum")):
         text = text if bound is None else f"{function}({text}, {w.cast(bound, kind)})"
     return text
@@ -347,7 +360,8 @@ def softmax(w, node, x, axis, *rest, **named):
 @aten("scaled_dot_product_attention")
 def attention(w, node, q, k, v, mask=None, dropout=0.0, is_causal=False, scale=None, enable_gqa=False):
     if dropout:
-        w.no("attention with a dropout that is on", "give it dropout_p = 0.0 where the module is in eval mode")
+        w.no("attention with a dropout that is on", "give it dropout_p = 0.0 where the module is in eval mode, or leave it "
+             "out by from_torch(..., dropout=False)")
     query, key, value = w.text(q), w.text(k), w.text(v)
     if enable_gqa and w.shape(q)[-3] != w.shape(k)[-3]:  # each head of keys is that of several queries in a row
         key, value = (repeated(w, x, int(w.shape(q)[-3]) // int(w.shape(x)[-3])) for x in (k, v))
@@ -400,8 +414,27 @@ def reduction(function):
         w, function, x, axes, keepdim, node.meta["val"].dtype)
 
 
-ATEN.update(sum=reduction("sum"), mean=reduction("mean"), amax=reduction("max"), amin=reduction("min"),
-            any=reduction("any"), all=reduction("all"), logsumexp=reduction("logsumexp"))
+ATEN.update(sum=reduction("sum"), mean=reduction("mean"), any=reduction("any"), all=reduction("all"),
+            logsumexp=reduction("logsumexp"))
+
+
+def shared(w, function, x, axes, keepdim):
+    """The greatest or smallest over axes, whose equal elements share the gradient, whichever axes they differ in."""
+    axes = list(range(w.rank(x))) if axes in (None, []) else [axes] if isinstance(axes, int) else axes
+    axes, kind = sorted(w.axis(x, a) for a in axes), w.dtype(x)
+    if kind == torch.bool:
+        return reduced(w, {"amax": "any", "amin": "all"}[function], x, axes, keepdim, kind)
+    if len(axes) < 2 or kind != torch.float32:
+        return reduced(w, function, x, axes, keepdim, kind)
+    shape, rest = w.shape(x), [a for a in range(w.rank(x)) if a not in axes]
+    together = [*(shape[a] for a in rest), " * ".join(w.factor(shape[a]) for a in axes)]
+    text = w.text(x) if rest + axes == sorted(rest + axes) else w.permuted(x, rest + axes)
+    text = f"{function}(reshape({text}, [{', '.join(together)}]), -1)"
+    return f"reshape({text}, [{', '.join('1' if a in axes else n for a, n in enumerate(shape))}])" if keepdim else text
+
+
+ATEN.update({name: lambda w, node, x, axes=None, keepdim=False, name=name: shared(w, name, x, axes, keepdim)
+             for name in ("amax", "amin")})
 
 
 @aten("var", "std")
@@ -416,7 +449,11 @@ def variance(w, node, x, axes=None, unbiased=True, keepdim=False, *, correction=
     for axis in axes:
         made = f"sum({made}, {axis}, {w.text(bool(keepdim))})"
     made = f"{made} / f32({' * '.join(map(w.factor, n))} - {less})"
-    return f"sqrt({made})" if node.target.__name__.startswith("std") else made
+    if not node.target.__name__.startswith("std"):
+        return made
+    square = f"t_{node.name}_square"  # a row of equal elements has no gradient, where sqrt would have an infinite one
+    w.say(made, {square: node.meta["val"]})
+    return f"where({square} == 0.0, 0.0, sqrt(where({square} == 0.0, 1.0, {square})))"
 
 
 @aten("max", "min")
@@ -425,7 +462,7 @@ def greatest(w, node, x, axis=None, keepdim=False):
     if isinstance(axis, torch.fx.Node):
         return extreme(w, node, x, axis)
     if axis is None:
-        return reduced(w, function, x, None, False, w.dtype(x))
+        return shared(w, "a" + function, x, None, False)
     w.result(node, 0, reduced(w, function, x, axis, keepdim, w.dtype(x)))
     marks = ", ".join([":"] * w.axis(x, axis) + ["none"]) if keepdim else ""
     at = argmax(w, x, axis, function)

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ._aten import ATEN, WHOLE, argmax, aten, plain, reduced, tensor
+from ._aten import ATEN, WHOLE, argmax, aten, plain, shared, tensor
 
 ATEN.update(log1p=plain("log1p({0})"), expm1=plain("expm1({0})"), isnan=plain("{0} != {0}"), tan=plain("sin({0}) / cos({0})"),
             isinf=plain("abs({0}) == inf"), isfinite=plain("abs({0}) < inf"), log2=plain("log({0}) / 0.6931471805599453"),
@@ -17,6 +17,13 @@ ATEN.update(log1p=plain("log1p({0})"), expm1=plain("expm1({0})"), isnan=plain("{
 @aten("exp2")
 def exp2(w, node, x):
     return f"2.0 ** {w.cast(x, torch.float32)}"
+
+
+@aten("sinc", "special_sinc")
+def sinc(w, node, x):
+    text, angle = w.cast(x, torch.float32), f"t_{node.name}_angle"  # never 0: there the quotient has no gradient
+    w.say(f"where({text} == 0.0, 1.0, {text} * {math.pi!r})", {angle: node.meta["val"]})
+    return f"where({text} == 0.0, 1.0, sin({angle}) / {angle})"
 
 
 @aten("trunc", "fix")
@@ -77,7 +84,7 @@ def xlogy(w, node, x, y):
 @aten("logaddexp")
 def logaddexp(w, node, x, y):
     x, y = w.text(x), w.text(y)
-    return f"where({x} == {y}, {x} + {math.log(2)!r}, maximum({x}, {y}) + log1p(exp(-abs({x} - {y}))))"
+    return f"where({x} == {y}, {x} * 0.5 + {y} * 0.5 + {math.log(2)!r}, maximum({x}, {y}) + log1p(exp(-abs({x} - {y}))))"
 
 
 # ---- places of extremes ----
@@ -130,6 +137,20 @@ def kthvalue(w, node, x, k=None, axis=-1, keepdim=False):
     w.names.update({f"{node.name}.0": f"(-{names[0]}{last})", f"{node.name}.1": f"({names[1]}{last})"})
 
 
+@aten("cummax", "cummin")
+def running_extreme(w, node, x, axis):
+    """Of all elements up to each: the extreme, and the last place that has it."""
+    if w.axis(x, axis) != w.rank(x) - 1 or w.signature.has_gradient(x):
+        w.no(f"{w.operation(node)} of what is trained, or along another axis than the last", "transpose before, or use cumsum")
+    n, function, names = w.shape(x)[-1], w.operation(node)[3:], [f"t_{node.name}_{i}" for i in range(2)]
+    rows, seen = f"({w.text(x)})[..., none, :]", f"arange({n})[:, none] >= arange({n})"
+    values, places = node.meta["val"]
+    w.say(f"{function}(where({seen}, {rows}, ({w.text(x)})[..., :1][..., none]), -1)", {names[0]: values})
+    w.names.update({f"{node.name}.{i}": name for i, name in enumerate(names)})
+    if any(user.args[1] == 1 for user in node.users):
+        w.say(f"max(where({seen} and {rows} == {names[0]}[..., none], arange({n}), 0), -1)", {names[1]: places})
+
+
 # ---- made of numbers ----
 
 @aten("eye")
@@ -167,12 +188,13 @@ def linspace(w, node, start, end, steps, **named):
 
 @aten("prod")
 def prod(w, node, x, axis=None, keepdim=False, **named):
-    axes = range(w.rank(x)) if axis is None else [axis]
+    axis = axis[0] if isinstance(axis, (list, tuple)) and len(axis) == 1 else axis
+    axes = range(w.rank(x)) if axis is None else axis if isinstance(axis, (list, tuple)) else [axis]
     for a in axes:
         if not w.shape(x)[w.axis(x, a)].isdigit():
             w.no("a product along an axis whose size runs choose", "add logarithms")
-    if axis is None:
-        w.no("a product of all elements", "give dim=")
+    if not isinstance(axis, int):
+        w.no("a product over several axes", "give one dim=")
     axis, text, n = w.axis(x, axis), w.cast(x, node.meta["val"].dtype), int(w.shape(x)[w.axis(x, axis)])
     before = "".join([":, "] * axis)
     parts = " * ".join(f"({text})[{before}{i}:{i + 1}]" if keepdim else f"({text})[{before}{i}]" for i in range(n))
@@ -195,8 +217,8 @@ def count_nonzero(w, node, x, axes=None):
 
 @aten("aminmax")
 def aminmax(w, node, x, *, dim=None, keepdim=False):
-    for i, function in enumerate(("min", "max")):
-        w.result(node, i, reduced(w, function, x, dim, keepdim, w.dtype(x)))
+    for i, function in enumerate(("amin", "amax")):
+        w.result(node, i, shared(w, function, x, dim, keepdim))
 
 
 # ---- numbers made of values ----

@@ -58,6 +58,23 @@ def native_layer_norm(w, node, x, shape, weight, bias, eps):
     w.result(node, 0, ATEN["layer_norm"](w, node, x, shape, weight, bias, eps))
 
 
+@aten("binary_cross_entropy")
+def binary_cross_entropy(w, node, x, target, weight=None, reduction=1):
+    """Its logarithms end at -100, and its gradient is that of torch: finite where x is 0 or 1."""
+    p, y, names = w.text(x), w.text(target), [f"t_{node.name}_{what}" for what in ("value", "slope", "each")]
+    made = x.meta["val"]
+    w.say(f"({y} - 1.0) * maximum(log1p(-{p}), -100.0) - {y} * maximum(log({p}), -100.0)", {names[0]: made})
+    w.say(f"({p} - {y}) / maximum({p} - {p} * {p}, 1e-12)", {names[1]: made})
+    each = f"stop_gradient({names[0]}) + ({p} - stop_gradient({p})) * stop_gradient({names[1]})"
+    if w.signature.has_gradient(target):
+        w.no("a binary_cross_entropy whose target is trained", "give it target.detach(), or use binary_cross_entropy_with_logits")
+    w.say(each if weight is None else f"({each}) * {w.text(weight)}", {names[2]: made})
+    text = names[2]
+    for _ in range(w.rank(x) if reduction else 0):
+        text = f"{'mean' if reduction == 1 else 'sum'}({text}, -1)"
+    return text
+
+
 @aten("cross_entropy_loss")
 def cross_entropy(w, node, logits, labels, weight=None, reduction=1, ignore=-100, smoothing=0.0):
     said = {0: "none", 1: "mean", 2: "sum"}[reduction]

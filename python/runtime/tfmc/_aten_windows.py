@@ -44,9 +44,8 @@ def max_pool(w, node, x, size, stride=None, padding=0, dilation=1, ceil=False):
     if any(one(dilation, i) != 1 for i in range(2)):
         w.no("dilated pooling", "use slices")
     pick = [[one(v, i) if v not in (None, []) else None for v in (size, stride, padding)] for i in range(2)]
-    if two:
-        text = before_last(text, w.rank(x), pooled(w, "max_pool1d", pick[0], ceil))
-    return pooled(w, "max_pool1d", pick[int(two)], ceil)(text)
+    text = pooled(w, "max_pool1d", pick[int(two)], ceil)(text)  # rows first: the first of equal ones has the gradient
+    return before_last(text, w.rank(x), pooled(w, "max_pool1d", pick[0], ceil)) if two else text
 
 
 @aten("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d")
@@ -63,9 +62,9 @@ def adaptive_pool(w, node, x, sizes):
         return lambda part: "concat(" + ", ".join(f"{function}(({part})[..., {a}:{b}], -1, true)" for a, b in spans) + ")"
     shape, made = x.meta["val"].shape, node.meta["val"]
     value = made[0] if isinstance(made, (tuple, list)) else made
+    text = pieces(shape[-1], value.shape[-1])(text)
     if "2d" in node.target.__name__:
         text = before_last(text, w.rank(x), pieces(shape[-2], value.shape[-2]))
-    text = pieces(shape[-1], value.shape[-1])(text)
     if value is made:
         return text
     w.result(node, 0, text)

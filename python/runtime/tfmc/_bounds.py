@@ -4,7 +4,7 @@ What comes in are the nodes that are written, in order. Each gets the interval o
 ids are what their table allows, since a run refuses others, and what is known of an operation follows from its
 operands. If some integer may leave 32 bits that way, sizes and integers of which nothing is known (inputs, f32 that
 become integers) are given a bound, the widest with which all fit: the text refuses others, by a `require` for sizes,
-and by a division by zero for integers. What does not fit in the bounds that the example needs is refused. Sums and
+by a place in a table for bytes, and by a division by zero for integers. What does not fit in the bounds that the example needs is refused. Sums and
 products of which only the remainder is wanted (places in a table of hashes) are computed as remainders throughout.
 """
 import math
@@ -161,8 +161,9 @@ class Bounds(Intervals):
 
     def is_refused(self, node):
         op = self.writer.operation(node)
+        is_tensors = self.writer.dtype(node) is not None or isinstance(node.meta.get("val"), (tuple, list))
         return node.op == "call_function" and (op == "where" and len(node.args) == 1 or node.target is not operator.getitem
-                                               and self.writer.dtype(node) is not None and op not in ATEN)
+                                               and is_tensors and op not in ATEN)
 
     def fits(self, size, bound):
         """Whether all integers fit with sizes up to one and unknown integers up to the other."""
@@ -191,14 +192,14 @@ class Bounds(Intervals):
 
     def comment(self):
         if any(map(self.is_byte, self.nodes)):
-            yield "# x // i32(x >= 0 and x <= 255) is the byte x, or an error of the run if x is none."
+            yield "# arange(256)[x] is the byte x, or an error of the run that names x if it is none."
         if self.guarded:
             yield ("# x // i32(x >= -b and x <= b) is x, or an error of the run if |x| is more than b: what is computed with "
                    "it\n# would not fit in 32 bits.")
 
     def guard(self, node, text):
         if self.is_byte(node):
-            return f"{text} // i32({text} >= 0 and {text} <= 255)"
+            return f"arange(256)[{text}]"
         bound = next(iter(self.guarded.values()))
         return f"{text} // i32({text} >= {-bound} and {text} <= {bound})"
 

@@ -79,11 +79,11 @@ def distance(got, wanted):
 
 
 @contextlib.contextmanager
-def unchanged(module):
+def unchanged(module, dropout):
     """What runs of the module do to its buffers is undone."""
     kept = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     try:
-        with torch.no_grad(), patched():
+        with torch.no_grad(), patched(dropout):
             yield
     finally:
         with torch.no_grad():
@@ -209,7 +209,7 @@ def as_input(name, value):
 
 def results(writer, module, inputs):
     """name -> what the module gives."""
-    with unchanged(module):
+    with unchanged(module, writer.dropout):
         leaves = pytree.tree_leaves(module(**copied(inputs)))
     return {name: as_array(leaves[writer.signature.places[name]]) for name in writer.results}
 

@@ -8,6 +8,7 @@ them). Refused are sizes that the export fixed and types that the language lacks
 import operator
 import os
 import re
+import traceback
 
 import torch
 
@@ -22,7 +23,7 @@ from ._layers import Printer
 from ._signature import Signature, literal
 from ._sizes import spelled
 from ._torch import TAKEN
-from ._tracing import cut_up, patched
+from ._tracing import Lines, cut_up, innermost, patched, stopped
 
 DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.uint8: "i32", torch.bool: "bool"}
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -32,7 +33,7 @@ SYMBOLIC = {operator.mul: "*", operator.add: "+", operator.sub: "-", operator.tr
             operator.floordiv: "//", operator.mod: "%"}
 KEEPING = {"to", "_to_copy", "clone", "contiguous", "alias", "expand", "view", "reshape", "slice", "select",
            "unsqueeze", "add", "mul", "detach", "lift_fresh_copy"}
-COPIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "expand", "view", "reshape", "detach", "dropout"}
+COPIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "expand", "view", "reshape", "dropout"}
 LOGICAL = {"bitwise_and", "logical_and", "__and__", "bitwise_or", "logical_or", "__or__"}
 # Operations on elements, whose operands may have fewer axes than the result.
 SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "where", "masked_fill", "maximum", "minimum",
@@ -43,39 +44,49 @@ SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "wh
 BRANCHES = re.compile(r"data-dependent|GuardOnDataDependent|Could not guard|unbacked|_local_scalar_dense|\.item\(\)")
 
 
-def exported(module, inputs, sizes):
+def exported(module, inputs, sizes, dropout):
     """The exported program; in-place operations become ordinary ones, nothing else is cut up."""
+    lines, layers = Lines(), [(p, m) for p, m in module.named_modules() if isinstance(m, torch.nn.RNNBase)]
+    watched = [lines.watch(path or "the module", layer) for path, layer in layers]
     dynamic = {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None for name in inputs}
     try:
-        with torch.no_grad(), patched():
-            program = torch.export.export(module, (), kwargs=inputs, dynamic_shapes=dynamic, strict=False)
+        with torch.enable_grad(), patched(dropout, lines):  # so that regions without gradients are seen
+            program = stopped(torch.export.export(module, (), kwargs=inputs, dynamic_shapes=dynamic, strict=False))
         guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
         return cut_up(program.run_decompositions({}), ATEN), guards
     except Exception as error:  # torch raises many kinds
-        for path, part in module.named_modules():
-            if isinstance(part, torch.nn.RNNBase):
-                raise CompileError(f"torch.export cannot export {path or 'the module'} ({type(part).__name__}) at sizes "
-                                   "that runs choose: the language has no recurrent layers") from error
+        if lines.recurrent:
+            path, kind, where = lines.recurrent
+            said = f", {where[0]}:{where[1]}" if where else ""
+            raise CompileError(f"from_torch cannot take a recurrent layer over a size that runs choose, in {path} ({kind})"
+                               f"{said}: leave that size out of sizes=, then it is that of the example") from error
         fixed = re.search(r"marked L\['(.*?)'\]\.size\(\)\[(\d+)\] as dynamic .*?constant \((\d+)\)", str(error))
         fixed = fixed or re.search(r"(\w+)\S*\.shape\[(\d+)\].*?specialized.*?(\d+)", str(error), re.DOTALL)
         if fixed and int(fixed[2]) in sizes.get(fixed[1], {}):
-            raise refused_size(sizes, fixed[1], int(fixed[2]), fixed[3]) from error
+            raise refused_size(sizes, fixed[1], int(fixed[2]), fixed[3], lines.of(int(fixed[3]))) from error
         said = f"torch.export cannot export the module: {str(error).strip().partition(chr(10) * 2)[0]}"
         if BRANCHES.search(str(error)):
             said += ("\nWhat branches on values of tensors, or has sizes that depend on them, cannot be compiled: write "
                      "it with torch.where")
+        where = innermost(traceback.extract_tb(error.__traceback__))
+        if where and f"{where[0]}" not in said:
+            said += f"\nIt came from {where[0]}:{where[1]}"
         raise CompileError(said) from error
+    finally:
+        for hook in watched:
+            hook.remove()
 
 
-def refused_size(sizes, name, axis, number):
+def refused_size(sizes, name, axis, number, where=""):
     return CompileError(f"{name}: the size {sizes[name][axis]!r} (axis {axis}) became the constant {number} in the "
-                        f"export: the module works for this size alone. Take it out of sizes=, or write what fixes it "
+                        f"export{where}: the module works for this size alone. Take it out of sizes=, or write what fixes it "
                         f"(int(x.shape[{axis}]), a buffer of this size) with x.shape[{axis}]")
 
 
 class Writer:
-    def __init__(self, module, inputs, sizes):
-        self.program, self.guards = exported(module, inputs, sizes)
+    def __init__(self, module, inputs, sizes, dropout=True):
+        self.program, self.guards = exported(module, inputs, sizes, dropout)
+        self.dropout = dropout
         self.inputs, self.sizes, self.node = inputs, sizes, None
         self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
         self.iota, self.uniform, self.symbols = {}, {}, {}
@@ -435,10 +446,11 @@ class Writer:
             self.spread = self.dtype(node) is not None and self.is_spread(node) and self.broadcast(
                 node, [x for x in node.all_input_nodes if self.dtype(x) is not None])
             made = write(self, node, *node.args, **node.kwargs)
-        except TypeError as error:  # arguments of the operation that its row does not name
-            if "argument" not in str(error):
-                raise
-            self.no(f"aten.{operation} with these arguments", str(error))
+        except CompileError:
+            raise
+        except Exception as error:  # arguments of the operation that its row does not expect
+            said = f"{type(error).__name__}: {error}"
+            self.no(f"aten.{operation} with these arguments", f"write it with other operations ({said})")
         self.spread = False
         if node in self.bounds.modular:
             made = f"({made}) % {self.bounds.modular[node]}"

@@ -325,7 +325,9 @@ class Printer:
         def short(match):
             word = match.group()
             is_value = word in self.folder.types and (word[:2] == "t_" or not self.in_model)
-            return "x" if is_value else "weight" if word in self.folder.weights else word
+            if word in self.folder.weights:
+                return "_".join(self.folder.weights[word][0].split(".")[-2:]) if self.in_model else "weight"
+            return "x" if is_value else word
         return len(WORD.sub(short, text))
 
     @staticmethod

@@ -21,6 +21,9 @@ PUTTING = set("""where masked_fill to _to_copy type_as clone contiguous alias ex
 squeeze detach detach_ lift_fresh lift_fresh_copy permute transpose t cat stack triu tril full full_like new_full
 scalar_tensor repeat copy""".split())
 
+# Operations through which no gradient flows back.
+CLOSED = set("""detach new_full new_zeros new_ones new_empty zeros_like ones_like full_like empty_like""".split())
+
 
 def literal(tensor):
     """An f32 expression for a plain tensor of equal or of few numbers, or None."""
@@ -50,7 +53,7 @@ class Signature:
             if tensor.requires_grad:
                 self.trained.add(self.paths[self.memory(tensor)])
         self.kept = set(module.state_dict(keep_vars=True))
-        self.known = {}
+        self.known, self.reaching = {}, None
 
     def arguments(self, inputs):
         """What the exported program takes, for inputs of the module."""
@@ -74,6 +77,19 @@ class Signature:
 
     def is_trained(self, spec):
         return self.path(spec.target, self.state[spec.target]) in self.trained
+
+    def has_gradient(self, node):
+        """Whether a trained weight is reached backwards from the node."""
+        if self.reaching is None:
+            self.reaching = set()
+            for one in self.program.graph.nodes:
+                spec, made = self.kinds.get(one.name), one.meta.get("val")
+                is_open = not isinstance(made, torch.Tensor) or made.is_floating_point() or made.is_complex()
+                if one.op == "placeholder" and spec and spec.target in self.state and self.is_trained(spec) or (
+                        one.op == "call_function" and is_open and self.operation(one) not in CLOSED
+                        and any(x in self.reaching for x in one.all_input_nodes)):
+                    self.reaching.add(one)
+        return node in self.reaching
 
     def saved(self, weights):
         """name in the module's state_dict -> the name of that weight in the text, or the tensor if the text has none;

@@ -11,7 +11,7 @@ class Source:
     def __init__(self, text, weights=None, name="<text>"):
         self.text, self.weights, self.name = text, weights, name
         self.probed, self.probes, self.versions = None, (), {}  # of from_torch, for verify_torch
-        self.state, self.constants = {}, ()
+        self.state, self.constants, self.dropout = {}, (), True
 
     def state_dict(self, weights):
         """The state_dict of the module that from_torch took, with these weights, such as those of a trained text: what

@@ -14,7 +14,7 @@ KEYWORDS = set("""model forward generate return require weight layer fn if else 
 include as from ragged then train""".split())
 # They, and functions that texts written here may use: an input or a size of such a name would hide them.
 TAKEN = KEYWORDS | set("""linear embedding softmax log_softmax layer_norm rms_norm gelu gelu_tanh relu silu tanh sigmoid erf exp log
-sqrt rsqrt sin cos floor ceil round abs where maximum minimum sum mean max min argmax cumsum topk gather
+sqrt rsqrt sin cos floor ceil round abs where maximum minimum sum mean max min amax amin argmax cumsum topk gather
 concat stack reshape expand transpose positions arange causal_mask full f32 i32 bool any all clamp sign pad
 roll flip conv1d conv2d batch_norm group_norm logsumexp logsigmoid leaky_relu elu softplus mish relu6 selu
 hardswish hardsigmoid layer_norm pow var split_heads merge_heads rotary sinusoid shape rank dtype len masked_fill one_hot glu
@@ -82,13 +82,15 @@ def _check_inputs(inputs, sizes, torch):
                 raise UsageError(f"{size!r} is an input and a size: give the size another name")
 
 
-def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model", fold=True, check=True):
+def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model", fold=True, check=True,
+               dropout=True):
     """A module of torch as a Source, by torch.export.
 
     inputs: name of forward's parameter -> example; sizes: input -> {axis: name} of the sizes that runs may choose;
     outputs: names, chosen of the module's own or for its first results in their order; generate: the text after
     `generate` in a model; fold=False: one statement an operation, where else modules become layers; check=False: the
-    text is not compared with the module at the example's sizes and at others.
+    text is not compared with the module at the example's sizes and at others; dropout=False: dropouts that eval() does
+    not turn off, such as those made in forward, are left out, where else they are refused.
     """
     try:
         import torch
@@ -103,11 +105,12 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
         _named("the output", output, KEYWORDS)
     from ._check import checked
     from ._export import Writer
-    writer = Writer(module, dict(inputs), sizes)
+    writer = Writer(module, dict(inputs), sizes, dropout)
     text = writer.write(_named("the model", name), outputs, generate, fold)
     weights = {path: tensor.detach().cpu().contiguous() for path, tensor in writer.weights.items()}
     source = Source(text, weights or None, name)
     source.probed, source.probes = writer.probes()
+    source.dropout = dropout
     source.versions = {path: tensor._version for path, tensor in weights.items()}
     source.state, source.constants = writer.signature.saved(weights)
     said = checked(source, writer, module, inputs) if check else "check=False"

@@ -5,12 +5,19 @@ table where torch can say one that is not there by others. Refuses nothing.
 """
 import contextlib
 import functools
+import operator
+import os
+import re
 import sys
+import traceback
 
 import numpy as np
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ._aten_complex import COMPLEX
+
+TORCH, OURS = os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep
 
 
 def is_traced(tensor):
@@ -58,15 +65,73 @@ def is_causal(mask, is_causal=None, size=None):
     return bool(is_causal)
 
 
+def caller():
+    """(file, line) of the code of the caller's module that is being run, or None."""
+    return innermost(traceback.extract_stack())
+
+
+def innermost(frames):
+    """(file, line) of the last frame that is neither torch's nor ours."""
+    own = [f for f in frames if not f.filename.startswith((TORCH, OURS, "<"))
+           and os.path.basename(f.filename) != "contextlib.py"]
+    return (own[-1].filename, own[-1].lineno) if own else None
+
+
+class Lines:
+    """Where, while a module is traced, sizes become numbers, and where recurrent layers are called with such sizes."""
+
+    def __init__(self):
+        self.fixed, self.recurrent = [], None
+
+    def replacing(self, function):
+        def write(env, symbol, to, *args, **named):
+            if getattr(to, "is_Integer", False):
+                self.fixed.append((int(to), caller()))
+            return function(env, symbol, to, *args, **named)
+        return write
+
+    def watch(self, path, layer):
+        def before(layer, args):
+            x = args[0] if args else None
+            axis = 1 if isinstance(x, torch.Tensor) and x.ndim == 3 and layer.batch_first else 0
+            if isinstance(x, torch.Tensor) and isinstance(x.shape[axis], torch.SymInt):
+                self.recurrent = self.recurrent or (path, type(layer).__name__, caller())
+        return layer.register_forward_pre_hook(before)
+
+    def of(self, number):
+        """The line that made this number of a size, as a text after the message."""
+        where = next((where for to, where in reversed(self.fixed) if to == number and where), None)
+        return f" (at {where[0]}:{where[1]})" if where else ""
+
+
+def without_dropout():
+    """Functions of torch whose dropout is off whatever they are told."""
+    functional = torch.nn.functional
+    attention = functional.scaled_dot_product_attention
+
+    def attend(query, key, value, attn_mask=None, dropout_p=0.0, *args, **named):
+        return attention(query, key, value, attn_mask, 0.0, *args, **named)
+
+    def same(input, *args, **named):
+        return input
+    names = [n for n in dir(functional) if re.fullmatch(r"(feature_)?(alpha_)?dropout[123]?d?_?", n)]
+    return [(functional, "scaled_dot_product_attention", attend), (torch, "dropout", same),
+            *((functional, name, same) for name in names)]
+
+
 @contextlib.contextmanager
-def patched():
-    """What looks into tensors to choose a faster way, or for packed rows, is told that there is nothing to find."""
+def patched(dropout=True, lines=None):
+    """What looks into tensors to choose a faster way, or for packed rows, is told that there is nothing to find.
+    dropout=False: no function of torch.nn.functional drops anything. lines: of what is traced."""
     kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal),
             (torch.nn.functional, "max_pool1d", max_pool1d),
             (torch.nn.Module, "to", moved_module(torch.nn.Module.to))]
     kept += [(np, name, of_sizes(getattr(np, name), getattr(torch, name))) for name in ("ones", "zeros")]
     kept += [(np, name, of_traced(getattr(np, name), lambda x, k=0, f=getattr(torch, name): f(x, k))) for name in ("triu", "tril")]
     kept.append((torch, "from_numpy", of_traced(torch.from_numpy, lambda x: x)))
+    kept += [] if dropout else without_dropout()
+    if lines is not None and hasattr(ShapeEnv, "_set_replacement"):
+        kept.append((ShapeEnv, "_set_replacement", lines.replacing(ShapeEnv._set_replacement)))
     masks = sys.modules.get("transformers.masking_utils")
     if masks is not None:
         kept.append((masks, "find_packed_sequence_indices", lambda position_ids: None))
@@ -92,12 +157,37 @@ def decompositions():
     return {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
 
 
+def stopped(program):
+    """The program, in which what a region without gradients gives (torch.no_grad) goes through a detach."""
+    graph, specs = program.graph, program.graph_signature.output_specs
+    for node in list(graph.nodes):
+        of = node.args[0] if node.op == "call_function" and node.target is operator.getitem else None
+        if getattr(getattr(of, "target", None), "__name__", "") != "wrap_with_set_grad_enabled" or of.args[0] is not False or (
+                not isinstance(node.meta.get("val"), torch.Tensor) or not node.meta["val"].is_floating_point()):
+            continue
+        with graph.inserting_after(node):
+            cut = graph.call_function(torch.ops.aten.detach.default, (node,))
+        cut.meta = dict(node.meta)
+        node.replace_all_uses_with(cut, delete_user_cb=lambda user, cut=cut: user is not cut)
+        for spec in specs:
+            if spec.arg.name == node.name:
+                spec.arg.name = cut.name
+    program.graph_module.recompile()
+    return program
+
+
+def is_written(node):
+    """Whether the node is an operation of tensors, which needs a row; not a size or a check."""
+    made = node.meta.get("val")
+    return isinstance(node.target, torch._ops.OpOverload) and isinstance(made, (torch.Tensor, tuple, list))
+
+
 def cut_up(program, table, times=4):
     """The program with operations of the table in place of others, as far as torch defines the others by them."""
     known = None
     for _ in range(times):
-        missing = {node.target for node in program.graph.nodes if node.op == "call_function"
-                   and isinstance(node.target, torch._ops.OpOverload) and node.target.__name__.split(".")[0] not in table | COMPLEX}
+        missing = {node.target for node in program.graph.nodes if is_written(node)
+                   and node.target.__name__.split(".")[0] not in table | COMPLEX}
         if missing and known is None:
             known = decompositions()
         missing = {op: known[op] for op in missing if op in known}

@@ -95,7 +95,7 @@ def verify_torch(model, module, inputs, *, tolerance=1e-5):
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"verify_torch takes a torch.nn.Module, not a {type(module).__name__}")
     arrays, calls = {name: value.detach().cpu().numpy() for name, value in inputs.items()}, {}
-    with torch.no_grad(), patched(), _watched(module, calls):
+    with torch.no_grad(), patched(getattr(getattr(model, "source", None), "dropout", True)), _watched(module, calls):
         wanted = _arrays(module(**inputs))
     got = model.run(arrays)
     if len(got) > len(wanted):

@@ -6,7 +6,7 @@
  * before <model>_begin, or after something else has used the rows; a call with neither a prompt nor a start token;
  * what forward and the options refuse.
  *
- * This file stands apart from library.c so that libraries of models that do not generate are linked without a
+ * This file stands apart from exports.c so that libraries of models that do not generate are linked without a
  * decoder. */
 #include <string.h>
 

@@ -91,7 +91,7 @@ static void put_shapes(M_(trainer) * trainer) {
   if (!file || fclose(file)) abort();
 }
 
-/* As runtime/library/model.h has it: a model whose weights a trainer packed has them in a block of its own. */
+/* As runtime/library/open.h has it: a model whose weights a trainer packed has them in a block of its own. */
 struct packed_model {
   const void *library, *program, *decoding, *packed;
   void *mapping;

@@ -51,6 +51,12 @@ typedef struct tfm_attention_grad_step {
   uint32_t live; /* tfm_live_rows of queries: the others get and give nothing */
 } tfm_attention_grad_step;
 
+typedef enum tfm_order { /* of the steps of k of a gradient: chains of TFM_COUNTED_CHAIN that are not zero */
+  TFM_ORDER_NONE,
+  TFM_ORDER_ONE_RUN,
+  TFM_ORDER_GOES_ON /* in a run that goes on, from the last step of the one before */
+} tfm_order;
+
 /* Gives the functions of the runtime for these steps. Programs that have some point to it; others do without. */
 const struct tfm_attention_grad *tfm_attention_grad(void);
 /* The same for products that are gradients of weights. */

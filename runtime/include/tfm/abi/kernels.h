@@ -21,6 +21,7 @@ enum {
   TFM_NARROW_PANEL = 16, /* columns of a panel that is no wider than a vector of AVX-512, or two of AVX2 */
   TFM_CHAIN = 16384, /* steps of k, or keys, in one sum; the sums are added in a tree: part of the definition too */
   TFM_SHORT_CHAIN = 128, /* steps of k of a product's chains, whose results are added one after the other: the same */
+  TFM_COUNTED_CHAIN = 256, /* steps of k, without those that are zero, of the chains of a gradient: the same */
   TFM_ROW_CHAIN = 768, /* elements of a row or column that are summed in f32; these sums are added in f64: part of the
                           definition too, and 48 additions for each of 16 lanes, which lose 7.5e-7 at most */
   TFM_K_BLOCK = 768, /* steps of k of one call of a tile kernel in a gemm, at most */
@@ -138,9 +139,10 @@ typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, co
 
 /* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. Each
  * element is a sum of chains of FMAs, k ascending. Where the kernel says so, a chain has TFM_SHORT_CHAIN steps, begins
- * at 0, and is added to those before it, with `accumulate` to c: k may be cut into calls after whole chains. Else k is
- * one chain, which starts from c with `accumulate`, and from 0 without: k may be cut anywhere. Neither cut changes a
- * bit. The runtime begins anew, in a tree of sums, after every TFM_CHAIN steps. columns <= width: how
+ * at 0, and is added to those before it, with `accumulate` to c: k may be cut into calls after whole chains. Where
+ * chains go on, they have TFM_COUNTED_CHAIN steps; with `accumulate` 1 the first begins with c, and with TFM_ADD it is
+ * added to c. Else k is one chain, which starts from c with `accumulate`, and from 0 without: k may be cut anywhere.
+ * No cut changes a bit. The runtime begins anew, in a tree of sums, after every TFM_CHAIN steps. columns <= width: how
  * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
  * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16, of INT4 per 32. Any address will do. Where the
  * rows of a lie side by side, next is where the next tile's results are, whose rows are c_stride apart as well.
@@ -148,6 +150,7 @@ typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, co
  * scaled them; bit 1 of `accumulate` says that more calls follow. Of INT4 all calls but the last take whole
  * TFM_GROUPS groups. Values of attention are signed bytes without scales of their own, times rows of unsigned numbers.
  */
+enum { TFM_ADD = 2 };
 typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t c_stride, int64_t k,
                                 int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
 

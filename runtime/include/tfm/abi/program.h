@@ -1,8 +1,7 @@
 /* tfm/abi/program.h: a compiled model as the runtime sees it. C99.
  *
- * Plain constant structs, the same whether the compiler builds them in memory (JIT) or emits them into a library
- * (AOT). compiler/plan makes a program; runtime/core executes it and trusts it: nothing here is parsed or checked but
- * the version. A change of a struct raises TFM_PROGRAM_VERSION. All pointers point to its constant data.
+ * Plain constant structs, the same whether the compiler builds them in memory (JIT) or emits them into a library (AOT).
+ * The runtime trusts them: only the version is checked, which rises with each change. Pointers are to constant data.
  *
  * Sizes. Every number that may depend on run-time sizes is a `tfm_size`: an index into `polynomials`, of which number 0
  * is the constant 0, 1 the constant 1. When a context is bound to sizes, they are evaluated once into int64_t numbers.
@@ -11,7 +10,7 @@
  * depends on sizes alone: it is executed when the sizes change, and its results stay valid for the runs that follow.
  *
  * Kernels. Code is generated for the inner blocks only (abi/kernels.h); the loops around them, the split over threads
- * and all addresses are C code of the runtime (runtime/core). Strides count elements unless the text says bytes. */
+ * and all addresses are C (runtime/steps). Strides count elements unless the text says bytes. */
 #ifndef TFM_PROGRAM_H
 #define TFM_PROGRAM_H
 
@@ -27,9 +26,7 @@ enum { TFM_PROGRAM_VERSION = 22 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
-
-typedef uint32_t tfm_size; /* index of a polynomial */
-
+typedef uint32_t tfm_size;                                       /* index of a polynomial */
 enum { TFM_FIRST_FLOOR = 64 };
 
 typedef struct tfm_term { /* coefficient * product of symbols[0..degree) */
@@ -102,7 +99,7 @@ typedef struct tfm_operand {
   tfm_size strides[TFM_MAX_RANK]; /* elements, one per axis of the step that uses it; 0 where it is broadcast */
 } tfm_operand;
 
-typedef struct tfm_buffer { /* memory.c places buffers; those that are never live at the same time may share memory */
+typedef struct tfm_buffer { /* workspace.c places them; those that are never live at the same time may share memory */
   tfm_size elements;
   uint8_t dtype;
   uint8_t persistent; /* written by a prepare step: its memory is its own, also between runs */
@@ -217,8 +214,7 @@ typedef struct tfm_quantize_step {
  * packed into scratch: x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k (unless x_stays: the tiles have
  * its own strides), y in panels. Epilogue as in a gemm. With `direct` neither is packed. */
 typedef enum tfm_direct {
-  TFM_DIRECT_NONE,
-  TFM_DIRECT_COLUMNS, /* columns side by side, where n is at most direct_columns; the tiles are for other n */
+  TFM_DIRECT_NONE, TFM_DIRECT_COLUMNS, /* columns side by side, for n up to direct_columns; tiles are for other n */
   TFM_DIRECT_ROWS,    /* rows side by side */
   TFM_DIRECT_TURNED,  /* the same with y for x and x for y: x is one row, and its result the one column */
   TFM_DIRECT_ONE_ROW  /* x is one row, the columns of y are neighbours, and sums are f64: without a kernel */
@@ -229,8 +225,7 @@ typedef struct tfm_matmul_step {
   uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
-  uint8_t in_order, live_steps; /* each result is one chain, and adds to c in a run that goes on; tfm_live_steps */
-  uint8_t adds_chains; /* tiles know one chain alone, and the step adds those of TFM_SHORT_CHAIN steps up */
+  uint8_t in_order, live_steps, adds_chains; /* tfm_order; tfm_live_steps; the step adds up chains of tiles */
   tfm_size k;
   tfm_operand x, y, c;
   uint32_t epilogue, first_operand, live; /* tfm_live_rows: of rows of x and c, or live_steps; not direct then */
@@ -330,7 +325,6 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
   tfm_size dims[TFM_MAX_RANK];
   const char *place;
 } tfm_ids_step;
-
 #include "tfm/abi/gradient_steps.h"
 #include "tfm/abi/optional.h"
 // ---- the program ----
@@ -338,7 +332,7 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
 typedef struct tfm_program {
   uint32_t version; /* TFM_PROGRAM_VERSION */
   const char *name;
-  const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (core/machine.c) */
+  const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (machine/features.c) */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
       n_steps, n_operands, n_live, n_floors, n_caches, n_row_chains;
   const char *const *symbols; /* names of the run-time sizes */
@@ -364,7 +358,7 @@ typedef struct tfm_program {
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
   const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
   const struct tfm_attention_grad *(*attention_grad)(void);   /* NULL: there is no such step */
-  const struct tfm_gradient_sums *(*gradient_sums)(void);     /* NULL: no product is a gradient */
+  const struct tfm_gradient_sums *(*gradient_sums)(void); /* the same */
   const struct tfm_chain_functions *(*chain_functions)(void); /* NULL: there are no chains of rows */
 } tfm_program;
 

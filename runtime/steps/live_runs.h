@@ -2,8 +2,8 @@
  *
  * In: the mask of a step (tfm_live_rows). Out: its runs, from any row or from the n-th live row on, so that threads
  * can share the live rows evenly. Nothing is cached: reading the mask again is faster than reading a list of runs. */
-#ifndef TFM_RUNTIME_LIVE_H
-#define TFM_RUNTIME_LIVE_H
+#ifndef TFM_RUNTIME_LIVE_RUNS_H
+#define TFM_RUNTIME_LIVE_RUNS_H
 
 #include "context/context.h"
 
@@ -51,5 +51,7 @@ int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, in
 void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number);
 /* The next run of at most `most` live rows. Moves the cursor behind it. */
 int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t most, int64_t *first);
+/* The rows that a thread does of a step with so many; `live` may have no mask. */
+RowShare live_share(const LiveRows *live, int64_t rows, int32_t thread, int32_t threads);
 
 #endif

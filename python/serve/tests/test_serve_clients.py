@@ -1,0 +1,61 @@
+"""Clients that others have written, unchanged; left out, with a word, where they are not installed."""
+import importlib.util
+import inspect
+import os
+import unittest
+
+import numpy as np
+
+from servers import Case, Inside, library
+
+TEXTS = ["a b c", "c"]
+
+
+def missing(name):
+    return importlib.util.find_spec(name) is None
+
+
+class Clients(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.started(Inside("embed", "classify", "rerank"))
+        cls.url = f"http://127.0.0.1:{cls.server.port}"
+
+    @unittest.skipIf(missing("openai"), "not run: the package openai is missing")
+    def test_openai(self):
+        import openai
+        with openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0) as client:
+            for more in ({}, {"encoding_format": "float"}, {"dimensions": 7}):
+                made = client.embeddings.create(model="embed", input=TEXTS, **more)
+                wanted = library("embed").encode(TEXTS) if "dimensions" not in more else \
+                    library("embed").encode(TEXTS, truncate_dim=7, normalize=True)
+                for entry, vector in zip(made.data, wanted):
+                    self.assertEqual(np.array(entry.embedding, np.float32).tobytes(), vector.tobytes())
+            self.assertEqual(made.usage.total_tokens, 8)
+            self.assertEqual([model.id for model in client.models.list()], ["embed", "classify", "rerank"])
+            self.assertEqual(client.models.retrieve("rerank").owned_by, "tfmc")
+            with self.assertRaises(openai.NotFoundError) as caught:
+                client.embeddings.create(model="nothing", input="a")
+            self.assertEqual(caught.exception.code, "model_not_found")
+            with self.assertRaises(openai.BadRequestError) as caught:
+                client.embeddings.create(model="embed", input="a " * 30)
+            self.assertEqual(caught.exception.param, "input")
+
+    @unittest.skipIf(missing("huggingface_hub"), "not run: the package huggingface_hub is missing")
+    def test_huggingface_hub(self):
+        os.environ.pop("HF_HUB_OFFLINE", None)  # it forbids requests to this machine too
+        from huggingface_hub import InferenceClient
+        client = InferenceClient(model=self.url)
+        vector = client.feature_extraction("a b c")
+        self.assertEqual(np.asarray(vector, np.float32).tobytes(), library("embed").encode(["a b c"]).tobytes())
+        more = {"dimensions": 7} if "dimensions" in inspect.signature(client.feature_extraction).parameters else {}
+        vector = client.feature_extraction("a b c " * 9, normalize=True, truncate=True, truncation_direction="Left", **more)
+        self.assertEqual(vector.shape, (1, more.get("dimensions", 24)))
+        scores = client.sentence_similarity("a b", other_sentences=TEXTS)
+        self.assertEqual(len(scores), 2)
+        labels = InferenceClient(model=self.url + "/predict").text_classification("a b")
+        self.assertTrue(labels)
+
+
+if __name__ == "__main__":
+    unittest.main()

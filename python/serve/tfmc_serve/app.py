@@ -1,0 +1,322 @@
+"""The routes, and the one middleware in front of all of them: keys, states, ids, errors, log and metrics."""
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib.resources
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from . import batcher, openapi, routes_openai, routes_tei
+from .errors import Fault, Gone, is_openai
+from .limits import read_body
+from .service import TOKENIZERS, Answer, Call, Record, Service, internal
+from .shapes import SHAPES, read
+from .texts import SERVED, Served
+
+OPEN = ("/health", "/ready")  # without a key
+PAGE = {"page.js": "text/javascript", "page.css": "text/css"}
+log = logging.getLogger("tfmc_serve")
+requests_log = logging.getLogger("tfmc_serve.requests")
+
+
+class Post(NamedTuple):
+    path: str
+    shape: str  # of SHAPES
+    kinds: tuple[str, ...]
+    handler: Callable[[Call], Awaitable[Answer]]
+    about: str
+
+
+EMBED = Post("/embed", "embed", ("embed",), routes_tei.embed, "vectors of texts")
+SIMILARITY = Post("/similarity", "similarity", ("embed",), routes_tei.similarity, "cosines of a text with others")
+RERANK = Post("/rerank", "rerank", ("rerank",), routes_tei.rerank, "texts by their scores with a query")
+PREDICT = Post("/predict", "predict", ("classify", "rerank"), routes_tei.predict, "labels of texts or pairs")
+POSTS = [
+    EMBED, SIMILARITY, RERANK, PREDICT,
+    Post("/tokenize", "tokenize", SERVED, routes_tei.tokenize, "tokens of texts"),
+    Post("/decode", "decode", SERVED, routes_tei.decode, "texts of tokens"),
+    Post("/v1/embeddings", "embeddings", ("embed",), routes_openai.embeddings, "vectors of texts, as OpenAI's clients ask"),
+    Post("/v1/rerank", "v_rerank", ("rerank",), routes_openai.rerank, "texts by their scores with a query, as Jina's do"),
+    Post("/v2/rerank", "v_rerank", ("rerank",), routes_openai.rerank, "the same, as Cohere's do"),
+]
+OWN = {"embed": EMBED, "rerank": RERANK, "classify": PREDICT}
+JSON, TEXT = "application/json", "text/plain"
+GETS = [("/health", "whether what is asked is computed", JSON), ("/ready", "whether all models are loaded", JSON),
+        ("/info", "the models and all settings", JSON), ("/metrics", "numbers for Prometheus", TEXT),
+        ("/v1/models", "the models", JSON), ("/v1/models/{id}", "one of them", JSON),
+        ("/openapi.json", "this document", JSON), ("/", "a page to try it", "text/html"),
+        ("/page/{id}", "the page's parts", "text/*")]
+
+
+def answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Numbers get the fewest digits that give the f32 back, so JSON carries their bits."""
+    return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), status, headers, "application/json")
+
+
+class Routes:
+    """The endpoints of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        handlers = {"/health": self.health, "/ready": self.ready, "/info": self.info, "/metrics": self.metrics,
+                    "/v1/models": self.models, "/v1/models/{id}": self.model, "/openapi.json": self.openapi,
+                    "/": self.page, "/page/{id}": self.page_part}
+        self.routes = [Route(path.replace("/v1/models/{id}", "/v1/models/{id:path}"), handlers[path], methods=["GET"])
+                       for path, *_ in GETS]
+        self.routes += [Route(post.path, self.endpoint(post), methods=["POST"]) for post in POSTS]
+        self.routes.append(Route("/", self.own_route, methods=["POST"]))
+
+    # ---- POST ----
+
+    def endpoint(self, post: Post) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            return await self.compute(request, lambda body: post)
+        return handle
+
+    async def own_route(self, request: Request) -> Response:
+        """What the first model is for, or the one that is named; similarity is told by its inputs."""
+        def choose(body: Any) -> Post:
+            name = body.get("model") if isinstance(body, dict) else None
+            first = next(iter(self.service.models))
+            post = OWN[self.service.pick(name if isinstance(name, str) else first, SERVED).kind]
+            return SIMILARITY if post is EMBED and isinstance(body, dict) and isinstance(body.get("inputs"), dict) else post
+        return await self.compute(request, choose)
+
+    async def compute(self, request: Request, choose: Callable[[Any], Post]) -> Response:
+        service, options = self.service, self.service.options
+        deadline = time.monotonic() + options.timeout
+        service.check_ready()
+        service.admit()
+        service.waiting += 1
+        try:
+            body = await read_body(request, options.max_body)
+            post = choose(body)
+            asked = read(SHAPES[post.shape], body, options.max_inputs)
+            served = choose_model(service, asked["model"], post, request.url.path)
+            record: Record = request.scope["tfmc"]
+            record.model = served.name
+            made = await post.handler(Call(service, request, record, asked, served, deadline))
+        finally:
+            service.waiting -= 1
+        return answer(made.content)
+
+    # ---- GET ----
+
+    async def health(self, request: Request) -> Response:
+        stuck = self.service.batcher.stuck() if self.service.batcher is not None else []
+        if stuck:
+            raise Fault("not_ready", f"worker {stuck[0]} has computed for more than {batcher.STUCK:g} s, and rows wait")
+        return answer({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        self.service.check_ready()
+        return answer({"status": "ready"})
+
+    async def info(self, request: Request) -> Response:
+        self.service.check_ready()
+        options, first = self.service.options, next(iter(self.service.models.values()))
+        return answer({
+            "model_id": first.name, "model_dtype": first.dtype, "model_type": model_type(first),
+            "max_concurrent_requests": options.max_waiting, "max_input_length": first.max_length,
+            "max_batch_tokens": batcher.RUN_TOKENS, "max_client_batch_size": options.max_inputs, "auto_truncate": False,
+            "tokenization_workers": TOKENIZERS, "version": self.service.version, "threads": self.service.threads,
+            "max_body": options.max_body, "timeout": options.timeout, "grace": options.grace,
+            "keys": self.service.keys is not None,
+            "models": [{"name": served.name, **served.settings()} for served in self.service.models.values()]})
+
+    def entry(self, served: Served) -> dict[str, Any]:
+        return {"id": served.name, "object": "model", "created": self.service.started_at, "owned_by": "tfmc",
+                "tfmc": served.settings()}
+
+    async def models(self, request: Request) -> Response:
+        self.service.check_ready()
+        return answer({"object": "list", "data": [self.entry(served) for served in self.service.models.values()]})
+
+    async def model(self, request: Request) -> Response:
+        self.service.check_ready()
+        return answer(self.entry(self.service.pick(request.path_params["id"], SERVED)))
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, request: Request) -> Response:
+        posts = [(post.path, post.shape, post.about) for post in POSTS]
+        posts.append(("/", "", "the first model's own route, or that of the one that is named"))
+        return answer(openapi.document(posts, GETS, self.service.version, self.service.keys is not None))
+
+    async def page(self, request: Request) -> Response:
+        return page_file("index.html", "text/html")
+
+    async def page_part(self, request: Request) -> Response:
+        name = request.path_params["id"]
+        if name not in PAGE:
+            raise HTTPException(404)
+        return page_file(name, PAGE[name])
+
+
+def choose_model(service: Service, name: str | None, post: Post, path: str) -> Served:
+    """At /tokenize and at the root a request without a name is for the first of all models."""
+    if name is None and (path == "/" or post.kinds == SERVED):
+        name = next(iter(service.models))
+    return service.pick(name, post.kinds)
+
+
+def page_file(name: str, kind: str) -> Response:
+    content = importlib.resources.files(__package__).joinpath("page", name).read_bytes()
+    return Response(content, media_type=kind, headers={
+        "content-security-policy": "default-src 'self'", "x-content-type-options": "nosniff", "cache-control": "no-store"})
+
+
+def model_type(served: Served) -> dict[str, Any]:
+    """In TEI's words."""
+    if served.kind == "embed":
+        return {"embedding": {"pooling": served.pooling}}
+    labels = {"id2label": {str(i): label for i, label in enumerate(served.labels)},
+              "label2id": {label: i for i, label in enumerate(served.labels)}}
+    return {"reranker" if served.kind == "rerank" else "classifier": labels}
+
+
+class Gate:
+    """Every request passes here first. `paths`: those that are served; None: all."""
+
+    def __init__(self, app: ASGIApp, service: Service, paths: tuple[str, ...] | None = None) -> None:
+        self.app, self.service, self.paths = app, service, paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        began, record, status = time.monotonic(), Record(request_id(scope)), 0
+        scope["tfmc"], scope["app"] = record, self
+
+        async def sends(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", record.id.encode())]
+            await send(message)
+        self.service.enter()
+        try:
+            await self.answer(scope, receive, sends, record)
+        except Gone:
+            record.fault = "the client has gone"
+            self.service.metrics.gone("client")
+            status = 499  # as nginx's log has it; nobody is answered
+        finally:
+            self.service.leave()
+            self.report(scope, record, status, time.monotonic() - began)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send, record: Record) -> None:
+        path = scope["path"]
+        try:
+            self.check_key(scope, record)
+            if self.paths is not None and path not in self.paths:
+                raise HTTPException(404)
+            if self.service.state == "ending" and path not in (*OPEN, "/metrics"):
+                self.service.check_ready()
+            await self.app(scope, receive, send)
+            return
+        except (Fault, Gone) as error:
+            if isinstance(error, Gone):
+                raise
+            fault = error
+        except HTTPException as error:
+            fault = fault_of(error, scope)
+        except Exception:
+            log.exception("%s: %s %s", record.id, scope["method"], route_of(path))
+            fault = internal(record.id)
+        record.fault = fault.message
+        await answer(fault.body(path), fault.status(path), fault.headers)(scope, receive, send)
+
+    def check_key(self, scope: Scope, record: Record) -> None:
+        keys = self.service.keys
+        if keys is None or scope["path"] in OPEN:
+            return
+        name = keys.name_of(given_key(scope))
+        if name is None:
+            # a browser asks for the key by itself, and sends it as a password
+            ask = "Basic realm=\"tfmc-serve: the key as password\"" if scope["path"] == "/" and scope["method"] == "GET" \
+                else "Bearer"
+            raise Fault("key", "a key is needed: authorization: Bearer KEY", headers={"www-authenticate": ask})
+        record.key = name
+
+    def report(self, scope: Scope, record: Record, status: int, seconds: float) -> None:
+        route = route_of(scope["path"])
+        self.service.metrics.answered(route, record.model, status, seconds)
+        requests_log.info("request", extra={"tfmc": {
+            "id": record.id, "method": scope["method"], "route": route, "code": status, "seconds": round(seconds, 6),
+            **{name: value for name, value in (("key", record.key), ("model", record.model), ("rows", record.rows),
+                                               ("tokens", record.tokens)) if value}}})
+
+
+def fault_of(error: HTTPException, scope: Scope) -> Fault:
+    if error.status_code == 405:
+        posts = [post.path for post in POSTS] + ["/"]
+        allowed = ", ".join((["GET", "HEAD"] if route_of(scope["path"]) in {path for path, *_ in GETS} else []) +
+                            (["POST"] if scope["path"] in posts else []))
+        return Fault("method", f"{scope['method']} is not for this route; {allowed} is", headers={"allow": allowed})
+    return Fault("route", "there is no such route; /openapi.json lists them")
+
+
+def given_key(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            kind, _, key = value.decode("latin-1").partition(" ")
+            if kind.lower() == "bearer":
+                return str(key.strip())
+            if kind.lower() == "basic":
+                try:
+                    return base64.b64decode(key, validate=True).decode().partition(":")[2]
+                except (binascii.Error, UnicodeDecodeError):
+                    return ""
+    return ""
+
+
+def request_id(scope: Scope) -> str:
+    """The client's own, if it can be printed, or a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and 0 < len(value) <= 128 and all(33 <= byte < 127 for byte in value):
+            return str(value.decode())
+    return uuid.uuid4().hex
+
+
+KNOWN = {path for path, *_ in GETS} | {post.path for post in POSTS}
+
+
+def route_of(path: str) -> str:
+    """For log and metrics, where what a client makes up has no place."""
+    if path.startswith("/v1/models/"):
+        return "/v1/models/{id}"
+    if path.startswith("/page/"):
+        return "/page/{id}"
+    return path if path in KNOWN else "other"
+
+
+async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    raise HTTPException(404)
+
+
+def make_app(service: Service) -> ASGIApp:
+    router = Router(Routes(service).routes, redirect_slashes=False, default=nothing)
+    app: ASGIApp = Gate(router, service)
+    if service.options.origin is not None:
+        app = CORSMiddleware(app, allow_origins=[service.options.origin], allow_methods=["GET", "POST"],
+                             allow_headers=["authorization", "content-type", "x-request-id"],
+                             expose_headers=["x-request-id", "retry-after"])
+    return app
+
+
+def make_metrics_app(service: Service) -> ASGIApp:
+    """For --metrics-port: health, readiness and numbers alone."""
+    return Gate(Router(Routes(service).routes, redirect_slashes=False, default=nothing), service, (*OPEN, "/metrics"))

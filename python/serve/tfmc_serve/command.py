@@ -1,0 +1,150 @@
+"""The command tfmc-serve: its options, which are also variables TFMC_SERVE_NAME, and its log.
+
+An option that is not there is refused, on the command line and as a variable.
+"""
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import pathlib
+import sys
+import time
+from typing import Any
+
+import tfmc
+
+from .service import Options, Service, version
+from .serving import serve
+from .texts import read_place
+
+PREFIX = "TFMC_SERVE_"
+EPILOG = """MODEL is a checkpoint's folder, which the compiler compiles, or FOLDER=FILE.tfmm, which needs none.
+NAME:MODEL gives it another name than the folder's; NAME:KIND:MODEL says what it is: embed, classify or rerank.
+Every option is also a variable, --max-body as TFMC_SERVE_MAX_BODY. Nothing is ever fetched."""
+log = logging.getLogger("tfmc_serve")
+
+
+def number(kind: type, least: float, most: float) -> Any:
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number between {least:g} and {most:g}")
+        return value
+    return read
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        "tfmc-serve", description="Serves embeddings, rerankers and classifiers over HTTP.", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    add = made.add_argument
+    add("models", nargs="+", metavar="MODEL")
+    add("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
+    add("--port", type=number(int, 0, 65535), default=8080, help="its port (%(default)s; 0: a free one, see the log)")
+    add("--fd", type=number(int, 0, 2 ** 20), help="a socket that is open already, as systemd gives it: 3")
+    add("--threads", type=number(int, 1, 1024), help="that compute (one for each processor)")
+    add("--quantize", metavar="RULES", help="bf16, int8 or int4, or rules as `tfmc compile` takes them")
+    add("--max-length", type=number(int, 1, 2 ** 20), metavar="N", help="tokens of a text (what the folder says)")
+    add("--max-waiting", type=number(int, 1, 10 ** 6), default=512, metavar="N", help="requests at a time (%(default)s)")
+    add("--max-inputs", type=number(int, 1, 10 ** 6), default=256, metavar="N", help="of a request (%(default)s)")
+    add("--max-body", type=number(int, 1, 10 ** 9), default=2_000_000, metavar="BYTES", help="of a request (%(default)s)")
+    add("--timeout", type=number(float, 0.001, 10 ** 6), default=300.0, metavar="S", help="for a request (%(default)g s)")
+    add("--api-key-file", type=pathlib.Path, metavar="FILE", help="lines NAME KEY; read again after SIGHUP")
+    add("--metrics-port", type=number(int, 0, 65535), metavar="N", help="a second port for /metrics, /health and /ready")
+    add("--origin", metavar="URL", help="whose pages may ask, like https://example.org (none)")
+    add("--grace", type=number(float, 0, 10 ** 6), default=30.0, metavar="S", help="for what runs at the end (%(default)g s)")
+    add("--log", choices=("text", "json"), default="text", help="the form of the log (%(default)s)")
+    add("--check", action="store_true", help="load the models, compute once, say what there is, and end")
+    add("--version", action="version", version=f"tfmc-serve {version()}")
+    return made
+
+
+def read_options(arguments: list[str], environment: dict[str, str]) -> Options:
+    made = parser()
+    flags = {action.dest: action for action in made._actions if action.option_strings}
+    before = []
+    for name, text in sorted(environment.items()):
+        if not name.startswith(PREFIX):
+            continue
+        action = flags.get(name[len(PREFIX):].lower())
+        if action is None or action.dest in ("help", "version"):
+            made.error(f"{name}: there is no such option")
+        if action.nargs == 0:
+            if text.lower() not in ("0", "1", "false", "true", ""):
+                made.error(f"{name}: {text!r} is neither 0 nor 1")
+            before += [action.option_strings[0]] if text.lower() in ("1", "true") else []
+        else:
+            before.append(f"{action.option_strings[0]}={text}")
+    given = made.parse_args([*before, *arguments])
+    try:
+        places = tuple(map(read_place, given.models))
+    except ValueError as error:
+        made.error(str(error))
+    if given.origin is not None and (given.origin == "*" or "://" not in given.origin or given.origin.endswith("/")):
+        made.error(f"--origin: {given.origin!r} is no origin, like https://example.org")
+    settings = {name: value for name, value in vars(given).items() if name != "models"}
+    return Options(places=places, **settings)
+
+
+# ---- the log ----
+
+class TextLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        more = " ".join(f"{name}={value}" for name, value in getattr(record, "tfmc", {}).items())
+        text = f"{when} {record.levelname.lower()} {record.getMessage()}{' ' if more else ''}{more}"
+        return text + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": round(record.created, 6), "level": record.levelname.lower(), "message": record.getMessage(),
+                **getattr(record, "tfmc", {})}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def set_log(form: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logging.root.handlers[:] = [handler]
+    logging.root.setLevel(logging.WARNING)
+    log.setLevel(logging.INFO)
+
+
+# ---- the command ----
+
+async def check(options: Options) -> None:
+    service = Service(options)
+    service.start()
+    await service.load()
+    for served in service.models.values():
+        print(json.dumps({"name": served.name, **served.settings()}))
+    print(f"{service.threads} threads; {1 / service.batcher.seconds_per_token:.0f} tokens a second; on "
+          f"{options.host}:{options.port}{'' if options.api_key_file else ', without keys'}")
+    service.close()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = read_options(sys.argv[1:] if arguments is None else arguments, dict(os.environ))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the workers have the processors
+    set_log(options.log)
+    try:
+        if options.check:
+            asyncio.run(check(options))
+            return 0
+        return serve(options)
+    except (OSError, ValueError, tfmc.Error) as error:
+        print(f"tfmc-serve: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

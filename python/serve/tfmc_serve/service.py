@@ -1,0 +1,286 @@
+"""What the routes share: models, batcher, metrics, keys, the state of the server, and a request on its way.
+
+States: "loading NAME", "ready", "ending". A request takes these steps: its body is read and checked, its texts become
+rows (on the event loop, or beside it if they are long), the batcher computes the rows, and the answer is written.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import math
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import tfmc
+from starlette.requests import Request
+
+from . import batcher
+from .errors import Fault, Gone
+from .limits import Keys
+from .metrics import Metrics
+from .texts import LONG, ROUTES, Encoded, Floats, Place, Row, Served
+
+T = TypeVar("T")
+TOKENIZERS = 2  # threads for long texts
+log = logging.getLogger("tfmc_serve")
+
+
+@dataclass(frozen=True)
+class Options:
+    """As the command reads them; each is an option of the same name."""
+    places: tuple[Place, ...]
+    host: str = "127.0.0.1"
+    port: int = 8080
+    fd: int | None = None
+    threads: int | None = None
+    quantize: str | None = None
+    max_length: int | None = None
+    max_waiting: int = 512
+    max_inputs: int = 256
+    max_body: int = 2_000_000
+    timeout: float = 300.0
+    api_key_file: pathlib.Path | None = None
+    metrics_port: int | None = None
+    origin: str | None = None
+    grace: float = 30.0
+    log: str = "text"
+    check: bool = False
+
+
+class Answer(NamedTuple):
+    """What is written as JSON."""
+    content: Any
+
+
+@dataclass
+class Record:
+    """Of one request, for the log and the metrics."""
+    id: str
+    key: str = ""
+    model: str = ""
+    rows: int = 0
+    tokens: int = 0
+    fault: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def version() -> str:
+    for name in ("tfmc-serve", "tfmc-runtime"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "0"
+
+
+def end_process(error: BaseException) -> None:
+    """Half a server is worse than none: whoever started it starts it anew."""
+    log.critical("a worker ended: %r", error)
+    logging.shutdown()
+    os._exit(70)
+
+
+class Service:
+    """The server without its sockets. start() needs a running event loop."""
+
+    def __init__(self, options: Options, died: Callable[[BaseException], None] = end_process) -> None:
+        self.options, self._died = options, died
+        self.keys = Keys(options.api_key_file) if options.api_key_file is not None else None
+        self.metrics = Metrics()
+        self.models: dict[str, Served] = {}
+        self.state, self.started_at = "loading", int(time.time())
+        self.threads = options.threads or len(os.sched_getaffinity(0))
+        self.pool = tfmc.Pool(self.threads)
+        self.executor = ThreadPoolExecutor(TOKENIZERS, "tokenizer")
+        self.version = version()
+        self.batcher: Any = None
+        self.inside = self.waiting = 0  # requests: that are answered now; of these, that want something computed
+        self._nobody: asyncio.Event | None = None
+        self._loader: threading.Thread | None = None
+
+    # ---- beginning and end ----
+
+    def start(self) -> None:
+        self.batcher = batcher.Batcher(self.threads, asyncio.get_running_loop(), self.metrics, self._died)
+        self.metrics.watch(lambda: self.batcher.rows_waiting, lambda: self.batcher.rows_running)
+        self.batcher.start()
+
+    async def load(self) -> None:
+        """Opens all models and computes once with each."""
+        for place in self.options.places:
+            self.state = f"loading {place.name}"
+            if place.name in self.models:
+                raise ValueError(f"two models are called {place.name}; NAME:FOLDER gives another name")
+            began = time.monotonic()
+            served = await self._open(place)
+            await self.add(served)
+            log.info("%s: %s, loaded in %.2f s", served.name, served.kind, time.monotonic() - began)
+        self.state = "ready"
+
+    def _open(self, place: Place) -> asyncio.Future[Served]:
+        """By a thread of its own, which the end of the process does not wait for."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Served] = loop.create_future()
+
+        def end(made: Served | Exception) -> None:
+            if not future.done():
+                future.set_exception(made) if isinstance(made, Exception) else future.set_result(made)
+
+        def work() -> None:
+            made: Served | Exception
+            try:
+                made = Served(place, self.pool, self.options.max_length, self.options.quantize)
+            except Exception as error:
+                made = error
+            with contextlib.suppress(RuntimeError):  # of a loop that has ended
+                loop.call_soon_threadsafe(end, made)
+        self._loader = threading.Thread(target=work, name="loader", daemon=True)
+        self._loader.start()
+        return future
+
+    async def add(self, served: Served) -> None:
+        """One row, then a full run, whose time tells how much work fits into --timeout."""
+        length = min(32, served.max_length)
+        for count in (1, max(1, batcher.RUN_TOKENS // length)):
+            rows = [Row([i % served.vocab] * length, [0] * length) for i in range(count)]
+            await self.batcher.put(served, rows).future
+        self.models[served.name] = served
+        self.metrics.model(served.name, served.kind, served.quantize or "none")
+
+    async def end(self, grace: float) -> None:
+        """Lets what runs end in this time, and ends the rest with an error."""
+        self.state = "ending"
+        if self.inside:
+            self._nobody = asyncio.Event()
+            try:
+                await asyncio.wait_for(self._nobody.wait(), grace)
+            except TimeoutError:
+                self.metrics.gone("ending")
+                self.batcher.cancel_all(Fault("not_ready", "the server is ending"))
+
+    def enter(self) -> None:
+        self.inside += 1
+
+    def leave(self) -> None:
+        self.inside -= 1
+        if not self.inside and self._nobody is not None:
+            self._nobody.set()
+
+    def close(self) -> bool:
+        """Whether all threads have ended."""
+        self.executor.shutdown(wait=False, cancel_futures=True)
+        threads = [*self.executor._threads, *([] if self._loader is None else [self._loader])]
+        stopped = self.batcher is None or self.batcher.stop()
+        return stopped and not any(thread.is_alive() for thread in threads)
+
+    # ---- what requests need ----
+
+    def check_ready(self) -> None:
+        if self.state != "ready":
+            raise Fault("not_ready", f"the server is {self.state}", headers={"retry-after": "5"})
+
+    def admit(self) -> None:
+        if self.waiting >= self.options.max_waiting:
+            raise self.overloaded(f"{self.waiting} requests wait (--max-waiting)")
+
+    def overloaded(self, why: str) -> Fault:
+        self.metrics.gone("overloaded")
+        seconds = max(1, math.ceil(self.batcher.seconds_of_work()))
+        return Fault("overloaded", f"{why}; try again in {seconds} s", headers={"retry-after": str(seconds)})
+
+    def pick(self, name: str | None, kinds: tuple[str, ...]) -> Served:
+        """The model of a request: the one with this name, or the first of the first of these kinds that there is."""
+        if name is None:
+            found = next((served for kind in kinds for served in self.models.values() if served.kind == kind), None)
+            if found is None:
+                raise Fault("wrong_kind", f"no model here is of the kind {' or '.join(kinds)}; /v1/models lists them")
+            return found
+        served = self.models.get(name)
+        if served is None:
+            raise Fault("model_not_found", f"there is no model {name[:100]!r}; /v1/models lists them", "model")
+        if served.kind not in kinds:
+            raise Fault("wrong_kind", f"model: {served.name} is of the kind {served.kind}, which "
+                        f"POST {ROUTES[served.kind]} is for", "model")
+        return served
+
+
+@dataclass
+class Call:
+    """A request whose body was read. `asked`: its members; `deadline`: by time.monotonic()."""
+    service: Service
+    request: Request
+    record: Record
+    asked: dict[str, Any]
+    served: Served
+    deadline: float
+
+    async def tokenizing(self, work: Callable[[], T], characters: int) -> T:
+        """work(), beside the event loop if there is much to do."""
+        began = time.monotonic()
+        if characters <= LONG:
+            made = work()
+        else:
+            made = await self._until_deadline(asyncio.get_running_loop().run_in_executor(self.service.executor, work))
+        self.service.metrics.phase("tokenize", time.monotonic() - began)
+        return made
+
+    async def encode(self, texts: list[Any], where: str, truncate: bool, side: str = "right",
+                     count: bool = False) -> Encoded:
+        def work() -> Encoded:
+            return self.served.encode(texts, where, truncate, side, count)
+        characters = sum(len(text) if not isinstance(text, tuple) else len(text[0]) + len(text[1]) for text in texts)
+        encoded = await self.tokenizing(work, characters)
+        self.record.rows, self.record.tokens = len(encoded.rows), encoded.tokens
+        self.service.metrics.truncated(encoded.truncated)
+        return encoded
+
+    async def compute(self, encoded: Encoded) -> Floats:
+        """f32 [rows, width]. A client that goes takes its rows with it."""
+        service = self.service
+        waits = service.batcher.seconds_of_work()
+        if waits and waits + encoded.tokens * service.batcher.seconds_per_token > service.options.timeout:
+            raise service.overloaded("what waits takes longer than --timeout")
+        job = service.batcher.put(self.served, encoded.rows)
+        try:
+            await self._until_deadline(job.future)
+        except batcher.RowFailed as error:
+            log.error("%s: %s: %s", self.record.id, self.served.name, error)
+            raise internal(self.record.id) from None
+        finally:
+            service.batcher.cancel(job)
+        numbers: Floats = np.asarray(job.numbers)
+        return numbers
+
+    async def _has_gone(self) -> None:
+        """Ends when the client does; its body has been read."""
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+
+    async def _until_deadline(self, wanted: asyncio.Future[T]) -> T:
+        gone: asyncio.Future[Any] = asyncio.ensure_future(self._has_gone())
+        both: set[asyncio.Future[Any]] = {wanted, gone}
+        try:
+            done, _ = await asyncio.wait(both, timeout=max(0.0, self.deadline - time.monotonic()),
+                                         return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+        if wanted in done:
+            return wanted.result()
+        wanted.cancel()
+        if gone in done:
+            raise Gone
+        self.service.metrics.gone("time")
+        raise Fault("time", f"it was not computed within {self.service.options.timeout:g} s (--timeout)")
+
+
+def internal(request_id: str) -> Fault:
+    return Fault("internal", f"this is a mistake of the server's; its log has more under {request_id}")

@@ -1,0 +1,314 @@
+"""What requests may hold: one table of members, their kinds and ranges. Requests are read by it, /openapi.json is made
+from it, and the tests of wrong types and ranges are too.
+
+A member that no shape has is refused by its name, unless its value is null, false, 0, "" or empty: an option that
+silently does nothing is worse than an error. null stands for a member that is left out.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import Fault
+
+WORDS = {bool: "a boolean", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "an object",
+         type(None): "null"}
+
+
+def wrong(where: str, wanted: str, value: Any) -> Fault:
+    return Fault("invalid", f"{where}: {wanted} is expected, not {WORDS[type(value)]}", where)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a value may be. read() gives what the routes work with, or raises a Fault that says where it is wrong; `most`
+    is how many inputs a request may have."""
+
+    def read(self, value: Any, where: str, most: int) -> Any:
+        raise NotImplementedError
+
+    def schema(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Flag(Kind):
+    def read(self, value: Any, where: str, most: int) -> bool:
+        if not isinstance(value, bool):
+            raise wrong(where, "a boolean", value)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class Whole(Kind):
+    least: int
+    greatest: int
+
+    def read(self, value: Any, where: str, most: int) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise wrong(where, "a whole number", value)
+        if not self.least <= value <= self.greatest:
+            raise Fault("invalid", f"{where}: {value} is not between {self.least} and {self.greatest}", where)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.least, "maximum": self.greatest}
+
+
+@dataclass(frozen=True)
+class Text(Kind):
+    def read(self, value: Any, where: str, most: int) -> str:
+        if not isinstance(value, str):
+            raise wrong(where, "a text", value)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+@dataclass(frozen=True)
+class OneOf(Kind):
+    """One of some words; large and small letters are the same."""
+    words: tuple[str, ...]
+
+    def read(self, value: Any, where: str, most: int) -> str:
+        if not isinstance(value, str):
+            raise wrong(where, "a text", value)
+        if value.lower() not in self.words:
+            raise Fault("invalid", f"{where}: one of {', '.join(self.words)} is expected", where)
+        return value.lower()
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "enum": [*self.words, *(word.capitalize() for word in self.words)]}
+
+
+IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 2 ** 31 - 1}, "minItems": 1}
+TEXT = {"type": "string"}
+
+
+def read_ids(value: list[Any], where: str) -> list[int]:
+    for i, number in enumerate(value):
+        if type(number) is not int:
+            raise wrong(f"{where}[{i}]", "a token's id", number)
+        if not 0 <= number < 2 ** 31:
+            raise Fault("invalid", f"{where}[{i}]: {number} is no token's id", where)
+    if not value:
+        raise Fault("invalid", f"{where}: there are no tokens", where)
+    return value
+
+
+def read_list(value: Any, where: str, most: int) -> list[Any]:
+    if not isinstance(value, list):
+        raise wrong(where, "a list", value)
+    if not value:
+        raise Fault("invalid", f"{where}: the list is empty", where)
+    if len(value) > most:
+        raise Fault("too_large", f"{where}: {len(value)} inputs, and a request may have {most}; send several requests",
+                    where)
+    return value
+
+
+@dataclass(frozen=True)
+class Inputs(Kind):
+    """A text, a row of ids, or a list of these; read as a list."""
+    may_be_ids: bool = True
+
+    def read(self, value: Any, where: str, most: int) -> list[str | list[int]]:
+        if isinstance(value, str):
+            return [value]
+        if self.may_be_ids and isinstance(value, list) and value and type(value[0]) is int:
+            return [read_ids(value, where)]
+        rows = read_list(value, where, most)
+        for i, row in enumerate(rows):
+            if self.may_be_ids and isinstance(row, list):
+                read_ids(row, f"{where}[{i}]")
+            elif not isinstance(row, str):
+                raise wrong(f"{where}[{i}]", "a text or a list of ids" if self.may_be_ids else "a text", row)
+        return rows
+
+    def schema(self) -> dict[str, Any]:
+        if not self.may_be_ids:
+            return {"oneOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}]}
+        return {"oneOf": [TEXT, IDS, {"type": "array", "items": {"oneOf": [TEXT, IDS]}, "minItems": 1}]}
+
+
+@dataclass(frozen=True)
+class Texts(Kind):
+    """A list of texts; with `records` a text may be {"text": text}."""
+    records: bool = False
+
+    def read(self, value: Any, where: str, most: int) -> list[str]:
+        texts = []
+        for i, text in enumerate(read_list(value, where, most)):
+            if self.records and isinstance(text, dict):
+                text = read({"text": Member(Text())}, text, most, f"{where}[{i}].")["text"]
+            if not isinstance(text, str):
+                raise wrong(f"{where}[{i}]", "a text", text)
+            texts.append(text)
+        return texts
+
+    def schema(self) -> dict[str, Any]:
+        record = schema({"text": Member(Text())})
+        return {"type": "array", "items": {"oneOf": [TEXT, record]} if self.records else TEXT, "minItems": 1}
+
+
+@dataclass(frozen=True)
+class Pairs(Kind):
+    """A text, a pair of texts, or a list of lists of one or two texts; read as (list of these lists, whether it is
+    one alone)."""
+
+    def read(self, value: Any, where: str, most: int) -> tuple[list[list[str]], bool]:
+        if isinstance(value, str):
+            return [[value]], True
+        value = read_list(value, where, most)
+        if all(isinstance(part, str) for part in value):
+            if len(value) != 2:
+                raise Fault("invalid", f"{where}: a list of texts is a pair, and has two; several texts are "
+                            "[[\"a text\"], [\"another\"]]", where)
+            return [value], True
+        for i, row in enumerate(value):
+            if not isinstance(row, list):
+                raise wrong(f"{where}[{i}]", "a list of one or two texts", row)
+            if len(row) not in (1, 2):
+                raise Fault("invalid", f"{where}[{i}]: one or two texts are expected, not {len(row)}", where)
+            for j, text in enumerate(row):
+                if not isinstance(text, str):
+                    raise wrong(f"{where}[{i}][{j}]", "a text", text)
+        return value, False
+
+    def schema(self) -> dict[str, Any]:
+        def texts(least: int) -> dict[str, Any]:
+            return {"type": "array", "items": TEXT, "minItems": least, "maxItems": 2}
+        return {"oneOf": [TEXT, texts(2), {"type": "array", "items": texts(1), "minItems": 1}]}
+
+
+@dataclass(frozen=True)
+class IdRows(Kind):
+    """A row of ids or a list of them; read as a list of rows."""
+
+    def read(self, value: Any, where: str, most: int) -> list[list[int]]:
+        if isinstance(value, list) and value and type(value[0]) is int:
+            return [read_ids(value, where)]
+        rows = read_list(value, where, most)
+        for i, row in enumerate(rows):
+            if not isinstance(row, list):
+                raise wrong(f"{where}[{i}]", "a list of ids", row)
+            read_ids(row, f"{where}[{i}]")
+        return rows
+
+    def schema(self) -> dict[str, Any]:
+        return {"oneOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]}
+
+
+@dataclass(frozen=True)
+class Record(Kind):
+    """An object with members of its own."""
+    members: dict[str, Member]
+
+    def read(self, value: Any, where: str, most: int) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise wrong(where, "an object", value)
+        return read(self.members, value, most, f"{where}.")
+
+    def schema(self) -> dict[str, Any]:
+        return schema(self.members)
+
+
+REQUIRED = object()
+EMPTY: list[Any] = [None, False, 0, "", [], {}]  # what a member that is not known may be
+
+
+@dataclass(frozen=True)
+class Member:
+    kind: Kind
+    default: Any = REQUIRED
+    about: str = ""
+
+
+def read(shape: dict[str, Member], body: Any, most: int, before: str = "") -> dict[str, Any]:
+    """The members of a request, defaults filled in."""
+    if not isinstance(body, dict):
+        raise wrong(before.rstrip(".") or "the body", "an object", body)
+    for name, value in body.items():
+        if name not in shape and value:
+            raise Fault("invalid", f"{before + name[:100]!r} is not known here; the members are {', '.join(shape)}",
+                        f"{before}{name[:100]}")
+    found = {}
+    for name, member in shape.items():
+        value = body.get(name)
+        if value is not None:
+            found[name] = member.kind.read(value, before + name, most)
+        elif member.default is REQUIRED:
+            raise Fault("invalid", f"{before}{name} is missing", before + name)
+        elif isinstance(member.kind, Record):
+            found[name] = member.kind.read(member.default, before + name, most)
+        else:
+            found[name] = member.default
+    return found
+
+
+def schema(shape: dict[str, Member]) -> dict[str, Any]:
+    """The JSON schema of a shape."""
+    properties: dict[str, dict[str, Any]] = {}
+    for name, member in shape.items():
+        made = member.kind.schema()
+        properties[name] = dict(made) if member.default is REQUIRED else {"anyOf": [made, {"type": "null"}]}
+        if member.about:
+            properties[name]["description"] = member.about
+        if member.default is not REQUIRED and member.default is not None and not isinstance(member.kind, Record):
+            properties[name]["default"] = member.default
+    return {"type": "object", "properties": properties, "additionalProperties": {"enum": EMPTY},
+            "required": [name for name, member in shape.items() if member.default is REQUIRED]}
+
+
+MODEL = Member(Text(), None, "a name of /v1/models; without it the first model of the route's kind")
+TRUNCATE = Member(Flag(), False, "whether texts that are too long are cut; else they are refused")
+DIRECTION = Member(OneOf(("right", "left")), "right", "the side on which a text is cut")
+PROMPT_NAME = Member(Text(), None, "a prompt of the model's folder, which is put before each text")
+DIMENSIONS = Member(Whole(1, 65536), None, "only the first numbers of each vector, normalised again")
+RAW = Member(Flag(), False, "the model's logits, instead of numbers from 0 to 1")
+
+SHAPES: dict[str, dict[str, Member]] = {
+    "embed": {
+        "inputs": Member(Inputs(), about="a text, ids, or a list of these"),
+        "normalize": Member(Flag(), True, "whether vectors have the length 1"),
+        "truncate": TRUNCATE, "truncation_direction": DIRECTION, "prompt_name": PROMPT_NAME, "dimensions": DIMENSIONS,
+        "model": MODEL,
+    },
+    "similarity": {
+        "inputs": Member(Record({"source_sentence": Member(Text()), "sentences": Member(Texts())})),
+        "parameters": Member(Record({"truncate": TRUNCATE, "truncation_direction": DIRECTION,
+                                     "prompt_name": PROMPT_NAME}), {}),
+        "model": MODEL,
+    },
+    "rerank": {
+        "query": Member(Text()), "texts": Member(Texts()),
+        "raw_scores": RAW, "return_text": Member(Flag(), False), "truncate": TRUNCATE,
+        "truncation_direction": DIRECTION, "model": MODEL,
+    },
+    "predict": {
+        "inputs": Member(Pairs(), about="a text, a pair of texts, or a list of [text] and [text, text]"),
+        "raw_scores": RAW, "truncate": TRUNCATE, "truncation_direction": DIRECTION, "model": MODEL,
+    },
+    "tokenize": {
+        "inputs": Member(Inputs(may_be_ids=False)), "add_special_tokens": Member(Flag(), True), "model": MODEL,
+    },
+    "decode": {
+        "ids": Member(IdRows()), "skip_special_tokens": Member(Flag(), True), "model": MODEL,
+    },
+    "embeddings": {
+        "model": MODEL, "input": Member(Inputs(), about="a text, ids, or a list of these"),
+        "encoding_format": Member(OneOf(("float", "base64")), "float", "base64: of f32, the lowest byte first"),
+        "dimensions": DIMENSIONS, "user": Member(Text(), None, "has no effect"),
+        "truncate": TRUNCATE, "prompt_name": PROMPT_NAME,
+    },
+    "v_rerank": {
+        "model": MODEL, "query": Member(Text()),
+        "documents": Member(Texts(records=True), about="texts, or objects with a text"),
+        "top_n": Member(Whole(1, 2 ** 31 - 1), None, "how many documents are answered, the best first"),
+        "return_documents": Member(Flag(), False), "truncate": TRUNCATE,
+    },
+}

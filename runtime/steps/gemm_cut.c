@@ -1,0 +1,136 @@
+/* In: a gemm step, its rows in a run. Out: how it is cut. See gemm_cut.h. */
+#include "steps/gemm_cut.h"
+
+#include "machine/processors.h"
+
+enum {
+  PANELS_PER_LOAD = 4,      /* that share what was loaded of a, where that does not stay near */
+  NEAR_TILES = 3,           /* so few that short turns gain more than it costs to take up c again */
+  NEAR_WIDE_TILES = 6,      /* the same of tiles that use what they load less often: */
+  WIDE_COLUMNS_PER_ROW = 8, /* they have more columns than this for each row */
+  LEAST_UNIT_WORK = 1 << 19 /* flops, some 10 us: a claim costs less than a hundredth of that */
+};
+
+/* Of the second-level cache for the rows of a: beyond it, several panels share what was loaded. The other half is for
+ * the panel and the results. */
+static int64_t resident_bytes(void) { return cpu_cache_bytes(2) / 2; }
+
+/* Of a panel and the rows of a: they stay in the first-level cache from tile to tile, beside the lines of c. */
+static int64_t near_bytes(void) { return cpu_cache_bytes(1) / 6 * 5; }
+
+int64_t gemm_panel_bytes(const tfm_gemm_step *step, int64_t k) { return tfm_form_bytes(step->form, k) * step->panel; }
+
+// ---- units ----
+
+void gemm_set_chain(Gemm *gemm, int64_t chain) {
+  gemm->begin_k = chain * TFM_CHAIN;
+  gemm->end_k = gemm->chains == 1 ? gemm->step->k : least_of(gemm->begin_k + TFM_CHAIN, gemm->step->k);
+  gemm->k_blocks = greatest_of(1, ceil_div(gemm->end_k - gemm->begin_k, k_block_of(gemm->step)));
+}
+
+/* How the step is cut. Blocks of rows bound what stays in the second-level cache; groups of panels are made large
+ * enough to be worth a claim and small enough that every thread gets four. With few steps of k a group is all panels,
+ * so that rows are written as a whole. A consumer fixes the group itself. */
+void gemm_size_units(Gemm *gemm, int32_t threads) {
+  const tfm_gemm_step *step = gemm->step;
+  gemm->tiles = ceil_div(gemm->rows, step->tile_rows);
+  gemm->panels = ceil_div(step->n, step->panel);
+  gemm->blocks = ceil_div(gemm->rows, BLOCK_ROWS);
+  if (gemm->panels < threads) gemm->blocks = greatest_of(gemm->blocks, ceil_div(threads, gemm->panels) * 2);
+  gemm->blocks = least_of(gemm->blocks, gemm->tiles);
+  gemm->chains = chains_of(step);
+  gemm_set_chain(gemm, 0);
+  int64_t block_rows = ceil_div(gemm->rows, gemm->blocks);
+  int64_t group = LEAST_UNIT_WORK / greatest_of(1, 2 * block_rows * step->k * step->panel);
+  if (gemm->k_blocks > 1 && block_rows * step->k * step->a_bytes > resident_bytes())
+    group = greatest_of(group, PANELS_PER_LOAD);
+  group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
+  group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
+  if (threads == 1 && gemm->k_blocks == 1) group = gemm->panels;
+  if (is_short(gemm) && gemm->blocks >= 4 * (int64_t)threads) group = gemm->panels;
+  gemm->panels_per_group = gemm->consumer ? gemm->consumer->panels : greatest_of(1, group);
+}
+
+// ---- tiles ----
+
+static void add_tile(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
+  block->tiles[block->n++] = (Tile){row, rows, block->rows,
+                                      KERNEL_OF(tfm_tile_kernel, gemm->context, gemm->step->tiles[rows])};
+  block->rows += rows;
+}
+
+/* The first row of a tile of a run. Tiles have nearly equal heights; but tile registers are set up for whole ones, and
+ * take as long for fewer rows. */
+static int64_t first_of_tile(const tfm_gemm_step *step, int64_t rows, int64_t tile, int64_t tiles) {
+  return step->is_matrix ? least_of(rows, tile * step->tile_rows) : rows * tile / tiles;
+}
+
+static void cut_run(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
+  int64_t tiles = ceil_div(rows, gemm->step->tile_rows);
+  for (int64_t tile = 0; tile < tiles; tile++) {
+    int64_t first = first_of_tile(gemm->step, rows, tile, tiles);
+    add_tile(gemm, block, row + first, first_of_tile(gemm->step, rows, tile + 1, tiles) - first);
+  }
+}
+
+/* Tiles over all rows: a short last one would use the registers badly. */
+static void cut_all_rows(const Gemm *gemm, Block *block) {
+  int64_t end = gemm->tiles * (block->number + 1) / gemm->blocks;
+  for (int64_t tile = gemm->tiles * block->number / gemm->blocks; tile < end; tile++) {
+    int64_t row = first_of_tile(gemm->step, gemm->rows, tile, gemm->tiles);
+    const int64_t rows = first_of_tile(gemm->step, gemm->rows, tile + 1, gemm->tiles) - row;
+    add_tile(gemm, block, gemm->share.first + row, rows);
+  }
+}
+
+/* Each block has an equal number of live rows; a tile never spans two runs of them. */
+static void cut_live_rows(const Gemm *gemm, Block *block) {
+  int64_t first = gemm->share.first, end = first + gemm->rows * (block->number + 1) / gemm->blocks, row;
+  live_seek(&gemm->live, &block->cursor, gemm->all_rows, first + gemm->rows * block->number / gemm->blocks);
+  while (block->cursor.before < end) {
+    int64_t rows = live_next(&gemm->live, &block->cursor, gemm->all_rows, end - block->cursor.before, &row);
+    cut_run(gemm, block, row, rows);
+  }
+}
+
+/* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that
+ * all but the first tile find them in the nearest cache. Pieces of whole numbers are as long as one another, because a
+ * short last one takes longer to begin than to compute. */
+static int64_t steps_together(const Gemm *gemm, int64_t tiles) {
+  const tfm_gemm_step *step = gemm->step;
+  bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
+  if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return INT64_MAX;
+  const int64_t unit = unit_of(step), of_a = unit * tiles * step->tile_rows * step->a_bytes;
+  const int64_t bytes = gemm_panel_bytes(step, unit) + of_a;
+  const int64_t most = unit * greatest_of(1, near_bytes() / bytes);
+  if (!is_whole_numbers(step) || step->k <= most) return most;
+  return round_up(ceil_div(step->k, ceil_div(step->k, most)), unit);
+}
+
+static int64_t calls_of(const tfm_gemm_step *step, const Block *block) {
+  return ceil_div(step->panel, step->width) * block->n;
+}
+
+int64_t gemm_share_of(const tfm_gemm_step *step, const Block *block, int64_t k) {
+  return least_of(block->lines * (k / turn_of(step)), gemm_panel_bytes(step, k) / calls_of(step, block) / ALIGNMENT) *
+         ALIGNMENT;
+}
+
+/* What tiles fetch of the next panel meanwhile: lines in each turn, and the share of a call with k steps, which is what
+ * most calls have. */
+static void pace_block(const Gemm *gemm, Block *block) {
+  const tfm_gemm_step *step = gemm->step;
+  block->together = steps_together(gemm, block->n);
+  block->lines = least_of(TFM_PREFETCH_LINES,
+                          ceil_div(gemm_panel_bytes(step, turn_of(step)), ALIGNMENT * calls_of(step, block)));
+  block->k = least_of(block->together, least_of(k_block_of(step), gemm->end_k - gemm->begin_k));
+  block->share = gemm_share_of(step, block, block->k);
+}
+
+void gemm_enter_block(const Gemm *gemm, Block *block, int64_t number) {
+  if (block->number == number) return;
+  block->number = number;
+  block->n = block->rows = 0;
+  (gemm->live.mask ? cut_live_rows : cut_all_rows)(gemm, block);
+  pace_block(gemm, block);
+}

@@ -1,0 +1,85 @@
+/* Gemm: how a product with packed weights is cut into units, blocks of rows, tiles and pieces of k.
+ *
+ * In: a step, the rows of a run. Out: what step_gemm.c walks. Nothing depends on it but the time: a row is computed
+ * alike in any tile, a column in any panel. Refuses nothing. */
+#ifndef TFM_RUNTIME_GEMM_CUT_H
+#define TFM_RUNTIME_GEMM_CUT_H
+
+#include "steps/epilogue.h"
+#include "steps/partial_sums.h"
+
+enum {
+  WHOLE_K_BLOCK = 4096, /* of whole numbers: such a piece of a panel stays in a second-level cache too */
+  BLOCK_ROWS = 128,     /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
+  UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
+  SHORT_K = 16          /* so few steps that writing the results takes the time */
+};
+
+typedef struct Gemm {
+  const tfm_context *context;
+  const tfm_gemm_step *step;
+  const float *a;
+  const char *weights, *after; /* after: what is read when this step is done */
+  float *c;
+  int64_t c_row, c_column;    /* of the first element there */
+  int64_t a_stride, c_stride; /* elements */
+  int64_t all_rows, rows;     /* rows: those that are live, in a chain of rows those of the share */
+  RowShare share;             /* in such a chain; else zeroes */
+  int64_t tiles, panels, blocks, panels_per_group;
+  int64_t chains, begin_k, end_k, k_blocks; /* begin_k and the following: of the chain that is computed */
+  float *waiting;  /* results of chains that wait */
+  bool is_waiting; /* c is there: the rows of the block's tiles, one behind the other */
+  LiveRows live;
+  Epilogue epilogue;
+  EpilogueCall *call; /* of a single run */
+  const GemmConsumer *consumer; /* NULL: c is the whole matrix */
+} Gemm;
+
+typedef struct Tile {
+  int64_t row, rows, before; /* before: rows of the tiles before it in its block */
+  tfm_tile_kernel kernel;
+} Tile;
+
+typedef struct Block { /* of rows: the one that a thread works on */
+  int64_t number, n;   /* number -1: none yet */
+  LiveCursor cursor;
+  int64_t rows;        /* of all tiles */
+  int64_t together, lines, k, share; /* see pace_block in gemm_cut.c */
+  Tile tiles[UNIT_ROWS];
+} Block;
+
+/* The bytes of the first k rows of a panel. k is a multiple of four, or all there are. Not part of each caller, because
+ * all libraries have this code. */
+int64_t gemm_panel_bytes(const tfm_gemm_step *step, int64_t k);
+static inline int64_t whole_panel_bytes(const tfm_gemm_step *step) {
+  return tfm_column_bytes(step->form, step->k) * step->panel;
+}
+
+/* Whole numbers take less room, and their sums have no order: long blocks, one chain. */
+static inline bool is_whole_numbers(const tfm_gemm_step *step) { return tfm_form_is_whole(step->form); }
+static inline int64_t k_block_of(const tfm_gemm_step *step) {
+  return is_whole_numbers(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK;
+}
+/* Steps of k in a turn of a tile. */
+static inline int64_t turn_of(const tfm_gemm_step *step) {
+  return step->form == TFM_FORM_INT4 ? TFM_GROUP : is_whole_numbers(step) ? 16 : 4;
+}
+/* The steps of k in a call are a multiple of these: chains; of bytes, what a tile register has of a row. */
+static inline int64_t unit_of(const tfm_gemm_step *step) {
+  return step->form == TFM_FORM_INT4 ? TFM_GROUP * TFM_GROUPS : step->form == TFM_FORM_INT8 ? 64 : TFM_SHORT_CHAIN;
+}
+static inline int64_t chains_of(const tfm_gemm_step *step) {
+  return is_whole_numbers(step) ? 1 : partial_chains(step->k);
+}
+
+static inline bool is_short(const Gemm *gemm) { return gemm->step->k <= SHORT_K; }
+
+/* Chain number `chain` is the one that is computed from now on. */
+void gemm_set_chain(Gemm *gemm, int64_t chain);
+void gemm_size_units(Gemm *gemm, int32_t threads);
+/* Cuts the tiles of block number `number`, unless they are there: a thread takes unit after unit of one block. */
+void gemm_enter_block(const Gemm *gemm, Block *block, int64_t number);
+/* Bytes of the next panel for each call of a tile with k steps: an even share, or what it reaches, in whole lines. */
+int64_t gemm_share_of(const tfm_gemm_step *step, const Block *block, int64_t k);
+
+#endif

@@ -1,0 +1,168 @@
+/* A gradient of several rows, x[rows, k] y[k, columns]: what the tokens of a batch give a weight.
+ *
+ * In: strips of the product, block by block of k (step_matmul.c). Out: their results. Steps of k that are not zero are
+ * counted, from the first one of a step of training on, over all its parts: a step is zero if its numbers of x or those
+ * of y are. Each TFM_COUNTED_CHAIN of them are a chain of FMAs that begins at 0, and the chains are added in order. So
+ * no bit depends on padding, on the rows that are left out, on parts or on threads, and a long batch loses no more than
+ * a product of as many steps.
+ *
+ * The first chain is in c. A later one that a single call computes is added to c by its kernel. Others are beside c
+ * while they go on, in scratch, or, if they go on in the next run, in the rests of the outputs. Refuses nothing. */
+#include "steps/matmul_cut.h"
+#include "steps/one_row.h"
+#include "steps/partial_sums.h"
+#include "tfm/abi/gradient_steps.h"
+
+// ---- counting ----
+
+static bool has_numbers(const char *x, int64_t stride, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    if (*(const float *)(const void *)(x + i * stride) != 0) return true;
+  return false;
+}
+
+/* Whether step k of some item that has it is not zero. */
+static bool counts(const tfm_context *context, const Matmul *m, int64_t k) {
+  const int row = m->step->rank - 2, column = m->step->rank - 1;
+  for (int64_t item = 0; item < m->items; item++) {
+    LiveRows steps = m->live;
+    int64_t ignored;
+    if (steps.mask && m->step->live_steps != TFM_STEPS_SHARED) steps.mask += item * m->k;
+    if (m->items > 1 && steps.mask && !live_run(&steps, true, k, k + 1, &ignored)) continue;
+    const char *x = matmul_item(context, m->step, m->x, item) + k * m->x->strides[column];
+    const char *y = matmul_item(context, m->step, m->y, item) + k * m->y->strides[row];
+    if (has_numbers(y, m->y->strides[column], m->columns) && has_numbers(x, m->x->strides[row], m->rows)) return true;
+  }
+  return false;
+}
+
+/* Every thread counts for itself. Of several items each step is looked at, of one those that are live. */
+static void count(const Walker *walker, const tfm_step *step, Matmul *m) {
+  StepState *state = &walker->context->run.steps[step - walker->context->program->steps];
+  const int32_t turn = walker->context->run.turn;
+  CountedChain *chains = (CountedChain *)(void *)walker->scratch;
+  int64_t n = 0, counted = m->goes_on ? atomic_load_explicit(&state->counted[turn], memory_order_relaxed) : 0;
+  m->counted = (CountedChains){.items = chains, .before = counted};
+  bool is_open = false;
+  int64_t first = 0, end = m->k;
+  for (int64_t at = 0; at < m->k; at = end) {
+    if (m->live.mask && m->items == 1) end = live_run(&m->live, true, at, m->k, &first);
+    if (m->live.mask && m->items == 1 && (end += first) == first) break;
+    for (int64_t k = first; k < end; k++) {
+      if (!is_open) chains[n] = (CountedChain){.start = k, .end = m->k};
+      is_open = true;
+      if (!counts(walker->context, m, k) || ++counted % TFM_COUNTED_CHAIN) continue;
+      chains[n].end = k + 1;
+      chains[n++].is_complete = true;
+      is_open = false;
+    }
+  }
+  if (is_open && counted % TFM_COUNTED_CHAIN)
+    chains[n++].is_complete = m->step->in_order == TFM_ORDER_ONE_RUN || !walker->context->run.waits;
+  m->counted.n = n;
+  m->counted.after = counted;
+  atomic_store_explicit(&state->counted[!turn], counted, memory_order_relaxed);
+}
+
+// ---- adding ----
+
+typedef struct Chain { /* of a strip */
+  const CountedChain *of;
+  float *at; /* beside c */
+  int64_t stride;
+  bool is_first, has_begun; /* the first of all; it is not 0 */
+} Chain;
+
+static void add_to_c(const Strip *s, const Chain *chain) {
+  const PartialSums sums = {.c = s->c, .c_stride = s->c_stride, .waiting = chain->at, .stride = chain->stride,
+                            .rows = s->rows, .columns = matmul_columns(s->m, s->unit)};
+  partial_take(&sums, 1, true);
+}
+
+/* The steps of the block that belong to the chain. Zeroes among them may make it longer than those that are counted. */
+static void run_chain(const Strip *s, Chain *chain) {
+  const int64_t end = least_of(chain->of->end, s->k + s->block);
+  const bool ends = chain->of->is_complete && chain->of->end == end;
+  int64_t first, n, next, more;
+  n = matmul_live_steps(s->unit, greatest_of(chain->of->start, s->k), end, &first);
+  for (; n > 0; first = next, n = more) {
+    n = least_of(n, TFM_COUNTED_CHAIN);
+    more = matmul_live_steps(s->unit, first + n, end, &next);
+    if (chain->is_first) {
+      matmul_some_tiles(s, first, n, chain->has_begun || s->m->goes_on, s->c, s->c_stride);
+    } else if (!chain->has_begun && more == 0 && ends) {
+      matmul_some_tiles(s, first, n, TFM_ADD, s->c, s->c_stride);
+      return;
+    } else {
+      matmul_some_tiles(s, first, n, chain->has_begun, chain->at, chain->stride);
+    }
+    chain->has_begun = true;
+  }
+  if (!chain->is_first && chain->has_begun && ends) add_to_c(s, chain);
+}
+
+/* How many chains from number i on, which has not begun, are whole within the block and follow one another without
+ * gaps: a kernel takes them at once. The last one may be shorter than the others. */
+static int64_t solid_chains(const Strip *s, int64_t i) {
+  const CountedChains *counted = &s->m->counted;
+  const int64_t begin = counted->items[i].start;
+  int64_t n = 0, first;
+  for (; i + n < counted->n; n++) {
+    const CountedChain *chain = &counted->items[i + n];
+    const bool follows = chain->start == begin + n * TFM_COUNTED_CHAIN;
+    const bool is_whole = chain->is_complete && chain->end <= s->k + s->block &&
+                          chain->end - chain->start <= TFM_COUNTED_CHAIN;
+    if (!follows || !is_whole) break;
+    if (matmul_live_steps(s->unit, chain->start, chain->end, &first) < chain->end - chain->start) break;
+  }
+  return n;
+}
+
+/* The chain that the run ends in without steps of its own is added if no run follows; else the next one finds it. */
+static void end_run(const Strip *s, const Chain *chain) {
+  if (s->walker->context->run.waits && s->m->step->in_order == TFM_ORDER_GOES_ON) {
+    if (!chain->has_begun) matmul_some_tiles(s, s->k, 0, 0, chain->at, chain->stride);
+  } else if (s->m->counted.n == 0) {
+    add_to_c(s, chain);
+  }
+}
+
+/* Chain number i, or it and those after it that a kernel takes too; returns how many. */
+static int64_t run_some(const Strip *s, Chain *chain, int64_t i) {
+  const CountedChains *counted = &s->m->counted;
+  int64_t ignored;
+  chain->of = &counted->items[i];
+  chain->is_first = counted->before / TFM_COUNTED_CHAIN + i == 0;
+  chain->has_begun = (i == 0 && counted->before % TFM_COUNTED_CHAIN) ||
+                     (chain->of->start < s->k && matmul_live_steps(s->unit, chain->of->start, s->k, &ignored) > 0);
+  const int64_t n = chain->has_begun || chain->of->start < s->k ? 0 : solid_chains(s, i);
+  if (n == 0) {
+    run_chain(s, chain);
+    return 1;
+  }
+  matmul_some_tiles(s, chain->of->start, counted->items[i + n - 1].end - chain->of->start,
+                    !chain->is_first ? TFM_ADD : s->m->goes_on, s->c, s->c_stride);
+  return n;
+}
+
+static void add(const Strip *s) {
+  const CountedChains *counted = &s->m->counted;
+  const bool may_go_on = s->m->step->in_order == TFM_ORDER_GOES_ON;
+  float *rest = may_go_on ? gradient_rest(s->walker->context, &s->m->step->c, s->c) : NULL;
+  Chain chain = {.at = rest ? rest : s->chain, .stride = rest ? s->c_stride : s->chain_stride,
+                 .has_begun = counted->before % TFM_COUNTED_CHAIN != 0};
+  int64_t i = 0, ignored;
+  while (i < counted->n && counted->items[i].end <= s->k) i++;
+  if (s->k == 0 && !s->m->goes_on &&
+      (!counted->n || counted->before >= TFM_COUNTED_CHAIN ||
+       matmul_live_steps(s->unit, 0, least_of(counted->items->end, s->block), &ignored) == 0))
+    matmul_some_tiles(s, 0, 0, 0, s->c, s->c_stride);
+  while (i < counted->n && counted->items[i].start < s->k + s->block) i += run_some(s, &chain, i);
+  const bool is_open = counted->after > TFM_COUNTED_CHAIN && counted->after % TFM_COUNTED_CHAIN;
+  if (s->k + s->block == s->m->k && is_open) end_run(s, &chain);
+}
+
+const struct tfm_gradient_sums *tfm_gradient_sums(void) {
+  static const struct tfm_gradient_sums functions = {.one_row = gradient_of_one_row, .count = count, .add = add};
+  return &functions;
+}

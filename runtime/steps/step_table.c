@@ -1,0 +1,84 @@
+/* Tables of sines and cosines: sinusoid (Vaswani et al., Attention is all you need, 2017) and the angles of rotary (Su
+ * et al., RoFormer, 2021), computed in double and rounded to f32 at the end, so that large positions keep their
+ * fraction.
+ *
+ * In: positions. Out: a row of the table for each; threads share rows. Refuses nothing. */
+#include <math.h>
+#include <string.h>
+
+#include "steps/walker.h"
+
+/* Angles per position: the columns that hold a sine (of an odd d, one more than cosines). */
+static int64_t angles_of(const tfm_table_step *table) { return table->rotary ? table->d / 2 : (table->d + 1) / 2; }
+
+enum { MOST_TOGETHER = 8 }; /* angles */
+
+int64_t table_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  return round_up(angles_of(&context->program->tables[step->index]), MOST_TOGETHER) * (int64_t)sizeof(double);
+}
+
+/* rates[i] = base^(-2 i / d), the angle per position; 0 behind the last. */
+static void fill_rates(const tfm_table_step *table, double *rates) {
+  double logarithm = log(table->base);
+  int64_t angles = angles_of(table), i = 0;
+  for (; i < angles; i++) rates[i] = exp(-2.0 * (double)i / (double)table->d * logarithm);
+  for (; i % MOST_TOGETHER; i++) rates[i] = 0;
+}
+
+/* fill_row_2, _4 and _8: the columns of one position for so many angles together. */
+#define TOGETHER 2
+#define TARGET
+#include "steps/sines.h"
+#if defined(__x86_64__)
+#define TOGETHER 4
+#define TARGET __attribute__((target("avx2")))
+#include "steps/sines.h"
+#define TOGETHER 8
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512vl")))
+#include "steps/sines.h"
+#endif
+
+typedef void (*RowFiller)(const tfm_table_step *table, const double *rates, double position, char *row);
+
+/* What the kernels may use, this may use too. */
+static RowFiller filler_for(const char *isa) {
+#if defined(__x86_64__)
+  if (!strncmp(isa, "x86-64-v4", 9)) return fill_row_8;
+  if (!strncmp(isa, "x86-64-v3", 9)) return fill_row_4;
+#endif
+  (void)isa;
+  return fill_row_2;
+}
+
+/* Both types are exact in double. */
+static double position_at(const char *address, uint8_t dtype) {
+  float number;
+  int32_t integer;
+  memcpy(&number, address, 4);
+  memcpy(&integer, address, 4);
+  return dtype == TFM_F32 ? (double)number : (double)integer;
+}
+
+void step_table(Walker *walker, const tfm_step *step) {
+  const tfm_context *context = walker->context;
+  const tfm_table_step *table = &context->program->tables[step->index];
+  const struct table_operands *operands = &operands_of(context, step)->table;
+  const Operand *positions = &operands->positions, *c = &operands->c;
+  int64_t rows = 1;
+  for (int axis = 0; axis < table->rank; axis++) rows *= value_of(context, table->dims[axis]);
+  double *rates = (double *)walker->scratch;
+  fill_rates(table, rates);
+  const RowFiller fill = filler_for(context->program->isa);
+  int64_t end = rows * (walker->thread + 1) / walker->threads;
+  for (int64_t row = rows * walker->thread / walker->threads; row < end; row++) {
+    int64_t rest = row, from = 0, to = 0;
+    for (int axis = table->rank - 1; axis >= 0; axis--) {
+      int64_t dim = value_of(context, table->dims[axis]), coordinate = rest % dim;
+      from += coordinate * positions->strides[axis];
+      to += coordinate * c->strides[axis];
+      rest /= dim;
+    }
+    double position = position_at(operand_address(context, positions) + from, table->positions.dtype);
+    fill(table, rates, position, operand_address(context, c) + to);
+  }
+}

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Gradients of weights over long batches: as exact as sums of the same length elsewhere, and the same bits however a step
+is cut into batches, whatever padding it has, for any number of threads.
+
+usage: test_gradient_sums.py TFMC
+
+Rows are equal, so that errors of sums in f32 have one sign; what is right is then a product of few numbers. A gradient
+of one row (a bias, a norm's weight, a layer of one output) is exact to 1e-6 over any number of rows; one of a matrix is a
+sum of chains of 256 steps. Steps that are zero are in no chain: padding must not move where chains end.
+The last line is 'N passed, N failed'.
+"""
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import tally
+
+TFMC = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else None
+
+# What each of n equal rows x gives is 1 / n of the gradient, so that of every weight is the same for any n.
+EQUAL = """model Equal() {
+  weight w: [16, 24] = 0.0
+  weight b: [16] = 0.0
+  weight right: [24, 40] = 0.0
+  weight one: [1, 24] = 0.0
+  weight tall: [19, 1] = 0.0
+  weight scale: [24] = 1.0
+  weight shift: [24] = 0.0
+  forward(x: f32[batch, 24]) {
+    return y = linear(x, w, b)
+  }
+  fn objective(x: f32[batch, 24]) {
+    return loss = mean(mean(forward(x) * 0.3)) + mean(mean(x @ right)) + mean(mean(linear(x, one))) +
+                  mean(mean(linear(x[:, 0:1], tall))) + mean(mean(x * scale + shift))
+  }
+  train objective { optimizer = "sgd"  lr = 1.0 }
+}
+"""
+TAGGER = """model Tagger(d = 24, vocab = 9) {
+  embed = Embedding(vocab, d)
+  norm  = LayerNorm(d)
+  up    = Linear(d, 50)
+  down  = Linear(50, vocab)
+  weight right: [d, d]  = normal(std = 0.3)
+  forward(ids: i32[batch, time]) {
+    return logits = norm(embed(ids)) @ right -> up -> relu -> down
+  }
+  fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
+    return loss = cross_entropy(forward(ids), labels, ignore_index = 0)
+  }
+  train objective { optimizer = "sgd"  lr = 0.1 }
+}
+"""
+
+
+class Gradients(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.work = pathlib.Path(folder.name)
+
+    def gradients(self, text, parts, *options):
+        """Of a step with these batches, by path."""
+        (self.work / "m.tfm").write_text(text)
+        named = {f"{name}@{i}" if len(parts) > 1 else name: array for i, part in enumerate(parts) for name, array in part.items()}
+        save_file(named, self.work / "b.safetensors")
+        done = subprocess.run([TFMC, "train", "m.tfm", "--batches=b.safetensors", f"--accumulate={len(parts)}", "--gradients", "--seed=4", "-o",
+                               "w.safetensors", *options], cwd=self.work, capture_output=True, text=True)
+        if done.returncode == 3 and "lacks" in done.stderr:
+            return None
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = load_file(self.work / "w.safetensors")
+        return {name.removeprefix("grad."): array for name, array in found.items() if name.startswith("grad.")}
+
+    def test_equal_rows_lose_no_digits(self):
+        x, c = float(np.float32(0.7)), float(np.float32(0.3))
+        wanted = {"w": c * x / 16, "b": c / 16, "right": x / 40, "one": x, "tall": x / 19, "scale": x / 24, "shift": 1 / 24}
+        for n in (255, 30_000, 300_000):
+            for cuts in ([0, n], [0, 7, n // 3, n]):
+                for march in (["-march=x86-64"], ["-march=x86-64-v3"], []) if n == 30_000 else ([],):
+                    parts = [{"x": np.full((b - a, 24), 0.7, np.float32)} for a, b in zip(cuts, cuts[1:])]
+                    found = self.gradients(EQUAL, parts, *march)
+                    for name, number in wanted.items() if found else ():
+                        error = np.abs(found[name].astype(np.float64) / number - 1).max()
+                        limit = 1e-6 if name in ("b", "one", "scale", "shift") else 3e-6 if n < 300_000 else 1e-5
+                        self.assertLessEqual(error, limit, f"{name} over {n} rows, cut at {cuts}, {march}")
+
+    def tagged(self, cuts, padding, lengths):
+        rng = random.Random(2)
+        rows = [[[rng.randrange(1, 9) for _ in range(n)], [rng.randrange(9) for _ in range(n)]] for n in lengths]
+        width = max(lengths) + padding
+        whole = [np.array([row[of] + [0] * (width - len(row[of])) for row in rows], np.int32) for of in (0, 1)]
+        return [{"ids": whole[0][a:b], "labels": whole[1][a:b]} for a, b in zip(cuts, cuts[1:])]
+
+    def test_bits_depend_neither_on_cuts_nor_on_padding_nor_on_threads(self):
+        rng = random.Random(5)
+        for lengths in ([rng.randrange(1, 400) for _ in range(9)], [256, 512, 1, 1, 254, 300]):
+            items, wanted = len(lengths), None
+            for cuts in ([0, items], [0, 1, 2, items], [0, 2, 5, items], list(range(items + 1))):
+                for padding in 0, 90:
+                    for options in (["--threads=1"], ["--threads=3"], ["--disable=live-rows", "--threads=2"]):
+                        found = self.gradients(TAGGER, self.tagged(cuts, padding, lengths), *options)
+                        wanted = wanted or found
+                        self.assertEqual([name for name in wanted if wanted[name].tobytes() != found[name].tobytes()], [],
+                                         f"cut at {cuts}, padding {padding}, {options}")
+            found = self.gradients(TAGGER, self.tagged([0, 2, items], 3, lengths), "-march=x86-64-v3")
+            for name in wanted if found else ():
+                if (a := wanted[name]).tobytes() != (b := found[name]).tobytes():
+                    self.fail(f"{name} with AVX2: {np.abs(a - b).max()}")
+
+    def test_a_part_that_gives_nothing_changes_no_bit(self):
+        whole = self.tagged([0, 2, 4], 0, [300, 200, 9, 270])
+        nothing = {name: np.zeros((1, 31), np.int32) for name in ("ids", "labels")}
+        wanted = self.gradients(TAGGER, whole)
+        for parts in ([nothing, *whole], [whole[0], nothing, whole[1]], [*whole, nothing, nothing]):
+            found = self.gradients(TAGGER, parts)
+            self.assertEqual([name for name in wanted if wanted[name].tobytes() != found[name].tobytes()], [])
+
+
+if __name__ == "__main__":
+    sys.argv.pop(1)
+    with tally.compiled_once():
+        sys.exit(tally.run())
