@@ -35,7 +35,12 @@ class Peer:
             while not self.queue.empty():
                 waiting.append(self.queue.get_nowait())
             texts = [text for group, _ in waiting for text in group]
-            vectors = await asyncio.to_thread(self.model.encode, texts, 32, show_progress_bar=False)
+            try:
+                vectors = await asyncio.to_thread(self.model.encode, texts, show_progress_bar=False)
+            except Exception as error:
+                for _, future in waiting:
+                    future.set_exception(error)
+                continue
             at = 0
             for group, future in waiting:
                 future.set_result(vectors[at:at + len(group)])

@@ -1,4 +1,5 @@
-/* What one run of a command shares: where its output goes, its messages, a line of progress. See session.h.
+/* What one run of a command shares: texts that it reads, where its output goes, its messages, a line of progress. See
+ * session.h.
  *
  * In: options, texts, a diag. Out: stdout, the file of -o, stderr. Messages are collected and printed once, at the
  * end, so they never mix with progress or output, and JSON messages are complete. */
@@ -15,6 +16,37 @@
 
 #include "diag/render.h"
 #include "weights/files.h"
+
+// ---- texts that are read ----
+
+const char *session_text_name(const char *path) { return strcmp(path, "-") == 0 ? "<stdin>" : path; }
+
+/* The size of a pipe is not known, so it is read in pieces up to the limit. */
+static bool read_stdin(Session *session, size_t most, StrBuf *text) {
+  char piece[4096];
+  size_t n;
+  while ((n = fread(piece, 1, sizeof piece, stdin)) > 0 && text->length <= most) strbuf_add_n(text, piece, n);
+  if (ferror(stdin)) diag_error_at(&session->diag, "<stdin>", DIAG_FILE, "cannot read: %s", strerror(errno));
+  return !ferror(stdin);
+}
+
+static bool read_file(Session *session, const char *path, size_t most, StrBuf *text) {
+  InFile file;
+  if (!in_file_open(&file, &session->diag, path)) return false;
+  size_t size = (uint64_t)file.size <= most ? (size_t)file.size : most + 1;
+  char *bytes = arena_alloc(session->arena, size);
+  bool read = in_file_read(&file, &session->diag, 0, bytes, size);
+  strbuf_add_n(text, bytes, size);
+  in_file_close(&file);
+  return read;
+}
+
+bool session_read_text(Session *session, const char *path, size_t most, DiagCode code, StrBuf *text) {
+  if (!(strcmp(path, "-") == 0 ? read_stdin(session, most, text) : read_file(session, path, most, text))) return false;
+  if (text->length <= most) return true;
+  diag_error_at(&session->diag, session_text_name(path), code, "the text is larger than %zu MiB", most >> 20);
+  return false;
+}
 
 // ---- output ----
 

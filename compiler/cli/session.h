@@ -26,6 +26,11 @@ typedef struct Session {
   bool wrote_output;             /* a file was written */
 } Session;
 
+/* How messages name a file: "<stdin>" for -. */
+const char *session_text_name(const char *path);
+/* Reads a text, of standard input for -. False after an error; a text of more than `most` bytes is one, of the kind
+ * `code`. */
+bool session_read_text(Session *session, const char *path, size_t most, DiagCode code, StrBuf *text);
 /* Writes a text that was asked for to stdout or, if -o is given, to its file. */
 void session_write(Session *session, const StrBuf *text);
 /* Writes to stdout, whatever -o says. */

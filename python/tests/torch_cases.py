@@ -21,7 +21,7 @@ def ids(*shape, seed=3, high=20):
 
 
 def numbers(value):
-    return value.numpy().astype(np.int32) if value.dtype == torch.int64 else value.numpy()
+    return value.numpy().astype(np.int32) if value.dtype in (torch.int64, torch.uint8) else value.numpy()
 
 
 def module_of(function):

@@ -1659,8 +1659,9 @@ def ready(r, table, sizes, **more):
     return Case(text, state(_=m), batches, objective, settings=dict(optimizer="sgd", lr=0.01), **more)
 
 
-CASES["train-ready"] = ("Losses of the standard library and class weights, of four unequal batches in each of three steps.",
-                        lambda r: ready(r, READY_LOSSES, (3, 1, 2, 2), accumulate=4, joined=True, steps=3))
+for _part, _names in (("first", list(READY_LOSSES)[::2]), ("second", list(READY_LOSSES)[1::2])):
+    CASES["train-ready-" + _part] = ("Losses of the standard library, of four unequal batches in each of three steps.",
+                                     lambda r, names=_names: ready(r, {name: READY_LOSSES[name] for name in names}, (3, 1, 2, 2), accumulate=4, joined=True, steps=3))
 CASES["train-negatives"] = ("In-batch negatives, of one batch.", lambda r: ready(r, {
     "ranked": ("multiple_negatives_ranking_loss(h, g)", lambda v: F.cross_entropy(F.normalize(v.h, dim=-1) @ F.normalize(v.g, dim=-1).T * 20, torch.arange(len(v.h)))),
     "heads": ("cross_entropy(logits, y)", lambda v: F.cross_entropy(v.logits, v.y))}, (5,)))

@@ -5,7 +5,6 @@
 #include "aot/aot.h"
 #include "cli/commands/commands.h"
 #include "cli/shown.h"
-#include "cli/text_files.h"
 
 // ---- tfmc dump ----
 
@@ -57,8 +56,8 @@ enum { MAX_GRAPH_BYTES = 256 << 20 };
 static Graph *read_graph(Session *session) {
   const char *path = session->options.files.items[0];
   StrBuf text = strbuf_new(session->arena);
-  if (!text_file_read(session, path, MAX_GRAPH_BYTES, DIAG_GRAPH_SYNTAX, &text)) return NULL;
-  Source *source = source_new(session->arena, text_file_name(path), text.text, (uint32_t)text.length);
+  if (!session_read_text(session, path, MAX_GRAPH_BYTES, DIAG_GRAPH_SYNTAX, &text)) return NULL;
+  Source *source = source_new(session->arena, session_text_name(path), text.text, (uint32_t)text.length);
   return graph_read(session->arena, &session->diag, source);
 }
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
-#include "cli/text_files.h"
 #include "format/format.h"
 #include "weights/files.h"
 
@@ -20,13 +19,13 @@ static bool replace(Session *session, const char *path, const StrBuf *text) {
 
 static void format_file(Session *session, const char *path) {
   StrBuf text = strbuf_new(session->arena);
-  if (!text_file_read(session, path, MOST_BYTES, DIAG_TOO_LONG, &text)) return;
-  const StrBuf *made = format_text(session->arena, &session->diag, text_file_name(path), &text);
+  if (!session_read_text(session, path, MOST_BYTES, DIAG_TOO_LONG, &text)) return;
+  const StrBuf *made = format_text(session->arena, &session->diag, session_text_name(path), &text);
   if (!made) return;
   const bool differs = made->length != text.length || memcmp(made->text, text.text, text.length) != 0;
   if (option_given(&session->options, OPTION_CHECK_ONLY)) {
     if (differs)
-      diag_error_at(&session->diag, text_file_name(path), DIAG_STYLE,
+      diag_error_at(&session->diag, session_text_name(path), DIAG_STYLE,
                     "the text is not in the one style; `tfmc fmt` lays it out");
   } else if (strcmp(path, "-") == 0) {
     session_print(made);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/allocate.h"
-#include "library/generation/forward_scores.h"
+#include "library/forward_scores.h"
 #include "library/exports.h"
 #include "library/open.h"
 #include "tfm/decode.h"

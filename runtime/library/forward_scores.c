@@ -2,7 +2,7 @@
  *
  * Refused: an input whose batch cannot be divided into items, and logits of another shape than the generate block
  * promises. */
-#include "library/generation/forward_scores.h"
+#include "library/forward_scores.h"
 
 #include <string.h>
 
