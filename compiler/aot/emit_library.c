@@ -287,7 +287,7 @@ typedef struct PackedItems {
   size_t n, size; /* bytes of each */
 } PackedItems;
 
-/* A packed table, of a struct that lies at `base` of the tfm_training and behind. In place of its pointer stands NULL. */
+/* A packed table, of a struct that lies at `base` of the tfm_training and behind. In place of its pointer is NULL. */
 static void add_table(Training *e, Blob *blob, size_t base, size_t offset, PackedItems table) {
   blob_pointer(blob, offset, NULL);
   if (table.n) pack_table(&e->tables, base + offset, table.items, table.n, table.size);

@@ -3,7 +3,7 @@
  * In: a model, weights, inputs; a file with the outputs that are expected, or nothing, then the reference interpreter
  * gives them. Out: for each output whether it agrees within the tolerance (agreement.h), and if not, by how much;
  * against a file also whether rounding explains that, and against the interpreter the first operation that differs.
- * With --verification_compare-with=f32 the model is held against itself in f32 (verify_f32.c). */
+ * With --compare-with=f32 the model is held against itself in f32 (verify_f32.c). */
 #include "cli/commands/verification.h"
 
 #include <math.h>
@@ -267,7 +267,7 @@ static bool check_options(Session *session, bool compares_with_f32) {
   if (compares_with_f32 && option_given(options, OPTION_GOLDEN))
     option_error(&session->diag, OPTION_GOLDEN, "excludes --verification_compare-with");
   if (!compares_with_f32 && option_given(options, OPTION_MIN_COSINE))
-    option_error(&session->diag, OPTION_MIN_COSINE, "is about --verification_compare-with=f32, which is missing");
+    option_error(&session->diag, OPTION_MIN_COSINE, "is about --compare-with=f32, which is missing");
   return !diag_has_errors(&session->diag);
 }
 

@@ -9,6 +9,12 @@
  * The mask is over k alone, or over batch axes and k. */
 typedef enum tfm_live_steps { TFM_STEPS_ALL, TFM_STEPS_SHARED, TFM_STEPS_OF_ITEM } tfm_live_steps;
 
+typedef enum tfm_order { /* of the steps of k of a gradient: chains of TFM_COUNTED_CHAIN that are not zero */
+  TFM_ORDER_NONE,
+  TFM_ORDER_ONE_RUN,
+  TFM_ORDER_GOES_ON /* in a run that goes on, from the last step of the one before */
+} tfm_order;
+
 /* Attention in a step of training, over batch axes dims[0..rank-2); dims[rank-2] is t (queries), dims[rank-1] is s
  * (keys). Strides as in tfm_attention_step: q, g, c: batch axes, t; k, v, dk, dv: batch axes, s; the columns of all are
  * contiguous. is_forward: c = kept(softmax(score(q kT))) v, g is q, dk and dv are c. Else c, dk and dv are what
