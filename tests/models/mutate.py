@@ -356,7 +356,7 @@ class Case:
         """The folder's files and tensors as `kind` saves them with the config, numbers from their names."""
         with quiet():
             model = kind(hf.AutoConfig.for_model(**config)).float()
-            fixed = {n for n, p in model.named_parameters() if not p.requires_grad} - {"logit_scale", "logit_bias"}
+            fixed = {n for n, p in model.named_parameters() if not (p.requires_grad or n in self.case["weights"])} - {"logit_scale", "logit_bias"}
             model.save_pretrained(self.folder)
         kept = {n: list(v.shape) for n, v in load_file(self.folder / "model.safetensors").items()}
         tensors = {n: np.array(checkpoint.weight(n, s, self.case["gain"]), order="C") for n, s in kept.items() if n not in fixed}
