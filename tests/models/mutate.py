@@ -138,7 +138,7 @@ class Theirs:
     def of_class(self, folder, config, inputs):
         model, info = loaded(folder, config, self.writes, attention_of(config), self.dtype)
         made = self.run(model, inputs)
-        missing = [(n, p) for n, p in model.named_parameters() if n in info["missing_keys"]]
+        missing = [(n, p) for n, p in model.named_parameters() if n in info["missing_keys"] and p.requires_grad]  # others are computed
         for seed in (1, 2) if missing else ():
             for _, p in missing:
                 p.normal_(generator=torch.Generator().manual_seed(seed))
@@ -150,8 +150,9 @@ class Theirs:
 
     def tokens(self, folder, config, inputs):
         model, info = loaded(folder, config, self.writes, attention_of(config))
-        if info["missing_keys"]:
-            raise Declined(f"missing: {sorted(info['missing_keys'])[:3]}")
+        missing = [n for n, p in model.named_parameters() if n in info["missing_keys"] and p.requires_grad]
+        if missing:
+            raise Declined(f"missing: {sorted(missing)[:3]}")
         try:
             with quiet():
                 more = {} if model.config.is_encoder_decoder else dict(attention_mask=torch.ones_like(inputs["input_ids"]))
