@@ -348,6 +348,12 @@ class Import(ImportCase):
             self.write(self.take(name) | {key: 0})
             self.refused("heads of no columns")
 
+    def test_rows_that_begin_with_padding(self):
+        """M2M100 gives the token for padding no place of its own, so rows that begin with it count otherwise."""
+        self.write(self.take("m2m_100"))
+        (self.folder / "generation_config.json").write_text(json.dumps(dict(decoder_start_token_id=1, eos_token_id=2, pad_token_id=1)))
+        self.refused("rows begin with the token for padding")
+
     def test_outputs_of_a_backbone(self):
         """They say nothing of the model itself, as long as the config is one of a backbone."""
         config = self.take("dinov2")
