@@ -114,7 +114,7 @@ def test_size(tfmc, encoder):
     for march in ("x86-64-v3", "x86-64-v4"):
         if succeeds(tfmc, "compile", encoder, "--model=Encoder", f"-march={march}", "-o", "bert.so"):
             size = os.path.getsize("bert.so")
-            check(size < 200_000, f"the library of BERT-base, without weights, is under 200 KB for {march}: {size} bytes")
+            check(size < 210_000, f"the library of BERT-base, without weights, is under 210 KB for {march}: {size} bytes")
 
 
 def main():
