@@ -215,6 +215,12 @@ typedef enum Memory { WHOLE, MASKED, STAGED } Memory;
 
 static Memory memory_of_part(const Tile *t) { return target_masks(t->e->target, sizeof(float)) ? MASKED : STAGED; }
 
+/* Where there are registers for masks, c may be touched under one whether or not it is cut: half the code. It costs
+ * products of 128 x 768 x 768 up to 4 % of their time, so only tiles of gradients do so, whose chains are longer. */
+static bool is_masked(const Tile *t) {
+  return t->spec->goes_on && !t->spec->is_whole && memory_of_part(t) == MASKED && t->lanes == LANES;
+}
+
 /* Which lanes of vector j are columns of c. */
 static LLVMValueRef mask_of(Tile *t, unsigned j) {
   Emitter *e = t->e;
@@ -266,7 +272,7 @@ static LLVMBasicBlockRef load_c(Tile *t, LLVMBasicBlockRef block, LLVMBasicBlock
  * three ways meet in phis, one per register; the blocks of IR are laid out as they should run. */
 static void take_up_c(Tile *t, LLVMValueRef adds, LLVMValueRef *without, bool is_sum) {
   Emitter *e = t->e;
-  const bool may_be_cut = !t->spec->is_whole;
+  const bool may_be_cut = !t->spec->is_whole && !is_masked(t);
   LLVMValueRef whole[MAX_VECTORS], part[MAX_VECTORS];
   LLVMBasicBlockRef blocks[3] = {LLVMGetInsertBlock(e->builder)};
   LLVMBasicBlockRef added = emit_block(e, "accumulate"), full = emit_block(e, "load");
@@ -275,7 +281,7 @@ static void take_up_c(Tile *t, LLVMValueRef adds, LLVMValueRef *without, bool is
   emit_at(e, added);
   if (may_be_cut) emit_branch(e, is_whole(t), full, cut);
   else emit_jump(e, full);
-  blocks[1] = load_c(t, full, start, WHOLE, is_sum, whole);
+  blocks[1] = load_c(t, full, start, is_masked(t) ? MASKED : WHOLE, is_sum, whole);
   if (may_be_cut) blocks[2] = load_c(t, cut, start, memory_of_part(t), is_sum, part);
   emit_at(e, start);
   for (unsigned i = 0; i < t->spec->rows * t->n; i++) {
@@ -296,15 +302,10 @@ static void emit_start(Tile *t) {
   take_up_c(t, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), begin, false);
 }
 
-/* With registers for masks, a store under one that is all true is as fast as any: then there is no second way. */
-static bool stores_all_alike(const Tile *t) {
-  return memory_of_part(t) == MASKED && t->lanes == LANES;
-}
-
 static void emit_finish(Tile *t) {
   Emitter *e = t->e;
-  if (t->spec->is_whole || stores_all_alike(t)) {
-    store_rows(t, t->spec->is_whole ? WHOLE : MASKED);
+  if (t->spec->is_whole || is_masked(t)) {
+    store_rows(t, is_masked(t) ? MASKED : WHOLE);
     return;
   }
   LLVMBasicBlockRef full = emit_block(e, "store"), cut = emit_block(e, "store_part"), done = emit_block(e, "done");

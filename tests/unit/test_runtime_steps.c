@@ -99,7 +99,7 @@ static void masked_program(HandProgram *hand, tfm_live_steps how) {
   hand->program.n_live = 1;
   hand->matmuls[0].live = 1;
   hand->matmuls[0].live_steps = (uint8_t)how;
-  hand->matmuls[0].adds_chains = how != TFM_STEPS_ALL; /* as every product with steps that are left out */
+  hand->matmuls[0].adds_chains = how != TFM_STEPS_ALL;
   hand_close(hand);
 }
 
@@ -159,12 +159,13 @@ static void masked_check(int64_t batch, int64_t m, int64_t n, int64_t k, int32_t
   cr_assert_eq(run(context, inputs, c, &error), TFM_OK, "%s", error.message);
   for (int64_t i = 0; i < batch * m * n; i++) {
     const int64_t item = i / (m * n), row = i / n % m;
-    float chains[4] = {0}, chain = 0;
+    float chains[4] = {0}, sum = 0;
     for (int64_t j = 0; j < k; j++) {
-      if (IS_LIVE(item, how ? j : row)) chain += x[i / n * k + j] * y[(item * n + i % n) * k + j];
-      if (how && (j + 1) % TFM_SHORT_CHAIN && j + 1 < k) continue;
-      chains[j / TFM_CHAIN] += chain;
-      chain = 0;
+      if (IS_LIVE(item, how ? j : row)) sum += x[i / n * k + j] * y[(item * n + i % n) * k + j];
+      const int64_t of_chain = how ? TFM_SHORT_CHAIN : TFM_CHAIN;
+      if (j + 1 < k && (j + 1) % of_chain) continue;
+      chains[j / TFM_CHAIN] += sum;
+      sum = 0;
     }
     cr_assert_eq(c[i], tree(chains, k / TFM_CHAIN + 1, 0, 4), "%lld x %lld x %lld, %d threads, element %lld, mask %d",
                  (long long)m, (long long)n, (long long)k, threads, (long long)i, how);
