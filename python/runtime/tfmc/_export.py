@@ -44,14 +44,26 @@ SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "wh
 BRANCHES = re.compile(r"data-dependent|GuardOnDataDependent|Could not guard|unbacked|_local_scalar_dense|\.item\(\)")
 
 
+def traced(module, inputs, dynamic):
+    """With gradients, so that regions without them are seen, unless forward changes a parameter in place."""
+    for mode in torch.enable_grad, torch.no_grad:
+        try:
+            with mode():
+                return stopped(torch.export.export(module, (), kwargs=inputs, dynamic_shapes=dynamic, strict=False))
+        except RuntimeError as error:
+            if mode is torch.no_grad or "leaf Variable" not in str(error):
+                raise
+    return None
+
+
 def exported(module, inputs, sizes, dropout):
     """The exported program; in-place operations become ordinary ones, nothing else is cut up."""
     lines, layers = Lines(), [(p, m) for p, m in module.named_modules() if isinstance(m, torch.nn.RNNBase)]
     watched = [lines.watch(path or "the module", layer) for path, layer in layers]
     dynamic = {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None for name in inputs}
     try:
-        with torch.enable_grad(), patched(dropout, lines):  # so that regions without gradients are seen
-            program = stopped(torch.export.export(module, (), kwargs=inputs, dynamic_shapes=dynamic, strict=False))
+        with patched(dropout, lines):
+            program = traced(module, inputs, dynamic)
         guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
         return cut_up(program.run_decompositions({}), ATEN), guards
     except Exception as error:  # torch raises many kinds
