@@ -21,7 +21,7 @@ import tally
 TFMC = None
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (PROJECT / "docs" / "language.md").read_text()
-STD = "".join((PROJECT / "compiler" / "elaborate" / "std" / f"{name}.tfm").read_text() for name in ("std", "functions"))
+STD = "".join((PROJECT / "compiler" / "elaborate" / "std" / f"{name}.tfm").read_text() for name in ("std", "functions", "losses"))
 FENCED = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 # First words of a block: what makes a model of it (% is the block), then the options of a run.
@@ -44,6 +44,13 @@ PROGRAMS = [
           fn scaled(x: f32[n, d], by: f32[d] = 1) = x * by
           forward(x: f32[batch, 8], ids: i32[batch, time], kinds: i32[batch, time] = 0) {
             return y = scaled(x), z = table[ids] + table[kinds], digits = exp(x) - 1 + log(1 + x), same = expm1(x) + log1p(x)
+          }
+        }"""),
+    ("--input x=3x4 --input y=3x4 --input keep=3x4", """
+        model Losses {
+          forward(x: f32[m, n], y: f32[m, n], keep: f32[m, n]) {
+            kept = sum(sum(mse_loss(x, y, "none") * keep)) / sum(sum(keep))
+            return kept, mean = mse_loss(x, y, "mean"), total = l1_loss(x, y, "sum"), kl = kl_div(x, softmax(y), "batchmean")
           }
         }"""),
     ("--input x=9x8", """
