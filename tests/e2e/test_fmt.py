@@ -101,6 +101,13 @@ class Format(unittest.TestCase):
                 self.assertEqual(tree(made[path], self.work), wanted, path)
                 self.assertEqual(tree(other[path], self.work), wanted, path)
 
+    def test_models_that_people_read_are_in_the_style(self):
+        read = [path for folder in ("models", "examples", "bench/models", "compiler/elaborate/std") for path in (ROOT / folder).rglob("*.tfm")]
+        self.assertGreater(len(read), 40)
+        for i in range(0, len(read), 10):
+            done = subprocess.run([TFMC, "fmt", "--check", *read[i:i + 10]], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_the_style(self):
         cases = {
             "layer A(d){forward(x)=x}\nmodel M(d=2){\n a=Linear(d,d) as \"a\"\n long = Linear(d,d)as \"b\" # end\n\n\n forward(x:f32[n,d]){\n"
