@@ -1,7 +1,12 @@
 """Clients that others have written, unchanged; left out, with a word, where they are not installed."""
 import importlib.util
 import inspect
+import json
 import os
+import pathlib
+import re
+import shutil
+import subprocess
 import unittest
 
 import numpy as np
@@ -9,6 +14,7 @@ import numpy as np
 from servers import Case, Inside, library
 
 TEXTS = ["a b c", "c"]
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "serving.md"
 
 
 def missing(name):
@@ -55,6 +61,17 @@ class Clients(Case):
         self.assertEqual(len(scores), 2)
         labels = InferenceClient(model=self.url + "/predict").text_classification("a b")
         self.assertTrue(labels)
+
+    @unittest.skipIf(not shutil.which("curl"), "not run: there is no curl")
+    @unittest.skipIf(not PAGE.exists(), "not run: the page is not beside the wheel")
+    def test_commands_of_the_page(self):
+        commands = next(text for text in re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.S) if "curl" in text)
+        commands = commands.replace("localhost:8080", f"127.0.0.1:{self.server.port}")
+        done = subprocess.run(["bash", "-c", "set -e\n" + commands.replace("\ncurl", "\necho\ncurl")], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        vectors, ranks = map(json.loads, done.stdout.splitlines())
+        self.assertEqual([len(vector) for vector in vectors], [24, 24])
+        self.assertEqual(sorted(rank["index"] for rank in ranks), [0, 1])
 
 
 if __name__ == "__main__":
