@@ -24,6 +24,8 @@ typedef struct Layout {
   uint32_t *equals;  /* by piece: blanks before an = that stands under others */
   uint32_t item;     /* the statement that the line belongs to */
   uint32_t indent;   /* of that statement */
+  uint32_t end;      /* of what stands on one line, if nothing is too long; 0: not known */
+  bool has_block;    /* one that was written on that line */
 } Layout;
 
 // ---- = in columns ----
@@ -90,7 +92,7 @@ static uint32_t head_of(const Pieces *pieces, uint32_t item) {
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (piece_is(&all[item], words[i])) return item + 1;
   if (item + 1 < pieces->n && all[item + 1].token.kind == TEXT_STRING) return item + 1;
-  for (uint32_t i = item; i < pieces->n && !piece_is(&all[i], "{") && all[i].open >= all[item].open; i++)
+  for (uint32_t i = item; i < pieces->n && !piece_is(&all[i], "{") && (i == item || !all[i].starts_item); i++)
     if (piece_is(&all[i], "=") && all[i].open == all[item].open) return i + 1;
   return 0;
 }
@@ -120,40 +122,47 @@ static uint32_t first_column(const Layout *l, uint32_t i) {
 
 // ---- one line ----
 
-static uint32_t end_of_line(const Pieces *pieces, uint32_t first) {
-  uint32_t end = first + 1;
-  while (end < pieces->n && !piece_starts_line(pieces, end)) end++;
-  return end;
+static void find_end(Layout *l, uint32_t first) {
+  const Pieces *pieces = &l->pieces;
+  l->end = first;
+  l->has_block = false;
+  do l->has_block |= piece_is(&pieces->all[l->end], "{") && pieces->all[l->end].is_inline;
+  while (++l->end < pieces->n && !piece_starts_line(pieces, l->end));
 }
 
-/* Gives all pieces their columns; the first one that ends beyond the last column, or `end`. Comments do not count. */
-static uint32_t place(Layout *l, uint32_t first, uint32_t end) {
-  uint32_t column = first_column(l, first), beyond = end;
-  for (uint32_t i = first; i < end; i++) {
+/* Gives pieces their columns up to the first one that ends beyond column `most`, which is returned; else l->end.
+ * Comments do not count. */
+static uint32_t place(Layout *l, uint32_t first, uint32_t most) {
+  uint32_t column = first_column(l, first);
+  for (uint32_t i = first; i < l->end; i++) {
     if (i > first) column += piece_gap(&l->pieces, i) + l->equals[i];
     l->columns[i] = column;
     column += piece_width(&l->pieces.all[i]);
-    if (column > MOST_COLUMNS && beyond == end && !piece_is_comment(&l->pieces.all[i])) beyond = i;
+    if (column > most && !piece_is_comment(&l->pieces.all[i])) return i;
   }
-  return beyond;
+  return l->end;
 }
 
-static bool open_block(Layout *l, uint32_t first, uint32_t end) {
-  for (uint32_t i = first; i < end; i++) {
+static bool open_block(Layout *l, uint32_t first) {
+  for (uint32_t i = first; i < l->end && l->has_block; i++) {
     Piece *piece = &l->pieces.all[i];
     if (!piece_is(piece, "{") || !piece->is_inline) continue;
     piece->is_inline = false;
+    l->end = 0;
     return true;
   }
   return false;
 }
 
 /* Elements of a list that wraps fill the lines that follow, or a short one would stand wherever the author broke it. */
-static void refill(Pieces *pieces, uint32_t i) {
-  const int32_t open = pieces->all[i].open;
-  if (open == NO_PIECE || piece_is(&pieces->all[open], "{")) return;
-  for (uint32_t k = i + 1; k < (uint32_t)pieces->all[open].match; k++)
-    if (pieces->all[k].open == open && piece_is(&pieces->all[k - 1], ",")) pieces->all[k].is_refilled = true;
+static void refill(Layout *l, uint32_t i) {
+  Piece *all = l->pieces.all;
+  const int32_t open = all[i].open;
+  if (open == NO_PIECE || piece_is(&all[open], "{") || all[open].is_refilled) return;
+  all[open].is_refilled = true;
+  for (uint32_t k = i + 1; k < (uint32_t)all[open].match; k++)
+    if (all[k].open == open && piece_is(&all[k - 1], ",")) all[k].is_refilled = true;
+  l->end = 0;
 }
 
 /* Not between the names that a statement assigns to. */
@@ -170,24 +179,28 @@ static bool is_better(const Pieces *pieces, uint32_t i, uint32_t other) {
   return piece_wrap_rank(pieces, i) <= piece_wrap_rank(pieces, other);
 }
 
-/* Breaks the line at the best place before what is too long. */
-static bool wrap(Layout *l, uint32_t first, uint32_t beyond) {
+/* The best place for a break before what is too long; 0: there is none. */
+static uint32_t place_to_wrap(const Layout *l, uint32_t first, uint32_t beyond) {
   uint32_t best = 0;
   for (uint32_t i = first + 1; i <= beyond; i++) {
     if (!piece_may_wrap(&l->pieces, i) || is_target(l, i) || hanging_column(l, i) >= l->columns[i]) continue;
     if (!best || is_better(&l->pieces, i, best)) best = i;
   }
-  if (!best) return false;
-  l->pieces.all[best].wraps = true;
-  refill(&l->pieces, best);
-  return true;
+  return best;
 }
 
 /* The end of the line that begins with `first`, laid out. */
 static uint32_t settle_line(Layout *l, uint32_t first) {
   for (;;) {
-    const uint32_t end = end_of_line(&l->pieces, first), beyond = place(l, first, end);
-    if (beyond == end || (!open_block(l, first, end) && !wrap(l, first, beyond))) return end;
+    if (first >= l->end) find_end(l, first);
+    const uint32_t beyond = place(l, first, MOST_COLUMNS);
+    if (beyond == l->end) return beyond;
+    if (open_block(l, first)) continue;
+    const uint32_t best = place_to_wrap(l, first, beyond);
+    if (!best) return place(l, first, UINT32_MAX);
+    l->pieces.all[best].wraps = true;
+    refill(l, best);
+    return best;
   }
 }
 

@@ -20,7 +20,7 @@ typedef struct Piece {
   bool is_setting;  /* such an item of generate and train, of which several may share a line */
   bool is_inline;   /* of {: the block was written on one line */
   bool wraps;       /* the line before would be too long otherwise */
-  bool is_refilled; /* of a list that wraps before: where the author broke it does not count any more */
+  bool is_refilled; /* a list that wraps, or an element behind: where the author broke it does not count any more */
 } Piece;
 
 typedef struct Pieces {

@@ -130,6 +130,13 @@ class Format(unittest.TestCase):
         made = self.laid_out("layer L(" + names + ") {\n  fn f(x) = x * (parameter0 + parameter1) + parameter2 * (parameter3 + parameter4) + "
                              "parameter5 * (parameter6 + parameter7)\n}\n", "long")
         self.assertEqual(made.splitlines()[1], "        parameter7 = 7, parameter8 = 8, parameter9 = 9, parameter10 = 10, parameter11 = 11) {")
+        path, name = "p" * 70, "w" * 60
+        made = self.laid_out(f'layer L {{\n  weight {name}: [1, 2] as "{path}"\n  x = 1\n}}\n', "a weight")
+        self.assertEqual(made.splitlines()[1:3], [f"  weight {name}: [1, 2]", f'      as "{path}"'])
+        made = self.laid_out(f"fn g(x) = [{', '.join(map(str, range(20000)))}]\n", "a long list")
+        self.assertGreater(len(made.splitlines()), 900)
+        made = self.laid_out("layer L(" + names + ") {\n  fn f(x) = x * (parameter0 + parameter1) + parameter2 * (parameter3 + parameter4) + "
+                             "parameter5 * (parameter6 + parameter7)\n}\n", "long")
         self.assertIn("  fn f(x) =\n    x * (parameter0 + parameter1) + ", made)
 
     def test_files_are_replaced_only_where_they_differ(self):
