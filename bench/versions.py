@@ -21,6 +21,8 @@ import tempfile
 import numpy as np
 from safetensors.numpy import save_file
 
+from versus_torch import Worker
+
 SMOL = ["vocab=49152", "d=960", "heads=15", "kv_heads=5", "ffn=2560", "eps=1e-5", "base=100000.0", "tied=true"]
 SMALL = ["d=128", "heads=8", "ffn=512", "depth=2"]
 WORKLOADS = {"W1": ("bench/models/encoder.tfm", [], "Encoder"), "W2": ("examples/minilm/minilm.tfm", [], None),
@@ -61,28 +63,10 @@ def write_case(folder, name, workload, lengths, beams, new):
     pathlib.Path(f"{folder}/{name}.json").write_text(json.dumps(case))
 
 
-class Worker:
-    """A process of bench-compare, asked line by line."""
-
-    def __init__(self, build, workload, folder, args):
-        march = [f"--march={args.march}"] if args.march else []
-        self.process = subprocess.Popen([build / "bench-compare", *march, workload, folder], cwd=build.parent.parent,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env=os.environ | {"PEERS_THREADS": str(args.threads)})
-        self.answer()
-
-    def answer(self):
-        for line in self.process.stdout:
-            if line.startswith("@fail"):
-                raise SystemExit(f"{self.process.args}: {line.strip()}")
-            if line.startswith("@"):
-                return line.split()
-        raise SystemExit(f"{self.process.args} ended")
-
-    def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return self.answer()
+def worker(build, workload, folder, args):
+    march = [f"--march={args.march}"] if args.march else []
+    return Worker([str(build / "bench-compare"), *march, workload, folder], cwd=build.parent.parent,
+                  env=os.environ | {"PEERS_THREADS": str(args.threads)})
 
 
 def measure(before, after, case, runs, rounds):
@@ -91,8 +75,8 @@ def measure(before, after, case, runs, rounds):
     for number in range(rounds):
         place = number // 2 % PROCESSES
         for which in (0, 1) if number % 2 == 0 else (1, 0):
-            worker = (before, after)[which][place]
-            times[which].append([float(t) for t in worker.ask(f"go {case} 1 {runs}")[1:]])
+            asked = (before, after)[which][place]
+            times[which].append([float(t) for t in asked.ask(f"go {case} 1 {runs}")[1:]])
     return times
 
 
@@ -122,11 +106,11 @@ def main():
             save_file(weights_of(args.after, workload), f"{folder}/weights.safetensors")
             for name, of, lengths, beams, new, _ in cases:
                 write_case(folder, name, of, lengths, beams, new)
-            builds = [[Worker(build, workload, folder, args) for _ in range(PROCESSES)] for build in (args.before, args.after)]
+            builds = [[worker(build, workload, folder, args) for _ in range(PROCESSES)] for build in (args.before, args.after)]
             for name, *_, runs in cases:
                 report(name, *measure(*builds, name, runs, args.rounds))
-            for worker in builds[0] + builds[1]:
-                worker.process.kill()
+            for one in builds[0] + builds[1]:
+                one.process.kill()
 
 
 if __name__ == "__main__":

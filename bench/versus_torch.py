@@ -58,19 +58,19 @@ def torch_encoder(torch, weights):
 
 
 class Worker:
-    """bench-compare, asked line by line."""
+    """bench-compare, asked line by line. Options are those of Popen."""
 
-    def __init__(self, program, folder):
-        self.process = subprocess.Popen([program, "W1", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command, **options):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
         self.answer()
 
     def answer(self):
         for line in self.process.stdout:
             if line.startswith("@fail"):
-                raise RuntimeError(line.strip())
+                raise RuntimeError(f"{self.process.args}: {line.strip()}")
             if line.startswith("@"):
                 return line.split()
-        raise RuntimeError("bench-compare ended")
+        raise RuntimeError(f"{self.process.args} ended")
 
     def ask(self, line):
         self.process.stdin.write(line + "\n")
@@ -120,7 +120,7 @@ def main():
     weights = random_weights()
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         save_file(weights, f"{folder}/weights.safetensors")
-        forward, worker = torch_encoder(torch, weights), Worker(args.program, folder)
+        forward, worker = torch_encoder(torch, weights), Worker([args.program, "W1", folder])
         ok = all([measure(torch, forward, worker, folder, n, args.rounds) for n in args.tokens])
         worker.process.kill()
     return not ok
