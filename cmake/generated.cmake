@@ -65,8 +65,8 @@ function(tfm_code_identity target)
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/compiler/${folder}/*)
     list(APPEND files ${found})
   endforeach()
-  set(abi ${CMAKE_SOURCE_DIR}/runtime/include/tfm/abi)
-  list(APPEND files ${abi}/program.h ${abi}/gradient_steps.h ${abi}/optional.h ${abi}/kernels.h ${abi}/steps.def)
+  file(GLOB abi CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/include/tfm/abi/*) # all: what they include is not followed
+  list(APPEND files ${abi})
   set(out ${CMAKE_BINARY_DIR}/generated/code_identity.c)
   add_custom_command(OUTPUT ${out}
     COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DROOT=${CMAKE_SOURCE_DIR} -DVERSION=${PROJECT_VERSION} "-DFILES=${files}"
