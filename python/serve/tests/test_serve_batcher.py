@@ -77,11 +77,16 @@ class Batches(unittest.IsolatedAsyncioTestCase):
         return self.jobs[-1]
 
     async def entered(self):
-        """Until a run has begun."""
+        """Until a run has begun that began after the last call, or after forget_runs."""
         await asyncio.to_thread(self.model.entered.acquire)
+
+    def forget_runs(self):
+        while self.model.entered.acquire(blocking=False):
+            pass
 
     async def hold(self):
         """A first run that is held, so that what is put afterwards waits."""
+        self.forget_runs()
         self.model.go.clear()
         job = self.put([row(999)])
         await self.entered()
@@ -262,6 +267,7 @@ class Workers(Batches):
     workers = 2
 
     async def hold(self):
+        self.forget_runs()
         self.model.go.clear()
         jobs = []
         for i in range(2):
