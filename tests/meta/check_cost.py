@@ -23,12 +23,14 @@ Product files are those that are built or installed: not tests, documents, examp
 documents, which are printed anew.
 """
 import argparse
+import functools
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 NO_PRODUCT = ("tests/", "docs/", "examples/", "bench/", "python/tests/", "python/serve/tests/", ".")
@@ -138,9 +140,13 @@ def try_all(chosen, folder, root):
 
 def record(root, name, tree):
     path = root / "tests/meta/patches" / f"{name}.patch"
-    subprocess.run(["git", "-C", tree, "add", "--intent-to-add", "."], check=True)
-    diff = subprocess.run(["git", "-C", tree, "diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".",
-                           ":!tests/meta/patches"], capture_output=True, text=True, check=True).stdout
+    with tempfile.TemporaryDirectory() as scratch:  # an index of its own, so that the tree's stays as it is
+        git = functools.partial(subprocess.run, cwd=tree, env={**os.environ, "GIT_INDEX_FILE": scratch + "/index"},
+                                capture_output=True, text=True, check=True)
+        git(["git", "read-tree", "HEAD"])
+        git(["git", "add", "--all", "."])
+        diff = git(["git", "diff", "--cached", "--no-ext-diff", "--no-color", "--no-renames", "HEAD", "--", ".",
+                    ":!tests/meta/patches"]).stdout
     if not diff:
         sys.exit(f"{tree}: nothing is changed there")
     touched = sorted(name for name, _ in TOUCHED.findall(diff))
