@@ -87,8 +87,8 @@ static const char *wanted_name(Arena *arena, const tfm_program *program, const A
   return mark ? arena_printf(arena, "%.*s%s%s", (int)(mark - row->name), row->name, owner, mark + 2) : row->name;
 }
 
-/* Fixed names come first, then those of sizes, of inputs, of outputs: the earlier a name is given out, the less it depends
- * on the others. */
+/* Fixed names come first, then those of sizes, of inputs, of outputs: the earlier a name is given out, the less it
+ * depends on the others. */
 ArgsNames args_names(Arena *arena, const tfm_program *program, const bool *ragged) {
   const uint32_t counts[] = {[PER_RUN] = program->n_outputs > 0, [PER_SYMBOL] = program->n_symbols,
                              [PER_INPUT] = program->n_inputs, [PER_OUTPUT] = program->n_outputs};

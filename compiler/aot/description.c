@@ -158,7 +158,8 @@ static json_t *describe_ragged_sources(const LibraryParts *parts) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < p->n_symbols; i++)
     if (parts->ragged_sources[i])
-      json_array_append_new(list, json_pack("{s:s, s:s}", "name", p->symbols[i], "member", parts->names->of[ARGS_lengths][i]));
+      json_array_append_new(
+          list, json_pack("{s:s, s:s}", "name", p->symbols[i], "member", parts->names->of[ARGS_lengths][i]));
   return list;
 }
 

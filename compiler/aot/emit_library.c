@@ -118,7 +118,8 @@ static void emit_wrapper(Arena *arena, LLVMModuleRef module, const char *prefix,
 
 // ---- the tfm_library ----
 
-/* Offsets of the members of each group of the args struct, which the runtime reads without knowing the model's header. */
+/* Offsets of the members of each group of the args struct, which the runtime reads without knowing the model's
+ * header. */
 static void emit_args(Blob *top, const ArgsNames *names) {
   static const size_t places[N_ARGS_GROUPS] = {
 #define ARGS(group, per, which, name, text, number) offsetof(tfm_args_layout, group),

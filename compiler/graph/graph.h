@@ -29,8 +29,7 @@ typedef struct Origin {
   const char *name; /* the first variable of the model's text that the value was bound to; NULL: none */
 } Origin;
 
-/* The member of a row of attributes.def, by its type. */
-#define MEMBER_OF_FLAG(member) bool member;
+#define MEMBER_OF_FLAG(member) bool member; /* of a row of attributes.def, by its type */
 #define MEMBER_OF_F64(member) double member;
 #define MEMBER_OF_AXIS(member) int32_t member;
 #define MEMBER_OF_AXES(member) uint8_t member[MAX_RANK];
@@ -53,7 +52,7 @@ typedef struct NodeAttr { /* attributes.def says what each is */
   int64_t integer;            /* i32, bool: goes with the number */
   uint8_t rank_in;            /* of dims_in */
   bool rows_where, rows_zero; /* the value of the mask in the live rows; the others are 0, not anything */
-  bool is_shared;             /* WEIGHT: another graph, of the same model and weights, uses it too. Not in the text form */
+  bool is_shared;             /* WEIGHT: another graph, of the same model and weights, uses it too */
 } NodeAttr;
 
 typedef struct Node Node;

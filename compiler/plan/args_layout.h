@@ -1,7 +1,8 @@
 /* Args: the order of the members of a library's args struct, from args.def.
  *
- * In: how many symbols, inputs and outputs a program has. Out, in the arena: its members, which have 8 bytes each, behind
- * the 8 of struct_size. The objective of training has no run, no outputs and no ragged sizes. Refuses nothing. */
+ * In: how many symbols, inputs and outputs a program has. Out, in the arena: its members, which have 8 bytes each,
+ * behind the 8 of struct_size. The objective of training has no run, no outputs and no ragged sizes. Refuses nothing.
+ * */
 #ifndef TFM_PLAN_ARGS_LAYOUT_H
 #define TFM_PLAN_ARGS_LAYOUT_H
 

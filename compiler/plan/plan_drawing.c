@@ -1,5 +1,5 @@
-/* In: a Plan. Out: its drawing, for `dump --format=...`: an item for each step, and an edge for each value from the step that
- * wrote it to one that reads it. */
+/* In: a Plan. Out: its drawing, for `dump --format=...`: an item for each step, and an edge for each value from the
+ * step that wrote it to one that reads it. */
 #include <string.h>
 
 #include "plan/plan.h"

@@ -16,9 +16,9 @@ extern "C" {
 
 enum { TFM_LIBRARY_ABI = 6 }; /* goes up when a struct below or the meaning of a member changes */
 
-/* Where the members of the model's args struct are (args.def), in bytes from its beginning: for each group an offset for
- * each symbol, input or output; 0: it has no such member. A group without any is NULL. Capacity 0: the caller vouches for
- * the room. */
+/* Where the members of the model's args struct are (args.def), in bytes from its beginning: for each group an offset
+ * for each symbol, input or output; 0: it has no such member. A group without any is NULL. Capacity 0: the caller
+ * vouches for the room. */
 typedef struct tfm_args_layout {
   uint32_t struct_size;
 #define ARGS(group, per, which, name, text, number) const uint32_t *group;
