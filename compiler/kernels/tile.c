@@ -17,7 +17,7 @@
  *           `columns` of them under masks, by way of the stack where the target has none
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
- * that the piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
+ * that the piece of a panel that tiles take turns on stays in L2 (bench/notes.md). */
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
