@@ -48,6 +48,7 @@ class Patch:
             raise SystemExit(f"{path}: its head is not as {pathlib.Path(__file__).name} says")
         self.change, self.limit, self.targets = match["change"], int(match["files"]), match["targets"].split()
         self.text, self.check, self.diff = match["text"].strip(), textwrap.dedent(match["check"]), match["diff"]
+        self.created = re.findall(r"^diff --git a/(\S+) .*\nnew file mode", self.diff, re.M)
         self.touched = sorted({name for pair in TOUCHED.findall(self.diff) for name in pair})
 
     def product_files(self):
