@@ -324,13 +324,13 @@ static void finish_scores(const Walker *walker, const Cached *c, const Attention
                           int64_t first_key, int64_t n) {
   const int64_t stride = TFM_STRIP_STRIDE * (int64_t)sizeof(float);
   if (c->gang == 1) {
-    epilogue_run(walker, &c->a.score, (char *)scratch->strip, stride, strip->item.number * c->a.queries + strip->row,
-                 strip->rows, first_key, n);
+    epilogue_run(walker, &c->a.score, (char *)scratch->strip, stride,
+                 &(Region){strip->item.number * c->a.queries + strip->row, strip->rows, first_key, n});
     return;
   }
   for (int64_t i = 0; c->a.score.kernel && i < strip->rows; i++)
     epilogue_run(walker, &c->a.score, (char *)scratch->strip + i * stride, stride,
-                 strip->item.number + i * c->per_row, 1, first_key, n);
+                 &(Region){strip->item.number + i * c->per_row, 1, first_key, n});
 }
 
 /* The chain of a block: scores, score expression, softmax, sums of values. */

@@ -244,7 +244,7 @@ void attention_block(const Walker *walker, const Attention *attention, const Att
     (whole ? whole->score : score)(walker, attention, scratch, item, row, rows, n, keys);
   if (!item->is_plain)
     epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
-                 item->number * attention->queries + row, rows, first_key, n);
+                 &(Region){item->number * attention->queries + row, rows, first_key, n});
   if (attention_soften(walker, attention, scratch, item, row, rows, state, first_key, n))
     (whole ? whole->add_values : add_values)(walker, attention, scratch, item, row, rows, state, block, n, slot);
   attention_end_block(attention, scratch, item, row, rows, state, block, seen);

@@ -288,9 +288,9 @@ static void run_term(const Walker *walker, const Grad *a, GradScratch *scratch, 
   own[TFM_GRAD_X] = strip_operand(a, strip_at(a, scratch->back, strip, block), row_bytes, number, strip, block);
   own[TFM_GRAD_SCALE] = strip_operand(a, scratch->scale, number, 0, strip, block);
   own[TFM_GRAD_SUM] = strip_operand(a, scratch->products, number, 0, strip, block);
-  epilogue_run(walker, term, (char *)result, result_stride * (int64_t)sizeof(float),
-               item->number * a->queries + strip->row, strip->rows, block * TFM_KEY_BLOCK,
-               keys_of_block(strip->seen, block));
+  const Region at = {item->number * a->queries + strip->row, strip->rows, block * TFM_KEY_BLOCK,
+                     keys_of_block(strip->seen, block)};
+  epilogue_run(walker, term, (char *)result, result_stride * (int64_t)sizeof(float), &at);
 }
 
 /* The kernel takes so many rows as a tile may have at most. The sums of blocks are added in double. */
@@ -318,7 +318,7 @@ static void find_probabilities(const Walker *walker, const Grad *a, const GradSc
     float *p = strip_at(a, scratch->p, strip, block);
     const int64_t n = keys_of_block(strip->seen, block);
     epilogue_run(walker, &a->score, (char *)p, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
-                 item->number * a->queries + strip->row, strip->rows, block * TFM_KEY_BLOCK, n);
+                 &(Region){item->number * a->queries + strip->row, strip->rows, block * TFM_KEY_BLOCK, n});
     soften(walker, a, scratch, p, strip->rows, n);
     for (int64_t before = 0; before < block; before++)
       scale_strip(walker, a, strip_at(a, scratch->p, strip, before), strip->rows, TFM_KEY_BLOCK, scratch->scale);
