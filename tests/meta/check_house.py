@@ -26,12 +26,12 @@ import sys
 
 # what -> (exceptions today, at most in the end)
 RATCHETS = {
-    "functions of more than 6 parameters, runtime": (50, 7),
+    "functions of more than 6 parameters, runtime": (7, 7),
     "functions of more than 6 parameters, compiler": (12, 12),
     ".c files with the name of another": (0, 0),
     "headers with the name of another": (1, 1),
-    ".c files of more than 450 lines": (13, 0),
-    "circles of includes, runtime": (4, 0),
+    ".c files of more than 450 lines": (10, 0),
+    "circles of includes, runtime": (3, 0),
     "circles of includes, compiler": (6, 2),
     "forms compared by their order": (2, 0),
 }
