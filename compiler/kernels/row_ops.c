@@ -153,32 +153,48 @@ static Lanes normal(RowKernel *k, const Lanes *values) { return finish(k, centre
 
 static Lanes rms_normal(RowKernel *k, const Lanes *values) { return finish(k, row_value_again(k), values); }
 
-static LLVMValueRef mean(RowKernel *k, const LLVMValueRef *state) {
-  return LLVMBuildFDiv(k->e->builder, state[0], row_line_length(k), "");
+/* Along rows all lanes of what was reduced are the same, so numbers are computed in one: sixteen divisions and square
+ * roots take as long as a tenth of a row. Columns have a number in each lane. */
+static LLVMValueRef narrow(RowKernel *k, LLVMValueRef lanes) {
+  const bool is_row = k->spec->reduce == 1;
+  return is_row ? LLVMBuildExtractElement(k->e->builder, lanes, emit_i32(k->e, 0), "") : lanes;
 }
+
+static LLVMValueRef widened(RowKernel *k, LLVMValueRef number) {
+  return k->spec->reduce == 1 ? emit_splat(k->e, number, LANES) : number;
+}
+
+static LLVMValueRef narrow_number(RowKernel *k, double number) { return narrow(k, lanes_number(k->e, number).v[0]); }
+
+static LLVMValueRef narrow_mean(RowKernel *k, LLVMValueRef sum) {
+  return LLVMBuildFDiv(k->e->builder, narrow(k, sum), narrow(k, row_line_length(k)), "");
+}
+
+static LLVMValueRef mean(RowKernel *k, const LLVMValueRef *state) { return widened(k, narrow_mean(k, state[0])); }
 
 static LLVMValueRef factor_of(RowKernel *k, LLVMValueRef variance) {
-  Emitter *e = k->e;
-  Lanes divisor = lanes_sqrt(e, lanes_add(e, lanes_same(variance), lanes_number(e, k->spec->eps)));
-  return lanes_div(e, lanes_number(e, 1), divisor).v[0];
+  LLVMBuilderRef b = k->e->builder;
+  LLVMValueRef square = LLVMBuildFAdd(b, variance, narrow_number(k, k->spec->eps), "");
+  LLVMValueRef divisor = emit_intrinsic(k->e, "llvm.sqrt", LLVMTypeOf(square), 1, &square);
+  return widened(k, LLVMBuildFDiv(b, narrow_number(k, 1), divisor, ""));
 }
 
-static LLVMValueRef factor(RowKernel *k, const LLVMValueRef *state) { return factor_of(k, mean(k, state)); }
+static LLVMValueRef factor(RowKernel *k, const LLVMValueRef *state) { return factor_of(k, narrow_mean(k, state[0])); }
 
-/* What the mean lacked, from the moments. */
-static Lanes rest_of_mean(RowKernel *k, const LLVMValueRef *state) { return lanes_same(mean(k, &state[1])); }
-
-/* A difference below 0 is what rounding has left of 0. NaN stays. */
+/* What the mean lacked is the mean of the second of the moments. A difference below 0 is what rounding has left of 0.
+ * NaN stays. */
 static LLVMValueRef exact_factor(RowKernel *k, const LLVMValueRef *state) {
-  Emitter *e = k->e;
-  Lanes rest = rest_of_mean(k, state), zero = lanes_number(e, 0);
-  Lanes variance = lanes_sub(e, lanes_same(mean(k, state)), lanes_mul(e, rest, rest));
-  variance = lanes_select(e, lanes_compare(e, LLVMRealOLT, variance, zero), zero, variance);
-  return factor_of(k, variance.v[0]);
+  LLVMBuilderRef b = k->e->builder;
+  LLVMValueRef rest = narrow_mean(k, state[1]), zero = narrow_number(k, 0);
+  LLVMValueRef variance = LLVMBuildFSub(b, narrow_mean(k, state[0]), LLVMBuildFMul(b, rest, rest, ""), "");
+  LLVMValueRef is_below = LLVMBuildFCmp(b, LLVMRealOLT, variance, zero, "");
+  return factor_of(k, emit_select(k->e, is_below, zero, variance));
 }
 
 static LLVMValueRef shift(RowKernel *k, const LLVMValueRef *state, LLVMValueRef factor) {
-  return lanes_neg(k->e, lanes_mul(k->e, rest_of_mean(k, state), lanes_same(factor))).v[0];
+  LLVMBuilderRef b = k->e->builder;
+  LLVMValueRef product = LLVMBuildFMul(b, narrow_mean(k, state[1]), narrow(k, factor), "");
+  return widened(k, LLVMBuildFNeg(b, product, ""));
 }
 
 static const LinePass layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean, NULL, 0},
