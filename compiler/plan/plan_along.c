@@ -90,7 +90,8 @@ void plan_scatter(Planner *p, const Node *node) {
   y.dims[y.rank] = p->math.one;
   y.strides[y.rank++] = p->math.zero;
   add_step(p, TFM_ALONG_SCATTER, 0, (Along){&x, &y, &c, x.dims[0]});
-  if (node->inputs.n == 2) p->alongs.items[p->alongs.n - 1].form = plan_is_gradient(p, &c) ? 2 : 1;
+  if (node->inputs.n > 2) return;
+  p->alongs.items[p->alongs.n - 1].accumulate = plan_is_gradient(p, &c) ? TFM_ACCUMULATE_GOES_ON : TFM_ACCUMULATE_ANEW;
 }
 
 // ---- rows of packed tables ----

@@ -241,7 +241,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
                      int64_t n, int64_t k) {
   const Size *rows, *c_rows, *c_stride;
   const uint8_t form = p->plan->recipes.items[weight].form;
-  const bool is_whole = tfm_form_is_whole(form);
+  const bool is_whole = tfm_form_is_integer(form);
   const bool is_matrix = form == TFM_FORM_INT8 && p->target->matrix_rows;
   TileShape shape = (is_whole ? target_whole_tile : target_panel_tile)(p->target, panel);
   if (form == TFM_FORM_INT4) shape.rows /= 2; /* the sums of a group take registers too */

@@ -183,7 +183,7 @@ typedef struct Block {
   int64_t row, rows, column, columns;
 } Block;
 
-static bool is_whole_numbers(const Packer *p) { return tfm_form_is_whole(p->recipe->form); }
+static bool is_whole_numbers(const Packer *p) { return tfm_form_is_integer(p->recipe->form); }
 
 // ---- copying blocks ----
 

@@ -272,8 +272,8 @@ Test(plan_products, rows_are_added_in_the_memory_of_the_sums) {
                               "}\n");
   cr_assert_eq(p->n_steps, 3);
   cr_expect_eq(p->alongs[0].what, TFM_ALONG_SCATTER);
-  cr_expect_eq(p->alongs[0].form, 0);
-  cr_expect_eq(p->alongs[1].form, 1);
+  cr_expect_eq(p->alongs[0].accumulate, TFM_ACCUMULATE_ONTO);
+  cr_expect_eq(p->alongs[1].accumulate, TFM_ACCUMULATE_ANEW);
   cr_expect_eq(p->matmuls[0].c.space, TFM_SPACE_OUTPUT);
   cr_expect_eq(p->alongs[0].c.space, TFM_SPACE_OUTPUT);
   cr_expect_eq(p->alongs[0].c.index, p->matmuls[0].c.index);
@@ -298,7 +298,7 @@ Test(plan_products, gradients_go_on_where_products_and_scatters_write_them) {
   cr_assert_eq(p->n_outputs, 4);
   cr_expect_not(p->outputs[0].goes_on || p->outputs[2].goes_on || p->outputs[3].goes_on);
   cr_expect(p->outputs[1].goes_on);
-  cr_expect_eq(p->alongs[0].form, 2);
+  cr_expect_eq(p->alongs[0].accumulate, TFM_ACCUMULATE_GOES_ON);
   p = plan("graph G(sizes t) {\n"
            "  %0 = input \"ids\" : i32[t]\n"
            "  %1 = input \"g\" : f32[100, t]\n"
