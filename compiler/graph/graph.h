@@ -42,8 +42,7 @@ typedef struct NodeAttr {
   Stored stored;                /* WEIGHT: ANY: nothing is known, f32 serves; F32: a rule says so */
   bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */
   bool interleaved, shares_gradient; /* MAX, MIN: all equal ones have parts of the gradient, not the first one alone */
-  bool is_int8;                 /* LINEAR: rows of x and w are rounded to whole numbers (base/int8.h) */
-  bool is_int4;                 /* the same with w in 4 bits where a row of it is whole groups; is_int8 is set too */
+  tfm_form form;                /* ROUND_TO: what x becomes; products: what w becomes, F32: nothing else */
   double eps, base;
   OpKind reduction;             /* REDUCE, NORM: which one */
   uint8_t rank_in;              /* REDUCE: the domain of expr */

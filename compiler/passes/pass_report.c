@@ -211,10 +211,7 @@ static const Node *rounding_of(const Node *factor) {
 
 /* What a product with a static factor is computed in. */
 static tfm_form form_of(const Node *product) {
-  static const tfm_form forms[N_STORED] = {
-      [STORED_F32] = TFM_FORM_F32, [STORED_BF16] = TFM_FORM_BF16, [STORED_F16] = TFM_FORM_F16};
-  if (product->attr.is_int8) return product->attr.is_int4 ? TFM_FORM_INT4 : TFM_FORM_INT8;
-  return forms[node_stored(product->inputs.items[1])];
+  return product->attr.form == TFM_FORM_F32 ? node_form(product->inputs.items[1]) : product->attr.form;
 }
 
 /* Why a product stayed in f32 while others did not. */
@@ -257,7 +254,7 @@ static void print_numbers(Report *r) {
   int64_t products[TFM_N_FORMS] = {0}, weights[TFM_N_FORMS] = {0}, attentions[TFM_N_FORMS] = {0}, elements;
   VEC(const Node *) wide = {0};
   for (const Node *node = r->graph->first; node; node = node->next) {
-    if (node->op == OP_ATTENTION) attentions[node->attr.is_int8 ? TFM_FORM_INT8 : TFM_FORM_F32]++;
+    if (node->op == OP_ATTENTION) attentions[node->attr.form]++;
     const bool is_product = node->op == OP_LINEAR || node->op == OP_MATMUL || node->op == OP_MATMUL_FUSED;
     if (!is_product || is_static[node->id] || !is_static[node->inputs.items[1]->id]) continue;
     const tfm_form form = form_of(node);

@@ -41,12 +41,22 @@ enum {
 };
 
 /* Whether products in it are of whole numbers, with rows that are rounded to 8 bits. */
-static inline int tfm_form_is_integer(uint8_t form) { return TFM_INTEGER_FORMS >> form & 1; }
+static inline int tfm_form_is_integer(unsigned form) { return TFM_INTEGER_FORMS >> form & 1; }
 /* Whether numbers have a scale, so that rows of a weight are rounded as a whole. */
-static inline int tfm_form_has_scales(uint8_t form) { return TFM_SCALED_FORMS >> form & 1; }
+static inline int tfm_form_has_scales(unsigned form) { return TFM_SCALED_FORMS >> form & 1; }
+
+/* The form of a row of k numbers: one of groups takes whole groups, and other rows have 8 bits. */
+static inline tfm_form tfm_form_of_row(unsigned form, int64_t k) {
+  switch (form) {
+#define FORM(ENUM, name, KIND, bits, together, group, ...) \
+  case TFM_FORM_##ENUM: return k % (group) == 0 ? TFM_FORM_##ENUM : TFM_FORM_INT8;
+#include "tfm/abi/forms.def"
+    default: return TFM_FORM_F32;
+  }
+}
 
 /* As users write it. */
-static inline const char *tfm_form_name(uint8_t form) {
+static inline const char *tfm_form_name(unsigned form) {
   static const char *const names[TFM_N_FORMS] = {
 #define FORM(ENUM, name, ...) #name,
 #include "tfm/abi/forms.def"
@@ -55,7 +65,7 @@ static inline const char *tfm_form_name(uint8_t form) {
 }
 
 /* Of a number that stands for itself, wherever it lies; 0: none does. */
-static inline int tfm_form_element_bytes(uint8_t form) {
+static inline int tfm_form_element_bytes(unsigned form) {
   switch (form) {
 #define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, ...) \
   case TFM_FORM_##ENUM: return TFM_SCALE_##SCALE == TFM_SCALE_NONE ? (bits) / 8 : 0;
@@ -70,7 +80,7 @@ typedef struct tfm_form_row { /* the columns of forms.def that the loops of prod
   uint8_t lane, turn, unit;
 } tfm_form_row;
 
-static inline const tfm_form_row *tfm_form_row_of(uint8_t form) {
+static inline const tfm_form_row *tfm_form_row_of(unsigned form) {
   static const tfm_form_row rows[TFM_N_FORMS] = {
 #define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, lane, turn, unit, line) \
   {lane, turn, unit},
@@ -80,7 +90,7 @@ static inline const tfm_form_row *tfm_form_row_of(uint8_t form) {
 }
 
 /* What k steps of one column take, without its scale. k is a multiple of `together`, or all there are. */
-static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) {
+static inline int64_t tfm_form_bytes(unsigned form, int64_t k) {
   switch (form) {
 #define FORM(ENUM, name, KIND, bits, together, group, beside, ...)          \
   case TFM_FORM_##ENUM:                                                     \
@@ -92,7 +102,7 @@ static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) {
 }
 
 /* What a whole column takes, with its scale. */
-static inline int64_t tfm_column_bytes(uint8_t form, int64_t k) {
+static inline int64_t tfm_column_bytes(unsigned form, int64_t k) {
   switch (form) {
 #define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, ...) \
   case TFM_FORM_##ENUM: return tfm_form_bytes(form, k) + (TFM_SCALE_##SCALE == TFM_SCALE_COLUMN ? 4 : 0);
