@@ -94,7 +94,6 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
   int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
   int64_t first_k = gemm->begin_k + k_block * k_block_of(step),
           end_k = least_of(first_k + k_block_of(step), gemm->end_k);
-  const int64_t column_bytes = step->form == TFM_FORM_INT4 ? 4 : tfm_form_bytes(step->form, 1); /* of neighbours */
   const char *weights = panel_at(gemm, panel, k_block);
   Strip strip = {.next = next};
   for (int64_t done = 0; done < columns; done += step->width) {
@@ -104,7 +103,7 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
     do { /* once if there are no steps at all: zeroes */
       strip.k = least_of(block->together, end_k - strip.first_k);
       strip.share = strip.k == block->k ? block->share : gemm_share_of(step, block, strip.k);
-      strip.weights = weights + gemm_panel_bytes(step, strip.first_k - first_k) + done * column_bytes;
+      strip.weights = weights + gemm_panel_bytes(step, strip.first_k - first_k) + done * lane_of(step);
       run_strip(walker, gemm, block, &strip);
       strip.next += block->n * strip.share;
       strip.first_k += strip.k;
@@ -184,7 +183,7 @@ static void run_short_panels(const Walker *walker, const Gemm *gemm, const Block
     int64_t number_of_strip = 0;
     for (int64_t in_panel = 0, panel = first_panel; strip.column < end; strip.column += step->width) {
       float *c = results_at(gemm, tile, strip.column);
-      const char *weights = panel_at(gemm, panel, 0) + in_panel * tfm_form_bytes(step->form, 1);
+      const char *weights = panel_at(gemm, panel, 0) + in_panel * lane_of(step);
       strip.columns = least_of(step->width, step->n - strip.column);
       fetch_results(later, floats, number_of_strip++, strips);
       tile->kernel(a, weights, c, gemm->c_stride, step->k, 0, strip.columns, weights, 0);
