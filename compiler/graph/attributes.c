@@ -50,10 +50,8 @@ void node_print_value(StrBuf *out, const Node *node) {
   else strbuf_printf(out, "%lld", (long long)node->attr.integer);
 }
 
-/* "int8" is not said of what is "int4". */
 bool attribute_is_left_out(const NodeAttr *attr, Attribute attribute) {
   const void *member = attribute_value(attr, attribute);
-  if (attribute == ATTRIBUTE_INT8 && attr->is_int4) return true;
   switch (attribute_type(attribute)) {
     case ATTRIBUTE_IS_FLAG:
     case ATTRIBUTE_IS_DEFAULT: return !*(const bool *)member;
@@ -61,6 +59,7 @@ bool attribute_is_left_out(const NodeAttr *attr, Attribute attribute) {
     case ATTRIBUTE_IS_SIZE: return !*(const Size *const *)member;
     case ATTRIBUTE_IS_EXPR: return !*(Expr *const *)member;
     case ATTRIBUTE_IS_STORED: return *(const Stored *)member == STORED_ANY;
+    case ATTRIBUTE_IS_FORM: return *(const tfm_form *)member == TFM_FORM_F32;
     case ATTRIBUTE_IS_ROWS: return !attr->rows_mask || attr->rows_are_steps;
     case ATTRIBUTE_IS_STEPS: return !attr->rows_are_steps;
     default: return false;
@@ -98,6 +97,7 @@ void attribute_print(StrBuf *out, const SizeTable *table, const Node *node, Attr
     case ATTRIBUTE_IS_AXES: print_axes(out, node->rank, member); break;
     case ATTRIBUTE_IS_OPERATION: strbuf_add(out, op_table[*(const OpKind *)member].name); break;
     case ATTRIBUTE_IS_STORED: strbuf_add(out, stored_names[*(const Stored *)member]); break;
+    case ATTRIBUTE_IS_FORM: strbuf_add(out, tfm_form_name(*(const tfm_form *)member)); break;
     case ATTRIBUTE_IS_TEXT: print_text(out, attr, *(const char *const *)member); break;
     case ATTRIBUTE_IS_VALUE:
     case ATTRIBUTE_IS_DEFAULT: node_print_value(out, node); break;

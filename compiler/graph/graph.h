@@ -35,6 +35,7 @@ typedef struct Origin {
 #define MEMBER_OF_AXES(member) uint8_t member[MAX_RANK];
 #define MEMBER_OF_OPERATION(member) OpKind member;
 #define MEMBER_OF_STORED(member) Stored member;
+#define MEMBER_OF_FORM(member) tfm_form member;
 #define MEMBER_OF_TEXT(member) const char *member;
 #define MEMBER_OF_VALUE(member) double member;
 #define MEMBER_OF_DEFAULT(member) bool member;

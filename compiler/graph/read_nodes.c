@@ -103,6 +103,16 @@ static bool read_stored(GraphReader *r, Pending *p, void *member) {
   return graph_read_fault(r, "expected f32, bf16 or f16");
 }
 
+static bool read_form(GraphReader *r, Pending *p, void *member) {
+  (void)p;
+  for (uint8_t form = 0; form < TFM_N_FORMS; form++) {
+    if (!scan_word(&r->text, tfm_form_name(form))) continue;
+    *(tfm_form *)member = (tfm_form)form;
+    return true;
+  }
+  return graph_read_fault(r, "expected a form of numbers, such as int8");
+}
+
 static bool read_double(GraphReader *r, Pending *p, void *member) {
   (void)p;
   int64_t integer;
@@ -158,7 +168,7 @@ static const ReadAttribute readers[N_ATTRIBUTE_TYPES] = {
     [ATTRIBUTE_IS_SIZE] = read_node_size, [ATTRIBUTE_IS_DEFAULT] = read_default,
     [ATTRIBUTE_IS_STARTS] = read_starts, [ATTRIBUTE_IS_SHAPE] = read_shape,
     [ATTRIBUTE_IS_ROWS] = read_rows,     [ATTRIBUTE_IS_STEPS] = read_steps,
-    [ATTRIBUTE_IS_EXPR] = read_expr,
+    [ATTRIBUTE_IS_EXPR] = read_expr,     [ATTRIBUTE_IS_FORM] = read_form,
 };
 
 // ---- operands and attributes ----
@@ -169,9 +179,7 @@ static bool read_attribute(GraphReader *r, Pending *p, Attribute attribute) {
   }
   if (p->seen[attribute]) return graph_read_fault(r, "%s stands twice", attribute_table[attribute].name);
   p->seen[attribute] = true;
-  if (!readers[attribute_type(attribute)](r, p, attribute_member(&p->attr, attribute))) return false;
-  if (attribute == ATTRIBUTE_INT4) p->attr.is_int8 |= p->attr.is_int4;
-  return true;
+  return readers[attribute_type(attribute)](r, p, attribute_member(&p->attr, attribute));
 }
 
 /* "axis=2". False, without an error, unless a known name and '=' come next. */

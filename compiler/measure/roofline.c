@@ -109,7 +109,7 @@ static double product_of(const Sizes *sizes, const tfm_size *dims, uint8_t rank)
 static Work gemm_work(const Sizes *sizes, const tfm_gemm_step *step) {
   const double flops = 2 * value_of(sizes, step->rows) * (double)step->n * (double)step->k;
   return (Work){.flops = flops,
-                .whole = tfm_form_is_whole(step->form) ? flops : 0,
+                .whole = tfm_form_is_integer(step->form) ? flops : 0,
                 .weight_bytes = (double)sizes->program->weights[step->weight].bytes};
 }
 
@@ -130,7 +130,7 @@ static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
   if (step->causal && queries == keys && keys > 0) pairs *= (keys + 1) / (2 * keys);
   const double flops = 2 * pairs * (double)(step->h + step->e);
   return (Work){.flops = flops,
-                .whole = tfm_form_is_whole(step->form) ? flops : 0,
+                .whole = tfm_form_is_integer(step->form) ? flops : 0,
                 .cache_bytes = cache_bytes(sizes, step)};
 }
 

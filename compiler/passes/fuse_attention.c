@@ -178,7 +178,7 @@ static Node *attention_lift_reshape(Pass *pass, Node *matmul) {
   if (!has_lead_of(v, reshape) || softmax->rank < 2) return matmul;
   Builder b = pass_builder(pass, matmul, matmul);
   Node *by = build_matmul(&b, softmax, with_lead_of(&b, v, softmax));
-  by->attr.is_int8 = matmul->attr.is_int8;
+  by->attr.form = matmul->attr.form;
   match_replace(pass, matmul, match_reshape(&b, by, matmul->rank, matmul->dims));
   return by;
 }
@@ -343,7 +343,7 @@ static Node *add_attention(Pass *pass, Attention *a, Grow *g, Expr *expr) {
                               (const Size *const *)a->matmul->dims, (uint32_t)g->inputs.n, g->inputs.items,
                               a->matmul->origin);
   attention->attr.expr = expr->kind == EXPR_ACC ? NULL : expr;
-  attention->attr.is_int8 = a->matmul->attr.is_int8;
+  attention->attr.form = a->matmul->attr.form;
   return attention;
 }
 
@@ -385,7 +385,7 @@ static bool fuse(Pass *pass, Node *matmul) {
   a.product = find_product(pass, &a);
   if (!a.product) return refuse(pass, a.softmax, "the scores are no product of queries and keys of their shape");
   if (!shapes_fit(pass, &a)) return a.rewritten;
-  if (a.product->attr.is_int8 != matmul->attr.is_int8)
+  if (a.product->attr.form != matmul->attr.form)
     return refuse(pass, matmul, "one of its products is computed in 8 bits and the other is not");
   a.q = a.product->inputs.items[0];
   a.k = a.product->inputs.items[1];

@@ -238,11 +238,6 @@ static void print_limits(StrBuf *out, const Plan *plan) {
 }
 
 static void print_weights(StrBuf *out, const Plan *plan) {
-  static const char *const forms[] = {[TFM_FORM_F32] = "",
-                                      [TFM_FORM_BF16] = "bf16 ",
-                                      [TFM_FORM_F16] = "f16 ",
-                                      [TFM_FORM_INT8] = "int8 ",
-                                      [TFM_FORM_INT4] = "int4 "};
   for (size_t i = 0; i < plan->recipes.n; i++) {
     const WeightRecipe *recipe = &plan->recipes.items[i];
     strbuf_printf(out, "  weight %zu: ", i);
@@ -250,9 +245,10 @@ static void print_weights(StrBuf *out, const Plan *plan) {
     else strbuf_printf(out, "%%%u %s", recipe->node->id, op_table[recipe->node->op].name);
     strbuf_add_char(out, ' ');
     node_print_shape(out, plan->graph->sizes, recipe->node);
-    if (recipe->layout == WEIGHT_PANELS) strbuf_printf(out, " in %spanels of %u", forms[recipe->form], recipe->width);
-    else if (recipe->form != TFM_FORM_F32)
-      strbuf_printf(out, " in %srows", forms[recipe->form]);
+    const bool is_f32 = recipe->form == TFM_FORM_F32;
+    if (!is_f32) strbuf_printf(out, " in %s", tfm_form_name(recipe->form));
+    if (recipe->layout == WEIGHT_PANELS) strbuf_printf(out, "%s panels of %u", is_f32 ? " in" : "", recipe->width);
+    else if (!is_f32) strbuf_add(out, " rows");
     strbuf_printf(out, ", %" PRIu64 " bytes at %" PRIu64 "\n", recipe->bytes, recipe->offset);
   }
 }

@@ -39,7 +39,8 @@ static void set_place(const tfm_context *context, const tfm_operand *source, Ope
 
 /* Strides become bytes, so that the loops over rows need no multiplication by the size of an element. */
 static Operand resolve(const tfm_context *context, const tfm_operand *source) {
-  Operand operand = {.bytes = tfm_form_is_16_bits(source->form) ? 2 : dtype_size(source->dtype),
+  const bool is_plain = source->form == TFM_FORM_F32;
+  Operand operand = {.bytes = is_plain ? dtype_size(source->dtype) : tfm_form_element_bytes(source->form),
                      .gathered = source->gathered};
   set_place(context, source, &operand);
   for (int axis = 0; axis < TFM_MAX_RANK; axis++)
