@@ -65,8 +65,7 @@ struct Node {
   const Size *dims[MAX_RANK];
   NodeAttr attr;
   Origin origin;
-  VEC(Node *) inputs;
-  VEC(Node *) users; /* an entry per use: a node that uses this one twice is here twice */
+  VEC(Node *) inputs, users; /* users: an entry per use, so a node that uses this one twice is there twice */
   Node *prev, *next; /* the list of the graph */
   Arena *arena;      /* the graph's */
   bool deleted;
