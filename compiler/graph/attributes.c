@@ -18,30 +18,6 @@ static const AttributeRow rows[N_ATTRIBUTES] = {
 #include "graph/attributes.def"
 };
 
-/* What a member of the type takes. */
-enum {
-  BYTES_FLAG = sizeof(bool),
-  BYTES_F64 = sizeof(double),
-  BYTES_AXIS = sizeof(int32_t),
-  BYTES_AXES = MAX_RANK * sizeof(uint8_t),
-  BYTES_OPERATION = sizeof(OpKind),
-  BYTES_STORED = sizeof(Stored),
-  BYTES_FORM = sizeof(tfm_form),
-  BYTES_TEXT = sizeof(char *),
-  BYTES_VALUE = sizeof(double),
-  BYTES_DEFAULT = sizeof(bool),
-  BYTES_SIZE = sizeof(Size *),
-  BYTES_STARTS = MAX_RANK * sizeof(Size *),
-  BYTES_SHAPE = MAX_RANK * sizeof(Size *),
-  BYTES_ROWS = sizeof(uint8_t),
-  BYTES_STEPS = sizeof(bool),
-  BYTES_EXPR = sizeof(Expr *)
-};
-
-#define ATTRIBUTE(Enum, text, form, type, member) \
-  _Static_assert(sizeof((NodeAttr *)NULL)->member == BYTES_##type, #Enum " has a member of another type");
-#include "graph/attributes.def"
-
 AttributeType attribute_type(Attribute attribute) { return rows[attribute].type; }
 
 void *attribute_member(NodeAttr *attr, Attribute attribute) { return (char *)attr + rows[attribute].offset; }

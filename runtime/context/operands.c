@@ -65,7 +65,7 @@ typedef struct Role {
 #define READ_LIST(from)
 #define WRITE_LIST() +1
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, print, operands) \
+#define STEP(KIND, name, array, scratch, fields, operands) \
   _Static_assert(0 operands <= MOST_RESULTS, "StepState has no room for so many results");
 #include "tfm/abi/steps.def"
 
@@ -80,7 +80,7 @@ static const Role *roles_of(const tfm_program *program, const tfm_step *step, co
 #define READ_LIST(from)
 #define WRITE_LIST() {offsetof(Info, first_operand), 0, ROLE_WRITTEN_LIST},
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, print, operands)    \
+#define STEP(KIND, name, array, scratch, fields, operands)    \
   case TFM_STEP_##KIND: {                                     \
     typedef tfm_##name##_step Info;                           \
     static const Role roles[] = {operands{0, 0, ROLE_END}};   \

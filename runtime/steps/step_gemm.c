@@ -23,16 +23,14 @@ enum {
   TILES_AHEAD = 2     /* whose results are fetched, where k is short */
 };
 
-/* This thread's share of the rows that are not live becomes 0. Of an item, those behind its last live row may be left
- * as they are: a run of them that ends where an item does. */
+/* This thread's share of the rows that are not live becomes 0. */
 __attribute__((cold)) static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
   const RowShare share = rows_of_thread(walker, &gemm->live, gemm->all_rows);
-  int64_t item = gemm->live.item, row = share.row, first, rows;
-  for (; (rows = live_run(&gemm->live, false, row, share.end_row, &first)) > 0; row = first + rows) {
-    const int64_t needed = item ? (first + rows) / item * item : first;
-    for (int64_t i = greatest_of(first, needed); i < first + rows; i++)
-      memset(gemm->c + i * gemm->c_stride, 0, (size_t)gemm->step->n * sizeof(float));
-  }
+  const ClearJob job = {.rows = (char *)gemm->c,
+                        .stride = gemm->c_stride * (int64_t)sizeof(float),
+                        .bytes = gemm->step->n * (int64_t)sizeof(float),
+                        .item = gemm->live.item};
+  live_clear(&gemm->live, share.row, share.end_row, &job);
 }
 
 // ---- panels ----
@@ -60,12 +58,11 @@ typedef struct Strip { /* of one panel: the columns of one tile, some steps of k
 static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const Tile *tile, const Strip *strip) {
   const int64_t stride = gemm->c_stride * (int64_t)sizeof(float);
   if (!gemm->epilogue.kernel) return;
-  if (gemm->call->kernel)
-    epilogue_call(gemm->call, c, stride, tile->row, tile->rows, strip->column, strip->columns);
+  const Region at = {tile->row, tile->rows, strip->column, strip->columns};
+  if (gemm->call->kernel) epilogue_call(gemm->call, c, stride, &at);
   else if (walker->of_all)
-    walker->context->decoding.cached_steps->finish_tile(walker, gemm->step, c, stride, tile->row, tile->rows,
-                                                        strip->column, strip->columns);
-  else epilogue_run(walker, &gemm->epilogue, c, stride, tile->row, tile->rows, strip->column, strip->columns);
+    walker->context->decoding.cached_steps->finish_tile(walker, gemm->step, c, stride, &at);
+  else epilogue_run(walker, &gemm->epilogue, c, stride, &at);
 }
 
 /* Lines that another core had last come as slowly as from memory: those that a tile writes are asked for while the one

@@ -26,13 +26,13 @@ import sys
 
 # what -> (exceptions today, at most in the end)
 RATCHETS = {
-    "functions of more than 6 parameters, runtime": (50, 7),
+    "functions of more than 6 parameters, runtime": (7, 7),
     "functions of more than 6 parameters, compiler": (12, 12),
     ".c files with the name of another": (0, 0),
     "headers with the name of another": (1, 1),
-    ".c files of more than 450 lines": (22, 0),
-    "circles of includes, runtime": (4, 0),
-    "circles of includes, compiler": (11, 2),
+    ".c files of more than 450 lines": (8, 0),
+    "circles of includes, runtime": (3, 0),
+    "circles of includes, compiler": (6, 2),
     "forms compared by their order": (0, 0),
 }
 MOST_PARAMETERS, LONG_FILE = 6, 450
