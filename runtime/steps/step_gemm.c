@@ -131,7 +131,7 @@ static inline void fetch_rows(const PanelWalk *walk, int64_t column, int64_t col
   for (int64_t i = lines * column / n; i < end; i++) __builtin_prefetch(later + i * line, 0, 2);
 }
 
-/* A block of k of a panel, strip after strip, piece after piece: the weights of a piece stay near while the rows go by. */
+/* A block of k of a panel, strip after strip and piece after piece: its weights stay near while the rows go by. */
 static inline void run_panel(const PanelWalk *walk, int64_t panel, const char *weights, const char *next) {
   const tfm_gemm_step *step = walk->job->gemm->step;
   const Block *block = walk->job->block;
@@ -169,7 +169,7 @@ static PanelWalk walk_of(const GemmJob *job) {
   walk.tiles = one_tile ? 1 : job->block->n;
   walk.lines = one_tile ? 0 : job->block->lines;
   walk.scales = is_whole ? gemm_panel_bytes(step, step->k) : walk.panel_bytes;
-  walk.column_bytes = step->form == TFM_FORM_INT4 ? 4 : tfm_form_bytes(step->form, 1);
+  walk.column_bytes = lane_of(step);
   walk.fetches_next = is_whole && is_whole_numbers(step) && gemm->blocks > 1;
   walk.fetches_rows = one_tile && has_whole_rows;
   return walk;
