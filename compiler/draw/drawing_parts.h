@@ -1,7 +1,7 @@
 /* What the files of a drawing share: modules with their items, and a picture of them while it is made.
  *
- * drawing.c makes drawings, drawing_fold.c finds what one box stands for, drawing_lines.c decides which lines there are
- * and where they end, and drawing_print.c prints boxes and lines. All memory is the drawing's arena. */
+ * drawing_items.c makes drawings, drawing_fold.c finds what one box stands for, drawing_lines.c decides which lines
+ * there are and where they end, and drawing_print.c prints boxes and lines. All memory is the drawing's arena. */
 #ifndef TFM_DRAW_DRAWING_PARTS_H
 #define TFM_DRAW_DRAWING_PARTS_H
 
