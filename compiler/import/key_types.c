@@ -136,13 +136,13 @@ static void check_row(Arena *arena, Diag *diag, const Folder *folder, const json
 
 /* A type of a row is the folder's, or it is that of an object of it: "clip.text_config". */
 static void check_type(Arena *arena, Diag *diag, const Folder *folder, Word of, const KeyType *row) {
-  const char *type = json_string_value(json_object_get(folder->config, "model_type"));
+  const char *type = json_string_value(json_object_get(folder->written, "model_type"));
   const size_t length = strlen(type);
   if (is_word(of, type)) {
-    check_row(arena, diag, folder, folder->config, "", row);
+    check_row(arena, diag, folder, folder->written, "", row);
   } else if (of.length > length && strncmp(of.start, type, length) == 0 && of.start[length] == '.') {
     const char *part = arena_strndup(arena, of.start + length + 1, of.length - length - 1);
-    const json_t *object = json_object_get(folder->config, part);
+    const json_t *object = json_object_get(folder->written, part);
     if (json_is_object(object)) check_row(arena, diag, folder, object, arena_printf(arena, "%s.", part), row);
   }
 }

@@ -7,7 +7,7 @@
 
 #include "import/folder.h"
 
-/* False after an error. Sees keys by the names that they have in the file, before spellings are joined. */
+/* False after an error. Keys are seen as they stand in the file, before spellings are joined. */
 bool key_types_check(Arena *arena, Diag *diag, const Folder *folder);
 
 #endif
