@@ -32,12 +32,13 @@ typedef struct Origin {
 typedef struct NodeAttr {
   const char *name;             /* INPUT, WEIGHT */
   Role role;                    /* INPUT */
+  const char *range_text;       /* INPUT i32: why no element may be beyond least and most; NULL: any may be */
   double number;   /* FULL f32; INPUT with a default (has_default): of each element, if it is left out */
   int64_t integer; /* the same for i32, bool */
   const Size *size;             /* SIZE */
   const Size *starts[MAX_RANK]; /* SLICE */
   uint8_t axes[MAX_RANK];       /* PERMUTE */
-  int32_t axis;                 /* CONCAT, REDUCE category, SOFTMAX ...: from the front, never negative */
+  int32_t axis, least, most;    /* axis: CONCAT, REDUCE category, SOFTMAX ...: from the front, never negative */
   bool keepdim, has_weight, has_bias, has_default;
   Stored stored;                /* WEIGHT: ANY: nothing is known, f32 serves; F32: a rule says so */
   bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */

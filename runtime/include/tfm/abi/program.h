@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 22 };
+enum { TFM_PROGRAM_VERSION = 23 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -73,10 +73,12 @@ typedef struct tfm_check { /* the sizes must satisfy the conditions; else the me
   const char *place; /* "model.tfm:12:5" or NULL */
 } tfm_check;
 
-typedef struct tfm_id_limit { /* every element of an i32 input must lie in [0, limit) */
+typedef struct tfm_id_limit { /* every element of an i32 input must lie in [least, limit) */
   uint32_t input;
   tfm_size limit;
   const char *place;
+  int32_t least;                /* 0: of ids */
+  uint32_t first_part, n_parts; /* the end of the message: why; none for ids */
 } tfm_id_limit;
 
 // ---- memory ----
