@@ -39,6 +39,7 @@ typedef struct Origin {
 #define MEMBER_OF_TEXT(member) const char *member;
 #define MEMBER_OF_VALUE(member) double member;
 #define MEMBER_OF_DEFAULT(member) bool member;
+#define MEMBER_OF_RANGE(member) const char *member;
 #define MEMBER_OF_SIZE(member) const Size *member;
 #define MEMBER_OF_STARTS(member) const Size *member[MAX_RANK];
 #define MEMBER_OF_SHAPE(member) const Size *member[MAX_RANK];
@@ -51,6 +52,7 @@ typedef struct NodeAttr { /* attributes.def says what each is */
 #include "graph/attributes.def"
   Role role;                  /* INPUT: goes with the name */
   int64_t integer;            /* i32, bool: goes with the number */
+  int32_t least, most;        /* INPUT i32: of its elements, go with the text of the range */
   uint8_t rank_in;            /* of dims_in */
   bool rows_where, rows_zero; /* the value of the mask in the live rows; the others are 0, not anything */
   bool is_shared;             /* WEIGHT: another graph, of the same model and weights, uses it too */

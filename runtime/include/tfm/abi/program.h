@@ -73,10 +73,12 @@ typedef struct tfm_check { /* the sizes must satisfy the conditions; else the me
   const char *place; /* "model.tfm:12:5" or NULL */
 } tfm_check;
 
-typedef struct tfm_id_limit { /* every element of an i32 input must lie in [0, limit) */
+typedef struct tfm_id_limit { /* every element of an i32 input must lie in [least, limit) */
   uint32_t input;
   tfm_size limit;
   const char *place;
+  int32_t least;                /* 0: of ids */
+  uint32_t first_part, n_parts; /* the end of the message: why; none for ids */
 } tfm_id_limit;
 
 // ---- memory ----
