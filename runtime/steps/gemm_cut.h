@@ -56,18 +56,16 @@ static inline int64_t whole_panel_bytes(const tfm_gemm_step *step) {
 }
 
 /* Whole numbers take less room, and their sums have no order: long blocks, one chain. */
-static inline bool is_whole_numbers(const tfm_gemm_step *step) { return tfm_form_is_whole(step->form); }
+static inline bool is_whole_numbers(const tfm_gemm_step *step) { return tfm_form_is_integer(step->form); }
 static inline int64_t k_block_of(const tfm_gemm_step *step) {
   return is_whole_numbers(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK;
 }
 /* Steps of k in a turn of a tile. */
-static inline int64_t turn_of(const tfm_gemm_step *step) {
-  return step->form == TFM_FORM_INT4 ? TFM_GROUP : is_whole_numbers(step) ? 16 : 4;
-}
-/* The steps of k in a call are a multiple of these: chains; of bytes, what a tile register has of a row. */
-static inline int64_t unit_of(const tfm_gemm_step *step) {
-  return step->form == TFM_FORM_INT4 ? TFM_GROUP * TFM_GROUPS : step->form == TFM_FORM_INT8 ? 64 : TFM_SHORT_CHAIN;
-}
+static inline int64_t turn_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->turn; }
+/* The steps of k in a call are a multiple of these. */
+static inline int64_t unit_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->unit; }
+/* Bytes from a column of a panel to the next one. */
+static inline int64_t lane_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->lane; }
 static inline int64_t chains_of(const tfm_gemm_step *step) {
   return is_whole_numbers(step) ? 1 : partial_chains(step->k);
 }

@@ -23,16 +23,14 @@ enum {
   TILES_AHEAD = 2     /* whose results are fetched, where k is short */
 };
 
-/* This thread's share of the rows that are not live becomes 0. Of an item, those behind its last live row may be left
- * as they are: a run of them that ends where an item does. */
+/* This thread's share of the rows that are not live becomes 0. */
 __attribute__((cold)) static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
   const RowShare share = rows_of_thread(walker, &gemm->live, gemm->all_rows);
-  int64_t item = gemm->live.item, row = share.row, first, rows;
-  for (; (rows = live_run(&gemm->live, false, row, share.end_row, &first)) > 0; row = first + rows) {
-    const int64_t needed = item ? (first + rows) / item * item : first;
-    for (int64_t i = greatest_of(first, needed); i < first + rows; i++)
-      memset(gemm->c + i * gemm->c_stride, 0, (size_t)gemm->step->n * sizeof(float));
-  }
+  const ClearJob job = {.rows = (char *)gemm->c,
+                        .stride = gemm->c_stride * (int64_t)sizeof(float),
+                        .bytes = gemm->step->n * (int64_t)sizeof(float),
+                        .item = gemm->live.item};
+  live_clear(&gemm->live, share.row, share.end_row, &job);
 }
 
 // ---- panels ----
@@ -60,12 +58,11 @@ typedef struct Strip { /* of one panel: the columns of one tile, some steps of k
 static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const Tile *tile, const Strip *strip) {
   const int64_t stride = gemm->c_stride * (int64_t)sizeof(float);
   if (!gemm->epilogue.kernel) return;
-  if (gemm->call->kernel)
-    epilogue_call(gemm->call, c, stride, tile->row, tile->rows, strip->column, strip->columns);
+  const Region at = {tile->row, tile->rows, strip->column, strip->columns};
+  if (gemm->call->kernel) epilogue_call(gemm->call, c, stride, &at);
   else if (walker->of_all)
-    walker->context->decoding.cached_steps->finish_tile(walker, gemm->step, c, stride, tile->row, tile->rows,
-                                                        strip->column, strip->columns);
-  else epilogue_run(walker, &gemm->epilogue, c, stride, tile->row, tile->rows, strip->column, strip->columns);
+    walker->context->decoding.cached_steps->finish_tile(walker, gemm->step, c, stride, &at);
+  else epilogue_run(walker, &gemm->epilogue, c, stride, &at);
 }
 
 /* Lines that another core had last come as slowly as from memory: those that a tile writes are asked for while the one
@@ -97,7 +94,6 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
   int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
   int64_t first_k = gemm->begin_k + k_block * k_block_of(step),
           end_k = least_of(first_k + k_block_of(step), gemm->end_k);
-  const int64_t column_bytes = step->form == TFM_FORM_INT4 ? 4 : tfm_form_bytes(step->form, 1); /* of neighbours */
   const char *weights = panel_at(gemm, panel, k_block);
   Strip strip = {.next = next};
   for (int64_t done = 0; done < columns; done += step->width) {
@@ -107,7 +103,7 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
     do { /* once if there are no steps at all: zeroes */
       strip.k = least_of(block->together, end_k - strip.first_k);
       strip.share = strip.k == block->k ? block->share : gemm_share_of(step, block, strip.k);
-      strip.weights = weights + gemm_panel_bytes(step, strip.first_k - first_k) + done * column_bytes;
+      strip.weights = weights + gemm_panel_bytes(step, strip.first_k - first_k) + done * lane_of(step);
       run_strip(walker, gemm, block, &strip);
       strip.next += block->n * strip.share;
       strip.first_k += strip.k;
@@ -187,7 +183,7 @@ static void run_short_panels(const Walker *walker, const Gemm *gemm, const Block
     int64_t number_of_strip = 0;
     for (int64_t in_panel = 0, panel = first_panel; strip.column < end; strip.column += step->width) {
       float *c = results_at(gemm, tile, strip.column);
-      const char *weights = panel_at(gemm, panel, 0) + in_panel * tfm_form_bytes(step->form, 1);
+      const char *weights = panel_at(gemm, panel, 0) + in_panel * lane_of(step);
       strip.columns = least_of(step->width, step->n - strip.column);
       fetch_results(later, floats, number_of_strip++, strips);
       tile->kernel(a, weights, c, gemm->c_stride, step->k, 0, strip.columns, weights, 0);

@@ -26,6 +26,12 @@ tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_er
 #define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
 #include "tfm/abi/steps.def"
 
+/* A part of the results of a product: rows [row, row + rows) of all axes but the last taken as one, columns
+ * [column, column + columns). */
+typedef struct Region {
+  int64_t row, rows, column, columns;
+} Region;
+
 enum { MOST_JOINED_ROWS = 1024 }; /* of lockstep runs that are one product though not all rows are live */
 
 /* Functions that only programs of decoding need. A decoder puts this table into its contexts, and nothing else refers
@@ -37,8 +43,8 @@ typedef struct CachedSteps {
   /* Of lockstep runs (lockstep.h). */
   int32_t (*share_steps)(tfm_context *first);
   bool (*is_one_product)(const tfm_context *first, const tfm_step *step);
-  void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
-                      int64_t rows, int64_t column, int64_t columns);
+  void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
+                      const Region *at);
 } CachedSteps;
 extern const CachedSteps cached_steps; /* decode/paged_attention.c */
 
