@@ -215,6 +215,8 @@ static void fill_program(Planner *p) {
   program->version = TFM_PROGRAM_VERSION;
   program->name = p->graph->name;
   program->isa = p->target->name;
+  program->family = (uint8_t)p->target->family;
+  program->features = p->target->features;
   program->n_symbols = p->math.table->n_symbols;
   program->symbols = p->math.table->symbols;
   program->n_polynomials = (uint32_t)p->polynomial_list.n;

@@ -42,7 +42,7 @@ LEAST_COMMENTS, MOST_COMMENTS = 0.12, 0.18
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
-INCLUDES_TABLE = re.compile(r'#\s*include\s*"[^"]+\.def"')
+INCLUDES_TABLE = re.compile(r'#\s*include\s*("[^"]+\.def"|[A-Z_]+$)', re.M)  # a macro: the table of a family
 NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 LOOP = re.compile(r"\bfor \([^;]*;[^;]*$")
 # A form before or behind <, >, in place of a condition, or beside a number.

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 23 };
+enum { TFM_PROGRAM_VERSION = 24 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -335,11 +335,13 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
 // ---- the program ----
 
 typedef struct tfm_program {
-  uint32_t version; /* TFM_PROGRAM_VERSION */
+  uint32_t version;  /* TFM_PROGRAM_VERSION */
+  uint32_t features; /* that the code needs (abi/cpu.h), bits of its family */
   const char *name;
-  const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (machine/features.c) */
+  const char *isa; /* what the code was generated for, for people: "x86-64-v3" */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
       n_steps, n_operands, n_live, n_floors, n_caches, n_row_chains;
+  uint8_t family; /* tfm_family */
   const char *const *symbols; /* names of the run-time sizes */
   const tfm_term *terms;
   const tfm_polynomial *polynomials;
