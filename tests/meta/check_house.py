@@ -27,10 +27,10 @@ import sys
 # what -> (exceptions today, at most in the end)
 RATCHETS = {
     "functions of more than 6 parameters, runtime": (6, 6),
-    "functions of more than 6 parameters, compiler": (12, 12),
+    "functions of more than 6 parameters, compiler": (9, 9),
     ".c files with the name of another": (0, 0),
     "headers with the name of another": (1, 1),
-    ".c files of more than 450 lines": (7, 0),
+    ".c files of more than 450 lines": (6, 0),
     "circles of includes, runtime": (3, 0),
     "circles of includes, compiler": (6, 2),
     "forms compared by their order": (0, 0),
