@@ -110,7 +110,7 @@ static bool read_form(GraphReader *r, Pending *p, void *member) {
     *(tfm_form *)member = (tfm_form)form;
     return true;
   }
-  return read_fault(r, "expected a form of numbers, such as int8");
+  return graph_read_fault(r, "expected a form of numbers, such as int8");
 }
 
 static bool read_double(GraphReader *r, Pending *p, void *member) {
