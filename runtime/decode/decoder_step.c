@@ -442,22 +442,17 @@ static tfm_status check_call(tfm_decoder *decoder, const DecoderCall *call, tfm_
 
 // ---- success and failure ----
 
-/* Gives a flat block back, if there is one. */
-static void drop(tfm_decoder *decoder, char *flat) {
-  if (flat) page_drop(&decoder->flat_pages, flat);
-}
-
 /* On success the row has its new tokens and caches; on failure the pages beyond its old length are given back. What
  * was written in its last page behind the length has no meaning. */
 static void finish_row(tfm_decoder *decoder, DecoderRow *row, int64_t n_tokens, bool succeeded) {
   if (succeeded) {
     row->length += n_tokens;
     if (row->next_flat) {
-      drop(decoder, row->flat);
+      drop_flat(decoder, &row->flat);
       row->flat = row->next_flat;
     }
   } else {
-    drop(decoder, row->next_flat);
+    drop_flat(decoder, &row->next_flat);
     page_list_cut(&decoder->own_pages, &row->own, row->length);
   }
   row->next_flat = NULL;
