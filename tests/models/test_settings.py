@@ -86,7 +86,7 @@ class Settings(ImportCase):
                     if place == "config.json":
                         (self.folder / "generation_config.json").unlink()
                     tokens = self.computed(config | (said if place == "config.json" else {}), start, "generate",
-                                           ("--max-length=6", "--min-length=6"))["sequences"]
+                                           ("--max-new-tokens=5", "--min-new-tokens=5"))["sequences"]
                     self.assertEqual(tokens.shape[1], 6)
                     self.assertEqual(tokens[:, -1].tolist(), [9] * len(tokens))
 
