@@ -122,7 +122,8 @@ static void add_limit(StrBuf *out, const tfm_program *p, uint32_t input) {
     if (p->id_limits[i].input != input) continue;
     const tfm_polynomial *limit = &p->polynomials[p->id_limits[i].limit];
     if (limit->n_terms == 1 && p->terms[limit->first_term].degree == 0)
-      strbuf_printf(out, "; ids in [0, %lld)", (long long)p->terms[limit->first_term].coefficient);
+      strbuf_printf(out, "; %s in [%d, %lld)", p->id_limits[i].n_parts ? "elements" : "ids", p->id_limits[i].least,
+                    (long long)p->terms[limit->first_term].coefficient);
   }
 }
 

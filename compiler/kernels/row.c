@@ -259,7 +259,7 @@ void row_store_scalar(RowKernel *k, LLVMValueRef value) {
 // ---- walks along the columns ----
 
 /* Several vectors at once hide the latency of one behind the others; long expressions would run out of registers
- * (targets.def says how many suit a target). */
+ * (target/x86.def says how many suit a target). */
 unsigned row_unroll(const RowKernel *k) {
   const TargetInfo *target = k->e->target;
   return expr_is_long(&k->program) ? target->long_row_unroll : target->row_unroll;

@@ -215,6 +215,8 @@ static void fill_program(Planner *p) {
   program->version = TFM_PROGRAM_VERSION;
   program->name = p->graph->name;
   program->isa = p->target->name;
+  program->family = (uint8_t)p->target->family;
+  program->features = p->target->features;
   program->n_symbols = p->math.table->n_symbols;
   program->symbols = p->math.table->symbols;
   program->n_polynomials = (uint32_t)p->polynomial_list.n;
@@ -278,6 +280,7 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   if (!plan_nodes(&p)) return NULL;
   plan_outputs(&p);
   plan_checks(&p);
+  plan_ranges(&p);
   describe_tensors(&p);
   if (p.math.overflowed) plan_limit(&p, "a size of this model is too large for the runtime");
   if (diag_has_errors(diag)) return NULL;

@@ -242,11 +242,11 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   const Size *rows, *c_rows, *c_stride;
   const uint8_t form = p->plan->recipes.items[weight].form;
   const bool is_whole = tfm_form_is_integer(form);
-  const bool is_matrix = form == TFM_FORM_INT8 && p->target->matrix_rows;
+  const bool is_matrix = form == TFM_FORM_INT8 && p->target->matrix.rows;
   TileShape shape = (is_whole ? target_whole_tile : target_panel_tile)(p->target, panel);
   if (form == TFM_FORM_INT4) shape.rows /= 2; /* the sums of a group take registers too */
   const uint8_t vector_rows = shape.rows; /* so few are faster in vectors: tile registers take as long as for 16 */
-  if (is_matrix) shape = (TileShape){p->target->matrix_rows, (uint8_t)panel};
+  if (is_matrix) shape = (TileShape){p->target->matrix.rows, (uint8_t)panel};
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
                    .in_pairs = is_whole && p->target->dot_pairs,
                    .k = form == TFM_FORM_INT8 && p->target->dot_pairs ? k : 0,

@@ -26,11 +26,11 @@ import sys
 
 # what -> (exceptions today, at most in the end)
 RATCHETS = {
-    "functions of more than 6 parameters, runtime": (7, 7),
+    "functions of more than 6 parameters, runtime": (6, 6),
     "functions of more than 6 parameters, compiler": (12, 12),
     ".c files with the name of another": (0, 0),
     "headers with the name of another": (1, 1),
-    ".c files of more than 450 lines": (8, 0),
+    ".c files of more than 450 lines": (7, 0),
     "circles of includes, runtime": (3, 0),
     "circles of includes, compiler": (6, 2),
     "forms compared by their order": (0, 0),
@@ -42,7 +42,7 @@ LEAST_COMMENTS, MOST_COMMENTS = 0.12, 0.18
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
-INCLUDES_TABLE = re.compile(r'#\s*include\s*"[^"]+\.def"')
+INCLUDES_TABLE = re.compile(r'#\s*include\s*("[^"]+\.def"|[A-Z_]+$)', re.M)  # a macro: the table of a family
 NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 LOOP = re.compile(r"\bfor \([^;]*;[^;]*$")
 # A form before or behind <, >, in place of a condition, or beside a number.
