@@ -242,6 +242,27 @@ class Account(ImportCase):
                     seen += 1
         self.assertGreater(seen, 30)
 
+    def test_keys_that_one_class_of_a_family_reads(self):
+        """What the class of another type of the family reads changes nothing of this one."""
+        for name, keys in (("mistral", dict(use_sliding_window=True)), ("mistral", dict(use_sliding_window=True, max_window_layers=1)),
+                           ("mixtral", dict(use_sliding_window=True)), ("mixtral", dict(layer_types=["full_attention"] * 2)),
+                           ("qwen2", dict(no_rope_layers=[0, 0])), ("qwen3", dict(no_rope_layers=[0, 1])), ("mistral", dict(no_rope_layers=[0, 0])),
+                           ("llama", dict(no_rope_layers=[0, 1])), ("llama", dict(max_window_layers=1, no_rope_layer_interval=1))):
+            with self.subTest(case=name, keys=keys):
+                config = self.take(name)
+                whole = self.tfmc(self.folder, "--strict").stdout
+                self.write(config | keys)
+                self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+
+    def test_windows_of_no_tokens(self):
+        """Each case with a window, which is no longer one."""
+        for path in sorted(CASES.glob("*.json")):
+            config = json.loads(path.read_text())["files"]["config.json"]
+            if config.get("sliding_window") and config.get("use_sliding_window", True):
+                with self.subTest(path.stem):
+                    self.write(config | dict(sliding_window=0))
+                    self.refused("a window of no tokens")
+
     def test_kinds_of_values(self):
         """Each key of each row of key_types.def, without weights: null and values of other kinds are refused, and no others."""
         samples = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "cls", "list[int]": [1], "list[str]": ["a"], "list": [0.5],
