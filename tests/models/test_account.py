@@ -254,6 +254,37 @@ class Account(ImportCase):
                 self.write(config | keys)
                 self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
 
+    def test_a_missing_key_means_what_the_class_has(self):
+        """missing_keys.py compares all of them with transformers."""
+        for name, key, value in (("modernbert_classify", "classifier_pooling", "cls"), ("modernbert_classify_cls", "classifier_pooling", "cls"),
+                                 ("deberta_v2_mask", "legacy", True)):
+            with self.subTest(case=name, key=key):
+                config = self.take(name)
+                self.write(config | {key: value})
+                written = self.tfmc(self.folder, "--strict")
+                self.write({k: v for k, v in config.items() if k != key})
+                without = self.tfmc(self.folder, "--strict")
+                self.assertEqual((written.returncode, written.stdout), (0, without.stdout))
+
+    def test_heads_that_a_key_chooses(self):
+        """The head for masked words of a DeBERTa is what "legacy" says, whatever the file has."""
+        for name, other in (("deberta_v2_mask", False), ("deberta_v3_mask", True)):
+            config = self.take(name)
+            self.tfmc(self.folder, "--strict")
+            self.write(config | dict(legacy=other))
+            self.assertIn("lm_predictions", self.tfmc(self.folder, code=1).stderr)
+        config = self.take("deberta_v3_mask")
+        self.write({k: v for k, v in config.items() if k not in ("legacy", "architectures")})  # as on the hub
+        self.assertIn("lm_predictions", self.tfmc(self.folder, "--strict", "--task", "mask").stdout)
+
+    def test_heads_whose_size_is_null(self):
+        """Where the key is none of the config class's own, its class computes with the null."""
+        for name in ("qwen2", "smollm3", "qwen2_moe"):
+            config = self.take(name)
+            self.tfmc(self.folder, "--strict")
+            self.write(config | dict(head_dim=None))
+            self.refused("how many columns a head has is null")
+
     def test_windows_of_no_tokens(self):
         """Each case with a window, which is no longer one."""
         for path in sorted(CASES.glob("*.json")):
