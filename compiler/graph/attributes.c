@@ -18,30 +18,6 @@ static const AttributeRow rows[N_ATTRIBUTES] = {
 #include "graph/attributes.def"
 };
 
-/* What a member of the type takes. */
-enum {
-  BYTES_FLAG = sizeof(bool),
-  BYTES_F64 = sizeof(double),
-  BYTES_AXIS = sizeof(int32_t),
-  BYTES_AXES = MAX_RANK * sizeof(uint8_t),
-  BYTES_OPERATION = sizeof(OpKind),
-  BYTES_STORED = sizeof(Stored),
-  BYTES_TEXT = sizeof(char *),
-  BYTES_VALUE = sizeof(double),
-  BYTES_DEFAULT = sizeof(bool),
-  BYTES_RANGE = sizeof(char *),
-  BYTES_SIZE = sizeof(Size *),
-  BYTES_STARTS = MAX_RANK * sizeof(Size *),
-  BYTES_SHAPE = MAX_RANK * sizeof(Size *),
-  BYTES_ROWS = sizeof(uint8_t),
-  BYTES_STEPS = sizeof(bool),
-  BYTES_EXPR = sizeof(Expr *)
-};
-
-#define ATTRIBUTE(Enum, text, form, type, member) \
-  _Static_assert(sizeof((NodeAttr *)NULL)->member == BYTES_##type, #Enum " has a member of another type");
-#include "graph/attributes.def"
-
 AttributeType attribute_type(Attribute attribute) { return rows[attribute].type; }
 
 void *attribute_member(NodeAttr *attr, Attribute attribute) { return (char *)attr + rows[attribute].offset; }
@@ -74,10 +50,8 @@ void node_print_value(StrBuf *out, const Node *node) {
   else strbuf_printf(out, "%lld", (long long)node->attr.integer);
 }
 
-/* "int8" is not said of what is "int4". */
 bool attribute_is_left_out(const NodeAttr *attr, Attribute attribute) {
   const void *member = attribute_value(attr, attribute);
-  if (attribute == ATTRIBUTE_INT8 && attr->is_int4) return true;
   switch (attribute_type(attribute)) {
     case ATTRIBUTE_IS_FLAG:
     case ATTRIBUTE_IS_DEFAULT: return !*(const bool *)member;
@@ -86,6 +60,7 @@ bool attribute_is_left_out(const NodeAttr *attr, Attribute attribute) {
     case ATTRIBUTE_IS_SIZE: return !*(const Size *const *)member;
     case ATTRIBUTE_IS_EXPR: return !*(Expr *const *)member;
     case ATTRIBUTE_IS_STORED: return *(const Stored *)member == STORED_ANY;
+    case ATTRIBUTE_IS_FORM: return *(const tfm_form *)member == TFM_FORM_F32;
     case ATTRIBUTE_IS_ROWS: return !attr->rows_mask || attr->rows_are_steps;
     case ATTRIBUTE_IS_STEPS: return !attr->rows_are_steps;
     default: return false;
@@ -128,6 +103,7 @@ void attribute_print(StrBuf *out, const SizeTable *table, const Node *node, Attr
     case ATTRIBUTE_IS_AXES: print_axes(out, node->rank, member); break;
     case ATTRIBUTE_IS_OPERATION: strbuf_add(out, op_table[*(const OpKind *)member].name); break;
     case ATTRIBUTE_IS_STORED: strbuf_add(out, stored_names[*(const Stored *)member]); break;
+    case ATTRIBUTE_IS_FORM: strbuf_add(out, tfm_form_name(*(const tfm_form *)member)); break;
     case ATTRIBUTE_IS_TEXT: print_text(out, attr, *(const char *const *)member); break;
     case ATTRIBUTE_IS_VALUE:
     case ATTRIBUTE_IS_DEFAULT: node_print_value(out, node); break;

@@ -14,6 +14,7 @@ typedef enum AttributeType {
   ATTRIBUTE_IS_AXES,      /* as many as the result has */
   ATTRIBUTE_IS_OPERATION,
   ATTRIBUTE_IS_STORED,
+  ATTRIBUTE_IS_FORM,      /* a tfm_form; F32 is left out */
   ATTRIBUTE_IS_TEXT,      /* of an input with its role */
   ATTRIBUTE_IS_VALUE,     /* number or integer, as the type of the node says */
   ATTRIBUTE_IS_DEFAULT,   /* the same, if it is there */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "incremental/cut.h"
+#include "incremental/incremental.h"
 
 // ---- sizes and checks in another graph ----
 

@@ -88,7 +88,7 @@ View plan_view(Planner *p, const Node *node) {
 }
 
 View plan_gathered(Planner *p, const Node *node) {
-  const tfm_form form = p->values[node->id].is_static ? plan_weight_form(node) : TFM_FORM_F32;
+  const tfm_form form = p->values[node->id].is_static ? node_form(node) : TFM_FORM_F32;
   if (form == TFM_FORM_F32) return plan_view(p, node);
   View view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0, form));
   view.form = (uint8_t)form;

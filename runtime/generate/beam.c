@@ -57,12 +57,12 @@ typedef struct Search {
 
 /* Of the candidates, numbered beam * vocab + token, the heap holds the best so far, the worst of them as its root. */
 static bool is_good(const Search *s, HeapEntry entry) {
-  return s->n_candidates < s->g->heap_size || heap_is_before(s->g->heap[0], entry);
+  return s->n_candidates < s->g->heap_size || heap_is_before(s->g->chooser.heap[0], entry);
 }
 
 /* Until the heap is full, entries are only collected; ordering it once is cheaper than keeping it ordered. */
 static void take(Search *s, HeapEntry entry) {
-  HeapEntry *heap = s->g->heap;
+  HeapEntry *heap = s->g->chooser.heap;
   const int64_t size = s->g->heap_size;
   if (s->n_candidates == size) {
     heap[0] = entry;
@@ -77,7 +77,7 @@ static void take(Search *s, HeapEntry entry) {
  * added, because scores are rounded to f32; those above it are compared one by one. */
 static float worst_score(const Search *s, const RowScores *row, double sum) {
   if (s->n_candidates < s->g->heap_size) return -INFINITY;
-  const double worst = -s->g->heap[0].key;
+  const double worst = -s->g->chooser.heap[0].key;
   const double error = (fabs(worst) + fabs(sum) + fabs(row->shift)) * 1e-6;
   return (float)(worst - sum + row->shift - error);
 }
@@ -99,7 +99,7 @@ static void take_block(Search *s, const RowScores *row, double sum, int64_t firs
 static void take_beam(Search *s, const RowScores *row, double sum, int64_t first_id) {
   const Generation *g = s->g;
   for (int64_t i = 0; i < row->n_changed; i++) {
-    const HeapEntry entry = {-(sum + (double)g->changed[i].score), first_id + g->changed[i].token};
+    const HeapEntry entry = {-(sum + (double)g->chooser.changed[i].score), first_id + g->chooser.changed[i].token};
     if (is_good(s, entry)) take(s, entry);
   }
   for (int64_t block = 0; block < row->n_blocks; block++) {
@@ -112,7 +112,7 @@ static void take_beam(Search *s, const RowScores *row, double sum, int64_t first
 /* Where fewer candidates are possible than the heap holds, impossible ones follow, with -inf, the lower beam and token
  * first, as a sort of all candidates would order them. */
 static void fill_up(Search *s) {
-  HeapEntry *heap = s->g->heap;
+  HeapEntry *heap = s->g->chooser.heap;
   const int64_t n_possible = s->n_candidates;
   for (int64_t id = 0; s->n_candidates < s->g->heap_size; id++) {
     int64_t i = 0;
@@ -137,7 +137,7 @@ static tfm_status collect_candidates(Search *s, const Beams *beams) {
   }
   fill_up(s);
   for (int64_t n = s->n_candidates; n > 0; n--) {
-    HeapEntry entry = heap_pop(g->heap, n);
+    HeapEntry entry = heap_pop(g->chooser.heap, n);
     Candidate *c = &s->candidates[n - 1];
     *c = (Candidate){-entry.key, entry.id / g->vocab, entry.id % g->vocab, false};
     c->has_ended = generation_is_eos(g, c->token);

@@ -23,11 +23,12 @@ static bool make_room(Generation *g, int64_t rows) {
   g->bounds = generation_allocate(g, rows * row_blocks(g->vocab), sizeof *g->bounds);
   g->shifts = generation_allocate(g, rows, sizeof *g->shifts);
   g->logsumexp = wants_sums ? generation_allocate(g, rows, sizeof *g->logsumexp) : NULL;
-  g->changed = generation_allocate(g, g->vocab, sizeof *g->changed);
-  g->stamps = generation_allocate(g, g->vocab, sizeof *g->stamps);
-  g->heap = generation_allocate(g, g->heap_size, sizeof *g->heap);
+  Chooser *chooser = &g->chooser;
+  chooser->changed = generation_allocate(g, g->vocab, sizeof *chooser->changed);
+  chooser->stamps = generation_allocate(g, g->vocab, sizeof *chooser->stamps);
+  chooser->heap = generation_allocate(g, g->heap_size, sizeof *chooser->heap);
   return g->row_tokens && g->row_lengths && g->row_items && g->row_parents && g->scores && g->bounds && g->shifts &&
-         (g->logsumexp || !wants_sums) && g->changed && g->stamps && g->heap;
+         (g->logsumexp || !wants_sums) && chooser->changed && chooser->stamps && chooser->heap;
 }
 
 /* Beam search looks at max(2, 1 + ends) * beams candidates, as transformers does: even if all ends are among them, as
@@ -40,6 +41,9 @@ static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_
   if (!(g->items = generation_allocate(g, g->n_items, sizeof *g->items))) return generation_no_memory(g);
   tfm_status status = generation_read_options(g, options);
   if (status != TFM_OK) return status;
+  g->chooser.options = &g->options;
+  g->chooser.vocab = g->vocab;
+  g->chooser.error = error;
   const uint64_t n_eos = g->options.eos_token_ids.n;
   const int64_t all = g->beams * g->vocab;
   const int64_t candidates = (n_eos < 1 ? 2 : 1 + (int64_t)n_eos) * g->beams;
@@ -49,12 +53,12 @@ static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_
 
 static void end(Generation *g) {
   while (g->n_blocks) free(g->blocks[--g->n_blocks]);
-  fp_mode_leave(g->callers_mode);
+  fp_mode_leave(g->chooser.callers_mode);
 }
 
 tfm_status tfm_generate(const tfm_generate_model *model, const tfm_prompts *prompts,
                         const tfm_generate_options *options, tfm_generated *generated, tfm_error *error) {
-  Generation g = {.model = model, .prompts = prompts, .callers_mode = fp_mode_enter()};
+  Generation g = {.model = model, .prompts = prompts, .chooser.callers_mode = fp_mode_enter()};
   tfm_generated result = {0};
   tfm_status status = begin(&g, options, error);
   if (status == TFM_OK) status = g.beams > 1 ? generate_beams(&g, &result) : generate_single(&g, &result);
@@ -78,17 +82,17 @@ static tfm_status first_step(Generation *g, float *probabilities) {
     RowScores row;
     status = generation_process_row(g, i, &row);
     if (status != TFM_OK) return status;
-    row_settle(g, &row);
-    if (row_best(g, &row) == TFM_NO_TOKEN) return generation_refuse_row(g, i, g->row_lengths[i]);
-    if (g->options.do_sample) sample_restrict(g, &row);
-    sample_probabilities(g, &row, probabilities + i * g->vocab);
+    row_settle(&g->chooser, &row);
+    if (row_best(&g->chooser, &row) == TFM_NO_TOKEN) return generation_refuse_row(g, i, g->row_lengths[i]);
+    if (g->options.do_sample) sample_restrict(&g->chooser, &row);
+    sample_probabilities(&g->chooser, &row, probabilities + i * g->vocab);
   }
   return status;
 }
 
 tfm_status tfm_generate_first_step(const tfm_generate_model *model, const tfm_prompts *prompts,
                                    const tfm_generate_options *options, float *probabilities, tfm_error *error) {
-  Generation g = {.model = model, .prompts = prompts, .callers_mode = fp_mode_enter()};
+  Generation g = {.model = model, .prompts = prompts, .chooser.callers_mode = fp_mode_enter()};
   tfm_status status = begin(&g, options, error);
   if (status == TFM_OK) status = first_step(&g, probabilities);
   end(&g);

@@ -85,7 +85,7 @@ static void set_list_apart(const Generation *g, uint64_t *apart, const tfm_token
   for (uint64_t i = 0; i < list->n; i++) set_apart(g, apart, list->tokens[i]);
 }
 
-/* Every token that process_row may touch. A token that it forces needs no logit. */
+/* Every token that row_apply_options may touch. A token that it forces needs no logit. */
 static void choose_apart(const Generation *g, int64_t row) {
   const tfm_generate_options *o = &g->options;
   uint64_t *apart = apart_of(g, row);
@@ -101,7 +101,8 @@ static const tfm_best_token *best_of(const Generation *g, int64_t row) { return 
 
 /* A token that is impossible is no candidate. */
 static void add_changed(Generation *g, RowScores *row, int64_t token, float score) {
-  if (score > -INFINITY) g->changed[row->n_changed++] = (ChangedScore){token, (float)((double)score - row->shift)};
+  const ChangedScore changed = {token, (float)((double)score - row->shift)};
+  if (score > -INFINITY) g->chooser.changed[row->n_changed++] = changed;
 }
 
 /* The tokens that are set apart and have a score above -inf become changed ones. */
@@ -218,7 +219,12 @@ tfm_status generation_call(Generation *g) {
 
 /* A row of best tokens becomes a list: those that were set apart, after what the options did to them, and the best. */
 tfm_status generation_process_row(Generation *g, int64_t number, RowScores *row) {
-  tfm_status status = process_row(g, number, row);
+  const int64_t item = g->row_items[number], n_blocks = row_blocks(g->vocab);
+  const Item *info = &g->items[item];
+  const RowText text = {.tokens = g->row_tokens[number], .length = g->row_lengths[number], .start = info->start,
+                        .limit = info->limit, .padding = info->padding, .item = item};
+  *row = (RowScores){generation_row_scores(g, number), g->bounds + number * n_blocks, n_blocks, 0, g->shifts[number]};
+  tfm_status status = row_apply_options(&g->chooser, &text, row);
   if (status != TFM_OK || !g->best || !row->n_blocks) return status; /* no blocks: a token is forced */
   add_apart(g, number, row);
   for (int64_t i = 0; i < g->n_best; i++) add_changed(g, row, best_of(g, number)[i].token, best_of(g, number)[i].logit);

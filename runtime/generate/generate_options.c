@@ -1,21 +1,12 @@
-/* The options of generation: defaults and checks, both made from generate_options.def, and what they do to the logits
- * of one row.
+/* The options of generation: defaults and checks, both made from generate_options.def.
  *
  * In: what the caller gave, the prompts, the size of the vocabulary. Out: complete options, and where each row starts
  * and must end. Refused, before the model runs: values out of their range, tokens that do not exist, rows without room
- * for a token. Messages name the option as Hugging Face transformers does.
- *
- * To logits, the options apply in the order of transformers: repetition penalty, repeated n-grams, least length, forced
- * first and last token, suppressed tokens, the caller's own function. Nothing is normalised again afterwards. Only the
- * tokens concerned are touched: a forbidden token becomes -inf where it stands; a token with another score becomes -inf
- * too, and its new score goes to the list of changed ones. Forbidding comes first, so that a forbidden token is never
- * changed; the result does not depend on that order, because -inf stays what it is. Refused: scores that on_scores has
- * made NaN or +inf. */
+ * for a token. Messages name the option as Hugging Face transformers does. */
 #include <math.h>
 #include <string.h>
 
 #include "generate/generation_state.h"
-#include "decode/logit_row.h"
 #include "tfm/decode.h"
 
 enum { MOST_LENGTH = INT32_MAX };
@@ -37,6 +28,11 @@ void tfm_generate_defaults(tfm_generate_options *options) {
 
 // ---- ranges ----
 
+typedef struct Reader { /* what the checks need to know */
+  int64_t vocab;
+  tfm_error *error;
+} Reader;
+
 typedef struct Range {
   double least, most;
   bool is_open; /* `least` itself lies outside */
@@ -48,61 +44,63 @@ typedef struct Range {
 #define ABOVE_TO(least, most) ((Range){least, most, true})
 #define ANY ((Range){-INFINITY, INFINITY, false})
 
+#define refuse(reader, ...) tfm_refuse((reader)->error, TFM_E_INPUT, __VA_ARGS__)
+
 /* A value that equals the default is legal even outside the range: it says that nobody set the option. */
-static tfm_status check_count(Generation *g, const char *name, const int64_t *value, const int64_t *initial,
+static tfm_status check_count(const Reader *r, const char *name, const int64_t *value, const int64_t *initial,
                               Range range) {
   if (*value == *initial || (*value >= (int64_t)range.least && *value <= (int64_t)range.most)) return TFM_OK;
-  return generation_refuse(g, "%s is %lld; it must lie between %lld and %lld", name, (long long)*value,
-                           (long long)range.least, (long long)range.most);
+  return refuse(r, "%s is %lld; it must lie between %lld and %lld", name, (long long)*value,
+                (long long)range.least, (long long)range.most);
 }
 
 /* NaN fails every comparison and is refused with the others. */
-static tfm_status check_real(Generation *g, const char *name, const double *value, const double *initial, Range range) {
+static tfm_status check_real(const Reader *r, const char *name, const double *value, const double *initial,
+                             Range range) {
   bool is_within = range.is_open ? *value > range.least : *value >= range.least;
   if (*value == *initial || (is_within && *value <= range.most && isfinite(*value))) return TFM_OK;
-  if (!isfinite(range.least)) return generation_refuse(g, "%s is %g", name, *value);
+  if (!isfinite(range.least)) return refuse(r, "%s is %g", name, *value);
   if (!range.is_open && isfinite(range.most))
-    return generation_refuse(g, "%s is %g; it must lie between %g and %g", name, *value, range.least, range.most);
-  if (!range.is_open) return generation_refuse(g, "%s is %g; it must be %g or greater", name, *value, range.least);
+    return refuse(r, "%s is %g; it must lie between %g and %g", name, *value, range.least, range.most);
+  if (!range.is_open) return refuse(r, "%s is %g; it must be %g or greater", name, *value, range.least);
   if (!isfinite(range.most))
-    return generation_refuse(g, "%s is %g; it must be greater than %g", name, *value, range.least);
-  return generation_refuse(g, "%s is %g; it must be greater than %g, and %g at most", name, *value, range.least,
-                           range.most);
+    return refuse(r, "%s is %g; it must be greater than %g", name, *value, range.least);
+  return refuse(r, "%s is %g; it must be greater than %g, and %g at most", name, *value, range.least,
+                range.most);
 }
 
-static tfm_status check_early(Generation *g, const char *name, const tfm_early_stopping *value,
+static tfm_status check_early(const Reader *r, const char *name, const tfm_early_stopping *value,
                               const tfm_early_stopping *initial, Range range) {
   (void)initial;
   if ((double)(int)*value >= range.least && (double)(int)*value <= range.most) return TFM_OK;
-  return generation_refuse(g, "%s is %d", name, (int)*value);
+  return refuse(r, "%s is %d", name, (int)*value);
 }
 
-static tfm_status check_token(Generation *g, const char *name, const int64_t *token, const int64_t *initial,
+static tfm_status check_token(const Reader *r, const char *name, const int64_t *token, const int64_t *initial,
                               Range range) {
   (void)range;
-  if ((initial && *token == *initial) || (*token >= 0 && *token < g->vocab)) return TFM_OK;
-  return generation_refuse(g, "%s: token %lld does not exist, legal are 0 to %lld", name, (long long)*token,
-                           (long long)g->vocab - 1);
+  if ((initial && *token == *initial) || (*token >= 0 && *token < r->vocab)) return TFM_OK;
+  return refuse(r, "%s: token %lld does not exist, legal are 0 to %lld", name, (long long)*token,
+                (long long)r->vocab - 1);
 }
 
-static tfm_status check_tokens(Generation *g, const char *name, const tfm_token_list *list,
+static tfm_status check_tokens(const Reader *r, const char *name, const tfm_token_list *list,
                                const tfm_token_list *initial, Range range) {
   (void)initial;
   if (list->n && !list->tokens)
-    return generation_refuse(g, "%s: %llu tokens, but the pointer to them is NULL", name, (unsigned long long)list->n);
+    return refuse(r, "%s: %llu tokens, but the pointer to them is NULL", name, (unsigned long long)list->n);
   tfm_status status = TFM_OK;
   for (uint64_t i = 0; i < list->n && status == TFM_OK; i++)
-    status = check_token(g, name, &list->tokens[i], NULL, range);
+    status = check_token(r, name, &list->tokens[i], NULL, range);
   return status;
 }
 
-static tfm_status check_ranges(Generation *g) {
-  const tfm_generate_options *o = &g->options;
+static tfm_status check_ranges(const Reader *r, const tfm_generate_options *o) {
   tfm_generate_options initial;
   tfm_generate_defaults(&initial);
   tfm_status status = TFM_OK;
 #define CHECK_MEMBER(check, name, member, range) \
-  if (status == TFM_OK) status = check(g, name, &o->member, &initial.member, range);
+  if (status == TFM_OK) status = check(r, name, &o->member, &initial.member, range);
 #define CHECK_count(...) CHECK_MEMBER(check_count, __VA_ARGS__)
 #define CHECK_real(...) CHECK_MEMBER(check_real, __VA_ARGS__)
 #define CHECK_early(...) CHECK_MEMBER(check_early, __VA_ARGS__)
@@ -117,16 +115,31 @@ static tfm_status check_ranges(Generation *g) {
 }
 
 /* What the value of one option says of another. */
-static tfm_status check_combinations(Generation *g) {
-  const tfm_generate_options *o = &g->options;
-  if (o->num_beams > g->vocab)
-    return generation_refuse(g, "num_beams is %lld, but there are only %lld tokens", (long long)o->num_beams,
-                             (long long)g->vocab);
+static tfm_status check_combinations(const Reader *r, const tfm_generate_options *o) {
+  if (o->num_beams > r->vocab)
+    return refuse(r, "num_beams is %lld, but there are only %lld tokens", (long long)o->num_beams,
+                  (long long)r->vocab);
   if (o->num_return_sequences > o->num_beams)
-    return check_count(g, "num_return_sequences", &o->num_return_sequences, &(int64_t){1},
+    return check_count(r, "num_return_sequences", &o->num_return_sequences, &(int64_t){1},
                        BETWEEN(1, (double)o->num_beams));
-  if (o->do_sample && o->num_beams > 1) return generation_refuse(g, "beam search with do_sample is not supported");
+  if (o->do_sample && o->num_beams > 1) return refuse(r, "beam search with do_sample is not supported");
   return TFM_OK;
+}
+
+/* A caller that was compiled with a shorter struct leaves the later options at their defaults. Temperature 0 is greedy
+ * decoding: dividing by it would give NaN. */
+tfm_status options_complete(const tfm_generate_options *given, int64_t vocab, bool single,
+                            tfm_generate_options *options, tfm_error *error) {
+  const Reader reader = {vocab, error};
+  size_t size = given && given->struct_size ? given->struct_size : sizeof *given;
+  tfm_generate_defaults(options);
+  if (given) memcpy(options, given, size < sizeof *given ? size : sizeof *given);
+  if (single) options->num_beams = options->num_return_sequences = 1;
+  tfm_status status = check_count(&reader, "the number of tokens", &vocab, &(int64_t){1}, BETWEEN(1, MOST_LENGTH));
+  if (status == TFM_OK) status = check_ranges(&reader, options);
+  if (status == TFM_OK) status = check_combinations(&reader, options);
+  if (status == TFM_OK && options->temperature == 0) options->do_sample = 0;
+  return status;
 }
 
 // ---- rows ----
@@ -185,134 +198,24 @@ static tfm_status read_rows(Generation *g) {
   return status;
 }
 
-/* A caller that was compiled with a shorter struct leaves the later options at their defaults. Temperature 0 is greedy
- * decoding: dividing by it would give NaN. */
 tfm_status generation_read_options(Generation *g, const tfm_generate_options *given) {
-  size_t size = given && given->struct_size ? given->struct_size : sizeof *given;
-  tfm_generate_defaults(&g->options);
-  if (given) memcpy(&g->options, given, size < sizeof *given ? size : sizeof *given);
   tfm_generate_options *o = &g->options;
   g->vocab = g->model->vocab;
-  tfm_status status = check_count(g, "the number of tokens", &g->vocab, &(int64_t){1}, BETWEEN(1, MOST_LENGTH));
-  if (status == TFM_OK) status = check_ranges(g);
-  if (status == TFM_OK) status = check_combinations(g);
+  tfm_status status = options_complete(given, g->vocab, false, o, g->error);
   if (status == TFM_OK) status = read_rows(g);
   if (status != TFM_OK) return status;
   g->beams = o->num_beams;
   g->pad = (int32_t)(o->pad_token_id != TFM_NO_TOKEN ? o->pad_token_id
                      : o->eos_token_ids.n            ? o->eos_token_ids.tokens[0]
                                                      : 0);
-  if (o->temperature == 0) o->do_sample = 0;
   return TFM_OK;
 }
 
-// ---- what the options do ----
-
-/* A row may hold ids beyond the vocabulary, such as a start token of its own: they have no score. */
-static bool is_scored(const Generation *g, int32_t token) { return token >= 0 && token < g->vocab; }
-
-/* A new score that the shift and the bounds know nothing of. */
-static void change(Generation *g, RowScores *row, int64_t token, float score) {
-  row->scores[token] = -INFINITY;
-  g->changed[row->n_changed++] = (ChangedScore){token, score};
-}
-
-/* Each token once, however often it stands in the row: stamps mark those that were seen, and a new stamp clears all
- * marks at once. Padding in front is not part of the text. A negative score is multiplied, a positive one divided:
- * both make the token less likely (Keskar et al., CTRL, 2019). */
-static void penalise_repetition(Generation *g, RowScores *row, const int32_t *tokens, int64_t length) {
-  const float penalty = (float)g->options.repetition_penalty;
-  g->stamp++;
-  for (int64_t i = g->items[row->item].padding; i < length; i++) {
-    if (!is_scored(g, tokens[i]) || g->stamps[tokens[i]] == g->stamp) continue;
-    g->stamps[tokens[i]] = g->stamp;
-    const float score = row_score(row, tokens[i]);
-    if (score > -INFINITY) change(g, row, tokens[i], score < 0 ? score * penalty : score / penalty);
-  }
-}
-
-/* Where the last n - 1 tokens stood before, the token that followed them is forbidden. */
-static void forbid_ngrams(const Generation *g, float *scores, const int32_t *tokens, int64_t length) {
-  const int64_t n = g->options.no_repeat_ngram_size;
-  const int32_t *tail = tokens + length - n + 1;
-  for (int64_t i = 0; i + n <= length; i++) {
-    int64_t same = 0;
-    while (same < n - 1 && tokens[i + same] == tail[same]) same++;
-    if (same == n - 1 && is_scored(g, tokens[i + n - 1])) scores[tokens[i + n - 1]] = -INFINITY;
-  }
-}
-
-static void forbid(float *scores, const tfm_token_list *list) {
-  for (uint64_t i = 0; i < list->n; i++) scores[list->tokens[i]] = -INFINITY;
-}
-
-/* Only this token has a score, 0; if it is suppressed, no token has one. */
-static void force(Generation *g, RowScores *row, int64_t token) {
-  row->n_blocks = row->n_changed = 0;
-  for (uint64_t i = 0; i < g->options.suppress_tokens.n; i++)
-    if (g->options.suppress_tokens.tokens[i] == token) return;
-  g->changed[row->n_changed++] = (ChangedScore){token, 0};
-}
-
-void row_settle(const Generation *g, RowScores *row) {
-  const int64_t n = row->n_blocks ? g->vocab : 0;
-  for (int64_t i = 0; i < n && row->shift != 0; i++) row->scores[i] = row_score(row, i);
-  for (int64_t i = n; i < g->vocab; i++) row->scores[i] = -INFINITY;
-  for (int64_t i = 0; i < row->n_changed; i++) row->scores[g->changed[i].token] = g->changed[i].score;
-  row_scan(row->scores, g->vocab, row->bounds);
-  row->n_blocks = row_blocks(g->vocab);
-  row->n_changed = 0;
-  row->shift = 0;
-}
-
-/* The caller sees all scores at once, so the row is settled first. It may write anything, so the row is checked
- * again. */
-static tfm_status ask_caller(Generation *g, RowScores *row, const int32_t *tokens, int64_t length) {
-  row_settle(g, row);
-  generation_enter_caller(g);
-  g->options.on_scores(g->options.on_scores_user, row->item, tokens, length, row->scores);
-  generation_leave_caller(g);
-  if (row_scan(row->scores, g->vocab, row->bounds)) return TFM_OK;
-  return generation_refuse(g, "row %lld: the scores of token %lld are not finite after on_scores",
-                           (long long)row->item, (long long)length);
-}
-
-/* Where the first token stands that is chosen: a second token that is forced is not. */
-static int64_t first_free(const tfm_generate_options *o, const Item *item) {
-  return item->start + (item->start == 1 && o->forced_bos_token_id != TFM_NO_TOKEN);
-}
-
-tfm_status process_row(Generation *g, int64_t number, RowScores *row) {
-  const tfm_generate_options *o = &g->options;
-  const Item *item = &g->items[g->row_items[number]];
-  const int32_t *tokens = g->row_tokens[number];
-  const int64_t length = g->row_lengths[number], n_blocks = row_blocks(g->vocab);
-  float *scores = generation_row_scores(g, number);
-  *row = (RowScores){scores, g->bounds + number * n_blocks, n_blocks, g->row_items[number], 0, g->shifts[number]};
-  if (o->no_repeat_ngram_size && length >= o->no_repeat_ngram_size) forbid_ngrams(g, scores, tokens, length);
-  if (length - item->start < o->min_new_tokens || length < o->min_length) forbid(scores, &o->eos_token_ids);
-  forbid(scores, &o->suppress_tokens);
-  if (length == first_free(o, item)) forbid(scores, &o->begin_suppress_tokens);
-  if (o->repetition_penalty != 1) penalise_repetition(g, row, tokens, length);
-  if (o->forced_bos_token_id != TFM_NO_TOKEN && length == 1) force(g, row, o->forced_bos_token_id);
-  if (o->forced_eos_token_id != TFM_NO_TOKEN && length == item->limit - 1) force(g, row, o->forced_eos_token_id);
-  return o->on_scores ? ask_caller(g, row, tokens, length) : TFM_OK;
-}
-
-/* Blocks whose bound is below the best so far are skipped; of equal scores the lowest token wins, whichever list it
- * comes from. */
-int64_t row_best(const Generation *g, const RowScores *row) {
-  float most = -INFINITY;
-  int64_t best = TFM_NO_TOKEN;
-  for (int64_t i = 0; i < row->n_changed; i++) {
-    const ChangedScore *c = &g->changed[i];
-    if (c->score > most || (c->score == most && c->token < best)) most = c->score, best = c->token;
-  }
-  for (int64_t block = 0; block < row->n_blocks; block++) {
-    const int64_t first = block * ROW_BLOCK, end = first + ROW_BLOCK < g->vocab ? first + ROW_BLOCK : g->vocab;
-    if (row->bounds[block] < most || (row->bounds[block] == most && first > best)) continue;
-    for (int64_t i = first; i < end; i++)
-      if (row->scores[i] > most || (row->scores[i] == most && i < best)) most = row->scores[i], best = i;
-  }
-  return best;
+tfm_status tfm_options_check(const tfm_generate_options *options, int64_t vocab, int64_t start, tfm_error *error) {
+  const tfm_generate_model model = {.vocab = vocab};
+  const tfm_prompts prompts = {.n = 1, .width = start};
+  Item item;
+  Generation g = {.model = &model, .prompts = &prompts, .items = &item, .n_items = 1, .error = error};
+  tfm_status status = generation_read_options(&g, options);
+  return status == TFM_OK ? tfm_succeed(error) : status;
 }

@@ -89,6 +89,53 @@ TFM_API void tfm_generated_free(tfm_generated *generated);
 TFM_API tfm_status tfm_generate_first_step(const tfm_generate_model *model, const tfm_prompts *prompts,
                                            const tfm_generate_options *options, float *probabilities, tfm_error *error);
 
+/* --- One token at a time --- */
+
+/* For callers that write the loop themselves: rows that come and go, each with its own options. The functions are those
+ * of tfm_generate, so a row gets the tokens that it would get there. */
+
+typedef struct tfm_stream { /* of random numbers, of one row: the caller's, and may be copied */
+  uint64_t state, increment;
+} tfm_stream;
+/* Row number i of tfm_generate draws from tfm_stream_begin(seed, i). */
+TFM_API tfm_stream tfm_stream_begin(uint64_t seed, uint64_t number);
+
+/* What tfm_generate would refuse of these options for a prompt of `start` tokens: TFM_E_INPUT with its message. */
+TFM_API tfm_status tfm_options_check(const tfm_generate_options *options, int64_t vocab, int64_t start,
+                                     tfm_error *error);
+
+/* Scratch for choosing tokens of a vocabulary of this size. One thread at a time may use a chooser. The caller owns
+ * *chooser, which is NULL after a failure: TFM_E_INPUT (vocab is not 1 to INT32_MAX), TFM_E_NOMEM. */
+typedef struct tfm_chooser tfm_chooser;
+TFM_API tfm_status tfm_chooser_create(int64_t vocab, tfm_chooser **chooser, tfm_error *error);
+TFM_API void tfm_chooser_destroy(tfm_chooser *chooser); /* NULL is ignored */
+
+typedef struct tfm_choice_row { /* a row whose next token is wanted; all memory is the caller's */
+  const tfm_generate_options *options; /* NULL: the defaults. num_beams, num_return_sequences, max_length,
+                                          max_new_tokens and on_token have no effect; on_scores gets item 0 */
+  const int32_t *tokens;   /* [length]: the whole row, its padding and its prompt included */
+  int64_t length, start;   /* tokens of the row; of its prompt, padding included */
+  int64_t limit;           /* its greatest length, for forced_eos_token_id */
+  int64_t padding;         /* tokens at its beginning that are padding */
+  float *logits;           /* [vocab]: overwritten */
+  const uint32_t *allowed; /* NULL, or ceil(vocab / 32) words: token t may be chosen if its bit is 1 */
+  tfm_stream *stream;      /* moved on by each draw, also if only one token is left; NULL: nothing is sampled */
+  int64_t n_top;           /* -1: no log-probabilities are wanted, not even that of the choice */
+  tfm_best_token *top;     /* [n_top]: the likeliest tokens by the logits as given, with log-probabilities in place of
+                              logits, in the order of tfm_best_call.best */
+} tfm_choice_row;
+
+typedef struct tfm_choice {
+  int32_t token;
+  float logprob; /* by the logits as given, before any option; NaN: not wanted */
+} tfm_choice;
+
+/* Chooses the next token of a row: the options change the logits, then the token with the largest one is taken, or one
+ * is drawn. Allocates nothing. TFM_E_INPUT: an option lies outside its range, logits are NaN or +inf, or every token is
+ * forbidden; the stream is then as before. TFM_E_USAGE: something that is needed is a null pointer. *choice is set on
+ * success only. */
+TFM_API tfm_status tfm_choose(tfm_chooser *chooser, const tfm_choice_row *row, tfm_choice *choice, tfm_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 23 };
+enum { TFM_PROGRAM_VERSION = 24 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -238,8 +238,7 @@ typedef struct tfm_matmul_step {
  * q.strides: batch axes, t (contiguous in h); k: batch axes, s, h; v: batch axes, s (contiguous in e);
  * c: batch axes, t (contiguous in e); weights (has_weights): batch axes, t, s.
  * score: a pointwise row kernel in place on a strip of rows x keys whose operand 0 is the strip (a buffer with index
- * TFM_NONE: the runtime knows where it is); its operands
- * [first_operand + 1, + n_operands - 1) have strides over all axes (t and s too). */
+ * TFM_NONE); its operands [first_operand + 1, + n_operands - 1) have strides over all axes (t and s too). */
 typedef struct tfm_attention_step {
   uint32_t qk_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = q in place, b = packed keys */
   uint32_t pv_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = strip, b = v in place (v_packed: packed) */
@@ -250,16 +249,14 @@ typedef struct tfm_attention_step {
   uint32_t finite;
   /* form INT8: rows of q, k and v become whole numbers by these kernels, k and v as bytes, which the runtime puts into
    * panels; `weigh` makes rows of the softmax's weights. Numbers of q and of weights have a_bytes. k is contiguous in
-   * h, and pv tiles take values as signed bytes. None of pv_exact_tiles, pack_keys, pack_values and finite is needed.
-   */
+   * h, and pv tiles take values as signed bytes. None of pv_exact_tiles, pack_keys, pack_values, finite is needed. */
   uint32_t whole_q, whole_k, whole_v, weigh;
   uint8_t form, a_bytes; /* tfm_form: F32 or INT8 */
   uint8_t tile_rows, qk_width, pv_width, v_packed;
   uint8_t rank, n_operands, has_weights;
   uint8_t causal;      /* every key after the query's own position, its row + causal_offset, is -inf in `score` */
-  uint8_t padding;     /* number of a bool operand (1...) that does not depend on t: keys where it is true
-                          (padding_true 1) or false (0) are -inf; 0: none */
-  uint8_t padding_true;
+  /* padding: a bool operand (1...) that does not depend on t: keys where it is padding_true are -inf; 0: none */
+  uint8_t padding, padding_true;
   uint8_t padding_only; /* `score` does nothing else */
   /* The caches of keys and values; TFM_NONE both: k and v are in memory. With caches dims[0] counts the rows of the
    * step, and k and v are no operands in memory (space SIZE, index 0): their offset and strides, but those of dims[0]
@@ -309,12 +306,15 @@ typedef enum tfm_along {
   TFM_ALONG_SUM, TFM_ALONG_MAX, TFM_ALONG_MIN, /* of x, i32: one result a line */
   TFM_ALONG_LOOK_UP, /* rows of a packed table x, of n numbers each, that y (i32) names: ids were checked before */
   TFM_ALONG_TRIANGLE, /* running sums of x with the bits of a product with ones on and below the diagonal, 0 above */
-  TFM_ALONG_SCATTER /* n rows of x are added to those of c that y names; form 1: to 0; 2: to 0 unless the run goes on */
+  TFM_ALONG_SCATTER /* n rows of x are added to those of c that y names: see accumulate */
 } tfm_along;
 
+/* The rows of c when a SCATTER begins to add to them: what they are; 0; 0 unless the run goes on. */
+typedef enum tfm_accumulate { TFM_ACCUMULATE_ONTO, TFM_ACCUMULATE_ANEW, TFM_ACCUMULATE_GOES_ON } tfm_accumulate;
 typedef struct tfm_along_step {
   uint8_t what, rank; /* tfm_along; 1 or more */
-  uint8_t form, panel; /* LOOK_UP: as of a gemm's weight (BF16, INT8, INT4); rows of whole numbers are rotated back */
+  uint8_t form, panel; /* LOOK_UP: as of a gemm's weight; rows of whole numbers are rotated back */
+  uint8_t accumulate;  /* SCATTER: tfm_accumulate */
   tfm_operand x, y, c; /* y: TAKE and POWER; else the same as x */
   tfm_size n;          /* elements of x along the last axis */
   tfm_size dims[TFM_MAX_RANK]; /* of c; the last one is the axis */
@@ -332,11 +332,13 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
 // ---- the program ----
 
 typedef struct tfm_program {
-  uint32_t version; /* TFM_PROGRAM_VERSION */
+  uint32_t version;  /* TFM_PROGRAM_VERSION */
+  uint32_t features; /* that the code needs (abi/cpu.h), bits of its family */
   const char *name;
-  const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (machine/features.c) */
+  const char *isa; /* what the code was generated for, for people: "x86-64-v3" */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
       n_steps, n_operands, n_live, n_floors, n_caches, n_row_chains;
+  uint8_t family; /* tfm_family */
   const char *const *symbols; /* names of the run-time sizes */
   const tfm_term *terms;
   const tfm_polynomial *polynomials;

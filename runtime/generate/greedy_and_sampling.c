@@ -1,0 +1,118 @@
+/* Greedy decoding and sampling: one row per item. A row that has ended leaves the batch and costs nothing more.
+ *
+ * In: prompts. Out: rows of tokens, each chosen by row_choose, which tfm_choose uses too. Refused: a row all of whose
+ * tokens are forbidden. Each item has a stream of random numbers of its own, so its tokens do not depend on which other
+ * items are in the batch. */
+#include <string.h>
+
+#include "generate/generation_state.h"
+
+typedef struct Single {
+  TokenRows rows, scores; /* scores: of the tokens, if they are asked for */
+  int64_t *lengths;  /* of each item's row */
+  tfm_stream *streams; /* of each item */
+  int64_t *running;  /* items, ascending */
+  int64_t *parents;  /* their rows in the call before */
+  int64_t *chosen;   /* their next tokens */
+  float *chosen_scores;
+  int64_t n_running;
+} Single;
+
+/* The next token of row `number` of the call, and its score if that is asked for. */
+static tfm_status choose(Generation *g, int64_t number, tfm_stream *stream, int64_t *token, float *score) {
+  RowScores row;
+  tfm_status status = generation_process_row(g, number, &row);
+  if (status != TFM_OK) return status;
+  *token = row_choose(&g->chooser, &row, stream, score);
+  if (*token != TFM_NO_TOKEN) return TFM_OK;
+  return generation_refuse_row(g, g->row_items[number], g->row_lengths[number]);
+}
+
+/* Adds a token to a row; false if the row has ended. */
+static bool append(Generation *g, Single *s, int64_t item, int64_t token, float score) {
+  if (s->scores.tokens) score_row(&s->scores, item)[s->lengths[item]] = score;
+  token_row(&s->rows, item)[s->lengths[item]++] = (int32_t)token;
+  generation_tell(g, item, (int32_t)token);
+  return s->lengths[item] < g->items[item].limit && !generation_is_eos(g, token);
+}
+
+/* One call for all rows that are still running. Rows are made longer before their addresses go into the call. */
+static tfm_status ask(Generation *g, Single *s) {
+  g->n_rows = 0;
+  int64_t longest = 0;
+  for (int64_t i = 0; i < s->n_running; i++)
+    longest = s->lengths[s->running[i]] > longest ? s->lengths[s->running[i]] : longest;
+  if (!token_rows_reserve(&s->rows, longest + 1) || !token_rows_reserve(&s->scores, longest + 1))
+    return generation_no_memory(g);
+  for (int64_t i = 0; i < s->n_running; i++) {
+    int64_t item = s->running[i];
+    generation_add_row(g, item, s->parents[i], token_row(&s->rows, item), s->lengths[item]);
+  }
+  tfm_status status = generation_call(g);
+  for (int64_t i = 0; i < s->n_running && status == TFM_OK; i++)
+    status = choose(g, i, &s->streams[s->running[i]], &s->chosen[i], &s->chosen_scores[i]);
+  return status;
+}
+
+/* parents[i] is the row of the last call that item i continues, so that a model can continue its caches. */
+static tfm_status run(Generation *g, Single *s) {
+  while (s->n_running && !g->is_stopped) {
+    tfm_status status = ask(g, s);
+    if (status != TFM_OK) return status;
+    int64_t n = s->n_running;
+    s->n_running = 0;
+    for (int64_t i = 0; i < n; i++) {
+      int64_t item = s->running[i];
+      if (!append(g, s, item, s->chosen[i], s->chosen_scores[i])) continue;
+      s->running[s->n_running] = item;
+      s->parents[s->n_running++] = i;
+    }
+  }
+  return TFM_OK;
+}
+
+/* The result is as wide as its longest row. */
+static tfm_status collect(Generation *g, const Single *s, tfm_generated *generated) {
+  int64_t width = g->n_items ? 0 : g->prompts->width;
+  for (int64_t i = 0; i < g->n_items; i++) width = s->lengths[i] > width ? s->lengths[i] : width;
+  tfm_status status = generated_make(g, generated, g->n_items, width, false);
+  for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++) {
+    generated->lengths[i] = s->lengths[i];
+    generated->n_tokens += s->lengths[i] - g->items[i].start;
+    const size_t n = (size_t)s->lengths[i];
+    memcpy(generated->sequences + i * width, token_row(&s->rows, i), n * sizeof(int32_t));
+    if (generated->token_scores)
+      memcpy(generated->token_scores + i * width, score_row(&s->scores, i), n * sizeof(float));
+  }
+  return status;
+}
+
+static bool make(Generation *g, Single *s) {
+  const int64_t length = generation_first_length(g);
+  s->lengths = generation_allocate(g, g->n_items, sizeof *s->lengths);
+  s->streams = generation_allocate(g, g->n_items, sizeof *s->streams);
+  s->running = generation_allocate(g, g->n_items, sizeof *s->running);
+  s->parents = generation_allocate(g, g->n_items, sizeof *s->parents);
+  s->chosen = generation_allocate(g, g->n_items, sizeof *s->chosen);
+  s->chosen_scores = generation_allocate(g, g->n_items, sizeof *s->chosen_scores);
+  return s->lengths && s->streams && s->running && s->parents && s->chosen && s->chosen_scores &&
+         best_make(g) && token_rows_make(&s->rows, g->n_items, length) &&
+         (!g->options.return_token_scores || token_rows_make(&s->scores, g->n_items, length));
+}
+
+tfm_status generate_single(Generation *g, tfm_generated *generated) {
+  Single s = {.n_running = g->n_items};
+  tfm_status status = make(g, &s) ? TFM_OK : generation_no_memory(g);
+  for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++) {
+    s.lengths[i] = g->items[i].start;
+    s.streams[i] = tfm_stream_begin(g->options.seed, (uint64_t)i);
+    s.running[i] = i;
+    s.parents[i] = -1;
+    generation_copy_prompt(g, i, token_row(&s.rows, i));
+  }
+  if (status == TFM_OK) status = run(g, &s);
+  if (status == TFM_OK) status = collect(g, &s, generated);
+  token_rows_free(&s.rows);
+  token_rows_free(&s.scores);
+  return status;
+}
