@@ -3,10 +3,6 @@
  * In: ids that were checked, the table; rows. Out: a row in f32, as the form defines it; sums. Refuses nothing. */
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
-
 #include "steps/lines.h"
 
 // ---- rows of packed tables ----
@@ -24,17 +20,11 @@ static void unpack_bf16(const char *panel, int64_t width, int64_t lane, int64_t 
 /* Numbers of a row lie four by four. They are 128 too large, which f32 holds as exactly as what remains. */
 static void unpack_int8(const char *panel, int64_t width, int64_t lane, int64_t k, float scale, float *row) {
   int64_t i = 0;
-#if defined(__x86_64__)
-  const __m128i zero = _mm_setzero_si128();
-  const __m128 more = _mm_set1_ps(128), factor = _mm_set1_ps(scale);
   for (const char *four = panel + lane * 4; i + 4 <= k; i += 4, four += width * 4) {
-    int32_t bytes;
-    memcpy(&bytes, four, sizeof bytes);
-    const __m128i words = _mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero);
-    const __m128 numbers = _mm_cvtepi32_ps(_mm_unpacklo_epi16(words, zero));
-    _mm_storeu_ps(row + i, _mm_mul_ps(_mm_sub_ps(numbers, more), factor));
+    Floats4 numbers = floats_of_bytes(four);
+    numbers = (numbers - 128) * scale;
+    memcpy(row + i, &numbers, sizeof numbers);
   }
-#endif
   for (; i < k; i++) row[i] = (float)((int)(uint8_t)panel[(i / 4 * width + lane) * 4 + i % 4] - 128) * scale;
 }
 
@@ -48,24 +38,28 @@ static void unpack_int4(const char *panel, int64_t width, int64_t lane, int64_t 
   }
 }
 
-/* Sums and differences of numbers 1/16, 1/8, 1/4 and 1/2 of a period apart, the greatest power of two in k. With SSE
- * two stages of four neighbours at a time, of numbers that are 0, 1, 2 and 3 distances further. */
+static Floats4 floats_at(const float *at) {
+  Floats4 numbers;
+  memcpy(&numbers, at, sizeof numbers);
+  return numbers;
+}
+
+static void put_floats(float *at, Floats4 numbers) { memcpy(at, &numbers, sizeof numbers); }
+
+/* Sums and differences of numbers 1/16, 1/8, 1/4 and 1/2 of a period apart, the greatest power of two in k: two stages
+ * of four neighbours at a time, of numbers that are 0, 1, 2 and 3 distances further. */
 static int64_t rotate_fours(float *row, int64_t k, int64_t distance) {
-#if defined(__x86_64__)
   for (; distance % 4 == 0 && 4 * distance <= (k & -k); distance *= 4)
     for (int64_t begin = 0; begin < k; begin += 4 * distance)
       for (float *at = row + begin; at < row + begin + distance; at += 4) {
-        const __m128 a = _mm_loadu_ps(at), b = _mm_loadu_ps(at + distance);
-        const __m128 c = _mm_loadu_ps(at + 2 * distance), d = _mm_loadu_ps(at + 3 * distance);
-        const __m128 ab = _mm_add_ps(a, b), cd = _mm_add_ps(c, d), a_b = _mm_sub_ps(a, b), c_d = _mm_sub_ps(c, d);
-        _mm_storeu_ps(at, _mm_add_ps(ab, cd));
-        _mm_storeu_ps(at + distance, _mm_add_ps(a_b, c_d));
-        _mm_storeu_ps(at + 2 * distance, _mm_sub_ps(ab, cd));
-        _mm_storeu_ps(at + 3 * distance, _mm_sub_ps(a_b, c_d));
+        const Floats4 a = floats_at(at), b = floats_at(at + distance);
+        const Floats4 c = floats_at(at + 2 * distance), d = floats_at(at + 3 * distance);
+        const Floats4 ab = a + b, cd = c + d, a_b = a - b, c_d = c - d;
+        put_floats(at, ab + cd);
+        put_floats(at + distance, a_b + c_d);
+        put_floats(at + 2 * distance, ab - cd);
+        put_floats(at + 3 * distance, a_b - c_d);
       }
-#else
-  (void)row, (void)k;
-#endif
   return distance;
 }
 
