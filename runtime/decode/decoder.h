@@ -9,6 +9,7 @@
 
 #include "decode/cache_pages.h"
 #include "decode/best_tokens.h"
+#include "machine/tuning.h"
 #include "tfm/decode.h"
 
 typedef struct DecoderRow { /* a row of tokens: what it has in caches, not the tokens themselves */
@@ -48,7 +49,6 @@ typedef struct DecoderBlock {
 enum { BLOCK_ITEMS, BLOCK_TABLES, BLOCK_OWN, BLOCK_SOURCE, BLOCK_FLAT, BLOCK_OUTPUTS, BLOCK_STAGING, N_BLOCKS };
 
 enum {
-  RUN_TOKENS = 512, /* most new tokens of a run that has several of one row: bounds the workspace */
   LEAST_KEPT = 16,  /* rows of logits of a run whose room is made by tfm_decoder_begin */
   MOST_TOGETHER = 32 /* lockstep runs, at most */
 };

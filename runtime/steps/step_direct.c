@@ -4,8 +4,6 @@
  * In: a matmul that is cut. Out: results, and their epilogue if items are whole. Refuses nothing. */
 #include "steps/step_direct.h"
 
-enum { ITEMS_TOGETHER = 64 }; /* so that their epilogue finds them near */
-
 /* Of a product with one column the columns of y are the rows: the kernel walks many rows well, but not many columns. */
 static void turn(tfm_direct_args *args, int64_t columns) {
   const tfm_direct_args turned = *args;

@@ -19,11 +19,10 @@
  * (step_direct.c). Gradients add up their chains by steps that are not zero (gradient_sums.c). */
 #include <string.h>
 
+#include "machine/tuning.h"
 #include "steps/matmul_tiles.h"
 #include "steps/partial_sums.h"
 #include "steps/step_direct.h"
-
-enum { CLAIMS = 16 /* of a thread, of many items each */ };
 
 // ---- strips ----
 
