@@ -248,9 +248,11 @@ static void add_members(StrBuf *out, const tfm_program *p, uint32_t n_inputs, co
     if (names->lengths[i]) strbuf_printf(out, "%s;", names->lengths[i]);
 }
 
-/* Comments of the header do not count, so its wording may change. */
+/* Comments of the header do not count, so its wording may change. The structs that all headers share (tfm_decoder_row,
+ * options) are those of the interface with this number. */
 uint64_t args_number(Arena *arena, const tfm_program *program, uint32_t n_inputs, const ArgsNames *names) {
   StrBuf text = strbuf_new(arena);
+  strbuf_printf(&text, "%d;", TFM_LIBRARY_ABI);
   add_members(&text, program, n_inputs, names);
   return hash_bytes(HASH_BEGIN, text.text, text.length);
 }

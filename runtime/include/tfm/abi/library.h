@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { TFM_LIBRARY_ABI = 5 }; /* goes up when a struct below or the meaning of a member changes */
+enum { TFM_LIBRARY_ABI = 6 }; /* goes up when a struct below or the meaning of a member changes */
 
 /* Where the members of the model's args struct are, in bytes from its beginning. The struct holds size_t struct_size,
  * the int64_t sizes, a pointer for each input, a pointer and an int64_t capacity in elements for each output (capacity
