@@ -137,6 +137,20 @@ static json_t *describe_tensors(const tfm_tensor_info *tensors, uint32_t n, cons
   return list;
 }
 
+/* The members of the args struct in their order, behind struct_size: for each its group (args.def) and its name. */
+static json_t *describe_args(const ArgsNames *names) {
+  static const char *const groups[] = {
+#define ARGS(group, per, which, name, text, number) #group,
+#include "tfm/abi/args.def"
+  };
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < names->members.n; i++) {
+    const ArgsMember member = names->members.items[i];
+    json_array_append_new(list, json_pack("[s, s]", groups[member.group], names->of[member.group][member.index]));
+  }
+  return list;
+}
+
 /* The sizes of which every item of a batch has its own, and the C names of their lengths; NULL: there are none. */
 static json_t *describe_ragged_sources(const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0].forward->program;
@@ -144,7 +158,8 @@ static json_t *describe_ragged_sources(const LibraryParts *parts) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < p->n_symbols; i++)
     if (parts->ragged_sources[i])
-      json_array_append_new(list, json_pack("{s:s, s:s}", "name", p->symbols[i], "member", parts->names->lengths[i]));
+      json_array_append_new(
+          list, json_pack("{s:s, s:s}", "name", p->symbols[i], "member", parts->names->of[ARGS_lengths][i]));
   return list;
 }
 
@@ -198,14 +213,15 @@ const char *describe_library(Arena *arena, const LibraryParts *parts) {
   for (uint32_t i = 0; i < parts->n_plans; i++) sets[i] = parts->plans[i].forward->target->name;
   uint8_t layout[16];
   library_layout(arena, &parts->plans[0], layout);
-  json_t *json = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o?, s:I, s:o*, s:b, s:s, s:o?}",
+  json_t *json = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o?, s:I, s:o*, s:b, s:s, s:o?}",
                            "model", p->name,
                            "prefix", parts->names->prefix,
                            "version", parts->version,
                            "instruction_sets", write_texts(sets, parts->n_plans),
                            "sizes", write_texts(p->symbols, p->n_symbols),
-                           "inputs", describe_tensors(p->inputs, p->n_inputs, parts->names->inputs),
-                           "outputs", describe_tensors(p->outputs, p->n_outputs, parts->names->outputs),
+                           "inputs", describe_tensors(p->inputs, p->n_inputs, parts->names->of[ARGS_inputs]),
+                           "outputs", describe_tensors(p->outputs, p->n_outputs, parts->names->of[ARGS_outputs]),
+                           "args", describe_args(parts->names),
                            "generate", describe_generation(parts),
                            "weights_bytes", (json_int_t)p->weights_bytes,
                            "weights_by_type", describe_types(&parts->plans[0]),

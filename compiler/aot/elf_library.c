@@ -41,20 +41,20 @@ static void point(Linker *l, uint64_t where, const ElfTarget *target, int64_t ad
 
 static bool relocate(Linker *l, const ElfSection *section, const Elf64_Rela *relocation) {
   const uint64_t type = ELF64_R_TYPE(relocation->r_info), where = section->address + relocation->r_offset;
+  const Relocation *row = relocation_find(l->objects.family, type);
   const ElfTarget target = elf_target(&l->objects, section, relocation);
-  if (type == R_X86_64_64) {
-    point(l, where, &target, relocation->r_addend);
-    return true;
-  }
-  if (type != R_X86_64_PC32 && type != R_X86_64_PLT32 && !linked_by_slot(type)) {
+  if (!row) {
     diag_error_at(l->diag, NULL, DIAG_TOOL, "relocations of type %u need a linker: give one with --cc", (unsigned)type);
     return false;
   }
-  const uint64_t to = linked_by_slot(type) ? l->out[GOT].sh_addr + linked_slot(l, &target) * 8 : address_of(l, &target);
-  const int64_t distance = (int64_t)(to + (uint64_t)relocation->r_addend - where);
-  const int32_t narrow = (int32_t)distance;
-  memcpy(bytes_at(l, linked_part(section), where), &narrow, sizeof narrow);
-  if (narrow == distance) return true;
+  if (!row->is_relative) {
+    point(l, where, &target, relocation->r_addend);
+    return true;
+  }
+  const bool by_slot = row->kind == RELOCATION_SLOT;
+  const uint64_t to = by_slot ? l->out[GOT].sh_addr + linked_slot(l, &target) * 8 : address_of(l, &target);
+  if (relocation_write(row, to + (uint64_t)relocation->r_addend, where, bytes_at(l, linked_part(section), where)))
+    return true;
   diag_error_at(l->diag, NULL, DIAG_TOOL, "the library is larger than 2 GB: leave its weights in a file of their own");
   return false;
 }
@@ -200,7 +200,7 @@ static void write_headers(Linker *l) {
   const uint32_t names = linked_part_number(l, NAMES);
   const Elf64_Ehdr head = {.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
                            .e_type = ET_DYN,
-                           .e_machine = EM_X86_64,
+                           .e_machine = l->objects.machine,
                            .e_version = EV_CURRENT,
                            .e_phoff = sizeof head,
                            .e_shoff = l->headers_offset,

@@ -152,10 +152,6 @@ static void add_needs(Linker *l, const char *library, bool is_last) {
   strbuf_add_n(&l->needs, list.text, list.length);
 }
 
-bool linked_by_slot(uint64_t type) {
-  return type == R_X86_64_GOTPCREL || type == R_X86_64_GOTPCRELX || type == R_X86_64_REX_GOTPCRELX;
-}
-
 /* The slot of the GOT that holds an address; a new one if there is none yet. */
 uint64_t linked_slot(Linker *l, const ElfTarget *target) {
   if (target->outside) return target->outside->symbol - 1;
@@ -171,10 +167,10 @@ static void count_relocations(Linker *l) {
   for (size_t i = 0; i < l->objects.needed.n; i++) {
     const ElfSection *section = l->objects.needed.items[i];
     for (size_t k = 0; k < section->n_relocations; k++) {
-      const uint64_t type = ELF64_R_TYPE(section->relocations[k].r_info);
+      const Relocation *row = relocation_find(l->objects.family, ELF64_R_TYPE(section->relocations[k].r_info));
       const ElfTarget target = elf_target(&l->objects, section, &section->relocations[k]);
-      l->n_pointers += type == R_X86_64_64;
-      if (linked_by_slot(type)) linked_slot(l, &target);
+      l->n_pointers += row && !row->is_relative;
+      if (row && row->kind == RELOCATION_SLOT) linked_slot(l, &target);
     }
   }
   l->n_pointers += l->n_outside + l->own_slots.n;
@@ -213,7 +209,8 @@ static uint32_t word_at(const char *bytes, uint64_t offset) {
 static const Elf64_Rela *begin_of_frame(const Linker *l, const ElfSection *section, uint64_t at, ElfTarget *function) {
   for (size_t i = 0; i < section->n_relocations; i++) {
     const Elf64_Rela *relocation = &section->relocations[i];
-    if (relocation->r_offset != at + FRAME_BEGIN || ELF64_R_TYPE(relocation->r_info) != R_X86_64_PC32) continue;
+    const Relocation *row = relocation_find(l->objects.family, ELF64_R_TYPE(relocation->r_info));
+    if (relocation->r_offset != at + FRAME_BEGIN || !row || !row->is_relative || row->width != 4) continue;
     *function = elf_target(&l->objects, section, relocation);
     function->value += (uint64_t)relocation->r_addend;
     return function->section && function->section->is_needed ? relocation : NULL;

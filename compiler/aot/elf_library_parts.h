@@ -5,6 +5,7 @@
 
 #include "aot/elf_objects.h"
 #include "base/strbuf.h"
+#include "target/relocations.h"
 
 enum { PAGE = 4096, STUB_BYTES = 8, BLOOM_WORDS = 4, BLOOM_SHIFT = 6, N_SEGMENTS = 6 };
 
@@ -79,8 +80,7 @@ Part linked_part(const ElfSection *section);
 bool linked_part_exists(const Linker *l, Part part);
 /* The number of a part among the sections; of what is left out, data and zeroes alone, the number of the next one. */
 uint32_t linked_part_number(const Linker *l, Part part);
-/* Whether a relocation of this type goes through a slot of the GOT, and which slot a target has. */
-bool linked_by_slot(uint64_t type);
+/* Which slot of the GOT a target has. */
 uint64_t linked_slot(Linker *l, const ElfTarget *target);
 
 /* Everything but the bytes of l->file. False after an error. */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "target/relocations.h"
+
 /* Name, library and version of each function, then a row of NULL: written by the build (cmake/outside.cmake), from
  * what the system's linker bound the runtime to. */
 extern const char *const tfm_outside_functions[][3];
@@ -62,9 +64,22 @@ static void add_table(ElfObject *object, const Elf64_Shdr *headers, const Elf64_
   }
 }
 
+/* The first object says for which machine all of them are. */
+static bool is_of_machine(ElfObjects *objects, uint16_t machine) {
+  if (!objects->items.n) {
+    objects->machine = machine;
+    objects->family = family_of_elf(machine);
+  }
+  if (machine == objects->machine) return true;
+  diag_error_at(objects->diag, NULL, DIAG_TOOL,
+                "code for another machine (%u, not %u) needs a linker: give one with --cc", machine, objects->machine);
+  return false;
+}
+
 bool elf_objects_add(ElfObjects *objects, Bytes bytes) {
   ElfObject *object = ARENA_NEW(objects->arena, ElfObject);
   const Elf64_Ehdr *elf = bytes.data;
+  if (!is_of_machine(objects, elf->e_machine)) return false;
   object->data = bytes.data;
   const Elf64_Shdr *headers = (const Elf64_Shdr *)(const void *)(object->data + elf->e_shoff);
   const char *names = object->data + headers[elf->e_shstrndx].sh_offset;

@@ -3,8 +3,8 @@
  *
  * In: objects that LLVM made in this process and the archive of the runtime, which the build made: they are trusted to
  * be whole. Out: the sections that are needed, in the order of the objects, and for each relocation what it refers to.
- * Refused, by name: what nothing defines, and sections that a library of ours never has (thread-local data,
- * constructors). Everything lives in the arena, and refers to the bytes that were given. */
+ * Refused, by name: objects of several machines, what nothing defines, and sections that a library of ours never has
+ * (thread-local data, constructors). Everything lives in the arena, and refers to the bytes that were given. */
 #ifndef TFM_AOT_ELF_OBJECTS_H
 #define TFM_AOT_ELF_OBJECTS_H
 
@@ -13,6 +13,7 @@
 
 #include "aot/link.h"
 #include "base/map.h"
+#include "tfm/abi/cpu.h"
 #include "base/vec.h"
 
 typedef struct ElfSection {
@@ -56,6 +57,8 @@ typedef struct ElfObjects {
   Arena *arena;
   Diag *diag;
   VEC(ElfObject *) items;
+  uint16_t machine;         /* e_machine of all of them, which is that of a family */
+  tfm_family family;
   Map definitions;          /* ElfDefinition by name */
   Map outside;              /* ElfOutside by name */
   VEC(ElfSection *) needed; /* in the order in which they were found */
@@ -63,8 +66,8 @@ typedef struct ElfObjects {
 
 /* Nothing yet, and the functions outside that the build found the runtime to call. */
 ElfObjects elf_objects_new(Arena *arena, Diag *diag);
-/* Adds an object, or all objects of an archive. Of definitions with the same name the first one counts, so objects
- * come before the archive. False after an error. */
+/* Adds an object, or all objects of an archive, for one kind of machine. Of definitions with the same name the first
+ * one counts, so objects come before the archive. False after an error. */
 bool elf_objects_add(ElfObjects *objects, Bytes bytes);
 bool elf_objects_add_archive(ElfObjects *objects, Bytes archive);
 /* Marks a section and all that it refers to. False after an error. */

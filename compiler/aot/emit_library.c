@@ -118,42 +118,22 @@ static void emit_wrapper(Arena *arena, LLVMModuleRef module, const char *prefix,
 
 // ---- the tfm_library ----
 
-/* Offsets of members of the args struct, which the runtime reads without knowing the model's header. */
-static LLVMValueRef offsets(Arena *arena, LLVMModuleRef module, const char *name, uint32_t first, uint32_t step,
-                            uint32_t n) {
-  uint32_t *values = ARENA_ARRAY(arena, uint32_t, n);
-  for (uint32_t i = 0; i < n; i++) values[i] = first + step * i;
-  return blob_plain(arena, module, name, values, n * sizeof *values);
-}
-
-/* Members of the args struct are 8 bytes each, in the order that header.c writes them: struct_size, sizes, inputs,
- * pairs of output and capacity, lengths. The two files must agree; the C programs of tests/e2e, compiled with the
- * header, would fail. */
-static void emit_args(Blob *top, const tfm_program *p) {
-  size_t base = offsetof(tfm_library, args);
-  uint32_t inputs = 8 + 8 * p->n_symbols, outputs = inputs + 8 * p->n_inputs;
-  blob_pointer(top, base + offsetof(tfm_args_layout, symbols),
-               offsets(top->arena, top->module, "args_symbols", 8, 8, p->n_symbols));
-  blob_pointer(top, base + offsetof(tfm_args_layout, inputs),
-               offsets(top->arena, top->module, "args_inputs", inputs, 8, p->n_inputs));
-  blob_pointer(top, base + offsetof(tfm_args_layout, outputs),
-               offsets(top->arena, top->module, "args_outputs", outputs, 16, p->n_outputs));
-  blob_pointer(top, base + offsetof(tfm_args_layout, capacities),
-               offsets(top->arena, top->module, "args_capacities", outputs + 8, 16, p->n_outputs));
-}
-
-/* A copy of the generation with the offsets of the `lengths` members, from `first` on. Returns where they end. */
-static uint32_t place_lengths(Arena *arena, const LibraryParts *parts, uint32_t first, tfm_generation *generation) {
-  const uint32_t n = parts->plans[0].forward->program.n_symbols;
-  uint32_t *places = ARENA_ARRAY(arena, uint32_t, n);
-  if (parts->generation) *generation = *parts->generation;
-  if (parts->ragged_sources) generation->lengths = places;
-  for (uint32_t i = 0; i < n; i++) {
-    if (!parts->names->lengths[i]) continue;
-    places[i] = first;
-    first += 8;
+/* Offsets of the members of each group of the args struct, which the runtime reads without knowing the model's
+ * header. */
+static void emit_args(Blob *top, const ArgsNames *names) {
+  static const size_t places[N_ARGS_GROUPS] = {
+#define ARGS(group, per, which, name, text, number) offsetof(tfm_args_layout, group),
+#include "tfm/abi/args.def"
+  };
+  const ArgsMembers members = names->members;
+  for (ArgsGroup group = 0; group < N_ARGS_GROUPS; group++) {
+    uint32_t *offsets = ARENA_ARRAY(top->arena, uint32_t, names->n[group]), n = 0;
+    for (uint32_t i = 0; i < members.n; i++)
+      if (members.items[i].group == group) offsets[members.items[i].index] = args_offset(i), n++;
+    const size_t bytes = n ? names->n[group] * sizeof *offsets : 0;
+    blob_pointer(top, offsetof(tfm_library, args) + places[group],
+                 n ? blob_plain(top->arena, top->module, "args_offsets", offsets, bytes) : NULL);
   }
-  return first;
 }
 
 /* One pointer per instruction set. `decodings` is NULL if the model has no incremental form. */
@@ -185,24 +165,22 @@ static LLVMValueRef emit_weights(Arena *arena, LLVMModuleRef module, const Libra
 static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0].forward->program;
   tfm_library library = {.abi = TFM_LIBRARY_ABI, .n_programs = parts->n_plans};
-  tfm_generation generation = {0};
-  library.args.struct_size =
-      place_lengths(arena, parts, 8 + 8 * p->n_symbols + 8 * p->n_inputs + 16 * p->n_outputs, &generation);
-  library.args.number = args_number(arena, p, p->n_inputs, parts->names);
+  library.args.struct_size = args_offset(parts->names->members.n);
+  library.args.number = args_number(arena, p, parts->names);
   library_layout(arena, &parts->plans[0], library.layout);
   const Programs programs = emit_programs(arena, module, parts);
   Blob top = blob_new(arena, module);
   blob_text(&top, offsetof(tfm_library, model), parts->names->prefix);
   blob_text(&top, offsetof(tfm_library, version), parts->version);
   blob_pointer(&top, offsetof(tfm_library, programs), programs.programs);
-  emit_args(&top, p);
+  emit_args(&top, parts->names);
   blob_pointer(&top, offsetof(tfm_library, weights), emit_weights(arena, module, parts));
   LLVMValueRef description = module_text(module, describe_library(arena, parts));
   LLVMSetUnnamedAddress(description, LLVMNoUnnamedAddr); /* else LLVM may merge it with other texts, elsewhere */
   LLVMSetSection(description, LIBRARY_SECTION);
   blob_pointer(&top, offsetof(tfm_library, description), description);
   blob_pointer(&top, offsetof(tfm_library, generation),
-               parts->generation ? emit_generation(arena, module, &generation, p) : NULL);
+               parts->generation ? emit_generation(arena, module, parts->generation, p) : NULL);
   blob_pointer(&top, offsetof(tfm_library, decodings), programs.decodings);
   return blob_finish(&top, "library", &library, sizeof library);
 }

@@ -168,6 +168,10 @@ static Lengths measure(const tfm_program *p) {
     if (conditions > n.conditions) n.conditions = conditions;
     if (parts > n.parts) n.parts = parts;
   }
+  for (uint32_t i = 0; i < p->n_id_limits; i++) {
+    const size_t parts = p->id_limits[i].first_part + p->id_limits[i].n_parts;
+    if (parts > n.parts) n.parts = parts;
+  }
   return n;
 }
 
@@ -189,7 +193,7 @@ static void steps(Emission *e, const Plan *plan) {
 #define WRITE_LIST()
 #define MASK(axes)
 #define TEXT(member) +offsetof(Step, member)
-#define STEP(KIND, name, array, scratch, print, operands)                                                   \
+#define STEP(KIND, name, array, scratch, fields, operands)                                                   \
   {                                                                                                         \
     typedef tfm_##name##_step Step;                                                                         \
     const size_t text = 0 operands;                                                                         \
@@ -304,9 +308,6 @@ LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_gener
   Blob top = blob_new(arena, module);
   blob_pointer(&top, offsetof(tfm_generation, item_axes),
                blob_plain(arena, module, "item_axes", generation->item_axes, forward->n_inputs));
-  const size_t bytes = forward->n_symbols * sizeof *generation->lengths;
-  blob_pointer(&top, offsetof(tfm_generation, lengths),
-               generation->lengths ? blob_plain(arena, module, "args_lengths", generation->lengths, bytes) : NULL);
 #define POINTER_OF_tokens(member)                                          \
   blob_pointer(&top, offsetof(tfm_generation, defaults.member.tokens), \
                token_list(arena, module, &generation->defaults.member));

@@ -2,8 +2,8 @@
  * and linked. See objects.h for what is promised.
  *
  * The compiler that made the objects is trusted no more than any file: it may be of another version, or have been
- * killed while it wrote. Only what the code generator of tfmc emits is known (five kinds of relocations, no
- * thread-local data, no constructors); everything else is refused by name. */
+ * killed while it wrote. Only what the code generator of tfmc emits is known (relocations that have a row and need
+ * no slot, no thread-local data, no constructors); everything else is refused by name. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "api/objects.h"
 
@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "api/request.h"
+#include "target/relocations.h"
 
 // ---- an object file ----
 
@@ -55,8 +56,8 @@ static bool is_our_kind(const Object *object) {
   if (object->size < sizeof(Elf64_Ehdr)) return false;
   const Elf64_Ehdr *header = (const Elf64_Ehdr *)(const void *)object->data;
   return memcmp(header->e_ident, ident, sizeof ident) == 0 && header->e_type == ET_REL &&
-         header->e_machine == EM_X86_64 && header->e_shentsize == sizeof(Elf64_Shdr) && header->e_shoff % 8 == 0 &&
-         lies_within(object, header->e_shoff, header->e_shnum, sizeof(Elf64_Shdr));
+         family_of_elf(header->e_machine) == cpu_family() && header->e_shentsize == sizeof(Elf64_Shdr) &&
+         header->e_shoff % 8 == 0 && lies_within(object, header->e_shoff, header->e_shnum, sizeof(Elf64_Shdr));
 }
 
 /* The table of names must end with a NUL: then every name that begins within it ends within it. */
@@ -207,30 +208,17 @@ static char *address_of(const Linker *l, const ObjectFile *file, uint32_t number
 
 // ---- relocations ----
 
-/* S + A for absolute entries, S + A - P for relative ones (System V ABI for x86-64). Values go through memcpy, since
- * nothing promises alignment. */
 static tfm_status relocate(Linker *l, const ObjectFile *file, uint32_t target, const Elf64_Rela *entry) {
-  uint64_t type = ELF64_R_TYPE(entry->r_info), size = file->sections[target].sh_size;
-  size_t width = type == R_X86_64_64 || type == R_X86_64_PC64 ? 8 : 4;
-  if (entry->r_offset > size || size - entry->r_offset < width) return broken(l, "a relocation outside of its section");
+  const Relocation *row = relocation_find(cpu_family(), ELF64_R_TYPE(entry->r_info));
+  if (!row || row->kind != RELOCATION_DIRECT) return broken(l, "a relocation of an unknown kind");
+  const uint64_t size = file->sections[target].sh_size;
+  if (entry->r_offset > size || size - entry->r_offset < row->width)
+    return broken(l, "a relocation outside of its section");
   char *at = file->addresses[target] + entry->r_offset,
        *address = address_of(l, file, (uint32_t)ELF64_R_SYM(entry->r_info));
   if (!address) return broken(l, "a symbol that nothing defines");
-  uint64_t value = (uint64_t)(uintptr_t)address + (uint64_t)entry->r_addend;
-  if (type == R_X86_64_64) {
-    memcpy(at, &value, sizeof value);
-    return TFM_OK;
-  }
-  int64_t distance = (int64_t)(value - (uint64_t)(uintptr_t)at);
-  if (type == R_X86_64_PC64) {
-    memcpy(at, &distance, sizeof distance);
-    return TFM_OK;
-  }
-  if (type != R_X86_64_PC32 && type != R_X86_64_PLT32) return broken(l, "a relocation of an unknown kind");
-  int32_t narrow = (int32_t)distance;
-  if (narrow != distance) return broken(l, "a relocation out of reach");
-  memcpy(at, &narrow, sizeof narrow);
-  return TFM_OK;
+  const uint64_t value = (uint64_t)(uintptr_t)address + (uint64_t)entry->r_addend;
+  return relocation_write(row, value, (uint64_t)(uintptr_t)at, at) ? TFM_OK : broken(l, "a relocation out of reach");
 }
 
 static tfm_status relocate_section(Linker *l, const ObjectFile *file, const Elf64_Shdr *section) {

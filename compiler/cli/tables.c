@@ -236,6 +236,13 @@ void table_of_kernels(StrBuf *out) {
     ROW(kernel_families[i].name, kernel_families[i].function, kernel_families[i].line);
 }
 
+void table_of_forms(StrBuf *out) {
+  begin_table(out, "form | products | bits of a number | what it is");
+#define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, lane, turn, unit, line) \
+  ROW(#name, TFM_KIND_##KIND == TFM_KIND_INTEGER ? "of whole numbers" : "of f32", #bits, line);
+#include "tfm/abi/forms.def"
+}
+
 static const char *tiles(Arena *arena, const TargetInfo *target) {
   StrBuf list = strbuf_new(arena);
   for (size_t i = 0; i < sizeof target->gemm_tiles / sizeof *target->gemm_tiles && target->gemm_tiles[i].rows; i++)

@@ -18,6 +18,7 @@ void table_of_ops(StrBuf *out);
 void table_of_passes(StrBuf *out);
 void table_of_fusions(StrBuf *out);
 void table_of_kernels(StrBuf *out);
+void table_of_forms(StrBuf *out);
 void table_of_targets(StrBuf *out);
 
 #endif

@@ -1,15 +1,15 @@
 /* Numbers of fewer bits: weights that rules name are rounded where they are made, or where products take them.
  *
  *   %1 = weight "fc1.weight"                  %1 = weight "fc1.weight"
- *   %5 = linear %x, %1                        %2 = to_bf16 %1
+ *   %5 = linear %x, %1                        %2 = round_to %1, form=bf16
  *                                             %5 = linear %x, %2
  *
- *   %5 = linear %x, %1                        %5 = linear %x, %1, int8=true (or int4=true)
- *   %6 = gather %1, %ids                      %6 = gather (to_int8 %1), %ids
+ *   %5 = linear %x, %1                        %5 = linear %x, %1, form=int8 (or form=int4)
+ *   %6 = gather %1, %ids                      %6 = gather (round_to %1, form=int8), %ids
  *
- *   %7 = matmul %q, %kt                       %7 = matmul %q, %kt, int8=true
+ *   %7 = matmul %q, %kt                       %7 = matmul %q, %kt, form=int8
  *   %8 = softmax %7, axis=3                   %8 = softmax %7, axis=3
- *   %9 = matmul %8, %v                        %9 = matmul %8, %v, int8=true
+ *   %9 = matmul %8, %v                        %9 = matmul %8, %v, form=int8
  *
  * See quantize.h. */
 #define _DEFAULT_SOURCE /* strsep */
@@ -21,30 +21,33 @@
 #include "graph/build.h"
 #include "passes/passes.h"
 
-typedef struct PrecisionType {
-  const char *name;
-  OpKind rounding; /* OP_WEIGHT: none */
-  Stored stored;   /* F32: whatever the file has */
-} PrecisionType;
-
-static const PrecisionType types[] = {{"f32", OP_WEIGHT, STORED_F32},
-                                      {"as-stored", OP_WEIGHT, STORED_ANY},
-                                      {"bf16", OP_TO_BF16, STORED_ANY},
-                                      {"f16", OP_TO_F16, STORED_ANY},
-                                      {"int8", OP_TO_INT8, STORED_ANY},
-                                      {"int4", OP_TO_INT4, STORED_ANY}};
-
 typedef struct PrecisionRule {
   const char *pattern; /* NULL: every weight */
-  OpKind rounding;
-  Stored stored;
+  tfm_form form;       /* F32: no rounding */
+  Stored stored;       /* F32: whatever the file has */
 } PrecisionRule;
 
 typedef VEC(PrecisionRule) PrecisionRules;
 
-static bool is_whole(OpKind rounding) { return rounding == OP_TO_INT8 || rounding == OP_TO_INT4; }
-
 // ---- rules ----
+
+/* Types, in the order in which messages name them: f32, as-stored, the other forms. */
+enum { N_TYPES = TFM_N_FORMS + 1 };
+
+static const char *type_name(unsigned type) {
+  return type == 0 ? tfm_form_name(TFM_FORM_F32) : type == 1 ? "as-stored" : tfm_form_name(type - 1);
+}
+
+static PrecisionRule rule_of_type(unsigned type) {
+  return (PrecisionRule){NULL, type > 1 ? (tfm_form)(type - 1) : TFM_FORM_F32, type == 0 ? STORED_F32 : STORED_ANY};
+}
+
+static const char *list_of_types(Arena *arena) {
+  StrBuf list = strbuf_new(arena);
+  for (unsigned i = 0; i < N_TYPES; i++)
+    strbuf_printf(&list, "%s%s", i == 0 ? "" : i + 1 < N_TYPES ? ", " : " and ", type_name(i));
+  return list.text;
+}
 
 /* A pattern without wildcards names a weight, or a module with all weights below it; a wildcard stands for dots too. */
 static bool names(const char *pattern, const char *weight) {
@@ -73,12 +76,12 @@ static bool names_attention(const Graph *graph, const char *pattern) {
   return false;
 }
 
-static bool check_pattern(Diag *diag, const Graph *graph, const char *pattern, OpKind rounding) {
+static bool check_pattern(Diag *diag, const Graph *graph, const char *pattern, tfm_form form) {
   for (size_t i = 0; i < graph->declared_weights.n; i++)
     if (names(pattern, graph->declared_weights.items[i].key)) return true;
   if (!pattern) return true;
   if (names_attention(graph, pattern)) {
-    if (rounding == OP_WEIGHT || is_whole(rounding)) return true;
+    if (form == TFM_FORM_F32 || tfm_form_is_integer(form)) return true;
     diag_error_at(diag, "--quantize", DIAG_PRECISION, "\"%s\" names attention, which is computed in f32 or int8",
                   pattern);
     return false;
@@ -94,13 +97,15 @@ static bool read_rule(Diag *diag, const Graph *graph, char *text, PrecisionRules
   char *is = strchr(text, '=');
   const char *type = is ? is + 1 : text;
   if (is) *is = 0;
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-    if (strcmp(types[i].name, type) != 0) continue;
-    vec_push(graph->arena, rules, ((PrecisionRule){is ? text : NULL, types[i].rounding, types[i].stored}));
-    return check_pattern(diag, graph, is ? text : NULL, types[i].rounding);
+  for (unsigned i = 0; i < N_TYPES; i++) {
+    if (strcmp(type_name(i), type) != 0) continue;
+    PrecisionRule rule = rule_of_type(i);
+    rule.pattern = is ? text : NULL;
+    vec_push(graph->arena, rules, rule);
+    return check_pattern(diag, graph, rule.pattern, rule.form);
   }
-  diag_error_at(diag, "--quantize", DIAG_PRECISION,
-                "\"%s\" is no type of numbers; there are f32, as-stored, bf16, f16, int8 and int4", type);
+  diag_error_at(diag, "--quantize", DIAG_PRECISION, "\"%s\" is no type of numbers; there are %s", type,
+                list_of_types(graph->arena));
   return false;
 }
 
@@ -115,10 +120,10 @@ static bool read_rules(Diag *diag, const Graph *graph, const char *text, Precisi
 static PrecisionRule rule_of(const PrecisionRules *rules, const char *weight) {
   for (size_t i = rules->n; i-- > 0;)
     if (names(rules->items[i].pattern, weight)) return rules->items[i];
-  return (PrecisionRule){NULL, OP_WEIGHT, STORED_ANY};
+  return (PrecisionRule){NULL, TFM_FORM_F32, STORED_ANY};
 }
 
-// ---- 16 bits ----
+// ---- numbers that stand for themselves ----
 
 static bool takes(const Node *user, const Node *node) {
   switch (user->op) {
@@ -142,14 +147,16 @@ static bool is_factor_or_table(const Node *node) {
   return false;
 }
 
-static Node *rounded(Graph *graph, Node *weight, OpKind rounding) {
-  return graph_add(graph, weight->next, rounding, DTYPE_F32, weight->rank, (const Size *const *)weight->dims, 0, NULL,
-                   weight->origin);
+static Node *rounded(Graph *graph, Node *weight, tfm_form form) {
+  Node *by = graph_add(graph, weight->next, OP_ROUND_TO, DTYPE_F32, weight->rank, (const Size *const *)weight->dims, 0,
+                       NULL, weight->origin);
+  by->attr.form = form;
+  return by;
 }
 
 /* The uses move before the rounding itself uses the weight. */
-static void round_weight(Graph *graph, Node *weight, OpKind rounding) {
-  Node *by = rounded(graph, weight, rounding);
+static void round_weight(Graph *graph, Node *weight, tfm_form form) {
+  Node *by = rounded(graph, weight, form);
   graph_replace_uses(graph, weight, by);
   graph_set_inputs(graph, by, 1, &weight);
 }
@@ -157,13 +164,13 @@ static void round_weight(Graph *graph, Node *weight, OpKind rounding) {
 static void round_weights(Graph *graph, const PrecisionRules *rules) {
   for (Node *node = graph->first; node; node = node->next) {
     if (node->op != OP_WEIGHT || node->rank < 2 || !is_factor_or_table(node)) continue;
-    const OpKind rounding = rule_of(rules, node->attr.name).rounding;
-    node->attr.stored = rule_of(rules, node->attr.name).stored;
-    if (rounding == OP_TO_BF16 || rounding == OP_TO_F16) round_weight(graph, node, rounding);
+    const PrecisionRule rule = rule_of(rules, node->attr.name);
+    node->attr.stored = rule.stored;
+    if (rule.form != TFM_FORM_F32 && !tfm_form_has_scales(rule.form)) round_weight(graph, node, rule.form);
   }
 }
 
-// ---- 8 and 4 bits: products ----
+// ---- rows with scales: products ----
 
 /* The weight that the factor is a view of; NULL: it is something else. */
 static const Node *weight_behind(const Node *factor) {
@@ -171,9 +178,9 @@ static const Node *weight_behind(const Node *factor) {
   return factor->op == OP_WEIGHT ? factor : NULL;
 }
 
-static OpKind rounding_of(const PrecisionRules *rules, const Node *factor) {
+static tfm_form form_of(const PrecisionRules *rules, const Node *factor) {
   const Node *weight = weight_behind(factor);
-  return weight ? rule_of(rules, weight->attr.name).rounding : OP_WEIGHT;
+  return weight ? rule_of(rules, weight->attr.name).form : TFM_FORM_F32;
 }
 
 /* Sums of more columns would not fit 32 bits. */
@@ -193,15 +200,14 @@ static Node *linear_of(Graph *graph, Node *product) {
 static void round_product(Graph *graph, const PrecisionRules *rules, Node *node) {
   if (node->op != OP_LINEAR && node->op != OP_MATMUL) return;
   const Node *factor = node->inputs.items[1];
-  const OpKind rounding = rounding_of(rules, factor);
+  const tfm_form form = form_of(rules, factor);
   int64_t k;
-  if (factor->rank != 2 || !is_whole(rounding) || !columns_fit(factor, node->op == OP_LINEAR, &k)) return;
+  if (factor->rank != 2 || !tfm_form_has_scales(form) || !columns_fit(factor, node->op == OP_LINEAR, &k)) return;
   Node *linear = node->op == OP_LINEAR ? node : linear_of(graph, node);
-  linear->attr.is_int8 = true;
-  linear->attr.is_int4 = rounding == OP_TO_INT4 && int4_fits(k);
+  linear->attr.form = tfm_form_of_row(form, k);
 }
 
-// ---- 8 and 4 bits: tables ----
+// ---- rows with scales: tables ----
 
 enum { LARGE_TABLE = 1 << 20 }; /* bytes of f32: smaller ones are worth it only if a rule names them */
 
@@ -212,16 +218,16 @@ static bool is_large(const Node *weight) {
   return bytes >= LARGE_TABLE;
 }
 
-/* What a product in whole numbers makes of the weight; OP_WEIGHT: there is none. */
-static OpKind rounding_of_product(const Node *node) {
+/* What a product makes of the weight whose rows it rounds; F32: there is none. */
+static tfm_form form_of_product(const Node *node) {
   for (size_t i = 0; i < node->users.n; i++) {
     const Node *user = node->users.items[i];
-    if (user->op == OP_LINEAR && user->attr.is_int8 && user->inputs.items[1] == node)
-      return user->attr.is_int4 ? OP_TO_INT4 : OP_TO_INT8;
-    const OpKind of_view = op_table[user->op].category == CATEGORY_VIEW ? rounding_of_product(user) : OP_WEIGHT;
-    if (of_view != OP_WEIGHT) return of_view;
+    if (user->op == OP_LINEAR && user->attr.form != TFM_FORM_F32 && user->inputs.items[1] == node)
+      return user->attr.form;
+    const tfm_form of_view = op_table[user->op].category == CATEGORY_VIEW ? form_of_product(user) : TFM_FORM_F32;
+    if (of_view != TFM_FORM_F32) return of_view;
   }
-  return OP_WEIGHT;
+  return TFM_FORM_F32;
 }
 
 /* Look-ups alone: what else uses the weight sees it as it is. Rows have 4 bits only as a product has them, since
@@ -229,8 +235,8 @@ static OpKind rounding_of_product(const Node *node) {
 static void round_table(Graph *graph, const PrecisionRules *rules, Node *weight) {
   if (weight->op != OP_WEIGHT || weight->rank != 2) return;
   const PrecisionRule rule = rule_of(rules, weight->attr.name);
-  const OpKind of_product = rounding_of_product(weight);
-  if (!is_whole(rule.rounding) || !(rule.pattern || is_large(weight) || of_product != OP_WEIGHT)) return;
+  const tfm_form of_product = form_of_product(weight);
+  if (!tfm_form_is_integer(rule.form) || !(rule.pattern || is_large(weight) || of_product != TFM_FORM_F32)) return;
   Node *table = NULL;
   for (size_t i = 0; i < weight->users.n;) {
     Node *user = weight->users.items[i];
@@ -238,7 +244,7 @@ static void round_table(Graph *graph, const PrecisionRules *rules, Node *weight)
       i++;
       continue;
     }
-    if (!table) table = rounded(graph, weight, of_product == OP_WEIGHT ? OP_TO_INT8 : of_product);
+    if (!table) table = rounded(graph, weight, of_product == TFM_FORM_F32 ? TFM_FORM_INT8 : of_product);
     graph_set_inputs(graph, user, 2, (Node *[]){table, user->inputs.items[1]});
   }
   if (table) graph_set_inputs(graph, table, 1, &weight);
@@ -279,7 +285,7 @@ static bool has_static_width(const Node *node, uint32_t from_end) {
 
 /* With int4 too: it is weights that have 4 bits. */
 static bool wants_int8(const Graph *graph, const PrecisionRules *rules, const Node *softmax) {
-  return is_whole(rule_of(rules, name_of_attention(graph, softmax)).rounding);
+  return tfm_form_is_integer(rule_of(rules, name_of_attention(graph, softmax)).form);
 }
 
 /* Marks both products. */
@@ -289,7 +295,8 @@ static bool round_attention(Graph *graph, const PrecisionRules *rules, const Nod
   if (!values || !scores || !has_static_width(scores->inputs.items[0], 1) ||
       !has_static_width(values->inputs.items[1], 1))
     return false;
-  return scores->attr.is_int8 = values->attr.is_int8 = true;
+  scores->attr.form = values->attr.form = TFM_FORM_INT8;
+  return true;
 }
 
 /* Products that the passes would leave alone become f32 again, with all of the same module. Returns whether there were
@@ -300,10 +307,11 @@ static bool keep_f32(Graph *graph, Diag *diag) {
   bool any = false;
   passes_run(trial, diag, &(PassOptions){.level = 2, .stop_after = "fuse-attention"}, NULL);
   for (const Node *left = trial->first; left; left = left->next) {
-    if (left->op != OP_MATMUL || !left->attr.is_int8) continue;
+    if (left->op != OP_MATMUL || left->attr.form == TFM_FORM_F32) continue;
     for (Node *node = graph->first; node; node = node->next) {
-      if (node->op != OP_MATMUL || !node->attr.is_int8 || strcmp(node->origin.path, left->origin.path) != 0) continue;
-      node->attr.is_int8 = false;
+      if (node->op != OP_MATMUL || strcmp(node->origin.path, left->origin.path) != 0) continue;
+      if (node->attr.form == TFM_FORM_F32) continue;
+      node->attr.form = TFM_FORM_F32;
       any = true;
     }
   }
@@ -332,10 +340,6 @@ bool quantize_weights(Graph *graph, Diag *diag, const char *const *texts, uint32
 
 // ---- what has fewer bits ----
 
-static bool is_rounding(OpKind op) {
-  return op == OP_TO_BF16 || op == OP_TO_F16 || op == OP_TO_INT8 || op == OP_TO_INT4;
-}
-
 /* The name of the attention that has the product; NULL: none has. */
 static const char *attention_of(Graph *graph, const Node *product) {
   for (const Node *node = graph->first; node; node = node->next)
@@ -345,8 +349,8 @@ static const char *attention_of(Graph *graph, const Node *product) {
 }
 
 const char *quantized_name(Graph *graph, const Node *node) {
-  if (is_rounding(node->op)) return node->inputs.items[0]->attr.name;
-  if (!node->attr.is_int8) return NULL;
+  if (node->op == OP_ROUND_TO) return node->inputs.items[0]->attr.name;
+  if (node->attr.form == TFM_FORM_F32) return NULL;
   return node->op == OP_LINEAR ? weight_behind(node->inputs.items[1])->attr.name : attention_of(graph, node);
 }
 
@@ -354,8 +358,8 @@ void quantize_undo(Graph *graph, const char *name) {
   for (Node *node = graph->first; node; node = node->next) {
     const char *own = quantized_name(graph, node);
     if (!own || (name && strcmp(own, name) != 0)) continue;
-    node->attr.is_int8 = node->attr.is_int4 = false;
-    if (is_rounding(node->op)) graph_replace_uses(graph, node, node->inputs.items[0]);
+    if (node->op == OP_ROUND_TO) graph_replace_uses(graph, node, node->inputs.items[0]);
+    else node->attr.form = TFM_FORM_F32;
   }
 }
 

@@ -28,6 +28,10 @@ bool parameters_differ(Elaborator *e, const char *what, const Ast *params);
 void run_members(Elaborator *e, const Ast *block, Module *m);
 /* What may stand as an initial value: a number, or what primitives of that name give. NULL after an error. */
 const struct Initial *initial_of(Elaborator *e, const Ast *expression, Scope *scope);
+/* The modules of a value that has some without a name, under the path. */
+Value make_new_modules(Elaborator *e, Value v, const char *path);
+/* What stands below a list's path: the number of an element, or what `as` puts in its place. */
+const char *list_path(Elaborator *e, const List *list, uint32_t i);
 /* a.b; an empty part adds nothing. */
 const char *join_path(Elaborator *e, const char *a, const char *b);
 

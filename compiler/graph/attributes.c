@@ -18,29 +18,6 @@ static const AttributeRow rows[N_ATTRIBUTES] = {
 #include "graph/attributes.def"
 };
 
-/* What a member of the type takes. */
-enum {
-  BYTES_FLAG = sizeof(bool),
-  BYTES_F64 = sizeof(double),
-  BYTES_AXIS = sizeof(int32_t),
-  BYTES_AXES = MAX_RANK * sizeof(uint8_t),
-  BYTES_OPERATION = sizeof(OpKind),
-  BYTES_STORED = sizeof(Stored),
-  BYTES_TEXT = sizeof(char *),
-  BYTES_VALUE = sizeof(double),
-  BYTES_DEFAULT = sizeof(bool),
-  BYTES_SIZE = sizeof(Size *),
-  BYTES_STARTS = MAX_RANK * sizeof(Size *),
-  BYTES_SHAPE = MAX_RANK * sizeof(Size *),
-  BYTES_ROWS = sizeof(uint8_t),
-  BYTES_STEPS = sizeof(bool),
-  BYTES_EXPR = sizeof(Expr *)
-};
-
-#define ATTRIBUTE(Enum, text, form, type, member) \
-  _Static_assert(sizeof((NodeAttr *)NULL)->member == BYTES_##type, #Enum " has a member of another type");
-#include "graph/attributes.def"
-
 AttributeType attribute_type(Attribute attribute) { return rows[attribute].type; }
 
 void *attribute_member(NodeAttr *attr, Attribute attribute) { return (char *)attr + rows[attribute].offset; }
@@ -73,17 +50,17 @@ void node_print_value(StrBuf *out, const Node *node) {
   else strbuf_printf(out, "%lld", (long long)node->attr.integer);
 }
 
-/* "int8" is not said of what is "int4". */
 bool attribute_is_left_out(const NodeAttr *attr, Attribute attribute) {
   const void *member = attribute_value(attr, attribute);
-  if (attribute == ATTRIBUTE_INT8 && attr->is_int4) return true;
   switch (attribute_type(attribute)) {
     case ATTRIBUTE_IS_FLAG:
     case ATTRIBUTE_IS_DEFAULT: return !*(const bool *)member;
-    case ATTRIBUTE_IS_TEXT: return !*(const char *const *)member;
+    case ATTRIBUTE_IS_TEXT:
+    case ATTRIBUTE_IS_RANGE: return !*(const char *const *)member;
     case ATTRIBUTE_IS_SIZE: return !*(const Size *const *)member;
     case ATTRIBUTE_IS_EXPR: return !*(Expr *const *)member;
     case ATTRIBUTE_IS_STORED: return *(const Stored *)member == STORED_ANY;
+    case ATTRIBUTE_IS_FORM: return *(const tfm_form *)member == TFM_FORM_F32;
     case ATTRIBUTE_IS_ROWS: return !attr->rows_mask || attr->rows_are_steps;
     case ATTRIBUTE_IS_STEPS: return !attr->rows_are_steps;
     default: return false;
@@ -99,6 +76,11 @@ void role_print(StrBuf *out, Role role) {
 static void print_text(StrBuf *out, const NodeAttr *attr, const char *text) {
   strbuf_add_quoted(out, text);
   role_print(out, attr->role);
+}
+
+static void print_range(StrBuf *out, const NodeAttr *attr) {
+  strbuf_printf(out, "[%d, %d] ", attr->least, attr->most);
+  strbuf_add_quoted(out, attr->range_text);
 }
 
 static void print_rows(StrBuf *out, const NodeAttr *attr) {
@@ -121,9 +103,11 @@ void attribute_print(StrBuf *out, const SizeTable *table, const Node *node, Attr
     case ATTRIBUTE_IS_AXES: print_axes(out, node->rank, member); break;
     case ATTRIBUTE_IS_OPERATION: strbuf_add(out, op_table[*(const OpKind *)member].name); break;
     case ATTRIBUTE_IS_STORED: strbuf_add(out, stored_names[*(const Stored *)member]); break;
+    case ATTRIBUTE_IS_FORM: strbuf_add(out, tfm_form_name(*(const tfm_form *)member)); break;
     case ATTRIBUTE_IS_TEXT: print_text(out, attr, *(const char *const *)member); break;
     case ATTRIBUTE_IS_VALUE:
     case ATTRIBUTE_IS_DEFAULT: node_print_value(out, node); break;
+    case ATTRIBUTE_IS_RANGE: print_range(out, attr); break;
     case ATTRIBUTE_IS_SIZE: size_print(out, table, *(const Size *const *)member); break;
     case ATTRIBUTE_IS_STARTS: sizes_print(out, table, node->rank, member); break;
     case ATTRIBUTE_IS_SHAPE: sizes_print(out, table, attr->rank_in, member); break;
@@ -141,6 +125,11 @@ static void add_rows(StrBuf *key, const NodeAttr *attr) {
   strbuf_add_n(key, (const char *)bytes, sizeof bytes);
 }
 
+static void add_bounds(StrBuf *key, const NodeAttr *attr) {
+  const int32_t bounds[] = {attr->least, attr->most};
+  strbuf_add_n(key, (const char *)bounds, sizeof bounds);
+}
+
 /* The length stands before the text, so that what follows is not taken for a part of it. */
 static void add_text(StrBuf *key, const char *text) {
   const size_t length = text ? strlen(text) + 1 : 0;
@@ -152,9 +141,10 @@ void attributes_add_key(StrBuf *key, const NodeAttr *attr) {
   for (Attribute i = 0; i < N_ATTRIBUTES; i++) {
     const AttributeType type = attribute_type(i);
     const void *member = attribute_value(attr, i);
-    if (type == ATTRIBUTE_IS_TEXT) add_text(key, *(const char *const *)member);
+    if (type == ATTRIBUTE_IS_TEXT || type == ATTRIBUTE_IS_RANGE) add_text(key, *(const char *const *)member);
     else strbuf_add_n(key, member, rows[i].bytes);
     if (type == ATTRIBUTE_IS_VALUE) strbuf_add_n(key, (const char *)&attr->integer, sizeof attr->integer);
+    if (type == ATTRIBUTE_IS_RANGE) add_bounds(key, attr);
     if (type == ATTRIBUTE_IS_ROWS) add_rows(key, attr);
   }
 }

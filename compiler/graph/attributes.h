@@ -14,9 +14,11 @@ typedef enum AttributeType {
   ATTRIBUTE_IS_AXES,      /* as many as the result has */
   ATTRIBUTE_IS_OPERATION,
   ATTRIBUTE_IS_STORED,
+  ATTRIBUTE_IS_FORM,      /* a tfm_form; F32 is left out */
   ATTRIBUTE_IS_TEXT,      /* of an input with its role */
   ATTRIBUTE_IS_VALUE,     /* number or integer, as the type of the node says */
   ATTRIBUTE_IS_DEFAULT,   /* the same, if it is there */
+  ATTRIBUTE_IS_RANGE,     /* least, most, and range_text, if that is there */
   ATTRIBUTE_IS_SIZE,
   ATTRIBUTE_IS_STARTS,    /* a size for each axis of the result */
   ATTRIBUTE_IS_SHAPE,     /* sizes, as many as rank_in says */

@@ -317,14 +317,14 @@ bool eval_concat(const EvalNode *in, Tensor *out) {
   return true;
 }
 
-bool eval_narrow(const EvalNode *in, Tensor *out) {
+static bool round_elements(const EvalNode *in, Tensor *out) {
   const float *from = in->inputs[0]->data;
   float *to = out->data;
   const int64_t n = tensor_elements(out);
   for (int64_t i = 0; i < n; i++) {
-    if (in->node->op == OP_TO_F16 && !f16_holds(from[i]))
+    if (in->node->attr.form == TFM_FORM_F16 && !f16_holds(from[i]))
       return eval_fault(in, DIAG_NONFINITE, "%g is too large for f16 (65504)", (double)from[i]);
-    to[i] = in->node->op == OP_TO_BF16 ? bf16_to_f32(f32_to_bf16(from[i])) : f16_to_f32(f32_to_f16(from[i]));
+    to[i] = in->node->attr.form == TFM_FORM_BF16 ? bf16_to_f32(f32_to_bf16(from[i])) : f16_to_f32(f32_to_f16(from[i]));
   }
   return true;
 }
@@ -340,11 +340,11 @@ bool eval_are_finite(const EvalNode *in, const Tensor *w) {
 }
 
 /* A row as the products see it that use the same weight. */
-bool eval_to_int8(const EvalNode *in, Tensor *out) {
+static bool round_rows(const EvalNode *in, Tensor *out) {
   const int64_t n = tensor_elements(out), k = out->rank ? out->dims[out->rank - 1] : 1;
   float *to = out->data;
   if (!eval_are_finite(in, in->inputs[0])) return false;
-  const bool is_int4 = in->node->op == OP_TO_INT4;
+  const bool is_int4 = in->node->attr.form == TFM_FORM_INT4;
   int8_t *q = malloc((size_t)k + 1);
   if (!q) out_of_memory("for a row of whole numbers", (size_t)k + 1);
   if (n) memcpy(to, in->inputs[0]->data, (size_t)n * sizeof *to);
@@ -355,6 +355,10 @@ bool eval_to_int8(const EvalNode *in, Tensor *out) {
   }
   free(q);
   return true;
+}
+
+bool eval_round_to(const EvalNode *in, Tensor *out) {
+  return (tfm_form_has_scales(in->node->attr.form) ? round_rows : round_elements)(in, out);
 }
 
 /* Ids are checked here too, since those that are computed were not seen before the run. */

@@ -91,8 +91,7 @@ bool eval_slice(const EvalNode *in, Tensor *out);
 bool eval_reshape(const EvalNode *in, Tensor *out);
 bool eval_permute(const EvalNode *in, Tensor *out);
 bool eval_concat(const EvalNode *in, Tensor *out);
-bool eval_narrow(const EvalNode *in, Tensor *out);
-bool eval_to_int8(const EvalNode *in, Tensor *out);
+bool eval_round_to(const EvalNode *in, Tensor *out);
 /* Whether all numbers of a weight are finite, which its form of 8 bits asks for; false after reporting one that is
  * not. */
 bool eval_are_finite(const EvalNode *in, const Tensor *w);

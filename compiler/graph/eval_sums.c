@@ -268,7 +268,7 @@ static void matrix_product(const EvalNode *in, Tensor *out) {
 }
 
 bool eval_matmul(const EvalNode *in, Tensor *out) {
-  return with_epilogue(in, out, in->node->attr.is_int8 ? int8_matrix_product : matrix_product);
+  return with_epilogue(in, out, in->node->attr.form != TFM_FORM_F32 ? int8_matrix_product : matrix_product);
 }
 
 /* All axes of x but the last are rows of one matrix. */
@@ -312,7 +312,7 @@ static void int8_product(const EvalNode *in, Tensor *out) {
   const Tensor *x = in->inputs[0], *w = in->inputs[1];
   const int64_t k = w->dims[1], n = w->dims[0], m = n ? tensor_elements(out) / n : 0;
   float *x_scales = numbers(m), *w_scales = numbers(n), *to = out->data;
-  const Rows kind = in->node->attr.is_int4 ? ROWS_OF_INT4 : ROWS_OF_WEIGHT;
+  const Rows kind = in->node->attr.form == TFM_FORM_INT4 ? ROWS_OF_INT4 : ROWS_OF_WEIGHT;
   float *rows = whole_rows(x, k, ROWS_ROTATED, x_scales), *weights = whole_rows(w, k, kind, w_scales);
   multiply_transposed(m, k, n, rows, weights, to);
   for (int64_t i = 0; i < m; i++)
@@ -321,7 +321,7 @@ static void int8_product(const EvalNode *in, Tensor *out) {
 }
 
 bool eval_linear(const EvalNode *in, Tensor *out) {
-  if (!in->node->attr.is_int8) return with_epilogue(in, out, linear_product);
+  if (in->node->attr.form == TFM_FORM_F32) return with_epilogue(in, out, linear_product);
   return eval_are_finite(in, in->inputs[1]) && with_epilogue(in, out, int8_product);
 }
 
@@ -434,7 +434,7 @@ bool eval_norm_node(const EvalNode *in, Tensor *out) {
 /* q kT, the expression over it, and its softmax, each in memory of its own. */
 static bool probabilities(const EvalNode *in, Tensor *acc, Tensor *scores, Tensor *weights) {
   if (!eval_allocate(in->run, in->node, acc) || !eval_allocate(in->run, in->node, weights)) return false;
-  (in->node->attr.is_int8 ? int8_scores : matmul_transposed)(in->inputs[0], in->inputs[1], acc);
+  (in->node->attr.form != TFM_FORM_F32 ? int8_scores : matmul_transposed)(in->inputs[0], in->inputs[1], acc);
   if (!in->node->attr.expr) {
     reduce_tensor(OP_SOFTMAX, acc->rank - 1, acc, weights);
     return true;
@@ -452,7 +452,7 @@ bool eval_attention(const EvalNode *in, Tensor *out) {
   acc.data = NULL;
   Tensor scores = acc, weights = acc;
   bool ok = probabilities(in, &acc, &scores, &weights);
-  if (ok && in->node->attr.is_int8)
+  if (ok && in->node->attr.form != TFM_FORM_F32)
     int8_values(&weights, in->inputs[2], out);
   else if (ok)
     matmul_tensor(&weights, in->inputs[2], true, out);

@@ -248,15 +248,15 @@ bool node_is_static(const Node *node) {
 
 const char *const stored_names[N_STORED] = {"", "f32", "bf16", "f16"};
 
-Stored node_stored(const Node *node) {
-  if (node->op == OP_TO_BF16) return STORED_BF16;
-  if (node->op == OP_TO_F16) return STORED_F16;
-  if (node->op == OP_WEIGHT) return node->attr.stored == STORED_ANY ? STORED_F32 : node->attr.stored;
-  if (op_table[node->op].category != CATEGORY_VIEW && node->op != OP_CONCAT) return STORED_F32;
-  const Stored stored = node_stored(node->inputs.items[0]);
+tfm_form node_form(const Node *node) {
+  static const tfm_form of_file[N_STORED] = {TFM_FORM_F32, TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16};
+  if (node->op == OP_ROUND_TO) return tfm_form_has_scales(node->attr.form) ? TFM_FORM_F32 : node->attr.form;
+  if (node->op == OP_WEIGHT) return of_file[node->attr.stored];
+  if (op_table[node->op].category != CATEGORY_VIEW && node->op != OP_CONCAT) return TFM_FORM_F32;
+  const tfm_form form = node_form(node->inputs.items[0]);
   for (size_t i = 1; i < node->inputs.n; i++)
-    if (node_stored(node->inputs.items[i]) != stored) return STORED_F32;
-  return stored;
+    if (node_form(node->inputs.items[i]) != form) return TFM_FORM_F32;
+  return form;
 }
 
 // ---- roles ----

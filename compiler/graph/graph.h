@@ -29,29 +29,33 @@ typedef struct Origin {
   const char *name; /* the first variable of the model's text that the value was bound to; NULL: none */
 } Origin;
 
-typedef struct NodeAttr {
-  const char *name;             /* INPUT, WEIGHT */
-  Role role;                    /* INPUT */
-  double number;   /* FULL f32; INPUT with a default (has_default): of each element, if it is left out */
-  int64_t integer; /* the same for i32, bool */
-  const Size *size;             /* SIZE */
-  const Size *starts[MAX_RANK]; /* SLICE */
-  uint8_t axes[MAX_RANK];       /* PERMUTE */
-  int32_t axis;                 /* CONCAT, REDUCE category, SOFTMAX ...: from the front, never negative */
-  bool keepdim, has_weight, has_bias, has_default;
-  Stored stored;                /* WEIGHT: ANY: nothing is known, f32 serves; F32: a rule says so */
-  bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */
-  bool interleaved, shares_gradient; /* MAX, MIN: all equal ones have parts of the gradient, not the first one alone */
-  bool is_int8;                 /* LINEAR: rows of x and w are rounded to whole numbers (base/int8.h) */
-  bool is_int4;                 /* the same with w in 4 bits where a row of it is whole groups; is_int8 is set too */
-  double eps, base;
-  OpKind reduction;             /* REDUCE, NORM: which one */
-  uint8_t rank_in;              /* REDUCE: the domain of expr */
-  const Size *dims_in[MAX_RANK];
-  Expr *expr;                   /* fused nodes; NULL in LINEAR, MATMUL_FUSED: acc itself */
-  uint8_t rows_mask;            /* 1 + the input that says which rows are live; 0: all are */
-  bool rows_where, rows_zero;   /* the value of the mask in the live rows; the others are 0, not anything */
-  bool rows_are_steps;          /* MATMUL: the mask is over [..., k] and says which steps of its sums count */
+#define MEMBER_OF_FLAG(member) bool member; /* of a row of attributes.def, by its type */
+#define MEMBER_OF_F64(member) double member;
+#define MEMBER_OF_AXIS(member) int32_t member;
+#define MEMBER_OF_AXES(member) uint8_t member[MAX_RANK];
+#define MEMBER_OF_OPERATION(member) OpKind member;
+#define MEMBER_OF_STORED(member) Stored member;
+#define MEMBER_OF_FORM(member) tfm_form member;
+#define MEMBER_OF_TEXT(member) const char *member;
+#define MEMBER_OF_VALUE(member) double member;
+#define MEMBER_OF_DEFAULT(member) bool member;
+#define MEMBER_OF_RANGE(member) const char *member;
+#define MEMBER_OF_SIZE(member) const Size *member;
+#define MEMBER_OF_STARTS(member) const Size *member[MAX_RANK];
+#define MEMBER_OF_SHAPE(member) const Size *member[MAX_RANK];
+#define MEMBER_OF_ROWS(member) uint8_t member;
+#define MEMBER_OF_STEPS(member) bool member;
+#define MEMBER_OF_EXPR(member) Expr *member;
+
+typedef struct NodeAttr { /* attributes.def says what each is */
+#define ATTRIBUTE(Enum, text, form, type, member) MEMBER_OF_##type(member)
+#include "graph/attributes.def"
+  Role role;                  /* INPUT: goes with the name */
+  int64_t integer;            /* i32, bool: goes with the number */
+  int32_t least, most;        /* INPUT i32: of its elements, go with the text of the range */
+  uint8_t rank_in;            /* of dims_in */
+  bool rows_where, rows_zero; /* the value of the mask in the live rows; the others are 0, not anything */
+  bool is_shared;             /* WEIGHT: another graph, of the same model and weights, uses it too */
 } NodeAttr;
 
 typedef struct Node Node;
@@ -63,8 +67,7 @@ struct Node {
   const Size *dims[MAX_RANK];
   NodeAttr attr;
   Origin origin;
-  VEC(Node *) inputs;
-  VEC(Node *) users; /* an entry per use: a node that uses this one twice is here twice */
+  VEC(Node *) inputs, users; /* users: an entry per use, so a node that uses this one twice is there twice */
   Node *prev, *next; /* the list of the graph */
   Arena *arena;      /* the graph's */
   bool deleted;

@@ -332,6 +332,16 @@ static const char *infer_rows(const Infer *in) {
   return fits ? NULL : "the mask of its rows must be a bool that broadcasts to them";
 }
 
+/* What the node is rounded to, or computed in. */
+static const char *infer_form(const Infer *in) {
+  const tfm_form form = in->node->attr.form;
+  if (!op_has_attribute(in->node->op, ATTRIBUTE_FORM)) return NULL;
+  if (in->node->op == OP_ROUND_TO) return form == TFM_FORM_F32 ? "it needs a form to round to" : NULL;
+  if (form == TFM_FORM_F32 || form == TFM_FORM_INT8) return NULL;
+  if (in->node->op != OP_LINEAR) return "attention is computed in f32 or int8";
+  return tfm_form_has_scales(form) ? NULL : "its form is that of w, which round_to gives";
+}
+
 const char *infer_node(SizeTable *sizes, const Node *node, NodeType *type) {
   *type = type_of(node);
   Infer in = {.sizes = sizes, .node = node, .type = type};
@@ -341,5 +351,6 @@ const char *infer_node(SizeTable *sizes, const Node *node, NodeType *type) {
   if (!fault) fault = rules[node->op](&in);
   if (checks_first) type->dtype = op_gives(node->op, first, type->dtype);
   if (!fault) fault = infer_rows(&in);
+  if (!fault) fault = infer_form(&in);
   return fault ? infer_fault(&in, "%s: %s", op_table[node->op].name, fault) : NULL;
 }

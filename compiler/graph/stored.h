@@ -3,6 +3,8 @@
 #ifndef TFM_GRAPH_STORED_H
 #define TFM_GRAPH_STORED_H
 
+#include "tfm/abi/forms.h"
+
 /* The type that a weight is kept in. Its values are those of f32 in any case: what a file holds in 16 bits is exact in
  * f32, and only kept in fewer bits. */
 typedef enum Stored { STORED_ANY, STORED_F32, STORED_BF16, STORED_F16, N_STORED } Stored;
@@ -11,8 +13,8 @@ extern const char *const stored_names[N_STORED];
 
 typedef struct Node Node;
 
-/* BF16 or F16: all elements of a static value are numbers of that type, as those of weights and of rounded weights are
- * that were only moved since; else F32. */
-Stored node_stored(const Node *node);
+/* The form that holds all elements of a static value, each by itself, as those of weights and of rounded weights that
+ * were only moved since: BF16 or F16; else F32. */
+tfm_form node_form(const Node *node);
 
 #endif

@@ -11,8 +11,10 @@
 #ifndef TFM_INCREMENTAL_CUT_H
 #define TFM_INCREMENTAL_CUT_H
 
-#include "incremental/incremental.h"
 #include "passes/match.h"
+#include "passes/passes.h"
+
+typedef struct Incremental Incremental; /* incremental.h */
 
 enum { ON_TOKENS = 1, ON_INPUTS = 2, ON_LENGTH = 4 }; /* what a value depends on: the decoder input, other inputs */
 

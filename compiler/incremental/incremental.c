@@ -9,6 +9,7 @@
 
 #include "graph/graph.h"
 #include "incremental/cut.h"
+#include "incremental/incremental.h"
 
 // ---- the model ----
 

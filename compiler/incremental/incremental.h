@@ -23,7 +23,8 @@
 
 #include "passes/passes.h"
 
-typedef struct Incremental {
+typedef struct Incremental Incremental;
+struct Incremental {
   Graph *encoder; /* NULL: none */
   Graph *step;    /* NULL: the model is not incremental; the whole forward runs for each token */
   uint32_t n_caches, n_encoded;
@@ -31,7 +32,7 @@ typedef struct Incremental {
   const char *const *ragged; /* sizes of `encoder` that each item of a batch has of its own */
   const char *reason; /* why not: "softmax over positions that are not masked"; NULL if it is */
   Origin origin;      /* of the node that is the reason */
-} Incremental;
+};
 
 /* Always returns; the graph is not changed. `log` may be NULL. */
 Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, PassLog *log);

@@ -90,7 +90,9 @@ CacheKey cache_key(const Plan *plan) {
   LLVMGetVersion(&major, &minor, &patch);
   const TargetInfo *target = plan->target;
   strbuf_printf(&text, "%s\nLLVM %u.%u.%u\n", code_identity, major, minor, patch);
-  strbuf_printf(&text, "%s %s %s %s\n", target->name, target->llvm_triple, target->llvm_cpu, target->llvm_features);
+  strbuf_printf(&text, "%s %s %s ", target->name, target_family(target)->llvm_triple, target->llvm_cpu);
+  target_llvm_features(target, &text);
+  strbuf_add_char(&text, '\n');
   for (size_t i = 0; i < plan->kernels.n; i++) {
     strbuf_printf(&text, "%s ", plan->kernels.items[i].name);
     kernel_spec_print(&text, &plan->kernels.items[i].spec);

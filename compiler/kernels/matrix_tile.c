@@ -1,4 +1,4 @@
-/* TILE of bytes, on the tile registers of AMX: c[rows x width] (+)= a[rows x k] b[k x width], b of form INT8.
+/* TILE of bytes, on tile registers (TargetInfo.matrix): c[rows x width] (+)= a[rows x k] b[k x width], b of form INT8.
  *
  * In and out: as of tile.c, which makes these kernels for other instruction sets and the other forms; sums of whole
  * numbers have no order, so both give the same bits. One register holds the rows of a, 64 k of each; one as many k of
@@ -57,11 +57,11 @@ static void emit_setup(Matrix *m, uint8_t rows) {
   for (unsigned i = 0; i < TILE_BYTES; i++) bytes[i] = LLVMConstInt(m->e->i8, all.bytes[i], false);
   LLVMValueRef at = emit_stack(m->e, LLVMVectorType(m->e->i8, TILE_BYTES), TILE_BYTES);
   emit_store(m->e, LLVMConstVector(bytes, TILE_BYTES), at, TILE_BYTES);
-  call(m, "llvm.x86.ldtilecfg", 1, &at);
+  call(m, m->e->target->matrix.setup, 1, &at);
 }
 
 static void emit_load_tile(Matrix *m, unsigned tile, LLVMValueRef from, int64_t distance) {
-  call(m, "llvm.x86.tileloadd64", 3, (LLVMValueRef[]){tile_number(m, tile), from, emit_i64(m->e, distance)});
+  call(m, m->e->target->matrix.load, 3, (LLVMValueRef[]){tile_number(m, tile), from, emit_i64(m->e, distance)});
 }
 
 /* The lines of `next` that four calls of 16 k would fetch. */
@@ -85,19 +85,20 @@ static void emit_turn(Matrix *m, LLVMValueRef k) {
     const unsigned to = TILE_B + j % N_TILES_B;
     emit_load_tile(m, to, emit_offset(e, b, emit_i64(e, j * TILE_BYTES)), b_distance(m));
     /* signed bytes of a, unsigned ones of b */
-    call(m, "llvm.x86.tdpbsud", 3, (LLVMValueRef[]){tile_number(m, j), tile_number(m, TILE_A), tile_number(m, to)});
+    LLVMValueRef tiles[] = {tile_number(m, j), tile_number(m, TILE_A), tile_number(m, to)};
+    call(m, m->e->target->matrix.dot, 3, tiles);
   }
 }
 
 static void emit_sums(Matrix *m) {
   Emitter *e = m->e;
   if (m->spec->rows < B_ROWS) emit_setup(m, m->spec->rows);
-  for (unsigned j = 0; j < m->n; j++) call(m, "llvm.x86.tilezero", 1, (LLVMValueRef[]){tile_number(m, j)});
+  for (unsigned j = 0; j < m->n; j++) call(m, m->e->target->matrix.zero, 1, (LLVMValueRef[]){tile_number(m, j)});
   Loop turns = loop_begin(e, emit_i64(e, 0), m->whole, TURN);
   emit_turn(m, turns.index);
   loop_end(e, &turns);
   for (unsigned j = 0; j < m->n; j++)
-    call(m, "llvm.x86.tilestored64", 3,
+    call(m, m->e->target->matrix.store, 3,
          (LLVMValueRef[]){tile_number(m, j), emit_offset(e, m->stack, emit_i64(e, j * TILE_BYTES)),
                           emit_i64(e, m->spec->width * (int64_t)sizeof(int32_t))});
   if (m->spec->rows < B_ROWS) emit_setup(m, B_ROWS);

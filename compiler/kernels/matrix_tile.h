@@ -1,4 +1,4 @@
-/* Tiles of bytes on the tile registers of a target that has them (TargetInfo.matrix_rows). */
+/* Tiles of bytes on the tile registers of a target that has them (TargetInfo.matrix). */
 #ifndef TFM_KERNELS_MATRIX_TILE_H
 #define TFM_KERNELS_MATRIX_TILE_H
 

@@ -150,13 +150,15 @@ static LLVMTypeRef memory_type(const RowKernel *k, DType dtype) {
 
 static unsigned bytes_of(DType dtype) { return dtype == DTYPE_BOOL ? 1 : 4; }
 
-/* A table may have 16 bits, which are widened as they are loaded. */
+/* A table may have fewer bits, which are widened as they are loaded. */
+static bool is_narrow(const RowOperandSpec *operand) { return operand->form != TFM_FORM_F32; }
+
 static LLVMTypeRef element_type(const RowKernel *k, const RowOperandSpec *operand) {
-  return tfm_form_is_16_bits(operand->form) ? k->e->i16 : memory_type(k, operand->dtype);
+  return is_narrow(operand) ? k->e->i16 : memory_type(k, operand->dtype);
 }
 
 static unsigned element_bytes(const RowOperandSpec *operand) {
-  return tfm_form_is_16_bits(operand->form) ? 2 : bytes_of(operand->dtype);
+  return is_narrow(operand) ? (unsigned)tfm_form_element_bytes(operand->form) : bytes_of(operand->dtype);
 }
 
 /* A mask that the target does not have would become a branch per lane. */
@@ -221,7 +223,7 @@ Lanes row_load(RowKernel *k, uint32_t i) {
     lanes = lanes_same(NULL);
     for (unsigned v = 0; v < e->n_vectors; v++) lanes.v[v] = load_vector(k, i, v);
   }
-  for (unsigned v = 0; v < e->n_vectors && tfm_form_is_16_bits(operand->form); v++)
+  for (unsigned v = 0; v < e->n_vectors && is_narrow(operand); v++)
     lanes.v[v] = (operand->form == TFM_FORM_BF16 ? emit_widened_bf16 : emit_widened_f16)(e, lanes.v[v], LANES);
   if (operand->dtype != DTYPE_BOOL) return lanes;
   Lanes zero = lanes_same(LLVMConstNull(lanes_type(e->i8)));
@@ -257,7 +259,7 @@ void row_store_scalar(RowKernel *k, LLVMValueRef value) {
 // ---- walks along the columns ----
 
 /* Several vectors at once hide the latency of one behind the others; long expressions would run out of registers
- * (targets.def says how many suit a target). */
+ * (target/x86.def says how many suit a target). */
 unsigned row_unroll(const RowKernel *k) {
   const TargetInfo *target = k->e->target;
   return expr_is_long(&k->program) ? target->long_row_unroll : target->row_unroll;

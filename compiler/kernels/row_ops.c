@@ -1,11 +1,11 @@
 /* ROW: what row kernels compute: pointwise expressions, reductions, softmax, norms.
  *
  * In: a spec of the family ROW, whose expression gives the lines. Out: a tfm_row_kernel. A line is what is reduced;
- * lines lie along the rows or along the columns, and reducer.h hides which. Refuses nothing. */
+ * lines lie along the rows or along the columns, and line_passes.h hides which. Refuses nothing. */
 #include "base/check.h"
 #include "codegen/math.h"
 #include "kernels/emit.h"
-#include "kernels/reducer.h"
+#include "kernels/line_passes.h"
 
 // ---- pointwise ----
 
@@ -122,9 +122,10 @@ static const LinePass log_softmax[] = {{&reducer_number_max, row_first_value, SO
  * rms norm:   x / sqrt(mean of x^2 + eps) * w
  *
  * w and b, if there are any, go by column. The mean is taken first and the squares of what is left then: the
- * difference of two means would cancel. The mean is rounded to f32, too coarse where the line lies far from 0.
- * So in a line of several chains the second pass sums x - mean, too: its mean d is what the first one lacked, and
- * is taken off the results, as -d / sqrt(...), and off the variance, as d^2. */
+ * difference of two means would cancel. The mean is rounded to f32, too coarse where the line lies far from 0, and has
+ * the errors of a sum: 768 equal numbers leave a difference of 4e-8, which is all that is divided by sqrt(eps) then.
+ * So the second pass sums x - mean, too: its mean d is what the first one lacked, and is taken off the results, as
+ * -d / sqrt(...), and off the variance, as d^2. */
 
 enum { NORM_MEAN, NORM_FACTOR, NORM_SHIFT = LINE_NUMBERS - 1 };
 
@@ -132,10 +133,8 @@ static Lanes centred(RowKernel *k, const Lanes *values) {
   return lanes_sub(k->e, row_value_again(k), values[NORM_MEAN]);
 }
 
-/* The shift is -0 where nothing is to be taken off, so that it changes no bit there. */
 static Lanes scaled_by_norm(RowKernel *k, Lanes x, const Lanes *values) {
-  const bool has_shift = k->has_chains && k->spec->reduction == OP_LAYER_NORM;
-  if (has_shift) return lanes_fma(k->e, x, values[NORM_FACTOR], values[NORM_SHIFT]);
+  if (k->spec->reduction == OP_LAYER_NORM) return lanes_fma(k->e, x, values[NORM_FACTOR], values[NORM_SHIFT]);
   return lanes_mul(k->e, x, values[NORM_FACTOR]);
 }
 
@@ -154,49 +153,58 @@ static Lanes normal(RowKernel *k, const Lanes *values) { return finish(k, centre
 
 static Lanes rms_normal(RowKernel *k, const Lanes *values) { return finish(k, row_value_again(k), values); }
 
-static LLVMValueRef mean(RowKernel *k, const LLVMValueRef *state) {
-  return LLVMBuildFDiv(k->e->builder, state[0], row_line_length(k), "");
+/* Along rows all lanes of what was reduced are the same, so numbers are computed in one: sixteen divisions and square
+ * roots take as long as a tenth of a row. Columns have a number in each lane. */
+static LLVMValueRef narrow(RowKernel *k, LLVMValueRef lanes) {
+  const bool is_row = k->spec->reduce == 1;
+  return is_row ? LLVMBuildExtractElement(k->e->builder, lanes, emit_i32(k->e, 0), "") : lanes;
 }
+
+static LLVMValueRef widened(RowKernel *k, LLVMValueRef number) {
+  return k->spec->reduce == 1 ? emit_splat(k->e, number, LANES) : number;
+}
+
+static LLVMValueRef narrow_number(RowKernel *k, double number) { return narrow(k, lanes_number(k->e, number).v[0]); }
+
+static LLVMValueRef narrow_mean(RowKernel *k, LLVMValueRef sum) {
+  return LLVMBuildFDiv(k->e->builder, narrow(k, sum), narrow(k, row_line_length(k)), "");
+}
+
+static LLVMValueRef mean(RowKernel *k, const LLVMValueRef *state) { return widened(k, narrow_mean(k, state[0])); }
 
 static LLVMValueRef factor_of(RowKernel *k, LLVMValueRef variance) {
-  Emitter *e = k->e;
-  Lanes divisor = lanes_sqrt(e, lanes_add(e, lanes_same(variance), lanes_number(e, k->spec->eps)));
-  return lanes_div(e, lanes_number(e, 1), divisor).v[0];
+  LLVMBuilderRef b = k->e->builder;
+  LLVMValueRef square = LLVMBuildFAdd(b, variance, narrow_number(k, k->spec->eps), "");
+  LLVMValueRef divisor = emit_intrinsic(k->e, "llvm.sqrt", LLVMTypeOf(square), 1, &square);
+  return widened(k, LLVMBuildFDiv(b, narrow_number(k, 1), divisor, ""));
 }
 
-static LLVMValueRef factor(RowKernel *k, const LLVMValueRef *state) { return factor_of(k, mean(k, state)); }
+static LLVMValueRef factor(RowKernel *k, const LLVMValueRef *state) { return factor_of(k, narrow_mean(k, state[0])); }
 
-/* What the mean lacked, from the moments; 0 for a line of one chain, which is as exact as f32. */
-static Lanes rest_of_mean(RowKernel *k, const LLVMValueRef *state) {
-  Lanes is_long = lanes_same(emit_splat(k->e, row_line_is_long(k), LANES));
-  return lanes_select(k->e, is_long, lanes_same(mean(k, &state[1])), lanes_number(k->e, 0));
-}
-
-/* A difference below 0 is what rounding has left of 0. NaN stays. */
+/* What the mean lacked is the mean of the second of the moments. A difference below 0 is what rounding has left of 0.
+ * NaN stays. */
 static LLVMValueRef exact_factor(RowKernel *k, const LLVMValueRef *state) {
-  Emitter *e = k->e;
-  Lanes rest = rest_of_mean(k, state), zero = lanes_number(e, 0);
-  Lanes variance = lanes_sub(e, lanes_same(mean(k, state)), lanes_mul(e, rest, rest));
-  variance = lanes_select(e, lanes_compare(e, LLVMRealOLT, variance, zero), zero, variance);
-  return factor_of(k, variance.v[0]);
+  LLVMBuilderRef b = k->e->builder;
+  LLVMValueRef rest = narrow_mean(k, state[1]), zero = narrow_number(k, 0);
+  LLVMValueRef variance = LLVMBuildFSub(b, narrow_mean(k, state[0]), LLVMBuildFMul(b, rest, rest, ""), "");
+  LLVMValueRef is_below = LLVMBuildFCmp(b, LLVMRealOLT, variance, zero, "");
+  return factor_of(k, emit_select(k->e, is_below, zero, variance));
 }
 
 static LLVMValueRef shift(RowKernel *k, const LLVMValueRef *state, LLVMValueRef factor) {
-  return lanes_neg(k->e, lanes_mul(k->e, rest_of_mean(k, state), lanes_same(factor))).v[0];
+  LLVMBuilderRef b = k->e->builder;
+  LLVMValueRef product = LLVMBuildFMul(b, narrow_mean(k, state[1]), narrow(k, factor), "");
+  return widened(k, LLVMBuildFNeg(b, product, ""));
 }
 
 static const LinePass layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean, NULL, 0},
-                                      {&reducer_squares, centred, NORM_FACTOR, factor, NULL, 0},
+                                      {&reducer_moments, centred, NORM_FACTOR, exact_factor, shift, NORM_SHIFT},
                                       {NULL, normal, 0, NULL, NULL, 0}};
-static const LinePass long_layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean, NULL, 0},
-                                           {&reducer_moments, centred, NORM_FACTOR, exact_factor, shift, NORM_SHIFT},
-                                           {NULL, normal, 0, NULL, NULL, 0}};
 static const LinePass rms_norm[] = {{&reducer_squares, row_first_value, NORM_FACTOR, factor, NULL, 0},
                                     {NULL, rms_normal, 0, NULL, NULL, 0}};
 
 static const LinePass *norm_passes(const RowKernel *k) {
-  if (k->spec->reduction != OP_LAYER_NORM) return rms_norm;
-  return k->has_chains ? long_layer_norm : layer_norm;
+  return k->spec->reduction == OP_LAYER_NORM ? layer_norm : rms_norm;
 }
 
 /* A pass over one row is a chain of additions, each waiting for the one before. Four rows hide each other's latencies,
@@ -310,16 +318,11 @@ static LLVMValueRef total(RowKernel *k, const LLVMValueRef *state) {
 }
 
 static const LinePass layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean, NULL, 0},
-                                           {&reducer_squares, grad_centred, NORM_FACTOR, factor, NULL, 0},
+                                           {&reducer_moments, grad_centred, NORM_FACTOR, exact_factor, shift,
+                                            NORM_SHIFT},
                                            {&reducer_sum, grad_first, GRAD_MEAN, mean, NULL, 0},
                                            {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL, 0},
                                            {NULL, grad_results, 0, NULL, NULL, 0}};
-static const LinePass long_layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean, NULL, 0},
-                                                {&reducer_moments, grad_centred, NORM_FACTOR, exact_factor, shift,
-                                                 NORM_SHIFT},
-                                                {&reducer_sum, grad_first, GRAD_MEAN, mean, NULL, 0},
-                                                {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL, 0},
-                                                {NULL, grad_results, 0, NULL, NULL, 0}};
 static const LinePass rms_norm_grad[] = {{&reducer_squares, grad_centred, NORM_FACTOR, factor, NULL, 0},
                                          {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL, 0},
                                          {NULL, grad_results, 0, NULL, NULL, 0}};
@@ -327,8 +330,7 @@ static const LinePass log_softmax_grad[] = {{&reducer_sum, element, GRAD_SUM, to
                                             {NULL, grad_of_softmax, 0, NULL, NULL, 0}};
 
 static const LinePass *norm_grad_passes(const RowKernel *k) {
-  if (k->spec->reduction != OP_LAYER_NORM) return rms_norm_grad;
-  return k->has_chains ? long_layer_norm_grad : layer_norm_grad;
+  return k->spec->reduction == OP_LAYER_NORM ? layer_norm_grad : rms_norm_grad;
 }
 
 static void emit_gradient(RowKernel *k) {

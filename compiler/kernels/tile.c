@@ -4,7 +4,7 @@
  * code. Out: a tfm_tile_kernel. Numbers of 16 bits are widened as they are loaded, which is exact, and everything else
  * is f32. Every element is one chain of FMAs with k ascending from 0, or from what c holds, or a sum of such chains of
  * spec->chain steps, whatever the tile: the bits do not depend on which tile of the target computes an element. Refuses
- * nothing; a shape that does not fit in registers is an error of targets.def and is checked.
+ * nothing; a shape that does not fit in registers is an error of target/x86.def and is checked.
  *
  *   start:  c from memory if `accumulate`, else 0; with chains always 0, and from here on once for each chain
  *   steps:  four k per turn, of bf16 whole pairs (tile_step.c). B is loaded as vectors, a as broadcast scalars. B is
@@ -17,7 +17,7 @@
  *           `columns` of them under masks, by way of the stack where the target has none
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
- * that the piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
+ * that the piece of a panel that tiles take turns on stays in L2 (bench/notes.md). */
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"

@@ -359,7 +359,7 @@ ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes) {
   for (int32_t i = 0; i < n; i++) {
     set->probers[i].lanes = target->vector_floats;
     set->probers[i].dot = target->dot_bytes ? DOT_BYTES : target->dot_pairs ? DOT_PAIRS : DOT_WORDS;
-    set->probers[i].has_tiles = target->matrix_rows > 0;
+    set->probers[i].has_tiles = target->matrix.rows > 0;
     set->probers[i].steps = PIECE_STEPS;
     set->probers[i].bytes = set->bytes + share * (size_t)i;
     set->probers[i].n_bytes = share;

@@ -201,8 +201,8 @@ static bool is_softmax(const Node *node) {
 /* x [..., t, k] @ w [k, n] = linear(x, permute(w)): the same sums in the same order of k. */
 static Node *rule_matmul(Pass *pass, Builder *b, Node *node) {
   Node *x = node->inputs.items[0], *w = node->inputs.items[1];
-  if (node->attr.is_int8 || w->rank != 2 || !match_is_static(pass, w) || match_is_static(pass, x) || is_softmax(x))
-    return NULL;
+  if (node->attr.form != TFM_FORM_F32 || w->rank != 2) return NULL;
+  if (!match_is_static(pass, w) || match_is_static(pass, x) || is_softmax(x)) return NULL;
   return build_linear(b, x, match_swap_last_two(b, w));
 }
 

@@ -206,8 +206,8 @@ static bool factor_of_acc(Pass *pass, const Expr *expr, double *factor) {
  * store so must have the results of f32, which a factor keeps wherever it stands if it is a power of two. */
 static bool stays_in_16_bits(const Node *weight, double factor) {
   int exponent;
-  if (weight->op == OP_TO_BF16 || weight->op == OP_TO_F16) return true;
-  return weight->op == OP_WEIGHT && node_stored(weight) != STORED_F32 && fabs(frexp(factor, &exponent)) == 0.5;
+  if (weight->op == OP_ROUND_TO && !tfm_form_has_scales(weight->attr.form)) return true;
+  return weight->op == OP_WEIGHT && node_form(weight) != TFM_FORM_F32 && fabs(frexp(factor, &exponent)) == 0.5;
 }
 
 static void add_candidate(Folding *f, Node *scaled, Node *source, double factor) {
@@ -220,7 +220,7 @@ static void add_candidate(Folding *f, Node *scaled, Node *source, double factor)
   }
   uint32_t weight = c.linear->op == OP_GATHER ? 0 : 1;
   c.region = weight_region(c.linear->inputs.items[weight], c.from, c.to);
-  if (c.linear->attr.is_int8) {
+  if (c.linear->attr.form != TFM_FORM_F32) {
     pass_record(f->pass, FUSION_WEIGHT_FOLD, false, scaled,
                 "the factor %g stays in an expression: the weight has 8 bits", factor);
     return;

@@ -155,7 +155,7 @@ static bool take_scores(Pass *pass, Gradient *m) {
   if (m->p->op == OP_ATTENTION_WEIGHTS) {
     const Node *attention = m->p->inputs.items[0];
     const Expr *expr = attention->attr.expr ? attention->attr.expr : expr_acc(pass->graph->arena);
-    if (attention->attr.is_int8) return refuse(pass, m->mul, "the attention is computed in 8 bits");
+    if (attention->attr.form != TFM_FORM_F32) return refuse(pass, m->mul, "the attention is computed in 8 bits");
     m->q = attention->inputs.items[0];
     m->k = attention->inputs.items[1];
     m->terms[ATTENTION_SCORE] = take_over(pass, m, expr, attention->inputs.items, attention->inputs.n, 3);
@@ -347,7 +347,7 @@ static bool fits_kept(const Gradient *m, const Node *matmul) {
   bool fits = true;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     fits &= all[i]->rank == matmul->rank && size_is_const(dim_from_end(all[i], 0), NULL);
-  return fits && matmul->rank >= 3 && !matmul->attr.is_int8;
+  return fits && matmul->rank >= 3 && matmul->attr.form == TFM_FORM_F32;
 }
 
 /* fuse-attention said of the softmax, or of what follows it, why it left them. */
@@ -363,7 +363,7 @@ static bool fuse_kept(Pass *pass, Node *matmul) {
   Node *kept = matmul->inputs.items[0], *p = find_softmax(pass, kept, matmul);
   if (!p || p == kept) return false;
   Node *product = find_product(pass, p->inputs.items[0]);
-  if (!product || product->attr.is_int8 || !scores_are_its_own(pass, product, p)) return false;
+  if (!product || product->attr.form != TFM_FORM_F32 || !scores_are_its_own(pass, product, p)) return false;
   Gradient m = {.p = p, .mul = p, .n_fixed = 3};
   for (uint32_t i = 0; i < m.n_fixed; i++) vec_push(pass->scratch, &m.inputs, NULL);
   if (!take_scores(pass, &m) || !fits_kept(&m, matmul)) return false;

@@ -86,8 +86,7 @@ static Node *make_fused(Pass *pass, Node *product, Node *last, const Grow *g, Ex
   Node *fused = graph_add(pass->graph, last, op, DTYPE_F32, product->rank, (const Size *const *)product->dims,
                           (uint32_t)g->inputs.n, g->inputs.items, product->origin);
   fused->attr.expr = expr;
-  fused->attr.is_int8 = product->attr.is_int8;
-  fused->attr.is_int4 = product->attr.is_int4;
+  fused->attr.form = product->attr.form;
   StrBuf text = strbuf_new(pass->scratch);
   expr_print(&text, pass->graph->sizes, expr);
   pass_record(pass, FUSION_EPILOGUE, true, fused, "%s", text.text);

@@ -105,7 +105,7 @@ static void add_if_mergeable(Siblings *s, Node *linear) {
 static bool belong_together(const Sibling *a, const Sibling *b) {
   if (a->linear->inputs.items[0] != b->linear->inputs.items[0] || a->attention != b->attention) return false;
   const NodeAttr *of_a = &a->linear->attr, *of_b = &b->linear->attr;
-  if (of_a->is_int8 != of_b->is_int8 || of_a->is_int4 != of_b->is_int4) return false;
+  if (of_a->form != of_b->form) return false;
   return a->attention || match_sibling_paths(a->linear->origin.path, b->linear->origin.path);
 }
 
@@ -224,8 +224,7 @@ static void merge(const Siblings *s, int32_t group) {
   Builder b = pass_builder(pass, first->linear, first->linear);
   Node *weight = build_concat(&b, (uint32_t)weights.n, weights.items, 0);
   Node *merged = build_linear(&b, first->linear->inputs.items[0], weight);
-  merged->attr.is_int8 = first->linear->attr.is_int8;
-  merged->attr.is_int4 = first->linear->attr.is_int4;
+  merged->attr.form = first->linear->attr.form;
   Node *bias = merged_bias(s, &b, group);
   if (bias) merged = build_binary(&b, OP_ADD, merged, bias);
   pass_record(pass, FUSION_QKV, true, first->linear, "%zu projections of one input as one", weights.n);

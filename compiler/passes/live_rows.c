@@ -87,7 +87,7 @@ static void make_choice(LiveRows *r, const Node *node, const RowSet *rows, uint3
 
 static bool choose_steps(LiveRows *r, const Node *node) {
   ProductSteps steps;
-  if (!is_product(node) || node->attr.is_int8 || !zero_steps(&r->zero, node, &steps)) return false;
+  if (!is_product(node) || node->attr.form != TFM_FORM_F32 || !zero_steps(&r->zero, node, &steps)) return false;
   const RowSet rows = fitting(r, node, &steps.rows, steps.rank, steps.dims);
   bool has_steps = false;
   for (uint32_t i = steps.n_lead; i < steps.rank; i++) has_steps |= rows_have_axis(&rows, i);

@@ -54,8 +54,8 @@ static bool mixes_in_place(Pass *pass, const Node *linear, const Node *result) {
   if (x->op != OP_PERMUTE || x->rank < 3 || x->attr.axes[last - 1u] != last || !match_is_static(pass, w)) return false;
   if (!size_is_const(w->dims[0], &n) || n > MOST_MIXED) return false;
   if (!size_is_const(w->dims[1], &k) || k > MOST_MIXED) return false;
-  if (linear->attr.expr || linear->attr.is_int8 || !result->users.n || graph_is_output(pass->graph, result))
-    return false;
+  if (linear->attr.expr || linear->attr.form != TFM_FORM_F32) return false;
+  if (!result->users.n || graph_is_output(pass->graph, result)) return false;
   for (size_t i = 0; i < result->users.n; i++)
     if (result->users.items[i]->op != OP_PERMUTE || result->users.items[i]->attr.axes[last] != last - 1u) return false;
   return true;

@@ -94,7 +94,7 @@ static bool listed(const char *const *names, uint32_t n, const char *name) {
  * or 0 if the graph has none. */
 static uint32_t count_needed(const Graph *graph) {
   const Node *node = graph->first;
-  while (node && !(node->op == OP_MATMUL && node->attr.is_int8)) node = node->next;
+  while (node && !(node->op == OP_MATMUL && node->attr.form != TFM_FORM_F32)) node = node->next;
   uint32_t n = 0;
   while (node && n < N_ROWS && strcmp(rows[n].name, "fuse-attention") != 0) n++;
   return node ? n + 1 : 0;

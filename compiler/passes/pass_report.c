@@ -9,6 +9,7 @@
 
 #include "base/int8.h"
 #include "passes/pass.h"
+#include "tfm/abi/forms.h"
 
 // ---- the record ----
 
@@ -203,18 +204,14 @@ static void print_lines(Report *r, bool done) {
 
 // ---- numbers of fewer bits ----
 
-/* What a product with a static factor is computed in. */
-typedef enum Form { FORM_INT4, FORM_INT8, FORM_BF16, FORM_F16, FORM_F32, N_FORMS } Form;
-
 static const Node *rounding_of(const Node *factor) {
   while (op_table[factor->op].category == CATEGORY_VIEW || factor->op == OP_CONCAT) factor = factor->inputs.items[0];
   return factor;
 }
 
-static Form form_of(const Node *product) {
-  static const Form forms[N_STORED] = {[STORED_F32] = FORM_F32, [STORED_BF16] = FORM_BF16, [STORED_F16] = FORM_F16};
-  if (product->attr.is_int8) return product->attr.is_int4 ? FORM_INT4 : FORM_INT8;
-  return forms[node_stored(product->inputs.items[1])];
+/* What a product with a static factor is computed in. */
+static tfm_form form_of(const Node *product) {
+  return product->attr.form == TFM_FORM_F32 ? node_form(product->inputs.items[1]) : product->attr.form;
 }
 
 /* Why a product stayed in f32 while others did not. */
@@ -241,39 +238,37 @@ static const char *reason_for_f32(Arena *arena, const Node *product) {
 }
 
 /* Scales are left out: they are 4 bytes for each row of a weight. */
-static void print_room(Report *r, const int64_t weights[N_FORMS]) {
-  static const double bytes[N_FORMS] = {
-      [FORM_INT4] = 4.25 / 8, [FORM_INT8] = 1, [FORM_BF16] = 2, [FORM_F16] = 2, [FORM_F32] = 4};
+static void print_room(Report *r, const int64_t weights[TFM_N_FORMS]) {
+  enum { MANY = 4096 }; /* whole groups */
   double before = 0, after = 0;
-  for (int form = 0; form < N_FORMS; form++) {
+  for (uint8_t form = 0; form < TFM_N_FORMS; form++) {
     before += 4.0 * (double)weights[form];
-    after += bytes[form] * (double)weights[form];
+    after += (double)tfm_form_bytes(form, MANY) / MANY * (double)weights[form];
   }
   strbuf_printf(r->out, "  %-14s %.4g MB, %.4g in f32\n", "room", after / 1e6, before / 1e6);
 }
 
 /* Nothing of models that are f32 throughout. */
 static void print_numbers(Report *r) {
-  static const char *const names[N_FORMS] = {"int4", "int8", "bf16", "f16", "f32"};
   const bool *is_static = graph_static_flags(r->arena, r->graph);
-  int64_t products[N_FORMS] = {0}, weights[N_FORMS] = {0}, attentions[N_FORMS] = {0}, elements;
+  int64_t products[TFM_N_FORMS] = {0}, weights[TFM_N_FORMS] = {0}, attentions[TFM_N_FORMS] = {0}, elements;
   VEC(const Node *) wide = {0};
   for (const Node *node = r->graph->first; node; node = node->next) {
-    if (node->op == OP_ATTENTION) attentions[node->attr.is_int8 ? FORM_INT8 : FORM_F32]++;
+    if (node->op == OP_ATTENTION) attentions[node->attr.form]++;
     const bool is_product = node->op == OP_LINEAR || node->op == OP_MATMUL || node->op == OP_MATMUL_FUSED;
     if (!is_product || is_static[node->id] || !is_static[node->inputs.items[1]->id]) continue;
-    const Form form = form_of(node);
+    const tfm_form form = form_of(node);
     products[form]++;
     if (size_is_const(node_elements(r->graph->sizes, node->inputs.items[1]), &elements)) weights[form] += elements;
-    if (form == FORM_F32) vec_push(r->arena, &wide, node);
+    if (form == TFM_FORM_F32) vec_push(r->arena, &wide, node);
   }
-  int64_t rounded = attentions[FORM_INT8];
-  for (int form = 0; form < FORM_F32; form++) rounded += products[form];
+  int64_t rounded = attentions[TFM_FORM_INT8];
+  for (uint8_t form = 0; form < TFM_N_FORMS; form++) rounded += form == TFM_FORM_F32 ? 0 : products[form];
   if (!rounded) return;
   strbuf_add(r->out, "numbers\n");
-  for (int form = 0; form < N_FORMS; form++)
+  for (uint8_t form = TFM_N_FORMS; form-- > 0;)
     if (products[form] || attentions[form])
-      strbuf_printf(r->out, "  %-14s %lld products, %lld weights, %lld attentions\n", names[form],
+      strbuf_printf(r->out, "  %-14s %lld products, %lld weights, %lld attentions\n", tfm_form_name(form),
                     (long long)products[form], (long long)weights[form], (long long)attentions[form]);
   print_room(r, weights);
   for (size_t i = 0; i < wide.n; i++)

@@ -175,7 +175,7 @@ static bool init_nest(Planner *p, Attention *a, Nest *nest) {
   memcpy(dims, a->node->dims, rank * sizeof *dims);
   dims[rank - 1] = a->k.dims[a->k.rank - 2];
   const Expr *expr = a->node->attr.expr ? a->node->attr.expr : expr_acc(p->arena);
-  if (a->node->attr.is_int8) expr = take_factor(p, expr, &a->factor);
+  if (a->node->attr.form != TFM_FORM_F32) expr = take_factor(p, expr, &a->factor);
   Body body = body_new(a->node, rank, dims, expr);
   body_split_gathers(p, &body);
   if (!body_split(p, &body, TFM_MAX_OPERANDS - 1)) {
@@ -213,7 +213,7 @@ static int64_t static_stride(const Size *stride) {
 /* A page of keys is a panel that tiles read as it lies, so with caches the width of the tile is that of a page, or, of
  * words, a divisor. */
 static TileShape key_tile(const Planner *p, const Attention *a) {
-  if (a->node->attr.is_int8 && !p->target->dot_bytes) return p->target->word_tile;
+  if (a->node->attr.form != TFM_FORM_F32 && !p->target->dot_bytes) return p->target->word_tile;
   TileShape tile = p->target->attention_keys;
   if (a->has_caches) tile.width = TFM_CACHE_PAGE;
   return tile;
@@ -344,7 +344,7 @@ static void add_step(Planner *p, const Attention *a, const Nest *nest) {
                              .padding_only = hints.padding_only,
                              .h = a->h,
                              .e = a->e};
-  (a->node->attr.is_int8 ? choose_whole_kernels : choose_kernels)(p, a, nest, &step);
+  (a->node->attr.form != TFM_FORM_F32 ? choose_whole_kernels : choose_kernels)(p, a, nest, &step);
   fill_operands(p, a, nest, &step);
   nest_dims(p, nest, step.dims);
   vec_push(p->arena, &p->attentions, step);
@@ -358,7 +358,7 @@ static void find_keys_and_values(Planner *p, Attention *a) {
   a->k_cache = a->v_cache = TFM_NONE;
   if (!a->has_caches) {
     const Node *k = a->node->inputs.items[1];
-    const bool is_int8 = a->node->attr.is_int8;
+    const bool is_int8 = a->node->attr.form != TFM_FORM_F32;
     a->k = is_int8 ? view_of_values(p, k, a->h) : plan_view(p, k);
     a->v = view_of_values(p, a->node->inputs.items[2], a->e);
     (is_int8 ? choose_whole_values : choose_values)(p, a);
@@ -371,7 +371,7 @@ static void find_keys_and_values(Planner *p, Attention *a) {
   a->v_cache = v.cache;
   a->v_columns = v.columns;
   choose_cached_values(p, a);
-  if (a->node->attr.is_int8 && !p->target->dot_bytes) a->value_width = p->target->word_tile.width;
+  if (a->node->attr.form != TFM_FORM_F32 && !p->target->dot_bytes) a->value_width = p->target->word_tile.width;
 }
 
 /* The runtime finds the pages of a row by the first axis, so that axis must stand for the rows of the step even if

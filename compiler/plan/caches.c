@@ -171,7 +171,7 @@ static bool attention_reads_pages(Planner *p, const Node *attention) {
     View view;
     values[i] = value_of_view(p, node);
     if (!values[i] || !follow(p, values[i], node, &view) || !is_readable(values[i], attention, &view)) return false;
-    if (attention->attr.is_int8 && !has_heads(values[i], &view)) return false;
+    if (attention->attr.form != TFM_FORM_F32 && !has_heads(values[i], &view)) return false;
   }
   return values[0]->of_encoder == values[1]->of_encoder;
 }
@@ -197,7 +197,7 @@ static bool only_pages_read(Planner *p, const Node *node) {
 static int64_t whole_head(const Node *attention, uint32_t input) {
   const Node *node = attention->inputs.items[input];
   int64_t head = 0;
-  if (attention->attr.is_int8) size_is_const(node->dims[node->rank - 1], &head);
+  if (attention->attr.form != TFM_FORM_F32) size_is_const(node->dims[node->rank - 1], &head);
   return head;
 }
 
@@ -259,7 +259,7 @@ static void add_cache(Planner *p, const Node *attention, tfm_cache_kind kind) {
                      .stride = kind == TFM_CACHE_KEYS ? TFM_CACHE_PAGE : 1,
                      .offset = *floats,
                      .whole = TFM_NONE};
-  if (attention->attr.is_int8) {
+  if (attention->attr.form != TFM_FORM_F32) {
     cache.head = (uint16_t)whole_head(attention, input);
     cache.stride = (uint32_t)tfm_head_floats(TFM_FORM_INT8, kind == TFM_CACHE_KEYS, cache.head);
     cache.whole = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = cache.head, .as_bytes = true});
@@ -342,7 +342,7 @@ CacheView caches_view(Planner *p, const Node *attention, uint32_t input) {
   CacheView result = {.cache = value->caches[kind], .columns = value->columns};
   bool followed = follow(p, value, node, &result.view);
   CHECK(followed && result.cache != TFM_NONE, "an attention that does not read pages");
-  if (attention->attr.is_int8) count_heads(p, &result.view, whole_head(attention, input));
+  if (attention->attr.form != TFM_FORM_F32) count_heads(p, &result.view, whole_head(attention, input));
   return result;
 }
 

@@ -15,13 +15,17 @@ const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES] = {
 #define KERNEL(Enum, text, Type, line) _Static_assert(sizeof(Type) == sizeof(void *), "a function of the runtime");
 #include "plan/kernels.def"
 
-static const char *const form_names[] = {[TFM_FORM_F32] = "",
-                                         [TFM_FORM_BF16] = " bf16",
-                                         [TFM_FORM_F16] = " f16",
-                                         [TFM_FORM_INT8] = " int8",
-                                         [TFM_FORM_INT4] = " int4"};
 static const char *const line_names[] = {"", " long", " of any length"};
 static const char *const access_names[] = {"contiguous", "broadcast", "strided", "transposed"};
+
+/* f32 goes without saying. */
+static const char *shown_form(uint8_t form) {
+  static const char *const names[TFM_N_FORMS] = {
+#define FORM(ENUM, name, ...) " " #name,
+#include "tfm/abi/forms.def"
+  };
+  return form == TFM_FORM_F32 ? "" : names[form];
+}
 
 // ---- expressions ----
 
@@ -70,7 +74,7 @@ static void print_expr(StrBuf *out, const Expr *root) {
 
 static void print_TILE(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s%s%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
-                (long long)spec->b_stride, form_names[spec->b_form], spec->b_is_signed ? " signed" : "",
+                (long long)spec->b_stride, shown_form(spec->b_form), spec->b_is_signed ? " signed" : "",
                 spec->is_matrix ? " matrix" : "", spec->in_pairs ? " pairs" : "",
                 spec->b_is_page ? " page" : "", spec->is_whole ? " whole" : "", spec->exact_zero ? " exact_zero" : "");
   if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
@@ -118,7 +122,7 @@ static void print_ROW(StrBuf *out, const KernelSpec *spec) {
   for (uint32_t i = 0; i < spec->n_operands; i++) {
     const RowOperandSpec *operand = &spec->operands[i];
     strbuf_printf(out, "  operand %u: %s %s%s", i, dtype_names[operand->dtype], access_names[operand->access],
-                  form_names[operand->form]);
+                  shown_form(operand->form));
     if (operand->gathered) strbuf_printf(out, " rows from %d", operand->gathered);
     strbuf_add_char(out, '\n');
   }

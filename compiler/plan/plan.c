@@ -137,8 +137,10 @@ static uint8_t *find_writers(const Planner *p) {
                                                                                                    : GOES_ON);
   for (size_t i = 0; i < p->alongs.n; i++) {
     const tfm_along_step *along = &p->alongs.items[i];
-    const bool is_scatter = along->what == TFM_ALONG_SCATTER && along->form != 1;
-    note_writer(found, &along->c, !is_scatter ? BEGINS_ANEW : along->form ? GOES_ON : IS_ADDED_TO);
+    const bool is_scatter = along->what == TFM_ALONG_SCATTER && along->accumulate != TFM_ACCUMULATE_ANEW;
+    note_writer(found, &along->c, !is_scatter                                        ? BEGINS_ANEW
+                                    : along->accumulate == TFM_ACCUMULATE_GOES_ON ? GOES_ON
+                                                                                   : IS_ADDED_TO);
   }
   for (size_t i = 0; i < p->rows.n; i++)
     note_writer(found, &p->operands.items[p->rows.items[i].first_operand], BEGINS_ANEW);
@@ -168,7 +170,8 @@ static void settle_gradients(Planner *p, tfm_tensor_info *outputs) {
   }
   for (size_t i = 0; i < p->alongs.n; i++) {
     tfm_along_step *step = &p->alongs.items[i];
-    if (step->what == TFM_ALONG_SCATTER && step->form == 2 && !outputs[step->c.index].goes_on) step->form = 1;
+    const bool may_go_on = step->what == TFM_ALONG_SCATTER && step->accumulate == TFM_ACCUMULATE_GOES_ON;
+    if (may_go_on && !outputs[step->c.index].goes_on) step->accumulate = TFM_ACCUMULATE_ANEW;
   }
 }
 
@@ -212,6 +215,8 @@ static void fill_program(Planner *p) {
   program->version = TFM_PROGRAM_VERSION;
   program->name = p->graph->name;
   program->isa = p->target->name;
+  program->family = (uint8_t)p->target->family;
+  program->features = p->target->features;
   program->n_symbols = p->math.table->n_symbols;
   program->symbols = p->math.table->symbols;
   program->n_polynomials = (uint32_t)p->polynomial_list.n;
@@ -275,6 +280,7 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   if (!plan_nodes(&p)) return NULL;
   plan_outputs(&p);
   plan_checks(&p);
+  plan_ranges(&p);
   describe_tensors(&p);
   if (p.math.overflowed) plan_limit(&p, "a size of this model is too large for the runtime");
   if (diag_has_errors(diag)) return NULL;

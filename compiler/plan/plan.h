@@ -7,7 +7,7 @@
 #ifndef TFM_PLAN_PLAN_H
 #define TFM_PLAN_PLAN_H
 
-#include "graph/drawing.h"
+#include "draw/drawing.h"
 #include "plan/kernel_spec.h"
 #include "target/target.h"
 #include "tfm/abi/program.h"

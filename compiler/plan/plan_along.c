@@ -90,7 +90,8 @@ void plan_scatter(Planner *p, const Node *node) {
   y.dims[y.rank] = p->math.one;
   y.strides[y.rank++] = p->math.zero;
   add_step(p, TFM_ALONG_SCATTER, 0, (Along){&x, &y, &c, x.dims[0]});
-  if (node->inputs.n == 2) p->alongs.items[p->alongs.n - 1].form = plan_is_gradient(p, &c) ? 2 : 1;
+  if (node->inputs.n > 2) return;
+  p->alongs.items[p->alongs.n - 1].accumulate = plan_is_gradient(p, &c) ? TFM_ACCUMULATE_GOES_ON : TFM_ACCUMULATE_ANEW;
 }
 
 // ---- rows of packed tables ----
@@ -104,23 +105,24 @@ static const Node *tied_product(const Node *table) {
   return NULL;
 }
 
-static bool has_whole_numbers(const Node *table) { return table->op == OP_TO_INT8 || table->op == OP_TO_INT4; }
+static bool has_scales(const Node *table) {
+  return table->op == OP_ROUND_TO && tfm_form_has_scales(table->attr.form);
+}
 
 bool plan_is_packed(const Planner *p, const Node *table) {
   if (!p->values[table->id].is_static || table->rank != 2) return false;
-  if (has_whole_numbers(table)) return true;
+  if (has_scales(table)) return true;
   const Node *product = tied_product(table);
-  return product && node_stored(table) == STORED_BF16 && plan_form(product) == TFM_FORM_BF16;
+  return product && node_form(table) == TFM_FORM_BF16 && plan_form(product) == TFM_FORM_BF16;
 }
 
 /* Panels are those of a product with the same weight, so that they are in memory once. Else each row is one. */
 View plan_look_up(Planner *p, const Node *table, const View *ids) {
-  const Node *weight = has_whole_numbers(table) ? table->inputs.items[0] : table;
+  const Node *weight = has_scales(table) ? table->inputs.items[0] : table;
   const Node *product = tied_product(weight);
   int64_t n, k;
   CHECK(size_is_const(weight->dims[0], &n) && size_is_const(weight->dims[1], &k), "a table of no static shape");
-  tfm_form form = table->op == OP_TO_INT4 && int4_fits(k) ? TFM_FORM_INT4 : TFM_FORM_INT8;
-  if (!has_whole_numbers(table)) form = TFM_FORM_BF16;
+  const tfm_form form = has_scales(table) ? tfm_form_of_row(table->attr.form, k) : TFM_FORM_BF16;
   const uint32_t panel = product ? target_panel_width(n) : 1;
   View x = {.space = TFM_SPACE_WEIGHT, .offset = p->math.zero}, y = *ids;
   x.index = plan_weight(p, weight, WEIGHT_PANELS, panel, form);

@@ -226,24 +226,19 @@ View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fa
  * overflow. */
 enum { MAX_WEIGHT_BYTES_LOG2 = 46 }; /* what an address can hold */
 
-/* The fewest bits that hold every element. */
-tfm_form plan_weight_form(const Node *node) {
-  static const tfm_form forms[N_STORED] = {
-      [STORED_F32] = TFM_FORM_F32, [STORED_BF16] = TFM_FORM_BF16, [STORED_F16] = TFM_FORM_F16};
-  return forms[node_stored(node)];
-}
-
 tfm_form plan_form(const Node *product) {
   const Node *w = product->inputs.items[1];
   int64_t k = 0;
-  if (!product->attr.is_int8) return plan_weight_form(w);
+  if (product->attr.form == TFM_FORM_F32) return node_form(w);
   size_is_const(w->dims[1], &k);
-  return product->attr.is_int4 && int4_fits(k) ? TFM_FORM_INT4 : TFM_FORM_INT8;
+  return tfm_form_of_row(product->attr.form, k);
 }
 
 /* Computes the size of the packed weight; panels are padded to their full width. False if memory could not hold it. */
 static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
-  int64_t elements = recipe->form != TFM_FORM_F32 ? 2 : dtype_bytes[recipe->node->dtype], dim = 0;
+  const bool is_f32 = recipe->form == TFM_FORM_F32;
+  int64_t elements = is_f32 ? dtype_bytes[recipe->node->dtype] : tfm_form_element_bytes(recipe->form);
+  int64_t dim = 0;
   if (recipe->layout == WEIGHT_PANELS) elements = 1;
   for (uint32_t i = 0; i < recipe->node->rank; i++) {
     size_is_const(recipe->node->dims[i], &dim);

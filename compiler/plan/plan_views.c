@@ -88,7 +88,7 @@ View plan_view(Planner *p, const Node *node) {
 }
 
 View plan_gathered(Planner *p, const Node *node) {
-  const tfm_form form = p->values[node->id].is_static ? plan_weight_form(node) : TFM_FORM_F32;
+  const tfm_form form = p->values[node->id].is_static ? node_form(node) : TFM_FORM_F32;
   if (form == TFM_FORM_F32) return plan_view(p, node);
   View view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0, form));
   view.form = (uint8_t)form;
@@ -160,7 +160,8 @@ void plan_check_ids(Planner *p, const Node *user, const Node *ids, const Size *l
   map_put_n(&p->id_checks, &key, sizeof key, NULL);
   const char *place = plan_place(p, user);
   if (input) {
-    vec_push(p->arena, &p->id_limits, (tfm_id_limit){input_number(p, input), plan_size(p, limit), place});
+    const tfm_id_limit rule = {.input = input_number(p, input), .limit = plan_size(p, limit), .place = place};
+    vec_push(p->arena, &p->id_limits, rule);
     return;
   }
   View view = plan_view(p, ids);

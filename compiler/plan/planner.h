@@ -85,8 +85,6 @@ View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fa
 
 /* Where the value of a node lies. */
 void plan_set_view(Planner *p, const Node *node, const View *view);
-/* What holds a weight that rows are taken from: 16 bits, or f32. */
-tfm_form plan_weight_form(const Node *weight);
 /* Of the panels of a LINEAR's static weight: the fewest bits that hold what it multiplies with. */
 tfm_form plan_form(const Node *product);
 uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, tfm_form form);
@@ -157,6 +155,7 @@ void plan_integer_reduce(Planner *p, OpKind reduction, uint32_t axis, const View
 
 void plan_outputs(Planner *p);
 void plan_checks(Planner *p);
+void plan_ranges(Planner *p);
 tfm_tensor_info plan_tensor_info(Planner *p, const char *name, const Node *node);
 
 #endif

@@ -152,7 +152,7 @@ static bool leave_same_rows(const Node *x, const Node *user) {
   const Node *mask = node_rows_mask(user);
   for (size_t i = 0; i < x->users.n; i++) {
     const Node *other = x->users.items[i];
-    if (other->op != OP_LINEAR || !other->attr.is_int8) continue;
+    if (other->op != OP_LINEAR || !tfm_form_is_integer(other->attr.form)) continue;
     if (node_rows_mask(other) != mask || other->attr.rows_where != user->attr.rows_where) return false;
   }
   return mask != NULL;
@@ -241,12 +241,12 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
                      int64_t n, int64_t k) {
   const Size *rows, *c_rows, *c_stride;
   const uint8_t form = p->plan->recipes.items[weight].form;
-  const bool is_whole = tfm_form_is_whole(form);
-  const bool is_matrix = form == TFM_FORM_INT8 && p->target->matrix_rows;
+  const bool is_whole = tfm_form_is_integer(form);
+  const bool is_matrix = form == TFM_FORM_INT8 && p->target->matrix.rows;
   TileShape shape = (is_whole ? target_whole_tile : target_panel_tile)(p->target, panel);
   if (form == TFM_FORM_INT4) shape.rows /= 2; /* the sums of a group take registers too */
   const uint8_t vector_rows = shape.rows; /* so few are faster in vectors: tile registers take as long as for 16 */
-  if (is_matrix) shape = (TileShape){p->target->matrix_rows, (uint8_t)panel};
+  if (is_matrix) shape = (TileShape){p->target->matrix.rows, (uint8_t)panel};
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
                    .in_pairs = is_whole && p->target->dot_pairs,
                    .k = form == TFM_FORM_INT8 && p->target->dot_pairs ? k : 0,
@@ -285,7 +285,8 @@ static void plan_product(Planner *p, const Node *node, const Node *x_node, View 
  * A single column always is. */
 static bool is_narrow_linear(const Node *node, const View *x) {
   const Node *w = node->inputs.items[1];
-  if (x->rank < 2 || node->attr.rows_mask || node->attr.is_int8 || !is_few_columns(w->dims[0])) return false;
+  if (x->rank < 2 || node->attr.rows_mask || node->attr.form != TFM_FORM_F32) return false;
+  if (!is_few_columns(w->dims[0])) return false;
   return size_equals(w->dims[0], 1) ||
          may_have_rows_direct(x->dims[x->rank - 2], x->dims[x->rank - 1], x->strides[x->rank - 1]);
 }
@@ -303,12 +304,13 @@ void plan_linear(Planner *p, const Node *node) {
   int64_t n, k;
   CHECK(size_is_const(w->dims[0], &n) && size_is_const(w->dims[1], &k), "static weights of no static shape");
   uint32_t panel = target_panel_width(n);
-  View a = node->attr.is_int8 ? whole_rows(p, x, k, plan_form(node)) : plan_compact(p, x, true, k);
+  const tfm_form form = plan_form(node);
+  View a = tfm_form_is_integer(form) ? whole_rows(p, x, k, form) : plan_compact(p, x, true, k);
   Epilogue epilogue = contract_begin(p, node, layout_has_rows);
   Nest nest;
   nest_init(p, &nest, &epilogue.body, &epilogue.c);
   nest_simplify(p, &nest, 1, 1);
-  uint32_t weight = plan_weight(p, w, WEIGHT_PANELS, panel, plan_form(node));
+  uint32_t weight = plan_weight(p, w, WEIGHT_PANELS, panel, form);
   add_gemm(p, &nest, &a, &epilogue.c, weight, panel, n, k);
   contract_finish(p, node, &epilogue);
 }
@@ -477,7 +479,8 @@ static void plan_product(Planner *p, const Node *node, const Node *x_node, View 
 }
 
 void plan_matmul(Planner *p, const Node *node) {
-  if (node->attr.is_int8) plan_limit(p, "attention in 8 bits is computed as one operation, by the pass fuse-attention");
+  if (node->attr.form != TFM_FORM_F32)
+    plan_limit(p, "attention in 8 bits is computed as one operation, by the pass fuse-attention");
   if (plan_is_triangle(p, node)) plan_triangle(p, node);
   else plan_product(p, node, node->inputs.items[0], plan_view(p, node->inputs.items[1]));
 }

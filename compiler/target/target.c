@@ -1,8 +1,10 @@
-/* In: the rows of targets.def. Out: the table, and choices among its tiles. See target.h. */
+/* In: the rows of families, features and targets. Out: the tables, LLVM's list of features, choices among tiles. See
+ * target.h. */
 #include "target/target.h"
 
 #include "base/check.h"
 
+#include <elf.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -10,11 +12,11 @@ enum { N_GEMM_TILES = sizeof ((TargetInfo *)0)->gemm_tiles / sizeof(TileShape) }
 
 enum { OTHER = false, IS_BASELINE = true };
 
-#define TARGET(Name, Triple, Cpu, Features, baseline, vectors, whole, unroll, line, gemm, keys, values) \
+#define TARGET(Name, Family, Cpu, Features, baseline, vectors, whole, unroll, line, gemm, keys, values) \
   {.name = Name,                                                                                        \
-   .llvm_triple = Triple,                                                                               \
+   .family = TFM_FAMILY_##Family,                                                                       \
    .llvm_cpu = Cpu,                                                                                     \
-   .llvm_features = Features,                                                                           \
+   .features = Features,                                                                                \
    .is_baseline = baseline,                                                                             \
    vectors,                                                                                             \
    whole,                                                                                               \
@@ -25,9 +27,49 @@ enum { OTHER = false, IS_BASELINE = true };
    .attention_value_widths = values},
 
 const TargetInfo targets[] = {
-#include "target/targets.def"
+#include "target/x86.def"
     {.name = NULL},
 };
+
+static const FamilyInfo families[] = {
+#define FAMILY(Name, number, text, machine, triple, backend) {TFM_FAMILY_##Name, text, machine, triple},
+#include "tfm/abi/families.def"
+    {TFM_FAMILY_ANY, "another machine", EM_NONE, "unknown"},
+};
+
+static const struct {
+  tfm_family family;
+  uint32_t bit;
+  const char *llvm;
+} features[] = {
+#define FEATURE(Name, bit, text, llvm, ...) {TFM_FAMILY_X86_64, CPU_##Name, llvm},
+#include "tfm/abi/features_x86.def"
+};
+enum { N_FEATURES = sizeof features / sizeof *features };
+
+const FamilyInfo *target_family(const TargetInfo *target) {
+  const FamilyInfo *row = families;
+  while (row->family != target->family && row->family != TFM_FAMILY_ANY) row++;
+  return row;
+}
+
+void target_llvm_features(const TargetInfo *target, StrBuf *out) {
+  const char *comma = "";
+  for (size_t i = 0; i < N_FEATURES; i++)
+    if (features[i].family == target->family && target->features & features[i].bit) {
+      strbuf_printf(out, "%s+%s", comma, features[i].llvm);
+      comma = ",";
+    }
+  if (target->llvm_features) strbuf_printf(out, "%s%s", comma, target->llvm_features);
+}
+
+/* A bit that no row has is lacking everywhere. */
+const char *target_lacks(const TargetInfo *target, uint32_t present) {
+  const uint32_t missing = target->features & ~present;
+  for (size_t i = 0; i < N_FEATURES; i++)
+    if (features[i].family == target->family && missing & features[i].bit) return features[i].llvm;
+  return missing ? "a feature that tfmc does not know" : NULL;
+}
 
 const TargetInfo *target_find(const char *name) {
   for (const TargetInfo *target = targets; target->name; target++)
@@ -37,8 +79,8 @@ const TargetInfo *target_find(const char *name) {
 
 const TargetInfo *target_baseline(const TargetInfo *target) {
   for (const TargetInfo *row = targets; row->name; row++)
-    if (row->is_baseline && strcmp(row->llvm_triple, target->llvm_triple) == 0) return row;
-  UNREACHABLE("no row for the baseline of %s", target->llvm_triple);
+    if (row->is_baseline && row->family == target->family) return row;
+  UNREACHABLE("no row for the baseline of %s", target_family(target)->name);
 }
 
 bool target_masks(const TargetInfo *target, unsigned bytes) {

@@ -1,8 +1,8 @@
-/* TargetInfo: what code is generated for. One row of targets.def per instruction set.
+/* TargetInfo: what code is generated for. One row of x86.def per instruction set.
  *
  * In: a name, or the number of columns of a product. Out: a row of the table, one of its tiles, the width of a panel.
- * Nothing here knows LLVM; codegen/ looks at the host. Refuses nothing: a name that is not in the table gives NULL.
- * Rows are constants that nobody owns.
+ * Nothing here knows LLVM but its names; codegen/ looks at the
+ * host. Refuses nothing: a name that is not in the table gives NULL. Rows are constants that nobody owns.
  *
  * Whatever plan and kernels must know about an instruction set is a column. They never ask for its name or guess one
  * property from another: a target with 16 floats in a register need not have masks. */
@@ -12,16 +12,33 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/strbuf.h"
+#include "tfm/abi/cpu.h"
+
 typedef struct TileShape {
   uint8_t rows, width; /* the most rows of a tile; its columns, in floats */
 } TileShape;
 
+/* Tile registers: each takes 64 bytes of so many rows. Names are LLVM's. */
+typedef struct MatrixInfo {
+  uint8_t rows; /* 0: there are none */
+  const char *setup, *zero, *load, *dot, *store;
+} MatrixInfo;
+
+typedef struct FamilyInfo { /* a row of tfm/abi/families.def */
+  tfm_family family;
+  const char *name;
+  uint16_t elf_machine;
+  const char *llvm_triple;
+} FamilyInfo;
+
 typedef struct TargetInfo {
   const char *name;          /* what -march= takes */
-  const char *llvm_triple;
+  tfm_family family;
   const char *llvm_cpu;      /* the baseline that code may rely on */
-  const char *llvm_features; /* what it may rely on besides: "+avx512f,..." */
-  bool is_baseline;          /* every CPU of the architecture runs it */
+  uint32_t features;         /* what it may rely on besides: bits of the family */
+  const char *llvm_features; /* what LLVM is told beside those: "+x,-y"; NULL: nothing */
+  bool is_baseline;          /* every CPU of the family runs it */
   uint32_t vector_floats;    /* floats in one register */
   bool converts_f16;         /* an instruction widens f16; if not, kernels do it with integers */
   bool has_fma;              /* if not, products are rounded before they are added */
@@ -30,7 +47,7 @@ typedef struct TargetInfo {
   const char *dot_pairs;     /* of x w + x w, of two neighbouring bytes each, cut to a word; NULL: there is none */
   const char *dot_words;     /* of x w + x w, of two neighbouring words each */
   TileShape word_tile;       /* of products of words; its width divides every panel */
-  uint8_t matrix_rows;       /* rows of a tile register, which takes 64 bytes of each; 0: there are none */
+  MatrixInfo matrix;
   const char *scalef;        /* LLVM's name of a * 2^n; NULL: there is none */
   const char *reciprocal;    /* of an estimate of 1/a, within 2^-14; NULL: there is none */
   const char *rounded_fma;   /* of a fused product and sum with a rounding mode; NULL: there is none */
@@ -47,7 +64,12 @@ extern const TargetInfo targets[]; /* from the least to the most; ends with a ro
 
 /* By name; NULL if there is none. */
 const TargetInfo *target_find(const char *name);
-/* The baseline of the target's architecture. */
+const FamilyInfo *target_family(const TargetInfo *target);
+/* The list of features that LLVM takes, "+avx,+avx2". */
+void target_llvm_features(const TargetInfo *target, StrBuf *out);
+/* The first of the target's features that `features`, a mask of its family, lacks, as LLVM calls it; NULL: none. */
+const char *target_lacks(const TargetInfo *target, uint32_t features);
+/* The baseline of the target's family. */
 const TargetInfo *target_baseline(const TargetInfo *target);
 /* Whether loads and stores of elements of this size can be masked. */
 bool target_masks(const TargetInfo *target, unsigned bytes);

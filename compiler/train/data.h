@@ -9,45 +9,7 @@
 #ifndef TFM_TRAIN_DATA_H
 #define TFM_TRAIN_DATA_H
 
-#include "graph/eval.h"
-#include "weights/tensor_file.h"
-
-typedef struct DataRequest {
-  Arena *arena;
-  Diag *diag;
-  const Graph *graph; /* of the objective: its inputs first */
-  uint32_t n_inputs;
-  int32_t batch; /* the size that counts items; -1: there is none */
-  const char *const *paths;
-  size_t n_paths;
-  int64_t window;      /* 0: items have lengths */
-  int64_t most_tokens; /* of an item; 0: any number */
-  bool skips_long;     /* items that are too long are left out, else they are an error */
-} DataRequest;
-
-typedef struct DataInput {
-  const Node *node; /* INPUT */
-  int32_t symbol;   /* the size of axis 1, which differs from item to item; -1: all items have one shape */
-  int64_t numbers;  /* of one place, or of one item that has one shape */
-  double padding;
-  int64_t limit, ignored; /* ids are in [0, limit), or this number. limit -1: they may be anything */
-  bool has_ignored;
-  bool may_be_infinite;      /* f32 */
-  bool has_padding;          /* the data say what pads it */
-  int64_t *starts, *lengths; /* of the items, in places of the tensor of their file */
-} DataInput;
-
-typedef struct DataSet {
-  DataRequest request;
-  VEC(TensorFile *) files;
-  VEC(int64_t) firsts; /* the first item of each file */
-  VEC(int64_t) begins; /* the same before some were left out */
-  DataInput *inputs;
-  int64_t n_items;
-  int64_t *places; /* of the items: which they were before some were left out */
-  int64_t n_skipped;
-  uint64_t hash; /* of all that the items hold */
-} DataSet;
+#include "train/data_set.h"
 
 /* NULL after an error. */
 DataSet *data_open(const DataRequest *request);
@@ -58,5 +20,13 @@ int64_t data_tokens(const DataSet *data, int64_t item);
 int64_t data_place(const DataSet *data, int64_t item, const char **path);
 /* The inputs with n items, in `arena`. False after an error. */
 bool data_batch(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, EvalInputs *inputs);
+
+// ---- data_files.c, for data.c: what the items of a file are, and what they hold ----
+
+/* The items of a safetensors file with a tensor for each input, behind those that there are. */
+bool data_add_file(DataSet *data, const char *path);
+/* n numbers of the tensor of an input, from `first` on, in the type of the input. */
+bool data_read_part(const DataSet *data, const TensorFile *file, const DataInput *input, int64_t first, int64_t n,
+                    void *to);
 
 #endif

@@ -169,15 +169,13 @@ static bool keeps_items(const ItemKinds *k, const Node *node, uint32_t from, uin
     case OP_LAYER_NORM:
     case OP_RMS_NORM:
     case OP_LINEAR:
-    case OP_TO_INT8:
-    case OP_TO_INT4:
       return from != last && from == axis && only_first(k, node);
+    case OP_ROUND_TO: /* a row has a scale, which all its elements are made with */
+      return from == axis && (from != last || !tfm_form_has_scales(node->attr.form));
     case OP_ROTARY:
       return from != last && from == axis && is_aligned(k, node, 1, node->rank - 1u, axis);
     case OP_SINUSOID:
     case OP_ROTARY_TABLE:
-    case OP_TO_BF16:
-    case OP_TO_F16:
       return from == axis;
     case OP_PERMUTE:
       return node->attr.axes[axis] == (int64_t)from;

@@ -8,7 +8,7 @@
 #ifndef TFM_TRAIN_LABELS_H
 #define TFM_TRAIN_LABELS_H
 
-#include "train/data.h"
+#include "train/data_set.h"
 
 /* False after an error. */
 bool labels_find_padding(const DataSet *data, DataInput *input);

@@ -83,7 +83,7 @@ static bool add_rows(Packing *p, const WeightRecipe *recipe) {
   RecipeRows rows;
   if (!recipe_rows(arena_of(p), recipe->node, &rows)) return false;
   for (size_t i = 0; i < rows.pieces.n; i++)
-    if (rows.pieces.items[i].rounding != OP_WEIGHT) return false;
+    if (rows.pieces.items[i].rounding != TFM_FORM_F32) return false;
   add_tensor(p, recipe, rows.columns, (uint32_t)rows.pieces.n);
   for (size_t i = 0; i < rows.pieces.n; i++) add_piece(p, &rows.pieces.items[i]);
   return true;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "plan/args_layout.h"
 
 _Static_assert((int)TFM_INITIAL_NONE == (int)N_INITIALS && (int)TFM_INITIAL_NORMAL == (int)INITIAL_NORMAL &&
                    (int)TFM_OPTIMIZER_ADAMW == (int)OPTIMIZER_ADAMW &&
@@ -181,15 +182,19 @@ static const char *place_of(Arena *arena, SrcSpan span) {
   return arena_printf(arena, "%s:%u:%u", span.source->name, place.line, place.column);
 }
 
-/* Members of the args struct have 8 bytes each: struct_size, sizes, inputs; aot/header.c writes them in this order. */
+/* Of the args struct of the objective, which has sizes and inputs alone. */
 static void place_args(Arena *arena, tfm_training *training) {
+  const uint32_t counts[N_ARGS_PER] = {[PER_SYMBOL] = training->n_sizes, [PER_INPUT] = training->n_inputs};
+  const ArgsMembers members = args_members(arena, counts, NULL);
   uint32_t *sizes = ARENA_ARRAY(arena, uint32_t, training->n_sizes);
   uint32_t *inputs = ARENA_ARRAY(arena, uint32_t, training->n_inputs);
-  for (uint32_t i = 0; i < training->n_sizes; i++) sizes[i] = 8 + 8 * i;
-  for (uint32_t i = 0; i < training->n_inputs; i++) inputs[i] = 8 + 8 * (training->n_sizes + i);
+  for (uint32_t i = 0; i < members.n; i++) {
+    if (members.items[i].group == ARGS_symbols) sizes[members.items[i].index] = args_offset(i);
+    if (members.items[i].group == ARGS_inputs) inputs[members.items[i].index] = args_offset(i);
+  }
   training->sizes = sizes;
   training->inputs = inputs;
-  training->args_size = 8 + 8 * (training->n_sizes + training->n_inputs);
+  training->args_size = args_offset(members.n);
 }
 
 tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGraphs *evaluation) {

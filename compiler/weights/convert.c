@@ -1,12 +1,11 @@
-/* In: bytes of a file. Out: elements in memory, single runs (convert.h) and whole tensors (tensor_file.h). Elements are
- * read with memcpy, because a file may hold them at any address. */
+/* In: bytes of a file. Out: elements in memory. Elements are read with memcpy, because a file may hold them at any
+ * address. See convert.h. */
 #include "weights/convert.h"
 
 #include <string.h>
 
 #include "base/check.h"
 #include "base/half.h"
-#include "weights/tensor_file.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "weight files are little-endian, and so must the host be");
 
@@ -112,8 +111,7 @@ static void values_q6_k(const unsigned char *block, float *out) {
 static BlockValues *const block_values[N_FILE_DTYPES] = {
     [FILE_Q8_0] = values_q8_0, [FILE_Q4_0] = values_q4_0, [FILE_Q4_K] = values_q4_k, [FILE_Q6_K] = values_q6_k};
 
-/* n elements from number `skip` of the first block on. */
-static void convert_blocks(FileDType from, size_t skip, size_t n, const unsigned char *bytes, float *out) {
+void convert_blocks(FileDType from, size_t skip, size_t n, const unsigned char *bytes, float *out) {
   float values[MOST_BLOCK];
   const size_t elements = (size_t)file_blocks[from].elements;
   while (n) {
@@ -128,6 +126,8 @@ static void convert_blocks(FileDType from, size_t skip, size_t n, const unsigned
 }
 
 // ---- runs of elements ----
+
+bool convert_has_blocks(FileDType from) { return block_values[from] != NULL; }
 
 bool can_convert(FileDType from, DType to) {
   switch (to) {
@@ -197,113 +197,4 @@ size_t convert_elements(FileDType from, DType to, size_t n, const unsigned char 
     widen_bytes(from, n, bytes, out);
   else if (n) memcpy(out, bytes, 4 * n);
   return n;
-}
-
-// ---- tensors of a file ----
-
-void tensor_file_close(TensorFile *file) {
-  if (file) in_file_close(&file->file);
-}
-
-const FileTensor *tensor_file_find(const TensorFile *file, const char *name) { return map_get(&file->by_name, name); }
-
-/* Elements that need conversion are read in pieces, so that a tensor takes no second copy of itself. */
-enum { PIECE_BYTES = 1 << 18 };
-
-typedef struct PieceReader {
-  const TensorFile *file;
-  Diag *diag;
-  const FileTensor *tensor;
-  unsigned char *bytes; /* PIECE_BYTES of them */
-  int64_t end;          /* of the elements that are read */
-  int64_t at;           /* the first element of the piece */
-  size_t n;             /* elements in it; 0 at the end */
-  size_t skip;          /* elements of its first block that stand before it */
-} PieceReader;
-
-/* Moves to the next piece, whose bytes are whole blocks; n is 0 after the last one. */
-static bool next_piece(PieceReader *reader) {
-  const FileBlock *block = &file_blocks[reader->tensor->dtype];
-  reader->at += (int64_t)reader->n;
-  reader->n = 0;
-  if (reader->at == reader->end) return true;
-  int64_t first = reader->at / block->elements, most = PIECE_BYTES / block->bytes;
-  int64_t blocks = (reader->end - 1) / block->elements + 1 - first;
-  if (blocks > most) blocks = most;
-  int64_t end = (first + blocks) * block->elements;
-  reader->skip = (size_t)(reader->at % block->elements);
-  reader->n = (size_t)((end < reader->end ? end : reader->end) - reader->at);
-  return in_file_read(&reader->file->file, reader->diag,
-                      reader->file->data_begin + reader->tensor->begin + first * block->bytes, reader->bytes,
-                      (size_t)(blocks * block->bytes));
-}
-
-static size_t convert_piece(const PieceReader *reader, DType dtype, void *out, int64_t *value) {
-  const FileDType from = reader->tensor->dtype;
-  if (!block_values[from]) return convert_elements(from, dtype, reader->n, reader->bytes, out, value);
-  convert_blocks(from, reader->skip, reader->n, reader->bytes, out);
-  return reader->n;
-}
-
-static bool convert_pieces(PieceReader *reader, DType dtype, unsigned char *out) {
-  const FileTensor *tensor = reader->tensor;
-  const int64_t first = reader->at;
-  for (;;) {
-    if (!next_piece(reader)) return false;
-    if (!reader->n) return true;
-    int64_t value = 0;
-    size_t done = convert_piece(reader, dtype, out + (size_t)(reader->at - first) * dtype_bytes[dtype], &value);
-    if (done == reader->n) continue;
-    diag_error_at(reader->diag, reader->file->file.path, DIAG_SAFETENSORS,
-                  "tensor \"%s\": element %lld is %lld, which is no %s", tensor->name,
-                  (long long)(reader->at + (int64_t)done), (long long)value,
-                  dtype == DTYPE_BOOL ? "bool (0 or 1)" : "i32");
-    return false;
-  }
-}
-
-bool tensor_file_read(const TensorFile *file, Diag *diag, const FileTensor *tensor, DType dtype, void *out) {
-  return tensor_file_read_part(file, diag, tensor, 0, tensor->elements, dtype, out);
-}
-
-bool tensor_file_read_part(const TensorFile *file, Diag *diag, const FileTensor *tensor, int64_t first, int64_t n,
-                           DType dtype, void *out) {
-  /* Elements that need no conversion are read straight to their destination. */
-  if (tensor->dtype == FILE_F32 || tensor->dtype == FILE_I32)
-    return in_file_read(&file->file, diag, file->data_begin + tensor->begin + first * 4, out, (size_t)n * 4);
-  Arena *scratch = arena_create();
-  PieceReader reader = {file, diag, tensor, arena_alloc(scratch, PIECE_BYTES), first + n, first, 0, 0};
-  bool read = convert_pieces(&reader, dtype, out);
-  arena_destroy(scratch);
-  return read;
-}
-
-// ---- counting ----
-
-/* Subnormals are counted because arithmetic on them may be slow or flushed to zero; f16 has its own smallest normal
- * number. */
-static void count(SpecialCounts *counts, const float *values, size_t n, float smallest_normal) {
-  for (size_t i = 0; i < n; i++) {
-    float magnitude = __builtin_fabsf(values[i]);
-    counts->nan += __builtin_isnan(values[i]) != 0;
-    counts->infinite += __builtin_isinf(values[i]) != 0;
-    counts->subnormal += magnitude > 0 && magnitude < smallest_normal;
-  }
-}
-
-bool tensor_file_count(const TensorFile *file, Diag *diag, const FileTensor *tensor, SpecialCounts *counts) {
-  const FileBlock *block = &file_blocks[tensor->dtype];
-  *counts = (SpecialCounts){0};
-  Arena *scratch = arena_create();
-  PieceReader reader = {file, diag, tensor, arena_alloc(scratch, PIECE_BYTES), tensor->elements, 0, 0, 0};
-  float *values = ARENA_ARRAY(scratch, float, (size_t)(PIECE_BYTES / block->bytes * block->elements));
-  float smallest_normal = tensor->dtype == FILE_F16 ? 0x1p-14f : 0x1p-126f;
-  bool read;
-  while ((read = next_piece(&reader)) && reader.n) {
-    int64_t value;
-    convert_piece(&reader, DTYPE_F32, values, &value);
-    count(counts, values, reader.n, smallest_normal);
-  }
-  arena_destroy(scratch);
-  return read;
 }

@@ -32,6 +32,9 @@ extern const FileBlock file_blocks[N_FILE_DTYPES];
 FileDType file_dtype_find(const char *name); /* as safetensors calls it */
 FileDType file_dtype_of_gguf(uint32_t number);
 bool can_convert(FileDType from, DType to);
+bool convert_has_blocks(FileDType from);
+/* n elements from number `skip` of the first block on, of a type that has blocks. */
+void convert_blocks(FileDType from, size_t skip, size_t n, const unsigned char *bytes, float *out);
 /* The types that convert to `to`, for messages: "F32, F16, BF16 or F8_E4M3". */
 const char *convertible_names(DType to);
 /* Converts n elements, of which the first begins a block; can_convert must have said yes, or `from` be I8 and `to` f32:

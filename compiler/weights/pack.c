@@ -37,7 +37,7 @@ static bool read_weight(Arena *arena, const Node *node, RecipeRows *rows) {
                           .weight = node->attr.name,
                           .row_stride = rows->columns,
                           .column_stride = 1,
-                          .rounding = OP_WEIGHT});
+                          .rounding = TFM_FORM_F32});
   return true;
 }
 
@@ -45,7 +45,7 @@ static bool read_weight(Arena *arena, const Node *node, RecipeRows *rows) {
 static bool read_full(Arena *arena, const Node *node, RecipeRows *rows) {
   float *number = ARENA_NEW(arena, float);
   *number = (float)node->attr.number;
-  add_piece(arena, rows, (RecipePiece){.rows = rows->rows, .data = number, .rounding = OP_WEIGHT});
+  add_piece(arena, rows, (RecipePiece){.rows = rows->rows, .data = number, .rounding = TFM_FORM_F32});
   return true;
 }
 
@@ -107,10 +107,11 @@ static bool read_permute(Arena *arena, const Node *node, RecipeRows *rows) {
 
 /* What was multiplied before it is rounded is left to the interpreter: elements are rounded first here. */
 static bool read_rounded(Arena *arena, const Node *node, RecipeRows *rows) {
+  if (tfm_form_has_scales(node->attr.form)) return false;
   if (!recipe_rows(arena, node->inputs.items[0], rows)) return false;
   for (size_t i = 0; i < rows->pieces.n; i++) {
     if (rows->pieces.items[i].n_factors) return false;
-    rows->pieces.items[i].rounding = node->op;
+    rows->pieces.items[i].rounding = node->attr.form;
   }
   return true;
 }
@@ -149,8 +150,7 @@ bool recipe_rows(Arena *arena, const Node *node, RecipeRows *rows) {
       return read_permute(arena, node, rows);
     case OP_MUL:
       return read_product(arena, node, rows);
-    case OP_TO_BF16:
-    case OP_TO_F16:
+    case OP_ROUND_TO:
       return read_rounded(arena, node, rows);
     default:
       return false;
@@ -183,15 +183,15 @@ typedef struct Block {
   int64_t row, rows, column, columns;
 } Block;
 
-static bool is_whole_numbers(const Packer *p) { return tfm_form_is_whole(p->recipe->form); }
+static bool is_whole_numbers(const Packer *p) { return tfm_form_is_integer(p->recipe->form); }
 
 // ---- copying blocks ----
 
-static bool is_changed(const RecipePiece *piece) { return piece->n_factors || piece->rounding != OP_WEIGHT; }
+static bool is_changed(const RecipePiece *piece) { return piece->n_factors || piece->rounding != TFM_FORM_F32; }
 
 static float changed(const RecipePiece *piece, float value) {
-  if (piece->rounding == OP_TO_BF16) value = bf16_to_f32(f32_to_bf16(value));
-  if (piece->rounding == OP_TO_F16) value = f16_to_f32(f32_to_f16(value));
+  if (piece->rounding == TFM_FORM_BF16) value = bf16_to_f32(f32_to_bf16(value));
+  if (piece->rounding == TFM_FORM_F16) value = f16_to_f32(f32_to_f16(value));
   for (uint32_t i = 0; i < piece->n_factors; i++) value *= piece->factors[i];
   return value;
 }
@@ -341,7 +341,7 @@ static void put_panels(const Packer *p, const Block *block) {
 static bool fits(const Packer *p, const Block *block) {
   const RecipePiece *piece = block->piece;
   const bool is_whole = is_whole_numbers(p);
-  if (piece->rounding != OP_TO_F16 && !is_whole) return true;
+  if (piece->rounding != TFM_FORM_F16 && !is_whole) return true;
   for (int64_t i = 0; i < block->rows; i++)
     for (int64_t j = 0; j < block->columns; j++) {
       const float value = block->data[i * piece->row_stride + j * piece->column_stride];
@@ -445,8 +445,7 @@ static bool pack_piece(Packer *p, const RecipePiece *piece, int64_t row) {
 static RecipeRows rows_of_tensor(Arena *arena, const Tensor *tensor) {
   RecipeRows rows = {.columns = tensor->rank > 1 ? tensor->dims[tensor->rank - 1] : 1};
   rows.rows = rows.columns ? tensor_elements(tensor) / rows.columns : 0;
-  RecipePiece piece = {
-      .rows = rows.rows, .data = tensor->data, .row_stride = rows.columns, .column_stride = 1, .rounding = OP_WEIGHT};
+  RecipePiece piece = {.rows = rows.rows, .data = tensor->data, .row_stride = rows.columns, .column_stride = 1};
   vec_push(arena, &rows.pieces, piece);
   return rows;
 }

@@ -22,7 +22,7 @@ typedef struct RecipePiece {
   const char *weight; /* its name; NULL: `data` is there */
   const float *data;
   int64_t first, row_stride, column_stride;
-  OpKind rounding; /* OP_TO_BF16 or OP_TO_F16: elements are rounded before anything else; OP_WEIGHT: they are not */
+  tfm_form rounding; /* BF16 or F16: elements are rounded before anything else; F32: they are not */
   uint32_t n_factors;
   float factors[RECIPE_MAX_FACTORS]; /* in the order of multiplication; each product is rounded */
 } RecipePiece;

@@ -39,7 +39,8 @@ static void set_place(const tfm_context *context, const tfm_operand *source, Ope
 
 /* Strides become bytes, so that the loops over rows need no multiplication by the size of an element. */
 static Operand resolve(const tfm_context *context, const tfm_operand *source) {
-  Operand operand = {.bytes = tfm_form_is_16_bits(source->form) ? 2 : dtype_size(source->dtype),
+  const bool is_plain = source->form == TFM_FORM_F32;
+  Operand operand = {.bytes = is_plain ? dtype_size(source->dtype) : tfm_form_element_bytes(source->form),
                      .gathered = source->gathered};
   set_place(context, source, &operand);
   for (int axis = 0; axis < TFM_MAX_RANK; axis++)
@@ -64,7 +65,7 @@ typedef struct Role {
 #define READ_LIST(from)
 #define WRITE_LIST() +1
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, print, operands) \
+#define STEP(KIND, name, array, scratch, fields, operands) \
   _Static_assert(0 operands <= MOST_RESULTS, "StepState has no room for so many results");
 #include "tfm/abi/steps.def"
 
@@ -79,7 +80,7 @@ static const Role *roles_of(const tfm_program *program, const tfm_step *step, co
 #define READ_LIST(from)
 #define WRITE_LIST() {offsetof(Info, first_operand), 0, ROLE_WRITTEN_LIST},
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, print, operands)    \
+#define STEP(KIND, name, array, scratch, fields, operands)    \
   case TFM_STEP_##KIND: {                                     \
     typedef tfm_##name##_step Info;                           \
     static const Role roles[] = {operands{0, 0, ROLE_END}};   \

@@ -17,7 +17,7 @@
 #define READ_LIST(from)
 #define WRITE_LIST()
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, print, operands) \
+#define STEP(KIND, name, array, scratch, fields, operands) \
   struct name##_operands {                                \
     operands                                              \
   };

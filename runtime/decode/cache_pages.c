@@ -5,8 +5,10 @@
  * pages until one of them writes; a shared page is then replaced by a copy. */
 #include "decode/cache_pages.h"
 
+
 #include <string.h>
 
+#include "steps/attention_int8.h"
 #include "tfm/abi/pages.h"
 
 // ---- the pool ----

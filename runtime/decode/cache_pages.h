@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "steps/attention_int8.h"
+#include "steps/attention_strip.h"
 
 typedef struct PagePool {
   char *memory;
@@ -79,19 +79,12 @@ static inline int64_t page_place(const tfm_cache *cache, int64_t number) {
   return cache->offset + number * cache->stride;
 }
 
-struct Cached;
-struct Pages;
-struct Strip;
 /* What caches of form INT8 need, which tfm_whole_pages gives. */
 typedef struct WholePages {
   void (*write)(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
                 int64_t column_stride); /* as page_write */
   int64_t (*scratch_floats)(const tfm_attention_step *step);
-  /* paged_attention.c: scores of a block of n keys; c = or += weights * values. */
-  void (*score)(const Walker *walker, const struct Cached *cached, const AttentionScratch *scratch,
-                const struct Pages *pages, const struct Strip *strip, int64_t block, int64_t n);
-  void (*add)(const Walker *walker, const struct Cached *cached, const AttentionScratch *scratch,
-              const struct Pages *pages, const struct Strip *strip, int64_t block, int64_t n);
+  AttentionPart *score, *add; /* paged_attention.c: scores of a block of keys; c = or += weights * values */
 } WholePages;
 /* NULL: the cache or attention is of form F32. */
 static inline const WholePages *whole_pages_of(const tfm_context *context, uint8_t form) {

@@ -117,16 +117,17 @@ bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
 }
 
 /* Walks the runs and gives each the rows of the tile that are its own, counted from its own first row. */
-void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
-                          int64_t rows, int64_t column, int64_t columns) {
+void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
+                          const Region *at) {
   Walker own = *walker;
-  for (int64_t first = 0; own.context && first < row + rows; own.context = own.context->decoding.lockstep) {
-    const int64_t end = first + value_of(own.context, step->rows), begin = greatest_of(first, row);
-    const int64_t n = least_of(end, row + rows) - begin;
+  for (int64_t first = 0; own.context && first < at->row + at->rows; own.context = own.context->decoding.lockstep) {
+    const int64_t end = first + value_of(own.context, step->rows), begin = greatest_of(first, at->row);
+    const int64_t n = least_of(end, at->row + at->rows) - begin;
     if (n > 0) {
       const Epilogue epilogue =
           epilogue_of(own.context, step->epilogue, step->rank, step->n_operands, step->first_operand, step->dims);
-      epilogue_run(&own, &epilogue, tile + (begin - row) * tile_stride, tile_stride, begin - first, n, column, columns);
+      const Region part = {begin - first, n, at->column, at->columns};
+      epilogue_run(&own, &epilogue, tile + (begin - at->row) * tile_stride, tile_stride, &part);
     }
     first = end;
   }

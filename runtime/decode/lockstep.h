@@ -29,8 +29,8 @@ int32_t lockstep_share_steps(tfm_context *first);
 /* Whether a gemm step of all runs of the list is one product, whose rows are those of one run after the other. */
 bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step);
 /* The epilogue of a tile of such a product: each run's rows have operands of their own. */
-void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
-                          int64_t rows, int64_t column, int64_t columns);
+void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
+                          const Region *at);
 
 // ---- the runs of a decoder ----
 

@@ -1,5 +1,6 @@
 /* Attention that reads its keys and values in the pages of caches. It gives the same numbers as step_attention.c for
- * the same rows.
+ * the same rows, and shares its loops (attention_strip.h): here are the two products of a strip with a block of keys,
+ * for pages of f32 and of 8 bits, and how rows are cut.
  *
  * Rows of a step that have one new position each go together, as the rows of a tile: where their pages are the same
  * (beams that read one source, or share what they wrote) a page is read once for all of them. Otherwise the rows of a
@@ -9,12 +10,11 @@
  * Within a block of TFM_KEY_BLOCK keys the pages are walked one by one: a score is one chain over a head's columns,
  * and the sum of values goes on from page to page through memory: the chain that one product over the whole block
  * would be. */
-#include <math.h>
 #include <string.h>
 
 #include "decode/cache_pages.h"
 #include "decode/lockstep.h"
-#include "steps/epilogue.h"
+#include "steps/attention_int8.h"
 #include "steps/step_attention.h"
 
 enum {
@@ -64,6 +64,7 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
   attention_choose_outputs(context, step, &c.a);
   const tfm_program *program = context->program;
   c.whole = whole_pages_of(context, info->form);
+  if (c.whole) c.a.whole_floats = c.whole->scratch_floats(info);
   c.keys = &program->caches[info->k_cache];
   c.values = &program->caches[info->v_cache];
   c.value_floats = c.values->of_encoder ? program->encoder_page_floats : program->own_page_floats;
@@ -82,43 +83,31 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
 
 // ---- scratch ----
 
-enum { STRIP_FLOATS = TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE };
-
 /* Keys and values are read in their pages, so only one strip and its state are needed, and what waits. */
 static int64_t scratch_bytes(const tfm_context *context, const tfm_attention_step *step) {
   const WholePages *whole = whole_pages_of(context, step->form);
-  const int64_t waiting = attention_waiting(step, value_of(context, step->dims[step->rank - 1]));
-  const int64_t more = whole ? whole->scratch_floats(step) : 0;
-  return (STRIP_FLOATS + 3 * CHUNK_ROWS + waiting + more) * (int64_t)sizeof(float);
-}
-
-static AttentionScratch scratch_at(const Cached *c, char *base) {
-  float *strip = (float *)base, *maximum = strip + STRIP_FLOATS;
-  return (AttentionScratch){.strip = strip,
-                            .maximum = maximum,
-                            .sum = maximum + CHUNK_ROWS,
-                            .scale = maximum + 2 * CHUNK_ROWS,
-                            .waiting = maximum + 3 * CHUNK_ROWS,
-                            .whole = maximum + 3 * CHUNK_ROWS + attention_waiting(c->a.step, c->a.keys)};
+  const Attention a = {.step = step,
+                       .keys = value_of(context, step->dims[step->rank - 1]),
+                       .whole_floats = whole ? whole->scratch_floats(step) : 0};
+  AttentionScratch scratch;
+  return attention_scratch(&a, NULL, &scratch);
 }
 
 // ---- pages ----
 
 typedef struct Pages { /* what a group of the rows of a gang reads */
+  const Cached *of;
   float *const *keys[TFM_MAX_TILE_ROWS], *const *values[TFM_MAX_TILE_ROWS]; /* of each row of the gang */
   int64_t lists;                    /* rows of the gang */
+  int64_t first_item;               /* of the group, in the first row */
   int64_t key_offset, value_offset; /* floats from the beginning of a page to the head's columns */
 } Pages;
 
-/* Columns of the cache from its first to the item's first. */
-static int64_t column_of(const tfm_context *context, const tfm_attention_step *step, const tfm_operand *operand,
-                         int64_t item) {
-  int64_t column = value_of(context, operand->offset);
-  for (int axis = step->rank - 3; axis >= 1; axis--) {
-    int64_t dim = value_of(context, step->dims[axis]);
-    column += item % dim * value_of(context, operand->strides[axis]);
-    item /= dim;
-  }
+/* Columns of the cache from its first to the item's first. Rows of the step, the first axis, have their own lists. */
+static int64_t column_of(const tfm_context *context, const Attention *a, const tfm_operand *operand, int64_t item) {
+  int64_t at[TFM_MAX_RANK], column = value_of(context, operand->offset);
+  items_coordinates(&a->batch, item, at);
+  for (int axis = 1; axis < a->batch.axes; axis++) column += at[axis] * value_of(context, operand->strides[axis]);
   return column;
 }
 
@@ -128,15 +117,19 @@ static float *const *pages_of(const tfm_context *context, const tfm_cache *cache
 }
 
 /* The lists of rows [row, row + rows) of the step, and where the columns of the group's head begin in a page. */
-static void find_pages(const tfm_context *context, const Cached *c, int64_t row, int64_t rows, int64_t item,
-                       Pages *pages) {
-  pages->lists = rows;
+static Pages find_pages(const tfm_context *context, const Cached *c, int64_t row, int64_t rows, int64_t item) {
+  const tfm_attention_step *step = c->a.step;
+  Pages pages;
+  pages.of = c;
+  pages.lists = rows;
+  pages.first_item = item;
   for (int64_t i = 0; i < rows; i++) {
-    pages->keys[i] = pages_of(context, c->keys, row + i);
-    pages->values[i] = pages_of(context, c->values, row + i);
+    pages.keys[i] = pages_of(context, c->keys, row + i);
+    pages.values[i] = pages_of(context, c->values, row + i);
   }
-  pages->key_offset = page_place(c->keys, column_of(context, c->a.step, &c->a.step->k, item));
-  pages->value_offset = page_place(c->values, column_of(context, c->a.step, &c->a.step->v, item));
+  pages.key_offset = page_place(c->keys, column_of(context, &c->a, &step->k, item));
+  pages.value_offset = page_place(c->values, column_of(context, &c->a, &step->v, item));
+  return pages;
 }
 
 /* How many rows of a strip, from `row` on, read the same page. */
@@ -147,22 +140,45 @@ static inline int64_t rows_alike(float *const *const *lists, int64_t n_lists, in
   return end - row;
 }
 
-// ---- strips ----
-
-typedef struct Strip {
-  AttentionItem item;       /* of its first row */
-  int64_t row, rows, state; /* queries, or rows of the step; state: the first in the arrays of the chunk */
-  int64_t seen;             /* keys that its last row may see */
-} Strip;
-
-/* Addresses and padding of one item; keys and values are in pages. */
-static AttentionItem item_at(const tfm_context *context, const Attention *a, int64_t number) {
-  return (AttentionItem){.number = number,
-                         .limit = attention_last_key(context, a, number),
-                         .q = attention_address(context, a, a->q, number),
-                         .c = attention_address(context, a, a->c, number),
-                         .weights = a->weights ? attention_address(context, a, a->weights, number) : NULL};
+/* The pages of a row of the strip. */
+static float *const *list_of(float *const *const *lists, const Pages *pages, int64_t row) {
+  return lists[pages->lists == 1 ? 0 : row];
 }
+
+typedef struct PagePart { /* of a block of keys: those in one page, of rows of a strip that read it */
+  int64_t key, n, page, row, rows; /* key: within the block; page: in the lists */
+} PagePart;
+
+static inline PagePart before_parts(const AttentionStrip *s) {
+  return (PagePart){.key = -TFM_CACHE_PAGE, .row = s->rows};
+}
+
+/* Moves to the next part: the rows of a page, those that read the same one together, then the next page. `lists` is of
+ * keys or of values. False: there is none. */
+static inline bool next_part(const AttentionStrip *s, const KeyBlock *keys, float *const *const *lists,
+                             PagePart *part) {
+  part->row += part->rows;
+  if (part->row >= s->rows) {
+    part->row = 0;
+    part->key += TFM_CACHE_PAGE;
+  }
+  if (part->key >= keys->n) return false;
+  part->page = keys->number * BLOCK_PAGES + part->key / TFM_CACHE_PAGE;
+  part->n = least_of(TFM_CACHE_PAGE, keys->n - part->key);
+  part->rows = rows_alike(lists, s->pages->lists, part->row, s->rows, part->page);
+  return true;
+}
+
+/* The keys of the page after the next one, which the tile fetches; of the last pages of a block, those of the next
+ * head, which are `floats` behind. */
+static inline const float *keys_ahead(const AttentionStrip *s, const KeyBlock *keys, const PagePart *part,
+                                      int64_t floats) {
+  float *const *list = list_of(s->pages->keys, s->pages, part->row);
+  const bool is_near_end = part->key + PAGES_AHEAD * TFM_CACHE_PAGE >= keys->n;
+  return list[part->page + (is_near_end ? 0 : PAGES_AHEAD)] + s->pages->key_offset + (is_near_end ? floats : 0);
+}
+
+// ---- f32 ----
 
 /* The values of a head in one page are many short rows, which no hardware fetches ahead: they are fetched while the
  * scores are computed. */
@@ -171,52 +187,41 @@ static void fetch_values(const Cached *c, const float *values, int64_t n) {
     for (int64_t column = 0; column < c->a.step->e; column += LINE_FLOATS) __builtin_prefetch(values + column);
 }
 
-/* The pages of a row of the strip. */
-static float *const *list_of(float *const *const *lists, const Pages *pages, int64_t row) {
-  return lists[pages->lists == 1 ? 0 : row];
-}
-
 /* Scores of a block of keys, page by page. Rows that read the same page are one tile. */
-static void score_pages(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
-                        const Strip *strip, int64_t block, int64_t n) {
-  const tfm_attention_step *step = c->a.step;
-  int64_t q_stride = c->a.q->strides[step->rank - 2];
-  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE) {
-    int64_t page = block * BLOCK_PAGES + key / TFM_CACHE_PAGE, columns = least_of(TFM_CACHE_PAGE, n - key);
-    for (int64_t row = 0, rows; row < strip->rows; row += rows) {
-      rows = rows_alike(pages->keys, pages->lists, row, strip->rows, page);
-      float *const *list = list_of(pages->keys, pages, row);
-      const float *keys = list[page] + pages->key_offset;
-      const float *next = keys + step->h * TFM_CACHE_PAGE; /* the next head's */
-      if (key + PAGES_AHEAD * TFM_CACHE_PAGE < n) next = list[page + PAGES_AHEAD] + pages->key_offset;
-      if (c->a.c_wanted) fetch_values(c, list_of(pages->values, pages, row)[page] + pages->value_offset, columns);
-      KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows])
-      ((const float *)(strip->item.q + (strip->row + row) * q_stride), keys,
-       scratch->strip + row * TFM_STRIP_STRIDE + key, TFM_STRIP_STRIDE, step->h, 0, columns, next, KEY_LINES_AHEAD);
-    }
+static void score_pages(const AttentionStrip *s, const KeyBlock *keys) {
+  const Attention *a = s->attention;
+  const Pages *pages = s->pages;
+  const tfm_attention_step *step = a->step;
+  const int64_t q_stride = a->q->strides[step->rank - 2];
+  for (PagePart part = before_parts(s); next_part(s, keys, pages->keys, &part);) {
+    const float *of_page = list_of(pages->keys, pages, part.row)[part.page] + pages->key_offset;
+    const float *next = keys_ahead(s, keys, &part, step->h * TFM_CACHE_PAGE);
+    const float *values = list_of(pages->values, pages, part.row)[part.page] + pages->value_offset;
+    if (a->c_wanted) fetch_values(pages->of, values, part.n);
+    KERNEL_OF(tfm_tile_kernel, s->walker->context, step->qk_tiles[part.rows])
+    ((const float *)(s->item->q + (s->row + part.row) * q_stride), of_page,
+     s->scratch->strip + part.row * TFM_STRIP_STRIDE + part.key, TFM_STRIP_STRIDE, step->h, 0, part.n, next,
+     KEY_LINES_AHEAD);
   }
 }
 
 /* c += weights * values, page by page, as one chain. A page that ever held an infinite value takes the exact tiles. */
-static void add_pages(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
-                      const Strip *strip, int64_t block, int64_t n) {
-  const tfm_attention_step *step = c->a.step;
+static void add_pages(const AttentionStrip *s, const KeyBlock *keys) {
+  const Pages *pages = s->pages;
+  const tfm_attention_step *step = s->attention->step;
   int64_t c_stride;
-  float *results = attention_place(&c->a, scratch, &strip->item, strip->row, strip->state, block, &c_stride);
-  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE) {
-    int64_t page = block * BLOCK_PAGES + key / TFM_CACHE_PAGE, k = least_of(TFM_CACHE_PAGE, n - key);
-    for (int64_t row = 0, rows; row < strip->rows; row += rows) {
-      rows = rows_alike(pages->values, pages->lists, row, strip->rows, page);
-      float *values = list_of(pages->values, pages, row)[page];
-      bool infinite =
-          atomic_load_explicit(&page_tail(values, c->value_floats)->has_infinite, memory_order_relaxed);
-      tfm_tile_kernel kernel =
-          KERNEL_OF(tfm_tile_kernel, walker->context, infinite ? step->pv_exact_tiles[rows] : step->pv_tiles[rows]);
-      values += pages->value_offset;
-      for (int64_t column = 0; column < step->e; column += step->pv_width)
-        kernel(scratch->strip + row * TFM_STRIP_STRIDE + key, values + column, results + row * c_stride + column,
-               c_stride, k, key > 0 || !attention_begins(block), least_of(step->pv_width, step->e - column), values, 0);
-    }
+  float *results = attention_place(s, keys->number, &c_stride);
+  for (PagePart part = before_parts(s); next_part(s, keys, pages->values, &part);) {
+    float *values = list_of(pages->values, pages, part.row)[part.page];
+    const PageTail *tail = page_tail(values, pages->of->value_floats);
+    const bool infinite = atomic_load_explicit(&tail->has_infinite, memory_order_relaxed);
+    const uint32_t *tiles = infinite ? step->pv_exact_tiles : step->pv_tiles;
+    const tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, s->walker->context, tiles[part.rows]);
+    values += pages->value_offset;
+    for (int64_t column = 0; column < step->e; column += step->pv_width)
+      kernel(s->scratch->strip + part.row * TFM_STRIP_STRIDE + part.key, values + column,
+             results + part.row * c_stride + column, c_stride, part.n,
+             part.key > 0 || !attention_begins(keys->number), least_of(step->pv_width, step->e - column), values, 0);
   }
 }
 
@@ -228,25 +233,21 @@ static int64_t whole_scratch_floats(const tfm_attention_step *step) {
 }
 
 /* As score_pages. A page of keys is a panel, or several that the tile walks where it is narrower. */
-static void score_whole(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
-                        const Strip *strip, int64_t block, int64_t n) {
-  const tfm_attention_step *step = c->a.step;
-  const WholeScratch s = whole_scratch(step);
-  const int64_t q_stride = c->a.q->strides[step->rank - 2], floats = tfm_head_floats(step->form, true, step->h);
-  const float *q = whole_queries(walker, &c->a, scratch, &s, strip->item.q + strip->row * q_stride, strip->rows);
-  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE) {
-    int64_t page = block * BLOCK_PAGES + key / TFM_CACHE_PAGE, columns = least_of(TFM_CACHE_PAGE, n - key);
-    for (int64_t row = 0, rows; row < strip->rows; row += rows) {
-      rows = rows_alike(pages->keys, pages->lists, row, strip->rows, page);
-      float *const *list = list_of(pages->keys, pages, row);
-      const float *keys = list[page] + pages->key_offset, *next = keys + floats; /* the next head's */
-      if (key + PAGES_AHEAD * TFM_CACHE_PAGE < n) next = list[page + PAGES_AHEAD] + pages->key_offset;
-      __builtin_prefetch(next + floats - TFM_CACHE_PAGE); /* its scales, which the tile does not fetch */
-      const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
-      for (int64_t column = 0; column < columns; column += step->qk_width)
-        tile(q + row * s.q_floats, keys + column, scratch->strip + row * TFM_STRIP_STRIDE + key + column,
-             TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, columns - column), next, KEY_LINES_AHEAD);
-    }
+static void score_whole(const AttentionStrip *s, const KeyBlock *keys) {
+  const Pages *pages = s->pages;
+  const tfm_attention_step *step = s->attention->step;
+  const WholeScratch of = whole_scratch(step);
+  const int64_t floats = tfm_head_floats(step->form, true, step->h);
+  const float *q = whole_queries(s, &of);
+  for (PagePart part = before_parts(s); next_part(s, keys, pages->keys, &part);) {
+    const float *of_page = list_of(pages->keys, pages, part.row)[part.page] + pages->key_offset;
+    const float *next = keys_ahead(s, keys, &part, floats);
+    __builtin_prefetch(next + floats - TFM_CACHE_PAGE); /* its scales, which the tile does not fetch */
+    const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, s->walker->context, step->qk_tiles[part.rows]);
+    float *scores = s->scratch->strip + part.row * TFM_STRIP_STRIDE + part.key;
+    for (int64_t column = 0; column < part.n; column += step->qk_width)
+      tile(q + part.row * of.q_floats, of_page + column, scores + column, TFM_STRIP_STRIDE, step->h, 0,
+           least_of(step->qk_width, part.n - column), next, KEY_LINES_AHEAD);
   }
 }
 
@@ -259,17 +260,25 @@ static int64_t rows_alike_in(const Pages *pages, int64_t row, int64_t rows, int6
   return end - row;
 }
 
-/* The sums of some rows that read the same pages, for one tile's width of columns; they are whole until the last page
- * has been added, and so have no order. */
-static void add_column(const Walker *walker, const Cached *c, float *const *list, int64_t offset, const float *weights,
-                       int64_t rows, int64_t n, float *to, int64_t stride, int64_t columns) {
-  const tfm_attention_step *step = c->a.step;
-  const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->pv_tiles[rows]);
+typedef struct ColumnJob { /* one tile's width of columns of some rows that read the same pages of a block of n keys */
+  float *const *list;
+  int64_t offset; /* of the columns in a page */
+  const float *weights;
+  int64_t rows, n;
+  float *to;
+  int64_t stride, columns;
+} ColumnJob;
+
+/* The sums are whole until the last page has been added, and so have no order. */
+static void add_column(const AttentionStrip *s, const ColumnJob *job) {
+  const tfm_attention_step *step = s->attention->step;
+  const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, s->walker->context, step->pv_tiles[job->rows]);
+  const float *weights = job->weights;
   enum { MORE_FOLLOW = 2 };
-  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE, weights += TFM_CACHE_PAGE * step->a_bytes / 4) {
-    const int64_t follow = key + TFM_CACHE_PAGE < n ? MORE_FOLLOW : 0;
-    tile(weights, list[key / TFM_CACHE_PAGE] + offset, to, stride, least_of(TFM_CACHE_PAGE, n - key),
-         (key > 0) | follow, columns, weights, 0);
+  for (int64_t key = 0; key < job->n; key += TFM_CACHE_PAGE, weights += TFM_CACHE_PAGE * step->a_bytes / 4) {
+    const int64_t follow = key + TFM_CACHE_PAGE < job->n ? MORE_FOLLOW : 0;
+    tile(weights, job->list[key / TFM_CACHE_PAGE] + job->offset, job->to, job->stride,
+         least_of(TFM_CACHE_PAGE, job->n - key), (key > 0) | follow, job->columns, weights, 0);
   }
 }
 
@@ -283,25 +292,28 @@ static void gather_scales(const tfm_attention_step *step, float *const *list, in
 }
 
 /* As add_pages. Rows of other pages have other scales. */
-static void add_whole(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
-                      const Strip *strip, int64_t block, int64_t n) {
-  const tfm_attention_step *step = c->a.step;
-  const WholeScratch s = whole_scratch(step);
-  const bool begins = attention_begins(block);
-  float *scales = scratch->whole + s.floats, *weights = scratch->whole + s.weights + TFM_ROW_HEAD;
-  int64_t stride, first_page = block * BLOCK_PAGES;
-  float *results = attention_place(&c->a, scratch, &strip->item, strip->row, strip->state, block, &stride);
-  for (int64_t row = 0, rows; row < strip->rows; row += rows, results += rows * stride) {
-    rows = rows_alike_in(pages, row, strip->rows, first_page, ceil_div(n, TFM_CACHE_PAGE));
+static void add_whole(const AttentionStrip *s, const KeyBlock *keys) {
+  const Pages *pages = s->pages;
+  const tfm_attention_step *step = s->attention->step;
+  const WholeScratch of = whole_scratch(step);
+  const bool begins = attention_begins(keys->number);
+  float *scales = s->scratch->whole + of.floats, *weights = s->scratch->whole + of.weights + TFM_ROW_HEAD;
+  int64_t stride, first_page = keys->number * BLOCK_PAGES, n_pages = ceil_div(keys->n, TFM_CACHE_PAGE);
+  float *results = attention_place(s, keys->number, &stride);
+  for (int64_t row = 0, rows; row < s->rows; row += rows, results += rows * stride) {
+    rows = rows_alike_in(pages, row, s->rows, first_page, n_pages);
     float *const *list = list_of(pages->values, pages, row) + first_page;
-    float *of_strip = scratch->strip + row * TFM_STRIP_STRIDE;
-    gather_scales(step, list, pages->value_offset, n, scales);
-    KERNEL_OF(tfm_weigh_kernel, walker->context, step->weigh)(of_strip, rows, n, scales, weights);
+    float *of_strip = s->scratch->strip + row * TFM_STRIP_STRIDE;
+    gather_scales(step, list, pages->value_offset, keys->n, scales);
+    KERNEL_OF(tfm_weigh_kernel, s->walker->context, step->weigh)(of_strip, rows, keys->n, scales, weights);
+    ColumnJob job = {.list = list, .weights = weights, .rows = rows, .n = keys->n,
+                     .stride = begins ? stride : TFM_STRIP_STRIDE};
     for (int64_t column = 0; column < step->e; column += step->pv_width) {
-      const int64_t columns = least_of(step->pv_width, step->e - column);
-      add_column(walker, c, list, pages->value_offset + column, weights, rows, n, begins ? results + column : of_strip,
-                 begins ? stride : TFM_STRIP_STRIDE, columns);
-      if (!begins) whole_add_rows(results + column, stride, of_strip, rows, columns);
+      job.offset = pages->value_offset + column;
+      job.to = begins ? results + column : of_strip;
+      job.columns = least_of(step->pv_width, step->e - column);
+      add_column(s, &job);
+      if (!begins) whole_add_rows(results + column, stride, of_strip, rows, job.columns);
     }
   }
 }
@@ -309,85 +321,59 @@ static void add_whole(const Walker *walker, const Cached *c, const AttentionScra
 const struct tfm_whole_attention *tfm_whole_pages(void) {
   static const WholePages pages = {
       .write = whole_page_write, .scratch_floats = whole_scratch_floats, .score = score_whole, .add = add_whole};
-  static const struct tfm_whole_attention functions = {.size_slots = whole_size_slots,
-                                                       .load_block = whole_load_block,
-                                                       .score = whole_score,
-                                                       .add_values = whole_add_values,
-                                                       .pages = &pages};
+  static const struct tfm_whole_attention functions = {
+      .size_slots = whole_size_slots, .load = whole_load, .score = whole_score, .add = whole_add, .pages = &pages};
   return &functions;
-}
-
-// ---- a strip ----
-
-/* The score expression: rows of a gang are rows of different items, `per_row` apart. */
-static void finish_scores(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Strip *strip,
-                          int64_t first_key, int64_t n) {
-  const int64_t stride = TFM_STRIP_STRIDE * (int64_t)sizeof(float);
-  if (c->gang == 1) {
-    epilogue_run(walker, &c->a.score, (char *)scratch->strip, stride, strip->item.number * c->a.queries + strip->row,
-                 strip->rows, first_key, n);
-    return;
-  }
-  for (int64_t i = 0; c->a.score.kernel && i < strip->rows; i++)
-    epilogue_run(walker, &c->a.score, (char *)scratch->strip + i * stride, stride,
-                 strip->item.number + i * c->per_row, 1, first_key, n);
-}
-
-/* The chain of a block: scores, score expression, softmax, sums of values. */
-static void run_block(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
-                      const Strip *strip, int64_t block) {
-  int64_t first_key = block * TFM_KEY_BLOCK, n = least_of(TFM_KEY_BLOCK, strip->seen - first_key);
-  if (n <= 0) return;
-  if (c->whole)
-    c->whole->score(walker, c, scratch, pages, strip, block, n);
-  else
-    score_pages(walker, c, scratch, pages, strip, block, n);
-  finish_scores(walker, c, scratch, strip, first_key, n);
-  if (attention_soften(walker, &c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, first_key, n)) {
-    if (c->whole)
-      c->whole->add(walker, c, scratch, pages, strip, block, n);
-    else
-      add_pages(walker, c, scratch, pages, strip, block, n);
-  }
-  attention_end_block(&c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, block, strip->seen);
 }
 
 // ---- units ----
 
-/* Strip `number` of the group that begins with the item. A gang is one strip; keys that one of its rows must not see
- * are masked by the score expression, so the most that any of them may see is right for all. */
-static void enter_strip(const tfm_context *context, const Cached *c, int64_t first_item, int64_t number, int64_t rows,
-                        const Strip *before, Strip *strip) {
-  int64_t item = first_item + number / c->a.strips, part = number % c->a.strips;
-  strip->item = before && before->item.number == item ? before->item : item_at(context, &c->a, item);
-  Strips all = all_strips(&c->a);
-  strip->row = strip_row(&all, part);
-  strip->rows = c->gang > 1 ? rows : strip_row(&all, part + 1) - strip->row;
-  for (int64_t i = 1; c->gang > 1 && c->a.padding && i < rows; i++)
-    strip->item.limit = greatest_of(strip->item.limit, attention_last_key(context, &c->a, item + i * c->per_row));
-  strip->seen = keys_seen(&c->a, &strip->item, strip->row + (c->gang > 1 ? 1 : strip->rows) - 1);
+/* Addresses and padding of one item; keys and values are in pages. */
+static AttentionItem item_at(const tfm_context *context, const Attention *a, int64_t number) {
+  return (AttentionItem){.number = number,
+                         .limit = attention_last_key(context, a, number),
+                         .q = items_address(context, &a->batch, a->q, number),
+                         .c = items_address(context, &a->batch, a->c, number),
+                         .weights = a->weights ? items_address(context, &a->batch, a->weights, number) : NULL};
 }
 
-/* The strips [first, first + n) of a group, n <= CHUNK_STRIPS. */
-static void run_chunk(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
-                      int64_t first_item, int64_t first, int64_t n) {
-  Strip strips[CHUNK_STRIPS];
+/* Strip `number` of the group. It has the item of the strip before it, or one of its own, which goes to `item`. A gang
+ * is one strip; keys that one of its rows must not see are masked by the score expression, so the most that any of them
+ * may see is right for all. */
+static void enter_strip(const tfm_context *context, int64_t number, const AttentionItem *before, AttentionItem *item,
+                        AttentionStrip *strip) {
+  const Pages *pages = strip->pages;
+  const Cached *c = pages->of;
+  const int64_t wanted = pages->first_item + number / c->a.strips, part = number % c->a.strips;
+  const bool is_gang = c->gang > 1;
+  const Strips all = all_strips(&c->a);
+  strip->item = before && before->number == wanted ? before : item;
+  if (strip->item == item) *item = item_at(context, &c->a, wanted);
+  strip->row = strip_row(&all, part);
+  strip->rows = is_gang ? pages->lists : strip_row(&all, part + 1) - strip->row;
+  for (int64_t i = 1; is_gang && c->a.padding && i < strip->rows; i++)
+    item->limit = greatest_of(item->limit, attention_last_key(context, &c->a, wanted + i * c->per_row));
+  strip->seen = keys_seen(&c->a, strip->item, strip->row + (is_gang ? 1 : strip->rows) - 1);
+}
+
+/* The strips [first, first + n) of a group, n <= CHUNK_STRIPS. `of` has what they have in common. */
+static void run_chunk(const AttentionStrip *of, int64_t first, int64_t n) {
+  const WholePages *whole = of->pages->of->whole;
+  AttentionPart *const score = whole ? whole->score : score_pages, *const add = whole ? whole->add : add_pages;
+  AttentionItem items[CHUNK_STRIPS];
+  AttentionStrip strips[CHUNK_STRIPS];
   int64_t states = 0, seen = 0;
   for (int64_t i = 0; i < n; i++) {
-    enter_strip(walker->context, c, first_item, first + i, pages->lists, i ? &strips[i - 1] : NULL, &strips[i]);
+    strips[i] = *of;
+    enter_strip(of->walker->context, first + i, i ? strips[i - 1].item : NULL, &items[i], &strips[i]);
     strips[i].state = states;
     states += strips[i].rows;
     seen = greatest_of(seen, strips[i].seen);
   }
-  for (int64_t i = 0; i < states; i++) {
-    scratch->maximum[i] = -INFINITY;
-    scratch->sum[i] = 0;
-  }
+  attention_begin(of->scratch, states);
   for (int64_t block = 0; block * TFM_KEY_BLOCK < seen; block++)
-    for (int64_t i = 0; i < n; i++) run_block(walker, c, scratch, pages, &strips[i], block);
-  for (int64_t i = 0; i < n; i++)
-    attention_finish(walker, &c->a, scratch, &strips[i].item, strips[i].row, strips[i].rows, strips[i].state,
-                     strips[i].seen);
+    for (int64_t i = 0; i < n; i++) attention_block(&strips[i], block, 0, score, add);
+  for (int64_t i = 0; i < n; i++) attention_finish(&strips[i]);
 }
 
 /* How many rows of the step, from `row` on, share their first page: rows share their beginning or their source, so
@@ -409,11 +395,14 @@ static void run_unit(const Walker *walker, const Cached *c, const AttentionScrat
   int64_t begin = c->strips * part / c->a.parts, end = c->strips * (part + 1) / c->a.parts;
   for (int64_t rows; row < end_row; row += rows) {
     rows = rows_akin(walker->context, c, row, end_row);
-    int64_t item = row * c->per_row + group * c->group;
-    Pages pages;
-    find_pages(walker->context, c, row, rows, item, &pages);
+    const Pages pages = find_pages(walker->context, c, row, rows, row * c->per_row + group * c->group);
+    const AttentionStrip of = {.walker = walker,
+                               .attention = &c->a,
+                               .scratch = scratch,
+                               .pages = &pages,
+                               .item_step = c->gang > 1 ? c->per_row : 0};
     for (int64_t first = begin; first < end; first += CHUNK_STRIPS)
-      run_chunk(walker, c, scratch, &pages, item, first, least_of(end - first, CHUNK_STRIPS));
+      run_chunk(&of, first, least_of(end - first, CHUNK_STRIPS));
   }
 }
 
@@ -421,7 +410,8 @@ static void run_unit(const Walker *walker, const Cached *c, const AttentionScrat
 static void attention(Walker *walker, const tfm_step *step) {
   Cached c = cached_of(walker->context, step, walker->threads);
   if (c.a.items <= 0 || c.a.queries <= 0) return;
-  AttentionScratch scratch = scratch_at(&c, walker->scratch);
+  AttentionScratch scratch;
+  attention_scratch(&c.a, walker->scratch, &scratch);
   int64_t units = c.gangs * (c.per_row / c.group) * c.a.parts, lump = share_coarsen(units), ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
   while (share_claim(&claimer, &ignored, &number))

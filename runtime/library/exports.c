@@ -124,7 +124,7 @@ static tfm_status check_overlap(const tfm_context *context, tfm_error *error) {
 /* All items of one forward run have the sizes of the inputs; lengths that say otherwise would be ignored silently. */
 static tfm_status check_lengths(const tfm_context *context, const void *args, tfm_error *error) {
   const tfm_generation *generation = context->library.table->generation;
-  if (!generation || !generation->lengths) return TFM_OK;
+  if (!generation || !context->library.table->args.lengths) return TFM_OK;
   for (uint32_t symbol = 0; symbol < context->program->n_symbols; symbol++) {
     const int64_t *lengths = library_lengths(context->library.table, args, symbol), whole = context->asked[symbol];
     for (int64_t i = 0; lengths && i < context->asked[generation->batch]; i++)

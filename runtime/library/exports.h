@@ -20,7 +20,7 @@ tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t 
 void *library_pointer(const void *args, uint32_t offset);
 /* The lengths that the items have of a size, from args; NULL: all items have all of it. For generative models. */
 static inline const int64_t *library_lengths(const tfm_library *library, const void *args, uint32_t symbol) {
-  const uint32_t *places = library->generation->lengths;
+  const uint32_t *places = library->args.lengths;
   return places && places[symbol] ? library_pointer(args, places[symbol]) : NULL;
 }
 

@@ -41,15 +41,17 @@ static tfm_status check_library(const tfm_library *library, tfm_model **model, t
 
 tfm_status model_choose(const tfm_library *library, uint32_t features, const tfm_program **program, tfm_error *error) {
   const char *missing = NULL, *isa = NULL;
-  bool known = false;
+  bool is_ours = false;
   for (uint32_t i = 0; i < library->n_programs; i++) {
-    isa = library->programs[i]->isa;
-    missing = cpu_missing(isa, features, &known);
-    if (!known || missing) continue;
-    *program = library->programs[i];
+    const tfm_program *next = library->programs[i];
+    isa = next->isa;
+    is_ours = next->family == TFM_FAMILY_ANY || next->family == cpu_family();
+    missing = cpu_missing(next->features, features);
+    if (!is_ours || missing) continue;
+    *program = next;
     return TFM_OK;
   }
-  if (!known)
+  if (!is_ours)
     return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL, "\"%s\" is compiled for %s, which this machine is not",
                     library->model, isa);
   return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL, "\"%s\" is compiled for %s: this CPU lacks %s",

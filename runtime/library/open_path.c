@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "library/open.h"
+#include "tfm/abi/cpu.h"
 
 // ---- loading ----
 
@@ -100,13 +101,14 @@ tfm_status tfm_model_open(const char *library_path, const char *weights_path, tf
 
 // ---- exports of a file ----
 
-#if defined(__x86_64__)
-enum { MACHINE = EM_X86_64 };
-#elif defined(__aarch64__)
-enum { MACHINE = EM_AARCH64 };
-#else
-enum { MACHINE = EM_NONE };
-#endif
+/* e_machine of libraries that are opened here. */
+static uint16_t machine_here(void) {
+  uint16_t machine = EM_NONE;
+#define FAMILY(name, number, text, elf, ...) \
+  if (cpu_family() == number) machine = elf;
+#include "tfm/abi/families.def"
+  return machine;
+}
 
 typedef struct ElfFile {
   const char *path;
@@ -168,7 +170,7 @@ static tfm_status read_header(ElfFile *file) {
   if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_type != ET_DYN)
     return refuse(file, TFM_E_ENV, "this is no shared library");
   if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB ||
-      header->e_machine != MACHINE)
+      header->e_machine != machine_here())
     return refuse(file, TFM_E_ENV, "the library was compiled for another kind of machine");
   if (header->e_phentsize != sizeof(Elf64_Phdr) || header->e_shentsize != sizeof(Elf64_Shdr) || !header->e_phnum ||
       !header->e_shnum)

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "machine/machine.h"
 #include "machine/processors.h"
 #include "tfm/tfm.h"
 
@@ -45,13 +46,5 @@ bool pool_alive(const Pool *pool);
 void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument);
 /* Returns when every active thread of the run has called it. */
 void pool_barrier(PoolMember *member);
-
-static inline void cpu_relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
 
 #endif

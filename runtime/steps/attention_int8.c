@@ -1,4 +1,4 @@
-/* Attention in whole numbers of 8 bits: what differs from step_attention.c, which leads the strips of queries through
+/* Attention in whole numbers of 8 bits: what differs from attention_strip.h, which leads the strips of queries through
  * blocks of keys here too.
  *
  * In: rows of queries, keys and values, f32. Each is rounded by itself, so its numbers depend neither on the batch nor
@@ -124,9 +124,10 @@ static void round_rows(tfm_quantize_kernel whole, const char *x, int64_t stride,
         s->row_floats * (int64_t)sizeof(float));
 }
 
-static void load_keys(const Walker *walker, const tfm_attention_step *step, const Block *block, const WholeScratch *s,
-                      float *base, float *panels) {
-  const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_k);
+static void load_keys(const AttentionStrip *strip, const Block *block, const WholeScratch *s, float *panels) {
+  const tfm_attention_step *step = strip->attention->step;
+  const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, strip->walker->context, step->whole_k);
+  float *base = strip->scratch->whole;
   const float *row = base + s->row;
   const int64_t last = block->n % step->qk_width;
   float *cut = panels + block->n / step->qk_width * key_panel_floats(step);
@@ -147,9 +148,10 @@ static void load_keys(const Walker *walker, const tfm_attention_step *step, cons
 }
 
 /* The scales stand before the panels. Rows that fill up the last four count with a weight of 0. */
-static void load_values(const Walker *walker, const tfm_attention_step *step, const Block *block, const WholeScratch *s,
-                        float *base, float *values) {
-  const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_v);
+static void load_values(const AttentionStrip *strip, const Block *block, const WholeScratch *s, float *values) {
+  const tfm_attention_step *step = strip->attention->step;
+  const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, strip->walker->context, step->whole_v);
+  float *base = strip->scratch->whole;
   float *panels = values + TFM_KEY_BLOCK;
   clear_scales(values, block->n, round_up(block->n, ALIGNMENT / (int64_t)sizeof(float)));
   for (int64_t first = 0; first < block->n; first += FOUR) {
@@ -170,44 +172,48 @@ static void load_values(const Walker *walker, const tfm_attention_step *step, co
   }
 }
 
-void whole_load_block(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                      const AttentionItem *item, int64_t first, int64_t n, int64_t slot) {
-  const tfm_attention_step *step = a->step;
-  const WholeScratch s = whole_scratch(step);
-  const int64_t k_stride = a->k->strides[step->rank - 2], v_stride = a->v->strides[step->rank - 2];
-  const Block block = {item->k + first * k_stride, item->v + first * v_stride, k_stride, v_stride, n};
-  load_keys(walker, step, &block, &s, scratch->whole, scratch->keys + slot * a->key_slot_floats);
+void whole_load(const AttentionStrip *strip, const KeyBlock *keys) {
+  const Attention *a = strip->attention;
+  const AttentionScratch *scratch = strip->scratch;
+  const AttentionItem *item = strip->item;
+  const WholeScratch s = whole_scratch(a->step);
+  const int64_t k_stride = a->k->strides[a->step->rank - 2], v_stride = a->v->strides[a->step->rank - 2];
+  const Block block = {item->k + keys->first * k_stride, item->v + keys->first * v_stride, k_stride, v_stride, keys->n};
+  load_keys(strip, &block, &s, scratch->keys + keys->slot * a->key_slot_floats);
   if (!a->c_wanted) return;
-  load_values(walker, step, &block, &s, scratch->whole, scratch->values + slot * a->value_slot_floats);
+  load_values(strip, &block, &s, scratch->values + keys->slot * a->value_slot_floats);
 }
 
 // ---- a strip of queries ----
 
-const float *whole_queries(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                           const WholeScratch *s, const char *q, int64_t rows) {
-  float *numbers = scratch->whole + s->q + TFM_ROW_HEAD;
-  KERNEL_OF(tfm_quantize_kernel, walker->context, a->step->whole_q)
-  ((const float *)(const void *)q, a->q->strides[a->step->rank - 2], rows, scratch->whole + s->work, numbers,
+const float *whole_queries(const AttentionStrip *strip, const WholeScratch *s) {
+  const Attention *a = strip->attention;
+  const int64_t stride = a->q->strides[a->step->rank - 2];
+  float *whole = strip->scratch->whole, *numbers = whole + s->q + TFM_ROW_HEAD;
+  KERNEL_OF(tfm_quantize_kernel, strip->walker->context, a->step->whole_q)
+  ((const float *)(const void *)(strip->item->q + strip->row * stride), stride, strip->rows, whole + s->work, numbers,
    s->q_floats * (int64_t)sizeof(float));
   return numbers;
 }
 
 /* The softmax that follows finds the scales of the block's values behind the strip. */
-void whole_score(const Walker *walker, const Attention *a, const AttentionScratch *scratch, const AttentionItem *item,
-                 int64_t row, int64_t rows, int64_t n, const float *keys) {
+void whole_score(const AttentionStrip *strip, const KeyBlock *keys) {
+  const Attention *a = strip->attention;
+  const AttentionScratch *scratch = strip->scratch;
   const tfm_attention_step *step = a->step;
   const WholeScratch s = whole_scratch(step);
-  const float *q = whole_queries(walker, a, scratch, &s, item->q + row * a->q->strides[step->rank - 2], rows);
-  const float *scales = scratch->values + (keys - scratch->keys) / a->key_slot_floats * a->value_slot_floats;
+  const int64_t rows = strip->rows, n = keys->n;
+  const float *q = whole_queries(strip, &s), *packed = scratch->keys + keys->slot * a->key_slot_floats;
+  const float *scales = scratch->values + keys->slot * a->value_slot_floats;
   memcpy(scratch->strip + TFM_STRIP_SCALES, &scales, sizeof scales);
   const int64_t tiles = ceil_div(rows, step->tile_rows);
   for (int64_t i = 0; i < tiles; i++) {
     const int64_t first = rows * i / tiles, end = rows * (i + 1) / tiles;
-    const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[end - first]);
-    const float *panel = keys, *of_tile = q + first * s.q_floats;
-    float *strip = scratch->strip + first * TFM_STRIP_STRIDE;
+    const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, strip->walker->context, step->qk_tiles[end - first]);
+    const float *panel = packed, *of_tile = q + first * s.q_floats;
+    float *scores = scratch->strip + first * TFM_STRIP_STRIDE;
     for (int64_t key = 0; key < n; key += step->qk_width, panel += key_panel_floats(step))
-      tile(of_tile, panel, strip + key, TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, n - key), panel, 0);
+      tile(of_tile, panel, scores + key, TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, n - key), panel, 0);
   }
 }
 
@@ -217,18 +223,19 @@ void whole_add_rows(float *to, int64_t stride, const float *from, int64_t rows, 
 }
 
 /* The strip has done its duty when the weights are rounded, and holds what is added to c. */
-void whole_add_values(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
-                      int64_t slot) {
-  const tfm_attention_step *step = a->step;
+void whole_add(const AttentionStrip *strip, const KeyBlock *keys) {
+  const AttentionScratch *scratch = strip->scratch;
+  const tfm_context *context = strip->walker->context;
+  const tfm_attention_step *step = strip->attention->step;
   const WholeScratch s = whole_scratch(step);
-  const float *values = scratch->values + slot * a->value_slot_floats;
+  const int64_t rows = strip->rows, n = keys->n;
+  const float *values = scratch->values + keys->slot * strip->attention->value_slot_floats;
   float *weights = scratch->whole + s.weights + TFM_ROW_HEAD;
-  KERNEL_OF(tfm_weigh_kernel, walker->context, step->weigh)(scratch->strip, rows, n, values, weights);
+  KERNEL_OF(tfm_weigh_kernel, context, step->weigh)(scratch->strip, rows, n, values, weights);
   const int64_t tiles = ceil_div(rows, step->tile_rows);
   int64_t c_stride;
-  float *c = attention_place(a, scratch, item, row, state, block, &c_stride);
-  const bool begins = attention_begins(block);
+  float *c = attention_place(strip, keys->number, &c_stride);
+  const bool begins = attention_begins(keys->number);
   values += TFM_KEY_BLOCK;
   for (int64_t column = 0; column < step->e; column += step->pv_width, values += value_panel_floats(step)) {
     const int64_t columns = least_of(step->pv_width, step->e - column);
@@ -236,7 +243,7 @@ void whole_add_values(const Walker *walker, const Attention *a, const AttentionS
     const int64_t stride = begins ? c_stride : TFM_STRIP_STRIDE;
     for (int64_t i = 0; i < tiles; i++) {
       const int64_t first = rows * i / tiles, end = rows * (i + 1) / tiles;
-      KERNEL_OF(tfm_tile_kernel, walker->context, step->pv_tiles[end - first])
+      KERNEL_OF(tfm_tile_kernel, context, step->pv_tiles[end - first])
       (weights + first * s.weights_floats, values, to + first * stride, stride, n, 0, columns, values, 0);
     }
     if (!begins) whole_add_rows(c + column, c_stride, scratch->strip, rows, columns);
@@ -245,8 +252,8 @@ void whole_add_values(const Walker *walker, const Attention *a, const AttentionS
 
 const struct tfm_whole_attention *tfm_whole_attention(void) {
   static const struct tfm_whole_attention functions = {.size_slots = whole_size_slots,
-                                                       .load_block = whole_load_block,
+                                                       .load = whole_load,
                                                        .score = whole_score,
-                                                       .add_values = whole_add_values};
+                                                       .add = whole_add};
   return &functions;
 }

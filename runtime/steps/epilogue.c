@@ -1,20 +1,21 @@
 /* The kernels of rows as epilogues of products, and where the operands of such a kernel are. See epilogue.h. */
 #include "steps/epilogue.h"
 
-void row_place_block(const tfm_context *context, tfm_row_args *args, const Operand *operands, uint8_t first,
-                     uint8_t n_operands, const tfm_size *dims, uint8_t rank, int64_t outer, int64_t row,
-                     int64_t column) {
-  args->coordinates[0] = column;
-  args->coordinates[1] = row;
+void row_place_block(const tfm_context *context, tfm_row_args *args, const Epilogue *kernel, uint8_t first,
+                     const RowPlace *at) {
+  const int rank = kernel->rank;
+  int64_t outer = at->outer;
+  args->coordinates[0] = at->column;
+  args->coordinates[1] = at->row;
   for (int axis = rank - 3; axis >= 0; axis--) {
-    int64_t dim = value_of(context, dims[axis]);
+    int64_t dim = value_of(context, kernel->dims[axis]);
     args->coordinates[rank - 1 - axis] = outer % dim;
     outer /= dim;
   }
-  for (uint8_t i = first; i < n_operands; i++) {
-    const Operand *operand = &operands[i];
-    int64_t offset = column * operand->strides[rank - 1];
-    if (!operand->gathered) offset += row * operand->strides[rank - 2];
+  for (uint8_t i = first; i < kernel->n_operands; i++) {
+    const Operand *operand = &kernel->operands[i];
+    int64_t offset = at->column * operand->strides[rank - 1];
+    if (!operand->gathered) offset += at->row * operand->strides[rank - 2];
     for (int axis = rank - 3; axis >= 0; axis--) offset += args->coordinates[rank - 1 - axis] * operand->strides[axis];
     char *base = element_address(context, operand, offset);
     args->operands[i] = (tfm_row_operand){base, operand->strides[rank - 2], operand->strides[rank - 1]};
@@ -44,58 +45,53 @@ void epilogue_prepare(const Walker *walker, const Epilogue *epilogue, EpilogueCa
   }
 }
 
-void epilogue_call(EpilogueCall *call, char *tile, int64_t tile_stride, int64_t row, int64_t rows, int64_t column,
-                   int64_t columns) {
+void epilogue_call(EpilogueCall *call, char *tile, int64_t tile_stride, const Region *at) {
   tfm_row_args *args = &call->args;
-  args->rows = rows;
-  args->columns = columns;
-  args->coordinates[0] = column;
-  args->coordinates[1] = row;
+  args->rows = at->rows;
+  args->columns = at->columns;
+  args->coordinates[0] = at->column;
+  args->coordinates[1] = at->row;
   args->operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
   for (uint8_t i = 1; i < call->n_operands; i++)
-    args->operands[i].base = call->starts[i] + column * args->operands[i].column_stride + row * call->row_steps[i];
+    args->operands[i].base =
+        call->starts[i] + at->column * args->operands[i].column_stride + at->row * call->row_steps[i];
   call->kernel(args);
 }
 
 /* A block may cross the end of the row axis: then it is done in pieces, since other operands' strides may jump
  * there. */
-void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, int64_t tile_stride, int64_t row,
-                  int64_t rows, int64_t column, int64_t columns) {
+void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, int64_t tile_stride, const Region *at) {
   if (!epilogue->kernel) return;
   const tfm_context *context = walker->context;
   if (epilogue->rank == 2) {
     EpilogueCall call;
     epilogue_prepare(walker, epilogue, &call);
-    epilogue_call(&call, tile, tile_stride, row, rows, column, columns);
+    epilogue_call(&call, tile, tile_stride, at);
     return;
   }
   tfm_row_args args;
-  args.columns = columns;
+  args.columns = at->columns;
   args.faults = (int32_t *)&context->run.faults;
   args.operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
-  int64_t axis_rows = value_of(context, epilogue->dims[epilogue->rank - 2]);
-  while (rows > 0) {
-    int64_t inner = row % axis_rows;
-    args.rows = least_of(axis_rows - inner, rows);
-    row_place_block(context, &args, epilogue->operands, 1, epilogue->n_operands, epilogue->dims, epilogue->rank,
-                row / axis_rows, inner, column);
+  const int64_t axis_rows = value_of(context, epilogue->dims[epilogue->rank - 2]);
+  for (int64_t row = at->row, end = row + at->rows; row < end; row += args.rows) {
+    const RowPlace place = {row / axis_rows, row % axis_rows, at->column};
+    args.rows = least_of(axis_rows - place.row, end - row);
+    row_place_block(context, &args, epilogue, 1, &place);
     epilogue->kernel(&args);
     args.operands[0].base += args.rows * tile_stride;
-    row += args.rows;
-    rows -= args.rows;
   }
 }
 
-void epilogue_fetch(const Walker *walker, const Epilogue *epilogue, int64_t row, int64_t rows, int64_t column,
-                    int64_t columns) {
+void epilogue_fetch(const Walker *walker, const Epilogue *epilogue, const Region *at) {
   if (!epilogue->kernel || epilogue->rank != 2) return;
   for (uint8_t i = 1; i < epilogue->n_operands; i++) {
     const Operand *operand = &epilogue->operands[i];
     const int64_t size = operand->strides[1], stride = operand->strides[0];
     if (operand->gathered || !stride || size < 1 || size > (int64_t)sizeof(float)) continue;
-    const char *first = element_address(walker->context, operand, row * stride + column * size);
-    for (int64_t k = 0; k < rows; k++)
-      for (int64_t byte = 0; byte < columns * size; byte += ALIGNMENT)
+    const char *first = element_address(walker->context, operand, at->row * stride + at->column * size);
+    for (int64_t k = 0; k < at->rows; k++)
+      for (int64_t byte = 0; byte < at->columns * size; byte += ALIGNMENT)
         __builtin_prefetch(first + k * stride + byte, 0, 2);
   }
 }

@@ -1,6 +1,6 @@
 /* A gradient of several rows, x[rows, k] y[k, columns]: what the tokens of a batch give a weight.
  *
- * In: strips of the product, block by block of k (step_matmul.c). Out: their results. Steps of k that are not zero are
+ * In: strips of the product, block by block of k (matmul_tiles.c). Out: their results. Steps of k that are not zero are
  * counted, from the first one of a step of training on, over all its parts: a step is zero if its numbers of x or those
  * of y are. Each TFM_COUNTED_CHAIN of them are a chain of FMAs that begins at 0, and the chains are added in order. So
  * no bit depends on padding, on the rows that are left out, on parts or on threads, and a long batch loses no more than
@@ -8,7 +8,7 @@
  *
  * The first chain is in c. A later one that a single call computes is added to c by its kernel. Others are beside c
  * while they go on, in scratch, or, if they go on in the next run, in the rests of the outputs. Refuses nothing. */
-#include "steps/matmul_cut.h"
+#include "steps/matmul_tiles.h"
 #include "steps/one_row.h"
 #include "steps/partial_sums.h"
 #include "tfm/abi/gradient_steps.h"
@@ -73,93 +73,94 @@ typedef struct Chain { /* of a strip */
   bool is_first, has_begun; /* the first of all; it is not 0 */
 } Chain;
 
-static void add_to_c(const Strip *s, const Chain *chain) {
-  const PartialSums sums = {.c = s->c, .c_stride = s->c_stride, .waiting = chain->at, .stride = chain->stride,
-                            .rows = s->rows, .columns = matmul_columns(s->m, s->unit)};
+static void add_to_c(const MatmulJob *job, const Chain *chain) {
+  const PartialSums sums = {.c = job->c, .c_stride = job->c_stride, .waiting = chain->at, .stride = chain->stride,
+                            .rows = job->rows, .columns = matmul_columns(job->unit)};
   partial_take(&sums, 1, true);
 }
 
 /* The steps of the block that belong to the chain. Zeroes among them may make it longer than those that are counted. */
-static void run_chain(const Strip *s, Chain *chain) {
-  const int64_t end = least_of(chain->of->end, s->k + s->block);
+static void run_chain(const MatmulJob *job, Chain *chain) {
+  const int64_t end = least_of(chain->of->end, job->k + job->block);
   const bool ends = chain->of->is_complete && chain->of->end == end;
   int64_t first, n, next, more;
-  n = matmul_live_steps(s->unit, greatest_of(chain->of->start, s->k), end, &first);
+  n = matmul_live_steps(job->unit, greatest_of(chain->of->start, job->k), end, &first);
   for (; n > 0; first = next, n = more) {
     n = least_of(n, TFM_COUNTED_CHAIN);
-    more = matmul_live_steps(s->unit, first + n, end, &next);
+    more = matmul_live_steps(job->unit, first + n, end, &next);
     if (chain->is_first) {
-      matmul_some_tiles(s, first, n, chain->has_begun || s->m->goes_on, s->c, s->c_stride);
+      matmul_some_tiles(job, first, n, chain->has_begun || job->unit->m->goes_on, job->c, job->c_stride);
     } else if (!chain->has_begun && more == 0 && ends) {
-      matmul_some_tiles(s, first, n, TFM_ADD, s->c, s->c_stride);
+      matmul_some_tiles(job, first, n, TFM_ADD, job->c, job->c_stride);
       return;
     } else {
-      matmul_some_tiles(s, first, n, chain->has_begun, chain->at, chain->stride);
+      matmul_some_tiles(job, first, n, chain->has_begun, chain->at, chain->stride);
     }
     chain->has_begun = true;
   }
-  if (!chain->is_first && chain->has_begun && ends) add_to_c(s, chain);
+  if (!chain->is_first && chain->has_begun && ends) add_to_c(job, chain);
 }
 
 /* How many chains from number i on, which has not begun, are whole within the block and follow one another without
  * gaps: a kernel takes them at once. The last one may be shorter than the others. */
-static int64_t solid_chains(const Strip *s, int64_t i) {
-  const CountedChains *counted = &s->m->counted;
+static int64_t solid_chains(const MatmulJob *job, int64_t i) {
+  const CountedChains *counted = &job->unit->m->counted;
   const int64_t begin = counted->items[i].start;
   int64_t n = 0, first;
   for (; i + n < counted->n; n++) {
     const CountedChain *chain = &counted->items[i + n];
     const bool follows = chain->start == begin + n * TFM_COUNTED_CHAIN;
-    const bool is_whole = chain->is_complete && chain->end <= s->k + s->block &&
+    const bool is_whole = chain->is_complete && chain->end <= job->k + job->block &&
                           chain->end - chain->start <= TFM_COUNTED_CHAIN;
     if (!follows || !is_whole) break;
-    if (matmul_live_steps(s->unit, chain->start, chain->end, &first) < chain->end - chain->start) break;
+    if (matmul_live_steps(job->unit, chain->start, chain->end, &first) < chain->end - chain->start) break;
   }
   return n;
 }
 
 /* The chain that the run ends in without steps of its own is added if no run follows; else the next one finds it. */
-static void end_run(const Strip *s, const Chain *chain) {
-  if (s->walker->context->run.waits && s->m->step->in_order == TFM_ORDER_GOES_ON) {
-    if (!chain->has_begun) matmul_some_tiles(s, s->k, 0, 0, chain->at, chain->stride);
-  } else if (s->m->counted.n == 0) {
-    add_to_c(s, chain);
+static void end_run(const MatmulJob *job, const Chain *chain) {
+  if (job->unit->walker->context->run.waits && job->unit->m->step->in_order == TFM_ORDER_GOES_ON) {
+    if (!chain->has_begun) matmul_some_tiles(job, job->k, 0, 0, chain->at, chain->stride);
+  } else if (job->unit->m->counted.n == 0) {
+    add_to_c(job, chain);
   }
 }
 
 /* Chain number i, or it and those after it that a kernel takes too; returns how many. */
-static int64_t run_some(const Strip *s, Chain *chain, int64_t i) {
-  const CountedChains *counted = &s->m->counted;
+static int64_t run_some(const MatmulJob *job, Chain *chain, int64_t i) {
+  const CountedChains *counted = &job->unit->m->counted;
   int64_t ignored;
   chain->of = &counted->items[i];
   chain->is_first = counted->before / TFM_COUNTED_CHAIN + i == 0;
   chain->has_begun = (i == 0 && counted->before % TFM_COUNTED_CHAIN) ||
-                     (chain->of->start < s->k && matmul_live_steps(s->unit, chain->of->start, s->k, &ignored) > 0);
-  const int64_t n = chain->has_begun || chain->of->start < s->k ? 0 : solid_chains(s, i);
+                     (chain->of->start < job->k &&
+                      matmul_live_steps(job->unit, chain->of->start, job->k, &ignored) > 0);
+  const int64_t n = chain->has_begun || chain->of->start < job->k ? 0 : solid_chains(job, i);
   if (n == 0) {
-    run_chain(s, chain);
+    run_chain(job, chain);
     return 1;
   }
-  matmul_some_tiles(s, chain->of->start, counted->items[i + n - 1].end - chain->of->start,
-                    !chain->is_first ? TFM_ADD : s->m->goes_on, s->c, s->c_stride);
+  matmul_some_tiles(job, chain->of->start, counted->items[i + n - 1].end - chain->of->start,
+                    !chain->is_first ? TFM_ADD : job->unit->m->goes_on, job->c, job->c_stride);
   return n;
 }
 
-static void add(const Strip *s) {
-  const CountedChains *counted = &s->m->counted;
-  const bool may_go_on = s->m->step->in_order == TFM_ORDER_GOES_ON;
-  float *rest = may_go_on ? gradient_rest(s->walker->context, &s->m->step->c, s->c) : NULL;
-  Chain chain = {.at = rest ? rest : s->chain, .stride = rest ? s->c_stride : s->chain_stride,
+static void add(const MatmulJob *job) {
+  const CountedChains *counted = &job->unit->m->counted;
+  const bool may_go_on = job->unit->m->step->in_order == TFM_ORDER_GOES_ON;
+  float *rest = may_go_on ? gradient_rest(job->unit->walker->context, &job->unit->m->step->c, job->c) : NULL;
+  Chain chain = {.at = rest ? rest : job->chain, .stride = rest ? job->c_stride : job->chain_stride,
                  .has_begun = counted->before % TFM_COUNTED_CHAIN != 0};
   int64_t i = 0, ignored;
-  while (i < counted->n && counted->items[i].end <= s->k) i++;
-  if (s->k == 0 && !s->m->goes_on &&
+  while (i < counted->n && counted->items[i].end <= job->k) i++;
+  if (job->k == 0 && !job->unit->m->goes_on &&
       (!counted->n || counted->before >= TFM_COUNTED_CHAIN ||
-       matmul_live_steps(s->unit, 0, least_of(counted->items->end, s->block), &ignored) == 0))
-    matmul_some_tiles(s, 0, 0, 0, s->c, s->c_stride);
-  while (i < counted->n && counted->items[i].start < s->k + s->block) i += run_some(s, &chain, i);
+       matmul_live_steps(job->unit, 0, least_of(counted->items->end, job->block), &ignored) == 0))
+    matmul_some_tiles(job, 0, 0, 0, job->c, job->c_stride);
+  while (i < counted->n && counted->items[i].start < job->k + job->block) i += run_some(job, &chain, i);
   const bool is_open = counted->after > TFM_COUNTED_CHAIN && counted->after % TFM_COUNTED_CHAIN;
-  if (s->k + s->block == s->m->k && is_open) end_run(s, &chain);
+  if (job->k + job->block == job->unit->m->k && is_open) end_run(job, &chain);
 }
 
 const struct tfm_gradient_sums *tfm_gradient_sums(void) {

@@ -36,6 +36,16 @@ __attribute__((cold)) int64_t live_run(const LiveRows *live, bool wanted, int64_
   return row - *first;
 }
 
+/* A run of rows that are not live ends where an item does, if the item's last rows are among them. */
+__attribute__((cold)) void live_clear(const LiveRows *live, int64_t row, int64_t end, const ClearJob *job) {
+  int64_t first, rows;
+  for (; (rows = live_run(live, false, row, end, &first)) > 0; row = first + rows) {
+    const int64_t needed = job->item ? (first + rows) / job->item * job->item : first;
+    for (int64_t i = greatest_of(first, needed); i < first + rows; i++)
+      memset(job->rows + i * job->stride, 0, (size_t)job->bytes);
+  }
+}
+
 /* The cursor only moves forwards; a number behind it starts again from row 0. */
 __attribute__((cold)) void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number) {
   if (number < cursor->before) *cursor = (LiveCursor){0};

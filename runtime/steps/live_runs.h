@@ -47,6 +47,13 @@ int64_t live_count(const LiveRows *live, int64_t rows);
 /* The length of the next run within [row, end) of rows that are live, or, if `wanted` is false, of rows that are not;
  * *first is its first row. 0: there is none. */
 int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, int64_t *first);
+typedef struct ClearJob { /* rows of a result, or a part of each */
+  char *rows;
+  int64_t stride, bytes; /* between rows; of a row */
+  int64_t item;          /* rows of an item, of which those behind its last live row stay as they are; 0: none do */
+} ClearJob;
+/* Those of rows [row, end) that are not live become 0. */
+void live_clear(const LiveRows *live, int64_t row, int64_t end, const ClearJob *job);
 /* Moves the cursor to live row number `number` of `rows` rows. */
 void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number);
 /* The next run of at most `most` live rows. Moves the cursor behind it. */

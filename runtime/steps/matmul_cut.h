@@ -35,7 +35,9 @@ typedef struct Matmul {
   CountedChains counted; /* of a gradient; no items and no steps if it has none */
 } Matmul;
 
-typedef struct MatmulUnit {
+typedef struct MatmulUnit { /* what a thread does at a time: a range of strips and a group of panels of an item */
+  const Walker *walker;
+  const Matmul *m;
   const char *x, *y;
   char *c;
   const char *next_x, *next_y; /* of the next item, if factors are read where they lie; NULL: nothing is fetched */
@@ -44,45 +46,15 @@ typedef struct MatmulUnit {
   LiveRows rows, steps; /* of the item; no mask: all */
 } MatmulUnit;
 
-typedef struct Fetch { /* what a tile fetches ahead */
-  const char *from;
-  int64_t lines; /* per four steps of k */
-} Fetch;
-
-/* Rows [row, row + rows) of a unit times its panels, for steps [k, k + block). */
-typedef struct Strip {
-  const Walker *walker;
-  const Matmul *m;
-  const MatmulUnit *unit;
-  const float *x, *y;     /* of step k */
-  int64_t x_step, y_step; /* floats from step to step */
-  int64_t k, block, row, rows;
-  float *c;
-  int64_t c_stride; /* floats */
-  float *chain; /* scratch for results of the strip, where the step adds chains up */
-  int64_t chain_stride;
-  Fetch fetch;
-} Strip;
-
 /* Strips are cut only where items and groups are too few for the threads, because every unit packs its panels again. */
 Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threads);
 /* The first element of batch item `item`. */
 char *matmul_item(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand, int64_t item);
-/* Columns of the results of a unit. */
-static inline int64_t matmul_columns(const Matmul *m, const MatmulUnit *unit) {
-  const int64_t width = m->step->width;
-  return least_of(m->columns, unit->end_panel * width) - unit->first_panel * width;
+/* The first column of the results of a unit, and how many they are. */
+static inline int64_t matmul_column(const MatmulUnit *unit) { return unit->first_panel * unit->m->step->width; }
+static inline int64_t matmul_columns(const MatmulUnit *unit) {
+  return least_of(unit->m->columns, unit->end_panel * unit->m->step->width) - matmul_column(unit);
 }
-/* The kernels for steps [first, first + n) of the strip, whose results go to c; `accumulate` as they take it. */
-void matmul_some_tiles(const Strip *strip, int64_t first, int64_t n, int64_t accumulate, float *c, int64_t c_stride);
-/* Of steps [at, end): the next run of live ones; all of them if none are left out. 0: there is none. */
-int64_t matmul_live_steps(const MatmulUnit *unit, int64_t at, int64_t end, int64_t *first);
-/* What programs of gradients point to, so that libraries without them do not have it (gradient_sums.c). */
-struct tfm_gradient_sums {
-  void (*one_row)(const Walker *walker, const Matmul *m); /* all of a TFM_DIRECT_ONE_ROW that is the thread's */
-  void (*count)(const Walker *walker, const tfm_step *step, Matmul *m); /* sets m->counted; uses scratch */
-  void (*add)(const Strip *strip); /* the steps of the strip */
-};
 /* Bytes of scratch that `count` keeps, at its beginning. */
 int64_t matmul_counted_bytes(const Matmul *m);
 /* Floats of the results of a strip, or of a unit, for chains whose sums wait. */

@@ -1,7 +1,9 @@
-/* The columns of one position of a table of sines, for TOGETHER angles at a time in functions for TARGET; step_table.c
- * includes this once for each width. The operations are the same for all, without FMA, so the bits are too. */
+/* The columns of one position of a table of sines, for TOGETHER angles at a time, in functions that machine/wide.h
+ * marks; step_table.c includes this once for each width. The operations are the same for all, without FMA, so the bits
+ * are too. */
 #define JOINED(name, n) name##_##n
 #define NAMED(name, n) JOINED(name, n)
+#define MARKED NAMED(TARGET, TOGETHER)
 #define Angles NAMED(Angles, TOGETHER)
 #define AngleBits NAMED(AngleBits, TOGETHER)
 #define Results NAMED(Results, TOGETHER)
@@ -17,7 +19,7 @@ typedef float Results __attribute__((vector_size(TOGETHER * 4)));
 #define IS_DOUBTFUL(bits) ((((bits) + (MIDDLE + NEAR)) & (2 * MIDDLE - 1)) - 2 * NEAR)
 
 /* c[0] + c[1] x + ... + c[n - 1] x^(n - 1). Vectors are no arguments, which would differ between targets. */
-TARGET static inline void NAMED(polynomial, TOGETHER)(const Angles *x, const double *c, int n, Angles *sum) {
+MARKED static inline void NAMED(polynomial, TOGETHER)(const Angles *x, const double *c, int n, Angles *sum) {
   *sum = *x * 0 + c[n - 1];
   for (int i = n - 2; i >= 0; i--) *sum = *sum * *x + c[i];
 }
@@ -26,7 +28,7 @@ TARGET static inline void NAMED(polynomial, TOGETHER)(const Angles *x, const dou
  * below 2^-48 of the result: the first two pieces of pi/2 times q are exact, so what is left has an error of 2^-52 of
  * itself. The highest bit of `refused`: an angle is too large for that, or as good as a multiple, or a result lies so
  * near to the middle between two f32 that sin and cos of the C library must decide. So the f32 are theirs. */
-TARGET static inline void NAMED(fast_sines, TOGETHER)(const double *rates, double position, float *sine, float *cosine,
+MARKED static inline void NAMED(fast_sines, TOGETHER)(const double *rates, double position, float *sine, float *cosine,
                                                       uint64_t *refused) {
   static const double odd[] = {-0x1.5555555555555p-3, 0x1.1111111110bb1p-7,   -0x1.a01a019e8357dp-13,
                                0x1.71de37961e4c6p-19, -0x1.ae600a926c89ap-26, 0x1.5e0af186af739p-33};
@@ -56,7 +58,7 @@ TARGET static inline void NAMED(fast_sines, TOGETHER)(const double *rates, doubl
 
 /* The columns of one position: rotary has all cosines, then all sines; sinusoid all sines, then all cosines, or
  * pairs. */
-TARGET static void NAMED(fill_row, TOGETHER)(const tfm_table_step *table, const double *rates, double position,
+MARKED static void NAMED(fill_row, TOGETHER)(const tfm_table_step *table, const double *rates, double position,
                                              char *row) {
   const int64_t angles = angles_of(table), apart = table->interleaved && !table->rotary ? 2 : 1;
   char *sines = row + (table->rotary ? angles : 0) * 4;
@@ -85,9 +87,9 @@ TARGET static void NAMED(fill_row, TOGETHER)(const tfm_table_step *table, const 
 }
 
 #undef TOGETHER
-#undef TARGET
 #undef JOINED
 #undef NAMED
+#undef MARKED
 #undef Angles
 #undef AngleBits
 #undef Results

@@ -1,16 +1,15 @@
 /* Attention: cuts the step into units, packs keys and values, and leads the strips of queries through the key blocks.
+ * The loops are drawn in attention_strip.h, which this shares with attention over caches.
  *
  * A unit is a range of strips of one batch item (a head of a sequence). Strips go through the blocks of TFM_KEY_BLOCK
  * keys in chunks, so that a block is used while it is in the cache. Blocks count from key 0 in every row, and keys that
  * are left out (after the query in causal attention, padding at the end) have weight exactly 0. */
 #include "steps/step_attention.h"
 
-#include <math.h>
 #include <string.h>
 
+#include "steps/panels.h"
 #include "steps/step_attention_grad.h"
-#include "steps/partial_sums.h"
-#include "steps/attention_int8.h"
 
 /* The functions that take the place of those for f32; NULL: none do. */
 static const struct tfm_whole_attention *whole_attention_of(const tfm_context *context,
@@ -18,134 +17,59 @@ static const struct tfm_whole_attention *whole_attention_of(const tfm_context *c
   return step->form == TFM_FORM_INT8 ? context->program->whole_attention() : NULL;
 }
 
-// ---- one strip of queries ----
+static int64_t row_stride(const Attention *a, const Operand *operand) { return operand->strides[a->step->rank - 2]; }
 
-/* Scores of a block of keys, their softmax, the weighted sums of values, and the division at the end (the online
- * softmax of Milakov and Gimelshein, 2018; FlashAttention, Dao et al., 2022, walks blocks in the same way). Results
- * accumulate in place in c; when the maximum of a row grows, what is there is scaled down. The weights, if they are an
- * output, go the same way: each block's are written as they are and scaled with c.
- *
- * Every TFM_CHAIN keys, counted from key 0, are sums of their own, which are added in a fixed tree (partial_sums.h): of
- * values, in c, and of weights, in scratch->sum. All have the same maximum, so what waits is scaled too. */
+// ---- scores ----
 
-static PartialSums sums_of_values(const Attention *attention, const AttentionScratch *scratch,
-                                  const AttentionItem *item, int64_t row, int64_t rows, int64_t state) {
-  int64_t e = attention->step->e, stride = attention->c->strides[attention->step->rank - 2];
-  return (PartialSums){.c = (float *)(item->c + row * stride),
-                       .c_stride = stride / (int64_t)sizeof(float),
-                       .waiting = scratch->waiting + state * e,
-                       .stride = e,
-                       .level = CHUNK_ROWS * (e + 1),
-                       .rows = rows,
-                       .columns = e};
+/* Keys are the lanes of vectors, so the chains are those of a tile. */
+static void score_in_place(const AttentionStrip *s, const KeyBlock *keys) {
+  const Attention *a = s->attention;
+  const int64_t stride = row_stride(a, a->k), q_stride = row_stride(a, a->q);
+  const tfm_direct_args args = {.x = s->item->k + keys->first * stride,
+                                .y = s->item->q + s->row * q_stride,
+                                .c = (char *)s->scratch->strip,
+                                .items = s->rows,
+                                .rows = keys->n,
+                                .columns = 1,
+                                .k = a->step->h,
+                                .x_row = stride,
+                                .x_step = sizeof(float),
+                                .y_item = q_stride,
+                                .y_step = sizeof(float),
+                                .c_item = TFM_STRIP_STRIDE * (int64_t)sizeof(float),
+                                .c_row = sizeof(float)};
+  KERNEL_OF(tfm_direct_kernel, s->walker->context, a->step->keys_in_place)(&args);
 }
 
-/* Behind the values of each level. */
-static PartialSums sums_of_weights(const Attention *attention, const AttentionScratch *scratch, int64_t rows,
-                                   int64_t state) {
-  int64_t e = attention->step->e;
-  return (PartialSums){.c = scratch->sum + state,
-                       .c_stride = 1,
-                       .waiting = scratch->waiting + CHUNK_ROWS * e + state,
-                       .stride = 1,
-                       .level = CHUNK_ROWS * (e + 1),
-                       .rows = rows,
-                       .columns = 1};
+static void score_packed(const AttentionStrip *s, const KeyBlock *keys) {
+  const tfm_attention_step *step = s->attention->step;
+  const float *q = (const float *)(s->item->q + s->row * row_stride(s->attention, s->attention->q));
+  const float *packed = s->scratch->keys + keys->slot * s->attention->key_slot_floats;
+  const tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, s->walker->context, step->qk_tiles[s->rows]);
+  for (int64_t column = 0; column < keys->n; column += step->qk_width)
+    kernel(q, packed + column * step->h, s->scratch->strip + column, TFM_STRIP_STRIDE, step->h, 0,
+           least_of(step->qk_width, keys->n - column), packed + column * step->h, 0);
 }
 
-int64_t attention_waiting(const tfm_attention_step *step, int64_t keys) {
-  return partial_levels(keys) * CHUNK_ROWS * (step->e + 1);
-}
+// ---- sums of values ----
 
-float *attention_place(const Attention *attention, const AttentionScratch *scratch, const AttentionItem *item,
-                       int64_t row, int64_t state, int64_t block, int64_t *stride) {
-  const PartialSums values = sums_of_values(attention, scratch, item, row, 1, state);
-  return partial_place(&values, block / (TFM_CHAIN / TFM_KEY_BLOCK), stride);
-}
-
-/* numbers[i * stride] *= factor, for memory of any alignment. */
-static void scale_numbers(char *numbers, int64_t stride, int64_t n, float factor) {
-  if (factor == 1) return;
-  for (int64_t i = 0; i < n; i++) {
-    float number;
-    memcpy(&number, numbers + i * stride, sizeof number);
-    number *= factor;
-    memcpy(numbers + i * stride, &number, sizeof number);
-  }
-}
-
-/* The block's columns of the weights output. Columns of earlier blocks are scaled like c, because they were computed
- * with a smaller maximum. */
-static void store_weights(const Attention *attention, const AttentionItem *item, const float *strip,
-                          const float *scale, int64_t row, int64_t rows, int64_t first_key, int64_t n) {
-  const int64_t *strides = attention->weights->strides + attention->step->rank - 2;
-  for (int64_t i = 0; i < rows; i++) {
-    char *target = item->weights + (row + i) * strides[0];
-    scale_numbers(target, strides[1], first_key, scale[i]);
-    const float *source = strip + i * TFM_STRIP_STRIDE;
-    if (strides[1] == sizeof(float)) {
-      memcpy(target + first_key * strides[1], source, (size_t)n * sizeof(float));
-      continue;
-    }
-    for (int64_t key = 0; key < n; key++) memcpy(target + (first_key + key) * strides[1], source + key, sizeof(float));
-  }
-}
-
-/* c[rows] *= factor[rows]. */
-static void scale_rows(const Walker *walker, const Attention *attention, float *c, int64_t stride, int64_t rows,
-                       float *factor) {
-  const int64_t row_bytes = stride * (int64_t)sizeof(float);
-  tfm_row_args args;
-  memset(args.coordinates, 0, sizeof args.coordinates);
-  args.rows = rows;
-  args.columns = attention->step->e;
-  args.faults = (int32_t *)&walker->context->run.faults;
-  args.operands[0] = args.operands[1] = (tfm_row_operand){(char *)c, row_bytes, sizeof(float)};
-  args.operands[2] = (tfm_row_operand){(char *)factor, sizeof(float), 0};
-  KERNEL_OF(tfm_row_kernel, walker->context, attention->step->scale_rows)(&args);
-}
-
-/* The sums of weights of the block's chain are scaled by the softmax kernel. */
-static void scale_sums(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key) {
-  float *scale = scratch->scale + state;
-  int64_t stride, before = partial_blocks(first_key / TFM_CHAIN);
-  const PartialSums weights = sums_of_weights(attention, scratch, rows, state);
-  for (int64_t block = 0; block < before; block++) {
-    float *sum = partial_block(&weights, block, &stride);
-    for (int64_t i = 0; i < rows; i++) sum[i] *= scale[i];
-  }
-  if (!attention->c_wanted) return;
-  const PartialSums values = sums_of_values(attention, scratch, item, row, rows, state);
-  if (first_key % TFM_CHAIN) before++; /* the chain's own, which is there */
-  for (int64_t block = 0; block < before; block++) {
-    float *c = partial_block(&values, block, &stride);
-    scale_rows(walker, attention, c, stride, rows, scale);
-  }
-}
-
-/* Usual once the maximum has been seen: then scaling would change nothing. */
-static bool all_one(const float *factor, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    if (!(factor[i] == 1)) return false;
-  return true;
+static const float *values_at(const Attention *a, const AttentionItem *item, int64_t first_key) {
+  return (const float *)(item->v + first_key * row_stride(a, a->v));
 }
 
 /* c += strip * v. A value that is infinite or NaN needs the exact tiles, in which a weight of 0 contributes 0: in the
  * others 0 * inf would be NaN for keys that are masked. */
-static void add_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
-                      int64_t slot) {
-  const tfm_attention_step *step = attention->step;
-  int64_t c_stride, v_stride = attention->v->strides[step->rank - 2];
-  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context,
-                                     scratch->finite[slot] ? step->pv_tiles[rows] : step->pv_exact_tiles[rows]);
-  const float *in_place = (const float *)(item->v + block * TFM_KEY_BLOCK * v_stride);
-  const float *packed = scratch->values + slot * attention->value_slot_floats;
-  float *c = attention_place(attention, scratch, item, row, state, block, &c_stride);
+static void add_block(const AttentionStrip *s, const KeyBlock *keys) {
+  const tfm_attention_step *step = s->attention->step;
+  const uint32_t *tiles = s->scratch->finite[keys->slot] ? step->pv_tiles : step->pv_exact_tiles;
+  const tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, s->walker->context, tiles[s->rows]);
+  const float *in_place = values_at(s->attention, s->item, keys->first);
+  const float *packed = s->scratch->values + keys->slot * s->attention->value_slot_floats;
+  int64_t c_stride;
+  float *c = attention_place(s, keys->number, &c_stride);
   for (int64_t column = 0; column < step->e; column += step->pv_width) {
     const float *v = step->v_packed ? packed + column * TFM_KEY_BLOCK : in_place + column;
-    kernel(scratch->strip, v, c + column, c_stride, n, !attention_begins(block),
+    kernel(s->scratch->strip, v, c + column, c_stride, keys->n, !attention_begins(keys->number),
            least_of(step->pv_width, step->e - column), v, 0);
   }
 }
@@ -157,125 +81,19 @@ static int64_t are_finite(const Walker *walker, const Attention *a, const float 
 
 /* The values of one query are read once: where one of them is infinite or NaN, so is a result, and only then they are
  * looked at. c as it was lies behind the strip's only row. */
-static void add_values(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
-                       int64_t slot) {
-  const tfm_attention_step *step = attention->step;
-  float *before = scratch->strip + TFM_STRIP_STRIDE;
-  int64_t stride, v_stride = attention->v->strides[step->rank - 2];
-  float *c = attention_place(attention, scratch, item, row, state, block, &stride);
-  if (attention->one_query) memcpy(before, c, (size_t)step->e * sizeof *c);
-  add_block(walker, attention, scratch, item, row, rows, state, block, n, slot);
-  if (!attention->one_query || are_finite(walker, attention, c, 0, 1)) return;
-  const float *values = (const float *)(item->v + block * TFM_KEY_BLOCK * v_stride);
-  scratch->finite[slot] = are_finite(walker, attention, values, v_stride, n);
-  if (scratch->finite[slot]) return;
-  memcpy(c, before, (size_t)step->e * sizeof *c);
-  add_block(walker, attention, scratch, item, row, rows, state, block, n, slot);
-}
-
-bool attention_soften(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key,
-                      int64_t n) {
-  float *scale = scratch->scale + state;
-  int64_t ignored;
-  const PartialSums weights = sums_of_weights(attention, scratch, rows, state);
-  float *sum = partial_place(&weights, first_key / TFM_CHAIN, &ignored);
-  if (first_key % TFM_CHAIN == 0) memset(sum, 0, (size_t)rows * sizeof *sum);
-  KERNEL_OF(tfm_softmax_kernel, walker->context, attention->step->softmax)
-  (scratch->strip, rows, n, scratch->maximum + state, sum, scale);
-  if (attention->weights) store_weights(attention, item, scratch->strip, scale, row, rows, first_key, n);
-  if (first_key > 0 && !all_one(scale, rows)) scale_sums(walker, attention, scratch, item, row, rows, state, first_key);
-  return attention->c_wanted;
-}
-
-void attention_end_block(const Attention *attention, const AttentionScratch *scratch, const AttentionItem *item,
-                         int64_t row, int64_t rows, int64_t state, int64_t block, int64_t seen) {
-  int64_t chains = partial_chains(seen);
-  if (chains == 1 || (!attention_begins(block + 1) && (block + 1) * TFM_KEY_BLOCK < seen)) return;
-  const PartialSums weights = sums_of_weights(attention, scratch, rows, state);
-  partial_add(&weights, block / (TFM_CHAIN / TFM_KEY_BLOCK), chains);
-  if (!attention->c_wanted) return;
-  const PartialSums values = sums_of_values(attention, scratch, item, row, rows, state);
-  partial_add(&values, block / (TFM_CHAIN / TFM_KEY_BLOCK), chains);
-}
-
-/* Keys are the lanes of vectors, so the chains are those of a tile. */
-static void score_in_place(const Walker *walker, const Attention *a, const AttentionItem *item, int64_t row,
-                           int64_t rows, int64_t first, int64_t n, float *strip) {
-  const tfm_attention_step *step = a->step;
-  const int64_t stride = a->k->strides[step->rank - 2], q_stride = a->q->strides[step->rank - 2];
-  const tfm_direct_args args = {.x = item->k + first * stride,
-                                .y = item->q + row * q_stride,
-                                .c = (char *)strip,
-                                .items = rows,
-                                .rows = n,
-                                .columns = 1,
-                                .k = step->h,
-                                .x_row = stride,
-                                .x_step = sizeof(float),
-                                .y_item = q_stride,
-                                .y_step = sizeof(float),
-                                .c_item = TFM_STRIP_STRIDE * (int64_t)sizeof(float),
-                                .c_row = sizeof(float)};
-  KERNEL_OF(tfm_direct_kernel, walker->context, step->keys_in_place)(&args);
-}
-
-static void score(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                  const AttentionItem *item, int64_t row, int64_t rows, int64_t n, const float *keys) {
-  const tfm_attention_step *step = attention->step;
-  const float *q = (const float *)(item->q + row * attention->q->strides[step->rank - 2]);
-  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
-  for (int64_t column = 0; column < n; column += step->qk_width)
-    kernel(q, keys + column * step->h, scratch->strip + column, TFM_STRIP_STRIDE, step->h, 0,
-           least_of(step->qk_width, n - column), keys + column * step->h, 0);
-}
-
-void attention_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                     const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t slot) {
-  const tfm_attention_step *step = attention->step;
-  int64_t first_key = block * TFM_KEY_BLOCK;
-  int64_t seen = keys_seen(attention, item, row + rows - 1), n = least_of(TFM_KEY_BLOCK, seen - first_key);
-  if (n <= 0) return;
-  const struct tfm_whole_attention *whole = whole_attention_of(walker->context, step);
-  const float *keys = scratch->keys + slot * attention->key_slot_floats;
-  if (attention->keys_in_place) score_in_place(walker, attention, item, row, rows, first_key, n, scratch->strip);
-  else
-    (whole ? whole->score : score)(walker, attention, scratch, item, row, rows, n, keys);
-  if (!item->is_plain)
-    epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
-                 item->number * attention->queries + row, rows, first_key, n);
-  if (attention_soften(walker, attention, scratch, item, row, rows, state, first_key, n))
-    (whole ? whole->add_values : add_values)(walker, attention, scratch, item, row, rows, state, block, n, slot);
-  attention_end_block(attention, scratch, item, row, rows, state, block, seen);
-}
-
-/* Divides the columns that were seen, and clears the others. */
-static void finish_weights(const Attention *attention, const AttentionItem *item, const float *factor, int64_t row,
-                           int64_t rows, int64_t seen) {
-  const int64_t *strides = attention->weights->strides + attention->step->rank - 2;
-  const float zero = 0;
-  for (int64_t i = 0; i < rows; i++) {
-    char *target = item->weights + (row + i) * strides[0];
-    scale_numbers(target, strides[1], seen, factor[i]);
-    for (int64_t key = seen; key < attention->keys; key++) memcpy(target + key * strides[1], &zero, sizeof zero);
-  }
-}
-
-/* A row whose keys are all masked has the sum 0; its result is 0, not NaN. */
-void attention_finish(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t seen) {
-  const tfm_attention_step *step = attention->step;
-  float *factor = scratch->scale + state;
-  for (int64_t i = 0; i < rows; i++) factor[i] = scratch->sum[state + i] == 0 ? 0 : 1 / scratch->sum[state + i];
-  if (attention->weights) finish_weights(attention, item, factor, row, rows, seen);
-  if (!attention->c_wanted) return;
-  int64_t stride = attention->c->strides[step->rank - 2];
-  if (seen > 0) {
-    scale_rows(walker, attention, (float *)(item->c + row * stride), stride / (int64_t)sizeof(float), rows, factor);
-    return;
-  }
-  for (int64_t i = 0; i < rows; i++) memset(item->c + (row + i) * stride, 0, (size_t)step->e * sizeof(float));
+static void add_of_one_query(const AttentionStrip *s, const KeyBlock *keys) {
+  const Attention *a = s->attention;
+  float *before = s->scratch->strip + TFM_STRIP_STRIDE;
+  int64_t stride;
+  float *c = attention_place(s, keys->number, &stride);
+  memcpy(before, c, (size_t)a->step->e * sizeof *c);
+  add_block(s, keys);
+  if (are_finite(s->walker, a, c, 0, 1)) return;
+  const bool finite = are_finite(s->walker, a, values_at(a, s->item, keys->first), row_stride(a, a->v), keys->n);
+  s->scratch->finite[keys->slot] = finite;
+  if (finite) return;
+  memcpy(c, before, (size_t)a->step->e * sizeof *c);
+  add_block(s, keys);
 }
 
 enum { FEW_PANELS = 4 };       /* of has_few_scores */
@@ -317,6 +135,12 @@ __attribute__((cold)) static void choose_slots(const tfm_context *context, Atten
   attention->keys_in_place = attention->one_query || has_few_scores(attention);
 }
 
+/* In whole numbers tiles are done so soon that what is done once for a strip would take as long: two tiles make one. */
+static int64_t strip_rows_of(const tfm_attention_step *step) {
+  const bool twice = step->form == TFM_FORM_INT8 && step->k_cache == TFM_NONE;
+  return twice && 2 * step->tile_rows <= TFM_MAX_TILE_ROWS ? 2 * step->tile_rows : step->tile_rows;
+}
+
 __attribute__((cold)) Attention attention_describe(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
   const struct attention_operands *operands = &operands_of(context, step)->attention;
@@ -325,15 +149,15 @@ __attribute__((cold)) Attention attention_describe(const tfm_context *context, c
                  .k = &operands->k,
                  .v = &operands->v,
                  .c = &operands->c,
-                 .items = 1,
+                 .batch = items_of(context, info->dims, info->rank - 2),
                  .queries = value_of(context, info->dims[info->rank - 2]),
                  .keys = value_of(context, info->dims[info->rank - 1]),
                  .causal_offset = value_of(context, info->causal_offset),
                  .padding = info->padding ? &context->run.operands[info->first_operand + info->padding] : NULL,
                  .mask = info->live ? &operands->mask : NULL};
-  for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
+  a.items = items_count(&a.batch);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
-  a.strip_rows = whole_strip_rows(info);
+  a.strip_rows = strip_rows_of(info);
   a.strips = ceil_div(a.queries, a.strip_rows);
   a.parts = 1;
   a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
@@ -354,30 +178,6 @@ static Attention attention_of(const tfm_context *context, const tfm_step *step, 
   return a;
 }
 
-/* The parts of a thread's scratch, one behind the other from `base`; returns their bytes. */
-__attribute__((cold)) static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch *scratch) {
-  int64_t floats[] = {a->slots * a->key_slot_floats,
-                      a->slots * a->value_slot_floats,
-                      (int64_t)TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE,
-                      CHUNK_ROWS,
-                      CHUNK_ROWS,
-                      CHUNK_ROWS,
-                      attention_waiting(a->step, a->keys),
-                      a->whole_floats};
-  float **places[] = {&scratch->keys, &scratch->values, &scratch->strip,   &scratch->maximum,
-                      &scratch->sum,  &scratch->scale,  &scratch->waiting, &scratch->whole};
-  int64_t bytes = 0;
-  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-    if (base) *places[i] = (float *)(base + bytes);
-    bytes += round_up(floats[i] * (int64_t)sizeof(float), ALIGNMENT);
-  }
-  if (base) {
-    scratch->loaded = (int64_t *)(base + bytes);
-    scratch->finite = scratch->loaded + a->slots;
-  }
-  return bytes + 2 * a->slots * (int64_t)sizeof(int64_t);
-}
-
 /* Bounds the product first: sizes that would overflow are refused before the layout is computed. */
 int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
@@ -388,38 +188,18 @@ int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step
   /* Strides of the operands are not yet resolved here: keys may be shared by heads. */
   a.slots = a.key_blocks;
   AttentionScratch scratch;
-  return lay_out_scratch(&a, NULL, &scratch);
+  return attention_scratch(&a, NULL, &scratch);
 }
 
 // ---- items ----
 
-/* The coordinates of a batch item along the batch axes. */
-static void locate_item(const tfm_context *context, const Attention *a, int64_t item, int64_t *coordinates) {
-  for (int axis = a->step->rank - 3; axis >= 0; axis--) {
-    int64_t dim = value_of(context, a->step->dims[axis]);
-    coordinates[axis] = item % dim;
-    item /= dim;
-  }
-}
-
-static char *address_at(const tfm_context *context, const Attention *a, const Operand *operand,
-                        const int64_t *coordinates) {
-  int64_t offset = 0;
-  for (int axis = 0; axis < a->step->rank - 2; axis++) offset += coordinates[axis] * operand->strides[axis];
-  return element_address(context, operand, offset);
-}
-
-char *attention_address(const tfm_context *context, const Attention *a, const Operand *operand, int64_t item) {
-  int64_t coordinates[TFM_MAX_RANK];
-  locate_item(context, a, item, coordinates);
-  return address_at(context, a, operand, coordinates);
-}
-
-/* One past the last key that the padding hint does not mask. Keys behind it are never read. */
-int64_t attention_last_key(const tfm_context *context, const Attention *a, int64_t item) {
+static int64_t last_key(const Attention *a, const char *padding) {
   if (!a->padding) return a->keys;
-  const char *padding = attention_address(context, a, a->padding, item);
   return last_live_key(padding, a->padding->strides[a->step->rank - 1], a->keys, a->step->padding_true);
+}
+
+int64_t attention_last_key(const tfm_context *context, const Attention *a, int64_t item) {
+  return last_key(a, a->padding ? items_address(context, &a->batch, a->padding, item) : NULL);
 }
 
 /* Whether the scores of all keys before `limit` are used as they are. */
@@ -432,68 +212,74 @@ static bool has_plain_scores(const Attention *a, const char *padding, int64_t li
 static AttentionItem enter_item(const tfm_context *context, const Attention *a, const AttentionScratch *scratch,
                                 const AttentionItem *before, int64_t number) {
   int64_t at[TFM_MAX_RANK];
-  locate_item(context, a, number, at);
+  items_coordinates(&a->batch, number, at);
+#define PLACE(operand) element_address(context, (operand), items_distance(&a->batch, (operand)->strides, at))
+  const char *padding = a->padding ? PLACE(a->padding) : NULL;
   AttentionItem item = {.number = number,
-                        .limit = attention_last_key(context, a, number),
-                        .q = address_at(context, a, a->q, at),
-                        .k = address_at(context, a, a->k, at),
-                        .v = address_at(context, a, a->v, at),
-                        .c = address_at(context, a, a->c, at),
-                        .weights = a->weights ? address_at(context, a, a->weights, at) : NULL};
-  if (a->mask)
-    item.live = live_rows_at(context, a->step->live, address_at(context, a, a->mask, at),
-                             a->mask->strides[a->step->rank - 2]);
+                        .limit = last_key(a, padding),
+                        .q = PLACE(a->q),
+                        .k = PLACE(a->k),
+                        .v = PLACE(a->v),
+                        .c = PLACE(a->c),
+                        .weights = a->weights ? PLACE(a->weights) : NULL};
+  if (a->mask) item.live = live_rows_at(context, a->step->live, PLACE(a->mask), row_stride(a, a->mask));
+#undef PLACE
   live_unless_all(&item.live, a->queries);
-  item.is_plain = has_plain_scores(a, a->padding ? address_at(context, a, a->padding, at) : NULL, item.limit);
+  item.is_plain = has_plain_scores(a, padding, item.limit);
   bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
   if (!same)
     for (int64_t i = 0; i < a->slots; i++) scratch->loaded[i] = -1;
   return item;
 }
 
-static void pack_keys(const Walker *walker, const Attention *a, const AttentionItem *item, int64_t first, int64_t n,
-                      float *packed) {
-  const tfm_attention_step *step = a->step;
-  const int64_t *strides = a->k->strides + step->rank - 2;
-  const float *keys = (const float *)(item->k + first * strides[0]);
-  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, step->pack_keys);
-  int64_t key_stride = strides[0] / (int64_t)sizeof(float), h_stride = strides[1] / (int64_t)sizeof(float);
-  for (int64_t key = 0; key < n; key += step->qk_width)
-    pack(keys + key * key_stride, h_stride, key_stride, step->h, least_of(step->qk_width, n - key),
-         packed + key * step->h);
+static void pack_keys(const AttentionStrip *s, const KeyBlock *keys, float *packed) {
+  const Attention *a = s->attention;
+  const int64_t *strides = a->k->strides + a->step->rank - 2, size = sizeof(float);
+  const PanelJob job = {.pack = KERNEL_OF(tfm_pack_kernel, s->walker->context, a->step->pack_keys),
+                        .from = (const float *)(s->item->k + keys->first * strides[0]),
+                        .k_stride = strides[1] / size,
+                        .column_stride = strides[0] / size,
+                        .k = a->step->h,
+                        .columns = keys->n,
+                        .width = a->step->qk_width,
+                        .panel_floats = a->step->qk_width * a->step->h};
+  panels_pack(&job, packed);
 }
 
-static void pack_values(const Walker *walker, const Attention *a, const float *values, int64_t n, float *packed) {
-  const tfm_attention_step *step = a->step;
-  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, step->pack_values);
-  int64_t stride = a->v->strides[step->rank - 2] / (int64_t)sizeof(float);
-  for (int64_t column = 0; column < step->e; column += step->pv_width)
-    pack(values + column, stride, 1, n, least_of(step->pv_width, step->e - column), packed + column * TFM_KEY_BLOCK);
+static void pack_values(const AttentionStrip *s, const KeyBlock *keys, float *packed) {
+  const Attention *a = s->attention;
+  const PanelJob job = {.pack = KERNEL_OF(tfm_pack_kernel, s->walker->context, a->step->pack_values),
+                        .from = values_at(a, s->item, keys->first),
+                        .k_stride = row_stride(a, a->v) / (int64_t)sizeof(float),
+                        .column_stride = 1,
+                        .k = keys->n,
+                        .columns = a->step->e,
+                        .width = a->step->pv_width,
+                        .panel_floats = (int64_t)a->step->pv_width * TFM_KEY_BLOCK};
+  panels_pack(&job, packed);
 }
 
-/* Packs a block of keys (and values) unless it is there; returns its slot. */
-static int64_t load_block(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                          const AttentionItem *item, int64_t block) {
-  int64_t slot = a->slots == 1 ? 0 : block;
-  if (scratch->loaded[slot] == block) return slot;
-  scratch->loaded[slot] = block;
-  const tfm_attention_step *step = a->step;
-  int64_t first = block * TFM_KEY_BLOCK, n = least_of(TFM_KEY_BLOCK, item->limit - first);
-  const struct tfm_whole_attention *whole = whole_attention_of(walker->context, step);
+/* Packs a block of keys (and values) unless it is there; returns its slot. Of the strip the item counts. */
+static int64_t load_block(const AttentionStrip *s, int64_t number) {
+  const Attention *a = s->attention;
+  const AttentionScratch *scratch = s->scratch;
+  const int64_t slot = a->slots == 1 ? 0 : number, first = number * TFM_KEY_BLOCK;
+  if (scratch->loaded[slot] == number) return slot;
+  scratch->loaded[slot] = number;
+  const KeyBlock keys = {number, first, least_of(TFM_KEY_BLOCK, s->item->limit - first), slot};
+  const struct tfm_whole_attention *whole = whole_attention_of(s->walker->context, a->step);
   if (whole) {
-    whole->load_block(walker, a, scratch, item, first, n, slot);
+    whole->load(s, &keys);
     return slot;
   }
   if (a->one_query) {
     scratch->finite[slot] = true; /* until a result is not */
     return slot;
   }
-  if (!a->keys_in_place) pack_keys(walker, a, item, first, n, scratch->keys + slot * a->key_slot_floats);
+  if (!a->keys_in_place) pack_keys(s, &keys, scratch->keys + slot * a->key_slot_floats);
   if (!a->c_wanted) return slot;
-  int64_t v_stride = a->v->strides[step->rank - 2];
-  const float *values = (const float *)(item->v + first * v_stride);
-  scratch->finite[slot] = are_finite(walker, a, values, v_stride, n);
-  if (step->v_packed) pack_values(walker, a, values, n, scratch->values + slot * a->value_slot_floats);
+  scratch->finite[slot] = are_finite(s->walker, a, values_at(a, s->item, first), row_stride(a, a->v), keys.n);
+  if (a->step->v_packed) pack_values(s, &keys, scratch->values + slot * a->value_slot_floats);
   return slot;
 }
 
@@ -501,61 +287,66 @@ static int64_t load_block(const Walker *walker, const Attention *a, const Attent
 
 /* All strips at once, unless the weights are an output, which need the keys that each strip saw, or some strip saw no
  * key. */
-static void finish_chunk(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                         const AttentionItem *item, const Strips *all, int64_t first, int64_t end) {
-  int64_t first_row = strip_row(all, first);
-  int64_t strips = a->weights || keys_seen(a, item, first_row) == 0 ? 1 : end - first;
-  for (int64_t strip = first; strip < end; strip += strips) {
-    int64_t row = strip_row(all, strip), end_row = strip_row(all, strip + strips);
-    attention_finish(walker, a, scratch, item, row, end_row - row, row - first_row, keys_seen(a, item, end_row - 1));
+static void finish_chunk(const AttentionStrip *strips, int64_t n) {
+  const AttentionStrip *last = &strips[n - 1];
+  if (last->attention->weights || keys_seen(last->attention, last->item, strips->row) == 0) {
+    for (int64_t i = 0; i < n; i++) attention_finish(&strips[i]);
+    return;
   }
+  AttentionStrip all = *strips;
+  all.rows = last->row + last->rows - all.row;
+  all.seen = last->seen;
+  attention_finish(&all);
 }
 
-static void run_chunk(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                      const AttentionItem *item, const Strips *all, int64_t first, int64_t end) {
-  int64_t first_row = strip_row(all, first), rows = strip_row(all, end) - first_row;
-  for (int64_t i = 0; i < rows; i++) {
-    scratch->maximum[i] = -INFINITY;
-    scratch->sum[i] = 0;
+static void run_chunk(const AttentionStrip *strips, int64_t n) {
+  const AttentionStrip *last = &strips[n - 1];
+  const Attention *a = last->attention;
+  const struct tfm_whole_attention *whole = whole_attention_of(last->walker->context, a->step);
+  AttentionPart *const score = a->keys_in_place ? score_in_place : whole ? whole->score : score_packed;
+  AttentionPart *const add = whole ? whole->add : a->one_query ? add_of_one_query : add_block;
+  attention_begin(last->scratch, last->state + last->rows);
+  for (int64_t block = 0; block * TFM_KEY_BLOCK < last->seen; block++) {
+    const int64_t slot = load_block(last, block);
+    for (int64_t i = 0; i < n; i++) attention_block(&strips[i], block, slot, score, add);
   }
-  int64_t seen = keys_seen(a, item, first_row + rows - 1);
-  for (int64_t block = 0; block * TFM_KEY_BLOCK < seen; block++) {
-    int64_t slot = load_block(walker, a, scratch, item, block);
-    for (int64_t strip = first; strip < end; strip++) {
-      int64_t row = strip_row(all, strip);
-      attention_block(walker, a, scratch, item, row, strip_row(all, strip + 1) - row, row - first_row, block, slot);
+  finish_chunk(strips, n);
+}
+
+/* Strips [first, end) of some queries, chunk by chunk. `of` is a strip of their item. */
+static void run_strips(const AttentionStrip *of, const Strips *all, int64_t first, int64_t end) {
+  AttentionStrip strips[CHUNK_STRIPS];
+  for (int64_t begin = first, n; begin < end; begin += n) {
+    n = least_of(CHUNK_STRIPS, end - begin);
+    for (int64_t i = 0; i < n; i++) {
+      AttentionStrip *strip = &strips[i];
+      *strip = *of;
+      strip->row = strip_row(all, begin + i);
+      strip->rows = strip_row(all, begin + i + 1) - strip->row;
+      strip->state = strip->row - strips->row;
+      strip->seen = keys_seen(of->attention, of->item, strip->row + strip->rows - 1);
     }
+    run_chunk(strips, n);
   }
-  finish_chunk(walker, a, scratch, item, all, first, end);
-}
-
-static void run_strips(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                       const AttentionItem *item, const Strips *all, int64_t first, int64_t end) {
-  for (int64_t strip = first; strip < end; strip += CHUNK_STRIPS)
-    run_chunk(walker, a, scratch, item, all, strip, least_of(end, strip + CHUNK_STRIPS));
-}
-
-/* The queries in [row, end) that are not live become 0. */
-static void clear_other_queries(const Attention *a, const AttentionItem *item, int64_t row, int64_t end) {
-  int64_t stride = a->c->strides[a->step->rank - 2], first, rows;
-  for (; (rows = live_run(&item->live, false, row, end, &first)) > 0; row = first + rows)
-    for (int64_t i = first; i < first + rows; i++) memset(item->c + i * stride, 0, (size_t)a->step->e * sizeof(float));
 }
 
 /* The strips of a part of an item; of its queries only the live ones, run by run. */
-static void run_part(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                     const AttentionItem *item, int64_t part) {
-  Strips all = all_strips(a);
-  int64_t begin = a->strips * part / a->parts, end = a->strips * (part + 1) / a->parts;
-  if (!item->live.mask) {
-    run_strips(walker, a, scratch, item, &all, begin, end);
+static void run_part(const AttentionStrip *of, int64_t part) {
+  const Attention *a = of->attention;
+  const LiveRows *live = &of->item->live;
+  const Strips all = all_strips(a);
+  const int64_t begin = a->strips * part / a->parts, end = a->strips * (part + 1) / a->parts;
+  if (!live->mask) {
+    run_strips(of, &all, begin, end);
     return;
   }
+  const int64_t row_bytes = a->step->e * (int64_t)sizeof(float);
+  const ClearJob job = {.rows = of->item->c, .stride = row_stride(a, a->c), .bytes = row_bytes};
   int64_t row = strip_row(&all, begin), end_row = strip_row(&all, end), first, rows;
-  if (item->live.zeroed) clear_other_queries(a, item, row, end_row);
-  for (; (rows = live_run(&item->live, true, row, end_row, &first)) > 0; row = first + rows) {
-    Strips run = {first, rows, ceil_div(rows, a->strip_rows)};
-    run_strips(walker, a, scratch, item, &run, 0, run.n);
+  if (live->zeroed) live_clear(live, row, end_row, &job);
+  for (; (rows = live_run(live, true, row, end_row, &first)) > 0; row = first + rows) {
+    const Strips run = {first, rows, ceil_div(rows, a->strip_rows)};
+    run_strips(of, &run, 0, run.n);
   }
 }
 
@@ -569,15 +360,16 @@ void step_attention(Walker *walker, const tfm_step *step) {
   if (a.items <= 0 || a.queries <= 0) return;
   attention_choose_outputs(context, step, &a);
   AttentionScratch scratch;
-  lay_out_scratch(&a, walker->scratch, &scratch);
+  attention_scratch(&a, walker->scratch, &scratch);
   AttentionItem item = {.number = -1};
+  const AttentionStrip of = {.walker = walker, .attention = &a, .scratch = &scratch, .item = &item};
   int64_t units = a.items * a.parts, lump = share_coarsen(units), ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
   claimer.keeps = whole_attention_of(context, a.step) && a.queries * a.keys <= SHORT_SCORES;
   while (share_claim(&claimer, &ignored, &number)) {
     for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++) {
       if (unit / a.parts != item.number) item = enter_item(context, &a, &scratch, &item, unit / a.parts);
-      run_part(walker, &a, &scratch, &item, unit % a.parts);
+      run_part(&of, unit % a.parts);
     }
   }
 }

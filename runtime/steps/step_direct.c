@@ -55,7 +55,7 @@ void direct_run_items(const Walker *walker, const Matmul *m, int64_t first, int6
     direct_run(walker, m, &work);
     for (int64_t item = 0; m->epilogue.kernel && item < items; item++)
       epilogue_run(walker, &m->epilogue, c + (item ? item * m->c->strides[step->rank - 3] : 0), c_row,
-                   (first + item) * m->rows, m->rows, 0, m->columns);
+                   &(Region){(first + item) * m->rows, m->rows, 0, m->columns});
     first += items;
   }
 }

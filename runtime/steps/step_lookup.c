@@ -104,7 +104,8 @@ void scatter_rows(const Walker *walker, const tfm_along_step *along, const Line 
   char *c = line->c + first * (int64_t)sizeof(float);
   const char *x = line->x + first * (int64_t)sizeof(float);
   if (n <= 0) return;
-  const bool begins = along->form == 1 || (along->form && !walker->context->run.goes_on);
+  const bool begins = along->accumulate == TFM_ACCUMULATE_ANEW ||
+                      (along->accumulate == TFM_ACCUMULATE_GOES_ON && !walker->context->run.goes_on);
   for (int64_t row = 0; begins && row < line->count; row++)
     memset(c + row * line->c_stride, 0, (size_t)n * sizeof(float));
   for (int64_t i = 0; i < line->n; i++) {

@@ -16,30 +16,28 @@ enum {
 
 typedef struct RowWork {
   const tfm_row_step *step;
-  const Operand *operands;
-  tfm_row_kernel kernel;
+  Epilogue kernel; /* and its operands */
   int64_t outer, rows, columns;
   LiveRows live;
 } RowWork;
 
 /* A block of one outer index; the kernel walks its rows and columns. */
-static void run_block(const Walker *walker, const RowWork *work, int64_t outer, int64_t row, int64_t rows,
-                      int64_t column, int64_t columns) {
+static void run_block(const Walker *walker, const RowWork *work, const RowPlace *at, int64_t rows, int64_t columns) {
   tfm_row_args args;
   args.rows = rows;
   args.columns = columns;
   args.faults = (int32_t *)&walker->context->run.faults;
-  row_place_block(walker->context, &args, work->operands, 0, work->step->n_operands, work->step->dims, work->step->rank,
-              outer, row, column);
-  work->kernel(&args);
+  row_place_block(walker->context, &args, &work->kernel, 0, at);
+  work->kernel.kernel(&args);
 }
 
 /* Rows [first, end) of all outer axes and the row axis taken as one, columns [column, column + columns). */
 static void run_rows(const Walker *walker, const RowWork *work, int64_t first, int64_t end, int64_t column,
                      int64_t columns) {
   while (first < end) {
-    int64_t row = first % work->rows, rows = least_of(work->rows - row, end - first);
-    run_block(walker, work, first / work->rows, row, rows, column, columns);
+    const RowPlace at = {first / work->rows, first % work->rows, column};
+    const int64_t rows = least_of(work->rows - at.row, end - first);
+    run_block(walker, work, &at, rows, columns);
     first += rows;
   }
 }
@@ -79,10 +77,10 @@ __attribute__((cold, noinline)) static void clear_columns(const tfm_row_operand 
 __attribute__((cold)) static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
   tfm_row_args args;
   const uint8_t second = work->step->second;
-  row_place_block(walker->context, &args, work->operands, 0, second + 1u, work->step->dims, work->step->rank,
-              row / work->rows, row % work->rows, 0);
-  clear_columns(&args.operands[0], work->columns, work->operands[0].bytes);
-  if (second) clear_columns(&args.operands[second], work->columns, work->operands[second].bytes);
+  const RowPlace at = {row / work->rows, row % work->rows, 0};
+  row_place_block(walker->context, &args, &work->kernel, 0, &at);
+  clear_columns(&args.operands[0], work->columns, work->kernel.operands[0].bytes);
+  if (second) clear_columns(&args.operands[second], work->columns, work->kernel.operands[second].bytes);
 }
 
 /* Rows that are not live are cleared by position, live ones shared by number, so that each thread computes equally
@@ -101,7 +99,7 @@ static void share_live_rows(const Walker *walker, const RowWork *work) {
 
 /* One that writes rows (softmax) reads them again, which should still be in the second-level cache then. */
 static int64_t columns_together(const RowWork *work) {
-  if (work->operands[0].strides[work->step->rank - 2] == 0) return LONG_CUT;
+  if (work->kernel.operands[0].strides[work->step->rank - 2] == 0) return LONG_CUT;
   int64_t near = cpu_cache_bytes(2) / 4 / (int64_t)sizeof(float) / greatest_of(1, work->rows);
   return greatest_of(COLUMN_CUT, least_of(LONG_CUT, near / COLUMN_CUT * COLUMN_CUT));
 }
@@ -115,7 +113,7 @@ __attribute__((cold)) static void share_columns(const Walker *walker, const RowW
   for (int64_t unit = first; unit < end; unit++) {
     int64_t column = column_cut(work->columns, unit % parts, parts);
     int64_t columns = column_cut(work->columns, unit % parts + 1, parts) - column;
-    run_block(walker, work, unit / parts, 0, work->rows, column, columns);
+    run_block(walker, work, &(RowPlace){unit / parts, 0, column}, work->rows, columns);
   }
 }
 
@@ -123,8 +121,8 @@ void step_row(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_row_step *row = &context->program->rows[step->index];
   RowWork work = {.step = row,
-                  .operands = &context->run.operands[row->first_operand],
-                  .kernel = KERNEL_OF(tfm_row_kernel, context, row->kernel),
+                  .kernel = epilogue_of(context, row->kernel, row->rank, row->n_operands, row->first_operand,
+                                        row->dims),
                   .outer = 1,
                   .rows = value_of(context, row->dims[row->rank - 2]),
                   .columns = value_of(context, row->dims[row->rank - 1]),

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "machine/wide.h"
 #include "steps/walker.h"
 
 /* Angles per position: the columns that hold a sine (of an odd d, one more than cosines). */
@@ -27,26 +28,24 @@ static void fill_rates(const tfm_table_step *table, double *rates) {
 
 /* fill_row_2, _4 and _8: the columns of one position for so many angles together. */
 #define TOGETHER 2
-#define TARGET
 #include "steps/sines.h"
-#if defined(__x86_64__)
+#if MOST_WIDE >= 8
 #define TOGETHER 4
-#define TARGET __attribute__((target("avx2")))
 #include "steps/sines.h"
 #define TOGETHER 8
-#define TARGET __attribute__((target("avx512f,avx512dq,avx512vl")))
 #include "steps/sines.h"
 #endif
 
 typedef void (*RowFiller)(const tfm_table_step *table, const double *rates, double position, char *row);
 
 /* What the kernels may use, this may use too. */
-static RowFiller filler_for(const char *isa) {
-#if defined(__x86_64__)
-  if (!strncmp(isa, "x86-64-v4", 9)) return fill_row_8;
-  if (!strncmp(isa, "x86-64-v3", 9)) return fill_row_4;
+static RowFiller filler_for(uint32_t features) {
+#if MOST_WIDE >= 8
+  const int32_t bytes = machine_vector_bytes(features);
+  if (bytes >= 64) return fill_row_8;
+  if (bytes >= 32) return fill_row_4;
 #endif
-  (void)isa;
+  (void)features;
   return fill_row_2;
 }
 
@@ -68,7 +67,7 @@ void step_table(Walker *walker, const tfm_step *step) {
   for (int axis = 0; axis < table->rank; axis++) rows *= value_of(context, table->dims[axis]);
   double *rates = (double *)walker->scratch;
   fill_rates(table, rates);
-  const RowFiller fill = filler_for(context->program->isa);
+  const RowFiller fill = filler_for(context->program->features);
   int64_t end = rows * (walker->thread + 1) / walker->threads;
   for (int64_t row = rows * walker->thread / walker->threads; row < end; row++) {
     int64_t rest = row, from = 0, to = 0;

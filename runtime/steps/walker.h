@@ -7,6 +7,7 @@
 #define TFM_RUNTIME_WALKER_H
 
 #include "context/step_operands.h"
+#include "machine/machine.h"
 #include "steps/live_runs.h"
 
 struct Walker { /* a thread on its way through the steps */
@@ -25,15 +26,11 @@ tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_er
 #define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
 #include "tfm/abi/steps.def"
 
-/* Asks for the line that holds `address`, to have it alone: a line that is written comes as slowly as one that is
- * read. */
-static inline void fetch_for_writing(const float *address) {
-#if defined(__x86_64__)
-  __asm__ volatile("prefetchw %0" : : "m"(*address)); /* the compiler's own form needs a newer CPU */
-#else
-  __builtin_prefetch(address, 1, 3);
-#endif
-}
+/* A part of the results of a product: rows [row, row + rows) of all axes but the last taken as one, columns
+ * [column, column + columns). */
+typedef struct Region {
+  int64_t row, rows, column, columns;
+} Region;
 
 enum { MOST_JOINED_ROWS = 1024 }; /* of lockstep runs that are one product though not all rows are live */
 
@@ -46,8 +43,8 @@ typedef struct CachedSteps {
   /* Of lockstep runs (lockstep.h). */
   int32_t (*share_steps)(tfm_context *first);
   bool (*is_one_product)(const tfm_context *first, const tfm_step *step);
-  void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
-                      int64_t rows, int64_t column, int64_t columns);
+  void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
+                      const Region *at);
 } CachedSteps;
 extern const CachedSteps cached_steps; /* decode/paged_attention.c */
 

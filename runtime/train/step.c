@@ -111,7 +111,7 @@ static tfm_status give_masks(const Run *run, tfm_error *error) {
   if (status) return status;
   char *at = t->masks;
   const MaskPlace place = {t->seed, (uint32_t)(t->t + 1), run->first_item,
-                           run->context ? run->context->program->isa : ""};
+                           run->context ? run->context->program->features : 0};
   for (uint32_t i = 0; i < run->graph->n_inputs; i++) {
     const tfm_train_input *input = &run->graph->inputs[i];
     if (input->source != TFM_FROM_DROPOUT) continue;

@@ -116,7 +116,7 @@ typedef struct MaskPlace { /* which elements of which step a mask is for */
   uint64_t seed;
   uint32_t step; /* from 1 */
   int64_t first_item;
-  const char *isa; /* what the processor has, as in a program; the bits do not depend on it */
+  uint32_t features; /* that may be used, as in a program; the bits do not depend on them */
 } MaskPlace;
 
 /* The first values of a weight. */

@@ -79,11 +79,13 @@ class Library:
         return [int(eval(d, {}, dict(sizes))) for d in sizes_of(output["type"])[1]]  # sums and products of sizes
 
     def arguments(self, pointers, sizes, capacities):
-        """The args struct: its size, sizes of a run, inputs, then a pointer and a capacity for each output."""
-        words = [0, *(sizes[name] for name in self.about["sizes"]), *(pointers[i["name"]] for i in self.about["inputs"])]
-        for output in self.about["outputs"]:
-            words += [pointers.get(output["name"], 0), capacities.get(output["name"], 0)]
-        return (ctypes.c_int64 * len(words))(8 * len(words), *words[1:])
+        """The args struct as the library describes it: its size, then 8 bytes for each member. What is not given is 0."""
+        inputs, outputs = ([tensor["name"] for tensor in self.about[kind]] for kind in ("inputs", "outputs"))
+        groups = {"symbols": (self.about["sizes"], sizes), "inputs": (inputs, pointers), "outputs": (outputs, pointers),
+                  "capacities": (outputs, capacities)}
+        left = {group: iter([given.get(name, 0) for name in names]) for group, (names, given) in groups.items()}
+        words = [next(left[group]) if group in left else 0 for group, _ in self.about["args"]]
+        return (ctypes.c_int64 * (1 + len(words)))(8 + 8 * len(words), *words)
 
     def forward(self, context, arguments):
         return self.call("forward", context, arguments, ctypes.byref(self.error))

@@ -855,7 +855,7 @@ class Texts(Case):
 """)
         graph = self.tfmc("dump", "m.tfm", "--quantize=bf16").out
         weights = dict(re.findall(r'(%\d+) = weight "(.*)"', graph))
-        rounded = [weights[source] for source in re.findall(r"= to_bf16 (%\d+)", graph)]
+        rounded = [weights[source] for source in re.findall(r"= round_to (%\d+), form=bf16", graph)]
         self.assertEqual(sorted(rounded), ["lower", "q.weight", "table.weight", "upper"])
         self.assertIn("places", weights.values())
 

@@ -97,9 +97,22 @@ def required(names):
     return [f"--require-fusion={name}" for name in names]
 
 
+def weights_that_decide(weights):
+    """dump and graph need the weights where their types decide what is fused: those that are not f32."""
+    files = [pathlib.Path(w) for w in weights if w != "--weights"]
+    files = [file for path in files for file in (path.glob("*.safetensors") if path.is_dir() else [path])]
+    types = set()
+    for file in files:
+        with open(file, "rb") as f:
+            header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        types |= {tensor["dtype"] for name, tensor in header.items() if name != "__metadata__"}
+    return weights if types - {"F32", "I32", "I64", "BOOL"} else []
+
+
 def compare(model, options, weights, run, stages):
-    """`options`, `weights`: of all commands, `run`: of the run; `stages`: the graph after the passes, and the plan."""
-    options = [*options, *weights]
+    """`options`: of all commands, `run`: of the run; `stages`: the graph after the passes, and the plan."""
+    run, options = [*weights, *run], [*options, *weights_that_decide(weights)]
+    run = [word for word in run if word not in options]
     fused, plan = stages
     shown = tfmc("dump", *model, *options, f"--stage={plan}", "--report").stdout
     report = report_of(shown)
@@ -123,7 +136,8 @@ ONCE = ["--warmup=0", "--iterations=1", "--threads=1"]
 
 def compare_step(model, options, weights, run):
     """Where there is an incremental form."""
-    done = subprocess.run([TFMC, *map(str, ["dump", *model, *options, "--stage=step-plan", "-o", "/dev/null"])],
+    words = [*model, *options, *weights_that_decide(weights), "--stage=step-plan", "-o", "/dev/null"]
+    done = subprocess.run([TFMC, *map(str, ["dump", *words])],
                           capture_output=True, text=True)
     if done.returncode == 0:
         compare(model, options, weights, [*run, "--decode"], STEP)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "graph/drawing.h"
+#include "draw/drawing.h"
 #include "graph/graph.h"
 
 static const char *printed(Arena *arena, Graph *graph) {

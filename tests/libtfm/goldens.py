@@ -9,6 +9,7 @@ import ctypes as c
 import json
 import os
 import pathlib
+import re
 import sys
 
 import numpy as np
@@ -33,8 +34,11 @@ class Options(c.Structure):
                 ("message_user", c.c_void_p), ("quantize", c.c_char_p)]
 
 
+ARGS = pathlib.Path(__file__).resolve().parents[2] / "runtime/include/tfm/abi/args.def"
+
+
 class ArgsLayout(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32)] + [(n, c.c_void_p) for n in ("symbols", "inputs", "outputs", "capacities")] + \
+    _fields_ = [("struct_size", c.c_uint32)] + [(n, c.c_void_p) for n in re.findall(r"^ARGS\((\w+)", ARGS.read_text(), re.M)] + \
                [("number", c.c_uint64)]
 
 

@@ -26,14 +26,14 @@ import sys
 
 # what -> (exceptions today, at most in the end)
 RATCHETS = {
-    "functions of more than 6 parameters, runtime": (48, 7),
+    "functions of more than 6 parameters, runtime": (4, 4),
     "functions of more than 6 parameters, compiler": (12, 12),
     ".c files with the name of another": (0, 0),
     "headers with the name of another": (1, 1),
-    ".c files of more than 450 lines": (21, 0),
-    "circles of includes, runtime": (4, 0),
-    "circles of includes, compiler": (11, 2),
-    "forms compared by their order": (2, 0),
+    ".c files of more than 450 lines": (6, 0),
+    "circles of includes, runtime": (3, 0),
+    "circles of includes, compiler": (6, 2),
+    "forms compared by their order": (0, 0),
 }
 MOST_PARAMETERS, LONG_FILE = 6, 450
 LEAST_MEDIAN, MOST_FUNCTION_P90, MOST_COLUMNS, MOST_CIRCLES = 150, 30, 120, 4
@@ -42,12 +42,14 @@ LEAST_COMMENTS, MOST_COMMENTS = 0.12, 0.18
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
-INCLUDES_TABLE = re.compile(r'#\s*include\s*"[^"]+\.def"')
+INCLUDES_TABLE = re.compile(r'#\s*include\s*("[^"]+\.def"|[A-Z_]+$)', re.M)  # a macro: the table of a family
 NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 LOOP = re.compile(r"\bfor \([^;]*;[^;]*$")
-# A form before or behind <, >, or in place of a condition.
-ORDER_OF_FORMS = re.compile(r"\b\w*form\s*(?:[<>]=?\s*[^<>=\s]|\?)|[<>]=?\s*TFM_FORM_|\bTFM_FORM_\w+\s*[<>]|"
-                            r"(?:->|\.)\w*form\s*(?:&&|\|\|)|(?:&&|\|\||!)\s*\w+(?:->|\.)\w*form\s*(?:[;)]|&&|\|\|)")
+# A form before or behind <, >, in place of a condition, or beside a number.
+ORDER_OF_FORMS = re.compile(r"\b\w*form\s*(?:[<>]=?\s*[^<>=\s]|\?)|(?<![<>])[<>]=?\s*TFM_FORM_|\bTFM_FORM_\w+\s*[<>]|"
+                            r"(?:->|\.)\w*form\s*(?:&&|\|\|)|(?:&&|\|\||!)\s*\w+(?:->|\.)\w*form\s*(?:[;)]|&&|\|\|)|"
+                            r"\b(?:if|while) ?\(!?(?:\w+(?:->|\.))*(?:\w+_)?form\s*(?:\)|;|&&|\|\|)|"
+                            r"\b(?:\w+_)?form\s*[!=]=\s*\d|(?<![\w)\]])!(?:\w+(?:->|\.))*(?:\w+_)?form\b(?!\w|\s*\()")
 
 
 def product_files(root):

@@ -178,7 +178,7 @@ def of_files(files, more_keys=()):
 
 
 def guessed(key):
-    """Values for a key that only a list of ignored keys names."""
+    """Values for a key that only a list of ignored keys, or a family, names."""
     name = key.lower()
     if any(part in name for part in SHARES):
         return [0.25]
@@ -187,7 +187,7 @@ def guessed(key):
     if name in ("id2label", "label2id"):
         return []
     words = next((words for parts, words in WORDS if any(p in name for p in parts)), None)
-    return words[:3] if words else [True, False, 2, 0.5, "something"]
+    return words[:3] if words else [True, False, 1, 2, 0.5, "something"]
 
 
 def aliases(config, alias_of):
@@ -195,7 +195,7 @@ def aliases(config, alias_of):
     for alias, name in alias_of.items():
         if name in config and alias not in config:
             yield ["alias", "config.json", [name, alias], True]
-            for other in others(name, config[name])[:2]:
+            for other in [*others(name, config[name])[:2], None]:
                 yield ["json", "config.json", [alias], other]
 
 

@@ -16,7 +16,8 @@ void hand_library(HandLibrary *made, const float *weights) {
                                 .version = "0.0",
                                 .n_programs = 1,
                                 .programs = made->programs,
-                                .args = {sizeof(LinearArgs), symbols, inputs, outputs, capacities, 11},
+                                .args = {.struct_size = sizeof(LinearArgs), .symbols = symbols, .inputs = inputs,
+                                         .outputs = outputs, .capacities = capacities, .number = 11},
                                 .weights = weights,
                                 .description = "{}"};
   memset(made->library.layout, 0x5a, sizeof made->library.layout);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "graph/build.h"
-#include "graph/drawing.h"
+#include "draw/drawing.h"
 
 static Arena *arena;
 
@@ -54,7 +54,7 @@ Test(drawing, equal_siblings_are_drawn_once) {
   const char *text = printed(three_layers("neg"), 2, 4);
   cr_assert(strstr(text, "0 to 2 (\u00d7 3)\\n2 operations\\n1 weight, 3"), "%s", text);
   cr_assert_eq(count(text, "shape=box3d"), 1);
-  cr_assert_eq(count(text, " -> "), 4); /* none from one layer to the next */
+  cr_assert_eq(count(text, " -> "), 6); /* x and eq come in at points; none from one layer to the next */
   text = printed(three_layers("neg"), 3, 5);
   cr_assert_eq(count(text, "label=\"exp\""), 1);
   cr_assert_eq(count(text, "inner"), 1);
@@ -65,7 +65,8 @@ Test(drawing, siblings_that_differ_are_drawn_apart) {
   const char *text = printed(three_layers("abs"), 2, 5);
   cr_assert(strstr(text, "0 to 1 (\u00d7 2)"), "%s", text);
   cr_assert_eq(count(text, "shape=box3d"), 2);
-  cr_assert_eq(count(text, " -> "), 6);
+  cr_assert_eq(count(text, " -> "), 8);
+  cr_assert_eq(count(text, "shape=point"), 2);
 }
 
 Test(drawing, depth_0_closes_the_model) {
@@ -113,7 +114,8 @@ Test(drawing, kinds_in_turns_are_two_boxes) {
   const char *text = printed(in_turns(96), 2, 5); /* x, eq, two kinds, y */
   cr_assert(strstr(text, "\"0, 3, 6 ... 93 (\u00d7 32)\\n1 operation\""), "%s", text);
   cr_assert(strstr(text, "\"1, 2, 4 ... 95 (\u00d7 64)\\n1 operation\""), "%s", text);
-  cr_assert_eq(count(text, " -> "), 5, "%s", text); /* x and eq in, eq to the other, one to the other, one out */
+  /* x and eq come in at points, which eq goes on from to both; one to the other, one out */
+  cr_assert_eq(count(text, " -> "), 7, "%s", text);
   printed(in_turns(96), 9, 5);
   cr_assert(strstr(printed(in_turns(4), 2, 5), "\"0, 3 (\u00d7 2)"));
   cr_assert(strstr(printed(in_turns(4), 2, 5), "\"1 to 2 (\u00d7 2)"));
@@ -154,4 +156,67 @@ Test(drawing, a_value_is_named_once) {
   cr_assert_eq(count(text, "[label=\"bool[n]\"]"), 1, "%s", text);
   cr_assert_eq(count(text, "[tooltip=\"bool[n]\"]"), 3, "%s", text);
   cr_assert_eq(count(text, "[style=dotted, tooltip=\"bool[n]\"]"), 2, "%s", text);
+}
+
+/* x -> `n` open layers, in turns exp and neg, and a mask that each of them takes. */
+static const char *open_layers(int n) {
+  Drawing *drawing = drawing_new(arena, "Model");
+  uint32_t before = drawing_add_item(drawing, DRAW_PORT, "x", "");
+  uint32_t mask = drawing_add_item(drawing, DRAW_OPERATION, "eq", "masks");
+  drawing_add_edge(drawing, 0, mask, "x f32[n]");
+  for (int i = 0; i < n; i++) {
+    const char *path = arena_printf(arena, "layer%d.inner", i);
+    for (int k = 0; k < 2; k++) {
+      uint32_t item = drawing_add_item(drawing, DRAW_OPERATION, k ? "exp" : "neg", path);
+      drawing_add_edge(drawing, before, item, "f32[n]");
+      if (k) drawing_add_edge(drawing, mask, item, "hidden bool[n]");
+      before = item;
+    }
+  }
+  return printed(drawing, 9, 2 + 2 * (uint32_t)n);
+}
+
+/* The line of the mask goes to the first layer alone, over two frames with a point in each; no name is crossed, as it
+ * ends at the frame. */
+Test(drawing, what_every_layer_takes_is_a_word_in_its_box) {
+  const char *text = open_layers(3);
+  cr_assert_eq(count(text, "label=\"exp\""), 1, "%s", text);
+  cr_assert_eq(count(text, "label=\"exp\\n← masks: hidden\""), 2, "%s", text);
+  cr_assert_eq(count(text, "label=\"hidden bool[n]\""), 1, "%s", text);
+  cr_assert_eq(count(text, "tooltip=\"hidden bool[n]\""), 2, "%s", text);
+  cr_assert_eq(count(text, "lhead=cluster_"), 2 * 4 + 1, "%s", text); /* x, one to each layer; the mask; x to the mask */
+  cr_assert_eq(count(text, "shape=point"), 2 * 4 + 1, "%s", text);
+}
+
+/* A value that two boxes of a module take comes in once. */
+Test(drawing, a_value_comes_into_a_module_once) {
+  Drawing *drawing = drawing_new(arena, "Model");
+  drawing_add_item(drawing, DRAW_PORT, "x", "");
+  for (int i = 0; i < 2; i++)
+    drawing_add_edge(drawing, 0, drawing_add_item(drawing, DRAW_OPERATION, i ? "exp" : "neg", "m"), "x f32[n]");
+  const char *text = printed(drawing, 9, 3);
+  cr_assert_eq(count(text, "n0 -> "), 1, "%s", text);
+  cr_assert_eq(count(text, "p0 -> "), 2, "%s", text);
+}
+
+/* Views that follow one another, each for the next alone, are one box, and so are equal views of one value. */
+Test(drawing, views_share_boxes) {
+  static const char *const names[] = {"slice", "reshape", "permute"};
+  Drawing *drawing = drawing_new(arena, "Model");
+  drawing_add_item(drawing, DRAW_PORT, "x", "");
+  uint32_t ends[2];
+  for (int chain = 0; chain < 2; chain++) {
+    uint32_t before = 0;
+    for (int i = 0; i < 3; i++) {
+      uint32_t view = drawing_add_item(drawing, DRAW_VIEW, names[i], "");
+      drawing_add_edge(drawing, before, view, "f32[n]");
+      before = view;
+    }
+    ends[chain] = before;
+  }
+  uint32_t sum = drawing_add_item(drawing, DRAW_OPERATION, "add", "");
+  for (int chain = 0; chain < 2; chain++) drawing_add_edge(drawing, ends[chain], sum, "f32[n]");
+  const char *text = printed(drawing, 1, 3);
+  cr_assert(strstr(text, "label=\"slice\\nreshape\\npermute (× 2)\""), "%s", text);
+  cr_assert_eq(count(text, " -> "), 2, "%s", text);
 }

@@ -10,6 +10,7 @@
 #include "../support/first_message.h"
 #include "aot/elf_library.h"
 #include "codegen/codegen.h"
+#include "target/relocations.h"
 #include "target/target.h"
 
 typedef struct Bench {
@@ -138,4 +139,43 @@ Test(elf_library, what_needs_a_linker_is_refused) {
       "@more = hidden global [2147483647 x i8] zeroinitializer\n@last = hidden global i64 0\n"
       "define i64 @m_far() { %a = load i64, ptr @last ret i64 %a }\n",
       "the library is larger than 2 GB: leave its weights in a file of their own");
+}
+
+/* Each row as the System V ABI says: an address or a distance, in its bytes; a value that they cannot hold is told. */
+Test(elf_library, relocations_are_written_as_their_rows_say) {
+  static const struct {
+    uint32_t type;
+    RelocationKind kind;
+    uint64_t value, place, written;
+    uint8_t width;
+    bool fits;
+  } cases[] = {{R_X86_64_64, RELOCATION_DIRECT, 0x123456789a, 0x1000, 0x123456789a, 8, true},
+               {R_X86_64_PC64, RELOCATION_DIRECT, 0x1000, 0x123456789a, UINT64_C(0) - 0x123456689a, 8, true},
+               {R_X86_64_PC32, RELOCATION_DIRECT, 0x1000, 0x1804, 0xfffff7fc, 4, true},
+               {R_X86_64_PLT32, RELOCATION_DIRECT, 0x80000fff, 0x1000, 0x7fffffff, 4, true},
+               {R_X86_64_PC32, RELOCATION_DIRECT, 0x80001000, 0x1000, 0x80000000, 4, false},
+               {R_X86_64_GOTPCREL, RELOCATION_SLOT, 0x1000, 0x0ff0, 0x10, 4, true},
+               {R_X86_64_GOTPCRELX, RELOCATION_SLOT, 0x1000, 0x0ff0, 0x10, 4, true},
+               {R_X86_64_REX_GOTPCRELX, RELOCATION_SLOT, 0x1000, 0x0ff0, 0x10, 4, true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    uint64_t bytes = UINT64_C(0xa5a5a5a5a5a5a5a5);
+    const uint64_t behind = cases[i].width == 8 ? 0 : bytes >> 32 << 32;
+    const Relocation *row = relocation_find(TFM_FAMILY_X86_64, cases[i].type);
+    cr_assert(row && row->kind == cases[i].kind && row->width == cases[i].width, "type %u", cases[i].type);
+    cr_expect_eq(relocation_write(row, cases[i].value, cases[i].place, (char *)&bytes), cases[i].fits);
+    cr_expect_eq(bytes, behind | cases[i].written, "type %u: %llx", cases[i].type, (unsigned long long)bytes);
+  }
+  cr_expect_null(relocation_find(TFM_FAMILY_X86_64, R_X86_64_TPOFF32));
+  cr_expect_null(relocation_find(TFM_FAMILY_ANY, R_X86_64_64));
+}
+
+Test(elf_library, code_for_another_machine_is_refused) {
+  Bench bench = bench_new();
+  Bytes object = object_of(&bench, "define i64 @m_one() { ret i64 1 }\n");
+  ((Elf64_Ehdr *)object.data)->e_machine = EM_AARCH64;
+  cr_expect_null(elf_library(bench.arena, &bench.diag, "m", "libm.so", &object, 1).data);
+  cr_assert_eq(bench.diag.n_errors, 1);
+  cr_expect_str_eq(first_message(&bench.diag),
+                   "code for another machine (62, not 183) needs a linker: give one with --cc");
+  arena_destroy(bench.arena);
 }

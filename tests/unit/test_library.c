@@ -99,8 +99,10 @@ Test(library, a_library_of_another_time_or_machine_is_refused) {
   does_not_open(TFM_E_ENV, message);
   hand.hand.program.version = TFM_PROGRAM_VERSION;
   hand.hand.program.isa = "vax";
+  hand.hand.program.family = 200;
   does_not_open(TFM_E_ENV, "compiled for vax");
   hand.hand.program.isa = "C";
+  hand.hand.program.family = TFM_FAMILY_ANY;
   hand.library.weights = NULL;
   does_not_open(TFM_E_USAGE, ".tfmw");
   hand.library.n_programs = 0;
@@ -124,25 +126,23 @@ Test(library, callers_with_another_header) {
 }
 
 #if defined(__x86_64__)
+enum { LEVEL_3 = CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_BMI1 | CPU_BMI2 | CPU_LZCNT | CPU_MOVBE | CPU_POPCNT };
+
 Test(library, a_missing_feature_is_named) {
-  bool known;
-  uint32_t avx2_only = CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_BMI1 | CPU_BMI2 | CPU_LZCNT | CPU_MOVBE | CPU_POPCNT;
-  cr_expect_null(cpu_missing("x86-64", 0, &known));
-  cr_expect(known);
-  cr_expect_null(cpu_missing("x86-64-v3", avx2_only, &known));
-  cr_expect_str_eq(cpu_missing("x86-64-v3", avx2_only & ~(uint32_t)CPU_FMA, &known), "FMA");
-  cr_expect_str_eq(cpu_missing("x86-64-v4", avx2_only, &known), "AVX512F");
-  cr_expect_str_eq(cpu_missing("x86-64-v4", UINT32_MAX & ~(uint32_t)CPU_AVX512VL, &known), "AVX512VL");
-  cr_expect_str_eq(cpu_missing("x86-64-v4-vnni", UINT32_MAX & ~(uint32_t)CPU_AVX512_VNNI, &known), "AVX512-VNNI");
-  cr_expect_str_eq(cpu_missing("x86-64-v3-vnni", UINT32_MAX & ~(uint32_t)CPU_AVX_VNNI, &known), "AVX-VNNI");
-  cr_expect_str_eq(cpu_missing("x86-64-v4-amx", UINT32_MAX & ~(uint32_t)CPU_AMX, &known), "AMX-INT8");
-  cr_expect_null(cpu_missing("x86-64-v9", UINT32_MAX, &known));
-  cr_expect_not(known);
+  cr_expect_null(cpu_missing(0, 0));
+  cr_expect_null(cpu_missing(LEVEL_3, LEVEL_3));
+  cr_expect_str_eq(cpu_missing(LEVEL_3, LEVEL_3 & ~(uint32_t)CPU_FMA), "FMA");
+  cr_expect_str_eq(cpu_missing(LEVEL_3 | CPU_AVX512F | CPU_AVX512VL, LEVEL_3), "AVX512F");
+#define FEATURE(name, bit, text, ...) cr_expect_str_eq(cpu_missing(UINT32_MAX, ~(UINT32_C(1) << bit)), text);
+#include "tfm/abi/features_x86.def"
+  cr_expect_str_eq(cpu_missing(UINT32_C(1) << 31, 0), "what this runtime does not know");
 }
 
 Test(library, the_best_program_that_the_cpu_can_run_is_chosen) {
-  uint32_t avx2_only = CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_BMI1 | CPU_BMI2 | CPU_LZCNT | CPU_MOVBE | CPU_POPCNT;
-  const tfm_program wide = {.isa = "x86-64-v4"}, narrow = {.isa = "x86-64-v3"}, *programs[] = {&wide, &narrow}, *chosen;
+  const uint32_t avx2_only = LEVEL_3;
+  const tfm_program wide = {.isa = "x86-64-v4", .family = TFM_FAMILY_X86_64, .features = LEVEL_3 | CPU_AVX512F},
+                    narrow = {.isa = "x86-64-v3", .family = TFM_FAMILY_X86_64, .features = LEVEL_3},
+                    *programs[] = {&wide, &narrow}, *chosen;
   const tfm_library both = {.model = "m", .n_programs = 2, .programs = programs};
   cr_expect_eq(model_choose(&both, UINT32_MAX, &chosen, &error), TFM_OK);
   cr_expect_eq(chosen, &wide);

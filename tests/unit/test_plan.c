@@ -282,10 +282,10 @@ Test(plan, tables_of_8_bits_are_looked_up_where_a_product_has_them) {
                               "  %0 = input \"ids\" : i32[b, t]\n"
                               "  %1 = weight \"e\" : f32[100, 64]\n"
                               "  %2 = weight \"alone\" : f32[100, 64]\n"
-                              "  %3 = to_int8 %1 : f32[100, 64]\n"
-                              "  %4 = to_int8 %2 : f32[100, 64]\n"
+                              "  %3 = round_to %1, form=int8 : f32[100, 64]\n"
+                              "  %4 = round_to %2, form=int8 : f32[100, 64]\n"
                               "  %5 = pointwise %3, %0, %4, { add(gather($0, $1), gather($2, $1)) } : f32[b, t, 64]\n"
-                              "  %6 = linear %5, %1, int8=true : f32[b, t, 100]\n"
+                              "  %6 = linear %5, %1, form=int8 : f32[b, t, 100]\n"
                               "  output y = %6\n"
                               "}\n");
   cr_assert_eq(p->n_weights, 2);

@@ -75,7 +75,7 @@ static const char *with(const char *text, const char *what, const char *by) {
   return arena_printf(arena, "%.*s%s%s", (int)(at - text), text, by, at + strlen(what));
 }
 static const char *in_8_bits(const char *text) {
-  return with(text, "attention %16, %17, %18,", "attention %16, %17, %18, int8=true,");
+  return with(text, "attention %16, %17, %18,", "attention %16, %17, %18, form=int8,");
 }
 
 /* A byte for each number and a scale for each position and head; the step reads panels of the page. */
@@ -114,10 +114,10 @@ Test(plan_caches, attentions_of_two_forms_share_no_pages) {
   cr_assert_eq(p->n_caches, 0);
   for (uint32_t i = 0; i < 2; i++) cr_assert_eq(p->attentions[i].k_cache, TFM_NONE);
   cr_assert_str_eq(plan_whole_attention(made), "tfm_whole_attention");
-  text = with(text, "attention %16, %17, %18, int8=true,", "attention %16, %17, %18,");
+  text = with(text, "attention %16, %17, %18, form=int8,", "attention %16, %17, %18,");
   cr_assert_eq(plan(text)->n_caches, 2);
-  text = with(text, "attention %16, %17, %18,", "attention %16, %17, %18, int8=true,");
-  text = with(text, "attention %16, %17, %18 :", "attention %16, %17, %18, int8=true :");
+  text = with(text, "attention %16, %17, %18,", "attention %16, %17, %18, form=int8,");
+  text = with(text, "attention %16, %17, %18 :", "attention %16, %17, %18, form=int8 :");
   cr_assert_eq(plan(text)->n_caches, 2);
 }
 
@@ -137,7 +137,7 @@ Test(plan_caches, heads_in_8_bits_begin_where_heads_begin) {
                                of + 14, of - 3, size, of, of + 14, starts[i], size));
     }
     cr_assert_eq(plan(text)->n_caches, i ? 0 : 2, "%s", starts[i]);
-    cr_assert_eq(plan(with(text, ", int8=true", ""))->n_caches, 2, "%s", starts[i]);
+    cr_assert_eq(plan(with(text, ", form=int8", ""))->n_caches, 2, "%s", starts[i]);
   }
 }
 

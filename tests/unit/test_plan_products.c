@@ -19,9 +19,9 @@ static Graph *fused(const char *text) { return optimized(elaborated(text), 2); }
 Test(plan_products, rounding_of_rows_is_joined_to_the_step_that_makes_them) {
   const tfm_program *p = plan(OF_ROWS(
       "  %2 = norm %0, reduction=layer_norm, eps=1e-05, { $0 } : f32[t, 16]\n"
-      "  %3 = linear %2, %1, int8=true, { exp(acc) } : f32[t, 16]\n"
+      "  %3 = linear %2, %1, form=int8, { exp(acc) } : f32[t, 16]\n"
       "  %4 = pointwise %3, { add($0, $0) } : f32[t, 16]\n"
-      "  %5 = linear %4, %1, int8=true : f32[t, 16]\n"
+      "  %5 = linear %4, %1, form=int8 : f32[t, 16]\n"
       "  output y = %5\n"));
   static const uint8_t kinds[] = {TFM_STEP_ROW, TFM_STEP_QUANTIZE, TFM_STEP_GEMM,
                                   TFM_STEP_ROW, TFM_STEP_QUANTIZE, TFM_STEP_GEMM};
@@ -37,7 +37,7 @@ Test(plan_products, rounding_of_rows_leaves_alone_what_the_step_before_it_reads)
   const tfm_program *p = plan(OF_ROWS(
       "  %2 = linear %0, %1 : f32[t, 16]\n"
       "  %3 = norm %2, reduction=layer_norm, eps=1e-05, { $0 } : f32[t, 16]\n"
-      "  %4 = linear %3, %1, int8=true : f32[t, 16]\n"
+      "  %4 = linear %3, %1, form=int8 : f32[t, 16]\n"
       "  output y = %4\n"));
   cr_assert_eq(p->n_steps, 4);
   cr_assert(p->steps[1].kind == TFM_STEP_ROW && p->steps[2].joined);
@@ -69,12 +69,12 @@ static void check_chains(const tfm_program *p, const Chain *wanted) {
  * another one. */
 Test(plan_products, steps_of_the_same_rows_are_a_chain) {
   const tfm_program *p = plan(OF_ROWS(
-      "  %2 = linear %0, %1, int8=true : f32[t, 16]\n"
+      "  %2 = linear %0, %1, form=int8 : f32[t, 16]\n"
       "  %3 = norm %2, reduction=layer_norm, eps=1e-05, { $0 } : f32[t, 16]\n"
-      "  %4 = linear %3, %1, %2, int8=true, { add(acc, $2) } : f32[t, 16]\n"
+      "  %4 = linear %3, %1, %2, form=int8, { add(acc, $2) } : f32[t, 16]\n"
       "  %5 = reduce %4, reduction=sum, axis=0, keepdim=true, domain=[t, 16], { $0 } : f32[1, 16]\n"
       "  %6 = pointwise %4, %5, { add($0, $1) } : f32[t, 16]\n"
-      "  %7 = linear %6, %1, int8=true : f32[t, 16]\n"
+      "  %7 = linear %6, %1, form=int8 : f32[t, 16]\n"
       "  output y = %7\n"));
   cr_assert_eq(p->n_steps, 9);
   check_chains(p, (const Chain[]){{0, 5}, {6, 3}, {0}});
@@ -83,10 +83,10 @@ Test(plan_products, steps_of_the_same_rows_are_a_chain) {
 /* Whoever is first in the chain would write the row that the others still read. */
 Test(plan_products, a_row_that_all_rows_read_is_not_written_in_their_chain) {
   const tfm_program *p = plan(OF_ROWS(
-      "  %2 = linear %0, %1, int8=true : f32[t, 16]\n"
+      "  %2 = linear %0, %1, form=int8 : f32[t, 16]\n"
       "  %3 = slice %2, starts=[0, 0] : f32[1, 16]\n"
       "  %4 = pointwise %2, %3, { add($0, $1) } : f32[t, 16]\n"
-      "  %5 = linear %4, %1, int8=true : f32[t, 16]\n"
+      "  %5 = linear %4, %1, form=int8 : f32[t, 16]\n"
       "  output y = %5\n"));
   check_chains(p, (const Chain[]){{0, 2}, {2, 3}, {0}});
 }
@@ -95,9 +95,9 @@ Test(plan_products, a_row_that_all_rows_read_is_not_written_in_their_chain) {
 Test(plan_products, steps_that_leave_other_rows_out_are_no_chain) {
   const tfm_program *p = plan(OF_ROWS(
       "  %2 = input \"mask\" : bool[t]\n"
-      "  %3 = linear %0, %1, %2, int8=true, rows=$2 : f32[t, 16]\n"
+      "  %3 = linear %0, %1, %2, form=int8, rows=$2 : f32[t, 16]\n"
       "  %4 = norm %3, reduction=layer_norm, eps=1e-05, { $0 } : f32[t, 16]\n"
-      "  %5 = linear %4, %1, int8=true : f32[t, 16]\n"
+      "  %5 = linear %4, %1, form=int8 : f32[t, 16]\n"
       "  output y = %5\n"));
   cr_assert_eq(p->n_steps, 5);
   check_chains(p, (const Chain[]){{0, 2}, {2, 3}, {0}});
@@ -272,8 +272,8 @@ Test(plan_products, rows_are_added_in_the_memory_of_the_sums) {
                               "}\n");
   cr_assert_eq(p->n_steps, 3);
   cr_expect_eq(p->alongs[0].what, TFM_ALONG_SCATTER);
-  cr_expect_eq(p->alongs[0].form, 0);
-  cr_expect_eq(p->alongs[1].form, 1);
+  cr_expect_eq(p->alongs[0].accumulate, TFM_ACCUMULATE_ONTO);
+  cr_expect_eq(p->alongs[1].accumulate, TFM_ACCUMULATE_ANEW);
   cr_expect_eq(p->matmuls[0].c.space, TFM_SPACE_OUTPUT);
   cr_expect_eq(p->alongs[0].c.space, TFM_SPACE_OUTPUT);
   cr_expect_eq(p->alongs[0].c.index, p->matmuls[0].c.index);
@@ -298,7 +298,7 @@ Test(plan_products, gradients_go_on_where_products_and_scatters_write_them) {
   cr_assert_eq(p->n_outputs, 4);
   cr_expect_not(p->outputs[0].goes_on || p->outputs[2].goes_on || p->outputs[3].goes_on);
   cr_expect(p->outputs[1].goes_on);
-  cr_expect_eq(p->alongs[0].form, 2);
+  cr_expect_eq(p->alongs[0].accumulate, TFM_ACCUMULATE_GOES_ON);
   p = plan("graph G(sizes t) {\n"
            "  %0 = input \"ids\" : i32[t]\n"
            "  %1 = input \"g\" : f32[100, t]\n"

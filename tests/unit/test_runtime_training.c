@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "machine/features.h"
 #include "train/trainer_parts.h"
 
 Test(training, philox_known_answers) {
@@ -227,30 +228,27 @@ static bool is_kept(const tfm_dropout *dropout, const int64_t *dims, const MaskP
   return words[last ? 0 : column % 4] >= (uint64_t)(dropout->p * 0x1p32);
 }
 
-static bool has_isa(const char *isa) {
-#if defined(__x86_64__)
-  if (!strcmp(isa, "x86-64-v3")) return __builtin_cpu_supports("avx2");
-  if (!strcmp(isa, "x86-64-v4"))
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#endif
-  return !*isa;
-}
-
 /* Masks follow the law for each instruction set, however threads share their lines; nothing is written behind them. */
 Test(training, masks_follow_the_law) {
   enum { BEHIND = 77 };
   static uint8_t mask[64 * 7 * 1300 + 8];
-  static const char *const isas[] = {"", "x86-64-v3", "x86-64-v4"};
+  static const uint32_t features[] = {
+#if defined(__x86_64__)
+      0, CPU_AVX2, CPU_AVX2 | CPU_AVX512F | CPU_AVX512DQ | CPU_AVX512VL
+#else
+      0, 0, 0
+#endif
+  };
   static const int64_t shapes[][3] = {{64, 7, 40}, {62, 31, 22}, {6, 3, 1}, {4, 5, 3}, {2, 2, 1300}, {64, 7, 1031}};
   tfm_pool *pool;
   cr_assert(tfm_pool_create(3, &pool, NULL) == TFM_OK);
   for (size_t k = 0; k < 3 * 2 * sizeof shapes / sizeof *shapes; k++) {
     const int64_t *dims = shapes[k / 6], n = dims[0] * dims[1] * dims[2];
-    const MaskPlace place = {.seed = 9 + (7ull << 40), .step = 3, .first_item = 5, .isa = isas[k % 3]};
+    const MaskPlace place = {.seed = 9 + (7ull << 40), .step = 3, .first_item = 5, .features = features[k % 3]};
     const tfm_dropout dropout = {.p = 0.25, .number = 1, .rank = 3, .item_axis = k / 3 % 2 ? 2 : 0,
                                  .per_item = k / 3 % 2 ? 1 : 2,
                                  .fold = {1 << 20, (uint32_t)dims[1], (uint32_t)dims[2]}};
-    for (int shared = 0; shared < 2 && has_isa(place.isa); shared++) {
+    for (int shared = 0; shared < 2 && !(place.features & ~cpu_features()); shared++) {
       mask[n] = BEHIND;
       draw_mask(shared ? pool : NULL, &dropout, dims, &place, mask);
       cr_expect(mask[n] == BEHIND);

@@ -356,7 +356,7 @@ static void check_whole_numbers(const char *name, tfm_form form, Way way) {
     shapes[i] = target_whole_tile(target, panels[i]);
     if (way == IN_WORDS) shapes[i] = target->word_tile;
     if (form == TFM_FORM_INT4) shapes[i].rows /= 2;
-    if (is_matrix) shapes[i] = (TileShape){target->matrix_rows, (uint8_t)panels[i]};
+    if (is_matrix) shapes[i] = (TileShape){target->matrix.rows, (uint8_t)panels[i]};
     for (int rows = 1; rows <= shapes[i].rows; rows++)
       for (int l = 0; l < 8; l++) {
         KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = shapes[i].width};
@@ -393,7 +393,7 @@ Test(tile, whole_numbers) {
 
 Test(tile, whole_numbers_on_tile_registers) {
   for (const TargetInfo *target = targets; target->name; target++)
-    if (target->matrix_rows) check_whole_numbers(target->name, TFM_FORM_INT8, IN_TILE_REGISTERS);
+    if (target->matrix.rows) check_whole_numbers(target->name, TFM_FORM_INT8, IN_TILE_REGISTERS);
 }
 
 Test(tile, whole_numbers_in_words) {

@@ -31,6 +31,7 @@ static const struct {
     {"passes", table_of_passes},
     {"fusions", table_of_fusions},
     {"kernels", table_of_kernels},
+    {"forms", table_of_forms},
     {"targets", table_of_targets},
 };
 

@@ -202,7 +202,7 @@ static void report_first_difference(Session *session, Graph *graph, WeightSource
 
 static bool has_whole_numbers(const Graph *graph) {
   for (const Node *node = graph->first; node; node = node->next)
-    if (node->attr.is_int8) return true;
+    if (node->op != OP_ROUND_TO && tfm_form_is_integer(node->attr.form)) return true;
   return false;
 }
 
@@ -211,8 +211,8 @@ static const Tensor *compute_in_f32(const Verification *v) {
   Verification plain = *v;
   plain.graph = graph_clone(v->session->arena, v->graph);
   for (Node *node = plain.graph->first; node; node = node->next) {
-    node->attr.is_int8 = node->attr.is_int4 = false;
-    if (node->op == OP_TO_INT8 || node->op == OP_TO_INT4) graph_replace_uses(plain.graph, node, node->inputs.items[0]);
+    if (node->op != OP_ROUND_TO) node->attr.form = TFM_FORM_F32;
+    else if (tfm_form_has_scales(node->attr.form)) graph_replace_uses(plain.graph, node, node->inputs.items[0]);
   }
   return verification_compute(&plain, &engine_native);
 }

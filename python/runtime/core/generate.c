@@ -308,16 +308,17 @@ static const int64_t *take_lengths(Call *call, PyObject *object, int64_t n) {
 static bool add_size_lengths(Call *call, const int64_t *sizes) {
   const tfm_program *program = call->model->program;
   const tfm_generation *generation = call->model->library->generation;
+  const uint32_t *places = call->model->library->args.lengths;
   PyObject *name, *value;
   const int64_t rows = generation->batch == TFM_NONE ? 1 : sizes[generation->batch];
   for (Py_ssize_t at = 0; PyDict_Next(call->size_lengths, &at, &name, &value);) {
     uint32_t i = 0;
     while (i < program->n_symbols && PyUnicode_CompareWithASCIIString(name, program->symbols[i]) != 0) i++;
-    if (i == program->n_symbols || !generation->lengths || !generation->lengths[i])
+    if (i == program->n_symbols || !places || !places[i])
       return raise_status(TFM_E_INPUT, "rows cannot have lengths of their own in the size %R", name), false;
     const int64_t *lengths = take_lengths(call, value, rows);
     if (!lengths) return false;
-    memcpy(call->args + generation->lengths[i], &lengths, sizeof lengths);
+    memcpy(call->args + places[i], &lengths, sizeof lengths);
   }
   return true;
 }

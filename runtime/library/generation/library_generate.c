@@ -65,7 +65,7 @@ enum { MOST_SIZES = UINT8_MAX + 1 }; /* a term holds the number of a size in a b
 /* What args say of the sizes that the encoder program has too, which are found by name; NULL: no size has lengths. */
 static const int64_t *const *source_lengths(const tfm_context *context, const void *args, const int64_t **lengths) {
   const tfm_program *source = context->library.model->decoding->encoder;
-  if (!context->library.table->generation->lengths || !source) return NULL;
+  if (!context->library.table->args.lengths || !source) return NULL;
   for (uint32_t i = 0; i < source->n_symbols; i++) {
     lengths[i] = NULL;
     for (uint32_t k = 0; k < context->program->n_symbols; k++)

@@ -7,10 +7,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "machine/machine.h"
+#include "machine/wide.h"
 #include "train/trainer_parts.h"
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 static const double PI = 3.14159265358979323846;
 
@@ -123,45 +122,26 @@ struct MaskDrawing {
   uint8_t *mask;
 };
 
-#if defined(__x86_64__)
 #define TOGETHER 2
 #define ABREAST 2
-#define TARGET
-#define MULTIPLY(x, y) ((Words)_mm_mul_epu32((__m128i)(x), (__m128i)(y)))
-#define WIDEN(x) __builtin_convertvector(x, Words)
-#define NARROW(x) __builtin_convertvector(x, Halves)
 #include "train/vectors/philox.h"
+#if MOST_WIDE >= 8
 #define TOGETHER 4
 #define ABREAST 2
-#define TARGET __attribute__((target("avx2")))
-#define MULTIPLY(x, y) ((Words)_mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
-#define WIDEN(x) ((Words)_mm256_cvtepu32_epi64((__m128i)(x)))
-#define NARROW(x) __builtin_convertvector(x, Halves)
 #include "train/vectors/philox.h"
 #define TOGETHER 8
 #define ABREAST 4
-#define TARGET __attribute__((target("avx512f,avx512dq,avx512vl")))
-#define MULTIPLY(x, y) ((Words)_mm512_mul_epu32((__m512i)(x), (__m512i)(y)))
-#define WIDEN(x) ((Words)_mm512_cvtepu32_epi64((__m256i)(x)))
-#define NARROW(x) ((Halves)_mm512_cvtepi64_epi32((__m512i)(x)))
-#include "train/vectors/philox.h"
-#else
-#define TOGETHER 2
-#define ABREAST 2
-#define TARGET
-#define MULTIPLY(x, y) (((x) & UINT32_MAX) * (y))
-#define WIDEN(x) __builtin_convertvector(x, Words)
-#define NARROW(x) __builtin_convertvector(x, Halves)
 #include "train/vectors/philox.h"
 #endif
 
 /* What the kernels may use, this may use too. */
-static GroupDrawer drawer_for(const char *isa) {
-#if defined(__x86_64__)
-  if (!strncmp(isa, "x86-64-v4", 9)) return draw_groups_8;
-  if (!strncmp(isa, "x86-64-v3", 9)) return draw_groups_4;
+static GroupDrawer drawer_for(uint32_t features) {
+#if MOST_WIDE >= 8
+  const int32_t bytes = machine_vector_bytes(features);
+  if (bytes >= 64) return draw_groups_8;
+  if (bytes >= 32) return draw_groups_4;
 #endif
-  (void)isa;
+  (void)features;
   return draw_groups_2;
 }
 
@@ -263,7 +243,7 @@ void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, cons
   enum { WORTH_SHARING = 1 << 14 };
   MaskDrawing d = {.axes = axes_of(dropout, dims),
                    .place = *place,
-                   .draw = drawer_for(place->isa),
+                   .draw = drawer_for(place->features),
                    .limit = (uint64_t)(dropout->p * 0x1p32),
                    .lines = 1,
                    .mask = mask};

@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "tfm/abi/forms.h"
+
 enum {
   TFM_MAX_RANK = 8,
   TFM_MAX_TILE_ROWS = 16,
@@ -20,7 +22,6 @@ enum {
   TFM_STRIP_GREATEST = TFM_KEY_BLOCK + 4, /* of each row: the bits of the greatest weight that it leaves */
   TFM_NARROW_PANEL = 16, /* columns of a panel that is no wider than a vector of AVX-512, or two of AVX2 */
   TFM_CHAIN = 16384, /* steps of k, or keys, in one sum; the sums are added in a tree: part of the definition too */
-  TFM_SHORT_CHAIN = 128, /* steps of k of a product's chains, whose results are added one after the other: the same */
   TFM_COUNTED_CHAIN = 256, /* steps of k, without those that are zero, of the chains of a gradient: the same */
   TFM_ROW_CHAIN = 768, /* elements of a row or column that are summed in f32; these sums are added in f64: part of the
                           definition too, and 48 additions for each of 16 lanes, which lose 7.5e-7 at most */
@@ -48,41 +49,8 @@ enum tfm_fault { TFM_FAULT_DIVISION = 1 };
  * alignment. */
 typedef void (*tfm_row_kernel)(const tfm_row_args *args);
 
-/* How panels of packed weights, [k][width], are kept. BF16: [k/2][width] of 32 bits, row k in the upper half, row k + 1
- * in the lower one (0 behind an odd k), so that one instruction widens each. INT8: [k/4][width][4] bytes, q + 128 (128
- * behind the last k), and then the scales, f32 [width]. INT4: k is a multiple of TFM_GROUP. For each TFM_GROUPS groups:
- * [width][TFM_GROUPS] bytes, the numbers of the groups (0 where there are fewer), and for each 8 k of them [width][4]
- * bytes, f + 8 of the first four in the lower halves and of the other four in the upper ones; then the scales. */
-typedef enum tfm_form { TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16, TFM_FORM_INT8, TFM_FORM_INT4 } tfm_form;
-enum { TFM_N_FORMS = TFM_FORM_INT4 + 1 };
-
-/* As users write it. */
-static inline const char *tfm_form_name(uint8_t form) {
-  static const char *const names[TFM_N_FORMS] = {"f32", "bf16", "f16", "int8", "int4"};
-  return names[form];
-}
-
-/* Whether it rounds a number to 16 bits. */
-static inline int tfm_form_is_16_bits(uint8_t form) { return form == TFM_FORM_BF16 || form == TFM_FORM_F16; }
-/* Whether products in it are of whole numbers, with a scale for each column. */
-static inline int tfm_form_is_whole(uint8_t form) { return form == TFM_FORM_INT8 || form == TFM_FORM_INT4; }
-
+/* Of INT4: steps of k that share a number, and how many of these numbers lie together (forms.def has them too). */
 enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
-
-static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) { /* of k steps of one column of a panel */
-  switch (form) {
-    case TFM_FORM_BF16: return (k + 1) / 2 * 4;
-    case TFM_FORM_F16: return 2 * k;
-    case TFM_FORM_INT8: return (k + 3) / 4 * 4;
-    case TFM_FORM_INT4:
-      return (k / TFM_GROUP + TFM_GROUPS - 1) / TFM_GROUPS * TFM_GROUPS + k / 2;
-    default: return 4 * k;
-  }
-}
-
-static inline int64_t tfm_column_bytes(uint8_t form, int64_t k) { /* of a whole column */
-  return tfm_form_bytes(form, k) + (tfm_form_is_whole(form) ? 4 : 0);
-}
 
 /* A row of whole numbers: TFM_ROW_HEAD floats, the last of which is an i32, -128 times the sum of all numbers; the
  * numbers, four of them together, zeros behind the last; the scale, f32. With a_bytes 1 a number is a byte, with 2 it

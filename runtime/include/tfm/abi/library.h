@@ -16,16 +16,14 @@ extern "C" {
 
 enum { TFM_LIBRARY_ABI = 6 }; /* goes up when a struct below or the meaning of a member changes */
 
-/* Where the members of the model's args struct are, in bytes from its beginning. The struct holds size_t struct_size,
- * the int64_t sizes, a pointer for each input, a pointer and an int64_t capacity in elements for each output (capacity
- * 0: the caller vouches for the room), then pointers to lengths. */
+/* Where the members of the model's args struct are (args.def), in bytes from its beginning: for each group an offset
+ * for each symbol, input or output; 0: it has no such member. A group without any is NULL. Capacity 0: the caller
+ * vouches for the room. */
 typedef struct tfm_args_layout {
   uint32_t struct_size;
-  const uint32_t *symbols;    /* n_symbols */
-  const uint32_t *inputs;     /* n_inputs */
-  const uint32_t *outputs;    /* n_outputs: the pointer */
-  const uint32_t *capacities; /* n_outputs */
-  uint64_t number;            /* made of all members: their order, types and names, and the shapes of tensors */
+#define ARGS(group, per, which, name, text, number) const uint32_t *group;
+#include "tfm/abi/args.def"
+  uint64_t number; /* made of all members: their order, types and names, and the shapes of tensors */
 } tfm_args_layout;
 
 /* The generate block of a model, in terms of its forward program. */
@@ -36,7 +34,6 @@ typedef struct tfm_generation {
   int64_t vocab;
   int64_t bos;              /* the token that rows without a prompt begin with; TFM_NO_TOKEN: a prompt is required */
   const uint8_t *item_axes; /* [n_inputs]: bit i: axis i holds the items of the batch, each dims[i] / batch long */
-  const uint32_t *lengths;  /* [n_symbols]: offset in args of a pointer to the items' lengths; 0 or NULL: none */
   tfm_generate_options defaults;
 } tfm_generation;
 

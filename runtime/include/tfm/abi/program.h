@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 22 };
+enum { TFM_PROGRAM_VERSION = 24 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -73,10 +73,12 @@ typedef struct tfm_check { /* the sizes must satisfy the conditions; else the me
   const char *place; /* "model.tfm:12:5" or NULL */
 } tfm_check;
 
-typedef struct tfm_id_limit { /* every element of an i32 input must lie in [0, limit) */
+typedef struct tfm_id_limit { /* every element of an i32 input must lie in [least, limit) */
   uint32_t input;
   tfm_size limit;
   const char *place;
+  int32_t least;                /* 0: of ids */
+  uint32_t first_part, n_parts; /* the end of the message: why; none for ids */
 } tfm_id_limit;
 
 // ---- memory ----
@@ -307,12 +309,15 @@ typedef enum tfm_along {
   TFM_ALONG_SUM, TFM_ALONG_MAX, TFM_ALONG_MIN, /* of x, i32: one result a line */
   TFM_ALONG_LOOK_UP, /* rows of a packed table x, of n numbers each, that y (i32) names: ids were checked before */
   TFM_ALONG_TRIANGLE, /* running sums of x with the bits of a product with ones on and below the diagonal, 0 above */
-  TFM_ALONG_SCATTER /* n rows of x are added to those of c that y names; form 1: to 0; 2: to 0 unless the run goes on */
+  TFM_ALONG_SCATTER /* n rows of x are added to those of c that y names: see accumulate */
 } tfm_along;
 
+/* The rows of c when a SCATTER begins to add to them: what they are; 0; 0 unless the run goes on. */
+typedef enum tfm_accumulate { TFM_ACCUMULATE_ONTO, TFM_ACCUMULATE_ANEW, TFM_ACCUMULATE_GOES_ON } tfm_accumulate;
 typedef struct tfm_along_step {
   uint8_t what, rank; /* tfm_along; 1 or more */
-  uint8_t form, panel; /* LOOK_UP: as of a gemm's weight (BF16, INT8, INT4); rows of whole numbers are rotated back */
+  uint8_t form, panel; /* LOOK_UP: as of a gemm's weight; rows of whole numbers are rotated back */
+  uint8_t accumulate;  /* SCATTER: tfm_accumulate */
   tfm_operand x, y, c; /* y: TAKE and POWER; else the same as x */
   tfm_size n;          /* elements of x along the last axis */
   tfm_size dims[TFM_MAX_RANK]; /* of c; the last one is the axis */
@@ -330,11 +335,13 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
 // ---- the program ----
 
 typedef struct tfm_program {
-  uint32_t version; /* TFM_PROGRAM_VERSION */
+  uint32_t version;  /* TFM_PROGRAM_VERSION */
+  uint32_t features; /* that the code needs (abi/cpu.h), bits of its family */
   const char *name;
-  const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (machine/features.c) */
+  const char *isa; /* what the code was generated for, for people: "x86-64-v3" */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
       n_steps, n_operands, n_live, n_floors, n_caches, n_row_chains;
+  uint8_t family; /* tfm_family */
   const char *const *symbols; /* names of the run-time sizes */
   const tfm_term *terms;
   const tfm_polynomial *polynomials;

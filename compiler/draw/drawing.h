@@ -4,9 +4,10 @@
  * picture. Modules at the depth that is asked for are closed: a closed module is one box that says what is in it.
  * Siblings that are numbered and equal inside ("layers.0", "layers.1" ...) are drawn once, with how many there are.
  * Weights are lines in the box of the module that owns them, never nodes. Edges carry what flows along them; equal
- * edges between two boxes are drawn once. */
-#ifndef TFM_GRAPH_DRAWING_H
-#define TFM_GRAPH_DRAWING_H
+ * edges between two boxes are drawn once. A value comes into an open module at one point, and what many modules take,
+ * such as a mask, is a line to the first of them and a word in the boxes of the others. */
+#ifndef TFM_DRAW_DRAWING_H
+#define TFM_DRAW_DRAWING_H
 
 #include "graph/graph.h"
 

@@ -1,0 +1,25 @@
+/* CPUs: their families, and what one of a family may have beyond what all of it have. There is one detection, that of
+ * runtime/machine, which the compiler asks too: what it compiles for this machine, this machine opens. */
+#ifndef TFM_ABI_CPU_H
+#define TFM_ABI_CPU_H
+
+#include <stdint.h>
+
+typedef enum tfm_family {
+  TFM_FAMILY_ANY, /* code that a C compiler made for the machine on which it is */
+#define FAMILY(name, number, ...) TFM_FAMILY_##name = number,
+#include "tfm/abi/families.def"
+} tfm_family;
+
+enum {
+#define FEATURE(name, bit, ...) CPU_##name = 1 << bit,
+#include "tfm/abi/features_x86.def"
+  CPU_AMX = CPU_AMX_TILE | CPU_AMX_INT8
+};
+
+/* Of this machine; TFM_FAMILY_ANY: one that no code is made for. */
+tfm_family cpu_family(void);
+/* The bits of features that this CPU has and the system lets programs use: for tile registers it is asked to. */
+uint32_t cpu_features(void);
+
+#endif

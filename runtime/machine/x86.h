@@ -1,0 +1,35 @@
+/* x86-64. See machine.h for who includes this, and what for. */
+#ifndef TFM_RUNTIME_X86_H
+#define TFM_RUNTIME_X86_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <xmmintrin.h>
+
+#include "tfm/abi/cpu.h"
+
+#define MACHINE_FAMILY X86_64
+#define MACHINE_FEATURES "tfm/abi/features_x86.def"
+
+/* MXCSR: round to nearest, no traps; with `flushes`, subnormal operands and results are 0. Returns what it was. */
+static inline uint64_t fp_mode_enter_as(bool flushes) {
+  unsigned before = _mm_getcsr();
+  _mm_setcsr(flushes ? 0x9fc0 : 0x1f80);
+  return before;
+}
+
+static inline void fp_mode_leave(uint64_t before) { _mm_setcsr((unsigned)before); }
+
+static inline void cpu_relax(void) { __builtin_ia32_pause(); }
+
+/* Asks for the line that holds `address`, to have it alone: a line that is written comes as slowly as one that is
+ * read. The compiler's own form of prefetchw needs a newer CPU. */
+static inline void fetch_for_writing(const float *address) { __asm__ volatile("prefetchw %0" : : "m"(*address)); }
+
+/* Bytes of the vectors that code for these features works on. */
+static inline int32_t machine_vector_bytes(uint32_t features) {
+  const uint32_t wide = CPU_AVX512F | CPU_AVX512DQ | CPU_AVX512VL;
+  return (features & wide) == wide ? 64 : features & CPU_AVX2 ? 32 : 16;
+}
+
+#endif
