@@ -33,9 +33,9 @@ static tfm_status create_contexts(tfm_decoder *decoder, const void *encoder_weig
                                   const tfm_context_options *options, tfm_error *error) {
   tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
   if (status) return status;
-  decoder->step->decoding.cached_steps = &cached_steps;
+  decoder->step->hooks.cached_steps = &cached_steps;
   if (best_create(&decoder->best, decoder->decoding, decoder->step))
-    decoder->step->decoding.consumer = &decoder->best.consumer;
+    decoder->step->hooks.consumer = &decoder->best.consumer;
   if (!decoder->decoding->encoder) return TFM_OK;
   tfm_context_options shared = {.struct_size = sizeof shared,
                                 .pool = decoder->step->pool,
@@ -81,6 +81,11 @@ void tfm_decoder_destroy(tfm_decoder *decoder) {
   tfm_context_destroy(decoder->step);
   const tfm_allocator allocator = decoder->allocator;
   release(&allocator, decoder, decoder->bytes);
+}
+
+void decoder_stop_with(tfm_decoder *decoder, Stop *stop) {
+  decoder->step->stop = stop;
+  if (decoder->source) decoder->source->stop = stop;
 }
 
 /* Both contexts, since the call that is under way may be in either; the flag of the other is cleared by its next

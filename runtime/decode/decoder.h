@@ -37,6 +37,8 @@ struct tfm_decoder {
   Lockstep lockstep;
 };
 
+/* What cancels these calls cancels those of the decoder. */
+void decoder_stop_with(tfm_decoder *decoder, Stop *stop);
 static inline bool decoder_has_rows(const tfm_decoder *decoder) { return decoder->decoding->rows != TFM_NONE; }
 /* An input of the step is the decoder input, a cache that is a tensor, or an output of the encoder program. */
 static inline bool input_is_flat_cache(const tfm_decoding *decoding, uint32_t input) {

@@ -18,22 +18,22 @@ tfm_context *lockstep_create(const tfm_context *first) {
   if (!context) return NULL;
   context->weights = first->weights;
   context->pool = first->pool;
-  context->decoding.cached_steps = first->decoding.cached_steps;
-  context->decoding.consumer = first->decoding.consumer;
+  context->hooks.cached_steps = first->hooks.cached_steps;
+  context->hooks.consumer = first->hooks.consumer;
   return context;
 }
 
 void lockstep_destroy(tfm_context *context) {
   if (!context) return;
   context->memory.workspace = NULL; /* the first one's */
-  tfm_context_destroy(context);
+  context_end(context);
 }
 
 // ---- binding ----
 
 /* What the first context itself takes of each buffer is where the next run begins. */
 void lockstep_none(tfm_context *first) {
-  first->decoding.lockstep = NULL;
+  first->hooks.lockstep = NULL;
   for (uint32_t i = 0; i < first->program->n_buffers; i++)
     first->memory.buffer_taken[i] = memory_buffer_bytes(first, i);
 }
@@ -64,8 +64,8 @@ tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *con
     first->memory.buffer_taken[i] += memory_buffer_bytes(context, i);
   resolve_operands(context);
   resolve_threads(context);
-  context->decoding.lockstep = NULL;
-  last->decoding.lockstep = context;
+  context->hooks.lockstep = NULL;
+  last->hooks.lockstep = context;
   return TFM_OK;
 }
 
@@ -79,7 +79,7 @@ int32_t lockstep_share_steps(tfm_context *first) {
     StepState *state = &first->run.steps[i];
     int64_t work = 0;
     state->idle = true;
-    for (const tfm_context *context = first; context; context = context->decoding.lockstep) {
+    for (const tfm_context *context = first; context; context = context->hooks.lockstep) {
       if (context->run.steps[i].skipped) continue;
       state->idle = false;
       if (__builtin_add_overflow(work, context->run.steps[i].work, &work)) work = INT64_MAX;
@@ -103,10 +103,10 @@ bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
   const tfm_gemm_step *gemm = &first->program->gemms[step->index];
   const ptrdiff_t number = step - first->program->steps;
   if (first->run.steps[number].skipped) return false;
-  const GemmConsumer *consumer = first->decoding.consumer;
+  const GemmConsumer *consumer = first->hooks.consumer;
   const bool consumed = consumer && consumer->wanted && consumer->step == number;
   int64_t all_rows = value_of(first, gemm->rows);
-  for (const tfm_context *before = first, *next; (next = before->decoding.lockstep); before = next) {
+  for (const tfm_context *before = first, *next; (next = before->hooks.lockstep); before = next) {
     int64_t rows = value_of(before, gemm->rows);
     all_rows += value_of(next, gemm->rows);
     const struct gemm_operands *own = &operands_of(before, step)->gemm, *others = &operands_of(next, step)->gemm;
@@ -120,7 +120,7 @@ bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
 void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
                           const Region *at) {
   Walker own = *walker;
-  for (int64_t first = 0; own.context && first < at->row + at->rows; own.context = own.context->decoding.lockstep) {
+  for (int64_t first = 0; own.context && first < at->row + at->rows; own.context = own.context->hooks.lockstep) {
     const int64_t end = first + value_of(own.context, step->rows), begin = greatest_of(first, at->row);
     const int64_t n = least_of(end, at->row + at->rows) - begin;
     if (n > 0) {
@@ -180,7 +180,7 @@ static void set_pages(tfm_decoder *decoder, const BoundRun *run, int64_t number)
   }
   Lockstep *lockstep = &decoder->lockstep;
   lockstep->caches[number] = (CacheRows){lockstep->own_lists + first, lockstep->source_lists + first};
-  run->context->decoding.caches = &decoder->lockstep.caches[number];
+  run->context->hooks.caches = &decoder->lockstep.caches[number];
 }
 
 /* A run, the context that it is bound to, and its rows. */
@@ -202,7 +202,7 @@ static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_
     const int64_t *symbols = decoder_set_sizes(decoder, &run->sizes);
     status = lockstep_bind(decoder->step, last, context, symbols, &fits, error);
     if (status || !fits) return status;
-    context->decoding.consumed_before = run->first - runs->first;
+    context->hooks.consumed_before = run->first - runs->first;
     last = context;
   }
   return TFM_OK;
@@ -211,7 +211,7 @@ static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_
 /* Ids are checked for every run before any of them is executed. */
 static tfm_status run_bound(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error) {
   tfm_context *context = decoder->step;
-  for (int64_t i = 0; i < n; i++, context = context->decoding.lockstep) {
+  for (int64_t i = 0; i < n; i++, context = context->hooks.lockstep) {
     const BoundRun run = run_in(decoder, &runs[i], context);
     staging_set_tensors(decoder, &run);
     set_pages(decoder, &run, i);
@@ -223,7 +223,7 @@ static tfm_status run_bound(tfm_decoder *decoder, const DecoderRun *runs, int64_
   tfm_status status = run_steps(decoder->step, error);
   if (runs->best) best_end(&decoder->best, rows, decoder->step->threads);
   context = decoder->step;
-  for (int64_t i = 0; i < n && !status; i++, context = context->decoding.lockstep) {
+  for (int64_t i = 0; i < n && !status; i++, context = context->hooks.lockstep) {
     const BoundRun run = run_in(decoder, &runs[i], context);
     staging_take_results(decoder, &run);
   }
@@ -235,7 +235,7 @@ tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, 
   for (int64_t first = 0, bound; first < n && !status; first += bound) {
     status = bind_runs(decoder, runs + first, n - first, &bound, error);
     if (!status) status = run_bound(decoder, runs + first, bound, error);
-    decoder->step->decoding.lockstep = NULL; /* others may run it alone */
+    decoder->step->hooks.lockstep = NULL; /* others may run it alone */
   }
   return status;
 }
