@@ -121,11 +121,9 @@ typedef struct Graph {
   int32_t ragged_batch; /* symbol index; -1: nothing is ragged */
   int32_t size_roles[N_SIZE_ROLES]; /* symbol index of the size that has the role; -1: none has */
   bool is_portable; /* places in its plans name a file by Source.name, not by its path: for libraries, which move */
-  /* The generate block, if there is one. */
-  const char *generate_input, *generate_output;
+  const char *generate_input, *generate_output; /* the generate block, if there is one */
   VEC(GenerateSetting) generate_settings;
-  /* Every weight path that was declared, used or not (checked against the file for warnings): name -> Node *. */
-  Map declared_weights;
+  Map declared_weights; /* name -> Node *, used or not: compared with those of the file for warnings */
 } Graph;
 
 Graph *graph_new(Arena *arena, const char *name);
