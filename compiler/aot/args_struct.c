@@ -122,7 +122,8 @@ static void add_limit(StrBuf *out, const tfm_program *p, uint32_t input) {
     if (p->id_limits[i].input != input) continue;
     const tfm_polynomial *limit = &p->polynomials[p->id_limits[i].limit];
     if (limit->n_terms == 1 && p->terms[limit->first_term].degree == 0)
-      strbuf_printf(out, "; ids in [0, %lld)", (long long)p->terms[limit->first_term].coefficient);
+      strbuf_printf(out, "; %s in [%d, %lld)", p->id_limits[i].n_parts ? "elements" : "ids", p->id_limits[i].least,
+                    (long long)p->terms[limit->first_term].coefficient);
   }
 }
 
@@ -173,6 +174,7 @@ void args_print(StrBuf *out, const tfm_program *program, const ArgsNames *names,
 /* Comments of the header do not count, so its wording may change. */
 uint64_t args_number(Arena *arena, const tfm_program *program, const ArgsNames *names) {
   StrBuf text = strbuf_new(arena);
+  strbuf_printf(&text, "%d;", TFM_LIBRARY_ABI);
   for (uint32_t i = 0; i < names->members.n; i++) {
     const ArgsMember member = names->members.items[i];
     add_row_text(&text, args_rows[member.group].number, program, names, member, TFM_NONE);

@@ -168,6 +168,10 @@ static Lengths measure(const tfm_program *p) {
     if (conditions > n.conditions) n.conditions = conditions;
     if (parts > n.parts) n.parts = parts;
   }
+  for (uint32_t i = 0; i < p->n_id_limits; i++) {
+    const size_t parts = p->id_limits[i].first_part + p->id_limits[i].n_parts;
+    if (parts > n.parts) n.parts = parts;
+  }
   return n;
 }
 

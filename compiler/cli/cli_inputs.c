@@ -126,16 +126,23 @@ static int64_t id_limit(const Node *node, int depth) {
   return limit;
 }
 
-/* f32: uniform in [-1, 1). i32: legal ids, or 0 and 1 for what is no index, a mask say. bool: one true in eight. */
+/* f32: uniform in [-1, 1). i32: legal ids, or 0 and 1 for what is no index, a mask say, or what the model's range has
+ * that is next to these. bool: one true in eight. */
 static void fill_random(const Slot *slot, uint64_t seed) {
   enum { DEEPEST_VIEW = 16 };
   Random random = random_new(seed, slot->name);
   int64_t n = tensor_elements(&slot->tensor), limit = id_limit(slot->node, DEEPEST_VIEW);
+  int64_t least = 0;
   if (limit == INT32_MAX) limit = 2;
+  if (slot->node->attr.range_text) {
+    if (slot->node->attr.least > 0 || slot->node->attr.most < 0) least = slot->node->attr.least;
+    const int64_t end = (int64_t)slot->node->attr.most + 1 - least;
+    if (end < limit) limit = end;
+  }
   for (int64_t i = 0; i < n; i++) {
     if (slot->tensor.dtype == DTYPE_F32) ((float *)slot->tensor.data)[i] = random_float(&random);
     else if (slot->tensor.dtype == DTYPE_I32)
-      ((int32_t *)slot->tensor.data)[i] = (int32_t)random_below(&random, (uint64_t)limit);
+      ((int32_t *)slot->tensor.data)[i] = (int32_t)(least + (int64_t)random_below(&random, (uint64_t)limit));
     else ((uint8_t *)slot->tensor.data)[i] = random_below(&random, 8) == 0;
   }
 }

@@ -174,21 +174,34 @@ static bool fill(Elaborator *e, Message *m, const char *name, const Scope *scope
   return true;
 }
 
+static bool fill_text(Elaborator *e, Message *m, const char *text, const Scope *scope) {
+  for (size_t n; *text; text += n) {
+    n = placeholder(text);
+    if (n && !fill(e, m, map_intern(e->names, text + 1, n - 2), scope)) return false;
+    if (n) continue;
+    strbuf_add_char(&m->text, *text);
+    n = 1;
+  }
+  return true;
+}
+
 /* The text is read before the condition is looked at, so an unknown name in it is found even if the requirement
  * holds. */
 bool need_required(Elaborator *e, Value condition, const char *text, const Scope *scope) {
   Message m = message_new(e);
-  for (size_t n; *text; text += n) {
-    n = placeholder(text);
-    if (n && !fill(e, &m, map_intern(e->names, text + 1, n - 2), scope)) return false;
-    if (n) continue;
-    strbuf_add_char(&m.text, *text);
-    n = 1;
-  }
+  if (!fill_text(e, &m, text, scope)) return false;
   bool result;
   if (!is_settled(e, condition, &result)) return settle(e, condition, DIAG_REQUIRE, &m);
   note_stated(e, condition);
   return result;
+}
+
+const char *filled_text(Elaborator *e, const char *text, const Scope *scope) {
+  Message m = message_new(e);
+  if (!fill_text(e, &m, text, scope)) return NULL;
+  if (!m.parts.n) return m.text.text ? m.text.text : "";
+  fail(e, DIAG_KIND, "the text of a requirement of values cannot have a run-time size in it");
+  return NULL;
 }
 
 /* A path is known when compiling: an integer or a text goes in, nothing else. */

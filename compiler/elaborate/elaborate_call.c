@@ -17,6 +17,7 @@
 #include "elaborate/modules.h"
 #include "elaborate/operators.h"
 #include "elaborate/primitives.h"
+#include "elaborate/ranges.h"
 #include "elaborate/tensors.h"
 
 // ---- arguments ----
@@ -382,6 +383,7 @@ static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *res
 
 /* A poisoned condition counts as holding: its fault has been reported. */
 bool run_require(Elaborator *e, const Ast *node, Scope *scope) {
+  if (is_range(node->children[0], scope)) return require_range(e, node->children[0], node->text, scope);
   Value condition = truth_of(e, eval(e, node->children[0], scope), "what is required");
   return is_poison(condition) || need_required(e, condition, node->text, scope);
 }

@@ -69,6 +69,8 @@ bool need_same(Elaborator *e, const Size *a, const Size *b, const char *format, 
 /* The text of `require`, with {name} filled in. */
 bool need_required(Elaborator *e, Value condition, const char *text, const Scope *scope);
 /* The text of `as`, with {name} filled in; NULL after an error. */
+/* The text of a `require` that says nothing of a run; NULL after an error. */
+const char *filled_text(Elaborator *e, const char *text, const Scope *scope);
 const char *filled_path(Elaborator *e, const char *text, const Scope *scope);
 /* ", did you mean 'x'?" or "". */
 const char *did_you_mean(Elaborator *e, const char *nearest);

@@ -55,7 +55,8 @@ bool attribute_is_left_out(const NodeAttr *attr, Attribute attribute) {
   switch (attribute_type(attribute)) {
     case ATTRIBUTE_IS_FLAG:
     case ATTRIBUTE_IS_DEFAULT: return !*(const bool *)member;
-    case ATTRIBUTE_IS_TEXT: return !*(const char *const *)member;
+    case ATTRIBUTE_IS_TEXT:
+    case ATTRIBUTE_IS_RANGE: return !*(const char *const *)member;
     case ATTRIBUTE_IS_SIZE: return !*(const Size *const *)member;
     case ATTRIBUTE_IS_EXPR: return !*(Expr *const *)member;
     case ATTRIBUTE_IS_STORED: return *(const Stored *)member == STORED_ANY;
@@ -75,6 +76,11 @@ void role_print(StrBuf *out, Role role) {
 static void print_text(StrBuf *out, const NodeAttr *attr, const char *text) {
   strbuf_add_quoted(out, text);
   role_print(out, attr->role);
+}
+
+static void print_range(StrBuf *out, const NodeAttr *attr) {
+  strbuf_printf(out, "[%d, %d] ", attr->least, attr->most);
+  strbuf_add_quoted(out, attr->range_text);
 }
 
 static void print_rows(StrBuf *out, const NodeAttr *attr) {
@@ -101,6 +107,7 @@ void attribute_print(StrBuf *out, const SizeTable *table, const Node *node, Attr
     case ATTRIBUTE_IS_TEXT: print_text(out, attr, *(const char *const *)member); break;
     case ATTRIBUTE_IS_VALUE:
     case ATTRIBUTE_IS_DEFAULT: node_print_value(out, node); break;
+    case ATTRIBUTE_IS_RANGE: print_range(out, attr); break;
     case ATTRIBUTE_IS_SIZE: size_print(out, table, *(const Size *const *)member); break;
     case ATTRIBUTE_IS_STARTS: sizes_print(out, table, node->rank, member); break;
     case ATTRIBUTE_IS_SHAPE: sizes_print(out, table, attr->rank_in, member); break;
@@ -118,6 +125,11 @@ static void add_rows(StrBuf *key, const NodeAttr *attr) {
   strbuf_add_n(key, (const char *)bytes, sizeof bytes);
 }
 
+static void add_bounds(StrBuf *key, const NodeAttr *attr) {
+  const int32_t bounds[] = {attr->least, attr->most};
+  strbuf_add_n(key, (const char *)bounds, sizeof bounds);
+}
+
 /* The length stands before the text, so that what follows is not taken for a part of it. */
 static void add_text(StrBuf *key, const char *text) {
   const size_t length = text ? strlen(text) + 1 : 0;
@@ -129,9 +141,10 @@ void attributes_add_key(StrBuf *key, const NodeAttr *attr) {
   for (Attribute i = 0; i < N_ATTRIBUTES; i++) {
     const AttributeType type = attribute_type(i);
     const void *member = attribute_value(attr, i);
-    if (type == ATTRIBUTE_IS_TEXT) add_text(key, *(const char *const *)member);
+    if (type == ATTRIBUTE_IS_TEXT || type == ATTRIBUTE_IS_RANGE) add_text(key, *(const char *const *)member);
     else strbuf_add_n(key, member, rows[i].bytes);
     if (type == ATTRIBUTE_IS_VALUE) strbuf_add_n(key, (const char *)&attr->integer, sizeof attr->integer);
+    if (type == ATTRIBUTE_IS_RANGE) add_bounds(key, attr);
     if (type == ATTRIBUTE_IS_ROWS) add_rows(key, attr);
   }
 }

@@ -18,6 +18,7 @@ typedef enum AttributeType {
   ATTRIBUTE_IS_TEXT,      /* of an input with its role */
   ATTRIBUTE_IS_VALUE,     /* number or integer, as the type of the node says */
   ATTRIBUTE_IS_DEFAULT,   /* the same, if it is there */
+  ATTRIBUTE_IS_RANGE,     /* least, most, and range_text, if that is there */
   ATTRIBUTE_IS_SIZE,
   ATTRIBUTE_IS_STARTS,    /* a size for each axis of the result */
   ATTRIBUTE_IS_SHAPE,     /* sizes, as many as rank_in says */

@@ -296,19 +296,26 @@ static const Node *input_behind(const Node *ids) {
   return ids->op == OP_INPUT ? ids : NULL;
 }
 
-/* Reports the first id that is no row of a table of `limit` rows, with its coordinates. */
-static bool check_id_values(const EvalRun *run, const Node *input, const Tensor *given, int64_t limit, int64_t first) {
+/* What the elements of an input must lie in, and the end of the message. */
+typedef struct Range {
+  int64_t least, end;
+  const char *why;
+} Range;
+
+/* Reports the first element that is outside, with its coordinates. */
+static bool check_values(const EvalRun *run, const Node *input, const Tensor *given, Range range, int64_t first) {
   Grid grid = grid_of(given->rank, given->dims);
   for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
-    int32_t id = ((const int32_t *)given->data)[i];
-    if (id >= 0 && id < limit) continue;
+    int32_t value = ((const int32_t *)given->data)[i];
+    if (value >= range.least && value < range.end) continue;
     StrBuf place = strbuf_new(run->scratch);
     for (uint32_t j = 0; j < grid.rank; j++) {
       strbuf_printf(&place, "%s%lld", j ? "," : "[", (long long)(grid.index[j] + (j ? 0 : first)));
     }
     if (grid.rank) strbuf_add_char(&place, ']');
-    diag_error(run->diag, input->origin.span, DIAG_INPUT_VALUE, "input \"%s\"%s = %d, legal range is [0, %lld)",
-               input->attr.name, place.text, id, (long long)limit);
+    diag_error(run->diag, input->origin.span, DIAG_INPUT_VALUE, "input \"%s\"%s = %d, legal range is [%lld, %lld)%s%s",
+               input->attr.name, place.text, value, (long long)range.least, (long long)range.end,
+               range.why && *range.why ? ": " : "", range.why ? range.why : "");
     return false;
   }
   return true;
@@ -321,7 +328,8 @@ static bool check_use(const EvalRun *run, const Node *table, const Node *ids, in
   int64_t rows;
   if (!input || !table->rank || !size_is_const(table->dims[0], &rows)) return true;
   for (size_t i = 0; i < run->graph->inputs.n; i++) {
-    if (run->graph->inputs.items[i] == input) return check_id_values(run, input, run->inputs[i], rows, first);
+    if (run->graph->inputs.items[i] == input)
+      return check_values(run, input, run->inputs[i], (Range){0, rows, NULL}, first);
   }
   return true;
 }
@@ -339,7 +347,18 @@ static bool check_expr(const EvalRun *run, const Node *node, int64_t first) {
   return ok;
 }
 
+/* An input that is not needed has its range all the same. */
+static bool check_ranges(const EvalRun *run, int64_t first) {
+  for (size_t i = 0; i < run->graph->inputs.n; i++) {
+    const Node *input = run->graph->inputs.items[i];
+    const Range range = {input->attr.least, (int64_t)input->attr.most + 1, input->attr.range_text};
+    if (range.why && !check_values(run, input, run->inputs[i], range, first)) return false;
+  }
+  return true;
+}
+
 bool eval_check_ids(const EvalRun *run, const bool *needed, int64_t first) {
+  if (!check_ranges(run, first)) return false;
   for (const Node *node = run->graph->first; node; node = node->next) {
     if (!needed[node->id]) continue;
     if (node->op == OP_GATHER && !check_use(run, node->inputs.items[0], node->inputs.items[1], first)) return false;

@@ -2,8 +2,7 @@
  *
  * In: nodes added in an order in which they can be computed. Out: what passes rewrite and plan turns into steps.
  * Layers, repetition and `if` are gone; each node remembers the source text, the module path and the calls it came
- * from. A node's inputs come before it in the list. Its users are kept up to date by the functions below, never by
- * hand. */
+ * from. A node's inputs come before it in the list. The functions below keep its users up to date, never a hand. */
 #ifndef TFM_GRAPH_GRAPH_H
 #define TFM_GRAPH_GRAPH_H
 
@@ -39,6 +38,7 @@ typedef struct Origin {
 #define MEMBER_OF_TEXT(member) const char *member;
 #define MEMBER_OF_VALUE(member) double member;
 #define MEMBER_OF_DEFAULT(member) bool member;
+#define MEMBER_OF_RANGE(member) const char *member;
 #define MEMBER_OF_SIZE(member) const Size *member;
 #define MEMBER_OF_STARTS(member) const Size *member[MAX_RANK];
 #define MEMBER_OF_SHAPE(member) const Size *member[MAX_RANK];
@@ -51,6 +51,7 @@ typedef struct NodeAttr { /* attributes.def says what each is */
 #include "graph/attributes.def"
   Role role;                  /* INPUT: goes with the name */
   int64_t integer;            /* i32, bool: goes with the number */
+  int32_t least, most;        /* INPUT i32: of its elements, go with the text of the range */
   uint8_t rank_in;            /* of dims_in */
   bool rows_where, rows_zero; /* the value of the mask in the live rows; the others are 0, not anything */
   bool is_shared;             /* WEIGHT: another graph, of the same model and weights, uses it too */
@@ -65,8 +66,7 @@ struct Node {
   const Size *dims[MAX_RANK];
   NodeAttr attr;
   Origin origin;
-  VEC(Node *) inputs;
-  VEC(Node *) users; /* an entry per use: a node that uses this one twice is here twice */
+  VEC(Node *) inputs, users; /* users: an entry per use, so a node that uses this one twice is there twice */
   Node *prev, *next; /* the list of the graph */
   Arena *arena;      /* the graph's */
   bool deleted;
@@ -120,11 +120,9 @@ typedef struct Graph {
   int32_t ragged_batch; /* symbol index; -1: nothing is ragged */
   int32_t size_roles[N_SIZE_ROLES]; /* symbol index of the size that has the role; -1: none has */
   bool is_portable; /* places in its plans name a file by Source.name, not by its path: for libraries, which move */
-  /* The generate block, if there is one. */
-  const char *generate_input, *generate_output;
+  const char *generate_input, *generate_output; /* the generate block, if there is one */
   VEC(GenerateSetting) generate_settings;
-  /* Every weight path that was declared, used or not (checked against the file for warnings): name -> Node *. */
-  Map declared_weights;
+  Map declared_weights; /* name -> Node *, used or not: compared with those of the file for warnings */
 } Graph;
 
 Graph *graph_new(Arena *arena, const char *name);

@@ -79,7 +79,8 @@ static NodeAttr clone_attr(const Clone *c, const NodeAttr *attr) {
     const Size **size = member;
     Expr **expr = member;
     switch (attribute_type(i)) {
-      case ATTRIBUTE_IS_TEXT: *text = clone_text(c, *text); break;
+      case ATTRIBUTE_IS_TEXT:
+      case ATTRIBUTE_IS_RANGE: *text = clone_text(c, *text); break;
       case ATTRIBUTE_IS_SIZE: *size = clone_size(c, *size); break;
       case ATTRIBUTE_IS_STARTS:
       case ATTRIBUTE_IS_SHAPE: clone_sizes(c, size); break;

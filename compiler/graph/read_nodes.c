@@ -44,6 +44,21 @@ static bool read_default(GraphReader *r, Pending *p, void *member) {
   return (*(bool *)member = read_value(r, p, &p->attr.number));
 }
 
+static bool read_bound(GraphReader *r, int32_t *bound) {
+  int64_t number;
+  if (!scan_integer(&r->text, &number) || number < INT32_MIN || number > INT32_MAX)
+    return graph_read_fault(r, "expected an i32");
+  *bound = (int32_t)number;
+  return true;
+}
+
+static bool read_range(GraphReader *r, Pending *p, void *member) {
+  if (!graph_read_expect(r, '[') || !read_bound(r, &p->attr.least) || !graph_read_expect(r, ',') ||
+      !read_bound(r, &p->attr.most) || !graph_read_expect(r, ']'))
+    return false;
+  return scan_string(r->arena, &r->text, member) || graph_read_fault(r, "expected a text in quotes");
+}
+
 static bool read_node_size(GraphReader *r, Pending *p, void *member) {
   (void)p;
   return (*(const Size **)member = graph_read_size(r)) != NULL;
@@ -166,6 +181,7 @@ static const ReadAttribute readers[N_ATTRIBUTE_TYPES] = {
     [ATTRIBUTE_IS_STORED] = read_stored, [ATTRIBUTE_IS_OPERATION] = read_operation,
     [ATTRIBUTE_IS_TEXT] = read_text,     [ATTRIBUTE_IS_VALUE] = read_value,
     [ATTRIBUTE_IS_SIZE] = read_node_size, [ATTRIBUTE_IS_DEFAULT] = read_default,
+    [ATTRIBUTE_IS_RANGE] = read_range,
     [ATTRIBUTE_IS_STARTS] = read_starts, [ATTRIBUTE_IS_SHAPE] = read_shape,
     [ATTRIBUTE_IS_ROWS] = read_rows,     [ATTRIBUTE_IS_STEPS] = read_steps,
     [ATTRIBUTE_IS_EXPR] = read_expr,     [ATTRIBUTE_IS_FORM] = read_form,

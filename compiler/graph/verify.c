@@ -280,6 +280,15 @@ static void check_type(Verifier *v, const Node *node) {
   }
 }
 
+static void check_ranges(Verifier *v) {
+  for (size_t i = 0; i < v->graph->inputs.n; i++) {
+    const Node *input = v->graph->inputs.items[i];
+    if (!input->attr.range_text) continue;
+    if (input->dtype != DTYPE_I32) fault(v, input, "a range is one of an i32");
+    else if (input->attr.least > input->attr.most) fault(v, input, "the range is empty");
+  }
+}
+
 /* Each group of checks runs only if those that it relies on found nothing. */
 bool graph_verify(Graph *graph, Diag *diag) {
   int before = diag->n_errors;
@@ -294,6 +303,7 @@ bool graph_verify(Graph *graph, Diag *diag) {
     for (const Node *node = graph->first; node; node = node->next) check_users(&v, node);
   }
   check_model_inputs(&v);
+  check_ranges(&v);
   check_outputs(&v);
   check_ragged(&v);
   check_size_roles(&v);

@@ -74,7 +74,9 @@ static Family *family_of(Arena *arena, Diag *diag, const ParsedProgram *program)
 // ---- those of models/ ----
 
 static Family *embedded_family(Arena *arena, Map *names, Diag *diag, const Embedded *e) {
-  return family_of(arena, diag, parse_text(arena, names, diag, e->name, e->text, *e->size));
+  Family *family = family_of(arena, diag, parse_text(arena, names, diag, e->name, e->text, *e->size));
+  if (family) family->is_embedded = true;
+  return family;
 }
 
 static bool is_for(const Family *family, const char *type) {

@@ -12,6 +12,7 @@
 typedef struct Family {
   Source *source;
   const Ast *checkpoint, *model;
+  bool is_embedded; /* of models/, not of the user */
 } Family;
 
 /* The family of a folder: that of the file `path`, or one of models/ (path NULL): of those for its model_type the one

@@ -237,6 +237,7 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   }
   folder->config = read_json(arena, diag, folder->config_path, JSON_OBJECT);
   if (!folder->config) return NULL;
+  folder->written = json_copy(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
   const bool is_good = join_rotary(arena, diag, folder) && check_config(diag, folder) &&
                        read_names(arena, diag, folder, theta);
@@ -259,5 +260,6 @@ void folder_close(Folder *folder) {
   if (!folder) return;
   weight_set_close(folder->weights);
   json_decref(folder->names);
+  json_decref(folder->written);
   json_decref(folder->config);
 }

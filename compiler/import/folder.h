@@ -13,7 +13,8 @@
 
 typedef struct Folder {
   const char *path, *config_path;
-  json_t *config; /* of config.json */
+  json_t *written; /* config.json as it stands there */
+  json_t *config;  /* the same, its rotary settings in the newer form */
   const char *generation_path; /* where the settings of generation are: generation_config.json or config.json */
   json_t *names;  /* the same, with `architecture`, `generation`, `sentence` and the `rope_theta` that was joined */
   const Map *ignored; /* names that the user says change nothing: keys, and patterns of tensors */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "import/account.h"
+#include "import/key_types.h"
 
 // ---- what an evaluation knows ----
 
@@ -298,18 +299,19 @@ bool import_check(Arena *arena, Diag *diag, const Family *family, const Folder *
   const Ast *block = family->checkpoint->children[1];
   ImportValues values = values_new(arena, family);
   Evaluation e = evaluation_new(arena, diag, folder, options, &values);
+  const bool has_kinds = !family->is_embedded || key_types_check(arena, diag, folder);
   family_join_spellings(diag, family, folder);
   check_class(&e);
   check_task(&e);
   check_sentence(&e);
   check_layer_types(&e);
-  for (uint32_t i = 0; i < block->n_children; i++) {
+  for (uint32_t i = 0; has_kinds && i < block->n_children; i++) {
     const Ast *entry = block->children[i];
     if (expression_needs_weights(entry)) continue;
     if (entry->kind == AST_EXPECT) evaluate_expect(&e, entry);
     if (entry->kind == AST_REQUIRE) evaluate_require(&e, entry);
   }
-  account_for_keys(arena, diag, family, folder);
+  if (has_kinds) account_for_keys(arena, diag, family, folder);
   json_decref(values.owned);
   return !diag_has_errors(diag);
 }

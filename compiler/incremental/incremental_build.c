@@ -236,6 +236,11 @@ static Node *input_with(Stepper *s, const Node *node, Role role, const Size *con
   const char *name = role.kind == ROLE_TOKENS ? node->attr.name : numbered_name(s->cut->scratch, role);
   Node *input = build_input(&b, name, node->dtype, node->rank, dims);
   input->attr.role = role;
+  if (role.kind == ROLE_TOKENS) {
+    input->attr.range_text = node->attr.range_text;
+    input->attr.least = node->attr.least;
+    input->attr.most = node->attr.most;
+  }
   return input;
 }
 

@@ -42,8 +42,8 @@ tfm_size cost_rows(Planner *p, const Nest *nest) {
 /* In hundredths of a nanosecond, so that all are whole numbers:
  * - a multiplication and an addition at 100 operations a nanosecond: the FMA rate of AVX-512 at 3 GHz (two units) is
  *   about twice that, and tiles of few rows do not reach it;
- * - a weight, 4 bytes, at 10 bytes a nanosecond: what one of two threads reads from memory (performance.md: a plain
- *   loop of both reads 23 to 25 GB/s);
+ * - a weight, 4 bytes, at 10 bytes a nanosecond: what one of two threads reads from memory (bench/notes.md: a
+ *   plain loop of both reads 23 to 25 GB/s);
  * - a byte or operation of the epilogue at 8 a nanosecond, the rate of row kernels (12.5 hundredths, rounded down
  * because
  *   c is in L1 then). */

@@ -280,6 +280,7 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   if (!plan_nodes(&p)) return NULL;
   plan_outputs(&p);
   plan_checks(&p);
+  plan_ranges(&p);
   describe_tensors(&p);
   if (p.math.overflowed) plan_limit(&p, "a size of this model is too large for the runtime");
   if (diag_has_errors(diag)) return NULL;

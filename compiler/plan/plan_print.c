@@ -230,7 +230,8 @@ static void print_tensors(StrBuf *out, const char *what, uint32_t n, const tfm_t
 static void print_limits(StrBuf *out, const Plan *plan) {
   for (uint32_t i = 0; i < plan->program.n_id_limits; i++) {
     const tfm_id_limit *limit = &plan->program.id_limits[i];
-    strbuf_printf(out, "  ids of input %u below ", limit->input);
+    if (limit->n_parts) strbuf_printf(out, "  elements of input %u from %d, below ", limit->input, limit->least);
+    else strbuf_printf(out, "  ids of input %u below ", limit->input);
     plan_print_size(out, plan, limit->limit);
     strbuf_add_char(out, '\n');
   }

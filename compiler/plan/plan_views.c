@@ -160,7 +160,8 @@ void plan_check_ids(Planner *p, const Node *user, const Node *ids, const Size *l
   map_put_n(&p->id_checks, &key, sizeof key, NULL);
   const char *place = plan_place(p, user);
   if (input) {
-    vec_push(p->arena, &p->id_limits, (tfm_id_limit){input_number(p, input), plan_size(p, limit), place});
+    const tfm_id_limit rule = {.input = input_number(p, input), .limit = plan_size(p, limit), .place = place};
+    vec_push(p->arena, &p->id_limits, rule);
     return;
   }
   View view = plan_view(p, ids);

@@ -155,6 +155,7 @@ void plan_integer_reduce(Planner *p, OpKind reduction, uint32_t axis, const View
 
 void plan_outputs(Planner *p);
 void plan_checks(Planner *p);
+void plan_ranges(Planner *p);
 tfm_tensor_info plan_tensor_info(Planner *p, const char *name, const Node *node);
 
 #endif

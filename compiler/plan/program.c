@@ -191,6 +191,20 @@ void plan_checks(Planner *p) {
   }
 }
 
+/* Elements of inputs that are limited by the model itself, in terms of input numbers. */
+void plan_ranges(Planner *p) {
+  for (size_t i = 0; i < p->graph->inputs.n; i++) {
+    const Node *input = p->graph->inputs.items[i];
+    if (!input->attr.range_text) continue;
+    const CheckPart why = {.text = input->attr.range_text};
+    tfm_id_limit range = {.input = (uint32_t)i, .least = input->attr.least, .first_part = (uint32_t)p->parts.n,
+                          .n_parts = 1, .place = plan_place(p, input)};
+    range.limit = plan_size(p, math_const(&p->math, (int64_t)input->attr.most + 1));
+    add_part(p, &why);
+    vec_push(p->arena, &p->id_limits, range);
+  }
+}
+
 tfm_tensor_info plan_tensor_info(Planner *p, const char *name, const Node *node) {
   StrBuf shape = strbuf_new(p->arena);
   node_print_shape(&shape, p->math.table, node);

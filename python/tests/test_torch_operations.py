@@ -292,7 +292,7 @@ class Operations(Case):
                 calls = [inputs_of(function, sizes, *shape) for shape in shapes_of(sizes)]
                 if function is run_time_indices:
                     calls = [{**call, "x": call["x"][..., :5]} for call in calls]
-                compared(module_of(function), calls, sizes, check=False)
+                compared(module_of(function), calls, sizes)
 
 
 @unittest.skipIf(torch is None, "no torch")
@@ -301,7 +301,7 @@ class Conditions(Case):
 
     def conditional(self, function, good, bad, words):
         calls = [{"x": floats(*shape)} for shape in good]
-        source = compared(module_of(function), calls, ROWS, check=False)
+        source = compared(module_of(function), calls, ROWS)
         model = tfmc.compile(source)
         for shape in bad:
             self.refused(tfmc.InputError, words, model, floats(*shape).numpy())
@@ -322,7 +322,7 @@ class Conditions(Case):
         """torch raises; the run refuses them, whether they are read or assigned."""
         for function in (lambda x, at: x[at], lambda x, at: x.index_put((at,), x[:1] * 0), lambda x, at: x.scatter(0, at[:, None].expand(-1, 6), 1.0)):
             inputs = {"x": floats(5, 6), "at": torch.tensor([0, 3])}
-            model = tfmc.compile(tfmc.from_torch(module_of(function), inputs, sizes={"x": {0: "n"}}, check=False))
+            model = tfmc.compile(tfmc.from_torch(module_of(function), inputs, sizes={"x": {0: "n"}}))
             model(inputs["x"].numpy(), at=[0, 4])
             self.refused(tfmc.InputError, "legal range", model, inputs["x"].numpy(), at=[0, 5])
 

@@ -46,7 +46,7 @@ def results(module, inputs):
             made = deepcopy(module).double()(**{name: wide(value) for name, value in inputs.items()})
     finally:
         torch.set_default_dtype(kept)
-    return [made] if isinstance(made, torch.Tensor) else [v for v in made if v is not None]
+    return torch.utils._pytree.tree_leaves(made)
 
 
 def difference(got, wanted):

@@ -46,9 +46,8 @@ tfm_status checks_hold(tfm_context *context, tfm_error *error);
 
 /* Ids that are inputs, before anything is computed. */
 tfm_status ids_check_inputs(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
-/* Whether n ids, of any alignment, are all in [0, limit); the limit is one of ids_unsigned_limit. */
-bool ids_below(const char *ids, int64_t n, uint32_t limit);
-uint32_t ids_unsigned_limit(int64_t limit);
+/* Whether n i32, of any alignment, are all in [least, limit). */
+bool ids_within(const char *ids, int64_t n, int32_t least, int64_t limit);
 /* "[2,0,5]" for element number `element` of a row-major tensor; nothing for a scalar. */
 void ids_print_coordinates(char *text, size_t size, const int64_t *dims, int32_t rank, int64_t element);
 

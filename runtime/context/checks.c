@@ -41,11 +41,11 @@ static bool check_holds(tfm_context *context, const tfm_check *check) {
 }
 
 /* Each part is a text, and a value where there is one. What does not fit is cut. */
-static void fill_message(const tfm_context *context, const tfm_check *check, char *text, size_t size) {
+static void fill_message(const tfm_context *context, uint32_t first, uint32_t n, char *text, size_t size) {
   size_t length = 0;
   text[0] = 0;
-  for (uint32_t i = 0; i < check->n_parts && length < size; i++) {
-    const tfm_message_part *part = &context->program->parts[check->first_part + i];
+  for (uint32_t i = 0; i < n && length < size; i++) {
+    const tfm_message_part *part = &context->program->parts[first + i];
     int more = part->value == TFM_NONE
                    ? snprintf(text + length, size - length, "%s", part->text)
                    : snprintf(text + length, size - length, "%s%lld", part->text,
@@ -60,7 +60,7 @@ tfm_status checks_hold(tfm_context *context, tfm_error *error) {
     const tfm_check *check = &program->checks[i];
     if (check_holds(context, check)) continue;
     char text[sizeof error->message];
-    fill_message(context, check, text, sizeof text);
+    fill_message(context, check->first_part, check->n_parts, text, sizeof text);
     return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, check->place, "%s", text);
   }
   return TFM_OK;
@@ -68,20 +68,18 @@ tfm_status checks_hold(tfm_context *context, tfm_error *error) {
 
 // ---- ids of inputs ----
 
-/* Read as unsigned numbers, negative ids are large, so that one comparison checks both ends of [0, limit). */
-bool ids_below(const char *ids, int64_t n, uint32_t limit) {
+/* As unsigned distances from the least, numbers below it are large, so that one comparison checks both ends. The range
+ * is never all of 32 bits: a limit beyond them ends where they end, and a model's own range is narrower. */
+bool ids_within(const char *ids, int64_t n, int32_t least, int64_t limit) {
+  if (limit > (int64_t)INT32_MAX + 1) limit = (int64_t)INT32_MAX + 1;
+  const uint32_t first = (uint32_t)least, width = limit <= least ? 0 : (uint32_t)(limit - least);
   uint32_t bad = 0;
   for (int64_t i = 0; i < n; i++) {
     uint32_t id;
     memcpy(&id, ids + 4 * i, 4);
-    bad |= id >= limit;
+    bad |= id - first >= width;
   }
   return !bad;
-}
-
-/* The limit as an unsigned number: 2^31 lets every id pass that is not negative. */
-uint32_t ids_unsigned_limit(int64_t limit) {
-  return limit <= 0 ? 0 : limit > INT32_MAX ? (uint32_t)INT32_MAX + 1 : (uint32_t)limit;
 }
 
 /* "[2,0,5]" for element number `element` of a row-major tensor; nothing for a scalar. */
@@ -106,12 +104,14 @@ static tfm_status report_input(const tfm_context *context, const tfm_id_limit *r
   int64_t element = 0;
   for (; element < n; element++) {
     memcpy(&id, (const char *)value->data + 4 * element, 4);
-    if (id < 0 || id >= limit) break;
+    if (id < rule->least || id >= limit) break;
   }
-  char where[TFM_MAX_RANK * 24];
+  char where[TFM_MAX_RANK * 24], why[sizeof error->message];
   ids_print_coordinates(where, sizeof where, value->dims, value->rank, element);
-  return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, rule->place, "input \"%s\"%s = %d, legal range is [0, %lld)",
-                  context->program->inputs[rule->input].name, where, id, (long long)limit);
+  fill_message(context, rule->first_part, rule->n_parts, why, sizeof why);
+  return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, rule->place,
+                  "input \"%s\"%s = %d, legal range is [%d, %lld)%s%s", context->program->inputs[rule->input].name,
+                  where, id, rule->least, (long long)limit, *why ? ": " : "", why);
 }
 
 /* Of an input that is left out: all of its elements are the same. A table whose size a run decides may be too short. */
@@ -121,7 +121,7 @@ static tfm_status check_default(const tfm_context *context, const tfm_id_limit *
   for (uint32_t axis = 0; axis < info->rank; axis++)
     if (dims[axis] == 0) return TFM_OK;
   const tfm_value value = {.data = (void *)(uintptr_t)&info->fill, .dtype = TFM_I32};
-  if (ids_below(value.data, 1, ids_unsigned_limit(value_of(context, rule->limit)))) return TFM_OK;
+  if (ids_within(value.data, 1, rule->least, value_of(context, rule->limit))) return TFM_OK;
   return report_input(context, rule, &value, 1, error);
 }
 
@@ -137,7 +137,7 @@ tfm_status ids_check_inputs(const tfm_context *context, const tfm_value *inputs,
       continue;
     }
     for (int32_t axis = 0; axis < value->rank; axis++) n *= value->dims[axis];
-    if (!ids_below(value->data, n, ids_unsigned_limit(value_of(context, rule->limit))))
+    if (!ids_within(value->data, n, rule->least, value_of(context, rule->limit)))
       return report_input(context, rule, value, n, error);
   }
   return TFM_OK;

@@ -111,7 +111,7 @@ static int64_t column_of(const tfm_context *context, const Attention *a, const t
 
 /* The list of pages of a row of the step: its own, or that of its source. */
 static float *const *pages_of(const tfm_context *context, const tfm_cache *cache, int64_t row) {
-  return cache->of_encoder ? context->decoding.caches->source[row] : context->decoding.caches->own[row];
+  return cache->of_encoder ? context->hooks.caches->source[row] : context->hooks.caches->own[row];
 }
 
 /* The lists of rows [row, row + rows) of the step, and where the columns of the group's head begin in a page. */

@@ -46,7 +46,7 @@ static void unit_of(const Part *part, int64_t number, int64_t *block, int64_t *g
 }
 
 /* How many units of a part its owner does without claiming them. Where units are short, claiming each costs more than
- * evening out all of a part gains (docs/performance.md); the last quarter still lets a thread be slower than others. */
+ * evening out all of a part gains (bench/notes.md); the last quarter still lets a thread be slower than others. */
 static int64_t kept_units(const Claimer *claimer, int64_t units) {
   return !claimer->keeps ? 0 : units < LEAST_SHARED ? units : units - units / 4;
 }

@@ -15,10 +15,10 @@ int64_t gemm_panel_bytes(const tfm_gemm_step *step, int64_t k) { return tfm_form
 
 // ---- units ----
 
-void gemm_set_chain(Gemm *gemm, int64_t chain) {
-  gemm->begin_k = chain * TFM_CHAIN;
-  gemm->end_k = gemm->chains == 1 ? gemm->step->k : least_of(gemm->begin_k + TFM_CHAIN, gemm->step->k);
-  gemm->k_blocks = greatest_of(1, ceil_div(gemm->end_k - gemm->begin_k, k_block_of(gemm->step)));
+GemmChain gemm_chain(const Gemm *gemm, int64_t chain) {
+  const int64_t begin = chain * TFM_CHAIN, k = gemm->step->k;
+  const int64_t end = gemm->chains == 1 ? k : least_of(begin + TFM_CHAIN, k);
+  return (GemmChain){begin, end, greatest_of(1, ceil_div(end - begin, k_block_of(gemm->step)))};
 }
 
 /* How the step is cut. Blocks of rows bound what stays in the second-level cache; groups of panels are made large
@@ -32,7 +32,7 @@ void gemm_size_units(Gemm *gemm, int32_t threads) {
   if (gemm->panels < threads) gemm->blocks = greatest_of(gemm->blocks, ceil_div(threads, gemm->panels) * 2);
   gemm->blocks = least_of(gemm->blocks, gemm->tiles);
   gemm->chains = chains_of(step);
-  gemm_set_chain(gemm, 0);
+  gemm->k_blocks = gemm_chain(gemm, 0).blocks;
   int64_t block_rows = ceil_div(gemm->rows, gemm->blocks);
   int64_t group = LEAST_UNIT_WORK / greatest_of(1, 2 * block_rows * step->k * step->panel);
   if (gemm->k_blocks > 1 && block_rows * step->k * step->a_bytes > resident_bytes())
@@ -116,7 +116,7 @@ static void pace_block(const Gemm *gemm, Block *block) {
   block->together = steps_together(gemm, block->n);
   block->lines = least_of(TFM_PREFETCH_LINES,
                           ceil_div(gemm_panel_bytes(step, turn_of(step)), ALIGNMENT * calls_of(step, block)));
-  block->k = least_of(block->together, least_of(k_block_of(step), gemm->end_k - gemm->begin_k));
+  block->k = least_of(block->together, least_of(k_block_of(step), gemm_chain(gemm, 0).end));
   block->share = gemm_share_of(step, block, block->k);
 }
 

@@ -13,24 +13,26 @@ enum {
   UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS /* no block has more: its tiles are whole */
 };
 
+typedef struct GemmChain { /* steps [begin, end) of k, in so many blocks */
+  int64_t begin, end, blocks;
+} GemmChain;
+
 typedef struct Gemm {
   const tfm_context *context;
   const tfm_gemm_step *step;
   const float *a;
   const char *weights, *after; /* after: what is read when this step is done */
   float *c;
-  int64_t c_row, c_column;    /* of the first element there */
   int64_t a_stride, c_stride; /* elements */
   int64_t all_rows, rows;     /* rows: those that are live, in a chain of rows those of the share */
   RowShare share;             /* in such a chain; else zeroes */
   int64_t tiles, panels, blocks, panels_per_group;
-  int64_t chains, begin_k, end_k, k_blocks; /* begin_k and the following: of the chain that is computed */
-  float *waiting;  /* results of chains that wait */
-  bool is_waiting; /* c is there: the rows of the block's tiles, one behind the other */
+  int64_t chains, k_blocks; /* k_blocks: of the first chain, the longest */
+  float *waiting; /* results of chains that wait */
   LiveRows live;
   Epilogue epilogue;
   EpilogueCall *call; /* of a single run */
-  const GemmConsumer *consumer; /* NULL: c is the whole matrix */
+  const GemmConsumer *consumer; /* NULL: results go to c, the whole matrix */
 } Gemm;
 
 typedef struct Tile {
@@ -70,8 +72,7 @@ static inline int64_t chains_of(const tfm_gemm_step *step) {
 
 static inline bool is_short(const Gemm *gemm) { return gemm->step->k <= SHORT_K; }
 
-/* Chain number `chain` is the one that is computed from now on. */
-void gemm_set_chain(Gemm *gemm, int64_t chain);
+GemmChain gemm_chain(const Gemm *gemm, int64_t chain);
 void gemm_size_units(Gemm *gemm, int32_t threads);
 /* Cuts the tiles of block number `number`, unless they are there: a thread takes unit after unit of one block. */
 void gemm_enter_block(const Gemm *gemm, Block *block, int64_t number);

@@ -179,7 +179,7 @@ static Attention attention_of(const tfm_context *context, const tfm_step *step, 
 /* Bounds the product first: sizes that would overflow are refused before the layout is computed. */
 int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
-  if (info->k_cache != TFM_NONE) return context->decoding.cached_steps->attention_scratch_bytes(context, info);
+  if (info->k_cache != TFM_NONE) return context->hooks.cached_steps->attention_scratch_bytes(context, info);
   int64_t keys = value_of(context, info->dims[info->rank - 1]), product;
   if (keys < 0 || __builtin_mul_overflow(keys, 64 * (info->h + info->e + TFM_KEY_BLOCK), &product)) return -1;
   Attention a = attention_of(context, step, 1);
@@ -351,7 +351,7 @@ static void run_part(const AttentionStrip *of, int64_t part) {
 void step_attention(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   if (context->program->attentions[step->index].k_cache != TFM_NONE) {
-    context->decoding.cached_steps->attention(walker, step);
+    context->hooks.cached_steps->attention(walker, step);
     return;
   }
   Attention a = attention_of(context, step, walker->threads);

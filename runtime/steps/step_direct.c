@@ -38,13 +38,13 @@ void direct_run(const Walker *walker, const Matmul *m, const DirectWork *work) {
 void direct_run_items(const Walker *walker, const Matmul *m, int64_t first, int64_t end) {
   const tfm_matmul_step *step = m->step;
   const tfm_context *context = walker->context;
-  const int64_t axis = step->rank > 2 ? value_of(context, step->dims[step->rank - 3]) : 1;
+  const int64_t axis = m->batch.axes > 0 ? m->batch.dims[m->batch.axes - 1] : 1;
   const int64_t c_row = m->c->strides[step->rank - 2];
   while (first < end) {
     const int64_t items = least_of(least_of(end - first, axis - first % axis), ITEMS_TOGETHER);
-    char *c = matmul_item(context, step, m->c, first);
-    const DirectWork work = {.x = matmul_item(context, step, m->x, first),
-                             .y = matmul_item(context, step, m->y, first),
+    char *c = matmul_item(context, m, m->c, first);
+    const DirectWork work = {.x = matmul_item(context, m, m->x, first),
+                             .y = matmul_item(context, m, m->y, first),
                              .c = c,
                              .c_row = c_row,
                              .items = items,

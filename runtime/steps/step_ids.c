@@ -21,7 +21,7 @@ static int64_t first_bad(const tfm_context *context, const tfm_step *step, int64
       offset += rest % dim * operand->strides[axis];
       rest /= dim;
     }
-    if (stride == 4 && ids_below(base + offset, columns, ids_unsigned_limit(limit))) continue;
+    if (stride == 4 && ids_within(base + offset, columns, 0, limit)) continue;
     for (int64_t column = 0; column < columns; column++) {
       int32_t id;
       memcpy(&id, base + offset + column * stride, 4);

@@ -59,6 +59,47 @@ TAGGER = """model Tagger(d = 24, vocab = 9) {
 }
 """
 
+# Products of several items, whose weights are stacked: a step counts if it is not zero in one of them. Each row goes to all
+# experts, by the same weights, or to those that its number names.
+STACKED = """model Stacked(n = 4) {
+  weight w: [n, 24, 16] = 0.0
+  weight b: [n, 1, 16] = 0.0
+  forward(x: f32[batch, 24], of: f32[batch, n]) {
+    return y = sum(transpose(of, 0, 1)[..., none] * (x[none] @ w + b), axis = 0)
+  }
+  fn objective(x: f32[batch, 24], of: f32[batch, n]) {
+    return loss = mean(mean(forward(x, of) * 0.3))
+  }
+  train objective { optimizer = "sgd"  lr = 1.0 }
+}
+"""
+# Experts as layers, of which each token takes two, and experts that are stacked: of both most rows are left out.
+MIXTURE = """layer Expert(d, ffn) {
+  up   = Linear(d, ffn)
+  down = Linear(ffn, d)
+  forward(x) = down(relu(up(x)))
+}
+model Mixture(d = 24, vocab = 9, n = 4) {
+  embed   = Embedding(vocab, d)
+  gate    = Linear(d, n, bias = false)
+  experts = [Expert(d, 40) for e in n]
+  head    = Linear(d, vocab)
+  weight stacked: [n, d, d]  = normal(std = 0.3)
+  forward(ids: i32[batch, time]) {
+    x         = embed(ids)
+    p, chosen = topk(softmax(gate(x)), 2)
+    weights   = sum(p[..., none] * one_hot(chosen, n), axis = -2)
+    y         = sum([weights[..., e, none] * experts[e](x) for e in n])
+    each      = transpose(weights, -1, -2)[..., none] * (y[:, none] @ stacked)
+    return logits = head(y + sum(each, axis = 1))
+  }
+  fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
+    return loss = cross_entropy(forward(ids), labels, ignore_index = 0)
+  }
+  train objective { optimizer = "sgd"  lr = 0.1 }
+}
+"""
+
 
 class Gradients(unittest.TestCase):
     def setUp(self):
@@ -92,6 +133,19 @@ class Gradients(unittest.TestCase):
                         limit = 1e-6 if name in ("b", "one", "scale", "shift") else 3e-6 if n < 300_000 else 1e-5
                         self.assertLessEqual(error, limit, f"{name} over {n} rows, cut at {cuts}, {march}")
 
+    def test_equal_rows_of_stacked_weights_lose_no_digits(self):
+        x, c = float(np.float32(0.7)), float(np.float32(0.3))
+        for n in (255, 30_000):
+            for cuts in ([0, n], [0, 7, n // 3, n]):
+                all_of, one_of = np.full((n, 4), 0.25, np.float32), np.eye(4, dtype=np.float32)[np.arange(n) % 4]
+                for name, of in ("all", all_of), ("one", one_of):
+                    parts = [{"x": np.full((b - a, 24), 0.7, np.float32), "of": of[a:b]} for a, b in zip(cuts, cuts[1:])]
+                    found = self.gradients(STACKED, parts)
+                    share = of.astype(np.float64).mean(0)
+                    for weight, number in ("w", c * x / 16), ("b", c / 16):
+                        error = np.abs(found[weight] / (share[:, None, None] * number) - 1).max()
+                        self.assertLessEqual(error, 3e-6, f"{weight} over {n} rows of {name}, cut at {cuts}")
+
     def tagged(self, cuts, padding, lengths):
         rng = random.Random(2)
         rows = [[[rng.randrange(1, 9) for _ in range(n)], [rng.randrange(9) for _ in range(n)]] for n in lengths]
@@ -102,18 +156,27 @@ class Gradients(unittest.TestCase):
     def test_bits_depend_neither_on_cuts_nor_on_padding_nor_on_threads(self):
         rng = random.Random(5)
         for lengths in ([rng.randrange(1, 400) for _ in range(9)], [256, 512, 1, 1, 254, 300]):
-            items, wanted = len(lengths), None
-            for cuts in ([0, items], [0, 1, 2, items], [0, 2, 5, items], list(range(items + 1))):
-                for padding in 0, 90:
-                    for options in (["--threads=1"], ["--threads=3"], ["--disable=live-rows", "--threads=2"]):
-                        found = self.gradients(TAGGER, self.tagged(cuts, padding, lengths), *options)
-                        wanted = wanted or found
-                        self.assertEqual([name for name in wanted if wanted[name].tobytes() != found[name].tobytes()], [],
-                                         f"cut at {cuts}, padding {padding}, {options}")
-            found = self.gradients(TAGGER, self.tagged([0, 2, items], 3, lengths), "-march=x86-64-v3")
-            for name in wanted if found else ():
-                if (a := wanted[name]).tobytes() != (b := found[name]).tobytes():
-                    self.fail(f"{name} with AVX2: {np.abs(a - b).max()}")
+            self.check_bits(TAGGER, lengths, [0, 1, 2, len(lengths)], [0, 2, 5, len(lengths)], list(range(len(lengths) + 1)))
+
+    def test_bits_of_experts(self):
+        rng = random.Random(6)
+        for lengths in ([rng.randrange(1, 400) for _ in range(6)], [256, 1, 600, 255]):
+            self.check_bits(MIXTURE, lengths, [0, 1, len(lengths)], list(range(len(lengths) + 1)))
+
+    def check_bits(self, text, lengths, *ways):
+        """The same for each way to cut a step, however much padding it has, and on another instruction set."""
+        items, wanted = len(lengths), None
+        for cuts in ([0, items], *ways):
+            for padding in 0, 90:
+                for options in (["--threads=1"], ["--threads=3"], ["--disable=live-rows", "--threads=2"]):
+                    found = self.gradients(text, self.tagged(cuts, padding, lengths), *options)
+                    wanted = wanted or found
+                    self.assertEqual([name for name in wanted if wanted[name].tobytes() != found[name].tobytes()], [],
+                                     f"cut at {cuts}, padding {padding}, {options}")
+        found = self.gradients(text, self.tagged([0, 2, items], 3, lengths), "-march=x86-64-v3")
+        for name in wanted if found else ():
+            if (a := wanted[name]).tobytes() != (b := found[name]).tobytes():
+                self.fail(f"{name} with AVX2: {np.abs(a - b).max()}")
 
     def test_a_part_that_gives_nothing_changes_no_bit(self):
         whole = self.tagged([0, 2, 4], 0, [300, 200, 9, 270])

@@ -69,6 +69,23 @@ model Squares {
 """
 
 
+RANGES = """
+model Ranges {
+  table = Embedding(10, 4)
+  fn looked_up(at) {
+    require at >= -5 and at < 5, "five either way"
+    return table(at + 5)
+  }
+  forward(ids: i32[batch, time], shift: i32[batch] = 0, n: i32[1]) {
+    require 3 > shift and -3 <= shift, "shifts are small"
+    require n > 0, "n counts"
+    require n <= 2 * 2, "to four"
+    return y = looked_up(ids), z = (ids + shift[:, none]) * n
+  }
+}
+"""
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -243,6 +260,73 @@ class Quotients(Case):
     def test_sizes_beyond_64_bits_are_refused(self):
         self.good(SQUARES, dict(x=np.zeros((2**31, 0), np.float32)))
         self.refused(SQUARES, dict(x=np.zeros((2**33, 0), np.float32)), "too large")
+
+
+class Ranges(Case):
+    """Requirements of the elements of inputs."""
+
+    def inputs(self, **changed):
+        return {"ids": np.array([[-5, 0, 4], [1, 2, 3]], np.int32), "shift": np.array([-3, 2], np.int32),
+                "n": np.array([4], np.int32)} | changed
+
+    BAD = ((dict(ids=np.array([[1, 2, -6]], np.int32), shift=np.array([0], np.int32)), '"ids"[0,2] = -6, legal range is [-5, 5): five either way'),
+           (dict(ids=np.array([[1, 2], [5, 2]], np.int32)), '"ids"[1,0] = 5, legal range is [-5, 5): five either way'),
+           (dict(ids=np.array([[1, 2], [-2**31, 2**31 - 1]], np.int32)), '"ids"[1,0] = -2147483648'),
+           (dict(shift=np.array([0, 3], np.int32)), '"shift"[1] = 3, legal range is [-3, 3): shifts are small'),
+           (dict(shift=np.array([0, 2**31 - 1], np.int32)), '"shift"[1] = 2147483647'),
+           (dict(n=np.array([0], np.int32)), '"n"[0] = 0, legal range is [1, 5): n counts; to four'))
+
+    def test_elements_within(self):
+        for given in self.inputs(), {k: v for k, v in self.inputs().items() if k != "shift"}:
+            for engine in "native", "reference":
+                z = self.good(RANGES, given, f"--engine={engine}")["z"]
+                np.testing.assert_array_equal(z, (given["ids"] + given.get("shift", np.zeros(2, np.int32))[:, None]) * 4)
+
+    def test_elements_beyond(self):
+        for changed, said in self.BAD:
+            self.refused(RANGES, self.inputs(**changed), "E0505", f"input {said}")
+
+    def test_elements_beyond_in_libraries(self):
+        with open(self.path("m.tfm"), "w") as f:
+            f.write(RANGES)
+        rng = np.random.default_rng(1)
+        save_file({"table.weight": rng.standard_normal((10, 4)).astype(np.float32)}, self.path("w.safetensors"))
+        options = ["--weights", self.path("w.safetensors")]
+        made = subprocess.run([TFMC, "compile", self.path("m.tfm"), *options, "-o", self.path("libm.so")], capture_output=True, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        with open(self.path("m.h")) as f:
+            self.assertIn("; elements in [-5, 5)", f.read())
+        for changed, said in (({}, ""), *self.BAD):
+            save_file(self.inputs(**changed), self.path("in.safetensors"))
+            done = subprocess.run([TFMC, "run", self.path("libm.so"), "--inputs", self.path("in.safetensors")], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1 if said else 0, done.stderr)
+            self.assertIn(said, done.stderr)
+
+    def test_the_graph_in_text_form_has_them(self):
+        with open(self.path("m.tfm"), "w") as f:
+            f.write(RANGES)
+        text = subprocess.run([TFMC, "dump", self.path("m.tfm"), "--stage=graph"], capture_output=True, text=True).stdout
+        self.assertIn('input "ids", range=[-5, 4] "five either way" : i32[batch, time]', text)
+        with open(self.path("m.graph"), "w") as f:
+            f.write(text)
+        again = subprocess.run([TFMC, "opt", self.path("m.graph"), "--only=dce"], capture_output=True, text=True)
+        self.assertEqual([line for line in again.stdout.splitlines() if "range=" in line],
+                         [line for line in text.splitlines() if "range=" in line], again.stderr)
+
+    def test_they_are_shown(self):
+        with open(self.path("m.tfm"), "w") as f:
+            f.write(RANGES)
+        shown = subprocess.run([TFMC, "check", self.path("m.tfm")], capture_output=True, text=True).stdout
+        self.assertIn("i32[batch, time], elements in [-5, 5)\n", shown)
+        self.assertIn("i32[batch], left out 0 everywhere, elements in [-3, 3)\n", shown)
+
+    def test_random_inputs_are_within(self):
+        for low, high in (-5, 5), (3, 4), (-9, -8):
+            model = f'model M {{ forward(x: i32[n]) {{\n require x >= {low} and x < {high}, "no"\n return y = f32(x) }} }}'
+            with open(self.path("m.tfm"), "w") as f:
+                f.write(model)
+            done = subprocess.run([TFMC, "bench", self.path("m.tfm"), "--input=x=64", "--iterations=1", "--warmup=0"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,13 @@ PROGRAMS = [
             return y = x -> activation -> places, n = full([2 * time + 1], 0), m = f32(i32(x)) + f32(x)
           }
         }"""),
+    ("--input ids=2x3", """
+        model Ranges {
+          forward(ids: i32[batch, time]) {
+            require ids >= 0 and ids < 100, "..."
+            return y = ids
+          }
+        }"""),
     ("--input x=2x35x6 --input w=31 --input y=2x5x6", """
         model Lists {
           forward(x: f32[m, t, d], w: f32[31], y: f32[m, n, d]) {
@@ -275,7 +282,8 @@ PRINTED = ("time == 16", "time.lengths: i32[batch]")
 NO_CODE = {"%", "+", "tfmc check", "tfmc compile", "tfmc run", "-D name=value", "f32[batch, time, 512]", "i32[...]",
            "bool[...]", "[batch, channels, time]", "[batch, channels, height, width]", "[n]", "[..., n]", "[batch, time, d]",
            "[batch, d]", "[batch, channels, ...]", "[inputs, outputs]", "[time, h // 2]", "{name}",
-           "weight * expert(x)", "--require-fusion=experts", "[..., windows, ..., size]", "[batch, in, n]", "[in, out, kernel]"}
+           "weight * expert(x)", "--require-fusion=experts", "[..., windows, ..., size]", "[batch, in, n]", "[in, out, kernel]", "<=",
+           'input "ids"[0,2] = 100, legal range is [0, 100): ...'}
 
 
 def plain(text):

@@ -36,6 +36,7 @@ import textwrap
 NO_PRODUCT = ("tests/", "docs/", "examples/", "bench/", "python/tests/", "python/serve/tests/", ".")
 HEAD = re.compile(r"\AChange: (?P<change>[^\n]+)\nFiles: (?P<files>\d+)\nTargets: (?P<targets>[^\n]+)\n\n(?P<text>.*?)\n"
                   r"Check:\n(?P<check>.*?)(?P<diff>^diff --git .*)\Z", re.M | re.S)
+BUILD = "build/release"  # as deep as the sources' own, so that ccache finds what they compiled
 TOUCHED = re.compile(r"^diff --git a/(\S+) b/(\S+)$", re.M)
 FILE_LINE = re.compile(r"^- `([^`]+)`", re.M)
 
@@ -48,6 +49,7 @@ class Patch:
             raise SystemExit(f"{path}: its head is not as {pathlib.Path(__file__).name} says")
         self.change, self.limit, self.targets = match["change"], int(match["files"]), match["targets"].split()
         self.text, self.check, self.diff = match["text"].strip(), textwrap.dedent(match["check"]), match["diff"]
+        self.created = re.findall(r"^diff --git a/(\S+) .*\nnew file mode", self.diff, re.M)
         self.touched = sorted({name for pair in TOUCHED.findall(self.diff) for name in pair})
 
     def product_files(self):
@@ -102,7 +104,7 @@ def copy_sources(root, folder):
 
 
 def build(copy, targets):
-    log = subprocess.run(["cmake", "--build", str(copy / "build"), "--target", *targets], capture_output=True, text=True)
+    log = subprocess.run(["cmake", "--build", str(copy / BUILD), "--target", *targets], capture_output=True, text=True)
     return "" if not log.returncode else "it does not build\n" + "\n".join((log.stdout + log.stderr).splitlines()[-40:])
 
 
@@ -115,7 +117,7 @@ def try_out(patch, copy, root):
         if fault := build(copy, patch.targets):
             return fault
         python = root / "build/venv/bin/python"
-        environment = {**os.environ, "tfmc": str(copy / "build/tfmc"), "build": str(copy / "build"), "TFM_CACHE_DIR": "",
+        environment = {**os.environ, "tfmc": str(copy / BUILD / "tfmc"), "build": str(copy / BUILD), "TFM_CACHE_DIR": "",
                        "python": str(python if python.exists() else sys.executable)}
         ran = subprocess.run(["bash", "-euo", "pipefail", "-c", patch.check], cwd=copy, env=environment, capture_output=True,
                              text=True)
@@ -128,7 +130,7 @@ def try_all(chosen, folder, root):
     folder.mkdir(parents=True, exist_ok=True)
     copy = folder.resolve()
     copy_sources(root, copy)
-    subprocess.run(["scripts/configure.sh", "build", "", "tests"], cwd=copy, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["scripts/configure.sh", BUILD, "", "tests"], cwd=copy, check=True, stdout=subprocess.DEVNULL)
     if fault := build(copy, sorted({target for patch in chosen for target in patch.targets})):
         sys.exit(f"the sources without a patch: {fault}")
     for patch in chosen:
@@ -145,7 +147,7 @@ def record(root, name, tree):
                                 capture_output=True, text=True, check=True)
         git(["git", "read-tree", "HEAD"])
         git(["git", "add", "--all", "."])
-        diff = git(["git", "diff", "--cached", "--no-ext-diff", "--no-color", "--no-renames", "HEAD", "--", ".",
+        diff = git(["git", "diff", "--cached", "--no-ext-diff", "--no-color", "--no-renames", "--unified=1", "HEAD", "--", ".",
                     ":!tests/meta/patches"]).stdout
     if not diff:
         sys.exit(f"{tree}: nothing is changed there")

@@ -3,7 +3,8 @@
 
 The documents say what the tables of the compiler say. Between `<!-- tfmc document TABLE -->` and `<!-- end -->` a page
 holds what that command prints; docs/reference.md holds every table at least once, and the manual page names every row of
-those that it is made from. Paths, test names and links in the documents lead somewhere. --write prints the tables anew.
+those that it is made from. Between `<!-- patches -->` and `<!-- end -->` stands what tests/meta/patches say a change of each
+kind takes (check_cost.py --page). Paths, test names and links in the documents lead somewhere. --write prints the tables anew.
 """
 import fnmatch
 import pathlib
@@ -11,8 +12,11 @@ import re
 import subprocess
 import sys
 
+import check_cost
+
 PAGES = ["docs/**/*.md", "*.md", "bench/*.md", "grammar/*.md", "examples/*/*.md", "tests/goldens/README.md"]
 MARKED = re.compile(r"(<!-- tfmc document ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.S)
+PATCHES = re.compile(r"(<!-- patches -->\n)(.*?)(<!-- end -->)", re.S)
 FENCED = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
@@ -78,9 +82,23 @@ def check_manual(tfmc, texts):
                     yield f"tfmc document man: it lacks '{cell.strip()}' of the table '{table}'"
 
 
+def check_patches(root, pages, write):
+    text, shown = check_cost.page(root), 0
+    for page in pages:
+        old = page.read_text()
+        shown += len(PATCHES.findall(old))
+        new = PATCHES.sub(lambda m: m[1] + text + m[3], old)
+        if new != old and write:
+            page.write_text(new)
+        elif new != old:
+            yield f"{page.relative_to(root)}: what a change takes is not what the patches say; --write prints it anew"
+    if not shown:
+        yield "no page shows what a change takes: <!-- patches -->"
+
+
 def project_files(root):
-    """All files and folders, as paths below the root."""
-    found, left = set(), [root]
+    """All files and folders, as paths below the root, and those that patches make."""
+    found, left = {name for patch in check_cost.patches(root) for name in patch.created}, [root]
     while left:
         for entry in left.pop().iterdir():
             if entry.name in SKIPPED_FOLDERS:
@@ -127,7 +145,8 @@ def check_paths(root, pages):
 def main():
     tfmc, root = sys.argv[1], pathlib.Path(sys.argv[2])
     pages = sorted({page for pattern in PAGES for page in root.glob(pattern)})
-    found = [*check_tables(tfmc, root, pages, "--write" in sys.argv[3:]), *check_paths(root, pages)]
+    write = "--write" in sys.argv[3:]
+    found = [*check_tables(tfmc, root, pages, write), *check_patches(root, pages, write), *check_paths(root, pages)]
     print("\n".join(found) or f"{len(pages)} documents agree with the tables and with the files")
     return bool(found)
 

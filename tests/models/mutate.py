@@ -44,6 +44,7 @@ hf.logging.set_verbosity(logging.CRITICAL)
 hf.logging.disable_progress_bar()
 warnings.filterwarnings("ignore")
 logging.disable(logging.CRITICAL)
+EXPERTS = dict(experts_implementation="eager")  # torch's grouped products take rows of 16 bytes alone
 TOLERANCE = 1e-5
 MOST_OF_ROUNDING = 1e-3
 AUTO = {"ForCausalLM": hf.AutoModelForCausalLM, "LMHeadModel": hf.AutoModelForCausalLM, "MTModel": hf.AutoModelForSeq2SeqLM,
@@ -96,7 +97,8 @@ def loaded(folder, config, writes, attention, dtype=torch.float32):
     for kind in filter(None, classes(config, writes)):
         try:
             with quiet():
-                model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=dtype, attn_implementation=attention)
+                model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=dtype, attn_implementation=attention,
+                                                   **EXPERTS)
             return model.eval(), info
         except Exception as e:  # whatever transformers, torch and its checks of configs raise
             fault = e
@@ -287,6 +289,8 @@ class Case:
         is_no_value = declined and (declined.of_type or label.endswith(" = null"))
         if is_no_value and type(made) in self.base and same_numbers(made, self.base[type(made)]):
             self.counts["no type of theirs"] += 1
+            if self.args.show:
+                print(f"  no type of theirs: {label}: {declined}", flush=True)
             return "no type of theirs", None
         if declined:
             return self.fault(label, "theirs refuses", str(declined))
@@ -331,7 +335,7 @@ class Case:
     def of_json(self):
         write(self.folder, self.files, self.tensors)
         config = self.files["config.json"]
-        for mutation in [*mutations.of_files(self.files, ignored_keys(self.args)), *aliases(config)]:
+        for mutation in [*mutations.of_files(self.files, known_keys(self.args)), *aliases(config)]:
             files, _ = mutations.apply(mutation, self.files, None)
             if mutation[1] != "generation_config.json":
                 self.record(mutation, *self.outputs(mutation, files, None))
@@ -440,15 +444,21 @@ class Case:
                 self.kept.save()
 
 
-def ignored_keys(args):
-    """The keys of compiler/import/ignored_keys.def and of the families' `ignore` entries."""
+def known_keys(args):
+    """The keys of compiler/import/ignored_keys.def, and those that the blocks of the type's families name: a class may pass over
+    what others of its family read.
+    """
     root = pathlib.Path(__file__).resolve().parents[2]
     found = re.findall(r'IGNORED\("([^"]+)"', (root / "compiler/import/ignored_keys.def").read_text())
     for path in sorted((root / "models").glob("*.tfm")):
-        if args.model_type in re.findall(r'"([\w-]+)"', next(l for l in path.read_text().splitlines() if l.startswith("checkpoint"))):
-            for line in re.findall(r"^  ignore (.*)$", path.read_text(), re.M):
+        head, block = re.search(r"^checkpoint (.*?) \{\n(.*?)^\}", path.read_text(), re.M | re.S).groups()
+        if args.model_type in re.findall(r'"([\w-]+)"', head):
+            for line in re.findall(r"^  (?:ignore|needed|spellings) ((?:.*,\n)*.*)$", block, re.M):
                 found += re.findall(r'"([^"]+)"', line)
-    return [k for k in dict.fromkeys(found) if "." not in k and k not in ("architectures", "model_type", "architecture")]
+            found += re.findall(r"(?<![\w.])[a-z_]\w+(?![\w(.])", re.sub(r'"(?:\\.|[^"\\])*"|#.*|^  \w+ +=|\b(first|dims|has)\b', "", block, flags=re.M))
+    words = {"key", "architectures", "model_type", "architecture", "require", "expect", "ignore", "needed", "spellings", "classes", "unused",
+             "if", "then", "else", "and", "or", "not", "none", "true", "false"}
+    return [k for k in dict.fromkeys(found) if "." not in k and k not in words]
 
 
 def concerns_tokens(mutation):

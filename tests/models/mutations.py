@@ -54,6 +54,7 @@ ADDED = {
     "rope_scaling": [{"type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0}],
     "rope_parameters": [{"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}, {"rope_type": "default", "rope_theta": 500.0}],
     "sliding_window": [3], "use_sliding_window": [True], "layer_types": LISTS["layer_types"][:2], "sliding_window_pattern": [2],
+    "max_window_layers": [1], "no_rope_layers": [[0, 1]], "no_rope_layer_interval": [2], "is_gated_act": [True, False],
     "attention_bias": [True, False], "mlp_bias": [True], "use_bias": [False], "qkv_bias": [False], "bias": [True], "enable_bias": [False],
     "hidden_act": ["relu", "gelu"], "activation_function": ["relu", "gelu"], "hidden_activation": ["relu"], "activation": ["relu", "gelu"],
     "layer_norm_eps": [0.1], "layer_norm_epsilon": [0.1], "rms_norm_eps": [0.1], "norm_eps": [0.1], "norm_epsilon": [0.1],
@@ -178,7 +179,7 @@ def of_files(files, more_keys=()):
 
 
 def guessed(key):
-    """Values for a key that only a list of ignored keys names."""
+    """Values for a key that only a list of ignored keys, or a family, names."""
     name = key.lower()
     if any(part in name for part in SHARES):
         return [0.25]
@@ -187,7 +188,7 @@ def guessed(key):
     if name in ("id2label", "label2id"):
         return []
     words = next((words for parts, words in WORDS if any(p in name for p in parts)), None)
-    return words[:3] if words else [True, False, 2, 0.5, "something"]
+    return words[:3] if words else [True, False, 1, 2, 0.5, "something"]
 
 
 def aliases(config, alias_of):
@@ -195,7 +196,7 @@ def aliases(config, alias_of):
     for alias, name in alias_of.items():
         if name in config and alias not in config:
             yield ["alias", "config.json", [name, alias], True]
-            for other in others(name, config[name])[:2]:
+            for other in [*others(name, config[name])[:2], None]:
                 yield ["json", "config.json", [alias], other]
 
 

@@ -223,9 +223,10 @@ class Import(ImportCase):
     def test_M10_layers_of_an_unknown_kind(self):
         for name in ("qwen2_windows", "gemma3", "modernbert", "qwen2_moe_windows"):
             config = self.take(name)
-            for kinds in (["chunked_attention"] * len(config["layer_types"]), [7] * len(config["layer_types"])):
-                self.write(config | dict(layer_types=kinds))
-                self.refused('neither full_attention nor sliding_attention ("layer_types")')
+            self.write(config | dict(layer_types=["chunked_attention"] * len(config["layer_types"])))
+            self.refused('neither full_attention nor sliding_attention ("layer_types")')
+            self.write(config | dict(layer_types=[7] * len(config["layer_types"])))
+            self.refused('"layer_types" is a list ([7, ', "and must be a list of strings or null")
             self.write(config | dict(layer_types=config["layer_types"][1:]))
             self.tfmc(self.folder, code=1, says=f'"layer_types" has {len(config["layer_types"]) - 1} layers, and "num_hidden_layers" is')
 

@@ -187,7 +187,7 @@ static void encoder_program(HandProgram *hand) {
   hand_output(hand, "source.0", TFM_F32, "f32[rows, source, 24]", 3, (const tfm_size[]){rows, n, k});
   hand_output(hand, "source.1", TFM_F32, "f32[rows, source, 16]", 3, (const tfm_size[]){rows, n, v});
   hand_output(hand, "source.2", TFM_BOOL, "bool[rows, source]", 2, (const tfm_size[]){rows, n});
-  hand->id_limits[0] = (tfm_id_limit){0, hand_constant(hand, WRITER_VOCAB), "writer.tfm:2:3"};
+  hand->id_limits[0] = (tfm_id_limit){.limit = hand_constant(hand, WRITER_VOCAB), .place = "writer.tfm:2:3"};
   hand->program.n_id_limits = 1;
   embed_step(hand, embed_key, hand_operand(TFM_SPACE_OUTPUT, 0, TFM_F32, 0, NULL), 0, 0, 1, K, 0);
   embed_step(hand, embed_value, hand_operand(TFM_SPACE_OUTPUT, 1, TFM_F32, 0, NULL), 0, 0, 1, V, 0);
@@ -213,7 +213,7 @@ static void step_values(HandProgram *hand, tfm_size rows, tfm_size past, tfm_siz
   hand_buffer(hand, TFM_F32, hand_product(hand, V, 2, both), 2, 4);
   hand_buffer(hand, TFM_F32, hand_product(hand, WRITER_VOCAB, 2, both), 5, 9);
   hand_buffer(hand, TFM_F32, hand_product(hand, WRITER_VOCAB, 2, both), 6, 9);
-  hand->id_limits[0] = (tfm_id_limit){0, vocab, "writer.tfm:3:3"};
+  hand->id_limits[0] = (tfm_id_limit){.limit = vocab, .place = "writer.tfm:3:3"};
   hand->program.n_id_limits = 1;
   hand->conditions[0] = (tfm_condition){TFM_LE, length, hand_constant(hand, WRITER_MOST)};
   hand->parts[0] = (tfm_message_part){"a row of ", length};

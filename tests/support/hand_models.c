@@ -70,7 +70,7 @@ static void linear_checks(HandProgram *hand, tfm_size time) {
   hand->parts[1] = (tfm_message_part){" is longer than 600", TFM_NONE};
   hand->checks[0] = (tfm_check){.n_conditions = 3, .n_parts = 2, .place = "linear.tfm:3:5"};
   hand->program.n_checks = 1;
-  hand->id_limits[0] = (tfm_id_limit){2, hand_constant(hand, LINEAR_IDS), "linear.tfm:4:1"};
+  hand->id_limits[0] = (tfm_id_limit){.input = 2, .limit = hand_constant(hand, LINEAR_IDS), .place = "linear.tfm:4:1"};
   hand->program.n_id_limits = 1;
 }
 

@@ -139,13 +139,14 @@ def broadcast(w, tensors):
 
 
 def masked(w, x, given, values, accumulate):
-    """One number where a mask is true, whose axes are those of x from the given one on."""
+    """One number, or one value of the axes behind, where a mask is true, whose axes are those of x from the given one on."""
     (axis, mask), kind = given[0], w.dtype(x)
-    if len(given) > 1 or any(n != "1" for n in w.shape(values)):
+    more = max(0, w.rank(values) - (w.rank(x) - axis - w.rank(mask)))
+    if len(given) > 1 or any(n != "1" for n in w.shape(values)[:more]):
         w.no("an assignment of several values to what booleans choose", "use torch.where")
     marks = ", ".join([":"] * w.rank(mask) + ["none"] * (w.rank(x) - axis - w.rank(mask)))
     value = w.cast(values, kind)
-    value = f"({value})[{', '.join(['0'] * w.rank(values))}]" if w.rank(values) else value
+    value = f"({value})[{', '.join(['0'] * more)}]" if more else value
     value = f"{w.text(x)} + {value}" if accumulate else value
     return f"where(({w.text(mask)})[{marks}], {value}, {w.text(x)})"
 

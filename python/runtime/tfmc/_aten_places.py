@@ -68,6 +68,8 @@ def expand(w, node, x, *rest, **named):
 def expanded(w, value, kind, shape):
     text = w.cast(value, kind)
     if w.dtype(value) is None or not w.rank(value):  # a number, or a tensor of one
+        if text in ("true", "false"):  # known when compiling, so no tensor
+            return f"full([{', '.join(shape)}], {float(text == 'true')}) != 0.0"
         made = w.as_kind(f"full([{', '.join(shape)}], 0.0)", torch.float32, kind)
         return text if not shape and w.dtype(value) is not None else f"where({made}, {text}, {text})" if (
             kind == torch.bool) else f"{made} + {text}"
@@ -261,7 +263,11 @@ def full(w, node, x, *rest, **named):
 
 ATEN.update(dict.fromkeys(("zeros", "new_zeros", "zeros_like"), lambda w, node, *a, **k: filled(w, node, 0)))
 ATEN.update(dict.fromkeys(("ones", "new_ones", "ones_like"), lambda w, node, *a, **k: filled(w, node, 1)))
-ATEN["scalar_tensor"] = lambda w, node, value, **k: w.cast(value, node.meta["val"].dtype)
+
+
+@aten("scalar_tensor")
+def scalar_tensor(w, node, value, **named):
+    return expanded(w, value, torch.bool, []) if node.meta["val"].dtype == torch.bool else w.cast(value, node.meta["val"].dtype)
 
 
 # ---- places that values decide ----

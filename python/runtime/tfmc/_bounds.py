@@ -3,9 +3,10 @@
 What comes in are the nodes that are written, in order. Each gets the interval of its values: sizes are 1 to 2**30,
 ids are what their table allows, since a run refuses others, and what is known of an operation follows from its
 operands. If some integer may leave 32 bits that way, sizes and integers of which nothing is known (inputs, f32 that
-become integers) are given a bound, the widest with which all fit: the text refuses others, by a `require` for sizes,
-by a place in a table for bytes, and by a division by zero for integers. What does not fit in the bounds that the example needs is refused. Sums and
-products of which only the remainder is wanted (places in a table of hashes) are computed as remainders throughout.
+become integers) are given a bound, the widest with which all fit: the text refuses others, by a `require` for sizes and
+inputs, and by a division by zero for f32 that become integers. What does not fit in the bounds that the example needs
+is refused. Sums and products of which only the remainder is wanted (places in a table of hashes) are computed as
+remainders throughout.
 """
 import math
 import operator
@@ -186,22 +187,21 @@ class Bounds(Intervals):
         for symbol, name in self.writer.symbols.items() if self.size else ():
             if symbol in self.named:
                 yield f'    require {name} <= {self.size}, "integers would not fit in 32 bits with more for {name}"'
-
-    def is_byte(self, node):
-        return node.op == "placeholder" and self.writer.dtype(node) == torch.uint8
+        for node in self.writer.program.graph.nodes:
+            if node.op != "placeholder" or self.writer.kinds[node.name].kind.name != "USER_INPUT":
+                continue
+            name = self.writer.aliases.get(node.name, node.name)
+            if self.writer.dtype(node) == torch.uint8:
+                yield f'    require {name} >= 0 and {name} < 256, "{node.name} is a tensor of bytes"'
+            elif node in self.guarded:
+                bound = self.guarded[node]
+                yield (f'    require {name} >= {-bound} and {name} <= {bound}, "what is computed with {node.name} would not fit '
+                       'in 32 bits"')
 
     def comment(self):
-        if any(map(self.is_byte, self.nodes)):
-            yield "# arange(256)[x] is the byte x, or an error of the run that names x if it is none."
-        if self.guarded:
-            yield ("# x // i32(x >= -b and x <= b) is x, or an error of the run if |x| is more than b: what is computed with "
-                   "it\n# would not fit in 32 bits.")
-
-    def guard(self, node, text):
-        if self.is_byte(node):
-            return f"arange(256)[{text}]"
-        bound = next(iter(self.guarded.values()))
-        return f"{text} // i32({text} >= {-bound} and {text} <= {bound})"
+        if any(node in self.guarded for node in self.conversions):
+            yield ("# i32(x) // i32(x >= -b and x <= b) is x as an integer, or an error of the run if |x| is more than b: what "
+                   "is\n# computed with it would not fit in 32 bits.")
 
     def conversion(self, node, text):
         """An f32 as an integer: those beyond 32 bits become the nearest, or are refused by the run."""

@@ -23,7 +23,7 @@ from ._layers import Printer
 from ._signature import Signature, literal
 from ._sizes import spelled
 from ._torch import TAKEN
-from ._tracing import Lines, cut_up, innermost, patched, stopped
+from ._tracing import FUNCTIONAL, Lines, cut_up, innermost, patched, stopped
 
 DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.uint8: "i32", torch.bool: "bool"}
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -65,7 +65,7 @@ def exported(module, inputs, sizes, dropout):
         with patched(dropout, lines):
             program = traced(module, inputs, dynamic)
         guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
-        return cut_up(program.run_decompositions({}), ATEN), guards
+        return cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN), guards
     except Exception as error:  # torch raises many kinds
         if lines.recurrent:
             path, kind, where = lines.recurrent
@@ -293,9 +293,6 @@ class Writer:
             self.names[node.name] = name
             self.types[name] = self.type(value)
             heads.append((node.name, f"{DTYPES[value.dtype]}[{', '.join(self.shape(node))}]"))
-            if node in self.bounds.guarded or value.dtype == torch.uint8:
-                self.names[node.name] = f"t_{node.name}_in"
-                self.say(self.bounds.guard(node, name), {f"t_{node.name}_in": value})
             return
         tensor = self.state[spec.target]
         if tensor.is_complex():

@@ -48,6 +48,16 @@ def max_pool1d(x, size, stride=None, padding=0, dilation=1, ceil_mode=False, ret
     return tuple(v.squeeze(-2) for v in made) if return_indices else made.squeeze(-2)
 
 
+def take_along_dim(x, at, dim=None):
+    """By gather, as torch's own makes constants of the sizes of the other axes."""
+    if dim is None:
+        return x.reshape(-1).gather(0, at.reshape(-1))
+    dim %= x.ndim
+    shape = list(torch.broadcast_shapes([*x.shape[:dim], 1, *x.shape[dim + 1:]], [*at.shape[:dim], 1, *at.shape[dim + 1:]]))
+    whole = [[*shape[:dim], v.shape[dim], *shape[dim + 1:]] for v in (x, at)]
+    return x.expand(whole[0]).gather(dim, at.expand(whole[1]))
+
+
 def of_sizes(function, traced):
     """A function of numpy that is given sizes of the trace, which numpy would make numbers: torch's."""
     def write(shape, *args, **named):
@@ -125,6 +135,7 @@ def patched(dropout=True, lines=None):
     dropout=False: no function of torch.nn.functional drops anything. lines: of what is traced."""
     kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal),
             (torch.nn.functional, "max_pool1d", max_pool1d),
+            (torch, "take_along_dim", take_along_dim), (torch.Tensor, "take_along_dim", take_along_dim),
             (torch.nn.Module, "to", moved_module(torch.nn.Module.to))]
     kept += [(np, name, of_sizes(getattr(np, name), getattr(torch, name))) for name in ("ones", "zeros")]
     kept += [(np, name, of_traced(getattr(np, name), lambda x, k=0, f=getattr(torch, name): f(x, k))) for name in ("triu", "tril")]
@@ -155,6 +166,18 @@ def patched(dropout=True, lines=None):
 def decompositions():
     """Operation -> the function of torch that says it by others."""
     return {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
+
+
+def diagonal_scatter(x, src, offset=0, dim1=0, dim2=1):
+    """x with its diagonal replaced, by operations that the export has: what torch says itself copies in place."""
+    y = torch.movedim(x, (dim1, dim2), (-2, -1))
+    rows, columns = torch.arange(y.shape[-2]), torch.arange(y.shape[-1])
+    place = (rows + min(offset, 0)).clamp(0, src.shape[-1] - 1)
+    made = torch.where(columns[None, :] - rows[:, None] == offset, src.index_select(-1, place)[..., None], y)
+    return torch.movedim(made, (-2, -1), (dim1, dim2))
+
+
+FUNCTIONAL = {torch.ops.aten.diagonal_scatter.default: diagonal_scatter}
 
 
 def stopped(program):

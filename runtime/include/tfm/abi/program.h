@@ -73,10 +73,12 @@ typedef struct tfm_check { /* the sizes must satisfy the conditions; else the me
   const char *place; /* "model.tfm:12:5" or NULL */
 } tfm_check;
 
-typedef struct tfm_id_limit { /* every element of an i32 input must lie in [0, limit) */
+typedef struct tfm_id_limit { /* every element of an i32 input must lie in [least, limit) */
   uint32_t input;
   tfm_size limit;
   const char *place;
+  int32_t least;                /* 0: of ids */
+  uint32_t first_part, n_parts; /* the end of the message: why; none for ids */
 } tfm_id_limit;
 
 // ---- memory ----
@@ -236,8 +238,7 @@ typedef struct tfm_matmul_step {
  * q.strides: batch axes, t (contiguous in h); k: batch axes, s, h; v: batch axes, s (contiguous in e);
  * c: batch axes, t (contiguous in e); weights (has_weights): batch axes, t, s.
  * score: a pointwise row kernel in place on a strip of rows x keys whose operand 0 is the strip (a buffer with index
- * TFM_NONE: the runtime knows where it is); its operands
- * [first_operand + 1, + n_operands - 1) have strides over all axes (t and s too). */
+ * TFM_NONE); its operands [first_operand + 1, + n_operands - 1) have strides over all axes (t and s too). */
 typedef struct tfm_attention_step {
   uint32_t qk_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = q in place, b = packed keys */
   uint32_t pv_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = strip, b = v in place (v_packed: packed) */
@@ -248,16 +249,14 @@ typedef struct tfm_attention_step {
   uint32_t finite;
   /* form INT8: rows of q, k and v become whole numbers by these kernels, k and v as bytes, which the runtime puts into
    * panels; `weigh` makes rows of the softmax's weights. Numbers of q and of weights have a_bytes. k is contiguous in
-   * h, and pv tiles take values as signed bytes. None of pv_exact_tiles, pack_keys, pack_values and finite is needed.
-   */
+   * h, and pv tiles take values as signed bytes. None of pv_exact_tiles, pack_keys, pack_values, finite is needed. */
   uint32_t whole_q, whole_k, whole_v, weigh;
   uint8_t form, a_bytes; /* tfm_form: F32 or INT8 */
   uint8_t tile_rows, qk_width, pv_width, v_packed;
   uint8_t rank, n_operands, has_weights;
   uint8_t causal;      /* every key after the query's own position, its row + causal_offset, is -inf in `score` */
-  uint8_t padding;     /* number of a bool operand (1...) that does not depend on t: keys where it is true
-                          (padding_true 1) or false (0) are -inf; 0: none */
-  uint8_t padding_true;
+  /* padding: a bool operand (1...) that does not depend on t: keys where it is padding_true are -inf; 0: none */
+  uint8_t padding, padding_true;
   uint8_t padding_only; /* `score` does nothing else */
   /* The caches of keys and values; TFM_NONE both: k and v are in memory. With caches dims[0] counts the rows of the
    * step, and k and v are no operands in memory (space SIZE, index 0): their offset and strides, but those of dims[0]

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""usage: make_key_types.py [--check] FAMILIES KEY_TYPES
+
+Writes compiler/import/key_types.def: of which kinds transformers takes the values of the keys of config.json, for each model type
+of the families in models/, the other names of keys too. What the config classes say is compared with what they take: each key with
+a value of each kind. With --check the file must be as it would be written. Needs transformers.
+"""
+import argparse
+import collections
+import copy
+import dataclasses
+import os
+import pathlib
+import re
+import sys
+import textwrap
+import types
+import typing
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from huggingface_hub.errors import StrictDataclassFieldValidationError
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+HEAD = """\
+/* Kinds of values that keys of config.json have: KEY_TYPE("kind|kind", "types", "keys"). A value of another kind is refused,
+ * as transformers refuses it. A key that is in no row of its type may be of any kind.
+ *
+ * kinds   null, bool, int, float (a number with a fraction or an exponent, as JSON writes it), str, list, list[int],
+ *         list[str], dict, dict[dict]; 'text': that text
+ * types   values of model_type; "clip.text_config": the object text_config of it
+ *
+ * Written by tests/models/make_key_types.py of the config classes of transformers. */
+"""
+SAMPLES = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "something", "list[int]": [1], "list[str]": ["something"], "dict": {},
+           "dict[dict]": dict(full_attention={})}
+WORDS = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "list", dict: "dict"}
+WIDTH = 118
+
+
+def model_types(families):
+    """Of the heads of the checkpoint blocks."""
+    found = []
+    for path in sorted(families.glob("*.tfm")):
+        head = re.search(r"^checkpoint (.*?) \{", path.read_text(), re.M | re.S)
+        found += re.findall(r'"([\w-]+)"', head[1]) if head else []
+    return list(dict.fromkeys(found))
+
+
+def kinds(annotation):
+    """The words of a type, each once; of objects no more than that they are."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return list(dict.fromkeys(k for a in args for k in kinds(a)))
+    if origin is typing.Literal:
+        return [f"'{a}'" for a in args]
+    if origin is list:
+        return [f"list[{args[0].__name__}]" if args[0] in (int, str) else "list"]
+    if origin is dict or typing.is_typeddict(annotation):
+        return ["dict[dict]" if args[1:] == (dict,) else "dict"]
+    return [WORDS[annotation]] if annotation in WORDS else []  # tuples and classes: JSON has none
+
+
+def in_order(words):
+    return "|".join(sorted(words, key=lambda word: (word == "null", word)))
+
+
+def fits(sample, words):
+    return sample in words or sample[:4] in words or sample == "dict" and "dict[dict]" in words  # of an empty object all are objects
+
+
+def taken(kind, key, sample):
+    try:
+        kind(**{key: copy.copy(sample)})
+    except StrictDataclassFieldValidationError as e:
+        return f"'{key}'" not in str(e).split("\n")[0]
+    except Exception:  # of the right kind, and no value for it
+        return True
+    return True
+
+
+def classes(families):
+    for name in model_types(families):
+        kind = CONFIG_MAPPING[name]
+        yield name, kind
+        for part, inner in kind.sub_configs.items():
+            yield f"{name}.{part}", inner
+
+
+def table(families):
+    """kinds and types: the keys."""
+    of_key = collections.defaultdict(lambda: collections.defaultdict(list))
+    for name, kind in classes(families):
+        for field in dataclasses.fields(kind):
+            words = kinds(field.type)
+            if not field.init or field.name.startswith("_") or isinstance(field.type, str):  # a text: nothing is compared with it
+                continue
+            for word, sample in SAMPLES.items():
+                if taken(kind, field.name, sample) != fits(word, words):
+                    raise SystemExit(f"{name}: {field.name} is {field.type}, and {sample!r} is {'not ' * fits(word, words)}taken")
+            of_key[field.name][in_order(words)].append(name)
+            for other in (a for a, key in kind.attribute_map.items() if key == field.name):
+                of_key[other][in_order(words)].append(name)
+    rows = collections.defaultdict(list)
+    for key, found in sorted(of_key.items()):
+        for words, of_types in found.items():
+            rows[words, " ".join(dict.fromkeys(of_types))].append(key)
+    return rows
+
+
+def literal(text):
+    lines = textwrap.wrap(text, WIDTH - 10, break_long_words=False, break_on_hyphens=False) or [""]
+    return "\n         ".join(f'"{line}{" " if line is not lines[-1] else ""}"' for line in lines)
+
+
+def text(rows):
+    lines = []
+    for (words, of_types), keys in sorted(rows.items()):
+        row = f'KEY_TYPE("{words}", {literal(of_types)}, {literal(" ".join(keys))})'
+        if max(map(len, row.split("\n"))) > WIDTH:
+            row = f'KEY_TYPE("{words}",\n         {literal(of_types)},\n         {literal(" ".join(keys))})'
+        lines.append(row)
+    return HEAD + "\n".join(lines) + "\n#undef KEY_TYPE\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[0][7:])
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("families", type=pathlib.Path)
+    parser.add_argument("key_types", type=pathlib.Path)
+    args = parser.parse_args()
+    written = text(table(args.families))
+    if args.check:
+        return written != args.key_types.read_text() and "key_types.def is not what transformers says"
+    args.key_types.write_text(written)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
