@@ -31,6 +31,7 @@ static const char *architecture_of(const json_t *config) {
   const char *end = type + length - (length > 6 && strcmp(type + length - 6, "_model") == 0 ? 6 : 0);
   for (; type < end && *at; type++) {
     if (!isalnum((unsigned char)*type)) continue;
+    if (*at == '_') at++; /* Ernie4_5 */
     if (tolower((unsigned char)*at) != tolower((unsigned char)*type)) break;
     at++;
   }

@@ -362,6 +362,25 @@ def writers():
     case("starcoder2", hf.Starcoder2ForCausalLM(hf.Starcoder2Config(**gqa, sliding_window=5)), **more)
 
 
+def relatives():
+    """Of Llama, by the switches of llama_relatives.tfm."""
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
+                 max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    factors = dict(embedding_multiplier=3.0, attention_multiplier=0.25, residual_multiplier=0.4, logits_scaling=0.5)
+    case("granite", hf.GraniteForCausalLM(hf.GraniteConfig(**small, **factors, tie_word_embeddings=True)), **more)
+    case("granite_plain", hf.GraniteForCausalLM(hf.GraniteConfig(**small, attention_bias=True, mlp_bias=True)), **more)
+    case("olmo2", hf.Olmo2ForCausalLM(hf.Olmo2Config(**small)), **more)
+    case("ernie4_5", hf.Ernie4_5ForCausalLM(hf.Ernie4_5Config(**small, head_dim=16)), **more)
+    case("ernie4_5_biases", hf.Ernie4_5ForCausalLM(hf.Ernie4_5Config(**small, use_bias=True, tie_word_embeddings=False)), **more)
+    case("seed_oss", hf.SeedOssForCausalLM(hf.SeedOssConfig(**small, head_dim=16, attention_out_bias=True)), **more)
+    case("helium", hf.HeliumForCausalLM(hf.HeliumConfig(**small, head_dim=8)), **more)
+    case("glm", hf.GlmForCausalLM(hf.GlmConfig(**small, head_dim=16)), **more)
+    quarter = dict(rope_type="default", rope_theta=1000.0, partial_rotary_factor=0.25)
+    case("glm4", hf.Glm4ForCausalLM(hf.Glm4Config(**small, head_dim=16, attention_bias=False, rope_parameters=quarter)), **more)
+
+
 def mixtures():
     small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
                  max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0, num_experts_per_tok=2)
@@ -508,6 +527,6 @@ def pictures():
          num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
-for make in (encoders, two_texts, counted_places, debertas, moderns, writers, mixtures, translators, pictures, halves,
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, mixtures, translators, pictures, halves,
              settings, turned_places):
     make()
