@@ -1,5 +1,6 @@
 /* A direct product is one call of its kernel for many items, or for a unit of a matmul (step_matmul.c), with the
- * addresses and strides of both factors.
+ * addresses and strides of both factors. Of many items, ITEMS_TOGETHER are one call, so that their epilogue finds them
+ * near.
  *
  * In: a matmul that is cut. Out: results, and their epilogue if items are whole. Refuses nothing. */
 #include "steps/step_direct.h"
