@@ -93,7 +93,7 @@ Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const cha
   if (!objects[n].data) return (Bytes){0};
   const char *prefix = model_prefix(arena, request->plans[0].forward->program.name);
   if (!request->compiler) return elf_library(arena, diag, prefix, soname, objects, n + 1);
-  return link_library(arena, diag, request->compiler, prefix, soname, objects, n + 1);
+  return link_library(arena, diag, request->compiler, prefix, soname, (BytesList){objects, n + 1});
 }
 
 Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request) {

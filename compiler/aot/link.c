@@ -191,7 +191,7 @@ static Linking begin(Arena *arena, Diag *diag, const char *compiler) {
 }
 
 Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *prefix, const char *soname,
-                   const Bytes *objects, size_t n_objects) {
+                   BytesList objects) {
   /* relro, now: pointers are relocated when the library is loaded, and are read-only from then on. noexecstack: no
    * page is writable and executable. noseparate-code: code and tables share pages, instead of up to three pages of
    * padding
@@ -214,7 +214,7 @@ Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *p
   const char *script_path = nameless_file(&l, (Bytes){script, strlen(script)});
   if (script_path) argument(&l, arena_printf(arena, "-Wl,--version-script=%s", script_path));
   Bytes result = {0}, archive = runtime_archive();
-  if (script_path && add_files(&l, objects, n_objects) && add_files(&l, &archive, 1)) {
+  if (script_path && add_files(&l, objects.items, objects.n) && add_files(&l, &archive, 1)) {
     argument(&l, "-lm");
     argument(&l, "-lpthread");
     result = run_to_bytes(&l);

@@ -96,9 +96,9 @@ static tfm_status load(tfm_compiled *compiled, tfm_error *error) {
   Object objects[PARTS_MAX_OBJECTS];
   for (uint32_t i = 0; i < header->n_objects; i++)
     objects[i] = (Object){data + header->objects[i].offset, header->objects[i].size};
-  tfm_status status = objects_load(objects, header->n_objects, runtime_functions,
-                                   sizeof runtime_functions / sizeof *runtime_functions, data + header->symbol.offset,
-                                   &compiled->code, error);
+  const OutsideFunctions outside = {runtime_functions, sizeof runtime_functions / sizeof *runtime_functions};
+  tfm_status status =
+      objects_load(objects, header->n_objects, outside, data + header->symbol.offset, &compiled->code, error);
   if (status != TFM_OK) return status;
   if (header->trains) {
     const tfm_training *(*training)(void) = (const tfm_training *(*)(void))compiled->code.entry;

@@ -108,8 +108,7 @@ enum { PAGE = 4096, STUB_BYTES = 16 };
 typedef struct Linker {
   ObjectFile *files;
   size_t n;
-  const OutsideFunction *outside;
-  size_t n_outside;
+  OutsideFunctions outside;
   char *memory;
   size_t code_size, size; /* code, with the stubs at its end, then the rest */
   tfm_error *error;
@@ -138,16 +137,16 @@ static size_t place(Linker *l, bool code, size_t at) {
 }
 
 static char *stub(const Linker *l, size_t number) {
-  return l->memory + l->code_size - (l->n_outside - number) * STUB_BYTES;
+  return l->memory + l->code_size - (l->outside.n - number) * STUB_BYTES;
 }
 
 /* A stub is jmp *0(%rip) followed by the address: a call reaches 2 GiB in each direction only, and the functions of
  * this library may lie farther away than that. */
 static void write_stubs(Linker *l) {
   static const unsigned char jump[] = {0xff, 0x25, 0, 0, 0, 0};
-  for (size_t i = 0; i < l->n_outside; i++) {
+  for (size_t i = 0; i < l->outside.n; i++) {
     memcpy(stub(l, i), jump, sizeof jump);
-    memcpy(stub(l, i) + sizeof jump, &l->outside[i].address, sizeof l->outside[i].address);
+    memcpy(stub(l, i) + sizeof jump, &l->outside.items[i].address, sizeof l->outside.items[i].address);
   }
 }
 
@@ -162,7 +161,7 @@ static void copy_sections(Linker *l) {
 
 /* Code and data are one mapping, each in whole pages, so a relocation between them always reaches. */
 static tfm_status make_image(Linker *l) {
-  l->code_size = round_up(round_up(place(l, true, 0), STUB_BYTES) + l->n_outside * STUB_BYTES, PAGE);
+  l->code_size = round_up(round_up(place(l, true, 0), STUB_BYTES) + l->outside.n * STUB_BYTES, PAGE);
   l->size = round_up(place(l, false, l->code_size), PAGE);
   if (l->size > INT32_MAX) return broken(l, "it is too large");
   void *memory = mmap(NULL, l->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -194,8 +193,8 @@ static char *find(const Linker *l, const char *name) {
       char *address = defined_at(&l->files[i], symbol);
       if (address) return address;
     }
-  for (size_t i = 0; i < l->n_outside; i++)
-    if (strcmp(l->outside[i].name, name) == 0) return stub(l, i);
+  for (size_t i = 0; i < l->outside.n; i++)
+    if (strcmp(l->outside.items[i].name, name) == 0) return stub(l, i);
   return NULL;
 }
 
@@ -269,11 +268,10 @@ static tfm_status read_files(Linker *l, const Object *objects) {
 }
 
 /* On failure everything is freed, and `code` is zeroes. */
-tfm_status objects_load(const Object *objects, size_t n, const OutsideFunction *outside, size_t n_outside,
-                        const char *symbol, LoadedCode *code, tfm_error *error) {
+tfm_status objects_load(const Object *objects, size_t n, OutsideFunctions outside, const char *symbol, LoadedCode *code,
+                        tfm_error *error) {
   *code = (LoadedCode){0};
-  Linker l = {
-      .n = n, .outside = outside, .n_outside = n_outside, .error = error, .files = calloc(n + 1, sizeof *l.files)};
+  Linker l = {.n = n, .outside = outside, .error = error, .files = calloc(n + 1, sizeof *l.files)};
   if (!l.files) return api_fault(error, TFM_E_NOMEM, "not enough memory to load the code");
   tfm_status status = read_files(&l, objects);
   if (status == TFM_OK) status = make_image(&l);

@@ -24,6 +24,11 @@ typedef struct OutsideFunction { /* that objects may call */
   AnyFunction address;
 } OutsideFunction;
 
+typedef struct OutsideFunctions {
+  const OutsideFunction *items;
+  size_t n;
+} OutsideFunctions;
+
 typedef struct LoadedCode {
   char *memory;
   size_t size;
@@ -33,8 +38,8 @@ typedef struct LoadedCode {
 /* Links n objects and finds the function `symbol` in them. `outside` are the functions that they may call and do not
  * define. The objects are not needed afterwards. After an error (TFM_E_INTERNAL: malformed or unknown; TFM_E_NOMEM;
  * TFM_E_ENV: the system forbids generated code) there is nothing to unload. */
-tfm_status objects_load(const Object *objects, size_t n, const OutsideFunction *outside, size_t n_outside,
-                        const char *symbol, LoadedCode *code, tfm_error *error);
+tfm_status objects_load(const Object *objects, size_t n, OutsideFunctions outside, const char *symbol, LoadedCode *code,
+                        tfm_error *error);
 /* No thread may be in the code, and no pointer into it may be used afterwards. */
 void objects_unload(LoadedCode *code);
 

@@ -96,7 +96,7 @@ const List *rounds_of(Elaborator *e, const Ast *over, Scope *scope) {
   const List *list = list_of(e, v);
   if (list || e->stopped) return list;
   if (v.kind == VALUE_INTEGER && v.as.integer >= 0 && v.as.integer <= MAX_ROUNDS) return counted(e, v.as.integer);
-  static const char *const needed = "'for' needs a list or an integer from 0 to %d known when compiling";
+  static const char needed[] = "'for' needs a list or an integer from 0 to %d known when compiling";
   const char *what = arena_printf(e->arena, needed, (int)MAX_ROUNDS);
   if (v.kind == VALUE_INTEGER)
     fail_at(e, over->span, DIAG_RANGE, "%s, not %V", what, v);

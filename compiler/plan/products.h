@@ -47,6 +47,14 @@ Epilogue contract_begin(Planner *p, const Node *node, LayoutTest test);
 uint32_t contract_kernel(Planner *p, const Nest *nest);
 void contract_finish(Planner *p, const Node *node, Epilogue *epilogue);
 
+/* Returns the distance of the rows of `a`, which is a constant of the tiles. With a single row any distance will do;
+ * then it is the one that other layers of the same width have, so that they share their tiles. */
+int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t k, bool is_whole);
+/* The steps of a chain of a product's sums. With no more than these a single chain needs no code for others. */
+uint16_t product_chain(const Size *k);
+/* A LINEAR whose weights are static: x wT with packed weights. */
+void plan_gemm(Planner *p, const Node *node);
+
 // ---- attention.c, for its gradient ----
 
 /* What the expression of scores over [..., t, s] says about keys that are masked, whatever else it computes. */

@@ -23,14 +23,10 @@
  * own. */
 #include <string.h>
 
+#include "machine/tuning.h"
 #include "steps/gemm_cut.h"
 #include "steps/live_runs.h"
 #include "tfm/abi/tiles.h"
-
-enum {
-  CHAINED_PANELS = 4, /* whose chains go together: they stay in a second-level cache too */
-  TILES_AHEAD = 2     /* whose results are fetched, where k is short */
-};
 
 /* This thread's share of the rows that are not live becomes 0. */
 __attribute__((cold)) static void clear_other_rows(const Walker *walker, const Gemm *gemm) {

@@ -11,8 +11,8 @@
 #include "walk/walk.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "context/binding.h"
 #include "machine/fp_mode.h"
 
@@ -25,12 +25,6 @@ static void run_step(Walker *walker, const tfm_step *step) {
   case TFM_STEP_##KIND: step_##name(walker, step); break;
 #include "tfm/abi/steps.def"
   }
-}
-
-static uint64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
 bool walk_is_idle(const tfm_context *first, uint32_t step) {
@@ -94,7 +88,7 @@ void course_end_step(Course *course, uint32_t step, bool shared) {
   course->others = shared;
   course->last = step + 1;
   if (!course->profile) return;
-  const uint64_t now = now_ns();
+  const uint64_t now = (uint64_t)now_ns();
   course->profile[step] += now - course->start;
   course->start = now;
 }
@@ -116,7 +110,7 @@ static void walk(void *argument, PoolMember *member) {
   char *scratch = memory->workspace + memory->buffers_bytes + memory->scratch_bytes * member->thread;
   Walker walker = {.context = context, .member = member, .scratch = scratch, .serial = context->run.claims.serial};
   Course course = {.profile = member->thread == 0 ? context->run.profile : NULL};
-  if (course.profile) course.start = now_ns();
+  if (course.profile) course.start = (uint64_t)now_ns();
   uint64_t fp_mode = fp_mode_enter_as(context->run.flushes);
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     if (walk_is_idle(context, i)) continue;

@@ -26,6 +26,7 @@ static const OutsideFunction outside[] = {
 };
 
 enum { N_OUTSIDE = sizeof outside / sizeof *outside };
+static const OutsideFunctions all_outside = {outside, N_OUTSIDE};
 
 typedef struct Made {
   Mapping parts;
@@ -63,7 +64,8 @@ Test(objects, are_loaded_and_linked) {
     if (strcmp(real[i].name, "tfm_library_self") == 0) real[i].address = (AnyFunction)self;
   LoadedCode code;
   tfm_error error;
-  cr_assert_eq(objects_load(made.objects, made.n, real, N_OUTSIDE, made.symbol, &code, &error), TFM_OK, "%s", error.message);
+  const OutsideFunctions outside_now = {real, N_OUTSIDE};
+  cr_assert_eq(objects_load(made.objects, made.n, outside_now, made.symbol, &code, &error), TFM_OK, "%s", error.message);
   const tfm_library *library = ((const tfm_library *(*)(void))code.entry)();
   cr_expect_str_eq(library->model, "m");
   cr_expect_eq(library->n_programs, 1);
@@ -82,11 +84,11 @@ Test(objects, lacking_what_they_need_are_refused) {
   Made made = make();
   LoadedCode code;
   tfm_error error;
-  cr_expect_eq(objects_load(made.objects, made.n, outside, N_OUTSIDE, "no_such_function", &code, &error), TFM_E_INTERNAL);
-  cr_expect_eq(objects_load(made.objects, made.n, outside, 0, made.symbol, &code, &error), TFM_E_INTERNAL);
+  cr_expect_eq(objects_load(made.objects, made.n, all_outside, "no_such_function", &code, &error), TFM_E_INTERNAL);
+  cr_expect_eq(objects_load(made.objects, made.n, (OutsideFunctions){0}, made.symbol, &code, &error), TFM_E_INTERNAL);
   cr_expect(strstr(error.message, "nothing defines"), "%s", error.message);
-  cr_expect_eq(objects_load(made.objects + 1, made.n - 1, outside, N_OUTSIDE, made.symbol, &code, &error), TFM_E_INTERNAL);
-  cr_expect_eq(objects_load(NULL, 0, outside, N_OUTSIDE, made.symbol, &code, &error), TFM_E_INTERNAL);
+  cr_expect_eq(objects_load(made.objects + 1, made.n - 1, all_outside, made.symbol, &code, &error), TFM_E_INTERNAL);
+  cr_expect_eq(objects_load(NULL, 0, all_outside, made.symbol, &code, &error), TFM_E_INTERNAL);
   cr_expect_null(code.memory);
   mapping_free(&made.parts);
 }
@@ -98,7 +100,7 @@ static tfm_status load_changed(const Made *made, size_t which, const char *bytes
   objects[which] = (Object){bytes, size};
   LoadedCode code;
   tfm_error error;
-  tfm_status status = objects_load(objects, made->n, outside, N_OUTSIDE, made->symbol, &code, &error);
+  tfm_status status = objects_load(objects, made->n, all_outside, made->symbol, &code, &error);
   objects_unload(&code);
   return status;
 }
