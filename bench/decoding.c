@@ -78,7 +78,7 @@ static Subject *add_case(Bench *bench, const Decoding *decoding, int64_t rows, i
   static const int32_t token = 7;
   DecodingCase *item = ARENA_NEW(bench->arena, DecodingCase);
   *item = (DecodingCase){.decoding = decoding, .lengths = &lengths[at], .n = rows};
-  for (int64_t i = 0; i < rows; i++) item->rows[i] = (tfm_decoder_row){at * MOST_ROWS + i, &token, 1};
+  for (int64_t i = 0; i < rows; i++) item->rows[i] = (tfm_decoder_row){at * MOST_ROWS + i, &token, 1, 0};
   item->symbols = symbols_of(bench->arena, decoding->decoding, rows, length_of(item->lengths, (rows - 1) / 2));
   Work work = roofline_work_at(decoding->decoding->step, item->symbols);
   char name[64];

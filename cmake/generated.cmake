@@ -61,7 +61,7 @@ endfunction()
 # tfm_code_identity: defines `code_identity`, which is equal for compilers that generate equal code for equal kernels:
 # a hash of the sources that decide it. It is part of the key of the cache of compiled code.
 function(tfm_code_identity target)
-  foreach(folder base target graph plan codegen kernels)
+  foreach(folder base forms target graph plan codegen kernels)
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/compiler/${folder}/*)
     list(APPEND files ${found})
   endforeach()

@@ -174,6 +174,7 @@ void args_print(StrBuf *out, const tfm_program *program, const ArgsNames *names,
 /* Comments of the header do not count, so its wording may change. */
 uint64_t args_number(Arena *arena, const tfm_program *program, const ArgsNames *names) {
   StrBuf text = strbuf_new(arena);
+  strbuf_printf(&text, "%d;", TFM_LIBRARY_ABI);
   for (uint32_t i = 0; i < names->members.n; i++) {
     const ArgsMember member = names->members.items[i];
     add_row_text(&text, args_rows[member.group].number, program, names, member, TFM_NONE);

@@ -33,10 +33,10 @@ static uint64_t address_of(const Linker *l, const ElfTarget *target) {
 static void point(Linker *l, uint64_t where, const ElfTarget *target, int64_t addend) {
   if (target->section)
     vec_push(l->arena, &l->relative,
-             (Elf64_Rela){where, ELF64_R_INFO(0, R_X86_64_RELATIVE), (int64_t)address_of(l, target) + addend});
+             (Elf64_Rela){where, ELF64_R_INFO(0, l->types->relative), (int64_t)address_of(l, target) + addend});
   else
     vec_push(l->arena, &l->symbolic,
-             (Elf64_Rela){where, ELF64_R_INFO((uint64_t)target->outside->symbol, R_X86_64_64), addend});
+             (Elf64_Rela){where, ELF64_R_INFO((uint64_t)target->outside->symbol, l->types->symbolic), addend});
 }
 
 static bool relocate(Linker *l, const ElfSection *section, const Elf64_Rela *relocation) {
@@ -68,14 +68,13 @@ static bool relocate_all(Linker *l) {
   return true;
 }
 
-/* jmp *slot(%rip), and two bytes that are never reached. */
 static void write_stubs(Linker *l) {
-  static const unsigned char jump[STUB_BYTES] = {0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90};
+  const Relocation *row = relocation_find(l->objects.family, l->types->stub_type);
   for (uint32_t i = 0; i < l->n_outside; i++) {
     const uint64_t stub = l->out[STUBS].sh_addr + i * STUB_BYTES, slot = l->out[GOT].sh_addr + i * 8;
-    const int32_t distance = (int32_t)(slot - (stub + 6));
-    memcpy(bytes_at(l, STUBS, stub), jump, sizeof jump);
-    memcpy(bytes_at(l, STUBS, stub) + 2, &distance, sizeof distance);
+    const uint64_t place = stub + l->types->place_in_stub;
+    memcpy(bytes_at(l, STUBS, stub), l->types->stub, STUB_BYTES);
+    relocation_write(row, slot + (uint64_t)l->types->stub_addend, place, bytes_at(l, STUBS, place));
   }
 }
 
@@ -89,7 +88,7 @@ static int compare_places(const void *a, const void *b) {
 static void write_relocations(Linker *l) {
   for (uint32_t i = 0; i < l->n_outside; i++)
     vec_push(l->arena, &l->symbolic,
-             (Elf64_Rela){l->out[GOT].sh_addr + i * 8, ELF64_R_INFO(i + UINT64_C(1), R_X86_64_GLOB_DAT), 0});
+             (Elf64_Rela){l->out[GOT].sh_addr + i * 8, ELF64_R_INFO(i + UINT64_C(1), l->types->slot), 0});
   for (size_t i = 0; i < l->own_slots.n; i++)
     point(l, l->out[GOT].sh_addr + (l->n_outside + i) * 8, &l->own_slots.items[i], 0);
   qsort(l->relative.items, l->relative.n, sizeof(Elf64_Rela), compare_places);

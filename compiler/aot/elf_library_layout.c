@@ -257,7 +257,14 @@ static void choose_frames(Linker *l) {
 static bool choose(Linker *l, const char *prefix, const char *soname, const Bytes *objects, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (!elf_objects_add(&l->objects, objects[i])) return false;
-  if (!elf_objects_add_archive(&l->objects, runtime_archive()) || !choose_exports(l, prefix)) return false;
+  if (!elf_objects_add_archive(&l->objects, runtime_archive())) return false;
+  l->types = library_relocations(l->objects.family);
+  if (!l->types) {
+    diag_error_at(l->diag, NULL, DIAG_TOOL, "libraries for machine %u need a linker: give one with --cc",
+                  l->objects.machine);
+    return false;
+  }
+  if (!choose_exports(l, prefix)) return false;
   make_symbols(l);
   for (size_t i = 0; i < l->libraries.n; i++) add_needs(l, l->libraries.items[i], i + 1 == l->libraries.n);
   count_relocations(l);

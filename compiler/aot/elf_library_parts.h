@@ -55,6 +55,7 @@ typedef struct Linker {
   Arena *arena;
   Diag *diag;
   ElfObjects objects;
+  const LibraryRelocations *types;
   VEC(Export) exports; /* by bucket of the hash table */
   VEC(Version) versions;
   VEC(const char *) libraries;

@@ -256,3 +256,9 @@ void table_of_targets(StrBuf *out) {
     ROW(target->name, arena_printf(out->arena, "%u", target->vector_floats),
         target->has_fma ? "fused" : "rounded twice", tiles(out->arena, target));
 }
+
+void table_of_tuning(StrBuf *out) {
+  begin_table(out, "number | value | unit | how it was found | twice as much");
+#define TUNING(name, value, unit, found, twice) ROW(#name, #value, unit, found, twice);
+#include "tfm/abi/tuning_x86.def"
+}

@@ -20,5 +20,6 @@ void table_of_fusions(StrBuf *out);
 void table_of_kernels(StrBuf *out);
 void table_of_forms(StrBuf *out);
 void table_of_targets(StrBuf *out);
+void table_of_tuning(StrBuf *out);
 
 #endif

@@ -16,7 +16,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-#include "base/int8.h"
+#include "forms/whole_rows.h"
 #include "compile/quantize.h"
 #include "graph/build.h"
 #include "passes/passes.h"
@@ -185,7 +185,7 @@ static tfm_form form_of(const PrecisionRules *rules, const Node *factor) {
 
 /* Sums of more columns would not fit 32 bits. */
 static bool columns_fit(const Node *factor, uint32_t axis, int64_t *k) {
-  return size_is_const(factor->dims[axis], k) && *k >= 1 && *k <= INT8_MAX_COLUMNS;
+  return size_is_const(factor->dims[axis], k) && *k >= 1 && *k <= WHOLE_MAX_COLUMNS;
 }
 
 /* x y, where y is a weight [k, n], as x times the rows of yT. */
@@ -280,7 +280,7 @@ static Node *product_with_values(const Node *weights) {
 static bool has_static_width(const Node *node, uint32_t from_end) {
   int64_t width;
   return node->rank >= 2 && size_is_const(node->dims[node->rank - from_end], &width) && width >= 1 &&
-         width <= INT8_MAX_COLUMNS;
+         width <= WHOLE_MAX_COLUMNS;
 }
 
 /* With int4 too: it is weights that have 4 bits. */

@@ -11,8 +11,7 @@
 
 #include "base/check.h"
 #include "base/checked_size.h"
-#include "base/half.h"
-#include "base/int8.h"
+#include "forms/form.h"
 #include "graph/eval_run.h"
 
 // ---- tensors ----
@@ -317,18 +316,6 @@ bool eval_concat(const EvalNode *in, Tensor *out) {
   return true;
 }
 
-static bool round_elements(const EvalNode *in, Tensor *out) {
-  const float *from = in->inputs[0]->data;
-  float *to = out->data;
-  const int64_t n = tensor_elements(out);
-  for (int64_t i = 0; i < n; i++) {
-    if (in->node->attr.form == TFM_FORM_F16 && !f16_holds(from[i]))
-      return eval_fault(in, DIAG_NONFINITE, "%g is too large for f16 (65504)", (double)from[i]);
-    to[i] = in->node->attr.form == TFM_FORM_BF16 ? bf16_to_f32(f32_to_bf16(from[i])) : f16_to_f32(f32_to_f16(from[i]));
-  }
-  return true;
-}
-
 bool eval_are_finite(const EvalNode *in, const Tensor *w) {
   const float *numbers = w->data;
   const int64_t n = tensor_elements(w);
@@ -339,26 +326,33 @@ bool eval_are_finite(const EvalNode *in, const Tensor *w) {
   return true;
 }
 
-/* A row as the products see it that use the same weight. */
-static bool round_rows(const EvalNode *in, Tensor *out) {
-  const int64_t n = tensor_elements(out), k = out->rank ? out->dims[out->rank - 1] : 1;
-  float *to = out->data;
-  if (!eval_are_finite(in, in->inputs[0])) return false;
-  const bool is_int4 = in->node->attr.form == TFM_FORM_INT4;
-  int8_t *q = malloc((size_t)k + 1);
-  if (!q) out_of_memory("for a row of whole numbers", (size_t)k + 1);
-  if (n) memcpy(to, in->inputs[0]->data, (size_t)n * sizeof *to);
-  for (int64_t begin = 0; begin < n; begin += k) {
-    const float scale = (is_int4 ? int4_round_weight : int8_round_weight)(to + begin, k, q);
-    for (int64_t i = 0; i < k; i++) to[begin + i] = q[i] * scale;
-    int8_rotate(to + begin, k);
+static bool are_held(const EvalNode *in, tfm_form form) {
+  if (tfm_form_has_scales(form)) return eval_are_finite(in, in->inputs[0]);
+  const float *numbers = in->inputs[0]->data;
+  const int64_t n = tensor_elements(in->inputs[0]);
+  for (int64_t i = 0; i < n; i++) {
+    const char *reason = form_refuses(form, numbers[i]);
+    if (reason) return eval_fault(in, DIAG_NONFINITE, "%g %s", (double)numbers[i], reason);
   }
-  free(q);
   return true;
 }
 
+static void round_rows(tfm_form form, int64_t k, Tensor *rows) {
+  const int64_t n = tensor_elements(rows);
+  float *numbers = rows->data;
+  void *work = malloc(form_work_bytes(k));
+  if (!work) out_of_memory("for a row of whole numbers", form_work_bytes(k));
+  for (int64_t begin = 0; begin < n; begin += k) form_table[tfm_form_of_row(form, k)].round(numbers + begin, k, work);
+  free(work);
+}
+
+/* A row as the products see it that use the same weight. */
 bool eval_round_to(const EvalNode *in, Tensor *out) {
-  return (tfm_form_has_scales(in->node->attr.form) ? round_rows : round_elements)(in, out);
+  const int64_t n = tensor_elements(out), k = out->rank ? out->dims[out->rank - 1] : 1;
+  if (!are_held(in, in->node->attr.form)) return false;
+  if (n) memcpy(out->data, in->inputs[0]->data, (size_t)n * sizeof(float));
+  round_rows(in->node->attr.form, k, out);
+  return true;
 }
 
 /* Ids are checked here too, since those that are computed were not seen before the run. */

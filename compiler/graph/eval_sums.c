@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/int8.h"
+#include "graph/eval_products.h"
 #include "graph/eval_run.h"
 
 // ---- reductions ----
@@ -143,8 +143,6 @@ bool eval_norm(const EvalNode *in, Tensor *out) {
 // is a softmax, a weight of exactly 0 contributes 0 whatever the right operand holds there, since the value of a masked
 // key may be NaN or infinite.
 
-enum { ROWS = 8 }; /* of x that go over y together */
-
 typedef struct Steps { /* of k, that count; no mask: all of them */
   const uint8_t *mask;
   int64_t stride; /* from step to step */
@@ -166,29 +164,6 @@ static void multiply(int64_t m, int64_t k, int64_t n, const float *x, const floa
     }
     for (int64_t j = 0; j < n; j++) out[i * n + j] = (float)sums[j];
   }
-}
-
-/* x yT: up to ROWS rows of x with each row of y, which stays in the cache for them. */
-static void multiply_transposed(int64_t m, int64_t k, int64_t n, const float *x, const float *y, float *out) {
-  for (int64_t begin = 0; begin < m; begin += ROWS) {
-    int64_t rows = m - begin < ROWS ? m - begin : ROWS;
-    for (int64_t j = 0; j < n; j++) {
-      double sums[ROWS] = {0};
-      for (int64_t l = 0; l < k; l++) {
-        double factor = (double)y[j * k + l];
-        for (int64_t i = 0; i < rows; i++) sums[i] += (double)x[(begin + i) * k + l] * factor;
-      }
-      for (int64_t i = 0; i < rows; i++) out[(begin + i) * n + j] = (float)sums[i];
-    }
-  }
-}
-
-/* Dim i from the end, 1 being the last. */
-static int64_t from_last(const Tensor *x, uint32_t i) { return x->dims[x->rank - i]; }
-
-/* Strides of x over the axes of `out` before the last two. */
-static void lead_strides(const Tensor *x, const Tensor *out, int64_t *strides) {
-  broadcast_strides(x->rank - 2, x->dims, from_last(x, 1) * from_last(x, 2), out->rank - 2, strides);
 }
 
 /* x y over the last two axes, for every index of the others, which broadcast. Of the steps of k only those that count
@@ -214,25 +189,6 @@ static void matmul_tensor(const Tensor *x, const Tensor *y, bool skip_zeros, Ten
   matmul_steps(x, y, skip_zeros, &(Steps){0}, out);
 }
 
-/* x yT: queries times keys, which stand in rows. */
-static void matmul_transposed(const Tensor *x, const Tensor *y, Tensor *out) {
-  int64_t m = from_last(out, 2), n = from_last(out, 1), of_x[MAX_RANK], of_y[MAX_RANK];
-  lead_strides(x, out, of_x);
-  lead_strides(y, out, of_y);
-  Grid lead = grid_of(out->rank - 2, out->dims);
-  for (int64_t i = 0; i < lead.points; i++, grid_next(&lead)) {
-    multiply_transposed(m, from_last(x, 1), n, (const float *)x->data + grid_offset(&lead, of_x),
-                        (const float *)y->data + grid_offset(&lead, of_y), (float *)out->data + i * m * n);
-  }
-}
-
-/* Whether these are the probabilities of a softmax, perhaps seen through views. */
-static bool is_softmax(const Node *node) {
-  node = node_behind_views(node);
-  return node->op == OP_SOFTMAX || node->op == OP_ATTENTION_WEIGHTS ||
-         (node->op == OP_REDUCE && node->attr.reduction == OP_SOFTMAX);
-}
-
 /* Computes acc straight into the result, or beside it if an expression follows. */
 static bool with_epilogue(const EvalNode *in, Tensor *out, void (*product)(const EvalNode *, Tensor *)) {
   if (!in->node->attr.expr) {
@@ -248,8 +204,6 @@ static bool with_epilogue(const EvalNode *in, Tensor *out, void (*product)(const
   return ok;
 }
 
-static void int8_matrix_product(const EvalNode *in, Tensor *out);
-
 static Steps steps_of(const EvalNode *in, const Tensor *out) {
   if (!in->node->attr.rows_are_steps) return (Steps){0};
   const Tensor *mask = in->inputs[in->node->attr.rows_mask - 1];
@@ -264,142 +218,16 @@ static Steps steps_of(const EvalNode *in, const Tensor *out) {
 
 static void matrix_product(const EvalNode *in, Tensor *out) {
   const Steps steps = steps_of(in, out);
-  matmul_steps(in->inputs[0], in->inputs[1], is_softmax(in->node->inputs.items[0]), &steps, out);
+  matmul_steps(in->inputs[0], in->inputs[1], is_probabilities(in->node->inputs.items[0]), &steps, out);
 }
 
 bool eval_matmul(const EvalNode *in, Tensor *out) {
   return with_epilogue(in, out, in->node->attr.form != TFM_FORM_F32 ? int8_matrix_product : matrix_product);
 }
 
-/* All axes of x but the last are rows of one matrix. */
-static void linear_product(const EvalNode *in, Tensor *out) {
-  const Tensor *x = in->inputs[0], *w = in->inputs[1];
-  int64_t k = w->dims[1], m = 1;
-  for (uint32_t i = 0; i + 1 < x->rank; i++) m *= x->dims[i];
-  multiply_transposed(m, k, w->dims[0], x->data, w->data, out->data);
-}
-
-typedef enum Rows { ROWS_ROTATED, ROWS_OF_WEIGHT, ROWS_OF_INT4, ROWS_AS_THEY_ARE } Rows;
-
-/* The rows of x as whole numbers, which are f32 here, and their scales; of weights the gain is taken out. Returns
- * memory to be freed. */
-static float *whole_rows(const Tensor *x, int64_t k, Rows kind, float *scales) {
-  const int64_t n = tensor_elements(x), rows = k ? n / k : 0;
-  float *whole = malloc((size_t)(n + 1) * sizeof *whole);
-  int8_t *q = malloc((size_t)k + 1);
-  if (!whole || !q) out_of_memory("for whole numbers of a product", (size_t)(n + k + 1) * sizeof *whole);
-  if (n) memcpy(whole, x->data, (size_t)n * sizeof *whole);
-  for (int64_t i = 0; i < rows; i++) {
-    float *row = whole + i * k;
-    if (kind == ROWS_ROTATED) int8_rotate(row, k);
-    scales[i] = kind == ROWS_OF_WEIGHT  ? int8_round_weight(row, k, q)
-                : kind == ROWS_OF_INT4  ? int4_round_weight(row, k, q)
-                                        : int8_round(row, k, q);
-    for (int64_t j = 0; j < k; j++) row[j] = q[j];
-  }
-  free(q);
-  return whole;
-}
-
-static float *numbers(int64_t n) {
-  float *memory = calloc((size_t)n + 1, sizeof *memory);
-  if (!memory) out_of_memory("for scales of a product", (size_t)n * sizeof *memory);
-  return memory;
-}
-
-/* Sums of whole numbers are exact in double, rounded to f32 once, and scaled by one factor after the other. */
-static void int8_product(const EvalNode *in, Tensor *out) {
-  const Tensor *x = in->inputs[0], *w = in->inputs[1];
-  const int64_t k = w->dims[1], n = w->dims[0], m = n ? tensor_elements(out) / n : 0;
-  float *x_scales = numbers(m), *w_scales = numbers(n), *to = out->data;
-  const Rows kind = in->node->attr.form == TFM_FORM_INT4 ? ROWS_OF_INT4 : ROWS_OF_WEIGHT;
-  float *rows = whole_rows(x, k, ROWS_ROTATED, x_scales), *weights = whole_rows(w, k, kind, w_scales);
-  multiply_transposed(m, k, n, rows, weights, to);
-  for (int64_t i = 0; i < m; i++)
-    for (int64_t j = 0; j < n; j++) to[i * n + j] = to[i * n + j] * x_scales[i] * w_scales[j];
-  free(x_scales), free(w_scales), free(rows), free(weights);
-}
-
 bool eval_linear(const EvalNode *in, Tensor *out) {
   if (in->node->attr.form == TFM_FORM_F32) return with_epilogue(in, out, linear_product);
   return eval_are_finite(in, in->inputs[1]) && with_epilogue(in, out, int8_product);
-}
-
-// ---- attention in whole numbers ----
-
-/* x yT of rows that are rounded as they are: the scores of an attention. */
-static void int8_scores(const Tensor *x, const Tensor *y, Tensor *out) {
-  const int64_t m = from_last(out, 2), n = from_last(out, 1), k = from_last(x, 1);
-  int64_t of_x[MAX_RANK], of_y[MAX_RANK];
-  float *x_scales = numbers(tensor_elements(x) / k), *y_scales = numbers(tensor_elements(y) / k);
-  float *rows = whole_rows(x, k, ROWS_AS_THEY_ARE, x_scales), *keys = whole_rows(y, k, ROWS_AS_THEY_ARE, y_scales);
-  lead_strides(x, out, of_x);
-  lead_strides(y, out, of_y);
-  Grid lead = grid_of(out->rank - 2, out->dims);
-  for (int64_t l = 0; l < lead.points; l++, grid_next(&lead)) {
-    const int64_t left = grid_offset(&lead, of_x), right = grid_offset(&lead, of_y);
-    float *to = (float *)out->data + l * m * n;
-    multiply_transposed(m, k, n, rows + left, keys + right, to);
-    for (int64_t i = 0; i < m * n; i++) to[i] = to[i] * x_scales[left / k + i / n] * y_scales[right / k + i % n];
-  }
-  free(x_scales), free(y_scales), free(rows), free(keys);
-}
-
-enum { KEY_BLOCK = 512 }; /* keys whose weights have one scale */
-
-/* One row of weights times a block of n values, which are whole numbers with a scale each. The weights take up the
- * scales, are rounded, and have one scale themselves. */
-static void add_int8_values(const float *weights, int64_t n, const float *values, const float *scales, int64_t columns,
-                            bool is_first, float *out) {
-  float scaled[KEY_BLOCK], scale;
-  for (int64_t j = 0; j < n; j++) scaled[j] = weights[j] == 0 ? 0 : weights[j] * scales[j];
-  const float factor = int8_factor(scaled, n, INT8_MOST_WEIGHT, &scale);
-  for (int64_t c = 0; c < columns; c++) {
-    double total = 0;
-    for (int64_t j = 0; j < n; j++) total += (double)int8_nearest(scaled[j], factor) * (double)values[j * columns + c];
-    const float part = (float)total * scale;
-    out[c] = is_first ? part : out[c] + part;
-  }
-}
-
-/* Weights of a softmax times values. */
-static void int8_values(const Tensor *weights, const Tensor *v, Tensor *out) {
-  const int64_t m = from_last(out, 2), e = from_last(out, 1), s = from_last(weights, 1);
-  int64_t of_weights[MAX_RANK], of_v[MAX_RANK];
-  float *scales = numbers(tensor_elements(v) / e), *values = whole_rows(v, e, ROWS_AS_THEY_ARE, scales);
-  lead_strides(weights, out, of_weights);
-  lead_strides(v, out, of_v);
-  Grid lead = grid_of(out->rank - 2, out->dims);
-  for (int64_t l = 0; l < lead.points; l++, grid_next(&lead)) {
-    const float *from = (const float *)weights->data + grid_offset(&lead, of_weights);
-    const int64_t first = grid_offset(&lead, of_v);
-    for (int64_t i = 0; i < m; i++) {
-      float *to = (float *)out->data + (l * m + i) * e;
-      for (int64_t c = 0; c < e; c++) to[c] = 0;
-      for (int64_t key = 0; key < s; key += KEY_BLOCK)
-        add_int8_values(from + i * s + key, s - key < KEY_BLOCK ? s - key : KEY_BLOCK, values + first + key * e,
-                        scales + first / e + key, e, key == 0, to);
-    }
-  }
-  free(scales), free(values);
-}
-
-/* Either product of an attention that is not fused yet. Keys stand in columns here. */
-static void int8_matrix_product(const EvalNode *in, Tensor *out) {
-  const Tensor *x = in->inputs[0], *y = in->inputs[1];
-  if (is_softmax(in->node->inputs.items[0])) {
-    int8_values(x, y, out);
-    return;
-  }
-  const int64_t k = from_last(y, 2), n = from_last(y, 1), elements = tensor_elements(y);
-  Tensor turned = *y;
-  turned.dims[y->rank - 2] = n;
-  turned.dims[y->rank - 1] = k;
-  turned.data = numbers(elements);
-  for (int64_t i = 0; i < elements; i++)
-    ((float *)turned.data)[i / (k * n) * k * n + i % n * k + i / n % k] = ((const float *)y->data)[i];
-  int8_scores(x, &turned, out);
-  free(turned.data);
 }
 
 // ---- fused nodes ----

@@ -2,8 +2,7 @@
  *
  * In: nodes added in an order in which they can be computed. Out: what passes rewrite and plan turns into steps.
  * Layers, repetition and `if` are gone; each node remembers the source text, the module path and the calls it came
- * from. A node's inputs come before it in the list. Its users are kept up to date by the functions below, never by
- * hand. */
+ * from. A node's inputs come before it in the list. The functions below keep its users up to date, never a hand. */
 #ifndef TFM_GRAPH_GRAPH_H
 #define TFM_GRAPH_GRAPH_H
 

@@ -2,8 +2,8 @@
  *
  * In: rows and room for them; the number of columns is a constant of the code. Of WEIGH rows of a strip of attention,
  * and a scale for each column, by which it is multiplied first, unless the softmax has done so. Out: the numbers, the
- * sum that tiles begin with, the scale. Each operation is one of base/int8.h, rounded by itself, so all targets give
- * the same bits. Refuses nothing: a row that is not finite gets zeros and the scale NaN.
+ * sum that tiles begin with, the scale. Each operation is one of forms/rotate.h and forms/whole_rows.h, rounded by
+ * itself, so all targets give the same bits. Refuses nothing: a row that is not finite gets zeros and the scale NaN.
  *
  *   rotate:  up to 16 numbers a distance apart are taken together, as vectors of neighbours; the stages are sums and
  *            differences of registers, and the greatest magnitude is found on the way, among bits: those of infinity
@@ -13,12 +13,13 @@
  *            is listed behind the row: one pair in fifty where numbers are about normal
  *
  * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. */
-#include "base/int8.h"
+#include "forms/rotate.h"
+#include "forms/whole_rows.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 
-enum { MOST_POINTS = 1 << INT8_STAGES, INFINITE_BITS = 0x7f800000, LEAST_BITS = 0x0d800000 /* 2^-100 */ };
+enum { MOST_POINTS = 1 << ROTATE_STAGES, INFINITE_BITS = 0x7f800000, LEAST_BITS = 0x0d800000 /* 2^-100 */ };
 enum { ROUNDING_BITS = 0x4b400000 };
 static const double ROUNDING = 12582912; /* 1.5 2^23 */
 
@@ -331,7 +332,7 @@ static void emit_body(Quantize *q) {
   LLVMBasicBlockRef ordinary = emit_block(e, "ordinary"), empty = emit_block(e, "empty"), done = emit_block(e, "done");
   emit_branch(e, LLVMBuildAnd(b, finite, large, ""), ordinary, empty);
   emit_at(e, ordinary);
-  LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, INT8_MOST);
+  LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, WHOLE_MOST);
   (q->is_grouped ? emit_groups
    : q->in_pairs ? emit_split_rounding
    : q->n_held   ? emit_held_rounding
@@ -346,7 +347,7 @@ static void emit_body(Quantize *q) {
 }
 
 void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
-  const int64_t period = int8_period(spec->k);
+  const int64_t period = rotate_period(spec->k);
   Quantize q = {.e = e, .k = spec->k, .padded = (spec->k + LANES - 1) / LANES * LANES};
   q.bytes = e->target->dot_bytes || spec->as_bytes || spec->in_pairs ? 1 : 2;
   q.in_pairs = spec->in_pairs;
@@ -437,7 +438,7 @@ static void emit_row_of_weights(Weigh *w, bool is_weighed) {
   LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
   LLVMValueRef large = emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS));
   LLVMValueRef none = LLVMBuildNot(b, LLVMBuildAnd(b, finite, large, ""), ""), zero = emit_f32(e, 0);
-  LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, INT8_MOST_WEIGHT);
+  LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, WHOLE_MOST_WEIGHT);
   emit_weights(w, emit_select(e, none, zero, LLVMBuildFDiv(b, most, greatest, "")), none);
   LLVMValueRef scale = emit_select(e, none, zero, LLVMBuildFDiv(b, greatest, most, ""));
   scale = emit_select(e, finite, scale, emit_f32(e, (double)NAN));

@@ -168,12 +168,15 @@ static Position emit_all_groups(Tile *t, Position from) {
 
 static Position emit_all_steps(Tile *t, Position position) {
   Emitter *e = t->e;
-  LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -UNROLL), "");
+  const unsigned together = tile_is_whole(t) ? 1 : tfm_form_row_of(t->spec->b_form)->together;
+  const unsigned turn = together > UNROLL ? together : UNROLL;
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -(int64_t)turn), "");
   if (tile_is_grouped(t)) return emit_all_groups(t, position);
-  position = emit_steps(t, emit_i64(e, 0), whole, UNROLL, position);
-  if (t->spec->b_form == TFM_FORM_BF16) {
-    LLVMValueRef pairs = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -2), "");
-    position = emit_steps(t, whole, pairs, 2, position);
+  position = emit_steps(t, emit_i64(e, 0), whole, turn, position);
+  if (together == turn) return position;
+  if (together > 1) {
+    LLVMValueRef pairs = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -(int64_t)together), "");
+    position = emit_steps(t, whole, pairs, together, position);
     whole = pairs;
   }
   return emit_steps(t, whole, t->steps, 1, position);

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "base/int8.h"
+#include "forms/whole_rows.h"
 #include "passes/pass.h"
 #include "tfm/abi/forms.h"
 
@@ -228,7 +228,7 @@ static const char *reason_for_f32(Arena *arena, const Node *product) {
   if (source->op != OP_WEIGHT) return "its factor is computed from weights";
   if (factor->rank != 2) return arena_printf(arena, "%s: it has not two axes", name);
   size_is_const(factor->dims[1], &columns);
-  if (columns > INT8_MAX_COLUMNS)
+  if (columns > WHOLE_MAX_COLUMNS)
     return arena_printf(arena, "%s: sums of %lld products need more than 32 bits", name,
                         (long long)columns);
   if (source->attr.stored == STORED_F32) return arena_printf(arena, "%s: a rule says so", name);

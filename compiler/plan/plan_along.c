@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/int8.h"
 #include "plan/cost.h"
 #include "plan/planner.h"
 

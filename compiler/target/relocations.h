@@ -24,9 +24,19 @@ typedef struct Relocation {
   bool is_relative;
 } Relocation;
 
+typedef struct LibraryRelocations {
+  tfm_family family;
+  uint32_t relative, symbolic, slot; /* types for the dynamic linker */
+  char stub[8 + 1];
+  uint8_t place_in_stub;
+  uint32_t stub_type;
+  int64_t stub_addend;
+} LibraryRelocations;
+
 static inline const Relocation *relocation_find(tfm_family family, uint64_t type) {
   enum { ABSOLUTE = false, RELATIVE = true };
   static const Relocation rows[] = {
+#define LIBRARY(...)
 #define RELOCATION(Family, Type, Kind, bytes, relative) {TFM_FAMILY_##Family, Type, RELOCATION_##Kind, bytes, relative},
 #include "target/relocations.def"
   };
@@ -46,6 +56,18 @@ static inline bool relocation_write(const Relocation *row, uint64_t value, uint6
   }
   memcpy(at, &narrow, sizeof narrow);
   return narrow == written;
+}
+
+/* NULL: tfmc cannot write libraries for the family. */
+static inline const LibraryRelocations *library_relocations(tfm_family family) {
+  static const LibraryRelocations rows[] = {
+#define LIBRARY(Family, ...) {TFM_FAMILY_##Family, __VA_ARGS__},
+#define RELOCATION(...)
+#include "target/relocations.def"
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (rows[i].family == family) return &rows[i];
+  return NULL;
 }
 
 /* The family whose ELF files say `machine`; TFM_FAMILY_ANY: none. */

@@ -30,6 +30,7 @@ const TargetInfo targets[] = {
 #include "target/x86.def"
     {.name = NULL},
 };
+#undef TARGET
 
 static const FamilyInfo families[] = {
 #define FAMILY(Name, number, text, machine, triple, backend) {TFM_FAMILY_##Name, text, machine, triple},

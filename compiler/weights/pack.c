@@ -6,10 +6,13 @@
  * more memory than the smallest. */
 #include "weights/pack.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/half.h"
-#include "base/int8.h"
+#include "forms/form.h"
 
 // ---- recipes as rows of tensors ----
 
@@ -170,8 +173,7 @@ typedef struct Packer {
   RecipeRows rows;            /* what */
   Arena *blocks;              /* of the buffer alone */
   float *buffer;              /* of n_buffer elements */
-  float *row;                 /* of panels of whole numbers: a row */
-  int8_t *whole, *steps;
+  void *work;                 /* of form_table, for a row */
   int64_t n_buffer;
 } Packer;
 
@@ -183,7 +185,7 @@ typedef struct Block {
   int64_t row, rows, column, columns;
 } Block;
 
-static bool is_whole_numbers(const Packer *p) { return tfm_form_is_integer(p->recipe->form); }
+static bool has_scales(const Packer *p) { return tfm_form_has_scales(p->recipe->form); }
 
 // ---- copying blocks ----
 
@@ -196,13 +198,24 @@ static float changed(const RecipePiece *piece, float value) {
   return value;
 }
 
-/* Elements that stay as they are and are neighbours are copied as bytes; most weights are such. */
-static void copy_row(const RecipePiece *piece, const float *from, int64_t columns, float *to) {
-  if (piece->column_stride == 1 && !is_changed(piece)) {
-    memcpy(to, from, (size_t)columns * sizeof *to);
-    return;
+/* The block with its pieces' changes: a weight's where it was read to, a constant in a number of its own. */
+static Block changed_block(const Packer *p, const Block *block) {
+  const RecipePiece *piece = block->piece;
+  Block now = *block;
+  if (!is_changed(piece)) return now;
+  if (!piece->weight) {
+    CHECK(!piece->row_stride && !piece->column_stride, "a computed value that is changed again");
+    float *number = ARENA_NEW(p->scratch, float);
+    *number = changed(piece, *block->data);
+    now.data = number;
+    return now;
   }
-  for (int64_t j = 0; j < columns; j++) to[j] = changed(piece, from[j * piece->column_stride]);
+  for (int64_t i = 0; i < block->rows; i++)
+    for (int64_t j = 0; j < block->columns; j++) {
+      float *number = &p->buffer[i * piece->row_stride + j * piece->column_stride];
+      *number = changed(piece, *number);
+    }
+  return now;
 }
 
 static uint16_t narrow(uint8_t form, float value) {
@@ -217,98 +230,15 @@ static void put_rows_of_16_bits(const Packer *p, const Block *block) {
       to[j] = narrow(p->recipe->form, block->data[i * block->piece->row_stride + j * block->piece->column_stride]);
 }
 
+/* Most weights are rows of neighbours. */
 static void put_plain(const Packer *p, const Block *block) {
-  float *to = p->to + block->row * p->rows.columns + block->column;
-  for (int64_t i = 0; i < block->rows; i++, to += p->rows.columns)
-    copy_row(block->piece, block->data + i * block->piece->row_stride, block->columns, to);
-}
-
-/* A row of the recipe becomes a column of a panel, so the writes of a row are `width` floats apart. Rows are taken in
- * parts of 16 elements, one cache line of reading; the 16 lines of the panel that they are written to stay in L1 until
- * the part of the last row has filled them. */
-enum { ROW_PART = 16 };
-
-static void fill_by_rows(const RecipePiece *piece, const float *data, int64_t rows, int64_t columns, uint32_t width,
-                         float *panel) {
-  for (int64_t begin = 0; begin < columns; begin += ROW_PART) {
-    int64_t end = begin + ROW_PART < columns ? begin + ROW_PART : columns;
-    for (int64_t c = 0; c < rows; c++) {
-      const float *from = data + c * piece->row_stride;
-      float *to = panel + c;
-      for (int64_t i = begin; i < end; i++) {
-        float value = from[i * piece->column_stride];
-        to[i * width] = is_changed(piece) ? changed(piece, value) : value;
-      }
-    }
-  }
-}
-
-/* Of a transposed matrix, whole lines of the panel are neighbours in the file too. */
-static void fill_by_columns(const RecipePiece *piece, const float *data, int64_t rows, int64_t columns, uint32_t width,
-                            float *panel) {
-  for (int64_t i = 0; i < columns; i++, data += piece->column_stride, panel += width)
-    for (int64_t c = 0; c < rows; c++)
-      panel[c] = is_changed(piece) ? changed(piece, data[c * piece->row_stride]) : data[c * piece->row_stride];
-}
-
-/* The same in 16 bits, in which the elements are exact: k counts from the beginning of the panel. */
-static void fill_16_bits(const Packer *p, const Block *block, const float *data, int64_t rows, uint16_t *panel) {
   const RecipePiece *piece = block->piece;
-  const bool is_bf16 = p->recipe->form == TFM_FORM_BF16;
-  const uint32_t width = p->recipe->width;
-  for (int64_t k = block->column; k < block->column + block->columns; k++, data += piece->column_stride)
-    for (int64_t c = 0; c < rows; c++) {
-      const float value = data[c * piece->row_stride];
-      if (is_bf16)
-        panel[(k / 2 * width + c) * 2 + (k % 2 == 0)] = f32_to_bf16(value);
-      else
-        panel[k * width + c] = f32_to_f16(value);
-    }
-}
-
-/* The same as whole numbers, of which rows are made as a whole: 128 more than they are, so that they have no sign, and
- * the scales behind them. What is behind the last k counts as 0. */
-static void read_row(const Packer *p, const RecipePiece *piece, const float *data) {
-  for (int64_t i = 0; i < p->rows.columns; i++) {
-    const float value = data[i * piece->column_stride];
-    p->row[i] = is_changed(piece) ? changed(piece, value) : value;
-  }
-}
-
-static void put_scale(const Packer *p, char *panel, int64_t lane, float scale) {
-  const int64_t numbers = p->recipe->width * tfm_form_bytes(p->recipe->form, p->rows.columns);
-  memcpy(panel + numbers + lane * (int64_t)sizeof scale, &scale, sizeof scale);
-}
-
-static void fill_int8(const Packer *p, const RecipePiece *piece, const float *data, int64_t rows, char *panel,
-                      int64_t lane) {
-  const int64_t k = p->rows.columns, width = p->recipe->width;
-  for (int64_t c = lane; c < lane + rows; c++, data += piece->row_stride) {
-    read_row(p, piece, data);
-    const float scale = int8_round_weight(p->row, k, p->whole);
-    for (int64_t i = 0; i < (k + 3) / 4 * 4; i++)
-      panel[(i / 4 * width + c) * 4 + i % 4] = (char)(uint8_t)((i < k ? p->whole[i] : 0) + 128);
-    put_scale(p, panel, c, scale);
-  }
-}
-
-/* The same in 4 bits. */
-static void fill_int4(const Packer *p, const RecipePiece *piece, const float *data, int64_t rows, char *panel,
-                      int64_t lane) {
-  const int64_t k = p->rows.columns, width = p->recipe->width;
-  for (int64_t c = lane; c < lane + rows; c++, data += piece->row_stride) {
-    read_row(p, piece, data);
-    int8_rotate_weight(p->row, k);
-    const float scale = int4_round(p->row, k, p->whole, p->steps);
-    for (int64_t group = 0; group < k / TFM_GROUP; group++) {
-      char *to = panel + width * tfm_form_bytes(TFM_FORM_INT4, group / TFM_GROUPS * TFM_GROUPS * TFM_GROUP) + c * 4;
-      const int8_t *q = p->whole + group * TFM_GROUP;
-      to[group % TFM_GROUPS] = (char)p->steps[group];
-      to += width * TFM_GROUPS + group % TFM_GROUPS * width * TFM_GROUP / 2;
-      for (int i = 0; i < TFM_GROUP; i += i % 4 == 3 ? 5 : 1)
-        to[i / 8 * 4 * width + i % 4] = (char)(uint8_t)(q[i] + 8 + (q[i + 4] + 8) * 16);
-    }
-    put_scale(p, panel, c, scale);
+  float *to = p->to + block->row * p->rows.columns + block->column;
+  for (int64_t i = 0; i < block->rows; i++, to += p->rows.columns) {
+    const float *from = block->data + i * piece->row_stride;
+    if (piece->column_stride == 1) memcpy(to, from, (size_t)block->columns * sizeof *to);
+    else
+      for (int64_t j = 0; j < block->columns; j++) to[j] = from[j * piece->column_stride];
   }
 }
 
@@ -317,51 +247,50 @@ static bool is_transposed(const RecipePiece *piece) { return piece->column_strid
 /* Blocks of k follow each other without gaps, so a panel is [k][width] whatever their size. A panel may be made of
  * rows of several pieces, and of several blocks. */
 static void put_panels(const Packer *p, const Block *block) {
-  const uint32_t width = p->recipe->width;
-  const RecipePiece *piece = block->piece;
-  for (int64_t done = 0, n; done < block->rows; done += n) {
-    int64_t row = block->row + done, lane = row % width;
-    n = width - lane < block->rows - done ? width - lane : block->rows - done;
-    const float *data = block->data + done * piece->row_stride;
-    char *panel = (char *)p->to + row / width * width * tfm_column_bytes(p->recipe->form, p->rows.columns);
-    if (is_whole_numbers(p)) {
-      (p->recipe->form == TFM_FORM_INT8 ? fill_int8 : fill_int4)(p, piece, data, n, panel, lane);
-      continue;
-    }
-    if (p->recipe->form != TFM_FORM_F32) {
-      fill_16_bits(p, block, data, n, (uint16_t *)panel + lane * (p->recipe->form == TFM_FORM_BF16 ? 2 : 1));
-      continue;
-    }
-    (is_transposed(piece) ? fill_by_columns : fill_by_rows)(piece, data, n, block->columns, width,
-                                                            (float *)panel + block->column * width + lane);
+  const uint8_t form = p->recipe->form;
+  FormPart part = {.width = p->recipe->width, .all_k = p->rows.columns, .first_k = block->column, .k = block->columns,
+                   .row_stride = block->piece->row_stride, .k_stride = block->piece->column_stride, .work = p->work};
+  for (int64_t done = 0; done < block->rows; done += part.columns) {
+    const int64_t row = block->row + done, left = block->rows - done;
+    part.lane = row % part.width;
+    part.columns = part.width - part.lane < left ? part.width - part.lane : left;
+    part.data = block->data + done * part.row_stride;
+    part.panel = (char *)p->to + row / part.width * part.width * tfm_column_bytes(form, part.all_k);
+    form_table[form].pack(&part);
   }
 }
+
+/* What the numbers must fit in; F32: anything. */
+static tfm_form narrowest(const Packer *p, const Block *block) {
+  return has_scales(p) ? (tfm_form)p->recipe->form : block->piece->rounding;
+}
+
+static bool takes_all(tfm_form form) { return !form_refuses(form, INFINITY) && !form_refuses(form, FLT_MAX); }
 
 /* What would become infinite would change the model more than rounding does; what is infinite has no scale. */
 static bool fits(const Packer *p, const Block *block) {
   const RecipePiece *piece = block->piece;
-  const bool is_whole = is_whole_numbers(p);
-  if (piece->rounding != TFM_FORM_F16 && !is_whole) return true;
+  const tfm_form form = narrowest(p, block);
+  if (takes_all(form)) return true;
   for (int64_t i = 0; i < block->rows; i++)
     for (int64_t j = 0; j < block->columns; j++) {
       const float value = block->data[i * piece->row_stride + j * piece->column_stride];
-      if (is_whole ? isfinite(value) : f16_holds(value)) continue;
+      const char *reason = form_refuses(form, value);
+      if (!reason) continue;
       diag_error_at(p->diag, "--quantize", DIAG_NONFINITE, "%s%s%s has %g as element %lld, which %s",
                     piece->weight ? "weight \"" : "a product's factor", piece->weight ? piece->weight : "",
                     piece->weight ? "\"" : "", (double)value,
-                    (long long)(block->first + i * piece->row_stride + j * piece->column_stride),
-                    is_whole ? "has no form of 8 bits" : "is too large for f16 (65504)");
+                    (long long)(block->first + i * piece->row_stride + j * piece->column_stride), reason);
       return false;
     }
   return true;
 }
 
-static bool put(const Packer *p, const Block *block) {
-  if (!fits(p, block)) return false;
-  if (p->recipe->layout != WEIGHT_PLAIN)
-    put_panels(p, block);
-  else
-    (p->recipe->form == TFM_FORM_F32 ? put_plain : put_rows_of_16_bits)(p, block);
+static bool put(const Packer *p, const Block *read) {
+  if (!fits(p, read)) return false;
+  const Block block = changed_block(p, read);
+  if (p->recipe->layout != WEIGHT_PLAIN) put_panels(p, &block);
+  else (p->recipe->form == TFM_FORM_F32 ? put_plain : put_rows_of_16_bits)(p, &block);
   return true;
 }
 
@@ -379,7 +308,7 @@ static bool read_part(const Packer *p, const char *name, int64_t first, int64_t 
  * line of a panel is written in parts. */
 static int64_t block_lines(const Packer *p, const RecipePiece *piece, int64_t stride) {
   int64_t lines = BLOCK_ELEMENTS / (stride ? stride : 1), panel = 1;
-  if (is_whole_numbers(p) && is_transposed(piece)) return p->rows.columns; /* rows go as a whole */
+  if (has_scales(p) && is_transposed(piece)) return p->rows.columns; /* rows go as a whole */
   if (p->recipe->layout == WEIGHT_PANELS && !is_transposed(piece)) panel = p->recipe->width;
   lines -= lines % panel;
   return lines > panel ? lines : panel;
@@ -452,11 +381,7 @@ static RecipeRows rows_of_tensor(Arena *arena, const Tensor *tensor) {
 
 static bool pack_rows(Packer *p) {
   int64_t row = 0;
-  if (is_whole_numbers(p)) {
-    p->row = ARENA_ARRAY(p->scratch, float, p->rows.columns + 1);
-    p->whole = ARENA_ARRAY(p->scratch, int8_t, p->rows.columns + 1);
-    p->steps = ARENA_ARRAY(p->scratch, int8_t, p->rows.columns / TFM_GROUP + 1);
-  }
+  p->work = has_scales(p) ? arena_alloc(p->scratch, form_work_bytes(p->rows.columns)) : NULL;
   for (size_t i = 0; i < p->rows.pieces.n; row += p->rows.pieces.items[i++].rows)
     if (!pack_piece(p, &p->rows.pieces.items[i], row)) return false;
   return true;

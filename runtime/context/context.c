@@ -96,6 +96,7 @@ tfm_context *context_new(const tfm_program *program, const tfm_allocator *alloca
   place_arrays(&shape, block);
   tfm_context *context = (tfm_context *)block;
   *context = shape;
+  context->stop = &context->own_stop;
   context->binding.values_stale = true;
   context->run.operands_stale = ALL_SYMBOLS;
   sizes_find_symbols(context);
@@ -136,7 +137,7 @@ static tfm_context *context_with_pool(const tfm_program *program, const void *we
     context->threads = pool_threads(context->pool);
     return context;
   }
-  tfm_context_destroy(context);
+  context_end(context);
   return NULL;
 }
 
@@ -154,15 +155,12 @@ tfm_status tfm_context_create(const tfm_program *program, const void *weights, c
   return tfm_succeed(error);
 }
 
-void tfm_context_destroy(tfm_context *context) {
+void context_end(tfm_context *context) {
   if (!context) return;
-  if (context->decoding.end_decoding) context->decoding.end_decoding(context); /* it uses the pool */
   if (context->owns_pool) pool_destroy(context->pool);
   memory_release(context);
   const tfm_allocator allocator = context->allocator;
-  const LibraryState library = context->library;
   release(&allocator, context, context->bytes);
-  if (library.model) library.release_model(library.model);
 }
 
 // ---- binding ----
@@ -314,15 +312,9 @@ void tfm_context_profile(tfm_context *context, uint64_t *nanoseconds) {
 
 // ---- cancelling ----
 
-/* May be called in a signal handler: only atomics are used. `cancelling` counts the calls that may be looking at the
- * decoder, so that end_decoding can wait for them before it frees the decoder. `stopped` outlives the run, for
- * generations that are between two runs. */
+/* May be called in a signal handler: only atomics are used. */
 void tfm_context_cancel(tfm_context *context) {
   if (!context) return;
-  atomic_store(&context->decoding.stopped, true);
-  atomic_store(&context->run.cancelled, true);
-  atomic_fetch_add(&context->decoding.cancelling, 1);
-  void (*cancel_decoding)(tfm_context *) = atomic_load(&context->decoding.cancel_decoding);
-  if (cancel_decoding) cancel_decoding(context);
-  atomic_fetch_sub(&context->decoding.cancelling, 1);
+  atomic_store(&context->stop->call, true);
+  atomic_store(&context->stop->run, true);
 }

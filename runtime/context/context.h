@@ -13,7 +13,7 @@
 #include "base/numbers.h"
 #include "pool/pool.h"
 #include "pool/share.h"
-#include "tfm/abi/library.h"
+#include "tfm/abi/program.h"
 
 enum {
   MOST_RESULTS = 3,    /* operands that a step writes */
@@ -86,31 +86,22 @@ typedef struct RunState { /* operands.c, walk/walk.c: operands with their addres
   int32_t turn;           /* 0 or 1: what such a run finds, and leaves in the other place (StepState) */
   void *const *rests;     /* by output: room for such sums beside it, between runs; NULL: this run is the only one */
   uint32_t committed;     /* of this run: the first step that writes an output; from there on cancelling is too late */
-  _Atomic bool cancelled; /* tfm_context_cancel was called during this run, or this call of a decoder */
   _Atomic int32_t faults; /* of this run */
   _Atomic uint32_t faulty_step;
 } RunState;
 
-typedef struct Attachment { /* decode/, library/: what programs of the incremental form add; else zeroes */
+typedef struct RunHooks { /* decode/: what runs of the step program of a decoder have; else zeroes */
   const CacheRows *caches;
   const struct CachedSteps *cached_steps; /* for a program with caches */
   const GemmConsumer *consumer; /* takes the logits of a run; scratch has room for its units */
   int64_t consumed_before;      /* rows of the consumer that belong to the runs before this one */
-  tfm_context *lockstep;          /* the next lockstep run (lockstep.h); NULL: this is the last */
-  struct tfm_decoder *decoder;  /* of a generative model: made when it is first needed */
-  bool decodes;                 /* the decoder's rows are those of <model>_begin */
-  void (*end_decoding)(tfm_context *context); /* NULL: there is no decoder */
-  _Atomic(void (*)(tfm_context *)) cancel_decoding; /* the same */
-  _Atomic int32_t cancelling;   /* calls of tfm_context_cancel that may be looking at the decoder */
-  _Atomic bool stopped;         /* tfm_context_cancel was called during this generation */
-} Attachment;
+  tfm_context *lockstep;        /* the next lockstep run (lockstep.h); NULL: this is the last */
+} RunHooks;
 
-typedef struct LibraryState { /* runtime/library: the compiled library that the context was made from; zeroes: none */
-  const tfm_library *table;
-  tfm_model *model; /* one of its users is this context, which calls release_model when it ends */
-  void (*release_model)(tfm_model *model);
-  _Atomic bool running; /* a call is working with this context; a second one is refused */
-} LibraryState;
+typedef struct Stop { /* set by tfm_context_cancel, cleared by who begins a run or a call */
+  _Atomic bool run;  /* a run, or a call of a decoder, is to end */
+  _Atomic bool call; /* so is what goes on after it: a generation is more than one run */
+} Stop;
 
 struct tfm_context {
   const tfm_program *program;
@@ -123,8 +114,9 @@ struct tfm_context {
   Binding binding;
   Memory memory;
   RunState run;
-  Attachment decoding;
-  LibraryState library;
+  RunHooks hooks;
+  Stop own_stop, *stop; /* stop: its own, or that of the context whose call this one serves */
+  void *owner; /* what was made with the context for more than runs (library/handle.h); NULL: nothing */
   int64_t *asked;   /* the run-time sizes of a call by its args */
   tfm_value *given; /* of the same args: inputs, then outputs */
 };
@@ -163,6 +155,9 @@ typedef struct Options {
 
 /* `given` may be NULL. Members beyond its struct_size have their default. */
 tfm_status options_read(const tfm_context_options *given, Options *options, tfm_error *error);
+
+/* Ends a context that has no owner, or whose owner has ended. NULL is ignored. */
+void context_end(tfm_context *context);
 
 /* A context without a pool, for its sizes or for lockstep runs. Its arrays are zero. NULL: no memory. */
 tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads);

@@ -9,11 +9,7 @@
 
 #include "context/binding.h"
 #include "context/step_operands.h"
-
-enum {
-  NS_WORTH_A_SHARE = 150,   /* of a step, per thread: about what a barrier costs; thread 0 does less alone */
-  NS_WORTH_A_THREAD = 12000 /* work of a run per thread that is woken for it */
-};
+#include "machine/tuning.h"
 
 /* The address, or the caller's slot, of an operand's first element. */
 static void set_place(const tfm_context *context, const tfm_operand *source, Operand *operand) {

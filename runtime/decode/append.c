@@ -3,13 +3,15 @@
  * In: keys or values of the new tokens of each row. Out: the same in pages. A unit is what one row writes into one
  * page. Nothing is shared between units: a page that is written belongs to one row. Refuses nothing. */
 #include "decode/cache_pages.h"
+#include "steps/items.h"
 #include "steps/walker.h"
 
 typedef struct Append {
   const tfm_append_step *step;
   const Operand *x;
   int64_t rows, fresh, past, pages; /* pages: that a row writes to */
-  int64_t blocks, columns;          /* all axes of columns but the last, as one; the last */
+  Items blocks;                     /* of columns: all their axes but the last */
+  int64_t columns;                  /* of the last */
 } Append;
 
 /* Sizes of the step. A row writes `fresh` positions, which may begin and end in the middle of a page. */
@@ -20,9 +22,8 @@ static Append append_of(const tfm_context *context, const tfm_step *step) {
               .rows = value_of(context, info->dims[0]),
               .fresh = value_of(context, info->dims[1]),
               .past = value_of(context, info->past),
-              .blocks = 1,
               .columns = info->rank > 2 ? value_of(context, info->dims[info->rank - 1]) : 1};
-  for (int axis = 2; axis < info->rank - 1; axis++) a.blocks *= value_of(context, info->dims[axis]);
+  if (info->rank > 3) a.blocks = items_of(context, info->dims + 2, info->rank - 3);
   if (a.fresh > 0) a.pages = (a.past + a.fresh - 1) / TFM_CACHE_PAGE - a.past / TFM_CACHE_PAGE + 1;
   return a;
 }
@@ -36,20 +37,15 @@ static void write_unit(const tfm_context *context, const Append *a, int64_t row,
   const PageSlice slice = {.cache = cache,
                            .context = context,
                            .whole = whole_pages_of(context, tfm_cache_form(cache)),
-                           .page = context->decoding.caches->own[row][page],
+                           .page = context->hooks.caches->own[row][page],
                            .floats = context->program->own_page_floats,
                            .first = first - page * TFM_CACHE_PAGE,
                            .n = end - first};
   const char *x = operand_address(context, a->x) + row * a->x->strides[0] + (first - a->past) * a->x->strides[1];
   int64_t column_stride = info->rank > 2 ? a->x->strides[info->rank - 1] : (int64_t)sizeof(float);
-  for (int64_t block = 0; block < a->blocks; block++) {
-    const char *source = x;
-    int64_t rest = block;
-    for (int axis = info->rank - 2; axis >= 2; axis--) {
-      int64_t dim = value_of(context, info->dims[axis]);
-      source += rest % dim * a->x->strides[axis];
-      rest /= dim;
-    }
+  const int64_t blocks = items_count(&a->blocks);
+  for (int64_t block = 0; block < blocks; block++) {
+    const char *source = x + items_offset(&a->blocks, a->x->strides + 2, block);
     page_write(&slice, block * a->columns, a->columns, source, a->x->strides[1], column_stride);
   }
 }

@@ -10,14 +10,13 @@
 
 #include "machine/fp_mode.h"
 #include "decode/logit_row.h"
+#include "machine/tuning.h"
 #include "steps/walker.h"
 
 // ---- which programs allow it ----
 
 enum {
   MOST_VOCAB = 1 << 20, /* beyond, units of a run would have to be coarser than a consumer's are */
-  MOST_COLUMNS = 256,   /* of a unit: those of some rows stay in a second-level cache */
-  LEAST_UNITS = 64,     /* to share among threads; fewer if there are fewer panels */
   OWN_BITS = 63         /* outputs from this number on share a bit of tfm_step.serves */
 };
 
@@ -187,7 +186,7 @@ bool best_create(BestSearch *search, const tfm_decoding *decoding, const tfm_con
   *search = (BestSearch){.consumer = {.step = find_product(decoding), .take = take_unit}, .decoding = decoding};
   if (search->consumer.step == TFM_NONE || !(search->exponentials = find_exponentials(search, context))) return false;
   const tfm_gemm_step *gemm = &decoding->step->gemms[decoding->step->steps[search->consumer.step].index];
-  const int64_t panels = least_of(ceil_div(gemm->n, gemm->panel) / LEAST_UNITS, MOST_COLUMNS / gemm->panel);
+  const int64_t panels = least_of(ceil_div(gemm->n, gemm->panel) / LEAST_BEST_UNITS, BEST_UNIT_COLUMNS / gemm->panel);
   search->consumer.panels = greatest_of(1, panels);
   search->columns = search->consumer.panels * gemm->panel;
   search->units = ceil_div(gemm->n, search->columns);

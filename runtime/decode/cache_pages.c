@@ -84,6 +84,12 @@ void page_list_extend(PagePool *pool, PageList *list, int64_t length, int64_t wa
   for (int64_t n = ceil_div(wanted, TFM_CACHE_PAGE); list->n < n;) list->pages[list->n++] = page_take(pool);
 }
 
+int64_t page_list_needs(const PagePool *pool, const PageList *list, int64_t length, int64_t wanted) {
+  const int64_t last = length / TFM_CACHE_PAGE;
+  const bool copies = wanted > length && last < list->n && page_is_shared(pool, list->pages[last]);
+  return copies + greatest_of(0, ceil_div(wanted, TFM_CACHE_PAGE) - list->n);
+}
+
 // ---- writing ----
 
 /* The exponent has all bits set: infinite or NaN. */

@@ -40,6 +40,9 @@ void page_keep(PagePool *pool, const void *page); /* one more reference */
 void page_drop(PagePool *pool, const void *page); /* one less */
 bool page_is_shared(const PagePool *pool, const void *page);
 
+/* Pages that can be taken. */
+static inline int64_t page_pool_left(const PagePool *pool) { return pool->n_free + pool->n_pages - pool->n_touched; }
+
 /* The pages of a row, in order; `pages` has room for all that a row can have. */
 typedef struct PageList {
   float **pages;
@@ -52,6 +55,8 @@ void page_list_copy(PagePool *pool, PageList *list, const PageList *from);
 void page_list_cut(PagePool *pool, PageList *list, int64_t length);
 /* Makes the positions from `length` to `wanted` writable: a shared page among them is replaced by a copy. */
 void page_list_extend(PagePool *pool, PageList *list, int64_t length, int64_t wanted);
+/* How many pages that takes, at most. */
+int64_t page_list_needs(const PagePool *pool, const PageList *list, int64_t length, int64_t wanted);
 
 /* Positions of one cache that lie in one page: numbers[n][columns], whose strides are given in bytes. */
 typedef struct PageSlice {

@@ -1,16 +1,14 @@
-/* A decoder's life: creating and destroying it, beginning a batch, and the model that it is for tfm_generate.
+/* A decoder's life: creating and destroying it, beginning with a batch or with limits alone, adding sources.
  *
- * tfm_decoder_begin takes the inputs of the encoder program and says how many rows of how many tokens there may be.
- * All that a later step may need is allocated there: tables, pages, the tensors of a run, the workspace of the largest
- * runs. Refused: numbers of rows and tokens beyond TFM_DECODER_MOST, and sources for which the model's own checks
- * fail. */
+ * Beginning says how many rows of how many tokens there may be. All that a later step may need is allocated there:
+ * tables, pages, the tensors of a run, the workspace of the largest runs. Refused: numbers of rows and tokens beyond
+ * TFM_DECODER_MOST, and sources for which the model's own checks fail. */
 #include "decode/decoder.h"
 
 #include <string.h>
 
 #include "base/allocate.h"
 #include "decode/lockstep.h"
-#include "machine/fp_mode.h"
 #include "steps/walker.h"
 
 /* A decoder without contexts: one block for the struct and the two arrays that depend on the program alone. */
@@ -25,8 +23,8 @@ static tfm_decoder *new_decoder(const tfm_decoding *decoding, const tfm_allocato
   *decoder = (tfm_decoder){.decoding = decoding,
                            .allocator = *allocator,
                            .bytes = bytes,
-                           .inputs = (StepInput *)(block + head),
-                           .symbols = (int64_t *)(block + head + inputs)};
+                           .symbols = (int64_t *)(block + head + inputs),
+                           .staging = {.inputs = (StepInput *)(block + head)}};
   return decoder;
 }
 
@@ -35,9 +33,9 @@ static tfm_status create_contexts(tfm_decoder *decoder, const void *encoder_weig
                                   const tfm_context_options *options, tfm_error *error) {
   tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
   if (status) return status;
-  decoder->step->decoding.cached_steps = &cached_steps;
+  decoder->step->hooks.cached_steps = &cached_steps;
   if (best_create(&decoder->best, decoder->decoding, decoder->step))
-    decoder->step->decoding.consumer = &decoder->best.consumer;
+    decoder->step->hooks.consumer = &decoder->best.consumer;
   if (!decoder->decoding->encoder) return TFM_OK;
   tfm_context_options shared = {.struct_size = sizeof shared,
                                 .pool = decoder->step->pool,
@@ -63,15 +61,31 @@ tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *encoder_
   return tfm_succeed(error);
 }
 
+/* The blocks of all parts but the sources, which have lists of them. */
+enum { N_BLOCKS = 8 };
+static void list_blocks(tfm_decoder *decoder, DecoderBlock *blocks[N_BLOCKS]) {
+  DecoderBlock *const all[N_BLOCKS] = {
+      &decoder->rows.block,   &decoder->caches.tables,  &decoder->caches.own_block, &decoder->caches.flat_block,
+      &decoder->calls.tables, &decoder->staging.tables, &decoder->staging.block,    &decoder->lockstep.block};
+  memcpy(blocks, all, sizeof all);
+}
+
 void tfm_decoder_destroy(tfm_decoder *decoder) {
   if (!decoder) return;
+  DecoderBlock *blocks[N_BLOCKS];
+  sources_destroy(decoder);
+  list_blocks(decoder, blocks);
+  for (int i = 0; i < N_BLOCKS; i++) decoder_release_block(decoder, blocks[i]);
   tfm_context_destroy(decoder->source);
-  for (int i = 0; i < MOST_TOGETHER - 1; i++) lockstep_destroy(decoder->lockstep[i]);
+  for (int i = 0; i < MOST_TOGETHER - 1; i++) lockstep_destroy(decoder->lockstep.context[i]);
   tfm_context_destroy(decoder->step);
-  for (int i = 0; i < N_BLOCKS; i++)
-    release_room(&decoder->allocator, decoder->blocks[i].memory, decoder->blocks[i].bytes);
   const tfm_allocator allocator = decoder->allocator;
   release(&allocator, decoder, decoder->bytes);
+}
+
+void decoder_stop_with(tfm_decoder *decoder, Stop *stop) {
+  decoder->step->stop = stop;
+  if (decoder->source) decoder->source->stop = stop;
 }
 
 /* Both contexts, since the call that is under way may be in either; the flag of the other is cleared by its next
@@ -84,12 +98,14 @@ void tfm_decoder_cancel(tfm_decoder *decoder) {
 
 uint64_t tfm_decoder_bytes(const tfm_decoder *decoder) {
   if (!decoder) return 0;
+  DecoderBlock *blocks[N_BLOCKS];
+  list_blocks((tfm_decoder *)decoder, blocks);
   int64_t bytes = decoder->step->memory.workspace_bytes;
   if (decoder->source) bytes += decoder->source->memory.workspace_bytes;
-  for (int i = 0; i < N_BLOCKS; i++) bytes += decoder->blocks[i].bytes;
+  for (int i = 0; i < N_BLOCKS; i++) bytes += blocks[i]->bytes;
   for (int i = 0; i < MOST_TOGETHER - 1; i++)
-    if (decoder->lockstep[i]) bytes += (int64_t)decoder->lockstep[i]->bytes;
-  return (uint64_t)bytes;
+    if (decoder->lockstep.context[i]) bytes += (int64_t)decoder->lockstep.context[i]->bytes;
+  return (uint64_t)bytes + sources_bytes(decoder);
 }
 
 int32_t tfm_decoder_threads(const tfm_decoder *decoder) { return decoder ? tfm_context_threads(decoder->step) : 0; }
@@ -99,251 +115,76 @@ void tfm_decoder_profile(tfm_decoder *decoder, uint64_t *nanoseconds) {
   if (decoder) tfm_context_profile(decoder->step, nanoseconds);
 }
 
-int64_t tfm_decoder_items(const tfm_decoder *decoder) { return decoder && decoder->begun ? decoder->items : 1; }
-
-// ---- memory ----
-
-/* "no memory for WHAT". */
-// ---- the rows ----
-
-/* The most tokens of a run: n rows of at most RUN_TOKENS / n tokens each, or of one. */
-static int64_t most_run_tokens(const tfm_decoder *decoder) {
-  int64_t length = least_of(RUN_TOKENS, decoder->max_length), rows = least_of(RUN_TOKENS, decoder->max_rows);
-  return greatest_of(decoder->max_rows, least_of(RUN_TOKENS, rows * length));
-}
-
-/* Called twice, to learn the size and to place. Two lists of pages for each row: its own and that of the spare row. */
-static void place_tables(tfm_decoder *decoder, Layout *layout) {
-  int64_t rows = decoder->max_rows, pages = decoder->own_pages.n_pages, vocab = decoder->decoding->vocab;
-  char *own_arrays, *flat_arrays;
-  float **lists;
-#define ARRAY(place, count) ((place) = layout_take(layout, (count), sizeof *(place)))
-  ARRAY(decoder->rows, rows);
-  ARRAY(decoder->spare, rows);
-  ARRAY(lists, 2 * pages);
-  ARRAY(own_arrays, page_pool_array_bytes(pages));
-  ARRAY(flat_arrays, page_pool_array_bytes(2 * rows));
-  ARRAY(decoder->item_pages, decoder->n_item_pages);
-  ARRAY(decoder->members, rows);
-  ARRAY(decoder->done, rows);
-  ARRAY(decoder->run_rows, rows);
-  ARRAY(decoder->parts, rows);
-  ARRAY(decoder->own_lists, rows);
-  ARRAY(decoder->source_lists, rows);
-  ARRAY(decoder->gathered, rows);
-  ARRAY(decoder->model_rows, rows);
-  ARRAY(decoder->tokens, most_run_tokens(decoder));
-  ARRAY(decoder->logsumexp, rows);
-  ARRAY(decoder->logits, rows > 1 ? rows * vocab : 0);
-#undef ARRAY
-  const int32_t threads = decoder->step->decoding.consumer ? decoder->step->threads : 0;
-  best_place(&decoder->best, layout, least_of(rows, RUN_TOKENS), threads);
-  if (!layout->block) return;
-  page_pool_place(&decoder->own_pages, decoder->blocks[BLOCK_OWN].memory,
-                  cache_page_bytes(decoder->decoding->step->own_page_floats), pages, own_arrays);
-  page_pool_place(&decoder->flat_pages, decoder->blocks[BLOCK_FLAT].memory, decoder->flat_bytes, 2 * rows, flat_arrays);
-  for (int64_t i = 0; i < rows; i++) {
-    decoder->gathered[i] = (Gathered){0};
-    decoder->rows[i] = (DecoderRow){.own.pages = lists + i * decoder->pages_per_row};
-    decoder->spare[i] = (DecoderRow){.own.pages = lists + (rows + i) * decoder->pages_per_row};
-  }
-}
-
-/* Whether a row writes any cache into pages of its own. */
-static bool has_own_pages(const tfm_decoding *decoding) {
-  for (uint32_t i = 0; i < decoding->step->n_caches; i++)
-    if (!decoding->step->caches[i].of_encoder) return true;
-  return false;
-}
-
-/* Twice the flat blocks of all rows: while a step is under way each row has its old caches and the next ones. */
-static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
-  int64_t rows = decoder->max_rows, bytes, flat;
-  decoder->pages_per_row = has_own_pages(decoder->decoding) ? ceil_div(decoder->longest, TFM_CACHE_PAGE) : 0;
-  decoder->own_pages.n_pages = rows * decoder->pages_per_row;
-  if (decoder->own_pages.n_pages >= UINT32_MAX ||
-      !size_product(&bytes, decoder->own_pages.n_pages, cache_page_bytes(decoder->decoding->step->own_page_floats)) ||
-      !size_product(&flat, 2 * rows, decoder->flat_bytes) || !decoder_reserve_block(decoder, BLOCK_OWN, bytes) ||
-      !decoder_reserve_block(decoder, BLOCK_FLAT, flat))
-    return tfm_refuse(error, TFM_E_NOMEM, "no memory for the caches of %lld rows of %lld tokens", (long long)rows,
-                          (long long)decoder->longest);
-  Layout layout = {0};
-  place_tables(decoder, &layout);
-  if (layout.bytes < 0 || !decoder_reserve_block(decoder, BLOCK_TABLES, layout.bytes))
-    return tfm_no_memory(error, "the tables of a decoder");
-  layout = (Layout){.block = decoder->blocks[BLOCK_TABLES].memory};
-  place_tables(decoder, &layout);
-  return TFM_OK;
-}
-
-// ---- the runs ----
-
-/* Makes room in the step's context for `together` runs of these sizes that end at the longest row. */
-static tfm_status reserve_run(tfm_decoder *decoder, const SourceGroup *group, int64_t rows, int64_t fresh, int64_t kept,
-                              int64_t together, tfm_error *error) {
-  fresh = least_of(fresh, group->longest);
-  decoder_set_symbols(decoder, group, rows, group->longest - fresh, fresh, greatest_of(1, least_of(kept, fresh)));
-  return context_reserve_symbols(decoder->step, decoder->symbols, together, error);
-}
-
-static tfm_status reserve_one(tfm_decoder *decoder, SourceGroup *group, int64_t length, tfm_error *error) {
-  group->longest = length;
-  return reserve_run(decoder, group, 1, 1, 1, 1, error);
-}
-
-/* The longest row of at most max_length that the checks of the model allow, by halving. Checks such as `length <=
- * max_positions` are monotonic in the length; a step refuses a longer row with the message of the check. */
-static tfm_status find_longest(tfm_decoder *decoder, SourceGroup *group, tfm_error *error) {
-  tfm_status status = reserve_one(decoder, group, decoder->max_length, error);
-  if (status != TFM_E_INPUT) return status;
-  int64_t least = 0, most = decoder->max_length; /* `least` is allowed or 0, `most` isn't */
-  while (most - least > 1) {
-    int64_t middle = least + (most - least) / 2;
-    tfm_status tried = reserve_one(decoder, group, middle, NULL);
-    if (tried && tried != TFM_E_INPUT) return tried;
-    if (tried) most = middle;
-    else least = middle;
-  }
-  group->longest = least;
-  return least ? TFM_OK : status;
-}
-
-/* No more runs than rows can go in lockstep. A cache that is one tensor for all rows has one place, so only one run at
- * a time can write it. */
-static int64_t most_together(const tfm_decoder *decoder) {
-  const tfm_decoding *decoding = decoder->decoding;
-  for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
-    if (input_is_flat_cache(decoding, i) && decoding->inputs[i].batch_axis == TFM_NONE) return 1;
-  return decoder_has_rows(decoder) ? least_of(MOST_TOGETHER, decoder->max_rows) : 1;
-}
-
-/* Contexts of lockstep runs are kept from batch to batch; each begins its part of a buffer at a multiple of ALIGNMENT,
- * for which spare_bytes is reserved. */
-static tfm_status make_contexts(tfm_decoder *decoder, tfm_error *error) {
-  decoder->most_together = most_together(decoder);
-  decoder->step->memory.spare_bytes = decoder->most_together > 1 ? decoder->most_together * ALIGNMENT : 0;
-  for (int64_t i = 0; i < decoder->most_together - 1; i++) {
-    if (!decoder->lockstep[i]) decoder->lockstep[i] = lockstep_create(decoder->step);
-    if (!decoder->lockstep[i]) return tfm_no_memory(error, "the runs of rows of different lengths");
-  }
-  return TFM_OK;
-}
-
-/* A buffer grows with rows, with new tokens, or with both; their product is bounded by RUN_TOKENS, so every buffer is
- * largest in one of three runs: one row of many tokens, all rows, or the most runs in lockstep. What does not grow
- * with them, each lockstep run has once. */
-static tfm_status reserve_runs(tfm_decoder *decoder, const SourceGroup *group, tfm_error *error) {
-  int64_t rows = decoder_has_rows(decoder) ? decoder->max_rows : 1, n = decoder->most_together;
-  tfm_status status = reserve_run(decoder, group, 1, RUN_TOKENS, greatest_of(LEAST_KEPT, rows), 1, error);
-  if (!status)
-    status = reserve_run(decoder, group, rows, decoder_chunk(rows), greatest_of(1, LEAST_KEPT / rows), 1, error);
-  if (!status && n > 1) status = reserve_run(decoder, group, 1, decoder_chunk(n), 1, n, error);
-  return status;
-}
-
-/* Bytes that a row of the group takes of each tensor, at most: in the run of one row that ends at the longest. */
-static tfm_status measure_row(tfm_decoder *decoder, const SourceGroup *group, tfm_error *error) {
-  const tfm_decoding *decoding = decoder->decoding;
-  decoder_set_symbols(decoder, group, 1, group->longest - 1, 1, 1);
-  tfm_status status = context_set_shapes(decoder->step, decoder->symbols, error);
-  for (uint32_t i = 0; i < decoding->step->n_inputs && !status; i++) {
-    StepInput *state = &decoder->inputs[i];
-    if (i == decoding->decoder_input) continue;
-    state->staging_row = greatest_of(state->staging_row, decoder_input_bytes(decoder->step, i));
-    if (decoding->inputs[i].is_cache)
-      state->result_row = greatest_of(state->result_row,
-                                      decoder_output_bytes(decoder->step, decoding->inputs[i].number));
-  }
-  return status;
-}
-
-/* Offsets of the caches that are tensors in the flat block of a row, sized for the largest of all groups. */
-static tfm_status place_flat(tfm_decoder *decoder, tfm_error *error) {
-  Layout flat = {0};
-  for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++) {
-    if (!input_is_flat_cache(decoder->decoding, i)) continue;
-    decoder->inputs[i].flat_offset = flat.bytes;
-    layout_take(&flat, decoder->inputs[i].result_row, 1);
-  }
-  decoder->flat_bytes = flat.bytes;
-  return flat.bytes >= 0 ? TFM_OK : tfm_no_memory(error, "the longest row");
-}
-
-/* The three steps depend on the longest row, which the first finds. */
-static tfm_status reserve_group(tfm_decoder *decoder, SourceGroup *group, tfm_error *error) {
-  tfm_status status = find_longest(decoder, group, error);
-  if (!status) status = reserve_runs(decoder, group, error);
-  return status ? status : measure_row(decoder, group, error);
-}
-
-/* An error of a ragged batch names the first item of the group. */
-static tfm_status reserve_groups(tfm_decoder *decoder, bool are_ragged, tfm_error *error) {
-  decoder->longest = 0;
-  for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
-    decoder->inputs[i].staging_row = decoder->inputs[i].result_row = 0;
-  for (int64_t i = 0; i < decoder->n_groups; i++) {
-    SourceGroup *group = &decoder->groups[i];
-    const tfm_status status = reserve_group(decoder, group, error);
-    if (status) return are_ragged && group->n ? decoder_name_item(status, decoder->order[group->first], error) : status;
-    decoder->longest = greatest_of(decoder->longest, group->longest);
-  }
-  return place_flat(decoder, error);
-}
-
-/* Room for the tensors of the largest run. An input that all rows share needs staging only if it is a cache. */
-static void place_staging(tfm_decoder *decoder, Layout *layout) {
-  const tfm_decoding *decoding = decoder->decoding;
-  for (uint32_t i = 0; i < decoding->step->n_inputs; i++) {
-    if (i == decoding->decoder_input) continue;
-    const tfm_step_input *info = &decoding->inputs[i];
-    StepInput *state = &decoder->inputs[i];
-    int64_t rows = info->batch_axis == TFM_NONE ? 1 : decoder->max_rows;
-    if (info->is_cache || info->batch_axis != TFM_NONE) state->staging = layout_take(layout, rows, state->staging_row);
-    if (info->is_cache) state->result = layout_take(layout, rows, state->result_row);
-  }
-}
-
-static tfm_status reserve_staging(tfm_decoder *decoder, tfm_error *error) {
-  Layout layout = {0};
-  place_staging(decoder, &layout);
-  if (layout.bytes < 0 || !decoder_reserve_block(decoder, BLOCK_STAGING, layout.bytes))
-    return tfm_no_memory(error, "the tensors of the rows");
-  layout = (Layout){.block = decoder->blocks[BLOCK_STAGING].memory};
-  place_staging(decoder, &layout);
-  return TFM_OK;
-}
+int64_t tfm_decoder_items(const tfm_decoder *decoder) { return decoder && decoder->begun ? decoder->sources.n : 1; }
 
 // ---- beginning ----
 
 /* Bounds keep all later products of sizes within 64 bits. */
-static tfm_status check_begin(const tfm_decoder *decoder, int64_t max_rows, int64_t max_length, tfm_error *error) {
-  if (!decoder) return tfm_refuse(error, TFM_E_USAGE, "the decoder is a null pointer");
+static tfm_status check_numbers(int64_t max_rows, int64_t max_length, tfm_error *error) {
   if (max_rows < 0 || max_rows > TFM_DECODER_MOST || max_length < 1 || max_length > TFM_DECODER_MOST)
     return tfm_refuse(error, TFM_E_INPUT, "%lld rows of %lld tokens: there may be 0 and 1 to %d", (long long)max_rows,
-                          (long long)max_length, TFM_DECODER_MOST);
+                      (long long)max_length, TFM_DECODER_MOST);
   return TFM_OK;
 }
 
-/* Everything that can be refused or can lack memory comes before the first computation. */
-static tfm_status begin(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
-  tfm_status status = sources_bind(decoder, inputs, error);
-  if (!status) status = make_contexts(decoder, error);
-  if (!status) status = reserve_groups(decoder, inputs->lengths, error);
-  if (!status) status = reserve_staging(decoder, error);
-  if (!status) status = reserve_rows(decoder, error);
+/* What the decoder may have to do; memory is for at least one row. */
+static tfm_decoder_limits limits_of(int64_t max_rows, int64_t max_length) {
+  return (tfm_decoder_limits){.rows = greatest_of(1, max_rows), .length = max_length};
+}
+
+/* A step may be smaller than the rows there are, and still have rows of logits for each of its own. */
+static void begin_calls(tfm_decoder *decoder, const tfm_decoder_limits *limits) {
+  const int64_t rows = limits->step_rows ? least_of(limits->step_rows, limits->rows) : limits->rows;
+  calls_begin(decoder, rows, greatest_of(rows, limits->step_kept));
+}
+
+/* The room of all parts, once it is known how long rows can be. */
+static tfm_status reserve(tfm_decoder *decoder, const tfm_decoder_limits *limits, int64_t longest, tfm_error *error) {
+  const CacheSizes sizes = {longest, staging_place_flat(decoder), limits->cache_bytes};
+  float **lists;
+  tfm_status status = staging_reserve(decoder, error);
+  if (!status) status = rows_reserve(decoder, limits->rows, limits->length, error);
+  if (!status) status = caches_reserve(decoder, &sizes, &lists, error);
   if (status) return status;
-  sources_place_pages(decoder);
-  return sources_run(decoder, inputs, error);
+  rows_place(decoder, lists);
+  return calls_reserve(decoder, error);
+}
+
+/* A batch and room for it and its rows. Everything that can be refused or can lack memory comes before the first
+ * computation. */
+static tfm_status begin_batch(tfm_decoder *decoder, SourceBatch *batch, const SourceInputs *inputs,
+                              const tfm_decoder_limits *limits, tfm_error *error) {
+  const SourceMeasure measure = {.length = limits->length, .are_ragged = inputs->lengths};
+  int64_t longest;
+  tfm_status status = lockstep_reserve(decoder, error);
+  staging_begin(decoder);
+  if (!status) status = sources_measure(decoder, batch, &measure, &longest, error);
+  if (!status) status = reserve(decoder, limits, longest, error);
+  if (!status) status = sources_check_room(decoder, batch, error);
+  return status ? status : sources_run(decoder, batch, inputs, error);
+}
+
+static tfm_status begin(tfm_decoder *decoder, const SourceInputs *inputs, const tfm_decoder_limits *limits,
+                        tfm_error *error) {
+  SourceBatch *batch;
+  begin_calls(decoder, limits);
+  tfm_status status = sources_reserve(decoder, 0, NULL, error); /* the batch takes the memory of the one before */
+  if (!status) status = sources_bind(decoder, inputs, &batch, error);
+  if (status) return status;
+  status = sources_make_room(decoder, batch->n, error);
+  if (!status) status = begin_batch(decoder, batch, inputs, limits, error);
+  if (status) sources_give_up(decoder, batch);
+  return status;
 }
 
 tfm_status tfm_decoder_begin_ragged(tfm_decoder *decoder, const tfm_value *inputs, const int64_t *const *lengths,
                                     int64_t max_rows, int64_t max_length, tfm_error *error) {
-  tfm_status status = check_begin(decoder, max_rows, max_length, error);
+  if (!decoder) return tfm_refuse(error, TFM_E_USAGE, "the decoder is a null pointer");
+  tfm_status status = check_numbers(max_rows, max_length, error);
   if (status) return status;
+  const tfm_decoder_limits limits = limits_of(max_rows, max_length);
   decoder->begun = false;
-  decoder->max_rows = max_rows ? max_rows : 1; /* memory is for at least one */
-  decoder->max_length = max_length;
-  if ((status = begin(decoder, &(SourceInputs){inputs, lengths}, error))) return status;
+  if ((status = begin(decoder, &(SourceInputs){inputs, lengths}, &limits, error))) return status;
   decoder->begun = true;
   return tfm_succeed(error);
 }
@@ -353,78 +194,86 @@ tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int6
   return tfm_decoder_begin_ragged(decoder, inputs, NULL, max_rows, max_length, error);
 }
 
-// ---- a decoder as the model of tfm_generate ----
+// ---- sources that come and go ----
 
-/* The rows of a first call replace all rows of the batch before. */
-static tfm_status start_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
-  decoder_forget_rows(decoder);
-  tfm_status status = TFM_OK;
-  for (int64_t i = 0, row; i < rows->n && !status; i++) status = tfm_decoder_join(decoder, rows->items[i], &row, error);
-  return status;
+/* Members behind the caller's struct_size are 0, which is the default of each. */
+static tfm_status read_limits(const tfm_decoder *decoder, const tfm_decoder_limits *given, tfm_decoder_limits *limits,
+                              tfm_error *error) {
+  *limits = (tfm_decoder_limits){0};
+  if (!decoder || !given)
+    return tfm_refuse(error, TFM_E_USAGE, "the %s a null pointer", decoder ? "limits are" : "decoder is");
+  memcpy(limits, given, given->struct_size && given->struct_size < sizeof *given ? given->struct_size : sizeof *given);
+  tfm_status status = check_numbers(limits->rows, limits->length, error);
+  if (status) return status;
+  if (limits->rows < 1) return tfm_refuse(error, TFM_E_INPUT, "a decoder of no rows");
+  if (limits->step_rows < 0 || limits->step_kept < 0 || limits->step_kept > TFM_DECODER_MOST || limits->items < 0 ||
+      limits->items > TFM_DECODER_MOST)
+    return tfm_refuse(error, TFM_E_INPUT, "limits lie between 0 and %d", TFM_DECODER_MOST);
+  if (!decoder->source) return TFM_OK;
+  if (!limits->source_sizes) return tfm_refuse(error, TFM_E_USAGE, "the limits have no sizes of sources");
+  if (decoder->decoding->encoder_rows == TFM_NONE) limits->items = 1;
+  return limits->items ? TFM_OK : tfm_refuse(error, TFM_E_INPUT, "a decoder of no sources");
 }
 
-/* The first call of a generation has no parents. */
-static bool is_first_call(const tfm_step_rows *rows) {
-  for (int64_t i = 0; i < rows->n; i++)
-    if (rows->parents[i] >= 0) return false;
-  return true;
+static tfm_status open_limits(tfm_decoder *decoder, const tfm_decoder_limits *limits, tfm_error *error) {
+  int64_t longest;
+  begin_calls(decoder, limits);
+  tfm_status status = sources_reserve(decoder, limits->items, limits->source_sizes, error);
+  if (!status) status = lockstep_reserve(decoder, error);
+  staging_begin(decoder);
+  if (!status) status = sources_measure_limits(decoder, limits->length, &longest, error);
+  return status ? status : reserve(decoder, limits, longest, error);
 }
 
-/* The decoder's rows become those of the call. decoder->model_rows gets the tokens that they do not have yet: usually
- * one each. */
-static tfm_status continue_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
-  if (!decoder->begun) return decoder_check_row(decoder, 0, error);
-  tfm_status status = is_first_call(rows) ? start_rows(decoder, rows, error)
-                                          : tfm_decoder_reorder(decoder, rows->n, rows->parents, error);
-  for (int64_t i = 0; i < rows->n && !status; i++) {
-    int64_t known = decoder->rows[i].length;
-    decoder->model_rows[i] = (tfm_decoder_row){i, rows->tokens[i] + known, rows->lengths[i] - known};
+/* A model without an encoder program has one source that takes no inputs. */
+tfm_status tfm_decoder_open(tfm_decoder *decoder, const tfm_decoder_limits *given, tfm_error *error) {
+  tfm_decoder_limits limits;
+  tfm_status status = read_limits(decoder, given, &limits, error);
+  if (status) return status;
+  decoder->begun = false;
+  status = decoder->source ? open_limits(decoder, &limits, error)
+                           : begin(decoder, &(SourceInputs){NULL, NULL}, &limits, error);
+  if (status) return status;
+  decoder->begun = true;
+  return tfm_succeed(error);
+}
+
+static tfm_status add(tfm_decoder *decoder, SourceBatch *batch, const SourceInputs *inputs, tfm_error *error) {
+  const SourceMeasure measure = {.length = decoder->caches.longest, .is_added = true, .are_ragged = inputs->lengths};
+  int64_t longest;
+  tfm_status status = sources_check_room(decoder, batch, error);
+  if (!status) status = sources_measure(decoder, batch, &measure, &longest, error);
+  return status ? status : sources_run(decoder, batch, inputs, error);
+}
+
+/* What was gathered of items that had these numbers before is no longer theirs. */
+tfm_status tfm_decoder_add_source(tfm_decoder *decoder, const tfm_value *inputs, const int64_t *const *lengths,
+                                  int64_t *first_item, tfm_error *error) {
+  const SourceInputs given = {inputs, lengths};
+  SourceBatch *batch;
+  tfm_status status = decoder_check_begun(decoder, error);
+  if (status) return status;
+  if (!first_item) return tfm_refuse(error, TFM_E_USAGE, "there is no place for the item's number");
+  if (!decoder->source) return tfm_refuse(error, TFM_E_USAGE, "this model has no sources");
+  if ((status = sources_bind(decoder, &given, &batch, error))) return status;
+  status = batch->n ? add(decoder, batch, &given, error)
+                    : tfm_refuse(error, TFM_E_INPUT, "the inputs hold no source");
+  if (status) {
+    sources_give_up(decoder, batch);
+    return status;
   }
-  return status;
+  staging_forget(decoder);
+  *first_item = batch->first;
+  return tfm_succeed(error);
 }
 
-static tfm_status model_logits(void *user, const tfm_step_rows *rows, float *logits, float *logsumexp,
-                               tfm_error *error) {
-  tfm_decoder *decoder = user;
-  tfm_status status = continue_rows(decoder, rows, error);
-  return status ? status : tfm_decoder_step(decoder, rows->n, decoder->model_rows, 1, logits, logsumexp, error);
-}
-
-static tfm_status model_best(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error) {
-  tfm_decoder *decoder = user;
-  tfm_status status = continue_rows(decoder, rows, error);
-  return status ? status : decoder_step_best(decoder, rows->n, decoder->model_rows, call, error);
-}
-
-typedef struct SharedWork {
-  void (*work)(void *context, int64_t part, int64_t parts);
-  void *context;
-} SharedWork;
-
-/* The floating-point mode is the runtime's in every thread, so that sums have the same bits. */
-static void do_part(void *argument, PoolMember *member) {
-  const SharedWork *shared = argument;
-  uint64_t fp_mode = fp_mode_enter();
-  shared->work(shared->context, member->thread, member->active);
-  fp_mode_leave(fp_mode);
-}
-
-/* By the threads of the step, which are still awake. */
-static void model_share(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context) {
-  const tfm_decoder *decoder = user;
-  Pool *pool = decoder->step->pool;
-  SharedWork shared = {work, context};
-  bool claimed = decoder->step->threads > 1 && pool_claim(pool);
-  pool_run(pool, claimed ? pool_threads(pool) : 1, do_part, &shared);
-  if (claimed) pool_release(pool);
-}
-
-tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
-  return (tfm_generate_model){.vocab = decoder->decoding->vocab,
-                              .user = decoder,
-                              .logits = model_logits,
-                              .gives_logsumexp = decoder->decoding->logsumexp != TFM_NONE,
-                              .share = model_share,
-                              .best = decoder->step->decoding.consumer ? model_best : NULL,
-                              .most_best = decoder->step->decoding.consumer ? MOST_BEST : 0};
+tfm_status tfm_decoder_drop_source(tfm_decoder *decoder, int64_t item, tfm_error *error) {
+  tfm_status status = decoder_check_begun(decoder, error);
+  if (!status && !decoder->source) return tfm_refuse(error, TFM_E_USAGE, "this model has no sources");
+  if (!status) status = sources_find(decoder, item, &item, error);
+  if (status) return status;
+  if (rows_read_item(decoder, item))
+    return tfm_refuse(error, TFM_E_INPUT, "item %lld cannot be dropped: a row reads it", (long long)item);
+  sources_drop(decoder, item);
+  return tfm_succeed(error);
 }

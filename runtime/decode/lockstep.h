@@ -9,6 +9,7 @@
 #ifndef TFM_RUNTIME_LOCKSTEP_H
 #define TFM_RUNTIME_LOCKSTEP_H
 
+#include "decode/staging.h"
 #include "steps/walker.h"
 
 /* A context for lockstep runs with `first`. It must be destroyed before `first` is. NULL: no memory. */
@@ -30,5 +31,22 @@ bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step);
 /* The epilogue of a tile of such a product: each run's rows have operands of their own. */
 void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
                           const Region *at);
+
+// ---- the runs of a decoder ----
+
+typedef struct Lockstep {
+  int64_t most; /* runs together, at most */
+  tfm_context *context[MOST_TOGETHER - 1]; /* for runs beside that of `step` */
+  float *const **own_lists, *const **source_lists; /* [rows of a call] pages of the rows of all runs */
+  CacheRows caches[MOST_TOGETHER];
+  DecoderBlock block;
+} Lockstep;
+
+/* Makes the contexts of as many lockstep runs as this batch can have. */
+tfm_status lockstep_reserve(tfm_decoder *decoder, tfm_error *error);
+/* Executes runs whose rows, members and tokens follow one another, as many in lockstep as there is room for. The pages
+ * are ready. Rows change only in their pages from `past` on and in next_flat, so that a failure leaves them as they
+ * were. */
+tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error);
 
 #endif

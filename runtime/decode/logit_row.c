@@ -8,12 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
+#include "machine/machine.h"
 
 enum { WIDTH = 4, LANES = 16 };
-typedef float Floats __attribute__((vector_size(WIDTH * sizeof(float))));
+typedef Floats4 Floats;
 typedef int32_t Ints __attribute__((vector_size(WIDTH * sizeof(int32_t))));
 typedef double Doubles __attribute__((vector_size(WIDTH * sizeof(double))));
 
@@ -24,17 +22,6 @@ static inline Floats load(const float *from) {
 }
 
 // ---- the largest ----
-
-/* a > b ? a : b, which is one instruction that compilers do not always find in the loop. A NaN in `a` gives b. */
-static inline Floats larger(Floats a, Floats b) {
-#if defined(__x86_64__)
-  return (Floats)_mm_max_ps((__m128)a, (__m128)b);
-#else
-  Floats c;
-  for (int i = 0; i < WIDTH; i++) c[i] = a[i] > b[i] ? a[i] : b[i];
-  return c;
-#endif
-}
 
 /* All bits set where x is below +inf; a comparison with NaN is false. */
 static inline Ints is_number(Floats x) { return x < (Floats){INFINITY, INFINITY, INFINITY, INFINITY}; }
@@ -47,10 +34,10 @@ static inline float max_of_lanes(const float *logits, int64_t n, Ints *fine) {
   for (int64_t i = 0; i < n; i += LANES) {
     Floats w = load(logits + i), x = load(logits + i + 4), y = load(logits + i + 8), z = load(logits + i + 12);
     all &= is_number(w) & is_number(x) & is_number(y) & is_number(z);
-    a = larger(w, a), b = larger(x, b), c = larger(y, c), d = larger(z, d);
+    a = larger_floats(w, a), b = larger_floats(x, b), c = larger_floats(y, c), d = larger_floats(z, d);
   }
   *fine = all;
-  a = larger(larger(a, b), larger(c, d));
+  a = larger_floats(larger_floats(a, b), larger_floats(c, d));
   float most = a[0];
   for (int i = 1; i < WIDTH; i++) most = a[i] > most ? a[i] : most;
   return most;

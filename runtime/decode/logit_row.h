@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { ROW_BLOCK = 128 }; /* logits whose largest is one bound */
+#include "machine/tuning.h"
 
 static inline int64_t row_blocks(int64_t n) { return (n + ROW_BLOCK - 1) / ROW_BLOCK; }
 

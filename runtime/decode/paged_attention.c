@@ -14,14 +14,12 @@
 
 #include "decode/cache_pages.h"
 #include "decode/lockstep.h"
+#include "machine/tuning.h"
 #include "steps/attention_int8.h"
 #include "steps/step_attention.h"
 
 enum {
-  UNITS_PER_THREAD = 4,
   BLOCK_PAGES = TFM_KEY_BLOCK / TFM_CACHE_PAGE,
-  PAGES_AHEAD = 2,     /* one is multiplied in less time than memory takes to answer */
-  KEY_LINES_AHEAD = 4, /* lines of such a page that a tile fetches per 4 steps of k: all of a head's keys */
   LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
 
@@ -72,7 +70,7 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
   c.per_row = c.a.items / c.rows;
   c.group = group_of(context, info);
   c.strips = c.group * c.a.strips;
-  int64_t groups = c.per_row / c.group, wanted = threads > 1 ? UNITS_PER_THREAD * (int64_t)threads : 1;
+  int64_t groups = c.per_row / c.group, wanted = threads > 1 ? PAGED_UNITS_PER_THREAD * (int64_t)threads : 1;
   c.gang = rows_can_gang(&c.a) ? least_of(c.rows, info->tile_rows) : 1;
   while (c.gang > 1 && ceil_div(c.rows, c.gang) * groups < wanted) c.gang--;
   c.gangs = ceil_div(c.rows, c.gang);
@@ -113,7 +111,7 @@ static int64_t column_of(const tfm_context *context, const Attention *a, const t
 
 /* The list of pages of a row of the step: its own, or that of its source. */
 static float *const *pages_of(const tfm_context *context, const tfm_cache *cache, int64_t row) {
-  return cache->of_encoder ? context->decoding.caches->source[row] : context->decoding.caches->own[row];
+  return cache->of_encoder ? context->hooks.caches->source[row] : context->hooks.caches->own[row];
 }
 
 /* The lists of rows [row, row + rows) of the step, and where the columns of the group's head begin in a page. */

@@ -1,445 +1,206 @@
-/* The sources of a batch: what the encoder program computes once for each item, before the first token.
+/* The sources of a decoder: items that rows read, added in batches and dropped one by one while rows of others are
+ * decoded.
  *
- * In: the inputs of the encoder program, and lengths of the items where their sizes differ. Items whose sources have
- * the same sizes form a group; one run of the encoder program computes a whole group. Out: tensors that the steps
- * read, and keys and values in the pages of each item. Refused: lengths that do not lie within the inputs, and
- * whatever the model refuses of an item alone. Both are found before anything is computed, except for faults of the
- * computation itself. */
-#include <stdio.h>
+ * In: inputs of the encoder program, which source_batch.c computes. Out: items, by number. The memory of a batch whose
+ * items are all dropped is kept for the next one. Refused: more items than there is room for; an item that does not
+ * exist; an item that a row reads cannot be dropped. */
+#include "decode/decoder.h"
+
 #include <string.h>
 
 #include "base/allocate.h"
-#include "context/binding.h"
-#include "decode/decoder.h"
-#include "walk/walk.h"
 
-// ---- memory ----
+// ---- batches ----
 
-/* Old contents are not copied. A pool whose memory goes forgets which of its pages were cleared. */
-bool decoder_reserve_block(tfm_decoder *decoder, int number, int64_t bytes) {
-  DecoderBlock *block = &decoder->blocks[number];
-  if (bytes <= block->bytes) return true;
-  release_room(&decoder->allocator, block->memory, block->bytes);
-  *block = (DecoderBlock){.bytes = bytes};
-  if (number == BLOCK_OWN) decoder->own_pages.memory = NULL;
-  if (number == BLOCK_FLAT) decoder->flat_pages.memory = NULL;
-  block->memory = allocate_room(&decoder->allocator, &block->bytes);
-  if (!block->memory) block->bytes = 0;
-  return block->memory;
+static void destroy_batches(const tfm_decoder *decoder, SourceBatch *batch) {
+  while (batch) {
+    SourceBatch *next = batch->next;
+    decoder_release_block(decoder, &batch->tables);
+    decoder_release_block(decoder, &batch->list_block);
+    decoder_release_block(decoder, &batch->pages);
+    decoder_release_block(decoder, &batch->outputs);
+    release(&decoder->allocator, batch, sizeof *batch);
+    batch = next;
+  }
 }
 
-/* Bytes of a tensor of a program for the dims that a context has set. */
-static int64_t tensor_bytes(const tfm_tensor_info *info, const int64_t *dims) {
-  int64_t bytes = dtype_size(info->dtype);
-  for (uint32_t i = 0; i < info->rank; i++) bytes *= dims[i];
-  return bytes;
+void sources_destroy(tfm_decoder *decoder) {
+  destroy_batches(decoder, decoder->sources.used);
+  destroy_batches(decoder, decoder->sources.unused);
+  decoder_release_block(decoder, &decoder->sources.block);
+  decoder->sources.used = decoder->sources.unused = NULL;
 }
 
-int64_t decoder_output_bytes(const tfm_context *context, uint32_t output) {
-  return tensor_bytes(&context->program->outputs[output], context->binding.output_dims + (size_t)output * TFM_MAX_RANK);
+static uint64_t bytes_of(const SourceBatch *batch) {
+  int64_t bytes = 0;
+  for (; batch; batch = batch->next)
+    bytes += batch->tables.bytes + batch->list_block.bytes + batch->pages.bytes + batch->outputs.bytes;
+  return (uint64_t)bytes;
 }
 
-int64_t decoder_input_bytes(const tfm_context *context, uint32_t input) {
-  return tensor_bytes(&context->program->inputs[input], context->binding.input_dims + (size_t)input * TFM_MAX_RANK);
+uint64_t sources_bytes(const tfm_decoder *decoder) {
+  const Sources *sources = &decoder->sources;
+  return bytes_of(sources->used) + bytes_of(sources->unused) + (uint64_t)sources->block.bytes;
 }
 
-// ---- groups of items ----
+/* One that was used before, or a new one; NULL: no memory. */
+static SourceBatch *take_batch(tfm_decoder *decoder) {
+  SourceBatch *batch = decoder->sources.unused;
+  if (batch) {
+    decoder->sources.unused = batch->next;
+    batch->next = NULL;
+    return batch;
+  }
+  batch = allocate(&decoder->allocator, sizeof *batch, ALIGNMENT);
+  if (batch) memset(batch, 0, sizeof *batch);
+  return batch;
+}
 
-/* Sizes of the encoder program; 0 if there is none. */
+void sources_give_up(tfm_decoder *decoder, SourceBatch *batch) {
+  batch->next = decoder->sources.unused;
+  decoder->sources.unused = batch;
+}
+
 static uint32_t n_sizes(const tfm_decoder *decoder) {
   return decoder->source ? decoder->source->program->n_symbols : 0;
 }
 
-/* Lengths of one size, for all items: 0 to what the inputs have. */
-static tfm_status check_lengths(const tfm_decoder *decoder, uint32_t symbol, const int64_t *lengths, tfm_error *error) {
-  const char *name = decoder->source->program->symbols[symbol];
-  const int64_t most = decoder->source->binding.symbols[symbol];
-  const uint8_t *ragged = decoder->decoding->ragged;
-  if (!ragged || !ragged[symbol])
-    return tfm_refuse(error, TFM_E_USAGE, "%s is not ragged: all items have the same", name);
-  for (int64_t i = 0; i < decoder->items; i++)
-    if (lengths[i] < 0 || lengths[i] > most)
-      return tfm_refuse(error, TFM_E_INPUT, "'%s.lengths' has a length of %lld, but %s is %lld", name,
-                            (long long)lengths[i], name, (long long)most);
-  return TFM_OK;
+// ---- beginning ----
+
+static void place(const tfm_decoder *decoder, Sources *sources, int64_t most, Layout *layout) {
+  sources->item = layout_take(layout, most, sizeof *sources->item);
+  sources->sizes = layout_take(layout, n_sizes(decoder), sizeof *sources->sizes);
 }
 
-/* The sizes of the inputs as given, which bound the lengths of all items. */
-static tfm_status read_sizes(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
-  const tfm_decoding *decoding = decoder->decoding;
-  decoder->items = 1;
-  if (!decoder->source) return TFM_OK;
-  tfm_status status = context_set_inputs(decoder->source, inputs->given, error);
-  if (!status && decoding->encoder_rows != TFM_NONE)
-    decoder->items = decoder->source->binding.symbols[decoding->encoder_rows];
-  for (uint32_t i = 0; i < n_sizes(decoder) && inputs->lengths && !status; i++)
-    if (inputs->lengths[i]) status = check_lengths(decoder, i, inputs->lengths[i], error);
-  return status;
-}
-
-/* Without lengths there is one group, else at most one for each item. */
-static void place_groups(tfm_decoder *decoder, const SourceInputs *inputs, Layout *layout) {
-  const int64_t most = inputs->lengths ? greatest_of(1, decoder->items) : 1, sizes = n_sizes(decoder);
-  const int64_t step_inputs = decoder->decoding->step->n_inputs;
-  int64_t *symbols;
-  const char **kept;
-#define ARRAY(place, count) ((place) = layout_take(layout, (count), sizeof *(place)))
-  ARRAY(decoder->item, decoder->items);
-  ARRAY(decoder->order, decoder->items);
-  ARRAY(decoder->groups, most);
-  ARRAY(symbols, most * sizes);
-  ARRAY(kept, most * step_inputs);
-#undef ARRAY
-  for (int64_t i = 0; i < most && layout->block; i++)
-    decoder->groups[i] = (SourceGroup){.symbols = symbols + i * sizes, .kept = kept + i * step_inputs};
-}
-
-/* Its length, if it has one, else the size of the inputs. */
-static int64_t size_of_item(const tfm_decoder *decoder, const SourceInputs *inputs, uint32_t symbol, int64_t item) {
-  const bool is_given = inputs->lengths && inputs->lengths[symbol] && item < decoder->items;
-  return is_given ? inputs->lengths[symbol][item] : decoder->source->binding.symbols[symbol];
-}
-
-/* The group whose sizes are those of the item, but for the number of items; a new one if there is none. */
-static int64_t group_for(tfm_decoder *decoder, const SourceInputs *inputs, int64_t item) {
-  const uint32_t sizes = n_sizes(decoder);
-  for (int64_t i = 0; i < decoder->n_groups; i++) {
-    uint32_t symbol = 0;
-    while (symbol < sizes && decoder->groups[i].symbols[symbol] == size_of_item(decoder, inputs, symbol, item))
-      symbol++;
-    if (symbol == sizes) return i;
-  }
-  SourceGroup *group = &decoder->groups[decoder->n_groups];
-  for (uint32_t i = 0; i < sizes; i++) group->symbols[i] = size_of_item(decoder, inputs, i, item);
-  return decoder->n_groups++;
-}
-
-/* Numbers the items group by group. Without items there is still a group, because the sizes of a step must be known. */
-static void form_groups(tfm_decoder *decoder, const SourceInputs *inputs) {
-  decoder->n_groups = 0;
-  if (!decoder->items) group_for(decoder, inputs, 0);
-  for (int64_t i = 0; i < decoder->items; i++) {
-    const int64_t group = inputs->lengths ? group_for(decoder, inputs, i) : 0;
-    if (!decoder->n_groups) group_for(decoder, inputs, i);
-    decoder->item[i] = (SourceItem){.group = group, .place = decoder->groups[group].n++};
-  }
-  int64_t first = 0;
-  for (SourceGroup *group = decoder->groups; group < decoder->groups + decoder->n_groups; first += group++->n) {
-    group->first = first;
-    if (decoder->decoding->encoder_rows != TFM_NONE && decoder->source)
-      group->symbols[decoder->decoding->encoder_rows] = group->n;
-  }
-  for (int64_t i = 0; i < decoder->items; i++)
-    decoder->order[decoder->groups[decoder->item[i].group].first + decoder->item[i].place] = i;
-}
-
-/* Forms the groups. Only sizes are read, no contents. */
-static tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
-  tfm_status status = read_sizes(decoder, inputs, error);
-  if (status) return status;
+tfm_status sources_make_room(tfm_decoder *decoder, int64_t most, tfm_error *error) {
+  Sources *sources = &decoder->sources;
   Layout layout = {0};
-  place_groups(decoder, inputs, &layout);
-  if (layout.bytes < 0 || !decoder_reserve_block(decoder, BLOCK_ITEMS, layout.bytes))
-    return tfm_refuse(error, TFM_E_NOMEM, "no memory for %lld sources", (long long)decoder->items);
-  layout = (Layout){.block = decoder->blocks[BLOCK_ITEMS].memory};
-  place_groups(decoder, inputs, &layout);
-  form_groups(decoder, inputs);
+  place(decoder, sources, most, &layout);
+  if (layout.bytes < 0 || !decoder_reserve_block(decoder, &sources->block, layout.bytes))
+    return tfm_refuse(error, TFM_E_NOMEM, "no memory for %lld sources", (long long)most);
+  layout = (Layout){.block = sources->block.memory};
+  place(decoder, sources, most, &layout);
+  for (int64_t i = 0; i < most; i++) sources->item[i] = (SourceItem){0};
+  sources->most = most;
+  sources->limits = false;
   return TFM_OK;
 }
 
-// ---- inputs ----
-
-/* Of models with ragged sizes the first axis of an input is that of the items, or it has no such axis. */
-static bool has_items(const tfm_decoder *decoder, uint32_t input) {
-  const tfm_tensor_info *info = &decoder->source->program->inputs[input];
-  const uint64_t batch = symbol_bit(decoder->decoding->encoder_rows);
-  return info->rank && decoder->source->binding.value_symbols[info->dims[0]] & batch;
-}
-
-/* Bytes behind each index of the axes before these. */
-static int64_t bytes_within(const int64_t *dims, uint32_t rank, int64_t bytes) {
-  for (uint32_t i = 0; i < rank; i++) bytes *= dims[i];
-  return bytes;
-}
-
-/* Copies what lies within the first to_dims[i] of each axis of `from`. */
-static void copy_beginning(char *to, const int64_t *to_dims, const char *from, const int64_t *from_dims, uint32_t rank,
-                           int64_t bytes) {
-  if (rank <= 1) {
-    memcpy(to, from, (size_t)bytes_within(to_dims, rank, bytes));
-    return;
+/* Of the batches of before one is kept with its memory, which the next beginning mostly needs again. */
+tfm_status sources_reserve(tfm_decoder *decoder, int64_t most, const int64_t *sizes, tfm_error *error) {
+  Sources *sources = &decoder->sources;
+  if (sources->used) {
+    destroy_batches(decoder, sources->unused);
+    sources->unused = sources->used;
+    sources->used = NULL;
   }
-  const int64_t to_stride = bytes_within(to_dims + 1, rank - 1, bytes);
-  const int64_t from_stride = bytes_within(from_dims + 1, rank - 1, bytes);
-  for (int64_t i = 0; i < to_dims[0]; i++)
-    copy_beginning(to + i * to_stride, to_dims + 1, from + i * from_stride, from_dims + 1, rank - 1, bytes);
-}
-
-/* The parts of these items, cut to the dims of `part`, one after the other. */
-static tfm_status gather_items(const tfm_value *whole, const tfm_value *part, const int64_t *items, tfm_error *error) {
-  const uint32_t rank = (uint32_t)whole->rank - 1;
-  const int64_t element = dtype_size((uint8_t)whole->dtype);
-  for (uint32_t i = 1; i <= rank; i++)
-    if (part->dims[i] > whole->dims[i])
-      return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL,
-                      "the shape of an item does not lie within that of the batch");
-  const int64_t bytes = bytes_within(part->dims + 1, rank, element);
-  const int64_t whole_bytes = bytes_within(whole->dims + 1, rank, element);
-  for (int64_t i = 0; i < part->dims[0] && bytes; i++)
-    copy_beginning((char *)part->data + i * bytes, part->dims + 1, (const char *)whole->data + items[i] * whole_bytes,
-                   whole->dims + 1, rank, element);
-  return TFM_OK;
-}
-
-/* Bytes that groups_gather needs at most. */
-static int64_t groups_room(const tfm_decoder *decoder, const SourceInputs *inputs) {
-  int64_t bytes = 0;
-  for (uint32_t i = 0; inputs->lengths && i < decoder->source->program->n_inputs; i++)
-    if (has_items(decoder, i))
-      bytes += round_up(bytes_within(inputs->given[i].dims, (uint32_t)inputs->given[i].rank,
-                                     dtype_size((uint8_t)inputs->given[i].dtype)),
-                        ALIGNMENT);
-  return bytes;
-}
-
-/* Fills decoder->source->given with the inputs of these items, as many as the context is bound to. `room` takes those
- * that are put together; others are used where the caller has them. */
-static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *inputs, char *room,
-                                const int64_t *items, tfm_error *error) {
-  tfm_context *source = decoder->source;
-  tfm_status status = TFM_OK;
-  for (uint32_t i = 0; i < source->program->n_inputs && !status; i++) {
-    const tfm_value *whole = &inputs->given[i];
-    tfm_value *part = &source->given[i];
-    *part = *whole;
-    part->dims = source->binding.input_dims + (size_t)i * TFM_MAX_RANK;
-    if (!inputs->lengths || !has_items(decoder, i)) continue;
-    part->data = room;
-    if ((status = gather_items(whole, part, items, error))) return status;
-    const int64_t bytes = bytes_within(part->dims, (uint32_t)part->rank, dtype_size((uint8_t)part->dtype));
-    if (bytes) room += round_up(bytes, ALIGNMENT); /* without items there is no room: NULL */
+  if (sources->unused) {
+    destroy_batches(decoder, sources->unused->next);
+    sources->unused->next = NULL;
   }
+  sources->n = 0;
+  const tfm_status status = sources_make_room(decoder, most, error);
+  sources->limits = !status && sizes;
+  if (sources->limits) memcpy(sources->sizes, sizes, n_sizes(decoder) * sizeof *sizes);
   return status;
 }
 
-// ---- where outputs go ----
-
-/* Whether an output is copied into the pages of the items. */
-static bool fills_pages(const tfm_decoding *decoding, uint32_t output) {
-  for (uint32_t i = 0; i < decoding->step->n_caches; i++)
-    if (decoding->step->caches[i].of_encoder && decoding->cache_encoded[i] == output) return true;
-  return false;
+tfm_status sources_bind(tfm_decoder *decoder, const SourceInputs *inputs, SourceBatch **batch, tfm_error *error) {
+  *batch = take_batch(decoder);
+  if (!*batch) return tfm_no_memory(error, "sources");
+  const tfm_status status = batch_bind(decoder, *batch, inputs, error);
+  if (status) sources_give_up(decoder, *batch);
+  return status;
 }
 
-/* Whether the step reads an output as a tensor, so that it must stay until the next begin. */
-static bool is_kept(const tfm_decoding *decoding, uint32_t output) {
-  for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
-    if (input_is_of_encoder(decoding, i) && decoding->inputs[i].number == output) return true;
-  return false;
-}
+// ---- lengths of rows ----
 
-/* Addresses of the encoder program's outputs: those that stay are in one block, those that only fill pages in another,
- * which each group uses again. Others are not computed. */
-static void place_outputs(tfm_decoder *decoder, Layout *kept, Layout *passing) {
-  tfm_context *source = decoder->source;
-  void **outputs = source->run.callers + source->program->n_inputs;
-  for (uint32_t i = 0; i < source->program->n_outputs; i++) {
-    outputs[i] = NULL;
-    if (is_kept(decoder->decoding, i)) outputs[i] = layout_take(kept, decoder_output_bytes(source, i), 1);
-    else if (fills_pages(decoder->decoding, i)) outputs[i] = layout_take(passing, decoder_output_bytes(source, i), 1);
-  }
-}
-
-/* Positions of the longest output that fills pages. */
-static int64_t source_positions(const tfm_decoder *decoder) {
-  const tfm_program *step = decoder->decoding->step;
-  int64_t most = 0;
-  for (uint32_t i = 0; i < step->n_caches; i++) {
-    if (!step->caches[i].of_encoder) continue;
-    most = greatest_of(most,
-                       decoder->source->binding.output_dims[decoder->decoding->cache_encoded[i] * TFM_MAX_RANK + 1]);
-  }
-  return most;
-}
-
-// ---- pages ----
-
-/* Copies one cache's positions of one item, [positions][columns] of the output, into its pages. */
-static void fill_item(const tfm_decoder *decoder, const tfm_cache *cache, const float *values, int64_t positions,
-                      float *const *pages) {
-  int64_t stride = cache->columns * (int64_t)sizeof(float);
-  PageSlice slice = {.cache = cache,
-                     .context = decoder->step,
-                     .whole = whole_pages_of(decoder->step, tfm_cache_form(cache)),
-                     .floats = decoder->decoding->step->encoder_page_floats};
-  for (int64_t first = 0; first < positions; first += TFM_CACHE_PAGE) {
-    slice.page = pages[first / TFM_CACHE_PAGE];
-    slice.n = least_of(TFM_CACHE_PAGE, positions - first);
-    page_write(&slice, 0, cache->columns, (const char *)values + first * stride, stride, sizeof(float));
-  }
-}
-
-/* All caches that come from the encoder, for all items of the group. */
-static void fill_pages(const tfm_decoder *decoder, const SourceGroup *group) {
-  const tfm_program *step = decoder->decoding->step;
-  const tfm_context *source = decoder->source;
-  for (uint32_t i = 0; i < step->n_caches; i++) {
-    const tfm_cache *cache = &step->caches[i];
-    if (!cache->of_encoder) continue;
-    uint32_t output = decoder->decoding->cache_encoded[i];
-    int64_t positions = source->binding.output_dims[output * TFM_MAX_RANK + 1];
-    const float *values = source->run.callers[source->program->n_inputs + output];
-    for (int64_t place = 0; place < group->n; place++)
-      fill_item(decoder, cache, positions ? values + place * positions * cache->columns : NULL, positions,
-                decoder->item[decoder->order[group->first + place]].pages);
-  }
-}
-
-/* Pages of items are not shared and never given back: a list is a row of addresses. Tails, and what no position fills,
- * are zero. */
-void sources_place_pages(tfm_decoder *decoder) {
-  const int64_t floats = decoder->decoding->step->encoder_page_floats, bytes = cache_page_bytes(floats);
-  char *page = decoder->blocks[BLOCK_SOURCE].memory;
-  float **list = decoder->item_pages;
-  for (int64_t i = 0; i < decoder->items; i++) {
-    const int64_t pages = decoder->groups[decoder->item[i].group].pages;
-    decoder->item[i].pages = list;
-    for (int64_t number = 1; number <= pages; number++, page += bytes) {
-      *list++ = (float *)page;
-      if (number == pages) memset(page, 0, (size_t)bytes);
-      else page_tail((float *)page, floats)->has_infinite = 0;
-    }
-  }
-}
-
-// ---- runs ----
-
-/* Some items of a group, as the encoder program gets them. */
-typedef struct SourceRun {
-  const SourceInputs *inputs;
-  const SourceGroup *group;
-  const int64_t *items;
-  int64_t n;
-  char *room, *passing; /* for what is gathered; for outputs that only fill pages */
-  bool is_real;         /* else it is only checked */
-} SourceRun;
-
-static tfm_status execute(tfm_decoder *decoder, const SourceRun *run, tfm_error *error) {
-  tfm_context *source = decoder->source;
-  Layout kept = {.block = decoder->blocks[BLOCK_OUTPUTS].memory, .bytes = run->group->kept_offset};
-  Layout passing = {.block = run->passing};
-  place_outputs(decoder, &kept, &passing);
-  for (uint32_t i = 0; i < source->program->n_inputs; i++) source->run.callers[i] = source->given[i].data;
-  return run_steps(source, error);
-}
-
-/* Binds and gathers some items of a group, and runs them or only checks their ids. */
-static tfm_status do_items(tfm_decoder *decoder, const SourceRun *run, tfm_error *error) {
-  tfm_context *source = decoder->source;
-  memcpy(source->asked, run->group->symbols, source->program->n_symbols * sizeof *source->asked);
-  if (decoder->decoding->encoder_rows != TFM_NONE) source->asked[decoder->decoding->encoder_rows] = run->n;
-  tfm_status status = context_bind_symbols(source, source->asked, error);
-  if (!status) status = groups_gather(decoder, run->inputs, run->room, run->items, error);
+/* The three parts depend on the longest row, which the first finds. */
+static tfm_status measure_group(tfm_decoder *decoder, SourceGroup *group, int64_t length, bool is_added,
+                                tfm_error *error) {
+  tfm_status status = decoder_reserve_group(decoder, group, length, &group->longest, error);
   if (status) return status;
-  return run->is_real ? execute(decoder, run, error) : ids_check_inputs(source, source->given, error);
+  return is_added ? staging_check(decoder, group, error) : staging_measure(decoder, group, error);
 }
 
-/* "item 3: " and the message as it was, cut at the end if it is too long. */
-tfm_status decoder_name_item(tfm_status status, int64_t item, tfm_error *error) {
-  if (!error) return status;
-  char message[sizeof error->message];
-  memcpy(message, error->message, sizeof message);
-  const size_t head = (size_t)snprintf(error->message, sizeof message, "item %lld: ", (long long)item);
-  snprintf(error->message + head, sizeof message - head, "%.*s", (int)(sizeof message - head - 1), message);
-  return status;
-}
-
-/* A fault of several items is looked for in each of them alone, so that the message can name the item. */
-static tfm_status do_group(tfm_decoder *decoder, SourceRun run, tfm_error *error) {
-  run.items = decoder->order + run.group->first;
-  run.n = run.group->n;
-  tfm_status status = do_items(decoder, &run, error);
-  if (status != TFM_E_INPUT || !run.inputs->lengths) return status;
-  for (run.n = 1; run.items < decoder->order + run.group->first + run.group->n; run.items++) {
-    const tfm_status alone = do_items(decoder, &run, error);
-    if (alone) return decoder_name_item(alone, *run.items, error);
+tfm_status sources_measure(tfm_decoder *decoder, SourceBatch *batch, const SourceMeasure *measure, int64_t *longest,
+                           tfm_error *error) {
+  *longest = 0;
+  for (int64_t i = 0; i < batch->n_groups; i++) {
+    SourceGroup *group = &batch->groups[i];
+    const tfm_status status = measure_group(decoder, group, measure->length, measure->is_added, error);
+    if (status && measure->are_ragged && group->n) return decoder_name_item(status, batch->order[group->first], error);
+    if (status) return status;
+    *longest = greatest_of(*longest, group->longest);
   }
-  return status;
-}
-
-/* Adds up what the outputs of the group need. The context is bound to the sizes of the group. */
-static void measure_group(tfm_decoder *decoder, SourceGroup *group, Layout *kept, Layout *passing) {
-  Layout own = {0};
-  group->pages = ceil_div(source_positions(decoder), TFM_CACHE_PAGE);
-  group->kept_offset = kept->bytes;
-  place_outputs(decoder, kept, &own);
-  const bool fits = own.bytes >= 0 && passing->bytes >= 0;
-  passing->bytes = fits ? greatest_of(passing->bytes, own.bytes) : -1;
-  decoder->n_item_pages += group->n * group->pages; /* each has a number of `kept` or `own`, which are counted */
-}
-
-/* Takes over the outputs that the encoder program has just computed for the group. */
-static void take_group(const tfm_decoder *decoder, SourceGroup *group) {
-  const tfm_decoding *decoding = decoder->decoding;
-  void *const *outputs = decoder->source->run.callers + decoder->source->program->n_inputs;
-  fill_pages(decoder, group);
-  for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
-    if (input_is_of_encoder(decoding, i)) group->kept[i] = outputs[decoding->inputs[i].number];
-}
-
-/* Measures all groups, with `kept` and `passing` getting the bytes of their outputs. */
-static tfm_status check_groups(tfm_decoder *decoder, SourceRun run, Layout *kept, Layout *passing, tfm_error *error) {
-  tfm_status status = TFM_OK;
-  for (int64_t i = 0; i < decoder->n_groups && !status; i++) {
-    run.group = &decoder->groups[i];
-    status = do_group(decoder, run, error);
-    if (!status) measure_group(decoder, &decoder->groups[i], kept, passing);
-  }
-  return status;
-}
-
-static tfm_status run_groups(tfm_decoder *decoder, SourceRun run, tfm_error *error) {
-  tfm_status status = TFM_OK;
-  run_forget_cancelled(decoder->source);
-  run.is_real = true;
-  for (int64_t i = 0; i < decoder->n_groups && !status; i++) {
-    run.group = &decoder->groups[i];
-    status = do_group(decoder, run, error);
-    if (!status) take_group(decoder, &decoder->groups[i]);
-  }
-  return status;
-}
-
-/* Room for gathered inputs is needed twice, here and in sources_run, and is given back in between: it may be as large
- * as the inputs. */
-tfm_status sources_bind(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
-  decoder->n_item_pages = decoder->passing_bytes = 0;
-  tfm_status status = groups_make(decoder, inputs, error);
-  if (status || !decoder->source) return status;
-  Layout kept = {0}, passing = {0};
-  int64_t bytes = groups_room(decoder, inputs), pages;
-  char *room = bytes ? allocate_room(&decoder->allocator, &bytes) : NULL;
-  if (bytes && !room) return tfm_no_memory(error, "what the sources give");
-  status = check_groups(decoder, (SourceRun){.inputs = inputs, .room = room}, &kept, &passing, error);
-  release_room(&decoder->allocator, room, bytes);
-  if (status) return status;
-  decoder->passing_bytes = passing.bytes;
-  if (kept.bytes < 0 || passing.bytes < 0 ||
-      !size_product(&pages, decoder->n_item_pages, cache_page_bytes(decoder->decoding->step->encoder_page_floats)) ||
-      !decoder_reserve_block(decoder, BLOCK_OUTPUTS, kept.bytes) ||
-      !decoder_reserve_block(decoder, BLOCK_SOURCE, pages))
-    return tfm_no_memory(error, "what the sources give");
   return TFM_OK;
 }
 
-tfm_status sources_run(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
-  if (!decoder->source) return TFM_OK;
-  const int64_t gathered = groups_room(decoder, inputs);
-  int64_t bytes = gathered + decoder->passing_bytes;
-  char *room = bytes ? allocate_room(&decoder->allocator, &bytes) : NULL;
-  if (bytes && !room) return tfm_no_memory(error, "what the sources give");
-  const SourceRun run = {.inputs = inputs, .room = room, .passing = room ? room + gathered : NULL};
-  const tfm_status status = run_groups(decoder, run, error);
-  release_room(&decoder->allocator, room, bytes);
+/* Groups of the largest sizes, before there are any sources. */
+tfm_status sources_measure_limits(tfm_decoder *decoder, int64_t length, int64_t *longest, tfm_error *error) {
+  SourceGroup group = {.symbols = decoder->sources.sizes};
+  tfm_status status = measure_group(decoder, &group, length, false, error);
+  *longest = group.longest;
   return status;
+}
+
+// ---- items ----
+
+/* The first of n numbers in a row that no item has; -1: there are none. */
+static int64_t find_room(const Sources *sources, int64_t n) {
+  for (int64_t first = 0; first + n <= sources->most; first++) {
+    int64_t free = 0;
+    while (free < n && !sources->item[first + free].group) free++;
+    if (free == n) return first;
+    first += free;
+  }
+  return -1;
+}
+
+tfm_status sources_check_room(const tfm_decoder *decoder, SourceBatch *batch, tfm_error *error) {
+  const Sources *sources = &decoder->sources;
+  batch->first = find_room(sources, batch->n);
+  if (batch->first >= 0) return TFM_OK;
+  return tfm_refuse(error, TFM_E_INPUT, "there is no room for %lld sources: there are %lld, and may be %lld",
+                    (long long)batch->n, (long long)sources->n, (long long)sources->most);
+}
+
+tfm_status sources_run(tfm_decoder *decoder, SourceBatch *batch, const SourceInputs *inputs, tfm_error *error) {
+  Sources *sources = &decoder->sources;
+  tfm_status status = batch_run(decoder, batch, inputs, error);
+  if (status) return status;
+  for (int64_t i = 0; i < batch->n; i++) sources->item[batch->first + i] = batch->item[i];
+  batch->left = batch->n;
+  batch->next = sources->used;
+  sources->used = batch;
+  sources->n += batch->n;
+  return TFM_OK;
+}
+
+/* An encoder program that does not count its sources has one, which all rows read. */
+static bool is_counted(const tfm_decoder *decoder) {
+  return decoder->source && decoder->decoding->encoder_rows != TFM_NONE;
+}
+
+tfm_status sources_find(const tfm_decoder *decoder, int64_t item, int64_t *found, tfm_error *error) {
+  const Sources *sources = &decoder->sources;
+  const int64_t number = is_counted(decoder) ? item : 0;
+  if (item < 0 || number >= sources->most || !sources->item[number].group)
+    return tfm_refuse(error, TFM_E_INPUT, "there is no item %lld: there are %lld", (long long)item,
+                      (long long)sources->n);
+  *found = number;
+  return TFM_OK;
+}
+
+/* A batch that has lost its last item is nobody's. One without items stays as long as the decoder's sources do. */
+void sources_drop(tfm_decoder *decoder, int64_t item) {
+  Sources *sources = &decoder->sources;
+  SourceBatch **place = &sources->used, *batch;
+  while (item < (*place)->first || item >= (*place)->first + (*place)->n) place = &(*place)->next;
+  batch = *place;
+  sources->item[item] = (SourceItem){0};
+  sources->n--;
+  if (--batch->left) return;
+  *place = batch->next;
+  sources_give_up(decoder, batch);
 }

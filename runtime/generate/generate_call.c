@@ -14,6 +14,7 @@
 
 #include "generate/generation_state.h"
 #include "decode/logit_row.h"
+#include "machine/tuning.h"
 
 // ---- rows that are too long ----
 
@@ -168,8 +169,6 @@ static void scan_part(void *context, int64_t part, int64_t parts) {
 }
 
 /* Waking a thread costs some microseconds, in which one thread scans about so many logits. */
-enum { WORTH_SHARING = 1 << 17 };
-
 /* The threads are the caller's too, and in a mode without subnormal numbers a bound could be zero. */
 static void scan_shared_part(void *context, int64_t part, int64_t parts) {
   uint64_t fp_mode = fp_mode_enter();
@@ -178,7 +177,7 @@ static void scan_shared_part(void *context, int64_t part, int64_t parts) {
 }
 
 static void scan_rows(Generation *g) {
-  if (g->model->share && g->n_rows * g->vocab >= WORTH_SHARING) {
+  if (g->model->share && g->n_rows * g->vocab >= TOKENS_WORTH_SHARING) {
     generation_enter_caller(g);
     g->model->share(g->model->user, scan_shared_part, g);
     generation_leave_caller(g);

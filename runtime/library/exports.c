@@ -41,8 +41,8 @@ static void read_sizes(const tfm_library *library, const void *args, uint32_t n,
 }
 
 tfm_status library_read_sizes(tfm_context *context, const void *args, tfm_error *error) {
-  tfm_status status = check_args(context->library.table, args, error);
-  if (!status) read_sizes(context->library.table, args, context->program->n_symbols, context->asked);
+  tfm_status status = check_args(handle_of(context)->table, args, error);
+  if (!status) read_sizes(handle_of(context)->table, args, context->program->n_symbols, context->asked);
   return status;
 }
 
@@ -69,7 +69,7 @@ tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t 
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     tfm_value *value = &context->given[i];
     *value = value_at(&program->inputs[i], context->binding.input_dims + (size_t)i * TFM_MAX_RANK,
-                      library_pointer(args, context->library.table->args.inputs[i]));
+                      library_pointer(args, handle_of(context)->table->args.inputs[i]));
     if (!value->data && elements_of(value) && i != optional && !program->inputs[i].has_default)
       return tfm_fail(error, TFM_E_INPUT, TFM_REASON_OTHER, NULL, "input \"%s\" is a null pointer",
                       program->inputs[i].name);
@@ -80,7 +80,7 @@ tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t 
 /* Dims come from the bound sizes; the caller only vouches for the room, or gives its capacity. */
 static tfm_status read_outputs(tfm_context *context, const void *args, tfm_error *error) {
   const tfm_program *program = context->program;
-  const tfm_args_layout *layout = &context->library.table->args;
+  const tfm_args_layout *layout = &handle_of(context)->table->args;
   for (uint32_t i = 0; i < program->n_outputs; i++) {
     tfm_value *value = &context->given[program->n_inputs + i];
     *value = value_at(&program->outputs[i], context->binding.output_dims + (size_t)i * TFM_MAX_RANK,
@@ -123,10 +123,10 @@ static tfm_status check_overlap(const tfm_context *context, tfm_error *error) {
 
 /* All items of one forward run have the sizes of the inputs; lengths that say otherwise would be ignored silently. */
 static tfm_status check_lengths(const tfm_context *context, const void *args, tfm_error *error) {
-  const tfm_generation *generation = context->library.table->generation;
-  if (!generation || !context->library.table->args.lengths) return TFM_OK;
+  const tfm_generation *generation = handle_of(context)->table->generation;
+  if (!generation || !handle_of(context)->table->args.lengths) return TFM_OK;
   for (uint32_t symbol = 0; symbol < context->program->n_symbols; symbol++) {
-    const int64_t *lengths = library_lengths(context->library.table, args, symbol), whole = context->asked[symbol];
+    const int64_t *lengths = library_lengths(handle_of(context)->table, args, symbol), whole = context->asked[symbol];
     for (int64_t i = 0; lengths && i < context->asked[generation->batch]; i++)
       if (lengths[i] != whole)
         return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, NULL, "forward takes items whose %s is %lld, not %lld",
@@ -156,18 +156,6 @@ static tfm_status reserve(tfm_context *context, const void *args, tfm_error *err
   return status ? status : tfm_succeed(error);
 }
 
-tfm_status library_enter(tfm_context *context, tfm_error *error) {
-  if (!context) return tfm_refuse_call(error, "the context is a null pointer");
-  if (!context->library.table) return tfm_refuse_call(error, "the context was not made from a compiled library");
-  if (atomic_exchange_explicit(&context->library.running, true, memory_order_acquire))
-    return tfm_refuse_call(error, "another thread is using this context");
-  return TFM_OK;
-}
-
-void library_leave(tfm_context *context) {
-  atomic_store_explicit(&context->library.running, false, memory_order_release);
-}
-
 /* Makes a call while no other one is working with the context. */
 static tfm_status alone(tfm_context *context, const void *args, tfm_error *error,
                         tfm_status (*call)(tfm_context *, const void *, tfm_error *)) {
@@ -193,28 +181,6 @@ int64_t tfm_library_workspace_bytes(const tfm_model *model, const void *args) {
   if (!context) return -1;
   read_sizes(model->library, args, model->program->n_symbols, context->asked);
   int64_t bytes = context_measure(context, context->asked);
-  tfm_context_destroy(context);
+  context_end(context);
   return bytes;
-}
-
-// ---- contexts ----
-
-/* The context becomes a user of the model, and gives that up when it is destroyed. */
-tfm_status tfm_library_context_new(tfm_model *model, const tfm_context_options *options, tfm_context **context,
-                                   tfm_error *error) {
-  if (!context) return tfm_refuse_call(error, "there is no place for the context");
-  *context = NULL;
-  if (!model) return tfm_refuse_call(error, "the model is a null pointer");
-  tfm_status status = tfm_context_create(model->program, model->weights.packed, options, context, error);
-  if (status) return status;
-  (*context)->library.table = model->library;
-  (*context)->library.model = model;
-  (*context)->library.release_model = model_release;
-  model_keep(model);
-  return TFM_OK;
-}
-
-tfm_status tfm_model_context(tfm_model *model, const tfm_context_options *options, tfm_context **context,
-                             tfm_error *error) {
-  return tfm_library_context_new(model, options, context, error);
 }

@@ -3,14 +3,10 @@
 #ifndef TFM_RUNTIME_EXPORTS_H
 #define TFM_RUNTIME_EXPORTS_H
 
-#include "context/context.h"
+#include "library/handle.h"
 
 /* Refuses a caller whose header has another struct of args than the library, which is not read. */
 tfm_status library_check_layout(const char *model, uint64_t of_library, uint64_t of_header, tfm_error *error);
-/* Makes the context the caller's until library_leave. A second caller is refused, instead of both computing garbage. */
-tfm_status library_enter(tfm_context *context, tfm_error *error);
-void library_leave(tfm_context *context);
-
 /* Checks args and reads their run-time sizes into context->asked. */
 tfm_status library_read_sizes(tfm_context *context, const void *args, tfm_error *error);
 /* Reads the inputs of args into context->given, with the dims that the context has. Only input number `optional` may

@@ -8,6 +8,7 @@
 #define TFM_RUNTIME_FORWARD_SCORES_H
 
 #include "context/context.h"
+#include "tfm/abi/library.h"
 #include "tfm/generate.h"
 
 typedef struct Block { /* zeroes: none */

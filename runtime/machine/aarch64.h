@@ -5,9 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "machine/plain_floats.h"
 #include "tfm/abi/cpu.h"
 
 #define MACHINE_FAMILY ANY
+#define MACHINE_TUNING "tfm/abi/tuning_x86.def" /* nothing was measured there */
 
 /* FPCR: round to nearest, no traps; with `flushes`, subnormal operands and results are 0. Returns what it was. */
 static inline uint64_t fp_mode_enter_as(bool flushes) {

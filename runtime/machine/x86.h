@@ -2,14 +2,16 @@
 #ifndef TFM_RUNTIME_X86_H
 #define TFM_RUNTIME_X86_H
 
+#include <emmintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <xmmintrin.h>
+#include <string.h>
 
 #include "tfm/abi/cpu.h"
 
 #define MACHINE_FAMILY X86_64
 #define MACHINE_FEATURES "tfm/abi/features_x86.def"
+#define MACHINE_TUNING "tfm/abi/tuning_x86.def"
 
 /* MXCSR: round to nearest, no traps; with `flushes`, subnormal operands and results are 0. Returns what it was. */
 static inline uint64_t fp_mode_enter_as(bool flushes) {
@@ -30,6 +32,20 @@ static inline void fetch_for_writing(const float *address) { __asm__ volatile("p
 static inline int32_t machine_vector_bytes(uint32_t features) {
   const uint32_t wide = CPU_AVX512F | CPU_AVX512DQ | CPU_AVX512VL;
   return (features & wide) == wide ? 64 : features & CPU_AVX2 ? 32 : 16;
+}
+
+typedef float Floats4 __attribute__((vector_size(16)));
+
+/* a > b ? a : b, which is one instruction that compilers do not always find. A NaN in `a` gives b. */
+static inline Floats4 larger_floats(Floats4 a, Floats4 b) { return (Floats4)_mm_max_ps((__m128)a, (__m128)b); }
+
+/* Four unsigned bytes as f32. */
+static inline Floats4 floats_of_bytes(const char *four) {
+  const __m128i zero = _mm_setzero_si128();
+  int32_t bytes;
+  memcpy(&bytes, four, sizeof bytes);
+  const __m128i words = _mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero);
+  return (Floats4)_mm_cvtepi32_ps(_mm_unpacklo_epi16(words, zero));
 }
 
 #endif

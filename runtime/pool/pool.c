@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/allocate.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum {
@@ -53,13 +54,6 @@ struct tfm_pool {
     pthread_t thread;
   } workers[];
 };
-
-/* Monotonic: spinning must not depend on a clock that is set. */
-static int64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 // ---- waiting ----
 

@@ -3,7 +3,9 @@
  * is taken exactly once. See share.h. */
 #include "pool/share.h"
 
-enum { UNIT_BITS = 20, LEAST_SHARED = 8 };
+#include "machine/tuning.h"
+
+enum { UNIT_BITS = 20 };
 
 Grid share_grid(int64_t blocks, int64_t groups, int32_t threads) {
   Grid grid = {.blocks = blocks, .groups = groups, .down = 1, .across = threads};

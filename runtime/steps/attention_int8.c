@@ -11,10 +11,6 @@
 
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
-
 enum {
   FOUR = 4,          /* numbers that tiles take together */
   ROWS_TOGETHER = 16 /* of keys or values: what one call of a kernel rounds, a multiple of four */
@@ -57,26 +53,32 @@ static const char *numbers_of(const float *row) { return (const char *)(row + TF
 
 static float scale_of(const float *row, int64_t columns) { return row[TFM_ROW_HEAD + fours(columns)]; }
 
+typedef uint32_t Words4 __attribute__((vector_size(16)));
+typedef uint8_t Bytes8 __attribute__((vector_size(8)));
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+typedef uint16_t Pairs8 __attribute__((vector_size(16)));
+
+static void put_words(float *at, Words4 words) { memcpy(at, &words, sizeof words); }
+
 /* Four numbers of a key lie together, and beside them those of the next key: 4 x 4 of them change places at a time.
  * Returns how many fours of numbers it has done. */
 static int64_t turn_keys(const char *const *rows, int64_t n, int64_t width, float *column) {
   int64_t i = 0;
-#if defined(__x86_64__)
-  const __m128i more = _mm_set1_epi8(-128); /* + 128 */
   for (; i + FOUR <= n; i += FOUR, column += FOUR * width) {
-    __m128i r[FOUR];
-    for (int k = 0; k < FOUR; k++)
-      r[k] = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)(rows[k] + i * FOUR)), more);
-    const __m128i a = _mm_unpacklo_epi32(r[0], r[1]), b = _mm_unpacklo_epi32(r[2], r[3]);
-    const __m128i c = _mm_unpackhi_epi32(r[0], r[1]), d = _mm_unpackhi_epi32(r[2], r[3]);
-    _mm_storeu_si128((__m128i *)(void *)column, _mm_unpacklo_epi64(a, b));
-    _mm_storeu_si128((__m128i *)(void *)(column + width), _mm_unpackhi_epi64(a, b));
-    _mm_storeu_si128((__m128i *)(void *)(column + 2 * width), _mm_unpacklo_epi64(c, d));
-    _mm_storeu_si128((__m128i *)(void *)(column + 3 * width), _mm_unpackhi_epi64(c, d));
+    Words4 r[FOUR];
+    for (int k = 0; k < FOUR; k++) {
+      memcpy(&r[k], rows[k] + i * FOUR, sizeof r[k]);
+      r[k] ^= 0x80808080u; /* + 128 */
+    }
+    const Words4 a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+    const Words4 c = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+    const Words4 b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+    const Words4 d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+    put_words(column, __builtin_shufflevector(a, b, 0, 1, 4, 5));
+    put_words(column + width, __builtin_shufflevector(a, b, 2, 3, 6, 7));
+    put_words(column + 2 * width, __builtin_shufflevector(c, d, 0, 1, 4, 5));
+    put_words(column + 3 * width, __builtin_shufflevector(c, d, 2, 3, 6, 7));
   }
-#else
-  (void)rows, (void)n, (void)width, (void)column;
-#endif
   return i;
 }
 
@@ -93,15 +95,15 @@ void whole_put_keys(const char *const *rows, int64_t n, int64_t width, float *co
 
 void whole_interleave(const char *const *rows, int64_t columns, char *to) {
   for (int64_t i = 0; i < columns; i += 8, to += 8 * FOUR) {
-#if defined(__x86_64__)
-    __m128i r[FOUR];
-    for (int k = 0; k < FOUR; k++) r[k] = _mm_loadl_epi64((const __m128i *)(const void *)(rows[k] + i));
-    const __m128i ab = _mm_unpacklo_epi8(r[0], r[1]), cd = _mm_unpacklo_epi8(r[2], r[3]);
-    _mm_storeu_si128((__m128i *)(void *)to, _mm_unpacklo_epi16(ab, cd));
-    _mm_storeu_si128((__m128i *)(void *)to + 1, _mm_unpackhi_epi16(ab, cd));
-#else
-    for (int64_t j = 0; j < 8 * FOUR; j++) to[j] = rows[j % FOUR][i + j / FOUR];
-#endif
+    Bytes8 r[FOUR];
+    for (int k = 0; k < FOUR; k++) memcpy(&r[k], rows[k] + i, sizeof r[k]);
+    const Bytes16 ab = __builtin_shufflevector(r[0], r[1], 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    const Bytes16 cd = __builtin_shufflevector(r[2], r[3], 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    const Pairs8 x = (Pairs8)ab, y = (Pairs8)cd;
+    const Pairs8 first = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11);
+    const Pairs8 second = __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
+    memcpy(to, &first, sizeof first);
+    memcpy(to + sizeof first, &second, sizeof second);
   }
 }
 

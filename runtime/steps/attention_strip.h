@@ -17,14 +17,12 @@
 #ifndef TFM_RUNTIME_ATTENTION_STRIP_H
 #define TFM_RUNTIME_ATTENTION_STRIP_H
 
+#include "machine/tuning.h"
 #include "steps/epilogue.h"
 #include "steps/items.h"
 #include "steps/live_runs.h"
 
-enum {
-  CHUNK_STRIPS = 8, /* strips that go through the blocks of keys together */
-  CHUNK_ROWS = CHUNK_STRIPS * TFM_MAX_TILE_ROWS
-};
+enum { CHUNK_ROWS = CHUNK_STRIPS * TFM_MAX_TILE_ROWS };
 
 typedef struct Attention {
   const tfm_attention_step *step;

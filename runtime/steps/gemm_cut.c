@@ -2,14 +2,7 @@
 #include "steps/gemm_cut.h"
 
 #include "machine/processors.h"
-
-enum {
-  PANELS_PER_LOAD = 4,      /* that share what was loaded of a, where that does not stay near */
-  NEAR_TILES = 3,           /* so few that short turns gain more than it costs to take up c again */
-  NEAR_WIDE_TILES = 6,      /* the same of tiles that use what they load less often: */
-  WIDE_COLUMNS_PER_ROW = 8, /* they have more columns than this for each row */
-  LEAST_UNIT_WORK = 1 << 19 /* flops, some 10 us: a claim costs less than a hundredth of that */
-};
+#include "machine/tuning.h"
 
 /* Of the second-level cache for the rows of a: beyond it, several panels share what was loaded. The other half is for
  * the panel and the results. */

@@ -5,14 +5,12 @@
 #ifndef TFM_RUNTIME_GEMM_CUT_H
 #define TFM_RUNTIME_GEMM_CUT_H
 
+#include "machine/tuning.h"
 #include "steps/epilogue.h"
 #include "steps/partial_sums.h"
 
 enum {
-  WHOLE_K_BLOCK = 4096, /* of whole numbers: such a piece of a panel stays in a second-level cache too */
-  BLOCK_ROWS = 128,     /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
-  UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
-  SHORT_K = 16          /* so few steps that writing the results takes the time */
+  UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS /* no block has more: its tiles are whole */
 };
 
 typedef struct GemmChain { /* steps [begin, end) of k, in so many blocks */

@@ -29,8 +29,8 @@ static bool counts(const tfm_context *context, const Matmul *m, int64_t k) {
     int64_t ignored;
     if (steps.mask && m->step->live_steps != TFM_STEPS_SHARED) steps.mask += item * m->k;
     if (m->items > 1 && steps.mask && !live_run(&steps, true, k, k + 1, &ignored)) continue;
-    const char *x = matmul_item(context, m->step, m->x, item) + k * m->x->strides[column];
-    const char *y = matmul_item(context, m->step, m->y, item) + k * m->y->strides[row];
+    const char *x = matmul_item(context, m, m->x, item) + k * m->x->strides[column];
+    const char *y = matmul_item(context, m, m->y, item) + k * m->y->strides[row];
     if (has_numbers(y, m->y->strides[column], m->columns) && has_numbers(x, m->x->strides[row], m->rows)) return true;
   }
   return false;

@@ -76,11 +76,11 @@ Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threa
               .y = &operands->y,
               .c = &operands->c,
               .pack = KERNEL_OF(tfm_pack_kernel, context, info->pack),
-              .items = 1,
+              .batch = items_of(context, info->dims, info->rank - 2),
               .rows = value_of(context, info->dims[info->rank - 2]),
               .columns = value_of(context, info->dims[info->rank - 1]),
               .k = value_of(context, info->k)};
-  for (int axis = 0; axis < info->rank - 2; axis++) m.items *= value_of(context, info->dims[axis]);
+  m.items = items_count(&m.batch);
   m.strips = ceil_div(m.rows, info->tile_rows);
   m.panels = greatest_of(1, ceil_div(m.columns, info->width));
   m.is_direct = info->direct > TFM_DIRECT_COLUMNS || (info->direct && m.columns <= info->direct_columns);
@@ -105,15 +105,8 @@ Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threa
   return m;
 }
 
-char *matmul_item(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand, int64_t item) {
-  int64_t offset = 0;
-  for (int axis = step->rank - 3; axis >= 0; axis--) {
-    if (axis == 0) return element_address(context, operand, offset + item * operand->strides[0]); /* no division */
-    int64_t dim = value_of(context, step->dims[axis]);
-    offset += item % dim * operand->strides[axis];
-    item /= dim;
-  }
-  return element_address(context, operand, offset);
+char *matmul_item(const tfm_context *context, const Matmul *m, const Operand *operand, int64_t item) {
+  return items_address(context, &m->batch, operand, item);
 }
 
 int64_t matmul_waiting_floats(const Matmul *m) {

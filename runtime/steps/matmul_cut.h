@@ -7,6 +7,7 @@
 
 #include "steps/live_runs.h"
 #include "steps/epilogue.h"
+#include "steps/items.h"
 
 /* A chain of a gradient: steps of k, some of which may be left out or zero. */
 typedef struct CountedChain {
@@ -24,6 +25,7 @@ typedef struct Matmul {
   const tfm_matmul_step *step;
   const Operand *x, *y, *c;
   tfm_pack_kernel pack;
+  Items batch; /* what its items are */
   int64_t items, rows, columns, k;
   int64_t strips, panels, groups, panels_per_group, strip_units;
   int64_t packed_k; /* of a panel: all, or a block of k after the other */
@@ -49,7 +51,7 @@ typedef struct MatmulUnit { /* what a thread does at a time: a range of strips a
 /* Strips are cut only where items and groups are too few for the threads, because every unit packs its panels again. */
 Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threads);
 /* The first element of batch item `item`. */
-char *matmul_item(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand, int64_t item);
+char *matmul_item(const tfm_context *context, const Matmul *m, const Operand *operand, int64_t item);
 /* The first column of the results of a unit, and how many they are. */
 static inline int64_t matmul_column(const MatmulUnit *unit) { return unit->first_panel * unit->m->step->width; }
 static inline int64_t matmul_columns(const MatmulUnit *unit) {

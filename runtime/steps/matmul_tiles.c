@@ -6,13 +6,9 @@
 
 #include <string.h>
 
+#include "machine/tuning.h"
 #include "steps/panels.h"
 #include "steps/partial_sums.h"
-
-enum {
-  LEAST_FETCHING = 64, /* steps of a tile, so that lines of its successor have the time to come */
-  LINES_TOGETHER = 16  /* of y */
-};
 
 static const int64_t *x_strides(const Matmul *m) { return m->x->strides + m->step->rank - 2; } /* row, step */
 static const int64_t *y_strides(const Matmul *m) { return m->y->strides + m->step->rank - 2; } /* step, column */

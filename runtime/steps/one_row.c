@@ -97,9 +97,9 @@ float *gradient_rest(const tfm_context *context, const tfm_operand *operand, con
 static void run_columns(const Walker *walker, const Matmul *m, int64_t item, int64_t column, int64_t columns) {
   const tfm_context *context = walker->context;
   const int row = m->step->rank - 2, last = m->step->rank - 1;
-  OneRow of = {.x = matmul_item(context, m->step, m->x, item),
-               .y = matmul_item(context, m->step, m->y, item) + column * (int64_t)sizeof(float),
-               .c = (float *)(void *)matmul_item(context, m->step, m->c, item) + column,
+  OneRow of = {.x = matmul_item(context, m, m->x, item),
+               .y = matmul_item(context, m, m->y, item) + column * (int64_t)sizeof(float),
+               .c = (float *)(void *)matmul_item(context, m, m->c, item) + column,
                .x_step = m->x->strides[last], .y_step = m->y->strides[row], .columns = columns};
   of.rest = gradient_rest(context, &m->step->c, of.c);
   LiveRows steps = m->live;

@@ -5,6 +5,7 @@
  * In: operands resolved to bytes. Out: the result. Threads share lines, and a line is walked from its first element to
  * its last by one of them, so no number depends on how many there are. Ids were checked by the step before. Nothing is
  * refused. */
+#include "steps/items.h"
 #include "steps/lines.h"
 
 int64_t along_scratch_bytes(const tfm_context *context, const tfm_step *step) {
@@ -35,26 +36,14 @@ static void compute_line(const Line *line, const tfm_along_step *along, char *sc
   }
 }
 
-/* Puts the line's first elements where coordinate `number` of the first `axes` axes is. */
-static void place_line(const tfm_context *context, const tfm_along_step *along, const struct along_operands *operands,
-                       int axes, int64_t number, Line *line) {
-  int64_t x = 0, y = 0, c = 0;
-  for (int axis = axes - 1; axis >= 0; axis--) {
-    int64_t dim = value_of(context, along->dims[axis]), coordinate = number % dim;
-    x += coordinate * operands->x.strides[axis];
-    y += coordinate * operands->y.strides[axis];
-    c += coordinate * operands->c.strides[axis];
-    number /= dim;
-  }
-  line->x = element_address(context, &operands->x, x);
-  line->y = element_address(context, &operands->y, y);
-  line->c = element_address(context, &operands->c, c);
-}
-
-static int64_t product_of_dims(const tfm_context *context, const tfm_along_step *along, int axes) {
-  int64_t product = 1;
-  for (int axis = 0; axis < axes; axis++) product *= value_of(context, along->dims[axis]);
-  return product;
+/* Puts the line's first elements where item `number` of the first axes is. */
+static void place_line(const tfm_context *context, const Items *items, const struct along_operands *operands,
+                       int64_t number, Line *line) {
+  int64_t at[TFM_MAX_RANK];
+  items_coordinates(items, number, at);
+  line->x = element_address(context, &operands->x, items_distance(items, operands->x.strides, at));
+  line->y = element_address(context, &operands->y, items_distance(items, operands->y.strides, at));
+  line->c = element_address(context, &operands->c, items_distance(items, operands->c.strides, at));
 }
 
 /* Whether one id picks a whole row: elements that are neighbours in x and in c. */
@@ -68,13 +57,13 @@ static bool takes_rows(const tfm_along_step *along, const struct along_operands 
 static void take_rows(const Walker *walker, const tfm_along_step *along, const struct along_operands *operands,
                       Line *line) {
   const tfm_context *context = walker->context;
-  int axes = along->rank - 2;
-  int64_t rows = product_of_dims(context, along, axes) * line->count;
+  const Items items = items_of(context, along->dims, along->rank - 2);
+  int64_t rows = items_count(&items) * line->count;
   int64_t first = rows * walker->thread / walker->threads, end = rows * (walker->thread + 1) / walker->threads;
-  line->bytes *= value_of(context, along->dims[axes]);
+  line->bytes *= value_of(context, along->dims[items.axes]);
   for (int64_t row = first; row < end; row++) {
     int64_t i = row % line->count;
-    if (i == 0 || row == first) place_line(context, along, operands, axes, row / line->count, line);
+    if (i == 0 || row == first) place_line(context, &items, operands, row / line->count, line);
     const char *from = line->x + i32_at(line->y + i * line->y_stride) * line->x_stride;
     memcpy(line->c + i * line->c_stride, from, (size_t)line->bytes);
   }
@@ -104,16 +93,17 @@ void step_along(Walker *walker, const tfm_step *step) {
     return;
   }
   if (along->what == TFM_ALONG_SCATTER) {
-    place_line(context, along, operands, 0, 0, &line);
+    place_line(context, &(Items){0}, operands, 0, &line);
     scatter_rows(walker, along, &line);
     return;
   }
-  int64_t lines = line.count ? product_of_dims(context, along, last) : 0;
+  const Items items = items_of(context, along->dims, last);
+  int64_t lines = line.count ? items_count(&items) : 0;
   int64_t end = lines * (walker->thread + 1) / walker->threads;
   int width;
   for (int64_t i = lines * walker->thread / walker->threads; i < end; i += width) {
     width = lines_beside(context, along, operands, i, end);
-    place_line(context, along, operands, last, i, &line);
+    place_line(context, &items, operands, i, &line);
     compute_line(&line, along, walker->scratch, width);
   }
 }

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "machine/tuning.h"
 #include "steps/panels.h"
 #include "steps/step_attention_grad.h"
 
@@ -96,10 +97,6 @@ static void add_of_one_query(const AttentionStrip *s, const KeyBlock *keys) {
   add_block(s, keys);
 }
 
-enum { FEW_PANELS = 4 };       /* of has_few_scores */
-enum { SHORT_SCORES = 1024 };  /* of an item in int8: it takes a microsecond or two, so claiming it costs too much */
-enum { UNITS_PER_THREAD = 8 }; /* causal parts differ in work: small units even it out */
-
 // ---- sizes ----
 
 /* What is done once a step is marked cold: small rather than fast, because every library has it. */
@@ -109,7 +106,7 @@ enum { UNITS_PER_THREAD = 8 }; /* causal parts differ in work: small units even 
  * packing into panels as narrow as a vector was never more work. */
 static bool has_few_scores(const Attention *attention) {
   const tfm_attention_step *step = attention->step;
-  const int64_t most = FEW_PANELS * step->qk_width;
+  const int64_t most = FEW_SCORE_PANELS * step->qk_width;
   if (step->keys_in_place == TFM_NONE || step->qk_width <= TFM_NARROW_PANEL) return false;
   return attention->queries <= most && attention->keys <= most &&
          attention->queries * round_up(attention->keys, TFM_NARROW_PANEL) <= most;
@@ -172,8 +169,8 @@ void attention_choose_outputs(const tfm_context *context, const tfm_step *step, 
 
 static Attention attention_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
   Attention a = attention_describe(context, step);
-  if (a.items > 0 && a.items < UNITS_PER_THREAD * (int64_t)threads)
-    a.parts = greatest_of(1, least_of(ceil_div(UNITS_PER_THREAD * (int64_t)threads, a.items), a.strips / CHUNK_STRIPS));
+  if (a.items > 0 && a.items < ATTENTION_UNITS_PER_THREAD * (int64_t)threads)
+    a.parts = greatest_of(1, least_of(ceil_div(ATTENTION_UNITS_PER_THREAD * (int64_t)threads, a.items), a.strips / CHUNK_STRIPS));
   choose_slots(context, &a);
   return a;
 }
@@ -181,7 +178,7 @@ static Attention attention_of(const tfm_context *context, const tfm_step *step, 
 /* Bounds the product first: sizes that would overflow are refused before the layout is computed. */
 int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
-  if (info->k_cache != TFM_NONE) return context->decoding.cached_steps->attention_scratch_bytes(context, info);
+  if (info->k_cache != TFM_NONE) return context->hooks.cached_steps->attention_scratch_bytes(context, info);
   int64_t keys = value_of(context, info->dims[info->rank - 1]), product;
   if (keys < 0 || __builtin_mul_overflow(keys, 64 * (info->h + info->e + TFM_KEY_BLOCK), &product)) return -1;
   Attention a = attention_of(context, step, 1);
@@ -353,7 +350,7 @@ static void run_part(const AttentionStrip *of, int64_t part) {
 void step_attention(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   if (context->program->attentions[step->index].k_cache != TFM_NONE) {
-    context->decoding.cached_steps->attention(walker, step);
+    context->hooks.cached_steps->attention(walker, step);
     return;
   }
   Attention a = attention_of(context, step, walker->threads);

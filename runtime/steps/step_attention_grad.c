@@ -22,14 +22,11 @@
 #include <string.h>
 
 #include "base/allocate.h"
+#include "machine/tuning.h"
 #include "steps/attention_grad_strip.h"
 #include "steps/panels.h"
 
-enum {
-  BLOCK_STRIPS = 8,  /* of queries: their strips of 512 keys stay in the second-level cache */
-  MOST_FETCHED = 1 << 15, /* floats of an item that are fetched while the one before it is computed */
-  NEAR_SCORES = 4096 /* of the rows that row kernels take together: all of them stay in the nearest cache */
-};
+enum { BLOCK_STRIPS = 8 }; /* of queries: their strips of 512 keys stay in the second-level cache */
 
 // ---- sizes ----
 

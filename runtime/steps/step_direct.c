@@ -4,8 +4,6 @@
  * In: a matmul that is cut. Out: results, and their epilogue if items are whole. Refuses nothing. */
 #include "steps/step_direct.h"
 
-enum { ITEMS_TOGETHER = 64 }; /* so that their epilogue finds them near */
-
 /* Of a product with one column the columns of y are the rows: the kernel walks many rows well, but not many columns. */
 static void turn(tfm_direct_args *args, int64_t columns) {
   const tfm_direct_args turned = *args;
@@ -39,13 +37,13 @@ void direct_run(const Walker *walker, const Matmul *m, const DirectWork *work) {
 void direct_run_items(const Walker *walker, const Matmul *m, int64_t first, int64_t end) {
   const tfm_matmul_step *step = m->step;
   const tfm_context *context = walker->context;
-  const int64_t axis = step->rank > 2 ? value_of(context, step->dims[step->rank - 3]) : 1;
+  const int64_t axis = m->batch.axes > 0 ? m->batch.dims[m->batch.axes - 1] : 1;
   const int64_t c_row = m->c->strides[step->rank - 2];
   while (first < end) {
     const int64_t items = least_of(least_of(end - first, axis - first % axis), ITEMS_TOGETHER);
-    char *c = matmul_item(context, step, m->c, first);
-    const DirectWork work = {.x = matmul_item(context, step, m->x, first),
-                             .y = matmul_item(context, step, m->y, first),
+    char *c = matmul_item(context, m, m->c, first);
+    const DirectWork work = {.x = matmul_item(context, m, m->x, first),
+                             .y = matmul_item(context, m, m->y, first),
                              .c = c,
                              .c_row = c_row,
                              .items = items,

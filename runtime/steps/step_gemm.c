@@ -23,14 +23,10 @@
  * own. */
 #include <string.h>
 
+#include "machine/tuning.h"
 #include "steps/gemm_cut.h"
 #include "steps/live_runs.h"
 #include "tfm/abi/tiles.h"
-
-enum {
-  CHAINED_PANELS = 4, /* whose chains go together: they stay in a second-level cache too */
-  TILES_AHEAD = 2     /* whose results are fetched, where k is short */
-};
 
 /* This thread's share of the rows that are not live becomes 0. */
 __attribute__((cold)) static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
@@ -76,7 +72,7 @@ static inline void finish_tile(const GemmJob *job, float *c, const Tile *tile, i
   const Region at = {tile->row, tile->rows, column, columns};
   if (gemm->call->kernel) epilogue_call(gemm->call, (char *)c, stride, &at);
   else if (job->walker->of_all)
-    job->walker->context->decoding.cached_steps->finish_tile(job->walker, gemm->step, (char *)c, stride, &at);
+    job->walker->context->hooks.cached_steps->finish_tile(job->walker, gemm->step, (char *)c, stride, &at);
   else epilogue_run(job->walker, &gemm->epilogue, (char *)c, stride, &at);
 }
 
@@ -280,7 +276,7 @@ static void run_consumed(GemmJob *job) {
                       .row = tiles->row, .column = column};
   job->to = to;
   run_job(job);
-  const GemmUnit unit = {.first_row = job->walker->context->decoding.consumed_before + to.row,
+  const GemmUnit unit = {.first_row = job->walker->context->hooks.consumed_before + to.row,
                          .rows = last->row + last->rows - to.row,
                          .first_column = column,
                          .columns = least_of(to.stride, gemm->step->n - column)};
@@ -313,13 +309,13 @@ static const char *first_panel_after(const Walker *walker, const Gemm *gemm, con
 }
 
 static bool has_consumer(const tfm_context *context, const tfm_step *step) {
-  return context->decoding.consumer && context->decoding.consumer->step == step - context->program->steps;
+  return context->hooks.consumer && context->hooks.consumer->step == step - context->program->steps;
 }
 
 /* Of the results of one unit, if they are consumed. */
 static int64_t consumed_floats(const tfm_context *context, const tfm_step *step) {
   if (!has_consumer(context, step)) return 0;
-  return UNIT_ROWS * context->decoding.consumer->panels * context->program->gemms[step->index].panel;
+  return UNIT_ROWS * context->hooks.consumer->panels * context->program->gemms[step->index].panel;
 }
 
 /* Consumed results, then chains that wait; most steps have neither. */
@@ -334,7 +330,7 @@ __attribute__((cold)) static void join_masks(const Walker *walker, const tfm_ste
   const tfm_gemm_step *info = &walker->context->program->gemms[step->index];
   live->mask = joined;
   live->item = 0; /* runs may have items of different sizes */
-  for (const tfm_context *run = walker->context; run; run = run->decoding.lockstep) {
+  for (const tfm_context *run = walker->context; run; run = run->hooks.lockstep) {
     int64_t rows = value_of(run, info->rows);
     memcpy(joined, live_rows_of(run, &operands_of(run, step)->gemm.mask, info->live).mask, (size_t)rows);
     joined += rows;
@@ -345,7 +341,7 @@ __attribute__((cold)) static void join_masks(const Walker *walker, const tfm_ste
 static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, char *joined) {
   const tfm_context *context = walker->context;
   gemm->all_rows = value_of(context, gemm->step->rows);
-  for (const tfm_context *next = context->decoding.lockstep; walker->of_all && next; next = next->decoding.lockstep)
+  for (const tfm_context *next = context->hooks.lockstep; walker->of_all && next; next = next->hooks.lockstep)
     gemm->all_rows += value_of(next, gemm->step->rows);
   gemm->rows = gemm->all_rows;
   if (gemm->consumer) return;
@@ -372,7 +368,7 @@ void step_gemm(Walker *walker, const tfm_step *step) {
                .epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand,
                                        info->dims),
                .waiting = (float *)walker->scratch + consumed_floats(context, step),
-               .consumer = has_consumer(context, step) ? context->decoding.consumer : NULL};
+               .consumer = has_consumer(context, step) ? context->hooks.consumer : NULL};
   if (gemm.consumer && !gemm.consumer->wanted) gemm.consumer = NULL;
   char joined[MOST_JOINED_ROWS];
   choose_rows(walker, step, &gemm, joined);

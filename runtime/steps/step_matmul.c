@@ -19,11 +19,10 @@
  * (step_direct.c). Gradients add up their chains by steps that are not zero (gradient_sums.c). */
 #include <string.h>
 
+#include "machine/tuning.h"
 #include "steps/matmul_tiles.h"
 #include "steps/partial_sums.h"
 #include "steps/step_direct.h"
-
-enum { CLAIMS = 16 /* of a thread, of many items each */ };
 
 // ---- strips ----
 
@@ -210,13 +209,13 @@ static MatmulUnit unit_of(const Walker *walker, const Matmul *m, int64_t group) 
   unit.chain = unit.strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
   unit.waiting = unit.chain + matmul_chain_floats(m);
   unit.panels = unit.waiting + partial_levels(m->k) * matmul_waiting_floats(m);
-  unit.x = matmul_item(context, m->step, m->x, unit.item);
-  unit.y = matmul_item(context, m->step, m->y, unit.item);
-  unit.c = matmul_item(context, m->step, m->c, unit.item);
+  unit.x = matmul_item(context, m, m->x, unit.item);
+  unit.y = matmul_item(context, m, m->y, unit.item);
+  unit.c = matmul_item(context, m, m->c, unit.item);
   find_live(&unit);
   if (m->y_stays && m->step->x_stays && !m->live.mask && unit.item + 1 < m->items) {
-    unit.next_x = matmul_item(context, m->step, m->x, unit.item + 1);
-    unit.next_y = matmul_item(context, m->step, m->y, unit.item + 1);
+    unit.next_x = matmul_item(context, m, m->x, unit.item + 1);
+    unit.next_y = matmul_item(context, m, m->y, unit.item + 1);
   }
   return unit;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "machine/wide.h"
+#include "steps/items.h"
 #include "steps/walker.h"
 
 /* Angles per position: the columns that hold a sine (of an odd d, one more than cosines). */
@@ -63,21 +64,14 @@ void step_table(Walker *walker, const tfm_step *step) {
   const tfm_table_step *table = &context->program->tables[step->index];
   const struct table_operands *operands = &operands_of(context, step)->table;
   const Operand *positions = &operands->positions, *c = &operands->c;
-  int64_t rows = 1;
-  for (int axis = 0; axis < table->rank; axis++) rows *= value_of(context, table->dims[axis]);
+  const Items items = items_of(context, table->dims, table->rank);
+  const int64_t rows = items_count(&items);
   double *rates = (double *)walker->scratch;
   fill_rates(table, rates);
   const RowFiller fill = filler_for(context->program->features);
   int64_t end = rows * (walker->thread + 1) / walker->threads;
   for (int64_t row = rows * walker->thread / walker->threads; row < end; row++) {
-    int64_t rest = row, from = 0, to = 0;
-    for (int axis = table->rank - 1; axis >= 0; axis--) {
-      int64_t dim = value_of(context, table->dims[axis]), coordinate = rest % dim;
-      from += coordinate * positions->strides[axis];
-      to += coordinate * c->strides[axis];
-      rest /= dim;
-    }
-    double position = position_at(operand_address(context, positions) + from, table->positions.dtype);
-    fill(table, rates, position, operand_address(context, c) + to);
+    const double position = position_at(items_address(context, &items, positions, row), table->positions.dtype);
+    fill(table, rates, position, items_address(context, &items, c, row));
   }
 }

@@ -8,6 +8,7 @@
 
 #include "context/step_operands.h"
 #include "machine/machine.h"
+#include "machine/tuning.h"
 #include "steps/live_runs.h"
 
 struct Walker { /* a thread on its way through the steps */
@@ -31,8 +32,6 @@ tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_er
 typedef struct Region {
   int64_t row, rows, column, columns;
 } Region;
-
-enum { MOST_JOINED_ROWS = 1024 }; /* of lockstep runs that are one product though not all rows are live */
 
 /* Functions that only programs of decoding need. A decoder puts this table into its contexts, and nothing else refers
  * to them: the linker leaves them out of libraries of models that do not generate. */

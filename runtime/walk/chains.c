@@ -4,13 +4,8 @@
  * chains point to the functions here, so that the linker leaves them out of the libraries of others. Refused: a run
  * with so few rows that sharing panels is faster. */
 #include "machine/processors.h"
+#include "machine/tuning.h"
 #include "walk/walk.h"
-
-enum { LEAST_CHAIN_ROWS = 16 }; /* of a thread: with fewer, sharing panels is faster than sharing rows */
-
-/* Of a share. Where the weights of a chain stay in a second-level cache, so shall what the steps make of the rows;
- * else each share reads them from farther away, and has more rows for that. */
-enum { NEAR_CHAIN_ROWS = 64, FAR_CHAIN_ROWS = 256 };
 
 typedef struct ChainRows { /* those of a chain, in one run */
   LiveRows live;

@@ -11,12 +11,12 @@
 #include "walk/walk.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "context/binding.h"
 #include "machine/fp_mode.h"
 
-void step_append(Walker *walker, const tfm_step *step) { walker->context->decoding.cached_steps->append(walker, step); }
+void step_append(Walker *walker, const tfm_step *step) { walker->context->hooks.cached_steps->append(walker, step); }
 
 /* A switch, not a table of functions: each pointer would cost a library a relocation of 24 bytes. */
 static void run_step(Walker *walker, const tfm_step *step) {
@@ -27,18 +27,12 @@ static void run_step(Walker *walker, const tfm_step *step) {
   }
 }
 
-static uint64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
 bool walk_is_idle(const tfm_context *first, uint32_t step) {
-  return first->decoding.lockstep ? first->run.steps[step].idle : first->run.steps[step].skipped;
+  return first->hooks.lockstep ? first->run.steps[step].idle : first->run.steps[step].skipped;
 }
 
 static bool step_is_shared(const tfm_context *first, uint32_t step, int32_t active) {
-  return active > 1 && (first->decoding.lockstep ? first->run.steps[step].shared : first->run.steps[step].parallel);
+  return active > 1 && (first->hooks.lockstep ? first->run.steps[step].shared : first->run.steps[step].parallel);
 }
 
 void walk_step(Walker *walker, tfm_context *context, uint32_t number, int32_t thread, int32_t threads) {
@@ -53,7 +47,7 @@ void walk_step(Walker *walker, tfm_context *context, uint32_t number, int32_t th
  * that the contexts run side by side. */
 static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int32_t thread, int32_t threads) {
   int32_t place = 0;
-  for (tfm_context *context = first; context; context = context->decoding.lockstep, place++) {
+  for (tfm_context *context = first; context; context = context->hooks.lockstep, place++) {
     if (context->run.steps[number].skipped) continue;
     if (threads > 1 && context->run.steps[number].parallel) walk_step(walker, context, number, thread, threads);
     else if (place % threads == thread) walk_step(walker, context, number, 0, 1);
@@ -61,7 +55,7 @@ static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int3
 }
 
 bool walk_has_fault(tfm_context *first) {
-  for (tfm_context *context = first; context; context = context->decoding.lockstep)
+  for (tfm_context *context = first; context; context = context->hooks.lockstep)
     if (atomic_load_explicit(&context->run.faults, memory_order_relaxed)) return true;
   return false;
 }
@@ -73,10 +67,10 @@ static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
   int32_t threads = step_is_shared(first, number, walker->member->active) ? walker->member->active : 1;
   int32_t thread = walker->member->thread;
   if (thread >= threads || walk_has_fault(first)) return;
-  const Attachment *decoding = &first->decoding;
+  const RunHooks *hooks = &first->hooks;
   walker->of_all =
-      decoding->lockstep && step->kind == TFM_STEP_GEMM && decoding->cached_steps->is_one_product(first, step);
-  if (first->decoding.lockstep && !walker->of_all) do_in_each(walker, first, number, thread, threads);
+      hooks->lockstep && step->kind == TFM_STEP_GEMM && hooks->cached_steps->is_one_product(first, step);
+  if (first->hooks.lockstep && !walker->of_all) do_in_each(walker, first, number, thread, threads);
   else walk_step(walker, first, number, thread, threads);
 }
 
@@ -84,8 +78,8 @@ static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
  * it as well; that does no harm, because the results of a cancelled run are not used. */
 static void poll_cancelled(tfm_context *first, const PoolMember *member, uint32_t step) {
   if (member->thread || step > first->run.committed) return;
-  if (!atomic_load_explicit(&first->run.cancelled, memory_order_relaxed)) return;
-  for (tfm_context *context = first; context; context = context->decoding.lockstep)
+  if (!atomic_load_explicit(&first->stop->run, memory_order_relaxed)) return;
+  for (tfm_context *context = first; context; context = context->hooks.lockstep)
     atomic_fetch_or(&context->run.faults, FAULT_CANCELLED);
 }
 
@@ -94,14 +88,14 @@ void course_end_step(Course *course, uint32_t step, bool shared) {
   course->others = shared;
   course->last = step + 1;
   if (!course->profile) return;
-  const uint64_t now = now_ns();
+  const uint64_t now = (uint64_t)now_ns();
   course->profile[step] += now - course->start;
   course->start = now;
 }
 
 /* The chain that begins with step number `step`, if memory is planned for it. */
 static const tfm_row_chain *chain_at(const tfm_context *context, uint32_t step) {
-  if (!context->memory.chained || context->decoding.lockstep) return NULL;
+  if (!context->memory.chained || context->hooks.lockstep) return NULL;
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_row_chains; i++)
     if (program->row_chains[i].first_step == step) return &program->row_chains[i];
@@ -116,7 +110,7 @@ static void walk(void *argument, PoolMember *member) {
   char *scratch = memory->workspace + memory->buffers_bytes + memory->scratch_bytes * member->thread;
   Walker walker = {.context = context, .member = member, .scratch = scratch, .serial = context->run.claims.serial};
   Course course = {.profile = member->thread == 0 ? context->run.profile : NULL};
-  if (course.profile) course.start = now_ns();
+  if (course.profile) course.start = (uint64_t)now_ns();
   uint64_t fp_mode = fp_mode_enter_as(context->run.flushes);
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     if (walk_is_idle(context, i)) continue;
@@ -184,8 +178,8 @@ static void clear_claims(tfm_context *context) {
  * where the last one ended, unless the number of threads has changed or the serial would overflow. */
 static void reset_claims(tfm_context *first, int32_t active) {
   bool room = first->run.claims.serial < SHARE_MAX_SERIAL - first->program->n_steps;
-  if (!first->decoding.lockstep && room && first->run.last_active == active) return;
-  for (tfm_context *context = first; context; context = context->decoding.lockstep) clear_claims(context);
+  if (!first->hooks.lockstep && room && first->run.last_active == active) return;
+  for (tfm_context *context = first; context; context = context->hooks.lockstep) clear_claims(context);
   first->run.last_active = active;
 }
 
@@ -201,23 +195,23 @@ static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *
 
 /* A pool that another run holds is not waited for: the caller's thread does everything, with the same bits. */
 tfm_status run_steps(tfm_context *first, tfm_error *error) {
-  for (tfm_context *context = first; context; context = context->decoding.lockstep) {
+  for (tfm_context *context = first; context; context = context->hooks.lockstep) {
     atomic_store_explicit(&context->run.faults, 0, memory_order_relaxed);
     choose_steps(context);
   }
-  int32_t worth = first->decoding.lockstep ? first->decoding.cached_steps->share_steps(first) : first->run.active;
+  int32_t worth = first->hooks.lockstep ? first->hooks.cached_steps->share_steps(first) : first->run.active;
   bool claimed = worth > 1 && pool_claim(first->pool);
   int32_t active = claimed ? worth : 1;
   reset_claims(first, active);
   pool_run(first->pool, active, walk, first);
   first->run.claims.serial = first->run.claims.next;
   if (claimed) pool_release(first->pool);
-  for (tfm_context *context = first; context; context = context->decoding.lockstep) {
+  for (tfm_context *context = first; context; context = context->hooks.lockstep) {
     int32_t faults = atomic_load(&context->run.faults);
     if (faults) return report_fault(context, faults, error);
   }
   /* Only now: a fault of one run ends all of them, perhaps before the prepare steps of another. */
-  for (tfm_context *context = first; context; context = context->decoding.lockstep) context->binding.prepared = true;
+  for (tfm_context *context = first; context; context = context->hooks.lockstep) context->binding.prepared = true;
   return tfm_succeed(error);
 }
 

@@ -8,7 +8,7 @@
  * outside may consist of many runs, and one cancellation ends all of them: each entry point calls run_forget_cancelled
  * once, before its first run, and run_steps leaves the flag alone. */
 static inline void run_forget_cancelled(tfm_context *context) {
-  atomic_store_explicit(&context->run.cancelled, false, memory_order_relaxed);
+  atomic_store_explicit(&context->stop->run, false, memory_order_relaxed);
 }
 tfm_status run_steps(tfm_context *context, tfm_error *error);
 

@@ -920,7 +920,7 @@ class Texts(Case):
         wide = "model M { forward(x: f32[n], z: f32[n]) { y = x\n for i in 12 { y = (y + z) * exp(x) }\n return y } }"
         for text in (layers + turns, many, wide):
             self.path("m.tfm").write_text(text)
-            for stage, depth in ("graph", 1), ("graph", 2), ("fused", 3), ("plan", 2):
+            for stage, depth in ("primitive", 1), ("primitive", 2), ("fused", 3), ("plan", 2):
                 svg = self.tfmc("graph", "m.tfm", f"--stage={stage}", f"--depth={depth}", "--format=svg").out
                 width, height = map(int, re.search(r'<svg width="(\d+)pt" height="(\d+)pt"', svg).groups())
                 self.assertLess(width, 2000, (text[:60], stage, depth))

@@ -313,6 +313,13 @@ class Ranges(Case):
         self.assertEqual([line for line in again.stdout.splitlines() if "range=" in line],
                          [line for line in text.splitlines() if "range=" in line], again.stderr)
 
+    def test_they_are_shown(self):
+        with open(self.path("m.tfm"), "w") as f:
+            f.write(RANGES)
+        shown = subprocess.run([TFMC, "check", self.path("m.tfm")], capture_output=True, text=True).stdout
+        self.assertIn("i32[batch, time], elements in [-5, 5)\n", shown)
+        self.assertIn("i32[batch], left out 0 everywhere, elements in [-3, 3)\n", shown)
+
     def test_random_inputs_are_within(self):
         for low, high in (-5, 5), (3, 4), (-9, -8):
             model = f'model M {{ forward(x: i32[n]) {{\n require x >= {low} and x < {high}, "no"\n return y = f32(x) }} }}'

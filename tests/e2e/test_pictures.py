@@ -90,7 +90,7 @@ layer Decoder(d) {
 }
 """
 MODELS = {"encoder": ENCODER, "translator": TRANSLATOR}
-DRAWN = [(model, stage, depth) for model in MODELS for stage in ("graph", "fused", "plan") for depth in (1, 2, 3, 4)]
+DRAWN = [(model, stage, depth) for model in MODELS for stage in ("primitive", "fused", "plan") for depth in (1, 2, 3, 4)]
 
 
 def points(text):

@@ -54,6 +54,38 @@ static void write_rows(tfm_decoder *decoder) {
   tfm_generated_free(&written);
 }
 
+/* The same with a loop of our own: a decoder that is opened, and a token at a time. */
+static void choose_tokens(tfm_decoder *decoder) {
+  tfm_decoder_limits limits;
+  tfm_generate_options options;
+  tfm_chooser *chooser = NULL;
+  tfm_error error;
+  float logits[VOCAB];
+  int32_t tokens[WIDTH + NEW] = {3, 5};
+  int64_t row, length = WIDTH;
+  memset(&limits, 0, sizeof limits);
+  limits.struct_size = sizeof limits;
+  limits.rows = 1;
+  limits.length = WIDTH + NEW;
+  tfm_generate_defaults(&options);
+  CHECK(tfm_options_check(&options, VOCAB, WIDTH, &error) == TFM_OK, "%s", error.message);
+  CHECK(tfm_decoder_open(decoder, &limits, &error) == TFM_OK, "%s", error.message);
+  CHECK(tfm_decoder_join(decoder, 0, &row, &error) == TFM_OK, "%s", error.message);
+  CHECK(tfm_chooser_create(VOCAB, &chooser, &error) == TFM_OK, "%s", error.message);
+  for (int64_t done = 0; chooser && length < WIDTH + NEW; done = length++) {
+    const tfm_decoder_row part = {row, tokens + done, length - done, 0};
+    const tfm_choice_row choosing = {.options = &options, .tokens = tokens, .length = length, .start = WIDTH,
+                                     .limit = WIDTH + NEW, .logits = logits};
+    tfm_choice choice;
+    CHECK(tfm_decoder_step(decoder, 1, &part, 1, logits, NULL, &error) == TFM_OK, "%s", error.message);
+    CHECK(tfm_choose(chooser, &choosing, &choice, &error) == TFM_OK, "%s", error.message);
+    CHECK(choice.token == (tokens[length - 1] + 1) % VOCAB, "token %d: %d", (int)length, choice.token);
+    tokens[length] = choice.token;
+  }
+  CHECK(tfm_decoder_add_source(decoder, NULL, NULL, &row, &error) == TFM_E_USAGE, "it has no sources");
+  tfm_chooser_destroy(chooser);
+}
+
 static void test_incremental(int32_t in_process) {
   tfm_compiled *compiled = NULL;
   tfm_decoder *decoder = NULL;
@@ -64,6 +96,7 @@ static void test_incremental(int32_t in_process) {
   CHECK(tfm_model_decoding(model), "it is incremental");
   CHECK(tfm_model_decoder(model, NULL, &decoder, &error) == TFM_OK, "%s", error.message);
   if (decoder) write_rows(decoder);
+  if (decoder) choose_tokens(decoder);
   tfm_decoder_destroy(decoder);
   tfm_compiled_free(compiled);
 }

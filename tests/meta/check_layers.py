@@ -3,18 +3,24 @@
 
 The folders of compiler/ are layers: an include may only point to the file's own folder or to one further up the list.
 llvm-c is included in codegen, kernels, jit and aot alone. The rooms of runtime/ are layers too, below the compiler: they
-include nothing of it, each other by ROOM/FILE, and no file of one is named as one of another. What the compiler includes
+include nothing of it, each other by ROOM/FILE, and no file of one is named as one of another. One family of CPUs is known to
+runtime/machine, the tile registers' header and the probe alone (intrinsics, cpuid, macros of compilers), and no
+instruction set is read out of a text. What the compiler includes
 of the runtime lies in runtime/include: no target of a layer may open another folder of it (target_include_directories).
 """
 import pathlib
 import re
 import sys
 
-LAYERS = ("base diag target ast parse format graph draw elaborate passes incremental plan codegen kernels weights import jit aot api "
+LAYERS = ("base forms diag target ast parse format graph draw elaborate passes incremental plan codegen kernels weights import jit aot api "
           "compile engines train measure cli").split()
 RUNTIME_LAYERS = "include base machine pool context steps walk decode generate library train".split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}
 INCLUDE_DIRECTORIES = re.compile(r"target_include_directories\(\s*(\S+)([^)]*)\)")
+KNOWS_FAMILY = ("runtime/machine/", "runtime/include/tfm/abi/tiles.h", "compiler/measure/probe")
+OF_FAMILY = re.compile(r"__(?:x86_64|aarch64|riscv)\w*__|\b[xepi]mmintrin\.h|\bimmintrin\.h|\barm_neon\.h|\b_mm\d*_\w+|"
+                       r"\b__builtin_ia32_\w+|\b__get_cpuid\w*|\bgetauxval\b|\bR_(?:X86_64|AARCH64)_\w+|\bEM_(?:X86_64|AARCH64)\b|"
+                       r"\bstrn?cmp\([^;\n]*\b(?:isa|\"x86)[^;\n]*\)|\bLLVMGetHostCPUFeatures\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
 
@@ -32,8 +38,18 @@ def faults(root):
                 yield f"{file}: {included} lies below {layer}"
             if included.startswith(".."):
                 yield f"{file}: {included} is not given by its folder"
+    yield from family_faults(root)
     yield from runtime_faults(root / "runtime")
     yield from opened_faults(root)
+
+
+def family_faults(root):
+    for file in sorted([*root.glob("compiler/**/*.[ch]"), *root.glob("runtime/**/*.[ch]")]):
+        if str(file.relative_to(root)).startswith(KNOWS_FAMILY):
+            continue
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            if found := OF_FAMILY.search(line.split("/*")[0]):
+                yield f"{file}:{number}: {found[0]} belongs to a family of CPUs, which runtime/machine or a table knows"
 
 
 def opened_faults(root):

@@ -289,6 +289,8 @@ class Case:
         is_no_value = declined and (declined.of_type or label.endswith(" = null"))
         if is_no_value and type(made) in self.base and same_numbers(made, self.base[type(made)]):
             self.counts["no type of theirs"] += 1
+            if self.args.show:
+                print(f"  no type of theirs: {label}: {declined}", flush=True)
             return "no type of theirs", None
         if declined:
             return self.fault(label, "theirs refuses", str(declined))

@@ -54,6 +54,7 @@ ADDED = {
     "rope_scaling": [{"type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0}],
     "rope_parameters": [{"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}, {"rope_type": "default", "rope_theta": 500.0}],
     "sliding_window": [3], "use_sliding_window": [True], "layer_types": LISTS["layer_types"][:2], "sliding_window_pattern": [2],
+    "max_window_layers": [1], "no_rope_layers": [[0, 1]], "no_rope_layer_interval": [2], "is_gated_act": [True, False],
     "attention_bias": [True, False], "mlp_bias": [True], "use_bias": [False], "qkv_bias": [False], "bias": [True], "enable_bias": [False],
     "hidden_act": ["relu", "gelu"], "activation_function": ["relu", "gelu"], "hidden_activation": ["relu"], "activation": ["relu", "gelu"],
     "layer_norm_eps": [0.1], "layer_norm_epsilon": [0.1], "rms_norm_eps": [0.1], "norm_eps": [0.1], "norm_epsilon": [0.1],

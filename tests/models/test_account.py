@@ -242,6 +242,58 @@ class Account(ImportCase):
                     seen += 1
         self.assertGreater(seen, 30)
 
+    def test_keys_that_one_class_of_a_family_reads(self):
+        """What the class of another type of the family reads changes nothing of this one."""
+        for name, keys in (("mistral", dict(use_sliding_window=True)), ("mistral", dict(use_sliding_window=True, max_window_layers=1)),
+                           ("mixtral", dict(use_sliding_window=True)), ("mixtral", dict(layer_types=["full_attention"] * 2)),
+                           ("qwen2", dict(no_rope_layers=[0, 0])), ("qwen3", dict(no_rope_layers=[0, 1])), ("mistral", dict(no_rope_layers=[0, 0])),
+                           ("llama", dict(no_rope_layers=[0, 1])), ("llama", dict(max_window_layers=1, no_rope_layer_interval=1))):
+            with self.subTest(case=name, keys=keys):
+                config = self.take(name)
+                whole = self.tfmc(self.folder, "--strict").stdout
+                self.write(config | keys)
+                self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+
+    def test_a_missing_key_means_what_the_class_has(self):
+        """missing_keys.py compares all of them with transformers."""
+        for name, key, value in (("modernbert_classify", "classifier_pooling", "cls"), ("modernbert_classify_cls", "classifier_pooling", "cls"),
+                                 ("deberta_v2_mask", "legacy", True)):
+            with self.subTest(case=name, key=key):
+                config = self.take(name)
+                self.write(config | {key: value})
+                written = self.tfmc(self.folder, "--strict")
+                self.write({k: v for k, v in config.items() if k != key})
+                without = self.tfmc(self.folder, "--strict")
+                self.assertEqual((written.returncode, written.stdout), (0, without.stdout))
+
+    def test_heads_that_a_key_chooses(self):
+        """The head for masked words of a DeBERTa is what "legacy" says, whatever the file has."""
+        for name, other in (("deberta_v2_mask", False), ("deberta_v3_mask", True)):
+            config = self.take(name)
+            self.tfmc(self.folder, "--strict")
+            self.write(config | dict(legacy=other))
+            self.assertIn("lm_predictions", self.tfmc(self.folder, code=1).stderr)
+        config = self.take("deberta_v3_mask")
+        self.write({k: v for k, v in config.items() if k not in ("legacy", "architectures")})  # as on the hub
+        self.assertIn("lm_predictions", self.tfmc(self.folder, "--strict", "--task", "mask").stdout)
+
+    def test_heads_whose_size_is_null(self):
+        """Where the key is none of the config class's own, its class computes with the null."""
+        for name in ("qwen2", "smollm3", "qwen2_moe"):
+            config = self.take(name)
+            self.tfmc(self.folder, "--strict")
+            self.write(config | dict(head_dim=None))
+            self.refused("how many columns a head has is null")
+
+    def test_windows_of_no_tokens(self):
+        """Each case with a window, which is no longer one."""
+        for path in sorted(CASES.glob("*.json")):
+            config = json.loads(path.read_text())["files"]["config.json"]
+            if config.get("sliding_window") and config.get("use_sliding_window", True):
+                with self.subTest(path.stem):
+                    self.write(config | dict(sliding_window=0))
+                    self.refused("a window of no tokens")
+
     def test_kinds_of_values(self):
         """Each key of each row of key_types.def, without weights: null and values of other kinds are refused, and no others."""
         samples = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "cls", "list[int]": [1], "list[str]": ["a"], "list": [0.5],

@@ -42,14 +42,14 @@ static tfm_status write_rows(Caller *caller, tfm_decoder *decoder) {
   tfm_status status;
   while ((status = tfm_decoder_begin(decoder, inputs, ROWS, START + ROUNDS, NULL)) == TFM_E_CANCELLED) caller->cancelled++;
   for (int i = 0; i < ITEMS && !status; i++) {
-    rows[i] = (tfm_decoder_row){i, shared->tokens, START};
+    rows[i] = (tfm_decoder_row){i, shared->tokens, START, 0};
     status = tfm_decoder_join(decoder, i, &rows[i].row, NULL);
   }
   if (!status) status = step(caller, decoder, ITEMS, rows, caller->scores[0]);
   for (int round = 0; round < ROUNDS && !status; round++) {
     if (round % 4 == 0) status = tfm_decoder_reorder(decoder, ROWS, parents, NULL);
     int n = round % 4 == 1 ? 3 : ROWS; /* the others get shorter: from then on there are two runs together */
-    for (int i = 0; i < n; i++) rows[i] = (tfm_decoder_row){i, shared->tokens + START + round + i % 3, 1};
+    for (int i = 0; i < n; i++) rows[i] = (tfm_decoder_row){i, shared->tokens + START + round + i % 3, 1, 0};
     if (!status) status = step(caller, decoder, n, rows, caller->scores[round]);
   }
   return status;

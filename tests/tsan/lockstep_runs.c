@@ -56,7 +56,7 @@ static bool run_together(tfm_context *first, tfm_context **others, int64_t gap) 
     last = context;
   }
   good = good && lockstep_is_one_product(first, &first->program->steps[1]) == (gap == 0) && run_steps(first, NULL) == TFM_OK;
-  first->decoding.lockstep = NULL;
+  first->hooks.lockstep = NULL;
   at = y;
   for (int i = 0; i < RUNS && good; at += cases[i].time * LINEAR_N + gap, i++)
     good = memcmp(at, cases[i].expected, (size_t)(cases[i].time * LINEAR_N) * sizeof *at) == 0;
@@ -68,7 +68,7 @@ static bool check(const HandProgram *hand, const float *packed, int32_t threads)
   const int64_t most[] = {1, MOST_TIME};
   tfm_context *first = NULL, *others[RUNS - 1] = {NULL};
   bool good = tfm_context_create(&hand->program, packed, &options, &first, NULL) == TFM_OK;
-  if (good) first->decoding.cached_steps = &cached_steps;
+  if (good) first->hooks.cached_steps = &cached_steps;
   good = good && context_reserve_symbols(first, most, RUNS, NULL) == TFM_OK;
   for (int i = 0; i < RUNS - 1 && good; i++) good = (others[i] = lockstep_create(first)) != NULL;
   for (int i = 0; i < RUNS && good && threads == 1; i++) good = run_alone(first, &cases[i]);

@@ -248,7 +248,7 @@ static void step_each(const Decoding *d, int64_t first_row, int64_t n_rows, cons
   bool sums = tfm_decoder_length(d->decoder, first_row) % 2;
   for (int64_t row = first_row; row < first_row + n_rows; row++) {
     int64_t length = tfm_decoder_length(d->decoder, row), count = counts[row - first_row];
-    if (count) rows[n++] = (tfm_decoder_row){row, m->tokens[row / m->items][row % m->items] + length, count};
+    if (count) rows[n++] = (tfm_decoder_row){row, m->tokens[row / m->items][row % m->items] + length, count, 0};
   }
   ok(tfm_decoder_step(d->decoder, n, rows, kept, scores, sums ? logsumexp : NULL, &error), &error);
   for (int64_t r = 0; r < n; r++)
@@ -331,11 +331,11 @@ static void without_scores(const Model *m, const char *name) {
   float logsumexp[MAX_ITEMS];
   tfm_error error;
   join_all(&d);
-  for (int64_t i = 0; i < m->items; i++) rows[i] = (tfm_decoder_row){i, m->tokens[0][i], 6};
+  for (int64_t i = 0; i < m->items; i++) rows[i] = (tfm_decoder_row){i, m->tokens[0][i], 6, 0};
   ok(tfm_decoder_step(d.decoder, m->items, rows, 1, NULL, logsumexp, &error), &error);
   for (int64_t i = 0; i < m->items; i++)
     compare_logsumexp(&d, m->expected[0] + (i * LENGTH + 5) * m->vocab, logsumexp[i]);
-  for (int64_t i = 0; i < m->items; i++) rows[i] = (tfm_decoder_row){i, m->tokens[0][i] + 6, 4};
+  for (int64_t i = 0; i < m->items; i++) rows[i] = (tfm_decoder_row){i, m->tokens[0][i] + 6, 4, 0};
   ok(tfm_decoder_step(d.decoder, m->items, rows, 1, NULL, NULL, &error), &error);
   step(&d, 0, m->items, 3, 2);
   tfm_decoder_destroy(d.decoder);

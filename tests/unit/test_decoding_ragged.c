@@ -177,7 +177,7 @@ Test(decoding_ragged, a_row_is_as_long_as_its_item_allows) {
     tfm_decoder_row part = {.tokens = tokens, .n_tokens = most};
     cr_assert_eq(tfm_decoder_join(decoder, item, &part.row, &error), TFM_OK);
     cr_assert_eq(tfm_decoder_step(decoder, 1, &part, 1, scores, NULL, &error), TFM_OK, "%s", error.message);
-    const tfm_decoder_row more = {part.row, tokens, 1};
+    const tfm_decoder_row more = {part.row, tokens, 1, 0};
     cr_expect_eq(tfm_decoder_step(decoder, 1, &more, 1, scores, NULL, &error), TFM_E_INPUT);
     const char *says = most == LENGTH ? "there is room for 30" : arena_printf(arena, "%lld tokens for %lld positions",
                                                                             (long long)most + 1, (long long)lengths[item]);

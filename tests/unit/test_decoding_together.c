@@ -234,7 +234,7 @@ static void find_expected(Model *m) {
       begin_alone(m, d, item);
       ok(tfm_decoder_join(d, 0, &row, &error), &error);
       for (int t = 0; t < LENGTH; t++) {
-        const tfm_decoder_row part = {row, &m->tokens[s][t], 1};
+        const tfm_decoder_row part = {row, &m->tokens[s][t], 1, 0};
         ok(tfm_decoder_step(d, 1, &part, 1, m->expected[item][s][t], NULL, &error), &error);
       }
       ok(tfm_decoder_leave(d, row, &error), &error);
@@ -321,7 +321,7 @@ static void choose(Crowd *crowd, Call *call) {
     int64_t n = (call->kept ? call->kept : 1) + (draw(m, 3) ? 0 : draw(m, most));
     if (n > LENGTH - row->length) n = LENGTH - row->length;
     if (row->length < 0 || n < call->kept || n == 0 || draw(m, 4) < left_out) continue;
-    call->rows[call->n++] = (tfm_decoder_row){i, &m->tokens[row->sequence][row->length], n};
+    call->rows[call->n++] = (tfm_decoder_row){i, &m->tokens[row->sequence][row->length], n, 0};
   }
 }
 

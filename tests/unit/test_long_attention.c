@@ -420,7 +420,7 @@ Test(long_attention, token_by_token) {
     for (int64_t done = 0, i = 0; done < LENGTH; done += n, i++) {
       if (i) n = LENGTH - done < steps[i % 3] ? LENGTH - done : steps[i % 3];
       const int64_t kept = n < 7 ? n : 7;
-      ok(tfm_decoder_step(decoder, 1, &(tfm_decoder_row){row, w->tokens + done, n}, kept, scores, NULL, &error),
+      ok(tfm_decoder_step(decoder, 1, &(tfm_decoder_row){row, w->tokens + done, n, 0}, kept, scores, NULL, &error),
          &error);
       cr_assert_eq(memcmp(scores, whole + (done + n - kept) * VOCAB, (size_t)(kept * VOCAB) * sizeof *scores), 0,
                    "%s: after %lld tokens", target->name, (long long)(done + n));

@@ -56,7 +56,7 @@ static void step(int64_t n, const tfm_decoder_row *rows, int64_t kept, float *sc
 }
 
 static void step_one(int64_t row, const int32_t *tokens, int64_t n, int64_t kept, float *scores) {
-  const tfm_decoder_row part = {row, tokens, n};
+  const tfm_decoder_row part = {row, tokens, n, 0};
   step(1, &part, kept, scores, NULL);
 }
 
@@ -70,7 +70,7 @@ static void check_scores(const float *scores, int64_t item, const int32_t *token
 }
 
 static int64_t pages_in_use(void) {
-  return fixture.decoder->own_pages.n_touched - fixture.decoder->own_pages.n_free;
+  return fixture.decoder->caches.own.n_touched - fixture.decoder->caches.own.n_free;
 }
 
 #define SAME(a, b, n) cr_assert_eq(memcmp((a), (b), (size_t)(n) * WRITER_VOCAB * sizeof(float)), 0)
@@ -108,7 +108,7 @@ Test(runtime_decoder, rows_of_all_lengths_together) {
   tfm_decoder_row rows[ROWS];
   for (int i = 0; i < ROWS; i++) {
     tokens_fill(tokens[i], beginnings[i], i);
-    rows[i] = (tfm_decoder_row){join(items[i]), tokens[i], beginnings[i]};
+    rows[i] = (tfm_decoder_row){join(items[i]), tokens[i], beginnings[i], 0};
     cr_expect_eq(rows[i].row, i);
   }
   step(ROWS, rows, 2, scores, logsumexp);
@@ -125,7 +125,8 @@ Test(runtime_decoder, rows_of_all_lengths_together) {
   cr_expect_eq(tfm_decoder_length(fixture.decoder, 1), -1);
   cr_expect_eq(join(0), 1);
   int32_t more[] = {3, 4};
-  const tfm_decoder_row next[] = {{4, more, 1}, {1, more, 2}, {0, more, 1}, {2, more + 1, 1}, {5, more, 1}};
+  const tfm_decoder_row next[] = {
+      {4, more, 1, 0}, {1, more, 2, 0}, {0, more, 1, 0}, {2, more + 1, 1, 0}, {5, more, 1, 0}};
   step(5, next, 1, scores, NULL);
   for (int i = 0; i < 5; i++) {
     int64_t row = next[i].row, length = row == 1 ? 0 : beginnings[row];
@@ -153,7 +154,7 @@ Test(runtime_decoder, copies_share_pages_until_they_differ) {
     for (int i = 0; i < BEAMS; i++) {
       memcpy(tokens[i], others[parents[i]], sizeof tokens[i]);
       tokens[i][START + round] = (round * 3 + i * 5 + 1) % (WRITER_VOCAB - 1);
-      rows[i] = (tfm_decoder_row){i, tokens[i] + START + round, 1};
+      rows[i] = (tfm_decoder_row){i, tokens[i] + START + round, 1, 0};
     }
     step(BEAMS, rows, 1, scores, NULL);
     if (round == 0) cr_expect_eq(pages_in_use(), 2 + BEAMS, "each has its own last page: %lld", (long long)pages_in_use());
@@ -251,12 +252,12 @@ Test(runtime_decoder, company_makes_no_difference) {
       tokens_fill(tokens[i], START + ROUNDS, 3);
       for (int j = START; j < START + ROUNDS; j++) tokens[i][j] = (tokens[i][j] + i) % (WRITER_VOCAB - 1);
     }
-    const tfm_decoder_row starts[] = {{join(0), tokens[0], START}, {join(1), tokens[0], START}};
+    const tfm_decoder_row starts[] = {{join(0), tokens[0], START, 0}, {join(1), tokens[0], START, 0}};
     step(2, starts, 1, together[0], NULL);
     cr_assert_eq(tfm_decoder_reorder(fixture.decoder, ROWS, parents, NULL), TFM_OK);
     for (int round = 0; round < ROUNDS; round++) {
       tfm_decoder_row rows[ROWS];
-      for (int i = 0; i < ROWS; i++) rows[i] = (tfm_decoder_row){i, tokens[i] + START + round, 1};
+      for (int i = 0; i < ROWS; i++) rows[i] = (tfm_decoder_row){i, tokens[i] + START + round, 1, 0};
       step(ROWS, rows, 1, together[round], NULL);
     }
     for (int i = 0; i < ROWS; i++) {
@@ -277,7 +278,7 @@ Test(runtime_decoder, there_are_no_more_contexts_than_runs) {
   setup(1);
   for (int64_t rows = 1; rows <= 5; rows += 2) {
     begin(rows, 4);
-    for (int64_t i = 0; i < 8; i++) cr_expect_eq(fixture.decoder->lockstep[i] != NULL, i < rows - 1, "%lld", (long long)i);
+    for (int64_t i = 0; i < 8; i++) cr_expect_eq(fixture.decoder->lockstep.context[i] != NULL, i < rows - 1, "%lld", (long long)i);
   }
   teardown();
 }
@@ -296,12 +297,12 @@ Test(runtime_decoder, other_lengths_make_no_difference) {
       tfm_decoder_row rows[ROWS];
       for (int64_t i = 0; i < ROWS; i++) {
         int64_t row = (i * 7 + round) % ROWS, length = tfm_decoder_length(fixture.decoder, row);
-        rows[i] = (tfm_decoder_row){row, tokens + length, round ? 1 + (row + round) % 3 : 1 + row / 2};
+        rows[i] = (tfm_decoder_row){row, tokens + length, round ? 1 + (row + round) % 3 : 1 + row / 2, 0};
       }
       step(ROWS, rows, 1, together[round], NULL);
     }
     for (int64_t i = 0; i < MOST_TOGETHER - 1; i++)
-      cr_expect_eq(fixture.decoder->lockstep[i]->memory.workspace, fixture.decoder->step->memory.workspace, "run %lld waits", (long long)i + 1);
+      cr_expect_eq(fixture.decoder->lockstep.context[i]->memory.workspace, fixture.decoder->step->memory.workspace, "run %lld waits", (long long)i + 1);
     for (int64_t row = 0; row < ROWS; row++) {
       int64_t copy = join(row % 3 == 0), length = 0;
       for (int round = 0; round < ROUNDS; round++) {
@@ -340,7 +341,7 @@ static void random_step(Mirror *m) {
     if (m->length[i] < 0 || m->length[i] + n_tokens > LONGEST || draw(m, 5) == 0) continue;
     int32_t *tokens = m->tokens[i] + m->length[i];
     for (int64_t k = 0; k < n_tokens; k++) tokens[k] = (int32_t)draw(m, WRITER_VOCAB - 1);
-    rows[n++] = (tfm_decoder_row){i, tokens, n_tokens};
+    rows[n++] = (tfm_decoder_row){i, tokens, n_tokens, 0};
     m->length[i] += n_tokens;
   }
   step(n, rows, kept, scores, NULL);
@@ -403,7 +404,7 @@ Test(runtime_decoder, anything_in_any_order) {
   }
   cr_assert_eq(tfm_decoder_reorder(fixture.decoder, 0, NULL, NULL), TFM_OK);
   cr_expect_eq(pages_in_use(), 0);
-  cr_expect_eq(fixture.decoder->flat_pages.n_touched, fixture.decoder->flat_pages.n_free);
+  cr_expect_eq(fixture.decoder->caches.flat.n_touched, fixture.decoder->caches.flat.n_free);
   teardown();
 }
 
@@ -428,23 +429,23 @@ Test(runtime_decoder, errors_change_nothing) {
   expect_error(tfm_decoder_join(d, ITEMS, &row, &error), TFM_E_INPUT, &error, "there is no item 2: there are 2");
   join(0), join(1);
   expect_error(tfm_decoder_join(d, 0, &row, &error), TFM_E_INPUT, &error, "there is room for 2 rows, and all are there");
-  const tfm_decoder_row first[] = {{0, tokens, START}, {1, tokens, START - 1}};
+  const tfm_decoder_row first[] = {{0, tokens, START, 0}, {1, tokens, START - 1, 0}};
   step(2, first, 1, scores, NULL);
-  tfm_decoder_row rows[] = {{0, tokens, 3}, {1, bad, 2}};
+  tfm_decoder_row rows[] = {{0, tokens, 3, 0}, {1, bad, 2, 0}};
   expect_error(tfm_decoder_step(d, 2, rows, 1, scores, NULL, &error), TFM_E_INPUT, &error,
                "input \"tgt\"[0,1] = 32, legal range is [0, 32)");
   cr_expect_eq(tfm_decoder_length(d, 0), START);
   cr_expect_eq(pages_in_use(), 4);
-  rows[1] = (tfm_decoder_row){0, tokens, 1};
+  rows[1] = (tfm_decoder_row){0, tokens, 1, 0};
   expect_error(tfm_decoder_step(d, 2, rows, 1, scores, NULL, &error), TFM_E_INPUT, &error, "row 0 is there twice");
-  rows[1] = (tfm_decoder_row){1, tokens, 0};
+  rows[1] = (tfm_decoder_row){1, tokens, 0, 0};
   expect_error(tfm_decoder_step(d, 2, rows, 0, scores, NULL, &error), TFM_E_INPUT, &error, "row 1 gets no tokens");
-  rows[1] = (tfm_decoder_row){2, tokens, 1};
+  rows[1] = (tfm_decoder_row){2, tokens, 1, 0};
   expect_error(tfm_decoder_step(d, 2, rows, 1, scores, NULL, &error), TFM_E_INPUT, &error, "there is no row 2");
-  rows[1] = (tfm_decoder_row){1, tokens, 6};
+  rows[1] = (tfm_decoder_row){1, tokens, 6, 0};
   expect_error(tfm_decoder_step(d, 2, rows, 1, scores, NULL, &error), TFM_E_INPUT, &error,
                "row 1 has 19 tokens and gets 6: there is room for 24");
-  rows[1] = (tfm_decoder_row){1, tokens, 2};
+  rows[1] = (tfm_decoder_row){1, tokens, 2, 0};
   expect_error(tfm_decoder_step(d, 2, rows, 3, scores, NULL, &error), TFM_E_INPUT, &error,
                "row 1 gets 2 tokens: there are no logits after the last 3");
   const int64_t parents[] = {1, 5};
@@ -470,7 +471,7 @@ Test(runtime_decoder, a_step_of_several_runs_is_cancelled_between_them) {
   setup(1);
   begin(1, WRITER_MOST);
   tokens_fill(tokens, WRITER_MOST, 2);
-  tfm_decoder_row row = {join(0), tokens, WRITER_MOST};
+  tfm_decoder_row row = {join(0), tokens, WRITER_MOST, 0};
   HandProgram *hand = &fixture.hand.step;
   uint32_t kernel = TFM_NONE;
   for (uint32_t i = 0; i < hand->n_rows; i++) {
@@ -488,7 +489,7 @@ Test(runtime_decoder, a_step_of_several_runs_is_cancelled_between_them) {
   step(1, &row, 1, scores, NULL);
   check_scores(scores, 0, tokens, 20);
   memcpy(&hand->kernels[kernel], &writes_tokens, sizeof writes_tokens);
-  row = (tfm_decoder_row){0, tokens + 20, 1};
+  row = (tfm_decoder_row){0, tokens + 20, 1, 0};
   step(1, &row, 1, scores, NULL);
   check_scores(scores, 0, tokens, 21);
   teardown();
@@ -501,14 +502,14 @@ Test(runtime_decoder, checks_of_the_model_speak_when_a_row_gets_there) {
   setup(1);
   begin(1, 1000);
   tokens_fill(tokens, WRITER_MOST + 1, 4);
-  tfm_decoder_row row = {join(0), tokens, WRITER_MOST};
+  tfm_decoder_row row = {join(0), tokens, WRITER_MOST, 0};
   step(1, &row, 1, scores, NULL);
   check_scores(scores, 0, tokens, WRITER_MOST);
-  row = (tfm_decoder_row){0, tokens + WRITER_MOST, 1};
+  row = (tfm_decoder_row){0, tokens + WRITER_MOST, 1, 0};
   expect_error(tfm_decoder_step(fixture.decoder, 1, &row, 1, scores, NULL, &error), TFM_E_INPUT, &error,
                "a row of 601 tokens is too long");
   cr_expect_str_eq(error.place, "writer.tfm:5:5");
-  cr_expect_eq(fixture.decoder->longest, WRITER_MOST, "no memory for what cannot be");
+  cr_expect_eq(fixture.decoder->caches.longest, WRITER_MOST, "no memory for what cannot be");
   cr_expect_eq(tfm_decoder_length(fixture.decoder, 0), WRITER_MOST);
   teardown();
 }

@@ -55,7 +55,7 @@ static tfm_status use(tfm_decoder *decoder) {
   tfm_status status = TFM_OK;
   for (int64_t i = 0; i < 3 && !status; i++) {
     status = tfm_decoder_join(decoder, i, &row, NULL);
-    rows[i] = (tfm_decoder_row){row, tokens, i == 1 ? 70 : 90};
+    rows[i] = (tfm_decoder_row){row, tokens, i == 1 ? 70 : 90, 0};
   }
   if (!status) status = tfm_decoder_step(decoder, 3, rows, 8, scores, logsumexp, NULL);
   for (int64_t at = 90; at < LENGTH && !status; at++) {
@@ -65,7 +65,7 @@ static tfm_status use(tfm_decoder *decoder) {
     if (!status && at == 110) status = tfm_decoder_leave(decoder, ROWS - 1, NULL);
     if (!status && at == 110) status = tfm_decoder_fork(decoder, 3, &row, NULL);
     int64_t n = at < 95 && at >= 90 ? ROWS : ROWS - 1;
-    for (int64_t i = 0; i < n; i++) rows[i] = (tfm_decoder_row){i, tokens + at, 1};
+    for (int64_t i = 0; i < n; i++) rows[i] = (tfm_decoder_row){i, tokens + at, 1, 0};
     if (!status) status = tfm_decoder_step(decoder, n, rows, 1, scores, at % 2 ? logsumexp : NULL, NULL);
     if (!status && at % 7 == 0) status = tfm_decoder_truncate(decoder, 3, tfm_decoder_length(decoder, 3) - 1, NULL);
   }

@@ -1,6 +1,7 @@
 /* Tiles against chains of fmaf (or of rounded products) in plain C: equal bits, for all rows, lengths and tails. */
 #include "../support/kernel_bench.h"
-#include "base/int8.h"
+#include "forms/rotate.h"
+#include "forms/whole_rows.h"
 #include "tfm/abi/tiles.h"
 
 enum { MAX_K = 768, PAD = 5 };
@@ -196,7 +197,7 @@ static void fill_pairs(float *x, int i, int64_t k) {
 
 /* Some of them are extreme. */
 static void fill_row(float *x, int i, int64_t k, uint64_t *seed) {
-  const int64_t period = int8_period(k);
+  const int64_t period = rotate_period(k);
   fill(x, MOST_COLUMNS, seed);
   if (i == 3) x[k - 1] = 1e30f;
   if (i == 4) memset(x, 0, MOST_COLUMNS * sizeof *x);
@@ -229,8 +230,8 @@ static void fill_rows(Whole *whole, tfm_quantize_kernel quantize, uint8_t bytes,
   quantize(all[0], sizeof all[0], MOST_ROWS, work, whole->rows + TFM_ROW_HEAD, MOST_FLOATS * sizeof(float));
   for (int i = 0; i < MOST_ROWS; i++) {
     float *x = all[i], *row = whole->rows + i * MOST_FLOATS + TFM_ROW_HEAD;
-    if (!whole->is_of_attention) int8_rotate(x, whole->k);
-    whole->x_scales[i] = int8_round(x, whole->k, whole->x[i]);
+    if (!whole->is_of_attention) rotate_row(x, whole->k);
+    whole->x_scales[i] = whole_round(x, whole->k, whole->x[i]);
     int32_t sum = 0;
     const int8_t *numbers = (const int8_t *)row;
     for (int64_t at = 0; at < (whole->k + 3) / 4 * 4; at++) {

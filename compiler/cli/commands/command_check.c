@@ -107,6 +107,8 @@ static void print_tensor(StrBuf *out, const Graph *graph, const char *name, cons
     node_print_value(out, node);
     strbuf_add(out, " everywhere");
   }
+  if (node->op == OP_INPUT && node->attr.range_text)
+    strbuf_printf(out, ", elements in [%d, %lld)", node->attr.least, (long long)node->attr.most + 1);
   strbuf_add_char(out, '\n');
 }
 

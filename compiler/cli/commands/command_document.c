@@ -33,6 +33,7 @@ static const struct {
     {"kernels", table_of_kernels},
     {"forms", table_of_forms},
     {"targets", table_of_targets},
+    {"tuning", table_of_tuning},
 };
 
 void command_document(Session *session) {

@@ -41,6 +41,37 @@ TFM_API tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inpu
 TFM_API tfm_status tfm_decoder_begin_ragged(tfm_decoder *decoder, const tfm_value *inputs,
                                             const int64_t *const *lengths, int64_t max_rows, int64_t max_length,
                                             tfm_error *error);
+
+/* --- Sources that come and go --- */
+
+typedef struct tfm_decoder_limits { /* what there may be at a time */
+  size_t struct_size;  /* sizeof of the caller's struct; 0: of this one */
+  int64_t rows, length;         /* rows, and tokens of one: at least 1 */
+  int64_t step_rows, step_kept; /* rows of one step, and rows of logits that it gives without allocating; 0: `rows` */
+  uint64_t cache_bytes;         /* of the pages of all rows; 0: enough for all of them at full length */
+  int64_t items;                /* sources; not read without an encoder program, or if it does not count its sources */
+  const int64_t *source_sizes;  /* [sizes of the encoder program]: the largest value of each. What counts the sources is
+                                   not read. NULL: there is no encoder program */
+} tfm_decoder_limits;
+/* Begins without rows and without sources. Afterwards only tfm_decoder_add_source allocates, as long as steps stay
+ * within the limits. TFM_E_INPUT: a limit is out of its range, or the model's own checks fail for it; TFM_E_NOMEM. */
+TFM_API tfm_status tfm_decoder_open(tfm_decoder *decoder, const tfm_decoder_limits *limits, tfm_error *error);
+/* Runs the encoder program on more sources, while rows of others stay as they are: arguments as for
+ * tfm_decoder_begin_ragged. Their items are numbered from *first_item on; numbers of dropped items are used again.
+ * TFM_E_INPUT: a size is beyond the limits, or there is no room for so many items in a row. TFM_E_USAGE: the model has
+ * no encoder program. After an error nothing has changed. */
+TFM_API tfm_status tfm_decoder_add_source(tfm_decoder *decoder, const tfm_value *inputs, const int64_t *const *lengths,
+                                          int64_t *first_item, tfm_error *error);
+/* Forgets a source. Its memory is used again once all sources that were added with it are gone. TFM_E_INPUT: there is
+ * no such item, or a row reads it. */
+TFM_API tfm_status tfm_decoder_drop_source(tfm_decoder *decoder, int64_t item, tfm_error *error);
+/* Pages that the caches of a row of so many tokens take; *left (which may be NULL): pages that are free. With
+ * cache_bytes a step whose new tokens need more than that is refused with TFM_E_NOMEM, before anything is computed.
+ * Rows that continue the same row share pages. */
+TFM_API int64_t tfm_decoder_pages(const tfm_decoder *decoder, int64_t tokens, int64_t *left);
+
+/* --- Rows --- */
+
 /* Adds an empty row that reads source `item`. *row is its number, which stays the same until the row leaves or the
  * rows are reordered. TFM_E_INPUT: there is no such item, or no room for another row. */
 TFM_API tfm_status tfm_decoder_join(tfm_decoder *decoder, int64_t item, int64_t *row, tfm_error *error);
@@ -57,7 +88,8 @@ TFM_API tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const in
 TFM_API tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t row, int64_t length, tfm_error *error);
 /* Appends tokens to rows: each row at most once, with any number of tokens. logits[n][kept][vocab] gets the logits of
  * the token that follows each of the last `kept` tokens of rows[i], logsumexp[n][kept] their logsumexp; both may be
- * NULL, and `kept` is at most the number of tokens of each row. All rows are computed together, whatever their
+ * NULL, and `kept` is at most the number of tokens of each row. A row may have a number of its own (rows[i].kept): the
+ * logits of the rows then follow one another without gaps. All rows are computed together, whatever their
  * lengths; none depends on the others. After an error no row has changed. */
 TFM_API tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept,
                                     float *logits, float *logsumexp, tfm_error *error);
@@ -72,7 +104,7 @@ TFM_API uint64_t tfm_decoder_bytes(const tfm_decoder *decoder);
  */
 TFM_API int32_t tfm_decoder_threads(const tfm_decoder *decoder);
 TFM_API void tfm_decoder_profile(tfm_decoder *decoder, uint64_t *nanoseconds);
-/* Sources of the last begin; 1 if the model has none. */
+/* Sources that there are; 1 if the model has none. */
 TFM_API int64_t tfm_decoder_items(const tfm_decoder *decoder);
 
 /* max_length for tfm_decoder_begin: the length of the longest row that tfm_generate can make with these options from a

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/allocate.h"
+#include "decode/decoder.h"
 #include "library/forward_scores.h"
 #include "library/exports.h"
 #include "library/open.h"
@@ -19,37 +20,33 @@
 
 // ---- steps ----
 
-static void cancel_decoding(tfm_context *context) { tfm_decoder_cancel(context->decoding.decoder); }
-
-/* Waits for calls of tfm_context_cancel that may be looking at the decoder; later ones no longer see it. */
-static void end_decoding(tfm_context *context) {
-  atomic_store(&context->decoding.cancel_decoding, NULL);
-  while (atomic_load(&context->decoding.cancelling)) cpu_relax();
-  tfm_decoder_destroy(context->decoding.decoder);
-  context->decoding.decoder = NULL;
-  context->decoding.decodes = false;
-  context->decoding.end_decoding = NULL;
+static void end_decoder(LibraryHandle *handle) {
+  tfm_decoder_destroy(handle->decoder);
+  handle->decoder = NULL;
+  handle->decodes = false;
+  handle->end_decoder = NULL;
 }
 
 /* The decoder shares the pool of the context. The caller has the context to itself, so the two never run at the same
  * time. */
 static tfm_status make_decoder(tfm_context *context, tfm_error *error) {
+  LibraryHandle *handle = handle_of(context);
   const tfm_context_options options = {
       .struct_size = sizeof options, .pool = context->pool, .allocator = context->allocator};
-  const tfm_decoding *decoding = context->library.model->decoding;
-  if (context->decoding.decoder) return TFM_OK;
+  const tfm_decoding *decoding = handle->model->decoding;
+  if (handle->decoder) return TFM_OK;
   tfm_status status = tfm_decoder_create(decoding, decoding->encoder ? context->weights : NULL, context->weights,
-                                         &options, &context->decoding.decoder, error);
+                                         &options, &handle->decoder, error);
   if (status) return status;
-  context->decoding.end_decoding = end_decoding;
-  atomic_store(&context->decoding.cancel_decoding, cancel_decoding);
+  decoder_stop_with(handle->decoder, context->stop);
+  handle->end_decoder = end_decoder;
   return TFM_OK;
 }
 
 /* The inputs of the encoder program are those of the model without the decoder input. They replace the inputs of the
  * call in context->given. */
 static tfm_status source_inputs(tfm_context *context, const void *args, tfm_error *error) {
-  const tfm_generation *generation = context->library.table->generation;
+  const tfm_generation *generation = handle_of(context)->table->generation;
   tfm_status status = library_read_sizes(context, args, error);
   if (!status) status = context_set_symbols(context, context->asked, error);
   if (!status) status = library_read_inputs(context, args, generation->tokens, error);
@@ -64,13 +61,13 @@ enum { MOST_SIZES = UINT8_MAX + 1 }; /* a term holds the number of a size in a b
 
 /* What args say of the sizes that the encoder program has too, which are found by name; NULL: no size has lengths. */
 static const int64_t *const *source_lengths(const tfm_context *context, const void *args, const int64_t **lengths) {
-  const tfm_program *source = context->library.model->decoding->encoder;
-  if (!context->library.table->args.lengths || !source) return NULL;
+  const tfm_program *source = handle_of(context)->model->decoding->encoder;
+  if (!handle_of(context)->table->args.lengths || !source) return NULL;
   for (uint32_t i = 0; i < source->n_symbols; i++) {
     lengths[i] = NULL;
     for (uint32_t k = 0; k < context->program->n_symbols; k++)
       if (strcmp(source->symbols[i], context->program->symbols[k]) == 0)
-        lengths[i] = library_lengths(context->library.table, args, k);
+        lengths[i] = library_lengths(handle_of(context)->table, args, k);
   }
   return lengths;
 }
@@ -78,13 +75,13 @@ static const int64_t *const *source_lengths(const tfm_context *context, const vo
 /* decodes is cleared first: after a failure there are no rows to continue. */
 tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length,
                          tfm_error *error) {
-  context->decoding.decodes = false;
+  handle_of(context)->decodes = false;
   tfm_status status = source_inputs(context, args, error);
   if (!status) status = make_decoder(context, error);
   if (status) return status;
-  const tfm_value *inputs = context->library.model->decoding->encoder ? context->given : NULL;
+  const tfm_value *inputs = handle_of(context)->model->decoding->encoder ? context->given : NULL;
   const int64_t *places[MOST_SIZES], *const *lengths = source_lengths(context, args, places);
-  return tfm_decoder_begin_ragged(context->decoding.decoder, inputs, lengths, max_rows, max_length, error);
+  return tfm_decoder_begin_ragged(handle_of(context)->decoder, inputs, lengths, max_rows, max_length, error);
 }
 
 // ---- calls ----
@@ -94,7 +91,7 @@ tfm_status tfm_library_begin(tfm_context *context, const void *args, int64_t max
   tfm_status status = library_enter(context, error);
   if (status) return status;
   status = library_begin(context, args, max_rows, max_length, error);
-  context->decoding.decodes = !status;
+  handle_of(context)->decodes = !status;
   library_leave(context);
   return status;
 }
@@ -102,7 +99,7 @@ tfm_status tfm_library_begin(tfm_context *context, const void *args, int64_t max
 /* library_enter for calls that continue what <model>_begin began. */
 static tfm_status enter(tfm_context *context, tfm_error *error) {
   tfm_status status = library_enter(context, error);
-  if (status || context->decoding.decodes) return status;
+  if (status || handle_of(context)->decodes) return status;
   library_leave(context);
   return tfm_refuse_call(error, "nothing was begun with this context");
 }
@@ -114,39 +111,40 @@ static tfm_status leave(tfm_context *context, tfm_status status) {
 
 tfm_status tfm_library_join(tfm_context *context, int64_t item, int64_t *row, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_join(context->decoding.decoder, item, row, error));
+  return status ? status : leave(context, tfm_decoder_join(handle_of(context)->decoder, item, row, error));
 }
 
 tfm_status tfm_library_leave(tfm_context *context, int64_t row, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_leave(context->decoding.decoder, row, error));
+  return status ? status : leave(context, tfm_decoder_leave(handle_of(context)->decoder, row, error));
 }
 
 tfm_status tfm_library_step(tfm_context *context, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *logits,
                             float *logsumexp, tfm_error *error) {
   tfm_status status = enter(context, error);
   if (status) return status;
-  return leave(context, tfm_decoder_step(context->decoding.decoder, n, rows, kept, logits, logsumexp, error));
+  return leave(context, tfm_decoder_step(handle_of(context)->decoder, n, rows, kept, logits, logsumexp, error));
 }
 
 tfm_status tfm_library_reorder(tfm_context *context, int64_t n, const int64_t *parents, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_reorder(context->decoding.decoder, n, parents, error));
+  return status ? status : leave(context, tfm_decoder_reorder(handle_of(context)->decoder, n, parents, error));
 }
 
 tfm_status tfm_library_truncate(tfm_context *context, int64_t row, int64_t length, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_truncate(context->decoding.decoder, row, length, error));
+  return status ? status : leave(context, tfm_decoder_truncate(handle_of(context)->decoder, row, length, error));
 }
 
 int64_t tfm_library_length(const tfm_context *context, int64_t row) {
-  return context && context->decoding.decodes ? tfm_decoder_length(context->decoding.decoder, row) : -1;
+  const LibraryHandle *handle = context ? handle_of(context) : NULL;
+  return handle && handle->decodes ? tfm_decoder_length(handle->decoder, row) : -1;
 }
 
 /* Gives the decoder and its memory back; the next call that needs one makes it anew. */
 void tfm_library_end(tfm_context *context) {
   if (library_enter(context, NULL)) return;
-  if (context->decoding.end_decoding) context->decoding.end_decoding(context);
+  if (handle_of(context)->end_decoder) handle_of(context)->end_decoder(handle_of(context));
   library_leave(context);
 }
 
@@ -174,7 +172,7 @@ static void read_options(Call *call, const tfm_generate_options *given) {
 
 // ---- prompts ----
 
-static int64_t items_of(const Call *call) {
+static int64_t count_items(const Call *call) {
   return call->generation->batch == TFM_NONE ? 1 : call->context->asked[call->generation->batch];
 }
 
@@ -199,7 +197,8 @@ static void fill_prompts(Call *call, const int32_t *given, const int64_t *length
 static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *sizes, const int64_t **lengths) {
   const tfm_context *context = call->context;
   const tfm_program *program = context->program;
-  for (uint32_t i = 0; i < program->n_symbols; i++) lengths[i] = library_lengths(context->library.table, call->args, i);
+  for (uint32_t i = 0; i < program->n_symbols; i++)
+    lengths[i] = library_lengths(handle_of(context)->table, call->args, i);
   memcpy(inputs, context->given, program->n_inputs * sizeof *inputs);
   memcpy(dims, context->binding.input_dims, (size_t)program->n_inputs * TFM_MAX_RANK * sizeof *dims);
   memcpy(sizes, context->asked, program->n_symbols * sizeof *sizes);
@@ -209,7 +208,7 @@ static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *
                                   .inputs = inputs,
                                   .sizes = sizes,
                                   .lengths = lengths,
-                                  .batch = items_of(call)};
+                                  .batch = count_items(call)};
 }
 
 /* Places what a call copies or makes in a block and fills it; returns the size of the block, -1 if it is too large. */
@@ -239,9 +238,10 @@ static tfm_status nothing_to_begin_with(const Call *call, tfm_error *error) {
 static tfm_status check_lengths(const Call *call, tfm_error *error) {
   const tfm_context *context = call->context;
   for (uint32_t symbol = 0; symbol < context->program->n_symbols; symbol++) {
-    const int64_t *lengths = library_lengths(context->library.table, call->args, symbol), most = context->asked[symbol];
+    const int64_t *lengths = library_lengths(handle_of(context)->table, call->args, symbol);
+    const int64_t most = context->asked[symbol];
     const char *name = context->program->symbols[symbol];
-    for (int64_t i = 0; lengths && i < items_of(call); i++)
+    for (int64_t i = 0; lengths && i < count_items(call); i++)
       if (lengths[i] < 0 || lengths[i] > most)
         return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, NULL,
                         "'%s.lengths' has a length of %lld, but %s is %lld", name,
@@ -260,10 +260,10 @@ static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error
   if (!status) status = context_set_symbols(context, context->asked, error);
   if (!status) status = library_read_inputs(context, args, generation->tokens, error);
   if (status) return status;
-  const int32_t *given = library_pointer(args, context->library.table->args.inputs[generation->tokens]);
+  const int32_t *given = library_pointer(args, handle_of(context)->table->args.inputs[generation->tokens]);
   if (!given && lengths) return tfm_refuse_call(error, "there are lengths of prompts, but no prompts");
   if (!given && generation->bos == TFM_NO_TOKEN) return nothing_to_begin_with(call, error);
-  call->prompts = (tfm_prompts){.n = items_of(call), .width = given ? context->asked[generation->length] : 1};
+  call->prompts = (tfm_prompts){.n = count_items(call), .width = given ? context->asked[generation->length] : 1};
   int64_t bytes = lay_out(call, NULL, given, lengths);
   call->memory = bytes < 0 ? NULL : allocate(&context->allocator, (size_t)bytes, ALIGNMENT);
   if (!call->memory) return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "not enough memory for generation");
@@ -276,7 +276,7 @@ static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error
 
 /* A call that is cancelled between two runs is noticed here. */
 static tfm_status check_stopped(const Call *call, tfm_error *error) {
-  if (!atomic_load(&call->context->decoding.stopped)) return TFM_OK;
+  if (!atomic_load(&call->context->stop->call)) return TFM_OK;
   return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the generation was cancelled");
 }
 
@@ -296,14 +296,14 @@ static tfm_status best_of(void *user, const tfm_step_rows *rows, const tfm_best_
  * here and refused by tfm_generate. */
 static tfm_status make_scorer(Call *call, tfm_error *error) {
   tfm_context *context = call->context;
-  if (!context->library.model->decoding) {
+  if (!handle_of(context)->model->decoding) {
     call->scorer = forward_scores_model(&call->forward);
     return TFM_OK;
   }
   int64_t beams = least_of(greatest_of(call->options.num_beams, 1), TFM_MAX_BEAMS);
   int64_t longest = tfm_decoder_longest_row(&call->options, call->prompts.width);
   tfm_status status = library_begin(context, call->args, greatest_of(call->prompts.n * beams, 1), longest, error);
-  if (!status) call->scorer = tfm_decoder_model(context->decoding.decoder);
+  if (!status) call->scorer = tfm_decoder_model(handle_of(context)->decoder);
   return status;
 }
 
@@ -316,7 +316,7 @@ static void share(void *user, void (*work)(void *context, int64_t part, int64_t 
 
 /* `stopped` is cleared first, so that only a cancellation during this call counts. */
 static tfm_status generate(Call *call, const int64_t *lengths, tfm_generated *generated, tfm_error *error) {
-  atomic_store(&call->context->decoding.stopped, false);
+  atomic_store(&call->context->stop->call, false);
   tfm_status status = read_call(call, lengths, error);
   if (!status) status = make_scorer(call, error);
   if (status) return status;
@@ -342,7 +342,7 @@ tfm_status tfm_library_generate(tfm_context *context, const void *args, const in
   *generated = (tfm_generated){0};
   tfm_status status = library_enter(context, error);
   if (status) return status;
-  Call call = {.context = context, .args = args, .generation = context->library.table->generation};
+  Call call = {.context = context, .args = args, .generation = handle_of(context)->table->generation};
   read_options(&call, options);
   status = generate(&call, lengths, generated, error);
   if (call.forward.context) forward_scores_free(&call.forward);

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "machine/machine.h"
+#include "machine/tuning.h"
 #include "machine/wide.h"
 #include "train/trainer_parts.h"
 
@@ -240,7 +240,6 @@ static void draw_lines(void *argument, PoolMember *member) {
 }
 
 void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, const MaskPlace *place, uint8_t *mask) {
-  enum { WORTH_SHARING = 1 << 14 };
   MaskDrawing d = {.axes = axes_of(dropout, dims),
                    .place = *place,
                    .draw = drawer_for(place->features),
@@ -254,15 +253,12 @@ void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, cons
   d.columns = d.axes.dims[d.axes.rank - 1];
   for (uint32_t a = 0; a + 1 < d.axes.rank; a++) d.lines *= d.axes.dims[a];
   if (!d.lines || !d.columns) return;
-  train_share(d.lines * d.columns < WORTH_SHARING ? NULL : pool, draw_lines, &d);
+  train_share(d.lines * d.columns < MASK_WORTH_SHARING ? NULL : pool, draw_lines, &d);
 }
 
 // ---- schedules ----
 
 enum { CHUNK = 4096, LANES = 16 };
-
-/* Floats. A processor reads ahead by itself only as far as the end of a page. */
-enum { AHEAD = 1024 };
 
 double optimizer_rate(const tfm_train_settings *s, int64_t t, int64_t epoch) {
   const double lr = s->lr, step = (double)t, warmup = s->warmup;
@@ -323,8 +319,7 @@ static void walk(void *argument, PoolMember *member) {
 }
 
 static void run(tfm_trainer *t, Job job) {
-  enum { WORTH_SHARING = 16 };
-  train_share(t->n_chunks < WORTH_SHARING ? NULL : t->pool, walk, &job);
+  train_share(t->n_chunks < CHUNKS_WORTH_SHARING ? NULL : t->pool, walk, &job);
 }
 
 // ---- the norm ----
@@ -337,7 +332,7 @@ static double sum_of_squares(const float *values, int64_t n) {
   Four sums[LANES / 4] = {{0}}; /* in registers, which an array of single lanes is not */
   int64_t i = 0;
   for (; i + LANES <= n; i += LANES) {
-    __builtin_prefetch(values + i + AHEAD);
+    __builtin_prefetch(values + i + OPTIMIZER_AHEAD);
 #pragma GCC unroll 4
     for (int k = 0; k < LANES / 4; k++) {
       Four more;
@@ -419,10 +414,10 @@ static void adam(const Job *job, const Chunk *chunk) {
   float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->moved;
   for (int64_t from = 0; from < chunk->n; from += LANES) {
     const int64_t end = least_of(chunk->n, from + LANES);
-    __builtin_prefetch(gradient + from + AHEAD);
-    __builtin_prefetch(weight + from + AHEAD, 1);
-    __builtin_prefetch(first + from + AHEAD, 1);
-    __builtin_prefetch(second + from + AHEAD, 1);
+    __builtin_prefetch(gradient + from + OPTIMIZER_AHEAD);
+    __builtin_prefetch(weight + from + OPTIMIZER_AHEAD, 1);
+    __builtin_prefetch(first + from + OPTIMIZER_AHEAD, 1);
+    __builtin_prefetch(second + from + OPTIMIZER_AHEAD, 1);
     for (int64_t i = from; i < end; i++) {
       float p = weight[i] * shrink, g = gradient[i] * clip;
       if (decay != 0) g = g + p * decay;

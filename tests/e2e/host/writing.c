@@ -59,7 +59,7 @@ static void step(Row *rows, int n, const int *counts, int kept, uint32_t seed) {
   tfm_decoder_row parts[8];
   for (int i = 0; i < n; i++) {
     fill_tokens(rows[i].tokens + rows[i].n, counts[i], seed + (uint32_t)i);
-    parts[i] = (tfm_decoder_row){rows[i].number, rows[i].tokens + rows[i].n, counts[i]};
+    parts[i] = (tfm_decoder_row){rows[i].number, rows[i].tokens + rows[i].n, counts[i], 0};
     rows[i].n += counts[i];
   }
   long before = atomic_load(&n_allocations);
@@ -135,12 +135,12 @@ static void test_errors(void) {
   float scores[VOCAB];
   int64_t number;
   const int32_t good[] = {4, 5}, bad[] = {4, VOCAB};
-  const tfm_decoder_row unknown = {7, good, 1}, none = {0, good, 0}, outside = {0, bad, 2};
+  const tfm_decoder_row unknown = {7, good, 1, 0}, none = {0, good, 0}, outside = {0, bad, 2};
   translator_args args = args_of(0, NULL);
   begin();
   join(&rows[0], 0);
   step(rows, 1, (int[]){5}, 1, 7);
-  const tfm_decoder_row twice[] = {{rows[0].number, good, 1}, {rows[0].number, good, 1}};
+  const tfm_decoder_row twice[] = {{rows[0].number, good, 1, 0}, {rows[0].number, good, 1, 0}};
   REFUSED(translator_join(context, ITEMS, &number, &error), TFM_E_INPUT);
   REFUSED(translator_step(context, 1, &unknown, 1, scores, NULL, &error), TFM_E_INPUT);
   REFUSED(translator_step(context, 1, &none, 1, scores, NULL, &error), TFM_E_INPUT);

@@ -58,7 +58,7 @@ static void test_steps(teller_context *context, teller_context *other) {
     CHECK(memcmp(alone, scores + (size_t)i * VOCAB, VOCAB * sizeof *alone) == 0);
   }
   const int32_t more[ITEMS][4] = {{6}, {7, 8, 9, 10}, {11, 12}}; /* now two of them have five tokens, and one has six */
-  for (int i = 0; i < ITEMS; i++) rows[i] = (tfm_decoder_row){rows[i].row, more[i], i == 0 ? 1 : i == 1 ? 4 : 2};
+  for (int i = 0; i < ITEMS; i++) rows[i] = (tfm_decoder_row){rows[i].row, more[i], i == 0 ? 1 : i == 1 ? 4 : 2, 0};
   SUCCEEDS(teller_step(context, ITEMS, rows, 1, scores, NULL, &error));
   const int32_t five[2 * 5] = {27, 7, 8, 9, 10, 31, 8, 32, 11, 12};
   forward(other, 2, 5, five, alone);

@@ -108,7 +108,7 @@ static tfm_status search(Contexts *with, Result *result, tfm_error *error) {
   if (!status) status = translator_step(with->translator, ITEMS, rows, 1, result->scores, NULL, error);
   if (!status) status = translator_reorder(with->translator, ITEMS, (const int64_t[]){2, 2, 0}, error);
   for (int k = 0; k < WIDTH && !status; k++) {
-    for (int64_t i = 0; i < ITEMS; i++) rows[i] = (tfm_decoder_row){i, tgt + i * WIDTH + k, 1};
+    for (int64_t i = 0; i < ITEMS; i++) rows[i] = (tfm_decoder_row){i, tgt + i * WIDTH + k, 1, 0};
     status = translator_step(with->translator, ITEMS, rows, 1, result->scores, NULL, error);
   }
   return status;

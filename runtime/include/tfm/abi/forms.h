@@ -77,13 +77,13 @@ static inline int tfm_form_element_bytes(unsigned form) {
 // ---- how it lies in a panel ----
 
 typedef struct tfm_form_row { /* the columns of forms.def that the loops of products go by */
-  uint8_t lane, turn, unit;
+  uint8_t together, lane, turn, unit;
 } tfm_form_row;
 
 static inline const tfm_form_row *tfm_form_row_of(unsigned form) {
   static const tfm_form_row rows[TFM_N_FORMS] = {
 #define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, lane, turn, unit, line) \
-  {lane, turn, unit},
+  {together, lane, turn, unit},
 #include "tfm/abi/forms.def"
   };
   return &rows[form];

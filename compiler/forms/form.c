@@ -1,0 +1,25 @@
+/* In: forms. Out: their functions, from the rows of tfm/abi/forms.def. See form.h. */
+#include "forms/form.h"
+
+#include <math.h>
+
+#include "base/half.h"
+#include "forms/rotate.h"
+#include "forms/whole_rows.h"
+
+const FormInfo form_table[TFM_N_FORMS] = {
+#define FORM(ENUM, name, ...) {form_pack_##name, form_round_##name},
+#include "tfm/abi/forms.def"
+};
+
+size_t form_work_bytes(int64_t k) { return (size_t)(k + 1) * (sizeof(float) + 2); }
+
+const char *form_refuses(unsigned form, float number) {
+  if (form == TFM_FORM_F16) return f16_holds(number) ? NULL : "is too large for f16 (65504)";
+  return !tfm_form_has_scales(form) || isfinite(number) ? NULL : "has no form of 8 bits";
+}
+
+float form_whole_row(unsigned form, float *row, int64_t k, int8_t *q) {
+  rotate_weight(row, k);
+  return tfm_form_of_row(form, k) == TFM_FORM_INT4 ? int4_round(row, k, q, NULL) : whole_round(row, k, q);
+}

@@ -1,0 +1,30 @@
+/* Steps of a decoder. See calls.c. */
+#ifndef TFM_RUNTIME_CALLS_H
+#define TFM_RUNTIME_CALLS_H
+
+#include "decode/rows.h"
+
+typedef struct Calls {
+  int64_t most_rows;        /* rows of a call */
+  int64_t most_kept;        /* rows of logits of lockstep runs, unless they go straight to the caller */
+  int64_t *members;         /* [most_rows] numbers in the call: rows of a kind follow one another */
+  int64_t *places;          /* [most_rows] of the call: which row of its logits is the first of each */
+  uint8_t *done;            /* [most_rows] of the call */
+  DecoderRow **run_rows;    /* [most_rows] */
+  int32_t *tokens;          /* [most tokens of a run] */
+  float *logits;            /* [most_kept][vocab], for rows that are no neighbours in the caller's memory */
+  float *logsumexp;         /* [most_kept] */
+  tfm_decoder_row *model_rows; /* [most_rows] for tfm_decoder_model */
+  DecoderBlock tables;
+} Calls;
+
+/* The limits of calls, before any group is reserved. */
+void calls_begin(tfm_decoder *decoder, int64_t most_rows, int64_t most_kept);
+tfm_status calls_reserve(tfm_decoder *decoder, tfm_error *error); /* the arrays of a call */
+/* Row `row` of a call of tfm_generate gets these tokens: calls.model_rows. */
+void calls_continue_row(tfm_decoder *decoder, int64_t row, const int32_t *tokens, int64_t n);
+/* A step that gives the best tokens after the last token of each row. The decoder must have a consumer. */
+tfm_status decoder_step_best(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, const tfm_best_call *best,
+                             tfm_error *error);
+
+#endif

@@ -1,0 +1,185 @@
+/* The memory of what rows computed: pages of keys and values, and caches that are tensors (flat blocks).
+ *
+ * In: rows with the tokens that they get, keep or lose. Out: pages that a run may write. Rows that continue the same
+ * row share pages and blocks; a shared one is copied by the first row that writes to it, and the last row that has it
+ * writes in place. Refused: a step whose pages do not suffice, before anything is computed; if there is room for all
+ * rows at their longest that never happens. */
+#include <string.h>
+
+#include "base/allocate.h"
+#include "decode/decoder.h"
+
+// ---- room ----
+
+/* Whether a row writes any cache into pages of its own. */
+static bool has_own_pages(const tfm_decoding *decoding) {
+  for (uint32_t i = 0; i < decoding->step->n_caches; i++)
+    if (!decoding->step->caches[i].of_encoder) return true;
+  return false;
+}
+
+static int64_t own_page_bytes(const tfm_decoder *decoder) {
+  return cache_page_bytes(decoder->decoding->step->own_page_floats);
+}
+
+/* Called twice, to learn the size and to place. Two lists of pages for each row: its own and that of the spare row. */
+static float **place_tables(Caches *caches, const tfm_decoder *decoder, int64_t pages, Layout *layout) {
+  const int64_t rows = decoder->rows.most;
+  float **lists = layout_take(layout, 2 * rows * caches->pages_per_row, sizeof *lists);
+  char *own_arrays = layout_take(layout, page_pool_array_bytes(pages), 1);
+  char *flat_arrays = layout_take(layout, page_pool_array_bytes(2 * rows), 1);
+  if (!layout->block) return NULL;
+  page_pool_place(&caches->own, caches->own_block.memory, own_page_bytes(decoder), pages, own_arrays);
+  page_pool_place(&caches->flat, caches->flat_block.memory, caches->flat_bytes, 2 * rows, flat_arrays);
+  return lists;
+}
+
+/* A pool whose memory goes forgets which of its pages were cleared. */
+static bool reserve_pool(const tfm_decoder *decoder, PagePool *pool, DecoderBlock *block, int64_t bytes) {
+  if (bytes > block->bytes) pool->memory = NULL;
+  return decoder_reserve_block(decoder, block, bytes);
+}
+
+/* Pages of all rows, or what fits into cache_bytes if that is less. */
+static int64_t own_pages(const tfm_decoder *decoder, uint64_t cache_bytes) {
+  const int64_t all = decoder->rows.most * decoder->caches.pages_per_row;
+  const uint64_t fit = cache_bytes / (uint64_t)greatest_of(1, own_page_bytes(decoder));
+  return cache_bytes && fit < (uint64_t)all ? (int64_t)fit : all;
+}
+
+/* Twice the flat blocks of all rows: while a step is under way each row has its old caches and the next ones. */
+tfm_status caches_reserve(tfm_decoder *decoder, const CacheSizes *sizes, float ***lists, tfm_error *error) {
+  Caches *caches = &decoder->caches;
+  const int64_t rows = decoder->rows.most;
+  int64_t bytes, flat;
+  caches->longest = sizes->longest;
+  caches->pages_per_row = has_own_pages(decoder->decoding) ? ceil_div(sizes->longest, TFM_CACHE_PAGE) : 0;
+  caches->flat_bytes = sizes->flat_bytes;
+  if (caches->flat_bytes < 0) return tfm_no_memory(error, "the longest row");
+  const int64_t pages = own_pages(decoder, sizes->cache_bytes);
+  if (pages >= UINT32_MAX || !size_product(&bytes, pages, own_page_bytes(decoder)) ||
+      !size_product(&flat, 2 * rows, caches->flat_bytes) ||
+      !reserve_pool(decoder, &caches->own, &caches->own_block, bytes) ||
+      !reserve_pool(decoder, &caches->flat, &caches->flat_block, flat))
+    return tfm_refuse(error, TFM_E_NOMEM, "no memory for the caches of %lld rows of %lld tokens", (long long)rows,
+                      (long long)sizes->longest);
+  Layout layout = {0};
+  place_tables(caches, decoder, pages, &layout);
+  if (layout.bytes < 0 || !decoder_reserve_block(decoder, &caches->tables, layout.bytes))
+    return tfm_no_memory(error, "the tables of a decoder");
+  layout = (Layout){.block = caches->tables.memory};
+  *lists = place_tables(caches, decoder, pages, &layout);
+  return TFM_OK;
+}
+
+int64_t tfm_decoder_pages(const tfm_decoder *decoder, int64_t tokens, int64_t *left) {
+  const bool begun = decoder && decoder->begun;
+  if (left) *left = begun ? page_pool_left(&decoder->caches.own) : 0;
+  return begun && decoder->caches.pages_per_row ? ceil_div(greatest_of(0, tokens), TFM_CACHE_PAGE) : 0;
+}
+
+// ---- rows ----
+
+void caches_copy_row(tfm_decoder *decoder, DecoderRow *row, const DecoderRow *from) {
+  Caches *caches = &decoder->caches;
+  row->flat = from->flat;
+  if (row->flat) page_keep(&caches->flat, row->flat);
+  page_list_copy(&caches->own, &row->own, &from->own);
+}
+
+static void drop_flat(tfm_decoder *decoder, char **flat) {
+  if (*flat) page_drop(&decoder->caches.flat, *flat);
+  *flat = NULL;
+}
+
+/* Keeps the first `length` positions of a cache that is a tensor [outer][past][inner]; strides are in bytes. memmove,
+ * because `to` may be `from`: each part moves towards the front. */
+static void cut_flat(const tfm_decoder *decoder, uint32_t input, char *to, const char *from, int64_t past,
+                     int64_t length) {
+  const tfm_tensor_info *info = &decoder->decoding->step->inputs[input];
+  const int64_t *dims = decoder->step->binding.input_dims + (size_t)input * TFM_MAX_RANK;
+  const uint32_t axis = decoder->decoding->inputs[input].past_axis;
+  int64_t outer = 1, inner = dtype_size(info->dtype);
+  for (uint32_t i = 0; i < info->rank; i++) {
+    int64_t dim = dims[i];
+    if (i < axis) outer *= dim;
+    if (i > axis) inner *= dim;
+  }
+  to += decoder->staging.inputs[input].flat_offset;
+  from += decoder->staging.inputs[input].flat_offset;
+  for (int64_t i = 0; i < outer; i++)
+    memmove(to + i * length * inner, from + i * past * inner, (size_t)(length * inner));
+}
+
+/* Dims of a cache with `past` positions are needed, so the sizes of the row are set first. A block that other rows
+ * share is replaced by one of its own. */
+static tfm_status cut_block(tfm_decoder *decoder, DecoderRow *row, int64_t length, tfm_error *error) {
+  const RunSizes sizes = {group_of_row(decoder, row), 1, row->length, 1, 1};
+  tfm_status status = context_set_symbols(decoder->step, decoder_set_sizes(decoder, &sizes), error);
+  if (status) return status;
+  char *from = row->flat;
+  const bool shared = page_is_shared(&decoder->caches.flat, from);
+  if (shared) row->flat = page_take(&decoder->caches.flat);
+  for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
+    if (input_is_flat_cache(decoder->decoding, i)) cut_flat(decoder, i, row->flat, from, row->length, length);
+  if (shared) page_drop(&decoder->caches.flat, from);
+  return TFM_OK;
+}
+
+/* A row without tokens needs no block. */
+tfm_status caches_cut_row(tfm_decoder *decoder, DecoderRow *row, int64_t length, tfm_error *error) {
+  if (length == 0) drop_flat(decoder, &row->flat);
+  if (row->flat && length < row->length) {
+    tfm_status status = cut_block(decoder, row, length, error);
+    if (status) return status;
+  }
+  page_list_cut(&decoder->caches.own, &row->own, length);
+  return TFM_OK;
+}
+
+// ---- steps ----
+
+/* Only a pool that is smaller than all rows can lack pages. Each row is counted as if it had to copy a shared page,
+ * also the last one that has it. */
+static tfm_status check_pages(const tfm_decoder *decoder, int64_t n, const tfm_decoder_row *parts, tfm_error *error) {
+  const PagePool *pool = &decoder->caches.own;
+  const int64_t left = page_pool_left(pool);
+  if (pool->n_pages >= decoder->rows.most * decoder->caches.pages_per_row) return TFM_OK;
+  int64_t needed = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const DecoderRow *row = &decoder->rows.row[parts[i].row];
+    needed += page_list_needs(pool, &row->own, row->length, row->length + parts[i].n_tokens);
+  }
+  if (needed <= left) return TFM_OK;
+  return tfm_refuse(error, TFM_E_NOMEM, "the step needs %lld pages of caches, and %lld are free", (long long)needed,
+                    (long long)left);
+}
+
+/* Pages are made writable before the runs, by one thread; then nothing in the runs changes the pools. */
+tfm_status caches_extend(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *parts, tfm_error *error) {
+  Caches *caches = &decoder->caches;
+  if (!caches->pages_per_row) return TFM_OK;
+  tfm_status status = check_pages(decoder, n, parts, error);
+  for (int64_t i = 0; i < n && !status; i++) {
+    DecoderRow *row = &decoder->rows.row[parts[i].row];
+    page_list_extend(&caches->own, &row->own, row->length, row->length + parts[i].n_tokens);
+  }
+  return status;
+}
+
+void caches_take_next(tfm_decoder *decoder, DecoderRow *row) {
+  if (!row->next_flat) row->next_flat = page_take(&decoder->caches.flat);
+}
+
+/* After a failure the pages beyond the row's length are given back. What was written in its last page behind the length
+ * has no meaning. */
+void caches_finish_row(tfm_decoder *decoder, DecoderRow *row, bool succeeded) {
+  if (succeeded && row->next_flat) {
+    drop_flat(decoder, &row->flat);
+    row->flat = row->next_flat;
+  } else if (!succeeded) {
+    drop_flat(decoder, &row->next_flat);
+    page_list_cut(&decoder->caches.own, &row->own, row->length);
+  }
+  row->next_flat = NULL;
+}

@@ -1,0 +1,30 @@
+/* The memory of what rows computed. See row_caches.c. */
+#ifndef TFM_RUNTIME_ROW_CACHES_H
+#define TFM_RUNTIME_ROW_CACHES_H
+
+#include "decode/rows.h"
+
+typedef struct Caches {
+  int64_t longest;       /* tokens of a row that there is room for */
+  int64_t pages_per_row; /* of a row at its longest */
+  int64_t flat_bytes;    /* of a row; 0: no caches are tensors */
+  PagePool own, flat;    /* flat: twice as many as rows, since a step has the old and the next ones */
+  DecoderBlock tables, own_block, flat_block;
+} Caches;
+
+typedef struct CacheSizes {
+  int64_t longest, flat_bytes; /* tokens of a row; bytes of its flat caches, -1: too many */
+  uint64_t cache_bytes;        /* 0: pages of all rows at their longest */
+} CacheSizes;
+/* Memory for the caches of all rows. *lists: room for the lists of their pages. */
+tfm_status caches_reserve(tfm_decoder *decoder, const CacheSizes *sizes, float ***lists, tfm_error *error);
+void caches_copy_row(tfm_decoder *decoder, DecoderRow *row, const DecoderRow *from);
+/* Keeps the first `length` tokens; a row of 0 has no memory. */
+tfm_status caches_cut_row(tfm_decoder *decoder, DecoderRow *row, int64_t length, tfm_error *error);
+/* Pages for the new tokens of all rows of a step. TFM_E_NOMEM: there are not enough, and nothing has changed. */
+tfm_status caches_extend(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, tfm_error *error);
+void caches_take_next(tfm_decoder *decoder, DecoderRow *row); /* a block for what its flat caches become */
+/* The caches of the row are those after a step, or what they were before. */
+void caches_finish_row(tfm_decoder *decoder, DecoderRow *row, bool succeeded);
+
+#endif

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""usage: test_settings.py TFMC CASES
+
+Settings of a checkpoint that decide which numbers or tokens come out, and that a folder can have without a word of warning:
+each changes what is computed as its definition says, or is refused. What is right follows from a definition: no
+transformers is needed. test_mutations.py has what transformers computed of other changes.
+"""
+import json
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import import_case
+from import_case import ImportCase
+
+
+class Settings(ImportCase):
+    def computed(self, config=None, inputs=None, verb="run", options=()):
+        """The outputs of the folder, whose config.json may be another one."""
+        if config is not None:
+            self.write(config)
+        model = self.folder / "model.tfm"
+        model.unlink(missing_ok=True)
+        self.tfmc(self.folder, "-o", model)
+        given = {k: np.array(v) for k, v in (inputs or self.case["inputs"]).items()}
+        save_file({k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in given.items()},
+                  self.folder / "in.safetensors")
+        out = self.folder / "out.safetensors"
+        self.tfmc(model, "--weights", self.folder, "--inputs", self.folder / "in.safetensors", "-o", out, "--engine=reference",
+                  *options, verb=verb)
+        return load_file(out)
+
+    def test_the_end_of_a_text_for_clip(self):
+        """2 is what folders of before 2023 say of any table: the position of the greatest id is meant."""
+        config = self.take("clip")
+        text = config["text_config"]
+        greatest = text["vocab_size"] - 1
+        ids = np.full_like(np.array(self.case["inputs"]["input_ids"]), 7)
+        for row, end in enumerate(np.arange(len(ids)) % (ids.shape[1] - 2) + 1):
+            ids[row, end], ids[row, end + 1:] = greatest, 3
+        inputs = {**self.case["inputs"], "input_ids": ids}
+        said = self.computed(config | dict(text_config=text | dict(eos_token_id=greatest)), inputs)
+        for end in 2, greatest:
+            found = self.computed(config | dict(text_config=text | dict(eos_token_id=end)), inputs)
+            np.testing.assert_allclose(found["text_embeds"], said["text_embeds"], atol=1e-6, err_msg=str(end))
+
+    def test_layers_with_and_without_a_window(self):
+        """Mistral with a list of kinds: the window is that of the layers that the list names."""
+        config = self.take("mistral")
+        layers = config["num_hidden_layers"]
+        self.assertGreater(layers, 1)
+
+        def logits(window, kinds):
+            kinds = dict(layer_types=kinds) if kinds else {}
+            plain = {k: v for k, v in config.items() if k != "layer_types"}
+            return self.computed(plain | dict(sliding_window=window) | kinds)["logits"]
+        none, all_of = logits(None, None), logits(3, None)
+        self.assertGreater(np.abs(none - all_of).max(), 1e-3)
+        np.testing.assert_array_equal(logits(3, ["full_attention"] * layers), none)
+        np.testing.assert_array_equal(logits(3, ["sliding_attention"] * layers), all_of)
+        mixed = logits(3, ["sliding_attention"] + ["full_attention"] * (layers - 1))
+        self.assertGreater(min(np.abs(mixed - other).max() for other in (none, all_of)), 1e-3)
+
+    def test_the_share_of_a_head_that_turns(self):
+        """GPT-NeoX: a quarter and all of a head, in each spelling of the key."""
+        config = self.take("gpt_neox")
+        found = []
+        for share in 0.25, 1.0:
+            rope = config["rope_parameters"] | dict(partial_rotary_factor=share)
+            old = {k: v for k, v in config.items() if k != "rope_parameters"} | dict(rotary_pct=share, rotary_emb_base=10000)
+            one, other = self.computed(config | dict(rope_parameters=rope)), self.computed(old)
+            np.testing.assert_array_equal(one["logits"], other["logits"])
+            found.append(one["logits"])
+        self.assertGreater(np.abs(found[0] - found[1]).max(), 1e-3)
+
+    def test_the_last_token_of_a_row_of_greatest_length(self):
+        """Translators and summarizers of BART's kind, from either file."""
+        for name in "bart", "mbart", "pegasus", "marian":
+            config = self.take(name)
+            start = {k: v for k, v in self.case["inputs"].items() if k != self.case["grows"]}
+            for place in "config.json", "generation_config.json":
+                with self.subTest(case=name, place=place):
+                    said = dict(forced_eos_token_id=9)
+                    content = config.pop("generation", {}) | {k: config[k] for k in ("decoder_start_token_id", "eos_token_id", "pad_token_id")}
+                    (self.folder / "generation_config.json").write_text(json.dumps(content | (said if place != "config.json" else {})))
+                    if place == "config.json":
+                        (self.folder / "generation_config.json").unlink()
+                    tokens = self.computed(config | (said if place == "config.json" else {}), start, "generate",
+                                           ("--max-new-tokens=5", "--min-new-tokens=5"))["sequences"]
+                    self.assertEqual(tokens.shape[1], 6)
+                    self.assertEqual(tokens[:, -1].tolist(), [9] * len(tokens))
+
+
+if __name__ == "__main__":
+    import_case.main()
