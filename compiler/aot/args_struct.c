@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/map.h"
+#include "tfm/abi/library.h"
 
 // ---- names ----
 

@@ -2,9 +2,9 @@
  *
  * In: what a step computes. Out: `tfm_step.work`, in nanoseconds of one core, as a polynomial of the run-time sizes;
  * the distance of rows. The runtime uses the estimates only to decide how many threads a run and a step are worth
- * (NS_WORTH_A_THREAD), so an error of a factor of two costs little. No estimate and no threshold here can
- * change a bit of a result: they choose who computes and where it lies, never the order of additions. What the runtime
- * is tuned with is in tfm/abi/tuning_x86.def. Refuses nothing; an estimate that overflows saturates. Private to plan/. */
+ * (NS_WORTH_A_THREAD), so an error of a factor of two costs little. No estimate and no threshold here can change a bit
+ * of a result: they choose who computes and where it lies, never the order of additions. What the runtime is tuned with
+ * is in tfm/abi/tuning_x86.def. Refuses nothing; an estimate that overflows saturates. Private to plan/. */
 #ifndef TFM_PLAN_COST_H
 #define TFM_PLAN_COST_H
 

@@ -4,10 +4,10 @@
 #define TFM_RUNTIME_DECODER_MEMORY_H
 
 #include "decode/cache_pages.h"
+#include "machine/tuning.h"
 #include "tfm/decode.h"
 
 enum {
-  RUN_TOKENS = 512, /* most new tokens of a run that has several of one row: bounds the workspace */
   LEAST_KEPT = 16,  /* rows of logits of a run whose room is made at the beginning */
   MOST_TOGETHER = 32 /* lockstep runs, at most */
 };

@@ -13,10 +13,4 @@ static inline Floats4 larger_floats(Floats4 a, Floats4 b) {
   return (Floats4)((of_a & (Ints4)a) | (~of_a & (Ints4)b));
 }
 
-/* Four unsigned bytes as f32. */
-static inline Floats4 floats_of_bytes(const char *four) {
-  const uint8_t *bytes = (const uint8_t *)four;
-  return (Floats4){bytes[0], bytes[1], bytes[2], bytes[3]};
-}
-
 #endif

@@ -39,13 +39,4 @@ typedef float Floats4 __attribute__((vector_size(16)));
 /* a > b ? a : b, which is one instruction that compilers do not always find. A NaN in `a` gives b. */
 static inline Floats4 larger_floats(Floats4 a, Floats4 b) { return (Floats4)_mm_max_ps((__m128)a, (__m128)b); }
 
-/* Four unsigned bytes as f32. */
-static inline Floats4 floats_of_bytes(const char *four) {
-  const __m128i zero = _mm_setzero_si128();
-  int32_t bytes;
-  memcpy(&bytes, four, sizeof bytes);
-  const __m128i words = _mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero);
-  return (Floats4)_mm_cvtepi32_ps(_mm_unpacklo_epi16(words, zero));
-}
-
 #endif

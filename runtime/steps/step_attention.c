@@ -169,8 +169,9 @@ void attention_choose_outputs(const tfm_context *context, const tfm_step *step, 
 
 static Attention attention_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
   Attention a = attention_describe(context, step);
-  if (a.items > 0 && a.items < ATTENTION_UNITS_PER_THREAD * (int64_t)threads)
-    a.parts = greatest_of(1, least_of(ceil_div(ATTENTION_UNITS_PER_THREAD * (int64_t)threads, a.items), a.strips / CHUNK_STRIPS));
+  const int64_t units = ATTENTION_UNITS_PER_THREAD * (int64_t)threads;
+  if (a.items > 0 && a.items < units)
+    a.parts = greatest_of(1, least_of(ceil_div(units, a.items), a.strips / CHUNK_STRIPS));
   choose_slots(context, &a);
   return a;
 }

@@ -51,6 +51,7 @@ void direct_run_items(const Walker *walker, const Matmul *m, int64_t first, int6
                              .columns = m->columns,
                              .end_k = m->k};
     direct_run(walker, m, &work);
+    /* The kernel wrote the sums alone. */
     for (int64_t item = 0; m->epilogue.kernel && item < items; item++)
       epilogue_run(walker, &m->epilogue, c + (item ? item * m->c->strides[step->rank - 3] : 0), c_row,
                    &(Region){(first + item) * m->rows, m->rows, 0, m->columns});

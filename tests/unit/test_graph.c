@@ -251,6 +251,7 @@ static StrBuf key_with(Attribute attribute) {
   StrBuf key = strbuf_new(arena);
   const AttributeType type = attribute_type(attribute);
   if (type == ATTRIBUTE_IS_TEXT) attr.name = "a name";
+  else if (type == ATTRIBUTE_IS_RANGE) attr.range_text = "why";
   else memset(attribute_member(&attr, attribute), 1, 1);
   attributes_add_key(&key, &attr);
   return key;
