@@ -13,7 +13,7 @@
 #ifndef TFM_RUNTIME_DECODER_H
 #define TFM_RUNTIME_DECODER_H
 
-#include "decode/best_tokens.h"
+#include "decode/loops/best_tokens.h"
 #include "decode/calls.h"
 #include "decode/lockstep.h"
 #include "decode/row_caches.h"

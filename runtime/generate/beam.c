@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "generate/generation_state.h"
-#include "decode/logit_row.h"
+#include "decode/loops/logit_row.h"
 
 #define NEVER (-1e9) /* the sum of a beam that does not exist; real ones stay far above it */
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode/logit_row.h"
+#include "decode/loops/logit_row.h"
 
 // ---- the choice ----
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "generate/generation_state.h"
-#include "decode/logit_row.h"
+#include "decode/loops/logit_row.h"
 
 // ---- beginning and end ----
 

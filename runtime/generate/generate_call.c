@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "generate/generation_state.h"
-#include "decode/logit_row.h"
+#include "decode/loops/logit_row.h"
 #include "machine/tuning.h"
 
 // ---- rows that are too long ----

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "decode/logit_row.h"
+#include "decode/loops/logit_row.h"
 #include "generate/choose.h"
 
 /* A row may hold ids beyond the vocabulary, such as a start token of its own: they have no score. */

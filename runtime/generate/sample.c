@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "decode/logit_row.h"
+#include "decode/loops/logit_row.h"
 #include "generate/choose.h"
 
 // ---- random numbers ----

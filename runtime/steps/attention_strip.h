@@ -1,5 +1,5 @@
-/* Attention, strip by strip: what step_attention.c and decode/paged_attention.c, whose keys and values are in pages,
- * have in common.
+/* Attention, strip by strip: what step_attention.c has in common with decode/loops/paged_attention.c, whose keys and
+ * values are in pages.
  *
  * In: a strip of queries, a block of keys, and the two products of whoever knows where keys and values are: `score`
  * writes the scores of the block to the strip in scratch, `add` adds what its weights give to the results. Out: the

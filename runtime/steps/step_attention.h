@@ -1,4 +1,4 @@
-/* Attention: the sizes and operands of a step that attention over caches (decode/paged_attention.c) needs too. */
+/* Attention: the sizes and operands of a step that attention over caches (decode/loops/paged_attention.c) needs too. */
 #ifndef TFM_RUNTIME_STEP_ATTENTION_H
 #define TFM_RUNTIME_STEP_ATTENTION_H
 

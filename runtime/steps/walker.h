@@ -45,7 +45,7 @@ typedef struct CachedSteps {
   void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
                       const Region *at);
 } CachedSteps;
-extern const CachedSteps cached_steps; /* decode/paged_attention.c */
+extern const CachedSteps cached_steps; /* decode/loops/paged_attention.c */
 
 /* The rows that the thread does of a step with so many rows; `live` may have no mask. */
 static inline RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {

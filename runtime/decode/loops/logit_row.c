@@ -3,7 +3,7 @@
  * Vectors are those of the language of gcc and clang, not of a machine: compilers do not find the loop over exp by
  * themselves. Four vectors of four numbers are the 16 lanes, so the order of every sum is fixed by this file and not
  * by the width of a register. */
-#include "decode/logit_row.h"
+#include "decode/loops/logit_row.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,12 +4,12 @@
  * In: tiles of logits. Out: the best tokens of each row, the logits of tokens that are set apart, and the logsumexp of
  * the row. best_tokens.h says why no matrix of logits is written. Refused are only programs of another form
  * (best_create); logits that are NaN or +inf are reported in the result. */
-#include "decode/best_tokens.h"
+#include "decode/loops/best_tokens.h"
 
 #include <math.h>
 
 #include "machine/fp_mode.h"
-#include "decode/logit_row.h"
+#include "decode/loops/logit_row.h"
 #include "machine/tuning.h"
 #include "steps/walker.h"
 
