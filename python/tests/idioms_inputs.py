@@ -105,34 +105,6 @@ class NestedResults(nn.Module):
         return states, {"first": states[0][0], "x": x, "steps": self.steps * 2}, [h.relu() for h, _ in states]
 
 
-@idiom(lambda b, t: {"x": floats(b, t, 8), "y": floats(b, t, 8, seed=2)}, {"x": BT, "y": {0: "batch", 1: "time"}})
-class OperationsOfMathematics(nn.Module):
-    """Less usual functions, with the numbers where they bend."""
-    def forward(self, x, y):
-        z = torch.stack([x, y], dim=0)
-        a = torch.lerp(x, y, 0.3) + torch.addcdiv(x, y, y.abs() + 1, value=0.5)
-        b = F.softplus(x, beta=2.0, threshold=3.0) + F.logsigmoid(y) + torch.special.expit(x) + torch.erfc(y) + F.softsign(x) + F.tanhshrink(y)
-        c = z.std(dim=0) + z.var(0, correction=0) + z.logsumexp(0) + torch.linalg.vector_norm(z, ord=1, dim=0) + z.norm(p=float("inf"), dim=0)
-        d = torch.cumprod(x.sigmoid(), dim=1) + torch.flip(torch.cumsum(torch.flip(y, [1]), 1), [1]) + x.roll(1, dims=-1)
-        e = torch.outer(x[0, 0], y[0, 0]) + torch.tril(torch.ones(8, 8), -1) * x.mean()
-        return a, b, c, d, e, x.square().sum((1, 2)).sqrt().reciprocal(), torch.dist(x, y), x.frac() + x.round()
-
-
-@idiom(lambda b, t: {"x": floats(b, t, 8), "index": ids(b, t, high=8, seed=6)}, {"x": BT, "index": BT})
-class PlacesByNumbers(nn.Module):
-    """take_along_dim, gather by expanded places, orders and their inverses, scatter with reductions, sums of one_hot."""
-    def forward(self, x, index):
-        a = torch.take_along_dim(x, index.unsqueeze(-1), dim=-1).squeeze(-1)
-        order = x.sum(-1).argsort(dim=1, descending=True)
-        b = x.gather(1, order[..., None].expand_as(x))
-        inverse = torch.empty_like(order).scatter_(1, order, torch.arange(x.shape[1]).expand(x.shape[0], -1))
-        c = b.gather(1, inverse.unsqueeze(-1).expand(-1, -1, 8)) - x
-        d = torch.zeros(x.shape[0], 8).scatter_add(1, index, a) + F.one_hot(index, 8).sum(1)
-        e = torch.zeros(x.shape[0], 8).scatter_reduce(1, index, a, reduce="amax", include_self=False)
-        f = x[torch.arange(x.shape[0])[:, None], order[:, :2]]
-        return a, b, c, d, e, f, x.index_select(2, torch.tensor([7, 0, 0])), x.index_add(2, torch.tensor([1, 1]), x[..., :2])
-
-
 @idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT}, refused="the module changes mean in each call")
 class StateInForward(nn.Module):
     """A cache that grows in forward."""

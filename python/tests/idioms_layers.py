@@ -189,7 +189,7 @@ class Pair(typing.NamedTuple):
     second: typing.Any
 
 
-@idiom(lambda b, t: {"x": floats(b, t, 6)}, {"x": BT})
+@idiom(lambda b, t: {"x": floats(b, t, 6)}, {"x": BT}, ((3, 7), (2, 10), (5, 6)))  # a diagonal of 6, as in the example
 class ViewsChanged(nn.Module):
     """What is written through views of a clone, by add_, mul_, copy_, fill_, zero_, clamp_ and index_put_, is seen in it."""
     def forward(self, x):

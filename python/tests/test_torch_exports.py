@@ -305,7 +305,8 @@ class Messages(ExportCase):
 
                 def forward(self, x):
                     return self.recurrent(x)[0]
-            self.refused(tfmc.CompileError, [f"recurrent ({kind.__name__})", "test_torch_exports.py:306"], tfmc.from_torch,
+            line = Own.forward.__code__.co_firstlineno + 1
+            self.refused(tfmc.CompileError, [f"recurrent ({kind.__name__})", f"test_torch_exports.py:{line}"], tfmc.from_torch,
                          Own().eval(), {"x": floats(2, 5, 4)}, sizes={"x": {0: "n", 1: "time"}})
         script = torch.jit.script(nn.Linear(4, 4).eval())
         self.refused(tfmc.UsageError, "nn.Module that it was made of", tfmc.from_torch, script, {"input": floats(3, 4)}, sizes={})

@@ -51,7 +51,7 @@ class Bounds(Intervals):
         """Inputs, all of whose elements are places of a table: input -> interval."""
         found = {}
         for node in self.nodes:
-            op, args = self.writer.operation(node), node.args
+            op, args = self.writer.operation(node), (*node.args, *node.kwargs.values())  # torch's own cuts name some
             pairs = [(args[1], args[0], 0, 0)] if op == "embedding" else []
             if op == "index":
                 pairs = [(ids, args[0], axis, 1) for axis, ids in enumerate(args[1]) if ids is not None]
