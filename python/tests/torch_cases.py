@@ -7,6 +7,7 @@ import tfmc
 
 try:
     import torch
+    from tfmc._inputs import flat
     from torch import nn
 except ImportError:
     torch = nn = None
@@ -33,6 +34,8 @@ def module_of(function):
 
 
 def wide(value):
+    if isinstance(value, (dict, list, tuple)):
+        return torch.utils._pytree.tree_map(wide, value)
     return value.double() if isinstance(value, torch.Tensor) and value.dtype == torch.float32 else value
 
 
@@ -46,7 +49,7 @@ def results(module, inputs):
             made = deepcopy(module).double()(**{name: wide(value) for name, value in inputs.items()})
     finally:
         torch.set_default_dtype(kept)
-    return torch.utils._pytree.tree_leaves(made)
+    return [v for v in torch.utils._pytree.tree_leaves(made) if v is not None]
 
 
 def difference(got, wanted):
@@ -67,10 +70,10 @@ def compared(module, calls, sizes, tolerance=1e-5, **named):
     model = tfmc.compile(source)
     for inputs in calls:
         wanted = results(module, inputs)
-        got = list(model.run({name: numbers(value) for name, value in inputs.items()}).values())
+        got = list(model.run({name: numbers(value) for name, value in flat(inputs).items() if isinstance(value, torch.Tensor)}).values())
         assert len(got) == len(wanted), f"{len(got)} results for {len(wanted)}"
         for one, other in zip(got, wanted):
             away = difference(one, other)
-            shapes = {name: tuple(value.shape) for name, value in inputs.items()}
+            shapes = {name: tuple(value.shape) for name, value in flat(inputs).items() if isinstance(value, torch.Tensor)}
             assert not isinstance(away, str) and away <= tolerance, f"at {shapes}: {away}\n{source.text}"
     return source

@@ -266,6 +266,19 @@ class Account(ImportCase):
                 without = self.tfmc(self.folder, "--strict")
                 self.assertEqual((written.returncode, written.stdout), (0, without.stdout))
 
+    def test_names_of_the_code_of_the_hub(self):
+        """The hub's own code of Nomic has other names of keys, which transformers passes over: they may say its defaults alone."""
+        config = self.take("nomic_bert")
+        for key, other, default in (("hidden_size", "n_embd", 768), ("num_attention_heads", "n_head", 12), ("intermediate_size", "n_inner", 3072),
+                                    ("num_hidden_layers", "n_layer", 12), ("layer_norm_eps", "layer_norm_epsilon", 1e-12),
+                                    ("rope_parameters", "rotary_emb_base", 1000)):
+            with self.subTest(other):
+                others = {k: v for k, v in config.items() if k != key}
+                self.write(others | {other: 5 if isinstance(default, int) else 5e-5})
+                self.refused("transformers passes over this name", f'"{other}"')
+                self.write(others | {other: default})
+                self.assertNotIn("passes over", self.tfmc(self.folder, code=None).stderr)
+
     def test_heads_that_a_key_chooses(self):
         """The head for masked words of a DeBERTa is what "legacy" says, whatever the file has."""
         for name, other in (("deberta_v2_mask", False), ("deberta_v3_mask", True)):

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from ._errors import CompileError
+from ._inputs import nested
 from ._texts import Texts
 from ._tracing import patched
 
@@ -210,7 +211,7 @@ def as_input(name, value):
 def results(writer, module, inputs):
     """name -> what the module gives."""
     with unchanged(module, writer.dropout):
-        leaves = pytree.tree_leaves(module(**copied(inputs)))
+        leaves = pytree.tree_leaves(module(**nested(writer.forms, copied(inputs))))
     return {name: as_array(leaves[writer.signature.places[name]]) for name in writer.results}
 
 

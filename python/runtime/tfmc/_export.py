@@ -17,8 +17,9 @@ from ._aten import WHOLE
 from ._aten_einsum import moved
 from ._aten_table import ATEN
 from ._bounds import Bounds
-from ._errors import CompileError
+from ._errors import CompileError, UsageError
 from ._fold import Folder, Line, Type, hoisted
+from ._inputs import flat, nested, renamed
 from ._layers import Printer
 from ._signature import Signature, literal
 from ._sizes import spelled
@@ -44,6 +45,11 @@ SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "wh
 BRANCHES = re.compile(r"data-dependent|GuardOnDataDependent|Could not guard|unbacked|_local_scalar_dense|\.item\(\)")
 
 
+def joined(text):
+    """L['batch']['ids'] of messages of the export as L['batch_ids']."""
+    return re.sub(r"L((?:\['?\w+'?\])+)", lambda m: "L['" + "_".join(re.findall(r"\w+", m[1])) + "']", text)
+
+
 def traced(module, inputs, dynamic):
     """With gradients, so that regions without them are seen, unless forward changes a parameter in place."""
     for mode in torch.enable_grad, torch.no_grad:
@@ -60,19 +66,23 @@ def exported(module, inputs, sizes, dropout):
     """The exported program; in-place operations become ordinary ones, nothing else is cut up."""
     lines, layers = Lines(), [(p, m) for p, m in module.named_modules() if isinstance(m, torch.nn.RNNBase)]
     watched = [lines.watch(path or "the module", layer) for path, layer in layers]
-    dynamic = {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None for name in inputs}
+    dynamic = nested(inputs, {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None
+                              for name in flat(inputs)})
     try:
         with patched(dropout, lines):
             program = traced(module, inputs, dynamic)
         guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
-        return cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN), guards
+        return renamed(cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN)), guards
+    except UsageError:
+        raise
     except Exception as error:  # torch raises many kinds
         if lines.recurrent:
             path, kind, where = lines.recurrent
             said = f", {where[0]}:{where[1]}" if where else ""
             raise CompileError(f"from_torch cannot take a recurrent layer over a size that runs choose, in {path} ({kind})"
                                f"{said}: leave that size out of sizes=, then it is that of the example") from error
-        fixed = re.search(r"marked L\['(.*?)'\]\.size\(\)\[(\d+)\] as dynamic .*?constant \((\d+)\)", str(error))
+        said = joined(str(error))
+        fixed = re.search(r"marked L\['(.*?)'\]\.size\(\)\[(\d+)\] as dynamic .*?constant \((\d+)\)", said)
         fixed = fixed or re.search(r"(\w+)\S*\.shape\[(\d+)\].*?specialized.*?(\d+)", str(error), re.DOTALL)
         if fixed and int(fixed[2]) in sizes.get(fixed[1], {}):
             raise refused_size(sizes, fixed[1], int(fixed[2]), fixed[3], lines.of(int(fixed[3]))) from error
@@ -96,9 +106,10 @@ def refused_size(sizes, name, axis, number, where=""):
 
 
 class Writer:
-    def __init__(self, module, inputs, sizes, dropout=True):
-        self.program, self.guards = exported(module, inputs, sizes, dropout)
-        self.dropout = dropout
+    def __init__(self, module, given, inputs, sizes, dropout=True):
+        """given: what forward takes (forms); inputs: its tensors and numbers by the names that the text has (_inputs.py)."""
+        self.program, self.guards = exported(module, given, sizes, dropout)
+        self.dropout, self.forms = dropout, given
         self.inputs, self.sizes, self.node = inputs, sizes, None
         self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
         self.iota, self.uniform, self.symbols = {}, {}, {}
@@ -424,7 +435,7 @@ class Writer:
             yield f'    require {condition}, "the module takes another way otherwise"'
         for guard in self.guards:  # which of two sizes is greater; the rest is checked by the operations
             text = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]",
-                          lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), guard)
+                          lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), joined(guard))
             names = set(re.findall(r"[A-Za-z_]\w*", text))
             ordered = re.fullmatch(r"[\w\s+*()-]+(<|>|<=|>=)[\w\s+*()-]+", text)
             if ordered and len(names) > 1 and names <= set(self.symbols.values()):

@@ -65,6 +65,9 @@ def _check_inputs(inputs, sizes, torch):
             raise UsageError(f"the input {name} is {str(value.dtype)[6:]}: give f32, i32, i64, u8 or bool")
     known = {}
     for name, axes in sizes.items():
+        parts = [one for one in inputs if one.startswith(f"{name}_")]
+        if parts and name not in inputs:
+            raise UsageError(f"sizes= names {name!r}, which has several tensors: name them, {', '.join(parts)}")
         if not isinstance(inputs.get(name), torch.Tensor):
             raise UsageError(f"sizes= names {name!r}, which is no tensor of inputs= ({', '.join(inputs)})")
         for axis, size in axes.items():
@@ -86,7 +89,8 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
                dropout=True):
     """A module of torch as a Source, by torch.export.
 
-    inputs: name of forward's parameter -> example; sizes: input -> {axis: name} of the sizes that runs may choose;
+    inputs: name of forward's parameter -> example; sizes: input -> {axis: name} of the sizes that runs may choose (of
+    the dict batch={"ids": x} the input is batch_ids);
     outputs: names, chosen of the module's own or for its first results in their order; generate: the text after
     `generate` in a model; fold=False: one statement an operation, where else modules become layers; check=False: the
     text is not compared with the module at the example's sizes and at others; dropout=False: dropouts that eval() does
@@ -100,12 +104,15 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
         raise UsageError(f"from_torch needs torch 2.6 or later, this is {torch.__version__}")
     _check_module(module, torch)
     _check_names(module, inputs)
+    from ._inputs import flat
+    given = dict(inputs)
+    inputs = flat(given)
     _check_inputs(inputs, sizes, torch)
     for output in outputs or ():
         _named("the output", output, KEYWORDS)
     from ._check import checked
     from ._export import Writer
-    writer = Writer(module, dict(inputs), sizes, dropout)
+    writer = Writer(module, given, inputs, sizes, dropout)
     text = writer.write(_named("the model", name), outputs, generate, fold)
     weights = {path: tensor.detach().cpu().contiguous() for path, tensor in writer.weights.items()}
     source = Source(text, weights or None, name)

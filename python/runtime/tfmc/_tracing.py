@@ -58,6 +58,21 @@ def take_along_dim(x, at, dim=None):
     return x.expand(whole[0]).gather(dim, at.expand(whole[1]))
 
 
+def bilinear(x, y, weight, bias=None):
+    made = torch.einsum("...i,oij,...j->...o", x, weight, y)
+    return made if bias is None else made + bias
+
+
+def places_in(function, chosen):
+    """Of a triangle whose sizes are known: numbers, which the trace would compute in f64."""
+    def write(row, column, offset=0, **named):
+        if any(isinstance(n, torch.SymInt) for n in (row, column, offset)):
+            return function(row, column, offset, **named)
+        pairs = [(i, j) for i in range(row) for j in range(column) if chosen(j - i, offset)]
+        return torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+    return write
+
+
 def of_sizes(function, traced):
     """A function of numpy that is given sizes of the trace, which numpy would make numbers: torch's."""
     def write(shape, *args, **named):
@@ -135,6 +150,9 @@ def patched(dropout=True, lines=None):
     dropout=False: no function of torch.nn.functional drops anything. lines: of what is traced."""
     kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal),
             (torch.nn.functional, "max_pool1d", max_pool1d),
+            (torch.nn.functional, "bilinear", bilinear),
+            (torch, "tril_indices", places_in(torch.tril_indices, lambda away, offset: away <= offset)),
+            (torch, "triu_indices", places_in(torch.triu_indices, lambda away, offset: away >= offset)),
             (torch, "take_along_dim", take_along_dim), (torch.Tensor, "take_along_dim", take_along_dim),
             (torch.nn.Module, "to", moved_module(torch.nn.Module.to))]
     kept += [(np, name, of_sizes(getattr(np, name), getattr(torch, name))) for name in ("ones", "zeros")]

@@ -93,9 +93,10 @@ def verify_torch(model, module, inputs, *, tolerance=1e-5):
 
     from ._check import as_input
     from ._export import patched
+    from ._inputs import flat
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"verify_torch takes a torch.nn.Module, not a {type(module).__name__}")
-    arrays, calls = {name: as_input(name, v) for name, v in inputs.items() if isinstance(v, torch.Tensor)}, {}
+    arrays, calls = {name: as_input(name, v) for name, v in flat(inputs).items() if isinstance(v, torch.Tensor)}, {}
     with torch.no_grad(), patched(getattr(getattr(model, "source", None), "dropout", True)), _watched(module, calls):
         wanted = _arrays(module(**inputs))
     got = model.run(arrays)
