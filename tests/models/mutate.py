@@ -89,7 +89,7 @@ def classes(config, writes):
         return [AUTO[writes]]
     if hasattr(hf, name) and (not name.endswith("Model") or name.endswith("EncoderModel")):
         return [getattr(hf, name)]
-    return [hf.AutoModel]
+    return [hf.AutoModel, getattr(hf, name, None)]  # the towers alone of SigLIP have no auto class
 
 
 def loaded(folder, config, writes, attention, dtype=torch.float32):
@@ -144,6 +144,8 @@ class Theirs:
         return made
 
     def of_class(self, folder, config, inputs):
+        if self.take and (folder / "modules.json").exists():  # sentence transformers take the body, whatever the class
+            config = config | dict(architectures=None)
         model, info = loaded(folder, config, self.writes, attention_of(config), self.dtype)
         made = self.run(model, inputs)
         missing = missing_of(model, info)
@@ -253,7 +255,7 @@ class Case:
         self.torches = {k: torch.from_numpy(np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int64))
                         for k, v in arrays.items()}
         self.doubles = {k: v.double() if v.is_floating_point() else v for k, v in self.torches.items()}
-        masked = self.case.get("masked")
+        masked = self.case.get("masked") or ("attention_mask" if "modules.json" in self.files else None)
         self.mask = self.inputs[masked] != 0 if masked else None
         self.ours = Ours(tfmc, folder, [o for o in self.case.get("options", []) if "fusion" not in o])
         take = sentence(folder) if "modules.json" in self.files else None

@@ -29,7 +29,8 @@ class Case:
         self.files = mutations.with_early_end(case)
         self.tensors = {n: np.array(checkpoint.weight(n, s, case["gain"]), order="C") for n, s in case["weights"].items()}
         self.inputs = arrays(case["inputs"])
-        self.mask = self.inputs[case["masked"]] != 0 if case.get("masked") else None
+        masked = case.get("masked") or ("attention_mask" if "modules.json" in self.files else None)
+        self.mask = self.inputs[masked] != 0 if masked else None
         self.ours = Ours(tfmc, folder, [o for o in case.get("options", []) if "fusion" not in o])
 
     def made(self, mutation):
