@@ -202,7 +202,7 @@ def from_pretrained(folder: str | os.PathLike[str], *, task: str | None = None,
 # module: a torch.nn.Module; torch is no dependency, so that its types are not named here.
 def from_torch(module: Any, inputs: Mapping[str, Any], *, sizes: Mapping[str, Mapping[int, str]],
                outputs: Sequence[str] | None = None, generate: str | None = None, name: str = "Model",
-               fold: bool = True, check: bool = True) -> Source: ...
+               fold: bool = True, check: bool = True, dropout: bool = True) -> Source: ...
 
 class Verified:
     same: bool
