@@ -1,10 +1,11 @@
 /* TILE: c[rows x width] (+)= a[rows x k] b[k x width], all of c in registers.
  *
  * In: rows, width, the distances of the rows of a and b and of the steps of a, and the form of b, all constants of the
- * code. Out: a tfm_tile_kernel. Numbers of 16 bits are widened as they are loaded, which is exact, and everything else
- * is f32. Every element is one chain of FMAs with k ascending from 0, or from what c holds, or a sum of such chains of
- * spec->chain steps, whatever the tile: the bits do not depend on which tile of the target computes an element. Refuses
- * nothing; a shape that does not fit in registers is an error of target/x86.def and is checked.
+ * code. Out: a tfm_tile_kernel. Numbers of 16 bits are widened as they are loaded, which is exact, and other floats are
+ * f32; of INT8 and INT4 c is i32 until it is scaled (tile_step.c). Every element is one chain of FMAs with k ascending
+ * from 0, or from what c holds, or a sum of such chains of spec->chain steps, whatever the tile: the bits do not depend
+ * on which tile of the target computes an element. Refuses nothing; a shape that does not fit in registers is an error
+ * of target/x86.def and is checked.
  *
  *   start:  c from memory if `accumulate`, else 0; with chains always 0, and from here on once for each chain
  *   steps:  four k per turn, of bf16 whole pairs (tile_step.c). B is loaded as vectors, a as broadcast scalars. B is

@@ -98,7 +98,7 @@ static void choose_values(Planner *p, Attention *a) {
   a->v_packed = true;
 }
 
-/* Values in whole numbers always are. The widest tile that divides e does, or the last. */
+/* Values in whole numbers are always packed; the width is as above, or that of words. */
 static void choose_whole_values(Planner *p, Attention *a) {
   choose_values(p, a);
   a->v_packed = true;

@@ -27,8 +27,7 @@ typedef struct CacheView {
 /* Views the keys (input 1) or the values (input 2) of an attention for which caches_serve is true. */
 CacheView caches_view(Planner *p, const Node *attention, uint32_t input);
 /* Adds the steps that append the new positions, which lie in `fresh`, for a CONCAT that caches_has: one for the
- * keys and
- * one for the values, as far as some attention reads the value as such. */
+ * keys and one for the values, as far as some attention reads the value as such. */
 void caches_append(Planner *p, const Node *concat, const View *fresh);
 
 #endif

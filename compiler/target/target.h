@@ -57,7 +57,7 @@ typedef struct TargetInfo {
   uint32_t cache_line;        /* bytes */
   TileShape gemm_tiles[3];    /* in order of preference; rows 0: unused */
   TileShape attention_keys;   /* tile of q kT */
-  uint32_t attention_value_widths[3]; /* widths of tiles of p v; the first that divides e is taken; 0: unused */
+  uint32_t attention_value_widths[3]; /* of tiles of p v: the first that divides e; 0: unused */
 } TargetInfo;
 
 extern const TargetInfo targets[]; /* from the least to the most; ends with a row whose name is NULL */

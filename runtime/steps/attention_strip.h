@@ -10,10 +10,10 @@
  *   items              heads of sequences                 units, which threads share, with the next one
  *     chunks           CHUNK_STRIPS strips of queries     the state of their rows (maximum, sum): scratch
  *       blocks         TFM_KEY_BLOCK keys                 packed, or pages of a cache: the second-level cache
- *         strips       strip_rows queries                 attention_block: their scores stay in the nearest cache
- *           score      qk_width keys x strip_rows         registers: a tile of q times kT
+ *         strips       tile_rows queries or more          attention_block: their scores stay in the nearest cache
+ *           score      qk_width keys x tile_rows          registers: a tile of q times kT
  *           softmax    the block's weights, and what the rows have so far becomes smaller
- *           add        pv_width columns x strip_rows      registers: a tile of weights times v */
+ *           add        pv_width columns x tile_rows       registers: a tile of weights times v */
 #ifndef TFM_RUNTIME_ATTENTION_STRIP_H
 #define TFM_RUNTIME_ATTENTION_STRIP_H
 

@@ -24,8 +24,8 @@ typedef struct Gemm {
   const char *weights, *after; /* after: what is read when this step is done */
   float *c;
   int64_t a_stride, c_stride; /* elements */
-  int64_t all_rows, rows;     /* rows: those that are live, in a chain of rows those of the share */
-  RowShare share;             /* in such a chain; else zeroes */
+  int64_t all_rows, rows;     /* rows: those that are live, in a row chain those of the share */
+  RowShare share;             /* in a row chain (tfm_row_chain); else zeroes */
   int64_t tiles, panels, blocks, panels_per_group;
   int64_t chains, k_blocks; /* k_blocks: of the first chain, the longest */
   float *waiting; /* results of chains that wait */
@@ -48,8 +48,8 @@ typedef struct Block { /* of rows: the one that a thread works on */
   Tile tiles[UNIT_ROWS];
 } Block;
 
-/* The bytes of the first k rows of a panel. k is a multiple of four, or all there are. Not part of each caller, because
- * all libraries have this code. */
+/* The bytes of the first k rows of a panel. k is a multiple of what lies together (forms.def), or all there
+ * are. Not part of each caller, because all libraries have this code. */
 int64_t gemm_panel_bytes(const tfm_gemm_step *step, int64_t k);
 static inline int64_t whole_panel_bytes(const tfm_gemm_step *step) {
   return tfm_column_bytes(step->form, step->k) * step->panel;

@@ -10,6 +10,10 @@
  *             strips   step->width columns                            the columns of a tile
  *               pieces Block.together steps of k                      of the weights: the nearest cache
  *                 tile tile_rows x width results                      registers: a generated kernel
+ *               chains TFM_SHORT_CHAIN steps, f32 of longer k         in the kernel (kernels/tile.c)
+ *                turns 4 steps of k; of INT8 16, of INT4 32           in the kernel
+ *
+ * Whole numbers have one chain of any length, and c holds their sums, i32, until the last call scales them.
  *
  * gemm_block is all of it from the blocks of k on. Panels are cut over threads first, so that each streams its own
  * weights; rows only when there are more threads than panels. While a panel is used, the next one is on its way: each
@@ -297,7 +301,7 @@ static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *clai
   else run_job(&job);
 }
 
-/* The first panel of this thread in the next gemm; the last memory of this one if there is none. */
+/* The first panel of this thread in the next gemm; the first panel of this one if there is none. */
 static const char *first_panel_after(const Walker *walker, const Gemm *gemm, const tfm_step *step) {
   const tfm_context *context = walker->context;
   uint32_t next = context->run.steps[step - context->program->steps].next_gemm;

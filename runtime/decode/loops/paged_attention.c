@@ -7,6 +7,10 @@
  * tile are positions of one row. The heads of queries that read one head of keys are done side by side too, while it
  * is near.
  *
+ * Units are a gang of rows x a group of heads x a part of the positions; within one, rows_akin are the rows of a tile,
+ * and then come the loops of attention_strip.h. In its score and add the loop is over pages; values of f32 go column
+ * block by column block within a page, those of 8 bits page by page within a block.
+ *
  * Within a block of TFM_KEY_BLOCK keys the pages are walked one by one: a score is one chain over a head's columns,
  * and the sum of values goes on from page to page through memory: the chain that one product over the whole block
  * would be. */

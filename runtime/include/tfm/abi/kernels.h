@@ -25,8 +25,8 @@ enum {
   TFM_COUNTED_CHAIN = 256, /* steps of k, without those that are zero, of the chains of a gradient: the same */
   TFM_ROW_CHAIN = 768, /* elements of a row or column that are summed in f32; these sums are added in f64: part of the
                           definition too, and 48 additions for each of 16 lanes, which lose 7.5e-7 at most */
-  TFM_K_BLOCK = 768, /* steps of k of one call of a tile kernel in a gemm, at most */
-  TFM_PREFETCH_LINES = 12, /* lines of 64 bytes that a tile prefetches per 4 steps of k, at most */
+  TFM_K_BLOCK = 768, /* steps of k of one call of a tile kernel in a gemm, at most; not of whole numbers */
+  TFM_PREFETCH_LINES = 12, /* lines of 64 bytes that a tile prefetches a turn of k (forms.def), at most */
   TFM_CACHE_PAGE = 16,     /* positions of a row in one page of the caches */
   TFM_WHOLE_HEAD = 512     /* columns of a head that is in caches of form INT8, at most: rooms for it are on stacks */
 };
@@ -64,7 +64,7 @@ enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
  * i32, and the rests of its four numbers (the 2nd and 4th are 0). */
 enum { TFM_ROW_HEAD = 16, TFM_RESTS_AT = 16 };
 
-static inline int64_t tfm_whole_row_bytes(uint8_t form, uint8_t a_bytes, int64_t k) { /* of k numbers */
+static inline int64_t tfm_whole_row_bytes(uint8_t form, uint8_t a_bytes, int64_t k) { /* of k numbers of a, f32 too */
   return k * a_bytes + (form == TFM_FORM_INT4 ? k / TFM_GROUP * 4 : 0);
 }
 
@@ -118,7 +118,7 @@ typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, co
  * scaled them; bit 1 of `accumulate` says that more calls follow. Of INT4 all calls but the last take whole
  * TFM_GROUPS groups. Values of attention are signed bytes without scales of their own, times rows of unsigned numbers.
  */
-enum { TFM_ADD = 2 };
+enum { TFM_ADD = 2 }; /* bit 1: of f32 in chains: add to c; of whole numbers: more follow, c is not scaled yet */
 typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t c_stride, int64_t k,
                                 int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
 

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* For attention of form INT8; pages: for caches of it too. */
+/* For attention of form INT8; pages: the same table with what caches of it need. A program has one of the two. */
 const struct tfm_whole_attention *tfm_whole_attention(void);
 const struct tfm_whole_attention *tfm_whole_pages(void);
 

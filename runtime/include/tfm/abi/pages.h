@@ -1,5 +1,5 @@
-/* tfm/abi/pages.h: how many bytes the pages of caches take (TFM_CACHE_PAGE positions each, tfm/kernels.h), which the
- * runtime takes and the compiler tells. */
+/* tfm/abi/pages.h: how many bytes the pages of caches take (TFM_CACHE_PAGE positions each, tfm/abi/kernels.h), which
+ * the runtime takes and the compiler tells. */
 #ifndef TFM_ABI_PAGES_H
 #define TFM_ABI_PAGES_H
 

@@ -125,7 +125,7 @@ typedef struct tfm_cache {
   uint8_t kind, of_encoder;
   uint16_t head;    /* a divisor of columns; F32: 1 */
   uint32_t number;  /* n of the step graph's role `cache n`, or `encoded n` (of_encoder) */
-  uint32_t whole;   /* of form INT8: the kernel that makes bytes of `head` columns; TFM_NONE: of form F32 */
+  uint32_t whole;   /* the form (tfm_cache_form): the kernel that makes bytes of `head` columns; TFM_NONE: F32 */
   uint32_t stride;  /* floats of a page from head to head */
   int64_t columns;
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
