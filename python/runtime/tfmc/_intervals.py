@@ -18,7 +18,8 @@ SAME = set("""contiguous clone alias detach detach_ lift_fresh lift_fresh_copy v
 transpose t slice select unsqueeze squeeze flatten flip roll repeat repeat_interleave gather index index_select amax amin
 split split_with_sizes chunk tensor_split unbind dropout unfold movedim sort topk max min cummax cummin mode kthvalue take_along_dim
 copy_ expand_as view_as reshape_as narrow diagonal as_strided round floor ceil trunc embedding""".split())
-PLACES = {"argmax", "argmin", "argsort", "sort.1", "topk.1", "max.1", "min.1", "cummax.1", "cummin.1"}
+PLACES = {"argmax", "argmin", "argsort", "sort.1", "topk.1", "max.1", "min.1", "cummax.1", "cummin.1", "kthvalue.1",
+          "median.1", "mode.1"}
 COMPARED = set("""eq ne lt gt le ge logical_and logical_or logical_not logical_xor any all isnan isinf isfinite one_hot
 sigmoid hardsigmoid softmax _softmax signbit""".split())
 def corners(function, x, y):
@@ -105,7 +106,7 @@ class Intervals:
         source, i = node.args
         op = self.writer.operation(source)
         if f"{op}.{i}" in PLACES:
-            axis = (list(source.args[2 if op == "topk" else 1:][:1]) or [source.kwargs.get("dim", -1)])[0]
+            axis = (list(source.args[2 if op in ("topk", "kthvalue") else 1:][:1]) or [source.kwargs.get("dim", -1)])[0]
             return 0, max(self.count(source.args[0], axis) - 1, 0)
         return self.value(source.args[0]) if op in SAME else ANY
 
