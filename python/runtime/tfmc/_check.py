@@ -25,6 +25,7 @@ MOST = 1e11              # and those of a run at all
 MOST_BYTES = 8 << 30     # of weights
 DOUBLED = 1 << 30        # bytes of weights with which torch computes in double
 OTHER = (1, 2, -1)       # by how much another size is greater: the first that module and text take
+AGAIN = 1 - 2 ** -6      # what an element is multiplied by that stands a second time
 REFUSED = ("the module takes", "integers would not fit")  # in the text's own conditions on sizes
 CURE = "Write that module with other operations; check=False takes the text as it is"
 MASKED = "Queries whose keys are all masked get zeros here: give an example without them. Else: "
@@ -97,13 +98,19 @@ def copied(inputs):
 
 
 def wrapped(inputs, sizes, name, by):
-    """(inputs, size) with one size that is greater or less: elements are those from the first on, over again."""
+    """(inputs, size) with one size that is greater or less: elements are those from the first on, over again; fractions
+    are a little less the second time, since which of equal ones is the greater is not said."""
     made, n = dict(inputs), 0
     for one, axes in sizes.items():
         for axis, size in axes.items():
             if size == name:
-                n = made[one].shape[axis] + by
-                made[one] = made[one].index_select(axis, torch.arange(n) % made[one].shape[axis])
+                value, n = made[one], made[one].shape[axis] + by
+                places = torch.arange(n)
+                repeated = (places >= value.shape[axis]).reshape([-1 if i == axis else 1 for i in range(value.ndim)])
+                value = value.index_select(axis, places % value.shape[axis])
+                if value.is_floating_point():
+                    value = torch.where(repeated & (value != value.round()), value * AGAIN, value)
+                made[one] = value
     return made, n
 
 
