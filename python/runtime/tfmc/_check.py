@@ -106,7 +106,7 @@ def wrapped(inputs, sizes, name, by):
             if size == name:
                 value, n = made[one], made[one].shape[axis] + by
                 places = torch.arange(n)
-                repeated = (places >= value.shape[axis]).reshape([-1 if i == axis else 1 for i in range(value.ndim)])
+                repeated = (places >= value.shape[axis]).reshape([-1 if i == axis % value.ndim else 1 for i in range(value.ndim)])
                 value = value.index_select(axis, places % value.shape[axis])
                 if value.is_floating_point():
                     value = torch.where(repeated & (value != value.round()), value * AGAIN, value)
