@@ -75,7 +75,7 @@ static bool make_plans(Worker *w) {
   const CompileRequest request = compile_request(session, NULL);
   if (!trains && !(w->weights = session_weights(session, graph))) return false;
   return make_library_model(session, graph, &w->model) && (!trains || training_of_library(session, &w->training)) &&
-         training_plans(&request, &w->model, &w->training, &target, 1, &w->plans, &w->trains);
+         training_plans(&request, &w->model, &w->training, (PlansOfSets){&target, &w->plans, 1}, &w->trains);
 }
 
 // ---- what goes out ----

@@ -129,18 +129,25 @@ void int8_scores(const Tensor *x, const Tensor *y, Tensor *out) {
 
 enum { KEY_BLOCK = 512 }; /* keys whose weights have one scale */
 
-/* One row of weights times a block of n values, which are whole numbers with a scale each. The weights take up the
- * scales, are rounded, and have one scale themselves. */
-static void add_int8_values(const float *weights, int64_t n, const float *values, const float *scales, int64_t columns,
-                            bool is_first, float *out) {
+typedef struct ValueBlock { /* of n keys: rows of whole numbers, with a scale each */
+  const float *values, *scales;
+  int64_t n, columns;
+  bool is_first; /* nothing is in the result yet */
+} ValueBlock;
+
+/* One row of weights times a block of values. The weights take up the scales, are rounded, and have one scale
+ * themselves. */
+static void add_int8_values(const float *weights, const ValueBlock *block, float *out) {
+  const int64_t n = block->n, columns = block->columns;
   float scaled[KEY_BLOCK], scale;
-  for (int64_t j = 0; j < n; j++) scaled[j] = weights[j] == 0 ? 0 : weights[j] * scales[j];
+  for (int64_t j = 0; j < n; j++) scaled[j] = weights[j] == 0 ? 0 : weights[j] * block->scales[j];
   const float factor = whole_factor(scaled, n, WHOLE_MOST_WEIGHT, &scale);
   for (int64_t c = 0; c < columns; c++) {
     double total = 0;
-    for (int64_t j = 0; j < n; j++) total += (double)whole_nearest(scaled[j], factor) * (double)values[j * columns + c];
+    for (int64_t j = 0; j < n; j++)
+      total += (double)whole_nearest(scaled[j], factor) * (double)block->values[j * columns + c];
     const float part = (float)total * scale;
-    out[c] = is_first ? part : out[c] + part;
+    out[c] = block->is_first ? part : out[c] + part;
   }
 }
 
@@ -158,9 +165,14 @@ void int8_values(const Tensor *weights, const Tensor *v, Tensor *out) {
     for (int64_t i = 0; i < m; i++) {
       float *to = (float *)out->data + (l * m + i) * e;
       for (int64_t c = 0; c < e; c++) to[c] = 0;
-      for (int64_t key = 0; key < s; key += KEY_BLOCK)
-        add_int8_values(from + i * s + key, s - key < KEY_BLOCK ? s - key : KEY_BLOCK, values + first + key * e,
-                        scales + first / e + key, e, key == 0, to);
+      for (int64_t key = 0; key < s; key += KEY_BLOCK) {
+        const ValueBlock block = {.values = values + first + key * e,
+                                  .scales = scales + first / e + key,
+                                  .n = s - key < KEY_BLOCK ? s - key : KEY_BLOCK,
+                                  .columns = e,
+                                  .is_first = key == 0};
+        add_int8_values(from + i * s + key, &block, to);
+      }
     }
   }
   free(scales), free(values);

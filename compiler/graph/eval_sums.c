@@ -150,39 +150,50 @@ typedef struct Steps { /* of k, that count; no mask: all of them */
   int64_t strides[MAX_RANK]; /* of the mask, over the leading axes of the result */
 } Steps;
 
-/* One matrix times one matrix. The loop over columns is innermost, so rows of y are read in order; each sum still runs
- * over k ascending. */
-static void multiply(int64_t m, int64_t k, int64_t n, const float *x, const float *y, bool skip_zeros,
-                     const Steps *steps, double *sums, float *out) {
-  for (int64_t i = 0; i < m; i++) {
-    for (int64_t j = 0; j < n; j++) sums[j] = 0;
+typedef struct MatrixProduct { /* out = x y, of m x k and k x n */
+  int64_t m, k, n;
+  const float *x, *y;
+  bool skip_zeros; /* an element of x that is 0 contributes 0, whatever y holds */
+  Steps steps;
+  double *sums; /* [n] */
+  float *out;
+} MatrixProduct;
+
+/* The loop over columns is innermost, so rows of y are read in order; each sum still runs over k ascending. */
+static void multiply(const MatrixProduct *p) {
+  const int64_t k = p->k, n = p->n;
+  const Steps *steps = &p->steps;
+  for (int64_t i = 0; i < p->m; i++) {
+    for (int64_t j = 0; j < n; j++) p->sums[j] = 0;
     for (int64_t l = 0; l < k; l++) {
-      double factor = (double)x[i * k + l];
-      if (skip_zeros && factor == 0) continue;
+      double factor = (double)p->x[i * k + l];
+      if (p->skip_zeros && factor == 0) continue;
       if (steps->mask && (steps->mask[l * steps->stride] != 0) != steps->where) continue;
-      for (int64_t j = 0; j < n; j++) sums[j] += factor * (double)y[l * n + j];
+      for (int64_t j = 0; j < n; j++) p->sums[j] += factor * (double)p->y[l * n + j];
     }
-    for (int64_t j = 0; j < n; j++) out[i * n + j] = (float)sums[j];
+    for (int64_t j = 0; j < n; j++) p->out[i * n + j] = (float)p->sums[j];
   }
 }
 
 /* x y over the last two axes, for every index of the others, which broadcast. Of the steps of k only those that count
  * are added. */
 static void matmul_steps(const Tensor *x, const Tensor *y, bool skip_zeros, const Steps *steps, Tensor *out) {
-  int64_t m = from_last(out, 2), n = from_last(out, 1), k = from_last(x, 1), of_x[MAX_RANK], of_y[MAX_RANK];
+  MatrixProduct p = {.m = from_last(out, 2), .k = from_last(x, 1), .n = from_last(out, 1), .skip_zeros = skip_zeros};
+  int64_t of_x[MAX_RANK], of_y[MAX_RANK];
   lead_strides(x, out, of_x);
   lead_strides(y, out, of_y);
-  double *sums = malloc(((size_t)n + 1) * sizeof *sums);
-  if (!sums) out_of_memory("for the sums of a product", ((size_t)n + 1) * sizeof *sums);
+  p.sums = malloc(((size_t)p.n + 1) * sizeof *p.sums);
+  if (!p.sums) out_of_memory("for the sums of a product", ((size_t)p.n + 1) * sizeof *p.sums);
   Grid lead = grid_of(out->rank - 2, out->dims);
   for (int64_t i = 0; i < lead.points; i++, grid_next(&lead)) {
-    const float *left = (const float *)x->data + grid_offset(&lead, of_x);
-    const float *right = (const float *)y->data + grid_offset(&lead, of_y);
-    Steps of_item = *steps;
-    if (of_item.mask) of_item.mask += grid_offset(&lead, steps->strides);
-    multiply(m, k, n, left, right, skip_zeros, &of_item, sums, (float *)out->data + i * m * n);
+    p.x = (const float *)x->data + grid_offset(&lead, of_x);
+    p.y = (const float *)y->data + grid_offset(&lead, of_y);
+    p.steps = *steps;
+    if (steps->mask) p.steps.mask += grid_offset(&lead, steps->strides);
+    p.out = (float *)out->data + i * p.m * p.n;
+    multiply(&p);
   }
-  free(sums);
+  free(p.sums);
 }
 
 static void matmul_tensor(const Tensor *x, const Tensor *y, bool skip_zeros, Tensor *out) {

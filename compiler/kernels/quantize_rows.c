@@ -1,9 +1,8 @@
-/* QUANTIZE and WEIGH: rows of f32 as rows of whole numbers, which tiles of form INT8 read (tfm/abi/kernels.h).
+/* QUANTIZE: rows of f32 as rows of whole numbers, which tiles of form INT8 read (tfm/abi/kernels.h).
  *
- * In: rows and room for them; the number of columns is a constant of the code. Of WEIGH rows of a strip of attention,
- * and a scale for each column, by which it is multiplied first, unless the softmax has done so. Out: the numbers, the
- * sum that tiles begin with, the scale. Each operation is one of forms/rotate.h and forms/whole_rows.h, rounded by
- * itself, so all targets give the same bits. Refuses nothing: a row that is not finite gets zeros and the scale NaN.
+ * In: rows and room for them; the number of columns is a constant of the code. Out: the numbers, the sum that tiles
+ * begin with, the scale. Each operation is one of forms/rotate.h and forms/whole_rows.h, rounded by itself, so all
+ * targets give the same bits. Refuses nothing: a row that is not finite gets zeros and the scale NaN.
  *
  *   rotate:  up to 16 numbers a distance apart are taken together, as vectors of neighbours; the stages are sums and
  *            differences of registers, and the greatest magnitude is found on the way, among bits: those of infinity
@@ -13,37 +12,19 @@
  *            is listed behind the row: one pair in fifty where numbers are about normal
  *
  * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. */
+#include "kernels/quantize_parts.h"
+
+#include "codegen/vector.h"
 #include "forms/rotate.h"
 #include "forms/whole_rows.h"
-#include "codegen/emitter.h"
-#include "codegen/vector.h"
 #include "kernels/emit.h"
 
-enum { MOST_POINTS = 1 << ROTATE_STAGES, INFINITE_BITS = 0x7f800000, LEAST_BITS = 0x0d800000 /* 2^-100 */ };
-enum { ROUNDING_BITS = 0x4b400000 };
+enum { MOST_POINTS = 1 << ROTATE_STAGES, ROUNDING_BITS = 0x4b400000 };
 static const double ROUNDING = 12582912; /* 1.5 2^23 */
-
-enum { ARG_X, ARG_X_STRIDE, ARG_ROWS, ARG_WORK, ARG_NUMBERS, ARG_STRIDE, N_ARGS };
-enum { MOST_HELD = 8 }; /* vectors of LANES of a row that stays in registers between the two passes */
-
-typedef struct Quantize {
-  Emitter *e;
-  int64_t k, padded; /* columns; rounded up to whole vectors of LANES */
-  unsigned bytes;    /* of a number */
-  bool is_grouped, has_start, in_pairs;
-  unsigned points;   /* numbers that are rotated together, `distance` apart */
-  int64_t distance;
-  bool is_paired;           /* a vector holds two points, one in each half */
-  unsigned width;           /* lanes that are rotated side by side */
-  LLVMTypeRef floats, bits; /* of `width` lanes */
-  LLVMValueRef args[N_ARGS]; /* the row's own X and NUMBERS */
-  unsigned n_held;
-  LLVMValueRef held[MOST_HELD];
-} Quantize;
 
 static LLVMTypeRef wide(LLVMTypeRef element, unsigned n) { return n == 1 ? element : LLVMVectorType(element, n); }
 
-static LLVMValueRef float_at(Quantize *q, LLVMValueRef base, LLVMValueRef index) {
+LLVMValueRef quantize_float_at(Quantize *q, LLVMValueRef base, LLVMValueRef index) {
   return emit_offset(q->e, base, emit_mul(q->e, index, emit_i64(q->e, sizeof(float))));
 }
 
@@ -74,7 +55,7 @@ static void rotate_points(Quantize *q, LLVMValueRef *x, unsigned n) {
     }
 }
 
-static LLVMValueRef magnitude(Quantize *q, LLVMValueRef x) {
+LLVMValueRef quantize_magnitude(Quantize *q, LLVMValueRef x) {
   LLVMValueRef mask = LLVMConstInt(q->e->i32, 0x7fffffff, false);
   LLVMValueRef bits = LLVMBuildBitCast(q->e->builder, x, q->bits, "");
   return LLVMBuildAnd(q->e->builder, bits, q->width == 1 ? mask : emit_splat(q->e, mask, q->width), "");
@@ -97,13 +78,13 @@ static LLVMValueRef emit_rotation(Quantize *q) {
   LLVMValueRef first = first_point(q, loop.index);
   for (unsigned i = 0; i < n; i++) {
     LLVMValueRef at = emit_add(e, first, emit_i64(e, i * q->distance * halves));
-    x[i] = emit_load(e, q->floats, float_at(q, q->args[ARG_X], at), 4);
+    x[i] = emit_load(e, q->floats, quantize_float_at(q, q->args[ARG_X], at), 4);
   }
   rotate_points(q, x, n);
   for (unsigned i = 0; i < n; i++) {
     LLVMValueRef at = emit_add(e, first, emit_i64(e, i * q->distance * halves));
-    emit_store(e, x[i], float_at(q, q->args[ARG_WORK], at), 4);
-    greatest = emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, magnitude(q, x[i])});
+    emit_store(e, x[i], quantize_float_at(q, q->args[ARG_WORK], at), 4);
+    greatest = emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, quantize_magnitude(q, x[i])});
   }
   loop_next(&loop, 0, greatest);
   loop_end(e, &loop);
@@ -116,9 +97,9 @@ static LLVMValueRef emit_held(Quantize *q) {
   Emitter *e = q->e;
   LLVMValueRef greatest = NULL;
   for (unsigned i = 0; i < q->n_held; i++) {
-    LLVMValueRef from = float_at(q, q->args[ARG_X], emit_i64(e, (int64_t)i * LANES));
+    LLVMValueRef from = quantize_float_at(q, q->args[ARG_X], emit_i64(e, (int64_t)i * LANES));
     q->held[i] = emit_load(e, q->floats, from, 4);
-    LLVMValueRef bits = magnitude(q, q->held[i]);
+    LLVMValueRef bits = quantize_magnitude(q, q->held[i]);
     greatest = i ? emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, bits}) : bits;
   }
   return emit_intrinsic(e, "llvm.vector.reduce.smax", q->bits, 1, &greatest);
@@ -127,7 +108,7 @@ static LLVMValueRef emit_held(Quantize *q) {
 // ---- rounding ----
 
 /* Words stand as tiles take them apart: the even ones of four, then the odd ones. */
-static LLVMValueRef narrowed(Quantize *q, LLVMValueRef bits) {
+LLVMValueRef quantize_narrowed(Quantize *q, LLVMValueRef bits) {
   Emitter *e = q->e;
   LLVMValueRef narrow = LLVMBuildTrunc(e->builder, bits, lanes_type(q->bytes == 1 ? e->i8 : e->i16), "");
   if (q->bytes == 1) return narrow;
@@ -136,12 +117,12 @@ static LLVMValueRef narrowed(Quantize *q, LLVMValueRef bits) {
   return LLVMBuildShuffleVector(e->builder, narrow, narrow, LLVMConstVector(order, LANES), "");
 }
 
-static LLVMValueRef number_at(Quantize *q, LLVMValueRef index) {
+LLVMValueRef quantize_number_at(Quantize *q, LLVMValueRef index) {
   return emit_offset(q->e, q->args[ARG_NUMBERS], emit_mul(q->e, index, emit_i64(q->e, q->bytes)));
 }
 
 /* LANES numbers of `x`, ROUNDING_BITS too large. */
-static LLVMValueRef round_lanes(Quantize *q, LLVMValueRef factor, LLVMValueRef x) {
+LLVMValueRef quantize_round_lanes(Quantize *q, LLVMValueRef factor, LLVMValueRef x) {
   Emitter *e = q->e;
   LLVMValueRef factors = emit_splat(e, factor, LANES), rounding = emit_splat(e, emit_f32(e, ROUNDING), LANES);
   x = LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, x, factors, ""), rounding, "");
@@ -150,13 +131,13 @@ static LLVMValueRef round_lanes(Quantize *q, LLVMValueRef factor, LLVMValueRef x
 
 /* The same, and they are stored. */
 static LLVMValueRef emit_rounded(Quantize *q, LLVMValueRef factor, LLVMValueRef x, LLVMValueRef to) {
-  LLVMValueRef whole = round_lanes(q, factor, x);
-  emit_store(q->e, narrowed(q, whole), to, 1);
+  LLVMValueRef whole = quantize_round_lanes(q, factor, x);
+  emit_store(q->e, quantize_narrowed(q, whole), to, 1);
   return whole;
 }
 
 static LLVMValueRef worked(Quantize *q, LLVMValueRef index) {
-  return emit_load(q->e, lanes_type(q->e->f32), float_at(q, q->args[ARG_WORK], index), 4);
+  return emit_load(q->e, lanes_type(q->e->f32), quantize_float_at(q, q->args[ARG_WORK], index), 4);
 }
 
 /* Of n numbers whose lanes were added. */
@@ -195,8 +176,10 @@ static void store_starts_of_pairs(Quantize *q, LLVMValueRef lanes, LLVMValueRef 
 static void emit_held_rounding(Quantize *q, LLVMValueRef factor) {
   Emitter *e = q->e;
   LLVMValueRef sums = LLVMConstNull(lanes_type(e->i32));
-  for (unsigned i = 0; i < q->n_held; i++)
-    sums = emit_add(e, sums, emit_rounded(q, factor, q->held[i], number_at(q, emit_i64(e, (int64_t)i * LANES))));
+  for (unsigned i = 0; i < q->n_held; i++) {
+    LLVMValueRef to = quantize_number_at(q, emit_i64(e, (int64_t)i * LANES));
+    sums = emit_add(e, sums, emit_rounded(q, factor, q->held[i], to));
+  }
   store_start(q, sum_of(q, sums, q->padded), q->args[ARG_NUMBERS]);
 }
 
@@ -204,7 +187,7 @@ static void emit_rounding(Quantize *q, LLVMValueRef factor) {
   Emitter *e = q->e;
   Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
   LLVMValueRef sums = loop_carry(e, &loop, LLVMConstNull(lanes_type(e->i32)));
-  LLVMValueRef whole = emit_rounded(q, factor, worked(q, loop.index), number_at(q, loop.index));
+  LLVMValueRef whole = emit_rounded(q, factor, worked(q, loop.index), quantize_number_at(q, loop.index));
   loop_next(&loop, 0, emit_add(e, sums, whole));
   loop_end(e, &loop);
   store_start(q, sum_of(q, loop.results[0], q->padded), q->args[ARG_NUMBERS]);
@@ -279,9 +262,9 @@ static void emit_split_rounding(Quantize *q, LLVMValueRef factor) {
   Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
   LLVMValueRef sums = loop_carry(e, &loop, LLVMConstNull(lanes_type(e->i32)));
   LLVMValueRef n = loop_carry(e, &loop, emit_i64(e, 0));
-  LLVMValueRef whole = round_lanes(q, factor, worked(q, loop.index)), bytes = narrowed(q, whole);
+  LLVMValueRef whole = quantize_round_lanes(q, factor, worked(q, loop.index)), bytes = quantize_narrowed(q, whole);
   LLVMValueRef rests = rests_of(q, bytes);
-  emit_store(e, emit_sub(e, bytes, rests), number_at(q, loop.index), 1);
+  emit_store(e, emit_sub(e, bytes, rests), quantize_number_at(q, loop.index), 1);
   loop_next(&loop, 0, emit_add(e, sums, whole));
   loop_next(&loop, 1, list_any_rests(q, rests, loop.index, n));
   loop_end(e, &loop);
@@ -325,7 +308,7 @@ static void emit_body(Quantize *q) {
   Emitter *e = q->e;
   LLVMBuilderRef b = e->builder;
   for (int64_t i = q->k; i < q->padded; i++)
-    emit_store(e, emit_f32(e, 0), float_at(q, q->args[ARG_WORK], emit_i64(e, i)), 4);
+    emit_store(e, emit_f32(e, 0), quantize_float_at(q, q->args[ARG_WORK], emit_i64(e, i)), 4);
   LLVMValueRef bits = (q->n_held ? emit_held : emit_rotation)(q);
   LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
   LLVMValueRef large = emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS));
@@ -375,92 +358,6 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   q.args[ARG_X] = emit_offset(e, x, emit_mul(e, rows.index, q.args[ARG_X_STRIDE]));
   q.args[ARG_NUMBERS] = emit_offset(e, numbers, emit_mul(e, rows.index, q.args[ARG_STRIDE]));
   emit_body(&q);
-  loop_end(e, &rows);
-  LLVMBuildRetVoid(e->builder);
-}
-
-// ---- weights of attention ----
-
-enum { WEIGH_STRIP, WEIGH_ROWS, WEIGH_COLUMNS, WEIGH_SCALES, WEIGH_NUMBERS, N_WEIGH_ARGS };
-
-typedef struct Weigh {
-  Quantize q; /* of one row: args[ARG_WORK] is the row of the strip */
-  LLVMValueRef scales, columns;
-} Weigh;
-
-LLVMValueRef emit_weighed(Emitter *e, LLVMValueRef x, LLVMValueRef scale) {
-  LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x)), bits = LLVMBuildBitCast(e->builder, x, lanes_type(e->i32), "");
-  LLVMValueRef none = emit_icmp(e, LLVMIntEQ, bits, LLVMConstNull(lanes_type(e->i32)));
-  return emit_select(e, none, zero, LLVMBuildFMul(e->builder, x, scale, ""));
-}
-
-/* Multiplies the row by the scales, in place, and returns the bits of the greatest product. None is negative. */
-static LLVMValueRef emit_products(Weigh *w) {
-  Quantize *q = &w->q;
-  Emitter *e = q->e;
-  Loop loop = loop_begin(e, emit_i64(e, 0), w->columns, LANES);
-  LLVMValueRef greatest = loop_carry(e, &loop, LLVMConstNull(q->bits));
-  LLVMValueRef x = emit_load(e, q->floats, float_at(q, q->args[ARG_WORK], loop.index), 4);
-  LLVMValueRef scale = emit_load(e, q->floats, float_at(q, w->scales, loop.index), 4);
-  x = emit_weighed(e, x, scale);
-  emit_store(e, x, float_at(q, q->args[ARG_WORK], loop.index), 4);
-  loop_next(&loop, 0, emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, magnitude(q, x)}));
-  loop_end(e, &loop);
-  return emit_intrinsic(e, "llvm.vector.reduce.smax", q->bits, 1, &loop.results[0]);
-}
-
-/* With the factor 0 all numbers are 0, whatever is in the row. */
-static void emit_weights(Weigh *w, LLVMValueRef factor, LLVMValueRef none) {
-  Quantize *q = &w->q;
-  Emitter *e = q->e;
-  LLVMValueRef factors = emit_splat(e, factor, LANES), rounding = emit_splat(e, emit_f32(e, ROUNDING), LANES);
-  LLVMValueRef keep = emit_splat(e, emit_select(e, none, emit_i32(e, 0), emit_i32(e, 255)), LANES);
-  Loop loop = loop_begin(e, emit_i64(e, 0), w->columns, LANES);
-  LLVMValueRef x = emit_load(e, q->floats, float_at(q, q->args[ARG_WORK], loop.index), 4);
-  x = LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, x, factors, ""), rounding, "");
-  LLVMValueRef whole = LLVMBuildAnd(e->builder, LLVMBuildBitCast(e->builder, x, q->bits, ""), keep, "");
-  emit_store(e, narrowed(q, whole), number_at(q, loop.index), 1);
-  loop_end(e, &loop);
-}
-
-/* Of products that the softmax has made. */
-static LLVMValueRef load_greatest(Weigh *w) {
-  Emitter *e = w->q.e;
-  LLVMValueRef at = emit_offset(e, w->q.args[ARG_WORK], emit_i64(e, TFM_STRIP_GREATEST * 4));
-  return LLVMBuildAnd(e->builder, emit_load(e, e->i32, at, 4), emit_i32(e, INT32_MAX), "");
-}
-
-static void emit_row_of_weights(Weigh *w, bool is_weighed) {
-  Quantize *q = &w->q;
-  Emitter *e = q->e;
-  LLVMBuilderRef b = e->builder;
-  LLVMValueRef bits = is_weighed ? load_greatest(w) : emit_products(w);
-  LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
-  LLVMValueRef large = emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS));
-  LLVMValueRef none = LLVMBuildNot(b, LLVMBuildAnd(b, finite, large, ""), ""), zero = emit_f32(e, 0);
-  LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, WHOLE_MOST_WEIGHT);
-  emit_weights(w, emit_select(e, none, zero, LLVMBuildFDiv(b, most, greatest, "")), none);
-  LLVMValueRef scale = emit_select(e, none, zero, LLVMBuildFDiv(b, greatest, most, ""));
-  scale = emit_select(e, finite, scale, emit_f32(e, (double)NAN));
-  LLVMValueRef end = LLVMBuildAnd(b, emit_add(e, w->columns, emit_i64(e, 3)), emit_i64(e, -4), "");
-  emit_store(e, scale, number_at(q, end), 4);
-}
-
-void emit_WEIGH(Emitter *e, const KernelSpec *spec, const char *name) {
-  LLVMTypeRef types[N_WEIGH_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer};
-  LLVMValueRef function = emit_function(e, name, e->nothing, N_WEIGH_ARGS, types);
-  Weigh w = {.q = {.e = e, .width = LANES, .floats = lanes_type(e->f32), .bits = lanes_type(e->i32)}};
-  w.q.bytes = e->target->dot_bytes ? 1 : 2;
-  w.columns = LLVMGetParam(function, WEIGH_COLUMNS);
-  w.scales = LLVMGetParam(function, WEIGH_SCALES);
-  emit_parameter_noalias(e, WEIGH_STRIP), emit_parameter_noalias(e, WEIGH_NUMBERS);
-  const int64_t distance = tfm_whole_row_floats((uint8_t)w.q.bytes, TFM_KEY_BLOCK) * (int64_t)sizeof(float);
-  Loop rows = loop_begin(e, emit_i64(e, 0), LLVMGetParam(function, WEIGH_ROWS), 1);
-  LLVMValueRef of_strip = emit_mul(e, rows.index, emit_i64(e, TFM_STRIP_STRIDE * (int64_t)sizeof(float)));
-  w.q.args[ARG_WORK] = emit_offset(e, LLVMGetParam(function, WEIGH_STRIP), of_strip);
-  LLVMValueRef of_numbers = emit_mul(e, rows.index, emit_i64(e, distance));
-  w.q.args[ARG_NUMBERS] = emit_offset(e, LLVMGetParam(function, WEIGH_NUMBERS), of_numbers);
-  emit_row_of_weights(&w, spec->is_weighed);
   loop_end(e, &rows);
   LLVMBuildRetVoid(e->builder);
 }

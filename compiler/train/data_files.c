@@ -208,7 +208,7 @@ bool data_read_part(const DataSet *data, const TensorFile *file, const DataInput
   const DType dtype = input->node->dtype;
   const int64_t bytes = (int64_t)dtype_bytes[dtype];
   if (dtype == DTYPE_BOOL || tensor->dtype != same[dtype])
-    return tensor_file_read_part(file, diag_of(data), tensor, first, n, dtype, to);
+    return tensor_file_read_part(file, diag_of(data), (FileTensorPart){tensor, first, n}, dtype, to);
   return in_file_read(&file->file, diag_of(data), file->data_begin + tensor->begin + first * bytes, to,
                       (size_t)(n * bytes));
 }

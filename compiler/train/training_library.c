@@ -273,16 +273,16 @@ static bool pack_constants(const CompileRequest *request, const LibraryPlans *pl
 // ---- plans of a library ----
 
 /* Only plans and kernels differ between instruction sets; the constants that training needs are the same for all. */
-bool training_plans(const CompileRequest *given, const LibraryModel *model, TrainingModel *training,
-                    const TargetInfo *const *sets, uint32_t n_sets, LibraryPlans *plans, TrainingParts *parts) {
+bool training_plans(const CompileRequest *given, const LibraryModel *model, TrainingModel *training, PlansOfSets made,
+                    TrainingParts *parts) {
   CompileRequest request = *given;
   parts->table = training->table;
-  for (uint32_t i = 0; i < n_sets; i++) {
-    request.target = sets[i];
-    if (!library_model_plan(&request, model, &plans[i])) return false;
+  for (uint32_t i = 0; i < made.n; i++) {
+    request.target = made.sets[i];
+    if (!library_model_plan(&request, model, &made.plans[i])) return false;
     if (!training->table) continue;
-    if (!i && !add_packing(&request, plans, training)) return false;
-    if (!plan_training(&request, training, &plans[i])) return false;
+    if (!i && !add_packing(&request, made.plans, training)) return false;
+    if (!plan_training(&request, training, &made.plans[i])) return false;
   }
-  return !training->table || pack_constants(&request, plans, parts->weights);
+  return !training->table || pack_constants(&request, made.plans, parts->weights);
 }

@@ -17,9 +17,15 @@ typedef struct TrainingModel {
 /* The graphs become the model's. False after an error. */
 bool training_model_make(const CompileRequest *request, TrainGraphs *step, TrainGraphs *evaluation,
                          TrainingModel *model);
-/* Plans of a library for each instruction set, in the order given: those of the model and, if table is not NULL, of its
- * training; then how training packs, and its constants, to `parts`, which is zeroes at first. False after an error. */
-bool training_plans(const CompileRequest *request, const LibraryModel *model, TrainingModel *training,
-                    const TargetInfo *const *sets, uint32_t n_sets, LibraryPlans *plans, TrainingParts *parts);
+typedef struct PlansOfSets { /* instruction sets, and a place for the plans of each */
+  const TargetInfo *const *sets;
+  LibraryPlans *plans;
+  uint32_t n;
+} PlansOfSets;
+
+/* Plans of a library for each instruction set: those of the model and, if table is not NULL, of its training; then how
+ * training packs, and its constants, to `parts`, which is zeroes at first. False after an error. */
+bool training_plans(const CompileRequest *request, const LibraryModel *model, TrainingModel *training, PlansOfSets made,
+                    TrainingParts *parts);
 
 #endif

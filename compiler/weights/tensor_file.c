@@ -63,11 +63,12 @@ static bool convert_pieces(PieceReader *reader, DType dtype, unsigned char *out)
 }
 
 bool tensor_file_read(const TensorFile *file, Diag *diag, const FileTensor *tensor, DType dtype, void *out) {
-  return tensor_file_read_part(file, diag, tensor, 0, tensor->elements, dtype, out);
+  return tensor_file_read_part(file, diag, (FileTensorPart){tensor, 0, tensor->elements}, dtype, out);
 }
 
-bool tensor_file_read_part(const TensorFile *file, Diag *diag, const FileTensor *tensor, int64_t first, int64_t n,
-                           DType dtype, void *out) {
+bool tensor_file_read_part(const TensorFile *file, Diag *diag, FileTensorPart part, DType dtype, void *out) {
+  const FileTensor *tensor = part.tensor;
+  const int64_t first = part.first, n = part.n;
   /* Elements that need no conversion are read straight to their destination. */
   if (tensor->dtype == FILE_F32 || tensor->dtype == FILE_I32)
     return in_file_read(&file->file, diag, file->data_begin + tensor->begin + first * 4, out, (size_t)n * 4);

@@ -43,9 +43,13 @@ const FileTensor *tensor_file_find(const TensorFile *file, const char *name);
 /* Reads a tensor as f32, i32 or bool into `out`, which has room for all of its elements. can_convert must
  * have said yes. False after an error: a value does not fit, or the file cannot be read. */
 bool tensor_file_read(const TensorFile *file, Diag *diag, const FileTensor *tensor, DType dtype, void *out);
-/* The same for its elements [first, first + n), which must lie within it; `out` has room for n. */
-bool tensor_file_read_part(const TensorFile *file, Diag *diag, const FileTensor *tensor, int64_t first, int64_t n,
-                           DType dtype, void *out);
+typedef struct FileTensorPart { /* elements [first, first + n), which must lie within the tensor */
+  const FileTensor *tensor;
+  int64_t first, n;
+} FileTensorPart;
+
+/* The same for a part; `out` has room for n. */
+bool tensor_file_read_part(const TensorFile *file, Diag *diag, FileTensorPart part, DType dtype, void *out);
 
 typedef struct SpecialCounts {
   int64_t nan, infinite, subnormal;

@@ -291,13 +291,15 @@ static void multiply(const WeightEntry *entry, int64_t first, int64_t n, const f
 
 bool weight_entry_read_part(const WeightEntry *entry, Diag *diag, int64_t first, int64_t n, float *out) {
   const WeightScale *scale = entry->scale;
-  if (!tensor_file_read_part(entry->file, diag, entry->tensor, first, n, DTYPE_F32, out)) return false;
+  const FileTensorPart numbers = {entry->tensor, first, n};
+  if (!tensor_file_read_part(entry->file, diag, numbers, DTYPE_F32, out)) return false;
   if (!scale || !n) return true;
   const int64_t k = entry->tensor->dims[1], in_row = parts_of(k, scale->columns), begin = first / k / scale->rows;
   const int64_t factors = ((first + n - 1) / k / scale->rows - begin + 1) * in_row;
   Arena *scratch = arena_create();
   float *values = ARENA_ARRAY(scratch, float, (size_t)factors);
-  bool read = tensor_file_read_part(scale->file, diag, scale->tensor, begin * in_row, factors, DTYPE_F32, values);
+  const FileTensorPart part = {scale->tensor, begin * in_row, factors};
+  bool read = tensor_file_read_part(scale->file, diag, part, DTYPE_F32, values);
   if (read) multiply(entry, first, n, values, out);
   arena_destroy(scratch);
   return read;

@@ -332,15 +332,22 @@ static const uint8_t *once_of(const tfm_trainer *t, const tfm_train_graph *graph
                                          : NULL;
 }
 
-/* Outputs of rank 0 to numbers[0], over all ranks; in a step, gradients. */
-static tfm_status sum_all(tfm_trainer *t, const tfm_train_graph *graph, tfm_context *context,
-                          const tfm_train_parts *parts, int64_t first_item, uint32_t n_numbers, double *numbers,
+typedef struct Total { /* what is summed over all parts */
+  const tfm_train_graph *graph;
+  tfm_context *context;
+  double *numbers; /* outputs of rank 0 come to the first ones */
+  uint32_t n;
+} Total;
+
+/* Over all ranks; in a step, gradients too. */
+static tfm_status sum_all(tfm_trainer *t, Total total, const tfm_train_parts *parts, int64_t first_item,
                           tfm_error *error) {
+  const tfm_train_graph *graph = total.graph;
   const bool has_gradients = graph == &t->training->step.tops;
   const int64_t shards = t->ranks.shards;
-  Sum s = {.run = {.t = t, .graph = graph, .context = context, .parts = parts, .first_item = first_item},
-           .numbers = numbers,
-           .n_numbers = n_numbers,
+  Sum s = {.run = {.t = t, .graph = graph, .context = total.context, .parts = parts, .first_item = first_item},
+           .numbers = total.numbers,
+           .n_numbers = total.n,
            .once = once_of(t, graph),
            .has_gradients = has_gradients,
            .parts_of_shard = parts->n / shards};
@@ -350,7 +357,7 @@ static tfm_status sum_all(tfm_trainer *t, const tfm_train_graph *graph, tfm_cont
   if (!status) status = sum_tree(&s, 0, shards, 0, error);
   if (!status && has_gradients)
     status = sum_ranks(t, t->blocks[TFM_TENSOR_GRADIENT], t->part, (int64_t)t->training->trained_floats, false, error);
-  return status ? status : sum_ranks(t, numbers, numbers + n_numbers, n_numbers, true, error);
+  return status ? status : sum_ranks(t, total.numbers, total.numbers + total.n, total.n, true, error);
 }
 
 static tfm_status check_parts(const tfm_trainer *t, const tfm_train_parts *parts, tfm_error *error) {
@@ -372,14 +379,14 @@ tfm_status tfm_train_gradients(tfm_trainer *t, const tfm_train_parts *parts, int
   t->has_gradients = false;
   atomic_store(&t->cancelled, false);
   tfm_status status = check_parts(t, parts, error);
-  if (!status)
-    status = sum_all(t, &objective->bottoms, engine->step_bottoms, parts, first_item, objective->bottoms.n_outputs,
-                     t->bottoms, error);
+  const Total bottoms = {&objective->bottoms, engine->step_bottoms, t->bottoms, objective->bottoms.n_outputs};
+  if (!status) status = sum_all(t, bottoms, parts, first_item, error);
   if (!status) status = check_divisors(t, objective, error);
   if (status) return status;
   mixture_find_seeds(t);
   if (engine->step_tops) engine->step_tops->run.flushes = true;
-  status = sum_all(t, &objective->tops, engine->step_tops, parts, first_item, objective->n_tops, t->tops, error);
+  const Total tops = {&objective->tops, engine->step_tops, t->tops, objective->n_tops};
+  status = sum_all(t, tops, parts, first_item, error);
   if (status) return status;
   mixture_results(t, objective, results);
   t->loss = results[0];
@@ -391,11 +398,11 @@ tfm_status tfm_train_evaluate(tfm_trainer *t, const tfm_train_parts *parts, doub
   const tfm_objective *objective = &t->training->evaluation;
   atomic_store(&t->cancelled, false);
   tfm_status status = check_parts(t, parts, error);
-  if (!status)
-    status =
-        sum_all(t, &objective->bottoms, t->engine.bottoms, parts, 0, objective->bottoms.n_outputs, t->bottoms, error);
+  const Total bottoms = {&objective->bottoms, t->engine.bottoms, t->bottoms, objective->bottoms.n_outputs};
+  const Total tops = {&objective->tops, t->engine.tops, t->tops, objective->n_tops};
+  if (!status) status = sum_all(t, bottoms, parts, 0, error);
   if (!status) status = check_divisors(t, objective, error);
-  if (!status) status = sum_all(t, &objective->tops, t->engine.tops, parts, 0, objective->n_tops, t->tops, error);
+  if (!status) status = sum_all(t, tops, parts, 0, error);
   if (status) return status;
   mixture_results(t, objective, results);
   return tfm_succeed(error);

@@ -13,7 +13,7 @@ static void read_all(Arena *arena, Diag *diag, const TensorFile *file) {
       void *values = arena_array(arena, (size_t)tensor->elements, dtype_bytes[dtype]);
       tensor_file_read(file, diag, tensor, dtype, values);
       const int64_t first = tensor->elements / 3;
-      tensor_file_read_part(file, diag, tensor, first, tensor->elements - first, dtype, values);
+      tensor_file_read_part(file, diag, (FileTensorPart){tensor, first, tensor->elements - first}, dtype, values);
     }
   }
 }

@@ -22,11 +22,11 @@ import sys
 
 # what -> (exceptions today, at most in the end)
 RATCHETS = {
-    "functions of more than 6 parameters, runtime": (4, 4),
-    "functions of more than 6 parameters, compiler": (9, 12),
+    "functions of more than 6 parameters, runtime": (3, 3),
+    "functions of more than 6 parameters, compiler": (5, 5),
     ".c files with the name of another": (0, 0),
     "headers with the name of another": (1, 1),
-    ".c files of more than 450 lines": (3, 0),
+    ".c files of more than 450 lines": (2, 0),
     "circles of includes, runtime": (3, 0),
     "circles of includes, compiler": (6, 2),
     "forms compared by their order": (0, 0),

@@ -378,7 +378,7 @@ static void check_values(uint32_t type, uint64_t n, const void *blocks, size_t s
   for (int64_t first = 0; first < (int64_t)n; first += 7)
     for (int64_t length = 0; length <= 70 && first + length <= (int64_t)n; length += 5) {
       values[length] = -99;
-      cr_assert(tensor_file_read_part(file, &bench.diag, w, first, length, DTYPE_F32, values));
+      cr_assert(tensor_file_read_part(file, &bench.diag, (FileTensorPart){w, first, length}, DTYPE_F32, values));
       cr_assert_eq(memcmp(values, wanted + first, (size_t)length * 4), 0, "[%lld, +%lld)", (long long)first, (long long)length);
       cr_assert_eq(values[length], -99);
     }
@@ -481,7 +481,7 @@ Test(gguf, long_tensors) {
   cr_assert_not_null(file, "%s", first_message(&bench.diag));
   float *values = ARENA_ARRAY(arena, float, BLOCKS * 32);
   const FileTensor *w = tensor_file_find(file, "w");
-  cr_assert(tensor_file_read_part(file, &bench.diag, w, 5, BLOCKS * 32 - 9, DTYPE_F32, values));
+  cr_assert(tensor_file_read_part(file, &bench.diag, (FileTensorPart){w, 5, BLOCKS * 32 - 9}, DTYPE_F32, values));
   cr_expect_eq(memcmp(values, wanted + 5, (BLOCKS * 32 - 9) * 4), 0);
   SpecialCounts counts;
   cr_assert(tensor_file_count(file, &bench.diag, w, &counts));

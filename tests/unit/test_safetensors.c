@@ -195,9 +195,9 @@ Test(safetensors, W12_data_at_odd_addresses) {
   cr_assert_eq(a[0], expected);
   cr_assert_eq(h[1], f16_to_f32(0x0c0b));
   float parts[2] = {0, 7};
-  cr_assert(tensor_file_read_part(file, &bench.diag, tensor_file_find(file, "a"), 1, 1, DTYPE_F32, parts));
+  cr_assert(tensor_file_read_part(file, &bench.diag, (FileTensorPart){tensor_file_find(file, "a"), 1, 1}, DTYPE_F32, parts));
   cr_assert_eq(memcmp(&parts[0], &a[1], 4), 0);
-  cr_assert(tensor_file_read_part(file, &bench.diag, tensor_file_find(file, "h"), 1, 1, DTYPE_F32, parts));
+  cr_assert(tensor_file_read_part(file, &bench.diag, (FileTensorPart){tensor_file_find(file, "h"), 1, 1}, DTYPE_F32, parts));
   cr_assert_eq(parts[0], h[1]);
   cr_assert_eq(parts[1], 7, "what follows a part is not written");
   tensor_file_close(file);

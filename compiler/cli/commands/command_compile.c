@@ -122,9 +122,10 @@ static bool choose_files(Compilation *c) {
 static bool make_plans(Compilation *c, Graph *graph) {
   Session *session = c->session;
   const CompileRequest request = compile_request(session, NULL);
+  const PlansOfSets made = {c->targets, c->plans, c->n_targets};
   return make_library_model(session, graph, &c->model) &&
          (!option_given(&session->options, OPTION_TRAINING) || training_of_library(session, &c->training)) &&
-         training_plans(&request, &c->model, &c->training, c->targets, c->n_targets, c->plans, &c->trains);
+         training_plans(&request, &c->model, &c->training, made, &c->trains);
 }
 
 /* Writes a file, complete or not at all. */
