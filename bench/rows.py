@@ -10,7 +10,6 @@ arrays, and each round starts with the other one.
 """
 import argparse
 import pathlib
-import statistics
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/e2e"))
 from compiled import Library, compile_model
+from versions import header, report
 
 OPERATIONS = {"softmax": "softmax(x)", "log_softmax": "log_softmax(x)", "layer_norm": "layer_norm(x, g, b, 1e-5)",
               "rms_norm": "rms_norm(x, g, 1e-5)", "mean": "mean(x, axis=-1)", "sum": "sum(x, axis=-1)"}
@@ -58,15 +58,8 @@ def compare(cases, rounds):
     times = [], []
     for number in range(rounds):
         for which in (0, 1) if number % 2 == 0 else (1, 0):
-            times[which].append(cases[which].seconds(runs))
+            times[which].append([cases[which].seconds(runs)])
     return times
-
-
-def report(label, times):
-    best, middle = [min(t) * 1e6 for t in times], [statistics.median(t) * 1e6 for t in times]
-    ratio = statistics.median(after / before for before, after in zip(*times))
-    print(f"{label:20} {best[0]:9.1f} {best[1]:9.1f} {best[1] / best[0]:7.3f} {middle[0]:10.1f} {middle[1]:9.1f} {ratio:7.3f}",
-          flush=True)
 
 
 def main():
@@ -78,13 +71,13 @@ def main():
     parser.add_argument("--only", nargs="*", choices=OPERATIONS, default=list(OPERATIONS))
     args = parser.parse_args()
     march = [f"-march={args.march}" if args.march else "-march=native"]
-    print(f"{'':20} {'best us':>9} {'':9} {'ratio':>7} {'median us':>10} {'':9} {'ratio':>7}")
+    header("us")
     for name in args.only:
         for length in ROWS:
             with tempfile.TemporaryDirectory() as folder:
                 cases = [Case(build / "tfmc", pathlib.Path(folder) / word, name, length, march)
                          for word, build in (("before", args.before), ("after", args.after))]
-                report(f"{name} {ROWS[length]} x {length}", compare(cases, args.rounds))
+                report(f"{name} {ROWS[length]} x {length}", *compare(cases, args.rounds), scale=1e6)
                 for case in cases:
                     case.library.close()
 

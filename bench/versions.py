@@ -80,11 +80,16 @@ def measure(before, after, case, runs, rounds):
     return times
 
 
-def report(case, before, after):
-    best = [min(min(turn) for turn in times) * 1e3 for times in (before, after)]
-    middle = [statistics.median(statistics.median(turn) for turn in times) * 1e3 for times in (before, after)]
+def header(unit):
+    print(f"{'':20} {'best ' + unit:>9} {'':9} {'ratio':>7} {'median ' + unit:>10} {'':9} {'ratio':>7}")
+
+
+def report(case, before, after, scale=1e3):
+    """A line of the table: lists of rounds of seconds of both; scale: of the unit."""
+    best = [min(min(turn) for turn in times) * scale for times in (before, after)]
+    middle = [statistics.median(statistics.median(turn) for turn in times) * scale for times in (before, after)]
     ratio = statistics.median(statistics.median(b) / statistics.median(a) for a, b in zip(before, after))
-    print(f"{case:12} {best[0]:9.3f} {best[1]:9.3f} {best[1] / best[0]:7.3f} {middle[0]:10.3f} {middle[1]:9.3f} {ratio:7.3f}",
+    print(f"{case:20} {best[0]:9.3f} {best[1]:9.3f} {best[1] / best[0]:7.3f} {middle[0]:10.3f} {middle[1]:9.3f} {ratio:7.3f}",
           flush=True)
 
 
@@ -97,7 +102,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=[c[0] for c in CASES], default=[c[0] for c in CASES])
     args = parser.parse_args()
-    print(f"{'':12} {'best ms':>9} {'':9} {'ratio':>7} {'median ms':>10} {'':9} {'ratio':>7}")
+    header("ms")
     for workload in WORKLOADS:
         cases = [case for case in CASES if case[1] == workload and case[0] in args.only]
         if not cases:
