@@ -40,6 +40,10 @@ struct tfm_decoder {
 /* What cancels these calls cancels those of the decoder. */
 void decoder_stop_with(tfm_decoder *decoder, Stop *stop);
 static inline bool decoder_has_rows(const tfm_decoder *decoder) { return decoder->decoding->rows != TFM_NONE; }
+/* Sizes of the encoder program; 0 if there is none. */
+static inline uint32_t source_sizes(const tfm_decoder *decoder) {
+  return decoder->source ? decoder->source->program->n_symbols : 0;
+}
 /* An input of the step is the decoder input, a cache that is a tensor, or an output of the encoder program. */
 static inline bool input_is_flat_cache(const tfm_decoding *decoding, uint32_t input) {
   return input != decoding->decoder_input && decoding->inputs[input].is_cache;

@@ -15,11 +15,6 @@
 
 // ---- groups of items ----
 
-/* Sizes of the encoder program; 0 if there is none. */
-static uint32_t n_sizes(const tfm_decoder *decoder) {
-  return decoder->source ? decoder->source->program->n_symbols : 0;
-}
-
 /* Lengths of one size, for all items: 0 to what the inputs have. */
 static tfm_status check_lengths(const tfm_decoder *decoder, uint32_t symbol, const int64_t *lengths, int64_t n,
                                 tfm_error *error) {
@@ -38,7 +33,7 @@ static tfm_status check_lengths(const tfm_decoder *decoder, uint32_t symbol, con
 /* Sizes of the inputs that go beyond the limits; what counts the items is no limit. */
 static tfm_status check_limits(const tfm_decoder *decoder, tfm_error *error) {
   const int64_t *most = decoder->sources.sizes, *sizes = decoder->source->binding.symbols;
-  for (uint32_t i = 0; i < n_sizes(decoder) && decoder->sources.limits; i++)
+  for (uint32_t i = 0; i < source_sizes(decoder) && decoder->sources.limits; i++)
     if (i != decoder->decoding->encoder_rows && sizes[i] > most[i])
       return tfm_refuse(error, TFM_E_INPUT, "%s is %lld; the decoder was opened for %lld at most",
                         decoder->source->program->symbols[i], (long long)sizes[i], (long long)most[i]);
@@ -54,14 +49,14 @@ static tfm_status read_sizes(tfm_decoder *decoder, const SourceInputs *inputs, i
   if (!status) status = check_limits(decoder, error);
   if (!status && decoding->encoder_rows != TFM_NONE)
     *items = decoder->source->binding.symbols[decoding->encoder_rows];
-  for (uint32_t i = 0; i < n_sizes(decoder) && inputs->lengths && !status; i++)
+  for (uint32_t i = 0; i < source_sizes(decoder) && inputs->lengths && !status; i++)
     if (inputs->lengths[i]) status = check_lengths(decoder, i, inputs->lengths[i], *items, error);
   return status;
 }
 
 /* Without lengths there is one group, else at most one for each item. */
 static void place_groups(const tfm_decoder *decoder, SourceBatch *batch, bool has_lengths, Layout *layout) {
-  const int64_t most = has_lengths ? greatest_of(1, batch->n) : 1, sizes = n_sizes(decoder);
+  const int64_t most = has_lengths ? greatest_of(1, batch->n) : 1, sizes = source_sizes(decoder);
   const int64_t step_inputs = decoder->decoding->step->n_inputs;
   int64_t *symbols;
   const char **kept;
@@ -85,7 +80,7 @@ static int64_t size_of_item(const tfm_decoder *decoder, const SourceInputs *inpu
 /* The group whose sizes are those of the item (-1: of the inputs), but for the number of items; a new one if there is
  * none. */
 static int64_t group_for(const tfm_decoder *decoder, SourceBatch *batch, const SourceInputs *inputs, int64_t item) {
-  const uint32_t sizes = n_sizes(decoder);
+  const uint32_t sizes = source_sizes(decoder);
   for (int64_t i = 0; i < batch->n_groups; i++) {
     uint32_t symbol = 0;
     while (symbol < sizes && batch->groups[i].symbols[symbol] == size_of_item(decoder, inputs, symbol, item))

@@ -61,15 +61,11 @@ void sources_give_up(tfm_decoder *decoder, SourceBatch *batch) {
   decoder->sources.unused = batch;
 }
 
-static uint32_t n_sizes(const tfm_decoder *decoder) {
-  return decoder->source ? decoder->source->program->n_symbols : 0;
-}
-
 // ---- beginning ----
 
 static void place(const tfm_decoder *decoder, Sources *sources, int64_t most, Layout *layout) {
   sources->item = layout_take(layout, most, sizeof *sources->item);
-  sources->sizes = layout_take(layout, n_sizes(decoder), sizeof *sources->sizes);
+  sources->sizes = layout_take(layout, source_sizes(decoder), sizeof *sources->sizes);
 }
 
 tfm_status sources_make_room(tfm_decoder *decoder, int64_t most, tfm_error *error) {
@@ -101,7 +97,7 @@ tfm_status sources_reserve(tfm_decoder *decoder, int64_t most, const int64_t *si
   sources->n = 0;
   const tfm_status status = sources_make_room(decoder, most, error);
   sources->limits = !status && sizes;
-  if (sources->limits) memcpy(sources->sizes, sizes, n_sizes(decoder) * sizeof *sizes);
+  if (sources->limits) memcpy(sources->sizes, sizes, source_sizes(decoder) * sizeof *sizes);
   return status;
 }
 
