@@ -184,7 +184,7 @@ static void print_step(StrBuf *out, const Plan *plan, const tfm_step *info) {
 #define WRITE_LIST() READ_LIST(0)
 #define MASK(axes) print_live_rows(out, plan, step->live, axes);
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, fields, operands)                   \
+#define STEP(KIND, name, array, fields, operands)                   \
   case TFM_STEP_##KIND: {                                                     \
     const tfm_##name##_step *step = &plan->program.array[info->index];        \
     fields                                                                    \

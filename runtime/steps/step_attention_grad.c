@@ -17,8 +17,6 @@
  *       products     scores = q kT; what p gets = g vT   multiply_columns: panels, within them tiles
  *       strips       rows whose scores stay near         attention_grad_strip.c: probabilities, and what queries get
  *       products     what values get = pT g; keys = xT q give_keys: tiles of keys, within them panels */
-#include "steps/step_attention_grad.h"
-
 #include <string.h>
 
 #include "base/allocate.h"
@@ -81,7 +79,7 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
 }
 
 /* Bounds the product first: sizes that would overflow are refused before the layout is computed. */
-static int64_t scratch_bytes(const tfm_context *context, const tfm_step *step) {
+int64_t attention_grad_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_grad_step *info = &context->program->attention_grads[step->index];
   const int64_t keys = value_of(context, info->dims[info->rank - 1]);
   const int64_t per_key = 64 * (info->h + info->e + 64) + 64 * BLOCK_STRIPS * TFM_MAX_TILE_ROWS;
@@ -361,7 +359,7 @@ static void set_terms(const tfm_context *context, const Grad *a, GradScratch *sc
   }
 }
 
-static void run(Walker *walker, const tfm_step *step) {
+void step_attention_grad(Walker *walker, const tfm_step *step) {
   const Grad a = grad_of(walker->context, step);
   if (a.items <= 0) return;
   GradScratch scratch;
@@ -377,9 +375,4 @@ static void run(Walker *walker, const tfm_step *step) {
     run_live_queries(&job);
     if (!a.step->is_forward) clear_unseen(&a, &item);
   }
-}
-
-const struct tfm_attention_grad *tfm_attention_grad(void) {
-  static const struct tfm_attention_grad functions = {.run = run, .scratch_bytes = scratch_bytes};
-  return &functions;
 }

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 24 };
+enum { TFM_PROGRAM_VERSION = 25 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -328,8 +328,11 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
   const char *place;
 } tfm_ids_step;
 #include "tfm/abi/gradient_steps.h"
-#include "tfm/abi/optional.h"
+
 // ---- the program ----
+
+typedef struct tfm_drivers tfm_drivers; /* drivers.h */
+typedef struct tfm_row_chain tfm_row_chain;
 
 typedef struct tfm_program {
   uint32_t version;  /* TFM_PROGRAM_VERSION */
@@ -360,10 +363,7 @@ typedef struct tfm_program {
 #include "tfm/abi/steps.def"
   const tfm_cache *caches;
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
-  const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
-  const struct tfm_attention_grad *(*attention_grad)(void);   /* NULL: there is no such step */
-  const struct tfm_gradient_sums *(*gradient_sums)(void); /* the same */
-  const struct tfm_chain_functions *(*chain_functions)(void); /* NULL: there are no chains of rows */
+  const tfm_drivers *drivers; /* those that its steps need, and perhaps others */
 } tfm_program;
 
 // ---- decoding ----
