@@ -343,7 +343,7 @@ CacheView caches_view(Planner *p, const Node *attention, uint32_t input) {
   const Node *node = attention->inputs.items[input];
   const PagedValue *value = value_of_view(p, node);
   const tfm_cache_kind kind = input == 1 ? TFM_CACHE_KEYS : TFM_CACHE_VALUES;
-  CacheView result = {.cache = value->caches[kind], .columns = value->columns};
+  CacheView result = {.cache = value->caches[kind], .row_floats = value->columns};
   bool followed = follow(p, value, node, &result.view);
   CHECK(followed && result.cache != TFM_NONE, "an attention that does not read pages");
   if (tfm_form_has_scales(form_of_caches(attention))) count_heads(p, &result.view, rounded_head(attention, input));

@@ -295,7 +295,7 @@ const char *plan_whole_attention(const Plan *plan) {
   for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_ATTENTION]; i++)
     if (plan->program.attentions[i].form == TFM_FORM_INT8) name = "tfm_whole_attention";
   for (uint32_t i = 0; i < plan->program.n_caches; i++)
-    if (plan->program.caches[i].form == TFM_FORM_INT8) return "tfm_whole_pages";
+    if (tfm_cache_form(&plan->program.caches[i]) == TFM_FORM_INT8) return "tfm_whole_pages";
   return name;
 }
 

@@ -246,7 +246,7 @@ static void fill_item(const tfm_decoder *decoder, const tfm_cache *cache, const 
   int64_t stride = cache->columns * (int64_t)sizeof(float);
   PageSlice slice = {.cache = cache,
                      .context = decoder->step,
-                     .whole = whole_pages_of(decoder->step, cache->form),
+                     .whole = whole_pages_of(decoder->step, tfm_cache_form(cache)),
                      .floats = decoder->decoding->step->encoder_page_floats};
   for (int64_t first = 0; first < positions; first += TFM_CACHE_PAGE) {
     slice.page = pages[first / TFM_CACHE_PAGE];

@@ -36,7 +36,7 @@ static void write_unit(const tfm_context *context, const Append *a, int64_t row,
   const tfm_cache *cache = &context->program->caches[info->cache];
   const PageSlice slice = {.cache = cache,
                            .context = context,
-                           .whole = whole_pages_of(context, cache->form),
+                           .whole = whole_pages_of(context, tfm_cache_form(cache)),
                            .page = context->hooks.caches->own[row][page],
                            .floats = context->program->own_page_floats,
                            .first = first - page * TFM_CACHE_PAGE,
