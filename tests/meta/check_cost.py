@@ -115,18 +115,20 @@ def targets_of(chosen):
 
 
 def check(patch, copy, root):
-    """What its check says of the copy, in which it was built; an empty text if that is nothing."""
+    """What is wrong with the copy, in which it was built, by its check, or an empty text; and the last line that it printed."""
     python = root / "build/venv/bin/python"
     environment = {**os.environ, "tfmc": str(copy / BUILD / "tfmc"), "build": str(copy / BUILD), "TFM_CACHE_DIR": "",
                    "python": str(python if python.exists() else sys.executable)}
     ran = subprocess.run(["bash", "-euo", "pipefail", "-c", patch.check], cwd=copy, env=environment, capture_output=True,
                          text=True)
-    return "" if not ran.returncode else f"its check fails, {ran.returncode}\n{ran.stdout}{ran.stderr}"
+    if ran.returncode:
+        return f"its check fails, {ran.returncode}\n{ran.stdout}{ran.stderr}", ""
+    return "", (ran.stdout.splitlines() or [""])[-1]
 
 
 def try_out(some, copy, root):
-    """Builds those of the patches that apply one after the other, and runs their checks: pairs of a patch and what is wrong
-    with it, or an empty text. The copy is as it was afterwards."""
+    """Builds those of the patches that apply one after the other, and runs their checks: a patch, and what `check` says,
+    each. The copy is as it was afterwards."""
     applied, refused = [], ""
     for patch in some:
         result = git_apply(copy, patch.path)
@@ -137,7 +139,7 @@ def try_out(some, copy, root):
     try:
         fault = refused or build(copy, targets_of(applied))
         for patch in applied or some:
-            yield patch, fault or check(patch, copy, root)
+            yield patch, *((fault, "") if fault else check(patch, copy, root))
     finally:
         for patch in reversed(applied):
             git_apply(copy, patch.path, "--reverse")
@@ -152,10 +154,10 @@ def try_all(chosen, copy, root, together):
         sys.exit(f"the sources without a patch: {fault}")
     left = list(chosen)
     while left:
-        for patch, fault in try_out(left if together else left[:1], copy, root):
+        for patch, fault, said in try_out(list(left) if together else left[:1], copy, root):
             left.remove(patch)
-            print(f"{'FAIL' if fault else 'ok'} {patch.name}: {len(patch.product_files())} files" + (f": {fault}" if fault else ""),
-                  flush=True)
+            print(f"{'FAIL' if fault else 'ok'} {patch.name}: {len(patch.product_files())} files" +
+                  (f": {fault or said}" if fault or said else ""), flush=True)
             yield bool(fault)
 
 
