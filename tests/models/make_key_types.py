@@ -34,6 +34,8 @@ HEAD = """\
 SAMPLES = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "something", "list[int]": [1], "list[str]": ["something"], "dict": {},
            "dict[dict]": dict(full_attention={})}
 WORDS = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "list", dict: "dict"}
+# Keys that the base of all models reads of its config, known to the class of the config or not.
+OF_ALL = {"initializer_range": "bool|float|int|null"}  # the spread of what a folder lacks; of nothing it takes a value of its own
 WIDTH = 118
 
 
@@ -100,6 +102,10 @@ def table(families):
             of_key[field.name][in_order(words)].append(name)
             for other in (a for a, key in kind.attribute_map.items() if key == field.name):
                 of_key[other][in_order(words)].append(name)
+        known = {field.name for field in dataclasses.fields(kind)} | set(kind.attribute_map)
+        for key, words in OF_ALL.items():
+            if key not in known:
+                of_key[key][words].append(name)
     rows = collections.defaultdict(list)
     for key, found in sorted(of_key.items()):
         for words, of_types in found.items():
