@@ -121,6 +121,7 @@ static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) 
 static void evaluate_setting(Evaluation *e, const Ast *setting) {
   const Ast *params = e->values->family->model->children[0];
   int i = find_param(params, setting->name);
+  if (i < 0 && setting->span.source != e->values->family->source) return; /* of an included file's own model */
   if (i < 0) {
     diag_error(e->diag, setting->span, DIAG_CHECKPOINT, "model %s has no config value '%s'",
                e->values->family->model->name, setting->name);
@@ -211,7 +212,7 @@ static const char *class_names(Arena *arena, const Texts *classes, const char *p
 }
 
 static bool is_sentence(const Evaluation *e) {
-  return json_is_string(json_object_get(json_object_get(e->folder->names, "sentence"), "pooling"));
+  return json_object_get(json_object_get(e->folder->names, "sentence"), "modules") != NULL;
 }
 
 /* A class of the model's own type whose head is not computed may be taken without it, if the user says so by a task,
@@ -252,16 +253,10 @@ static void check_task(Evaluation *e) {
 
 /* A folder that says how its texts become vectors must not become a model that gives something else. */
 static void check_sentence(Evaluation *e) {
-  const json_t *sentence = json_object_get(e->folder->names, "sentence");
-  const char *pooling = json_string_value(json_object_get(sentence, "pooling"));
-  const Ast *block = e->values->family->checkpoint->children[1];
-  Map keys = map_new(e->arena);
-  for (uint32_t i = 0; i < block->n_children; i++)
-    if (block->children[i]->kind == AST_SETTING) expression_add_keys(&keys, block->children[i]);
-  if (!pooling || e->options->task || map_has(&keys, "sentence.pooling")) return;
+  if (!is_sentence(e) || e->options->task || family_param(e->values->family, "sentence") >= 0) return;
   const char *place = arena_printf(e->arena, "%s/modules.json", e->folder->path);
   diag_error_at(e->diag, place, DIAG_CHECKPOINT,
-                "the folder makes one vector of a text (pooling \"%s\"), and model %s has no such output", pooling,
+                "the folder makes one vector of a text, and model %s has no such output",
                 e->values->family->model->name);
 }
 

@@ -1,8 +1,9 @@
 /* Sentence: what sentence transformers keep beside a model.
  *
- * In: a folder with modules.json and the files of its modules. Out: one object, `pooling` ("mean", "cls" ...) and
- * `normalize`. Every key of these files has a row in sentence_keys.def. Refused, with the file and the key: other
- * modules, in another order, keys without a row, values that nothing here computes. */
+ * In: a folder with modules.json and the files of its modules. Out: one object; `modules` is a list with what each
+ * module behind the transformer computes, itself a list as models/parts/sentence.tfm takes it. Every key of these files
+ * has a row in sentence_keys.def. Refused, with the file and the key: other modules, in another order, keys without a
+ * row, values that nothing here computes. */
 #ifndef TFM_IMPORT_SENTENCE_H
 #define TFM_IMPORT_SENTENCE_H
 
