@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "import/expression.h"
+#include "import/sentence.h"
 
 typedef struct Embedded {
   const char *name, *text;
@@ -184,8 +185,8 @@ static bool computes(Arena *arena, const Family *family, const char *class) {
 }
 
 /* One of models/ for the type: the one that computes the class, else the first. NULL: there is none, or an error.
- * `makes_vectors`: among those that make vectors of texts. */
-static Family *embedded_for(Arena *arena, Map *names, Diag *diag, const Folder *folder, bool makes_vectors) {
+ * `param`: among those with this parameter; NULL: among all. */
+static Family *embedded_for(Arena *arena, Map *names, Diag *diag, const Folder *folder, const char *param) {
   const char *type = json_string_value(json_object_get(folder->config, "model_type"));
   const char *class = json_string_value(json_object_get(folder->names, "architecture"));
   Family *first = NULL;
@@ -193,7 +194,7 @@ static Family *embedded_for(Arena *arena, Map *names, Diag *diag, const Folder *
     if (embedded[i].is_part) continue;
     Family *family = embedded_family(arena, names, diag, &embedded[i]);
     if (!family) return NULL;
-    if (!is_for(family, type) || (makes_vectors && family_param(family, "sentence") < 0)) continue;
+    if (!is_for(family, type) || (param && family_param(family, param) < 0)) continue;
     if (!first) first = family;
     if (computes(arena, family, class)) return family;
   }
@@ -202,7 +203,7 @@ static Family *embedded_for(Arena *arena, Map *names, Diag *diag, const Folder *
 
 Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder, const char *path) {
   const char *type = json_string_value(json_object_get(folder->config, "model_type"));
-  const bool is_sentence = json_object_get(json_object_get(folder->names, "sentence"), "modules") != NULL;
+  const char *param = sentence_param(json_object_get(folder->names, "sentence"));
   if (path) return family_of(arena, diag, parse_program(arena, names, diag, path));
   if (!type) {
     diag_error_at(
@@ -210,8 +211,8 @@ Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder
         "\"model_type\" is missing or no string; it says which family the model is of; --family FILE names one");
     return NULL;
   }
-  Family *family = is_sentence ? embedded_for(arena, names, diag, folder, true) : NULL;
-  if (!family) family = embedded_for(arena, names, diag, folder, false);
+  Family *family = param ? embedded_for(arena, names, diag, folder, param) : NULL;
+  if (!family) family = embedded_for(arena, names, diag, folder, NULL);
   if (!family && !diag_has_errors(diag)) report_unknown(arena, names, diag, type, folder->config_path);
   return family;
 }

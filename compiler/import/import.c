@@ -12,6 +12,7 @@
 
 #include "import/account.h"
 #include "import/key_types.h"
+#include "import/sentence.h"
 
 // ---- what an evaluation knows ----
 
@@ -211,8 +212,9 @@ static const char *class_names(Arena *arena, const Texts *classes, const char *p
   return out.text;
 }
 
-static bool is_sentence(const Evaluation *e) {
-  return json_object_get(json_object_get(e->folder->names, "sentence"), "modules") != NULL;
+/* The parameter for modules of sentence transformers behind the body; NULL: there are none. */
+static const char *module_param(const Evaluation *e) {
+  return sentence_param(json_object_get(e->folder->names, "sentence"));
 }
 
 /* A class of the model's own type whose head is not computed may be taken without it, if the user says so by a task,
@@ -223,7 +225,7 @@ static void check_class(Evaluation *e) {
   const char *class = json_string_value(json_array_get(json_object_get(e->folder->config, "architectures"), 0));
   const char *part = json_string_value(json_object_get(e->folder->names, "architecture"));
   const bool is_other_code = class && strcmp(class, part) == 0;
-  const bool is_body = e->options->task || is_sentence(e); /* whose head is left out */
+  const bool is_body = e->options->task || module_param(e); /* whose head is left out */
   if (!classes.n || !class || (is_body && !is_other_code)) return;
   if (e->folder->ignored && map_has(e->folder->ignored, "architectures")) return;
   for (size_t i = 0; i < classes.n; i++)
@@ -253,11 +255,12 @@ static void check_task(Evaluation *e) {
 
 /* A folder that says how its texts become vectors must not become a model that gives something else. */
 static void check_sentence(Evaluation *e) {
-  if (!is_sentence(e) || e->options->task || family_param(e->values->family, "sentence") >= 0) return;
+  const char *param = module_param(e);
+  if (!param || e->options->task || family_param(e->values->family, param) >= 0) return;
   const char *place = arena_printf(e->arena, "%s/modules.json", e->folder->path);
   diag_error_at(e->diag, place, DIAG_CHECKPOINT,
-                "the folder makes one vector of a text, and model %s has no such output",
-                e->values->family->model->name);
+                "the folder makes %s of a text, and model %s has no such output",
+                strcmp(param, "sentence") == 0 ? "one vector" : "a score", e->values->family->model->name);
 }
 
 /* transformers refuses such a config whatever its type. */

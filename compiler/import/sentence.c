@@ -1,7 +1,8 @@
 /* modules.json and the files of its modules. See sentence.h.
  *
  * Read is a Transformer in the folder itself, a Pooling, and behind it any number of Dense, LayerNorm, Normalize and
- * Dropout; or a Transformer alone, whose task is then that of its class (a cross encoder). */
+ * Dropout; or a Transformer alone, whose task is then that of its class (a cross encoder); or one that writes, and the
+ * LogitScore of it. */
 #include "import/sentence.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "import/expression.h"
 #include "import/json_file.h"
 
-typedef enum SentenceFile { Modules, Pooling, Normalize, Dense, Norm, Drop, Bert, Encoder } SentenceFile;
+typedef enum SentenceFile { Modules, Pooling, Normalize, Dense, Norm, Drop, Score, Bert, Encoder } SentenceFile;
 typedef enum KeyRule { READ, NOTHING, ONLY } KeyRule;
 
 typedef struct SentenceKey {
@@ -30,6 +31,7 @@ typedef struct Reader {
   const char *folder;
   const Map *ignored;
   json_t *modules;  /* what is found: a list for each module behind the transformer */
+  json_t *score;    /* of a LogitScore: its tokens */
 } Reader;
 
 // ---- an account of keys ----
@@ -58,7 +60,8 @@ static void check_keys(const Reader *r, SentenceFile file, const char *path, con
   json_t *value;
   json_object_foreach((json_t *)object, key, value) {
     const SentenceKey *row = key_row(file, key);
-    if (json_is_null(value) || (r->ignored && map_has(r->ignored, key))) continue;
+    if (r->ignored && map_has(r->ignored, key)) continue;
+    if (json_is_null(value) && (!row || row->rule != ONLY)) continue;
     if (row && (row->rule != ONLY || is_one_of(r->arena, value, row->values))) continue;
     StrBuf shown = strbuf_new(r->arena);
     value_print(&shown, value);
@@ -194,6 +197,19 @@ static void add_dense(const Reader *r, const char *path, const json_t *dense, co
                                               activation_of(r, path, dense), residual));
 }
 
+/* The tokens whose logits are compared: the second may be null or missing. */
+static void add_score(const Reader *r, const char *path, const json_t *score) {
+  static const char *const keys[] = {"true_token_id", "false_token_id"};
+  for (size_t i = 0; i < 2; i++) {
+    const json_t *token = json_object_get(score, keys[i]);
+    if (i == 1 && (!token || json_is_null(token))) return;
+    if (json_is_integer(token) && json_integer_value(token) >= 0)
+      json_array_append(r->score, (json_t *)token);
+    else
+      diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"%s\": the number of a token is expected", keys[i]);
+  }
+}
+
 /* Adds what one module does; `i`: its place. False after an error. */
 static bool add_module(const Reader *r, const char *modules, const json_t *module, size_t i) {
   static const struct {
@@ -204,7 +220,8 @@ static bool add_module(const Reader *r, const char *modules, const json_t *modul
                {"Dense", Dense, true},
                {"LayerNorm", Norm, true},
                {"Normalize", Normalize, false},
-               {"Dropout", Drop, false}};
+               {"Dropout", Drop, false},
+               {"LogitScore", Score, true}};
   enum { N_KINDS = sizeof kinds / sizeof *kinds };
   const char *kind = kind_of(module), *place = json_string_value(json_object_get(module, "path"));
   const bool is_first = strcmp(kind, "Transformer") == 0;
@@ -213,8 +230,9 @@ static bool add_module(const Reader *r, const char *modules, const json_t *modul
   while (k < N_KINDS && strcmp(kind, kinds[k].name) != 0) k++;
   if (k == N_KINDS && !is_first)
     return refuse_module(r, modules, kind,
-                         "is not known here; Transformer, Pooling, Dense, LayerNorm, Normalize and Dropout are");
-  if (is_first != (i == 0) || (k == 0) != (i == 1))
+                         "is not known here; Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout and "
+                         "LogitScore are");
+  if (is_first != (i == 0) || (k == 0 || k == N_KINDS - 1) != (i == 1) || json_array_size(r->score))
     return refuse_module(r, modules, kind,
                          "stands in another place than a Transformer, one Pooling, and what is behind it");
   if (!place || strchr(place, '/') || *place == '.' || (k < N_KINDS && kinds[k].needs_config && !*place))
@@ -234,6 +252,7 @@ static bool add_module(const Reader *r, const char *modules, const json_t *modul
     return false;
   }
   if (kinds[k].file == Pooling) add_pooling(r, path, config);
+  if (kinds[k].file == Score) add_score(r, path, config);
   if (kinds[k].file == Dense) add_dense(r, path, config, place);
   if (kinds[k].file == Norm)
     json_array_append_new(r->modules, json_pack("[s, s, I]", "norm", place, width_of(r, path, config, "dimension")));
@@ -244,19 +263,27 @@ static bool add_module(const Reader *r, const char *modules, const json_t *modul
 
 /* A Transformer alone gives what its class gives, if that is said. */
 static void check_alone(const Reader *r, const json_t *modules, const char *task, const char *path) {
-  const bool is_alone = json_array_size(modules) < 2;
+  const bool is_alone = json_array_size(modules) < 2, writes = task && strcmp(task, "text-generation") == 0;
   const bool is_body = !task || strcmp(task, "feature-extraction") == 0;
   if (is_alone && (!task || strcmp(task, "sequence-classification") != 0))
     diag_error_at(r->diag, path, DIAG_CHECKPOINT, "there is no module Pooling, which makes one vector of a text");
-  if (!is_alone && !is_body)
+  if (writes != (json_array_size(r->score) > 0))
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "a LogitScore is of a model whose \"transformer_task\" is "
+                  "text-generation; here it is %s", task ? task : "not said");
+  else if (!is_alone && !is_body && !writes)
     diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"transformer_task\" of the model is %s; poolings are of "
                   "feature-extraction", task);
+}
+
+const char *sentence_param(const json_t *sentence) {
+  if (json_object_get(sentence, "modules")) return "sentence";
+  return json_object_get(sentence, "score") ? "scored" : NULL;
 }
 
 json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *ignored) {
   const char *path = folder_file(arena, folder, "modules.json");
   json_t *sentence = json_object(), *module;
-  Reader r = {arena, diag, folder, ignored, json_array()};
+  Reader r = {arena, diag, folder, ignored, json_array(), json_array()};
   if (!file_exists(path)) return sentence;
   json_t *modules = read_json(arena, diag, path, JSON_ARRAY);
   bool is_good = modules != NULL;
@@ -269,7 +296,9 @@ json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *i
   json_decref(checked_file(&r, Encoder, folder_file(arena, folder, "config_sentence_transformers.json")));
   json_decref(modules);
   if (json_array_size(r.modules)) json_object_set(sentence, "modules", r.modules);
+  if (json_array_size(r.score)) json_object_set(sentence, "score", r.score);
   json_decref(r.modules);
+  json_decref(r.score);
   if (is_good && !diag_has_errors(diag)) return sentence;
   json_decref(sentence);
   return NULL;

@@ -357,6 +357,31 @@ def relatives():
     case("glm4", hf.Glm4ForCausalLM(hf.Glm4Config(**small, head_dim=16, attention_bias=False, rope_parameters=quarter)), **more)
 
 
+def decoders_that_read():
+    """Bodies of writers as encoders: alone, with vectors of the last token, with heads; padded behind and in front."""
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                 max_position_embeddings=64, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    rows, mask = ids(6, [9, 6], 40)
+    behind = dict(input_ids=rows, attention_mask=mask)
+    front = {k: torch.stack([row.roll(shift) for row, shift in zip(v, (0, 3))]) for k, v in behind.items()}
+    more = dict(masked="attention_mask", gain=0.2)
+    qwen3 = hf.Qwen3Config(**small, head_dim=16, num_labels=3, tie_word_embeddings=True)
+    sentence_cases.decoders(case, hf.Qwen3Model(qwen3), front, "qwen3")
+    sentence_cases.rerankers(case, hf.Qwen3ForCausalLM(qwen3), front, "qwen3", 30, 7)
+    sentence_cases.rerankers(case, hf.LlamaForCausalLM(hf.LlamaConfig(**small)), front, "llama", 11)
+    sentence_cases.decoders(case, hf.MistralModel(hf.MistralConfig(**small, sliding_window=5)), behind, "mistral")
+    sentence_cases.decoders(case, hf.Qwen2ForCausalLM(hf.Qwen2Config(**small)), behind, "qwen2")
+    case("llama_body", hf.LlamaModel(hf.LlamaConfig(**small, num_labels=3)), front, HIDDEN, **more)
+    case("llama_classify", hf.LlamaForSequenceClassification(hf.LlamaConfig(**small, num_labels=3)), behind, LOGITS, gain=0.2)
+    case("llama_tokens", hf.LlamaForTokenClassification(hf.LlamaConfig(**small, num_labels=3)), behind, LOGITS, **more)
+    case("llama_answer", hf.LlamaForQuestionAnswering(hf.LlamaConfig(**small)), behind, SPANS, **more)
+    case("mistral_classify", hf.MistralForSequenceClassification(hf.MistralConfig(**small, sliding_window=5, num_labels=3)), behind, LOGITS,
+         gain=0.2)
+    case("qwen2_classify", hf.Qwen2ForSequenceClassification(hf.Qwen2Config(**small, num_labels=1)), front, LOGITS, gain=0.2)
+    case("qwen3_classify", hf.Qwen3ForSequenceClassification(qwen3), behind, LOGITS, gain=0.2)
+    case("qwen3_answer", hf.Qwen3ForQuestionAnswering(qwen3), front, SPANS, **more)
+
+
 def mixtures():
     small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
                  max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0, num_experts_per_tok=2)
@@ -503,6 +528,6 @@ def pictures():
          num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
-for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, mixtures, translators, pictures, halves,
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, decoders_that_read, mixtures, translators, pictures, halves,
              settings, turned_places):
     make()

@@ -3,6 +3,7 @@ import json
 
 import torch
 import transformers as hf
+from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer import modules as st
 
 
@@ -24,7 +25,8 @@ def take(modules):
     def vectors(model, inputs):
         prompt = (inputs["attention_mask"] == 2).sum(1)  # of as many tokens in each row
         inputs = dict(inputs, attention_mask=(inputs["attention_mask"] != 0).long())
-        features = dict(inputs, token_embeddings=model(**inputs).last_hidden_state, prompt_length=prompt)
+        body = getattr(model, model.base_model_prefix, model)  # the head of a model that writes is left out
+        features = dict(inputs, token_embeddings=body(**inputs).last_hidden_state, prompt_length=prompt)
         for module in modules:
             features = module(features)
         return features
@@ -61,6 +63,27 @@ def modular(case, small, inputs):
     prompted = inputs | dict(attention_mask=torch.where(torch.arange(9) < 3, inputs["attention_mask"] * 2, inputs["attention_mask"]))
     left_out = st.Pooling(24, st.Pooling.POOLING_MODES, include_prompt=False)
     case("sentence_prompt", bert(), prompted, VECTOR, modules=[left_out])
+
+
+def decoders(case, model, inputs, name):
+    """Vectors of bodies that look back alone; of a model with a head for words the head is left out."""
+    modules = [st.Pooling(32, "lasttoken"), st.Normalize()] if name != "qwen2" else [st.Pooling(32, "weightedmean")]
+    case(f"sentence_{name}", model, inputs, VECTOR, gain=0.2, modules=modules)
+
+
+def rerankers(case, model, inputs, name, *tokens):
+    """Scores of a model that writes: the logit of one token, less that of another one."""
+    files = {"modules.json": [dict(idx=0, name="0", path="", type="sentence_transformers.base.modules.transformer.Transformer"),
+                              dict(idx=1, name="1", path="1_LogitScore", type="sentence_transformers.cross_encoder.modules.logit_score.LogitScore")],
+             "1_LogitScore/config.json": dict(true_token_id=tokens[0], false_token_id=(*tokens, None)[1], module_input_name="causal_logits"),
+             "sentence_bert_config.json": dict(transformer_task="text-generation", module_output_name="causal_logits",
+                                               modality_config={"text": {"method": "forward", "method_output_name": "logits"}}),
+             "config_sentence_transformers.json": dict(activation_fn="torch.nn.modules.activation.Sigmoid", model_type="CrossEncoder")}
+
+    def take(model, inputs):
+        logits = model(**inputs).logits[:, -1]
+        return dict(logits=LogitScore(*tokens)(dict(causal_logits=logits[:, None]))["scores"])
+    case(f"rerank_{name}", model, inputs, dict(logits="logits"), gain=0.2, files=files, take=take)
 
 
 def pooled(case, small, inputs, inputs1):

@@ -66,6 +66,8 @@ class SentenceFiles(ImportCase):
         self.assertGreater(len(found), 33)
         for row in found:
             file, key, rule = re.match(r'(\w+), "(\w+)", (\w+)', row).groups()
+            if file == "Score":
+                continue  # of another kind of folder: test_scores_of_a_model_that_writes
             with self.subTest(file=file, key=key):
                 for value in ([3, "x", dict(a=1)] if rule == "NOTHING" else ["x", 7]):
                     before = self.change(file, key, value)
@@ -149,7 +151,8 @@ class SentenceFiles(ImportCase):
                              (dict(out_features="16"), "from 1 on"), (dict(bias=None), '"bias" is none'), (dict(use_residual=1), "true or false"),
                              (dict(activation_function="torch.nn.modules.activation.Softplus"), "Softplus; computed are Tanh"),
                              (dict(activation_function="mine.Tanh"), "mine.Tanh; computed are"), (dict(activation_function=None), "no string"),
-                             (dict(module_input_name="token_embeddings"), '"module_input_name" is "token_embeddings"')):
+                             (dict(module_input_name="token_embeddings"), '"module_input_name" is "token_embeddings"'),
+                             (dict(module_input_name=None), '"module_input_name" is none')):
             with self.subTest(change=change):
                 self.put("2_Dense/config.json", content | change)
                 self.refused_in("2_Dense/config.json", says)
@@ -170,6 +173,35 @@ class SentenceFiles(ImportCase):
                                                    module_output_name="scores"))
         self.put("config_sentence_transformers.json", dict(model_type="CrossEncoder", activation_fn="torch.nn.Sigmoid", prompts={}))
         self.assertIn("return logits = ", self.tfmc(self.folder, "--strict").stdout)
+
+    def test_names_that_are_null(self):
+        """A Normalize that is told to read nothing leaves the vectors as they are."""
+        self.change("Normalize", "module_input_name", None)
+        self.refused_in("4_Normalize/config.json", '"module_input_name" is none')
+        self.put("4_Normalize/config.json", dict(module_output_name=None))
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, self.whole)
+
+    def test_scores_of_a_model_that_writes(self):
+        """A LogitScore, its tokens, and the task of the model that it needs."""
+        self.take("rerank_qwen3")
+        for name in ("1_Pooling", "2_Dense", "3_LayerNorm", "4_Normalize", "5_Dropout"):
+            shutil.rmtree(self.folder / name)
+        self.assertIn("scored = [30, 7]", self.tfmc(self.folder, "--strict").stdout)
+        score, bert, modules = (self.content(n) for n in ("1_LogitScore/config.json", "sentence_bert_config.json", "modules.json"))
+        for change in (dict(false_token_id=None), dict(module_input_name="causal_logits")):
+            self.put("1_LogitScore/config.json", score | change)
+            self.tfmc(self.folder, "--strict")
+        for change in (dict(true_token_id=None), dict(true_token_id="yes"), dict(false_token_id=-1), dict(module_input_name=None), dict(more=1)):
+            with self.subTest(change=change):
+                self.put("1_LogitScore/config.json", score | change)
+                self.refused_in("1_LogitScore/config.json", f'"{next(iter(change))}"')
+        self.put("1_LogitScore/config.json", score)
+        self.put("sentence_bert_config.json", bert | dict(transformer_task="feature-extraction"))
+        self.refused_in("modules.json", "a LogitScore is of a model")
+        self.put("sentence_bert_config.json", bert)
+        for wrong in (modules[:1], modules + [modules[1] | dict(type="sentence_transformers.models.Normalize")], modules + modules[1:]):
+            self.put("modules.json", wrong)
+            self.refused_in("modules.json")
 
     def test_families_without_vectors(self):
         """A folder that makes vectors becomes no model that writes, nor one that gives hidden states."""
