@@ -267,7 +267,7 @@ class Answers(ChatCase):
         words = {f"w{i}": i for i in range(vocab)}
         made = Tokenizer(models.WordLevel(words, unk_token="w3"))
         made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        made.add_special_tokens(["w1", "w2"])
+        made.add_special_tokens(["w1", "w2", "w3"])  # also what stands for words that it does not know
         made.add_tokens(["w9"])
         open_template(self.home, made, "{% for m in messages %}{{ 'w1 ' + m.content + ' w2 ' }}{% endfor %}",
                       bos_token="w1", eos_token="w2")
@@ -292,6 +292,7 @@ class Answers(ChatCase):
     def test_contents_are_continued_behind_the_template(self):
         writer = tfmc.text.Writer(self.checkpoint.model, folder=self.home)
         self.assertEqual(writer.tokens_of([user("w5 w2 w6")]), [1, 5, 3, 3, 6, 2])
+        self.assertEqual(writer.tokens_of([user("w5 what w6")]), [1, 5, 3, 6, 2])
         self.assertEqual(writer.chat([user("w5 w6")], max_new_tokens=4),
                          writer.generate("w1 w5 w6 w2", max_new_tokens=4, eos_token_id=2))
         self.assertEqual("".join(writer.stream_chat([user("w5 w6")], max_new_tokens=4)).strip(),

@@ -31,6 +31,7 @@ ROLES = {"system", "developer", "user", "assistant", "model", "tool", "function"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 PLAIN_CLASSES = {None, "PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"}  # without tokens of their own
 PRIVATE = range(0xE000, 0xF8FF)  # characters without a meaning: marks are among them
+UNKNOWN = "\U0010fffd"  # a character that no tokenizer has
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -280,9 +281,13 @@ class ChatTemplate:
         return {token.content: number for number, token in self.tokenizer.get_added_tokens_decoder().items()
                 if token.special or number in ends or (token.content in together and not token.content.isspace())}
 
+    def _ids(self, control):
+        """Ids that contents must not have: those of control tokens but for what stands for unknown letters."""
+        return set(control.values()) - set(self._whole(UNKNOWN))
+
     def _find(self, control):
         """What finds control tokens as the tokenizer does: [(first, last)] in a text."""
-        ids = set(control.values())
+        ids = self._ids(control)
 
         def find(text):
             made = self.tokenizer.encode(text, add_special_tokens=False)
@@ -306,20 +311,21 @@ class ChatTemplate:
         marks = Marks(control, self._find(control), whole + template)
         settings = {name: value for name, value in self.named.items() if value is not None}
         request = {"template": template, "marks": marks.begin + marks.end,
-                   "variables": {"documents": None, "add_generation_prompt": True, **settings, **marks.put(given)},
+                   "variables": {"documents": None, "add_generation_prompt": True, **settings,
+                                 **{name: marks.put(value) for name, value in given.items()}},
                    "bytes": max(LEAST_BYTES, BYTES_FOR_ONE * len(whole))}
         return self._encode(marks.split(self._ask(request)["text"]), control)
 
     def _encode(self, parts, control):
         """Ids of what lies between marks (every second part) and around them."""
-        made = self._whole(parts[0])
+        made, kept = self._whole(parts[0]), self._ids(control)
         for i, part in enumerate(parts[1:], start=1):
             if not part:
                 continue
             ids = self._behind(self._as_text if i % 2 else self._whole, part)
-            if i % 2 and not control_free(ids, control):
+            if i % 2 and kept & set(ids):
                 ids = [number for letter in part for number in self._behind(self._as_text, letter)]
-            if i % 2 and not control_free(ids, control):
+            if i % 2 and kept & set(ids):
                 raise InputError(f"{self.folder}: a message holds {part!r}, which the tokenizer has no other tokens for")
             made += ids
         return made
@@ -340,7 +346,3 @@ class ChatTemplate:
         line = self._whole("\n")
         ids = encode("\n" + text)
         return ids[len(line):] if ids[:len(line)] == line else encode(text)
-
-
-def control_free(ids, control):
-    return not set(ids) & set(control.values())
