@@ -2,7 +2,7 @@
  *
  * In: rows with the tokens that they get, some of them guessed, and the options of each. Out: the tokens that follow.
  * The logits after a guess are those that the row has if the guess is what is chosen before it; so tokens are chosen
- * until one is not the guess, and what is in the decoder behind that is forgotten. Refused, before anything is computed:
+ * until one is not the guess, and what is in the decoder behind that is forgotten. Refused, before anything runs:
  * guesses that stand in the prompt, texts that do not end with what the step appends, rows that have their full length
  * already, choosers of another vocabulary. A choice that fails (tfm_choose) is an error of its row alone. */
 #include <stdatomic.h>
@@ -51,7 +51,8 @@ static tfm_status check_row(const tfm_decoder *decoder, const tfm_write_row *row
                       (long long)row->part.n_tokens, guesses);
   if (!row->chosen) return tfm_refuse(error, TFM_E_USAGE, "row %lld has no place for its choices", number);
   if (row->choice.options && row->choice.options->on_scores)
-    return tfm_refuse(error, TFM_E_USAGE, "row %lld: a step of many rows does not call on_scores; tfm_choose does", number);
+    return tfm_refuse(error, TFM_E_USAGE, "row %lld: a step of many rows does not call on_scores; tfm_choose does",
+                      number);
   const tfm_status status = check_text(decoder, row, error);
   if (status) return status;
   const int64_t length = row->choice.length - row->n_guesses;
