@@ -110,6 +110,15 @@ static PyObject *ids_from(PyObject *object, PyObject *args) {
   return ids;
 }
 
+static PyObject *ends_of(PyObject *object, PyObject *unused) {
+  const tfm_token_list *ends = &((ChooserObject *)object)->options.eos_token_ids;
+  (void)unused;
+  PyObject *ids = PyList_New((Py_ssize_t)ends->n);
+  for (uint64_t i = 0; ids && i < ends->n; i++)
+    if (PyList_SetItem(ids, (Py_ssize_t)i, PyLong_FromLongLong(ends->tokens[i]))) Py_CLEAR(ids);
+  return ids;
+}
+
 static PyObject *get_length(PyObject *object, void *unused) {
   (void)unused;
   return PyLong_FromLongLong(((ChooserObject *)object)->length);
@@ -122,6 +131,7 @@ static PyObject *get_limit(PyObject *object, void *unused) {
 
 static PyMethodDef methods[] = {
     {"ids", ids_from, METH_VARARGS, "ids(first=0): the row's tokens from number `first` on."},
+    {"ends", ends_of, METH_NOARGS, "ends(): the tokens that end the row."},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef members[] = {{"length", get_length, NULL, "Tokens of the row, its prompt included.", NULL},
