@@ -21,10 +21,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from . import batcher, openapi, routes_completions, routes_openai, routes_tei
 from .errors import Fault, Gone, is_openai
 from .limits import read_body
-from .service import TOKENIZERS, Answer, Call, Record, Service, internal
+from .service import TOKENIZERS, Answer, AnyServed, Call, Record, Service, internal
 from .shapes import SHAPES, read
 from .streams import EventStream
-from .texts import SERVED, Served
+from .texts import SERVED
+from .writers import ServedWriter
 
 OPEN = ("/health", "/ready")  # without a key
 PAGE = {"page.js": "text/javascript", "page.css": "text/css"}
@@ -84,12 +85,12 @@ class Routes:
 
     # ---- POST ----
 
-    def endpoint(self, post: Post) -> Callable[[Request], Awaitable[Response]]:
-        async def handle(request: Request) -> Response:
+    def endpoint(self, post: Post) -> Callable[[Request], Awaitable[ASGIApp]]:
+        async def handle(request: Request) -> ASGIApp:
             return await self.compute(request, lambda body: post)
         return handle
 
-    async def own_route(self, request: Request) -> Response:
+    async def own_route(self, request: Request) -> ASGIApp:
         """What the first model is for, or the one that is named; similarity is told by its inputs."""
         def choose(body: Any) -> Post:
             name = body.get("model") if isinstance(body, dict) else None
@@ -147,7 +148,7 @@ class Routes:
             "keys": self.service.keys is not None,
             "models": [{"name": served.name, **served.settings()} for served in self.service.models.values()]})
 
-    def entry(self, served: Served) -> dict[str, Any]:
+    def entry(self, served: AnyServed) -> dict[str, Any]:
         return {"id": served.name, "object": "model", "created": self.service.started_at, "owned_by": "tfmc",
                 "tfmc": served.settings()}
 
@@ -177,7 +178,7 @@ class Routes:
         return page_file(name, PAGE[name])
 
 
-def choose_model(service: Service, name: str | None, post: Post, path: str) -> Served:
+def choose_model(service: Service, name: str | None, post: Post, path: str) -> AnyServed:
     """At /tokenize and at the root a request without a name is for the first of all models."""
     if name is None and (path == "/" or post.kinds == SERVED):
         name = next(iter(service.models))
@@ -190,9 +191,9 @@ def page_file(name: str, kind: str) -> Response:
         "content-security-policy": "default-src 'self'", "x-content-type-options": "nosniff", "cache-control": "no-store"})
 
 
-def model_type(served: Served) -> dict[str, Any]:
+def model_type(served: AnyServed) -> dict[str, Any]:
     """In TEI's words."""
-    if served.kind == "write":
+    if isinstance(served, ServedWriter):
         return {"text_generation": {}}
     if served.kind == "embed":
         return {"embedding": {"pooling": served.pooling}}

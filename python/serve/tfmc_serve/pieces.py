@@ -79,7 +79,7 @@ class Stops:
 
 class Piece(NamedTuple):
     """What a row has gained in a step."""
-    index: int           # of the choice
+    choice: int          # its number in the request
     text: str
     tokens: list[Any]    # ids, or (id, logprob, ((id, logprob), ...)) of each
     finish: str | None   # "stop", "length"
@@ -92,21 +92,21 @@ class Text:
     def __init__(self, tokenizer: Any, prompt: list[int], stops: tuple[str, ...], ends: frozenset[int]) -> None:
         self._decoder, self._stops, self._ends = Decoder(tokenizer, prompt), Stops(stops), ends
 
-    def add(self, index: int, tokens: list[Any], is_last: bool) -> Piece:
+    def add(self, choice: int, tokens: list[Any], is_last: bool) -> Piece:
         """The piece that these tokens make. It ends at the first that ends the row; `is_last`: the last one does, by the
         length if by nothing else."""
         text = ""
         for n, token in enumerate(tokens, 1):
             number = token if isinstance(token, int) else token[0]
             if number in self._ends:
-                return Piece(index, text + self._rest(), tokens[:n], "stop", None)
+                return Piece(choice, text + self._rest(), tokens[:n], "stop", None)
             text += self._stops.add(self._decoder.add(number))
             if self._stops.found is not None:
-                return Piece(index, text, tokens[:n], "stop", self._stops.found)
+                return Piece(choice, text, tokens[:n], "stop", self._stops.found)
         if not is_last:
-            return Piece(index, text, tokens, None, None)
+            return Piece(choice, text, tokens, None, None)
         text += self._rest()
-        return Piece(index, text, tokens, "stop" if self._stops.found is not None else "length", self._stops.found)
+        return Piece(choice, text, tokens, "stop" if self._stops.found is not None else "length", self._stops.found)
 
     def _rest(self) -> str:
         """The end of a row; bytes that are no whole character may complete a stop, too."""

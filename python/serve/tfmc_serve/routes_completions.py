@@ -46,7 +46,8 @@ class Asked:
         return job
 
     def _limit(self, prompt: list[int], number: int) -> int:
-        left, wanted = self.served.max_length - len(prompt), self.call.asked["max_tokens"]
+        left: int = self.served.max_length - len(prompt)
+        wanted = self.call.asked["max_tokens"]
         if wanted is None:
             return len(prompt) + min(DEFAULT_TOKENS, left)
         if wanted > left:
@@ -140,7 +141,7 @@ async def completions(call: Call) -> Answer:
     pieces: list[list[Piece]] = [[] for _ in choices]
     async for some in call.follow(job):
         for piece in some or ():
-            pieces[piece.index].append(piece)
+            pieces[piece.choice].append(piece)
     written = sum(len(piece.tokens) for own in pieces for piece in own)
     return Answer({**request.head, "choices": [choice.entry(own) for choice, own in zip(choices, pieces)],
                    "usage": request.usage(job, written)})
@@ -168,7 +169,7 @@ async def stream(call: Call, request: Asked, job: Job, choices: list[Choice]) ->
             continue
         gained: dict[int, list[Piece]] = {}
         for piece in some:
-            gained.setdefault(piece.index, []).append(piece)
+            gained.setdefault(piece.choice, []).append(piece)
         for index, own in gained.items():
             written += sum(len(piece.tokens) for piece in own)
             choice = choices[index]

@@ -165,7 +165,7 @@ class Scheduler:
     def seconds_of_work(self) -> float:
         """How long what waits will take, by the measured speed."""
         rows = [*list(self._waiting), *(row for job in list(self._arrived) for row in job.rows)]
-        steps = sum(row.chooser.limit - len(row.prompt) for row in rows) / self._most_rows
+        steps: float = sum(row.chooser.limit - len(row.prompt) for row in rows) / self._most_rows
         return steps * self._row_seconds + self._token_seconds * sum(len(row.prompt) for row in rows if row.leader is None)
 
     # ---- the thread ----
@@ -200,7 +200,8 @@ class Scheduler:
 
     def _need(self, row: Row) -> int:
         """Pages at its greatest length, and a shared one that it may have to copy."""
-        return math.ceil(row.chooser.limit / PAGE) + 1
+        limit: int = row.chooser.limit
+        return math.ceil(limit / PAGE) + 1
 
     def _admit(self) -> None:
         """In order; but of one key only half of the rows while others wait, and no copy before its prompt was read."""

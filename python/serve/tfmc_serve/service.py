@@ -284,7 +284,8 @@ class Call:
     async def encode(self, texts: list[Any], where: str, truncate: bool, side: str = "right",
                      count: bool = False) -> Encoded:
         def work() -> Encoded:
-            return self.served.encode(texts, where, truncate, side, count)
+            made: Encoded = self.served.encode(texts, where, truncate, side, count)
+            return made
         characters = sum(len(text) if not isinstance(text, tuple) else len(text[0]) + len(text[1]) for text in texts)
         encoded = await self.tokenizing(work, characters)
         self.record.rows, self.record.tokens = len(encoded.rows), encoded.tokens

@@ -37,7 +37,7 @@ class ServedWriter:
             source, options = tfmc.load(place.file, **options), {}
         else:
             options["quantize"] = quantize
-        made = tfmc.text.Writer(source, folder=place.folder, **options)
+        made: Any = tfmc.text.Writer(source, folder=place.folder, **options)
         self.model: Any = made.model
         self.tokenizer: Any = made.tokenizer
         if not self.model.generation.incremental:
