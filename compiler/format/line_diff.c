@@ -29,7 +29,7 @@ static bool same_line(const LineDiff *diff, uint32_t i, uint32_t k) {
          memcmp(diff->old.text + diff->old.starts[i], diff->new.text + diff->new.starts[k], length) == 0;
 }
 
-/* What both have at their beginning and at their end is no change: the rest is [first, old_end) and [first, new_end). */
+/* What both have at their beginning and end is no change: the rest is [first, old_end) and [first, new_end). */
 typedef struct Middle {
   uint32_t first, old_end, new_end;
 } Middle;
@@ -65,7 +65,8 @@ static void find_ways(Arena *arena, const LineDiff *diff, Middle m, Ways *ways) 
   for (int32_t d = 0; d <= MOST_STEPS; d++) {
     ways->farthest[d] = ARENA_ARRAY(arena, int32_t, d + 1);
     for (int32_t k = -d; k <= d; k += 2) {
-      int32_t x = d == 0 ? 0 : comes_down(ways, d - 1, k) ? reached(ways, d - 1, k + 1) : reached(ways, d - 1, k - 1) + 1;
+      int32_t x = 0;
+      if (d > 0) x = comes_down(ways, d - 1, k) ? reached(ways, d - 1, k + 1) : reached(ways, d - 1, k - 1) + 1;
       while (x < n_old && x - k < n_new && x - k >= 0 &&
              same_line(diff, m.first + (uint32_t)x, m.first + (uint32_t)(x - k)))
         x++;
@@ -163,7 +164,8 @@ void line_diff_print(StrBuf *out, const char *name, const LineDiff *diff) {
   for (size_t first = 0; first < diff->changes.n;) {
     size_t end = first + 1;
     while (end < diff->changes.n && diff->changes.items[end].old_first - diff->changes.items[end - 1].old_first -
-                                            diff->changes.items[end - 1].old_n <= 2 * CONTEXT)
+                                            diff->changes.items[end - 1].old_n <=
+                                        2 * CONTEXT)
       end++;
     print_hunk(out, diff, first, end);
     first = end;

@@ -9,15 +9,58 @@
 #include "base/strbuf.h"
 #include "format_check.h"
 
-static const char *const words[] = {
-    "(", ")", "[", "]", "{", "}", ",", ":", ".", "...", "=", "->", "+", "-", "*", "//", "**", "@", "==", "<", " ",
-    "\n", "\n\n", "\r\n", "\t", "# a remark\n", "#\n", " as \"p\"", "if ", " then ", " else ", "for i in ", "not ",
-    " and ", " or ", "none", "1e-5", "weight ", "fn f(x) = x\n", "forward(x) { return y = x }", "require a, \"b\"\n",
-    "layer L(d) { a = Linear(d, d) }\n", "train f { lr = 1 }", "\xc3\x97", "\xe2\x82\xac", "\"\xe2\x82\xac\\n\"", "x"};
+static const char *const words[] = {"(",
+                                    ")",
+                                    "[",
+                                    "]",
+                                    "{",
+                                    "}",
+                                    ",",
+                                    ":",
+                                    ".",
+                                    "...",
+                                    "=",
+                                    "->",
+                                    "+",
+                                    "-",
+                                    "*",
+                                    "//",
+                                    "**",
+                                    "@",
+                                    "==",
+                                    "<",
+                                    " ",
+                                    "\n",
+                                    "\n\n",
+                                    "\r\n",
+                                    "\t",
+                                    "# a remark\n",
+                                    "#\n",
+                                    " as \"p\"",
+                                    "if ",
+                                    " then ",
+                                    " else ",
+                                    "for i in ",
+                                    "not ",
+                                    " and ",
+                                    " or ",
+                                    "none",
+                                    "1e-5",
+                                    "weight ",
+                                    "fn f(x) = x\n",
+                                    "forward(x) { return y = x }",
+                                    "require a, \"b\"\n",
+                                    "layer L(d) { a = Linear(d, d) }\n",
+                                    "train f { lr = 1 }",
+                                    "\xc3\x97",
+                                    "\xe2\x82\xac",
+                                    "\"\xe2\x82\xac\\n\"",
+                                    "x"};
 enum { N_WORDS = sizeof words / sizeof *words };
 
 /* What may stand wherever a blank does, and leaves a text that parses one that does. */
-static const char *const gaps[] = {" ", "\t\f ", "\n", "\n\n\n", "\r\n", "\r", " # a remark\n", "\n# alone\n", "\n#\n\n#  two\n", "#\xe2\x82\xac\r\n"};
+static const char *const gaps[] = {" ",  "\t\f ",         "\n",          "\n\n\n",          "\r\n",
+                                   "\r", " # a remark\n", "\n# alone\n", "\n#\n\n#  two\n", "#\xe2\x82\xac\r\n"};
 enum { N_GAPS = sizeof gaps / sizeof *gaps };
 
 static unsigned state = 1;
@@ -34,10 +77,13 @@ static StrBuf mutated(Arena *arena, const char *text, size_t size) {
   for (unsigned n = 1 + below(3); n > 0; n--) {
     StrBuf next = strbuf_new(arena);
     const size_t at = below(now.length + 1), taken = below(3) ? 0 : below(now.length - at < 40 ? now.length - at : 40);
-    const size_t from = below(now.length + 1), n_moved = below(4) ? 0 : below(now.length - from < 60 ? now.length - from : 60);
+    const size_t from = below(now.length + 1),
+                 n_moved = below(4) ? 0 : below(now.length - from < 60 ? now.length - from : 60);
     strbuf_add_n(&next, now.text, at);
-    if (n_moved) strbuf_add_n(&next, now.text + from, n_moved);
-    else strbuf_add(&next, words[below(N_WORDS)]);
+    if (n_moved)
+      strbuf_add_n(&next, now.text + from, n_moved);
+    else
+      strbuf_add(&next, words[below(N_WORDS)]);
     strbuf_add_n(&next, now.text + at + taken, now.length - at - taken);
     now = next;
   }
@@ -66,8 +112,9 @@ static StrBuf file_text(Arena *arena, const char *path) {
 }
 
 static void corpus(glob_t *found) {
-  static const char *const patterns[] = {"/tests/fuzz/corpus_tfm/*", "/tests/fuzz/regressions/*", "/tests/errors/*.tfm",
-                                         "/compiler/elaborate/std/*.tfm", "/examples/*/*.tfm", "/tests/goldens/*/*.tfm"};
+  static const char *const patterns[] = {"/tests/fuzz/corpus_tfm/*", "/tests/fuzz/regressions/*",
+                                         "/tests/errors/*.tfm",      "/compiler/elaborate/std/*.tfm",
+                                         "/examples/*/*.tfm",        "/tests/goldens/*/*.tfm"};
   for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
     char pattern[4096];
     snprintf(pattern, sizeof pattern, "%s%s", TFM_SOURCE_DIR, patterns[i]);
