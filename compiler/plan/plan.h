@@ -40,6 +40,8 @@ typedef struct Plan {
   VEC(WeightRecipe) recipes;   /* in the order of program.weights */
   tfm_program program;         /* kernels NULL */
   uint32_t n_steps[TFM_STEP_KINDS]; /* of each kind */
+  /* For people, beside what runs: what each of program.steps and program.buffers was planned for; NULL: for no node. */
+  VEC(const Node *) step_nodes, buffer_nodes;
   const Role *input_roles, *output_roles; /* of program.inputs, program.outputs */
 } Plan;
 

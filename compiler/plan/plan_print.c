@@ -261,7 +261,7 @@ static void print_caches(StrBuf *out, const Plan *plan) {
     strbuf_printf(out, "  cache %u: %s of %s.%u, %" PRId64 " columns at %" PRId64, i,
                   cache->kind == TFM_CACHE_KEYS ? "keys" : "values", cache->of_encoder ? "encoded" : "cache",
                   cache->number, cache->columns, cache->offset);
-    if (tfm_cache_form(cache) == TFM_FORM_INT8) strbuf_printf(out, ", int8 by %u", cache->head);
+    if (cache->form != TFM_FORM_F32) strbuf_printf(out, ", %s by %u", tfm_form_name(cache->form), cache->head);
     strbuf_add_char(out, '\n');
   }
   if (program->n_caches)

@@ -162,7 +162,7 @@ static void round_positions(const PageSlice *slice, const char *source, int64_t 
     source = (const char *)together;
     position_stride = head * (int64_t)sizeof(float);
   }
-  KERNEL_OF(tfm_quantize_kernel, slice->context, slice->cache->whole)
+  KERNEL_OF(tfm_quantize_kernel, slice->context, slice->cache->round)
   ((const float *)(const void *)source, position_stride, n, rows->work, rows->floats + TFM_ROW_HEAD,
    stride * (int64_t)sizeof(float));
   for (int64_t i = 0; i < FOUR; i++) { /* rows that do not exist are of no use, but they can be read */

@@ -61,11 +61,12 @@ tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *encoder_
 }
 
 /* The blocks of all parts but the sources, which have lists of them. */
-enum { N_BLOCKS = 8 };
+enum { N_BLOCKS = 9 };
 static void list_blocks(tfm_decoder *decoder, DecoderBlock *blocks[N_BLOCKS]) {
   DecoderBlock *const all[N_BLOCKS] = {
       &decoder->rows.block,   &decoder->caches.tables,  &decoder->caches.own_block, &decoder->caches.flat_block,
-      &decoder->calls.tables, &decoder->staging.tables, &decoder->staging.block,    &decoder->lockstep.block};
+      &decoder->calls.tables, &decoder->calls.writing,  &decoder->staging.tables,   &decoder->staging.block,
+      &decoder->lockstep.block};
   memcpy(blocks, all, sizeof all);
 }
 

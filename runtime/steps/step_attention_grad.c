@@ -13,7 +13,7 @@
  * The loops, from outside to inside:
  *
  *   items            heads of sequences                  units, which threads share; keys and values are packed
- *     blocks         BLOCK_STRIPS tiles of queries       their strips: scratch, the second-level cache
+ *     blocks         GRADIENT_STRIPS tiles of queries       their strips: scratch, the second-level cache
  *       products     scores = q kT; what p gets = g vT   multiply_columns: panels, within them tiles
  *       strips       rows whose scores stay near         attention_grad_strip.c: probabilities, and what queries get
  *       products     what values get = pT g; keys = xT q give_keys: tiles of keys, within them panels */
@@ -23,8 +23,6 @@
 #include "machine/tuning.h"
 #include "steps/attention_grad_strip.h"
 #include "steps/panels.h"
-
-enum { BLOCK_STRIPS = 8 }; /* of queries: their strips of 512 keys stay in the second-level cache */
 
 // ---- sizes ----
 
@@ -38,7 +36,7 @@ static Grad grad_of(const tfm_context *context, const tfm_step *step) {
             .causal_offset = value_of(context, info->causal_offset)};
   a.items = items_count(&a.batch);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
-  a.block_rows = least_of(BLOCK_STRIPS * info->tile_rows, greatest_of(1, a.queries));
+  a.block_rows = least_of(GRADIENT_STRIPS * info->tile_rows, greatest_of(1, a.queries));
   a.strip_floats = a.block_rows * TFM_STRIP_STRIDE;
   const bool few = info->narrow_width && a.keys <= info->narrow_width;
   a.key_width = few ? info->narrow_width : info->key_width;
@@ -82,7 +80,7 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
 int64_t attention_grad_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_grad_step *info = &context->program->attention_grads[step->index];
   const int64_t keys = value_of(context, info->dims[info->rank - 1]);
-  const int64_t per_key = 64 * (info->h + info->e + 64) + 64 * BLOCK_STRIPS * TFM_MAX_TILE_ROWS;
+  const int64_t per_key = 64 * (info->h + info->e + 64) + 64 * GRADIENT_STRIPS * TFM_MAX_TILE_ROWS;
   int64_t product;
   if (keys < 0 || __builtin_mul_overflow(keys, per_key, &product)) return -1;
   GradScratch scratch;

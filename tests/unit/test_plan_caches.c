@@ -93,10 +93,10 @@ Test(plan_caches, pages_have_8_bits_where_attention_has) {
     cr_assert_eq(TFM_CACHE_PAGE % attention->qk_width, 0);
     cr_assert_eq(attention->v_packed, 0);
     for (uint32_t i = 0; i < 2; i++) {
-      cr_assert_eq(tfm_cache_form(&p->caches[i]), TFM_FORM_INT8);
+      cr_assert_eq(p->caches[i].form, TFM_FORM_INT8);
       cr_assert_eq(p->caches[i].head, 8);
       cr_assert_eq(p->caches[i].offset % 16, 0);
-      const KernelSpec *whole = &made->kernels.items[p->caches[i].whole].spec;
+      const KernelSpec *whole = &made->kernels.items[p->caches[i].round].spec;
       cr_assert(whole->family == KERNEL_QUANTIZE && whole->as_bytes && !whole->is_rotated && whole->k == 8);
     }
     cr_assert_eq(made->kernels.items[attention->qk_tiles[1]].spec.b_stride, TFM_CACHE_PAGE);

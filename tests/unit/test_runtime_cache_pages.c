@@ -85,12 +85,12 @@ Test(runtime_cache_pages, layouts_of_keys_and_values) {
   enum { COLUMNS = 3, POSITIONS = 5, AT = 9 };
   Room room = room_new();
   const tfm_cache keys = {
-      .kind = TFM_CACHE_KEYS, .columns = COLUMNS, .head = 1, .whole = TFM_NONE, .stride = TFM_CACHE_PAGE};
+      .kind = TFM_CACHE_KEYS, .columns = COLUMNS, .head = 1, .round = TFM_NONE, .stride = TFM_CACHE_PAGE};
   const tfm_cache values = {.kind = TFM_CACHE_VALUES,
                             .number = 1,
                             .columns = COLUMNS,
                             .head = 1,
-                            .whole = TFM_NONE,
+                            .round = TFM_NONE,
                             .stride = 1,
                             .offset = COLUMNS * TFM_CACHE_PAGE};
   float *page = page_take(&room.pool), numbers[POSITIONS * COLUMNS * 2];

@@ -123,18 +123,18 @@ typedef enum tfm_cache_kind { TFM_CACHE_KEYS, TFM_CACHE_VALUES } tfm_cache_kind;
 
 typedef struct tfm_cache {
   uint8_t kind, of_encoder;
+  uint8_t form;     /* tfm_form of the numbers in pages, F32 or INT8; attention computes in a form of its own */
   uint16_t head;    /* a divisor of columns; F32: 1 */
+  uint16_t stride;  /* floats of a page from head to head */
   uint32_t number;  /* n of the step graph's role `cache n`, or `encoded n` (of_encoder) */
-  uint32_t whole;   /* the form (tfm_cache_form): the kernel that makes bytes of `head` columns; TFM_NONE: F32 */
-  uint32_t stride;  /* floats of a page from head to head */
+  uint32_t round;   /* the kernel that makes numbers of `head` columns; TFM_NONE: they are copied */
   int64_t columns;
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
 } tfm_cache;
 
-static inline uint8_t tfm_cache_form(const tfm_cache *c) { return c->whole == TFM_NONE ? TFM_FORM_F32 : TFM_FORM_INT8; }
+static inline uint8_t tfm_cache_form(const tfm_cache *cache) { return cache->form; }
 static inline int64_t tfm_cache_floats(const tfm_cache *cache) { /* of a page; a sixteenth of them for a position */
-  return cache->columns / cache->head *
-         tfm_head_floats(tfm_cache_form(cache), cache->kind == TFM_CACHE_KEYS, cache->head);
+  return cache->columns / cache->head * tfm_head_floats(cache->form, cache->kind == TFM_CACHE_KEYS, cache->head);
 }
 
 // ---- steps ----
