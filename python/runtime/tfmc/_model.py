@@ -123,9 +123,16 @@ class Model(_core.Model):
         """The same as an iterator of Token(item, token); its `generated` is there after the last one."""
         return _generate.stream(self, prompts, config, on_scores, options_and_inputs)
 
-    def decoder(self, *, max_rows, max_length, **sources):
-        """Rows with caches, for a search or a schedule of one's own; `sources` are the inputs of the encoder."""
-        return _generate.decoder(self, max_rows, max_length, sources)
+    def decoder(self, *, max_rows, max_length, step_rows=0, step_kept=0, cache_bytes=0, **sources):
+        """Rows with caches, for a search or a schedule of one's own; `sources` are the inputs of the encoder. Without
+        sources: step_rows, step_kept: rows of a step, and its rows of logits that there is room for (0: max_rows);
+        cache_bytes: of all pages (0: enough for all rows)."""
+        return _generate.decoder(self, max_rows, max_length, (step_rows, step_kept, cache_bytes), sources)
+
+    def chooser(self, prompt, *, limit, config=None, seed=0, number=0, logprobs=None, **options):
+        """A row that Decoder.write writes: it has what row `number` of generate with this seed has. limit: its greatest
+        length; logprobs: how many of the likeliest tokens are told beside each, None: not even its own probability."""
+        return _generate.chooser(self, prompt, limit, config, seed, number, logprobs, options)
 
     def save(self, path):
         """Writes code and weights to one file for tfmc.load; it is whole or not there."""
