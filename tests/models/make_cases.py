@@ -369,6 +369,8 @@ def decoders_that_read():
     sentence_cases.decoders(case, hf.Qwen3Model(qwen3), front, "qwen3")
     sentence_cases.rerankers(case, hf.Qwen3ForCausalLM(qwen3), front, "qwen3", 30, 7)
     sentence_cases.rerankers(case, hf.LlamaForCausalLM(hf.LlamaConfig(**small)), front, "llama", 11)
+    case("sentence_qwen3_first", hf.Qwen3Model(qwen3), front, sentence_cases.VECTOR, gain=0.2,
+         modules=[sentence_cases.st.Pooling(32, "cls")])
     sentence_cases.decoders(case, hf.MistralModel(hf.MistralConfig(**small, sliding_window=5)), behind, "mistral")
     sentence_cases.decoders(case, hf.Qwen2ForCausalLM(hf.Qwen2Config(**small)), behind, "qwen2")
     case("llama_body", hf.LlamaModel(hf.LlamaConfig(**small, num_labels=3)), front, HIDDEN, **more)
