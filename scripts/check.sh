@@ -117,6 +117,7 @@ else
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
   stage "the style of models" "$python" tests/e2e/test_fmt.py "$tfmc" .
   stage "what is shown is what runs" "$python" tests/e2e/test_shown.py "$tfmc" .
+  stage "looking inside: data and page" "$python" tests/e2e/test_explore.py "$tfmc" .
   stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
     tests/models/mutations

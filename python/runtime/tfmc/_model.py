@@ -196,6 +196,22 @@ class Model(_core.Model):
         return _reopen, (self._origin, self._threads, self._layout, _core.version())
 
 
+class _Guarded(Model):
+    """A model whose text refuses values by a division by zero (Source.guards): its errors say which."""
+
+    def __call__(self, *args, **named):
+        try:
+            return super().__call__(*args, **named)
+        except InputError as error:
+            raise self.source.explained(error) from None
+
+    def run(self, inputs, **named):
+        try:
+            return super().run(inputs, **named)
+        except InputError as error:
+            raise self.source.explained(error) from None
+
+
 class _Maker:
     """Several outputs, as a named tuple of their names."""
 
@@ -304,7 +320,8 @@ def compile(source, *, weights=None, weights_prefix="", model=None, march=None, 
         "in_process": int(in_process), "deadline_ms": 0 if deadline is None else max(1, int(deadline * 1000)),
         "memory_limit": memory_limit or 0, "compiler": _encode(None if in_process else _find.compiler(compiler)),
     }
-    lines, made = [], Model.__new__(Model)
+    kind = _Guarded if isinstance(source, _source.Source) and source.guards else Model
+    lines, made = [], kind.__new__(kind)
     try:
         made._compile(options, lines.append)
     except _errors.Error as error:
