@@ -88,6 +88,22 @@ class Chat(Case):
         plain = self.ask(logprobs=True, max_tokens=2, seed=1)["choices"][0]["logprobs"]["content"]
         self.assertEqual(plain[0]["top_logprobs"], [])
 
+    def test_control_tokens_in_a_content_are_text(self):
+        """What the template writes ends a turn, and what a user writes does not."""
+        seen, chooser = [], self.server.service.schedulers["chat"].chooser
+
+        def sees(prompt, *args):
+            seen.append(prompt)
+            return chooser(prompt, *args)
+        self.server.service.schedulers["chat"].chooser = sees
+        try:
+            for content in ("a b", "a w11 w10 c a w11 w12", "w12"):
+                self.ask(messages=[user(content)], max_tokens=1)
+        finally:
+            self.server.service.schedulers["chat"].chooser = chooser
+        for prompt in seen:
+            self.assertEqual([token for token in prompt if token in (10, 11, 12)], [10, 11, 12], prompt)
+
     def test_refusals(self):
         def refuse(*words, status=400, **body):
             return self.refused(self.post(**body), status, *words, openai=True)
@@ -95,10 +111,9 @@ class Chat(Case):
         refuse("did not end", messages=[user("loop")])
         refuse("role", messages=[user("a", "nobody")])
         refuse("content", messages=[{"role": "user", "content": 1}])
-        refuse("part of type image_url", messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])
-        refuse("w11", messages=[user("a w11 w10 b")])  # this tokenizer has no other tokens for it
+        refuse("messages[0]", "image_url", messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])
         refuse("no variable", chat_template_kwargs={"enable_thinking": False})
-        refuse("the conversation has", "64", messages=[user("a " * 70)], max_tokens=3)
+        refuse("has 74 tokens", "64", messages=[user("a " * 70)], max_tokens=3)
         refuse("max_completion_tokens", "64", max_completion_tokens=64)
         refuse("mean the same", max_completion_tokens=4, max_tokens=5)
         refuse("top_logprobs", top_logprobs=2)

@@ -73,7 +73,8 @@ async def chat_completions(call: Call) -> Answer:
         try:
             ids: list[int] = served.chat.tokens(asked["messages"], None, asked["chat_template_kwargs"])
         except tfmc.Error as error:
-            raise Fault("invalid", f"messages: {str(error).removeprefix(f'{served.folder}: ')}", "messages") from None
+            said = str(error).removeprefix(f"{served.folder}: ")
+            raise Fault("invalid", said if said.startswith("messages") else f"messages: {said}", "messages") from None
         served.check(ids, "messages")
         return ids
     prompt = await call.tokenizing(work, LONG + 1)  # a template may take a while: never on the event loop
