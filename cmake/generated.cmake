@@ -29,6 +29,16 @@ function(tfm_embed target file symbol)
   target_sources(${target} PRIVATE ${out})
 endfunction()
 
+# tfm_page: adds to the target the page of `tfmc explore`: the files of `folder`, the scripts in this order.
+function(tfm_page target folder)
+  set(out ${CMAKE_BINARY_DIR}/generated/explore_page.c)
+  list(TRANSFORM ARGN PREPEND ${folder}/ OUTPUT_VARIABLE files)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} -DOUT=${out} "-DSCRIPTS=${ARGN}" -P ${CMAKE_SOURCE_DIR}/cmake/page.cmake
+    DEPENDS ${files} ${folder}/page.css ${folder}/page.html ${CMAKE_SOURCE_DIR}/cmake/page.cmake VERBATIM)
+  target_sources(${target} PRIVATE ${out})
+endfunction()
+
 # tfm_incbin: like tfm_embed for a large file that the target `maker` makes: the assembler reads it, and `symbol` and
 # `symbol`_end stand around its bytes. A C array of that size would be slow to compile.
 function(tfm_incbin target maker file symbol)

@@ -123,6 +123,7 @@ else
     not_run "sessions of editors" "pytest-lsp could not be installed"
   fi
   stage "what is shown is what runs" "$python" tests/e2e/test_shown.py "$tfmc" .
+  stage "looking inside: data and page" "$python" tests/e2e/test_explore.py "$tfmc" .
   stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
     tests/models/mutations

@@ -5,7 +5,7 @@
 # `make check-all` need. If nothing is missing it does nothing. If it cannot, it says why in one line and ends with 1.
 set -euo pipefail
 
-build=(gcc libc6-dev cmake ninja-build flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev)
+build=(gcc libc6-dev cmake ninja-build flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev zlib1g-dev)
 tests=(ca-certificates g++ pkg-config libcriterion-dev locales graphviz python3 python3-dev python3-venv universal-ctags
   strace abigail-tools valgrind)
 package=(dpkg-dev file)

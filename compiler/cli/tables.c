@@ -262,3 +262,9 @@ void table_of_tuning(StrBuf *out) {
 #define TUNING(name, value, unit, found, twice) ROW(#name, #value, unit, found, twice);
 #include "tfm/abi/tuning_x86.def"
 }
+
+void table_of_explore_data(StrBuf *out) {
+  begin_table(out, "member | what | meaning");
+#define DATA(where, what, meaning) ROW(where, what, meaning);
+#include "explore/data.def"
+}

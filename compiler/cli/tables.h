@@ -21,5 +21,6 @@ void table_of_kernels(StrBuf *out);
 void table_of_forms(StrBuf *out);
 void table_of_targets(StrBuf *out);
 void table_of_tuning(StrBuf *out);
+void table_of_explore_data(StrBuf *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* Messages while they are put together: their text, and the sizes that a run fills in. Private to report.c and
- * conditions.c. */
+/* Messages while they are put together: their text, and the sizes that a run fills in. Private to report.c,
+ * conditions.c and modules.c. */
 #ifndef TFM_ELABORATE_MESSAGE_H
 #define TFM_ELABORATE_MESSAGE_H
 

@@ -15,6 +15,7 @@
 #include "elaborate/elaborate_call.h"
 #include "elaborate/elaborate_eval.h"
 #include "elaborate/lists.h"
+#include "elaborate/message.h"
 #include "elaborate/objective.h"
 #include "elaborate/tensors.h"
 
@@ -194,6 +195,30 @@ static bool fill_module(Elaborator *e, Module *m, const Template *t) {
   return !e->stopped;
 }
 
+static const char *config_text(Elaborator *e, Value v) {
+  Message m = message_new(e);
+  if (v.kind == VALUE_MODULE) return v.as.module->layer->name;
+  message_add_value(&m, v);
+  for (size_t i = m.parts.n; i-- > 0;) { /* sizes of a run, by name */
+    StrBuf size = strbuf_new(e->arena);
+    size_print(&size, e->sizes, m.parts.items[i].size);
+    m.text.text = arena_printf(e->arena, "%s%s%s", m.parts.items[i].text, size.text, m.text.text);
+  }
+  return text_shown(e->arena, m.text.text);
+}
+
+/* For whoever looks into the model. */
+static void note_module(Elaborator *e, const Module *m, const Template *t) {
+  const size_t n = t->config->bindings.n;
+  const char **config = ARENA_ARRAY(e->arena, const char *, 2 * n);
+  for (size_t i = 0; i < n; i++) {
+    config[2 * i] = t->config->bindings.items[i].name;
+    config[2 * i + 1] = config_text(e, m->scope->bindings.items[i].value);
+  }
+  vec_push(e->arena, &e->graph->notes.modules,
+           (GraphModule){m->shown, t->layer->name, t->layer->ast->span, (uint32_t)n, config});
+}
+
 /* The module of a template under a path; a template without a layer is a repetition. */
 Value make_module(Elaborator *e, const Template *t, const char *path) {
   if (e->stopped) return POISON;
@@ -209,7 +234,9 @@ Value make_module(Elaborator *e, const Template *t, const char *path) {
   m->parts = map_new(e->arena);
   m->weights = map_new(e->arena);
   m->inline_modules = map_new(e->arena);
-  return fill_module(e, m, t) ? (Value){VALUE_MODULE, {.module = m}} : POISON;
+  if (!fill_module(e, m, t)) return POISON;
+  note_module(e, m, t);
+  return (Value){VALUE_MODULE, {.module = m}};
 }
 
 // ---- modules made where they are applied ----

@@ -119,6 +119,7 @@ void graph_set_inputs(Graph *graph, Node *node, uint32_t n, Node *const *inputs)
 
 void graph_replace_uses(Graph *graph, Node *node, Node *by) {
   if (node == by) return;
+  if (graph->notes.watch) graph->notes.watch->replaced(graph->notes.watch->context, node, by);
   for (size_t i = 0; i < node->users.n; i++) {
     Node *user = node->users.items[i];
     CHECK(user != by, "%%%u would become its own input", by->id);

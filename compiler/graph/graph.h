@@ -9,6 +9,7 @@
 #include "base/vec.h"
 #include "diag/diag.h"
 #include "graph/expr.h"
+#include "graph/graph_notes.h"
 #include "graph/roles.h"
 #include "graph/stored.h"
 
@@ -57,7 +58,6 @@ typedef struct NodeAttr { /* attributes.def says what each is */
   bool is_shared;             /* WEIGHT: another graph, of the same model and weights, uses it too */
 } NodeAttr;
 
-typedef struct Node Node;
 struct Node {
   OpKind op;
   DType dtype;
@@ -122,6 +122,7 @@ typedef struct Graph {
   bool is_portable; /* places in its plans name a file by Source.name, not by its path: for libraries, which move */
   const char *generate_input, *generate_output; /* the generate block, if there is one */
   VEC(GenerateSetting) generate_settings;
+  GraphNotes notes; /* not of copies */
   Map declared_weights; /* name -> Node *, used or not: compared with those of the file for warnings */
 } Graph;
 

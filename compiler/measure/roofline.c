@@ -97,71 +97,87 @@ static void find_symbols(const tfm_program *program, const int64_t *const *dims,
       bind(program, program->inputs[i].dims[axis], dims[i][axis], symbols);
 }
 
-static double product_of(const Sizes *sizes, const tfm_size *dims, uint8_t rank) {
-  double product = 1;
-  for (uint8_t i = 0; i < rank; i++) product *= value_of(sizes, dims[i]);
+/* A product of factors, all sizes of the program. */
+static WorkTerm term_of(double factor, uint32_t n, const tfm_size *sizes) {
+  WorkTerm term = {.factor = factor, .n = (uint8_t)n};
+  for (uint32_t i = 0; i < n; i++) term.sizes[i] = sizes[i];
+  return term;
+}
+
+static double term_value(const Sizes *sizes, const WorkTerm *term) {
+  double product = term->factor;
+  for (uint8_t i = 0; i < term->n; i++) product *= value_of(sizes, term->sizes[i]);
   return product;
 }
 
-/* Rows are bytes in both: int4 widens its weights while it multiplies. */
-
-/* A packed weight is read once, whatever the number of rows: panels are walked in the order in which they lie. */
-static Work gemm_work(const Sizes *sizes, const tfm_gemm_step *step) {
-  const double flops = 2 * value_of(sizes, step->rows) * (double)step->n * (double)step->k;
-  return (Work){.flops = flops,
-                .whole = tfm_form_is_integer(step->form) ? flops : 0,
-                .weight_bytes = (double)sizes->program->weights[step->weight].bytes};
+/* A packed weight is read once, whatever the number of rows: panels are walked in the order in which they lie. Rows are
+ * bytes in both int8 and int4, which widens its weights while it multiplies. */
+static StepWork gemm_work(const tfm_program *program, const tfm_gemm_step *step) {
+  return (StepWork){.flops = term_of(2 * (double)step->n * (double)step->k, 1, &step->rows),
+                    .is_whole = tfm_form_is_integer(step->form),
+                    .weight_bytes = (double)program->weights[step->weight].bytes};
 }
 
-/* The keys and values of all positions of all rows, read once by a step; 0 for attention without a cache. */
-static double cache_bytes(const Sizes *sizes, const tfm_attention_step *step) {
-  if (step->k_cache == TFM_NONE) return 0;
-  const tfm_cache *caches = sizes->program->caches;
-  double floats = (double)(tfm_cache_floats(&caches[step->k_cache]) + tfm_cache_floats(&caches[step->v_cache]));
-  floats /= TFM_CACHE_PAGE; /* of a position */
-  return value_of(sizes, step->dims[0]) * value_of(sizes, step->dims[step->rank - 1]) * floats * sizeof(float);
+/* The keys and values of all positions of all rows, read once by a step; nothing for attention without a cache. */
+static WorkTerm cache_bytes(const tfm_program *program, const tfm_attention_step *step) {
+  if (step->k_cache == TFM_NONE) return (WorkTerm){0};
+  const tfm_cache *keys = &program->caches[step->k_cache], *values = &program->caches[step->v_cache];
+  const double floats = (double)(tfm_cache_floats(keys) + tfm_cache_floats(values)) / TFM_CACHE_PAGE;
+  const tfm_size sizes[] = {step->dims[0], step->dims[step->rank - 1]};
+  return term_of(floats * sizeof(float), 2, sizes); /* of a position */
 }
 
-/* Two products: queries with keys (h numbers each) and probabilities with values (e numbers each). Under a causal mask
- * only the pairs that it leaves count: (n + 1) / 2n of n x n. */
-static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
-  double queries = value_of(sizes, step->dims[step->rank - 2]), keys = value_of(sizes, step->dims[step->rank - 1]);
-  double pairs = product_of(sizes, step->dims, step->rank);
-  if (step->causal && queries == keys && keys > 0) pairs *= (keys + 1) / (2 * keys);
-  const double flops = 2 * pairs * (double)(step->h + step->e);
-  return (Work){.flops = flops,
-                .whole = tfm_form_is_integer(step->form) ? flops : 0,
-                .cache_bytes = cache_bytes(sizes, step)};
+/* Two products: queries with keys (h numbers each) and probabilities with values (e numbers each). */
+static StepWork attention_work(const tfm_program *program, const tfm_attention_step *step) {
+  return (StepWork){.flops = term_of(2 * (double)(step->h + step->e), step->rank, step->dims),
+                    .is_whole = tfm_form_is_integer(step->form),
+                    .cache_bytes = cache_bytes(program, step),
+                    .is_causal = step->causal};
 }
 
 /* Five products: those of the attention again, or with g for q, and one for each of q, k and v. The forward half has
  * two. */
-static Work attention_grad_work(const Sizes *sizes, const tfm_attention_grad_step *step) {
-  double queries = value_of(sizes, step->dims[step->rank - 2]), keys = value_of(sizes, step->dims[step->rank - 1]);
-  double pairs = product_of(sizes, step->dims, step->rank);
-  if (step->causal && queries == keys && keys > 0) pairs *= (keys + 1) / (2 * keys);
-  if (step->is_forward) return (Work){.flops = 2 * pairs * (double)(step->h + step->e)};
-  return (Work){.flops = 2 * pairs * (double)(3 * step->h + 2 * step->e)};
+static StepWork attention_grad_work(const tfm_attention_grad_step *step) {
+  const double widths = step->is_forward ? (double)(step->h + step->e) : (double)(3 * step->h + 2 * step->e);
+  return (StepWork){.flops = term_of(2 * widths, step->rank, step->dims), .is_causal = step->causal};
+}
+
+static StepWork matmul_work(const tfm_matmul_step *step) {
+  StepWork work = {.flops = term_of(2, step->rank, step->dims)};
+  work.flops.sizes[work.flops.n++] = step->k;
+  return work;
 }
 
 /* Elementwise work and reductions are free: they are bound by activations, which stay in caches. Steps of preparation
  * do not count, since a run does not repeat them. */
-static Work step_work(const Sizes *sizes, const tfm_step *step) {
-  const tfm_program *program = sizes->program;
-  if (step->prepare) return (Work){0};
-  if (step->kind == TFM_STEP_GEMM) return gemm_work(sizes, &program->gemms[step->index]);
-  if (step->kind == TFM_STEP_ATTENTION) return attention_work(sizes, &program->attentions[step->index]);
-  if (step->kind == TFM_STEP_ATTENTION_GRAD) return attention_grad_work(sizes, &program->attention_grads[step->index]);
-  if (step->kind != TFM_STEP_MATMUL) return (Work){0};
-  const tfm_matmul_step *matmul = &program->matmuls[step->index];
-  return (Work){.flops = 2 * value_of(sizes, matmul->k) * product_of(sizes, matmul->dims, matmul->rank)};
+StepWork roofline_step(const tfm_program *program, const tfm_step *step) {
+  if (step->prepare) return (StepWork){0};
+  if (step->kind == TFM_STEP_GEMM) return gemm_work(program, &program->gemms[step->index]);
+  if (step->kind == TFM_STEP_ATTENTION) return attention_work(program, &program->attentions[step->index]);
+  if (step->kind == TFM_STEP_ATTENTION_GRAD) return attention_grad_work(&program->attention_grads[step->index]);
+  return step->kind == TFM_STEP_MATMUL ? matmul_work(&program->matmuls[step->index]) : (StepWork){0};
+}
+
+/* Under a causal mask of as many queries as keys only the pairs that it leaves count: (n + 1) / 2n of n x n. */
+static Work work_of(const Sizes *sizes, const tfm_step *step) {
+  const StepWork work = roofline_step(sizes->program, step);
+  double flops = term_value(sizes, &work.flops);
+  if (work.is_causal) {
+    const double queries = value_of(sizes, work.flops.sizes[work.flops.n - 2]);
+    const double keys = value_of(sizes, work.flops.sizes[work.flops.n - 1]);
+    if (queries == keys && keys > 0) flops *= (keys + 1) / (2 * keys);
+  }
+  return (Work){.flops = flops,
+                .whole = work.is_whole ? flops : 0,
+                .weight_bytes = work.weight_bytes,
+                .cache_bytes = term_value(sizes, &work.cache_bytes)};
 }
 
 Work roofline_work_at(const tfm_program *program, const int64_t *symbols) {
   const Sizes sizes = {program, symbols};
   Work sum = {0};
   for (uint32_t i = 0; i < program->n_steps; i++) {
-    Work work = step_work(&sizes, &program->steps[i]);
+    Work work = work_of(&sizes, &program->steps[i]);
     sum.flops += work.flops;
     sum.whole += work.whole;
     sum.weight_bytes += work.weight_bytes;
@@ -183,7 +199,7 @@ double roofline_seconds_at(const tfm_program *program, const int64_t *symbols, c
   const Sizes sizes = {program, symbols};
   double sum = 0;
   for (uint32_t i = 0; i < program->n_steps; i++) {
-    Work work = step_work(&sizes, &program->steps[i]);
+    Work work = work_of(&sizes, &program->steps[i]);
     double computing = computing_seconds(&work, most), reading = (work.weight_bytes + work.cache_bytes) / most->bytes;
     sum += computing > reading ? computing : reading;
   }

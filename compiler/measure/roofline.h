@@ -15,6 +15,22 @@ typedef struct Work {
   double weight_bytes, cache_bytes; /* of one run; every row reads caches of its own */
 } Work;
 
+typedef struct WorkTerm { /* the factor times these sizes of the program */
+  double factor;
+  uint8_t n;
+  tfm_size sizes[TFM_MAX_RANK + 1];
+} WorkTerm;
+
+typedef struct StepWork { /* as Work, for any sizes */
+  WorkTerm flops, cache_bytes;
+  double weight_bytes;
+  bool is_whole;  /* all arithmetic is of whole numbers */
+  bool is_causal; /* if the last two sizes of `flops`, queries and keys, are equal, half of the pairs do not count */
+} StepWork;
+
+/* What a step does in a run; nothing for those of preparation. The sum over the steps is roofline_work. */
+StepWork roofline_step(const tfm_program *program, const tfm_step *step);
+
 /* `dims`: one per input of the program, in its order; NULL for one that was left out. */
 Work roofline_work(const tfm_program *program, const int64_t *const *dims);
 double roofline_seconds(const tfm_program *program, const int64_t *const *dims, const Probe *most);

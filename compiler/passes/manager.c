@@ -205,10 +205,13 @@ bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *l
     if (!selected(options, row, needed)) continue;
     Pass pass = {.graph = graph, .scratch = scratch, .log = log};
     const char *before = text_to_verify(options, graph, kept);
+    if (options->observer) options->observer->before(options->observer->context, graph, row->name);
     double start = seconds_now();
     graph_renumber(graph); /* passes compare places in the list by id */
     times.changed[i] = row->run(&pass);
     times.seconds[i] = seconds_now() - start;
+    if (options->observer)
+      options->observer->after(options->observer->context, graph, times.changed[i], times.seconds[i]);
     times.ran[i] = true;
     note_looked_for(log, row);
     arena_reset(scratch);

@@ -13,6 +13,13 @@
 /* What is computed again for the backward half, so that it is not kept from the forward half. */
 typedef enum Recompute { RECOMPUTE_CHEAP, RECOMPUTE_NONE, RECOMPUTE_LAYER /* and what is cheap */ } Recompute;
 
+/* Sees the graph before and after each pass that runs. Nodes are known by address: none is freed meanwhile. */
+typedef struct PassObserver {
+  void *context;
+  void (*before)(void *context, Graph *graph, const char *pass);
+  void (*after)(void *context, Graph *graph, bool changed, double seconds);
+} PassObserver;
+
 typedef struct PassOptions {
   int level;                    /* -O: 0 runs only what later stages need, 2 everything */
   const char *const *only;      /* run these alone; n_only 0: all */
@@ -26,6 +33,7 @@ typedef struct PassOptions {
   bool verify_each;
   Recompute recompute;
   const char *dump_dir;         /* NULL, or a folder for NN-pass.graph files */
+  const PassObserver *observer; /* NULL: nobody */
 } PassOptions;
 
 typedef enum Fusion {

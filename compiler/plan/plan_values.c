@@ -18,6 +18,7 @@ uint32_t plan_buffer(Planner *p, DType dtype, const Size *elements) {
   tfm_buffer buffer = {.elements = plan_size(p, elements), .dtype = (uint8_t)dtype, .persistent = p->prepare,
                        .first_step = TFM_NONE};
   vec_push(p->arena, &p->buffers, buffer);
+  vec_push(p->arena, &p->plan->buffer_nodes, p->node);
   return (uint32_t)p->buffers.n - 1;
 }
 

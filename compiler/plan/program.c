@@ -120,6 +120,7 @@ void plan_step(Planner *p, tfm_step_kind kind, size_t index, tfm_size work, cons
   uint64_t serves = p->node ? p->values[p->node->id].serves : ALL_RUNS;
   if (!p->prepare && kind != TFM_STEP_CHECK_IDS && serves != ALL_RUNS) step.serves = serves;
   vec_push(p->arena, &p->steps, step);
+  vec_push(p->arena, &p->plan->step_nodes, p->node);
 }
 
 const char *plan_place(Planner *p, const Node *node) {

@@ -8,7 +8,11 @@
 #include <string.h>
 
 #include "base/allocate.h"
+#include "context/binding.h"
 #include "decode/decoder.h"
+#include "pool/pool.h"
+#include "steps/walker.h"
+#include "tfm/abi/measure.h"
 
 // ---- blocks ----
 
@@ -122,3 +126,26 @@ tfm_status decoder_reserve_group(tfm_decoder *decoder, const SourceGroup *group,
   if (!status && n > 1) status = reserve_run(decoder, sizes, *longest, n, error);
   return status;
 }
+
+// ---- what runs take, for tools (tfm/abi/measure.h) ----
+
+/* A context without a pool is enough to measure. */
+tfm_measure *tfm_measure_open(const tfm_program *program, int32_t threads) {
+  return (tfm_measure *)context_new(program, &(tfm_allocator){0}, pool_threads_wanted(threads));
+}
+
+/* A context keeps its plan of memory as long as every buffer fits into its place: other sizes would then be measured as
+ * if they followed the ones before. */
+static void forget_plan(tfm_context *context) {
+  memset(context->memory.buffer_bytes, 0, sizeof(int64_t) * context->program->n_buffers);
+  context->memory.buffers_bytes = 0;
+}
+
+tfm_workspace tfm_measure_at(tfm_measure *measure, const int64_t *symbols) {
+  tfm_context *context = (tfm_context *)measure;
+  forget_plan(context);
+  const int64_t bytes = context_measure(context, symbols);
+  return (tfm_workspace){.bytes = bytes, .buffers = bytes < 0 ? -1 : context->memory.buffers_bytes};
+}
+
+void tfm_measure_close(tfm_measure *measure) { context_end((tfm_context *)measure); }

@@ -2,7 +2,7 @@
 """usage: check_documents_tables.py TFMC ROOT [--write]
 
 The documents say what the tables of the compiler say. Between `<!-- tfmc document TABLE -->` and `<!-- end -->` a page
-holds what that command prints; docs/reference.md holds every table at least once, and the manual page names every row of
+holds what that command prints; docs/reference.md, or docs/explore.md, holds every table, and the manual page names every row of
 those that it is made from. Between `<!-- patches -->` and `<!-- end -->` stands what tests/meta/patches say a change of each
 kind takes (check_cost.py --page). Paths, test names and links in the documents lead somewhere. --write prints the tables anew.
 """
@@ -52,7 +52,7 @@ def check_tables(tfmc, root, pages, write):
                 yield f"{name}: tfmc document has no table '{table}'"
             elif text != texts[table] and not write:
                 yield f"{name}: the table '{table}' is not what tfmc document prints; --write prints it anew"
-            if name.name == "reference.md":
+            if name.name in ("reference.md", "explore.md"):
                 shown.add(table)
         if len(MARKED.findall(old)) != old.count("<!-- tfmc document "):
             yield f"{name}: a table without its <!-- end -->"

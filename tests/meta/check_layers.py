@@ -13,7 +13,7 @@ import re
 import sys
 
 LAYERS = ("base forms diag target ast parse format graph draw elaborate lsp passes incremental plan codegen kernels weights import jit aot api "
-          "compile engines train measure cli").split()
+          "compile engines train measure explore cli").split()
 RUNTIME_LAYERS = "include base machine pool context steps walk decode generate library train".split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}
 INCLUDE_DIRECTORIES = re.compile(r"target_include_directories\(\s*(\S+)([^)]*)\)")

@@ -34,6 +34,7 @@ static const struct {
     {"forms", table_of_forms},
     {"targets", table_of_targets},
     {"tuning", table_of_tuning},
+    {"explore-data", table_of_explore_data},
 };
 
 void command_document(Session *session) {

@@ -1,0 +1,195 @@
+// Sizes, threads and the machine's figures at the top of all views, and the totals that follow from them.
+
+const state = { program: 0, values: new Map(), threads: data.machine.threads, machine: new Map(), listeners: [] };
+for (const name of ['flop_per_second', 'int8_flop_per_second', 'bytes_per_second'])
+  state.machine.set(name, data.machine[name]);
+
+const program = () => data.programs[state.program];
+
+// A size that two programs have in common has one value.
+for (const each of data.programs)
+  for (const size of each.sizes) if (!state.values.has(size.name)) state.values.set(size.name, size.default);
+
+function whenSizesChange(listener) { state.listeners.push(listener); }
+function sizesChanged() {
+  showTotals();
+  for (const listener of state.listeners) listener();
+}
+
+// ---- what a step does ----
+
+function stepFlop(step, sizes) {
+  const causal = step.causal;
+  if (causal && formula(causal.queries)(sizes) === formula(causal.keys)(sizes)) return formula(causal.flop)(sizes);
+  return formula(step.flop)(sizes);
+}
+
+function stepWork(step, sizes, machine) {
+  const flop = stepFlop(step, sizes), cache = formula(step.cache_bytes)(sizes);
+  const rate = step.whole ? machine.get('int8_flop_per_second') : machine.get('flop_per_second');
+  const computing = flop / rate, reading = (step.weight_bytes + cache) / machine.get('bytes_per_second');
+  return { flop, cache, computing, reading, seconds: Math.max(computing, reading) };
+}
+
+// The least bytes that are known to be enough: those of the next stops. `exact`: all sizes are stops.
+function workspaceOf(each, sizes, threads) {
+  const counts = Object.keys(each.workspace).map(Number).sort((a, b) => a - b);
+  const found = counts.find((count) => count >= threads);
+  if (found === undefined) return { bytes: NaN, exact: false };
+  let exact = found === threads;
+  const key = [];
+  for (const size of each.sizes) {
+    const value = sizes.get(size.name), at = size.stops.findIndex((stop) => stop >= value);
+    if (at < 0) return { bytes: NaN, exact: false };
+    exact = exact && size.stops[at] === value;
+    key.push(at);
+  }
+  const bytes = each.workspace[found][key.join(',')];
+  return { bytes: bytes === undefined ? NaN : bytes, exact };
+}
+
+function totalsOf(each, sizes, threads, machine) {
+  const totals = { flop: formula(each.flop)(sizes), flop_run: 0, int8_flop: 0, weight_bytes: 0, cache_bytes: 0,
+                   cache_bytes_per_token: 0, roofline_seconds: 0, io_bytes: 0 };
+  for (const step of each.steps) {
+    const work = stepWork(step, sizes, machine);
+    totals.flop_run += work.flop;
+    if (step.whole) totals.int8_flop += work.flop;
+    totals.weight_bytes += step.weight_bytes;
+    totals.cache_bytes += work.cache;
+    totals.roofline_seconds += work.seconds;
+  }
+  for (const other of data.programs)
+    for (const cache of other.caches) if (!cache.of_encoder) totals.cache_bytes_per_token += cache.bytes_per_token;
+  for (const tensor of each.inputs.concat(each.outputs)) totals.io_bytes += formula(tensor.bytes)(sizes);
+  const workspace = workspaceOf(each, sizes, threads);
+  totals.workspace_bytes = workspace.bytes;
+  totals.exact = workspace.exact;
+  return totals;
+}
+
+const TOTALS = [
+  ['flop', 'FLOP as written', showFlop], ['flop_run', 'FLOP of a run', showFlop],
+  ['int8_flop', 'of these int8', showFlop], ['weight_bytes', 'weights read', showBytes],
+  ['cache_bytes', 'caches read', showBytes], ['cache_bytes_per_token', 'caches a token', showBytes],
+  ['roofline_seconds', 'time at best', showSeconds], ['workspace_bytes', 'workspace', showBytes],
+  ['io_bytes', 'inputs and outputs', showBytes]];
+
+function showTotals() {
+  const totals = totalsOf(program(), state.values, state.threads, state.machine);
+  for (const [name, , show] of TOTALS) {
+    const cell = document.querySelector(`[data-total=${name}]`), value = totals[name];
+    const known = Number.isFinite(value), most = name === 'workspace_bytes' && !totals.exact;
+    cell.setAttribute('data-value', known ? String(value) : '');
+    cell.textContent = known ? (most ? 'at most ' : '') + show(value) : 'not known';
+  }
+  showLargest();
+}
+
+// ---- backwards: the largest size that fits ----
+
+function largest(size, fits) {
+  const most = size.limit || 1 << 24, trial = new Map(state.values);
+  const good = (value) => { trial.set(size.name, value); return fits(trial); };
+  if (!good(1)) return 0;
+  if (good(most)) return most;
+  let low = 1, high = most;
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (good(middle)) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+// Everything that a run holds: weights, caches, workspace, inputs and outputs. Beyond the last stop the workspace is
+// taken for all buffers side by side, which is more than it is.
+function bytesOfRun(sizes) {
+  const each = program(), totals = totalsOf(each, sizes, state.threads, state.machine);
+  let workspace = totals.workspace_bytes;
+  if (!Number.isFinite(workspace)) {
+    workspace = 0;
+    for (const buffer of each.buffers) workspace += 4 * formula(buffer.elements)(sizes);
+  }
+  return totals.weight_bytes + totals.cache_bytes + workspace + totals.io_bytes;
+}
+
+function showLargest() {
+  const bytes = Number(document.getElementById('most-bytes').value);
+  const ms = Number(document.getElementById('most-ms').value);
+  const rows = [
+    ['largest-bytes', (sizes) => bytesOfRun(sizes) <= bytes * 1e6, bytes > 0],
+    ['largest-ms', (sizes) => totalsOf(program(), sizes, state.threads, state.machine).roofline_seconds <= ms * 1e-3,
+     ms > 0]];
+  for (const [id, fits, wanted] of rows) {
+    const texts = wanted ? program().sizes.map((size) => {
+      const value = largest(size, fits);
+      const end = value === (size.limit || 1 << 24) ? (size.limit ? ' (its limit)' : ' and more') : '';
+      return `${size.name} ${value ? value + end : 'does not fit'}`;
+    }) : [];
+    document.getElementById(id).textContent = texts.length ? '→ ' + texts.join(', or ') : '';
+  }
+}
+
+// ---- the controls ----
+
+function numberInput(attributes, value, change) {
+  const input = el('input', Object.assign({ type: 'number', step: 'any' }, attributes));
+  input.value = String(value);
+  for (const event of ['input', 'change'])
+    input.addEventListener(event, () => {
+      const number = Number(input.value);
+      if (input.value !== '' && number >= 0 && number !== input.last) change(number);
+      input.last = number;
+    });
+  return input;
+}
+
+function sizeControl(size) {
+  const stops = size.stops, nearest = (value) => Math.max(0, stops.filter((stop) => stop <= value).length - 1);
+  const slider = el('input', { type: 'range', min: 0, max: stops.length - 1, step: 1,
+                               'aria-label': size.name + ', by stops' });
+  const set = (value) => {
+    state.values.set(size.name, value);
+    slider.value = String(nearest(value));
+    sizesChanged();
+    rememberSizes();
+  };
+  const input = numberInput({ 'data-size': size.name, min: 1, max: size.limit, step: 1 },
+    state.values.get(size.name), (value) => set(Math.floor(value)));
+  slider.value = String(nearest(state.values.get(size.name)));
+  slider.addEventListener('input', () => {
+    input.value = String(stops[Number(slider.value)]);
+    set(stops[Number(slider.value)]);
+  });
+  return el('label', { class: 'size' }, el('span', { class: 'name' }, size.name), input, slider);
+}
+
+function machineControl(name, title) {
+  const input = numberInput({ 'data-machine': name, min: 1 }, state.machine.get(name), (value) => {
+    if (value > 0) state.machine.set(name, value);
+    sizesChanged();
+    rememberSizes();
+  });
+  return el('label', { class: 'figure' }, el('span', { class: 'name' }, title), input);
+}
+
+function showSizes() {
+  const place = clear(document.getElementById('sizes'));
+  const threads = numberInput({ 'data-size': 'threads', min: 1, max: 1024, step: 1 }, state.threads, (value) => {
+    state.threads = Math.max(1, Math.floor(value));
+    sizesChanged();
+    rememberSizes();
+  });
+  const controls = el('div', { class: 'controls' }, ...program().sizes.map(sizeControl),
+    el('label', { class: 'figure' }, el('span', { class: 'name' }, 'threads'), threads),
+    machineControl('flop_per_second', 'FLOP/s'), machineControl('int8_flop_per_second', 'int8 FLOP/s'),
+    machineControl('bytes_per_second', 'bytes/s'));
+  const totals = el('dl', { class: 'totals' }, ...TOTALS.map(([name, title]) =>
+    el('div', {}, el('dt', {}, title), el('dd', { 'data-total': name, 'data-value': '' }))));
+  const most = (id, title, unit, out) => el('label', { class: 'most' }, title + ' ',
+    Object.assign(numberInput({ id, min: 0 }, '', showLargest)), ' ' + unit + ' ', el('output', { id: out }));
+  place.append(controls, totals, el('div', { class: 'backwards' }, most('most-bytes', 'at most', 'MB', 'largest-bytes'),
+    most('most-ms', 'at most', 'ms', 'largest-ms')));
+  showTotals();
+}

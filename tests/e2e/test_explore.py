@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""usage: test_explore.py TFMC ROOT
+
+The data and the text of the page of `tfmc explore`: members are those of its table, numbers refer to what is there,
+formulas are those of `tfmc bench`, what is fused is what the report says, the same command gives the same bytes, and no
+text of a model is anything but text. What the page does in a browser is tested by test_explore_page.py. The last line is
+'N passed, N failed'.
+"""
+import hashlib
+import base64
+import html.parser
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import tally
+
+TFMC, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+sys.argv[1:] = []
+
+MINILM, DATES = ROOT / "examples/minilm/minilm.tfm", ROOT / "examples/dates/dates.tfm"
+SMALL = {"MINILM": ["-D", "depth=2"], "DATES": ["-D", "depth=2"]}
+INDEXES = {"formula": "formulas", "module": "modules", "file": "files", "program": "programs"}
+REFUSED = """layer Odd(d) {
+  q = Linear(d, d)
+  forward(x) = softmax(q(x) @ transpose(x, -1, -2), axis = 0) @ x
+}
+model Refused(d = 8) { odd = Odd(d) forward(x: f32[time, 8]) { return y = odd(x) } }
+"""
+HOSTILE = """include "a<b.tfm"
+# </script><script>window.hacked = 1</script> <!-- \u2028 </style>
+layer L(n) {
+  weight w: [n, n] as "</script><img src=x onerror=alert(1)>.__proto__.constructor"
+  forward(x) = x @ w
+}
+model __proto__(n = 4) {
+  require n > 1, "</script><b>"
+  l = L(n)
+  forward(x: f32[batch, n]) { require batch < 1000, "</script>{batch}<svg onload=alert(1)>" return y = l(x) }
+}
+"""
+
+
+def explore(*args, code=0):
+    done = subprocess.run([TFMC, "explore", *map(str, args)], capture_output=True, text=True)
+    assert done.returncode == code, (done.returncode, done.stderr)
+    return done
+
+
+def data_of(*args):
+    return json.loads(explore(*args, "--format=json").stdout)
+
+
+def members(value, path=""):
+    """(path, value) of all that the table has a row for."""
+    if isinstance(value, dict):
+        data = re.fullmatch(r"programs\[\]\.(workspace(\{\})?|scratch)", path) or re.fullmatch(r"kernels\[\]\.code", path)
+        for name, inner in value.items():
+            at = path + "{}" if data else f"{path}.{name}" if path else name
+            yield at, inner
+            yield from members(inner, at)
+    elif isinstance(value, list) and path not in ("formulas", "blocks"):
+        for inner in value:
+            if isinstance(inner, dict):
+                yield from members(inner, path + "[]")
+
+
+def value_of(formula, sizes):
+    """Of a formula, computed as Python does: its operators are the same."""
+    names = sorted(sizes, key=len, reverse=True)
+    text = re.sub("|".join(map(re.escape, names)) or "$^", lambda m: f"({sizes[m[0]]})", formula)
+    assert re.fullmatch(r"[\d\s()*+/.e-]+", text), text
+    return eval(text)  # of digits and operators alone
+
+
+class Table(unittest.TestCase):
+    def test_members_are_those_of_the_table(self):
+        rows = dict(re.findall(r'^DATA\("([^"]+)",\s*"([^"]+)"', (ROOT / "compiler/explore/data.def").read_text(), re.M))
+        with tempfile.TemporaryDirectory() as folder:
+            refused = pathlib.Path(folder, "refused.tfm")
+            refused.write_text(REFUSED)
+            found = [data_of(MINILM, *SMALL["MINILM"]), data_of(DATES), data_of(refused)]
+        seen = set()
+        for data in found:
+            for path, value in members(data):
+                self.assertIn(path, rows)
+                seen.add(path)
+                what = rows[path]
+                if value is None:
+                    self.assertTrue(what.startswith("("), path)
+                    continue
+                kind = {bool: "flag", int: "number", float: "number", str: "text", list: "list", dict: "object"}[type(value)]
+                what = what.strip("()")
+                if what in INDEXES:
+                    self.assertTrue(0 <= value < len(data[INDEXES[what]]), path)
+                elif what == "place":
+                    self.assertTrue(1 <= value[1] <= len(data["files"][value[0]]["text"].split("\n")), (path, value))
+                else:
+                    self.assertEqual(kind, what, path)
+        self.assertEqual(set(rows), seen)
+
+    def test_numbers_refer_to_what_is_there(self):
+        data = data_of(DATES)
+        for program in data["programs"]:
+            n = {name: len(program[name]) for name in ("primitives", "ops", "steps")}
+            for step, each in enumerate(program["steps"]):
+                for op in each["ops"]:
+                    self.assertIn(step, program["ops"][op]["steps"])
+            for op in program["ops"]:
+                self.assertTrue(all(p < n["primitives"] for p in op["fused_from"]))
+                self.assertTrue(all(p < n["ops"] for p in op["inputs"]))
+            for buffer in program["buffers"]:
+                self.assertTrue(-1 <= buffer["first"] <= buffer["last"] < n["steps"])
+
+
+class Formulas(unittest.TestCase):
+    def check_bench(self, model, inputs, sizes, options=()):
+        data = data_of(model, *options)
+        bench = json.loads(subprocess.run(
+            [TFMC, "bench", model, "--random-weights=1", "--json", "--iterations=1", "--warmup=0", "--threads=1",
+             *[f"--input={one}" for one in inputs], *options], capture_output=True, text=True, check=True).stdout)
+        program, formulas = data["programs"][0], data["formulas"]
+        at = lambda number: value_of(formulas[number], sizes)
+        self.assertEqual(at(program["flop"]), bench["flop"])
+        self.assertEqual(sum(step["weight_bytes"] for step in program["steps"]), bench["weight_bytes"])
+        self.assertEqual(sum(at(step["flop"]) for step in program["steps"] if step["whole"]), bench["int8_flop"])
+        seconds = 0
+        for step in program["steps"]:
+            rate = bench["machine_int8_flop_per_second" if step["whole"] else "machine_flop_per_second"]
+            seconds += max(at(step["flop"]) / rate, step["weight_bytes"] / bench["machine_bytes_per_second"])
+        self.assertAlmostEqual(seconds, bench["roofline_seconds"], delta=1e-8)
+
+    def test_of_an_encoder_are_those_of_bench(self):
+        self.check_bench(MINILM, ["input_ids=2x17", "attention_mask=2x17"], {"batch": 2, "time": 17}, SMALL["MINILM"])
+
+    def test_of_int8_are_those_of_bench(self):
+        self.check_bench(MINILM, ["input_ids=1x9", "attention_mask=1x9"], {"batch": 1, "time": 9},
+                         [*SMALL["MINILM"], "--quantize=int8"])
+
+    def test_of_causal_attention_are_those_of_bench(self):
+        self.check_bench(ROOT / "models/gpt2.tfm", ["input_ids=1x33"], {"batch": 1, "time": 33},
+                         ["-D", "depth=1", "-D", "vocab=100"])
+
+    def test_of_floors_keep_their_brackets(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder, "floors.tfm")
+            model.write_text("model M { c = Conv1d(4, 6, 3, stride = 2, padding = 1) "
+                             "forward(x: f32[batch, 4, time]) { return y = c(x) } }")
+            data = data_of(model)
+        self.assertTrue(any("//2" in formula for formula in data["formulas"]))
+        for formula in data["formulas"]:
+            value_of(formula, {"batch": 3, "time": 7})
+
+    def test_of_workspace_are_those_of_a_context(self):
+        data = data_of(MINILM, *SMALL["MINILM"], "--threads=1")
+        program = data["programs"][0]
+        sizes = {size["name"]: size for size in program["sizes"]}
+        self.assertEqual(sizes["time"]["limit"], 512)
+        self.assertEqual(sizes["time"]["stops"], [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
+        combinations = 1
+        for size in program["sizes"]:
+            combinations *= len(size["stops"])
+        for bytes_of in program["workspace"].values():
+            self.assertEqual(len(bytes_of), combinations)
+
+
+class Fusions(unittest.TestCase):
+    def test_are_those_of_the_report(self):
+        data = data_of(MINILM, *SMALL["MINILM"])
+        report = subprocess.run([TFMC, "dump", MINILM, "--stage=fused", "--report", *SMALL["MINILM"]], capture_output=True,
+                                text=True, check=True).stdout
+        for fusion in data["fusions"]:
+            self.assertIn(f":{fusion['line']}", report)
+            self.assertIn(fusion["reason"], report)
+
+    def test_that_were_refused_are_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder, "refused.tfm")
+            model.write_text(REFUSED)
+            refused = [fusion for fusion in data_of(model)["fusions"] if not fusion["done"]]
+        self.assertEqual([(f["fusion"], f["line"]) for f in refused if f["fusion"] == "attention"], [("attention", 3)])
+
+    def test_operations_say_what_they_were_made_of(self):
+        program = data_of(MINILM, *SMALL["MINILM"])["programs"][0]
+        names = lambda op: [program["primitives"][n]["op"] for n in op["fused_from"]]
+        attentions = [op for op in program["ops"] if op["op"] == "attention"]
+        self.assertEqual(len(attentions), 2)
+        for op in attentions:
+            self.assertGreaterEqual(names(op).count("matmul"), 2)
+            self.assertIn("softmax", names(op))
+        qkv = [op for op in program["ops"] if op["op"] == "linear" and names(op).count("linear") == 3]
+        self.assertEqual(len(qkv), 2)
+        whole = sorted(n for op in program["ops"] for n in op["fused_from"] if program["primitives"][n]["op"] == "linear")
+        self.assertEqual(whole, [n for n, p in enumerate(program["primitives"]) if p["op"] == "linear"])
+
+
+class Page(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_is_the_same_twice_and_wherever_the_model_lies(self):
+        first, second = self.folder / "1.html", self.folder / "2.html"
+        other = self.folder / "minilm.tfm"
+        other.write_bytes(MINILM.read_bytes())
+        explore(MINILM, *SMALL["MINILM"], "-o", first)
+        explore(other, *SMALL["MINILM"], "-o", second)
+        self.assertEqual(first.read_bytes(), second.read_bytes())
+        self.assertNotIn(str(ROOT).encode(), first.read_bytes())
+
+    def test_has_the_name_of_the_model_here(self):
+        subprocess.run([TFMC, "explore", MINILM, *SMALL["MINILM"]], cwd=self.folder, check=True)
+        self.assertEqual(os.listdir(self.folder), ["minilm.html"])
+
+    def test_of_a_model_with_errors_is_none(self):
+        model = self.folder / "bad.tfm"
+        model.write_text("model M { forward(x: f32[batch, 4]) { return y = z } }")
+        done = explore(model, "-o", self.folder / "bad.html", code=1)
+        self.assertIn("z", done.stderr)
+        self.assertFalse((self.folder / "bad.html").exists())
+
+    def test_asks_for_nothing_and_allows_its_own_script_alone(self):
+        page = self.folder / "page.html"
+        explore(MINILM, *SMALL["MINILM"], "-o", page)
+        text = page.read_text()
+        policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1]
+        self.assertTrue(policy.startswith("default-src 'none'; script-src 'sha256-"))
+        for name, element in (("script-src", r"<script>(.*?)</script>"), ("style-src", r"<style>(.*?)</style>")):
+            inner = re.search(element, text, re.S)[1]
+            digest = base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
+            self.assertIn(f"{name} 'sha256-{digest}'", policy)
+        outside = re.sub(r"<script.*?</script>", "", text, flags=re.S)
+        self.assertNotRegex(outside, r"https?:|src=|<link|@import|url\(")
+
+    def test_of_hostile_names_has_them_as_text_alone(self):
+        (self.folder / "a<b.tfm").write_text("layer Unused(n) { forward(x) = x }\n")
+        model = self.folder / "hostile.tfm"
+        model.write_text(HOSTILE)
+        done = subprocess.run([TFMC, "check", model], capture_output=True, text=True)
+        if done.returncode:
+            self.fail(done.stderr)
+        page = self.folder / "hostile.html"
+        explore(model, "-o", page)
+        elements = []
+        parser = html.parser.HTMLParser()
+        parser.handle_starttag = lambda tag, attributes: elements.append(tag)
+        parser.feed(page.read_text())
+        self.assertEqual(elements.count("script"), 2)
+        self.assertFalse({"img", "svg", "b"} & set(elements))
+        inside = re.search(r'id="tfm-data">(.*?)</script>', page.read_text(), re.S)[1]
+        self.assertNotIn("<", inside)
+        self.assertIn("</script>", json.dumps(json.loads(inside)))
+
+    def test_sources_write_text_as_text(self):
+        for file in sorted((ROOT / "compiler/explore/page").glob("*.js")):
+            code = re.sub(r"//[^\n]*", "", file.read_text())
+            for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "javascript:",
+                         "setAttribute('style'", "setAttribute('on", ".onclick", "fetch(", "XMLHttpRequest", "import("):
+                self.assertNotIn(word, code, file.name)
+            self.assertNotRegex(code, r"https?://(?!www\.w3\.org/2000/svg)", file.name)
+            self.assertLessEqual(max(map(len, file.read_text().split("\n"))), 120, file.name)
+
+
+class Refusals(unittest.TestCase):
+    def test_of_sizes_that_no_input_has(self):
+        for given, says in (("x=1x2", "an input of the model"), ("input_ids=1", "2 sizes"), ("input_ids=1x0", "2 sizes")):
+            done = explore(MINILM, f"--input={given}", "--format=json", code=2)
+            self.assertIn(says, done.stderr)
+
+    def test_of_what_it_does_not_do(self):
+        for option in ("--profile", "--compare=x.tfm", "--depth=2"):
+            done = subprocess.run([TFMC, "explore", MINILM, option], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, option)
+
+
+if __name__ == "__main__":
+    sys.exit(tally.run())
