@@ -315,7 +315,7 @@ class Knowledge(Lsp):
 
     def test_layout_and_cures_and_shapes(self):
         scattered = TEXT.replace("  up   =", " up=").replace("    x = embed(ids)", "  x=embed(ids)")
-        client, uri = self.opened(scattered)
+        client, uri = self.opened(scattered, options={"hints": True})
         edits = client.ask("textDocument/formatting", textDocument={"uri": uri}, options={"tabSize": 8})
         self.assertEqual(len(edits), 2)  # only lines that differ
         self.assertEqual(applied(scattered, edits), TEXT)
