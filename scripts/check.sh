@@ -116,6 +116,12 @@ else
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
   stage "the style of models" "$python" tests/e2e/test_fmt.py "$tfmc" .
+  stage "the language server" "$python" tests/e2e/test_lsp.py "$tfmc" .
+  if "$python" -c 'import pytest_lsp' 2>/dev/null; then
+    stage "sessions of editors" "$python" tests/e2e/test_lsp_session.py "$tfmc"
+  else
+    not_run "sessions of editors" "pytest-lsp could not be installed"
+  fi
   stage "what is shown is what runs" "$python" tests/e2e/test_shown.py "$tfmc" .
   stage "looking inside: data and page" "$python" tests/e2e/test_explore.py "$tfmc" .
   stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
