@@ -25,7 +25,7 @@ sys.argv[1:] = []
 
 MINILM, DATES = ROOT / "examples/minilm/minilm.tfm", ROOT / "examples/dates/dates.tfm"
 SMALL = {"MINILM": ["-D", "depth=2"], "DATES": ["-D", "depth=2"]}
-INDEXES = {"formula": "formulas", "module": "modules", "file": "files", "program": "programs"}
+INDEXES = {"formula": "formulas", "module": "modules", "file": "files", "program": "programs", "block": "blocks"}
 REFUSED = """layer Odd(d) {
   q = Linear(d, d)
   forward(x) = softmax(q(x) @ transpose(x, -1, -2), axis = 0) @ x
@@ -47,7 +47,8 @@ model __proto__(n = 4) {
 
 
 def explore(*args, code=0):
-    done = subprocess.run([TFMC, "explore", *map(str, args)], capture_output=True, text=True)
+    march = [] if any(str(arg).startswith("-march") for arg in args) else ["-march=x86-64-v3"]
+    done = subprocess.run([TFMC, "explore", *map(str, args), *march], capture_output=True, text=True)
     assert done.returncode == code, (done.returncode, done.stderr)
     return done
 
@@ -123,7 +124,7 @@ class Formulas(unittest.TestCase):
         data = data_of(model, *options)
         bench = json.loads(subprocess.run(
             [TFMC, "bench", model, "--random-weights=1", "--json", "--iterations=1", "--warmup=0", "--threads=1",
-             *[f"--input={one}" for one in inputs], *options], capture_output=True, text=True, check=True).stdout)
+             "-march=x86-64-v3", *[f"--input={one}" for one in inputs], *options], capture_output=True, text=True, check=True).stdout)
         program, formulas = data["programs"][0], data["formulas"]
         at = lambda number: value_of(formulas[number], sizes)
         self.assertEqual(at(program["flop"]), bench["flop"])
