@@ -31,6 +31,14 @@ def source(name, length):
     return f"model R {{ forward(x: f32[rows, {length}]{inputs}) {{ return y = {OPERATIONS[name]} }} }}\n"
 
 
+def aligned(shape):
+    """An array at the beginning of a page: where it lies costs more than what two builds differ by."""
+    n = int(np.prod(shape))
+    memory = np.empty(n + 1024, np.float32)
+    first = -(memory.ctypes.data // 4) % 1024
+    return memory[first:first + n].reshape(shape)
+
+
 class Case:
     def __init__(self, tfmc, folder, name, length, march):
         folder.mkdir()
@@ -38,8 +46,14 @@ class Case:
         self.library = Library(str(tfmc), path)
         rows, numbers = {"rows": ROWS[length]}, np.random.default_rng(1)
         shapes = {"x": (ROWS[length], length), "g": (length,), "b": (length,)}
-        self.arrays = {i["name"]: numbers.standard_normal(shapes[i["name"]], np.float32) for i in self.library.about["inputs"]}
-        self.arrays["y"] = np.empty(self.library.shape_of(self.library.about["outputs"][0], rows), np.float32)
+        self.arrays = {name: aligned(shapes[name]) for name in (i["name"] for i in self.library.about["inputs"])}
+        for array in self.arrays.values():
+            array[:] = numbers.standard_normal(array.shape, np.float32)
+        self.arrays["y"] = aligned(self.library.shape_of(self.library.about["outputs"][0], rows))
+        about = self.library.about  # a build from before 2026-11 does not tell the members of args; this was their order
+        inputs = [tensor["name"] for tensor in about["inputs"]]
+        members = {"symbols": about["sizes"], "inputs": inputs, "outputs": ["y"], "capacities": ["y"]}
+        about.setdefault("args", [[group, name] for group, names in members.items() for name in names])
         pointers = {name: array.ctypes.data for name, array in self.arrays.items()}
         self.arguments = self.library.arguments(pointers, rows, {"y": self.arrays["y"].size})
 

@@ -81,7 +81,7 @@ def measure(before, after, case, runs, rounds):
 
 
 def header(unit):
-    print(f"{'':20} {'best ' + unit:>9} {'':9} {'ratio':>7} {'median ' + unit:>10} {'':9} {'ratio':>7}")
+    print(f"{'':36} {'best ' + unit:>9} {'':9} {'ratio':>7} {'median ' + unit:>10} {'':9} {'ratio':>7}")
 
 
 def report(case, before, after, scale=1e3):
@@ -89,7 +89,7 @@ def report(case, before, after, scale=1e3):
     best = [min(min(turn) for turn in times) * scale for times in (before, after)]
     middle = [statistics.median(statistics.median(turn) for turn in times) * scale for times in (before, after)]
     ratio = statistics.median(statistics.median(b) / statistics.median(a) for a, b in zip(before, after))
-    print(f"{case:20} {best[0]:9.3f} {best[1]:9.3f} {best[1] / best[0]:7.3f} {middle[0]:10.3f} {middle[1]:9.3f} {ratio:7.3f}",
+    print(f"{case:36} {best[0]:9.3f} {best[1]:9.3f} {best[1] / best[0]:7.3f} {middle[0]:10.3f} {middle[1]:9.3f} {ratio:7.3f}",
           flush=True)
 
 

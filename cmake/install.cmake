@@ -36,7 +36,7 @@ if(CMAKE_INSTALL_PREFIX MATCHES \"/usr$\")
 endif()
 file(INSTALL ${generated}\${of_prefix}/tfm.pc DESTINATION \${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig)")
 # Headers that lay in tfm/ before they had a folder: who includes them there gets them still.
-foreach(header program library kernels gradient_steps optional packing packed_program tiles train_formula weights_file)
+foreach(header program library kernels gradient_steps packing packed_program tiles train_formula weights_file)
   file(CONFIGURE OUTPUT ${generated}/moved/tfm/${header}.h CONTENT "#include \"tfm/abi/${header}.h\"\n")
 endforeach()
 file(CONFIGURE OUTPUT ${generated}/moved/tfm/steps.def CONTENT "#include \"tfm/abi/steps.def\"\n")

@@ -95,7 +95,7 @@ def make_compiler(build, folder):
 def make_package(folder):
     needs = [f"tfmc-runtime=={version()}", f"tfmc-compiler=={version()}"]
     Wheel(folder, "tfmc", "py3-none-any", "compiler for Transformer models, for Python", needs,
-          {"text": ["tokenizers>=0.21"], "corpus": ["tokenizers>=0.21", "pyarrow>=15"],
+          {"text": ["tokenizers>=0.21", "jinja2>=3.1.6"], "corpus": ["tokenizers>=0.21", "pyarrow>=15"],
            "ray": ["tokenizers>=0.21", "pyarrow>=15", "ray[data]"]}).end()
 
 

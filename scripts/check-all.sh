@@ -94,7 +94,7 @@ if cmake --build build/release --target libtfm_limits test_decoding_bits bench-c
     build/release/tests/libtfm/libtfm_limits
   stage_alone "beside PyTorch" "${PYTHON:-build/venv/bin/python}" bench/versus_torch.py build/release/bench-compare
 else stage "libtfm_limits, test_decoding_bits, bench-compare" false; fi
-stage_alone "what a change costs: every patch built and tried" python3 tests/meta/check_cost.py . --build build/cost
+stage_alone "what a change costs: every patch built and tried" python3 tests/meta/check_cost.py . --build build/cost --together
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-600}"
 stage "wheels" scripts/wheels.sh build/wheels
 package_long() {

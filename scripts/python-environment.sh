@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Makes build/venv, a Python with the packages that tests and examples use, unless it exists. Ends with 1 if it cannot
-# be made (no network); callers then leave out what needs it. What tfmc-serve requires is installed too; where that
-# fails, its tests alone are left out.
+# be made (no network); callers then leave out what needs it. What tfmc-serve and chat templates require is installed too;
+# where that fails, their tests alone are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=${TFM_WORK:-build}
 venv=$work/venv
 packages=(numpy==2.2.6 safetensors==0.5.3 tokenizers==0.21.1)
+templates=(jinja2==3.1.6)
 serve=(starlette==1.10.0 uvicorn==0.54.0 httptools==0.9.0 uvloop==0.23.0 orjson==3.13.0 prometheus-client==0.26.0)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -25,3 +26,4 @@ if ! "$venv/bin/python" -c 'import numpy, safetensors, tokenizers' 2>/dev/null; 
 fi
 "$venv/bin/python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client' 2>/dev/null ||
   install "${serve[@]}" || true
+"$venv/bin/python" -c 'import jinja2' 2>/dev/null || install "${templates[@]}" || true

@@ -83,17 +83,11 @@ const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
 
 Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const char *soname) {
   const uint32_t n = request->n_plans + 1;
-  const Bytes *made = aot_objects(arena, diag, request);
-  if (!made) return (Bytes){0};
-  Bytes *objects = ARENA_ARRAY(arena, Bytes, n + 1);
-  memcpy(objects, made, n * sizeof *objects);
-  LLVMContextRef context = LLVMContextCreate();
-  objects[n] = object_for_any(arena, diag, request, emit_stand_ins(context, request->plans, request->n_plans));
-  LLVMContextDispose(context);
-  if (!objects[n].data) return (Bytes){0};
+  const Bytes *objects = aot_objects(arena, diag, request);
+  if (!objects) return (Bytes){0};
   const char *prefix = model_prefix(arena, request->plans[0].forward->program.name);
-  if (!request->compiler) return elf_library(arena, diag, prefix, soname, objects, n + 1);
-  return link_library(arena, diag, request->compiler, prefix, soname, (BytesList){objects, n + 1});
+  if (!request->compiler) return elf_library(arena, diag, prefix, soname, objects, n);
+  return link_library(arena, diag, request->compiler, prefix, soname, (BytesList){objects, n});
 }
 
 Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request) {

@@ -369,60 +369,27 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
 
 // ---- the module ----
 
+/* Of all programs of an instruction set. */
+static uint32_t drivers_of(const LibraryPlans *plans) {
+  const DecodingPlan *decoding = plans->decoding;
+  uint32_t drivers = plan_drivers(plans->forward);
+  if (decoding) drivers |= plan_drivers(decoding->step);
+  if (decoding && decoding->encoder) drivers |= plan_drivers(decoding->encoder);
+  for (uint32_t i = 0; i < N_TRAINING_PLANS; i++)
+    if (plans->training[i]) drivers |= plan_drivers(plans->training[i]);
+  return drivers;
+}
+
 LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryParts *parts) {
   LLVMModuleRef module = LLVMModuleCreateWithNameInContext("library", context);
+  uint32_t drivers = 0;
+  for (uint32_t i = 0; i < parts->n_plans; i++) drivers |= drivers_of(&parts->plans[i]);
+  emit_drivers(arena, module, drivers);
   LLVMValueRef library = emit_tfm_library(arena, module, parts);
   LLVMValueRef training = parts->training ? emit_training(arena, module, parts, library) : NULL;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     if (library_has(parts, functions[i].least))
       emit_wrapper(arena, module, parts->names->prefix, &functions[i],
                    functions[i].gets == TRAINING ? training : library);
-  return module;
-}
-
-// ---- what the runtime need not have ----
-
-static bool has_step(const LibraryPlans *plans, uint32_t n_plans, tfm_step_kind kind) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < n_plans; i++) {
-    const DecodingPlan *decoding = plans[i].decoding;
-    n += plans[i].forward->n_steps[kind];
-    if (decoding) n += decoding->step->n_steps[kind];
-    if (decoding && decoding->encoder) n += decoding->encoder->n_steps[kind];
-    for (uint32_t k = 0; k < N_TRAINING_PLANS; k++)
-      if (plans[i].training[k]) n += plans[i].training[k]->n_steps[kind];
-  }
-  return n > 0;
-}
-
-/* A function of the runtime that nobody calls. */
-static void stand_in(LLVMModuleRef module, const char *name, LLVMTypeRef result) {
-  LLVMContextRef context = LLVMGetModuleContext(module);
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0);
-  LLVMValueRef function =
-      LLVMAddFunction(module, name, LLVMFunctionType(result, (LLVMTypeRef[]){pointer, pointer}, 2, false));
-  LLVMSetVisibility(function, LLVMHiddenVisibility);
-  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
-  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, ""));
-  if (LLVMGetTypeKind(result) == LLVMVoidTypeKind)
-    LLVMBuildRetVoid(builder);
-  else
-    LLVMBuildRet(builder, LLVMConstNull(result));
-  LLVMDisposeBuilder(builder);
-}
-
-/* Drivers that have a file of the runtime for themselves, with what says how much scratch they take. */
-LLVMModuleRef emit_stand_ins(LLVMContextRef context, const LibraryPlans *plans, uint32_t n) {
-  static const struct {
-    tfm_step_kind kind;
-    const char *driver, *scratch;
-  } drivers[] = {{TFM_STEP_MATMUL, "step_matmul", "matmul_scratch_bytes"},
-                 {TFM_STEP_ALONG, "step_along", "along_scratch_bytes"}};
-  LLVMModuleRef module = LLVMModuleCreateWithNameInContext("stand_ins", context);
-  for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
-    if (has_step(plans, n, drivers[i].kind)) continue;
-    stand_in(module, drivers[i].driver, LLVMVoidTypeInContext(context));
-    stand_in(module, drivers[i].scratch, LLVMInt64TypeInContext(context));
-  }
   return module;
 }

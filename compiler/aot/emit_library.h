@@ -21,8 +21,5 @@ tfm_generation *generation_of(Arena *arena, const Graph *graph);
  * linked into one program. */
 const char *library_kernel_suffix(Arena *arena, const Plan *forward);
 LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryParts *parts);
-/* Makes a module of empty functions that stand for the drivers of steps which no program of the library has, so that a
- * linker finds them before those of the runtime and leaves these out. Only for a library that is linked alone. */
-LLVMModuleRef emit_stand_ins(LLVMContextRef context, const LibraryPlans *plans, uint32_t n);
 
 #endif

@@ -7,6 +7,9 @@
 
 #include "aot/packed_tables.h"
 #include "base/check.h"
+#include "tfm/abi/drivers.h"
+
+#define DRIVERS "drivers" /* the global variable of a module */
 
 static LLVMContextRef context_of(LLVMModuleRef module) { return LLVMGetModuleContext(module); }
 
@@ -193,7 +196,7 @@ static void steps(Emission *e, const Plan *plan) {
 #define WRITE_LIST()
 #define MASK(axes)
 #define TEXT(member) +offsetof(Step, member)
-#define STEP(KIND, name, array, scratch, fields, operands)                                                   \
+#define STEP(KIND, name, array, fields, operands)                                                   \
   {                                                                                                         \
     typedef tfm_##name##_step Step;                                                                         \
     const size_t text = 0 operands;                                                                         \
@@ -204,7 +207,9 @@ static void steps(Emission *e, const Plan *plan) {
 #include "tfm/abi/steps.def"
 }
 
-/* Its name is what makes the linker take it from the runtime. */
+// ---- the drivers ----
+
+/* Its name is what makes the linker take it from the runtime. Only its address is taken, so its type is any. */
 static LLVMValueRef runtime_function(LLVMModuleRef module, const char *name) {
   LLVMValueRef known = LLVMGetNamedFunction(module, name);
   if (known) return known;
@@ -213,6 +218,34 @@ static LLVMValueRef runtime_function(LLVMModuleRef module, const char *name) {
   LLVMSetVisibility(function, LLVMHiddenVisibility);
   return function;
 }
+
+typedef struct Drivers { /* the table that is being put together */
+  Blob blob;
+  uint32_t needed;
+} Drivers;
+
+/* A function of driver number `number`; name NULL: it has none. */
+static void place_function(Drivers *to, size_t offset, uint32_t number, const char *name) {
+  const bool has_one = name && to->needed >> number & 1;
+  blob_pointer(&to->blob, offset, has_one ? runtime_function(to->blob.module, name) : NULL);
+}
+
+void emit_drivers(Arena *arena, LLVMModuleRef module, uint32_t needed) {
+  const tfm_drivers none = {0};
+  Drivers to = {blob_new(arena, module), needed};
+#define STEP_DRIVER(NAME, first, second)                                                                      \
+  place_function(&to, offsetof(tfm_drivers, of_step[TFM_DRIVER_##NAME].run), TFM_DRIVER_##NAME, first);        \
+  place_function(&to, offsetof(tfm_drivers, of_step[TFM_DRIVER_##NAME].scratch), TFM_DRIVER_##NAME, second);
+#define DRIVER(NAME, function) STEP_DRIVER(NAME, #function, NULL)
+#define SCRATCH_DRIVER(NAME, function, of_scratch) STEP_DRIVER(NAME, #function, #of_scratch)
+#define PART(NAME, Type, member, function) \
+  place_function(&to, offsetof(tfm_drivers, member), TFM_DRIVER_##NAME, #function);
+#include "tfm/abi/drivers.def"
+#undef STEP_DRIVER
+  blob_finish(&to.blob, DRIVERS, &none, sizeof none);
+}
+
+// ---- all of it ----
 
 /* In the order of the members of tfm_program, which blob_pointer checks. */
 static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
@@ -237,14 +270,7 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   PLAIN(row_chains, p->n_row_chains);
   steps(e, plan);
   PLAIN(caches, p->n_caches);
-  const char *whole = plan_whole_attention(plan);
-  if (whole) blob_pointer(&e->top, MEMBER(whole_attention), runtime_function(e->module, whole));
-  if (plan_has_attention_grad(plan))
-    blob_pointer(&e->top, MEMBER(attention_grad), runtime_function(e->module, "tfm_attention_grad"));
-  if (plan_has_gradient_sums(plan))
-    blob_pointer(&e->top, MEMBER(gradient_sums), runtime_function(e->module, "tfm_gradient_sums"));
-  if (p->n_row_chains)
-    blob_pointer(&e->top, MEMBER(chain_functions), runtime_function(e->module, "tfm_chain_functions"));
+  blob_pointer(&e->top, MEMBER(drivers), LLVMGetNamedGlobal(e->module, DRIVERS));
 }
 
 static LLVMValueRef emit_with(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix,

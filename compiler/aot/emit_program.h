@@ -42,6 +42,9 @@ LLVMValueRef module_null(LLVMModuleRef module);
 
 // ---- programs ----
 
+/* Makes the table of the drivers that are needed (plan_drivers), to which the programs of the module will point; before
+ * the first of them. */
+void emit_drivers(Arena *arena, LLVMModuleRef module, uint32_t needed);
 /* Returns a constant tfm_program. Its kernels are external functions, each called name + suffix. */
 LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix);
 /* A tfm_packed_program, to be added to the blob of several, at `offset`. Of its inputs the first n_named have names. */

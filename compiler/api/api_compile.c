@@ -23,6 +23,7 @@
 #include "api/objects.h"
 #include "api/api_run.h"
 #include "tfm/generate.h"
+#include "tfm/abi/drivers.h"
 #include "tfm/abi/library.h"
 #include "tfm/abi/train_tables.h"
 
@@ -33,15 +34,14 @@ struct tfm_compiled {
   const tfm_training *training; /* NULL: it does not */
 };
 
-/* The functions of the runtime that a compiled model's own functions call, or its programs point to. */
+/* The functions of the runtime that a compiled model's own functions call, or its table of drivers points to. */
 static const OutsideFunction runtime_functions[] = {
 #define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) {#runtime, (AnyFunction)runtime},
 #include "aot/library_functions.def"
-    {"tfm_chain_functions", (AnyFunction)tfm_chain_functions},
-    {"tfm_attention_grad", (AnyFunction)tfm_attention_grad},
-    {"tfm_gradient_sums", (AnyFunction)tfm_gradient_sums},
-    {"tfm_whole_attention", (AnyFunction)tfm_whole_attention},
-    {"tfm_whole_pages", (AnyFunction)tfm_whole_pages},
+#define DRIVER(NAME, run) {#run, (AnyFunction)run},
+#define SCRATCH_DRIVER(NAME, run, scratch) DRIVER(NAME, run) {#scratch, (AnyFunction)scratch},
+#define PART(NAME, Type, member, function) {#function, (AnyFunction)function},
+#include "tfm/abi/drivers.def"
 };
 
 // ---- asking the compiler ----

@@ -17,6 +17,7 @@
 #include "aot/library_file.h"
 #include "cli/commands/commands.h"
 #include "cli/help.h"
+#include "cli/text_command.h"
 
 enum { STACK_BYTES = 64 << 20, EXIT_ENVIRONMENT = 3 };
 
@@ -101,6 +102,8 @@ static bool reader_is_gone(void) {
 
 int main(int argc, char **argv) {
   open_standard_streams();
+  const int of_texts = text_command(argc, argv);
+  if (of_texts >= 0) return of_texts;
   signal(SIGPIPE, SIG_IGN); /* the command finishes its work, and the files of -o, before it looks at stdout */
   signal(SIGXFSZ, SIG_IGN); /* under `ulimit -f` the write fails, which is a message that names the file */
   CommandLine line = {argc, argv, 0};

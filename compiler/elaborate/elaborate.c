@@ -78,6 +78,13 @@ static Scope *file_scope(Elaborator *e, Scope *parent) {
   return scope;
 }
 
+StandardFile standard_file(uint32_t i) {
+  const StandardFile files[N_STANDARD_FILES] = {{"<std>", std_tfm, std_tfm_size},
+                                                {"<std/functions>", functions_tfm, functions_tfm_size},
+                                                {"<std/losses>", losses_tfm, losses_tfm_size}};
+  return files[i];
+}
+
 /* Scopes from the outermost inwards: primitives, what is standard, what the files define. False after an error. */
 static bool declare_all(Elaborator *e, const ParsedProgram *program, Layers *models) {
   Scope *primitives = file_scope(e, NULL);
@@ -87,14 +94,9 @@ static bool declare_all(Elaborator *e, const ParsedProgram *program, Layers *mod
   }
   Scope *standard = file_scope(e, primitives);
   Scope *inside = file_scope(e, standard);
-  const struct {
-    const char *name, *text;
-    unsigned size;
-  } files[] = {{"<std>", std_tfm, std_tfm_size},
-               {"<std/functions>", functions_tfm, functions_tfm_size},
-               {"<std/losses>", losses_tfm, losses_tfm_size}};
-  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-    Source *source = source_new(e->arena, files[i].name, files[i].text, files[i].size);
+  for (uint32_t i = 0; i < N_STANDARD_FILES; i++) {
+    const StandardFile file = standard_file(i);
+    Source *source = source_new(e->arena, file.name, file.text, file.size);
     const Ast *std = parse_file(e->arena, e->names, e->diag, source);
     if (!std) return false;
     declare_standard(e, std, standard, inside);
@@ -312,6 +314,7 @@ static bool elaborate_entry(Elaborator *e, const ParsedProgram *program, const E
   if (!model || !read_definitions(e, options, model, &overrides)) return false;
   e->graph = graph_new(e->arena, model->name);
   e->sizes = e->graph->sizes;
+  if (e->observer) e->observer->sizes = e->sizes;
   e->builder.graph = e->graph;
   elaborate_model(e, model, &overrides);
   if (e->diag->n_errors != errors) return false;
@@ -322,6 +325,7 @@ static bool elaborate_entry(Elaborator *e, const ParsedProgram *program, const E
 /* Warnings need a model without errors: after a fault, what looks unused may be used by the faulty part. */
 Graph *elaborate(Arena *arena, Map *names, Diag *diag, const ParsedProgram *program, const ElaborateOptions *options) {
   Elaborator e = elaborator_new(arena, names, diag, options->weights_prefix);
+  e.observer = options->observer;
   if (!elaborate_entry(&e, program, options)) return NULL;
   warn_unused(&e, program);
   return e.graph;

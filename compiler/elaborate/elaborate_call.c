@@ -148,6 +148,7 @@ static bool match_size(Elaborator *e, const char *name, Node *x, const Ast *dim,
   const char *free = free_size(dim, scope);
   if (free && !dim->flag) {
     scope_put(e->arena, scope, free, value_size(have));
+    show_value(e, dim, value_size(have));
     return true;
   }
   Value v = eval(e, dim, scope);
@@ -213,6 +214,7 @@ static void bind_free_sizes(Elaborator *e, const Ast *params, const Value *value
     for (uint32_t k = 0; k < type->n_children; k++) {
       const char *free = type->children[k]->flag ? NULL : free_size(type->children[k], scope);
       if (!free || is_parameter(params, free)) continue;
+      show_value(e, type->children[k], value_size(values[i].as.tensor->dims[k]));
       scope_put(e->arena, scope, free, value_size(values[i].as.tensor->dims[k]));
     }
   }
@@ -250,6 +252,7 @@ static bool bind_parameters(Elaborator *e, const Function *f, const Value *value
     const Ast *param = params->children[i];
     Value v = values[i].kind == VALUE_MISSING ? default_of(e, param, scope) : values[i];
     scope_put(e->arena, scope, param->name, v);
+    show_value(e, param, v);
     if (is_poison(v)) return false;
     if (param->children[0] && v.kind != VALUE_NONE && !match_type(e, param, v, scope)) return false;
   }
@@ -367,6 +370,7 @@ static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *res
   if (names->n_children == 1) {
     name_tensor(v, names->children[0]->name);
     scope_put(e->arena, scope, names->children[0]->name, v);
+    show_value(e, names->children[0], v);
     return;
   }
   uint32_t n = v.kind == VALUE_TUPLE ? v.as.tuple->n : 1;
@@ -378,6 +382,7 @@ static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *res
     Value item = is_poison(v) ? POISON : value_tensor(v.as.tuple->items[i]);
     name_tensor(item, names->children[i]->name);
     scope_put(e->arena, scope, names->children[i]->name, item);
+    show_value(e, names->children[i], item);
   }
 }
 
@@ -458,6 +463,7 @@ static void run_for(Elaborator *e, const Ast *node, Scope *scope, Result *result
   e->n_loops++;
   for (uint32_t i = 0; rounds && i < rounds->n && result->value.kind == VALUE_MISSING && count_step(e); i++) {
     scope_put(e->arena, scope, node->name, rounds->items[i]);
+    show_value(e, node, rounds->items[i]);
     run_block(e, node->children[1], scope, result);
   }
   e->n_loops--;

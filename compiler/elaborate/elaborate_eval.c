@@ -310,11 +310,13 @@ Value eval(Elaborator *e, const Ast *node, Scope *scope) {
     CHECK(leaves[node->kind], "no expression: %s", ast_kind_text(node->kind));
     e->here = node->span;
     value = leaves[node->kind](e, node, scope);
+    show_value(e, node, value);
   }
   while (e->spine.n > base) {
     const Ast *outer = e->spine.items[--e->spine.n];
     e->here = outer->span;
     value = !count_step(e) ? POISON : steps[outer->kind](e, outer, value, scope);
+    show_value(e, outer, value);
   }
   e->here = saved;
   e->depth--;

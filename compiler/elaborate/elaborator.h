@@ -50,6 +50,7 @@ typedef struct Elaborator {
   struct Objective *objective; /* what is elaborated, in place of forward; NULL: it is forward */
   bool is_training;            /* dropout drops */
   const ElaborateOptions *options;
+  ElaborateObserver *observer; /* NULL: nobody */
   Map reported;       /* places that have an error already */
   Map checked;        /* comparisons that every run checks already */
 } Elaborator;
@@ -83,6 +84,10 @@ const char *nearest_or_all(Elaborator *e, const char *name, const char *verb, co
  * Encoder". NULL for a name that is not in torch_names.def. */
 const char *torch_name_hint(const char *name);
 const char *torch_argument_hint(const char *name);
+
+static inline void show_value(const Elaborator *e, const Ast *node, Value v) {
+  if (e->observer) e->observer->saw(e->observer->context, node, &v);
+}
 
 /* One more expression or call; false (after reporting) when there were too many. */
 bool count_step(Elaborator *e);

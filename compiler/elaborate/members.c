@@ -28,6 +28,7 @@ static void define(Elaborator *e, Module *m, const Ast *node, Value v) {
   Binding *binding = scope_put(e->arena, m->scope, node->name, v);
   binding->span = node->span;
   binding->is_member = true;
+  show_value(e, node, v);
 }
 
 // ---- submodules and values ----

@@ -87,6 +87,7 @@ Value configure(Elaborator *e, Layer *layer, const Arguments *arguments, const A
     Value v = config_value(e, t, param, values[i], overrides);
     if (depth_of(v) >= t->depth) t->depth = depth_of(v) + 1;
     scope_put(e->arena, t->config, param->name, v)->span = param->span;
+    show_value(e, param, v);
     good &= !is_poison(v);
   }
   if (t->depth > MAX_TEMPLATE_DEPTH)

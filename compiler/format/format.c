@@ -234,7 +234,7 @@ static bool needs_empty_line(const Layout *l, uint32_t first) {
   if (first == 0 || goes_on(l, first) || piece_is(piece, "}")) return false;
   if (piece_is(left, "{")) return false;
   if (piece->token.after_empty) return true;
-  if (piece->open != NO_PIECE || piece_is_comment(left)) return false;
+  if (piece->open != NO_PIECE || (piece_is_comment(left) && left->token.on_new_line)) return false;
   return is_large(l, first) || (piece_is(left, "}") && !l->pieces.all[left->match].is_inline);
 }
 

@@ -148,3 +148,11 @@ void attributes_add_key(StrBuf *key, const NodeAttr *attr) {
     if (type == ATTRIBUTE_IS_ROWS) add_rows(key, attr);
   }
 }
+
+// ---- forms ----
+
+void attributes_take_forms(NodeAttr *attr, const NodeAttr *from) {
+  for (Attribute i = 0; i < N_ATTRIBUTES; i++)
+    if (attribute_type(i) == ATTRIBUTE_IS_FORM)
+      *(tfm_form *)attribute_member(attr, i) = *(const tfm_form *)attribute_value(from, i);
+}

@@ -39,6 +39,8 @@ void attribute_print(StrBuf *out, const SizeTable *table, const Node *node, Attr
 /* Adds bytes that are equal for two nodes of one operation exactly if all their attributes are. Texts go in by content,
  * sizes by address: they are interned. Expressions go in by address too, so only shared ones are equal. */
 void attributes_add_key(StrBuf *key, const NodeAttr *attr);
+/* What takes the place of a product computes in its forms: all attributes of type FORM. */
+void attributes_take_forms(NodeAttr *attr, const NodeAttr *from);
 
 /* "[batch, 8]". A missing size prints as ?, which cannot be read back: only graphs that are broken have one. */
 void sizes_print(StrBuf *out, const SizeTable *table, uint32_t n, const Size *const *sizes);

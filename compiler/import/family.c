@@ -4,19 +4,23 @@
 #include <string.h>
 
 #include "import/expression.h"
+#include "import/sentence.h"
 
 typedef struct Embedded {
   const char *name, *text;
   const unsigned *size;
+  bool is_part; /* of families alone, which include it */
 } Embedded;
 
 #define FAMILY(name)                 \
   extern const char family_##name[]; \
   extern const unsigned family_##name##_size;
+#define PART(name) FAMILY(name)
 #include "import/families.def"
 
 static const Embedded embedded[] = {
-#define FAMILY(name) {"models/" #name ".tfm", family_##name, &family_##name##_size},
+#define FAMILY(name) {"models/" #name ".tfm", family_##name, &family_##name##_size, false},
+#define PART(name) {"models/parts/" #name ".tfm", family_##name, &family_##name##_size, true},
 #include "import/families.def"
 };
 
@@ -40,41 +44,113 @@ static void check_lists(Diag *diag, const Family *family) {
   }
 }
 
+/* Whether the family's own block decides about what an entry of an included one is for: it sets the same parameter,
+ * names the key of an `expect`, or has a list of that name. */
+static bool is_replaced(const Ast *block, const Map *keys, const Ast *entry) {
+  for (uint32_t i = 0; i < block->n_children; i++) {
+    const Ast *own = block->children[i];
+    const bool has_name = own->kind == entry->kind && (own->kind == AST_SETTING || own->kind == AST_LISTING);
+    if (has_name && strcmp(own->name, entry->name) == 0) return true;
+  }
+  if (entry->kind != AST_EXPECT) return false;
+  Map names = map_new(keys->arena);
+  expression_add_keys(&names, entry->children[0]);
+  return names.n && map_has(keys, names.items[0].key);
+}
+
+/* The checkpoint block of the family, with the entries of included ones before its own. */
+static const Ast *joined_block(Arena *arena, const ParsedProgram *program, const Ast *checkpoint) {
+  const Ast *own = checkpoint->children[1];
+  VEC(Ast *) entries = {0};
+  Map keys = map_new(arena);
+  for (uint32_t i = 0; i < own->n_children; i++)
+    if (own->children[i]->kind == AST_SETTING || own->children[i]->kind == AST_EXPECT)
+      expression_add_keys(&keys, own->children[i]);
+  for (size_t i = 0; i < program->files.n; i++) {
+    const ParsedFile *file = &program->files.items[i];
+    for (uint32_t k = 0; k < file->ast->n_children; k++) {
+      const Ast *node = file->ast->children[k], *block = node->kind == AST_CHECKPOINT ? node->children[1] : NULL;
+      for (uint32_t n = 0; block && n < block->n_children; n++)
+        if (file->is_main || !is_replaced(own, &keys, block->children[n]))
+          vec_push(arena, &entries, block->children[n]);
+    }
+  }
+  Ast *block = ARENA_NEW(arena, Ast), *joined = ARENA_NEW(arena, Ast);
+  *block = *own;
+  block->children = entries.items;
+  block->n_children = (uint32_t)entries.n;
+  *joined = *checkpoint;
+  joined->children = ARENA_ARRAY(arena, Ast *, 2);
+  joined->children[0] = checkpoint->children[0];
+  joined->children[1] = block;
+  return joined;
+}
+
+/* All layers and functions of the program as one file. */
+static const Ast *joined_file(Arena *arena, const ParsedProgram *program) {
+  VEC(Ast *) nodes = {0};
+  for (size_t i = 0; i < program->files.n; i++)
+    for (uint32_t k = 0; k < program->files.items[i].ast->n_children; k++)
+      vec_push(arena, &nodes, program->files.items[i].ast->children[k]);
+  Ast *file = ARENA_NEW(arena, Ast);
+  *file = *program->files.items[program->files.n - 1].ast;
+  file->children = nodes.items;
+  file->n_children = (uint32_t)nodes.n;
+  return file;
+}
+
 /* NULL after an error: a fault in the text, no block, not one model, or parameters that nothing reads. */
 static Family *family_of(Arena *arena, Diag *diag, const ParsedProgram *program) {
   Family *family = ARENA_NEW(arena, Family);
   unsigned n_models = 0, n_blocks = 0;
-  const Ast *main_file = NULL;
-  for (size_t i = 0; program && i < program->files.n; i++) {
-    const ParsedFile *file = &program->files.items[i];
-    if (!file->is_main) continue;
-    family->source = file->source;
-    main_file = file->ast;
-    for (uint32_t k = 0; k < file->ast->n_children; k++) {
-      const Ast *node = file->ast->children[k];
-      if (node->kind == AST_CHECKPOINT) n_blocks++, family->checkpoint = node;
-      if (node->kind == AST_LAYER && node->flag) n_models++, family->model = node;
-    }
-  }
   if (!program) return NULL;
-  if (program->files.n == 1 && n_models == 1 && n_blocks == 1) {
-    const int before = diag->n_errors;
-    check_lists(diag, family);
-    unread_params_check(arena, diag, family, main_file);
-    return diag->n_errors == before ? family : NULL;
+  const ParsedFile *main_file = &program->files.items[program->files.n - 1];
+  family->program = program;
+  family->source = main_file->source;
+  for (uint32_t k = 0; k < main_file->ast->n_children; k++) {
+    const Ast *node = main_file->ast->children[k];
+    if (node->kind == AST_CHECKPOINT) n_blocks++, family->checkpoint = node;
+    if (node->kind == AST_LAYER && node->flag) n_models++, family->model = node;
   }
-  diag_error_at(
-      diag, family->source->path, DIAG_CHECKPOINT,
-      "a family is one file with one model and one checkpoint block; this one has %u models, %u blocks and %zu "
-      "includes",
-      n_models, n_blocks, program->files.n - 1);
-  return NULL;
+  if (n_models != 1 || n_blocks != 1) {
+    diag_error_at(diag, family->source->path, DIAG_CHECKPOINT,
+                  "a family is a file with one model and one checkpoint block; this one has %u models and %u blocks",
+                  n_models, n_blocks);
+    return NULL;
+  }
+  const int before = diag->n_errors;
+  family->checkpoint = joined_block(arena, program, family->checkpoint);
+  check_lists(diag, family);
+  unread_params_check(arena, diag, family, joined_file(arena, program));
+  return diag->n_errors == before ? family : NULL;
 }
 
 // ---- those of models/ ----
 
+/* Included files before the one that includes them, each once. They lie beside it, and their texts are part of the
+ * program, so that nothing of them can be missing. */
+static void parse_embedded(Arena *arena, Map *names, Diag *diag, ParsedProgram *program, const char *file,
+                           bool is_main) {
+  for (size_t i = 0; i < program->files.n; i++)
+    if (strcmp(program->files.items[i].source->path, file) == 0) return;
+  for (int i = 0; i < N_EMBEDDED; i++) {
+    const Embedded *e = &embedded[i];
+    if (strcmp(e->name, file) != 0) continue;
+    const NamedText text = {e->name, e->text, *e->size, is_main};
+    const ParsedProgram *one = parse_texts(arena, names, diag, &text, 1);
+    const Ast *ast = one ? one->files.items[0].ast : NULL;
+    for (uint32_t k = 0; ast && k < ast->n_children; k++)
+      if (ast->children[k]->kind == AST_INCLUDE)
+        parse_embedded(arena, names, diag, program, arena_printf(arena, "models/%s", ast->children[k]->name), false);
+    if (ast) vec_push(arena, &program->files, one->files.items[0]);
+  }
+}
+
 static Family *embedded_family(Arena *arena, Map *names, Diag *diag, const Embedded *e) {
-  Family *family = family_of(arena, diag, parse_text(arena, names, diag, e->name, e->text, *e->size));
+  ParsedProgram *program = ARENA_NEW(arena, ParsedProgram);
+  const int before = diag->n_errors;
+  parse_embedded(arena, names, diag, program, e->name, true);
+  Family *family = diag->n_errors == before ? family_of(arena, diag, program) : NULL;
   if (family) family->is_embedded = true;
   return family;
 }
@@ -90,6 +166,7 @@ static bool is_for(const Family *family, const char *type) {
 static void report_unknown(Arena *arena, Map *names, Diag *diag, const char *type, const char *place) {
   Map types = map_new(arena);
   for (int i = 0; i < N_EMBEDDED; i++) {
+    if (embedded[i].is_part) continue;
     const Family *family = embedded_family(arena, names, diag, &embedded[i]);
     const Ast *of_family = family ? family->checkpoint->children[0] : NULL;
     for (uint32_t k = 0; family && k < of_family->n_children; k++) map_put(&types, of_family->children[k]->text, NULL);
@@ -107,9 +184,26 @@ static bool computes(Arena *arena, const Family *family, const char *class) {
   return false;
 }
 
-Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder, const char *path) {
+/* One of models/ for the type: the one that computes the class, else the first. NULL: there is none, or an error.
+ * `param`: among those with this parameter; NULL: among all. */
+static Family *embedded_for(Arena *arena, Map *names, Diag *diag, const Folder *folder, const char *param) {
   const char *type = json_string_value(json_object_get(folder->config, "model_type"));
   const char *class = json_string_value(json_object_get(folder->names, "architecture"));
+  Family *first = NULL;
+  for (int i = 0; i < N_EMBEDDED; i++) {
+    if (embedded[i].is_part) continue;
+    Family *family = embedded_family(arena, names, diag, &embedded[i]);
+    if (!family) return NULL;
+    if (!is_for(family, type) || (param && family_param(family, param) < 0)) continue;
+    if (!first) first = family;
+    if (computes(arena, family, class)) return family;
+  }
+  return first;
+}
+
+Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder, const char *path) {
+  const char *type = json_string_value(json_object_get(folder->config, "model_type"));
+  const char *param = sentence_param(json_object_get(folder->names, "sentence"));
   if (path) return family_of(arena, diag, parse_program(arena, names, diag, path));
   if (!type) {
     diag_error_at(
@@ -117,23 +211,17 @@ Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder
         "\"model_type\" is missing or no string; it says which family the model is of; --family FILE names one");
     return NULL;
   }
-  Family *first = NULL;
-  for (int i = 0; i < N_EMBEDDED; i++) {
-    Family *family = embedded_family(arena, names, diag, &embedded[i]);
-    if (!family) return NULL;
-    if (!is_for(family, type)) continue;
-    if (!first) first = family;
-    if (computes(arena, family, class)) return family;
-  }
-  if (!first) report_unknown(arena, names, diag, type, folder->config_path);
-  return first;
+  Family *family = param ? embedded_for(arena, names, diag, folder, param) : NULL;
+  if (!family) family = embedded_for(arena, names, diag, folder, NULL);
+  if (!family && !diag_has_errors(diag)) report_unknown(arena, names, diag, type, folder->config_path);
+  return family;
 }
 
 void family_list(Arena *arena, StrBuf *out) {
   Map names = map_new(arena);
   Diag diag = diag_new(arena);
   for (int i = 0; i < N_EMBEDDED; i++) {
-    const Family *family = embedded_family(arena, &names, &diag, &embedded[i]);
+    const Family *family = embedded[i].is_part ? NULL : embedded_family(arena, &names, &diag, &embedded[i]);
     if (!family) continue;
     strbuf_printf(out, "%-22s", embedded[i].name);
     const Ast *types = family->checkpoint->children[0];

@@ -1,6 +1,7 @@
 /* Family: a .tfm file that says by a `checkpoint` block which checkpoints its model is for.
  *
- * In: the files of models/, which are part of the program, or one of the user's. Out: its block and its model, checked.
+ * In: the files of models/, which are part of the program, or one of the user's, with what they include. Out: its block
+ * and its model, checked. Blocks of included files add their entries, unless the family's own block decides the same.
  * Refused: types that no file names, files without a block or with two models, lists that a block does not have,
  * parameters that the block sets and nothing reads. */
 #ifndef TFM_IMPORT_FAMILY_H
@@ -10,7 +11,8 @@
 #include "parse/include.h"
 
 typedef struct Family {
-  Source *source;
+  const ParsedProgram *program; /* the family's file is the last one */
+  Source *source;               /* of that file */
   const Ast *checkpoint, *model;
   bool is_embedded; /* of models/, not of the user */
 } Family;
@@ -37,7 +39,7 @@ Texts family_tasks(Arena *arena, const Family *family);
 int family_param(const Family *family, const char *name);
 
 /* Adds an error for each parameter of the model that the block sets, but that nothing reads, and for each parameter of
- * a layer of the file that nothing in the layer reads. `file`: of the family. */
+ * a layer that nothing in the layer reads. `file`: all layers of the family, included ones too. */
 void unread_params_check(Arena *arena, Diag *diag, const Family *family, const Ast *file);
 
 #endif

@@ -248,12 +248,36 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   return NULL;
 }
 
+/* Modules that have weights have them as safetensors. */
+static bool modules_have_weights(Arena *arena, Diag *diag, const Folder *folder) {
+  const json_t *modules = json_object_get(json_object_get(folder->names, "sentence"), "modules"), *module;
+  const int before = diag->n_errors;
+  size_t i;
+  json_array_foreach((json_t *)modules, i, module) {
+    const char *place = json_string_value(json_array_get(module, 1));
+    if (!place) continue;
+    const char *inside = folder_file(arena, folder->path, place);
+    const char *path = folder_file(arena, inside, "model.safetensors");
+    if (file_exists(path)) continue;
+    const bool is_pickled = file_exists(folder_file(arena, inside, "pytorch_model.bin"));
+    diag_error_at(diag, path, DIAG_CHECKPOINT, "there is no such file%s",
+                  is_pickled ? ": the module's weights are pickled; in Python, sentence_transformers."
+                               "SentenceTransformer(FOLDER).save(NEW_FOLDER) writes safetensors"
+                             : "");
+  }
+  return diag->n_errors == before;
+}
+
 bool folder_open_weights(Arena *arena, Diag *diag, Folder *folder) {
   const char *path = weight_set_path(arena, folder->path);
   if (file_exists(path))
-    folder->weights = weight_set_open(arena, diag, path);
+    folder->weights = weight_set_open(arena, diag, folder->path);
   else
     report_no_weights(arena, diag, folder->path);
+  if (folder->weights && !modules_have_weights(arena, diag, folder)) {
+    weight_set_close(folder->weights);
+    folder->weights = NULL;
+  }
   return folder->weights;
 }
 

@@ -12,6 +12,7 @@
 
 #include "import/account.h"
 #include "import/key_types.h"
+#include "import/sentence.h"
 
 // ---- what an evaluation knows ----
 
@@ -121,6 +122,7 @@ static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) 
 static void evaluate_setting(Evaluation *e, const Ast *setting) {
   const Ast *params = e->values->family->model->children[0];
   int i = find_param(params, setting->name);
+  if (i < 0 && setting->span.source != e->values->family->source) return; /* of an included file's own model */
   if (i < 0) {
     diag_error(e->diag, setting->span, DIAG_CHECKPOINT, "model %s has no config value '%s'",
                e->values->family->model->name, setting->name);
@@ -210,8 +212,9 @@ static const char *class_names(Arena *arena, const Texts *classes, const char *p
   return out.text;
 }
 
-static bool is_sentence(const Evaluation *e) {
-  return json_is_string(json_object_get(json_object_get(e->folder->names, "sentence"), "pooling"));
+/* The parameter for modules of sentence transformers behind the body; NULL: there are none. */
+static const char *module_param(const Evaluation *e) {
+  return sentence_param(json_object_get(e->folder->names, "sentence"));
 }
 
 /* A class of the model's own type whose head is not computed may be taken without it, if the user says so by a task,
@@ -222,7 +225,7 @@ static void check_class(Evaluation *e) {
   const char *class = json_string_value(json_array_get(json_object_get(e->folder->config, "architectures"), 0));
   const char *part = json_string_value(json_object_get(e->folder->names, "architecture"));
   const bool is_other_code = class && strcmp(class, part) == 0;
-  const bool is_body = e->options->task || is_sentence(e); /* whose head is left out */
+  const bool is_body = e->options->task || module_param(e); /* whose head is left out */
   if (!classes.n || !class || (is_body && !is_other_code)) return;
   if (e->folder->ignored && map_has(e->folder->ignored, "architectures")) return;
   for (size_t i = 0; i < classes.n; i++)
@@ -252,17 +255,12 @@ static void check_task(Evaluation *e) {
 
 /* A folder that says how its texts become vectors must not become a model that gives something else. */
 static void check_sentence(Evaluation *e) {
-  const json_t *sentence = json_object_get(e->folder->names, "sentence");
-  const char *pooling = json_string_value(json_object_get(sentence, "pooling"));
-  const Ast *block = e->values->family->checkpoint->children[1];
-  Map keys = map_new(e->arena);
-  for (uint32_t i = 0; i < block->n_children; i++)
-    if (block->children[i]->kind == AST_SETTING) expression_add_keys(&keys, block->children[i]);
-  if (!pooling || e->options->task || map_has(&keys, "sentence.pooling")) return;
+  const char *param = module_param(e);
+  if (!param || e->options->task || family_param(e->values->family, param) >= 0) return;
   const char *place = arena_printf(e->arena, "%s/modules.json", e->folder->path);
   diag_error_at(e->diag, place, DIAG_CHECKPOINT,
-                "the folder makes one vector of a text (pooling \"%s\"), and model %s has no such output", pooling,
-                e->values->family->model->name);
+                "the folder makes %s of a text, and model %s has no such output",
+                strcmp(param, "sentence") == 0 ? "one vector" : "a score", e->values->family->model->name);
 }
 
 /* transformers refuses such a config whatever its type. */

@@ -1,7 +1,8 @@
 /* modules.json and the files of its modules. See sentence.h.
  *
- * Read is a Transformer in the folder itself, a Pooling, and a Normalize behind it; or a Transformer alone, whose task
- * is then that of its class (a cross encoder). */
+ * Read is a Transformer in the folder itself, a Pooling, and behind it any number of Dense, LayerNorm, Normalize and
+ * Dropout; or a Transformer alone, whose task is then that of its class (a cross encoder); or one that writes, and the
+ * LogitScore of it. */
 #include "import/sentence.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "import/expression.h"
 #include "import/json_file.h"
 
-typedef enum SentenceFile { Modules, Pooling, Normalize, Bert, Encoder } SentenceFile;
+typedef enum SentenceFile { Modules, Pooling, Normalize, Dense, Norm, Drop, Score, Bert, Encoder } SentenceFile;
 typedef enum KeyRule { READ, NOTHING, ONLY } KeyRule;
 
 typedef struct SentenceKey {
@@ -29,7 +30,8 @@ typedef struct Reader {
   Diag *diag;
   const char *folder;
   const Map *ignored;
-  json_t *sentence; /* what is found */
+  json_t *modules;  /* what is found: a list for each module behind the transformer */
+  json_t *score;    /* of a LogitScore: its tokens */
 } Reader;
 
 // ---- an account of keys ----
@@ -58,7 +60,8 @@ static void check_keys(const Reader *r, SentenceFile file, const char *path, con
   json_t *value;
   json_object_foreach((json_t *)object, key, value) {
     const SentenceKey *row = key_row(file, key);
-    if (json_is_null(value) || (r->ignored && map_has(r->ignored, key))) continue;
+    if (r->ignored && map_has(r->ignored, key)) continue;
+    if (json_is_null(value) && (!row || row->rule != ONLY)) continue;
     if (row && (row->rule != ONLY || is_one_of(r->arena, value, row->values))) continue;
     StrBuf shown = strbuf_new(r->arena);
     value_print(&shown, value);
@@ -82,24 +85,6 @@ static json_t *checked_file(const Reader *r, SentenceFile file, const char *path
 
 // ---- modules ----
 
-/* "mean" of {"pooling_mode_mean_tokens": true, ...}, or of {"pooling_mode": "mean"}; "other" if several are set. */
-static const char *pooling_of(const json_t *pooling) {
-  static const char *const modes[][2] = {{"pooling_mode_cls_token", "cls"},
-                                         {"pooling_mode_mean_tokens", "mean"},
-                                         {"pooling_mode_max_tokens", "max"},
-                                         {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len"},
-                                         {"pooling_mode_weightedmean_tokens", "weightedmean"},
-                                         {"pooling_mode_lasttoken", "lasttoken"}};
-  const json_t *named = json_object_get(pooling, "pooling_mode");
-  const char *found = json_is_array(named) && json_array_size(named) == 1
-                          ? json_string_value(json_array_get(named, 0))
-                          : json_string_value(named);
-  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
-    if (json_is_true(json_object_get(pooling, modes[i][0])))
-      found = found && strcmp(found, modes[i][1]) != 0 ? "other" : modes[i][1];
-  return found ? found : "other";
-}
-
 /* What the type of a module says: "Pooling" of "sentence_transformers.models.Pooling"; other code's name as a whole. */
 static const char *kind_of(const json_t *module) {
   const char *type = json_string_value(json_object_get(module, "type"));
@@ -113,72 +98,196 @@ static bool refuse_module(const Reader *r, const char *path, const char *kind, c
   return false;
 }
 
-/* The module wants one of the two names of its width, though no number depends on it. */
-static bool has_width(const json_t *pooling) {
-  return json_object_get(pooling, "word_embedding_dimension") || json_object_get(pooling, "embedding_dimension");
+// ---- pooling ----
+
+static const char *const modes[][2] = {{"pooling_mode_cls_token", "cls"}, /* in the order in which they are joined */
+                                       {"pooling_mode_max_tokens", "max"},
+                                       {"pooling_mode_mean_tokens", "mean"},
+                                       {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"},
+                                       {"pooling_mode_weightedmean_tokens", "weightedmean"},
+                                       {"pooling_mode_lasttoken", "lasttoken"}};
+enum { N_MODES = sizeof modes / sizeof *modes };
+
+static void add_mode(const Reader *r, const char *path, json_t *found, const json_t *mode) {
+  for (size_t i = 0; i < N_MODES; i++)
+    if (json_is_string(mode) && strcmp(json_string_value(mode), modes[i][1]) == 0) {
+      json_array_append(found, (json_t *)mode);
+      return;
+    }
+  StrBuf shown = strbuf_new(r->arena);
+  value_print(&shown, mode);
+  diag_error_at(r->diag, path, DIAG_CHECKPOINT,
+                "\"pooling_mode\": there is no pooling %s; there are cls, max, mean, mean_sqrt_len_tokens, "
+                "weightedmean, lasttoken",
+                shown.text);
 }
 
-static bool add_pooling(const Reader *r, const char *path) {
-  json_t *pooling = checked_file(r, Pooling, path);
-  if (!pooling) {
-    if (!file_exists(path))
-      diag_error_at(r->diag, path, DIAG_CHECKPOINT, "there is no such file; it says how is pooled");
-    return false;
+/* ["mean"] of {"pooling_mode_mean_tokens": true, ...}, or of {"pooling_mode": "mean"}, beside which the former says
+ * nothing; the mean if neither says anything. */
+static json_t *modes_of(const Reader *r, const char *path, const json_t *pooling) {
+  const json_t *named = json_object_get(pooling, "pooling_mode");
+  json_t *found = json_array(), *mode;
+  size_t i;
+  if (json_is_array(named)) {
+    json_array_foreach((json_t *)named, i, mode) add_mode(r, path, found, mode);
+  } else if (named) {
+    add_mode(r, path, found, named);
   }
-  if (!has_width(pooling))
+  for (i = 0; !named && i < N_MODES; i++)
+    if (json_is_true(json_object_get(pooling, modes[i][0]))) json_array_append_new(found, json_string(modes[i][1]));
+  if (!named && !json_array_size(found)) json_array_append_new(found, json_string("mean"));
+  if (!json_array_size(found))
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"pooling_mode\" is empty: no vector is made of a text");
+  return found;
+}
+
+/* A key that Python asks for its truth: only true and false say the same here. `otherwise`: what it is if missing. */
+static bool flag_of(const Reader *r, const char *path, const json_t *object, const char *key, bool otherwise) {
+  const json_t *value = json_object_get(object, key);
+  if (value && !json_is_boolean(value)) {
+    StrBuf shown = strbuf_new(r->arena);
+    value_print(&shown, value);
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"%s\" is %s; it is true or false", key, shown.text);
+  }
+  return value ? json_is_true(value) : otherwise;
+}
+
+/* A module wants one of the two names of its width, though no number depends on it. */
+static void add_pooling(const Reader *r, const char *path, const json_t *pooling) {
+  if (!json_object_get(pooling, "word_embedding_dimension") && !json_object_get(pooling, "embedding_dimension"))
     diag_error_at(r->diag, path, DIAG_CHECKPOINT,
                   "\"word_embedding_dimension\" is missing; a Pooling is not made without it");
-  json_object_set_new(r->sentence, "pooling", json_string(pooling_of(pooling)));
-  json_decref(pooling);
-  return true;
+  for (size_t i = 0; i < N_MODES; i++) flag_of(r, path, pooling, modes[i][0], false);
+  json_t *found = modes_of(r, path, pooling);
+  const bool all = flag_of(r, path, pooling, "include_prompt", true);
+  json_array_append_new(r->modules, json_pack("[s, o, b]", "pool", found, all));
+}
+
+// ---- what stands behind the pooling ----
+
+/* A width: a whole number from 1 on; 0 after an error. */
+static json_int_t width_of(const Reader *r, const char *path, const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  if (json_is_integer(value) && json_integer_value(value) > 0) return json_integer_value(value);
+  diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"%s\": a whole number from 1 on is expected", key);
+  return 0;
+}
+
+/* Of "torch.nn.modules.activation.Tanh" the name that models/parts/sentence.tfm has; a class of other code is not run.
+ */
+static const char *activation_of(const Reader *r, const char *path, const json_t *dense) {
+  static const char *const names[][2] = {{"Tanh", "tanh"}, {"Identity", "none"}, {"ReLU", "relu"},
+                                         {"GELU", "gelu"}, {"SiLU", "silu"},     {"Sigmoid", "sigmoid"}};
+  const json_t *value = json_object_get(dense, "activation_function");
+  const char *class = value ? json_string_value(value) : "torch.nn.Tanh";
+  const char *dot = class && strncmp(class, "torch.nn.", 9) == 0 ? strrchr(class, '.') : NULL;
+  for (size_t i = 0; dot && i < sizeof names / sizeof *names; i++)
+    if (strcmp(dot + 1, names[i][0]) == 0) return names[i][1];
+  diag_error_at(r->diag, path, DIAG_CHECKPOINT,
+                "\"activation_function\" is %s; computed are Tanh, Identity, ReLU, GELU, SiLU and Sigmoid of torch.nn",
+                class ? class : "no string");
+  return "none";
+}
+
+static void add_dense(const Reader *r, const char *path, const json_t *dense, const char *place) {
+  const json_int_t from = width_of(r, path, dense, "in_features"), to = width_of(r, path, dense, "out_features");
+  const bool bias = flag_of(r, path, dense, "bias", true);
+  const bool residual = flag_of(r, path, dense, "use_residual", false);
+  json_array_append_new(r->modules, json_pack("[s, s, I, I, b, s, b]", "dense", place, from, to, bias,
+                                              activation_of(r, path, dense), residual));
+}
+
+/* The tokens whose logits are compared: the second may be null or missing. */
+static void add_score(const Reader *r, const char *path, const json_t *score) {
+  static const char *const keys[] = {"true_token_id", "false_token_id"};
+  for (size_t i = 0; i < 2; i++) {
+    const json_t *token = json_object_get(score, keys[i]);
+    if (i == 1 && (!token || json_is_null(token))) return;
+    if (json_is_integer(token) && json_integer_value(token) >= 0)
+      json_array_append(r->score, (json_t *)token);
+    else
+      diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"%s\": the number of a token is expected", keys[i]);
+  }
 }
 
 /* Adds what one module does; `i`: its place. False after an error. */
 static bool add_module(const Reader *r, const char *modules, const json_t *module, size_t i) {
-  static const char *const order[] = {"Transformer", "Pooling", "Normalize"};
-  const char *kind = kind_of(module), *path = json_string_value(json_object_get(module, "path"));
+  static const struct {
+    const char *name;
+    SentenceFile file;
+    bool needs_config;
+  } kinds[] = {{"Pooling", Pooling, true},
+               {"Dense", Dense, true},
+               {"LayerNorm", Norm, true},
+               {"Normalize", Normalize, false},
+               {"Dropout", Drop, false},
+               {"LogitScore", Score, true}};
+  enum { N_KINDS = sizeof kinds / sizeof *kinds };
+  const char *kind = kind_of(module), *place = json_string_value(json_object_get(module, "path"));
+  const bool is_first = strcmp(kind, "Transformer") == 0;
   check_keys(r, Modules, modules, module);
-  size_t known = 0;
-  while (known < 3 && strcmp(kind, order[known]) != 0) known++;
-  if (known == 3) return refuse_module(r, modules, kind, "is not known here; Transformer, Pooling and Normalize are");
-  if (known != i)
-    return refuse_module(r, modules, kind, "stands in another place than Transformer, Pooling, Normalize");
-  if (!path || strchr(path, '/') || *path == '.' || (i == 1 && !*path))
+  size_t k = 0;
+  while (k < N_KINDS && strcmp(kind, kinds[k].name) != 0) k++;
+  if (k == N_KINDS && !is_first)
+    return refuse_module(r, modules, kind,
+                         "is not known here; Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout and "
+                         "LogitScore are");
+  if (is_first != (i == 0) || (k == 0 || k == N_KINDS - 1) != (i == 1) || json_array_size(r->score))
+    return refuse_module(r, modules, kind,
+                         "stands in another place than a Transformer, one Pooling, and what is behind it");
+  if (!place || strchr(place, '/') || *place == '.' || (k < N_KINDS && kinds[k].needs_config && !*place))
     return refuse_module(r, modules, kind, "has no \"path\" of a folder in this one");
-  if (i == 0 && *path)
+  if (is_first && *place)
     return refuse_module(r, modules, kind,
                          arena_printf(r->arena,
                                       "lies in \"%s\": copy the files of that folder beside modules.json, and write "
                                       "\"path\": \"\"",
-                                      path));
-  const char *config = folder_file(r->arena, folder_file(r->arena, r->folder, path), "config.json");
-  if (i == 1) return add_pooling(r, config);
-  if (i == 2) {
-    json_decref(*path ? checked_file(r, Normalize, config) : NULL);
-    json_object_set_new(r->sentence, "normalize", json_true());
+                                      place));
+  if (is_first) return true;
+  const char *path = folder_file(r->arena, folder_file(r->arena, r->folder, place), "config.json");
+  json_t *config = *place ? checked_file(r, kinds[k].file, path) : NULL;
+  if (!config && kinds[k].needs_config) {
+    if (!file_exists(path))
+      diag_error_at(r->diag, path, DIAG_CHECKPOINT, "there is no such file; it says what the %s computes", kind);
+    return false;
   }
+  if (kinds[k].file == Pooling) add_pooling(r, path, config);
+  if (kinds[k].file == Score) add_score(r, path, config);
+  if (kinds[k].file == Dense) add_dense(r, path, config, place);
+  if (kinds[k].file == Norm)
+    json_array_append_new(r->modules, json_pack("[s, s, I]", "norm", place, width_of(r, path, config, "dimension")));
+  if (kinds[k].file == Normalize) json_array_append_new(r->modules, json_pack("[s]", "normalize"));
+  json_decref(config);
   return true;
 }
 
 /* A Transformer alone gives what its class gives, if that is said. */
 static void check_alone(const Reader *r, const json_t *modules, const char *task, const char *path) {
-  const bool is_alone = json_array_size(modules) < 2;
+  const bool is_alone = json_array_size(modules) < 2, writes = task && strcmp(task, "text-generation") == 0;
   const bool is_body = !task || strcmp(task, "feature-extraction") == 0;
   if (is_alone && (!task || strcmp(task, "sequence-classification") != 0))
     diag_error_at(r->diag, path, DIAG_CHECKPOINT, "there is no module Pooling, which makes one vector of a text");
-  if (!is_alone && !is_body)
+  if (writes != (json_array_size(r->score) > 0))
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "a LogitScore is of a model whose \"transformer_task\" is "
+                  "text-generation; here it is %s", task ? task : "not said");
+  else if (!is_alone && !is_body && !writes)
     diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"transformer_task\" of the model is %s; poolings are of "
                   "feature-extraction", task);
 }
 
+const char *sentence_param(const json_t *sentence) {
+  if (json_object_get(sentence, "modules")) return "sentence";
+  return json_object_get(sentence, "score") ? "scored" : NULL;
+}
+
 json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *ignored) {
   const char *path = folder_file(arena, folder, "modules.json");
-  Reader r = {arena, diag, folder, ignored, json_object()};
-  if (!file_exists(path)) return r.sentence;
-  json_t *modules = read_json(arena, diag, path, JSON_ARRAY), *module;
+  json_t *sentence = json_object(), *module;
+  Reader r = {arena, diag, folder, ignored, json_array(), json_array()};
+  if (!file_exists(path)) return sentence;
+  json_t *modules = read_json(arena, diag, path, JSON_ARRAY);
   bool is_good = modules != NULL;
   size_t i;
-  json_object_set_new(r.sentence, "normalize", json_false());
   json_array_foreach(modules, i, module) is_good = is_good && add_module(&r, path, module, i);
   json_t *bert = checked_file(&r, Bert, folder_file(arena, folder, "sentence_bert_config.json"));
   const char *task = json_string_value(json_object_get(bert, "transformer_task"));
@@ -186,7 +295,11 @@ json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *i
   json_decref(bert);
   json_decref(checked_file(&r, Encoder, folder_file(arena, folder, "config_sentence_transformers.json")));
   json_decref(modules);
-  if (is_good && !diag_has_errors(diag)) return r.sentence;
-  json_decref(r.sentence);
+  if (json_array_size(r.modules)) json_object_set(sentence, "modules", r.modules);
+  if (json_array_size(r.score)) json_object_set(sentence, "score", r.score);
+  json_decref(r.modules);
+  json_decref(r.score);
+  if (is_good && !diag_has_errors(diag)) return sentence;
+  json_decref(sentence);
   return NULL;
 }

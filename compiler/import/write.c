@@ -23,10 +23,6 @@ static void copy_to(Writer *w, uint32_t end) {
   if (end > w->at) w->at = end;
 }
 
-static void skip_blank_lines(Writer *w) {
-  while (w->at < w->source->size && (w->source->text[w->at] == '\n' || w->source->text[w->at] == '\r')) w->at++;
-}
-
 // ---- what the checkpoint decides ----
 
 /* A parameter that a name within the model hides is none of those that decide. */
@@ -236,6 +232,77 @@ static void write_params(Writer *w, const ImportValues *values, const char *memb
   }
 }
 
+// ---- what is included ----
+
+typedef struct Included {
+  const Source *source;
+  const Ast *node; /* a layer or a function */
+  uint32_t begin;  /* of the comment before it */
+  bool is_written;
+} Included;
+
+typedef VEC(Included) IncludedNodes;
+
+static uint32_t after_blank_lines(const Source *source, uint32_t at) {
+  while (at < source->size && (source->text[at] == '\n' || source->text[at] == '\r')) at++;
+  return at;
+}
+
+/* Where a layer or a function of the file ends: its span is that of its name. */
+static uint32_t end_of(const Ast *node) { return node->children[1]->span.end; }
+
+static IncludedNodes included_nodes(Arena *arena, const Family *family) {
+  IncludedNodes nodes = {0};
+  for (size_t i = 0; i + 1 < family->program->files.n; i++) {
+    const ParsedFile *file = &family->program->files.items[i];
+    uint32_t at = 0;
+    for (uint32_t k = 0; k < file->ast->n_children; k++) {
+      const Ast *node = file->ast->children[k];
+      const bool is_wanted = node->kind == AST_FN || (node->kind == AST_LAYER && !node->flag);
+      const uint32_t begin = after_blank_lines(file->source, at);
+      if (is_wanted) vec_push(arena, &nodes, (Included){file->source, node, begin, false});
+      at = node->kind == AST_LAYER || node->kind == AST_FN ? end_of(node) : node->span.end;
+    }
+  }
+  return nodes;
+}
+
+/* The layers and functions of included files that the text names, and those that these name. */
+static const char *included_text(Arena *arena, const Family *family, const char *text) {
+  IncludedNodes nodes = included_nodes(arena, family);
+  StrBuf all = strbuf_new(arena);
+  strbuf_add(&all, text);
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (size_t i = 0; i < nodes.n; i++) {
+      Included *n = &nodes.items[i];
+      if (n->is_written || !has_word(all.text, n->node->name)) continue;
+      strbuf_add_n(&all, n->source->text + n->begin, end_of(n->node) - n->begin);
+      n->is_written = grows = true;
+    }
+  }
+  StrBuf out = strbuf_new(arena);
+  for (size_t i = 0; i < nodes.n; i++) {
+    const Included *n = &nodes.items[i];
+    if (!n->is_written) continue;
+    strbuf_add_n(&out, n->source->text + n->begin, end_of(n->node) - n->begin);
+    strbuf_add(&out, "\n\n");
+  }
+  return out.text;
+}
+
+/* The file's text up to its model, its block and its includes left out, and the place where what is included stands. */
+static void write_before(Writer *w, const Family *family, const char *included) {
+  const Ast *file = family->program->files.items[family->program->files.n - 1].ast;
+  for (uint32_t i = 0; i < file->n_children; i++) {
+    const Ast *node = file->children[i];
+    if (node->kind != AST_INCLUDE && node->kind != AST_CHECKPOINT) continue;
+    copy_to(w, node->span.begin);
+    w->at = after_blank_lines(w->source, node->span.end);
+    if (node->kind == AST_CHECKPOINT) strbuf_add(w->out, included);
+  }
+}
+
 static void write_head(StrBuf *out, const Folder *folder, const ImportOptions *options) {
   const char *class = json_string_value(json_array_get(json_object_get(folder->config, "architectures"), 0));
   StrBuf quoted = strbuf_new(out->arena);
@@ -252,17 +319,22 @@ static void write_head(StrBuf *out, const Folder *folder, const ImportOptions *o
 }
 
 void import_write(StrBuf *out, const ImportValues *values, const Folder *folder, const ImportOptions *options) {
-  const Ast *block = values->family->checkpoint;
-  uint32_t body = values->family->model->children[1]->span.begin;
-  StrBuf members = strbuf_new(out->arena);
-  Writer w = {.out = out, .source = values->family->source}, after = {&members, w.source, body, NULL, NULL};
+  const Family *family = values->family;
+  const uint32_t body = family->model->children[1]->span.begin;
+  StrBuf members = strbuf_new(out->arena), own = strbuf_new(out->arena);
+  Writer w = {.out = &own, .source = family->source}, after = {&members, w.source, body, NULL, NULL};
   after.generation = json_object_get(folder->names, "generation");
   write_members(&after, values);
   copy_to(&after, w.source->size);
+  /* What the file itself says decides which of the included layers are wanted. */
+  Writer unplaced = w;
+  write_before(&unplaced, family, "");
+  copy_to(&unplaced, body);
+  strbuf_add(&own, members.text);
+  const char *included = included_text(out->arena, family, own.text);
   write_head(out, folder, options);
-  copy_to(&w, block->span.begin);
-  w.at = block->span.end;
-  skip_blank_lines(&w);
+  w.out = out;
+  write_before(&w, family, included);
   write_params(&w, values, members.text);
   copy_to(&w, body);
   strbuf_add(out, members.text);

@@ -14,10 +14,12 @@
 #include "codegen/codegen.h"
 #include "jit/code_cache.h"
 #include "kernels/kernel_module.h"
+#include "tfm/abi/drivers.h"
 
 struct Jit {
   LLVMOrcLLJITRef lljit;
   tfm_program program;
+  tfm_drivers drivers; /* of the program */
 };
 
 /* Reports and frees an error of LLVM; true if there was one. */
@@ -118,6 +120,17 @@ static uint64_t code_bytes(LLVMMemoryBufferRef object) {
   return bytes;
 }
 
+/* Those that the plan needs, and no others: a program in memory can do what a library of it can. */
+static void choose_drivers(uint32_t needed, tfm_drivers *drivers) {
+  *drivers = (tfm_drivers){0};
+#define DRIVER(NAME, run) \
+  if (needed >> TFM_DRIVER_##NAME & 1) drivers->of_step[TFM_DRIVER_##NAME] = tfm_all_drivers.of_step[TFM_DRIVER_##NAME];
+#define SCRATCH_DRIVER(NAME, run, scratch) DRIVER(NAME, run)
+#define PART(NAME, Type, member, function) \
+  if (needed >> TFM_DRIVER_##NAME & 1) drivers->member = tfm_all_drivers.member;
+#include "tfm/abi/drivers.def"
+}
+
 /* The first lookup links the objects; their pages are executable and read-only from then on. */
 static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   void **addresses = ARENA_ARRAY(arena, void *, plan->kernels.n);
@@ -129,11 +142,8 @@ static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   jit->program = plan->program;
   jit->program.kernels = addresses;
   jit->program.n_kernels = (uint32_t)plan->kernels.n;
-  const char *whole = plan_whole_attention(plan);
-  if (plan->program.n_row_chains) jit->program.chain_functions = tfm_chain_functions;
-  if (plan_has_attention_grad(plan)) jit->program.attention_grad = tfm_attention_grad;
-  if (plan_has_gradient_sums(plan)) jit->program.gradient_sums = tfm_gradient_sums;
-  if (whole) jit->program.whole_attention = strstr(whole, "pages") ? tfm_whole_pages : tfm_whole_attention;
+  choose_drivers(plan_drivers(plan), &jit->drivers);
+  jit->program.drivers = &jit->drivers;
   return true;
 }
 

@@ -107,6 +107,16 @@ static void reduce_chains_of_row(RowKernel *k, RowPass *row, LLVMValueRef *state
   k->columns = all, k->first = first;
 }
 
+/* The numbers that a pass yields, from what was reduced. */
+static void finish_pass(RowKernel *k, const LinePass *pass, LLVMValueRef *state, Lanes *values) {
+  const Reducer *reducer = pass->reducer;
+  for (unsigned i = 0; i < reducer->n_state; i++) state[i] = emit_splat(k->e, state[i], LANES);
+  LLVMValueRef number = pass->number(k, state);
+  if (pass->yields != LINE_RESULT) values[pass->yields] = lanes_same(number);
+  else row_store_scalar(k, LLVMBuildExtractElement(k->e->builder, number, emit_i32(k->e, 0), ""));
+  if (pass->second) values[pass->yields_second] = lanes_same(pass->second(k, state, number));
+}
+
 void row_pass(RowKernel *k, const LinePass *pass, Lanes *values) {
   const Reducer *reducer = pass->reducer;
   RowPass row = {pass, values};
@@ -117,11 +127,35 @@ void row_pass(RowKernel *k, const LinePass *pass, Lanes *values) {
   }
   if (line_has_chains(k, reducer)) reduce_chains_of_row(k, &row, state);
   else reduce_row(k, &row, state);
-  for (unsigned i = 0; i < reducer->n_state; i++) state[i] = emit_splat(k->e, state[i], LANES);
-  LLVMValueRef number = pass->number(k, state);
-  if (pass->yields != LINE_RESULT) values[pass->yields] = lanes_same(number);
-  else row_store_scalar(k, LLVMBuildExtractElement(k->e->builder, number, emit_i32(k->e, 0), ""));
-  if (pass->second) values[pass->yields_second] = lanes_same(pass->second(k, state, number));
+  finish_pass(k, pass, state, values);
+}
+
+// ---- two rows side by side ----
+
+typedef struct RowPair {
+  RowKernel *other; /* the frame of the second row */
+  RowPass rows[2];
+} RowPair;
+
+static void pair_body(RowKernel *k, void *context, LLVMValueRef *state) {
+  RowPair *pair = context;
+  RowKernel *other = pair->other;
+  other->column = k->column, other->count = k->count, other->mask = k->mask;
+  row_body(k, &pair->rows[0], state);
+  row_body(other, &pair->rows[1], state + pair->rows[0].pass->reducer->n_state);
+}
+
+void row_pass_pair(RowKernel *k, RowKernel *other, const LinePass *pass, Lanes *values, Lanes *other_values) {
+  const Reducer *reducer = pass->reducer;
+  RowPair pair = {other, {{pass, values}, {pass, other_values}}};
+  LLVMValueRef state[2 * REDUCER_MAX_STATE];
+  reducer_begin(k->e, reducer, state);
+  reducer_begin(k->e, reducer, state + reducer->n_state);
+  row_walk(k, row_unroll(k), pair_body, &pair, 2 * reducer->n_state, state);
+  reducer_tree(k->e, reducer, state);
+  reducer_tree(k->e, reducer, state + reducer->n_state);
+  finish_pass(k, pass, state, values);
+  finish_pass(other, pass, state + reducer->n_state, other_values);
 }
 
 static void lines_along_rows(RowKernel *k, const LinePass *passes) {

@@ -37,6 +37,9 @@ unsigned line_numbers(const LinePass *passes);
 void row_lines(RowKernel *k, const LinePass *passes);
 /* One pass over the row (reduce 1) that the builder stands in; its number goes to `values`, in all lanes. */
 void row_pass(RowKernel *k, const LinePass *pass, Lanes *values);
+/* One pass, of a reducer without chains, over that row and the one of `other`, a copy of the frame, side by side. The
+ * bits are those of each row alone. */
+void row_pass_pair(RowKernel *k, RowKernel *other, const LinePass *pass, Lanes *values, Lanes *other_values);
 /* How many elements a line has, as f32 in all lanes. */
 LLVMValueRef row_line_length(RowKernel *k);
 /* Whether those are more than one chain, as i1. */

@@ -124,13 +124,14 @@ static const LinePass log_softmax[] = {{&reducer_number_max, row_first_value, SO
  * w and b, if there are any, go by column. The mean is taken first and the squares of what is left then: the
  * difference of two means would cancel. The mean is rounded to f32, too coarse where the line lies far from 0, and has
  * the errors of a sum: 768 equal numbers leave a difference of 4e-8, which is all that is divided by sqrt(eps) then.
- * So the second pass sums x - mean, too: its mean d is what the first one lacked, and is taken off the results, as
- * -d / sqrt(...), and off the variance, as d^2. */
+ * So the second pass sums mean - x, too: its mean d is what the first one has too much, is taken off the variance, as
+ * d^2, and added to the results, as d / sqrt(...). The difference is mean - x and the factor -1 / sqrt(...) because an
+ * instruction takes what it subtracts from memory, so that no load stands alone. */
 
 enum { NORM_MEAN, NORM_FACTOR, NORM_SHIFT = LINE_NUMBERS - 1 };
 
 static Lanes centred(RowKernel *k, const Lanes *values) {
-  return lanes_sub(k->e, row_value_again(k), values[NORM_MEAN]);
+  return lanes_sub(k->e, values[NORM_MEAN], row_value_again(k));
 }
 
 static Lanes scaled_by_norm(RowKernel *k, Lanes x, const Lanes *values) {
@@ -181,24 +182,24 @@ static LLVMValueRef factor_of(RowKernel *k, LLVMValueRef variance) {
 
 static LLVMValueRef factor(RowKernel *k, const LLVMValueRef *state) { return factor_of(k, narrow_mean(k, state[0])); }
 
-/* What the mean lacked is the mean of the second of the moments. A difference below 0 is what rounding has left of 0.
- * NaN stays. */
-static LLVMValueRef exact_factor(RowKernel *k, const LLVMValueRef *state) {
+/* What the mean has too much is the mean of the second of the moments. A difference below 0 is what rounding has left
+ * of 0. NaN stays. */
+static LLVMValueRef negative_factor(RowKernel *k, const LLVMValueRef *state) {
   LLVMBuilderRef b = k->e->builder;
   LLVMValueRef rest = narrow_mean(k, state[1]), zero = narrow_number(k, 0);
   LLVMValueRef variance = LLVMBuildFSub(b, narrow_mean(k, state[0]), LLVMBuildFMul(b, rest, rest, ""), "");
   LLVMValueRef is_below = LLVMBuildFCmp(b, LLVMRealOLT, variance, zero, "");
-  return factor_of(k, emit_select(k->e, is_below, zero, variance));
+  return LLVMBuildFNeg(b, factor_of(k, emit_select(k->e, is_below, zero, variance)), "");
 }
 
-static LLVMValueRef shift(RowKernel *k, const LLVMValueRef *state, LLVMValueRef factor) {
+static LLVMValueRef shift(RowKernel *k, const LLVMValueRef *state, LLVMValueRef negative) {
   LLVMBuilderRef b = k->e->builder;
-  LLVMValueRef product = LLVMBuildFMul(b, narrow_mean(k, state[1]), narrow(k, factor), "");
+  LLVMValueRef product = LLVMBuildFMul(b, narrow_mean(k, state[1]), narrow(k, negative), "");
   return widened(k, LLVMBuildFNeg(b, product, ""));
 }
 
 static const LinePass layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean, NULL, 0},
-                                      {&reducer_moments, centred, NORM_FACTOR, exact_factor, shift, NORM_SHIFT},
+                                      {&reducer_moments, centred, NORM_FACTOR, negative_factor, shift, NORM_SHIFT},
                                       {NULL, normal, 0, NULL, NULL, 0}};
 static const LinePass rms_norm[] = {{&reducer_squares, row_first_value, NORM_FACTOR, factor, NULL, 0},
                                     {NULL, rms_normal, 0, NULL, NULL, 0}};
@@ -213,41 +214,82 @@ enum { NORM_ROWS = 4 };
 
 typedef struct NormRows {
   LLVMValueRef first, end;
-  LLVMValueRef numbers[LINE_NUMBERS]; /* on the stack: those that passes yield for each row, in all lanes */
+  LLVMValueRef numbers[LINE_NUMBERS]; /* on the stack: those that passes yield for each row */
 } NormRows;
 
 /* The numbers of a row, among those of the NORM_ROWS rows of the block. */
 static LLVMValueRef address_of_number(RowKernel *k, const NormRows *rows, unsigned number) {
   LLVMValueRef row = emit_sub(k->e, k->row, rows->first);
-  return emit_offset(k->e, rows->numbers[number], emit_mul(k->e, row, emit_i64(k->e, LANES * 4)));
+  return emit_offset(k->e, rows->numbers[number], emit_mul(k->e, row, emit_i64(k->e, 4)));
 }
 
 static Lanes load_number(RowKernel *k, const NormRows *rows, unsigned number) {
-  return lanes_same(emit_load(k->e, lanes_type(k->e->f32), address_of_number(k, rows, number), 64));
+  return lanes_same(emit_splat(k->e, emit_load(k->e, k->e->f32, address_of_number(k, rows, number), 4), LANES));
 }
 
-static void run_pass_on_rows(RowKernel *k, const LinePass *passes, unsigned n, const NormRows *rows) {
-  Emitter *e = k->e;
-  Lanes values[LINE_NUMBERS];
-  Loop loop = loop_begin(e, rows->first, rows->end, 1);
-  row_begin(k, loop.index);
+static void store_number(RowKernel *k, const NormRows *rows, unsigned number, const Lanes *values) {
+  emit_store(k->e, narrow(k, values[number].v[0]), address_of_number(k, rows, number), 4);
+}
+
+/* The numbers of the passes before pass n, for the row that the builder stands in. */
+static void load_numbers(RowKernel *k, const LinePass *passes, unsigned n, const NormRows *rows, Lanes *values) {
   for (unsigned i = 0; i < n; i++) {
     values[passes[i].yields] = load_number(k, rows, passes[i].yields);
     if (passes[i].second) values[passes[i].yields_second] = load_number(k, rows, passes[i].yields_second);
   }
-  const LinePass *pass = &passes[n];
-  row_pass(k, pass, values);
-  if (pass->reducer) emit_store(e, values[pass->yields].v[0], address_of_number(k, rows, pass->yields), 64);
-  if (pass->second)
-    emit_store(e, values[pass->yields_second].v[0], address_of_number(k, rows, pass->yields_second), 64);
+}
+
+static void store_numbers(RowKernel *k, const LinePass *pass, const NormRows *rows, const Lanes *values) {
+  if (pass->reducer) store_number(k, rows, pass->yields, values);
+  if (pass->second) store_number(k, rows, pass->yields_second, values);
+}
+
+/* Squares of short rows: a pass waits for its multiply-adds, and with its load and its difference a row fills so much
+ * of what the CPU looks ahead that the next one hardly begins. So two rows go side by side. What an expression has
+ * computed once per row is kept for one row only. */
+static bool goes_in_pairs(const RowKernel *k, const LinePass *passes, unsigned n) {
+  const Reducer *reducer = passes[n].reducer;
+  if ((reducer != &reducer_squares && reducer != &reducer_moments) || line_has_chains(k, reducer)) return false;
+  return line_is_operand(k) ? !k->program.per_row[0] : n > 0;
+}
+
+/* The last one of an odd number of rows is its own neighbour. */
+static void run_pass_on_pairs(RowKernel *k, const LinePass *passes, unsigned n, const NormRows *rows) {
+  Emitter *e = k->e;
+  Lanes values[LINE_NUMBERS], other_values[LINE_NUMBERS];
+  RowKernel other = *k;
+  Loop loop = loop_begin(e, rows->first, rows->end, 2);
+  row_begin(k, loop.index);
+  load_numbers(k, passes, n, rows, values);
+  LLVMValueRef last = emit_sub(e, rows->end, emit_i64(e, 1));
+  row_begin(&other, emit_least(e, emit_add(e, loop.index, emit_i64(e, 1)), last));
+  load_numbers(&other, passes, n, rows, other_values);
+  row_pass_pair(k, &other, &passes[n], values, other_values);
+  store_numbers(k, &passes[n], rows, values);
+  store_numbers(&other, &passes[n], rows, other_values);
+  loop_end(e, &loop);
+}
+
+static void run_pass_on_rows(RowKernel *k, const LinePass *passes, unsigned n, const NormRows *rows) {
+  if (goes_in_pairs(k, passes, n)) {
+    run_pass_on_pairs(k, passes, n, rows);
+    return;
+  }
+  Emitter *e = k->e;
+  Lanes values[LINE_NUMBERS];
+  Loop loop = loop_begin(e, rows->first, rows->end, 1);
+  row_begin(k, loop.index);
+  load_numbers(k, passes, n, rows, values);
+  row_pass(k, &passes[n], values);
+  store_numbers(k, &passes[n], rows, values);
   loop_end(e, &loop);
 }
 
 static void norm_rows(RowKernel *k, const LinePass *passes) {
   Emitter *e = k->e;
   NormRows rows;
-  LLVMTypeRef numbers = LLVMArrayType2(lanes_type(e->f32), NORM_ROWS);
-  for (unsigned i = 0; i < line_numbers(passes); i++) rows.numbers[i] = emit_stack(e, numbers, 64);
+  LLVMTypeRef numbers = LLVMArrayType2(e->f32, NORM_ROWS);
+  for (unsigned i = 0; i < line_numbers(passes); i++) rows.numbers[i] = emit_stack(e, numbers, 4);
   Loop blocks = loop_begin(e, emit_i64(e, 0), k->rows, NORM_ROWS);
   rows.first = blocks.index;
   rows.end = emit_least(e, emit_add(e, blocks.index, emit_i64(e, NORM_ROWS)), k->rows);
@@ -275,7 +317,7 @@ static Lanes grad_x(RowKernel *k, const Lanes *values) {
 
 static Lanes grad_centred(RowKernel *k, const Lanes *values) {
   Lanes x = grad_x(k, values);
-  return k->spec->reduction == OP_LAYER_NORM ? lanes_sub(k->e, x, values[NORM_MEAN]) : x;
+  return k->spec->reduction == OP_LAYER_NORM ? lanes_sub(k->e, values[NORM_MEAN], x) : x;
 }
 
 static Lanes grad_normal(RowKernel *k, const Lanes *values) {
@@ -298,7 +340,7 @@ static Lanes grad_results(RowKernel *k, const Lanes *values) {
   Emitter *e = k->e;
   Lanes g = row_value_again(k), h = grad_normal(k, values);
   Lanes x = lanes_sub(e, grad_weighted(k, g), lanes_mul(e, h, values[GRAD_PRODUCT]));
-  if (k->spec->reduction == OP_LAYER_NORM) x = lanes_sub(e, x, values[GRAD_MEAN]);
+  if (k->spec->reduction == OP_LAYER_NORM) x = lanes_sub(e, values[GRAD_MEAN], x); /* the factor is negative */
   row_store(k, lanes_mul(e, x, values[NORM_FACTOR]));
   if (k->spec->second) row_store_second(k, lanes_mul(e, g, h));
   return x;
@@ -318,7 +360,7 @@ static LLVMValueRef total(RowKernel *k, const LLVMValueRef *state) {
 }
 
 static const LinePass layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean, NULL, 0},
-                                           {&reducer_moments, grad_centred, NORM_FACTOR, exact_factor, shift,
+                                           {&reducer_moments, grad_centred, NORM_FACTOR, negative_factor, shift,
                                             NORM_SHIFT},
                                            {&reducer_sum, grad_first, GRAD_MEAN, mean, NULL, 0},
                                            {&reducer_sum, grad_product, GRAD_PRODUCT, mean, NULL, 0},

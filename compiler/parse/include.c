@@ -147,6 +147,7 @@ typedef struct Reader {
   Map seen;           /* resolved paths of files that are done or being read */
   const char *root;   /* the folder of the main file, resolved */
   const char *prefix; /* what the user wrote before the name of the main file */
+  const OpenTexts *open; /* NULL: only files count, and those with faults are left out */
   ParsedProgram *program;
 } Reader;
 
@@ -228,6 +229,12 @@ static bool find_target(Reader *reader, const Ast *include, const OpenFile *file
   return true;
 }
 
+/* No text if the file is not open. */
+static FileText open_text(const Reader *reader, const char *resolved) {
+  const NamedText *found = reader->open ? reader->open->find(reader->open->context, resolved) : NULL;
+  return found ? (FileText){.text = found->text, .size = (uint32_t)found->size} : (FileText){0};
+}
+
 /* A file that was read before is not read again: its layers are in scope already. One that is still open is a cycle.
  */
 static void follow_include(Reader *reader, const Ast *include, const OpenFile *file) {
@@ -238,7 +245,8 @@ static void follow_include(Reader *reader, const Ast *include, const OpenFile *f
     return;
   }
   if (map_has(&reader->seen, target.resolved)) return;
-  FileText text = read_file_below(reader->arena, reader->root, target.resolved);
+  FileText text = open_text(reader, target.resolved);
+  if (!text.text) text = read_file_below(reader->arena, reader->root, target.resolved);
   if (text.text)
     read_file(reader, &target, text);
   else if (text.is_too_long)
@@ -252,7 +260,7 @@ static void read_file(Reader *reader, const OpenFile *file, FileText text) {
   map_put(&reader->seen, file->resolved, NULL);
   Source *source = source_new(reader->arena, file->shown, text.text, text.size);
   source->name = file->shown + strlen(reader->prefix);
-  Ast *ast = parse_file(reader->arena, reader->names, reader->diag, source);
+  Ast *ast = (reader->open ? parse_file_with_faults : parse_file)(reader->arena, reader->names, reader->diag, source);
   if (!ast) return;
   for (uint32_t i = 0; i < ast->n_children; i++)
     if (ast->children[i]->kind == AST_INCLUDE) follow_include(reader, ast->children[i], file);
@@ -260,6 +268,20 @@ static void read_file(Reader *reader, const OpenFile *file, FileText text) {
 }
 
 // ---- entry ----
+
+/* Reads the main file and what it includes. `text`: of the main file. */
+static void read_program(Reader *reader, const char *path, FileText text) {
+  reader->seen = map_new(reader->arena);
+  reader->program = ARENA_NEW(reader->arena, ParsedProgram);
+  reader->prefix = folder_of(reader->arena, path);
+  const char *fault = NULL, *folder = *reader->prefix ? reader->prefix : ".";
+  OpenFile file = {.shown = path, .folder = "", .depth = 1, .resolved = resolve_path(reader->arena, path, &fault)};
+  reader->root = resolve_path(reader->arena, folder, &fault);
+  if (file.resolved && reader->root)
+    read_file(reader, &file, text);
+  else
+    diag_error_at(reader->diag, path, DIAG_FILE, "%s", fault);
+}
 
 /* Success is judged by the number of errors rather than by a result: several files are parsed after a fault in one,
  * so that each reports its own. */
@@ -270,18 +292,28 @@ ParsedProgram *parse_program(Arena *arena, Map *names, Diag *diag, const char *p
     diag_error_at(diag, path, text.is_too_long ? DIAG_TOO_LONG : DIAG_FILE, "%s", text.fault);
     return NULL;
   }
-  Reader reader = {.arena = arena, .names = names, .diag = diag, .seen = map_new(arena)};
-  reader.program = ARENA_NEW(arena, ParsedProgram);
-  reader.prefix = folder_of(arena, path);
-  const char *fault = NULL, *folder = *reader.prefix ? reader.prefix : ".";
-  OpenFile file = {.shown = path, .folder = "", .depth = 1, .resolved = resolve_path(arena, path, &fault)};
-  reader.root = resolve_path(arena, folder, &fault);
-  if (!file.resolved || !reader.root) {
-    diag_error_at(diag, path, DIAG_FILE, "%s", fault);
-    return NULL;
-  }
-  read_file(&reader, &file, text);
+  Reader reader = {.arena = arena, .names = names, .diag = diag};
+  read_program(&reader, path, text);
   return diag->n_errors == n_errors ? reader.program : NULL;
+}
+
+/* The main file is open itself, and need not exist yet: then it includes nothing. */
+ParsedProgram *parse_open_program(Arena *arena, Map *names, Diag *diag, const char *path, const OpenTexts *open) {
+  const NamedText *main = open->find(open->context, path);
+  Reader reader = {.arena = arena, .names = names, .diag = diag, .open = open};
+  const char *fault = NULL;
+  const FileText text = {.text = main ? main->text : "", .size = main ? (uint32_t)main->size : 0};
+  if (resolve_path(arena, path, &fault)) {
+    read_program(&reader, path, text);
+  } else {
+    const ParsedFile file = {source_new(arena, path, text.text, text.size), NULL, true};
+    reader.program = ARENA_NEW(arena, ParsedProgram);
+    vec_push(arena, &reader.program->files, file);
+    reader.program->files.items[0].ast = parse_file_with_faults(arena, names, diag, file.source);
+    if (!reader.program->files.items[0].ast) return NULL;
+  }
+  const size_t n = reader.program->files.n;
+  return n && reader.program->files.items[n - 1].is_main ? reader.program : NULL;
 }
 
 /* A text of the caller as a file; it need not end with a NUL, nor live as long as the tree. */

@@ -23,8 +23,17 @@ typedef struct NamedText {
   bool is_main;
 } NamedText;
 
+/* Texts in place of files: what an editor has open. NULL for a file that is not open. `resolved`: a real path. */
+typedef struct OpenTexts {
+  void *context;
+  const NamedText *(*find)(void *context, const char *resolved);
+} OpenTexts;
+
 /* NULL after an error. */
 ParsedProgram *parse_program(Arena *arena, Map *names, Diag *diag, const char *path);
+/* The same for editors: after errors, which the Diag counts, what could be read of each file. NULL if nothing could be
+ * read of the main file. */
+ParsedProgram *parse_open_program(Arena *arena, Map *names, Diag *diag, const char *path, const OpenTexts *open);
 /* The same from text in memory (libtfm, tests): includes are errors. */
 ParsedProgram *parse_text(Arena *arena, Map *names, Diag *diag, const char *path, const char *text, size_t size);
 /* The same from the files of a program that was parsed before, in its order: includes are not followed again. */

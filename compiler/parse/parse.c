@@ -349,7 +349,6 @@ void syntax_error_report(Parser *parser, int token, SrcSpan span, const int *exp
  * is not handed out. */
 static Ast *parse(Arena *arena, Map *names, Diag *diag, Source *source, int first_token) {
   Parser parser = {.arena = arena, .names = names, .diag = diag, .source = source};
-  int n_errors = diag->n_errors;
   if (source->size > PARSE_MAX_SIZE) {
     diag_error_at(diag, source->path, DIAG_TOO_LONG, "%u bytes; a file may have at most 16 MiB", source->size);
     return NULL;
@@ -357,14 +356,23 @@ static Ast *parse(Arena *arena, Map *names, Diag *diag, Source *source, int firs
   if (source->size >= 3 && memcmp(source->text, "\xef\xbb\xbf", 3) == 0) parser.scan_offset = 3;
   if (!lexical_check_bytes(&parser)) return NULL;
   parser.tokens = token_stream_new(arena, scanner_new(&parser), first_token);
-  bool is_parsed = tfm_yyparse(&parser) == 0;
-  return is_parsed && diag->n_errors == n_errors ? parser.result : NULL;
+  return tfm_yyparse(&parser) == 0 ? parser.result : NULL;
+}
+
+static Ast *parse_without_faults(Arena *arena, Map *names, Diag *diag, Source *source, int first_token) {
+  int n_errors = diag->n_errors;
+  Ast *tree = parse(arena, names, diag, source, first_token);
+  return diag->n_errors == n_errors ? tree : NULL;
 }
 
 Ast *parse_file(Arena *arena, Map *names, Diag *diag, Source *source) {
+  return parse_without_faults(arena, names, diag, source, TOK_START_FILE);
+}
+
+Ast *parse_file_with_faults(Arena *arena, Map *names, Diag *diag, Source *source) {
   return parse(arena, names, diag, source, TOK_START_FILE);
 }
 
 Ast *parse_expression(Arena *arena, Map *names, Diag *diag, Source *source) {
-  return parse(arena, names, diag, source, TOK_START_EXPRESSION);
+  return parse_without_faults(arena, names, diag, source, TOK_START_EXPRESSION);
 }

@@ -13,6 +13,8 @@
 
 /* A file: AST_FILE, or NULL after an error. `names` interns the names. */
 Ast *parse_file(Arena *arena, Map *names, Diag *diag, Source *source);
+/* The same for editors: after an error what could be read around the faults; NULL if nothing could. */
+Ast *parse_file_with_faults(Arena *arena, Map *names, Diag *diag, Source *source);
 /* One expression, the value of a -D. */
 Ast *parse_expression(Arena *arena, Map *names, Diag *diag, Source *source);
 

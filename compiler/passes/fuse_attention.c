@@ -21,6 +21,7 @@
  * Pays: the scores are never written to memory, keys that are masked are skipped. */
 #include <string.h>
 
+#include "graph/attributes.h"
 #include "passes/attention_refusals.h"
 #include "passes/grow.h"
 #include "passes/match.h"
@@ -178,7 +179,7 @@ static Node *attention_lift_reshape(Pass *pass, Node *matmul) {
   if (!has_lead_of(v, reshape) || softmax->rank < 2) return matmul;
   Builder b = pass_builder(pass, matmul, matmul);
   Node *by = build_matmul(&b, softmax, with_lead_of(&b, v, softmax));
-  by->attr.form = matmul->attr.form;
+  attributes_take_forms(&by->attr, &matmul->attr);
   match_replace(pass, matmul, match_reshape(&b, by, matmul->rank, matmul->dims));
   return by;
 }
@@ -343,7 +344,7 @@ static Node *add_attention(Pass *pass, Attention *a, Grow *g, Expr *expr) {
                               (const Size *const *)a->matmul->dims, (uint32_t)g->inputs.n, g->inputs.items,
                               a->matmul->origin);
   attention->attr.expr = expr->kind == EXPR_ACC ? NULL : expr;
-  attention->attr.form = a->matmul->attr.form;
+  attributes_take_forms(&attention->attr, &a->matmul->attr);
   return attention;
 }
 

@@ -8,6 +8,7 @@
  * reordered, so an element is the same number whether it went through memory or not. */
 #include <string.h>
 
+#include "graph/attributes.h"
 #include "passes/grow.h"
 
 // ---- fuse-epilogues ----
@@ -86,7 +87,7 @@ static Node *make_fused(Pass *pass, Node *product, Node *last, const Grow *g, Ex
   Node *fused = graph_add(pass->graph, last, op, DTYPE_F32, product->rank, (const Size *const *)product->dims,
                           (uint32_t)g->inputs.n, g->inputs.items, product->origin);
   fused->attr.expr = expr;
-  fused->attr.form = product->attr.form;
+  attributes_take_forms(&fused->attr, &product->attr);
   StrBuf text = strbuf_new(pass->scratch);
   expr_print(&text, pass->graph->sizes, expr);
   pass_record(pass, FUSION_EPILOGUE, true, fused, "%s", text.text);

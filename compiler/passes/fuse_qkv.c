@@ -5,6 +5,7 @@
  * copied. */
 #include <string.h>
 
+#include "graph/attributes.h"
 #include "passes/match.h"
 
 // ---- fuse-qkv ----
@@ -224,7 +225,7 @@ static void merge(const Siblings *s, int32_t group) {
   Builder b = pass_builder(pass, first->linear, first->linear);
   Node *weight = build_concat(&b, (uint32_t)weights.n, weights.items, 0);
   Node *merged = build_linear(&b, first->linear->inputs.items[0], weight);
-  merged->attr.form = first->linear->attr.form;
+  attributes_take_forms(&merged->attr, &first->linear->attr);
   Node *bias = merged_bias(s, &b, group);
   if (bias) merged = build_binary(&b, OP_ADD, merged, bias);
   pass_record(pass, FUSION_QKV, true, first->linear, "%zu projections of one input as one", weights.n);

@@ -26,7 +26,7 @@ typedef struct Attention {
   bool has_caches; /* k and v count columns of caches */
   float factor;    /* of scores in whole numbers; 0: none */
   uint32_t k_cache, v_cache;
-  int64_t v_columns; /* of v_cache */
+  int64_t v_row; /* floats of a row of values in v_cache */
 } Attention;
 
 enum { OTHER_Q, OTHER_K, OTHER_V, OTHER_C, OTHER_WEIGHTS, OTHER_MASK };
@@ -286,7 +286,7 @@ static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm
   TileKind qk = {.shape = keys, .a_stride = static_stride(a->q.strides[a->q.rank - 2]), .b_stride = keys.width};
   TileKind pv = {.shape = values, .a_stride = TFM_STRIP_STRIDE, .b_stride = a->value_width};
   pv.b_is_page = a->has_caches;
-  if (a->has_caches) pv.b_stride = a->v_columns;
+  if (a->has_caches) pv.b_stride = a->v_row;
   else if (!a->v_packed) pv.b_stride = static_stride(v->strides[v->rank - 2]);
   contract_tiles(p, &qk, step->qk_tiles);
   contract_tiles(p, &pv, step->pv_tiles);
@@ -369,7 +369,7 @@ static void find_keys_and_values(Planner *p, Attention *a) {
   a->v = v.view;
   a->k_cache = k.cache;
   a->v_cache = v.cache;
-  a->v_columns = v.columns;
+  a->v_row = v.row_floats;
   choose_cached_values(p, a);
   if (a->node->attr.form != TFM_FORM_F32 && !p->target->dot_bytes) a->value_width = p->target->word_tile.width;
 }

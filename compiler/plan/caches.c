@@ -146,8 +146,11 @@ static PagedValue *value_of_view(const Planner *p, const Node *node) {
 
 // ---- which of the candidates lie in pages ----
 
-/* Attention in 8 bits rounds a head's columns together, so a page has heads of that many, one behind the other, and
- * what is appended comes as whole heads. */
+/* The form of the caches that an attention reads: the one in which it computes. */
+static tfm_form form_of_caches(const Node *attention) { return attention->attr.form; }
+
+/* Forms with scales round a head's columns together, so a page has heads of that many, one behind the other, and what
+ * is appended comes as whole heads. */
 static bool has_heads(const PagedValue *value, const View *view) {
   const Node *node = value->node;
   int64_t head, number, last = 1;
@@ -171,7 +174,7 @@ static bool attention_reads_pages(Planner *p, const Node *attention) {
     View view;
     values[i] = value_of_view(p, node);
     if (!values[i] || !follow(p, values[i], node, &view) || !is_readable(values[i], attention, &view)) return false;
-    if (attention->attr.form != TFM_FORM_F32 && !has_heads(values[i], &view)) return false;
+    if (tfm_form_has_scales(form_of_caches(attention)) && !has_heads(values[i], &view)) return false;
   }
   return values[0]->of_encoder == values[1]->of_encoder;
 }
@@ -193,11 +196,11 @@ static bool only_pages_read(Planner *p, const Node *node) {
   return true;
 }
 
-/* The columns of a head that the attention rounds together; 0: it reads f32. */
-static int64_t whole_head(const Node *attention, uint32_t input) {
+/* The columns of a head that are rounded together in caches; 0: they are as they were computed. */
+static int64_t rounded_head(const Node *attention, uint32_t input) {
   const Node *node = attention->inputs.items[input];
   int64_t head = 0;
-  if (attention->attr.form != TFM_FORM_F32) size_is_const(node->dims[node->rank - 1], &head);
+  if (tfm_form_has_scales(form_of_caches(attention))) size_is_const(node->dims[node->rank - 1], &head);
   return head;
 }
 
@@ -207,7 +210,7 @@ static bool readers_agree(const Planner *p, const PagedValue *value) {
   for (const Node *node = p->graph->first; node; node = node->next) {
     if (node->op != OP_ATTENTION || !p->values[node->id].is_live) continue;
     for (uint32_t i = 0; i < 2; i++) {
-      const int64_t head = whole_head(node, 1 + i);
+      const int64_t head = rounded_head(node, 1 + i);
       if (value_of_view(p, node->inputs.items[1 + i]) != value) continue;
       if (heads[i] >= 0 && heads[i] != head) return false;
       heads[i] = head;
@@ -253,16 +256,17 @@ static void add_cache(Planner *p, const Node *attention, tfm_cache_kind kind) {
   int64_t *floats = value->of_encoder ? &p->plan->program.encoder_page_floats : &p->plan->program.own_page_floats;
   tfm_cache cache = {.kind = (uint8_t)kind,
                      .of_encoder = value->of_encoder,
+                     .form = (uint8_t)form_of_caches(attention),
                      .number = value->number,
                      .columns = value->columns,
                      .head = 1,
                      .stride = kind == TFM_CACHE_KEYS ? TFM_CACHE_PAGE : 1,
                      .offset = *floats,
-                     .whole = TFM_NONE};
-  if (attention->attr.form != TFM_FORM_F32) {
-    cache.head = (uint16_t)whole_head(attention, input);
-    cache.stride = (uint32_t)tfm_head_floats(TFM_FORM_INT8, kind == TFM_CACHE_KEYS, cache.head);
-    cache.whole = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = cache.head, .as_bytes = true});
+                     .round = TFM_NONE};
+  if (tfm_form_has_scales(cache.form)) {
+    cache.head = (uint16_t)rounded_head(attention, input);
+    cache.stride = (uint16_t)tfm_head_floats(cache.form, kind == TFM_CACHE_KEYS, cache.head);
+    cache.round = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = cache.head, .as_bytes = true});
   }
   *floats += tfm_cache_floats(&cache);
   value->caches[kind] = (uint32_t)p->caches.n;
@@ -339,10 +343,10 @@ CacheView caches_view(Planner *p, const Node *attention, uint32_t input) {
   const Node *node = attention->inputs.items[input];
   const PagedValue *value = value_of_view(p, node);
   const tfm_cache_kind kind = input == 1 ? TFM_CACHE_KEYS : TFM_CACHE_VALUES;
-  CacheView result = {.cache = value->caches[kind], .columns = value->columns};
+  CacheView result = {.cache = value->caches[kind], .row_floats = value->columns};
   bool followed = follow(p, value, node, &result.view);
   CHECK(followed && result.cache != TFM_NONE, "an attention that does not read pages");
-  if (attention->attr.form != TFM_FORM_F32) count_heads(p, &result.view, whole_head(attention, input));
+  if (tfm_form_has_scales(form_of_caches(attention))) count_heads(p, &result.view, rounded_head(attention, input));
   return result;
 }
 

@@ -18,10 +18,10 @@ bool caches_has(const Planner *p, const Node *node);
 bool caches_serve(const Planner *p, const Node *attention);
 
 typedef struct CacheView {
-  uint32_t cache;  /* of the program */
-  int64_t columns; /* of the cache: floats between its rows of values */
-  View view; /* strides count columns, or heads of a cache in 8 bits; along rows and along positions they are marks
-                without meaning (caches.c) */
+  uint32_t cache;     /* of the program */
+  int64_t row_floats; /* between the rows of values that tiles read */
+  View view; /* strides count columns, or heads of a cache whose form has scales; along rows and along positions they
+                are marks without meaning (caches.c) */
 } CacheView;
 
 /* Views the keys (input 1) or the values (input 2) of an attention for which caches_serve is true. */

@@ -290,19 +290,15 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   return p.plan;
 }
 
-const char *plan_whole_attention(const Plan *plan) {
-  const char *name = NULL;
-  for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_ATTENTION]; i++)
-    if (plan->program.attentions[i].form == TFM_FORM_INT8) name = "tfm_whole_attention";
-  for (uint32_t i = 0; i < plan->program.n_caches; i++)
-    if (tfm_cache_form(&plan->program.caches[i]) == TFM_FORM_INT8) return "tfm_whole_pages";
-  return name;
-}
+_Static_assert(TFM_ALL_DRIVERS <= 32, "a bit for each driver");
 
-bool plan_has_attention_grad(const Plan *plan) { return plan->n_steps[TFM_STEP_ATTENTION_GRAD] > 0; }
-
-bool plan_has_gradient_sums(const Plan *plan) {
-  for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_MATMUL]; i++)
-    if (plan->program.matmuls[i].in_order) return true;
-  return false;
+uint32_t plan_drivers(const Plan *plan) {
+  const tfm_program *p = &plan->program;
+  const uint32_t of_chains = 1u << TFM_DRIVER_PLAN_CHAINS | 1u << TFM_DRIVER_TAKE_CHAIN;
+  uint32_t drivers = p->n_row_chains ? of_chains : 0;
+  for (uint32_t i = 0; i < p->n_steps; i++) drivers |= 1u << tfm_driver_of(p, &p->steps[i]);
+  for (uint32_t i = 0; i < p->n_caches; i++)
+    if (p->caches[i].of_encoder && tfm_cache_form(&p->caches[i]) == TFM_FORM_INT8)
+      drivers |= 1u << TFM_DRIVER_WRITE_INT8;
+  return drivers;
 }

@@ -10,6 +10,7 @@
 #include "draw/drawing.h"
 #include "plan/kernel_spec.h"
 #include "target/target.h"
+#include "tfm/abi/drivers.h"
 #include "tfm/abi/program.h"
 
 typedef enum WeightLayout {
@@ -47,10 +48,9 @@ typedef struct Plan {
 /* Returns NULL after an error: a limit of the runtime, reported at the node's place. Renumbers the nodes of the
  * graph. */
 Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target);
-/* Of form INT8: "tfm_whole_attention", or with caches of it "tfm_whole_pages". NULL: there is none. */
-const char *plan_whole_attention(const Plan *plan);
-bool plan_has_attention_grad(const Plan *plan);
-bool plan_has_gradient_sums(const Plan *plan);
+/* The drivers that the program needs: bit n stands for number n of tfm_driver_number. This alone chooses what of the
+ * runtime a library is linked with, and what a program in memory may call. */
+uint32_t plan_drivers(const Plan *plan);
 void plan_print(StrBuf *out, const Plan *plan); /* for `dump --stage=plan` */
 Drawing *drawing_of_plan(const Plan *plan); /* the steps that run, with what is packed for them */
 void plan_print_size(StrBuf *out, const Plan *plan, tfm_size size); /* "128*batch*time" */

@@ -66,7 +66,7 @@ static void draw_operands(const PlanDrawing *d, uint32_t item, const tfm_step *i
 #define MASK(axes) \
   if (!written && step->live) draw_operand(d, item, &program->live[step->live - 1].mask, false);
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, fields, operands)       \
+#define STEP(KIND, name, array, fields, operands)       \
   case TFM_STEP_##KIND: {                                        \
     const tfm_##name##_step *step = &program->array[info->index]; \
     operands                                                     \

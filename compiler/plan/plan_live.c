@@ -153,7 +153,7 @@ static bool step_touches(const Planner *p, const tfm_step *info, const tfm_opera
 #define WRITE_LIST() READ_LIST(0)
 #define MASK(axes) touches |= step->live && lies_in(&p->live.items[step->live - 1].mask, result);
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, fields, operands)         \
+#define STEP(KIND, name, array, fields, operands)         \
   case TFM_STEP_##KIND: {                                          \
     const tfm_##name##_step *step = &p->array.items[info->index];  \
     operands                                                       \

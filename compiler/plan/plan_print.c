@@ -184,7 +184,7 @@ static void print_step(StrBuf *out, const Plan *plan, const tfm_step *info) {
 #define WRITE_LIST() READ_LIST(0)
 #define MASK(axes) print_live_rows(out, plan, step->live, axes);
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, fields, operands)                   \
+#define STEP(KIND, name, array, fields, operands)                   \
   case TFM_STEP_##KIND: {                                                     \
     const tfm_##name##_step *step = &plan->program.array[info->index];        \
     fields                                                                    \
@@ -261,7 +261,7 @@ static void print_caches(StrBuf *out, const Plan *plan) {
     strbuf_printf(out, "  cache %u: %s of %s.%u, %" PRId64 " columns at %" PRId64, i,
                   cache->kind == TFM_CACHE_KEYS ? "keys" : "values", cache->of_encoder ? "encoded" : "cache",
                   cache->number, cache->columns, cache->offset);
-    if (tfm_cache_form(cache) == TFM_FORM_INT8) strbuf_printf(out, ", int8 by %u", cache->head);
+    if (cache->form != TFM_FORM_F32) strbuf_printf(out, ", %s by %u", tfm_form_name(cache->form), cache->head);
     strbuf_add_char(out, '\n');
   }
   if (program->n_caches)

@@ -3,10 +3,10 @@
 
 #include <jansson.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "weights/gguf.h"
 #include "weights/safetensors.h"
+#include "weights/weight_folder.h"
 
 // ---- sets of files ----
 
@@ -112,14 +112,23 @@ static bool add_index(Arena *arena, Diag *diag, WeightSet *set, const char *path
   return !diag_has_errors(diag);
 }
 
-const char *weight_set_path(Arena *arena, const char *path) {
-  struct stat status;
-  if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) return path;
-  const size_t length = strlen(path);
-  const char *slash = length && path[length - 1] == '/' ? "" : "/";
-  const char *single = arena_printf(arena, "%s%smodel.safetensors", path, slash);
-  const char *index = arena_printf(arena, "%s.index.json", single);
-  return stat(single, &status) != 0 && stat(index, &status) == 0 ? index : single;
+// ---- a folder ----
+
+/* Weights of modules of sentence transformers, NAME of the folder F as F.NAME. */
+static bool add_modules(Arena *arena, Diag *diag, WeightSet *set, const char *folder) {
+  const ModuleFolders modules = module_folders(arena, folder);
+  for (size_t i = 0; i < modules.n; i++) {
+    TensorFile *file = open_file(arena, diag, modules.items[i].path);
+    if (!file) return false;
+    vec_push(arena, &set->files, file);
+    for (size_t k = 0; k < file->tensors.n; k++) {
+      FileTensor *tensor = ARENA_NEW(arena, FileTensor);
+      *tensor = *file->tensors.items[k];
+      tensor->name = arena_printf(arena, "%s.%s", modules.items[i].name, tensor->name);
+      if (!map_has(&set->by_name, tensor->name)) add_entry(arena, set, file, tensor);
+    }
+  }
+  return true;
 }
 
 /* PyTorch's name of a weight of a norm that has TensorFlow's; NULL: it has another. */
@@ -308,13 +317,15 @@ bool weight_entry_read_part(const WeightEntry *entry, Diag *diag, int64_t first,
 // ---- opening ----
 
 WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
+  const char *folder = is_weight_folder(path) ? path : NULL;
   path = weight_set_path(arena, path);
   WeightSet *set = ARENA_NEW(arena, WeightSet);
   set->path = path;
   set->by_name = map_new(arena);
   size_t length = strlen(path);
   bool is_index = length > 5 && strcmp(path + length - 5, ".json") == 0;
-  if (!(is_index ? add_index(arena, diag, set, path) : add_single(arena, diag, set, path))) {
+  bool is_read = is_index ? add_index(arena, diag, set, path) : add_single(arena, diag, set, path);
+  if (!is_read || (folder && !add_modules(arena, diag, set, folder))) {
     weight_set_close(set);
     return NULL;
   }

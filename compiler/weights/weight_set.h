@@ -1,17 +1,20 @@
-/* WeightSet: the tensors of a model's weights, from one file, safetensors or GGUF, or from several that an index lists.
+/* WeightSet: the tensors of a model's weights, from one file, safetensors or GGUF, or from several that an index or the
+ * modules of a folder list.
  *
  * In: a path. Out: every tensor by its name; the set lives in the arena and owns its open files. An index
  * (model.safetensors.index.json) is JSON: {"weight_map": {"tensor": "file", ...}}. It may come from strangers, so the
  * names in it must stay in its own folder or below: absolute paths and `..` are refused, as is a tensor that its file
  * does not have. Symbolic links are followed. Each file is opened once. `LayerNorm.gamma` and `LayerNorm.beta`, as the
  * first BERTs have them, are found as `LayerNorm.weight` and `LayerNorm.bias` too, and `after.NAME`, which `tfmc train`
- * writes beside gradients, as NAME, unless there are such. Tensors in F8_E4M3 and I8 have a scale if there is
- * NAME_scale or NAME_scale_inv, as compressed-tensors, transformers and vLLM write them: a number, one for each row
- * ([n] or [n, 1]), for each group of columns ([n, groups]) or block of 128 by 128. */
+ * writes beside gradients, as NAME, unless there are such. Weights of a folder's modules are found as FOLDER.NAME.
+ * Tensors in F8_E4M3 and I8 have a scale if there is NAME_scale or NAME_scale_inv, as compressed-tensors, transformers
+ * and vLLM write them: a number, one for each row ([n] or [n, 1]), for each group of columns ([n, groups]) or block of
+ * 128 by 128. */
 #ifndef TFM_WEIGHTS_WEIGHT_SET_H
 #define TFM_WEIGHTS_WEIGHT_SET_H
 
 #include "weights/tensor_file.h"
+#include "weights/weight_folder.h"
 
 /* Factors of a weight in F8_E4M3 or I8, which stand in a tensor beside it: its value is q times the factor, as f32. The
  * factor of element [i][j] is number [i / rows][j / columns] of the tensor. */
@@ -37,8 +40,6 @@ typedef struct WeightSet {
   Map by_name;              /* either name -> index in entries + 1, as a pointer */
 } WeightSet;
 
-/* The file of a folder of Hugging Face: model.safetensors or, if there is none, its index; another path is itself. */
-const char *weight_set_path(Arena *arena, const char *path);
 /* A path that ends in .json is an index, a folder is that of a checkpoint. NULL after an error; otherwise the caller
  * must close it. */
 WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path);

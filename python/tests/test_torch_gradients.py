@@ -16,6 +16,7 @@ from torch_cases import nn, torch
 if torch is not None:
     from safetensors.torch import load_file, save_file
     F = nn.functional
+    AT = torch.tensor([[0, 1, 1, 0, 4, 4], [2, 2, 2, 2, 2, 2], [5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5]])
     VALUES = torch.tensor([[1.0, 3, 3, 2, -1, 0], [0, 0, 0, 0, 0, 0], [6, 6, -3, 3, 1, 1], [-1, -1, 20, -2, 0.5, 0.5]])
 
 
@@ -52,6 +53,8 @@ TABLE = {
     "sinc": lambda w: torch.sinc(w),
     "binary_cross_entropy": lambda w: F.binary_cross_entropy(torch.clamp(w, 0, 1), w.new_full((4, 6), 0.3), reduction="none"),
     "cumprod": lambda w: (w + 0.5).cumprod(1),
+    **{f"scatter by {reduce}, {'with' if own else 'without'} itself": lambda w, reduce=reduce, own=own:
+       (w * 1).scatter_reduce(1, AT, w.flip(0), reduce, include_self=own) for reduce in ("sum", "mean", "amax", "amin") for own in (True, False)},
     "detach": lambda w: w * w.detach(),
     "data": lambda w: w * torch.exp(w.data * 0.1),
     "no_grad": lambda w: w * without_gradient(w) + w,

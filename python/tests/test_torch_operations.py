@@ -237,6 +237,21 @@ def transposed_convolutions(x):
             F.conv_transpose2d(y[:, :, :4, None].expand(-1, -1, -1, 3), torch.arange(6 * 2 * 4.0).view(6, 2, 2, 2) / 48, torch.ones(2), stride=2))
 
 
+def scattered(x):
+    """Sums, means and extremes at places, with and without what stands there; places that nothing names, equal numbers."""
+    at, one = (x * 2).long() % 5, torch.tensor([4, 0, 4, 2, 4, 1])
+    y, n = x[..., :5] * 2, at % 3
+    made = []
+    for reduce in ("sum", "mean", "amax", "amin"):
+        for include_self in (True, False):
+            made += [y.scatter_reduce(2, at, x, reduce, include_self=include_self),
+                     x.scatter_reduce(1, at[:, :2] % 2, x.round()[:, :2], reduce, include_self=include_self) if x.shape[1] == 2 else x,
+                     n.scatter_reduce(2, n, at - 2, reduce, include_self=include_self)]
+    for reduce in ("mean", "amax", "amin"):
+        made += [y.index_reduce(2, one, x, reduce, include_self=False), y.index_reduce(2, one, x, reduce)]
+    return *made, y.scatter(2, at, x, reduce="add"), torch.zeros_like(y).scatter_reduce_(-1, at, x.exp(), "sum")
+
+
 def enlarged(x):
     return F.interpolate(x, scale_factor=2, mode="nearest"), F.interpolate(x, size=9, mode="linear"), F.interpolate(x[:, None, :4], size=(8, 12), mode="bilinear"), F.interpolate(x, size=4, mode="nearest")
 
@@ -259,7 +274,7 @@ def others(x):
 
 SAME = [
     (set_static, ROWS), (set_strided, ROWS), (set_strided_run_time, ROWS), (set_by_copies, ROWS), (set_by_positions, ROWS),
-    (set_by_positions_adding, ROWS), (set_by_booleans, {"x": BT, "keep": BT}), (scattered_slices, ROWS), (lists, ROWS),
+    (set_by_positions_adding, ROWS), (set_by_booleans, {"x": BT, "keep": BT}), (scattered_slices, ROWS), (scattered, ROWS), (lists, ROWS),
     (run_time_indices, {"x": {1: "time"}}), (many_axes, ROWS), (vectors, ROWS), (negative_padding, ROWS), (chunks, ROWS),
     (detached, ROWS), (made_in_forward, ROWS), (bytes_as_masks, ROWS), (byte_arithmetic, ROWS), (norms, ROWS),
     (similarities, ROWS), (one_hots, ROWS), (extremes, ROWS), (not_numbers, ROWS), (remainders, ROWS), (near_zero, ROWS),
@@ -339,6 +354,9 @@ class Refused(Case):
                 (lambda x: F.adaptive_avg_pool1d(x.transpose(1, 2), 3), "adaptive pooling"),
                 (lambda x: x.t().as_strided((2, 2), (1, 2)) if x.ndim == 2 else x.as_strided((2, 2), (1, 2)), "as_strided"),
                 (lambda x: torch.fft.rfft(x).abs(), "fft"),
+                (lambda x: x.scatter_reduce(2, (x > 0).long(), x, "prod"), "reduces by prod"),
+                (lambda x: x.scatter(2, (x > 0).long(), x, reduce="multiply"), "reduces by multiply"),
+                (lambda x: x.scatter_reduce(2, (x > 0).long()[:, :2], x, "sum"), "a part of the other axes"),
                 (lambda x: F.cross_entropy(x[:, 0], x[:, 0].argmax(1), reduction="none").exp().mean(), "reduction"), (lambda x: (x * 2).long().topk(2).values, "topk of integers")):
             with self.subTest(words):
                 said = self.refused(tfmc.CompileError, words, tfmc.from_torch, module_of(function), {"x": floats(3, 7, 6)}, sizes=ROWS)

@@ -11,9 +11,10 @@ import numpy as np
 
 import tfmc
 from support import Case, save_file
-from torch_cases import compared, floats, ids, nn, torch
+from torch_cases import compared, floats, ids, nn, torch, wide
 
 D, HEADS, VOCAB = 16, 2, 20
+KINDS = {"f": "F32", "b": "BOOL", "i": "I32"}
 
 
 def positions(n, d):
@@ -97,8 +98,9 @@ def made():
 
 @unittest.skipIf(torch is None, "no torch")
 class Tutorials(Case):
-    def trained(self, module, source, inputs, labels, types, steps=50):
-        """The losses of `tfmc train` on one batch, and those of Adam in double."""
+    def trained(self, module, source, inputs, labels, types, steps=50, but=(".k.bias",)):
+        """The losses of `tfmc train` on one batch, and those of Adam in double. `but`: ends of names of weights that are
+        not compared: the gradient of a key's bias is 0, and Adam makes steps of what rounding leaves of it."""
         folder = self.folder()
         names = ", ".join(f"{name}: {kind}" for name, kind in types.items())
         arguments = ", ".join(name for name in types if name != "labels")
@@ -115,8 +117,8 @@ class Tutorials(Case):
         batch = {**inputs, "labels": labels}
         head, data = {}, b""
         for name, value in batch.items():
-            raw = value.numpy().astype(np.int32)
-            head[name] = {"dtype": "I32", "shape": raw.shape, "data_offsets": [len(data), len(data) + raw.nbytes]}
+            raw = np.ascontiguousarray(value.numpy() if value.dtype in (torch.float32, torch.bool) else value.numpy().astype(np.int32))
+            head[name] = {"dtype": KINDS[raw.dtype.kind], "shape": raw.shape, "data_offsets": [len(data), len(data) + raw.nbytes]}
             data += raw.tobytes()
         head = json.dumps(head).encode()
         head += b" " * (-len(head) % 8)
@@ -134,7 +136,7 @@ class Tutorials(Case):
         torch.set_default_dtype(torch.float64)
         try:
             for _ in range(steps):
-                made = module(**inputs)
+                made = module(**{name: wide(value) for name, value in inputs.items()})
                 logits = made[0] if isinstance(made, tuple) else made
                 loss = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
                 optimizer.zero_grad()
@@ -146,8 +148,7 @@ class Tutorials(Case):
         np.testing.assert_allclose(got["losses"].reshape(-1), losses, rtol=2e-5)
         self.assertLess(losses[-1], losses[0])
         for name, weight in module.named_parameters():
-            # the gradient of a key's bias is 0, and Adam makes steps of what rounding leaves of it
-            if weight.requires_grad and f"after.{name}" in got and not name.endswith(".k.bias"):
+            if weight.requires_grad and f"after.{name}" in got and not name.endswith(but or ("\0",)):
                 np.testing.assert_allclose(got[f"after.{name}"], weight.detach().numpy(), atol=2e-4)
 
     def test_classifier_with_positions_in_place(self):

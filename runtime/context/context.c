@@ -180,28 +180,12 @@ static tfm_status set_output_dims(tfm_context *context, tfm_error *error) {
   return TFM_OK;
 }
 
-/* For the kinds of steps that need none (steps.def). */
-int64_t no_scratch(const tfm_context *context, const tfm_step *step) {
-  (void)context;
-  (void)step;
-  return 0;
-}
-
-static int64_t scratch_of(const tfm_context *context, const tfm_step *step) {
-  switch ((tfm_step_kind)step->kind) {
-#define STEP(KIND, name, array, scratch, ...) \
-  case TFM_STEP_##KIND: return scratch(context, step);
-#include "tfm/abi/steps.def"
-  }
-  return 0;
-}
-
 /* Threads reuse their scratch from step to step, so the most of any step is enough. */
 int64_t context_scratch_bytes(const tfm_context *context) {
   int64_t most = 0;
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
-    const tfm_step *step = &context->program->steps[i];
-    int64_t bytes = scratch_of(context, step);
+    const tfm_driver *driver = context->run.steps[i].driver;
+    const int64_t bytes = driver->scratch ? driver->scratch(context, &context->program->steps[i]) : 0;
     if (bytes < 0) return -1;
     most = greatest_of(most, bytes);
   }

@@ -92,7 +92,7 @@ typedef struct RunState { /* operands.c, walk/walk.c: operands with their addres
 
 typedef struct RunHooks { /* decode/: what runs of the step program of a decoder have; else zeroes */
   const CacheRows *caches;
-  const struct CachedSteps *cached_steps; /* for a program with caches */
+  const struct LockstepFunctions *lockstep_functions;
   const GemmConsumer *consumer; /* takes the logits of a run; scratch has room for its units */
   int64_t consumed_before;      /* rows of the consumer that belong to the runs before this one */
   tfm_context *lockstep;        /* the next lockstep run (lockstep.h); NULL: this is the last */

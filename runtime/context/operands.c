@@ -61,7 +61,7 @@ typedef struct Role {
 #define READ_LIST(from)
 #define WRITE_LIST() +1
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, fields, operands) \
+#define STEP(KIND, name, array, fields, operands) \
   _Static_assert(0 operands <= MOST_RESULTS, "StepState has no room for so many results");
 #include "tfm/abi/steps.def"
 
@@ -76,7 +76,7 @@ static const Role *roles_of(const tfm_program *program, const tfm_step *step, co
 #define READ_LIST(from)
 #define WRITE_LIST() {offsetof(Info, first_operand), 0, ROLE_WRITTEN_LIST},
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, fields, operands)    \
+#define STEP(KIND, name, array, fields, operands)    \
   case TFM_STEP_##KIND: {                                     \
     typedef tfm_##name##_step Info;                           \
     static const Role roles[] = {operands{0, 0, ROLE_END}};   \
@@ -109,10 +109,12 @@ static Operand *operands_at(const tfm_context *context, uint32_t step) {
   return (Operand *)&context->run.step_operands[step];
 }
 
-/* Where the results of a step are, and on which sizes its own operands depend. Operands follow one another in the
- * order of the table, one slot for each role that is no list, whether or not the step has it. */
+/* What runs a step, where its results are, and on which sizes its own operands depend. Operands follow one another in
+ * the order of the table, one slot for each role that is no list, whether or not the step has it. */
 static void prepare_step(tfm_context *context, uint32_t number) {
   const tfm_program *program = context->program;
+  const uint32_t driver = tfm_driver_of(program, &program->steps[number]);
+  context->run.steps[number].driver = &program->drivers->of_step[driver];
   const Operand **result = context->run.steps[number].results, *operand = operands_at(context, number);
   const char *info;
   for (const Role *role = roles_of(program, &program->steps[number], &info); role->kind != ROLE_END; role++) {

@@ -1,11 +1,11 @@
 /* What a context keeps of each step: the operands that it holds itself, and how it is run with the bound sizes.
  *
- * In: the table of steps. Out: a struct for the operands of each kind, and what the drivers (steps/) say of their
- * scratch. Nothing is refused here. */
+ * In: the table of steps. Out: a struct for the operands of each kind. Nothing is refused here. */
 #ifndef TFM_RUNTIME_STEP_OPERANDS_H
 #define TFM_RUNTIME_STEP_OPERANDS_H
 
 #include "context/context.h"
+#include "tfm/abi/drivers.h"
 
 /* The operands that a step holds itself, by the names in the table of steps. An operand that the step does not have is
  * zero. The mask of live rows is always called `mask`. */
@@ -17,7 +17,7 @@
 #define READ_LIST(from)
 #define WRITE_LIST()
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, fields, operands) \
+#define STEP(KIND, name, array, fields, operands) \
   struct name##_operands {                                \
     operands                                              \
   };
@@ -36,6 +36,7 @@ static inline const StepOperands *operands_of(const tfm_context *context, const 
 }
 
 struct StepState {
+  const tfm_driver *driver;
   int64_t work;     /* ns of one core */
   bool parallel;    /* worth all threads of the run */
   _Atomic int64_t counted[2]; /* of a gradient: steps of k that are not zero, in runs so far; see RunState.turn */
@@ -45,17 +46,7 @@ struct StepState {
   const Operand *results[MOST_RESULTS]; /* what it writes; NULL: no more */
 };
 
-/* Bytes of scratch that a thread needs for a step with the bound sizes; -1 if they are too large to count. */
-#define STEP(KIND, name, array, scratch, ...) int64_t scratch(const tfm_context *context, const tfm_step *step);
-#include "tfm/abi/steps.def"
-
-/* Chains of rows. `plan` widens the lives of buffers, and says whether runs with the bound sizes may take them; `take`
- * does all steps of one, or says that so few rows are not worth it and does nothing. */
 typedef struct Walker Walker; /* steps/walker.h */
-typedef struct Course Course;
-struct tfm_chain_functions {
-  bool (*plan)(tfm_context *context);
-  bool (*take)(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course);
-};
+typedef struct Course Course; /* walk/walk.h */
 
 #endif

@@ -109,7 +109,7 @@ static void find_lives(tfm_context *context, int64_t runs) {
   for (uint32_t i = 0; i < program->n_buffers; i++)
     context->memory.lives[i] = (BufferLife){program->buffers[i].first_step, program->buffers[i].last_step};
   context->memory.chained =
-      program->chain_functions && runs == 1 && !context->memory.keeps_room && program->chain_functions()->plan(context);
+      program->n_row_chains && runs == 1 && !context->memory.keeps_room && program->drivers->plan_chains(context);
 }
 
 /* Bytes of a buffer in so many lockstep runs, whose parts each begin at a multiple of ALIGNMENT (spare_bytes). */

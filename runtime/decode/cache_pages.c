@@ -135,10 +135,8 @@ static void write_values(const PageSlice *slice, int64_t column, int64_t columns
 
 void page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
                 int64_t column_stride) {
-  (slice->whole ? slice->whole->write
-   : slice->cache->kind == TFM_CACHE_KEYS
-       ? write_keys
-       : write_values)(slice, column, columns, source, position_stride, column_stride);
+  (slice->cache->kind == TFM_CACHE_KEYS ? write_keys : write_values)(slice, column, columns, source, position_stride,
+                                                                      column_stride);
 }
 
 // ---- writing 8 bits ----
@@ -164,7 +162,7 @@ static void round_positions(const PageSlice *slice, const char *source, int64_t 
     source = (const char *)together;
     position_stride = head * (int64_t)sizeof(float);
   }
-  KERNEL_OF(tfm_quantize_kernel, slice->context, slice->cache->whole)
+  KERNEL_OF(tfm_quantize_kernel, slice->context, slice->cache->round)
   ((const float *)(const void *)source, position_stride, n, rows->work, rows->floats + TFM_ROW_HEAD,
    stride * (int64_t)sizeof(float));
   for (int64_t i = 0; i < FOUR; i++) { /* rows that do not exist are of no use, but they can be read */
@@ -203,8 +201,8 @@ static void put_values(const PageSlice *slice, const WholeRows *rows, int64_t po
 }
 
 /* Head by head, the positions of a four at once. */
-void whole_page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
-                      int64_t position_stride, int64_t column_stride) {
+void page_write_int8(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
+                     int64_t position_stride, int64_t column_stride) {
   const bool is_keys = slice->cache->kind == TFM_CACHE_KEYS;
   WholeRows rows;
   for (int64_t head = 0; head < columns; head += slice->cache->head) {

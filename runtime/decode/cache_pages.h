@@ -62,15 +62,13 @@ int64_t page_list_needs(const PagePool *pool, const PageList *list, int64_t leng
 typedef struct PageSlice {
   const tfm_cache *cache;
   const tfm_context *context;     /* of the step program */
-  const struct WholePages *whole; /* NULL: of form F32 */
   float *page;
   int64_t floats;       /* of a page */
   int64_t first, n;     /* positions in the page */
 } PageSlice;
-/* The step `append`: the new positions of all rows go into pages (append.c). */
-void cached_append(Walker *walker, const tfm_step *step);
 /* Writes columns [column, column + columns) of the slice's positions. `source` is the first column at the first
- * position; strides are in bytes. Of a cache of form INT8 these are whole heads. */
+ * position; strides are in bytes. page_write_int8 (drivers.def): the same of a cache of form INT8, where these are
+ * whole heads. */
 void page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
                 int64_t column_stride);
 
@@ -78,19 +76,5 @@ void page_write(const PageSlice *slice, int64_t column, int64_t columns, const c
 static inline int64_t page_place(const tfm_cache *cache, int64_t number) {
   return cache->offset + number * cache->stride;
 }
-
-/* What caches of form INT8 need, which tfm_whole_pages gives. */
-typedef struct WholePages {
-  void (*write)(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
-                int64_t column_stride); /* as page_write */
-  int64_t (*scratch_floats)(const tfm_attention_step *step);
-  AttentionPart *score, *add; /* paged_attention.c: scores of a block of keys; c = or += weights * values */
-} WholePages;
-/* NULL: the cache or attention is of form F32. */
-static inline const WholePages *whole_pages_of(const tfm_context *context, uint8_t form) {
-  return form == TFM_FORM_INT8 ? context->program->whole_attention()->pages : NULL;
-}
-void whole_page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
-                      int64_t position_stride, int64_t column_stride);
 
 #endif

@@ -53,6 +53,29 @@ tfm_status calls_reserve(tfm_decoder *decoder, tfm_error *error) {
   return TFM_OK;
 }
 
+static float *place_writing(tfm_decoder *decoder, int64_t rows, int64_t kept, Layout *layout) {
+  decoder->calls.written = layout_take(layout, rows, sizeof *decoder->calls.written);
+  return layout_take(layout, kept * decoder->decoding->vocab, sizeof(float));
+}
+
+/* Most decoders never write, so there is no room for it before the first call. */
+tfm_status calls_reserve_writing(tfm_decoder *decoder, int64_t n, int64_t kept, float **logits, tfm_error *error) {
+  Calls *calls = &decoder->calls;
+  const int64_t rows = greatest_of(n, calls->most_rows), all = greatest_of(kept, calls->most_kept);
+  Layout layout = {0};
+  place_writing(decoder, rows, all, &layout);
+  if (layout.bytes < 0 || !decoder_reserve_block(decoder, &calls->writing, layout.bytes))
+    return tfm_no_memory(error, "the logits of a step");
+  layout = (Layout){.block = calls->writing.memory};
+  *logits = place_writing(decoder, rows, all, &layout);
+  return TFM_OK;
+}
+
+void calls_write_row(tfm_decoder *decoder, int64_t row, const tfm_decoder_row *part, int64_t kept) {
+  decoder->calls.written[row] = *part;
+  decoder->calls.written[row].kept = kept;
+}
+
 /* What the row of a generation gets in its next step. */
 void calls_continue_row(tfm_decoder *decoder, int64_t row, const int32_t *tokens, int64_t n) {
   decoder->calls.model_rows[row] = (tfm_decoder_row){.row = row, .tokens = tokens, .n_tokens = n};

@@ -33,7 +33,7 @@ static tfm_status create_contexts(tfm_decoder *decoder, const void *encoder_weig
                                   const tfm_context_options *options, tfm_error *error) {
   tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
   if (status) return status;
-  decoder->step->hooks.cached_steps = &cached_steps;
+  decoder->step->hooks.lockstep_functions = &lockstep_functions;
   if (best_create(&decoder->best, decoder->decoding, decoder->step))
     decoder->step->hooks.consumer = &decoder->best.consumer;
   if (!decoder->decoding->encoder) return TFM_OK;
@@ -62,11 +62,12 @@ tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *encoder_
 }
 
 /* The blocks of all parts but the sources, which have lists of them. */
-enum { N_BLOCKS = 8 };
+enum { N_BLOCKS = 9 };
 static void list_blocks(tfm_decoder *decoder, DecoderBlock *blocks[N_BLOCKS]) {
   DecoderBlock *const all[N_BLOCKS] = {
       &decoder->rows.block,   &decoder->caches.tables,  &decoder->caches.own_block, &decoder->caches.flat_block,
-      &decoder->calls.tables, &decoder->staging.tables, &decoder->staging.block,    &decoder->lockstep.block};
+      &decoder->calls.tables, &decoder->calls.writing,  &decoder->staging.tables,   &decoder->staging.block,
+      &decoder->lockstep.block};
   memcpy(blocks, all, sizeof all);
 }
 

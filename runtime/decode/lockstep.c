@@ -18,7 +18,7 @@ tfm_context *lockstep_create(const tfm_context *first) {
   if (!context) return NULL;
   context->weights = first->weights;
   context->pool = first->pool;
-  context->hooks.cached_steps = first->hooks.cached_steps;
+  context->hooks.lockstep_functions = first->hooks.lockstep_functions;
   context->hooks.consumer = first->hooks.consumer;
   return context;
 }
@@ -132,6 +132,10 @@ void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char 
     first = end;
   }
 }
+
+const LockstepFunctions lockstep_functions = {.share_steps = lockstep_share_steps,
+                                              .is_one_product = lockstep_is_one_product,
+                                              .finish_tile = lockstep_finish_tile};
 
 // ---- room ----
 

@@ -23,14 +23,15 @@ void lockstep_none(tfm_context *first);
 tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols,
                          bool *fits, tfm_error *error);
 
-/* The core calls the remaining functions by way of the context's CachedSteps. This one decides, for a list whose steps
- * are chosen, which steps all threads share. It returns how many threads there should be. */
+/* The core calls the remaining functions by way of the context's LockstepFunctions. This one decides, for a list whose
+ * steps are chosen, which steps all threads share. It returns how many threads there should be. */
 int32_t lockstep_share_steps(tfm_context *first);
 /* Whether a gemm step of all runs of the list is one product, whose rows are those of one run after the other. */
 bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step);
 /* The epilogue of a tile of such a product: each run's rows have operands of their own. */
 void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
                           const Region *at);
+extern const LockstepFunctions lockstep_functions;
 
 // ---- the runs of a decoder ----
 

@@ -246,12 +246,13 @@ static void fill_item(const tfm_decoder *decoder, const tfm_cache *cache, const 
   int64_t stride = cache->columns * (int64_t)sizeof(float);
   PageSlice slice = {.cache = cache,
                      .context = decoder->step,
-                     .whole = whole_pages_of(decoder->step, tfm_cache_form(cache)),
                      .floats = decoder->decoding->step->encoder_page_floats};
+  const bool is_int8 = tfm_cache_form(cache) == TFM_FORM_INT8;
+  tfm_page_writer *const write = is_int8 ? decoder->decoding->step->drivers->write_int8 : page_write;
   for (int64_t first = 0; first < positions; first += TFM_CACHE_PAGE) {
     slice.page = pages[first / TFM_CACHE_PAGE];
     slice.n = least_of(TFM_CACHE_PAGE, positions - first);
-    page_write(&slice, 0, cache->columns, (const char *)values + first * stride, stride, sizeof(float));
+    write(&slice, 0, cache->columns, (const char *)values + first * stride, stride, sizeof(float));
   }
 }
 

@@ -24,12 +24,12 @@
 #include "base/allocate.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "machine/tuning.h"
 
 enum {
   CACHE_LINE = 64,
   ACTIVE_BITS = 10, /* of the signal: POOL_MAX_THREADS fits */
-  WORKER_STACK = 512 << 10,
-  NS_BEFORE_YIELDING = 2000 /* with more threads than CPUs, the one that is waited for needs this CPU */
+  WORKER_STACK = 512 << 10
 };
 
 struct tfm_pool {
@@ -67,7 +67,7 @@ static void futex_wake_all(const void *word) { syscall(SYS_futex, word, FUTEX_WA
 /* After a look at a word that has not changed: whether to sleep now. `start` is when the waiting began, 0 at first. */
 static bool is_time_to_sleep(const Pool *pool, unsigned looks, int64_t *start) {
   cpu_relax();
-  if (looks % 64) return false;
+  if (looks % LOOKS_PER_CLOCK) return false;
   int64_t now = now_ns();
   if (!*start) *start = now;
   if (now - *start >= pool->spin_ns) return true;
@@ -232,7 +232,7 @@ void pool_destroy(Pool *pool) {
 
 // ---- how many threads, and how long they spin ----
 
-enum { DEFAULT_SPIN_US = 200, MOST_SPIN_US = 10 * 1000 * 1000 };
+enum { MOST_SPIN_US = 10 * 1000 * 1000 };
 
 /* A number from the environment in [least, most]; anything else that stands there is ignored. */
 static int64_t number_from_environment(const char *name, int64_t least, int64_t most, int64_t otherwise) {

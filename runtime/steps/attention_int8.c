@@ -9,6 +9,8 @@
  * makes scales NaN, and a weight of 0 leaves no trace of its value. */
 #include "steps/attention_int8.h"
 
+#include "steps/step_attention.h"
+
 #include <string.h>
 
 enum {
@@ -38,7 +40,7 @@ WholeScratch whole_scratch(const tfm_attention_step *step) {
 }
 
 /* Slots of keys and values, and what a thread needs beside them. */
-int64_t whole_size_slots(Attention *a) {
+static int64_t size_slots(Attention *a) {
   const tfm_attention_step *step = a->step;
   const int64_t keys = least_of(a->keys, TFM_KEY_BLOCK), line = ALIGNMENT / (int64_t)sizeof(float);
   a->key_slot_floats = round_up(ceil_div(keys, step->qk_width) * key_panel_floats(step), line);
@@ -174,7 +176,7 @@ static void load_values(const AttentionStrip *strip, const Block *block, const W
   }
 }
 
-void whole_load(const AttentionStrip *strip, const KeyBlock *keys) {
+static void load(const AttentionStrip *strip, const KeyBlock *keys) {
   const Attention *a = strip->attention;
   const AttentionScratch *scratch = strip->scratch;
   const AttentionItem *item = strip->item;
@@ -199,7 +201,7 @@ const float *whole_queries(const AttentionStrip *strip, const WholeScratch *s) {
 }
 
 /* The softmax that follows finds the scales of the block's values behind the strip. */
-void whole_score(const AttentionStrip *strip, const KeyBlock *keys) {
+static void score(const AttentionStrip *strip, const KeyBlock *keys) {
   const Attention *a = strip->attention;
   const AttentionScratch *scratch = strip->scratch;
   const tfm_attention_step *step = a->step;
@@ -225,7 +227,7 @@ void whole_add_rows(float *to, int64_t stride, const float *from, int64_t rows, 
 }
 
 /* The strip has done its duty when the weights are rounded, and holds what is added to c. */
-void whole_add(const AttentionStrip *strip, const KeyBlock *keys) {
+static void add(const AttentionStrip *strip, const KeyBlock *keys) {
   const AttentionScratch *scratch = strip->scratch;
   const tfm_context *context = strip->walker->context;
   const tfm_attention_step *step = strip->attention->step;
@@ -252,10 +254,10 @@ void whole_add(const AttentionStrip *strip, const KeyBlock *keys) {
   }
 }
 
-const struct tfm_whole_attention *tfm_whole_attention(void) {
-  static const struct tfm_whole_attention functions = {.size_slots = whole_size_slots,
-                                                       .load = whole_load,
-                                                       .score = whole_score,
-                                                       .add = whole_add};
-  return &functions;
+static const WholeAttention functions = {.size_slots = size_slots, .load = load, .score = score, .add = add};
+
+void step_attention_int8(Walker *walker, const tfm_step *step) { attention_run(walker, step, &functions); }
+
+int64_t attention_int8_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  return attention_bytes(context, step, &functions);
 }

@@ -1,4 +1,4 @@
-/* Whole attention: the functions of attention in whole numbers, which the program points to. See attention_int8.c. */
+/* Whole attention: what attention in whole numbers in memory and over caches have in common. See attention_int8.c. */
 #ifndef TFM_RUNTIME_ATTENTION_INT8_H
 #define TFM_RUNTIME_ATTENTION_INT8_H
 
@@ -18,10 +18,5 @@ void whole_add_rows(float *to, int64_t stride, const float *from, int64_t rows, 
 void whole_put_keys(const char *const *rows, int64_t n, int64_t width, float *column);
 /* Bytes of four rows go together, column by column: `columns` of them, a multiple of 8. */
 void whole_interleave(const char *const *rows, int64_t columns, char *to);
-
-int64_t whole_size_slots(Attention *attention);
-void whole_load(const AttentionStrip *strip, const KeyBlock *keys);
-void whole_score(const AttentionStrip *strip, const KeyBlock *keys);
-void whole_add(const AttentionStrip *strip, const KeyBlock *keys);
 
 #endif

@@ -37,6 +37,7 @@ typedef struct Attention {
   int64_t strip_rows, strips, parts;           /* strips and parts per item; parts: units of an item */
   int64_t slots;                               /* packed blocks that are kept: one, or all of an item */
   int64_t key_slot_floats, value_slot_floats, whole_floats; /* whole_floats: of scratch->whole */
+  const struct WholeAttention *whole; /* what takes the place of the functions for f32; NULL: nothing does */
   Epilogue score;
 } Attention;
 
@@ -125,14 +126,13 @@ static inline void attention_block(const AttentionStrip *strip, int64_t number, 
 /* The parts of a thread's scratch, one behind the other from `base`; returns their bytes. base NULL: only these. */
 int64_t attention_scratch(const Attention *attention, char *base, AttentionScratch *scratch);
 
-/* What attention in whole numbers does itself (attention_int8.c), which the program points to. */
-struct tfm_whole_attention {
+/* What attention in whole numbers does itself (attention_int8.c). */
+typedef struct WholeAttention {
   /* Sets the sizes of slots, and returns how many floats a thread needs besides. */
   int64_t (*size_slots)(Attention *attention);
   AttentionPart *load;  /* fills a slot with keys and their values; of the strip the item counts */
   AttentionPart *score; /* scores of the strip's rows and the block's keys, which go to the strip */
   AttentionPart *add;   /* c = or += weights * values, where the weights are in the strip */
-  const struct WholePages *pages; /* the same with keys and values in caches (decode/cache_pages.h); NULL: none are */
-};
+} WholeAttention;
 
 #endif

@@ -163,7 +163,6 @@ static void add(const MatmulJob *job) {
   if (job->k + job->block == job->unit->m->k && is_open) end_run(job, &chain);
 }
 
-const struct tfm_gradient_sums *tfm_gradient_sums(void) {
-  static const struct tfm_gradient_sums functions = {.one_row = gradient_of_one_row, .count = count, .add = add};
-  return &functions;
-}
+static const GradientSums functions = {.one_row = gradient_of_one_row, .count = count, .add = add};
+
+void step_matmul_gradient(Walker *walker, const tfm_step *step) { matmul_run(walker, step, &functions); }

@@ -2,24 +2,13 @@
 #include "steps/matmul_cut.h"
 
 #include "machine/processors.h"
+#include "machine/tuning.h"
 #include "steps/partial_sums.h"
 
-enum {
-  LONG_BLOCKS = 4,        /* of k: then panels of all of it, and the lines of x between them, do not stay near */
-  SIDEWAYS_BLOCK = TFM_KEY_BLOCK / 2, /* of k, where x has a line for each step: they stay in the nearest cache */
-  LEAST_BLOCKS = 2,       /* of k, where few panels of all of it stay near: */
-  FEW_PANELS = 8,         /* x comes from far for each group of them */
-  LEAST_STRIPS = 8,       /* of a unit, so that packing its panels is worth it */
-  MOST_WAITING = 1 << 20, /* floats of results, for chains whose sums wait */
-  MOST_OPEN = 1 << 22,    /* the same of gradients, for a chain that goes on in the next block */
-  LEAST_UNITS = 4,        /* of a thread, so that one that is done early finds something left */
-  LEAST_PACKING = 3,      /* the same where each unit packs y anew */
-  MANY_UNITS = 8          /* of a thread: sharing these out evenly would gain little */
-};
 _Static_assert(TFM_CHAIN % TFM_KEY_BLOCK == 0, "a chain is whole blocks");
 
 /* Packed panels of a group: with a strip they stay in the second-level cache. */
-static int64_t group_bytes(void) { return cpu_cache_bytes(2) / 2; }
+static int64_t group_bytes(void) { return cpu_cache_bytes(2) / GROUP_PART; }
 
 /* The least number from n to `most` of which `others` times as many can be shared out evenly; n if there is none. */
 static int64_t evenly(int64_t n, int64_t others, int64_t most, int32_t threads) {
@@ -31,11 +20,12 @@ static int64_t evenly(int64_t n, int64_t others, int64_t most, int32_t threads) 
 /* Cuts results into groups of panels and units of strips. Each further group reads x once more, each further part of
  * the strips packs y once more; so there are as few as may be, but as many for each thread. Few strips are not cut. */
 static void cut_units(Matmul *m, int64_t groups, int64_t parts, int32_t threads) {
-  if (threads > 1 && m->items * groups * parts < MANY_UNITS * (int64_t)threads) {
-    const int64_t most = greatest_of(parts, m->strips / LEAST_STRIPS);
-    groups = evenly(groups, m->items * parts, most < threads ? m->panels : least_of(m->panels, 2 * groups), threads);
+  if (threads > 1 && m->items * groups * parts < EVEN_UNITS * (int64_t)threads) {
+    const int64_t most = greatest_of(parts, m->strips / LEAST_UNIT_STRIPS);
+    const int64_t most_groups = most < threads ? m->panels : least_of(m->panels, MOST_MORE_GROUPS * groups);
+    groups = evenly(groups, m->items * parts, most_groups, threads);
     const int64_t units = m->items * groups;
-    const int64_t least = (m->by_blocks ? LEAST_PACKING : LEAST_UNITS) * (int64_t)threads;
+    const int64_t least = (m->by_blocks ? LEAST_PACKING_UNITS : LEAST_UNITS) * (int64_t)threads;
     parts = least_of(most, greatest_of(parts, ceil_div(least, greatest_of(1, units))));
     parts = evenly(parts, units, most, threads);
   }
@@ -46,8 +36,8 @@ static void cut_units(Matmul *m, int64_t groups, int64_t parts, int32_t threads)
 
 /* How many results of a unit may wait; all of them if none do. */
 static int64_t most_waiting(const Matmul *m) {
-  if (m->k > m->chain) return MOST_WAITING;
-  return m->step->in_order && m->k > TFM_COUNTED_CHAIN ? MOST_OPEN : INT64_MAX;
+  if (m->k > m->chain) return MOST_WAITING_SUMS;
+  return m->step->in_order && m->k > TFM_COUNTED_CHAIN ? MOST_OPEN_SUMS : INT64_MAX;
 }
 
 /* The same if k is done block by block: the panels of a unit stay near for a block, and, if there are several chains,
@@ -58,7 +48,7 @@ static void cut_blocks(Matmul *m, int32_t threads) {
   for (const int64_t most = most_waiting(m); most < INT64_MAX;) {
     const int64_t columns = ceil_div(m->panels, groups) * m->step->width;
     const int64_t rows = ceil_div(m->strips, parts) * m->step->tile_rows;
-    const bool can_group = groups < m->panels, can_part = m->strips / (parts + 1) >= LEAST_STRIPS;
+    const bool can_group = groups < m->panels, can_part = m->strips / (parts + 1) >= LEAST_UNIT_STRIPS;
     if (rows * columns <= most || (!can_group && !can_part)) break;
     if (can_group && (!can_part || m->rows * groups < 2 * m->columns * parts))
       groups++;
@@ -87,9 +77,10 @@ Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threa
   m.chain = info->in_order ? greatest_of(m.k, TFM_CHAIN) : TFM_CHAIN;
   m.goes_on = info->in_order == TFM_ORDER_GOES_ON && context->run.goes_on;
   m.live = live_rows_of(context, &operands->mask, info->live);
-  const int64_t near = group_bytes() / (int64_t)sizeof(float), least = LEAST_BLOCKS * TFM_KEY_BLOCK;
-  m.by_blocks = !m.is_direct && ((m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.rows * m.columns <= near / 4) ||
-                                 m.k >= greatest_of(least, near / (FEW_PANELS * info->width)));
+  const int64_t near = group_bytes() / (int64_t)sizeof(float), least = LEAST_K_BLOCKS * TFM_KEY_BLOCK;
+  m.by_blocks = !m.is_direct &&
+                ((m.k >= LONG_K_BLOCKS * TFM_KEY_BLOCK && m.rows * m.columns <= near / NEAR_RESULTS_PART) ||
+                 m.k >= greatest_of(least, near / (FEW_PANELS * info->width)));
   /* Scratch is measured before operands have their addresses and distances. */
   m.is_sideways = info->x_stays && value_of(context, info->x.strides[info->rank - 2]) == 1;
   const int64_t block = m.by_blocks && m.is_sideways ? SIDEWAYS_BLOCK : TFM_KEY_BLOCK;

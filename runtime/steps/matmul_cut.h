@@ -35,6 +35,7 @@ typedef struct Matmul {
   LiveRows live; /* of all items: rows, or steps if there are live_steps */
   Epilogue epilogue;
   CountedChains counted; /* of a gradient; no items and no steps if it has none */
+  const struct GradientSums *sums; /* of a gradient (matmul_tiles.h); else NULL */
 } Matmul;
 
 typedef struct MatmulUnit { /* what a thread does at a time: a range of strips and a group of panels of an item */

@@ -248,6 +248,6 @@ static void run_live_chains(const MatmulJob *job, bool adds) {
 void matmul_run_tiles(const MatmulJob *job) {
   const tfm_matmul_step *step = job->unit->m->step;
   if (step->adds_chains) run_live_chains(job, job->accumulate != 0);
-  else if (step->in_order) job->unit->walker->context->program->gradient_sums()->add(job);
+  else if (job->unit->m->sums) job->unit->m->sums->add(job);
   else run_tiles(job);
 }

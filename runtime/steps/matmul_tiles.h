@@ -46,11 +46,13 @@ void matmul_some_tiles(const MatmulJob *job, int64_t first, int64_t n, int64_t a
 /* Of steps [at, end): the next run of live ones; all of them if none are left out. 0: there is none. */
 int64_t matmul_live_steps(const MatmulUnit *unit, int64_t at, int64_t end, int64_t *first);
 
-/* What programs of gradients point to, so that libraries without them do not have it (gradient_sums.c). */
-struct tfm_gradient_sums {
+/* What the driver of gradients does itself (gradient_sums.c). */
+typedef struct GradientSums {
   void (*one_row)(const Walker *walker, const Matmul *m); /* all of a TFM_DIRECT_ONE_ROW that is the thread's */
   void (*count)(const Walker *walker, const tfm_step *step, Matmul *m); /* sets m->counted; uses scratch */
   void (*add)(const MatmulJob *job); /* the steps of the job */
-};
+} GradientSums;
+/* All of the step that is the thread's (step_matmul.c). sums NULL: it is no gradient. */
+void matmul_run(Walker *walker, const tfm_step *step, const GradientSums *sums);
 
 #endif

@@ -9,12 +9,12 @@
  * half of its 64 bits, and its rest (RunState.rests) the lower half. Refuses nothing. */
 #include <string.h>
 
+#include "machine/tuning.h"
 #include "steps/one_row.h"
 
 enum {
-  MOST_COLUMNS = 512, /* of a pass over y: their sums stay in the nearest cache */
-  TOGETHER = 4,       /* rows, for which sums are loaded and stored once */
-  LINE = 16           /* columns that one thread gets at least */
+  TOGETHER = 4, /* rows, for which sums are loaded and stored once: add_rows is written out for them */
+  LINE = ALIGNMENT / sizeof(float) /* columns: threads share no cache line */
 };
 typedef float Floats __attribute__((vector_size(16)));
 typedef double Doubles __attribute__((vector_size(32)));
@@ -24,7 +24,7 @@ typedef struct OneRow { /* columns of y, from step 0 on, and what belongs to the
   const char *x, *y;
   float *c, *rest;
   int64_t x_step, y_step, columns;
-  double sums[MOST_COLUMNS];
+  double sums[ONE_ROW_COLUMNS];
 } OneRow;
 
 static double f64_at(const char *x) {
@@ -120,6 +120,6 @@ void gradient_of_one_row(const Walker *walker, const Matmul *m) {
   const int64_t lines = ceil_div(m->columns, LINE), first = lines * walker->thread / walker->threads * LINE;
   const int64_t end = least_of(m->columns, lines * (walker->thread + 1) / walker->threads * LINE);
   for (int64_t item = 0; item < m->items; item++)
-    for (int64_t column = first; column < end; column += MOST_COLUMNS)
-      run_columns(walker, m, item, column, least_of(MOST_COLUMNS, end - column));
+    for (int64_t column = first; column < end; column += ONE_ROW_COLUMNS)
+      run_columns(walker, m, item, column, least_of(ONE_ROW_COLUMNS, end - column));
 }

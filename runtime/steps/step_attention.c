@@ -10,13 +10,6 @@
 
 #include "machine/tuning.h"
 #include "steps/panels.h"
-#include "steps/step_attention_grad.h"
-
-/* The functions that take the place of those for f32; NULL: none do. */
-static const struct tfm_whole_attention *whole_attention_of(const tfm_context *context,
-                                                            const tfm_attention_step *step) {
-  return step->form == TFM_FORM_INT8 ? context->program->whole_attention() : NULL;
-}
 
 static int64_t row_stride(const Attention *a, const Operand *operand) { return operand->strides[a->step->rank - 2]; }
 
@@ -114,16 +107,15 @@ static bool has_few_scores(const Attention *attention) {
 
 /* How many packed blocks a thread holds: one where each is used once, else all of an item, so that no block is packed
  * twice. */
-__attribute__((cold)) static void choose_slots(const tfm_context *context, Attention *attention) {
+__attribute__((cold)) static void choose_slots(Attention *attention) {
   const tfm_attention_step *step = attention->step;
-  const struct tfm_whole_attention *whole = whole_attention_of(context, step);
   int64_t key_panels = ceil_div(TFM_KEY_BLOCK, step->qk_width);
   if (attention->keys < TFM_KEY_BLOCK) key_panels = ceil_div(attention->keys, step->qk_width);
   int64_t line = ALIGNMENT / (int64_t)sizeof(float);
   attention->key_slot_floats = round_up(key_panels * step->qk_width * step->h, line);
   if (step->v_packed)
     attention->value_slot_floats = round_up(ceil_div(step->e, step->pv_width) * step->pv_width * TFM_KEY_BLOCK, line);
-  if (whole) attention->whole_floats = whole->size_slots(attention);
+  if (attention->whole) attention->whole_floats = attention->whole->size_slots(attention);
   /* A block is used once if no other chunk of queries and no other head needs it. */
   bool keys_are_shared = step->rank > 2 && attention->k->strides[step->rank - 3] == 0;
   bool once = attention->strips <= CHUNK_STRIPS && !keys_are_shared;
@@ -167,22 +159,23 @@ void attention_choose_outputs(const tfm_context *context, const tfm_step *step, 
   if (a->step->has_weights && !operand_unwanted(context, weights)) a->weights = weights;
 }
 
-static Attention attention_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
+static Attention attention_of(const tfm_context *context, const tfm_step *step, const WholeAttention *whole,
+                              int32_t threads) {
   Attention a = attention_describe(context, step);
+  a.whole = whole;
   const int64_t units = ATTENTION_UNITS_PER_THREAD * (int64_t)threads;
   if (a.items > 0 && a.items < units)
     a.parts = greatest_of(1, least_of(ceil_div(units, a.items), a.strips / CHUNK_STRIPS));
-  choose_slots(context, &a);
+  choose_slots(&a);
   return a;
 }
 
 /* Bounds the product first: sizes that would overflow are refused before the layout is computed. */
-int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+int64_t attention_bytes(const tfm_context *context, const tfm_step *step, const WholeAttention *whole) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
-  if (info->k_cache != TFM_NONE) return context->hooks.cached_steps->attention_scratch_bytes(context, info);
   int64_t keys = value_of(context, info->dims[info->rank - 1]), product;
   if (keys < 0 || __builtin_mul_overflow(keys, 64 * (info->h + info->e + TFM_KEY_BLOCK), &product)) return -1;
-  Attention a = attention_of(context, step, 1);
+  Attention a = attention_of(context, step, whole, 1);
   /* Strides of the operands are not yet resolved here: keys may be shared by heads. */
   a.slots = a.key_blocks;
   AttentionScratch scratch;
@@ -265,9 +258,8 @@ static int64_t load_block(const AttentionStrip *s, int64_t number) {
   if (scratch->loaded[slot] == number) return slot;
   scratch->loaded[slot] = number;
   const KeyBlock keys = {number, first, least_of(TFM_KEY_BLOCK, s->item->limit - first), slot};
-  const struct tfm_whole_attention *whole = whole_attention_of(s->walker->context, a->step);
-  if (whole) {
-    whole->load(s, &keys);
+  if (a->whole) {
+    a->whole->load(s, &keys);
     return slot;
   }
   if (a->one_query) {
@@ -300,7 +292,7 @@ static void finish_chunk(const AttentionStrip *strips, int64_t n) {
 static void run_chunk(const AttentionStrip *strips, int64_t n) {
   const AttentionStrip *last = &strips[n - 1];
   const Attention *a = last->attention;
-  const struct tfm_whole_attention *whole = whole_attention_of(last->walker->context, a->step);
+  const WholeAttention *whole = a->whole;
   AttentionPart *const score = a->keys_in_place ? score_in_place : whole ? whole->score : score_packed;
   AttentionPart *const add = whole ? whole->add : a->one_query ? add_of_one_query : add_block;
   attention_begin(last->scratch, last->state + last->rows);
@@ -348,13 +340,9 @@ static void run_part(const AttentionStrip *of, int64_t part) {
   }
 }
 
-void step_attention(Walker *walker, const tfm_step *step) {
+void attention_run(Walker *walker, const tfm_step *step, const WholeAttention *whole) {
   const tfm_context *context = walker->context;
-  if (context->program->attentions[step->index].k_cache != TFM_NONE) {
-    context->hooks.cached_steps->attention(walker, step);
-    return;
-  }
-  Attention a = attention_of(context, step, walker->threads);
+  Attention a = attention_of(context, step, whole, walker->threads);
   if (a.items <= 0 || a.queries <= 0) return;
   attention_choose_outputs(context, step, &a);
   AttentionScratch scratch;
@@ -363,7 +351,7 @@ void step_attention(Walker *walker, const tfm_step *step) {
   const AttentionStrip of = {.walker = walker, .attention = &a, .scratch = &scratch, .item = &item};
   int64_t units = a.items * a.parts, lump = share_coarsen(units), ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
-  claimer.keeps = whole_attention_of(context, a.step) && a.queries * a.keys <= SHORT_SCORES;
+  claimer.keeps = whole && a.queries * a.keys <= SHORT_SCORES;
   while (share_claim(&claimer, &ignored, &number)) {
     for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++) {
       if (unit / a.parts != item.number) item = enter_item(context, &a, &scratch, &item, unit / a.parts);
@@ -372,13 +360,10 @@ void step_attention(Walker *walker, const tfm_step *step) {
   }
 }
 
-// ---- the gradient ----
+// ---- f32 ----
 
-/* What the program points to, so that libraries without gradients do not have it. */
-void step_attention_grad(Walker *walker, const tfm_step *step) {
-  walker->context->program->attention_grad()->run(walker, step);
-}
+void step_attention(Walker *walker, const tfm_step *step) { attention_run(walker, step, NULL); }
 
-int64_t attention_grad_scratch_bytes(const tfm_context *context, const tfm_step *step) {
-  return context->program->attention_grad()->scratch_bytes(context, step);
+int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  return attention_bytes(context, step, NULL);
 }

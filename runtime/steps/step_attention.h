@@ -1,8 +1,13 @@
-/* Attention: the sizes and operands of a step that attention over caches (decode/loops/paged_attention.c) needs too. */
+/* Attention: its run, and the sizes and operands of a step that attention over caches (decode/loops/paged_attention.c)
+ * needs too. */
 #ifndef TFM_RUNTIME_STEP_ATTENTION_H
 #define TFM_RUNTIME_STEP_ATTENTION_H
 
 #include "steps/attention_strip.h"
+
+/* Keys and values are in memory; `whole` NULL: in f32. attention_bytes: of scratch. */
+void attention_run(Walker *walker, const tfm_step *step, const WholeAttention *whole);
+int64_t attention_bytes(const tfm_context *context, const tfm_step *step, const WholeAttention *whole);
 
 Attention attention_describe(const tfm_context *context, const tfm_step *step);
 void attention_choose_outputs(const tfm_context *context, const tfm_step *step, Attention *attention);

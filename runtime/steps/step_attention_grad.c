@@ -13,20 +13,16 @@
  * The loops, from outside to inside:
  *
  *   items            heads of sequences                  units, which threads share; keys and values are packed
- *     blocks         BLOCK_STRIPS tiles of queries       their strips: scratch, the second-level cache
+ *     blocks         GRADIENT_STRIPS tiles of queries       their strips: scratch, the second-level cache
  *       products     scores = q kT; what p gets = g vT   multiply_columns: panels, within them tiles
  *       strips       rows whose scores stay near         attention_grad_strip.c: probabilities, and what queries get
  *       products     what values get = pT g; keys = xT q give_keys: tiles of keys, within them panels */
-#include "steps/step_attention_grad.h"
-
 #include <string.h>
 
 #include "base/allocate.h"
 #include "machine/tuning.h"
 #include "steps/attention_grad_strip.h"
 #include "steps/panels.h"
-
-enum { BLOCK_STRIPS = 8 }; /* of queries: their strips of 512 keys stay in the second-level cache */
 
 // ---- sizes ----
 
@@ -40,7 +36,7 @@ static Grad grad_of(const tfm_context *context, const tfm_step *step) {
             .causal_offset = value_of(context, info->causal_offset)};
   a.items = items_count(&a.batch);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
-  a.block_rows = least_of(BLOCK_STRIPS * info->tile_rows, greatest_of(1, a.queries));
+  a.block_rows = least_of(GRADIENT_STRIPS * info->tile_rows, greatest_of(1, a.queries));
   a.strip_floats = a.block_rows * TFM_STRIP_STRIDE;
   const bool few = info->narrow_width && a.keys <= info->narrow_width;
   a.key_width = few ? info->narrow_width : info->key_width;
@@ -81,10 +77,10 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
 }
 
 /* Bounds the product first: sizes that would overflow are refused before the layout is computed. */
-static int64_t scratch_bytes(const tfm_context *context, const tfm_step *step) {
+int64_t attention_grad_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_grad_step *info = &context->program->attention_grads[step->index];
   const int64_t keys = value_of(context, info->dims[info->rank - 1]);
-  const int64_t per_key = 64 * (info->h + info->e + 64) + 64 * BLOCK_STRIPS * TFM_MAX_TILE_ROWS;
+  const int64_t per_key = 64 * (info->h + info->e + 64) + 64 * GRADIENT_STRIPS * TFM_MAX_TILE_ROWS;
   int64_t product;
   if (keys < 0 || __builtin_mul_overflow(keys, per_key, &product)) return -1;
   GradScratch scratch;
@@ -361,7 +357,7 @@ static void set_terms(const tfm_context *context, const Grad *a, GradScratch *sc
   }
 }
 
-static void run(Walker *walker, const tfm_step *step) {
+void step_attention_grad(Walker *walker, const tfm_step *step) {
   const Grad a = grad_of(walker->context, step);
   if (a.items <= 0) return;
   GradScratch scratch;
@@ -377,9 +373,4 @@ static void run(Walker *walker, const tfm_step *step) {
     run_live_queries(&job);
     if (!a.step->is_forward) clear_unseen(&a, &item);
   }
-}
-
-const struct tfm_attention_grad *tfm_attention_grad(void) {
-  static const struct tfm_attention_grad functions = {.run = run, .scratch_bytes = scratch_bytes};
-  return &functions;
 }

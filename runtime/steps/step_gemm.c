@@ -76,7 +76,7 @@ static inline void finish_tile(const GemmJob *job, float *c, const Tile *tile, i
   const Region at = {tile->row, tile->rows, column, columns};
   if (gemm->call->kernel) epilogue_call(gemm->call, (char *)c, stride, &at);
   else if (job->walker->of_all)
-    job->walker->context->hooks.cached_steps->finish_tile(job->walker, gemm->step, (char *)c, stride, &at);
+    job->walker->context->hooks.lockstep_functions->finish_tile(job->walker, gemm->step, (char *)c, stride, &at);
   else epilogue_run(job->walker, &gemm->epilogue, (char *)c, stride, &at);
 }
 

@@ -251,16 +251,17 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
   if (unit.rows.mask && unit.rows.zeroed) clear_other_rows(&unit, &strips);
 }
 
-void step_matmul(Walker *walker, const tfm_step *step) {
+void matmul_run(Walker *walker, const tfm_step *step, const GradientSums *sums) {
   Matmul m = matmul_of(walker->context, step, walker->threads);
+  m.sums = sums;
   if (m.items <= 0 || m.rows <= 0 || m.columns <= 0) return;
   const int64_t items = m.step->live_steps == TFM_STEPS_SHARED ? 1 : m.items;
   live_unless_all(&m.live, items * (m.step->live_steps ? m.k : m.rows));
   if (m.step->direct == TFM_DIRECT_ONE_ROW) {
-    walker->context->program->gradient_sums()->one_row(walker, &m);
+    sums->one_row(walker, &m);
     return;
   }
-  if (m.step->in_order) walker->context->program->gradient_sums()->count(walker, step, &m);
+  if (sums) sums->count(walker, step, &m);
   int64_t units = m.items * m.groups * m.strip_units;
   int64_t lump = share_coarsen(units), packed = -1, ignored, number;
   const bool by_items = m.is_direct && units == m.items && m.k <= TFM_CHAIN;
@@ -274,3 +275,5 @@ void step_matmul(Walker *walker, const tfm_step *step) {
       for (int64_t i = first; i < end; i++) run_unit(walker, &m, i, &packed);
   }
 }
+
+void step_matmul(Walker *walker, const tfm_step *step) { matmul_run(walker, step, NULL); }

@@ -1,4 +1,4 @@
-/* The drivers of steps: the loops around generated kernels, one function per kind of step.
+/* What the drivers of steps (drivers.def) have in common: they are the loops around generated kernels.
  *
  * Each is called by every thread that works on the step and does that thread's part. Work is cut over results only,
  * never over a sum, so no number depends on how many threads there are. Nothing is refused here: a fault (tfm_fault,
@@ -24,28 +24,20 @@ struct Walker { /* a thread on its way through the steps */
 /* step_ids.c: the error for a computed id that step number `step` found. */
 tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_error *error);
 
-#define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
-#include "tfm/abi/steps.def"
-
 /* A part of the results of a product: rows [row, row + rows) of all axes but the last taken as one, columns
  * [column, column + columns). */
 typedef struct Region {
   int64_t row, rows, column, columns;
 } Region;
 
-/* Functions that only programs of decoding need. A decoder puts this table into its contexts, and nothing else refers
- * to them: the linker leaves them out of libraries of models that do not generate. */
-typedef struct CachedSteps {
-  void (*append)(Walker *walker, const tfm_step *step);
-  void (*attention)(Walker *walker, const tfm_step *step);
-  int64_t (*attention_scratch_bytes)(const tfm_context *context, const tfm_attention_step *step);
-  /* Of lockstep runs (lockstep.h). */
+/* Of lockstep runs (decode/lockstep.h). A decoder puts this table into its contexts, and nothing else refers to the
+ * functions: the linker leaves them out of libraries of models that do not generate. */
+typedef struct LockstepFunctions {
   int32_t (*share_steps)(tfm_context *first);
   bool (*is_one_product)(const tfm_context *first, const tfm_step *step);
   void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
                       const Region *at);
-} CachedSteps;
-extern const CachedSteps cached_steps; /* decode/loops/paged_attention.c */
+} LockstepFunctions;
 
 /* The rows that the thread does of a step with so many rows; `live` may have no mask. */
 static inline RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {

@@ -1,8 +1,7 @@
 /* Chains of rows: where rows are many, threads take them through several steps without a barrier (tfm_row_chain).
  *
  * In: a context with a plan of memory that allows it, a chain. Out: the results of its steps. Programs that have
- * chains point to the functions here, so that the linker leaves them out of the libraries of others. Refused: a run
- * with so few rows that sharing panels is faster. */
+ * chains have drivers for them (drivers.def). Refused: a run with so few rows that sharing panels is faster. */
 #include "machine/processors.h"
 #include "machine/tuning.h"
 #include "walk/walk.h"
@@ -66,7 +65,7 @@ static RowShare share_of_chain(ChainRows *rows, int64_t share) {
 
 /* A thread takes share after share through all steps, without a barrier. False: that is not worth it with so few
  * rows, and nothing was done. */
-static bool take_chain(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course) {
+bool chains_take(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course) {
   const int32_t threads = walker->member->active;
   ChainRows rows = rows_of_chain(context, chain, threads);
   if (rows.all < LEAST_CHAIN_ROWS * (int64_t)threads) return false;
@@ -97,7 +96,7 @@ static void live_through(const tfm_row_chain *chain, BufferLife *life) {
 }
 
 /* Whether a run may take rows through chains: if those of some chain are many enough. */
-static bool plan_chains(tfm_context *context) {
+bool chains_plan(tfm_context *context) {
   const tfm_program *program = context->program;
   const tfm_row_chain *chains = program->row_chains;
   int64_t most = 0;
@@ -106,9 +105,4 @@ static bool plan_chains(tfm_context *context) {
   for (uint32_t buffer = 0; buffer < program->n_buffers; buffer++)
     for (uint32_t i = 0; i < program->n_row_chains; i++) live_through(&chains[i], &context->memory.lives[buffer]);
   return true;
-}
-
-const struct tfm_chain_functions *tfm_chain_functions(void) {
-  static const struct tfm_chain_functions functions = {.plan = plan_chains, .take = take_chain};
-  return &functions;
 }

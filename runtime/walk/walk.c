@@ -16,17 +16,6 @@
 #include "context/binding.h"
 #include "machine/fp_mode.h"
 
-void step_append(Walker *walker, const tfm_step *step) { walker->context->hooks.cached_steps->append(walker, step); }
-
-/* A switch, not a table of functions: each pointer would cost a library a relocation of 24 bytes. */
-static void run_step(Walker *walker, const tfm_step *step) {
-  switch ((tfm_step_kind)step->kind) {
-#define STEP(KIND, name, ...) \
-  case TFM_STEP_##KIND: step_##name(walker, step); break;
-#include "tfm/abi/steps.def"
-  }
-}
-
 bool walk_is_idle(const tfm_context *first, uint32_t step) {
   return first->hooks.lockstep ? first->run.steps[step].idle : first->run.steps[step].skipped;
 }
@@ -36,11 +25,10 @@ static bool step_is_shared(const tfm_context *first, uint32_t step, int32_t acti
 }
 
 void walk_step(Walker *walker, tfm_context *context, uint32_t number, int32_t thread, int32_t threads) {
-  const tfm_step *step = &context->program->steps[number];
   walker->context = context;
   walker->thread = thread;
   walker->threads = threads;
-  run_step(walker, step);
+  context->run.steps[number].driver->run(walker, &context->program->steps[number]);
 }
 
 /* The same step of several contexts. Where it is too small to be worth all threads, each context has one thread, so
@@ -69,7 +57,7 @@ static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
   if (thread >= threads || walk_has_fault(first)) return;
   const RunHooks *hooks = &first->hooks;
   walker->of_all =
-      hooks->lockstep && step->kind == TFM_STEP_GEMM && hooks->cached_steps->is_one_product(first, step);
+      hooks->lockstep && step->kind == TFM_STEP_GEMM && hooks->lockstep_functions->is_one_product(first, step);
   if (first->hooks.lockstep && !walker->of_all) do_in_each(walker, first, number, thread, threads);
   else walk_step(walker, first, number, thread, threads);
 }
@@ -119,7 +107,7 @@ static void walk(void *argument, PoolMember *member) {
     if (course.any) poll_cancelled(context, member, i);
     const bool joined = context->program->steps[i].joined && course.last == i && course.others == shared && !chain;
     if (course.any && (course.others || shared) && !joined) pool_barrier(member);
-    if (chain && context->program->chain_functions()->take(&walker, context, chain, &course)) {
+    if (chain && context->program->drivers->take_chain(&walker, context, chain, &course)) {
       i += chain->n_steps - 1;
       continue;
     }
@@ -199,7 +187,7 @@ tfm_status run_steps(tfm_context *first, tfm_error *error) {
     atomic_store_explicit(&context->run.faults, 0, memory_order_relaxed);
     choose_steps(context);
   }
-  int32_t worth = first->hooks.lockstep ? first->hooks.cached_steps->share_steps(first) : first->run.active;
+  int32_t worth = first->hooks.lockstep ? first->hooks.lockstep_functions->share_steps(first) : first->run.active;
   bool claimed = worth > 1 && pool_claim(first->pool);
   int32_t active = claimed ? worth : 1;
   reset_claims(first, active);

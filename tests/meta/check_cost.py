@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""usage: check_cost.py ROOT [--build FOLDER] [NAME...]
+"""usage: check_cost.py ROOT [--build FOLDER [--together]] [NAME...]
           check_cost.py ROOT --record NAME CHANGED-TREE
           check_cost.py ROOT --page
 
 What a change of each usual kind costs: patches/NAME.patch is an example of it, small and complete. Each must apply, and
 touch at most as many product files as its head allows. With --build it is applied to a copy of the sources in FOLDER
 (the working tree's, those that git knows; a new folder below build/ is best), its targets are built there, and its check
-is run; the copy is built once before, and patched back after each. --record writes the patch anew, from what a git
+is run; the copy is built once before, and patched back after each. With --together as many patches as apply one after the
+other are built at once, without the build before, and each is then checked: much less is compiled, but a fault may be
+another patch's. --record writes the patch anew, from what a git
 worktree has changed since its last commit, and keeps the head; --page prints what docs/architecture.md shows of them.
 
 The head of a patch, before `diff --git`:
@@ -108,36 +110,55 @@ def build(copy, targets):
     return "" if not log.returncode else "it does not build\n" + "\n".join((log.stdout + log.stderr).splitlines()[-40:])
 
 
-def try_out(patch, copy, root):
-    """What is wrong with the built patch, or an empty text. The copy is as it was afterwards."""
-    applied = git_apply(copy, patch.path)
-    if applied.returncode:
-        return f"it does not apply\n{applied.stderr.strip()}"
+def targets_of(chosen):
+    return sorted({target for patch in chosen for target in patch.targets})
+
+
+def check(patch, copy, root):
+    """What is wrong with the copy, in which it was built, by its check, or an empty text; and the last line that it printed."""
+    python = root / "build/venv/bin/python"
+    environment = {**os.environ, "tfmc": str(copy / BUILD / "tfmc"), "build": str(copy / BUILD), "TFM_CACHE_DIR": "",
+                   "python": str(python if python.exists() else sys.executable)}
+    ran = subprocess.run(["bash", "-euo", "pipefail", "-c", patch.check], cwd=copy, env=environment, capture_output=True,
+                         text=True)
+    if ran.returncode:
+        return f"its check fails, {ran.returncode}\n{ran.stdout}{ran.stderr}", ""
+    return "", (ran.stdout.splitlines() or [""])[-1]
+
+
+def try_out(some, copy, root):
+    """Builds those of the patches that apply one after the other, and runs their checks: a patch, and what `check` says,
+    each. The copy is as it was afterwards."""
+    applied, refused = [], ""
+    for patch in some:
+        result = git_apply(copy, patch.path)
+        if not result.returncode:
+            applied.append(patch)
+        elif len(some) == 1:
+            refused = f"it does not apply\n{result.stderr.strip()}"
     try:
-        if fault := build(copy, patch.targets):
-            return fault
-        python = root / "build/venv/bin/python"
-        environment = {**os.environ, "tfmc": str(copy / BUILD / "tfmc"), "build": str(copy / BUILD), "TFM_CACHE_DIR": "",
-                       "python": str(python if python.exists() else sys.executable)}
-        ran = subprocess.run(["bash", "-euo", "pipefail", "-c", patch.check], cwd=copy, env=environment, capture_output=True,
-                             text=True)
-        return "" if not ran.returncode else f"its check fails, {ran.returncode}\n{ran.stdout}{ran.stderr}"
+        fault = refused or build(copy, targets_of(applied))
+        for patch in applied or some:
+            yield patch, *((fault, "") if fault else check(patch, copy, root))
     finally:
-        git_apply(copy, patch.path, "--reverse")
+        for patch in reversed(applied):
+            git_apply(copy, patch.path, "--reverse")
 
 
-def try_all(chosen, folder, root):
-    folder.mkdir(parents=True, exist_ok=True)
-    copy = folder.resolve()
+def try_all(chosen, copy, root, together):
+    """Whether each patch was at fault. Of those that are tried together the ones that did not apply come in the next turn,
+    which has at least one fewer."""
     copy_sources(root, copy)
     subprocess.run(["scripts/configure.sh", BUILD, "", "tests"], cwd=copy, check=True, stdout=subprocess.DEVNULL)
-    if fault := build(copy, sorted({target for patch in chosen for target in patch.targets})):
+    if not together and (fault := build(copy, targets_of(chosen))):
         sys.exit(f"the sources without a patch: {fault}")
-    for patch in chosen:
-        fault = try_out(patch, copy, root)
-        print(f"{'FAIL' if fault else 'ok'} {patch.name}: {len(patch.product_files())} files" + (f": {fault}" if fault else ""),
-              flush=True)
-        yield bool(fault)
+    left = list(chosen)
+    while left:
+        for patch, fault, said in try_out(list(left) if together else left[:1], copy, root):
+            left.remove(patch)
+            print(f"{'FAIL' if fault else 'ok'} {patch.name}: {len(patch.product_files())} files" +
+                  (f": {fault or said}" if fault or said else ""), flush=True)
+            yield bool(fault)
 
 
 def record(root, name, tree):
@@ -164,6 +185,7 @@ def main():
     parser.add_argument("root", type=pathlib.Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--build", type=pathlib.Path, metavar="FOLDER")
+    parser.add_argument("--together", action="store_true")
     parser.add_argument("--record", nargs=2, metavar=("NAME", "CHANGED-TREE"))
     parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
@@ -179,7 +201,8 @@ def main():
           ", ".join(f"{patch.name} {len(patch.product_files())} of {patch.limit}" for patch in chosen))
     failed = bool(faults)
     if arguments.build and not faults:
-        failed = any([*try_all(chosen, arguments.build, arguments.root.resolve())])
+        arguments.build.mkdir(parents=True, exist_ok=True)
+        failed = any([*try_all(chosen, arguments.build.resolve(), arguments.root.resolve(), arguments.together)])
     return failed
 
 

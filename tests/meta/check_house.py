@@ -223,6 +223,32 @@ def foreign_assignments(root, sources):
                 yield f"{file}:{code.count(chr(10), 0, match.start()) + 1}: `{part}` belongs to {DECODER_PARTS[part]}"
 
 
+# Folders whose loops have their numbers on the page of tuning -> what is no tuning there: numbers that follow from a
+# layout, from a type or from how a loop is written, and bounds of what callers may ask for.
+LOOP_ROOMS = ("pool", "steps", "walk", "decode")
+NO_TUNING = {
+    "pool.c": "CACHE_LINE ACTIVE_BITS WORKER_STACK MOST_SPIN_US", "share.c": "UNIT_BITS",
+    "share.h": "SHARE_MAX_UNITS SHARE_MAX_SERIAL", "one_row.c": "TOGETHER", "lines.h": "BESIDE", "step_scan.c": "MOST_WAITING",
+    "step_table.c": "MOST_TOGETHER", "attention_int8.c": "FOUR ROWS_TOGETHER", "attention_grad_strip.h": "MOST_LISTS",
+    "step_row.c": "COLUMN_CUT LONG_CUT", "cache_pages.c": "FOUR", "paged_attention.c": "MORE_FOLLOW",
+    "logit_row.c": "WIDTH LANES BLOCK", "gemm_cut.h": "UNIT_ROWS", "best_tokens.c": "MOST_VOCAB OWN_BITS", "best_tokens.h": "MOST_BEST",
+    "decoder.c": "N_BLOCKS", "decoder_memory.h": "LEAST_KEPT MOST_TOGETHER",
+}
+ENUM = re.compile(r"(?<!typedef )\benum \{([^{}]*)\}")
+NUMBER = re.compile(r"\b([A-Z][A-Z0-9_]*) = [^,]*?\d")
+
+
+def loose_numbers(root, sources):
+    """Numbers in the code of loops that are neither on the page of tuning nor known not to be tuning."""
+    for file, text in sources.items():
+        if file.relative_to(root).parts[:1] != ("runtime",) or file.relative_to(root).parts[1] not in LOOP_ROOMS:
+            continue
+        for name in (match[1] for body in ENUM.findall(without_comments(text)) for match in NUMBER.finditer(body)):
+            if name not in NO_TUNING.get(file.name, "").split():
+                yield (f"{file}: {name}: a number that was chosen for speed has a row in runtime/include/tfm/abi/tuning_x86.def; "
+                       f"any other a place in NO_TUNING of {pathlib.Path(__file__).name}")
+
+
 def exceptions(root, files, sources, found):
     """name of a ratchet -> a line for each exception."""
     many = {top: [f"{file}: {name} has {n} parameters; {MOST_PARAMETERS} are allowed" for file, name, _, _, n in found
@@ -244,6 +270,29 @@ def exceptions(root, files, sources, found):
         "circles of includes, compiler": rings["compiler"],
         "forms compared by their order": forms,
     }
+
+
+STATIC = re.compile(r"^(?:__attribute__\(\(\w+\)\) )?static (?:inline )?[\w \*]*?\b(\w+)\(", re.M)
+
+
+def measures(root, files, sources):
+    """What is measured for the table and has no limit: (what, how much, where it is to go)."""
+    runtime = [f for f in files if f.relative_to(root).parts[0] == "runtime"]
+    places = {}
+    for file in runtime:
+        if file.suffix == ".c":
+            for name in set(STATIC.findall(sources[file])):
+                places.setdefault(name, []).append(file.parent)
+    several = [folders for folders in places.values() if len(folders) > 1]
+    units = {f.stem for f in files if f.suffix == ".c"}
+    lines = {top: sum(len(sources[f].splitlines()) for f in files if f.relative_to(root).parts[0] == top)
+             for top in ("compiler", "runtime")}
+    words = sum(len(f.read_text().split()) for f in (root / "docs").glob("**/*.md"))
+    yield "lines of compiler / runtime", f"{lines['compiler']} / {lines['runtime']}", "fewer"
+    yield ("names of static functions in several .c files of the runtime / of one folder of it",
+           f"{len(several)} / {sum(len(set(folders)) < len(folders) for folders in several)}", "fewer than 10 / 0")
+    yield "headers without a .c file of their name", sum(f.suffix == ".h" and f.stem not in units for f in files), "tables and inline"
+    yield "words of docs/", words, "52000"
 
 
 def main():
@@ -290,11 +339,14 @@ def main():
         print("| | here | limit |\n|---|---|---|")
         for name, value, limit, _ in rows:
             print(f"| {name} | {value} | {limit} |")
+        for name, value, goal in measures(arguments.root, files, sources):
+            print(f"| {name} | {value} | on the way to {goal} |")
         for ring in rings:
             print("circle:", " ".join(str(file.relative_to(arguments.root)) for file in ring))
         return 0
     faults = [f"{name}: {value}; the limit is {limit}" for name, value, limit, holds in rows if not holds] + heads + long_lines
     faults += foreign_assignments(arguments.root, sources)
+    faults += loose_numbers(arguments.root, sources)
     if len(rings) > MOST_CIRCLES:
         faults += ["circle: " + " ".join(str(file.relative_to(arguments.root)) for file in ring) for ring in rings]
     for name, (bound, _) in RATCHETS.items():

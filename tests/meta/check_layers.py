@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ("base forms diag target ast parse format graph draw elaborate passes incremental plan codegen kernels weights import jit aot api "
+LAYERS = ("base forms diag target ast parse format graph draw elaborate lsp passes incremental plan codegen kernels weights import jit aot api "
           "compile engines train measure explore cli").split()
 RUNTIME_LAYERS = "include base machine pool context steps walk decode generate library train".split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}

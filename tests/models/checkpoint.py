@@ -22,11 +22,21 @@ def turned(array):
     return np.flip(array, -1 if array.dtype.kind == "f" else 0).copy()
 
 
+def save(tensors, folder):
+    """model.safetensors; tensors called MODULE/NAME into MODULE/model.safetensors, as sentence transformers have them."""
+    parts = {"": {}}
+    for name, tensor in tensors.items():
+        module, _, inside = name.rpartition("/")
+        parts.setdefault(module, {})[inside] = np.array(tensor, order="C")
+    for module, inside in parts.items():
+        (folder / module).mkdir(exist_ok=True)
+        save_file(inside, folder / module / "model.safetensors", metadata={"format": "pt"})
+
+
 def write(case, folder, seed=0):
-    """config.json, generation_config.json and others, model.safetensors."""
+    """config.json, generation_config.json and others, model.safetensors, and those of modules."""
     for name, content in case["files"].items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
-    tensors = {n: np.array(weight(n, s, case["gain"], seed), order="C") for n, s in case["weights"].items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save({n: weight(n, s, case["gain"], seed) for n, s in case["weights"].items()}, folder)

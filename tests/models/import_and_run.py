@@ -9,6 +9,8 @@ import subprocess
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+import checkpoint
+
 SECONDS = 60
 NEW_TOKENS = 6
 
@@ -42,7 +44,9 @@ def write(folder, files, tensors):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
     if tensors is not None:
-        save_file({k: np.array(v, order="C") for k, v in tensors.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+        for path in folder.glob("*/model.safetensors"):
+            path.unlink()
+        checkpoint.save(tensors, folder)
 
 
 class Ours:

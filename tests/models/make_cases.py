@@ -19,6 +19,7 @@ import transformers as hf
 from safetensors import safe_open
 
 import checkpoint
+import sentence_cases
 
 torch.set_num_threads(1)
 hf.logging.set_verbosity_error()
@@ -26,17 +27,23 @@ hf.logging.disable_progress_bar()
 TARGET, ONLY = pathlib.Path(sys.argv[1]), sys.argv[2:]
 
 
-def prepared(model, gain, files, sines, seed, attention):
-    """The model read back from a folder with the weights of checkpoint.py; the folder's files, names and shapes."""
+def prepared(model, gain, files, sines, seed, attention, modules=()):
+    """The model, and modules of sentence transformers behind it, read back from a folder with the weights of checkpoint.py;
+    the folder's files, names and shapes."""
     fixed = {name for name, p in model.named_parameters() if not (p.requires_grad or sines)}  # which the family computes
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         model.eval().float().save_pretrained(folder)
-        with safe_open(folder / "model.safetensors", "numpy") as file:
-            shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys() if name not in fixed}
-        files = {p.name: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))} | files
+        places = sentence_cases.save(modules, folder)
+        shapes = {}
+        for path in sorted(folder.rglob("model.safetensors")):
+            place = "" if path.parent == folder else f"{path.parent.name}/"
+            with safe_open(path, "numpy") as file:
+                shapes |= {place + name: list(file.get_slice(name).get_shape()) for name in file.keys() if name not in fixed}
+        files = {str(p.relative_to(folder)): json.loads(p.read_text()) for p in sorted(folder.rglob("*.json"))} | files
         checkpoint.write(dict(files=files, weights=shapes, gain=gain), folder, seed)
-        return type(model).from_pretrained(folder, attn_implementation=attention).eval().float(), files, shapes
+        ready = type(model).from_pretrained(folder, attn_implementation=attention).eval().float()
+        return ready, files, shapes, [type(m).load(str(place)).eval() for m, place in zip(modules, places)]
 
 
 def numbers(tensor):
@@ -61,12 +68,14 @@ def computed(model, inputs, outputs, grows, take):
 
 
 def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False, options=(),
-         attention="eager"):
-    """outputs: names here -> names of transformers; masked: rows compared where this input is not 0; options: of tfmc."""
+         attention="eager", modules=()):
+    """outputs: names here -> names of transformers; masked: rows compared where this input is not 0; options: of tfmc;
+    modules: of sentence transformers, whose vectors are the output."""
     if ONLY and name not in ONLY:
         return
     with torch.no_grad():
-        ready, saved, shapes = prepared(model, gain, files, sines, 0, attention)
+        ready, saved, shapes, behind = prepared(model, gain, files, sines, 0, attention, modules)
+        take = sentence_cases.take(behind) if behind else take
         case = dict(files=saved, weights=shapes, gain=gain, inputs={k: numbers(v) for k, v in inputs.items()}, masked=masked)
         case |= computed(ready, inputs, outputs, grows, take)
         if grows:
@@ -74,7 +83,8 @@ def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files
         if options:
             case["options"] = options
         other = {k: torch.from_numpy(checkpoint.turned(v.numpy())) for k, v in inputs.items()}
-        case["second"] = computed(prepared(model, gain, files, sines, 1, attention)[0], other, outputs, grows, take)
+        ready, _, _, behind = prepared(model, gain, files, sines, 1, attention, modules)
+        case["second"] = computed(ready, other, outputs, grows, sentence_cases.take(behind) if behind else take)
     (TARGET / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
     print(name, (TARGET / f"{name}.json").stat().st_size, flush=True)
 
@@ -110,7 +120,7 @@ def encoders():
     roberta = small | dict(max_position_embeddings=26, pad_token_id=1)
     rows1, mask1 = ids(2, [9, 5], 40, pad=1)
     inputs1 = dict(input_ids=rows1, attention_mask=mask1)
-    sentences(small, inputs, inputs1)
+    sentence_cases.make(case, small, inputs, inputs1)
     case("roberta", hf.RobertaModel(hf.RobertaConfig(**roberta, type_vocab_size=1), add_pooling_layer=False), inputs1, HIDDEN,
          masked="attention_mask")
     case("roberta_classify", hf.RobertaForSequenceClassification(hf.RobertaConfig(**roberta, num_labels=3)), inputs1, LOGITS)
@@ -264,40 +274,6 @@ def moderns():
     case("nomic_bert", hf.NomicBertModel(hf.NomicBertConfig(**nomic)), inputs, HIDDEN, masked="attention_mask")
 
 
-def sentences(small, inputs, inputs1):
-    """What sentence transformers add: pooling over the tokens that are there, and vectors of length 1."""
-    def embed(how, normalize):
-        def take(model, inputs):
-            x, keep = model(**inputs).last_hidden_state, inputs["attention_mask"][..., None]
-            y = x[:, 0] if how == "cls" else (x * keep).sum(1) / keep.sum(1)
-            return dict(y=torch.nn.functional.normalize(y) if normalize else y)
-        return take
-    for how, normalize in (("mean", True), ("cls", False)):
-        kinds = ["Transformer", "Pooling"] + ["Normalize"] * normalize
-        modules = [dict(idx=i, name=str(i), path="" if i == 0 else f"{i}_{kind}", type=f"sentence_transformers.models.{kind}")
-                   for i, kind in enumerate(kinds)]
-        pooling = dict(word_embedding_dimension=24, pooling_mode_cls_token=how == "cls",
-                       pooling_mode_mean_tokens=how == "mean", pooling_mode_max_tokens=False)
-        more = dict(outputs=dict(sentence_embedding="y"), take=embed(how, normalize),
-                    files={"modules.json": modules, "1_Pooling/config.json": pooling})
-        modern = {k: v for k, v in small.items() if k != "max_position_embeddings"} | dict(local_attention=6, pad_token_id=0)
-        if how == "mean":
-            case("sentence_modernbert", hf.ModernBertModel(hf.ModernBertConfig(**modern)), inputs, **more)
-            case("sentence_nomic", hf.NomicBertModel(hf.NomicBertConfig(**small)), inputs, **more)
-            t5 = hf.T5Config(vocab_size=40, d_model=24, d_kv=6, d_ff=40, num_layers=2, num_heads=4)
-            case("sentence_t5", hf.T5EncoderModel(t5), inputs, **more)
-        else:
-            case("sentence_deberta", hf.DebertaV2Model(hf.DebertaV2Config(**small, relative_attention=True, position_buckets=4,
-                 norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"])), inputs, **more)
-        case(f"sentence_{how}", hf.BertModel(hf.BertConfig(**small)), inputs, **more)
-        if how == "mean":
-            mpnet = small | dict(pad_token_id=1, max_position_embeddings=26)
-            case("sentence_mpnet", hf.MPNetModel(hf.MPNetConfig(**mpnet)), inputs1, **more)
-        else:
-            case("sentence_distilbert", hf.DistilBertModel(hf.DistilBertConfig(vocab_size=40, dim=24, n_layers=2, n_heads=4,
-                 hidden_dim=40, max_position_embeddings=20)), inputs, **more)
-
-
 def writers():
     small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
                  max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
@@ -379,6 +355,31 @@ def relatives():
     case("glm", hf.GlmForCausalLM(hf.GlmConfig(**small, head_dim=16)), **more)
     quarter = dict(rope_type="default", rope_theta=1000.0, partial_rotary_factor=0.25)
     case("glm4", hf.Glm4ForCausalLM(hf.Glm4Config(**small, head_dim=16, attention_bias=False, rope_parameters=quarter)), **more)
+
+
+def decoders_that_read():
+    """Bodies of writers as encoders: alone, with vectors of the last token, with heads; padded behind and in front."""
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                 max_position_embeddings=64, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    rows, mask = ids(6, [9, 6], 40)
+    behind = dict(input_ids=rows, attention_mask=mask)
+    front = {k: torch.stack([row.roll(shift) for row, shift in zip(v, (0, 3))]) for k, v in behind.items()}
+    more = dict(masked="attention_mask", gain=0.2)
+    qwen3 = hf.Qwen3Config(**small, head_dim=16, num_labels=3, tie_word_embeddings=True)
+    sentence_cases.decoders(case, hf.Qwen3Model(qwen3), front, "qwen3")
+    sentence_cases.rerankers(case, hf.Qwen3ForCausalLM(qwen3), front, "qwen3", 30, 7)
+    sentence_cases.rerankers(case, hf.LlamaForCausalLM(hf.LlamaConfig(**small)), front, "llama", 11)
+    sentence_cases.decoders(case, hf.MistralModel(hf.MistralConfig(**small, sliding_window=5)), behind, "mistral")
+    sentence_cases.decoders(case, hf.Qwen2ForCausalLM(hf.Qwen2Config(**small)), behind, "qwen2")
+    case("llama_body", hf.LlamaModel(hf.LlamaConfig(**small, num_labels=3)), front, HIDDEN, **more)
+    case("llama_classify", hf.LlamaForSequenceClassification(hf.LlamaConfig(**small, num_labels=3)), behind, LOGITS, gain=0.2)
+    case("llama_tokens", hf.LlamaForTokenClassification(hf.LlamaConfig(**small, num_labels=3)), behind, LOGITS, **more)
+    case("llama_answer", hf.LlamaForQuestionAnswering(hf.LlamaConfig(**small)), behind, SPANS, **more)
+    case("mistral_classify", hf.MistralForSequenceClassification(hf.MistralConfig(**small, sliding_window=5, num_labels=3)), behind, LOGITS,
+         gain=0.2)
+    case("qwen2_classify", hf.Qwen2ForSequenceClassification(hf.Qwen2Config(**small, num_labels=1)), front, LOGITS, gain=0.2)
+    case("qwen3_classify", hf.Qwen3ForSequenceClassification(qwen3), behind, LOGITS, gain=0.2)
+    case("qwen3_answer", hf.Qwen3ForQuestionAnswering(qwen3), front, SPANS, **more)
 
 
 def mixtures():
@@ -527,6 +528,6 @@ def pictures():
          num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
-for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, mixtures, translators, pictures, halves,
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, decoders_that_read, mixtures, translators, pictures, halves,
              settings, turned_places):
     make()

@@ -34,6 +34,10 @@ HEAD = """\
 SAMPLES = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "something", "list[int]": [1], "list[str]": ["something"], "dict": {},
            "dict[dict]": dict(full_attention={})}
 WORDS = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "list", dict: "dict"}
+# Keys that the base of all models reads of its config, known to the class of the config or not: the spread of what a folder
+# lacks, where nothing is as good as a number, and torch's names of what models are computed in.
+NAMES = "'bfloat16'|'double'|'float'|'float16'|'float32'|'float64'|'half'|null"
+OF_ALL = {"initializer_range": "bool|float|int|null", "dtype": NAMES, "torch_dtype": NAMES}
 WIDTH = 118
 
 
@@ -92,14 +96,18 @@ def table(families):
     for name, kind in classes(families):
         for field in dataclasses.fields(kind):
             words = kinds(field.type)
-            if not field.init or field.name.startswith("_") or isinstance(field.type, str):  # a text: nothing is compared with it
-                continue
+            if not field.init or field.name.startswith("_") or isinstance(field.type, str) or field.name == "dtype":
+                continue  # nothing is compared with a type that is a text; the base's own is a name of torch below
             for word, sample in SAMPLES.items():
                 if taken(kind, field.name, sample) != fits(word, words):
                     raise SystemExit(f"{name}: {field.name} is {field.type}, and {sample!r} is {'not ' * fits(word, words)}taken")
             of_key[field.name][in_order(words)].append(name)
             for other in (a for a, key in kind.attribute_map.items() if key == field.name):
                 of_key[other][in_order(words)].append(name)
+        known = {field.name for field in dataclasses.fields(kind)} - {"dtype"} | set(kind.attribute_map)
+        for key, words in OF_ALL.items():
+            if key not in known:
+                of_key[key][words].append(name)
     rows = collections.defaultdict(list)
     for key, found in sorted(of_key.items()):
         for words, of_types in found.items():

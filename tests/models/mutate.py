@@ -502,7 +502,9 @@ def sentence(folder):
     from sentence_transformers.sentence_transformer import modules as st
 
     def take(model, inputs):
-        features = dict(inputs, token_embeddings=model(**inputs, return_dict=True).last_hidden_state)
+        prompt = (inputs["attention_mask"] == 2).sum(1)  # which is 2 in the mask of the case
+        inputs = dict(inputs, attention_mask=(inputs["attention_mask"] != 0).long())
+        features = dict(inputs, token_embeddings=model(**inputs, return_dict=True).last_hidden_state, prompt_length=prompt)
         path = folder / "modules.json"
         if not path.exists():
             return dict(model(**inputs, return_dict=True).items())
@@ -511,7 +513,8 @@ def sentence(folder):
         if names[0] != "Transformer":
             raise ValueError(f"the first module is {names[0]}")
         for name, part in list(zip(names, parts))[1:]:
-            features = getattr(st, name).load(str(folder / part["path"]) if (folder / part["path"]).exists() or True else "")(features)
+            module = getattr(st, name).load(str(folder / part["path"])).eval()
+            features = module.to(features["token_embeddings"].dtype)(features)
         if "sentence_embedding" not in features:
             return dict(last_hidden_state=features["token_embeddings"])
         return dict(sentence_embedding=features["sentence_embedding"])

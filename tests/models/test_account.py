@@ -197,6 +197,15 @@ class Account(ImportCase):
             self.save({tower + n if "projection" not in n else n: t for n, t in plain.items()})
             self.assertEqual(self.tfmc(self.folder, "--strict").stdout, without.replace('prefix = ""', f'prefix = "{tower}"'))
 
+    def test_types_without_an_auto_class(self):
+        """Folders that name no class: transformers has one for each type of the families but one."""
+        for kind in self.types():
+            for named in ({}, dict(architectures=[])):
+                with self.subTest(kind):
+                    self.write(dict(model_type=kind) | named)
+                    said = self.tfmc(self.folder, code=1).stderr
+                    self.assertEqual("transformers has none for this type" in said, kind == "siglip_text_model", said)
+
     def test_keys_of_older_versions(self):
         """What folders of the hub have from older versions and from other programs; mutate.py shows that nothing reads it."""
         common = dict(output_past=True, _num_labels=3, pruned_heads={}, use_bfloat16=False, unsloth_version="2024.9", prefix=" ",

@@ -12,19 +12,26 @@ import shutil
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+import checkpoint
 import import_case
 from import_case import ImportCase
 from test_account import rows
 
-FILES = dict(Modules="modules.json", Pooling="1_Pooling/config.json", Normalize="2_Normalize/config.json",
-             Bert="sentence_bert_config.json", Encoder="config_sentence_transformers.json")
+FILES = dict(Modules="modules.json", Pooling="1_Pooling/config.json", Dense="2_Dense/config.json", Norm="3_LayerNorm/config.json",
+             Normalize="4_Normalize/config.json", Drop="5_Dropout/config.json", Bert="sentence_bert_config.json", Encoder="config_sentence_transformers.json")
 BODY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 # As sentence-transformers 6.2 saves them.
-SAVED = {"2_Normalize/config.json": dict(module_input_name="sentence_embedding", module_output_name="sentence_embedding"),
+SAVED = {"2_Dense/config.json": dict(in_features=24, out_features=16, bias=True, activation_function="torch.nn.modules.activation.Tanh",
+                                     module_input_name="sentence_embedding", module_output_name="sentence_embedding"),
+         "3_LayerNorm/config.json": dict(dimension=16), "5_Dropout/config.json": dict(dropout=0.1),
+         "4_Normalize/config.json": dict(module_input_name="sentence_embedding", module_output_name="sentence_embedding"),
          "sentence_bert_config.json": dict(transformer_task="feature-extraction", modality_config=BODY,
                                            module_output_name="token_embeddings"),
          "config_sentence_transformers.json": dict(__version__=dict(pytorch="2.15"), default_prompt_name=None, prompts=dict(query=""),
                                                    model_type="SentenceTransformer", similarity_fn_name="cosine")}
+
+
+WEIGHTS = {"2_Dense/linear.weight": [16, 24], "2_Dense/linear.bias": [16], "3_LayerNorm/norm.weight": [16], "3_LayerNorm/norm.bias": [16]}
 
 
 class SentenceFiles(ImportCase):
@@ -33,6 +40,11 @@ class SentenceFiles(ImportCase):
         self.take("sentence_mean")
         for name, content in SAVED.items():
             self.put(name, content)
+        first, pooling, _ = self.content("modules.json")
+        kinds = ["Dense", "LayerNorm", "Normalize", "Dropout"]
+        self.put("modules.json", [first, pooling] + [dict(idx=i, name=str(i), path=f"{i}_{kind}", type=f"sentence_transformers.models.{kind}")
+                                                     for i, kind in enumerate(kinds, 2)])
+        checkpoint.save({n: checkpoint.weight(n, s, 0.25) for n, s in (self.case["weights"] | WEIGHTS).items()}, self.folder)
         self.whole = self.tfmc(self.folder, "--strict").stdout
 
     def put(self, name, content):
@@ -51,11 +63,13 @@ class SentenceFiles(ImportCase):
     def test_each_key(self):
         """Each row of sentence_keys.def does what it says of the key."""
         found = rows("sentence_keys.def", "SENTENCE_KEY")
-        self.assertGreater(len(found), 25)
+        self.assertGreater(len(found), 33)
         for row in found:
             file, key, rule = re.match(r'(\w+), "(\w+)", (\w+)', row).groups()
+            if file == "Score":
+                continue  # of another kind of folder: test_scores_of_a_model_that_writes
             with self.subTest(file=file, key=key):
-                for value in ([3, "x", dict(a=1)] if rule == "NOTHING" else ["x", False if key == "include_prompt" else 7]):
+                for value in ([3, "x", dict(a=1)] if rule == "NOTHING" else ["x", 7]):
                     before = self.change(file, key, value)
                     if rule == "NOTHING":
                         self.assertEqual(self.tfmc(self.folder, "--strict").stdout, self.whole)
@@ -76,47 +90,78 @@ class SentenceFiles(ImportCase):
             self.put(FILES[file], before)
 
     def test_prompts_that_are_not_pooled(self):
-        """They changed vectors without a word once."""
+        """They changed vectors without a word once, and were refused then."""
         self.change("Pooling", "include_prompt", False)
-        self.refused_in("1_Pooling/config.json", '"include_prompt" is false; only true is computed here')
-        self.assertEqual(self.tfmc(self.folder, "--ignore", "include_prompt").stdout, self.whole)
+        text = self.tfmc(self.folder, "--strict").stdout
+        self.assertIn('[["pool", ["mean"], false], ["dense", ', text)
+        for value in (None, 0, 1, "x"):
+            self.change("Pooling", "include_prompt", value)
+            self.refused_in("1_Pooling/config.json", '"include_prompt" is', "it is true or false")
 
     def test_poolings(self):
-        modes = ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
-        for mode in modes:
-            for content in (dict(pooling_mode=mode), dict(pooling_mode=[mode]),
-                            {f"pooling_mode_{mode}" + ("_token" if mode == "cls" else "_tokens" if mode in ("mean", "max", "weightedmean")
-                                                       else ""): True}):
-                with self.subTest(content=content):
-                    self.put("1_Pooling/config.json", content | dict(word_embedding_dimension=24))
-                    if mode in ("cls", "mean"):
-                        self.tfmc(self.folder, "--strict")
-                    else:
-                        self.refused('sentences are pooled by "mean" or "cls" only')
-        self.put("1_Pooling/config.json", dict(pooling_mode=["cls", "mean"], embedding_dimension=24))
-        self.refused("sentences are pooled by")
-        self.put("1_Pooling/config.json", dict(pooling_mode="mean", pooling_mode_cls_token=True, embedding_dimension=24))
-        self.refused("sentences are pooled by")
+        """Both ways to name them; beside the newer one the older says nothing, and the mean is what nobody named."""
+        modes = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+        older = {m: f"pooling_mode_{m}" + ("_token" if m == "cls" else "_tokens" if m in ("mean", "max", "weightedmean") else "")
+                 for m in modes}
+        cases = [([m], content) for m in modes for content in (dict(pooling_mode=m), dict(pooling_mode=[m]), {older[m]: True})]
+        cases += [(["cls", "mean"], {older["mean"]: True, older["cls"]: True}), (["mean", "cls"], dict(pooling_mode=["mean", "cls"])),
+                  (["mean"], {older["cls"]: False}), (["mean"], {}), (["max"], dict(pooling_mode="max", pooling_mode_cls_token=True))]
+        for wanted, content in cases:
+            with self.subTest(content=content):
+                self.put("1_Pooling/config.json", content | dict(word_embedding_dimension=24))
+                self.put("2_Dense/config.json", SAVED["2_Dense/config.json"] | dict(in_features=24 * len(wanted)))
+                checkpoint.save({n: checkpoint.weight(n, s, 0.25) for n, s in (self.case["weights"] | WEIGHTS | {
+                    "2_Dense/linear.weight": [16, 24 * len(wanted)]}).items()}, self.folder)
+                self.assertIn(f'[["pool", {json.dumps(wanted)}, true], ', self.tfmc(self.folder, "--strict").stdout)
+        for content, says in ((dict(pooling_mode="min"), 'there is no pooling "min"'), (dict(pooling_mode=["cls", 3]), "no pooling 3"),
+                              (dict(pooling_mode=None), "no pooling none"), (dict(pooling_mode=[]), "is empty"),
+                              ({older["cls"]: 1}, '"pooling_mode_cls_token" is 1; it is true or false')):
+            with self.subTest(content=content):
+                self.put("1_Pooling/config.json", content | dict(word_embedding_dimension=24))
+                self.refused_in("1_Pooling/config.json", says)
         self.put("1_Pooling/config.json", dict(pooling_mode="mean"))
         self.refused_in("1_Pooling/config.json", '"word_embedding_dimension" is missing')
         (self.folder / "1_Pooling/config.json").unlink()
         self.refused_in("1_Pooling/config.json", "no such file")
 
     def test_modules(self):
-        first, pooling, normalize = self.content("modules.json")
+        first, pooling, dense, norm, normalize, drop = self.content("modules.json")
         kind = lambda module, text: module | dict(type=text)
         for modules, says in (([first, normalize, pooling], "stands in another place"), ([first, pooling, pooling], "another place"),
-                              ([first, pooling, normalize, normalize], "another place"), ([pooling], "another place"),
+                              ([pooling], "another place"), ([first, pooling, first], "another place"),
                               ([first], "there is no module Pooling"), ([], "there is no module Pooling"),
                               ([kind(first, "custom_st.Transformer"), pooling], "a module custom_st.Transformer is not known here"),
-                              ([first, pooling, kind(normalize, "sentence_transformers.models.Dense")], "a module Dense is not known"),
+                              *(([first, pooling, kind(normalize, f"sentence_transformers.models.{name}")], f"a module {name} is not known")
+                                for name in ("Router", "Asym", "SpladePooling", "LSTM", "CNN", "WeightedLayerPooling", "MultiVectorMask")),
                               ([first | dict(path="0_Transformer"), pooling], 'lies in "0_Transformer": copy the files'),
+                              ([first, pooling, dense | dict(path="")], 'no "path" of a folder'),
+                              ([first, pooling, dense | dict(path="../2_Dense")], 'no "path" of a folder'),
                               ([first | dict(kwargs=["task"]), pooling], '"kwargs" is ["task"]')):
             with self.subTest(modules=modules):
                 self.put("modules.json", modules)
                 self.refused_in("modules.json", says)
-        self.put("modules.json", [first, pooling])
-        self.assertNotIn("1e-12)", self.tfmc(self.folder, "--strict").stdout.split("return")[-2])
+        for modules, says in (([first, pooling], '["mean"], true]]'), ([first, pooling, normalize], 'true], ["normalize"]]'),
+                              ([first, pooling, normalize, dense, normalize], '["normalize"], ["dense", "2_Dense", 24, 16, true, "tanh", false], ["norm')):
+            self.put("modules.json", modules)
+            self.assertIn(says, self.tfmc(self.folder, "--strict").stdout)
+
+    def test_what_a_dense_module_computes(self):
+        content = SAVED["2_Dense/config.json"]
+        for change, says in ((dict(in_features=None), '"in_features": a whole number'), (dict(out_features=0), "from 1 on"),
+                             (dict(out_features="16"), "from 1 on"), (dict(bias=None), '"bias" is none'), (dict(use_residual=1), "true or false"),
+                             (dict(activation_function="torch.nn.modules.activation.Softplus"), "Softplus; computed are Tanh"),
+                             (dict(activation_function="mine.Tanh"), "mine.Tanh; computed are"), (dict(activation_function=None), "no string"),
+                             (dict(module_input_name="token_embeddings"), '"module_input_name" is "token_embeddings"'),
+                             (dict(module_input_name=None), '"module_input_name" is none')):
+            with self.subTest(change=change):
+                self.put("2_Dense/config.json", content | change)
+                self.refused_in("2_Dense/config.json", says)
+        for change, says in (({"2_Dense/linear.weight": [15, 24]}, "2_Dense.linear.weight"), ({"2_Dense/more": [2]}, '"2_Dense.more"')):
+            self.put("2_Dense/config.json", content)
+            checkpoint.save({n: checkpoint.weight(n, s, 0.25) for n, s in (self.case["weights"] | WEIGHTS | change).items()}, self.folder)
+            self.refused_in("model", says)
+        (self.folder / "2_Dense/model.safetensors").rename(self.folder / "2_Dense/pytorch_model.bin")
+        self.refused_in("2_Dense/model.safetensors", "there is no such file: the module's weights are pickled")
 
     def test_a_cross_encoder(self):
         """A Transformer alone, whose task is that of its class."""
@@ -129,12 +174,41 @@ class SentenceFiles(ImportCase):
         self.put("config_sentence_transformers.json", dict(model_type="CrossEncoder", activation_fn="torch.nn.Sigmoid", prompts={}))
         self.assertIn("return logits = ", self.tfmc(self.folder, "--strict").stdout)
 
+    def test_names_that_are_null(self):
+        """A Normalize that is told to read nothing leaves the vectors as they are."""
+        self.change("Normalize", "module_input_name", None)
+        self.refused_in("4_Normalize/config.json", '"module_input_name" is none')
+        self.put("4_Normalize/config.json", dict(module_output_name=None))
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, self.whole)
+
+    def test_scores_of_a_model_that_writes(self):
+        """A LogitScore, its tokens, and the task of the model that it needs."""
+        self.take("rerank_qwen3")
+        for name in ("1_Pooling", "2_Dense", "3_LayerNorm", "4_Normalize", "5_Dropout"):
+            shutil.rmtree(self.folder / name)
+        self.assertIn("scored = [30, 7]", self.tfmc(self.folder, "--strict").stdout)
+        score, bert, modules = (self.content(n) for n in ("1_LogitScore/config.json", "sentence_bert_config.json", "modules.json"))
+        for change in (dict(false_token_id=None), dict(module_input_name="causal_logits")):
+            self.put("1_LogitScore/config.json", score | change)
+            self.tfmc(self.folder, "--strict")
+        for change in (dict(true_token_id=None), dict(true_token_id="yes"), dict(false_token_id=-1), dict(module_input_name=None), dict(more=1)):
+            with self.subTest(change=change):
+                self.put("1_LogitScore/config.json", score | change)
+                self.refused_in("1_LogitScore/config.json", f'"{next(iter(change))}"')
+        self.put("1_LogitScore/config.json", score)
+        self.put("sentence_bert_config.json", bert | dict(transformer_task="feature-extraction"))
+        self.refused_in("modules.json", "a LogitScore is of a model")
+        self.put("sentence_bert_config.json", bert)
+        for wrong in (modules[:1], modules + [modules[1] | dict(type="sentence_transformers.models.Normalize")], modules + modules[1:]):
+            self.put("modules.json", wrong)
+            self.refused_in("modules.json")
+
     def test_families_without_vectors(self):
         """A folder that makes vectors becomes no model that writes, nor one that gives hidden states."""
-        for name in ("qwen2", "llama", "albert", "t5", "vit"):
+        for name in ("gpt2", "bart", "whisper", "vit"):
             with self.subTest(case=name):
                 config = self.take(name)
-                self.refused_in("modules.json", 'the folder makes one vector of a text (pooling "mean")')
+                self.refused_in("modules.json", "the folder makes one vector of a text, and model")
         self.write(config | dict(architectures=None))
 
 

@@ -72,6 +72,64 @@ LEFT = """model Mine(d = 4) {
 """
 
 
+BASE = """checkpoint "base" {
+  d     = width
+  deep  = depth + 7
+  lost  = other
+  expect kind = "a"
+  require one_of(kind, "a", "b"), "the kind is neither a nor b"
+}
+
+# Of no use here.
+layer Unread(d) {
+  l = Linear(d, d)
+  forward(x) = l(x)
+}
+
+# A layer.
+layer Step(d) {
+  l = Linear(d, d) as ""
+  forward(x) = relu(l(x))
+}
+
+model Base(d = 4, deep = 1, lost = 1) {
+  l = deep * Step(d)
+  forward(x: f32[batch, d]) { return y = l(x) * lost }
+}
+"""
+
+DERIVED = """include "base.tfm"
+
+checkpoint "mine" {
+  deep = depth
+  kind = kind
+}
+
+model Mine(d = 2, deep = 1, kind = "a") {
+  l = Step(d)
+  forward(x: f32[batch, d]) {
+    for i in deep { x = l(x) }
+    return y = if kind == "b" then -x else x
+  }
+}
+"""
+
+JOINED = """# A layer.
+layer Step(d) {
+  l = Linear(d, d) as ""
+  forward(x) = relu(l(x))
+}
+
+model Mine(d = 4, deep = 2) {
+  l = Step(d)
+  forward(x: f32[batch, d]) {
+    for i in deep { x = l(x) }
+    return y = -x
+  }
+}
+"""
+
+
 class Import(ImportCase):
     def test_M01_no_checkpoint(self):
         self.tfmc(self.folder, code=3, says=["config.json", "No such file"])
@@ -382,11 +440,27 @@ class Import(ImportCase):
         self.tfmc(self.folder, "--task", "embed", code=2, says="--task: model GPT2 has one task only")
 
     def test_sentence_modules(self):
+        """What is included stands in the text if something names it, before the family's own layers."""
         self.take("sentence_mean")
         text = self.tfmc(self.folder, "--strict").stdout
-        self.assertIn("\n    sentence = sum(where(real[:, :, none], hidden, 0), axis = 1) / n\n    sentence = sentence / max", text)
-        (self.folder / "modules.json").write_text(json.dumps([dict(type="sentence_transformers.models.Transformer", path=""), dict(type="sentence_transformers.models.Dense", path="2")]))
-        self.tfmc(self.folder, code=1, says=["modules.json", '"type": a module Dense is not known'])
+        self.assertIn('sentence = [["pool", ["mean"], true], ["normalize"]]', text)
+        self.assertIn("\n  vector = Sentence(sentence) as \"\"\n", text)
+        self.assertLess(text.index("layer Sentence(steps) {"), text.index("layer Embeddings("))
+        self.assertNotIn("include", text)
+        self.take("bert")
+        (self.folder / "modules.json").unlink()
+        text = self.tfmc(self.folder, "--strict").stdout
+        self.assertNotIn("Sentence", text)
+        self.assertNotIn("include", text)
+
+    def test_a_family_that_includes_another(self):
+        """Layers of the other file are taken where they are named, its model is not; its entries hold unless the family has its own."""
+        (self.folder / "base.tfm").write_text(BASE)
+        text = self.mine(dict(width=4, depth=2, kind="b", other=1), DERIVED, options=["--strict"])
+        self.assertEqual(text.split("#\n", 1)[1], JOINED)
+        self.mine(dict(width=4, depth=2, kind="c", other=1), DERIVED, code=1, says=["the kind is neither a nor b", "base.tfm:"])
+        self.mine(dict(width=4, depth=2, kind="a", other=1, more=1), DERIVED, code=1, says='nothing reads "more"')
+        self.mine(dict(width=4, depth=2, kind="a"), DERIVED.replace("base.tfm", "no.tfm"), code=1, says="cannot include 'no.tfm'")
 
     def test_family_of_ones_own(self):
         text = self.mine(dict(sizes=dict(width=4), kind="plain", colour="red"), FAMILY)
@@ -401,7 +475,7 @@ class Import(ImportCase):
         circle = FAMILY.replace("d = 4, deep = 1", "d = deep, deep = d")
         self.mine(dict(sizes=dict(width=4), depth=2), circle)
         self.mine(dict(sizes=dict(width=4)), circle.replace("first(depth, 2)", "depth"))
-        self.mine({}, FAMILY.split("}\n\n", 1)[1], code=1, says="1 models, 0 blocks")
+        self.mine({}, FAMILY.split("}\n\n", 1)[1], code=1, says="1 models and 0 blocks")
 
     def test_what_is_decided_is_left_out(self):
         decided = dict(sizes=dict(width=4), kind="a", twice=False)

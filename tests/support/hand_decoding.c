@@ -230,7 +230,7 @@ static void step_caches(HandProgram *hand) {
                                        .number = 0,
                                        .columns = K,
                                        .head = 1,
-                                       .whole = TFM_NONE,
+                                       .round = TFM_NONE,
                                        .stride = TFM_CACHE_PAGE,
                                        .offset = 0};
   hand->caches[OWN_VALUES] = (tfm_cache){.kind = TFM_CACHE_VALUES,
@@ -238,7 +238,7 @@ static void step_caches(HandProgram *hand) {
                                          .number = 1,
                                          .columns = V,
                                          .head = 1,
-                                         .whole = TFM_NONE,
+                                         .round = TFM_NONE,
                                          .stride = 1,
                                          .offset = K * TFM_CACHE_PAGE};
   hand->caches[SOURCE_KEYS] = (tfm_cache){.kind = TFM_CACHE_KEYS,
@@ -246,7 +246,7 @@ static void step_caches(HandProgram *hand) {
                                           .number = 0,
                                           .columns = K,
                                           .head = 1,
-                                          .whole = TFM_NONE,
+                                          .round = TFM_NONE,
                                           .stride = TFM_CACHE_PAGE,
                                           .offset = 16};
   hand->caches[SOURCE_VALUES] = (tfm_cache){.kind = TFM_CACHE_VALUES,
@@ -254,7 +254,7 @@ static void step_caches(HandProgram *hand) {
                                             .number = 1,
                                             .columns = V,
                                             .head = 1,
-                                            .whole = TFM_NONE,
+                                            .round = TFM_NONE,
                                             .stride = 1,
                                             .offset = 16 + K * TFM_CACHE_PAGE};
   hand->program.n_caches = N_CACHES;

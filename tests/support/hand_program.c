@@ -5,10 +5,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "tfm/abi/drivers.h"
+
 /* Sizes 0 and 1 are the constants 0 and 1: steps use these numbers without making them. */
 void hand_open(HandProgram *hand, const char *name) {
   memset(hand, 0, sizeof *hand);
   hand->program.version = TFM_PROGRAM_VERSION;
+  hand->program.drivers = &tfm_all_drivers;
   hand->program.name = name;
   hand->program.isa = "C";
   hand_constant(hand, 0);

@@ -9,7 +9,7 @@
 #include "base/checked_size.h"
 #include "context/binding.h"
 #include "context/context.h"
-#include "tfm/abi/optional.h"
+#include "tfm/abi/drivers.h"
 
 static int64_t symbol_value(const Plan *plan, uint8_t symbol, const int64_t *symbols) {
   if (symbol < TFM_FIRST_FLOOR) return symbols[symbol];
@@ -39,7 +39,7 @@ Workspace workspace_of(const Plan *plan, const int64_t *symbols, int threads) {
   tfm_program program = plan->program;
   void **kernels = calloc(plan->kernels.n + 1, sizeof *kernels);
   program.kernels = kernels;
-  if (program.n_row_chains) program.chain_functions = tfm_chain_functions;
+  program.drivers = &tfm_all_drivers;
   tfm_error error = {0};
   tfm_context *context;
   const tfm_context_options options = {.struct_size = sizeof options, .threads = threads};

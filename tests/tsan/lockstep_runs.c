@@ -68,7 +68,7 @@ static bool check(const HandProgram *hand, const float *packed, int32_t threads)
   const int64_t most[] = {1, MOST_TIME};
   tfm_context *first = NULL, *others[RUNS - 1] = {NULL};
   bool good = tfm_context_create(&hand->program, packed, &options, &first, NULL) == TFM_OK;
-  if (good) first->hooks.cached_steps = &cached_steps;
+  if (good) first->hooks.lockstep_functions = &lockstep_functions;
   good = good && context_reserve_symbols(first, most, RUNS, NULL) == TFM_OK;
   for (int i = 0; i < RUNS - 1 && good; i++) good = (others[i] = lockstep_create(first)) != NULL;
   for (int i = 0; i < RUNS && good && threads == 1; i++) good = run_alone(first, &cases[i]);

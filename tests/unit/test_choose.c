@@ -117,7 +117,7 @@ static int64_t write_row(tfm_chooser *chooser, const tfm_generate_options *optio
 }
 
 Test(choose, writes_the_rows_of_generate) {
-  enum { ROWS = 3, CASES = 400 };
+  enum { ROWS = 3, CASES = 4000 };
   tfm_chooser *chooser = chooser_of(VOCAB);
   int64_t compared = 0;
   for (int c = 0; c < CASES; c++) {

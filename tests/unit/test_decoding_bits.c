@@ -128,7 +128,7 @@ static const Plan *compile_whole(Model *m, Graph *graph, const TargetInfo *targe
 static void all_caches_have_8_bits(const Compiled *made) {
   const tfm_program *step = made->decoding.step;
   cr_assert_gt(step->n_caches, 0);
-  for (uint32_t i = 0; i < step->n_caches; i++) cr_assert_eq(tfm_cache_form(&step->caches[i]), TFM_FORM_INT8);
+  for (uint32_t i = 0; i < step->n_caches; i++) cr_assert_eq(step->caches[i].form, TFM_FORM_INT8);
 }
 
 /* NULL for a model that is not incremental; else the plan of the whole. */

@@ -288,3 +288,20 @@ Test(graph, every_attribute_is_copied_with_its_graph) {
   }
   arena_destroy(other);
 }
+
+/* What takes the place of a product computes in all forms that the product has, and keeps what else it is. */
+Test(graph, every_form_goes_to_what_takes_the_place) {
+  NodeAttr from = {0}, to = {.axis = 3};
+  uint32_t n = 0;
+  for (Attribute i = 0; i < N_ATTRIBUTES; i++) {
+    if (attribute_type(i) != ATTRIBUTE_IS_FORM) memset(attribute_member(&from, i), 1, 1);
+    else *(tfm_form *)attribute_member(&from, i) = (tfm_form)(TFM_FORM_BF16 + n++);
+  }
+  cr_assert_gt(n, 0);
+  attributes_take_forms(&to, &from);
+  n = 0;
+  for (Attribute i = 0; i < N_ATTRIBUTES; i++)
+    if (attribute_type(i) == ATTRIBUTE_IS_FORM)
+      cr_expect_eq(*(const tfm_form *)attribute_value(&to, i), TFM_FORM_BF16 + n++, "%s", attribute_table[i].name);
+  cr_expect_eq(to.axis, 3);
+}

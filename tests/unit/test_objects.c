@@ -23,6 +23,10 @@ static const tfm_library *self(const tfm_library *library) { return library; }
 static const OutsideFunction outside[] = {
 #define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) {#runtime, not_called},
 #include "aot/library_functions.def"
+#define DRIVER(NAME, run) {#run, not_called},
+#define SCRATCH_DRIVER(NAME, run, scratch) DRIVER(NAME, run) {#scratch, not_called},
+#define PART(NAME, Type, member, function) {#function, not_called},
+#include "tfm/abi/drivers.def"
 };
 
 enum { N_OUTSIDE = sizeof outside / sizeof *outside };

@@ -3,10 +3,12 @@
 #include "../support/compiled_graph.h"
 #include "../support/workspace.h"
 #include "plan/plan_decoding.h"
+#include "tfm/abi/drivers.h"
 
 TestSuite(plan_caches, .init = setup, .fini = teardown);
 
 static const Plan *plan_on(const char *text, const char *target) { return planned(read_graph(text), target); }
+static bool needs(const Plan *made, tfm_driver_number driver) { return plan_drivers(made) >> driver & 1; }
 static const tfm_program *plan(const char *text) { return &plan_on(text, "x86-64-v4")->program; }
 
 /* A layer of 8 heads of 8: the projection of all three, attention to itself, then `rest`. */
@@ -91,15 +93,17 @@ Test(plan_caches, pages_have_8_bits_where_attention_has) {
     cr_assert_eq(TFM_CACHE_PAGE % attention->qk_width, 0);
     cr_assert_eq(attention->v_packed, 0);
     for (uint32_t i = 0; i < 2; i++) {
-      cr_assert_eq(tfm_cache_form(&p->caches[i]), TFM_FORM_INT8);
+      cr_assert_eq(p->caches[i].form, TFM_FORM_INT8);
       cr_assert_eq(p->caches[i].head, 8);
       cr_assert_eq(p->caches[i].offset % 16, 0);
-      const KernelSpec *whole = &made->kernels.items[p->caches[i].whole].spec;
+      const KernelSpec *whole = &made->kernels.items[p->caches[i].round].spec;
       cr_assert(whole->family == KERNEL_QUANTIZE && whole->as_bytes && !whole->is_rotated && whole->k == 8);
     }
     cr_assert_eq(made->kernels.items[attention->qk_tiles[1]].spec.b_stride, TFM_CACHE_PAGE);
     cr_assert_eq(made->kernels.items[attention->pv_tiles[1]].spec.b_stride, 8);
-    cr_assert_str_eq(plan_whole_attention(made), "tfm_whole_pages");
+    cr_assert(needs(made, TFM_DRIVER_ATTENTION_PAGED_INT8) && needs(made, TFM_DRIVER_APPEND_INT8));
+    cr_assert(!needs(made, TFM_DRIVER_ATTENTION_PAGED) && !needs(made, TFM_DRIVER_APPEND));
+    cr_assert(!needs(made, TFM_DRIVER_ATTENTION_INT8) && !needs(made, TFM_DRIVER_WRITE_INT8));
   }
 }
 
@@ -113,7 +117,8 @@ Test(plan_caches, attentions_of_two_forms_share_no_pages) {
   const tfm_program *p = &made->program;
   cr_assert_eq(p->n_caches, 0);
   for (uint32_t i = 0; i < 2; i++) cr_assert_eq(p->attentions[i].k_cache, TFM_NONE);
-  cr_assert_str_eq(plan_whole_attention(made), "tfm_whole_attention");
+  cr_assert(needs(made, TFM_DRIVER_ATTENTION_INT8) && needs(made, TFM_DRIVER_ATTENTION));
+  cr_assert(!needs(made, TFM_DRIVER_ATTENTION_PAGED_INT8) && !needs(made, TFM_DRIVER_APPEND_INT8));
   text = with(text, "attention %16, %17, %18, form=int8,", "attention %16, %17, %18,");
   cr_assert_eq(plan(text)->n_caches, 2);
   text = with(text, "attention %16, %17, %18,", "attention %16, %17, %18, form=int8,");

@@ -11,6 +11,7 @@
 #include "cli/cli_model.h"
 #include "import/account.h"
 #include "import/import.h"
+#include "import/sentence.h"
 
 typedef struct Imported {
   Session *session;
@@ -67,7 +68,7 @@ static bool accounts_for_tensors(const Imported *i, const Map *used, const Map *
   Diag *diag = &i->session->diag;
   const json_t *names = i->folder->names;
   const bool is_stated = i->options->task || json_is_string(json_object_get(names, "architecture")) ||
-                         json_is_string(json_object_get(json_object_get(names, "sentence"), "pooling"));
+                         sentence_param(json_object_get(names, "sentence"));
   const TensorUse use = {used, &i->values.copies, of_others, is_stated};
   account_for_tensors(i->session->arena, diag, i->values.family, i->folder, &use);
   return !diag_has_errors(diag);

@@ -18,7 +18,7 @@
 #pragma GCC diagnostic ignored "-Wpedantic" /* slots of types hold functions as void * */
 
 #include "tfm/compile.h"
-#include "tfm/decode.h"
+#include "tfm/write.h"
 #include "tfm/abi/library.h"
 #include "tfm/abi/program.h"
 
@@ -31,7 +31,7 @@ typedef struct Shared { /* of the one interpreter that may import the extension 
   PyObject *i64, *u8;
   PyObject *make_error; /* tfmc._errors.make(status, reason, message, place) */
   PyObject *convert;    /* tfmc._arrays.convert(object, dtype, name, shape) */
-  PyTypeObject *pool_type, *model_type, *decoder_type;
+  PyTypeObject *pool_type, *model_type, *decoder_type, *chooser_type;
   unsigned long generation; /* one more in each child of a fork: contexts and pools of older ones have no threads */
 } Shared;
 extern Shared shared;
@@ -94,6 +94,8 @@ typedef struct DecoderObject {
   PyObject_HEAD ModelObject *model;
   tfm_decoder *decoder; /* NULL: closed */
   struct DecoderObject *next;
+  tfm_chooser **choosers; /* one for each thread, from the first write on */
+  int32_t n_choosers;
   bool busy;
   unsigned long generation;
 } DecoderObject;
@@ -142,6 +144,47 @@ void array_release(Array *array);
 PyObject *array_new(Array *array, int dtype, int32_t rank, const int64_t *dims);
 /* Reads n inputs and copies ids and flags into the slot; false after an exception. All are released by the caller. */
 bool arrays_read(Slot *slot, Array *arrays, PyObject *const *objects, const tfm_tensor_info *infos, uint32_t n);
+
+// ---- options of generation (dict_options.c) ----
+
+enum { MOST_OPTION_LISTS = 16 };
+
+typedef struct OptionLists { /* memory of their lists of tokens */
+  int64_t *tokens[MOST_OPTION_LISTS];
+  int n;
+} OptionLists;
+
+/* Sets the options that a dict has; false after an exception. dict_options_free afterwards in either case. */
+bool dict_options_read(PyObject *given, tfm_generate_options *options, OptionLists *lists);
+/* Copies the lists that are not the caller's into `lists`. */
+bool dict_options_keep(tfm_generate_options *options, OptionLists *lists);
+void dict_options_free(OptionLists *lists);
+
+// ---- rows that are written many at a time (chooser.c, decoder_write.c) ----
+
+enum { MOST_GUESSES = 15 }; /* of a row in a step */
+
+typedef struct ChooserObject { /* a row that is written: its tokens, what its next ones are chosen by */
+  PyObject_HEAD
+  tfm_generate_options options;
+  OptionLists lists;
+  tfm_stream stream;
+  int32_t *tokens; /* [room] */
+  int64_t length, room, start, limit, vocab, n_top;
+  tfm_best_token *top; /* [1 + MOST_GUESSES][n_top] */
+  tfm_choice chosen[1 + MOST_GUESSES];
+  bool busy; /* a write is under way */
+} ChooserObject;
+
+extern PyType_Spec chooser_spec;
+PyObject *model_chooser(PyObject *self, PyObject *args);
+/* Room for so many tokens; false after an exception. */
+bool chooser_reserve(ChooserObject *self, int64_t length);
+struct DecoderObject;
+PyObject *decoder_write(PyObject *self, PyObject *rows);
+/* One caller at a time: false after an exception. */
+bool decoder_enter(struct DecoderObject *self);
+void decoder_leave(struct DecoderObject *self);
 
 // ---- calls (call.c), compiling (compile.c), generation (generate.c), decoders (decoder.c) ----
 

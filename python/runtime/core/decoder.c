@@ -12,7 +12,7 @@ enum { MOST_ROWS = 1 << 16 };
 // ---- one caller at a time ----
 
 /* The GIL protects `busy`; the model's close() waits for who is in. */
-static bool enter(DecoderObject *self) {
+bool decoder_enter(DecoderObject *self) {
   if (!self->decoder) return raise_status(TFM_E_USAGE, "the decoder is closed"), false;
   if (self->generation != shared.generation)
     return raise_status(TFM_E_USAGE, "the decoder was made before this process was forked"), false;
@@ -22,14 +22,14 @@ static bool enter(DecoderObject *self) {
   return true;
 }
 
-static void leave(DecoderObject *self) {
+void decoder_leave(DecoderObject *self) {
   self->busy = false;
   model_leave(self->model);
 }
 
 /* What a function of tfm/decode.h returned, as None or an exception. */
 static PyObject *ended(DecoderObject *self, tfm_status status, const tfm_error *error) {
-  leave(self);
+  decoder_leave(self);
   if (status) return raise_error(error);
   Py_RETURN_NONE;
 }
@@ -39,6 +39,10 @@ static PyObject *ended(DecoderObject *self, tfm_status status, const tfm_error *
 void decoder_end(DecoderObject *self) {
   if (self->decoder && self->generation == shared.generation) tfm_decoder_destroy(self->decoder);
   self->decoder = NULL;
+  for (int32_t i = 0; i < self->n_choosers; i++) tfm_chooser_destroy(self->choosers[i]);
+  free(self->choosers);
+  self->choosers = NULL;
+  self->n_choosers = 0;
   for (DecoderObject **at = &self->model->decoders; *at; at = &(*at)->next)
     if (*at == self) {
       *at = self->next;
@@ -46,8 +50,16 @@ void decoder_end(DecoderObject *self) {
     }
 }
 
+/* Limits of steps and pages are for models whose rows have no sources. */
+static tfm_status begin_or_open(DecoderObject *self, const tfm_value *inputs, const tfm_decoder_limits *limits,
+                                tfm_error *error) {
+  if (!tfm_model_decoding(self->model->model)->encoder && limits->rows > 0)
+    return tfm_decoder_open(self->decoder, limits, error);
+  return tfm_decoder_begin(self->decoder, inputs, limits->rows, limits->length, error);
+}
+
 /* The inputs of the encoder program, in its order; None or nothing if everything depends on the tokens. */
-static tfm_status begin(DecoderObject *self, PyObject *given, int64_t max_rows, int64_t max_length, tfm_error *error) {
+static tfm_status begin(DecoderObject *self, PyObject *given, const tfm_decoder_limits *limits, tfm_error *error) {
   const tfm_program *encoder = tfm_model_decoding(self->model->model)->encoder;
   const uint32_t n = encoder ? encoder->n_inputs : 0;
   PyObject *objects[MOST_TENSORS];
@@ -61,7 +73,7 @@ static tfm_status begin(DecoderObject *self, PyObject *given, int64_t max_rows, 
   }
   if (arrays_read(&copies, arrays, objects, encoder ? encoder->inputs : NULL, n)) {
     for (uint32_t i = 0; i < n; i++) values[i] = arrays[i].value;
-    Py_BEGIN_ALLOW_THREADS status = tfm_decoder_begin(self->decoder, n ? values : NULL, max_rows, max_length, error);
+    Py_BEGIN_ALLOW_THREADS status = begin_or_open(self, n ? values : NULL, limits, error);
     Py_END_ALLOW_THREADS
   }
   for (uint32_t i = 0; i < n; i++) array_release(&arrays[i]);
@@ -82,12 +94,18 @@ static bool create(DecoderObject *self, ModelObject *model) {
   return true;
 }
 
-/* Model._decoder(sources, max_rows, max_length) */
+/* Model._decoder(sources, max_rows, max_length, step_rows, step_kept, cache_bytes); 0: no such limit */
 PyObject *model_decoder(PyObject *object, PyObject *args) {
   ModelObject *model = (ModelObject *)object;
   PyObject *given;
-  long long max_rows, max_length;
-  if (!PyArg_ParseTuple(args, "O!LL", &PyTuple_Type, &given, &max_rows, &max_length)) return NULL;
+  tfm_decoder_limits limits = {.struct_size = sizeof limits};
+  long long max_rows, max_length, step_rows, step_kept;
+  unsigned long long cache_bytes;
+  if (!PyArg_ParseTuple(args, "O!LLLLK", &PyTuple_Type, &given, &max_rows, &max_length, &step_rows, &step_kept,
+                        &cache_bytes))
+    return NULL;
+  limits.rows = max_rows, limits.length = max_length;
+  limits.step_rows = step_rows, limits.step_kept = step_kept, limits.cache_bytes = cache_bytes;
   if (!model_enter(model)) return NULL;
   const tfm_decoding *decoding = tfm_model_decoding(model->model);
   const uint32_t n = decoding && decoding->encoder ? decoding->encoder->n_inputs : 0;
@@ -96,10 +114,12 @@ PyObject *model_decoder(PyObject *object, PyObject *args) {
     raise_status(TFM_E_USAGE, "the model has no incremental form");
   else if (PyTuple_Size(given) != (Py_ssize_t)n)
     raise_status(TFM_E_USAGE, "the sources do not fit");
+  else if (decoding->encoder && (step_rows || step_kept || cache_bytes))
+    raise_status(TFM_E_USAGE, "step_rows, step_kept and cache_bytes are for models whose rows have no sources");
   else
     self = (DecoderObject *)((allocfunc)PyType_GetSlot(shared.decoder_type, Py_tp_alloc))(shared.decoder_type, 0);
   tfm_error error = {.message = ""};
-  if (self && (!create(self, model) || begin(self, given, max_rows, max_length, &error))) {
+  if (self && (!create(self, model) || begin(self, given, &limits, &error))) {
     if (!PyErr_Occurred()) raise_error(&error);
     Py_DECREF((PyObject *)self);
     self = NULL;
@@ -144,9 +164,9 @@ static PyObject *join(PyObject *object, PyObject *args) {
   long long item = 0;
   int64_t row = -1;
   tfm_error error;
-  if (!PyArg_ParseTuple(args, "|L:join", &item) || !enter(self)) return NULL;
+  if (!PyArg_ParseTuple(args, "|L:join", &item) || !decoder_enter(self)) return NULL;
   const tfm_status status = tfm_decoder_join(self->decoder, item, &row, &error);
-  leave(self);
+  decoder_leave(self);
   return status ? raise_error(&error) : PyLong_FromLongLong(row);
 }
 
@@ -155,9 +175,9 @@ static PyObject *fork_row(PyObject *object, PyObject *args) {
   long long row;
   int64_t copy = -1;
   tfm_error error;
-  if (!PyArg_ParseTuple(args, "L:fork", &row) || !enter(self)) return NULL;
+  if (!PyArg_ParseTuple(args, "L:fork", &row) || !decoder_enter(self)) return NULL;
   const tfm_status status = tfm_decoder_fork(self->decoder, row, &copy, &error);
-  leave(self);
+  decoder_leave(self);
   return status ? raise_error(&error) : PyLong_FromLongLong(copy);
 }
 
@@ -165,7 +185,7 @@ static PyObject *leave_row(PyObject *object, PyObject *args) {
   DecoderObject *self = (DecoderObject *)object;
   long long row;
   tfm_error error;
-  if (!PyArg_ParseTuple(args, "L:leave", &row) || !enter(self)) return NULL;
+  if (!PyArg_ParseTuple(args, "L:leave", &row) || !decoder_enter(self)) return NULL;
   return ended(self, tfm_decoder_leave(self->decoder, row, &error), &error);
 }
 
@@ -173,17 +193,27 @@ static PyObject *truncate_row(PyObject *object, PyObject *args) {
   DecoderObject *self = (DecoderObject *)object;
   long long row, length;
   tfm_error error;
-  if (!PyArg_ParseTuple(args, "LL:truncate", &row, &length) || !enter(self)) return NULL;
+  if (!PyArg_ParseTuple(args, "LL:truncate", &row, &length) || !decoder_enter(self)) return NULL;
   return ended(self, tfm_decoder_truncate(self->decoder, row, length, &error), &error);
 }
 
 static PyObject *length_of(PyObject *object, PyObject *args) {
   DecoderObject *self = (DecoderObject *)object;
   long long row;
-  if (!PyArg_ParseTuple(args, "L:length", &row) || !enter(self)) return NULL;
+  if (!PyArg_ParseTuple(args, "L:length", &row) || !decoder_enter(self)) return NULL;
   const int64_t length = tfm_decoder_length(self->decoder, row);
-  leave(self);
+  decoder_leave(self);
   return length < 0 ? raise_status(TFM_E_INPUT, "there is no row %lld", row) : PyLong_FromLongLong(length);
+}
+
+static PyObject *pages_of(PyObject *object, PyObject *args) {
+  DecoderObject *self = (DecoderObject *)object;
+  long long tokens;
+  int64_t left;
+  if (!PyArg_ParseTuple(args, "L:pages", &tokens) || !decoder_enter(self)) return NULL;
+  const int64_t taken = tfm_decoder_pages(self->decoder, tokens, &left);
+  decoder_leave(self);
+  return Py_BuildValue("LL", (long long)taken, (long long)left);
 }
 
 static PyObject *reorder(PyObject *object, PyObject *given) {
@@ -197,7 +227,7 @@ static PyObject *reorder(PyObject *object, PyObject *given) {
   if (!parents) return PyErr_NoMemory();
   tfm_error error;
   PyObject *result = NULL;
-  if (!PyErr_Occurred() && enter(self))
+  if (!PyErr_Occurred() && decoder_enter(self))
     result = ended(self, tfm_decoder_reorder(self->decoder, n, parents, &error), &error);
   PyMem_Free(parents);
   return result;
@@ -279,9 +309,9 @@ static PyObject *step_rows(PyObject *object, PyObject *args, PyObject *named) {
     PyErr_NoMemory();
   else if (step.n > MOST_ROWS)
     raise_status(TFM_E_USAGE, "too many rows");
-  else if (read_rows(&step) && enter(step.decoder)) {
+  else if (read_rows(&step) && decoder_enter(step.decoder)) {
     result = run_step(&step, kept);
-    leave(step.decoder);
+    decoder_leave(step.decoder);
   }
   for (Py_ssize_t i = 0; step.arrays && i < step.n; i++) array_release(&step.arrays[i]);
   free(step.copies.scratch);
@@ -312,6 +342,10 @@ static PyMethodDef methods[] = {
     {"reorder", reorder, METH_O, "reorder(parents): rows 0, 1 ... become copies of these rows; all others leave."},
     {"step", (PyCFunction)(void (*)(void))step_rows, METH_VARARGS | METH_KEYWORDS,
      "step([(row, tokens), ...], kept=1): appends tokens; the logits after the last `kept` of each, [n, kept, vocab]."},
+    {"write", decoder_write, METH_O,
+     "write([(row, chooser), (row, chooser, n, guesses), ...]): appends what each chooser's text has more than the\n"
+     "row (n: so many tokens of it), chooses what follows, and gives (tokens, error) of each; see Model.chooser."},
+    {"pages", pages_of, METH_VARARGS, "pages(tokens): pages of caches that a row of so many takes, and those left."},
     {"close", close_decoder, METH_NOARGS, "Gives the caches back."},
     {"__enter__", enter_with, METH_NOARGS, NULL},
     {"__exit__", leave_with, METH_VARARGS, NULL},

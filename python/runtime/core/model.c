@@ -294,6 +294,7 @@ static PyMethodDef methods[] = {
     {"_save", save_file, METH_VARARGS, NULL},
     {"_generate", model_generate, METH_VARARGS, NULL},
     {"_decoder", model_decoder, METH_VARARGS, NULL},
+    {"_chooser", model_chooser, METH_VARARGS, NULL},
     {"_sources", model_sources, METH_NOARGS, NULL},
     {"_setup", set_up, METH_VARARGS, NULL},
     {"_set_outputs_type", set_outputs_type, METH_O, NULL},

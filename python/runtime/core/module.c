@@ -97,7 +97,8 @@ static int fill(PyObject *module) {
   }
   return take_from_others() && add_type(module, &pool_spec, &shared.pool_type) &&
                  add_type(module, &model_spec, &shared.model_type) &&
-                 add_type(module, &decoder_spec, &shared.decoder_type)
+                 add_type(module, &decoder_spec, &shared.decoder_type) &&
+                 add_type(module, &chooser_spec, &shared.chooser_type)
              ? 0
              : -1;
 }

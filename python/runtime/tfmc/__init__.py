@@ -5,7 +5,7 @@
 """
 from . import _core
 from ._commands import Description, build, check, from_pretrained, import_model
-from ._core import Decoder, Pool
+from ._core import Chooser, Decoder, Pool
 from ._errors import (Cancelled, CompileError, Diagnostic, EnvError, Error, InputError, InternalError, OutOfMemory,
                       UsageError)
 from ._generate import Generated, Generation, Token, TokenStream
@@ -25,7 +25,7 @@ def __getattr__(name):
     raise AttributeError(f"module 'tfmc' has no attribute {name!r}")
 
 
-__all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError", "Error",
-           "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
+__all__ = ["Cancelled", "Chooser", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError",
+           "Error", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
            "TensorType", "Token", "TokenStream", "UsageError", "Verified", "build", "check", "compile",
            "from_pretrained", "from_torch", "import_model", "load", "verify_torch"]

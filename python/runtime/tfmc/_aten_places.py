@@ -6,7 +6,6 @@ import sympy
 import torch
 
 from ._aten import ATEN, WHOLE, aten, is_number
-from ._fold import Type
 from ._sizes import expression, spelled
 
 # ---- shapes and places ----
@@ -288,32 +287,6 @@ def ordered(w, node, x, *rest, stable=None, dim=None, descending=None):
     if single:
         return names[1]
     w.names.update({f"{node.name}.0": names[0] if falls else f"(-{names[0]})", f"{node.name}.1": names[1]})
-
-
-@aten("scatter", "scatter_add")
-def scatter(w, node, x, axis, ids, value, **named):
-    """Each place of x looks for the ids that name it: those of one value, the last one, or all of them."""
-    axis, name = w.axis(x, axis), node.target.__name__
-    if named or any(a != axis and n != m for a, (n, m) in enumerate(zip(w.shape(x), w.shape(ids)))):
-        w.no("a scatter that reduces, or into a part of the other axes", "use scatter_add, or slice before")
-    kind, after = w.dtype(x), ", ".join(["none"] * (w.rank(x) - axis - 1))
-    spread = f"[{', '.join([':'] * (axis + 1) + ['none'])}]"
-    places = f"arange({w.shape(x)[axis]})" + (f"[:, {after}]" if after else "")
-    low, high = w.bounds.value(ids)
-    n, at = w.shape(x)[axis], w.text(ids)
-    if low < 0 or not n.isdigit() or high >= int(n):
-        at = f"arange({n})[{at}]"  # an index beyond the end is an error of the run, as it is in torch
-    hit = f"{at}{spread} == {places}"
-    if w.dtype(value) is None:
-        return f"where(any({hit}, {axis}), {w.cast(value, kind)}, {w.text(x)})"
-    marks = [":" if n == m else f":{m}" for n, m in zip(w.shape(value), w.shape(ids))]  # torch takes as many as ids
-    given = w.text(value) + (f"[{', '.join(marks)}]" if set(marks) != {":"} else "")
-    if name.startswith("scatter_add"):
-        return f"{w.text(x)} + sum(where({hit}, ({given}){spread}, {w.cast(0, kind)}), {axis})"
-    order = f"arange({w.shape(ids)[axis]})" + (f"[:, none{', ' + after if after else ''}]")
-    w.say(f"max(where({hit}, {order}, -1), {axis})", {f"t_{node.name}_last": Type("i32", w.shape(x))})
-    last = f"t_{node.name}_last"
-    return f"where({last} >= 0, gather({given}, maximum({last}, 0), {axis}), {w.text(x)})"
 
 
 @aten("glu")

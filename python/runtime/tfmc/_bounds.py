@@ -10,6 +10,7 @@ remainders throughout.
 """
 import math
 import operator
+import os
 
 import torch
 
@@ -32,6 +33,7 @@ class Bounds(Intervals):
     def __init__(self, writer, nodes):
         super().__init__(writer)
         self.guarded, self.size, self.overflow, self.computed, self.modular = {}, None, None, {}, {}
+        self.places = {}  # where the module makes integers of f32 that have a bound -> the bound
         self.nodes = nodes
         self.tables = self.of_tables()
         self.nodes = self.that_matter(nodes)
@@ -199,14 +201,16 @@ class Bounds(Intervals):
                        'in 32 bits"')
 
     def comment(self):
-        if any(node in self.guarded for node in self.conversions):
-            yield ("# i32(x) // i32(x >= -b and x <= b) is x as an integer, or an error of the run if |x| is more than b: what "
-                   "is\n# computed with it would not fit in 32 bits.")
+        if self.places:
+            yield ("# i32(x) // i32(x >= -b and x <= b) is x as an integer, or an error of the run (integer division by zero) if\n"
+                   "# |x| is more than b: what is computed with it would not fit in 32 bits. The module makes these integers")
+            yield from (f"#   {place.replace(os.path.dirname(place.split(', ')[-1]) + '/', '')}: b = {bound}" for place, bound in self.places.items())
 
     def conversion(self, node, text):
         """An f32 as an integer: those beyond 32 bits become the nearest, or are refused by the run."""
         made = f"i32(clamp({text}, -2147483648.0, 2147483520.0))"
         if node not in self.guarded:
             return made
+        self.places[self.writer.place()] = self.guarded[node]
         bound = float(self.guarded[node])
         return f"i32({text}) // i32(({text}) >= {-bound} and ({text}) <= {bound})"

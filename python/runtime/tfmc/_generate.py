@@ -220,8 +220,21 @@ def _run(model, prepared, on_scores, on_token):
     return Generated(*model._generate(*prepared, on_token, on_scores))
 
 
-def decoder(model, max_rows, max_length, sources):
+def decoder(model, max_rows, max_length, limits, sources):
     names = model._sources()
     if set(names) != set(sources):
         raise UsageError(f"the sources are {', '.join(names) or 'none'}, not {', '.join(sources) or 'none'}")
-    return model._decoder(tuple(sources[n] for n in names), max_rows, max_length)
+    return model._decoder(tuple(sources[n] for n in names), max_rows, max_length, *limits)
+
+
+def chooser(model, prompt, limit, config, seed, number, logprobs, options):
+    inputs, options = _split(model, options)
+    if inputs:
+        raise UsageError(f"{next(iter(inputs))!r} is an input of {model.name}, and no option of generation")
+    options = {**_read_config(config), **options}
+    for name, kind in OPTIONS.items():  # what a row begins with is its prompt, and how long it may be is its limit
+        if kind in ("start", "fallback", "ignored") or name in ("max_length", "max_new_tokens", "seed"):
+            options.pop(name, None)
+        elif kind == "words" and name in options:
+            options["suppress_tokens"] = [*options.get("suppress_tokens", ()), *_words(options.pop(name))]
+    return model._chooser(prompt, limit, seed, number, -1 if logprobs is None else logprobs, options)

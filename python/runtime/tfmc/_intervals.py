@@ -255,6 +255,14 @@ class Intervals:
     def of_scatter_add(self, node, x, axis, ids, value):
         return self.summed(value, ids, axis, self.value(x))
 
+    def of_scatter_reduce(self, node, x, axis, ids, value, reduce, include_self=True):
+        if reduce == "prod":
+            return ANY
+        most = self.of_scatter_add(node, x, axis, ids, value) if reduce in ("sum", "mean") else (0, 0)
+        return together(self.value(x), self.value(value), most)
+
+    of_index_reduce = of_scatter_reduce
+
     def summed(self, x, over, axes, start=(0, 0)):
         (low, high), n = self.value(x), self.count(over, axes)
         return start[0] + times(min(low, 0), n), start[1] + times(max(high, 0), n)

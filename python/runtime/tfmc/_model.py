@@ -123,9 +123,16 @@ class Model(_core.Model):
         """The same as an iterator of Token(item, token); its `generated` is there after the last one."""
         return _generate.stream(self, prompts, config, on_scores, options_and_inputs)
 
-    def decoder(self, *, max_rows, max_length, **sources):
-        """Rows with caches, for a search or a schedule of one's own; `sources` are the inputs of the encoder."""
-        return _generate.decoder(self, max_rows, max_length, sources)
+    def decoder(self, *, max_rows, max_length, step_rows=0, step_kept=0, cache_bytes=0, **sources):
+        """Rows with caches, for a search or a schedule of one's own; `sources` are the inputs of the encoder. Without
+        sources: step_rows, step_kept: rows of a step, and its rows of logits that there is room for (0: max_rows);
+        cache_bytes: of all pages (0: enough for all rows)."""
+        return _generate.decoder(self, max_rows, max_length, (step_rows, step_kept, cache_bytes), sources)
+
+    def chooser(self, prompt, *, limit, config=None, seed=0, number=0, logprobs=None, **options):
+        """A row that Decoder.write writes: it has what row `number` of generate with this seed has. limit: its greatest
+        length; logprobs: how many of the likeliest tokens are told beside each, None: not even its own probability."""
+        return _generate.chooser(self, prompt, limit, config, seed, number, logprobs, options)
 
     def save(self, path):
         """Writes code and weights to one file for tfmc.load; it is whole or not there."""
@@ -187,6 +194,22 @@ class Model(_core.Model):
         if isinstance(self._origin, str):
             raise UsageError(f"the model cannot be pickled: {self._origin}")
         return _reopen, (self._origin, self._threads, self._layout, _core.version())
+
+
+class _Guarded(Model):
+    """A model whose text refuses values by a division by zero (Source.guards): its errors say which."""
+
+    def __call__(self, *args, **named):
+        try:
+            return super().__call__(*args, **named)
+        except InputError as error:
+            raise self.source.explained(error) from None
+
+    def run(self, inputs, **named):
+        try:
+            return super().run(inputs, **named)
+        except InputError as error:
+            raise self.source.explained(error) from None
 
 
 class _Maker:
@@ -297,7 +320,8 @@ def compile(source, *, weights=None, weights_prefix="", model=None, march=None, 
         "in_process": int(in_process), "deadline_ms": 0 if deadline is None else max(1, int(deadline * 1000)),
         "memory_limit": memory_limit or 0, "compiler": _encode(None if in_process else _find.compiler(compiler)),
     }
-    lines, made = [], Model.__new__(Model)
+    kind = _Guarded if isinstance(source, _source.Source) and source.guards else Model
+    lines, made = [], kind.__new__(kind)
     try:
         made._compile(options, lines.append)
     except _errors.Error as error:

@@ -12,6 +12,15 @@ class Source:
         self.text, self.weights, self.name = text, weights, name
         self.probed, self.probes, self.versions = None, (), {}  # of from_torch, for verify_torch
         self.state, self.constants, self.dropout = {}, (), True
+        self.guards = {}  # where f32 become integers that have a bound -> the bound
+
+    def explained(self, error):
+        """An error of a run, with what the text refuses by a division by zero."""
+        if error.reason != "arithmetic" or not self.guards:
+            return error
+        said = "; or ".join(f"{place}, is beyond {bound}" for place, bound in self.guards.items())
+        return type(error)(f"an f32 that becomes an integer {said}: what is computed with it would not fit in 32 bits ({error})",
+                           reason="value", place=error.place)
 
     def state_dict(self, weights):
         """The state_dict of the module that from_torch took, with these weights, such as those of a trained text: what

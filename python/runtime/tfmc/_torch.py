@@ -117,7 +117,7 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
     weights = {path: tensor.detach().cpu().contiguous() for path, tensor in writer.weights.items()}
     source = Source(text, weights or None, name)
     source.probed, source.probes = writer.probes()
-    source.dropout = dropout
+    source.dropout, source.guards = dropout, dict(writer.bounds.places)
     source.versions = {path: tensor._version for path, tensor in weights.items()}
     source.state, source.constants = writer.signature.saved(weights)
     said = checked(source, writer, module, inputs) if check else "check=False"

@@ -45,15 +45,19 @@ WAIT = 300  # seconds after which a test has failed; nothing is expected to take
 
 
 def write_case(folder, kind):
-    """A checkpoint of a kind: embed, classify (three labels), rerank (one)."""
-    case = json.loads((CASES / ("sentence_mean.json" if kind == "embed" else "bert_classify.json")).read_text())
+    """A checkpoint of a kind: embed, classify (three labels), rerank (one), write."""
+    name = {"embed": "sentence_mean.json", "write": "llama.json"}.get(kind, "bert_classify.json")
+    case = json.loads((CASES / name).read_text())
     config = case["files"]["config.json"]
     if kind == "rerank":
         config["id2label"], config["label2id"] = {"0": "LABEL_0"}, {"LABEL_0": 0}
         case["weights"]["classifier.weight"][0] = case["weights"]["classifier.bias"][0] = 1
     folder.mkdir()
     write_checkpoint(case, folder)
-    (write_tokenizer if kind == "embed" else write_pairs)(folder, config["vocab_size"])
+    if kind == "write":
+        write_tokenizer(folder, config["vocab_size"], around=False)
+    else:
+        (write_tokenizer if kind == "embed" else write_pairs)(folder, config["vocab_size"])
 
 
 @functools.cache
@@ -62,7 +66,7 @@ def made(kind):
     folder = pathlib.Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     write_case(folder / kind, kind)
-    model = tfmc.from_pretrained(folder / kind, task="embed" if kind == "embed" else "classify")
+    model = tfmc.from_pretrained(folder / kind, task={"embed": "embed", "write": None}.get(kind, "classify"))
     return folder / kind, model.save(folder / f"{kind}.tfmm")
 
 
@@ -70,7 +74,7 @@ def made(kind):
 def library(kind):
     """What a caller of the library has: vectors and scores that the server's must be."""
     folder, file = made(kind)
-    make = tfmc.text.Embedder if kind == "embed" else tfmc.text.Reranker
+    make = {"embed": tfmc.text.Embedder, "write": tfmc.text.Writer}.get(kind, tfmc.text.Reranker)
     return make(tfmc.load(file), folder=folder)
 
 

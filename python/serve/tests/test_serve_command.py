@@ -33,7 +33,8 @@ class Options(unittest.TestCase):
     def test_every_option_is_a_variable_too(self):
         values = {"host": "::1", "port": 1, "fd": 3, "threads": 2, "quantize": "int8", "max_length": 9, "max_waiting": 8,
                   "max_inputs": 7, "max_body": 6, "timeout": 5.5, "api_key_file": pathlib.Path("k"), "metrics_port": 4,
-                  "origin": "https://a.b", "grace": 3.5, "log": "json", "check": True}
+                  "origin": "https://a.b", "grace": 3.5, "log": "json", "check": True,
+                  "max_rows": 3, "cache_bytes": 70000, "step_ms": 2.5, "speculate": 4, "prefixes": "shared"}
         flags = [f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}") for name, value in values.items()]
         variables = {f"TFMC_SERVE_{name.upper()}": "1" if value is True else str(value) for name, value in values.items()}
         for found in (options("x", *flags), options("x", **variables)):
@@ -42,17 +43,20 @@ class Options(unittest.TestCase):
         self.assertEqual(options("x", "--port=2", **variables).port, 2)
 
     def test_options_that_are_not_there_are_refused(self):
-        for name in ("--speculate=off", "--draft=x", "--cache-bytes=1", "--step-ms=1", "--prefixes=on", "--max-rows=8",
-                     "--max-wait=3", "--reload"):
+        for name in ("--draft=x", "--max-wait=3", "--reload"):
             self.refused(name, "x", name)
-        for name in ("SPECULATE", "MODELS", "HELP", "VERSION", "MAXBODY"):
+        for name in ("DRAFT", "MODELS", "HELP", "VERSION", "MAXBODY"):
             self.refused(f"TFMC_SERVE_{name}", "x", **{f"TFMC_SERVE_{name}": "1"})
 
     def test_values_that_are_wrong(self):
         self.refused("MODEL")
         for wrong in ("--port=70000", "--port=x", "--threads=0", "--max-inputs=0", "--timeout=0", "--timeout=nan", "--grace=-1",
-                      "--log=xml", "--max-body=1e3", "--origin=*", "--origin=example.org", "--origin=https://a/"):
+                      "--log=xml", "--max-body=1e3", "--origin=*", "--origin=example.org", "--origin=https://a/", "--max-rows=0", "--cache-bytes=5", "--cache-bytes=0%", "--cache-bytes=x%",
+                      "--cache-bytes=101%", "--step-ms=0", "--speculate=16", "--speculate=0", "--speculate=x",
+                      "--prefixes=all"):
             self.refused(wrong.partition("=")[0], "x", wrong)
+        self.assertEqual([options("x", f"--speculate={word}").speculate for word in ("auto", "off")], [-1, 0])
+        self.assertGreater(options("x", "--cache-bytes=0.5%").cache_bytes, 1 << 20)
         self.refused("TFMC_SERVE_CHECK", "x", TFMC_SERVE_CHECK="maybe")
         self.refused("nothing", "a:nothing:x")
 
@@ -147,7 +151,10 @@ class Runs(unittest.TestCase):
         folder, file = made("embed")
         for words, *arguments in (
                 (["two models", "embed"], place("embed"), place("embed")),
-                (["write", "not served yet"], f"x:write:{folder}"),
+                (["translate", "not served yet"], f"x:translate:{folder}"),
+                (["does not continue rows"], f"x:write:{folder}={file}"),
+                (["64 positions", "--max-length"], "--max-length=65", place("write")),
+                (["--quantize"], "--quantize=int8", place("write")),
                 (["3 labels"], f"x:rerank:{made('classify')[0]}={made('classify')[1]}"),
                 (["20 positions", "--max-length"], "--max-length=21", place("embed")),
                 (["--quantize"], "--quantize=int8", place("embed")),

@@ -147,7 +147,7 @@ class Requests(Case):
             self.refused(found, 404, "nothing", openai=openai)
             if openai:
                 self.assertEqual(found.json["error"]["code"], "model_not_found")
-            if post.kinds == ("embed",) or post.kinds == ("rerank",):
+            if len(post.kinds) == 1:
                 self.refused(self.client.post(post.path, {**body, "model": "classify"}), 400 if openai else 424, "classify",
                              "/predict", openai=openai)
         self.refused(self.client.post("/predict", {"inputs": "a", "model": "embed"}), 424, "/embed")
@@ -155,7 +155,8 @@ class Requests(Case):
 
 BODIES = {"embed": {"inputs": "a"}, "similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
           "rerank": {"query": "a", "texts": ["b"]}, "predict": {"inputs": "a"}, "tokenize": {"inputs": "a"},
-          "decode": {"ids": [5]}, "embeddings": {"input": "a"}, "v_rerank": {"query": "a", "documents": ["b"]}}
+          "decode": {"ids": [5]}, "embeddings": {"input": "a"}, "v_rerank": {"query": "a", "documents": ["b"]},
+          "completions": {"prompt": "a"}}
 
 
 class Kinds(Case):

@@ -17,9 +17,12 @@ GOOD = {
     "decode": {"ids": [5]},
     "embeddings": {"input": "a"},
     "v_rerank": {"query": "a", "documents": ["b", "c"]},
+    "completions": {"prompt": "a b"},
 }
 VALUES = {"prompt_name": "query", "dimensions": 3, "user": "me", "top_n": 1, "truncation_direction": "Left",
-          "encoding_format": "base64"}
+          "encoding_format": "base64", "max_tokens": 3, "n": 1, "best_of": 1, "temperature": 0.5, "top_p": 0.5, "top_k": 3,
+          "seed": 1, "stop": ["a", "w9 w"], "repetition_penalty": 2, "no_repeat_ngram_size": 2, "min_tokens": 1,
+          "logprobs": 2}
 
 
 def schemas(schema):
@@ -35,6 +38,11 @@ def wrong_values(schema):
     for part in schemas(schema):
         if "minimum" in part:
             yield part["minimum"] - 1, ""
+        if "exclusiveMinimum" in part:
+            yield part["exclusiveMinimum"], ""
+        if "maxLength" in part:
+            yield "", ""
+            yield "a" * (part["maxLength"] + 1), ""
         if "maximum" in part:
             yield part["maximum"] + 1, ""
             yield 2 ** 70, ""
@@ -59,7 +67,7 @@ def wrong_values(schema):
 class Shapes(Case):
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.started(Inside("embed", "rerank", "classify"))
+        cls.server = cls.started(Inside("embed", "rerank", "classify", "write"))
 
     def refused_member(self, post, body, name, value):
         answer = self.client.post(post.path, body)
@@ -118,9 +126,9 @@ class Shapes(Case):
     def test_unknown_members_are_refused_by_name_unless_they_are_empty(self):
         for post in POSTS:
             for value in (True, 1, 0.5, "x", [0], {"a": 0}):
-                self.refused_member(post, {**GOOD[post.shape], "best_of": value}, "best_of", value)
+                self.refused_member(post, {**GOOD[post.shape], "nothing": value}, "nothing", value)
             for value in (None, False, 0, 0.0, "", [], {}):
-                answer = self.client.post(post.path, {**GOOD[post.shape], "best_of": value})
+                answer = self.client.post(post.path, {**GOOD[post.shape], "nothing": value})
                 self.assertEqual(answer.status, 200, (post.path, value, answer))
 
     def test_bodies_that_are_no_objects(self):

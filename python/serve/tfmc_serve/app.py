@@ -18,12 +18,14 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from . import batcher, openapi, routes_openai, routes_tei
+from . import batcher, openapi, routes_completions, routes_openai, routes_tei
 from .errors import Fault, Gone, is_openai
 from .limits import read_body
-from .service import TOKENIZERS, Answer, Call, Record, Service, internal
+from .service import TOKENIZERS, Answer, AnyServed, Call, Record, Service, internal
 from .shapes import SHAPES, read
-from .texts import SERVED, Served
+from .streams import EventStream
+from .texts import SERVED
+from .writers import ServedWriter
 
 OPEN = ("/health", "/ready")  # without a key
 PAGE = {"page.js": "text/javascript", "page.css": "text/css"}
@@ -43,6 +45,8 @@ EMBED = Post("/embed", "embed", ("embed",), routes_tei.embed, "vectors of texts"
 SIMILARITY = Post("/similarity", "similarity", ("embed",), routes_tei.similarity, "cosines of a text with others")
 RERANK = Post("/rerank", "rerank", ("rerank",), routes_tei.rerank, "texts by their scores with a query")
 PREDICT = Post("/predict", "predict", ("classify", "rerank"), routes_tei.predict, "labels of texts or pairs")
+COMPLETIONS = Post("/v1/completions", "completions", ("write",), routes_completions.completions,
+                   "what a model that writes goes on with, as OpenAI's clients ask")
 POSTS = [
     EMBED, SIMILARITY, RERANK, PREDICT,
     Post("/tokenize", "tokenize", SERVED, routes_tei.tokenize, "tokens of texts"),
@@ -50,8 +54,9 @@ POSTS = [
     Post("/v1/embeddings", "embeddings", ("embed",), routes_openai.embeddings, "vectors of texts, as OpenAI's clients ask"),
     Post("/v1/rerank", "v_rerank", ("rerank",), routes_openai.rerank, "texts by their scores with a query, as Jina's do"),
     Post("/v2/rerank", "v_rerank", ("rerank",), routes_openai.rerank, "the same, as Cohere's do"),
+    COMPLETIONS,
 ]
-OWN = {"embed": EMBED, "rerank": RERANK, "classify": PREDICT}
+OWN = {"embed": EMBED, "rerank": RERANK, "classify": PREDICT, "write": COMPLETIONS}
 JSON, TEXT = "application/json", "text/plain"
 GETS = [("/health", "whether what is asked is computed", JSON), ("/ready", "whether all models are loaded", JSON),
         ("/info", "the models and all settings", JSON), ("/metrics", "numbers for Prometheus", TEXT),
@@ -80,12 +85,12 @@ class Routes:
 
     # ---- POST ----
 
-    def endpoint(self, post: Post) -> Callable[[Request], Awaitable[Response]]:
-        async def handle(request: Request) -> Response:
+    def endpoint(self, post: Post) -> Callable[[Request], Awaitable[ASGIApp]]:
+        async def handle(request: Request) -> ASGIApp:
             return await self.compute(request, lambda body: post)
         return handle
 
-    async def own_route(self, request: Request) -> Response:
+    async def own_route(self, request: Request) -> ASGIApp:
         """What the first model is for, or the one that is named; similarity is told by its inputs."""
         def choose(body: Any) -> Post:
             name = body.get("model") if isinstance(body, dict) else None
@@ -94,12 +99,13 @@ class Routes:
             return SIMILARITY if post is EMBED and isinstance(body, dict) and isinstance(body.get("inputs"), dict) else post
         return await self.compute(request, choose)
 
-    async def compute(self, request: Request, choose: Callable[[Any], Post]) -> Response:
+    async def compute(self, request: Request, choose: Callable[[Any], Post]) -> ASGIApp:
         service, options = self.service, self.service.options
         deadline = time.monotonic() + options.timeout
         service.check_ready()
         service.admit()
         service.waiting += 1
+        made = None
         try:
             body = await read_body(request, options.max_body)
             post = choose(body)
@@ -109,15 +115,21 @@ class Routes:
             record.model = served.name
             made = await post.handler(Call(service, request, record, asked, served, deadline))
         finally:
+            if made is None or made.events is None:
+                service.waiting -= 1
+        if made.events is None:
+            return answer(made.content)
+
+        def ended() -> None:
             service.waiting -= 1
-        return answer(made.content)
+        return EventStream(made.events, ended, lambda: internal(record.id))
 
     # ---- GET ----
 
     async def health(self, request: Request) -> Response:
-        stuck = self.service.batcher.stuck() if self.service.batcher is not None else []
-        if stuck:
-            raise Fault("not_ready", f"worker {stuck[0]} has computed for more than {batcher.STUCK:g} s, and rows wait")
+        stuck = self.service.stuck()
+        if stuck is not None:
+            raise Fault("not_ready", f"{stuck} has computed for more than {batcher.STUCK:g} s, and rows wait")
         return answer({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
@@ -136,7 +148,7 @@ class Routes:
             "keys": self.service.keys is not None,
             "models": [{"name": served.name, **served.settings()} for served in self.service.models.values()]})
 
-    def entry(self, served: Served) -> dict[str, Any]:
+    def entry(self, served: AnyServed) -> dict[str, Any]:
         return {"id": served.name, "object": "model", "created": self.service.started_at, "owned_by": "tfmc",
                 "tfmc": served.settings()}
 
@@ -166,7 +178,7 @@ class Routes:
         return page_file(name, PAGE[name])
 
 
-def choose_model(service: Service, name: str | None, post: Post, path: str) -> Served:
+def choose_model(service: Service, name: str | None, post: Post, path: str) -> AnyServed:
     """At /tokenize and at the root a request without a name is for the first of all models."""
     if name is None and (path == "/" or post.kinds == SERVED):
         name = next(iter(service.models))
@@ -179,8 +191,10 @@ def page_file(name: str, kind: str) -> Response:
         "content-security-policy": "default-src 'self'", "x-content-type-options": "nosniff", "cache-control": "no-store"})
 
 
-def model_type(served: Served) -> dict[str, Any]:
+def model_type(served: AnyServed) -> dict[str, Any]:
     """In TEI's words."""
+    if isinstance(served, ServedWriter):
+        return {"text_generation": {}}
     if served.kind == "embed":
         return {"embedding": {"pooling": served.pooling}}
     labels = {"id2label": {str(i): label for i, label in enumerate(served.labels)},
@@ -266,7 +280,7 @@ def fault_of(error: HTTPException, scope: Scope) -> Fault:
         allowed = ", ".join((["GET", "HEAD"] if route_of(scope["path"]) in {path for path, *_ in GETS} else []) +
                             (["POST"] if scope["path"] in posts else []))
         return Fault("method", f"{scope['method']} is not for this route; {allowed} is", headers={"allow": allowed})
-    return Fault("route", "there is no such route; /openapi.json lists them")
+    return Fault("route", "there is no such route; " + ELSEWHERE.get(scope["path"], "/openapi.json lists them"))
 
 
 def given_key(scope: Scope) -> str:
@@ -291,6 +305,12 @@ def request_id(scope: Scope) -> str:
     return uuid.uuid4().hex
 
 
+ELSEWHERE = {  # routes of other servers, and what is here
+    "/v1/chat/completions": "messages are not answered yet; POST /v1/completions continues texts",
+    "/v1/responses": "POST /v1/completions continues texts", "/generate": "POST /v1/completions continues texts",
+    "/generate_stream": "POST /v1/completions continues texts", "/translate": "models that translate are not served yet",
+    "/embed_all": "POST /embed gives a vector for each text", "/embed_sparse": "POST /embed gives a vector for each text",
+}
 KNOWN = {path for path, *_ in GETS} | {post.path for post in POSTS}
 
 

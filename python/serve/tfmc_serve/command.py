@@ -16,13 +16,14 @@ from typing import Any
 
 import tfmc
 
+from .guesses import MOST
 from .service import Options, Service, version
 from .serving import serve
 from .texts import read_place
 
 PREFIX = "TFMC_SERVE_"
 EPILOG = """MODEL is a checkpoint's folder, which the compiler compiles, or FOLDER=FILE.tfmm, which needs none.
-NAME:MODEL gives it another name than the folder's; NAME:KIND:MODEL says what it is: embed, classify or rerank.
+NAME:MODEL gives it another name than the folder's; NAME:KIND:MODEL says what it is: embed, classify, rerank or write.
 Every option is also a variable, --max-body as TFMC_SERVE_MAX_BODY. Nothing is ever fetched."""
 log = logging.getLogger("tfmc_serve")
 
@@ -39,9 +40,30 @@ def number(kind: type, least: float, most: float) -> Any:
     return read
 
 
+def cache_bytes(text: str) -> int:
+    share = text.removesuffix("%")
+    try:
+        value = float(share) if share != text else int(text)
+    except ValueError:
+        value = 0
+    if share != text and 0 < value <= 100:
+        return int(value / 100 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    if share != text or not 1 << 16 <= value < 1 << 60:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of bytes (65536 or more) nor a share like 25%")
+    return int(value)
+
+
+def guesses(text: str) -> int:
+    if text in ("off", "auto"):
+        return 0 if text == "off" else -1
+    if not text.isdigit() or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of off, auto and 1 to {MOST}")
+    return int(text)
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        "tfmc-serve", description="Serves embeddings, rerankers and classifiers over HTTP.", epilog=EPILOG,
+        "tfmc-serve", description="Serves embeddings, rerankers, classifiers and models that write over HTTP.", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     add = made.add_argument
     add("models", nargs="+", metavar="MODEL")
@@ -59,6 +81,14 @@ def parser() -> argparse.ArgumentParser:
     add("--metrics-port", type=number(int, 0, 65535), metavar="N", help="a second port for /metrics, /health and /ready")
     add("--origin", metavar="URL", help="whose pages may ask, like https://example.org (none)")
     add("--grace", type=number(float, 0, 10 ** 6), default=30.0, metavar="S", help="for what runs at the end (%(default)g s)")
+    add("--max-rows", type=number(int, 1, 1024), default=32, metavar="N", help="that a model writes at a time (%(default)s)")
+    add("--cache-bytes", type=cache_bytes, default="25%", metavar="N", help="of a model's caches, or N%% of memory (25%%)")
+    add("--step-ms", type=number(float, 1, 10 ** 6), default=100.0, metavar="N",
+        help="that reading prompts may delay rows that write (%(default)g)")
+    add("--speculate", type=guesses, default="auto", metavar="N",
+        help="guessed tokens of a step: auto, those that pay; off; or 1 to 15 (auto)")
+    add("--prefixes", choices=("on", "off", "shared"), default="on",
+        help="keep beginnings of rows that were computed; shared: for all keys (%(default)s)")
     add("--log", choices=("text", "json"), default="text", help="the form of the log (%(default)s)")
     add("--check", action="store_true", help="load the models, compute once, say what there is, and end")
     add("--version", action="version", version=f"tfmc-serve {version()}")
@@ -127,7 +157,8 @@ async def check(options: Options) -> None:
     await service.load()
     for served in service.models.values():
         print(json.dumps({"name": served.name, **served.settings()}))
-    print(f"{service.threads} threads; {1 / service.batcher.seconds_per_token:.0f} tokens a second; on "
+    speed = service.batcher.seconds_per_token
+    print(f"{service.threads} threads; {f'{1 / speed:.0f} tokens a second; ' if speed else ''}on "
           f"{options.host}:{options.port}{'' if options.api_key_file else ', without keys'}")
     service.close()
 

@@ -101,6 +101,12 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         self._watch_reader(self.transport.get_write_buffer_size())
 
+    def pause_writing(self) -> None:
+        """In a stream: more waits for the client than the transport takes."""
+        super().pause_writing()
+        if self._unread is None:
+            self._watch_reader(self.transport.get_write_buffer_size())
+
     # ---- timers ----
 
     def _arm(self, seconds: float) -> None:

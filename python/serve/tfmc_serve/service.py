@@ -14,7 +14,7 @@ import os
 import pathlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -27,10 +27,15 @@ from . import batcher
 from .errors import Fault, Gone
 from .limits import Keys
 from .metrics import Metrics
-from .texts import LONG, ROUTES, Encoded, Floats, Place, Row, Served
+from .pieces import Piece
+from .scheduler import Job, Scheduler
+from .texts import LONG, ROUTES, Encoded, Floats, Place, Row, Served, kind_of
+from .writers import ServedWriter
 
 T = TypeVar("T")
 TOKENIZERS = 2  # threads for long texts
+PING_SECONDS = 15.0  # after which a stream without news gives a sign of life
+AnyServed = Served | ServedWriter
 log = logging.getLogger("tfmc_serve")
 
 
@@ -52,13 +57,19 @@ class Options:
     metrics_port: int | None = None
     origin: str | None = None
     grace: float = 30.0
+    max_rows: int = 32
+    cache_bytes: int = 0  # 0: a quarter of the machine's memory
+    step_ms: float = 100.0
+    speculate: int = -1  # guesses of a step at most; -1: as many as pay
+    prefixes: str = "on"
     log: str = "text"
     check: bool = False
 
 
 class Answer(NamedTuple):
-    """What is written as JSON."""
+    """What is written as JSON, or the events of a stream."""
     content: Any
+    events: AsyncIterator[Any] | None = None
 
 
 @dataclass
@@ -96,7 +107,8 @@ class Service:
         self.options, self._died = options, died
         self.keys = Keys(options.api_key_file) if options.api_key_file is not None else None
         self.metrics = Metrics()
-        self.models: dict[str, Served] = {}
+        self.models: dict[str, AnyServed] = {}
+        self.schedulers: dict[str, Scheduler] = {}  # of models that write
         self.state, self.started_at = "loading", int(time.time())
         self.threads = options.threads or len(os.sched_getaffinity(0))
         self.pool = tfmc.Pool(self.threads)
@@ -111,7 +123,11 @@ class Service:
 
     def start(self) -> None:
         self.batcher = batcher.Batcher(self.threads, asyncio.get_running_loop(), self.metrics, self._died)
-        self.metrics.watch(lambda: self.batcher.rows_waiting, lambda: self.batcher.rows_running)
+        def total(name: str, more: str = "") -> Callable[[], float]:
+            return lambda: sum(getattr(one, name) for one in self.schedulers.values()) + (
+                getattr(self.batcher, more) if more else 0)
+        self.metrics.watch(total("rows_waiting", "rows_waiting"), total("rows_running", "rows_running"), total("rows_kept"),
+                           total("cache_bytes"))
         self.batcher.start()
 
     async def load(self) -> None:
@@ -126,19 +142,25 @@ class Service:
             log.info("%s: %s, loaded in %.2f s", served.name, served.kind, time.monotonic() - began)
         self.state = "ready"
 
-    def _open(self, place: Place) -> asyncio.Future[Served]:
-        """By a thread of its own, which the end of the process does not wait for."""
+    def _open(self, place: Place) -> asyncio.Future[AnyServed]:
+        """By a thread of its own, which the end of the process does not wait for. A model that writes computes here, too."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Served] = loop.create_future()
+        future: asyncio.Future[AnyServed] = loop.create_future()
 
-        def end(made: Served | Exception) -> None:
+        def end(made: AnyServed | Exception) -> None:
             if not future.done():
                 future.set_exception(made) if isinstance(made, Exception) else future.set_result(made)
 
         def work() -> None:
-            made: Served | Exception
+            made: AnyServed | Exception
             try:
-                made = Served(place, self.pool, self.options.max_length, self.options.quantize)
+                if (place.kind or kind_of(place.folder)) == "write":
+                    made = ServedWriter(place, self.pool, self.options.max_length, self.options.quantize)
+                    scheduler = Scheduler(made, self.options, loop, self.metrics, self._died)
+                    scheduler.warm_up()
+                    self.schedulers[made.name] = scheduler
+                else:
+                    made = Served(place, self.pool, self.options.max_length, self.options.quantize)
             except Exception as error:
                 made = error
             with contextlib.suppress(RuntimeError):  # of a loop that has ended
@@ -147,14 +169,20 @@ class Service:
         self._loader.start()
         return future
 
-    async def add(self, served: Served) -> None:
+    async def add(self, served: AnyServed) -> None:
         """One row, then a full run, whose time tells how much work fits into --timeout."""
+        if isinstance(served, ServedWriter):
+            self.schedulers[served.name].start()
+        else:
+            await self._compute_once(served)
+        self.models[served.name] = served
+        self.metrics.model(served.name, served.kind, served.quantize or "none")
+
+    async def _compute_once(self, served: Served) -> None:
         length = min(32, served.max_length)
         for count in (1, max(1, batcher.RUN_TOKENS // length)):
             rows = [Row([i % served.vocab] * length, [0] * length) for i in range(count)]
             await self.batcher.put(served, rows).future
-        self.models[served.name] = served
-        self.metrics.model(served.name, served.kind, served.quantize or "none")
 
     async def end(self, grace: float) -> None:
         """Lets what runs end in this time, and ends the rest with an error."""
@@ -166,6 +194,9 @@ class Service:
             except TimeoutError:
                 self.metrics.gone("ending")
                 self.batcher.cancel_all(Fault("not_ready", "the server is ending"))
+                for scheduler in self.schedulers.values():
+                    scheduler.cancel_all(Fault("not_ready", "the server is ending"))
+                await asyncio.sleep(0)
 
     def enter(self) -> None:
         self.inside += 1
@@ -180,6 +211,8 @@ class Service:
         self.executor.shutdown(wait=False, cancel_futures=True)
         threads = [*self.executor._threads, *([] if self._loader is None else [self._loader])]
         stopped = self.batcher is None or self.batcher.stop()
+        for scheduler in self.schedulers.values():
+            stopped = scheduler.stop() and stopped
         return stopped and not any(thread.is_alive() for thread in threads)
 
     # ---- what requests need ----
@@ -192,12 +225,23 @@ class Service:
         if self.waiting >= self.options.max_waiting:
             raise self.overloaded(f"{self.waiting} requests wait (--max-waiting)")
 
+    def seconds_of_work(self) -> float:
+        found: float = self.batcher.seconds_of_work()
+        return max([found, *(scheduler.seconds_of_work() for scheduler in self.schedulers.values())])
+
+    def stuck(self) -> str | None:
+        """What has computed for too long while others wait."""
+        workers = self.batcher.stuck() if self.batcher is not None else []
+        if workers:
+            return f"worker {workers[0]}"
+        return next((f"the writer of {name}" for name, one in self.schedulers.items() if one.stuck()), None)
+
     def overloaded(self, why: str) -> Fault:
         self.metrics.gone("overloaded")
-        seconds = max(1, math.ceil(self.batcher.seconds_of_work()))
+        seconds = max(1, math.ceil(self.seconds_of_work()))
         return Fault("overloaded", f"{why}; try again in {seconds} s", headers={"retry-after": str(seconds)})
 
-    def pick(self, name: str | None, kinds: tuple[str, ...]) -> Served:
+    def pick(self, name: str | None, kinds: tuple[str, ...]) -> AnyServed:
         """The model of a request: the one with this name, or the first of the first of these kinds that there is."""
         if name is None:
             found = next((served for kind in kinds for served in self.models.values() if served.kind == kind), None)
@@ -220,8 +264,12 @@ class Call:
     request: Request
     record: Record
     asked: dict[str, Any]
-    served: Served
+    served: Any
     deadline: float
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self.service.schedulers[self.served.name]
 
     async def tokenizing(self, work: Callable[[], T], characters: int) -> T:
         """work(), beside the event loop if there is much to do."""
@@ -236,7 +284,8 @@ class Call:
     async def encode(self, texts: list[Any], where: str, truncate: bool, side: str = "right",
                      count: bool = False) -> Encoded:
         def work() -> Encoded:
-            return self.served.encode(texts, where, truncate, side, count)
+            made: Encoded = self.served.encode(texts, where, truncate, side, count)
+            return made
         characters = sum(len(text) if not isinstance(text, tuple) else len(text[0]) + len(text[1]) for text in texts)
         encoded = await self.tokenizing(work, characters)
         self.record.rows, self.record.tokens = len(encoded.rows), encoded.tokens
@@ -260,6 +309,53 @@ class Call:
         numbers: Floats = np.asarray(job.numbers)
         return numbers
 
+    def put(self, job: Job) -> None:
+        """Rows for a model that writes."""
+        waits = self.scheduler.seconds_of_work()
+        if waits > self.service.options.timeout:
+            raise self.service.overloaded("what waits takes longer than --timeout")
+        self.scheduler.put(job)
+
+    async def follow(self, job: Job) -> AsyncIterator[list[Piece] | None]:
+        """What its rows gain, until all have ended; None after a while without news. A client that goes takes its rows
+        with it."""
+        gone: asyncio.Future[Any] = asyncio.ensure_future(self._has_gone())
+        written = 0
+        try:
+            while job.left or job.pieces or job.fault is not None:
+                if job.fault is not None:
+                    raise self._of(job.fault)
+                if job.pieces:
+                    some, job.pieces = list(job.pieces), type(job.pieces)()
+                    written += sum(len(piece.tokens) for piece in some)
+                    yield some
+                    continue
+                job.changed.clear()
+                news: asyncio.Future[Any] = asyncio.ensure_future(job.changed.wait())
+                left = self.deadline - time.monotonic()
+                both: set[asyncio.Future[Any]] = {news, gone}
+                done, _ = await asyncio.wait(both, timeout=max(0.0, min(PING_SECONDS, left)),
+                                             return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+                if gone in done:
+                    raise Gone
+                if not done and left <= PING_SECONDS:
+                    raise self._late()
+                if not done:
+                    yield None
+            if written > 1:
+                self.service.metrics.tokens_took((time.monotonic() - job.first_at) / (written - 1))
+        finally:
+            gone.cancel()
+            self.scheduler.cancel(job)
+
+    def _of(self, fault: Fault) -> Fault:
+        return internal(self.record.id) if fault.kind == "internal" else fault
+
+    def _late(self) -> Fault:
+        self.service.metrics.gone("time")
+        return Fault("time", f"it was not computed within {self.service.options.timeout:g} s (--timeout)")
+
     async def _has_gone(self) -> None:
         """Ends when the client does; its body has been read."""
         while (await self.request.receive())["type"] != "http.disconnect":
@@ -278,8 +374,7 @@ class Call:
         wanted.cancel()
         if gone in done:
             raise Gone
-        self.service.metrics.gone("time")
-        raise Fault("time", f"it was not computed within {self.service.options.timeout:g} s (--timeout)")
+        raise self._late()
 
 
 def internal(request_id: str) -> Fault:

@@ -59,6 +59,45 @@ class Whole(Kind):
 
 
 @dataclass(frozen=True)
+class Real(Kind):
+    """A finite number."""
+    least: float
+    greatest: float
+    is_open: bool = False  # `least` itself is refused
+
+    def read(self, value: Any, where: str, most: int) -> float:
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise wrong(where, "a number", value)
+        if not self.least <= value <= self.greatest or (self.is_open and value == self.least):
+            more = f"greater than {self.least:g}, and at most" if self.is_open else f"between {self.least:g} and"
+            raise Fault("invalid", f"{where}: {value} is not {more} {self.greatest:g}", where)
+        return float(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", "exclusiveMinimum" if self.is_open else "minimum": self.least, "maximum": self.greatest}
+
+
+@dataclass(frozen=True)
+class Stops(Kind):
+    """A text or a list of some; read as a tuple."""
+    most: int
+    characters: int
+
+    def read(self, value: Any, where: str, most: int) -> tuple[str, ...]:
+        stops = [value] if isinstance(value, str) else read_list(value, where, self.most)
+        for i, stop in enumerate(stops):
+            if not isinstance(stop, str):
+                raise wrong(f"{where}[{i}]", "a text", stop)
+            if not 0 < len(stop) <= self.characters:
+                raise Fault("invalid", f"{where}[{i}]: a stop has 1 to {self.characters} characters, not {len(stop)}", where)
+        return tuple(stops)
+
+    def schema(self) -> dict[str, Any]:
+        text = {"type": "string", "minLength": 1, "maxLength": self.characters}
+        return {"oneOf": [text, {"type": "array", "items": text, "minItems": 1, "maxItems": self.most}]}
+
+
+@dataclass(frozen=True)
 class Text(Kind):
     def read(self, value: Any, where: str, most: int) -> str:
         if not isinstance(value, str):
@@ -271,6 +310,22 @@ PROMPT_NAME = Member(Text(), None, "a prompt of the model's folder, which is put
 DIMENSIONS = Member(Whole(1, 65536), None, "only the first numbers of each vector, normalised again")
 RAW = Member(Flag(), False, "the model's logits, instead of numbers from 0 to 1")
 
+MOST_CHOICES = 64  # rows of a request
+SAMPLING: dict[str, Member] = {  # of all routes that write
+    "temperature": Member(Real(0, 100), 1.0, "0: the likeliest token, always"),
+    "top_p": Member(Real(0, 1, True), 1.0), "top_k": Member(Whole(0, 2 ** 31 - 1), None, "0: all tokens"),
+    "seed": Member(Whole(-2 ** 63, 2 ** 63 - 1), None, "of what is drawn; without it the server draws one, and says which"),
+    "stop": Member(Stops(16, 256), (), "texts that end an answer, and are no part of it"),
+    "stream": Member(Flag(), False, "events as tokens come"),
+    "stream_options": Member(Record({"include_usage": Member(Flag(), False, "one more event, with the numbers of tokens")}),
+                             {}),
+    "user": Member(Text(), None, "has no effect"),
+    "repetition_penalty": Member(Real(0, 1000, True), None), "no_repeat_ngram_size": Member(Whole(0, 2 ** 31 - 1), None),
+    "min_tokens": Member(Whole(0, 2 ** 31 - 1), None, "before an answer may end by a token that ends it"),
+    "ignore_eos": Member(Flag(), False, "whether no token ends an answer"),
+    "return_token_ids": Member(Flag(), False, "whether answers have their ids, too"),
+}
+
 SHAPES: dict[str, dict[str, Member]] = {
     "embed": {
         "inputs": Member(Inputs(), about="a text, ids, or a list of these"),
@@ -310,5 +365,14 @@ SHAPES: dict[str, dict[str, Member]] = {
         "documents": Member(Texts(records=True), about="texts, or objects with a text"),
         "top_n": Member(Whole(1, 2 ** 31 - 1), None, "how many documents are answered, the best first"),
         "return_documents": Member(Flag(), False), "truncate": TRUNCATE,
+    },
+    "completions": {
+        "model": MODEL, "prompt": Member(Inputs(), about="a text, ids, or a list of these"),
+        "max_tokens": Member(Whole(1, 2 ** 31 - 1), None, "tokens of an answer at most; 16, or what is left of the model's"),
+        "n": Member(Whole(1, MOST_CHOICES), 1, "answers to each prompt; the answer number c draws from stream c of the seed"),
+        "best_of": Member(Whole(1, MOST_CHOICES), None, "nothing else than n"),
+        "echo": Member(Flag(), False, "whether the prompt's text stands before each answer"),
+        **SAMPLING,
+        "logprobs": Member(Whole(0, 20), None, "the likeliest tokens beside each, by the model's own numbers"),
     },
 }

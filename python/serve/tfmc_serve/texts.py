@@ -22,8 +22,8 @@ _folder: Any = importlib.import_module("tfmc.text._folder")  # runs and their in
 Floats = NDArray[np.float32]
 
 KINDS = ("embed", "classify", "rerank", "translate", "write")
-SERVED = ("embed", "classify", "rerank")
-ROUTES = {"embed": "/embed", "rerank": "/rerank", "classify": "/predict"}
+SERVED = ("embed", "classify", "rerank", "write")
+ROUTES = {"embed": "/embed", "rerank": "/rerank", "classify": "/predict", "write": "/v1/completions"}
 SURE = 64          # tokens beyond the cut that a prefix must have before its first tokens are those of the whole text
 LONG = 16 * 1024   # characters from which on a text is not tokenized on the event loop
 # pre-tokenizers after which no token has letters of two words, so that the tokens of a prefix that ends with a word are

@@ -12,6 +12,7 @@ typedef struct Append {
   int64_t rows, fresh, past, pages; /* pages: that a row writes to */
   Items blocks;                     /* of columns: all their axes but the last */
   int64_t columns;                  /* of the last */
+  tfm_page_writer *write;
 } Append;
 
 /* Sizes of the step. A row writes `fresh` positions, which may begin and end in the middle of a page. */
@@ -36,7 +37,6 @@ static void write_unit(const tfm_context *context, const Append *a, int64_t row,
   const tfm_cache *cache = &context->program->caches[info->cache];
   const PageSlice slice = {.cache = cache,
                            .context = context,
-                           .whole = whole_pages_of(context, tfm_cache_form(cache)),
                            .page = context->hooks.caches->own[row][page],
                            .floats = context->program->own_page_floats,
                            .first = first - page * TFM_CACHE_PAGE,
@@ -46,17 +46,21 @@ static void write_unit(const tfm_context *context, const Append *a, int64_t row,
   const int64_t blocks = items_count(&a->blocks);
   for (int64_t block = 0; block < blocks; block++) {
     const char *source = x + items_offset(&a->blocks, a->x->strides + 2, block);
-    page_write(&slice, block * a->columns, a->columns, source, a->x->strides[1], column_stride);
+    a->write(&slice, block * a->columns, a->columns, source, a->x->strides[1], column_stride);
   }
 }
 
 /* Writes the new positions; units are divided evenly, since all cost the same. */
-void cached_append(Walker *walker, const tfm_step *step) {
+static void append(const Walker *walker, const tfm_step *step, tfm_page_writer *write) {
   const tfm_context *context = walker->context;
   Append a = append_of(context, step);
+  a.write = write;
   if (a.rows <= 0 || a.pages <= 0) return;
   int64_t units = a.rows * a.pages, first = units * walker->thread / walker->threads,
           end = units * (walker->thread + 1) / walker->threads;
   for (int64_t unit = first; unit < end; unit++)
     write_unit(context, &a, unit / a.pages, a.past / TFM_CACHE_PAGE + unit % a.pages);
 }
+
+void step_append(Walker *walker, const tfm_step *step) { append(walker, step, page_write); }
+void step_append_int8(Walker *walker, const tfm_step *step) { append(walker, step, page_write_int8); }

@@ -27,9 +27,14 @@ enum {
   LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
 
+typedef struct PageKind { /* what caches of another form than f32 do themselves */
+  int64_t (*scratch_floats)(const tfm_attention_step *step);
+  AttentionPart *score, *add; /* scores of a block of keys; c = or += weights * values */
+} PageKind;
+
 typedef struct Cached {
   Attention a;
-  const WholePages *whole; /* NULL: caches are f32 */
+  const PageKind *kind;  /* NULL: caches are f32 */
   const tfm_cache *keys, *values;
   int64_t value_floats;  /* of a page of values */
   int64_t rows, per_row; /* rows of the step; items of one */
@@ -59,14 +64,14 @@ static bool rows_can_gang(const Attention *a) {
 
 /* Sizes of the step and how it is cut: rows into gangs, heads into groups that read the same columns, and both into
  * parts only where there are too few units for the threads. Gangs shrink before that. */
-static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
+static Cached cached_of(const tfm_context *context, const tfm_step *step, const PageKind *kind, int32_t threads) {
   Cached c = {.a = attention_describe(context, step)};
   const tfm_attention_step *info = c.a.step;
   if (c.a.items <= 0 || c.a.queries <= 0) return c;
   attention_choose_outputs(context, step, &c.a);
   const tfm_program *program = context->program;
-  c.whole = whole_pages_of(context, info->form);
-  if (c.whole) c.a.whole_floats = c.whole->scratch_floats(info);
+  c.kind = kind;
+  if (kind) c.a.whole_floats = kind->scratch_floats(info);
   c.keys = &program->caches[info->k_cache];
   c.values = &program->caches[info->v_cache];
   c.value_floats = c.values->of_encoder ? program->encoder_page_floats : program->own_page_floats;
@@ -86,11 +91,11 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
 // ---- scratch ----
 
 /* Keys and values are read in their pages, so only one strip and its state are needed, and what waits. */
-static int64_t scratch_bytes(const tfm_context *context, const tfm_attention_step *step) {
-  const WholePages *whole = whole_pages_of(context, step->form);
-  const Attention a = {.step = step,
-                       .keys = value_of(context, step->dims[step->rank - 1]),
-                       .whole_floats = whole ? whole->scratch_floats(step) : 0};
+static int64_t scratch_bytes(const tfm_context *context, const tfm_step *step, const PageKind *kind) {
+  const tfm_attention_step *info = &context->program->attentions[step->index];
+  const Attention a = {.step = info,
+                       .keys = value_of(context, info->dims[info->rank - 1]),
+                       .whole_floats = kind ? kind->scratch_floats(info) : 0};
   AttentionScratch scratch;
   return attention_scratch(&a, NULL, &scratch);
 }
@@ -320,14 +325,6 @@ static void add_whole(const AttentionStrip *s, const KeyBlock *keys) {
   }
 }
 
-const struct tfm_whole_attention *tfm_whole_pages(void) {
-  static const WholePages pages = {
-      .write = whole_page_write, .scratch_floats = whole_scratch_floats, .score = score_whole, .add = add_whole};
-  static const struct tfm_whole_attention functions = {
-      .size_slots = whole_size_slots, .load = whole_load, .score = whole_score, .add = whole_add, .pages = &pages};
-  return &functions;
-}
-
 // ---- units ----
 
 /* Addresses and padding of one item; keys and values are in pages. */
@@ -360,8 +357,8 @@ static void enter_strip(const tfm_context *context, int64_t number, const Attent
 
 /* The strips [first, first + n) of a group, n <= CHUNK_STRIPS. `of` has what they have in common. */
 static void run_chunk(const AttentionStrip *of, int64_t first, int64_t n) {
-  const WholePages *whole = of->pages->of->whole;
-  AttentionPart *const score = whole ? whole->score : score_pages, *const add = whole ? whole->add : add_pages;
+  const PageKind *kind = of->pages->of->kind;
+  AttentionPart *const score = kind ? kind->score : score_pages, *const add = kind ? kind->add : add_pages;
   AttentionItem items[CHUNK_STRIPS];
   AttentionStrip strips[CHUNK_STRIPS];
   int64_t states = 0, seen = 0;
@@ -409,8 +406,8 @@ static void run_unit(const Walker *walker, const Cached *c, const AttentionScrat
 }
 
 /* Attention over cached keys and values. Units are claimed, because rows differ in what is near. */
-static void attention(Walker *walker, const tfm_step *step) {
-  Cached c = cached_of(walker->context, step, walker->threads);
+static void attention(Walker *walker, const tfm_step *step, const PageKind *kind) {
+  Cached c = cached_of(walker->context, step, kind, walker->threads);
   if (c.a.items <= 0 || c.a.queries <= 0) return;
   AttentionScratch scratch;
   attention_scratch(&c.a, walker->scratch, &scratch);
@@ -421,9 +418,18 @@ static void attention(Walker *walker, const tfm_step *step) {
       run_unit(walker, &c, &scratch, unit);
 }
 
-const CachedSteps cached_steps = {.append = cached_append,
-                                  .attention = attention,
-                                  .attention_scratch_bytes = scratch_bytes,
-                                  .share_steps = lockstep_share_steps,
-                                  .is_one_product = lockstep_is_one_product,
-                                  .finish_tile = lockstep_finish_tile};
+// ---- drivers ----
+
+void step_attention_paged(Walker *walker, const tfm_step *step) { attention(walker, step, NULL); }
+
+int64_t attention_paged_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  return scratch_bytes(context, step, NULL);
+}
+
+static const PageKind int8 = {.scratch_floats = whole_scratch_floats, .score = score_whole, .add = add_whole};
+
+void step_attention_paged_int8(Walker *walker, const tfm_step *step) { attention(walker, step, &int8); }
+
+int64_t attention_paged_int8_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  return scratch_bytes(context, step, &int8);
+}

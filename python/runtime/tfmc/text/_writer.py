@@ -1,6 +1,6 @@
 """Texts that a language model goes on with, and its answers to messages."""
-from .._errors import EnvError, InputError, UsageError
-from . import _folder
+from .._errors import InputError, UsageError
+from . import _chat, _folder
 
 
 class Writer:
@@ -12,7 +12,7 @@ class Writer:
         self.tokenizer = _folder.load_tokenizer(self.folder)
         if self.model.generation is None or len(self.model.inputs) != 1:
             raise InputError(f"{self.folder}: {self.model!r} does not continue rows of tokens")
-        self._templates = None
+        self._template = None
 
     def _options(self, rows, options):
         """Options of Model.generate for these rows of ids."""
@@ -31,7 +31,8 @@ class Writer:
         return InputError(f"text {longest} has {len(rows[longest])} tokens, and with those that the model writes there are "
                           f"more than it takes: {error}", reason=error.reason)
 
-    def _write(self, rows, options):
+    def _write(self, rows, options, ends=()):
+        """What is written after each row, without a last token of `ends`: not all of them are special."""
         options = self._options(rows, options)
         try:
             written = self.model.generate(rows, **options)
@@ -39,15 +40,18 @@ class Writer:
             raise self._too_long(rows, error) from None
         if len(written) != len(rows):
             raise UsageError("generate gives one text for each; num_return_sequences is for Model.generate")
-        return [self.tokenizer.decode(row[len(given):].tolist()) for row, given in zip(written, rows)]
+        made = [row[len(given):].tolist() for row, given in zip(written, rows)]
+        return [self.tokenizer.decode(row[:-1] if row and row[-1] in ends else row) for row in made]
 
-    def _stream(self, row, options):
+    def _stream(self, row, options, ends=()):
         from tokenizers.decoders import DecodeStream
         options = self._options([row], options)
         decode = DecodeStream(skip_special_tokens=True)
         try:
             with self.model.stream([row], **options) as tokens:
                 for token in tokens:
+                    if int(token.token) in ends:
+                        continue
                     piece = decode.step(self.tokenizer, int(token.token))
                     if piece:
                         yield piece
@@ -68,38 +72,23 @@ class Writer:
 
     # ---- messages ----
 
-    def tokens_of(self, messages):
+    def tokens_of(self, messages, *, tools=None, chat_template_kwargs=None):
         """The ids of messages, [{"role": "user", "content": "..."}], in the words of the folder's chat template, up to
-        where the answer begins. Needs the package transformers, which reads such templates."""
-        if self._templates is None:
-            self._templates = self._load_templates()
-        try:
-            made = self._templates.apply_chat_template(messages, add_generation_prompt=True, tokenize=True)
-        except Exception as error:  # of the template's own, or of jinja2
-            raise UsageError(f"{self.folder}: the chat template does not take these messages: {error}") from None
-        return [int(token) for token in (made["input_ids"] if hasattr(made, "keys") else made)]
+        where the answer begins. Needs the package jinja2."""
+        if self._template is None:
+            self._template = _chat.ChatTemplate(self.folder, self.tokenizer)
+        return self._template.tokens(messages, tools, chat_template_kwargs)
 
-    def _load_templates(self):
-        has_one = (self.folder / "chat_template.jinja").is_file() or \
-            _folder.read(self.folder, "tokenizer_config.json").get("chat_template") is not None
-        if not has_one:
-            raise UsageError(f"{self.folder}: there is no chat template, neither chat_template.jinja nor a key of "
-                             "tokenizer_config.json; generate() continues texts")
-        try:
-            import jinja2  # noqa: F401, which transformers asks for only when a template is used
-            import transformers
-        except ImportError as error:
-            raise EnvError(f"chat templates need the package {error.name}: pip install transformers jinja2; else write "
-                           "the text around the messages yourself, for generate()") from None
-        try:
-            return transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
-        except Exception as error:
-            raise InputError(f"{self.folder}: {error}") from None
-
-    def chat(self, messages, **options):
-        """The answer to messages, a str. Options: Model.generate."""
-        return self._write([self.tokens_of(messages)], options)[0]
+    def chat(self, messages, *, stream=False, tools=None, chat_template_kwargs=None, **options):
+        """The answer to messages, a str; with stream=True an iterator of its pieces. tools: JSON schemas of functions,
+        for templates that know tools. chat_template_kwargs: variables of the template. It ends at every end token that
+        the folder names, unless eos_token_id= is among the options, which are those of Model.generate."""
+        row = self.tokens_of(messages, tools=tools, chat_template_kwargs=chat_template_kwargs)
+        ends = options.get("eos_token_id", _chat.end_tokens(self.folder, self.tokenizer)) or ()
+        ends = (ends,) if isinstance(ends, int) else ends
+        options = {"eos_token_id": ends, **options} if ends else options
+        return self._stream(row, options, ends) if stream else self._write([row], options, ends)[0]
 
     def stream_chat(self, messages, **options):
-        """The same as an iterator of pieces."""
-        yield from self._stream(self.tokens_of(messages), options)
+        """chat with stream=True."""
+        yield from self.chat(messages, stream=True, **options)

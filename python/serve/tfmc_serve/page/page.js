@@ -48,6 +48,46 @@ function rank() {
   });
 }
 
+let writing = null;
+
+// The text of a stream's events, piece by piece.
+async function* pieces(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (let part; !(part = await reader.read()).done;) {
+    text += part.value;
+    for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
+      const line = text.slice(0, end);
+      if (!line.startsWith("data: ") || line === "data: [DONE]") continue;
+      const event = JSON.parse(line.slice(6));
+      if (event.error) throw new Error(event.error.message);
+      for (const choice of event.choices) yield choice.text;
+    }
+  }
+}
+
+async function write() {
+  const place = at("written");
+  place.textContent = "";
+  place.className = "";
+  writing = new AbortController();
+  at("go").disabled = !(at("stop").disabled = false);
+  try {
+    const made = await fetch("/v1/completions", {
+      method: "POST", headers: {"content-type": "application/json"}, signal: writing.signal,
+      body: JSON.stringify({prompt: at("prompt").value, max_tokens: Number(at("tokens").value), stream: true,
+        temperature: Number(at("temperature").value), seed: Number(at("seed").value)})});
+    if (!made.ok) throw new Error((await made.json()).error.message);
+    for await (const piece of pieces(made.body)) place.textContent += piece;
+  } catch (error) {
+    if (error.name !== "AbortError") {
+      place.textContent += `\n${error.message}`;
+      place.className = "error";
+    }
+  }
+  at("go").disabled = !(at("stop").disabled = true);
+}
+
 let before = null;
 
 function numbers(text) {
@@ -63,14 +103,20 @@ async function live() {
   try {
     const now = numbers(await (await fetch("/metrics")).text());
     now.time = performance.now() / 1000;
-    const read = 'tfmc_tokens_total{kind="prompt"}', table = at("live");
+    const of = kind => now[`tfmc_tokens_total{kind="${kind}"}`] - before[`tfmc_tokens_total{kind="${kind}"}`];
+    const share = (part, whole) => whole ? `${Math.round(100 * part / whole)} %` : "-";
+    const table = at("live");
     table.querySelector("tbody").replaceChildren();
     row(table, ["rows waiting", now.tfmc_waiting]);
     row(table, ["rows running", now.tfmc_rows_running]);
     if (before) {
       const runs = now.tfmc_batch_rows_count - before.tfmc_batch_rows_count;
-      row(table, ["tokens a second", Math.round((now[read] - before[read]) / (now.time - before.time))]);
-      row(table, ["rows of a run", runs ? ((now.tfmc_batch_rows_sum - before.tfmc_batch_rows_sum) / runs).toFixed(1) : "-"]);
+      const seconds = now.time - before.time;
+      row(table, ["tokens read a second", Math.round(of("prompt") / seconds)]);
+      row(table, ["tokens written a second", Math.round(of("written") / seconds)]);
+      row(table, ["of prompts, known before", share(of("cached"), of("cached") + of("prompt"))]);
+      row(table, ["of guesses, right", share(of("right"), of("guessed"))]);
+      row(table, ["rows of a run or step", runs ? ((now.tfmc_batch_rows_sum - before.tfmc_batch_rows_sum) / runs).toFixed(1) : "-"]);
     }
     row(table, ["memory", `${Math.round(now.process_resident_memory_bytes / 1e6)} MB`]);
     before = now;
@@ -85,7 +131,7 @@ async function begin() {
     at("state").textContent = `version ${info.version}, ${info.threads} threads` +
       (info.keys ? "" : "; no keys: everybody who reaches this address may use it");
     for (const model of info.models) {
-      row(at("models"), [model.name, model.kind, model.max_length, model.dimension || model.labels.length]);
+      row(at("models"), [model.name, model.kind, model.max_length, model.dimension || (model.labels ? model.labels.length : model.vocab)]);
       if (at(model.kind)) at(model.kind).hidden = false;
     }
     at("embed").hidden = !info.models.some(model => model.kind === "embed" || model.kind === "rerank");
@@ -100,4 +146,6 @@ async function begin() {
 
 at("search").addEventListener("click", search);
 at("rank").addEventListener("click", rank);
+at("go").addEventListener("click", write);
+at("stop").addEventListener("click", () => writing.abort());
 begin();

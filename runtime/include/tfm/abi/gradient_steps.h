@@ -57,9 +57,4 @@ typedef struct tfm_attention_grad_step {
   uint32_t live; /* tfm_live_rows of queries: the others get and give nothing */
 } tfm_attention_grad_step;
 
-/* Gives the functions of the runtime for these steps. Programs that have some point to it; others do without. */
-const struct tfm_attention_grad *tfm_attention_grad(void);
-/* The same for products that are gradients of weights. */
-const struct tfm_gradient_sums *tfm_gradient_sums(void);
-
 #endif

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 24 };
+enum { TFM_PROGRAM_VERSION = 25 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -123,18 +123,18 @@ typedef enum tfm_cache_kind { TFM_CACHE_KEYS, TFM_CACHE_VALUES } tfm_cache_kind;
 
 typedef struct tfm_cache {
   uint8_t kind, of_encoder;
+  uint8_t form;     /* tfm_form of the numbers in pages, F32 or INT8; attention computes in a form of its own */
   uint16_t head;    /* a divisor of columns; F32: 1 */
+  uint16_t stride;  /* floats of a page from head to head */
   uint32_t number;  /* n of the step graph's role `cache n`, or `encoded n` (of_encoder) */
-  uint32_t whole;   /* the form (tfm_cache_form): the kernel that makes bytes of `head` columns; TFM_NONE: F32 */
-  uint32_t stride;  /* floats of a page from head to head */
+  uint32_t round;   /* the kernel that makes numbers of `head` columns; TFM_NONE: they are copied */
   int64_t columns;
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
 } tfm_cache;
 
-static inline uint8_t tfm_cache_form(const tfm_cache *c) { return c->whole == TFM_NONE ? TFM_FORM_F32 : TFM_FORM_INT8; }
+static inline uint8_t tfm_cache_form(const tfm_cache *cache) { return cache->form; }
 static inline int64_t tfm_cache_floats(const tfm_cache *cache) { /* of a page; a sixteenth of them for a position */
-  return cache->columns / cache->head *
-         tfm_head_floats(tfm_cache_form(cache), cache->kind == TFM_CACHE_KEYS, cache->head);
+  return cache->columns / cache->head * tfm_head_floats(cache->form, cache->kind == TFM_CACHE_KEYS, cache->head);
 }
 
 // ---- steps ----
@@ -328,8 +328,11 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
   const char *place;
 } tfm_ids_step;
 #include "tfm/abi/gradient_steps.h"
-#include "tfm/abi/optional.h"
+
 // ---- the program ----
+
+typedef struct tfm_drivers tfm_drivers; /* drivers.h */
+typedef struct tfm_row_chain tfm_row_chain;
 
 typedef struct tfm_program {
   uint32_t version;  /* TFM_PROGRAM_VERSION */
@@ -360,10 +363,7 @@ typedef struct tfm_program {
 #include "tfm/abi/steps.def"
   const tfm_cache *caches;
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
-  const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
-  const struct tfm_attention_grad *(*attention_grad)(void);   /* NULL: there is no such step */
-  const struct tfm_gradient_sums *(*gradient_sums)(void); /* the same */
-  const struct tfm_chain_functions *(*chain_functions)(void); /* NULL: there are no chains of rows */
+  const tfm_drivers *drivers; /* those that its steps need, and perhaps others */
 } tfm_program;
 
 // ---- decoding ----

@@ -1,0 +1,149 @@
+"""Decoder.write: rows that are written together, with guesses and in pieces, against generate of each alone."""
+import os
+import random
+import unittest
+
+import tfmc
+from support import Case, resident
+from test_generate import Checkpoint
+
+
+def random_options(choose, vocab):
+    options = {"eos_token_id": [choose.randrange(vocab) for _ in range(choose.randrange(3))]}
+    if choose.random() < 0.3:
+        options["repetition_penalty"] = choose.choice([0.5, 1.3, 2.0])
+    if choose.random() < 0.3:
+        options["no_repeat_ngram_size"] = choose.randint(1, 3)
+    if choose.random() < 0.3:
+        options["min_new_tokens"] = choose.randint(0, 2)
+    if choose.random() < 0.3:
+        options["suppress_tokens"] = [choose.randrange(vocab) for _ in range(5)]
+    if choose.random() < 0.6:
+        options.update(do_sample=True, temperature=choose.choice([0.5, 1.0, 1.7]), top_k=choose.choice([0, 5]),
+                       top_p=choose.choice([1.0, 0.8]))
+    return options
+
+
+class Writing(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = Checkpoint("gpt2").model
+        cls.vocab = cls.model.generation.vocab
+
+    def alone(self, prompt, limit, seed, options):
+        return self.model.generate([prompt], max_length=limit, seed=seed, **options)[0].tolist()
+
+    def step(self, decoder, running, choose):
+        """One call for all that run: pieces of prompts, and guesses of which some are right."""
+        rows = []
+        for row, (chooser, wanted) in running.items():
+            left = chooser.length - decoder.length(row)
+            if left > 1 and choose.random() < 0.5:
+                rows.append((row, chooser, choose.randint(1, left - 1)))
+                continue
+            guesses = wanted[chooser.length:chooser.length + choose.randint(0, 4)]
+            if choose.random() < 0.4:
+                guesses = guesses[:1] + [choose.randrange(self.vocab) for _ in range(choose.randint(0, 3))]
+            rows.append((row, chooser, left, guesses))
+        for (row, chooser, *_), (tokens, error) in zip(rows, decoder.write(rows)):
+            wanted = running[row][1]
+            self.assertIsNone(error)
+            self.assertEqual(chooser.ids(), wanted[:chooser.length])
+            self.assertEqual(list(tokens), chooser.ids(chooser.length - len(tokens)))
+            if chooser.length == len(wanted):
+                decoder.leave(row)
+                del running[row]
+
+    def test_rows_together_are_those_of_generate_alone(self):
+        choose, ended = random.Random(3), 0
+        with self.model.decoder(max_rows=5, max_length=16, step_kept=12) as decoder:
+            running = {}
+            while ended < 60 or running:
+                while len(running) < 5 and ended < 60:
+                    prompt = [choose.randrange(self.vocab) for _ in range(choose.randint(1, 9))]
+                    limit, seed, options = len(prompt) + choose.randint(3, 7), ended, random_options(choose, self.vocab)
+                    ended += 1
+                    wanted = self.alone(prompt, limit, seed, options)
+                    running[decoder.join()] = self.model.chooser(prompt, limit=limit, seed=seed, **options), wanted
+                self.step(decoder, running, choose)
+
+    def test_probabilities_are_of_the_logits_as_given(self):
+        scored = self.model.generate([[1, 2, 3]], max_new_tokens=5, return_token_scores=True)
+        with self.model.decoder(max_rows=1, max_length=16) as decoder:
+            row, found = decoder.join(), []
+            chooser = self.model.chooser([1, 2, 3], limit=8, logprobs=3)
+            while chooser.length < len(scored[0]):
+                ((chosen, error),) = decoder.write([(row, chooser)])
+                found += chosen
+        self.assertEqual([token for token, *_ in found], scored[0][3:].tolist())
+        for (token, logprob, top), score in zip(found, scored.token_scores[0][3:]):
+            self.assertAlmostEqual(logprob, float(score), places=5)
+            self.assertEqual(top[0], (token, logprob))
+            self.assertEqual(sorted(top, key=lambda pair: -pair[1]), list(top))
+
+    def test_one_rows_error_is_its_own(self):
+        with self.model.decoder(max_rows=2, max_length=16) as decoder:
+            good, bad = decoder.join(), decoder.join()
+            rows = [(good, self.model.chooser([1, 2], limit=9)),
+                    (bad, self.model.chooser([1, 2], limit=9, suppress_tokens=range(self.vocab)))]
+            (tokens, none), (nothing, error) = decoder.write(rows)
+            self.assertEqual((len(tokens), none, nothing), (1, None, ()))
+            self.assertIsInstance(error, tfmc.InputError)
+            self.assertIn("every token is forbidden", str(error))
+            self.assertEqual((decoder.length(good), decoder.length(bad)), (2, 2))
+
+    def test_refusals(self):
+        made, vocab = self.model.chooser, self.vocab
+        self.refused(tfmc.InputError, ["token 1", str(vocab)], made, [1, vocab], limit=9)
+        self.refused(tfmc.InputError, "-1 is no id", made, [-1], limit=9)
+        self.refused(tfmc.InputError, "the prompt is empty", made, [], limit=9)
+        self.refused(tfmc.InputError, "max_length is 2", made, [1, 2], limit=2)
+        self.refused(tfmc.InputError, "top_p is 3", made, [1], limit=4, top_p=3)
+        self.refused(tfmc.UsageError, "num_beams", made, [1], limit=4, num_beams=2)
+        self.refused(tfmc.UsageError, "nothing", made, [1], limit=4, nothing=1)
+        self.refused(tfmc.UsageError, "is an input", made, [1], limit=4, input_ids=[1])
+        self.refused(tfmc.InputError, "likeliest", made, [1], limit=4, logprobs=vocab + 1)
+        with self.model.decoder(max_rows=2, max_length=16) as decoder:
+            row, other = decoder.join(), decoder.join()
+            chooser = made([1, 2, 3], limit=9)
+            write = decoder.write
+            self.refused(tfmc.UsageError, "tuples", write, [row])
+            self.refused(TypeError, "", write, [(row, row)])
+            self.refused(tfmc.InputError, "no row 7", write, [(7, chooser)])
+            self.refused(tfmc.InputError, "its text has 3", write, [(row, chooser, 4)])
+            self.refused(tfmc.InputError, "its text has 3", write, [(row, chooser, 0)])
+            self.refused(tfmc.UsageError, "to its end", write, [(row, chooser, 2, [1])])
+            self.refused(tfmc.InputError, "is no id", write, [(row, chooser, 3, [vocab])])
+            self.refused(tfmc.InputError, "16 guesses", write, [(row, chooser, 3, [1] * 16)])
+            self.refused(tfmc.UsageError, "is in use", write, [(row, chooser), (other, chooser)])
+            self.refused(tfmc.InputError, "is there twice", write, [(row, chooser), (row, made([1], limit=3))])
+            self.assertEqual(len(write([(row, chooser)])[0][0]), 1)  # nothing of all that has changed it
+            self.assertEqual(chooser.ids(), self.alone([1, 2, 3], 4, 0, {}))
+            decoder.truncate(row, 0)
+            self.assertEqual(len(write([(row, made(chooser.ids(), limit=16), None or 4, [])])[0][0]), 1)
+        self.refused(tfmc.UsageError, "the decoder is closed", write, [(row, chooser)])
+        sources = {name: value for name, value in Checkpoint("marian").inputs.items() if name != "decoder_input_ids"}
+        self.refused(tfmc.UsageError, "have no sources", Checkpoint("marian").model.decoder, max_rows=1, max_length=9,
+                     cache_bytes=5, **sources)
+
+    def test_pages_that_are_used_up(self):
+        with self.model.decoder(max_rows=4, max_length=16, cache_bytes=1) as decoder:
+            row = decoder.join()
+            self.assertEqual(decoder.pages(16), (1, 0))
+            self.refused(tfmc.OutOfMemory, "pages of caches", decoder.write, [(row, self.model.chooser([1], limit=4))])
+
+    def test_nothing_is_left_behind(self):
+        def some(n):
+            for _ in range(n):
+                with self.model.decoder(max_rows=2, max_length=16) as decoder:
+                    chooser = self.model.chooser([1] * 9, limit=16, logprobs=4, suppress_tokens=range(20), eos_token_id=[3])
+                    decoder.write([(decoder.join(), chooser, 9, [1, 2])])
+        some(100)
+        before = resident()
+        some(400)
+        if "TFM_SANITIZED" not in os.environ:
+            self.assertLess(resident() - before, 4 << 20)
+
+
+if __name__ == "__main__":
+    unittest.main()

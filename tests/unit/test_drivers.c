@@ -1,0 +1,91 @@
+/* What of the runtime a program has: what each of its steps is run by, and nothing else. */
+#include "../support/compiled_graph.h"
+#include "aot/emit_program.h"
+#include "jit/jit.h"
+#include "tfm/abi/drivers.h"
+
+TestSuite(drivers, .init = setup, .fini = teardown);
+
+static uint32_t bit(tfm_driver_number driver) { return 1u << driver; }
+
+/* The drivers for which a table has functions. */
+static uint32_t drivers_in(const tfm_drivers *table) {
+  uint32_t found = 0;
+#define DRIVER(NAME, function) \
+  if (table->of_step[TFM_DRIVER_##NAME].run) found |= bit(TFM_DRIVER_##NAME);
+#define SCRATCH_DRIVER(NAME, function, scratch) DRIVER(NAME, function)
+#define PART(NAME, Type, member, function) \
+  if (table->member) found |= bit(TFM_DRIVER_##NAME);
+#include "tfm/abi/drivers.def"
+  return found;
+}
+
+/* The drivers of a graph by the function that chooses them, which are those of the program in memory too. */
+static uint32_t drivers_of(const char *text) {
+  const Plan *plan = planned(read_graph(text), "x86-64-v3");
+  Jit *jit = jit_create(arena, &diag, plan, NULL, NULL);
+  cr_assert(jit, "%s", fault());
+  const uint32_t chosen = plan_drivers(plan);
+  cr_expect_eq(drivers_in(jit_program(jit)->drivers), chosen);
+  jit_destroy(jit);
+  return chosen;
+}
+
+#define ROWS "graph G(sizes n) {\n  %0 = input \"x\" : f32[n, 64]\n"
+
+Test(drivers, programs_have_those_of_their_steps_alone) {
+  cr_expect_eq(drivers_in(&tfm_all_drivers), bit(TFM_ALL_DRIVERS) - 1);
+  cr_expect_eq(drivers_of(ROWS "  %1 = pointwise %0, { exp($0) } : f32[n, 64]\n  output y = %1\n}\n"),
+               bit(TFM_DRIVER_ROW));
+  cr_expect_eq(drivers_of(ROWS "  %1 = weight \"w\" : f32[32, 64]\n  %2 = linear %0, %1 : f32[n, 32]\n"
+                               "  output y = %2\n}\n"),
+               bit(TFM_DRIVER_GEMM));
+  const uint32_t of_chains = bit(TFM_DRIVER_PLAN_CHAINS) | bit(TFM_DRIVER_TAKE_CHAIN);
+  cr_expect_eq(drivers_of(ROWS "  %1 = weight \"w\" : f32[32, 64]\n  %2 = linear %0, %1, form=int8 : f32[n, 32]\n"
+                               "  output y = %2\n}\n"),
+               bit(TFM_DRIVER_QUANTIZE) | bit(TFM_DRIVER_GEMM) | of_chains);
+  cr_expect_eq(drivers_of(ROWS "  %1 = cumsum %0, axis=0 : f32[n, 64]\n  output y = %1\n}\n"), bit(TFM_DRIVER_ALONG));
+}
+
+#define HEADS                                                                                       \
+  "graph G(sizes t) {\n  %0 = input \"q\" : f32[4, t, 64]\n  %1 = input \"k\" : f32[4, t, 64]\n"     \
+  "  %2 = input \"v\" : f32[4, t, 64]\n"
+
+Test(drivers, forms_of_attention_are_drivers_of_their_own) {
+  cr_expect_eq(drivers_of(HEADS "  %3 = attention %0, %1, %2 : f32[4, t, 64]\n  output y = %3\n}\n"),
+               bit(TFM_DRIVER_ATTENTION));
+  cr_expect_eq(drivers_of(HEADS "  %3 = attention %0, %1, %2, form=int8 : f32[4, t, 64]\n  output y = %3\n}\n"),
+               bit(TFM_DRIVER_ATTENTION_INT8));
+}
+
+/* Whether the text of a module has this function, and not only one whose name begins so. */
+static bool names(const char *text, const char *function) {
+  return strstr(text, arena_printf(arena, "@%s(", function)) != NULL;
+}
+
+/* What a library refers to decides what it is linked with. */
+static void check_module(uint32_t needed) {
+  LLVMContextRef context = LLVMContextCreate();
+  LLVMModuleRef module = LLVMModuleCreateWithNameInContext("drivers", context);
+  emit_drivers(arena, module, needed);
+  char *text = LLVMPrintModuleToString(module);
+#define DRIVER(NAME, function) \
+  cr_expect_eq(names(text, #function), (needed >> TFM_DRIVER_##NAME & 1) != 0, #function " in %s", text);
+#define SCRATCH_DRIVER(NAME, function, scratch) DRIVER(NAME, function)
+#define PART(NAME, Type, member, function) DRIVER(NAME, function)
+#include "tfm/abi/drivers.def"
+#define DRIVER(NAME, function)
+#define SCRATCH_DRIVER(NAME, function, scratch) \
+  if (needed == bit(TFM_DRIVER_##NAME)) cr_expect(names(text, #scratch), #scratch " in %s", text);
+#define PART(NAME, Type, member, function)
+#include "tfm/abi/drivers.def"
+  LLVMDisposeMessage(text);
+  LLVMDisposeModule(module);
+  LLVMContextDispose(context);
+}
+
+Test(drivers, libraries_refer_to_those_that_are_needed) {
+  check_module(0);
+  for (uint32_t number = 0; number < TFM_ALL_DRIVERS; number++) check_module(1u << number);
+  check_module(bit(TFM_ALL_DRIVERS) - 1);
+}
