@@ -44,7 +44,7 @@ int explorer_flop_written(Explorer *x, const Graph *graph);
 /* The number of elements of a tensor. */
 const char *explorer_elements(Explorer *x, const Plan *plan, const tfm_tensor_info *tensor);
 
-// ---- places.c ----
+// ---- source_places.c ----
 
 /* A text as people may see it. */
 json_t *explorer_text(Explorer *x, const char *text);

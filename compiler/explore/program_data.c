@@ -74,7 +74,7 @@ static void add_operands(Moved *moved, const tfm_step *info) {
 #define MASK(axes) \
   if (step->live) add_operand(moved, &program->live[step->live - 1].mask);
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, fields, operands)         \
+#define STEP(KIND, name, array, fields, operands)                  \
   case TFM_STEP_##KIND: {                                          \
     const tfm_##name##_step *step = &program->array[info->index]; \
     operands                                                       \

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "explore/explorer.h"
+#include "tfm/abi/drivers.h"
 #include "tfm/abi/measure.h"
-#include "tfm/abi/optional.h"
 
 /* USUAL: the default of a size that counts positions, and the end of the stops of one that has no limit. */
 enum {
@@ -207,12 +207,8 @@ json_t *explorer_sizes(Explorer *x, const ExploredProgram *program) {
 /* What the runtime measures: a program with the functions that it calls, without kernels. */
 static tfm_program measured_program(const Explorer *x, const ExploredProgram *program) {
   tfm_program made = program->plan->program;
-  const char *whole = plan_whole_attention(program->plan);
   made.kernels = ARENA_ARRAY(x->arena, void *, made.n_kernels + 1);
-  if (made.n_row_chains) made.chain_functions = tfm_chain_functions;
-  if (plan_has_attention_grad(program->plan)) made.attention_grad = tfm_attention_grad;
-  if (plan_has_gradient_sums(program->plan)) made.gradient_sums = tfm_gradient_sums;
-  if (whole) made.whole_attention = strstr(whole, "pages") ? tfm_whole_pages : tfm_whole_attention;
+  made.drivers = &tfm_all_drivers;
   return made;
 }
 

@@ -129,11 +129,9 @@ tfm_status decoder_reserve_group(tfm_decoder *decoder, const SourceGroup *group,
 
 // ---- what runs take, for tools (tfm/abi/measure.h) ----
 
-/* A context without a pool is enough to measure. A step program is measured with the attention that reads pages. */
+/* A context without a pool is enough to measure. */
 tfm_measure *tfm_measure_open(const tfm_program *program, int32_t threads) {
-  tfm_context *context = context_new(program, &(tfm_allocator){0}, pool_threads_wanted(threads));
-  if (context) context->hooks.cached_steps = &cached_steps;
-  return (tfm_measure *)context;
+  return (tfm_measure *)context_new(program, &(tfm_allocator){0}, pool_threads_wanted(threads));
 }
 
 /* A context keeps its plan of memory as long as every buffer fits into its place: other sizes would then be measured as
