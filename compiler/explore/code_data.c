@@ -35,7 +35,7 @@ static Roles roles_of(const tfm_program *program, const tfm_step *info) {
     add_role(&roles, i < (uint32_t)step->rows ? (step->member)[(uint32_t)step->rows - i] : TFM_NONE);
 #define OVER()
 #define FIELD(type, member, text)
-#define STEP(KIND, name, array, scratch, fields, operands)         \
+#define STEP(KIND, name, array, fields, operands)                  \
   case TFM_STEP_##KIND: {                                          \
     const tfm_##name##_step *step = &program->array[info->index]; \
     (void)step;                                                    \

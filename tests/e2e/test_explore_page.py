@@ -18,7 +18,7 @@ import tally
 
 TFMC, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 sys.argv[1:] = []
-VIEWS = ["source", "steps", "memory", "code", "passes"]
+VIEWS = ["source", "map", "steps", "memory", "code", "passes"]
 
 EMPTY = "model Empty { forward(x: f32[batch, 4]) { return y = x } }\n"
 MANY = "model Many { forward(x: f32[batch, 4]) { return " + ", ".join(f"y{i} = x + {i}" for i in range(1000)) + " } }\n"
@@ -280,6 +280,22 @@ class Pages(unittest.TestCase):
         self.js("document.activeElement.blur(); document.body.focus()")
         self.driver.find_element("css selector", "body").send_keys("?")
         self.assertFalse(self.js("return document.getElementById('keys').hidden"))
+
+    def test_the_map_opens_modules_and_selects_operations(self):
+        data = self.open("minilm", "#view=map")
+        boxes = "return [...document.querySelectorAll('section[data-view=map] .box')].map((box) => box.dataset.thing || '')"
+        module = next(thing for thing in self.js(boxes) if thing.startswith("module:"))
+        self.click("map", module)
+        self.assertNotEqual(self.js("return document.querySelector('section[data-view=map] .path').textContent"), "MiniLM")
+        step = next(i for i, each in enumerate(data["programs"][0]["steps"]) if each["op"] == "attention")
+        self.show("steps")
+        self.click("steps", f"step:0.{step}")
+        op = data["programs"][0]["steps"][step]["ops"][0]
+        self.assertIn(f"op:0.{op}", self.selected("map"))
+        self.show("map")
+        self.click("map", f"op:0.{op}")
+        self.assertIn(f"step:0.{step}", self.selected("steps"))
+        self.assertTrue(self.js("return document.querySelector('section[data-view=map] [role=tree] [role=treeitem]') !== null"))
 
     def test_code_is_unpacked(self):
         data = self.open("minilm", "#view=code&sel=kernel:0")

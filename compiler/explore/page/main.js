@@ -1,8 +1,8 @@
 // The views as tabs, the address, keys, and the beginning.
 
 const started = performance.now();
-const VIEWS = [['source', 'Source', viewSource], ['steps', 'Steps', viewSteps], ['memory', 'Memory', viewMemory],
-  ['code', 'Code', viewCode], ['passes', 'Passes', viewPasses]];
+const VIEWS = [['source', 'Source', viewSource], ['map', 'Map', viewMap], ['steps', 'Steps', viewSteps],
+  ['memory', 'Memory', viewMemory], ['code', 'Code', viewCode], ['passes', 'Passes', viewPasses]];
 
 const views = new Map(); // name -> { section, tab, refresh, stale }
 let current = null;
