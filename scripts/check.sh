@@ -124,6 +124,11 @@ else
   fi
   stage "what is shown is what runs" "$python" tests/e2e/test_shown.py "$tfmc" .
   stage "looking inside: data and page" "$python" tests/e2e/test_explore.py "$tfmc" .
+  if [ -n "$(command -v chromium)" ] && /usr/bin/python3 -c 'import selenium' 2>/dev/null; then
+    stage "looking inside: the page in a browser" /usr/bin/python3 tests/e2e/test_explore_page.py "$tfmc" .
+  else
+    not_run "the page of tfmc explore in a browser" "no chromium, chromium-driver or python3-selenium"
+  fi
   stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
     tests/models/mutations
