@@ -40,7 +40,8 @@ static const char *label_of(Arena *arena, const MapBox *box) {
 
 static void add_picture(Layout *layout, const MapLevel *level) {
   StrBuf *out = &layout->dot;
-  strbuf_add(out, "digraph {\n  node [fontname=\"sans-serif\", fontsize=11, shape=box, margin=\"0.1,0.04\", height=0.32, width=0.4];\n"
+  strbuf_add(out, "digraph {\n  node [fontname=\"sans-serif\", fontsize=11, shape=box, margin=\"0.1,0.04\", "
+                  "height=0.32, width=0.4];\n"
                   "  graph [nodesep=0.15, ranksep=0.28];\n");
   for (size_t i = 0; i < level->boxes.n; i++) {
     strbuf_printf(out, "  n%zu [label=", i);
