@@ -166,7 +166,8 @@ static void emit_part_of_lines(Direct *d, const Chains *chain, LLVMValueRef colu
   loop_end(e, &ks);
   for (unsigned i = 0; i < n; i++) sums[i] = ks.results[2 + i];
   for (unsigned i = 0; i < n; i++) {
-    LLVMValueRef c = emit_offset(e, d->args[C], emit_add(e, bytes, emit_i64(e, (int64_t)(i * d->lanes * sizeof(float)))));
+    LLVMValueRef at = emit_add(e, bytes, emit_i64(e, (int64_t)(i * d->lanes * sizeof(float))));
+    LLVMValueRef c = emit_offset(e, d->args[C], at);
     LLVMValueRef before = is_cut ? emit_load_masked(e, d->vector, c, mask, 4) : emit_load(e, d->vector, c, 4);
     LLVMValueRef all = d->spec->chain ? with_chain(d, chain->begin, before, sums[i]) : sums[i];
     if (is_cut) emit_store_masked(e, all, c, mask, 4);
