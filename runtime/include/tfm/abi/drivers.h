@@ -29,8 +29,8 @@ struct tfm_row_chain {
 };
 
 typedef bool tfm_chain_planner(tfm_context *context); /* widens the lives of buffers if so */
-typedef bool tfm_chain_taker(struct Walker *walker, tfm_context *context, const tfm_row_chain *chain,
-                             struct Course *course); /* false: nothing was done */
+/* false: nothing was done */
+typedef bool tfm_chain_taker(struct Walker *walker, const tfm_row_chain *chain, struct Course *course);
 typedef void tfm_page_writer(const struct PageSlice *slice, int64_t column, int64_t columns, const char *source,
                              int64_t position_stride, int64_t column_stride);
 
