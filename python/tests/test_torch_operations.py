@@ -362,7 +362,7 @@ class Refused(Case):
                 (lambda x: F.avg_pool1d(x, 4, ceil_mode=True), "ceil_mode"), (lambda x: x.sort(1).values, "sort"),
                 (lambda x: F.adaptive_avg_pool1d(x.transpose(1, 2), 3), "adaptive pooling"),
                 (lambda x: x.t().as_strided((2, 2), (1, 2)) if x.ndim == 2 else x.as_strided((2, 2), (1, 2)), "as_strided"),
-                (lambda x: torch.fft.rfft(x).abs(), "fft"),
+                (lambda x: torch.fft.rfft(x).abs(), "fft"), (lambda x: x.topk(4, sorted=False).values, "topk(sorted=False)"),
                 (lambda x: x.scatter_reduce(2, (x > 0).long(), x, "prod"), "reduces by prod"),
                 (lambda x: x.scatter(2, (x > 0).long(), x, reduce="multiply"), "reduces by multiply"),
                 (lambda x: x.scatter_reduce(2, (x > 0).long()[:, :2], x, "sum"), "a part of the other axes"),
