@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "graph/attributes.h"
+#include "graph/stable_names.h"
 #include "graph/text.h"
 
 static void print_name(StrBuf *out, const char *name) {
@@ -45,15 +46,25 @@ void node_print_attributes(StrBuf *out, const SizeTable *table, const Node *node
   sizes_print(out, table, node->rank, (const Size *const *)node->dims);
 }
 
-void node_print(StrBuf *out, const SizeTable *table, const Node *node) {
-  strbuf_printf(out, "%%%u = %s", node->id, op_table[node->op].name);
+/* By number, or by name if there are names. */
+static void print_reference(StrBuf *out, const Node *node, const StableNames *names) {
+  if (names) strbuf_printf(out, "%%%s", stable_name(names, node));
+  else strbuf_printf(out, "%%%u", node->id);
+}
+
+static void print_node(StrBuf *out, const SizeTable *table, const Node *node, const StableNames *names) {
+  print_reference(out, node, names);
+  strbuf_printf(out, " = %s", op_table[node->op].name);
   const char *separator = " ";
   for (size_t i = 0; i < node->inputs.n; i++) {
-    strbuf_printf(out, "%s%%%u", separator, node->inputs.items[i]->id);
+    strbuf_add(out, separator);
+    print_reference(out, node->inputs.items[i], names);
     separator = ", ";
   }
   node_print_attributes(out, table, node, separator);
 }
+
+void node_print(StrBuf *out, const SizeTable *table, const Node *node) { print_node(out, table, node, NULL); }
 
 // ---- the rest of the graph ----
 
@@ -123,12 +134,12 @@ static void print_origin(StrBuf *out, const Origin *origin) {
   if (text.length) strbuf_printf(out, "  #%s", text.text);
 }
 
-static void print_all(StrBuf *out, Graph *graph, bool origins) {
+static void print_all(StrBuf *out, Graph *graph, bool origins, const StableNames *names) {
   graph_renumber(graph);
   print_header(out, graph);
   for (const Node *node = graph->first; node; node = node->next) {
     strbuf_add(out, "  ");
-    node_print(out, graph->sizes, node);
+    print_node(out, graph->sizes, node, names);
     if (origins) print_origin(out, &node->origin);
     strbuf_add_char(out, '\n');
   }
@@ -142,15 +153,22 @@ static void print_all(StrBuf *out, Graph *graph, bool origins) {
     strbuf_add(out, "  output ");
     print_name(out, graph->outputs.items[i].name);
     role_print(out, graph->outputs.items[i].role);
-    strbuf_printf(out, " = %%%u\n", graph->outputs.items[i].node->id);
+    strbuf_add(out, " = ");
+    print_reference(out, graph->outputs.items[i].node, names);
+    strbuf_add_char(out, '\n');
   }
   if (graph->generate_input) print_generate(out, graph);
   strbuf_add(out, "}\n");
 }
 
-void graph_print(StrBuf *out, Graph *graph) { print_all(out, graph, false); }
+void graph_print(StrBuf *out, Graph *graph) { print_all(out, graph, false, NULL); }
 
-void graph_print_with_origins(StrBuf *out, Graph *graph) { print_all(out, graph, true); }
+void graph_print_with_origins(StrBuf *out, Graph *graph) { print_all(out, graph, true, NULL); }
+
+void graph_print_with_names(StrBuf *out, Graph *graph, StableNames *names) {
+  stable_names_note(names, graph);
+  print_all(out, graph, false, names);
+}
 
 // ---- origins in messages ----
 
