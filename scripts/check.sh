@@ -124,11 +124,17 @@ else
   fi
   stage "what is shown is what runs" "$python" tests/e2e/test_shown.py "$tfmc" .
   stage "looking inside: data and page" "$python" tests/e2e/test_explore.py "$tfmc" .
+  if [ -n "$(command -v chromium)" ] && /usr/bin/python3 -c 'import selenium' 2>/dev/null; then
+    stage "looking inside: the page in a browser" /usr/bin/python3 tests/e2e/test_explore_page.py "$tfmc" .
+  else
+    not_run "the page of tfmc explore in a browser" "no chromium, chromium-driver or python3-selenium"
+  fi
   stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
     tests/models/mutations
   stage "import, refusals" "$python" tests/models/test_import.py "$tfmc" tests/models/cases
   stage "import, an account of tensors and keys" "$python" tests/models/test_account.py "$tfmc" tests/models/cases
+  stage "import, GGUF" "$python" tests/models/test_gguf.py "$tfmc" tests/models/cases
   stage "import, files of a folder" "$python" tests/models/test_folders.py "$tfmc" tests/models/cases
   stage "import, settings that decide numbers" "$python" tests/models/test_settings.py "$tfmc" tests/models/cases
   stage "import, one config with every key changed" "$python" tests/models/fuzz_configs.py "$tfmc" tests/models/cases deberta_v3
@@ -136,7 +142,7 @@ else
   stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
   if [ -n "$(has_package yes)" ]; then
     stage "the Python package" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/tests/run.py
-    if "$python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client' 2>/dev/null; then
+    if "$python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client, jinja2' 2>/dev/null; then
       stage "tfmc-serve" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/serve/tests/run_serve.py
     else
       not_run "tfmc-serve" "the packages that it requires could not be installed"
