@@ -28,7 +28,7 @@ static bool choose_names(Session *session) {
   const bool is_diff = option_given(options, OPTION_DIFF);
   const bool is_stable = !option_is(options, OPTION_NAMES, "numbers", "numbers");
   if (is_diff && !option_given(options, OPTION_PRINT_AFTER))
-    option_error(&session->diag, OPTION_DIFF, "it shows what a pass changed; --print-after=PASS|all|changed says which");
+    option_error(&session->diag, OPTION_DIFF, "it shows what a pass changed; --print-after says of which");
   else if (is_stable && option_given(options, OPTION_VERBOSE))
     option_error(&session->diag, OPTION_NAMES, "stable names say the module already: leave out --verbose");
   else if (is_diff || is_stable)
