@@ -23,6 +23,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = PROJECT / "docs" / "library.md"
 README = PROJECT / "README.md"
 LANGUAGE = PROJECT / "docs" / "language.md"
+EDITORS = PROJECT / "docs" / "editors.md"
 TRAINING = PROJECT / "docs" / "training.md"
 BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"(?:# |/\* )([\w.]+)(?: \*/)?\n")
@@ -154,7 +155,24 @@ class Others(unittest.TestCase):
         self.assertGreater(len(pages), 20)
         commands = {page for page in pages if any(kind in ("sh", "bash", "console", "shell") for kind, _ in blocks(page))}
         serving = PROJECT / "docs" / "serving.md"  # its requests are run by python/serve/tests/test_serve_clients.py
-        self.assertEqual(commands, {README, PAGE, TRAINING, serving})
+        self.assertEqual(commands, {README, PAGE, TRAINING, EDITORS, serving})
+
+    def test_editors_lays_a_file_out(self):
+        """The commands of docs/editors.md, on a model and a part that are not in the style; --diff and --check after it."""
+        ugly = "model  M(d=4) { forward( x : f32[n,d] )  { return y=x+1 } }\n"
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "parts").mkdir()
+            for name in ("model.tfm", "parts/part.tfm"):
+                (folder / name).write_text(ugly)
+            commands, = [text for kind, text in blocks(EDITORS) if kind == "sh"]
+            ran = subprocess.run(["bash", "-e", "-c", commands], cwd=folder, capture_output=True, text=True,
+                                 env=os.environ | {"PATH": f"{BUILD}:{os.environ['PATH']}"})
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            laid = (folder / "model.tfm").read_text()
+            self.assertNotEqual(laid, ugly)
+            self.assertEqual((folder / "parts/part.tfm").read_text(), laid)
+            self.assertTrue(ran.stdout.endswith(laid), ran.stdout)
 
 
 class Language(Page):
