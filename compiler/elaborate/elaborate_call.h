@@ -1,4 +1,4 @@
-/* Call: applying functions, layers, modules and lists to arguments; the statements of functions.
+/* Call: applying functions, layers, modules and lists to arguments.
  *
  * In: values and nodes of the tree. Out: values; POISON or false after an error, which is reported. */
 #ifndef TFM_ELABORATE_CALL_H
@@ -45,14 +45,5 @@ const char *const *parameter_names(Elaborator *e, const Ast *params);
 const char *free_size(const Ast *dim, const Scope *scope);
 /* The dtype that a type names; false after an error. */
 bool dtype_of(Elaborator *e, const Ast *type, DType *dtype);
-
-// ---- statements ----
-
-/* Runs the statements of an AST_BLOCK up to a `return`, which sets *result; without one it is left as it is. */
-void run_block(Elaborator *e, const Ast *block, Scope *scope, Result *result);
-/* `require`, a member or a statement. False if what it requires does not hold. */
-bool run_require(Elaborator *e, const Ast *node, Scope *scope);
-/* The branch of an AST_IF that is taken: a block, or NULL. False after an error. */
-bool chosen_branch(Elaborator *e, const Ast *node, Scope *scope, const Ast **block);
 
 #endif

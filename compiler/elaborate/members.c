@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "elaborate/elaborate_call.h"
+#include "elaborate/elaborate_statements.h"
 #include "elaborate/elaborate_eval.h"
 #include "elaborate/lists.h"
 #include "elaborate/objective.h"

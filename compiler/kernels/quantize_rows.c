@@ -198,7 +198,7 @@ static void emit_rounding(Quantize *q, LLVMValueRef factor) {
 /* From the first number to where the scale stands, in whole vectors. */
 static int64_t row_bytes(const Quantize *q) {
   if (!q->is_grouped) return (q->k + 3) / 4 * 4 * q->bytes;
-  return tfm_whole_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, q->k) - (int64_t)sizeof(int32_t);
+  return tfm_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, q->k) - (int64_t)sizeof(int32_t);
 }
 
 static void store_n_rests(Quantize *q, LLVMValueRef n) {
@@ -286,7 +286,7 @@ static void emit_groups(Quantize *q, LLVMValueRef factor) {
   if (q->in_pairs) store_starts_of_pairs(q, sums, to);
   else store_start(q, sum_of(q, sums, TFM_GROUP), to);
   loop_next(&loop, 0,
-            emit_offset(e, to, emit_i64(e, tfm_whole_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, TFM_GROUP))));
+            emit_offset(e, to, emit_i64(e, tfm_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, TFM_GROUP))));
   loop_end(e, &loop);
 }
 

@@ -14,8 +14,8 @@
  *           turn where more are. Where the rows of a lie side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4: a group of 32 k per turn, its sum and then that times its number
- *   finish: with chains, what c holds is added, unless it is the first. Whole rows are stored, or (unless is_whole)
- *           `columns` of them under masks, by way of the stack where the target has none
+ *   finish: with chains, what c holds is added, unless it is the first. Whole rows are stored, or (unless
+ *           has_all_columns) `columns` of them under masks, by way of the stack where the target has none
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
  * that the piece of a panel that tiles take turns on stays in L2 (bench/notes.md). */
@@ -196,7 +196,7 @@ static LLVMValueRef vector_of(Tile *t, unsigned row, unsigned j, bool on_stack) 
   return float_offset(t, start, tile_first_column(t) + j * t->lanes);
 }
 
-static LLVMValueRef is_whole(Tile *t) {
+static LLVMValueRef has_all_columns(Tile *t) {
   return emit_icmp(t->e, LLVMIntSGE, t->args[ARG_COLUMNS], emit_i64(t->e, tile_end_column(t)));
 }
 
@@ -222,7 +222,7 @@ static Memory memory_of_part(const Tile *t) { return target_masks(t->e->target, 
 /* Where there are registers for masks, c may be touched under one whether or not it is cut: half the code. It costs
  * products of 128 x 768 x 768 up to 4 % of their time, so only tiles of gradients do so, whose chains are longer. */
 static bool is_masked(const Tile *t) {
-  return t->spec->goes_on && !t->spec->is_whole && memory_of_part(t) == MASKED && t->lanes == LANES;
+  return t->spec->goes_on && !t->spec->has_all_columns && memory_of_part(t) == MASKED && t->lanes == LANES;
 }
 
 /* Which lanes of vector j are columns of c. */
@@ -276,14 +276,14 @@ static LLVMBasicBlockRef load_c(Tile *t, LLVMBasicBlockRef block, LLVMBasicBlock
  * three ways meet in phis, one per register; the blocks of IR are laid out as they should run. */
 static void take_up_c(Tile *t, LLVMValueRef adds, LLVMValueRef *without, bool is_sum) {
   Emitter *e = t->e;
-  const bool may_be_cut = !t->spec->is_whole && !is_masked(t);
+  const bool may_be_cut = !t->spec->has_all_columns && !is_masked(t);
   LLVMValueRef whole[MAX_VECTORS], part[MAX_VECTORS];
   LLVMBasicBlockRef blocks[3] = {LLVMGetInsertBlock(e->builder)};
   LLVMBasicBlockRef added = emit_block(e, "accumulate"), full = emit_block(e, "load");
   LLVMBasicBlockRef cut = may_be_cut ? emit_block(e, "load_part") : full, start = emit_block(e, "start");
   emit_branch(e, adds, added, start);
   emit_at(e, added);
-  if (may_be_cut) emit_branch(e, is_whole(t), full, cut);
+  if (may_be_cut) emit_branch(e, has_all_columns(t), full, cut);
   else emit_jump(e, full);
   blocks[1] = load_c(t, full, start, is_masked(t) ? MASKED : WHOLE, is_sum, whole);
   if (may_be_cut) blocks[2] = load_c(t, cut, start, memory_of_part(t), is_sum, part);
@@ -308,12 +308,12 @@ static void emit_start(Tile *t) {
 
 static void emit_finish(Tile *t) {
   Emitter *e = t->e;
-  if (t->spec->is_whole || is_masked(t)) {
+  if (t->spec->has_all_columns || is_masked(t)) {
     store_rows(t, is_masked(t) ? MASKED : WHOLE);
     return;
   }
   LLVMBasicBlockRef full = emit_block(e, "store"), cut = emit_block(e, "store_part"), done = emit_block(e, "done");
-  emit_branch(e, is_whole(t), full, cut);
+  emit_branch(e, has_all_columns(t), full, cut);
   emit_at(e, full);
   store_rows(t, WHOLE);
   emit_jump(e, done);

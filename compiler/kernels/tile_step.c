@@ -236,7 +236,7 @@ void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
   LLVMBasicBlockRef from = LLVMGetInsertBlock(e->builder), scale = emit_block(e, "scale"),
                     done = emit_block(e, "scaled");
   for (unsigned i = 0; i < t->spec->rows * t->n; i++) before[i] = t->c[i];
-  LLVMValueRef more = LLVMBuildAnd(e->builder, t->args[ARG_ACCUMULATE], emit_i64(e, 2), "");
+  LLVMValueRef more = LLVMBuildAnd(e->builder, t->args[ARG_ACCUMULATE], emit_i64(e, TFM_MORE_FOLLOW), "");
   emit_branch(e, emit_icmp(e, LLVMIntEQ, more, emit_i64(e, 0)), scale, done);
   emit_at(e, scale);
   for (unsigned i = 0; i < t->spec->rows && t->spec->in_pairs && !tile_is_grouped(t); i++) emit_rests(t, a, b, i);

@@ -76,7 +76,8 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s%s%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
                 (long long)spec->b_stride, shown_form(spec->b_form), spec->b_is_signed ? " signed" : "",
                 spec->is_matrix ? " matrix" : "", spec->in_pairs ? " pairs" : "",
-                spec->b_is_page ? " page" : "", spec->is_whole ? " whole" : "", spec->exact_zero ? " exact_zero" : "");
+                spec->b_is_page ? " page" : "", spec->has_all_columns ? " whole" : "",
+                spec->exact_zero ? " exact_zero" : "");
   if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
   if (spec->k) strbuf_printf(out, "  rows of %lld\n", (long long)spec->k);
   if (spec->chain) strbuf_printf(out, "  chains of %d\n", spec->chain);

@@ -43,7 +43,7 @@ typedef struct KernelSpec {
   bool goes_on;               /* TILE: the first chain may begin with c, and be added to it, as `accumulate` says */
   uint8_t b_form;             /* tfm_form */
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
-  bool is_whole;              /* every call is for all columns */
+  bool has_all_columns;       /* every call is for all columns */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   bool b_is_signed;           /* form INT8: b is values of attention */
   float factor;               /* form INT8: what results are multiplied by at last; 0: nothing */

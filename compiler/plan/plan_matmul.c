@@ -149,7 +149,7 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   const bool in_order = nest->expr->kind == EXPR_ACC && plan_is_gradient(p, c) && !has_rows;
   const bool y_stays = panels_may_stay(&kind, y, n, nest->others[1].strides[last], &floats);
   if (y_stays) kind.b_stride = floats;
-  kind.is_whole = y_stays && in_order;
+  kind.has_all_columns = y_stays && in_order;
   tfm_matmul_step step = {.tile_rows = kind.shape.rows,
                           .width = kind.shape.width,
                           .rank = (uint8_t)nest->rank,

@@ -22,7 +22,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .goes_on = kind->goes_on,
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
-                       .is_whole = kind->is_whole,
+                       .has_all_columns = kind->has_all_columns,
                        .b_is_signed = kind->b_is_signed,
                        .in_pairs = kind->in_pairs,
                        .k = kind->k,

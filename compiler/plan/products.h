@@ -16,7 +16,7 @@ typedef struct TileKind {
   uint8_t b_form; /* tfm_form */
   uint16_t chain; /* as in KernelSpec */
   bool goes_on;   /* the same */
-  bool b_is_page, is_whole, exact_zero, b_is_signed, in_pairs;
+  bool b_is_page, has_all_columns, exact_zero, b_is_signed, in_pairs;
   float factor; /* as in KernelSpec */
   uint8_t least_rows;        /* of the heights that are needed, up to shape.rows; 0: all are */
   uint8_t least_matrix_rows; /* tiles of so many rows and more take the tile registers of the target; 0: none do */

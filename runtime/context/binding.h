@@ -5,7 +5,7 @@
 #ifndef TFM_RUNTIME_BINDING_H
 #define TFM_RUNTIME_BINDING_H
 
-#include "context/context.h"
+#include "context/context_state.h"
 
 #define ALL_SYMBOLS UINT64_MAX
 static inline uint64_t symbol_bit(uint32_t symbol) { return (uint64_t)1 << least_of(symbol, 63); }

@@ -4,13 +4,14 @@
  * something open. Out: a context. Refused: another version of programs, weights that are missing or not aligned, a
  * struct of options that ends before its first members, half an allocator. What the environment says is ignored unless
  * it is a number in its range. The context and its arrays are one block of memory; the workspace is another. */
-#include "context/binding.h"
+#include "context/context.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/allocate.h"
+#include "context/binding.h"
 #include "context/step_operands.h"
 #include "pool/pool.h"
 

@@ -4,7 +4,7 @@
 #ifndef TFM_RUNTIME_STEP_OPERANDS_H
 #define TFM_RUNTIME_STEP_OPERANDS_H
 
-#include "context/context.h"
+#include "context/context_state.h"
 #include "tfm/abi/drivers.h"
 
 /* The operands that a step holds itself, by the names in the table of steps. An operand that the step does not have is

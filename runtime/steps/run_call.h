@@ -3,7 +3,7 @@
 #ifndef TFM_RUNTIME_RUN_CALL_H
 #define TFM_RUNTIME_RUN_CALL_H
 
-#include "context/context.h"
+#include "context/context_state.h"
 
 /* A part of the results of a product: rows [row, row + rows) of all axes but the last taken as one, columns
  * [column, column + columns). */

@@ -103,9 +103,9 @@ static inline void run_tiles(const PanelWalk *walk, const Strip *strip) {
   const GemmJob *job = walk->job;
   const Gemm *gemm = job->gemm;
   const tfm_gemm_step *step = gemm->step;
-  const char *a = (const char *)gemm->a + tfm_whole_row_bytes(step->form, step->a_bytes, strip->first_k);
+  const char *a = (const char *)gemm->a + tfm_row_bytes(step->form, step->a_bytes, strip->first_k);
   const bool is_end = strip->first_k + strip->k == step->k, goes_on = is_whole_numbers(step) && !is_end;
-  const int64_t accumulate = (strip->first_k > job->k.begin) + 2 * goes_on;
+  const int64_t accumulate = (strip->first_k > job->k.begin ? TFM_ACCUMULATE : 0) | (goes_on ? TFM_MORE_FOLLOW : 0);
   const Tile *tile = &job->block->tiles[walk->tile], *end = tile + walk->tiles;
   for (const char *next = strip->next; tile < end; tile++, next += strip->share) {
     float *c = results_at(&job->to, tile, strip->column);

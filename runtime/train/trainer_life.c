@@ -1,18 +1,13 @@
-/* The life of a trainer: <model>_trainer_new, tfm_trainer_open, states that it begins with and leaves behind, and what
- * can be read of it.
+/* The life of a trainer: making it (<model>_trainer_new, tfm_trainer_open), drawing its weights, ending it.
  *
  * In: a tfm_training, or the path of a library that has one; what runs its graphs, a tfm_trainer_options of any
  * version. Out: a trainer, whose weights are zeroes until they are drawn or filled in. Refused: settings out of range,
- * weights without an initial value, a state of another model, a library that does not train or is of another version; a
- * weight that the model does not have. The trainer, its arrays and its blocks are one block of memory. */
+ * weights without an initial value, a library that does not train or is of another version. The trainer, its arrays and
+ * its blocks are one block of memory. */
 #include <dlfcn.h>
-#include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "tfm/abi/checkpoint.h"
 #include "base/error.h"
 #include "library/exports.h"
 #include "library/open.h"
@@ -48,10 +43,6 @@ static bool needs(const tfm_trainer *t, tfm_train_tensor which) {
   return which == TFM_TENSOR_GRADIENT || !is_sgd;
 }
 
-static uint64_t floats_of(const tfm_training *training, int which) {
-  return which == TFM_TENSOR_WEIGHT ? training->floats : training->trained_floats;
-}
-
 /* Places the arrays behind the trainer and returns the size of all; -1: it is too large to count. */
 static int64_t place_arrays(tfm_trainer *t, char *block) {
   const tfm_training *training = t->training;
@@ -60,7 +51,8 @@ static int64_t place_arrays(tfm_trainer *t, char *block) {
   layout_take(&layout, 1, sizeof *t);
   for (int i = 0; i < N_TENSORS; i++)
     t->blocks[i] =
-        needs(t, (tfm_train_tensor)i) ? layout_take(&layout, (int64_t)floats_of(training, i), sizeof(float)) : NULL;
+        needs(t, (tfm_train_tensor)i) ? layout_take(&layout, (int64_t)trainer_floats(training, i), sizeof(float))
+                                      : NULL;
 #define ARRAY(field, count) (t->field = layout_take(&layout, (count), sizeof *t->field))
   ARRAY(tops, (int64_t)outputs * (MOST_LEVELS + 1));
   ARRAY(bottoms, (int64_t)outputs * (MOST_LEVELS + 1));
@@ -202,24 +194,6 @@ tfm_status tfm_trainer_draw(tfm_trainer *t, tfm_error *error) {
   return status;
 }
 
-float *tfm_trainer_data(tfm_trainer *t, uint32_t parameter, tfm_train_tensor which) {
-  const tfm_parameter *p = &t->training->parameters[parameter];
-  if (!t->blocks[which] || (which != TFM_TENSOR_WEIGHT && p->gradient == TFM_NONE)) return NULL;
-  return t->blocks[which] + (which == TFM_TENSOR_WEIGHT ? p->offset : p->trained);
-}
-
-uint64_t tfm_trainer_trained(const tfm_trainer *t) {
-  uint64_t h = 14695981039346656037u; /* FNV-1a, of words */
-  for (uint32_t i = 0; i < t->training->n_parameters; i++)
-    if (t->training->parameters[i].gradient != TFM_NONE) h = (h ^ i) * 1099511628211u;
-  return h;
-}
-
-int64_t tfm_trainer_steps(const tfm_trainer *t) { return t->t; }
-void tfm_trainer_set_steps(tfm_trainer *t, int64_t steps) { t->t = steps; }
-void tfm_trainer_set_origin(tfm_trainer *t, const tfm_trainer_origin *origin) { t->head.origin = *origin; }
-void tfm_trainer_set_epoch(tfm_trainer *t, int64_t epoch) { t->epoch = epoch; }
-
 void tfm_trainer_cancel(tfm_trainer *t) {
   atomic_store(&t->cancelled, true);
   tfm_context_cancel(t->engine.step_tops);
@@ -282,107 +256,6 @@ void tfm_library_training_defaults(const tfm_training *training, tfm_train_setti
   if (settings) *settings = training->settings;
 }
 
-// ---- states ----
-
-enum { N_SAVED = TFM_STATE_SECOND + 1 };
-
-static const tfm_train_tensor saved[N_SAVED] = {TFM_TENSOR_WEIGHT, TFM_TENSOR_FIRST, TFM_TENSOR_SECOND};
-
-static uint64_t saved_bytes(const tfm_trainer *t, int i) {
-  return t->blocks[saved[i]] ? floats_of(t->training, saved[i]) * sizeof(float) : 0;
-}
-
-static tfm_status check_state(const tfm_trainer *t, const tfm_state_file *file, tfm_error *error) {
-  bool fits = file->head.model == t->training->model;
-  for (int i = 0; i < N_SAVED; i++) {
-    const bool begins = i && !file->head.step && !file->bytes[i]; /* a start from `tfmc pack`: moments are zeroes */
-    const bool is_same = file->bytes[i] == saved_bytes(t, i) && (!i || file->head.trained == tfm_trainer_trained(t));
-    fits = fits && (begins || is_same);
-  }
-  return fits ? TFM_OK
-              : tfm_refuse(error, TFM_E_ENV,
-                           "%s: this state is of another model, another -D, another optimizer or other frozen weights",
-                           file->path);
-}
-
-static tfm_status read_note(tfm_trainer *t, const tfm_state_file *file, tfm_error *error) {
-  const int64_t bytes = (int64_t)file->bytes[TFM_STATE_NOTE];
-  if (!bytes) return TFM_OK;
-  t->note = allocate(&t->allocator, (size_t)bytes, sizeof(void *));
-  if (!t->note) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a note of %lld bytes", (long long)bytes);
-  t->note_bytes = bytes;
-  return tfm_state_read(file, TFM_STATE_NOTE, t->note, error);
-}
-
-/* The file is whole when it is open: all of it has been compared with its hashes. */
-static tfm_status load_state(tfm_trainer *t, const char *path, tfm_error *error) {
-  tfm_state_file file;
-  tfm_status status = tfm_state_open(&file, path, error);
-  if (status) return status;
-  status = check_state(t, &file, error);
-  for (int i = 0; i < N_SAVED && !status; i++)
-    if (file.bytes[i]) status = tfm_state_read(&file, (tfm_state_block)i, t->blocks[saved[i]], error);
-  if (!status) status = read_note(t, &file, error);
-  t->head = file.head;
-  t->t = file.head.step;
-  t->epoch = file.head.epoch;
-  t->seed = file.head.seed;
-  tfm_state_close(&file);
-  return status;
-}
-
-/* A folder that holds another run's checkpoints: neither of the two could go on from it. One that this trainer's state
- * came from, or that an earlier trainer of the same kind left behind, may be written to. */
-static tfm_status check_folder(const tfm_trainer *t, const char *folder, tfm_error *error) {
-  char latest[PATH_MAX], path[PATH_MAX + sizeof TFM_CHECKPOINT_STATE + 1];
-  tfm_state_head head;
-  tfm_status status = tfm_checkpoint_latest(folder, latest, sizeof latest, error);
-  if (status || !*latest) return status;
-  snprintf(path, sizeof path, "%s/" TFM_CHECKPOINT_STATE, latest);
-  status = tfm_state_read_head(path, &head, error);
-  if (status) return status;
-  const bool is_same = head.model == t->training->model && head.seed == t->seed && head.settings == t->head.settings &&
-                       head.data == t->head.data;
-  if (is_same && (t->head.model || head.step <= t->t)) return TFM_OK;
-  return tfm_refuse(
-      error, TFM_E_ENV,
-      "%s: the folder holds another run, whose newest checkpoint is of step %lld: save to a folder of its "
-      "own, or make the trainer from that checkpoint",
-      folder, (long long)head.step);
-}
-
-static tfm_status save_state(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
-                             tfm_error *error) {
-  const uint32_t n = t->training->n_parameters;
-  tfm_named_tensor *tensors = allocate(&t->allocator, (n + 1) * sizeof *tensors, ALIGNMENT);
-  tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {0};
-  if (!tensors) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a list of weights");
-  for (uint32_t i = 0; i < n; i++) {
-    const tfm_parameter *p = &t->training->parameters[i];
-    tensors[i] = (tfm_named_tensor){p->path, tfm_trainer_data(t, i, TFM_TENSOR_WEIGHT), p->dims, p->rank};
-  }
-  for (int i = 0; i < N_SAVED; i++) blocks[i] = (tfm_state_bytes){t->blocks[saved[i]], saved_bytes(t, i)};
-  if (note) blocks[TFM_STATE_NOTE] = (tfm_state_bytes){note, (uint64_t)note_bytes};
-  tfm_state_head head = t->head;
-  head.model = t->training->model;
-  head.trained = tfm_trainer_trained(t);
-  head.seed = t->seed;
-  head.step = t->t;
-  head.epoch = t->epoch;
-  if (!t->head.model) head.best = INFINITY;
-  if (!t->head.model) head.best_score = -INFINITY;
-  mkdir(folder, 0777); /* it may be there */
-  tfm_status status = check_folder(t, folder, error);
-  if (!status) status = tfm_checkpoint_save(folder, &head, blocks, tensors, n, error);
-  release(&t->allocator, tensors, (n + 1) * sizeof *tensors);
-  return status;
-}
-
-const void *tfm_trainer_note(const tfm_trainer *t, int64_t *bytes) {
-  if (bytes) *bytes = t ? t->note_bytes : 0;
-  return t ? t->note : NULL;
-}
-
 // ---- making one ----
 
 tfm_status tfm_library_trainer_new(const tfm_training *training, const char *state, const tfm_trainer_options *given,
@@ -395,7 +268,7 @@ tfm_status tfm_library_trainer_new(const tfm_training *training, const char *sta
   if (!options.allocator.allocate != !options.allocator.release)
     return tfm_refuse_call(error, "an allocator needs both functions");
   tfm_status status = make(training, &options, trainer, error);
-  if (!status) status = state ? load_state(*trainer, state, error) : tfm_trainer_draw(*trainer, error);
+  if (!status) status = state ? trainer_load(*trainer, state, error) : tfm_trainer_draw(*trainer, error);
   if (!status) return tfm_succeed(error);
   tfm_trainer_destroy(*trainer);
   *trainer = NULL;
@@ -441,70 +314,4 @@ tfm_status tfm_trainer_open(const char *library_path, const char *state, const t
   status = open_table(table, handle, state, options, trainer, error);
   if (status) dlclose(handle);
   return status;
-}
-
-// ---- using one ----
-
-tfm_status training_enter(tfm_trainer *t, tfm_error *error) {
-  if (!t) return tfm_refuse_call(error, "the trainer is a null pointer");
-  if (atomic_exchange_explicit(&t->running, true, memory_order_acquire))
-    return tfm_refuse_call(error, "another thread is using this trainer");
-  return TFM_OK;
-}
-
-tfm_status training_leave(tfm_trainer *t, tfm_status status) {
-  atomic_store_explicit(&t->running, false, memory_order_release);
-  return status;
-}
-
-tfm_status tfm_trainer_save(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
-                            tfm_error *error) {
-  tfm_status status = training_enter(t, error);
-  if (status) return status;
-  if (!folder || note_bytes < 0)
-    status = tfm_refuse_call(error, "a folder is needed, and a note has no negative number of bytes");
-  else
-    status = save_state(t, folder, note, note_bytes, error);
-  return training_leave(t, status ? status : tfm_succeed(error));
-}
-
-// ---- what the objective is ----
-
-const tfm_tensor_info *tfm_trainer_inputs(const tfm_trainer *t, uint32_t *n) {
-  const tfm_context *context = t ? t->engine.step_tops : NULL;
-  if (n) *n = context ? t->training->n_inputs : 0;
-  return context ? context->program->inputs : NULL;
-}
-
-const char *tfm_trainer_result(const tfm_trainer *t, int64_t result) {
-  const bool is_there = t && result >= 0 && result < (int64_t)t->training->step.n_results;
-  return is_there ? t->training->step.results[result].name : NULL;
-}
-
-void tfm_trainer_settings(const tfm_trainer *t, tfm_train_settings *settings) {
-  if (t && settings) *settings = t->settings;
-}
-
-// ---- tensors ----
-
-const char *tfm_trainer_path(const tfm_trainer *t, int64_t parameter) {
-  const bool is_there = t && parameter >= 0 && parameter < (int64_t)t->training->n_parameters;
-  return is_there ? t->training->parameters[parameter].path : NULL;
-}
-
-tfm_status tfm_trainer_tensor(tfm_trainer *t, const char *path, int32_t which, float **data, int64_t *dims,
-                              int32_t *rank, tfm_error *error) {
-  if (!t || !path || !data) return tfm_refuse_call(error, "a trainer, a path and a place for the tensor are needed");
-  *data = NULL;
-  if (which < TFM_TENSOR_WEIGHT || which > TFM_TENSOR_SECOND) return tfm_refuse_call(error, "there is no such tensor");
-  for (uint32_t i = 0; i < t->training->n_parameters; i++) {
-    const tfm_parameter *p = &t->training->parameters[i];
-    if (strcmp(p->path, path) != 0) continue;
-    *data = tfm_trainer_data(t, i, (tfm_train_tensor)which);
-    if (dims) memcpy(dims, p->dims, sizeof p->dims);
-    if (rank) *rank = p->rank;
-    if (*data) return tfm_succeed(error);
-    return tfm_refuse(error, TFM_E_INPUT, "weight '%s' is not trained, or the optimizer keeps no such number", path);
-  }
-  return tfm_refuse(error, TFM_E_INPUT, "the objective has no weight '%s'", path);
 }

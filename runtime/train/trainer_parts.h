@@ -84,11 +84,20 @@ int64_t training_measure(const tfm_train_graph *graph, uint32_t number, int32_t 
 int64_t training_measure_run(const tfm_train_graph *graph, const tfm_program *program, int32_t threads,
                              const int64_t *sizes);
 
-// ---- trainer_life.c ----
+// ---- trainer_tensors.c ----
 
 /* Makes the trainer the caller's until training_leave, which returns `status`. */
 tfm_status training_enter(tfm_trainer *trainer, tfm_error *error);
 tfm_status training_leave(tfm_trainer *trainer, tfm_status status);
+
+// ---- trainer_state.c ----
+
+/* How many numbers of a kind all weights, or all trained weights, have. */
+static inline uint64_t trainer_floats(const tfm_training *training, int which) {
+  return which == TFM_TENSOR_WEIGHT ? training->floats : training->trained_floats;
+}
+/* The trainer goes on from the state in a file. */
+tfm_status trainer_load(tfm_trainer *trainer, const char *path, tfm_error *error);
 
 // ---- step.c ----
 

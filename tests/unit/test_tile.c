@@ -144,7 +144,7 @@ static void check_starts(const Whole *whole, const float *row, int i, int32_t su
   const bool is_grouped = whole->form == TFM_FORM_INT4;
   const int64_t step = is_grouped ? TFM_GROUP : (whole->k + 3) / 4 * 4;
   int64_t at = 0;
-  for (int64_t first = 0; first < whole->k; first += step, at += tfm_whole_row_bytes(whole->form, bytes, step)) {
+  for (int64_t first = 0; first < whole->k; first += step, at += tfm_row_bytes(whole->form, bytes, step)) {
     int32_t start, of_group = 0;
     int16_t of_pairs[2] = {0};
     for (int64_t j = first; j < first + step && j < whole->k; j++) {
@@ -300,7 +300,7 @@ static void check_whole(KernelBench *bench, const Whole *whole, size_t tile, int
       memset(c, 0, sizeof c);
       if (cut) {
         kernel((const float *)a, whole->panel, c, stride, first, 2, columns, a, 2);
-        kernel((const float *)(a + tfm_whole_row_bytes(whole->form, bytes, first)),
+        kernel((const float *)(a + tfm_row_bytes(whole->form, bytes, first)),
                whole->panel + tfm_form_bytes(whole->form, first) * width, c, stride, whole->k - first, 1, columns, a,
                9);
       } else {

@@ -285,11 +285,10 @@ static void add_column(const AttentionStrip *s, const ColumnJob *job) {
   const tfm_attention_step *step = s->attention->step;
   const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, s->walker->context, step->pv_tiles[job->rows]);
   const float *weights = job->weights;
-  enum { MORE_FOLLOW = 2 };
   for (int64_t key = 0; key < job->n; key += TFM_CACHE_PAGE, weights += TFM_CACHE_PAGE * step->a_bytes / 4) {
-    const int64_t follow = key + TFM_CACHE_PAGE < job->n ? MORE_FOLLOW : 0;
+    const int64_t follow = key + TFM_CACHE_PAGE < job->n ? TFM_MORE_FOLLOW : 0;
     tile(weights, job->list[key / TFM_CACHE_PAGE] + job->offset, job->to, job->stride,
-         least_of(TFM_CACHE_PAGE, job->n - key), (key > 0) | follow, job->columns, weights, 0);
+         least_of(TFM_CACHE_PAGE, job->n - key), (key > 0 ? TFM_ACCUMULATE : 0) | follow, job->columns, weights, 0);
   }
 }
 

@@ -1,9 +1,9 @@
-/* abi/gradient_steps.h: the steps that only programs of gradients have. C99. A part of abi/program.h, which includes it
- * where operands are known; who includes this file alone gets all of that one. */
-#ifndef TFM_PROGRAM_H
-#include "tfm/abi/program.h"
-#elif !defined(TFM_GRADIENT_STEPS_H)
+/* abi/gradient_steps.h: the steps that only programs of gradients have. C99. A part of abi/program.h, which includes
+ * it. */
+#ifndef TFM_GRADIENT_STEPS_H
 #define TFM_GRADIENT_STEPS_H
+
+#include "tfm/abi/operand.h"
 
 /* Of a product: steps of k that are not live are left out of all sums, and what x and y hold there is not looked at.
  * The mask is over k alone, or over batch axes and k. */

@@ -64,12 +64,12 @@ enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
  * i32, and the rests of its four numbers (the 2nd and 4th are 0). */
 enum { TFM_ROW_HEAD = 16, TFM_RESTS_AT = 16 };
 
-static inline int64_t tfm_whole_row_bytes(uint8_t form, uint8_t a_bytes, int64_t k) { /* of k numbers of a, f32 too */
+static inline int64_t tfm_row_bytes(uint8_t form, uint8_t a_bytes, int64_t k) { /* of k numbers of a, f32 too */
   return k * a_bytes + (form == TFM_FORM_INT4 ? k / TFM_GROUP * 4 : 0);
 }
 
 static inline int64_t tfm_row_floats(uint8_t form, uint8_t a_bytes, int64_t k) {
-  const int64_t numbers = tfm_whole_row_bytes(form, a_bytes, (k + 3) / 4 * 4) / 4; /* in floats */
+  const int64_t numbers = tfm_row_bytes(form, a_bytes, (k + 3) / 4 * 4) / 4; /* in floats */
   return TFM_ROW_HEAD + (numbers + 1 + 15) / 16 * 16;
 }
 
@@ -115,10 +115,11 @@ typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, co
  * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16, of INT4 per 32. Any address will do. Where the
  * rows of a lie side by side, next is where the next tile's results are, whose rows are c_stride apart as well.
  * With b of form INT8 or INT4 a is a row of whole numbers and c holds their sums, i32, until the last call for it has
- * scaled them; bit 1 of `accumulate` says that more calls follow. Of INT4 all calls but the last take whole
+ * scaled them; TFM_MORE_FOLLOW says that there are more calls. Of INT4 all calls but the last take whole
  * TFM_GROUPS groups. Values of attention are signed bytes without scales of their own, times rows of unsigned numbers.
  */
-enum { TFM_ADD = 2 }; /* bit 1: of f32 in chains: add to c; of whole numbers: more follow, c is not scaled yet */
+/* Bits of `accumulate`: c counts; of f32 in chains: it is added to; of whole numbers: it is not scaled yet. */
+enum { TFM_ACCUMULATE = 1, TFM_ADD = 2, TFM_MORE_FOLLOW = 2 };
 typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t c_stride, int64_t k,
                                 int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
 
