@@ -303,7 +303,7 @@ static void check_stored(const Comparison *c, const Node *node, const WeightEntr
 /* What a weight may be, and how it becomes so. */
 static const char *readable_types(const WeightEntry *entry) {
   if (entry->file->is_gguf)
-    return "of GGUF, F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read; `llama-quantize --allow-requantize FILE "
+    return "of GGUF, F32, F16, BF16, Q4_0 to Q8_0 and Q2_K to Q6_K are read; `llama-quantize --allow-requantize FILE "
            "NEW_FILE Q8_0` writes such";
   return entry->fault ? entry->fault : "a weight is F32, F16, BF16 or F8_E4M3, or I8 of two axes with a scale";
 }

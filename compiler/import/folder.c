@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "import/generation_keys.h"
+#include "import/gguf_config.h"
 #include "import/json_file.h"
 #include "import/sentence.h"
+#include "weights/gguf.h"
 
 // ---- files that may be missing ----
 
@@ -194,9 +196,8 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
     report_no_weights(arena, diag, folder);
   else if (gguf)
     diag_error_at(diag, config, DIAG_CHECKPOINT,
-                  "there is no such file; \"%s\" is a GGUF file, whose own settings are not read: import the folder "
-                  "of safetensors that it was made from. As weights of a model it is read: --weights %s",
-                  gguf, folder_file(arena, folder, gguf));
+                  "there is no such file; \"%s\" is a GGUF file, which has settings of its own: tfmc import %s", gguf,
+                  folder_file(arena, folder, gguf));
   else if (file_exists(folder_file(arena, folder, "0_Transformer/config.json")))
     diag_error_at(diag, config, DIAG_CHECKPOINT,
                   "there is no such file; this folder of sentence transformers keeps its model in 0_Transformer: copy "
@@ -229,14 +230,25 @@ static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta) 
   return generation && sentence;
 }
 
+/* A GGUF file is opened twice, here for its settings. */
+static json_t *read_gguf(Arena *arena, Diag *diag, const char *path, const Map *ignored) {
+  TensorFile *file = gguf_open(arena, diag, path);
+  json_t *config = file ? gguf_config(arena, diag, file, ignored) : NULL;
+  tensor_file_close(file);
+  return config;
+}
+
 Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignored) {
   Folder *folder = ARENA_NEW(arena, Folder);
   *folder = (Folder){.path = path, .config_path = folder_file(arena, path, "config.json"), .ignored = ignored};
+  const bool is_file = is_gguf(path);
+  if (is_file) folder->config_path = path;
   if (!file_exists(folder->config_path)) {
     report_no_config(arena, diag, path, folder->config_path);
     return NULL;
   }
-  folder->config = read_json(arena, diag, folder->config_path, JSON_OBJECT);
+  folder->config = is_file ? read_gguf(arena, diag, path, ignored)
+                           : read_json(arena, diag, folder->config_path, JSON_OBJECT);
   if (!folder->config) return NULL;
   folder->written = json_copy(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));

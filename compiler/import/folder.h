@@ -1,9 +1,10 @@
 /* Folder: a checkpoint as Hugging Face writes it.
  *
- * In: a folder. Out: what its files of JSON say; then, in a second step, the names of its weights, of which nothing is
- * read. Rotary settings of older files (`rope_theta`, `rope_scaling`) are brought to the newer form, one object
- * `rope_parameters`. Refused, each with the way out: no config.json, two spellings that contradict each other, modules
- * of sentence transformers that nothing here computes, no safetensors, adapters, quantized weights. */
+ * In: a folder, or a GGUF file, whose metadata are its config.json (gguf_config.h). Out: what its files of JSON say;
+ * then, in a second step, the names of its weights, of which nothing is read. Rotary settings of older files
+ * (`rope_theta`, `rope_scaling`) are brought to the newer form, one object `rope_parameters`. Refused, each with the
+ * way out: no config.json, two spellings that contradict each other, modules of sentence transformers that nothing here
+ * computes, no safetensors, adapters, quantized weights. */
 #ifndef TFM_IMPORT_FOLDER_H
 #define TFM_IMPORT_FOLDER_H
 

@@ -126,6 +126,7 @@ static bool read_text(GgufReader *reader, const char *key) {
   char text[MOST_NAME];
   if (!read_u64(reader, &size) || !check_rest(reader, size)) return false;
   if (size > sizeof text) {
+    vec_push(reader->arena, &reader->file->lists, key);
     reader->at += (int64_t)size;
     return true;
   }
@@ -188,6 +189,7 @@ static bool read_key(GgufReader *reader) {
   reader->what = arena_printf(reader->arena, "key \"%s\"", key);
   if (!read_u32(reader, &type)) return false;
   if (type == STRING) return read_text(reader, key);
+  if (type == ARRAY) vec_push(reader->arena, &reader->file->lists, key);
   if (type >= N_TYPES || type == ARRAY) return skip_value(reader, type, 0);
   return read_number(reader, key, type, &value) && take_key(reader, at, key, type, value);
 }

@@ -1,11 +1,19 @@
 /* In: a file of tensors. Out: the elements of one, converted piece by piece. See tensor_file.h. */
 #include "weights/tensor_file.h"
 
+#include <string.h>
+
 void tensor_file_close(TensorFile *file) {
   if (file) in_file_close(&file->file);
 }
 
 const FileTensor *tensor_file_find(const TensorFile *file, const char *name) { return map_get(&file->by_name, name); }
+
+const char *tensor_file_metadata(const TensorFile *file, const char *key) {
+  for (size_t i = 0; i < file->metadata.n; i++)
+    if (strcmp(file->metadata.items[i].key, key) == 0) return file->metadata.items[i].value;
+  return NULL;
+}
 
 /* Elements that need conversion are read in pieces, so that a tensor takes no second copy of itself. */
 enum { PIECE_BYTES = 1 << 18 };
@@ -66,7 +74,31 @@ bool tensor_file_read(const TensorFile *file, Diag *diag, const FileTensor *tens
   return tensor_file_read_part(file, diag, (FileTensorPart){tensor, 0, tensor->elements}, dtype, out);
 }
 
+/* The row of the file that is row `row` of a tensor whose heads are turned: of n rows of a head, those of the first
+ * half stand at even places. */
+static int64_t turned_row(const FileTensor *tensor, int64_t row) {
+  const int64_t n = tensor->dims[0] / tensor->turned_heads, at = row % n, half = n / 2;
+  return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
+
+/* Row by row, or what is asked for of one. */
+static bool read_turned(const TensorFile *file, Diag *diag, FileTensorPart part, DType dtype, unsigned char *out) {
+  FileTensor plain = *part.tensor;
+  plain.turned_heads = 0;
+  const int64_t length = plain.elements / plain.dims[0];
+  for (int64_t at = part.first, end = part.first + part.n; at < end;) {
+    const int64_t row = at / length, skipped = at % length;
+    const int64_t n = length - skipped < end - at ? length - skipped : end - at;
+    const FileTensorPart piece = {&plain, turned_row(part.tensor, row) * length + skipped, n};
+    if (!tensor_file_read_part(file, diag, piece, dtype, out)) return false;
+    out += (size_t)n * dtype_bytes[dtype];
+    at += n;
+  }
+  return true;
+}
+
 bool tensor_file_read_part(const TensorFile *file, Diag *diag, FileTensorPart part, DType dtype, void *out) {
+  if (part.tensor->turned_heads) return read_turned(file, diag, part, dtype, out);
   const FileTensor *tensor = part.tensor;
   const int64_t first = part.first, n = part.n;
   /* Elements that need no conversion are read straight to their destination. */

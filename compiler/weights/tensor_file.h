@@ -18,6 +18,7 @@ typedef struct FileTensor {
   const int64_t *dims;
   int64_t elements;
   int64_t begin, end;    /* bytes of the data, counted from the first after the header */
+  int64_t turned_heads;  /* not 0: the rows of each of so many heads stand in pairs, (0, n/2), (1, n/2 + 1) ... */
   int64_t header_offset; /* where its name stands in the header */
 } FileTensor;
 
@@ -31,6 +32,7 @@ typedef struct TensorFile {
   int64_t data_begin, data_size;
   VEC(FileTensor *) tensors; /* in the order of the header */
   VEC(FileMetadata) metadata;
+  VEC(const char *) lists; /* keys of GGUF that have an array, or a long text: their values are left out */
   Map by_name;
 } TensorFile;
 
@@ -39,6 +41,8 @@ typedef struct TensorFile {
 bool tensor_file_check_tiling(Arena *arena, Diag *diag, const TensorFile *file, DiagCode code, int64_t alignment);
 void tensor_file_close(TensorFile *file); /* NULL is ignored */
 const FileTensor *tensor_file_find(const TensorFile *file, const char *name);
+/* The value of a key of the metadata, as text; NULL: there is none. */
+const char *tensor_file_metadata(const TensorFile *file, const char *key);
 
 /* Reads a tensor as f32, i32 or bool into `out`, which has room for all of its elements. can_convert must
  * have said yes. False after an error: a value does not fit, or the file cannot be read. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "weights/gguf.h"
+#include "weights/gguf_names.h"
 #include "weights/safetensors.h"
 #include "weights/weight_folder.h"
 
@@ -14,7 +15,7 @@ enum { MAX_INDEX_BYTES = 100000000 }; /* as for a header of safetensors: bounds 
 
 const WeightEntry *weight_set_find(const WeightSet *set, const char *name) {
   uintptr_t index = (uintptr_t)map_get(&set->by_name, name);
-  return index ? &set->entries.items[index - 1] : NULL;
+  return index ? &set->entries.items[index - 1] : map_get(&set->turned, name);
 }
 
 static void add_entry(Arena *arena, WeightSet *set, const TensorFile *file, const FileTensor *tensor) {
@@ -149,6 +150,28 @@ static void add_names_in_pytorch(Arena *arena, WeightSet *set) {
     if (!name || map_has(&set->by_name, name)) continue;
     set->entries.items[i].name = name;
     map_put(&set->by_name, name, (void *)(uintptr_t)(i + 1));
+  }
+}
+
+/* A tensor whose rows stand in another order in the file is itself by the file's name, and what it is in PyTorch by
+ * that of PyTorch. */
+static void add_names_of_gguf(Arena *arena, WeightSet *set) {
+  for (size_t i = 0; i < set->entries.n; i++) {
+    WeightEntry *entry = &set->entries.items[i];
+    GgufName name;
+    if (!entry->file->is_gguf || !gguf_name_in_pytorch(arena, entry->file, entry->tensor, &name)) continue;
+    if (map_has(&set->by_name, name.text) || map_has(&set->turned, name.text)) continue;
+    entry->name = name.text;
+    if (!name.turned_heads) {
+      map_put(&set->by_name, name.text, (void *)(uintptr_t)(i + 1));
+      continue;
+    }
+    FileTensor *tensor = ARENA_NEW(arena, FileTensor);
+    *tensor = *entry->tensor;
+    tensor->turned_heads = name.turned_heads;
+    WeightEntry *turned = ARENA_NEW(arena, WeightEntry);
+    *turned = (WeightEntry){.file = entry->file, .tensor = tensor, .name = name.text};
+    map_put(&set->turned, name.text, turned);
   }
 }
 
@@ -322,6 +345,7 @@ WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
   WeightSet *set = ARENA_NEW(arena, WeightSet);
   set->path = path;
   set->by_name = map_new(arena);
+  set->turned = map_new(arena);
   size_t length = strlen(path);
   bool is_index = length > 5 && strcmp(path + length - 5, ".json") == 0;
   bool is_read = is_index ? add_index(arena, diag, set, path) : add_single(arena, diag, set, path);
@@ -330,6 +354,7 @@ WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
     return NULL;
   }
   add_names_in_pytorch(arena, set);
+  add_names_of_gguf(arena, set);
   add_names_of_training(set);
   add_scales(arena, set);
   return set;

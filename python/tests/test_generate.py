@@ -31,6 +31,15 @@ def write_checkpoint(case, folder):
     save_file(tensors, folder / "model.safetensors")
 
 
+def read_tensor(path, name):
+    """A tensor of a safetensors file of f32."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    entry = json.loads(content[8:8 + size])[name]
+    first, last = (8 + size + at for at in entry["data_offsets"])
+    return np.frombuffer(content[first:last], np.float32).reshape(entry["shape"])
+
+
 class Checkpoint:
     """A case of tests/models: its folder and its model, made once."""
 
@@ -101,6 +110,16 @@ class Checkpoints(Case):
         self.assertEqual(set(description.sizes), set(c.model.sizes))
         self.assertEqual(len(description.weights), len(c.case["weights"]))
         self.assertTrue(any("<=" in condition for condition in description.conditions))
+
+    def test_gguf_files_are_checkpoints(self):
+        sys.path.insert(0, str(CASES.parent))
+        import gguf_file
+        c, path = Checkpoint("qwen2"), pathlib.Path(self.folder()) / "model.gguf"
+        weights = {n: read_tensor(c.folder / "model.safetensors", n) for n in c.case["weights"]}
+        gguf_file.write(path, c.case["files"]["config.json"], weights)
+        model = tfmc.from_pretrained(path)
+        self.assertEqual(model.run(c.inputs)["logits"].tobytes(), c.model.run(c.inputs)["logits"].tobytes())
+        self.assertEqual(model.folder, path)
 
     def test_refusals(self):
         folder = pathlib.Path(self.folder())

@@ -39,7 +39,7 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
   ARRAY(logsumexp, kept);
   ARRAY(logits, kept > 1 ? kept * decoder->decoding->vocab : 0);
 #undef ARRAY
-  const int32_t threads = decoder->step->hooks.consumer ? decoder->step->threads : 0;
+  const int32_t threads = decoder->best.consumed.panels ? decoder->step->threads : 0;
   best_place(&decoder->best, layout, least_of(rows, RUN_TOKENS), threads);
 }
 

@@ -247,7 +247,7 @@ static void fill_item(const tfm_decoder *decoder, const tfm_cache *cache, const 
   PageSlice slice = {.cache = cache,
                      .context = decoder->step,
                      .floats = decoder->decoding->step->encoder_page_floats};
-  const bool is_int8 = tfm_cache_form(cache) == TFM_FORM_INT8;
+  const bool is_int8 = cache->form == TFM_FORM_INT8;
   tfm_page_writer *const write = is_int8 ? decoder->decoding->step->drivers->write_int8 : page_write;
   for (int64_t first = 0; first < positions; first += TFM_CACHE_PAGE) {
     slice.page = pages[first / TFM_CACHE_PAGE];

@@ -18,7 +18,7 @@ import tally
 from tensor_files import read_tensors, write_tensors
 
 U16, U32, TEXT, LIST = 2, 4, 8, 9
-TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "BF16": 30}
+TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "IQ4_XS": 23, "Q6_K": 14, "BF16": 30}
 MODEL = """layer Block(d, hidden) {
   norm = RMSNorm(d, 0.00001)              as "attn_norm"
   up   = Linear(d, hidden, bias = false)  as "ffn_up"
@@ -286,11 +286,11 @@ class Trials:
         told = json.loads(self.tfm("info", gguf, "--json"))["tensors"]
         self.check("info --json", {"name": "output.weight", "dtype": "Q8_0", "shape": [20, 256]} in told, told)
         content = {name: ("F32", shape, bytes(4 * math.prod(shape))) for name, shape in shapes.items()}
-        content["output.weight"] = ("Q5_K", [20, 256], bytes(20 * 176))
+        content["output.weight"] = ("IQ4_XS", [20, 256], bytes(20 * 136))
         write_gguf(gguf, content)
         told = self.tfm("run", model, "--weights", gguf, "--input", "ids=1x1", code=1)
-        self.check("a type that is not read", 'tensor "output.weight": type Q5_K; of GGUF, F32, F16, BF16, Q8_0, Q4_0, Q4_K '
-                   "and Q6_K are read; `llama-quantize --allow-requantize FILE NEW_FILE Q8_0` writes such" in told, told)
+        self.check("a type that is not read", 'tensor "output.weight": type IQ4_XS; of GGUF, F32, F16, BF16, Q4_0 to Q8_0 '
+                   "and Q2_K to Q6_K are read; `llama-quantize --allow-requantize FILE NEW_FILE Q8_0` writes such" in told, told)
         content["output.weight"] = ("F32", [256, 20], bytes(20 * 256 * 4))
         del content["blk.1.ffn_up.weight"]
         write_gguf(gguf, content)

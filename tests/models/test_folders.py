@@ -297,7 +297,7 @@ class NoCheckpoint(ImportCase):
 
     def test_other_folders(self):
         (self.folder / "model-q8.gguf").write_bytes(b"GGUF")
-        self.said(self.folder, 1, '"model-q8.gguf" is a GGUF file', "--weights")
+        self.said(self.folder, 1, '"model-q8.gguf" is a GGUF file', "tfmc import")
         (self.folder / "model-q8.gguf").unlink()
         (self.folder / "0_Transformer").mkdir()
         (self.folder / "0_Transformer/config.json").write_text("{}")

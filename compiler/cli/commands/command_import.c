@@ -1,4 +1,4 @@
-/* tfmc import: the folder of a checkpoint in, a .tfm file out.
+/* tfmc import: the folder of a checkpoint, or a GGUF file, in, a .tfm file out.
  *
  * What is written was elaborated, and its weights compared with those of the folder: a file that appears can be
  * compiled. Refused besides what import.h refuses: sizes of config.json that contradict the weights, tensors that
@@ -13,6 +13,7 @@
 #include "import/family_list.h"
 #include "import/import.h"
 #include "import/sentence.h"
+#include "weights/gguf.h"
 
 typedef struct Imported {
   Session *session;
@@ -151,9 +152,9 @@ static void import_folder(Session *session, const char *path) {
 /* People name the config itself. What is missing altogether is reported when its config.json is read. */
 static bool is_folder(Session *session, const char *path) {
   struct stat status;
-  if (stat(path, &status) != 0 || S_ISDIR(status.st_mode)) return true;
+  if (stat(path, &status) != 0 || S_ISDIR(status.st_mode) || is_gguf(path)) return true;
   diag_error_at(&session->diag, path, DIAG_USAGE,
-                "this is a file; name the folder that holds config.json and the weights");
+                "this is a file, and no GGUF file; name the folder that holds config.json and the weights");
   return false;
 }
 

@@ -132,7 +132,6 @@ typedef struct tfm_cache {
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
 } tfm_cache;
 
-static inline uint8_t tfm_cache_form(const tfm_cache *cache) { return cache->form; }
 static inline int64_t tfm_cache_floats(const tfm_cache *cache) { /* of a page; a sixteenth of them for a position */
   return cache->columns / cache->head * tfm_head_floats(cache->form, cache->kind == TFM_CACHE_KEYS, cache->head);
 }
