@@ -16,7 +16,7 @@ tfm_archive(zstd zstd)
 target_link_libraries(tfm_llvm INTERFACE -Wl,--start-group ${llvm_archives} -Wl,--end-group ${z} ${zstd} -l:libstdc++.a m)
 target_link_options(tfm_llvm INTERFACE -Wl,--gc-sections -Wl,--exclude-libs,ALL)
 # Names that link lines use become these archives.
-foreach(name jansson popt)
+foreach(name jansson popt z)
   tfm_archive(file ${name})
   add_library(${name} INTERFACE IMPORTED)
   target_link_libraries(${name} INTERFACE ${file})

@@ -23,7 +23,7 @@ LINKED = ("llvm-19-dev", "libstdc++-12-dev", "zlib1g-dev", "libzstd-dev", "libja
 NUMPY = "numpy>=1.26"
 # of uvicorn a class that is its own affair is extended, hence the upper limit
 SERVE = ["tokenizers>=0.21", "starlette>=1.10", "uvicorn>=0.54,<1", "httptools>=0.9", "uvloop>=0.23", "orjson>=3.13",
-         "prometheus-client>=0.26"]
+         "prometheus-client>=0.26", "jinja2>=3.1.6"]
 
 
 def version():

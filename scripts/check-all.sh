@@ -105,9 +105,9 @@ package_long() {
 }
 stage "the Python package, 10,000 streams and 100 kills" package_long
 serve_long() {
-  build/venv/bin/python -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client' || return 77
+  build/venv/bin/python -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client, jinja2' || return 77
   TFM_LONG=1 PYTHONPATH=build/release/python TFM_COMPILER=build/release/tfmc build/venv/bin/python \
-    python/serve/tests/run_serve.py test_serve_load
+    python/serve/tests/run_serve.py test_serve_load test_serve_completions.Bits
 }
 stage "tfmc-serve, ten minutes of load" serve_long
 stage "the Python package, addresses and undefined behaviour" scripts/python-sanitized.sh address

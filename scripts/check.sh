@@ -116,8 +116,19 @@ else
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
   stage "the style of models" "$python" tests/e2e/test_fmt.py "$tfmc" .
+  stage "the language server" "$python" tests/e2e/test_lsp.py "$tfmc" .
+  if "$python" -c 'import pytest_lsp' 2>/dev/null; then
+    stage "sessions of editors" "$python" tests/e2e/test_lsp_session.py "$tfmc"
+  else
+    not_run "sessions of editors" "pytest-lsp could not be installed"
+  fi
   stage "what is shown is what runs" "$python" tests/e2e/test_shown.py "$tfmc" .
   stage "looking inside: data and page" "$python" tests/e2e/test_explore.py "$tfmc" .
+  if [ -n "$(command -v chromium)" ] && /usr/bin/python3 -c 'import selenium' 2>/dev/null; then
+    stage "looking inside: the page in a browser" /usr/bin/python3 tests/e2e/test_explore_page.py "$tfmc" .
+  else
+    not_run "the page of tfmc explore in a browser" "no chromium, chromium-driver or python3-selenium"
+  fi
   stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
     tests/models/mutations
@@ -132,7 +143,7 @@ else
   stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
   if [ -n "$(has_package yes)" ]; then
     stage "the Python package" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/tests/run.py
-    if "$python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client' 2>/dev/null; then
+    if "$python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client, jinja2' 2>/dev/null; then
       stage "tfmc-serve" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/serve/tests/run_serve.py
     else
       not_run "tfmc-serve" "the packages that it requires could not be installed"

@@ -7,6 +7,6 @@
 
 #include "explore/explorer.h"
 
-json_t *explorer_kernels(Explorer *x, json_t *programs, json_t *blocks);
+json_t *explorer_kernels(Explorer *x, json_t *programs, json_t *blocks, json_t *notes);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "explore/code_data.h"
 #include "explore/explorer.h"
+#include "explore/map_data.h"
 
 enum { MOST_OPERATIONS = 20000 };
 
@@ -102,18 +103,19 @@ static json_t *machine_of(const ExploreRequest *request) {
 }
 
 static json_t *all_data(Explorer *x) {
-  json_t *programs = json_array(), *blocks = json_array();
+  json_t *programs = json_array(), *blocks = json_array(), *notes = json_array();
   for (uint32_t i = 0; i < x->programs.n; i++) json_array_append_new(programs, explorer_program(x, i));
-  json_t *kernels = explorer_kernels(x, programs, blocks);
+  json_t *kernels = explorer_kernels(x, programs, blocks, notes);
+  json_t *maps = explorer_maps(x, programs, notes);
   json_t *checks = checks_of(x), *fusions = explorer_fusions(x), *passes = explorer_passes(x);
   json_t *files = explorer_files(x); /* last: which lines are referred to is known now */
   if (!kernels) return NULL;
-  return json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
+  return json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
                    "tfmc-explore", "version", 1, "tfmc", x->request->version, "model",
                    explorer_text(x, x->programs.items[0].graph->name), "command",
                    explorer_text(x, x->request->command), "files", files, "modules", x->module_list, "checks", checks,
                    "formulas", x->formula_list, "programs", programs, "fusions", fusions, "passes", passes, "kernels",
-                   kernels, "machine", machine_of(x->request), "blocks", blocks);
+                   kernels, "machine", machine_of(x->request), "maps", maps, "notes", notes, "blocks", blocks);
 }
 
 /* The files of the model come first, the main one before all, as it is what people look at. */

@@ -18,6 +18,27 @@ static json_t *operation(Explorer *x, const Graph *graph, const Node *node) {
                    explorer_text(x, node->origin.name ? node->origin.name : ""));
 }
 
+/* The inputs of the program that a node reads, and the outputs that it is, by name. */
+static void add_ports(Explorer *x, const Graph *graph, const Node *node, json_t *made) {
+  json_t *reads = json_array(), *gives = json_array();
+  for (size_t i = 0; i < node->inputs.n; i++)
+    if (node->inputs.items[i]->op == OP_INPUT)
+      json_array_append_new(reads, explorer_text(x, node->inputs.items[i]->attr.name));
+  for (size_t i = 0; i < graph->outputs.n; i++)
+    if (graph->outputs.items[i].node == node)
+      json_array_append_new(gives, explorer_text(x, graph->outputs.items[i].name));
+  json_object_set_new(made, "reads", reads);
+  json_object_set_new(made, "gives", gives);
+}
+
+static json_t *inputs_of(const Node *node, const int32_t *numbers) {
+  json_t *inputs = json_array();
+  for (size_t i = 0; i < node->inputs.n; i++)
+    if (numbers[node->inputs.items[i]->id] >= 0)
+      json_array_append_new(inputs, json_integer(numbers[node->inputs.items[i]->id]));
+  return inputs;
+}
+
 /* Numbers of the operations in a list, by id; -1: no operation. */
 static int32_t *numbers_of(Explorer *x, Graph *graph) {
   int32_t *numbers = ARENA_ARRAY(x->arena, int32_t, graph->next_id + 1), n = 0;
@@ -31,11 +52,9 @@ static json_t *primitives_of(Explorer *x, Graph *graph, const int32_t *numbers) 
   json_t *list = json_array();
   for (const Node *node = graph->first; node; node = node->next) {
     if (numbers[node->id] < 0) continue;
-    json_t *made = operation(x, graph, node), *inputs = json_array();
-    for (size_t i = 0; i < node->inputs.n; i++)
-      if (numbers[node->inputs.items[i]->id] >= 0)
-        json_array_append_new(inputs, json_integer(numbers[node->inputs.items[i]->id]));
-    json_object_set_new(made, "inputs", inputs);
+    json_t *made = operation(x, graph, node);
+    json_object_set_new(made, "inputs", inputs_of(node, numbers));
+    add_ports(x, graph, node, made);
     json_array_append_new(list, made);
   }
   return list;
@@ -73,11 +92,8 @@ static json_t *ops_of(Explorer *x, const ExploredProgram *program, const int32_t
     json_object_set_new(made, "fused_from", sources_of(x, program, node, written_numbers, written,
                                                        json_object_get(made, "lines")));
     json_object_set_new(made, "steps", steps_of(program, node));
-    json_t *inputs = json_array();
-    for (size_t i = 0; i < node->inputs.n; i++)
-      if (numbers[node->inputs.items[i]->id] >= 0)
-        json_array_append_new(inputs, json_integer(numbers[node->inputs.items[i]->id]));
-    json_object_set_new(made, "inputs", inputs);
+    json_object_set_new(made, "inputs", inputs_of(node, numbers));
+    add_ports(x, program->graph, node, made);
     json_array_append_new(list, made);
   }
   return list;

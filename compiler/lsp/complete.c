@@ -78,11 +78,33 @@ static bool open_call(const char *text, uint32_t offset, uint32_t *bracket, uint
   return false;
 }
 
-/* What stands before a bracket or dot, as far as it is names and dots. */
+/* Where the bracket begins that the byte before `at` closes; `at` if there is none. */
+static uint32_t before_bracket(const char *text, uint32_t at) {
+  uint32_t depth = 0;
+  for (uint32_t begin = at; begin > 0;) {
+    const char c = text[--begin];
+    if (c == ')' || c == ']')
+      depth++;
+    else if ((c == '(' || c == '[') && --depth == 0)
+      return begin;
+  }
+  return at;
+}
+
+/* What stands before a bracket or dot, as far as it is names, dots, and what calls and indexes them. */
 static const Ast *path_before(const Place *place, uint32_t end) {
   Arena *arena = place->request->arena;
   uint32_t begin = end;
-  while (begin > 0 && (is_word_byte(place->text[begin - 1]) || place->text[begin - 1] == '.')) begin--;
+  while (begin > 0) {
+    const char c = place->text[begin - 1];
+    uint32_t next = begin;
+    if (is_word_byte(c) || c == '.')
+      next = begin - 1;
+    else if (c == ')' || c == ']')
+      next = before_bracket(place->text, begin);
+    if (next == begin) break;
+    begin = next;
+  }
   Map names = map_new(arena);
   Diag ignored = diag_new(arena);
   const char *text = arena_strndup(arena, place->text + begin, end - begin);

@@ -133,6 +133,6 @@ json_t *request_hints(const Request *request) {
   Site site;
   if (!request_site(request, &site)) return NULL;
   json_t *list = json_array();
-  add_hints(request, &site, site.file, list);
+  if (request->documents->shows_hints) add_hints(request, &site, site.file, list);
   return list;
 }

@@ -112,6 +112,7 @@ void documents_configure(Documents *documents, const json_t *settings) {
   arena_destroy(documents->settings);
   documents->settings = arena;
   documents->n_variants = 0;
+  documents->shows_hints = json_is_true(json_object_get(settings, "hints"));
   for (size_t i = 0; i < json_array_size(variants) && documents->n_variants < MOST_VARIANTS; i++)
     documents->variants[documents->n_variants++] = read_variant(arena, json_array_get(variants, i));
   if (documents->n_variants == 0) documents->variants[documents->n_variants++] = read_variant(arena, define);

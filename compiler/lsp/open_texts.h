@@ -37,6 +37,7 @@ typedef struct Documents {
   Variant variants[MOST_VARIANTS];
   uint32_t n_variants; /* at least 1 */
   PlaceUnits units;
+  bool shows_hints; /* shapes beside names, where the editor asks for them */
   json_t *orphans; /* URIs that a text which was closed has reported on; NULL: none */
 } Documents;
 
@@ -58,7 +59,8 @@ Document *document_put(Documents *documents, const char *uri, const char *text, 
 void document_remove(Documents *documents, Document *document);
 /* All is made anew: a text or file has changed. */
 void documents_forget(Documents *documents);
-/* Takes {"variants": [["NAME=VALUE", ...], ...]} or {"define": ["NAME=VALUE", ...]}. */
+/* Takes {"variants": [["NAME=VALUE", ...], ...]} or {"define": ["NAME=VALUE", ...]}, and
+ * {"hints": true}. */
 void documents_configure(Documents *documents, const json_t *settings);
 
 Analysis *document_analysis(Documents *documents, Document *document, uint32_t variant);

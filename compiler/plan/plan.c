@@ -298,7 +298,7 @@ uint32_t plan_drivers(const Plan *plan) {
   uint32_t drivers = p->n_row_chains ? of_chains : 0;
   for (uint32_t i = 0; i < p->n_steps; i++) drivers |= 1u << tfm_driver_of(p, &p->steps[i]);
   for (uint32_t i = 0; i < p->n_caches; i++)
-    if (p->caches[i].of_encoder && tfm_cache_form(&p->caches[i]) == TFM_FORM_INT8)
+    if (p->caches[i].of_encoder && p->caches[i].form == TFM_FORM_INT8)
       drivers |= 1u << TFM_DRIVER_WRITE_INT8;
   return drivers;
 }

@@ -116,12 +116,13 @@ class Encoding(TextCase):
         same(made.encode_document("a", "passage"), "c c a")
         same(made.encode_query("a"), "a")
 
-    def test_prompts_that_are_not_pooled_are_refused(self):
+    def test_prompts_that_are_not_pooled(self):
+        """A model that pools them all the same is refused; test_text_modules compares one that does not."""
         pooling = json.loads((self.checkpoint.folder / "1_Pooling" / "config.json").read_text())
         folder = self.settings("1_Pooling/config.json", {**pooling, "include_prompt": False})
         made = tfmc.text.Embedder(self.checkpoint.model, folder=folder)
         self.assertEqual(made.encode(TEXTS).tobytes(), self.embedder.encode(TEXTS).tobytes())
-        self.refused(tfmc.InputError, ["1_Pooling/config.json", "include_prompt"], made.encode, "a", prompt="b ")
+        self.refused(tfmc.InputError, ["include_prompt", "made of another folder"], made.encode, "a", prompt="b ")
 
     def test_small_letters_where_the_folder_asks_for_them(self):
         for asked, same in ((True, True), (False, False)):

@@ -257,11 +257,17 @@ class Integers(ExportCase):
             compared(module_of(forward), (small, large), {"x": N})
         for forward in (lambda x: x.long() % 7, lambda x: x.long() + 1, lambda x: x.long(), lambda x: x.long().float()):
             source = compared(module_of(forward), (small,), {"x": N})
-            model = tfmc.compile(source)
-            for run in (lambda: model(large["x"].numpy()), lambda: model.run({"x": large["x"].numpy()})):
-                self.refused(tfmc.InputError, ("an f32 that becomes an integer", "test_torch_exports.py:", "is beyond"), run)
-            self.assertIn("test_torch_exports.py:", source.text.split("model ")[0])
-            self.assertNotIn(os.sep, source.text.split("model ")[0].split(", test_torch")[-1].split(":")[0])
+            self.refused(tfmc.InputError, ("an f32 that becomes an integer", "is beyond"), tfmc.compile(source), large["x"].numpy())
+
+    def test_floats_that_become_integers_by_line(self):
+        class Rounded(nn.Module):
+            def forward(self, x):
+                return x.long() + 1
+        source = compared(Rounded().eval(), ({"x": floats(3, 4)},), {"x": N})
+        model, large = tfmc.compile(source), np.full((3, 4), 3e9, np.float32)
+        for run in (lambda: model(large), lambda: model.run({"x": large})):
+            self.refused(tfmc.InputError, ("in the module (Rounded)", "test_torch_exports.py:", "is beyond"), run)
+        self.assertIn("in the module (Rounded), test_torch_exports.py:", source.text.split("model ")[0])
 
 
 @unittest.skipIf(torch is None, "no torch")

@@ -30,11 +30,6 @@ typedef struct Operand { /* a tfm_operand for the bound sizes */
 
 typedef union StepOperands StepOperands; /* step_operands.h */
 typedef struct StepState StepState;
-typedef struct GemmConsumer GemmConsumer;
-
-typedef struct CacheRows { /* of a run: the pages of each of its rows */
-  float *const *const *own, *const *const *source;
-} CacheRows;
 
 // ---- the parts of a context, each with the file that owns it ----
 
@@ -56,9 +51,15 @@ typedef struct BufferLife { /* as the plan of the memory takes it */
   uint32_t first_step, last_step;
 } BufferLife;
 
+typedef struct Consumed { /* a gemm whose results a run may hand on unit by unit (run_call.h) */
+  uint32_t step;
+  int64_t panels; /* of a unit; the last one may have fewer. 0: there is no such gemm */
+} Consumed;
+
 typedef struct Memory { /* workspace.c: the workspace and what lies where in it */
   bool keeps_room;         /* see context_reserve_symbols */
   bool chained;            /* the plan lets threads take rows through chains (tfm_row_chain) */
+  Consumed consumed;       /* scratch has room for a unit */
   int64_t spare_bytes;     /* of each buffer: the parts of lockstep runs begin at multiples of ALIGNMENT */
   int64_t *buffer_bytes;   /* room that each has in the plan: sizes that need no more keep the plan */
   int64_t *buffer_offsets; /* in the workspace */
@@ -90,14 +91,6 @@ typedef struct RunState { /* operands.c, walk/walk.c: operands with their addres
   _Atomic uint32_t faulty_step;
 } RunState;
 
-typedef struct RunHooks { /* decode/: what runs of the step program of a decoder have; else zeroes */
-  const CacheRows *caches;
-  const struct LockstepFunctions *lockstep_functions;
-  const GemmConsumer *consumer; /* takes the logits of a run; scratch has room for its units */
-  int64_t consumed_before;      /* rows of the consumer that belong to the runs before this one */
-  tfm_context *lockstep;        /* the next lockstep run (lockstep.h); NULL: this is the last */
-} RunHooks;
-
 typedef struct Stop { /* set by tfm_context_cancel, cleared by who begins a run or a call */
   _Atomic bool run;  /* a run, or a call of a decoder, is to end */
   _Atomic bool call; /* so is what goes on after it: a generation is more than one run */
@@ -114,7 +107,6 @@ struct tfm_context {
   Binding binding;
   Memory memory;
   RunState run;
-  RunHooks hooks;
   Stop own_stop, *stop; /* stop: its own, or that of the context whose call this one serves */
   void *owner; /* what was made with the context for more than runs (library/handle.h); NULL: nothing */
   int64_t *asked;   /* the run-time sizes of a call by its args */

@@ -33,9 +33,8 @@ static tfm_status create_contexts(tfm_decoder *decoder, const void *encoder_weig
                                   const tfm_context_options *options, tfm_error *error) {
   tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
   if (status) return status;
-  decoder->step->hooks.lockstep_functions = &lockstep_functions;
   if (best_create(&decoder->best, decoder->decoding, decoder->step))
-    decoder->step->hooks.consumer = &decoder->best.consumer;
+    decoder->step->memory.consumed = decoder->best.consumed;
   if (!decoder->decoding->encoder) return TFM_OK;
   tfm_context_options shared = {.struct_size = sizeof shared,
                                 .pool = decoder->step->pool,

@@ -25,7 +25,7 @@ struct tfm_decoder {
   const tfm_decoding *decoding;
   tfm_allocator allocator;
   size_t bytes; /* of the block that holds the decoder and the two arrays behind it */
-  BestSearch best; /* if step->consumer is there */
+  BestSearch best; /* if it has a step */
   tfm_context *source, *step; /* source: NULL if there is none; the threads are those of `step` */
   int64_t *symbols; /* scratch of decoder_set_sizes */
   bool begun;

@@ -78,6 +78,6 @@ tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
                               .logits = model_logits,
                               .gives_logsumexp = decoder->decoding->logsumexp != TFM_NONE,
                               .share = model_share,
-                              .best = decoder->step->hooks.consumer ? model_best : NULL,
-                              .most_best = decoder->step->hooks.consumer ? MOST_BEST : 0};
+                              .best = decoder->best.consumed.panels ? model_best : NULL,
+                              .most_best = decoder->best.consumed.panels ? MOST_BEST : 0};
 }

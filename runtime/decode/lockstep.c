@@ -1,8 +1,8 @@
 /* Lockstep runs: runs of one program with different sizes that are executed together, step by step.
  *
- * In: a bound context and the sizes of other runs (lists of contexts); rows of a decoder with their new tokens (runs
+ * In: a bound context and the sizes of other runs; rows of a decoder with their new tokens (runs
  * of the step program). Out: logits or the best tokens of each row, and what the caches of the rows have become. A run
- * that does not fit into the memory of the first one is not refused: it is executed later, in another list. */
+ * that does not fit into the memory of the first one is not refused: it is executed later, in another call. */
 #include "base/allocate.h"
 #include "context/binding.h"
 #include "decode/decoder.h"
@@ -18,8 +18,7 @@ tfm_context *lockstep_create(const tfm_context *first) {
   if (!context) return NULL;
   context->weights = first->weights;
   context->pool = first->pool;
-  context->hooks.lockstep_functions = first->hooks.lockstep_functions;
-  context->hooks.consumer = first->hooks.consumer;
+  context->memory.consumed = first->memory.consumed;
   return context;
 }
 
@@ -33,7 +32,6 @@ void lockstep_destroy(tfm_context *context) {
 
 /* What the first context itself takes of each buffer is where the next run begins. */
 void lockstep_none(tfm_context *first) {
-  first->hooks.lockstep = NULL;
   for (uint32_t i = 0; i < first->program->n_buffers; i++)
     first->memory.buffer_taken[i] = memory_buffer_bytes(first, i);
 }
@@ -53,8 +51,8 @@ static bool place_buffers(const tfm_context *first, tfm_context *context) {
   return true;
 }
 
-tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols,
-                         bool *fits, tfm_error *error) {
+tfm_status lockstep_bind(tfm_context *first, tfm_context *context, const int64_t *symbols, bool *fits,
+                         tfm_error *error) {
   tfm_status status = context_set_shapes(context, symbols, error);
   if (status) return status;
   int64_t scratch = context_scratch_bytes(context);
@@ -64,8 +62,6 @@ tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *con
     first->memory.buffer_taken[i] += memory_buffer_bytes(context, i);
   resolve_operands(context);
   resolve_threads(context);
-  context->hooks.lockstep = NULL;
-  last->hooks.lockstep = context;
   return TFM_OK;
 }
 
@@ -73,16 +69,18 @@ tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *con
 
 /* A step whose work in all lockstep runs is worth all threads is shared, even if it is not in any single one: that is
  * what makes runs of one token worth more than one thread. */
-int32_t lockstep_share_steps(tfm_context *first) {
+int32_t lockstep_share_steps(const RunCall *call) {
+  tfm_context *first = call->parts[0].context;
   int64_t total = 0;
   for (uint32_t i = 0; i < first->program->n_steps; i++) {
     StepState *state = &first->run.steps[i];
     int64_t work = 0;
     state->idle = true;
-    for (const tfm_context *context = first; context; context = context->hooks.lockstep) {
-      if (context->run.steps[i].skipped) continue;
+    for (int32_t part = 0; part < call->n; part++) {
+      const StepState *own = &call->parts[part].context->run.steps[i];
+      if (own->skipped) continue;
       state->idle = false;
-      if (__builtin_add_overflow(work, context->run.steps[i].work, &work)) work = INT64_MAX;
+      if (__builtin_add_overflow(work, own->work, &work)) work = INT64_MAX;
     }
     state->shared = resolve_is_parallel(first, work);
     if (state->shared && __builtin_add_overflow(total, work, &total)) total = INT64_MAX;
@@ -99,14 +97,16 @@ static bool continues(const tfm_context *before, const Operand *a, const tfm_con
 
 /* With a consumer c is no matrix, so only the rows of a must follow one another. Masks of live rows are put together
  * while the product runs, which bounds how many there may be. */
-bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
+bool lockstep_is_one_product(const RunCall *call, const tfm_step *step) {
+  const tfm_context *first = call->parts[0].context;
   const tfm_gemm_step *gemm = &first->program->gemms[step->index];
   const ptrdiff_t number = step - first->program->steps;
   if (first->run.steps[number].skipped) return false;
-  const GemmConsumer *consumer = first->hooks.consumer;
-  const bool consumed = consumer && consumer->wanted && consumer->step == number;
+  const Consumed *of = &first->memory.consumed;
+  const bool consumed = call->consumer && of->panels && of->step == number;
   int64_t all_rows = value_of(first, gemm->rows);
-  for (const tfm_context *before = first, *next; (next = before->hooks.lockstep); before = next) {
+  for (int32_t i = 1; i < call->n; i++) {
+    const tfm_context *before = call->parts[i - 1].context, *next = call->parts[i].context;
     int64_t rows = value_of(before, gemm->rows);
     all_rows += value_of(next, gemm->rows);
     const struct gemm_operands *own = &operands_of(before, step)->gemm, *others = &operands_of(next, step)->gemm;
@@ -116,11 +116,14 @@ bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
   return !gemm->live || all_rows <= MOST_JOINED_ROWS;
 }
 
-/* Walks the runs and gives each the rows of the tile that are its own, counted from its own first row. */
+/* Walks the parts and gives each the rows of the tile that are its own, counted from its own first row. */
 void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
                           const Region *at) {
   Walker own = *walker;
-  for (int64_t first = 0; own.context && first < at->row + at->rows; own.context = own.context->hooks.lockstep) {
+  int64_t first = 0;
+  for (int32_t i = 0; i < walker->call->n && first < at->row + at->rows; i++) {
+    own.part = &walker->call->parts[i];
+    own.context = own.part->context;
     const int64_t end = first + value_of(own.context, step->rows), begin = greatest_of(first, at->row);
     const int64_t n = least_of(end, at->row + at->rows) - begin;
     if (n > 0) {
@@ -182,9 +185,9 @@ static void set_pages(tfm_decoder *decoder, const BoundRun *run, int64_t number)
     decoder->lockstep.own_lists[first + i] = run->rows[i]->own.pages;
     decoder->lockstep.source_lists[first + i] = decoder->sources.item[run->rows[i]->item].pages;
   }
-  Lockstep *lockstep = &decoder->lockstep;
-  lockstep->caches[number] = (CacheRows){lockstep->own_lists + first, lockstep->source_lists + first};
-  run->context->hooks.caches = &decoder->lockstep.caches[number];
+  RunPart *part = &decoder->lockstep.parts[number];
+  part->own = decoder->lockstep.own_lists + first;
+  part->source = decoder->lockstep.source_lists + first;
 }
 
 /* A run, the context that it is bound to, and its rows. */
@@ -192,43 +195,43 @@ static BoundRun run_in(const tfm_decoder *decoder, const DecoderRun *info, tfm_c
   return (BoundRun){info, context, decoder->calls.run_rows + info->first};
 }
 
-/* Binds as many runs as there is room for, at least one; *bound says how many. */
+/* Binds as many runs as there is room for, at least one; *bound says how many. They are the parts of the call. */
 static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, int64_t *bound, tfm_error *error) {
   tfm_status status = context_bind_symbols(decoder->step, decoder_set_sizes(decoder, &runs->sizes), error);
   *bound = 1;
+  decoder->lockstep.parts[0] = (RunPart){.context = decoder->step};
   if (status || n == 1) return status;
   lockstep_none(decoder->step);
-  tfm_context *last = decoder->step;
   for (; *bound < n; ++*bound) {
     tfm_context *context = decoder->lockstep.context[*bound - 1];
     const DecoderRun *run = &runs[*bound];
     bool fits;
     const int64_t *symbols = decoder_set_sizes(decoder, &run->sizes);
-    status = lockstep_bind(decoder->step, last, context, symbols, &fits, error);
+    status = lockstep_bind(decoder->step, context, symbols, &fits, error);
     if (status || !fits) return status;
-    context->hooks.consumed_before = run->first - runs->first;
-    last = context;
+    decoder->lockstep.parts[*bound] = (RunPart){.context = context, .rows_before = run->first - runs->first};
   }
   return TFM_OK;
 }
 
 /* Ids are checked for every run before any of them is executed. */
 static tfm_status run_bound(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error) {
-  tfm_context *context = decoder->step;
-  for (int64_t i = 0; i < n; i++, context = context->hooks.lockstep) {
-    const BoundRun run = run_in(decoder, &runs[i], context);
+  const RunPart *parts = decoder->lockstep.parts;
+  for (int64_t i = 0; i < n; i++) {
+    const BoundRun run = run_in(decoder, &runs[i], parts[i].context);
     staging_set_tensors(decoder, &run);
     set_pages(decoder, &run, i);
-    tfm_status status = ids_check_inputs(context, context->given, error);
+    tfm_status status = ids_check_inputs(run.context, run.context->given, error);
     if (status) return status;
   }
   const int64_t rows = runs[n - 1].first + runs[n - 1].sizes.rows - runs->first;
+  const RunCall call = {.parts = parts, .n = (int32_t)n, .lockstep = &lockstep_functions,
+                        .consumer = runs->best ? &decoder->best.consumer : NULL};
   if (runs->best) best_begin(&decoder->best, runs->best, runs->members, rows, decoder->step->threads);
-  tfm_status status = run_steps(decoder->step, error);
+  tfm_status status = walk_run(&call, error);
   if (runs->best) best_end(&decoder->best, rows, decoder->step->threads);
-  context = decoder->step;
-  for (int64_t i = 0; i < n && !status; i++, context = context->hooks.lockstep) {
-    const BoundRun run = run_in(decoder, &runs[i], context);
+  for (int64_t i = 0; i < n && !status; i++) {
+    const BoundRun run = run_in(decoder, &runs[i], parts[i].context);
     staging_take_results(decoder, &run);
   }
   return status;
@@ -239,7 +242,6 @@ tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, 
   for (int64_t first = 0, bound; first < n && !status; first += bound) {
     status = bind_runs(decoder, runs + first, n - first, &bound, error);
     if (!status) status = run_bound(decoder, runs + first, bound, error);
-    decoder->step->hooks.lockstep = NULL; /* others may run it alone */
   }
   return status;
 }

@@ -1,7 +1,7 @@
 /* Lockstep runs: runs of one program with different sizes that are executed together, step by step, with one barrier
  * after each step.
  *
- * The first context of such a list is an ordinary one that has kept room for large runs. The others have their own
+ * The first context of such a call is an ordinary one that has kept room for large runs. The others have their own
  * sizes but share its weights, threads and memory: each of their buffers lies behind that of the run before, in the
  * room that the first context's plan has for it. The rows of a product with packed weights therefore mostly follow one
  * another from run to run. Such a product is computed once for all runs, and its weights are read once. No number
@@ -16,19 +16,19 @@
 tfm_context *lockstep_create(const tfm_context *first);
 void lockstep_destroy(tfm_context *context);
 
-/* Makes the list of `first`, which is bound, hold `first` alone. Others may then be added one by one. */
+/* Of a first context, which is bound: no others share its memory. They are then bound one by one. */
 void lockstep_none(tfm_context *first);
-/* Binds a context to these sizes and adds it behind `last`, the end of the list. *fits is false if there
- * is no room for it. In that case, and after an error, the list is as it was. */
-tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols,
-                         bool *fits, tfm_error *error);
+/* Binds a context to these sizes, for a run beside `first` and those that were bound since lockstep_none. *fits is
+ * false if there is no room for it. In that case, and after an error, the room is as it was. */
+tfm_status lockstep_bind(tfm_context *first, tfm_context *context, const int64_t *symbols, bool *fits,
+                         tfm_error *error);
 
-/* The core calls the remaining functions by way of the context's LockstepFunctions. This one decides, for a list whose
- * steps are chosen, which steps all threads share. It returns how many threads there should be. */
-int32_t lockstep_share_steps(tfm_context *first);
-/* Whether a gemm step of all runs of the list is one product, whose rows are those of one run after the other. */
-bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step);
-/* The epilogue of a tile of such a product: each run's rows have operands of their own. */
+/* The core calls these by way of a call's LockstepFunctions. The first decides, for a call whose steps are chosen,
+ * which steps all threads share, and returns how many threads there should be. */
+int32_t lockstep_share_steps(const RunCall *call);
+/* Whether a gemm step of all parts is one product, whose rows are those of one part after the other. */
+bool lockstep_is_one_product(const RunCall *call, const tfm_step *step);
+/* The epilogue of a tile of such a product: each part's rows have operands of their own. */
 void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
                           const Region *at);
 extern const LockstepFunctions lockstep_functions;
@@ -39,7 +39,7 @@ typedef struct Lockstep {
   int64_t most; /* runs together, at most */
   tfm_context *context[MOST_TOGETHER - 1]; /* for runs beside that of `step` */
   float *const **own_lists, *const **source_lists; /* [rows of a call] pages of the rows of all runs */
-  CacheRows caches[MOST_TOGETHER];
+  RunPart parts[MOST_TOGETHER]; /* of a call */
   DecoderBlock block;
 } Lockstep;
 

@@ -41,7 +41,7 @@ void gemm_size_units(Gemm *gemm, int32_t threads) {
   group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
   if (threads == 1 && gemm->k_blocks == 1) group = gemm->panels;
   if (is_short(gemm) && gemm->blocks >= 4 * (int64_t)threads) group = gemm->panels;
-  gemm->panels_per_group = gemm->consumer ? gemm->consumer->panels : greatest_of(1, group);
+  gemm->panels_per_group = gemm->consumer ? gemm->context->memory.consumed.panels : greatest_of(1, group);
 }
 
 // ---- tiles ----

@@ -19,7 +19,7 @@
  * weights; rows only when there are more threads than panels. While a panel is used, the next one is on its way: each
  * tile names its share of it, and the last unit of a step names the first panel of the next gemm.
  *
- * Results go to a matrix, or to the context's consumer by way of scratch that holds those of one unit, or, of a chain
+ * Results go to a matrix, or to the run's consumer by way of scratch that holds those of one unit, or, of a chain
  * whose sum waits, to scratch too: GemmJob.to says where.
  *
  * If only some rows are live, blocks and tiles are cut from these: a row is computed alike in any tile. For the same
@@ -76,7 +76,7 @@ static inline void finish_tile(const GemmJob *job, float *c, const Tile *tile, i
   const Region at = {tile->row, tile->rows, column, columns};
   if (gemm->call->kernel) epilogue_call(gemm->call, (char *)c, stride, &at);
   else if (job->walker->of_all)
-    job->walker->context->hooks.lockstep_functions->finish_tile(job->walker, gemm->step, (char *)c, stride, &at);
+    job->walker->call->lockstep->finish_tile(job->walker, gemm->step, (char *)c, stride, &at);
   else epilogue_run(job->walker, &gemm->epilogue, (char *)c, stride, &at);
 }
 
@@ -280,7 +280,7 @@ static void run_consumed(GemmJob *job) {
                       .row = tiles->row, .column = column};
   job->to = to;
   run_job(job);
-  const GemmUnit unit = {.first_row = job->walker->context->hooks.consumed_before + to.row,
+  const GemmUnit unit = {.first_row = job->walker->part->rows_before + to.row,
                          .rows = last->row + last->rows - to.row,
                          .first_column = column,
                          .columns = least_of(to.stride, gemm->step->n - column)};
@@ -312,14 +312,16 @@ static const char *first_panel_after(const Walker *walker, const Gemm *gemm, con
   return context->weights + weight->offset + panels * walker->thread / walker->threads * whole_panel_bytes(after);
 }
 
-static bool has_consumer(const tfm_context *context, const tfm_step *step) {
-  return context->hooks.consumer && context->hooks.consumer->step == step - context->program->steps;
+/* Whether runs may hand on the results of the step. */
+static bool is_consumed(const tfm_context *context, const tfm_step *step) {
+  const Consumed *consumed = &context->memory.consumed;
+  return consumed->panels > 0 && consumed->step == step - context->program->steps;
 }
 
 /* Of the results of one unit, if they are consumed. */
 static int64_t consumed_floats(const tfm_context *context, const tfm_step *step) {
-  if (!has_consumer(context, step)) return 0;
-  return UNIT_ROWS * context->hooks.consumer->panels * context->program->gemms[step->index].panel;
+  if (!is_consumed(context, step)) return 0;
+  return UNIT_ROWS * context->memory.consumed.panels * context->program->gemms[step->index].panel;
 }
 
 /* Consumed results, then chains that wait; most steps have neither. */
@@ -329,14 +331,15 @@ int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   return (consumed_floats(context, step) + levels * waiting_floats(info)) * (int64_t)sizeof(float);
 }
 
-/* The masks of all lockstep runs, one behind the other. */
+/* The masks of all parts, one behind the other. */
 __attribute__((cold)) static void join_masks(const Walker *walker, const tfm_step *step, LiveRows *live, char *joined) {
   const tfm_gemm_step *info = &walker->context->program->gemms[step->index];
   live->mask = joined;
-  live->item = 0; /* runs may have items of different sizes */
-  for (const tfm_context *run = walker->context; run; run = run->hooks.lockstep) {
-    int64_t rows = value_of(run, info->rows);
-    memcpy(joined, live_rows_of(run, &operands_of(run, step)->gemm.mask, info->live).mask, (size_t)rows);
+  live->item = 0; /* parts may have items of different sizes */
+  for (int32_t i = 0; i < walker->call->n; i++) {
+    const tfm_context *part = walker->call->parts[i].context;
+    int64_t rows = value_of(part, info->rows);
+    memcpy(joined, live_rows_of(part, &operands_of(part, step)->gemm.mask, info->live).mask, (size_t)rows);
     joined += rows;
   }
 }
@@ -345,8 +348,8 @@ __attribute__((cold)) static void join_masks(const Walker *walker, const tfm_ste
 static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, char *joined) {
   const tfm_context *context = walker->context;
   gemm->all_rows = value_of(context, gemm->step->rows);
-  for (const tfm_context *next = context->hooks.lockstep; walker->of_all && next; next = next->hooks.lockstep)
-    gemm->all_rows += value_of(next, gemm->step->rows);
+  for (int32_t i = 1; walker->of_all && i < walker->call->n; i++)
+    gemm->all_rows += value_of(walker->call->parts[i].context, gemm->step->rows);
   gemm->rows = gemm->all_rows;
   if (gemm->consumer) return;
   gemm->live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->live);
@@ -372,8 +375,7 @@ void step_gemm(Walker *walker, const tfm_step *step) {
                .epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand,
                                        info->dims),
                .waiting = (float *)walker->scratch + consumed_floats(context, step),
-               .consumer = has_consumer(context, step) ? context->hooks.consumer : NULL};
-  if (gemm.consumer && !gemm.consumer->wanted) gemm.consumer = NULL;
+               .consumer = is_consumed(context, step) ? walker->call->consumer : NULL};
   char joined[MOST_JOINED_ROWS];
   choose_rows(walker, step, &gemm, joined);
   if (gemm.all_rows <= 0 || info->n <= 0) return;

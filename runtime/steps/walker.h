@@ -10,34 +10,22 @@
 #include "machine/machine.h"
 #include "machine/tuning.h"
 #include "steps/live_runs.h"
+#include "steps/run_call.h"
 
 struct Walker { /* a thread on its way through the steps */
-  tfm_context *context;
+  const RunCall *call;
+  const RunPart *part;  /* of the call, which the step is done for */
+  tfm_context *context; /* of the part */
   PoolMember *member;
   int32_t thread, threads; /* for the present step */
   char *scratch;           /* context.scratch_bytes, 64-byte aligned */
   uint32_t serial;         /* of the claims */
   const RowShare *rows;    /* in a chain of rows: those that it does; NULL: its share of all of them */
-  bool of_all;             /* a gemm: the rows of the context and of all its lockstep runs */
+  bool of_all;             /* a gemm: the rows of all parts of the call */
 };
 
 /* step_ids.c: the error for a computed id that step number `step` found. */
 tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_error *error);
-
-/* A part of the results of a product: rows [row, row + rows) of all axes but the last taken as one, columns
- * [column, column + columns). */
-typedef struct Region {
-  int64_t row, rows, column, columns;
-} Region;
-
-/* Of lockstep runs (decode/lockstep.h). A decoder puts this table into its contexts, and nothing else refers to the
- * functions: the linker leaves them out of libraries of models that do not generate. */
-typedef struct LockstepFunctions {
-  int32_t (*share_steps)(tfm_context *first);
-  bool (*is_one_product)(const tfm_context *first, const tfm_step *step);
-  void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride,
-                      const Region *at);
-} LockstepFunctions;
 
 /* The rows that the thread does of a step with so many rows; `live` may have no mask. */
 static inline RowShare rows_of_thread(const Walker *walker, const LiveRows *live, int64_t rows) {
@@ -64,22 +52,5 @@ static inline void *kernel_of(const tfm_context *context, uint32_t kernel) {
 /* C does not convert a pointer to an object into one to a function; a union does, on every system that has dlsym. */
 #define KERNEL_OF(Type, context, kernel) \
   (((union { void *object; Type function; }){kernel_of((context), (kernel))}).function)
-
-// ---- consumers ----
-
-/* A consumer takes the results of a gemm step unit by unit, while they are still in the cache, so that the matrix of
- * all results is never written. */
-typedef struct GemmUnit { /* of the results */
-  int64_t first_row, rows, first_column, columns;
-} GemmUnit;
-
-struct GemmConsumer {
-  uint32_t step;
-  bool wanted;    /* in this run */
-  int64_t panels; /* of a unit; the last one may have fewer. So the columns of units are the same in all runs */
-  /* Called once for each unit, by several threads at a time. `c`: its rows, `stride` elements apart; they may be
-   * overwritten. */
-  void (*take)(const GemmConsumer *consumer, int32_t thread, float *c, int64_t stride, const GemmUnit *unit);
-};
 
 #endif

@@ -65,9 +65,10 @@ static RowShare share_of_chain(ChainRows *rows, int64_t share) {
 
 /* A thread takes share after share through all steps, without a barrier. False: that is not worth it with so few
  * rows, and nothing was done. */
-bool chains_take(Walker *walker, tfm_context *context, const tfm_row_chain *chain, Course *course) {
+bool chains_take(Walker *walker, const tfm_row_chain *chain, Course *course) {
   const int32_t threads = walker->member->active;
-  ChainRows rows = rows_of_chain(context, chain, threads);
+  const RunPart *part = &walker->call->parts[0]; /* there is no other */
+  ChainRows rows = rows_of_chain(part->context, chain, threads);
   if (rows.all < LEAST_CHAIN_ROWS * (int64_t)threads) return false;
   walker->thread = walker->member->thread;
   walker->threads = threads;
@@ -76,8 +77,8 @@ bool chains_take(Walker *walker, tfm_context *context, const tfm_row_chain *chai
     const RowShare share = share_of_chain(&rows, number);
     walker->rows = &share;
     for (uint32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
-      if (walk_is_idle(context, i) || walk_has_fault(context)) continue;
-      walk_step(walker, context, i, 0, 1);
+      if (walk_is_idle(walker->call, i) || walk_has_fault(walker->call)) continue;
+      walk_step(walker, part, i, 0, 1);
       course_end_step(course, i, true);
     }
   }

@@ -1,5 +1,5 @@
 /* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone, or the second
- * is joined to the first. Lockstep runs (lockstep.h) go along: each step is done for all of them before the next.
+ * is joined to the first. If a call has several parts, each step is done for all of them before the next.
  * Where rows are many, threads take them through chains of steps without a barrier (chains.c).
  *
  * In: a bound context whose RunState.callers hold the addresses of inputs and outputs. Out: the outputs, or the first
@@ -16,59 +16,63 @@
 #include "context/binding.h"
 #include "machine/fp_mode.h"
 
-bool walk_is_idle(const tfm_context *first, uint32_t step) {
-  return first->hooks.lockstep ? first->run.steps[step].idle : first->run.steps[step].skipped;
+bool walk_is_idle(const RunCall *call, uint32_t step) {
+  const StepState *state = &call->parts[0].context->run.steps[step];
+  return call->n > 1 ? state->idle : state->skipped;
 }
 
-static bool step_is_shared(const tfm_context *first, uint32_t step, int32_t active) {
-  return active > 1 && (first->hooks.lockstep ? first->run.steps[step].shared : first->run.steps[step].parallel);
+static bool step_is_shared(const RunCall *call, uint32_t step, int32_t active) {
+  const StepState *state = &call->parts[0].context->run.steps[step];
+  return active > 1 && (call->n > 1 ? state->shared : state->parallel);
 }
 
-void walk_step(Walker *walker, tfm_context *context, uint32_t number, int32_t thread, int32_t threads) {
+void walk_step(Walker *walker, const RunPart *part, uint32_t number, int32_t thread, int32_t threads) {
+  tfm_context *context = part->context;
+  walker->part = part;
   walker->context = context;
   walker->thread = thread;
   walker->threads = threads;
   context->run.steps[number].driver->run(walker, &context->program->steps[number]);
 }
 
-/* The same step of several contexts. Where it is too small to be worth all threads, each context has one thread, so
- * that the contexts run side by side. */
-static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int32_t thread, int32_t threads) {
-  int32_t place = 0;
-  for (tfm_context *context = first; context; context = context->hooks.lockstep, place++) {
-    if (context->run.steps[number].skipped) continue;
-    if (threads > 1 && context->run.steps[number].parallel) walk_step(walker, context, number, thread, threads);
-    else if (place % threads == thread) walk_step(walker, context, number, 0, 1);
+/* The same step of several parts. Where it is too small to be worth all threads, each part has one thread, so that the
+ * parts run side by side. */
+static void do_in_each(Walker *walker, uint32_t number, int32_t thread, int32_t threads) {
+  const RunCall *call = walker->call;
+  for (int32_t place = 0; place < call->n; place++) {
+    const StepState *state = &call->parts[place].context->run.steps[number];
+    if (state->skipped) continue;
+    if (threads > 1 && state->parallel) walk_step(walker, &call->parts[place], number, thread, threads);
+    else if (place % threads == thread) walk_step(walker, &call->parts[place], number, 0, 1);
   }
 }
 
-bool walk_has_fault(tfm_context *first) {
-  for (tfm_context *context = first; context; context = context->hooks.lockstep)
-    if (atomic_load_explicit(&context->run.faults, memory_order_relaxed)) return true;
+bool walk_has_fault(const RunCall *call) {
+  for (int32_t i = 0; i < call->n; i++)
+    if (atomic_load_explicit(&call->parts[i].context->run.faults, memory_order_relaxed)) return true;
   return false;
 }
 
 /* Threads beyond those that the step is worth go straight to the barrier. After a fault nothing is computed, but every
  * thread still walks to the end, because the barriers count all of them. */
-static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
-  const tfm_step *step = &first->program->steps[number];
-  int32_t threads = step_is_shared(first, number, walker->member->active) ? walker->member->active : 1;
+static void do_step(Walker *walker, uint32_t number) {
+  const RunCall *call = walker->call;
+  const tfm_step *step = &call->parts[0].context->program->steps[number];
+  int32_t threads = step_is_shared(call, number, walker->member->active) ? walker->member->active : 1;
   int32_t thread = walker->member->thread;
-  if (thread >= threads || walk_has_fault(first)) return;
-  const RunHooks *hooks = &first->hooks;
-  walker->of_all =
-      hooks->lockstep && step->kind == TFM_STEP_GEMM && hooks->lockstep_functions->is_one_product(first, step);
-  if (first->hooks.lockstep && !walker->of_all) do_in_each(walker, first, number, thread, threads);
-  else walk_step(walker, first, number, thread, threads);
+  if (thread >= threads || walk_has_fault(call)) return;
+  walker->of_all = call->n > 1 && step->kind == TFM_STEP_GEMM && call->lockstep->is_one_product(call, step);
+  if (call->n > 1 && !walker->of_all) do_in_each(walker, number, thread, threads);
+  else walk_step(walker, &call->parts[0], number, thread, threads);
 }
 
 /* Called before the barrier in front of a step. Threads that are late may see the fault early and skip the step before
  * it as well; that does no harm, because the results of a cancelled run are not used. */
-static void poll_cancelled(tfm_context *first, const PoolMember *member, uint32_t step) {
+static void poll_cancelled(const RunCall *call, const PoolMember *member, uint32_t step) {
+  const tfm_context *first = call->parts[0].context;
   if (member->thread || step > first->run.committed) return;
   if (!atomic_load_explicit(&first->stop->run, memory_order_relaxed)) return;
-  for (tfm_context *context = first; context; context = context->hooks.lockstep)
-    atomic_fetch_or(&context->run.faults, FAULT_CANCELLED);
+  for (int32_t i = 0; i < call->n; i++) atomic_fetch_or(&call->parts[i].context->run.faults, FAULT_CANCELLED);
 }
 
 void course_end_step(Course *course, uint32_t step, bool shared) {
@@ -82,8 +86,9 @@ void course_end_step(Course *course, uint32_t step, bool shared) {
 }
 
 /* The chain that begins with step number `step`, if memory is planned for it. */
-static const tfm_row_chain *chain_at(const tfm_context *context, uint32_t step) {
-  if (!context->memory.chained || context->hooks.lockstep) return NULL;
+static const tfm_row_chain *chain_at(const RunCall *call, uint32_t step) {
+  const tfm_context *context = call->parts[0].context;
+  if (!context->memory.chained || call->n > 1) return NULL;
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_row_chains; i++)
     if (program->row_chains[i].first_step == step) return &program->row_chains[i];
@@ -93,25 +98,27 @@ static const tfm_row_chain *chain_at(const tfm_context *context, uint32_t step) 
 // ---- a thread's way ----
 
 static void walk(void *argument, PoolMember *member) {
-  tfm_context *context = argument;
+  const RunCall *call = argument;
+  tfm_context *context = call->parts[0].context;
   const Memory *memory = &context->memory;
   char *scratch = memory->workspace + memory->buffers_bytes + memory->scratch_bytes * member->thread;
-  Walker walker = {.context = context, .member = member, .scratch = scratch, .serial = context->run.claims.serial};
+  Walker walker = {.call = call, .part = &call->parts[0], .context = context, .member = member, .scratch = scratch,
+                   .serial = context->run.claims.serial};
   Course course = {.profile = member->thread == 0 ? context->run.profile : NULL};
   if (course.profile) course.start = (uint64_t)now_ns();
   uint64_t fp_mode = fp_mode_enter_as(context->run.flushes);
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
-    if (walk_is_idle(context, i)) continue;
-    const tfm_row_chain *chain = chain_at(context, i);
-    const bool shared = chain || step_is_shared(context, i, member->active);
-    if (course.any) poll_cancelled(context, member, i);
+    if (walk_is_idle(call, i)) continue;
+    const tfm_row_chain *chain = chain_at(call, i);
+    const bool shared = chain || step_is_shared(call, i, member->active);
+    if (course.any) poll_cancelled(call, member, i);
     const bool joined = context->program->steps[i].joined && course.last == i && course.others == shared && !chain;
     if (course.any && (course.others || shared) && !joined) pool_barrier(member);
-    if (chain && context->program->drivers->take_chain(&walker, context, chain, &course)) {
+    if (chain && context->program->drivers->take_chain(&walker, chain, &course)) {
       i += chain->n_steps - 1;
       continue;
     }
-    do_step(&walker, context, i);
+    do_step(&walker, i);
     course_end_step(&course, i, shared);
   }
   fp_mode_leave(fp_mode);
@@ -164,10 +171,11 @@ static void clear_claims(tfm_context *context) {
 
 /* Lockstep runs count their steps together, so all their claims begin anew. A single run may go on counting
  * where the last one ended, unless the number of threads has changed or the serial would overflow. */
-static void reset_claims(tfm_context *first, int32_t active) {
+static void reset_claims(const RunCall *call, int32_t active) {
+  tfm_context *first = call->parts[0].context;
   bool room = first->run.claims.serial < SHARE_MAX_SERIAL - first->program->n_steps;
-  if (!first->hooks.lockstep && room && first->run.last_active == active) return;
-  for (tfm_context *context = first; context; context = context->hooks.lockstep) clear_claims(context);
+  if (call->n == 1 && room && first->run.last_active == active) return;
+  for (int32_t i = 0; i < call->n; i++) clear_claims(call->parts[i].context);
   first->run.last_active = active;
 }
 
@@ -182,25 +190,32 @@ static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *
 }
 
 /* A pool that another run holds is not waited for: the caller's thread does everything, with the same bits. */
-tfm_status run_steps(tfm_context *first, tfm_error *error) {
-  for (tfm_context *context = first; context; context = context->hooks.lockstep) {
-    atomic_store_explicit(&context->run.faults, 0, memory_order_relaxed);
-    choose_steps(context);
+tfm_status walk_run(const RunCall *call, tfm_error *error) {
+  tfm_context *first = call->parts[0].context;
+  for (int32_t i = 0; i < call->n; i++) {
+    atomic_store_explicit(&call->parts[i].context->run.faults, 0, memory_order_relaxed);
+    choose_steps(call->parts[i].context);
   }
-  int32_t worth = first->hooks.lockstep ? first->hooks.lockstep_functions->share_steps(first) : first->run.active;
+  int32_t worth = call->n > 1 ? call->lockstep->share_steps(call) : first->run.active;
   bool claimed = worth > 1 && pool_claim(first->pool);
   int32_t active = claimed ? worth : 1;
-  reset_claims(first, active);
-  pool_run(first->pool, active, walk, first);
+  reset_claims(call, active);
+  pool_run(first->pool, active, walk, (void *)call);
   first->run.claims.serial = first->run.claims.next;
   if (claimed) pool_release(first->pool);
-  for (tfm_context *context = first; context; context = context->hooks.lockstep) {
-    int32_t faults = atomic_load(&context->run.faults);
-    if (faults) return report_fault(context, faults, error);
+  for (int32_t i = 0; i < call->n; i++) {
+    int32_t faults = atomic_load(&call->parts[i].context->run.faults);
+    if (faults) return report_fault(call->parts[i].context, faults, error);
   }
-  /* Only now: a fault of one run ends all of them, perhaps before the prepare steps of another. */
-  for (tfm_context *context = first; context; context = context->hooks.lockstep) context->binding.prepared = true;
+  /* Only now: a fault of one part ends all of them, perhaps before the prepare steps of another. */
+  for (int32_t i = 0; i < call->n; i++) call->parts[i].context->binding.prepared = true;
   return tfm_succeed(error);
+}
+
+tfm_status run_steps(tfm_context *context, tfm_error *error) {
+  const RunPart part = {.context = context};
+  const RunCall call = {.parts = &part, .n = 1};
+  return walk_run(&call, error);
 }
 
 /* Shapes are compared again although bind has seen them: a caller that changes an input in between would write beyond

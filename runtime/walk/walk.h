@@ -4,13 +4,15 @@
 
 #include "steps/walker.h"
 
-/* Executes the steps of a bound context whose `callers` are set, and those of its lockstep runs. A call from
- * outside may consist of many runs, and one cancellation ends all of them: each entry point calls run_forget_cancelled
- * once, before its first run, and run_steps leaves the flag alone. */
+/* Executes the steps of bound contexts whose `callers` are set: of one, or of those that a call has. The pool, the
+ * profile and the flag of a cancellation are those of the first. A call from outside may consist of many runs, and one
+ * cancellation ends all of them: each entry point calls run_forget_cancelled once, before its first run, and the runs
+ * leave the flag alone. */
 static inline void run_forget_cancelled(tfm_context *context) {
   atomic_store_explicit(&context->stop->run, false, memory_order_relaxed);
 }
 tfm_status run_steps(tfm_context *context, tfm_error *error);
+tfm_status walk_run(const RunCall *call, tfm_error *error);
 
 // ---- a thread's way through the steps ----
 
@@ -21,11 +23,11 @@ struct Course { /* of a thread through a run */
   uint64_t start;    /* of the present step, ns */
 };
 
-/* Whether nobody does step number `step`; in lockstep runs only if all runs skip it. */
-bool walk_is_idle(const tfm_context *first, uint32_t step);
-bool walk_has_fault(tfm_context *first); /* of the context or one of its lockstep runs */
-/* A step of one context by `threads` threads, of which this one is number `thread`. */
-void walk_step(Walker *walker, tfm_context *context, uint32_t number, int32_t thread, int32_t threads);
+/* Whether nobody does step number `step`: all parts skip it. */
+bool walk_is_idle(const RunCall *call, uint32_t step);
+bool walk_has_fault(const RunCall *call); /* of any part */
+/* A step of one part by `threads` threads, of which this one is number `thread`. */
+void walk_step(Walker *walker, const RunPart *part, uint32_t number, int32_t thread, int32_t threads);
 void course_end_step(Course *course, uint32_t step, bool shared);
 
 #endif

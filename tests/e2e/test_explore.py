@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ sys.argv[1:] = []
 
 MINILM, DATES = ROOT / "examples/minilm/minilm.tfm", ROOT / "examples/dates/dates.tfm"
 SMALL = {"MINILM": ["-D", "depth=2"], "DATES": ["-D", "depth=2"]}
-INDEXES = {"formula": "formulas", "module": "modules", "file": "files", "program": "programs"}
+INDEXES = {"formula": "formulas", "module": "modules", "file": "files", "program": "programs", "block": "blocks"}
 REFUSED = """layer Odd(d) {
   q = Linear(d, d)
   forward(x) = softmax(q(x) @ transpose(x, -1, -2), axis = 0) @ x
@@ -47,7 +48,8 @@ model __proto__(n = 4) {
 
 
 def explore(*args, code=0):
-    done = subprocess.run([TFMC, "explore", *map(str, args)], capture_output=True, text=True)
+    march = [] if any(str(arg).startswith("-march") for arg in args) else ["-march=x86-64-v3"]
+    done = subprocess.run([TFMC, "explore", *map(str, args), *march], capture_output=True, text=True)
     assert done.returncode == code, (done.returncode, done.stderr)
     return done
 
@@ -123,7 +125,7 @@ class Formulas(unittest.TestCase):
         data = data_of(model, *options)
         bench = json.loads(subprocess.run(
             [TFMC, "bench", model, "--random-weights=1", "--json", "--iterations=1", "--warmup=0", "--threads=1",
-             *[f"--input={one}" for one in inputs], *options], capture_output=True, text=True, check=True).stdout)
+             "-march=x86-64-v3", *[f"--input={one}" for one in inputs], *options], capture_output=True, text=True, check=True).stdout)
         program, formulas = data["programs"][0], data["formulas"]
         at = lambda number: value_of(formulas[number], sizes)
         self.assertEqual(at(program["flop"]), bench["flop"])
@@ -197,6 +199,46 @@ class Fusions(unittest.TestCase):
         self.assertEqual(len(qkv), 2)
         whole = sorted(n for op in program["ops"] for n in op["fused_from"] if program["primitives"][n]["op"] == "linear")
         self.assertEqual(whole, [n for n, p in enumerate(program["primitives"]) if p["op"] == "linear"])
+
+
+class Maps(unittest.TestCase):
+    def levels(self, *args):
+        data = data_of(*args)
+        for map_ in data["maps"]:
+            items = data["programs"][map_["program"]]["ops" if map_["level"] == "fused" else "primitives"]
+            for level in map_["levels"]:
+                for line in level["lines"]:
+                    self.assertLess(max(line["from"], line["to"]), len(level["boxes"]))
+                self.assertTrue(all(box.get("op", 0) < len(items) for box in level["boxes"]))
+                yield data, map_, level
+
+    def test_have_a_picture_that_can_be_read_of_each_inside(self):
+        if not shutil.which("dot"):
+            self.skipTest("no dot")
+        with tempfile.TemporaryDirectory() as folder:
+            many = pathlib.Path(folder, "many.tfm")
+            many.write_text("model Many { forward(x: f32[batch, 4]) { return " +
+                            ", ".join(f"y{i} = x + {i}" for i in range(1000)) + " } }\n")
+            for args in ([MINILM, *SMALL["MINILM"]], [DATES], [ROOT / "models/t5.tfm", "-D", "depth=2", "-D", "decoder_depth=14"],
+                         [many]):
+                for data, map_, level in self.levels(*args):
+                    if level["boxes"]:
+                        self.assertLess(max(level["w"], level["h"]), 2000, (args, map_["level"]))
+                        self.assertTrue(all("x" in box for box in level["boxes"]))
+
+    def test_draw_equal_layers_once(self):
+        for data, map_, level in self.levels(MINILM):
+            repeated = [box for box in level["boxes"] if box["kind"] == "module" and box["times"] == 6]
+            if repeated:
+                return self.assertEqual(repeated[0]["label"], "0 ... 5")
+        self.fail("six layers are not one box")
+
+    def test_without_dot_are_lists_and_a_note_says_so(self):
+        done = subprocess.run([TFMC, "explore", MINILM, *SMALL["MINILM"], "-march=x86-64-v3", "--format=json"],
+                              capture_output=True, text=True, check=True, env={**os.environ, "PATH": "/nonexistent"})
+        data = json.loads(done.stdout)
+        self.assertIn("dot", data["notes"][0])
+        self.assertTrue(all("w" not in level for map_ in data["maps"] for level in map_["levels"]))
 
 
 class Page(unittest.TestCase):

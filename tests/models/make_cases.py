@@ -369,8 +369,18 @@ def decoders_that_read():
     sentence_cases.decoders(case, hf.Qwen3Model(qwen3), front, "qwen3")
     sentence_cases.rerankers(case, hf.Qwen3ForCausalLM(qwen3), front, "qwen3", 30, 7)
     sentence_cases.rerankers(case, hf.LlamaForCausalLM(hf.LlamaConfig(**small)), front, "llama", 11)
+    case("sentence_qwen3_first", hf.Qwen3Model(qwen3), front, sentence_cases.VECTOR, gain=0.2,
+         modules=[sentence_cases.st.Pooling(32, "cls")])
     sentence_cases.decoders(case, hf.MistralModel(hf.MistralConfig(**small, sliding_window=5)), behind, "mistral")
     sentence_cases.decoders(case, hf.Qwen2ForCausalLM(hf.Qwen2Config(**small)), behind, "qwen2")
+    gemma = small | dict(head_dim=8, num_hidden_layers=3, sliding_window=6, layer_types=["sliding_attention", "full_attention",
+                                                                                        "sliding_attention"])
+    two = hf.Gemma2Config(**gemma, num_labels=3, query_pre_attn_scalar=12)
+    sentence_cases.gemma(case, hf.Gemma3TextModel(hf.Gemma3TextConfig(**gemma, use_bidirectional_attention=True)), front)
+    case("gemma3_body", hf.Gemma3TextModel(hf.Gemma3TextConfig(**gemma)), behind, HIDDEN, **more)
+    case("gemma2_classify", hf.Gemma2ForSequenceClassification(two), behind, LOGITS, gain=0.2)
+    case("gemma2_tokens", hf.Gemma2ForTokenClassification(two), front, LOGITS, **more)
+    sentence_cases.rerankers(case, hf.Gemma2ForCausalLM(two), front, "gemma2", 30, 7)
     case("llama_body", hf.LlamaModel(hf.LlamaConfig(**small, num_labels=3)), front, HIDDEN, **more)
     case("llama_classify", hf.LlamaForSequenceClassification(hf.LlamaConfig(**small, num_labels=3)), behind, LOGITS, gain=0.2)
     case("llama_tokens", hf.LlamaForTokenClassification(hf.LlamaConfig(**small, num_labels=3)), behind, LOGITS, **more)
@@ -429,6 +439,30 @@ def translators():
     model.generation_config.suppress_tokens = [30, 16, 24]
     case("whisper_suppress", model,
          dict(input_features=sound, decoder_input_ids=target[:1]), LOGITS, sines=True, grows="decoder_input_ids")
+
+
+def translators_that_classify():
+    """Encoder-decoders whose decoder reads the text itself, one token later."""
+    rows, mask = ids(8, [9, 6], 40, pad=1)
+    for row, n in zip(rows, (9, 6)):
+        row[n - 1] = 2
+    texts = dict(input_ids=rows, attention_mask=mask)
+    bart = dict(vocab_size=40, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+                encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=30, pad_token_id=1, eos_token_id=2, bos_token_id=0,
+                decoder_start_token_id=2, num_labels=3)
+    case("bart_classify", hf.BartForSequenceClassification(hf.BartConfig(**bart)), texts, LOGITS)
+    case("bart_classify_unmasked", hf.BartForSequenceClassification(hf.BartConfig(**bart)), only(texts, "input_ids"), LOGITS)
+    case("bart_answer", hf.BartForQuestionAnswering(hf.BartConfig(**bart | dict(num_labels=2))), texts, SPANS, masked="attention_mask")
+    mbart = bart | dict(scale_embedding=True)
+    case("mbart_classify", hf.MBartForSequenceClassification(hf.MBartConfig(**mbart)), texts, LOGITS)
+    case("mbart_answer", hf.MBartForQuestionAnswering(hf.MBartConfig(**mbart | dict(num_labels=2))), texts, SPANS, masked="attention_mask")
+    t5 = dict(vocab_size=40, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0, eos_token_id=2,
+              pad_token_id=1, relative_attention_num_buckets=8, relative_attention_max_distance=12)
+    case("t5_classify", hf.T5ForSequenceClassification(hf.T5Config(**t5, num_labels=3)), texts, LOGITS)
+    case("t5_answer", hf.T5ForQuestionAnswering(hf.T5Config(**t5)), texts, SPANS, masked="attention_mask")
+    case("t5_tokens", hf.T5ForTokenClassification(hf.T5Config(**t5, num_labels=3)), texts, LOGITS, masked="attention_mask")
+    gated = t5 | dict(feed_forward_proj="gated-gelu")
+    case("mt5_classify", hf.MT5ForSequenceClassification(hf.MT5Config(**gated, num_labels=3)), texts, LOGITS)
 
 
 def halves():
@@ -528,6 +562,6 @@ def pictures():
          num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
-for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, decoders_that_read, mixtures, translators, pictures, halves,
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
              settings, turned_places):
     make()

@@ -145,7 +145,9 @@ class Theirs:
 
     def of_class(self, folder, config, inputs):
         if self.take and (folder / "modules.json").exists():  # sentence transformers take the body, whatever the class
-            config = config | dict(architectures=None)
+            names = [str(m.get("type")) for m in json.loads((folder / "modules.json").read_text())]
+            score = any(n.endswith(".LogitScore") for n in names)
+            config = config | dict(architectures=self.case["files"]["config.json"]["architectures"] if score else None)
         model, info = loaded(folder, config, self.writes, attention_of(config), self.dtype)
         made = self.run(model, inputs)
         missing = missing_of(model, info)
@@ -499,9 +501,17 @@ def related(model_type):
 
 def sentence(folder):
     """The modules behind the transformer, as sentence transformers reads them from the folder."""
+    from sentence_transformers.cross_encoder.modules import LogitScore
     from sentence_transformers.sentence_transformer import modules as st
 
     def take(model, inputs):
+        parts = json.loads((folder / "modules.json").read_text()) if (folder / "modules.json").exists() else []
+        if any(part["type"].endswith(".LogitScore") for part in parts):
+            bert = json.loads((folder / "sentence_bert_config.json").read_text())
+            if bert.get("transformer_task") != "text-generation" or len(parts) != 2:
+                raise ValueError("no cross encoder that writes")
+            features = dict(causal_logits=model(**inputs, return_dict=True).logits[:, -1:])
+            return dict(logits=LogitScore.load(str(folder / parts[1]["path"]))(features)["scores"])
         prompt = (inputs["attention_mask"] == 2).sum(1)  # which is 2 in the mask of the case
         inputs = dict(inputs, attention_mask=(inputs["attention_mask"] != 0).long())
         features = dict(inputs, token_embeddings=model(**inputs, return_dict=True).last_hidden_state, prompt_length=prompt)

@@ -41,7 +41,8 @@ static bool run_alone(tfm_context *context, Case *of) {
 /* The results of the runs, `gap` numbers apart, must be the expected ones. */
 static bool run_together(tfm_context *first, tfm_context **others, int64_t gap) {
   static float y[ROOM];
-  tfm_context *last = first;
+  RunPart parts[RUNS] = {{.context = first}};
+  const RunCall call = {.parts = parts, .n = RUNS, .lockstep = &lockstep_functions};
   const int64_t symbols[] = {1, cases[0].time};
   bool good = context_bind_symbols(first, symbols, NULL) == TFM_OK, fits;
   float *at = y;
@@ -50,13 +51,12 @@ static bool run_together(tfm_context *first, tfm_context **others, int64_t gap) 
   for (int i = 0; i < RUNS && good; i++) {
     const int64_t other[] = {1, cases[i].time};
     tfm_context *context = i ? others[i - 1] : first;
-    if (i) good = lockstep_bind(first, last, context, other, &fits, NULL) == TFM_OK && fits;
+    if (i) good = lockstep_bind(first, context, other, &fits, NULL) == TFM_OK && fits;
     set_callers(context, &cases[i], at);
     at += cases[i].time * LINEAR_N + gap;
-    last = context;
+    parts[i].context = context;
   }
-  good = good && lockstep_is_one_product(first, &first->program->steps[1]) == (gap == 0) && run_steps(first, NULL) == TFM_OK;
-  first->hooks.lockstep = NULL;
+  good = good && lockstep_is_one_product(&call, &first->program->steps[1]) == (gap == 0) && walk_run(&call, NULL) == TFM_OK;
   at = y;
   for (int i = 0; i < RUNS && good; at += cases[i].time * LINEAR_N + gap, i++)
     good = memcmp(at, cases[i].expected, (size_t)(cases[i].time * LINEAR_N) * sizeof *at) == 0;
@@ -68,7 +68,6 @@ static bool check(const HandProgram *hand, const float *packed, int32_t threads)
   const int64_t most[] = {1, MOST_TIME};
   tfm_context *first = NULL, *others[RUNS - 1] = {NULL};
   bool good = tfm_context_create(&hand->program, packed, &options, &first, NULL) == TFM_OK;
-  if (good) first->hooks.lockstep_functions = &lockstep_functions;
   good = good && context_reserve_symbols(first, most, RUNS, NULL) == TFM_OK;
   for (int i = 0; i < RUNS - 1 && good; i++) good = (others[i] = lockstep_create(first)) != NULL;
   for (int i = 0; i < RUNS && good && threads == 1; i++) good = run_alone(first, &cases[i]);

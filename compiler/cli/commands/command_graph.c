@@ -4,97 +4,14 @@
  * that the program `dot` makes of it. Refused: stages that are text, pictures with more boxes than anybody can read.
  * A picture that `dot` cannot lay out with curved edges is drawn with straight ones, and a note on stderr says so. */
 #include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "cli/commands/commands.h"
 #include "cli/shown.h"
+#include "draw/dot.h"
 
-// ---- the program `dot` ----
-
-extern char **environ;
-
-/* Returns a file without a name that holds the text, positioned at its beginning; -1 with errno set. Files and not
- * pipes: `dot` reads everything before it writes, but a pipe in each direction could still block both. */
-static int file_of(const StrBuf *text) {
-  const char *folder = getenv("TMPDIR");
-  char *name = arena_printf(text->arena, "%s/tfmc-XXXXXX", folder && *folder ? folder : "/tmp");
-  int fd = mkstemp(name);
-  if (fd < 0) return -1;
-  unlink(name);
-  for (size_t at = 0; at < text->length;) {
-    ssize_t n = write(fd, text->text + at, text->length - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      close(fd);
-      return -1;
-    }
-    at += (size_t)n;
-  }
-  lseek(fd, 0, SEEK_SET);
-  return fd;
-}
-
-typedef struct DotFiles {
-  int in, out, err;
-} DotFiles;
-
-static DotFiles files_of(const StrBuf *text) {
-  StrBuf empty = strbuf_new(text->arena);
-  return (DotFiles){file_of(text), file_of(&empty), file_of(&empty)};
-}
-
-static void close_files(const DotFiles *files) {
-  const int all[] = {files->in, files->out, files->err};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (all[i] >= 0) close(all[i]);
-}
-
-/* Starts `dot -TFORMAT -Gsplines=EDGES`. 0, or an error number. */
-static int start_dot(const char *name, const char *edges, const DotFiles *files, pid_t *pid) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, files->in, STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, files->out, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, files->err, STDERR_FILENO);
-  char dot[] = "dot", format[8], splines[32], *arguments[] = {dot, format, splines, NULL};
-  snprintf(format, sizeof format, "-T%s", name);
-  snprintf(splines, sizeof splines, "-Gsplines=%s", edges);
-  int error = posix_spawnp(pid, "dot", &actions, NULL, arguments, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  return error;
-}
-
-static void read_all(int fd, StrBuf *text) {
-  char piece[4096];
-  lseek(fd, 0, SEEK_SET);
-  for (ssize_t n; (n = read(fd, piece, sizeof piece)) > 0;) strbuf_add_n(text, piece, (size_t)n);
-}
-
-typedef struct Attempt {
-  int error, status; /* of the system, and of `dot` */
-  StrBuf picture, said;
-} Attempt;
-
-/* Takes the picture only if `dot` ended well; one that is cut off is worse than none. */
-static Attempt try_edges(Session *session, const StrBuf *text, const char *edges) {
-  Attempt attempt = {.picture = strbuf_new(session->arena), .said = strbuf_new(session->arena)};
-  const DotFiles files = files_of(text);
-  pid_t pid;
-  const char *format = option_text(&session->options, OPTION_FORMAT, "svg");
-  const bool is_open = files.in >= 0 && files.out >= 0 && files.err >= 0;
-  attempt.error = is_open ? start_dot(format, edges, &files, &pid) : errno;
-  if (!attempt.error && waitpid(pid, &attempt.status, 0) < 0) attempt.error = errno;
-  if (!attempt.error && !attempt.status) read_all(files.out, &attempt.picture);
-  if (!attempt.error) read_all(files.err, &attempt.said);
-  close_files(&files);
-  return attempt;
-}
+// ---- the picture ----
 
 /* The first line of what `dot` said, for the message. */
 static const char *first_line(const StrBuf *said) {
@@ -102,7 +19,7 @@ static const char *first_line(const StrBuf *said) {
   return arena_printf(said->arena, " (%.*s)", (int)strcspn(said->text, "\n"), said->text);
 }
 
-static void report_failure(Session *session, const Attempt *last) {
+static void report_failure(Session *session, const DotAttempt *last) {
   if (last->error == ENOENT)
     diag_error_at(&session->diag, NULL, DIAG_TOOL,
                   "the program `dot` was not found; install graphviz, or use --format=dot");
@@ -117,9 +34,10 @@ static void report_failure(Session *session, const Attempt *last) {
  * such way. */
 static bool draw(Session *session, const StrBuf *text, StrBuf *picture) {
   static const char *const edges[] = {"spline", "line"};
-  Attempt attempt = {0};
+  const char *format = option_text(&session->options, OPTION_FORMAT, "svg");
+  DotAttempt attempt = {0};
   for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
-    attempt = try_edges(session, text, edges[i]);
+    attempt = dot_attempt(session->arena, text, format, edges[i]);
     if (attempt.error) break;
     if (attempt.status) continue;
     *picture = attempt.picture;

@@ -103,4 +103,7 @@ const showShare = (value) => (100 * value).toFixed(value >= 0.0995 ? 0 : 1) + ' 
 
 const modulePath = (number) => data.modules[number].path || data.model;
 const fileName = (number) => data.files[number].name;
+// The place in the user's own text, past the calls within standard layers.
+const isStandard = (place) => fileName(place[0]).startsWith('<');
+const ownPlace = (lines) => lines.find((place) => !isStandard(place)) || lines[0];
 const lineThing = ([file, line]) => `line:${file}:${line}`;

@@ -1,7 +1,8 @@
 // The views as tabs, the address, keys, and the beginning.
 
 const started = performance.now();
-const VIEWS = [['source', 'Source', viewSource], ['steps', 'Steps', viewSteps]];
+const VIEWS = [['source', 'Source', viewSource], ['map', 'Map', viewMap], ['steps', 'Steps', viewSteps],
+  ['memory', 'Memory', viewMemory], ['code', 'Code', viewCode], ['passes', 'Passes', viewPasses]];
 
 const views = new Map(); // name -> { section, tab, refresh, stale }
 let current = null;
@@ -184,6 +185,8 @@ function matches(text) {
   add(program().steps, (n) => `step:${state.program}.${n}`, (step) => stepTitle(program(), step));
   data.files.forEach((file, f) => add(file.text.split('\n'), (n) => `line:${f}:${n + 1}`, (line) => line));
   add(data.kernels, (n) => `kernel:${n}`, (kernel) => kernel.name);
+  const here = views.get(current).section, isHere = (thing) => (here.querySelector(`[data-thing="${thing}"]`) ? 0 : 1);
+  found.sort((a, b) => isHere(a) - isHere(b)); // what is in the view that is shown comes first
   return found;
 }
 
@@ -210,6 +213,9 @@ function begin() {
   const programs = document.getElementById('program');
   data.programs.forEach((each, p) => programs.append(el('option', { value: String(p) }, each.name)));
   programs.addEventListener('change', () => go({ program: Number(programs.value), thing: null }));
+  const notes = document.getElementById('notes');
+  notes.textContent = data.notes.join(' ');
+  notes.hidden = !data.notes.length;
   document.getElementById('help').addEventListener('click', showKeys);
   makeViews();
   followClicks(document.getElementById('main'));

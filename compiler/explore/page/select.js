@@ -124,7 +124,8 @@ function addFusionsOf(found, p) {
 
 // ---- the selection ----
 
-const selection = { thing: null, related: new Set() };
+const selection = { thing: null, related: new Set(), listeners: [] };
+function whenSelected(listener) { selection.listeners.push(listener); }
 
 function markSelection(root) {
   for (const node of root.querySelectorAll('[data-thing]')) {
@@ -141,6 +142,7 @@ function select(thing) {
   if (['op', 'step', 'buffer'].includes(kind) && p !== state.program) showProgram(p);
   markSelection(document.getElementById('views'));
   showSelection();
+  for (const listener of selection.listeners) listener();
 }
 
 // A click or Enter on anything that stands for a thing selects it.

@@ -19,7 +19,7 @@ const COLUMNS = [
 
 function stepRows() {
   const each = program(), rows = each.steps.map((step, number) => {
-    const work = stepWork(step, state.values, state.machine), place = step.lines[0];
+    const work = stepWork(step, state.values, state.machine), place = ownPlace(step.lines);
     return { step, number, work, title: stepTitle(each, step), moved: formula(step.moved_bytes)(state.values),
              estimate: step.prepare ? 0 : formula(step.time_ns)(state.values) * 1e-9 / state.threads,
              place: place ? `${fileName(place[0])}:${place[1]}` : '' };
@@ -169,8 +169,8 @@ function viewSteps(section) {
     showStepTable(table);
   });
   section.append(el('p', { class: 'bar-of-view' }, el('label', {}, 'group ', group),
-    el('span', { class: 'quiet' }, '▲ bound by arithmetic, ▬ by memory. “Estimate” is what the compiler expects, by ' +
-      'which the runtime chooses threads; “share” is of it.')),
+    el('span', { class: 'quiet' }, '▲ bound by arithmetic, ▬ by memory. “Estimate” is what the compiler expects, ' +
+      'by which the runtime chooses threads; “share” is of it.')),
     el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'table of steps' }, table),
     el('details', { class: 'roofline', open: '' }, el('summary', {}, 'roofline'), chart));
   return () => {

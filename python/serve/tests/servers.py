@@ -44,9 +44,16 @@ from tfmc_serve.service import Options, Service  # noqa: E402
 WAIT = 300  # seconds after which a test has failed; nothing is expected to take them, on a machine with other work too
 
 
+TEMPLATE = """{% for m in messages %}{% if m.content == "raise" %}{{ raise_exception("not this") }}{% endif %}
+{% if m.content == "loop" %}{% for i in range(100000) %}{% for k in range(100000) %}{% endfor %}{% endfor %}{% endif %}
+w10 {{ "b" if m.role == "user" else "c" }} {{ m.content if m.content is string else m.content[0].text }} w11
+{% endfor %}{{ "a" if brief else "" }} w12"""
+
+
 def write_case(folder, kind):
-    """A checkpoint of a kind: embed, classify (three labels), rerank (one), write."""
-    name = {"embed": "sentence_mean.json", "write": "llama.json"}.get(kind, "bert_classify.json")
+    """A checkpoint of a kind: embed, classify (three labels), rerank (one), write, and chat, which is write with a
+    template."""
+    name = {"embed": "sentence_mean.json", "write": "llama.json", "chat": "llama.json"}.get(kind, "bert_classify.json")
     case = json.loads((CASES / name).read_text())
     config = case["files"]["config.json"]
     if kind == "rerank":
@@ -54,8 +61,12 @@ def write_case(folder, kind):
         case["weights"]["classifier.weight"][0] = case["weights"]["classifier.bias"][0] = 1
     folder.mkdir()
     write_checkpoint(case, folder)
-    if kind == "write":
-        write_tokenizer(folder, config["vocab_size"], around=False)
+    if kind in ("write", "chat"):
+        tokenizer = write_tokenizer(folder, config["vocab_size"], around=False)
+        if kind == "chat":
+            tokenizer.add_special_tokens(["w10", "w11", "w12"])
+            tokenizer.save(str(folder / "tokenizer.json"))
+            (folder / "chat_template.jinja").write_text(TEMPLATE)
     else:
         (write_tokenizer if kind == "embed" else write_pairs)(folder, config["vocab_size"])
 
@@ -66,7 +77,7 @@ def made(kind):
     folder = pathlib.Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     write_case(folder / kind, kind)
-    model = tfmc.from_pretrained(folder / kind, task={"embed": "embed", "write": None}.get(kind, "classify"))
+    model = tfmc.from_pretrained(folder / kind, task={"embed": "embed", "write": None, "chat": None}.get(kind, "classify"))
     return folder / kind, model.save(folder / f"{kind}.tfmm")
 
 
@@ -74,7 +85,7 @@ def made(kind):
 def library(kind):
     """What a caller of the library has: vectors and scores that the server's must be."""
     folder, file = made(kind)
-    make = {"embed": tfmc.text.Embedder, "write": tfmc.text.Writer}.get(kind, tfmc.text.Reranker)
+    make = {"embed": tfmc.text.Embedder, "write": tfmc.text.Writer, "chat": tfmc.text.Writer}.get(kind, tfmc.text.Reranker)
     return make(tfmc.load(file), folder=folder)
 
 

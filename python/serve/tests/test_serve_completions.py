@@ -204,8 +204,8 @@ class Answers(Case):
         refuse(400, "/embed", model="embed")
         refuse(404, "no model", model="other")
         self.refused(self.client.post("/embed", {"inputs": "a", "model": "write"}), 424, "/v1/completions")
-        for path in ("/v1/chat/completions", "/v1/responses"):
-            self.refused(self.client.post(path, {"messages": []}), 404, "/v1/completions", openai=True)
+        for path, word in (("/v1/responses", "/v1/chat/completions"), ("/generate", "/v1/completions")):
+            self.refused(self.client.post(path, {}), 404, word, openai=path.startswith("/v1"))
 
     def test_every_token_that_is_forbidden_is_the_requests_own_fault(self):
         scheduler = self.server.service.schedulers["write"]

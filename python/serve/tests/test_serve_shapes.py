@@ -18,11 +18,14 @@ GOOD = {
     "embeddings": {"input": "a"},
     "v_rerank": {"query": "a", "documents": ["b", "c"]},
     "completions": {"prompt": "a b"},
+    "chat": {"messages": [{"role": "user", "content": "a b"}], "max_tokens": 4},
 }
 VALUES = {"prompt_name": "query", "dimensions": 3, "user": "me", "top_n": 1, "truncation_direction": "Left",
           "encoding_format": "base64", "max_tokens": 3, "n": 1, "best_of": 1, "temperature": 0.5, "top_p": 0.5, "top_k": 3,
           "seed": 1, "stop": ["a", "w9 w"], "repetition_penalty": 2, "no_repeat_ngram_size": 2, "min_tokens": 1,
-          "logprobs": 2}
+          "logprobs": 2, "top_logprobs": 3, "response_format": {"type": "text"}, "chat_template_kwargs": {"brief": True},
+          "max_completion_tokens": 4}
+TOGETHER = {"top_logprobs": {"logprobs": True}}  # members that mean nothing alone
 
 
 def schemas(schema):
@@ -67,7 +70,7 @@ def wrong_values(schema):
 class Shapes(Case):
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.started(Inside("embed", "rerank", "classify", "write"))
+        cls.server = cls.started(Inside("embed", "rerank", "classify", "chat"))
 
     def refused_member(self, post, body, name, value):
         answer = self.client.post(post.path, body)
@@ -90,8 +93,10 @@ class Shapes(Case):
                 if name in GOOD[post.shape] or name == "model":
                     continue
                 value = VALUES.get(name, {} if isinstance(member.kind, Record) else not member.default)
+                if post.shape == "chat" and name == "logprobs":
+                    value = True
                 for value in (value, None):
-                    answer = self.client.post(post.path, {**GOOD[post.shape], name: value})
+                    answer = self.client.post(post.path, {**GOOD[post.shape], **TOGETHER.get(name, {}), name: value})
                     self.assertEqual(answer.status, 200, (post.path, name, value, answer))
 
     def test_wrong_types_and_ranges(self):

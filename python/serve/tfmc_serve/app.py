@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from . import batcher, openapi, routes_completions, routes_openai, routes_tei
+from . import batcher, openapi, routes_chat, routes_completions, routes_openai, routes_tei
 from .errors import Fault, Gone, is_openai
 from .limits import read_body
 from .service import TOKENIZERS, Answer, AnyServed, Call, Record, Service, internal
@@ -55,6 +55,8 @@ POSTS = [
     Post("/v1/rerank", "v_rerank", ("rerank",), routes_openai.rerank, "texts by their scores with a query, as Jina's do"),
     Post("/v2/rerank", "v_rerank", ("rerank",), routes_openai.rerank, "the same, as Cohere's do"),
     COMPLETIONS,
+    Post("/v1/chat/completions", "chat", ("write",), routes_chat.chat_completions, "answers to messages, as OpenAI's "
+         "clients ask"),
 ]
 OWN = {"embed": EMBED, "rerank": RERANK, "classify": PREDICT, "write": COMPLETIONS}
 JSON, TEXT = "application/json", "text/plain"
@@ -306,8 +308,7 @@ def request_id(scope: Scope) -> str:
 
 
 ELSEWHERE = {  # routes of other servers, and what is here
-    "/v1/chat/completions": "messages are not answered yet; POST /v1/completions continues texts",
-    "/v1/responses": "POST /v1/completions continues texts", "/generate": "POST /v1/completions continues texts",
+    "/v1/responses": "POST /v1/chat/completions answers messages", "/generate": "POST /v1/completions continues texts",
     "/generate_stream": "POST /v1/completions continues texts", "/translate": "models that translate are not served yet",
     "/embed_all": "POST /embed gives a vector for each text", "/embed_sparse": "POST /embed gives a vector for each text",
 }

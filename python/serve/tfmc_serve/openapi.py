@@ -18,6 +18,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "embeddings": {"type": "object", "required": ["object", "model", "data", "usage"]},
     "v_rerank": {"type": "object", "required": ["id", "model", "results", "usage"]},
     "completions": {"type": "object", "required": ["id", "object", "created", "model", "choices", "usage"]},
+    "chat": {"type": "object", "required": ["id", "object", "created", "model", "choices", "usage"]},
     "": {},
 }
 TEI_ERROR = {"type": "object", "required": ["error", "error_type"], "properties": {

@@ -1,4 +1,4 @@
-"""OpenAI's /v1/completions.
+"""OpenAI's /v1/completions, and what /v1/chat/completions (routes_chat.py) shares with it.
 
 The numbers of an answer are those of its row alone: choice c of a prompt has the tokens of row c of `Model.generate` with
 the same seed and options.
@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from .errors import Fault
@@ -22,38 +22,51 @@ DEFAULT_TOKENS = 16
 
 class Asked:
     """What all answers of a request share."""
+    prefix, object, piece_object = "cmpl-", "text_completion", "text_completion"
 
     def __init__(self, call: Call, prompts: list[list[int]]) -> None:
         asked, self.served = call.asked, call.served
         self.call, self.prompts, self.n = call, prompts, asked["n"]
         self.seed: int = secrets.randbits(53) if asked["seed"] is None else asked["seed"]
-        self.head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion", "created": int(time.time()),
-                     "model": self.served.name, "system_fingerprint": f"tfmc-{call.service.version}", "seed": self.seed}
+        self.ends: tuple[int, ...] = () if asked["ignore_eos"] else self.served.ends
+        self.name, self.created = f"{self.prefix}{uuid.uuid4().hex}", int(time.time())
 
-    def job(self) -> Job:
-        """The rows of the request: those of a prompt follow one another, and the first of them reads it."""
+    def head(self, is_piece: bool = False) -> dict[str, Any]:
+        return {"id": self.name, "object": self.piece_object if is_piece else self.object, "created": self.created,
+                "model": self.served.name, "system_fingerprint": f"tfmc-{self.call.service.version}", "seed": self.seed}
+
+    def job(self, logprobs: int | None) -> Job:
+        """The rows of the request: those of a prompt follow one another, and the first of them reads it. logprobs: how
+        many of the likeliest tokens are wanted beside each."""
         call, asked = self.call, self.call.asked
-        job, ends = Job(call.record.key), frozenset(() if asked["ignore_eos"] else self.served.ends)
+        job, options = Job(call.record.key), {**options_of(asked), "eos_token_id": list(self.ends)}
         for number, prompt in enumerate(self.prompts):
-            limit = self._limit(prompt, number)
+            limit = self.limit(prompt, number)
             leader: Row | None = None
             for choice in range(self.n):
-                chooser = call.scheduler.chooser(prompt, limit, self.seed % 2 ** 64, choice, asked["logprobs"],
-                                                 options_of(asked))
-                text = Text(self.served.tokenizer, prompt, asked["stop"], ends)
+                chooser = call.scheduler.chooser(prompt, limit, self.seed % 2 ** 64, choice, logprobs, options)
+                text = Text(self.served.tokenizer, self.before(prompt), asked["stop"], frozenset(self.ends))
                 job.rows.append(Row(job, number * self.n + choice, chooser, text, prompt, leader))
                 leader = leader or job.rows[-1]
+        call.record.rows, call.record.tokens = len(job.rows), sum(map(len, self.prompts))
         return job
 
-    def _limit(self, prompt: list[int], number: int) -> int:
+    def before(self, prompt: list[int]) -> list[int]:
+        """Tokens whose text the answer's goes on with."""
+        return prompt
+
+    def limit(self, prompt: list[int], number: int) -> int:
+        """The greatest length of a row."""
+        where = f"prompt[{number}]" if len(self.prompts) > 1 else "prompt"
+        return self.limit_of(prompt, self.call.asked["max_tokens"], DEFAULT_TOKENS, where)
+
+    def limit_of(self, prompt: list[int], wanted: int | None, default: int, where: str, member: str = "max_tokens") -> int:
         left: int = self.served.max_length - len(prompt)
-        wanted = self.call.asked["max_tokens"]
         if wanted is None:
-            return len(prompt) + min(DEFAULT_TOKENS, left)
+            return len(prompt) + min(default, left)
         if wanted > left:
-            where = f"prompt[{number}]" if len(self.prompts) > 1 else "prompt"
-            raise Fault("invalid", f"max_tokens: {where} has {len(prompt)} tokens, and with {wanted} more there are more "
-                        f"than the {self.served.max_length} that the model takes; {left} are left", "max_tokens")
+            raise Fault("invalid", f"{member}: {where} has {len(prompt)} tokens, and with {wanted} more there are more "
+                        f"than the {self.served.max_length} that the model takes; {left} are left", member)
         return len(prompt) + int(wanted)
 
     def usage(self, job: Job, written: int) -> dict[str, Any]:
@@ -70,8 +83,6 @@ def options_of(asked: dict[str, Any]) -> dict[str, Any]:
                          ("no_repeat_ngram_size", "no_repeat_ngram_size"), ("min_new_tokens", "min_tokens")):
         if asked[member] is not None:
             options[name] = asked[member]
-    if asked["ignore_eos"]:
-        options["eos_token_id"] = []
     return options
 
 
@@ -81,23 +92,39 @@ class Choice:
     def __init__(self, asked: Asked, index: int) -> None:
         self.asked, self.index, self.length = asked, index, 0
         members = asked.call.asked
-        self.has_logprobs, self.has_ids = members["logprobs"] is not None, members["return_token_ids"]
-        self.before = ""  # the prompt's text, if it is wanted and was not given yet
-        if members["echo"]:
-            prompt = asked.prompts[index // asked.n]
-            self.before = asked.served.tokenizer.decode(prompt, skip_special_tokens=True)
+        self.has_ids: bool = members["return_token_ids"]
+        self.has_logprobs = members["logprobs"] not in (None, False)
+        self.echoes: bool = members.get("echo", False)
 
     def entry(self, pieces: list[Piece]) -> dict[str, Any]:
-        """Of these pieces, which follow one another."""
-        text, self.before = self.before + "".join(piece.text for piece in pieces), ""
-        tokens = [token for piece in pieces for token in piece.tokens]
-        made: dict[str, Any] = {"index": self.index, "text": text, "finish_reason": pieces[-1].finish,
+        """The whole answer."""
+        return self.made(pieces)
+
+    def events(self, pieces: list[Piece]) -> Iterator[dict[str, Any]]:
+        """What a stream has of these pieces, which follow one another."""
+        made = self.made(pieces)
+        if made["text"] or made["finish_reason"] or self.has_logprobs or self.has_ids:
+            yield made
+
+    def text(self, pieces: list[Piece]) -> str:
+        text = "".join(piece.text for piece in pieces)
+        if self.echoes:  # the first time
+            self.echoes = False
+            prompt = self.asked.prompts[self.index // self.asked.n]
+            text = self.asked.served.tokenizer.decode(prompt, skip_special_tokens=True) + text
+        return text
+
+    def add_ids(self, made: dict[str, Any], pieces: list[Piece]) -> dict[str, Any]:
+        if self.has_ids:
+            made["token_ids"] = [token if isinstance(token, int) else token[0] for piece in pieces for token in piece.tokens]
+        return made
+
+    def made(self, pieces: list[Piece]) -> dict[str, Any]:
+        made: dict[str, Any] = {"index": self.index, "text": self.text(pieces), "finish_reason": pieces[-1].finish,
                                 "stop_reason": pieces[-1].stop, "logprobs": None}
         if self.has_logprobs:
-            made["logprobs"] = self.logprobs(tokens)
-        if self.has_ids:
-            made["token_ids"] = [token if isinstance(token, int) else token[0] for token in tokens]
-        return made
+            made["logprobs"] = self.logprobs([token for piece in pieces for token in piece.tokens])
+        return self.add_ids(made, pieces)
 
     def logprobs(self, tokens: list[Any]) -> dict[str, Any]:
         texts = [self.text_of(token) for token, *_ in tokens]
@@ -131,19 +158,22 @@ async def completions(call: Call) -> Answer:
     given = asked["prompt"]
     characters = sum(len(prompt) for prompt in given if isinstance(prompt, str))
     prompts = await call.tokenizing(lambda: call.served.encode(given, "prompt"), characters)
-    request = Asked(call, prompts)
-    job = request.job()
-    call.record.rows, call.record.tokens = len(job.rows), sum(map(len, prompts))
+    return await answer(Asked(call, prompts), asked["logprobs"], Choice)
+
+
+async def answer(request: Asked, logprobs: int | None, make: type[Choice]) -> Answer:
+    """Whole, or as a stream."""
+    call, job = request.call, request.job(logprobs)
     call.put(job)
-    choices = [Choice(request, row.index) for row in job.rows]
-    if asked["stream"]:
-        return Answer(None, stream(call, request, job, choices))
+    choices = [make(request, row.index) for row in job.rows]
+    if call.asked["stream"]:
+        return Answer(None, stream(request, job, choices))
     pieces: list[list[Piece]] = [[] for _ in choices]
     async for some in call.follow(job):
         for piece in some or ():
             pieces[piece.choice].append(piece)
     written = sum(len(piece.tokens) for own in pieces for piece in own)
-    return Answer({**request.head, "choices": [choice.entry(own) for choice, own in zip(choices, pieces)],
+    return Answer({**request.head(), "choices": [choice.entry(own) for choice, own in zip(choices, pieces)],
                    "usage": request.usage(job, written)})
 
 
@@ -156,25 +186,27 @@ def check(asked: dict[str, Any]) -> None:
     if asked["echo"] and asked["logprobs"] is not None:
         raise Fault("invalid", "echo: the probabilities of a prompt's tokens are not computed; either echo or logprobs",
                     "echo")
+    check_stream(asked)
+
+
+def check_stream(asked: dict[str, Any]) -> None:
     if asked["stream_options"]["include_usage"] and not asked["stream"]:
         raise Fault("invalid", "stream_options: they are for streams", "stream_options")
 
 
-async def stream(call: Call, request: Asked, job: Job, choices: list[Choice]) -> AsyncIterator[Any]:
-    """An event for what each choice has gained since the last one; one with the numbers of tokens, if it is asked for."""
+async def stream(request: Asked, job: Job, choices: list[Choice]) -> AsyncIterator[Any]:
+    """Events for what each choice has gained since the last ones; one with the numbers of tokens, if it is asked for."""
     written = 0
-    async for some in call.follow(job):
+    async for some in request.call.follow(job):
         if some is None:
             yield None
             continue
         gained: dict[int, list[Piece]] = {}
         for piece in some:
             gained.setdefault(piece.choice, []).append(piece)
-        for index, own in gained.items():
+        for number, own in gained.items():
             written += sum(len(piece.tokens) for piece in own)
-            choice = choices[index]
-            entry = choice.entry(own)
-            if entry["text"] or entry["finish_reason"] or choice.has_logprobs or choice.has_ids:
-                yield {**request.head, "choices": [entry]}
-    if call.asked["stream_options"]["include_usage"]:
-        yield {**request.head, "choices": [], "usage": request.usage(job, written)}
+            for made in choices[number].events(own):
+                yield {**request.head(True), "choices": [made]}
+    if request.call.asked["stream_options"]["include_usage"]:
+        yield {**request.head(True), "choices": [], "usage": request.usage(job, written)}

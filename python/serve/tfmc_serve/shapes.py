@@ -78,6 +78,34 @@ class Real(Kind):
 
 
 @dataclass(frozen=True)
+class Objects(Kind):
+    """A list of objects, whose members others know."""
+
+    def read(self, value: Any, where: str, most: int) -> list[dict[str, Any]]:
+        for i, entry in enumerate(read_list(value, where, 10 ** 9)):
+            if not isinstance(entry, dict):
+                raise wrong(f"{where}[{i}]", "an object", entry)
+        found: list[dict[str, Any]] = value
+        return found
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": {"type": "object", "minProperties": 1}, "minItems": 1}
+
+
+@dataclass(frozen=True)
+class Object(Kind):
+    """An object, whose members others know."""
+
+    def read(self, value: Any, where: str, most: int) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise wrong(where, "an object", value)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object"}
+
+
+@dataclass(frozen=True)
 class Stops(Kind):
     """A text or a list of some; read as a tuple."""
     most: int
@@ -374,5 +402,16 @@ SHAPES: dict[str, dict[str, Member]] = {
         "echo": Member(Flag(), False, "whether the prompt's text stands before each answer"),
         **SAMPLING,
         "logprobs": Member(Whole(0, 20), None, "the likeliest tokens beside each, by the model's own numbers"),
+    },
+    "chat": {
+        "model": MODEL, "messages": Member(Objects(), about="{role, content}: contents are texts, or parts of type text"),
+        "max_completion_tokens": Member(Whole(1, 2 ** 31 - 1), None, "of an answer at most; what is left of the model's"),
+        "max_tokens": Member(Whole(1, 2 ** 31 - 1), None, "the same"),
+        "n": Member(Whole(1, MOST_CHOICES), 1, "answers; number c draws from stream c of the seed"),
+        **SAMPLING,
+        "logprobs": Member(Flag(), False, "the probability of each token, by the model's own numbers"),
+        "top_logprobs": Member(Whole(0, 20), None, "the likeliest tokens beside each"),
+        "response_format": Member(Object(), None, "{type: text}"),
+        "chat_template_kwargs": Member(Object(), None, "variables of the template, like {enable_thinking: false}"),
     },
 }

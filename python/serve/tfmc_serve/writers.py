@@ -15,6 +15,7 @@ from .errors import Fault
 from .texts import Place, quantized
 
 _folder: Any = importlib.import_module("tfmc.text._folder")
+_chat: Any = importlib.import_module("tfmc.text._chat")
 _options: dict[str, str] = importlib.import_module("tfmc._generate").OPTIONS  # names of settings, and what they are
 MOST_TOKENS = 4096  # of a row where neither the folder nor --max-length says how many there may be
 # settings of a folder that a request decides, or that are not for single rows
@@ -44,6 +45,7 @@ class ServedWriter:
             raise ValueError(f"{place.folder}: rows of this model cannot be continued one token at a time: "
                              f"{self.model.generation.reason}")
         self._read_settings(max_length)
+        self._read_template()
 
     def _read_settings(self, max_length: int | None) -> None:
         positions = _folder.positions(self.folder)
@@ -60,6 +62,17 @@ class ServedWriter:
         if ends is None:  # those of the model itself
             self.ends = tuple(self.model.chooser([0], limit=2).ends())
 
+    def _read_template(self) -> None:
+        """Of the folder, for messages. A folder without one, and a Python without jinja2, still continue texts."""
+        self.chat: Any = None
+        self.chat_missing = ""
+        self.chat_ends = self.ends
+        try:
+            self.chat = _chat.ChatTemplate(self.folder, self.tokenizer)
+            self.chat_ends = tuple(_chat.end_tokens(self.folder, self.tokenizer)) or self.ends
+        except tfmc.Error as error:
+            self.chat_missing = str(error).removeprefix(f"{self.folder}: ").partition(";")[0]
+
     def encode(self, prompts: list[str | list[int]], where: str) -> list[list[int]]:
         """The ids of each prompt."""
         texts = [i for i, prompt in enumerate(prompts) if isinstance(prompt, str)]
@@ -71,10 +84,10 @@ class ServedWriter:
         for i, encoding in zip(texts, encodings):
             rows[i] = encoding.ids
         for i, row in enumerate(rows):
-            self._check(row, f"{where}[{i}]" if len(rows) > 1 else where)
+            self.check(row, f"{where}[{i}]" if len(rows) > 1 else where)
         return rows
 
-    def _check(self, ids: list[int], where: str) -> None:
+    def check(self, ids: list[int], where: str) -> None:
         name = where.partition("[")[0]
         if not ids:
             raise Fault("invalid", f"{where}: the text has no tokens: there is nothing to continue", name)
@@ -88,4 +101,4 @@ class ServedWriter:
         """As /info and /v1/models show them."""
         return {"kind": self.kind, "max_length": self.max_length, "vocab": self.vocab, "quantize": self.quantize,
                 "weights_bytes": self.model.weights_bytes, "ends": list(self.ends),
-                "settings": self.settings_of_folder}
+                "chat": self.chat is not None, "settings": self.settings_of_folder}

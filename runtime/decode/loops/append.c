@@ -30,14 +30,15 @@ static Append append_of(const tfm_context *context, const tfm_step *step) {
 }
 
 /* The positions of one row that lie in one page, for all columns. */
-static void write_unit(const tfm_context *context, const Append *a, int64_t row, int64_t page) {
+static void write_unit(const RunPart *part, const Append *a, int64_t row, int64_t page) {
+  const tfm_context *context = part->context;
   const tfm_append_step *info = a->step;
   int64_t first = greatest_of(a->past, page * TFM_CACHE_PAGE);
   int64_t end = least_of(a->past + a->fresh, (page + 1) * TFM_CACHE_PAGE);
   const tfm_cache *cache = &context->program->caches[info->cache];
   const PageSlice slice = {.cache = cache,
                            .context = context,
-                           .page = context->hooks.caches->own[row][page],
+                           .page = part->own[row][page],
                            .floats = context->program->own_page_floats,
                            .first = first - page * TFM_CACHE_PAGE,
                            .n = end - first};
@@ -59,7 +60,7 @@ static void append(const Walker *walker, const tfm_step *step, tfm_page_writer *
   int64_t units = a.rows * a.pages, first = units * walker->thread / walker->threads,
           end = units * (walker->thread + 1) / walker->threads;
   for (int64_t unit = first; unit < end; unit++)
-    write_unit(context, &a, unit / a.pages, a.past / TFM_CACHE_PAGE + unit % a.pages);
+    write_unit(walker->part, &a, unit / a.pages, a.past / TFM_CACHE_PAGE + unit % a.pages);
 }
 
 void step_append(Walker *walker, const tfm_step *step) { append(walker, step, page_write); }

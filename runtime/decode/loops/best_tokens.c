@@ -39,7 +39,7 @@ static bool is_product(const tfm_program *program, tfm_size size, uint32_t a, ui
 }
 
 /* Whether the size is this constant. */
-static bool is_number(const tfm_program *program, tfm_size size, int64_t number) {
+static bool is_size_number(const tfm_program *program, tfm_size size, int64_t number) {
   const tfm_polynomial *polynomial = &program->polynomials[size];
   if (polynomial->n_terms == 0) return number == 0;
   const tfm_term *term = &program->terms[polynomial->first_term];
@@ -52,7 +52,7 @@ static bool writes_logits(const tfm_decoding *decoding, const tfm_step *step) {
   const tfm_program *program = decoding->step;
   const tfm_gemm_step *gemm = &program->gemms[step->index];
   return gemm->c.space == TFM_SPACE_OUTPUT && gemm->c.index == decoding->logits && gemm->n == decoding->vocab &&
-         is_number(program, gemm->c.offset, 0) && is_number(program, gemm->c.strides[0], gemm->n) &&
+         is_size_number(program, gemm->c.offset, 0) && is_size_number(program, gemm->c.strides[0], gemm->n) &&
          is_product(program, gemm->rows, decoding->rows, decoding->kept);
 }
 
@@ -94,7 +94,7 @@ static const tfm_row_step *next_reduction(const tfm_decoding *decoding, uint32_t
 /* The program computes log(sum(exp(logits - m))) + m: the first reduction gives m, the second, which reads it, the
  * sum. The kernel of the second is used on the columns of a unit. NULL: the logsumexp is computed in another way. */
 static tfm_row_kernel find_exponentials(const BestSearch *search, const tfm_context *context) {
-  uint32_t step = search->consumer.step;
+  uint32_t step = search->consumed.step;
   const tfm_operand *operands = context->program->operands;
   const tfm_row_step *largest = next_reduction(search->decoding, &step), *sum = next_reduction(search->decoding, &step);
   if (!largest || !sum || largest->n_operands != 2 || sum->n_operands != 3) return NULL;
@@ -183,12 +183,13 @@ static void take_unit(const GemmConsumer *consumer, int32_t thread, float *c, in
 /* Units have so many columns that a block of rows of them stays in the second-level cache, and there are enough units
  * for the threads. Their columns depend on the vocabulary alone, never on the number of threads. */
 bool best_create(BestSearch *search, const tfm_decoding *decoding, const tfm_context *context) {
-  *search = (BestSearch){.consumer = {.step = find_product(decoding), .take = take_unit}, .decoding = decoding};
-  if (search->consumer.step == TFM_NONE || !(search->exponentials = find_exponentials(search, context))) return false;
-  const tfm_gemm_step *gemm = &decoding->step->gemms[decoding->step->steps[search->consumer.step].index];
+  *search = (BestSearch){.consumer = {.take = take_unit}, .consumed = {.step = find_product(decoding)},
+                         .decoding = decoding};
+  if (search->consumed.step == TFM_NONE || !(search->exponentials = find_exponentials(search, context))) return false;
+  const tfm_gemm_step *gemm = &decoding->step->gemms[decoding->step->steps[search->consumed.step].index];
   const int64_t panels = least_of(ceil_div(gemm->n, gemm->panel) / LEAST_BEST_UNITS, BEST_UNIT_COLUMNS / gemm->panel);
-  search->consumer.panels = greatest_of(1, panels);
-  search->columns = search->consumer.panels * gemm->panel;
+  search->consumed.panels = greatest_of(1, panels);
+  search->columns = search->consumed.panels * gemm->panel;
   search->units = ceil_div(gemm->n, search->columns);
   return true;
 }
@@ -204,7 +205,6 @@ void best_place(BestSearch *search, Layout *layout, int64_t rows, int32_t thread
 void best_begin(BestSearch *search, const tfm_best_call *call, const int64_t *members, int64_t rows, int32_t threads) {
   search->call = call;
   search->members = members;
-  search->consumer.wanted = true;
   for (int32_t thread = 0; thread < threads; thread++)
     for (int64_t i = 0; i < rows * call->n_best; i++)
       search->found[thread * search->stride * call->n_best + i] = (tfm_best_token){-INFINITY, TFM_NO_TOKEN};
@@ -240,7 +240,6 @@ static void end_row(const BestSearch *search, int64_t row, int32_t threads) {
 
 /* After the run, hence in the caller's mode of floating-point numbers, which must not change the sums. */
 void best_end(BestSearch *search, int64_t rows, int32_t threads) {
-  search->consumer.wanted = false;
   uint64_t fp_mode = fp_mode_enter();
   for (int64_t row = 0; row < rows; row++) end_row(search, row, threads);
   fp_mode_leave(fp_mode);

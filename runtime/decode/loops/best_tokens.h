@@ -15,6 +15,7 @@ enum { MOST_BEST = 32 }; /* tokens of a row; an insertion into more would cost m
 
 typedef struct BestSearch {
   GemmConsumer consumer; /* the first member: it knows where the rest is */
+  Consumed consumed;     /* the step that gives the logits; no panels: they cannot be searched */
   const tfm_decoding *decoding;
   tfm_row_kernel exponentials; /* of a unit's rows: the sum of exp(logit - most) */
   int64_t columns, units;      /* columns of a unit; units of a row */

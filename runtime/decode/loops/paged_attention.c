@@ -35,6 +35,7 @@ typedef struct PageKind { /* what caches of another form than f32 do themselves 
 typedef struct Cached {
   Attention a;
   const PageKind *kind;  /* NULL: caches are f32 */
+  const RunPart *part;   /* has the pages */
   const tfm_cache *keys, *values;
   int64_t value_floats;  /* of a page of values */
   int64_t rows, per_row; /* rows of the step; items of one */
@@ -64,13 +65,16 @@ static bool rows_can_gang(const Attention *a) {
 
 /* Sizes of the step and how it is cut: rows into gangs, heads into groups that read the same columns, and both into
  * parts only where there are too few units for the threads. Gangs shrink before that. */
-static Cached cached_of(const tfm_context *context, const tfm_step *step, const PageKind *kind, int32_t threads) {
+static Cached cached_of(const Walker *walker, const tfm_step *step, const PageKind *kind) {
+  const tfm_context *context = walker->context;
+  const int32_t threads = walker->threads;
   Cached c = {.a = attention_describe(context, step)};
   const tfm_attention_step *info = c.a.step;
   if (c.a.items <= 0 || c.a.queries <= 0) return c;
   attention_choose_outputs(context, step, &c.a);
   const tfm_program *program = context->program;
   c.kind = kind;
+  c.part = walker->part;
   if (kind) c.a.whole_floats = kind->scratch_floats(info);
   c.keys = &program->caches[info->k_cache];
   c.values = &program->caches[info->v_cache];
@@ -119,8 +123,8 @@ static int64_t column_of(const tfm_context *context, const Attention *a, const t
 }
 
 /* The list of pages of a row of the step: its own, or that of its source. */
-static float *const *pages_of(const tfm_context *context, const tfm_cache *cache, int64_t row) {
-  return cache->of_encoder ? context->hooks.caches->source[row] : context->hooks.caches->own[row];
+static float *const *pages_of(const RunPart *part, const tfm_cache *cache, int64_t row) {
+  return cache->of_encoder ? part->source[row] : part->own[row];
 }
 
 /* The lists of rows [row, row + rows) of the step, and where the columns of the group's head begin in a page. */
@@ -131,8 +135,8 @@ static Pages find_pages(const tfm_context *context, const Cached *c, int64_t row
   pages.lists = rows;
   pages.first_item = item;
   for (int64_t i = 0; i < rows; i++) {
-    pages.keys[i] = pages_of(context, c->keys, row + i);
-    pages.values[i] = pages_of(context, c->values, row + i);
+    pages.keys[i] = pages_of(c->part, c->keys, row + i);
+    pages.values[i] = pages_of(c->part, c->values, row + i);
   }
   pages.key_offset = page_place(c->keys, column_of(context, &c->a, &step->k, item));
   pages.value_offset = page_place(c->values, column_of(context, &c->a, &step->v, item));
@@ -377,11 +381,11 @@ static void run_chunk(const AttentionStrip *of, int64_t first, int64_t n) {
 
 /* How many rows of the step, from `row` on, share their first page: rows share their beginning or their source, so
  * rows that do not share the first page share nothing. */
-static int64_t rows_akin(const tfm_context *context, const Cached *c, int64_t row, int64_t end) {
+static int64_t rows_akin(const Cached *c, int64_t row, int64_t end) {
   if (c->a.keys <= 0) return end - row;
-  float *const *first = pages_of(context, c->keys, row);
+  float *const *first = pages_of(c->part, c->keys, row);
   int64_t next = row + 1;
-  while (next < end && pages_of(context, c->keys, next)[0] == first[0]) next++;
+  while (next < end && pages_of(c->part, c->keys, next)[0] == first[0]) next++;
   return next - row;
 }
 
@@ -393,7 +397,7 @@ static void run_unit(const Walker *walker, const Cached *c, const AttentionScrat
   int64_t row = c->rows * gang / c->gangs, end_row = c->rows * (gang + 1) / c->gangs;
   int64_t begin = c->strips * part / c->a.parts, end = c->strips * (part + 1) / c->a.parts;
   for (int64_t rows; row < end_row; row += rows) {
-    rows = rows_akin(walker->context, c, row, end_row);
+    rows = rows_akin(c, row, end_row);
     const Pages pages = find_pages(walker->context, c, row, rows, row * c->per_row + group * c->group);
     const AttentionStrip of = {.walker = walker,
                                .attention = &c->a,
@@ -407,7 +411,7 @@ static void run_unit(const Walker *walker, const Cached *c, const AttentionScrat
 
 /* Attention over cached keys and values. Units are claimed, because rows differ in what is near. */
 static void attention(Walker *walker, const tfm_step *step, const PageKind *kind) {
-  Cached c = cached_of(walker->context, step, kind, walker->threads);
+  Cached c = cached_of(walker, step, kind);
   if (c.a.items <= 0 || c.a.queries <= 0) return;
   AttentionScratch scratch;
   attention_scratch(&c.a, walker->scratch, &scratch);

@@ -42,6 +42,8 @@ class Reranker:
     model: Model
     folder: Path
     tokenizer: Any
+    prompts: dict[str, str]
+    default_prompt: str | None
     num_labels: int
     max_length: int
     batch_tokens: int
@@ -52,14 +54,15 @@ class Reranker:
     def predict(self, sentences: Sequence[Sequence[str]] | Sequence[str], batch_size: int | None = None,
                 show_progress_bar: bool | None = None, activation_fn: Callable[[Any], Any] | None = None,
                 apply_softmax: bool = False, convert_to_numpy: bool = True, convert_to_tensor: bool = False, *,
-                truncate: bool | None = None) -> Any: ...
+                truncate: bool | None = None, prompt: str | None = None, prompt_name: str | None = None) -> Any: ...
     def __call__(self, sentences: Sequence[Sequence[str]] | Sequence[str], batch_size: int | None = None,
                  show_progress_bar: bool | None = None, activation_fn: Callable[[Any], Any] | None = None,
                  apply_softmax: bool = False, convert_to_numpy: bool = True, convert_to_tensor: bool = False, *,
-                 truncate: bool | None = None) -> Any: ...
+                 truncate: bool | None = None, prompt: str | None = None, prompt_name: str | None = None) -> Any: ...
     def rank(self, query: str, documents: Sequence[str], top_k: int | None = None, return_documents: bool = False,
              batch_size: int | None = None, show_progress_bar: bool | None = None,
-             activation_fn: Callable[[Any], Any] | None = None, *, truncate: bool | None = None) -> list[dict[str, Any]]: ...
+             activation_fn: Callable[[Any], Any] | None = None, *, truncate: bool | None = None, prompt: str | None = None,
+             prompt_name: str | None = None) -> list[dict[str, Any]]: ...
 
 class Translator:
     model: Model

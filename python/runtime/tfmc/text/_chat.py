@@ -294,6 +294,10 @@ class ChatTemplate:
             return [span for number, span in zip(made.ids, made.offsets) if number in ids]
         return find
 
+    def takes(self, variable):
+        """Whether the default template reads a variable of this name."""
+        return variable in self._choose(None)[2]
+
     def tokens(self, messages, tools=None, variables=None):
         """The ids of messages, up to where the answer begins. tools: JSON schemas. variables: more of what the template
         knows, {"enable_thinking": False}."""

@@ -2,7 +2,7 @@
 import numpy as np
 
 from .._errors import InputError, UsageError
-from . import _folder
+from . import _chat, _folder
 
 BATCH_TOKENS = 512  # that one run takes together: enough for a thread, and what it writes stays in its cache
 
@@ -12,7 +12,33 @@ class _NoTokens:
     ids = type_ids = ()
 
 
-class Embedder:
+class _Row:
+    """Tokens that no tokenizer made at once."""
+
+    def __init__(self, ids):
+        self.ids, self.type_ids = ids, [0] * len(ids)
+
+
+class _Prompts:
+    """What stands before texts: the prompts of a folder's config_sentence_transformers.json."""
+
+    def _read_prompts(self, named):
+        settings = _folder.read(self.folder, "config_sentence_transformers.json")
+        self.prompts = {**named, **(settings.get("prompts") or {})}
+        self.prompts = {name: prompt or "" for name, prompt in self.prompts.items()}
+        self.default_prompt = settings.get("default_prompt_name")
+
+    def _prompt(self, prompt, name):
+        if prompt is None:
+            name = self.default_prompt if name is None else name
+            if name is not None and name not in self.prompts:
+                raise UsageError(f"there is no prompt \"{name}\"; the folder has {', '.join(self.prompts) or 'none'}")
+            prompt = self.prompts[name] if name is not None else ""
+        _folder.check_text(prompt, "the prompt")
+        return prompt
+
+
+class Embedder(_Prompts):
     """Vectors of texts. encode() takes what SentenceTransformer.encode takes, and its vectors do not depend on which
     other texts are computed with them."""
 
@@ -31,29 +57,36 @@ class Embedder:
         self.dimension = next(iter(self.model.outputs.values())).shape[1]
         self.max_length = _folder.most_tokens(self.folder) if max_length is None else max_length
         self.batch_tokens = batch_tokens
-        settings = _folder.read(self.folder, "config_sentence_transformers.json")
-        self.prompts = {"query": "", "document": "", **(settings.get("prompts") or {})}
-        self.prompts = {name: prompt or "" for name, prompt in self.prompts.items()}
-        self.default_prompt = settings.get("default_prompt_name")
+        self._read_prompts({"query": "", "document": ""})
+        self._pools_prompts = self._pooling().get("include_prompt", True) is not False
 
-    def _prompt(self, prompt, name):
-        if prompt is None:
-            name = self.default_prompt if name is None else name
-            if name is not None and name not in self.prompts:
-                raise UsageError(f"there is no prompt \"{name}\"; the folder has {', '.join(self.prompts)}")
-            prompt = self.prompts[name] if name is not None else ""
-        _folder.check_text(prompt, "the prompt")
-        if prompt:
-            self._check_pooling()
-        return prompt
-
-    def _check_pooling(self):
-        """A mean over the tokens behind the prompt alone is another model."""
+    def _pooling(self):
         for module in _folder.read_list(self.folder, "modules.json"):
-            path = f"{module.get('path')}/config.json"
-            if module.get("type", "").endswith("Pooling") and _folder.read(self.folder, path).get("include_prompt") is False:
-                raise InputError(f"{self.folder / path}: \"include_prompt\" is false, so vectors of texts with a prompt "
-                                 "leave its tokens out, which is not computed here; texts without a prompt are")
+            if module.get("type", "").endswith("Pooling"):
+                return _folder.read(self.folder, f"{module.get('path')}/config.json")
+        return {}
+
+    def _unpooled(self, prompt):
+        """How many tokens of a row are the prompt's and not pooled: as sentence-transformers counts them, without the
+        special token at its end."""
+        if not prompt or self._pools_prompts:
+            return 0
+        row = self.tokenizer.encode(prompt)
+        special = {n for n, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
+        unpooled = len(row.ids) - (len(row.ids) > 0 and row.ids[-1] in special)
+        if unpooled and not self._leaves_out(row):
+            raise InputError(f"{self.folder}: \"include_prompt\" of its pooling is false, and the model pools tokens of "
+                             "prompts all the same: it was made of another folder")
+        return unpooled
+
+    def _leaves_out(self, row):
+        """Whether the model pools no tokens that are 2 in its mask; of the last token it cannot be seen."""
+        inputs = _folder.inputs_of(self.model.inputs, [row], [0], self._kinds)
+        whole = self.model(**inputs)
+        inputs["attention_mask"][:, 0] = 2
+        modes = self._pooling().get("pooling_mode")
+        return modes == "lasttoken" or self._pooling().get("pooling_mode_lasttoken") or not np.array_equal(
+            self.model(**inputs), whole)
 
     def _encoded(self, texts, truncate):
         return self._cutter.encode(texts, self.truncate if truncate is None else truncate, self.max_length)
@@ -62,11 +95,15 @@ class Embedder:
         """The ids of each text, special tokens included, at most max_length; the last of them are kept when cut."""
         return [encoded.ids for encoded in self._encoded(_folder.as_texts(texts)[0], truncate)]
 
-    def _vectors(self, encoded, normalize, dimension=None):
+    def _vectors(self, encoded, normalize, dimension=None, prompt=""):
         vectors = np.empty((len(encoded), self.dimension), np.float32)
+        unpooled = self._unpooled(prompt)
 
         def compute(model, run):
-            vectors[run] = model(**_folder.inputs_of(self.model.inputs, encoded, run, self._kinds))
+            inputs = _folder.inputs_of(self.model.inputs, encoded, run, self._kinds)
+            if unpooled:
+                inputs["attention_mask"][:, :unpooled] *= 2  # seen, but not pooled
+            vectors[run] = model(**inputs)
         _folder.each_run(self.model, [row.ids for row in encoded], self.batch_tokens, compute)
         if dimension is not None:
             vectors = np.ascontiguousarray(vectors[:, :dimension])
@@ -85,7 +122,8 @@ class Embedder:
         reasons = {i: f"the text has {len(row)} tokens, and the model takes {self.max_length}"
                    for i, row in enumerate(rows) if len(row) > self.max_length}
         reasons.update(faults)
-        vectors = self._vectors([_NoTokens if i in reasons else row for i, row in enumerate(encoded)], normalize)
+        vectors = self._vectors([_NoTokens if i in reasons else row for i, row in enumerate(encoded)], normalize,
+                                prompt=before)
         for i in np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
             reasons.setdefault(i, "the vector is not finite")
         return vectors, reasons, sum(len(row) for i, row in enumerate(rows) if i not in reasons)
@@ -103,7 +141,7 @@ class Embedder:
         before = self._prompt(prompt, prompt_name)
         dimension = self.truncate_dim if truncate_dim is None else _folder.whole(truncate_dim, "truncate_dim")
         encoded = self._encoded([before + text for text in texts] if before else texts, truncate)
-        vectors = self._vectors(encoded, normalize or normalize_embeddings, dimension)
+        vectors = self._vectors(encoded, normalize or normalize_embeddings, dimension, before)
         result = vectors[0] if alone else vectors
         if convert_to_tensor:
             import torch
@@ -141,7 +179,7 @@ def _identity(x):
 ACTIVATIONS = {"Sigmoid": _sigmoid, "Identity": _identity, "Tanh": np.tanh, "Softmax": _softmax}  # classes of torch.nn
 
 
-class Reranker:
+class Reranker(_Prompts):
     """Scores of pairs of texts, as sentence-transformers' CrossEncoder gives them; the score of a pair does not depend
     on the others."""
 
@@ -164,6 +202,31 @@ class Reranker:
         self.max_length = _folder.most_tokens(self.folder) if max_length is None else max_length
         self.batch_tokens = batch_tokens
         self.activation_fn = self._activation() if activation_fn is None else activation_fn
+        self._read_prompts({})
+        self._template = self._chat_template()
+
+    def _chat_template(self):
+        """The folder's chat template and its variables, if pairs are messages for it, as in a model that writes; None."""
+        settings = _folder.read(self.folder, "sentence_bert_config.json")
+        if "message" not in (settings.get("modality_config") or {}):
+            return None
+        asked = ((settings.get("processing_kwargs") or {}).get("chat_template") or {}).get("add_generation_prompt", False)
+        template = _chat.ChatTemplate(self.folder, self.tokenizer)
+        return template, {"add_generation_prompt": asked} if template.takes("add_generation_prompt") else {}
+
+    def _as_message_rows(self, pairs, prompt):
+        """Rows of tokens of pairs as messages. They are not cut: what stands behind the texts would be lost."""
+        template, variables = self._template
+        rows = []
+        for i, (query, document) in enumerate(pairs):
+            messages = [{"role": "query", "content": query}, {"role": "document", "content": document}]
+            if prompt:
+                messages.insert(0, {"role": "system", "content": prompt})
+            rows.append(_Row(template.tokens(messages, variables=variables)))
+            if len(rows[-1].ids) > self.max_length:
+                raise InputError(f"pair {i} has {len(rows[-1].ids)} tokens with its template, and the model takes "
+                                 f"{self.max_length}; pairs of a chat template are not cut")
+        return rows
 
     def _activation(self):
         """What the folder's files name, under the keys of several versions of sentence-transformers."""
@@ -178,8 +241,12 @@ class Reranker:
                              "activation_fn=, a function of an array")
         return ACTIVATIONS[name.rpartition(".")[2]]
 
-    def _logits(self, pairs, truncate):
-        encoded = self._cutter.encode(pairs, self.truncate if truncate is None else truncate, self.max_length)
+    def _logits(self, pairs, truncate, prompt):
+        if self._template:
+            encoded = self._as_message_rows(pairs, prompt)
+        else:
+            pairs = [(prompt + text, other) for text, other in pairs] if prompt else pairs
+            encoded = self._cutter.encode(pairs, self.truncate if truncate is None else truncate, self.max_length)
         logits = np.empty((len(encoded), self.num_labels), np.float32)
 
         def compute(model, run):
@@ -188,16 +255,18 @@ class Reranker:
         return logits
 
     def predict(self, sentences, batch_size=None, show_progress_bar=None, activation_fn=None, apply_softmax=False,
-                convert_to_numpy=True, convert_to_tensor=False, *, truncate=None):
+                convert_to_numpy=True, convert_to_tensor=False, *, truncate=None, prompt=None, prompt_name=None):
         """f32 [pairs] for a model with one label, else [pairs, labels]; without the first axis for one pair alone.
 
         sentences: pairs of texts. truncate: the longer text of a pair that is too long loses its last tokens.
-        batch_size and show_progress_bar are taken and change nothing.
+        prompt, prompt_name: stands before the first text of each pair, or is the message of the system for a model whose
+        pairs are messages; None: what the folder says. batch_size and show_progress_bar are taken and change nothing.
         """
+        prompt = self._prompt(prompt, prompt_name)
         given = sentences if isinstance(sentences, (list, tuple)) else _folder.as_list(sentences, "pairs of texts")
         alone = len(given) == 2 and all(isinstance(text, str) for text in given)
         pairs = [_pair(i, pair) for i, pair in enumerate([given] if alone else given)]
-        scores = (self.activation_fn if activation_fn is None else activation_fn)(self._logits(pairs, truncate))
+        scores = (self.activation_fn if activation_fn is None else activation_fn)(self._logits(pairs, truncate, prompt))
         if apply_softmax and self.num_labels > 1:
             scores = _softmax(scores)
         scores = np.asarray(scores, np.float32)
@@ -211,13 +280,14 @@ class Reranker:
     __call__ = predict
 
     def rank(self, query, documents, top_k=None, return_documents=False, batch_size=None, show_progress_bar=None,
-             activation_fn=None, *, truncate=None):
+             activation_fn=None, *, truncate=None, prompt=None, prompt_name=None):
         """The documents by their scores with the query, the best first: dicts of corpus_id, score and, if wanted, text.
         """
         if self.num_labels != 1:
             raise UsageError(f"the model has {self.num_labels} labels, and documents are ranked by one; use predict")
         documents = _folder.as_texts(documents, "document")[0]
-        scores = self.predict([(query, text) for text in documents], activation_fn=activation_fn, truncate=truncate)
+        scores = self.predict([(query, text) for text in documents], activation_fn=activation_fn, truncate=truncate,
+                              prompt=prompt, prompt_name=prompt_name)
         order = np.argsort(-scores, kind="stable")[:top_k].tolist() if documents else []
         return [{"corpus_id": i, "score": float(scores[i]), **({"text": documents[i]} if return_documents else {})}
                 for i in order]

@@ -29,8 +29,8 @@ struct tfm_row_chain {
 };
 
 typedef bool tfm_chain_planner(tfm_context *context); /* widens the lives of buffers if so */
-typedef bool tfm_chain_taker(struct Walker *walker, tfm_context *context, const tfm_row_chain *chain,
-                             struct Course *course); /* false: nothing was done */
+/* false: nothing was done */
+typedef bool tfm_chain_taker(struct Walker *walker, const tfm_row_chain *chain, struct Course *course);
 typedef void tfm_page_writer(const struct PageSlice *slice, int64_t column, int64_t columns, const char *source,
                              int64_t position_stride, int64_t column_stride);
 
@@ -66,8 +66,7 @@ static inline uint32_t tfm_driver_of(const tfm_program *program, const tfm_step 
     const tfm_matmul_step *matmul = &program->matmuls[step->index];
     if (matmul->in_order || matmul->direct == TFM_DIRECT_ONE_ROW) return TFM_DRIVER_MATMUL_GRADIENT;
   }
-  if (step->kind == TFM_STEP_APPEND &&
-      tfm_cache_form(&program->caches[program->appends[step->index].cache]) == TFM_FORM_INT8)
+  if (step->kind == TFM_STEP_APPEND && program->caches[program->appends[step->index].cache].form == TFM_FORM_INT8)
     return TFM_DRIVER_APPEND_INT8;
   if (step->kind == TFM_STEP_ATTENTION) {
     const tfm_attention_step *attention = &program->attentions[step->index];

@@ -132,7 +132,6 @@ typedef struct tfm_cache {
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
 } tfm_cache;
 
-static inline uint8_t tfm_cache_form(const tfm_cache *cache) { return cache->form; }
 static inline int64_t tfm_cache_floats(const tfm_cache *cache) { /* of a page; a sixteenth of them for a position */
   return cache->columns / cache->head * tfm_head_floats(cache->form, cache->kind == TFM_CACHE_KEYS, cache->head);
 }
@@ -217,7 +216,7 @@ typedef struct tfm_quantize_step {
  * its own strides), y in panels. Epilogue as in a gemm. With `direct` neither is packed. */
 typedef enum tfm_direct {
   TFM_DIRECT_NONE, TFM_DIRECT_COLUMNS, /* columns side by side, for n up to direct_columns; tiles are for other n */
-  TFM_DIRECT_ROWS,    /* rows side by side */
+  TFM_DIRECT_ROWS, TFM_DIRECT_LINES, /* rows side by side; x is one row, and whole lines of y follow one another */
   TFM_DIRECT_TURNED,  /* the same with y for x and x for y: x is one row, and its result the one column */
   TFM_DIRECT_ONE_ROW  /* x is one row, the columns of y are neighbours, and sums are f64: without a kernel */
 } tfm_direct;

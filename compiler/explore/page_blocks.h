@@ -1,6 +1,6 @@
 /* Blocks: long texts of a page, compressed, and bytes as text of a page. Private to explore/. */
-#ifndef TFM_EXPLORE_BLOCKS_H
-#define TFM_EXPLORE_BLOCKS_H
+#ifndef TFM_EXPLORE_PAGE_BLOCKS_H
+#define TFM_EXPLORE_PAGE_BLOCKS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,0 +1,83 @@
+// What each pass changed: equal changes of repeated modules are one entry.
+
+const passFilter = { text: '', all: false };
+
+function changeLines(texts, sign) {
+  return texts.map((text) => el('div', { class: `change ${sign === '-' ? 'went' : 'came'}` }, `${sign} ${text}`));
+}
+
+function passGroup(group) {
+  const place = ownPlace(group.lines);
+  const where = place ? el('button', { type: 'button', class: 'link', 'data-thing': lineThing(place) },
+    `${fileName(place[0])}:${place[1]}`) : '';
+  return el('div', { class: 'group', 'data-thing': `module:${group.modules[0]}`, tabindex: '0', role: 'option',
+                     'aria-selected': 'false' },
+    el('p', { class: 'where' }, el('strong', {}, group.module || data.model), group.times > 1
+        ? ` × ${group.times} ` : ' ', where),
+    ...changeLines(group.before, '-'), ...changeLines(group.after, '+'));
+}
+
+function passEntry(pass) {
+  const title = `${pass.name}${pass.changed ? '' : ' (unchanged)'}`;
+  const sum = pass.groups.reduce((total, group) => total + group.times, 0);
+  if (!pass.groups.length)
+    return el('details', { class: 'pass' }, el('summary', {}, title),
+      el('p', { class: 'quiet' }, pass.changed ? 'Operations changed in place: attributes, expressions or inputs.'
+          : 'Nothing to see.'));
+  return el('details', { class: 'pass', open: '' },
+    el('summary', {},
+        `${title}: ${pass.groups.length} kind${pass.groups.length > 1 ? 's' : ''} of change, ${sum} in all, ` +
+      `${pass.delta > 0 ? '+' : ''}${pass.delta} operations`),
+    el('div', { role: 'listbox', 'aria-label': `changes of ${pass.name}` }, ...pass.groups.map(passGroup)));
+}
+
+function passMatches(pass) {
+  if (!passFilter.text) return true;
+  return JSON.stringify([pass.name, pass.groups.map((g) => [g.module, g.before, g.after])]).toLowerCase()
+    .includes(passFilter.text.toLowerCase());
+}
+
+function showPasses(list) {
+  const passes = data.passes.filter((pass) => pass.program === state.program && (passFilter.all || pass.changed))
+    .filter(passMatches);
+  clear(list).append(...passes.map(passEntry));
+  if (!passes.length) list.append(el('p', { class: 'quiet' }, 'No pass changed anything here.'));
+  markSelection(list);
+}
+
+function fusionTable() {
+  const rows = data.fusions.map((fusion, n) => ({ fusion, n })).filter(({ fusion }) =>
+      fusion.program === state.program);
+  return el('table', { role: 'grid', 'aria-label': 'fusions' },
+    el('thead', {}, el('tr', {}, ...['fusion', '', 'line', 'module', 'reason'].map((title) => el('th',
+        { scope: 'col' }, title)))),
+    el('tbody', {}, ...rows.map(({ fusion, n }) => el('tr', { 'data-thing': `fusion:${n}`, 'data-done': fusion.done
+        ? '1' : '0',
+      tabindex: '0', 'aria-selected': selection.related.has(`fusion:${n}`) ? 'true' : 'false' },
+      el('td', { class: 'name' }, fusion.fusion), el('td', { class: fusion.done ? 'good' : 'bad' }, fusion.done
+          ? '✓ done' : '✗ refused'),
+      el('td', { class: 'name' }, fusion.file === null ? '' : `${fileName(fusion.file)}:${fusion.line}`),
+      el('td', { class: 'name' }, modulePath(fusion.module) + (fusion.times > 1 ? ` × ${fusion.times}` : '')),
+      el('td', { class: 'reason' }, fusion.reason)))));
+}
+
+function viewPasses(section) {
+  const fusions = el('div', { class: 'scroll short', tabindex: '0', role: 'group', 'aria-label': 'table of fusions' });
+  const list = el('div', {}), filter = el('input', { type: 'search', 'aria-label': 'search in passes' });
+  const all = el('input', { type: 'checkbox' });
+  filter.addEventListener('input', () => {
+    passFilter.text = filter.value;
+    showPasses(list);
+  });
+  all.addEventListener('change', () => {
+    passFilter.all = all.checked;
+    showPasses(list);
+  });
+  section.append(el('h3', {}, 'fusions'), fusions, el('h3', {}, 'passes'),
+    el('p', { class: 'bar-of-view' }, el('label', {}, 'search ', filter), el('label', {}, all,
+        ' unchanged ones too')), list);
+  return () => {
+    clear(fusions).append(fusionTable());
+    showPasses(list);
+  };
+}

@@ -1,0 +1,91 @@
+"""OpenAI's /v1/chat/completions: messages become tokens by the chat template of the model's folder, whose control tokens no
+content can write; the answer is that of `tfmc.text.Writer.chat` with the same seed and options.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tfmc
+
+from .errors import Fault
+from .pieces import Piece
+from .routes_completions import Asked, Choice, answer, check_stream, finite
+from .service import Answer, Call
+from .texts import LONG
+
+
+class ChatAsked(Asked):
+    prefix, object, piece_object = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, call: Call, prompts: list[list[int]]) -> None:
+        super().__init__(call, prompts)
+        self.ends = () if call.asked["ignore_eos"] else self.served.chat_ends
+
+    def before(self, prompt: list[int]) -> list[int]:
+        """A message begins anew."""
+        return []
+
+    def limit(self, prompt: list[int], number: int) -> int:
+        asked = self.call.asked
+        member = "max_tokens" if asked["max_completion_tokens"] is None else "max_completion_tokens"
+        return self.limit_of(prompt, asked[member], self.served.max_length, "the conversation", member)
+
+
+class ChatChoice(Choice):
+    """The answer of an assistant."""
+    has_begun = False
+
+    def entry(self, pieces: list[Piece]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": self.text(pieces), "refusal": None}
+        return self.finished({"index": self.index, "message": message}, pieces)
+
+    def events(self, pieces: list[Piece]) -> Iterator[dict[str, Any]]:
+        if not self.has_begun:
+            self.has_begun = True
+            yield {"index": self.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None, "logprobs": None}
+        text = self.text(pieces)
+        if text or pieces[-1].finish or self.has_logprobs or self.has_ids:
+            yield self.finished({"index": self.index, "delta": {"content": text} if text else {}}, pieces)
+
+    def finished(self, made: dict[str, Any], pieces: list[Piece]) -> dict[str, Any]:
+        made.update(finish_reason=pieces[-1].finish, stop_reason=pieces[-1].stop, logprobs=None)
+        if self.has_logprobs:
+            tokens = [token for piece in pieces for token in piece.tokens]
+            made["logprobs"] = {"content": [self.told(*token) for token in tokens], "refusal": None}
+        return self.add_ids(made, pieces)
+
+    def told(self, token: int, logprob: float, top: tuple[tuple[int, float], ...]) -> dict[str, Any]:
+        return {**self.one(token, logprob), "top_logprobs": [self.one(*likely) for likely in top]}
+
+    def one(self, token: int, logprob: float) -> dict[str, Any]:
+        text = self.text_of(token)
+        return {"token": text, "bytes": list(text.encode("utf-8", "replace")), "logprob": finite(logprob)}
+
+
+async def chat_completions(call: Call) -> Answer:
+    asked, served = call.asked, call.served
+    check_chat(asked)
+    if served.chat is None:
+        raise Fault("invalid", f"messages: {served.chat_missing}; POST /v1/completions continues texts", "messages")
+
+    def work() -> list[int]:
+        try:
+            ids: list[int] = served.chat.tokens(asked["messages"], None, asked["chat_template_kwargs"])
+        except tfmc.Error as error:
+            said = str(error).removeprefix(f"{served.folder}: ")
+            raise Fault("invalid", said if said.startswith("messages") else f"messages: {said}", "messages") from None
+        served.check(ids, "messages")
+        return ids
+    prompt = await call.tokenizing(work, LONG + 1)  # a template may take a while: never on the event loop
+    return await answer(ChatAsked(call, [prompt]), (asked["top_logprobs"] or 0) if asked["logprobs"] else None, ChatChoice)
+
+
+def check_chat(asked: dict[str, Any]) -> None:
+    if asked["top_logprobs"] and not asked["logprobs"]:
+        raise Fault("invalid", "top_logprobs: they come with \"logprobs\": true", "top_logprobs")
+    if asked["max_tokens"] is not None and asked["max_completion_tokens"] not in (None, asked["max_tokens"]):
+        raise Fault("invalid", "max_completion_tokens: max_tokens is another number; they mean the same", "max_completion_tokens")
+    if (asked["response_format"] or {}).get("type", "text") != "text":
+        raise Fault("invalid", "response_format: answers that follow a schema are not written yet; text is", "response_format")
+    check_stream(asked)

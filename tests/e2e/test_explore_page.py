@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""usage: test_explore_page.py TFMC ROOT
+
+The page of `tfmc explore` in Chromium: models of all kinds open without an error and every view shows something; what is
+selected in one view is selected in all; sizes give the figures of `tfmc bench --json`, and the workspace that the data have;
+links restore view, selection and sizes; nothing that a name contains is executed, and nothing is asked for from outside. Needs
+Debian's chromium, chromium-driver and python3-selenium. The last line is 'N passed, N failed'.
+"""
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import tally
+
+TFMC, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+sys.argv[1:] = []
+VIEWS = ["source", "map", "steps", "memory", "code", "passes"]
+
+EMPTY = "model Empty { forward(x: f32[batch, 4]) { return y = x } }\n"
+MANY = "model Many { forward(x: f32[batch, 4]) { return " + ", ".join(f"y{i} = x + {i}" for i in range(1000)) + " } }\n"
+REFUSED = """layer Odd(d) {
+  q = Linear(d, d)
+  forward(x) = softmax(q(x) @ transpose(x, -1, -2), axis = 0) @ x
+}
+model Refused(d = 8) { odd = Odd(d) forward(x: f32[time, 8]) { return y = odd(x) } }
+"""
+HOSTILE = """# </script><script>window.hacked = 1</script>
+layer L(n) {
+  weight w: [n, n] as "</script><img src=x onerror=window.hacked=1>.__proto__.constructor"
+  forward(x) = x @ w
+}
+model __proto__(n = 4) {
+  l = L(n)
+  constructor = Linear(n, n)
+  forward(x: f32[batch, n]) { require batch < 1000, "</script><svg onload=window.hacked=1>" return y = constructor(l(x)) }
+}
+"""
+DEEP = """layer Block(d) {
+  norm = LayerNorm(d)
+  up   = Linear(d, 2 * d)
+  down = Linear(2 * d, d)
+  forward(x) = x + down(gelu(up(norm(x))))
+}
+model Deep(d = 16, depth = 48) { layers = depth * Block(d) forward(x: f32[batch, time, d]) { return y = layers(x) } }
+"""
+# name, text or file, options
+MODELS = [("minilm", "examples/minilm/minilm.tfm", ["-D", "depth=2"]),
+          ("dates", "examples/dates/dates.tfm", []),
+          ("gpt2", "models/gpt2.tfm", ["-D", "depth=2", "-D", "vocab=100"]),
+          ("marian", "examples/translate/marian.tfm", ["-D", "encoder_depth=1", "-D", "decoder_depth=1"]),
+          ("llama", "models/llama.tfm", ["-D", "depth=2"]),
+          ("t5", "models/t5.tfm", ["-D", "depth=2", "-D", "decoder_depth=2"]),
+          ("moe", "models/moe.tfm", ["-D", "depth=2"]),
+          ("deep", DEEP, []),
+          ("modernbert", "models/modernbert.tfm", ["-D", "depth=3"]),
+          ("refused", REFUSED, []), ("empty", EMPTY, []), ("many", MANY, []), ("hostile", HOSTILE, [])]
+
+
+def browser():
+    """None where there is no browser."""
+    try:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.options import Options
+        from selenium.webdriver.chrome.service import Service
+    except ImportError:
+        return None
+    options = Options()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1400,1000"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    if not all(pathlib.Path("/usr/bin", name).exists() for name in ("chromium", "chromedriver")):
+        return None
+    options.binary_location = "/usr/bin/chromium"
+    return webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
+
+
+@functools.cache
+def page_of(name, folder):
+    text, options = next((text, options) for other, text, options in MODELS if other == name)
+    file, page = ROOT / text, pathlib.Path(folder, f"{name}.html")
+    if "{" in text:
+        file = pathlib.Path(folder, f"{name}.tfm")
+        file.write_text(text)
+    subprocess.run([TFMC, "explore", file, "-march=x86-64-v3", "--threads=2", "-o", page, *options], check=True)
+    return page
+
+
+class Pages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.driver = browser()
+        if not cls.driver:
+            raise unittest.SkipTest("no chromium, chromium-driver or python3-selenium")
+        cls.folder = tempfile.TemporaryDirectory()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.driver.quit()
+        cls.folder.cleanup()
+
+    def open(self, name, hash=""):
+        page = page_of(name, self.folder.name)
+        self.driver.get("about:blank")
+        self.driver.get(f"file://{page}{hash}")
+        self.assertEqual(self.js("return document.documentElement.dataset.ready"), "1", name)
+        self.assertEqual([entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"], [], name)
+        return json.loads(self.js("return document.getElementById('tfm-data').textContent"))
+
+    def js(self, script, *args):
+        return self.driver.execute_script(script, *args)
+
+    def show(self, view):
+        self.js("document.querySelector(`button[role=tab][data-for=${arguments[0]}]`).click()", view)
+
+    def total(self, name):
+        text = self.js("return document.querySelector(`[data-total=${arguments[0]}]`).getAttribute('data-value')", name)
+        return float(text) if text else None
+
+    def set_input(self, selector, value):
+        self.js("const input = document.querySelector(arguments[0]); input.value = String(arguments[1]);"
+                "input.dispatchEvent(new Event('input'))", selector, value)
+
+    def selected(self, view):
+        return set(self.js("return [...document.querySelectorAll(`section[data-view=${arguments[0]}] [data-thing]`)]"
+                           ".filter((node) => node.getAttribute('aria-selected') === 'true')"
+                           ".map((node) => node.dataset.thing)", view))
+
+    def click(self, view, thing):
+        self.js("document.querySelector(`section[data-view=${arguments[0]}] [data-thing=\"${arguments[1]}\"]`)"
+                ".dispatchEvent(new MouseEvent('click', { bubbles: true }))", view, thing)
+
+    def test_every_model_opens_and_every_view_shows_something(self):
+        for name, _, _ in MODELS:
+            with self.subTest(name):
+                data = self.open(name)
+                self.assertLess(int(self.js("return document.documentElement.dataset.openMs")), 3000)
+                for view in VIEWS:
+                    self.show(view)
+                    shown = self.js("const view = document.querySelector(`section[data-view=${arguments[0]}]`);"
+                                    "return [view.hidden, view.offsetHeight, view.textContent.trim().length]", view)
+                    self.assertFalse(shown[0])
+                    self.assertGreater(min(shown[1:]), 8, view)
+                    tab = self.js("const tab = document.querySelector(`button[data-for=${arguments[0]}]`);"
+                                  "return [tab.ariaSelected, tab.getAttribute('aria-controls')]", view)
+                    self.assertEqual(tab, ["true", f"view-{view}"])
+                self.assertEqual(len(data["programs"]), self.js("return document.querySelectorAll('#program option').length"))
+                for p in range(len(data["programs"])):
+                    self.js("const p = document.getElementById('program'); p.value = arguments[0];"
+                            "p.dispatchEvent(new Event('change'))", str(p))
+                    self.show("steps")
+                    flops = self.js("return [...document.querySelectorAll('section[data-view=steps] tr[data-flop]')]"
+                                    ".map((row) => Number(row.dataset.flop))")
+                    self.assertEqual(len(flops), len(data["programs"][p]["steps"]))
+                    self.assertEqual(sum(flops), self.total("flop_run"))
+                self.assertEqual([entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"], [])
+                self.assertIsNone(self.js("return window.hacked || null"))
+
+    def test_a_selection_holds_in_all_views_and_back(self):
+        data = self.open("minilm")
+        for view in VIEWS:
+            self.show(view)
+        program = data["programs"][0]
+        step = next(i for i, each in enumerate(program["steps"]) if each["op"] == "attention")
+        lines = {"line:{}:{}".format(*place) for place in program["steps"][step]["lines"]}
+        self.click("steps", f"step:0.{step}")
+        self.assertLessEqual(lines, self.selected("source") | {line for line in lines if "line:1" in line})
+        self.assertTrue(self.selected("memory") and self.selected("code"))
+        own = next(line for line in sorted(lines) if line.startswith("line:0"))
+        for line in sorted(lines):
+            self.click("source", line)
+            self.assertIn(f"step:0.{step}", self.selected("steps"))
+        fusion = next(n for n, each in enumerate(data["fusions"]) if each["fusion"] == "attention")
+        self.show("source")
+        self.click("source", f"fusion:{fusion}")
+        self.assertIn(f"step:0.{step}", self.selected("steps"))
+        self.assertIn("line:{}:{}".format(data["fusions"][fusion]["file"], data["fusions"][fusion]["line"]), self.selected("source"))
+        self.assertTrue(own)
+        kernel = program["steps"][step]["kernels"][0]
+        self.click("code", f"kernel:{kernel}")
+        self.assertIn(f"step:0.{step}", self.selected("steps"))
+        buffer = next(n for n, each in enumerate(program["buffers"]) if each["first"] == step)
+        self.click("memory", f"buffer:0.{buffer}")
+        self.assertEqual({f"step:0.{step}"}, self.selected("steps"))
+
+    def test_refusals_are_marks_with_their_reason(self):
+        data = self.open("refused", "#view=source")
+        marks = self.js("return [...document.querySelectorAll('section[data-view=source] [data-thing^=\"fusion:\"]')]"
+                        ".map((node) => [node.dataset.thing, node.dataset.done, node.title])")
+        refused = {n: each for n, each in enumerate(data["fusions"]) if not each["done"]}
+        self.assertTrue(refused)
+        for thing, done, title in marks:
+            fusion = data["fusions"][int(thing.split(":")[1])]
+            self.assertEqual(done, "1" if fusion["done"] else "0")
+            self.assertIn(fusion["reason"], title)
+        self.assertEqual({int(thing.split(":")[1]) for thing, done, _ in marks if done == "0"}, set(refused))
+
+    def test_sizes_give_the_figures_of_bench(self):
+        self.open("minilm")
+        options = next(options for name, _, options in MODELS if name == "minilm")
+        for batch, time in ((1, 33), (3, 128)):
+            bench = json.loads(subprocess.run(
+                [TFMC, "bench", ROOT / "examples/minilm/minilm.tfm", "--random-weights=1", "--json", "--iterations=1", "--warmup=0",
+                 "--threads=2", "-march=x86-64-v3", f"--input=input_ids={batch}x{time}",
+                 f"--input=attention_mask={batch}x{time}", *options], capture_output=True, text=True, check=True).stdout)
+            self.set_input("input[data-size=batch]", batch)
+            self.set_input("input[data-size=time]", time)
+            for name in ("flop_per_second", "int8_flop_per_second", "bytes_per_second"):
+                self.set_input(f"input[data-machine={name}]", bench["machine_" + name])
+            for name in ("flop", "int8_flop", "weight_bytes"):
+                self.assertEqual(self.total(name), bench[name], name)
+            self.assertAlmostEqual(self.total("roofline_seconds"), bench["roofline_seconds"], delta=2e-9)
+
+    def test_sizes_give_the_workspace_of_each_stop(self):
+        for name in ("minilm", "gpt2"):
+            data = self.open(name)
+            program = data["programs"][0]
+            for key, wanted in list(program["workspace"]["2"].items())[::7]:
+                for size, at in zip(program["sizes"], map(int, key.split(","))):
+                    self.set_input(f'input[data-size="{size["name"]}"]', size["stops"][at])
+                self.assertEqual(self.total("workspace_bytes"), wanted)
+
+    def test_the_placing_of_the_page_is_that_of_the_runtime(self):
+        for name in ("minilm", "gpt2", "moe"):
+            data = self.open(name, "#view=memory&threads=1")
+            program = data["programs"][0]
+            for key in list(program["scratch"])[::9]:
+                for size, at in zip(program["sizes"], map(int, key.split(","))):
+                    self.set_input(f'input[data-size="{size["name"]}"]', size["stops"][at])
+                placed = int(self.js("return document.querySelector('[data-placed]').dataset.placed"))
+                self.assertEqual(placed + program["scratch"][key], program["workspace"]["1"][key], (name, key))
+
+    def test_links_restore_all_and_back_works(self):
+        self.open("dates", "#view=steps&p=1&sel=step:1.3&size.source=77&threads=1")
+        state = ("return [document.querySelector('[role=tab][aria-selected=true]').dataset.for,"
+                 "document.getElementById('program').value, document.querySelector('#views .chosen').dataset.thing,"
+                 "document.querySelector('input[data-size=source]').value,"
+                 "document.querySelector('input[data-size=threads]').value]")
+        first = ["steps", "1", "step:1.3", "77", "1"]
+        self.assertEqual(self.js(state), first)
+        self.click("steps", "step:1.5")
+        second = self.js("return location.hash")
+        self.assertIn("sel=step:1.5", second)
+        self.assertIn("size.source=77", second)
+        self.driver.back()
+        self.assertEqual(self.js(state), first)
+        self.open("dates", second)
+        self.assertEqual(self.js(state), ["steps", "1", "step:1.5", "77", "1"])
+
+    def test_the_largest_size_that_fits_is_found(self):
+        self.open("minilm")
+        self.set_input("#most-bytes", 30)
+        answer = self.js("return document.getElementById('largest-bytes').textContent")
+        self.assertRegex(answer, r"batch \d+, or time \d+")
+        time = int(answer.split("time ")[1].split(" ")[0])
+        before = self.total("weight_bytes")
+        self.set_input("input[data-size=time]", time)
+        used = before + self.total("workspace_bytes") + self.total("io_bytes")
+        self.assertLessEqual(used, 30e6)
+
+    def test_keys_reach_everything(self):
+        from selenium.webdriver.common.keys import Keys
+        self.open("minilm", "#view=source")
+        active = lambda: self.driver.switch_to.active_element
+        self.js("document.querySelector('button[role=tab][data-for=source]').focus()")
+        active().send_keys(Keys.ARROW_RIGHT)
+        self.assertEqual(self.js("return document.activeElement.dataset.for"), "steps")
+        self.js("document.querySelector('section[data-view=steps] tr[data-thing]').focus()")
+        active().send_keys(Keys.ENTER)
+        self.assertEqual(self.js("return document.querySelector('#views .chosen').dataset.thing"), "step:0.0")
+        active().send_keys(Keys.ESCAPE)
+        self.assertIsNone(self.js("return document.querySelector('#views .chosen')"))
+        active().send_keys("/")
+        self.assertEqual(self.js("return document.activeElement.id"), "search")
+        active().send_keys("attention")
+        self.assertTrue(self.js("return document.querySelector('#views .chosen') !== null"))
+        self.js("document.activeElement.blur(); document.body.focus()")
+        self.driver.find_element("css selector", "body").send_keys("?")
+        self.assertFalse(self.js("return document.getElementById('keys').hidden"))
+
+    def test_the_map_opens_modules_and_selects_operations(self):
+        data = self.open("minilm", "#view=map")
+        boxes = "return [...document.querySelectorAll('section[data-view=map] .box')].map((box) => box.dataset.thing || '')"
+        module = next(thing for thing in self.js(boxes) if thing.startswith("module:"))
+        self.click("map", module)
+        self.assertNotEqual(self.js("return document.querySelector('section[data-view=map] .path').textContent"), "MiniLM")
+        step = next(i for i, each in enumerate(data["programs"][0]["steps"]) if each["op"] == "attention")
+        self.show("steps")
+        self.click("steps", f"step:0.{step}")
+        op = data["programs"][0]["steps"][step]["ops"][0]
+        self.assertIn(f"op:0.{op}", self.selected("map"))
+        self.show("map")
+        self.click("map", f"op:0.{op}")
+        self.assertIn(f"step:0.{step}", self.selected("steps"))
+        self.assertTrue(self.js("return document.querySelector('section[data-view=map] [role=tree] [role=treeitem]') !== null"))
+
+    def test_code_is_unpacked(self):
+        data = self.open("minilm", "#view=code&sel=kernel:0")
+        kernel = data["kernels"][0]
+        from selenium.webdriver.support.ui import WebDriverWait
+        WebDriverWait(self.driver, 10).until(lambda _: self.js("return document.querySelector('.asm') !== null"))
+        self.assertIn(kernel["name"], self.js("return document.querySelector('.asm').textContent"))
+
+    def test_nothing_is_asked_for(self):
+        self.driver.get_log("performance")
+        self.open("hostile")
+        for view in VIEWS:
+            self.show(view)
+        asked = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        urls = [each["params"]["request"]["url"] for each in asked if each["method"] == "Network.requestWillBeSent"]
+        self.assertTrue(all(url.startswith(("file:", "about:", "blob:")) for url in urls), urls)
+
+    def test_it_fits_into_narrow_windows(self):
+        for width in (500, 1400, 3840):  # Chromium's windows are not narrower
+            self.driver.set_window_size(width, 1000)
+            self.open("minilm")
+            for view in VIEWS:
+                self.show(view)
+                over = self.js("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                self.assertLessEqual(over, 0, (width, view))
+        self.driver.set_window_size(1400, 1000)
+
+
+if __name__ == "__main__":
+    sys.exit(tally.run())
