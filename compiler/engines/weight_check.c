@@ -293,7 +293,8 @@ static void report_missing(const Comparison *c, const Node *node) {
 static void check_stored(const Comparison *c, const Node *node, const WeightEntry *entry) {
   static const FileDType types[N_STORED] = {[STORED_BF16] = FILE_BF16, [STORED_F16] = FILE_F16};
   const Stored stored = node->attr.stored;
-  if (stored == STORED_ANY || stored == STORED_F32 || entry->tensor->dtype == types[stored]) return;
+  const bool is_kept = entry->tensor->dtype == types[stored] && !entry->delta;
+  if (stored == STORED_ANY || stored == STORED_F32 || is_kept) return;
   diag_error_at(c->check->diag, entry->file->file.path, DIAG_WEIGHT_DTYPE,
                 "tensor \"%s\": type %s; the library keeps it in the %s of the file that it was compiled with: compile "
                 "it with this file, or with --quantize=f32",

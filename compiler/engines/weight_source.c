@@ -114,6 +114,7 @@ void weight_set_note_types(const WeightSet *set, Graph *graph) {
   for (Node *node = graph->first; set && node; node = node->next) {
     if (node->op != OP_WEIGHT || node->rank < 2 || node->attr.stored != STORED_ANY) continue;
     const WeightEntry *entry = weight_set_find(set, node->attr.name);
+    if (entry && entry->delta) continue; /* what is merged is f32 */
     if (entry && entry->tensor->dtype == FILE_BF16) node->attr.stored = STORED_BF16;
     if (entry && entry->tensor->dtype == FILE_F16) node->attr.stored = STORED_F16;
   }

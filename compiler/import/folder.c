@@ -141,7 +141,7 @@ static void report_no_weights(Arena *arena, Diag *diag, const char *folder) {
   if (file_exists(folder_file(arena, folder, "adapter_config.json")))
     diag_error_at(
         diag, folder, DIAG_CHECKPOINT,
-        "this is an adapter: merge it into its model first (merge_and_unload() of peft), then save_pretrained");
+        "this is an adapter of another model, whose folder is named first: tfmc import BASE --adapter %s", folder);
   else if (file_exists(folder_file(arena, folder, "pytorch_model.bin")) ||
            file_exists(folder_file(arena, folder, "pytorch_model.bin.index.json")))
     diag_error_at(diag, folder, DIAG_CHECKPOINT,
@@ -241,6 +241,7 @@ static json_t *read_gguf(Arena *arena, Diag *diag, const char *path, const Map *
 Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignored) {
   Folder *folder = ARENA_NEW(arena, Folder);
   *folder = (Folder){.path = path, .config_path = folder_file(arena, path, "config.json"), .ignored = ignored};
+  folder->weights_path = path;
   const bool is_file = is_gguf(path);
   if (is_file) folder->config_path = path;
   if (!file_exists(folder->config_path)) {
@@ -283,7 +284,7 @@ static bool modules_have_weights(Arena *arena, Diag *diag, const Folder *folder)
 bool folder_open_weights(Arena *arena, Diag *diag, Folder *folder) {
   const char *path = weight_set_path(arena, folder->path);
   if (file_exists(path))
-    folder->weights = weight_set_open(arena, diag, folder->path);
+    folder->weights = weight_set_open(arena, diag, folder->weights_path);
   else
     report_no_weights(arena, diag, folder->path);
   if (folder->weights && !modules_have_weights(arena, diag, folder)) {

@@ -19,6 +19,7 @@ typedef struct Folder {
   const char *generation_path; /* where the settings of generation are: generation_config.json or config.json */
   json_t *names;  /* the same, with `architecture`, `generation`, `sentence` and the `rope_theta` that was joined */
   const Map *ignored; /* names that the user says change nothing: keys, and patterns of tensors */
+  const char *weights_path; /* that of the folder, or with "+ADAPTER" behind it */
   WeightSet *weights; /* NULL until they are opened */
 } Folder;
 

@@ -306,7 +306,7 @@ static void write_before(Writer *w, const Family *family, const char *included) 
 static void write_head(StrBuf *out, const Folder *folder, const ImportOptions *options) {
   const char *class = json_string_value(json_array_get(json_object_get(folder->config, "architectures"), 0));
   StrBuf quoted = strbuf_new(out->arena);
-  strbuf_add_quoted(&quoted, folder->path);
+  strbuf_add_quoted(&quoted, folder->weights_path);
   strbuf_printf(out, "# Imported from %s", quoted.text);
   if (class) strbuf_add(out, " (");
   if (class) {

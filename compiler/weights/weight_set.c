@@ -23,6 +23,13 @@ static void add_entry(Arena *arena, WeightSet *set, const TensorFile *file, cons
   map_put(&set->by_name, tensor->name, (void *)(uintptr_t)set->entries.n);
 }
 
+void weight_set_add(Arena *arena, WeightSet *set, const TensorFile *file, const FileTensor *tensor, const char *name) {
+  FileTensor *named = ARENA_NEW(arena, FileTensor);
+  *named = *tensor;
+  named->name = name;
+  add_entry(arena, set, file, named);
+}
+
 /* Of either kind, as its first bytes say: no length of a safetensors header reads "GGUF". */
 static TensorFile *open_file(Arena *arena, Diag *diag, const char *path) {
   return is_gguf(path) ? gguf_open(arena, diag, path) : safetensors_open(arena, diag, path);
@@ -321,7 +328,7 @@ static void multiply(const WeightEntry *entry, int64_t first, int64_t n, const f
   }
 }
 
-bool weight_entry_read_part(const WeightEntry *entry, Diag *diag, int64_t first, int64_t n, float *out) {
+static bool read_scaled(const WeightEntry *entry, Diag *diag, int64_t first, int64_t n, float *out) {
   const WeightScale *scale = entry->scale;
   const FileTensorPart numbers = {entry->tensor, first, n};
   if (!tensor_file_read_part(entry->file, diag, numbers, DTYPE_F32, out)) return false;
@@ -337,9 +344,53 @@ bool weight_entry_read_part(const WeightEntry *entry, Diag *diag, int64_t first,
   return read;
 }
 
+// ---- adapters ----
+
+/* Elements [first, first + n) of row i of B A, as sums over the rank in its order. */
+static void delta_row(const WeightDelta *delta, int64_t i, int64_t first, int64_t n, double *out) {
+  memset(out, 0, (size_t)n * sizeof *out);
+  for (int64_t k = 0; k < delta->rank; k++) {
+    const double b = (double)delta->b[i * delta->rank + k];
+    const float *a = delta->a + k * delta->columns + first;
+    for (int64_t j = 0; j < n; j++) out[j] += b * (double)a[j];
+  }
+}
+
+/* The same of a transpose: of column `column` of B A. */
+static void delta_column(const WeightDelta *delta, int64_t column, int64_t first, int64_t n, double *out) {
+  for (int64_t i = 0; i < n; i++) {
+    const float *b = delta->b + (first + i) * delta->rank, *a = delta->a + column;
+    out[i] = 0;
+    for (int64_t k = 0; k < delta->rank; k++) out[i] += (double)b[k] * (double)a[k * delta->columns];
+  }
+}
+
+/* Each adapter is rounded by itself, as merging one after the other would do. */
+static void add_delta(const WeightDelta *delta, int64_t first, int64_t n, float *out) {
+  enum { PIECE = 512 };
+  double sums[PIECE];
+  if (delta->before) add_delta(delta->before, first, n, out);
+  const int64_t width = delta->is_turned ? delta->rows : delta->columns;
+  for (int64_t at = 0; at < n;) {
+    const int64_t row = (first + at) / width, begin = (first + at) % width;
+    int64_t piece = width - begin < n - at ? width - begin : n - at;
+    if (piece > PIECE) piece = PIECE;
+    if (delta->is_turned) delta_column(delta, row, begin, piece, sums);
+    else delta_row(delta, row, begin, piece, sums);
+    for (int64_t k = 0; k < piece; k++) out[at + k] = (float)((double)out[at + k] + delta->scale * sums[k]);
+    at += piece;
+  }
+}
+
+bool weight_entry_read_part(const WeightEntry *entry, Diag *diag, int64_t first, int64_t n, float *out) {
+  if (!read_scaled(entry, diag, first, n, out)) return false;
+  if (entry->delta) add_delta(entry->delta, first, n, out);
+  return true;
+}
+
 // ---- opening ----
 
-WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
+WeightSet *weight_set_open_base(Arena *arena, Diag *diag, const char *path) {
   const char *folder = is_weight_folder(path) ? path : NULL;
   path = weight_set_path(arena, path);
   WeightSet *set = ARENA_NEW(arena, WeightSet);

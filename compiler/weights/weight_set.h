@@ -25,11 +25,21 @@ typedef struct WeightScale {
   int64_t rows, columns;
 } WeightScale;
 
+/* The change of a weight by an adapter, s B A, or its transpose: added when the weight is read. */
+typedef struct WeightDelta {
+  const float *a, *b; /* [rank, columns], [rows, rank] */
+  int64_t rank, rows, columns;
+  double scale;
+  bool is_turned; /* the weight is [columns, rows] */
+  const struct WeightDelta *before; /* of an adapter that was merged earlier; NULL: none */
+} WeightDelta;
+
 typedef struct WeightEntry {
   const TensorFile *file;
   const FileTensor *tensor;
   const char *name; /* that models ask for: the tensor's, but for norms of checkpoints of 2018 */
   const WeightScale *scale; /* NULL: it has none */
+  const WeightDelta *delta; /* of an adapter (adapter.h); NULL: none */
   const char *fault; /* why it is no weight all the same, with the way out; NULL: nothing is wrong with its scale */
   bool is_part;      /* of a quantized weight: a scale, and what else stands beside it */
 } WeightEntry;
@@ -42,9 +52,13 @@ typedef struct WeightSet {
   Map turned;               /* PyTorch's names of tensors of GGUF whose rows are put back -> WeightEntry */
 } WeightSet;
 
-/* A path that ends in .json is an index, a folder is that of a checkpoint. NULL after an error; otherwise the caller
- * must close it. */
+/* A path that ends in .json is an index, a folder is that of a checkpoint, BASE+FOLDER is BASE with an adapter of peft
+ * (adapter.h). NULL after an error; otherwise the caller must close it. */
 WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path);
+/* The same without adapters. */
+WeightSet *weight_set_open_base(Arena *arena, Diag *diag, const char *path);
+/* Adds a tensor of a file that the set owns, under another name. */
+void weight_set_add(Arena *arena, WeightSet *set, const TensorFile *file, const FileTensor *tensor, const char *name);
 void weight_set_close(WeightSet *set); /* NULL is ignored */
 /* NULL if there is none. */
 const WeightEntry *weight_set_find(const WeightSet *set, const char *name);

@@ -12,6 +12,7 @@
 #include "import/account.h"
 #include "import/family_list.h"
 #include "import/import.h"
+#include "import/json_file.h"
 #include "import/sentence.h"
 #include "weights/gguf.h"
 
@@ -128,6 +129,17 @@ static void write_model(Session *session, const Family *family, Folder *folder, 
   json_decref(i.values.owned);
 }
 
+/* The weights are then BASE+ADAPTER, as --weights takes them. */
+static void add_adapters(Session *session, Folder *folder) {
+  const OptionValues *adapters = &session->options.values[OPTION_ADAPTER];
+  for (size_t i = 0; i < adapters->texts.n; i++) {
+    const char *path = adapters->texts.items[i];
+    if (!file_exists(folder_file(session->arena, path, "adapter_config.json")))
+      diag_error_at(&session->diag, path, DIAG_FILE, "there is no adapter_config.json: this is no adapter of peft");
+    folder->weights_path = arena_printf(session->arena, "%s+%s", folder->weights_path, path);
+  }
+}
+
 /* Everything that can be refused without the weights is refused before they are opened: they may be what a user has not
  * downloaded yet. */
 static void import_folder(Session *session, const char *path) {
@@ -138,6 +150,7 @@ static void import_folder(Session *session, const char *path) {
   for (size_t i = 0; i < names->texts.n; i++) map_put(&ignored, names->texts.items[i], NULL);
   Folder *folder = folder_open(session->arena, &session->diag, path, &ignored);
   if (!folder) return;
+  add_adapters(session, folder);
   const char *named = option_text(&session->options, OPTION_FAMILY, NULL);
   Family *family = family_choose(session->arena, &session->names, &session->diag, folder, named);
   if (family && import_check(session->arena, &session->diag, family, folder, &options))

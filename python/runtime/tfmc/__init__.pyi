@@ -206,10 +206,12 @@ def build(source: str | os.PathLike[str] | Source, output: str | os.PathLike[str
           **more_config: _ConfigValue) -> pathlib.Path: ...
 def import_model(folder: str | os.PathLike[str], output: str | os.PathLike[str] | None = None, *,
                  task: str | None = None, family: str | os.PathLike[str] | None = None, strict: bool = False,
-                 ignore: Sequence[str] = (), compiler: str | None = None,
-                 on_message: Callable[[Diagnostic], object] | None = None) -> Source: ...
+                 ignore: Sequence[str] = (),
+                 adapter: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+                 compiler: str | None = None, on_message: Callable[[Diagnostic], object] | None = None) -> Source: ...
 def from_pretrained(folder: str | os.PathLike[str], *, task: str | None = None,
                     family: str | os.PathLike[str] | None = None, ignore: Sequence[str] = (),
+                    adapter: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
                     threads: int | None = None, pool: Pool | None = None,
                     march: str | None = None, quantize: str | Sequence[str] | None = None,
                     deadline: float | None = None, compiler: str | None = None,

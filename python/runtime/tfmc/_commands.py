@@ -122,13 +122,15 @@ def build(source, output, *, weights=None, weights_prefix="", model=None, march=
     return pathlib.Path(output)
 
 
-def import_model(folder, output=None, *, task=None, family=None, strict=False, ignore=(), compiler=None,
+def import_model(folder, output=None, *, task=None, family=None, strict=False, ignore=(), adapter=None, compiler=None,
                  on_message=None):
-    """The model of a checkpoint of Hugging Face as a Source, whose weights are the folder's; also written to `output`.
-    """
+    """The model of a checkpoint of Hugging Face, or of a GGUF file, as a Source, whose weights are the folder's; also
+    written to `output`. adapter: the folder of an adapter of peft (LoRA), or several, which are merged."""
     named = os.fspath(folder)
     folder = os.path.abspath(named) if os.path.exists(named) else named  # the message about a name of the hub needs it
-    arguments = ["import", folder, *(f"--ignore={name}" for name in ignore)]
+    adapters = [] if adapter is None else [adapter] if isinstance(adapter, (str, os.PathLike)) else list(adapter)
+    adapters = [os.path.abspath(os.fspath(path)) for path in adapters]
+    arguments = ["import", folder, *(f"--ignore={name}" for name in ignore), *(f"--adapter={path}" for path in adapters)]
     for option, value in (("--task", task), ("--family", family)):
         if value is not None:
             arguments.append(f"{option}={os.fspath(value)}")
@@ -137,14 +139,15 @@ def import_model(folder, output=None, *, task=None, family=None, strict=False, i
         raise CompileError(f"{folder}: the compiler wrote no model")
     if output is not None:
         pathlib.Path(output).write_text(text, encoding="utf-8")
-    return _source.Source(text, folder, os.path.join(folder, "config.json"))
+    return _source.Source(text, "+".join([folder, *adapters]), os.path.join(folder, "config.json"))
 
 
-def from_pretrained(folder, *, task=None, family=None, ignore=(), threads=None, pool=None, march=None, quantize=None,
-                    deadline=None, compiler=None, on_message=None, config={}, **more_config):
+def from_pretrained(folder, *, task=None, family=None, ignore=(), adapter=None, threads=None, pool=None, march=None,
+                    quantize=None, deadline=None, compiler=None, on_message=None, config={}, **more_config):
     """import_model and compile: a checkpoint's folder becomes a model, which remembers it as `folder`."""
-    source = import_model(folder, task=task, family=family, ignore=ignore, compiler=compiler, on_message=on_message)
+    source = import_model(folder, task=task, family=family, ignore=ignore, adapter=adapter, compiler=compiler,
+                          on_message=on_message)
     model = compile(source, threads=threads, pool=pool, march=march, quantize=quantize, deadline=deadline,
                     compiler=compiler, on_message=on_message, config={**config, **more_config})
-    model.folder = pathlib.Path(source.weights)
+    model.folder = pathlib.Path(os.path.abspath(os.fspath(folder)))
     return model
