@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { MOST_ALIKE = 12 };
+enum { MOST_ALIKE = 12, MOST_PORTS = 4 }; /* operations, inputs of the model that have a box each */
 
 typedef struct Room { /* what is in a module */
   VEC(uint32_t) children; /* modules, in the order in which operations stand in them first */
@@ -193,7 +193,7 @@ static bool has_many_inputs(const Making *making) {
     for (size_t k = 0; k < json_array_size(reads); k++)
       map_put(&names, name_of(making, json_array_get(reads, k)), making->level);
   }
-  return names.n > MOST_ALIKE;
+  return names.n > MOST_PORTS;
 }
 
 /* Outputs of one box are one point. */

@@ -12,7 +12,7 @@
 #include "draw/dot.h"
 #include "explore/map_data.h"
 
-enum { POINTS_OF_AN_INCH = 72, MOST_LABEL = 40, KEPT = 18 };
+enum { POINTS_OF_AN_INCH = 72, MOST_LABEL = 40, KEPT = 18, MOST_AT_EASE = 40 };
 
 typedef struct Picture {
   const MapLevel *level;
@@ -27,7 +27,8 @@ typedef struct Layout {
 
 // ---- what `dot` gets ----
 
-/* A long label is cut in the middle: the page has the whole when it is pointed at. */
+/* Larger pictures have smaller letters, which the page takes from the number of boxes too. A long label is cut in the
+ * middle: the page has the whole when it is pointed at. */
 static const char *cut(Arena *arena, const char *label) {
   const size_t n = strlen(label);
   return n <= MOST_LABEL ? label : arena_printf(arena, "%.*s ... %s", KEPT, label, label + n - KEPT);
@@ -40,9 +41,11 @@ static const char *label_of(Arena *arena, const MapBox *box) {
 
 static void add_picture(Layout *layout, const MapLevel *level) {
   StrBuf *out = &layout->dot;
-  strbuf_add(out, "digraph {\n  node [fontname=\"sans-serif\", fontsize=11, shape=box, margin=\"0.1,0.04\", "
-                  "height=0.32, width=0.4];\n"
-                  "  graph [nodesep=0.15, ranksep=0.28];\n");
+  const bool is_dense = level->boxes.n > MOST_AT_EASE;
+  strbuf_printf(out,
+                "digraph {\n  node [fontname=\"sans-serif\", fontsize=%d, shape=box, margin=\"%s\", height=0.3, "
+                "width=0.4];\n  graph [nodesep=%s, ranksep=0.28];\n",
+                is_dense ? 8 : 11, is_dense ? "0.05,0.03" : "0.1,0.04", is_dense ? "0.07" : "0.15");
   for (size_t i = 0; i < level->boxes.n; i++) {
     strbuf_printf(out, "  n%zu [label=", i);
     strbuf_add_quoted(out, label_of(layout->x->arena, &level->boxes.items[i]));

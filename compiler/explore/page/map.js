@@ -68,7 +68,8 @@ function linePath(points) {
 
 function levelPicture(level) {
   const margin = 8, w = level.w + 2 * margin, h = level.h + 2 * margin;
-  const picture = svg('svg', { viewBox: `${-margin} ${-margin} ${w} ${h}`, width: w, height: h, class: 'map',
+  const picture = svg('svg', { viewBox: `${-margin} ${-margin} ${w} ${h}`, width: w, height: h,
+                               class: level.boxes.length > 40 ? 'map dense' : 'map',
                                role: 'listbox', 'aria-label': 'operations and modules' });
   picture.append(svg('defs', {}, svg('marker', { id: 'tip', viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 7,
                                                  markerHeight: 7, orient: 'auto' },
@@ -97,7 +98,8 @@ const childrenOf = new Map();
 data.modules.forEach((module, n) => { if (module.parent >= 0) push(childrenOf, module.parent, n); });
 
 function treeItem(module) {
-  const children = childrenOf.get(module) || [], name = module ? data.modules[module].path.split('.').pop() : data.model;
+  const children = childrenOf.get(module) || [], name = module ? data.modules[module].path.split('.').pop()
+      : data.model;
   const label = el('span', { 'data-thing': `module:${module}`, 'aria-selected': 'false' },
     name + (data.modules[module].layer ? ` · ${data.modules[module].layer}` : ''));
   const item = el('li', { role: 'treeitem', tabindex: module ? '-1' : '0',
