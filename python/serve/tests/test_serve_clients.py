@@ -74,5 +74,51 @@ class Clients(Case):
         self.assertEqual(sorted(rank["index"] for rank in ranks), [0, 1])
 
 
+MESSAGES = [{"role": "system", "content": "b"}, {"role": "user", "content": "a b"}]
+
+
+class Writers(Case):
+    """Texts and answers, whole and as streams."""
+
+    @classmethod
+    def setUpClass(cls):
+        if missing("jinja2"):
+            raise unittest.SkipTest("not run: the package jinja2 is missing")
+        cls.server = cls.started(Inside("chat"))
+        cls.url = f"http://127.0.0.1:{cls.server.port}"
+        cls.answer = library("chat").chat(MESSAGES, max_new_tokens=8, do_sample=True, seed=3)
+
+    @unittest.skipIf(missing("openai"), "not run: the package openai is missing")
+    def test_openai(self):
+        import openai
+        with openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0) as client:
+            text = {"model": "chat", "prompt": "a b c", "max_tokens": 8, "seed": 3, "temperature": 0.7}
+            made = client.completions.create(**text, logprobs=2)
+            self.assertEqual(len(made.choices[0].logprobs.tokens), made.usage.completion_tokens)
+            self.assertEqual("".join(event.choices[0].text for event in client.completions.create(**text, stream=True)),
+                             made.choices[0].text)
+            chat = {"model": "chat", "messages": MESSAGES, "max_completion_tokens": 8, "seed": 3}
+            made = client.chat.completions.create(**chat, logprobs=True, top_logprobs=2, n=2)
+            self.assertEqual([choice.index for choice in made.choices], [0, 1])
+            self.assertEqual(made.choices[0].message.content, self.answer)
+            self.assertEqual(len(made.choices[0].logprobs.content[0].top_logprobs), 2)
+            events = list(client.chat.completions.create(**chat, stream=True, stream_options={"include_usage": True}))
+            self.assertEqual("".join(e.choices[0].delta.content or "" for e in events if e.choices), self.answer)
+            self.assertEqual(events[-1].usage.prompt_tokens, made.usage.prompt_tokens)
+            with self.assertRaises(openai.BadRequestError) as caught:
+                client.chat.completions.create(**chat, tools=[{"type": "function", "function": {"name": "f"}}])
+            self.assertEqual(caught.exception.param, "tools")
+
+    @unittest.skipIf(missing("huggingface_hub"), "not run: the package huggingface_hub is missing")
+    def test_huggingface_hub(self):
+        os.environ.pop("HF_HUB_OFFLINE", None)  # it forbids requests to this machine too
+        from huggingface_hub import InferenceClient
+        client = InferenceClient(base_url=self.url)
+        given = {"model": "chat", "max_tokens": 8, "seed": 3}
+        self.assertEqual(client.chat_completion(MESSAGES, **given).choices[0].message.content, self.answer)
+        events = client.chat_completion(MESSAGES, stream=True, **given)
+        self.assertEqual("".join(event.choices[0].delta.content or "" for event in events), self.answer)
+
+
 if __name__ == "__main__":
     unittest.main()

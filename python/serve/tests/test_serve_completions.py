@@ -262,12 +262,13 @@ class Steps(Case):
         self.addCleanup(self.slow.go.set)
         super().setUp()
 
-    def send(self, **body):
+    def send(self, key="", **body):
         """A connection that has sent a request."""
         data = json.dumps({"prompt": "a", "ignore_eos": True, **body}).encode()
         connection = socket.create_connection(("127.0.0.1", self.server.port), timeout=WAIT)
         self.addCleanup(connection.close)
-        connection.sendall(head("/v1/completions", len(data)) + data)
+        more = f"authorization: Bearer {key}\r\n".encode() if key else b""
+        connection.sendall(head("/v1/completions", len(data), more) + data)
         return connection
 
     def read_until(self, connection, word):
@@ -347,6 +348,23 @@ class Steps(Case):
             return client.post("/v1/completions", {"prompt": "a", "max_tokens": 10, "seed": seed})
         finally:
             client.close()
+
+    def test_a_key_has_half_of_the_rows_while_others_wait(self):
+        class Keys:
+            def name_of(self, key):
+                return key
+        self.server.service.keys = Keys()
+        many = [self.send(max_tokens=30, key="many")]
+        self.slow.entered.acquire(timeout=WAIT)  # its first step is held
+        many += [self.send(max_tokens=30, key="many") for _ in range(3)]
+        self.server.until(lambda service: self.scheduler.rows_waiting == 3)
+        other = self.send(prompt=[5] * 9, max_tokens=3, key="other")
+        self.server.until(lambda service: self.scheduler.rows_waiting + self.scheduler.rows_running == 5)
+        self.slow.go.set()
+        for connection in (other, *many):
+            self.read_until(connection, b"200 OK")
+        self.idle()
+        self.assertEqual(sorted(length for _, length, _ in self.slow.steps[1]), [2, 9], "the other came last, and passed")
 
     def test_no_more_rows_than_there_may_be(self):
         held = [self.send(max_tokens=20) for _ in range(6)]
