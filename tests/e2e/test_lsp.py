@@ -379,6 +379,8 @@ class Rename(Lsp):
             if not path.exists():
                 continue
             text = path.read_text()
+            if (path.parent / "parts").exists():
+                shutil.copytree(path.parent / "parts", self.work / "parts", dirs_exist_ok=True)
             uri = client.open(self.work / "one.tfm", text)
             (self.work / "one.tfm").write_text(text)
             before = re.sub(r'"[^"]*"|%\S+', "", self.graph(self.work / "one.tfm"))
@@ -388,8 +390,13 @@ class Rename(Lsp):
             for symbol in rng.sample(names, min(12, len(names))):
                 at = symbol["selectionRange"]["start"]
                 made = client.at("textDocument/rename", uri, at["line"], at["character"], newName="quite_new")
-                (self.work / "one.tfm").write_text(applied(text, made["changes"][uri]))
+                files = {pathlib.Path(name.removeprefix("file://")): edits for name, edits in made["changes"].items()}
+                texts = {file: file.read_text() for file in files}
+                for file, edits in files.items():
+                    file.write_text(applied(texts[file], edits))
                 self.assertEqual(re.sub(r'"[^"]*"|%\S+', "", self.graph(self.work / "one.tfm")), before, (source, symbol["name"]))
+                for file, whole in texts.items():
+                    file.write_text(whole)
                 done += 1
             self.assertGreater(done, 3, source)
             client.tell("textDocument/didClose", textDocument={"uri": uri})
