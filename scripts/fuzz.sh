@@ -25,7 +25,7 @@ seeds() {
 
 dictionary() {
   case $1 in
-    fuzz_parse | fuzz_language | fuzz_format) echo tests/fuzz/tfm.dict ;;
+    fuzz_parse | fuzz_language | fuzz_format | fuzz_lsp) echo tests/fuzz/tfm.dict ;;
     *) echo "tests/fuzz/$1.dict" ;;
   esac
 }

@@ -210,10 +210,13 @@ static bool report(void *context, Graph *graph, const PassLog *log) { return rep
 /* Records of the passes are asked for only when an option wants them. */
 CompileRequest compile_request(Session *session, WeightSource *weights) {
   const Options *options = &session->options;
+  PassOptions passes = session->library ? session->model->passes : passes_options(options);
+  passes.names = session->names_of_nodes;
+  passes.shows_changes = passes.names && option_given(options, OPTION_DIFF);
   const bool is_reported = option_given(options, OPTION_REPORT) || option_given(options, OPTION_REQUIRE_FUSION);
   return (CompileRequest){.arena = session->arena,
                           .diag = &session->diag,
-                          .passes = session->library ? session->model->passes : passes_options(options),
+                          .passes = passes,
                           .report = is_reported ? report : NULL,
                           .report_context = session,
                           .weights = weights ? weight_source_reader(weights) : (WeightReader){0}};

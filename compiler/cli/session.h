@@ -20,6 +20,7 @@ typedef struct Session {
   Options options;
   struct LibraryFile *library;   /* what the command line names is this compiled library; NULL: it is a .tfm file */
   const struct ModelText *model; /* what the graph was made from */
+  struct StableNames *names_of_nodes; /* of --names=stable and --diff; NULL: nodes have numbers */
   struct Derivation *derived;    /* its incremental form, if a command has derived it */
   const char *text;              /* the source, in place of the file; NULL: the file is read */
   size_t text_size;

@@ -14,20 +14,74 @@
  * The text is the same in every run, without addresses and in no hash order, because tests and caches compare it. Names
  * that are not plain identifiers are quoted and escaped.
  *
- * And where something in a graph comes from, as messages show it: its place in the user's own files, with notes of the
- * calls that led there. The innermost ones may be in the standard layers, which are compiled in as "<std>" and
+ * And names for nodes in place of their numbers (stable_names.h), and where something in a graph comes from, as
+ * messages show it: its place in the user's own files, with notes of the calls that led there. The innermost ones may
+ * be in the standard layers, which are compiled in as "<std>" and
  * "<std/functions>". */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "graph/attributes.h"
+#include "graph/stable_names.h"
 #include "graph/text.h"
 
 static void print_name(StrBuf *out, const char *name) {
-  if (text_is_name(name)) strbuf_add(out, name);
-  else strbuf_add_quoted(out, name);
+  if (text_is_name(name))
+    strbuf_add(out, name);
+  else
+    strbuf_add_quoted(out, name);
+}
+
+// ---- names that stay ----
+
+StableNames *stable_names_new(Arena *arena) {
+  StableNames *names = ARENA_NEW(arena, StableNames);
+  *names = (StableNames){arena, map_new(arena), map_new(arena)};
+  return names;
+}
+
+/* Letters, digits and dots, whatever a path of `as` holds: a name is one word of the text. */
+static void add_word(StrBuf *out, const char *text) {
+  static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.";
+  for (; *text; text++) strbuf_add_char(out, strchr(plain, *text) ? *text : '_');
+}
+
+/* "layers.0.attn.q"; inputs and weights have names of their own. */
+static const char *base_of(Arena *arena, const Node *node) {
+  StrBuf out = strbuf_new(arena);
+  if (node->op == OP_INPUT || node->op == OP_WEIGHT) {
+    add_word(&out, node->attr.name);
+    return out.text;
+  }
+  if (node->origin.path && *node->origin.path) {
+    add_word(&out, node->origin.path);
+    strbuf_add_char(&out, '.');
+  }
+  add_word(&out, node->origin.name ? node->origin.name : op_table[node->op].name);
+  return out.text;
+}
+
+static void note(StableNames *names, const Node *node) {
+  const char *base = base_of(names->arena, node), *name = base;
+  uintptr_t n = (uintptr_t)map_get(&names->taken, base);
+  while (map_has(&names->taken, name)) name = arena_printf(names->arena, "%s.%zu", base, (size_t)++n + 1);
+  map_put(&names->taken, name, NULL);
+  if (name != base) map_put(&names->taken, base, (void *)n);
+  map_put_n(&names->by_node, &node, sizeof node, (void *)name);
+}
+
+void stable_names_note(StableNames *names, const Graph *graph) {
+  for (const Node *node = graph->first; node; node = node->next)
+    if (!map_find(&names->by_node, &node, sizeof node)) note(names, node);
+}
+
+const char *stable_name(const StableNames *names, const Node *node) {
+  const MapEntry *entry = map_find(&names->by_node, &node, sizeof node);
+  CHECK(entry, "node %%%u has no name", node->id);
+  return entry->value;
 }
 
 // ---- nodes ----
@@ -45,22 +99,36 @@ void node_print_attributes(StrBuf *out, const SizeTable *table, const Node *node
   sizes_print(out, table, node->rank, (const Size *const *)node->dims);
 }
 
-void node_print(StrBuf *out, const SizeTable *table, const Node *node) {
-  strbuf_printf(out, "%%%u = %s", node->id, op_table[node->op].name);
+/* By number, or by name if there are names. */
+static void print_reference(StrBuf *out, const Node *node, const StableNames *names) {
+  if (names)
+    strbuf_printf(out, "%%%s", stable_name(names, node));
+  else
+    strbuf_printf(out, "%%%u", node->id);
+}
+
+static void print_node(StrBuf *out, const SizeTable *table, const Node *node, const StableNames *names) {
+  print_reference(out, node, names);
+  strbuf_printf(out, " = %s", op_table[node->op].name);
   const char *separator = " ";
   for (size_t i = 0; i < node->inputs.n; i++) {
-    strbuf_printf(out, "%s%%%u", separator, node->inputs.items[i]->id);
+    strbuf_add(out, separator);
+    print_reference(out, node->inputs.items[i], names);
     separator = ", ";
   }
   node_print_attributes(out, table, node, separator);
 }
 
+void node_print(StrBuf *out, const SizeTable *table, const Node *node) { print_node(out, table, node, NULL); }
+
 // ---- the rest of the graph ----
 
 /* Whole numbers are printed as such up to 1e15, which a double holds exactly; -0 keeps its sign and a point. */
 static void print_setting_value(StrBuf *out, double value) {
-  if (value == floor(value) && fabs(value) < 1e15 && !(value == 0 && signbit(value))) strbuf_printf(out, "%.0f", value);
-  else print_f64(out, value);
+  if (value == floor(value) && fabs(value) < 1e15 && !(value == 0 && signbit(value)))
+    strbuf_printf(out, "%.0f", value);
+  else
+    print_f64(out, value);
 }
 
 static void print_generate(StrBuf *out, const Graph *graph) {
@@ -123,12 +191,12 @@ static void print_origin(StrBuf *out, const Origin *origin) {
   if (text.length) strbuf_printf(out, "  #%s", text.text);
 }
 
-static void print_all(StrBuf *out, Graph *graph, bool origins) {
+static void print_all(StrBuf *out, Graph *graph, bool origins, const StableNames *names) {
   graph_renumber(graph);
   print_header(out, graph);
   for (const Node *node = graph->first; node; node = node->next) {
     strbuf_add(out, "  ");
-    node_print(out, graph->sizes, node);
+    print_node(out, graph->sizes, node, names);
     if (origins) print_origin(out, &node->origin);
     strbuf_add_char(out, '\n');
   }
@@ -142,15 +210,22 @@ static void print_all(StrBuf *out, Graph *graph, bool origins) {
     strbuf_add(out, "  output ");
     print_name(out, graph->outputs.items[i].name);
     role_print(out, graph->outputs.items[i].role);
-    strbuf_printf(out, " = %%%u\n", graph->outputs.items[i].node->id);
+    strbuf_add(out, " = ");
+    print_reference(out, graph->outputs.items[i].node, names);
+    strbuf_add_char(out, '\n');
   }
   if (graph->generate_input) print_generate(out, graph);
   strbuf_add(out, "}\n");
 }
 
-void graph_print(StrBuf *out, Graph *graph) { print_all(out, graph, false); }
+void graph_print(StrBuf *out, Graph *graph) { print_all(out, graph, false, NULL); }
 
-void graph_print_with_origins(StrBuf *out, Graph *graph) { print_all(out, graph, true); }
+void graph_print_with_origins(StrBuf *out, Graph *graph) { print_all(out, graph, true, NULL); }
+
+void graph_print_with_names(StrBuf *out, Graph *graph, StableNames *names) {
+  stable_names_note(names, graph);
+  print_all(out, graph, false, names);
+}
 
 // ---- origins in messages ----
 

@@ -98,13 +98,6 @@ static void account_for_generation(const Keys *k) {
   }
 }
 
-static bool family_writes(const Family *family) {
-  const Ast *members = family->model->children[1];
-  for (uint32_t i = 0; i < members->n_children; i++)
-    if (members->children[i]->kind == AST_GENERATE) return true;
-  return false;
-}
-
 void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Folder *folder) {
   const Ast *block = family->checkpoint->children[1];
   Keys k = {arena, diag, folder, map_new(arena), map_new(arena)};

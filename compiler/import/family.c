@@ -217,17 +217,14 @@ Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder
   return family;
 }
 
-void family_list(Arena *arena, StrBuf *out) {
-  Map names = map_new(arena);
-  Diag diag = diag_new(arena);
+Families families_embedded(Arena *arena, Map *names) {
+  Families families = {0};
+  Diag unheard = diag_new(arena);
   for (int i = 0; i < N_EMBEDDED; i++) {
-    const Family *family = embedded[i].is_part ? NULL : embedded_family(arena, &names, &diag, &embedded[i]);
-    if (!family) continue;
-    strbuf_printf(out, "%-22s", embedded[i].name);
-    const Ast *types = family->checkpoint->children[0];
-    for (uint32_t k = 0; k < types->n_children; k++) strbuf_printf(out, " %s", types->children[k]->text);
-    strbuf_add_char(out, '\n');
+    Family *family = embedded[i].is_part ? NULL : embedded_family(arena, names, &unheard, &embedded[i]);
+    if (family) vec_push(arena, &families, family);
   }
+  return families;
 }
 
 // ---- what a block and a model say ----
@@ -273,6 +270,13 @@ int family_param(const Family *family, const char *name) {
   for (uint32_t i = 0; i < params->n_children; i++)
     if (strcmp(params->children[i]->name, name) == 0) return (int)i;
   return -1;
+}
+
+bool family_writes(const Family *family) {
+  const Ast *members = family->model->children[1];
+  for (uint32_t i = 0; i < members->n_children; i++)
+    if (members->children[i]->kind == AST_GENERATE) return true;
+  return false;
 }
 
 static void add_tasks(Arena *arena, Texts *tasks, const Ast *node) {

@@ -21,8 +21,9 @@ typedef struct Family {
  * that computes its class, else the first. NULL after an error; a folder without a model_type is one unless a file is
  * given. */
 Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder, const char *path);
-/* A line for each file of models/: its name and the types. */
-void family_list(Arena *arena, StrBuf *out);
+/* Those of models/, but for parts that others include. */
+typedef VEC(Family *) Families;
+Families families_embedded(Arena *arena, Map *names);
 
 /* The texts of a list of the block: "classes" (what stands behind the model's name in the names of the classes that the
  * family computes), "unused" (patterns of the names of tensors that none of them reads) or "needed" (keys that may be
@@ -35,6 +36,8 @@ Texts family_texts(Arena *arena, const Family *family, const char *list);
 void family_join_spellings(Diag *diag, const Family *family, const Folder *folder);
 /* The values that the model compares its parameter `task` with: the tasks that it has. */
 Texts family_tasks(Arena *arena, const Family *family);
+/* Whether it has a `generate` block. */
+bool family_writes(const Family *family);
 /* The index of a parameter of the model, -1: it has none of that name. */
 int family_param(const Family *family, const char *name);
 

@@ -2,10 +2,11 @@
  *
  * In: a tfm_direct_args. Out: every element one chain of FMAs with k ascending from 0, or the sum of chains of
  * spec->chain steps, as in a tile. Packing pays when a number is used often; here a number is used a few times, so that
- * reading it is the work. Two forms:
+ * reading it is the work. Three forms:
  *
  *   columns  the columns of y are the lanes of one vector, under a mask, and c has a vector for each of a few rows. The
  *            numbers of x are broadcast. For small matrices, and for few columns of any number of rows
+ *   lines    the same of one row of x and any number of columns: a few vectors of them for each chain
  *   rows     the rows of x are the lanes: squares of x, contiguous along k, are transposed in registers, and the
  *            numbers of y are broadcast, one for each of `width` columns. For one column or a few and many rows
  *
@@ -15,7 +16,7 @@
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 
-enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4 };
+enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4, MOST_VECTORS = 8 };
 
 /* Bytes that are fetched ahead: of one line after the other, and of rows that are read side by side. */
 enum { AHEAD = 1024, AHEAD_OF_ROWS = 2048 };
@@ -135,6 +136,67 @@ static void emit_columns_side_by_side(Direct *d) {
   Loop few = loop_begin(e, whole, d->args[ROWS], FEW_ROWS);
   emit_few_rows(d, few.index, FEW_ROWS, true);
   loop_end(e, &few);
+}
+
+// ---- one row, all columns ----
+
+/* Columns [column, column + n vectors) of the steps [begin, end): of the first chain the results, of others added to
+ * them. Lines of the next columns are fetched: each step is on a page of its own, where nothing is read ahead. */
+static void emit_part_of_lines(Direct *d, const Chains *chain, LLVMValueRef column, unsigned n, bool is_cut) {
+  Emitter *e = d->e;
+  LLVMValueRef sums[MOST_VECTORS], bytes = emit_mul(e, column, emit_i64(e, sizeof(float))), mask = NULL;
+  if (is_cut) {
+    LLVMValueRef left = LLVMBuildTrunc(e->builder, emit_sub(e, d->args[COLUMNS], column), e->i32, "");
+    mask = emit_icmp(e, LLVMIntSLT, emit_ramp(e, d->lanes), emit_splat(e, left, d->lanes));
+  }
+  LLVMValueRef first = emit_offset(e, chain->y, bytes);
+  Loop ks = loop_begin(e, chain->begin, chain->end, 1);
+  LLVMValueRef y = loop_carry(e, &ks, first), along = loop_carry(e, &ks, chain->along);
+  for (unsigned i = 0; i < n; i++) sums[i] = loop_carry(e, &ks, LLVMConstNull(d->vector));
+  LLVMValueRef number = emit_load(e, e->f32, emit_offset(e, d->args[X], along), 4);
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef at = emit_offset(e, y, emit_i64(e, (int64_t)(i * d->lanes * sizeof(float))));
+    LLVMValueRef numbers = is_cut ? emit_load_masked(e, d->vector, at, mask, 4) : emit_load(e, d->vector, at, 4);
+    loop_next(&ks, 2 + i, emit_fma(e, emit_splat(e, number, d->lanes), numbers, sums[i]));
+  }
+  const int64_t width = (int64_t)(n * d->lanes * sizeof(float));
+  for (int64_t at = width; at < 2 * width && !is_cut; at += 64) emit_prefetch(e, emit_offset(e, y, emit_i64(e, at)), 2);
+  loop_next(&ks, 0, emit_offset(e, y, d->args[Y_STEP]));
+  loop_next(&ks, 1, emit_add(e, along, d->args[X_STEP]));
+  loop_end(e, &ks);
+  for (unsigned i = 0; i < n; i++) sums[i] = ks.results[2 + i];
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef at = emit_add(e, bytes, emit_i64(e, (int64_t)(i * d->lanes * sizeof(float))));
+    LLVMValueRef c = emit_offset(e, d->args[C], at);
+    LLVMValueRef before = is_cut ? emit_load_masked(e, d->vector, c, mask, 4) : emit_load(e, d->vector, c, 4);
+    LLVMValueRef all = d->spec->chain ? with_chain(d, chain->begin, before, sums[i]) : sums[i];
+    if (is_cut) emit_store_masked(e, all, c, mask, 4);
+    else emit_store(e, all, c, 4);
+  }
+}
+
+/* Of the steps of one chain, all columns: so few lines lie on few enough pages, and a line is read from end to end. */
+static void emit_lines(Direct *d) {
+  Emitter *e = d->e;
+  LLVMValueRef zero = emit_i64(e, 0), part = emit_i64(e, (int64_t)MOST_VECTORS * d->lanes);
+  LLVMValueRef k = d->args[K], whole = emit_sub(e, d->args[COLUMNS], emit_sub(e, part, emit_i64(e, 1)));
+  Chains chain = all_chains(d);
+  Loop chains;
+  if (d->spec->chain) { /* one of no steps at all gives zeroes */
+    LLVMValueRef one = emit_i64(e, 1), is_none = emit_icmp(e, LLVMIntSLT, k, one);
+    chains = loop_begin(e, zero, emit_select(e, is_none, one, k), d->spec->chain);
+    chain.begin = chains.index;
+    chain.end = emit_least(e, k, emit_add(e, chain.begin, emit_i64(e, d->spec->chain)));
+    chain.y = emit_offset(e, d->args[Y], emit_mul(e, chain.begin, d->args[Y_STEP]));
+    chain.along = emit_mul(e, chain.begin, d->args[X_STEP]);
+  }
+  Loop parts = loop_begin(e, zero, whole, (int64_t)MOST_VECTORS * d->lanes);
+  emit_part_of_lines(d, &chain, parts.index, MOST_VECTORS, false);
+  loop_end(e, &parts);
+  Loop rest = loop_begin(e, parts.last, d->args[COLUMNS], d->lanes);
+  emit_part_of_lines(d, &chain, rest.index, 1, true);
+  loop_end(e, &rest);
+  if (d->spec->chain) loop_end(e, &chains);
 }
 
 // ---- rows side by side ----
@@ -316,14 +378,14 @@ void emit_DIRECT(Emitter *e, const KernelSpec *spec, const char *name) {
   load_members(&d, LLVMGetParam(function, 0));
   if (spec->width) {
     d.stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->width * d.lanes), 4);
-  } else {
+  } else if (!spec->all_columns) {
     LLVMValueRef count = emit_splat(e, LLVMBuildTrunc(e->builder, d.args[COLUMNS], e->i32, ""), d.lanes);
     d.mask = emit_icmp(e, LLVMIntSLT, emit_ramp(e, d.lanes), count);
   }
   Loop items = loop_begin(e, emit_i64(e, 0), d.args[ITEMS], 1);
   for (unsigned i = X; i <= C; i++) d.args[i] = loop_carry(e, &items, d.args[i]);
   LLVMValueRef at[] = {d.args[X], d.args[Y], d.args[C]};
-  (spec->width ? emit_rows_side_by_side : emit_columns_side_by_side)(&d);
+  (spec->width ? emit_rows_side_by_side : spec->all_columns ? emit_lines : emit_columns_side_by_side)(&d);
   static const unsigned distances[] = {X_ITEM, Y_ITEM, C_ITEM};
   for (unsigned i = X; i <= C; i++) loop_next(&items, i, emit_offset(e, at[i], d.args[distances[i]]));
   loop_end(e, &items);

@@ -9,6 +9,8 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "format/line_diff.h"
+#include "graph/stable_names.h"
 #include "passes/pass.h"
 
 typedef struct PassRow {
@@ -111,7 +113,14 @@ static bool selected(const PassOptions *options, const PassRow *row, uint32_t ne
 
 // ---- what happens between passes ----
 
-static void print_after(const PassOptions *options, Graph *graph, const PassRow *row, bool changed, Arena *scratch) {
+static void print_graph(const PassOptions *options, Graph *graph, StrBuf *text) {
+  if (options->names) graph_print_with_names(text, graph, options->names);
+  else graph_print(text, graph);
+}
+
+/* `before`: the graph before the pass, if changes are shown. */
+static void print_after(const PassOptions *options, Graph *graph, const PassRow *row, bool changed,
+                        const StrBuf *before) {
   const char *after = options->print_after;
   if (!after || !options->print_to) return;
   bool all = !strcmp(after, "all");
@@ -120,8 +129,13 @@ static void print_after(const PassOptions *options, Graph *graph, const PassRow 
     fprintf(options->print_to, "# after %s: (unchanged)\n", row->name);
     return;
   }
-  StrBuf text = strbuf_new(scratch);
-  graph_print(&text, graph);
+  StrBuf text = strbuf_new(before->arena);
+  print_graph(options, graph, &text);
+  if (options->shows_changes) {
+    const LineDiff diff = line_diff(before->arena, before, &text);
+    text = strbuf_new(before->arena);
+    line_diff_print(&text, row->name, &diff);
+  }
   fprintf(options->print_to, "# after %s\n%s\n", row->name, text.text);
 }
 
@@ -131,7 +145,7 @@ static bool dump_after(const PassOptions *options, Diag *diag, Graph *graph, con
   const char *path = arena_printf(scratch, "%s/%02u-%s.graph", options->dump_dir, number, row->name);
   FILE *file = fopen(path, "w");
   StrBuf text = strbuf_new(scratch);
-  graph_print(&text, graph);
+  print_graph(options, graph, &text);
   bool written = file && fputs(text.text, file) >= 0;
   if (file && fclose(file) != 0) written = false;
   if (!written) diag_error_at(diag, path, DIAG_FILE, "cannot be written: %s", strerror(errno));
@@ -197,6 +211,7 @@ bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *l
   graph_make_uniform(graph);
   Arena *scratch = arena_create(), *kept = arena_create();
   RunTimes times = {0};
+  if (options->names) stable_names_note(options->names, graph);
   const uint32_t needed = count_needed(graph);
   unsigned number = 0;
   bool good = true, stopped = false;
@@ -205,6 +220,8 @@ bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *l
     if (!selected(options, row, needed)) continue;
     Pass pass = {.graph = graph, .scratch = scratch, .log = log};
     const char *before = text_to_verify(options, graph, kept);
+    StrBuf shown = strbuf_new(kept);
+    if (options->shows_changes) print_graph(options, graph, &shown);
     if (options->observer) options->observer->before(options->observer->context, graph, row->name);
     double start = seconds_now();
     graph_renumber(graph); /* passes compare places in the list by id */
@@ -216,8 +233,9 @@ bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *l
     note_looked_for(log, row);
     arena_reset(scratch);
     verify_after(options, graph, row, before, times.changed[i], scratch);
+    if (options->names) stable_names_note(options->names, graph);
+    print_after(options, graph, row, times.changed[i], &shown);
     arena_reset(kept);
-    print_after(options, graph, row, times.changed[i], scratch);
     good = dump_after(options, diag, graph, row, number++, scratch);
     arena_reset(scratch);
     stopped = options->stop_after && !strcmp(options->stop_after, row->name);

@@ -34,6 +34,8 @@ typedef struct PassOptions {
   Recompute recompute;
   const char *dump_dir;         /* NULL, or a folder for NN-pass.graph files */
   const PassObserver *observer; /* NULL: nobody */
+  struct StableNames *names;    /* for what is printed; NULL: numbers */
+  bool shows_changes;           /* print_after prints what a pass changed, with `names`, in place of the graph */
 } PassOptions;
 
 typedef enum Fusion {

@@ -101,7 +101,8 @@ static void print_WEIGH(StrBuf *out, const KernelSpec *spec) {
 }
 
 static void print_DIRECT(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " %dx%d%s\n", spec->rows, spec->width, spec->y_is_line ? " line" : "");
+  const char *lines = spec->all_columns ? " all columns" : spec->y_is_line ? " line" : "";
+  strbuf_printf(out, " %dx%d%s\n", spec->rows, spec->width, lines);
   if (spec->chain) strbuf_printf(out, "  chains of %d\n", spec->chain);
 }
 

@@ -57,7 +57,8 @@ typedef struct KernelSpec {
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
   /* DIRECT: width 0: columns side by side, `rows` rows (0: any number); else rows side by side, `width` columns */
-  bool y_is_line; /* the numbers of a column of y are neighbours */
+  bool y_is_line;   /* the numbers of a column of y are neighbours */
+  bool all_columns; /* x is one row, whose columns side by side are however many, and neighbours */
   /* ROW */
   OpKind reduction;           /* OP_POINTWISE, or SUM MEAN MAX MIN ARGMAX SOFTMAX LOG_SOFTMAX LAYER_NORM RMS_NORM */
   uint8_t reduce;             /* as in tfm_row_step */

@@ -18,6 +18,14 @@ static bool may_have_columns_direct(Planner *p, const Size *n, const Size *y_k_s
          (columns == 1 || size_equals(y_n_stride, 1)) && cost_may_stay(distance, true);
 }
 
+/* More columns of y than fit into a vector, of a product of one row: each number of y is used once, so that to pack it
+ * would take as long again. */
+static bool may_have_lines_direct(Planner *p, const Size *n, const Size *y_n_stride) {
+  int64_t columns;
+  if (size_is_const(n, &columns) && columns <= (int64_t)p->target->vector_floats) return false;
+  return target_masks(p->target, sizeof(float)) && size_equals(y_n_stride, 1);
+}
+
 /* Whether rows of a matrix may be the lanes of vectors: contiguous along k, more than a few steps of it, and more than
  * a few of them. */
 static bool may_have_rows_direct(const Size *rows, const Size *k, const Size *k_stride) {
@@ -49,6 +57,10 @@ static void choose_direct(Planner *p, const Nest *nest, const View *x, const Vie
     step->direct = TFM_DIRECT_ROWS;
     spec.width = (uint8_t)(size_is_const(n, &known) ? known : 0);
     spec.y_is_line = size_equals(y_k_stride, 1);
+  } else if (size_equals(rows, 1) && may_have_lines_direct(p, n, y_n_stride)) {
+    step->direct = TFM_DIRECT_LINES;
+    spec.rows = 1;
+    spec.all_columns = true;
   } else if (may_have_columns_direct(p, n, y_k_stride, y_n_stride)) {
     step->direct = TFM_DIRECT_COLUMNS;
     step->direct_columns = (uint8_t)p->target->vector_floats;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "plan/plan.h"
 
 static const char *const space_names[] = {"input", "output", "weight", "buffer", "size"};
@@ -150,7 +151,11 @@ static void print_FLAG(StrBuf *out, const Plan *plan, const char *text, bool val
 
 static void print_WORD(StrBuf *out, const Plan *plan, const char *text, uint32_t value) {
   (void)plan;
-  while (value--) text = strchr(text, '|') + 1;
+  for (; value; value--) {
+    const char *next = strchr(text, '|');
+    CHECK(next, "a word behind '%s'", text);
+    text = next + 1;
+  }
   strbuf_add_n(out, text, strcspn(text, "|"));
 }
 

@@ -237,6 +237,15 @@ def transposed_convolutions(x):
             F.conv_transpose2d(y[:, :, :4, None].expand(-1, -1, -1, 3), torch.arange(6 * 2 * 4.0).view(6, 2, 2, 2) / 48, torch.ones(2), stride=2))
 
 
+def booleans_that_are_known(x):
+    """True and False given among tensors of booleans, by number and as tensors of no axis; extremes of booleans."""
+    m, at = x > 0, (x * 2).long() % 6
+    return (m.masked_fill(x > 1, False), m.masked_fill(x < -1, True), torch.where(m, True, x < -1), torch.where(m, x > 1, False),
+            torch.where(m, False, x < 1), torch.where(m, True, False), m.scatter(2, at, True), m.scatter(2, at, False),
+            torch.zeros_like(m).scatter_(2, at[..., :1], True), m[0].index_put((torch.arange(2), torch.tensor([0, 1])), torch.tensor(True)),
+            torch.maximum(m, x > 1), torch.minimum(m, x < 1), torch.where(m, torch.tensor(True), x < -1))
+
+
 def scattered(x):
     """Sums, means and extremes at places, with and without what stands there; places that nothing names, equal numbers."""
     at, one = (x * 2).long() % 5, torch.tensor([4, 0, 4, 2, 4, 1])
@@ -274,7 +283,7 @@ def others(x):
 
 SAME = [
     (set_static, ROWS), (set_strided, ROWS), (set_strided_run_time, ROWS), (set_by_copies, ROWS), (set_by_positions, ROWS),
-    (set_by_positions_adding, ROWS), (set_by_booleans, {"x": BT, "keep": BT}), (scattered_slices, ROWS), (scattered, ROWS), (lists, ROWS),
+    (set_by_positions_adding, ROWS), (set_by_booleans, {"x": BT, "keep": BT}), (scattered_slices, ROWS), (scattered, ROWS), (booleans_that_are_known, ROWS), (lists, ROWS),
     (run_time_indices, {"x": {1: "time"}}), (many_axes, ROWS), (vectors, ROWS), (negative_padding, ROWS), (chunks, ROWS),
     (detached, ROWS), (made_in_forward, ROWS), (bytes_as_masks, ROWS), (byte_arithmetic, ROWS), (norms, ROWS),
     (similarities, ROWS), (one_hots, ROWS), (extremes, ROWS), (not_numbers, ROWS), (remainders, ROWS), (near_zero, ROWS),
@@ -353,7 +362,7 @@ class Refused(Case):
                 (lambda x: F.avg_pool1d(x, 4, ceil_mode=True), "ceil_mode"), (lambda x: x.sort(1).values, "sort"),
                 (lambda x: F.adaptive_avg_pool1d(x.transpose(1, 2), 3), "adaptive pooling"),
                 (lambda x: x.t().as_strided((2, 2), (1, 2)) if x.ndim == 2 else x.as_strided((2, 2), (1, 2)), "as_strided"),
-                (lambda x: torch.fft.rfft(x).abs(), "fft"),
+                (lambda x: torch.fft.rfft(x).abs(), "fft"), (lambda x: x.topk(4, sorted=False).values, "topk(sorted=False)"),
                 (lambda x: x.scatter_reduce(2, (x > 0).long(), x, "prod"), "reduces by prod"),
                 (lambda x: x.scatter(2, (x > 0).long(), x, reduce="multiply"), "reduces by multiply"),
                 (lambda x: x.scatter_reduce(2, (x > 0).long()[:, :2], x, "sum"), "a part of the other axes"),

@@ -7,7 +7,7 @@
 
 #include "context/binding.h"
 
-static bool has_elements(const tfm_value *value) {
+static bool value_has_elements(const tfm_value *value) {
   for (int32_t i = 0; i < value->rank; i++)
     if (value->dims[i] == 0) return false;
   return true;
@@ -15,7 +15,7 @@ static bool has_elements(const tfm_value *value) {
 
 bool input_is_left_out(const tfm_program *program, uint32_t input, const tfm_value *values) {
   const tfm_value *value = &values[input];
-  return program->inputs[input].has_default && !value->data && (!value->dims || has_elements(value));
+  return program->inputs[input].has_default && !value->data && (!value->dims || value_has_elements(value));
 }
 
 static int64_t default_bytes(const tfm_context *context, uint32_t input) {

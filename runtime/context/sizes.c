@@ -46,7 +46,7 @@ uint64_t sizes_changed(const tfm_context *context, const int64_t *symbols) {
 }
 
 /* Symbols that a polynomial is made of; those of a floor are its numerator's, which were found before. */
-static uint64_t symbols_of(const tfm_context *context, uint32_t index) {
+static uint64_t value_symbols_of(const tfm_context *context, uint32_t index) {
   const tfm_polynomial *polynomial = &context->program->polynomials[index];
   uint64_t symbols = 0;
   for (uint32_t i = 0; i < polynomial->n_terms; i++) {
@@ -63,7 +63,7 @@ static uint64_t symbols_of(const tfm_context *context, uint32_t index) {
 
 void sizes_find_symbols(tfm_context *context) {
   for (uint32_t i = 0; i < context->program->n_polynomials; i++)
-    context->binding.value_symbols[i] = symbols_of(context, i);
+    context->binding.value_symbols[i] = value_symbols_of(context, i);
 }
 
 /* values_stale is set first and cleared last, so that a failure in between makes the next call evaluate everything.

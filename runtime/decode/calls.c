@@ -26,7 +26,7 @@ static int64_t most_run_tokens(const tfm_decoder *decoder) {
 }
 
 /* Called twice, to learn the size and to place. */
-static void place_tables(tfm_decoder *decoder, Layout *layout) {
+static void place_call_tables(tfm_decoder *decoder, Layout *layout) {
   Calls *calls = &decoder->calls;
   const int64_t rows = calls->most_rows, kept = calls->most_kept;
 #define ARRAY(place, count) (calls->place = layout_take(layout, (count), sizeof *calls->place))
@@ -45,11 +45,11 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
 
 tfm_status calls_reserve(tfm_decoder *decoder, tfm_error *error) {
   Layout layout = {0};
-  place_tables(decoder, &layout);
+  place_call_tables(decoder, &layout);
   if (layout.bytes < 0 || !decoder_reserve_block(decoder, &decoder->calls.tables, layout.bytes))
     return tfm_no_memory(error, "the tables of a decoder");
   layout = (Layout){.block = decoder->calls.tables.memory};
-  place_tables(decoder, &layout);
+  place_call_tables(decoder, &layout);
   return TFM_OK;
 }
 

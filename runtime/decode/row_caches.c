@@ -23,7 +23,7 @@ static int64_t own_page_bytes(const tfm_decoder *decoder) {
 }
 
 /* Called twice, to learn the size and to place. Two lists of pages for each row: its own and that of the spare row. */
-static float **place_tables(Caches *caches, const tfm_decoder *decoder, int64_t pages, Layout *layout) {
+static float **place_cache_tables(Caches *caches, const tfm_decoder *decoder, int64_t pages, Layout *layout) {
   const int64_t rows = decoder->rows.most;
   float **lists = layout_take(layout, 2 * rows * caches->pages_per_row, sizeof *lists);
   char *own_arrays = layout_take(layout, page_pool_array_bytes(pages), 1);
@@ -64,11 +64,11 @@ tfm_status caches_reserve(tfm_decoder *decoder, const CacheSizes *sizes, float *
     return tfm_refuse(error, TFM_E_NOMEM, "no memory for the caches of %lld rows of %lld tokens", (long long)rows,
                       (long long)sizes->longest);
   Layout layout = {0};
-  place_tables(caches, decoder, pages, &layout);
+  place_cache_tables(caches, decoder, pages, &layout);
   if (layout.bytes < 0 || !decoder_reserve_block(decoder, &caches->tables, layout.bytes))
     return tfm_no_memory(error, "the tables of a decoder");
   layout = (Layout){.block = caches->tables.memory};
-  *lists = place_tables(caches, decoder, pages, &layout);
+  *lists = place_cache_tables(caches, decoder, pages, &layout);
   return TFM_OK;
 }
 

@@ -9,7 +9,7 @@
 
 // ---- room ----
 
-static void place(Rows *rows, int64_t most, Layout *layout) {
+static void place_rows(Rows *rows, int64_t most, Layout *layout) {
   rows->row = layout_take(layout, most, sizeof *rows->row);
   rows->spare = layout_take(layout, most, sizeof *rows->spare);
 }
@@ -17,11 +17,11 @@ static void place(Rows *rows, int64_t most, Layout *layout) {
 tfm_status rows_reserve(tfm_decoder *decoder, int64_t most, int64_t length, tfm_error *error) {
   Rows *rows = &decoder->rows;
   Layout layout = {0};
-  place(rows, most, &layout);
+  place_rows(rows, most, &layout);
   if (layout.bytes < 0 || !decoder_reserve_block(decoder, &rows->block, layout.bytes))
     return tfm_no_memory(error, "the rows of a decoder");
   layout = (Layout){.block = rows->block.memory};
-  place(rows, most, &layout);
+  place_rows(rows, most, &layout);
   rows->most = most;
   rows->length = length;
   return TFM_OK;
@@ -52,7 +52,7 @@ bool rows_read_item(const tfm_decoder *decoder, int64_t item) {
 }
 
 /* The first number that no row has. */
-static tfm_status find_room(const tfm_decoder *decoder, int64_t *row, tfm_error *error) {
+static tfm_status find_row_room(const tfm_decoder *decoder, int64_t *row, tfm_error *error) {
   if (!row) return tfm_refuse(error, TFM_E_USAGE, "there is no place for the row's number");
   int64_t number = 0;
   while (number < decoder->rows.most && decoder->rows.row[number].exists) number++;
@@ -95,7 +95,7 @@ tfm_status tfm_decoder_join(tfm_decoder *decoder, int64_t item, int64_t *row, tf
   tfm_status status = decoder_check_begun(decoder, error);
   int64_t number;
   if (!status) status = sources_find(decoder, item, &item, error);
-  if (!status) status = find_room(decoder, row ? &number : NULL, error);
+  if (!status) status = find_row_room(decoder, row ? &number : NULL, error);
   if (status) return status;
   decoder->rows.row[number].exists = true;
   decoder->rows.row[number].item = item;
@@ -148,7 +148,7 @@ static void copy_row(tfm_decoder *decoder, DecoderRow *row, const DecoderRow *pa
 tfm_status tfm_decoder_fork(tfm_decoder *decoder, int64_t row, int64_t *copy, tfm_error *error) {
   tfm_status status = rows_check(decoder, row, error);
   int64_t number;
-  if (!status) status = find_room(decoder, copy ? &number : NULL, error);
+  if (!status) status = find_row_room(decoder, copy ? &number : NULL, error);
   if (status) return status;
   copy_row(decoder, &decoder->rows.row[number], &decoder->rows.row[row]);
   *copy = number;

@@ -152,7 +152,7 @@ static void copy_beginning(char *to, const int64_t *to_dims, const char *from, c
 }
 
 /* The parts of these items, cut to the dims of `part`, one after the other. */
-static tfm_status gather_items(const tfm_value *whole, const tfm_value *part, const int64_t *items, tfm_error *error) {
+static tfm_status copy_items(const tfm_value *whole, const tfm_value *part, const int64_t *items, tfm_error *error) {
   const uint32_t rank = (uint32_t)whole->rank - 1;
   const int64_t element = dtype_size((uint8_t)whole->dtype);
   for (uint32_t i = 1; i <= rank; i++)
@@ -191,7 +191,7 @@ static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *
     part->dims = source->binding.input_dims + (size_t)i * TFM_MAX_RANK;
     if (!inputs->lengths || !has_items(decoder, i)) continue;
     part->data = room;
-    if ((status = gather_items(whole, part, items, error))) return status;
+    if ((status = copy_items(whole, part, items, error))) return status;
     const int64_t bytes = bytes_within(part->dims, (uint32_t)part->rank, dtype_size((uint8_t)part->dtype));
     if (bytes) room += round_up(bytes, ALIGNMENT); /* without items there is no room: NULL */
   }
@@ -336,8 +336,8 @@ static tfm_status do_group(tfm_decoder *decoder, SourceRun run, tfm_error *error
 }
 
 /* Adds up what the outputs of the group need. The context is bound to the sizes of the group. */
-static void measure_group(tfm_decoder *decoder, SourceBatch *batch, SourceGroup *group, Layout *kept,
-                          Layout *passing) {
+static void measure_source_group(tfm_decoder *decoder, SourceBatch *batch, SourceGroup *group, Layout *kept,
+                                 Layout *passing) {
   Layout own = {0};
   group->pages = ceil_div(source_positions(decoder), TFM_CACHE_PAGE);
   group->kept_offset = kept->bytes;
@@ -363,7 +363,7 @@ static tfm_status check_groups(tfm_decoder *decoder, SourceBatch *batch, SourceR
   for (int64_t i = 0; i < batch->n_groups && !status; i++) {
     run.group = &batch->groups[i];
     status = do_group(decoder, run, error);
-    if (!status) measure_group(decoder, batch, &batch->groups[i], kept, passing);
+    if (!status) measure_source_group(decoder, batch, &batch->groups[i], kept, passing);
   }
   return status;
 }

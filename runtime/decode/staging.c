@@ -64,7 +64,7 @@ int64_t staging_place_flat(tfm_decoder *decoder) {
 }
 
 /* Room for the tensors of the largest run. An input that all rows share needs staging only if it is a cache. */
-static void place(tfm_decoder *decoder, Layout *layout) {
+static void place_staged(tfm_decoder *decoder, Layout *layout) {
   const tfm_decoding *decoding = decoder->decoding;
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++) {
     if (i == decoding->decoder_input) continue;
@@ -85,14 +85,14 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
 tfm_status staging_reserve(tfm_decoder *decoder, tfm_error *error) {
   Staging *staging = &decoder->staging;
   Layout layout = {0}, tables = {0};
-  place(decoder, &layout);
+  place_staged(decoder, &layout);
   place_tables(decoder, &tables);
   if (layout.bytes < 0 || tables.bytes < 0 || !decoder_reserve_block(decoder, &staging->block, layout.bytes) ||
       !decoder_reserve_block(decoder, &staging->tables, tables.bytes))
     return tfm_no_memory(error, "the tensors of the rows");
   layout = (Layout){.block = staging->block.memory};
   tables = (Layout){.block = staging->tables.memory};
-  place(decoder, &layout);
+  place_staged(decoder, &layout);
   place_tables(decoder, &tables);
   staging_forget(decoder);
   return TFM_OK;

@@ -318,7 +318,7 @@ static void finish_running(Search *s, int64_t item) {
     finish(s, beams, item, score_of(g, beams->sums[i], beams->length - g->items[item].start), i, NULL);
 }
 
-static tfm_status collect(Search *s, tfm_generated *generated) {
+static tfm_status collect_hypotheses(Search *s, tfm_generated *generated) {
   Generation *g = s->g;
   const int64_t k = g->beams, returned = g->options.num_return_sequences;
   int64_t width = g->n_items ? 0 : g->prompts->width;
@@ -353,7 +353,7 @@ static void free_rows(BeamRows *rows) {
 }
 
 /* The first beam of each item has the sum 0, the others NEVER: so the first candidates all come from one row. */
-static bool make(Search *s) {
+static bool make_search(Search *s) {
   Generation *g = s->g;
   const int64_t rows = g->n_items * g->beams;
   s->items = generation_allocate(g, g->n_items, sizeof *s->items);
@@ -378,10 +378,10 @@ static bool make(Search *s) {
 
 tfm_status generate_beams(Generation *g, tfm_generated *generated) {
   Search s = {.g = g, .is_first = true};
-  tfm_status status = make(&s) ? TFM_OK : generation_no_memory(g);
+  tfm_status status = make_search(&s) ? TFM_OK : generation_no_memory(g);
   while (status == TFM_OK && !g->is_stopped && any_running(&s)) status = step(&s);
   for (int64_t i = 0; i < g->n_items && status == TFM_OK && g->is_stopped; i++) finish_running(&s, i);
-  if (status == TFM_OK) status = collect(&s, generated);
+  if (status == TFM_OK) status = collect_hypotheses(&s, generated);
   free_rows(&s.running);
   free_rows(&s.next);
   free_rows(&s.finished);

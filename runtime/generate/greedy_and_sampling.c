@@ -19,7 +19,7 @@ typedef struct Single {
 } Single;
 
 /* The next token of row `number` of the call, and its score if that is asked for. */
-static tfm_status choose(Generation *g, int64_t number, tfm_stream *stream, int64_t *token, float *score) {
+static tfm_status choose_next(Generation *g, int64_t number, tfm_stream *stream, int64_t *token, float *score) {
   RowScores row;
   tfm_status status = generation_process_row(g, number, &row);
   if (status != TFM_OK) return status;
@@ -50,7 +50,7 @@ static tfm_status ask(Generation *g, Single *s) {
   }
   tfm_status status = generation_call(g);
   for (int64_t i = 0; i < s->n_running && status == TFM_OK; i++)
-    status = choose(g, i, &s->streams[s->running[i]], &s->chosen[i], &s->chosen_scores[i]);
+    status = choose_next(g, i, &s->streams[s->running[i]], &s->chosen[i], &s->chosen_scores[i]);
   return status;
 }
 

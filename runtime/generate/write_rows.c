@@ -43,7 +43,7 @@ static tfm_status check_text(const tfm_decoder *decoder, const tfm_write_row *ro
   return TFM_OK;
 }
 
-static tfm_status check_row(const tfm_decoder *decoder, const tfm_write_row *row, tfm_error *error) {
+static tfm_status check_written_row(const tfm_decoder *decoder, const tfm_write_row *row, tfm_error *error) {
   const long long number = row->part.row, guesses = row->n_guesses;
   if (guesses == -1) return TFM_OK; /* what else is wrong with its tokens is found by the step */
   if (guesses < 0 || guesses >= row->part.n_tokens)
@@ -88,7 +88,7 @@ static bool ends(const tfm_choice_row *row, int32_t token, int64_t length) {
 }
 
 /* Choice number i of a row, whose i guesses before it were right. */
-static tfm_status choose(tfm_chooser *chooser, const tfm_write_row *row, int64_t i, tfm_error *error) {
+static tfm_status choose_written(tfm_chooser *chooser, const tfm_write_row *row, int64_t i, tfm_error *error) {
   tfm_choice_row at = row->choice;
   at.length = known_length(row) + i;
   at.logits += i * chooser->vocab;
@@ -102,7 +102,7 @@ static void choose_row(tfm_chooser *chooser, tfm_write_row *row) {
   bool is_right = true;
   for (int64_t i = 0; i <= row->n_guesses && is_right; i++) {
     tfm_error error;
-    if ((row->status = choose(chooser, row, i, &error)) != TFM_OK) {
+    if ((row->status = choose_written(chooser, row, i, &error)) != TFM_OK) {
       snprintf(row->message, sizeof row->message, "%.*s", (int)sizeof row->message - 1, error.message);
       return;
     }
@@ -149,7 +149,7 @@ static tfm_status check_call(const tfm_decoder *decoder, tfm_chooser *const *cho
   if (status) return status;
   if (n < 0) return tfm_refuse(error, TFM_E_INPUT, "a number of rows is negative");
   if (n && !rows) return tfm_refuse(error, TFM_E_USAGE, "the rows are a null pointer");
-  for (int64_t i = 0; i < n && !status; i++) status = check_row(decoder, &rows[i], error);
+  for (int64_t i = 0; i < n && !status; i++) status = check_written_row(decoder, &rows[i], error);
   return status;
 }
 

@@ -38,7 +38,7 @@ void forward_scores_free(ForwardScores *f) {
   release(&f->context->allocator, f->order.memory, f->order.bytes);
 }
 
-static tfm_status no_memory(tfm_error *error) {
+static tfm_status scores_no_memory(tfm_error *error) {
   return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "not enough memory for generation");
 }
 
@@ -208,7 +208,7 @@ static tfm_status run_group(ForwardScores *f, const Group *group, float *scores,
   tfm_status status = bind_group(f, group, error);
   if (!status) status = list_values(f, group, whole, &bytes, error);
   if (status) return status;
-  if (!make_room(f, &f->values, bytes)) return no_memory(error);
+  if (!make_room(f, &f->values, bytes)) return scores_no_memory(error);
   fill_values(f, group, whole);
   status = tfm_context_run(context, context->given, context->given + context->program->n_inputs, error);
   if (!status) take_scores(f, group, scores);
@@ -241,7 +241,7 @@ static void sort(const ForwardScores *f, const tfm_step_rows *call, int64_t *ord
 static tfm_status scores_of(void *user, const tfm_step_rows *call, float *scores, float *logsumexp, tfm_error *error) {
   (void)logsumexp; /* not given */
   ForwardScores *f = user;
-  if (!make_room(f, &f->order, (size_t)call->n * sizeof(int64_t))) return no_memory(error);
+  if (!make_room(f, &f->order, (size_t)call->n * sizeof(int64_t))) return scores_no_memory(error);
   int64_t *order = (int64_t *)(void *)f->order.memory;
   sort(f, call, order);
   tfm_status status = TFM_OK;

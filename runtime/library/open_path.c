@@ -162,7 +162,7 @@ static tfm_status read_new(const ElfFile *file, uint64_t offset, uint64_t bytes,
 // ---- the tables ----
 
 /* The sizes of table entries are checked, so that the tables can be read as arrays of the types in elf.h. */
-static tfm_status read_header(ElfFile *file) {
+static tfm_status read_elf_header(ElfFile *file) {
   if (file->size < sizeof file->header) return refuse(file, TFM_E_ENV, "this is no shared library");
   tfm_status status = read_at(file, 0, &file->header, sizeof file->header);
   if (status) return status;
@@ -248,7 +248,7 @@ static tfm_status find(const ElfFile *file, const char *suffix, char **name) {
 }
 
 /* O_NONBLOCK: opening a pipe must not wait for its other end. */
-static tfm_status open_file(ElfFile *file) {
+static tfm_status open_elf(ElfFile *file) {
   struct stat info;
   file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (file->fd < 0 || fstat(file->fd, &info)) return refuse(file, TFM_E_ENV, strerror(errno));
@@ -259,8 +259,8 @@ static tfm_status open_file(ElfFile *file) {
 
 tfm_status elf_find_export(const char *path, const char *suffix, char **name, tfm_error *error) {
   ElfFile file = {.path = path, .error = error, .fd = -1};
-  tfm_status status = open_file(&file);
-  if (!status) status = read_header(&file);
+  tfm_status status = open_elf(&file);
+  if (!status) status = read_elf_header(&file);
   if (!status) status = check_segments(&file);
   if (!status) status = read_sections(&file);
   if (!status) status = read_symbols(&file);

@@ -80,7 +80,7 @@ static void add_to_c(const MatmulJob *job, const Chain *chain) {
 }
 
 /* The steps of the block that belong to the chain. Zeroes among them may make it longer than those that are counted. */
-static void run_chain(const MatmulJob *job, Chain *chain) {
+static void run_counted_chain(const MatmulJob *job, Chain *chain) {
   const int64_t end = least_of(chain->of->end, job->k + job->block);
   const bool ends = chain->of->is_complete && chain->of->end == end;
   int64_t first, n, next, more;
@@ -138,7 +138,7 @@ static int64_t run_some(const MatmulJob *job, Chain *chain, int64_t i) {
                       matmul_live_steps(job->unit, chain->of->start, job->k, &ignored) > 0);
   const int64_t n = chain->has_begun || chain->of->start < job->k ? 0 : solid_chains(job, i);
   if (n == 0) {
-    run_chain(job, chain);
+    run_counted_chain(job, chain);
     return 1;
   }
   matmul_some_tiles(job, chain->of->start, counted->items[i + n - 1].end - chain->of->start,
@@ -146,7 +146,7 @@ static int64_t run_some(const MatmulJob *job, Chain *chain, int64_t i) {
   return n;
 }
 
-static void add(const MatmulJob *job) {
+static void add_counted(const MatmulJob *job) {
   const CountedChains *counted = &job->unit->m->counted;
   const bool may_go_on = job->unit->m->step->in_order == TFM_ORDER_GOES_ON;
   float *rest = may_go_on ? gradient_rest(job->unit->walker->context, &job->unit->m->step->c, job->c) : NULL;
@@ -163,6 +163,6 @@ static void add(const MatmulJob *job) {
   if (job->k + job->block == job->unit->m->k && is_open) end_run(job, &chain);
 }
 
-static const GradientSums functions = {.one_row = gradient_of_one_row, .count = count, .add = add};
+static const GradientSums functions = {.one_row = gradient_of_one_row, .count = count, .add = add_counted};
 
 void step_matmul_gradient(Walker *walker, const tfm_step *step) { matmul_run(walker, step, &functions); }

@@ -91,7 +91,7 @@ Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threa
   const int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
   const int64_t most = greatest_of(1, group_bytes() / panel_bytes); /* panels */
   if (m.by_blocks) cut_blocks(&m, threads);
-  else cut_units(&m, ceil_div(m.panels, most), 1, threads);
+  else cut_units(&m, info->direct == TFM_DIRECT_LINES ? 1 : ceil_div(m.panels, most), 1, threads);
   m.epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand, info->dims);
   return m;
 }

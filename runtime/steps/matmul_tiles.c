@@ -174,7 +174,7 @@ static inline NextTile tile_after(const MatmulJob *job, int64_t panel) {
 
 /* All panels of the group. If the job is the last of its strip, the epilogue follows in these rows of the item: what
  * that reads comes from far away, and has the time of a tile for it. */
-static void run_tiles(const MatmulJob *job) {
+static void run_all_tiles(const MatmulJob *job) {
   const MatmulUnit *unit = job->unit;
   const Matmul *m = unit->m;
   const tfm_matmul_step *step = m->step;
@@ -211,7 +211,7 @@ void matmul_some_tiles(const MatmulJob *job, int64_t first, int64_t n, int64_t a
   some.is_last = false;
   if (job->unit->steps.mask) some.fetch = (Fetch){0};
   else some.fetch.from += panels * fetched_bytes(some.fetch.lines, first - job->k);
-  run_tiles(&some);
+  run_all_tiles(&some);
 }
 
 int64_t matmul_live_steps(const MatmulUnit *unit, int64_t at, int64_t end, int64_t *first) {
@@ -249,5 +249,5 @@ void matmul_run_tiles(const MatmulJob *job) {
   const tfm_matmul_step *step = job->unit->m->step;
   if (step->adds_chains) run_live_chains(job, job->accumulate != 0);
   else if (job->unit->m->sums) job->unit->m->sums->add(job);
-  else run_tiles(job);
+  else run_all_tiles(job);
 }

@@ -126,7 +126,7 @@ static void clear_rows(char *rows, int64_t stride, int64_t n, int64_t columns) {
   for (int64_t i = 0; i < n; i++) memset(rows + i * stride, 0, (size_t)columns * sizeof(float));
 }
 
-static int64_t last_key(const tfm_context *context, const Grad *a, int64_t item) {
+static int64_t last_key_of(const tfm_context *context, const Grad *a, int64_t item) {
   if (!a->step->padding) return a->keys;
   const Operand *operand = &context->run.operands[a->step->first_operand + a->step->padding];
   return last_live_key(items_address(context, &a->batch, operand, item), operand->strides[a->step->rank - 1], a->keys,
@@ -152,7 +152,7 @@ static GradItem item_at(const tfm_context *context, const Grad *a, int64_t numbe
                     .c = PLACE(of->c),
                     .dk = PLACE(of->dk),
                     .dv = PLACE(of->dv),
-                    .limit = last_key(context, a, number),
+                    .limit = last_key_of(context, a, number),
                     .live = live_queries_of(context, a, number)};
 #undef PLACE
 }
@@ -237,7 +237,7 @@ static int64_t keys_seen(const Grad *a, const GradItem *item, int64_t end_row) {
 }
 
 /* Strips of a block, which are scores yet: of as many rows at a time as stay near. */
-static void run_strips(const QueryBlock *block) {
+static void run_query_strips(const QueryBlock *block) {
   const int64_t tile_rows = block->job->grad->step->tile_rows;
   const int64_t rows = tile_rows * greatest_of(1, NEAR_SCORES / (least_of(block->seen, TFM_KEY_BLOCK) * tile_rows));
   for (int64_t at = 0; at < block->n; at += rows) {
@@ -246,7 +246,7 @@ static void run_strips(const QueryBlock *block) {
   }
 }
 
-static void run_block(const QueryBlock *block) {
+static void run_query_block(const QueryBlock *block) {
   const GradJob *job = block->job;
   const Grad *a = job->grad;
   const GradScratch *scratch = job->scratch;
@@ -266,7 +266,7 @@ static void run_block(const QueryBlock *block) {
     multiply_columns(block, &g, &(Scored){a->gv_tiles, scratch->value_columns, scratch->back});
   }
   multiply_columns(block, &q, &(Scored){a->qk_tiles, scratch->key_columns, scratch->p});
-  run_strips(block);
+  run_query_strips(block);
   if (step->is_forward) return;
   give_keys(block, &(Given){item->dv, grad_stride(a, &of->dv), step->e, step->e_width, step->v_tiles, scratch->kept,
                             scratch->g_rows});
@@ -279,7 +279,7 @@ static void run_block(const QueryBlock *block) {
 static void run_queries(const GradJob *job, int64_t row, int64_t end) {
   for (int64_t n; row < end; row += n) {
     n = least_of(job->grad->block_rows, end - row);
-    run_block(&(QueryBlock){job, row, n, keys_seen(job->grad, job->item, row + n)});
+    run_query_block(&(QueryBlock){job, row, n, keys_seen(job->grad, job->item, row + n)});
   }
 }
 
@@ -308,7 +308,7 @@ static void clear_unseen(const Grad *a, const GradItem *item) {
 
 // ---- the next item ----
 
-static void add_rows(RowsAhead *ahead, const char *rows, int64_t stride, int64_t n, int64_t columns) {
+static void add_rows_ahead(RowsAhead *ahead, const char *rows, int64_t stride, int64_t n, int64_t columns) {
   if (n > 0) ahead->lists[ahead->n++] = (FetchList){rows, stride, columns * (int64_t)sizeof(float), n};
 }
 
@@ -328,7 +328,7 @@ static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number
   ahead->row = 0;
   if (number >= a->items || (a->keys + a->queries) * (step->h + step->e) > MOST_FETCHED) return;
 #define ROWS(member, n, columns) \
-  add_rows(ahead, items_address(context, &a->batch, &of->member, number), grad_stride(a, &of->member), n, columns)
+  add_rows_ahead(ahead, items_address(context, &a->batch, &of->member, number), grad_stride(a, &of->member), n, columns)
   ROWS(k, a->keys, step->h);
   ROWS(v, a->keys, step->e);
   ROWS(q, a->queries, step->h);

@@ -50,14 +50,14 @@ static int64_t next_strip(const MatmulUnit *unit, int64_t end, StripCursor *curs
 
 /* Bytes between rows of the results; those of the unit in a row. */
 static int64_t c_row_bytes(const Matmul *m) { return m->c->strides[m->step->rank - 2]; }
-static char *results_at(const MatmulUnit *unit, int64_t row) {
+static char *unit_results(const MatmulUnit *unit, int64_t row) {
   return unit->c + row * c_row_bytes(unit->m) + matmul_column(unit) * (int64_t)sizeof(float);
 }
 
 /* Where the chains of some rows of a unit are added up. */
 static PartialSums sums_at(const MatmulUnit *unit, int64_t row, int64_t rows) {
   const Matmul *m = unit->m;
-  return (PartialSums){.c = (float *)results_at(unit, row),
+  return (PartialSums){.c = (float *)unit_results(unit, row),
                        .c_stride = c_row_bytes(m) / (int64_t)sizeof(float),
                        .waiting = unit->waiting,
                        .stride = m->panels_per_group * m->step->width,
@@ -70,7 +70,7 @@ static PartialSums sums_at(const MatmulUnit *unit, int64_t row, int64_t rows) {
 static void finish_rows(const MatmulUnit *unit, int64_t row, int64_t rows) {
   const Matmul *m = unit->m;
   const Region at = {unit->item * m->rows + row, rows, matmul_column(unit), matmul_columns(unit)};
-  epilogue_run(unit->walker, &m->epilogue, results_at(unit, row), c_row_bytes(m), &at);
+  epilogue_run(unit->walker, &m->epilogue, unit_results(unit, row), c_row_bytes(m), &at);
 }
 
 /* The length of the block of k at k. Those of gradients end with a chain, if one ends in them. */
@@ -100,7 +100,7 @@ static void run_direct(const MatmulJob *job, int64_t first_k, int64_t end_k) {
 
 /* All panels of the group for each block of k of a chain, so that the packed strip is used while it is near; a chain
  * goes on from block to block in c. */
-static void run_chain(MatmulJob *job, int64_t chain) {
+static void run_k_chain(MatmulJob *job, int64_t chain) {
   const Matmul *m = job->unit->m;
   const int64_t first = chain * m->chain, end = least_of(m->k, first + m->chain);
   if (m->is_direct) {
@@ -127,7 +127,7 @@ static void run_strip(const MatmulUnit *unit, int64_t row, int64_t rows) {
   MatmulJob job = matmul_job(unit, row, rows);
   for (int64_t chain = 0; chain < chains; chain++) {
     job.c = partial_place(&sums, chain, &job.c_stride);
-    run_chain(&job, chain);
+    run_k_chain(&job, chain);
     partial_add(&sums, chain, chains);
   }
   finish_rows(unit, row, rows);
@@ -141,7 +141,7 @@ typedef struct StripRange { /* strips [first, end) of an item */
 
 /* A block of k of a chain, all strips, the first of which has its results at of->c. If it is the last one of the only
  * chain, each strip's epilogue follows at once. */
-static void run_block(const MatmulJob *of, const StripRange *strips) {
+static void run_k_block(const MatmulJob *of, const StripRange *strips) {
   const MatmulUnit *unit = of->unit;
   const Matmul *m = unit->m;
   const int64_t n = unit->end_panel - unit->first_panel, calls = (strips->end - strips->first) * n;
@@ -181,7 +181,7 @@ static void run_blocks(const MatmulUnit *unit, const StripRange *strips) {
       job.block = block_at(m, job.k, end);
       job.accumulate = job.k > begin;
       job.is_last = job.k + job.block == m->k;
-      run_block(&job, strips);
+      run_k_block(&job, strips);
     }
     partial_add(&sums, chain, chains);
   }
@@ -222,15 +222,15 @@ static MatmulUnit unit_of(const Walker *walker, const Matmul *m, int64_t group) 
 
 /* Rows that are not live become 0 where somebody reads them: after the sums of chains, which are added up in all
  * rows. */
-static void clear_other_rows(const MatmulUnit *unit, const StripRange *strips) {
-  const ClearJob job = {.rows = results_at(unit, 0),
+static void clear_rows_left_out(const MatmulUnit *unit, const StripRange *strips) {
+  const ClearJob job = {.rows = unit_results(unit, 0),
                         .stride = c_row_bytes(unit->m),
                         .bytes = matmul_columns(unit) * (int64_t)sizeof(float)};
   live_clear(&unit->rows, strips->row, strips->end_row, &job);
 }
 
 /* Unit `number` of items x groups x strip units; `packed` is the group whose panels are in scratch. */
-static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int64_t *packed) {
+static void run_matmul_unit(const Walker *walker, const Matmul *m, int64_t number, int64_t *packed) {
   const int64_t part = number % m->strip_units, group = number / m->strip_units;
   MatmulUnit unit = unit_of(walker, m, group);
   if (*packed != group && !m->y_stays && !m->is_direct && m->packed_k == m->k)
@@ -248,7 +248,7 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
   if (m->by_blocks) run_blocks(&unit, &strips);
   else
     while ((rows = next_strip(&unit, strips.end, &cursor, &row)) > 0) run_strip(&unit, row, rows);
-  if (unit.rows.mask && unit.rows.zeroed) clear_other_rows(&unit, &strips);
+  if (unit.rows.mask && unit.rows.zeroed) clear_rows_left_out(&unit, &strips);
 }
 
 void matmul_run(Walker *walker, const tfm_step *step, const GradientSums *sums) {
@@ -272,7 +272,7 @@ void matmul_run(Walker *walker, const tfm_step *step, const GradientSums *sums) 
     if (by_items)
       direct_run_items(walker, &m, first, end);
     else
-      for (int64_t i = first; i < end; i++) run_unit(walker, &m, i, &packed);
+      for (int64_t i = first; i < end; i++) run_matmul_unit(walker, &m, i, &packed);
   }
 }
 

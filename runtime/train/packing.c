@@ -47,8 +47,8 @@ static void put_tensors(tfm_trainer *t, char *block) {
 
 // ---- what is computed of weights ----
 
-static tfm_status compute(tfm_trainer *t, const tfm_train_graph *graph, const uint64_t *places, char *block,
-                          tfm_error *error) {
+static tfm_status compute_packed(tfm_trainer *t, const tfm_train_graph *graph, const uint64_t *places, char *block,
+                                 tfm_error *error) {
   uint32_t number;
   tfm_context *context;
   const tfm_context_options options = {.struct_size = sizeof options, .pool = t->pool, .allocator = t->allocator};
@@ -82,7 +82,7 @@ static tfm_status fill(tfm_trainer *t, char *block, tfm_error *error) {
   for (uint32_t i = 0; i < p->n_constants; i++)
     memcpy(block + p->constants[i].offset, p->bytes_of_constants + p->constants[i].from, p->constants[i].bytes);
   for (int i = 0; i < TFM_PACKING_GRAPHS && !status; first += graphs[i++].n_outputs)
-    if (graphs[i].n_outputs) status = compute(t, &graphs[i], p->places + first, block, error);
+    if (graphs[i].n_outputs) status = compute_packed(t, &graphs[i], p->places + first, block, error);
   const uint64_t mode = fp_mode_enter();
   if (!status) put_tensors(t, block);
   fp_mode_leave(mode);
@@ -90,7 +90,7 @@ static tfm_status fill(tfm_trainer *t, char *block, tfm_error *error) {
 }
 
 /* The block is the model's, which unmaps it. */
-static tfm_status make(tfm_trainer *t, tfm_model *model, tfm_error *error) {
+static tfm_status make_packing(tfm_trainer *t, tfm_model *model, tfm_error *error) {
   const size_t bytes = (size_t)t->training->packing->bytes;
   if (!bytes) return TFM_OK;
   void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -121,7 +121,7 @@ tfm_status tfm_trainer_model(tfm_trainer *t, tfm_model **model, tfm_error *error
   status = why ? tfm_refuse(error, TFM_E_USAGE, "%s: save the trainer, and `tfmc pack` makes its weights ready", why)
                : model_new(t->training->library, model, error);
   if (!status) keep_owner(t, *model);
-  if (!status) status = make(t, *model, error);
+  if (!status) status = make_packing(t, *model, error);
   if (status) tfm_model_close(*model);
   if (status) *model = NULL;
   return training_leave(t, status ? status : tfm_succeed(error));

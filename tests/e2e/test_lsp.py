@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -372,6 +373,7 @@ class Rename(Lsp):
     def test_every_name_of_models_can_be_renamed_and_the_graph_is_the_same(self):
         """But for what the model shows to the outside, its inputs and sizes, whose names the graph has."""
         client, rng = self.client(), random.Random(3)
+        shutil.copytree(ROOT / "models/parts", self.work / "parts")
         for source in ("models/gpt2.tfm", "models/bert.tfm", "examples/translate/model.tfm", "tests/goldens/models/hf-swin.tfm"):
             path = ROOT / source
             if not path.exists():

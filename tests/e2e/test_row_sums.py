@@ -191,6 +191,16 @@ class Precision(unittest.TestCase):
             for name in got:
                 self.assertLessEqual(np.max(np.abs(got[name] / want - 1)), 4e-6, f"{name}, {k}")
 
+    def test_one_row_of_a_product_has_the_bits_of_many(self):
+        """One row reads the other factor where it lies; many rows read it packed."""
+        model = "model M() { forward(x: f32[rows, k], y: f32[k, n]) { return all = x @ y, one = x[:1] @ y } }"
+        numbers = np.random.default_rng(5)
+        for k in (0, 1, 127, 128, 129, 300, 17000):
+            for n in (1, 15, 17, 128, 333):
+                x, y = numbers.standard_normal((9, k), np.float32), numbers.standard_normal((k, n), np.float32)
+                got = run(model, {"x": x, "y": y})
+                self.assertEqual(got["one"].tobytes(), got["all"][:1].tobytes(), f"{k}, {n}")
+
     def test_pooling_and_losses(self):
         model = """
           model Losses() {

@@ -52,7 +52,7 @@ def check_tables(tfmc, root, pages, write):
                 yield f"{name}: tfmc document has no table '{table}'"
             elif text != texts[table] and not write:
                 yield f"{name}: the table '{table}' is not what tfmc document prints; --write prints it anew"
-            if name.name in ("reference.md", "explore.md"):
+            if name.name in ("reference.md", "explore.md", "import.md"):
                 shown.add(table)
         if len(MARKED.findall(old)) != old.count("<!-- tfmc document "):
             yield f"{name}: a table without its <!-- end -->"

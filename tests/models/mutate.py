@@ -146,8 +146,8 @@ class Theirs:
     def of_class(self, folder, config, inputs):
         if self.take and (folder / "modules.json").exists():  # sentence transformers take the body, whatever the class
             names = [str(m.get("type")) for m in json.loads((folder / "modules.json").read_text())]
-            if not any(n.endswith(".LogitScore") for n in names):
-                config = config | dict(architectures=None)
+            score = any(n.endswith(".LogitScore") for n in names)
+            config = config | dict(architectures=self.case["files"]["config.json"]["architectures"] if score else None)
         model, info = loaded(folder, config, self.writes, attention_of(config), self.dtype)
         made = self.run(model, inputs)
         missing = missing_of(model, info)

@@ -71,6 +71,12 @@ def decoders(case, model, inputs, name):
     case(f"sentence_{name}", model, inputs, VECTOR, gain=0.2, modules=modules)
 
 
+def gemma(case, model, inputs):
+    """As EmbeddingGemma: a mean, wide, narrow again, without biases or activations, of length 1."""
+    plain = lambda a, b: st.Dense(a, b, bias=False, activation_function=torch.nn.Identity())
+    case("sentence_gemma3", model, inputs, VECTOR, gain=0.2, modules=[st.Pooling(32), plain(32, 48), plain(48, 32), st.Normalize()])
+
+
 def rerankers(case, model, inputs, name, *tokens):
     """Scores of a model that writes: the logit of one token, less that of another one."""
     files = {"modules.json": [dict(idx=0, name="0", path="", type="sentence_transformers.base.modules.transformer.Transformer"),

@@ -186,7 +186,7 @@ class Account(ImportCase):
         for name, half in (("t5", "model T5("), ("t5_encoder", "model T5Encoder("), ("mt5_encoder", "model T5Encoder(")):
             config = self.take(name)
             self.assertIn(half, self.tfmc(self.folder, "--strict").stdout)
-            self.write(config | dict(architectures=["T5ForTokenClassification"] if config["model_type"] == "t5" else ["MT5Model"]))
+            self.write(config | dict(architectures=["T5Model"] if config["model_type"] == "t5" else ["MT5Model"]))
             self.refused("is not computed")
         for name in ("clip_text", "clip_vision_embeds", "siglip_text", "siglip_vision"):  # with and without the tower's name
             self.take(name)

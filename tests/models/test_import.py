@@ -446,7 +446,7 @@ class Import(ImportCase):
         text = self.tfmc(self.folder, "--strict").stdout
         self.assertIn('sentence = [["pool", ["mean"], true], ["normalize"]]', text)
         self.assertIn("\n  vector = Sentence(sentence) as \"\"\n", text)
-        self.assertLess(text.index("layer Sentence(steps) {"), text.index("layer Embeddings("))
+        self.assertLess(text.index("layer Sentence(steps"), text.index("layer Embeddings("))
         self.assertNotIn("include", text)
         self.take("bert")
         (self.folder / "modules.json").unlink()
@@ -488,13 +488,26 @@ class Import(ImportCase):
         hidden = DECIDED.replace("    y = (if", "    kind = d\n    y = (if").replace('kind == "a" then', "kind == 4 then")
         self.assertIn("if kind == 4 then x -> l else l(x)", self.mine(decided, hidden.replace('kind == "b"', "kind == 5")))
 
+    def test_list_as_data(self):
+        """The classes of each family, its tasks, and what it makes: the same families as the lines."""
+        families = json.loads(self.tfmc("--list", "--json").stdout)
+        lines = [line.split() for line in self.tfmc("--list").stdout.splitlines()]
+        self.assertEqual([[f["file"], *f["model_types"]] for f in families], lines)
+        by_file = {f["file"]: f for f in families}
+        self.assertIn("ForSequenceClassification", by_file["models/bart_heads.tfm"]["classes"])
+        self.assertIn("tokens", by_file["models/llama_body.tfm"]["tasks"])
+        self.assertEqual({f: (by_file[f"models/{f}.tfm"]["writes"], by_file[f"models/{f}.tfm"]["sentence_vectors"]) for f in
+                          ("llama", "llama_body", "vit")}, {"llama": (True, False), "llama_body": (False, True), "vit": (False, False)})
+        self.assertTrue(all(f["classes"] for f in families))
+        self.tfmc("--json", "nowhere", code=2, says="--json is for --list")
+
     def test_list(self):
         lines = self.tfmc("--list").stdout.splitlines()
         self.assertIn("models/bert.tfm        bert roberta xlm-roberta camembert electra", lines)
         types = [t for line in lines for t in line.split()[1:]]
         counts = collections.Counter(types)  # bodies and heads of models that write are families of their own
         self.assertEqual({t for t, n in counts.items() if n > 1}, {"t5", "mt5", "bart", "mbart", "llama", "mistral", "ministral", "qwen2", "qwen3",
-                                                                   "smollm3"})
+                                                                   "smollm3", "gemma2", "gemma3_text"})
 
 
 if __name__ == "__main__":

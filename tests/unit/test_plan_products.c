@@ -129,16 +129,19 @@ Test(plan_products, small_and_narrow_products_are_direct) {
       "  %8 = matmul %1, %3 : f32[m, 2]\n"
       "  %9 = matmul %1, %4 : f32[m, 1]\n"
       "  %10 = matmul %1, %5 : f32[m, 17]\n"
+      "  %11 = input \"r\" : f32[1, n]\n"
+      "  %12 = matmul %11, %2 : f32[1, t]\n"
       "  output c0 = %6\n"
       "  output c1 = %7\n"
       "  output c2 = %8\n"
       "  output c3 = %9\n"
       "  output c4 = %10\n"
+      "  output c5 = %12\n"
       "}\n");
   static const uint8_t direct[] = {TFM_DIRECT_COLUMNS, TFM_DIRECT_COLUMNS, TFM_DIRECT_ROWS, TFM_DIRECT_TURNED,
-                                   TFM_DIRECT_NONE};
-  static const bool tiles[] = {false, true, false, false, true};
-  for (int i = 0; i < 5; i++) {
+                                   TFM_DIRECT_NONE, TFM_DIRECT_LINES};
+  static const bool tiles[] = {false, true, false, false, true, false};
+  for (int i = 0; i < 6; i++) {
     cr_assert_eq(p->matmuls[i].direct, direct[i], "%d: %d", i, p->matmuls[i].direct);
     cr_assert_eq(p->matmuls[i].tiles[1] != TFM_NONE, tiles[i], "%d", i);
   }

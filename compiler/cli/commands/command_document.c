@@ -8,6 +8,7 @@
 #include "cli/commands/commands.h"
 #include "cli/documents.h"
 #include "cli/tables.h"
+#include "import/family_list.h"
 #include "target/target.h"
 
 static const struct {
@@ -35,6 +36,7 @@ static const struct {
     {"targets", table_of_targets},
     {"tuning", table_of_tuning},
     {"explore-data", table_of_explore_data},
+    {"families", family_list_table},
 };
 
 void command_document(Session *session) {

@@ -5,6 +5,7 @@
 #include "aot/aot.h"
 #include "cli/commands/commands.h"
 #include "cli/shown.h"
+#include "graph/stable_names.h"
 
 // ---- tfmc dump ----
 
@@ -16,8 +17,23 @@ static void print_ast(Session *session, StrBuf *text) {
 }
 
 static void print_graph(const Session *session, StrBuf *text, Graph *graph) {
-  if (option_given(&session->options, OPTION_VERBOSE)) graph_print_with_origins(text, graph);
+  if (session->names_of_nodes) graph_print_with_names(text, graph, session->names_of_nodes);
+  else if (option_given(&session->options, OPTION_VERBOSE)) graph_print_with_origins(text, graph);
   else graph_print(text, graph);
+}
+
+/* What a pass changed can be read only if nodes keep their names. False after an error. */
+static bool choose_names(Session *session) {
+  const Options *options = &session->options;
+  const bool is_diff = option_given(options, OPTION_DIFF);
+  const bool is_stable = !option_is(options, OPTION_NAMES, "numbers", "numbers");
+  if (is_diff && !option_given(options, OPTION_PRINT_AFTER))
+    option_error(&session->diag, OPTION_DIFF, "it shows what a pass changed; --print-after says of which");
+  else if (is_stable && option_given(options, OPTION_VERBOSE))
+    option_error(&session->diag, OPTION_NAMES, "stable names say the module already: leave out --verbose");
+  else if (is_diff || is_stable)
+    session->names_of_nodes = stable_names_new(session->arena);
+  return !diag_has_errors(&session->diag);
 }
 
 static void print_plan(Session *session, StrBuf *text, Graph *graph, enum StageForm form) {
@@ -45,6 +61,7 @@ void command_dump(Session *session) {
   const char *output = option_text(&session->options, OPTION_OUTPUT, NULL);
   if (output && !session_check_output(session, output, &session->options.files.items[0], 1)) return;
   StrBuf text = strbuf_new(session->arena);
+  if (!choose_names(session)) return;
   print_stage(session, &text);
   if (!diag_has_errors(&session->diag)) session_write(session, &text);
 }
@@ -64,9 +81,9 @@ static Graph *read_graph(Session *session) {
 void command_opt(Session *session) {
   const char *output = option_text(&session->options, OPTION_OUTPUT, NULL);
   if (output && !session_check_output(session, output, &session->options.files.items[0], 1)) return;
-  Graph *graph = read_graph(session);
+  Graph *graph = choose_names(session) ? read_graph(session) : NULL;
   if (!graph || !graph_verify(graph, &session->diag) || !run_passes(session, graph)) return;
   StrBuf text = strbuf_new(session->arena);
-  graph_print(&text, graph);
+  print_graph(session, &text, graph);
   session_write(session, &text);
 }

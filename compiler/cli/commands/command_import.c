@@ -10,6 +10,7 @@
 #include "cli/generation_settings.h"
 #include "cli/cli_model.h"
 #include "import/account.h"
+#include "import/family_list.h"
 #include "import/import.h"
 #include "import/sentence.h"
 #include "weights/gguf.h"
@@ -168,8 +169,15 @@ static bool check_output(Session *session, const char *folder) {
 void command_import(Session *session) {
   if (option_given(&session->options, OPTION_LIST)) {
     StrBuf list = strbuf_new(session->arena);
-    family_list(session->arena, &list);
+    if (option_given(&session->options, OPTION_JSON))
+      family_list_json(&list);
+    else
+      family_list_lines(&list);
     session_print(&list);
+    return;
+  }
+  if (option_given(&session->options, OPTION_JSON)) {
+    diag_error_at(&session->diag, NULL, DIAG_USAGE, "--json is for --list: what import writes is a model");
     return;
   }
   if (!session->options.files.n) {

@@ -195,6 +195,8 @@ ATEN.update({name: logical("or") for name in OR})
 def extreme(w, node, x, y):
     name = "maximum" if "max" in node.target.__name__ else "minimum"
     kind = node.meta["val"].dtype
+    if kind == torch.bool:
+        return logical("or" if name == "maximum" else "and")(w, node, x, y)
     x, y = w.cast(x, kind), w.cast(y, kind)
     made = f"{name}({x}, {y})"
     ignores = node.target.__name__.startswith("f") and kind == torch.float32  # NaN, if the other is a number
@@ -276,9 +278,20 @@ def where(w, node, c, x=None, y=None):
     if x is None:
         w.no("torch.where of one tensor, whose result's size depends on values", "give it the two tensors to choose of")
     kind = node.meta["val"].dtype
-    if kind == torch.bool:
-        return f"{w.text(c)} and {w.cast(x, kind)} or not {w.text(c)} and {w.cast(y, kind)}"
-    return f"where({w.text(c)}, {w.cast(x, kind)}, {w.cast(y, kind)})"
+    return chosen(w, w.text(c), w.cast(x, kind), w.cast(y, kind), kind)
+
+
+def chosen(w, c, x, y, kind):
+    """Texts of one kind by a condition. Booleans that are known when compiling are no tensors, and none are chosen of."""
+    if kind != torch.bool:
+        return f"where({c}, {x}, {y})"
+    if x in ("true", "false") and y in ("true", "false"):
+        return f"({c}) or not ({c})" if x == y == "true" else f"({c}) and not ({c})" if x == y else f"{'' if x == 'true' else 'not '}({c})"
+    if x in ("true", "false"):
+        return f"({c}) or {y}" if x == "true" else f"not ({c}) and {y}"
+    if y in ("true", "false"):
+        return f"not ({c}) or {x}" if y == "true" else f"({c}) and {x}"
+    return f"({c}) and {x} or not ({c}) and {y}"
 
 
 @aten("masked_fill")

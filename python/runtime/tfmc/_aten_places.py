@@ -66,6 +66,8 @@ def expand(w, node, x, *rest, **named):
 
 def expanded(w, value, kind, shape):
     text = w.cast(value, kind)
+    if kind == torch.bool and value in w.uniform:
+        text = str(bool(w.uniform[value])).lower()
     if w.dtype(value) is None or not w.rank(value):  # a number, or a tensor of one
         if text in ("true", "false"):  # known when compiling, so no tensor
             return f"full([{', '.join(shape)}], {float(text == 'true')}) != 0.0"

@@ -5,7 +5,7 @@ one, or all of them. Refused are products, and indices that leave out a part of 
 """
 import torch
 
-from ._aten import aten
+from ._aten import aten, chosen
 from ._fold import Type
 
 LEAST = {torch.float32: "-inf", torch.int64: "(-2147483647 - 1)", torch.int32: "(-2147483647 - 1)"}
@@ -55,7 +55,7 @@ def scatter(w, node, x, axis, ids, value, reduce=None):
     places, kind = placed(w, x, axis, ids), w.dtype(x)
     axis = places.axis
     if w.dtype(value) is None:
-        return f"where(any({places.hit}, {axis}), {w.cast(value, kind)}, {w.text(x)})"
+        return chosen(w, f"any({places.hit}, {axis})", w.cast(value, kind), w.text(x), kind)
     if node.target.__name__.startswith("scatter_add"):
         return reduced(w, places, ids, value, "sum", True)
     after = ", ".join(["none"] * (w.rank(x) - axis - 1))

@@ -28,6 +28,7 @@ OTHER = (1, 2, -1)       # by how much another size is greater: the first that m
 AGAIN = 1 - 2 ** -6      # what an element is multiplied by that stands a second time
 REFUSED = ("the module takes", "integers would not fit")  # in the text's own conditions on sizes
 CURE = "Write that module with other operations; check=False takes the text as it is"
+UNSORTED = "topk(sorted=False) {} gives an order that torch does not promise: leave sorted out. Else: "
 MASKED = "Queries whose keys are all masked get zeros here: give an example without them. Else: "
 
 
@@ -200,8 +201,12 @@ class Comparison:
 
     def refuse(self, what, far):
         amount = "in shape, or in which elements are infinite or NaN" if far == np.inf else f"by {far:.2g} of its largest value"
+        unsorted = [node for node in self.writer.program.graph.nodes if self.writer.operation(node) == "topk" and (
+            node.kwargs.get("sorted", True) is False or False in node.args[4:5])]
+        self.writer.node = unsorted[0] if unsorted else None
+        hint = UNSORTED.format(self.writer.place()) if unsorted else MASKED
         raise CompileError(f"the text does not give what the module gives {self.where or 'for the example'}: {what}, "
-                           f"{amount}\n{MASKED}{CURE[0].lower()}{CURE[1:]}")
+                           f"{amount}\n{hint}{CURE[0].lower()}{CURE[1:]}")
 
 
 def as_input(name, value):

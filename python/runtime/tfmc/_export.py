@@ -314,6 +314,7 @@ class Writer:
         kept = self.signature.is_kept(spec)
         if tensor.ndim == 0 and not (kept and tensor.dtype == torch.float32):
             self.names[node.name] = self.text(tensor.item())
+            self.uniform.update({node: tensor.item()} if tensor.dtype == torch.bool else {})
         elif not kept and (made := literal(tensor)):
             if (tensor == tensor.reshape(-1)[0]).all():
                 self.uniform[node] = tensor.reshape(-1)[0].item()

@@ -39,7 +39,7 @@ static bool is_product(const tfm_program *program, tfm_size size, uint32_t a, ui
 }
 
 /* Whether the size is this constant. */
-static bool is_number(const tfm_program *program, tfm_size size, int64_t number) {
+static bool is_size_number(const tfm_program *program, tfm_size size, int64_t number) {
   const tfm_polynomial *polynomial = &program->polynomials[size];
   if (polynomial->n_terms == 0) return number == 0;
   const tfm_term *term = &program->terms[polynomial->first_term];
@@ -52,7 +52,7 @@ static bool writes_logits(const tfm_decoding *decoding, const tfm_step *step) {
   const tfm_program *program = decoding->step;
   const tfm_gemm_step *gemm = &program->gemms[step->index];
   return gemm->c.space == TFM_SPACE_OUTPUT && gemm->c.index == decoding->logits && gemm->n == decoding->vocab &&
-         is_number(program, gemm->c.offset, 0) && is_number(program, gemm->c.strides[0], gemm->n) &&
+         is_size_number(program, gemm->c.offset, 0) && is_size_number(program, gemm->c.strides[0], gemm->n) &&
          is_product(program, gemm->rows, decoding->rows, decoding->kept);
 }
 

@@ -216,7 +216,7 @@ typedef struct tfm_quantize_step {
  * its own strides), y in panels. Epilogue as in a gemm. With `direct` neither is packed. */
 typedef enum tfm_direct {
   TFM_DIRECT_NONE, TFM_DIRECT_COLUMNS, /* columns side by side, for n up to direct_columns; tiles are for other n */
-  TFM_DIRECT_ROWS,    /* rows side by side */
+  TFM_DIRECT_ROWS, TFM_DIRECT_LINES, /* rows side by side; x is one row, and whole lines of y follow one another */
   TFM_DIRECT_TURNED,  /* the same with y for x and x for y: x is one row, and its result the one column */
   TFM_DIRECT_ONE_ROW  /* x is one row, the columns of y are neighbours, and sums are f64: without a kernel */
 } tfm_direct;
