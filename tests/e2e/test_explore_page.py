@@ -17,7 +17,7 @@ import unittest
 import tally
 
 TFMC, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-sys.argv[1:] = []
+sys.argv[1:] = sys.argv[3:]
 VIEWS = ["source", "map", "steps", "memory", "code", "passes"]
 
 EMPTY = "model Empty { forward(x: f32[batch, 4]) { return y = x } }\n"
@@ -266,8 +266,9 @@ class Pages(unittest.TestCase):
         self.open("minilm", "#view=source")
         active = lambda: self.driver.switch_to.active_element
         self.js("document.querySelector('button[role=tab][data-for=source]').focus()")
-        active().send_keys(Keys.ARROW_RIGHT)
-        self.assertEqual(self.js("return document.activeElement.dataset.for"), "steps")
+        for view in ("map", "steps"):
+            active().send_keys(Keys.ARROW_RIGHT)
+            self.assertEqual(self.js("return document.activeElement.dataset.for"), view)
         self.js("document.querySelector('section[data-view=steps] tr[data-thing]').focus()")
         active().send_keys(Keys.ENTER)
         self.assertEqual(self.js("return document.querySelector('#views .chosen').dataset.thing"), "step:0.0")

@@ -140,8 +140,8 @@ function select(thing) {
   selection.related = selection.thing ? relatedTo(selection.thing) : new Set();
   const [kind, p] = selection.thing ? numbersOf(selection.thing) : [];
   if (['op', 'step', 'buffer'].includes(kind) && p !== state.program) showProgram(p);
-  markSelection(document.getElementById('views'));
   showSelection();
+  markSelection(document.getElementById('main'));
   for (const listener of selection.listeners) listener();
 }
 
@@ -225,6 +225,12 @@ function facts(thing) {
   return list;
 }
 
+// Of a fusion, as its marks say it.
+function doneOf(thing) {
+  const [kind, number] = numbersOf(thing);
+  return kind === 'fusion' ? (data.fusions[number].done ? '1' : '0') : null;
+}
+
 function showSelection() {
   const place = clear(document.getElementById('selection'));
   if (!selection.thing) {
@@ -239,7 +245,8 @@ function showSelection() {
     const things = [...selection.related].filter((thing) => thing.startsWith(of + ':') && thing !== selection.thing);
     if (!things.length) continue;
     const list = el('ul', {}, ...things.slice(0, MOST).map((thing) =>
-      el('li', {}, el('button', { type: 'button', class: 'link', 'data-thing': thing }, thingTitle(thing)))));
+      el('li', {}, el('button', { type: 'button', class: 'link', 'data-thing': thing, 'data-done': doneOf(thing) },
+        thingTitle(thing)))));
     if (things.length > MOST) list.append(el('li', { class: 'quiet' }, `and ${things.length - MOST} more`));
     place.append(el('h3', {}, `${things.length} ${title}`), list);
   }
