@@ -26,7 +26,7 @@ class BesidePeft(Case):
         adapted.save_pretrained(folder / "adapter")
         ids = np.random.default_rng(4).integers(5, 90, (2, 7))
         with torch.no_grad():
-            wanted = adapted.double()(torch.tensor(ids)).logits.numpy()
+            wanted = adapted.eval().double()(torch.tensor(ids)).logits.numpy()
         made = tfmc.from_pretrained(folder / "base", adapter=folder / "adapter", on_message=lambda message: None)
         self.assertEqual(made.folder, folder / "base")
         self.assertLess(np.abs(made(ids.astype(np.int32)) - wanted).max() / np.abs(wanted).max(), 1e-5)
