@@ -324,7 +324,7 @@ class Import(ImportCase):
         (self.folder / "pytorch_model.bin").unlink()
         self.tfmc(self.folder, code=1, says="no model.safetensors")
         (self.folder / "config.json").rename(self.folder / "adapter_config.json")
-        self.tfmc(self.folder, code=1, says="merge")
+        self.tfmc(self.folder, code=1, says="BASE --adapter")
 
     def test_M06_weights_in_8_bits(self):
         config = self.take("bert")
