@@ -8,6 +8,7 @@ Debian's chromium, chromium-driver and python3-selenium. The last line is 'N pas
 """
 import functools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -60,8 +61,8 @@ MODELS = [("minilm", "examples/minilm/minilm.tfm", ["-D", "depth=2"]),
           ("refused", REFUSED, []), ("empty", EMPTY, []), ("many", MANY, []), ("hostile", HOSTILE, [])]
 
 
-def browser():
-    """None where there is no browser."""
+def browser(folder):
+    """None where there is no browser; `folder` is where it has its temporary files, some of which it leaves behind."""
     try:
         from selenium import webdriver
         from selenium.webdriver.chrome.options import Options
@@ -75,7 +76,7 @@ def browser():
     if not all(pathlib.Path("/usr/bin", name).exists() for name in ("chromium", "chromedriver")):
         return None
     options.binary_location = "/usr/bin/chromium"
-    return webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
+    return webdriver.Chrome(service=Service("/usr/bin/chromedriver", env=os.environ | {"TMPDIR": folder}), options=options)
 
 
 @functools.cache
@@ -92,10 +93,11 @@ def page_of(name, folder):
 class Pages(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.driver = browser()
+        cls.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        cls.driver = browser(cls.folder.name)
         if not cls.driver:
+            cls.folder.cleanup()
             raise unittest.SkipTest("no chromium, chromium-driver or python3-selenium")
-        cls.folder = tempfile.TemporaryDirectory()
 
     @classmethod
     def tearDownClass(cls):

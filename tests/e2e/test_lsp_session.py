@@ -8,6 +8,7 @@ against the protocol and against what Neovim, Visual Studio Code and Emacs say t
 import os
 import pathlib
 import sys
+import tempfile
 
 import pytest
 import pytest_lsp
@@ -108,6 +109,8 @@ class Tally:
 if __name__ == "__main__":
     os.environ["TFMC_OF_SESSION"] = str(pathlib.Path(sys.argv[1]).resolve())
     tally = Tally()
-    pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(pathlib.Path(__file__).parent), __file__], plugins=[tally])
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(pathlib.Path(__file__).parent), f"--basetemp={folder}/pytest"]
+        pytest.main([*options, __file__], plugins=[tally])
     print(f"{tally.passed} passed, {tally.failed} failed")
     sys.exit(tally.failed != 0 or tally.passed == 0)
