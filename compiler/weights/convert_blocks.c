@@ -69,33 +69,26 @@ static void scale_q4_k(const unsigned char *packed, int group, int *scale, int *
   }
 }
 
-/* f16 d, f16 of the minima; 12 bytes of scales; 128 bytes: of each 32, the low halves are a group and the high ones the
- * next. */
-static void values_q4_k(const unsigned char *block, float *out) {
+/* f16 d, f16 of the minima; 12 bytes of scales; in Q5_K 32 bytes of fifth bits: bit g of byte i is that of number i of
+ * group g; 128 bytes: of each 32, the low halves are a group and the high ones the next. */
+static void values_q45_k(const unsigned char *block, const unsigned char *high, const unsigned char *halves,
+                         float *out) {
   const float d = half_at(block), of_minima = half_at(block + 2);
   for (int group = 0; group < 8; group++) {
     int scale, minimum;
     scale_q4_k(block + 4, group, &scale, &minimum);
     const float step = d * (float)scale, least = of_minima * (float)minimum;
-    const unsigned char *q = block + 16 + group / 2 * 32;
-    for (int i = 0; i < 32; i++) out[32 * group + i] = step * (float)(group % 2 ? q[i] >> 4 : q[i] & 15) - least;
-  }
-}
-
-/* As Q4_K, with 32 bytes of fifth bits behind the scales: bit g of byte i is that of number i of group g. */
-static void values_q5_k(const unsigned char *block, float *out) {
-  const float d = half_at(block), of_minima = half_at(block + 2);
-  for (int group = 0; group < 8; group++) {
-    int scale, minimum;
-    scale_q4_k(block + 4, group, &scale, &minimum);
-    const float step = d * (float)scale, least = of_minima * (float)minimum;
-    const unsigned char *high = block + 16, *q = block + 48 + group / 2 * 32;
+    const unsigned char *q = halves + group / 2 * 32;
     for (int i = 0; i < 32; i++) {
-      const int low = group % 2 ? q[i] >> 4 : q[i] & 15;
-      out[32 * group + i] = step * (float)(low | (high[i] >> group & 1) << 4) - least;
+      const int low = group % 2 ? q[i] >> 4 : q[i] & 15, fifth = high ? high[i] >> group & 1 : 0;
+      out[32 * group + i] = step * (float)(low | fifth << 4) - least;
     }
   }
 }
+
+static void values_q4_k(const unsigned char *block, float *out) { values_q45_k(block, NULL, block + 16, out); }
+
+static void values_q5_k(const unsigned char *block, float *out) { values_q45_k(block, block + 16, block + 48, out); }
 
 /* The two bits of number i: of each half of a block, run r of 32 numbers is at bits 2 r of 32 bytes. */
 static int two_bits(const unsigned char *bytes, int i) { return bytes[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3; }

@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import queue
+import random
 import re
 import shutil
 import signal
@@ -319,6 +320,19 @@ class Case(unittest.TestCase):
         self.assertNotIn("/tmp", error)
         self.assertNotIn(".py", error)
         return error
+
+    def ask_at_random(self, seconds):
+        """Eight clients call self.ask(client, choose), each at least once, until the time is over; how many calls."""
+        until = time.monotonic() + seconds
+
+        def client(number):
+            choose, own, asked = random.Random(number), self.server.client(), 0
+            while time.monotonic() < until or not asked:
+                self.ask(own, choose)
+                asked += 1
+            own.close()
+            return asked
+        return sum(self.threads([lambda n=n: client(n) for n in range(8)]))
 
     def threads(self, works):
         """Calls all at the same time; their results."""

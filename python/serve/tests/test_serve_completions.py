@@ -6,7 +6,6 @@ import os
 import random
 import socket
 import threading
-import time
 import unittest
 
 import numpy as np
@@ -531,16 +530,7 @@ class Bits(Case):
         self.assertEqual(found, self.rows[number], body)
 
     def test_every_answer_is_that_of_its_row_alone(self):
-        until = time.monotonic() + (600 if LONG else 5)
-
-        def client(number):
-            choose, own, asked = random.Random(number), self.server.client(), 0
-            while time.monotonic() < until or not asked:
-                self.ask(own, choose)
-                asked += 1
-            own.close()
-            return asked
-        asked = sum(self.threads([lambda n=n: client(n) for n in range(8)]))
+        asked = self.ask_at_random(600 if LONG else 5)
         own = self.server.client()
         text = own.get("/metrics").body.decode()
         own.close()

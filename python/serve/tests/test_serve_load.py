@@ -6,7 +6,6 @@ import os
 import pathlib
 import random
 import socket
-import time
 import unittest
 
 import numpy as np
@@ -101,16 +100,7 @@ class Bits(Case):
             self.same(answer.json, [self.cut[i] for i in numbers])
 
     def test_every_answer_has_the_bits_of_its_rows_alone(self):
-        until = time.monotonic() + (600 if LONG else 3)
-
-        def client(number):
-            choose, own, asked = random.Random(number), self.server.client(), 0
-            while time.monotonic() < until or not asked:
-                self.ask(own, choose)
-                asked += 1
-            own.close()
-            return asked
-        print(f"{sum(self.threads([lambda n=n: client(n) for n in range(8)]))} requests")
+        print(f"{self.ask_at_random(600 if LONG else 3)} requests")
 
 
 if __name__ == "__main__":
