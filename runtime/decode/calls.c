@@ -8,7 +8,11 @@
 #include <string.h>
 
 #include "base/allocate.h"
-#include "decode/decoder.h"
+#include "decode/calls.h"
+#include "decode/decoder_memory.h"
+#include "decode/lockstep.h"
+#include "decode/row_caches.h"
+#include "decode/rows.h"
 #include "walk/walk.h"
 
 // ---- room ----

@@ -8,7 +8,12 @@
 #include <string.h>
 
 #include "base/allocate.h"
+#include "decode/calls.h"
+#include "decode/decoder_memory.h"
 #include "decode/lockstep.h"
+#include "decode/row_caches.h"
+#include "decode/rows.h"
+#include "decode/sources.h"
 #include "steps/walker.h"
 
 /* A decoder without contexts: one block for the struct and the two arrays that depend on the program alone. */

@@ -9,7 +9,6 @@
 
 #include "base/allocate.h"
 #include "context/binding.h"
-#include "decode/decoder.h"
 #include "pool/pool.h"
 #include "steps/walker.h"
 #include "tfm/abi/measure.h"

@@ -5,8 +5,9 @@
  * that does not fit into the memory of the first one is not refused: it is executed later, in another call. */
 #include "base/allocate.h"
 #include "context/binding.h"
-#include "decode/decoder.h"
+#include "decode/decoder_memory.h"
 #include "decode/lockstep.h"
+#include "decode/staging.h"
 #include "steps/epilogue.h"
 #include "walk/walk.h"
 

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "decode/decoder.h"
+#include "decode/calls.h"
+#include "decode/decoder_memory.h"
 #include "generate/choose.h"
 #include "tfm/write.h"
 
