@@ -6,6 +6,8 @@
  * With ragged sizes each item is a run of its own (eval_ragged.c).
  *
  * Outputs belong to the caller's arena; the rest is in a scratch arena that is destroyed before the return. */
+#include "graph/eval.h"
+
 #include <string.h>
 
 #include "graph/eval_run.h"
@@ -210,19 +212,13 @@ static bool evaluate(EvalRun *run, const EvalInputs *inputs, Arena *arena, Tenso
   return eval_checks(run) && eval_check_ids(run, needed, 0) && eval_outputs(run, outputs, arena);
 }
 
-bool graph_eval_with(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context,
-                     const EvalInputs *inputs, const EvalOptions *options, Tensor *outputs) {
+bool graph_eval(Arena *arena, Diag *diag, const EvalCall *call, Tensor *outputs) {
   Arena *scratch = arena_create();
-  EvalRun *run = eval_run_new(scratch, diag, graph);
-  run->weights = weights;
-  run->context = context;
-  if (options) run->options = *options;
-  bool ok = evaluate(run, inputs, arena, outputs);
+  EvalRun *run = eval_run_new(scratch, diag, call->graph);
+  run->weights = call->weights;
+  run->context = call->weights_context;
+  run->options = call->options;
+  bool ok = evaluate(run, call->inputs, arena, outputs);
   arena_destroy(scratch);
   return ok;
-}
-
-bool graph_eval(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context, const EvalInputs *inputs,
-                Tensor *outputs) {
-  return graph_eval_with(arena, diag, graph, weights, context, inputs, NULL, outputs);
 }
