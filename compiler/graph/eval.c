@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 
 // ---- names and types of inputs ----
 
@@ -49,12 +49,6 @@ static bool refuse_unknown(Arena *arena, Diag *diag, const Graph *graph, const c
   return false;
 }
 
-static void print_dims(StrBuf *out, const Tensor *tensor) {
-  strbuf_add_char(out, '[');
-  for (uint32_t i = 0; i < tensor->rank; i++) strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
-  strbuf_add_char(out, ']');
-}
-
 /* "[batch = 2, 8]"; without a run "[batch, 8]". */
 static void print_wanted(StrBuf *out, const EvalRun *run, const Graph *graph, const Node *node) {
   strbuf_add_char(out, '[');
@@ -72,7 +66,7 @@ static void print_wanted(StrBuf *out, const EvalRun *run, const Graph *graph, co
 static bool refuse_shape(Arena *arena, Diag *diag, const EvalRun *run, const Graph *graph, const Node *node,
                          const Tensor *given) {
   StrBuf have = strbuf_new(arena), want = strbuf_new(arena);
-  print_dims(&have, given);
+  tensor_print_dims(&have, given->rank, given->dims);
   print_wanted(&want, run, graph, node);
   diag_error(diag, node->origin.span, DIAG_INPUT_SHAPE, "input '%s' has shape %s, %s is needed", node->attr.name,
              have.text, want.text);

@@ -3,7 +3,7 @@
 #ifndef TFM_GRAPH_TENSOR_H
 #define TFM_GRAPH_TENSOR_H
 
-#include "base/arena.h"
+#include "base/strbuf.h"
 #include "graph/ops.h"
 
 enum { MAX_RANK = 8 };
@@ -20,5 +20,19 @@ Tensor *tensor_new(Arena *arena, DType dtype, uint32_t rank, const int64_t *dims
 /* The same for a tensor that the user knows: `kind` "input", `name` "x". A message names it if there is no memory. */
 Tensor *tensor_new_named(Arena *arena, const char *kind, const char *name, DType dtype, uint32_t rank,
                          const int64_t *dims);
+
+/* "[2, 3]" */
+void tensor_print_dims(StrBuf *out, uint32_t rank, const int64_t *dims);
+
+// ---- parts along an axis ----
+
+/* A tensor of `to_n` parts along an axis, each as long as one of the `from_n` parts of `like`, without values. */
+Tensor parts_tensor(Arena *arena, const Tensor *like, int64_t from_n, int64_t to_n, uint32_t axis);
+/* One of n equal parts of a tensor along an axis. */
+typedef struct TensorPart {
+  const Tensor *tensor; /* its numbers may be written */
+  int64_t part, n;
+} TensorPart;
+void parts_copy(TensorPart to, TensorPart from, uint32_t axis);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * A token goes from the scanner (grammar/tfm.l, whose values lexical.c makes) through the TokenStream (tokens.c:
  * brackets, recovery) and the grammar (grammar/tfm.y) into nodes (parser.c). A token out of place is reported by
- * syntax_error.c. */
+ * parse.c. */
 #ifndef TFM_PARSE_PARSER_H
 #define TFM_PARSE_PARSER_H
 

@@ -10,7 +10,7 @@
 
 #include "../support/elaborate_text.h"
 #include "../support/workspace.h"
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 #include "passes/passes.h"
 #include "plan/plan.h"
 #include "weights/pack.h"

@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/checked_size.h"
 #include "forms/form.h"
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 
 // ---- memory of values ----
 
