@@ -23,7 +23,7 @@ import sys
 # what -> (exceptions today, at most in the end)
 RATCHETS = {
     "functions of more than 6 parameters, runtime": (3, 3),
-    "functions of more than 6 parameters, compiler": (3, 3),
+    "functions of more than 6 parameters, compiler": (1, 1),
     ".c files with the name of another": (0, 0),
     "headers with the name of another": (1, 1),
     ".c files of more than 450 lines": (0, 0),
