@@ -15,7 +15,7 @@
 #include "elaborate/elaborate_call.h"
 #include "elaborate/elaborate_eval.h"
 #include "elaborate/lists.h"
-#include "elaborate/message.h"
+#include "elaborate/report.h"
 #include "elaborate/objective.h"
 #include "elaborate/tensors.h"
 
