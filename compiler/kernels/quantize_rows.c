@@ -12,7 +12,7 @@
  *            is listed behind the row: one pair in fifty where numbers are about normal
  *
  * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. */
-#include "kernels/quantize_parts.h"
+#include "kernels/quantize_rows.h"
 
 #include "codegen/vector.h"
 #include "forms/rotate.h"

@@ -1,7 +1,7 @@
 /* What the kernels that make whole numbers of rows share: QUANTIZE (quantize_rows.c, which has the functions) and WEIGH
  * (weigh_rows.c). Private to kernels. */
-#ifndef TFM_KERNELS_QUANTIZE_PARTS_H
-#define TFM_KERNELS_QUANTIZE_PARTS_H
+#ifndef TFM_KERNELS_QUANTIZE_ROWS_H
+#define TFM_KERNELS_QUANTIZE_ROWS_H
 
 #include "codegen/emitter.h"
 
