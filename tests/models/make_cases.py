@@ -357,6 +357,38 @@ def relatives():
     case("glm4", hf.Glm4ForCausalLM(hf.Glm4Config(**small, head_dim=16, attention_bias=False, rope_parameters=quarter)), **more)
 
 
+def scaled_relatives():
+    """Of Llama, by the switches of llama_scaled.tfm."""
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
+                 max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
+    llama3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=32)
+    case("arcee", hf.ArceeForCausalLM(hf.ArceeConfig(**small, rope_parameters=yarn)), **more)
+    case("arcee_biases", hf.ArceeForCausalLM(hf.ArceeConfig(**small, attention_bias=True, mlp_bias=True, head_dim=16)), **more)
+    case("apertus", hf.ApertusForCausalLM(hf.ApertusConfig(**small, rope_parameters=llama3)), **more)
+    kinds = dict(layer_types=["sliding_attention", "full_attention"], sliding_window=5)
+    case("exaone4", hf.Exaone4ForCausalLM(hf.Exaone4Config(**small, **kinds, rope_parameters=llama3)), **more)
+    case("exaone4_whole", hf.Exaone4ForCausalLM(hf.Exaone4Config(**small, sliding_window=None, tie_word_embeddings=True,
+         layer_types=["full_attention"] * 2)), **more)
+    alpha = dict(rope_type="dynamic", rope_theta=10000.0, alpha=100.0, factor=1.0)
+    case("hunyuan", hf.HunYuanDenseV1ForCausalLM(hf.HunYuanDenseV1Config(**small, head_dim=16, rope_parameters=alpha)), **more)
+    case("hunyuan_biases", hf.HunYuanDenseV1ForCausalLM(hf.HunYuanDenseV1Config(**small, head_dim=8, attention_bias=True,
+         tie_word_embeddings=True)), **more)
+    far = yarn | dict(original_max_position_embeddings=4, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
+    both = dict(full_attention=yarn, sliding_attention=dict(rope_type="default", rope_theta=500.0))
+    four = small | kinds | dict(num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2)
+    case("olmo3", hf.Olmo3ForCausalLM(hf.Olmo3Config(**four, rope_parameters=both)), **more)
+    old = small | dict(model_type="olmo3", architectures=["Olmo3ForCausalLM"], num_hidden_layers=4, rope_theta=10000.0, sliding_window=5,
+                       rope_scaling={k: v for k, v in yarn.items() if k != "rope_theta"})
+    case("olmo3_old", hf.Olmo3ForCausalLM(hf.Olmo3Config(**small | dict(num_hidden_layers=4))), **more, files={"config.json": old})
+    case("ministral3", hf.Ministral3ForCausalLM(hf.Ministral3Config(**small, head_dim=16, rope_parameters=far)), **more)
+    case("ministral3_window", hf.Ministral3ForCausalLM(hf.Ministral3Config(**small, head_dim=8, sliding_window=5,
+         rope_parameters=far | dict(mscale=0.7))), **more)
+
+
 def gpts():
     rows, _ = ids(6, [9, 9], 40)
     more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
@@ -596,6 +628,6 @@ def pictures():
          num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
-for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, gpts, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
              settings, turned_places):
     make()
