@@ -27,10 +27,13 @@ typedef struct ExploreRequest {
   int32_t threads;        /* that the page begins with */
   const ExploreSize *sizes;
   uint32_t n_sizes;
+  bool is_for_comparison; /* no code and no maps */
 } ExploreRequest;
 
 /* The graph becomes the explorer's. NULL after an error; else json_decref when done. */
 struct json_t *explore_data(const ExploreRequest *request, Graph *graph);
+/* Adds to the data of a model how another differs, whose data were made for comparison. */
+void explore_compare(Arena *arena, struct json_t *data, const struct json_t *other);
 /* Appends data as text in which no `<` stands, so that it may stand in a script. */
 void explore_print(StrBuf *out, const struct json_t *data);
 void explore_page(StrBuf *out, const struct json_t *data, const char *title);

@@ -67,5 +67,7 @@ json_t *explorer_sizes(Explorer *x, const ExploredProgram *program);    /* size_
 void explorer_add_workspace(Explorer *x, const ExploredProgram *program, json_t *to);
 json_t *explorer_fusions(Explorer *x);                             /* pass_data.c */
 json_t *explorer_passes(Explorer *x);
+/* "layers.3.self_attn" -> "layers.*.self_attn" */
+const char *path_without_numbers(Arena *arena, const char *path);
 
 #endif

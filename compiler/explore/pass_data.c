@@ -7,7 +7,7 @@
 #include "explore/explorer.h"
 
 /* "layers.3.self_attn" -> "layers.*.self_attn" */
-static const char *without_numbers(Arena *arena, const char *path) {
+const char *path_without_numbers(Arena *arena, const char *path) {
   StrBuf out = strbuf_new(arena);
   while (*path) {
     const size_t length = strcspn(path, "."), digits = strspn(path, "0123456789");
@@ -28,7 +28,7 @@ static void add_fusions(Explorer *x, uint32_t number, json_t *list) {
     const FusionRecord *record = &log->records.items[i];
     const SrcSpan span = origin_place(&record->origin);
     json_t *place = explorer_place(x, span);
-    const char *path = without_numbers(x->arena, record->origin.path);
+    const char *path = path_without_numbers(x->arena, record->origin.path);
     const char *key = arena_printf(x->arena, "%d %d %p %u %s\n%s", (int)record->fusion, record->done,
                                    (void *)span.source, span.begin, path, record->reason);
     json_t *made = map_get(&known, key);
@@ -80,7 +80,7 @@ static json_t *texts(Explorer *x, const TrackedNode *const *nodes, size_t n) {
 
 static const char *key_of(Explorer *x, const Change *change) {
   StrBuf key = strbuf_new(x->arena);
-  strbuf_add(&key, without_numbers(x->arena, change->path));
+  strbuf_add(&key, path_without_numbers(x->arena, change->path));
   for (size_t i = 0; i < change->gone.n; i++) strbuf_printf(&key, "\n- %s", change->gone.items[i]->text);
   for (size_t i = 0; i < change->came.n; i++) strbuf_printf(&key, "\n+ %s", change->came.items[i]->text);
   return key.text;
@@ -95,7 +95,7 @@ static json_t *lines_of(Explorer *x, const Change *change) {
 
 static json_t *group_of(Explorer *x, const Change *change) {
   return json_pack("{s:o, s:i, s:[i], s:o, s:o, s:o}", "module",
-                   explorer_text(x, without_numbers(x->arena, change->path)), "times", 1, "modules",
+                   explorer_text(x, path_without_numbers(x->arena, change->path)), "times", 1, "modules",
                    explorer_module(x, change->path), "before", texts(x, change->gone.items, change->gone.n), "after",
                    texts(x, change->came.items, change->came.n), "lines", lines_of(x, change));
 }

@@ -66,7 +66,7 @@ def members(value, path=""):
             at = path + "{}" if data else f"{path}.{name}" if path else name
             yield at, inner
             yield from members(inner, at)
-    elif isinstance(value, list) and path not in ("formulas", "blocks"):
+    elif isinstance(value, list) and path not in ("formulas", "blocks", "compare.programs"):
         for inner in value:
             if isinstance(inner, dict):
                 yield from members(inner, path + "[]")
@@ -86,7 +86,8 @@ class Table(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             refused = pathlib.Path(folder, "refused.tfm")
             refused.write_text(REFUSED)
-            found = [data_of(MINILM, *SMALL["MINILM"]), data_of(DATES), data_of(refused)]
+            found = [data_of(MINILM, *SMALL["MINILM"], "--compare", MINILM, "--compare-with=-D depth=3"), data_of(DATES),
+                     data_of(refused)]
         seen = set()
         for data in found:
             for path, value in members(data):
@@ -199,6 +200,107 @@ class Fusions(unittest.TestCase):
         self.assertEqual(len(qkv), 2)
         whole = sorted(n for op in program["ops"] for n in op["fused_from"] if program["primitives"][n]["op"] == "linear")
         self.assertEqual(whole, [n for n, p in enumerate(program["primitives"]) if p["op"] == "linear"])
+
+
+STACK = """layer Block(d) {
+  norm = LayerNorm(d)
+  up   = Linear(d, 2 * d)
+  down = Linear(2 * d, d)
+  forward(x) = x + down(gelu(up(norm(x))))
+}
+layer Other(d) {
+  only = Linear(d, d)
+  forward(x) = x + only(x)
+}
+model Stack(d = 16, depth = 12) {
+  first  = Other(d)
+  layers = depth * Block(d)
+  last   = Other(d)
+  forward(x: f32[batch, time, d]) { return y = last(layers(first(x))) }
+}
+"""
+
+
+class Comparison(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def compare(self, text, *options):
+        """Of STACK with another text, or with other options."""
+        one, other = self.folder / "one.tfm", self.folder / "other.tfm"
+        one.write_text(STACK)
+        other.write_text(text)
+        return data_of(one, "--compare", other, *(f"--compare-with={option}" for option in options))
+
+    def groups(self, text, *options):
+        return [(group["kind"], group["module"], group["times"])
+                for group in self.compare(text, *options)["compare"]["groups"]]
+
+    def test_of_a_model_with_itself_finds_nothing(self):
+        compared = self.compare(STACK)["compare"]
+        self.assertEqual((compared["groups"], compared["of_steps"]), ([], True))
+
+    def test_of_another_activation_in_all_layers_is_one_group(self):
+        data = self.compare(STACK.replace("gelu", "relu"))
+        [group] = data["compare"]["groups"]
+        self.assertEqual((group["kind"], group["module"], group["times"]), ("changed", "layers.*", 12))
+        self.assertEqual([data["modules"][m]["path"] for m in group["modules"]], [f"layers.{i}" for i in range(12)])
+        self.assertTrue(all(text.startswith("relu") or "max" in text or "0" in text for text in group["after"]))
+
+    def test_of_more_and_fewer_layers_is_one_group(self):
+        self.assertEqual(self.groups(STACK, "-D depth=13"), [("added", "layers.*", 1)])
+        self.assertEqual(self.groups(STACK, "-D", "depth=14"), [("added", "layers.*", 2)])
+        self.assertEqual(self.groups(STACK, "-Ddepth=9"), [("removed", "layers.*", 3)])
+
+    def test_of_both_at_once_is_two(self):
+        self.assertEqual(sorted(self.groups(STACK.replace("gelu", "relu"), "-D depth=13")),
+                         [("added", "layers.*", 1), ("changed", "layers.*", 12)])
+
+    def test_of_a_layer_among_others_finds_that_one(self):
+        mixed = ("model Mixed { layers = [Block(16), Block(16), %sOther(16), Block(16)] "
+                 "forward(x: f32[n, 16]) { return y = layers(x) } }")
+        blocks = STACK[:STACK.index("model")]
+        one, other = self.folder / "one.tfm", self.folder / "other.tfm"
+        one.write_text(blocks + mixed % "")
+        other.write_text(blocks + mixed % "Other(16), ")
+        groups = data_of(one, "--compare", other)["compare"]["groups"]
+        self.assertEqual([(g["kind"], g["times"], g["before"]) for g in groups], [("added", 1, [])])
+
+    def test_of_a_member_with_another_name_says_so(self):
+        renamed = STACK.replace("  up   =", "  fc1  =").replace("(up(", "(fc1(")
+        [group] = self.compare(renamed)["compare"]["groups"]
+        self.assertEqual((group["before"], group["after"], group["times"]), (["module up"], ["module fc1"], 12))
+
+    def test_of_8_bits_is_of_steps_and_says_what_it_saves(self):
+        compared = self.compare(STACK, "--quantize=int8")["compare"]
+        self.assertTrue(compared["of_steps"])
+        [up] = [group for group in compared["groups"] if group["module"] == "layers.*.up"]
+        self.assertEqual((up["kind"], up["times"]), ("changed", 12))
+        self.assertIn("linear 16 to 32 in f32", up["before"])
+        self.assertIn("linear 16 to 32 in int8", up["after"])
+        self.assertLess(up["weight_bytes"][1], up["weight_bytes"][0])
+
+    def test_totals_of_the_other_are_those_of_its_own_page(self):
+        data = self.compare(STACK, "-D depth=3")
+        own = data_of(self.folder / "other.tfm", "-D", "depth=3")
+        sizes = {"batch": 3, "time": 7}
+        other, program = data["compare"]["programs"][0], own["programs"][0]
+        self.assertEqual(value_of(data["formulas"][other["flop"]], sizes), value_of(own["formulas"][program["flop"]], sizes))
+        self.assertEqual([value_of(data["formulas"][step["flop"]], sizes) for step in other["steps"]],
+                         [value_of(own["formulas"][step["flop"]], sizes) for step in program["steps"]])
+        self.assertEqual(other["workspace"], program["workspace"])
+
+    def test_refuses_what_another_model_cannot_have(self):
+        for options, says in ((["--compare", MINILM, "--compare-with=--threads=2"], "no --threads of its own"),
+                              (["--compare", MINILM, "--compare-with=more.tfm"], "takes"),
+                              (["--compare-with=-O0"], "no --compare")):
+            done = subprocess.run([TFMC, "explore", MINILM, *options, "--format=json"], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), options)
+            self.assertIn(says.split()[0], done.stderr)
+        explore(MINILM, "--compare", MINILM, "--compare-with=-D dpth=2", "-o", self.folder / "page.html", code=1)
+        self.assertFalse((self.folder / "page.html").exists())
 
 
 class Maps(unittest.TestCase):
@@ -316,7 +418,7 @@ class Refusals(unittest.TestCase):
             self.assertIn(says, done.stderr)
 
     def test_of_what_it_does_not_do(self):
-        for option in ("--profile", "--compare=x.tfm", "--depth=2"):
+        for option in ("--profile", "--depth=2"):
             done = subprocess.run([TFMC, "explore", MINILM, option], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, option)
 

@@ -300,6 +300,22 @@ class Pages(unittest.TestCase):
         self.assertIn(f"step:0.{step}", self.selected("steps"))
         self.assertTrue(self.js("return document.querySelector('section[data-view=map] [role=tree] [role=treeitem]') !== null"))
 
+    def test_another_model_is_compared(self):
+        page = pathlib.Path(self.folder.name, "compared.html")
+        subprocess.run([TFMC, "explore", ROOT / "examples/minilm/minilm.tfm", "-D", "depth=2", "-march=x86-64-v3", "-o", page,
+                        "--compare", ROOT / "examples/minilm/minilm.tfm", "--compare-with=-D depth=3"], check=True)
+        self.driver.get(f"file://{page}#view=compare")
+        self.assertEqual(self.js("return document.querySelectorAll('section[data-view=compare] .group').length"), 1)
+        value = lambda at: float(self.js("return document.querySelectorAll('[data-compared=flop] td')[arguments[0]].dataset.value", at))
+        self.assertEqual(value(0), self.total("flop"))
+        before = value(1)
+        self.assertGreater(before, value(0))
+        self.set_input("input[data-size=batch]", 2)
+        self.assertEqual(value(1), 2 * before)
+        self.driver.find_element("css selector", "section[data-view=compare] .group").click()
+        self.assertTrue(self.js("return location.hash").count("sel=module:"))
+        self.assertEqual([entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"], [])
+
     def test_code_is_unpacked(self):
         data = self.open("minilm", "#view=code&sel=kernel:0")
         kernel = data["kernels"][0]

@@ -91,10 +91,15 @@ static const char *main_file(const ParsedProgram *program) {
   return "model.tfm";
 }
 
+static const char *file_of_path(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
 /* What was asked for, without folders of this machine. */
 static const char *command_text(const Session *session, const ParsedProgram *program) {
   static const Option shown[] = {OPTION_DEFINE, OPTION_MODEL, OPTION_MARCH, OPTION_QUANTIZE, OPTION_OPTIMIZE,
-                                 OPTION_THREADS, OPTION_SIZES};
+                                 OPTION_THREADS, OPTION_SIZES, OPTION_OTHER_MODEL, OPTION_OTHER_OPTIONS};
   StrBuf text = strbuf_new(session->arena);
   strbuf_printf(&text, "tfmc explore %s", main_file(program));
   for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
@@ -102,7 +107,7 @@ static const char *command_text(const Session *session, const ParsedProgram *pro
     const char *spelling = option_spelling(session->arena, shown[i]);
     for (size_t k = 0; k < values->texts.n; k++)
       strbuf_printf(&text, " %s%s%s", spelling, strncmp(spelling, "--", 2) == 0 || shown[i] == OPTION_MARCH ? "=" : " ",
-                    values->texts.items[k]);
+                    shown[i] == OPTION_OTHER_MODEL ? file_of_path(values->texts.items[k]) : values->texts.items[k]);
   }
   return text.text;
 }
@@ -115,10 +120,11 @@ static bool note_weights(Session *session, Graph *graph) {
   return weights != NULL;
 }
 
-static json_t *data_of_model(Session *session) {
+static json_t *data_of_model(Session *session, bool is_for_comparison) {
   Graph *graph = model_load(session);
   if (!graph || !note_weights(session, graph)) return NULL;
   ExploreRequest request = {.compile = compile_request(session, NULL),
+                            .is_for_comparison = is_for_comparison,
                             .version = TFM_VERSION,
                             .program = session->model->program,
                             .objective = model_objective(session, true)};
@@ -128,6 +134,66 @@ static json_t *data_of_model(Session *session) {
   if (!choose_targets(session, &request) || !choose_sizes(session, graph, &request)) return NULL;
   request.compile.target = request.targets[0];
   return explore_data(&request, graph);
+}
+
+// ---- the other model ----
+
+/* Words are separated by spaces. */
+static bool read_other_options(Session *session, const char *file, Options *options) {
+  const OptionValues *given = &session->options.values[OPTION_OTHER_OPTIONS];
+  VEC(char *) words = {0};
+  char program[] = "tfmc", verb[] = "explore";
+  vec_push(session->arena, &words, program);
+  vec_push(session->arena, &words, verb);
+  vec_push(session->arena, &words, arena_strdup(session->arena, file));
+  for (size_t i = 0; i < given->texts.n; i++) {
+    char *text = arena_strdup(session->arena, given->texts.items[i]);
+    for (char *rest = NULL, *word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+      vec_push(session->arena, &words, word);
+  }
+  vec_push(session->arena, &words, NULL);
+  if (!options_parse(session->arena, &session->diag, (int)words.n - 1, words.items, options)) return false;
+  static const Option taken[] = {OPTION_DEFINE,   OPTION_MODEL,   OPTION_WEIGHTS, OPTION_WEIGHTS_PREFIX,
+                                 OPTION_QUANTIZE, OPTION_OPTIMIZE, OPTION_MARCH,  OPTION_SIZES};
+  for (Option option = 0; option < N_OPTIONS; option++) {
+    bool is_taken = !option_given(options, option);
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) is_taken = is_taken || taken[i] == option;
+    if (!is_taken) option_error(&session->diag, OPTION_OTHER_OPTIONS, "another model has no %s of its own",
+                                option_spelling(session->arena, option));
+  }
+  if (options->files.n != 1) option_error(&session->diag, OPTION_OTHER_OPTIONS, "options alone, no file");
+  return !diag_has_errors(&session->diag);
+}
+
+/* Loads the other model as a command of its own would, with the options of this one that it does not have itself. */
+static json_t *data_of_other(Session *session) {
+  Session other = {.arena = session->arena, .diag = session->diag, .names = map_new(session->arena)};
+  const char *file = option_text(&session->options, OPTION_OTHER_MODEL, NULL);
+  json_t *data = NULL;
+  if (read_other_options(session, file, &other.options)) {
+    for (Option option = 0; option < N_OPTIONS; option++)
+      if (!option_given(&other.options, option) && option != OPTION_OTHER_MODEL && option != OPTION_OTHER_OPTIONS)
+        other.options.values[option] = session->options.values[option];
+    other.diag = session->diag;
+    data = data_of_model(&other, true);
+    session->diag = other.diag;
+  }
+  return data;
+}
+
+static json_t *all_data(Session *session) {
+  const bool compares = option_given(&session->options, OPTION_OTHER_MODEL);
+  if (!compares && option_given(&session->options, OPTION_OTHER_OPTIONS)) {
+    option_error(&session->diag, OPTION_OTHER_OPTIONS, "there is no --compare");
+    return NULL;
+  }
+  json_t *data = data_of_model(session, false);
+  if (!data || !compares) return data;
+  json_t *other = data_of_other(session);
+  if (other) explore_compare(session->arena, data, other);
+  else json_decref(data);
+  json_decref(other);
+  return other ? data : NULL;
 }
 
 // ---- where it goes ----
@@ -166,7 +232,7 @@ static bool choose_output(Session *session) {
 
 void command_explore(Session *session) {
   if (!choose_output(session)) return;
-  json_t *data = data_of_model(session);
+  json_t *data = all_data(session);
   if (!data) return;
   StrBuf text = strbuf_new(session->arena);
   if (is_page(session)) {

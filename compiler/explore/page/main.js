@@ -3,6 +3,7 @@
 const started = performance.now();
 const VIEWS = [['source', 'Source', viewSource], ['map', 'Map', viewMap], ['steps', 'Steps', viewSteps],
   ['memory', 'Memory', viewMemory], ['code', 'Code', viewCode], ['passes', 'Passes', viewPasses]];
+if (data.compare) VIEWS.push(['compare', 'Compare', viewCompare]);
 
 const views = new Map(); // name -> { section, tab, refresh, stale }
 let current = null;

@@ -48,7 +48,8 @@ function workspaceOf(each, sizes, threads) {
   return { bytes: bytes === undefined ? NaN : bytes, exact };
 }
 
-function totalsOf(each, sizes, threads, machine) {
+// `programs`: those of the same model.
+function totalsOf(each, sizes, threads, machine, programs = data.programs) {
   const totals = { flop: formula(each.flop)(sizes), flop_run: 0, int8_flop: 0, weight_bytes: 0, cache_bytes: 0,
                    cache_bytes_per_token: 0, roofline_seconds: 0, io_bytes: 0 };
   for (const step of each.steps) {
@@ -59,7 +60,7 @@ function totalsOf(each, sizes, threads, machine) {
     totals.cache_bytes += work.cache;
     totals.roofline_seconds += work.seconds;
   }
-  for (const other of data.programs)
+  for (const other of programs)
     for (const cache of other.caches) if (!cache.of_encoder) totals.cache_bytes_per_token += cache.bytes_per_token;
   for (const tensor of each.inputs.concat(each.outputs)) totals.io_bytes += formula(tensor.bytes)(sizes);
   const workspace = workspaceOf(each, sizes, threads);

@@ -1,0 +1,382 @@
+/* Compare: what another model, or the same with other options, has in place of what this one has.
+ *
+ * * In: the data of both, as explore_data made them. Out: the member `compare`: groups of changes, and what the totals
+ * of the other model are made of. Modules are matched by name; those with numbers, such as layers, by what is in them,
+ * then in order. Within a module operations are matched in order. Equal changes of modules that differ in numbers are
+ * one group. Two that are the same as they were written are compared by their steps. Refuses nothing. */
+#include <string.h>
+
+#include "explore/explorer.h"
+
+enum { MOST_CELLS = 1 << 24 }; /* of a table; longer lists that differ are taken to differ as a whole */
+
+typedef VEC(const char *) Texts;
+typedef VEC(uint32_t) Numbers;
+
+typedef struct Side {
+  const json_t *modules;
+  Numbers *children;    /* by module */
+  Texts *items, *steps; /* by module */
+  double *weight_bytes; /* of the steps of a module */
+  const char **signatures;
+} Side;
+
+typedef struct Comparison {
+  Arena *arena;
+  Side this, other;
+  Map groups;
+  json_t *list;
+  bool of_steps;
+} Comparison;
+
+// ---- what a side has ----
+
+static const char *text_of(const json_t *object, const char *name) {
+  return json_string_value(json_object_get(object, name));
+}
+
+static uint32_t module_of(const json_t *object) {
+  return (uint32_t)json_integer_value(json_object_get(object, "module"));
+}
+
+static void add_tensors(Arena *arena, Side *side, const json_t *tensors, const char *kind) {
+  for (size_t i = 0; i < json_array_size(tensors); i++) {
+    const json_t *tensor = json_array_get(tensors, i);
+    vec_push(arena, &side->items[0],
+             arena_printf(arena, "%s %s : %s", kind, text_of(tensor, "name"), text_of(tensor, "shape")));
+  }
+}
+
+/* Weights with the usual names lose the path of their module, which may have another name on the other side. */
+static void add_weights(Arena *arena, Side *side, uint32_t module) {
+  const json_t *own = json_array_get(side->modules, module), *weights = json_object_get(own, "weights");
+  const char *path = text_of(own, "path");
+  const size_t length = strlen(path);
+  for (size_t i = 0; i < json_array_size(weights); i++) {
+    const json_t *weight = json_array_get(weights, i);
+    const char *name = text_of(weight, "name");
+    if (length && strncmp(name, path, length) == 0 && name[length] == '.') name += length + 1;
+    vec_push(arena, &side->items[module],
+             arena_printf(arena, "weight %s : %s", path_without_numbers(arena, name),
+                          text_of(weight, "shape")));
+  }
+}
+
+static void add_operations(Arena *arena, Side *side, const json_t *operations) {
+  for (size_t i = 0; i < json_array_size(operations); i++) {
+    const json_t *op = json_array_get(operations, i);
+    const char *expr = text_of(op, "expr");
+    vec_push(arena, &side->items[module_of(op)],
+             arena_printf(arena, "%s%s%s : %s", text_of(op, "op"), *expr ? " " : "", expr, text_of(op, "shape")));
+  }
+}
+
+static void add_steps(Arena *arena, Side *side, const json_t *steps) {
+  for (size_t i = 0; i < json_array_size(steps); i++) {
+    const json_t *step = json_array_get(steps, i), *n = json_object_get(step, "n");
+    StrBuf text = strbuf_new(arena);
+    strbuf_add(&text, text_of(step, "op"));
+    if (n)
+      strbuf_printf(&text, " %lld to %lld", (long long)json_integer_value(json_object_get(step, "k")),
+                    (long long)json_integer_value(n));
+    if (json_object_get(step, "form")) strbuf_printf(&text, " in %s", text_of(step, "form"));
+    vec_push(arena, &side->steps[module_of(step)], text.text);
+    side->weight_bytes[module_of(step)] += json_number_value(json_object_get(step, "weight_bytes"));
+  }
+}
+
+/* All that is in a module, whatever numbers stand in names. Children come behind their parents in the list. */
+static void note_signatures(Arena *arena, Side *side) {
+  for (size_t m = json_array_size(side->modules); m-- > 0;) {
+    StrBuf text = strbuf_new(arena);
+    for (size_t i = 0; i < side->items[m].n; i++) strbuf_printf(&text, "%s\n", side->items[m].items[i]);
+    for (size_t i = 0; i < side->children[m].n; i++) {
+      const uint32_t child = side->children[m].items[i];
+      const char *path = text_of(json_array_get(side->modules, child), "path"), *dot = strrchr(path, '.');
+      strbuf_printf(&text, "%s{%s}\n", path_without_numbers(arena, dot ? dot + 1 : path), side->signatures[child]);
+    }
+    side->signatures[m] = text.text;
+  }
+}
+
+static Side side_of(Arena *arena, const json_t *data) {
+  Side side = {.modules = json_object_get(data, "modules")};
+  const size_t n = json_array_size(side.modules);
+  const json_t *whole = json_array_get(json_object_get(data, "programs"), 0);
+  side.children = arena_array(arena, n, sizeof *side.children);
+  side.items = arena_array(arena, n, sizeof *side.items);
+  side.steps = arena_array(arena, n, sizeof *side.steps);
+  side.weight_bytes = ARENA_ARRAY(arena, double, n);
+  side.signatures = ARENA_ARRAY(arena, const char *, n);
+  add_tensors(arena, &side, json_object_get(whole, "inputs"), "input");
+  for (uint32_t m = 0; m < n; m++) {
+    const json_int_t parent = json_integer_value(json_object_get(json_array_get(side.modules, m), "parent"));
+    if (parent >= 0) vec_push(arena, &side.children[parent], m);
+    add_weights(arena, &side, m);
+  }
+  add_operations(arena, &side, json_object_get(whole, "primitives"));
+  add_tensors(arena, &side, json_object_get(whole, "outputs"), "output");
+  add_steps(arena, &side, json_object_get(whole, "steps"));
+  note_signatures(arena, &side);
+  return side;
+}
+
+// ---- the longest common subsequence ----
+
+/* For each text of `a` the number of its partner in `b`, or -1. */
+static int32_t *partners(Arena *arena, const Texts *a, const Texts *b) {
+  int32_t *found = ARENA_ARRAY(arena, int32_t, a->n + 1);
+  size_t first = 0, x = a->n, y = b->n;
+  for (size_t i = 0; i < a->n; i++) found[i] = -1;
+  for (; first < x && first < y && strcmp(a->items[first], b->items[first]) == 0; first++) found[first] = (int)first;
+  for (; x > first && y > first && strcmp(a->items[x - 1], b->items[y - 1]) == 0; x--, y--)
+    found[x - 1] = (int)y - 1;
+  const size_t rows = x - first, columns = y - first;
+  if (!rows || !columns || (rows + 1) * (columns + 1) > MOST_CELLS) return found;
+  uint32_t *longest = ARENA_ARRAY(arena, uint32_t, (rows + 1) * (columns + 1)); /* from here to the ends */
+  for (size_t i = rows; i-- > 0;)
+    for (size_t k = columns; k-- > 0;) {
+      uint32_t *cell = &longest[i * (columns + 1) + k];
+      const uint32_t down = cell[columns + 1], right = cell[1];
+      if (strcmp(a->items[first + i], b->items[first + k]) == 0) *cell = cell[columns + 2] + 1;
+      else *cell = down > right ? down : right;
+    }
+  for (size_t i = 0, k = 0; i < rows && k < columns;) {
+    const uint32_t *cell = &longest[i * (columns + 1) + k];
+    if (strcmp(a->items[first + i], b->items[first + k]) == 0) found[first + i++] = (int)(first + k++);
+    else if (cell[columns + 1] >= cell[1]) i++;
+    else k++;
+  }
+  return found;
+}
+
+// ---- groups ----
+
+static json_t *texts_json(const Texts *texts) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < texts->n; i++) json_array_append_new(list, json_string(texts->items[i]));
+  return list;
+}
+
+typedef struct Difference {
+  const char *path;
+  uint32_t module; /* of this model: the nearest that it has */
+  Texts before, after;
+  double bytes_before, bytes_after;
+} Difference;
+
+static double add_number(json_t *list, size_t at, double more) {
+  const double sum = json_number_value(json_array_get(list, at)) + more;
+  json_array_set_new(list, at, json_real(sum));
+  return sum;
+}
+
+static void add_difference(Comparison *c, const Difference *d) {
+  if (!d->before.n && !d->after.n) return;
+  const char *path = path_without_numbers(c->arena, d->path);
+  StrBuf key = strbuf_new(c->arena);
+  strbuf_printf(&key, "%s", path);
+  for (size_t i = 0; i < d->before.n; i++) strbuf_printf(&key, "\n- %s", d->before.items[i]);
+  for (size_t i = 0; i < d->after.n; i++) strbuf_printf(&key, "\n+ %s", d->after.items[i]);
+  json_t *group = map_get(&c->groups, key.text);
+  if (!group) {
+    const char *kind = !d->before.n ? "added" : !d->after.n ? "removed" : "changed";
+    group = json_pack("{s:s, s:s, s:i, s:[], s:o, s:o, s:[f,f]}", "kind", kind, "module", path, "times", 0, "modules",
+                      "before", texts_json(&d->before), "after", texts_json(&d->after), "weight_bytes", 0.0, 0.0);
+    map_put(&c->groups, key.text, group);
+    json_array_append_new(c->list, group);
+  }
+  json_object_set_new(group, "times", json_integer(json_integer_value(json_object_get(group, "times")) + 1));
+  json_array_append_new(json_object_get(group, "modules"), json_integer((json_int_t)d->module));
+  add_number(json_object_get(group, "weight_bytes"), 0, d->bytes_before);
+  add_number(json_object_get(group, "weight_bytes"), 1, d->bytes_after);
+}
+
+/* All of a module and of those in it, equal operations once. */
+static void collect(const Comparison *c, const Side *side, uint32_t module, Map *counts, double *bytes) {
+  for (size_t i = 0; i < side->items[module].n; i++) {
+    const char *text = side->items[module].items[i];
+    map_put(counts, text, (void *)((uintptr_t)map_get(counts, text) + 1));
+  }
+  *bytes += side->weight_bytes[module];
+  for (size_t i = 0; i < side->children[module].n; i++)
+    collect(c, side, side->children[module].items[i], counts, bytes);
+}
+
+/* A module that only one side has. `near`: the module of this model that it is or would be in. */
+static void add_alone(Comparison *c, const Side *side, uint32_t module, uint32_t near) {
+  const bool is_ours = side == &c->this;
+  Difference d = {.path = text_of(json_array_get(side->modules, module), "path"), .module = is_ours ? module : near};
+  Map counts = map_new(c->arena);
+  Texts texts = {0};
+  collect(c, side, module, &counts, is_ours ? &d.bytes_before : &d.bytes_after);
+  if (!counts.n) vec_push(c->arena, &texts, "a module without operations");
+  for (size_t i = 0; i < counts.n; i++) {
+    const unsigned long n = (unsigned long)(uintptr_t)counts.items[i].value;
+    vec_push(c->arena, &texts,
+             n > 1 ? arena_printf(c->arena, "%s (× %lu)", counts.items[i].key, n) : counts.items[i].key);
+  }
+  *(is_ours ? &d.before : &d.after) = texts;
+  add_difference(c, &d);
+}
+
+// ---- modules ----
+
+static const char *last_name(const Side *side, uint32_t module) {
+  const char *path = text_of(json_array_get(side->modules, module), "path"), *dot = strrchr(path, '.');
+  return dot ? dot + 1 : path;
+}
+
+static bool is_number(const char *name) { return *name && !name[strspn(name, "0123456789")]; }
+
+static void compare_modules(Comparison *c, uint32_t mine, uint32_t theirs);
+
+/* Numbered children: those with the same inside are partners; between them, in order. */
+static void compare_numbered(Comparison *c, const Numbers *mine, const Numbers *theirs, uint32_t parent) {
+  Texts a = {0}, b = {0};
+  for (size_t i = 0; i < mine->n; i++) vec_push(c->arena, &a, c->this.signatures[mine->items[i]]);
+  for (size_t i = 0; i < theirs->n; i++) vec_push(c->arena, &b, c->other.signatures[theirs->items[i]]);
+  const int32_t *found = partners(c->arena, &a, &b);
+  size_t i = 0, k = 0;
+  while (i < mine->n || k < theirs->n) {
+    size_t end = i;
+    while (end < mine->n && found[end] < 0) end++;
+    const size_t their_end = end < mine->n ? (size_t)found[end] : theirs->n;
+    while (i < end && k < their_end) compare_modules(c, mine->items[i++], theirs->items[k++]);
+    while (i < end) add_alone(c, &c->this, mine->items[i++], parent);
+    while (k < their_end) add_alone(c, &c->other, theirs->items[k++], parent);
+    if (end < mine->n) compare_modules(c, mine->items[i++], theirs->items[k++]);
+  }
+}
+
+/* Children with names: the same name, or else the same inside under another name. */
+static void compare_named(Comparison *c, const Numbers *mine, const Numbers *theirs, uint32_t parent) {
+  bool *taken = ARENA_ARRAY(c->arena, bool, theirs->n + 1);
+  for (int pass = 0; pass < 2; pass++)
+    for (size_t i = 0; i < mine->n; i++) {
+      const char *name = last_name(&c->this, mine->items[i]);
+      size_t k = 0;
+      while (k < theirs->n && strcmp(last_name(&c->other, theirs->items[k]), name) != 0) k++;
+      if (k < theirs->n && pass == 0) {
+        taken[k] = true;
+        compare_modules(c, mine->items[i], theirs->items[k]);
+      }
+      if (k < theirs->n || pass == 0) continue;
+      for (k = 0; k < theirs->n; k++)
+        if (!taken[k] && strcmp(c->this.signatures[mine->items[i]], c->other.signatures[theirs->items[k]]) == 0) break;
+      if (k == theirs->n) {
+        add_alone(c, &c->this, mine->items[i], parent);
+        continue;
+      }
+      taken[k] = true;
+      Difference d = {.path = text_of(json_array_get(c->this.modules, mine->items[i]), "path"),
+                      .module = mine->items[i]};
+      vec_push(c->arena, &d.before, arena_printf(c->arena, "module %s", name));
+      vec_push(c->arena, &d.after, arena_printf(c->arena, "module %s", last_name(&c->other, theirs->items[k])));
+      add_difference(c, &d);
+    }
+  for (size_t k = 0; k < theirs->n; k++)
+    if (!taken[k]) add_alone(c, &c->other, theirs->items[k], parent);
+}
+
+static void compare_texts(Comparison *c, uint32_t mine, uint32_t theirs) {
+  const Texts *a = c->of_steps ? &c->this.steps[mine] : &c->this.items[mine];
+  const Texts *b = c->of_steps ? &c->other.steps[theirs] : &c->other.items[theirs];
+  Difference d = {.path = text_of(json_array_get(c->this.modules, mine), "path"), .module = mine,
+                  .bytes_before = c->this.weight_bytes[mine], .bytes_after = c->other.weight_bytes[theirs]};
+  const int32_t *found = partners(c->arena, a, b);
+  bool *is_partner = ARENA_ARRAY(c->arena, bool, b->n + 1);
+  for (size_t i = 0; i < a->n; i++) {
+    if (found[i] >= 0) is_partner[found[i]] = true;
+    else vec_push(c->arena, &d.before, a->items[i]);
+  }
+  for (size_t k = 0; k < b->n; k++)
+    if (!is_partner[k]) vec_push(c->arena, &d.after, b->items[k]);
+  add_difference(c, &d);
+}
+
+static void compare_modules(Comparison *c, uint32_t mine, uint32_t theirs) {
+  Numbers ours[2] = {0}, others[2] = {0};
+  compare_texts(c, mine, theirs);
+  for (size_t i = 0; i < c->this.children[mine].n; i++) {
+    const uint32_t child = c->this.children[mine].items[i];
+    vec_push(c->arena, &ours[is_number(last_name(&c->this, child))], child);
+  }
+  for (size_t i = 0; i < c->other.children[theirs].n; i++) {
+    const uint32_t child = c->other.children[theirs].items[i];
+    vec_push(c->arena, &others[is_number(last_name(&c->other, child))], child);
+  }
+  compare_named(c, &ours[0], &others[0], mine);
+  compare_numbered(c, &ours[1], &others[1], mine);
+}
+
+// ---- what the totals of the other are made of ----
+
+/* Its formulas stand behind those of this model. */
+static void take_formula(json_t *to, const json_t *from, const char *name, json_int_t base) {
+  const json_t *number = json_object_get(from, name);
+  if (number) json_object_set_new(to, name, json_integer(json_integer_value(number) + base));
+}
+
+static json_t *slim_step(const json_t *step, json_int_t base) {
+  json_t *slim = json_object();
+  const json_t *causal = json_object_get(step, "causal");
+  take_formula(slim, step, "flop", base);
+  take_formula(slim, step, "cache_bytes", base);
+  json_object_set(slim, "whole", json_object_get(step, "whole"));
+  json_object_set(slim, "weight_bytes", json_object_get(step, "weight_bytes"));
+  if (!causal) return slim;
+  json_t *own = json_object();
+  take_formula(own, causal, "queries", base);
+  take_formula(own, causal, "keys", base);
+  take_formula(own, causal, "flop", base);
+  json_object_set_new(slim, "causal", own);
+  return slim;
+}
+
+static json_t *slim_tensors(const json_t *tensors, json_int_t base) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < json_array_size(tensors); i++) {
+    json_t *slim = json_object();
+    take_formula(slim, json_array_get(tensors, i), "bytes", base);
+    json_array_append_new(list, slim);
+  }
+  return list;
+}
+
+static json_t *slim_program(const json_t *program, json_int_t base) {
+  static const char *const kept[] = {"name", "sizes", "caches", "workspace"};
+  json_t *slim = json_object(), *steps = json_array();
+  const json_t *all = json_object_get(program, "steps");
+  for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+    json_object_set(slim, kept[i], json_object_get(program, kept[i]));
+  take_formula(slim, program, "flop", base);
+  json_object_set_new(slim, "inputs", slim_tensors(json_object_get(program, "inputs"), base));
+  json_object_set_new(slim, "outputs", slim_tensors(json_object_get(program, "outputs"), base));
+  for (size_t i = 0; i < json_array_size(all); i++)
+    json_array_append_new(steps, slim_step(json_array_get(all, i), base));
+  json_object_set_new(slim, "steps", steps);
+  return slim;
+}
+
+// ---- the whole ----
+
+void explore_compare(Arena *arena, json_t *data, const json_t *other) {
+  Comparison c = {.arena = arena, .this = side_of(arena, data), .other = side_of(arena, other),
+                  .groups = map_new(arena), .list = json_array()};
+  compare_modules(&c, 0, 0);
+  if (!json_array_size(c.list)) {
+    c.of_steps = true;
+    compare_modules(&c, 0, 0);
+  }
+  json_t *formulas = json_object_get(data, "formulas"), *programs = json_array();
+  const json_int_t base = (json_int_t)json_array_size(formulas);
+  const json_t *all = json_object_get(other, "programs");
+  json_array_extend(formulas, json_object_get(other, "formulas"));
+  for (size_t i = 0; i < json_array_size(all); i++)
+    json_array_append_new(programs, slim_program(json_array_get(all, i), base));
+  json_object_set_new(data, "compare",
+                      json_pack("{s:O, s:O, s:b, s:o, s:o}", "model", json_object_get(other, "model"), "command",
+                                json_object_get(other, "command"), "of_steps", (int)c.of_steps, "groups", c.list,
+                                "programs", programs));
+}

@@ -1,0 +1,53 @@
+// Another model beside this one: the totals of both, and what differs, equal changes of repeated modules as one entry.
+
+function compareTotals(table) {
+  const each = program(), other = data.compare.programs.find((one) => one.name === each.name);
+  clear(table);
+  if (!other) {
+    table.append(el('caption', {}, `The other model has no program “${each.name}”.`));
+    return;
+  }
+  const sizes = new Map(state.values);
+  for (const size of other.sizes) if (!sizes.has(size.name)) sizes.set(size.name, size.default);
+  const mine = totalsOf(each, sizes, state.threads, state.machine);
+  const theirs = totalsOf(other, sizes, state.threads, state.machine, data.compare.programs);
+  const cell = (value, show, exact) => el('td', { 'data-value': Number.isFinite(value) ? String(value) : '' },
+    Number.isFinite(value) ? (exact ? '' : 'at most ') + show(value) : 'not known');
+  const rows = TOTALS.map(([name, title, show]) => {
+    const [a, b] = [mine[name], theirs[name]], ratio = a > 0 && Number.isFinite(b) ? b / a : NaN;
+    const isExact = (totals) => name !== 'workspace_bytes' || totals.exact;
+    return el('tr', { 'data-compared': name }, el('th', { scope: 'row', class: 'name' }, title),
+      cell(a, show, isExact(mine)), cell(b, show, isExact(theirs)),
+      el('td', {}, a === b ? 'the same' : Number.isFinite(ratio) ? `× ${ratio.toFixed(ratio < 0.1 ? 4 : 2)}` : ''));
+  });
+  table.append(el('thead', {}, el('tr', {}, ...['', 'this', 'the other', 'the other / this'].map((title) =>
+    el('th', { scope: 'col' }, title)))), el('tbody', {}, ...rows));
+}
+
+const KIND_TITLES = { added: 'only the other has it', removed: 'only this one has it', changed: 'changed' };
+
+function compareGroup(group) {
+  const [mine, theirs] = group.weight_bytes;
+  const weights = mine !== theirs ? `weights read ${showBytes(mine)} → ${showBytes(theirs)}` : '';
+  return el('div', { class: 'group', 'data-thing': `module:${group.modules[0]}`, 'data-kind': group.kind, tabindex: '0',
+                     role: 'option', 'aria-selected': 'false' },
+    el('p', { class: 'where' }, el('strong', {}, group.module || data.model),
+      `${group.times > 1 ? ` × ${group.times}` : ''}: ${KIND_TITLES[group.kind]} `,
+      el('span', { class: 'quiet' }, weights)),
+    ...changeLines(group.before, '-'), ...changeLines(group.after, '+'));
+}
+
+function viewCompare(section) {
+  const { groups, command } = data.compare, table = el('table', { class: 'compared', 'aria-label': 'totals of both' });
+  section.append(el('p', {}, 'The other: ', el('code', {}, command)),
+    el('div', { class: 'scroll short', tabindex: '0', role: 'group', 'aria-label': 'table of totals' }, table),
+    el('h3', {}, groups.length ? `${groups.length} difference${groups.length > 1 ? 's' : ''}` : 'No difference'));
+  if (data.compare.of_steps)
+    section.append(el('p', { class: 'quiet' }, groups.length
+      ? 'Both are the same as they were written. Their steps differ: − is this one, + the other.'
+      : 'Both are the same as they were written, and so are their steps.'));
+  else
+    section.append(el('p', { class: 'quiet' }, 'Operations as they were written: − is this one, + the other.'));
+  section.append(el('div', { role: 'listbox', 'aria-label': 'differences' }, ...groups.map(compareGroup)));
+  return () => compareTotals(table);
+}
