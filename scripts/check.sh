@@ -124,6 +124,7 @@ else
   fi
   stage "what is shown is what runs" "$python" tests/e2e/test_shown.py "$tfmc" .
   stage "looking inside: data and page" "$python" tests/e2e/test_explore.py "$tfmc" .
+  stage "looking inside: workspace" "$python" tests/e2e/test_explore_workspace.py "$tfmc" .
   if [ -n "$(command -v chromium)" ] && /usr/bin/python3 -c 'import selenium' 2>/dev/null; then
     stage "looking inside: the page in a browser" /usr/bin/python3 tests/e2e/test_explore_page.py "$tfmc" .
   else

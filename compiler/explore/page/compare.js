@@ -48,6 +48,6 @@ function viewCompare(section) {
       : 'Both are the same as they were written, and so are their steps.'));
   else
     section.append(el('p', { class: 'quiet' }, 'Operations as they were written: − is this one, + the other.'));
-  section.append(el('div', { role: 'listbox', 'aria-label': 'differences' }, ...groups.map(compareGroup)));
+  section.append(el('div', { class: 'differences', role: 'listbox', 'aria-label': 'differences' }, ...groups.map(compareGroup)));
   return () => compareTotals(table);
 }

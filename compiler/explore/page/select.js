@@ -248,6 +248,6 @@ function showSelection() {
       el('li', {}, el('button', { type: 'button', class: 'link', 'data-thing': thing, 'data-done': doneOf(thing) },
         thingTitle(thing)))));
     if (things.length > MOST) list.append(el('li', { class: 'quiet' }, `and ${things.length - MOST} more`));
-    place.append(el('h3', {}, `${things.length} ${title}`), list);
+    place.append(el('h3', {}, things.length === 1 ? `1 ${title.slice(0, -1)}` : `${things.length} ${title}`), list);
   }
 }
