@@ -30,6 +30,10 @@ static bool begins_block(const char *line) {
 }
 
 static void note_header(Reader *r, const char *depth, bool is_inner, uint32_t line) {
+  if (map_has(&r->headers, r->block)) {
+    r->loop = (int)(uintptr_t)map_get(&r->headers, r->block) - 1;
+    return;
+  }
   LoopCounts loop = {.line = line, .depth = (uint32_t)strtoul(depth, NULL, 10), .is_inner = is_inner};
   vec_push(r->arena, &r->counts.loops, loop);
   map_put(&r->headers, r->block, (void *)(uintptr_t)r->counts.loops.n);
@@ -89,19 +93,28 @@ static void read_instruction(Reader *r, const char *line) {
   else count_memory(loop, name, operands);
 }
 
-CodeCounts code_counts(Arena *arena, const char *text) {
-  Reader r = {.arena = arena, .headers = map_new(arena), .block = "", .loop = NO_LOOP};
+static void read_lines(Reader *r, const char *text, bool counts) {
   uint32_t number = 1;
   for (const char *at = text; *at; number++) {
     const size_t length = strcspn(at, "\n");
-    const char *line = arena_strndup(arena, at, length), *comment = strchr(line, '#');
+    const char *line = arena_strndup(r->arena, at, length), *comment = strchr(line, '#');
     if (begins_block(line)) {
-      r.block = label_of(&r, line);
-      r.loop = NO_LOOP;
+      r->block = label_of(r, line);
+      r->loop = NO_LOOP;
     }
-    if (line[0] == '\t' && line[1] != '.') read_instruction(&r, line + 1);
-    else if (comment) read_comment(&r, comment, number);
+    const bool is_instruction = line[0] == '\t' && line[1] != '.';
+    if (is_instruction && counts) read_instruction(r, line + 1);
+    else if (!is_instruction && comment) read_comment(r, comment, number);
     at += length + (at[length] == '\n');
   }
+}
+
+/* Headers first: blocks of a loop may stand before that of its header. */
+CodeCounts code_counts(Arena *arena, const char *text) {
+  Reader r = {.arena = arena, .headers = map_new(arena), .block = "", .loop = NO_LOOP};
+  read_lines(&r, text, false);
+  r.block = "";
+  r.loop = NO_LOOP;
+  read_lines(&r, text, true);
   return r.counts;
 }

@@ -221,6 +221,18 @@ model Stack(d = 16, depth = 12) {
 """
 
 
+class Code(unittest.TestCase):
+    def test_tiles_have_a_loop_that_multiplies_and_adds(self):
+        tiles = [kernel for kernel in data_of(MINILM, *SMALL["MINILM"])["kernels"] if kernel["family"] == "tile"]
+        self.assertTrue(tiles)
+        for kernel in tiles:
+            for code in kernel["code"].values():
+                best = max((loop for loop in code["loops"] if loop["inner"]), key=lambda loop: loop["fma"])
+                rows, lanes = map(int, re.match(r"tile (\d+)x(\d+)", kernel["spec"]).groups())
+                self.assertEqual(best["fma"] % (rows * lanes // 8), 0, kernel["spec"])
+                self.assertGreater(min(best["fma"], best["loads"], best["broadcasts"]), 0, kernel["spec"])
+
+
 class Comparison(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -35,6 +35,12 @@ function innerRanges(lines, code) {
     let last = loop.line;
     lines.forEach((line, i) => { if (i + 1 > last && new RegExp(`\\.L${label[1]}$`).test(line)) last = i + 1; });
     ranges.push([loop.line, last]);
+    lines.forEach((line, i) => { // blocks of the loop that stand before its header
+      if (i + 1 >= loop.line || !line.includes(`in Loop: Header=${label[1]} `)) return;
+      let end = i;
+      while (end + 1 < lines.length && !/^(\.LBB|# %bb)/.test(lines[end + 1])) end++;
+      ranges.push([i + 1, end + 1]);
+    });
   }
   return ranges;
 }
