@@ -289,6 +289,8 @@ def writers():
     yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
     case("llama", llama(config(**gqa)), **more)
     case("llama_yarn", llama(config(**gqa, rope_parameters=yarn)), **more)
+    one = yarn | dict(original_max_position_embeddings=1)  # the slow columns end before the fast ones begin
+    case("llama_yarn_one", llama(config(**gqa, head_dim=16, rope_parameters=one)), **more)
     case("llama3", llama(config(**gqa, rope_parameters=llama3)), **more)
     case("llama_linear", llama(config(**gqa, rope_parameters=linear)), **more)
     case("llama_tied", llama(config(**gqa, tie_word_embeddings=True)), **more)
