@@ -3,7 +3,7 @@
  * In: a run whose inputs are bound, with the lengths of the items. Out: the results, put together and padded with
  * zeros. So padding is never read, and what a batch computes is by definition what its items give alone. All items are
  * checked before the first is computed, so an error leaves no partial result. Refuses lengths that do not fit. */
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 
 #include <string.h>
 
@@ -25,8 +25,8 @@ bool eval_check_lengths(Arena *arena, Diag *diag, const char *name, const char *
                         const Tensor *given) {
   if (given->dtype == DTYPE_I32 && given->rank == 1 && given->dims[0] == items) return true;
   StrBuf have = strbuf_new(arena);
-  for (uint32_t i = 0; i < given->rank; i++) strbuf_printf(&have, "%s%lld", i ? ", " : "", (long long)given->dims[i]);
-  diag_error_at(diag, NULL, DIAG_INPUT_SHAPE, "'%s' must be i32[%s = %lld], not %s[%s]", name, batch, (long long)items,
+  tensor_print_dims(&have, given->rank, given->dims);
+  diag_error_at(diag, NULL, DIAG_INPUT_SHAPE, "'%s' must be i32[%s = %lld], not %s%s", name, batch, (long long)items,
                 dtype_names[given->dtype], have.text);
   return false;
 }

@@ -1,7 +1,7 @@
 /* Messages while they are put together: their text, and the sizes that a run fills in. Private to report.c,
  * conditions.c and modules.c. */
-#ifndef TFM_ELABORATE_MESSAGE_H
-#define TFM_ELABORATE_MESSAGE_H
+#ifndef TFM_ELABORATE_REPORT_H
+#define TFM_ELABORATE_REPORT_H
 
 #include <stdarg.h>
 

@@ -1,7 +1,7 @@
 /* The library while it is made: elf_library_layout.c chooses and places what goes in, elf_library.c
  * writes it. */
-#ifndef TFM_AOT_ELF_LIBRARY_PARTS_H
-#define TFM_AOT_ELF_LIBRARY_PARTS_H
+#ifndef TFM_AOT_ELF_LIBRARY_LAYOUT_H
+#define TFM_AOT_ELF_LIBRARY_LAYOUT_H
 
 #include "aot/elf_objects.h"
 #include "base/strbuf.h"

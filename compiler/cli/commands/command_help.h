@@ -1,7 +1,7 @@
 /* Help: what the tables of verbs and options say, as text for a terminal. Used by `tfmc help`, by --help, and after a
  * command line without a verb. */
-#ifndef TFM_CLI_HELP_H
-#define TFM_CLI_HELP_H
+#ifndef TFM_CLI_COMMANDS_COMMAND_HELP_H
+#define TFM_CLI_COMMANDS_COMMAND_HELP_H
 
 #include "base/strbuf.h"
 #include "cli/cli_options.h"

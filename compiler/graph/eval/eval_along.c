@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 
 /* Strides of `x` in the domain of `out`, whose axis `axis` is walked by the caller: 0 along it. Returns the stride
  * along the axis. */

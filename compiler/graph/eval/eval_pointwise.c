@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 
 static double f32_at(RowOperand x, int64_t i) { return (double)((const float *)x.data)[i * x.stride]; }
 static int64_t i32_at(RowOperand x, int64_t i) { return ((const int32_t *)x.data)[i * x.stride]; }

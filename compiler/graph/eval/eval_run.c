@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 
 EvalRun *eval_run_new(Arena *scratch, Diag *diag, const Graph *graph) {
   EvalRun *run = ARENA_NEW(scratch, EvalRun);

@@ -6,7 +6,7 @@
 #ifndef TFM_GRAPH_EVAL_RUN_H
 #define TFM_GRAPH_EVAL_RUN_H
 
-#include "graph/eval.h"
+#include "graph/eval_call.h"
 #include "graph/infer.h"
 
 typedef struct EvalValue {

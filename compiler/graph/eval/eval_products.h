@@ -4,7 +4,7 @@
 #ifndef TFM_GRAPH_EVAL_PRODUCTS_H
 #define TFM_GRAPH_EVAL_PRODUCTS_H
 
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 
 /* Dim i from the end, 1 being the last. */
 static inline int64_t from_last(const Tensor *x, uint32_t i) { return x->dims[x->rank - i]; }

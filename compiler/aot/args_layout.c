@@ -1,5 +1,5 @@
 /* In: args.def and what a program has. Out: the members of the args struct, in order. See args_layout.h. */
-#include "plan/args_layout.h"
+#include "aot/args_layout.h"
 
 enum { ALL, RAGGED };
 

@@ -2,7 +2,7 @@
  *
  * In: f32 tensors. Out: sums in double, in the order of the index, rounded to f32 once. Whole numbers are f32 here;
  * their sums are exact, and multiplied by one scale after the other. See eval_products.h. */
-#include "graph/eval_products.h"
+#include "graph/eval/eval_products.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/eval_products.h"
-#include "graph/eval_run.h"
+#include "graph/eval/eval_products.h"
+#include "graph/eval/eval_run.h"
 
 // ---- reductions ----
 

@@ -1,6 +1,6 @@
 /* Runs of a model that are measured, for tfmc bench and tfmc profile. */
-#ifndef TFM_CLI_COMMANDS_MEASURED_RUNS_H
-#define TFM_CLI_COMMANDS_MEASURED_RUNS_H
+#ifndef TFM_CLI_COMMANDS_COMMAND_BENCH_H
+#define TFM_CLI_COMMANDS_COMMAND_BENCH_H
 
 #include "cli/commands/commands.h"
 #include "engines/engine.h"

@@ -3,8 +3,8 @@
  * In: how many symbols, inputs and outputs a program has. Out, in the arena: its members, which have 8 bytes each,
  * behind the 8 of struct_size. The objective of training has no run, no outputs and no ragged sizes. Refuses nothing.
  * */
-#ifndef TFM_PLAN_ARGS_LAYOUT_H
-#define TFM_PLAN_ARGS_LAYOUT_H
+#ifndef TFM_AOT_ARGS_LAYOUT_H
+#define TFM_AOT_ARGS_LAYOUT_H
 
 #include <stdbool.h>
 #include <stdint.h>
