@@ -414,6 +414,9 @@ def layer_norm_relatives():
     more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
     case("phi", hf.PhiForCausalLM(hf.PhiConfig(**small)), **more)
     case("phi_normed", hf.PhiForCausalLM(hf.PhiConfig(**small, qk_layernorm=True, hidden_act="gelu")), **more)
+    old = small | dict(model_type="phi", architectures=["PhiForCausalLM"], partial_rotary_factor=0.25, rope_theta=1000.0, rope_scaling=None,
+                       hidden_act="gelu_new", qk_layernorm=False, transformers_version="4.37.0")
+    case("phi_old", hf.PhiForCausalLM(hf.PhiConfig(**small)), **more, files={"config.json": old})
     half = dict(rope_type="default", rope_theta=1000.0, partial_rotary_factor=0.5)
     case("stablelm", hf.StableLmForCausalLM(hf.StableLmConfig(**small, rope_parameters=half, use_qkv_bias=True)), **more)
     case("stablelm_parallel", hf.StableLmForCausalLM(hf.StableLmConfig(**small, use_parallel_residual=True, qk_layernorm=True)), **more)
