@@ -351,6 +351,7 @@ SAMPLING: dict[str, Member] = {  # of all routes that write
     "repetition_penalty": Member(Real(0, 1000, True), None), "no_repeat_ngram_size": Member(Whole(0, 2 ** 31 - 1), None),
     "min_tokens": Member(Whole(0, 2 ** 31 - 1), None, "before an answer may end by a token that ends it"),
     "ignore_eos": Member(Flag(), False, "whether no token ends an answer"),
+    "grammar": Member(Object(), None, "{json_schema}, {regex} or {lark}: what answers follow"),
     "return_token_ids": Member(Flag(), False, "whether answers have their ids, too"),
 }
 
@@ -411,7 +412,7 @@ SHAPES: dict[str, dict[str, Member]] = {
         **SAMPLING,
         "logprobs": Member(Flag(), False, "the probability of each token, by the model's own numbers"),
         "top_logprobs": Member(Whole(0, 20), None, "the likeliest tokens beside each"),
-        "response_format": Member(Object(), None, "{type: text}"),
+        "response_format": Member(Object(), None, "{type: text, json_object or json_schema}"),
         "chat_template_kwargs": Member(Object(), None, "variables of the template, like {enable_thinking: false}"),
     },
 }
