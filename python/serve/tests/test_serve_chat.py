@@ -120,7 +120,7 @@ class Chat(Case):
         refuse("response_format", response_format={"type": "xml"})
         refuse("stream_options", stream_options={"include_usage": True})
         for name, value in (("tools", [{"type": "function"}]), ("functions", [1]), ("tool_choice", "auto"), ("audio", {"a": 1}),
-                            ("logit_bias", {"5": 1}), ("presence_penalty", 1), ("modalities", ["text"])):
+                            ("logit_bias", {"5": 1}), ("modalities", ["text"])):
             refuse(name, "is not known here", **{name: value})
         refuse("no chat template", "/v1/completions", model="write")
         self.assertEqual(self.post(max_tokens=1).status, 200)

@@ -25,7 +25,8 @@ VALUES = {"prompt_name": "query", "dimensions": 3, "user": "me", "top_n": 1, "tr
           "encoding_format": "base64", "max_tokens": 3, "n": 1, "best_of": 1, "temperature": 0.5, "top_p": 0.5, "top_k": 3,
           "seed": 1, "stop": ["a", "w9 w"], "repetition_penalty": 2, "no_repeat_ngram_size": 2, "min_tokens": 1,
           "logprobs": 2, "top_logprobs": 3, "response_format": {"type": "text"}, "chat_template_kwargs": {"brief": True},
-          "max_completion_tokens": 4, "grammar": {"regex": "a+"}}
+          "max_completion_tokens": 4, "grammar": {"regex": "a+"},
+          "presence_penalty": -1, "frequency_penalty": 0.5, "min_p": 0.2}
 TOGETHER = {"top_logprobs": {"logprobs": True}}  # members that mean nothing alone
 
 

@@ -83,7 +83,9 @@ def options_of(asked: dict[str, Any]) -> dict[str, Any]:
     on OpenAI's routes."""
     options = {"do_sample": asked["temperature"] > 0, "temperature": asked["temperature"], "top_p": asked["top_p"]}
     for name, member in (("top_k", "top_k"), ("repetition_penalty", "repetition_penalty"),
-                         ("no_repeat_ngram_size", "no_repeat_ngram_size"), ("min_new_tokens", "min_tokens")):
+                         ("no_repeat_ngram_size", "no_repeat_ngram_size"), ("min_new_tokens", "min_tokens"),
+                         ("presence_penalty", "presence_penalty"), ("frequency_penalty", "frequency_penalty"),
+                         ("min_p", "min_p")):
         if asked[member] is not None:
             options[name] = asked[member]
     return options
