@@ -72,7 +72,7 @@ endfunction()
 # a hash of the sources that decide it. It is part of the key of the cache of compiled code.
 function(tfm_code_identity target)
   foreach(folder base forms target graph plan codegen kernels)
-    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/compiler/${folder}/*)
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/compiler/${folder}/*)
     list(APPEND files ${found})
   endforeach()
   file(GLOB abi CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/include/tfm/abi/*) # all: what they include is not followed

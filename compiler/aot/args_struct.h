@@ -7,7 +7,7 @@
 #define TFM_AOT_ARGS_STRUCT_H
 
 #include "base/strbuf.h"
-#include "plan/args_layout.h"
+#include "aot/args_layout.h"
 #include "tfm/abi/program.h"
 
 typedef struct ArgsNames {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aot/elf_library_parts.h"
+#include "aot/elf_library_layout.h"
 
 static char *bytes_at(Linker *l, Part part, uint64_t address) {
   return l->file + l->out[part].sh_offset + (address - l->out[part].sh_addr);

@@ -1,8 +1,8 @@
 /* In: objects, the archive of the runtime, what is exported. Out: what goes into the library, and where it lies: the
- * two chapters below. Refuses what elf_objects.h refuses. See elf_library_parts.h. */
+ * two chapters below. Refuses what elf_objects.h refuses. See elf_library_layout.h. */
 #include <string.h>
 
-#include "aot/elf_library_parts.h"
+#include "aot/elf_library_layout.h"
 #include "aot/library_file.h"
 
 enum { FIRST_VERSION = 2 };

@@ -144,8 +144,7 @@ static bool read_settings(Session *session, ElaborateOptions *options) {
   return true;
 }
 
-/* `*name` is the model's if there is no error. */
-static Objective *find_objective(Session *session, bool is_training, const char **name) {
+static Objective *find_objective(Session *session, bool is_training) {
   ModelText *text = ARENA_NEW(session->arena, ModelText);
   if (session->model)
     *text = *session->model;
@@ -153,22 +152,22 @@ static Objective *find_objective(Session *session, bool is_training, const char 
     return NULL;
   session->model = text;
   if (!read_settings(session, &text->options)) return NULL;
-  return elaborate_objective(session->arena, &session->names, &session->diag, text->program, &text->options,
-                             is_training, name);
+  text->options.is_training = is_training;
+  return elaborate_objective(session->arena, &session->names, &session->diag, text->program, &text->options);
 }
 
 Objective *model_objective(Session *session, bool is_training) {
-  const char *name;
-  return find_objective(session, is_training, &name);
+  Objective *objective = find_objective(session, is_training);
+  return objective && objective->name ? objective : NULL;
 }
 
 Objective *training_objective(Session *session, bool is_training) {
-  const char *name = NULL;
-  Objective *objective = find_objective(session, is_training, &name);
-  if (!objective && !diag_has_errors(&session->diag))
-    diag_error_at(&session->diag, session->options.files.items[0], DIAG_INPUT_DECLARATION,
-                  "model %s has no train block: 'train NAME { }' names the function that is its objective", name);
-  return objective;
+  Objective *objective = find_objective(session, is_training);
+  if (!objective || objective->name) return objective;
+  diag_error_at(&session->diag, session->options.files.items[0], DIAG_INPUT_DECLARATION,
+                "model %s has no train block: 'train NAME { }' names the function that is its objective",
+                objective->graph->name);
+  return NULL;
 }
 
 // ---- passes ----

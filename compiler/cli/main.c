@@ -16,7 +16,7 @@
 
 #include "aot/library_file.h"
 #include "cli/commands/commands.h"
-#include "cli/help.h"
+#include "cli/commands/command_help.h"
 #include "cli/text_command.h"
 
 enum { STACK_BYTES = 64 << 20, EXIT_ENVIRONMENT = 3 };

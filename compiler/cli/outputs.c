@@ -10,7 +10,7 @@
 
 #include "aot/library_file.h"
 #include "cli/cli_inputs.h"
-#include "cli/cli_model.h"
+#include "compile/library_model.h"
 #include "weights/files.h"
 #include "weights/npy.h"
 #include "weights/safetensors.h"

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/checked_size.h"
 #include "elaborate/elaborate_eval.h"
-#include "elaborate/message.h"
+#include "elaborate/report.h"
 
 // ---- conditions ----
 

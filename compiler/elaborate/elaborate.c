@@ -23,8 +23,8 @@ typedef VEC(Layer *) Layers;
 static bool is_new_name(Elaborator *e, const char *what, const Ast *node, const Scope *scope) {
   const Binding *other = scope_find(scope, node->name);
   if (!other) return true;
-  fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the first one is here", "%s %s is defined twice", what,
-                 node->name);
+  fail_with_note(e, node->span, DIAG_REDEFINED, (OtherPlace){other->span, "the first one is here"},
+                 "%s %s is defined twice", what, node->name);
   return false;
 }
 
@@ -333,13 +333,12 @@ Graph *elaborate(Arena *arena, Map *names, Diag *diag, const ParsedProgram *prog
 
 /* Without warnings: they are those of the model, which its commands have given. */
 Objective *elaborate_objective(Arena *arena, Map *names, Diag *diag, const ParsedProgram *program,
-                               const ElaborateOptions *options, bool is_training, const char **name) {
+                               const ElaborateOptions *options) {
   Elaborator e = elaborator_new(arena, names, diag, options->weights_prefix);
   e.objective = ARENA_NEW(arena, Objective);
-  e.is_training = is_training;
+  e.is_training = options->is_training;
   e.options = options;
   if (!elaborate_entry(&e, program, options)) return NULL;
   e.objective->graph = e.graph;
-  *name = e.graph->name;
-  return e.objective->name ? e.objective : NULL;
+  return e.objective;
 }

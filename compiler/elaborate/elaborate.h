@@ -32,6 +32,7 @@ typedef struct ElaborateOptions {
   const char *weights_prefix; /* put before every weight path; NULL: nothing */
   const Definition *settings; /* of an objective, in place of those of its train block */
   uint32_t n_settings;
+  bool is_training;          /* an objective has dropout */
   ElaborateObserver *observer; /* NULL: nobody */
 } ElaborateOptions;
 

@@ -189,7 +189,7 @@ static bool has_all(Elaborator *e, const Function *f, const char *title, const V
   for (uint32_t i = 0; i < params->n_children; i++) {
     const Ast *param = params->children[i];
     if (values[i].kind != VALUE_MISSING || param->children[1]) continue;
-    fail_with_note(e, place->span, DIAG_ARGUMENT, param->span, "the parameter is declared here",
+    fail_with_note(e, place->span, DIAG_ARGUMENT, (OtherPlace){param->span, "the parameter is declared here"},
                    "%s needs the argument '%s'", title, param->name);
     good = false;
   }
@@ -278,8 +278,8 @@ static void report_recursion(Elaborator *e, const Function *f, const char *title
     chain = strbuf_new(e->arena);
     strbuf_printf(&chain, "%s -> %s", frame->name, inner);
   }
-  fail_with_note(e, e->here, DIAG_RECURSION, f->ast->span, "it is defined here", "recursion: %s calls itself: %s -> %s",
-                 title, title, chain.text);
+  fail_with_note(e, e->here, DIAG_RECURSION, (OtherPlace){f->ast->span, "it is defined here"},
+                 "recursion: %s calls itself: %s -> %s", title, title, chain.text);
 }
 
 /* `active` finds recursion at its first repetition, long before MAX_CALL_DEPTH. A function belongs to one module, so

@@ -57,7 +57,7 @@ Value name_value(Elaborator *e, const char *name, const Scope *scope) {
   if (binding) return binding->value;
   const Ast *later = later_member(scope, name);
   if (later) {
-    return fail_with_note(e, e->here, DIAG_UNKNOWN_NAME, later->span, "it is defined here, after its use",
+    return fail_with_note(e, e->here, DIAG_UNKNOWN_NAME, (OtherPlace){later->span, "it is defined here, after its use"},
                           "unknown name '%s'", name);
   }
   if (is_after_slashes(e->here)) {

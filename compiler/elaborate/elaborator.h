@@ -60,9 +60,12 @@ typedef struct Elaborator {
  * %L const SizeList *. In a check of a run, sizes print with their values. */
 Value fail(Elaborator *e, DiagCode code, const char *format, ...);
 Value fail_at(Elaborator *e, SrcSpan span, DiagCode code, const char *format, ...);
+typedef struct OtherPlace { /* that an error is about, too */
+  SrcSpan span;
+  const char *note;
+} OtherPlace;
 /* With a note at another place, put before the notes about calls. */
-Value fail_with_note(Elaborator *e, SrcSpan span, DiagCode code, SrcSpan other, const char *note, const char *format,
-                     ...);
+Value fail_with_note(Elaborator *e, SrcSpan span, DiagCode code, OtherPlace other, const char *format, ...);
 /* Fails unless the condition holds; one that depends on run-time sizes becomes a check of every run. A poisoned
  * condition says that a size was too large. */
 bool need(Elaborator *e, Value condition, DiagCode code, const char *format, ...);

@@ -18,8 +18,8 @@ typedef void (*Member)(Elaborator *e, const Ast *node, Module *m);
 static bool is_new_name(Elaborator *e, const Module *m, const Ast *node) {
   const Binding *other = scope_find(m->scope, node->name);
   if (!other) return true;
-  fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the first one is here", "'%s' is already defined in %s",
-                 node->name, m->layer->name);
+  fail_with_note(e, node->span, DIAG_REDEFINED, (OtherPlace){other->span, "the first one is here"},
+                 "'%s' is already defined in %s", node->name, m->layer->name);
   return false;
 }
 
@@ -113,7 +113,7 @@ static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *pa
   if (!map_has(&e->weights, path)) return declare_weight(e, path, sizes);
   Node *weight = map_get(&e->weights, path);
   if (!weight || same_dims(weight, sizes)) return weight;
-  fail_with_note(e, node->span, DIAG_SHAPE, origin_place(&weight->origin), "the first one is here",
+  fail_with_note(e, node->span, DIAG_SHAPE, (OtherPlace){origin_place(&weight->origin), "the first one is here"},
                  "weight '%s' is %L here and %L elsewhere", path, sizes, &(SizeList){weight->rank, weight->dims});
   return NULL;
 }
@@ -176,7 +176,7 @@ static void member_fn(Elaborator *e, const Ast *node, Module *m) {
   if (!node->flag) {
     if (is_new_name(e, m, node)) define(e, m, node, good ? (Value){VALUE_FUNCTION, {.function = f}} : POISON);
   } else if (m->forward) {
-    fail_with_note(e, node->span, DIAG_REDEFINED, m->forward->ast->span, "the first one is here",
+    fail_with_note(e, node->span, DIAG_REDEFINED, (OtherPlace){m->forward->ast->span, "the first one is here"},
                    "%s has a forward already", m->layer->name);
   } else if (good) {
     m->forward = f;
@@ -187,7 +187,7 @@ static void member_generate(Elaborator *e, const Ast *node, Module *m) {
   if (!m->layer->is_model) {
     fail(e, DIAG_INPUT_DECLARATION, "only a model can have a generate block; %s is a layer", m->layer->name);
   } else if (m->generate) {
-    fail_with_note(e, node->span, DIAG_REDEFINED, m->generate->span, "the first one is here",
+    fail_with_note(e, node->span, DIAG_REDEFINED, (OtherPlace){m->generate->span, "the first one is here"},
                    "a model can have only one generate block");
   } else {
     m->generate = node;
@@ -198,7 +198,7 @@ static void member_train(Elaborator *e, const Ast *node, Module *m) {
   if (!m->layer->is_model) {
     fail(e, DIAG_INPUT_DECLARATION, "only a model can have a train block; %s is a layer", m->layer->name);
   } else if (m->train) {
-    fail_with_note(e, node->span, DIAG_REDEFINED, m->train->span, "the first one is here",
+    fail_with_note(e, node->span, DIAG_REDEFINED, (OtherPlace){m->train->span, "the first one is here"},
                    "a model can have only one train block");
   } else {
     m->train = node;

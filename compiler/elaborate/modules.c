@@ -15,7 +15,7 @@
 #include "elaborate/elaborate_call.h"
 #include "elaborate/elaborate_eval.h"
 #include "elaborate/lists.h"
-#include "elaborate/message.h"
+#include "elaborate/report.h"
 #include "elaborate/objective.h"
 #include "elaborate/tensors.h"
 
@@ -30,7 +30,7 @@ bool parameters_differ(Elaborator *e, const char *what, const Ast *params) {
     const Ast *param = params->children[i];
     const Ast *other = map_get(&seen, param->name);
     if (other) {
-      fail_with_note(e, param->span, DIAG_REDEFINED, other->span, "the first one is here",
+      fail_with_note(e, param->span, DIAG_REDEFINED, (OtherPlace){other->span, "the first one is here"},
                      "%s '%s' appears twice", what, param->name);
       good = false;
     }
@@ -62,7 +62,8 @@ static Value config_value(Elaborator *e, const Template *t, const Ast *param, Va
   if (override) return eval(e, override, t->config);
   if (given.kind != VALUE_MISSING) return given;
   if (param->children[1]) return eval(e, param->children[1], t->config);
-  return fail_with_note(e, t->place->span, DIAG_ARGUMENT, param->span, "the config value is declared here",
+  const OtherPlace declared = {param->span, "the config value is declared here"};
+  return fail_with_note(e, t->place->span, DIAG_ARGUMENT, declared,
                         "%s needs a value for '%s'%s%s%s", t->layer->name, param->name, overrides ? ": -D " : "",
                         overrides ? param->name : "", overrides ? "=..." : "");
 }
@@ -171,7 +172,7 @@ static Value report_recursion(Elaborator *e, const Template *t) {
     chain = strbuf_new(e->arena);
     strbuf_printf(&chain, "%s -> %s", m->layer->name, inner);
   }
-  return fail_with_note(e, t->place->span, DIAG_RECURSION, layer->ast->span, "it is defined here",
+  return fail_with_note(e, t->place->span, DIAG_RECURSION, (OtherPlace){layer->ast->span, "it is defined here"},
                         "recursion: layer %s contains itself: %s -> %s%s", layer->name, layer->name, chain.text,
                         layer->name);
 }

@@ -69,7 +69,7 @@ typedef struct DropoutMask { /* an INPUT of the graph, bool: true where an eleme
 
 typedef struct Objective {
   Graph *graph;
-  const char *name; /* of the function */
+  const char *name; /* of the function; NULL: the model has no train block */
   TrainSettings settings;
   int32_t batch;             /* the symbol of the size that counts the items; -1: there is none */
   VEC(const Node *) stopped; /* behind these nothing flows back */
@@ -77,9 +77,8 @@ typedef struct Objective {
   Map initials; /* name of a weight -> Initial *, of those that have one */
 } Objective;
 
-/* `is_training`: with dropout. NULL after an error, and if the model, of which *name is the name then, has no train
- * block. */
+/* NULL after an error. Without a name if the model has no train block. */
 Objective *elaborate_objective(Arena *arena, Map *names, Diag *diag, const ParsedProgram *program,
-                               const ElaborateOptions *options, bool is_training, const char **name);
+                               const ElaborateOptions *options);
 
 #endif

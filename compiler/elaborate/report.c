@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/checked_size.h"
 #include "elaborate/elaborate_eval.h"
-#include "elaborate/message.h"
+#include "elaborate/report.h"
 #include "elaborate/primitives.h"
 
 // ---- the text of a message ----
@@ -198,13 +198,12 @@ Value fail_at(Elaborator *e, SrcSpan span, DiagCode code, const char *format, ..
   return message_report(e, span, code, &m, NO_SPAN, NULL);
 }
 
-Value fail_with_note(Elaborator *e, SrcSpan span, DiagCode code, SrcSpan other, const char *note, const char *format,
-                     ...) {
+Value fail_with_note(Elaborator *e, SrcSpan span, DiagCode code, OtherPlace other, const char *format, ...) {
   va_list args;
   va_start(args, format);
   Message m = message_format(e, format, &args);
   va_end(args);
-  return message_report(e, span, code, &m, other, note);
+  return message_report(e, span, code, &m, other.span, other.note);
 }
 
 const char *did_you_mean(Elaborator *e, const char *nearest) {

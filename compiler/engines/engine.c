@@ -148,8 +148,8 @@ static Engine *reference_create(const EngineSettings *settings, Graph *graph, We
 
 static bool reference_run(Engine *base, Arena *arena, const EvalInputs *inputs, Tensor *outputs) {
   ReferenceEngine *engine = (ReferenceEngine *)base;
-  return graph_eval(arena, base->settings->compile.diag, engine->graph, weight_source_get, engine->weights, inputs,
-                    outputs);
+  const EvalCall call = {engine->graph, weight_source_get, engine->weights, .inputs = inputs};
+  return graph_eval(arena, base->settings->compile.diag, &call, outputs);
 }
 
 static void reference_destroy(Engine *engine) { (void)engine; }
@@ -186,9 +186,10 @@ static bool run_item(void *context, const Tensor *const *inputs, Tensor *outputs
  * the first is computed, and puts the results together. */
 static bool ragged_run(Engine *base, Arena *arena, const EvalInputs *inputs, Tensor *outputs) {
   RaggedEngine *engine = (RaggedEngine *)base;
-  const EvalOptions options = {.item = run_item, .item_context = engine};
+  const EvalOptions by_items = {.item = run_item, .item_context = engine};
+  const EvalCall call = {.graph = engine->whole, .inputs = inputs, .options = by_items};
   engine->arena = arena;
-  return graph_eval_with(arena, base->settings->compile.diag, engine->whole, NULL, NULL, inputs, &options, outputs);
+  return graph_eval(arena, base->settings->compile.diag, &call, outputs);
 }
 
 static const EngineKind engine_ragged;

@@ -30,30 +30,6 @@ bool row_groups_run(Arena *arena, const tfm_step_rows *call, const RowGrouping *
   return true;
 }
 
-/* An axis can hold several positions for each part (batch * heads, say), so its length is divided and multiplied, not
- * replaced. No parts: an empty tensor. */
-Tensor parts_tensor(Arena *arena, const Tensor *like, int64_t from_n, int64_t to_n, uint32_t axis) {
-  int64_t dims[MAX_RANK];
-  memcpy(dims, like->dims, sizeof dims);
-  dims[axis] = from_n ? dims[axis] / from_n * to_n : 0;
-  return *tensor_new(arena, like->dtype, like->rank, dims);
-}
-
-/* `outer` blocks lie before the axis; each holds all parts one after another, so a part is one piece of memory per
- * block. */
-static char *part_at(TensorPart of, int64_t outer, size_t bytes) {
-  return (char *)of.tensor->data + (size_t)(outer * of.n + of.part) * bytes;
-}
-
-void parts_copy(TensorPart to, TensorPart from, uint32_t axis) {
-  const Tensor *x = from.tensor;
-  int64_t outer = 1, inner = dtype_bytes[x->dtype];
-  for (uint32_t i = 0; i < axis; i++) outer *= x->dims[i];
-  for (uint32_t i = axis; i < x->rank; i++) inner *= x->dims[i];
-  const size_t bytes = (size_t)(inner / from.n);
-  for (int64_t i = 0; i < outer && bytes; i++) memcpy(part_at(to, i, bytes), part_at(from, i, bytes), bytes);
-}
-
 Tensor parts_gather(Arena *arena, const Tensor *from, int64_t items, uint32_t axis, const RowGroup *group) {
   Tensor to = parts_tensor(arena, from, items, group->n, axis);
   for (int64_t i = 0; i < group->n; i++)

@@ -32,14 +32,6 @@ typedef struct RowGrouping {
 /* Runs every group; false as soon as a run is. */
 bool row_groups_run(Arena *arena, const tfm_step_rows *call, const RowGrouping *grouping);
 
-/* A tensor of `to_n` parts along an axis, each as long as one of the `from_n` parts of `like`, without values. */
-Tensor parts_tensor(Arena *arena, const Tensor *like, int64_t from_n, int64_t to_n, uint32_t axis);
-/* One of n equal parts of a tensor along an axis. */
-typedef struct TensorPart {
-  const Tensor *tensor; /* its numbers may be written */
-  int64_t part, n;
-} TensorPart;
-void parts_copy(TensorPart to, TensorPart from, uint32_t axis);
 /* The parts of the group's items, out of those of `items`. */
 Tensor parts_gather(Arena *arena, const Tensor *from, int64_t items, uint32_t axis, const RowGroup *group);
 /* The tokens of the group's rows from `past` on, [rows][longest - past]. */

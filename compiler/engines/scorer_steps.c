@@ -75,8 +75,8 @@ static void read_sizes(StepScorer *s, const Graph *encoder, const EvalInputs *gi
 static bool run_encoder(StepScorer *s, const Scorer *scorer, Graph *encoder) {
   const EvalInputs given = scorer_inputs(scorer);
   s->encoded = ARENA_ARRAY(s->arena, Tensor, encoder->outputs.n);
-  if (!graph_eval(s->arena, s->diag, encoder, weight_source_get, s->weights, &given, s->encoded))
-    return false;
+  const EvalCall whole = {encoder, weight_source_get, s->weights, .inputs = &given};
+  if (!graph_eval(s->arena, s->diag, &whole, s->encoded)) return false;
   read_sizes(s, encoder, &given);
   return true;
 }
@@ -211,8 +211,8 @@ static bool run(void *context, const RowGroup *group) {
     s->sizes[s->n_sizes + i] = (EvalSize){s->step->sizes->symbols[s->step->size_roles[roles[i]]], values[i]};
   const EvalOptions options = {.sizes = s->sizes, .n_sizes = s->n_sizes + 3};
   Tensor *outputs = ARENA_ARRAY(s->scratch, Tensor, s->step->outputs.n);
-  if (!graph_eval_with(s->scratch, s->diag, s->step, weight_source_get, s->weights, &inputs, &options, outputs))
-    return false;
+  const EvalCall step = {s->step, weight_source_get, s->weights, &inputs, options};
+  if (!graph_eval(s->scratch, s->diag, &step, outputs)) return false;
   for (int64_t i = 0; i < group->n; i++) {
     memcpy(call->logits + group->numbers[i] * s->vocab, (const float *)outputs[0].data + i * s->vocab,
            (size_t)s->vocab * sizeof *call->logits);

@@ -6,9 +6,11 @@
  * With ragged sizes each item is a run of its own (eval_ragged.c).
  *
  * Outputs belong to the caller's arena; the rest is in a scratch arena that is destroyed before the return. */
+#include "graph/eval.h"
+
 #include <string.h>
 
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 
 // ---- names and types of inputs ----
 
@@ -47,12 +49,6 @@ static bool refuse_unknown(Arena *arena, Diag *diag, const Graph *graph, const c
   return false;
 }
 
-static void print_dims(StrBuf *out, const Tensor *tensor) {
-  strbuf_add_char(out, '[');
-  for (uint32_t i = 0; i < tensor->rank; i++) strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
-  strbuf_add_char(out, ']');
-}
-
 /* "[batch = 2, 8]"; without a run "[batch, 8]". */
 static void print_wanted(StrBuf *out, const EvalRun *run, const Graph *graph, const Node *node) {
   strbuf_add_char(out, '[');
@@ -70,7 +66,7 @@ static void print_wanted(StrBuf *out, const EvalRun *run, const Graph *graph, co
 static bool refuse_shape(Arena *arena, Diag *diag, const EvalRun *run, const Graph *graph, const Node *node,
                          const Tensor *given) {
   StrBuf have = strbuf_new(arena), want = strbuf_new(arena);
-  print_dims(&have, given);
+  tensor_print_dims(&have, given->rank, given->dims);
   print_wanted(&want, run, graph, node);
   diag_error(diag, node->origin.span, DIAG_INPUT_SHAPE, "input '%s' has shape %s, %s is needed", node->attr.name,
              have.text, want.text);
@@ -210,19 +206,13 @@ static bool evaluate(EvalRun *run, const EvalInputs *inputs, Arena *arena, Tenso
   return eval_checks(run) && eval_check_ids(run, needed, 0) && eval_outputs(run, outputs, arena);
 }
 
-bool graph_eval_with(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context,
-                     const EvalInputs *inputs, const EvalOptions *options, Tensor *outputs) {
+bool graph_eval(Arena *arena, Diag *diag, const EvalCall *call, Tensor *outputs) {
   Arena *scratch = arena_create();
-  EvalRun *run = eval_run_new(scratch, diag, graph);
-  run->weights = weights;
-  run->context = context;
-  if (options) run->options = *options;
-  bool ok = evaluate(run, inputs, arena, outputs);
+  EvalRun *run = eval_run_new(scratch, diag, call->graph);
+  run->weights = call->weights;
+  run->context = call->weights_context;
+  run->options = call->options;
+  bool ok = evaluate(run, call->inputs, arena, outputs);
   arena_destroy(scratch);
   return ok;
-}
-
-bool graph_eval(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context, const EvalInputs *inputs,
-                Tensor *outputs) {
-  return graph_eval_with(arena, diag, graph, weights, context, inputs, NULL, outputs);
 }

@@ -12,8 +12,7 @@
 #include "graph/graph_notes.h"
 #include "graph/roles.h"
 #include "graph/stored.h"
-
-enum { MAX_RANK = 8 };
+#include "graph/tensor.h"
 
 typedef struct Frame Frame;
 struct Frame { /* a call that was being evaluated: "in Linear, called here" */
@@ -181,7 +180,7 @@ Node *graph_input_with(const Graph *graph, Role role);
 const GraphOutput *graph_output_with(const Graph *graph, Role role);
 const Size *graph_size_with(const Graph *graph, SizeRole role);
 
-/* Text form (print.c, read.c, text.c): what is printed is read back to the same text. */
+/* Text form (print.c, read.c, cond_text.c): what is printed is read back to the same text. */
 void check_print(StrBuf *out, const SizeTable *table, const Check *check);
 void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond); /* "time <= 64" */
 /* Reads what follows the word "check" and moves *text past it, but no origin. False: *text is where, *error what. */

@@ -6,7 +6,8 @@
  *
  *   columns  the columns of y are the lanes of one vector, under a mask, and c has a vector for each of a few rows. The
  *            numbers of x are broadcast. For small matrices, and for few columns of any number of rows
- *   lines    the same of one row of x and any number of columns: a few vectors of them for each chain
+ *   lines    the same of one row of x and any number of columns: a few lines of y after the other, added to sums that
+ *            wait in a cache
  *   rows     the rows of x are the lanes: squares of x, contiguous along k, are transposed in registers, and the
  *            numbers of y are broadcast, one for each of `width` columns. For one column or a few and many rows
  *
@@ -16,7 +17,7 @@
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 
-enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4, MOST_VECTORS = 8 };
+enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4 };
 
 /* Bytes that are fetched ahead: of one line after the other, and of rows that are read side by side. */
 enum { AHEAD = 1024, AHEAD_OF_ROWS = 2048 };
@@ -32,7 +33,7 @@ typedef struct Direct {
   LLVMTypeRef vector;
   LLVMValueRef args[N_MEMBERS]; /* distances in bytes; x, y and c are those of the item */
   LLVMValueRef mask;            /* columns that exist */
-  LLVMValueRef stack;           /* of the form rows: [width][lanes] of c */
+  LLVMValueRef stack;           /* of the form rows: [width][lanes] of c; of lines: their sums */
 } Direct;
 
 static LLVMValueRef row_at(Direct *d, int base, LLVMValueRef row, int distance) {
@@ -140,63 +141,105 @@ static void emit_columns_side_by_side(Direct *d) {
 
 // ---- one row, all columns ----
 
-/* Columns [column, column + n vectors) of the steps [begin, end): of the first chain the results, of others added to
- * them. Lines of the next columns are fetched: each step is on a page of its own, where nothing is read ahead. */
-static void emit_part_of_lines(Direct *d, const Chains *chain, LLVMValueRef column, unsigned n, bool is_cut) {
+/* A chain of some columns: its sums wait in sums[] on the stack, so that lines are read a few at a time from one end to
+ * the other, as they lie. One whole column of y after the other would touch a page for every step. */
+typedef struct Lines {
+  LLVMValueRef first, end;        /* columns */
+  LLVMValueRef sums;              /* of the columns from first on */
+  unsigned n;                     /* lines that are added together */
+  LLVMValueRef numbers[MAX_ROWS]; /* of x, in all lanes */
+  LLVMValueRef y[MAX_ROWS];       /* lines */
+  LLVMValueRef begin;             /* the chain's first step */
+} Lines;
+
+enum { LINE_COLUMNS = 2048 };
+
+typedef void ColumnsWork(Direct *d, const Lines *l, LLVMValueRef column, LLVMValueRef mask);
+
+/* mask: NULL if all lanes of the vector exist. */
+static void for_columns(Direct *d, const Lines *l, ColumnsWork *work) {
   Emitter *e = d->e;
-  LLVMValueRef sums[MOST_VECTORS], bytes = emit_mul(e, column, emit_i64(e, sizeof(float))), mask = NULL;
-  if (is_cut) {
-    LLVMValueRef left = LLVMBuildTrunc(e->builder, emit_sub(e, d->args[COLUMNS], column), e->i32, "");
-    mask = emit_icmp(e, LLVMIntSLT, emit_ramp(e, d->lanes), emit_splat(e, left, d->lanes));
-  }
-  LLVMValueRef first = emit_offset(e, chain->y, bytes);
-  Loop ks = loop_begin(e, chain->begin, chain->end, 1);
-  LLVMValueRef y = loop_carry(e, &ks, first), along = loop_carry(e, &ks, chain->along);
-  for (unsigned i = 0; i < n; i++) sums[i] = loop_carry(e, &ks, LLVMConstNull(d->vector));
-  LLVMValueRef number = emit_load(e, e->f32, emit_offset(e, d->args[X], along), 4);
-  for (unsigned i = 0; i < n; i++) {
-    LLVMValueRef at = emit_offset(e, y, emit_i64(e, (int64_t)(i * d->lanes * sizeof(float))));
-    LLVMValueRef numbers = is_cut ? emit_load_masked(e, d->vector, at, mask, 4) : emit_load(e, d->vector, at, 4);
-    loop_next(&ks, 2 + i, emit_fma(e, emit_splat(e, number, d->lanes), numbers, sums[i]));
-  }
-  const int64_t width = (int64_t)(n * d->lanes * sizeof(float));
-  for (int64_t at = width; at < 2 * width && !is_cut; at += 64) emit_prefetch(e, emit_offset(e, y, emit_i64(e, at)), 2);
-  loop_next(&ks, 0, emit_offset(e, y, d->args[Y_STEP]));
-  loop_next(&ks, 1, emit_add(e, along, d->args[X_STEP]));
-  loop_end(e, &ks);
-  for (unsigned i = 0; i < n; i++) sums[i] = ks.results[2 + i];
-  for (unsigned i = 0; i < n; i++) {
-    LLVMValueRef at = emit_add(e, bytes, emit_i64(e, (int64_t)(i * d->lanes * sizeof(float))));
-    LLVMValueRef c = emit_offset(e, d->args[C], at);
-    LLVMValueRef before = is_cut ? emit_load_masked(e, d->vector, c, mask, 4) : emit_load(e, d->vector, c, 4);
-    LLVMValueRef all = d->spec->chain ? with_chain(d, chain->begin, before, sums[i]) : sums[i];
-    if (is_cut) emit_store_masked(e, all, c, mask, 4);
-    else emit_store(e, all, c, 4);
-  }
+  LLVMValueRef lanes = emit_i64(e, d->lanes), whole = emit_sub(e, l->end, emit_i64(e, d->lanes - 1));
+  Loop vectors = loop_begin(e, l->first, whole, d->lanes);
+  work(d, l, vectors.index, NULL);
+  loop_end(e, &vectors);
+  Loop rest = loop_begin(e, vectors.last, l->end, d->lanes);
+  LLVMValueRef left = LLVMBuildTrunc(e->builder, emit_least(e, lanes, emit_sub(e, l->end, rest.index)), e->i32, "");
+  work(d, l, rest.index, emit_icmp(e, LLVMIntSLT, emit_ramp(e, d->lanes), emit_splat(e, left, d->lanes)));
+  loop_end(e, &rest);
 }
 
-/* Of the steps of one chain, all columns: so few lines lie on few enough pages, and a line is read from end to end. */
+static LLVMValueRef column_at(Direct *d, LLVMValueRef base, LLVMValueRef column) {
+  return emit_offset(d->e, base, emit_mul(d->e, column, emit_i64(d->e, sizeof(float))));
+}
+
+static LLVMValueRef load_columns(Direct *d, LLVMValueRef at, LLVMValueRef mask) {
+  return mask ? emit_load_masked(d->e, d->vector, at, mask, 4) : emit_load(d->e, d->vector, at, 4);
+}
+
+static LLVMValueRef sums_at(Direct *d, const Lines *l, LLVMValueRef column) {
+  return column_at(d, l->sums, emit_sub(d->e, column, l->first));
+}
+
+static void clear_columns(Direct *d, const Lines *l, LLVMValueRef column, LLVMValueRef mask) {
+  (void)mask; /* there is room for a whole vector */
+  emit_store(d->e, LLVMConstNull(d->vector), sums_at(d, l, column), 4);
+}
+
+static void add_columns(Direct *d, const Lines *l, LLVMValueRef column, LLVMValueRef mask) {
+  LLVMValueRef at = sums_at(d, l, column), sum = emit_load(d->e, d->vector, at, 4);
+  for (unsigned i = 0; i < l->n; i++)
+    sum = emit_fma(d->e, l->numbers[i], load_columns(d, column_at(d, l->y[i], column), mask), sum);
+  emit_store(d->e, sum, at, 4);
+}
+
+static void finish_columns(Direct *d, const Lines *l, LLVMValueRef column, LLVMValueRef mask) {
+  Emitter *e = d->e;
+  LLVMValueRef c = column_at(d, d->args[C], column), sum = emit_load(e, d->vector, sums_at(d, l, column), 4);
+  if (d->spec->chain) sum = with_chain(d, l->begin, load_columns(d, c, mask), sum);
+  if (mask) emit_store_masked(e, sum, c, mask, 4);
+  else emit_store(e, sum, c, 4);
+}
+
+/* Steps [begin, end), as many lines together as l->n says. */
+static LLVMValueRef add_lines(Direct *d, Lines *l, LLVMValueRef begin, LLVMValueRef end) {
+  Emitter *e = d->e;
+  Loop ks = loop_begin(e, begin, end, l->n);
+  for (unsigned i = 0; i < l->n; i++) {
+    LLVMValueRef step = emit_add(e, ks.index, emit_i64(e, i));
+    LLVMValueRef x = emit_offset(e, d->args[X], emit_mul(e, step, d->args[X_STEP]));
+    l->numbers[i] = emit_splat(e, emit_load(e, e->f32, x, 4), d->lanes);
+    l->y[i] = emit_offset(e, d->args[Y], emit_mul(e, step, d->args[Y_STEP]));
+  }
+  for_columns(d, l, add_columns);
+  loop_end(e, &ks);
+  return ks.last;
+}
+
+/* Columns block by block, of each the chains one after the other; one of no steps at all gives zeroes. */
 static void emit_lines(Direct *d) {
   Emitter *e = d->e;
-  LLVMValueRef zero = emit_i64(e, 0), part = emit_i64(e, (int64_t)MOST_VECTORS * d->lanes);
-  LLVMValueRef k = d->args[K], whole = emit_sub(e, d->args[COLUMNS], emit_sub(e, part, emit_i64(e, 1)));
-  Chains chain = all_chains(d);
+  LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1), k = d->args[K];
+  Loop blocks = loop_begin(e, zero, d->args[COLUMNS], LINE_COLUMNS);
+  Lines l = {.first = blocks.index, .sums = d->stack, .begin = zero};
+  l.end = emit_least(e, d->args[COLUMNS], emit_add(e, l.first, emit_i64(e, LINE_COLUMNS)));
+  LLVMValueRef end = k, steps = emit_select(e, emit_icmp(e, LLVMIntSLT, k, one), one, k);
   Loop chains;
-  if (d->spec->chain) { /* one of no steps at all gives zeroes */
-    LLVMValueRef one = emit_i64(e, 1), is_none = emit_icmp(e, LLVMIntSLT, k, one);
-    chains = loop_begin(e, zero, emit_select(e, is_none, one, k), d->spec->chain);
-    chain.begin = chains.index;
-    chain.end = emit_least(e, k, emit_add(e, chain.begin, emit_i64(e, d->spec->chain)));
-    chain.y = emit_offset(e, d->args[Y], emit_mul(e, chain.begin, d->args[Y_STEP]));
-    chain.along = emit_mul(e, chain.begin, d->args[X_STEP]);
+  if (d->spec->chain) {
+    chains = loop_begin(e, zero, steps, d->spec->chain);
+    l.begin = chains.index;
+    end = emit_least(e, k, emit_add(e, l.begin, emit_i64(e, d->spec->chain)));
   }
-  Loop parts = loop_begin(e, zero, whole, (int64_t)MOST_VECTORS * d->lanes);
-  emit_part_of_lines(d, &chain, parts.index, MOST_VECTORS, false);
-  loop_end(e, &parts);
-  Loop rest = loop_begin(e, parts.last, d->args[COLUMNS], d->lanes);
-  emit_part_of_lines(d, &chain, rest.index, 1, true);
-  loop_end(e, &rest);
+  for_columns(d, &l, clear_columns);
+  static const unsigned together[] = {MAX_ROWS, 3, 1}; /* what is left of eight takes at most three turns */
+  LLVMValueRef next = l.begin;
+  for (size_t i = 0; i < sizeof together / sizeof *together; i++) {
+    l.n = together[i];
+    next = add_lines(d, &l, next, emit_sub(e, end, emit_i64(e, l.n - 1)));
+  }
+  for_columns(d, &l, finish_columns);
   if (d->spec->chain) loop_end(e, &chains);
+  loop_end(e, &blocks);
 }
 
 // ---- rows side by side ----
@@ -378,7 +421,9 @@ void emit_DIRECT(Emitter *e, const KernelSpec *spec, const char *name) {
   load_members(&d, LLVMGetParam(function, 0));
   if (spec->width) {
     d.stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->width * d.lanes), 4);
-  } else if (!spec->all_columns) {
+  } else if (spec->all_columns) {
+    d.stack = emit_stack(e, LLVMArrayType2(e->f32, LINE_COLUMNS), 64);
+  } else {
     LLVMValueRef count = emit_splat(e, LLVMBuildTrunc(e->builder, d.args[COLUMNS], e->i32, ""), d.lanes);
     d.mask = emit_icmp(e, LLVMIntSLT, emit_ramp(e, d.lanes), count);
   }

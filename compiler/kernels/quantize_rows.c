@@ -12,7 +12,7 @@
  *            is listed behind the row: one pair in fifty where numbers are about normal
  *
  * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. */
-#include "kernels/quantize_parts.h"
+#include "kernels/quantize_rows.h"
 
 #include "codegen/vector.h"
 #include "forms/rotate.h"
@@ -339,7 +339,7 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   q.has_start = !spec->as_bytes;
   q.distance = period / q.points;
   q.width = q.distance < e->target->vector_floats ? (unsigned)q.distance : e->target->vector_floats;
-  if (!spec->is_rotated && !spec->in_pairs && spec->k % LANES == 0 && spec->k <= MOST_HELD * LANES) {
+  if (!spec->is_rotated && !spec->in_pairs && spec->k % LANES == 0 && spec->k <= ROW_HELD * LANES) {
     q.n_held = (unsigned)(spec->k / LANES);
     q.width = LANES;
   }

@@ -6,7 +6,7 @@
  * scale NaN. */
 #include <math.h>
 
-#include "kernels/quantize_parts.h"
+#include "kernels/quantize_rows.h"
 
 #include "codegen/vector.h"
 #include "forms/whole_rows.h"

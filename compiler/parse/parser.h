@@ -1,13 +1,15 @@
 /* Parser: what scanner, grammar actions and error messages share while one text is read. Inside parse only.
  *
  * A token goes from the scanner (grammar/tfm.l, whose values lexical.c makes) through the TokenStream (tokens.c:
- * brackets, recovery) and the grammar (grammar/tfm.y) into nodes (parse.c). A token out of place is reported by
+ * brackets, recovery) and the grammar (grammar/tfm.y) into nodes (parser.c). A token out of place is reported by
  * parse.c. */
 #ifndef TFM_PARSE_PARSER_H
 #define TFM_PARSE_PARSER_H
 
+#include "ast/ast.h"
+#include "base/map.h"
 #include "base/vec.h"
-#include "parse/parse.h"
+#include "diag/diag.h"
 
 enum {
   PARSE_MAX_SIZE = 16 * 1024 * 1024,

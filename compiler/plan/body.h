@@ -8,7 +8,7 @@
 #ifndef TFM_PLAN_BODY_H
 #define TFM_PLAN_BODY_H
 
-#include "plan/nest.h"
+#include "plan/nest_step.h"
 
 typedef struct Body {
   const Node *node; /* whose inputs the expression names */

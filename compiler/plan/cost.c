@@ -1,4 +1,4 @@
-/* In: nests and shapes. Out: estimates as polynomials, and layouts. See cost.h.
+/* In: nests and shapes. Out: estimates as polynomials. See cost.h.
  *
  * Where the numbers come from: they are round figures for one core of the machine that docs/performance.md describes
  * (AVX-512, a shared Xeon). They were chosen from its rates of arithmetic and reading, not fitted to single steps; the
@@ -115,31 +115,3 @@ tfm_size cost_along(Planner *p, tfm_along what, const Size *elements) {
  * the runtime, and short beside the steps around them. */
 tfm_size cost_ids(Planner *p, const Size *elements) { return plan_size(p, elements); }
 tfm_size cost_append(Planner *p, const Size *elements) { return plan_size(p, elements); }
-
-// ---- layouts ----
-
-/* Rows of 64 floats or more get a line (16 floats) of space between them. Without it, rows whose length is a power of
- * two would all begin in the same few sets of a cache, and a tile that walks down its rows would evict what it needs
- * next. Rows of 16 or more are rounded up to whole lines, so that each begins a line; shorter ones are not worth the
- * memory. */
-enum { PADDED_FROM = 64 };
-
-int64_t cost_row_stride(int64_t n) {
-  int64_t whole = (n + COST_LINE - 1) / COST_LINE * COST_LINE;
-  return n >= PADDED_FROM ? whole + COST_LINE : n >= COST_LINE ? whole : n;
-}
-
-/* The caller's rows have no such space. If they lie a multiple of 4,096 bytes apart (1,024 floats: 64 sets of 64-byte
- * lines, the L1 cache of every target), all rows of a tile would fall into one set, and a copy is cheaper. */
-enum { SAME_SET = 1024 };
-
-bool cost_may_stay(int64_t stride, bool is_callers) {
-  return !is_callers || stride < SAME_SET || stride % SAME_SET != 0;
-}
-
-/* A row kernel pays for every row it begins: addresses, and the part of the expression that is the same in all
- * columns. 64 columns, four vectors, are enough work to hide that. Longer rows stay as they are, because rows are what
- * threads share. */
-enum { SHORT_COLUMNS = 64 };
-
-bool cost_columns_are_short(int64_t columns) { return columns < SHORT_COLUMNS; }

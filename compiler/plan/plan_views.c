@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "plan/cost.h"
-#include "plan/nest.h"
+#include "plan/nest_step.h"
 
 // ---- views ----
 

@@ -8,7 +8,7 @@
 #define TFM_PLAN_PLANNER_H
 
 #include "plan/layout.h"
-#include "plan/plan.h"
+#include "plan/planned.h"
 
 typedef struct Value {
   bool is_live, is_static;

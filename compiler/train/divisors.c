@@ -87,8 +87,9 @@ static bool look_at(const Divisors *d, const int64_t *items, int64_t n, double *
   Arena *arena = arena_create();
   EvalInputs inputs;
   Tensor *results = ARENA_ARRAY(arena, Tensor, d->n);
+  const EvalCall call = {.graph = d->graph, .inputs = &inputs};
   const bool good = data_batch(d->data, arena, items, n, &inputs) &&
-                    graph_eval(arena, d->data->request.diag, d->graph, NULL, NULL, &inputs, results);
+                    graph_eval(arena, d->data->request.diag, &call, results);
   for (uint32_t i = 0; i < d->n && good; i++) values[i] = (double)*(const float *)results[i].data;
   arena_destroy(arena);
   return good;

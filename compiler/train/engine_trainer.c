@@ -333,8 +333,9 @@ static bool interpret(void *user, const tfm_train_graph *graph, Arena *arena, co
                       Tensor *results) {
   Search *search = user;
   const Trainer *t = search->trainer;
-  const EvalOptions options = {.observer = look_at, .observer_context = search};
-  return graph_eval_with(arena, diag_of(t), given(t, graph), NULL, NULL, inputs, &options, results);
+  const EvalOptions watched = {.observer = look_at, .observer_context = search};
+  const EvalCall call = {.graph = given(t, graph), .inputs = inputs, .options = watched};
+  return graph_eval(arena, diag_of(t), &call, results);
 }
 
 static tfm_status run_again(void *user, const tfm_train_graph *graph, const tfm_value *inputs, const tfm_value *outputs,

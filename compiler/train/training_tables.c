@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "plan/args_layout.h"
+#include "aot/args_layout.h"
 
 _Static_assert((int)TFM_INITIAL_NONE == (int)N_INITIALS && (int)TFM_INITIAL_NORMAL == (int)INITIAL_NORMAL &&
                    (int)TFM_OPTIMIZER_ADAMW == (int)OPTIMIZER_ADAMW &&

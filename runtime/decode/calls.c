@@ -8,7 +8,11 @@
 #include <string.h>
 
 #include "base/allocate.h"
-#include "decode/decoder.h"
+#include "decode/calls.h"
+#include "decode/decoder_memory.h"
+#include "decode/lockstep.h"
+#include "decode/row_caches.h"
+#include "decode/rows.h"
 #include "walk/walk.h"
 
 // ---- room ----
@@ -208,8 +212,8 @@ static void add_run(Together *together, const DecoderRun *run) {
 
 /* Tokens [done, done + fresh) of rows that all have the same number of them, of which `all` have the sizes. Of several
  * rows, all logits that are wanted come from one chunk; of one row they may come from several. */
-static tfm_status run_chunk(tfm_decoder *decoder, const DecoderCall *call, const DecoderRun *all, int64_t done,
-                            int64_t fresh, tfm_error *error) {
+static tfm_status run_tokens(tfm_decoder *decoder, const DecoderCall *call, const DecoderRun *all, int64_t done,
+                             int64_t fresh, tfm_error *error) {
   const int64_t *members = all->members, total = call->rows[*members].n_tokens, vocab = decoder->decoding->vocab;
   const int64_t wanted = all->wants ? all->sizes.kept : 0, end = done + fresh, first = total - wanted;
   const int64_t kept = greatest_of(0, end - greatest_of(done, first)), number = end - kept - first;
@@ -233,7 +237,7 @@ static tfm_status run_chunks(tfm_decoder *decoder, const DecoderCall *call, cons
   int64_t done = 0;
   tfm_status status = TFM_OK;
   for (int64_t fresh = (total - 1) % most + 1; done < total && !status; done += fresh, fresh = most)
-    status = run_chunk(decoder, call, all, done, fresh, error);
+    status = run_tokens(decoder, call, all, done, fresh, error);
   return status;
 }
 

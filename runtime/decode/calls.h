@@ -2,22 +2,7 @@
 #ifndef TFM_RUNTIME_CALLS_H
 #define TFM_RUNTIME_CALLS_H
 
-#include "decode/rows.h"
-
-typedef struct Calls {
-  int64_t most_rows;        /* rows of a call */
-  int64_t most_kept;        /* rows of logits of lockstep runs, unless they go straight to the caller */
-  int64_t *members;         /* [most_rows] numbers in the call: rows of a kind follow one another */
-  int64_t *places;          /* [most_rows] of the call: which row of its logits is the first of each */
-  uint8_t *done;            /* [most_rows] of the call */
-  DecoderRow **run_rows;    /* [most_rows] */
-  int32_t *tokens;          /* [most tokens of a run] */
-  float *logits;            /* [most_kept][vocab], for rows that are no neighbours in the caller's memory */
-  float *logsumexp;         /* [most_kept] */
-  tfm_decoder_row *model_rows; /* [most_rows] for tfm_decoder_model */
-  tfm_decoder_row *written;    /* [rows of a tfm_decoder_write], in `writing` */
-  DecoderBlock tables, writing; /* writing: what tfm_decoder_write needs, from its first call on */
-} Calls;
+#include "decode/decoder_state.h"
 
 /* The limits of calls, before any group is reserved. */
 void calls_begin(tfm_decoder *decoder, int64_t most_rows, int64_t most_kept);

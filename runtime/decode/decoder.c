@@ -8,7 +8,12 @@
 #include <string.h>
 
 #include "base/allocate.h"
+#include "decode/calls.h"
+#include "decode/decoder_memory.h"
 #include "decode/lockstep.h"
+#include "decode/row_caches.h"
+#include "decode/rows.h"
+#include "decode/sources.h"
 #include "steps/walker.h"
 
 /* A decoder without contexts: one block for the struct and the two arrays that depend on the program alone. */
@@ -139,7 +144,8 @@ static void begin_calls(tfm_decoder *decoder, const tfm_decoder_limits *limits) 
 }
 
 /* The room of all parts, once it is known how long rows can be. */
-static tfm_status reserve(tfm_decoder *decoder, const tfm_decoder_limits *limits, int64_t longest, tfm_error *error) {
+static tfm_status reserve_parts(tfm_decoder *decoder, const tfm_decoder_limits *limits, int64_t longest,
+                                tfm_error *error) {
   const CacheSizes sizes = {longest, staging_place_flat(decoder), limits->cache_bytes};
   float **lists;
   tfm_status status = staging_reserve(decoder, error);
@@ -159,13 +165,13 @@ static tfm_status begin_batch(tfm_decoder *decoder, SourceBatch *batch, const So
   tfm_status status = lockstep_reserve(decoder, error);
   staging_begin(decoder);
   if (!status) status = sources_measure(decoder, batch, &measure, &longest, error);
-  if (!status) status = reserve(decoder, limits, longest, error);
+  if (!status) status = reserve_parts(decoder, limits, longest, error);
   if (!status) status = sources_check_room(decoder, batch, error);
   return status ? status : sources_run(decoder, batch, inputs, error);
 }
 
-static tfm_status begin(tfm_decoder *decoder, const SourceInputs *inputs, const tfm_decoder_limits *limits,
-                        tfm_error *error) {
+static tfm_status begin_sources(tfm_decoder *decoder, const SourceInputs *inputs, const tfm_decoder_limits *limits,
+                                tfm_error *error) {
   SourceBatch *batch;
   begin_calls(decoder, limits);
   tfm_status status = sources_reserve(decoder, 0, NULL, error); /* the batch takes the memory of the one before */
@@ -184,7 +190,7 @@ tfm_status tfm_decoder_begin_ragged(tfm_decoder *decoder, const tfm_value *input
   if (status) return status;
   const tfm_decoder_limits limits = limits_of(max_rows, max_length);
   decoder->begun = false;
-  if ((status = begin(decoder, &(SourceInputs){inputs, lengths}, &limits, error))) return status;
+  if ((status = begin_sources(decoder, &(SourceInputs){inputs, lengths}, &limits, error))) return status;
   decoder->begun = true;
   return tfm_succeed(error);
 }
@@ -222,7 +228,7 @@ static tfm_status open_limits(tfm_decoder *decoder, const tfm_decoder_limits *li
   if (!status) status = lockstep_reserve(decoder, error);
   staging_begin(decoder);
   if (!status) status = sources_measure_limits(decoder, limits->length, &longest, error);
-  return status ? status : reserve(decoder, limits, longest, error);
+  return status ? status : reserve_parts(decoder, limits, longest, error);
 }
 
 /* A model without an encoder program has one source that takes no inputs. */
@@ -232,13 +238,13 @@ tfm_status tfm_decoder_open(tfm_decoder *decoder, const tfm_decoder_limits *give
   if (status) return status;
   decoder->begun = false;
   status = decoder->source ? open_limits(decoder, &limits, error)
-                           : begin(decoder, &(SourceInputs){NULL, NULL}, &limits, error);
+                           : begin_sources(decoder, &(SourceInputs){NULL, NULL}, &limits, error);
   if (status) return status;
   decoder->begun = true;
   return tfm_succeed(error);
 }
 
-static tfm_status add(tfm_decoder *decoder, SourceBatch *batch, const SourceInputs *inputs, tfm_error *error) {
+static tfm_status add_sources(tfm_decoder *decoder, SourceBatch *batch, const SourceInputs *inputs, tfm_error *error) {
   const SourceMeasure measure = {.length = decoder->caches.longest, .is_added = true, .are_ragged = inputs->lengths};
   int64_t longest;
   tfm_status status = sources_check_room(decoder, batch, error);
@@ -256,7 +262,7 @@ tfm_status tfm_decoder_add_source(tfm_decoder *decoder, const tfm_value *inputs,
   if (!first_item) return tfm_refuse(error, TFM_E_USAGE, "there is no place for the item's number");
   if (!decoder->source) return tfm_refuse(error, TFM_E_USAGE, "this model has no sources");
   if ((status = sources_bind(decoder, &given, &batch, error))) return status;
-  status = batch->n ? add(decoder, batch, &given, error)
+  status = batch->n ? add_sources(decoder, batch, &given, error)
                     : tfm_refuse(error, TFM_E_INPUT, "the inputs hold no source");
   if (status) {
     sources_give_up(decoder, batch);

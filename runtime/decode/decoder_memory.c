@@ -9,7 +9,6 @@
 
 #include "base/allocate.h"
 #include "context/binding.h"
-#include "decode/decoder.h"
 #include "pool/pool.h"
 #include "steps/walker.h"
 #include "tfm/abi/measure.h"
@@ -136,14 +135,14 @@ tfm_measure *tfm_measure_open(const tfm_program *program, int32_t threads) {
 
 /* A context keeps its plan of memory as long as every buffer fits into its place: other sizes would then be measured as
  * if they followed the ones before. */
-static void forget_plan(tfm_context *context) {
+static void measure_forget(tfm_context *context) {
   memset(context->memory.buffer_bytes, 0, sizeof(int64_t) * context->program->n_buffers);
   context->memory.buffers_bytes = 0;
 }
 
 tfm_workspace tfm_measure_at(tfm_measure *measure, const int64_t *symbols) {
   tfm_context *context = (tfm_context *)measure;
-  forget_plan(context);
+  measure_forget(context);
   const int64_t bytes = context_measure(context, symbols);
   return (tfm_workspace){.bytes = bytes, .buffers = bytes < 0 ? -1 : context->memory.buffers_bytes};
 }

@@ -3,21 +3,8 @@
 #ifndef TFM_RUNTIME_DECODER_MEMORY_H
 #define TFM_RUNTIME_DECODER_MEMORY_H
 
-#include "decode/cache_pages.h"
+#include "decode/decoder_state.h"
 #include "machine/tuning.h"
-#include "tfm/decode.h"
-
-enum {
-  LEAST_KEPT = 16,  /* rows of logits of a run whose room is made at the beginning */
-  MOST_TOGETHER = 32 /* lockstep runs, at most */
-};
-
-typedef struct DecoderBlock { /* memory that grows; what is in it is lost then */
-  char *memory;
-  int64_t bytes;
-} DecoderBlock;
-
-typedef struct SourceGroup SourceGroup; /* sources.h */
 
 /* Makes a block at least `bytes` long; its contents are lost. False: no memory. */
 bool decoder_reserve_block(const tfm_decoder *decoder, DecoderBlock *block, int64_t bytes);
@@ -33,10 +20,6 @@ tfm_status decoder_check_begun(const tfm_decoder *decoder, tfm_error *error);
 /* New tokens of each row in a run of n rows, at most. */
 static inline int64_t decoder_chunk(int64_t n) { return greatest_of(1, RUN_TOKENS / n); }
 
-typedef struct RunSizes { /* of a run of the step program */
-  const SourceGroup *group;
-  int64_t rows, past, fresh, kept;
-} RunSizes;
 /* The sizes in the order of the step program's symbols, until the next call. */
 const int64_t *decoder_set_sizes(tfm_decoder *decoder, const RunSizes *sizes);
 /* Makes room in the step's context for the runs of the group, and finds how long its rows can be: at most `length`. */

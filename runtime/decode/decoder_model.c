@@ -2,7 +2,9 @@
  *
  * In: rows of tokens with their parents. Out: logits, or the best tokens. The decoder's rows become those of the call;
  * tokens that they have already are not computed again. Refused: what tfm_decoder_step refuses. */
-#include "decode/decoder.h"
+#include "decode/calls.h"
+#include "decode/decoder_memory.h"
+#include "decode/rows.h"
 #include "machine/fp_mode.h"
 #include "steps/walker.h"
 

@@ -5,8 +5,9 @@
  * that does not fit into the memory of the first one is not refused: it is executed later, in another call. */
 #include "base/allocate.h"
 #include "context/binding.h"
-#include "decode/decoder.h"
+#include "decode/decoder_memory.h"
 #include "decode/lockstep.h"
+#include "decode/staging.h"
 #include "steps/epilogue.h"
 #include "walk/walk.h"
 
@@ -38,7 +39,7 @@ void lockstep_none(tfm_context *first) {
 
 /* Places each buffer behind what is taken of it. False: there is not enough room. Operands are resolved again only if
  * a buffer has moved since the last run. */
-static bool place_buffers(const tfm_context *first, tfm_context *context) {
+static bool place_beside(const tfm_context *first, tfm_context *context) {
   for (uint32_t i = 0; i < first->program->n_buffers; i++) {
     int64_t bytes = memory_buffer_bytes(context, i);
     int64_t offset = first->memory.buffer_offsets[i] + first->memory.buffer_taken[i];
@@ -56,7 +57,7 @@ tfm_status lockstep_bind(tfm_context *first, tfm_context *context, const int64_t
   tfm_status status = context_set_shapes(context, symbols, error);
   if (status) return status;
   int64_t scratch = context_scratch_bytes(context);
-  *fits = scratch >= 0 && scratch <= first->memory.scratch_bytes && place_buffers(first, context);
+  *fits = scratch >= 0 && scratch <= first->memory.scratch_bytes && place_beside(first, context);
   if (!*fits) return TFM_OK;
   for (uint32_t i = 0; i < first->program->n_buffers; i++)
     first->memory.buffer_taken[i] += memory_buffer_bytes(context, i);

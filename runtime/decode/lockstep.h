@@ -35,14 +35,6 @@ extern const LockstepFunctions lockstep_functions;
 
 // ---- the runs of a decoder ----
 
-typedef struct Lockstep {
-  int64_t most; /* runs together, at most */
-  tfm_context *context[MOST_TOGETHER - 1]; /* for runs beside that of `step` */
-  float *const **own_lists, *const **source_lists; /* [rows of a call] pages of the rows of all runs */
-  RunPart parts[MOST_TOGETHER]; /* of a call */
-  DecoderBlock block;
-} Lockstep;
-
 /* Makes the contexts of as many lockstep runs as this batch can have. */
 tfm_status lockstep_reserve(tfm_decoder *decoder, tfm_error *error);
 /* Executes runs whose rows, members and tokens follow one another, as many in lockstep as there is room for. The pages

@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "base/allocate.h"
-#include "decode/decoder.h"
+#include "decode/decoder_memory.h"
+#include "decode/row_caches.h"
 
 // ---- room ----
 

@@ -2,15 +2,7 @@
 #ifndef TFM_RUNTIME_ROW_CACHES_H
 #define TFM_RUNTIME_ROW_CACHES_H
 
-#include "decode/rows.h"
-
-typedef struct Caches {
-  int64_t longest;       /* tokens of a row that there is room for */
-  int64_t pages_per_row; /* of a row at its longest */
-  int64_t flat_bytes;    /* of a row; 0: no caches are tensors */
-  PagePool own, flat;    /* flat: twice as many as rows, since a step has the old and the next ones */
-  DecoderBlock tables, own_block, flat_block;
-} Caches;
+#include "decode/decoder_state.h"
 
 typedef struct CacheSizes {
   int64_t longest, flat_bytes; /* tokens of a row; bytes of its flat caches, -1: too many */

@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "base/allocate.h"
-#include "decode/decoder.h"
+#include "decode/decoder_memory.h"
+#include "decode/row_caches.h"
+#include "decode/rows.h"
+#include "decode/sources.h"
 
 // ---- room ----
 

@@ -2,21 +2,7 @@
 #ifndef TFM_RUNTIME_ROWS_H
 #define TFM_RUNTIME_ROWS_H
 
-#include "decode/decoder_memory.h"
-
-typedef struct DecoderRow { /* a row of tokens: what it has in caches, not the tokens themselves */
-  bool exists, in_call; /* in_call: the step that is being checked names it */
-  int64_t item, length;
-  PageList own;
-  char *flat; /* caches that are tensors (tfm_step_input); NULL: nothing was written yet */
-  char *next_flat; /* what they become when the step succeeds; NULL: as they are */
-} DecoderRow;
-
-typedef struct Rows {
-  int64_t most, length; /* rows there may be; tokens of one, as the caller said */
-  DecoderRow *row, *spare; /* [most] each; spare: what reorder puts the new rows into */
-  DecoderBlock block;
-} Rows;
+#include "decode/decoder_state.h"
 
 /* Room for so many rows of this length at most. */
 tfm_status rows_reserve(tfm_decoder *decoder, int64_t most, int64_t length, tfm_error *error);

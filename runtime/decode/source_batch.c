@@ -10,7 +10,8 @@
 
 #include "base/allocate.h"
 #include "context/binding.h"
-#include "decode/decoder.h"
+#include "decode/decoder_memory.h"
+#include "decode/sources.h"
 #include "walk/walk.h"
 
 // ---- groups of items ----

@@ -4,11 +4,13 @@
  * In: inputs of the encoder program, which source_batch.c computes. Out: items, by number. The memory of a batch whose
  * items are all dropped is kept for the next one. Refused: more items than there is room for; an item that does not
  * exist; an item that a row reads cannot be dropped. */
-#include "decode/decoder.h"
+#include "decode/sources.h"
 
 #include <string.h>
 
 #include "base/allocate.h"
+#include "decode/decoder_memory.h"
+#include "decode/staging.h"
 
 // ---- batches ----
 

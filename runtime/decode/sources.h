@@ -2,42 +2,7 @@
 #ifndef TFM_RUNTIME_SOURCES_H
 #define TFM_RUNTIME_SOURCES_H
 
-#include "decode/decoder_memory.h"
-
-struct SourceGroup { /* items of a batch whose sources have the same sizes; a run has rows of one group */
-  int64_t first, n;    /* batch->order[first...first + n) */
-  int64_t *symbols;    /* sizes of the encoder program */
-  int64_t pages;       /* of each item */
-  int64_t kept_offset; /* of its tensors in batch->outputs */
-  const char **kept;   /* [inputs of the step]: the output of the encoder program that it is */
-  int64_t longest;     /* tokens of a row: what the checks of the model and the caches allow */
-};
-
-typedef struct SourceItem {
-  const SourceGroup *group; /* NULL: there is no such item */
-  int64_t place;            /* which of the group's items it is */
-  float **pages;
-} SourceItem;
-
-typedef struct SourceBatch { /* items that were added together; a list */
-  struct SourceBatch *next;
-  int64_t first, n, left; /* items [first, first + n) of the decoder; those that were not dropped */
-  int64_t *order;         /* [n] numbers of the batch's items: those of a group follow one another */
-  SourceItem *item;       /* [n], as the decoder's items are once the batch is complete */
-  SourceGroup *groups;    /* without an encoder program one, without sizes */
-  float **lists;          /* the pages of all items, one list after the other */
-  int64_t n_groups, n_pages, passing_bytes; /* passing_bytes: of a group's outputs that only fill pages, at most */
-  DecoderBlock tables, list_block, pages, outputs;
-} SourceBatch;
-
-typedef struct Sources {
-  int64_t most, n;   /* items there may be, and are */
-  SourceItem *item;  /* [most] */
-  bool limits;       /* there are: else the sizes are those of the only batch */
-  int64_t *sizes;    /* of the encoder program, at most */
-  SourceBatch *used, *unused; /* unused: with the memory they had, for the next one */
-  DecoderBlock block;
-} Sources;
+#include "decode/decoder_state.h"
 
 /* What tfm_decoder_begin and tfm_decoder_add_source are called with. */
 typedef struct SourceInputs {

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/allocate.h"
-#include "decode/decoder.h"
+#include "decode/decoder_memory.h"
+#include "decode/row_caches.h"
+#include "decode/staging.h"
 
 // ---- room ----
 

@@ -2,25 +2,7 @@
 #ifndef TFM_RUNTIME_STAGING_H
 #define TFM_RUNTIME_STAGING_H
 
-#include "decode/rows.h"
-
-typedef struct StepInput { /* an input of the step program; what tfm_step_input does not say */
-  char *staging;           /* where its tensor for a run is put together */
-  char *result;            /* is_cache: where a run writes its next value */
-  int64_t staging_row, result_row; /* bytes of a row there, at most */
-  int64_t flat_offset;     /* is_cache: in a row's flat block */
-} StepInput;
-
-typedef struct Gathered { /* what is in staging at the place of a row: its item's tensors, in a run of these rows */
-  int64_t item, first, rows;
-} Gathered;
-
-typedef struct Staging {
-  StepInput *inputs;  /* [inputs of the step] */
-  const char **parts; /* [rows of a call] for gathering */
-  Gathered *gathered; /* [rows of a call] */
-  DecoderBlock tables, block;
-} Staging;
+#include "decode/decoder_state.h"
 
 /* A tensor in which each of several rows has a part per outer index: [outer][rows][bytes]. */
 typedef struct Parts {

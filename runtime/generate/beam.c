@@ -61,7 +61,7 @@ static bool is_good(const Search *s, HeapEntry entry) {
 }
 
 /* Until the heap is full, entries are only collected; ordering it once is cheaper than keeping it ordered. */
-static void take(Search *s, HeapEntry entry) {
+static void take_entry(Search *s, HeapEntry entry) {
   HeapEntry *heap = s->g->chooser.heap;
   const int64_t size = s->g->heap_size;
   if (s->n_candidates == size) {
@@ -90,7 +90,7 @@ static void take_block(Search *s, const RowScores *row, double sum, int64_t firs
     if (!(row->scores[token] > worst)) continue;
     const HeapEntry entry = {-(sum + (double)row_score(row, token)), first_id + token};
     if (!is_good(s, entry)) continue;
-    take(s, entry);
+    take_entry(s, entry);
     worst = worst_score(s, row, sum);
   }
 }
@@ -100,7 +100,7 @@ static void take_beam(Search *s, const RowScores *row, double sum, int64_t first
   const Generation *g = s->g;
   for (int64_t i = 0; i < row->n_changed; i++) {
     const HeapEntry entry = {-(sum + (double)g->chooser.changed[i].score), first_id + g->chooser.changed[i].token};
-    if (is_good(s, entry)) take(s, entry);
+    if (is_good(s, entry)) take_entry(s, entry);
   }
   for (int64_t block = 0; block < row->n_blocks; block++) {
     const double bound = sum + (double)(float)((double)row->bounds[block] - row->shift);
@@ -148,8 +148,8 @@ static tfm_status collect_candidates(Search *s, const Beams *beams) {
 // ---- 2: finished rows ----
 
 /* Row `from` of the running ones and the token that follows, if there is one. */
-static void copy_row(const Search *s, const Beams *beams, BeamRows *to, int64_t row, int64_t from,
-                     const Candidate *last) {
+static void copy_beam(const Search *s, const Beams *beams, BeamRows *to, int64_t row, int64_t from,
+                      const Candidate *last) {
   const size_t n = (size_t)beams->length;
   memcpy(token_row(&to->tokens, row), token_row(&s->running.tokens, from), n * sizeof(int32_t));
   if (last) token_row(&to->tokens, row)[n] = (int32_t)last->token;
@@ -174,7 +174,7 @@ static int64_t free_slot(const Search *s, const Beams *beams) {
 
 /* Adds beam number `beam`, with the token that follows if there is one, to the finished rows if it is among the best
  * K; of equal scores the one that finished first is better. The row that drops out gives its slot. */
-static void finish(Search *s, Beams *beams, int64_t item, double score, int64_t beam, const Candidate *last) {
+static void finish_beam(Search *s, Beams *beams, int64_t item, double score, int64_t beam, const Candidate *last) {
   const int64_t k = s->g->beams;
   int64_t place = beams->n_finished;
   while (place > 0 && beams->finished[place - 1].score < score) place--;
@@ -184,7 +184,7 @@ static void finish(Search *s, Beams *beams, int64_t item, double score, int64_t 
   memmove(beams->finished + place + 1, beams->finished + place,
           (size_t)(beams->n_finished - 1 - place) * sizeof *beams->finished);
   beams->finished[place] = (Finished){score, slot, beams->length + (last != NULL)};
-  copy_row(s, beams, &s->finished, item * k + slot, item * k + beam, last);
+  copy_beam(s, beams, &s->finished, item * k + slot, item * k + beam, last);
 }
 
 /* With early stopping nothing is added once K are finished, as in transformers. */
@@ -194,7 +194,7 @@ static void finish_ended(Search *s, Beams *beams, int64_t item) {
   if (g->options.early_stopping == TFM_EARLY_TRUE && beams->n_finished == g->beams) return;
   for (int64_t i = 0; i < g->beams; i++) {
     const Candidate *c = &s->candidates[i];
-    if (c->has_ended) finish(s, beams, item, score_of(g, c->sum, new_length), c->beam, c);
+    if (c->has_ended) finish_beam(s, beams, item, score_of(g, c->sum, new_length), c->beam, c);
   }
 }
 
@@ -222,7 +222,7 @@ static void run_on(Search *s, Beams *beams, int64_t item) {
   const int64_t k = s->g->beams;
   for (int64_t i = 0; i < k; i++) {
     const Candidate *c = s->kept[i];
-    copy_row(s, beams, &s->next, item * k + i, item * k + c->beam, c);
+    copy_beam(s, beams, &s->next, item * k + i, item * k + c->beam, c);
     s->parents[item * k + i] = beams->first_row + (s->is_first ? 0 : c->beam);
   }
   for (int64_t i = 0; i < k; i++) beams->sums[i] = running_sum(s->kept[i]);
@@ -265,7 +265,7 @@ static tfm_status advance(Search *s, int64_t item) {
 
 // ---- the loop ----
 
-static void add_rows(Search *s, int64_t item) {
+static void add_item_rows(Search *s, int64_t item) {
   Generation *g = s->g;
   Beams *beams = &s->items[item];
   beams->first_row = g->n_rows;
@@ -279,7 +279,7 @@ static bool reserve_rows(BeamRows *rows, int64_t length) {
   return token_rows_reserve(&rows->tokens, length) && token_rows_reserve(&rows->scores, length);
 }
 
-static bool reserve(Search *s) {
+static bool reserve_search(Search *s) {
   int64_t longest = 0;
   for (int64_t i = 0; i < s->g->n_items; i++)
     if (!s->items[i].is_done && s->items[i].length > longest) longest = s->items[i].length;
@@ -290,10 +290,10 @@ static bool reserve(Search *s) {
 /* One call for the rows of all items that are not done. */
 static tfm_status step(Search *s) {
   Generation *g = s->g;
-  if (!reserve(s)) return generation_no_memory(g);
+  if (!reserve_search(s)) return generation_no_memory(g);
   g->n_rows = 0;
   for (int64_t i = 0; i < g->n_items; i++)
-    if (!s->items[i].is_done) add_rows(s, i);
+    if (!s->items[i].is_done) add_item_rows(s, i);
   tfm_status status = generation_call(g);
   for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++)
     if (!s->items[i].is_done) status = advance(s, i);
@@ -315,7 +315,7 @@ static void finish_running(Search *s, int64_t item) {
   const Generation *g = s->g;
   Beams *beams = &s->items[item];
   for (int64_t i = 0; i < g->beams && !beams->is_done; i++)
-    finish(s, beams, item, score_of(g, beams->sums[i], beams->length - g->items[item].start), i, NULL);
+    finish_beam(s, beams, item, score_of(g, beams->sums[i], beams->length - g->items[item].start), i, NULL);
 }
 
 static tfm_status collect_hypotheses(Search *s, tfm_generated *generated) {

@@ -90,7 +90,7 @@ void tfm_chooser_destroy(tfm_chooser *chooser) {
 // ---- the likeliest tokens ----
 
 /* The log of the sum of exp(logits), of which at least one is above -inf. */
-static double logsumexp(const Chooser *c, const float *logits) {
+static double chooser_logsumexp(const Chooser *c, const float *logits) {
   const float most = row_max(c->bounds, row_blocks(c->vocab));
   return (double)most + log(row_exp_sum(logits, c->vocab, most));
 }
@@ -183,7 +183,7 @@ static tfm_status take_logits(Chooser *c, const tfm_choice_row *row, double *sum
     return tfm_refuse(c->error, TFM_E_INPUT, "the logits of token %lld are %s", (long long)row->length,
                       are_numbers ? "all -inf" : "not finite");
   if (row->n_top < 0) return TFM_OK;
-  *sum = logsumexp(c, row->logits);
+  *sum = chooser_logsumexp(c, row->logits);
   find_top(c, row, *sum);
   return TFM_OK;
 }

@@ -11,7 +11,7 @@
 // ---- beginning and end ----
 
 /* Room for a call of `rows` rows, and for looking at one of them. */
-static bool make_room(Generation *g, int64_t rows) {
+static bool make_row_room(Generation *g, int64_t rows) {
   int64_t elements;
   if (__builtin_mul_overflow(rows, g->vocab, &elements)) return false;
   const bool wants_sums = g->beams > 1 && g->model->gives_logsumexp;
@@ -35,7 +35,7 @@ static bool make_room(Generation *g, int64_t rows) {
 /* Beam search looks at max(2, 1 + ends) * beams candidates, as transformers does: even if all ends are among them, as
  * many others as there are beams remain. The heap also serves top_k of sampling, which may want the whole
  * vocabulary. */
-static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_error *error) {
+static tfm_status begin_generation(Generation *g, const tfm_generate_options *options, tfm_error *error) {
   g->error = error;
   g->n_items = g->prompts->n;
   if (g->n_items < 0 || g->prompts->width < 0) return generation_refuse(g, "the prompts have a negative size");
@@ -49,7 +49,7 @@ static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_
   const int64_t all = g->beams * g->vocab;
   const int64_t candidates = (n_eos < 1 ? 2 : 1 + (int64_t)n_eos) * g->beams;
   g->heap_size = g->beams == 1 ? g->vocab : candidates < all ? candidates : all;
-  return make_room(g, g->n_items * g->beams) ? TFM_OK : generation_no_memory(g);
+  return make_row_room(g, g->n_items * g->beams) ? TFM_OK : generation_no_memory(g);
 }
 
 static void end(Generation *g) {
@@ -61,7 +61,7 @@ tfm_status tfm_generate(const tfm_generate_model *model, const tfm_prompts *prom
                         const tfm_generate_options *options, tfm_generated *generated, tfm_error *error) {
   Generation g = {.model = model, .prompts = prompts, .chooser.callers_mode = fp_mode_enter()};
   tfm_generated result = {0};
-  tfm_status status = begin(&g, options, error);
+  tfm_status status = begin_generation(&g, options, error);
   if (status == TFM_OK) status = g.beams > 1 ? generate_beams(&g, &result) : generate_single(&g, &result);
   end(&g);
   if (status != TFM_OK) {
@@ -94,7 +94,7 @@ static tfm_status first_step(Generation *g, float *probabilities) {
 tfm_status tfm_generate_first_step(const tfm_generate_model *model, const tfm_prompts *prompts,
                                    const tfm_generate_options *options, float *probabilities, tfm_error *error) {
   Generation g = {.model = model, .prompts = prompts, .chooser.callers_mode = fp_mode_enter()};
-  tfm_status status = begin(&g, options, error);
+  tfm_status status = begin_generation(&g, options, error);
   if (status == TFM_OK) status = first_step(&g, probabilities);
   end(&g);
   return status == TFM_OK ? tfm_succeed(error) : status;

@@ -78,12 +78,12 @@ bool best_make(Generation *g) {
 
 static uint64_t *apart_of(const Generation *g, int64_t row) { return g->apart + row * row_words(g->vocab); }
 
-static void set_apart(const Generation *g, uint64_t *apart, int64_t token) {
+static void set_token_apart(const Generation *g, uint64_t *apart, int64_t token) {
   if (token >= 0 && token < g->vocab) apart[token / 64] |= (uint64_t)1 << token % 64;
 }
 
 static void set_list_apart(const Generation *g, uint64_t *apart, const tfm_token_list *list) {
-  for (uint64_t i = 0; i < list->n; i++) set_apart(g, apart, list->tokens[i]);
+  for (uint64_t i = 0; i < list->n; i++) set_token_apart(g, apart, list->tokens[i]);
 }
 
 /* Every token that row_apply_options may touch. A token that it forces needs no logit. */
@@ -95,7 +95,7 @@ static void choose_apart(const Generation *g, int64_t row) {
   set_list_apart(g, apart, &o->begin_suppress_tokens);
   if (concerns_ends(o)) set_list_apart(g, apart, &o->eos_token_ids);
   for (int64_t i = 0; concerns_own_tokens(o) && i < g->row_lengths[row]; i++)
-    set_apart(g, apart, g->row_tokens[row][i]);
+    set_token_apart(g, apart, g->row_tokens[row][i]);
 }
 
 static const tfm_best_token *best_of(const Generation *g, int64_t row) { return g->best + row * g->n_best; }
@@ -194,7 +194,7 @@ static bool has_nan(const float *bounds, int64_t n) {
 
 /* Checks a row of logits and finds its shift. -inf is the logit of a token that is impossible; NaN and +inf are
  * refused. */
-static tfm_status take_row(Generation *g, int64_t row) {
+static tfm_status check_logits(Generation *g, int64_t row) {
   const int64_t n_blocks = row_blocks(g->vocab);
   const float *bounds = g->bounds + row * n_blocks;
   const bool are_numbers = !has_nan(bounds, n_blocks);
@@ -212,7 +212,7 @@ tfm_status generation_call(Generation *g) {
   tfm_status status = called(g, g->model->logits(g->model->user, &rows, g->scores, g->logsumexp, g->error));
   generation_leave_caller(g);
   if (status == TFM_OK) scan_rows(g);
-  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_row(g, row);
+  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = check_logits(g, row);
   return status;
 }
 

@@ -29,7 +29,7 @@ static tfm_status choose_next(Generation *g, int64_t number, tfm_stream *stream,
 }
 
 /* Adds a token to a row; false if the row has ended. */
-static bool append(Generation *g, Single *s, int64_t item, int64_t token, float score) {
+static bool append_token(Generation *g, Single *s, int64_t item, int64_t token, float score) {
   if (s->scores.tokens) score_row(&s->scores, item)[s->lengths[item]] = score;
   token_row(&s->rows, item)[s->lengths[item]++] = (int32_t)token;
   generation_tell(g, item, (int32_t)token);
@@ -55,7 +55,7 @@ static tfm_status ask(Generation *g, Single *s) {
 }
 
 /* parents[i] is the row of the last call that item i continues, so that a model can continue its caches. */
-static tfm_status run(Generation *g, Single *s) {
+static tfm_status run_single(Generation *g, Single *s) {
   while (s->n_running && !g->is_stopped) {
     tfm_status status = ask(g, s);
     if (status != TFM_OK) return status;
@@ -63,7 +63,7 @@ static tfm_status run(Generation *g, Single *s) {
     s->n_running = 0;
     for (int64_t i = 0; i < n; i++) {
       int64_t item = s->running[i];
-      if (!append(g, s, item, s->chosen[i], s->chosen_scores[i])) continue;
+      if (!append_token(g, s, item, s->chosen[i], s->chosen_scores[i])) continue;
       s->running[s->n_running] = item;
       s->parents[s->n_running++] = i;
     }
@@ -87,7 +87,7 @@ static tfm_status collect(Generation *g, const Single *s, tfm_generated *generat
   return status;
 }
 
-static bool make(Generation *g, Single *s) {
+static bool make_single(Generation *g, Single *s) {
   const int64_t length = generation_first_length(g);
   s->lengths = generation_allocate(g, g->n_items, sizeof *s->lengths);
   s->streams = generation_allocate(g, g->n_items, sizeof *s->streams);
@@ -102,7 +102,7 @@ static bool make(Generation *g, Single *s) {
 
 tfm_status generate_single(Generation *g, tfm_generated *generated) {
   Single s = {.n_running = g->n_items};
-  tfm_status status = make(g, &s) ? TFM_OK : generation_no_memory(g);
+  tfm_status status = make_single(g, &s) ? TFM_OK : generation_no_memory(g);
   for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++) {
     s.lengths[i] = g->items[i].start;
     s.streams[i] = tfm_stream_begin(g->options.seed, (uint64_t)i);
@@ -110,7 +110,7 @@ tfm_status generate_single(Generation *g, tfm_generated *generated) {
     s.parents[i] = -1;
     generation_copy_prompt(g, i, token_row(&s.rows, i));
   }
-  if (status == TFM_OK) status = run(g, &s);
+  if (status == TFM_OK) status = run_single(g, &s);
   if (status == TFM_OK) status = collect(g, &s, generated);
   token_rows_free(&s.rows);
   token_rows_free(&s.scores);

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "decode/decoder.h"
+#include "decode/calls.h"
+#include "decode/decoder_memory.h"
 #include "generate/choose.h"
 #include "tfm/write.h"
 
@@ -142,8 +143,8 @@ static void take_back(tfm_decoder *decoder, tfm_write_row *row) {
 
 // ---- the call ----
 
-static tfm_status check_call(const tfm_decoder *decoder, tfm_chooser *const *choosers, int64_t n,
-                             const tfm_write_row *rows, tfm_error *error) {
+static tfm_status check_writing(const tfm_decoder *decoder, tfm_chooser *const *choosers, int64_t n,
+                                const tfm_write_row *rows, tfm_error *error) {
   tfm_status status = decoder_check_begun(decoder, error);
   if (!status) status = check_choosers(decoder, choosers, error);
   if (status) return status;
@@ -173,7 +174,7 @@ tfm_status tfm_decoder_write(tfm_decoder *decoder, tfm_chooser *const *choosers,
                              tfm_error *error) {
   int64_t kept = 0;
   float *logits;
-  tfm_status status = check_call(decoder, choosers, n, rows, error);
+  tfm_status status = check_writing(decoder, choosers, n, rows, error);
   for (int64_t i = 0; i < n && !status; i++) kept += rows[i].n_guesses + 1;
   if (!status) status = calls_reserve_writing(decoder, n, kept, &logits, error);
   if (status) return status;

@@ -36,13 +36,13 @@ static tfm_status check_args(const tfm_library *library, const void *args, tfm_e
   return TFM_OK;
 }
 
-static void read_sizes(const tfm_library *library, const void *args, uint32_t n, int64_t *sizes) {
+static void read_args_sizes(const tfm_library *library, const void *args, uint32_t n, int64_t *sizes) {
   for (uint32_t i = 0; i < n; i++) sizes[i] = number_at(args, library->args.symbols[i]);
 }
 
 tfm_status library_read_sizes(tfm_context *context, const void *args, tfm_error *error) {
   tfm_status status = check_args(handle_of(context)->table, args, error);
-  if (!status) read_sizes(handle_of(context)->table, args, context->program->n_symbols, context->asked);
+  if (!status) read_args_sizes(handle_of(context)->table, args, context->program->n_symbols, context->asked);
   return status;
 }
 
@@ -122,7 +122,7 @@ static tfm_status check_overlap(const tfm_context *context, tfm_error *error) {
 // ---- calls ----
 
 /* All items of one forward run have the sizes of the inputs; lengths that say otherwise would be ignored silently. */
-static tfm_status check_lengths(const tfm_context *context, const void *args, tfm_error *error) {
+static tfm_status check_args_lengths(const tfm_context *context, const void *args, tfm_error *error) {
   const tfm_generation *generation = handle_of(context)->table->generation;
   if (!generation || !handle_of(context)->table->args.lengths) return TFM_OK;
   for (uint32_t symbol = 0; symbol < context->program->n_symbols; symbol++) {
@@ -138,7 +138,7 @@ static tfm_status check_lengths(const tfm_context *context, const void *args, tf
 /* Checks in the order of their cost, and all of them before anything is computed. */
 static tfm_status forward(tfm_context *context, const void *args, tfm_error *error) {
   tfm_status status = library_read_sizes(context, args, error);
-  if (!status) status = check_lengths(context, args, error);
+  if (!status) status = check_args_lengths(context, args, error);
   if (!status) status = bind_args(context, args, error);
   if (!status) status = library_read_inputs(context, args, TFM_NONE, error);
   if (!status) status = read_outputs(context, args, error);
@@ -151,7 +151,7 @@ static tfm_status forward(tfm_context *context, const void *args, tfm_error *err
   return run_steps(context, error);
 }
 
-static tfm_status reserve(tfm_context *context, const void *args, tfm_error *error) {
+static tfm_status reserve_args(tfm_context *context, const void *args, tfm_error *error) {
   tfm_status status = bind_args(context, args, error);
   return status ? status : tfm_succeed(error);
 }
@@ -171,7 +171,7 @@ tfm_status tfm_library_forward(tfm_context *context, const void *args, tfm_error
 }
 
 tfm_status tfm_library_reserve(tfm_context *context, const void *args, tfm_error *error) {
-  return alone(context, args, error, reserve);
+  return alone(context, args, error, reserve_args);
 }
 
 /* A context without a pool is enough to measure. */
@@ -179,7 +179,7 @@ int64_t tfm_library_workspace_bytes(const tfm_model *model, const void *args) {
   if (!model || check_args(model->library, args, NULL)) return -1;
   tfm_context *context = context_new(model->program, &(tfm_allocator){0}, pool_threads_wanted(0));
   if (!context) return -1;
-  read_sizes(model->library, args, model->program->n_symbols, context->asked);
+  read_args_sizes(model->library, args, model->program->n_symbols, context->asked);
   int64_t bytes = context_measure(context, context->asked);
   context_end(context);
   return bytes;

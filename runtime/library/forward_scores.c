@@ -15,7 +15,7 @@ typedef struct Group { /* rows of a call that are run together: they have one le
 
 // ---- memory ----
 
-static int64_t bytes_of(const tfm_value *value) {
+static int64_t value_bytes(const tfm_value *value) {
   int64_t bytes = dtype_size((uint8_t)value->dtype);
   for (int32_t axis = 0; axis < value->rank; axis++) bytes *= value->dims[axis];
   return bytes;
@@ -77,7 +77,7 @@ static char *copy_axis(const Gather *g, int32_t axis, const char *from, char *to
 }
 
 /* The last axes that hold no items and are not cut are copied as one piece. */
-static void gather(const ForwardScores *f, const Group *group, uint32_t input, char *to) {
+static void gather_group(const ForwardScores *f, const Group *group, uint32_t input, char *to) {
   const tfm_value *from = &f->inputs[input];
   Gather g = {.group = group,
               .from = from,
@@ -91,7 +91,7 @@ static void gather(const ForwardScores *f, const Group *group, uint32_t input, c
     const bool is_plain = g.plain_axes == axis + 1 && !(g.item_axes >> axis & 1) && g.dims[axis] == from->dims[axis];
     if (is_plain) g.plain_axes = axis;
   }
-  if (bytes_of(from)) copy_axis(&g, 0, from->data, to);
+  if (value_bytes(from)) copy_axis(&g, 0, from->data, to);
 }
 
 /* The size that the item of a row has. */
@@ -171,7 +171,7 @@ static tfm_status list_values(ForwardScores *f, const Group *group, bool whole, 
     *value = (tfm_value){
         .data = is_input ? f->inputs[i].data : NULL, .dtype = info->dtype, .rank = info->rank, .dims = dims};
     if (!is_own(f, i, whole)) continue;
-    *bytes += (size_t)round_up(bytes_of(value), ALIGNMENT);
+    *bytes += (size_t)round_up(value_bytes(value), ALIGNMENT);
     if (is_input && i != f->generation->tokens && !can_be_gathered(f, group, i, dims))
       return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\" cannot be divided into %lld items",
                       info->name, (long long)f->batch);
@@ -186,9 +186,9 @@ static void fill_values(ForwardScores *f, const Group *group, bool whole) {
     tfm_value *value = &f->context->given[i];
     if (!is_own(f, i, whole)) continue;
     value->data = at;
-    at += round_up(bytes_of(value), ALIGNMENT);
+    at += round_up(value_bytes(value), ALIGNMENT);
     if (i == f->generation->tokens) write_tokens(group, value->data);
-    else if (i < n_inputs) gather(f, group, i, value->data);
+    else if (i < n_inputs) gather_group(f, group, i, value->data);
   }
 }
 
@@ -220,7 +220,7 @@ static tfm_status run_group(ForwardScores *f, const Group *group, float *scores,
 static int order_of(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
 /* Orders rows by length, then by sizes; 0: the rows can be run together. */
-static int compare(const ForwardScores *f, const tfm_step_rows *call, int64_t a, int64_t b) {
+static int compare_rows(const ForwardScores *f, const tfm_step_rows *call, int64_t a, int64_t b) {
   int order = order_of(call->lengths[a], call->lengths[b]);
   for (uint32_t i = 0; i < f->context->program->n_symbols && !order; i++)
     order = order_of(size_of(f, call, a, i), size_of(f, call, b, i));
@@ -232,7 +232,7 @@ static int compare(const ForwardScores *f, const tfm_step_rows *call, int64_t a,
 static void sort(const ForwardScores *f, const tfm_step_rows *call, int64_t *order) {
   for (int64_t i = 0; i < call->n; i++) {
     int64_t place = i;
-    for (; place > 0 && compare(f, call, order[place - 1], i) > 0; place--) order[place] = order[place - 1];
+    for (; place > 0 && compare_rows(f, call, order[place - 1], i) > 0; place--) order[place] = order[place - 1];
     order[place] = i;
   }
 }
@@ -247,7 +247,7 @@ static tfm_status scores_of(void *user, const tfm_step_rows *call, float *scores
   tfm_status status = TFM_OK;
   for (int64_t first = 0, end; first < call->n && !status; first = end) {
     const int64_t length = call->lengths[order[first]];
-    for (end = first + 1; end < call->n && compare(f, call, order[end], order[first]) == 0; end++)
+    for (end = first + 1; end < call->n && compare_rows(f, call, order[end], order[first]) == 0; end++)
       if (f->generation->batch == TFM_NONE) break;
     status = run_group(f, &(Group){call, order + first, end - first, length}, scores, error);
   }

@@ -78,7 +78,7 @@ tfm_status model_new(const tfm_library *library, tfm_model **model, tfm_error *e
 }
 
 /* Closes the model again if its weights were refused. */
-static tfm_status finish(tfm_model **model, tfm_status status, tfm_error *error) {
+static tfm_status finish_opening(tfm_model **model, tfm_status status, tfm_error *error) {
   if (!status) return tfm_succeed(error);
   tfm_model_close(*model);
   *model = NULL;
@@ -98,14 +98,14 @@ tfm_status tfm_library_open(const tfm_library *library, const char *path, tfm_mo
   if (status) return status;
   status = path ? weights_map(library, path, &(*model)->weights, error)
                 : weights_of_library(library, &(*model)->weights, error);
-  return finish(model, status, error);
+  return finish_opening(model, status, error);
 }
 
 tfm_status tfm_library_open_memory(const tfm_library *library, const void *bytes, uint64_t size, tfm_model **model,
                                    tfm_error *error) {
   tfm_status status = model_new(library, model, error);
   if (status) return status;
-  return finish(model, weights_in_memory(library, bytes, size, &(*model)->weights, error), error);
+  return finish_opening(model, weights_in_memory(library, bytes, size, &(*model)->weights, error), error);
 }
 
 tfm_status library_check_layout(const char *model, uint64_t of_library, uint64_t of_header, tfm_error *error) {
@@ -172,8 +172,8 @@ static bool hash_is(const void *bytes, size_t size, const uint8_t expected[16]) 
 
 /* `page` is the file's first TFM_WEIGHTS_HEADER_BYTES bytes, `size` that of the file. The page's own hash is
  * cleared. */
-static tfm_status read_header(char *page, uint64_t size, const char *path, tfm_weights_header *header,
-                              tfm_error *error) {
+static tfm_status read_weights_header(char *page, uint64_t size, const char *path, tfm_weights_header *header,
+                                      tfm_error *error) {
   memcpy(header, page, sizeof *header);
   if (memcmp(header->magic, TFM_WEIGHTS_MAGIC, sizeof header->magic) != 0)
     return tfm_refuse_file(error, path, "this is no file of packed weights (.tfmw)");
@@ -245,7 +245,7 @@ static tfm_status open_file(const char *path, int *fd, tfm_weights_header *heade
   *fd = open_regular(path, &size, error);
   if (*fd < 0) return TFM_E_ENV;
   tfm_status status = read_page(*fd, path, page, error);
-  return status ? status : read_header(page, size, path, header, error);
+  return status ? status : read_weights_header(page, size, path, header, error);
 }
 
 /* Shared and read-only: processes with the same model share the memory of its weights. */
@@ -287,7 +287,7 @@ tfm_status weights_in_memory(const tfm_library *library, const void *bytes, uint
     return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the weights are not aligned to 64 bytes");
   if (size < sizeof page) return tfm_refuse_file(error, where, "there are too few bytes to hold packed weights");
   memcpy(page, bytes, sizeof page);
-  tfm_status status = read_header(page, size, where, &header, error);
+  tfm_status status = read_weights_header(page, size, where, &header, error);
   if (!status) status = matches(library, &header, where, error);
   if (!status) *weights = (Weights){.packed = (const char *)bytes + TFM_WEIGHTS_HEADER_BYTES};
   return status;

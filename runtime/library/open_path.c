@@ -39,7 +39,7 @@ static tfm_status no_memory(tfm_error *error) {
 }
 
 /* The loader searches its own folders for names without a slash: "libx.so" becomes "./libx.so". */
-static void *load(const char *path, tfm_error *error) {
+static void *load_library(const char *path, tfm_error *error) {
   char *local = NULL;
   if (!strchr(path, '/')) {
     local = malloc(strlen(path) + 3);
@@ -71,7 +71,7 @@ tfm_status library_load(const char *path, const char *suffix, void **handle, con
   char *symbol = NULL;
   tfm_status status = elf_find_export(path, suffix, &symbol, error);
   if (status) return status;
-  *handle = load(path, error);
+  *handle = load_library(path, error);
   union { /* converting a pointer to an object into one to a function is no C */
     void *object;
     const void *(*function)(void);
@@ -136,7 +136,7 @@ static bool inside(const ElfFile *file, uint64_t offset, uint64_t bytes) {
 }
 
 /* pread may return less than was asked for; 0 bytes: the file became shorter while it was read. */
-static tfm_status read_at(const ElfFile *file, uint64_t offset, void *to, uint64_t bytes) {
+static tfm_status read_elf_at(const ElfFile *file, uint64_t offset, void *to, uint64_t bytes) {
   if (!inside(file, offset, bytes)) return damaged(file);
   for (uint64_t done = 0; done < bytes;) {
     ssize_t n = pread(file->fd, (char *)to + done, (size_t)(bytes - done), (off_t)(offset + done));
@@ -156,7 +156,7 @@ static tfm_status read_new(const ElfFile *file, uint64_t offset, uint64_t bytes,
   if (!new) return refuse(file, TFM_E_NOMEM, "no memory to read the library");
   new[bytes] = 0;
   memcpy(memory, &new, sizeof new);
-  return read_at(file, offset, new, bytes);
+  return read_elf_at(file, offset, new, bytes);
 }
 
 // ---- the tables ----
@@ -164,7 +164,7 @@ static tfm_status read_new(const ElfFile *file, uint64_t offset, uint64_t bytes,
 /* The sizes of table entries are checked, so that the tables can be read as arrays of the types in elf.h. */
 static tfm_status read_elf_header(ElfFile *file) {
   if (file->size < sizeof file->header) return refuse(file, TFM_E_ENV, "this is no shared library");
-  tfm_status status = read_at(file, 0, &file->header, sizeof file->header);
+  tfm_status status = read_elf_at(file, 0, &file->header, sizeof file->header);
   if (status) return status;
   const Elf64_Ehdr *header = &file->header;
   if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_type != ET_DYN)
@@ -184,7 +184,7 @@ static tfm_status check_segments(const ElfFile *file) {
   for (uint64_t i = 0; i < file->header.e_phnum; i++) {
     Elf64_Phdr segment;
     if (!inside(file, file->header.e_phoff, (i + 1) * sizeof segment)) return damaged(file);
-    tfm_status status = read_at(file, file->header.e_phoff + i * sizeof segment, &segment, sizeof segment);
+    tfm_status status = read_elf_at(file, file->header.e_phoff + i * sizeof segment, &segment, sizeof segment);
     if (status) return status;
     if (!inside(file, segment.p_offset, segment.p_filesz)) return damaged(file);
     if (segment.p_type == PT_LOAD && segment.p_filesz > segment.p_memsz) return damaged(file);

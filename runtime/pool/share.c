@@ -39,7 +39,7 @@ static int64_t part_units(const Part *part) {
 }
 
 /* Units are numbered block by block, so that a thread uses what it loaded for a block for all its groups. */
-static void unit_of(const Part *part, int64_t number, int64_t *block, int64_t *group) {
+static void part_unit(const Part *part, int64_t number, int64_t *block, int64_t *group) {
   int64_t width = part->end_group - part->first_group;
   *block = part->first_block + number / width;
   *group = part->first_group + number % width;
@@ -74,7 +74,7 @@ static int64_t take(Claimer *claimer, int32_t owner, int64_t units) {
 static bool claim_alone(Claimer *claimer, int64_t *block, int64_t *group) {
   Part all = {0, claimer->grid.blocks, 0, claimer->grid.groups};
   if (claimer->next >= part_units(&all)) return false;
-  unit_of(&all, claimer->next++, block, group);
+  part_unit(&all, claimer->next++, block, group);
   return true;
 }
 
@@ -89,7 +89,7 @@ bool share_claim(Claimer *claimer, int64_t *block, int64_t *group) {
     int64_t units = part_units(&part);
     int64_t unit = units ? take(claimer, owner, units) : -1;
     if (unit < 0) continue;
-    unit_of(&part, unit, block, group);
+    part_unit(&part, unit, block, group);
     return true;
   }
   return false;

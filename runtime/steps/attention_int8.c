@@ -176,7 +176,7 @@ static void load_values(const AttentionStrip *strip, const Block *block, const W
   }
 }
 
-static void load(const AttentionStrip *strip, const KeyBlock *keys) {
+static void load_int8(const AttentionStrip *strip, const KeyBlock *keys) {
   const Attention *a = strip->attention;
   const AttentionScratch *scratch = strip->scratch;
   const AttentionItem *item = strip->item;
@@ -227,7 +227,7 @@ void whole_add_rows(float *to, int64_t stride, const float *from, int64_t rows, 
 }
 
 /* The strip has done its duty when the weights are rounded, and holds what is added to c. */
-static void add(const AttentionStrip *strip, const KeyBlock *keys) {
+static void add_int8(const AttentionStrip *strip, const KeyBlock *keys) {
   const AttentionScratch *scratch = strip->scratch;
   const tfm_context *context = strip->walker->context;
   const tfm_attention_step *step = strip->attention->step;
@@ -254,7 +254,7 @@ static void add(const AttentionStrip *strip, const KeyBlock *keys) {
   }
 }
 
-static const WholeAttention functions = {.size_slots = size_slots, .load = load, .score = score, .add = add};
+static const WholeAttention functions = {.size_slots = size_slots, .load = load_int8, .score = score, .add = add_int8};
 
 void step_attention_int8(Walker *walker, const tfm_step *step) { attention_run(walker, step, &functions); }
 

@@ -53,7 +53,7 @@ static Grad grad_of(const tfm_context *context, const tfm_step *step) {
 static int64_t panels_floats(int64_t columns, int64_t width, int64_t k) { return round_up(columns, width) * k; }
 
 /* The parts of a thread's scratch, one behind the other from `base`; returns their bytes. */
-static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
+static int64_t lay_out_scratch(const Grad *a, char *base, GradScratch *scratch) {
   const tfm_attention_grad_step *step = a->step;
   const int64_t strips = a->key_blocks * a->strip_floats, rows = a->block_rows, size = sizeof(float);
   const int64_t back = step->is_forward ? 0 : 1; /* what goes back is not there in the first part */
@@ -85,7 +85,7 @@ int64_t attention_grad_scratch_bytes(const tfm_context *context, const tfm_step 
   if (keys < 0 || __builtin_mul_overflow(keys, per_key, &product)) return -1;
   GradScratch scratch;
   const Grad a = grad_of(context, step);
-  return lay_out(&a, NULL, &scratch);
+  return lay_out_scratch(&a, NULL, &scratch);
 }
 
 // ---- items ----
@@ -361,7 +361,7 @@ void step_attention_grad(Walker *walker, const tfm_step *step) {
   const Grad a = grad_of(walker->context, step);
   if (a.items <= 0) return;
   GradScratch scratch;
-  lay_out(&a, walker->scratch, &scratch);
+  lay_out_scratch(&a, walker->scratch, &scratch);
   set_terms(walker->context, &a, &scratch);
   Claimer claimer = walker_claimer(walker, 1, a.items);
   int64_t ignored, number;

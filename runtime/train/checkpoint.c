@@ -44,7 +44,7 @@ static bool close_synced(FILE *file) {
 
 // ---- safetensors ----
 
-static uint64_t tensor_bytes(const tfm_named_tensor *tensor) {
+static uint64_t named_tensor_bytes(const tfm_named_tensor *tensor) {
   uint64_t n = sizeof(float);
   for (int32_t i = 0; i < tensor->rank; i++) n *= (uint64_t)tensor->dims[i];
   return n;
@@ -83,7 +83,7 @@ static uint64_t header(FILE *file, const tfm_named_tensor *tensors, int64_t n) {
     for (int32_t axis = 0; axis < tensors[i].rank; axis++)
       length += number(file, (uint64_t)tensors[i].dims[axis], axis ? "," : "");
     length += number(file, offset, "],\"data_offsets\":[");
-    offset += tensor_bytes(&tensors[i]);
+    offset += named_tensor_bytes(&tensors[i]);
     length += number(file, offset, ",");
     length += text(file, "]}");
   }
@@ -99,7 +99,7 @@ static bool write_tensors(const char *path, const tfm_named_tensor *tensors, int
   for (int i = 0; i < 8; i++) fputc((int)(length >> 8 * i & 255), file);
   header(file, tensors, n);
   for (int64_t i = 0; i < n; i++)
-    if (tensor_bytes(&tensors[i])) fwrite(tensors[i].data, 1, (size_t)tensor_bytes(&tensors[i]), file);
+    if (named_tensor_bytes(&tensors[i])) fwrite(tensors[i].data, 1, (size_t)named_tensor_bytes(&tensors[i]), file);
   const bool good = !ferror(file);
   return close_synced(file) && good;
 }

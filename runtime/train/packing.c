@@ -74,7 +74,7 @@ static tfm_status compute_packed(tfm_trainer *t, const tfm_train_graph *graph, c
 
 // ---- the model ----
 
-static tfm_status fill(tfm_trainer *t, char *block, tfm_error *error) {
+static tfm_status fill_block(tfm_trainer *t, char *block, tfm_error *error) {
   const tfm_packing *p = t->training->packing;
   const tfm_train_graph *graphs = t->training->packing_graphs;
   uint32_t first = 0; /* place of a graph's; without any there is no list of places */
@@ -96,7 +96,7 @@ static tfm_status make_packing(tfm_trainer *t, tfm_model *model, tfm_error *erro
   void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (block == MAP_FAILED) return tfm_refuse(error, TFM_E_NOMEM, "no memory for %zu bytes of weights", bytes);
   model->weights = (Weights){.packed = block, .mapping = block, .mapping_bytes = bytes};
-  return fill(t, block, error);
+  return fill_block(t, block, error);
 }
 
 static int release_owner(void *owner) {

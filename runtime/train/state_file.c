@@ -52,7 +52,7 @@ static uint64_t hash_end(const Hash *hash) {
 }
 
 /* Of a block with the zeros behind it. */
-static uint64_t hash_of(const void *bytes, uint64_t n) {
+static uint64_t bytes_hash(const void *bytes, uint64_t n) {
   Hash hash = hash_begin();
   unsigned char last[UNIT] = {0};
   const uint64_t whole = n / UNIT * UNIT;
@@ -73,7 +73,7 @@ static void put(Header *header, uint64_t value) {
   for (int i = 0; i < 8; i++) header->bytes[header->at++] = (unsigned char)(value >> 8 * i);
 }
 
-static uint64_t take(Header *header) {
+static uint64_t take_number(Header *header) {
   uint64_t value = 0;
   for (int i = 8; i-- > 0;) value = value << 8 | header->bytes[header->at + (size_t)i];
   header->at += 8;
@@ -98,7 +98,7 @@ static uint64_t padded(uint64_t n) { return (n + TFM_STATE_ALIGNMENT - 1) / TFM_
 static uint64_t seal(const Header *header) {
   Header copy = *header;
   memset(copy.bytes + TFM_STATE_HEADER_BYTES - 8, 0, 8);
-  return hash_of(copy.bytes, TFM_STATE_HEADER_BYTES);
+  return bytes_hash(copy.bytes, TFM_STATE_HEADER_BYTES);
 }
 
 static void put_head(Header *header, const tfm_state_head *head) {
@@ -121,21 +121,21 @@ static void put_head(Header *header, const tfm_state_head *head) {
 }
 
 static void take_head(Header *header, tfm_state_head *head) {
-  head->model = take(header);
-  head->settings = take(header);
-  head->data = take(header);
-  head->seed = take(header);
-  head->step = (int64_t)take(header);
-  head->epoch = (int64_t)take(header);
-  head->batch = (int64_t)take(header);
-  head->best = double_of(take(header));
-  head->best_step = (int64_t)take(header);
-  head->stale = (int64_t)take(header);
-  head->origin.optimizer = (int64_t)take(header);
-  head->origin.schedule = (int64_t)take(header);
-  head->origin.epoch = (int64_t)take(header);
-  head->best_score = double_of(take(header));
-  head->trained = take(header);
+  head->model = take_number(header);
+  head->settings = take_number(header);
+  head->data = take_number(header);
+  head->seed = take_number(header);
+  head->step = (int64_t)take_number(header);
+  head->epoch = (int64_t)take_number(header);
+  head->batch = (int64_t)take_number(header);
+  head->best = double_of(take_number(header));
+  head->best_step = (int64_t)take_number(header);
+  head->stale = (int64_t)take_number(header);
+  head->origin.optimizer = (int64_t)take_number(header);
+  head->origin.schedule = (int64_t)take_number(header);
+  head->origin.epoch = (int64_t)take_number(header);
+  head->best_score = double_of(take_number(header));
+  head->trained = take_number(header);
 }
 
 // ---- writing ----
@@ -160,7 +160,7 @@ static void fill_header(Header *header, const tfm_state_head *head, const tfm_st
   for (int i = 0; i < TFM_STATE_BLOCKS; i++) {
     put(header, offset);
     put(header, blocks[i].n);
-    put(header, hash_of(blocks[i].bytes, blocks[i].n));
+    put(header, bytes_hash(blocks[i].bytes, blocks[i].n));
     offset += padded(blocks[i].n);
   }
   put(header, offset);
@@ -201,14 +201,14 @@ static tfm_status read_at(const tfm_state_file *file, uint64_t offset, void *to,
 static tfm_status read_blocks(tfm_state_file *file, Header *header, uint64_t size, tfm_error *error) {
   uint64_t offset = TFM_STATE_HEADER_BYTES;
   for (int i = 0; i < TFM_STATE_BLOCKS; i++) {
-    file->offsets[i] = take(header);
-    file->bytes[i] = take(header);
-    file->hashes[i] = take(header);
+    file->offsets[i] = take_number(header);
+    file->bytes[i] = take_number(header);
+    file->hashes[i] = take_number(header);
     if (file->offsets[i] != offset || file->bytes[i] > size - offset || padded(file->bytes[i]) > size - offset)
       return tfm_refuse_file(error, file->path, "the checkpoint is damaged: it is shorter than its header says");
     offset += padded(file->bytes[i]);
   }
-  if (offset != size || take(header) != size)
+  if (offset != size || take_number(header) != size)
     return tfm_refuse_file(error, file->path, "the checkpoint is damaged: it is longer than its header says");
   return TFM_OK;
 }
@@ -222,10 +222,10 @@ static tfm_status read_header(tfm_state_file *file, uint64_t size, tfm_error *er
   if (memcmp(header.bytes, MAGIC, sizeof MAGIC) != 0)
     return tfm_refuse_file(error, file->path, "this is no checkpoint");
   header.at = TFM_STATE_HEADER_BYTES - 8;
-  if (take(&header) != seal(&header))
+  if (take_number(&header) != seal(&header))
     return tfm_refuse_file(error, file->path, "the header of the checkpoint is damaged");
   header.at = sizeof MAGIC;
-  if (take(&header) != TFM_STATE_VERSION)
+  if (take_number(&header) != TFM_STATE_VERSION)
     return tfm_refuse_file(error, file->path, "the checkpoint was written by another version of tfmc");
   take_head(&header, &file->head);
   return read_blocks(file, &header, size, error);
@@ -275,7 +275,7 @@ tfm_status tfm_state_open(tfm_state_file *file, const char *path, tfm_error *err
 tfm_status tfm_state_read(const tfm_state_file *file, tfm_state_block block, void *bytes, tfm_error *error) {
   const tfm_status status = read_at(file, file->offsets[block], bytes, file->bytes[block], error);
   if (status) return status;
-  if (hash_of(bytes, file->bytes[block]) != file->hashes[block])
+  if (bytes_hash(bytes, file->bytes[block]) != file->hashes[block])
     return tfm_refuse_file(error, file->path, "the file changed while it was read");
   return tfm_succeed(error);
 }

@@ -77,7 +77,7 @@ static tfm_status bind_context(Run *run, tfm_error *error) {
   return TFM_OK;
 }
 
-static int64_t elements_of(const tfm_value *value) {
+static int64_t value_elements(const tfm_value *value) {
   int64_t n = 1;
   for (int32_t axis = 0; axis < value->rank; axis++) n *= value->dims[axis];
   return n;
@@ -87,7 +87,7 @@ enum { MASK_ALIGNMENT = 64 };
 
 /* One without elements has a place too. */
 static int64_t mask_bytes(const tfm_value *mask) {
-  return round_up(greatest_of(1, elements_of(mask)), MASK_ALIGNMENT);
+  return round_up(greatest_of(1, value_elements(mask)), MASK_ALIGNMENT);
 }
 
 tfm_status training_reserve_masks(tfm_trainer *t, const tfm_train_graph *graph, const tfm_value *inputs,
@@ -158,7 +158,7 @@ static tfm_status run_context(const Run *run, tfm_error *error) {
 }
 
 /* Runs a graph on a part, to where `results` of the trainer say. */
-static tfm_status run_part(Run *run, tfm_error *error) {
+static tfm_status run_step_part(Run *run, tfm_error *error) {
   tfm_trainer *t = run->t;
   const tfm_train_engine *engine = &t->engine;
   give_inputs(run);
@@ -216,7 +216,7 @@ static void add_floats(void *argument, PoolMember *member) {
     sum[i] += more[i];
 }
 
-static void add_block(tfm_trainer *t, float *sum, float *more) {
+static void add_gradients(tfm_trainer *t, float *sum, float *more) {
   float *blocks[] = {sum, more, (float *)(void *)t};
   train_share(t->pool, add_floats, blocks);
 }
@@ -278,7 +278,7 @@ static tfm_status sum_shard(Sum *s, int64_t shard, int depth, tfm_error *error) 
     const bool is_first = i == 0 && t->ranks.rank == 0;
     s->run.part = i;
     if (s->has_gradients) mixture_give_seeds(t, is_first);
-    const tfm_status status = run_part(&s->run, error);
+    const tfm_status status = run_step_part(&s->run, error);
     if (status) return explain(t, status, i, error);
     for (uint32_t k = 0; k < s->n_numbers; k++)
       if (is_first || !s->once || !s->once[k]) numbers[k] += (double)t->outputs[k];
@@ -297,7 +297,7 @@ static tfm_status sum_tree(Sum *s, int64_t first, int64_t n, int depth, tfm_erro
   if (status) return status;
   double *numbers = s->numbers + (size_t)depth * s->n_numbers;
   for (uint32_t k = 0; k < s->n_numbers; k++) numbers[k] += numbers[s->n_numbers + k];
-  if (s->has_gradients) add_block(t, gradients_at(t, depth), gradients_at(t, depth + 1));
+  if (s->has_gradients) add_gradients(t, gradients_at(t, depth), gradients_at(t, depth + 1));
   return TFM_OK;
 }
 
@@ -317,7 +317,7 @@ static tfm_status sum_ranks(tfm_trainer *t, void *data, void *other, int64_t n, 
   for (int32_t bit = 1; bit < ranks->ranks; bit *= 2) {
     const tfm_status status = ranks->exchange(ranks->user, ranks->rank ^ bit, data, other, bytes);
     if (status) return hook_failed(status, "exchange", error);
-    if (!is_double) add_block(t, data, other);
+    if (!is_double) add_gradients(t, data, other);
     for (int64_t i = 0; is_double && i < n; i++) ((double *)data)[i] += ((const double *)other)[i];
   }
   return TFM_OK;

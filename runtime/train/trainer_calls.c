@@ -121,7 +121,7 @@ tfm_status tfm_trainer_evaluate(tfm_trainer *t, const tfm_value *parts, int64_t 
 
 // ---- memory ----
 
-static tfm_status reserve(tfm_trainer *t, const tfm_train_graph *graph, tfm_context *context, tfm_error *error) {
+static tfm_status reserve_graph(tfm_trainer *t, const tfm_train_graph *graph, tfm_context *context, tfm_error *error) {
   if (!context) return TFM_OK;
   const tfm_program *program = context->program;
   const tfm_status status = context_reserve_symbols(context, t->sizes, 1, error);
@@ -131,7 +131,7 @@ static tfm_status reserve(tfm_trainer *t, const tfm_train_graph *graph, tfm_cont
   return status ? status : training_reserve_masks(t, graph, t->values, error);
 }
 
-static void read_sizes(tfm_trainer *t, const tfm_train_parts *parts) {
+static void read_parts_sizes(tfm_trainer *t, const tfm_train_parts *parts) {
   const tfm_context *context = t->engine.step_tops;
   memset(t->sizes, 0, t->training->n_sizes * sizeof *t->sizes);
   if (parts->values)
@@ -144,9 +144,9 @@ static tfm_status run_reserve(tfm_trainer *t, tfm_train_parts largest, tfm_error
   tfm_status status = training_enter(t, error);
   if (status) return status;
   status = read_parts(t->training, &largest, error);
-  if (!status) read_sizes(t, &largest);
-  if (!status) status = reserve(t, &t->training->step.bottoms, t->engine.step_bottoms, error);
-  if (!status) status = reserve(t, &t->training->step.tops, t->engine.step_tops, error);
+  if (!status) read_parts_sizes(t, &largest);
+  if (!status) status = reserve_graph(t, &t->training->step.bottoms, t->engine.step_bottoms, error);
+  if (!status) status = reserve_graph(t, &t->training->step.tops, t->engine.step_tops, error);
   return training_leave(t, status ? status : tfm_succeed(error));
 }
 

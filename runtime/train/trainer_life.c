@@ -44,7 +44,7 @@ static bool needs(const tfm_trainer *t, tfm_train_tensor which) {
 }
 
 /* Places the arrays behind the trainer and returns the size of all; -1: it is too large to count. */
-static int64_t place_arrays(tfm_trainer *t, char *block) {
+static int64_t place_trainer_arrays(tfm_trainer *t, char *block) {
   const tfm_training *training = t->training;
   const uint32_t inputs = most_inputs(training), outputs = most_outputs(training);
   Layout layout = {.block = block};
@@ -133,13 +133,13 @@ tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engi
   if (status) return status;
   shape.pool = engine->step_tops ? engine->step_tops->pool : NULL;
   shape.n_chunks = optimizer_chunks(training);
-  shape.bytes = place_arrays(&shape, NULL);
+  shape.bytes = place_trainer_arrays(&shape, NULL);
   char *block = shape.bytes < 0 ? NULL : allocate_room(&options.allocator, &shape.bytes);
   if (!block)
     return tfm_refuse(error, TFM_E_NOMEM, "no memory for the %llu numbers of each kind that a trainer has",
                       (unsigned long long)training->floats);
   if (options.allocator.allocate) memset(block, 0, (size_t)shape.bytes);
-  place_arrays(&shape, block);
+  place_trainer_arrays(&shape, block);
   *trainer = (tfm_trainer *)(void *)block;
   **trainer = shape;
   return tfm_succeed(error);
@@ -149,7 +149,7 @@ int64_t trainer_bytes(const tfm_training *training, const tfm_trainer_options *o
   tfm_trainer shape = {.training = training, .n_chunks = optimizer_chunks(training)};
   const tfm_trainer_options known = read_options(options);
   shape.settings = known.settings ? *known.settings : training->settings;
-  return place_arrays(&shape, NULL);
+  return place_trainer_arrays(&shape, NULL);
 }
 
 static void free_contexts(const tfm_train_engine *engine) {
@@ -231,8 +231,8 @@ static tfm_status make_with(const tfm_training *training, tfm_pool *pool, const 
 }
 
 /* What a failure leaves is freed as a trainer would be. */
-static tfm_status make(const tfm_training *packed, const tfm_trainer_options *options, tfm_trainer **trainer,
-                       tfm_error *error) {
+static tfm_status make_trainer(const tfm_training *packed, const tfm_trainer_options *options, tfm_trainer **trainer,
+                               tfm_error *error) {
   Pool *own = NULL;
   const tfm_training *training = training_unpack_tables(packed, &options->allocator);
   if (training && !options->pool)
@@ -267,7 +267,7 @@ tfm_status tfm_library_trainer_new(const tfm_training *training, const char *sta
   options.struct_size = sizeof options;
   if (!options.allocator.allocate != !options.allocator.release)
     return tfm_refuse_call(error, "an allocator needs both functions");
-  tfm_status status = make(training, &options, trainer, error);
+  tfm_status status = make_trainer(training, &options, trainer, error);
   if (!status) status = state ? trainer_load(*trainer, state, error) : tfm_trainer_draw(*trainer, error);
   if (!status) return tfm_succeed(error);
   tfm_trainer_destroy(*trainer);

@@ -88,11 +88,10 @@ static void check_all(Arena *arena, Diag *diag, Graph *graph) {
 /* Loss, gradients and divisors of a model with a train block. */
 static void check_training(Arena *arena, Map *names, const ParsedProgram *program) {
   Diag diag = diag_new(arena);
-  const ElaborateOptions options = {0};
-  const char *name = NULL;
-  Objective *objective = elaborate_objective(arena, names, &diag, program, &options, true, &name);
+  const ElaborateOptions options = {.is_training = true};
+  Objective *objective = elaborate_objective(arena, names, &diag, program, &options);
   if (objective && diag_has_errors(&diag)) fail(arena, "both an objective and messages", &diag);
-  if (!objective || graph_count(objective->graph) > MAX_NODES) return;
+  if (!objective || !objective->name || graph_count(objective->graph) > MAX_NODES) return;
   const TrainGraphs *made = train_graphs(arena, &diag, objective, true);
   if ((made != NULL) == diag_has_errors(&diag)) fail(arena, "neither gradients nor messages, or both", &diag);
   if (!made) return;

@@ -188,7 +188,7 @@ def main():
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--record", nargs=2, metavar=("NAME", "CHANGED-TREE"))
     parser.add_argument("--page", action="store_true")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if arguments.record:
         return record(arguments.root, *arguments.record)
     if arguments.page:

@@ -118,7 +118,8 @@ Tensor *random_outputs(Arena *arena, Diag *diag, Graph *graph, const Graph *weig
   RandomWeights weights = {.arena = arena, .graph = weights_of, .made = map_new(arena)};
   EvalInputs inputs = random_inputs(arena, graph);
   Tensor *outputs = ARENA_ARRAY(arena, Tensor, graph->outputs.n + 1);
-  return graph_eval(arena, diag, graph, random_weight, &weights, &inputs, outputs) ? outputs : NULL;
+  const EvalCall call = {graph, random_weight, &weights, .inputs = &inputs};
+  return graph_eval(arena, diag, &call, outputs) ? outputs : NULL;
 }
 
 /* The same, with messages on stderr. */

@@ -45,7 +45,7 @@ static Tensor outputs[4];
 static inline bool run_sized(const char *header, const char *body) {
   Graph *graph = read(header, body);
   EvalInputs inputs = {.names = names, .tensors = tensors, .n = n_inputs};
-  bool ok = graph_eval(arena, &diag, graph, NULL, NULL, &inputs, outputs);
+  bool ok = graph_eval(arena, &diag, &(EvalCall){.graph = graph, .inputs = &inputs}, outputs);
   n_inputs = 0;
   return ok;
 }

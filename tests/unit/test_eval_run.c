@@ -83,8 +83,8 @@ Test(eval_run, an_observer_sees_every_node_that_is_needed) {
   Graph *graph = read("", "%0 = full 3.0 : f32[2]\n%1 = exp %0 : f32[2]\n%2 = neg %0 : f32[2]\n%3 = sum %1, axis=0 : f32[]\n"
                           "output z = %3");
   StrBuf seen = strbuf_new(arena);
-  EvalOptions options = {.observer = observe, .observer_context = &seen};
-  cr_assert(graph_eval_with(arena, &diag, graph, NULL, NULL, &(EvalInputs){0}, &options, outputs));
+  const EvalCall call = {.graph = graph, .inputs = &(EvalInputs){0}, .options = {.observer = observe, .observer_context = &seen}};
+  cr_assert(graph_eval(arena, &diag, &call, outputs));
   cr_assert_str_eq(seen.text, "full 2; exp 2; sum 1; ");
 }
 

@@ -148,7 +148,8 @@ static const char *run_case(Golden *g, Graph *graph) {
     if (!g->weights) return "the weights can't be read";
   }
   Tensor *outputs = ARENA_ARRAY(g->arena, Tensor, graph->outputs.n);
-  bool good = read_inputs(g, &inputs) && graph_eval(g->arena, &g->diag, graph, look_up, g, &inputs, outputs);
+  const EvalCall call = {.graph = graph, .weights = look_up, .weights_context = g, .inputs = &inputs};
+  bool good = read_inputs(g, &inputs) && graph_eval(g->arena, &g->diag, &call, outputs);
   tensor_file_close(g->weights);
   return good ? check_outputs(g, graph, outputs) : "an error of the run";
 }

@@ -291,9 +291,11 @@ static void run_whole(Trial *t) {
   const char *names[] = {"ids", "src"};
   const Tensor tensors[] = {tokens(t, 0, LENGTH), t->src};
   const EvalInputs inputs = {names, tensors, t->parts.encoder ? 2 : 1}, given = {names + 1, tensors + 1, 1};
-  cr_assert(graph_eval(arena, &diag, t->whole, random_weight, &t->weights, &inputs, t->want), "%s", fault());
+  const EvalCall whole = {t->whole, random_weight, &t->weights, .inputs = &inputs};
+  const EvalCall encoder = {t->parts.encoder, random_weight, &t->weights, .inputs = &given};
+  cr_assert(graph_eval(arena, &diag, &whole, t->want), "%s", fault());
   if (!t->parts.encoder) return;
-  cr_assert(graph_eval(arena, &diag, t->parts.encoder, random_weight, &t->weights, &given, t->sources), "%s", fault());
+  cr_assert(graph_eval(arena, &diag, &encoder, t->sources), "%s", fault());
 }
 
 static Tensor no_positions(const Node *input) {
@@ -339,11 +341,10 @@ static void expect_same(const char *whole, const char *text, const int64_t *chun
   for (int64_t past = 0; past < LENGTH; past += *chunks++) {
     const int64_t kept = *chunks > 2 ? 2 : *chunks;
     const EvalSize sizes[] = {{"time.past", past}, {"time.kept", kept}};
-    const EvalOptions options = {.sizes = sizes, .n_sizes = 2};
     const EvalInputs inputs = step_inputs(&t, past, *chunks);
+    const EvalCall step = {t.parts.step, random_weight, &t.weights, &inputs, {.sizes = sizes, .n_sizes = 2}};
     Tensor *outputs = ARENA_ARRAY(arena, Tensor, t.parts.step->outputs.n);
-    cr_assert(graph_eval_with(arena, &diag, t.parts.step, random_weight, &t.weights, &inputs, &options, outputs), "%s",
-              fault());
+    cr_assert(graph_eval(arena, &diag, &step, outputs), "%s", fault());
     cr_assert_eq(outputs[0].dims[1], kept);
     compare(&t, outputs, past + *chunks);
     for (uint32_t i = 0; i < t.parts.n_caches; i++) t.caches[i] = outputs[2 + i];

@@ -10,7 +10,7 @@
 
 #include "../support/elaborate_text.h"
 #include "../support/workspace.h"
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 #include "passes/passes.h"
 #include "plan/plan.h"
 #include "weights/pack.h"
@@ -542,7 +542,7 @@ static void compare(Machine *m, Diag *diag, Graph *graph, Weights *weights, cons
   for (uint32_t i = 0; i < m->program->n_inputs; i++) names[i] = m->program->inputs[i].name;
   EvalInputs inputs = {.names = names, .tensors = m->inputs, .n = m->program->n_inputs};
   Tensor *want = ARENA_ARRAY(m->arena, Tensor, m->program->n_outputs);
-  bool evaluated = graph_eval(m->arena, diag, graph, find_weight, weights, &inputs, want);
+  bool evaluated = graph_eval(m->arena, diag, &(EvalCall){graph, find_weight, weights, .inputs = &inputs}, want);
   if (!evaluated) return; /* a check of the model that these sizes do not meet */
   m->outputs = ARENA_ARRAY(m->arena, char *, m->program->n_outputs);
   for (uint32_t i = 0; i < m->program->n_outputs; i++) {

@@ -7,7 +7,7 @@
 
 #include "../support/kernel_bench.h"
 #include "base/half.h"
-#include "graph/eval_run.h"
+#include "graph/eval/eval_run.h"
 
 enum { MAX_ROWS = 3, MAX_COLUMNS = 120, STRIDE = 3, ROW = MAX_COLUMNS * STRIDE + 8 };
 

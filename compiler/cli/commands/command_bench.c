@@ -2,7 +2,7 @@
  *
  * In: a model, weights, inputs, how often to run. Out: the times as text or as JSON; measure/ says how they are taken
  * and what they are compared with. The runs are those that tfmc profile measures too. */
-#include "cli/commands/measured_runs.h"
+#include "cli/commands/command_bench.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  *
  * In: a verb, the code of a diagnostic, or nothing. Out: text on stdout. An unknown name is an error that suggests the
  * nearest one. Nothing here is written by hand that a table knows. */
-#include "cli/help.h"
+#include "cli/commands/command_help.h"
 
 #include <ctype.h>
 #include <string.h>

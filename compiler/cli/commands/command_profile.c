@@ -8,7 +8,7 @@
  * and no token ends a row. The loop of the runtime generates as it does for `generate`, with a model that sets where
  * times go before it hands each call on to the decoder. Refused: models that do not generate or run whole for each
  * token. */
-#include "cli/commands/measured_runs.h"
+#include "cli/commands/command_bench.h"
 
 #include <string.h>
 

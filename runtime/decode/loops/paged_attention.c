@@ -331,7 +331,7 @@ static void add_whole(const AttentionStrip *s, const KeyBlock *keys) {
 // ---- units ----
 
 /* Addresses and padding of one item; keys and values are in pages. */
-static AttentionItem item_at(const tfm_context *context, const Attention *a, int64_t number) {
+static AttentionItem paged_item_at(const tfm_context *context, const Attention *a, int64_t number) {
   return (AttentionItem){.number = number,
                          .limit = attention_last_key(context, a, number),
                          .q = items_address(context, &a->batch, a->q, number),
@@ -350,7 +350,7 @@ static void enter_strip(const tfm_context *context, int64_t number, const Attent
   const bool is_gang = c->gang > 1;
   const Strips all = all_strips(&c->a);
   strip->item = before && before->number == wanted ? before : item;
-  if (strip->item == item) *item = item_at(context, &c->a, wanted);
+  if (strip->item == item) *item = paged_item_at(context, &c->a, wanted);
   strip->row = strip_row(&all, part);
   strip->rows = is_gang ? pages->lists : strip_row(&all, part + 1) - strip->row;
   for (int64_t i = 1; is_gang && c->a.padding && i < strip->rows; i++)
@@ -359,7 +359,7 @@ static void enter_strip(const tfm_context *context, int64_t number, const Attent
 }
 
 /* The strips [first, first + n) of a group, n <= CHUNK_STRIPS. `of` has what they have in common. */
-static void run_chunk(const AttentionStrip *of, int64_t first, int64_t n) {
+static void run_paged_chunk(const AttentionStrip *of, int64_t first, int64_t n) {
   const PageKind *kind = of->pages->of->kind;
   AttentionPart *const score = kind ? kind->score : score_pages, *const add = kind ? kind->add : add_pages;
   AttentionItem items[CHUNK_STRIPS];
@@ -390,7 +390,7 @@ static int64_t rows_akin(const Cached *c, int64_t row, int64_t end) {
 
 /* Unit `number` of gangs x groups x parts. Rows of a gang that share no page follow one another: what is fetched ahead
  * for one of them is used before the next one's would displace it. */
-static void run_unit(const Walker *walker, const Cached *c, const AttentionScratch *scratch, int64_t number) {
+static void run_paged_unit(const Walker *walker, const Cached *c, const AttentionScratch *scratch, int64_t number) {
   int64_t part = number % c->a.parts, groups = c->per_row / c->group, group = number / c->a.parts % groups,
           gang = number / c->a.parts / groups;
   int64_t row = c->rows * gang / c->gangs, end_row = c->rows * (gang + 1) / c->gangs;
@@ -404,7 +404,7 @@ static void run_unit(const Walker *walker, const Cached *c, const AttentionScrat
                                .pages = &pages,
                                .item_step = c->gang > 1 ? c->per_row : 0};
     for (int64_t first = begin; first < end; first += CHUNK_STRIPS)
-      run_chunk(&of, first, least_of(end - first, CHUNK_STRIPS));
+      run_paged_chunk(&of, first, least_of(end - first, CHUNK_STRIPS));
   }
 }
 
@@ -418,7 +418,7 @@ static void attention(Walker *walker, const tfm_step *step, const PageKind *kind
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
   while (share_claim(&claimer, &ignored, &number))
     for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++)
-      run_unit(walker, &c, &scratch, unit);
+      run_paged_unit(walker, &c, &scratch, unit);
 }
 
 // ---- drivers ----

@@ -104,36 +104,36 @@ static tfm_status enter(tfm_context *context, tfm_error *error) {
   return tfm_refuse_call(error, "nothing was begun with this context");
 }
 
-static tfm_status leave(tfm_context *context, tfm_status status) {
+static tfm_status leave_call(tfm_context *context, tfm_status status) {
   library_leave(context);
   return status;
 }
 
 tfm_status tfm_library_join(tfm_context *context, int64_t item, int64_t *row, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_join(handle_of(context)->decoder, item, row, error));
+  return status ? status : leave_call(context, tfm_decoder_join(handle_of(context)->decoder, item, row, error));
 }
 
 tfm_status tfm_library_leave(tfm_context *context, int64_t row, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_leave(handle_of(context)->decoder, row, error));
+  return status ? status : leave_call(context, tfm_decoder_leave(handle_of(context)->decoder, row, error));
 }
 
 tfm_status tfm_library_step(tfm_context *context, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *logits,
                             float *logsumexp, tfm_error *error) {
   tfm_status status = enter(context, error);
   if (status) return status;
-  return leave(context, tfm_decoder_step(handle_of(context)->decoder, n, rows, kept, logits, logsumexp, error));
+  return leave_call(context, tfm_decoder_step(handle_of(context)->decoder, n, rows, kept, logits, logsumexp, error));
 }
 
 tfm_status tfm_library_reorder(tfm_context *context, int64_t n, const int64_t *parents, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_reorder(handle_of(context)->decoder, n, parents, error));
+  return status ? status : leave_call(context, tfm_decoder_reorder(handle_of(context)->decoder, n, parents, error));
 }
 
 tfm_status tfm_library_truncate(tfm_context *context, int64_t row, int64_t length, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_truncate(handle_of(context)->decoder, row, length, error));
+  return status ? status : leave_call(context, tfm_decoder_truncate(handle_of(context)->decoder, row, length, error));
 }
 
 int64_t tfm_library_length(const tfm_context *context, int64_t row) {
@@ -163,7 +163,7 @@ typedef struct Call {
 } Call;
 
 /* Options that a shorter struct does not have are those of the generate block. */
-static void read_options(Call *call, const tfm_generate_options *given) {
+static void read_generate_options(Call *call, const tfm_generate_options *given) {
   size_t size = given && given->struct_size ? given->struct_size : sizeof *given;
   call->options = call->generation->defaults;
   if (given) memcpy(&call->options, given, size < sizeof *given ? size : sizeof *given);
@@ -212,7 +212,7 @@ static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *
 }
 
 /* Places what a call copies or makes in a block and fills it; returns the size of the block, -1 if it is too large. */
-static int64_t lay_out(Call *call, char *block, const int32_t *given, const int64_t *lengths) {
+static int64_t lay_out_call(Call *call, char *block, const int32_t *given, const int64_t *lengths) {
   const tfm_program *program = call->context->program;
   const int64_t n = call->prompts.n;
   Layout layout = {.block = block};
@@ -235,7 +235,7 @@ static tfm_status nothing_to_begin_with(const Call *call, tfm_error *error) {
 }
 
 /* Checked here for models without an incremental form too, which the decoder would not see. */
-static tfm_status check_lengths(const Call *call, tfm_error *error) {
+static tfm_status check_call_lengths(const Call *call, tfm_error *error) {
   const tfm_context *context = call->context;
   for (uint32_t symbol = 0; symbol < context->program->n_symbols; symbol++) {
     const int64_t *lengths = library_lengths(handle_of(context)->table, call->args, symbol);
@@ -256,7 +256,7 @@ static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error
   const void *args = call->args;
   const tfm_generation *generation = call->generation;
   tfm_status status = library_read_sizes(context, args, error);
-  if (!status) status = check_lengths(call, error);
+  if (!status) status = check_call_lengths(call, error);
   if (!status) status = context_set_symbols(context, context->asked, error);
   if (!status) status = library_read_inputs(context, args, generation->tokens, error);
   if (status) return status;
@@ -264,11 +264,11 @@ static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error
   if (!given && lengths) return tfm_refuse_call(error, "there are lengths of prompts, but no prompts");
   if (!given && generation->bos == TFM_NO_TOKEN) return nothing_to_begin_with(call, error);
   call->prompts = (tfm_prompts){.n = count_items(call), .width = given ? context->asked[generation->length] : 1};
-  int64_t bytes = lay_out(call, NULL, given, lengths);
+  int64_t bytes = lay_out_call(call, NULL, given, lengths);
   call->memory = bytes < 0 ? NULL : allocate(&context->allocator, (size_t)bytes, ALIGNMENT);
   if (!call->memory) return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "not enough memory for generation");
   call->bytes = (size_t)bytes;
-  lay_out(call, call->memory, given, lengths);
+  lay_out_call(call, call->memory, given, lengths);
   return TFM_OK;
 }
 
@@ -286,7 +286,7 @@ static tfm_status logits_of(void *user, const tfm_step_rows *rows, float *logits
   return status ? status : call->scorer.logits(call->scorer.user, rows, logits, logsumexp, error);
 }
 
-static tfm_status best_of(void *user, const tfm_step_rows *rows, const tfm_best_call *wanted, tfm_error *error) {
+static tfm_status decoder_best(void *user, const tfm_step_rows *rows, const tfm_best_call *wanted, tfm_error *error) {
   Call *call = user;
   tfm_status status = check_stopped(call, error);
   return status ? status : call->scorer.best(call->scorer.user, rows, wanted, error);
@@ -325,7 +325,7 @@ static tfm_status generate(Call *call, const int64_t *lengths, tfm_generated *ge
                                     .logits = logits_of,
                                     .gives_logsumexp = call->scorer.gives_logsumexp,
                                     .share = share,
-                                    .best = call->scorer.best ? best_of : NULL,
+                                    .best = call->scorer.best ? decoder_best : NULL,
                                     .most_best = call->scorer.most_best};
   return tfm_generate(&model, &call->prompts, &call->options, generated, error);
 }
@@ -343,7 +343,7 @@ tfm_status tfm_library_generate(tfm_context *context, const void *args, const in
   tfm_status status = library_enter(context, error);
   if (status) return status;
   Call call = {.context = context, .args = args, .generation = handle_of(context)->table->generation};
-  read_options(&call, options);
+  read_generate_options(&call, options);
   status = generate(&call, lengths, generated, error);
   if (call.forward.context) forward_scores_free(&call.forward);
   release(&context->allocator, call.memory, call.bytes);

@@ -297,7 +297,7 @@ typedef struct Job {
 } Job;
 
 /* Each thread takes an equal part of the chunks. */
-static void walk(void *argument, PoolMember *member) {
+static void walk_job(void *argument, PoolMember *member) {
   const Job *job = argument;
   const tfm_training *training = job->trainer->training;
   const int64_t n = job->trainer->n_chunks;
@@ -318,8 +318,8 @@ static void walk(void *argument, PoolMember *member) {
   fp_mode_leave(fp_mode);
 }
 
-static void run(tfm_trainer *t, Job job) {
-  train_share(t->n_chunks < CHUNKS_WORTH_SHARING ? NULL : t->pool, walk, &job);
+static void share_job(tfm_trainer *t, Job job) {
+  train_share(t->n_chunks < CHUNKS_WORTH_SHARING ? NULL : t->pool, walk_job, &job);
 }
 
 // ---- the norm ----
@@ -356,7 +356,7 @@ static void add_squares(const Job *job, const Chunk *chunk) {
 }
 
 double optimizer_norm(tfm_trainer *t) {
-  run(t, (Job){.trainer = t, .work = add_squares});
+  share_job(t, (Job){.trainer = t, .work = add_squares});
   double squares = 0;
   for (int64_t i = 0; i < t->n_chunks; i++) squares += t->chunk_sums[i];
   return sqrt(squares);
@@ -432,5 +432,5 @@ static void adam(const Job *job, const Chunk *chunk) {
 
 void optimizer_update(tfm_trainer *t, double clip, double rate) {
   const bool is_sgd = t->training->optimizer == TFM_OPTIMIZER_SGD;
-  run(t, (Job){.trainer = t, .clip = clip, .rate = rate, .work = is_sgd ? sgd : adam});
+  share_job(t, (Job){.trainer = t, .clip = clip, .rate = rate, .work = is_sgd ? sgd : adam});
 }
