@@ -24,6 +24,7 @@ NUMPY = "numpy>=1.26"
 # of uvicorn a class that is its own affair is extended, hence the upper limit
 SERVE = ["tokenizers>=0.21", "starlette>=1.10", "uvicorn>=0.54,<1", "httptools>=0.9", "uvloop>=0.23", "orjson>=3.13",
          "prometheus-client>=0.26", "jinja2>=3.1.6"]
+GRAMMAR = ["llguidance>=1.9"]  # for answers that follow a schema
 
 
 def version():
@@ -101,7 +102,7 @@ def make_package(folder):
 
 def make_serve(folder):
     wheel = Wheel(folder, "tfmc-serve", "py3-none-any", "serves models that tfmc has compiled over HTTP",
-                  [f"tfmc-runtime=={version()}", *SERVE], page="serving.md")
+                  [f"tfmc-runtime=={version()}", *SERVE], {"grammar": GRAMMAR}, page="serving.md")
     package = ROOT / "python" / "serve" / "tfmc_serve"
     for file in sorted(package.rglob("*")):
         if file.is_file() and file.suffix != ".pyc":

@@ -261,6 +261,8 @@ void table_of_tuning(StrBuf *out) {
   begin_table(out, "number | value | unit | how it was found | twice as much");
 #define TUNING(name, value, unit, found, twice) ROW(#name, #value, unit, found, twice);
 #include "tfm/abi/tuning_x86.def"
+#define TUNING(name, value, unit, found, twice) ROW(#name, #value, unit, found, twice);
+#include "kernels/kernel_tuning.def"
 }
 
 void table_of_explore_data(StrBuf *out) {

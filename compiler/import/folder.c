@@ -23,12 +23,13 @@ static json_t *read_optional(Arena *arena, Diag *diag, const char *path) {
 /* What stands behind the name of the model in the name of a class: "ForMaskedLM" of "XLMRobertaForMaskedLM", whose
  * model_type is "xlm-roberta". The name as a whole if it is not of that type, so that a class of other code is none of
  * the family's. `gemma3_text` names a part of Gemma3; "Model" is no part of CLIPText, though its type is
- * clip_text_model. */
+ * clip_text_model; the class of hunyuan_v1_dense is HunYuanDenseV1. */
 static const char *architecture_of(const json_t *config) {
   const char *name = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
   const char *type = json_string_value(json_object_get(config, "model_type"));
   const char *at = name;
   if (!name || !type) return name;
+  if (strcmp(type, "hunyuan_v1_dense") == 0) type = "hunyuan_dense_v1";
   const size_t length = strlen(type);
   const char *end = type + length - (length > 6 && strcmp(type + length - 6, "_model") == 0 ? 6 : 0);
   for (; type < end && *at; type++) {
@@ -213,8 +214,8 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
 
 // ---- all of it ----
 
-/* `theta`: the rope_theta that stood beside rope_parameters, or NULL. */
-static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta) {
+/* `theta`, `scaling`: the rope_theta and the rope_scaling that stood beside rope_parameters, or NULL. */
+static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta, json_t *scaling) {
   const char *path = folder_file(arena, folder->path, "generation_config.json");
   json_t *file = read_optional(arena, diag, path);
   json_t *generation = file ? generation_settings(file_exists(path) ? file : NULL, folder->config) : NULL;
@@ -224,6 +225,7 @@ static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta) 
   const char *architecture = architecture_of(folder->config);
   folder->names = json_copy(folder->config);
   if (theta) json_object_set(folder->names, "rope_theta", theta);
+  if (scaling) json_object_set(folder->names, "rope_scaling", scaling);
   json_object_set_new(folder->names, "architecture", architecture ? json_string(architecture) : json_null());
   if (generation) json_object_set_new(folder->names, "generation", generation);
   if (sentence) json_object_set_new(folder->names, "sentence", sentence);
@@ -253,9 +255,11 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   if (!folder->config) return NULL;
   folder->written = json_copy(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
+  json_t *scaling = json_incref(json_object_get(folder->config, "rope_scaling"));
   const bool is_good = join_rotary(arena, diag, folder) && check_config(diag, folder) &&
-                       read_names(arena, diag, folder, theta);
+                       read_names(arena, diag, folder, theta, scaling);
   json_decref(theta);
+  json_decref(scaling);
   if (is_good) return folder;
   folder_close(folder);
   return NULL;

@@ -2,14 +2,6 @@
  * the bits that rows of the same numbers have. See line_passes.h. Refuses nothing. */
 #include "kernels/line_passes.h"
 
-/* How many columns go together: rows are read in pieces of up to 2 KB, because memory is read ahead only while it is
- * read in one piece. 16 rows of accumulators take 32 KB of the stack, so those of two numbers (argmax) take half as
- * many columns. */
-enum { COLUMNS_TOGETHER = 512 };
-
-/* Rows of a lane that are added in one turn, so that its accumulators are loaded and stored once for all of them. */
-enum { MOST_ROWS = 4 }; /* even */
-
 typedef struct Columns { /* that go together: a pass over their rows */
   const LinePass *pass;
   unsigned together;                      /* how many */
@@ -20,7 +12,7 @@ typedef struct Columns { /* that go together: a pass over their rows */
   LLVMValueRef lane;                      /* of the rows, or that is filled */
   bool is_first;                          /* the row is the first one of its lane */
   unsigned n_rows;                        /* of one lane, that go together */
-  RowKernel rows[MOST_ROWS];              /* which stand in them */
+  RowKernel rows[COLUMN_ROWS];              /* which stand in them */
 } Columns;
 
 /* Of vector `v` of the walk, in line `lane` of the array. */
@@ -82,7 +74,7 @@ static void reduce_columns(RowKernel *k, const Columns *columns, const Lanes *x,
     if (columns->is_first) reducer_begin(e, reducer, before[v]);
     else load_state(k, columns, columns->lane, v, before[v]);
   }
-  const bool by_numbers = reducer->number_step && columns->n_rows == MOST_ROWS;
+  const bool by_numbers = reducer->number_step && columns->n_rows == COLUMN_ROWS;
   for (unsigned v = 0; by_numbers && v < e->n_vectors; v++) {
     LLVMValueRef state = before[v][0];
     for (unsigned r = 0; r < columns->n_rows; r++) reducer->number_step(e, &state, x[r].v[v]);
@@ -102,8 +94,8 @@ static void column_body(RowKernel *k, void *context, LLVMValueRef *unused) {
   Columns *columns = context;
   const Reducer *reducer = columns->pass->reducer;
   Emitter *e = k->e;
-  Lanes values[LINE_NUMBERS], x[MOST_ROWS];
-  LLVMValueRef index[MOST_ROWS];
+  Lanes values[LINE_NUMBERS], x[COLUMN_ROWS];
+  LLVMValueRef index[COLUMN_ROWS];
   load_numbers(k, columns, values);
   for (unsigned r = 0; r < columns->n_rows; r++) {
     x[r] = element_of(k, columns, r, values);
@@ -173,8 +165,8 @@ static LLVMValueRef begin_lanes(RowKernel *k, Columns *columns, LLVMValueRef beg
   LLVMValueRef together = begin;
   columns->is_first = true;
   if (line_is_operand(k)) {
-    LLVMValueRef all = emit_add(e, begin, emit_i64(e, MOST_ROWS * LANES));
-    together = pass_rows(k, columns, begin, emit_least(e, end, all), MOST_ROWS);
+    LLVMValueRef all = emit_add(e, begin, emit_i64(e, COLUMN_ROWS * LANES));
+    together = pass_rows(k, columns, begin, emit_least(e, end, all), COLUMN_ROWS);
   }
   LLVMValueRef lanes_end = emit_add(e, begin, emit_i64(e, LANES)), few = emit_least(e, end, lanes_end);
   LLVMValueRef begun = emit_select(e, emit_icmp(e, LLVMIntUGT, together, few), together, few);
@@ -190,7 +182,7 @@ static LLVMValueRef begin_lanes(RowKernel *k, Columns *columns, LLVMValueRef beg
 /* The rows from `begin`, the first of a chain, to `end` into the 16 lanes. */
 static void reduce_rows(RowKernel *k, Columns *columns, LLVMValueRef begin, LLVMValueRef end) {
   LLVMValueRef row = begin_lanes(k, columns, begin, end);
-  if (line_is_operand(k)) row = pass_rows(k, columns, row, end, MOST_ROWS);
+  if (line_is_operand(k)) row = pass_rows(k, columns, row, end, COLUMN_ROWS);
   pass_rows(k, columns, row, end, 1);
 }
 
@@ -277,6 +269,7 @@ static unsigned most_state(const LinePass *passes) {
   return most;
 }
 
+/* Reducers of two numbers (argmax) take half as many columns together: their sums take as much of the stack. */
 void column_lines(RowKernel *k, const LinePass *passes) {
   Emitter *e = k->e;
   const unsigned n_state = most_state(passes), together = COLUMNS_TOGETHER / n_state;

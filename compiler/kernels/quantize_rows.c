@@ -339,7 +339,7 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   q.has_start = !spec->as_bytes;
   q.distance = period / q.points;
   q.width = q.distance < e->target->vector_floats ? (unsigned)q.distance : e->target->vector_floats;
-  if (!spec->is_rotated && !spec->in_pairs && spec->k % LANES == 0 && spec->k <= MOST_HELD * LANES) {
+  if (!spec->is_rotated && !spec->in_pairs && spec->k % LANES == 0 && spec->k <= ROW_HELD * LANES) {
     q.n_held = (unsigned)(spec->k / LANES);
     q.width = LANES;
   }

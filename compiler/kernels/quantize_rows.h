@@ -4,11 +4,11 @@
 #define TFM_KERNELS_QUANTIZE_ROWS_H
 
 #include "codegen/emitter.h"
+#include "kernels/kernel_tuning.h"
 
 /* Bits of magnitudes: from the first on they are not finite, and below the second a row becomes zeros, 2^-100. */
 enum { INFINITE_BITS = 0x7f800000, LEAST_BITS = 0x0d800000 };
 enum { ARG_X, ARG_X_STRIDE, ARG_ROWS, ARG_WORK, ARG_NUMBERS, ARG_STRIDE, N_ARGS };
-enum { MOST_HELD = 8 }; /* vectors of LANES of a row that stays in registers between the two passes */
 
 typedef struct Quantize {
   Emitter *e;
@@ -22,7 +22,7 @@ typedef struct Quantize {
   LLVMTypeRef floats, bits; /* of `width` lanes */
   LLVMValueRef args[N_ARGS]; /* the row's own X and NUMBERS */
   unsigned n_held;
-  LLVMValueRef held[MOST_HELD];
+  LLVMValueRef held[ROW_HELD];
 } Quantize;
 
 /* The address of an f32, and of the number in args[ARG_NUMBERS], by their index. */

@@ -309,8 +309,7 @@ void row_walk(RowKernel *k, unsigned unroll, void (*body)(RowKernel *k, void *co
 // ---- squares ----
 
 /* An operand whose neighbours in memory are rows is read in squares, which are transposed on their way to the stack.
- * 64 x 64 elements go together, so that the pages and lines of both sides are still near when they are used again. */
-enum { SQUARES_TOGETHER = 4 };
+ * SQUARES_TOGETHER along both axes go together. */
 
 typedef struct Square {
   LLVMValueRef row, column; /* its first ones */

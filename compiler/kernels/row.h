@@ -10,6 +10,7 @@
 
 #include "codegen/emitter.h"
 #include "kernels/emit_expr.h"
+#include "kernels/kernel_tuning.h"
 #include "plan/kernel_spec.h"
 
 typedef struct RowKernel {

@@ -208,9 +208,7 @@ static const LinePass *norm_passes(const RowKernel *k) {
   return k->spec->reduction == OP_LAYER_NORM ? layer_norm : rms_norm;
 }
 
-/* A pass over one row is a chain of additions, each waiting for the one before. Four rows hide each other's latencies,
- * and four rows of the widths that models have stay in L1 from one pass to the next. */
-enum { NORM_ROWS = 4 };
+/* A pass over one row is a chain of additions, each waiting for the one before, so NORM_ROWS rows go side by side. */
 
 typedef struct NormRows {
   LLVMValueRef first, end;

@@ -26,8 +26,7 @@
 #include "kernels/matrix_tile.h"
 #include "kernels/tile.h"
 
-enum { AHEAD = 8 };
-_Static_assert(TFM_PREFETCH_LINES % UNROLL == 0, "lines that are fetched together");
+_Static_assert(TFM_PREFETCH_LINES % TILE_TURN == 0, "lines that are fetched together");
 
 static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) {
   return emit_offset(t->e, pointer, emit_i64(t->e, floats * 4));
@@ -50,11 +49,11 @@ static void emit_prefetches(Tile *t, Position at, unsigned u) {
   const bool is_fetched = t->spec->b_is_page || tile_is_whole(t) || /* the CPU does it in time */
                           (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
   for (int64_t column = tile_first_column(t); column < tile_end_column(t) && !is_fetched; column += line)
-    emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + AHEAD, column))), 3);
+    emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + TILE_AHEAD, column))), 3);
   if (t->first) return;
   const int64_t of_row = u * t->e->target->cache_line;
   if (!is_sideways(t->spec)) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
-  else emit_prefetch(t->e, tile_offset_in_a(t, at.a, 0, u + AHEAD), 3);
+  else emit_prefetch(t->e, tile_offset_in_a(t, at.a, 0, u + TILE_AHEAD), 3);
   if (is_sideways(t->spec) && of_row < t->spec->width * 4)
     emit_prefetch(t->e, emit_offset(t->e, at.next, emit_i64(t->e, of_row)), 3);
 }
@@ -64,7 +63,7 @@ static LLVMValueRef advance_of_next(Tile *t, LLVMValueRef k) {
   Emitter *e = t->e;
   if (!is_sideways(t->spec)) return t->next_advance;
   if (t->chain_begin) k = emit_add(e, k, t->chain_begin);
-  LLVMValueRef goes_on = emit_icmp(e, LLVMIntSLT, k, emit_i64(e, UNROLL * (t->spec->rows - 1)));
+  LLVMValueRef goes_on = emit_icmp(e, LLVMIntSLT, k, emit_i64(e, TILE_TURN * (t->spec->rows - 1)));
   return emit_select(e, goes_on, emit_mul(e, t->args[ARG_C_STRIDE], emit_i64(e, 4)), emit_i64(e, 0));
 }
 
@@ -74,7 +73,7 @@ static void prepare_prefetches(Tile *t) {
   LLVMValueRef line = emit_i64(e, e->target->cache_line), lines = t->args[ARG_NEXT_LINES];
   LLVMValueRef none = emit_icmp(e, LLVMIntEQ, lines, emit_i64(e, 0));
   LLVMValueRef last = emit_select(e, none, emit_i64(e, 0), emit_sub(e, lines, emit_i64(e, 1)));
-  for (unsigned u = 0; u < UNROLL; u++) t->next_offset[u] = emit_mul(e, emit_least(e, emit_i64(e, u), last), line);
+  for (unsigned u = 0; u < TILE_TURN; u++) t->next_offset[u] = emit_mul(e, emit_least(e, emit_i64(e, u), last), line);
   t->next_advance = emit_mul(e, lines, line);
 }
 
@@ -87,11 +86,11 @@ static bool asks_for_more(const KernelSpec *of) { return !of->exact_zero && !of-
 static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
   Emitter *e = t->e;
   LLVMBasicBlockRef done = emit_block(e, "fetched");
-  for (unsigned first = UNROLL; first < TFM_PREFETCH_LINES; first += UNROLL) {
+  for (unsigned first = TILE_TURN; first < TFM_PREFETCH_LINES; first += TILE_TURN) {
     LLVMBasicBlockRef more = emit_block(e, "fetch");
     emit_branch(e, emit_icmp(e, LLVMIntSGT, t->args[ARG_NEXT_LINES], emit_i64(e, first)), more, done);
     emit_at(e, more);
-    for (unsigned i = first; i < first + UNROLL; i++)
+    for (unsigned i = first; i < first + TILE_TURN; i++)
       emit_prefetch(e, emit_offset(e, next, emit_i64(e, i * e->target->cache_line)), 2);
   }
   emit_jump(e, done);
@@ -119,14 +118,14 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   Loop loop = loop_begin(e, begin, end, unroll);
   Position at = begin_turns(t, &loop, from);
   /* Before the steps, so that these stay one block. */
-  if (unroll == UNROLL && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
+  if (unroll == TILE_TURN && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < unroll; u++) {
-    if (unroll == UNROLL) emit_prefetches(t, at, u);
+    if (unroll == TILE_TURN) emit_prefetches(t, at, u);
     emit_tile_step(t, at.a, at.b, u);
   }
   loop_next(&loop, 0, tile_offset_in_a(t, at.a, 0, unroll));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, unroll, 0))));
-  if (unroll == UNROLL) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
+  if (unroll == TILE_TURN) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
   return end_turns(t, &loop);
 }
 
@@ -141,7 +140,7 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   Position at = begin_turns(t, &loop, from);
   for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
   if (t->first == 0) emit_more_prefetches(t, at.next);
-  for (unsigned u = 0; u < UNROLL; u++) emit_prefetches(t, at, u);
+  for (unsigned u = 0; u < TILE_TURN; u++) emit_prefetches(t, at, u);
   for (unsigned j = 0; j < t->n; j++) factors[j] = tile_factors(t, numbers[j]);
   emit_tile_group(t, at.a, at.b, factors);
   loop_next(&loop, 0, emit_offset(e, tile_offset_in_a(t, at.a, 0, TFM_GROUP / 4), emit_i64(e, sizeof(int32_t))));
@@ -170,7 +169,7 @@ static Position emit_all_groups(Tile *t, Position from) {
 static Position emit_all_steps(Tile *t, Position position) {
   Emitter *e = t->e;
   const unsigned together = tile_is_whole(t) ? 1 : tfm_form_row_of(t->spec->b_form)->together;
-  const unsigned turn = together > UNROLL ? together : UNROLL;
+  const unsigned turn = together > TILE_TURN ? together : TILE_TURN;
   LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -(int64_t)turn), "");
   if (tile_is_grouped(t)) return emit_all_groups(t, position);
   position = emit_steps(t, emit_i64(e, 0), whole, turn, position);

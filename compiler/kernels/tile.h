@@ -7,9 +7,10 @@
 #define TFM_KERNELS_TILE_H
 
 #include "codegen/emitter.h"
+#include "kernels/kernel_tuning.h"
 #include "plan/kernel_spec.h"
 
-enum { MAX_VECTORS = 32, UNROLL = 4 };
+enum { MAX_VECTORS = 32 };
 
 enum { ARG_A, ARG_B, ARG_C, ARG_C_STRIDE, ARG_K, ARG_ACCUMULATE, ARG_COLUMNS, ARG_NEXT, ARG_NEXT_LINES, N_ARGS };
 
@@ -22,7 +23,7 @@ typedef struct Tile {
   LLVMValueRef args[N_ARGS];
   LLVMValueRef steps;                             /* along k, of the chain: of form INT8 four k each */
   LLVMValueRef chain_begin;                       /* the first k of the chain in this call; NULL: there is but one */
-  LLVMValueRef next_offset[UNROLL], next_advance; /* of the lines that are prefetched from `next` on */
+  LLVMValueRef next_offset[TILE_TURN], next_advance; /* of the lines that are prefetched from `next` on */
   LLVMValueRef stack;          /* rows x width, where there are no masks */
   LLVMValueRef c[MAX_VECTORS]; /* row by row */
 } Tile;

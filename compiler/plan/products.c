@@ -164,11 +164,11 @@ static View whole_rows(Planner *p, const Node *x, int64_t k, tfm_form form) {
   return value->whole_rows[is_grouped] = to;
 }
 
-int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t k, bool is_whole) {
+int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t k, bool is_integer) {
   const Size *stride;
   int64_t floats = 0;
   CHECK(view_collapse(&p->math, a, rows, &stride) && size_is_const(stride, &floats), "rows without a static stride");
-  return size_equals(*rows, 1) && !is_whole ? k + COST_LINE : floats;
+  return size_equals(*rows, 1) && !is_integer ? k + COST_LINE : floats;
 }
 
 /* `weight`: the recipe of w, in panels. */
@@ -178,24 +178,24 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   CHECK(size_is_const(w->dims[0], &n) && size_is_const(w->dims[1], &k), "static weights of no static shape");
   const uint32_t panel = p->plan->recipes.items[weight].width;
   const uint8_t form = p->plan->recipes.items[weight].form;
-  const bool is_whole = tfm_form_is_integer(form);
+  const bool is_integer = tfm_form_is_integer(form);
   const bool is_matrix = form == TFM_FORM_INT8 && p->target->matrix.rows;
-  TileShape shape = (is_whole ? target_whole_tile : target_panel_tile)(p->target, panel);
+  TileShape shape = (is_integer ? target_whole_tile : target_panel_tile)(p->target, panel);
   if (form == TFM_FORM_INT4) shape.rows /= 2; /* the sums of a group take registers too */
   const uint8_t vector_rows = shape.rows; /* so few are faster in vectors: tile registers take as long as for 16 */
   if (is_matrix) shape = (TileShape){p->target->matrix.rows, (uint8_t)panel};
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
-                   .in_pairs = is_whole && p->target->dot_pairs,
+                   .in_pairs = is_integer && p->target->dot_pairs,
                    .k = form == TFM_FORM_INT8 && p->target->dot_pairs ? k : 0,
                    .least_matrix_rows = is_matrix ? (uint8_t)(vector_rows + 1) : 0};
-  kind.a_stride = product_row_stride(p, a, &rows, k, is_whole);
-  if (!is_whole) kind.chain = product_chain(math_const(&p->math, k)); /* sums of whole numbers have no order */
+  kind.a_stride = product_row_stride(p, a, &rows, k, is_integer);
+  if (!is_integer) kind.chain = product_chain(math_const(&p->math, k)); /* sums of whole numbers have no order */
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
   tfm_gemm_step step = {.tile_rows = shape.rows,
                         .width = shape.width,
                         .panel = (uint8_t)panel,
                         .form = form,
-                        .a_bytes = is_whole ? number_bytes(p) : (uint8_t)sizeof(float),
+                        .a_bytes = is_integer ? number_bytes(p) : (uint8_t)sizeof(float),
                         .is_matrix = is_matrix,
                         .rank = (uint8_t)nest->rank,
                         .n_operands = (uint8_t)nest->n_operands,

@@ -92,6 +92,41 @@ class Writing(Case):
             self.assertIn("every token is forbidden", str(error))
             self.assertEqual((decoder.length(good), decoder.length(bad)), (2, 2))
 
+    def test_masks_say_which_tokens_may_be_chosen(self):
+        """Of each choice its own, behind right and wrong guesses, as tokens that are suppressed are not chosen."""
+        choose, words = random.Random(5), (self.vocab + 31) // 32
+        for seed in range(40):
+            allowed = [sorted(choose.sample(range(self.vocab), choose.randint(1, 6))) for _ in range(6)]
+            masks = [sum(1 << token for token in one).to_bytes(4 * words, "little") for one in allowed]
+            options = {"do_sample": seed % 2 == 1, "eos_token_id": [], "seed": seed}
+            wanted = self.model.chooser([1, 2, 3], limit=9, **options)
+            with self.model.decoder(max_rows=1, max_length=16) as decoder:
+                row = decoder.join()
+                for mask in masks:
+                    decoder.write([(row, wanted, -1, None, mask)])
+            self.assertTrue(all(token in one for token, one in zip(wanted.ids(3), allowed)), seed)
+            found = self.model.chooser([1, 2, 3], limit=9, **options)
+            with self.model.decoder(max_rows=1, max_length=16, step_kept=8) as decoder:
+                row = decoder.join()
+                while (at := found.length - 3) < 6:
+                    guesses = wanted.ids(found.length)[:choose.randint(0, 3)][:5 - at]
+                    if guesses and choose.random() < 0.4:
+                        guesses[-1] = choose.randrange(self.vocab)
+                    decoder.write([(row, found, -1, guesses, b"".join(masks[at:at + len(guesses) + 1]))])
+            self.assertEqual(found.ids(), wanted.ids())
+
+    def test_refused_masks(self):
+        with self.model.decoder(max_rows=1, max_length=16) as decoder:
+            row, chooser = decoder.join(), self.model.chooser([1, 2, 3], limit=9)
+            mask = bytes(4 * ((self.vocab + 31) // 32))
+            self.refused(TypeError, "bytes", decoder.write, [(row, chooser, 3, None, bytearray(mask))])
+            self.refused(tfmc.InputError, "1 bytes", decoder.write, [(row, chooser, 3, None, b"a")])
+            self.refused(tfmc.InputError, "2 choices", decoder.write, [(row, chooser, 3, [1], mask)])
+            self.refused(tfmc.UsageError, "to its end", decoder.write, [(row, chooser, 2, None, mask)])
+            (tokens, error), = decoder.write([(row, chooser, 3, None, mask)])
+            self.assertEqual(tokens, ())
+            self.assertIn("every token is forbidden", str(error))
+
     def test_refusals(self):
         made, vocab = self.model.chooser, self.vocab
         self.refused(tfmc.InputError, ["token 1", str(vocab)], made, [1, vocab], limit=9)

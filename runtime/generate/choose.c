@@ -64,10 +64,11 @@ tfm_status tfm_chooser_create(int64_t vocab, tfm_chooser **chooser, tfm_error *e
   made->vocab = vocab;
   made->changed = calloc((size_t)vocab, sizeof *made->changed);
   made->stamps = calloc((size_t)vocab, sizeof *made->stamps);
+  made->written = calloc((size_t)vocab, sizeof *made->written);
   made->heap = calloc((size_t)vocab, sizeof *made->heap);
   made->bounds = calloc((size_t)row_blocks(vocab), sizeof *made->bounds);
   made->given = calloc((size_t)vocab, sizeof *made->given);
-  if (made->changed && made->stamps && made->heap && made->bounds && made->given) {
+  if (made->changed && made->stamps && made->written && made->heap && made->bounds && made->given) {
     *chooser = made;
     return tfm_succeed(error);
   }
@@ -79,6 +80,7 @@ void tfm_chooser_destroy(tfm_chooser *chooser) {
   if (!chooser) return;
   free(chooser->changed);
   free(chooser->stamps);
+  free(chooser->written);
   free(chooser->heap);
   free(chooser->bounds);
   free(chooser->given);

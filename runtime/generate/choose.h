@@ -60,6 +60,7 @@ typedef struct tfm_chooser {
   int64_t vocab;
   ChangedScore *changed;   /* [vocab]: of the row that is looked at */
   uint32_t *stamps, stamp; /* [vocab]: which tokens stand in a row */
+  int32_t *written;        /* [vocab]: how often a row has written a token; only of tokens that are marked */
   HeapEntry *heap;         /* of at least `vocab` entries for sampling */
   float *bounds, *given;   /* of tfm_choose's row: [blocks], and [vocab] logits as given; NULL in a generation */
   uint64_t callers_mode;   /* of floating-point numbers */
@@ -100,6 +101,10 @@ tfm_status options_complete(const tfm_generate_options *given, int64_t vocab, bo
 
 // ---- logit_options.c ----
 
+/* Whether the options change scores of tokens that stand in the row. */
+static inline bool options_penalise(const tfm_generate_options *o) {
+  return o->repetition_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0;
+}
 /* What the options do to the scores of a row, which has no changed tokens yet. */
 tfm_status row_apply_options(Chooser *chooser, const RowText *text, RowScores *row);
 /* Writes all scores into row->scores: then no token is changed, the shift is 0, and the bounds are exact. */
@@ -107,7 +112,7 @@ void row_settle(const Chooser *chooser, RowScores *row);
 
 // ---- sample.c: rows without a shift, of which some token is allowed ----
 
-void sample_restrict(Chooser *chooser, RowScores *row); /* temperature, top_k, top_p */
+void sample_restrict(Chooser *chooser, RowScores *row); /* temperature, top_k, top_p, min_p */
 /* What a token is drawn from. Overwrites the scores, as a draw does. */
 void sample_probabilities(const Chooser *chooser, const RowScores *row, float *probabilities);
 /* The token that is drawn; *score is the log of its probability. */

@@ -26,9 +26,10 @@ static bool make_row_room(Generation *g, int64_t rows) {
   Chooser *chooser = &g->chooser;
   chooser->changed = generation_allocate(g, g->vocab, sizeof *chooser->changed);
   chooser->stamps = generation_allocate(g, g->vocab, sizeof *chooser->stamps);
+  chooser->written = generation_allocate(g, g->vocab, sizeof *chooser->written);
   chooser->heap = generation_allocate(g, g->heap_size, sizeof *chooser->heap);
   return g->row_tokens && g->row_lengths && g->row_items && g->row_parents && g->scores && g->bounds && g->shifts &&
-         (g->logsumexp || !wants_sums) && chooser->changed && chooser->stamps && chooser->heap;
+         (g->logsumexp || !wants_sums) && chooser->changed && chooser->stamps && chooser->written && chooser->heap;
 }
 
 /* Beam search looks at max(2, 1 + ends) * beams candidates, as transformers does: even if all ends are among them, as

@@ -56,7 +56,7 @@ static bool is_possible(const Generation *g) {
 
 /* Whether tokens of the row itself may be forbidden (as the end of an n-gram) or penalised. */
 static bool concerns_own_tokens(const tfm_generate_options *o) {
-  return o->no_repeat_ngram_size != 0 || o->repetition_penalty != 1;
+  return o->no_repeat_ngram_size != 0 || options_penalise(o);
 }
 
 static bool concerns_ends(const tfm_generate_options *o) { return o->min_new_tokens > 0 || o->min_length > 0; }

@@ -1,7 +1,7 @@
 /* What the options of generation do to the scores of one row.
  *
  * In: scores, complete options, the row's tokens. Out: the scores that a token is chosen from. They apply in the order
- * of transformers: repetition penalty, repeated n-grams, least length, forced first and last token, suppressed tokens,
+ * of transformers: penalties, repeated n-grams, least length, forced first and last token, suppressed tokens,
  * the caller's own function. Nothing is normalised again afterwards. Only the tokens concerned are touched: a forbidden
  * token becomes -inf where it stands; a token with another score becomes -inf too, and its new score goes to the list
  * of changed ones. Forbidding comes first, so that a forbidden token is never changed; the result does not depend on
@@ -21,21 +21,45 @@ static void change(Chooser *c, RowScores *row, int64_t token, float score) {
   c->changed[row->n_changed++] = (ChangedScore){token, score};
 }
 
-/* Each token once, however often it stands in the row: stamps mark those that were seen, and a new stamp clears all
- * marks at once. Padding in front is not part of the text. A negative score is multiplied, a positive one divided:
- * both make the token less likely (Keskar et al., CTRL, 2019). */
-static void penalise_repetition(Chooser *c, RowScores *row, const RowText *text) {
-  const float penalty = (float)c->options->repetition_penalty;
-  const int32_t *tokens = text->tokens;
+/* A negative score is multiplied, a positive one divided: both make the token less likely (Keskar et al., CTRL, 2019).
+ * Then what was written counts, in vLLM's order: a penalty for each time, and one for having been written at all. */
+static float penalised(const tfm_generate_options *o, float score, int64_t written) {
+  const float repetition = (float)o->repetition_penalty;
+  if (repetition != 1) score = score < 0 ? score * repetition : score / repetition;
+  if (!written) return score;
+  score -= (float)o->frequency_penalty * (float)written;
+  return score - (float)o->presence_penalty;
+}
+
+/* Marks each token as not seen yet. */
+static void clear_marks(Chooser *c) {
   if (++c->stamp == 0) { /* a chooser may live for years: old stamps must not come again */
     memset(c->stamps, 0, (size_t)c->vocab * sizeof *c->stamps);
     c->stamp = 1;
   }
+}
+
+/* Whether a token of the row is looked at for the first time since clear_marks. */
+static bool mark(Chooser *c, int32_t token) {
+  const bool is_new = c->stamps[token] != c->stamp;
+  c->stamps[token] = c->stamp;
+  return is_new;
+}
+
+/* Each token once, however often it stands in the row. Padding in front is not part of the text. */
+static void penalise(Chooser *c, RowScores *row, const RowText *text) {
+  const int32_t *tokens = text->tokens;
+  clear_marks(c);
   for (int64_t i = text->padding; i < text->length; i++) {
-    if (!is_scored(c, tokens[i]) || c->stamps[tokens[i]] == c->stamp) continue;
-    c->stamps[tokens[i]] = c->stamp;
+    if (!is_scored(c, tokens[i])) continue;
+    if (mark(c, tokens[i])) c->written[tokens[i]] = 0;
+    c->written[tokens[i]] += i >= text->start;
+  }
+  clear_marks(c);
+  for (int64_t i = text->padding; i < text->length; i++) {
+    if (!is_scored(c, tokens[i]) || !mark(c, tokens[i])) continue;
     const float score = row_score(row, tokens[i]);
-    if (score > -INFINITY) change(c, row, tokens[i], score < 0 ? score * penalty : score / penalty);
+    if (score > -INFINITY) change(c, row, tokens[i], penalised(c->options, score, c->written[tokens[i]]));
   }
 }
 
@@ -98,7 +122,7 @@ tfm_status row_apply_options(Chooser *c, const RowText *text, RowScores *row) {
   if (length - text->start < o->min_new_tokens || length < o->min_length) forbid(row->scores, &o->eos_token_ids);
   forbid(row->scores, &o->suppress_tokens);
   if (length == first_free(o, text)) forbid(row->scores, &o->begin_suppress_tokens);
-  if (o->repetition_penalty != 1) penalise_repetition(c, row, text);
+  if (options_penalise(o)) penalise(c, row, text);
   if (o->forced_bos_token_id != TFM_NO_TOKEN && length == 1) force(c, row, o->forced_bos_token_id);
   if (o->forced_eos_token_id != TFM_NO_TOKEN && length == text->limit - 1) force(c, row, o->forced_eos_token_id);
   return o->on_scores ? ask_caller(c, row, text) : TFM_OK;

@@ -137,6 +137,19 @@ static void keep_top_p(Chooser *c, RowScores *row, double total) {
   row->n_changed = kept;
 }
 
+/* Keeps the tokens that are at least min_p times as likely as the likeliest, which no other restriction has taken. */
+static void keep_min_p(Chooser *c, RowScores *row, float most) {
+  const float least = (float)((double)most + log(c->options->min_p));
+  if (row->n_blocks) {
+    keep_from(c, row, least);
+    return;
+  }
+  int64_t kept = 0;
+  for (int64_t i = 0; i < row->n_changed; i++)
+    if (c->changed[i].score >= least) c->changed[kept++] = c->changed[i];
+  row->n_changed = kept;
+}
+
 /* Makes a row of all tokens a short list before it is sorted: tokens below (1 - top_p) * total / vocab have together
  * no more than 1 - top_p, so none of them can stay. The margin of 0.001 covers rounding. */
 static double shorten(Chooser *c, RowScores *row, float most) {
@@ -146,8 +159,8 @@ static double shorten(Chooser *c, RowScores *row, float most) {
   return total;
 }
 
-/* Temperature, top_k, top_p, in the order of transformers. top_k is applied first here, which gives the same tokens
- * and leaves fewer to scale. */
+/* Temperature, top_k, top_p, min_p, in the order of transformers. top_k is applied first here, which gives the same
+ * tokens and leaves fewer to scale. */
 void sample_restrict(Chooser *c, RowScores *row) {
   const tfm_generate_options *o = c->options;
   if (!row->n_blocks) return; /* one token is forced */
@@ -163,6 +176,7 @@ void sample_restrict(Chooser *c, RowScores *row) {
     most = 0;
   }
   if (o->top_p < 1) keep_top_p(c, row, row->n_blocks ? shorten(c, row, most) : weigh_list(c, row));
+  if (o->min_p > 0) keep_min_p(c, row, most);
 }
 
 // ---- the draw ----

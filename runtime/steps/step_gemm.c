@@ -164,13 +164,13 @@ static PanelWalk walk_of(const GemmJob *job) {
   const Gemm *gemm = job->gemm;
   const tfm_gemm_step *step = gemm->step;
   PanelWalk walk = {.job = job, .panel_bytes = whole_panel_bytes(step)};
-  const bool one_tile = is_short(gemm), is_whole = !one_tile && has_whole_panels(gemm, job->block);
+  const bool one_tile = is_short(gemm), in_one_piece = !one_tile && has_whole_panels(gemm, job->block);
   const bool has_whole_rows = job->to.stride == step->n && job->end_panel - job->first_panel == gemm->panels;
   walk.tiles = one_tile ? 1 : job->block->n;
   walk.lines = one_tile ? 0 : job->block->lines;
-  walk.scales = is_whole ? gemm_panel_bytes(step, step->k) : walk.panel_bytes;
+  walk.scales = in_one_piece ? gemm_panel_bytes(step, step->k) : walk.panel_bytes;
   walk.column_bytes = lane_of(step);
-  walk.fetches_next = is_whole && is_whole_numbers(step) && gemm->blocks > 1;
+  walk.fetches_next = in_one_piece && is_whole_numbers(step) && gemm->blocks > 1;
   walk.fetches_rows = one_tile && has_whole_rows;
   return walk;
 }

@@ -289,6 +289,8 @@ def writers():
     yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
     case("llama", llama(config(**gqa)), **more)
     case("llama_yarn", llama(config(**gqa, rope_parameters=yarn)), **more)
+    one = yarn | dict(original_max_position_embeddings=1)  # the slow columns end before the fast ones begin
+    case("llama_yarn_one", llama(config(**gqa, head_dim=16, rope_parameters=one)), **more)
     case("llama3", llama(config(**gqa, rope_parameters=llama3)), **more)
     case("llama_linear", llama(config(**gqa, rope_parameters=linear)), **more)
     case("llama_tied", llama(config(**gqa, tie_word_embeddings=True)), **more)
@@ -355,6 +357,75 @@ def relatives():
     case("glm", hf.GlmForCausalLM(hf.GlmConfig(**small, head_dim=16)), **more)
     quarter = dict(rope_type="default", rope_theta=1000.0, partial_rotary_factor=0.25)
     case("glm4", hf.Glm4ForCausalLM(hf.Glm4Config(**small, head_dim=16, attention_bias=False, rope_parameters=quarter)), **more)
+
+
+def scaled_relatives():
+    """Of Llama, by the switches of llama_scaled.tfm."""
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
+                 max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
+    llama3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=32)
+    case("arcee", hf.ArceeForCausalLM(hf.ArceeConfig(**small, rope_parameters=yarn)), **more)
+    case("arcee_biases", hf.ArceeForCausalLM(hf.ArceeConfig(**small, attention_bias=True, mlp_bias=True, head_dim=16)), **more)
+    case("apertus", hf.ApertusForCausalLM(hf.ApertusConfig(**small, rope_parameters=llama3)), **more)
+    kinds = dict(layer_types=["sliding_attention", "full_attention"], sliding_window=5)
+    case("exaone4", hf.Exaone4ForCausalLM(hf.Exaone4Config(**small, **kinds, rope_parameters=llama3)), **more)
+    case("exaone4_whole", hf.Exaone4ForCausalLM(hf.Exaone4Config(**small, sliding_window=None, tie_word_embeddings=True,
+         layer_types=["full_attention"] * 2)), **more)
+    alpha = dict(rope_type="dynamic", rope_theta=10000.0, alpha=100.0, factor=1.0)
+    case("hunyuan", hf.HunYuanDenseV1ForCausalLM(hf.HunYuanDenseV1Config(**small, head_dim=16, rope_parameters=alpha)), **more)
+    case("hunyuan_biases", hf.HunYuanDenseV1ForCausalLM(hf.HunYuanDenseV1Config(**small, head_dim=8, attention_bias=True,
+         tie_word_embeddings=True)), **more)
+    far = yarn | dict(original_max_position_embeddings=4, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
+    both = dict(full_attention=yarn, sliding_attention=dict(rope_type="default", rope_theta=500.0))
+    four = small | kinds | dict(num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2)
+    case("olmo3", hf.Olmo3ForCausalLM(hf.Olmo3Config(**four, rope_parameters=both)), **more)
+    old = small | dict(model_type="olmo3", architectures=["Olmo3ForCausalLM"], num_hidden_layers=4, rope_theta=10000.0, sliding_window=5,
+                       rope_scaling={k: v for k, v in yarn.items() if k != "rope_theta"})
+    case("olmo3_old", hf.Olmo3ForCausalLM(hf.Olmo3Config(**small | dict(num_hidden_layers=4))), **more, files={"config.json": old})
+    case("ministral3", hf.Ministral3ForCausalLM(hf.Ministral3Config(**small, head_dim=16, rope_parameters=far)), **more)
+    case("ministral3_window", hf.Ministral3ForCausalLM(hf.Ministral3Config(**small, head_dim=8, sliding_window=5,
+         rope_parameters=far | dict(mscale=0.7))), **more)
+
+
+def gpts():
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    ends = dict(vocab_size=40, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    small = ends | dict(n_embd=32, n_layer=2, n_head=4, n_positions=64)
+    case("gptj", hf.GPTJForCausalLM(hf.GPTJConfig(**small, rotary_dim=4)), **more)
+    case("gptj_tied", hf.GPTJForCausalLM(hf.GPTJConfig(**small, rotary_dim=8, n_inner=40, tie_word_embeddings=True)), **more)
+    neo = ends | dict(hidden_size=32, num_heads=4, max_position_embeddings=64, window_size=5)
+    case("gpt_neo", hf.GPTNeoForCausalLM(hf.GPTNeoConfig(**neo, num_layers=4, attention_types=[[["global", "local"], 2]])), **more)
+    case("gpt_neo_own_head", hf.GPTNeoForCausalLM(hf.GPTNeoConfig(**neo, num_layers=2, attention_types=[[["local"], 2]], intermediate_size=40,
+         tie_word_embeddings=False)), **more)
+    case("gpt_bigcode", hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**small)), **more)
+    case("gpt_bigcode_heads", hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**small, multi_query=False, scale_attn_weights=False, n_inner=40)),
+         **more)
+
+
+def layer_norm_relatives():
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
+                 max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    case("phi", hf.PhiForCausalLM(hf.PhiConfig(**small)), **more)
+    case("phi_normed", hf.PhiForCausalLM(hf.PhiConfig(**small, qk_layernorm=True, hidden_act="gelu")), **more)
+    old = small | dict(model_type="phi", architectures=["PhiForCausalLM"], partial_rotary_factor=0.25, rope_theta=1000.0, rope_scaling=None,
+                       hidden_act="gelu_new", qk_layernorm=False, transformers_version="4.37.0")
+    case("phi_old", hf.PhiForCausalLM(hf.PhiConfig(**small)), **more, files={"config.json": old})
+    half = dict(rope_type="default", rope_theta=1000.0, partial_rotary_factor=0.5)
+    case("stablelm", hf.StableLmForCausalLM(hf.StableLmConfig(**small, rope_parameters=half, use_qkv_bias=True)), **more)
+    case("stablelm_parallel", hf.StableLmForCausalLM(hf.StableLmConfig(**small, use_parallel_residual=True, qk_layernorm=True)), **more)
+    case("nemotron", hf.NemotronForCausalLM(hf.NemotronConfig(**small, head_dim=16)), **more)
+    case("nemotron_biases", hf.NemotronForCausalLM(hf.NemotronConfig(**small, attention_bias=True, mlp_bias=True)), **more)
+    case("cohere", hf.CohereForCausalLM(hf.CohereConfig(**small)), **more)
+    case("cohere_normed", hf.CohereForCausalLM(hf.CohereConfig(**small, use_qk_norm=True, attention_bias=True, logit_scale=2.0)), **more)
+    kinds = ["sliding_attention", "full_attention"]
+    case("cohere2", hf.Cohere2ForCausalLM(hf.Cohere2Config(**small, sliding_window=5, layer_types=kinds)), **more)
 
 
 def decoders_that_read():
@@ -562,6 +633,6 @@ def pictures():
          num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
-for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
              settings, turned_places):
     make()

@@ -71,6 +71,8 @@ static tfm_generate_options random_options(Lists *lists) {
   if (!draw(3)) o.suppress_tokens = (tfm_token_list){lists->suppressed, (uint64_t)draw(40)};
   if (!draw(3)) o.begin_suppress_tokens = (tfm_token_list){lists->first, (uint64_t)draw(4)};
   if (!draw(3)) o.repetition_penalty = 0.5 + (double)draw(8) / 4;
+  if (!draw(3)) o.presence_penalty = (double)draw(9) / 4 - 1;
+  if (!draw(3)) o.frequency_penalty = (double)draw(9) / 8 - 0.5;
   if (!draw(3)) o.no_repeat_ngram_size = 1 + draw(3);
   if (!draw(3)) o.min_new_tokens = draw(o.max_new_tokens);
   if (!draw(4)) o.forced_bos_token_id = draw(VOCAB);
@@ -82,6 +84,7 @@ static tfm_generate_options random_options(Lists *lists) {
   if (!draw(2)) o.temperature = (double)draw(5) / 2;
   if (!draw(2)) o.top_k = draw(VOCAB + 20);
   if (!draw(2)) o.top_p = 0.05 + (double)draw(19) / 20;
+  if (!draw(2)) o.min_p = (double)draw(11) / 20;
   return o;
 }
 
@@ -149,6 +152,95 @@ Test(choose, writes_the_rows_of_generate) {
     if (status == TFM_OK) tfm_generated_free(&generated);
   }
   cr_assert_gt(compared, CASES, "only %lld rows were not refused", (long long)compared);
+  tfm_chooser_destroy(chooser);
+}
+
+// ---- penalties ----
+
+/* What vLLM computes, by counting anew: repetition for all of the row, then what was written. */
+static float penalised_score(const tfm_generate_options *o, const int32_t *tokens, int64_t start, int64_t length,
+                             float score, int32_t token) {
+  int64_t stands = 0, written = 0;
+  for (int64_t i = 0; i < length; i++) {
+    stands += tokens[i] == token;
+    written += tokens[i] == token && i >= start;
+  }
+  const float repetition = (float)o->repetition_penalty;
+  if (stands && repetition != 1) score = score < 0 ? score * repetition : score / repetition;
+  if (written) score -= (float)o->frequency_penalty * (float)written;
+  if (written) score -= (float)o->presence_penalty;
+  return score;
+}
+
+Test(choose, penalties_count_what_was_written_and_not_the_prompt) {
+  enum { LENGTH = 30 };
+  tfm_chooser *chooser = chooser_of(VOCAB);
+  int64_t moved = 0;
+  for (int c = 0; c < 2000; c++) {
+    tfm_generate_options options;
+    tfm_generate_defaults(&options);
+    options.presence_penalty = (double)draw(17) / 4 - 2;
+    options.frequency_penalty = (double)draw(17) / 8 - 1;
+    if (draw(2)) options.repetition_penalty = 0.5 + (double)draw(8) / 4;
+    int32_t tokens[LENGTH];
+    for (int i = 0; i < LENGTH; i++) tokens[i] = (int32_t)draw(draw(2) ? VOCAB : 6);
+    const int64_t length = 1 + draw(LENGTH), start = draw(length + 1);
+    float logits[VOCAB];
+    logits_after(tokens, length, logits);
+    int32_t wanted = 0, unchanged = 0;
+    for (int32_t i = 1; i < VOCAB; i++) {
+      if (logits[i] > logits[unchanged]) unchanged = i;
+      if (penalised_score(&options, tokens, start, length, logits[i], i) >
+          penalised_score(&options, tokens, start, length, logits[wanted], wanted))
+        wanted = i;
+    }
+    const tfm_choice_row row = {.options = &options, .tokens = tokens, .length = length, .start = start,
+                                .limit = LENGTH + 1, .logits = logits, .n_top = -1};
+    tfm_choice choice;
+    tfm_error error;
+    cr_assert_eq(tfm_choose(chooser, &row, &choice, &error), TFM_OK, "%s", error.message);
+    cr_assert_eq(choice.token, wanted, "case %d: %d in place of %d", c, choice.token, wanted);
+    moved += wanted != unchanged;
+  }
+  cr_assert_gt(moved, 100, "penalties changed %lld choices", (long long)moved);
+  tfm_chooser_destroy(chooser);
+}
+
+/* All tokens that are likely enough are drawn, and no other, beside top_k and at other temperatures, too. */
+Test(choose, min_p_keeps_what_is_likely_beside_the_likeliest) {
+  tfm_chooser *chooser = chooser_of(VOCAB);
+  const int32_t tokens[] = {3, 9};
+  float given[VOCAB];
+  logits_after(tokens, 2, given);
+  for (int c = 0; c < 12; c++) {
+    tfm_generate_options options;
+    tfm_generate_defaults(&options);
+    options.do_sample = 1;
+    options.min_p = (const double[]){0.2, 0.5, 1}[c % 3];
+    options.temperature = c % 2 ? 1 : 2;
+    options.top_k = c < 6 ? 0 : 3;
+    bool drawn[VOCAB] = {0};
+    float most = -INFINITY;
+    for (int i = 0; i < VOCAB; i++) most = given[i] > most ? given[i] : most;
+    for (uint64_t n = 0; n < 2000; n++) {
+      float logits[VOCAB];
+      memcpy(logits, given, sizeof logits);
+      tfm_stream stream = tfm_stream_begin(5, n);
+      const tfm_choice_row row = {.options = &options, .tokens = tokens, .length = 2, .start = 2, .limit = 9,
+                                  .logits = logits, .stream = &stream, .n_top = -1};
+      tfm_choice choice;
+      tfm_error error;
+      cr_assert_eq(tfm_choose(chooser, &row, &choice, &error), TFM_OK, "%s", error.message);
+      drawn[choice.token] = true;
+    }
+    for (int i = 0; i < VOCAB; i++) {
+      const double share = exp(((double)given[i] - (double)most) / options.temperature);
+      int64_t better = 0;
+      for (int k = 0; k < VOCAB; k++) better += given[k] > given[i];
+      const bool is_kept = share >= options.min_p && (!options.top_k || better < options.top_k);
+      if (fabs(share - options.min_p) > 1e-4) cr_assert_eq(drawn[i], is_kept, "case %d, token %d, %g", c, i, share);
+    }
+  }
   tfm_chooser_destroy(chooser);
 }
 

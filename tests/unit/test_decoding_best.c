@@ -331,6 +331,8 @@ static tfm_generate_options random_options(Model *m, int64_t *tokens) {
   if (next_random(m) % 5 == 0) options.min_length = next_random(m) % 8;
   if (next_random(m) % 3 == 0) options.repetition_penalty = 1.3;
   if (next_random(m) % 5 == 0) options.repetition_penalty = 0.7;
+  if (next_random(m) % 5 == 0) options.presence_penalty = (double)(next_random(m) % 5) / 2 - 1;
+  if (next_random(m) % 5 == 0) options.frequency_penalty = (double)(next_random(m) % 5) / 4 - 0.5;
   if (next_random(m) % 3 == 0) options.no_repeat_ngram_size = 1 + next_random(m) % 3;
   if (next_random(m) % 5 == 0) options.forced_bos_token_id = tokens[0];
   if (next_random(m) % 4 == 0) options.forced_eos_token_id = tokens[next_random(m) % 8];

@@ -118,6 +118,9 @@ static void choose_options(Row *row) {
   o->suppress_tokens = (tfm_token_list){row->suppressed, 3};
   if (draw(3) == 0) o->eos_token_ids = (tfm_token_list){row->ends, 2};
   if (draw(3) == 0) o->repetition_penalty = 0.5 + (double)draw(6) / 4;
+  if (draw(4) == 0) o->presence_penalty = (double)draw(6) / 4 - 0.5;
+  if (draw(4) == 0) o->frequency_penalty = (double)draw(6) / 8 - 0.25;
+  if (draw(4) == 0) o->min_p = (double)draw(6) / 8;
   if (draw(3) == 0) o->no_repeat_ngram_size = 2 + draw(2);
   if (draw(4) == 0) o->min_new_tokens = draw(9);
   if (draw(3) == 0) o->forced_eos_token_id = draw(2) ? row->ends[0] : row->suppressed[1]; /* the last choice may fail */

@@ -343,8 +343,8 @@ static PyMethodDef methods[] = {
     {"step", (PyCFunction)(void (*)(void))step_rows, METH_VARARGS | METH_KEYWORDS,
      "step([(row, tokens), ...], kept=1): appends tokens; the logits after the last `kept` of each, [n, kept, vocab]."},
     {"write", decoder_write, METH_O,
-     "write([(row, chooser), (row, chooser, n, guesses), ...]): appends what each chooser's text has more than the\n"
-     "row (n: so many tokens of it), chooses what follows, and gives (tokens, error) of each; see Model.chooser."},
+     "write([(row, chooser), (row, chooser, n, guesses, masks), ...]): appends what each chooser's text has more than\n"
+     "the row (n: so many tokens of it), chooses what follows, and gives (tokens, error) of each; see Model.chooser."},
     {"pages", pages_of, METH_VARARGS, "pages(tokens): pages of caches that a row of so many takes, and those left."},
     {"close", close_decoder, METH_NOARGS, "Gives the caches back."},
     {"__enter__", enter_with, METH_NOARGS, NULL},

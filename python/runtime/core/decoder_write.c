@@ -1,16 +1,17 @@
 /* Decoder.write: a step of many rows with their guesses and choices, in one call without the GIL.
  *
- * In: rows of the decoder with their choosers, how many tokens of the text are appended, guesses. Out: of each row the
- * tokens that were chosen, which the chooser's text then has too, and its own error or None. Refused, before anything
- * is computed: a chooser that is there twice or that another call has, guesses before the end of the text, ids that the
- * model does not have; what tfm_decoder_write refuses. */
+ * In: rows of the decoder with their choosers, how many tokens of the text are appended, guesses, masks of the tokens
+ * that may be chosen. Out: of each row the tokens that were chosen, which the chooser's text then has too, and its own
+ * error or None. Refused, before anything is computed: a chooser that is there twice or that another call has, guesses
+ * or masks before the end of the text, ids that the model does not have, masks of another size; what tfm_decoder_write
+ * refuses. */
 #include "core.h"
 
 #include <string.h>
 
 typedef struct Write {
   DecoderObject *decoder;
-  PyObject *list; /* a tuple of (row, chooser[, n[, guesses]]) */
+  PyObject *list; /* a tuple of (row, chooser[, n[, guesses[, masks]]]) */
   Py_ssize_t n, entered; /* entered: choosers that are marked busy */
   tfm_write_row *rows;
   ChooserObject **choosers;
@@ -41,9 +42,26 @@ static bool read_guesses(ChooserObject *chooser, PyObject *given, tfm_write_row 
   return good;
 }
 
+/* One mask for each choice, as tfm_choice_row.allowed has them. The list of rows keeps the bytes alive, and they lie
+ * nowhere but behind a header of words, so they are aligned. */
+static bool read_masks(const ChooserObject *chooser, PyObject *masks, bool is_whole, tfm_write_row *row) {
+  if (!masks || masks == Py_None) return true;
+  if (!PyBytes_Check(masks)) return PyErr_SetString(PyExc_TypeError, "masks are bytes"), false;
+  if (!is_whole)
+    return raise_status(TFM_E_USAGE, "row %lld: masks are for a row whose text is read to its end",
+                        (long long)row->part.row), false;
+  const int64_t wanted = (1 + row->n_guesses) * ((chooser->vocab + 31) / 32) * (int64_t)sizeof(uint32_t);
+  if (PyBytes_Size(masks) != wanted)
+    return raise_status(TFM_E_INPUT, "row %lld: masks of %zd bytes; %lld choices of %lld tokens have %lld",
+                        (long long)row->part.row, PyBytes_Size(masks), (long long)row->n_guesses + 1,
+                        (long long)chooser->vocab, (long long)wanted), false;
+  row->choice.allowed = (const uint32_t *)(const void *)PyBytes_AsString(masks);
+  return true;
+}
+
 /* `n` tokens of the text behind those that the row has; all of them lead to a choice. */
 static bool read_tokens(const Write *write, ChooserObject *chooser, long long n, PyObject *guesses,
-                        tfm_write_row *row) {
+                        PyObject *masks, tfm_write_row *row) {
   const int64_t before = tfm_decoder_length(write->decoder->decoder, row->part.row), left = chooser->length - before;
   if (before < 0) return raise_status(TFM_E_INPUT, "there is no row %lld", (long long)row->part.row), false;
   if (n < 0) n = left;
@@ -65,21 +83,22 @@ static bool read_tokens(const Write *write, ChooserObject *chooser, long long n,
                                  .length = chooser->length + (is_whole ? row->n_guesses : 0), .start = chooser->start,
                                  .limit = chooser->limit, .stream = &chooser->stream, .n_top = chooser->n_top,
                                  .top = chooser->top};
-  return true;
+  return read_masks(chooser, masks, is_whole, row);
 }
 
 static bool read_row(Write *write, Py_ssize_t i) {
-  PyObject *given = PyTuple_GetItem(write->list, i), *chooser, *guesses = NULL;
+  PyObject *given = PyTuple_GetItem(write->list, i), *chooser, *guesses = NULL, *masks = NULL;
   long long number, n = -1;
-  if (!PyTuple_Check(given)) return raise_status(TFM_E_USAGE, "rows are tuples: (row, chooser, n, guesses)"), false;
-  if (!PyArg_ParseTuple(given, "LO!|LO:write", &number, shared.chooser_type, &chooser, &n, &guesses)) return false;
+  if (!PyTuple_Check(given)) return raise_status(TFM_E_USAGE, "rows are tuples: (row, chooser, n, guesses, masks)"), false;
+  if (!PyArg_ParseTuple(given, "LO!|LOO:write", &number, shared.chooser_type, &chooser, &n, &guesses, &masks))
+    return false;
   ChooserObject *own = (ChooserObject *)chooser;
   if (own->busy) return raise_status(TFM_E_USAGE, "row %lld: its chooser is in use", number), false;
   own->busy = true;
   write->choosers[i] = own;
   write->entered = i + 1;
   write->rows[i].part.row = number;
-  return read_tokens(write, own, n, guesses, &write->rows[i]);
+  return read_tokens(write, own, n, guesses, masks, &write->rows[i]);
 }
 
 /* Scratch for each thread, made by the first call. */

@@ -51,18 +51,41 @@ w10 {{ "b" if m.role == "user" else "c" }} {{ m.content if m.content is string e
 {% endfor %}{{ "a" if brief else "" }} w12"""
 
 
+BYTES_TEMPLATE = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}<s>assistant: {{ \"a\" if brief }}"
+WRITERS = ("write", "chat", "bytes")
+
+
+def write_bytes(folder, vocab):
+    """Tokens of bytes, and some longer ones that JSON is made of; a template that ends each turn by the end token."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=["<unk>", "<s>", "</s>"], initial_alphabet=alphabet,
+                                  show_progress=False)
+    made.train_from_iterator(['{"name": "bob", "age": 12, "kind": "cat"}', '{"name": "tom", "is": true}'] * 5, trainer)
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(BYTES_TEMPLATE)
+
+
 def write_case(folder, kind):
-    """A checkpoint of a kind: embed, classify (three labels), rerank (one), write, and chat, which is write with a
-    template."""
-    name = {"embed": "sentence_mean.json", "write": "llama.json", "chat": "llama.json"}.get(kind, "bert_classify.json")
+    """A checkpoint of a kind: embed, classify (three labels), rerank (one), write, chat, which is write with a template,
+    and bytes, which is chat with tokens of bytes."""
+    name = {"embed": "sentence_mean.json", **dict.fromkeys(WRITERS, "llama.json")}.get(kind, "bert_classify.json")
     case = json.loads((CASES / name).read_text())
     config = case["files"]["config.json"]
     if kind == "rerank":
         config["id2label"], config["label2id"] = {"0": "LABEL_0"}, {"LABEL_0": 0}
         case["weights"]["classifier.weight"][0] = case["weights"]["classifier.bias"][0] = 1
+    if kind == "bytes":
+        config["vocab_size"], config["max_position_embeddings"] = 300, 256
+        for name in ("lm_head.weight", "model.embed_tokens.weight"):
+            case["weights"][name][0] = 300
     folder.mkdir()
     write_checkpoint(case, folder)
-    if kind in ("write", "chat"):
+    if kind == "bytes":
+        write_bytes(folder, 290)
+    elif kind in ("write", "chat"):
         tokenizer = write_tokenizer(folder, config["vocab_size"], around=False)
         if kind == "chat":
             tokenizer.add_special_tokens(["w10", "w11", "w12"])
@@ -78,7 +101,7 @@ def made(kind):
     folder = pathlib.Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     write_case(folder / kind, kind)
-    model = tfmc.from_pretrained(folder / kind, task={"embed": "embed", "write": None, "chat": None}.get(kind, "classify"))
+    model = tfmc.from_pretrained(folder / kind, task={"embed": "embed", **dict.fromkeys(WRITERS)}.get(kind, "classify"))
     return folder / kind, model.save(folder / f"{kind}.tfmm")
 
 
@@ -86,7 +109,7 @@ def made(kind):
 def library(kind):
     """What a caller of the library has: vectors and scores that the server's must be."""
     folder, file = made(kind)
-    make = {"embed": tfmc.text.Embedder, "write": tfmc.text.Writer, "chat": tfmc.text.Writer}.get(kind, tfmc.text.Reranker)
+    make = {"embed": tfmc.text.Embedder, **dict.fromkeys(WRITERS, tfmc.text.Writer)}.get(kind, tfmc.text.Reranker)
     return make(tfmc.load(file), folder=folder)
 
 

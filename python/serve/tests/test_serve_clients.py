@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import unittest
+from typing import Literal
 
 import numpy as np
 
@@ -74,6 +75,14 @@ class Clients(Case):
         self.assertEqual(sorted(rank["index"] for rank in ranks), [0, 1])
 
 
+    @unittest.skipIf(missing("langchain_openai"), "not run: the package langchain-openai is missing")
+    def test_langchain_openai(self):
+        from langchain_openai import OpenAIEmbeddings
+        made = OpenAIEmbeddings(base_url=self.url + "/v1", api_key="none", model="embed", check_embedding_ctx_length=False)
+        for vector, wanted in zip(made.embed_documents(TEXTS), library("embed").encode(TEXTS)):
+            self.assertEqual(np.array(vector, np.float32).tobytes(), wanted.tobytes())
+
+
 MESSAGES = [{"role": "system", "content": "b"}, {"role": "user", "content": "a b"}]
 
 
@@ -118,6 +127,54 @@ class Writers(Case):
         self.assertEqual(client.chat_completion(MESSAGES, **given).choices[0].message.content, self.answer)
         events = client.chat_completion(MESSAGES, stream=True, **given)
         self.assertEqual("".join(event.choices[0].delta.content or "" for event in events), self.answer)
+
+    @unittest.skipIf(missing("langchain_openai"), "not run: the package langchain-openai is missing")
+    def test_langchain_openai(self):
+        from langchain_openai import ChatOpenAI
+        made = ChatOpenAI(base_url=self.url + "/v1", api_key="none", model="chat", max_tokens=8, seed=3, temperature=1)
+        given = [("system", "b"), ("user", "a b")]
+        self.assertEqual(made.invoke(given).content, self.answer)
+        self.assertEqual("".join(str(part.content) for part in made.stream(given)), self.answer)
+
+
+@unittest.skipIf(missing("jinja2") or missing("llguidance"), "not run: the packages jinja2 and llguidance are missing")
+class Forms(Case):
+    """Answers that are objects of a class."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.started(Inside("bytes"))
+        cls.url = f"http://127.0.0.1:{cls.server.port}"
+
+    @unittest.skipIf(missing("openai"), "not run: the package openai is missing")
+    def test_openai(self):
+        import openai
+        import pydantic
+        kind = pydantic.create_model("Pet", kind=(Literal["cat", "dog"], ...), is_old=(bool, ...))
+        with openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0) as client:
+            made = client.chat.completions.parse(model="bytes", messages=MESSAGES, response_format=kind, seed=1, max_tokens=99)
+            self.assertIn(made.choices[0].message.parsed.kind, ("cat", "dog"))
+
+    @unittest.skipIf(missing("langchain_openai"), "not run: the package langchain-openai is missing")
+    def test_langchain_openai(self):
+        import pydantic
+        from langchain_openai import ChatOpenAI
+        kind = pydantic.create_model("Pet", kind=(Literal["cat", "dog"], ...), is_old=(bool, ...))
+        made = ChatOpenAI(base_url=self.url + "/v1", api_key="none", model="bytes", max_tokens=99, seed=1)
+        found = made.with_structured_output(kind, method="json_schema").invoke([("user", "a b")])
+        self.assertIn(found.kind, ("cat", "dog"))
+
+    @unittest.skipIf(missing("huggingface_hub"), "not run: the package huggingface_hub is missing")
+    def test_huggingface_hub(self):
+        os.environ.pop("HF_HUB_OFFLINE", None)  # it forbids requests to this machine too
+        from huggingface_hub import InferenceClient
+        schema = {"type": "object", "properties": {"is_old": {"type": "boolean"}}, "required": ["is_old"],
+                  "additionalProperties": False}
+        for form in ({"type": "json_object", "value": schema},
+                     {"type": "json_schema", "json_schema": {"name": "pet", "schema": schema, "strict": True}}):
+            made = InferenceClient(base_url=self.url).chat_completion(MESSAGES, model="bytes", max_tokens=60, seed=3,
+                                                                      response_format=form)
+            self.assertIsInstance(json.loads(made.choices[0].message.content)["is_old"], bool)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,8 @@ def options_of(body):
     options = {"do_sample": body.get("temperature", 1) > 0, "temperature": body.get("temperature", 1.0),
                "top_p": body.get("top_p", 1.0), "seed": body["seed"], "max_new_tokens": body.get("max_tokens", 16)}
     for name, own in (("top_k", "top_k"), ("repetition_penalty", "repetition_penalty"),
-                      ("no_repeat_ngram_size", "no_repeat_ngram_size"), ("min_tokens", "min_new_tokens")):
+                      ("no_repeat_ngram_size", "no_repeat_ngram_size"), ("min_tokens", "min_new_tokens"),
+                      ("presence_penalty", "presence_penalty"), ("frequency_penalty", "frequency_penalty"), ("min_p", "min_p")):
         if name in body:
             options[own] = body[name]
     if body.get("ignore_eos"):
@@ -68,6 +69,9 @@ def random_request(choose, most=62):
         body["no_repeat_ngram_size"] = choose.randint(1, 3)
     if choose.random() < 0.3:
         body["min_tokens"] = choose.randint(0, body["max_tokens"])
+    for name, values in (("presence_penalty", (-1, 0, 1.5)), ("frequency_penalty", (-0.5, 0, 0.7)), ("min_p", (0, 0.1, 0.6))):
+        if choose.random() < 0.2:
+            body[name] = choose.choice(values)
     if choose.random() < 0.3:
         body["ignore_eos"] = True
     if choose.random() < 0.3:
@@ -197,8 +201,7 @@ class Answers(Case):
         refuse(400, "echo", echo=True, logprobs=1)
         refuse(400, "stream_options", stream_options={"include_usage": True})
         refuse(400, "min_new_tokens", min_tokens=9, max_tokens=8)
-        for name, value in (("suffix", "x"), ("presence_penalty", 1), ("frequency_penalty", 0.5), ("min_p", 0.1),
-                            ("logit_bias", {"5": 1}), ("num_beams", 2), ("grammar", {"regex": "a"}), ("tools", [1])):
+        for name, value in (("suffix", "x"), ("logit_bias", {"5": 1}), ("num_beams", 2), ("tools", [1])):
             refuse(400, name, "is not known here", **{name: value})
         refuse(400, "/embed", model="embed")
         refuse(404, "no model", model="other")

@@ -168,7 +168,8 @@ class Routes:
     async def openapi(self, request: Request) -> Response:
         posts = [(post.path, post.shape, post.about) for post in POSTS]
         posts.append(("/", "", "the first model's own route, or that of the one that is named"))
-        return answer(openapi.document(posts, GETS, self.service.version, self.service.keys is not None))
+        return answer(openapi.document(posts, GETS, self.service.version,
+                                        OPEN if self.service.keys is not None else None))
 
     async def page(self, request: Request) -> Response:
         return page_file("index.html", "text/html")

@@ -46,6 +46,11 @@ class Guesser:
             found.append(found[len(found) - period])
         return found
 
+    @property
+    def hope(self) -> float:
+        """How likely the next guess is right."""
+        return self.rate
+
     def learn(self, guessed: int, right: int) -> None:
         if not guessed:
             return
@@ -86,7 +91,7 @@ def share(costs: Costs | None, rows: list[Guesser], rooms: list[int], most: int)
     tokens, gain = len(rows), float(len(rows))
     best, best_rate = list(taken), gain / (costs.of(tokens) if costs else 1) if rows else 0.0
     while sum(taken) < most:
-        hopes = [row.rate ** (taken[i] + 1) if taken[i] < len(found[i]) else 0.0 for i, row in enumerate(rows)]
+        hopes = [row.hope ** (taken[i] + 1) if taken[i] < len(found[i]) else 0.0 for i, row in enumerate(rows)]
         hope = max(hopes, default=0.0)
         if hope <= 0:
             break

@@ -48,8 +48,9 @@ def operation(path: str, about: str, answer: dict[str, Any], shape: str | None,
 
 
 def document(posts: list[tuple[str, str, str]], gets: list[tuple[str, str, str]], version: str,
-             keys: bool) -> dict[str, Any]:
-    """posts: (path, shape, what it does); gets: (path, what it does, the type of the answer)."""
+             without_key: tuple[str, ...] | None) -> dict[str, Any]:
+    """posts: (path, shape, what it does); gets: (path, what it does, the type of the answer); without_key: paths that need
+    none, where the others do; None: there are no keys."""
     paths: dict[str, dict[str, Any]] = {}
     for path, shape, about in posts:
         paths.setdefault(path, {})["post"] = operation(path, about, ANSWERS[shape], shape)
@@ -59,7 +60,9 @@ def document(posts: list[tuple[str, str, str]], gets: list[tuple[str, str, str]]
     made: dict[str, Any] = {
         "openapi": "3.1.0", "info": {"title": "tfmc-serve", "version": version}, "paths": paths,
         "components": {"schemas": {**schemas, "Error": TEI_ERROR, "OpenAIError": OPENAI_ERROR}}}
-    if keys:
+    if without_key is not None:
+        for path in without_key:
+            paths[path]["get"]["security"] = []
         made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         made["security"] = [{"key": []}]
     return made

@@ -90,7 +90,7 @@ class Text:
     """The text of one choice."""
 
     def __init__(self, tokenizer: Any, prompt: list[int], stops: tuple[str, ...], ends: frozenset[int]) -> None:
-        self._decoder, self._stops, self._ends = Decoder(tokenizer, prompt), Stops(stops), ends
+        self._decoder, self._stops, self.ends = Decoder(tokenizer, prompt), Stops(stops), ends
 
     def add(self, choice: int, tokens: list[Any], is_last: bool) -> Piece:
         """The piece that these tokens make. It ends at the first that ends the row; `is_last`: the last one does, by the
@@ -98,7 +98,7 @@ class Text:
         text = ""
         for n, token in enumerate(tokens, 1):
             number = token if isinstance(token, int) else token[0]
-            if number in self._ends:
+            if number in self.ends:
                 return Piece(choice, text + self._rest(), tokens[:n], "stop", None)
             text += self._stops.add(self._decoder.add(number))
             if self._stops.found is not None:

@@ -86,6 +86,4 @@ def check_chat(asked: dict[str, Any]) -> None:
         raise Fault("invalid", "top_logprobs: they come with \"logprobs\": true", "top_logprobs")
     if asked["max_tokens"] is not None and asked["max_completion_tokens"] not in (None, asked["max_tokens"]):
         raise Fault("invalid", "max_completion_tokens: max_tokens is another number; they mean the same", "max_completion_tokens")
-    if (asked["response_format"] or {}).get("type", "text") != "text":
-        raise Fault("invalid", "response_format: answers that follow a schema are not written yet; text is", "response_format")
     check_stream(asked)

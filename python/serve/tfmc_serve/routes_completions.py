@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from . import grammar
 from .errors import Fault
 from .pieces import UNKNOWN, Piece, Text
 from .scheduler import Job, Row
@@ -29,6 +30,7 @@ class Asked:
         self.call, self.prompts, self.n = call, prompts, asked["n"]
         self.seed: int = secrets.randbits(53) if asked["seed"] is None else asked["seed"]
         self.ends: tuple[int, ...] = () if asked["ignore_eos"] else self.served.ends
+        self.compiled: Any = None  # the grammar that all answers follow
         self.name, self.created = f"{self.prefix}{uuid.uuid4().hex}", int(time.time())
 
     def head(self, is_piece: bool = False) -> dict[str, Any]:
@@ -46,7 +48,8 @@ class Asked:
             for choice in range(self.n):
                 chooser = call.scheduler.chooser(prompt, limit, self.seed % 2 ** 64, choice, logprobs, options)
                 text = Text(self.served.tokenizer, self.before(prompt), asked["stop"], frozenset(self.ends))
-                job.rows.append(Row(job, number * self.n + choice, chooser, text, prompt, leader))
+                follower = None if self.compiled is None else grammar.Follower(self.compiled)
+                job.rows.append(Row(job, number * self.n + choice, chooser, text, prompt, leader, follower))
                 leader = leader or job.rows[-1]
         call.record.rows, call.record.tokens = len(job.rows), sum(map(len, self.prompts))
         return job
@@ -80,7 +83,9 @@ def options_of(asked: dict[str, Any]) -> dict[str, Any]:
     on OpenAI's routes."""
     options = {"do_sample": asked["temperature"] > 0, "temperature": asked["temperature"], "top_p": asked["top_p"]}
     for name, member in (("top_k", "top_k"), ("repetition_penalty", "repetition_penalty"),
-                         ("no_repeat_ngram_size", "no_repeat_ngram_size"), ("min_new_tokens", "min_tokens")):
+                         ("no_repeat_ngram_size", "no_repeat_ngram_size"), ("min_new_tokens", "min_tokens"),
+                         ("presence_penalty", "presence_penalty"), ("frequency_penalty", "frequency_penalty"),
+                         ("min_p", "min_p")):
         if asked[member] is not None:
             options[name] = asked[member]
     return options
@@ -163,7 +168,11 @@ async def completions(call: Call) -> Answer:
 
 async def answer(request: Asked, logprobs: int | None, make: type[Choice]) -> Answer:
     """Whole, or as a stream."""
-    call, job = request.call, request.job(logprobs)
+    call = request.call
+    wanted = grammar.read(call.asked)
+    if wanted is not None:
+        request.compiled = await call.compiling(request.served.grammars, wanted, request.ends)
+    job = request.job(logprobs)
     call.put(job)
     choices = [make(request, row.index) for row in job.rows]
     if call.asked["stream"]:

@@ -15,11 +15,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tfmc
 
 from .errors import Fault
+from .grammar import Follower, GrammarGuesser, shown
 from .guesses import MOST, Costs, Guesser, share
 from .metrics import Metrics
 from .pieces import Piece, Text
@@ -60,11 +61,21 @@ class Job:
 class Row:
     """A choice of a request. `leader`: the row of the same prompt that reads it; the others continue copies of it."""
 
-    def __init__(self, job: Job, index: int, chooser: Any, text: Text, prompt: list[int], leader: Row | None) -> None:
+    def __init__(self, job: Job, index: int, chooser: Any, text: Text, prompt: list[int], leader: Row | None,
+                 follower: Follower | None = None) -> None:
+        self.follower = follower  # of its grammar
         self.job, self.index, self.chooser, self.text, self.prompt = job, index, chooser, text, prompt
         self.leader, self.number, self.read, self.pages = leader, -1, 0, 0
         self.has_read = False  # the prompt, or ended before
         self.guesser: Guesser | None = None
+
+
+class Part(NamedTuple):
+    """What a step does with a row."""
+    row: Row
+    n: int  # tokens of its text
+    guesses: list[int]
+    masks: bytes | None = None  # of the tokens that a grammar allows
 
 
 class Scheduler:
@@ -277,41 +288,56 @@ class Scheduler:
             tokens -= sizes[-1]
         return sizes
 
-    def _plan(self) -> list[tuple[Row, int, list[int]]]:
-        """(row, tokens of its text, guesses) of a step."""
+    def _plan(self) -> list[Part]:
         writers = [row for row in self._running if row.chooser.length - row.read == 1]
         readers = [row for row in self._running if row.chooser.length - row.read > 1]
         guesses: list[list[int]] = [[] for _ in writers]
         if writers and self._most_guesses and not (readers and self._weighs):
             guesses = share(self._costs if self._weighs else None, [self._guesser(row) for row in writers],
                             [row.chooser.limit - row.chooser.length - 1 for row in writers], self._most_guesses)
-        plan = [(row, 1, guess) for row, guess in zip(writers, guesses)]
+        plan = [Part(row, 1, guess) for row, guess in zip(writers, guesses)]
         room = STEP_TOKENS - sum(1 + len(guess) for guess in guesses)
         if writers and readers:
             by_time = int(self._step_seconds / self._token_seconds) if self._token_seconds else room
             room = max(LEAST_PIECE, min(room, by_time))
-        plan += [(row, n, []) for row, n in zip(readers, self._pieces(readers, room)) if n]
+        plan += [Part(row, n, []) for row, n in zip(readers, self._pieces(readers, room)) if n]
         return plan
 
     def _guesser(self, row: Row) -> Guesser:
         """Made when guesses are first wanted; it sees all tokens of the row."""
         if row.guesser is None:
-            row.guesser = Guesser()
+            row.guesser = Guesser() if row.follower is None else GrammarGuesser(row.follower)
             row.guesser.add(row.chooser.ids())
         return row.guesser
 
     def _step(self) -> None:
-        plan = self._plan()
+        plan = self._masked(self._plan())
+        if not plan:
+            return
         began = self._step_began = time.monotonic()
         results = self._write(plan)
         seconds = time.monotonic() - began
         self._step_began = None
-        tokens = sum(n + len(guesses) for _, n, guesses in plan)
-        prompt = sum(n for _, n, _ in plan if n > 1)
+        tokens = sum(part.n + len(part.guesses) for part in plan)
+        prompt = sum(part.n for part in plan if part.n > 1)
         self._metrics.stepped(len(plan), tokens, prompt, seconds)
         self._measure(len(plan), tokens, prompt, seconds)
-        for (row, n, guesses), (chosen, error) in zip(plan, results):
-            self._take(row, n, len(guesses), list(chosen), error)
+        for part, (chosen, error) in zip(plan, results):
+            self._take(part.row, part.n, len(part.guesses), list(chosen), error)
+
+    def _masked(self, plan: list[Part]) -> list[Part]:
+        """With the masks of rows whose next token a grammar restricts. A row whose grammar fails leaves."""
+        made = []
+        for part in plan:
+            row = part.row
+            if row.follower is not None and row.chooser.length - row.read == part.n:
+                try:
+                    part = part._replace(masks=row.follower.masks(part.guesses))
+                except ValueError as error:
+                    self._fail_grammar(row, error)
+                    continue
+            made.append(part)
+        return made
 
     def _measure(self, rows: int, tokens: int, prompt: int, seconds: float) -> None:
         if not prompt:
@@ -322,14 +348,15 @@ class Scheduler:
             found = max(seconds - of_rows, seconds / 4) / prompt
             self._token_seconds = 0.8 * self._token_seconds + 0.2 * found if self._token_seconds else found
 
-    def _write(self, plan: list[tuple[Row, int, list[int]]]) -> list[tuple[Any, Exception | None]]:
+    def _write(self, plan: list[Part]) -> list[tuple[Any, Exception | None]]:
         """A step that fails as a whole is repeated row by row, so that one row's fault is its own."""
-        wanted = sum((row.read + n + len(guesses)) // PAGE - row.read // PAGE + 2 for row, n, guesses in plan)
+        wanted = sum((part.row.read + part.n + len(part.guesses)) // PAGE - part.row.read // PAGE + 2 for part in plan)
         while self.decoder.pages(0)[1] < wanted and self._drop_oldest():
             pass
         made: list[tuple[Any, Exception | None]] = []
         try:
-            made = self.decoder.write([(row.number, row.chooser, n, guesses or None) for row, n, guesses in plan])
+            made = self.decoder.write([(part.row.number, part.row.chooser, part.n, part.guesses or None, part.masks)
+                                       for part in plan])
         except tfmc.Error as error:
             if len(plan) == 1:
                 return [((), error)]
@@ -355,8 +382,15 @@ class Scheduler:
         if not job.first_at:
             job.first_at = time.monotonic()
             self._metrics.first_token(job.first_at - job.put_at)
+        ids = [token if isinstance(token, int) else token[0] for token in chosen]
+        if row.follower is not None:
+            try:
+                row.follower.take(ids, row.text.ends)
+            except ValueError as problem:
+                self._fail_grammar(row, problem)
+                return
         if row.guesser is not None:
-            row.guesser.add([token if isinstance(token, int) else token[0] for token in chosen])
+            row.guesser.add(ids)
             row.guesser.learn(guessed, len(chosen) - 1)
         piece = row.text.add(row.index, chosen, row.chooser.length >= row.chooser.limit)
         self._metrics.counted("written", len(piece.tokens))
@@ -374,6 +408,12 @@ class Scheduler:
             log.error("%s: a row of %d tokens failed: %s", self.served.name, row.chooser.length, error)
             self._faults[row.job] = Fault("internal", "this is a mistake of the server's, or numbers of the model that are "
                                           "not finite; its log has more")
+        row.job.cancelled = True
+        self._leave(row)
+
+    def _fail_grammar(self, row: Row, error: ValueError) -> None:
+        """What it costs to follow a grammar is known only while it is followed."""
+        self._faults[row.job] = Fault("invalid", f"the grammar takes too much work: {shown(str(error))}")
         row.job.cancelled = True
         self._leave(row)
 

@@ -25,6 +25,7 @@ from starlette.requests import Request
 
 from . import batcher
 from .errors import Fault, Gone
+from .grammar import SECONDS, Grammar, Grammars
 from .limits import Keys
 from .metrics import Metrics
 from .pieces import Piece
@@ -280,6 +281,16 @@ class Call:
             made = await self._until_deadline(asyncio.get_running_loop().run_in_executor(self.service.executor, work))
         self.service.metrics.phase("tokenize", time.monotonic() - began)
         return made
+
+    async def compiling(self, grammars: Grammars, wanted: Grammar, ends: tuple[int, ...]) -> Any:
+        """A grammar, beside the event loop and for a while only."""
+        loop, executor = asyncio.get_running_loop(), self.service.executor
+        await self._until_deadline(loop.run_in_executor(executor, grammars.prepare, wanted, ends))
+        work = loop.run_in_executor(executor, grammars.compile, wanted, ends)
+        try:
+            return await asyncio.wait_for(work, SECONDS)
+        except TimeoutError:
+            raise wanted.wrong(f"compiling it takes more than {SECONDS:g} s") from None
 
     async def encode(self, texts: list[Any], where: str, truncate: bool, side: str = "right",
                      count: bool = False) -> Encoded:

@@ -349,8 +349,12 @@ SAMPLING: dict[str, Member] = {  # of all routes that write
                              {}),
     "user": Member(Text(), None, "has no effect"),
     "repetition_penalty": Member(Real(0, 1000, True), None), "no_repeat_ngram_size": Member(Whole(0, 2 ** 31 - 1), None),
+    "presence_penalty": Member(Real(-100, 100), None, "taken from the scores of tokens that were written"),
+    "frequency_penalty": Member(Real(-100, 100), None, "taken each time that a token was written"),
+    "min_p": Member(Real(0, 1), None, "only tokens that are at least so many times as likely as the likeliest"),
     "min_tokens": Member(Whole(0, 2 ** 31 - 1), None, "before an answer may end by a token that ends it"),
     "ignore_eos": Member(Flag(), False, "whether no token ends an answer"),
+    "grammar": Member(Object(), None, "{json_schema}, {regex} or {lark}: what answers follow"),
     "return_token_ids": Member(Flag(), False, "whether answers have their ids, too"),
 }
 
@@ -411,7 +415,7 @@ SHAPES: dict[str, dict[str, Member]] = {
         **SAMPLING,
         "logprobs": Member(Flag(), False, "the probability of each token, by the model's own numbers"),
         "top_logprobs": Member(Whole(0, 20), None, "the likeliest tokens beside each"),
-        "response_format": Member(Object(), None, "{type: text}"),
+        "response_format": Member(Object(), None, "{type: text, json_object or json_schema}"),
         "chat_template_kwargs": Member(Object(), None, "variables of the template, like {enable_thinking: false}"),
     },
 }

@@ -12,6 +12,7 @@ import tfmc
 import tfmc.text
 
 from .errors import Fault
+from .grammar import Grammars
 from .texts import Place, quantized
 
 _folder: Any = importlib.import_module("tfmc.text._folder")
@@ -46,6 +47,7 @@ class ServedWriter:
                              f"{self.model.generation.reason}")
         self._read_settings(max_length)
         self._read_template()
+        self.grammars = Grammars(self.tokenizer, self.vocab)
 
     def _read_settings(self, max_length: int | None) -> None:
         positions = _folder.positions(self.folder)

@@ -133,7 +133,7 @@ static void set_apart(const uint64_t *apart, float *logits, float *c, int64_t fi
 
 /* Takes what is good enough of the logits of tokens [first, first + n), of which none is greater than `most`. Most
  * units have nothing that is, and cost one comparison. */
-static void keep_best(tfm_best_token *best, int64_t n_best, const float *c, int64_t first, int64_t n, float most) {
+static void keep_greatest(tfm_best_token *best, int64_t n_best, const float *c, int64_t first, int64_t n, float most) {
   tfm_best_token *last = &best[n_best - 1];
   if (!(most >= last->logit)) return;
   for (int64_t i = row_find(c, 0, n, last->logit); i < n; i = row_find(c, i + 1, n, last->logit)) {
@@ -173,8 +173,8 @@ static void take_unit(const GemmConsumer *consumer, int32_t thread, float *c, in
     if (call->apart)
       set_apart(call->apart + member * row_words(vocab), call->logits + member * vocab, c, unit->first_column,
                 unit->columns);
-    keep_best(search->found + (thread * search->stride + row) * call->n_best, call->n_best, c, unit->first_column,
-              unit->columns, most[i * search->units]);
+    keep_greatest(search->found + (thread * search->stride + row) * call->n_best, call->n_best, c, unit->first_column,
+                  unit->columns, most[i * search->units]);
   }
 }
 
