@@ -261,6 +261,7 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   PLAIN(conditions, n.conditions);
   WITH_TEXT(parts, n.parts, tfm_message_part, text);
   WITH_TEXT(id_limits, p->n_id_limits, tfm_id_limit, place);
+  WITH_TEXT(fault_places, p->n_fault_places, tfm_fault_place, place);
   PLAIN(weights, p->n_weights);
   PLAIN(buffers, p->n_buffers);
   kernels(e, MEMBER(kernels), plan, suffix);

@@ -28,6 +28,10 @@ Expr *expr_op(Arena *arena, OpKind op, DType dtype, Expr *a, Expr *b, Expr *c) {
   return expr;
 }
 
+bool expr_is_division(const Expr *expr) {
+  return expr->kind == EXPR_OP && (expr->op == OP_FLOORDIV || expr->op == OP_FLOORMOD);
+}
+
 Expr *expr_acc(Arena *arena) { return leaf(arena, EXPR_ACC, DTYPE_F32); }
 
 Expr *expr_input(Arena *arena, DType dtype, uint32_t input) {

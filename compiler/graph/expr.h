@@ -7,6 +7,7 @@
 #define TFM_GRAPH_EXPR_H
 
 #include "base/strbuf.h"
+#include "diag/source.h"
 #include "graph/ops.h"
 #include "graph/size.h"
 
@@ -35,9 +36,12 @@ struct Expr {
   double number;
   int64_t integer;
   const Size *size;
+  SrcSpan place; /* of a division of integers, which a run may refuse: where it is written, if that is known */
 };
 
 Expr *expr_op(Arena *arena, OpKind op, DType dtype, Expr *a, Expr *b, Expr *c); /* b, c may be NULL */
+/* One of integers that refuses a divisor of 0. */
+bool expr_is_division(const Expr *expr);
 Expr *expr_acc(Arena *arena);
 Expr *expr_input(Arena *arena, DType dtype, uint32_t input);
 Expr *expr_number(Arena *arena, double number);                    /* f32 */

@@ -116,6 +116,13 @@ static Expr *index_view(Index *in, const Node *node, const AxisMap *map) {
   return index_expr(in, node->inputs.items[0], &inner);
 }
 
+/* Operations that a run may refuse keep their place. */
+static Expr *operation_of(Arena *arena, const Node *node, Expr *const *args) {
+  Expr *expr = expr_op(arena, node->op, node->dtype, args[0], args[1], args[2]);
+  if (expr_is_division(expr)) expr->place = origin_place(&node->origin);
+  return expr;
+}
+
 static bool is_scalar(const Node *node) {
   for (uint32_t i = 0; i < node->rank; i++)
     if (!dim_is_one(node->dims[i])) return false;
@@ -132,7 +139,7 @@ static Expr *index_operation(Index *in, const Node *node, const AxisMap *map) {
     args[i] = index_expr(in, x, &inner);
     if (!args[i]) return NULL;
   }
-  return expr_op(in->graph->arena, node->op, node->dtype, args[0], args[1], args[2]);
+  return operation_of(in->graph->arena, node, args);
 }
 
 static Expr *index_expr(Index *in, const Node *node, const AxisMap *map) {
@@ -225,7 +232,7 @@ static Expr *grow_operation(Grow *g, const Node *node) {
   Expr *args[3] = {0};
   for (size_t i = 0; i < node->inputs.n; i++) args[i] = grow_node(g, node->inputs.items[i]);
   g->n_operations++;
-  return expr_op(g->pass->graph->arena, node->op, node->dtype, args[0], args[1], args[2]);
+  return operation_of(g->pass->graph->arena, node, args);
 }
 
 /* The node behind views that only add or drop axes of 1 in front, which broadcasting ignores. */

@@ -13,7 +13,7 @@ bool live_rows_can_fail(Arena *scratch, const Expr *expr) {
   if (!expr) return false;
   ExprList list = expr_list(scratch, expr);
   for (uint32_t i = 0; i < list.n; i++)
-    if (list.items[i]->kind == EXPR_OP && (list.items[i]->op == OP_FLOORDIV || list.items[i]->op == OP_FLOORMOD))
+    if (expr_is_division(list.items[i]))
       return true;
   return false;
 }

@@ -49,7 +49,7 @@ static bool can_fail(Arena *scratch, const Node *node) {
   for (uint32_t i = 0; i < list.n; i++) {
     const Expr *expr = list.items[i];
     if (expr->kind == EXPR_GATHER) return true;
-    if (expr->kind == EXPR_OP && (expr->op == OP_FLOORDIV || expr->op == OP_FLOORMOD)) return true;
+    if (expr_is_division(expr)) return true;
   }
   return false;
 }

@@ -230,6 +230,8 @@ static void fill_program(Planner *p) {
   program->parts = p->parts.items;
   program->n_id_limits = (uint32_t)p->id_limits.n;
   program->id_limits = p->id_limits.items;
+  program->n_fault_places = (uint32_t)p->fault_places.n;
+  program->fault_places = p->fault_places.items;
   program->n_weights = (uint32_t)p->plan->recipes.n;
   program->weights = weights_of(p);
   program->weights_bytes += 64; /* a tile may load a vector that reaches past the last panel; nothing of it is used */
@@ -286,6 +288,7 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   if (diag_has_errors(diag)) return NULL;
   live_settle(&p);
   find_row_chains(&p);
+  plan_fault_places(&p);
   fill_program(&p);
   return p.plan;
 }

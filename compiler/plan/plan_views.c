@@ -237,7 +237,7 @@ bool plan_can_fail(Planner *p, const Node *node) {
     const Expr *expr = list.items[i];
     bool is_checked = expr->kind == EXPR_GATHER && gather_needs_check(node, expr);
     if (is_checked && !whole_input(node->inputs.items[expr->ids])) return true;
-    if (expr->kind == EXPR_OP && (expr->op == OP_FLOORDIV || expr->op == OP_FLOORMOD)) return true;
+    if (expr_is_division(expr)) return true;
   }
   return false;
 }

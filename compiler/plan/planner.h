@@ -55,6 +55,7 @@ typedef struct Planner {
 #include "tfm/abi/steps.def"
   VEC(tfm_cache) caches;
   VEC(tfm_id_limit) id_limits;
+  VEC(tfm_fault_place) fault_places;
   VEC(tfm_check) checks;
   VEC(tfm_condition) conditions;
   VEC(tfm_message_part) parts;
@@ -125,6 +126,7 @@ void plan_use(Planner *p, uint8_t space, uint32_t index);
 void plan_step(Planner *p, tfm_step_kind kind, size_t index, tfm_size work, const char *operation);
 /* "model.tfm:12:5" in the arena; NULL if the node has no place. */
 const char *plan_place(Planner *p, const Node *node);
+void plan_fault_places(Planner *p);
 void plan_limit(Planner *p, const char *what);
 
 // ---- one function per operation ----

@@ -123,12 +123,26 @@ void plan_step(Planner *p, tfm_step_kind kind, size_t index, tfm_size work, cons
   vec_push(p->arena, &p->plan->step_nodes, p->node);
 }
 
-const char *plan_place(Planner *p, const Node *node) {
-  SrcSpan span = origin_place(&node->origin);
+static const char *place_text(const Planner *p, SrcSpan span) {
   if (!span.source) return NULL;
   SrcPlace place = source_place(span.source, span.begin);
   const char *file = p->graph->is_portable ? span.source->name : span.source->path;
   return arena_printf(p->arena, "%s:%u:%u", file, place.line, place.column);
+}
+
+const char *plan_place(Planner *p, const Node *node) { return place_text(p, origin_place(&node->origin)); }
+
+/* Where the divisions of integers of each step are written. */
+void plan_fault_places(Planner *p) {
+  for (uint32_t step = 0; step < p->plan->step_nodes.n; step++) {
+    const Node *node = p->plan->step_nodes.items[step];
+    if (!node || !node->attr.expr) continue;
+    const ExprList list = expr_list(p->arena, node->attr.expr);
+    for (uint32_t i = 0; i < list.n; i++) {
+      const tfm_fault_place found = {step, place_text(p, list.items[i]->place)};
+      if (expr_is_division(list.items[i]) && found.place) vec_push(p->arena, &p->fault_places, found);
+    }
+  }
 }
 
 void plan_limit(Planner *p, const char *what) {

@@ -88,7 +88,8 @@ typedef struct RunState { /* operands.c, walk/walk.c: operands with their addres
   void *const *rests;     /* by output: room for such sums beside it, between runs; NULL: this run is the only one */
   uint32_t committed;     /* of this run: the first step that writes an output; from there on cancelling is too late */
   _Atomic int32_t faults; /* of this run */
-  _Atomic uint32_t faulty_step;
+  _Atomic uint32_t faulty_step;    /* with ids out of their range */
+  _Atomic uint32_t dividing_step;  /* the first that a thread saw divide by zero */
 } RunState;
 
 typedef struct Stop { /* set by tfm_context_cancel, cleared by who begins a run or a call */

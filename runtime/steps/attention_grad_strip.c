@@ -40,7 +40,7 @@ static void scale_strip(const GradStrip *s, float *strip, int64_t n, float *fact
   memset(args.coordinates, 0, sizeof args.coordinates);
   args.rows = s->rows;
   args.columns = n;
-  args.faults = (int32_t *)&context->run.faults;
+  args.faults = s->job->walker->faults;
   args.operands[0] = args.operands[1] = rows;
   args.operands[2] = (tfm_row_operand){(char *)factor, sizeof(float), 0};
   KERNEL_OF(tfm_row_kernel, context, s->job->grad->step->scale_rows)(&args);

@@ -142,7 +142,7 @@ static void scale_rows(const AttentionStrip *s, float *c, int64_t stride, float 
   memset(args.coordinates, 0, sizeof args.coordinates);
   args.rows = s->rows;
   args.columns = s->attention->step->e;
-  args.faults = (int32_t *)&s->walker->context->run.faults;
+  args.faults = s->walker->faults;
   args.operands[0] = args.operands[1] = (tfm_row_operand){(char *)c, row_bytes, sizeof(float)};
   args.operands[2] = (tfm_row_operand){(char *)factor, sizeof(float), 0};
   KERNEL_OF(tfm_row_kernel, s->walker->context, s->attention->step->scale_rows)(&args);

@@ -36,7 +36,7 @@ void epilogue_prepare(const Walker *walker, const Epilogue *epilogue, EpilogueCa
   call->kernel = epilogue->rank == 2 ? epilogue->kernel : NULL;
   if (!call->kernel) return;
   call->n_operands = epilogue->n_operands;
-  call->args.faults = (int32_t *)&walker->context->run.faults;
+  call->args.faults = walker->faults;
   for (uint8_t i = 1; i < epilogue->n_operands; i++) {
     const Operand *operand = &epilogue->operands[i];
     call->args.operands[i] = (tfm_row_operand){NULL, operand->strides[0], operand->strides[1]};
@@ -71,7 +71,7 @@ void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, in
   }
   tfm_row_args args;
   args.columns = at->columns;
-  args.faults = (int32_t *)&context->run.faults;
+  args.faults = walker->faults;
   args.operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
   const int64_t axis_rows = value_of(context, epilogue->dims[epilogue->rank - 2]);
   for (int64_t row = at->row, end = row + at->rows; row < end; row += args.rows) {

@@ -26,7 +26,7 @@ static void run_block(const Walker *walker, const RowWork *work, const RowPlace 
   tfm_row_args args;
   args.rows = rows;
   args.columns = columns;
-  args.faults = (int32_t *)&walker->context->run.faults;
+  args.faults = walker->faults;
   row_place_block(walker->context, &args, &work->kernel, 0, at);
   work->kernel.kernel(&args);
 }

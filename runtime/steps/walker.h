@@ -18,6 +18,7 @@ struct Walker { /* a thread on its way through the steps */
   tfm_context *context; /* of the part */
   PoolMember *member;
   int32_t thread, threads; /* for the present step */
+  int32_t *faults;         /* what kernels of this thread found in the present step: tfm_fault */
   char *scratch;           /* context.scratch_bytes, 64-byte aligned */
   uint32_t serial;         /* of the claims */
   const RowShare *rows;    /* in a chain of rows: those that it does; NULL: its share of all of them */

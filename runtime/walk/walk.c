@@ -26,6 +26,15 @@ static bool step_is_shared(const RunCall *call, uint32_t step, int32_t active) {
   return active > 1 && (call->n > 1 ? state->shared : state->parallel);
 }
 
+/* Threads that are at different steps may both find one: the earlier step is reported. */
+static void note_fault(Walker *walker, uint32_t number) {
+  RunState *run = &walker->context->run;
+  uint32_t earliest = atomic_load(&run->dividing_step);
+  while (number < earliest && !atomic_compare_exchange_weak(&run->dividing_step, &earliest, number)) {}
+  atomic_fetch_or(&run->faults, *walker->faults);
+  *walker->faults = 0;
+}
+
 void walk_step(Walker *walker, const RunPart *part, uint32_t number, int32_t thread, int32_t threads) {
   tfm_context *context = part->context;
   walker->part = part;
@@ -33,6 +42,7 @@ void walk_step(Walker *walker, const RunPart *part, uint32_t number, int32_t thr
   walker->thread = thread;
   walker->threads = threads;
   context->run.steps[number].driver->run(walker, &context->program->steps[number]);
+  if (*walker->faults) note_fault(walker, number);
 }
 
 /* The same step of several parts. Where it is too small to be worth all threads, each part has one thread, so that the
@@ -102,8 +112,9 @@ static void walk(void *argument, PoolMember *member) {
   tfm_context *context = call->parts[0].context;
   const Memory *memory = &context->memory;
   char *scratch = memory->workspace + memory->buffers_bytes + memory->scratch_bytes * member->thread;
+  int32_t faults = 0;
   Walker walker = {.call = call, .part = &call->parts[0], .context = context, .member = member, .scratch = scratch,
-                   .serial = context->run.claims.serial};
+                   .serial = context->run.claims.serial, .faults = &faults};
   Course course = {.profile = member->thread == 0 ? context->run.profile : NULL};
   if (course.profile) course.start = (uint64_t)now_ns();
   uint64_t fp_mode = fp_mode_enter_as(context->run.flushes);
@@ -179,13 +190,29 @@ static void reset_claims(const RunCall *call, int32_t active) {
   first->run.last_active = active;
 }
 
+/* A step may have several divisions, and does not say which of them met a 0: then the message has another place. */
+static tfm_status report_division(tfm_context *context, tfm_error *error) {
+  const tfm_program *program = context->program;
+  const uint32_t step = atomic_load(&context->run.dividing_step);
+  const char *place = NULL, *other = NULL;
+  bool is_more = false;
+  for (uint32_t i = 0; i < program->n_fault_places; i++) {
+    const tfm_fault_place *found = &program->fault_places[i];
+    if (found->step != step || (place && strcmp(place, found->place) == 0)) continue;
+    is_more |= other && strcmp(other, found->place) != 0;
+    if (place && !other) other = found->place;
+    if (!place) place = found->place;
+  }
+  return tfm_fail(error, TFM_E_INPUT, TFM_REASON_ARITHMETIC, place, "integer division by zero%s%s%s",
+                  other ? ", here or at " : "", other ? other : "", is_more ? " or another place of this step" : "");
+}
+
 /* After a fault, threads have skipped steps at different places and disagree about the serial: last_active 0 makes the
  * next run count anew. */
 static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *error) {
   context->run.last_active = 0;
   if (faults & FAULT_IDS) return ids_report_computed(context, atomic_load(&context->run.faulty_step), error);
-  if (faults & TFM_FAULT_DIVISION)
-    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_ARITHMETIC, NULL, "integer division by zero");
+  if (faults & TFM_FAULT_DIVISION) return report_division(context, error);
   return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the run was cancelled");
 }
 
@@ -194,6 +221,7 @@ tfm_status walk_run(const RunCall *call, tfm_error *error) {
   tfm_context *first = call->parts[0].context;
   for (int32_t i = 0; i < call->n; i++) {
     atomic_store_explicit(&call->parts[i].context->run.faults, 0, memory_order_relaxed);
+    atomic_store_explicit(&call->parts[i].context->run.dividing_step, TFM_NONE, memory_order_relaxed);
     choose_steps(call->parts[i].context);
   }
   int32_t worth = call->n > 1 ? call->lockstep->share_steps(call) : first->run.active;

@@ -262,6 +262,48 @@ class Quotients(Case):
         self.refused(SQUARES, dict(x=np.zeros((2**33, 0), np.float32)), "too large")
 
 
+DIVISIONS = """
+model Divisions(n = 3) {
+  up = Linear(n, n)
+  forward(x: i32[batch, n], y: i32[batch, n]) {
+    z = up(f32(x // (y + 1)))
+    return s = softmax(z * f32(x % y) + f32(x // (y - 3))), q = x % (y - 5)
+  }
+}
+"""
+
+
+class Divisions(Case):
+    """A division by zero has the line where it stands, from every engine and from a library; where a step has several,
+    all that it can be."""
+    PLACES = {-1: "div.tfm:5:16", 0: "div.tfm:6:32", 3: "div.tfm:6:45", 5: "div.tfm:6:65"}
+
+    def said(self, words, divisor):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "div.tfm"), "w") as f:
+                f.write(DIVISIONS)
+            y = np.array([[7, 7, 7], [7, divisor, 7]], np.int32)
+            save_file(dict(x=np.ones((2, 3), np.int32), y=y), os.path.join(folder, "in.safetensors"))
+            save_file({"up.weight": np.eye(3, dtype=np.float32), "up.bias": np.ones(3, np.float32)}, os.path.join(folder, "w.safetensors"))
+            weights = ["--weights", "w.safetensors"]
+            if words == ["library"]:
+                subprocess.run([TFMC, "compile", "div.tfm", "-o", "libdiv.so", *weights], cwd=folder, check=True, capture_output=True)
+                words, weights = ["libdiv.so"], []
+            done = subprocess.run([TFMC, "run", *words, *weights, "--inputs", "in.safetensors"], cwd=folder, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            return done.stderr.splitlines()[0]
+
+    def test_the_line_is_named(self):
+        for divisor, place in self.PLACES.items():
+            for words in (["div.tfm"], ["div.tfm", "-O0", "--threads=2"], ["div.tfm", "--engine=reference"], ["library"]):
+                with self.subTest(divisor=divisor, words=words):
+                    said = self.said(words, divisor)
+                    self.assertIn("error: integer division by zero", said)
+                    self.assertIn(place, said)
+                    if divisor in (-1, 5) or "-O0" in words or "--engine=reference" in words:
+                        self.assertEqual(said, f"{place}: error: integer division by zero [E0507]")
+
+
 class Ranges(Case):
     """Requirements of the elements of inputs."""
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """usage: test_shown.py TFMC ROOT [NAME ...]
 
-What is shown is what runs. Every family of models/ (a checkpoint of tests/models/cases for each of its model types), the golden cases that are
-whole models, and the examples are run by `tfmc profile`, which counts the steps that it ran. Beside it:
+What is shown is what runs. Every family of models/ (a checkpoint of tests/models/cases for each of its model types, each
+head, each kind of a folder of sentence transformers), the golden cases that are whole models, and the examples are run
+by `tfmc profile`, which counts the steps that it ran. Beside it:
 
 - `dump --stage=plan` shows that many steps;
 - the reports of dump and graph are the report of the run, word for word; no place of a report says both that something
@@ -234,9 +235,11 @@ def cases():
     for path in sorted((ROOT / "tests/models/cases").glob("*.json")):
         case = json.loads(path.read_text())
         config = case["files"]["config.json"]
-        kind = config.get("model_type"), "tokens" in case, "Encoder" in str(config.get("architectures"))
-        if kind not in seen or f"models/{path.stem}" in ONLY:
-            seen.add(kind)
+        name = str((config.get("architectures") or [""])[0])
+        kinds = {(config.get("model_type"), "tokens" in case, "Encoder" in name),
+                 ("head", re.search(r"For\w+$|$", name)[0]), ("folder", *sorted(f for f in case["files"] if "generation" not in f))}
+        if not kinds <= seen or f"models/{path.stem}" in ONLY:
+            seen |= kinds
             yield f"models/{path.stem}", family, case
     for root in ("tests/goldens", "tests/goldens/ragged", "tests/goldens/lang11", "tests/cases"):
         for path in sorted((ROOT / root).glob("*/case.json")):

@@ -156,7 +156,7 @@ class Theirs:
                 p.normal_(generator=torch.Generator().manual_seed(seed))
             again = self.run(model, inputs)
             made = {k: v for k, v in made.items() if np.array_equal(v, again[k], equal_nan=True)}
-        if not any(v.size for v in made.values()):
+        if missing and not any(v.size for v in made.values()):
             raise Declined(f"missing: {sorted(n for n, _ in missing)[:3]}")
         return made
 
@@ -375,6 +375,7 @@ class Case:
             model.save_pretrained(self.folder)
         kept = {n: list(v.shape) for n, v in load_file(self.folder / "model.safetensors").items()}
         tensors = {n: np.array(checkpoint.weight(n, s, self.case["gain"]), order="C") for n, s in kept.items() if n not in fixed}
+        tensors |= {n: v for n, v in self.tensors.items() if "/" in n}  # of the modules behind the body
         saved = json.loads((self.folder / "config.json").read_text())
         return {k: v for k, v in self.files.items() if k != "generation_config.json"} | {"config.json": saved}, tensors
 

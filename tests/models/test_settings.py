@@ -44,6 +44,18 @@ class Settings(ImportCase):
             found = self.computed(config | dict(text_config=text | dict(eos_token_id=end)), inputs)
             np.testing.assert_allclose(found["text_embeds"], said["text_embeds"], atol=1e-6, err_msg=str(end))
 
+    def test_texts_without_the_end_have_no_label(self):
+        """The label is read at the last end token; a text without one is refused, as by the classes of transformers."""
+        for name in "bart_classify", "mbart_classify", "t5_classify":
+            config = self.take(name)
+            self.computed(config)
+            ids = np.array(self.case["inputs"]["input_ids"])
+            ids[1][ids[1] == config["eos_token_id"]] += 1
+            save_file({"input_ids": np.ascontiguousarray(ids, np.int32)}, self.folder / "without.safetensors")
+            for engine in "native", "reference":
+                self.tfmc(self.folder / "model.tfm", "--weights", self.folder, "--inputs", self.folder / "without.safetensors",
+                          f"--engine={engine}", verb="run", code=1, says="error: integer division by zero")
+
     def test_layers_with_and_without_a_window(self):
         """Mistral with a list of kinds: the window is that of the layers that the list names."""
         config = self.take("mistral")

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 25 };
+enum { TFM_PROGRAM_VERSION = 26 };
 typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
   uint8_t dtype, rank, has_default; /* has_default: an input that a run may leave out (data NULL) */
@@ -59,6 +59,11 @@ typedef struct tfm_id_limit { /* every element of an i32 input must lie in [leas
   int32_t least;                /* 0: of ids */
   uint32_t first_part, n_parts; /* the end of the message: why; none for ids */
 } tfm_id_limit;
+
+typedef struct tfm_fault_place { /* a division of integers of a step; in the order they are computed */
+  uint32_t step;
+  const char *place; /* "model.tfm:12:5" */
+} tfm_fault_place;
 
 // ---- caches: results of earlier positions that a step of decoding reads ----
 
@@ -285,7 +290,7 @@ typedef struct tfm_program {
   const char *name;
   const char *isa; /* what the code was generated for, for people: "x86-64-v3" */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
-      n_steps, n_operands, n_live, n_floors, n_caches, n_row_chains;
+      n_steps, n_operands, n_live, n_floors, n_caches, n_row_chains, n_fault_places;
   uint8_t family; /* tfm_family */
   const char *const *symbols; /* names of the run-time sizes */
   const tfm_term *terms;
@@ -296,6 +301,7 @@ typedef struct tfm_program {
   const tfm_condition *conditions;
   const tfm_message_part *parts;
   const tfm_id_limit *id_limits;
+  const tfm_fault_place *fault_places; /* in the order of steps; none where no place is known */
   const tfm_weight *weights;
   uint64_t weights_bytes;
   const tfm_buffer *buffers;
