@@ -39,7 +39,9 @@ static void add_bytes(Moved *moved, const char *elements, uint8_t dtype) {
   strbuf_printf(&moved->text, "%s%s(%s)", moved->text.length ? " + " : "", dtype == TFM_BOOL ? "" : "4*", elements);
 }
 
-static void add_operand(Moved *moved, const tfm_operand *operand) {
+static void add_operand(void *context, const tfm_operand *operand, bool is_written) {
+  Moved *moved = context;
+  (void)is_written;
   const tfm_program *program = &moved->plan->program;
   const uint32_t key[] = {operand->space, operand->index};
   if (map_find(&moved->seen, key, sizeof key)) return;
@@ -55,37 +57,9 @@ static void add_operand(Moved *moved, const tfm_operand *operand) {
   }
 }
 
-static void add_list(Moved *moved, uint32_t first, uint32_t n) {
-  for (uint32_t i = 0; i < n; i++) add_operand(moved, &moved->plan->program.operands[first + i]);
-}
-
-static void add_operands(Moved *moved, const tfm_step *info) {
-  const tfm_program *program = &moved->plan->program;
-  switch ((tfm_step_kind)info->kind) {
-#define READ(member, axes) add_operand(moved, &step->member);
-#define WRITE(member, axes) READ(member, axes)
-#define WRITE_IF(flag, member, axes) \
-  if (step->flag) READ(member, axes)
-#define CACHED(cache, member, axes) \
-  if (step->cache == TFM_NONE) READ(member, axes)
-#define READ_LIST(from) \
-  if (step->n_operands > (from)) add_list(moved, step->first_operand + (from), step->n_operands - (from));
-#define WRITE_LIST() READ_LIST(0u)
-#define MASK(axes) \
-  if (step->live) add_operand(moved, &program->live[step->live - 1].mask);
-#define TEXT(member)
-#define STEP(KIND, name, array, fields, operands)                  \
-  case TFM_STEP_##KIND: {                                          \
-    const tfm_##name##_step *step = &program->array[info->index]; \
-    operands                                                       \
-  } break;
-#include "tfm/abi/steps.def"
-  }
-}
-
 static int moved_bytes(Explorer *x, const Plan *plan, const tfm_step *step) {
   Moved moved = {.x = x, .plan = plan, .seen = map_new(x->arena), .text = strbuf_new(x->arena)};
-  add_operands(&moved, step);
+  plan_visit_operands(plan, step, add_operand, &moved);
   return explorer_formula(x, moved.text.length ? moved.text.text : "0");
 }
 

@@ -17,6 +17,9 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
  * runtime a library is linked with, and what a program in memory may call. */
 uint32_t plan_drivers(const Plan *plan);
 void plan_print(StrBuf *out, const Plan *plan); /* for `dump --stage=plan` */
+/* Calls `visit` for each operand of the step, masks of rows included. */
+typedef void OperandVisit(void *context, const tfm_operand *operand, bool is_written);
+void plan_visit_operands(const Plan *plan, const tfm_step *step, OperandVisit *visit, void *context);
 Drawing *drawing_of_plan(const Plan *plan); /* the steps that run, with what is packed for them */
 void plan_print_size(StrBuf *out, const Plan *plan, tfm_size size); /* "128*batch*time" */
 

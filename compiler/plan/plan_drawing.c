@@ -4,6 +4,37 @@
 
 #include "plan/plan.h"
 
+// ---- what a step reads and writes ----
+
+void plan_visit_operands(const Plan *plan, const tfm_step *info, OperandVisit *visit, void *context) {
+  const tfm_program *program = &plan->program;
+  switch ((tfm_step_kind)info->kind) {
+#define READ(member, axes) visit(context, &step->member, false);
+#define WRITE(member, axes) visit(context, &step->member, true);
+#define WRITE_IF(flag, member, axes) \
+  if (step->flag) WRITE(member, axes)
+#define CACHED(cache, member, axes) \
+  if (step->cache == TFM_NONE) READ(member, axes)
+#define READ_LIST(from)                                \
+  for (uint32_t i = (from); i < step->n_operands; i++) \
+    visit(context, &program->operands[step->first_operand + i], false);
+#define WRITE_LIST()                                                   \
+  visit(context, &program->operands[step->first_operand], true); \
+  READ_LIST(1)
+#define MASK(axes) \
+  if (step->live) visit(context, &program->live[step->live - 1].mask, false);
+#define TEXT(member)
+#define STEP(KIND, name, array, fields, operands)                 \
+  case TFM_STEP_##KIND: {                                         \
+    const tfm_##name##_step *step = &program->array[info->index]; \
+    operands                                                      \
+  } break;
+#include "tfm/abi/steps.def"
+  }
+}
+
+// ---- the drawing ----
+
 typedef struct PlanDrawing {
   const Plan *plan;
   Drawing *drawing;
@@ -44,35 +75,15 @@ static void draw_operand(const PlanDrawing *d, uint32_t item, const tfm_operand 
   else if (*writer >= 0 && *writer < item) drawing_add_edge(d->drawing, (uint32_t)*writer, item, flow_of(d, operand));
 }
 
-/* Draws all that a step reads (`written` false), or all that it writes. Reads must come first: a step may write what
- * it read. */
-static void draw_operands(const PlanDrawing *d, uint32_t item, const tfm_step *info, bool written) {
-  const tfm_program *program = &d->plan->program;
-  switch ((tfm_step_kind)info->kind) {
-#define READ(member, axes) \
-  if (!written) draw_operand(d, item, &step->member, false);
-#define WRITE(member, axes) \
-  if (written) draw_operand(d, item, &step->member, true);
-#define WRITE_IF(flag, member, axes) \
-  if (written && step->flag) draw_operand(d, item, &step->member, true);
-#define CACHED(cache, member, axes) \
-  if (step->cache == TFM_NONE) READ(member, axes)
-#define READ_LIST(from)                                        \
-  for (uint32_t i = (from); !written && i < step->n_operands; i++) \
-    draw_operand(d, item, &program->operands[step->first_operand + i], false);
-#define WRITE_LIST()                                                                       \
-  if (written) draw_operand(d, item, &program->operands[step->first_operand], true);       \
-  READ_LIST(1)
-#define MASK(axes) \
-  if (!written && step->live) draw_operand(d, item, &program->live[step->live - 1].mask, false);
-#define TEXT(member)
-#define STEP(KIND, name, array, fields, operands)       \
-  case TFM_STEP_##KIND: {                                        \
-    const tfm_##name##_step *step = &program->array[info->index]; \
-    operands                                                     \
-  } break;
-#include "tfm/abi/steps.def"
-  }
+typedef struct StepItem {
+  const PlanDrawing *d;
+  uint32_t item;
+  bool written; /* what is drawn now: all that the step writes, or all that it reads */
+} StepItem;
+
+static void draw_use(void *context, const tfm_operand *operand, bool is_written) {
+  const StepItem *step = context;
+  if (is_written == step->written) draw_operand(step->d, step->item, operand, is_written);
 }
 
 /* Adds the item of a step, "gemm encoder.layer.0.output": the operation, and the module it belongs to. */
@@ -80,8 +91,8 @@ static void draw_step(const PlanDrawing *d, const tfm_step *step) {
   const char *space = strchr(step->name, ' '), *path = space ? space + 1 : "";
   const char *label = space ? arena_strndup(d->plan->arena, step->name, (size_t)(space - step->name)) : step->name;
   uint32_t item = drawing_add_item(d->drawing, DRAW_OPERATION, label, path);
-  draw_operands(d, item, step, false);
-  draw_operands(d, item, step, true);
+  plan_visit_operands(d->plan, step, draw_use, &(StepItem){d, item, false}); /* first: it may write what it read */
+  plan_visit_operands(d->plan, step, draw_use, &(StepItem){d, item, true});
 }
 
 Drawing *drawing_of_plan(const Plan *plan) {

@@ -111,7 +111,7 @@ static int64_t solid_chains(const MatmulJob *job, int64_t i) {
     const CountedChain *chain = &counted->items[i + n];
     const bool follows = chain->start == begin + n * TFM_COUNTED_CHAIN;
     const bool is_within = chain->is_complete && chain->end <= job->k + job->block &&
-                          chain->end - chain->start <= TFM_COUNTED_CHAIN;
+                           chain->end - chain->start <= TFM_COUNTED_CHAIN;
     if (!follows || !is_within) break;
     if (matmul_live_steps(job->unit, chain->start, chain->end, &first) < chain->end - chain->start) break;
   }

@@ -289,6 +289,8 @@ def writers():
     yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
     case("llama", llama(config(**gqa)), **more)
     case("llama_yarn", llama(config(**gqa, rope_parameters=yarn)), **more)
+    one = yarn | dict(original_max_position_embeddings=1)  # the slow columns end before the fast ones begin
+    case("llama_yarn_one", llama(config(**gqa, head_dim=16, rope_parameters=one)), **more)
     case("llama3", llama(config(**gqa, rope_parameters=llama3)), **more)
     case("llama_linear", llama(config(**gqa, rope_parameters=linear)), **more)
     case("llama_tied", llama(config(**gqa, tie_word_embeddings=True)), **more)
@@ -412,6 +414,9 @@ def layer_norm_relatives():
     more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
     case("phi", hf.PhiForCausalLM(hf.PhiConfig(**small)), **more)
     case("phi_normed", hf.PhiForCausalLM(hf.PhiConfig(**small, qk_layernorm=True, hidden_act="gelu")), **more)
+    old = small | dict(model_type="phi", architectures=["PhiForCausalLM"], partial_rotary_factor=0.25, rope_theta=1000.0, rope_scaling=None,
+                       hidden_act="gelu_new", qk_layernorm=False, transformers_version="4.37.0")
+    case("phi_old", hf.PhiForCausalLM(hf.PhiConfig(**small)), **more, files={"config.json": old})
     half = dict(rope_type="default", rope_theta=1000.0, partial_rotary_factor=0.5)
     case("stablelm", hf.StableLmForCausalLM(hf.StableLmConfig(**small, rope_parameters=half, use_qkv_bias=True)), **more)
     case("stablelm_parallel", hf.StableLmForCausalLM(hf.StableLmConfig(**small, use_parallel_residual=True, qk_layernorm=True)), **more)
