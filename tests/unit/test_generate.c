@@ -421,6 +421,10 @@ Test(generate, I25_repetition) {
   REFUSED("repetition_penalty is 0", options.repetition_penalty = 0);
   REFUSED("repetition_penalty is -1", options.repetition_penalty = -1);
   REFUSED("repetition_penalty is", options.repetition_penalty = NAN);
+  REFUSED("presence_penalty is 1e+300", options.presence_penalty = 1e300);
+  REFUSED("frequency_penalty is -1001", options.frequency_penalty = -1001);
+  REFUSED("frequency_penalty is", options.frequency_penalty = NAN);
+  REFUSED("min_p is 1.5", options.min_p = 1.5);
 }
 
 Test(generate, errors_of_the_model_are_passed_on) {

@@ -244,7 +244,7 @@ class Slow:
         return getattr(self.decoder, name)
 
     def write(self, rows):
-        self.steps.append([(row, chooser.length, n) for row, chooser, n, _ in rows])
+        self.steps.append([(row, chooser.length, n) for row, chooser, n, *_ in rows])
         self.entered.release()
         if not self.go.wait(WAIT):
             raise TimeoutError("nobody let it go")
