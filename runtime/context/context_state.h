@@ -93,8 +93,8 @@ typedef struct RunState { /* operands.c, walk/walk.c: operands with their addres
 } RunState;
 
 typedef struct Stop { /* set by tfm_context_cancel, cleared by who begins a run or a call */
-  _Atomic bool run;  /* a run, or a call of a decoder, is to end */
-  _Atomic bool call; /* so is what goes on after it: a generation is more than one run */
+  _Atomic uint32_t run;  /* 0 or 1: a run, or a call of a decoder, is to end */
+  _Atomic uint32_t call; /* so is what goes on after it: a generation is more than one run */
 } Stop;
 
 struct tfm_context {

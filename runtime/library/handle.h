@@ -11,7 +11,7 @@ struct tfm_decoder;
 typedef struct LibraryHandle {
   const tfm_library *table;
   tfm_model *model;            /* one of its users is the context */
-  _Atomic bool running;        /* a call is working with the context; a second one is refused */
+  _Atomic uint32_t running;    /* 0 or 1: a call is working with the context; a second one is refused */
   struct tfm_decoder *decoder; /* made when it is first needed */
   bool decodes;                /* its rows are those of <model>_begin */
   /* Ends the decoder; NULL: there is none. A pointer, so that libraries of models that do not generate are linked

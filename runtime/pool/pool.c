@@ -43,7 +43,7 @@ struct tfm_pool {
   uint32_t first_phase; /* of the run */
   int32_t n_threads;
   int64_t spin_ns;
-  _Atomic bool stop, claimed;
+  _Atomic uint32_t stop, claimed; /* 0 or 1: RISC-V has no instructions for narrower ones */
   tfm_allocator allocator;
   pid_t process;
   size_t bytes;
@@ -74,6 +74,8 @@ static bool is_time_to_sleep(const Pool *pool, unsigned looks, int64_t *start) {
   if (now - *start > NS_BEFORE_YIELDING) sched_yield();
   return false;
 }
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex of the signal is its low half, which lies first");
 
 /* Waits for a run that has another count than `seen`. Any other count is later: comparing by size would take a count
  * that is far ahead for one of the past, and a worker that many runs in a row do not need can fall behind by any

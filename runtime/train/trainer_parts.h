@@ -61,7 +61,7 @@ struct tfm_trainer {
   bool owns_contexts; /* those of `engine`, and the pool if it is not the caller's */
   tfm_model *owner;   /* keeps the library loaded that the trainer was opened from; NULL: the caller does */
   Pool *own_pool;
-  _Atomic bool cancelled, running;
+  _Atomic uint32_t cancelled, running; /* 0 or 1 */
 };
 
 // ---- programs.c ----

@@ -269,6 +269,17 @@ def loose_numbers(root, sources):
                        f"NO_TUNING of {pathlib.Path(__file__).name}")
 
 
+ATOMIC = re.compile(r"\b_Atomic\b[ (]+(?!u?int(?:32|64)_t\b)\w+|\batomic_\w*(?:bool|char|short|flag)\b")
+
+
+def narrow_atomics(root, sources):
+    """Atomic members of the runtime that are not 32 or 64 bits wide: RISC-V calls libatomic for narrower ones."""
+    for file, text in sources.items():
+        if file.relative_to(root).parts[0] == "runtime":
+            for match in ATOMIC.finditer(without_texts_and_comments(text)):
+                yield f"{file}: {match[0]}: atomics are int32_t, uint32_t, int64_t or uint64_t"
+
+
 STATIC = re.compile(r"^(?:__attribute__\(\(\w+\)\) )?static (?:inline )?[\w \*]*?\b(\w+)\(", re.M)
 
 
@@ -389,6 +400,7 @@ def main():
     faults = [f"{name}: {value}; the limit is {limit}" for name, value, limit, holds in rows if not holds] + heads + long_lines
     faults += foreign_assignments(arguments.root, sources)
     faults += loose_numbers(arguments.root, sources)
+    faults += narrow_atomics(arguments.root, sources)
     if len(rings) > MOST_CIRCLES:
         faults += ["circle: " + " ".join(str(file.relative_to(arguments.root)) for file in ring) for ring in rings]
     for name, (bound, _) in RATCHETS.items():
