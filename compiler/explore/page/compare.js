@@ -48,6 +48,7 @@ function viewCompare(section) {
       : 'Both are the same as they were written, and so are their steps.'));
   else
     section.append(el('p', { class: 'quiet' }, 'Operations as they were written: − is this one, + the other.'));
-  section.append(el('div', { class: 'differences', role: 'listbox', 'aria-label': 'differences' }, ...groups.map(compareGroup)));
+  const list = { class: 'differences', role: 'listbox', 'aria-label': 'differences' };
+  section.append(el('div', list, ...groups.map(compareGroup)));
   return () => compareTotals(table);
 }
