@@ -372,5 +372,5 @@ class Ranges(Case):
 
 
 if __name__ == "__main__":
-    TFMC = sys.argv.pop(1)
+    TFMC = os.path.abspath(sys.argv.pop(1))
     sys.exit(tally.run())
