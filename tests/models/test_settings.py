@@ -85,6 +85,18 @@ class Settings(ImportCase):
             found.append(one["logits"])
         self.assertGreater(np.abs(found[0] - found[1]).max(), 1e-3)
 
+    def test_a_cache_of_a_fixed_size(self):
+        """GPT-Neo's class takes other rows of its mask with it, so its tokens are others."""
+        config = self.take("gpt_neo")
+        ends = {k: config[k] for k in ("bos_token_id", "eos_token_id") if k in config}
+        for kind in "static", "offloaded_static", "quantized":
+            with self.subTest(kind=kind):
+                (self.folder / "generation_config.json").write_text(json.dumps(ends | {"cache_implementation": kind}))
+                self.write(config)
+                self.refused("only a cache that grows")
+        (self.folder / "generation_config.json").write_text(json.dumps(ends | {"cache_implementation": "dynamic"}))
+        self.computed(config)
+
     def test_the_last_token_of_a_row_of_greatest_length(self):
         """Translators and summarizers of BART's kind, from either file."""
         for name in "bart", "mbart", "pegasus", "marian":
