@@ -170,6 +170,17 @@ class Account(ImportCase):
     def types(self):
         return [t for line in self.tfmc("--list").stdout.splitlines() for t in line.split()[1:]]
 
+    def test_bodies_of_types_that_only_write(self):
+        """The class without a head gives hidden states: the logits of the family are none of its outputs."""
+        for name in ("bloom", "falcon", "gemma", "gpt2", "gpt_neox", "opt", "phi3", "starcoder2", "granite", "glm4", "phi", "cohere2",
+                     "arcee", "olmo3", "gptj", "gpt_neo", "gpt_bigcode"):
+            with self.subTest(name):
+                config = self.take(name)
+                writes, = config["architectures"]
+                body = re.sub("(LMHead|ForCausalLM|LMHeadModel)$", "", writes.removesuffix("Model")) + "Model"
+                self.write(config | dict(architectures=[body]))
+                self.refused(f"the class {body} is not computed; computed: ", writes)
+
     def test_classes_of_every_type(self):
         """Without weights: each type refuses a class of its own that it does not compute, and one of other code."""
         self.assertGreater(len(self.types()), 40)
