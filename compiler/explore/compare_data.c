@@ -1,6 +1,6 @@
 /* Compare: what another model, or the same with other options, has in place of what this one has.
  *
- * * In: the data of both, as explore_data made them. Out: the member `compare`: groups of changes, and what the totals
+ * In: the data of both, as explore_data made them. Out: the member `compare`: groups of changes, and what the totals
  * of the other model are made of. Modules are matched by name; those with numbers, such as layers, by what is in them,
  * then in order. Within a module operations are matched in order. Equal changes of modules that differ in numbers are
  * one group. Two that are the same as they were written are compared by their steps. Refuses nothing. */
@@ -249,32 +249,51 @@ static void compare_numbered(Comparison *c, const Numbers *mine, const Numbers *
   }
 }
 
+/* The place in `theirs` of a child that is not taken yet: of this name, or with the same inside; their number if there
+ * is none. */
+static size_t find_named(const Comparison *c, const Numbers *theirs, const bool *taken, uint32_t child) {
+  const char *name = last_name(&c->this, child);
+  size_t k = 0;
+  while (k < theirs->n && (taken[k] || strcmp(last_name(&c->other, theirs->items[k]), name) != 0)) k++;
+  return k;
+}
+
+static size_t find_equal(const Comparison *c, const Numbers *theirs, const bool *taken, uint32_t child) {
+  const char *inside = c->this.signatures[child];
+  size_t k = 0;
+  while (k < theirs->n && (taken[k] || strcmp(c->other.signatures[theirs->items[k]], inside) != 0)) k++;
+  return k;
+}
+
+static void add_renamed(Comparison *c, uint32_t mine, uint32_t theirs) {
+  Difference d = {.path = text_of(json_array_get(c->this.modules, mine), "path"), .module = mine};
+  vec_push(c->arena, &d.before, arena_printf(c->arena, "module %s", last_name(&c->this, mine)));
+  vec_push(c->arena, &d.after, arena_printf(c->arena, "module %s", last_name(&c->other, theirs)));
+  add_difference(c, &d);
+}
+
 /* Children with names: the same name, or else the same inside under another name. */
 static void compare_named(Comparison *c, const Numbers *mine, const Numbers *theirs, uint32_t parent) {
   bool *taken = ARENA_ARRAY(c->arena, bool, theirs->n + 1);
-  for (int pass = 0; pass < 2; pass++)
-    for (size_t i = 0; i < mine->n; i++) {
-      const char *name = last_name(&c->this, mine->items[i]);
-      size_t k = 0;
-      while (k < theirs->n && strcmp(last_name(&c->other, theirs->items[k]), name) != 0) k++;
-      if (k < theirs->n && pass == 0) {
-        taken[k] = true;
-        compare_modules(c, mine->items[i], theirs->items[k]);
-      }
-      if (k < theirs->n || pass == 0) continue;
-      for (k = 0; k < theirs->n; k++)
-        if (!taken[k] && strcmp(c->this.signatures[mine->items[i]], c->other.signatures[theirs->items[k]]) == 0) break;
-      if (k == theirs->n) {
-        add_alone(c, &c->this, mine->items[i], parent);
-        continue;
-      }
-      taken[k] = true;
-      Difference d = {.path = text_of(json_array_get(c->this.modules, mine->items[i]), "path"),
-                      .module = mine->items[i]};
-      vec_push(c->arena, &d.before, arena_printf(c->arena, "module %s", name));
-      vec_push(c->arena, &d.after, arena_printf(c->arena, "module %s", last_name(&c->other, theirs->items[k])));
-      add_difference(c, &d);
+  Numbers left = {0};
+  for (size_t i = 0; i < mine->n; i++) {
+    const size_t k = find_named(c, theirs, taken, mine->items[i]);
+    if (k == theirs->n) {
+      vec_push(c->arena, &left, mine->items[i]);
+      continue;
     }
+    taken[k] = true;
+    compare_modules(c, mine->items[i], theirs->items[k]);
+  }
+  for (size_t i = 0; i < left.n; i++) {
+    const size_t k = find_equal(c, theirs, taken, left.items[i]);
+    if (k == theirs->n) {
+      add_alone(c, &c->this, left.items[i], parent);
+      continue;
+    }
+    taken[k] = true;
+    add_renamed(c, left.items[i], theirs->items[k]);
+  }
   for (size_t k = 0; k < theirs->n; k++)
     if (!taken[k]) add_alone(c, &c->other, theirs->items[k], parent);
 }

@@ -16,11 +16,9 @@
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
 #include "kernels/emit.h"
+#include "kernels/kernel_tuning.h"
 
 enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4 };
-
-/* Bytes that are fetched ahead: of one line after the other, and of rows that are read side by side. */
-enum { AHEAD = 1024, AHEAD_OF_ROWS = 2048 };
 
 /* The members of tfm_direct_args, in their order; all have eight bytes. */
 enum { X, Y, C, ITEMS, ROWS, COLUMNS, K, X_ITEM, X_ROW, X_STEP, Y_ITEM, Y_STEP, Y_COLUMN, C_ITEM, C_ROW, N_MEMBERS };
@@ -109,7 +107,7 @@ static void emit_few_rows(Direct *d, LLVMValueRef first, unsigned n, bool is_cut
   LLVMValueRef y = loop_carry(e, &ks, chains.y), along = loop_carry(e, &ks, chains.along);
   for (unsigned i = 0; i < n; i++) sums[i] = loop_carry(e, &ks, LLVMConstNull(d->vector));
   LLVMValueRef line = emit_load_masked(e, d->vector, y, d->mask, 4);
-  emit_prefetch(e, emit_offset(e, y, emit_i64(e, AHEAD)), 3);
+  emit_prefetch(e, emit_offset(e, y, emit_i64(e, LINE_AHEAD)), 3);
   for (unsigned i = 0; i < n; i++) {
     LLVMValueRef number = emit_load(e, e->f32, emit_offset(e, x[i], along), 4);
     loop_next(&ks, 2 + i, emit_fma(e, emit_splat(e, number, d->lanes), line, sums[i]));
@@ -152,19 +150,17 @@ typedef struct Lines {
   LLVMValueRef begin;             /* the chain's first step */
 } Lines;
 
-enum { LINE_COLUMNS = 2048 };
-
 typedef void ColumnsWork(Direct *d, const Lines *l, LLVMValueRef column, LLVMValueRef mask);
 
 /* mask: NULL if all lanes of the vector exist. */
 static void for_columns(Direct *d, const Lines *l, ColumnsWork *work) {
   Emitter *e = d->e;
-  LLVMValueRef lanes = emit_i64(e, d->lanes), whole = emit_sub(e, l->end, emit_i64(e, d->lanes - 1));
+  LLVMValueRef whole = emit_sub(e, l->end, emit_i64(e, d->lanes - 1));
   Loop vectors = loop_begin(e, l->first, whole, d->lanes);
   work(d, l, vectors.index, NULL);
   loop_end(e, &vectors);
   Loop rest = loop_begin(e, vectors.last, l->end, d->lanes);
-  LLVMValueRef left = LLVMBuildTrunc(e->builder, emit_least(e, lanes, emit_sub(e, l->end, rest.index)), e->i32, "");
+  LLVMValueRef left = LLVMBuildTrunc(e->builder, emit_sub(e, l->end, rest.index), e->i32, "");
   work(d, l, rest.index, emit_icmp(e, LLVMIntSLT, emit_ramp(e, d->lanes), emit_splat(e, left, d->lanes)));
   loop_end(e, &rest);
 }
@@ -264,7 +260,7 @@ static void add_step(Direct *d, RowGroup *g, LLVMValueRef numbers, LLVMValueRef 
  * the rows those of the rows that come next. */
 static LLVMValueRef ahead_of(Direct *d, LLVMValueRef along) {
   Emitter *e = d->e;
-  LLVMValueRef at = emit_add(e, along, emit_i64(e, AHEAD_OF_ROWS));
+  LLVMValueRef at = emit_add(e, along, emit_i64(e, ROWS_AHEAD));
   LLVMValueRef row = emit_mul(e, d->args[K], emit_i64(e, sizeof(float)));
   LLVMValueRef next = emit_sub(e, emit_mul(e, d->args[X_ROW], emit_i64(e, d->lanes)), row);
   return emit_select(e, emit_icmp(e, LLVMIntSLT, at, row), at, emit_add(e, at, next));

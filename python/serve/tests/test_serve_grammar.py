@@ -169,6 +169,8 @@ class Structured(Case):
         refuse("schema is missing", response_format={"type": "json_schema", "json_schema": {"name": "a"}})
         refuse("an object is expected", response_format={"type": "json_schema"})
         refuse("a JSON schema is an object", response_format=named([1]))
+        for value in [], 0, False, "":
+            refuse("response_format.value: a JSON schema is an object", response_format={"type": "json_object", "value": value})
         refuse("uniqueItems", response_format=named({"type": "array", "uniqueItems": True}))
         refuse("minLength", response_format=named({"type": "string", "minLength": 5, "maxLength": 2}))
         refuse("nothing", response_format=named({"$ref": "#/nothing"}))

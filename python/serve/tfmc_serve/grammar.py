@@ -91,7 +91,8 @@ def read_format(given: dict[str, Any]) -> Grammar | None:
     if kind == "text":
         return None
     if kind == "json_object":
-        return schema(given.get("value") or {"type": "object"}, where)
+        value = given.get("value")
+        return schema({"type": "object"}, where) if value is None else schema(value, f"{where}.value")
     named = given.get("json_schema")
     if not isinstance(named, dict):
         raise Fault("invalid", f"{where}.json_schema: an object is expected, with the member schema", where)
