@@ -29,7 +29,7 @@ static const char *const tokens[] = {"bos_token_id", "eos_token_id", "pad_token_
 enum { N_TOKENS = sizeof tokens / sizeof *tokens };
 
 static const struct {
-  const char *key, *neutral; /* NULL: every value is */
+  const char *key, *neutral; /* a value or a list of them; NULL: every value is */
 } others[] = {
 #define HARMLESS(key) {key, NULL},
 #define NEUTRAL(key, json) {key, json},
@@ -47,11 +47,18 @@ static bool is_option(const char *key) {
   return is_among(of_block, N_OF_BLOCK, key) || is_among(tokens, N_TOKENS, key);
 }
 
+static bool is_one_of(const json_t *value, const json_t *neutral) {
+  size_t i;
+  const json_t *one;
+  json_array_foreach(neutral, i, one) if (values_are_equal(value, one)) return true;
+  return values_are_equal(value, neutral);
+}
+
 static bool changes_nothing(const char *key, const json_t *value) {
   for (size_t i = 0; i < N_OTHERS; i++) {
     if (strcmp(others[i].key, key) != 0) continue;
     json_t *neutral = others[i].neutral ? json_loads(others[i].neutral, JSON_DECODE_ANY, NULL) : NULL;
-    bool is_neutral = !neutral || values_are_equal(value, neutral);
+    bool is_neutral = !neutral || is_one_of(value, neutral);
     json_decref(neutral);
     return is_neutral;
   }

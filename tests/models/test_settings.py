@@ -89,13 +89,26 @@ class Settings(ImportCase):
         """GPT-Neo's class takes other rows of its mask with it, so its tokens are others."""
         config = self.take("gpt_neo")
         ends = {k: config[k] for k in ("bos_token_id", "eos_token_id") if k in config}
-        for kind in "static", "offloaded_static", "quantized":
+        for kind in "static", "offloaded_static", "hybrid":
             with self.subTest(kind=kind):
                 (self.folder / "generation_config.json").write_text(json.dumps(ends | {"cache_implementation": kind}))
                 self.write(config)
                 self.refused("only a cache that grows")
         (self.folder / "generation_config.json").write_text(json.dumps(ends | {"cache_implementation": "dynamic"}))
         self.computed(config)
+
+    def test_caches_that_change_nothing(self):
+        """Where keys and values lie changes no number; a cache that rounds them does, and names of none are refused."""
+        config = self.take("gpt2")
+        found = []
+        for kind in None, "dynamic", "offloaded", "static", "offloaded_static", "hybrid", "sliding_window":
+            (self.folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0, "cache_implementation": kind}))
+            found.append(self.computed(config)["logits"])
+            np.testing.assert_array_equal(found[0], found[-1])
+        for kind in "quantized", "mamba", 1, []:
+            with self.subTest(kind=kind):
+                (self.folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0, "cache_implementation": kind}))
+                self.tfmc(self.folder, "-o", self.folder / "model.tfm", code=1, says=["cache_implementation", "no output written"])
 
     def test_the_last_token_of_a_row_of_greatest_length(self):
         """Translators and summarizers of BART's kind, from either file."""
