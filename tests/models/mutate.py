@@ -85,7 +85,7 @@ def classes(config, writes):
         return [hf.AutoModelForSpeechSeq2Seq]
     if suffix:
         return [AUTO[suffix], getattr(hf, name, None)]
-    if writes and (name.endswith("Model") or not name):
+    if writes and not name:
         return [AUTO[writes]]
     if hasattr(hf, name) and (not name.endswith("Model") or name.endswith("EncoderModel")):
         return [getattr(hf, name)]
@@ -131,8 +131,15 @@ class Theirs:
             with quiet():
                 made = self.take(model, inputs) if self.take else model(**inputs, return_dict=True)
         except Exception as e:
+            if "same number of <eos> tokens" in str(e) and len(next(iter(inputs.values()))) > 1:
+                return self.run_rows(model, inputs)
             raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
         return {k: v.numpy() for k, v in made.items() if isinstance(v, torch.Tensor)}
+
+    def run_rows(self, model, inputs):
+        """A batch that its class takes row by row alone: here a row of a batch has what it has alone (docs/import.md)."""
+        rows = [self.run(model, {k: v[i:i + 1] for k, v in inputs.items()}) for i in range(len(next(iter(inputs.values()))))]
+        return {k: np.concatenate([row[k] for row in rows]) for k in rows[0] if all(row[k].shape[:1] == (1,) for row in rows)}
 
     def outputs(self, folder, config, inputs):
         """Where no class is named, what the case's own class makes, too."""
@@ -491,8 +498,11 @@ def related(model_type):
     """The classes of transformers for the type."""
     module = type(hf.AutoConfig.for_model(model_type)).__module__.rpartition(".")[0].rpartition(".")[2]
     found = []
+    place = getattr(hf, "_class_to_module", {})  # without it, every class of transformers is loaded to see where it is from
     for name in dir(hf):
         if not re.search(r"(Model|For\w+)$", name) or name.startswith(("TF", "Flax", "Auto")):
+            continue
+        if f".{module}." not in place.get(name, f".{module}."):
             continue
         kind = getattr(hf, name, None)
         if isinstance(kind, type) and issubclass(kind, hf.PreTrainedModel) and kind.__module__.split(".")[-2] == module:
