@@ -170,6 +170,11 @@ class Account(ImportCase):
     def types(self):
         return [t for line in self.tfmc("--list").stdout.splitlines() for t in line.split()[1:]]
 
+    def test_every_type_of_a_family_has_a_case(self):
+        """What no case computes, neither test_models.py nor mutate.py has ever seen."""
+        configs = [json.loads(path.read_text())["files"]["config.json"] for path in CASES.glob("*.json")]
+        self.assertEqual(sorted(set(self.types()) - {config["model_type"] for config in configs}), [])
+
     def test_bodies_of_types_that_only_write(self):
         """The class without a head gives hidden states: the logits of the family are none of its outputs."""
         for name in ("bloom", "falcon", "gemma", "gpt2", "gpt_neox", "opt", "phi3", "starcoder2", "granite", "glm4", "phi", "cohere2",
