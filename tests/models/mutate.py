@@ -297,8 +297,7 @@ class Case:
                 print(f"  {'both' if declined else 'ours'}{' late' if refusal.late else ''}: {label}: {str(refusal)[:230]!r}"
                       f"{' / ' + str(declined) if declined else ''}", flush=True)
             return "refused", None
-        is_no_value = declined and (declined.of_type or label.endswith(" = null"))
-        if is_no_value and type(made) in self.base and same_numbers(made, self.base[type(made)]):
+        if declined and declined.of_type and type(made) in self.base and same_numbers(made, self.base[type(made)]):
             self.counts["no type of theirs"] += 1
             if self.args.show:
                 print(f"  no type of theirs: {label}: {declined}", flush=True)

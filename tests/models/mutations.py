@@ -168,7 +168,7 @@ def of_files(files, more_keys=()):
         if not isinstance(content, dict):
             continue
         for key, values in added_to(file).items():
-            for value in values if key not in content else ():
+            for value in [*values, None] if key not in content else ():
                 yield ["json", file, [key], value]
         for key in more_keys if file == "config.json" else ():
             for value in guessed(key) if key not in content and key not in ADDED else ():

@@ -324,11 +324,21 @@ class Account(ImportCase):
 
     def test_heads_whose_size_is_null(self):
         """Where the key is none of the config class's own, its class computes with the null."""
-        for name in ("qwen2", "smollm3", "qwen2_moe"):
+        for name in ("qwen2", "smollm3", "qwen2_moe", "apertus", "exaone4", "olmo3", "granite", "olmo2", "cohere", "cohere2", "phi"):
             config = self.take(name)
             self.tfmc(self.folder, "--strict")
             self.write(config | dict(head_dim=None))
             self.refused("how many columns a head has is null")
+        for name, values, says in (("phi3", (None, 4, 16), "other columns"), ("falcon", (None, 8), "takes no other")):
+            config = self.take(name)
+            self.tfmc(self.folder, "--strict")
+            for value in values:
+                self.write(config | dict(head_dim=value))
+                self.refused(says)
+        config = self.take("ministral")
+        for other in {k: v for k, v in config.items() if k != "head_dim"}, config | dict(head_dim=None):
+            self.write(other)
+            self.refused("how many columns a head has is missing")
 
     def test_windows_of_no_tokens(self):
         """Each case with a window, which is no longer one."""
