@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|rotations|tokens|tensors|classes|fitting] [--quick]
-       [--keep FOLDER] [--record FOLDER]
+       [--like REGEX] [--keep FOLDER] [--record FOLDER]
 
 Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or
 gone; keys that are not there, those of the lists of ignored keys among them; other ways to write how positions turn;
@@ -102,7 +102,7 @@ def loaded(folder, config, writes, attention, dtype=torch.float32):
             return model.eval(), info
         except Exception as e:  # whatever transformers, torch and its checks of configs raise
             fault = e
-            if "Unrecognized configuration class" not in str(e):
+            if not re.search("Unrecognized configuration class|argument of type 'NoneType' is not iterable", str(e)):  # auto_map = null
                 break
     raise Declined(f"{type(fault).__name__}: {str(fault)[:200]}")
 
@@ -346,6 +346,8 @@ class Case:
         write(self.folder, self.files, self.tensors)
         config = self.files["config.json"]
         for mutation in [*mutations.of_files(self.files, known_keys(self.args)), *aliases(config)]:
+            if not re.search(self.args.like, mutations.text(mutation)):
+                continue
             files, _ = mutations.apply(mutation, self.files, None)
             if mutation[1] != "generation_config.json":
                 self.record(mutation, *self.outputs(mutation, files, None))
@@ -549,6 +551,7 @@ def main():
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--part", action="append")
     parser.add_argument("--quick", action="store_true", help="transformers is not asked where tfmc refuses")
+    parser.add_argument("--like", default="", metavar="REGEX", help="of the JSON files only changes whose text has this, such as ' = null$'")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for what transformers made, to be used again")
     parser.add_argument("--record", type=pathlib.Path, help="a folder: a part of the changes, with what transformers made")
     args = parser.parse_args()
