@@ -48,13 +48,18 @@ static void report_null(const Keys *k, const char *name) {
   diag_error_at(k->diag, k->folder->config_path, DIAG_CHECKPOINT, "\"%s\" is null, and a value is needed", name);
 }
 
-/* Settings of positions: transformers computes with what stands there. */
-static bool is_needed_rotation(const char *name) {
-  static const char *const needed[] = {"rope_type", "rope_theta", "partial_rotary_factor", "factor"};
-  if (strncmp(name, "rope_parameters.", 16) != 0) return false;
-  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-    if (strcmp(strrchr(name, '.') + 1, needed[i]) == 0) return true;
-  return false;
+/* Keys at which null is another thing than no key, whatever the family: those of positions, with which transformers
+ * computes as they stand, and those that its code reads in any config with a default of its own (null for is_causal
+ * lets tokens see those behind them). */
+static bool is_needed(const char *name) {
+  static const char *const rotation[] = {"rope_type", "rope_theta", "partial_rotary_factor", "factor"};
+  static const char *const anywhere[] = {"is_causal", "chunk_size_feed_forward"};
+  const char *dot = strrchr(name, '.'), *key = dot ? dot + 1 : name;
+  bool found = false;
+  for (size_t i = 0; strncmp(name, "rope_parameters.", 16) == 0 && i < sizeof rotation / sizeof *rotation; i++)
+    found = found || strcmp(key, rotation[i]) == 0;
+  for (size_t i = 0; i < sizeof anywhere / sizeof *anywhere; i++) found = found || strcmp(key, anywhere[i]) == 0;
+  return found;
 }
 
 /* Without a base in rope_parameters, rope_theta is the base even where it is null. */
@@ -73,7 +78,7 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
   json_object_foreach((json_t *)object, key, value) {
     const char *name = arena_printf(k->arena, "%s%s", path, key);
     if (!*path && generation_has_key(key)) continue; /* of generation alone: account_for_generation sees to it */
-    if (json_is_null(value) && is_needed_rotation(name)) report_null(k, name);
+    if (json_is_null(value) && is_needed(name)) report_null(k, name);
     if (json_is_null(value) || is_common(key) || map_has(&k->ignored, name)) continue;
     if (is_ignored_by_user(k->folder, name)) continue;
     if (json_is_object(value) && json_object_size(value) && depth < MAX_DEPTH)

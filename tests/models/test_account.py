@@ -274,6 +274,29 @@ class Account(ImportCase):
                     seen += 1
         self.assertGreater(seen, 30)
 
+    def test_nulls_that_any_class_reads(self):
+        """Of every type: with is_causal = null transformers lets tokens see those behind them, in a text tower too."""
+        configs = [json.loads(path.read_text())["files"]["config.json"] for path in sorted(CASES.glob("*.json"))]
+        for kind, config in {config["model_type"]: config for config in configs}.items():
+            for key in "is_causal", "chunk_size_feed_forward":
+                with self.subTest(kind, key=key):
+                    self.write(config | {key: None})
+                    self.assertIn(f'"{key}" is null, and a value is needed', self.tfmc(self.folder, code=1).stderr)
+        for name in "clip", "siglip":
+            config = self.take(name)
+            self.write(config | dict(text_config=config["text_config"] | dict(is_causal=None)))
+            self.refused('"text_config.is_causal" is null')
+
+    def test_nulls_in_another_spelling(self):
+        """A null there is the value of the setting for transformers, whatever the first spelling says."""
+        for name, spellings in (("bart", ("hidden_size", "num_attention_heads", "num_hidden_layers")), ("gpt2", ("hidden_size", "n_head")),
+                                ("t5", ("hidden_size", "head_dim")), ("distilbert", ("hidden_size",)), ("whisper", ("num_key_value_heads",))):
+            config = self.take(name)
+            for key in spellings:
+                with self.subTest(name, key=key):
+                    self.write(config | {key: None})
+                    self.refused(f'"{key}" is null')
+
     def test_keys_that_one_class_of_a_family_reads(self):
         """What the class of another type of the family reads changes nothing of this one."""
         for name, keys in (("mistral", dict(use_sliding_window=True)), ("mistral", dict(use_sliding_window=True, max_window_layers=1)),
