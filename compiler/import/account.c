@@ -53,7 +53,7 @@ static void report_null(const Keys *k, const char *name) {
  * lets tokens see those behind them). */
 static bool is_needed(const char *name) {
   static const char *const rotation[] = {"rope_type", "rope_theta", "partial_rotary_factor", "factor"};
-  static const char *const anywhere[] = {"is_causal", "chunk_size_feed_forward"};
+  static const char *const anywhere[] = {"is_causal", "chunk_size_feed_forward", "return_dict"};
   const char *dot = strrchr(name, '.'), *key = dot ? dot + 1 : name;
   bool found = false;
   for (size_t i = 0; strncmp(name, "rope_parameters.", 16) == 0 && i < sizeof rotation / sizeof *rotation; i++)
@@ -103,6 +103,14 @@ static void account_for_generation(const Keys *k) {
   }
 }
 
+/* The value at "a.b", or NULL. */
+static const json_t *value_at(Arena *arena, const json_t *object, const char *path) {
+  const char *dot = strchr(path, '.');
+  if (!dot) return json_object_get(object, path);
+  const char *first = arena_printf(arena, "%.*s", (int)(dot - path), path);
+  return value_at(arena, json_object_get(object, first), dot + 1);
+}
+
 void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Folder *folder) {
   const Ast *block = family->checkpoint->children[1];
   Keys k = {arena, diag, folder, map_new(arena), map_new(arena)};
@@ -117,7 +125,7 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
   if (family_writes(family)) account_for_generation(&k);
   const Texts needed = family_texts(arena, family, "needed");
   for (size_t i = 0; i < needed.n; i++)
-    if (json_is_null(json_object_get(folder->config, needed.items[i]))) report_null(&k, needed.items[i]);
+    if (json_is_null(value_at(arena, folder->config, needed.items[i]))) report_null(&k, needed.items[i]);
 }
 
 // ---- tensors ----

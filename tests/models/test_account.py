@@ -267,9 +267,11 @@ class Account(ImportCase):
         seen = 0
         for path in sorted((ROOT / "models").glob("*.tfm")):
             block = re.search(r"^checkpoint (.*?) \{\n(.*?)^\}", path.read_text(), re.S | re.M)
-            for key in re.findall(r'"(\w+)"', " ".join(re.findall(r"^  needed (.*)$", block[2], re.M))):
+            for key in re.findall(r'"([\w.]+)"', " ".join(re.findall(r"^  needed (.*)$", block[2], re.M))):
                 with self.subTest(family=path.stem, key=key):
-                    self.write(dict(model_type=re.findall(r'"([^"]+)"', block[1])[0]) | {key: None})
+                    within, _, last = key.rpartition(".")
+                    said = {within: {last: None}} if within else {last: None}
+                    self.write(dict(model_type=re.findall(r'"([^"]+)"', block[1])[0]) | said)
                     self.tfmc(self.folder, code=1, says=f'"{key}" is null, and a value is needed')
                     seen += 1
         self.assertGreater(seen, 30)
@@ -278,7 +280,7 @@ class Account(ImportCase):
         """Of every type: with is_causal = null transformers lets tokens see those behind them, in a text tower too."""
         configs = [json.loads(path.read_text())["files"]["config.json"] for path in sorted(CASES.glob("*.json"))]
         for kind, config in {config["model_type"]: config for config in configs}.items():
-            for key in "is_causal", "chunk_size_feed_forward":
+            for key in "is_causal", "chunk_size_feed_forward", "return_dict":
                 with self.subTest(kind, key=key):
                     self.write(config | {key: None})
                     self.assertIn(f'"{key}" is null, and a value is needed', self.tfmc(self.folder, code=1).stderr)
