@@ -289,6 +289,17 @@ class Account(ImportCase):
             self.write(config | dict(text_config=config["text_config"] | dict(is_causal=None)))
             self.refused('"text_config.is_causal" is null')
 
+    def test_padding_of_counted_places(self):
+        """Where places are counted from the token for padding, there is no text without it: null is refused, no key is the default."""
+        for name, says in (("m2m_100", "its positions begin"), ("roberta", "pad_token_id"), ("xlm_roberta", "pad_token_id"),
+                           ("camembert", "pad_token_id")):
+            config = self.take(name)
+            with self.subTest(name):
+                self.write(config | dict(pad_token_id=None))
+                self.refused(says)
+                self.write({k: v for k, v in config.items() if k != "pad_token_id"})
+                self.tfmc(self.folder)
+
     def test_nulls_in_another_spelling(self):
         """A null there is the value of the setting for transformers, whatever the first spelling says."""
         for name, spellings in (("bart", ("hidden_size", "num_attention_heads", "num_hidden_layers")), ("gpt2", ("hidden_size", "n_head")),
