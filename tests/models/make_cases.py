@@ -19,6 +19,7 @@ import transformers as hf
 from safetensors import safe_open
 
 import checkpoint
+import encoder_cases
 import sentence_cases
 
 torch.set_num_threads(1)
@@ -636,3 +637,4 @@ def pictures():
 for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
              settings, turned_places):
     make()
+encoder_cases.make(case, pairs([9, 6], 40))
