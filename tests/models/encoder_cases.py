@@ -1,6 +1,15 @@
 """Encoders whose bodies or heads are those of one model type alone: cases of make_cases.py."""
+import json
+import pathlib
+import tempfile
+
 import torch
 import transformers as hf
+from sentence_transformers.sentence_transformer import modules as st
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+import checkpoint
 
 HIDDEN, LOGITS = dict(last_hidden_state="last_hidden_state"), dict(logits="logits")
 POOLED = HIDDEN | dict(pooler_output="pooler_output")
@@ -51,7 +60,31 @@ def euroberts(case, every):
          masked="attention_mask")
 
 
-def make(case, every):
-    """`every`: two rows of ids, masks, kinds and places, padded behind."""
+def static(keep, every):
+    """Tables of vectors, which have no config.json, and those of model2vec, as sentence-transformers loads them."""
+    words = json.loads(Tokenizer(WordLevel({f"w{i}": i for i in range(40)}, "w0")).to_str())
+    of = lambda path, *kinds: [dict(idx=i, name=str(i), path=path if i == 0 else f"{i}_{kind}", type=f"sentence_transformers.models.{kind}")
+                               for i, kind in enumerate(kinds)]
+    model2vec = dict(model_type="model2vec", architectures=["StaticModel"], tokenizer_name="none", apply_pca=16, apply_zipf=True, hidden_dim=16,
+                     seq_length=1000000, normalize=True)
+    plain = {"tokenizer.json": words, "modules.json": of("", "StaticEmbedding")}
+    for name, files, table in (("static", plain, "embedding.weight"),
+                               ("static_model2vec", {"tokenizer.json": words, "config.json": model2vec, "modules.json": of(".", "StaticEmbedding", "Normalize")},
+                                "embeddings")):
+        found = dict(files=files, weights={table: [40, 16]}, gain=0.25, inputs={k: v.tolist() for k, v in every.items()}, masked=None)
+        for seed, run in enumerate((found, found.setdefault("second", {}))):
+            rows, mask = (torch.from_numpy(checkpoint.turned(v.numpy())) if seed else v for v in every.values())
+            with tempfile.TemporaryDirectory() as folder:
+                checkpoint.write(found, pathlib.Path(folder), seed)
+                features = st.StaticEmbedding.load(folder)(dict(input_ids=rows[mask != 0], offsets=mask.sum(1).cumsum(0) - mask.sum(1)))
+            vectors = st.Normalize()(features)["sentence_embedding"] if "config.json" in files else features["sentence_embedding"]
+            run["outputs"] = dict(sentence_embedding=json.loads(json.dumps(vectors.tolist()), parse_float=lambda text: float(f"{float(text):.7g}")))
+        keep(name, found)
+
+
+def make(case, keep, every):
+    """`every`: two rows of ids, masks, kinds and places, padded behind. case() computes a case; keep() writes one."""
+    with torch.no_grad():
+        static(keep, only(every, "input_ids", "attention_mask"))
     rotary_berts(case, every)
     euroberts(case, every)
