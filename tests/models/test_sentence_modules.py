@@ -109,12 +109,14 @@ class Tokens(ModuleFiles):
                      [(dict(skiplist_words=["."]), "tokens"), (dict(skiplist_tasks=["query"]), "tokens"), (dict(skiplist_words=[]), "tokens")],
                      [(dict(keep_only_token_ids=[3]), '"keep_only_token_ids" is [3]; only null'), (dict(more=1), 'nothing reads "more"')])
 
-    def test_queries_that_grow(self):
-        """Tokens that are added to queries are for text classes, and a key of theirs that they do not know is refused."""
+    def test_keys_for_text_classes(self):
+        """Lengths of queries and tokens that fill them change no number that a model gives of ids."""
         bert = dict(transformer_task="feature-extraction")
-        for key, value in (("query_expansion", dict(strategy="fixed", length=8, attend=False)), ("token_pooling", "x")):
+        for key, value in (("query_expansion", dict(strategy="fixed", length=8, attend=False)), ("query_length", 8), ("document_length", 9)):
             self.put("sentence_bert_config.json", bert | {key: value})
-            self.refused_in("sentence_bert_config.json", f'"{key}"')
+            self.assertIn("tokens", self.tfmc(self.folder, "--strict").stdout)
+        self.put("sentence_bert_config.json", bert | dict(token_pooling="x"))
+        self.refused_in("sentence_bert_config.json", '"token_pooling"')
 
     def test_places(self):
         first, dense, mask, normalize = self.content("modules.json")
