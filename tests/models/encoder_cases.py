@@ -60,6 +60,36 @@ def euroberts(case, every):
          masked="attention_mask")
 
 
+def debertas(case, every):
+    small = dict(SMALL, relative_attention=True, pos_att_type=["c2p", "p2c"], type_vocab_size=2)
+    config = hf.DebertaConfig
+    case("deberta", hf.DebertaModel(config(**small)), every, HIDDEN, masked="attention_mask")
+    case("deberta_near", hf.DebertaModel(config(**small | dict(pos_att_type=["c2p"], max_relative_positions=4, position_biased_input=False,
+         type_vocab_size=0))), only(every, "input_ids", "attention_mask"), HIDDEN, masked="attention_mask")
+    case("deberta_absolute", hf.DebertaModel(config(**SMALL, hidden_act="relu")), only(every, "input_ids"), HIDDEN)
+    case("deberta_mask", hf.DebertaForMaskedLM(config(**small)), two(every), LOGITS, masked="attention_mask")
+    case("deberta_mask_newer", hf.DebertaForMaskedLM(config(**small, legacy=False)), two(every), LOGITS, masked="attention_mask")
+    case("deberta_classify", hf.DebertaForSequenceClassification(config(**small, num_labels=3)), two(every), LOGITS)
+    case("deberta_tokens", hf.DebertaForTokenClassification(config(**small, num_labels=3)), two(every), LOGITS, masked="attention_mask")
+    case("deberta_answer", hf.DebertaForQuestionAnswering(config(**small | dict(pos_att_type="p2c"))), two(every), SPANS, masked="attention_mask")
+
+
+def mobile_berts(case, every):
+    small = dict(SMALL, embedding_size=10, intra_bottleneck_size=16, num_feedforward_networks=3)
+    config = hf.MobileBertConfig
+    case("mobilebert", hf.MobileBertModel(config(**small)), every, POOLED)
+    case("mobilebert_normed", hf.MobileBertModel(config(**small | dict(normalization_type="layer_norm", num_feedforward_networks=1,
+         hidden_act="gelu"))), only(every, "input_ids"), POOLED)
+    case("mobilebert_mask", hf.MobileBertForMaskedLM(config(**small)), two(every), LOGITS)
+    case("mobilebert_classify", hf.MobileBertForSequenceClassification(config(**small, num_labels=3)), two(every), LOGITS)
+    case("mobilebert_classify_plain", hf.MobileBertForSequenceClassification(config(**small, classifier_activation=False)), two(every), LOGITS)
+    case("mobilebert_tokens", hf.MobileBertForTokenClassification(config(**small, num_labels=3)), two(every), LOGITS)
+    case("mobilebert_answer", hf.MobileBertForQuestionAnswering(config(**small)), two(every), SPANS)
+    case("mobilebert_next", hf.MobileBertForNextSentencePrediction(config(**small)), two(every), LOGITS)
+    case("mobilebert_pretrain", hf.MobileBertForPreTraining(config(**small)), two(every),
+         dict(prediction_logits="prediction_logits", seq_relationship_logits="seq_relationship_logits"))
+
+
 def static(keep, every):
     """Tables of vectors, which have no config.json, and those of model2vec, as sentence-transformers loads them."""
     words = json.loads(Tokenizer(WordLevel({f"w{i}": i for i in range(40)}, "w0")).to_str())
@@ -88,3 +118,5 @@ def make(case, keep, every):
         static(keep, only(every, "input_ids", "attention_mask"))
     rotary_berts(case, every)
     euroberts(case, every)
+    debertas(case, every)
+    mobile_berts(case, every)

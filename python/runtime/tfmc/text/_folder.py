@@ -125,7 +125,7 @@ def whole(number, name):
 # Classes of tokenizers whose texts of a pair are told apart by token_type_ids, as transformers 5 has them; those of other
 # classes are zeros. Below, the class where tokenizer_config.json names none, by model_type.
 TELL_APART = ("Bert", "Electra", "Deberta", "ConvBert", "MobileBert", "SqueezeBert", "Tapas", "FNet", "Canine")
-TELL_APART_MODELS = ("bert", "electra", "deberta-v2", "nomic_bert")
+TELL_APART_MODELS = ("bert", "electra", "deberta", "deberta-v2", "mobilebert", "nomic_bert")
 
 
 def tells_apart(folder):
