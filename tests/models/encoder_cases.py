@@ -90,6 +90,32 @@ def mobile_berts(case, every):
          dict(prediction_logits="prediction_logits", seq_relationship_logits="seq_relationship_logits"))
 
 
+def ernies(case, every):
+    config = hf.ErnieConfig
+    case("ernie", hf.ErnieModel(config(**SMALL)), every, POOLED)
+    case("ernie_tasks", hf.ErnieModel(config(**SMALL, use_task_id=True), add_pooling_layer=False), every, HIDDEN)
+    case("ernie_mask", hf.ErnieForMaskedLM(config(**SMALL, use_task_id=True)), two(every), LOGITS)
+    case("ernie_classify", hf.ErnieForSequenceClassification(config(**SMALL, num_labels=3)), two(every), LOGITS)
+    case("ernie_tokens", hf.ErnieForTokenClassification(config(**SMALL, num_labels=3)), two(every), LOGITS)
+    case("ernie_answer", hf.ErnieForQuestionAnswering(config(**SMALL)), two(every), SPANS)
+    case("ernie_next", hf.ErnieForNextSentencePrediction(config(**SMALL)), two(every), LOGITS)
+    case("ernie_pretrain", hf.ErnieForPreTraining(config(**SMALL)), two(every),
+         dict(prediction_logits="prediction_logits", seq_relationship_logits="seq_relationship_logits"))
+
+
+def large_robertas(case, every):
+    """Places of its own begin behind that of padding."""
+    small, config = dict(SMALL, max_position_embeddings=26, pad_token_id=1, type_vocab_size=2), hf.XLMRobertaXLConfig
+    every = dict(every, input_ids=torch.where(every["attention_mask"] == 0, 1, every["input_ids"]), position_ids=every["position_ids"] + 2)
+    case("xlm_roberta_xl", hf.XLMRobertaXLModel(config(**small)), only(every, "input_ids", "attention_mask"), POOLED)
+    case("xlm_roberta_xl_placed", hf.XLMRobertaXLModel(config(**small, hidden_act="relu"), add_pooling_layer=False), every, HIDDEN)
+    case("xlm_roberta_xl_mask", hf.XLMRobertaXLForMaskedLM(config(**small)), two(every), LOGITS)
+    case("xlm_roberta_xl_mask_untied", hf.XLMRobertaXLForMaskedLM(config(**small, tie_word_embeddings=False)), two(every), LOGITS)
+    case("xlm_roberta_xl_classify", hf.XLMRobertaXLForSequenceClassification(config(**small, num_labels=3)), two(every), LOGITS)
+    case("xlm_roberta_xl_tokens", hf.XLMRobertaXLForTokenClassification(config(**small, num_labels=3)), two(every), LOGITS)
+    case("xlm_roberta_xl_answer", hf.XLMRobertaXLForQuestionAnswering(config(**small)), two(every), SPANS)
+
+
 def static(keep, every):
     """Tables of vectors, which have no config.json, and those of model2vec, as sentence-transformers loads them."""
     words = json.loads(Tokenizer(WordLevel({f"w{i}": i for i in range(40)}, "w0")).to_str())
@@ -120,3 +146,5 @@ def make(case, keep, every):
     euroberts(case, every)
     debertas(case, every)
     mobile_berts(case, every)
+    ernies(case, every)
+    large_robertas(case, every)
