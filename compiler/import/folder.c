@@ -8,6 +8,7 @@
 #include "import/generation_keys.h"
 #include "import/gguf_config.h"
 #include "import/json_file.h"
+#include "import/other_forms.h"
 #include "import/sentence.h"
 #include "weights/gguf.h"
 
@@ -256,7 +257,8 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   folder->written = json_copy(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
   json_t *scaling = json_incref(json_object_get(folder->config, "rope_scaling"));
-  const bool is_good = join_rotary(arena, diag, folder) && check_config(diag, folder) &&
+  const bool is_good = other_forms_check(diag, folder->config, folder->config_path) &&
+                       join_rotary(arena, diag, folder) && check_config(diag, folder) &&
                        read_names(arena, diag, folder, theta, scaling);
   json_decref(theta);
   json_decref(scaling);

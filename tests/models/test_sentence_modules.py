@@ -184,5 +184,25 @@ class Static(ModuleFiles):
         self.refused_in("model", '"more"')
 
 
+class OtherForms(ImportCase):
+    def test_one_message_that_says_what_helps(self):
+        """Models whose first folders are computed by Python files of their own: no list of each key that nothing reads."""
+        for config, says in ((dict(model_type="new", architectures=["NewModel"], auto_map={}, pack_qkv=True), "alibaba-nlp-community"),
+                             (dict(model_type="xlm-roberta", architectures=["XLMRobertaModel"], lora_adaptations=["a"], lora_rank=4, rotary_emb_base=1.0),
+                              "jinaai/jina-embeddings-v3-hf"),
+                             (dict(model_type="nomic_bert", architectures=["NomicBertModel"], num_experts=8, moe_top_k=2), "tfmc.from_torch"),
+                             (dict(model_type="bert", architectures=["HF_ColBERT"]), "MultiVectorEncoder(FOLDER).save(NEW_FOLDER)")):
+            with self.subTest(config=config):
+                self.write(config)
+                found = self.tfmc(self.folder, code=1, says=["config.json", says])
+                self.assertEqual(len(found.stderr.strip().split("\n")), 2, found.stderr)
+
+    def test_keys_that_say_nothing(self):
+        config = self.take("nomic_bert")
+        for value in (0, None, False):
+            self.write(config | dict(num_experts=value))
+            self.assertNotIn("tfmc.from_torch takes", self.tfmc(self.folder, code=None).stderr)
+
+
 if __name__ == "__main__":
     import_case.main()
