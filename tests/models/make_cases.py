@@ -19,6 +19,7 @@ import transformers as hf
 from safetensors import safe_open
 
 import checkpoint
+import encoder_cases
 import sentence_cases
 
 torch.set_num_threads(1)
@@ -67,6 +68,12 @@ def computed(model, inputs, outputs, grows, take):
     return found | (dict(tokens=tokens(model, inputs, grows)) if grows else {})
 
 
+def keep(name, case):
+    if not ONLY or name in ONLY:
+        (TARGET / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
+        print(name, (TARGET / f"{name}.json").stat().st_size, flush=True)
+
+
 def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False, options=(),
          attention="eager", modules=()):
     """outputs: names here -> names of transformers; masked: rows compared where this input is not 0; options: of tfmc;
@@ -85,8 +92,7 @@ def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files
         other = {k: torch.from_numpy(checkpoint.turned(v.numpy())) for k, v in inputs.items()}
         ready, _, _, behind = prepared(model, gain, files, sines, 1, attention, modules)
         case["second"] = computed(ready, other, outputs, grows, sentence_cases.take(behind) if behind else take)
-    (TARGET / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
-    print(name, (TARGET / f"{name}.json").stat().st_size, flush=True)
+    keep(name, case)
 
 
 def ids(seed, lengths, vocab, pad=0, low=3):
@@ -660,3 +666,4 @@ def types_of_shared_files():
 for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
              settings, turned_places, types_of_shared_files):
     make()
+encoder_cases.make(case, keep, pairs([9, 6], 40))
