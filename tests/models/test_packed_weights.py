@@ -114,6 +114,33 @@ class PackedWeights(ImportCase):
         self.write(config | {"quantization_config": settings[method]})
         self.assertEqual(self.written("--strict"), wanted)
 
+    def test_experts_in_mxfp4(self):
+        """gpt-oss as it is published: blocks and powers of two in place of the experts' tensors."""
+        config, random = self.take("gpt_oss"), np.random.default_rng(9)
+        config |= {"intermediate_size": 64}
+        table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+        table = np.concatenate([table, -table])
+        packed, plain = {}, {}
+        for name, array in load_file(self.folder / "model.safetensors").items():
+            shape = tuple(128 if n == 80 else 64 if n == 40 and "down_proj" in name else n for n in array.shape)
+            if not name.endswith(("gate_up_proj", "down_proj")):
+                plain[name] = packed[name] = (random.standard_normal(shape) * 0.2).astype(np.float32)
+                continue
+            n, k, rows = shape
+            codes, powers = random.integers(0, 16, (n, rows, k)), random.integers(122, 126, (n, rows, k // 32))
+            values = table[codes] * np.repeat(np.exp2(powers - 127.0), 32, axis=2).astype(np.float32)
+            plain[name] = np.ascontiguousarray(values.transpose(0, 2, 1))
+            packed[f"{name}_blocks"] = (codes[..., ::2] | codes[..., 1::2] << 4).astype(np.uint8).reshape(n, rows, k // 32, 16)
+            packed[f"{name}_scales"] = powers.astype(np.uint8)
+        save_file(plain, self.folder / "model.safetensors")
+        self.write(config)
+        wanted = self.written("--strict")
+        save_file(packed, self.folder / "model.safetensors")
+        self.write(config | {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}})
+        self.assertEqual(self.written("--strict"), wanted)
+        told = self.told(self.folder / "made.tfm", "--weights", self.folder, verb="check")
+        self.assertIn("bf16", told)
+
     def written(self, *options):
         model, made = self.folder / "made.tfm", self.folder / "out.safetensors"
         save_file({n: np.array(v, np.int32) for n, v in self.case["inputs"].items()}, self.folder / "inputs.safetensors")
