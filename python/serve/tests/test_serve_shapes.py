@@ -26,8 +26,11 @@ VALUES = {"prompt_name": "query", "dimensions": 3, "user": "me", "top_n": 1, "tr
           "seed": 1, "stop": ["a", "w9 w"], "repetition_penalty": 2, "no_repeat_ngram_size": 2, "min_tokens": 1,
           "logprobs": 2, "top_logprobs": 3, "response_format": {"type": "text"}, "chat_template_kwargs": {"brief": True},
           "max_completion_tokens": 4, "grammar": {"regex": "a+"},
+          "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none",
           "presence_penalty": -1, "frequency_penalty": 0.5, "min_p": 0.2}
-TOGETHER = {"top_logprobs": {"logprobs": True}}  # members that mean nothing alone
+TOGETHER = {"top_logprobs": {"logprobs": True},  # members that mean nothing alone
+            "tools": {"tool_choice": "none"}, "parallel_tool_calls": {"tool_choice": "none", "tools": [
+                {"type": "function", "function": {"name": "f"}}]}}
 
 
 def schemas(schema):

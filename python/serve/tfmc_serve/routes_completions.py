@@ -24,6 +24,7 @@ DEFAULT_TOKENS = 16
 class Asked:
     """What all answers of a request share."""
     prefix, object, piece_object = "cmpl-", "text_completion", "text_completion"
+    shown: frozenset[int] = frozenset()  # special tokens that are part of the text
 
     def __init__(self, call: Call, prompts: list[list[int]]) -> None:
         asked, self.served = call.asked, call.served
@@ -37,6 +38,10 @@ class Asked:
         return {"id": self.name, "object": self.piece_object if is_piece else self.object, "created": self.created,
                 "model": self.served.name, "system_fingerprint": f"tfmc-{self.call.service.version}", "seed": self.seed}
 
+    def grammar(self) -> grammar.Grammar | None:
+        """What all answers follow."""
+        return grammar.read(self.call.asked)
+
     def job(self, logprobs: int | None) -> Job:
         """The rows of the request: those of a prompt follow one another, and the first of them reads it. logprobs: how
         many of the likeliest tokens are wanted beside each."""
@@ -47,7 +52,8 @@ class Asked:
             leader: Row | None = None
             for choice in range(self.n):
                 chooser = call.scheduler.chooser(prompt, limit, self.seed % 2 ** 64, choice, logprobs, options)
-                text = Text(self.served.tokenizer, self.before(prompt), asked["stop"], frozenset(self.ends))
+                text = Text(self.served.tokenizer, self.before(prompt), asked["stop"], frozenset(self.ends),
+                            self.shown)
                 follower = None if self.compiled is None else grammar.Follower(self.compiled)
                 job.rows.append(Row(job, number * self.n + choice, chooser, text, prompt, leader, follower))
                 leader = leader or job.rows[-1]
@@ -169,7 +175,7 @@ async def completions(call: Call) -> Answer:
 async def answer(request: Asked, logprobs: int | None, make: type[Choice]) -> Answer:
     """Whole, or as a stream."""
     call = request.call
-    wanted = grammar.read(call.asked)
+    wanted = request.grammar()
     if wanted is not None:
         request.compiled = await call.compiling(request.served.grammars, wanted, request.ends)
     job = request.job(logprobs)

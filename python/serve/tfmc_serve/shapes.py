@@ -106,6 +106,19 @@ class Object(Kind):
 
 
 @dataclass(frozen=True)
+class WordOrObject(Kind):
+    """A text or an object, of which others know more."""
+
+    def read(self, value: Any, where: str, most: int) -> str | dict[str, Any]:
+        if not isinstance(value, (str, dict)):
+            raise wrong(where, "a text or an object", value)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"oneOf": [TEXT, {"type": "object"}]}
+
+
+@dataclass(frozen=True)
 class Stops(Kind):
     """A text or a list of some; read as a tuple."""
     most: int
@@ -416,6 +429,9 @@ SHAPES: dict[str, dict[str, Member]] = {
         "logprobs": Member(Flag(), False, "the probability of each token, by the model's own numbers"),
         "top_logprobs": Member(Whole(0, 20), None, "the likeliest tokens beside each"),
         "response_format": Member(Object(), None, "{type: text, json_object or json_schema}"),
+        "tools": Member(Objects(), None, "{type: function, function: {name, description, parameters, strict}}"),
+        "tool_choice": Member(WordOrObject(), None, "none, auto, required, or {type: function, function: {name}}"),
+        "parallel_tool_calls": Member(Flag(), None, "whether an answer may have several calls; true"),
         "chat_template_kwargs": Member(Object(), None, "variables of the template, like {enable_thinking: false}"),
     },
 }
