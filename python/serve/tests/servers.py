@@ -79,10 +79,21 @@ def write_bytes(folder, vocab, calls=False):
     (folder / "chat_template.jinja").write_text(TOOLS_TEMPLATE if calls else BYTES_TEMPLATE)
 
 
+def write_languages(folder, vocab):
+    """Words, and tokens of two languages, of which the first begins each source."""
+    from tokenizers import processors
+    made = write_tokenizer(folder, vocab - 2)
+    made.add_special_tokens(["eng_Latn", "__fr__"])
+    made.post_processor = processors.TemplateProcessing("eng_Latn $A w2", special_tokens=[
+        ("eng_Latn", made.token_to_id("eng_Latn")), ("w2", 2)])
+    made.save(str(folder / "tokenizer.json"))
+
+
 def write_case(folder, kind):
     """A checkpoint of a kind: embed, classify (three labels), rerank (one), write, chat, which is write with a template,
-    bytes, which is chat with tokens of bytes, and tools, which is bytes with a template that knows tools."""
-    name = {"embed": "sentence_mean.json", **dict.fromkeys(WRITERS, "llama.json")}.get(kind, "bert_classify.json")
+    bytes, which is chat with tokens of bytes, tools, which is bytes with a template that knows tools, and translate."""
+    name = {"embed": "sentence_mean.json", **dict.fromkeys(WRITERS, "llama.json"),
+            "translate": "m2m_100.json"}.get(kind, "bert_classify.json")
     case = json.loads((CASES / name).read_text())
     config = case["files"]["config.json"]
     if kind == "rerank":
@@ -96,6 +107,8 @@ def write_case(folder, kind):
     write_checkpoint(case, folder)
     if kind in ("bytes", "tools"):
         write_bytes(folder, 290, kind == "tools")
+    elif kind == "translate":
+        write_languages(folder, config["vocab_size"])
     elif kind in ("write", "chat"):
         tokenizer = write_tokenizer(folder, config["vocab_size"], around=False)
         if kind == "chat":
@@ -112,7 +125,7 @@ def made(kind):
     folder = pathlib.Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     write_case(folder / kind, kind)
-    model = tfmc.from_pretrained(folder / kind, task={"embed": "embed", **dict.fromkeys(WRITERS)}.get(kind, "classify"))
+    model = tfmc.from_pretrained(folder / kind, task={"embed": "embed", **dict.fromkeys((*WRITERS, "translate"))}.get(kind, "classify"))
     return folder / kind, model.save(folder / f"{kind}.tfmm")
 
 
@@ -120,7 +133,7 @@ def made(kind):
 def library(kind):
     """What a caller of the library has: vectors and scores that the server's must be."""
     folder, file = made(kind)
-    make = {"embed": tfmc.text.Embedder, **dict.fromkeys(WRITERS, tfmc.text.Writer)}.get(kind, tfmc.text.Reranker)
+    make = {"embed": tfmc.text.Embedder, **dict.fromkeys(WRITERS, tfmc.text.Writer), "translate": tfmc.text.Translator}.get(kind, tfmc.text.Reranker)
     return make(tfmc.load(file), folder=folder)
 
 

@@ -91,6 +91,7 @@ class Piece(NamedTuple):
     tokens: list[Any]    # ids, or (id, logprob, ((id, logprob), ...)) of each
     finish: str | None   # "stop", "length"
     stop: str | None     # the text that ended it
+    scores: list[Any] | None = None  # of the tokens of its prompt but the first, as those of `tokens`
 
 
 class Text:

@@ -56,6 +56,7 @@ class ServedWriter:
         if positions is not None and max_length is not None and max_length > positions:
             raise ValueError(f"{self.folder}: the model has {positions} positions, and --max-length is {max_length}")
         self.max_length: int = max_length or positions or MOST_TOKENS
+        self.row_length = self.max_length
         self.vocab: int = self.model.generation.vocab
         self.dtype = quantized(self.quantize, _folder.read(self.folder, "config.json"))
         given = _folder.read(self.folder, "generation_config.json")
