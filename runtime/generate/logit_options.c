@@ -1,11 +1,12 @@
 /* What the options of generation do to the scores of one row.
  *
  * In: scores, complete options, the row's tokens. Out: the scores that a token is chosen from. They apply in the order
- * of transformers: biases (which only this one has), penalties, repeated n-grams, least length, forced first and last token, suppressed tokens,
- * the caller's own function. Nothing is normalised again afterwards. Only the tokens concerned are touched: a forbidden
- * token becomes -inf where it stands; a token with another score becomes -inf too, and its new score goes to the list
- * of changed ones. Forbidding comes first, so that a forbidden token is never changed; the result does not depend on
- * that order, because -inf stays what it is. Refused: scores that on_scores has made NaN or +inf. */
+ * of transformers: penalties, repeated n-grams, least length, forced first and last token, suppressed tokens, the
+ * caller's own function; biases, which transformers does not have, come before the penalties. Nothing is normalised
+ * again afterwards. Only the tokens concerned are touched: a forbidden token becomes -inf where it stands; a token with
+ * another score becomes -inf too, and its new score goes to the list of changed ones. Forbidding comes first, so that a
+ * forbidden token is never changed; the result does not depend on that order, because -inf stays what it is. Refused:
+ * scores that on_scores has made NaN or +inf. */
 #include <math.h>
 #include <string.h>
 
