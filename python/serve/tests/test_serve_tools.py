@@ -2,11 +2,13 @@
 import importlib.util
 import json
 import random
+import socket
 import unittest
 from unittest import mock
 
-from servers import Case, Inside, library
-from test_serve_completions import events
+from servers import WAIT, Case, Inside, head, library
+from test_serve_completions import LONG, events
+from test_serve_grammar import ASKED
 
 SERVED = importlib.util.find_spec("jinja2") is not None and importlib.util.find_spec("llguidance") is not None
 TURN = "{% for m in messages %}<s>{{ m.role }}: {{ m.content or '' }}{% if m.tool_calls %}CALLS{% endif %}</s>{% endfor %}" \
@@ -295,6 +297,57 @@ class Served(Case):
         for more, tools in (({}, None), ({"tools": [CLOCK], "tool_choice": "none"}, None), ({"tools": [CLOCK]}, shown)):
             made = self.ask(messages=messages, temperature=0, max_tokens=9, **more)
             self.assertEqual(made["usage"]["prompt_tokens"], len(library("tools").tokens_of(own, tools=tools)))
+
+    def random(self, choose):
+        """A request with tools, a form, biases, or with probabilities of its prompt."""
+        body = {"seed": choose.randrange(999), "temperature": choose.choice((0, 0.7, 1.5)), "n": choose.choice((1, 1, 3)),
+                "max_tokens": choose.choice((20, 120, 300)), "return_token_ids": True}
+        if choose.random() < 0.4:
+            body["logit_bias"] = {str(choose.randrange(290)): choose.choice((-100, -2, 1.5, 4)) for _ in range(choose.randint(1, 30))}
+        if choose.random() < 0.2:
+            prompt = [choose.randrange(3, 290) for _ in range(choose.choice((2, 17, 40)))]
+            return "/v1/completions", {**body, "prompt": prompt, "max_tokens": 20, "echo": True, "logprobs": 2}
+        body["messages"] = [user("".join(choose.choice('ab {"name": 1') for _ in range(choose.randint(1, 40))))]
+        kind = choose.randrange(4)
+        if kind < 3:
+            strict = {"type": "function", "function": {**WEATHER["function"], "strict": choose.random() < 0.5}}
+            body["tools"] = [strict, CLOCK][:choose.randint(1, 2)]
+            body["tool_choice"] = choose.choice(("auto", "required", "none", named("weather")))
+            body["parallel_tool_calls"] = choose.random() < 0.7
+        else:
+            body.update(choose.choice(ASKED)[0])
+        return "/v1/chat/completions", body
+
+    def test_random_load(self):
+        """Tools, forms, biases, prompts with probabilities, guesses, beginnings and clients that go, at the same time,
+        against a server without any of it."""
+        choose, alone = random.Random(12), self.plain.client()
+        asked = [self.random(choose) for _ in range(200 if LONG else 40)]
+        posted = [alone.post(path, {"model": "tools", **body}) for path, body in asked]
+        self.assertEqual({answer.status for answer in posted}, {200})
+
+        def choices(answer):
+            return self.without_ids(answer.json) if "message" in answer.json["choices"][0] else answer.json["choices"]
+        wanted = [choices(answer) for answer in posted]
+        self.assertTrue(any("tool_calls" in choice.get("message", {}) for made in wanted for choice in made))
+
+        def one(client, choose):
+            number = choose.randrange(len(asked))
+            path, body = asked[number]
+            if choose.random() < 0.2:
+                content = json.dumps({"model": "tools", **body, "stream": choose.random() < 0.7}).encode()
+                with socket.create_connection(("127.0.0.1", self.server.port), timeout=WAIT) as connection:
+                    connection.sendall(head(path, len(content)) + content)
+                    if choose.random() < 0.6:
+                        connection.recv(choose.randint(1, 900))
+                return
+            answer = client.post(path, {"model": "tools", **body})
+            self.assertEqual(answer.status, 200, answer)
+            self.assertEqual(choices(answer), wanted[number], body)
+        ask, self.ask = self.ask, one
+        print(f"{self.ask_at_random(600 if LONG else 4)} requests")
+        self.ask = ask
+        self.assertEqual(self.server.deaths, [])
 
     def test_refusals(self):
         def refuse(*words, **body):
