@@ -89,6 +89,44 @@ static PyObject *begin(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+/* Weights, moments and steps of another trainer of the same objective. */
+static void take_over(tfm_trainer *to, tfm_trainer *from) {
+  const char *path;
+  for (int64_t i = 0; (path = tfm_trainer_path(to, i)); i++)
+    for (int which = TFM_TENSOR_WEIGHT; which <= TFM_TENSOR_SECOND; which++) {
+      float *own, *other;
+      int64_t dims[TFM_MAX_RANK];
+      int32_t rank;
+      if (which == TFM_TENSOR_GRADIENT || tfm_trainer_tensor(to, path, which, &own, dims, &rank, NULL) ||
+          tfm_trainer_tensor(from, path, which, &other, NULL, NULL, NULL))
+        continue;
+      size_t bytes = sizeof *own;
+      for (int32_t axis = 0; axis < rank; axis++) bytes *= (size_t)dims[axis];
+      memcpy(own, other, bytes);
+    }
+  tfm_trainer_set_steps(to, tfm_trainer_steps(from));
+}
+
+/* _load(state, epoch): goes on from a state, in the arrays that it has. */
+static PyObject *load(PyObject *object, PyObject *args) {
+  TrainerObject *self = (TrainerObject *)object;
+  const char *state;
+  long long epoch;
+  tfm_error error;
+  tfm_trainer *other = NULL;
+  tfm_trainer_options options = {.struct_size = sizeof options};
+  if (!PyArg_ParseTuple(args, "yL", &state, &epoch) || !trainer_ready(self)) return NULL;
+  if (!self->compiled) return raise_status(TFM_E_USAGE, "a trainer of a library cannot take over a run");
+  if (!(options.pool = pool_get(self->pool))) return NULL;
+  tfm_status status;
+  Py_BEGIN_ALLOW_THREADS status = tfm_compiled_trainer(self->compiled, state, &options, &other, &error);
+  if (!status) take_over(self->trainer, other);
+  tfm_trainer_destroy(other);
+  Py_END_ALLOW_THREADS if (status) return raise_error(&error);
+  tfm_trainer_set_epoch(self->trainer, epoch);
+  Py_RETURN_NONE;
+}
+
 // ---- what it says of itself ----
 
 /* A list of what `next` gives for 0, 1 ... */
@@ -294,7 +332,7 @@ static void drop(PyObject *object) {
 static PyMethodDef methods[] = {
     {"_compile", compile_text, METH_VARARGS, NULL}, {"_map", map_file, METH_VARARGS, NULL},
     {"_open", open_library, METH_VARARGS, NULL},    {"_begin", begin, METH_VARARGS, NULL},
-    {"_describe", describe, METH_NOARGS, NULL},     {"_steps", steps_of, METH_NOARGS, NULL},
+    {"_load", load, METH_VARARGS, NULL},            {"_describe", describe, METH_NOARGS, NULL},     {"_steps", steps_of, METH_NOARGS, NULL},
     {"_set_epoch", set_epoch, METH_VARARGS, NULL},  {"_bytes", bytes_of, METH_O, NULL},
     {"_save", save, METH_VARARGS, NULL},            {"_note", note_of, METH_NOARGS, NULL},
     {"_tensor", tensor_of, METH_VARARGS, NULL},     {"_run", trainer_run, METH_VARARGS, NULL},

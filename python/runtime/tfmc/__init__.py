@@ -12,7 +12,7 @@ from ._generate import Generated, Generation, Token, TokenStream
 from ._model import CompileWarning, Model, TensorType, compile, load
 from ._source import Source
 from ._torch import from_torch
-from ._trainer import Step, Trainer
+from ._trainer import Fit, Step, Trainer
 from ._verify import Verified, verify_torch
 
 __version__ = _core.version()
@@ -27,6 +27,6 @@ def __getattr__(name):
 
 
 __all__ = ["Cancelled", "Chooser", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "Diverged",
-           "EnvError", "Error", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
+           "EnvError", "Error", "Fit", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
            "Step", "TensorType", "Token", "TokenStream", "Trainer", "UsageError", "Verified", "build", "check", "compile",
            "from_pretrained", "from_torch", "import_model", "load", "verify_torch"]

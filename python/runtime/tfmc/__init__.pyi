@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 __version__: str
 __all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "Diverged", "EnvError",
-           "Error", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
+           "Error", "Fit", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
            "Step", "TensorType", "Token", "TokenStream", "Trainer", "UsageError", "Verified", "build", "check", "compile",
            "from_pretrained", "from_torch", "import_model", "load", "verify_torch"]
 
@@ -243,6 +243,16 @@ class Step(NamedTuple):
     rate: float
     results: dict[str, float]
 
+class Fit(NamedTuple):
+    best: dict[str, Any] | None
+    history: list[dict[str, Any]]
+    seconds: float
+    skipped: int
+    stopped: str
+    folder: pathlib.Path | None
+
+# Columns, rows, data sets of torch or datasets (which are no dependencies), files.
+_Items = Any
 _Batch = Mapping[str, _ArrayLike]
 _Setting = int | float | bool | str | None | Sequence[str] | Sequence[float]
 
@@ -271,6 +281,16 @@ class Trainer:
     def update(self, gradients: Mapping[str, Any] | None = None) -> Step: ...
     def evaluate(self, batch: _Batch | None = None, /, *, parts: Sequence[_Batch] | None = None,
                  **named: _ArrayLike) -> dict[str, float]: ...
+    seed: int | None
+    def fit(self, train: _Items, valid: _Items | None = None, *, out: str | os.PathLike[str] | None = None,
+            resume: bool = False, metric: Callable[[Trainer], float] | None = None,
+            callbacks: Sequence[Callable[[dict[str, Any]], object]] = (), progress: bool | None = None,
+            pad: Mapping[str, int | float] | None = None, skip_long: bool = False, epochs: int | None = None,
+            steps: int | None = None, batch_items: int | None = None, batch_tokens: int | None = None,
+            part_tokens: int | None = None, pool: int | None = None, valid_every: int | None = None,
+            save_every: int | None = None, log_every: int | None = None, keep: int | None = None,
+            patience: int | None = None, memory: int | None = None, empty_batches: str | None = None,
+            recompute: str | None = None) -> Fit: ...
     @property
     def steps(self) -> int: ...
     def bytes(self, **sizes: int) -> int: ...

@@ -20,6 +20,13 @@ class Step(collections.namedtuple("Step", "step loss norm rate results")):
     __slots__ = ()
 
 
+class Fit(collections.namedtuple("Fit", "best history seconds skipped stopped folder")):
+    """best: the record of the best validation, or None; history: the lines of the run's log.jsonl, as dicts; skipped: batches
+    in which no label counts; stopped: "end", "patience", "callback" or "signal"; folder: of the run, or None."""
+
+    __slots__ = ()
+
+
 def _setting(name, value):
     """A setting of the train block as the compiler takes it; a str is a word, or an expression of the language."""
     if isinstance(value, (list, tuple)):
@@ -74,6 +81,7 @@ class Trainer(_core.Trainer):
             raise UsageError(f"the seed is {seed}, not 0 to 2^64 - 1")
         path, text = _source.read(source)
         self.source = source if isinstance(source, _source.Source) else None
+        self._made, self._on_message, self.seed = None, on_message, seed if state is None else None
         if path is not None and _model.is_made(path):
             given = {"weights": weights, "objective": objective, "settings": settings, "march": march, "config": config}
             for name, value in given.items():
@@ -86,10 +94,13 @@ class Trainer(_core.Trainer):
                 text = with_objective(pathlib.Path(path).read_text(encoding="utf-8") if text is None else text, objective)
             if weights is None and state is None and self.source is not None:
                 weights = self.source.weights
+            words = tuple(f"{n}={_setting(n, v)}" for n, v in settings.items())
+            self._made = {"path": None if path is None else os.path.abspath(path), "text": text, "march": march,
+                          "compiler": compiler, "config": config, "settings": words, "shards": shards}
             options = {
                 **_model.request(path, text, None if state else weights, config), "training": 1,
                 "march": _model._encode(march), "compiler": _model._encode(_find.compiler(compiler)),
-                "settings": tuple(f"{n}={_setting(n, v)}".encode() for n, v in settings.items())}
+                "settings": tuple(word.encode() for word in words)}
             _model.run_compiler(self, options, text, on_message)
         pool = _model._pool_for(threads, pool)
         self._begin(pool, seed, None if state is None else os.fsencode(state), shards)
@@ -155,6 +166,26 @@ class Trainer(_core.Trainer):
     def evaluate(self, batch=None, /, *, parts=None, **named):
         """The results by name, without dropout; no weight changes."""
         return self._do(EVALUATE, self._parts(batch, parts, named)).results
+
+    # ---- runs ----
+
+    def fit(self, train, valid=None, *, out=None, resume=False, metric=None, callbacks=(), progress=None, pad=None,
+            skip_long=False, **options):
+        """A run over items, as `tfmc train` does it, with the same files in the folder `out`: Fit. The trainer is then as
+        the run ended.
+
+        train, valid: columns (a dict of arrays or of lists of rows, a datasets.Dataset), a list of dicts or of tuples, a
+        Dataset of torch, or safetensors files. options: epochs or steps, batch_items or batch_tokens, part_tokens, pool,
+        valid_every, save_every, log_every, keep, patience, memory, empty_batches, recompute. resume: go on with the run in
+        `out`, if there is one. metric(trainer) gives a number after each validation, the greater the better, which patience
+        follows. callbacks get each line of the log as a dict; one that returns True ends the run.
+        """
+        from . import _fit
+        return _fit.fit(self, train, valid, out, resume, metric, callbacks, progress, pad, skip_long, options)
+
+    def _take(self, state, epoch):
+        self._load(os.fsencode(state), epoch)
+        self._epoch = epoch
 
     # ---- where it stands ----
 
