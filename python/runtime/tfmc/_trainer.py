@@ -240,7 +240,10 @@ class Trainer(_core.Trainer):
         """Copies of all weights. Of a Source of from_torch they are what the module's load_state_dict takes: tied weights
         have all their names, and what the text does not use is as it was."""
         weights = self.weights()
-        return self.source.state_dict(weights) if self.source is not None and self.source.state else weights
+        if self.source is None or not self.source.state:
+            return weights
+        return {name: value.detach().clone() if hasattr(value, "detach") else value
+                for name, value in self.source.state_dict(weights).items()}
 
     def load_state_dict(self, state, strict=True):
         """Sets weights by name: of the text, or of the module that from_torch took. All or nothing; strict: every weight
@@ -263,6 +266,25 @@ class Trainer(_core.Trainer):
                     raise InputError(f"{values[0][0]} and {name} are one weight, and differ", reason="value")
         for path, values in found.items():
             self.weight(path)[...] = values[0][1]
+
+    def to_torch(self, module, strict=True):
+        """Copies the weights into a module of torch, which has the names of state_dict: all or nothing."""
+        import torch
+        state = {name: torch.as_tensor(value) for name, value in self.state_dict().items()}
+        own = module.state_dict(keep_vars=True)
+        wrong = [f"{name} is {list(state[name].shape)} here and {list(own[name].shape)} in the module" for name in state
+                 if name in own and state[name].shape != own[name].shape]
+        wrong += [f"{name} is {str(own[name].dtype)[6:]} in the module, not {str(state[name].dtype)[6:]}" for name in state
+                  if name in own and state[name].dtype != own[name].dtype]
+        if strict:
+            wrong += [f"the module has no {name}" for name in state if name not in own]
+            wrong += [f"the module's {name} is missing" for name in own if name not in state]
+        if wrong:
+            raise InputError("\n".join(wrong[:10]))
+        with torch.no_grad():
+            for name, value in state.items():
+                if name in own:
+                    own[name].copy_(value)
 
     def _constants(self):
         return self.source.constants if self.source is not None else ()
