@@ -15,6 +15,7 @@
 #include "generate/generation_state.h"
 #include "decode/loops/logit_row.h"
 #include "machine/tuning.h"
+#include "tfm/abi/double_functions.h"
 
 // ---- rows that are too long ----
 
@@ -202,7 +203,7 @@ static tfm_status check_logits(Generation *g, int64_t row) {
   if (!(most > -INFINITY)) return generation_refuse_scores(g, row, are_numbers);
   if (g->beams == 1) return TFM_OK;
   if (g->logsumexp) return take_sum(g, row, (double)g->logsumexp[row]);
-  return take_sum(g, row, (double)most + log(row_exp_sum(generation_row_scores(g, row), g->vocab, most)));
+  return take_sum(g, row, (double)most + double_log(row_exp_sum(generation_row_scores(g, row), g->vocab, most)));
 }
 
 tfm_status generation_call(Generation *g) {
