@@ -6,8 +6,8 @@
  *
  * pow and tanh need more digits than a double has: the first terms of the same series are pairs, and the rest, which
  * is below 2^-18 of the sum, doubles. So the sums are right to some 2^-67, and a power, which multiplies a logarithm's
- * error by up to 745, still has all digits. For floats plain doubles are enough nearly always, and it is seen where they
- * are not. */
+ * error by up to 745, still has all digits. For floats plain doubles are enough nearly always, and it is seen where
+ * they are not. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
