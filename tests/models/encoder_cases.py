@@ -137,7 +137,7 @@ def static(keep, every):
                      seq_length=1000000, normalize=True)
     plain = {"tokenizer.json": words, "modules.json": of("", "StaticEmbedding")}
     for name, files, table in (("static", plain, "embedding.weight"),
-                               ("static_model2vec", {"tokenizer.json": words, "config.json": model2vec, "modules.json": of(".", "StaticEmbedding", "Normalize")},
+                               ("model2vec", {"tokenizer.json": words, "config.json": model2vec, "modules.json": of(".", "StaticEmbedding", "Normalize")},
                                 "embeddings")):
         found = dict(files=files, weights={table: [40, 16]}, gain=0.25, inputs={k: v.tolist() for k, v in every.items()}, masked=None)
         for seed, run in enumerate((found, found.setdefault("second", {}))):
