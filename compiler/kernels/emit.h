@@ -11,7 +11,4 @@
 #define KERNEL(Enum, text, Type, line) void emit_##Enum(Emitter *e, const KernelSpec *spec, const char *name);
 #include "plan/kernels.def"
 
-/* x times the scale of its value, 0 times anything being 0: a weight of attention in whole numbers. Any vectors. */
-LLVMValueRef emit_weighed(Emitter *e, LLVMValueRef x, LLVMValueRef scale);
-
 #endif
