@@ -19,7 +19,6 @@
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 #include "kernels/reducer.h"
-#include "kernels/weigh_rows.h"
 
 enum { ARG_STRIP, ARG_ROWS, ARG_COLUMNS, ARG_MAXIMUM, ARG_SUM, ARG_SCALE, N_ARGS };
 

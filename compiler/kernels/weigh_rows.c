@@ -4,14 +4,13 @@
  * the softmax has done so. Out: the numbers and the scale of each row. Each operation is one of forms/whole_rows.h,
  * rounded by itself, so all targets give the same bits. Refuses nothing: a row that is not finite gets zeros and the
  * scale NaN. */
-#include "kernels/weigh_rows.h"
-
 #include <math.h>
+
+#include "kernels/quantize_rows.h"
 
 #include "codegen/vector.h"
 #include "forms/whole_rows.h"
 #include "kernels/emit.h"
-#include "kernels/quantize_rows.h"
 
 enum { WEIGH_STRIP, WEIGH_ROWS, WEIGH_COLUMNS, WEIGH_SCALES, WEIGH_NUMBERS, N_WEIGH_ARGS };
 
