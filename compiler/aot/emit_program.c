@@ -339,6 +339,7 @@ LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_gener
 #define POINTER_OF_tokens(member)                                          \
   blob_pointer(&top, offsetof(tfm_generation, defaults.member.tokens), \
                token_list(arena, module, &generation->defaults.member));
+#define POINTER_OF_biases(member) /* no block has any */
 #define POINTER_OF_count(member)
 #define POINTER_OF_real(member)
 #define POINTER_OF_flag(member)

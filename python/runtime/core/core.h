@@ -183,6 +183,8 @@ PyObject *model_chooser(PyObject *self, PyObject *args);
 bool chooser_reserve(ChooserObject *self, int64_t length);
 struct DecoderObject;
 PyObject *decoder_write(PyObject *self, PyObject *rows);
+PyObject *decoder_add_source(PyObject *self, PyObject *inputs); /* decoder_sources.c */
+PyObject *decoder_drop_source(PyObject *self, PyObject *args);
 /* One caller at a time: false after an exception. */
 bool decoder_enter(struct DecoderObject *self);
 void decoder_leave(struct DecoderObject *self);

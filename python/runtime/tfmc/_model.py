@@ -123,11 +123,13 @@ class Model(_core.Model):
         """The same as an iterator of Token(item, token); its `generated` is there after the last one."""
         return _generate.stream(self, prompts, config, on_scores, options_and_inputs)
 
-    def decoder(self, *, max_rows, max_length, step_rows=0, step_kept=0, cache_bytes=0, **sources):
+    def decoder(self, *, max_rows, max_length, step_rows=0, step_kept=0, cache_bytes=0, items=0, source_length=0, **sources):
         """Rows with caches, for a search or a schedule of one's own; `sources` are the inputs of the encoder. Without
         sources: step_rows, step_kept: rows of a step, and its rows of logits that there is room for (0: max_rows);
-        cache_bytes: of all pages (0: enough for all rows)."""
-        return _generate.decoder(self, max_rows, max_length, (step_rows, step_kept, cache_bytes), sources)
+        cache_bytes: of all pages (0: enough for all rows). items: sources at a time that add_source gives later, of
+        source_length at most."""
+        limits = step_rows, step_kept, cache_bytes, items, source_length
+        return _generate.decoder(self, max_rows, max_length, limits, sources)
 
     def chooser(self, prompt, *, limit, config=None, seed=0, number=0, logprobs=None, **options):
         """A row that Decoder.write writes: it has what row `number` of generate with this seed has. limit: its greatest
