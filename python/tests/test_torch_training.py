@@ -194,6 +194,7 @@ class Objectives(Case):
         self.refused(tfmc.Error, "alpha_dropout", tfmc.from_torch, *call[0], **call[1])
 
     def test_attention_with_dropout(self):
+        """Heads of torch, with masks: items stay apart, so that a batch may be computed in parts."""
         class Attention(nn.Module):
             def __init__(self):
                 super().__init__()
@@ -201,12 +202,20 @@ class Objectives(Case):
                 self.attend, self.last = nn.MultiheadAttention(8, 2, dropout=0.3, batch_first=True), nn.Linear(8, 1)
 
             def forward(self, x):
-                return self.last(self.attend(x, x, x, need_weights=False)[0])
+                future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+                made, weights = self.attend(x, x, x, attn_mask=future)
+                plain = self.attend(x, x, x, key_padding_mask=x[..., 0] > 1e3, need_weights=False)[0]
+                return self.last(made + plain) + weights.mean(-1, keepdim=True)
         x, y = torch.randn(2, 3, 8), torch.randn(2, 3, 1)
         sizes = {name: {0: "batch", 1: "time"} for name in ("x", "y")}
         source = tfmc.from_torch(Attention().eval(), {"x": x}, sizes=sizes, targets={"y": y}, training=True,
                                  loss=lambda out, y: F.mse_loss(out, y))
         self.assertRegex(source.text, r"dropout\(softmax\(.*, 0\.3\)")
+        trainer = tfmc.Trainer(source, threads=1)
+        whole = trainer.evaluate(x=x, y=y)["loss"]
+        parts = [{"x": x[i:i + 1], "y": y[i:i + 1]} for i in range(2)]
+        self.assertAlmostEqual(trainer.evaluate(parts=parts)["loss"], whole, 5)
+        trainer.step(parts=parts)
 
     def test_what_is_refused(self):
         module = Line().eval()

@@ -27,6 +27,10 @@ def use(folder: pathlib.Path) -> list[int]:
         tfmc.load(path, threads=1)
     except tfmc.CompileError as error:
         print(error.place, [d.line for d in error.diagnostics], shape, results)
+    trainer = tfmc.Trainer(folder / "model.tfm", seed=1, lr=1e-3, schedule="linear", freeze=["embed.*"])
+    loss: float = trainer.step(ids=[[1, 2]], labels=y).loss + trainer.evaluate({"ids": y})["loss"]
+    run = trainer.fit([{"ids": [1, 2]}], epochs=2, patience=1, callbacks=[lambda record: record["step"] > loss])
+    print(run.stopped, trainer.save(folder, note=b"mine").name, trainer.state_dict().keys(), trainer.model().march)
     hits = tfmc.text.Reranker(folder).rank("who?", ["she", "it"], top_k=1)
     same: bool = tfmc.verify_torch(model, None, {"x": y}, tolerance=1e-4).same
     german: list[str] = tfmc.text.Translator(folder).translate(["Who?"], target="de", num_beams=4)

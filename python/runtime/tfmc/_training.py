@@ -80,15 +80,13 @@ def dropping(x, p=0.5, training=True, inplace=False):
     return x.copy_(drop(x, float(p))) if inplace else drop(x, float(p))
 
 
-def dropping_channels(axes):
+def dropping_channels(x, p=0.5, training=True, inplace=False):
     """Of an input with a batch: all elements of a channel go together."""
-    def write(x, p=0.5, training=True, inplace=False):
-        if not training or not p:
-            return x
-        ones = torch.ones([*x.shape[:2], *[1] * (x.ndim - 2)], dtype=x.dtype, device=x.device)
-        made = x * drop(ones, float(p))
-        return x.copy_(made) if inplace else made
-    return write
+    if not training or not p:
+        return x
+    ones = torch.ones([*x.shape[:2], *[1] * (x.ndim - 2)], dtype=x.dtype, device=x.device)
+    made = x * drop(ones, float(p))
+    return x.copy_(made) if inplace else made
 
 
 def not_taken(name):
@@ -118,6 +116,50 @@ def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
     return drop(torch.softmax(scores, -1), float(dropout_p)) @ value
 
 
+def merged(attn_mask, key_padding_mask, batch, heads):
+    """The masks of nn.MultiheadAttention, in which True hides, as one for scores: in which True shows, or a number that is
+    added; None: none."""
+    masks = []
+    if attn_mask is not None:
+        masks.append(attn_mask.reshape(batch, heads, *attn_mask.shape[1:]) if attn_mask.ndim == 3 else attn_mask)
+    if key_padding_mask is not None:
+        masks.append(key_padding_mask[:, None, None, :])
+    if all(mask.dtype == torch.bool for mask in masks):
+        return ~(masks[0] | masks[1]) if len(masks) == 2 else ~masks[0] if masks else None
+    numbers = [torch.where(mask, float("-inf"), 0.0) if mask.dtype == torch.bool else mask for mask in masks]
+    return sum(numbers[1:], numbers[0])
+
+
+def attention_of_heads(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v,
+                       add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None,
+                       need_weights=True, attn_mask=None, use_separate_proj_weight=False, q_proj_weight=None,
+                       k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None, average_attn_weights=True,
+                       is_causal=False, of=F.multi_head_attention_forward):
+    """As torch's own, which makes one axis of items and positions: then items would not be seen any more."""
+    if query.ndim != 3 or bias_k is not None or bias_v is not None or add_zero_attn or static_k is not None or static_v is not None:
+        return of(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn,
+                  dropout_p, out_proj_weight, out_proj_bias, training, key_padding_mask, need_weights, attn_mask,
+                  use_separate_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, static_k, static_v,
+                  average_attn_weights, is_causal)
+    weights = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else in_proj_weight.chunk(3)
+    biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
+    q, k, v = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
+    q, k, v = (x.reshape(*x.shape[:2], num_heads, x.shape[2] // num_heads).permute(1, 2, 0, 3) for x in (q, k, v))
+    mask, p = merged(attn_mask, key_padding_mask, query.shape[1], num_heads), float(dropout_p) if training else 0.0
+    if need_weights:
+        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        shown = torch.softmax(scores, -1)
+        shown = drop(shown, p) if p else shown
+        made = shown @ v
+    else:
+        made = F.scaled_dot_product_attention(q, k, v, mask, p)
+    made = made.permute(2, 0, 1, 3)
+    made = F.linear(made.reshape(*made.shape[:2], num_heads * made.shape[3]), out_proj_weight, out_proj_bias)
+    return made, (shown.mean(1) if average_attn_weights else shown) if need_weights else None
+
+
 def entropy_of(x, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
                label_smoothing=0.0):
     if target.is_floating_point() or size_average is not None or reduce is not None:
@@ -128,9 +170,10 @@ def entropy_of(x, target, weight=None, size_average=None, ignore_index=-100, red
 
 def functions():
     """(owner, name, function) for _tracing.patched."""
-    kept = [(F, "scaled_dot_product_attention", attention), (F, "dropout", dropping), (F, "cross_entropy", entropy_of),
+    kept = [(F, "scaled_dot_product_attention", attention), (F, "multi_head_attention_forward", attention_of_heads),
+            (F, "dropout", dropping), (F, "cross_entropy", entropy_of),
             (torch, "dropout", lambda x, p, train: dropping(x, p, train))]
-    kept += [(F, name, dropping_channels(axes)) for name, axes in (("dropout1d", 1), ("dropout2d", 2), ("dropout3d", 3))]
+    kept += [(F, name, dropping_channels) for name in ("dropout1d", "dropout2d", "dropout3d")]
     return kept + [(F, name, not_taken(name)) for name in ("alpha_dropout", "feature_alpha_dropout")]
 
 

@@ -1,0 +1,41 @@
+"""The programs of docs/finetuning.md run as they stand, one after the other, in an empty folder. Not run without torch and
+transformers."""
+import contextlib
+import importlib.util
+import io
+import os
+import pathlib
+import re
+import unittest
+import warnings
+
+from support import Case
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/finetuning.md"
+
+
+@unittest.skipIf(any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")), "no torch, no transformers")
+@unittest.skipUnless(PAGE.is_file(), "the documents are not here")
+class Page(Case):
+    def test_the_programs_of_the_page(self):
+        folder, before, said, names = self.folder(), os.getcwd(), io.StringIO(), {}
+        blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        os.chdir(folder)
+        self.addCleanup(os.chdir, before)
+        with contextlib.redirect_stdout(said), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for block in blocks:
+                exec(compile(block, str(PAGE), "exec"), names)
+        self.assertEqual(len(blocks), 6)
+        self.assertIn("[1, 5, 6, 7, 8, 9, 10, 11, 2]", said.getvalue())
+        first, best = map(float, said.getvalue().splitlines()[-1].split())
+        self.assertLess(best, first)
+        import tfmc
+        import torch
+        ids = torch.tensor([[5, 8, 2, 9]])
+        self.assertEqual(tfmc.load("classifier.tfmm")(ids).shape, (1, 3))
+        self.assertTrue(pathlib.Path("mine/model.safetensors").is_file())
+
+
+if __name__ == "__main__":
+    unittest.main()
