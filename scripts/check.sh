@@ -137,8 +137,10 @@ else
   stage "import, refusals" "$python" tests/models/test_import.py "$tfmc" tests/models/cases
   stage "import, an account of tensors and keys" "$python" tests/models/test_account.py "$tfmc" tests/models/cases
   stage "import, GGUF" "$python" tests/models/test_gguf.py "$tfmc" tests/models/cases
+  stage "weights packed in few bits" "$python" tests/models/test_packed_weights.py "$tfmc" tests/models/cases
   stage "import, adapters" "$python" tests/models/test_adapters.py "$tfmc" tests/models/cases
   stage "import, files of a folder" "$python" tests/models/test_folders.py "$tfmc" tests/models/cases
+  stage "import, sparse vectors, vectors of tokens, tables" "$python" tests/models/test_sentence_modules.py "$tfmc" tests/models/cases
   stage "import, settings that decide numbers" "$python" tests/models/test_settings.py "$tfmc" tests/models/cases
   stage "import, one config with every key changed" "$python" tests/models/fuzz_configs.py "$tfmc" tests/models/cases deberta_v3
   stage "documents" "$python" tests/e2e/test_documents.py "$build"

@@ -10,6 +10,7 @@
 #include "elaborate/operators.h"
 #include "elaborate/primitives.h"
 #include "elaborate/tensors.h"
+#include "tfm/abi/double_functions.h"
 
 Value primitive_cumsum(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], F32 | I32, "x of cumsum", "");
@@ -165,7 +166,7 @@ Value operator_power(Elaborator *e, Value a, Value b) {
     if (power_of_integer(a.as.integer, b.as.integer, &result)) return value_integer(result);
     return fail(e, DIAG_RANGE, "%V ** %V does not fit in 64 bits", a, b);
   }
-  double power = pow(number_of(a), number_of(b));
+  double power = double_pow(number_of(a), number_of(b));
   if (isfinite(power) || isinf(number_of(a)) || isinf(number_of(b))) return value_number(power);
   return fail(e, DIAG_RANGE, "%V ** %V is not a finite number", a, b);
 }

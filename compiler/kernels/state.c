@@ -120,7 +120,7 @@ static void emit_steps(StateKernel *s) {
 }
 
 void emit_STATE(Emitter *e, const KernelSpec *spec, const char *name) {
-  LLVMValueRef function = emit_function(e, name, e->nothing, 1, (LLVMTypeRef[]){e->pointer});
+  LLVMValueRef function = emit_kernel(e, KERNEL_STATE, name);
   emit_parameter_readonly(e, 0);
   StateKernel s = {.e = e, .spec = spec, .args = LLVMGetParam(function, 0)};
   e->n_vectors = STATE_VECTORS;

@@ -19,6 +19,7 @@ import transformers as hf
 from safetensors import safe_open
 
 import checkpoint
+import encoder_cases
 import sentence_cases
 
 torch.set_num_threads(1)
@@ -67,6 +68,12 @@ def computed(model, inputs, outputs, grows, take):
     return found | (dict(tokens=tokens(model, inputs, grows)) if grows else {})
 
 
+def keep(name, case):
+    if not ONLY or name in ONLY:
+        (TARGET / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
+        print(name, (TARGET / f"{name}.json").stat().st_size, flush=True)
+
+
 def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False, options=(),
          attention="eager", modules=()):
     """outputs: names here -> names of transformers; masked: rows compared where this input is not 0; options: of tfmc;
@@ -85,8 +92,7 @@ def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files
         other = {k: torch.from_numpy(checkpoint.turned(v.numpy())) for k, v in inputs.items()}
         ready, _, _, behind = prepared(model, gain, files, sines, 1, attention, modules)
         case["second"] = computed(ready, other, outputs, grows, sentence_cases.take(behind) if behind else take)
-    (TARGET / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
-    print(name, (TARGET / f"{name}.json").stat().st_size, flush=True)
+    keep(name, case)
 
 
 def ids(seed, lengths, vocab, pad=0, low=3):
@@ -407,6 +413,35 @@ def gpts():
          **more)
 
 
+def alibi_and_sines():
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    ends = dict(vocab_size=40, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    mpt = ends | dict(n_layers=2, max_seq_len=64)
+    case("mpt", hf.MptForCausalLM(hf.MptConfig(**mpt, d_model=32, n_heads=4)), **more)
+    clipped = dict(clip_qkv=0.3, softmax_scale=0.4)
+    case("mpt_six", hf.MptForCausalLM(hf.MptConfig(**mpt, d_model=24, n_heads=6, attn_config=clipped)), **more)
+    xglm = ends | dict(num_layers=2, max_position_embeddings=64, ffn_dim=40)
+    case("xglm", hf.XGLMForCausalLM(hf.XGLMConfig(**xglm | dict(pad_token_id=1, bos_token_id=0), d_model=32, attention_heads=4)), **more)
+    case("xglm_blank", hf.XGLMForCausalLM(hf.XGLMConfig(**xglm | dict(pad_token_id=5), d_model=24, attention_heads=3,
+         activation_function="relu", scale_embedding=False)), **more)
+
+
+def sinks():
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
+                 max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0, num_local_experts=4, num_experts_per_tok=2,
+                 head_dim=16, sliding_window=5)
+    yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0,
+                truncate=False)
+    case("gpt_oss", hf.GptOssForCausalLM(hf.GptOssConfig(**small, rope_parameters=yarn)), **more)
+    plain = dict(rope_type="default", rope_theta=500.0)
+    case("gpt_oss_plain", hf.GptOssForCausalLM(hf.GptOssConfig(**small | dict(num_hidden_layers=3, attention_bias=False), swiglu_limit=0.4,
+         swiglu_alpha=1.1, layer_types=["full_attention", "sliding_attention", "full_attention"], tie_word_embeddings=True,
+         rope_parameters=plain)), **more)
+
+
 def layer_norm_relatives():
     small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
                  max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
@@ -633,6 +668,32 @@ def pictures():
          num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
-for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
-             settings, turned_places):
+def types_of_shared_files():
+    """Types whose classes share a family's file with others, and heads of them that no other case has."""
+    small = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, max_position_embeddings=26,
+                 pad_token_id=1)
+    rows, mask = ids(2, [9, 5], 40, pad=1)
+    inputs = dict(input_ids=rows, attention_mask=mask)
+    config = hf.XLMRobertaConfig
+    case("xlm_roberta_classify", hf.XLMRobertaForSequenceClassification(config(**small, num_labels=3)), inputs, LOGITS)
+    case("xlm_roberta_mask", hf.XLMRobertaForMaskedLM(config(**small)), inputs, LOGITS, masked="attention_mask")
+    case("camembert_tokens", hf.CamembertForTokenClassification(hf.CamembertConfig(**small, num_labels=5)), inputs, LOGITS,
+         masked="attention_mask")
+    grouped = small | dict(hidden_size=32, max_position_embeddings=64, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    kinds = ["sliding_attention", "full_attention"]
+    rows, mask = ids(6, [9, 6], 40)
+    behind, more = dict(input_ids=rows, attention_mask=mask), dict(masked="attention_mask", gain=0.2)
+    case("ministral", hf.MinistralForCausalLM(hf.MinistralConfig(**grouped, head_dim=8, sliding_window=5, layer_types=kinds)),
+         dict(input_ids=ids(6, [9, 9], 40)[0]), LOGITS, grows="input_ids", gain=0.2)
+    case("qwen2_body", hf.Qwen2Model(hf.Qwen2Config(**grouped)), behind, HIDDEN, **more)
+    case("smollm3_classify", hf.SmolLM3ForSequenceClassification(hf.SmolLM3Config(**grouped, num_labels=3, no_rope_layer_interval=2)), behind,
+         LOGITS, gain=0.2)
+    case("gemma3_classify", hf.Gemma3TextForSequenceClassification(hf.Gemma3TextConfig(**grouped, head_dim=8, num_labels=3, sliding_window=6,
+         layer_types=kinds)), behind, LOGITS, gain=0.2)
+
+
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, alibi_and_sines, sinks,
+             layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
+             settings, turned_places, types_of_shared_files):
     make()
+encoder_cases.make(case, keep, pairs([9, 6], 40))

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "graph/eval/eval_run.h"
+#include "tfm/abi/double_functions.h"
 
 /* Strides of `x` in the domain of `out`, whose axis `axis` is walked by the caller: 0 along it. Returns the stride
  * along the axis. */
@@ -183,7 +184,7 @@ bool eval_power(const EvalNode *in, Tensor *out) {
   for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
     float x = ((const float *)in->inputs[0]->data)[grid_offset(&grid, strides[0])];
     float y = ((const float *)in->inputs[1]->data)[grid_offset(&grid, strides[1])];
-    ((float *)out->data)[i] = (float)pow((double)x, (double)y);
+    ((float *)out->data)[i] = float_pow(x, y);
   }
   return true;
 }
@@ -217,7 +218,7 @@ static void norm_grad_row(OpKind norm, double eps, GradRow row) {
 static void log_softmax_grad_row(GradRow row) {
   double sum = 0;
   for (int64_t i = 0; i < row.n; i++) sum += (double)row.g[i];
-  for (int64_t i = 0; i < row.n; i++) row.out[i] = (float)((double)row.g[i] - exp((double)row.x[i]) * sum);
+  for (int64_t i = 0; i < row.n; i++) row.out[i] = (float)((double)row.g[i] - double_exp((double)row.x[i]) * sum);
 }
 
 /* Memory for what w gets, kept for the nodes that read it until the run ends. False: there is no room for it. */
