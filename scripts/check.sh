@@ -157,6 +157,7 @@ else
     not_run "the Python package" "no headers of Python 3.11 or later"
   fi
   stage "the same bits" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
+  stage "states" "$python" tests/e2e/test_states.py "$tfmc"
   stage "sums of long rows" "$python" tests/e2e/test_row_sums.py "$tfmc"
   stage "gradients of long batches" "$python" tests/e2e/test_gradient_sums.py "$tfmc"
   if [ -n "$have_weights" ]; then

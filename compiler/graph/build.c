@@ -192,6 +192,20 @@ Node *build_shift(Builder *b, Node *x, int64_t n, int32_t axis) {
   return finish(b, &d);
 }
 
+Node *build_linear_attention(Builder *b, Node *const *qkv, Node *decay, Node *beta) {
+  Draft d = draft(OP_LINEAR_ATTENTION, 3, NULL, NULL, NULL);
+  Node **inputs = ARENA_ARRAY(b->graph->arena, Node *, 5);
+  memcpy(inputs, qkv, 3 * sizeof *inputs);
+  uint32_t n = 3;
+  if (decay) inputs[n++] = decay;
+  if (beta) inputs[n++] = beta;
+  d.node.inputs.items = inputs;
+  d.node.inputs.n = n;
+  d.node.attr.has_decay = decay != NULL;
+  d.node.attr.has_beta = beta != NULL;
+  return add(b, &d.node, inputs);
+}
+
 Node *build_scatter(Builder *b, Node *x, Node *ids, Node *sums, const Size *n) {
   Draft d = draft(OP_SCATTER, sums ? 3 : 2, x, ids, sums);
   shape(&d, DTYPE_F32, 2, (const Size *const[]){n, x->dims[1]});

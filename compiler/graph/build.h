@@ -38,6 +38,8 @@ Node *build_take(Builder *b, Node *x, Node *ids, int32_t axis);
 Node *build_every(Builder *b, Node *x, int64_t step, int32_t axis, const Size *dim);
 Node *build_cumsum(Builder *b, Node *x, int32_t axis);
 Node *build_shift(Builder *b, Node *x, int64_t n, int32_t axis);
+/* decay, beta: may be NULL. */
+Node *build_linear_attention(Builder *b, Node *const *qkv, Node *decay, Node *beta);
 /* Without sums (NULL): of n rows of zeros. */
 Node *build_scatter(Builder *b, Node *x, Node *ids, Node *sums, const Size *n);
 Node *build_topk(Builder *b, Node *x, int64_t k, int32_t axis);

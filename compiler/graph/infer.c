@@ -132,6 +132,36 @@ static const char *infer_linear(const Infer *in) {
   return infer_epilogue(in, &type);
 }
 
+/* All but the columns of an operand, into the type of the result, whose last axis so far is t; a t of 1 broadcasts. */
+static bool takes_steps(const Infer *in, NodeType *type, const Node *x) {
+  return is_matrix(x) && infer_broadcast(in->sizes, type, x->rank - 1u, (const Size *const *)x->dims);
+}
+
+static bool has_columns(const Node *x, const Size *all) {
+  return size_equals(from_last(x, 1), 1) || from_last(x, 1) == all;
+}
+
+static const char *infer_linear_attention(const Infer *in) {
+  const Node *q = input(in, 0), *k = input(in, 1), *v = input(in, 2);
+  const uint32_t n_fixed = 3u + in->node->attr.has_decay;
+  NodeType type = {.dtype = DTYPE_F32};
+  int64_t n, d;
+  if (in->node->inputs.n != n_fixed + in->node->attr.has_beta) return "decay and beta are operands if it has them";
+  bool fits = is_matrix(q) && is_matrix(k) && is_matrix(v) && from_last(q, 1) == from_last(k, 1) &&
+              size_may_equal(in->sizes, from_last(q, 2), from_last(k, 2)) &&
+              size_may_equal(in->sizes, from_last(k, 2), from_last(v, 2));
+  for (uint32_t i = 0; i < in->node->inputs.n && fits; i++) fits = takes_steps(in, &type, input(in, i));
+  if (!fits) return "it needs f32 q, k [..., t, n] and v [..., t, d] whose other axes agree";
+  if (!size_is_const(from_last(k, 1), &n) || !size_is_const(from_last(v, 1), &d) || n < 1 || d < 1)
+    return "n and d must be numbers of 1 or more";
+  fits = (!in->node->attr.has_decay || has_columns(input(in, 3), from_last(k, 1))) &&
+         (!in->node->attr.has_beta || has_columns(input(in, n_fixed), from_last(v, 1)));
+  if (!fits) return "decay has 1 or n columns, beta 1 or d";
+  append(&type, from_last(v, 1));
+  *in->type = type;
+  return NULL;
+}
+
 // ---- attention ----
 
 /* The shape of the scores, [lead..., t, s]: the leading axes of queries, keys and values broadcast together. */

@@ -267,6 +267,15 @@ static bool along_is_sound(Cut *cut, const Node *node) {
   return true;
 }
 
+/* A step would go on from the state behind the one before, which nothing keeps. */
+static bool recurrence_is_sound(Cut *cut, const Node *node) {
+  for (uint32_t axis = 0; axis < node->rank; axis++)
+    if (has_length(cut, node->dims[axis]))
+      return cut_refuse(cut, node, "%s along the positions needs the state behind the one before, which is not kept",
+                        op_table[node->op].name);
+  return true;
+}
+
 /* Operations with rules of their own come first; the others are sound if their operands agree along every axis that is
  * followed and are neutral along every axis that is not. */
 bool node_is_sound(Cut *cut, const Node *node) {
@@ -280,6 +289,7 @@ bool node_is_sound(Cut *cut, const Node *node) {
   bool is_along = node->op == OP_TAKE || node->op == OP_EVERY || node->op == OP_CUMSUM || node->op == OP_TOPK ||
                   node->op == OP_SHIFT;
   if (is_along && !along_is_sound(cut, node)) return false;
+  if (node->op == OP_LINEAR_ATTENTION && !recurrence_is_sound(cut, node)) return false;
   if (node->op == OP_CONCAT && !concat_is_sound(cut, node)) return false;
   return operands_agree(cut, node) && contractions_are_sound(cut, node);
 }

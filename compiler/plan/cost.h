@@ -19,6 +19,7 @@ tfm_size cost_matmul(Planner *p, const Nest *nest, const Size *k);
 tfm_size cost_attention(Planner *p, const Nest *nest, int64_t h, int64_t e);
 tfm_size cost_table(Planner *p, const Size *elements);
 tfm_size cost_along(Planner *p, tfm_along what, const Size *elements);
+tfm_size cost_state(Planner *p, const Size *elements, int64_t n); /* of the result; n: rows of the state */
 tfm_size cost_ids(Planner *p, const Size *elements);
 tfm_size cost_append(Planner *p, const Size *elements);
 

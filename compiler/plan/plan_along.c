@@ -1,7 +1,7 @@
 /* In: TAKE, SCATTER, CUMSUM, TOPK, PLACES, BEFORE, POWER, EVERY, reductions of i32, products with a triangle of ones,
- * look-ups in packed tables. Out: along steps, which the runtime computes line by line; of EVERY a view with longer
- * strides. Ids that could lie outside of the axis are checked before an element is read or written by them. Refused:
- * nothing. */
+ * look-ups in packed tables; LINEAR_ATTENTION. Out: along steps, which the runtime computes line by line; of EVERY a
+ * view with longer strides; a state step. Ids that could lie outside of the axis are checked before an element is read
+ * or written by them. Refused: nothing. */
 #include <string.h>
 
 #include "base/check.h"
@@ -182,4 +182,44 @@ void plan_every(Planner *p, const Node *node) {
   view.dims[axis] = node->dims[axis];
   view.strides[axis] = math_mul(&p->math, view.strides[axis], node->attr.size);
   plan_set_view(p, node, &view);
+}
+
+// ---- linear attention ----
+
+/* Columns that are read side by side: copied if they lie apart. */
+static View with_columns(Planner *p, const Node *node) {
+  View view = plan_view(p, node);
+  if (view_has_contiguous_columns(&view)) return view;
+  View copy = layout_new(p, DTYPE_F32, node->rank, (const Size *const *)node->dims);
+  plan_copy(p, &view, &copy, "copy");
+  return copy;
+}
+
+static tfm_operand state_operand(Planner *p, const View *view, uint32_t rank) {
+  tfm_operand operand = plan_operand(p, view);
+  for (uint32_t i = 0; i < rank; i++) operand.strides[i] = plan_size(p, stride_at(p, view, rank, i));
+  return operand;
+}
+
+void plan_linear_attention(Planner *p, const Node *node) {
+  Node *const *xs = node->inputs.items;
+  const uint32_t rank = node->rank;
+  const Node *decay = node->attr.has_decay ? xs[3] : NULL;
+  const Node *beta = node->attr.has_beta ? xs[3 + node->attr.has_decay] : NULL;
+  const bool is_one = beta && size_equals(beta->dims[beta->rank - 1], 1);
+  View q = plan_view(p, xs[0]), k = plan_view(p, xs[1]), v = with_columns(p, xs[2]);
+  View fades = decay ? plan_view(p, decay) : v, writes = beta ? with_columns(p, beta) : v;
+  View c = layout_result(p, node, layout_has_columns, NULL, NULL);
+  tfm_state_step step = {.rank = (uint8_t)rank, .has_decay = decay != NULL,
+                         .beta = (uint8_t)(!beta ? TFM_BETA_NONE : is_one ? TFM_BETA_ONE : TFM_BETA_EACH),
+                         .q = state_operand(p, &q, rank), .k = state_operand(p, &k, rank),
+                         .v = state_operand(p, &v, rank),
+                         .decay = state_operand(p, &fades, rank), .beta_values = state_operand(p, &writes, rank),
+                         .c = state_operand(p, &c, rank)};
+  CHECK(size_is_const(xs[1]->dims[xs[1]->rank - 1], &step.n), "a state of no static size");
+  step.kernel = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE, .fades = decay != NULL, .beta = step.beta});
+  for (uint32_t i = 0; i < rank; i++) step.dims[i] = plan_size(p, node->dims[i]);
+  vec_push(p->arena, &p->states, step);
+  const Size *elements = math_product(&p->math, rank, (const Size *const *)node->dims);
+  plan_step(p, TFM_STEP_STATE, p->states.n - 1, cost_state(p, elements, step.n), op_table[node->op].name);
 }

@@ -166,7 +166,7 @@ def along(p, x):
     """Running sums, the greatest, elements along an axis, broadcasting by hand, steps of slices."""
     r, out, t, d = p.rng, p.name("h"), p.name("t"), p.d
     k = r.randrange(1, min(d, 6) + 1)
-    kind = r.randrange(14)
+    kind = r.randrange(15)
     if kind == 0:
         word = r.choice(["cumsum(X A) * 0.125", "shift(X, 1) * 0.5", "shift(X, N A) * 0.5"])
         axis = r.choice(["", ", axis = 1", ", axis = 0", ", axis = 2"])
@@ -205,6 +205,10 @@ def along(p, x):
         p.say(f"{out} = " + r.choice([f"normalize({x}) * sqrt({d})", f"{x} - logsumexp({x}, keepdim = true)",
                                       f"{x} - logsumexp({x}, axis = 1, keepdim = true)", f"normalize({x}, axis = 1)",
                                       f"{x} + cosine_similarity({x}, roll({x}, 1, axis = 1))[..., none]"]))
+    elif kind == 13:
+        factors = r.choice(["", f", decay = {t}[..., :1]", f", {t}[..., :{k}]", f", {t}[..., :1], {t}[:1, :1, -1:]", f", beta = {t}"])
+        p.say(f"{t} = sigmoid({x})")
+        p.say(f"{out} = {x} + linear_attention({x}[..., :{k}], normalize({x}[..., :{k}]), {x}{factors}) * 0.0625")
     else:
         taps, w = p.name("taps"), r.choice([2, 3, 5])
         p.members.append(f"weight {taps}: [{w}, {d}]")

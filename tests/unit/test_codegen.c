@@ -108,6 +108,7 @@ static void add_everything(KernelBench *bench) {
     kernel_add(bench, (KernelSpec){.family = KERNEL_DIRECT, .width = width, .y_is_line = width % 2});
   kernel_add(bench, (KernelSpec){.family = KERNEL_SOFTMAX});
   kernel_add(bench, (KernelSpec){.family = KERNEL_FINITE});
+  for (uint8_t i = 0; i < 6; i++) kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .fades = i % 2, .beta = i / 2});
 }
 
 // ---- objects ----

@@ -18,14 +18,14 @@ syntax keyword tfmFunction causal_conv1d causal_mask ceil clamp concat contrasti
 syntax keyword tfmFunction cosine_embedding_loss cosine_similarity cross_entropy cumsum dropout dtype elu embedding erf exp
 syntax keyword tfmFunction expand expm1 flip floor fmod full gather gaussian_nll_loss gelu gelu_tanh
 syntax keyword tfmFunction glu group_norm hardsigmoid hardswish hinge_embedding_loss huber_loss instance_norm is_list kaiming_normal kaiming_uniform
-syntax keyword tfmFunction kl_div l1_loss layer_norm leaky_relu len linear log log1p log_softmax logsigmoid
-syntax keyword tfmFunction logsumexp margin_ranking_loss masked_fill max max_pool1d maximum mean mean_pooling merge_heads min
-syntax keyword tfmFunction minimum mish mse_loss multiple_negatives_ranking_loss norm normal normalize one_hot pad pairwise_distance
-syntax keyword tfmFunction poisson_nll_loss positions pow quick_gelu rank relu relu6 remainder reshape rms_norm
-syntax keyword tfmFunction roll rotary round rsqrt selu shape shift sigmoid sign silu
-syntax keyword tfmFunction sin sinusoid smooth_l1_loss soft_margin_loss softmax softplus split_heads sqrt stack stop_gradient
-syntax keyword tfmFunction sum tanh topk transpose triplet_margin_loss trunc unfold uniform vector where
-syntax keyword tfmFunction xavier_normal xavier_uniform
+syntax keyword tfmFunction kl_div l1_loss layer_norm leaky_relu len linear linear_attention log log1p log_softmax
+syntax keyword tfmFunction logsigmoid logsumexp margin_ranking_loss masked_fill max max_pool1d maximum mean mean_pooling merge_heads
+syntax keyword tfmFunction min minimum mish mse_loss multiple_negatives_ranking_loss norm normal normalize one_hot pad
+syntax keyword tfmFunction pairwise_distance poisson_nll_loss positions pow quick_gelu rank relu relu6 remainder reshape
+syntax keyword tfmFunction rms_norm roll rotary round rsqrt selu shape shift sigmoid sign
+syntax keyword tfmFunction silu sin sinusoid smooth_l1_loss soft_margin_loss softmax softplus split_heads sqrt stack
+syntax keyword tfmFunction stop_gradient sum tanh topk transpose triplet_margin_loss trunc unfold uniform vector
+syntax keyword tfmFunction where xavier_normal xavier_uniform
 syntax match tfmNumber "\<\d\+\%(\.\d\+\)\?\%([eE][+-]\?\d\+\)\?\>"
 syntax match tfmMark "->\|\.\.\.\|\*\*\|//\|[=!<>]=\|[-+*/%@=<>×]"
 syntax match tfmPlace "{\w\+}" contained

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 26 };
+enum { TFM_PROGRAM_VERSION = 27 };
 typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
   uint8_t dtype, rank, has_default; /* has_default: an input that a run may leave out (data NULL) */
@@ -271,6 +271,16 @@ typedef struct tfm_along_step {
   tfm_size n;          /* elements of x along the last axis */
   tfm_size dims[TFM_MAX_RANK]; /* of c; the last one is the axis */
 } tfm_along_step;
+
+/* Linear attention of q, k [..., t, n] and v [..., t, d]: dims are of c [..., t, d], and strides of all operands are
+ * along them, but the last of q, k and decay, which is along n. decay and beta are v where there is none. */
+typedef struct tfm_state_step {
+  uint32_t kernel; /* tfm_state_kernel */
+  uint8_t rank, has_decay, beta; /* tfm_beta */
+  int64_t n;
+  tfm_operand q, k, v, decay, beta_values, c;
+  tfm_size dims[TFM_MAX_RANK];
+} tfm_state_step;
 
 typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); else the run fails */
   uint8_t rank;
