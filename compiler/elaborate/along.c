@@ -1,4 +1,4 @@
-/* Primitives that select or add up along one axis: cumsum, topk, gather; steps of slices; and powers.
+/* Primitives that select, move or add up along one axis: cumsum, shift, topk, gather; steps of slices; and powers.
  *
  * In: tensors, an axis, numbers. Out: nodes. Refuses axes shorter than k, shapes that do not agree, exponents that the
  * language does not define, and what would mix the items of a ragged batch. */
@@ -16,6 +16,17 @@ Value primitive_cumsum(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], F32 | I32, "x of cumsum", "");
   int32_t axis = x ? own_axis(e, "cumsum", x, call->arguments[1]) : -1;
   return axis < 0 ? POISON : made_value(e, build_cumsum(build_here(e), x, axis));
+}
+
+/* A shift by nothing is x itself. Rows that are longer than any run, INT64_MIN too, have no element that is seen. */
+Value primitive_shift(Elaborator *e, const PrimitiveCall *call) {
+  int64_t n;
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of shift", "");
+  if (!x || !integer_of(e, call->arguments[1], "n of shift", &n)) return POISON;
+  int32_t axis = own_axis(e, "shift", x, call->arguments[2]);
+  if (axis < 0) return POISON;
+  if (n == INT64_MIN) n++;
+  return n == 0 ? value_tensor(x) : made_value(e, build_shift(build_here(e), x, n, axis));
 }
 
 /* The values are picked by the indices, so that both agree. */

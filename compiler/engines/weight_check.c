@@ -218,12 +218,6 @@ static void static_dims(const Node *node, int64_t dims[MAX_RANK]) {
 static const char *missing_hint(const Comparison *c, const char *name) {
   const char *elsewhere = weight_prefixes_hint(c->prefixes, name);
   if (elsewhere) return elsewhere;
-  const char *packed = arena_printf(c->check->arena, "%s_packed", name);
-  if (weight_set_find(c->set, packed))
-    return arena_printf(c->check->arena,
-                        ", but \"%s\": weights packed so are not read; take the checkpoint in 8 bits, or the original "
-                        "and --quantize=int4",
-                        packed);
   const char *nearest = diag_nearest(name, c->names, c->n_names);
   if (nearest) return arena_printf(c->check->arena, ", but \"%s\"; is the model's name misspelt?", nearest);
   return "";
@@ -255,7 +249,11 @@ static void check_finite(const Comparison *c, const WeightEntry *entry) {
   SpecialCounts counts;
   SpecialCounts of_scale = {0};
   if (!c->check->rejects_nonfinite) return;
-  if (!tensor_file_count(entry->file, c->check->diag, entry->tensor, &counts)) return;
+  const PackedPart *scales = entry->packed ? &entry->packed->parts[PACKED_SCALES] : NULL;
+  if (scales && !can_convert(scales->tensor->dtype, DTYPE_F32)) return; /* powers of two, which are checked when read */
+  if (!tensor_file_count(scales ? scales->file : entry->file, c->check->diag, scales ? scales->tensor : entry->tensor,
+                         &counts))
+    return;
   if (entry->scale && !tensor_file_count(entry->scale->file, c->check->diag, entry->scale->tensor, &of_scale)) return;
   counts.nan += of_scale.nan;
   counts.infinite += of_scale.infinite;

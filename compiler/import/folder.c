@@ -11,6 +11,7 @@
 #include "import/other_forms.h"
 #include "import/sentence.h"
 #include "weights/gguf.h"
+#include "weights/packed_config.h"
 
 // ---- files that may be missing ----
 
@@ -108,8 +109,9 @@ static bool join_rotary(Arena *arena, Diag *diag, const Folder *folder) {
   return is_good;
 }
 
-/* What the weights are kept in if they are in few bits, as far as it is read here: 8 bits with scales beside them. */
-static bool is_read(const json_t *quantized) {
+/* What the weights are kept in if they are in few bits, as far as it is read here: 8 bits with scales beside them, or
+ * packed. */
+static bool is_read(Arena *arena, const json_t *quantized) {
   const char *method = json_string_value(json_object_get(quantized, "quant_method"));
   const char *format = json_string_value(json_object_get(quantized, "format"));
   const json_t *block = json_object_get(quantized, "weight_block_size");
@@ -120,19 +122,20 @@ static bool is_read(const json_t *quantized) {
   static const char *const formats[] = {"int-quantized", "float-quantized", "naive-quantized"};
   for (size_t i = 0; format && i < sizeof formats / sizeof *formats; i++)
     if (strcmp(method, "compressed-tensors") == 0 && strcmp(format, formats[i]) == 0) return true;
-  return false;
+  return packed_config(arena, quantized).method != PACKED_NONE;
 }
 
 /* What can be no model here whatever its family. */
-static bool check_config(Diag *diag, const Folder *folder) {
+static bool check_config(Arena *arena, Diag *diag, const Folder *folder) {
   const json_t *quantized = json_object_get(folder->config, "quantization_config");
-  if (!quantized || json_is_null(quantized) || is_read(quantized)) return true;
+  const char *fault = packed_config(arena, quantized).fault;
+  if (!quantized || json_is_null(quantized) || (!fault && is_read(arena, quantized))) return true;
   const char *method = json_string_value(json_object_get(quantized, "quant_method"));
   diag_error_at(
       diag, folder->config_path, DIAG_CHECKPOINT,
-      "\"quantization_config\": the weights are quantized (%s) in a way that is not read; import the original "
+      "\"quantization_config\": the weights are quantized (%s) in a way that is not read%s%s; import the original "
       "checkpoint, and choose fewer bits with `tfmc compile --quantize`",
-      method ? method : "by an unknown method");
+      method ? method : "by an unknown method", fault ? ": " : "", fault ? fault : "");
   return false;
 }
 
@@ -258,7 +261,7 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
   json_t *scaling = json_incref(json_object_get(folder->config, "rope_scaling"));
   const bool is_good = other_forms_check(diag, folder->config, folder->config_path) &&
-                       join_rotary(arena, diag, folder) && check_config(diag, folder) &&
+                       join_rotary(arena, diag, folder) && check_config(arena, diag, folder) &&
                        read_names(arena, diag, folder, theta, scaling);
   json_decref(theta);
   json_decref(scaling);

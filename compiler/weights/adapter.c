@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "weights/adapter_config.h"
+#include "weights/packed_set.h"
 #include "weights/safetensors.h"
 
 static const char root[] = "base_model.model.";
@@ -220,7 +221,11 @@ static bool split(Arena *arena, const char *path, const char **base, const char 
 
 WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
   const char *base, *adapter;
-  if (!split(arena, path, &base, &adapter)) return weight_set_open_base(arena, diag, path);
+  if (!split(arena, path, &base, &adapter)) {
+    WeightSet *only = weight_set_open_base(arena, diag, path);
+    if (only) packed_set_add(arena, diag, only, only->path);
+    return only;
+  }
   WeightSet *set = weight_set_open(arena, diag, base);
   if (!set || adapter_add(arena, diag, set, adapter)) return set;
   weight_set_close(set);

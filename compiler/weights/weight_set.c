@@ -311,7 +311,7 @@ static void add_scales(Arena *arena, WeightSet *set) {
 }
 
 bool weight_entry_is_readable(const WeightEntry *entry) {
-  return !entry->fault && (entry->scale || can_convert(entry->tensor->dtype, DTYPE_F32));
+  return !entry->fault && (entry->scale || entry->packed || can_convert(entry->tensor->dtype, DTYPE_F32));
 }
 
 /* Multiplies runs of elements that share a factor. `factors` begins with the row of the scale that `first` has. */
@@ -330,6 +330,7 @@ static void multiply(const WeightEntry *entry, int64_t first, int64_t n, const f
 
 static bool read_scaled(const WeightEntry *entry, Diag *diag, int64_t first, int64_t n, float *out) {
   const WeightScale *scale = entry->scale;
+  if (entry->packed) return packed_weight_read(entry->packed, diag, first, n, out);
   const FileTensorPart numbers = {entry->tensor, first, n};
   if (!tensor_file_read_part(entry->file, diag, numbers, DTYPE_F32, out)) return false;
   if (!scale || !n) return true;
@@ -413,4 +414,5 @@ WeightSet *weight_set_open_base(Arena *arena, Diag *diag, const char *path) {
 
 void weight_set_close(WeightSet *set) {
   for (size_t i = 0; set && i < set->files.n; i++) tensor_file_close(set->files.items[i]);
+  if (set) packed_cache_close(&set->packed);
 }

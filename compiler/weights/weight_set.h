@@ -10,10 +10,12 @@
  * Tensors of a GGUF file whose architecture gguf_names.def has are found by the names that they have in PyTorch, too,
  * and then as they are there (gguf_names.h). Tensors in F8_E4M3 and I8 have a scale if there is NAME_scale or
  * NAME_scale_inv, as compressed-tensors, transformers and vLLM write them: a number, one for each row ([n] or [n, 1]),
- * for each group of columns ([n, groups]) or block of 128 by 128. */
+ * for each group of columns ([n, groups]) or block of 128 by 128. Weights that are packed in few bits (packed_weight.h)
+ * are found by the name that they have without it, where the config.json of their folder says how they are packed. */
 #ifndef TFM_WEIGHTS_WEIGHT_SET_H
 #define TFM_WEIGHTS_WEIGHT_SET_H
 
+#include "weights/packed_weight.h"
 #include "weights/tensor_file.h"
 #include "weights/weight_folder.h"
 
@@ -39,6 +41,7 @@ typedef struct WeightEntry {
   const FileTensor *tensor;
   const char *name; /* that models ask for: the tensor's, but for norms of checkpoints of 2018 */
   const WeightScale *scale; /* NULL: it has none */
+  const PackedWeight *packed; /* what it is made of; NULL: it stands in the file as it is */
   const WeightDelta *delta; /* of an adapter (adapter.h); NULL: none */
   const char *fault; /* why it is no weight all the same, with the way out; NULL: nothing is wrong with its scale */
   bool is_part;      /* of a quantized weight: a scale, and what else stands beside it */
@@ -47,7 +50,8 @@ typedef struct WeightEntry {
 typedef struct WeightSet {
   const char *path; /* as the user gave it */
   VEC(TensorFile *) files;
-  VEC(WeightEntry) entries; /* all tensors, in the order of the file or of the index */
+  VEC(WeightEntry) entries; /* all tensors, in the order of the file or of the index; behind them, packed weights */
+  PackedCache packed;
   Map by_name;              /* either name -> index in entries + 1, as a pointer */
   Map turned;               /* PyTorch's names of tensors of GGUF whose rows are put back -> WeightEntry */
 } WeightSet;
@@ -55,7 +59,7 @@ typedef struct WeightSet {
 /* A path that ends in .json is an index, a folder is that of a checkpoint, BASE+FOLDER is BASE with an adapter of peft
  * (adapter.h). NULL after an error; otherwise the caller must close it. */
 WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path);
-/* The same without adapters. */
+/* The same without adapters, and without weights that are packed. */
 WeightSet *weight_set_open_base(Arena *arena, Diag *diag, const char *path);
 /* Adds a tensor of a file that the set owns, under another name. */
 void weight_set_add(Arena *arena, WeightSet *set, const TensorFile *file, const FileTensor *tensor, const char *name);

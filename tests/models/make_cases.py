@@ -413,6 +413,35 @@ def gpts():
          **more)
 
 
+def alibi_and_sines():
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    ends = dict(vocab_size=40, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    mpt = ends | dict(n_layers=2, max_seq_len=64)
+    case("mpt", hf.MptForCausalLM(hf.MptConfig(**mpt, d_model=32, n_heads=4)), **more)
+    clipped = dict(clip_qkv=0.3, softmax_scale=0.4)
+    case("mpt_six", hf.MptForCausalLM(hf.MptConfig(**mpt, d_model=24, n_heads=6, attn_config=clipped)), **more)
+    xglm = ends | dict(num_layers=2, max_position_embeddings=64, ffn_dim=40)
+    case("xglm", hf.XGLMForCausalLM(hf.XGLMConfig(**xglm | dict(pad_token_id=1, bos_token_id=0), d_model=32, attention_heads=4)), **more)
+    case("xglm_blank", hf.XGLMForCausalLM(hf.XGLMConfig(**xglm | dict(pad_token_id=5), d_model=24, attention_heads=3,
+         activation_function="relu", scale_embedding=False)), **more)
+
+
+def sinks():
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
+                 max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0, num_local_experts=4, num_experts_per_tok=2,
+                 head_dim=16, sliding_window=5)
+    yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0,
+                truncate=False)
+    case("gpt_oss", hf.GptOssForCausalLM(hf.GptOssConfig(**small, rope_parameters=yarn)), **more)
+    plain = dict(rope_type="default", rope_theta=500.0)
+    case("gpt_oss_plain", hf.GptOssForCausalLM(hf.GptOssConfig(**small | dict(num_hidden_layers=3, attention_bias=False), swiglu_limit=0.4,
+         swiglu_alpha=1.1, layer_types=["full_attention", "sliding_attention", "full_attention"], tie_word_embeddings=True,
+         rope_parameters=plain)), **more)
+
+
 def layer_norm_relatives():
     small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
                  max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
@@ -663,7 +692,8 @@ def types_of_shared_files():
          layer_types=kinds)), behind, LOGITS, gain=0.2)
 
 
-for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, alibi_and_sines, sinks,
+             layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
              settings, turned_places, types_of_shared_files):
     make()
 encoder_cases.make(case, keep, pairs([9, 6], 40))

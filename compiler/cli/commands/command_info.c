@@ -50,17 +50,20 @@ static bool add_tensor(Session *session, FileTotals *totals, const WeightEntry *
 /* False after an error of reading. */
 static bool sum_up(Session *session, const WeightSet *set, FileTotals *totals) {
   for (size_t i = 0; i < set->entries.n; i++)
-    if (!add_tensor(session, totals, &set->entries.items[i])) return false;
+    if (!set->entries.items[i].packed && !add_tensor(session, totals, &set->entries.items[i])) return false;
   return true;
 }
 
 /* What a person asks of a file: its tensors, how much of each type, whether anything in it is broken, and its
  * metadata. */
 static void print_file(StrBuf *out, const WeightSet *set, const FileTotals *totals) {
-  strbuf_printf(out, "%s: %zu tensors in %zu file%s\n", text_shown(out->arena, set->path), set->entries.n, set->files.n,
+  size_t n = 0;
+  for (size_t i = 0; i < set->entries.n; i++) n += !set->entries.items[i].packed;
+  strbuf_printf(out, "%s: %zu tensors in %zu file%s\n", text_shown(out->arena, set->path), n, set->files.n,
                 set->files.n == 1 ? "" : "s");
   for (size_t i = 0; i < set->entries.n; i++) {
     const FileTensor *tensor = set->entries.items[i].tensor;
+    if (set->entries.items[i].packed) continue; /* the file has its parts */
     strbuf_printf(out, "  %-4s ", text_shown(out->arena, tensor->dtype_name));
     strbuf_add_quoted(out, tensor->name);
     strbuf_add_char(out, ' ');
@@ -85,10 +88,12 @@ static void print_file(StrBuf *out, const WeightSet *set, const FileTotals *tota
 }
 
 static void print_file_json(StrBuf *out, const WeightSet *set, const FileTotals *totals) {
+  size_t n = 0;
   strbuf_add(out, "{\"tensors\": [");
   for (size_t i = 0; i < set->entries.n; i++) {
     const FileTensor *tensor = set->entries.items[i].tensor;
-    strbuf_add(out, i ? ", {\"name\": " : "{\"name\": ");
+    if (set->entries.items[i].packed) continue; /* the file has its parts */
+    strbuf_add(out, n++ ? ", {\"name\": " : "{\"name\": ");
     strbuf_add_json(out, tensor->name);
     strbuf_add(out, ", \"dtype\": ");
     strbuf_add_json(out, tensor->dtype_name);

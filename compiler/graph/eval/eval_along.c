@@ -1,8 +1,8 @@
 /* Operations that select or add up along one axis, by their definitions, gradients of norms, and powers.
  *
- * In: tensors. Out: elements picked by ids or by a step; running sums, each addition rounded to f32 as the language
- * defines it; the indices of the greatest and of the true elements; powers in double, rounded
- * once. Refused: ids beyond the axis. */
+ * In: tensors. Out: elements picked by ids or by a step, or moved along; running sums, each addition rounded to f32 as
+ * the language defines it; the indices of the greatest and of the true elements; powers in double, rounded once.
+ * Refused: ids beyond the axis. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +60,26 @@ bool eval_every(const EvalNode *in, Tensor *out) {
   for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
     memcpy((char *)out->data + (size_t)i * bytes, (const char *)x->data + (size_t)grid_offset(&grid, from) * bytes,
            bytes);
+  }
+  return true;
+}
+
+bool eval_shift(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0];
+  const uint32_t axis = (uint32_t)in->node->attr.axis;
+  const int64_t n = eval_size(in->run, in->node->attr.size), dim = out->dims[axis];
+  int64_t strides[MAX_RANK];
+  const int64_t step = strides_beside(x, axis, strides);
+  const size_t bytes = dtype_bytes[x->dtype];
+  Grid lines = lines_of(out, axis);
+  for (int64_t line = 0; line < lines.points; line++, grid_next(&lines)) {
+    const int64_t at = grid_offset(&lines, strides);
+    for (int64_t i = 0; i < dim; i++) {
+      char *to = (char *)out->data + (size_t)(at + i * step) * bytes;
+      const bool is_there = n >= 0 ? n <= i : n > i - dim;
+      if (is_there) memcpy(to, (const char *)x->data + (size_t)(at + (i - n) * step) * bytes, bytes);
+      else memset(to, 0, bytes);
+    }
   }
   return true;
 }

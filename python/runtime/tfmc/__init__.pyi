@@ -1,3 +1,4 @@
+import builtins
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 __version__: str
-__all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError", "Error",
-           "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
-           "TensorType", "Token", "TokenStream", "UsageError", "Verified", "build", "check", "compile",
+__all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "Diverged", "EnvError",
+           "Error", "Fit", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
+           "Step", "TensorType", "Token", "TokenStream", "Trainer", "UsageError", "Verified", "build", "check", "compile",
            "from_pretrained", "from_torch", "import_model", "load", "verify_torch"]
 
 class _DLPack(Protocol):
@@ -49,6 +50,8 @@ class UsageError(Error, TypeError): ...
 class EnvError(Error, OSError): ...
 class OutOfMemory(Error, MemoryError): ...
 class Cancelled(Error): ...
+class Diverged(Error, ArithmeticError):
+    step: int
 class InternalError(Error, RuntimeError): ...
 class CompileWarning(UserWarning): ...
 
@@ -223,7 +226,9 @@ def from_pretrained(folder: str | os.PathLike[str], *, task: str | None = None,
 # module: a torch.nn.Module; torch is no dependency, so that its types are not named here.
 def from_torch(module: Any, inputs: Mapping[str, Any], *, sizes: Mapping[str, Mapping[int, str]],
                outputs: Sequence[str] | None = None, generate: str | None = None, name: str = "Model",
-               fold: bool = True, check: bool = True, dropout: bool = True) -> Source: ...
+               fold: bool = True, check: bool = True, dropout: bool = True, training: bool = False,
+               targets: Mapping[str, Any] | None = None, loss: Callable[..., Any] | str | None = None,
+               metrics: Mapping[str, Callable[..., Any]] | None = None) -> Source: ...
 
 class Verified:
     same: bool
@@ -234,3 +239,73 @@ class Verified:
     def __bool__(self) -> bool: ...
 
 def verify_torch(model: Model, module: Any, inputs: Mapping[str, Any], *, tolerance: float = 1e-5) -> Verified: ...
+
+class Step(NamedTuple):
+    step: int
+    loss: float
+    norm: float
+    rate: float
+    results: dict[str, float]
+
+class Fit(NamedTuple):
+    best: dict[str, Any] | None
+    history: list[dict[str, Any]]
+    seconds: float
+    skipped: int
+    stopped: str
+    folder: pathlib.Path | None
+
+# Columns, rows, data sets of torch or datasets (which are no dependencies), files.
+_Items = Any
+_Batch = Mapping[str, _ArrayLike]
+_Setting = int | float | bool | str | None | Sequence[str] | Sequence[float]
+
+class Trainer:
+    source: Source | None
+    inputs: dict[str, TensorType]
+    results: tuple[str, ...]
+    trained: tuple[str, ...]
+    settings: dict[str, Any]
+    epoch: int
+    def __init__(self, source: str | os.PathLike[str] | Source, *, weights: _Weights | None = None,
+                 objective: str | None = None, settings: Mapping[str, _Setting] = {}, seed: int = 0,
+                 threads: int | None = None, pool: Pool | None = None, shards: int = 1, march: str | None = None,
+                 compiler: str | None = None, config: Mapping[str, _ConfigValue] = {},
+                 on_message: Callable[[Diagnostic], object] | None = None, **more_settings: _Setting) -> None: ...
+    @classmethod
+    def resume(cls, folder: str | os.PathLike[str], source: str | os.PathLike[str] | Source, *,
+               objective: str | None = None, settings: Mapping[str, _Setting] = {}, threads: int | None = None,
+               pool: Pool | None = None, shards: int = 1, march: str | None = None, compiler: str | None = None,
+               config: Mapping[str, _ConfigValue] = {}, on_message: Callable[[Diagnostic], object] | None = None,
+               **more_settings: _Setting) -> Trainer: ...
+    def step(self, batch: _Batch | None = None, /, *, parts: Sequence[_Batch] | None = None,
+             **named: _ArrayLike) -> Step: ...
+    def gradients(self, batch: _Batch | None = None, /, *, parts: Sequence[_Batch] | None = None,
+                  **named: _ArrayLike) -> dict[str, NDArray[np.float32]]: ...
+    def update(self, gradients: Mapping[str, Any] | None = None) -> Step: ...
+    def evaluate(self, batch: _Batch | None = None, /, *, parts: Sequence[_Batch] | None = None,
+                 **named: _ArrayLike) -> dict[str, float]: ...
+    seed: int | None
+    def fit(self, train: _Items, valid: _Items | None = None, *, out: str | os.PathLike[str] | None = None,
+            resume: bool = False, metric: Callable[[Trainer], float] | None = None,
+            callbacks: Sequence[Callable[[dict[str, Any]], object]] = (), progress: bool | None = None,
+            pad: Mapping[str, int | float] | None = None, skip_long: bool = False, epochs: int | None = None,
+            steps: int | None = None, batch_items: int | None = None, batch_tokens: int | None = None,
+            part_tokens: int | None = None, pool: int | None = None, valid_every: int | None = None,
+            save_every: int | None = None, log_every: int | None = None, keep: int | None = None,
+            patience: int | None = None, memory: int | None = None, empty_batches: str | None = None,
+            recompute: str | None = None) -> Fit: ...
+    @property
+    def steps(self) -> int: ...
+    def bytes(self, **sizes: int) -> int: ...
+    def weight(self, path: str) -> NDArray[np.float32]: ...
+    def gradient(self, path: str) -> NDArray[np.float32]: ...
+    def weights(self) -> dict[str, NDArray[np.float32]]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None: ...
+    def to_torch(self, module: Any, strict: bool = True) -> None: ...
+    def save(self, folder: str | os.PathLike[str], note: builtins.bytes | None = None) -> pathlib.Path: ...
+    def save_compiled(self, path: str | os.PathLike[str]) -> pathlib.Path: ...
+    @property
+    def note(self) -> builtins.bytes | None: ...
+    def model(self, *, threads: int | None = None, pool: Pool | None = None) -> Model: ...

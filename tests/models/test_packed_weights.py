@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""usage: test_packed_weights.py TFMC CASES
+
+Weights that are packed in few bits: the numbers of packed_weights.json, which the libraries computed (make_packed_weights.py),
+come out to the bit, whole and in rows, by each engine; a whole checkpoint imported so writes what its numbers in f32 write; what
+is not read is refused by name. The last line is 'N passed, N failed' of unittest.
+"""
+import json
+import pathlib
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import import_case
+from import_case import ImportCase
+
+MADE = json.loads((pathlib.Path(__file__).parent / "packed_weights.json").read_text())
+TYPES = {"F32": np.float32, "F16": np.float16, "I32": np.int32, "I64": np.int64, "I8": np.int8, "U8": np.uint8}
+MODEL = """model S {{
+  weight v: {shape} as "p.score.weight"
+  forward(x: f32[n, 2]) {{ return raw = x[0, 0] * 0 + v, part = x[0, 0] * 0 + v[1:, 5:]{product} }}
+}}
+"""
+
+
+def write_file(path, tensors):
+    """tensors: {name: (type, shape, bytes)}; numpy has no bf16."""
+    header, data = {}, b""
+    for name, (kind, shape, content) in tensors.items():
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def packed_by_four(q):
+    """Rows of numbers from 0 to 15 as words, eight to a word."""
+    padded = np.pad(q, ((0, 0), (0, -q.shape[1] % 8))).astype(np.uint32).reshape(q.shape[0], -1, 8)
+    return np.bitwise_or.reduce(padded << np.arange(0, 32, 4, dtype=np.uint32), axis=2).view(np.int32)
+
+
+class PackedWeights(ImportCase):
+    def folder_of(self, case, change=None):
+        tensors = {name: (kind, shape, bytes.fromhex(content)) for name, (kind, shape, content) in case["tensors"].items()}
+        if change:
+            change(tensors)
+        write_file(self.folder / "model.safetensors", tensors)
+        (self.folder / "config.json").write_text(json.dumps({"quantization_config": case["config"]}))
+        shape = case["shape"]
+        product = ", y = linear(concat([x for i in {}], axis = 1)[:, :{}], v)".format(-(-shape[-1] // 2), shape[-1]) if len(shape) == 2 \
+            else ""
+        (self.folder / "m.tfm").write_text(MODEL.format(shape=shape, product=product))
+        save_file({"x": np.ones((3, 2), np.float32)}, self.folder / "x.safetensors")
+
+    def outputs(self, *options, code=0):
+        made = self.folder / "y.safetensors"
+        told = self.told(self.folder / "m.tfm", "--weights", self.folder, "--inputs", self.folder / "x.safetensors", "-o", made, *options,
+                         verb="run", code=code)
+        return told if code else load_file(made)
+
+    def told(self, *args, **named):
+        done = self.tfmc(*args, **named)
+        return done.stdout + done.stderr
+
+    def test_numbers_are_those_of_the_libraries(self):
+        for name, case in MADE.items():
+            wanted = np.frombuffer(bytes.fromhex(case["values"]), np.float32).reshape(case["shape"])
+            self.folder_of(case)
+            for options in [], ["--engine=reference"], ["--quantize=f32"]:
+                with self.subTest(name=name, options=options):
+                    found = self.outputs(*options)
+                    self.assertEqual(found["raw"].tobytes(), (wanted + np.float32(0)).tobytes())
+                    self.assertEqual(found["part"].tobytes(), (wanted[1:, 5:] + np.float32(0)).tobytes())
+                    if wanted.ndim == 2:
+                        exact = wanted.astype(np.float64).sum(axis=1)
+                        self.assertLess(np.abs(found["y"] - exact).max(), 1e-5)
+
+    def test_numbers_of_16_bits_stay_so(self):
+        self.folder_of(MADE["AWQ"])
+        told = self.told(self.folder / "m.tfm", "--weights", self.folder, verb="check")
+        self.assertIn("f16", told)
+
+    def test_a_whole_checkpoint(self):
+        """A Llama whose layers are packed gives the bytes of one whose tensors hold the same numbers."""
+        for method in ("compressed-tensors", "gptq", "awq"):
+            with self.subTest(method=method):
+                self.whole(method)
+
+    def whole(self, method):
+        config, random = self.take("llama"), np.random.default_rng(8)
+        tensors, packed, plain = load_file(self.folder / "model.safetensors"), {}, {}
+        sizes = {"q_proj": (64, 64), "k_proj": (32, 64), "v_proj": (32, 64), "o_proj": (64, 64), "gate_proj": (96, 64), "up_proj": (96, 64),
+                 "down_proj": (64, 96)}
+        config |= {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+        for name, array in tensors.items():
+            part = name.split(".")[-2]
+            if part not in sizes:
+                shape = (array.shape[0], 64) if array.ndim == 2 else (64,)
+                plain[name] = packed[name] = random.standard_normal(shape).astype(np.float32)
+                continue
+            n, k = sizes[part]
+            q, zeros = random.integers(0, 16, (n, k)), random.integers(1, 16, (n, k // 32))
+            scale = (random.random((n, k // 32)) * 0.02).astype(np.float16)
+            steps = (q - np.repeat(zeros, 32, axis=1)).astype(np.float16)
+            plain[name] = (steps * np.repeat(scale, 32, axis=1)).astype(np.float32)
+            packed |= getattr(self, method.split("-")[0])(name, q, zeros, scale)
+        save_file(plain, self.folder / "model.safetensors")
+        self.write(config)
+        wanted = self.written()
+        settings = {"awq": {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True},
+                    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False},
+                    "compressed-tensors": MADE["compressed-tensors, zero points"]["config"]}
+        save_file(packed, self.folder / "model.safetensors")
+        self.write(config | {"quantization_config": settings[method]})
+        self.assertEqual(self.written("--strict"), wanted)
+
+    def test_experts_in_mxfp4(self):
+        """gpt-oss as it is published: blocks and powers of two in place of the experts' tensors."""
+        config, random = self.take("gpt_oss"), np.random.default_rng(9)
+        config |= {"intermediate_size": 64}
+        table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+        table = np.concatenate([table, -table])
+        packed, plain = {}, {}
+        for name, array in load_file(self.folder / "model.safetensors").items():
+            shape = tuple(128 if n == 80 else 64 if n == 40 and "down_proj" in name else n for n in array.shape)
+            if not name.endswith(("gate_up_proj", "down_proj")):
+                plain[name] = packed[name] = (random.standard_normal(shape) * 0.2).astype(np.float32)
+                continue
+            n, k, rows = shape
+            codes, powers = random.integers(0, 16, (n, rows, k)), random.integers(122, 126, (n, rows, k // 32))
+            values = table[codes] * np.repeat(np.exp2(powers - 127.0), 32, axis=2).astype(np.float32)
+            plain[name] = np.ascontiguousarray(values.transpose(0, 2, 1))
+            packed[f"{name}_blocks"] = (codes[..., ::2] | codes[..., 1::2] << 4).astype(np.uint8).reshape(n, rows, k // 32, 16)
+            packed[f"{name}_scales"] = powers.astype(np.uint8)
+        save_file(plain, self.folder / "model.safetensors")
+        self.write(config)
+        wanted = self.written("--strict")
+        save_file(packed, self.folder / "model.safetensors")
+        self.write(config | {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}})
+        self.assertEqual(self.written("--strict"), wanted)
+        told = self.told(self.folder / "made.tfm", "--weights", self.folder, verb="check")
+        self.assertIn("bf16", told)
+
+    def written(self, *options):
+        model, made = self.folder / "made.tfm", self.folder / "out.safetensors"
+        save_file({n: np.array(v, np.int32) for n, v in self.case["inputs"].items()}, self.folder / "inputs.safetensors")
+        self.tfmc(self.folder, "-o", model, *options)
+        self.tfmc(model, "--weights", self.folder, "--inputs", self.folder / "inputs.safetensors", "-o", made, "--quantize=f32", verb="run")
+        return {name: array.tobytes() for name, array in load_file(made).items()}
+
+    def compressed(self, name, q, zeros, scale):
+        return {f"{name}_packed": packed_by_four(q), f"{name}_scale": scale, f"{name}_shape": np.array(q.shape, np.int64),
+                f"{name}_zero_point": packed_by_four(zeros.T).T.copy()}
+
+    def gptq(self, name, q, zeros, scale):
+        stem = name.removesuffix(".weight")
+        return {f"{stem}.qweight": packed_by_four(q).T.copy(), f"{stem}.qzeros": packed_by_four(zeros.T - 1),
+                f"{stem}.scales": scale.T.copy(), f"{stem}.g_idx": (np.arange(q.shape[1]) // 32).astype(np.int32)}
+
+    def awq(self, name, q, zeros, scale):
+        stem, order = name.removesuffix(".weight"), [0, 2, 4, 6, 1, 3, 5, 7]
+        turned = [a.T.reshape(a.shape[1], -1, 8)[:, :, order].reshape(a.shape[1], -1) for a in (q, zeros)]
+        return {f"{stem}.qweight": packed_by_four(turned[0]), f"{stem}.qzeros": packed_by_four(turned[1]), f"{stem}.scales": scale.T.copy()}
+
+    def test_configs_that_are_refused(self):
+        for case, change, words in [
+                ("AWQ", {"version": "gemv"}, 'the format "gemv" of AWQ is not read; gemm is'),
+                ("AWQ", {"bits": 8}, "AWQ of 8 bits is not read"), ("AWQ", {"zero_point": False}, "AWQ without zero points"),
+                ("AWQ", {"backend": "llm-awq"}, "the layout of llm-awq is not read"),
+                ("GPTQ, symmetric", {"bits": 3}, "weights of 3 bits are not read; 2, 4 and 8 bits are"),
+                ("GPTQ, symmetric", {"checkpoint_format": "marlin"}, 'the format "marlin" of GPTQ is not read'),
+                ("GPTQ, symmetric", {"dynamic": {"+:.*": {"bits": 8}}}, 'its "dynamic" changes more'),
+                ("GPTQ, symmetric", {"pack_dtype": "int16"}, "words of int16 are not read"),
+                ("compressed-tensors, groups", {"kv_cache_scheme": {"num_bits": 8}}, 'its "kv_cache_scheme" changes more'),
+                ("compressed-tensors, groups", {"sparsity_config": {"format": "sparse-24-bitmask"}}, "weights that are sparse"),
+                ("compressed-tensors, groups", {"transform_config": {"config_groups": {"u": {}}}}, 'its "transform_config" changes more')]:
+            with self.subTest(change=change):
+                config = self.take("llama")
+                self.write(config | {"quantization_config": MADE[case]["config"] | change})
+                told = self.told(self.folder, "-o", self.folder / "made.tfm", code=1)
+                self.assertIn(words, told)
+                self.assertIn("import the original checkpoint", told)
+
+    def test_schemes_that_are_refused(self):
+        for change, words in [({"weights": {"num_bits": 4, "type": "float", "strategy": "group"}}, 'packed weights of type "float"'),
+                              ({"weights": {"num_bits": 4, "type": "int", "strategy": "block"}}, 'scales by "block" are not read'),
+                              ({"weights": {"num_bits": 5, "type": "int", "strategy": "group"}}, "weights of 5 bits are not read"),
+                              ({"input_activations": {"num_bits": 8}}, '"input_activations": the model rounds activations too'),
+                              ({"format": "nvfp4-pack-quantized"}, "groups of different formats")]:
+            with self.subTest(change=change):
+                config, given = self.take("llama"), json.loads(json.dumps(MADE["compressed-tensors, groups"]["config"]))
+                given["config_groups"]["group_0"] |= change
+                self.write(config | {"quantization_config": given})
+                self.assertIn(words, self.told(self.folder, "-o", self.folder / "made.tfm", code=1))
+
+    def test_tensors_that_are_refused(self):
+        def without(name):
+            return lambda tensors: tensors.pop(f"p.score.{name}")
+
+        def put(name, kind, shape, content):
+            return lambda tensors: tensors.update({f"p.score.{name}": (kind, shape, content)})
+        zeros = np.full((2, 4), 0x77777777, np.int32)
+        zeros[1, 2] |= 0x0f00
+        wrong = np.zeros(64, np.int32)
+        wrong[7] = 4
+        for case, change, words in [
+                ("GPTQ, symmetric", without("qzeros"), 'there is no tensor with the ending ".qzeros" beside it'),
+                ("AWQ", without("scales"), 'there is no tensor with the ending ".scales" beside it'),
+                ("compressed-tensors, groups", without("weight_shape"), 'there is no tensor with the ending "_shape" beside it'),
+                ("compressed-tensors, groups", put("weight_g_idx", "I32", [64], bytes(256)), "its columns are in another order"),
+                ("compressed-tensors, groups", put("weight_shape", "I64", [2], np.array([24, 65]).tobytes()), "does not fit what stands"),
+                ("GPTQ, symmetric", put("scales", "F16", [3, 32], bytes(192)), "does not fit what stands beside it"),
+                ("GPTQ, symmetric", put("qzeros", "I32", [2, 4], zeros.tobytes()), "the zero point of row 18, group 1 is 0"),
+                ("GPTQ, symmetric", put("g_idx", "I32", [64], wrong.tobytes()), "column 7 is of group 4, and there are 2"),
+                ("MXFP4", put("weight_scales", "U8", [2, 6, 3], b"\xff" * 36), "scale 0 is 255, which is NaN")]:
+            with self.subTest(words=words):
+                self.folder_of(MADE[case], change)
+                self.assertIn(words, self.outputs(code=1))
+
+    def test_without_a_config(self):
+        self.folder_of(MADE["AWQ"])
+        (self.folder / "config.json").unlink()
+        self.assertIn('it is packed, and no "quantization_config" of a config.json beside it says how', self.outputs(code=1))
+
+    def test_info_tells_the_tensors_of_the_file(self):
+        self.folder_of(MADE["AWQ"])
+        told = self.told(self.folder / "model.safetensors", verb="info")
+        self.assertIn("3 tensors in 1 file", told)
+        self.assertNotIn('"p.score.weight"', told)
+
+
+if __name__ == "__main__":
+    import_case.main()
