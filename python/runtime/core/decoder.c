@@ -147,18 +147,6 @@ PyObject *model_decoder(PyObject *object, PyObject *args) {
   return (PyObject *)self;
 }
 
-/* The names of the sources: inputs of the encoder program. */
-PyObject *model_sources(PyObject *object, PyObject *unused) {
-  ModelObject *model = (ModelObject *)object;
-  (void)unused;
-  const tfm_decoding *decoding = model->model ? tfm_model_decoding(model->model) : NULL;
-  const tfm_program *encoder = decoding ? decoding->encoder : NULL;
-  PyObject *names = PyTuple_New(encoder ? encoder->n_inputs : 0);
-  for (uint32_t i = 0; names && encoder && i < encoder->n_inputs; i++)
-    PyTuple_SetItem(names, i, PyUnicode_FromString(encoder->inputs[i].name));
-  return names;
-}
-
 static PyObject *close_decoder(PyObject *object, PyObject *unused) {
   DecoderObject *self = (DecoderObject *)object;
   (void)unused;
