@@ -5,6 +5,7 @@
 #define MEMBER_flag(member) int32_t member;
 #define MEMBER_token(member) int64_t member;
 #define MEMBER_tokens(member) tfm_token_list member;
+#define MEMBER_biases(member) tfm_bias_list member;
 #define MEMBER_early(member) tfm_early_stopping member;
 #define MEMBER_seed(member) uint64_t member;
 #define MEMBER_start(member)

@@ -54,7 +54,7 @@ unit_tests() {
 
 goldens() {
   GOLDEN_WEIGHTS="$made/weights" "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged \
-    tests/goldens/lang11 tests/cases "$@"
+    tests/goldens/lang11 tests/goldens/state tests/cases "$@"
 }
 
 train_goldens() { "$python" tests/goldens/check_train.py "$tfmc" tests/goldens/train "$@"; }
@@ -102,7 +102,8 @@ else
   stage "golden cases, one thread" goldens --option=--threads=1
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
   stage "golden cases through libraries" env GOLDEN_WEIGHTS="$made/weights" "$python" \
-    tests/e2e/test_library_goldens.py "$tfmc" tests/goldens tests/goldens/lang11 tests/cases
+    tests/e2e/test_library_goldens.py "$tfmc" tests/goldens tests/goldens/lang11 tests/goldens/state \
+    tests/cases
   stage "golden cases through libtfm" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/libtfm/goldens.py \
     "$build/libtfm.so" "$tfmc" tests/goldens
   stage "golden cases of generation" goldens --generate
@@ -139,6 +140,7 @@ else
   stage "weights packed in few bits" "$python" tests/models/test_packed_weights.py "$tfmc" tests/models/cases
   stage "import, adapters" "$python" tests/models/test_adapters.py "$tfmc" tests/models/cases
   stage "import, files of a folder" "$python" tests/models/test_folders.py "$tfmc" tests/models/cases
+  stage "import, sparse vectors, vectors of tokens, tables" "$python" tests/models/test_sentence_modules.py "$tfmc" tests/models/cases
   stage "import, settings that decide numbers" "$python" tests/models/test_settings.py "$tfmc" tests/models/cases
   stage "import, one config with every key changed" "$python" tests/models/fuzz_configs.py "$tfmc" tests/models/cases deberta_v3
   stage "documents" "$python" tests/e2e/test_documents.py "$build"

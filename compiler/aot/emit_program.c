@@ -7,6 +7,7 @@
 
 #include "aot/packed_tables.h"
 #include "base/check.h"
+#include "kernels/kernel_module.h"
 #include "tfm/abi/drivers.h"
 
 #define DRIVERS "drivers" /* the global variable of a module */
@@ -135,16 +136,16 @@ static void texts(Emission *e, size_t member, const char *name, const char *cons
   blob_pointer(&e->top, member, blob_finish(&blob, name, items, count * sizeof *items));
 }
 
-/* Kernels are declared here as functions without arguments: only their addresses are taken. */
+/* Kernels are declared here with their types, though only their addresses are taken: some linkers compare types. */
 static void kernels(Emission *e, size_t member, const Plan *plan, const char *suffix) {
   LLVMContextRef context = LLVMGetModuleContext(e->module);
-  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(context), NULL, 0, false);
   void **nothing = ARENA_ARRAY(e->arena, void *, plan->kernels.n);
   Blob blob = blob_new(e->arena, e->module);
   for (size_t i = 0; i < plan->kernels.n; i++) {
-    const char *name = arena_printf(e->arena, "%s%s", plan->kernels.items[i].name, suffix);
+    const PlannedKernel *kernel = &plan->kernels.items[i];
+    const char *name = arena_printf(e->arena, "%s%s", kernel->name, suffix);
     LLVMValueRef function = LLVMGetNamedFunction(e->module, name);
-    if (!function) function = LLVMAddFunction(e->module, name, type);
+    if (!function) function = LLVMAddFunction(e->module, name, kernel_function_type(context, kernel->spec.family));
     LLVMSetVisibility(function, LLVMHiddenVisibility);
     blob_pointer(&blob, i * sizeof *nothing, function);
   }
@@ -338,6 +339,7 @@ LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_gener
 #define POINTER_OF_tokens(member)                                          \
   blob_pointer(&top, offsetof(tfm_generation, defaults.member.tokens), \
                token_list(arena, module, &generation->defaults.member));
+#define POINTER_OF_biases(member) /* no block has any */
 #define POINTER_OF_count(member)
 #define POINTER_OF_real(member)
 #define POINTER_OF_flag(member)

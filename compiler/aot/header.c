@@ -166,7 +166,7 @@ void write_header(StrBuf *out, const LibraryParts *parts) {
       "/* The model %s as a C library, functions %s_... Made by tfmc %s.\n *\n"
       " * Every function that can fail returns a tfm_status and fills the tfm_error, which may be NULL. Nothing here\n"
       " * prints, exits or keeps global state. A model may be used by any number of threads, a context by one at a\n"
-      " * time. Link with the library and -lm -lpthread. */\n",
+      " * time. Link with the library and -lpthread. */\n",
       parts->plans[0].forward->program.name, prefix, parts->version);
   strbuf_printf(out, "#ifndef %s_MODEL_H\n#define %s_MODEL_H\n\n", guard, guard);
   strbuf_add(out, types_h);

@@ -215,7 +215,6 @@ Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *p
   if (script_path) argument(&l, arena_printf(arena, "-Wl,--version-script=%s", script_path));
   Bytes result = {0}, archive = runtime_archive();
   if (script_path && add_files(&l, objects.items, objects.n) && add_files(&l, &archive, 1)) {
-    argument(&l, "-lm");
     argument(&l, "-lpthread");
     result = run_to_bytes(&l);
   }

@@ -209,6 +209,10 @@ static tfm_status check_options(const tfm_compile_options *options, tfm_error *e
     return api_fault(error, TFM_E_USAGE, "the definitions are a null pointer");
   for (size_t i = 0; i < options->n_definitions; i++)
     if (!options->definitions[i]) return api_fault(error, TFM_E_USAGE, "definition %zu is a null pointer", i);
+  if (options->n_settings && (!options->settings || !options->training))
+    return api_fault(error, TFM_E_USAGE, "the settings are a null pointer, or the model is not compiled to be trained");
+  for (size_t i = 0; i < options->n_settings; i++)
+    if (!options->settings[i]) return api_fault(error, TFM_E_USAGE, "setting %zu is a null pointer", i);
   if (options->n_weights && !options->weights) return api_fault(error, TFM_E_USAGE, "the weights are a null pointer");
   if (options->n_weights && options->weights_path)
     return api_fault(error, TFM_E_USAGE, "weights are given both as a file and in memory");
@@ -244,6 +248,7 @@ static void fill_arguments(const tfm_compile_options *options, Request *request)
   if (options->training) add(request, "--training");
   if (options->memory_limit && !options->in_process) add_option(request, "--memory-limit", request->memory_limit);
   for (size_t i = 0; i < options->n_definitions; i++) add_option(request, "-D", options->definitions[i]);
+  for (size_t i = 0; i < options->n_settings; i++) add_option(request, "--set", options->settings[i]);
   add(request, "--");
   add(request, options->path ? options->path : "<text>");
   if (options->text) add(request, "-"); /* the text is in standard input */
@@ -255,8 +260,10 @@ static tfm_status make_arguments(const tfm_compile_options *options, Request *re
   int descriptor = options->in_process ? request->tensors : CHILD_TENSORS;
   snprintf(request->weights, sizeof request->weights, "/proc/self/fd/%d", descriptor);
   snprintf(request->memory_limit, sizeof request->memory_limit, "%llu", (unsigned long long)options->memory_limit);
-  if (options->n_definitions > INT32_MAX / 4) return api_fault(error, TFM_E_USAGE, "too many definitions");
-  request->arguments = calloc(MOST_FIXED_ARGUMENTS + 2 * options->n_definitions, sizeof *request->arguments);
+  if (options->n_definitions > INT32_MAX / 8 || options->n_settings > INT32_MAX / 8)
+    return api_fault(error, TFM_E_USAGE, "too many definitions or settings");
+  const size_t n = MOST_FIXED_ARGUMENTS + 2 * (options->n_definitions + options->n_settings);
+  request->arguments = calloc(n, sizeof *request->arguments);
   if (!request->arguments) return api_fault(error, TFM_E_NOMEM, "not enough memory for the request");
   fill_arguments(options, request);
   return TFM_OK;

@@ -47,13 +47,8 @@ static void function_text_attribute(Emitter *e, const char *name, const char *va
 /* LLVM's x86 back end prefers vectors of 256 bits on many CPUs even where 512 exist, and would split a tile's
  * registers; the two width attributes forbid that. no-builtins keeps LLVM from turning a loop into a call of memset or
  * memcpy: a kernel must call nothing. */
-LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, unsigned n,
-                           const LLVMTypeRef *parameters) {
-  enum { MOST = 9 };
-  LLVMTypeRef types[MOST];
-  CHECK(n <= MOST, "a kernel of %u parameters", n);
-  memcpy(types, parameters, n * sizeof *types);
-  e->function = LLVMAddFunction(e->module, name, LLVMFunctionType(result, types, n, 0));
+LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef type) {
+  e->function = LLVMAddFunction(e->module, name, type);
   LLVMSetVisibility(e->function, LLVMHiddenVisibility);
   LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, enum_attribute(e, "nounwind"));
   char bits[16];

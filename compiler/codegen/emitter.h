@@ -39,7 +39,7 @@ void emitter_destroy(Emitter *e);
 
 /* Begins a function; the builder then stands in its entry block. The function unwinds nothing and is hidden, so that a
  * library exports only what its header declares. */
-LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, unsigned n, const LLVMTypeRef *parameters);
+LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef type);
 /* Promises to LLVM about pointer parameter `i`, which callers must keep: nothing else in the function reaches what it
  * points to; the function only reads it. */
 void emit_parameter_noalias(Emitter *e, unsigned i);

@@ -1,4 +1,4 @@
-/* Primitives that select or add up along one axis: cumsum, topk, gather; steps of slices; and powers.
+/* Primitives that select, move or add up along one axis: cumsum, shift, topk, gather; steps of slices; and powers.
  *
  * In: tensors, an axis, numbers. Out: nodes. Refuses axes shorter than k, shapes that do not agree, exponents that the
  * language does not define, and what would mix the items of a ragged batch. */
@@ -10,11 +10,23 @@
 #include "elaborate/operators.h"
 #include "elaborate/primitives.h"
 #include "elaborate/tensors.h"
+#include "tfm/abi/double_functions.h"
 
 Value primitive_cumsum(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], F32 | I32, "x of cumsum", "");
   int32_t axis = x ? own_axis(e, "cumsum", x, call->arguments[1]) : -1;
   return axis < 0 ? POISON : made_value(e, build_cumsum(build_here(e), x, axis));
+}
+
+/* A shift by nothing is x itself. Rows that are longer than any run, INT64_MIN too, have no element that is seen. */
+Value primitive_shift(Elaborator *e, const PrimitiveCall *call) {
+  int64_t n;
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of shift", "");
+  if (!x || !integer_of(e, call->arguments[1], "n of shift", &n)) return POISON;
+  int32_t axis = own_axis(e, "shift", x, call->arguments[2]);
+  if (axis < 0) return POISON;
+  if (n == INT64_MIN) n++;
+  return n == 0 ? value_tensor(x) : made_value(e, build_shift(build_here(e), x, n, axis));
 }
 
 /* The values are picked by the indices, so that both agree. */
@@ -154,7 +166,7 @@ Value operator_power(Elaborator *e, Value a, Value b) {
     if (power_of_integer(a.as.integer, b.as.integer, &result)) return value_integer(result);
     return fail(e, DIAG_RANGE, "%V ** %V does not fit in 64 bits", a, b);
   }
-  double power = pow(number_of(a), number_of(b));
+  double power = double_pow(number_of(a), number_of(b));
   if (isfinite(power) || isinf(number_of(a)) || isinf(number_of(b))) return value_number(power);
   return fail(e, DIAG_RANGE, "%V ** %V is not a finite number", a, b);
 }

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "elaborate/operators.h"
 #include "elaborate/tensors.h"
+#include "tfm/abi/double_functions.h"
 
 // ---- the table ----
 
@@ -95,7 +96,7 @@ Value primitive_unary_or_number(Elaborator *e, const PrimitiveCall *call) {
   Value v = call->arguments[0];
   if (!is_number(v)) return primitive_unary(e, call);
   double x = number_of(v);
-  double y = call->primitive->op == OP_EXP ? exp(x) : call->primitive->op == OP_LOG ? log(x) : sqrt(x);
+  double y = call->primitive->op == OP_EXP ? double_exp(x) : call->primitive->op == OP_LOG ? double_log(x) : sqrt(x);
   bool is_defined = call->primitive->op == OP_LOG    ? x > 0
                     : call->primitive->op == OP_SQRT ? x >= 0
                                                      : !isinf(y) || isinf(x);

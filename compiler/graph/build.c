@@ -185,6 +185,13 @@ Node *build_cumsum(Builder *b, Node *x, int32_t axis) {
   return finish(b, &d);
 }
 
+Node *build_shift(Builder *b, Node *x, int64_t n, int32_t axis) {
+  Draft d = draft(OP_SHIFT, 1, x, NULL, NULL);
+  d.node.attr.axis = axis;
+  d.node.attr.size = size_const(b->graph->sizes, n);
+  return finish(b, &d);
+}
+
 Node *build_scatter(Builder *b, Node *x, Node *ids, Node *sums, const Size *n) {
   Draft d = draft(OP_SCATTER, sums ? 3 : 2, x, ids, sums);
   shape(&d, DTYPE_F32, 2, (const Size *const[]){n, x->dims[1]});

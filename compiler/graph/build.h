@@ -37,6 +37,7 @@ Node *build_take(Builder *b, Node *x, Node *ids, int32_t axis);
 /* Every `step`th element of the axis, `dim` of them. */
 Node *build_every(Builder *b, Node *x, int64_t step, int32_t axis, const Size *dim);
 Node *build_cumsum(Builder *b, Node *x, int32_t axis);
+Node *build_shift(Builder *b, Node *x, int64_t n, int32_t axis);
 /* Without sums (NULL): of n rows of zeros. */
 Node *build_scatter(Builder *b, Node *x, Node *ids, Node *sums, const Size *n);
 Node *build_topk(Builder *b, Node *x, int64_t k, int32_t axis);

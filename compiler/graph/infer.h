@@ -52,6 +52,7 @@ const char *infer_gather(const Infer *in);
 const char *infer_take(const Infer *in);
 const char *infer_every(const Infer *in);
 const char *infer_cumsum(const Infer *in);
+const char *infer_shift(const Infer *in);
 const char *infer_topk(const Infer *in);
 const char *infer_scatter(const Infer *in);
 const char *infer_places(const Infer *in);

@@ -355,6 +355,13 @@ const char *infer_cumsum(const Infer *in) {
   return axis_fault(in);
 }
 
+const char *infer_shift(const Infer *in) {
+  const Size *n = in->node->attr.size;
+  if (!n || !size_is_const(n, NULL)) return "it shifts by a number that is known when compiling";
+  *in->type = type_of(input(in, 0));
+  return axis_fault(in);
+}
+
 const char *infer_places(const Infer *in) {
   *in->type = type_of(input(in, 0));
   in->type->dtype = DTYPE_I32;

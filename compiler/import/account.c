@@ -48,13 +48,18 @@ static void report_null(const Keys *k, const char *name) {
   diag_error_at(k->diag, k->folder->config_path, DIAG_CHECKPOINT, "\"%s\" is null, and a value is needed", name);
 }
 
-/* Settings of positions: transformers computes with what stands there. */
-static bool is_needed_rotation(const char *name) {
-  static const char *const needed[] = {"rope_type", "rope_theta", "partial_rotary_factor", "factor"};
-  if (strncmp(name, "rope_parameters.", 16) != 0) return false;
-  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-    if (strcmp(strrchr(name, '.') + 1, needed[i]) == 0) return true;
-  return false;
+/* Keys at which null is another thing than no key, whatever the family: those of positions, with which transformers
+ * computes as they stand, and those that its code reads in any config with a default of its own (null for is_causal
+ * lets tokens see those behind them). */
+static bool is_needed(const char *name) {
+  static const char *const rotation[] = {"rope_type", "rope_theta", "partial_rotary_factor", "factor"};
+  static const char *const anywhere[] = {"is_causal", "chunk_size_feed_forward", "return_dict"};
+  const char *dot = strrchr(name, '.'), *key = dot ? dot + 1 : name;
+  bool found = false;
+  for (size_t i = 0; strncmp(name, "rope_parameters.", 16) == 0 && i < sizeof rotation / sizeof *rotation; i++)
+    found = found || strcmp(key, rotation[i]) == 0;
+  for (size_t i = 0; i < sizeof anywhere / sizeof *anywhere; i++) found = found || strcmp(key, anywhere[i]) == 0;
+  return found;
 }
 
 /* Without a base in rope_parameters, rope_theta is the base even where it is null. */
@@ -73,7 +78,7 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
   json_object_foreach((json_t *)object, key, value) {
     const char *name = arena_printf(k->arena, "%s%s", path, key);
     if (!*path && generation_has_key(key)) continue; /* of generation alone: account_for_generation sees to it */
-    if (json_is_null(value) && is_needed_rotation(name)) report_null(k, name);
+    if (json_is_null(value) && is_needed(name)) report_null(k, name);
     if (json_is_null(value) || is_common(key) || map_has(&k->ignored, name)) continue;
     if (is_ignored_by_user(k->folder, name)) continue;
     if (json_is_object(value) && json_object_size(value) && depth < MAX_DEPTH)
@@ -98,6 +103,14 @@ static void account_for_generation(const Keys *k) {
   }
 }
 
+/* The value at "a.b", or NULL. */
+static const json_t *value_at(Arena *arena, const json_t *object, const char *path) {
+  const char *dot = strchr(path, '.');
+  if (!dot) return json_object_get(object, path);
+  const char *first = arena_printf(arena, "%.*s", (int)(dot - path), path);
+  return value_at(arena, json_object_get(object, first), dot + 1);
+}
+
 void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Folder *folder) {
   const Ast *block = family->checkpoint->children[1];
   Keys k = {arena, diag, folder, map_new(arena), map_new(arena)};
@@ -112,7 +125,7 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
   if (family_writes(family)) account_for_generation(&k);
   const Texts needed = family_texts(arena, family, "needed");
   for (size_t i = 0; i < needed.n; i++)
-    if (json_is_null(json_object_get(folder->config, needed.items[i]))) report_null(&k, needed.items[i]);
+    if (json_is_null(value_at(arena, folder->config, needed.items[i]))) report_null(&k, needed.items[i]);
 }
 
 // ---- tensors ----

@@ -242,7 +242,12 @@ Texts family_texts(Arena *arena, const Family *family, const char *list) {
 
 static void join_spelling(Diag *diag, const Folder *folder, const char *key, const char *other) {
   json_t *value = json_object_get(folder->config, other), *there = json_object_get(folder->config, key);
-  if (!value || json_is_null(value)) return;
+  if (!value) return;
+  if (json_is_null(value)) {
+    diag_error_at(diag, folder->config_path, DIAG_CHECKPOINT,
+                  "\"%s\" is null, and is another spelling of \"%s\": take it out", other, key);
+    return;
+  }
   if (there && !json_is_null(there) && !values_are_equal(there, value)) {
     diag_error_at(diag, folder->config_path, DIAG_CHECKPOINT,
                   "\"%s\" and \"%s\" are two spellings of one setting, and they contradict each other: take one out",

@@ -8,6 +8,7 @@
 #include "import/generation_keys.h"
 #include "import/gguf_config.h"
 #include "import/json_file.h"
+#include "import/other_forms.h"
 #include "import/sentence.h"
 #include "weights/gguf.h"
 #include "weights/packed_config.h"
@@ -169,6 +170,7 @@ static const char *file_that_ends(Arena *arena, const char *folder, const char *
   return name;
 }
 
+/* Sentence transformers keep a table of vectors without a config.json. */
 static bool is_static_embedding(Arena *arena, const char *folder) {
   Diag unheard = diag_new(arena);
   json_t *modules = read_json(arena, &unheard, folder_file(arena, folder, "modules.json"), JSON_ARRAY);
@@ -206,10 +208,6 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
     diag_error_at(diag, config, DIAG_CHECKPOINT,
                   "there is no such file; this folder of sentence transformers keeps its model in 0_Transformer: copy "
                   "the files of 0_Transformer beside modules.json, and write \"path\": \"\" for it there");
-  else if (is_static_embedding(arena, folder))
-    diag_error_at(diag, config, DIAG_CHECKPOINT,
-                  "there is no such file; modules.json says StaticEmbedding, a table of vectors without a model around "
-                  "it: write its lookup and its mean as a .tfm file, and give the table with --weights");
   else
     diag_error_at(diag, config, DIAG_FILE, "there is no such file (No such file or directory); a checkpoint of "
                   "Hugging Face has one, and save_pretrained writes it");
@@ -249,17 +247,21 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   folder->weights_path = path;
   const bool is_file = is_gguf(path);
   if (is_file) folder->config_path = path;
+  const bool is_static = !file_exists(folder->config_path) && is_static_embedding(arena, path);
+  if (is_static) folder->config_path = folder_file(arena, path, "modules.json");
   if (!file_exists(folder->config_path)) {
     report_no_config(arena, diag, path, folder->config_path);
     return NULL;
   }
-  folder->config = is_file ? read_gguf(arena, diag, path, ignored)
-                           : read_json(arena, diag, folder->config_path, JSON_OBJECT);
+  folder->config = is_file     ? read_gguf(arena, diag, path, ignored)
+                   : is_static ? json_pack("{s:s}", "model_type", "static_embedding")
+                               : read_json(arena, diag, folder->config_path, JSON_OBJECT);
   if (!folder->config) return NULL;
   folder->written = json_copy(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
   json_t *scaling = json_incref(json_object_get(folder->config, "rope_scaling"));
-  const bool is_good = join_rotary(arena, diag, folder) && check_config(arena, diag, folder) &&
+  const bool is_good = other_forms_check(diag, folder->config, folder->config_path) &&
+                       join_rotary(arena, diag, folder) && check_config(arena, diag, folder) &&
                        read_names(arena, diag, folder, theta, scaling);
   json_decref(theta);
   json_decref(scaling);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tfm/abi/double_functions.h"
 #include "weights/gguf_names.h"
 
 typedef enum GgufKind { WHOLE, REAL, TEXT, TRUTH } GgufKind;
@@ -175,7 +176,8 @@ static bool is_llama3(const Reader *r, const float *values, int64_t half, double
   const json_t *given = json_object_get(rotation, "rope_theta");
   const double base = given ? json_number_value(given) : 10000;
   for (int64_t i = 0; i < half; i++) {
-    const double turns = 8192 * pow(base, -(double)i / (double)half) / 6.283185307179586; /* within 8,192 tokens */
+    /* within 8,192 tokens */
+    const double turns = 8192 * double_pow(base, -(double)i / (double)half) / 6.283185307179586;
     const double smooth = (turns - 1) / (4 - 1);
     const double wanted = turns > 4 ? 1 : turns < 1 ? factor : 1 / ((1 - smooth) / factor + smooth);
     if (!(fabs(values[i] - wanted) <= 1e-4 * wanted)) return false;

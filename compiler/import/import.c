@@ -260,7 +260,10 @@ static void check_sentence(Evaluation *e) {
   const char *place = arena_printf(e->arena, "%s/modules.json", e->folder->path);
   diag_error_at(e->diag, place, DIAG_CHECKPOINT,
                 "the folder makes %s of a text, and model %s has no such output",
-                strcmp(param, "sentence") == 0 ? "one vector" : "a score", e->values->family->model->name);
+                strcmp(param, "sentence") == 0 ? "vectors"
+                : strcmp(param, "splade") == 0 ? "numbers of words (SpladePooling)"
+                                               : "a score",
+                e->values->family->model->name);
 }
 
 /* transformers refuses such a config whatever its type. */

@@ -1,8 +1,10 @@
 /* modules.json and the files of its modules. See sentence.h.
  *
  * Read is a Transformer in the folder itself, a Pooling, and behind it any number of Dense, LayerNorm, Normalize and
- * Dropout; or a Transformer alone, whose task is then that of its class (a cross encoder); or one that writes, and the
- * LogitScore of it. */
+ * Dropout; or a Transformer alone, whose task is then that of its class (a cross encoder); one that writes, and the
+ * LogitScore of it; one with a head for masked words, and the SpladePooling of it; one with Dense and Normalize of each
+ * token's vector (ColBERT), and MultiVectorMask, which text classes follow; or a StaticEmbedding in the place of a
+ * Transformer and its Pooling. */
 #include "import/sentence.h"
 
 #include <string.h>
@@ -10,7 +12,19 @@
 #include "import/expression.h"
 #include "import/json_file.h"
 
-typedef enum SentenceFile { Modules, Pooling, Normalize, Dense, Norm, Drop, Score, Bert, Encoder } SentenceFile;
+typedef enum SentenceFile {
+  Modules,
+  Pooling,
+  Normalize,
+  Dense,
+  Norm,
+  Drop,
+  Score,
+  Splade,
+  Mask,
+  Bert,
+  Encoder
+} SentenceFile;
 typedef enum KeyRule { READ, NOTHING, ONLY } KeyRule;
 
 typedef struct SentenceKey {
@@ -32,6 +46,9 @@ typedef struct Reader {
   const Map *ignored;
   json_t *modules;  /* what is found: a list for each module behind the transformer */
   json_t *score;    /* of a LogitScore: its tokens */
+  json_t *splade;   /* of a SpladePooling: how it pools, and by which function */
+  bool is_static;   /* the first module is a StaticEmbedding */
+  bool is_by_token; /* no module makes one vector of those of the tokens */
 } Reader;
 
 // ---- an account of keys ----
@@ -189,6 +206,19 @@ static const char *activation_of(const Reader *r, const char *path, const json_t
   return "none";
 }
 
+/* Which states a module takes: those of tokens where nothing pools them, else the text's. */
+static void check_input(const Reader *r, const char *path, const json_t *module) {
+  const char *wanted = r->is_by_token ? "token_embeddings" : "sentence_embedding";
+  const json_t *from = json_object_get(module, "module_input_name");
+  const json_t *to = json_object_get(module, "module_output_name");
+  const char *input = from ? json_string_value(from) : "sentence_embedding";
+  const char *output = to && !json_is_null(to) ? json_string_value(to) : input;
+  if (input && output && strcmp(input, wanted) == 0 && strcmp(output, wanted) == 0) return;
+  diag_error_at(r->diag, path, DIAG_CHECKPOINT,
+                "\"module_input_name\" is %s and \"module_output_name\" %s; at this place both are %s",
+                input ? input : "no name", output ? output : "no name", wanted);
+}
+
 static void add_dense(const Reader *r, const char *path, const json_t *dense, const char *place) {
   const json_int_t from = width_of(r, path, dense, "in_features"), to = width_of(r, path, dense, "out_features");
   const bool bias = flag_of(r, path, dense, "bias", true);
@@ -210,95 +240,162 @@ static void add_score(const Reader *r, const char *path, const json_t *score) {
   }
 }
 
+/* One of the strings of a key, the first if there is no such key. */
+static void add_choice(const Reader *r, const char *path, const json_t *object, const char *key, const char *a,
+                       const char *b) {
+  const json_t *value = json_object_get(object, key);
+  const char *text = value ? json_string_value(value) : a;
+  if (text && (strcmp(text, a) == 0 || strcmp(text, b) == 0))
+    json_array_append_new(r->splade, json_string(text));
+  else
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"%s\" is %s; it is %s or %s", key, text ? text : "no string", a, b);
+}
+
+static void add_splade(const Reader *r, const char *path, const json_t *splade) {
+  add_choice(r, path, splade, "pooling_strategy", "max", "sum");
+  add_choice(r, path, splade, "activation_function", "relu", "log1p_relu");
+}
+
+// ---- their order ----
+
+typedef struct ModuleKind {
+  const char *name;
+  SentenceFile file;
+  bool needs_config, is_first, is_pooling; /* a pooling makes what the folder gives of what the first module gives */
+} ModuleKind;
+
+static const ModuleKind module_kinds[] = {{"Transformer", Bert, false, true, false},
+                                          {"MLMTransformer", Bert, false, true, false},
+                                          {"StaticEmbedding", Bert, false, true, false},
+                                          {"Pooling", Pooling, true, false, true},
+                                          {"LogitScore", Score, true, false, true},
+                                          {"SpladePooling", Splade, true, false, true},
+                                          {"Dense", Dense, true, false, false},
+                                          {"LayerNorm", Norm, true, false, false},
+                                          {"Normalize", Normalize, false, false, false},
+                                          {"Dropout", Drop, false, false, false},
+                                          {"MultiVectorMask", Mask, true, false, false}};
+
+static const ModuleKind *module_kind(const char *name) {
+  for (size_t i = 0; i < sizeof module_kinds / sizeof *module_kinds; i++)
+    if (strcmp(module_kinds[i].name, name) == 0) return &module_kinds[i];
+  return NULL;
+}
+
+/* What the first module is decides what may follow, and so does whether any of them pools. */
+static void look_ahead(Reader *r, const json_t *modules) {
+  const json_t *module;
+  bool pools = false;
+  size_t i;
+  json_array_foreach((json_t *)modules, i, module) {
+    const ModuleKind *kind = module_kind(kind_of(module));
+    pools = pools || (kind && kind->is_pooling);
+    if (i == 0) r->is_static = strcmp(kind_of(module), "StaticEmbedding") == 0;
+  }
+  r->is_by_token = !pools && !r->is_static && json_array_size(modules) > 1;
+  if (r->is_by_token) json_array_append_new(r->modules, json_pack("[s]", "tokens"));
+  if (r->is_static) json_array_append_new(r->modules, json_pack("[s, [s], b]", "pool", "mean", 1));
+}
+
+/* False after an error: a module at a place where nothing here computes it. */
+static bool check_place(const Reader *r, const char *modules, const ModuleKind *kind, size_t i) {
+  const bool is_pooled = !r->is_static && !r->is_by_token;
+  const bool is_last = json_array_size(r->score) || json_array_size(r->splade);
+  if (kind->is_first == (i == 0) && kind->is_pooling == (is_pooled && i == 1) && !is_last &&
+      (kind->file != Mask || r->is_by_token) && (kind->file != Norm || !r->is_by_token))
+    return true;
+  return refuse_module(r, modules, kind->name,
+                       "stands in another place than a Transformer, one Pooling, and what is behind it");
+}
+
+static void add_what(const Reader *r, const char *path, SentenceFile file, const json_t *config, const char *place) {
+  if (file == Dense || file == Normalize) check_input(r, path, config);
+  if (file == Pooling) add_pooling(r, path, config);
+  if (file == Score) add_score(r, path, config);
+  if (file == Splade) add_splade(r, path, config);
+  if (file == Dense) add_dense(r, path, config, place);
+  if (file == Norm)
+    json_array_append_new(r->modules, json_pack("[s, s, I]", "norm", place, width_of(r, path, config, "dimension")));
+  if (file == Normalize) json_array_append_new(r->modules, json_pack("[s]", "normalize"));
+}
+
 /* Adds what one module does; `i`: its place. False after an error. */
 static bool add_module(const Reader *r, const char *modules, const json_t *module, size_t i) {
-  static const struct {
-    const char *name;
-    SentenceFile file;
-    bool needs_config;
-  } kinds[] = {{"Pooling", Pooling, true},
-               {"Dense", Dense, true},
-               {"LayerNorm", Norm, true},
-               {"Normalize", Normalize, false},
-               {"Dropout", Drop, false},
-               {"LogitScore", Score, true}};
-  enum { N_KINDS = sizeof kinds / sizeof *kinds };
-  const char *kind = kind_of(module), *place = json_string_value(json_object_get(module, "path"));
-  const bool is_first = strcmp(kind, "Transformer") == 0;
+  const char *name = kind_of(module), *place = json_string_value(json_object_get(module, "path"));
+  const ModuleKind *kind = module_kind(name);
   check_keys(r, Modules, modules, module);
-  size_t k = 0;
-  while (k < N_KINDS && strcmp(kind, kinds[k].name) != 0) k++;
-  if (k == N_KINDS && !is_first)
-    return refuse_module(r, modules, kind,
-                         "is not known here; Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout and "
-                         "LogitScore are");
-  if (is_first != (i == 0) || (k == 0 || k == N_KINDS - 1) != (i == 1) || json_array_size(r->score))
-    return refuse_module(r, modules, kind,
-                         "stands in another place than a Transformer, one Pooling, and what is behind it");
-  if (!place || strchr(place, '/') || *place == '.' || (k < N_KINDS && kinds[k].needs_config && !*place))
-    return refuse_module(r, modules, kind, "has no \"path\" of a folder in this one");
-  if (is_first && *place)
-    return refuse_module(r, modules, kind,
+  if (!kind)
+    return refuse_module(r, modules, name,
+                         "is not known here; Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout, LogitScore, "
+                         "SpladePooling, MultiVectorMask and StaticEmbedding are");
+  if (!check_place(r, modules, kind, i)) return false;
+  if (kind->is_first && place && strcmp(place, ".") == 0) place = ""; /* so model2vec writes it */
+  if (!place || strchr(place, '/') || *place == '.' || (kind->needs_config && !*place))
+    return refuse_module(r, modules, name, "has no \"path\" of a folder in this one");
+  if (kind->is_first && *place)
+    return refuse_module(r, modules, name,
                          arena_printf(r->arena,
                                       "lies in \"%s\": copy the files of that folder beside modules.json, and write "
                                       "\"path\": \"\"",
                                       place));
-  if (is_first) return true;
+  if (kind->is_first) return true;
   const char *path = folder_file(r->arena, folder_file(r->arena, r->folder, place), "config.json");
-  json_t *config = *place ? checked_file(r, kinds[k].file, path) : NULL;
-  if (!config && kinds[k].needs_config) {
+  json_t *config = *place ? checked_file(r, kind->file, path) : NULL;
+  if (!config && kind->needs_config) {
     if (!file_exists(path))
-      diag_error_at(r->diag, path, DIAG_CHECKPOINT, "there is no such file; it says what the %s computes", kind);
+      diag_error_at(r->diag, path, DIAG_CHECKPOINT, "there is no such file; it says what the %s computes", name);
     return false;
   }
-  if (kinds[k].file == Pooling) add_pooling(r, path, config);
-  if (kinds[k].file == Score) add_score(r, path, config);
-  if (kinds[k].file == Dense) add_dense(r, path, config, place);
-  if (kinds[k].file == Norm)
-    json_array_append_new(r->modules, json_pack("[s, s, I]", "norm", place, width_of(r, path, config, "dimension")));
-  if (kinds[k].file == Normalize) json_array_append_new(r->modules, json_pack("[s]", "normalize"));
+  add_what(r, path, kind->file, config, place);
   json_decref(config);
   return true;
 }
 
-/* A Transformer alone gives what its class gives, if that is said. */
-static void check_alone(const Reader *r, const json_t *modules, const char *task, const char *path) {
-  const bool is_alone = json_array_size(modules) < 2, writes = task && strcmp(task, "text-generation") == 0;
-  const bool is_body = !task || strcmp(task, "feature-extraction") == 0;
-  if (is_alone && (!task || strcmp(task, "sequence-classification") != 0))
+/* A Transformer alone gives what its class gives, if that is said. The task of the first module, which files may leave
+ * to its kind, fits what stands behind it. */
+static void check_task(const Reader *r, const json_t *modules, const char *task, const char *path) {
+  const bool is_alone = json_array_size(modules) < 2 && !r->is_static;
+  const json_t *first = json_array_get(modules, 0);
+  const char *wanted = is_alone                       ? "sequence-classification"
+                       : json_array_size(r->score)    ? "text-generation"
+                       : json_array_size(r->splade)   ? "fill-mask"
+                                                      : "feature-extraction";
+  if (!task) task = first && strcmp(kind_of(first), "MLMTransformer") == 0 ? "fill-mask" : "feature-extraction";
+  if (is_alone && strcmp(task, wanted) != 0)
     diag_error_at(r->diag, path, DIAG_CHECKPOINT, "there is no module Pooling, which makes one vector of a text");
-  if (writes != (json_array_size(r->score) > 0))
-    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "a LogitScore is of a model whose \"transformer_task\" is "
-                  "text-generation; here it is %s", task ? task : "not said");
-  else if (!is_alone && !is_body && !writes)
-    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"transformer_task\" of the model is %s; poolings are of "
-                  "feature-extraction", task);
+  else if (strcmp(task, wanted) != 0)
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT,
+                  "\"transformer_task\" of the model is %s; what stands behind it is of %s", task, wanted);
 }
 
 const char *sentence_param(const json_t *sentence) {
   if (json_object_get(sentence, "modules")) return "sentence";
+  if (json_object_get(sentence, "splade")) return "splade";
   return json_object_get(sentence, "score") ? "scored" : NULL;
 }
 
 json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *ignored) {
   const char *path = folder_file(arena, folder, "modules.json");
   json_t *sentence = json_object(), *module;
-  Reader r = {arena, diag, folder, ignored, json_array(), json_array()};
   if (!file_exists(path)) return sentence;
+  Reader r = {arena, diag, folder, ignored, json_array(), json_array(), json_array(), false, false};
   json_t *modules = read_json(arena, diag, path, JSON_ARRAY);
+  if (modules) look_ahead(&r, modules);
   bool is_good = modules != NULL;
   size_t i;
   json_array_foreach(modules, i, module) is_good = is_good && add_module(&r, path, module, i);
   json_t *bert = checked_file(&r, Bert, folder_file(arena, folder, "sentence_bert_config.json"));
   const char *task = json_string_value(json_object_get(bert, "transformer_task"));
-  if (is_good) check_alone(&r, modules, task, path);
+  if (is_good) check_task(&r, modules, task, path);
   json_decref(bert);
   json_decref(checked_file(&r, Encoder, folder_file(arena, folder, "config_sentence_transformers.json")));
   json_decref(modules);
   if (json_array_size(r.modules)) json_object_set(sentence, "modules", r.modules);
   if (json_array_size(r.score)) json_object_set(sentence, "score", r.score);
+  if (json_array_size(r.splade)) json_object_set(sentence, "splade", r.splade);
   json_decref(r.modules);
   json_decref(r.score);
+  json_decref(r.splade);
   if (is_good && !diag_has_errors(diag)) return sentence;
   json_decref(sentence);
   return NULL;

@@ -164,6 +164,7 @@ static AxisRule *const rules[N_OPS] = {
     [OP_ROTARY] = axis_of_rotary,     [OP_SLICE] = axis_of_slice,      [OP_GATHER] = axis_of_gather,
     [OP_ROTARY_TABLE] = axis_of_sinusoid, [OP_TAKE] = axis_of_along,   [OP_EVERY] = axis_of_along,
     [OP_CUMSUM] = axis_of_along,      [OP_TOPK] = axis_of_along,       [OP_POWER] = axis_of_pointwise,
+    [OP_SHIFT] = axis_of_along,
 };
 
 int32_t operand_axis(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {

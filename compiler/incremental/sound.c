@@ -258,7 +258,7 @@ static bool concat_is_sound(Cut *cut, const Node *node) {
   return true;
 }
 
-/* Running sums would need the sum so far kept, and the others may take an element from any position. */
+/* Running sums would need the sum so far kept, shifts the rows before; the others may take any position. */
 static bool along_is_sound(Cut *cut, const Node *node) {
   uint32_t axis = (uint32_t)node->attr.axis;
   for (size_t i = 0; i < node->inputs.n; i++)
@@ -277,7 +277,8 @@ bool node_is_sound(Cut *cut, const Node *node) {
     return cut_refuse(cut, node, "%s was fused already", op_table[node->op].name);
   if (node->op == OP_SLICE) return slice_is_sound(cut, node);
   if (node->op == OP_RESHAPE) return reshape_is_sound(cut, node);
-  bool is_along = node->op == OP_TAKE || node->op == OP_EVERY || node->op == OP_CUMSUM || node->op == OP_TOPK;
+  bool is_along = node->op == OP_TAKE || node->op == OP_EVERY || node->op == OP_CUMSUM || node->op == OP_TOPK ||
+                  node->op == OP_SHIFT;
   if (is_along && !along_is_sound(cut, node)) return false;
   if (node->op == OP_CONCAT && !concat_is_sound(cut, node)) return false;
   return operands_agree(cut, node) && contractions_are_sound(cut, node);

@@ -413,7 +413,7 @@ void emit_DIRECT(Emitter *e, const KernelSpec *spec, const char *name) {
   Direct d = {.e = e, .spec = spec, .lanes = e->target->vector_floats};
   CHECK(spec->rows <= MAX_ROWS && spec->width <= MAX_COLUMNS, "a direct product of %u x %u", spec->rows, spec->width);
   d.vector = LLVMVectorType(e->f32, d.lanes);
-  LLVMValueRef function = emit_function(e, name, e->nothing, 1, &e->pointer);
+  LLVMValueRef function = emit_kernel(e, KERNEL_DIRECT, name);
   load_members(&d, LLVMGetParam(function, 0));
   if (spec->width) {
     d.stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->width * d.lanes), 4);

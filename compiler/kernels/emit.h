@@ -8,8 +8,11 @@
 #include "codegen/emitter.h"
 #include "plan/kernel_spec.h"
 
-#define KERNEL(Enum, text, Type, line) void emit_##Enum(Emitter *e, const KernelSpec *spec, const char *name);
+#define KERNEL(Enum, text, Type, letters, line) void emit_##Enum(Emitter *e, const KernelSpec *spec, const char *name);
 #include "plan/kernels.def"
+
+/* Begins the function of a kernel: emit_function, with the type of the row in kernels.def. */
+LLVMValueRef emit_kernel(Emitter *e, KernelFamily family, const char *name);
 
 /* x times the scale of its value, 0 times anything being 0: a weight of attention in whole numbers. Any vectors. */
 LLVMValueRef emit_weighed(Emitter *e, LLVMValueRef x, LLVMValueRef scale);

@@ -11,6 +11,10 @@
 
 #include "plan/plan.h"
 
+/* The type of a kernel's function, for its definition and for the modules that only take its address: on machines whose
+ * linkers know types (WebAssembly) the two must be one. */
+LLVMTypeRef kernel_function_type(LLVMContextRef context, KernelFamily family);
+
 /* Emits all kernels of a plan into one new module of `context`. */
 LLVMModuleRef kernels_module(LLVMContextRef context, const Plan *plan);
 

@@ -197,13 +197,12 @@ static void emit_rows(Matrix *m) {
 }
 
 void emit_matrix_tile(Emitter *e, const KernelSpec *spec, const char *name) {
-  LLVMTypeRef types[N_ARGS] = {e->pointer, e->pointer, e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer, e->i64};
   Matrix m = {.e = e, .spec = spec, .n = spec->width / LANES};
   CHECK(spec->rows > 0 && spec->rows <= B_ROWS && m.n > 0 && m.n <= MOST_SUMS && m.n * LANES == spec->width,
         "a tile of %u x %u in tile registers", spec->rows, spec->width);
   m.numbers = LLVMVectorType(e->i32, LANES);
   m.floats = LLVMVectorType(e->f32, LANES);
-  LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
+  LLVMValueRef function = emit_kernel(e, KERNEL_TILE, name);
   for (unsigned i = 0; i < N_ARGS; i++) m.args[i] = LLVMGetParam(function, i);
   emit_parameter_noalias(e, ARG_A), emit_parameter_readonly(e, ARG_A);
   emit_parameter_noalias(e, ARG_B), emit_parameter_readonly(e, ARG_B);

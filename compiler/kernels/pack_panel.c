@@ -148,12 +148,11 @@ static void pack_lines(Pack *p) {
 }
 
 void emit_PACK(Emitter *e, const KernelSpec *spec, const char *name) {
-  LLVMTypeRef types[N_ARGS] = {e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer};
   Pack p = {.e = e, .width = spec->width, .lanes = e->target->vector_floats};
   CHECK(p.width > 0 && p.width % p.lanes == 0 && p.lanes >= 4 && p.width / p.lanes <= MAX_VECTORS,
         "a panel of %d columns", (int)p.width);
   p.vector = LLVMVectorType(e->f32, p.lanes);
-  LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
+  LLVMValueRef function = emit_kernel(e, KERNEL_PACK, name);
   for (unsigned i = 0; i < N_ARGS; i++) p.args[i] = LLVMGetParam(function, i);
   if (spec->pack_transposes) p.args[ARG_K_STRIDE] = emit_i64(e, 1);
   emit_parameter_noalias(e, ARG_SOURCE), emit_parameter_readonly(e, ARG_SOURCE);

@@ -347,8 +347,7 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   if (q.is_paired) q.width *= 2;
   q.floats = wide(e->f32, q.width);
   q.bits = wide(e->i32, q.width);
-  LLVMTypeRef types[N_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer, e->i64};
-  LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
+  LLVMValueRef function = emit_kernel(e, KERNEL_QUANTIZE, name);
   for (unsigned i = 0; i < N_ARGS; i++) q.args[i] = LLVMGetParam(function, i);
   emit_parameter_noalias(e, ARG_X), emit_parameter_readonly(e, ARG_X);
   emit_parameter_noalias(e, ARG_WORK);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "base/check.h"
+#include "kernels/emit.h"
 
 // ---- arguments ----
 
@@ -35,7 +36,7 @@ static bool varies(const void *context, const Expr *leaf) {
 /* The arguments are read-only and aliased by nothing, so LLVM may keep them in registers across stores of results. */
 RowKernel row_kernel_begin(Emitter *e, const KernelSpec *spec, const char *name) {
   RowKernel k = {.e = e, .spec = spec, .program = expr_program(e->arena, spec->expr, varies, spec)};
-  LLVMValueRef function = emit_function(e, name, e->nothing, 1, &e->pointer);
+  LLVMValueRef function = emit_kernel(e, KERNEL_ROW, name);
   emit_parameter_noalias(e, 0);
   emit_parameter_readonly(e, 0);
   k.args = LLVMGetParam(function, 0);

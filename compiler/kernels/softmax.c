@@ -192,9 +192,8 @@ static LLVMValueRef numbers_of_rows(Emitter *e) {
 }
 
 void emit_SOFTMAX(Emitter *e, const KernelSpec *spec, const char *name) {
-  LLVMTypeRef types[N_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer, e->pointer};
   Strip s = {.e = e};
-  LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
+  LLVMValueRef function = emit_kernel(e, KERNEL_SOFTMAX, name);
   for (unsigned i = 0; i < N_ARGS; i++) s.args[i] = LLVMGetParam(function, i);
   emit_parameter_noalias(e, ARG_STRIP), emit_parameter_noalias(e, ARG_MAXIMUM);
   emit_parameter_noalias(e, ARG_SUM), emit_parameter_noalias(e, ARG_SCALE);
@@ -232,8 +231,8 @@ static LLVMValueRef all_zero(Emitter *e, LLVMValueRef sum) {
 
 void emit_FINITE(Emitter *e, const KernelSpec *spec, const char *name) {
   (void)spec;
-  LLVMTypeRef types[N_FINITE_ARGS] = {e->pointer, e->i64, e->i64, e->i64}, vector = lanes_type(e->f32);
-  LLVMValueRef function = emit_function(e, name, e->i32, N_FINITE_ARGS, types), args[N_FINITE_ARGS];
+  LLVMTypeRef vector = lanes_type(e->f32);
+  LLVMValueRef function = emit_kernel(e, KERNEL_FINITE, name), args[N_FINITE_ARGS];
   emit_parameter_readonly(e, FINITE_X);
   for (unsigned i = 0; i < N_FINITE_ARGS; i++) args[i] = LLVMGetParam(function, i);
   Loop rows = loop_begin(e, emit_i64(e, 0), args[FINITE_ROWS], 1);

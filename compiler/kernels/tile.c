@@ -400,8 +400,7 @@ static void emit_row_by_row(Tile *t) {
 
 static void begin_function(Tile *t, const char *name) {
   Emitter *e = t->e;
-  LLVMTypeRef types[N_ARGS] = {e->pointer, e->pointer, e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer, e->i64};
-  LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
+  LLVMValueRef function = emit_kernel(e, KERNEL_TILE, name);
   for (unsigned i = 0; i < N_ARGS; i++) t->args[i] = LLVMGetParam(function, i);
 }
 

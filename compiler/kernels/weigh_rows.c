@@ -76,8 +76,7 @@ static void emit_row_of_weights(Weigh *w, bool is_weighed) {
 }
 
 void emit_WEIGH(Emitter *e, const KernelSpec *spec, const char *name) {
-  LLVMTypeRef types[N_WEIGH_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer};
-  LLVMValueRef function = emit_function(e, name, e->nothing, N_WEIGH_ARGS, types);
+  LLVMValueRef function = emit_kernel(e, KERNEL_WEIGH, name);
   Weigh w = {.q = {.e = e, .width = LANES, .floats = lanes_type(e->f32), .bits = lanes_type(e->i32)}};
   w.q.bytes = e->target->dot_bytes ? 1 : 2;
   w.columns = LLVMGetParam(function, WEIGH_COLUMNS);

@@ -337,6 +337,13 @@ static void rule_cumsum(Backward *d, Node *y, Node *g) {
   backward_give(d, y->inputs.items[0], build_take(&d->builder, sums, ids, (int32_t)axis));
 }
 
+/* What moved on is moved back; what fell off the end gets nothing. */
+static void rule_shift(Backward *d, Node *y, Node *g) {
+  int64_t n = 0;
+  size_is_const(y->attr.size, &n);
+  backward_give(d, y->inputs.items[0], build_shift(&d->builder, g, -n, y->attr.axis));
+}
+
 // ---- products, rotations ----
 
 static bool is_same_rows(const Node *a, const Node *g) {
@@ -421,6 +428,7 @@ static const BackwardRule rules[N_OPS] = {
     [OP_TAKE] = rule_take,
     [OP_EVERY] = rule_every,
     [OP_CUMSUM] = rule_cumsum,
+    [OP_SHIFT] = rule_shift,
     [OP_SUM] = rule_sum,
     [OP_MEAN] = rule_mean,
     [OP_MAX] = rule_greatest,

@@ -16,6 +16,7 @@ enum { MOST_MIXED = 32 }; /* heads or channels that are mixed where they lie: th
  *   gather of a table [n, a, b]       gather of [n, a*b], reshaped
  *   softmax along another axis        permuted, along the last axis, permuted back
  *   linear with a computed weight     matmul with the weight transposed: only weights that are known are packed
+ *   shift by n                        slice of a concat of zeros and x that shifts of x share; far: taken, or 0
  *   linear of a few heads or channels, moved to the end and back: matmul of the weight and what lies there
  *
  * Always legal: views around the same operation. */
@@ -86,11 +87,83 @@ static Node *lower_linear(Pass *pass, Builder *b, Node *node) {
   return build_reshape(b, build_matmul(b, row, transposed), 1, node->dims);
 }
 
+enum { MOST_ZEROS = 4096 }; /* more than a window that a model looks back; beyond, zeros would cost more than ids */
+
+/* How far the node moves x along the axis, or how many zeros it puts before x to do that (behind x: below 0). 0: it
+ * does neither. */
+static int64_t reach_of(const Node *user, const Node *x, int32_t axis) {
+  int64_t n = 0;
+  if (user->attr.axis != axis) return 0;
+  if (user->op == OP_SHIFT) return size_is_const(user->attr.size, &n) ? n : 0;
+  if (user->op != OP_CONCAT || user->inputs.n != 2) return 0;
+  const bool is_before = user->inputs.items[1] == x;
+  const Node *zeros = user->inputs.items[is_before ? 0 : 1];
+  const bool fits = zeros->op == OP_FULL && zeros->attr.number == 0 && zeros->attr.integer == 0 &&
+                    size_is_const(zeros->dims[axis], &n);
+  return !fits ? 0 : is_before ? n : -n;
+}
+
+/* The farthest that x is moved the same way, not beyond MOST_ZEROS: all such shifts are slices of one concat, which cse
+ * finds equal. */
+static int64_t farthest(const Node *node, int64_t n) {
+  const Node *x = node->inputs.items[0];
+  int64_t most = n;
+  for (size_t i = 0; i < x->users.n; i++) {
+    const int64_t reach = reach_of(x->users.items[i], x, node->attr.axis);
+    if (n > 0 && reach > most && reach <= MOST_ZEROS) most = reach;
+    if (n < 0 && reach < most && reach >= -MOST_ZEROS) most = reach;
+  }
+  return most;
+}
+
+/* The shift of x by n, n > 0: of [zeros, x] those from zeros - n on. Backwards: of [x, zeros] those from -n on. */
+static Node *shift_near(Builder *b, Node *node, int64_t n) {
+  SizeTable *sizes = b->graph->sizes;
+  const uint32_t axis = (uint32_t)node->attr.axis;
+  const int64_t most = farthest(node, n);
+  Node *x = node->inputs.items[0];
+  const Size *dims[MAX_RANK], *starts[MAX_RANK];
+  for (uint32_t i = 0; i < x->rank; i++) {
+    dims[i] = i == axis ? size_const(sizes, n < 0 ? -most : most) : x->dims[i];
+    starts[i] = size_const(sizes, i != axis ? 0 : n < 0 ? -n : most - n);
+  }
+  Node *zeros = build_filled(b, x->dtype, 0, x->rank, dims);
+  Node *joined = build_concat(b, 2, n < 0 ? (Node *[]){x, zeros} : (Node *[]){zeros, x}, (int32_t)axis);
+  return build_slice(b, joined, starts, (const Size *const *)x->dims);
+}
+
+/* Without room for the zeros: element t - n, or any that there is and 0 in its place. */
+static Node *shift_far(Builder *b, Node *node, int64_t n) {
+  const uint32_t axis = (uint32_t)node->attr.axis;
+  Node *x = node->inputs.items[0];
+  Node *zeros = build_filled(b, x->dtype, 0, x->rank, (const Size *const *)x->dims);
+  if (n > INT32_MAX || n < -INT32_MAX) return zeros;
+  const Size *one = size_const(b->graph->sizes, 1), *dims[MAX_RANK];
+  for (uint32_t i = 0; i < x->rank; i++) dims[i] = i == axis ? x->dims[axis] : one;
+  Node *at = build_reshape(b, build_positions(b, x->dims[axis]), x->rank, dims);
+  Node *from = build_binary(b, OP_SUB, at, build_scalar(b, DTYPE_I32, 0, n));
+  /* what does not fit an i32 wraps to a number below 0 */
+  Node *begun = build_binary(b, OP_GE, from, build_scalar(b, DTYPE_I32, 0, 0));
+  Node *not_over = build_binary(b, OP_LT, from, build_size(b, DTYPE_I32, x->dims[axis]));
+  Node *is_there = build_binary(b, OP_AND, begun, not_over);
+  Node *taken = build_take(b, x, build_where(b, is_there, from, at), (int32_t)axis);
+  return build_where(b, is_there, taken, zeros);
+}
+
+static Node *lower_shift(Pass *pass, Builder *b, Node *node) {
+  int64_t n = 0;
+  (void)pass;
+  size_is_const(node->attr.size, &n);
+  if (n == 0) return node->inputs.items[0];
+  return n > MOST_ZEROS || n < -MOST_ZEROS ? shift_far(b, node, n) : shift_near(b, node, n);
+}
+
 bool pass_lower_shapes(Pass *pass) {
   static Node *(*const rules[N_OPS])(Pass *, Builder *, Node *) = {[OP_GATHER] = lower_gather,
                                                                    [OP_SOFTMAX] = lower_softmax,
                                                                    [OP_LOG_SOFTMAX] = lower_softmax,
                                                                    [OP_LINEAR] = lower_linear,
+                                                                   [OP_SHIFT] = lower_shift,
                                                                    [OP_ADD] = lower_bias};
   bool changed = false;
   for (Node *node = pass->graph->first, *next; node; node = next) {

@@ -8,11 +8,12 @@
 #include "graph/graph.h"
 
 const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES] = {
-#define KERNEL(Enum, text, Type, line) [KERNEL_##Enum] = {text, #Type, line},
+#define KERNEL(Enum, text, Type, letters, line) [KERNEL_##Enum] = {text, #Type, letters, line},
 #include "plan/kernels.def"
 };
 
-#define KERNEL(Enum, text, Type, line) _Static_assert(sizeof(Type) == sizeof(void *), "a function of the runtime");
+#define KERNEL(Enum, text, Type, letters, line) \
+  _Static_assert(sizeof(Type) == sizeof(void *), "a function of the runtime");
 #include "plan/kernels.def"
 
 static const char *const line_names[] = {"", " long", " of any length"};
@@ -133,7 +134,7 @@ static void print_ROW(StrBuf *out, const KernelSpec *spec) {
 
 void kernel_spec_print(StrBuf *out, const KernelSpec *spec) {
   static void (*const print[N_KERNEL_FAMILIES])(StrBuf *out, const KernelSpec *spec) = {
-#define KERNEL(Enum, text, Type, line) [KERNEL_##Enum] = print_##Enum,
+#define KERNEL(Enum, text, Type, letters, line) [KERNEL_##Enum] = print_##Enum,
 #include "plan/kernels.def"
   };
   strbuf_add(out, kernel_families[spec->family].name);

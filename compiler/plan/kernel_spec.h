@@ -11,7 +11,7 @@
 #include "tfm/abi/program.h"
 
 typedef enum KernelFamily {
-#define KERNEL(Enum, text, Type, line) KERNEL_##Enum,
+#define KERNEL(Enum, text, Type, letters, line) KERNEL_##Enum,
 #include "plan/kernels.def"
   N_KERNEL_FAMILIES
 } KernelFamily;
@@ -76,7 +76,7 @@ typedef struct KernelSpec {
 
 /* The name and the document line of every family. */
 typedef struct KernelFamilyInfo {
-  const char *name, *function, *line;
+  const char *name, *function, *letters, *line;
 } KernelFamilyInfo;
 
 extern const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES];

@@ -161,6 +161,7 @@ static bool keeps_items(const ItemKinds *k, const Node *node, uint32_t from, uin
     case OP_SOFTMAX:
     case OP_LOG_SOFTMAX:
     case OP_CUMSUM:
+    case OP_SHIFT:
     case OP_TOPK:
     case OP_PLACES:
     case OP_BEFORE:
@@ -260,6 +261,7 @@ static ItemKind kind_over_sums(const ItemKinds *k, const Node *node) {
     case OP_SLICE:
     case OP_EVERY:
     case OP_CUMSUM:
+    case OP_SHIFT:
     case OP_TO_F32:
       return first;
     case OP_MUL:

@@ -3,6 +3,8 @@ import os
 import random
 import unittest
 
+import numpy as np
+
 import tfmc
 from support import Case, resident
 from test_generate import Checkpoint
@@ -158,7 +160,7 @@ class Writing(Case):
             self.assertEqual(len(write([(row, made(chooser.ids(), limit=16), None or 4, [])])[0][0]), 1)
         self.refused(tfmc.UsageError, "the decoder is closed", write, [(row, chooser)])
         sources = {name: value for name, value in Checkpoint("marian").inputs.items() if name != "decoder_input_ids"}
-        self.refused(tfmc.UsageError, "have no sources", Checkpoint("marian").model.decoder, max_rows=1, max_length=9,
+        self.refused(tfmc.UsageError, "sources come later", Checkpoint("marian").model.decoder, max_rows=1, max_length=9,
                      cache_bytes=5, **sources)
 
     def test_pages_that_are_used_up(self):
@@ -178,6 +180,62 @@ class Writing(Case):
         some(400)
         if "TFM_SANITIZED" not in os.environ:
             self.assertLess(resident() - before, 4 << 20)
+
+
+class Sources(Case):
+    """Rows of an encoder-decoder, whose sources are added and dropped while others are decoded."""
+
+    def test_rows_of_sources_that_come_and_go(self):
+        choose = random.Random(4)
+        for kind in ("t5", "m2m_100"):
+            model = Checkpoint(kind).model
+            vocab, names = model.generation.vocab, model._sources()
+
+            def inputs(ids):
+                given = {"input_ids": np.array([ids], np.int32), "attention_mask": np.ones((1, len(ids)), np.int32)}
+                return [given[name] for name in names]
+            with model.decoder(max_rows=6, max_length=16, step_rows=6, items=3, source_length=12) as decoder:
+                running, begun = {}, 0
+                while begun < 30 or running:
+                    while len(running) < 3 and begun < 30:
+                        ids = [choose.randrange(3, vocab) for _ in range(choose.randint(1, 12))]
+                        biases = {choose.randrange(vocab): choose.choice((-3, 2, 5)) for _ in range(choose.randrange(4))}
+                        options = {"logit_bias": biases, "seed": begun, "do_sample": choose.random() < 0.5, "eos_token_id": []}
+                        wanted = model.generate(**dict(zip(names, inputs(ids))), max_new_tokens=choose.randint(1, 9), **options)
+                        start = model.generate(**dict(zip(names, inputs(ids))), max_new_tokens=1)[0][:1].tolist()
+                        item = decoder.add_source(*inputs(ids))
+                        chooser = model.chooser(start, limit=len(wanted[0]), **options)
+                        running[decoder.join(item)] = item, chooser, wanted[0].tolist()
+                        begun += 1
+                    decoder.write([(row, chooser) for row, (_, chooser, _) in running.items()])
+                    for row, (item, chooser, wanted) in list(running.items()):
+                        self.assertEqual(chooser.ids(), wanted[:chooser.length], kind)
+                        if chooser.length == len(wanted):
+                            with self.assertRaises(tfmc.InputError):  # a row reads it
+                                decoder.drop_source(item)
+                            decoder.leave(row)
+                            decoder.drop_source(item)
+                            del running[row]
+
+    def test_what_is_refused(self):
+        model = Checkpoint("t5").model
+        one = np.ones((1, 4), np.int32)
+        with model.decoder(max_rows=2, max_length=8, items=1, source_length=6) as decoder:
+            for given, error in (((one,), tfmc.UsageError), ((np.ones((1, 7), np.int32),) * 2, tfmc.InputError)):
+                with self.assertRaises(error):
+                    decoder.add_source(*given)
+            with self.assertRaises(tfmc.InputError):
+                decoder.join(0)
+            decoder.join(decoder.add_source(one, one))
+            with self.assertRaises(tfmc.InputError):  # there is room for one
+                decoder.add_source(one, one)
+            with self.assertRaises(tfmc.InputError):
+                decoder.drop_source(5)
+        with self.assertRaises(tfmc.UsageError):
+            Checkpoint("gpt2").model.decoder(max_rows=2, max_length=8, items=1, source_length=6)
+        for biases in ([1], {"a": 1}, {1: "a"}, {10 ** 6: 1}, {1: 1e9}, {1: float("nan")}):
+            with self.assertRaises(tfmc.Error):
+                model.chooser([0], limit=4, logit_bias=biases)
 
 
 if __name__ == "__main__":

@@ -66,11 +66,12 @@ void sizes_find_symbols(tfm_context *context) {
     context->binding.value_symbols[i] = value_symbols_of(context, i);
 }
 
-/* values_stale is set first and cleared last, so that a failure in between makes the next call evaluate everything.
+/* values_stale is set first and cleared last, so that a failure in between makes the next call evaluate everything, and
+ * resolve all operands: sizes may have been set since they were.
  * The mode of floating-point numbers decides how a large value is rounded to f32, so it is the runtime's own. */
 bool sizes_evaluate(tfm_context *context, uint64_t changed) {
-  context->run.operands_stale |= changed;
   if (context->binding.values_stale) changed = ALL_SYMBOLS;
+  context->run.operands_stale |= changed;
   context->binding.values_stale = true;
   uint64_t fp_mode = fp_mode_enter();
   uint32_t i = 0;

@@ -17,6 +17,7 @@
 
 #include "generate/generation_state.h"
 #include "decode/loops/logit_row.h"
+#include "tfm/abi/double_functions.h"
 
 #define NEVER (-1e9) /* the sum of a beam that does not exist; real ones stay far above it */
 
@@ -163,7 +164,7 @@ static void copy_beam(const Search *s, const Beams *beams, BeamRows *to, int64_t
 /* The power may be infinite or 0 for absurd penalties; the two cases that would give NaN are returned as they are. */
 static double score_of(const Generation *g, double sum, int64_t new_length) {
   if (sum == 0 || sum == -INFINITY) return sum;
-  return sum / pow((double)new_length, g->options.length_penalty);
+  return sum / double_pow((double)new_length, g->options.length_penalty);
 }
 
 /* The next slot while fewer than K are finished, else that of the worst. */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "decode/loops/logit_row.h"
+#include "tfm/abi/double_functions.h"
 
 // ---- the choice ----
 
@@ -37,7 +38,7 @@ int64_t row_best(const Chooser *chooser, const RowScores *row) {
 static float log_probability(const Chooser *c, RowScores *row, int64_t token) {
   row_settle(c, row);
   const float most = row_max(row->bounds, row->n_blocks);
-  return (float)((double)row->scores[token] - (double)most - log(row_exp_sum(row->scores, c->vocab, most)));
+  return (float)((double)row->scores[token] - (double)most - double_log(row_exp_sum(row->scores, c->vocab, most)));
 }
 
 int64_t row_choose(Chooser *c, RowScores *row, tfm_stream *stream, float *score) {
@@ -92,7 +93,7 @@ void tfm_chooser_destroy(tfm_chooser *chooser) {
 /* The log of the sum of exp(logits), of which at least one is above -inf. */
 static double chooser_logsumexp(const Chooser *c, const float *logits) {
   const float most = row_max(c->bounds, row_blocks(c->vocab));
-  return (double)most + log(row_exp_sum(logits, c->vocab, most));
+  return (double)most + double_log(row_exp_sum(logits, c->vocab, most));
 }
 
 /* The heap holds the best tokens so far, the worst of them as its root: of equal logits the higher token is worse.

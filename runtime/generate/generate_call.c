@@ -15,6 +15,7 @@
 #include "generate/generation_state.h"
 #include "decode/loops/logit_row.h"
 #include "machine/tuning.h"
+#include "tfm/abi/double_functions.h"
 
 // ---- rows that are too long ----
 
@@ -67,7 +68,7 @@ bool best_make(Generation *g) {
   if (!is_possible(g)) return true;
   const int64_t rows = g->n_items * g->beams;
   const bool wants_apart = concerns_own_tokens(o) || (concerns_ends(o) && o->eos_token_ids.n) ||
-                           o->suppress_tokens.n || o->begin_suppress_tokens.n;
+                           o->logit_bias.n || o->suppress_tokens.n || o->begin_suppress_tokens.n;
   g->n_best = tokens_wanted(g);
   g->best = generation_allocate(g, rows * g->n_best, sizeof *g->best);
   g->apart = wants_apart ? generation_allocate(g, rows * row_words(g->vocab), sizeof *g->apart) : NULL;
@@ -93,6 +94,7 @@ static void choose_apart(const Generation *g, int64_t row) {
   memset(apart, 0, (size_t)row_words(g->vocab) * sizeof *apart);
   set_list_apart(g, apart, &o->suppress_tokens);
   set_list_apart(g, apart, &o->begin_suppress_tokens);
+  for (uint64_t i = 0; i < o->logit_bias.n; i++) set_token_apart(g, apart, o->logit_bias.biases[i].token);
   if (concerns_ends(o)) set_list_apart(g, apart, &o->eos_token_ids);
   for (int64_t i = 0; concerns_own_tokens(o) && i < g->row_lengths[row]; i++)
     set_token_apart(g, apart, g->row_tokens[row][i]);
@@ -202,7 +204,7 @@ static tfm_status check_logits(Generation *g, int64_t row) {
   if (!(most > -INFINITY)) return generation_refuse_scores(g, row, are_numbers);
   if (g->beams == 1) return TFM_OK;
   if (g->logsumexp) return take_sum(g, row, (double)g->logsumexp[row]);
-  return take_sum(g, row, (double)most + log(row_exp_sum(generation_row_scores(g, row), g->vocab, most)));
+  return take_sum(g, row, (double)most + double_log(row_exp_sum(generation_row_scores(g, row), g->vocab, most)));
 }
 
 tfm_status generation_call(Generation *g) {

@@ -21,6 +21,7 @@ void tfm_generate_defaults(tfm_generate_options *options) {
 #define SET_early SET_MEMBER
 #define SET_seed SET_MEMBER
 #define SET_tokens(member, ...) options->member = (tfm_token_list)__VA_ARGS__;
+#define SET_biases(member, ...) options->member = (tfm_bias_list)__VA_ARGS__;
 #define SET_start(member, ...)
 #define GENERATE_OPTION(name, member, kind, initial, ...) SET_##kind(member, initial)
 #include "tfm/abi/generate_options.def"
@@ -95,6 +96,19 @@ static tfm_status check_tokens(const Reader *r, const char *name, const tfm_toke
   return status;
 }
 
+static tfm_status check_biases(const Reader *r, const char *name, const tfm_bias_list *list,
+                               const tfm_bias_list *initial, Range range) {
+  (void)initial;
+  if (list->n && !list->biases)
+    return refuse(r, "%s: %llu tokens, but the pointer to them is NULL", name, (unsigned long long)list->n);
+  tfm_status status = TFM_OK;
+  for (uint64_t i = 0; i < list->n && status == TFM_OK; i++) {
+    status = check_token(r, name, &list->biases[i].token, NULL, range);
+    if (status == TFM_OK) status = check_real(r, name, &list->biases[i].bias, &(double){0}, range);
+  }
+  return status;
+}
+
 static tfm_status check_ranges(const Reader *r, const tfm_generate_options *o) {
   tfm_generate_options initial;
   tfm_generate_defaults(&initial);
@@ -106,6 +120,7 @@ static tfm_status check_ranges(const Reader *r, const tfm_generate_options *o) {
 #define CHECK_early(...) CHECK_MEMBER(check_early, __VA_ARGS__)
 #define CHECK_token(...) CHECK_MEMBER(check_token, __VA_ARGS__)
 #define CHECK_tokens(...) CHECK_MEMBER(check_tokens, __VA_ARGS__)
+#define CHECK_biases(...) CHECK_MEMBER(check_biases, __VA_ARGS__)
 #define CHECK_flag(...) /* all numbers but 0 say yes */
 #define CHECK_seed(...) /* all seeds are good */
 #define CHECK_start(...) /* checked as a token of the row */

@@ -1,11 +1,12 @@
 /* What the options of generation do to the scores of one row.
  *
  * In: scores, complete options, the row's tokens. Out: the scores that a token is chosen from. They apply in the order
- * of transformers: penalties, repeated n-grams, least length, forced first and last token, suppressed tokens,
- * the caller's own function. Nothing is normalised again afterwards. Only the tokens concerned are touched: a forbidden
- * token becomes -inf where it stands; a token with another score becomes -inf too, and its new score goes to the list
- * of changed ones. Forbidding comes first, so that a forbidden token is never changed; the result does not depend on
- * that order, because -inf stays what it is. Refused: scores that on_scores has made NaN or +inf. */
+ * of transformers: penalties, repeated n-grams, least length, forced first and last token, suppressed tokens, the
+ * caller's own function; biases, which transformers does not have, come before the penalties. Nothing is normalised
+ * again afterwards. Only the tokens concerned are touched: a forbidden token becomes -inf where it stands; a token with
+ * another score becomes -inf too, and its new score goes to the list of changed ones. Forbidding comes first, so that a
+ * forbidden token is never changed; the result does not depend on that order, because -inf stays what it is. Refused:
+ * scores that on_scores has made NaN or +inf. */
 #include <math.h>
 #include <string.h>
 
@@ -74,6 +75,16 @@ static void forbid_ngrams(const Chooser *c, float *scores, const int32_t *tokens
   }
 }
 
+/* In place, so that the penalties see it. Bounds may only grow: no score of a block is greater. */
+static void add_biases(const RowScores *row, const tfm_bias_list *list) {
+  for (uint64_t i = 0; i < list->n; i++) {
+    const int64_t token = list->biases[i].token;
+    float *score = &row->scores[token], *bound = &row->bounds[token / ROW_BLOCK];
+    *score += (float)list->biases[i].bias;
+    if (*score > *bound) *bound = *score;
+  }
+}
+
 static void forbid(float *scores, const tfm_token_list *list) {
   for (uint64_t i = 0; i < list->n; i++) scores[list->tokens[i]] = -INFINITY;
 }
@@ -122,6 +133,7 @@ tfm_status row_apply_options(Chooser *c, const RowText *text, RowScores *row) {
   if (length - text->start < o->min_new_tokens || length < o->min_length) forbid(row->scores, &o->eos_token_ids);
   forbid(row->scores, &o->suppress_tokens);
   if (length == first_free(o, text)) forbid(row->scores, &o->begin_suppress_tokens);
+  add_biases(row, &o->logit_bias);
   if (options_penalise(o)) penalise(c, row, text);
   if (o->forced_bos_token_id != TFM_NO_TOKEN && length == 1) force(c, row, o->forced_bos_token_id);
   if (o->forced_eos_token_id != TFM_NO_TOKEN && length == text->limit - 1) force(c, row, o->forced_eos_token_id);

@@ -13,6 +13,7 @@
 
 #include "decode/loops/logit_row.h"
 #include "generate/choose.h"
+#include "tfm/abi/double_functions.h"
 
 // ---- random numbers ----
 
@@ -139,7 +140,7 @@ static void keep_top_p(Chooser *c, RowScores *row, double total) {
 
 /* Keeps the tokens that are at least min_p times as likely as the likeliest, which no other restriction has taken. */
 static void keep_min_p(Chooser *c, RowScores *row, float most) {
-  const float least = (float)((double)most + log(c->options->min_p));
+  const float least = (float)((double)most + double_log(c->options->min_p));
   if (row->n_blocks) {
     keep_from(c, row, least);
     return;
@@ -154,7 +155,7 @@ static void keep_min_p(Chooser *c, RowScores *row, float most) {
  * no more than 1 - top_p, so none of them can stay. The margin of 0.001 covers rounding. */
 static double shorten(Chooser *c, RowScores *row, float most) {
   const double total = row_exp_sum(row->scores, c->vocab, most);
-  keep_from(c, row, most + (float)log((1 - c->options->top_p) * total / (double)c->vocab) - 0.001f);
+  keep_from(c, row, most + (float)double_log((1 - c->options->top_p) * total / (double)c->vocab) - 0.001f);
   weigh_list(c, row);
   return total;
 }
@@ -205,6 +206,6 @@ int64_t sample_draw(const Chooser *c, const RowScores *row, tfm_stream *stream, 
     if (row->scores[i] > 0) last = i;
     sum += (double)row->scores[i];
   }
-  *score = (float)log((double)row->scores[last] / total);
+  *score = (float)double_log((double)row->scores[last] / total);
   return row->n_blocks ? last : c->changed[last].token;
 }

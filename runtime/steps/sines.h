@@ -72,7 +72,7 @@ MARKED static void NAMED(fill_row, TOGETHER)(const tfm_table_step *table, const 
     for (int j = 0; any >> 63 && j < TOGETHER; j++)
       if (refused[j] >> 63) {
         const double angle = position * rates[i + j];
-        sine[j] = (float)sin(angle), cosine[j] = (float)cos(angle);
+        sine[j] = (float)double_sin(angle), cosine[j] = (float)double_cos(angle);
       }
     const int64_t n = least_of(TOGETHER, angles - i), m = least_of(TOGETHER, n_cosines - i);
     if (m == TOGETHER && apart == 2) {

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "steps/lines.h"
+#include "tfm/abi/double_functions.h"
 
 // ---- running sums ----
 
@@ -84,8 +85,7 @@ void scan_i32(const Line *line) {
 
 void power_of_line(const Line *line) {
   for (int64_t i = 0; i < line->count; i++) {
-    double x = (double)f32_at(line->x + i * line->x_stride), y = (double)f32_at(line->y + i * line->y_stride);
-    float result = (float)pow(x, y);
+    float result = float_pow(f32_at(line->x + i * line->x_stride), f32_at(line->y + i * line->y_stride));
     memcpy(line->c + i * line->c_stride, &result, sizeof result);
   }
 }

@@ -9,6 +9,7 @@
 #include "machine/wide.h"
 #include "steps/items.h"
 #include "steps/walker.h"
+#include "tfm/abi/double_functions.h"
 
 /* Angles per position: the columns that hold a sine (of an odd d, one more than cosines). */
 static int64_t angles_of(const tfm_table_step *table) { return table->rotary ? table->d / 2 : (table->d + 1) / 2; }
@@ -21,9 +22,9 @@ int64_t table_scratch_bytes(const tfm_context *context, const tfm_step *step) {
 
 /* rates[i] = base^(-2 i / d), the angle per position; 0 behind the last. */
 static void fill_rates(const tfm_table_step *table, double *rates) {
-  double logarithm = log(table->base);
+  double logarithm = double_log(table->base);
   int64_t angles = angles_of(table), i = 0;
-  for (; i < angles; i++) rates[i] = exp(-2.0 * (double)i / (double)table->d * logarithm);
+  for (; i < angles; i++) rates[i] = double_exp(-2.0 * (double)i / (double)table->d * logarithm);
   for (; i % MOST_TOGETHER; i++) rates[i] = 0;
 }
 

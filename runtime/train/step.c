@@ -10,6 +10,7 @@
 
 #include "context/binding.h"
 #include "base/error.h"
+#include "base/numbers.h"
 #include "train/trainer_parts.h"
 #include "walk/walk.h"
 
@@ -440,7 +441,7 @@ tfm_status tfm_train_update(tfm_trainer *t, double loss, double *norm, double *r
                     (long long)t->t + 1, loss, *norm);
   t->t++;
   *rate = optimizer_rate(s, t->t - t->head.origin.schedule, t->epoch - t->head.origin.epoch);
-  optimizer_update(t, s->clip_norm > 0 ? fmin(1, s->clip_norm / (*norm + 1e-6)) : 1, *rate);
+  optimizer_update(t, s->clip_norm > 0 ? lesser_of(1, s->clip_norm / (*norm + 1e-6)) : 1, *rate);
   const tfm_status status = compare_ranks(t, error);
   return status ? status : tfm_succeed(error);
 }

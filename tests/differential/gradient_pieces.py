@@ -250,7 +250,7 @@ class Scope:
             o = self.pick(lambda s: s == v.shape)
             self.let(f"gather({o.name}, reshape({at}, {listed(dims)}), axis = {axis})", dims, o.size)
         else:
-            word = r.choice(["softmax(X, axis = A) * 2", "log_softmax(X, axis = A) * 0.5", "cumsum(X, axis = A) * 0.4", "flip(X, axis = A)",
+            word = r.choice(["softmax(X, axis = A) * 2", "log_softmax(X, axis = A) * 0.5", "cumsum(X, axis = A) * 0.4", "shift(X, 1, axis = A) * 2", "shift(X, -2, axis = A)", "flip(X, axis = A)",
                              "X - mean(X, A, true)", "X / sqrt(sum(X * X, A, true) + 0.1)",
                              "softmax(where(M, -inf, X), axis = A)", "layer_norm(X, W, B, 1e-2)", "rms_norm(X, W, 1e-2)"])
             if "norm(" in word and isinstance(v.shape[last], int) or "_norm" not in word or "log_softmax" in word:

@@ -168,7 +168,9 @@ def along(p, x):
     k = r.randrange(1, min(d, 6) + 1)
     kind = r.randrange(14)
     if kind == 0:
-        p.say(f"{out} = {x} + cumsum({x}{r.choice(['', ', axis = 1', ', axis = 0', ', axis = 2'])}) * 0.125")
+        word = r.choice(["cumsum(X A) * 0.125", "shift(X, 1) * 0.5", "shift(X, N A) * 0.5"])
+        axis = r.choice(["", ", axis = 1", ", axis = 0", ", axis = 2"])
+        p.say(f"{out} = {x} + " + word.replace("X", x).replace(" A", axis).replace("N", str(r.choice([-5, -1, 1, 2, 3, 40, 5000]))))
     elif kind == 1:
         p.say(f"{t}, unused_{t} = topk({x}, {k})")
         p.say(f"{out} = {x} - {t}[..., {r.choice(['0', str(k - 1), '-1'])}, none] * 0.5")

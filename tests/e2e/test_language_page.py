@@ -281,7 +281,8 @@ PRINTED = ("time == 16", "time.lengths: i32[batch]")
 # Shown, but no code of the language, or no more than a type, a sign or a shape that others talk about.
 NO_CODE = {"%", "+", "tfmc check", "tfmc compile", "tfmc run", "-D name=value", "f32[batch, time, 512]", "i32[...]",
            "bool[...]", "[batch, channels, time]", "[batch, channels, height, width]", "[n]", "[..., n]", "[batch, time, d]",
-           "[batch, d]", "[batch, channels, ...]", "[inputs, outputs]", "[time, h // 2]", "{name}",
+           "[batch, d]", "[batch, channels, ...]", "[inputs, outputs]", "[time, h // 2]", "{name}", "[..., time, channels]",
+           "[channels, 1, kernel]", "groups = channels",
            "weight * expert(x)", "--require-fusion=experts", "[..., windows, ..., size]", "[batch, in, n]", "[in, out, kernel]", "<=",
            'input "ids"[0,2] = 100, legal range is [0, 100): ...'}
 

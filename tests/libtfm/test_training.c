@@ -258,6 +258,28 @@ static void test_given_weights(void) {
         error.message);
 }
 
+/* Settings in place of those of the train block. */
+static void test_given_settings(void) {
+  static const char *settings[] = {"lr=0.25", "schedule=cosine", "steps=9"};
+  tfm_compile_options options = training_options();
+  options.settings = settings;
+  options.n_settings = 3;
+  tfm_compiled *compiled = NULL;
+  tfm_error error;
+  CHECK(tfm_compile(&options, &compiled, &error) == TFM_OK, "%s", error.message);
+  tfm_trainer *trainer = trainer_of(compiled, NULL);
+  tfm_train_settings found;
+  tfm_trainer_settings(trainer, &found);
+  CHECK(found.lr == 0.25 && found.schedule == TFM_SCHEDULE_COSINE && found.steps == 9 && found.clip_norm == 1, "%g",
+        found.lr);
+  tfm_trainer_destroy(trainer);
+  tfm_compiled_free(compiled);
+  settings[0] = "lr=-1";
+  CHECK(tfm_compile(&options, &compiled, &error) == TFM_E_INPUT && strstr(error.message, "lr"), "%s", error.message);
+  options.training = 0;
+  CHECK(tfm_compile(&options, &compiled, &error) == TFM_E_USAGE, "%s", error.message);
+}
+
 // ---- what is refused ----
 
 static void expect(tfm_status got, tfm_status wanted, const tfm_error *error, const char *words) {
@@ -268,7 +290,8 @@ static void test_bad_values(tfm_trainer *trainer) {
   tfm_value values[2 * VALUES];
   tfm_error error;
   float before[MOST], *weights = NULL;
-  static int32_t none[2 * TIME], wrong[2 * TIME] = {9};
+  static int32_t none[2 * TIME + 2] = {[2 * TIME] = 1, 1}; /* as many labels as are there, not those that follow */
+  static int32_t wrong[2 * TIME] = {9};
   static const int64_t longer[] = {2, TIME + 1};
   tfm_trainer_tensor(trainer, "head.weight", TFM_TENSOR_WEIGHT, &weights, NULL, NULL, &error);
   memcpy(before, weights, sizeof before);
@@ -449,6 +472,7 @@ int main(void) {
     tfm_compiled_free(compiled);
   }
   test_given_weights();
+  test_given_settings();
   char line[TEMPORARY_BYTES + 20];
   snprintf(line, sizeof line, "rm -rf '%s'", folder);
   CHECK(!system(line), "%s", line);

@@ -19,6 +19,7 @@ import transformers as hf
 from safetensors import safe_open
 
 import checkpoint
+import encoder_cases
 import sentence_cases
 
 torch.set_num_threads(1)
@@ -67,6 +68,12 @@ def computed(model, inputs, outputs, grows, take):
     return found | (dict(tokens=tokens(model, inputs, grows)) if grows else {})
 
 
+def keep(name, case):
+    if not ONLY or name in ONLY:
+        (TARGET / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
+        print(name, (TARGET / f"{name}.json").stat().st_size, flush=True)
+
+
 def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False, options=(),
          attention="eager", modules=()):
     """outputs: names here -> names of transformers; masked: rows compared where this input is not 0; options: of tfmc;
@@ -85,8 +92,7 @@ def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files
         other = {k: torch.from_numpy(checkpoint.turned(v.numpy())) for k, v in inputs.items()}
         ready, _, _, behind = prepared(model, gain, files, sines, 1, attention, modules)
         case["second"] = computed(ready, other, outputs, grows, sentence_cases.take(behind) if behind else take)
-    (TARGET / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
-    print(name, (TARGET / f"{name}.json").stat().st_size, flush=True)
+    keep(name, case)
 
 
 def ids(seed, lengths, vocab, pad=0, low=3):
@@ -680,6 +686,32 @@ def pictures():
          num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
-for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, alibi_and_sines, sinks, latents, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
-             settings, turned_places):
+def types_of_shared_files():
+    """Types whose classes share a family's file with others, and heads of them that no other case has."""
+    small = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, max_position_embeddings=26,
+                 pad_token_id=1)
+    rows, mask = ids(2, [9, 5], 40, pad=1)
+    inputs = dict(input_ids=rows, attention_mask=mask)
+    config = hf.XLMRobertaConfig
+    case("xlm_roberta_classify", hf.XLMRobertaForSequenceClassification(config(**small, num_labels=3)), inputs, LOGITS)
+    case("xlm_roberta_mask", hf.XLMRobertaForMaskedLM(config(**small)), inputs, LOGITS, masked="attention_mask")
+    case("camembert_tokens", hf.CamembertForTokenClassification(hf.CamembertConfig(**small, num_labels=5)), inputs, LOGITS,
+         masked="attention_mask")
+    grouped = small | dict(hidden_size=32, max_position_embeddings=64, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    kinds = ["sliding_attention", "full_attention"]
+    rows, mask = ids(6, [9, 6], 40)
+    behind, more = dict(input_ids=rows, attention_mask=mask), dict(masked="attention_mask", gain=0.2)
+    case("ministral", hf.MinistralForCausalLM(hf.MinistralConfig(**grouped, head_dim=8, sliding_window=5, layer_types=kinds)),
+         dict(input_ids=ids(6, [9, 9], 40)[0]), LOGITS, grows="input_ids", gain=0.2)
+    case("qwen2_body", hf.Qwen2Model(hf.Qwen2Config(**grouped)), behind, HIDDEN, **more)
+    case("smollm3_classify", hf.SmolLM3ForSequenceClassification(hf.SmolLM3Config(**grouped, num_labels=3, no_rope_layer_interval=2)), behind,
+         LOGITS, gain=0.2)
+    case("gemma3_classify", hf.Gemma3TextForSequenceClassification(hf.Gemma3TextConfig(**grouped, head_dim=8, num_labels=3, sliding_window=6,
+         layer_types=kinds)), behind, LOGITS, gain=0.2)
+
+
+for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, alibi_and_sines, sinks,
+             latents, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
+             settings, turned_places, types_of_shared_files):
     make()
+encoder_cases.make(case, keep, pairs([9, 6], 40))

@@ -38,6 +38,7 @@ WORDS = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str
 # lacks, where nothing is as good as a number, and torch's names of what models are computed in.
 NAMES = "'bfloat16'|'double'|'float'|'float16'|'float32'|'float64'|'half'|null"
 OF_ALL = {"initializer_range": "bool|float|int|null", "dtype": NAMES, "torch_dtype": NAMES}
+NO_TRANSFORMERS = ("static_embedding", "model2vec")  # tables of vectors, which transformers does not know
 WIDTH = 118
 
 
@@ -84,6 +85,8 @@ def taken(kind, key, sample):
 
 def classes(families):
     for name in model_types(families):
+        if name in NO_TRANSFORMERS:
+            continue
         kind = CONFIG_MAPPING[name]
         yield name, kind
         for part, inner in kind.sub_configs.items():

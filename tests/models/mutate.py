@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|rotations|tokens|tensors|classes|fitting] [--quick]
-       [--keep FOLDER] [--record FOLDER]
+       [--like REGEX] [--keep FOLDER] [--record FOLDER]
 
 Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or
 gone; keys that are not there, those of the lists of ignored keys among them; other ways to write how positions turn;
@@ -85,7 +85,7 @@ def classes(config, writes):
         return [hf.AutoModelForSpeechSeq2Seq]
     if suffix:
         return [AUTO[suffix], getattr(hf, name, None)]
-    if writes and (name.endswith("Model") or not name):
+    if writes and not name:
         return [AUTO[writes]]
     if hasattr(hf, name) and (not name.endswith("Model") or name.endswith("EncoderModel")):
         return [getattr(hf, name)]
@@ -102,7 +102,7 @@ def loaded(folder, config, writes, attention, dtype=torch.float32):
             return model.eval(), info
         except Exception as e:  # whatever transformers, torch and its checks of configs raise
             fault = e
-            if "Unrecognized configuration class" not in str(e):
+            if not re.search("Unrecognized configuration class|argument of type 'NoneType' is not iterable", str(e)):  # auto_map = null
                 break
     raise Declined(f"{type(fault).__name__}: {str(fault)[:200]}")
 
@@ -131,8 +131,15 @@ class Theirs:
             with quiet():
                 made = self.take(model, inputs) if self.take else model(**inputs, return_dict=True)
         except Exception as e:
+            if "same number of <eos> tokens" in str(e) and len(next(iter(inputs.values()))) > 1:
+                return self.run_rows(model, inputs)
             raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
         return {k: v.numpy() for k, v in made.items() if isinstance(v, torch.Tensor)}
+
+    def run_rows(self, model, inputs):
+        """A batch that its class takes row by row alone: here a row of a batch has what it has alone (docs/import.md)."""
+        rows = [self.run(model, {k: v[i:i + 1] for k, v in inputs.items()}) for i in range(len(next(iter(inputs.values()))))]
+        return {k: np.concatenate([row[k] for row in rows]) for k in rows[0] if all(row[k].shape[:1] == (1,) for row in rows)}
 
     def outputs(self, folder, config, inputs):
         """Where no class is named, what the case's own class makes, too."""
@@ -290,8 +297,7 @@ class Case:
                 print(f"  {'both' if declined else 'ours'}{' late' if refusal.late else ''}: {label}: {str(refusal)[:230]!r}"
                       f"{' / ' + str(declined) if declined else ''}", flush=True)
             return "refused", None
-        is_no_value = declined and (declined.of_type or label.endswith(" = null"))
-        if is_no_value and type(made) in self.base and same_numbers(made, self.base[type(made)]):
+        if declined and declined.of_type and type(made) in self.base and same_numbers(made, self.base[type(made)]):
             self.counts["no type of theirs"] += 1
             if self.args.show:
                 print(f"  no type of theirs: {label}: {declined}", flush=True)
@@ -340,6 +346,8 @@ class Case:
         write(self.folder, self.files, self.tensors)
         config = self.files["config.json"]
         for mutation in [*mutations.of_files(self.files, known_keys(self.args)), *aliases(config)]:
+            if not re.search(self.args.like, mutations.text(mutation)):
+                continue
             files, _ = mutations.apply(mutation, self.files, None)
             if mutation[1] != "generation_config.json":
                 self.record(mutation, *self.outputs(mutation, files, None))
@@ -491,8 +499,11 @@ def related(model_type):
     """The classes of transformers for the type."""
     module = type(hf.AutoConfig.for_model(model_type)).__module__.rpartition(".")[0].rpartition(".")[2]
     found = []
+    place = getattr(hf, "_class_to_module", {})  # without it, every class of transformers is loaded to see where it is from
     for name in dir(hf):
         if not re.search(r"(Model|For\w+)$", name) or name.startswith(("TF", "Flax", "Auto")):
+            continue
+        if f".{module}." not in place.get(name, f".{module}."):
             continue
         kind = getattr(hf, name, None)
         if isinstance(kind, type) and issubclass(kind, hf.PreTrainedModel) and kind.__module__.split(".")[-2] == module:
@@ -540,6 +551,7 @@ def main():
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--part", action="append")
     parser.add_argument("--quick", action="store_true", help="transformers is not asked where tfmc refuses")
+    parser.add_argument("--like", default="", metavar="REGEX", help="of the JSON files only changes whose text has this, such as ' = null$'")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for what transformers made, to be used again")
     parser.add_argument("--record", type=pathlib.Path, help="a folder: a part of the changes, with what transformers made")
     args = parser.parse_args()

@@ -71,7 +71,7 @@ ADDED = {
     "use_parallel_residual": [False], "qk_layernorm": [True], "use_qk_norm": [True], "clip_qkv": [0.1],
     "num_experts_per_tok": [1], "norm_topk_prob": [True, False], "mlp_only_layers": [[0]], "decoder_sparse_step": [2],
     "_attn_implementation": ["eager"], "attn_implementation": ["eager"], "auto_map": [{}], "output_hidden_states": [True],
-    "output_attentions": [True], "return_dict": [True], "id2label": [], "label2id": [], "quantization_config": [{}],
+    "output_attentions": [True], "return_dict": [True, False], "id2label": [], "label2id": [], "quantization_config": [{}],
     "task_specific_params": [{"summarization": {"max_length": 9}}], "transformers.js_config": [{}], "finetuning_task": ["mnli"],
     "torchscript": [True], "gradient_checkpointing": [True], "pretraining_tp": [2], "problem_type": ["regression"],
     "text_config_dict": [{"hidden_size": 8}], "vision_config_dict": [{"hidden_size": 8}],
@@ -168,7 +168,7 @@ def of_files(files, more_keys=()):
         if not isinstance(content, dict):
             continue
         for key, values in added_to(file).items():
-            for value in values if key not in content else ():
+            for value in [*values, None] if key not in content else ():
                 yield ["json", file, [key], value]
         for key in more_keys if file == "config.json" else ():
             for value in guessed(key) if key not in content and key not in ADDED else ():

@@ -4,7 +4,9 @@ import json
 import torch
 import transformers as hf
 from sentence_transformers.cross_encoder.modules import LogitScore
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sentence_transformer import modules as st
+from sentence_transformers.sparse_encoder.modules import SpladePooling
 
 
 def save(modules, folder):
@@ -26,7 +28,9 @@ def take(modules):
         prompt = (inputs["attention_mask"] == 2).sum(1)  # of as many tokens in each row
         inputs = dict(inputs, attention_mask=(inputs["attention_mask"] != 0).long())
         body = getattr(model, model.base_model_prefix, model)  # the head of a model that writes is left out
-        features = dict(inputs, token_embeddings=body(**inputs).last_hidden_state, prompt_length=prompt)
+        is_sparse = isinstance(modules[0], SpladePooling)
+        states = model(**inputs).logits if is_sparse else body(**inputs).last_hidden_state
+        features = dict(inputs, token_embeddings=states, prompt_length=prompt)
         for module in modules:
             features = module(features)
         return features
@@ -39,6 +43,9 @@ VECTOR = dict(sentence_embedding="sentence_embedding")
 def make(case, small, inputs, inputs1):
     pooled(case, small, inputs, inputs1)
     modular(case, small, inputs)
+    sparse(case, small, inputs, inputs1)
+    by_token(case, small, inputs)
+    more_bodies(case, small, inputs)
 
 
 def modular(case, small, inputs):
@@ -63,6 +70,52 @@ def modular(case, small, inputs):
     prompted = inputs | dict(attention_mask=torch.where(torch.arange(9) < 3, inputs["attention_mask"] * 2, inputs["attention_mask"]))
     left_out = st.Pooling(24, st.Pooling.POOLING_MODES, include_prompt=False)
     case("sentence_prompt", bert(), prompted, VECTOR, modules=[left_out])
+
+
+def more_bodies(case, small, inputs):
+    """Vectors of the families of encoder_cases.py."""
+    gte = [st.Pooling(24, "cls"), st.Normalize()]
+    case("sentence_gte", hf.GteModel(hf.GteConfig(**small)), inputs, VECTOR, modules=gte)
+    case("sentence_jina_v3", hf.JinaEmbeddingsV3Model(hf.JinaEmbeddingsV3Config(**small), add_pooling_layer=False), inputs, VECTOR,
+         modules=[st.Pooling(24), st.Normalize()])
+    euro = hf.EuroBertConfig(**small, pad_token_id=0, bos_token_id=1, eos_token_id=2, mask_token_id=3)
+    case("sentence_eurobert", hf.EuroBertModel(euro), inputs, VECTOR, modules=[st.Pooling(24)])
+
+
+WORDS = {"sentence_bert_config.json": dict(transformer_task="fill-mask", module_output_name="token_embeddings",
+                                           modality_config={"text": {"method": "forward", "method_output_name": "logits"}})}
+
+
+def sparse(case, small, inputs, inputs1):
+    """Of the head for masked words one number for each word."""
+    more = dict(outputs=VECTOR, files=WORDS)
+    tied = lambda kind, config, *how: (kind(config), inputs, dict(more, modules=[SpladePooling(*how)]))
+    distil = hf.DistilBertConfig(vocab_size=40, dim=24, n_layers=2, n_heads=4, hidden_dim=40, max_position_embeddings=20)
+    modern = {k: v for k, v in small.items() if k != "max_position_embeddings"} | dict(local_attention=6, pad_token_id=0)
+    deberta = hf.DebertaV2Config(**small, relative_attention=True, position_buckets=4, norm_rel_ebd="layer_norm", share_att_key=True,
+                                 pos_att_type=["p2c", "c2p"])
+    of = dict(bert=tied(hf.BertForMaskedLM, hf.BertConfig(**small)), bert_sum=tied(hf.BertForMaskedLM, hf.BertConfig(**small), "sum"),
+              distilbert=tied(hf.DistilBertForMaskedLM, distil, "max", "log1p_relu"),
+              modernbert=tied(hf.ModernBertForMaskedLM, hf.ModernBertConfig(**modern)), deberta=tied(hf.DebertaV2ForMaskedLM, deberta),
+              albert=tied(hf.AlbertForMaskedLM, hf.AlbertConfig(**small, embedding_size=16)),
+              eurobert=tied(hf.EuroBertForMaskedLM, hf.EuroBertConfig(**small, pad_token_id=0, bos_token_id=1, eos_token_id=2, mask_token_id=3)),
+              gte=tied(hf.GteForMaskedLM, hf.GteConfig(**small)))
+    for name, (model, given, options) in of.items():
+        case(f"splade_{name}", model, given, **options)
+    roberta = small | dict(max_position_embeddings=26, pad_token_id=1)
+    for name, model in (("mpnet", hf.MPNetForMaskedLM(hf.MPNetConfig(**roberta))), ("roberta", hf.RobertaForMaskedLM(hf.RobertaConfig(**roberta)))):
+        case(f"splade_{name}", model, inputs1, modules=[SpladePooling()], **more)
+
+
+def by_token(case, small, inputs):
+    """ColBERT: one vector for each token."""
+    tokens = dict(module_input_name="token_embeddings", module_output_name="token_embeddings")
+    dense = st.Dense(24, 16, bias=False, activation_function=torch.nn.Identity(), **tokens)
+    more = dict(outputs=dict(token_embeddings="token_embeddings"), masked="attention_mask")
+    modern = {k: v for k, v in small.items() if k != "max_position_embeddings"} | dict(local_attention=6, pad_token_id=0)
+    case("colbert_bert", hf.BertModel(hf.BertConfig(**small)), inputs, modules=[dense, MultiVectorMask(["."]), st.Normalize(**tokens)], **more)
+    case("colbert_modernbert", hf.ModernBertModel(hf.ModernBertConfig(**modern)), inputs, modules=[dense, st.Normalize(**tokens)], **more)
+    case("colbert_nomic", hf.NomicBertModel(hf.NomicBertConfig(**small)), inputs, modules=[MultiVectorMask()], **more)
 
 
 def decoders(case, model, inputs, name):

@@ -172,6 +172,11 @@ class Account(ImportCase):
     def types(self):
         return [t for line in self.tfmc("--list").stdout.splitlines() for t in line.split()[1:]]
 
+    def test_every_type_of_a_family_has_a_case(self):
+        """What no case computes, neither test_models.py nor mutate.py has ever seen."""
+        configs = [json.loads(path.read_text())["files"]["config.json"] for path in CASES.glob("*.json")]
+        self.assertEqual(sorted(set(self.types()) - {config["model_type"] for config in configs}), [])
+
     def test_bodies_of_types_that_only_write(self):
         """The class without a head gives hidden states: the logits of the family are none of its outputs."""
         for name in ("bloom", "falcon", "gemma", "gpt2", "gpt_neox", "opt", "phi3", "starcoder2", "granite", "glm4", "phi", "cohere2",
@@ -264,12 +269,48 @@ class Account(ImportCase):
         seen = 0
         for path in sorted((ROOT / "models").glob("*.tfm")):
             block = re.search(r"^checkpoint (.*?) \{\n(.*?)^\}", path.read_text(), re.S | re.M)
-            for key in re.findall(r'"(\w+)"', " ".join(re.findall(r"^  needed (.*)$", block[2], re.M))):
+            for key in re.findall(r'"([\w.]+)"', " ".join(re.findall(r"^  needed (.*)$", block[2], re.M))):
                 with self.subTest(family=path.stem, key=key):
-                    self.write(dict(model_type=re.findall(r'"([^"]+)"', block[1])[0]) | {key: None})
+                    within, _, last = key.rpartition(".")
+                    said = {within: {last: None}} if within else {last: None}
+                    self.write(dict(model_type=re.findall(r'"([^"]+)"', block[1])[0]) | said)
                     self.tfmc(self.folder, code=1, says=f'"{key}" is null, and a value is needed')
                     seen += 1
         self.assertGreater(seen, 30)
+
+    def test_nulls_that_any_class_reads(self):
+        """Of every type: with is_causal = null transformers lets tokens see those behind them, in a text tower too."""
+        configs = [json.loads(path.read_text())["files"]["config.json"] for path in sorted(CASES.glob("*.json"))]
+        for kind, config in {config["model_type"]: config for config in configs}.items():
+            for key in "is_causal", "chunk_size_feed_forward", "return_dict":
+                with self.subTest(kind, key=key):
+                    self.write(config | {key: None})
+                    self.assertIn(f'"{key}" is null, and a value is needed', self.tfmc(self.folder, code=1).stderr)
+        for name in "clip", "siglip":
+            config = self.take(name)
+            self.write(config | dict(text_config=config["text_config"] | dict(is_causal=None)))
+            self.refused('"text_config.is_causal" is null')
+
+    def test_padding_of_counted_places(self):
+        """Where places are counted from the token for padding, there is no text without it: null is refused, no key is the default."""
+        for name, says in (("m2m_100", "its positions begin"), ("roberta", "pad_token_id"), ("xlm_roberta", "pad_token_id"),
+                           ("camembert", "pad_token_id")):
+            config = self.take(name)
+            with self.subTest(name):
+                self.write(config | dict(pad_token_id=None))
+                self.refused(says)
+                self.write({k: v for k, v in config.items() if k != "pad_token_id"})
+                self.tfmc(self.folder)
+
+    def test_nulls_in_another_spelling(self):
+        """A null there is the value of the setting for transformers, whatever the first spelling says."""
+        for name, spellings in (("bart", ("hidden_size", "num_attention_heads", "num_hidden_layers")), ("gpt2", ("hidden_size", "n_head")),
+                                ("t5", ("hidden_size", "head_dim")), ("distilbert", ("hidden_size",)), ("whisper", ("num_key_value_heads",))):
+            config = self.take(name)
+            for key in spellings:
+                with self.subTest(name, key=key):
+                    self.write(config | {key: None})
+                    self.refused(f'"{key}" is null')
 
     def test_keys_that_one_class_of_a_family_reads(self):
         """What the class of another type of the family reads changes nothing of this one."""
@@ -321,11 +362,21 @@ class Account(ImportCase):
 
     def test_heads_whose_size_is_null(self):
         """Where the key is none of the config class's own, its class computes with the null."""
-        for name in ("qwen2", "smollm3", "qwen2_moe"):
+        for name in ("qwen2", "smollm3", "qwen2_moe", "apertus", "exaone4", "olmo3", "granite", "olmo2", "cohere", "cohere2", "phi"):
             config = self.take(name)
             self.tfmc(self.folder, "--strict")
             self.write(config | dict(head_dim=None))
             self.refused("how many columns a head has is null")
+        for name, values, says in (("phi3", (None, 4, 16), "other columns"), ("falcon", (None, 8), "takes no other")):
+            config = self.take(name)
+            self.tfmc(self.folder, "--strict")
+            for value in values:
+                self.write(config | dict(head_dim=value))
+                self.refused(says)
+        config = self.take("ministral")
+        for other in {k: v for k, v in config.items() if k != "head_dim"}, config | dict(head_dim=None):
+            self.write(other)
+            self.refused("how many columns a head has is missing")
 
     def test_windows_of_no_tokens(self):
         """Each case with a window, which is no longer one."""

@@ -503,7 +503,7 @@ class Import(ImportCase):
 
     def test_list(self):
         lines = self.tfmc("--list").stdout.splitlines()
-        self.assertIn("models/bert.tfm        bert roberta xlm-roberta camembert electra", lines)
+        self.assertIn("models/bert.tfm        bert roberta xlm-roberta camembert electra ernie", lines)
         types = [t for line in lines for t in line.split()[1:]]
         counts = collections.Counter(types)  # bodies and heads of models that write are families of their own
         self.assertEqual({t for t, n in counts.items() if n > 1}, {"t5", "mt5", "bart", "mbart", "llama", "mistral", "ministral", "qwen2", "qwen3",

@@ -15,7 +15,7 @@ from import_case import ImportCase
 
 
 class Settings(ImportCase):
-    def computed(self, config=None, inputs=None, verb="run", options=()):
+    def computed(self, config=None, inputs=None, verb="run", options=("--engine=reference",)):
         """The outputs of the folder, whose config.json may be another one."""
         if config is not None:
             self.write(config)
@@ -26,8 +26,7 @@ class Settings(ImportCase):
         save_file({k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in given.items()},
                   self.folder / "in.safetensors")
         out = self.folder / "out.safetensors"
-        self.tfmc(model, "--weights", self.folder, "--inputs", self.folder / "in.safetensors", "-o", out, "--engine=reference",
-                  *options, verb=verb)
+        self.tfmc(model, "--weights", self.folder, "--inputs", self.folder / "in.safetensors", "-o", out, *options, verb=verb)
         return load_file(out)
 
     def test_the_end_of_a_text_for_clip(self):
@@ -55,6 +54,22 @@ class Settings(ImportCase):
             for engine in "native", "reference":
                 self.tfmc(self.folder / "model.tfm", "--weights", self.folder, "--inputs", self.folder / "without.safetensors",
                           f"--engine={engine}", verb="run", code=1, says="error: integer division by zero")
+
+    def test_texts_with_different_numbers_of_ends(self):
+        """The classes of transformers take such texts one by one alone: each row of the batch has what it has alone."""
+        for name in "bart_classify", "mbart_classify", "t5_classify":
+            config = self.take(name)
+            ids = np.array(self.case["inputs"]["input_ids"])
+            end = config["eos_token_id"]
+            ids[ids == end] += 1
+            ids[:, ids.shape[1] // 2] = end
+            ids[1, 2:4] = end
+            for engine in "--engine=native", "--engine=reference":
+                both = self.computed(inputs=dict(input_ids=ids), options=(engine,))["logits"]
+                for row, made in zip(ids, both):
+                    alone = self.computed(inputs=dict(input_ids=row[None]), options=(engine,))["logits"]
+                    np.testing.assert_array_equal(alone[0], made)
+            self.assertGreater(np.abs(both[0] - both[1]).max(), 1e-4)
 
     def test_layers_with_and_without_a_window(self):
         """Mistral with a list of kinds: the window is that of the layers that the list names."""

@@ -57,6 +57,7 @@ static void double_some(void *user, int64_t item, const int32_t *tokens, int64_t
 
 typedef struct Lists {
   int64_t ends[2], suppressed[40], first[3];
+  tfm_token_bias biases[6];
 } Lists;
 
 /* Each option has an effect in about a third of the cases. */
@@ -67,6 +68,8 @@ static tfm_generate_options random_options(Lists *lists) {
   for (int i = 0; i < 2; i++) lists->ends[i] = draw(VOCAB);
   for (int i = 0; i < 40; i++) lists->suppressed[i] = draw(VOCAB);
   for (int i = 0; i < 3; i++) lists->first[i] = draw(VOCAB);
+  for (int i = 0; i < 6; i++) lists->biases[i] = (tfm_token_bias){draw(VOCAB), (double)draw(33) / 4 - 4};
+  if (!draw(3)) o.logit_bias = (tfm_bias_list){lists->biases, (uint64_t)draw(7)};
   o.eos_token_ids = (tfm_token_list){lists->ends, (uint64_t)draw(3)};
   if (!draw(3)) o.suppress_tokens = (tfm_token_list){lists->suppressed, (uint64_t)draw(40)};
   if (!draw(3)) o.begin_suppress_tokens = (tfm_token_list){lists->first, (uint64_t)draw(4)};
@@ -157,7 +160,7 @@ Test(choose, writes_the_rows_of_generate) {
 
 // ---- penalties ----
 
-/* What vLLM computes, by counting anew: repetition for all of the row, then what was written. */
+/* What vLLM computes, by counting anew: biases, repetition for all of the row, then what was written. */
 static float penalised_score(const tfm_generate_options *o, const int32_t *tokens, int64_t start, int64_t length,
                              float score, int32_t token) {
   int64_t stands = 0, written = 0;
@@ -165,6 +168,8 @@ static float penalised_score(const tfm_generate_options *o, const int32_t *token
     stands += tokens[i] == token;
     written += tokens[i] == token && i >= start;
   }
+  for (uint64_t i = 0; i < o->logit_bias.n; i++)
+    if (o->logit_bias.biases[i].token == token) score += (float)o->logit_bias.biases[i].bias;
   const float repetition = (float)o->repetition_penalty;
   if (stands && repetition != 1) score = score < 0 ? score * repetition : score / repetition;
   if (written) score -= (float)o->frequency_penalty * (float)written;
@@ -172,7 +177,7 @@ static float penalised_score(const tfm_generate_options *o, const int32_t *token
   return score;
 }
 
-Test(choose, penalties_count_what_was_written_and_not_the_prompt) {
+Test(choose, biases_and_penalties_of_what_was_written_and_not_of_the_prompt) {
   enum { LENGTH = 30 };
   tfm_chooser *chooser = chooser_of(VOCAB);
   int64_t moved = 0;
@@ -182,6 +187,9 @@ Test(choose, penalties_count_what_was_written_and_not_the_prompt) {
     options.presence_penalty = (double)draw(17) / 4 - 2;
     options.frequency_penalty = (double)draw(17) / 8 - 1;
     if (draw(2)) options.repetition_penalty = 0.5 + (double)draw(8) / 4;
+    tfm_token_bias biases[5];
+    for (int i = 0; i < 5; i++) biases[i] = (tfm_token_bias){draw(VOCAB), (double)draw(65) / 4 - 8};
+    options.logit_bias = (tfm_bias_list){biases, (uint64_t)draw(6)};
     int32_t tokens[LENGTH];
     for (int i = 0; i < LENGTH; i++) tokens[i] = (int32_t)draw(draw(2) ? VOCAB : 6);
     const int64_t length = 1 + draw(LENGTH), start = draw(length + 1);

@@ -327,6 +327,9 @@ static tfm_generate_options random_options(Model *m, int64_t *tokens) {
   for (int i = 0; i < 40; i++) tokens[i] = (int64_t)next_random(m) % m->shape.vocab;
   options.eos_token_ids = (tfm_token_list){tokens, next_random(m) % 4};
   options.suppress_tokens = (tfm_token_list){tokens + 4, next_random(m) % 3 ? next_random(m) % 36 : 0};
+  static tfm_token_bias biases[8];
+  for (int i = 0; i < 8; i++) biases[i] = (tfm_token_bias){tokens[32 + i], (double)(next_random(m) % 33) * 0.31 - 5};
+  if (next_random(m) % 3 == 0) options.logit_bias = (tfm_bias_list){biases, next_random(m) % 9};
   if (next_random(m) % 3 == 0) options.min_new_tokens = next_random(m) % 12;
   if (next_random(m) % 5 == 0) options.min_length = next_random(m) % 8;
   if (next_random(m) % 3 == 0) options.repetition_penalty = 1.3;

@@ -12,6 +12,18 @@ Test(eval_along, running_sums_begin_with_the_first_element_and_round_each_additi
   WANT_I32(SHAPE(2, 2), INT_MAX, 1, INT_MIN, 3);
 }
 
+Test(eval_along, elements_are_moved_along_and_nothing_comes_from_beyond_the_ends) {
+  F32("x", SHAPE(2, 3), -0.0f, 1, NAN, 4, 5, 6);
+  run("%0 = input \"x\" : f32[2, 3]\n%1 = shift %0, 1, axis=1 : f32[2, 3]\noutput y = %1");
+  WANT_F32(SHAPE(2, 3), 0, -0.0f, 1, 0, 4, 5);
+  F32("x", SHAPE(2, 3), -0.0f, 1, NAN, 4, 5, 6);
+  run("%0 = input \"x\" : f32[2, 3]\n%1 = shift %0, -2, axis=1 : f32[2, 3]\noutput y = %1");
+  WANT_F32(SHAPE(2, 3), NAN, 0, 0, 6, 0, 0);
+  F32("x", SHAPE(2, 3), -0.0f, 1, NAN, 4, 5, 6);
+  run("%0 = input \"x\" : f32[2, 3]\n%1 = shift %0, -9223372036854775807, axis=0 : f32[2, 3]\noutput y = %1");
+  WANT_F32(SHAPE(2, 3), 0, 0, 0, 0, 0, 0);
+}
+
 Test(eval_along, the_greatest_come_in_order_with_the_lowest_index_first) {
   F32("x", SHAPE(2, 5), 1, 3, -0.0f, 3, 0, NAN, 7, NAN, INFINITY, 8);
   run("%0 = input \"x\" : f32[2, 5]\n%1 = topk %0, axis=1 : i32[2, 4]\noutput y = %1");

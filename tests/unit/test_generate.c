@@ -421,6 +421,11 @@ Test(generate, I25_repetition) {
   REFUSED("repetition_penalty is 0", options.repetition_penalty = 0);
   REFUSED("repetition_penalty is -1", options.repetition_penalty = -1);
   REFUSED("repetition_penalty is", options.repetition_penalty = NAN);
+  const tfm_token_bias outside = {6, 1}, greatest = {0, 1001}, no_number = {0, NAN};
+  REFUSED("logit_bias: token 6", options.logit_bias = (tfm_bias_list){&outside, 1});
+  REFUSED("logit_bias is 1001", options.logit_bias = (tfm_bias_list){&greatest, 1});
+  REFUSED("logit_bias is", options.logit_bias = (tfm_bias_list){&no_number, 1});
+  REFUSED("logit_bias: 1 tokens, but the pointer", options.logit_bias = (tfm_bias_list){NULL, 1});
   REFUSED("presence_penalty is 1e+300", options.presence_penalty = 1e300);
   REFUSED("frequency_penalty is -1001", options.frequency_penalty = -1001);
   REFUSED("frequency_penalty is", options.frequency_penalty = NAN);

@@ -9,6 +9,7 @@
 #include "counted_allocations.h"
 #include "hand_decoding.h"
 #include "tfm/decode.h"
+#include "tfm/write.h"
 
 /* --- Mapping under watch ------------------------------------------------------------------------------------------- */
 
@@ -114,6 +115,100 @@ Test(runtime_decoder_memory, a_beginning_without_memory_fails_and_can_be_repeate
     tfm_decoder_destroy(decoder);
   }
   cr_expect_gt(n_failed, 5);
+}
+
+/* --- What a server does ------------------------------------------------------------------------------------------- */
+
+enum { WRITTEN = 40, THREADS = 2 };
+
+typedef struct Serving {
+  tfm_decoder *decoder;
+  tfm_chooser *choosers[THREADS];
+  int32_t text[ITEMS][WRITTEN + 4];
+  int n_failed;
+} Serving;
+
+/* Whether a call ended well; one that got no memory may be made again, and then does. */
+static bool again(Serving *serving, tfm_status status) {
+  if (!status) return false;
+  cr_assert_eq(status, TFM_E_NOMEM);
+  serving->n_failed++;
+  return true;
+}
+
+static tfm_status open_limits(tfm_decoder *decoder) {
+  int64_t sizes[8] = {0};
+  for (uint32_t i = 0; i < hand.decoding.encoder->n_symbols; i++) sizes[i] = SOURCE;
+  const tfm_decoder_limits limits = {.struct_size = sizeof limits, .rows = ITEMS, .length = WRITTEN + 4,
+                                     .items = ITEMS, .source_sizes = sizes};
+  return tfm_decoder_open(decoder, &limits, NULL);
+}
+
+/* Rows of three sources, the later ones added while the others write; each step guesses two tokens, wrongly or rightly.
+ * step_kept is small, so that a step has to make room for its logits. */
+static void serve(Serving *serving) {
+  static const int64_t dims[] = {1, SOURCE};
+  int64_t row[ITEMS], lengths[ITEMS], item;
+  for (int i = 0; i < THREADS; i++)
+    while (again(serving, tfm_chooser_create(WRITER_VOCAB, &serving->choosers[i], NULL))) continue;
+  while (!(serving->decoder = decoder_new(NULL))) serving->n_failed++;
+  while (again(serving, open_limits(serving->decoder))) continue;
+  tfm_generate_options options;
+  tfm_generate_defaults(&options);
+  for (int begun = 0, step = 0; step < 3 * WRITTEN; step++) {
+    if (begun < ITEMS && step % 5 == 0) {
+      const tfm_value inputs[] = {{source + begun * SOURCE, TFM_I32, 2, dims}, {masked, TFM_BOOL, 2, dims}};
+      while (again(serving, tfm_decoder_add_source(serving->decoder, inputs, NULL, &item, NULL))) continue;
+      while (again(serving, tfm_decoder_join(serving->decoder, item, &row[begun], NULL))) continue;
+      serving->text[begun][0] = begun;
+      lengths[begun++] = 1;
+    }
+    tfm_write_row rows[ITEMS];
+    tfm_choice chosen[ITEMS][3];
+    int64_t who[ITEMS], n = 0;
+    for (int i = 0; i < begun; i++) {
+      if (lengths[i] >= WRITTEN) continue;
+      int32_t *text = serving->text[i];
+      text[lengths[i]] = step % 3, text[lengths[i] + 1] = 1;
+      rows[n] = (tfm_write_row){.part = {row[i], text + lengths[i] - 1, 3, 0}, .n_guesses = 2, .chosen = chosen[n],
+                                .choice = {.options = &options, .tokens = text, .length = lengths[i] + 2, .start = 1,
+                                           .limit = WRITTEN + 4, .n_top = -1}};
+      who[n++] = i;
+    }
+    if (!n) continue;
+    while (again(serving, tfm_decoder_write(serving->decoder, serving->choosers, n, rows, NULL))) continue;
+    for (int64_t k = 0; k < n; k++) {
+      cr_assert_eq(rows[k].status, TFM_OK);
+      for (int64_t c = 0; c < rows[k].n_chosen; c++)
+        serving->text[who[k]][lengths[who[k]] + c] = chosen[k][c].token;
+      lengths[who[k]] += rows[k].n_chosen;
+    }
+  }
+  for (int i = 0; i < ITEMS; i++) memset(serving->text[i] + WRITTEN, 0, 4 * sizeof **serving->text);
+  for (int i = 0; i < THREADS; i++) tfm_chooser_destroy(serving->choosers[i]);
+  tfm_decoder_destroy(serving->decoder);
+}
+
+/* Each allocation fails once, and with all others before it well: the call says so, can be made again, and the rows get
+ * the same tokens. */
+Test(runtime_decoder_memory, S19_a_call_of_a_server_without_memory_can_be_repeated) {
+  static Serving wanted, found;
+  const long before = atomic_load(&n_allocations);
+  serve(&wanted);
+  const long all = atomic_load(&n_allocations) - before;
+  cr_assert_eq(wanted.n_failed, 0);
+  int n_failed = 0;
+  for (long i = 0; i < all; i++) {
+    found = (Serving){0};
+    atomic_store(&failing, atomic_load(&n_allocations) + i);
+    serve(&found);
+    atomic_store(&failing, -1);
+    cr_assert_leq(found.n_failed, 1, "allocation %ld", i);
+    n_failed += found.n_failed;
+    cr_assert_arr_eq(found.text, wanted.text, sizeof wanted.text, "allocation %ld", i);
+  }
+  cr_expect_gt(n_failed, all / 2, "%d of %ld", n_failed, all);
+  cr_expect_gt(all, 15);
 }
 
 /* --- Functions of the caller --------------------------------------------------------------------------------------- */

@@ -1,13 +1,14 @@
 /* Operations that select or add up along one axis, by their definitions, gradients of norms, and powers.
  *
- * In: tensors. Out: elements picked by ids or by a step; running sums, each addition rounded to f32 as the language
- * defines it; the indices of the greatest and of the true elements; powers in double, rounded
- * once. Refused: ids beyond the axis. */
+ * In: tensors. Out: elements picked by ids or by a step, or moved along; running sums, each addition rounded to f32 as
+ * the language defines it; the indices of the greatest and of the true elements; powers in double, rounded once.
+ * Refused: ids beyond the axis. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "graph/eval/eval_run.h"
+#include "tfm/abi/double_functions.h"
 
 /* Strides of `x` in the domain of `out`, whose axis `axis` is walked by the caller: 0 along it. Returns the stride
  * along the axis. */
@@ -59,6 +60,26 @@ bool eval_every(const EvalNode *in, Tensor *out) {
   for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
     memcpy((char *)out->data + (size_t)i * bytes, (const char *)x->data + (size_t)grid_offset(&grid, from) * bytes,
            bytes);
+  }
+  return true;
+}
+
+bool eval_shift(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0];
+  const uint32_t axis = (uint32_t)in->node->attr.axis;
+  const int64_t n = eval_size(in->run, in->node->attr.size), dim = out->dims[axis];
+  int64_t strides[MAX_RANK];
+  const int64_t step = strides_beside(x, axis, strides);
+  const size_t bytes = dtype_bytes[x->dtype];
+  Grid lines = lines_of(out, axis);
+  for (int64_t line = 0; line < lines.points; line++, grid_next(&lines)) {
+    const int64_t at = grid_offset(&lines, strides);
+    for (int64_t i = 0; i < dim; i++) {
+      char *to = (char *)out->data + (size_t)(at + i * step) * bytes;
+      const bool is_there = n >= 0 ? n <= i : n > i - dim;
+      if (is_there) memcpy(to, (const char *)x->data + (size_t)(at + (i - n) * step) * bytes, bytes);
+      else memset(to, 0, bytes);
+    }
   }
   return true;
 }
@@ -163,7 +184,7 @@ bool eval_power(const EvalNode *in, Tensor *out) {
   for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
     float x = ((const float *)in->inputs[0]->data)[grid_offset(&grid, strides[0])];
     float y = ((const float *)in->inputs[1]->data)[grid_offset(&grid, strides[1])];
-    ((float *)out->data)[i] = (float)pow((double)x, (double)y);
+    ((float *)out->data)[i] = float_pow(x, y);
   }
   return true;
 }
@@ -197,7 +218,7 @@ static void norm_grad_row(OpKind norm, double eps, GradRow row) {
 static void log_softmax_grad_row(GradRow row) {
   double sum = 0;
   for (int64_t i = 0; i < row.n; i++) sum += (double)row.g[i];
-  for (int64_t i = 0; i < row.n; i++) row.out[i] = (float)((double)row.g[i] - exp((double)row.x[i]) * sum);
+  for (int64_t i = 0; i < row.n; i++) row.out[i] = (float)((double)row.g[i] - double_exp((double)row.x[i]) * sum);
 }
 
 /* Memory for what w gets, kept for the nodes that read it until the run ends. False: there is no room for it. */

@@ -14,6 +14,7 @@
 #include "base/checked_size.h"
 #include "forms/form.h"
 #include "graph/eval/eval_run.h"
+#include "tfm/abi/double_functions.h"
 
 // ---- memory of values ----
 
@@ -170,10 +171,10 @@ bool eval_sinusoid(const EvalNode *in, Tensor *out) {
   for (int64_t row = 0; row < n; row++) {
     float *to = (float *)out->data + row * width;
     for (int64_t i = 0; i < n_sines; i++) {
-      double rate = exp(-2.0 * (double)i / (double)width * log(in->node->attr.base));
+      double rate = double_exp(-2.0 * (double)i / (double)width * double_log(in->node->attr.base));
       double angle = position(in->inputs[0], row) * rate;
-      to[interleaved ? 2 * i : i] = (float)sin(angle);
-      if (i < width / 2) to[interleaved ? 2 * i + 1 : n_sines + i] = (float)cos(angle);
+      to[interleaved ? 2 * i : i] = (float)double_sin(angle);
+      if (i < width / 2) to[interleaved ? 2 * i + 1 : n_sines + i] = (float)double_cos(angle);
     }
   }
   return true;
@@ -181,12 +182,12 @@ bool eval_sinusoid(const EvalNode *in, Tensor *out) {
 
 /* Su et al. 2021 (RoFormer), section 3.2.2. */
 static double rotary_angle(double base, double pos, int64_t i, int64_t width) {
-  return pos * pow(base, -2.0 * (double)i / (double)width);
+  return pos * double_pow(base, -2.0 * (double)i / (double)width);
 }
 
 /* Sine and cosine are rounded to f32 first, as the table of angles that compiled code reads holds them. */
 static void rotate_pair(const float *x, float *to, int64_t first, int64_t second, double angle) {
-  double sine = (double)(float)sin(angle), cosine = (double)(float)cos(angle);
+  double sine = (double)(float)double_sin(angle), cosine = (double)(float)double_cos(angle);
   double a = (double)x[first], b = (double)x[second];
   to[first] = (float)(a * cosine - b * sine);
   to[second] = (float)(b * cosine + a * sine);
@@ -215,8 +216,8 @@ bool eval_rotary_table(const EvalNode *in, Tensor *out) {
     float *to = (float *)out->data + row * 2 * half;
     for (int64_t i = 0; i < half; i++) {
       double angle = rotary_angle(in->node->attr.base, position(in->inputs[0], row), i, 2 * half);
-      to[i] = (float)cos(angle);
-      to[half + i] = (float)sin(angle);
+      to[i] = (float)double_cos(angle);
+      to[half + i] = (float)double_sin(angle);
     }
   }
   return true;

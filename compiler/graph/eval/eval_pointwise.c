@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "graph/eval/eval_run.h"
+#include "tfm/abi/double_functions.h"
 
 static double f32_at(RowOperand x, int64_t i) { return (double)((const float *)x.data)[i * x.stride]; }
 static int64_t i32_at(RowOperand x, int64_t i) { return ((const int32_t *)x.data)[i * x.stride]; }
@@ -39,26 +40,26 @@ static int32_t wrapped(int64_t x) {
 
 static const double PI = 3.14159265358979323846;
 
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double sigmoid(double x) { return 1 / (1 + double_exp(-x)); }
 
-F32_UNARY(exp, exp(x))
-F32_UNARY(log, log(x))
+F32_UNARY(exp, double_exp(x))
+F32_UNARY(log, double_log(x))
 F32_UNARY(sqrt, sqrt(x))
 F32_UNARY(rsqrt, 1 / sqrt(x))
 F32_UNARY(abs, fabs(x))
 F32_UNARY(floor, floor(x))
 F32_UNARY(ceil, ceil(x))
 F32_UNARY(round, nearbyint(x)) /* of the two nearest ones the even one, in the mode that programs begin in */
-F32_UNARY(sin, sin(x))
-F32_UNARY(cos, cos(x))
-F32_UNARY(tanh, tanh(x))
+F32_UNARY(sin, double_sin(x))
+F32_UNARY(cos, double_cos(x))
+F32_UNARY(tanh, double_tanh(x))
 F32_UNARY(sigmoid, sigmoid(x))
 F32_UNARY(erf, erf(x))
 F32_UNARY(relu, x < 0 ? 0 : x)
 F32_UNARY(silu, x * sigmoid(x))
 /* Hendrycks, Gimpel 2016: gelu and its two approximations, with the constants of that paper. */
 F32_UNARY(gelu, x / 2 * (1 + erf(x / sqrt(2)))) /* of -inf NaN, as in PyTorch */
-F32_UNARY(gelu_tanh, x / 2 * (1 + tanh(sqrt(2 / PI) * (x + 0.044715 * x * x * x))))
+F32_UNARY(gelu_tanh, x / 2 * (1 + double_tanh(sqrt(2 / PI) * (x + 0.044715 * x * x * x))))
 F32_UNARY(quick_gelu, x * sigmoid(1.702 * x))
 
 static bool row_neg(DType dtype, const RowOperand *args, int64_t n, void *out) {

@@ -102,6 +102,7 @@ bool eval_gather(const EvalNode *in, Tensor *out);
 bool eval_take(const EvalNode *in, Tensor *out);
 bool eval_every(const EvalNode *in, Tensor *out);
 bool eval_cumsum(const EvalNode *in, Tensor *out);
+bool eval_shift(const EvalNode *in, Tensor *out);
 bool eval_topk(const EvalNode *in, Tensor *out);
 bool eval_scatter(const EvalNode *in, Tensor *out);
 bool eval_places(const EvalNode *in, Tensor *out);

@@ -10,6 +10,7 @@
 
 #include "graph/eval/eval_products.h"
 #include "graph/eval/eval_run.h"
+#include "tfm/abi/double_functions.h"
 
 // ---- reductions ----
 
@@ -48,10 +49,10 @@ static double extreme_value(Line x, double sign) {
 static void softmax(Line x, bool logarithm, float *out) {
   double max = extreme_value(x, 1), total = 0;
   bool masked = max == -(double)INFINITY;
-  for (int64_t i = 0; i < x.n; i++) total += exp(at(x, i) - max);
+  for (int64_t i = 0; i < x.n; i++) total += double_exp(at(x, i) - max);
   for (int64_t i = 0; i < x.n; i++) {
     double shifted = at(x, i) - max;
-    out[i * x.stride] = (float)(logarithm ? shifted - log(total) : masked ? 0 : exp(shifted) / total);
+    out[i * x.stride] = (float)(logarithm ? shifted - double_log(total) : masked ? 0 : double_exp(shifted) / total);
   }
 }
 

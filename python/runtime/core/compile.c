@@ -1,8 +1,8 @@
-/* Model._compile: tfm_compile with the options of a dict. The package has checked and filled it in, so that what is
+/* Model._compile, Trainer._compile: tfm_compile with the options of a dict. The package has checked and filled it in, so that what is
  * here only turns objects of Python into C.
  *
  * In: {"path", "text", "model", "march", "quantize", "weights_path", "weights_prefix", "compiler": bytes or None,
- * "definitions": tuple of bytes, "weights": tuple of (name, dtype, dims, buffer), numbers}, and a function that gets
+ * "definitions", "settings": tuples of bytes, "weights": tuple of (name, dtype, dims, buffer), numbers}, and a function that gets
  * each message of the compiler. The GIL is released while the compiler works. */
 #include "core.h"
 
@@ -11,7 +11,7 @@
 typedef struct Request {
   tfm_compile_options options;
   PyObject *dict;
-  const char **definitions;
+  const char **definitions, **settings;
   tfm_tensor *tensors;
   int64_t (*dims)[TFM_MAX_RANK];
   Py_buffer *views;
@@ -33,16 +33,26 @@ static int64_t number_of(const Request *request, const char *key) {
   return value && value != Py_None ? PyLong_AsLongLong(value) : 0;
 }
 
-static bool read_definitions(Request *request) {
-  PyObject *list = PyDict_GetItemString(request->dict, "definitions");
+/* The texts of a tuple, and how many there are; -1 after an exception. */
+static Py_ssize_t read_texts(const Request *request, const char *key, const char ***texts) {
+  PyObject *list = PyDict_GetItemString(request->dict, key);
   const Py_ssize_t n = list ? PyTuple_Size(list) : 0;
-  if (n <= 0) return n == 0;
-  request->definitions = PyMem_Calloc((size_t)n, sizeof *request->definitions);
-  if (!request->definitions) return PyErr_NoMemory(), false;
+  if (n <= 0) return n;
+  *texts = PyMem_Calloc((size_t)n, sizeof **texts);
+  if (!*texts) return PyErr_NoMemory(), -1;
   for (Py_ssize_t i = 0; i < n; i++)
-    if (!(request->definitions[i] = PyBytes_AsString(PyTuple_GetItem(list, i)))) return false;
+    if (!((*texts)[i] = PyBytes_AsString(PyTuple_GetItem(list, i)))) return -1;
+  return n;
+}
+
+static bool read_definitions(Request *request) {
+  const Py_ssize_t n = read_texts(request, "definitions", &request->definitions);
+  const Py_ssize_t n_settings = n < 0 ? -1 : read_texts(request, "settings", &request->settings);
+  if (n_settings < 0) return false;
   request->options.definitions = request->definitions;
   request->options.n_definitions = (size_t)n;
+  request->options.settings = request->settings;
+  request->options.n_settings = (size_t)n_settings;
   return true;
 }
 
@@ -82,6 +92,7 @@ static bool read_weights(Request *request) {
 static void forget(Request *request) {
   for (size_t i = 0; i < request->n_views; i++) PyBuffer_Release(&request->views[i]);
   PyMem_Free(request->definitions);
+  PyMem_Free(request->settings);
   PyMem_Free(request->tensors);
   PyMem_Free(request->dims);
   PyMem_Free(request->views);
@@ -121,6 +132,7 @@ static bool fill(Request *request) {
                                            .march = text_of(request, "march"),
                                            .quantize = text_of(request, "quantize"),
                                            .compiler = text_of(request, "compiler"),
+                                           .training = (int32_t)number_of(request, "training"),
                                            .in_process = (int32_t)number_of(request, "in_process"),
                                            .deadline_ms = number_of(request, "deadline_ms"),
                                            .memory_limit = (uint64_t)number_of(request, "memory_limit"),
@@ -131,12 +143,9 @@ static bool fill(Request *request) {
   return !PyErr_Occurred() && read_definitions(request) && read_weights(request);
 }
 
-/* _compile(options, on_message) */
-PyObject *model_compile(PyObject *object, PyObject *args) {
-  ModelObject *self = (ModelObject *)object;
+tfm_compiled *compile_of(PyObject *args) {
   Request request = {0};
   if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &request.dict, &request.on_message)) return NULL;
-  if (self->model) return raise_status(TFM_E_USAGE, "the model is open");
   tfm_error error;
   tfm_status status = TFM_E_USAGE;
   tfm_compiled *compiled = NULL;
@@ -151,7 +160,16 @@ PyObject *model_compile(PyObject *object, PyObject *args) {
     tfm_compiled_free(compiled);
     return NULL;
   }
-  if (status) return raise_error(&error);
+  if (status) raise_error(&error);
+  return compiled;
+}
+
+/* _compile(options, on_message) */
+PyObject *model_compile(PyObject *object, PyObject *args) {
+  ModelObject *self = (ModelObject *)object;
+  if (self->model) return raise_status(TFM_E_USAGE, "the model is open");
+  tfm_compiled *compiled = compile_of(args);
+  if (!compiled) return NULL;
   self->compiled = compiled;
   self->model = tfm_compiled_model(compiled);
   Py_RETURN_NONE;

@@ -31,7 +31,7 @@ typedef struct Shared { /* of the one interpreter that may import the extension 
   PyObject *i64, *u8;
   PyObject *make_error; /* tfmc._errors.make(status, reason, message, place) */
   PyObject *convert;    /* tfmc._arrays.convert(object, dtype, name, shape) */
-  PyTypeObject *pool_type, *model_type, *decoder_type, *chooser_type;
+  PyTypeObject *pool_type, *model_type, *decoder_type, *chooser_type, *trainer_type, *trainer_array_type;
   unsigned long generation; /* one more in each child of a fork: contexts and pools of older ones have no threads */
 } Shared;
 extern Shared shared;
@@ -72,7 +72,8 @@ struct DecoderObject;
 
 typedef struct ModelObject {
   PyObject_HEAD
-  tfm_compiled *compiled; /* owns `model`; NULL: it was opened from a library */
+  tfm_compiled *compiled; /* owns `model`; NULL: it was opened from a library, or is a trainer's */
+  PyObject *trainer;      /* whose code and weights these are; NULL: nobody's */
   tfm_model *model;       /* NULL: closed, or not opened yet */
   const tfm_program *program;
   const tfm_library *library;
@@ -182,9 +183,36 @@ PyObject *model_chooser(PyObject *self, PyObject *args);
 bool chooser_reserve(ChooserObject *self, int64_t length);
 struct DecoderObject;
 PyObject *decoder_write(PyObject *self, PyObject *rows);
+PyObject *decoder_add_source(PyObject *self, PyObject *inputs); /* decoder_sources.c */
+PyObject *decoder_drop_source(PyObject *self, PyObject *args);
 /* One caller at a time: false after an exception. */
 bool decoder_enter(struct DecoderObject *self);
 void decoder_leave(struct DecoderObject *self);
+
+// ---- trainers (trainer.c, trainer_steps.c) ----
+
+typedef struct TrainerObject {
+  PyObject_HEAD tfm_compiled *compiled; /* NULL: opened from a library, or not opened yet */
+  char *library;                        /* its path, until the trainer is made */
+  tfm_trainer *trainer;                 /* NULL: not made yet */
+  PoolObject *pool;
+  const tfm_tensor_info *inputs;
+  uint32_t n_inputs;
+  unsigned long generation;
+} TrainerObject;
+
+extern PyType_Spec trainer_spec, trainer_array_spec;
+/* Whether the trainer is there in this process; false after an exception. */
+bool trainer_ready(const TrainerObject *self);
+/* _run(how, parts): 0 a step, 1 gradients, 2 an evaluation, of a tuple of tuples of arrays. (steps, loss, norm, rate, results) */
+PyObject *trainer_run(PyObject *self, PyObject *args);
+/* _update() */
+PyObject *trainer_update(PyObject *self, PyObject *unused);
+/* Model._of(trainer): with the weights of now. */
+PyObject *model_of_trainer(PyObject *self, PyObject *trainer);
+
+/* What tfm_compile makes of a dict and a function that gets its messages; NULL after an exception. */
+tfm_compiled *compile_of(PyObject *args);
 
 // ---- calls (call.c), compiling (compile.c), generation (generate.c), decoders (decoder.c) ----
 

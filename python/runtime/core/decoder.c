@@ -50,18 +50,18 @@ void decoder_end(DecoderObject *self) {
     }
 }
 
-/* Limits of steps and pages are for models whose rows have no sources. */
+/* Rows without sources, or whose sources come later. */
 static tfm_status begin_or_open(DecoderObject *self, const tfm_value *inputs, const tfm_decoder_limits *limits,
                                 tfm_error *error) {
-  if (!tfm_model_decoding(self->model->model)->encoder && limits->rows > 0)
-    return tfm_decoder_open(self->decoder, limits, error);
+  const bool waits = limits->items || !tfm_model_decoding(self->model->model)->encoder;
+  if (waits && limits->rows > 0) return tfm_decoder_open(self->decoder, limits, error);
   return tfm_decoder_begin(self->decoder, inputs, limits->rows, limits->length, error);
 }
 
 /* The inputs of the encoder program, in its order; None or nothing if everything depends on the tokens. */
 static tfm_status begin(DecoderObject *self, PyObject *given, const tfm_decoder_limits *limits, tfm_error *error) {
   const tfm_program *encoder = tfm_model_decoding(self->model->model)->encoder;
-  const uint32_t n = encoder ? encoder->n_inputs : 0;
+  const uint32_t n = encoder && !limits->items ? encoder->n_inputs : 0;
   PyObject *objects[MOST_TENSORS];
   Array arrays[MOST_TENSORS];
   tfm_value values[MOST_TENSORS];
@@ -94,28 +94,46 @@ static bool create(DecoderObject *self, ModelObject *model) {
   return true;
 }
 
-/* Model._decoder(sources, max_rows, max_length, step_rows, step_kept, cache_bytes); 0: no such limit */
+/* What the sizes of sources may be, all the same; the caller frees it. */
+static int64_t *sizes_of_sources(const tfm_decoding *decoding, int64_t length) {
+  const uint32_t n = decoding->encoder->n_symbols;
+  int64_t *sizes = PyMem_Calloc((size_t)n + 1, sizeof *sizes);
+  for (uint32_t i = 0; sizes && i < n; i++) sizes[i] = length;
+  if (!sizes) PyErr_NoMemory();
+  return sizes;
+}
+
+/* Model._decoder(sources, max_rows, max_length, step_rows, step_kept, cache_bytes, items, source_length); 0: no such
+ * limit; items: sources at a time, which come later */
 PyObject *model_decoder(PyObject *object, PyObject *args) {
   ModelObject *model = (ModelObject *)object;
   PyObject *given;
   tfm_decoder_limits limits = {.struct_size = sizeof limits};
-  long long max_rows, max_length, step_rows, step_kept;
+  long long max_rows, max_length, step_rows, step_kept, items, source_length;
   unsigned long long cache_bytes;
-  if (!PyArg_ParseTuple(args, "O!LLLLK", &PyTuple_Type, &given, &max_rows, &max_length, &step_rows, &step_kept,
-                        &cache_bytes))
+  if (!PyArg_ParseTuple(args, "O!LLLLKLL", &PyTuple_Type, &given, &max_rows, &max_length, &step_rows, &step_kept,
+                        &cache_bytes, &items, &source_length))
     return NULL;
   limits.rows = max_rows, limits.length = max_length;
   limits.step_rows = step_rows, limits.step_kept = step_kept, limits.cache_bytes = cache_bytes;
+  limits.items = items;
   if (!model_enter(model)) return NULL;
   const tfm_decoding *decoding = tfm_model_decoding(model->model);
-  const uint32_t n = decoding && decoding->encoder ? decoding->encoder->n_inputs : 0;
+  const bool encodes = decoding && decoding->encoder;
+  const uint32_t n = encodes && !items ? decoding->encoder->n_inputs : 0;
+  int64_t *sizes = NULL;
   DecoderObject *self = NULL;
   if (!decoding)
     raise_status(TFM_E_USAGE, "the model has no incremental form");
   else if (PyTuple_Size(given) != (Py_ssize_t)n)
     raise_status(TFM_E_USAGE, "the sources do not fit");
-  else if (decoding->encoder && (step_rows || step_kept || cache_bytes))
-    raise_status(TFM_E_USAGE, "step_rows, step_kept and cache_bytes are for models whose rows have no sources");
+  else if (encodes && !items && (step_rows || step_kept || cache_bytes))
+    raise_status(TFM_E_USAGE, "step_rows, step_kept and cache_bytes are for rows without sources, or whose sources come "
+                              "later: items");
+  else if (items && !encodes)
+    raise_status(TFM_E_USAGE, "items are of models whose rows have sources");
+  else if (items && !(limits.source_sizes = sizes = sizes_of_sources(decoding, source_length)))
+    self = NULL;
   else
     self = (DecoderObject *)((allocfunc)PyType_GetSlot(shared.decoder_type, Py_tp_alloc))(shared.decoder_type, 0);
   tfm_error error = {.message = ""};
@@ -124,6 +142,7 @@ PyObject *model_decoder(PyObject *object, PyObject *args) {
     Py_DECREF((PyObject *)self);
     self = NULL;
   }
+  PyMem_Free(sizes);
   model_leave(model);
   return (PyObject *)self;
 }
@@ -345,6 +364,9 @@ static PyMethodDef methods[] = {
     {"write", decoder_write, METH_O,
      "write([(row, chooser), (row, chooser, n, guesses, masks), ...]): appends what each chooser's text has more than\n"
      "the row (n: so many tokens of it), chooses what follows, and gives (tokens, error) of each; see Model.chooser."},
+    {"add_source", decoder_add_source, METH_VARARGS,
+     "add_source(*inputs): runs the encoder on a source of one item, whose number join takes."},
+    {"drop_source", decoder_drop_source, METH_VARARGS, "drop_source(item): the source is forgotten."},
     {"pages", pages_of, METH_VARARGS, "pages(tokens): pages of caches that a row of so many takes, and those left."},
     {"close", close_decoder, METH_NOARGS, "Gives the caches back."},
     {"__enter__", enter_with, METH_NOARGS, NULL},

@@ -13,6 +13,7 @@ typedef enum Kind {
   KIND_flag,
   KIND_token,
   KIND_tokens,
+  KIND_biases,
   KIND_early,
   KIND_seed,
   KIND_start,
@@ -36,7 +37,7 @@ enum { N_OPTIONS = sizeof table / sizeof *table };
 
 /* The names, for the package: {name: kind}. */
 PyObject *option_names(PyObject *self, PyObject *unused) {
-  static const char *const kinds[] = {"count", "real",  "flag",  "token",    "tokens", "early",
+  static const char *const kinds[] = {"count", "real",  "flag",  "token",    "tokens", "biases", "early",
                                       "seed",  "start", "words", "fallback", "ignored"};
   (void)self, (void)unused;
   PyObject *names = PyDict_New();
@@ -66,6 +67,30 @@ static bool read_tokens(PyObject *value, tfm_token_list *list, OptionLists *list
   *list = (tfm_token_list){tokens, (uint64_t)n};
   Py_DECREF(all);
   return !PyErr_Occurred();
+}
+
+/* A dict of ids and numbers. */
+static bool read_biases(PyObject *value, tfm_bias_list *list, OptionLists *lists) {
+  if (!PyDict_Check(value)) return raise_status(TFM_E_USAGE, "logit_bias is %R, not a dict of tokens", value), false;
+  const size_t n = (size_t)PyDict_Size(value), words = sizeof(tfm_token_bias) / sizeof(int64_t);
+  int64_t *room = lists->n < MOST_OPTION_LISTS ? PyMem_Calloc(words * n + 1, sizeof *room) : NULL;
+  if (!room) return PyErr_NoMemory(), false;
+  lists->tokens[lists->n++] = room;
+  tfm_token_bias *biases = (tfm_token_bias *)(void *)room;
+  PyObject *token, *bias;
+  Py_ssize_t place = 0;
+  for (size_t i = 0; i < n && PyDict_Next(value, &place, &token, &bias); i++) {
+    PyObject *number = PyNumber_Index(token);
+    biases[i].token = number ? PyLong_AsLongLong(number) : 0;
+    Py_XDECREF(number);
+    biases[i].bias = PyErr_Occurred() ? 0 : PyFloat_AsDouble(bias);
+    if (PyErr_Occurred()) {
+      PyErr_Clear();
+      return raise_status(TFM_E_INPUT, "logit_bias: %R: %R is not a token with a number", token, bias), false;
+    }
+  }
+  *list = (tfm_bias_list){biases, n};
+  return true;
 }
 
 static bool read_early(PyObject *value, tfm_early_stopping *early) {
@@ -100,6 +125,7 @@ static bool read_number(const Option *option, PyObject *value, char *to) {
 static bool read_option(const Option *option, PyObject *value, tfm_generate_options *options, OptionLists *lists) {
   char *to = (char *)options + option->at;
   if (option->kind == KIND_tokens) return read_tokens(value, (tfm_token_list *)(void *)to, lists);
+  if (option->kind == KIND_biases) return read_biases(value, (tfm_bias_list *)(void *)to, lists);
   if (option->kind == KIND_early) return read_early(value, (tfm_early_stopping *)(void *)to);
   if (option->kind == KIND_real) {
     const double real = PyFloat_AsDouble(value);

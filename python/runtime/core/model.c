@@ -152,7 +152,7 @@ static PyObject *map_file(PyObject *object, PyObject *args) {
   Py_END_ALLOW_THREADS if (status) return raise_error(&error);
   if (!tfm_compiled_model(compiled)) {
     tfm_compiled_free(compiled);
-    return raise_status(TFM_E_ENV, "this file is for training, which C programs do (tfm_compiled_trainer)");
+    return raise_status(TFM_E_ENV, "this file is for training: tfmc.Trainer(path)");
   }
   self->compiled = compiled;
   self->model = tfm_compiled_model(compiled);
@@ -172,7 +172,10 @@ static PyObject *save_file(PyObject *object, PyObject *args) {
     Py_END_ALLOW_THREADS
   }
   model_leave(self);
-  if (!compiled) return raise_status(TFM_E_USAGE, "the model was loaded from a library: copy its .so and .tfmw files");
+  if (!compiled)
+    return raise_status(TFM_E_USAGE, self->trainer ? "the model belongs to a trainer: tfmc.compile(source, "
+                                                     "weights=trainer.state_dict()) makes one that can be saved"
+                                                   : "the model was loaded from a library: copy its .so and .tfmw files");
   if (status) return raise_error(&error);
   Py_RETURN_NONE;
 }
@@ -233,6 +236,8 @@ static void end_model(ModelObject *self) {
   else tfm_model_close(self->model);
   self->compiled = NULL;
   self->model = NULL;
+  Py_XDECREF(self->trainer);
+  self->trainer = NULL;
 }
 
 /* New calls are refused while those under way are waited for. */
@@ -291,6 +296,7 @@ static PyMethodDef methods[] = {
     {"_open", open_library, METH_VARARGS, NULL},
     {"_compile", model_compile, METH_VARARGS, NULL},
     {"_map", map_file, METH_VARARGS, NULL},
+    {"_of", model_of_trainer, METH_O, NULL},
     {"_save", save_file, METH_VARARGS, NULL},
     {"_generate", model_generate, METH_VARARGS, NULL},
     {"_decoder", model_decoder, METH_VARARGS, NULL},

@@ -98,7 +98,9 @@ static int fill(PyObject *module) {
   return take_from_others() && add_type(module, &pool_spec, &shared.pool_type) &&
                  add_type(module, &model_spec, &shared.model_type) &&
                  add_type(module, &decoder_spec, &shared.decoder_type) &&
-                 add_type(module, &chooser_spec, &shared.chooser_type)
+                 add_type(module, &chooser_spec, &shared.chooser_type) &&
+                 add_type(module, &trainer_spec, &shared.trainer_type) &&
+                 add_type(module, &trainer_array_spec, &shared.trainer_array_type)
              ? 0
              : -1;
 }

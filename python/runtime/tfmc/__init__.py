@@ -6,12 +6,13 @@
 from . import _core
 from ._commands import Description, build, check, from_pretrained, import_model
 from ._core import Chooser, Decoder, Pool
-from ._errors import (Cancelled, CompileError, Diagnostic, EnvError, Error, InputError, InternalError, OutOfMemory,
+from ._errors import (Cancelled, CompileError, Diagnostic, Diverged, EnvError, Error, InputError, InternalError, OutOfMemory,
                       UsageError)
 from ._generate import Generated, Generation, Token, TokenStream
 from ._model import CompileWarning, Model, TensorType, compile, load
 from ._source import Source
 from ._torch import from_torch
+from ._trainer import Fit, Step, Trainer
 from ._verify import Verified, verify_torch
 
 __version__ = _core.version()
@@ -25,7 +26,7 @@ def __getattr__(name):
     raise AttributeError(f"module 'tfmc' has no attribute {name!r}")
 
 
-__all__ = ["Cancelled", "Chooser", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError",
-           "Error", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
-           "TensorType", "Token", "TokenStream", "UsageError", "Verified", "build", "check", "compile",
+__all__ = ["Cancelled", "Chooser", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "Diverged",
+           "EnvError", "Error", "Fit", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
+           "Step", "TensorType", "Token", "TokenStream", "Trainer", "UsageError", "Verified", "build", "check", "compile",
            "from_pretrained", "from_torch", "import_model", "load", "verify_torch"]

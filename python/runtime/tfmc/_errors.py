@@ -3,7 +3,7 @@ import collections
 import json
 
 # The numbers of tfm_status and tfm_reason (tfm/types.h).
-INPUT, USAGE, ENV, NOMEM, CANCELLED, INTERNAL = 1, 2, 3, 4, 6, 70
+INPUT, USAGE, ENV, NOMEM, CANCELLED, DIVERGED, INTERNAL = 1, 2, 3, 4, 6, 7, 70
 REASONS = ("other", "type", "shape", "value", "check", "arithmetic")
 
 
@@ -68,7 +68,7 @@ def render(messages, text=None):
 class Error(Exception):
     """What all exceptions of this package have in common.
 
-    status: "input", "usage", "env", "nomem", "cancelled" or "internal"; reason: "type", "shape", "value", "check",
+    status: "input", "usage", "env", "nomem", "cancelled", "diverged" or "internal"; reason: "type", "shape", "value", "check",
     "arithmetic" or "other"; place: "model.tfm:12:5" or None; diagnostics: messages of the compiler.
     """
 
@@ -123,11 +123,18 @@ class Cancelled(Error):
     status = "cancelled"
 
 
+class Diverged(Error, ArithmeticError):
+    """A loss or a gradient of training is not finite. The weights are those of the step before."""
+
+    status = "diverged"
+
+
 class InternalError(Error, RuntimeError):
     """A mistake of tfmc."""
 
 
 KINDS = {INPUT: InputError, USAGE: UsageError, ENV: EnvError, NOMEM: OutOfMemory, CANCELLED: Cancelled,
+         DIVERGED: Diverged,
          INTERNAL: InternalError}
 
 

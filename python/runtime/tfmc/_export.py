@@ -62,14 +62,14 @@ def traced(module, inputs, dynamic):
     return None
 
 
-def exported(module, inputs, sizes, dropout):
+def exported(module, inputs, sizes, dropout, training):
     """The exported program; in-place operations become ordinary ones, nothing else is cut up."""
     lines, layers = Lines(), [(p, m) for p, m in module.named_modules() if isinstance(m, torch.nn.RNNBase)]
     watched = [lines.watch(path or "the module", layer) for path, layer in layers]
     dynamic = nested(inputs, {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None
                               for name in flat(inputs)})
     try:
-        with patched(dropout, lines):
+        with patched(dropout, lines, training):
             program = traced(module, inputs, dynamic)
         guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
         return renamed(cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN)), guards
@@ -106,10 +106,11 @@ def refused_size(sizes, name, axis, number, where=""):
 
 
 class Writer:
-    def __init__(self, module, given, inputs, sizes, dropout=True):
-        """given: what forward takes (forms); inputs: its tensors and numbers by the names that the text has (_inputs.py)."""
-        self.program, self.guards = exported(module, given, sizes, dropout)
-        self.dropout, self.forms = dropout, given
+    def __init__(self, module, given, inputs, sizes, dropout=True, training=False, program=None):
+        """given: what forward takes (forms); inputs: its tensors and numbers by the names that the text has (_inputs.py).
+        program: an export of the module that is there, whose dropouts are left out."""
+        self.program, self.guards = program or exported(module, given, sizes, dropout, training)
+        self.dropout, self.forms, self.drops = dropout, given, program is None
         self.inputs, self.sizes, self.node = inputs, sizes, None
         self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
         self.iota, self.uniform, self.symbols = {}, {}, {}
@@ -380,7 +381,8 @@ class Writer:
         used = self.folder.used_weights()
         self.weights = {path: tensor for path, tensor in self.weights.items() if path in used}
         text = self.folded() if fold else self.flat(returned, tail)
-        return "".join(f"{line}\n" for line in self.bounds.comment()) + text
+        self.said = "".join(f"{line}\n" for line in self.bounds.comment()) + text
+        return self.said
 
     def folded(self):
         name, heads, required, returned, tail = self.frame

@@ -221,7 +221,7 @@ def _run(model, prepared, on_scores, on_token):
 
 
 def decoder(model, max_rows, max_length, limits, sources):
-    names = model._sources()
+    names = model._sources() if not limits[3] else ()
     if set(names) != set(sources):
         raise UsageError(f"the sources are {', '.join(names) or 'none'}, not {', '.join(sources) or 'none'}")
     return model._decoder(tuple(sources[n] for n in names), max_rows, max_length, *limits)

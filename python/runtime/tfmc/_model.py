@@ -123,11 +123,13 @@ class Model(_core.Model):
         """The same as an iterator of Token(item, token); its `generated` is there after the last one."""
         return _generate.stream(self, prompts, config, on_scores, options_and_inputs)
 
-    def decoder(self, *, max_rows, max_length, step_rows=0, step_kept=0, cache_bytes=0, **sources):
+    def decoder(self, *, max_rows, max_length, step_rows=0, step_kept=0, cache_bytes=0, items=0, source_length=0, **sources):
         """Rows with caches, for a search or a schedule of one's own; `sources` are the inputs of the encoder. Without
         sources: step_rows, step_kept: rows of a step, and its rows of logits that there is room for (0: max_rows);
-        cache_bytes: of all pages (0: enough for all rows)."""
-        return _generate.decoder(self, max_rows, max_length, (step_rows, step_kept, cache_bytes), sources)
+        cache_bytes: of all pages (0: enough for all rows). items: sources at a time that add_source gives later, of
+        source_length at most."""
+        limits = step_rows, step_kept, cache_bytes, items, source_length
+        return _generate.decoder(self, max_rows, max_length, limits, sources)
 
     def chooser(self, prompt, *, limit, config=None, seed=0, number=0, logprobs=None, **options):
         """A row that Decoder.write writes: it has what row `number` of generate with this seed has. limit: its greatest
@@ -254,6 +256,17 @@ def _is_library(path):
     return path.endswith(".so")
 
 
+def is_made(path):
+    """Whether the file was compiled: a library, or a .tfmm file."""
+    if _is_library(path):
+        return True
+    try:
+        with open(path, "rb") as file:
+            return file.read(7) == b"TFMPART"
+    except OSError:
+        return False
+
+
 # ---- pickles ----
 
 _opened: "weakref.WeakValueDictionary[str, Model]" = weakref.WeakValueDictionary()
@@ -298,6 +311,31 @@ def _report(error, messages, text):
     return kind(_errors.render(errors, text), reason=error.reason, place=errors[0].place, diagnostics=messages)
 
 
+def request(path, text, weights, settings):
+    """What tfm_compile is given of a source, its weights and its configuration."""
+    in_memory = isinstance(weights, collections.abc.Mapping)
+    return {
+        "path": _encode(path), "text": None if text is None else text.encode(),
+        "weights_path": None if weights is None or in_memory else os.fsencode(weights),
+        "weights": tuple(_arrays.weight(n, v) for n, v in weights.items()) if in_memory else None,
+        "definitions": tuple(d.encode() for d in _source.definitions(settings)),
+    }
+
+
+def run_compiler(made, options, text, on_message):
+    """Compiles `made`, a Model or a Trainer that is new, and passes the compiler's messages on."""
+    lines = []
+    try:
+        made._compile(options, lines.append)
+    except _errors.Error as error:
+        raise _report(error, _errors.diagnostics(lines), text) from None
+    for message in _errors.diagnostics(lines):
+        if on_message:
+            on_message(message)
+        else:
+            warnings.warn(_errors.render([message], text), CompileWarning, stacklevel=3)
+
+
 def compile(source, *, weights=None, weights_prefix="", model=None, march=None, quantize=None, threads=None, pool=None,
             in_process=False, deadline=None, memory_limit=None, compiler=None, on_message=None, config={}, **more_config):
     """Compiles a model: a file, a text or a Source.
@@ -312,25 +350,14 @@ def compile(source, *, weights=None, weights_prefix="", model=None, march=None, 
     in_memory = isinstance(weights, collections.abc.Mapping)
     rules = quantize if isinstance(quantize, (str, type(None))) else ",".join(quantize)
     options = {
-        "path": _encode(path), "text": None if text is None else text.encode(), "model": _encode(model),
+        **request(path, text, weights, settings), "model": _encode(model),
         "march": _encode(march), "quantize": _encode(rules), "weights_prefix": _encode(weights_prefix or None),
-        "weights_path": None if weights is None or in_memory else os.fsencode(weights),
-        "weights": tuple(_arrays.weight(n, v) for n, v in weights.items()) if in_memory else None,
-        "definitions": tuple(d.encode() for d in _source.definitions(settings)),
         "in_process": int(in_process), "deadline_ms": 0 if deadline is None else max(1, int(deadline * 1000)),
         "memory_limit": memory_limit or 0, "compiler": _encode(None if in_process else _find.compiler(compiler)),
     }
     kind = _Guarded if isinstance(source, _source.Source) and source.guards else Model
-    lines, made = [], kind.__new__(kind)
-    try:
-        made._compile(options, lines.append)
-    except _errors.Error as error:
-        raise _report(error, _errors.diagnostics(lines), text) from None
-    for message in _errors.diagnostics(lines):
-        if on_message:
-            on_message(message)
-        else:
-            warnings.warn(_errors.render([message], text), CompileWarning, stacklevel=2)
+    made = kind.__new__(kind)
+    run_compiler(made, options, text, on_message)
     origin = "its weights came from memory: save() it first" if in_memory else (
         "compile", {"source": text if path is None else os.path.abspath(path), "weights_prefix": weights_prefix,
                     "weights": None if weights is None else os.path.abspath(os.fspath(weights)), "model": model,

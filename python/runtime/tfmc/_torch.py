@@ -44,13 +44,13 @@ def _check_names(module, inputs):
         raise UsageError(f"inputs= lacks {missing[0]!r}: {said}")
 
 
-def _check_module(module, torch):
+def _check_module(module, torch, training):
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"from_torch takes a torch.nn.Module, not a {type(module).__name__}")
     for path, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             raise UsageError(f"{path or 'the module'} was compiled by TorchScript: give the nn.Module that it was made of")
-        if part.training:
+        if part.training and not training:
             raise UsageError(f"{path or 'the module'} ({type(part).__name__}) is in training mode: call module.eval()")
     for path, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.is_meta:
@@ -85,8 +85,17 @@ def _check_inputs(inputs, sizes, torch):
                 raise UsageError(f"{size!r} is an input and a size: give the size another name")
 
 
+def _checked_targets(targets, inputs, training, loss, metrics):
+    if not training and (targets or loss is not None or metrics):
+        raise UsageError("targets=, loss= and metrics= are for training=True")
+    for one in targets or ():
+        _named("the target", one)
+        if one in inputs:
+            raise UsageError(f"{one!r} is an input and a target: the loss may take inputs by their names")
+
+
 def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model", fold=True, check=True,
-               dropout=True):
+               dropout=True, training=False, targets=None, loss=None, metrics=None):
     """A module of torch as a Source, by torch.export.
 
     inputs: name of forward's parameter -> example; sizes: input -> {axis: name} of the sizes that runs may choose (of
@@ -95,6 +104,9 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
     `generate` in a model; fold=False: one statement an operation, where else modules become layers; check=False: the
     text is not compared with the module at the example's sizes and at others; dropout=False: dropouts that eval() does
     not turn off, such as those made in forward, are left out, where else they are refused.
+    training: the text keeps dropouts, and has an objective and a train block for Trainer: `loss` is a function of the
+    module's result and of targets and inputs by their names, or the name of a result of forward, or None for the only one;
+    targets: name -> example; metrics: name -> such a function. The check then compares loss and gradients too.
     """
     try:
         import torch
@@ -102,25 +114,61 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
         raise UsageError("from_torch needs torch: pip install torch") from error
     if not hasattr(torch, "export") or not hasattr(getattr(torch.export, "Dim", None), "DYNAMIC"):
         raise UsageError(f"from_torch needs torch 2.6 or later, this is {torch.__version__}")
-    _check_module(module, torch)
+    _check_module(module, torch, training)
     _check_names(module, inputs)
     from ._inputs import flat
     given = dict(inputs)
-    inputs = flat(given)
-    _check_inputs(inputs, sizes, torch)
+    inputs, targets = flat(given), dict(targets or {})
+    _checked_targets(targets, inputs, training, loss, metrics)
+    _check_inputs({**inputs, **targets}, sizes, torch)
     for output in outputs or ():
         _named("the output", output, KEYWORDS)
-    from ._check import checked
     from ._export import Writer
-    writer = Writer(module, given, inputs, sizes, dropout)
-    text = writer.write(_named("the model", name), outputs, generate, fold)
+    wanted = _named("the model", name), outputs, generate, fold
+    own = {one: axes for one, axes in sizes.items() if one not in targets}
+    if training:
+        return _with_objective(module, given, inputs, own, dropout, wanted, check, (targets, loss, metrics or {}, sizes))
+    writer = Writer(module, given, inputs, own, dropout)
+    text = writer.write(*wanted)
+    source = _source_of(writer, text, name, dropout)
+    return _checked(source, writer, module, inputs, check)
+
+
+def _source_of(writer, text, name, dropout):
     weights = {path: tensor.detach().cpu().contiguous() for path, tensor in writer.weights.items()}
     source = Source(text, weights or None, name)
     source.probed, source.probes = writer.probes()
     source.dropout, source.guards = dropout, dict(writer.bounds.places)
     source.versions = {path: tensor._version for path, tensor in weights.items()}
     source.state, source.constants = writer.signature.saved(weights)
+    return source
+
+
+def _checked(source, writer, module, inputs, check, gradients=None):
+    from ._check import checked
     said = checked(source, writer, module, inputs) if check else "check=False"
     if said:
-        source.text = f"# not compared with the module: {said}\n{text}"
+        source.text = f"# not compared with the module: {said}\n{source.text}"
+    elif gradients:
+        gradients()
     return source
+
+
+def _with_objective(module, given, inputs, own, dropout, wanted, check, training):
+    """training: targets, loss, metrics, sizes of all."""
+    from . import _gradients, _training
+    from ._export import Writer
+    targets, loss, metrics, sizes = training
+    _training.check_modes(module)
+    with _training.mode(module, True):
+        writer = Writer(module, given, inputs, own, dropout, training=True)
+    text = writer.write(*wanted)
+    objective = _training.Objective(writer, module, given, targets, loss, metrics, sizes)
+    lines = objective.text()
+    source = _source_of(writer, _training.with_objective(text, lines), wanted[0], dropout)
+
+    def gradients():
+        plain = Writer(module, given, inputs, own, dropout, program=(writer.program, writer.guards)).write(*wanted)
+        _gradients.checked(source, _training.with_objective(plain, lines), writer, objective, inputs, targets)
+    with _training.mode(module, False):
+        return _checked(source, writer, module, inputs, check, gradients)

@@ -145,9 +145,10 @@ def without_dropout():
 
 
 @contextlib.contextmanager
-def patched(dropout=True, lines=None):
+def patched(dropout=True, lines=None, training=False):
     """What looks into tensors to choose a faster way, or for packed rows, is told that there is nothing to find.
-    dropout=False: no function of torch.nn.functional drops anything. lines: of what is traced."""
+    dropout=False: no function of torch.nn.functional drops anything. lines: of what is traced. training: dropouts and
+    losses are operations that the table has."""
     kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal),
             (torch.nn.functional, "max_pool1d", max_pool1d),
             (torch.nn.functional, "bilinear", bilinear),
@@ -159,6 +160,9 @@ def patched(dropout=True, lines=None):
     kept += [(np, name, of_traced(getattr(np, name), lambda x, k=0, f=getattr(torch, name): f(x, k))) for name in ("triu", "tril")]
     kept.append((torch, "from_numpy", of_traced(torch.from_numpy, lambda x: x)))
     kept += [] if dropout else without_dropout()
+    if training:
+        from . import _training
+        kept += _training.functions()
     if lines is not None and hasattr(ShapeEnv, "_set_replacement"):
         kept.append((ShapeEnv, "_set_replacement", lines.replacing(ShapeEnv._set_replacement)))
     masks = sys.modules.get("transformers.masking_utils")

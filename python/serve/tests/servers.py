@@ -52,11 +52,20 @@ w10 {{ "b" if m.role == "user" else "c" }} {{ m.content if m.content is string e
 
 
 BYTES_TEMPLATE = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}<s>assistant: {{ \"a\" if brief }}"
-WRITERS = ("write", "chat", "bytes")
+WRITERS = ("write", "chat", "bytes", "tools")
+TOOLS_TEMPLATE = """{% if tools %}<s>tools: {% for tool in tools %}{{ tool | tojson }}
+{% endfor %}</s>{% endif %}{% for m in messages %}<s>{{ m.role }}: {{ m.content or "" }}
+{%- for call in m.tool_calls or [] %}
+
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}</s>{% endfor %}{% if add_generation_prompt %}<s>assistant: {% endif %}"""
 
 
-def write_bytes(folder, vocab):
-    """Tokens of bytes, and some longer ones that JSON is made of; a template that ends each turn by the end token."""
+def write_bytes(folder, vocab, calls=False):
+    """Tokens of bytes, and some longer ones that JSON is made of; a template that ends each turn by the end token.
+    `calls`: it knows tools, and has tokens around calls."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     made = Tokenizer(models.BPE())
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -64,27 +73,42 @@ def write_bytes(folder, vocab):
     trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=["<unk>", "<s>", "</s>"], initial_alphabet=alphabet,
                                   show_progress=False)
     made.train_from_iterator(['{"name": "bob", "age": 12, "kind": "cat"}', '{"name": "tom", "is": true}'] * 5, trainer)
+    if calls:
+        made.add_tokens(["<tool_call>", "</tool_call>"])
     made.save(str(folder / "tokenizer.json"))
-    (folder / "chat_template.jinja").write_text(BYTES_TEMPLATE)
+    (folder / "chat_template.jinja").write_text(TOOLS_TEMPLATE if calls else BYTES_TEMPLATE)
+
+
+def write_languages(folder, vocab):
+    """Words, and tokens of two languages, of which the first begins each source."""
+    from tokenizers import processors
+    made = write_tokenizer(folder, vocab - 2)
+    made.add_special_tokens(["eng_Latn", "__fr__"])
+    made.post_processor = processors.TemplateProcessing("eng_Latn $A w2", special_tokens=[
+        ("eng_Latn", made.token_to_id("eng_Latn")), ("w2", 2)])
+    made.save(str(folder / "tokenizer.json"))
 
 
 def write_case(folder, kind):
     """A checkpoint of a kind: embed, classify (three labels), rerank (one), write, chat, which is write with a template,
-    and bytes, which is chat with tokens of bytes."""
-    name = {"embed": "sentence_mean.json", **dict.fromkeys(WRITERS, "llama.json")}.get(kind, "bert_classify.json")
+    bytes, which is chat with tokens of bytes, tools, which is bytes with a template that knows tools, and translate."""
+    name = {"embed": "sentence_mean.json", **dict.fromkeys(WRITERS, "llama.json"),
+            "translate": "m2m_100.json"}.get(kind, "bert_classify.json")
     case = json.loads((CASES / name).read_text())
     config = case["files"]["config.json"]
     if kind == "rerank":
         config["id2label"], config["label2id"] = {"0": "LABEL_0"}, {"LABEL_0": 0}
         case["weights"]["classifier.weight"][0] = case["weights"]["classifier.bias"][0] = 1
-    if kind == "bytes":
-        config["vocab_size"], config["max_position_embeddings"] = 300, 256
+    if kind in ("bytes", "tools"):
+        config["vocab_size"], config["max_position_embeddings"] = 300, 256 if kind == "bytes" else 1024
         for name in ("lm_head.weight", "model.embed_tokens.weight"):
             case["weights"][name][0] = 300
     folder.mkdir()
     write_checkpoint(case, folder)
-    if kind == "bytes":
-        write_bytes(folder, 290)
+    if kind in ("bytes", "tools"):
+        write_bytes(folder, 290, kind == "tools")
+    elif kind == "translate":
+        write_languages(folder, config["vocab_size"])
     elif kind in ("write", "chat"):
         tokenizer = write_tokenizer(folder, config["vocab_size"], around=False)
         if kind == "chat":
@@ -101,7 +125,7 @@ def made(kind):
     folder = pathlib.Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     write_case(folder / kind, kind)
-    model = tfmc.from_pretrained(folder / kind, task={"embed": "embed", **dict.fromkeys(WRITERS)}.get(kind, "classify"))
+    model = tfmc.from_pretrained(folder / kind, task={"embed": "embed", **dict.fromkeys((*WRITERS, "translate"))}.get(kind, "classify"))
     return folder / kind, model.save(folder / f"{kind}.tfmm")
 
 
@@ -109,7 +133,7 @@ def made(kind):
 def library(kind):
     """What a caller of the library has: vectors and scores that the server's must be."""
     folder, file = made(kind)
-    make = {"embed": tfmc.text.Embedder, **dict.fromkeys(WRITERS, tfmc.text.Writer)}.get(kind, tfmc.text.Reranker)
+    make = {"embed": tfmc.text.Embedder, **dict.fromkeys(WRITERS, tfmc.text.Writer), "translate": tfmc.text.Translator}.get(kind, tfmc.text.Reranker)
     return make(tfmc.load(file), folder=folder)
 
 

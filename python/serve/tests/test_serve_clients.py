@@ -143,8 +143,11 @@ class Forms(Case):
 
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.started(Inside("bytes"))
+        cls.server = cls.started(Inside("bytes", "tools"))
         cls.url = f"http://127.0.0.1:{cls.server.port}"
+        cls.tool = {"type": "function", "function": {"name": "pet", "description": "a pet", "parameters": {
+            "type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"],
+            "additionalProperties": False}}}
 
     @unittest.skipIf(missing("openai"), "not run: the package openai is missing")
     def test_openai(self):
@@ -154,6 +157,17 @@ class Forms(Case):
         with openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0) as client:
             made = client.chat.completions.parse(model="bytes", messages=MESSAGES, response_format=kind, seed=1, max_tokens=99)
             self.assertIn(made.choices[0].message.parsed.kind, ("cat", "dog"))
+            asked = {"model": "tools", "messages": MESSAGES, "tools": [openai.pydantic_function_tool(kind)], "max_tokens": 200,
+                     "seed": 3, "tool_choice": "required", "parallel_tool_calls": False}
+            choice = client.chat.completions.parse(**asked).choices[0]
+            self.assertEqual(choice.finish_reason, "tool_calls")
+            self.assertIn(choice.message.tool_calls[0].function.parsed_arguments.kind, ("cat", "dog"))
+            with client.chat.completions.stream(**asked) as stream:
+                found = stream.get_final_completion().choices[0].message
+            self.assertEqual(found.tool_calls[0].function.arguments, choice.message.tool_calls[0].function.arguments)
+            asked["messages"] = [*MESSAGES, found.model_dump(), {"role": "tool", "content": "c",
+                                                                 "tool_call_id": found.tool_calls[0].id}]
+            self.assertTrue(client.chat.completions.create(**{**asked, "tool_choice": "none"}).choices[0].message.content)
 
     @unittest.skipIf(missing("langchain_openai"), "not run: the package langchain-openai is missing")
     def test_langchain_openai(self):
@@ -162,6 +176,12 @@ class Forms(Case):
         kind = pydantic.create_model("Pet", kind=(Literal["cat", "dog"], ...), is_old=(bool, ...))
         made = ChatOpenAI(base_url=self.url + "/v1", api_key="none", model="bytes", max_tokens=99, seed=1)
         found = made.with_structured_output(kind, method="json_schema").invoke([("user", "a b")])
+        self.assertIn(found.kind, ("cat", "dog"))
+        made = ChatOpenAI(base_url=self.url + "/v1", api_key="none", model="tools", max_tokens=200, seed=1)
+        calls = made.bind_tools([self.tool], tool_choice="pet").invoke([("user", "a b")]).tool_calls
+        self.assertEqual([call["name"] for call in calls], ["pet"])
+        self.assertIn(calls[0]["args"]["kind"], ("cat", "dog"))
+        found = made.with_structured_output(kind, method="function_calling", strict=True).invoke([("user", "a b")])
         self.assertIn(found.kind, ("cat", "dog"))
 
     @unittest.skipIf(missing("huggingface_hub"), "not run: the package huggingface_hub is missing")
@@ -175,6 +195,10 @@ class Forms(Case):
             made = InferenceClient(base_url=self.url).chat_completion(MESSAGES, model="bytes", max_tokens=60, seed=3,
                                                                       response_format=form)
             self.assertIsInstance(json.loads(made.choices[0].message.content)["is_old"], bool)
+        client = InferenceClient(base_url=self.url)
+        for choice in ("required", {"function": {"name": "pet"}}):
+            made = client.chat_completion(MESSAGES, model="tools", max_tokens=200, seed=3, tools=[self.tool], tool_choice=choice)
+            self.assertIn(json.loads(made.choices[0].message.tool_calls[0].function.arguments)["kind"], ("cat", "dog"))
 
 
 if __name__ == "__main__":

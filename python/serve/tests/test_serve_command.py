@@ -151,7 +151,7 @@ class Runs(unittest.TestCase):
         folder, file = made("embed")
         for words, *arguments in (
                 (["two models", "embed"], place("embed"), place("embed")),
-                (["translate", "not served yet"], f"x:translate:{folder}"),
+                (["does not write texts"], f"x:translate:{folder}={file}"),
                 (["does not continue rows"], f"x:write:{folder}={file}"),
                 (["64 positions", "--max-length"], "--max-length=65", place("write")),
                 (["--quantize"], "--quantize=int8", place("write")),

@@ -50,6 +50,8 @@ def options_of(body):
                       ("presence_penalty", "presence_penalty"), ("frequency_penalty", "frequency_penalty"), ("min_p", "min_p")):
         if name in body:
             options[own] = body[name]
+    if "logit_bias" in body:
+        options["logit_bias"] = {int(token): bias for token, bias in body["logit_bias"].items()}
     if body.get("ignore_eos"):
         options["eos_token_id"] = []
     return options
@@ -72,6 +74,8 @@ def random_request(choose, most=62):
     for name, values in (("presence_penalty", (-1, 0, 1.5)), ("frequency_penalty", (-0.5, 0, 0.7)), ("min_p", (0, 0.1, 0.6))):
         if choose.random() < 0.2:
             body[name] = choose.choice(values)
+    if choose.random() < 0.2:
+        body["logit_bias"] = {str(choose.randrange(VOCAB)): choose.choice((-100, -1.5, 2, 100)) for _ in range(choose.randint(1, 6))}
     if choose.random() < 0.3:
         body["ignore_eos"] = True
     if choose.random() < 0.3:
@@ -99,6 +103,23 @@ class Answers(Case):
                                             "logprobs": None}])
         self.assertEqual(made["usage"], {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6,
                                          "prompt_tokens_details": {"cached_tokens": 0}})
+
+    def test_biases_change_what_is_written_and_not_its_probabilities(self):
+        plain = self.ask(prompt="a b c", max_tokens=6, temperature=0, ignore_eos=True, return_token_ids=True, logprobs=20)
+        ids = plain["choices"][0]["token_ids"]
+        forced = self.ask(prompt="a b c", max_tokens=6, temperature=0, ignore_eos=True, return_token_ids=True,
+                          logit_bias={"9": 100}, logprobs=20)["choices"][0]
+        self.assertEqual(forced["token_ids"], [9] * 6)
+        self.assertEqual(forced["logprobs"]["top_logprobs"][0], plain["choices"][0]["logprobs"]["top_logprobs"][0])
+        banned = self.ask(prompt="a b c", max_tokens=6, temperature=0, ignore_eos=True, return_token_ids=True,
+                          logit_bias={str(ids[0]): -100})["choices"][0]
+        self.assertNotIn(ids[0], banned["token_ids"])
+        for biases, word in (({"40": 1}, "token 40"), ({"a": 1}, "no token's id"), ({"1": "2"}, "logit_bias.1"),
+                             ({"1": 101}, "100"), ({"-1": 1}, "no token's id")):
+            self.refused(self.client.post("/v1/completions", {"prompt": "a", "logit_bias": biases}), 400, "logit_bias", word,
+                         openai=True)
+        many = {str(i): 1 for i in range(1025)}
+        self.refused(self.client.post("/v1/completions", {"prompt": "a", "logit_bias": many}), 413, "1025", openai=True)
 
     def test_rows_are_those_of_generate(self):
         choose = random.Random(5)
@@ -162,6 +183,42 @@ class Answers(Case):
                 self.assertIn(stop, words(made["token_ids"], None))
                 self.assertNotIn(stop, words(made["token_ids"][:-1], None))
 
+    def test_probabilities_of_a_prompt(self):
+        """Those of the model's logits; and what a model has written has the same ones, to the bit, when it is a prompt."""
+        choose, model = random.Random(3), library("write").model
+        for case in range(25):
+            prompt = [choose.randrange(3, VOCAB) for _ in range(choose.choice((1, 2, 15, 16, 17, 18, 33, 40)))]
+            wrote = self.ask(prompt=prompt, max_tokens=12, seed=case, ignore_eos=True, return_token_ids=True, logprobs=3)
+            answer = wrote["choices"][0]
+            row = prompt + answer["token_ids"]
+            body = {"prompt": row, "echo": True, "logprobs": 3, "max_tokens": 4, "n": 2, "seed": 9, "return_token_ids": True}
+            works = [lambda: self.server.client().post("/v1/completions", body).json["choices"] for _ in range(3)]
+            alike = self.threads(works)
+            self.assertEqual(alike[0], alike[1])
+            self.assertEqual(alike[0], alike[2])
+            for choice, rest in zip(alike[0], alone(row, 2, do_sample=True, seed=9, max_new_tokens=4)):
+                found = choice["logprobs"]
+                self.assertEqual(choice["token_ids"], rest)
+                self.assertEqual(len(found["tokens"]), len(row) + len(rest))
+                self.assertIsNone(found["token_logprobs"][0])
+                self.assertIsNone(found["top_logprobs"][0])
+                for name in ("tokens", "token_logprobs", "top_logprobs"):
+                    self.assertEqual(found[name][len(prompt):len(row)], answer["logprobs"][name])
+                logits = model([row])[0]
+                for token, after, logprob in zip(row[1:], logits, found["token_logprobs"][1:]):
+                    after = after.astype(np.float64)
+                    self.assertAlmostEqual(logprob, after[token] - after.max() - np.log(np.exp(after - after.max()).sum()), 5)
+            if len(row) > 1:
+                only = self.ask(prompt=row, echo=True, logprobs=3, max_tokens=0)
+                self.assertEqual(only["choices"][0]["logprobs"]["token_logprobs"], found["token_logprobs"][:len(row)])
+                self.assertEqual((only["choices"][0]["finish_reason"], only["usage"]["completion_tokens"]), ("length", 0))
+            made, done = events(self.client.post("/v1/completions", {**body, "stream": True}))
+            self.assertTrue(done)
+            for choice in alike[0]:
+                own = [e["choices"][0]["logprobs"] for e in made if e["choices"][0]["index"] == choice["index"]]
+                for name in ("tokens", "token_logprobs", "text_offset"):
+                    self.assertEqual([entry for part in own for entry in part[name]], choice["logprobs"][name])
+
     def test_echo(self):
         made = self.ask(prompt=["a b", [8, 5]], echo=True, max_tokens=2, temperature=0, n=2)
         for i, (prompt, ids) in enumerate((("a b", [5, 6]), ("w8 a", [8, 5]))):
@@ -198,10 +255,13 @@ class Answers(Case):
         refuse(400, "prompt[1]", prompt=["a", [VOCAB]])
         refuse(413, "65 answers", n=5, prompt=["a"] * 13)
         refuse(400, "best_of", best_of=3, n=2)
-        refuse(400, "echo", echo=True, logprobs=1)
+        refuse(400, "max_tokens", "echo", max_tokens=0)
+        refuse(400, "max_tokens", "echo", max_tokens=0, echo=True)
+        refuse(400, "max_tokens", "echo", max_tokens=0, echo=True, logprobs=1, n=2)
+        refuse(400, "max_tokens", "one token", max_tokens=0, echo=True, logprobs=1, prompt="a")
         refuse(400, "stream_options", stream_options={"include_usage": True})
         refuse(400, "min_new_tokens", min_tokens=9, max_tokens=8)
-        for name, value in (("suffix", "x"), ("logit_bias", {"5": 1}), ("num_beams", 2), ("tools", [1])):
+        for name, value in (("suffix", "x"), ("num_beams", 2), ("tools", [1])):
             refuse(400, name, "is not known here", **{name: value})
         refuse(400, "/embed", model="embed")
         refuse(404, "no model", model="other")

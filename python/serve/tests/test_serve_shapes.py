@@ -16,6 +16,7 @@ GOOD = {
     "predict": {"inputs": "a"},
     "tokenize": {"inputs": "a"},
     "decode": {"ids": [5]},
+    "translate": {"text": ["a b", "c"]},
     "embeddings": {"input": "a"},
     "v_rerank": {"query": "a", "documents": ["b", "c"]},
     "completions": {"prompt": "a b"},
@@ -26,8 +27,12 @@ VALUES = {"prompt_name": "query", "dimensions": 3, "user": "me", "top_n": 1, "tr
           "seed": 1, "stop": ["a", "w9 w"], "repetition_penalty": 2, "no_repeat_ngram_size": 2, "min_tokens": 1,
           "logprobs": 2, "top_logprobs": 3, "response_format": {"type": "text"}, "chat_template_kwargs": {"brief": True},
           "max_completion_tokens": 4, "grammar": {"regex": "a+"},
+          "target": "fr", "source": "fr", "num_beams": 2, "max_new_tokens": 4,
+          "logit_bias": {"5": 1.5}, "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none",
           "presence_penalty": -1, "frequency_penalty": 0.5, "min_p": 0.2}
-TOGETHER = {"top_logprobs": {"logprobs": True}}  # members that mean nothing alone
+TOGETHER = {"top_logprobs": {"logprobs": True},  # members that mean nothing alone
+            "tools": {"tool_choice": "none"}, "parallel_tool_calls": {"tool_choice": "none", "tools": [
+                {"type": "function", "function": {"name": "f"}}]}}
 
 
 def schemas(schema):
@@ -72,7 +77,7 @@ def wrong_values(schema):
 class Shapes(Case):
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.started(Inside("embed", "rerank", "classify", "bytes"))
+        cls.server = cls.started(Inside("embed", "rerank", "classify", "bytes", "translate"))
 
     def refused_member(self, post, body, name, value):
         answer = self.client.post(post.path, body)

@@ -18,13 +18,14 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from . import batcher, openapi, routes_chat, routes_completions, routes_openai, routes_tei
+from . import batcher, openapi, routes_chat, routes_completions, routes_openai, routes_tei, routes_translate
 from .errors import Fault, Gone, is_openai
 from .limits import read_body
 from .service import TOKENIZERS, Answer, AnyServed, Call, Record, Service, internal
 from .shapes import SHAPES, read
 from .streams import EventStream
-from .texts import SERVED
+from .texts import COMPUTED, KINDS
+from .translators import ServedTranslator
 from .writers import ServedWriter
 
 OPEN = ("/health", "/ready")  # without a key
@@ -47,18 +48,21 @@ RERANK = Post("/rerank", "rerank", ("rerank",), routes_tei.rerank, "texts by the
 PREDICT = Post("/predict", "predict", ("classify", "rerank"), routes_tei.predict, "labels of texts or pairs")
 COMPLETIONS = Post("/v1/completions", "completions", ("write",), routes_completions.completions,
                    "what a model that writes goes on with, as OpenAI's clients ask")
+TRANSLATE = Post("/translate", "translate", ("translate",), routes_translate.translate, "translations of texts")
+TOKENIZED = (*COMPUTED, "write")
 POSTS = [
     EMBED, SIMILARITY, RERANK, PREDICT,
-    Post("/tokenize", "tokenize", SERVED, routes_tei.tokenize, "tokens of texts"),
-    Post("/decode", "decode", SERVED, routes_tei.decode, "texts of tokens"),
+    Post("/tokenize", "tokenize", TOKENIZED, routes_tei.tokenize, "tokens of texts"),
+    Post("/decode", "decode", TOKENIZED, routes_tei.decode, "texts of tokens"),
     Post("/v1/embeddings", "embeddings", ("embed",), routes_openai.embeddings, "vectors of texts, as OpenAI's clients ask"),
     Post("/v1/rerank", "v_rerank", ("rerank",), routes_openai.rerank, "texts by their scores with a query, as Jina's do"),
     Post("/v2/rerank", "v_rerank", ("rerank",), routes_openai.rerank, "the same, as Cohere's do"),
     COMPLETIONS,
     Post("/v1/chat/completions", "chat", ("write",), routes_chat.chat_completions, "answers to messages, as OpenAI's "
          "clients ask"),
+    TRANSLATE,
 ]
-OWN = {"embed": EMBED, "rerank": RERANK, "classify": PREDICT, "write": COMPLETIONS}
+OWN = {"embed": EMBED, "rerank": RERANK, "classify": PREDICT, "write": COMPLETIONS, "translate": TRANSLATE}
 JSON, TEXT = "application/json", "text/plain"
 GETS = [("/health", "whether what is asked is computed", JSON), ("/ready", "whether all models are loaded", JSON),
         ("/info", "the models and all settings", JSON), ("/metrics", "numbers for Prometheus", TEXT),
@@ -97,7 +101,7 @@ class Routes:
         def choose(body: Any) -> Post:
             name = body.get("model") if isinstance(body, dict) else None
             first = next(iter(self.service.models))
-            post = OWN[self.service.pick(name if isinstance(name, str) else first, SERVED).kind]
+            post = OWN[self.service.pick(name if isinstance(name, str) else first, KINDS).kind]
             return SIMILARITY if post is EMBED and isinstance(body, dict) and isinstance(body.get("inputs"), dict) else post
         return await self.compute(request, choose)
 
@@ -160,7 +164,7 @@ class Routes:
 
     async def model(self, request: Request) -> Response:
         self.service.check_ready()
-        return answer(self.entry(self.service.pick(request.path_params["id"], SERVED)))
+        return answer(self.entry(self.service.pick(request.path_params["id"], KINDS)))
 
     async def metrics(self, request: Request) -> Response:
         return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4")
@@ -183,8 +187,9 @@ class Routes:
 
 def choose_model(service: Service, name: str | None, post: Post, path: str) -> AnyServed:
     """At /tokenize and at the root a request without a name is for the first of all models."""
-    if name is None and (path == "/" or post.kinds == SERVED):
-        name = next(iter(service.models))
+    if name is None and (path == "/" or post.kinds == TOKENIZED):
+        first = next(iter(service.models.values()))
+        name = first.name if first.kind in post.kinds else None
     return service.pick(name, post.kinds)
 
 
@@ -198,6 +203,8 @@ def model_type(served: AnyServed) -> dict[str, Any]:
     """In TEI's words."""
     if isinstance(served, ServedWriter):
         return {"text_generation": {}}
+    if isinstance(served, ServedTranslator):
+        return {"translation": {}}
     if served.kind == "embed":
         return {"embedding": {"pooling": served.pooling}}
     labels = {"id2label": {str(i): label for i, label in enumerate(served.labels)},
@@ -310,7 +317,7 @@ def request_id(scope: Scope) -> str:
 
 ELSEWHERE = {  # routes of other servers, and what is here
     "/v1/responses": "POST /v1/chat/completions answers messages", "/generate": "POST /v1/completions continues texts",
-    "/generate_stream": "POST /v1/completions continues texts", "/translate": "models that translate are not served yet",
+    "/generate_stream": "POST /v1/completions continues texts",
     "/embed_all": "POST /embed gives a vector for each text", "/embed_sparse": "POST /embed gives a vector for each text",
 }
 KNOWN = {path for path, *_ in GETS} | {post.path for post in POSTS}

@@ -58,8 +58,11 @@ def read(asked: dict[str, Any]) -> Grammar | None:
     if found is not None and other is not None:
         raise Fault("invalid", "grammar: response_format asks for another form; one of them", "grammar")
     found = found or other
-    if found is None:
-        return None
+    return None if found is None else checked(found, asked)
+
+
+def checked(found: Grammar, asked: dict[str, Any]) -> Grammar:
+    """A grammar that this server can follow in this request."""
     if missing():
         raise found.wrong("grammars need the package llguidance on the server: pip install llguidance")
     if asked["ignore_eos"]:

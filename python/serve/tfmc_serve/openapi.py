@@ -13,6 +13,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "similarity": NUMBERS,
     "rerank": SCORES,
     "predict": {"type": "array"},
+    "translate": {"type": "object", "required": ["translations", "usage"]},
     "tokenize": {"type": "array", "items": SCORES},
     "decode": {"type": "array", "items": {"type": "string"}},
     "embeddings": {"type": "object", "required": ["object", "model", "data", "usage"]},

@@ -13,16 +13,18 @@ UNKNOWN = "\ufffd"  # what bytes become that are no character, or not yet
 
 
 class Decoder:
-    """Incremental decoding. `tokenizer` is only read."""
+    """Incremental decoding. `tokenizer` is only read. Its special tokens are no text, but for those in `shown`."""
 
-    def __init__(self, tokenizer: Any, prompt: list[int], skip_special: bool = True) -> None:
-        self._tokenizer, self._skip = tokenizer, skip_special
+    def __init__(self, tokenizer: Any, prompt: list[int], shown: frozenset[int] = frozenset()) -> None:
+        self._tokenizer, self._hidden = tokenizer, hidden(tokenizer, shown) if shown else None
         self._ids = prompt[-BEFORE:]
         self._known = len(self._ids)  # tokens whose text was given, or is the prompt's
         self._given = self._decode(self._ids)
 
     def _decode(self, ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=self._skip)
+        if self._hidden is not None:
+            ids = [number for number in ids if number not in self._hidden]
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=self._hidden is None)
         return text
 
     def add(self, token: int) -> str:
@@ -42,6 +44,11 @@ class Decoder:
         self._ids = self._ids[self._known:]
         self._known, self._given = len(self._ids), self._decode(self._ids)
         return piece
+
+
+def hidden(tokenizer: Any, shown: frozenset[int]) -> frozenset[int]:
+    """Special tokens but for these."""
+    return frozenset(number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special) - shown
 
 
 class Stops:
@@ -84,13 +91,15 @@ class Piece(NamedTuple):
     tokens: list[Any]    # ids, or (id, logprob, ((id, logprob), ...)) of each
     finish: str | None   # "stop", "length"
     stop: str | None     # the text that ended it
+    scores: list[Any] | None = None  # of the tokens of its prompt but the first, as those of `tokens`
 
 
 class Text:
     """The text of one choice."""
 
-    def __init__(self, tokenizer: Any, prompt: list[int], stops: tuple[str, ...], ends: frozenset[int]) -> None:
-        self._decoder, self._stops, self.ends = Decoder(tokenizer, prompt), Stops(stops), ends
+    def __init__(self, tokenizer: Any, prompt: list[int], stops: tuple[str, ...], ends: frozenset[int],
+                 shown: frozenset[int] = frozenset()) -> None:
+        self._decoder, self._stops, self.ends = Decoder(tokenizer, prompt, shown), Stops(stops), ends
 
     def add(self, choice: int, tokens: list[Any], is_last: bool) -> Piece:
         """The piece that these tokens make. It ends at the first that ends the row; `is_last`: the last one does, by the

@@ -1,5 +1,6 @@
 """OpenAI's /v1/chat/completions: messages become tokens by the chat template of the model's folder, whose control tokens no
-content can write; the answer is that of `tfmc.text.Writer.chat` with the same seed and options.
+content can write; the answer is that of `tfmc.text.Writer.chat` with the same seed and options. Calls of tools are read
+from what the model writes (calls.py).
 """
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from typing import Any
 
 import tfmc
 
+from . import grammar, tools
+from .calls import FreeReader, Reader
 from .errors import Fault
 from .pieces import Piece
 from .routes_completions import Asked, Choice, answer, check_stream, finite
@@ -21,6 +24,27 @@ class ChatAsked(Asked):
     def __init__(self, call: Call, prompts: list[list[int]]) -> None:
         super().__init__(call, prompts)
         self.ends = () if call.asked["ignore_eos"] else self.served.chat_ends
+
+        self.tools = tools.read(call.asked)
+        self.form: tools.Form | None = None
+        if self.tools is not None:
+            self.form, self.shown = self.served.form_of_calls()
+
+    def grammar(self) -> grammar.Grammar | None:
+        """Calls that must fit are a grammar of their own."""
+        found = super().grammar()
+        if self.tools is None or self.form is None:
+            return found
+        if found is not None:
+            raise Fault("invalid", f"tools: {found.where.partition('.')[0]} asks for another form; one of them", "tools")
+        found = tools.grammar_of(self.tools, self.form, self.served.tokenizer)
+        return None if found is None else grammar.checked(found, self.call.asked)
+
+    def reader(self) -> Reader | None:
+        """Of the calls of one answer."""
+        if self.tools is None or self.form is None:
+            return None
+        return (Reader if self.tools.must_call else FreeReader)(self.form, self.tools)
 
     def before(self, prompt: list[int]) -> list[int]:
         """A message begins anew."""
@@ -36,20 +60,55 @@ class ChatChoice(Choice):
     """The answer of an assistant."""
     has_begun = False
 
+    def __init__(self, asked: ChatAsked, index: int) -> None:
+        super().__init__(asked, index)
+        self.reader, self.calls = asked.reader(), 0
+
+    def parts(self, pieces: list[Piece]) -> tuple[str, list[dict[str, Any]]]:
+        """Text, and what was gained of calls: each entry begins one, or goes on with the arguments of the last."""
+        text = self.text(pieces)
+        if self.reader is None:
+            return text, []
+        said, gained = "", []
+        for kind, part in self.reader.add(text, pieces[-1].finish is not None):
+            if kind == "text":
+                said += part
+            elif kind == "name":
+                gained.append({"index": self.calls, "id": tools.call_id(), "type": "function",
+                               "function": {"name": part, "arguments": ""}})
+                self.calls += 1
+            else:
+                gained.append({"index": self.calls - 1, "function": {"arguments": part}})
+        return said, gained
+
     def entry(self, pieces: list[Piece]) -> dict[str, Any]:
-        message = {"role": "assistant", "content": self.text(pieces), "refusal": None}
+        text, gained = self.parts(pieces)
+        calls: list[dict[str, Any]] = []
+        for part in gained:
+            if "id" in part:
+                calls.append({name: value for name, value in part.items() if name != "index"})
+            else:
+                calls[-1]["function"]["arguments"] += part["function"]["arguments"]
+        message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+        if calls:
+            message["tool_calls"] = calls
         return self.finished({"index": self.index, "message": message}, pieces)
 
     def events(self, pieces: list[Piece]) -> Iterator[dict[str, Any]]:
         if not self.has_begun:
             self.has_begun = True
             yield {"index": self.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None, "logprobs": None}
-        text = self.text(pieces)
-        if text or pieces[-1].finish or self.has_logprobs or self.has_ids:
-            yield self.finished({"index": self.index, "delta": {"content": text} if text else {}}, pieces)
+        text, gained = self.parts(pieces)
+        if text or gained or pieces[-1].finish or self.has_logprobs or self.has_ids:
+            delta: dict[str, Any] = {"content": text} if text else {}
+            if gained:
+                delta["tool_calls"] = gained
+            yield self.finished({"index": self.index, "delta": delta}, pieces)
 
     def finished(self, made: dict[str, Any], pieces: list[Piece]) -> dict[str, Any]:
-        made.update(finish_reason=pieces[-1].finish, stop_reason=pieces[-1].stop, logprobs=None)
+        finish = pieces[-1].finish
+        made.update(finish_reason="tool_calls" if finish == "stop" and self.calls else finish, stop_reason=pieces[-1].stop,
+                    logprobs=None)
         if self.has_logprobs:
             tokens = [token for piece in pieces for token in piece.tokens]
             made["logprobs"] = {"content": [self.told(*token) for token in tokens], "refusal": None}
@@ -69,9 +128,16 @@ async def chat_completions(call: Call) -> Answer:
     if served.chat is None:
         raise Fault("invalid", f"messages: {served.chat_missing}; POST /v1/completions continues texts", "messages")
 
+    wanted = tools.read(asked)
+    messages, place = tools.with_calls(asked["messages"])
+
     def work() -> list[int]:
+        if wanted is not None:
+            served.form_of_calls()
+        elif place is not None and not served.chat.takes("tools"):
+            raise Fault("invalid", f"{place}: the chat template of this model knows no tools", "messages")
         try:
-            ids: list[int] = served.chat.tokens(asked["messages"], None, asked["chat_template_kwargs"])
+            ids: list[int] = served.chat.tokens(messages, wanted and wanted.shown, asked["chat_template_kwargs"])
         except tfmc.Error as error:
             said = str(error).removeprefix(f"{served.folder}: ")
             raise Fault("invalid", said if said.startswith("messages") else f"messages: {said}", "messages") from None

@@ -15,27 +15,39 @@ from . import grammar
 from .errors import Fault
 from .pieces import UNKNOWN, Piece, Text
 from .scheduler import Job, Row
+from .scoring import Scoring
 from .service import Answer, Call
 from .shapes import MOST_CHOICES
 
 DEFAULT_TOKENS = 16
+# of rows that are only read: no option of the folder's forbids or forces a token
+PLAIN: dict[str, Any] = {
+    "do_sample": False, "eos_token_id": [], "suppress_tokens": [], "begin_suppress_tokens": [], "bad_words_ids": [],
+    "forced_bos_token_id": -1, "forced_eos_token_id": -1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_new_tokens": 0, "min_length": 0,
+    "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
 class Asked:
     """What all answers of a request share."""
     prefix, object, piece_object = "cmpl-", "text_completion", "text_completion"
+    shown: frozenset[int] = frozenset()  # special tokens that are part of the text
 
     def __init__(self, call: Call, prompts: list[list[int]]) -> None:
         asked, self.served = call.asked, call.served
         self.call, self.prompts, self.n = call, prompts, asked["n"]
         self.seed: int = secrets.randbits(53) if asked["seed"] is None else asked["seed"]
         self.ends: tuple[int, ...] = () if asked["ignore_eos"] else self.served.ends
+        self.scores: dict[int, list[Any]] = {}  # of the prompts' tokens, by the number of the prompt
         self.compiled: Any = None  # the grammar that all answers follow
         self.name, self.created = f"{self.prefix}{uuid.uuid4().hex}", int(time.time())
 
     def head(self, is_piece: bool = False) -> dict[str, Any]:
         return {"id": self.name, "object": self.piece_object if is_piece else self.object, "created": self.created,
                 "model": self.served.name, "system_fingerprint": f"tfmc-{self.call.service.version}", "seed": self.seed}
+
+    def grammar(self) -> grammar.Grammar | None:
+        """What all answers follow."""
+        return grammar.read(self.call.asked)
 
     def job(self, logprobs: int | None) -> Job:
         """The rows of the request: those of a prompt follow one another, and the first of them reads it. logprobs: how
@@ -46,13 +58,29 @@ class Asked:
             limit = self.limit(prompt, number)
             leader: Row | None = None
             for choice in range(self.n):
-                chooser = call.scheduler.chooser(prompt, limit, self.seed % 2 ** 64, choice, logprobs, options)
-                text = Text(self.served.tokenizer, self.before(prompt), asked["stop"], frozenset(self.ends))
+                chooser = call.scheduler.chooser(prompt, max(limit, len(prompt) + 1), self.seed % 2 ** 64, choice, logprobs, options)
+                text = Text(self.served.tokenizer, self.before(prompt), asked["stop"], frozenset(self.ends),
+                            self.shown)
                 follower = None if self.compiled is None else grammar.Follower(self.compiled)
                 job.rows.append(Row(job, number * self.n + choice, chooser, text, prompt, leader, follower))
-                leader = leader or job.rows[-1]
+                if leader is None:
+                    leader = job.rows[-1]
+                    self.score(leader, limit, logprobs)
         call.record.rows, call.record.tokens = len(job.rows), sum(map(len, self.prompts))
         return job
+
+    def score(self, row: Row, limit: int, logprobs: int | None) -> None:
+        """The probabilities of a prompt's tokens are wanted where it is echoed with those of the answer."""
+        if not self.call.asked.get("echo") or logprobs is None:
+            return
+        row.ends_with_prompt = limit == len(row.prompt)
+        if len(row.prompt) == 1:
+            if row.ends_with_prompt:
+                raise Fault("invalid", "max_tokens: 0, and the prompt has one token: there is nothing to compute", "max_tokens")
+            self.scores[row.index // self.n] = []
+            return
+        chooser = self.call.scheduler.chooser(row.prompt[:1], max(2, len(row.prompt)), 0, 0, logprobs, PLAIN)
+        row.scoring = Scoring(chooser, row.prompt, self.served.vocab)
 
     def before(self, prompt: list[int]) -> list[int]:
         """Tokens whose text the answer's goes on with."""
@@ -85,7 +113,7 @@ def options_of(asked: dict[str, Any]) -> dict[str, Any]:
     for name, member in (("top_k", "top_k"), ("repetition_penalty", "repetition_penalty"),
                          ("no_repeat_ngram_size", "no_repeat_ngram_size"), ("min_new_tokens", "min_tokens"),
                          ("presence_penalty", "presence_penalty"), ("frequency_penalty", "frequency_penalty"),
-                         ("min_p", "min_p")):
+                         ("min_p", "min_p"), ("logit_bias", "logit_bias")):
         if asked[member] is not None:
             options[name] = asked[member]
     return options
@@ -114,7 +142,6 @@ class Choice:
     def text(self, pieces: list[Piece]) -> str:
         text = "".join(piece.text for piece in pieces)
         if self.echoes:  # the first time
-            self.echoes = False
             prompt = self.asked.prompts[self.index // self.asked.n]
             text = self.asked.served.tokenizer.decode(prompt, skip_special_tokens=True) + text
         return text
@@ -128,21 +155,32 @@ class Choice:
         made: dict[str, Any] = {"index": self.index, "text": self.text(pieces), "finish_reason": pieces[-1].finish,
                                 "stop_reason": pieces[-1].stop, "logprobs": None}
         if self.has_logprobs:
-            made["logprobs"] = self.logprobs([token for piece in pieces for token in piece.tokens])
+            tokens = [token for piece in pieces for token in piece.tokens]
+            if self.echoes:
+                number = self.index // self.asked.n
+                for piece in pieces:
+                    if piece.scores is not None:  # of the first answer to this prompt
+                        self.asked.scores[number] = piece.scores
+                tokens = [(self.asked.prompts[number][0], None, ()), *self.asked.scores[number], *tokens]
+            made["logprobs"] = self.logprobs(tokens)
+        self.echoes = False
         return self.add_ids(made, pieces)
 
     def logprobs(self, tokens: list[Any]) -> dict[str, Any]:
+        """A first token follows nothing, and has no probability."""
         texts = [self.text_of(token) for token, *_ in tokens]
         offsets = []
         for text in texts:
             offsets.append(self.length)
             self.length += len(text)
-        likeliest: list[dict[str, float]] = []
-        for _, _, top in tokens:
-            likeliest.append({})
-            for token, logprob in top:
-                likeliest[-1].setdefault(self.text_of(token), finite(logprob))
-        return {"tokens": texts, "token_logprobs": [finite(logprob) for _, logprob, _ in tokens], "top_logprobs": likeliest,
+        likeliest: list[dict[str, float] | None] = []
+        for _, logprob, top in tokens:
+            own: dict[str, float] = {}
+            for token, likely in top:
+                own.setdefault(self.text_of(token), finite(likely))
+            likeliest.append(None if logprob is None else own)
+        found = [None if logprob is None else finite(logprob) for _, logprob, _ in tokens]
+        return {"tokens": texts, "token_logprobs": found, "top_logprobs": likeliest,
                 "text_offset": offsets}
 
     def text_of(self, token: int) -> str:
@@ -169,7 +207,7 @@ async def completions(call: Call) -> Answer:
 async def answer(request: Asked, logprobs: int | None, make: type[Choice]) -> Answer:
     """Whole, or as a stream."""
     call = request.call
-    wanted = grammar.read(call.asked)
+    wanted = request.grammar()
     if wanted is not None:
         request.compiled = await call.compiling(request.served.grammars, wanted, request.ends)
     job = request.job(logprobs)
@@ -192,9 +230,9 @@ def check(asked: dict[str, Any]) -> None:
         raise Fault("too_large", f"n: {rows} answers; a request may have {MOST_CHOICES}", "n")
     if asked["best_of"] not in (None, asked["n"]):
         raise Fault("invalid", f"best_of: {asked['best_of']} is not n, {asked['n']}; all answers are given", "best_of")
-    if asked["echo"] and asked["logprobs"] is not None:
-        raise Fault("invalid", "echo: the probabilities of a prompt's tokens are not computed; either echo or logprobs",
-                    "echo")
+    if asked["max_tokens"] == 0 and (not asked["echo"] or asked["logprobs"] is None or asked["n"] > 1):
+        raise Fault("invalid", "max_tokens: 0 is for the probabilities of a prompt alone, with echo, logprobs and one answer",
+                    "max_tokens")
     check_stream(asked)
 
 

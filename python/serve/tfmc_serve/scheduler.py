@@ -25,6 +25,8 @@ from .guesses import MOST, Costs, Guesser, share
 from .metrics import Metrics
 from .pieces import Piece, Text
 from .prefixes import PAGE, Prefixes
+from .scoring import Scoring
+from .translators import Ids, ServedTranslator
 from .writers import ServedWriter
 
 STEP_TOKENS = 512     # of a step: enough to read the weights once for many rows
@@ -61,7 +63,12 @@ class Job:
 class Row:
     """A choice of a request. `leader`: the row of the same prompt that reads it; the others continue copies of it."""
 
-    def __init__(self, job: Job, index: int, chooser: Any, text: Text, prompt: list[int], leader: Row | None,
+    source: list[Any] | None = None  # what the encoder takes, of a translation
+    item = 0                        # its number
+    scoring: Scoring | None = None  # while its prompt is read one token after the other
+    ends_with_prompt = False        # nothing is written
+
+    def __init__(self, job: Job, index: int, chooser: Any, text: Text | Ids, prompt: list[int], leader: Row | None,
                  follower: Follower | None = None) -> None:
         self.follower = follower  # of its grammar
         self.job, self.index, self.chooser, self.text, self.prompt = job, index, chooser, text, prompt
@@ -81,15 +88,19 @@ class Part(NamedTuple):
 class Scheduler:
     """put() and cancel() are for the thread of the event loop."""
 
-    def __init__(self, served: ServedWriter, options: Any, loop: asyncio.AbstractEventLoop, metrics: Metrics,
+    def __init__(self, served: ServedWriter | ServedTranslator, options: Any, loop: asyncio.AbstractEventLoop, metrics: Metrics,
                  died: Callable[[BaseException], None]) -> None:
         self.served, self._loop, self._metrics, self._died = served, loop, metrics, died
         self._most_rows, self._step_seconds = options.max_rows, options.step_ms / 1000
         self._weighs, self._most_guesses = options.speculate < 0, MOST if options.speculate < 0 else options.speculate
-        self._keeps, self._shares = options.prefixes != "off", options.prefixes == "shared"
+        self._shares = options.prefixes == "shared"
+        sources: dict[str, int] = {}
+        if isinstance(served, ServedTranslator):  # whose rows begin with nothing of their own
+            sources = {"items": self._most_rows, "source_length": served.max_length}
+        self._keeps = options.prefixes != "off" and not sources
         self.decoder = served.model.decoder(
-            max_rows=2 * self._most_rows, max_length=served.max_length, step_rows=self._most_rows,
-            step_kept=self._most_rows + self._most_guesses, cache_bytes=options.cache_bytes)
+            max_rows=2 * self._most_rows, max_length=served.row_length, step_rows=self._most_rows,
+            step_kept=self._most_rows + self._most_guesses, cache_bytes=options.cache_bytes, **sources)
         self.pages_all: int = self.decoder.pages(0)[1]
         self._changed = threading.Condition()
         self._live: set[Job] = set()  # of the event loop
@@ -235,8 +246,10 @@ class Scheduler:
     def _join(self, row: Row) -> None:
         """With the longest beginning that is known already."""
         found = self._known(row)
+        if row.source is not None and not self._add_source(row):
+            return
         if found is None:
-            row.number, row.read = self.decoder.join(), 0
+            row.number, row.read = self.decoder.join(row.item), 0
         else:
             source, known = found
             row.number, row.read = self.decoder.fork(source), min(known, len(row.prompt) - 1)
@@ -248,11 +261,23 @@ class Scheduler:
         self._running.append(row)
         self._metrics.phase("wait", time.monotonic() - row.job.put_at)
 
+    def _add_source(self, row: Row) -> bool:
+        """False: it failed, which ends its request."""
+        assert row.source is not None
+        try:
+            row.item = self.decoder.add_source(*row.source)
+        except tfmc.Error as error:
+            log.error("%s: a source failed: %s", self.served.name, error)
+            self._faults[row.job] = Fault("internal", "this is a mistake of the server's; its log has more")
+            row.job.cancelled = row.has_read = True
+            return False
+        return True
+
     def _known(self, row: Row) -> tuple[int, int] | None:
         leader = row.leader
         if leader is not None and leader in self._running and leader.read >= len(row.prompt):
             return leader.number, len(row.prompt)
-        return self._prefixes.find(self._owner(row), row.prompt) if self._keeps else None
+        return self._prefixes.find(self._owner(row), row.prompt) if self._keeps and row.scoring is None else None
 
     def _owner(self, row: Row) -> str:
         return "" if self._shares else row.job.owner
@@ -270,6 +295,8 @@ class Scheduler:
                 return
         self._prefixes.forget(row.number)
         self.decoder.leave(row.number)
+        if row.source is not None:
+            self.decoder.drop_source(row.item)
 
     def _drop_oldest(self) -> bool:
         row = self._prefixes.oldest()
@@ -290,7 +317,7 @@ class Scheduler:
 
     def _plan(self) -> list[Part]:
         writers = [row for row in self._running if row.chooser.length - row.read == 1]
-        readers = [row for row in self._running if row.chooser.length - row.read > 1]
+        readers = [row for row in self._running if row.chooser.length - row.read > 1 and row.scoring is None]
         guesses: list[list[int]] = [[] for _ in writers]
         if writers and self._most_guesses and not (readers and self._weighs):
             guesses = share(self._costs if self._weighs else None, [self._guesser(row) for row in writers],
@@ -301,7 +328,17 @@ class Scheduler:
             by_time = int(self._step_seconds / self._token_seconds) if self._token_seconds else room
             room = max(LEAST_PIECE, min(room, by_time))
         plan += [Part(row, n, []) for row, n in zip(readers, self._pieces(readers, room)) if n]
-        return plan
+        return plan + self._scored()
+
+    def _scored(self) -> list[Part]:
+        """Prompts whose tokens' probabilities are wanted: a few tokens of each, since logits of all are computed."""
+        made = []
+        scored = [row for row in self._running if row.scoring is not None]
+        for row in scored:
+            assert row.scoring is not None
+            guesses = row.scoring.guesses(MOST // len(scored))
+            made.append(Part(row, 1, guesses, row.scoring.masks(guesses)))
+        return made
 
     def _guesser(self, row: Row) -> Guesser:
         """Made when guesses are first wanted; it sees all tokens of the row."""
@@ -330,7 +367,7 @@ class Scheduler:
         made = []
         for part in plan:
             row = part.row
-            if row.follower is not None and row.chooser.length - row.read == part.n:
+            if row.scoring is None and row.follower is not None and row.chooser.length - row.read == part.n:
                 try:
                     part = part._replace(masks=row.follower.masks(part.guesses))
                 except ValueError as error:
@@ -355,8 +392,8 @@ class Scheduler:
             pass
         made: list[tuple[Any, Exception | None]] = []
         try:
-            made = self.decoder.write([(part.row.number, part.row.chooser, part.n, part.guesses or None, part.masks)
-                                       for part in plan])
+            made = self.decoder.write([(part.row.number, (part.row.scoring or part.row).chooser, part.n,
+                                        part.guesses or None, part.masks) for part in plan])
         except tfmc.Error as error:
             if len(plan) == 1:
                 return [((), error)]
@@ -370,6 +407,9 @@ class Scheduler:
         if error is not None:
             row.read = self.decoder.length(row.number)
             self._fail(row, error)
+            return
+        if row.scoring is not None:
+            self._take_scores(row, row.scoring, chosen)
             return
         if not chosen:
             row.read += n
@@ -398,6 +438,18 @@ class Scheduler:
         self._metrics.counted("right", len(chosen) - 1 if guessed else 0)
         self._outbox.setdefault(job, []).append(piece)
         if piece.finish is not None:
+            self._leave(row)
+
+    def _take_scores(self, row: Row, scoring: Scoring, chosen: list[Any]) -> None:
+        row.read = scoring.chooser.length - 1
+        scoring.scores += chosen
+        self._metrics.counted("prompt", len(chosen))
+        if not scoring.is_done:
+            return
+        row.scoring = None
+        finish = "length" if row.ends_with_prompt else None
+        self._outbox.setdefault(row.job, []).append(Piece(row.index, "", [], finish, None, scoring.scores))
+        if finish:
             self._leave(row)
 
     def _fail(self, row: Row, error: Exception) -> None:
@@ -434,11 +486,15 @@ class Scheduler:
 
     def warm_up(self) -> None:
         """Before start(): what steps of some sizes cost, one row alone."""
-        length = min(64, self.served.max_length - MOST - 2)
+        translates = isinstance(self.served, ServedTranslator)
+        length = min(64 if not translates else 1, self.served.row_length - MOST - 2)
         if length < 1:
             return
-        chooser = self.served.model.chooser([0] * length, limit=self.served.max_length, eos_token_id=[])
-        row = self.decoder.join()
+        chooser = self.served.model.chooser([0] * length, limit=self.served.row_length, eos_token_id=[], num_beams=1)
+        item = 0
+        if isinstance(self.served, ServedTranslator):
+            item = self.decoder.add_source(*self.served.source_of([0] * min(16, self.served.max_length)))
+        row = self.decoder.join(item)
         began = time.monotonic()
         self.decoder.write([(row, chooser)])
         if length >= LEAST_PIECE:
@@ -452,3 +508,5 @@ class Scheduler:
                 self._costs.learn(tokens, time.monotonic() - began)
         self._row_seconds = self._costs.of(1)
         self.decoder.leave(row)
+        if translates:
+            self.decoder.drop_source(item)

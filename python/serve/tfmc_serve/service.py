@@ -31,12 +31,13 @@ from .metrics import Metrics
 from .pieces import Piece
 from .scheduler import Job, Scheduler
 from .texts import LONG, ROUTES, Encoded, Floats, Place, Row, Served, kind_of
+from .translators import Searcher, ServedTranslator
 from .writers import ServedWriter
 
 T = TypeVar("T")
 TOKENIZERS = 2  # threads for long texts
 PING_SECONDS = 15.0  # after which a stream without news gives a sign of life
-AnyServed = Served | ServedWriter
+AnyServed = Served | ServedWriter | ServedTranslator
 log = logging.getLogger("tfmc_serve")
 
 
@@ -109,7 +110,8 @@ class Service:
         self.keys = Keys(options.api_key_file) if options.api_key_file is not None else None
         self.metrics = Metrics()
         self.models: dict[str, AnyServed] = {}
-        self.schedulers: dict[str, Scheduler] = {}  # of models that write
+        self.schedulers: dict[str, Scheduler] = {}  # of models that write, and of those that translate
+        self.searchers: dict[str, Searcher] = {}    # of models that translate
         self.state, self.started_at = "loading", int(time.time())
         self.threads = options.threads or len(os.sched_getaffinity(0))
         self.pool = tfmc.Pool(self.threads)
@@ -155,8 +157,10 @@ class Service:
         def work() -> None:
             made: AnyServed | Exception
             try:
-                if (place.kind or kind_of(place.folder)) == "write":
-                    made = ServedWriter(place, self.pool, self.options.max_length, self.options.quantize)
+                kind = place.kind or kind_of(place.folder)
+                if kind in ("write", "translate"):
+                    make = ServedWriter if kind == "write" else ServedTranslator
+                    made = make(place, self.pool, self.options.max_length, self.options.quantize)
                     scheduler = Scheduler(made, self.options, loop, self.metrics, self._died)
                     scheduler.warm_up()
                     self.schedulers[made.name] = scheduler
@@ -172,8 +176,10 @@ class Service:
 
     async def add(self, served: AnyServed) -> None:
         """One row, then a full run, whose time tells how much work fits into --timeout."""
-        if isinstance(served, ServedWriter):
+        if not isinstance(served, Served):
             self.schedulers[served.name].start()
+            if isinstance(served, ServedTranslator):
+                self.searchers[served.name] = Searcher(served, asyncio.get_running_loop(), self._died)
         else:
             await self._compute_once(served)
         self.models[served.name] = served
@@ -197,6 +203,8 @@ class Service:
                 self.batcher.cancel_all(Fault("not_ready", "the server is ending"))
                 for scheduler in self.schedulers.values():
                     scheduler.cancel_all(Fault("not_ready", "the server is ending"))
+                for searcher in self.searchers.values():
+                    searcher.cancel_all(Fault("not_ready", "the server is ending"))
                 await asyncio.sleep(0)
 
     def enter(self) -> None:
@@ -212,8 +220,8 @@ class Service:
         self.executor.shutdown(wait=False, cancel_futures=True)
         threads = [*self.executor._threads, *([] if self._loader is None else [self._loader])]
         stopped = self.batcher is None or self.batcher.stop()
-        for scheduler in self.schedulers.values():
-            stopped = scheduler.stop() and stopped
+        for stop in [one.stop for one in self.schedulers.values()] + [one.stop for one in self.searchers.values()]:
+            stopped = stop() and stopped
         return stopped and not any(thread.is_alive() for thread in threads)
 
     # ---- what requests need ----
@@ -272,20 +280,24 @@ class Call:
     def scheduler(self) -> Scheduler:
         return self.service.schedulers[self.served.name]
 
+    @property
+    def searcher(self) -> Searcher:
+        return self.service.searchers[self.served.name]
+
     async def tokenizing(self, work: Callable[[], T], characters: int) -> T:
         """work(), beside the event loop if there is much to do."""
         began = time.monotonic()
         if characters <= LONG:
             made = work()
         else:
-            made = await self._until_deadline(asyncio.get_running_loop().run_in_executor(self.service.executor, work))
+            made = await self.until_deadline(asyncio.get_running_loop().run_in_executor(self.service.executor, work))
         self.service.metrics.phase("tokenize", time.monotonic() - began)
         return made
 
     async def compiling(self, grammars: Grammars, wanted: Grammar, ends: tuple[int, ...]) -> Any:
         """A grammar, beside the event loop and for a while only."""
         loop, executor = asyncio.get_running_loop(), self.service.executor
-        await self._until_deadline(loop.run_in_executor(executor, grammars.prepare, wanted, ends))
+        await self.until_deadline(loop.run_in_executor(executor, grammars.prepare, wanted, ends))
         work = loop.run_in_executor(executor, grammars.compile, wanted, ends)
         try:
             return await asyncio.wait_for(work, SECONDS)
@@ -311,7 +323,7 @@ class Call:
             raise service.overloaded("what waits takes longer than --timeout")
         job = service.batcher.put(self.served, encoded.rows)
         try:
-            await self._until_deadline(job.future)
+            await self.until_deadline(job.future)
         except batcher.RowFailed as error:
             log.error("%s: %s: %s", self.record.id, self.served.name, error)
             raise internal(self.record.id) from None
@@ -372,7 +384,7 @@ class Call:
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
 
-    async def _until_deadline(self, wanted: asyncio.Future[T]) -> T:
+    async def until_deadline(self, wanted: asyncio.Future[T]) -> T:
         gone: asyncio.Future[Any] = asyncio.ensure_future(self._has_gone())
         both: set[asyncio.Future[Any]] = {wanted, gone}
         try:

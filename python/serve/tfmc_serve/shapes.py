@@ -106,6 +106,42 @@ class Object(Kind):
 
 
 @dataclass(frozen=True)
+class WordOrObject(Kind):
+    """A text or an object, of which others know more."""
+
+    def read(self, value: Any, where: str, most: int) -> str | dict[str, Any]:
+        if not isinstance(value, (str, dict)):
+            raise wrong(where, "a text or an object", value)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"oneOf": [TEXT, {"type": "object"}]}
+
+
+@dataclass(frozen=True)
+class Biases(Kind):
+    """An object of tokens' ids with numbers, as JSON has them: the ids are texts."""
+    most: int
+    greatest: float
+
+    def read(self, value: Any, where: str, most: int) -> dict[int, float]:
+        if not isinstance(value, dict):
+            raise wrong(where, "an object", value)
+        if len(value) > self.most:
+            raise Fault("too_large", f"{where}: {len(value)} tokens; there may be {self.most}", where)
+        found: dict[int, float] = {}
+        for token, bias in value.items():
+            if not (token.isascii() and token.isdigit() and len(token) < 11):
+                raise Fault("invalid", f"{where}: {token[:100]!r} is no token's id", where)
+            found[int(token)] = Real(-self.greatest, self.greatest).read(bias, f"{where}.{token}", most)
+        return found
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object", "maxProperties": self.most, "propertyNames": {"pattern": "^[0-9]{1,10}$"},
+                "additionalProperties": Real(-self.greatest, self.greatest).schema()}
+
+
+@dataclass(frozen=True)
 class Stops(Kind):
     """A text or a list of some; read as a tuple."""
     most: int
@@ -351,6 +387,7 @@ SAMPLING: dict[str, Member] = {  # of all routes that write
     "repetition_penalty": Member(Real(0, 1000, True), None), "no_repeat_ngram_size": Member(Whole(0, 2 ** 31 - 1), None),
     "presence_penalty": Member(Real(-100, 100), None, "taken from the scores of tokens that were written"),
     "frequency_penalty": Member(Real(-100, 100), None, "taken each time that a token was written"),
+    "logit_bias": Member(Biases(1024, 100), None, "added to the scores of tokens, before the penalties"),
     "min_p": Member(Real(0, 1), None, "only tokens that are at least so many times as likely as the likeliest"),
     "min_tokens": Member(Whole(0, 2 ** 31 - 1), None, "before an answer may end by a token that ends it"),
     "ignore_eos": Member(Flag(), False, "whether no token ends an answer"),
@@ -380,6 +417,13 @@ SHAPES: dict[str, dict[str, Member]] = {
         "inputs": Member(Pairs(), about="a text, a pair of texts, or a list of [text] and [text, text]"),
         "raw_scores": RAW, "truncate": TRUNCATE, "truncation_direction": DIRECTION, "model": MODEL,
     },
+    "translate": {
+        "text": Member(Inputs(may_be_ids=False), about="a text or a list"),
+        "target": Member(Text(), None, "the language, by the name of its token"), "source": Member(Text(), None, "the same"),
+        "num_beams": Member(Whole(1, 16), None, "of the search; as the model's folder has it"),
+        "max_new_tokens": Member(Whole(1, 2 ** 31 - 1), None, "of a translation at most"), "truncate": TRUNCATE,
+        "model": MODEL,
+    },
     "tokenize": {
         "inputs": Member(Inputs(may_be_ids=False)), "add_special_tokens": Member(Flag(), True), "model": MODEL,
     },
@@ -400,7 +444,7 @@ SHAPES: dict[str, dict[str, Member]] = {
     },
     "completions": {
         "model": MODEL, "prompt": Member(Inputs(), about="a text, ids, or a list of these"),
-        "max_tokens": Member(Whole(1, 2 ** 31 - 1), None, "tokens of an answer at most; 16, or what is left of the model's"),
+        "max_tokens": Member(Whole(0, 2 ** 31 - 1), None, "tokens of an answer at most; 16, or what is left of the model's"),
         "n": Member(Whole(1, MOST_CHOICES), 1, "answers to each prompt; the answer number c draws from stream c of the seed"),
         "best_of": Member(Whole(1, MOST_CHOICES), None, "nothing else than n"),
         "echo": Member(Flag(), False, "whether the prompt's text stands before each answer"),
@@ -416,6 +460,9 @@ SHAPES: dict[str, dict[str, Member]] = {
         "logprobs": Member(Flag(), False, "the probability of each token, by the model's own numbers"),
         "top_logprobs": Member(Whole(0, 20), None, "the likeliest tokens beside each"),
         "response_format": Member(Object(), None, "{type: text, json_object or json_schema}"),
+        "tools": Member(Objects(), None, "{type: function, function: {name, description, parameters, strict}}"),
+        "tool_choice": Member(WordOrObject(), None, "none, auto, required, or {type: function, function: {name}}"),
+        "parallel_tool_calls": Member(Flag(), None, "whether an answer may have several calls; true"),
         "chat_template_kwargs": Member(Object(), None, "variables of the template, like {enable_thinking: false}"),
     },
 }

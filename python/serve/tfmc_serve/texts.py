@@ -22,8 +22,9 @@ _folder: Any = importlib.import_module("tfmc.text._folder")  # runs and their in
 Floats = NDArray[np.float32]
 
 KINDS = ("embed", "classify", "rerank", "translate", "write")
-SERVED = ("embed", "classify", "rerank", "write")
-ROUTES = {"embed": "/embed", "rerank": "/rerank", "classify": "/predict", "write": "/v1/completions"}
+COMPUTED = ("embed", "classify", "rerank")  # by the batcher
+ROUTES = {"embed": "/embed", "rerank": "/rerank", "classify": "/predict", "write": "/v1/completions",
+          "translate": "/translate"}
 SURE = 64          # tokens beyond the cut that a prefix must have before its first tokens are those of the whole text
 LONG = 16 * 1024   # characters from which on a text is not tokenized on the event loop
 # pre-tokenizers after which no token has letters of two words, so that the tokens of a prefix that ends with a word are
@@ -99,8 +100,6 @@ class Served:
 
     def __init__(self, place: Place, pool: tfmc.Pool, max_length: int | None, quantize: str | None) -> None:
         kind = place.kind or kind_of(place.folder)
-        if kind not in SERVED:
-            raise ValueError(f"{place.folder}: models of the kind {kind} are not served yet; {', '.join(SERVED)} are")
         self.name, self.folder, self.quantize = place.name, place.folder, quantize
         options: dict[str, Any] = {"pool": pool}
         if place.file is not None:

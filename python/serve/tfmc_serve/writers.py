@@ -14,6 +14,7 @@ import tfmc.text
 from .errors import Fault
 from .grammar import Grammars
 from .texts import Place, quantized
+from .tools import Form, find_form, pieces
 
 _folder: Any = importlib.import_module("tfmc.text._folder")
 _chat: Any = importlib.import_module("tfmc.text._chat")
@@ -47,6 +48,7 @@ class ServedWriter:
                              f"{self.model.generation.reason}")
         self._read_settings(max_length)
         self._read_template()
+        self._form: tuple[Form, frozenset[int]] | str | None = None  # of calls, or why there is none
         self.grammars = Grammars(self.tokenizer, self.vocab)
 
     def _read_settings(self, max_length: int | None) -> None:
@@ -54,6 +56,7 @@ class ServedWriter:
         if positions is not None and max_length is not None and max_length > positions:
             raise ValueError(f"{self.folder}: the model has {positions} positions, and --max-length is {max_length}")
         self.max_length: int = max_length or positions or MOST_TOKENS
+        self.row_length = self.max_length
         self.vocab: int = self.model.generation.vocab
         self.dtype = quantized(self.quantize, _folder.read(self.folder, "config.json"))
         given = _folder.read(self.folder, "generation_config.json")
@@ -74,6 +77,19 @@ class ServedWriter:
             self.chat_ends = tuple(_chat.end_tokens(self.folder, self.tokenizer)) or self.ends
         except tfmc.Error as error:
             self.chat_missing = str(error).removeprefix(f"{self.folder}: ").partition(";")[0]
+
+    def form_of_calls(self) -> tuple[Form, frozenset[int]]:
+        """Of tools, and the special tokens that are part of it. It is looked for when it is first wanted."""
+        if self._form is None:
+            try:
+                form = find_form(self.chat, [text for text in map(self.tokenizer.id_to_token, self.chat_ends) if text])
+                words = form.begin + (form.separator or "") + form.end
+                self._form = form, frozenset(number for _, number in pieces(words, self.tokenizer) if number is not None)
+            except ValueError as error:
+                self._form = str(error)
+        if isinstance(self._form, str):
+            raise Fault("invalid", f"tools: {self._form}", "tools")
+        return self._form
 
     def encode(self, prompts: list[str | list[int]], where: str) -> list[list[int]]:
         """The ids of each prompt."""

@@ -12,6 +12,7 @@
 #include "decode/loops/logit_row.h"
 #include "machine/tuning.h"
 #include "steps/walker.h"
+#include "tfm/abi/double_functions.h"
 
 // ---- which programs allow it ----
 
@@ -216,7 +217,7 @@ static float logsumexp(float *most, const float *sums, int64_t units, float grea
   row_exp(most, units, greatest, most);
   for (int64_t i = 0; i < units; i++)
     if (most[i] > 0) sum += (double)most[i] * (double)sums[i]; /* no sum of a unit of -inf, which would be NaN */
-  return (float)((double)greatest + log(sum));
+  return (float)((double)greatest + double_log(sum));
 }
 
 /* Merges the lists of the threads; each is in order, so the first that is not good enough ends it. */

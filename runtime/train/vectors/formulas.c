@@ -7,8 +7,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/numbers.h"
 #include "machine/tuning.h"
 #include "machine/wide.h"
+#include "tfm/abi/double_functions.h"
 #include "train/trainer_parts.h"
 
 static const double PI = 3.14159265358979323846;
@@ -87,7 +89,8 @@ void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values) 
     uint32_t words[4];
     tfm_philox(counter, key, words);
     const double u = (words[2 * (e % 2)] + 0.5) / 0x1p32, v = (words[2 * (e % 2) + 1] + 0.5) / 0x1p32;
-    values[e] = (float)(of.is_normal ? of.a + of.b * sqrt(-2 * log(u)) * cos(2 * PI * v) : of.a + (of.b - of.a) * u);
+    values[e] = (float)(of.is_normal ? of.a + of.b * sqrt(-2 * double_log(u)) * double_cos(2 * PI * v)
+                                     : of.a + (of.b - of.a) * u);
   }
 }
 
@@ -262,13 +265,14 @@ enum { CHUNK = 4096, LANES = 16 };
 
 double optimizer_rate(const tfm_train_settings *s, int64_t t, int64_t epoch) {
   const double lr = s->lr, step = (double)t, warmup = s->warmup;
-  if (s->schedule == TFM_SCHEDULE_NOAM) return lr / sqrt(s->model_size) * fmin(1 / sqrt(step), step / pow(warmup, 1.5));
-  if (s->schedule == TFM_SCHEDULE_INVERSE_SQRT) return lr * fmin(step / warmup, sqrt(warmup / step));
+  if (s->schedule == TFM_SCHEDULE_NOAM)
+    return lr / sqrt(s->model_size) * lesser_of(1 / sqrt(step), step / double_pow(warmup, 1.5));
+  if (s->schedule == TFM_SCHEDULE_INVERSE_SQRT) return lr * lesser_of(step / warmup, sqrt(warmup / step));
   if (step <= warmup) return lr * step / warmup;
-  if (s->schedule == TFM_SCHEDULE_EXPONENTIAL) return lr * pow(s->gamma, (double)epoch);
+  if (s->schedule == TFM_SCHEDULE_EXPONENTIAL) return lr * double_pow(s->gamma, (double)epoch);
   if (s->schedule == TFM_SCHEDULE_CONSTANT) return lr;
-  const double part = fmin(1, (step - warmup) / (s->steps - warmup));
-  const double share = s->schedule == TFM_SCHEDULE_LINEAR ? 1 - part : (1 + cos(PI * part)) / 2;
+  const double part = lesser_of(1, (step - warmup) / (s->steps - warmup));
+  const double share = s->schedule == TFM_SCHEDULE_LINEAR ? 1 - part : (1 + double_cos(PI * part)) / 2;
   return s->final_lr + (lr - s->final_lr) * share;
 }
 
@@ -406,8 +410,8 @@ static void adam(const Job *job, const Chunk *chunk) {
   const float clip = (float)job->clip, decay = is_apart ? 0 : (float)taken, eps = (float)s->eps;
   const float shrink = is_apart ? (float)(1 - job->rate * taken) : 1;
   const float rest1 = (float)(1 - s->beta1), beta2 = (float)s->beta2, rest2 = (float)(1 - s->beta2);
-  const float rate = (float)(job->rate / (1 - pow(s->beta1, (double)(t->t - t->head.origin.optimizer))));
-  const float correction = (float)(1 / sqrt(1 - pow(s->beta2, (double)(t->t - t->head.origin.optimizer))));
+  const float rate = (float)(job->rate / (1 - double_pow(s->beta1, (double)(t->t - t->head.origin.optimizer))));
+  const float correction = (float)(1 / sqrt(1 - double_pow(s->beta2, (double)(t->t - t->head.origin.optimizer))));
   const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
   float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->moved;

@@ -51,6 +51,8 @@ typedef struct tfm_compile_options {
   void *stop_user;
   int32_t training; /* not 0: the model is compiled to be trained, as its train block says (tfm_compiled_trainer). Then
                        weights are those that training begins with; without any, initial values */
+  const char *const *settings; /* "lr=1e-4": with `training`, settings in place of those of the train block */
+  size_t n_settings;
 } tfm_compile_options;
 
 /* TFM_E_INPUT: the model, a definition or the weights are wrong, error->message is the first fault. TFM_E_ENV: a file

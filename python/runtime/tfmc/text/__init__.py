@@ -18,8 +18,9 @@ Refused, with a message that names the file or the text: folders without a token
 are too long where they may not be cut, what is no text.
 """
 from ._folder import UNLIMITED, load_tokenizer
+from ._multi import MultiVectorEmbedder
 from ._translate import Translator
 from ._vectors import BATCH_TOKENS, Embedder, Reranker
 from ._writer import Writer
 
-__all__ = ["BATCH_TOKENS", "Embedder", "Reranker", "Translator", "UNLIMITED", "Writer", "load_tokenizer"]
+__all__ = ["BATCH_TOKENS", "Embedder", "MultiVectorEmbedder", "Reranker", "Translator", "UNLIMITED", "Writer", "load_tokenizer"]

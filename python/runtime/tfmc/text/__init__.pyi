@@ -5,7 +5,7 @@ from typing import Any, Literal, overload
 
 from .. import Model
 
-__all__ = ["BATCH_TOKENS", "Embedder", "Reranker", "Translator", "UNLIMITED", "Writer", "load_tokenizer"]
+__all__ = ["BATCH_TOKENS", "Embedder", "MultiVectorEmbedder", "Reranker", "Translator", "UNLIMITED", "Writer", "load_tokenizer"]
 
 BATCH_TOKENS: int
 UNLIMITED: int
@@ -37,6 +37,27 @@ class Embedder:
                  batch_size: int | None = None, show_progress_bar: bool | None = None, *, normalize: bool | None = None,
                  normalize_embeddings: bool | None = None, truncate: bool | None = None, truncate_dim: int | None = None,
                  convert_to_numpy: bool = True, convert_to_tensor: bool = False) -> Any: ...
+
+class MultiVectorEmbedder:
+    model: Model
+    folder: Path
+    tokenizer: Any
+    dimension: int
+    max_length: int
+    batch_tokens: int
+    prompts: dict[str, str]
+    default_prompt: str | None
+    def __init__(self, model: Model | str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None,
+                 max_length: int | None = None, batch_tokens: int = ..., truncate: bool = True, **options: Any) -> None: ...
+    def encode(self, sentences: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None,
+               batch_size: int | None = None, show_progress_bar: bool | None = None, *, task: str | None = None,
+               normalize: bool | None = None, normalize_embeddings: bool | None = None,
+               truncate: bool | None = None) -> Any: ...
+    def encode_query(self, sentences: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None,
+                     *args: Any, **options: Any) -> Any: ...
+    def encode_document(self, sentences: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None,
+                        *args: Any, **options: Any) -> Any: ...
+    def similarity(self, queries: Any, documents: Any) -> Any: ...
 
 class Reranker:
     model: Model

@@ -301,6 +301,15 @@ class ChatTemplate:
     def tokens(self, messages, tools=None, variables=None):
         """The ids of messages, up to where the answer begins. tools: JSON schemas. variables: more of what the template
         knows, {"enable_thinking": False}."""
+        parts, control = self._parts_of(messages, tools, variables, True)
+        return self._encode(parts, control)
+
+    def text(self, messages, tools=None, variables=None, add_generation_prompt=True):
+        """What the template writes of messages."""
+        return "".join(part or "" for part in self._parts_of(messages, tools, variables, add_generation_prompt)[0])
+
+    def _parts_of(self, messages, tools, variables, add_generation_prompt):
+        """(texts around and between marks, control tokens)"""
         tools = _plain(tools, "tools")
         template, texts, names, control = self._choose(tools)
         given = {"messages": _as_messages(messages, ROLES | set(texts)), "tools": tools or None,
@@ -315,10 +324,10 @@ class ChatTemplate:
         marks = Marks(control, self._find(control), whole + template)
         settings = {name: value for name, value in self.named.items() if value is not None}
         request = {"template": template, "marks": marks.begin + marks.end,
-                   "variables": {"documents": None, "add_generation_prompt": True, **settings,
+                   "variables": {"documents": None, "add_generation_prompt": add_generation_prompt, **settings,
                                  **{name: marks.put(value) for name, value in given.items()}},
                    "bytes": max(LEAST_BYTES, BYTES_FOR_ONE * len(whole))}
-        return self._encode(marks.split(self._ask(request)["text"]), control)
+        return marks.split(self._ask(request)["text"]), control
 
     def _encode(self, parts, control):
         """Ids of what lies between marks (every second part) and around them."""

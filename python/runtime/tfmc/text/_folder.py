@@ -125,7 +125,7 @@ def whole(number, name):
 # Classes of tokenizers whose texts of a pair are told apart by token_type_ids, as transformers 5 has them; those of other
 # classes are zeros. Below, the class where tokenizer_config.json names none, by model_type.
 TELL_APART = ("Bert", "Electra", "Deberta", "ConvBert", "MobileBert", "SqueezeBert", "Tapas", "FNet", "Canine")
-TELL_APART_MODELS = ("bert", "electra", "deberta-v2", "nomic_bert")
+TELL_APART_MODELS = ("bert", "electra", "deberta", "deberta-v2", "mobilebert", "nomic_bert")
 
 
 def tells_apart(folder):
@@ -153,16 +153,30 @@ def lower_case(tokenizer, folder):
     return tokenizer
 
 
-def open_encoder(model, folder, options, output):
-    """(model, folder, Cutter, whether it takes token_type_ids) of a model that makes a row of numbers of a text.
-    `output`: whether its output may have this name; else a text that says what it is and what helps."""
+def is_static(folder):
+    """Whether the folder is a table of vectors, whose texts have no special tokens and any length."""
+    return any(m.get("type", "").endswith(".StaticEmbedding") for m in read_list(folder, "modules.json")[:1])
+
+
+def special_token(folder, name):
+    """The text of a special token that tokenizer_config.json names, or None."""
+    token = read(folder, "tokenizer_config.json").get(name, read(folder, "special_tokens_map.json").get(name))
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def open_encoder(model, folder, options, output, rank=2):
+    """(model, folder, Cutter, whether it takes token_type_ids) of a model that makes a row of numbers of a text, or with
+    rank=3 of each token. `output`: whether its output may have this name; else a text that says what it is and what
+    helps."""
     model, folder = open_model(model, folder, options)
     (name, kind), *more = model.outputs.items()
     fed = {"input_ids", "attention_mask", "token_type_ids"}
     needed = {n for n, kind in model.inputs.items() if kind.default is None}
-    if more or len(kind.shape) != 2 or not needed <= fed or "input_ids" not in model.inputs or not output[0](name):
+    if not more and len(kind.shape) == 3 and rank == 2 and name == "token_embeddings":
+        raise InputError(f"{folder}: {model!r} gives a vector for each token, which tfmc.text.MultiVectorEmbedder takes")
+    if more or len(kind.shape) != rank or not needed <= fed or "input_ids" not in model.inputs or not output[0](name):
         raise InputError(f"{folder}: {model!r} {output[1]}")
-    return model, folder, Cutter(lower_case(load_tokenizer(folder), folder)), (
+    return model, folder, Cutter(lower_case(load_tokenizer(folder), folder), not is_static(folder)), (
         "token_type_ids" in model.inputs and tells_apart(folder))
 
 
@@ -191,7 +205,10 @@ def positions(folder):
 
 
 def most_tokens(folder):
-    """The least of the limits that the folder's files name."""
+    """The least of the limits that the folder's files name; of a table of vectors that of its tokenizer alone."""
+    if is_static(folder):
+        cut = read(folder, "tokenizer.json").get("truncation")
+        return cut["max_length"] if cut else UNLIMITED
     limits = [read(folder, "sentence_bert_config.json").get("max_seq_length"),
               read(folder, "tokenizer_config.json").get("model_max_length"), positions(folder)]
     limits = [int(n) for n in limits if isinstance(n, (int, float)) and 0 < n < UNLIMITED]
@@ -201,13 +218,17 @@ def most_tokens(folder):
 class Cutter:
     """A tokenizer, and a copy of it that cuts: tokenizers are changed by being told to cut, which threads would see."""
 
-    def __init__(self, tokenizer):
-        self.tokenizer, self._cuts = tokenizer, (None, None)
+    def __init__(self, tokenizer, special=True):
+        """special: texts get the special tokens of the tokenizer."""
+        self.tokenizer, self._special, self._cuts = tokenizer, special, (None, None)
+
+    def whole(self, texts):
+        return self.tokenizer.encode_batch_fast(texts, add_special_tokens=self._special)
 
     def encode(self, texts, truncate, max_length):
         """The encodings of texts or pairs, special tokens included; those that are too long are cut or refused."""
         if not truncate:
-            rows = self.tokenizer.encode_batch_fast(texts)
+            rows = self.whole(texts)
             for i, row in enumerate(rows):
                 if len(row.ids) > max_length:
                     raise InputError(f"text {i} has {len(row.ids)} tokens, and the model takes {max_length}; "
@@ -218,7 +239,7 @@ class Cutter:
             cuts = need_tokenizers().Tokenizer.from_str(self.tokenizer.to_str())
             cuts.enable_truncation(max_length)
             self._cuts = max_length, cuts
-        return cuts.encode_batch_fast(texts)
+        return cuts.encode_batch_fast(texts, add_special_tokens=self._special)
 
 
 LEAST_CELLS = 32  # a thread that reads all weights for fewer tokens waits for memory: a run takes as long as with these

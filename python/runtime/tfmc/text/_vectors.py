@@ -19,7 +19,7 @@ class _Row:
         self.ids, self.type_ids = ids, [0] * len(ids)
 
 
-class _Prompts:
+class Prompts:
     """What stands before texts: the prompts of a folder's config_sentence_transformers.json."""
 
     def _read_prompts(self, named):
@@ -38,7 +38,7 @@ class _Prompts:
         return prompt
 
 
-class Embedder(_Prompts):
+class Embedder(Prompts):
     """Vectors of texts. encode() takes what SentenceTransformer.encode takes, and its vectors do not depend on which
     other texts are computed with them."""
 
@@ -116,7 +116,7 @@ class Embedder(_Prompts):
         before = self._prompt(prompt, prompt_name)
         texts, faults = _folder.without_faults(texts)
         texts = [before + text for text in texts] if before else texts
-        encode = self._cutter.encode if truncate else lambda texts, *_: self.tokenizer.encode_batch_fast(texts)
+        encode = self._cutter.encode if truncate else lambda texts, *_: self._cutter.whole(texts)
         encoded = encode(texts, truncate, self.max_length)
         rows = [row.ids for row in encoded]
         reasons = {i: f"the text has {len(row)} tokens, and the model takes {self.max_length}"
@@ -179,7 +179,7 @@ def _identity(x):
 ACTIVATIONS = {"Sigmoid": _sigmoid, "Identity": _identity, "Tanh": np.tanh, "Softmax": _softmax}  # classes of torch.nn
 
 
-class Reranker(_Prompts):
+class Reranker(Prompts):
     """Scores of pairs of texts, as sentence-transformers' CrossEncoder gives them; the score of a pair does not depend
     on the others."""
 

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "tfm/abi/double_functions.h"
+
 enum { TFM_FORMULA_OPERANDS = 3 };
 
 /* FORMULA(Enum, operands, value, slope 0, slope 1, slope 2): of x, y, z, for the value v. A comparison is 1 or 0. Of
@@ -12,13 +14,13 @@ enum { TFM_FORMULA_OPERANDS = 3 };
 #define TFM_FORMULA_OPS(FORMULA)                                                                      \
   FORMULA(STOP, 1, x, 0, 0, 0) /* stop_gradient */                                                    \
   FORMULA(NEG, 1, -x, -1, 0, 0)                                                                       \
-  FORMULA(EXP, 1, exp(x), v, 0, 0)                                                                    \
-  FORMULA(LOG, 1, log(x), 1 / x, 0, 0)                                                                \
+  FORMULA(EXP, 1, double_exp(x), v, 0, 0)                                                             \
+  FORMULA(LOG, 1, double_log(x), 1 / x, 0, 0)                                                         \
   FORMULA(SQRT, 1, sqrt(x), 0.5 / v, 0, 0)                                                            \
   FORMULA(RSQRT, 1, 1 / sqrt(x), -0.5 * v / x, 0, 0)                                                  \
   FORMULA(ABS, 1, fabs(x), x > 0 ? 1 : x < 0 ? -1 : x, 0, 0)                                          \
-  FORMULA(TANH, 1, tanh(x), 1 - v * v, 0, 0)                                                          \
-  FORMULA(SIGMOID, 1, 1 / (1 + exp(-x)), v * (1 - v), 0, 0)                                           \
+  FORMULA(TANH, 1, double_tanh(x), 1 - v * v, 0, 0)                                                   \
+  FORMULA(SIGMOID, 1, 1 / (1 + double_exp(-x)), v * (1 - v), 0, 0)                                    \
   FORMULA(RELU, 1, x < 0 ? 0 : x, x > 0 ? 1 : 0, 0, 0)                                                \
   FORMULA(NOT, 1, x == 0, 0, 0, 0)                                                                    \
   FORMULA(ADD, 2, x + y, 1, 1, 0)                                                                     \
@@ -27,7 +29,7 @@ enum { TFM_FORMULA_OPERANDS = 3 };
   FORMULA(DIV, 2, x / y, 1 / y, -v / y, 0)                                                            \
   FORMULA(MAXIMUM, 2, x > y || x != x ? x : y, x > y ? 1 : x == y ? 0.5 : 0, x < y ? 1 : x == y ? 0.5 : 0, 0) \
   FORMULA(MINIMUM, 2, x < y || x != x ? x : y, x < y ? 1 : x == y ? 0.5 : 0, x > y ? 1 : x == y ? 0.5 : 0, 0) \
-  FORMULA(POWER, 2, pow(x, y), y == 0 ? 0 : y * pow(x, y - 1), x > 0 ? v * log(x) : 0, 0)             \
+  FORMULA(POWER, 2, double_pow(x, y), y == 0 ? 0 : y * double_pow(x, y - 1), x > 0 ? v * double_log(x) : 0, 0) \
   FORMULA(EQ, 2, x == y, 0, 0, 0)                                                                     \
   FORMULA(NE, 2, x != y, 0, 0, 0)                                                                     \
   FORMULA(LT, 2, x < y, 0, 0, 0)                                                                      \

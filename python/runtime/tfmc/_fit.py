@@ -1,0 +1,277 @@
+"""Trainer.fit: a run over items, as `tfmc train` does it, in a process of its own.
+
+In: a trainer, items (_items.py), options of the command under its names. Out: the folder of the run, which is the
+command's to the byte, and the trainer as the run ended. The command is stopped by signals only, so that it ends with a
+checkpoint; if this process is killed, it stops likewise. Refused: a trainer that has done steps already; batches that an
+iterator gives, for which there is `step`.
+"""
+import ctypes
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+
+from . import _errors, _find, _items, _source
+from ._errors import EnvError, InputError, UsageError
+from ._model import CompileWarning
+from ._trainer import Fit
+
+LOOK = 0.05  # seconds between two looks at a run
+
+
+# option of fit -> option of the command
+OPTIONS = {"epochs": "epochs", "steps": "steps", "batch_items": "batch-items", "batch_tokens": "batch-tokens",
+           "part_tokens": "part-tokens", "pool": "pool", "valid_every": "valid-every", "save_every": "save-every",
+           "log_every": "log-every", "keep": "keep", "patience": "early-stopping", "memory": "memory",
+           "empty_batches": "empty-batches", "recompute": "recompute"}
+
+
+class _Scores:
+    """metric=: the command asks a shell for a score, which this process computes."""
+
+    def __init__(self, folder, trainer, metric):
+        self.asked, self.answers, self.trainer, self.metric = folder / "asked", folder / "answers", trainer, metric
+        os.mkfifo(self.asked)
+        os.mkfifo(self.answers)
+        self.file = os.open(self.asked, os.O_RDWR | os.O_NONBLOCK)
+        self.text = b""
+
+    def command(self):
+        return f"echo \"$TFM_WEIGHTS\" > '{self.asked}' && cat '{self.answers}'"
+
+    def look(self):
+        """Answers a question, if there is one."""
+        try:
+            self.text += os.read(self.file, 1 << 16)
+        except BlockingIOError:
+            return
+        if not self.text.endswith(b"\n"):
+            return
+        path, self.text = os.fsdecode(self.text[:-1]), b""
+        answer = ""
+        try:
+            for name, array in _items.read_weights(path).items():
+                self.trainer.weight(name)[...] = array
+            answer = repr(float(self.metric(self.trainer)))
+        finally:
+            with open(self.answers, "w", encoding="ascii") as file:
+                file.write(f"{answer}\n")
+
+    def close(self):
+        os.close(self.file)
+
+
+def _die_with_parent():
+    """What the child does before it is the command: its parent's death is a signal to stop, with a checkpoint."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def ask():
+        libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            os._exit(1)
+    return ask
+
+
+def _records(path, seen):
+    """The lines of the log from line `seen` on."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().split("\n")[:-1]
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines[seen:]]
+
+
+class _Run:
+    def __init__(self, arguments, folder, callbacks, scores, progress):
+        self.folder, self.callbacks, self.scores, self.progress = folder, callbacks, scores, progress
+        self.log = folder / "log.jsonl"
+        self.seen, self.shown, self.stopped, self.fault = len(_records(self.log, 0)), False, None, None
+        self.messages = tempfile.TemporaryFile()
+        self.output = tempfile.TemporaryFile()
+        self.child = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.messages,
+                                      start_new_session=True, preexec_fn=_die_with_parent())
+
+    def _stop(self, why):
+        """The command ends after its step, with a checkpoint."""
+        if self.stopped is None:
+            self.stopped = why
+            self.child.send_signal(signal.SIGINT)
+
+    def _tell(self):
+        for record in _records(self.log, self.seen):
+            self.seen += 1
+            if self.progress:
+                said = "  ".join(f"{name} {value:.6g}" for name, value in record.items()
+                                 if isinstance(value, float) and name not in ("seconds", "lr", "norm"))
+                sys.stderr.write(f"\r\033[K{record['kind']} {record['step']}  epoch {record['epoch']}  {said}")
+                sys.stderr.write("\n" if record["kind"] == "valid" else "")
+                sys.stderr.flush()
+                self.shown = True
+            for callback in self.callbacks:
+                if callback(record) is True:
+                    self._stop("callback")
+
+    def _look(self):
+        try:
+            if self.scores:
+                self.scores.look()
+            self._tell()
+        except Exception as error:  # of a callback or a metric: raised when the run has ended
+            self.fault, self.callbacks, self.scores = error, (), None
+            self._stop("fault")
+
+    def wait(self):
+        """The exit code of the command. A second interruption kills it."""
+        while True:
+            try:
+                try:
+                    code = self.child.wait(LOOK)
+                except subprocess.TimeoutExpired:
+                    self._look()
+                    continue
+                self._look()
+                break
+            except KeyboardInterrupt:
+                if self.stopped == "signal":
+                    self.child.kill()
+                    self.child.wait()
+                    raise
+                self._stop("signal")
+        if self.shown:
+            sys.stderr.write("\r\033[K")
+        return code
+
+    def said(self):
+        self.messages.seek(0)
+        return self.messages.read().decode(errors="replace").splitlines()
+
+
+def _arguments(trainer, folder, given, flags):
+    options = trainer._made
+    path, text = options["path"], options["text"]
+    if text is not None:
+        path = folder / "model.tfm"
+        path.write_text(text, encoding="utf-8")
+    arguments = [_find.compiler(options["compiler"]), "train", "--diagnostics=json", f"--seed={trainer.seed}",
+                 f"--shards={options['shards']}"]
+    arguments += [f"-march={options['march']}"] if options["march"] else []
+    arguments += [f"--threads={trainer._pool.threads}"] if trainer._pool.threads else []
+    for definition in _source.definitions(options["config"]):
+        arguments += ["-D", definition]
+    arguments += [f"--set={setting}" for setting in options["settings"]]
+    arguments += [f"--{OPTIONS[name]}={value}" for name, value in given.items() if value is not None]
+    return [*arguments, *flags, "--", os.fspath(path)]
+
+
+def _data(trainer, data, path, pad, word):
+    """The files of the items."""
+    if isinstance(data, (list, tuple)) and data and all(map(_items.is_path, data)):
+        return [os.fspath(file) for file in data]
+    if _items.is_path(data):
+        return [os.fspath(data)]
+    if not _items.has_items(data):
+        raise UsageError(f"{word} is of type {type(data).__name__}: fit takes items (columns, a list of rows, a data set with a "
+                         "length, files); for batches of your own, call step() for each")
+    return [os.fspath(_items.write_items(path, data, trainer.inputs, pad))]
+
+
+def _is_begun(out):
+    return (out / "latest").is_file()
+
+
+def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, skip_long, given):
+    if trainer._made is None:
+        raise UsageError("the trainer is of a compiled file: fit is for texts")
+    if trainer.seed is None:
+        raise UsageError("the trainer was resumed: fit goes on with a run by Trainer(source, seed=...) and resume=True")
+    unknown = [name for name in given if name not in OPTIONS]
+    if unknown:
+        raise UsageError(f"fit has no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+    if valid is None and (metric is not None or given.get("patience")):
+        raise UsageError("metric and patience are for a run with valid=")
+    with tempfile.TemporaryDirectory(prefix="tfmc-") as made:
+        made = pathlib.Path(made)
+        folder = made / "run" if out is None else pathlib.Path(out)
+        goes_on = resume and _is_begun(folder)
+        if trainer.steps and not goes_on:
+            raise UsageError(f"the trainer has done {trainer.steps} steps: fit begins with a new one, or goes on with the run in "
+                             "out= (resume=True)")
+        flags = [f"--data={file}" for file in _data(trainer, train, made / "train.safetensors", pad, "train")]
+        if valid is not None:
+            files = _data(trainer, valid, made / "valid.safetensors", pad, "valid")
+            if len(files) != 1:
+                raise UsageError("valid= is one file")
+            flags.append(f"--valid={files[0]}")
+        if goes_on:
+            flags.append("--resume")
+        else:
+            _items.write_tensors(made / "begin.safetensors", trainer.weights())
+            flags.append(f"--weights={made / 'begin.safetensors'}")
+        flags += [f"--out={folder}", *(["--skip-long"] if skip_long else [])]
+        scores = _Scores(made, trainer, metric) if metric is not None else None
+        flags += [f"--valid-command={scores.command()}"] if scores else []
+        run = _run(_arguments(trainer, made, given, flags), folder, callbacks, scores, progress)
+        return _end(trainer, run, folder, out, given.get("patience"))
+
+
+def _run(arguments, folder, callbacks, scores, progress):
+    progress = sys.stderr.isatty() if progress is None else progress
+    run = _Run(arguments, folder, tuple(callbacks), scores, progress)
+    try:
+        run.code = run.wait()
+    finally:
+        if run.child.poll() is None:  # an exception of a signal's handler
+            run.child.send_signal(signal.SIGTERM)
+            run.child.wait()
+        if scores:
+            scores.close()
+    return run
+
+
+def _end(trainer, run, folder, out, patience):
+    """The trainer as the run ended, also after an error."""
+    history = _records(run.log, 0)
+    if _is_begun(folder):
+        newest = [r for r in history if r["kind"] == "checkpoint"]
+        state = folder / (folder / "latest").read_text(encoding="utf-8").strip() / "state.tfmt"
+        trainer._take(state, newest[-1]["epoch"] if newest else 0)
+    if run.fault is not None:
+        raise run.fault
+    messages = _errors.diagnostics(run.said())
+    stopped = run.stopped if run.code in (128 + signal.SIGINT, 128 + signal.SIGTERM) else None
+    if run.code and stopped is None:
+        raise _failed(run, messages, trainer)
+    for message in messages:
+        if trainer._on_message:
+            trainer._on_message(message)
+        else:
+            warnings.warn(_errors.render([message]), CompileWarning, stacklevel=4)
+    valid = [r for r in history if r["kind"] == "valid"]
+    best = min(valid, key=lambda r: r["loss"] if r["loss"] is not None else float("inf")) if valid else None
+    skipped = sum(r.get("left_out", 0) for r in history)
+    seconds = max((r["seconds"] for r in history), default=0.0)
+    return Fit(best, history, seconds, skipped, stopped or _why(valid, patience), None if out is None else folder)
+
+
+def _why(valid, patience):
+    """Whether the run ended because its last validations were no better."""
+    judged = [r.get("score", -r["loss"] if r["loss"] is not None else -math.inf) for r in valid]
+    stale = len(judged) - 1 - judged.index(max(judged)) if judged else 0
+    return "patience" if patience and stale >= patience else "end"
+
+
+def _failed(run, messages, trainer):
+    errors = [m for m in messages if m.severity == "error"]
+    text = _errors.render(errors) if errors else f"tfmc train ended with {run.code}: " + "\n".join(run.said()[-5:])
+    kind = _errors.Diverged if "diverged" in text else {**_find.EXITS, 1: InputError}.get(run.code, EnvError)
+    error = kind(text, place=errors[0].place if errors else None, diagnostics=messages)
+    if kind is _errors.Diverged:
+        error.step = trainer.steps + 1
+    return error

@@ -1,0 +1,365 @@
+"""Trainers: steps of a model's objective on batches that a program makes, and the weights as they are."""
+import collections
+import collections.abc
+import os
+import pathlib
+import re
+
+import numpy as np
+
+from . import _core, _errors, _find, _model, _source
+from ._errors import Diverged, EnvError, InputError, UsageError
+
+STEP, GRADIENTS, EVALUATE = range(3)  # of _core.Trainer._run
+WEIGHT, GRADIENT = range(2)           # of _core.Trainer._tensor
+
+
+class Step(collections.namedtuple("Step", "step loss norm rate results")):
+    """step: how many are done; norm: of all gradients, before clipping; results: of the objective by name, the loss first."""
+
+    __slots__ = ()
+
+
+class Fit(collections.namedtuple("Fit", "best history seconds skipped stopped folder")):
+    """best: the record of the best validation, or None; history: the lines of the run's log.jsonl, as dicts; skipped: batches
+    in which no label counts; stopped: "end", "patience", "callback" or "signal"; folder: of the run, or None."""
+
+    __slots__ = ()
+
+
+def _setting(name, value):
+    """A setting of the train block as the compiler takes it; a str is a word, or an expression of the language."""
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(f'"{v}"' if isinstance(v, str) else repr(v) for v in value) + "]"
+    try:
+        return _source._expression(name, value)
+    except UsageError:
+        raise UsageError(f"the setting {name} is of type {type(value).__name__}, not a number, a flag, a text, a list or "
+                         "None") from None
+
+
+def with_objective(text, objective):
+    """The text with these members before the last brace of its model."""
+    end = text.rfind("}")
+    if end < 0 or re.sub(r"#[^\n]*|//[^\n]*", "", text[end + 1:]).strip():
+        raise UsageError("objective= goes before the last brace of a model, but the text does not end with one")
+    return f"{text[:end]}{objective}\n{text[end:]}"
+
+
+class Trainer(_core.Trainer):
+    """Trains the weights of a model, as its train block says: a text, a Source, or what `tfmc compile --training` made.
+
+    weights: what training begins with; None: the weights of the Source, or initial values for `seed`. settings and
+    more_settings take the place of those of the train block (lr=1e-4, schedule="linear"); objective is text that goes
+    before the model's last brace, such as an objective and a train block. config: values of the model's configuration.
+    One thread at a time; Ctrl-C ends a step, and the weights are as before.
+    """
+
+    def __new__(cls, *args, **named):
+        return super().__new__(cls)
+
+    def __init__(self, source, *, weights=None, objective=None, settings={}, seed=0, threads=None, pool=None, shards=1,
+                 march=None, compiler=None, config={}, on_message=None, **more_settings):
+        self._make(source, None, weights=weights, objective=objective, settings={**settings, **more_settings}, seed=seed,
+                   threads=threads, pool=pool, shards=shards, march=march, compiler=compiler, config=config,
+                   on_message=on_message)
+
+    @classmethod
+    def resume(cls, folder, source, *, objective=None, settings={}, threads=None, pool=None, shards=1, march=None,
+               compiler=None, config={}, on_message=None, **more_settings):
+        """Goes on from a checkpoint: a folder step-XXXXXXXX, the folder of a run (from its newest), or a state.tfmt. The
+        seed is the checkpoint's; what it was compiled of, and settings, are to be given again."""
+        made = cls.__new__(cls)
+        made._make(source, _state_in(folder), weights=None, objective=objective, settings={**settings, **more_settings},
+                   seed=0, threads=threads, pool=pool, shards=shards, march=march, compiler=compiler, config=config,
+                   on_message=on_message)
+        return made
+
+    def _make(self, source, state, *, weights, objective, settings, seed, threads, pool, shards, march, compiler, config,
+              on_message):
+        if not 0 <= seed < 1 << 64:
+            raise UsageError(f"the seed is {seed}, not 0 to 2^64 - 1")
+        path, text = _source.read(source)
+        self.source = source if isinstance(source, _source.Source) else None
+        self._made, self._on_message, self.seed = None, on_message, seed if state is None else None
+        if path is not None and _model.is_made(path):
+            given = {"weights": weights, "objective": objective, "settings": settings, "march": march, "config": config}
+            for name, value in given.items():
+                if value:
+                    raise UsageError(f"{path} is compiled: {name}= is for texts")
+            is_library = _model._is_library(path)
+            (self._open if is_library else self._map)(os.fsencode(os.path.abspath(path) if is_library else path))
+        else:
+            if objective is not None:
+                text = with_objective(pathlib.Path(path).read_text(encoding="utf-8") if text is None else text, objective)
+            if weights is None and state is None and self.source is not None:
+                weights = self.source.weights
+            words = tuple(f"{n}={_setting(n, v)}" for n, v in settings.items())
+            self._made = {"path": None if path is None else os.path.abspath(path), "text": text, "march": march,
+                          "compiler": compiler, "config": config, "settings": words, "shards": shards}
+            options = {
+                **_model.request(path, text, None if state else weights, config), "training": 1,
+                "march": _model._encode(march), "compiler": _model._encode(_find.compiler(compiler)),
+                "settings": tuple(word.encode() for word in words)}
+            _model.run_compiler(self, options, text, on_message)
+        pool = _model._pool_for(threads, pool)
+        self._begin(pool, seed, None if state is None else os.fsencode(state), shards)
+        inputs, self.results, self._paths, self.settings = self._describe()
+        self.inputs = {name: _model._type_of(kind) for name, kind in inputs}
+        self.results, self._paths = tuple(self.results), tuple(self._paths)
+        self.trained = tuple(p for p in self._paths if self._tensor(p, GRADIENT) is not None)
+        self._epoch, self._pool = 0, pool
+
+    # ---- steps ----
+
+    def _row(self, batch, named):
+        values = {**(batch or {}), **named}
+        unknown = [n for n in values if n not in self.inputs]
+        missing = [n for n in self.inputs if n not in values]
+        if unknown or missing:
+            word, names = ("there is no", unknown) if unknown else ("missing is", missing)
+            raise UsageError(f"{word} input \"{names[0]}\"; the inputs of the objective are {', '.join(self.inputs)}")
+        return tuple(values[n] for n in self.inputs)
+
+    def _parts(self, batch, parts, named):
+        if parts is None:
+            return (self._row(batch, named),)
+        if batch is not None or named:
+            raise UsageError("give a batch or parts, not both")
+        parts = tuple(self._row(part, {}) for part in parts)
+        if not parts:
+            raise UsageError("there are no parts: at least one is needed")
+        return parts
+
+    def _step_of(self, result):
+        step, loss, norm, rate, results = result
+        return Step(step, loss, norm, rate, dict(zip(self.results, results)))
+
+    def _do(self, how, parts):
+        try:
+            return self._step_of(self._run(how, parts))
+        except Diverged as error:
+            error.step = self.steps + 1
+            raise
+        except InputError as error:
+            raise (self.source.explained(error) if self.source is not None else error) from None
+
+    def step(self, batch=None, /, *, parts=None, **named):
+        """One step on a batch: arrays by the names of the objective's inputs. parts: several batches that count as one."""
+        return self._do(STEP, self._parts(batch, parts, named))
+
+    def gradients(self, batch=None, /, *, parts=None, **named):
+        """The first half of a step: {path: gradient} of what is trained, the trainer's own memory, which may be changed
+        before update()."""
+        self._do(GRADIENTS, self._parts(batch, parts, named))
+        return {path: self.gradient(path) for path in self.trained}
+
+    def update(self, gradients=None):
+        """The second half. gradients: what takes the place of some, by path."""
+        for path, value in (gradients or {}).items():
+            own, value = self.gradient(path), np.asarray(value)
+            if value.shape != own.shape:
+                raise InputError(f"the gradient of {path} is {list(value.shape)}, expected {list(own.shape)}", reason="shape")
+            own[...] = value
+        return self._step_of(self._update())
+
+    def evaluate(self, batch=None, /, *, parts=None, **named):
+        """The results by name, without dropout; no weight changes."""
+        return self._do(EVALUATE, self._parts(batch, parts, named)).results
+
+    # ---- runs ----
+
+    def fit(self, train, valid=None, *, out=None, resume=False, metric=None, callbacks=(), progress=None, pad=None,
+            skip_long=False, **options):
+        """A run over items, as `tfmc train` does it, with the same files in the folder `out`: Fit. The trainer is then as
+        the run ended.
+
+        train, valid: columns (a dict of arrays or of lists of rows, a datasets.Dataset), a list of dicts or of tuples, a
+        Dataset of torch, or safetensors files. options: epochs or steps, batch_items or batch_tokens, part_tokens, pool,
+        valid_every, save_every, log_every, keep, patience, memory, empty_batches, recompute. resume: go on with the run in
+        `out`, if there is one. metric(trainer) gives a number after each validation, the greater the better, which patience
+        follows. callbacks get each line of the log as a dict; one that returns True ends the run.
+        """
+        from . import _fit
+        return _fit.fit(self, train, valid, out, resume, metric, callbacks, progress, pad, skip_long, options)
+
+    def _take(self, state, epoch):
+        self._load(os.fsencode(state), epoch)
+        self._epoch = epoch
+
+    # ---- where it stands ----
+
+    @property
+    def steps(self):
+        """Steps that are done."""
+        return self._steps()
+
+    @property
+    def epoch(self):
+        """From 0, for schedules that depend on it. Whoever makes the batches sets it."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, number):
+        self._set_epoch(number)
+        self._epoch = number
+
+    def bytes(self, **sizes):
+        """Memory for steps with these run-time sizes, in bytes, that of the trainer included."""
+        names = {d for kind in self.inputs.values() for d in kind.shape if isinstance(d, str)}
+        if set(sizes) != names:
+            raise UsageError(f"the sizes are {', '.join(sorted(names)) or 'none'}, not {', '.join(sizes) or 'none'}")
+        found = self._bytes(tuple(tuple(sizes.get(d, d) for d in kind.shape) for kind in self.inputs.values()))
+        if found < 0:
+            raise InputError("a size is out of range", reason="shape")
+        return found
+
+    # ---- weights ----
+
+    def _array(self, path, which):
+        found = self._tensor(path, which)
+        if found is None:
+            known = self._paths if which == WEIGHT else self.trained
+            raise InputError(f"there is no {'' if which == WEIGHT else 'trained '}weight {path!r}; there are "
+                             + ", ".join(known[:20]) + (" ..." if len(known) > 20 else ""))
+        return np.asarray(found)
+
+    def weight(self, path):
+        """The trainer's own memory, to be read and written between calls."""
+        return self._array(path, WEIGHT)
+
+    def gradient(self, path):
+        """That of the last step, before clipping: the trainer's own memory."""
+        return self._array(path, GRADIENT)
+
+    def weights(self):
+        """Copies of all weights, under the paths of the text."""
+        return {path: self.weight(path).copy() for path in self._paths}
+
+    def state_dict(self):
+        """Copies of all weights. Of a Source of from_torch they are what the module's load_state_dict takes: tied weights
+        have all their names, and what the text does not use is as it was."""
+        weights = self.weights()
+        if self.source is None or not self.source.state:
+            return weights
+        return {name: value.detach().clone() if hasattr(value, "detach") else value
+                for name, value in self.source.state_dict(weights).items()}
+
+    def load_state_dict(self, state, strict=True):
+        """Sets weights by name: of the text, or of the module that from_torch took. All or nothing; strict: every weight
+        and nothing else. Moments and steps stay as they are."""
+        names = self._names_of_state()
+        unknown = [n for n in state if n not in names]
+        given = {names[n] for n in state if names.get(n)}
+        missing = [p for p in self._paths if p not in given and p not in self._constants()]
+        if strict and (unknown or missing):
+            raise InputError("\n".join([f"there is no weight {n!r}" for n in unknown[:5]]
+                                       + [f"the weight {n!r} is missing" for n in missing[:5]]))
+        found = {}
+        for name, value in state.items():
+            if names.get(name):
+                found.setdefault(names[name], []).append((name, self._checked(name, names[name], value)))
+        for path, values in found.items():
+            first = values[0][1]
+            for name, value in values[1:]:
+                if not np.array_equal(first, value, equal_nan=True):
+                    raise InputError(f"{values[0][0]} and {name} are one weight, and differ", reason="value")
+        for path, values in found.items():
+            self.weight(path)[...] = values[0][1]
+
+    def to_torch(self, module, strict=True):
+        """Copies the weights into a module of torch, which has the names of state_dict: all or nothing."""
+        import torch
+        state = {name: torch.as_tensor(value) for name, value in self.state_dict().items()}
+        own = module.state_dict(keep_vars=True)
+        wrong = [f"{name} is {list(state[name].shape)} here and {list(own[name].shape)} in the module" for name in state
+                 if name in own and state[name].shape != own[name].shape]
+        wrong += [f"{name} is {str(own[name].dtype)[6:]} in the module, not {str(state[name].dtype)[6:]}" for name in state
+                  if name in own and state[name].dtype != own[name].dtype]
+        if strict:
+            wrong += [f"the module has no {name}" for name in state if name not in own]
+            wrong += [f"the module's {name} is missing" for name in own if name not in state]
+        if wrong:
+            raise InputError("\n".join(wrong[:10]))
+        with torch.no_grad():
+            for name, value in state.items():
+                if name in own:
+                    own[name].copy_(value)
+
+    def _constants(self):
+        return self.source.constants if self.source is not None else ()
+
+    def _names_of_state(self):
+        """Names of state_dict -> path; None: the text does not use it."""
+        if self.source is not None and self.source.state:
+            return {name: kept if isinstance(kept, str) else None for name, kept in self.source.state.items()}
+        return {path: path for path in self._paths}
+
+    def _checked(self, name, path, value):
+        own = self.weight(path)
+        array = _as_array(name, value)
+        if array.shape != own.shape:
+            raise InputError(f"the weight {name} is {list(array.shape)}, expected {list(own.shape)}", reason="shape")
+        return array
+
+    # ---- checkpoints and models ----
+
+    def save(self, folder, note=None):
+        """Writes folder/step-XXXXXXXX, whole or not at all: state.tfmt, from which resume() goes on, and
+        weights.safetensors. note: bytes of your own, found again as `note`. Returns the path."""
+        if note is not None and not isinstance(note, bytes):
+            raise UsageError(f"the note is of type {type(note).__name__}, not bytes")
+        folder = pathlib.Path(folder)
+        self._save(os.fsencode(folder), note)
+        return folder / f"step-{self.steps:08d}"
+
+    @property
+    def note(self):
+        """What save() was given with the checkpoint that the trainer was resumed from; None: nothing."""
+        return self._note()
+
+    def save_compiled(self, path):
+        """Writes the code, and the weights that training began with, to one file (x.tfmm): Trainer(path) needs no
+        compiler. Only the same version of tfmc opens it."""
+        path = pathlib.Path(path)
+        self._save_compiled(os.fsencode(path))
+        return path
+
+    def model(self, *, threads=None, pool=None):
+        """A Model with the weights of now, which stay its own. It cannot be saved; tfmc.compile(source,
+        weights=trainer.weights()) makes one that can."""
+        made = _model.Model.__new__(_model.Model)
+        made._of(self)
+        return made._begin("it belongs to a trainer", threads, self._pool if threads is None and pool is None else pool)
+
+    def __reduce__(self):
+        raise UsageError("a trainer cannot be pickled: save() it, and resume() it there")
+
+    def __repr__(self):
+        takes = ", ".join(f"{name}: {kind}" for name, kind in self.inputs.items())
+        return f"<tfmc.Trainer ({takes}) -> {', '.join(self.results)}; step {self.steps}>"
+
+
+def _as_array(name, value):
+    """A weight that is given, as f32; f64 is refused, whose digits would be lost without a word."""
+    import sys
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = (value.float() if value.dtype in (torch.bfloat16, torch.float16) else value).numpy()
+    array = np.asarray(value)
+    if array.dtype.newbyteorder("=") not in (np.float32, np.float16):
+        raise InputError(f"the weight {name} is {array.dtype.name}, expected float32", reason="type")
+    return array
+
+
+def _state_in(folder):
+    """The path of the state in a checkpoint, or in the newest checkpoint of a run."""
+    path = pathlib.Path(folder)
+    if path.is_dir() and (path / "latest").is_file():
+        path = path / (path / "latest").read_text(encoding="utf-8").strip()
+    if path.is_dir():
+        path = path / "state.tfmt"
+    if not path.is_file():
+        raise EnvError(f"{folder} holds no checkpoint: there is no {path}")
+    return path

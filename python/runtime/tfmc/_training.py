@@ -1,0 +1,318 @@
+"""from_torch(training=True): dropouts that stay in the text, and the objective that a loss of torch becomes.
+
+In: the module, and functions of its result and of targets. Out: while it is exported, functions of torch as operations
+that the table has (tfmc::drop, tfmc::cross_entropy); afterwards `fn objective` and a train block for the text. Refused:
+batch norms in training mode, dropouts that are not of elements or channels, losses with weights of their own, results
+whose sizes are computed, and a loss or metric that is no f32 without axes.
+"""
+import contextlib
+import inspect
+import re
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ._aten import aten
+from ._errors import CompileError, UsageError
+from ._inputs import flat
+from ._torch import KEYWORDS, TAKEN
+
+F = torch.nn.functional
+cross_entropy_of_torch = F.cross_entropy
+
+
+# ---- operations that the text has as they are ----
+
+@torch.library.custom_op("tfmc::drop", mutates_args=())
+def drop(x: torch.Tensor, p: float) -> torch.Tensor:
+    return x.clone()
+
+
+@drop.register_fake
+def _(x, p):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("tfmc::cross_entropy", mutates_args=())
+def cross_entropy(x: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor | None, ignore_index: int, reduction: str,
+                  label_smoothing: float) -> torch.Tensor:
+    axes = [0, x.ndim - 1, *range(1, x.ndim - 1)] if x.ndim > 1 else [0]
+    weight = None if weight is None else weight.to(x.dtype)
+    return cross_entropy_of_torch(x.permute(axes), labels, weight, ignore_index=ignore_index, reduction=reduction,
+                                  label_smoothing=label_smoothing).clone()
+
+
+@cross_entropy.register_fake
+def _(x, labels, weight, ignore_index, reduction, label_smoothing):
+    return x.new_empty(labels.shape if reduction == "none" else ())
+
+
+@aten("drop")
+def dropped(w, node, x, p):
+    return f"dropout({w.text(x)}, {p!r})" if w.drops else w.text(x)
+
+
+def together(w, x, labels):
+    """Logits and labels whose first axes were made one: as they were, so that items are seen."""
+    views = ("view", "reshape", "_unsafe_view", "flatten", "clone", "contiguous")
+    if w.operation(x) in views and w.operation(labels) in views:
+        a, b = x.args[0], labels.args[0]
+        if w.rank(b) and w.shape(a)[:-1] == w.shape(b) and w.shape(a)[-1] == w.shape(x)[-1]:
+            return a, b
+    return x, labels
+
+
+@aten("cross_entropy")
+def entropy(w, node, x, labels, weight, ignore_index, reduction, label_smoothing):
+    x, labels = together(w, x, labels) if reduction != "none" else (x, labels)
+    more = f", ignore_index = {ignore_index}" if ignore_index >= 0 or ignore_index == -100 else ""
+    more += f", label_smoothing = {label_smoothing!r}" if label_smoothing else ""
+    more += f', reduction = "{reduction}"' if reduction != "mean" else ""
+    more += f", weights = {w.text(weight)}" if weight is not None else ""
+    return f"cross_entropy({w.cast(x, torch.float32)}, {w.cast(labels, torch.int64)}{more})"
+
+
+# ---- functions of torch while a module is exported ----
+
+def dropping(x, p=0.5, training=True, inplace=False):
+    if not training or not p:
+        return x
+    return x.copy_(drop(x, float(p))) if inplace else drop(x, float(p))
+
+
+def dropping_channels(axes):
+    """Of an input with a batch: all elements of a channel go together."""
+    def write(x, p=0.5, training=True, inplace=False):
+        if not training or not p:
+            return x
+        ones = torch.ones([*x.shape[:2], *[1] * (x.ndim - 2)], dtype=x.dtype, device=x.device)
+        made = x * drop(ones, float(p))
+        return x.copy_(made) if inplace else made
+    return write
+
+
+def not_taken(name):
+    def write(x, p=0.5, training=False, *args, **named):
+        if training and p:
+            raise UsageError(f"from_torch cannot take {name}, whose values depend on all that is dropped: use dropout")
+        return x
+    return write
+
+
+def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False,
+              of=F.scaled_dot_product_attention):
+    """With a dropout: what torch says that it computes."""
+    if not dropout_p:
+        return of(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if enable_gqa and query.shape[-3] != key.shape[-3]:
+        n = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(n, -3), value.repeat_interleave(n, -3)
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        at = torch.arange(query.shape[-2])[:, None] >= torch.arange(key.shape[-2])[None]
+        scores = scores.masked_fill(~at, float("-inf"))
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, float("-inf"))
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return drop(torch.softmax(scores, -1), float(dropout_p)) @ value
+
+
+def entropy_of(x, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
+               label_smoothing=0.0):
+    if target.is_floating_point() or size_average is not None or reduce is not None:
+        return cross_entropy_of_torch(x, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+    x = x.movedim(1, -1) if x.ndim > 2 else x
+    return cross_entropy(x, target, weight, ignore_index, reduction, float(label_smoothing))
+
+
+def functions():
+    """(owner, name, function) for _tracing.patched."""
+    kept = [(F, "scaled_dot_product_attention", attention), (F, "dropout", dropping), (F, "cross_entropy", entropy_of),
+            (torch, "dropout", lambda x, p, train: dropping(x, p, train))]
+    kept += [(F, name, dropping_channels(axes)) for name, axes in (("dropout1d", 1), ("dropout2d", 2), ("dropout3d", 3))]
+    return kept + [(F, name, not_taken(name)) for name in ("alpha_dropout", "feature_alpha_dropout")]
+
+
+@contextlib.contextmanager
+def mode(module, training):
+    """All parts in evaluation mode, or, if they all are, in training mode but for batch norms; afterwards as they were."""
+    parts = list(module.modules())
+    kept = [part.training for part in parts]
+    try:
+        for part in parts:
+            if not training:
+                part.training = False
+            elif not any(kept):
+                part.training = not isinstance(part, torch.nn.modules.batchnorm._NormBase)
+        yield
+    finally:
+        for part, value in zip(parts, kept):
+            part.training = value
+
+
+def check_modes(module):
+    for path, part in module.named_modules():
+        if part.training and isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.track_running_stats:
+            raise UsageError(f"{path} ({type(part).__name__}) is in training mode, where it computes with all items of a batch: "
+                             f"call {path}.eval(), then its running statistics are used")
+
+
+# ---- the objective ----
+
+def wanted(function, what, inputs, targets):
+    """The names that a loss or a metric takes beside the result."""
+    params = list(inspect.signature(function).parameters.values())
+    if not params or params[0].kind not in (params[0].POSITIONAL_ONLY, params[0].POSITIONAL_OR_KEYWORD):
+        raise UsageError(f"{what} takes the module's result first, then inputs and targets by name")
+    found = []
+    for param in params[1:]:
+        if param.kind == param.VAR_KEYWORD:
+            found += [name for name in targets if name not in found]
+        elif param.name in targets or param.name in inputs:
+            found.append(param.name)
+        elif param.default is param.empty or param.kind == param.VAR_POSITIONAL:
+            raise UsageError(f"{what} takes {param.name!r}, which is none of targets= ({', '.join(targets) or 'none'}) nor of "
+                             f"inputs= ({', '.join(inputs)})")
+    return found
+
+
+class Losses(torch.nn.Module):
+    """The loss and the metrics, as a module of the results, inputs and targets."""
+
+    def __init__(self, functions, spec, places, n):
+        super().__init__()
+        self.functions, self.spec, self.places, self.n = functions, spec, places, n
+
+    def forward(self, **values):
+        leaves = [None] * self.n
+        for name, place in self.places.items():
+            leaves[place] = values[name]
+        result = pytree.tree_unflatten(leaves, self.spec)
+        made = []
+        for name, (function, names) in self.functions.items():
+            value = function(result, **{one: values[one] for one in names})
+            if not isinstance(value, torch.Tensor) or value.ndim or value.dtype != torch.float32:
+                said = f"{str(value.dtype)[6:]} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+                raise UsageError(f"{name} is {said}: it must be f32 without axes")
+            made.append(value)
+        return tuple(made)
+
+
+class Objective:
+    def __init__(self, writer, module, given, targets, loss, metrics, sizes):
+        self.writer, self.module, self.given, self.targets, self.sizes = writer, module, given, targets, sizes
+        self.loss, self.functions = loss, {}
+        if not (loss is None or isinstance(loss, str) or callable(loss)):
+            raise UsageError(f"loss= is of type {type(loss).__name__}, not a function or the name of a result")
+        if "loss" in metrics or any(not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in KEYWORDS for name in metrics):
+            raise UsageError(f"metrics= has names that no result may have: {', '.join(map(repr, metrics))}")
+        if callable(loss):
+            self.functions = {name: (function, wanted(function, f"the {'loss' if name == 'loss' else f'metric {name}'}", given, targets))
+                              for name, function in {"loss": loss, **metrics}.items()}
+        elif targets or metrics:
+            raise UsageError("targets= and metrics= are for loss=, a function of the module's result and of them")
+        used = {one for _, names in self.functions.values() for one in names}
+        unused = [name for name in targets if name not in used]
+        if unused:
+            raise UsageError(f"the target {unused[0]!r} is taken by no loss or metric")
+
+    def text(self):
+        """fn objective and a train block."""
+        heads = dict(self.writer.frame[1])
+        taken = {*heads, *self.targets, *self.writer.symbol_names, *TAKEN, *KEYWORDS, "objective", "loss"}
+        self.names = {output: f"out_{i}" if output in taken or output[:2] in ("t_", "w_") else output
+                      for i, output in enumerate(self.writer.results)}
+        call = f"    {', '.join(self.names.values())} = forward({', '.join(heads)})"
+        if not self.functions:
+            return self.whole(heads, [call], f"loss = {self.names[self.chosen()]}")
+        body, more, returned = self.written()
+        return self.whole({**heads, **more}, [call, *body], returned)
+
+    def whole(self, heads, lines, returned):
+        params = ", ".join(f"{name}: {kind}" for name, kind in heads.items())
+        return "\n".join([f"  fn objective({params}) {{", *lines, f"    return {returned}", "  }", "  train objective {", "  }"])
+
+    def chosen(self):
+        """The result that is the loss."""
+        results = self.writer.results
+        if self.loss is None and len(results) != 1:
+            raise UsageError(f"the module returns {', '.join(results)}: say which is the loss, or give loss= a function")
+        name = self.loss or next(iter(results))
+        if name not in results:
+            raise UsageError(f"loss= names {name!r}; the module returns {', '.join(results)}")
+        value = results[name].meta["val"]
+        if value.ndim or value.dtype != torch.float32:
+            raise UsageError(f"the result {name} is {str(value.dtype)[6:]} with {value.ndim} axes, no loss: give loss= a function")
+        return name
+
+    def sizes_of(self, output):
+        found, value = {}, self.writer.results[output].meta["val"]
+        for axis, size in enumerate(value.shape):
+            if isinstance(size, torch.SymInt):
+                found[axis] = self.writer.symbols.get(str(size.node.expr))
+                if found[axis] is None:
+                    raise UsageError(f"the result {output} has a size that is computed (axis {axis}, {size.node.expr}): compute the "
+                                     "loss in forward, with loss= the name of the result")
+        return found
+
+    def written(self):
+        """(lines, heads of targets, what is returned) of the functions."""
+        from ._export import Writer
+        leaves, spec = pytree.tree_flatten(self.results())
+        self.spec, self.n = spec, len(leaves)
+        if self.writer.aliases:
+            raise UsageError(f"the input {next(iter(self.writer.aliases))!r} has a meaning in the language: give it another name, "
+                             "or compute the loss in forward")
+        self.refuse_weights([leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], spec)
+        places = {self.names[output]: self.writer.signature.places[output] for output in self.writer.results}
+        names = dict.fromkeys(one for _, names in self.functions.values() for one in names)
+        given = {**{name: leaves[place].detach() for name, place in places.items()},
+                 **{name: self.targets[name] if name in self.targets else self.given[name] for name in names}}
+        sizes = {**{self.names[output]: self.sizes_of(output) for output in self.writer.results},
+                 **{name: axes for name, axes in self.sizes.items() if name in given}}
+        members = set(re.findall(r"^  (?:weight )?(\w+)\b", self.writer.said, re.MULTILINE))
+        for fold in (True, False):
+            losses = Writer(Losses(self.functions, spec, places, len(leaves)), given, flat(given), sizes, training=True)
+            text = losses.write("Objective", list(self.functions), None, fold)
+            body = re.fullmatch(r"model Objective \{\n+  forward\([^{]*\) \{\n(.*?)    return (.*?)\n  \}\n?\}\n?", text, re.DOTALL)
+            if body is None or losses.weights:
+                raise UsageError("the loss has tensors of its own, of more than 16 numbers: give them to the module as buffers, and let "
+                                 f"forward return what is computed with them\n{text}")
+            targets = {word for line in body[1].split("\n") for word in re.findall(r"\w+", line.partition(" = ")[0])}
+            if not targets & members:
+                break
+        heads = {name: kind for name, kind in losses.frame[1] if name not in places}
+        return [line for line in body[1].split("\n") if line.strip()], heads, body[2]
+
+    def refuse_weights(self, leaves, spec):
+        """A loss of results that have no gradient has one if it takes weights from elsewhere."""
+        for name, (function, names) in self.functions.items():
+            given = {one: self.targets[one] if one in self.targets else self.given[one] for one in names}
+            with torch.enable_grad():
+                value = function(pytree.tree_unflatten(leaves, spec), **given)
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                raise UsageError(f"the {'loss' if name == 'loss' else f'metric {name}'} takes weights that are none of its arguments: "
+                                 "let the module's forward return what is computed with them")
+
+    def value(self, results, dtype):
+        """The loss of results of torch, by name."""
+        if not self.functions:
+            return results[self.chosen()]
+        from ._gradients import rebuilt
+        function, names = self.functions["loss"]
+        given = {name: self.targets[name] if name in self.targets else self.given[name] for name in names}
+        given = pytree.tree_map(lambda x: x.to(dtype) if isinstance(x, torch.Tensor) and x.dtype == torch.float32 else x, given)
+        return function(rebuilt(self, results), **given)
+
+    def results(self):
+        from ._check import copied, unchanged
+        with mode(self.module, False), unchanged(self.module, self.writer.dropout):
+            return self.module(**copied(self.given))
+
+
+def with_objective(text, objective):
+    end = text.rstrip().rfind("}")
+    if end < 0:
+        raise CompileError("the text has no model")
+    return f"{text[:end]}{objective}\n{text[end:]}"

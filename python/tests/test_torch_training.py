@@ -1,0 +1,231 @@
+"""from_torch(training=True): objectives of torch as texts, what of a module is trained, dropouts, and steps beside a loop of
+torch. Gradients are compared with torch in double by from_torch itself, for each module here. Not run without torch.
+"""
+import unittest
+
+import numpy as np
+
+import tfmc
+from support import Case
+from torch_cases import nn, torch
+
+if torch is not None:
+    F = nn.functional
+    IDS, LABELS = torch.tensor([[1, 5, 7, 2], [3, 0, 9, 0]]), torch.tensor([[2, 1, -100, 0], [1, 3, 3, 2]])
+    SIZES = {"ids": {0: "batch", 1: "time"}, "labels": {0: "batch", 1: "time"}}
+    X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+    ROWS = {"x": {0: "batch"}, "y": {0: "batch"}}
+
+    class Tied(nn.Module):
+        """A table that is the last layer too, its padding, a temperature, a buffer, a frozen weight, a part of no use."""
+
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(1)
+            self.embed, self.drop = nn.Embedding(10, 6, padding_idx=0), nn.Dropout(0.2)
+            self.norm, self.unused = nn.LayerNorm(6), nn.Linear(2, 2)
+            self.scale = nn.Parameter(torch.tensor(1.5))
+            self.register_buffer("places", torch.randn(1, 20, 6))
+            self.frozen = nn.Parameter(torch.randn(6), requires_grad=False)
+            self.head = nn.Linear(6, 10, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, ids):
+            x = self.embed(ids) + self.places[:, :ids.shape[1]] + self.frozen
+            return self.head(self.drop(self.norm(x))) * self.scale
+
+    class Inside(nn.Module):
+        """Whose forward computes the loss from labels."""
+
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(2)
+            self.embed, self.head = nn.Embedding(10, 6), nn.Linear(6, 5)
+
+        def forward(self, ids, labels):
+            logits = self.head(self.embed(ids))
+            return {"loss": nn.CrossEntropyLoss()(logits.transpose(1, 2), labels), "logits": logits}
+
+    class Line(nn.Module):
+        def __init__(self, out=2, layers=()):
+            super().__init__()
+            torch.manual_seed(3)
+            self.first, self.layers, self.last = nn.Linear(4, 6), nn.Sequential(*layers), nn.Linear(6, out)
+
+        def forward(self, x):
+            return self.last(self.layers(torch.tanh(self.first(x))))
+
+    def tokens(logits, labels):
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    Y2, YES, NUMBERS = torch.randn(3, 2), torch.tensor([[1.0, 0], [0, 1], [1, 1]]), torch.tensor([1, 0, 1])
+    LOSSES = {
+        "mse": (Y2, lambda out, y: F.mse_loss(out, y)),
+        "sum": (Y2, lambda out, y: nn.MSELoss(reduction="sum")(out, y)),
+        "l1": (Y2, lambda out, y: F.l1_loss(out, y)),
+        "smooth l1": (Y2, lambda out, y: F.smooth_l1_loss(out, y, beta=0.5)),
+        "huber": (Y2, lambda out, y: F.huber_loss(out, y)),
+        "bce with logits": (YES, lambda out, y: F.binary_cross_entropy_with_logits(out, y)),
+        "bce with weights": (YES, lambda out, y: F.binary_cross_entropy_with_logits(out, y, pos_weight=torch.tensor([2.0, 0.5]))),
+        "cross entropy": (NUMBERS, lambda out, y: F.cross_entropy(out, y)),
+        "class weights": (NUMBERS, lambda out, y: F.cross_entropy(out, y, torch.tensor([1.0, 2.5]))),
+        "label smoothing": (NUMBERS, lambda out, y: nn.CrossEntropyLoss(label_smoothing=0.1)(out, y)),
+        "probabilities": (YES, lambda out, y: F.cross_entropy(out, y / y.sum(1, keepdim=True))),
+        "nll": (NUMBERS, lambda out, y: F.nll_loss(F.log_softmax(out, 1), y)),
+        "kl": (YES, lambda out, y: F.kl_div(F.log_softmax(out, 1), F.softmax(y, 1), reduction="batchmean")),
+        "cosine": (Y2, lambda out, y: (1 - F.cosine_similarity(out, y)).mean()),
+        "inputs by name": (Y2, lambda out, y, x: ((out - y) ** 2).mean() + x.abs().mean() * out.abs().mean()),
+        "in-batch negatives": (Y2, lambda out, y: F.cross_entropy(F.normalize(out) @ F.normalize(y).T * 20, torch.arange(out.shape[0]))),
+    }
+
+
+def numbers(batch):
+    return {name: value.numpy() for name, value in batch.items()}
+
+
+@unittest.skipIf(torch is None, "no torch")
+class Objectives(Case):
+    def tied(self, **named):
+        self.module = Tied().eval()
+        return tfmc.from_torch(self.module, {"ids": IDS}, sizes=SIZES, targets={"labels": LABELS}, training=True,
+                               outputs=["logits"], loss=tokens, **named)
+
+    def test_what_is_trained(self):
+        source = self.tied(metrics={"accuracy": lambda out, labels: (out.argmax(-1) == labels).float().mean()})
+        self.assertIn("cross_entropy(logits, labels, ignore_index = -100)", source.text)
+        self.assertIn("dropout(", source.text)
+        self.assertFalse(any(part.training for part in self.module.modules()))
+        trainer = tfmc.Trainer(source, lr=0.01, threads=1)
+        self.assertEqual(set(trainer.trained), {"embed.weight", "norm.weight", "norm.bias", "scale"})
+        self.assertEqual((list(trainer.inputs), trainer.results), (["ids", "labels"], ("loss", "accuracy")))
+        before = {name: value.clone() for name, value in self.module.state_dict().items()}
+        for _ in range(5):
+            trainer.step(ids=IDS, labels=LABELS)
+        state = trainer.state_dict()
+        self.assertEqual(set(state), set(before))
+        for name in before:
+            changed = not np.array_equal(np.asarray(state[name]), before[name].numpy())
+            self.assertEqual(changed, name in ("embed.weight", "head.weight", "norm.weight", "norm.bias", "scale"), name)
+        trainer.to_torch(self.module)
+        self.assertIs(self.module.head.weight, self.module.embed.weight)
+        loss = tokens(self.module(IDS), LABELS).item()
+        self.assertAlmostEqual(trainer.evaluate(ids=IDS, labels=LABELS)["loss"], loss, 5)
+        np.testing.assert_allclose(trainer.model()(IDS), self.module(IDS).detach().numpy(), atol=1e-5)
+        trainer.load_state_dict(before)
+        for name, value in trainer.state_dict().items():
+            np.testing.assert_array_equal(np.asarray(value), before[name].numpy(), name)
+        self.refused(tfmc.InputError, "'scale' is missing", trainer.load_state_dict, {k: v for k, v in before.items() if k != "scale"})
+        self.refused(tfmc.InputError, "embed.weight and head.weight are one weight", trainer.load_state_dict,
+                     {**before, "head.weight": before["head.weight"] + 1})
+        other = Tied()
+        other.norm = nn.LayerNorm(3)
+        self.refused(tfmc.InputError, "norm.weight is [6] here and [3]", trainer.to_torch, other)
+
+    def test_steps_beside_a_loop_of_torch(self):
+        """Without dropout: the losses of 20 steps, and the weights after them."""
+        self.module = Tied().eval()
+        self.module.drop.p = 0.0
+        source = tfmc.from_torch(self.module, {"ids": IDS}, sizes=SIZES, targets={"labels": LABELS}, training=True, loss=tokens)
+        trainer = tfmc.Trainer(source, optimizer="adamw", lr=0.01, weight_decay=0.1, clip_norm=1)
+        exact = Tied().double()
+        exact.drop.p = 0.0
+        trained = [p for p in exact.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=0.01, weight_decay=0.1)
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = tokens(exact(IDS), LABELS)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(trained, 1)
+            optimizer.step()
+            self.assertAlmostEqual(trainer.step(ids=IDS, labels=LABELS).loss, loss.item(), 4)
+        for name, value in trainer.state_dict().items():
+            if not name.startswith("unused"):
+                np.testing.assert_allclose(np.asarray(value), exact.state_dict()[name].numpy(), atol=1e-4, err_msg=name)
+
+    def test_items_of_different_length(self):
+        """fit pads labels with the ignore_index of torch: a batch of two is the mean over what counts."""
+        trainer = tfmc.Trainer(self.tied(), lr=1e-3)
+        rows = [{"ids": IDS[0], "labels": LABELS[0]}, {"ids": IDS[1, :2], "labels": LABELS[1, :2]}]
+        with torch.no_grad():
+            wanted = sum(F.cross_entropy(self.module(row["ids"][None])[0], row["labels"], reduction="sum") for row in rows) / 5
+        fit = trainer.fit(rows, rows, steps=1, batch_items=2, valid_every=1)
+        trainer.load_state_dict(self.module.state_dict())
+        padded = {"ids": IDS * torch.tensor([[1], [1]]), "labels": torch.stack([LABELS[0], torch.tensor([1, 3, -100, -100])])}
+        self.assertAlmostEqual(trainer.evaluate(padded)["loss"], wanted.item(), 5)
+        self.assertEqual(fit.history[0]["items"], 2)
+
+    def test_a_loss_in_forward(self):
+        module, inputs = Inside().eval(), {"ids": IDS, "labels": LABELS}
+        for loss, outputs in (("loss", None), (None, ["loss"])):
+            source = tfmc.from_torch(module, inputs, sizes=SIZES, training=True, loss=loss, outputs=outputs)
+            trainer = tfmc.Trainer(source)
+            self.assertAlmostEqual(trainer.step(inputs).loss, module(**inputs)["loss"].item(), 5)
+        self.refused(tfmc.UsageError, "say which is the loss", tfmc.from_torch, module, inputs, sizes=SIZES, training=True)
+        self.refused(tfmc.UsageError, "no loss", tfmc.from_torch, module, inputs, sizes=SIZES, training=True, loss="logits")
+        self.refused(tfmc.UsageError, "names 'x'", tfmc.from_torch, module, inputs, sizes=SIZES, training=True, loss="x")
+
+    def test_losses(self):
+        """The text of each: its loss and gradients are those of torch, which from_torch compares."""
+        for name, (y, loss) in LOSSES.items():
+            with self.subTest(name):
+                module = Line().eval()
+                source = tfmc.from_torch(module, {"x": X}, sizes=ROWS, targets={"y": y}, training=True, loss=loss)
+                self.assertFalse(source.text.startswith("# not compared"))
+                trainer = tfmc.Trainer(source, threads=1)
+                wanted = loss(module(X), y, X) if name == "inputs by name" else loss(module(X), y)
+                self.assertAlmostEqual(trainer.evaluate(x=X, y=y)["loss"], wanted.item(), 5)
+
+    def test_layers_that_training_changes(self):
+        for layers, words in (((nn.Dropout(0.5),), "dropout("), ((nn.Dropout1d(0.25),), "dropout("), ((nn.BatchNorm1d(6),), "batch"),
+                              ((nn.RReLU(),), None)):
+            module = Line(layers=layers).eval()
+            call = (module, {"x": X}), {"sizes": ROWS, "targets": {"y": Y2}, "training": True, "loss": lambda out, y: F.mse_loss(out, y)}
+            if words is None:
+                self.refused(tfmc.CompileError, "", tfmc.from_torch, *call[0], **call[1])
+                continue
+            source = tfmc.from_torch(*call[0], **call[1])
+            self.assertIn(words, source.text)
+            first, second = (tfmc.Trainer(source, seed=seed, threads=1).step(x=X, y=Y2).loss for seed in (1, 2))
+            self.assertEqual(first != second, words == "dropout(", source.text)
+        module.layers[0] = nn.BatchNorm1d(6)
+        module.train()
+        self.refused(tfmc.UsageError, "layers.0 (BatchNorm1d) is in training mode", tfmc.from_torch, *call[0], **call[1])
+        module.layers[0] = nn.AlphaDropout(0.5)
+        self.refused(tfmc.Error, "alpha_dropout", tfmc.from_torch, *call[0], **call[1])
+
+    def test_attention_with_dropout(self):
+        class Attention(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(4)
+                self.attend, self.last = nn.MultiheadAttention(8, 2, dropout=0.3, batch_first=True), nn.Linear(8, 1)
+
+            def forward(self, x):
+                return self.last(self.attend(x, x, x, need_weights=False)[0])
+        x, y = torch.randn(2, 3, 8), torch.randn(2, 3, 1)
+        sizes = {name: {0: "batch", 1: "time"} for name in ("x", "y")}
+        source = tfmc.from_torch(Attention().eval(), {"x": x}, sizes=sizes, targets={"y": y}, training=True,
+                                 loss=lambda out, y: F.mse_loss(out, y))
+        self.assertRegex(source.text, r"dropout\(softmax\(.*, 0\.3\)")
+
+    def test_what_is_refused(self):
+        module = Line().eval()
+
+        def call(loss=lambda out, y: F.mse_loss(out, y), **named):
+            return tfmc.from_torch(module, {"x": X}, **{"sizes": ROWS, "targets": {"y": Y2}, "training": True, "loss": loss, **named})
+        far, many = nn.Linear(2, 1), torch.randn(2, 17)
+        cases = [({"training": False}, "training=True"), ({"loss": lambda out: out.sum()}, "'y' is taken by no loss"),
+                 ({"loss": lambda out, z: out.sum()}, "takes 'z'"), ({"loss": lambda out, y: out - y}, "f32 without axes"),
+                 ({"loss": lambda out, y: 3.0}, "float: it must be f32"), ({"loss": 3}, "loss= is of type int"),
+                 ({"metrics": {"loss": lambda out: out.sum()}}, "metrics= has names"), ({"targets": {"x": Y2}}, "an input and a target"),
+                 ({"targets": {"sum": Y2}}, "has a meaning"), ({"loss": lambda out, y: far(out - y).mean()}, "none of its arguments"),
+                 ({"loss": lambda out, y: (out @ many).mean() + y.mean()}, "more than 16 numbers"),
+                 ({"loss": None}, "targets= and metrics= are for loss=")]
+        for named, words in cases:
+            with self.subTest(words):
+                self.refused(tfmc.Error, words, call, **named)
+        self.assertTrue(call(check=False).text.startswith("# not compared"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,150 @@
+"""Encoders whose bodies or heads are those of one model type alone: cases of make_cases.py."""
+import json
+import pathlib
+import tempfile
+
+import torch
+import transformers as hf
+from sentence_transformers.sentence_transformer import modules as st
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+import checkpoint
+
+HIDDEN, LOGITS = dict(last_hidden_state="last_hidden_state"), dict(logits="logits")
+POOLED = HIDDEN | dict(pooler_output="pooler_output")
+SPANS = dict(start_logits="start_logits", end_logits="end_logits")
+SMALL = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, max_position_embeddings=20)
+
+
+def only(inputs, *names):
+    return {name: inputs[name] for name in names}
+
+
+def two(every):
+    return only(every, "input_ids", "attention_mask", "token_type_ids")
+
+
+def rotary_berts(case, every):
+    gte, jina = hf.GteConfig(**SMALL, type_vocab_size=2, num_labels=3), dict(SMALL, type_vocab_size=2)
+    case("gte", hf.GteModel(gte), every, HIDDEN, masked="attention_mask")
+    case("gte_untyped", hf.GteModel(hf.GteConfig(**SMALL, type_vocab_size=0, hidden_act="silu"), add_pooling_layer=True),
+         only(every, "input_ids"), HIDDEN)
+    case("gte_mask", hf.GteForMaskedLM(gte), two(every), LOGITS, masked="attention_mask")
+    case("gte_classify", hf.GteForSequenceClassification(gte), two(every), LOGITS)
+    case("gte_tokens", hf.GteForTokenClassification(gte), every, LOGITS, masked="attention_mask")
+    case("jina_v3", hf.JinaEmbeddingsV3Model(hf.JinaEmbeddingsV3Config(**jina)), every, POOLED)
+    case("jina_v3_alone", hf.JinaEmbeddingsV3Model(hf.JinaEmbeddingsV3Config(**jina, hidden_act="relu"), add_pooling_layer=False),
+         only(every, "input_ids"), HIDDEN)
+    case("jina_v3_mask", hf.JinaEmbeddingsV3ForMaskedLM(hf.JinaEmbeddingsV3Config(**jina)), two(every), LOGITS, masked="attention_mask")
+    case("jina_v3_mask_untied", hf.JinaEmbeddingsV3ForMaskedLM(hf.JinaEmbeddingsV3Config(**jina, tie_word_embeddings=False)), two(every),
+         LOGITS, masked="attention_mask")
+    case("jina_v3_classify", hf.JinaEmbeddingsV3ForSequenceClassification(hf.JinaEmbeddingsV3Config(**jina, num_labels=3)), two(every), LOGITS)
+    case("jina_v3_tokens", hf.JinaEmbeddingsV3ForTokenClassification(hf.JinaEmbeddingsV3Config(**jina, num_labels=3)), every, LOGITS,
+         masked="attention_mask")
+    case("jina_v3_answer", hf.JinaEmbeddingsV3ForQuestionAnswering(hf.JinaEmbeddingsV3Config(**jina)), two(every), SPANS,
+         masked="attention_mask")
+
+
+def euroberts(case, every):
+    euro = dict(SMALL, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2, mask_token_id=3)
+    placed, masked = only(every, "input_ids", "attention_mask", "position_ids"), only(every, "input_ids", "attention_mask")
+    case("eurobert", hf.EuroBertModel(hf.EuroBertConfig(**euro)), placed, HIDDEN, masked="attention_mask")
+    case("eurobert_mask", hf.EuroBertForMaskedLM(hf.EuroBertConfig(**euro, attention_bias=True, mlp_bias=True, head_dim=8)), masked, LOGITS,
+         masked="attention_mask")
+    case("eurobert_mask_tied", hf.EuroBertForMaskedLM(hf.EuroBertConfig(**euro, tie_word_embeddings=True)), only(every, "input_ids"), LOGITS)
+    for how in ("late", "mean", "bos"):
+        case(f"eurobert_classify_{how}", hf.EuroBertForSequenceClassification(hf.EuroBertConfig(**euro, classifier_pooling=how, num_labels=3)),
+             masked, LOGITS)
+    case("eurobert_tokens", hf.EuroBertForTokenClassification(hf.EuroBertConfig(**euro, num_labels=3)), masked, LOGITS,
+         masked="attention_mask")
+
+
+def debertas(case, every):
+    small = dict(SMALL, relative_attention=True, pos_att_type=["c2p", "p2c"], type_vocab_size=2)
+    config = hf.DebertaConfig
+    case("deberta", hf.DebertaModel(config(**small)), every, HIDDEN, masked="attention_mask")
+    case("deberta_near", hf.DebertaModel(config(**small | dict(pos_att_type=["c2p"], max_relative_positions=4, position_biased_input=False,
+         type_vocab_size=0))), only(every, "input_ids", "attention_mask"), HIDDEN, masked="attention_mask")
+    case("deberta_absolute", hf.DebertaModel(config(**SMALL, hidden_act="relu")), only(every, "input_ids"), HIDDEN)
+    case("deberta_mask", hf.DebertaForMaskedLM(config(**small)), two(every), LOGITS, masked="attention_mask")
+    case("deberta_mask_newer", hf.DebertaForMaskedLM(config(**small, legacy=False)), two(every), LOGITS, masked="attention_mask")
+    case("deberta_classify", hf.DebertaForSequenceClassification(config(**small, num_labels=3)), two(every), LOGITS)
+    case("deberta_tokens", hf.DebertaForTokenClassification(config(**small, num_labels=3)), two(every), LOGITS, masked="attention_mask")
+    case("deberta_answer", hf.DebertaForQuestionAnswering(config(**small | dict(pos_att_type="p2c"))), two(every), SPANS, masked="attention_mask")
+
+
+def mobile_berts(case, every):
+    small = dict(SMALL, embedding_size=10, intra_bottleneck_size=16, num_feedforward_networks=3)
+    config = hf.MobileBertConfig
+    case("mobilebert", hf.MobileBertModel(config(**small)), every, POOLED)
+    case("mobilebert_normed", hf.MobileBertModel(config(**small | dict(normalization_type="layer_norm", num_feedforward_networks=1,
+         hidden_act="gelu"))), only(every, "input_ids"), POOLED)
+    case("mobilebert_mask", hf.MobileBertForMaskedLM(config(**small)), two(every), LOGITS)
+    case("mobilebert_classify", hf.MobileBertForSequenceClassification(config(**small, num_labels=3)), two(every), LOGITS)
+    case("mobilebert_classify_plain", hf.MobileBertForSequenceClassification(config(**small, classifier_activation=False)), two(every), LOGITS)
+    case("mobilebert_tokens", hf.MobileBertForTokenClassification(config(**small, num_labels=3)), two(every), LOGITS)
+    case("mobilebert_answer", hf.MobileBertForQuestionAnswering(config(**small)), two(every), SPANS)
+    case("mobilebert_next", hf.MobileBertForNextSentencePrediction(config(**small)), two(every), LOGITS)
+    case("mobilebert_pretrain", hf.MobileBertForPreTraining(config(**small)), two(every),
+         dict(prediction_logits="prediction_logits", seq_relationship_logits="seq_relationship_logits"))
+
+
+def ernies(case, every):
+    config = hf.ErnieConfig
+    case("ernie", hf.ErnieModel(config(**SMALL)), every, POOLED)
+    case("ernie_tasks", hf.ErnieModel(config(**SMALL, use_task_id=True), add_pooling_layer=False), every, HIDDEN)
+    case("ernie_mask", hf.ErnieForMaskedLM(config(**SMALL, use_task_id=True)), two(every), LOGITS)
+    case("ernie_classify", hf.ErnieForSequenceClassification(config(**SMALL, num_labels=3)), two(every), LOGITS)
+    case("ernie_tokens", hf.ErnieForTokenClassification(config(**SMALL, num_labels=3)), two(every), LOGITS)
+    case("ernie_answer", hf.ErnieForQuestionAnswering(config(**SMALL)), two(every), SPANS)
+    case("ernie_next", hf.ErnieForNextSentencePrediction(config(**SMALL)), two(every), LOGITS)
+    case("ernie_pretrain", hf.ErnieForPreTraining(config(**SMALL)), two(every),
+         dict(prediction_logits="prediction_logits", seq_relationship_logits="seq_relationship_logits"))
+
+
+def large_robertas(case, every):
+    """Places of its own begin behind that of padding."""
+    small, config = dict(SMALL, max_position_embeddings=26, pad_token_id=1, type_vocab_size=2), hf.XLMRobertaXLConfig
+    every = dict(every, input_ids=torch.where(every["attention_mask"] == 0, 1, every["input_ids"]), position_ids=every["position_ids"] + 2)
+    case("xlm_roberta_xl", hf.XLMRobertaXLModel(config(**small)), only(every, "input_ids", "attention_mask"), POOLED)
+    case("xlm_roberta_xl_placed", hf.XLMRobertaXLModel(config(**small, hidden_act="relu"), add_pooling_layer=False), every, HIDDEN)
+    case("xlm_roberta_xl_mask", hf.XLMRobertaXLForMaskedLM(config(**small)), two(every), LOGITS)
+    case("xlm_roberta_xl_mask_untied", hf.XLMRobertaXLForMaskedLM(config(**small, tie_word_embeddings=False)), two(every), LOGITS)
+    case("xlm_roberta_xl_classify", hf.XLMRobertaXLForSequenceClassification(config(**small, num_labels=3)), two(every), LOGITS)
+    case("xlm_roberta_xl_tokens", hf.XLMRobertaXLForTokenClassification(config(**small, num_labels=3)), two(every), LOGITS)
+    case("xlm_roberta_xl_answer", hf.XLMRobertaXLForQuestionAnswering(config(**small)), two(every), SPANS)
+
+
+def static(keep, every):
+    """Tables of vectors, which have no config.json, and those of model2vec, as sentence-transformers loads them."""
+    words = json.loads(Tokenizer(WordLevel({f"w{i}": i for i in range(40)}, "w0")).to_str())
+    of = lambda path, *kinds: [dict(idx=i, name=str(i), path=path if i == 0 else f"{i}_{kind}", type=f"sentence_transformers.models.{kind}")
+                               for i, kind in enumerate(kinds)]
+    model2vec = dict(model_type="model2vec", architectures=["StaticModel"], tokenizer_name="none", apply_pca=16, apply_zipf=True, hidden_dim=16,
+                     seq_length=1000000, normalize=True)
+    plain = {"tokenizer.json": words, "modules.json": of("", "StaticEmbedding")}
+    for name, files, table in (("static", plain, "embedding.weight"),
+                               ("static_model2vec", {"tokenizer.json": words, "config.json": model2vec, "modules.json": of(".", "StaticEmbedding", "Normalize")},
+                                "embeddings")):
+        found = dict(files=files, weights={table: [40, 16]}, gain=0.25, inputs={k: v.tolist() for k, v in every.items()}, masked=None)
+        for seed, run in enumerate((found, found.setdefault("second", {}))):
+            rows, mask = (torch.from_numpy(checkpoint.turned(v.numpy())) if seed else v for v in every.values())
+            with tempfile.TemporaryDirectory() as folder:
+                checkpoint.write(found, pathlib.Path(folder), seed)
+                features = st.StaticEmbedding.load(folder)(dict(input_ids=rows[mask != 0], offsets=mask.sum(1).cumsum(0) - mask.sum(1)))
+            vectors = st.Normalize()(features)["sentence_embedding"] if "config.json" in files else features["sentence_embedding"]
+            run["outputs"] = dict(sentence_embedding=json.loads(json.dumps(vectors.tolist()), parse_float=lambda text: float(f"{float(text):.7g}")))
+        keep(name, found)
+
+
+def make(case, keep, every):
+    """`every`: two rows of ids, masks, kinds and places, padded behind. case() computes a case; keep() writes one."""
+    with torch.no_grad():
+        static(keep, only(every, "input_ids", "attention_mask"))
+    rotary_berts(case, every)
+    euroberts(case, every)
+    debertas(case, every)
+    mobile_berts(case, every)
+    ernies(case, every)
+    large_robertas(case, every)
