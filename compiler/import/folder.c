@@ -8,7 +8,6 @@
 #include "import/generation_keys.h"
 #include "import/gguf_config.h"
 #include "import/json_file.h"
-#include "import/other_forms.h"
 #include "import/sentence.h"
 #include "weights/gguf.h"
 #include "weights/packed_config.h"
@@ -18,6 +17,43 @@
 /* An empty object if there is no such file; NULL after an error. */
 static json_t *read_optional(Arena *arena, Diag *diag, const char *path) {
   return file_exists(path) ? read_json(arena, diag, path, JSON_OBJECT) : json_object();
+}
+
+// ---- models that other folders have in a form that is read ----
+
+typedef struct OtherForm {
+  const char *type, *key, *value, *cure;
+} OtherForm;
+
+static const OtherForm other_forms[] = {
+#define OTHER_FORM(type, key, value, cure) {type, key, value, cure},
+#include "import/other_forms.def"
+};
+
+static bool says_nothing(const json_t *value) {
+  return !value || json_is_null(value) || json_is_false(value) ||
+         (json_is_number(value) && json_number_value(value) == 0);
+}
+
+static bool is_form(const OtherForm *form, const json_t *config) {
+  const char *type = json_string_value(json_object_get(config, "model_type"));
+  const json_t *value = json_object_get(config, form->key);
+  if (!type || strcmp(type, form->type) != 0 || says_nothing(value)) return false;
+  if (!*form->value) return true;
+  json_t *wanted = json_loads(form->value, JSON_DECODE_ANY, NULL);
+  bool is_equal = wanted && json_equal(wanted, json_is_array(value) ? json_array_get(value, 0) : value);
+  json_decref(wanted);
+  return is_equal;
+}
+
+/* A folder that is refused whole, with one message in place of one for each key that nothing reads. */
+static bool check_other_forms(Diag *diag, const json_t *config, const char *path) {
+  for (size_t i = 0; i < sizeof other_forms / sizeof *other_forms; i++) {
+    if (!is_form(&other_forms[i], config)) continue;
+    diag_error_at(diag, path, DIAG_CHECKPOINT, "\"%s\": %s", other_forms[i].key, other_forms[i].cure);
+    return false;
+  }
+  return true;
 }
 
 // ---- config.json ----
@@ -260,7 +296,7 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   folder->written = json_copy(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
   json_t *scaling = json_incref(json_object_get(folder->config, "rope_scaling"));
-  const bool is_good = other_forms_check(diag, folder->config, folder->config_path) &&
+  const bool is_good = check_other_forms(diag, folder->config, folder->config_path) &&
                        join_rotary(arena, diag, folder) && check_config(arena, diag, folder) &&
                        read_names(arena, diag, folder, theta, scaling);
   json_decref(theta);

@@ -116,6 +116,18 @@ def large_robertas(case, every):
     case("xlm_roberta_xl_answer", hf.XLMRobertaXLForQuestionAnswering(config(**small)), two(every), SPANS)
 
 
+def umt5s(case, every):
+    t5 = dict(vocab_size=40, d_model=24, d_kv=6, d_ff=40, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
+              relative_attention_max_distance=10)
+    texts = only(every, "input_ids", "attention_mask")
+    target = torch.tensor([[0, 5, 9, 17], [0, 30, 4, 8]])
+    for name, more in (("umt5", {}), ("umt5_relu", dict(feed_forward_proj="relu", tie_word_embeddings=False))):
+        case(name, hf.UMT5ForConditionalGeneration(hf.UMT5Config(**t5 | more)), texts | dict(decoder_input_ids=target), LOGITS,
+             grows="decoder_input_ids")
+    case("umt5_encoder", hf.UMT5EncoderModel(hf.UMT5Config(**t5)), texts, HIDDEN, masked="attention_mask")
+    case("umt5_tokens", hf.UMT5ForTokenClassification(hf.UMT5Config(**t5, num_labels=3)), texts, LOGITS, masked="attention_mask")
+
+
 def static(keep, every):
     """Tables of vectors, which have no config.json, and those of model2vec, as sentence-transformers loads them."""
     words = json.loads(Tokenizer(WordLevel({f"w{i}": i for i in range(40)}, "w0")).to_str())
@@ -125,7 +137,7 @@ def static(keep, every):
                      seq_length=1000000, normalize=True)
     plain = {"tokenizer.json": words, "modules.json": of("", "StaticEmbedding")}
     for name, files, table in (("static", plain, "embedding.weight"),
-                               ("static_model2vec", {"tokenizer.json": words, "config.json": model2vec, "modules.json": of(".", "StaticEmbedding", "Normalize")},
+                               ("model2vec", {"tokenizer.json": words, "config.json": model2vec, "modules.json": of(".", "StaticEmbedding", "Normalize")},
                                 "embeddings")):
         found = dict(files=files, weights={table: [40, 16]}, gain=0.25, inputs={k: v.tolist() for k, v in every.items()}, masked=None)
         for seed, run in enumerate((found, found.setdefault("second", {}))):
@@ -148,3 +160,4 @@ def make(case, keep, every):
     mobile_berts(case, every)
     ernies(case, every)
     large_robertas(case, every)
+    umt5s(case, every)

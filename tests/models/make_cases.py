@@ -68,10 +68,15 @@ def computed(model, inputs, outputs, grows, take):
     return found | (dict(tokens=tokens(model, inputs, grows)) if grows else {})
 
 
-def keep(name, case):
+def keep(name, case, target=TARGET):
     if not ONLY or name in ONLY:
-        (TARGET / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
-        print(name, (TARGET / f"{name}.json").stat().st_size, flush=True)
+        (target / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
+        print(name, (target / f"{name}.json").stat().st_size, flush=True)
+
+
+def keep_table(name, case):
+    """Of a folder that transformers knows nothing of."""
+    keep(name, case, TARGET.parent / "tables")
 
 
 def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False, options=(),
@@ -714,4 +719,4 @@ for make in (encoders, two_texts, counted_places, debertas, moderns, writers, re
              latents, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
              settings, turned_places, types_of_shared_files):
     make()
-encoder_cases.make(case, keep, pairs([9, 6], 40))
+encoder_cases.make(case, keep_table, pairs([9, 6], 40))
