@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """What fewer bits cost on real weights: tfmc's number types beside other engines' int8.
 
-usage: accuracy.py TFMC encoder FOLDER [--texts N]
-       accuracy.py TFMC writer FOLDER [--tokens N]
+usage: accuracy.py TFMC encoder FOLDER [--text FILE] [--texts N] [--alone]
+       accuracy.py TFMC writer FOLDER [--text FILE] [--tokens N] [--length N] [--alone]
 
 FOLDER holds config.json, model.safetensors and tokenizer.json as Hugging Face saves them: a sentence encoder of BERT's
 kind (all-MiniLM-L6-v2, which scripts/fetch-weights.sh downloads), or a language model of Llama's kind. All engines get
-the same ids, cut from the prose of Python's own manual. Printed as Markdown, each against the f32 result of PyTorch:
+the same ids, cut from FILE (for an encoder each line is a text), or from the prose of Python's own manual. Printed as Markdown, each
+against the f32 result of PyTorch; with --alone other engines are left out, and each is compared with tfmc's own f32, whatever the folder's
+pooling is:
 
 encoder   cosine of the sentence vectors (mean, 1 % quantile, worst), how often the nearest sentence is the same, the
           share of the ten nearest that are, Spearman's correlation of all similarities
@@ -14,7 +16,7 @@ writer    perplexity, how often the best next token is the same, mean Kullback-L
 
 Others are built as their manuals say and without calibration, as tfmc is: ONNX Runtime by quantize_dynamic with scales
 per channel, CTranslate2 by its converter and compute_type int8. Needs torch, transformers, safetensors; an engine whose
-package is missing is `not run`. It measures, and is not part of the test suite.
+package is missing is `not run`. --alone needs numpy, safetensors and tokenizers alone. It measures, and is not part of the test suite.
 """
 import argparse
 import pathlib
@@ -36,6 +38,16 @@ def prose():
                 yield line
 
 
+def texts(path):
+    """Lines of the user's file that are not empty."""
+    if path is None:
+        return list(prose())
+    found = [" ".join(line.split()) for line in path.read_text().splitlines() if line.strip()]
+    if not found:
+        sys.exit(f"{path}: there is no text in it")
+    return found
+
+
 def run_tfmc(tfmc, model, folder, rule, inputs, output, scratch):
     """The output of `tfmc run` under one rule of --quantize."""
     from safetensors.numpy import load_file, save_file
@@ -44,6 +56,10 @@ def run_tfmc(tfmc, model, folder, rule, inputs, output, scratch):
     subprocess.run([tfmc, "run", model, "--weights", folder, "--quantize", rule, "--inputs", given, "-o", made, "-q"],
                    check=True)
     return load_file(made)[output]
+
+
+def of_length_1(vectors):
+    return vectors.astype(float) / np.linalg.norm(vectors.astype(float), axis=-1, keepdims=True)
 
 
 def pooled(hidden, mask):
@@ -116,30 +132,41 @@ def encoder_row(vectors, exact):
             f"{100 * (ours[:, 0] == theirs[:, 0]).mean():.1f} | {ten:.1f} | {rho:.5f}")
 
 
-def encoder(tfmc, folder, count, scratch):
+def torch_vectors(folder, ids, mask):
     import torch
-    from tokenizers import Tokenizer
     from transformers import AutoModel
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_truncation(128)
-    tokenizer.enable_padding()
-    lines = list(prose())
-    encoded = tokenizer.encode_batch([lines[i * len(lines) // count] for i in range(count)])
-    ids = np.array([e.ids for e in encoded], np.int32)
-    mask = np.array([e.attention_mask for e in encoded], np.int32)
     module = AutoModel.from_pretrained(folder).eval()
     with torch.inference_mode():
         hidden = module(torch.from_numpy(ids).long(), torch.from_numpy(mask).long()).last_hidden_state.double().numpy()
-    exact = pooled(hidden, mask)
+    return pooled(hidden, mask)
+
+
+def encoder(tfmc, folder, given, scratch):
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(128)
+    tokenizer.enable_padding()
+    lines = texts(given.text)
+    count = min(given.texts, len(lines))
+    if count < 12:
+        sys.exit(f"{count} texts: the ten nearest of each need at least 12")
+    encoded = tokenizer.encode_batch([lines[i * len(lines) // count] for i in range(count)])
+    ids = np.array([e.ids for e in encoded], np.int32)
+    mask = np.array([e.attention_mask for e in encoded], np.int32)
     model = scratch / "encoder.tfm"
     subprocess.run([tfmc, "import", folder, "-o", model, "-q"], check=True)
     print(f"{count} texts, {mask.sum()} tokens\n\n| | 1 - cos: mean | 1 % | worst | nearest % | ten nearest % | rho |\n"
           "|---|---|---|---|---|---|---|")
     inputs = {"input_ids": ids, "attention_mask": mask}
-    for kind in TYPES:
-        yield f"tfmc {kind}", lambda: run_tfmc(
-            tfmc, model, folder, kind, inputs, "sentence_embedding", scratch).astype(float), \
-            lambda made: encoder_row(made, exact)
+
+    def vectors(kind):
+        return of_length_1(run_tfmc(tfmc, model, folder, kind, inputs, "sentence_embedding", scratch))
+
+    exact = vectors("f32") if given.alone else torch_vectors(folder, ids, mask)
+    for kind in TYPES[1:] if given.alone else TYPES:
+        yield f"tfmc {kind}", lambda: vectors(kind), lambda made: encoder_row(made, exact)
+    if given.alone:
+        return
     yield "ONNX Runtime int8", lambda: ort_encoder(folder, ids, mask, scratch), lambda made: encoder_row(made, exact)
     yield "CTranslate2 int8", lambda: ct2_encoder(folder, ids, mask, scratch), lambda made: encoder_row(made, exact)
 
@@ -170,44 +197,55 @@ def ct2_writer(folder, scratch):
 
 
 def log_softmax(scores):
-    import torch
-    return torch.from_numpy(np.ascontiguousarray(scores)).log_softmax(-1)[:-1]
+    scores = scores[:-1].astype(float)
+    scores -= scores.max(-1, keepdims=True)
+    return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
 
 
 def writer_row(logits_of, rows, exact):
     """Each row alone, so that scores of no more than one are in memory beside the exact ones."""
-    import torch
     loss, same, divergence, count = 0.0, 0, 0.0, 0
     for row, true in zip(rows, exact):
         made = log_softmax(logits_of(row))
-        loss -= float(made.gather(1, torch.from_numpy(row[1:, None].astype(np.int64))).double().sum())
+        loss -= made[np.arange(len(row) - 1), row[1:]].sum()
         same += int((made.argmax(-1) == true.argmax(-1)).sum())
-        divergence += float((true.exp() * (true - made)).double().sum())
+        divergence += (np.exp(true) * (true - made)).sum()
         count += len(row) - 1
     return f"{np.exp(loss / count):.2f} | {100 * same / count:.1f} | {divergence / count:.4f}"
 
 
-def writer(tfmc, folder, tokens, scratch, length=512):
+def torch_logits(folder):
     import torch
-    from tokenizers import Tokenizer
     from transformers import AutoModelForCausalLM
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    ids = np.array(tokenizer.encode(" ".join(prose()), add_special_tokens=False).ids[:tokens], np.int32)
-    rows = ids[:len(ids) // length * length].reshape(-1, length)
     module = AutoModelForCausalLM.from_pretrained(folder).float().eval()
 
     def exact(row):
         with torch.inference_mode():
             return module(torch.from_numpy(row[None]).long()).logits[0].numpy()
+    return exact
 
+
+def writer(tfmc, folder, given, scratch):
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ids = np.array(tokenizer.encode(" ".join(texts(given.text)), add_special_tokens=False).ids[:given.tokens], np.int32)
+    length = given.length
+    if len(ids) < length:
+        sys.exit(f"the text has {len(ids)} tokens, a row {length}; --length takes fewer")
+    rows = ids[:len(ids) // length * length].reshape(-1, length)
     model = scratch / "writer.tfm"
     subprocess.run([tfmc, "import", folder, "-o", model, "-q"], check=True)
     print(f"{rows.size} tokens in rows of {length}\n\n| | perplexity | same best token % | KL |\n|---|---|---|---|")
+
+    def logits(kind):
+        return lambda row: run_tfmc(tfmc, model, folder, kind, {"input_ids": row[None]}, "logits", scratch)[0]
+
+    exact = logits("f32") if given.alone else torch_logits(folder)
     true = [log_softmax(exact(row)) for row in rows]
     for kind in TYPES:
-        yield f"tfmc {kind}", lambda: lambda row: run_tfmc(
-            tfmc, model, folder, kind, {"input_ids": row[None]}, "logits", scratch)[0], \
-            lambda made: writer_row(made, rows, true)
+        yield f"tfmc {kind}", lambda: logits(kind), lambda made: writer_row(made, rows, true)
+    if given.alone:
+        return
     yield "ONNX Runtime int8", lambda: ort_writer(folder, scratch), lambda made: writer_row(made, rows, true)
     yield "CTranslate2 int8", lambda: ct2_writer(folder, scratch), lambda made: writer_row(made, rows, true)
 
@@ -219,11 +257,13 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--texts", type=int, default=400)
     parser.add_argument("--tokens", type=int, default=6144)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--text", type=pathlib.Path)
+    parser.add_argument("--alone", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        count = given.texts if given.kind == "encoder" else given.tokens
         measure = encoder if given.kind == "encoder" else writer
-        measured = measure(given.tfmc, given.folder, count, pathlib.Path(folder))
+        measured = measure(given.tfmc, given.folder, given, pathlib.Path(folder))
         for name, make, judge in measured:
             try:
                 row = judge(make())

@@ -420,7 +420,7 @@ def gpts():
 
 def alibi_and_sines():
     rows, _ = ids(6, [9, 9], 40)
-    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2, options=["--require-fusion=attention"])
     ends = dict(vocab_size=40, bos_token_id=1, eos_token_id=2, pad_token_id=0)
     mpt = ends | dict(n_layers=2, max_seq_len=64)
     case("mpt", hf.MptForCausalLM(hf.MptConfig(**mpt, d_model=32, n_heads=4)), **more)
@@ -434,7 +434,7 @@ def alibi_and_sines():
 
 def sinks():
     rows, _ = ids(6, [9, 9], 40)
-    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2, options=["--require-fusion=experts"])
     small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
                  max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0, num_local_experts=4, num_experts_per_tok=2,
                  head_dim=16, sliding_window=5)
@@ -445,6 +445,24 @@ def sinks():
     case("gpt_oss_plain", hf.GptOssForCausalLM(hf.GptOssConfig(**small | dict(num_hidden_layers=3, attention_bias=False), swiglu_limit=0.4,
          swiglu_alpha=1.1, layer_types=["full_attention", "sliding_attention", "full_attention"], tie_word_embeddings=True,
          rope_parameters=plain)), **more)
+
+
+def latents():
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4, intermediate_size=40,
+                 max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0, n_routed_experts=8, num_experts_per_tok=3,
+                 moe_intermediate_size=24, kv_lora_rank=16, q_lora_rank=12, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=6,
+                 first_k_dense_replace=1, n_group=4, topk_group=2)
+    more["options"] = ["--require-fusion=experts", "--require-fusion=attention"]
+    yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=0.7)
+    case("deepseek_v3", hf.DeepseekV3ForCausalLM(hf.DeepseekV3Config(**small, num_mtp_layers=0)), **more)
+    case("deepseek_v3_yarn", hf.DeepseekV3ForCausalLM(hf.DeepseekV3Config(**small | dict(q_lora_rank=None, n_shared_experts=2), num_mtp_layers=0,
+         rope_parameters=yarn, rope_interleave=False, norm_topk_prob=False, attention_bias=True)), **more)
+    case("deepseek_v2", hf.DeepseekV2ForCausalLM(hf.DeepseekV2Config(**small, topk_method="group_limited_greedy", n_shared_experts=2,
+         routed_scaling_factor=1.5)), **more | dict(options=["--require-fusion=attention"]))  # scores of groups look like experts
+    case("deepseek_v2_lite", hf.DeepseekV2ForCausalLM(hf.DeepseekV2Config(**small | dict(q_lora_rank=None), topk_method="greedy",
+         n_shared_experts=1, rope_parameters=yarn, mlp_bias=True)), **more)
 
 
 def layer_norm_relatives():
@@ -698,7 +716,7 @@ def types_of_shared_files():
 
 
 for make in (encoders, two_texts, counted_places, debertas, moderns, writers, relatives, scaled_relatives, gpts, alibi_and_sines, sinks,
-             layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
+             latents, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
              settings, turned_places, types_of_shared_files):
     make()
 encoder_cases.make(case, keep_table, pairs([9, 6], 40))

@@ -21,7 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COPIES = [("gpt2", "lm_head.weight", "transformer.wte.weight"), ("bloom", "lm_head.weight", "transformer.word_embeddings.weight"),
           ("falcon", "lm_head.weight", "transformer.word_embeddings.weight"), ("gemma", "lm_head.weight", "model.embed_tokens.weight"),
           ("gemma3", "lm_head.weight", "model.embed_tokens.weight"), ("opt", "lm_head.weight", "model.decoder.embed_tokens.weight"),
-          ("starcoder2", "lm_head.weight", "model.embed_tokens.weight"), ("t5", "encoder.embed_tokens.weight", "shared.weight"),
+          ("starcoder2", "lm_head.weight", "model.embed_tokens.weight"), ("mpt", "lm_head.weight", "transformer.wte.weight"),
+          ("xglm", "lm_head.weight", "model.embed_tokens.weight"), ("t5", "encoder.embed_tokens.weight", "shared.weight"),
           ("t5", "decoder.embed_tokens.weight", "shared.weight"), ("bart", "lm_head.weight", "model.shared.weight"),
           ("bart", "model.encoder.embed_tokens.weight", "model.shared.weight"),
           ("bart", "model.decoder.embed_tokens.weight", "model.shared.weight"),
@@ -31,7 +32,8 @@ COPIES = [("gpt2", "lm_head.weight", "transformer.wte.weight"), ("bloom", "lm_he
           ("mpnet_mask", "lm_head.decoder.weight", "mpnet.embeddings.word_embeddings.weight"),
           ("deberta_v2_mask", "cls.predictions.decoder.weight", "deberta.embeddings.word_embeddings.weight")]
 # Families that compute a head of its own as well: the case, the head, the table.
-HEADS = [("llama_tied", "lm_head.weight", "model.embed_tokens.weight"), ("phi4_mini", "lm_head.weight", "model.embed_tokens.weight"),
+HEADS = [("llama_tied", "lm_head.weight", "model.embed_tokens.weight"), ("gpt_oss_plain", "lm_head.weight", "model.embed_tokens.weight"),
+         ("phi4_mini", "lm_head.weight", "model.embed_tokens.weight"),
          ("bert_mask", "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
          ("roberta_mask", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
          ("modernbert_mask", "decoder.weight", "model.embeddings.tok_embeddings.weight")]
@@ -185,7 +187,7 @@ class Account(ImportCase):
     def test_bodies_of_types_that_only_write(self):
         """The class without a head gives hidden states: the logits of the family are none of its outputs."""
         for name in ("bloom", "falcon", "gemma", "gpt2", "gpt_neox", "opt", "phi3", "starcoder2", "granite", "glm4", "phi", "cohere2",
-                     "arcee", "olmo3", "gptj", "gpt_neo", "gpt_bigcode"):
+                     "arcee", "olmo3", "gptj", "gpt_neo", "gpt_bigcode", "mpt", "xglm", "gpt_oss", "deepseek_v2", "deepseek_v3"):
             with self.subTest(name):
                 config = self.take(name)
                 writes, = config["architectures"]
