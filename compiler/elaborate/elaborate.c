@@ -301,6 +301,7 @@ static Elaborator elaborator_new(Arena *arena, Map *names, Diag *diag, const cha
                       .weights = map_new(arena),
                       .initials = map_new(arena),
                       .reported = map_new(arena),
+                      .counted = map_new(arena),
                       .checked = map_new(arena)};
 }
 

@@ -52,6 +52,7 @@ typedef struct Elaborator {
   const ElaborateOptions *options;
   ElaborateObserver *observer; /* NULL: nobody */
   Map reported;       /* places that have an error already */
+  Map counted;        /* text of a fault of fail_counted -> Counted *, its message */
   Map checked;        /* comparisons that every run checks already */
 } Elaborator;
 
@@ -60,6 +61,9 @@ typedef struct Elaborator {
  * %L const SizeList *. In a check of a run, sizes print with their values. */
 Value fail(Elaborator *e, DiagCode code, const char *format, ...);
 Value fail_at(Elaborator *e, SrcSpan span, DiagCode code, const char *format, ...);
+/* For faults of one cause that show in many places, such as a config value that many weights take: the first place has
+ * the message, which says how many there are. Other values in the text make another message. */
+Value fail_counted(Elaborator *e, SrcSpan span, DiagCode code, const char *format, ...);
 typedef struct OtherPlace { /* that an error is about, too */
   SrcSpan span;
   const char *note;

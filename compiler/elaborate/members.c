@@ -93,8 +93,9 @@ static bool is_weight_shape(Elaborator *e, const Ast *list, const SizeList *size
     const bool is_known = size_is_const(sizes->items[i], &value);
     if (is_known && value >= 0) continue;
     const SrcSpan here = list->children[i]->span;
-    if (is_known) fail_at(e, here, DIAG_RANGE, "a size of a weight is %Z: it must not be below 0", sizes->items[i]);
-    else fail_at(e, here, DIAG_RANGE, "the sizes of a weight must be known at compile time, not %Z", sizes->items[i]);
+    const char *format = is_known ? "a size of a weight is %Z: it must not be below 0"
+                                  : "the sizes of a weight must be known at compile time, not %Z";
+    fail_counted(e, here, DIAG_RANGE, format, sizes->items[i]);
     return false;
   }
   return rank_fits(e, "a weight", sizes->n) && dims_fit(e, sizes->n, sizes->items);

@@ -198,6 +198,39 @@ Value fail_at(Elaborator *e, SrcSpan span, DiagCode code, const char *format, ..
   return message_report(e, span, code, &m, NO_SPAN, NULL);
 }
 
+/* Of a text that was reported before: where in the Diag, and how often it was met. */
+typedef struct Counted {
+  size_t message;
+  unsigned n;
+} Counted;
+
+/* The text so far is the key, so the count is written behind it anew each time. */
+static void count_again(Elaborator *e, const char *text, Counted *counted) {
+  DiagMessage *first = &e->diag->messages.items[counted->message];
+  first->text = arena_printf(e->diag->arena, "%s (%u times, here first)", text, ++counted->n);
+}
+
+Value fail_counted(Elaborator *e, SrcSpan span, DiagCode code, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  Message m = message_format(e, format, &args);
+  va_end(args);
+  const char *text = message_text(&m);
+  Counted *counted = map_has(&e->counted, text) ? map_get(&e->counted, text) : NULL;
+  if (counted) {
+    const Origin origin = {.span = span, .frame = e->frame};
+    if (!e->stopped && is_new(e, origin_place(&origin), code, text)) count_again(e, text, counted);
+    return POISON;
+  }
+  const size_t message = e->diag->messages.n;
+  message_report(e, span, code, &m, NO_SPAN, NULL);
+  if (e->diag->messages.n == message) return POISON;
+  counted = ARENA_NEW(e->arena, Counted);
+  *counted = (Counted){message, 1};
+  map_put(&e->counted, text, counted);
+  return POISON;
+}
+
 Value fail_with_note(Elaborator *e, SrcSpan span, DiagCode code, OtherPlace other, const char *format, ...) {
   va_list args;
   va_start(args, format);

@@ -10,7 +10,7 @@
 
 #include "aot/aot.h"
 #include "explore/code_counts.h"
-#include "explore/page_blocks.h"
+#include "explore/explorer.h"
 
 enum { MOST_BYTES = 32 << 20, MOST_ROLES = 128 };
 

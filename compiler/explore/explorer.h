@@ -59,6 +59,13 @@ int explorer_module(Explorer *x, const char *path);
 void explorer_note_modules(Explorer *x, const Graph *graph);
 json_t *explorer_files(Explorer *x);
 
+// ---- page.c ----
+
+/* Appends bytes as base64, with `=` at the end where it needs them. */
+void base64_add(StrBuf *out, const unsigned char *bytes, size_t size);
+/* Appends the text to the list, as raw deflate in base64. Returns its number there. */
+int block_add(json_t *blocks, const StrBuf *text);
+
 // ---- the parts of the data ----
 
 json_t *explorer_program(Explorer *x, uint32_t number);            /* program_data.c */

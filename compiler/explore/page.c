@@ -1,6 +1,6 @@
 /* The page: data, script and style in one file that asks for nothing from outside.
  *
- * * In: the data as JSON. Out: HTML. The policy of the page allows its own script and style by their hashes and nothing
+ * In: the data as JSON. Out: HTML. The policy of the page allows its own script and style by their hashes and nothing
  * else, so no text of a model can become a script, whatever it holds; of the data every `<` is escaped, so that none
  * can end the element that they are in. */
 #include <jansson.h>
@@ -9,7 +9,7 @@
 #include <zlib.h>
 
 #include "explore/explore.h"
-#include "explore/page_blocks.h"
+#include "explore/explorer.h"
 
 /* Made by cmake/page.cmake from the files of page/. */
 extern const char explore_script[], explore_style[], explore_body[];

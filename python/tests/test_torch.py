@@ -717,6 +717,44 @@ class Refusals(Case):
         subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
+class Names(Case):
+    """Inputs are parameters of forward; needs no torch."""
+
+    def test_names_that_forward_has_not_or_lacks(self):
+        from tfmc._torch import _check_names
+
+        class Plain:
+            def forward(self, ids, mask=None, *, more):
+                pass
+
+        class Any:
+            def forward(self, ids, **rest):
+                pass
+
+        class Nothing:
+            def forward(self):
+                pass
+
+        for module, names, words in ((Plain(), ("input", "more"), ["'input'", "forward has not", "Plain.forward are ids, mask, more"]),
+                                     (Plain(), ("ids", "more", "id"), ["'id'", "forward has not"]),
+                                     (Plain(), ("ids", "self", "more"), ["'self'", "forward has not"]),
+                                     (Plain(), ("ids", "mask"), ["lacks 'more'", "ids, mask, more"]),
+                                     (Plain(), (), "lacks 'ids'"),
+                                     (Any(), ("input",), "lacks 'ids'"),
+                                     (Nothing(), ("x",), ["'x'", "Nothing.forward are none"])):
+            with self.subTest(names=names):
+                self.refused(tfmc.UsageError, words, _check_names, module, dict.fromkeys(names))
+        for module, names in ((Plain(), ("ids", "more")), (Plain(), ("more", "mask", "ids")), (Any(), ("ids", "input")), (Nothing(), ())):
+            _check_names(module, dict.fromkeys(names))
+
+    @unittest.skipIf(torch is None, "no torch")
+    def test_from_torch_says_it_before_it_exports(self):
+        for inputs, words in (({"ids": ids(2, 3)}, "'ids', which forward has not: the parameters of Embedding.forward are input"),
+                              ({}, "lacks 'input'")):
+            error = self.refused(tfmc.UsageError, words, tfmc.from_torch, nn.Embedding(60, 4).eval(), inputs, sizes={})
+            self.assertNotIn("torch.where", str(error))
+
+
 def first(make, key):
     """A module of transformers that returns one tensor."""
     class First(nn.Module):

@@ -177,7 +177,7 @@ static void put_keys(const PageSlice *slice, const WholeRows *rows, int64_t posi
   const int64_t fours = ceil_div(slice->cache->head, FOUR);
   float *scales = to + fours * TFM_CACHE_PAGE + position;
   to += position;
-  if (n == FOUR) whole_put_keys(rows->bytes, fours, TFM_CACHE_PAGE, to);
+  if (n == FOUR) int8_put_keys(rows->bytes, fours, TFM_CACHE_PAGE, to);
   for (int64_t k = 0; k < n; k++) {
     scales[k] = rows->scales[k];
     for (int64_t i = 0; n < FOUR && i < fours; i++) {
@@ -193,7 +193,7 @@ static void put_keys(const PageSlice *slice, const WholeRows *rows, int64_t posi
 static void put_values(const PageSlice *slice, const WholeRows *rows, int64_t position, int64_t n, float *to) {
   const int64_t head = slice->cache->head, columns = tfm_value_columns(head);
   char *bytes = (char *)(to + position / FOUR * columns) + position % FOUR;
-  if (n == FOUR) whole_interleave(rows->bytes, columns, bytes);
+  if (n == FOUR) int8_interleave(rows->bytes, columns, bytes);
   for (int64_t k = 0; k < n; k++) {
     to[TFM_CACHE_PAGE / FOUR * columns + position + k] = rows->scales[k];
     for (int64_t i = 0; n < FOUR && i < head; i++) bytes[i * FOUR + k] = rows->bytes[k][i];

@@ -27,9 +27,9 @@ static int64_t value_panel_floats(const tfm_attention_step *step) { return step-
 
 // ---- scratch ----
 
-WholeScratch whole_scratch(const tfm_attention_step *step) {
+Int8Scratch int8_scratch(const tfm_attention_step *step) {
   const int64_t columns = greatest_of(step->h, step->e);
-  WholeScratch s = {.q_floats = tfm_whole_row_floats(step->a_bytes, step->h),
+  Int8Scratch s = {.q_floats = tfm_whole_row_floats(step->a_bytes, step->h),
                     .weights_floats = tfm_whole_row_floats(step->a_bytes, TFM_KEY_BLOCK),
                     .row_floats = tfm_whole_row_floats(1, columns)};
   s.weights = s.q + TFM_MAX_TILE_ROWS * s.q_floats;
@@ -45,7 +45,7 @@ static int64_t size_slots(Attention *a) {
   const int64_t keys = least_of(a->keys, TFM_KEY_BLOCK), line = ALIGNMENT / (int64_t)sizeof(float);
   a->key_slot_floats = round_up(ceil_div(keys, step->qk_width) * key_panel_floats(step), line);
   a->value_slot_floats = TFM_KEY_BLOCK + ceil_div(step->e, step->pv_width) * value_panel_floats(step);
-  return whole_scratch(step).floats;
+  return int8_scratch(step).floats;
 }
 
 // ---- a block of keys and values ----
@@ -85,7 +85,7 @@ static int64_t turn_keys(const char *const *rows, int64_t n, int64_t width, floa
 }
 
 /* Keys that do not exist are columns that are dropped. */
-void whole_put_keys(const char *const *rows, int64_t n, int64_t width, float *column) {
+void int8_put_keys(const char *const *rows, int64_t n, int64_t width, float *column) {
   for (int64_t i = turn_keys(rows, n, width, column); i < n; i++)
     for (int k = 0; k < FOUR; k++) {
       uint32_t numbers;
@@ -95,7 +95,7 @@ void whole_put_keys(const char *const *rows, int64_t n, int64_t width, float *co
     }
 }
 
-void whole_interleave(const char *const *rows, int64_t columns, char *to) {
+void int8_interleave(const char *const *rows, int64_t columns, char *to) {
   for (int64_t i = 0; i < columns; i += 8, to += 8 * FOUR) {
     Bytes8 r[FOUR];
     for (int k = 0; k < FOUR; k++) memcpy(&r[k], rows[k] + i, sizeof r[k]);
@@ -122,16 +122,16 @@ typedef struct Block { /* of n keys of an item */
 } Block;
 
 /* Up to ROWS_TOGETHER rows, as bytes, in scratch. */
-static void round_rows(tfm_quantize_kernel whole, const char *x, int64_t stride, int64_t rows, const WholeScratch *s,
+static void round_rows(tfm_quantize_kernel whole, const char *x, int64_t stride, int64_t rows, const Int8Scratch *s,
                        float *base) {
   whole((const float *)(const void *)x, stride, rows, base + s->work, base + s->row + TFM_ROW_HEAD,
         s->row_floats * (int64_t)sizeof(float));
 }
 
-static void load_keys(const AttentionStrip *strip, const Block *block, const WholeScratch *s, float *panels) {
+static void load_keys(const AttentionStrip *strip, const Block *block, const Int8Scratch *s, float *panels) {
   const tfm_attention_step *step = strip->attention->step;
   const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, strip->walker->context, step->whole_k);
-  float *base = strip->scratch->whole;
+  float *base = strip->scratch->form;
   const float *row = base + s->row;
   const int64_t last = block->n % step->qk_width;
   float *cut = panels + block->n / step->qk_width * key_panel_floats(step);
@@ -144,7 +144,7 @@ static void load_keys(const AttentionStrip *strip, const Block *block, const Who
     for (int64_t i = 0; i < rows; i += FOUR) {
       const char *numbers[FOUR];
       for (int64_t k = 0; k < FOUR; k++) numbers[k] = numbers_of(row + (i + k) * s->row_floats);
-      whole_put_keys(numbers, fours(step->h), step->qk_width, column + i);
+      int8_put_keys(numbers, fours(step->h), step->qk_width, column + i);
     }
     float *scales = column + fours(step->h) * step->qk_width;
     for (int64_t i = 0; i < rows; i++) scales[i] = scale_of(row + i * s->row_floats, step->h);
@@ -152,10 +152,10 @@ static void load_keys(const AttentionStrip *strip, const Block *block, const Who
 }
 
 /* The scales stand before the panels. Rows that fill up the last four count with a weight of 0. */
-static void load_values(const AttentionStrip *strip, const Block *block, const WholeScratch *s, float *values) {
+static void load_values(const AttentionStrip *strip, const Block *block, const Int8Scratch *s, float *values) {
   const tfm_attention_step *step = strip->attention->step;
   const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, strip->walker->context, step->whole_v);
-  float *base = strip->scratch->whole;
+  float *base = strip->scratch->form;
   float *panels = values + TFM_KEY_BLOCK;
   clear_scales(values, block->n, round_up(block->n, ALIGNMENT / (int64_t)sizeof(float)));
   for (int64_t first = 0; first < block->n; first += FOUR) {
@@ -168,7 +168,7 @@ static void load_values(const AttentionStrip *strip, const Block *block, const W
       numbers[i] = numbers_of(row);
     }
     for (int64_t column = 0; column < step->e; column += step->pv_width) {
-      whole_interleave(numbers, step->pv_width, (char *)(panels + first / FOUR * step->pv_width));
+      int8_interleave(numbers, step->pv_width, (char *)(panels + first / FOUR * step->pv_width));
       for (int i = 0; i < FOUR; i++) numbers[i] += step->pv_width;
       panels += value_panel_floats(step);
     }
@@ -180,7 +180,7 @@ static void load_int8(const AttentionStrip *strip, const KeyBlock *keys) {
   const Attention *a = strip->attention;
   const AttentionScratch *scratch = strip->scratch;
   const AttentionItem *item = strip->item;
-  const WholeScratch s = whole_scratch(a->step);
+  const Int8Scratch s = int8_scratch(a->step);
   const int64_t k_stride = a->k->strides[a->step->rank - 2], v_stride = a->v->strides[a->step->rank - 2];
   const Block block = {item->k + keys->first * k_stride, item->v + keys->first * v_stride, k_stride, v_stride, keys->n};
   load_keys(strip, &block, &s, scratch->keys + keys->slot * a->key_slot_floats);
@@ -190,10 +190,10 @@ static void load_int8(const AttentionStrip *strip, const KeyBlock *keys) {
 
 // ---- a strip of queries ----
 
-const float *whole_queries(const AttentionStrip *strip, const WholeScratch *s) {
+const float *int8_queries(const AttentionStrip *strip, const Int8Scratch *s) {
   const Attention *a = strip->attention;
   const int64_t stride = a->q->strides[a->step->rank - 2];
-  float *whole = strip->scratch->whole, *numbers = whole + s->q + TFM_ROW_HEAD;
+  float *whole = strip->scratch->form, *numbers = whole + s->q + TFM_ROW_HEAD;
   KERNEL_OF(tfm_quantize_kernel, strip->walker->context, a->step->whole_q)
   ((const float *)(const void *)(strip->item->q + strip->row * stride), stride, strip->rows, whole + s->work, numbers,
    s->q_floats * (int64_t)sizeof(float));
@@ -205,9 +205,9 @@ static void score(const AttentionStrip *strip, const KeyBlock *keys) {
   const Attention *a = strip->attention;
   const AttentionScratch *scratch = strip->scratch;
   const tfm_attention_step *step = a->step;
-  const WholeScratch s = whole_scratch(step);
+  const Int8Scratch s = int8_scratch(step);
   const int64_t rows = strip->rows, n = keys->n;
-  const float *q = whole_queries(strip, &s), *packed = scratch->keys + keys->slot * a->key_slot_floats;
+  const float *q = int8_queries(strip, &s), *packed = scratch->keys + keys->slot * a->key_slot_floats;
   const float *scales = scratch->values + keys->slot * a->value_slot_floats;
   memcpy(scratch->strip + TFM_STRIP_SCALES, &scales, sizeof scales);
   const int64_t tiles = ceil_div(rows, step->tile_rows);
@@ -221,7 +221,7 @@ static void score(const AttentionStrip *strip, const KeyBlock *keys) {
   }
 }
 
-void whole_add_rows(float *to, int64_t stride, const float *from, int64_t rows, int64_t columns) {
+void int8_add_rows(float *to, int64_t stride, const float *from, int64_t rows, int64_t columns) {
   for (int64_t i = 0; i < rows; i++, to += stride, from += TFM_STRIP_STRIDE)
     for (int64_t j = 0; j < columns; j++) to[j] += from[j];
 }
@@ -231,10 +231,10 @@ static void add_int8(const AttentionStrip *strip, const KeyBlock *keys) {
   const AttentionScratch *scratch = strip->scratch;
   const tfm_context *context = strip->walker->context;
   const tfm_attention_step *step = strip->attention->step;
-  const WholeScratch s = whole_scratch(step);
+  const Int8Scratch s = int8_scratch(step);
   const int64_t rows = strip->rows, n = keys->n;
   const float *values = scratch->values + keys->slot * strip->attention->value_slot_floats;
-  float *weights = scratch->whole + s.weights + TFM_ROW_HEAD;
+  float *weights = scratch->form + s.weights + TFM_ROW_HEAD;
   KERNEL_OF(tfm_weigh_kernel, context, step->weigh)(scratch->strip, rows, n, values, weights);
   const int64_t tiles = ceil_div(rows, step->tile_rows);
   int64_t c_stride;
@@ -250,11 +250,11 @@ static void add_int8(const AttentionStrip *strip, const KeyBlock *keys) {
       KERNEL_OF(tfm_tile_kernel, context, step->pv_tiles[end - first])
       (weights + first * s.weights_floats, values, to + first * stride, stride, n, 0, columns, values, 0);
     }
-    if (!begins) whole_add_rows(c + column, c_stride, scratch->strip, rows, columns);
+    if (!begins) int8_add_rows(c + column, c_stride, scratch->strip, rows, columns);
   }
 }
 
-static const WholeAttention functions = {.size_slots = size_slots, .load = load_int8, .score = score, .add = add_int8};
+static const Int8Attention functions = {.size_slots = size_slots, .load = load_int8, .score = score, .add = add_int8};
 
 void step_attention_int8(Walker *walker, const tfm_step *step) { attention_run(walker, step, &functions); }
 

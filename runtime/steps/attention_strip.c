@@ -30,7 +30,7 @@ __attribute__((cold)) int64_t attention_scratch(const Attention *a, char *base, 
   scratch->sum = layout_take(&layout, CHUNK_ROWS, size);
   scratch->scale = layout_take(&layout, CHUNK_ROWS, size);
   scratch->waiting = layout_take(&layout, partial_levels(a->keys) * level_floats(a->step), size);
-  scratch->whole = layout_take(&layout, a->whole_floats, size);
+  scratch->form = layout_take(&layout, a->form_floats, size);
   scratch->loaded = layout_take(&layout, a->slots, (int64_t)sizeof *scratch->loaded);
   scratch->finite = layout_take(&layout, a->slots, (int64_t)sizeof *scratch->finite);
   return layout.bytes;

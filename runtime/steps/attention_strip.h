@@ -36,8 +36,8 @@ typedef struct Attention {
   int64_t causal_offset;                       /* see tfm_attention_step */
   int64_t strip_rows, strips, parts;           /* strips and parts per item; parts: units of an item */
   int64_t slots;                               /* packed blocks that are kept: one, or all of an item */
-  int64_t key_slot_floats, value_slot_floats, whole_floats; /* whole_floats: of scratch->whole */
-  const struct WholeAttention *whole; /* what takes the place of the functions for f32; NULL: nothing does */
+  int64_t key_slot_floats, value_slot_floats, form_floats; /* form_floats: of scratch->form */
+  const struct Int8Attention *int8; /* what takes the place of the functions for f32; NULL: nothing does */
   Epilogue score;
 } Attention;
 
@@ -46,7 +46,7 @@ typedef struct AttentionScratch { /* of one thread; lies in its scratch */
   float *strip;         /* TFM_MAX_TILE_ROWS rows of scores */
   float *maximum, *sum, *scale; /* of the rows of a chunk */
   float *waiting;               /* beyond TFM_CHAIN keys: what waits of the rows of a chunk, level by level */
-  float *whole;                 /* of attention in whole numbers */
+  float *form;                  /* what keys and values of another form than f32 need */
   int64_t *loaded;      /* per slot: the block in it, -1: none */
   int64_t *finite;      /* per slot: whether all its values are finite */
 } AttentionScratch;
@@ -127,12 +127,12 @@ static inline void attention_block(const AttentionStrip *strip, int64_t number, 
 int64_t attention_scratch(const Attention *attention, char *base, AttentionScratch *scratch);
 
 /* What attention in whole numbers does itself (attention_int8.c). */
-typedef struct WholeAttention {
+typedef struct Int8Attention {
   /* Sets the sizes of slots, and returns how many floats a thread needs besides. */
   int64_t (*size_slots)(Attention *attention);
   AttentionPart *load;  /* fills a slot with keys and their values; of the strip the item counts */
   AttentionPart *score; /* scores of the strip's rows and the block's keys, which go to the strip */
   AttentionPart *add;   /* c = or += weights * values, where the weights are in the strip */
-} WholeAttention;
+} Int8Attention;
 
 #endif

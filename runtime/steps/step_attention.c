@@ -115,7 +115,7 @@ __attribute__((cold)) static void choose_slots(Attention *attention) {
   attention->key_slot_floats = round_up(key_panels * step->qk_width * step->h, line);
   if (step->v_packed)
     attention->value_slot_floats = round_up(ceil_div(step->e, step->pv_width) * step->pv_width * TFM_KEY_BLOCK, line);
-  if (attention->whole) attention->whole_floats = attention->whole->size_slots(attention);
+  if (attention->int8) attention->form_floats = attention->int8->size_slots(attention);
   /* A block is used once if no other chunk of queries and no other head needs it. */
   bool keys_are_shared = step->rank > 2 && attention->k->strides[step->rank - 3] == 0;
   bool once = attention->strips <= CHUNK_STRIPS && !keys_are_shared;
@@ -159,10 +159,10 @@ void attention_choose_outputs(const tfm_context *context, const tfm_step *step, 
   if (a->step->has_weights && !operand_unwanted(context, weights)) a->weights = weights;
 }
 
-static Attention attention_of(const tfm_context *context, const tfm_step *step, const WholeAttention *whole,
+static Attention attention_of(const tfm_context *context, const tfm_step *step, const Int8Attention *int8,
                               int32_t threads) {
   Attention a = attention_describe(context, step);
-  a.whole = whole;
+  a.int8 = int8;
   const int64_t units = ATTENTION_UNITS_PER_THREAD * (int64_t)threads;
   if (a.items > 0 && a.items < units)
     a.parts = greatest_of(1, least_of(ceil_div(units, a.items), a.strips / CHUNK_STRIPS));
@@ -171,11 +171,11 @@ static Attention attention_of(const tfm_context *context, const tfm_step *step, 
 }
 
 /* Bounds the product first: sizes that would overflow are refused before the layout is computed. */
-int64_t attention_bytes(const tfm_context *context, const tfm_step *step, const WholeAttention *whole) {
+int64_t attention_bytes(const tfm_context *context, const tfm_step *step, const Int8Attention *int8) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
   int64_t keys = value_of(context, info->dims[info->rank - 1]), product;
   if (keys < 0 || __builtin_mul_overflow(keys, 64 * (info->h + info->e + TFM_KEY_BLOCK), &product)) return -1;
-  Attention a = attention_of(context, step, whole, 1);
+  Attention a = attention_of(context, step, int8, 1);
   /* Strides of the operands are not yet resolved here: keys may be shared by heads. */
   a.slots = a.key_blocks;
   AttentionScratch scratch;
@@ -258,8 +258,8 @@ static int64_t load_block(const AttentionStrip *s, int64_t number) {
   if (scratch->loaded[slot] == number) return slot;
   scratch->loaded[slot] = number;
   const KeyBlock keys = {number, first, least_of(TFM_KEY_BLOCK, s->item->limit - first), slot};
-  if (a->whole) {
-    a->whole->load(s, &keys);
+  if (a->int8) {
+    a->int8->load(s, &keys);
     return slot;
   }
   if (a->one_query) {
@@ -292,9 +292,9 @@ static void finish_chunk(const AttentionStrip *strips, int64_t n) {
 static void run_chunk(const AttentionStrip *strips, int64_t n) {
   const AttentionStrip *last = &strips[n - 1];
   const Attention *a = last->attention;
-  const WholeAttention *whole = a->whole;
-  AttentionPart *const score = a->keys_in_place ? score_in_place : whole ? whole->score : score_packed;
-  AttentionPart *const add = whole ? whole->add : a->one_query ? add_of_one_query : add_block;
+  const Int8Attention *int8 = a->int8;
+  AttentionPart *const score = a->keys_in_place ? score_in_place : int8 ? int8->score : score_packed;
+  AttentionPart *const add = int8 ? int8->add : a->one_query ? add_of_one_query : add_block;
   attention_begin(last->scratch, last->state + last->rows);
   for (int64_t block = 0; block * TFM_KEY_BLOCK < last->seen; block++) {
     const int64_t slot = load_block(last, block);
@@ -340,9 +340,9 @@ static void run_part(const AttentionStrip *of, int64_t part) {
   }
 }
 
-void attention_run(Walker *walker, const tfm_step *step, const WholeAttention *whole) {
+void attention_run(Walker *walker, const tfm_step *step, const Int8Attention *int8) {
   const tfm_context *context = walker->context;
-  Attention a = attention_of(context, step, whole, walker->threads);
+  Attention a = attention_of(context, step, int8, walker->threads);
   if (a.items <= 0 || a.queries <= 0) return;
   attention_choose_outputs(context, step, &a);
   AttentionScratch scratch;
@@ -351,7 +351,7 @@ void attention_run(Walker *walker, const tfm_step *step, const WholeAttention *w
   const AttentionStrip of = {.walker = walker, .attention = &a, .scratch = &scratch, .item = &item};
   int64_t units = a.items * a.parts, lump = share_coarsen(units), ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
-  claimer.keeps = whole && a.queries * a.keys <= SHORT_SCORES;
+  claimer.keeps = int8 && a.queries * a.keys <= SHORT_SCORES;
   while (share_claim(&claimer, &ignored, &number)) {
     for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++) {
       if (unit / a.parts != item.number) item = enter_item(context, &a, &scratch, &item, unit / a.parts);

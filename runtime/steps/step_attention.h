@@ -5,9 +5,9 @@
 
 #include "steps/attention_strip.h"
 
-/* Keys and values are in memory; `whole` NULL: in f32. attention_bytes: of scratch. */
-void attention_run(Walker *walker, const tfm_step *step, const WholeAttention *whole);
-int64_t attention_bytes(const tfm_context *context, const tfm_step *step, const WholeAttention *whole);
+/* Keys and values are in memory; `int8` NULL: in f32. attention_bytes: of scratch. */
+void attention_run(Walker *walker, const tfm_step *step, const Int8Attention *int8);
+int64_t attention_bytes(const tfm_context *context, const tfm_step *step, const Int8Attention *int8);
 
 Attention attention_describe(const tfm_context *context, const tfm_step *step);
 void attention_choose_outputs(const tfm_context *context, const tfm_step *step, Attention *attention);

@@ -13,7 +13,9 @@
  *               chains TFM_SHORT_CHAIN steps, f32 of longer k         in the kernel (kernels/tile.c)
  *                turns 4 steps of k; of INT8 16, of INT4 32           in the kernel
  *
- * Whole numbers have one chain of any length, and c holds their sums, i32, until the last call scales them.
+ * In f32, rows of a are read where they are. In whole numbers (INT8, INT4) a step before this one has rounded them
+ * (step_quantize of step_row.c; abi/kernels.h has the picture of such a row), the loops are the same, and only the tile
+ * kernel is another. Their sums are one chain of any length: c holds them, i32, until the last call scales them.
  *
  * gemm_block is all of it from the blocks of k on. Panels are cut over threads first, so that each streams its own
  * weights; rows only when there are more threads than panels. While a panel is used, the next one is on its way: each

@@ -692,6 +692,19 @@ class Files(Case):
             proc = self.tfmc("run", "two.tfm", "--weights", "w.safetensors", "--input", "x=3", code=1, says=words)
             self.assertNotIn(others, proc.err.split("[E")[0])
 
+    def test_one_value_that_many_weights_take_is_one_message(self):
+        """The first place has it, with the number of places; another value has its own."""
+        lines = "\n".join(f"  l{i} = Linear(4, d)  t{i} = Embedding(4, e)" for i in range(12))
+        self.path("many.tfm").write_text("model M(d = 4, e = 4) {\n" + lines + "\n forward(x: f32[n, 4]) { return y = x } }")
+        for options, numbers in ((["-D", "d=-48"], [(-48, 12)]), (["-D", "d=-48", "-D", "e=-3"], [(-48, 12), (-3, 12)])):
+            said = self.tfmc("check", "many.tfm", *options, code=1).err
+            for value, times in numbers:
+                self.assertIn(f"many.tfm:2:{8 if value == -48 else 27}: error: a size of a weight is {value}: it must not be below 0 "
+                              f"({times} times, here first) [E0207]", said)
+            self.assertEqual(len(re.findall("error: ", said)), len(numbers), said)
+        said = self.tfmc("check", str(pathlib.Path(__file__).resolve().parents[2] / "models/bert.tfm"), "-D", "d=-48", code=1).err
+        self.assertEqual(re.findall(r"error: (.*) \[E", said), ["a size of a weight is -48: it must not be below 0 (12 times, here first)"])
+
     def test_C09_a_tool_that_is_missing(self):
         proc = self.tfmc("graph", "model.tfm", "--format=svg", "-o", "m.svg", code=3, says="install graphviz", env={"PATH": ""})
         self.path("bin").mkdir()

@@ -34,7 +34,7 @@ RATCHETS = {
     "forms compared by their order": (0, 0),
     "static functions of one name in a folder of the runtime": (0, 0),
     "static functions of one name in several files of the runtime": (0, 0),
-    "headers of functions that one .c file of another name defines": (7, 0),
+    "headers of functions that one .c file of another name defines": (3, 0),
 }
 MOST_PARAMETERS, LONG_FILE = 6, 450
 LEAST_MEDIAN, MOST_FUNCTION_P90, MOST_COLUMNS, MOST_CIRCLES = 150, 30, 120, 2
@@ -45,6 +45,7 @@ TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 INCLUDES_TABLE = re.compile(r'#\s*include\s*("[^"]+\.def"|[A-Z_]+$)', re.M)  # a macro: the table of a family
 NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+PRINTED = re.compile(r"<!-- (?:tfmc document [\w-]+|patches) -->\n.*?<!-- end -->", re.S)
 LOOP = re.compile(r"\bfor \([^;]*;[^;]*$")
 # A form before or behind <, >, in place of a condition, or beside a number.
 ORDER_OF_FORMS = re.compile(r"\b\w*form\s*(?:[<>]=?\s*[^<>=\s]|\?)|(?<![<>])[<>]=?\s*TFM_FORM_|\bTFM_FORM_\w+\s*[<>]|"
@@ -342,9 +343,11 @@ def measures(root, files, sources):
     """What is measured for the table and has no limit: (what, how much, where it is to go)."""
     lines = {top: sum(len(sources[f].splitlines()) for f in files if f.relative_to(root).parts[0] == top)
              for top in ("compiler", "runtime")}
-    words = sum(len(f.read_text().split()) for f in (root / "docs").glob("**/*.md"))
+    pages = [f.read_text() for f in (root / "docs").glob("**/*.md")]
+    words = sum(len(page.split()) for page in pages)
+    printed = sum(len(match[0].split()) for page in pages for match in PRINTED.finditer(page))
     yield "lines of compiler / runtime", f"{lines['compiler']} / {lines['runtime']}", "fewer"
-    yield "words of docs/", words, "52000"
+    yield "words of docs/, all / without what is printed from tables and patches", f"{words} / {words - printed}", "52000"
 
 
 def main():

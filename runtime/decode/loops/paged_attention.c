@@ -75,7 +75,7 @@ static Cached cached_of(const Walker *walker, const tfm_step *step, const PageKi
   const tfm_program *program = context->program;
   c.kind = kind;
   c.part = walker->part;
-  if (kind) c.a.whole_floats = kind->scratch_floats(info);
+  if (kind) c.a.form_floats = kind->scratch_floats(info);
   c.keys = &program->caches[info->k_cache];
   c.values = &program->caches[info->v_cache];
   c.value_floats = c.values->of_encoder ? program->encoder_page_floats : program->own_page_floats;
@@ -99,7 +99,7 @@ static int64_t scratch_bytes(const tfm_context *context, const tfm_step *step, c
   const tfm_attention_step *info = &context->program->attentions[step->index];
   const Attention a = {.step = info,
                        .keys = value_of(context, info->dims[info->rank - 1]),
-                       .whole_floats = kind ? kind->scratch_floats(info) : 0};
+                       .form_floats = kind ? kind->scratch_floats(info) : 0};
   AttentionScratch scratch;
   return attention_scratch(&a, NULL, &scratch);
 }
@@ -239,17 +239,17 @@ static void add_pages(const AttentionStrip *s, const KeyBlock *keys) {
 // ---- 8 bits ----
 
 /* What a thread needs: rows of whole numbers, and the scales of a block of values side by side. */
-static int64_t whole_scratch_floats(const tfm_attention_step *step) {
-  return whole_scratch(step).floats + TFM_KEY_BLOCK;
+static int64_t int8_scratch_floats(const tfm_attention_step *step) {
+  return int8_scratch(step).floats + TFM_KEY_BLOCK;
 }
 
 /* As score_pages. A page of keys is a panel, or several that the tile walks where it is narrower. */
-static void score_whole(const AttentionStrip *s, const KeyBlock *keys) {
+static void score_int8_pages(const AttentionStrip *s, const KeyBlock *keys) {
   const Pages *pages = s->pages;
   const tfm_attention_step *step = s->attention->step;
-  const WholeScratch of = whole_scratch(step);
+  const Int8Scratch of = int8_scratch(step);
   const int64_t floats = tfm_head_floats(step->form, true, step->h);
-  const float *q = whole_queries(s, &of);
+  const float *q = int8_queries(s, &of);
   for (PagePart part = before_parts(s); next_part(s, keys, pages->keys, &part);) {
     const float *of_page = list_of(pages->keys, pages, part.row)[part.page] + pages->key_offset;
     const float *next = keys_ahead(s, keys, &part, floats);
@@ -302,12 +302,12 @@ static void gather_scales(const tfm_attention_step *step, float *const *list, in
 }
 
 /* As add_pages. Rows of other pages have other scales. */
-static void add_whole(const AttentionStrip *s, const KeyBlock *keys) {
+static void add_int8_pages(const AttentionStrip *s, const KeyBlock *keys) {
   const Pages *pages = s->pages;
   const tfm_attention_step *step = s->attention->step;
-  const WholeScratch of = whole_scratch(step);
+  const Int8Scratch of = int8_scratch(step);
   const bool begins = attention_begins(keys->number);
-  float *scales = s->scratch->whole + of.floats, *weights = s->scratch->whole + of.weights + TFM_ROW_HEAD;
+  float *scales = s->scratch->form + of.floats, *weights = s->scratch->form + of.weights + TFM_ROW_HEAD;
   int64_t stride, first_page = keys->number * BLOCK_PAGES, n_pages = ceil_div(keys->n, TFM_CACHE_PAGE);
   float *results = attention_place(s, keys->number, &stride);
   for (int64_t row = 0, rows; row < s->rows; row += rows, results += rows * stride) {
@@ -323,7 +323,7 @@ static void add_whole(const AttentionStrip *s, const KeyBlock *keys) {
       job.to = begins ? results + column : of_strip;
       job.columns = least_of(step->pv_width, step->e - column);
       add_column(s, &job);
-      if (!begins) whole_add_rows(results + column, stride, of_strip, rows, job.columns);
+      if (!begins) int8_add_rows(results + column, stride, of_strip, rows, job.columns);
     }
   }
 }
@@ -429,7 +429,7 @@ int64_t attention_paged_scratch_bytes(const tfm_context *context, const tfm_step
   return scratch_bytes(context, step, NULL);
 }
 
-static const PageKind int8 = {.scratch_floats = whole_scratch_floats, .score = score_whole, .add = add_whole};
+static const PageKind int8 = {.scratch_floats = int8_scratch_floats, .score = score_int8_pages, .add = add_int8_pages};
 
 void step_attention_paged_int8(Walker *walker, const tfm_step *step) { attention(walker, step, &int8); }
 
