@@ -36,7 +36,11 @@ HEADS = [("llama_tied", "lm_head.weight", "model.embed_tokens.weight"), ("gpt_os
          ("phi4_mini", "lm_head.weight", "model.embed_tokens.weight"),
          ("bert_mask", "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
          ("roberta_mask", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
-         ("modernbert_mask", "decoder.weight", "model.embeddings.tok_embeddings.weight")]
+         ("modernbert_mask", "decoder.weight", "model.embeddings.tok_embeddings.weight"),
+         ("ernie_mask", "cls.predictions.decoder.weight", "ernie.embeddings.word_embeddings.weight"),
+         ("gte_mask", "lm_head.decoder.weight", "gte.embeddings.word_embeddings.weight"),
+         ("jina_v3_mask", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
+         ("xlm_roberta_xl_mask", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight")]
 
 
 def rows(name, macro):
