@@ -67,6 +67,15 @@ def read_place(text: str) -> Place:
     return Place(name or path.resolve().name, kind, path, pathlib.Path(file) if file else None)
 
 
+def opened(place: Place, pool: tfmc.Pool, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """What the classes of tfmc.text take: the compiled model, or the folder with the options that compile it."""
+    if place.file is None:
+        return place.folder, {"pool": pool, **options}
+    if options.get("quantize"):
+        raise ValueError(f"{place.file}: --quantize is for models that are compiled here")
+    return tfmc.load(place.file, pool=pool), {}
+
+
 def kind_of(folder: pathlib.Path) -> str:
     """What the files of a folder say."""
     if not (folder / "config.json").is_file():
@@ -101,15 +110,7 @@ class Served:
     def __init__(self, place: Place, pool: tfmc.Pool, max_length: int | None, quantize: str | None) -> None:
         kind = place.kind or kind_of(place.folder)
         self.name, self.folder, self.quantize = place.name, place.folder, quantize
-        options: dict[str, Any] = {"pool": pool}
-        if place.file is not None:
-            if quantize:
-                raise ValueError(f"{place.file}: --quantize is for models that are compiled here")
-            source: Any = tfmc.load(place.file, **options)
-            options = {}
-        else:
-            source = place.folder
-            options.update(task="embed" if kind == "embed" else "classify", quantize=quantize)
+        source, options = opened(place, pool, quantize=quantize, task="embed" if kind == "embed" else "classify")
         make = tfmc.text.Embedder if kind == "embed" else tfmc.text.Reranker
         made: Any = make(source, folder=place.folder, max_length=max_length, **options)
         self.model: Any = made.model

@@ -19,7 +19,7 @@ import tfmc.text
 
 from .errors import Fault
 from .pieces import Piece
-from .texts import Place, quantized
+from .texts import Place, opened, quantized
 from .writers import NO_SETTINGS, NOT_TAKEN
 
 _folder: Any = importlib.import_module("tfmc.text._folder")
@@ -35,14 +35,7 @@ class ServedTranslator:
 
     def __init__(self, place: Place, pool: tfmc.Pool, max_length: int | None, quantize: str | None) -> None:
         self.name, self.folder, self.quantize = place.name, place.folder, quantize
-        options: dict[str, Any] = {"pool": pool}
-        source: Any = place.folder
-        if place.file is not None:
-            if quantize:
-                raise ValueError(f"{place.file}: --quantize is for models that are compiled here")
-            source, options = tfmc.load(place.file, **options), {}
-        else:
-            options["quantize"] = quantize
+        source, options = opened(place, pool, quantize=quantize)
         positions = _folder.positions(place.folder)
         if positions is not None and max_length is not None and max_length > positions:
             raise ValueError(f"{place.folder}: the model has {positions} positions, and --max-length is {max_length}")

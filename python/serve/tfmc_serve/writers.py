@@ -13,7 +13,7 @@ import tfmc.text
 
 from .errors import Fault
 from .grammar import Grammars
-from .texts import Place, quantized
+from .texts import Place, opened, quantized
 from .tools import Form, find_form, pieces
 
 _folder: Any = importlib.import_module("tfmc.text._folder")
@@ -32,14 +32,7 @@ class ServedWriter:
 
     def __init__(self, place: Place, pool: tfmc.Pool, max_length: int | None, quantize: str | None) -> None:
         self.name, self.folder, self.quantize = place.name, place.folder, quantize
-        options: dict[str, Any] = {"pool": pool}
-        source: Any = place.folder
-        if place.file is not None:
-            if quantize:
-                raise ValueError(f"{place.file}: --quantize is for models that are compiled here")
-            source, options = tfmc.load(place.file, **options), {}
-        else:
-            options["quantize"] = quantize
+        source, options = opened(place, pool, quantize=quantize)
         made: Any = tfmc.text.Writer(source, folder=place.folder, **options)
         self.model: Any = made.model
         self.tokenizer: Any = made.tokenizer
