@@ -8,7 +8,7 @@ import torch
 from ._aten import ATEN
 from ._fold import Type
 
-COMPLEX = {}  # name of an operation -> function(writer, node, *arguments): (real, imaginary) texts
+COMPLEX: dict[str, object] = {}  # name of an operation -> function(writer, node, *arguments): (real, imaginary) texts
 MOVING = {"select", "slice", "view", "reshape", "_unsafe_view", "flatten", "squeeze", "expand", "transpose", "permute", "clone",
           "contiguous", "detach", "alias", "index", "index_select", "cat", "stack", "repeat", "unflatten", "lift_fresh_copy"}
 
