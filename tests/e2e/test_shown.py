@@ -232,9 +232,9 @@ WHOLE_MODELS = ("hf-", "gen-", "seed-", "experts", "fn-")  # of tests/goldens: o
 
 def cases():
     seen = set()
-    for path in sorted((ROOT / "tests/models/cases").glob("*.json")):
+    for path in [*sorted((ROOT / "tests/models/cases").glob("*.json")), *sorted((ROOT / "tests/models/tables").glob("*.json"))]:
         case = json.loads(path.read_text())
-        config = case["files"]["config.json"]
+        config = case["files"].get("config.json", {})
         name = str((config.get("architectures") or [""])[0])
         kinds = {(config.get("model_type"), "tokens" in case, "Encoder" in name),
                  ("head", re.search(r"For\w+$|$", name)[0]), ("folder", *sorted(f for f in case["files"] if "generation" not in f))}

@@ -28,7 +28,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 CASES = HERE.parent / "goldens" / "train"
 MODEL = TINY.replace("p = 0.0", "p = 0.1").replace("SETTINGS", "lr = 0.1")
 # Goldens whose models compute packed weights of others: kernels do it in a library, the interpreter does it for `tfmc pack`.
-COMPUTED = {"train-pointwise", "train-products", "train-reductions", "train-rows", "train-views"}
+COMPUTED = {"train-pointwise", "train-products", "train-reductions", "train-rows", "train-shifts", "train-views"}
 
 
 def members_of(header, prefix):
@@ -383,7 +383,7 @@ class Trains(unittest.TestCase):
     def test_what_a_library_depends_on(self):
         library = Library(self.work, self.work / "m.tfm")
         needed = re.findall(r"NEEDED.*\[(.*)\]", run(["readelf", "-d", library.so]).stdout)
-        self.assertLessEqual({re.sub(r"\.so.*", "", n) for n in needed}, {"libc", "libm", "libpthread", "ld-linux-x86-64"})
+        self.assertLessEqual({re.sub(r"\.so.*", "", n) for n in needed}, {"libc", "libpthread", "ld-linux-x86-64"})
         self.assertLess(library.so.stat().st_size, 400000)
 
     def test_size(self):
@@ -392,7 +392,7 @@ class Trains(unittest.TestCase):
             (self.work / "w.tfm").write_text(training.text_of(training.WORKS[work][0]))
             defines = [word for name, n in training.WORKS[work][3].items() for word in ("-D", f"{name}={n}")]
             run([TFMC, "compile", "--training", "--quiet", "-march=x86-64-v4", *defines, self.work / "w.tfm", "-o", self.work / "libw.so"])
-            self.assertLess((self.work / "libw.so").stat().st_size, 420000, work)
+            self.assertLess((self.work / "libw.so").stat().st_size, 424000, work)
 
     def test_a_model_without_training_stays_as_it_is(self):
         (self.work / "n.tfm").write_text(re.sub(r"  fn objective.*?\n  }\n|  train .*?}\n", "", MODEL, flags=re.S))

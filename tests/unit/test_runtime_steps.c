@@ -7,6 +7,7 @@
 
 #include "hand_program.h"
 #include "machine/features.h"
+#include "tfm/abi/double_functions.h"
 
 static tfm_context *context_new(const HandProgram *hand, int32_t threads) {
   tfm_context *context;
@@ -370,8 +371,8 @@ static void table_check(uint32_t features, int rotary, int interleaved, int64_t 
     int64_t column = i % width, angles = (d + 1) / 2, half = d / 2;
     bool cosine = rotary ? column < half : interleaved ? column % 2 : column >= angles;
     int64_t pair = rotary ? column % half : interleaved ? column / 2 : column % angles;
-    double angle = positions[i / width] * exp(-2.0 * (double)pair / (double)d * log(10000.0));
-    cr_assert_eq(y[i], (float)(cosine ? cos(angle) : sin(angle)), "%x: d %lld column %lld", features,
+    double angle = positions[i / width] * double_exp(-2.0 * (double)pair / (double)d * double_log(10000.0));
+    cr_assert_eq(y[i], (float)(cosine ? double_cos(angle) : double_sin(angle)), "%x: d %lld column %lld", features,
                  (long long)d, (long long)column);
   }
   tfm_context_destroy(context);
