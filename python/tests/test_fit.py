@@ -127,7 +127,8 @@ class Runs(Case):
         files, _ = contents(self.command() / "run")
         folder = pathlib.Path(self.folder()) / "run"
         program = PROGRAM.format(folder=os.path.dirname(__file__), out=str(folder))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+                       "TMPDIR": str(self.folder())}  # what is killed leaves its files
         for number in range(40 if LONG else 6):
             process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
             ended = any(line.strip() == "end" for line in iter(process.stdout.readline, "") if not self.kills(process, line))

@@ -156,7 +156,7 @@ class Requests(Case):
 BODIES = {"embed": {"inputs": "a"}, "similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
           "rerank": {"query": "a", "texts": ["b"]}, "predict": {"inputs": "a"}, "tokenize": {"inputs": "a"},
           "decode": {"ids": [5]}, "embeddings": {"input": "a"}, "v_rerank": {"query": "a", "documents": ["b"]},
-          "completions": {"prompt": "a"}, "chat": {"messages": [{"role": "user", "content": "a"}]}}
+          "translate": {"text": "a"}, "completions": {"prompt": "a"}, "chat": {"messages": [{"role": "user", "content": "a"}]}}
 
 
 class Kinds(Case):
