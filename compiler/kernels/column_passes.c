@@ -117,7 +117,7 @@ static LLVMValueRef pass_rows(RowKernel *k, Columns *columns, LLVMValueRef begin
     columns->rows[r] = *k;
     row_begin(&columns->rows[r], emit_add(e, lanes.index, emit_i64(e, r * LANES)));
   }
-  row_walk(k, row_unroll(k), column_body, columns, 0, NULL);
+  row_walk(k, row_unroll(k), (RowWalk){.body = column_body, .context = columns});
   loop_end(e, &lanes);
   loop_end(e, &groups);
   return groups.last;
@@ -174,7 +174,7 @@ static LLVMValueRef begin_lanes(RowKernel *k, Columns *columns, LLVMValueRef beg
   columns->is_first = false;
   Loop lanes = loop_begin(e, begun, lanes_end, 1);
   columns->lane = emit_sub(e, lanes.index, begin);
-  row_walk(k, 1, fill_body, columns, 0, NULL);
+  row_walk(k, 1, (RowWalk){.body = fill_body, .context = columns});
   loop_end(e, &lanes);
   return begun;
 }
@@ -234,18 +234,18 @@ static void reduce_chains_of_rows(RowKernel *k, Columns *columns) {
   Emitter *e = k->e;
   LLVMValueRef zero = emit_i64(e, 0), is_long = row_line_is_long(k);
   If first = if_begin(e, is_long);
-  row_walk(k, 1, clear_totals, columns, 0, NULL);
+  row_walk(k, 1, (RowWalk){.body = clear_totals, .context = columns});
   if_end(e, &first);
   LLVMValueRef none = emit_icmp(e, LLVMIntEQ, k->rows, zero);
   Loop chains = loop_begin(e, zero, emit_select(e, none, emit_i64(e, 1), k->rows), TFM_ROW_CHAIN);
   LLVMValueRef end = emit_add(e, chains.index, emit_i64(e, TFM_ROW_CHAIN));
   reduce_rows(k, columns, chains.index, emit_least(e, k->rows, end));
   If each = if_begin(e, is_long);
-  row_walk(k, 1, add_to_totals, columns, 0, NULL);
+  row_walk(k, 1, (RowWalk){.body = add_to_totals, .context = columns});
   if_end(e, &each);
   loop_end(e, &chains);
   If last = if_begin(e, is_long);
-  row_walk(k, 1, totals_to_lanes, columns, 0, NULL);
+  row_walk(k, 1, (RowWalk){.body = totals_to_lanes, .context = columns});
   if_end(e, &last);
 }
 
@@ -258,7 +258,7 @@ static void pass_along_columns(RowKernel *k, Columns *columns) {
   if (line_has_chains(k, columns->pass->reducer)) reduce_chains_of_rows(k, columns);
   else reduce_rows(k, columns, zero, k->rows);
   row_begin(k, zero);
-  row_walk(k, 1, number_body, columns, 0, NULL);
+  row_walk(k, 1, (RowWalk){.body = number_body, .context = columns});
 }
 
 /* Of all passes. */

@@ -87,7 +87,7 @@ static void row_body(RowKernel *k, void *context, LLVMValueRef *state) {
 static void reduce_row(RowKernel *k, RowPass *row, LLVMValueRef *state) {
   const Reducer *reducer = row->pass->reducer;
   reducer_begin(k->e, reducer, state);
-  row_walk(k, row_unroll(k), row_body, row, reducer->n_state, state);
+  row_walk(k, row_unroll(k), (RowWalk){row_body, row, reducer->n_state, state});
   reducer_tree(k->e, reducer, state);
 }
 
@@ -122,7 +122,7 @@ void row_pass(RowKernel *k, const LinePass *pass, Lanes *values) {
   RowPass row = {pass, values};
   LLVMValueRef state[REDUCER_MAX_STATE];
   if (!reducer) {
-    row_walk(k, row_unroll(k), row_body, &row, 0, state);
+    row_walk(k, row_unroll(k), (RowWalk){.body = row_body, .context = &row});
     return;
   }
   if (line_has_chains(k, reducer)) reduce_chains_of_row(k, &row, state);
@@ -151,7 +151,7 @@ void row_pass_pair(RowKernel *k, RowKernel *other, const LinePass *pass, Lanes *
   LLVMValueRef state[2 * REDUCER_MAX_STATE];
   reducer_begin(k->e, reducer, state);
   reducer_begin(k->e, reducer, state + reducer->n_state);
-  row_walk(k, row_unroll(k), pair_body, &pair, 2 * reducer->n_state, state);
+  row_walk(k, row_unroll(k), (RowWalk){pair_body, &pair, 2 * reducer->n_state, state});
   reducer_tree(k->e, reducer, state);
   reducer_tree(k->e, reducer, state + reducer->n_state);
   finish_pass(k, pass, state, values);

@@ -266,16 +266,9 @@ unsigned row_unroll(const RowKernel *k) {
   return expr_is_long(&k->program) ? target->long_row_unroll : target->row_unroll;
 }
 
-typedef struct Walk {
-  void (*body)(RowKernel *k, void *context, LLVMValueRef *state);
-  void *context;
-  unsigned n_state;
-  LLVMValueRef *state;
-} Walk;
-
 /* Emits turns from `begin` as long as the last column of a turn is before `end`. With `masked`, a turn may reach
  * beyond the columns, and mask and count say which lanes are in use. */
-static LLVMValueRef walk_part(RowKernel *k, Walk *walk, LLVMValueRef begin, LLVMValueRef end, unsigned vectors,
+static LLVMValueRef walk_part(RowKernel *k, const RowWalk *walk, LLVMValueRef begin, LLVMValueRef end, unsigned vectors,
                               bool masked) {
   Emitter *e = k->e;
   Loop loop = loop_begin(e, begin, end, (int64_t)vectors * LANES);
@@ -298,10 +291,8 @@ static LLVMValueRef walk_part(RowKernel *k, Walk *walk, LLVMValueRef begin, LLVM
 
 /* Whole turns first, then one vector at a time under a mask. The order of columns is the same in both, so the number
  * of vectors does not show in a reduction. */
-void row_walk(RowKernel *k, unsigned unroll, void (*body)(RowKernel *k, void *context, LLVMValueRef *state),
-              void *context, unsigned n_state, LLVMValueRef *state) {
+void row_walk(RowKernel *k, unsigned unroll, RowWalk walk) {
   Emitter *e = k->e;
-  Walk walk = {body, context, n_state, state};
   LLVMValueRef end = emit_sub(e, k->columns, emit_i64(e, (int64_t)unroll * LANES - 1));
   LLVMValueRef column = walk_part(k, &walk, k->first, end, unroll, false);
   walk_part(k, &walk, column, k->columns, 1, true);
@@ -385,7 +376,7 @@ void row_squares(RowKernel *k, void (*body)(RowKernel *k, void *context, LLVMVal
   Loop columns = loop_begin(e, emit_i64(e, 0), all, SQUARES_TOGETHER * LANES);
   k->first = columns.index;
   k->columns = emit_least(e, all, emit_add(e, columns.index, together));
-  row_walk(k, 1, squares_body, &walk, 0, NULL);
+  row_walk(k, 1, (RowWalk){.body = squares_body, .context = &walk});
   loop_end(e, &columns);
   loop_end(e, &rows);
 }

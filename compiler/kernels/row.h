@@ -48,10 +48,17 @@ void row_store(RowKernel *k, Lanes values);             /* operand 0 */
 void row_store_second(RowKernel *k, Lanes values);      /* the operand that the spec names so */
 void row_store_scalar(RowKernel *k, LLVMValueRef value); /* operand 0, first column of the row */
 
-/* Calls `body` for all columns of the row, with k->column, count, mask and e->n_vectors (up to `unroll`) set. `state`
- * is carried from turn to turn: the body reads it and writes the new values there. */
-void row_walk(RowKernel *k, unsigned unroll, void (*body)(RowKernel *k, void *context, LLVMValueRef *state),
-              void *context, unsigned n_state, LLVMValueRef *state);
+/* What is done in each turn of a walk. `state` is carried from turn to turn: the body reads it and writes the new
+ * values there. */
+typedef struct RowWalk {
+  void (*body)(RowKernel *k, void *context, LLVMValueRef *state);
+  void *context;
+  unsigned n_state;
+  LLVMValueRef *state;
+} RowWalk;
+
+/* Calls the body for all columns of the row, with k->column, count, mask and e->n_vectors (up to `unroll`) set. */
+void row_walk(RowKernel *k, unsigned unroll, RowWalk walk);
 /* Whether operands are read in squares, and a walk over all rows and columns of the block that does so; `body` as in a
  * walk along one row. */
 bool row_has_squares(const RowKernel *k);

@@ -21,7 +21,7 @@ static void emit_pointwise(RowKernel *k) {
   }
   Loop rows = loop_begin(k->e, emit_i64(k->e, 0), k->rows, 1);
   row_begin(k, rows.index);
-  row_walk(k, row_unroll(k), pointwise_body, NULL, 0, NULL);
+  row_walk(k, row_unroll(k), (RowWalk){.body = pointwise_body});
   loop_end(k->e, &rows);
 }
 

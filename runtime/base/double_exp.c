@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/double_bits.h"
 #include "base/pair.h"
 #include "tfm/abi/double_functions.h"
 

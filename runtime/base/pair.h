@@ -4,9 +4,6 @@
 #ifndef TFM_RUNTIME_PAIR_H
 #define TFM_RUNTIME_PAIR_H
 
-#include <stdint.h>
-#include <string.h>
-
 typedef struct Pair {
   double high, low;
 } Pair;
@@ -47,21 +44,6 @@ static inline Pair pair_divide(Pair a, Pair b) {
   const double rest = (a.high - product.high) - product.low + a.low;
   return pair_of_ordered(quotient, rest / b.high);
 }
-
-static inline uint64_t bits_of_double(double x) {
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-static inline double double_of_bits(uint64_t bits) {
-  double x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-/* 2^k for -1022 <= k <= 1023. */
-static inline double power_of_two(int k) { return double_of_bits((uint64_t)(k + 1023) << 52); }
 
 static inline Pair pair_negated(Pair a) { return (Pair){-a.high, -a.low}; }
 

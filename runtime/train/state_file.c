@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/double_bits.h"
 #include "base/error.h"
 
 tfm_status tfm_file_failed(tfm_error *error, const char *path, const char *what) {
@@ -80,18 +81,6 @@ static uint64_t take_number(Header *header) {
   return value;
 }
 
-static uint64_t bits_of(double value) {
-  uint64_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-static double double_of(uint64_t bits) {
-  double value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 static uint64_t padded(uint64_t n) { return (n + TFM_STATE_ALIGNMENT - 1) / TFM_STATE_ALIGNMENT * TFM_STATE_ALIGNMENT; }
 
 /* The hash of the header stands in its last eight bytes, which are zero while it is computed. */
@@ -109,13 +98,13 @@ static void put_head(Header *header, const tfm_state_head *head) {
                              (uint64_t)head->step,
                              (uint64_t)head->epoch,
                              (uint64_t)head->batch,
-                             bits_of(head->best),
+                             bits_of_double(head->best),
                              (uint64_t)head->best_step,
                              (uint64_t)head->stale,
                              (uint64_t)head->origin.optimizer,
                              (uint64_t)head->origin.schedule,
                              (uint64_t)head->origin.epoch,
-                             bits_of(head->best_score),
+                             bits_of_double(head->best_score),
                              head->trained};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) put(header, values[i]);
 }
@@ -128,13 +117,13 @@ static void take_head(Header *header, tfm_state_head *head) {
   head->step = (int64_t)take_number(header);
   head->epoch = (int64_t)take_number(header);
   head->batch = (int64_t)take_number(header);
-  head->best = double_of(take_number(header));
+  head->best = double_of_bits(take_number(header));
   head->best_step = (int64_t)take_number(header);
   head->stale = (int64_t)take_number(header);
   head->origin.optimizer = (int64_t)take_number(header);
   head->origin.schedule = (int64_t)take_number(header);
   head->origin.epoch = (int64_t)take_number(header);
-  head->best_score = double_of(take_number(header));
+  head->best_score = double_of_bits(take_number(header));
   head->trained = take_number(header);
 }
 

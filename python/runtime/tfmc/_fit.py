@@ -10,13 +10,14 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import warnings
 
-from . import _errors, _find, _items, _source
+from . import _errors, _find, _items, _source, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._model import CompileWarning
 from ._trainer import Fit
@@ -42,7 +43,7 @@ class _Scores:
         self.text = b""
 
     def command(self):
-        return f"echo \"$TFM_WEIGHTS\" > '{self.asked}' && cat '{self.answers}'"
+        return f'echo "$TFM_WEIGHTS" > {shlex.quote(str(self.asked))} && cat {shlex.quote(str(self.answers))}'
 
     def look(self):
         """Answers a question, if there is one."""
@@ -55,7 +56,7 @@ class _Scores:
         path, self.text = os.fsdecode(self.text[:-1]), b""
         answer = ""
         try:
-            for name, array in _items.read_weights(path).items():
+            for name, array in _tensors.read_tensors(path).items():
                 self.trainer.weight(name)[...] = array
             answer = repr(float(self.metric(self.trainer)))
         finally:
@@ -212,7 +213,7 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
         if goes_on:
             flags.append("--resume")
         else:
-            _items.write_tensors(made / "begin.safetensors", trainer.weights())
+            _tensors.write_tensors(made / "begin.safetensors", trainer.weights())
             flags.append(f"--weights={made / 'begin.safetensors'}")
         flags += [f"--out={folder}", *(["--skip-long"] if skip_long else [])]
         scores = _Scores(made, trainer, metric) if metric is not None else None

@@ -5,7 +5,6 @@ torch with a length), or the paths of files. Out: a file with the tensors, and l
 and unknown columns, columns of different length, rows of different kinds; what is in them is checked by the command.
 """
 import collections.abc
-import json
 import os
 import pathlib
 
@@ -13,34 +12,7 @@ import numpy as np
 
 from . import _arrays
 from ._errors import InputError, UsageError
-
-SAVED = {"float32": "F32", "int32": "I32", "int64": "I64", "bool": "BOOL"}
-
-
-def write_tensors(path, tensors, metadata=None):
-    """A safetensors file of arrays."""
-    header, at = ({"__metadata__": metadata} if metadata else {}), 0
-    for name, array in tensors.items():
-        header[name] = {"dtype": SAVED[array.dtype.name], "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
-        at += array.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in tensors.values():
-            file.write(np.ascontiguousarray(array).data if array.size else b"")
-
-
-def read_weights(path):
-    """The f32 tensors of a safetensors file that tfmc wrote."""
-    data = np.memmap(path, np.uint8, "r")
-    n = int.from_bytes(bytes(data[:8]), "little")
-    found = {}
-    for name, info in json.loads(bytes(data[8:8 + n])).items():
-        if name != "__metadata__":
-            begin, end = info["data_offsets"]
-            found[name] = np.frombuffer(bytes(data[8 + n + begin:8 + n + end]), np.float32).reshape(info["shape"])
-    return found
+from ._tensors import write_tensors
 
 
 def is_path(data):
