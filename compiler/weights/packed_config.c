@@ -46,6 +46,8 @@ static PackedConfig gptq(Arena *arena, const json_t *quantized) {
   if (!format) format = text_at(quantized, "format");
   c.bits = (int)json_integer_value(json_object_get(quantized, "bits"));
   c.group = json_integer_value(json_object_get(quantized, "group_size"));
+  c.needs_zeros = true;
+  c.needs_order = json_is_true(json_object_get(quantized, "desc_act"));
   if (format && strcmp(format, "gptq_v2") == 0) c.method = PACKED_GPTQ_V2;
   else if (format && strcmp(format, "gptq") != 0)
     c.fault = arena_printf(arena, "the format \"%s\" of GPTQ is not read; gptq and gptq_v2 are", format);
@@ -57,7 +59,7 @@ static PackedConfig gptq(Arena *arena, const json_t *quantized) {
 }
 
 static PackedConfig awq(Arena *arena, const json_t *quantized) {
-  PackedConfig c = {.method = PACKED_AWQ};
+  PackedConfig c = {.method = PACKED_AWQ, .needs_zeros = true};
   const char *format = text_at(quantized, "version");
   if (!format) format = text_at(quantized, "format");
   const json_t *bits = json_object_get(quantized, "bits"), *group = json_object_get(quantized, "group_size");
@@ -75,13 +77,22 @@ static PackedConfig awq(Arena *arena, const json_t *quantized) {
   return c;
 }
 
+/* Columns that share a scale, as in PackedConfig. */
+static int64_t group_of_scheme(const json_t *weights) {
+  const char *strategy = text_at(weights, "strategy");
+  const bool is_group = !strategy || strcmp(strategy, "group") == 0;
+  return is_group ? json_integer_value(json_object_get(weights, "group_size")) : -1;
+}
+
 /* Of one group of modules. */
 static const char *fault_of_scheme(Arena *arena, const json_t *scheme, int *bits) {
+  static const char *const in_place[] = {"static", "weight"};
   static const char *const strategies[] = {"tensor", "channel", "group"};
   static const char *const rounded[] = {"input_activations", "output_activations"};
   const json_t *weights = json_object_get(scheme, "weights");
   const char *strategy = text_at(weights, "strategy"), *type = text_at(weights, "type");
   const char *format = text_at(scheme, "format"), *rounds = key_that_speaks(scheme, rounded, 2);
+  const json_t *order = json_object_get(weights, "actorder");
   const int own = (int)json_integer_value(json_object_get(weights, "num_bits"));
   if (format && strcmp(format, "pack-quantized") != 0)
     return arena_printf(arena, "groups of different formats (\"%s\") are not read", format);
@@ -89,24 +100,37 @@ static const char *fault_of_scheme(Arena *arena, const json_t *scheme, int *bits
   if (strategy && !is_one_of(strategy, strategies, sizeof strategies / sizeof *strategies))
     return arena_printf(arena, "scales by \"%s\" are not read; by tensor, channel and group they are", strategy);
   if (rounds) return arena_printf(arena, "\"%s\": the model rounds activations too, which is not computed", rounds);
+  if (!is_empty(order) && !(json_is_string(order) && is_one_of(json_string_value(order), in_place, 2)))
+    return "columns are in another order (\"actorder\"), which is not read";
   if (*bits && *bits != own) return "groups of modules in different numbers of bits are not read";
   *bits = own;
   return fault_of_bits(arena, own);
 }
 
 static PackedConfig compressed(Arena *arena, const json_t *quantized) {
-  static const char *const changes[] = {"kv_cache_scheme", "transform_config"};
-  PackedConfig c = {.method = PACKED_COMPRESSED};
-  const json_t *sparse = json_object_get(quantized, "sparsity_config"), *scheme;
-  const char *sparsity = text_at(sparse, "format"), *name;
+  PackedConfig c = {.method = PACKED_COMPRESSED, .needs_zeros = true};
+  const json_t *scheme;
+  const char *name;
   json_object_foreach((json_t *)json_object_get(quantized, "config_groups"), name, scheme) {
+    const json_t *weights = json_object_get(scheme, "weights");
+    const int64_t group = group_of_scheme(weights);
     if (!c.fault) c.fault = fault_of_scheme(arena, scheme, &c.bits);
+    c.group = !c.group || c.group == group ? group : INT64_MIN;
+    c.needs_zeros &= json_is_false(json_object_get(weights, "symmetric"));
   }
+  if (c.group == INT64_MIN) c.group = 0;
   if (!c.fault) c.fault = fault_of_bits(arena, c.bits);
-  if (!c.fault) c.fault = fault_of_key(arena, key_that_speaks(quantized, changes, 2));
-  if (!c.fault && !is_empty(sparse) && !(sparsity && strcmp(sparsity, "dense") == 0))
-    c.fault = "weights that are sparse (\"sparsity_config\") are not read";
   return c;
+}
+
+/* What any format of compressed-tensors may ask for besides, those of whole bytes too. */
+static const char *fault_of_more(Arena *arena, const json_t *quantized) {
+  static const char *const changes[] = {"kv_cache_scheme", "transform_config"};
+  const json_t *sparse = json_object_get(quantized, "sparsity_config");
+  const char *sparsity = text_at(sparse, "format");
+  if (!is_empty(sparse) && !(sparsity && strcmp(sparsity, "dense") == 0))
+    return "weights that are sparse (\"sparsity_config\") are not read";
+  return fault_of_key(arena, key_that_speaks(quantized, changes, 2));
 }
 
 PackedConfig packed_config(Arena *arena, const json_t *quantized) {
@@ -115,9 +139,11 @@ PackedConfig packed_config(Arena *arena, const json_t *quantized) {
   if (strcmp(method, "gptq") == 0) return gptq(arena, quantized);
   if (strcmp(method, "awq") == 0) return awq(arena, quantized);
   if (strcmp(method, "mxfp4") == 0) return (PackedConfig){.method = PACKED_MXFP4, .bits = 4};
-  if (strcmp(method, "compressed-tensors") == 0 && format && strcmp(format, "pack-quantized") == 0)
-    return compressed(arena, quantized);
-  return (PackedConfig){0};
+  if (strcmp(method, "compressed-tensors") != 0) return (PackedConfig){0};
+  PackedConfig config = {0};
+  if (format && strcmp(format, "pack-quantized") == 0) config = compressed(arena, quantized);
+  if (!config.fault) config.fault = fault_of_more(arena, quantized);
+  return config;
 }
 
 PackedConfig packed_config_of(Arena *arena, const char *path) {

@@ -24,11 +24,14 @@ typedef enum PackedMethod {
 typedef struct PackedConfig {
   PackedMethod method;
   int bits;
-  int64_t group;     /* columns that share a scale; 0: the config does not say it, -1: all */
+  int64_t group;     /* columns that share a scale; 0: the config does not say one number, -1: all */
+  bool needs_zeros;  /* all weights have zero points */
+  bool needs_order;  /* each weight says which group a column is of */
   const char *fault; /* why it is not read; NULL: it is */
 } PackedConfig;
 
-/* `quantized` may be NULL. What is no object of a method that packs is PACKED_NONE without a fault. */
+/* `quantized` may be NULL. What is no object of a method that packs is PACKED_NONE; it has a
+ * fault if it is of compressed-tensors and asks for more than weights in few bits. */
 PackedConfig packed_config(Arena *arena, const json_t *quantized);
 /* That of the folder in which `path` lies, or which it is; a config that cannot be read says nothing. */
 PackedConfig packed_config_of(Arena *arena, const char *path);

@@ -48,6 +48,12 @@ static const char *shape_fault(Arena *arena, const FileTensor *tensor) {
 
 static const FileTensor *part(const PackedWeight *w, PackedRole role) { return w->parts[role].tensor; }
 
+/* Whether each group, of the config's size, is whole or the last. */
+static bool has_groups(const PackedWeight *w) {
+  const int64_t size = w->config.group > 0 ? w->config.group : w->columns;
+  return w->groups == w->columns / size + (w->columns % size != 0);
+}
+
 /* compressed-tensors: the shape is a tensor of its own, because a row ends within a word. */
 static const char *check_compressed(Arena *arena, Diag *diag, PackedWeight *w) {
   const FileTensor *shape = part(w, PACKED_SHAPE), *words = part(w, PACKED_WORDS), *scales = part(w, PACKED_SCALES);
@@ -67,17 +73,12 @@ static const char *check_compressed(Arena *arena, Diag *diag, PackedWeight *w) {
   if (scales->rank > 2 || (!is_single && (scales->dims[0] != w->rows || scales->elements % w->rows)))
     return shape_fault(arena, scales);
   w->groups = is_single ? 0 : scales->elements / w->rows;
-  if (!is_single && (!w->groups || w->columns % w->groups)) return shape_fault(arena, scales);
+  if (!is_single && (!w->groups || w->columns % w->groups || (w->config.group && !has_groups(w))))
+    return shape_fault(arena, scales);
   if (zeros && (is_single || !(has_shape(zeros, FILE_I8, w->rows, w->groups) ||
                                has_shape(zeros, FILE_I32, words_for(w->rows, w->config.bits), w->groups))))
     return shape_fault(arena, zeros);
   return NULL;
-}
-
-/* Whether each group, of the config's size, is whole or the last. */
-static bool has_groups(const PackedWeight *w) {
-  const int64_t size = w->config.group > 0 ? w->config.group : w->columns;
-  return w->groups == w->columns / size + (w->columns % size != 0);
 }
 
 static const char *check_by_columns(Arena *arena, PackedWeight *w) {
@@ -94,7 +95,7 @@ static const char *check_by_columns(Arena *arena, PackedWeight *w) {
   if (!has_shape(zeros, FILE_I32, w->groups, words_for(w->rows, w->config.bits))) return shape_fault(arena, zeros);
   if (order && (order->dtype != FILE_I32 || order->rank != 1 || order->dims[0] != w->columns))
     return shape_fault(arena, order);
-  if (!order && !has_groups(w)) return shape_fault(arena, scales);
+  if ((!order || w->config.group) && !has_groups(w)) return shape_fault(arena, scales);
   return NULL;
 }
 
@@ -113,7 +114,8 @@ static const char *check_blocks(Arena *arena, PackedWeight *w) {
 
 static const char *missing_part(Arena *arena, const PackedWeight *w) {
   for (PackedRole role = 0; role < N_PACKED_ROLES; role++) {
-    const bool may_lack = role == PACKED_ORDER || (role == PACKED_ZEROS && w->config.method == PACKED_COMPRESSED);
+    const bool may_lack =
+        role == PACKED_ORDER ? !w->config.needs_order : role == PACKED_ZEROS && !w->config.needs_zeros;
     const char *ending = packed_names[w->config.method].endings[role];
     if (ending && !may_lack && !part(w, role))
       return arena_printf(arena, "there is no tensor with the ending \"%s\" beside it", ending);

@@ -107,9 +107,11 @@ class PackedWeights(ImportCase):
         save_file(plain, self.folder / "model.safetensors")
         self.write(config)
         wanted = self.written()
+        compressed = json.loads(json.dumps(MADE["compressed-tensors, zero points"]["config"]))
+        compressed["config_groups"]["group_0"]["weights"]["group_size"] = 32
         settings = {"awq": {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True},
                     "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False},
-                    "compressed-tensors": MADE["compressed-tensors, zero points"]["config"]}
+                    "compressed-tensors": compressed}
         save_file(packed, self.folder / "model.safetensors")
         self.write(config | {"quantization_config": settings[method]})
         self.assertEqual(self.written("--strict"), wanted)
@@ -172,6 +174,7 @@ class PackedWeights(ImportCase):
                 ("GPTQ, symmetric", {"dynamic": {"+:.*": {"bits": 8}}}, 'its "dynamic" changes more'),
                 ("GPTQ, symmetric", {"pack_dtype": "int16"}, "words of int16 are not read"),
                 ("compressed-tensors, groups", {"kv_cache_scheme": {"num_bits": 8}}, 'its "kv_cache_scheme" changes more'),
+                ("compressed-tensors, groups", {"format": "int-quantized", "kv_cache_scheme": {"num_bits": 8}}, 'its "kv_cache_scheme" changes'),
                 ("compressed-tensors, groups", {"sparsity_config": {"format": "sparse-24-bitmask"}}, "weights that are sparse"),
                 ("compressed-tensors, groups", {"transform_config": {"config_groups": {"u": {}}}}, 'its "transform_config" changes more')]:
             with self.subTest(change=change):
@@ -186,6 +189,7 @@ class PackedWeights(ImportCase):
                               ({"weights": {"num_bits": 4, "type": "int", "strategy": "block"}}, 'scales by "block" are not read'),
                               ({"weights": {"num_bits": 5, "type": "int", "strategy": "group"}}, "weights of 5 bits are not read"),
                               ({"input_activations": {"num_bits": 8}}, '"input_activations": the model rounds activations too'),
+                              ({"weights": {"num_bits": 4, "type": "int", "strategy": "group", "actorder": "group"}}, '"actorder"'),
                               ({"format": "nvfp4-pack-quantized"}, "groups of different formats")]:
             with self.subTest(change=change):
                 config, given = self.take("llama"), json.loads(json.dumps(MADE["compressed-tensors, groups"]["config"]))
@@ -206,6 +210,8 @@ class PackedWeights(ImportCase):
         for case, change, words in [
                 ("GPTQ, symmetric", without("qzeros"), 'there is no tensor with the ending ".qzeros" beside it'),
                 ("AWQ", without("scales"), 'there is no tensor with the ending ".scales" beside it'),
+                ("compressed-tensors, zero points", without("weight_zero_point"), 'the ending "_zero_point" beside it'),
+                ("GPTQ, columns in another order", without("g_idx"), 'the ending ".g_idx" beside it'),
                 ("compressed-tensors, groups", without("weight_shape"), 'there is no tensor with the ending "_shape" beside it'),
                 ("compressed-tensors, groups", put("weight_g_idx", "I32", [64], bytes(256)), "its columns are in another order"),
                 ("compressed-tensors, groups", put("weight_shape", "I64", [2], np.array([24, 65]).tobytes()), "does not fit what stands"),
@@ -216,6 +222,16 @@ class PackedWeights(ImportCase):
             with self.subTest(words=words):
                 self.folder_of(MADE[case], change)
                 self.assertIn(words, self.outputs(code=1))
+
+    def test_a_group_of_another_size(self):
+        """What the config says of groups must be what the scales have."""
+        for case, size in (("compressed-tensors, groups", 16), ("GPTQ, symmetric", 64), ("AWQ", 16)):
+            with self.subTest(case=case):
+                given = json.loads(json.dumps(MADE[case]))
+                settings = given["config"]
+                (settings["config_groups"]["group_0"]["weights"] if "config_groups" in settings else settings)["group_size"] = size
+                self.folder_of(given)
+                self.assertIn("does not fit what stands beside it", self.outputs(code=1))
 
     def test_without_a_config(self):
         self.folder_of(MADE["AWQ"])
