@@ -362,8 +362,11 @@ class Served(Case):
                            ({"type": "function", "function": {**function, "strict": 1}}, "strict"),
                            ({"type": "function", "function": {**function, "description": 1}}, "description"),
                            ({"type": "function", "function": {**function, "other": 1}}, "tools[0].function.other"),
+                           ({"type": "function", "function": {**function, "other": 0}}, "tools[0].function.other"),
+                           ({"type": "function", "function": function, "cache": False}, "tools[0].cache"),
                            ({"type": "function", "function": function, "cache": 1}, "tools[0].cache")):
             refuse(word, tools=[tool])
+        refuse("the list is empty", tools=[])
         refuse("two tools", tools=[CLOCK, CLOCK])
         refuse("there are no tools", tool_choice="auto")
         refuse("there are no tools", parallel_tool_calls=False)
@@ -378,6 +381,7 @@ class Served(Case):
         refuse("uniqueItems", tools=[{"type": "function", "function": {"name": "f", "parameters": {"properties": {
             "a": {"type": "array", "uniqueItems": True}}, "required": ["a"]}}}], tool_choice="required")
         for calls, word in ((1, "a list"), ([1], "function"), ([{"function": {}}], "function"),
+                            ([{"type": "custom", "function": {"name": "f", "arguments": "{}"}}], "type: function"),
                             ([{"function": {"name": "f", "arguments": "{"}}], "arguments"),
                             ([{"function": {"name": "f", "arguments": "[]"}}], "arguments")):
             refuse("messages[1].tool_calls", word, messages=[user("a"), {"role": "assistant", "tool_calls": calls}])

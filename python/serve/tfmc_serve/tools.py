@@ -112,7 +112,7 @@ def read_function(tool: dict[str, Any], where: str) -> Function:
 
 def refuse_others(given: dict[str, Any], members: tuple[str, ...], where: str) -> None:
     for name, value in given.items():
-        if name not in members and value:
+        if name not in members and value is not None:
             raise Fault("invalid", f"{where}.{name[:100]} is not known here; the members are {', '.join(members)}", "tools")
 
 
@@ -153,6 +153,8 @@ def with_arguments(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Fault("invalid", f"{where}: {{id, type, function: {{name, arguments}}}} is expected", "messages")
+    if call.get("type", "function") != "function":
+        raise Fault("invalid", f"{where}.type: function is expected", "messages")
     arguments = function.get("arguments")
     try:
         found = json.loads(arguments or "{}") if isinstance(arguments, (str, type(None))) else arguments
