@@ -32,6 +32,16 @@ print(trainer().fit(ITEMS, VALID, out={out!r}, resume=True, callbacks=[slow], **
 """
 
 
+class Table:
+    """What fit reads of a datasets.Dataset."""
+
+    def __init__(self, columns):
+        self.columns, self.column_names = columns, list(columns)
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+
 def trainer(seed=3, **named):
     return tfmc.Trainer(TINY % TRAIN, seed=seed, **named)
 
@@ -73,7 +83,8 @@ class Runs(Case):
         self.assertEqual([line["step"] for line in lines if line["kind"] == "checkpoint"], [5, 10, 15, 20, 24])
         columns = {name: [item[name] for item in ITEMS] for name in ("ids", "labels")}
         whole = {name: [row.tolist() for row in rows] for name, rows in columns.items()}
-        for data in (ITEMS, [tuple(item.values()) for item in ITEMS], columns, whole, made / "train.safetensors"):
+        for data in (ITEMS, [tuple(item.values()) for item in ITEMS], columns, whole, Table(whole),
+                     made / "train.safetensors"):
             folder, run = pathlib.Path(self.folder()), trainer(threads=1)
             result = run.fit(data, VALID, out=folder / "run", **RUN)
             found, log = contents(folder / "run")
@@ -87,6 +98,11 @@ class Runs(Case):
             other.epoch = 2
             batch = {name: rows[None] for name, rows in ITEMS[0].items()}
             self.assertEqual(run.step(batch), other.step(batch))
+
+    def test_columns_that_are_no_inputs(self):
+        columns = {name: [item[name] for item in ITEMS] for name in ("ids", "labels")} | {"text": ["a"] * len(ITEMS)}
+        self.refused(tfmc.InputError, '"text"', trainer().fit, columns, **RUN)
+        self.refused(tfmc.InputError, ['"text"', "select_columns(['ids', 'labels'])"], trainer().fit, Table(columns), **RUN)
 
     def test_items_of_one_size(self):
         """An array whose items have no size of their own; f32; a folder is not needed."""

@@ -154,6 +154,24 @@ class Objectives(Case):
         self.assertAlmostEqual(trainer.evaluate(padded)["loss"], wanted.item(), 5)
         self.assertEqual(fit.history[0]["items"], 2)
 
+    def test_labels_that_do_not_count(self):
+        """Whatever number torch leaves out is what fit pads labels with: a step of two lengths has the loss of what counts."""
+        for ignored in (-1, -100, 0):
+            module = Tied().eval()
+            module.drop.p = 0.0
+            labels = torch.where(LABELS == -100, ignored, LABELS)
+
+            def loss(logits, labels, ignored=ignored):
+                return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=ignored)
+            source = tfmc.from_torch(module, {"ids": IDS}, sizes=SIZES, targets={"labels": labels}, training=True,
+                                     outputs=["logits"], loss=loss)
+            self.assertIn(f"ignore_index = {ignored}", source.text)
+            rows = [{"ids": IDS[0], "labels": labels[0]}, {"ids": IDS[1, :2], "labels": labels[1, :2]}]
+            with torch.no_grad():
+                wanted = loss(torch.cat([module(row["ids"][None]) for row in rows], 1), torch.cat([row["labels"] for row in rows]))
+            fit = tfmc.Trainer(source).fit(rows, steps=1, batch_items=2, log_every=1)
+            self.assertAlmostEqual([r["loss"] for r in fit.history if r["kind"] == "step"][0], wanted.item(), 5)
+
     def test_a_loss_in_forward(self):
         module, inputs = Inside().eval(), {"ids": IDS, "labels": LABELS}
         for loss, outputs in (("loss", None), (None, ["loss"])):

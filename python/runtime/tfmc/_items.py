@@ -31,7 +31,10 @@ def _columns(data, inputs):
     if isinstance(data, collections.abc.Mapping):
         return {name: data[name] for name in data}
     if hasattr(data, "column_names"):  # datasets.Dataset
-        return {name: data[name] for name in data.column_names if name in inputs}
+        if unknown := [name for name in data.column_names if name not in inputs]:
+            raise InputError(f'the data set has a column "{unknown[0]}", which is no input of the objective: give fit '
+                             f'data.select_columns([{", ".join(map(repr, inputs))}])')
+        return {name: data[name] for name in data.column_names}
     if not len(data):
         raise InputError("there are no items to train on")
     rows = [data[i] for i in range(len(data))]

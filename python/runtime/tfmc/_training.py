@@ -65,7 +65,7 @@ def together(w, x, labels):
 @aten("cross_entropy")
 def entropy(w, node, x, labels, weight, ignore_index, reduction, label_smoothing):
     x, labels = together(w, x, labels) if reduction != "none" else (x, labels)
-    more = f", ignore_index = {ignore_index}" if ignore_index >= 0 or ignore_index == -100 else ""
+    more = f", ignore_index = {ignore_index}"  # torch always has one, and labels are padded with it
     more += f", label_smoothing = {label_smoothing!r}" if label_smoothing else ""
     more += f', reduction = "{reduction}"' if reduction != "mean" else ""
     more += f", weights = {w.text(weight)}" if weight is not None else ""
