@@ -37,7 +37,7 @@ static tfm_status continue_rows(tfm_decoder *decoder, const tfm_step_rows *rows,
   tfm_status status = match_rows(decoder, rows, error);
   for (int64_t i = 0; i < rows->n && !status; i++) {
     int64_t known = decoder->rows.row[i].length;
-    calls_continue_row(decoder, i, rows->tokens[i] + known, rows->lengths[i] - known);
+    calls_continue_row(decoder, i, rows->tokens[i] + known, rows->lengths[i] - known, 1);
   }
   return status;
 }
@@ -70,8 +70,7 @@ static tfm_status model_guessed(void *user, const tfm_step_rows *rows, const int
     if (decoder->rows.row[i].length > right) status = tfm_decoder_truncate(decoder, i, right, error);
     if (status) return status;
     const int64_t known = decoder->rows.row[i].length;
-    calls_continue_row(decoder, i, rows->tokens[i] + known, rows->lengths[i] - known);
-    decoder->calls.model_rows[i].kept = guesses[i] + 1;
+    calls_continue_row(decoder, i, rows->tokens[i] + known, rows->lengths[i] - known, guesses[i] + 1);
   }
   return status ? status : tfm_decoder_step(decoder, rows->n, decoder->calls.model_rows, 1, logits, NULL, error);
 }

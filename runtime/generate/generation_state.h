@@ -92,9 +92,9 @@ void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32
 /* Asks the model for the logits of the rows that were added and finds their bounds, or asks for their best tokens. A
  * row whose logits are NaN or +inf, or all -inf, is an error. */
 tfm_status generation_call(Generation *g);
-/* The same for rows of which the last guesses[i] tokens are guesses. Afterwards the call has guesses[i] + 1 rows in place
- * of row i, each a guess longer, whose logits are not checked yet: most are looked at only if the guesses before are
- * right, and a wrong one may give logits that are no numbers. */
+/* The same for rows of which the last guesses[i] tokens are guesses. Afterwards the call has guesses[i] + 1 rows in
+ * place of row i, each a guess longer, whose logits are not checked yet: most are looked at only if the guesses before
+ * are right, and a wrong one may give logits that are no numbers. */
 tfm_status generation_call_guessed(Generation *g, const int64_t *guesses);
 /* Refuses a row of the call whose logits are NaN or +inf, or all -inf. */
 tfm_status generation_check_row(Generation *g, int64_t row);
@@ -108,7 +108,8 @@ bool generation_is_eos(const Generation *g, int64_t token);
 // ---- row_guesses.c ----
 
 typedef struct RowGuesses { /* of one row */
-  int64_t failed, pause;    /* steps without a right guess, one after the other; the length from which it guesses again */
+  int64_t failed; /* steps without a right guess, one after the other */
+  int64_t pause;  /* the length from which it guesses again */
 } RowGuesses;
 /* Writes up to `most` guesses behind a row of `length` tokens; how many. */
 int64_t row_guess(const RowGuesses *guesses, int32_t *row, int64_t length, int64_t most);
