@@ -13,6 +13,8 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 CLASSES = {c.__name__: c for c in (CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder)}
 
+SETTLED = []  # outputs that were the same with two seeds: the same again are of all tensors
+
 
 def with_tokenizer(folder, words):
     if not (folder / "tokenizer.json").exists():
@@ -57,5 +59,10 @@ def with_seed(folder, inputs, attention, dtype, seed):
 def outputs(folder, inputs, attention, dtype):
     """The outputs by their names here, none if all depend on what is missing."""
     with_tokenizer(folder, 40)
-    first, second = (with_seed(folder, inputs, attention, dtype, seed) for seed in (1, 2))
+    first = with_seed(folder, inputs, attention, dtype, 1)
+    if any(all(np.array_equal(v, seen.get(k)) for k, v in first.items()) for seen in SETTLED):
+        return first
+    second = with_seed(folder, inputs, attention, dtype, 2)
+    if all(np.array_equal(v, second[k]) for k, v in first.items()):
+        SETTLED.append(first)
     return {k: v for k, v in first.items() if np.array_equal(v, second[k], equal_nan=True)}
