@@ -10,6 +10,7 @@
 
 #include "import/expression.h"
 #include "import/generation_keys.h"
+#include "import/value_text.h"
 
 // ---- keys ----
 

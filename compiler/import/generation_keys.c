@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "import/expression.h"
+#include "import/value_text.h"
 
 // ---- the options, and what is none ----
 
