@@ -86,7 +86,32 @@ def nemotrons(case):
          **more(files={"config.json": first}, whole=True))
 
 
+def delta_rules(case):
+    delta = dict(linear_key_head_dim=4, linear_value_head_dim=6, linear_num_key_heads=2, linear_num_value_heads=4)
+    small = SMALL | HEADS | delta | dict(head_dim=8, layer_types=["linear_attention", "full_attention"])
+    experts = dict(moe_intermediate_size=8, shared_expert_intermediate_size=12, num_experts=4, num_experts_per_tok=2)
+    fused = more(options=["--require-fusion=experts"])
+    case("qwen3_next", hf.Qwen3NextForCausalLM(hf.Qwen3NextConfig(**small, **experts, norm_topk_prob=False, decoder_sparse_step=2)), **fused)
+    first = {k: v for k, v in small.items() if k != "layer_types"} | experts | dict(
+        model_type="qwen3_next", architectures=["Qwen3NextForCausalLM"], num_hidden_layers=3, decoder_sparse_step=1, full_attention_interval=2,
+        partial_rotary_factor=0.5, rope_theta=1000, rope_scaling=None, mlp_only_layers=[0], norm_topk_prob=True, use_sliding_window=False,
+        attention_bias=True, hidden_act="gelu", linear_conv_kernel_dim=3, tie_word_embeddings=True, rms_norm_eps=1e-05,
+        torch_dtype="float32", transformers_version="4.57.0.dev0")
+    case("qwen3_next_first", hf.Qwen3NextForCausalLM(hf.Qwen3NextConfig(**{k: v for k, v in first.items() if k != "model_type"})),
+         **fused | dict(files={"config.json": first}))
+    mrope = dict(rope_type="default", rope_theta=1000.0, partial_rotary_factor=0.75, mrope_section=[1, 1, 1], mrope_interleaved=True)
+    case("qwen3_5", hf.Qwen3_5ForCausalLM(hf.Qwen3_5TextConfig(**small, rope_parameters=mrope)), **more())
+    moe = {k: v for k, v in (small | experts).items() if k != "intermediate_size"}
+    case("qwen3_5_moe", hf.Qwen3_5MoeForCausalLM(hf.Qwen3_5MoeTextConfig(**moe)), **fused)
+    olmo = SMALL | HEADS | delta | dict(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"])
+    case("olmo_hybrid", hf.OlmoHybridForCausalLM(hf.OlmoHybridConfig(**olmo)), **more())
+    plain = SMALL | {k: v for k, v in HEADS.items() if k != "num_key_value_heads"} | dict(num_hidden_layers=5, attention_bias=True,
+        linear_allow_neg_eigval=False, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=None))
+    case("olmo_hybrid_unturned", hf.OlmoHybridForCausalLM(hf.OlmoHybridConfig(**plain)), **more())
+
+
 def make(case):
     short_convolutions(case)
     scans(case)
     nemotrons(case)
+    delta_rules(case)
