@@ -110,8 +110,32 @@ def delta_rules(case):
     case("olmo_hybrid_unturned", hf.OlmoHybridForCausalLM(hf.OlmoHybridConfig(**plain)), **more())
 
 
+def latents(case):
+    small = {k: v for k, v in (SMALL | HEADS).items() if k != "num_key_value_heads"} | dict(num_key_value_heads=4,
+        kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=2, v_head_dim=4, moe_intermediate_size=8, num_experts_per_tok=2)
+    attention = more(options=["--require-fusion=attention", "--require-fusion=experts"])
+    glm = small | dict(num_hidden_layers=3, n_routed_experts=4, q_lora_rank=6)
+    case("glm4_moe_lite", hf.Glm4MoeLiteForCausalLM(hf.Glm4MoeLiteConfig(**glm)), **attention)
+    case("glm4_moe_lite_groups", hf.Glm4MoeLiteForCausalLM(hf.Glm4MoeLiteConfig(**glm | dict(q_lora_rank=None, n_group=2, topk_group=1,
+         n_shared_experts=2, norm_topk_prob=False, rope_interleave=False, attention_bias=True, tie_word_embeddings=True,
+         mlp_layer_types=["sparse", "dense", "sparse"]))), **more())
+    kimi = small | dict(num_hidden_layers=3, num_local_experts=4, linear_head_dim=4, linear_num_heads=3)
+    case("kimi_linear", hf.KimiLinearForCausalLM(hf.KimiLinearConfig(**kimi, layer_types=["linear_attention", "full_attention",
+         "linear_attention"])), **attention)
+    names = dict(num_experts_per_tok="num_experts_per_token", num_local_experts="num_experts", max_position_embeddings="model_max_length")
+    first = {names.get(k, k): v for k, v in kimi.items() if not k.startswith("linear")} | dict(
+        model_type="kimi_linear", architectures=["KimiLinearForCausalLM"], first_k_dense_replace=2, head_dim=4, hidden_act="silu",
+        linear_attn_config=dict(full_attn_layers=[1, 3], kda_layers=[2], head_dim=4, num_heads=2, short_conv_kernel_size=3), mla_use_nope=True,
+        moe_layer_freq=1, moe_renormalize=False, moe_router_activation_func="sigmoid", num_expert_group=2, topk_group=1, num_shared_experts=2,
+        num_nextn_predict_layers=0, q_lora_rank=6, rms_norm_eps=1e-4, rope_scaling=None, rope_theta=10000.0, routed_scaling_factor=1.5,
+        use_grouped_topk=True, tie_word_embeddings=False, dtype="float32", transformers_version="4.57.1")
+    case("kimi_linear_first", hf.KimiLinearForCausalLM(hf.KimiLinearConfig(**{k: v for k, v in first.items() if k != "model_type"})),
+         **more(files={"config.json": first}))
+
+
 def make(case):
     short_convolutions(case)
     scans(case)
     nemotrons(case)
     delta_rules(case)
+    latents(case)
