@@ -292,7 +292,7 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   }
   folder->config = is_file     ? read_gguf(arena, diag, path, ignored)
                    : is_static ? json_pack("{s:s}", "model_type", "static_embedding")
-                               : read_json(arena, diag, folder->config_path, JSON_OBJECT);
+                               : read_config(arena, diag, folder->config_path);
   if (!folder->config) return NULL;
   folder->written = json_copy(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
