@@ -153,8 +153,8 @@ static void tell_machine(Session *session, StrBuf *out) {
   strbuf_printf(out, "code for it: -march=%s, %u floats a register\n", host.target->name, host.target->vector_floats);
   strbuf_printf(out, "CPUs: %d\n", host.cpus);
   for (const TargetInfo *target = targets; target->name; target++)
-    if (host_missing(target))
-      strbuf_printf(out, "-march=%s cannot run here: the CPU lacks %s\n", target->name, host_missing(target));
+    if (host_missing(out->arena, target))
+      strbuf_printf(out, "-march=%s cannot run here: %s\n", target->name, host_missing(out->arena, target));
 }
 
 void command_info(Session *session) {
