@@ -24,7 +24,7 @@ function compareTotals(table) {
     el('th', { scope: 'col' }, title)))), el('tbody', {}, ...rows));
 }
 
-const KIND_TITLES = { added: 'only the other has it', removed: 'only this one has it', changed: 'changed' };
+const KIND_TITLES = { added: 'in the other alone', removed: 'in this one alone', changed: 'changed' };
 
 // Kernels that one of the two has alone.
 function compareKernels() {

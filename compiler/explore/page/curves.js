@@ -29,15 +29,15 @@ function bandsOf(times) {
   return bands;
 }
 
-// Names stand beside their bands, moved apart where these are thin.
+// Names stand beside their bands, moved apart where these are thin, and within the chart.
 function bandLabels(chart, places, x) {
-  let below = Infinity;
-  for (const { name, middle, kind } of places) {
-    const y = Math.min(middle, below - 13);
-    below = y;
-    chart.append(svg('rect', { class: kind, x: x + 6, y: y - 5, width: 9, height: 9 }),
-      svg('text', { x: x + 19, y: y + 4 }, name));
-  }
+  const APART = 13, ys = [];
+  places.forEach(({ middle }, i) => ys.push(Math.min(middle, i ? ys[i - 1] - APART : Infinity)));
+  for (let i = ys.length - 1, least = OVER.top; i >= 0; i--, least += APART) ys[i] = Math.max(ys[i], least);
+  places.forEach(({ name, kind }, i) => {
+    chart.append(svg('rect', { class: kind, x: x + 6, y: ys[i] - 5, width: 9, height: 9 }),
+      svg('text', { x: x + 19, y: ys[i] + 4 }, name));
+  });
 }
 
 function timeFigure(size) {

@@ -88,8 +88,8 @@ function showMap(place) {
   const module = inner === level ? 0 : wanted;
   const alike = inner.modules.filter((other) => other !== module);
   if (alike.length)
-    place.append(el('p', { class: 'quiet' }, `Equal inside: ${alike.slice(0, 6).map(modulePath).join(', ')}` +
-      (alike.length > 6 ? ` and ${alike.length - 6} more` : '')));
+    place.append(el('p', { class: 'quiet' }, `Equal inside: ${alike.slice(0, 2).map(modulePath).join(', ')}` +
+      (alike.length > 2 ? ` and ${alike.length - 2} more` : '')));
   place.append(level.w ? el('div', { class: 'scroll picture', tabindex: '0', role: 'group',
                                      'aria-label': 'picture' }, mapPicture(map, wanted))
     : levelList(inner, boxesOf(map, inner, module)));

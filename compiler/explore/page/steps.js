@@ -1,6 +1,6 @@
 // The steps of a run: a table that can be sorted and grouped, and each step under the two lines of the machine.
 
-const sorting = { key: 'number', down: false, group: 'none' };
+const sorting = { key: 'number', down: false, group: 'none', open: new Set() };
 
 const isComputing = (work) => work.computing >= work.reading;
 
@@ -55,7 +55,7 @@ function stepRow(row, all) {
   return el('tr', { 'data-thing': thing, 'data-flop': String(row.work.flop), tabindex: '0',
                     'aria-selected': selection.related.has(thing) ? 'true' : 'false',
                     class: thing === selection.thing ? 'chosen' : null },
-    el('td', {}, String(row.number)), el('td', { class: 'name title' }, row.title),
+    el('td', {}, String(row.number)), el('td', { class: 'name title' }, ...breakable(row.title)),
     el('td', { class: 'name' }, row.place),
     el('td', { title: data.formulas[row.step.flop] }, row.work.flop ? showFlop(row.work.flop) : ''),
     el('td', {}, row.step.weight_bytes ? showBytes(row.step.weight_bytes) : ''),
@@ -68,27 +68,51 @@ function stepRow(row, all) {
     shareCell(row, all));
 }
 
-function groupName(row) {
-  if (sorting.group === 'op') return row.step.op;
-  return modulePath(row.step.module);
+// A module with a number, such as a layer of a stack, with all that is in it; else the module itself.
+function layerOf(module) {
+  const path = data.modules[module].path.split('.'), at = path.findIndex((part) => /^\d+$/.test(part));
+  const found = at < 0 ? undefined : moduleOfPath.get(path.slice(0, at + 1).join('.'));
+  return found === undefined ? module : found;
 }
 
-function bodies(rows, all) {
+function groupName(row) {
+  if (sorting.group === 'op') return row.step.op;
+  return modulePath(sorting.group === 'layer' ? layerOf(row.step.module) : row.step.module);
+}
+
+// Groups are closed but for those that were opened and that of the selection.
+function groupBody(name, members, all, table) {
+  const sum = (of) => members.reduce((total, row) => total + (of(row) || 0), 0), time = sum((row) => row.time);
+  const isOpen = sorting.open.has(name) ||
+    members.some((row) => selection.thing === `step:${state.program}.${row.number}`);
+  const button = el('button', { type: 'button', class: 'link', 'aria-expanded': isOpen ? 'true' : 'false' },
+    `${isOpen ? '▾' : '▸'} ${name} (${members.length})`);
+  button.addEventListener('click', () => {
+    if (isOpen) sorting.open.delete(name);
+    else sorting.open.add(name);
+    showStepTable(table);
+  });
+  const rows = members.map((row) => stepRow(row, all));
+  if (!isOpen) for (const row of rows) row.hidden = true;
+  const cell = (value, show) => el('td', {}, value ? show(value) : '');
+  return { time, body: el('tbody', {}, el('tr', { class: 'group' },
+    el('th', { colspan: '3', scope: 'rowgroup' }, button), cell(sum((row) => row.work.flop), showFlop),
+    cell(sum((row) => row.step.weight_bytes), showBytes), cell(sum((row) => row.moved), showBytes),
+    cell(sum((row) => row.work.seconds), showSeconds), cell(sum((row) => row.estimate), showSeconds),
+    ...(runsMeasured.length
+      ? [el('td', {}, stepsAreMeasured() ? showSeconds(sum((row) => row.measured)) : '–')] : []),
+    shareCell({ time, estimate: sum((row) => row.estimate), measured: stepsAreMeasured() ? time : undefined }, all)),
+    ...rows) };
+}
+
+function bodies(rows, all, table) {
   if (sorting.group === 'none') return [el('tbody', {}, ...rows.map((row) => stepRow(row, all)))];
   const groups = new Map();
   rows.forEach((row) => push(groups, groupName(row), row));
-  return [...groups].map(([name, members]) => {
-    const sum = (of) => members.reduce((total, row) => total + (of(row) || 0), 0), time = sum((row) => row.time);
-    const flop = members.reduce((total, row) => total + row.work.flop, 0);
-    return el('tbody', {}, el('tr', { class: 'group' },
-      el('th', { colspan: '3', scope: 'rowgroup' }, `${name} (${members.length})`), el('td', {}, showFlop(flop)),
-      el('td', { colspan: '2' }), el('td', {}, showSeconds(sum((row) => row.work.seconds))),
-      el('td', {}, showSeconds(sum((row) => row.estimate))),
-      ...(runsMeasured.length
-        ? [el('td', {}, stepsAreMeasured() ? showSeconds(sum((row) => row.measured)) : '–')] : []),
-      el('td', {}, all ? showShare(time / all) : '')),
-      ...members.map((row) => stepRow(row, all)));
-  });
+  const made = [...groups].map(([name, members]) => groupBody(name, members, all, table));
+  const isTime = ['seconds', 'estimate', 'measured', 'share'].includes(sorting.key);
+  if (isTime) made.sort((a, b) => (sorting.down ? b.time - a.time : a.time - b.time));
+  return made.map(({ body }) => body);
 }
 
 function showStepTable(table) {
@@ -103,7 +127,7 @@ function showStepTable(table) {
       showStepTable(table);
     });
     return el('th', { scope: 'col', 'aria-sort': order }, button);
-  }))), ...bodies(rows, all));
+  }))), ...bodies(rows, all, table));
 }
 
 // ---- the roofline ----
@@ -186,7 +210,7 @@ function viewSteps(section) {
   const chart = el('div', { class: 'chart-place' }), curves = el('div', { class: 'curves' });
   const verdict = el('p', { class: 'verdict' });
   const group = el('select', { 'aria-label': 'group by' }, el('option', { value: 'none' }, 'each step'),
-    el('option', { value: 'module' }, 'by module'), el('option', { value: 'op' }, 'by operation'));
+    el('option', { value: 'layer' }, 'by layer'), el('option', { value: 'module' }, 'by module'), el('option', { value: 'op' }, 'by operation'));
   group.addEventListener('change', () => {
     sorting.group = group.value;
     showStepTable(table);
