@@ -48,6 +48,7 @@ class Refused(Case):
 
     def test_what_is_for_this_machine_alone(self):
         self.compile("-c", f"--target={AARCH64}", out="m.o", code=2, says=f"an object for {AARCH64} is linked by a C compiler for it")
+        self.compile("--training", f"--target={AARCH64}", code=2, says=f"libraries that train are made for this machine, not for {AARCH64}")
         self.tfmc("run", "model.tfm", "-march=armv8-a", "--random-weights=1", *RUN, code=3,
                   says="armv8-a is code for aarch64; this machine is x86_64")
         self.assertIn("fmla", self.tfmc("dump", "model.tfm", "--stage=asm", "-march=armv8-a").out)
