@@ -4,6 +4,7 @@
  * many calls (a few hundred), TFM_STATE_SEED with which numbers. */
 #include <stdlib.h>
 
+#include "codegen/codegen.h"
 #include "compiled_model.h"
 #include "elaborate_text.h"
 #include "same_values.h"
@@ -44,7 +45,7 @@ static const char hybrid[] =
     "  forward(ids: i32[batch, time]) {\n"
     "    x = embed(ids)\n"
     "    x = norm(x + cumsum(x, 1) * 0.1 + where(shift(ids == 3, 2, axis = 1), 1, 0.5)[..., none])\n"
-    "    x = x + f32(cumsum(ids, 1) % 7)[..., none] * 0.1\n"
+    "    x = x + f32(cumsum(ids, 1))[..., none] * 0.01\n"
     "    logits = head(norm(attended(mixer(x))))\n"
     "    return logits\n"
     "  }\n"
@@ -90,12 +91,12 @@ static tfm_decoder *open_decoder(const Model *m, int32_t threads, int64_t rows) 
 // ---- the whole forward ----
 
 /* Logits [ROWS][LENGTH][VOCAB] after every token. */
-static void run_whole(const Model *m, const int32_t (*tokens)[LENGTH], float *logits) {
+static void run_whole(const Model *m, int32_t (*tokens)[LENGTH], float *logits) {
   tfm_context *context;
   tfm_error error;
   tfm_context_options options = {.struct_size = sizeof options, .threads = 1};
   ok(tfm_context_create(m->whole.forward, m->whole.packed, &options, &context, &error), &error);
-  const tfm_value input = {(void *)tokens, TFM_I32, 2, (int64_t[]){ROWS, LENGTH}};
+  const tfm_value input = {tokens, TFM_I32, 2, (int64_t[]){ROWS, LENGTH}};
   ok(tfm_context_bind(context, &input, &error), &error);
   const tfm_value output = {logits, TFM_F32, 3, tfm_context_output_dims(context, 0, NULL)};
   ok(tfm_context_run(context, &input, &output, &error), &error);
@@ -109,7 +110,7 @@ static void make_tokens(int32_t (*tokens)[LENGTH]) {
 }
 
 /* All rows in steps of counts[0], counts[1], ... tokens, the last of them again and again. */
-static void check_cut(const Model *m, int32_t threads, const int64_t *counts, const int32_t (*tokens)[LENGTH],
+static void check_cut(const Model *m, int32_t threads, const int64_t *counts, int32_t (*tokens)[LENGTH],
                       const float *want) {
   tfm_decoder *decoder = open_decoder(m, threads, ROWS);
   tfm_error error;
@@ -302,7 +303,10 @@ static int64_t number_of(const char *name, int64_t otherwise) {
 Test(decoding_states, random_calls, .timeout = 36000) {
   Model m;
   int64_t left, pages;
-  compile(&m, target_host(m.arena, &(Diag){0}) ? targets : targets);
+  const TargetInfo *best = targets;
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (!host_lacks(target)) best = target;
+  compile(&m, best);
   Play p = {.m = &m, .decoder = open_decoder(&m, 2, ROWS), .alone = open_decoder(&m, 1, 1),
             .random = (uint32_t)number_of("TFM_STATE_SEED", 1)};
   tfm_decoder_pages(p.decoder, 0, &pages);
