@@ -1,7 +1,7 @@
 /* Rows of a model with states: what a decoder gives is what the whole forward gives, bit for bit, however rows are cut
  * into steps, whichever rows go together, with any number of threads, on every instruction set of this CPU; and random
  * calls of a decoder, among them steps that fail, against rows that are computed alone. TFM_STATE_OPERATIONS says how
- * many calls (a few hundred), TFM_STATE_SEED with which numbers. */
+ * many calls (a few thousand), TFM_STATE_SEED with which numbers. */
 #include <stdlib.h>
 
 #include "codegen/codegen.h"
@@ -310,7 +310,7 @@ Test(decoding_states, random_calls, .timeout = 36000) {
   Play p = {.m = &m, .decoder = open_decoder(&m, 2, ROWS), .alone = open_decoder(&m, 1, 1),
             .random = (uint32_t)number_of("TFM_STATE_SEED", 1)};
   tfm_decoder_pages(p.decoder, 0, &pages);
-  for (int64_t i = number_of("TFM_STATE_OPERATIONS", 600); i > 0; i--) play(&p);
+  for (int64_t i = number_of("TFM_STATE_OPERATIONS", 3000); i > 0; i--) play(&p);
   for (int64_t i = 0; i < ROWS; i++)
     if (p.rows[i].exists) tfm_decoder_leave(p.decoder, i, NULL);
   tfm_decoder_pages(p.decoder, 0, &left);
