@@ -60,15 +60,25 @@ static tfm_status model_best(void *user, const tfm_step_rows *rows, const tfm_be
   return status ? status : decoder_step_best(decoder, rows->n, decoder->calls.model_rows, call, error);
 }
 
-/* The decoder's rows end with the guesses of the call before, of which those that were wrong are taken back. */
+/* Rows end with the guesses of the call before, of which those that were wrong are taken back: those that may have been,
+ * of a row with states, which reads the right ones again. */
+static tfm_status take_guesses_back(tfm_decoder *decoder, const tfm_step_rows *rows, const int64_t *guesses,
+                                    tfm_error *error) {
+  tfm_status status = TFM_OK;
+  for (int64_t i = 0; i < rows->n && !status; i++) {
+    const int64_t parent = rows->parents[i], right = rows->lengths[i] - guesses[i] - 1;
+    if (parent < 0 || tfm_decoder_length(decoder, parent) <= right) continue;
+    status = tfm_decoder_truncate(decoder, parent, tfm_decoder_keeps(decoder, parent, right), error);
+  }
+  return status;
+}
+
 static tfm_status model_guessed(void *user, const tfm_step_rows *rows, const int64_t *guesses, float *logits,
                                 tfm_error *error) {
   tfm_decoder *decoder = user;
-  tfm_status status = match_rows(decoder, rows, error);
+  tfm_status status = take_guesses_back(decoder, rows, guesses, error);
+  if (!status) status = match_rows(decoder, rows, error);
   for (int64_t i = 0; i < rows->n && !status; i++) {
-    const int64_t right = rows->lengths[i] - guesses[i] - 1;
-    if (decoder->rows.row[i].length > right) status = tfm_decoder_truncate(decoder, i, right, error);
-    if (status) return status;
     const int64_t known = decoder->rows.row[i].length;
     calls_continue_row(decoder, i, rows->tokens[i] + known, rows->lengths[i] - known, guesses[i] + 1);
   }

@@ -105,17 +105,6 @@ tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length);
 static inline float *generation_row_scores(const Generation *g, int64_t row) { return g->scores + row * g->vocab; }
 bool generation_is_eos(const Generation *g, int64_t token);
 
-// ---- row_guesses.c ----
-
-typedef struct RowGuesses { /* of one row */
-  int64_t failed; /* steps without a right guess, one after the other */
-  int64_t pause;  /* the length from which it guesses again */
-} RowGuesses;
-/* Writes up to `most` guesses behind a row of `length` tokens; how many. */
-int64_t row_guess(const RowGuesses *guesses, int32_t *row, int64_t length, int64_t most);
-/* After a step with `guessed` guesses, of which the first `right` were right; the row has `length` tokens now. */
-void row_guesses_learn(RowGuesses *guesses, int64_t guessed, int64_t right, int64_t length);
-
 // ---- generate_options.c ----
 
 /* Completes the options and checks them against the vocabulary and the prompts; fills the items. */

@@ -7,6 +7,11 @@
 
 #include "generate/generation_state.h"
 
+typedef struct RowGuesses { /* of one row */
+  int64_t failed; /* steps without a right guess, one after the other */
+  int64_t pause;  /* the length from which it guesses again */
+} RowGuesses;
+
 typedef struct Single {
   TokenRows rows, scores; /* scores: of the tokens, if they are asked for */
   int64_t *lengths;  /* of each item's row */
@@ -60,6 +65,42 @@ static tfm_status ask(Generation *g, Single *s) {
   for (int64_t i = 0; i < s->n_running && status == TFM_OK; i++)
     status = choose_next(g, i, &s->streams[s->running[i]], &s->chosen[i], &s->chosen_scores[i]);
   return status;
+}
+
+// ---- guesses ----
+
+enum {
+  LONGEST = 4, SHORTEST = 2, /* tokens at the end of the row that are looked for */
+  MOST_FAILED = 3,           /* steps without a right guess, after which it rests */
+  REST = 16                  /* tokens */
+};
+
+/* The place behind the last occurrence of the row's last `n` tokens, but that at its end; 0: there is none. */
+static int64_t place_behind(const int32_t *row, int64_t length, int64_t n) {
+  const int32_t *end = row + length - n;
+  for (int64_t place = length - 1; place >= n; place--)
+    if (row[place - 1] == row[length - 1] && memcmp(row + place - n, end, (size_t)n * sizeof *row) == 0) return place;
+  return 0;
+}
+
+/* Writes up to `most` guesses behind a row of `length` tokens, what followed when its end stood in it before; how many.
+ * Behind the end of the row the guesses themselves go on, as in a repetition. */
+static int64_t row_guess(const RowGuesses *guesses, int32_t *row, int64_t length, int64_t most) {
+  if (length < guesses->pause) return 0;
+  for (int64_t n = LONGEST; n >= SHORTEST; n--) {
+    const int64_t place = place_behind(row, length, n);
+    for (int64_t i = 0; place && i < most; i++) row[length + i] = row[place + i];
+    if (place) return most > 0 ? most : 0;
+  }
+  return 0;
+}
+
+/* After a step with `guessed` guesses, of which the first `right` were right; the row has `length` tokens now. */
+static void row_guesses_learn(RowGuesses *guesses, int64_t guessed, int64_t right, int64_t length) {
+  if (!guessed) return;
+  guesses->failed = right ? 0 : guesses->failed + 1;
+  if (guesses->failed < MOST_FAILED) return;
+  *guesses = (RowGuesses){.pause = length + REST};
 }
 
 // ---- with guesses ----
