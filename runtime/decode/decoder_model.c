@@ -60,8 +60,8 @@ static tfm_status model_best(void *user, const tfm_step_rows *rows, const tfm_be
   return status ? status : decoder_step_best(decoder, rows->n, decoder->calls.model_rows, call, error);
 }
 
-/* Rows end with the guesses of the call before, of which those that were wrong are taken back: those that may have been,
- * of a row with states, which reads the right ones again. */
+/* Rows end with the guesses of the call before, of which those that were wrong are taken back. Of a row with states all
+ * are, and it reads the right ones again. */
 static tfm_status take_guesses_back(tfm_decoder *decoder, const tfm_step_rows *rows, const int64_t *guesses,
                                     tfm_error *error) {
   tfm_status status = TFM_OK;
