@@ -34,6 +34,14 @@ class Requests(Case):
                 self.refused(answer, 400 if is_openai(post.path) else 422, openai=is_openai(post.path))
         self.still_serves()
 
+    def test_members_that_stand_twice(self):
+        for body in (b'{"inputs": "a", "inputs": "b"}', b'{"inputs": "a", "in\u0070uts": "a:"}',
+                     b'{"inputs": "a:", "normalize": true, "inputs": "a:"}'):
+            self.refused(self.client.post("/embed", body), 422, "'inputs' stands twice")
+        answer = self.client.post("/v1/rerank", b'{"query": "a", "documents": [{"text": "b", "text": "c"}]}')
+        self.refused(answer, 400, "'text' stands twice", openai=True)
+        self.assertEqual(self.client.post("/embed", b'{"inputs": ["a: b", ": \\": "]}').status, 200)
+
     def test_half_a_body_and_a_client_that_goes(self):
         with socket.create_connection(("127.0.0.1", self.server.port)) as connection:
             connection.sendall(head("/embed", len(GOOD)) + GOOD[:5])

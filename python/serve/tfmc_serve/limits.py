@@ -4,8 +4,10 @@ uvicorn has no limits of its own with httptools, so its protocol is extended by 
 """
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
+import json
 import logging
 import os
 import pathlib
@@ -168,10 +170,37 @@ async def read_body(request: Request, most: int) -> Any:
         raise Gone from None
     if not size:
         raise Fault("json", "the body is empty; it is a JSON object")
+    body = b"".join(parts)
     try:
-        return orjson.loads(b"".join(parts))
+        content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Fault("json", f"the body is no JSON: {error}") from None
+    if body.count(b":") != _count_members(content):  # a text may have colons, so this is no proof
+        with contextlib.suppress(RecursionError):  # too deep, which is refused later
+            json.loads(body, object_pairs_hook=_refuse_twice)
+    return content
+
+
+def _count_members(content: Any) -> int:
+    """Of all objects. Of two with the same name only one is left by then."""
+    members, waiting = 0, [content]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            members += len(value)
+        if isinstance(value, (dict, list)):
+            items = value.values() if isinstance(value, dict) else value
+            waiting += [item for item in items if isinstance(item, (dict, list))]
+    return members
+
+
+def _refuse_twice(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for name, value in members:
+        if name in content:
+            raise Fault("json", f"{name!r} stands twice in an object of the body")
+        content[name] = value
+    return content
 
 
 def check_kind(request: Request) -> None:

@@ -184,6 +184,8 @@ def _as_messages(messages, roles):
         if not isinstance(role, str) or role not in roles:
             raise UsageError(f"{place} has the role {role!r}; usual are system, user, assistant and tool")
         _check_content(message.get("content"), f"{place}['content']")
+        if "content" not in message and not (role == "assistant" and any(map(message.get, ("tool_calls", *REASONING)))):
+            raise UsageError(f"{place} has no content")
         reasoning = next((message[key] for key in REASONING if key in message), None)
         if reasoning is not None:
             message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
@@ -311,6 +313,9 @@ class ChatTemplate:
     def _parts_of(self, messages, tools, variables, add_generation_prompt):
         """(texts around and between marks, control tokens)"""
         tools = _plain(tools, "tools")
+        own = {"messages", "tools"} & set(variables or {})
+        if own:
+            raise UsageError(f"{min(own)} is no variable: it is given by itself")
         template, texts, names, control = self._choose(tools)
         given = {"messages": _as_messages(messages, ROLES | set(texts)), "tools": tools or None,
                  **_plain(dict(variables or {}), "variables")}
