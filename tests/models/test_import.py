@@ -510,5 +510,26 @@ class Import(ImportCase):
                                                                    "smollm3", "gemma2", "gemma3_text"})
 
 
+class EndsOfTexts(ImportCase):
+    def test_batches_whose_texts_have_different_ends(self):
+        """transformers refuses them for heads that read the label at the last end token; a text alone has its label."""
+        for name in "bart_classify", "t5_classify", "mbart_classify":
+            config, model = self.take(name), self.folder / "model.tfm"
+            self.tfmc(self.folder, "-o", model, "--strict")
+            ids, end = np.array(self.case["inputs"]["input_ids"], np.int32), config["eos_token_id"]
+            mask = np.array(self.case["inputs"]["attention_mask"], np.int32)
+            more, none = ids.copy(), ids.copy()
+            more[0, 2], none[0][none[0] == end] = end, 5
+            both = more.copy()
+            both[1, 2] = end
+            for engine in "reference", "native":
+                for rows, count, says in ((ids, 2, None), (both, 2, None), (more, 1, None), (more, 2, "integer division by zero"), (none, 2, "by zero"),
+                                          (none, 1, "by zero")):
+                    with self.subTest(case=name, engine=engine, rows=rows[:count].tolist()):
+                        save_file(dict(input_ids=rows[:count].copy(), attention_mask=mask[:count].copy()), self.folder / "in.safetensors")
+                        self.tfmc(model, "--weights", self.folder, "-q", "--engine", engine, "--inputs", self.folder / "in.safetensors",
+                                  "-o", self.folder / "out.safetensors", verb="run", code=1 if says else 0, says=says or ())
+
+
 if __name__ == "__main__":
     import_case.main()
