@@ -10,6 +10,7 @@
 
 #include "import/expression.h"
 #include "import/generation_keys.h"
+#include "import/value_text.h"
 
 // ---- keys ----
 
@@ -78,7 +79,7 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
   json_object_foreach((json_t *)object, key, value) {
     const char *name = arena_printf(k->arena, "%s%s", path, key);
     if (!*path && generation_has_key(key)) continue; /* of generation alone: account_for_generation sees to it */
-    if (json_is_null(value) && is_needed(name)) report_null(k, name);
+    if (json_is_null(value) && is_needed(name) && !map_has(&k->ignored, name)) report_null(k, name);
     const bool is_tuple = json_is_false(value) && strcmp(key, "return_dict") == 0; /* in which heads look for names */
     if (json_is_null(value) || (is_common(key) && !is_tuple) || map_has(&k->ignored, name)) continue;
     if (is_ignored_by_user(k->folder, name)) continue;

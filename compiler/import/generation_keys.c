@@ -10,6 +10,7 @@
 
 #include "import/expression.h"
 #include "import/value_kinds.h"
+#include "import/value_text.h"
 
 // ---- the options, and what is none ----
 

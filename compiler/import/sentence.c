@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-#include "import/expression.h"
 #include "import/json_file.h"
 #include "import/sentence_keys.h"
+#include "import/value_text.h"
 
 typedef struct Reader {
   Arena *arena;

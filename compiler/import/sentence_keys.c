@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "import/expression.h"
 #include "import/value_kinds.h"
+#include "import/value_text.h"
 
 typedef enum KeyRule { READ, NOTHING, ONLY } KeyRule;
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/strbuf.h"
+#include "import/json_file.h"
 
 // ---- lists of words ----
 
@@ -49,6 +50,8 @@ static bool are_dicts(const json_t *value) {
   return json_is_object(value);
 }
 
+static bool is_real(const json_t *value) { return json_is_real(value) || json_infinity(value); }
+static bool are_reals(const json_t *value) { return are_all(value, is_real); }
 static bool are_ints(const json_t *value) { return are_all(value, is_int); }
 static bool are_strs(const json_t *value) { return are_all(value, is_str); }
 
@@ -67,6 +70,7 @@ static const struct {
     {"str", "a string", is_str},
     {"list", "a list", is_list},
     {"list[int]", "a list of whole numbers", are_ints},
+    {"list[float]", "a list of numbers with fractions", are_reals},
     {"list[str]", "a list of strings", are_strs},
     {"dict", "an object", is_dict},
     {"dict[dict]", "an object of objects", are_dicts},

@@ -26,13 +26,14 @@ HEAD = """\
  * as transformers refuses it. A key that is in no row of its type may be of any kind.
  *
  * kinds   null, bool, int, float (a number with a fraction or an exponent, as JSON writes it), str, list, list[int],
- *         list[str], dict, dict[dict]; 'text': that text; [0,1] behind int or float: from 0 to 1, [0,): from 0 on
+ *         list[float], list[str], dict, dict[dict]; 'text': that text; [0,1] behind int or float: from 0 to 1, [0,):
+ *         from 0 on
  * types   values of model_type; "clip.text_config": the object text_config of it
  *
  * Written by tests/models/make_key_types.py of the config classes of transformers. */
 """
-SAMPLES = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "something", "list[int]": [1], "list[str]": ["something"], "dict": {},
-           "dict[dict]": dict(full_attention={})}
+SAMPLES = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "something", "list[int]": [1], "list[float]": [0.5, 0.5],
+           "list[str]": ["something"], "dict": {}, "dict[dict]": dict(full_attention={})}
 WORDS = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "list", dict: "dict"}
 # Keys that the base of all models reads of its config, known to the class of the config or not: the spread of what a folder
 # lacks, where nothing is as good as a number, and torch's names of what models are computed in.
@@ -61,7 +62,7 @@ def kinds(annotation):
     if origin is typing.Literal:
         return [f"'{a}'" for a in args]
     if origin is list:
-        return [f"list[{args[0].__name__}]" if args[0] in (int, str) else "list"]
+        return [f"list[{args[0].__name__}]" if args[0] in (int, float, str) else "list"]
     if origin is dict or typing.is_typeddict(annotation):
         return ["dict[dict]" if args[1:] == (dict,) else "dict"]
     return [WORDS[annotation]] if annotation in WORDS else []  # tuples and classes: JSON has none
