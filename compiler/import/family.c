@@ -188,8 +188,8 @@ static bool computes(Arena *arena, const Family *family, const char *class) {
   return false;
 }
 
-/* Whether a file can be for the type, which its block would have in quotes: to parse all files takes longer than the rest
- * of an import. */
+/* Whether a file can be for the type, which its block would have in quotes: to parse all files takes longer than the
+ * rest of an import. */
 static bool mentions(const Embedded *e, const char *quoted) { return !e->is_part && strstr(e->text, quoted); }
 
 /* One of models/ for the type: the one that computes the class, else the first. NULL: there is none, or an error.
