@@ -19,6 +19,12 @@ def exp2(w, node, x):
     return f"2.0 ** {w.cast(x, torch.float32)}"
 
 
+@aten("celu")
+def celu(w, node, x, alpha=1.0):
+    text, alpha = w.cast(x, torch.float32), float(alpha)
+    return f"elu({text})" if alpha == 1 else f"elu({text} / {alpha!r}) * {alpha!r}"
+
+
 @aten("sinc", "special_sinc")
 def sinc(w, node, x):
     text, angle = w.cast(x, torch.float32), f"t_{node.name}_angle"  # never 0: there the quotient has no gradient
