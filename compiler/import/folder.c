@@ -255,7 +255,8 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
 static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta, json_t *scaling) {
   const char *path = folder_file(arena, folder->path, "generation_config.json");
   json_t *file = read_optional(arena, diag, path);
-  json_t *generation = file ? generation_settings(file_exists(path) ? file : NULL, folder->config) : NULL;
+  folder->generation = file ? generation_written(file_exists(path) ? file : NULL, folder->config) : NULL;
+  json_t *generation = file ? generation_completed(folder->generation) : NULL;
   json_decref(file);
   folder->generation_path = file_exists(path) ? path : folder->config_path;
   json_t *sentence = generation ? sentence_read(arena, diag, folder->path, folder->ignored) : NULL;
@@ -291,7 +292,7 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   }
   folder->config = is_file     ? read_gguf(arena, diag, path, ignored)
                    : is_static ? json_pack("{s:s}", "model_type", "static_embedding")
-                               : read_json(arena, diag, folder->config_path, JSON_OBJECT);
+                               : read_config(arena, diag, folder->config_path);
   if (!folder->config) return NULL;
   folder->written = json_copy(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
@@ -343,6 +344,7 @@ void folder_close(Folder *folder) {
   if (!folder) return;
   weight_set_close(folder->weights);
   json_decref(folder->names);
+  json_decref(folder->generation);
   json_decref(folder->written);
   json_decref(folder->config);
 }

@@ -17,6 +17,7 @@ typedef struct Folder {
   json_t *written; /* config.json as it stands there */
   json_t *config;  /* the same, its rotary settings in the newer form */
   const char *generation_path; /* where the settings of generation are: generation_config.json or config.json */
+  json_t *generation; /* the settings that stand there */
   json_t *names;  /* the same, with `architecture`, `generation`, `sentence` and the `rope_theta` that was joined */
   const Map *ignored; /* names that the user says change nothing: keys, and patterns of tensors */
   const char *weights_path; /* that of the folder, or with "+ADAPTER" behind it */

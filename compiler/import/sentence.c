@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-#include "import/expression.h"
 #include "import/json_file.h"
+#include "import/value_text.h"
 
 typedef enum SentenceFile {
   Modules,

@@ -9,6 +9,7 @@
 #include "import/expression.h"
 #include "import/generation_keys.h"
 #include "import/import.h"
+#include "import/value_text.h"
 
 typedef struct Writer {
   StrBuf *out;

@@ -242,10 +242,30 @@ class Spellings(ImportCase):
                 self.refused("are two spellings of one setting, and they contradict each other")
 
     def test_numbers_that_json_lacks(self):
-        self.take("bert")
-        for number in ("Infinity", "-Infinity", "NaN"):
-            self.write('{"model_type": "bert",\n "time_step_limit": [0.0, %s]}' % number)
-            self.refused("config.json:2:", "this is not JSON", f'"time_step_limit" is {number}')
+        config = self.take("mamba2")
+        whole = self.tfmc(self.folder, "--strict").stdout
+        self.assertIn("high = inf,", whole)
+        text = json.dumps(config | dict(time_step_limit=[0.0, float("inf")]))
+        self.assertIn("Infinity", text)
+        self.write(text)  # as Python writes it
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+        self.write('{"model_type": "mamba2",\n "time_step_limit": [0.0, NaN]}')
+        self.refused("config.json:2:", "this is not JSON", '"time_step_limit" is NaN')
+        self.write(config)
+        (self.folder / "generation_config.json").write_text('{"temperature": Infinity}')
+        self.tfmc(self.folder, code=1, says=["generation_config.json:1:", "this is not JSON", '"temperature" is Infinity'])
+
+    def test_infinities_where_a_number_is_meant(self):
+        """Python's spelling, that of transformers 5, and in the middle of what JSON has."""
+        config = self.take("mamba2")
+        for number in (float("inf"), -float("inf"), dict(__float__="Infinity"), dict(__float__="-Infinity")):
+            for key in ("layer_norm_epsilon", "initializer_range", "state_size", "unknown", "use_bias"):
+                with self.subTest(number=number, key=key):
+                    self.write(json.dumps(config | {key: number}))
+                    self.refused(f'"{key}')
+            with self.subTest(number=number):
+                self.write(json.dumps(config | dict(time_step_limit=[number, 1.0])))
+                self.refused("time_step_limit", "'low' of the model is a finite number")
 
     def test_roberta_without_padding(self):
         config = self.take("roberta")
