@@ -1,8 +1,9 @@
 /* Roofline: how much work a run is, and how fast it could be at best.
  *
  * In: a program, the dims of its inputs or the values of its sizes, what the machine can do. Out: the arithmetic of
- * matrix products, attention and linear attention as they are executed, the packed weights and the caches they read, and the sum over the
- * steps of whichever takes longer, computing or reading. Activations count as free, and so does everything else. */
+ * matrix products, attention and linear attention as they are executed, the packed weights and the caches they read,
+ * and the sum over the steps of whichever takes longer, computing or reading. Activations count as free, and so does
+ * everything else. */
 #ifndef TFM_MEASURE_ROOFLINE_H
 #define TFM_MEASURE_ROOFLINE_H
 
