@@ -68,8 +68,8 @@ typedef struct ElfObjects {
 ElfObjects elf_objects_new(Arena *arena, Diag *diag);
 /* Adds an object; those of one library are for one kind of machine. False after an error. */
 bool elf_objects_add(ElfObjects *objects, Bytes bytes);
-/* Adds the runtime for the machine of the objects, and what it takes of the system. Of definitions with the same name the
- * first one counts, so objects come before. False after an error. */
+/* Adds the runtime for the machine of the objects, and what it takes of the system. Of definitions with the same name
+ * the first one counts, so objects come before. False after an error. */
 bool elf_objects_add_runtime(ElfObjects *objects);
 /* Marks a section and all that it refers to. False after an error. */
 bool elf_objects_need(ElfObjects *objects, ElfSection *section);

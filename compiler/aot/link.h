@@ -6,17 +6,8 @@
 #ifndef TFM_AOT_LINK_H
 #define TFM_AOT_LINK_H
 
+#include "aot/bytes.h"
 #include "diag/diag.h"
-
-typedef struct Bytes {
-  const void *data;
-  size_t size;
-} Bytes;
-
-typedef struct BytesList {
-  const Bytes *items;
-  size_t n;
-} BytesList;
 
 /* Whether a program of this name is in PATH. */
 bool compiler_is_there(const char *name);

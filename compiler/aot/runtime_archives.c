@@ -16,7 +16,8 @@ static const struct {
   const char *begin, *end;
   const char *const (*outside)[3];
 } rows[] = {
-#define RUNTIME(family) {TFM_FAMILY_##family, tfm_runtime_##family, tfm_runtime_##family##_end, tfm_outside_##family},
+#define RUNTIME(family) \
+  {TFM_FAMILY_##family, tfm_runtime_##family, tfm_runtime_##family##_end, tfm_outside_##family},
 #include "runtime_archives.def"
 };
 
@@ -32,7 +33,7 @@ bool runtime_find(tfm_family family, RuntimeArchive *archive) {
 bool runtime_of_family(Diag *diag, tfm_family family, RuntimeArchive *archive) {
   const char *triple = family_info(family)->triple;
   if (runtime_find(family, archive)) return true;
-  diag_error_at(diag, NULL, DIAG_TOOL, "this tfmc holds no runtime for %s: %s-gcc was missing when it was built", triple,
-                triple);
+  diag_error_at(diag, NULL, DIAG_TOOL, "this tfmc holds no runtime for %s: %s-gcc was missing when it was built",
+                triple, triple);
   return false;
 }

@@ -8,7 +8,8 @@
 
 #include <stdbool.h>
 
-#include "aot/link.h"
+#include "aot/bytes.h"
+#include "diag/diag.h"
 #include "tfm/abi/cpu.h"
 
 typedef struct RuntimeArchive {

@@ -14,16 +14,20 @@
 
 static bool is_of_host(const TargetInfo *target) { return target->family == cpu_family(); }
 
-const char *host_lacks(Arena *arena, const TargetInfo *target) {
-  if (!is_of_host(target)) return arena_printf(arena, "it is code for %s", target_family(target)->triple);
-  const char *missing = target_lacks(target, cpu_features());
-  return missing ? arena_printf(arena, "the CPU lacks %s", missing) : NULL;
+const char *host_lacks(const TargetInfo *target) {
+  return is_of_host(target) ? target_lacks(target, cpu_features()) : target_family(target)->triple;
+}
+
+const char *host_why_not(Arena *arena, const TargetInfo *target) {
+  const char *missing = host_lacks(target);
+  return missing ? arena_printf(arena, is_of_host(target) ? "the CPU lacks %s" : "it is code for %s", missing) : NULL;
 }
 
 const char *host_refuses(Arena *arena, const TargetInfo *target) {
-  const char *missing = is_of_host(target) ? target_lacks(target, cpu_features()) : NULL;
-  if (missing) return arena_printf(arena, "this CPU cannot run %s code: it lacks %s", target->name, missing);
-  if (is_of_host(target)) return NULL;
+  const char *missing = host_lacks(target);
+  if (!missing) return NULL;
+  if (is_of_host(target))
+    return arena_printf(arena, "this CPU cannot run %s code: it lacks %s", target->name, missing);
   return arena_printf(arena, "%s is code for %s; this machine is %s", target->name, target_family(target)->name,
                       family_info(cpu_family())->name);
 }
@@ -32,7 +36,7 @@ const char *host_refuses(Arena *arena, const TargetInfo *target) {
 const TargetInfo *host_target(void) {
   const TargetInfo *best = &targets[0];
   for (const TargetInfo *target = targets; target->name; target++)
-    if (is_of_host(target) && !target_lacks(target, cpu_features())) best = target;
+    if (!host_lacks(target)) best = target;
   return best;
 }
 

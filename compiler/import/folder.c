@@ -9,6 +9,7 @@
 #include "import/gguf_config.h"
 #include "import/json_file.h"
 #include "import/sentence.h"
+#include "import/text_part.h"
 #include "weights/gguf.h"
 #include "weights/packed_config.h"
 
@@ -278,6 +279,17 @@ static json_t *read_gguf(Arena *arena, Diag *diag, const char *path, const Map *
   return config;
 }
 
+/* False after an error, which leaves no config. */
+static bool take_text_part(Arena *arena, Diag *diag, Folder *folder) {
+  json_t *part = text_part(diag, folder->config, folder->config_path);
+  if (!part && !diag_has_errors(diag)) return true;
+  if (part)
+    folder->part_of = arena_strdup(arena, json_string_value(json_object_get(folder->config, "model_type")));
+  json_decref(folder->config);
+  folder->config = part;
+  return part;
+}
+
 Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignored) {
   Folder *folder = ARENA_NEW(arena, Folder);
   *folder = (Folder){.path = path, .config_path = folder_file(arena, path, "config.json"), .ignored = ignored};
@@ -293,7 +305,7 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   folder->config = is_file     ? read_gguf(arena, diag, path, ignored)
                    : is_static ? json_pack("{s:s}", "model_type", "static_embedding")
                                : read_config(arena, diag, folder->config_path);
-  if (!folder->config) return NULL;
+  if (!folder->config || !take_text_part(arena, diag, folder)) return NULL;
   folder->written = json_copy(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
   json_t *scaling = json_incref(json_object_get(folder->config, "rope_scaling"));

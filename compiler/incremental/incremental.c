@@ -140,7 +140,7 @@ static const char *state_word(const Node *input) {
   return input->users.n && input->users.items[0]->op == OP_CONCAT ? "window" : "state";
 }
 
-/* One line of the log for each state of a row. Returns the bytes of all of them; NULL: they depend on more than that. */
+/* One line of the log for each state of a row. Returns the bytes of all of them; NULL: they depend on other sizes. */
 static const Size *record_states(const Cut *cut, PassLog *log, const Graph *step) {
   SizeTable *sizes = step->sizes;
   const Size *total = size_const(sizes, 0), *rows = graph_size_with(step, ROLE_ROWS);

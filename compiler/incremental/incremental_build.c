@@ -99,7 +99,8 @@ static Node *axis_positions(const Stepper *s, Builder *b, const Node *node, uint
 /* A causal mask compares coordinates, and those of an axis of new positions begin at `past`. The operation itself knows
  * only coordinates from 0, so it is written out as column > row; with both axes whole it can stay. */
 static Node *build_later(const Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
-  if (!step_is_new(s, node, use->whole, 0) && !step_is_new(s, node, use->whole, 1)) return build_causal_mask(b, dims[0], dims[1]);
+  if (!step_is_new(s, node, use->whole, 0) && !step_is_new(s, node, use->whole, 1))
+    return build_causal_mask(b, dims[0], dims[1]);
   const Size *one = size_const(s->graph->sizes, 1);
   Node *rows = axis_positions(s, b, node, use->whole, 0, dims[0]);
   Node *columns = axis_positions(s, b, node, use->whole, 1, dims[1]);
@@ -156,8 +157,10 @@ static Node *build_cached(Stepper *s, Builder *b, const Node *node, const Use *u
 static Node *build_cut(const Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
   const Size *starts[MAX_RANK];
   const uint8_t whole = use->whole | least_whole(s->cut, node);
-  for (uint32_t axis = 0; axis < node->rank; axis++)
-    starts[axis] = step_is_new(s, node, use->whole, axis) && whole & 1u << axis ? s->past : size_const(s->graph->sizes, 0);
+  for (uint32_t axis = 0; axis < node->rank; axis++) {
+    const bool is_cut = step_is_new(s, node, use->whole, axis) && whole & 1u << axis;
+    starts[axis] = is_cut ? s->past : size_const(s->graph->sizes, 0);
+  }
   return build_slice(b, find_use(s->cut, node, whole, use->bare)->node, starts, dims);
 }
 
@@ -194,8 +197,8 @@ static const Use *cached_use(const Cut *cut, const Node *node) {
   return NULL;
 }
 
-/* The inputs in the order of the interface: tokens, encoded values, caches, states. The numbers of the roles are handed out
- * here, in the order of the list; build_encoder counts its outputs in the same order. */
+/* The inputs in the order of the interface: tokens, encoded values, caches, states. The numbers of the roles are handed
+ * out here, in the order of the list; build_encoder counts its outputs in the same order. */
 static bool add_inputs(Stepper *s, Incremental *result) {
   Cut *cut = s->cut;
   const Size *dims[MAX_RANK];

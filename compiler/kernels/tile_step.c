@@ -89,7 +89,8 @@ static LLVMValueRef dot_words(Tile *t, LLVMValueRef x, LLVMValueRef w) {
   const char *name = t->e->target->dot_words;
   if (name) return emit_intrinsic(t->e, name, NULL, 2, (LLVMValueRef[]){x, w});
   LLVMTypeRef wide = LLVMVectorType(t->e->i32, 2 * t->lanes);
-  LLVMValueRef products = LLVMBuildMul(builder, LLVMBuildSExt(builder, x, wide, ""), LLVMBuildSExt(builder, w, wide, ""), "");
+  LLVMValueRef products =
+      LLVMBuildMul(builder, LLVMBuildSExt(builder, x, wide, ""), LLVMBuildSExt(builder, w, wide, ""), "");
   LLVMValueRef places[2][LANES], sums[2];
   for (unsigned i = 0; i < t->lanes; i++)
     for (unsigned k = 0; k < 2; k++) places[k][i] = emit_i32(t->e, (int32_t)(2 * i + k));

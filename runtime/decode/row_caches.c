@@ -2,9 +2,9 @@
  *
  * In: rows with the tokens that they get, keep or lose. Out: pages that a run may write. Rows that continue the same
  * row share pages and blocks. A shared page is copied by the first row that writes to it, and the last row that has it
- * writes in place; a block is written anew by each step, and of a model with states a row also keeps the one from before
- * its last step. Refused: lengths at which a row has no states any more; a step whose pages do not suffice, before
- * anything is computed (if there is room for all rows at their longest that never happens). */
+ * writes in place. A block is written anew by each step, and of a model with states a row also keeps the one from
+ * before its last step. Refused: lengths at which a row has no states any more; a step whose pages do not suffice,
+ * before anything is computed (if there is room for all rows at their longest that never happens). */
 #include <string.h>
 
 #include "base/allocate.h"

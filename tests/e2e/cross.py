@@ -114,7 +114,8 @@ class Case:
             n = int(np.prod([int(eval(d, {"min": min, "max": max}, dict(sizes))) for d in dims]))
             return struct.pack("<qq", 2, n * np.dtype(compiled.DTYPES[dtype]).itemsize)
         if group == "lengths":
-            return buffer(lengths.get(what["name"] if isinstance(what, dict) else what))
+            given = lengths.get(what["name"] if isinstance(what, dict) else what)
+            return buffer(None if given is None else given.astype(np.int64))
         return struct.pack("<qq", 0, 0)
 
     def add_prompt(self, about):
@@ -154,8 +155,7 @@ def text_of(value):
 def buffer(array):
     if array is None:
         return struct.pack("<qq", 0, 0)
-    array = np.ascontiguousarray(array, np.int64 if array.dtype == np.int64 else array.dtype)
-    data = array.tobytes()
+    data = np.ascontiguousarray(array).tobytes()
     return struct.pack("<qq", 1, len(data)) + data + bytes(-len(data) % 8)
 
 

@@ -86,6 +86,20 @@ def nemotrons(case):
          **more(files={"config.json": first}, whole=True))
 
 
+def stacked(shapes):
+    """Experts as the first folders have them, all in one tensor."""
+    found = {}
+    for name, shape in shapes.items():
+        place, _, inside = name.partition(".experts.")
+        number, _, kind = inside.partition(".")
+        if not inside:
+            found[name] = shape
+        elif number == "0" and kind != "gate_proj.weight":
+            up = kind == "up_proj.weight"
+            found[place + (".experts.gate_up_proj" if up else ".experts.down_proj")] = [4, 2 * shape[0] if up else shape[0], shape[1]]
+    return found
+
+
 def delta_rules(case):
     delta = dict(linear_key_head_dim=4, linear_value_head_dim=6, linear_num_key_heads=2, linear_num_value_heads=4)
     small = SMALL | HEADS | delta | dict(head_dim=8, layer_types=["linear_attention", "full_attention"])
@@ -103,6 +117,13 @@ def delta_rules(case):
     case("qwen3_5", hf.Qwen3_5ForCausalLM(hf.Qwen3_5TextConfig(**small, rope_parameters=mrope)), **more())
     moe = {k: v for k, v in (small | experts).items() if k != "intermediate_size"}
     case("qwen3_5_moe", hf.Qwen3_5MoeForCausalLM(hf.Qwen3_5MoeTextConfig(**moe)), **fused)
+    pictures = dict(depth=1, hidden_size=4, intermediate_size=4, num_heads=1, patch_size=2, temporal_patch_size=1, out_hidden_size=4,
+                    num_position_embeddings=4, in_channels=1)
+    whole = hf.Qwen3_5Config(text_config=small | dict(rope_parameters=mrope), vision_config=pictures | dict(out_hidden_size=16),
+                             tie_word_embeddings=True)
+    case("qwen3_5_pictures", hf.Qwen3_5ForConditionalGeneration(whole), **more())
+    whole = hf.Qwen3_5MoeConfig(text_config=moe, vision_config=pictures | dict(out_hidden_size=16))
+    case("qwen3_5_moe_stacked", hf.Qwen3_5MoeForConditionalGeneration(whole), **fused, weights=stacked)
     olmo = SMALL | HEADS | delta | dict(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"])
     case("olmo_hybrid", hf.OlmoHybridForCausalLM(hf.OlmoHybridConfig(**olmo)), **more())
     plain = SMALL | {k: v for k, v in HEADS.items() if k != "num_key_value_heads"} | dict(num_hidden_layers=5, attention_bias=True,

@@ -30,7 +30,7 @@ hf.logging.disable_progress_bar()
 TARGET, ONLY = pathlib.Path(sys.argv[1]), sys.argv[2:]
 
 
-def prepared(model, gain, files, sines, seed, attention, modules=()):
+def prepared(model, gain, files, sines, seed, attention, modules=(), weights=None):
     """The model, and modules of sentence transformers behind it, read back from a folder with the weights of checkpoint.py;
     the folder's files, names and shapes."""
     fixed = {name for name, p in model.named_parameters() if not (p.requires_grad or sines)}  # which the family computes
@@ -44,6 +44,7 @@ def prepared(model, gain, files, sines, seed, attention, modules=()):
             with safe_open(path, "numpy") as file:
                 shapes |= {place + name: list(file.get_slice(name).get_shape()) for name in file.keys() if name not in fixed}
         files = {str(p.relative_to(folder)): json.loads(p.read_text()) for p in sorted(folder.rglob("*.json"))} | files
+        shapes = weights(shapes) if weights else shapes
         checkpoint.write(dict(files=files, weights=shapes, gain=gain), folder, seed)
         ready = type(model).from_pretrained(folder, attn_implementation=attention).eval().float()
         return ready, files, shapes, [type(m).load(str(place)).eval() for m, place in zip(modules, places)]
@@ -83,13 +84,14 @@ def keep_table(name, case):
 
 
 def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False, options=(),
-         attention="eager", modules=(), whole=False):
+         attention="eager", modules=(), whole=False, weights=None):
     """outputs: names here -> names of transformers; masked: rows compared where this input is not 0; options: of tfmc;
-    modules: of sentence transformers, whose vectors are the output; whole: each token is made without a cache."""
+    modules: of sentence transformers, whose vectors are the output; whole: each token is made without a cache;
+    weights: of the names and shapes that save_pretrained writes those of another layout."""
     if ONLY and name not in ONLY:
         return
     with torch.no_grad():
-        ready, saved, shapes, behind = prepared(model, gain, files, sines, 0, attention, modules)
+        ready, saved, shapes, behind = prepared(model, gain, files, sines, 0, attention, modules, weights)
         take = sentence_cases.take(behind) if behind else take
         case = dict(files=saved, weights=shapes, gain=gain, inputs={k: numbers(v) for k, v in inputs.items()}, masked=masked)
         case |= computed(ready, inputs, outputs, grows, take, whole)
@@ -98,7 +100,7 @@ def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files
         if options:
             case["options"] = options
         other = {k: torch.from_numpy(checkpoint.turned(v.numpy())) for k, v in inputs.items()}
-        ready, _, _, behind = prepared(model, gain, files, sines, 1, attention, modules)
+        ready, _, _, behind = prepared(model, gain, files, sines, 1, attention, modules, weights)
         case["second"] = computed(ready, other, outputs, grows, sentence_cases.take(behind) if behind else take, whole)
     keep(name, case)
 

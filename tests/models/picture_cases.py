@@ -24,3 +24,7 @@ def make(case):
     case("beit_first", hf.BeitModel(beit(**small, use_mean_pooling=False)), picture(16, 16), POOLED)
     case("data2vec_vision", hf.Data2VecVisionForImageClassification(hf.Data2VecVisionConfig(**small, use_relative_position_bias=True,
          num_labels=5)), picture(16, 16), LOGITS)
+    windows = dict(patch_size=2, embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=4)
+    case("swin", hf.SwinModel(hf.SwinConfig(**windows, image_size=24, use_absolute_embeddings=True, mlp_ratio=1.5)), picture(24, 24), POOLED)
+    case("swin_classify", hf.SwinForImageClassification(hf.SwinConfig(**windows | dict(depths=[3, 1], qkv_bias=False), image_size=16,
+         num_labels=5)), picture(16, 16), LOGITS)

@@ -94,6 +94,11 @@ static bool check_family(Compilation *c, tfm_family family) {
                    target->name, target_family(target)->name, other->name, target_family(other)->name);
     return false;
   }
+  if (family != cpu_family() && option_given(&session->options, OPTION_TRAINING)) {
+    option_error(&session->diag, OPTION_TRAINING, "libraries that train are made for this machine, not for %s",
+                 family_info(family)->triple);
+    return false;
+  }
   return strcmp(emitted(c), "lib") != 0 || makes_object(c) || runtime_of_family(&session->diag, family, &runtime);
 }
 
