@@ -256,7 +256,8 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
 static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta, json_t *scaling) {
   const char *path = folder_file(arena, folder->path, "generation_config.json");
   json_t *file = read_optional(arena, diag, path);
-  json_t *generation = file ? generation_settings(file_exists(path) ? file : NULL, folder->config) : NULL;
+  folder->generation = file ? generation_written(file_exists(path) ? file : NULL, folder->config) : NULL;
+  json_t *generation = file ? generation_completed(folder->generation) : NULL;
   json_decref(file);
   folder->generation_path = file_exists(path) ? path : folder->config_path;
   json_t *sentence = generation ? sentence_read(arena, diag, folder->path, folder->ignored) : NULL;
@@ -355,6 +356,7 @@ void folder_close(Folder *folder) {
   if (!folder) return;
   weight_set_close(folder->weights);
   json_decref(folder->names);
+  json_decref(folder->generation);
   json_decref(folder->written);
   json_decref(folder->config);
 }

@@ -21,6 +21,7 @@ from safetensors import safe_open
 import checkpoint
 import encoder_cases
 import hybrid_cases
+import picture_cases
 import sentence_cases
 
 torch.set_num_threads(1)
@@ -724,4 +725,5 @@ for make in (encoders, two_texts, counted_places, debertas, moderns, writers, re
              settings, turned_places, types_of_shared_files):
     make()
 encoder_cases.make(case, keep_table, pairs([9, 6], 40))
+picture_cases.make(case)
 hybrid_cases.make(case)
