@@ -122,6 +122,9 @@ stage "corpora: kills, parquet, Ray" corpus
 stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
 stage "faults and kills of compile and pack" python3 tests/e2e/test_library_faults.py build/release/tfmc 400
+stage "golden cases through libraries, each on every instruction set" env GOLDEN_WEIGHTS="$PWD/build/weights" \
+  build/venv/bin/python tests/e2e/test_library_goldens.py build/release/tfmc tests/goldens tests/goldens/lang11 \
+  tests/goldens/state tests/cases
 stage "golden cases through libraries that no linker made" env GOLDEN_WEIGHTS="$PWD/build/weights" build/venv/bin/python \
   tests/e2e/test_library_goldens.py build/release/tfmc tests/goldens tests/goldens/lang11 tests/cases --cc=none
 for engine in native reference library; do

@@ -103,7 +103,7 @@ else
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
   stage "golden cases through libraries" env GOLDEN_WEIGHTS="$made/weights" "$python" \
     tests/e2e/test_library_goldens.py "$tfmc" tests/goldens tests/goldens/lang11 tests/goldens/state \
-    tests/cases
+    tests/cases --in-turn
   stage "golden cases through libtfm" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/libtfm/goldens.py \
     "$build/libtfm.so" "$tfmc" tests/goldens
   stage "libraries for other machines" "$python" tests/e2e/test_targets.py "$tfmc"

@@ -15,7 +15,7 @@ typedef struct StepInput { /* of the step graph */
 
 typedef struct Row { /* of the call before */
   int64_t length;
-  Tensor *caches; /* by number, each of one row */
+  Tensor *caches; /* by input of the step, each of one row; states too */
 } Row;
 
 struct StepScorer {
@@ -26,7 +26,7 @@ struct StepScorer {
   int64_t items, vocab;
   bool is_single;
   StepInput *inputs;  /* of the step, in their order */
-  uint32_t n_caches, n_sizes;
+  uint32_t n_sizes;
   EvalSize *sizes;    /* of the encoder; room for those of the step behind them */
   Tensor *encoded;    /* by number, all items */
   Row *rows;
@@ -92,8 +92,7 @@ StepScorer *step_scorer_new(const Scorer *scorer, const Incremental *parts, Weig
                     .weights = weights,
                     .items = scorer->batch,
                     .vocab = scorer->vocab,
-                    .is_single = scorer->is_single,
-                    .n_caches = parts->n_caches};
+                    .is_single = scorer->is_single};
   s->sizes = ARENA_ARRAY(arena, EvalSize, 4);
   read_step(s);
   if (parts->encoder && !run_encoder(s, scorer, parts->encoder)) return NULL;
@@ -142,7 +141,10 @@ static Tensor gather_encoded(StepScorer *s, const RowGroup *group, const StepInp
                                : parts_gather(s->scratch, whole, s->items, (uint32_t)input->batch_axis, group);
 }
 
-/* The cache of rows without earlier tokens: its axis of positions has length 0, and every other size has its value. */
+static bool goes_on(const StepInput *input) { return input->role.kind == ROLE_CACHE || role_is_state(input->role); }
+
+/* The cache of rows without earlier tokens: its axis of positions has length 0, and every other size has its value. A
+ * state is all zeros, a running sum of f32 all -0. */
 static Tensor empty_cache(StepScorer *s, const RowGroup *group, const Node *node) {
   int64_t values[SIZE_MAX_SYMBOLS] = {0}, dims[MAX_RANK];
   int32_t batch = s->step->size_roles[ROLE_ROWS];
@@ -151,20 +153,25 @@ static Tensor empty_cache(StepScorer *s, const RowGroup *group, const Node *node
     for (uint32_t i = 0; i < s->n_sizes; i++)
       if (!strcmp(s->sizes[i].name, s->step->sizes->symbols[j])) values[j] = s->sizes[i].value;
   for (uint32_t i = 0; i < node->rank; i++) size_value(node->dims[i], values, &dims[i]);
-  return *tensor_new(s->scratch, node->dtype, node->rank, dims);
+  Tensor *tensor = tensor_new(s->scratch, node->dtype, node->rank, dims);
+  const int64_t n = tensor_elements(tensor);
+  if (role_is_state(node->attr.role) && n) memset(tensor->data, 0, (size_t)n * dtype_bytes[node->dtype]);
+  if (node->attr.role.kind == ROLE_RUNNING_SUM && node->dtype == DTYPE_F32)
+    for (int64_t i = 0; i < n; i++) ((float *)tensor->data)[i] = -0.0f;
+  return *tensor;
 }
 
 /* Caches are stored by row, so beams can be reordered by changing parents, without copying what nobody continues. */
 static Tensor gather_cache(StepScorer *s, const RowGroup *group, size_t i) {
   const StepInput *input = &s->inputs[i];
   if (group_past(s, group) == 0) return empty_cache(s, group, s->step->inputs.items[i]);
-  const Tensor *first = &parent_of(s, group->call, group->numbers[0])->caches[input->role.number];
+  const Tensor *first = &parent_of(s, group->call, group->numbers[0])->caches[i];
   if (input->batch_axis < 0) return *first; /* one row, or the same for all */
   const uint32_t axis = (uint32_t)input->batch_axis;
   Tensor tensor = parts_tensor(s->scratch, first, 1, group->n, axis);
   for (int64_t row = 0; row < group->n; row++)
     parts_copy((TensorPart){&tensor, row, group->n},
-               (TensorPart){&parent_of(s, group->call, group->numbers[row])->caches[input->role.number], 0, 1}, axis);
+               (TensorPart){&parent_of(s, group->call, group->numbers[row])->caches[i], 0, 1}, axis);
   return tensor;
 }
 
@@ -174,7 +181,7 @@ static EvalInputs make_inputs(StepScorer *s, const RowGroup *group) {
   Tensor *tensors = ARENA_ARRAY(s->scratch, Tensor, n);
   for (uint32_t i = 0; i < n; i++) {
     names[i] = s->step->inputs.items[i]->attr.name;
-    if (s->inputs[i].role.kind == ROLE_CACHE) tensors[i] = gather_cache(s, group, i);
+    if (goes_on(&s->inputs[i])) tensors[i] = gather_cache(s, group, i);
     else if (s->inputs[i].role.kind == ROLE_ENCODED) tensors[i] = gather_encoded(s, group, &s->inputs[i]);
     else tensors[i] = group_tokens(s->scratch, group, group_past(s, group));
   }
@@ -186,15 +193,15 @@ static void keep_caches(const Call *call, const RowGroup *group, const Tensor *o
   StepScorer *s = call->scorer;
   for (int64_t i = 0; i < group->n; i++) {
     Row *row = &call->rows[group->numbers[i]];
-    *row = (Row){group->longest, ARENA_ARRAY(s->next, Tensor, s->n_caches)};
+    *row = (Row){group->longest, ARENA_ARRAY(s->next, Tensor, s->step->inputs.n)};
     for (size_t j = 0; j < s->step->inputs.n; j++) {
       const StepInput *input = &s->inputs[j];
-      if (input->role.kind != ROLE_CACHE) continue;
+      if (!goes_on(input)) continue;
       const Tensor *cache = &outputs[graph_output_with(s->step, input->role) - s->step->outputs.items];
       uint32_t axis = input->batch_axis < 0 ? 0 : (uint32_t)input->batch_axis;
       int64_t n = input->batch_axis < 0 ? 1 : group->n;
-      row->caches[input->role.number] = parts_tensor(s->next, cache, n, 1, axis);
-      parts_copy((TensorPart){&row->caches[input->role.number], 0, 1}, (TensorPart){cache, n == 1 ? 0 : i, n}, axis);
+      row->caches[j] = parts_tensor(s->next, cache, n, 1, axis);
+      parts_copy((TensorPart){&row->caches[j], 0, 1}, (TensorPart){cache, n == 1 ? 0 : i, n}, axis);
     }
   }
 }

@@ -206,6 +206,11 @@ Node *build_linear_attention(Builder *b, Node *const *qkv, Node *decay, Node *be
   return add(b, &d.node, inputs);
 }
 
+Node *build_linear_attention_state(Builder *b, Node *of) {
+  Draft d = draft(OP_LINEAR_ATTENTION_STATE, 1, of, NULL, NULL);
+  return finish(b, &d);
+}
+
 Node *build_scatter(Builder *b, Node *x, Node *ids, Node *sums, const Size *n) {
   Draft d = draft(OP_SCATTER, sums ? 3 : 2, x, ids, sums);
   shape(&d, DTYPE_F32, 2, (const Size *const[]){n, x->dims[1]});

@@ -40,6 +40,7 @@ Node *build_cumsum(Builder *b, Node *x, int32_t axis);
 Node *build_shift(Builder *b, Node *x, int64_t n, int32_t axis);
 /* decay, beta: may be NULL. */
 Node *build_linear_attention(Builder *b, Node *const *qkv, Node *decay, Node *beta);
+Node *build_linear_attention_state(Builder *b, Node *of);
 /* Without sums (NULL): of n rows of zeros. */
 Node *build_scatter(Builder *b, Node *x, Node *ids, Node *sums, const Size *n);
 Node *build_topk(Builder *b, Node *x, int64_t k, int32_t axis);

@@ -141,16 +141,27 @@ static bool has_columns(const Node *x, const Size *all) {
   return size_equals(from_last(x, 1), 1) || from_last(x, 1) == all;
 }
 
+/* A state for each item of the result. */
+static const char *initial_fault(const Infer *in, const NodeType *result, const Node *initial) {
+  bool fits = initial->dtype == DTYPE_F32 && initial->rank == result->rank &&
+              from_last(initial, 2) == from_last(input(in, 1), 1) && from_last(initial, 1) == from_last(input(in, 2), 1);
+  for (uint32_t i = 0; fits && i + 2u < result->rank; i++)
+    fits = size_may_equal(in->sizes, initial->dims[i], result->dims[i]);
+  return fits ? NULL : "initial must be f32 [..., n, d] with the leading axes of the result";
+}
+
 static const char *infer_linear_attention(const Infer *in) {
   const Node *q = input(in, 0), *k = input(in, 1), *v = input(in, 2);
   const uint32_t n_fixed = 3u + in->node->attr.has_decay;
   NodeType type = {.dtype = DTYPE_F32};
   int64_t n, d;
-  if (in->node->inputs.n != n_fixed + in->node->attr.has_beta) return "decay and beta are operands if it has them";
+  const uint32_t n_stepped = n_fixed + in->node->attr.has_beta;
+  if (in->node->inputs.n != n_stepped + in->node->attr.has_initial)
+    return "decay, beta and initial are operands if it has them";
   bool fits = is_matrix(q) && is_matrix(k) && is_matrix(v) && from_last(q, 1) == from_last(k, 1) &&
               size_may_equal(in->sizes, from_last(q, 2), from_last(k, 2)) &&
               size_may_equal(in->sizes, from_last(k, 2), from_last(v, 2));
-  for (uint32_t i = 0; i < in->node->inputs.n && fits; i++) fits = takes_steps(in, &type, input(in, i));
+  for (uint32_t i = 0; i < n_stepped && fits; i++) fits = takes_steps(in, &type, input(in, i));
   if (!fits) return "it needs f32 q, k [..., t, n] and v [..., t, d] whose other axes agree";
   if (!size_is_const(from_last(k, 1), &n) || !size_is_const(from_last(v, 1), &d) || n < 1 || d < 1)
     return "n and d must be numbers of 1 or more";
@@ -159,6 +170,14 @@ static const char *infer_linear_attention(const Infer *in) {
   if (!fits) return "decay has 1 or n columns, beta 1 or d";
   append(&type, from_last(v, 1));
   *in->type = type;
+  return in->node->attr.has_initial ? initial_fault(in, &type, input(in, n_stepped)) : NULL;
+}
+
+static const char *infer_linear_attention_state(const Infer *in) {
+  const Node *of = input(in, 0);
+  if (of->op != OP_LINEAR_ATTENTION) return "its input must be a linear_attention";
+  *in->type = type_of(of);
+  in->type->dims[in->type->rank - 2] = from_last(of->inputs.items[1], 1);
   return NULL;
 }
 

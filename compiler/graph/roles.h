@@ -15,7 +15,7 @@ typedef enum RoleKind {
 
 typedef struct Role { /* what an input or output of the incremental form stands for */
   RoleKind kind;
-  uint32_t number; /* CACHE, ENCODED */
+  uint32_t number; /* where is_numbered */
 } Role;
 
 typedef enum SizeRole {
@@ -33,6 +33,7 @@ typedef struct RoleInfo {
 extern const RoleInfo role_table[N_ROLES];
 extern const char *const size_role_names[N_SIZE_ROLES];
 
+static inline bool role_is_state(Role role) { return role.kind == ROLE_STATE || role.kind == ROLE_RUNNING_SUM; }
 static inline bool role_is(Role a, Role b) { return a.kind == b.kind && a.number == b.number; }
 
 #endif

@@ -233,19 +233,37 @@ static bool continues(const Verifier *v, const Node *input, const Node *output) 
   return n_longer == 1;
 }
 
+/* The output has the shape of the input, which does not grow with positions. */
+static bool replaces(const Verifier *v, const Node *input, const Node *output) {
+  static const SizeRole own[] = {ROLE_PAST, ROLE_FRESH, ROLE_KEPT};
+  if (output->dtype != input->dtype || !node_same_shape(output, input)) return false;
+  for (uint32_t i = 0; i < input->rank; i++)
+    for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
+      const Size *size = graph_size_with(v->graph, own[k]);
+      if (size && size_involves(input->dims[i], (uint32_t)size_symbol_of(size))) return false;
+    }
+  return true;
+}
+
+/* A step gives what it becomes: it is read by the next one. */
+static bool goes_on(Role role) { return role.kind == ROLE_CACHE || role_is_state(role); }
+
 static void check_caches(Verifier *v) {
   const Graph *graph = v->graph;
   for (size_t i = 0; i < graph->inputs.n; i++) {
     const Node *input = graph->inputs.items[i];
-    if (input->attr.role.kind != ROLE_CACHE) continue;
-    const GraphOutput *output = graph_output_with(graph, input->attr.role);
-    if (!output) fault(v, input, "no output is %s", role_text(v, input->attr.role));
-    else if (!continues(v, input, output->node))
+    const Role role = input->attr.role;
+    if (!goes_on(role)) continue;
+    const GraphOutput *output = graph_output_with(graph, role);
+    if (!output) fault(v, input, "no output is %s", role_text(v, role));
+    else if (role.kind == ROLE_CACHE && !continues(v, input, output->node))
       fault(v, input, "the output '%s' does not add the new positions to it", output->name);
+    else if (role.kind != ROLE_CACHE && !replaces(v, input, output->node))
+      fault(v, input, "the output '%s' is no state of the same shape, free of positions", output->name);
   }
   for (size_t i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.items[i];
-    if (output->role.kind == ROLE_CACHE && !graph_input_with(graph, output->role))
+    if (goes_on(output->role) && !graph_input_with(graph, output->role))
       fault(v, NULL, "no input is %s", role_text(v, output->role));
   }
 }

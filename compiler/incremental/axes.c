@@ -6,7 +6,8 @@
  * operand then counts as used whole, which costs a cache or a refusal but never a wrong number.
  *
  * The second part uses the table to turn a model that gives the logits of the last position alone into one that gives
- * those of every position, so that a step can slice off as many as its caller wants. */
+ * those of every position, so that a step can slice off as many as its caller wants. Widening stops at what is carried
+ * from position to position: a model that gives it one row means one row. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -155,6 +156,15 @@ static int32_t axis_of_along(const Cut *cut, const Node *node, size_t operand, u
   return is_own ? -1 : (int32_t)axis;
 }
 
+/* Leading axes of all operands, columns of those that have them; the axis of steps is carried. */
+static int32_t axis_of_recurrence(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
+  (void)cut;
+  const size_t beta = 3u + node->attr.has_decay, initial = beta + node->attr.has_beta;
+  const bool has_columns = operand == 2 || operand == initial || (operand == beta && node->attr.has_beta);
+  if (axis + 2u == node->rank || (axis + 1u == node->rank && !has_columns)) return -1;
+  return aligned(input(node, operand), node->rank, axis);
+}
+
 static AxisRule *const rules[N_OPS] = {
     [OP_LINEAR] = axis_of_linear,     [OP_LAYER_NORM] = axis_of_norm,  [OP_RMS_NORM] = axis_of_norm,
     [OP_SINUSOID] = axis_of_sinusoid, [OP_MATMUL] = axis_of_matmul,    [OP_SOFTMAX] = axis_of_softmax,
@@ -164,7 +174,7 @@ static AxisRule *const rules[N_OPS] = {
     [OP_ROTARY] = axis_of_rotary,     [OP_SLICE] = axis_of_slice,      [OP_GATHER] = axis_of_gather,
     [OP_ROTARY_TABLE] = axis_of_sinusoid, [OP_TAKE] = axis_of_along,   [OP_EVERY] = axis_of_along,
     [OP_CUMSUM] = axis_of_along,      [OP_TOPK] = axis_of_along,       [OP_POWER] = axis_of_pointwise,
-    [OP_SHIFT] = axis_of_along,
+    [OP_SHIFT] = axis_of_along,       [OP_LINEAR_ATTENTION] = axis_of_recurrence,
 };
 
 int32_t operand_axis(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
@@ -172,12 +182,24 @@ int32_t operand_axis(const Cut *cut, const Node *node, size_t operand, uint32_t 
   return rules[node->op] ? rules[node->op](cut, node, operand, axis) : -1;
 }
 
+int32_t carried_axis(const Cut *cut, const Node *node) {
+  int32_t axis = -1;
+  if (node->op == OP_SHIFT || node->op == OP_CUMSUM) axis = node->attr.axis;
+  if (node->op == OP_LINEAR_ATTENTION) axis = (int32_t)node->rank - 2;
+  return axis >= 0 && is_length(cut, node->dims[axis]) ? axis : -1;
+}
+
+int32_t step_axis(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
+  if ((int32_t)axis != carried_axis(cut, node)) return operand_axis(cut, node, operand, axis);
+  return aligned(input(node, operand), node->rank, axis);
+}
+
 /* Starts from all axes of the length and drops those that a result axis follows for new positions alone. So an axis
  * that the operation contracts stays in the set, whatever is wanted of the result. */
 uint8_t operand_whole(const Cut *cut, const Node *node, size_t operand, uint8_t whole) {
   uint8_t needed = length_axes(cut, input(node, operand));
   for (uint32_t axis = 0; axis < node->rank && needed; axis++) {
-    int32_t own = operand_axis(cut, node, operand, axis);
+    int32_t own = step_axis(cut, node, operand, axis);
     if (own >= 0 && !(whole & 1u << axis)) needed &= (uint8_t)~(1u << own);
   }
   return needed;

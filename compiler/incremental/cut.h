@@ -1,6 +1,6 @@
 /* Cut: the model that is being cut in two, and what is known of its nodes. Private to incremental/.
  *
- * The files build on one another: axes, neutral, sound, uses, build, and incremental at the top.
+ * The files build on one another: axes, neutral, sound, uses, states, build, and incremental at the top.
  *
  * The length is the run-time size of the decoder input. Each use of a value needs each axis of that size in one of
  * two ways: for the new positions alone, or whole, from position 0 on. The axes of batch and length may be merged
@@ -20,6 +20,7 @@ enum { ON_TOKENS = 1, ON_INPUTS = 2, ON_LENGTH = 4 }; /* what a value depends on
 
 typedef enum UseForm {
   USE_COMPUTED, /* in the step, from its operands */
+  USE_CARRIED,  /* likewise, and from the state that the earlier positions have left (states.c) */
   USE_CACHED,   /* the earlier positions from a cache, behind them the new ones, computed */
   USE_READ,     /* computed by the encoder graph */
   USE_CUT       /* the new positions of what is computed whole */
@@ -72,6 +73,11 @@ uint8_t length_axes(const Cut *cut, const Node *node);
  * there, or the axis is not made of one of its axes. An axis of an operand that no axis of the result is made of is
  * used whole. */
 int32_t operand_axis(const Cut *cut, const Node *node, size_t operand, uint32_t axis);
+/* The axis of the length along which the node goes on from position to position, so that a new position is made of its
+ * own operands and a state: of a shift, a running sum, linear_attention. -1: none. */
+int32_t carried_axis(const Cut *cut, const Node *node);
+/* As operand_axis, and along carried_axis the operand's new positions, beside which a state is needed. */
+int32_t step_axis(const Cut *cut, const Node *node, size_t operand, uint32_t axis);
 /* The product of the sizes before an axis; NULL: too large a polynomial. */
 const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis);
 /* Which axes of an operand are needed whole for these of the result. */
@@ -95,6 +101,10 @@ bool later_number(Cut *cut, const Node *x, uint32_t axis, uint32_t other, double
 bool node_is_sound(Cut *cut, const Node *node);
 
 // ---- uses.c ----
+
+/* The axes that a use which does not ask for them needs whole all the same, because the node is computed along them:
+ * of a softmax, and of what is carried but does not depend on the tokens. */
+uint8_t least_whole(const Cut *cut, const Node *node);
 
 /* Sets cut->is_scores; the ids must be dense. False after an error. */
 bool find_scores_of_attention(Cut *cut, Diag *diag);

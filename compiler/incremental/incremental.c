@@ -135,6 +135,42 @@ static bool is_cached(const Cut *cut, const Node *node) {
   return false;
 }
 
+static const char *state_word(const Node *input) {
+  if (input->attr.role.kind == ROLE_RUNNING_SUM) return "sum";
+  return input->users.n && input->users.items[0]->op == OP_CONCAT ? "window" : "state";
+}
+
+/* One line of the log for each state of a row. Returns the bytes of all of them; NULL: they depend on other sizes. */
+static const Size *record_states(const Cut *cut, PassLog *log, const Graph *step) {
+  SizeTable *sizes = step->sizes;
+  const Size *total = size_const(sizes, 0), *rows = graph_size_with(step, ROLE_ROWS);
+  for (size_t i = 0; i < step->inputs.n; i++) {
+    const Node *node = step->inputs.items[i];
+    if (!role_is_state(node->attr.role)) continue;
+    const bool is_shared = cut->batch < 0 || !size_involves(node_elements(sizes, node), (uint32_t)size_symbol_of(rows));
+    const Size *bytes = bytes_of(sizes, node, NULL, is_shared ? NULL : rows);
+    StrBuf text = strbuf_new(log->arena);
+    strbuf_printf(&text, "%s: ", state_word(node));
+    node_print_shape(&text, sizes, node);
+    strbuf_add(&text, ", ");
+    if (bytes) size_print(&text, sizes, bytes);
+    strbuf_add(&text, " bytes a row");
+    record(log, true, node->origin, text.text);
+    if (total) total = bytes ? size_add(sizes, total, bytes) : NULL;
+  }
+  return total;
+}
+
+/* "; kept: 36 states, 20201472 bytes a row" */
+static void print_states(StrBuf *text, const Graph *step, const Size *bytes, uint32_t n) {
+  if (!n) return;
+  strbuf_printf(text, "; kept: %u states", n);
+  if (!bytes) return;
+  strbuf_add(text, ", ");
+  size_print(text, step->sizes, bytes);
+  strbuf_add(text, " bytes a row");
+}
+
 static void record_result(const Cut *cut, PassLog *log, const Incremental *result) {
   SizeTable *sizes = cut->graph->sizes;
   const Size *total[2] = {size_const(sizes, 0), size_const(sizes, 0)};
@@ -144,6 +180,7 @@ static void record_result(const Cut *cut, PassLog *log, const Incremental *resul
       const Size *bytes = record_value(cut, log, node, is_cache);
       if (total[is_cache]) total[is_cache] = size_add(sizes, total[is_cache], bytes);
     }
+  const Size *state_bytes = record_states(cut, log, result->step);
   StrBuf text = strbuf_new(log->arena);
   strbuf_printf(&text, "a step computes new positions only; cached: %u values of earlier positions, ",
                 result->n_caches);
@@ -154,6 +191,7 @@ static void record_result(const Cut *cut, PassLog *log, const Incremental *resul
     size_print(&text, sizes, total[0]);
     strbuf_add(&text, " bytes");
   }
+  print_states(&text, result->step, state_bytes, result->n_states + result->n_sums);
   record(log, true, cut->logits->origin, text.text);
 }
 

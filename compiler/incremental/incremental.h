@@ -6,9 +6,10 @@
  *         outputs, with the roles `encoded 0`, `encoded 1` ..., are the values that the step reads. NULL if the step
  *         reads none.
  * step    the new positions of some rows. Inputs: `tokens` [rows, fresh]; each `encoded n`; each `cache n`, a value
- *         at earlier positions, with `past` in place of the length. Outputs: `logits` [rows, kept, vocab] of the
- *         last `kept` new positions, under the name that they have in the model; `logsumexp` [rows, kept]; each
- *         `cache n`, the concat of the input and the new positions. Sizes: the model's, but `past`, `fresh` and
+ *         at earlier positions, with `past` in place of the length; each `state n` and `sum n`, what earlier positions
+ *         have left, of one size. Outputs: `logits` [rows, kept, vocab] of the last `kept` new positions, under the
+ *         name that they have in the model; `logsumexp` [rows, kept]; each `cache n`, the concat of the input and the
+ *         new positions; each `state n` and `sum n`, what it is behind them. Sizes: the model's, but `past`, `fresh` and
  *         `kept` in place of the length.
  *
  * The roles are those of graph/roles.def. Readers of the two graphs go by them, never by names.
@@ -27,7 +28,7 @@ typedef struct Incremental Incremental;
 struct Incremental {
   Graph *encoder; /* NULL: none */
   Graph *step;    /* NULL: the model is not incremental; the whole forward runs for each token */
-  uint32_t n_caches, n_encoded;
+  uint32_t n_caches, n_encoded, n_states, n_sums;
   uint32_t n_ragged;
   const char *const *ragged; /* sizes of `encoder` that each item of a batch has of its own */
   const char *reason; /* why not: "softmax over positions that are not masked"; NULL if it is */

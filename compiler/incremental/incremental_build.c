@@ -12,20 +12,11 @@
  * docs/decisions/0002-bits.md requires. */
 #include <string.h>
 
-#include "incremental/cut.h"
-#include "incremental/incremental.h"
+#include "incremental/incremental_states.h"
 
 // ---- sizes and checks in another graph ----
 
 /* A size, a condition or a message of the model, with another size in place of each symbol. */
-
-typedef struct SizeMap { /* sizes of the model as sizes of another graph */
-  SizeTable *to;
-  const Size *of[SIZE_MAX_SYMBOLS]; /* by symbol of the model; NULL: it has none there */
-} SizeMap;
-
-/* NULL: the polynomial becomes too large, or it has a symbol that the other graph lacks. */
-static const Size *map_size(const SizeMap *map, const Size *size) { return size_substitute(map->to, size, map->of); }
 
 // ---- checks ----
 
@@ -39,8 +30,8 @@ static bool cond_has(const Cond *cond, uint32_t symbol) {
 static const Cond *map_cond(Arena *arena, const SizeMap *map, const Cond *cond) {
   Cond *copy = arena_copy(arena, cond, sizeof *cond);
   if (cond->kind == COND_COMPARE) {
-    copy->left = map_size(map, cond->left);
-    copy->right = map_size(map, cond->right);
+    copy->left = step_size(map, cond->left);
+    copy->right = step_size(map, cond->right);
     return copy->left && copy->right ? copy : NULL;
   }
   copy->a = map_cond(arena, map, cond->a);
@@ -51,7 +42,7 @@ static const Cond *map_cond(Arena *arena, const SizeMap *map, const Cond *cond) 
 /* A message keeps the name that the model gives a size: "time = 13", never "time.past + time.fresh = 13". A size that
  * the other graph cannot express is left out. */
 static CheckPart map_part(Arena *arena, const SizeTable *from, const SizeMap *map, CheckPart part) {
-  const Size *size = part.size ? map_size(map, part.size) : NULL;
+  const Size *size = part.size ? step_size(map, part.size) : NULL;
   if (!size || !part.named) return (CheckPart){.text = part.text, .size = size};
   StrBuf text = strbuf_new(arena);
   strbuf_add(&text, part.text ? part.text : "");
@@ -81,40 +72,15 @@ static bool map_checks(const Cut *cut, Graph *to, const SizeMap *map, bool about
 
 const char logsumexp_name[] = "logsumexp";
 
-typedef struct Stepper {
-  Cut *cut;
-  Graph *graph;
-  SizeMap map, of_new; /* the length as past + fresh; as fresh */
-  const Size *past, *fresh, *kept;
-  Node **inputs;  /* by id of the model's node: the input that holds the tokens, or a value of the encoder */
-  Node **earlier; /* by id: the input that holds the cache of earlier positions */
-  Node **caches;  /* by id: that cache with the new positions behind it */
-} Stepper;
-
 static const Node *input(const Node *node, size_t i) { return node->inputs.items[i]; }
 
 // ---- sizes of a use ----
 
-/* Whether the use needs the axis for new positions alone. */
-static bool is_new(const Stepper *s, const Node *node, uint8_t whole, uint32_t axis) {
-  const Size *dim = node->dims[axis];
-  return (is_length(s->cut, dim) || is_merged(s->cut, dim)) && !(whole & 1u << axis);
-}
-
-/* The shape of the node in the step, for a use that needs these axes whole. False: a size is too large. */
-static bool map_dims(const Stepper *s, const Node *node, uint8_t whole, const Size **dims) {
-  for (uint32_t axis = 0; axis < node->rank; axis++) {
-    dims[axis] = map_size(is_new(s, node, whole, axis) ? &s->of_new : &s->map, node->dims[axis]);
-    if (!dims[axis]) return false;
-  }
-  return true;
-}
-
 static bool map_attr(const SizeMap *map, NodeAttr *attr) {
-  if (attr->size) attr->size = map_size(map, attr->size);
+  if (attr->size) attr->size = step_size(map, attr->size);
   for (uint32_t i = 0; i < MAX_RANK; i++) {
     if (!attr->starts[i]) continue;
-    attr->starts[i] = map_size(map, attr->starts[i]);
+    attr->starts[i] = step_size(map, attr->starts[i]);
     if (!attr->starts[i]) return false;
   }
   return true;
@@ -126,14 +92,15 @@ static bool map_attr(const SizeMap *map, NodeAttr *attr) {
 static Node *axis_positions(const Stepper *s, Builder *b, const Node *node, uint8_t whole, uint32_t axis,
                             const Size *dim) {
   Node *positions = build_positions(b, dim);
-  if (!is_new(s, node, whole, axis)) return positions;
+  if (!step_is_new(s, node, whole, axis)) return positions;
   return build_binary(b, OP_ADD, positions, build_size(b, DTYPE_I32, s->past));
 }
 
 /* A causal mask compares coordinates, and those of an axis of new positions begin at `past`. The operation itself knows
  * only coordinates from 0, so it is written out as column > row; with both axes whole it can stay. */
 static Node *build_later(const Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
-  if (!is_new(s, node, use->whole, 0) && !is_new(s, node, use->whole, 1)) return build_causal_mask(b, dims[0], dims[1]);
+  if (!step_is_new(s, node, use->whole, 0) && !step_is_new(s, node, use->whole, 1))
+    return build_causal_mask(b, dims[0], dims[1]);
   const Size *one = size_const(s->graph->sizes, 1);
   Node *rows = axis_positions(s, b, node, use->whole, 0, dims[0]);
   Node *columns = axis_positions(s, b, node, use->whole, 1, dims[1]);
@@ -146,7 +113,7 @@ static Node *build_later(const Stepper *s, Builder *b, const Node *node, const U
  * at `past`. A slice of an axis of the length itself starts at 0 on what is new, since its operand is new too. */
 static bool shift_starts(const Stepper *s, const Node *node, const Use *use, NodeAttr *attr) {
   for (uint32_t axis = 0; axis < node->rank && node->op == OP_SLICE; axis++) {
-    if (!is_new(s, node, use->whole, axis) || is_length(s->cut, input(node, 0)->dims[axis])) continue;
+    if (!step_is_new(s, node, use->whole, axis) || is_length(s->cut, input(node, 0)->dims[axis])) continue;
     attr->starts[axis] = size_add(s->graph->sizes, attr->starts[axis], s->past);
     if (!attr->starts[axis]) return false;
   }
@@ -154,12 +121,6 @@ static bool shift_starts(const Stepper *s, const Node *node, const Use *use, Nod
 }
 
 // ---- one use ----
-
-/* The form of the operand that uses.c chose for this use; it exists, because the same two functions asked for it. */
-static Node *operand_of(const Stepper *s, const Node *node, size_t i, const Use *use) {
-  const Cut *cut = s->cut;
-  return find_use(cut, input(node, i), operand_whole(cut, node, i, use->whole), operand_bare(cut, node, i, use))->node;
-}
 
 static Node *copy_node(Graph *graph, const Node *node, const NodeAttr *attr, const Size *const *dims,
                        Node *const *operands) {
@@ -178,7 +139,7 @@ static Node *build_computed(Stepper *s, Builder *b, const Node *node, const Use 
   NodeAttr attr = node->attr;
   if (!map_attr(&s->map, &attr) || !shift_starts(s, node, use, &attr)) return NULL;
   Node **operands = ARENA_ARRAY(s->cut->scratch, Node *, node->inputs.n);
-  for (size_t i = 0; i < node->inputs.n; i++) operands[i] = operand_of(s, node, i, use);
+  for (size_t i = 0; i < node->inputs.n; i++) operands[i] = step_operand(s, node, i, use);
   return copy_node(s->graph, node, &attr, dims, operands);
 }
 
@@ -192,22 +153,24 @@ static Node *build_cached(Stepper *s, Builder *b, const Node *node, const Use *u
   return s->caches[node->id];
 }
 
-/* The new positions of a value that is computed whole along the axis of its softmax. */
+/* The new positions of a value that is computed whole along an axis of its own. */
 static Node *build_cut(const Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
   const Size *starts[MAX_RANK];
-  uint8_t whole = use->whole;
-  if (node->op == OP_SOFTMAX || node->op == OP_LOG_SOFTMAX) whole |= (uint8_t)(1u << node->attr.axis);
-  for (uint32_t axis = 0; axis < node->rank; axis++)
-    starts[axis] = is_new(s, node, use->whole, axis) && whole & 1u << axis ? s->past : size_const(s->graph->sizes, 0);
+  const uint8_t whole = use->whole | least_whole(s->cut, node);
+  for (uint32_t axis = 0; axis < node->rank; axis++) {
+    const bool is_cut = step_is_new(s, node, use->whole, axis) && whole & 1u << axis;
+    starts[axis] = is_cut ? s->past : size_const(s->graph->sizes, 0);
+  }
   return build_slice(b, find_use(s->cut, node, whole, use->bare)->node, starts, dims);
 }
 
 static bool build_use(Stepper *s, const Node *node, Use *use) {
   Builder b = {.graph = s->graph, .origin = node->origin};
   const Size *dims[MAX_RANK];
-  if (!map_dims(s, node, use->whole, dims)) return false;
+  if (!step_dims(s, node, use->whole, dims)) return false;
   switch (use->form) {
     case USE_COMPUTED: use->node = build_computed(s, &b, node, use, dims); break;
+    case USE_CARRIED: use->node = build_carried(s, &b, node, use, dims); break;
     case USE_CACHED: use->node = build_cached(s, &b, node, use); break;
     case USE_READ: use->node = s->inputs[node->id]; break;
     case USE_CUT: use->node = build_cut(s, &b, node, use, dims); break;
@@ -217,7 +180,7 @@ static bool build_use(Stepper *s, const Node *node, Use *use) {
 
 /* A cached or cut use is made of another use of the same node, so the forms are built in this order. */
 static bool build_uses(Stepper *s, const Node *node) {
-  static const UseForm order[] = {USE_COMPUTED, USE_READ, USE_CACHED, USE_CUT};
+  static const UseForm order[] = {USE_COMPUTED, USE_CARRIED, USE_READ, USE_CACHED, USE_CUT};
   Uses *uses = &s->cut->uses[node->id];
   for (size_t form = 0; form < sizeof order / sizeof *order; form++)
     for (size_t i = uses->items.n; i-- > 0;)
@@ -227,23 +190,6 @@ static bool build_uses(Stepper *s, const Node *node) {
 
 // ---- inputs and outputs ----
 
-static const char *numbered_name(Arena *arena, Role role) {
-  return arena_printf(arena, "%s.%u", role_table[role.kind].text, role.number);
-}
-
-static Node *input_with(Stepper *s, const Node *node, Role role, const Size *const *dims) {
-  Builder b = {.graph = s->graph, .origin = node->origin};
-  const char *name = role.kind == ROLE_TOKENS ? node->attr.name : numbered_name(s->cut->scratch, role);
-  Node *input = build_input(&b, name, node->dtype, node->rank, dims);
-  input->attr.role = role;
-  if (role.kind == ROLE_TOKENS) {
-    input->attr.range_text = node->attr.range_text;
-    input->attr.least = node->attr.least;
-    input->attr.most = node->attr.most;
-  }
-  return input;
-}
-
 static const Use *cached_use(const Cut *cut, const Node *node) {
   const Uses *uses = &cut->uses[node->id];
   for (size_t i = 0; i < uses->items.n; i++)
@@ -251,26 +197,26 @@ static const Use *cached_use(const Cut *cut, const Node *node) {
   return NULL;
 }
 
-/* The inputs in the order of the interface: tokens, encoded values, caches. The numbers of the roles are handed out
- * here, in the order of the list; build_encoder counts its outputs in the same order. */
+/* The inputs in the order of the interface: tokens, encoded values, caches, states. The numbers of the roles are handed
+ * out here, in the order of the list; build_encoder counts its outputs in the same order. */
 static bool add_inputs(Stepper *s, Incremental *result) {
   Cut *cut = s->cut;
   const Size *dims[MAX_RANK];
-  if (!map_dims(s, cut->tokens, 0, dims)) return false;
-  s->inputs[cut->tokens->id] = input_with(s, cut->tokens, (Role){ROLE_TOKENS, 0}, dims);
+  if (!step_dims(s, cut->tokens, 0, dims)) return false;
+  s->inputs[cut->tokens->id] = step_input(s, cut->tokens, (Role){ROLE_TOKENS, 0}, dims);
   for (const Node *node = cut->graph->first; node; node = node->next) {
     if (!cut->is_read[node->id]) continue;
-    if (!map_dims(s, node, 0, dims)) return false;
-    s->inputs[node->id] = input_with(s, node, (Role){ROLE_ENCODED, result->n_encoded++}, dims);
+    if (!step_dims(s, node, 0, dims)) return false;
+    s->inputs[node->id] = step_input(s, node, (Role){ROLE_ENCODED, result->n_encoded++}, dims);
   }
   for (const Node *node = cut->graph->first; node; node = node->next) {
     const Use *use = cached_use(cut, node);
     if (!use) continue;
-    if (!map_dims(s, node, 0, dims)) return false;
+    if (!step_dims(s, node, 0, dims)) return false;
     dims[first_axis(use->whole)] = s->past;
-    s->earlier[node->id] = input_with(s, node, (Role){ROLE_CACHE, result->n_caches++}, dims);
+    s->earlier[node->id] = step_input(s, node, (Role){ROLE_CACHE, result->n_caches++}, dims);
   }
-  return true;
+  return add_states(s, result);
 }
 
 static void add_output(Graph *graph, const char *name, Node *node, Role role) {
@@ -307,6 +253,8 @@ static void add_outputs(Stepper *s) {
       const NodeAttr *input = &s->earlier[node->id]->attr;
       add_output(s->graph, input->name, s->caches[node->id], input->role);
     }
+  for (const Carried *c = s->first; c; c = c->next)
+    add_output(s->graph, c->input->attr.name, c->output, c->input->attr.role);
 }
 
 // ---- sizes of the step, and its own check ----
@@ -362,6 +310,8 @@ bool build_step(Cut *cut, Incremental *result) {
   s.inputs = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
   s.earlier = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
   s.caches = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
+  s.states = ARENA_ARRAY(cut->scratch, Carried *, cut->graph->next_id);
+  s.windows = ARENA_ARRAY(cut->scratch, Carried *, cut->graph->next_id);
   if (!add_step_sizes(&s) || !add_inputs(&s, result)) return false;
   for (const Node *node = cut->graph->first; node; node = node->next)
     if (!build_uses(&s, node)) return false;
@@ -376,7 +326,7 @@ static bool copy_to_encoder(Cut *cut, const SizeMap *map, Graph *graph, const No
   const Size *dims[MAX_RANK];
   NodeAttr attr = node->attr;
   for (uint32_t axis = 0; axis < node->rank; axis++)
-    if (!(dims[axis] = map_size(map, node->dims[axis]))) return false;
+    if (!(dims[axis] = step_size(map, node->dims[axis]))) return false;
   if (!map_attr(map, &attr)) return false;
   Node **operands = ARENA_ARRAY(cut->scratch, Node *, node->inputs.n);
   for (size_t i = 0; i < node->inputs.n; i++) operands[i] = copies[input(node, i)->id];
@@ -404,7 +354,7 @@ bool build_encoder(Cut *cut, Incremental *result) {
   Role role = {ROLE_ENCODED, 0};
   for (const Node *node = cut->graph->first; node; node = node->next) {
     if (!cut->is_read[node->id]) continue;
-    add_output(graph, numbered_name(graph->arena, role), copies[node->id], role);
+    add_output(graph, step_name(graph->arena, role), copies[node->id], role);
     role.number++;
   }
   result->encoder = graph;

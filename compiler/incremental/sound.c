@@ -85,7 +85,7 @@ static bool operand_agrees(Cut *cut, const Node *node, const Node *x, uint32_t a
 static bool operands_agree(Cut *cut, const Node *node) {
   for (size_t i = 0; i < node->inputs.n; i++)
     for (uint32_t axis = 0; axis < node->rank; axis++) {
-      int32_t own = operand_axis(cut, node, i, axis);
+      int32_t own = step_axis(cut, node, i, axis);
       if (own >= 0 && !operand_agrees(cut, node, input(node, i), axis, own)) return false;
     }
   return true;
@@ -189,7 +189,7 @@ static bool product_is_sound(Cut *cut, const Node *node) {
 /* Whether some axis of the result is made of this axis of the operand one by one. */
 static bool is_followed(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   for (uint32_t i = 0; i < node->rank; i++)
-    if (operand_axis(cut, node, operand, i) == (int32_t)axis) return true;
+    if (step_axis(cut, node, operand, i) == (int32_t)axis) return true;
   return false;
 }
 
@@ -258,7 +258,7 @@ static bool concat_is_sound(Cut *cut, const Node *node) {
   return true;
 }
 
-/* Running sums would need the sum so far kept, shifts the rows before; the others may take any position. */
+/* Picks elements along an axis, which could be any position's. */
 static bool along_is_sound(Cut *cut, const Node *node) {
   uint32_t axis = (uint32_t)node->attr.axis;
   for (size_t i = 0; i < node->inputs.n; i++)
@@ -267,13 +267,28 @@ static bool along_is_sound(Cut *cut, const Node *node) {
   return true;
 }
 
-/* A step would go on from the state behind the one before, which nothing keeps. */
-static bool recurrence_is_sound(Cut *cut, const Node *node) {
-  for (uint32_t axis = 0; axis < node->rank; axis++)
-    if (has_length(cut, node->dims[axis]))
-      return cut_refuse(cut, node, "%s along the positions needs the state behind the one before, which is not kept",
-                        op_table[node->op].name);
-  return true;
+enum { MOST_WINDOW = 4096 }; /* rows that a step keeps for a shift: beyond, a state would be larger than a cache */
+
+static bool shift_is_sound(Cut *cut, const Node *node) {
+  int64_t n = 0;
+  size_is_const(node->attr.size, &n);
+  if (n < 0) return cut_refuse(cut, node, "shift moves later positions to earlier ones");
+  if (n <= MOST_WINDOW) return true;
+  return cut_refuse(cut, node, "shift by %lld positions would keep as many rows; %d are kept at most", (long long)n,
+                    MOST_WINDOW);
+}
+
+/* What goes on from one position to the next needs the state behind the one before, and nothing of later ones. Two axes
+ * of positions are refused: what is new along one of them would need the states of all positions along the other. */
+static bool carried_is_sound(Cut *cut, const Node *node) {
+  const uint32_t axis = node->op == OP_LINEAR_ATTENTION ? node->rank - 2u : (uint32_t)node->attr.axis;
+  const char *name = op_table[node->op].name;
+  if (has_batch(cut, node->dims[axis])) return refuse_batch(cut, node);
+  if (carried_axis(cut, node) < 0) return true;
+  if (node->attr.has_initial) return cut_refuse(cut, node, "%s begins with a state that is given", name);
+  if (depends_on(cut, node, ON_TOKENS) && length_axes(cut, node) != 1u << axis)
+    return cut_refuse(cut, node, "%s along the positions of a value that has two axes of them", name);
+  return node->op != OP_SHIFT || shift_is_sound(cut, node);
 }
 
 /* Operations with rules of their own come first; the others are sound if their operands agree along every axis that is
@@ -286,10 +301,10 @@ bool node_is_sound(Cut *cut, const Node *node) {
     return cut_refuse(cut, node, "%s was fused already", op_table[node->op].name);
   if (node->op == OP_SLICE) return slice_is_sound(cut, node);
   if (node->op == OP_RESHAPE) return reshape_is_sound(cut, node);
-  bool is_along = node->op == OP_TAKE || node->op == OP_EVERY || node->op == OP_CUMSUM || node->op == OP_TOPK ||
-                  node->op == OP_SHIFT;
+  bool is_along = node->op == OP_TAKE || node->op == OP_EVERY || node->op == OP_TOPK;
+  bool may_carry = node->op == OP_SHIFT || node->op == OP_CUMSUM || node->op == OP_LINEAR_ATTENTION;
   if (is_along && !along_is_sound(cut, node)) return false;
-  if (node->op == OP_LINEAR_ATTENTION && !recurrence_is_sound(cut, node)) return false;
+  if (may_carry && !carried_is_sound(cut, node)) return false;
   if (node->op == OP_CONCAT && !concat_is_sound(cut, node)) return false;
   return operands_agree(cut, node) && contractions_are_sound(cut, node);
 }

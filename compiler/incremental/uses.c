@@ -1,7 +1,8 @@
 /* Chooses in which forms the step needs each node.
  *
  * In: the model, and the logits that are wanted for new positions. Out: for each node, its uses: which axes are needed
- * whole, and whether the value is computed in the step, cached from earlier steps, or read from the encoder. A node may
+ * whole, and whether the value is computed in the step, from a state too, cached from earlier steps, or read from the
+ * encoder. A node may
  * have several uses, such as new queries and all keys of one projection. Refused: a node that is not sound, or that
  * would have to be cached with its batch and length merged.
  *
@@ -118,15 +119,25 @@ static bool caches_operand(const Cut *cut, const Node *node, unsigned on, bool b
 
 static unsigned count_axes(uint8_t axes) { return (unsigned)__builtin_popcount(axes); }
 
-/* A softmax needs its own axis whole even where a user needs only the new positions of it. */
-static uint8_t least_whole(const Cut *cut, const Node *node) {
+/* What depends on no token is computed anew in every step, so it needs no state. */
+uint8_t least_whole(const Cut *cut, const Node *node) {
+  const int32_t carried = depends_on(cut, node, ON_TOKENS) ? -1 : carried_axis(cut, node);
   bool is_softmax = node->op == OP_SOFTMAX || node->op == OP_LOG_SOFTMAX;
+  if (carried >= 0) return (uint8_t)(1u << carried);
   return is_softmax ? length_axes(cut, node) & (uint8_t)(1u << node->attr.axis) : 0;
+}
+
+/* Whether the new positions are made of a state. */
+static bool is_carried(const Cut *cut, const Node *node, const Use *use) {
+  const int32_t axis = carried_axis(cut, node);
+  return axis >= 0 && depends_on(cut, node, ON_TOKENS) && !(use->whole & 1u << axis);
 }
 
 /* The form of one use, in this order:
  * - a value of the encoder is read, or computed from a smaller one that is read;
- * - a softmax whose own axis the user does not need whole is computed whole and cut;
+ * - a softmax whose own axis the user does not need whole is computed whole and cut, and so is what is carried along
+ *   positions without depending on tokens;
+ * - what is carried from position to position is made of new positions and a state;
  * - a value that does not depend on the tokens (positions, sizes, weights) is computed for all positions, which is
  *   cheaper than a cache. So is a value with two axes of the length, such as scores: it is made of queries of new rows
  *   and cached keys, and caching it would take the square of the length;
@@ -136,6 +147,7 @@ static UseForm form_of(const Cut *cut, const Node *node, const Use *use) {
   const unsigned given = ON_TOKENS | ON_INPUTS;
   if (is_encoder_value(cut, node)) return caches_operand(cut, node, given, use->bare) ? USE_COMPUTED : USE_READ;
   if (least_whole(cut, node) & (uint8_t)~use->whole) return USE_CUT;
+  if (is_carried(cut, node, use)) return USE_CARRIED;
   if (!use->whole || !depends_on(cut, node, ON_TOKENS) || count_axes(length_axes(cut, node)) > 1) return USE_COMPUTED;
   return caches_operand(cut, node, ON_TOKENS, use->bare) ? USE_COMPUTED : USE_CACHED;
 }
@@ -148,7 +160,8 @@ static void choose_form(Cut *cut, const Node *node, size_t i) {
   Use *use = &cut->uses[node->id].items.items[i];
   use->form = form_of(cut, node, use);
   switch (use->form) {
-    case USE_COMPUTED: need_operands(cut, node, use); break;
+    case USE_COMPUTED:
+    case USE_CARRIED: need_operands(cut, node, use); break;
     case USE_CACHED: need(cut, node, 0, false); break;
     case USE_CUT: need(cut, node, use->whole | least_whole(cut, node), use->bare); break;
     case USE_READ: cut->is_read[node->id] = cut->of_encoder[node->id] = true; break;

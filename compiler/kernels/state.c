@@ -18,7 +18,13 @@ typedef struct StateKernel {
   LLVMValueRef masks[STATE_VECTORS]; /* of the columns that there are */
 } StateKernel;
 
+typedef struct Rows { /* of a state in memory */
+  LLVMValueRef base, bytes; /* from row to row */
+  unsigned align;
+} Rows;
+
 typedef struct Walk { /* over the rows of the state; what a walk does not do is NULL, and u is not read */
+  Rows from, to;
   LLVMValueRef q, k_write; /* of the step that writes */
   Lanes u;
   LLVMValueRef k_read, decay; /* of the step that reads next */
@@ -54,6 +60,11 @@ static Lanes number_of_row(StateKernel *s, LLVMValueRef base, LLVMValueRef row_b
   return lanes_splat(s->e, emit_load(s->e, s->e->f32, at, 4));
 }
 
+/* Rows of the state in scratch, which are aligned. */
+static Rows scratch_rows(StateKernel *s) {
+  return (Rows){s->state, emit_i64(s->e, TFM_STATE_COLUMNS * sizeof(float)), 64};
+}
+
 /* Walks the rows; gives what the query reads in `y` and what the next key reads in `r`. */
 static void emit_walk(StateKernel *s, const Walk *walk, Lanes *y, Lanes *r) {
   Emitter *e = s->e;
@@ -61,15 +72,17 @@ static void emit_walk(StateKernel *s, const Walk *walk, Lanes *y, Lanes *r) {
   Lanes row, sums[2];
   for (unsigned i = 0; i < 2 * STATE_VECTORS; i++)
     sums[i / STATE_VECTORS].v[i % STATE_VECTORS] = loop_carry(e, &rows, LLVMConstNull(lanes_type(e->f32)));
-  LLVMValueRef at = emit_offset(e, s->state, emit_mul(e, rows.index, emit_i64(e, TFM_STATE_COLUMNS * sizeof(float))));
-  for (unsigned i = 0; i < STATE_VECTORS; i++) row.v[i] = emit_load(e, lanes_type(e->f32), vector_at(s, at, i), 64);
+  LLVMValueRef at = emit_offset(e, walk->from.base, emit_mul(e, rows.index, walk->from.bytes));
+  LLVMValueRef to = emit_offset(e, walk->to.base, emit_mul(e, rows.index, walk->to.bytes));
+  for (unsigned i = 0; i < STATE_VECTORS; i++)
+    row.v[i] = emit_load(e, lanes_type(e->f32), vector_at(s, at, i), walk->from.align);
   if (walk->q) {
     row = lanes_fma(e, number_of_row(s, walk->k_write, s->k_row, rows.index), walk->u, row);
     sums[0] = lanes_fma(e, number_of_row(s, walk->q, s->q_row, rows.index), row, sums[0]);
   }
   if (walk->decay) row = lanes_mul(e, number_of_row(s, walk->decay, s->decay_row, rows.index), row);
   if (walk->k_read) sums[1] = lanes_fma(e, number_of_row(s, walk->k_read, s->k_row, rows.index), row, sums[1]);
-  for (unsigned i = 0; i < STATE_VECTORS; i++) emit_store(e, row.v[i], vector_at(s, at, i), 64);
+  for (unsigned i = 0; i < STATE_VECTORS; i++) emit_store(e, row.v[i], vector_at(s, to, i), walk->to.align);
   for (unsigned i = 0; i < 2 * STATE_VECTORS; i++)
     loop_next(&rows, i, sums[i / STATE_VECTORS].v[i % STATE_VECTORS]);
   loop_end(e, &rows);
@@ -98,8 +111,9 @@ static LLVMValueRef decay_at(StateKernel *s, LLVMValueRef t) {
 static void emit_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r) {
   Lanes y;
   Walk walk = {.q = at_step(s, ARG(s, q, pointer), ARG(s, q_step, i64), t), .k_write = k_at(s, t),
-               .u = emit_written(s, t, *r), .k_read = next ? k_at(s, next) : NULL,
-               .decay = next ? decay_at(s, next) : NULL};
+               .u = emit_written(s, t, *r), .from = scratch_rows(s), .k_read = next ? k_at(s, next) : NULL,
+               .decay = next ? decay_at(s, next) : NULL,
+               .to = next ? scratch_rows(s) : (Rows){ARG(s, out, pointer), ARG(s, out_row, i64), 4}};
   emit_walk(s, &walk, &y, r);
   store_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), t), y);
 }
@@ -109,7 +123,9 @@ static void emit_steps(StateKernel *s) {
   Emitter *e = s->e;
   LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1), last = emit_sub(e, ARG(s, steps, i64), one);
   Lanes r, unused;
-  emit_walk(s, &(Walk){.k_read = k_at(s, zero), .decay = decay_at(s, zero)}, &unused, &r);
+  const Walk first = {.from = {ARG(s, in, pointer), ARG(s, in_row, i64), 4}, .to = scratch_rows(s),
+                      .k_read = k_at(s, zero), .decay = decay_at(s, zero)};
+  emit_walk(s, &first, &unused, &r);
   Loop steps = loop_begin(e, zero, last, 1);
   for (unsigned i = 0; i < STATE_VECTORS; i++) r.v[i] = loop_carry(e, &steps, r.v[i]);
   emit_step(s, steps.index, emit_add(e, steps.index, one), &r);

@@ -201,6 +201,21 @@ static tfm_operand state_operand(Planner *p, const View *view, uint32_t rank) {
   return operand;
 }
 
+/* Where the state behind the last step is written; false: nobody reads it. */
+static bool last_state(Planner *p, const Node *node, View *view) {
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    if (user->op != OP_LINEAR_ATTENTION_STATE || !p->values[user->id].is_live) continue;
+    if (!p->values[user->id].has_view) {
+      const View fresh = layout_new(p, DTYPE_F32, user->rank, (const Size *const *)user->dims);
+      plan_set_view(p, user, &fresh);
+    }
+    *view = p->values[user->id].view;
+    return true;
+  }
+  return false;
+}
+
 void plan_linear_attention(Planner *p, const Node *node) {
   Node *const *xs = node->inputs.items;
   const uint32_t rank = node->rank;
@@ -209,13 +224,16 @@ void plan_linear_attention(Planner *p, const Node *node) {
   const bool is_one = beta && size_equals(beta->dims[beta->rank - 1], 1);
   View q = plan_view(p, xs[0]), k = plan_view(p, xs[1]), v = with_columns(p, xs[2]);
   View fades = decay ? plan_view(p, decay) : v, writes = beta ? with_columns(p, beta) : v;
+  View before = node->attr.has_initial ? with_columns(p, xs[node->inputs.n - 1]) : v, behind = v;
   View c = layout_result(p, node, layout_has_columns, NULL, NULL);
   tfm_state_step step = {.rank = (uint8_t)rank, .has_decay = decay != NULL,
                          .beta = (uint8_t)(!beta ? TFM_BETA_NONE : is_one ? TFM_BETA_ONE : TFM_BETA_EACH),
                          .q = state_operand(p, &q, rank), .k = state_operand(p, &k, rank),
                          .v = state_operand(p, &v, rank),
                          .decay = state_operand(p, &fades, rank), .beta_values = state_operand(p, &writes, rank),
-                         .c = state_operand(p, &c, rank)};
+                         .has_initial = node->attr.has_initial, .initial = state_operand(p, &before, rank),
+                         .has_last = last_state(p, node, &behind), .c = state_operand(p, &c, rank)};
+  if (step.has_last) step.last = state_operand(p, &behind, rank);
   CHECK(size_is_const(xs[1]->dims[xs[1]->rank - 1], &step.n), "a state of no static size");
   step.kernel = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE, .fades = decay != NULL, .beta = step.beta});
   for (uint32_t i = 0; i < rank; i++) step.dims[i] = plan_size(p, node->dims[i]);

@@ -87,7 +87,12 @@ static void find_sizes(Arena *arena, const DecodingPlan *plans, tfm_decoding *d)
   d->encoder_rows = counted_by_inputs(d->encoder, symbol_with(plans->encoder, ROLE_ROWS));
 }
 
-/* An input of the step is a cache, which an output of the step before it fills, or a value of the encoder. */
+/* What a sum begins with must leave -0 as it is. */
+static uint8_t first_value(Role role, const tfm_tensor_info *info) {
+  return role.kind == ROLE_RUNNING_SUM && info->dtype == TFM_F32 ? TFM_FIRST_MINUS_ZERO : TFM_FIRST_ZERO;
+}
+
+/* An input of the step is a cache or a state, which an output of the step before fills, or a value of the encoder. */
 static void find_inputs(Arena *arena, const DecodingPlan *plans, tfm_decoding *d) {
   const tfm_program *step = d->step;
   tfm_step_input *inputs = ARENA_ARRAY(arena, tfm_step_input, step->n_inputs);
@@ -96,12 +101,14 @@ static void find_inputs(Arena *arena, const DecodingPlan *plans, tfm_decoding *d
   for (uint32_t i = 0; i < step->n_inputs; i++) {
     const tfm_tensor_info *info = &step->inputs[i];
     const Role role = plans->step->input_roles[i];
-    inputs[i] = (tfm_step_input){.is_cache = role.kind == ROLE_CACHE, .batch_axis = TFM_NONE, .past_axis = TFM_NONE};
+    const bool goes_on = role.kind == ROLE_CACHE || role_is_state(role);
+    inputs[i] = (tfm_step_input){.is_cache = goes_on, .batch_axis = TFM_NONE, .past_axis = TFM_NONE};
+    if (role_is_state(role)) inputs[i].first = first_value(role, info);
     if (i == d->decoder_input) continue;
-    inputs[i].number = output_with(role.kind == ROLE_CACHE ? plans->step : plans->encoder, role);
+    inputs[i].number = output_with(goes_on ? plans->step : plans->encoder, role);
     CHECK(inputs[i].number != TFM_NONE, "nothing fills the input %s", info->name);
     if (d->rows != TFM_NONE) inputs[i].batch_axis = axis_of(step, info, d->rows);
-    if (inputs[i].is_cache) inputs[i].past_axis = axis_of(step, info, d->past);
+    if (role.kind == ROLE_CACHE) inputs[i].past_axis = axis_of(step, info, d->past);
   }
   d->inputs = inputs;
 }

@@ -361,6 +361,7 @@ static tfm_status take_step(tfm_decoder *decoder, const DecoderCall *call, tfm_e
   tfm_status status = check_call(decoder, call, error);
   if (!status) status = caches_extend(decoder, call->n, call->rows, error);
   if (status) return status;
+  for (int64_t i = 0; i < call->n; i++) caches_forget_before(decoder, row_of(decoder, call, i));
   run_forget_cancelled(decoder->step);
   status = run_call(decoder, call, error);
   for (int64_t i = 0; i < call->n; i++)

@@ -84,6 +84,8 @@ typedef struct DecoderRow { /* a row of tokens: what it has in caches, not the t
   PageList own;
   char *flat; /* caches that are tensors (tfm_step_input); NULL: nothing was written yet */
   char *next_flat; /* what they become when the step succeeds; NULL: as they are */
+  char *before;    /* what they were before the last step, of a model with states; NULL: gone, or before_length is 0 */
+  int64_t before_length; /* tokens then */
 } DecoderRow;
 
 typedef struct Rows {
@@ -98,6 +100,7 @@ typedef struct Caches {
   int64_t longest;       /* tokens of a row that there is room for */
   int64_t pages_per_row; /* of a row at its longest */
   int64_t flat_bytes;    /* of a row; 0: no caches are tensors */
+  bool has_states;       /* a row can be cut to few lengths only */
   PagePool own, flat;    /* flat: twice as many as rows, since a step has the old and the next ones */
   DecoderBlock tables, own_block, flat_block;
 } Caches;
@@ -175,6 +178,9 @@ static inline uint32_t source_sizes(const tfm_decoder *decoder) {
 /* An input of the step is the decoder input, a cache that is a tensor, or an output of the encoder program. */
 static inline bool input_is_flat_cache(const tfm_decoding *decoding, uint32_t input) {
   return input != decoding->decoder_input && decoding->inputs[input].is_cache;
+}
+static inline bool input_is_state(const tfm_decoding *decoding, uint32_t input) {
+  return input_is_flat_cache(decoding, input) && decoding->inputs[input].first != TFM_FIRST_NOTHING;
 }
 static inline bool input_is_of_encoder(const tfm_decoding *decoding, uint32_t input) {
   return input != decoding->decoder_input && !decoding->inputs[input].is_cache;

@@ -1,9 +1,10 @@
 /* The memory of what rows computed: pages of keys and values, and caches that are tensors (flat blocks).
  *
  * In: rows with the tokens that they get, keep or lose. Out: pages that a run may write. Rows that continue the same
- * row share pages and blocks; a shared one is copied by the first row that writes to it, and the last row that has it
- * writes in place. Refused: a step whose pages do not suffice, before anything is computed; if there is room for all
- * rows at their longest that never happens. */
+ * row share pages and blocks. A shared page is copied by the first row that writes to it, and the last row that has it
+ * writes in place. A block is written anew by each step, and of a model with states a row also keeps the one from
+ * before its last step. Refused: lengths at which a row has no states any more; a step whose pages do not suffice,
+ * before anything is computed (if there is room for all rows at their longest that never happens). */
 #include <string.h>
 
 #include "base/allocate.h"
@@ -16,6 +17,12 @@
 static bool has_own_pages(const tfm_decoding *decoding) {
   for (uint32_t i = 0; i < decoding->step->n_caches; i++)
     if (!decoding->step->caches[i].of_encoder) return true;
+  return false;
+}
+
+static bool has_states(const tfm_decoding *decoding) {
+  for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
+    if (input_is_state(decoding, i)) return true;
   return false;
 }
 
@@ -48,7 +55,8 @@ static int64_t own_pages(const tfm_decoder *decoder, uint64_t cache_bytes) {
   return cache_bytes && fit < (uint64_t)all ? (int64_t)fit : all;
 }
 
-/* Twice the flat blocks of all rows: while a step is under way each row has its old caches and the next ones. */
+/* Twice the flat blocks of all rows: while a step is under way each row has its old caches and the next ones, and of a
+ * model with states behind it too. */
 tfm_status caches_reserve(tfm_decoder *decoder, const CacheSizes *sizes, float ***lists, tfm_error *error) {
   Caches *caches = &decoder->caches;
   const int64_t rows = decoder->rows.most;
@@ -56,6 +64,7 @@ tfm_status caches_reserve(tfm_decoder *decoder, const CacheSizes *sizes, float *
   caches->longest = sizes->longest;
   caches->pages_per_row = has_own_pages(decoder->decoding) ? ceil_div(sizes->longest, TFM_CACHE_PAGE) : 0;
   caches->flat_bytes = sizes->flat_bytes;
+  caches->has_states = has_states(decoder->decoding);
   if (caches->flat_bytes < 0) return tfm_no_memory(error, "the longest row");
   const int64_t pages = own_pages(decoder, sizes->cache_bytes);
   if (pages >= UINT32_MAX || !size_product(&bytes, pages, own_page_bytes(decoder)) ||
@@ -84,7 +93,10 @@ int64_t tfm_decoder_pages(const tfm_decoder *decoder, int64_t tokens, int64_t *l
 void caches_copy_row(tfm_decoder *decoder, DecoderRow *row, const DecoderRow *from) {
   Caches *caches = &decoder->caches;
   row->flat = from->flat;
+  row->before = from->before;
+  row->before_length = from->before_length;
   if (row->flat) page_keep(&caches->flat, row->flat);
+  if (row->before) page_keep(&caches->flat, row->before);
   page_list_copy(&caches->own, &row->own, &from->own);
 }
 
@@ -92,6 +104,46 @@ static void drop_flat(tfm_decoder *decoder, char **flat) {
   if (*flat) page_drop(&decoder->caches.flat, *flat);
   *flat = NULL;
 }
+
+// ---- states ----
+
+/* Whether the row still has what it kept at this length. */
+static bool keeps(const tfm_decoder *decoder, const DecoderRow *row, int64_t length) {
+  return length == 0 || length == row->length || !decoder->caches.has_states ||
+         (row->before && length == row->before_length);
+}
+
+int64_t caches_keep(const tfm_decoder *decoder, const DecoderRow *row, int64_t length) {
+  if (length >= row->length) return row->length;
+  if (!decoder->caches.has_states) return length;
+  return row->before && length >= row->before_length ? row->before_length : 0;
+}
+
+void caches_forget_before(tfm_decoder *decoder, DecoderRow *row) {
+  drop_flat(decoder, &row->before);
+  row->before_length = 0;
+}
+
+/* The row has again what it had before its last step. */
+static void return_to_before(tfm_decoder *decoder, DecoderRow *row) {
+  drop_flat(decoder, &row->flat);
+  row->flat = row->before;
+  row->before = NULL;
+  row->before_length = 0;
+}
+
+static tfm_status refuse_kept(const tfm_decoder *decoder, const DecoderRow *row, int64_t length, tfm_error *error) {
+  const long long number = row - decoder->rows.row, all = row->length, asked = length;
+  if (row->before)
+    return tfm_refuse(error, TFM_E_INPUT,
+                      "row %lld of %lld tokens keeps states, so it can be cut to 0 or %lld, not to %lld; fork a row "
+                      "where you want to return", number, all, (long long)row->before_length, asked);
+  return tfm_refuse(error, TFM_E_INPUT,
+                    "row %lld of %lld tokens keeps states, so it can be cut to 0, not to %lld; fork a row where you "
+                    "want to return", number, all, asked);
+}
+
+// ---- cutting ----
 
 /* Keeps the first `length` positions of a cache that is a tensor [outer][past][inner]; strides are in bytes. memmove,
  * because `to` may be `from`: each part moves towards the front. */
@@ -129,8 +181,13 @@ static tfm_status cut_block(tfm_decoder *decoder, DecoderRow *row, int64_t lengt
 
 /* A row without tokens needs no block. */
 tfm_status caches_cut_row(tfm_decoder *decoder, DecoderRow *row, int64_t length, tfm_error *error) {
-  if (length == 0) drop_flat(decoder, &row->flat);
-  if (row->flat && length < row->length) {
+  if (!keeps(decoder, row, length)) return refuse_kept(decoder, row, length, error);
+  if (length == 0) {
+    drop_flat(decoder, &row->flat);
+    caches_forget_before(decoder, row);
+  } else if (decoder->caches.has_states && length < row->length) {
+    return_to_before(decoder, row);
+  } else if (row->flat && length < row->length) {
     tfm_status status = cut_block(decoder, row, length, error);
     if (status) return status;
   }
@@ -176,7 +233,8 @@ void caches_take_next(tfm_decoder *decoder, DecoderRow *row) {
  * has no meaning. */
 void caches_finish_row(tfm_decoder *decoder, DecoderRow *row, bool succeeded) {
   if (succeeded && row->next_flat) {
-    drop_flat(decoder, &row->flat);
+    if (decoder->caches.has_states) row->before = row->flat, row->before_length = row->flat ? row->length : 0;
+    else drop_flat(decoder, &row->flat);
     row->flat = row->next_flat;
   } else if (!succeeded) {
     drop_flat(decoder, &row->next_flat);

@@ -115,8 +115,8 @@ tfm_status tfm_decoder_leave(tfm_decoder *decoder, int64_t row, tfm_error *error
 }
 
 void rows_finish(tfm_decoder *decoder, DecoderRow *row, int64_t n_tokens, bool succeeded) {
-  if (succeeded) row->length += n_tokens;
   caches_finish_row(decoder, row, succeeded);
+  if (succeeded) row->length += n_tokens;
 }
 
 // ---- copies ----
@@ -183,6 +183,11 @@ tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t number, int64_t le
   if ((status = caches_cut_row(decoder, row, length, error))) return status;
   row->length = length;
   return tfm_succeed(error);
+}
+
+int64_t tfm_decoder_keeps(const tfm_decoder *decoder, int64_t row, int64_t length) {
+  if (length < 0 || rows_check(decoder, row, NULL)) return -1;
+  return caches_keep(decoder, &decoder->rows.row[row], length);
 }
 
 int64_t tfm_decoder_length(const tfm_decoder *decoder, int64_t row) {

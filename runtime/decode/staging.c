@@ -4,6 +4,7 @@
  * In: a bound run with its rows. Out: addresses of its inputs and outputs; next_flat of the rows. A source's tensor is
  * used as it is where the rows of the run read items that follow one another; what was gathered of items stays in
  * staging as long as the same rows ask for it. Refused: sources whose tensors need more room than was made. */
+#include <math.h>
 #include <string.h>
 
 #include "base/allocate.h"
@@ -200,11 +201,28 @@ static void gather_items(tfm_decoder *decoder, const BoundRun *run) {
 /* The chunks of a long beginning continue what the chunk before wrote. */
 static const char *flat_of(const DecoderRow *row) { return row->next_flat ? row->next_flat : row->flat; }
 
-/* Puts the caches that are tensors together. One that is the same for all rows is read from the first. */
+/* States of rows without tokens. */
+static void fill_first(const tfm_decoder *decoder, const BoundRun *run, uint32_t input, const Parts *parts,
+                       int64_t rows) {
+  char *to = staging_of(decoder, run, input);
+  const int64_t bytes = parts->outer * parts->bytes * rows;
+  const float first = decoder->decoding->inputs[input].first == TFM_FIRST_MINUS_ZERO ? -0.0f : 0.0f;
+  if (signbit(first))
+    for (int64_t i = 0; i < bytes; i += (int64_t)sizeof first) memcpy(to + i, &first, sizeof first);
+  else
+    memset(to, 0, (size_t)bytes);
+}
+
+/* Puts the caches that are tensors together. One that is the same for all rows is read from the first. Either all rows
+ * of a run have tokens or none has. */
 static void gather_flat(tfm_decoder *decoder, const BoundRun *run, uint32_t input) {
   Parts parts = input_parts(decoder, run, input);
   int64_t rows = decoder->decoding->inputs[input].batch_axis == TFM_NONE ? 1 : run->info->sizes.rows;
   if (parts.bytes * parts.outer == 0) return; /* no positions yet */
+  if (!flat_of(run->rows[0])) {
+    fill_first(decoder, run, input, &parts, rows);
+    return;
+  }
   const int64_t offset = decoder->staging.inputs[input].flat_offset;
   for (int64_t i = 0; i < rows; i++) decoder->staging.parts[i] = flat_of(run->rows[i]) + offset;
   gather(staging_of(decoder, run, input), &parts, rows, decoder->staging.parts, parts.bytes);

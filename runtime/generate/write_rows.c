@@ -130,9 +130,11 @@ static void choose_all(tfm_decoder *decoder, Choices *choices, int64_t choosing)
   else choose_some(choices, 0, 1);
 }
 
-/* The last chosen token is not in the decoder; after a failed choice it is the last right guess, which is. */
+/* The last chosen token is not in the decoder; after a failed choice it is the last right guess, which is. A row with
+ * states cannot be cut within its last step: it returns to before it, and the next step reads right tokens again. */
 static void take_back(tfm_decoder *decoder, tfm_write_row *row) {
-  const int64_t length = known_length(row) + row->n_chosen - (row->status == TFM_OK);
+  const int64_t right = known_length(row) + row->n_chosen - (row->status == TFM_OK);
+  const int64_t length = tfm_decoder_keeps(decoder, row->part.row, right);
   tfm_error error;
   if (length == tfm_decoder_length(decoder, row->part.row)) return;
   const tfm_status status = tfm_decoder_truncate(decoder, row->part.row, length, &error);

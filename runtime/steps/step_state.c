@@ -1,8 +1,8 @@
 /* Linear attention: states that go from step to step, in blocks of columns.
  *
- * In: operands resolved to bytes. Out: what each step reads of the state. Threads share items and blocks of columns,
- * and a block is walked from its first step to its last by one of them, so no number depends on how many there are.
- * Nothing is refused. */
+ * In: operands resolved to bytes. Out: what each step reads of the state, and the state behind the last one. Threads
+ * share items and blocks of columns, and a block is walked from its first step to its last by one of them, so no number
+ * depends on how many there are. Nothing is refused. */
 #include <string.h>
 
 #include "steps/items.h"
@@ -40,6 +40,48 @@ static void place_block(const tfm_context *context, const Items *items, const st
   args->y = items_address(context, items, &operands->c, number) + along;
 }
 
+typedef struct StateBlock { /* of one item, columns of its states; NULL: it begins with 0, nobody reads the last one */
+  const char *initial;
+  char *last;
+  int64_t initial_row, last_row; /* bytes from row to row of the state */
+} StateBlock;
+
+static StateBlock block_of(const tfm_context *context, const tfm_step *step, const Items *items, int64_t number,
+                           int64_t column) {
+  const tfm_state_step *state = &context->program->states[step->index];
+  const struct state_operands *operands = &operands_of(context, step)->state;
+  const int64_t along = column * (int64_t)sizeof(float), axis = state->rank - 2;
+  StateBlock block = {.initial_row = operands->initial.strides[axis]};
+  if (state->has_initial) block.initial = items_address(context, items, &operands->initial, number) + along;
+  if (state->has_last) block.last = items_address(context, items, &operands->last, number) + along;
+  if (state->has_last) block.last_row = operands->last.strides[axis];
+  return block;
+}
+
+static void copy_rows(char *to, int64_t to_row, const char *from, int64_t from_row, const tfm_state_args *args) {
+  for (int64_t i = 0; i < args->n; i++)
+    memcpy(to + i * to_row, from + i * from_row, (size_t)args->columns * sizeof(float));
+}
+
+/* The kernel reads and writes whole blocks of columns, so fewer go through scratch. */
+static void walk_block(tfm_state_kernel kernel, const StateBlock *block, tfm_state_args *args) {
+  static const float zeros[TFM_STATE_COLUMNS];
+  const bool is_whole = args->columns == TFM_STATE_COLUMNS;
+  const int64_t row = TFM_STATE_COLUMNS * (int64_t)sizeof(float);
+  args->in = (const char *)zeros, args->in_row = 0;
+  args->out = (char *)args->state, args->out_row = row;
+  if (block->initial && is_whole) args->in = block->initial, args->in_row = block->initial_row;
+  if (block->last && is_whole) args->out = block->last, args->out_row = block->last_row;
+  if (block->initial && !is_whole) {
+    memset(args->state, 0, (size_t)(args->n * row));
+    copy_rows((char *)args->state, row, block->initial, block->initial_row, args);
+    args->in = (const char *)args->state, args->in_row = row;
+  }
+  if (args->steps) kernel(args);
+  else if (block->last) copy_rows(block->last, block->last_row, args->in, args->in_row, args);
+  if (args->steps && block->last && !is_whole) copy_rows(block->last, block->last_row, args->out, row, args);
+}
+
 void step_state(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_state_step *state = &context->program->states[step->index];
@@ -51,13 +93,13 @@ void step_state(Walker *walker, const tfm_step *step) {
   tfm_state_args args = distances_of(state, operands);
   args.steps = value_of(context, state->dims[state->rank - 2]);
   args.state = (float *)(void *)walker->scratch;
-  const int64_t units = args.steps ? items_count(&items) * blocks : 0;
+  const int64_t units = items_count(&items) * blocks;
   const int64_t end = units * (walker->thread + 1) / walker->threads;
   for (int64_t unit = units * walker->thread / walker->threads; unit < end; unit++) {
     const int64_t column = unit % blocks * TFM_STATE_COLUMNS;
     place_block(context, &items, operands, unit / blocks, column, &args);
     args.columns = least_of(columns - column, TFM_STATE_COLUMNS);
-    memset(args.state, 0, (size_t)state_bytes(state));
-    kernel(&args);
+    const StateBlock block = block_of(context, step, &items, unit / blocks, column);
+    walk_block(kernel, &block, &args);
   }
 }

@@ -1,7 +1,8 @@
 /* Linear attention by its definition: one step after the other, the state and all sums in double.
  *
- * In: queries, keys, values, factors of the state and of what is written. Out: what each step reads of the state,
- * rounded once. Refuses nothing: shapes were checked before. */
+ * In: queries, keys, values, factors of the state and of what is written, the state before the first step. Out: what
+ * each step reads of the state, and the state behind the last one, rounded once. Refuses nothing: shapes were checked
+ * before. */
 #include <stdlib.h>
 
 #include "graph/eval/eval_run.h"
@@ -21,6 +22,8 @@ typedef struct State {
   StateOperand q, k, v, decay, beta, y;
   int64_t steps, n, d;
   double *s, *row; /* [n][d], [d] */
+  const float *initial; /* [items][n][d]; NULL: 0 */
+  float *last;          /* likewise; NULL: nobody reads it */
 } State;
 
 static StateOperand operand_of(const Tensor *x, uint32_t rank) {
@@ -65,9 +68,26 @@ static void do_items(State *s, const Tensor *out) {
                             s->decay.data ? s->decay.data + grid_offset(&items, s->decay.strides) : NULL,
                             s->beta.data ? s->beta.data + grid_offset(&items, s->beta.strides) : NULL,
                             (float *)out->data + grid_offset(&items, s->y.strides)};
-    for (int64_t i = 0; i < s->n * s->d; i++) s->s[i] = 0;
+    const int64_t numbers = s->n * s->d;
+    for (int64_t i = 0; i < numbers; i++) s->s[i] = s->initial ? (double)s->initial[item * numbers + i] : 0;
     for (int64_t t = 0; t < s->steps; t++) do_step(s, &line, t);
+    for (int64_t i = 0; s->last && i < numbers; i++) s->last[item * numbers + i] = (float)s->s[i];
   }
+}
+
+/* Memory for the state behind the last step, kept for the nodes that read it until the run ends. False: there is no room
+ * for it. */
+static bool keep_state(const EvalNode *in, const Tensor *out, State *s) {
+  for (size_t i = 0; i < in->node->users.n; i++) {
+    const Node *user = in->node->users.items[i];
+    Tensor *kept = &in->run->probabilities[user->id], part = *out;
+    if (user->op != OP_LINEAR_ATTENTION_STATE || kept->data) continue;
+    part.dims[out->rank - 2] = s->n;
+    if (!eval_allocate(in->run, in->node, &part)) return false;
+    *kept = part;
+    s->last = part.data;
+  }
+  return true;
 }
 
 bool eval_linear_attention(const EvalNode *in, Tensor *out) {
@@ -78,7 +98,9 @@ bool eval_linear_attention(const EvalNode *in, Tensor *out) {
              .n = in->inputs[1]->dims[in->inputs[1]->rank - 1], .d = out->dims[rank - 1]};
   if (attr->has_decay) s.decay = operand_of(in->inputs[3], rank);
   if (attr->has_beta) s.beta = operand_of(in->inputs[3 + attr->has_decay], rank);
-  if (!tensor_elements(out)) return true;
+  if (attr->has_initial) s.initial = in->inputs[in->node->inputs.n - 1]->data;
+  if (!keep_state(in, out, &s)) return false;
+  if (!tensor_elements(out) && !s.last) return true;
   s.s = malloc((size_t)((s.n + 1) * s.d) * sizeof *s.s);
   if (!s.s)
     return eval_fault(in, DIAG_RUN_CHECK, "there is no memory for a state of %lld x %lld", (long long)s.n,

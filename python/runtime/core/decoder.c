@@ -204,6 +204,16 @@ static PyObject *truncate_row(PyObject *object, PyObject *args) {
   return ended(self, tfm_decoder_truncate(self->decoder, row, length, &error), &error);
 }
 
+static PyObject *keeps(PyObject *object, PyObject *args) {
+  DecoderObject *self = (DecoderObject *)object;
+  long long row, length;
+  if (!PyArg_ParseTuple(args, "LL:keeps", &row, &length) || !decoder_enter(self)) return NULL;
+  const int64_t kept = tfm_decoder_keeps(self->decoder, row, length);
+  decoder_leave(self);
+  return kept < 0 ? raise_status(TFM_E_INPUT, "there is no row %lld, or %lld is no length", row, length)
+                  : PyLong_FromLongLong(kept);
+}
+
 static PyObject *length_of(PyObject *object, PyObject *args) {
   DecoderObject *self = (DecoderObject *)object;
   long long row;
@@ -345,6 +355,9 @@ static PyMethodDef methods[] = {
     {"fork", fork_row, METH_VARARGS, "fork(row): a copy of the row, its number; all other rows stay."},
     {"truncate", truncate_row, METH_VARARGS,
      "truncate(row, length): the tokens from number `length` on are forgotten."},
+    {"keeps", keeps, METH_VARARGS,
+     "keeps(row, length): the greatest length up to `length` to which truncate can cut the row. With states (recurrences,\n"
+     "running sums, shifts): 0, its length, and that before its last step."},
     {"length", length_of, METH_VARARGS, "length(row): its tokens."},
     {"reorder", reorder, METH_O, "reorder(parents): rows 0, 1 ... become copies of these rows; all others leave."},
     {"step", (PyCFunction)(void (*)(void))step_rows, METH_VARARGS | METH_KEYWORDS,

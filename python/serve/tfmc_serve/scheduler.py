@@ -414,7 +414,7 @@ class Scheduler:
         if not chosen:
             row.read += n
             return
-        row.read = row.chooser.length - 1
+        row.read = self.decoder.length(row.number)  # a row with states reads what was guessed rightly beside a fault again
         if not row.has_read:
             row.has_read = True
             if self._keeps:

@@ -84,8 +84,13 @@ TFM_API tfm_status tfm_decoder_fork(tfm_decoder *decoder, int64_t row, int64_t *
 /* Rows 0 to n - 1 become copies of the rows parents[0] to parents[n - 1] as they were before the call; all others
  * leave. Copies share pages, so that nothing is copied until a row is extended. */
 TFM_API tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const int64_t *parents, tfm_error *error);
-/* Removes the row's tokens from number `length` on; 0 <= length <= tfm_decoder_length. */
+/* Removes the row's tokens from number `length` on; 0 <= length <= tfm_decoder_length. A row of a model with states
+ * (recurrences, running sums, shifts) can be cut to 0, to its length, and to that before its last step, until the next
+ * one begins; else TFM_E_INPUT. For other lengths keep a fork. */
 TFM_API tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t row, int64_t length, tfm_error *error);
+/* The greatest length up to `length` to which tfm_decoder_truncate can cut the row; -1: there is no such row, or length
+ * is negative. */
+TFM_API int64_t tfm_decoder_keeps(const tfm_decoder *decoder, int64_t row, int64_t length);
 /* Appends tokens to rows: each row at most once, with any number of tokens. logits[n][kept][vocab] gets the logits of
  * the token that follows each of the last `kept` tokens of rows[i], logsumexp[n][kept] their logsumexp; both may be
  * NULL, and `kept` is at most the number of tokens of each row. A row may have a number of its own (rows[i].kept): the

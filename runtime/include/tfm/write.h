@@ -27,9 +27,11 @@ typedef struct tfm_write_row {
 
 /* Appends tokens to rows, chooses what follows each, and takes back the guesses behind the first wrong one: of its
  * chosen tokens the decoder then has all but the last, which is for the next step (if status is not TFM_OK, all of
- * them). Rows are checked and computed as by tfm_decoder_step, and chosen by the decoder's threads. `choosers` has one
- * for each thread (tfm_decoder_threads), of the decoder's vocabulary. Allocates nothing but the room for logits: at the
- * first call after a begin or open, and when a call wants more of them than the limits say (step_kept).
+ * them). A row with states whose guess was wrong has what it had before the call, so the next step must read the right
+ * ones again: tfm_decoder_length says what it has. Rows are checked and computed as by tfm_decoder_step, and chosen by
+ * the decoder's threads. `choosers` has one for each thread (tfm_decoder_threads), of the decoder's vocabulary.
+ * Allocates nothing but the room for logits: at the first call after a begin or open, and when a call wants more of
+ * them than the limits say (step_kept).
  *
  * After an error of the whole call no row, stream or result has changed: TFM_E_INPUT, TFM_E_USAGE, TFM_E_CANCELLED,
  * and TFM_E_NOMEM, which is found before anything is computed. */

@@ -136,6 +136,11 @@ tfm_status tfm_library_truncate(tfm_context *context, int64_t row, int64_t lengt
   return status ? status : leave_call(context, tfm_decoder_truncate(handle_of(context)->decoder, row, length, error));
 }
 
+int64_t tfm_library_keeps(const tfm_context *context, int64_t row, int64_t length) {
+  const LibraryHandle *handle = context ? handle_of(context) : NULL;
+  return handle && handle->decodes ? tfm_decoder_keeps(handle->decoder, row, length) : -1;
+}
+
 int64_t tfm_library_length(const tfm_context *context, int64_t row) {
   const LibraryHandle *handle = context ? handle_of(context) : NULL;
   return handle && handle->decodes ? tfm_decoder_length(handle->decoder, row) : -1;

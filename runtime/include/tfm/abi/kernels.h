@@ -157,16 +157,19 @@ enum { TFM_STATE_COLUMNS = 32 };
 /* Of what a step writes: values; beta (v - what the key reads), with one beta for all columns, or one for each. */
 typedef enum tfm_beta { TFM_BETA_NONE, TFM_BETA_ONE, TFM_BETA_EACH } tfm_beta;
 
-/* A block of columns, at most TFM_STATE_COLUMNS, of a state S[n][TFM_STATE_COLUMNS], which the caller has set to what
- * it is before the first step. Step t, column j, rows i ascending: S[i][j] = decay[i] S[i][j], one rounded product; r =
+/* A block of columns, at most TFM_STATE_COLUMNS, of a state S[n][TFM_STATE_COLUMNS]: `in` before the first step, `out`
+ * behind the last one, `state` (aligned to 64 bytes) between them; whole blocks are read and written, and the three may
+ * be the same memory. Step t, column j, rows i ascending: S[i][j] = decay[i] S[i][j], one rounded product; r =
  * fma(k[i], S[i][j], r) from r = 0; u = v[j], or beta (v[j] - r), a difference and a product; S[i][j] = fma(k[i], u,
  * S[i][j]); y[j] = fma(q[i], S[i][j], y) from 0. So the bits depend on nothing but the numbers. Distances are in bytes;
  * columns of v, y and of a beta for each are neighbours. Where the kernel does not fade, or has no beta, these are not
- * read. n is not 0. */
+ * read. n and steps are not 0. */
 typedef struct tfm_state_args {
   const char *q, *k, *v, *decay, *beta;
-  char *y;
+  const char *in;
+  char *y, *out;
   float *state;
+  int64_t in_row, out_row; /* between rows of `in`, of `out`; 0 for a row that is all rows of `in` */
   int64_t n, steps, columns;
   int64_t q_step, k_step, v_step, decay_step, beta_step, y_step;
   int64_t q_row, k_row, decay_row; /* between what row i and i + 1 of the state take */

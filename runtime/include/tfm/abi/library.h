@@ -84,6 +84,7 @@ tfm_status tfm_library_step(tfm_context *context, int64_t n, const tfm_decoder_r
                             float *logsumexp, tfm_error *error);
 tfm_status tfm_library_reorder(tfm_context *context, int64_t n, const int64_t *parents, tfm_error *error);
 tfm_status tfm_library_truncate(tfm_context *context, int64_t row, int64_t length, tfm_error *error);
+int64_t tfm_library_keeps(const tfm_context *context, int64_t row, int64_t length);
 int64_t tfm_library_length(const tfm_context *context, int64_t row);
 void tfm_library_end(tfm_context *context);
 

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 27 };
+enum { TFM_PROGRAM_VERSION = 28 };
 typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
   uint8_t dtype, rank, has_default; /* has_default: an input that a run may leave out (data NULL) */
@@ -273,12 +273,14 @@ typedef struct tfm_along_step {
 } tfm_along_step;
 
 /* Linear attention of q, k [..., t, n] and v [..., t, d]: dims are of c [..., t, d], and strides of all operands are
- * along them, but the last of q, k and decay, which is along n. decay and beta are v where there is none. */
+ * along them, but the last of q, k and decay, which is along n. initial and last, the states [..., n, d] before the
+ * first step and behind the last one, have n in place of t. decay, beta and initial are v where there is none. */
 typedef struct tfm_state_step {
   uint32_t kernel; /* tfm_state_kernel */
   uint8_t rank, has_decay, beta; /* tfm_beta */
+  uint8_t has_initial, has_last;
   int64_t n;
-  tfm_operand q, k, v, decay, beta_values, c;
+  tfm_operand q, k, v, decay, beta_values, initial, c, last;
   tfm_size dims[TFM_MAX_RANK];
 } tfm_state_step;
 
@@ -330,11 +332,13 @@ typedef struct tfm_program {
 // ---- decoding ----
 
 /* An input of the step program that is neither the decoder input nor in a cache's pages. */
+typedef enum tfm_first_value { TFM_FIRST_NOTHING, TFM_FIRST_ZERO, TFM_FIRST_MINUS_ZERO } tfm_first_value;
 typedef struct tfm_step_input {
-  uint8_t is_cache;     /* 1: a cache that is a tensor: output `number` of the step is its next value */
+  uint8_t is_cache;     /* 1: a cache that is a tensor, or a state: output `number` of the step is its next value */
+  uint8_t first;        /* tfm_first_value: what all elements of a state are before the first token; else NOTHING */
   uint32_t number;      /* is_cache 0: the output of the encoder program that the input is */
   uint32_t batch_axis;  /* the axis whose dim the number of rows divides; TFM_NONE: the same for all rows */
-  uint32_t past_axis;   /* is_cache: the axis whose dim is `past` */
+  uint32_t past_axis;   /* is_cache: the axis whose dim is `past`; TFM_NONE: it is a state */
 } tfm_step_input;
 
 /* The incremental form of a generative model. `encoder` computes, once for each batch of sources, all that does not

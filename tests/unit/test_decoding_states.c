@@ -1,0 +1,321 @@
+/* Rows of a model with states: what a decoder gives is what the whole forward gives, bit for bit, however rows are cut
+ * into steps, whichever rows go together, with any number of threads, on every instruction set of this CPU; and random
+ * calls of a decoder, among them steps that fail, against rows that are computed alone. TFM_STATE_OPERATIONS says how
+ * many calls (a few thousand), TFM_STATE_SEED with which numbers. */
+#include <stdlib.h>
+
+#include "codegen/codegen.h"
+#include "compiled_model.h"
+#include "elaborate_text.h"
+#include "same_values.h"
+#include "tfm/decode.h"
+#include "tfm/tfm.h"
+
+enum { LENGTH = 20, ROWS = 6, VOCAB = 23 };
+
+/* A convolution, its window shared by three shifts; running sums of f32 and i32, a shift of truths; the gated delta rule,
+ * with a state that fills no block of columns; linear attention that fades by rows, whose result is a key and a value of
+ * an attention; one state for heads that share their keys. */
+static const char hybrid[] =
+    "layer Mixer(d, n, m) {\n"
+    "  conv = CausalConv1d(d, 3, dilation = 2)\n"
+    "  q = Linear(d, 2 * n)\n  k = Linear(d, n)\n  v = Linear(d, 2 * m)\n  out = Linear(2 * m, d)\n  b = Linear(d, 2)\n"
+    "  forward(x) {\n"
+    "    u = silu(conv(x))\n"
+    "    keys = k(u)[:, none] * 0.3\n"
+    "    beta = sigmoid(split_heads(b(u), 2))\n"
+    "    y = linear_attention(split_heads(q(u), 2), keys, split_heads(v(u), 2), decay = sigmoid(beta + 2), beta = beta)\n"
+    "    return x + out(merge_heads(y))\n"
+    "  }\n"
+    "}\n"
+    "layer Attended(d) {\n"
+    "  q = Linear(d, d)\n  k = Linear(d, d)\n"
+    "  forward(x) {\n"
+    "    y = linear_attention(q(x), k(x), x, decay = sigmoid(x[..., :1] + k(x)))\n"
+    "    scores = where(causal_mask(x, x), -inf, q(x) @ transpose(y, -1, -2) * 0.2)\n"
+    "    return x + softmax(scores) @ y\n"
+    "  }\n"
+    "}\n"
+    "model M(d = 16, n = 5, m = 35) {\n"
+    "  embed = Embedding(23, d)\n"
+    "  mixer = Mixer(d, n, m)\n"
+    "  attended = Attended(d)\n"
+    "  norm = RMSNorm(d)\n"
+    "  head = Linear(d, 23)\n"
+    "  forward(ids: i32[batch, time]) {\n"
+    "    x = embed(ids)\n"
+    "    x = norm(x + cumsum(x, 1) * 0.1 + where(shift(ids == 3, 2, axis = 1), 1, 0.5)[..., none])\n"
+    "    x = x + f32(cumsum(ids, 1))[..., none] * 0.01\n"
+    "    logits = head(norm(attended(mixer(x))))\n"
+    "    return logits\n"
+    "  }\n"
+    "  generate ids from logits { bos = 1  eos = 2  pad = 0  max_length = 20 }\n"
+    "}\n";
+
+typedef struct Model {
+  Arena *arena;
+  Diag diag;
+  RandomWeights weights;
+  Compiled whole, made;
+} Model;
+
+static void ok(tfm_status status, const tfm_error *error) { cr_assert_eq(status, TFM_OK, "%s", error->message); }
+
+static const Tensor *look_up(void *context, const char *name) { return random_weight(&((Model *)context)->weights, name); }
+
+static void compile(Model *m, const TargetInfo *target) {
+  *m = (Model){.arena = arena_create()};
+  m->diag = diag_new(m->arena);
+  Graph *graph = elaborate_text(m->arena, &m->diag, hybrid, &(ElaborateOptions){0});
+  cr_assert_not_null(graph, "%s", first_message(&m->diag));
+  m->weights = (RandomWeights){m->arena, graph_clone(m->arena, graph), map_new(m->arena)};
+  cr_assert(compiled_decoding(&m->made, m->arena, &m->diag, graph, target, look_up, m), "%s", first_message(&m->diag));
+  m->whole = compiled_forward(m->arena, &m->diag, graph, &(PassOptions){.level = 2}, target, look_up, m);
+}
+
+static void close_model(Model *m) {
+  compiled_free(&m->whole);
+  compiled_free(&m->made);
+  arena_destroy(m->arena);
+}
+
+static tfm_decoder *open_decoder(const Model *m, int32_t threads, int64_t rows) {
+  tfm_decoder *decoder;
+  tfm_error error;
+  tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
+  ok(tfm_decoder_create(&m->made.decoding, m->made.packed, m->made.packed, &options, &decoder, &error), &error);
+  ok(tfm_decoder_begin(decoder, NULL, rows, LENGTH, &error), &error);
+  return decoder;
+}
+
+// ---- the whole forward ----
+
+/* Logits [ROWS][LENGTH][VOCAB] after every token. */
+static void run_whole(const Model *m, int32_t (*tokens)[LENGTH], float *logits) {
+  tfm_context *context;
+  tfm_error error;
+  tfm_context_options options = {.struct_size = sizeof options, .threads = 1};
+  ok(tfm_context_create(m->whole.forward, m->whole.packed, &options, &context, &error), &error);
+  const tfm_value input = {tokens, TFM_I32, 2, (int64_t[]){ROWS, LENGTH}};
+  ok(tfm_context_bind(context, &input, &error), &error);
+  const tfm_value output = {logits, TFM_F32, 3, tfm_context_output_dims(context, 0, NULL)};
+  ok(tfm_context_run(context, &input, &output, &error), &error);
+  tfm_context_destroy(context);
+}
+
+static void make_tokens(int32_t (*tokens)[LENGTH]) {
+  uint32_t random = 7;
+  for (int row = 0; row < ROWS; row++)
+    for (int t = 0; t < LENGTH; t++) tokens[row][t] = (int32_t)((random = random * 1664525 + 1013904223) >> 8) % VOCAB;
+}
+
+/* All rows in steps of counts[0], counts[1], ... tokens, the last of them again and again. */
+static void check_cut(const Model *m, int32_t threads, const int64_t *counts, int32_t (*tokens)[LENGTH],
+                      const float *want) {
+  tfm_decoder *decoder = open_decoder(m, threads, ROWS);
+  tfm_error error;
+  float *got = calloc(ROWS * LENGTH * VOCAB, sizeof *got);
+  int64_t row;
+  for (int i = 0; i < ROWS; i++) ok(tfm_decoder_join(decoder, 0, &row, &error), &error);
+  for (int64_t length = 0, n; length < LENGTH; length += n) {
+    n = *counts < LENGTH - length ? *counts : LENGTH - length;
+    if (counts[1]) counts++;
+    tfm_decoder_row rows[ROWS];
+    for (int i = 0; i < ROWS; i++) rows[i] = (tfm_decoder_row){i, tokens[i] + length, n, 0};
+    ok(tfm_decoder_step(decoder, ROWS, rows, n, got, NULL, &error), &error);
+    for (int i = 0; i < ROWS; i++)
+      cr_assert_eq(memcmp(got + i * n * VOCAB, want + (i * LENGTH + length) * VOCAB, (size_t)(n * VOCAB) * sizeof *got),
+                   0, "row %d, %lld tokens behind %lld, %d threads", i, (long long)n, (long long)length, (int)threads);
+  }
+  free(got);
+  tfm_decoder_destroy(decoder);
+}
+
+Test(decoding_states, whole_rows_however_they_are_cut) {
+  static const int64_t cuts[][4] = {{1, 0}, {LENGTH, 0}, {5, 3, 0}, {1, 7, 2, 0}, {2, 1, 0}};
+  int32_t tokens[ROWS][LENGTH];
+  float *want = calloc(ROWS * LENGTH * VOCAB, sizeof *want);
+  make_tokens(tokens);
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    Model m;
+    compile(&m, target);
+    run_whole(&m, tokens, want);
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
+      for (int32_t threads = 1; threads <= 3; threads += 2) check_cut(&m, threads, cuts[i], tokens, want);
+    close_model(&m);
+  }
+  free(want);
+}
+
+// ---- random calls ----
+
+typedef struct Row {
+  bool exists;
+  int64_t length, before; /* before its last step; -1: it cannot go back there */
+  int32_t tokens[LENGTH];
+} Row;
+
+typedef struct Play {
+  const Model *m;
+  tfm_decoder *decoder, *alone;
+  uint32_t random;
+  Row rows[ROWS];
+} Play;
+
+static int64_t draw(Play *p, int64_t n) {
+  return (int64_t)((p->random = p->random * 1664525 + 1013904223) >> 8) % n;
+}
+
+static int64_t any_row(Play *p) {
+  const int64_t first = draw(p, ROWS);
+  for (int64_t i = 0; i < ROWS; i++)
+    if (p->rows[(first + i) % ROWS].exists) return (first + i) % ROWS;
+  return -1;
+}
+
+static int64_t free_row(const Play *p) {
+  int64_t row = 0;
+  while (row < ROWS && p->rows[row].exists) row++;
+  return row;
+}
+
+/* The logits behind the row's last tokens, of a row that gets all of them at once. */
+static void compare(Play *p, const Row *row, int64_t kept, const float *got) {
+  float want[LENGTH * VOCAB];
+  int64_t number;
+  tfm_error error;
+  ok(tfm_decoder_join(p->alone, 0, &number, &error), &error);
+  const tfm_decoder_row all = {number, row->tokens, row->length, 0};
+  ok(tfm_decoder_step(p->alone, 1, &all, kept, want, NULL, &error), &error);
+  ok(tfm_decoder_leave(p->alone, number, &error), &error);
+  cr_assert_eq(memcmp(got, want, (size_t)(kept * VOCAB) * sizeof *got), 0);
+}
+
+static void join(Play *p) {
+  const int64_t row = free_row(p);
+  int64_t number = -1;
+  tfm_error error;
+  const tfm_status status = tfm_decoder_join(p->decoder, 0, &number, &error);
+  if (row == ROWS) {
+    cr_assert_eq(status, TFM_E_INPUT);
+    return;
+  }
+  ok(status, &error);
+  cr_assert_eq(number, row);
+  p->rows[row] = (Row){.exists = true, .before = -1};
+}
+
+static void leave(Play *p) {
+  const int64_t row = any_row(p);
+  tfm_error error;
+  if (row < 0) return;
+  ok(tfm_decoder_leave(p->decoder, row, &error), &error);
+  p->rows[row].exists = false;
+}
+
+static void fork_row(Play *p) {
+  const int64_t row = any_row(p), copy = free_row(p);
+  int64_t number = -1;
+  tfm_error error;
+  if (row < 0 || copy == ROWS) return;
+  ok(tfm_decoder_fork(p->decoder, row, &number, &error), &error);
+  cr_assert_eq(number, copy);
+  p->rows[copy] = p->rows[row];
+}
+
+static void reorder(Play *p) {
+  Row before[ROWS];
+  int64_t parents[ROWS], n = draw(p, ROWS + 1);
+  tfm_error error;
+  memcpy(before, p->rows, sizeof before);
+  for (int64_t i = 0; i < n; i++)
+    if ((parents[i] = any_row(p)) < 0) return;
+  ok(tfm_decoder_reorder(p->decoder, n, parents, &error), &error);
+  for (int64_t i = 0; i < ROWS; i++) {
+    if (i < n) p->rows[i] = before[parents[i]];
+    else p->rows[i].exists = false;
+  }
+}
+
+/* Any length; what the row keeps, it goes to, and to nothing else. */
+static void cut(Play *p) {
+  const int64_t number = any_row(p);
+  tfm_error error;
+  if (number < 0) return;
+  Row *row = &p->rows[number];
+  const int64_t wanted = draw(p, row->length + 1);
+  int64_t least = row->before > 0 && wanted >= row->before ? row->before : 0;
+  if (wanted == row->length) least = wanted;
+  const int64_t kept = tfm_decoder_keeps(p->decoder, number, wanted);
+  cr_assert_eq(kept, least, "%lld of %lld, before %lld: %lld", (long long)wanted, (long long)row->length,
+               (long long)row->before, (long long)kept);
+  const int64_t to = draw(p, 2) ? wanted : kept;
+  const tfm_status status = tfm_decoder_truncate(p->decoder, number, to, &error);
+  cr_assert_eq(status, to == kept ? TFM_OK : TFM_E_INPUT);
+  if (status || to == row->length) return;
+  row->length = to;
+  row->before = -1;
+}
+
+/* Some rows get some tokens; `fails`: one of them is no token. */
+static void step(Play *p, bool fails) {
+  tfm_decoder_row rows[ROWS];
+  static float got[ROWS * LENGTH * VOCAB];
+  tfm_error error;
+  int64_t n = 0, kept = LENGTH;
+  for (int64_t i = 0; i < ROWS; i++) {
+    Row *row = &p->rows[i];
+    const int64_t room = LENGTH - row->length;
+    if (!row->exists || room == 0 || draw(p, 3) == 0) continue;
+    const int64_t count = draw(p, 4) ? 1 : 1 + draw(p, room < 9 ? room : 9);
+    for (int64_t t = 0; t < count; t++) row->tokens[row->length + t] = (int32_t)draw(p, VOCAB);
+    rows[n++] = (tfm_decoder_row){i, row->tokens + row->length, count, 0};
+    if (count < kept) kept = count;
+  }
+  if (!n) return;
+  if (fails) p->rows[rows[n - 1].row].tokens[p->rows[rows[n - 1].row].length] = VOCAB + 5;
+  const tfm_status status = tfm_decoder_step(p->decoder, n, rows, kept, got, NULL, &error);
+  cr_assert_eq(status, fails ? TFM_E_INPUT : TFM_OK, "%s", error.message);
+  for (int64_t i = 0; i < n; i++) {
+    Row *row = &p->rows[rows[i].row];
+    row->before = fails || row->length == 0 ? -1 : row->length;
+    if (!fails) row->length += rows[i].n_tokens;
+    if (!fails) compare(p, row, kept, got + i * kept * VOCAB);
+  }
+}
+
+static void play(Play *p) {
+  static void (*const calls[])(Play *) = {join, leave, fork_row, reorder, cut, cut};
+  const int64_t call = draw(p, 20);
+  if (call < (int64_t)(sizeof calls / sizeof *calls)) calls[call](p);
+  else step(p, call == 19);
+  for (int64_t i = 0; i < ROWS; i++)
+    cr_assert_eq(tfm_decoder_length(p->decoder, i), p->rows[i].exists ? p->rows[i].length : -1);
+}
+
+static int64_t number_of(const char *name, int64_t otherwise) {
+  const char *text = getenv(name);
+  return text ? atoll(text) : otherwise;
+}
+
+/* Behind it all pages are free again, and rows at their longest have blocks. */
+Test(decoding_states, random_calls, .timeout = 36000) {
+  Model m;
+  int64_t left, pages;
+  const TargetInfo *best = targets;
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (!host_lacks(target)) best = target;
+  compile(&m, best);
+  Play p = {.m = &m, .decoder = open_decoder(&m, 2, ROWS), .alone = open_decoder(&m, 1, 1),
+            .random = (uint32_t)number_of("TFM_STATE_SEED", 1)};
+  tfm_decoder_pages(p.decoder, 0, &pages);
+  for (int64_t i = number_of("TFM_STATE_OPERATIONS", 3000); i > 0; i--) play(&p);
+  for (int64_t i = 0; i < ROWS; i++)
+    if (p.rows[i].exists) tfm_decoder_leave(p.decoder, i, NULL);
+  tfm_decoder_pages(p.decoder, 0, &left);
+  cr_assert_eq(left, pages);
+  tfm_decoder_destroy(p.decoder);
+  tfm_decoder_destroy(p.alone);
+  close_model(&m);
+}
