@@ -1,12 +1,12 @@
 # tfm_add_model(NAME file.tfm [WEIGHTS w.safetensors] [EMBED_WEIGHTS] [MODEL name] [WEIGHTS_PREFIX text]
-#               [MARCH set ...] [DEFINE name=value ...] [DEPENDS file ...])
+#               [TARGET triple] [MARCH set ...] [DEFINE name=value ...] [DEPENDS file ...])
 #
-# Makes a library target NAME: the model compiled to libNAME.so. Targets that link it find NAME.h on their include path.
+# Makes a library target NAME: the model compiled to libNAME.so, for the machines of TARGET (this one). Targets that link it find NAME.h on their include path.
 # With WEIGHTS, NAME.tfmw is written beside the library, and the property TFM_WEIGHTS_FILE of NAME is its path; with
 # EMBED_WEIGHTS the weights are inside the library instead. DEPENDS names files that file.tfm includes, since CMake
 # cannot see them. Unknown arguments, and EMBED_WEIGHTS without WEIGHTS, are errors.
 function(tfm_add_model name file)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "EMBED_WEIGHTS" "WEIGHTS;MODEL;WEIGHTS_PREFIX" "MARCH;DEFINE;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "EMBED_WEIGHTS" "WEIGHTS;MODEL;WEIGHTS_PREFIX;TARGET" "MARCH;DEFINE;DEPENDS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tfm_add_model(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -38,6 +38,9 @@ function(tfm_add_model name file)
   foreach(definition IN LISTS arg_DEFINE)
     list(APPEND options -D "${definition}")
   endforeach()
+  if(arg_TARGET)
+    list(APPEND options "--target=${arg_TARGET}")
+  endif()
   if(arg_MARCH)
     list(JOIN arg_MARCH "," sets)
     list(APPEND options "-march=${sets}")

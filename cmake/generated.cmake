@@ -52,22 +52,6 @@ typedef int ${symbol}_is_in_the_section_above;
   add_dependencies(${target} ${maker})
 endfunction()
 
-# tfm_outside: adds to the target the table tfm_outside_functions: what the static library `runtime` calls of the system's
-# libraries, and the version of each function that the system's linker chooses.
-function(tfm_outside target runtime)
-  if(NOT CMAKE_READELF)
-    message(FATAL_ERROR "readelf, of binutils, is missing")
-  endif()
-  set(out ${CMAKE_BINARY_DIR}/generated/outside_functions.c)
-  add_library(tfm_whole_runtime MODULE ${CMAKE_SOURCE_DIR}/cmake/empty.c)
-  target_link_libraries(tfm_whole_runtime PRIVATE -Wl,--whole-archive ${runtime} -Wl,--no-whole-archive m pthread)
-  target_link_options(tfm_whole_runtime PRIVATE -nostartfiles)
-  add_custom_command(OUTPUT ${out} DEPENDS tfm_whole_runtime ${CMAKE_SOURCE_DIR}/cmake/outside.cmake
-    COMMAND ${CMAKE_COMMAND} -DREADELF=${CMAKE_READELF} -DIN=$<TARGET_FILE:tfm_whole_runtime> -DOUT=${out}
-            -P ${CMAKE_SOURCE_DIR}/cmake/outside.cmake)
-  target_sources(${target} PRIVATE ${out})
-endfunction()
-
 # tfm_code_identity: defines `code_identity`, which is equal for compilers that generate equal code for equal kernels:
 # a hash of the sources that decide it. It is part of the key of the cache of compiled code.
 function(tfm_code_identity target)

@@ -1,5 +1,6 @@
-# usage: cmake -DREADELF=program -DIN=library -DOUT=file.c -P outside.cmake
-# Writes the functions of other libraries that a shared library calls as a table in C: name, library and version of each.
+# usage: cmake -DREADELF=program -DIN=library -DOUT=file.c -DSYMBOL=name -P outside.cmake
+# Writes the functions and objects of other libraries that a shared library takes as a table in C: name, library and
+# version of each.
 # What the system's linker bound the library to is what tfmc binds the libraries to that it writes without a linker. Read
 # are the tables that GNU's readelf and LLVM's print alike: symbols in their order, and the version number of each.
 set(ENV{LC_ALL} C)
@@ -22,12 +23,12 @@ set(text "")
 foreach(row number IN ZIP_LISTS rows numbers)
   string(REGEX MATCH "^[0-9a-f]+" number "${number}")
   math(EXPR number "0x${number}")
-  if(row MATCHES "FUNC +GLOBAL +DEFAULT +UND +([^@ ]+)" AND DEFINED file_${number})
-    string(APPEND text "  {\"${CMAKE_MATCH_1}\", \"${file_${number}}\", \"${version_${number}}\"},\n")
+  if(row MATCHES "(FUNC|OBJECT) +GLOBAL +DEFAULT +UND +([^@ ]+)" AND DEFINED file_${number})
+    string(APPEND text "  {\"${CMAKE_MATCH_2}\", \"${file_${number}}\", \"${version_${number}}\"},\n")
   endif()
 endforeach()
 if(text STREQUAL "")
   message(FATAL_ERROR "${READELF} shows no functions that ${IN} calls")
 endif()
-file(WRITE ${OUT} "extern const char *const tfm_outside_functions[][3];
-const char *const tfm_outside_functions[][3] = {\n${text}  {0, 0, 0}};\n")
+file(WRITE ${OUT} "extern const char *const ${SYMBOL}[][3];
+const char *const ${SYMBOL}[][3] = {\n${text}  {0, 0, 0}};\n")

@@ -19,6 +19,10 @@ file(APPEND ${joined} "}());\n")
 
 file(WRITE ${OUT} "")
 file(READ ${joined} script)
+# What only people read stays in the sources: indentation, and lines that are comments.
+string(REGEX REPLACE "\n[ ]+" "\n" script "${script}")
+string(REGEX REPLACE "\n//[^\n]*" "" script "${script}")
+string(REGEX REPLACE "\n\n+" "\n" script "${script}")
 file(READ ${FOLDER}/page.css style)
 file(READ ${FOLDER}/page.html body)
 add_array(explore_script "${script}")

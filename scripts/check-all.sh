@@ -77,6 +77,8 @@ for option in -march=x86-64-v3 -march=x86-64 --engine=reference --recompute; do
   stage "golden cases of generation, $option" build/venv/bin/python tests/goldens/check.py build/release/tfmc \
     tests/goldens tests/cases --generate "--option=$option"
 done
+stage "golden cases on other machines" build/venv/bin/python tests/e2e/cross.py build/release/tfmc tests/goldens \
+  tests/goldens/ragged tests/goldens/lang11 tests/goldens/state tests/cases
 stage "random decoding" build/venv/bin/python tests/differential/decoding.py build/release/libtfm.so --first 1000 \
   --count 20000
 threads_of_libraries() { python3 tests/e2e/test_library_threads.py build/release/tfmc . "$@"; }
@@ -120,6 +122,9 @@ stage "corpora: kills, parquet, Ray" corpus
 stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
 stage "faults and kills of compile and pack" python3 tests/e2e/test_library_faults.py build/release/tfmc 400
+stage "golden cases through libraries, each on every instruction set" env GOLDEN_WEIGHTS="$PWD/build/weights" \
+  build/venv/bin/python tests/e2e/test_library_goldens.py build/release/tfmc tests/goldens tests/goldens/lang11 \
+  tests/goldens/state tests/cases
 stage "golden cases through libraries that no linker made" env GOLDEN_WEIGHTS="$PWD/build/weights" build/venv/bin/python \
   tests/e2e/test_library_goldens.py build/release/tfmc tests/goldens tests/goldens/lang11 tests/cases --cc=none
 for engine in native reference library; do

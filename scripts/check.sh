@@ -103,9 +103,12 @@ else
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
   stage "golden cases through libraries" env GOLDEN_WEIGHTS="$made/weights" "$python" \
     tests/e2e/test_library_goldens.py "$tfmc" tests/goldens tests/goldens/lang11 tests/goldens/state \
-    tests/cases
+    tests/cases --in-turn
   stage "golden cases through libtfm" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/libtfm/goldens.py \
     "$build/libtfm.so" "$tfmc" tests/goldens
+  stage "libraries for other machines" "$python" tests/e2e/test_targets.py "$tfmc"
+  stage "libraries for other machines, run" "$python" tests/e2e/cross.py "$tfmc" --threads=2 \
+    tests/goldens/{encoder-stack,hf-llama,hf-mixtral,prim-pointwise,mha-masked-rows,q8-encoder,q4-linear,gen-gpt2-beam}
   stage "golden cases of generation" goldens --generate
   stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
   stage "generation, refusals" "$python" tests/e2e/test_generate_refusals.py "$tfmc"

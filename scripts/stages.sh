@@ -1,5 +1,5 @@
 # Sourced by check.sh and check-all.sh: runs stages side by side, as many as there are processors, and prints the output
-# of each when it has ended, in the order in which they began.
+# of each when it has ended, in the order in which they began, with how many seconds it took.
 #
 # stage NAME COMMAND...: begins one as soon as a processor is free for it.
 # stage_alone NAME COMMAND...: the same, when all others have ended, and waits for it: for what uses all processors, or
@@ -32,9 +32,12 @@ running() {
   echo "$ended of about ${stages_planned:-?} stages; ${begun:-preparing}"
 }
 
+# " (12 s)" of the file in which a stage left how long it ran; nothing of one that was killed.
+seconds_of() { [ ! -e "$1" ] || echo " ($(cat "$1") s)"; }
+
 show_ended() {
   while [ -e "$work/$shown.ended" ]; do
-    echo "== ${names[shown]}"
+    echo "== ${names[shown]}$(seconds_of "$work/$shown.seconds")"
     ended "${names[shown]}" "$work/$shown.log" "$(cat "$work/$shown.ended")"
     shown=$((shown + 1))
   done
@@ -51,8 +54,10 @@ stage() {
   echo "$1" >"$work/$number.name"
   shift
   {
+    local begun=$SECONDS
     "$@" >"$work/$number.log" 2>&1
     echo $? >"$work/$number.code"
+    echo $((SECONDS - begun)) >"$work/$number.seconds"
     mv "$work/$number.code" "$work/$number.ended" # whole, or not there
   } &
 }

@@ -27,7 +27,7 @@ static void copy_section(Linker *l, const ElfSection *section) {
 /* Where a call or a reference goes that needs no slot: functions outside have a stub. */
 static uint64_t address_of(const Linker *l, const ElfTarget *target) {
   if (target->section) return target->section->address + target->value;
-  return l->out[STUBS].sh_addr + (target->outside->symbol - 1) * STUB_BYTES;
+  return l->out[STUBS].sh_addr + (target->outside->symbol - 1) * l->types->stub_bytes;
 }
 
 static void point(Linker *l, uint64_t where, const ElfTarget *target, int64_t addend) {
@@ -47,7 +47,7 @@ static bool relocate(Linker *l, const ElfSection *section, const Elf64_Rela *rel
     diag_error_at(l->diag, NULL, DIAG_TOOL, "relocations of type %u need a linker: give one with --cc", (unsigned)type);
     return false;
   }
-  if (!row->is_relative) {
+  if (row->base == BASE_ABSOLUTE) {
     point(l, where, &target, relocation->r_addend);
     return true;
   }
@@ -69,12 +69,16 @@ static bool relocate_all(Linker *l) {
 }
 
 static void write_stubs(Linker *l) {
-  const Relocation *row = relocation_find(l->objects.family, l->types->stub_type);
+  const uint32_t bytes = l->types->stub_bytes;
   for (uint32_t i = 0; i < l->n_outside; i++) {
-    const uint64_t stub = l->out[STUBS].sh_addr + i * STUB_BYTES, slot = l->out[GOT].sh_addr + i * 8;
-    const uint64_t place = stub + l->types->place_in_stub;
-    memcpy(bytes_at(l, STUBS, stub), l->types->stub, STUB_BYTES);
-    relocation_write(row, slot + (uint64_t)l->types->stub_addend, place, bytes_at(l, STUBS, place));
+    const uint64_t stub = l->out[STUBS].sh_addr + i * bytes, slot = l->out[GOT].sh_addr + i * 8;
+    memcpy(bytes_at(l, STUBS, stub), l->types->stub, bytes);
+    for (int k = 0; k < MOST_PLACES_IN_STUB && l->types->places[k].type; k++) {
+      const PlaceInStub *in_stub = &l->types->places[k];
+      const uint64_t place = stub + in_stub->offset;
+      const Relocation *row = relocation_find(l->objects.family, in_stub->type);
+      relocation_write(row, slot + (uint64_t)in_stub->addend, place, bytes_at(l, STUBS, place));
+    }
   }
 }
 
@@ -184,8 +188,8 @@ static void write_segments(Linker *l) {
   const uint64_t at = l->pointers_offset, address = at + l->shift, file = l->data_end - at;
   const Elf64_Shdr *dynamic = &l->out[DYNAMIC], *table = &l->out[FRAME_TABLE];
   const Elf64_Phdr segments[N_SEGMENTS] = {
-      {PT_LOAD, PF_R | PF_X, 0, 0, 0, l->code_end, l->code_end, PAGE},
-      {PT_LOAD, PF_R | PF_W, at, address, address, file, l->memory_end - address, PAGE},
+      {PT_LOAD, PF_R | PF_X, 0, 0, 0, l->code_end, l->code_end, l->types->page},
+      {PT_LOAD, PF_R | PF_W, at, address, address, file, l->memory_end - address, l->types->page},
       {PT_DYNAMIC, PF_R | PF_W, dynamic->sh_offset, dynamic->sh_addr, dynamic->sh_addr, dynamic->sh_size,
        dynamic->sh_size, 8},
       {table->sh_size ? PT_GNU_EH_FRAME : PT_NULL, PF_R, table->sh_offset, table->sh_addr, table->sh_addr,

@@ -18,7 +18,7 @@ static const struct {
     [VERSIONS] = {".gnu.version", SHT_GNU_versym, SHF_ALLOC, SYMBOLS, 2, sizeof(Elf64_Half)},
     [NEEDS] = {".gnu.version_r", SHT_GNU_verneed, SHF_ALLOC, TEXTS, 8, 0},
     [RELOCATIONS] = {".rela.dyn", SHT_RELA, SHF_ALLOC, SYMBOLS, 8, sizeof(Elf64_Rela)},
-    [STUBS] = {".plt", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, 0, 16, STUB_BYTES},
+    [STUBS] = {".plt", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, 0, 16, 0},
     [CODE] = {".text", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, 0, 1, 0},
     [CONSTANTS] = {".rodata", SHT_PROGBITS, SHF_ALLOC, 0, 1, 0},
     [FRAME_TABLE] = {".eh_frame_hdr", SHT_PROGBITS, SHF_ALLOC, 0, 4, 0},
@@ -169,7 +169,7 @@ static void count_relocations(Linker *l) {
     for (size_t k = 0; k < section->n_relocations; k++) {
       const Relocation *row = relocation_find(l->objects.family, ELF64_R_TYPE(section->relocations[k].r_info));
       const ElfTarget target = elf_target(&l->objects, section, &section->relocations[k]);
-      l->n_pointers += row && !row->is_relative;
+      l->n_pointers += row && row->base == BASE_ABSOLUTE;
       if (row && row->kind == RELOCATION_SLOT) linked_slot(l, &target);
     }
   }
@@ -210,7 +210,7 @@ static const Elf64_Rela *begin_of_frame(const Linker *l, const ElfSection *secti
   for (size_t i = 0; i < section->n_relocations; i++) {
     const Elf64_Rela *relocation = &section->relocations[i];
     const Relocation *row = relocation_find(l->objects.family, ELF64_R_TYPE(relocation->r_info));
-    if (relocation->r_offset != at + FRAME_BEGIN || !row || !row->is_relative || row->width != 4) continue;
+    if (relocation->r_offset != at + FRAME_BEGIN || !row || row->base != BASE_RELATIVE || row->width != 4) continue;
     *function = elf_target(&l->objects, section, relocation);
     function->value += (uint64_t)relocation->r_addend;
     return function->section && function->section->is_needed ? relocation : NULL;
@@ -257,14 +257,13 @@ static void choose_frames(Linker *l) {
 static bool choose(Linker *l, const char *prefix, const char *soname, const Bytes *objects, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (!elf_objects_add(&l->objects, objects[i])) return false;
-  if (!elf_objects_add_archive(&l->objects, runtime_archive())) return false;
   l->types = library_relocations(l->objects.family);
   if (!l->types) {
     diag_error_at(l->diag, NULL, DIAG_TOOL, "libraries for machine %u need a linker: give one with --cc",
                   l->objects.machine);
     return false;
   }
-  if (!choose_exports(l, prefix)) return false;
+  if (!elf_objects_add_runtime(&l->objects) || !choose_exports(l, prefix)) return false;
   make_symbols(l);
   for (size_t i = 0; i < l->libraries.n; i++) add_needs(l, l->libraries.items[i], i + 1 == l->libraries.n);
   count_relocations(l);
@@ -312,7 +311,8 @@ static void begin_parts(Linker *l) {
   l->out[VERSIONS].sh_size = l->symbol_versions.n * sizeof(Elf64_Half);
   l->out[NEEDS].sh_size = l->needs.length;
   l->out[RELOCATIONS].sh_size = l->n_pointers * sizeof(Elf64_Rela);
-  l->out[STUBS].sh_size = l->n_outside * STUB_BYTES;
+  l->out[STUBS].sh_size = l->n_outside * l->types->stub_bytes;
+  l->out[STUBS].sh_entsize = l->types->stub_bytes;
   l->out[FRAMES].sh_size = l->frames.length;
   l->out[FRAME_TABLE].sh_size = l->frame_list.n ? FRAME_TABLE_HEAD + l->frame_list.n * FRAME_TABLE_ROW : 0;
   l->out[DYNAMIC].sh_size = l->dynamic.n * sizeof(Elf64_Dyn);
@@ -336,9 +336,9 @@ static void place_writable(Linker *l, uint64_t begin) {
   uint64_t alignment = 1;
   for (Part i = POINTERS; i <= GOT; i++)
     if (l->out[i].sh_addralign > alignment) alignment = l->out[i].sh_addralign;
-  const uint64_t size = round_up(place_parts(l, POINTERS, GOT, 0, 0), alignment);
-  l->pointers_offset = round_up(begin + size, PAGE) - size;
-  const uint64_t shift = l->pointers_offset / PAGE == (begin - 1) / PAGE ? PAGE : 0;
+  const uint64_t size = round_up(place_parts(l, POINTERS, GOT, 0, 0), alignment), page = l->types->page;
+  l->pointers_offset = round_up(begin + size, page) - size;
+  const uint64_t shift = l->pointers_offset / page == (begin - 1) / page ? page : 0;
   place_parts(l, POINTERS, GOT, l->pointers_offset, shift);
   l->data_offset = l->pointers_offset + size;
   l->data_end = place_parts(l, DATA, DATA, l->data_offset, shift);

@@ -7,7 +7,7 @@
 #include "base/strbuf.h"
 #include "target/relocations.h"
 
-enum { PAGE = 4096, STUB_BYTES = 8, BLOOM_WORDS = 4, BLOOM_SHIFT = 6, N_SEGMENTS = 6 };
+enum { BLOOM_WORDS = 4, BLOOM_SHIFT = 6, N_SEGMENTS = 6 };
 
 /* The sections of the library, in their order. Up to DESCRIPTION they are read-only, up to GOT once it is loaded. */
 typedef enum Part {

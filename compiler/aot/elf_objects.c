@@ -5,20 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aot/runtime_archives.h"
 #include "target/relocations.h"
 
-/* Name, library and version of each function, then a row of NULL: written by the build (cmake/outside.cmake), from
- * what the system's linker bound the runtime to. */
-extern const char *const tfm_outside_functions[][3];
-
 ElfObjects elf_objects_new(Arena *arena, Diag *diag) {
-  ElfObjects objects = {.arena = arena, .diag = diag, .definitions = map_new(arena), .outside = map_new(arena)};
-  for (const char *const(*row)[3] = tfm_outside_functions; (*row)[0]; row++) {
-    ElfOutside *outside = ARENA_NEW(arena, ElfOutside);
-    *outside = (ElfOutside){.name = (*row)[0], .library = (*row)[1], .version = (*row)[2]};
-    map_put(&objects.outside, outside->name, outside);
-  }
-  return objects;
+  return (ElfObjects){.arena = arena, .diag = diag, .definitions = map_new(arena), .outside = map_new(arena)};
 }
 
 // ---- one object ----
@@ -102,7 +93,7 @@ bool elf_objects_add(ElfObjects *objects, Bytes bytes) {
 
 /* A member begins at any even byte of the archive; a copy has the alignment that its tables need. Members whose name
  * begins with a slash and nothing else before the blank are tables of the archive itself. */
-bool elf_objects_add_archive(ElfObjects *objects, Bytes archive) {
+static bool add_archive(ElfObjects *objects, Bytes archive) {
   const char *at = archive.data, *end = at + archive.size;
   at += SARMAG;
   while ((size_t)(end - at) > sizeof(struct ar_hdr)) {
@@ -115,6 +106,17 @@ bool elf_objects_add_archive(ElfObjects *objects, Bytes archive) {
     at += size + size % 2;
   }
   return true;
+}
+
+bool elf_objects_add_runtime(ElfObjects *objects) {
+  RuntimeArchive runtime;
+  if (!runtime_of_family(objects->diag, objects->family, &runtime)) return false;
+  for (const char *const(*row)[3] = runtime.outside; (*row)[0]; row++) {
+    ElfOutside *outside = ARENA_NEW(objects->arena, ElfOutside);
+    *outside = (ElfOutside){.name = (*row)[0], .library = (*row)[1], .version = (*row)[2]};
+    map_put(&objects->outside, outside->name, outside);
+  }
+  return add_archive(objects, runtime.objects);
 }
 
 // ---- what is needed ----

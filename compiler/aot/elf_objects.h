@@ -26,7 +26,7 @@ typedef struct ElfSection {
   uint64_t address; /* in the library, once it has its place */
 } ElfSection;
 
-/* A function of the system's libraries. */
+/* A function or an object of the system's libraries. */
 typedef struct ElfOutside {
   const char *name, *library, *version;
   uint32_t symbol; /* its number in the library that is made; 0: it is not needed */
@@ -64,12 +64,13 @@ typedef struct ElfObjects {
   VEC(ElfSection *) needed; /* in the order in which they were found */
 } ElfObjects;
 
-/* Nothing yet, and the functions outside that the build found the runtime to call. */
+/* Nothing yet. */
 ElfObjects elf_objects_new(Arena *arena, Diag *diag);
-/* Adds an object, or all objects of an archive, for one kind of machine. Of definitions with the same name the first
- * one counts, so objects come before the archive. False after an error. */
+/* Adds an object; those of one library are for one kind of machine. False after an error. */
 bool elf_objects_add(ElfObjects *objects, Bytes bytes);
-bool elf_objects_add_archive(ElfObjects *objects, Bytes archive);
+/* Adds the runtime for the machine of the objects, and what it takes of the system. Of definitions with the same name
+ * the first one counts, so objects come before. False after an error. */
+bool elf_objects_add_runtime(ElfObjects *objects);
 /* Marks a section and all that it refers to. False after an error. */
 bool elf_objects_need(ElfObjects *objects, ElfSection *section);
 /* What a relocation of a section refers to. */

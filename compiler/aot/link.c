@@ -15,7 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern const char tfm_runtime_archive[], tfm_runtime_archive_end[];
+#include "aot/runtime_archives.h"
+#include "target/relocations.h"
+
 extern char **environ;
 
 enum { MAX_LINES = 12, MAX_LINE = 400 }; /* of the compiler's messages: the first faults are those that matter */
@@ -27,10 +29,6 @@ typedef struct Linking {
   VEC(char *) arguments;
   VEC(int) files; /* descriptors that the compiler inherits */
 } Linking;
-
-Bytes runtime_archive(void) {
-  return (Bytes){tfm_runtime_archive, (size_t)(tfm_runtime_archive_end - tfm_runtime_archive)};
-}
 
 static bool fail(Linking *l, const char *what) {
   diag_error_at(l->diag, NULL, DIAG_TOOL, "%s: %s", what, strerror(errno));
@@ -207,14 +205,17 @@ Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *p
                                       "-Wl,--gc-sections",
                                       "-Wl,--build-id=none",
                                       "-Wl,--no-undefined"};
+  const Elf64_Ehdr *elf = objects.items[0].data;
+  RuntimeArchive runtime;
+  if (!runtime_of_family(diag, family_of_elf(elf->e_machine), &runtime)) return (Bytes){0};
   Linking l = begin(arena, diag, compiler);
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) argument(&l, flags[i]);
   argument(&l, arena_printf(arena, "-Wl,-soname,%s", soname));
   const char *script = arena_printf(arena, "{ global: %s_*; local: *; };\n", prefix);
   const char *script_path = nameless_file(&l, (Bytes){script, strlen(script)});
   if (script_path) argument(&l, arena_printf(arena, "-Wl,--version-script=%s", script_path));
-  Bytes result = {0}, archive = runtime_archive();
-  if (script_path && add_files(&l, objects.items, objects.n) && add_files(&l, &archive, 1)) {
+  Bytes result = {0};
+  if (script_path && add_files(&l, objects.items, objects.n) && add_files(&l, &runtime.objects, 1)) {
     argument(&l, "-lpthread");
     result = run_to_bytes(&l);
   }

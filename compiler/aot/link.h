@@ -6,27 +6,16 @@
 #ifndef TFM_AOT_LINK_H
 #define TFM_AOT_LINK_H
 
+#include "aot/bytes.h"
 #include "diag/diag.h"
-
-typedef struct Bytes {
-  const void *data;
-  size_t size;
-} Bytes;
-
-typedef struct BytesList {
-  const Bytes *items;
-  size_t n;
-} BytesList;
 
 /* Whether a program of this name is in PATH. */
 bool compiler_is_there(const char *name);
 /* Links a shared library that exports `prefix`_* alone and has the name `soname`; `compiler` is a path or a name to be
- * looked up in PATH. NULL data after an error. */
+ * looked up in PATH. The runtime of the objects' family goes in. NULL data after an error. */
 Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *prefix, const char *soname,
                    BytesList objects);
 /* Links several objects into one that is relocatable, for users who link it with the runtime archive themselves. */
 Bytes link_object(Arena *arena, Diag *diag, const char *compiler, const Bytes *objects, size_t n_objects);
-/* Returns the runtime, an archive of objects, as it is embedded in this program. */
-Bytes runtime_archive(void);
 
 #endif

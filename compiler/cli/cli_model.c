@@ -353,4 +353,4 @@ HostInfo host_info(Arena *arena) {
   return (HostInfo){host_cpu_name(arena), host_target(), (int)sysconf(_SC_NPROCESSORS_ONLN)};
 }
 
-const char *host_missing(const TargetInfo *target) { return host_lacks(target); }
+const char *host_missing(Arena *arena, const TargetInfo *target) { return host_why_not(arena, target); }

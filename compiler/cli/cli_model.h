@@ -76,7 +76,7 @@ typedef struct HostInfo {
 } HostInfo;
 
 HostInfo host_info(Arena *arena);
-/* What the host lacks to run code for `target`, or NULL. */
-const char *host_missing(const TargetInfo *target);
+/* Why the host cannot run code for `target`, in words that follow "cannot run here: ", or NULL. */
+const char *host_missing(Arena *arena, const TargetInfo *target);
 
 #endif

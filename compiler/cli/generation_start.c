@@ -19,8 +19,9 @@ static void keep_logits(Session *session, Graph *graph) {
 }
 
 /* The incremental form is derived once for the whole command, when it is known in which types the weights are kept.
- * With --recompute the whole model gives the logsumexp as the steps would, so that the log probabilities have the same
- * bits; where there are no steps, the loop sums, here as in a library. */
+ * With --recompute the whole model gives the logsumexp as the program of a step does, so log probabilities have the
+ * bits of steps by the interpreter (a decoder sums in parts of its own); where there are no steps, the loop sums, here
+ * as in a library. */
 static void derive(GenerationStart *g) {
   Session *session = g->session;
   Graph *graph = g->graph;

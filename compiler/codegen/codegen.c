@@ -12,9 +12,24 @@
 
 // ---- the host ----
 
+static bool is_of_host(const TargetInfo *target) { return target->family == cpu_family(); }
+
 const char *host_lacks(const TargetInfo *target) {
-  if (target->family != cpu_family()) return target_family(target)->llvm_triple;
-  return target_lacks(target, cpu_features());
+  return is_of_host(target) ? target_lacks(target, cpu_features()) : target_family(target)->triple;
+}
+
+const char *host_why_not(Arena *arena, const TargetInfo *target) {
+  const char *missing = host_lacks(target);
+  return missing ? arena_printf(arena, is_of_host(target) ? "the CPU lacks %s" : "it is code for %s", missing) : NULL;
+}
+
+const char *host_refuses(Arena *arena, const TargetInfo *target) {
+  const char *missing = host_lacks(target);
+  if (!missing) return NULL;
+  if (is_of_host(target))
+    return arena_printf(arena, "this CPU cannot run %s code: it lacks %s", target->name, missing);
+  return arena_printf(arena, "%s is code for %s; this machine is %s", target->name, target_family(target)->name,
+                      family_info(cpu_family())->name);
 }
 
 /* Rows stand from the least to the most, so the last one that the host can run is the best. */
@@ -37,12 +52,12 @@ const char *host_cpu_name(Arena *arena) {
 /* Registers the back end of a family; LLVM ignores repetitions. Every additional back end would add megabytes to the
  * compiler. */
 static void register_backend(tfm_family family) {
-#define FAMILY(name, number, text, machine, triple, backend) \
-  if (family == number) {                                    \
-    LLVMInitialize##backend##TargetInfo();                   \
-    LLVMInitialize##backend##Target();                       \
-    LLVMInitialize##backend##TargetMC();                     \
-    LLVMInitialize##backend##AsmPrinter();                   \
+#define FAMILY(name, number, text, machine, llvm, backend, triple) \
+  if (family == number) {                                          \
+    LLVMInitialize##backend##TargetInfo();                         \
+    LLVMInitialize##backend##Target();                             \
+    LLVMInitialize##backend##TargetMC();                           \
+    LLVMInitialize##backend##AsmPrinter();                         \
   }
 #include "tfm/abi/families.def"
 }

@@ -14,8 +14,12 @@
 
 /* Returns the best target of targets[] that this CPU can run. */
 const TargetInfo *host_target(void);
-/* Returns NULL if the host can run code for `target`, else the name of the first feature that it lacks. */
+/* Returns NULL if the host can run code for `target`, else the name of the first feature that it lacks, or of the
+ * machine that it is not. */
 const char *host_lacks(const TargetInfo *target);
+/* The same in words that follow "cannot run here: ", and in a sentence of its own. */
+const char *host_why_not(Arena *arena, const TargetInfo *target);
+const char *host_refuses(Arena *arena, const TargetInfo *target);
 const char *host_cpu_name(Arena *arena);
 
 LLVMTargetMachineRef target_machine(Diag *diag, const TargetInfo *target); /* NULL after an error */

@@ -201,8 +201,8 @@ static const TargetInfo *find_target(Diag *diag, const char *name) {
  * a signal that names nothing. */
 const TargetInfo *compile_target(Diag *diag, const char *name, bool must_run) {
   const TargetInfo *target = find_target(diag, name);
-  const char *missing = target && must_run ? host_lacks(target) : NULL;
-  if (!missing) return target;
-  diag_error_at(diag, NULL, DIAG_CPU, "this CPU cannot run %s code: it lacks %s", target->name, missing);
+  const char *why = target && must_run ? host_refuses(diag->arena, target) : NULL;
+  if (!why) return target;
+  diag_error_at(diag, NULL, DIAG_CPU, "%s", why);
   return NULL;
 }

@@ -112,11 +112,9 @@ static const char *find_packed(const EngineSettings *settings, const WeightSourc
 static bool check_cpu(const EngineSettings *settings) {
   const LibraryFile *library = settings->library;
   const TargetInfo *least = target_find(library->instruction_sets[library->n_instruction_sets - 1]);
-  const char *missing = least ? host_lacks(least) : NULL;
-  if (missing)
-    diag_error_at(settings->compile.diag, library->path, DIAG_CPU, "this CPU cannot run %s code: it lacks %s",
-                  least->name, missing);
-  return !missing;
+  const char *why = least ? host_refuses(settings->compile.arena, least) : NULL;
+  if (why) diag_error_at(settings->compile.diag, library->path, DIAG_CPU, "%s", why);
+  return !why;
 }
 
 static tfm_model *open_model(const EngineSettings *settings, const char *weights) {

@@ -143,6 +143,18 @@ static const char *piece(Arena *arena, const StrBuf *text, const char *begin, co
   return arena_strndup(arena, at, (size_t)(behind - at));
 }
 
+/* Adds LLVM IR without the lists of predecessors behind labels, which follow from the branches and take a lot of room
+ * in a page. */
+static void add_ir(StrBuf *out, const char *text) {
+  static const char list[] = "; preds = ";
+  for (const char *at; (at = strstr(text, list)); text = at + strcspn(at, "\n")) {
+    const char *end = at;
+    while (end > text && end[-1] == ' ') end--;
+    strbuf_add_n(out, text, (size_t)(end - text));
+  }
+  strbuf_add(out, text);
+}
+
 static json_t *loops_of(const CodeCounts *counts) {
   json_t *list = json_array();
   for (size_t i = 0; i < counts->loops.n; i++) {
@@ -163,7 +175,9 @@ static void add_code(Kernels *k, const Code *code, const char *name, json_t *to)
   if (!assembly || !ir) return;
   StrBuf text = strbuf_new(arena), ir_text = strbuf_new(arena);
   strbuf_add(&text, assembly);
-  strbuf_printf(&ir_text, "define void %s\n}", ir);
+  strbuf_add(&ir_text, "define void ");
+  add_ir(&ir_text, ir);
+  strbuf_add(&ir_text, "\n}");
   const CodeCounts counts = code_counts(arena, assembly);
   const int asm_block = block_add(k->blocks, &text), ir_block = block_add(k->blocks, &ir_text);
   json_object_set_new(to, code->target->name,
@@ -202,6 +216,7 @@ json_t *explorer_kernels(Explorer *x, json_t *programs, json_t *blocks, json_t *
                         .ir = strbuf_new(x->arena)};
   bool done = true;
   for (uint32_t p = 0; p < x->programs.n && done; p++) done = add_program(&k, p, json_array_get(programs, p));
-  for (uint32_t t = 0; t < x->request->n_targets && done; t++) done = add_target(&k, t, notes);
+  const uint32_t n_texts = x->request->is_for_comparison ? 0 : x->request->n_targets;
+  for (uint32_t t = 0; t < n_texts && done; t++) done = add_target(&k, t, notes);
   return done ? k.list : NULL;
 }

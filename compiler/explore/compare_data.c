@@ -6,20 +6,9 @@
  * one group. Two that are the same as they were written are compared by their steps. Refuses nothing. */
 #include <string.h>
 
-#include "explore/explorer.h"
+#include "explore/compare_side.h"
 
 enum { MOST_CELLS = 1 << 24 }; /* of a table; longer lists that differ are taken to differ as a whole */
-
-typedef VEC(const char *) Texts;
-typedef VEC(uint32_t) Numbers;
-
-typedef struct Side {
-  const json_t *modules;
-  Numbers *children;    /* by module */
-  Texts *items, *steps; /* by module */
-  double *weight_bytes; /* of the steps of a module */
-  const char **signatures;
-} Side;
 
 typedef struct Comparison {
   Arena *arena;
@@ -28,98 +17,6 @@ typedef struct Comparison {
   json_t *list;
   bool of_steps;
 } Comparison;
-
-// ---- what a side has ----
-
-static const char *text_of(const json_t *object, const char *name) {
-  return json_string_value(json_object_get(object, name));
-}
-
-static uint32_t module_of(const json_t *object) {
-  return (uint32_t)json_integer_value(json_object_get(object, "module"));
-}
-
-static void add_tensors(Arena *arena, Side *side, const json_t *tensors, const char *kind) {
-  for (size_t i = 0; i < json_array_size(tensors); i++) {
-    const json_t *tensor = json_array_get(tensors, i);
-    vec_push(arena, &side->items[0],
-             arena_printf(arena, "%s %s : %s", kind, text_of(tensor, "name"), text_of(tensor, "shape")));
-  }
-}
-
-/* Weights with the usual names lose the path of their module, which may have another name on the other side. */
-static void add_weights(Arena *arena, Side *side, uint32_t module) {
-  const json_t *own = json_array_get(side->modules, module), *weights = json_object_get(own, "weights");
-  const char *path = text_of(own, "path");
-  const size_t length = strlen(path);
-  for (size_t i = 0; i < json_array_size(weights); i++) {
-    const json_t *weight = json_array_get(weights, i);
-    const char *name = text_of(weight, "name");
-    if (length && strncmp(name, path, length) == 0 && name[length] == '.') name += length + 1;
-    vec_push(arena, &side->items[module],
-             arena_printf(arena, "weight %s : %s", path_without_numbers(arena, name),
-                          text_of(weight, "shape")));
-  }
-}
-
-static void add_operations(Arena *arena, Side *side, const json_t *operations) {
-  for (size_t i = 0; i < json_array_size(operations); i++) {
-    const json_t *op = json_array_get(operations, i);
-    const char *expr = text_of(op, "expr");
-    vec_push(arena, &side->items[module_of(op)],
-             arena_printf(arena, "%s%s%s : %s", text_of(op, "op"), *expr ? " " : "", expr, text_of(op, "shape")));
-  }
-}
-
-static void add_steps(Arena *arena, Side *side, const json_t *steps) {
-  for (size_t i = 0; i < json_array_size(steps); i++) {
-    const json_t *step = json_array_get(steps, i), *n = json_object_get(step, "n");
-    StrBuf text = strbuf_new(arena);
-    strbuf_add(&text, text_of(step, "op"));
-    if (n)
-      strbuf_printf(&text, " %lld to %lld", (long long)json_integer_value(json_object_get(step, "k")),
-                    (long long)json_integer_value(n));
-    if (json_object_get(step, "form")) strbuf_printf(&text, " in %s", text_of(step, "form"));
-    vec_push(arena, &side->steps[module_of(step)], text.text);
-    side->weight_bytes[module_of(step)] += json_number_value(json_object_get(step, "weight_bytes"));
-  }
-}
-
-/* All that is in a module, whatever numbers stand in names. Children come behind their parents in the list. */
-static void note_signatures(Arena *arena, Side *side) {
-  for (size_t m = json_array_size(side->modules); m-- > 0;) {
-    StrBuf text = strbuf_new(arena);
-    for (size_t i = 0; i < side->items[m].n; i++) strbuf_printf(&text, "%s\n", side->items[m].items[i]);
-    for (size_t i = 0; i < side->children[m].n; i++) {
-      const uint32_t child = side->children[m].items[i];
-      const char *path = text_of(json_array_get(side->modules, child), "path"), *dot = strrchr(path, '.');
-      strbuf_printf(&text, "%s{%s}\n", path_without_numbers(arena, dot ? dot + 1 : path), side->signatures[child]);
-    }
-    side->signatures[m] = text.text;
-  }
-}
-
-static Side side_of(Arena *arena, const json_t *data) {
-  Side side = {.modules = json_object_get(data, "modules")};
-  const size_t n = json_array_size(side.modules);
-  const json_t *whole = json_array_get(json_object_get(data, "programs"), 0);
-  side.children = arena_array(arena, n, sizeof *side.children);
-  side.items = arena_array(arena, n, sizeof *side.items);
-  side.steps = arena_array(arena, n, sizeof *side.steps);
-  side.weight_bytes = ARENA_ARRAY(arena, double, n);
-  side.signatures = ARENA_ARRAY(arena, const char *, n);
-  add_tensors(arena, &side, json_object_get(whole, "inputs"), "input");
-  for (uint32_t m = 0; m < n; m++) {
-    const json_int_t parent = json_integer_value(json_object_get(json_array_get(side.modules, m), "parent"));
-    if (parent >= 0) vec_push(arena, &side.children[parent], m);
-    add_weights(arena, &side, m);
-  }
-  add_operations(arena, &side, json_object_get(whole, "primitives"));
-  add_tensors(arena, &side, json_object_get(whole, "outputs"), "output");
-  add_steps(arena, &side, json_object_get(whole, "steps"));
-  note_signatures(arena, &side);
-  return side;
-}
 
 // ---- the longest common subsequence ----
 
@@ -162,6 +59,7 @@ typedef struct Difference {
   const char *path;
   uint32_t module; /* of this model: the nearest that it has */
   Texts before, after;
+  Numbers ops; /* of this model: those that `before` is about */
   double bytes_before, bytes_after;
 } Difference;
 
@@ -183,33 +81,41 @@ static void add_difference(Comparison *c, const Difference *d) {
     const char *kind = !d->before.n ? "added" : !d->after.n ? "removed" : "changed";
     group = json_pack("{s:s, s:s, s:i, s:[], s:o, s:o, s:[f,f]}", "kind", kind, "module", path, "times", 0, "modules",
                       "before", texts_json(&d->before), "after", texts_json(&d->after), "weight_bytes", 0.0, 0.0);
+    json_object_set_new(group, "ops", json_array());
     map_put(&c->groups, key.text, group);
     json_array_append_new(c->list, group);
   }
   json_object_set_new(group, "times", json_integer(json_integer_value(json_object_get(group, "times")) + 1));
   json_array_append_new(json_object_get(group, "modules"), json_integer((json_int_t)d->module));
+  for (size_t i = 0; i < d->ops.n; i++)
+    if (d->ops.items[i] != NO_OPERATION)
+      json_array_append_new(json_object_get(group, "ops"), json_integer(d->ops.items[i]));
   add_number(json_object_get(group, "weight_bytes"), 0, d->bytes_before);
   add_number(json_object_get(group, "weight_bytes"), 1, d->bytes_after);
 }
 
 /* All of a module and of those in it, equal operations once. */
-static void collect(const Comparison *c, const Side *side, uint32_t module, Map *counts, double *bytes) {
-  for (size_t i = 0; i < side->items[module].n; i++) {
-    const char *text = side->items[module].items[i];
+static void collect(const Comparison *c, const Side *side, uint32_t module, Map *counts, Difference *d) {
+  const Entries *own = &side->items[module];
+  const bool is_ours = side == &c->this;
+  for (size_t i = 0; i < own->texts.n; i++) {
+    const char *text = own->texts.items[i];
     map_put(counts, text, (void *)((uintptr_t)map_get(counts, text) + 1));
+    if (is_ours) vec_push(c->arena, &d->ops, own->numbers.items[i]);
   }
-  *bytes += side->weight_bytes[module];
+  *(is_ours ? &d->bytes_before : &d->bytes_after) += side->weight_bytes[module];
   for (size_t i = 0; i < side->children[module].n; i++)
-    collect(c, side, side->children[module].items[i], counts, bytes);
+    collect(c, side, side->children[module].items[i], counts, d);
 }
 
 /* A module that only one side has. `near`: the module of this model that it is or would be in. */
 static void add_alone(Comparison *c, const Side *side, uint32_t module, uint32_t near) {
   const bool is_ours = side == &c->this;
-  Difference d = {.path = text_of(json_array_get(side->modules, module), "path"), .module = is_ours ? module : near};
+  Difference d = {.path = member_text(json_array_get(side->modules, module), "path"),
+                  .module = is_ours ? module : near};
   Map counts = map_new(c->arena);
   Texts texts = {0};
-  collect(c, side, module, &counts, is_ours ? &d.bytes_before : &d.bytes_after);
+  collect(c, side, module, &counts, &d);
   if (!counts.n) vec_push(c->arena, &texts, "a module without operations");
   for (size_t i = 0; i < counts.n; i++) {
     const unsigned long n = (unsigned long)(uintptr_t)counts.items[i].value;
@@ -223,7 +129,7 @@ static void add_alone(Comparison *c, const Side *side, uint32_t module, uint32_t
 // ---- modules ----
 
 static const char *last_name(const Side *side, uint32_t module) {
-  const char *path = text_of(json_array_get(side->modules, module), "path"), *dot = strrchr(path, '.');
+  const char *path = member_text(json_array_get(side->modules, module), "path"), *dot = strrchr(path, '.');
   return dot ? dot + 1 : path;
 }
 
@@ -266,7 +172,7 @@ static size_t find_equal(const Comparison *c, const Numbers *theirs, const bool 
 }
 
 static void add_renamed(Comparison *c, uint32_t mine, uint32_t theirs) {
-  Difference d = {.path = text_of(json_array_get(c->this.modules, mine), "path"), .module = mine};
+  Difference d = {.path = member_text(json_array_get(c->this.modules, mine), "path"), .module = mine};
   vec_push(c->arena, &d.before, arena_printf(c->arena, "module %s", last_name(&c->this, mine)));
   vec_push(c->arena, &d.after, arena_printf(c->arena, "module %s", last_name(&c->other, theirs)));
   add_difference(c, &d);
@@ -299,15 +205,20 @@ static void compare_named(Comparison *c, const Numbers *mine, const Numbers *the
 }
 
 static void compare_texts(Comparison *c, uint32_t mine, uint32_t theirs) {
-  const Texts *a = c->of_steps ? &c->this.steps[mine] : &c->this.items[mine];
-  const Texts *b = c->of_steps ? &c->other.steps[theirs] : &c->other.items[theirs];
-  Difference d = {.path = text_of(json_array_get(c->this.modules, mine), "path"), .module = mine,
+  const Entries *ours = c->of_steps ? &c->this.steps[mine] : &c->this.items[mine];
+  const Texts *a = &ours->texts;
+  const Texts *b = c->of_steps ? &c->other.steps[theirs].texts : &c->other.items[theirs].texts;
+  Difference d = {.path = member_text(json_array_get(c->this.modules, mine), "path"), .module = mine,
                   .bytes_before = c->this.weight_bytes[mine], .bytes_after = c->other.weight_bytes[theirs]};
   const int32_t *found = partners(c->arena, a, b);
   bool *is_partner = ARENA_ARRAY(c->arena, bool, b->n + 1);
   for (size_t i = 0; i < a->n; i++) {
-    if (found[i] >= 0) is_partner[found[i]] = true;
-    else vec_push(c->arena, &d.before, a->items[i]);
+    if (found[i] >= 0) {
+      is_partner[found[i]] = true;
+      continue;
+    }
+    vec_push(c->arena, &d.before, a->items[i]);
+    vec_push(c->arena, &d.ops, ours->numbers.items[i]);
   }
   for (size_t k = 0; k < b->n; k++)
     if (!is_partner[k]) vec_push(c->arena, &d.after, b->items[k]);
@@ -378,16 +289,48 @@ static json_t *slim_program(const json_t *program, json_int_t base) {
   return slim;
 }
 
+// ---- kernels ----
+
+/* What tells two kernels apart: their names are hashes of it. */
+static const char *kernel_key(Arena *arena, const json_t *kernel) {
+  return arena_printf(arena, "%s: %s", member_text(kernel, "family"), member_text(kernel, "spec"));
+}
+
+/* Kernels that one of the two has alone: of this model their numbers, of the other what they are. */
+static json_t *compare_kernels(Arena *arena, const json_t *data, const json_t *other) {
+  const json_t *ours = json_object_get(data, "kernels"), *theirs = json_object_get(other, "kernels");
+  json_t *here = json_array(), *there = json_array();
+  Map mine = map_new(arena), known = map_new(arena);
+  for (size_t i = 0; i < json_array_size(ours); i++) map_put(&mine, kernel_key(arena, json_array_get(ours, i)), &mine);
+  for (size_t i = 0; i < json_array_size(theirs); i++) {
+    const char *key = kernel_key(arena, json_array_get(theirs, i));
+    map_put(&known, key, &known);
+    if (!map_has(&mine, key)) json_array_append_new(there, json_string(key));
+  }
+  for (size_t i = 0; i < json_array_size(ours); i++)
+    if (!map_has(&known, kernel_key(arena, json_array_get(ours, i))))
+      json_array_append_new(here, json_integer((json_int_t)i));
+  const size_t both = json_array_size(ours) - json_array_size(here);
+  return json_pack("{s:i, s:o, s:o}", "both", (int)both, "here", here, "there", there);
+}
+
 // ---- the whole ----
 
-void explore_compare(Arena *arena, json_t *data, const json_t *other) {
-  Comparison c = {.arena = arena, .this = side_of(arena, data), .other = side_of(arena, other),
-                  .groups = map_new(arena), .list = json_array()};
+static Comparison compare_program(Arena *arena, const json_t *data, const json_t *other, const char *program) {
+  Comparison c = {.arena = arena, .this = compare_side(arena, data, program),
+                  .other = compare_side(arena, other, program), .groups = map_new(arena), .list = json_array()};
   compare_modules(&c, 0, 0);
+  return c;
+}
+
+void explore_compare(Arena *arena, json_t *data, const json_t *other) {
+  Comparison c = compare_program(arena, data, other, "whole");
   if (!json_array_size(c.list)) {
     c.of_steps = true;
     compare_modules(&c, 0, 0);
   }
+  const bool has_gradients = program_named(data, "gradients") && program_named(other, "gradients");
+  json_t *gradients = has_gradients ? compare_program(arena, data, other, "gradients").list : json_array();
   json_t *formulas = json_object_get(data, "formulas"), *programs = json_array();
   const json_int_t base = (json_int_t)json_array_size(formulas);
   const json_t *all = json_object_get(other, "programs");
@@ -395,7 +338,8 @@ void explore_compare(Arena *arena, json_t *data, const json_t *other) {
   for (size_t i = 0; i < json_array_size(all); i++)
     json_array_append_new(programs, slim_program(json_array_get(all, i), base));
   json_object_set_new(data, "compare",
-                      json_pack("{s:O, s:O, s:b, s:o, s:o}", "model", json_object_get(other, "model"), "command",
-                                json_object_get(other, "command"), "of_steps", (int)c.of_steps, "groups", c.list,
+                      json_pack("{s:O, s:O, s:b, s:o, s:o, s:o, s:o}", "model", json_object_get(other, "model"),
+                                "command", json_object_get(other, "command"), "of_steps", (int)c.of_steps, "groups",
+                                c.list, "gradients", gradients, "kernels", compare_kernels(arena, data, other),
                                 "programs", programs));
 }

@@ -27,7 +27,7 @@ typedef struct ExploreRequest {
   int32_t threads;        /* that the page begins with */
   const ExploreSize *sizes;
   uint32_t n_sizes;
-  bool is_for_comparison; /* no code and no maps */
+  bool is_for_comparison; /* no text of kernels and no maps */
 } ExploreRequest;
 
 /* The graph becomes the explorer's. NULL after an error; else json_decref when done. */

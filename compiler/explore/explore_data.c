@@ -106,7 +106,7 @@ static json_t *all_data(Explorer *x) {
   json_t *programs = json_array(), *blocks = json_array(), *notes = json_array();
   for (uint32_t i = 0; i < x->programs.n; i++) json_array_append_new(programs, explorer_program(x, i));
   const bool is_whole = !x->request->is_for_comparison;
-  json_t *kernels = is_whole ? explorer_kernels(x, programs, blocks, notes) : json_array();
+  json_t *kernels = explorer_kernels(x, programs, blocks, notes);
   json_t *maps = is_whole ? explorer_maps(x, programs, notes) : json_array();
   json_t *checks = checks_of(x), *fusions = explorer_fusions(x), *passes = explorer_passes(x);
   json_t *files = explorer_files(x); /* last: which lines are referred to is known now */

@@ -69,6 +69,7 @@ int block_add(json_t *blocks, const StrBuf *text);
 // ---- the parts of the data ----
 
 json_t *explorer_program(Explorer *x, uint32_t number);            /* program_data.c */
+void explorer_add_flow(Explorer *x, const Plan *plan, json_t *steps);   /* flow_data.c */
 void explorer_add_operations(Explorer *x, uint32_t number, json_t *to); /* operation_data.c */
 json_t *explorer_sizes(Explorer *x, const ExploredProgram *program);    /* size_data.c */
 void explorer_add_workspace(Explorer *x, const ExploredProgram *program, json_t *to);

@@ -1,9 +1,9 @@
 /* The map: for each module a small picture of its inside, with the modules in it closed.
  *
- * * In: the operations of a program, as written or after the passes, with their modules, inputs and outputs. Out:
- * levels. Equal insides are one level; siblings that are numbered and equal inside are one box; so are many operations
- * that look alike and have the same inputs. A module that holds one other module alone is drawn as that one. Refuses
- * nothing. */
+ * * In: the operations of a program, as written or after the passes, or its steps, with their modules, inputs and
+ * outputs. Out: levels. Equal insides are one level; siblings that are numbered and equal inside are one box; so are
+ * many operations that look alike and have the same inputs. A module that holds one other module alone is drawn as that
+ * one. Refuses nothing. */
 #include "explore/map_data.h"
 
 #include <string.h>
@@ -218,14 +218,26 @@ static void add_leaving(Making *making) {
   }
 }
 
+/* What an operation has besides its name: the shape of its result; of a step the sizes of its product. */
+static const char *details_of(const Making *making, int32_t item) {
+  const json_t *info = item_at(making->m, (size_t)item), *shape = json_object_get(info, "shape");
+  if (shape) return json_string_value(shape);
+  StrBuf text = strbuf_new(making->m->x->arena);
+  static const char *const sizes[] = {"n", "k", "h", "e"};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    strbuf_printf(&text, "%lld ", (long long)json_integer_value(json_object_get(info, sizes[i])));
+  const json_t *kept_in = json_object_get(info, "form");
+  if (kept_in) strbuf_add(&text, json_string_value(kept_in));
+  return text.text;
+}
+
 static const char *text_of(const Making *making) {
   StrBuf text = strbuf_new(making->m->x->arena);
   for (size_t i = 0; i < making->level->boxes.n; i++) {
     const MapBox *box = &making->level->boxes.items[i];
     strbuf_printf(&text, "%s %s %u %d\n", box->kind, box->label, box->times,
                   box->module < 0 ? -1 : (int)making->m->rooms[box->module].level);
-    const json_t *shape = box->item < 0 ? NULL : json_object_get(item_at(making->m, (size_t)box->item), "shape");
-    if (shape) strbuf_add(&text, json_string_value(shape));
+    if (box->item >= 0) strbuf_add(&text, details_of(making, box->item));
   }
   for (size_t i = 0; i < making->level->lines.n; i++)
     strbuf_printf(&text, "%u %u\n", making->level->lines.items[i].from, making->level->lines.items[i].to);

@@ -1,6 +1,7 @@
 /* Maps: levels of a list of operations, each the inside of a module with the modules in it closed. Private to explore/.
  *
- * In: operations as JSON (`ops` or `primitives`), modules. Out: levels with boxes and lines; then their places. */
+ * In: operations as JSON (`ops`, `primitives` or `steps`), modules. Out: levels with boxes and lines; then their
+ * places. */
 #ifndef TFM_EXPLORE_MAP_DATA_H
 #define TFM_EXPLORE_MAP_DATA_H
 

@@ -73,8 +73,8 @@ static json_t *points_of(const char *text, double height) {
     const char *comma = strchr(text, ',');
     if (!comma) break;
     json_t *to = is_end ? end : points;
-    json_array_append_new(to, rounded(number_read(text)));
-    json_array_append_new(to, rounded(height - number_read(comma + 1)));
+    json_array_append_new(to, json_integer(lround(number_read(text))));
+    json_array_append_new(to, json_integer(lround(height - number_read(comma + 1))));
     text = comma + strcspn(comma, " ");
     while (*text == ' ') text++;
   }
@@ -193,6 +193,7 @@ json_t *explorer_maps(Explorer *x, const json_t *programs, json_t *notes) {
     const json_t *program = json_array_get(programs, p);
     json_array_append_new(maps, map_of(&layout, p, "fused", json_object_get(program, "ops")));
     json_array_append_new(maps, map_of(&layout, p, "primitive", json_object_get(program, "primitives")));
+    json_array_append_new(maps, map_of(&layout, p, "plan", json_object_get(program, "steps")));
   }
   if (layout.pictures.n) lay_out(&layout, notes);
   return maps;

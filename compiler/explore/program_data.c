@@ -166,6 +166,7 @@ json_t *explorer_program(Explorer *x, uint32_t number) {
   const Plan *plan = program->plan;
   json_t *steps = json_array(), *sizes = explorer_sizes(x, program);
   for (uint32_t i = 0; i < plan->program.n_steps; i++) json_array_append_new(steps, step_of(x, plan, i));
+  explorer_add_flow(x, plan, steps);
   json_t *made = json_pack("{s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "name", program->name, "inputs",
                            tensors(x, plan, plan->program.inputs, plan->program.n_inputs), "outputs",
                            tensors(x, plan, plan->program.outputs, plan->program.n_outputs), "sizes", sizes, "flop",

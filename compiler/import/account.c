@@ -10,6 +10,7 @@
 
 #include "import/expression.h"
 #include "import/generation_keys.h"
+#include "import/value_text.h"
 
 // ---- keys ----
 
@@ -53,7 +54,7 @@ static void report_null(const Keys *k, const char *name) {
  * lets tokens see those behind them). */
 static bool is_needed(const char *name) {
   static const char *const rotation[] = {"rope_type", "rope_theta", "partial_rotary_factor", "factor"};
-  static const char *const anywhere[] = {"is_causal", "chunk_size_feed_forward", "return_dict"};
+  static const char *const anywhere[] = {"is_causal", "chunk_size_feed_forward", "return_dict", "auto_map"};
   const char *dot = strrchr(name, '.'), *key = dot ? dot + 1 : name;
   bool found = false;
   for (size_t i = 0; strncmp(name, "rope_parameters.", 16) == 0 && i < sizeof rotation / sizeof *rotation; i++)
@@ -78,7 +79,7 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
   json_object_foreach((json_t *)object, key, value) {
     const char *name = arena_printf(k->arena, "%s%s", path, key);
     if (!*path && generation_has_key(key)) continue; /* of generation alone: account_for_generation sees to it */
-    if (json_is_null(value) && is_needed(name)) report_null(k, name);
+    if (json_is_null(value) && is_needed(name) && !map_has(&k->ignored, name)) report_null(k, name);
     const bool is_tuple = json_is_false(value) && strcmp(key, "return_dict") == 0; /* in which heads look for names */
     if (json_is_null(value) || (is_common(key) && !is_tuple) || map_has(&k->ignored, name)) continue;
     if (is_ignored_by_user(k->folder, name)) continue;
@@ -93,11 +94,12 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
 static void account_for_generation(const Keys *k) {
   const char *key;
   json_t *value;
-  json_object_foreach(json_object_get(k->folder->names, "generation"), key, value) {
+  json_object_foreach(k->folder->generation, key, value) {
+    if (json_is_null(value) || is_ignored_by_user(k->folder, key)) continue;
     const char *name = arena_printf(k->arena, "generation.%s", key);
-    if (json_is_null(value) || map_has(&k->named, name) || map_has(&k->ignored, name)) continue;
-    if (is_ignored_by_user(k->folder, key)) continue;
-    const char *fault = generation_fault(json_object_get(k->folder->names, "generation"), key, value);
+    const bool is_named = map_has(&k->named, name) || map_has(&k->ignored, name);
+    const char *fault = generation_wrong_kind(k->arena, key, value);
+    if (!fault && !is_named) fault = generation_fault(json_object_get(k->folder->names, "generation"), key, value);
     if (fault)
       diag_error_at(k->diag, k->folder->generation_path, DIAG_CHECKPOINT,
                     "\"%s\": %s; --ignore %s leaves it out", key, fault, key);

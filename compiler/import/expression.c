@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/checked_size.h"
+#include "import/value_text.h"
 
 static json_t *evaluate(Facts *f, const Ast *node);
 
@@ -27,64 +28,7 @@ static json_t *fault(Facts *f, const Ast *node, const char *format, ...) {
   return NULL;
 }
 
-// ---- values in words ----
-
-const char *value_kind(const json_t *value) {
-  switch (json_typeof(value)) {
-    case JSON_OBJECT:
-      return "an object";
-    case JSON_ARRAY:
-      return "a list";
-    case JSON_STRING:
-      return "a string";
-    case JSON_INTEGER:
-      return "a whole number";
-    case JSON_REAL:
-      return "a number";
-    case JSON_NULL:
-      return "null";
-    default:
-      return "true or false";
-  }
-}
-
-void value_print(StrBuf *out, const json_t *value) {
-  size_t i;
-  json_t *item;
-  switch (json_typeof(value)) {
-    case JSON_NULL:
-      strbuf_add(out, "none");
-      break;
-    case JSON_TRUE:
-      strbuf_add(out, "true");
-      break;
-    case JSON_FALSE:
-      strbuf_add(out, "false");
-      break;
-    case JSON_INTEGER:
-      strbuf_printf(out, "%lld", (long long)json_integer_value(value));
-      break;
-    case JSON_REAL: /* 10000.0, as people write it, not 1e+04 */
-      if (fabs(json_real_value(value)) < 1e9 && json_real_value(value) == floor(json_real_value(value)))
-        strbuf_printf(out, "%lld.0", (long long)json_real_value(value));
-      else
-        number_add(out, json_real_value(value));
-      break;
-    case JSON_STRING:
-      strbuf_add_quoted(out, json_string_value(value));
-      break;
-    case JSON_OBJECT:
-      strbuf_add(out, "{...}");
-      break;
-    case JSON_ARRAY:
-      strbuf_add_char(out, '[');
-      json_array_foreach(value, i, item) {
-        if (i) strbuf_add(out, ", ");
-        value_print(out, item);
-      }
-      strbuf_add_char(out, ']');
-  }
-}
+// ---- keys ----
 
 /* The path of a chain of names, "a.b"; NULL if the node is none. */
 static const char *path_of(Arena *arena, const Ast *node) {
@@ -346,6 +290,24 @@ static json_t *all_of_value(Facts *f, const Ast *call) {
   return json_boolean(known == json_array_size(list));
 }
 
+/* letters(text): a list of its characters; of a missing text null. */
+static json_t *letters_value(Facts *f, const Ast *call) {
+  json_t *text = call->n_children == 2 ? evaluate(f, argument(call, 0)) : NULL;
+  if (!text || json_is_null(text)) return text;
+  if (!json_is_string(text))
+    return fault(f, call, "%s: %s is %s, where a string is expected", f->file,
+                 expression_keys(f->arena, argument(call, 0)), value_kind(text));
+  json_t *list = keep(f, json_array());
+  const char *at = json_string_value(text);
+  while (*at) {
+    size_t length = 1;
+    while ((at[length] & 0xC0) == 0x80) length++; /* the rest of a character of UTF-8 */
+    json_array_append_new(list, json_stringn(at, length));
+    at += length;
+  }
+  return list;
+}
+
 static json_t *call_value(Facts *f, const Ast *call) {
   const char *name = call->children[0]->kind == AST_NAME ? call->children[0]->name : "";
   if (strcmp(name, "has") == 0) return weight_value(f, call, false);
@@ -355,8 +317,9 @@ static json_t *call_value(Facts *f, const Ast *call) {
   if (strcmp(name, "absent") == 0) return absent_value(f, call);
   if (strcmp(name, "one_of") == 0) return one_of_value(f, call);
   if (strcmp(name, "all_of") == 0) return all_of_value(f, call);
-  return fault(f, call,
-               "a checkpoint block has the functions has, dims, same, first, absent, one_of and all_of, no others");
+  if (strcmp(name, "letters") == 0) return letters_value(f, call);
+  return fault(f, call, "a checkpoint block has the functions has, dims, same, first, absent, one_of, all_of and "
+                        "letters, no others");
 }
 
 // ---- all kinds ----

@@ -3,8 +3,8 @@
  * In: an expression of the language and a Facts, which says what names mean and which weights there are. Out: a value
  * of JSON. Names are keys; `a.b` goes into objects, and what is missing is null, at any depth. Functions:
  * has("weight"), dims("weight", axis), same("weight", "other"), first(a, b, ...), absent(key), one_of(x, a, ...),
- * all_of(list, a, ...). Refused, at the place in the text and with the key that is to blame: arithmetic on what is no
- * number, other calls, and everything that needs tensors. */
+ * all_of(list, a, ...), letters(text). Refused, at the place in the text and with the key that is to blame: arithmetic
+ * on what is no number, other calls, and everything that needs tensors. */
 #ifndef TFM_IMPORT_EXPRESSION_H
 #define TFM_IMPORT_EXPRESSION_H
 
@@ -37,9 +37,5 @@ bool expression_needs_weights(const Ast *node);
 void expression_add_keys(Map *keys, const Ast *node);
 /* Numbers are compared as numbers: 1 equals 1.0. */
 bool values_are_equal(const json_t *a, const json_t *b);
-/* A value as it is written in the language; {...} for objects, which it does not have. */
-void value_print(StrBuf *out, const json_t *value);
-/* "a string", "a whole number" ... */
-const char *value_kind(const json_t *value);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "import/expression.h"
 #include "import/sentence.h"
+#include "import/text_part.h"
 
 typedef struct Embedded {
   const char *name, *text;
@@ -163,7 +164,7 @@ static bool is_for(const Family *family, const char *type) {
 }
 
 /* Nothing like it is proposed: a program wrote the type, so what is near it is another architecture (clap and clip). */
-static void report_unknown(Arena *arena, Map *names, Diag *diag, const char *type, const char *place) {
+static void report_unknown(Arena *arena, Map *names, Diag *diag, const char *type, const Folder *folder) {
   Map types = map_new(arena);
   for (int i = 0; i < N_EMBEDDED; i++) {
     if (embedded[i].is_part) continue;
@@ -171,10 +172,13 @@ static void report_unknown(Arena *arena, Map *names, Diag *diag, const char *typ
     const Ast *of_family = family ? family->checkpoint->children[0] : NULL;
     for (uint32_t k = 0; family && k < of_family->n_children; k++) map_put(&types, of_family->children[k]->text, NULL);
   }
-  diag_error_at(diag, place, DIAG_CHECKPOINT,
-                "\"model_type\": no family is for \"%s\"; `tfmc import --list` shows the %zu types that have one. In "
+  const char *part = has_text_part(folder->config)
+                         ? "; it reads more than text, and its part for text (text_config) is not taken out of it"
+                         : "";
+  diag_error_at(diag, folder->config_path, DIAG_CHECKPOINT,
+                "\"model_type\": no family is for \"%s\"%s; `tfmc import --list` shows the %zu types that have one. In "
                 "Python, tfmc.from_torch takes the module itself; --family FILE takes a family of one's own",
-                type, types.n);
+                type, part, types.n);
 }
 
 static bool computes(Arena *arena, const Family *family, const char *class) {
@@ -213,7 +217,7 @@ Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder
   }
   Family *family = param ? embedded_for(arena, names, diag, folder, param) : NULL;
   if (!family) family = embedded_for(arena, names, diag, folder, NULL);
-  if (!family && !diag_has_errors(diag)) report_unknown(arena, names, diag, type, folder->config_path);
+  if (!family && !diag_has_errors(diag)) report_unknown(arena, names, diag, type, folder);
   return family;
 }
 

@@ -9,6 +9,7 @@
 #include "import/gguf_config.h"
 #include "import/json_file.h"
 #include "import/sentence.h"
+#include "import/text_part.h"
 #include "weights/gguf.h"
 #include "weights/packed_config.h"
 
@@ -255,7 +256,8 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
 static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta, json_t *scaling) {
   const char *path = folder_file(arena, folder->path, "generation_config.json");
   json_t *file = read_optional(arena, diag, path);
-  json_t *generation = file ? generation_settings(file_exists(path) ? file : NULL, folder->config) : NULL;
+  folder->generation = file ? generation_written(file_exists(path) ? file : NULL, folder->config) : NULL;
+  json_t *generation = file ? generation_completed(folder->generation) : NULL;
   json_decref(file);
   folder->generation_path = file_exists(path) ? path : folder->config_path;
   json_t *sentence = generation ? sentence_read(arena, diag, folder->path, folder->ignored) : NULL;
@@ -277,6 +279,17 @@ static json_t *read_gguf(Arena *arena, Diag *diag, const char *path, const Map *
   return config;
 }
 
+/* False after an error, which leaves no config. */
+static bool take_text_part(Arena *arena, Diag *diag, Folder *folder) {
+  json_t *part = text_part(diag, folder->config, folder->config_path);
+  if (!part && !diag_has_errors(diag)) return true;
+  if (part)
+    folder->part_of = arena_strdup(arena, json_string_value(json_object_get(folder->config, "model_type")));
+  json_decref(folder->config);
+  folder->config = part;
+  return part;
+}
+
 Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignored) {
   Folder *folder = ARENA_NEW(arena, Folder);
   *folder = (Folder){.path = path, .config_path = folder_file(arena, path, "config.json"), .ignored = ignored};
@@ -291,8 +304,8 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   }
   folder->config = is_file     ? read_gguf(arena, diag, path, ignored)
                    : is_static ? json_pack("{s:s}", "model_type", "static_embedding")
-                               : read_json(arena, diag, folder->config_path, JSON_OBJECT);
-  if (!folder->config) return NULL;
+                               : read_config(arena, diag, folder->config_path);
+  if (!folder->config || !take_text_part(arena, diag, folder)) return NULL;
   folder->written = json_copy(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
   json_t *scaling = json_incref(json_object_get(folder->config, "rope_scaling"));
@@ -343,6 +356,7 @@ void folder_close(Folder *folder) {
   if (!folder) return;
   weight_set_close(folder->weights);
   json_decref(folder->names);
+  json_decref(folder->generation);
   json_decref(folder->written);
   json_decref(folder->config);
 }

@@ -14,9 +14,11 @@
 
 typedef struct Folder {
   const char *path, *config_path;
-  json_t *written; /* config.json as it stands there */
+  json_t *written; /* config.json as it stands there, or its part for text */
   json_t *config;  /* the same, its rotary settings in the newer form */
+  const char *part_of; /* the model_type of the whole, if the model is the text part of it; NULL */
   const char *generation_path; /* where the settings of generation are: generation_config.json or config.json */
+  json_t *generation; /* the settings that stand there */
   json_t *names;  /* the same, with `architecture`, `generation`, `sentence` and the `rope_theta` that was joined */
   const Map *ignored; /* names that the user says change nothing: keys, and patterns of tensors */
   const char *weights_path; /* that of the folder, or with "+ADAPTER" behind it */

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "import/expression.h"
+#include "import/value_kinds.h"
+#include "import/value_text.h"
 
 // ---- the options, and what is none ----
 
@@ -23,28 +25,30 @@ static const char *const of_block[] = {
 };
 enum { N_OF_BLOCK = sizeof of_block / sizeof *of_block };
 
-/* Tokens, which the families read by name. */
-static const char *const tokens[] = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id",
-                                     "bad_words_ids"};
-enum { N_TOKENS = sizeof tokens / sizeof *tokens };
+typedef struct OtherKey {
+  const char *key, *kinds; /* of its values, NULL: any */
+  const char *neutral;     /* a value or a list of them; NULL: every value is */
+  bool is_token;           /* which the families read by name */
+} OtherKey;
 
-static const struct {
-  const char *key, *neutral; /* a value or a list of them; NULL: every value is */
-} others[] = {
-#define HARMLESS(key) {key, NULL},
-#define NEUTRAL(key, json) {key, json},
+static const OtherKey others[] = {
+#define TOKEN(key, kinds) {key, kinds, NULL, true},
+#define HARMLESS(key, kinds) {key, kinds, NULL, false},
+#define NEUTRAL(key, json) {key, NULL, json, false},
 #include "import/generation_keys.def"
 };
 enum { N_OTHERS = sizeof others / sizeof *others };
 
-static bool is_among(const char *const *names, size_t n, const char *key) {
-  for (size_t i = 0; i < n; i++)
-    if (strcmp(names[i], key) == 0) return true;
-  return false;
+static const OtherKey *other_key(const char *key) {
+  for (size_t i = 0; i < N_OTHERS; i++)
+    if (strcmp(others[i].key, key) == 0) return &others[i];
+  return NULL;
 }
 
-static bool is_option(const char *key) {
-  return is_among(of_block, N_OF_BLOCK, key) || is_among(tokens, N_TOKENS, key);
+static bool is_of_block(const char *key) {
+  for (size_t i = 0; i < N_OF_BLOCK; i++)
+    if (strcmp(of_block[i], key) == 0) return true;
+  return false;
 }
 
 static bool is_one_of(const json_t *value, const json_t *neutral) {
@@ -54,22 +58,15 @@ static bool is_one_of(const json_t *value, const json_t *neutral) {
   return values_are_equal(value, neutral);
 }
 
-static bool changes_nothing(const char *key, const json_t *value) {
-  for (size_t i = 0; i < N_OTHERS; i++) {
-    if (strcmp(others[i].key, key) != 0) continue;
-    json_t *neutral = others[i].neutral ? json_loads(others[i].neutral, JSON_DECODE_ANY, NULL) : NULL;
-    bool is_neutral = !neutral || is_one_of(value, neutral);
-    json_decref(neutral);
-    return is_neutral;
-  }
-  return false;
+static bool changes_nothing(const OtherKey *other, const json_t *value) {
+  if (!other) return false;
+  json_t *neutral = other->neutral ? json_loads(other->neutral, JSON_DECODE_ANY, NULL) : NULL;
+  const bool is_neutral = !neutral || is_one_of(value, neutral);
+  json_decref(neutral);
+  return is_neutral;
 }
 
-bool generation_has_key(const char *key) {
-  for (size_t i = 0; i < N_OTHERS; i++)
-    if (strcmp(others[i].key, key) == 0) return true;
-  return is_option(key);
-}
+bool generation_has_key(const char *key) { return other_key(key) || is_of_block(key); }
 
 // ---- where they come from ----
 
@@ -78,8 +75,16 @@ static bool is_missing(const json_t *object, const char *key) {
   return !value || json_is_null(value);
 }
 
-/* What transformers takes for tokens that are missing. */
-static json_t *completed(json_t *settings) {
+json_t *generation_written(json_t *file, const json_t *config) {
+  if (file) return json_incref(file);
+  json_t *settings = json_object(), *value;
+  const char *key;
+  json_object_foreach((json_t *)config, key, value) if (generation_has_key(key)) json_object_set(settings, key, value);
+  return settings;
+}
+
+json_t *generation_completed(json_t *written) {
+  json_t *settings = json_copy(written);
   json_t *eos = json_object_get(settings, "eos_token_id");
   json_t *first = json_is_array(eos) ? json_array_get(eos, 0) : eos;
   if (is_missing(settings, "pad_token_id"))
@@ -88,14 +93,6 @@ static json_t *completed(json_t *settings) {
   if (is_missing(settings, "decoder_start_token_id") && !is_missing(settings, "bos_token_id"))
     json_object_set(settings, "decoder_start_token_id", json_object_get(settings, "bos_token_id"));
   return settings;
-}
-
-json_t *generation_settings(json_t *file, const json_t *config) {
-  if (file) return completed(json_copy(file));
-  json_t *settings = json_object(), *value;
-  const char *key;
-  json_object_foreach((json_t *)config, key, value) if (generation_has_key(key)) json_object_set(settings, key, value);
-  return completed(settings);
 }
 
 // ---- the account ----
@@ -133,17 +130,27 @@ static json_t *single_words(const json_t *settings) {
   return list;
 }
 
+const char *generation_wrong_kind(Arena *arena, const char *key, const json_t *value) {
+  const OtherKey *other = other_key(key);
+  if (!other || !other->kinds || value_is_of(value, other->kinds)) return NULL;
+  StrBuf shown = strbuf_new(arena);
+  value_print(&shown, value);
+  return arena_printf(arena, "it is %s (%s), and must be %s", value_kind(value), shown.text,
+                      kinds_described(arena, other->kinds));
+}
+
 const char *generation_fault(const json_t *settings, const char *key, const json_t *value) {
+  const OtherKey *other = other_key(key);
   if (strcmp(key, "bad_words_ids") == 0) {
     json_t *words = single_words(settings);
     bool fits = json_is_array(value) && words && is_missing(settings, "suppress_tokens");
     json_decref(words);
     return fits ? NULL : "only words of one token each are forbidden, and not beside \"suppress_tokens\"";
   }
-  if (is_among(tokens, N_TOKENS, key)) return NULL; /* families read them; what they do not read, no row has */
-  if (is_among(of_block, N_OF_BLOCK, key))
+  if (other && other->is_token) return NULL; /* what families do not read, no row has */
+  if (is_of_block(key))
     return can_be_written(value) ? NULL : "the value is not one that a generate block takes";
-  return changes_nothing(key, value) ? NULL : "it changes the tokens in a way that is not computed here";
+  return changes_nothing(other, value) ? NULL : "it changes the tokens in a way that is not computed here";
 }
 
 // ---- what is written ----

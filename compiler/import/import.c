@@ -8,11 +8,14 @@
  * is that key alone; `first(key, otherwise)` says that it may be missing. */
 #include "import/import.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "import/account.h"
+#include "import/json_file.h"
 #include "import/key_types.h"
 #include "import/sentence.h"
+#include "import/value_text.h"
 
 // ---- what an evaluation knows ----
 
@@ -73,6 +76,10 @@ static bool is_whole(const Ast *params, int i, const Ast *otherwise) {
   return is_whole(params, i, otherwise->children[0]) && is_whole(params, i, otherwise->children[1]);
 }
 
+static bool is_infinite(const Ast *otherwise) {
+  return otherwise->kind == AST_NUMBER && !otherwise->is_integer && isinf(otherwise->number);
+}
+
 /* What the default of parameter i says about the kind of value; NULL: it fits, or the default says nothing. Sizes,
  * counts and ids are from 0 on. */
 static const char *wanted_kind(const Ast *model, int i, const json_t *value) {
@@ -88,6 +95,7 @@ static const char *wanted_kind(const Ast *model, int i, const json_t *value) {
       return json_is_array(value) ? NULL : "a list";
     default:
       if (!otherwise || is_list) return NULL;
+      if (json_infinity(value)) return is_infinite(otherwise) ? NULL : "a finite number";
       if (!is_whole(params, i, otherwise)) return json_is_number(value) ? NULL : "a number";
       if (!json_is_integer(value)) return "a whole number";
       return json_integer_value(value) < 0 ? "a number from 0 on" : NULL;

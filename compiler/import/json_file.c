@@ -41,11 +41,46 @@ static const char *not_finite(Arena *arena, const char *text, size_t size, size_
   return "";
 }
 
+// ---- numbers that JSON does not have ----
+
+static bool is_infinity(const char *text, size_t left) {
+  static const char word[] = "Infinity";
+  return left >= sizeof word - 1 && memcmp(text, word, sizeof word - 1) == 0;
+}
+
+/* Infinities as the objects that transformers writes since 5.0, {"__float__": "Infinity"}, in place of Python's own
+ * spelling. NULL: the text has none. */
+static const char *with_tagged_infinities(Arena *arena, const char *text, size_t *length) {
+  const size_t size = *length;
+  StrBuf out = strbuf_new(arena);
+  size_t copied = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < size; i++) {
+    if (in_string && text[i] == '\\') i++;
+    else if (text[i] == '"') in_string = !in_string;
+    if (in_string || i >= size || !is_infinity(text + i, size - i)) continue;
+    const bool is_negative = i > copied && text[i - 1] == '-';
+    strbuf_add_n(&out, text + copied, i - copied - is_negative);
+    strbuf_printf(&out, "{\"__float__\": \"%sInfinity\"}", is_negative ? "-" : "");
+    copied = i + strlen("Infinity");
+    i = copied - 1;
+  }
+  if (!copied) return NULL;
+  strbuf_add_n(&out, text + copied, size - copied);
+  *length = out.length;
+  return out.text;
+}
+
+int json_infinity(const json_t *value) {
+  const char *text = json_is_object(value) && json_object_size(value) == 1
+                         ? json_string_value(json_object_get(value, "__float__"))
+                         : NULL;
+  if (!text) return 0;
+  return strcmp(text, "Infinity") == 0 ? 1 : strcmp(text, "-Infinity") == 0 ? -1 : 0;
+}
+
 /* A key that stands twice is refused: readers differ in which one they take. */
-json_t *read_json(Arena *arena, Diag *diag, const char *path, json_type kind) {
-  size_t size;
-  const char *text = in_file_text(diag, path, MAX_CONFIG_BYTES, DIAG_CHECKPOINT, &size);
-  if (!text) return NULL;
+static json_t *parsed(Arena *arena, Diag *diag, const char *path, json_type kind, const char *text, size_t size) {
   json_error_t error;
   json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
   if (json && json_typeof(json) == kind) return json;
@@ -57,4 +92,17 @@ json_t *read_json(Arena *arena, Diag *diag, const char *path, json_type kind) {
     diag_error_at(diag, path, DIAG_CHECKPOINT, "%s is expected", kind == JSON_OBJECT ? "an object" : "a list");
   json_decref(json);
   return NULL;
+}
+
+json_t *read_json(Arena *arena, Diag *diag, const char *path, json_type kind) {
+  size_t size;
+  const char *text = in_file_text(diag, path, MAX_CONFIG_BYTES, DIAG_CHECKPOINT, &size);
+  return text ? parsed(arena, diag, path, kind, text, size) : NULL;
+}
+
+json_t *read_config(Arena *arena, Diag *diag, const char *path) {
+  size_t size;
+  const char *text = in_file_text(diag, path, MAX_CONFIG_BYTES, DIAG_CHECKPOINT, &size);
+  const char *tagged = text ? with_tagged_infinities(arena, text, &size) : NULL;
+  return text ? parsed(arena, diag, path, JSON_OBJECT, tagged ? tagged : text, size) : NULL;
 }

@@ -9,35 +9,9 @@
 
 #include <string.h>
 
-#include "import/expression.h"
 #include "import/json_file.h"
-
-typedef enum SentenceFile {
-  Modules,
-  Pooling,
-  Normalize,
-  Dense,
-  Norm,
-  Drop,
-  Score,
-  Splade,
-  Mask,
-  Bert,
-  Encoder
-} SentenceFile;
-typedef enum KeyRule { READ, NOTHING, ONLY } KeyRule;
-
-typedef struct SentenceKey {
-  SentenceFile file;
-  const char *key;
-  KeyRule rule;
-  const char *values;
-} SentenceKey;
-
-static const SentenceKey sentence_keys[] = {
-#define SENTENCE_KEY(file, key, rule, values) {file, key, rule, values},
-#include "import/sentence_keys.def"
-};
+#include "import/sentence_keys.h"
+#include "import/value_text.h"
 
 typedef struct Reader {
   Arena *arena;
@@ -51,52 +25,10 @@ typedef struct Reader {
   bool is_by_token; /* no module makes one vector of those of the tokens */
 } Reader;
 
-// ---- an account of keys ----
-
-static const SentenceKey *key_row(SentenceFile file, const char *key) {
-  for (size_t i = 0; i < sizeof sentence_keys / sizeof *sentence_keys; i++)
-    if (sentence_keys[i].file == file && strcmp(sentence_keys[i].key, key) == 0) return &sentence_keys[i];
-  return NULL;
-}
-
-/* Whether the value is one of some, JSON with | between. */
-static bool is_one_of(Arena *arena, const json_t *value, const char *values) {
-  bool found = false;
-  for (const char *begin = values; !found && *begin;) {
-    size_t length = strcspn(begin, "|");
-    json_t *one = json_loads(arena_strndup(arena, begin, length), JSON_DECODE_ANY, NULL);
-    found = one && json_equal(one, value);
-    json_decref(one);
-    begin += length + (begin[length] == '|');
-  }
-  return found;
-}
-
-static void check_keys(const Reader *r, SentenceFile file, const char *path, const json_t *object) {
-  const char *key;
-  json_t *value;
-  json_object_foreach((json_t *)object, key, value) {
-    const SentenceKey *row = key_row(file, key);
-    if (r->ignored && map_has(r->ignored, key)) continue;
-    if (json_is_null(value) && (!row || row->rule != ONLY)) continue;
-    if (row && (row->rule != ONLY || is_one_of(r->arena, value, row->values))) continue;
-    StrBuf shown = strbuf_new(r->arena);
-    value_print(&shown, value);
-    if (row)
-      diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"%s\" is %s; only %s is computed here", key, shown.text,
-                    row->values);
-    else
-      diag_error_at(r->diag, path, DIAG_CHECKPOINT,
-                    "nothing reads \"%s\" (%s): if it changes what the model computes, the result is wrong; "
-                    "--ignore %s says that it does not",
-                    key, shown.text, key);
-  }
-}
-
 /* The keys of a file that may be missing; the caller owns what is returned, which is NULL then. */
 static json_t *checked_file(const Reader *r, SentenceFile file, const char *path) {
   json_t *object = file_exists(path) ? read_json(r->arena, r->diag, path, JSON_OBJECT) : NULL;
-  if (object) check_keys(r, file, path, object);
+  if (object) sentence_check_keys(r->arena, r->diag, r->ignored, file, path, object);
   return object;
 }
 
@@ -319,11 +251,24 @@ static void add_what(const Reader *r, const char *path, SentenceFile file, const
   if (file == Normalize) json_array_append_new(r->modules, json_pack("[s]", "normalize"));
 }
 
+/* A name of its own, by which torch keeps the module. */
+static void check_name(const Reader *r, const char *path, const json_t *modules, size_t i) {
+  const char *name = json_string_value(json_object_get(json_array_get(modules, i), "name"));
+  bool is_good = name && *name && !strchr(name, '.');
+  for (size_t k = 0; is_good && k < i; k++) {
+    const char *other = json_string_value(json_object_get(json_array_get(modules, k), "name"));
+    is_good = !other || strcmp(other, name) != 0;
+  }
+  if (!is_good)
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT,
+                  "\"name\" of module %zu: a string without a dot is expected that no other module has", i);
+}
+
 /* Adds what one module does; `i`: its place. False after an error. */
 static bool add_module(const Reader *r, const char *modules, const json_t *module, size_t i) {
   const char *name = kind_of(module), *place = json_string_value(json_object_get(module, "path"));
   const ModuleKind *kind = module_kind(name);
-  check_keys(r, Modules, modules, module);
+  sentence_check_keys(r->arena, r->diag, r->ignored, Modules, modules, module);
   if (!kind)
     return refuse_module(r, modules, name,
                          "is not known here; Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout, LogitScore, "
@@ -368,6 +313,54 @@ static void check_task(const Reader *r, const json_t *modules, const char *task,
                   "\"transformer_task\" of the model is %s; what stands behind it is of %s", task, wanted);
 }
 
+/* What of the first module's result goes to the modules behind it, and under which name. */
+static void check_states(const Reader *r, const json_t *modules, const json_t *bert, const char *path) {
+  const json_t *modality = json_object_get(bert, "modality_config");
+  const json_t *named = json_object_get(bert, "module_output_name");
+  if (!modality) return; /* then the file says nothing of either */
+  const bool is_alone = json_array_size(modules) < 2, is_scored = json_array_size(r->score) > 0;
+  const char *wanted = is_scored ? "causal_logits" : is_alone ? "scores" : "token_embeddings";
+  const char *output = is_alone || is_scored || json_array_size(r->splade) ? "logits" : "last_hidden_state";
+  const json_t *text = json_object_get(modality, "text");
+  const char *from = json_string_value(json_object_get(text, "method_output_name")), *to = json_string_value(named);
+  if (!to || strcmp(to, wanted) != 0)
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"module_output_name\" is %s; what stands behind it takes %s",
+                  to ? to : "no name", wanted);
+  if (!from || strcmp(from, output) != 0)
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT,
+                  "\"modality_config\": the output is %s; what stands behind it is of %s", from ? from : "no name",
+                  output);
+}
+
+/* How short queries are filled, as MultiVectorEmbedder reads it. */
+static void check_expansion(const Reader *r, const json_t *expansion, const char *path) {
+  static const char *const keys[] = {"strategy", "attend", "token", "length"};
+  const json_t *attend = json_object_get(expansion, "attend"), *length = json_object_get(expansion, "length");
+  const char *strategy = json_string_value(json_object_get(expansion, "strategy"));
+  size_t n_known = 0;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) n_known += json_object_get(expansion, keys[i]) != NULL;
+  const bool is_good = n_known == json_object_size(expansion) && (!attend || json_is_boolean(attend)) &&
+                       json_is_integer(length) && json_integer_value(length) > 0 && strategy &&
+                       (strcmp(strategy, "fixed") == 0 || strcmp(strategy, "min") == 0);
+  if (expansion && !json_is_null(expansion) && !is_good)
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT,
+                  "\"query_expansion\": a strategy (fixed or min), a length from 1 on, a token and attend (true or "
+                  "false) are known");
+}
+
+/* What is put before a text is a text, and the one that is taken by itself is among them. */
+static void check_encoder(const Reader *r, const char *path) {
+  json_t *encoder = checked_file(r, Encoder, path), *prompts = json_object_get(encoder, "prompts"), *prompt;
+  const json_t *first = json_object_get(encoder, "default_prompt_name");
+  const char *name;
+  json_object_foreach(prompts, name, prompt) if (!json_is_string(prompt))
+      diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"prompts\": \"%s\" is no string", name);
+  if (json_is_string(first) && !json_object_get(prompts, json_string_value(first)))
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"default_prompt_name\" is %s, which is none of \"prompts\"",
+                  json_string_value(first));
+  json_decref(encoder);
+}
+
 const char *sentence_param(const json_t *sentence) {
   if (json_object_get(sentence, "modules")) return "sentence";
   if (json_object_get(sentence, "splade")) return "splade";
@@ -384,11 +377,15 @@ json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *i
   bool is_good = modules != NULL;
   size_t i;
   json_array_foreach(modules, i, module) is_good = is_good && add_module(&r, path, module, i);
-  json_t *bert = checked_file(&r, Bert, folder_file(arena, folder, "sentence_bert_config.json"));
+  for (i = 0; is_good && i < json_array_size(modules); i++) check_name(&r, path, modules, i);
+  const char *bert_path = folder_file(arena, folder, "sentence_bert_config.json");
+  json_t *bert = checked_file(&r, Bert, bert_path);
   const char *task = json_string_value(json_object_get(bert, "transformer_task"));
   if (is_good) check_task(&r, modules, task, path);
+  if (is_good) check_states(&r, modules, bert, bert_path);
+  check_expansion(&r, json_object_get(bert, "query_expansion"), bert_path);
   json_decref(bert);
-  json_decref(checked_file(&r, Encoder, folder_file(arena, folder, "config_sentence_transformers.json")));
+  check_encoder(&r, folder_file(arena, folder, "config_sentence_transformers.json"));
   json_decref(modules);
   if (json_array_size(r.modules)) json_object_set(sentence, "modules", r.modules);
   if (json_array_size(r.score)) json_object_set(sentence, "score", r.score);

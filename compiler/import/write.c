@@ -9,6 +9,7 @@
 #include "import/expression.h"
 #include "import/generation_keys.h"
 #include "import/import.h"
+#include "import/value_text.h"
 
 typedef struct Writer {
   StrBuf *out;
@@ -314,6 +315,7 @@ static void write_head(StrBuf *out, const Folder *folder, const ImportOptions *o
     strbuf_add_quoted(&name, class);
     strbuf_printf(out, "%.*s)", (int)name.length - 2, name.text + 1);
   }
+  if (folder->part_of) strbuf_printf(out, ", the part for text of a %s,", folder->part_of);
   strbuf_printf(out, " by tfmc %s. To go on:\n#   tfmc compile THIS_FILE --weights %s -o libmodel.so\n#\n",
                 options->version, quoted.text);
 }

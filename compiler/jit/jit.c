@@ -176,9 +176,9 @@ static bool load(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *ca
 }
 
 Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics) {
-  const char *lacks = host_lacks(plan->target);
-  if (lacks) {
-    diag_error_at(diag, NULL, DIAG_CPU, "this CPU cannot run %s code: it lacks %s", plan->target->name, lacks);
+  const char *why = host_refuses(arena, plan->target);
+  if (why) {
+    diag_error_at(diag, NULL, DIAG_CPU, "%s", why);
     return NULL;
   }
   double begin = thread_seconds();

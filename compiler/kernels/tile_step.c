@@ -83,11 +83,27 @@ static LLVMValueRef sums_of_pairs(Tile *t, LLVMValueRef weights, LLVMValueRef x)
   return emit_intrinsic(t->e, t->e->target->dot_pairs, NULL, 2, factors);
 }
 
+/* The sums of the products of two neighbouring words each, in 32 bits: an instruction, or its parts. */
+static LLVMValueRef dot_words(Tile *t, LLVMValueRef x, LLVMValueRef w) {
+  LLVMBuilderRef builder = t->e->builder;
+  const char *name = t->e->target->dot_words;
+  if (name) return emit_intrinsic(t->e, name, NULL, 2, (LLVMValueRef[]){x, w});
+  LLVMTypeRef wide = LLVMVectorType(t->e->i32, 2 * t->lanes);
+  LLVMValueRef products =
+      LLVMBuildMul(builder, LLVMBuildSExt(builder, x, wide, ""), LLVMBuildSExt(builder, w, wide, ""), "");
+  LLVMValueRef places[2][LANES], sums[2];
+  for (unsigned i = 0; i < t->lanes; i++)
+    for (unsigned k = 0; k < 2; k++) places[k][i] = emit_i32(t->e, (int32_t)(2 * i + k));
+  for (unsigned k = 0; k < 2; k++)
+    sums[k] = LLVMBuildShuffleVector(builder, products, LLVMGetUndef(wide), LLVMConstVector(places[k], t->lanes), "");
+  return emit_add(t->e, sums[0], sums[1]);
+}
+
 /* c + the sums of two words each, as c - their products with -1: LLVM adds several sums up before it adds them to c,
  * and there are no registers for these. */
 static LLVMValueRef add_words(Tile *t, LLVMValueRef c, LLVMValueRef words) {
   LLVMValueRef factors[] = {words, in_words(t, tile_splat_bits(t, UINT32_MAX))};
-  return emit_sub(t->e, c, emit_intrinsic(t->e, t->e->target->dot_words, NULL, 2, factors));
+  return emit_sub(t->e, c, dot_words(t, factors[0], factors[1]));
 }
 
 /* Four k of all rows, in pairs of bytes. */
@@ -147,8 +163,8 @@ static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, co
       *c = emit_intrinsic(e, target->dot_bytes, NULL, 3, factors);
       continue;
     }
-    LLVMValueRef first = emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){x, even[j]});
-    LLVMValueRef second = emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){y, odd[j]});
+    LLVMValueRef first = dot_words(t, x, even[j]);
+    LLVMValueRef second = dot_words(t, y, odd[j]);
     *c = emit_add(e, *c, emit_add(e, first, second));
   }
 }
@@ -214,7 +230,7 @@ void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef
   }
   for (unsigned i = 0; i < n_c; i++) {
     LLVMValueRef sums = in_words(t, t->c[i]);
-    LLVMValueRef product = emit_intrinsic(e, e->target->dot_words, NULL, 2, (LLVMValueRef[]){sums, factors[i % t->n]});
+    LLVMValueRef product = dot_words(t, sums, factors[i % t->n]);
     t->c[i] = emit_add(e, before[i], product);
   }
 }

@@ -40,31 +40,48 @@ static uint32_t word_begin(const char *text, uint32_t at) {
   return at;
 }
 
-/* Whether a byte stands in a comment or string of its line. */
-static bool is_in_text(const char *text, uint32_t offset) {
-  uint32_t at = offset;
-  bool in_string = false;
+enum { FARTHEST = 20000 }; /* bytes before the place that are looked at */
+
+static uint32_t line_begin(const char *text, uint32_t at) {
   while (at > 0 && text[at - 1] != '\n' && text[at - 1] != '\r') at--;
-  for (; at < offset; at++) {
-    if (in_string && text[at] == '\\')
-      at++;
-    else if (text[at] == '"')
-      in_string = !in_string;
-    else if (text[at] == '#' && !in_string)
-      return true;
-  }
-  return in_string;
+  return at;
 }
+
+/* Whether the last byte before `end` stands in a comment or string, and the same of all bytes from `first` on in
+ * `flags` (NULL: not wanted). One walk from the beginning of the line of `first`: lines may be as long as texts. */
+static bool mark_texts(const char *text, uint32_t first, uint32_t end, bool *flags) {
+  bool in_string = false, in_comment = false, is_escaped = false;
+  for (uint32_t at = line_begin(text, first); at < end; at++) {
+    const char c = text[at];
+    if (c == '\n' || c == '\r') in_string = in_comment = is_escaped = false;
+    const bool was_string = in_string;
+    if (is_escaped)
+      is_escaped = false;
+    else if (in_string && c == '\\')
+      is_escaped = true;
+    else if (c == '"' && !in_comment)
+      in_string = !in_string;
+    else if (c == '#' && !in_string)
+      in_comment = true;
+    if (flags && at >= first) flags[at - first] = was_string || in_string || in_comment;
+  }
+  return in_string || in_comment;
+}
+
+/* Whether what is written at a place belongs to a comment or string of its line. */
+static bool is_in_text(const char *text, uint32_t offset) { return mark_texts(text, offset, offset, NULL); }
 
 /* The bracket that is open before the offset and belongs to a call, and how many commas stand behind it. False: none,
  * or it is too far away. */
 static bool open_call(const char *text, uint32_t offset, uint32_t *bracket, uint32_t *n_commas) {
-  enum { FARTHEST = 20000 };
+  bool flags[FARTHEST];
+  const uint32_t first = offset > FARTHEST ? offset - FARTHEST : 0;
   int depth = 0;
   *n_commas = 0;
-  for (uint32_t at = offset; at > 0 && offset - at < FARTHEST; at--) {
+  mark_texts(text, first, offset, flags);
+  for (uint32_t at = offset; at > first; at--) {
     const char c = text[at - 1];
-    if (is_in_text(text, at - 1) || c == '"') continue;
+    if (flags[at - 1 - first]) continue;
     if (c == ')' || c == ']' || c == '}')
       depth++;
     else if (c == '{' || ((c == '(' || c == '[') && depth == 0)) {

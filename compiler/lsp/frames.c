@@ -57,8 +57,9 @@ static void read_piece(Frames *frames) {
 
 /* Bytes of the header with the empty line behind it; 0: it is not complete. */
 static size_t header_size(const Frames *frames) {
-  const char *bytes = frames->bytes + frames->at;
   const size_t n = frames->n - frames->at;
+  if (!n) return 0; /* before the first piece there are no bytes to point into */
+  const char *bytes = frames->bytes + frames->at;
   for (size_t i = 0; i + 1 < n && i < MOST_HEADER; i++) {
     if (bytes[i] == '\n' && bytes[i + 1] == '\n') return i + 2;
     if (i + 3 < n && memcmp(bytes + i, "\r\n\r\n", 4) == 0) return i + 4;

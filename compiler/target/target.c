@@ -10,14 +10,15 @@
 
 enum { N_GEMM_TILES = sizeof ((TargetInfo *)0)->gemm_tiles / sizeof(TileShape) };
 
-enum { OTHER = false, IS_BASELINE = true };
+enum { OTHER = 0, IS_BASELINE = 1, IS_FOR_LIBRARIES = 2 };
 
-#define TARGET(Name, Family, Cpu, Features, baseline, vectors, whole, unroll, line, gemm, keys, values) \
+#define TARGET(Name, Family, Cpu, Features, uses, vectors, whole, unroll, line, gemm, keys, values) \
   {.name = Name,                                                                                        \
    .family = TFM_FAMILY_##Family,                                                                       \
    .llvm_cpu = Cpu,                                                                                     \
    .features = Features,                                                                                \
-   .is_baseline = baseline,                                                                             \
+   .is_baseline = ((uses) & IS_BASELINE) != 0,                                                          \
+   .is_for_libraries = ((uses) & IS_FOR_LIBRARIES) != 0,                                                \
    vectors,                                                                                             \
    whole,                                                                                               \
    unroll,                                                                                              \
@@ -28,14 +29,15 @@ enum { OTHER = false, IS_BASELINE = true };
 
 const TargetInfo targets[] = {
 #include "target/x86.def"
+#include "target/aarch64.def"
     {.name = NULL},
 };
 #undef TARGET
 
-static const FamilyInfo families[] = {
-#define FAMILY(Name, number, text, machine, triple, backend) {TFM_FAMILY_##Name, text, machine, triple},
+const FamilyInfo cpu_families[] = {
+#define FAMILY(Name, number, text, machine, llvm, backend, triple) {TFM_FAMILY_##Name, text, machine, llvm, triple},
 #include "tfm/abi/families.def"
-    {TFM_FAMILY_ANY, "another machine", EM_NONE, "unknown"},
+    {TFM_FAMILY_ANY, "another machine", EM_NONE, "unknown", "unknown"},
 };
 
 static const struct {
@@ -48,11 +50,13 @@ static const struct {
 };
 enum { N_FEATURES = sizeof features / sizeof *features };
 
-const FamilyInfo *target_family(const TargetInfo *target) {
-  const FamilyInfo *row = families;
-  while (row->family != target->family && row->family != TFM_FAMILY_ANY) row++;
+const FamilyInfo *family_info(tfm_family family) {
+  const FamilyInfo *row = cpu_families;
+  while (row->family != family && row->family != TFM_FAMILY_ANY) row++;
   return row;
 }
+
+const FamilyInfo *target_family(const TargetInfo *target) { return family_info(target->family); }
 
 void target_llvm_features(const TargetInfo *target, StrBuf *out) {
   const char *comma = "";
@@ -82,6 +86,18 @@ const TargetInfo *target_baseline(const TargetInfo *target) {
   for (const TargetInfo *row = targets; row->name; row++)
     if (row->is_baseline && row->family == target->family) return row;
   UNREACHABLE("no row for the baseline of %s", target_family(target)->name);
+}
+
+const FamilyInfo *family_find(const char *triple) {
+  for (const FamilyInfo *row = cpu_families; row->family != TFM_FAMILY_ANY; row++)
+    if (strcmp(row->triple, triple) == 0) return row;
+  return NULL;
+}
+
+const TargetInfo *target_for_libraries(tfm_family family) {
+  for (const TargetInfo *row = targets; row->name; row++)
+    if (row->is_for_libraries && row->family == family) return row;
+  UNREACHABLE("no row for libraries of family %d", (int)family);
 }
 
 bool target_masks(const TargetInfo *target, unsigned bytes) {

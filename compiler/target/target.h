@@ -1,4 +1,4 @@
-/* TargetInfo: what code is generated for. One row of x86.def per instruction set.
+/* TargetInfo: what code is generated for. One row of x86.def or aarch64.def per instruction set.
  *
  * In: a name, or the number of columns of a product. Out: a row of the table, one of its tiles, the width of a panel.
  * Nothing here knows LLVM but its names; codegen/ looks at the
@@ -30,6 +30,7 @@ typedef struct FamilyInfo { /* a row of tfm/abi/families.def */
   const char *name;
   uint16_t elf_machine;
   const char *llvm_triple;
+  const char *triple; /* what users call it by */
 } FamilyInfo;
 
 typedef struct TargetInfo {
@@ -39,13 +40,14 @@ typedef struct TargetInfo {
   uint32_t features;         /* what it may rely on besides: bits of the family */
   const char *llvm_features; /* what LLVM is told beside those: "+x,-y"; NULL: nothing */
   bool is_baseline;          /* every CPU of the family runs it */
+  bool is_for_libraries;     /* libraries of the family are made for it unless users say otherwise */
   uint32_t vector_floats;    /* floats in one register */
   bool converts_f16;         /* an instruction widens f16; if not, kernels do it with integers */
   bool has_fma;              /* if not, products are rounded before they are added */
   uint8_t masked_bytes[4];   /* sizes of elements that masked loads and stores take; 0: unused */
   const char *dot_bytes;     /* LLVM's name of acc += x w, of four neighbouring bytes each; NULL: there is none */
   const char *dot_pairs;     /* of x w + x w, of two neighbouring bytes each, cut to a word; NULL: there is none */
-  const char *dot_words;     /* of x w + x w, of two neighbouring words each */
+  const char *dot_words;     /* of x w + x w, of two neighbouring words each; NULL: it is made of their parts */
   TileShape word_tile;       /* of products of words; its width divides every panel */
   MatrixInfo matrix;
   const char *scalef;        /* LLVM's name of a * 2^n; NULL: there is none */
@@ -64,6 +66,7 @@ extern const TargetInfo targets[]; /* from the least to the most; ends with a ro
 
 /* By name; NULL if there is none. */
 const TargetInfo *target_find(const char *name);
+const FamilyInfo *family_info(tfm_family family);
 const FamilyInfo *target_family(const TargetInfo *target);
 /* The list of features that LLVM takes, "+avx,+avx2". */
 void target_llvm_features(const TargetInfo *target, StrBuf *out);
@@ -71,6 +74,11 @@ void target_llvm_features(const TargetInfo *target, StrBuf *out);
 const char *target_lacks(const TargetInfo *target, uint32_t features);
 /* The baseline of the target's family. */
 const TargetInfo *target_baseline(const TargetInfo *target);
+/* The family that users call by this triple; NULL if there is none. The list ends with TFM_FAMILY_ANY. */
+const FamilyInfo *family_find(const char *triple);
+extern const FamilyInfo cpu_families[];
+/* What a library of a family is made for unless users say otherwise. */
+const TargetInfo *target_for_libraries(tfm_family family);
 /* Whether loads and stores of elements of this size can be masked. */
 bool target_masks(const TargetInfo *target, unsigned bytes);
 /* Returns the tile for a product of n columns: the first whose width divides n, else the one that computes the fewest

@@ -231,7 +231,6 @@ class Refusals(Case):
         run = trainer()
         self.refused(tfmc.UsageError, "no option 'epoch'", run.fit, ITEMS, epoch=1)
         self.refused(tfmc.UsageError, "valid=", run.fit, ITEMS, patience=1)
-        self.refused(tfmc.UsageError, "generator", run.fit, (item for item in ITEMS))
         self.refused(tfmc.Error, "batch-items", run.fit, ITEMS, batch_items=0)
         path = run.save_compiled(pathlib.Path(self.folder()) / "x.tfmm")
         self.refused(tfmc.UsageError, "is for texts", tfmc.Trainer(path).fit, ITEMS)

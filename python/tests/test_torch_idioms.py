@@ -14,7 +14,7 @@ from support import Case
 from torch_cases import compared, nn, torch
 
 if torch is not None:
-    for name in ("attention", "inputs", "layers", "losses", "modern", "parts", "routes", "signals", "sizes"):
+    for name in ("attention", "forms", "inputs", "layers", "losses", "modern", "parts", "routes", "shapes", "signals", "sizes"):
         importlib.import_module(f"idioms_{name}")
     from idioms_table import IDIOMS
     from safetensors.torch import load_file, save_file
@@ -23,16 +23,21 @@ if torch is not None:
 
 @unittest.skipIf(torch is None, "no torch")
 class Idioms(Case):
-    def test_modules_are_right_or_refused(self):
-        for idiom in IDIOMS:
-            with self.subTest(idiom.make.__name__):
-                torch.manual_seed(1)
-                module = idiom.make().eval()
-                calls = [idiom.inputs(*shape) for shape in idiom.shapes]
-                if idiom.refused:
-                    self.refused(tfmc.CompileError, idiom.refused, tfmc.from_torch, module, calls[0], sizes=idiom.sizes)
-                else:
-                    compared(module, calls, idiom.sizes, idiom.tolerance)
+    """A test of each module: they take minutes, nearly all of it torch.export's, and say which is being tried."""
+    def tried(self, idiom):
+        torch.manual_seed(1)
+        module = idiom.make().eval()
+        calls = [idiom.inputs(*shape) for shape in idiom.shapes]
+        if idiom.refused:
+            self.refused(tfmc.CompileError, idiom.refused, tfmc.from_torch, module, calls[0], sizes=idiom.sizes)
+        else:
+            compared(module, calls, idiom.sizes, idiom.tolerance)
+
+
+for _idiom in IDIOMS if torch is not None else ():
+    _name = f"test_{_idiom.make.__name__}" + ("_is_refused" if _idiom.refused else "")
+    assert not hasattr(Idioms, _name), f"two idioms are {_name[5:]}"
+    setattr(Idioms, _name, lambda self, idiom=_idiom: self.tried(idiom))
 
 
 @unittest.skipIf(torch is None, "no torch")

@@ -38,11 +38,16 @@ static tfm_status continue_rows(tfm_decoder *decoder, const tfm_step_rows *rows,
   return status;
 }
 
+/* The logsumexp of a row is the same with a matrix of logits and without, to the bit: which of the two a generation
+ * asks for depends on options that must not decide between beams. */
 static tfm_status model_logits(void *user, const tfm_step_rows *rows, float *logits, float *logsumexp,
                                tfm_error *error) {
   tfm_decoder *decoder = user;
   tfm_status status = continue_rows(decoder, rows, error);
-  return status ? status : tfm_decoder_step(decoder, rows->n, decoder->calls.model_rows, 1, logits, logsumexp, error);
+  float *of_program = decoder->best.consumed.panels ? NULL : logsumexp;
+  if (!status) status = tfm_decoder_step(decoder, rows->n, decoder->calls.model_rows, 1, logits, of_program, error);
+  if (!status && logsumexp && !of_program) best_logsumexp(&decoder->best, logits, rows->n, logsumexp);
+  return status;
 }
 
 static tfm_status model_best(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error) {

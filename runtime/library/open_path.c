@@ -101,6 +101,14 @@ tfm_status tfm_model_open(const char *library_path, const char *weights_path, tf
 
 // ---- exports of a file ----
 
+/* How users call the machine of an ELF file: a family, or another one. */
+static const char *machine_name(uint16_t machine) {
+#define FAMILY(name, number, text, elf, ...) \
+  if (machine == elf) return text;
+#include "tfm/abi/families.def"
+  return "another kind of machine";
+}
+
 /* e_machine of libraries that are opened here. */
 static uint16_t machine_here(void) {
   uint16_t machine = EM_NONE;
@@ -171,7 +179,9 @@ static tfm_status read_elf_header(ElfFile *file) {
     return refuse(file, TFM_E_ENV, "this is no shared library");
   if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB ||
       header->e_machine != machine_here())
-    return refuse(file, TFM_E_ENV, "the library was compiled for another kind of machine");
+    return tfm_fail(file->error, TFM_E_ENV, TFM_REASON_OTHER, NULL,
+                    "%s: the library holds code for %s; this machine is %s", file->path,
+                    machine_name(header->e_machine), machine_name(machine_here()));
   if (header->e_phentsize != sizeof(Elf64_Phdr) || header->e_shentsize != sizeof(Elf64_Shdr) || !header->e_phnum ||
       !header->e_shnum)
     return damaged(file);

@@ -33,6 +33,8 @@ REFUSED = """layer Odd(d) {
 }
 model Refused(d = 8) { odd = Odd(d) forward(x: f32[time, 8]) { return y = odd(x) } }
 """
+# One round of each, since no test looks at how long it takes.
+MEASURED = ["--profile", "--iterations=2", "--warmup=0", "--threads=1", "-march=native"]
 HOSTILE = """include "a<b.tfm"
 # </script><script>window.hacked = 1</script> <!-- \u2028 </style>
 layer L(n) {
@@ -86,8 +88,11 @@ class Table(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             refused = pathlib.Path(folder, "refused.tfm")
             refused.write_text(REFUSED)
-            found = [data_of(MINILM, *SMALL["MINILM"], "--compare", MINILM, "--compare-with=-D depth=3"), data_of(DATES),
-                     data_of(refused)]
+            small = pathlib.Path(folder, "small.tfm")
+            small.write_text(STACK)
+            found = [data_of(MINILM, *SMALL["MINILM"], "--compare", MINILM, "--compare-with=-D depth=3"),
+                     data_of(DATES, "--compare", DATES, "--compare-with=--quantize=int8"), data_of(refused),
+                     data_of(small, "-D", "depth=1", *MEASURED)]
         seen = set()
         for data in found:
             for path, value in members(data):
@@ -294,6 +299,34 @@ class Comparison(unittest.TestCase):
         self.assertIn("linear 16 to 32 in int8", up["after"])
         self.assertLess(up["weight_bytes"][1], up["weight_bytes"][0])
 
+    def test_groups_name_the_operations_of_this_model(self):
+        data = self.compare(STACK.replace("gelu", "relu"))
+        [group] = data["compare"]["groups"]
+        ops = [data["programs"][0]["primitives"][n] for n in group["ops"]]
+        self.assertEqual({op["module"] for op in ops}, set(group["modules"]))
+        self.assertEqual(len(ops), 12 * len(group["before"]))
+        self.assertTrue(all(any(text.startswith(op["op"]) for text in group["before"]) for op in ops))
+        compared = self.compare(STACK, "--quantize=int8")
+        for group in compared["compare"]["groups"]:
+            self.assertEqual(bool(group["ops"]), bool(group["before"]))
+            self.assertLessEqual({compared["programs"][0]["steps"][n]["module"] for n in group["ops"]}, set(group["modules"]))
+
+    def test_gradients_have_groups_of_their_own(self):
+        compared = data_of(DATES, "-D", "layers=2", "--compare", DATES, "--compare-with=-D layers=3")["compare"]
+        self.assertTrue(compared["groups"])
+        kinds = {(group["kind"], group["module"]) for group in compared["gradients"]}
+        self.assertTrue({module for _, module in kinds if "*" in module}, kinds)
+        self.assertEqual(data_of(DATES, "--compare", DATES)["compare"]["gradients"], [])
+
+    def test_kernels_that_one_has_alone_are_named(self):
+        compared = self.compare(STACK, "--quantize=int8")
+        kernels = compared["compare"]["kernels"]
+        self.assertTrue(kernels["here"] and kernels["there"])
+        self.assertEqual(kernels["both"] + len(kernels["here"]), len(compared["kernels"]))
+        self.assertTrue(any("int8" in text or "s8" in text or "byte" in text for text in kernels["there"]), kernels["there"])
+        same = self.compare(STACK, "-D depth=13")["compare"]["kernels"]
+        self.assertEqual((same["here"], same["there"]), ([], []))
+
     def test_totals_of_the_other_are_those_of_its_own_page(self):
         data = self.compare(STACK, "-D depth=3")
         own = data_of(self.folder / "other.tfm", "-D", "depth=3")
@@ -319,7 +352,7 @@ class Maps(unittest.TestCase):
     def levels(self, *args):
         data = data_of(*args)
         for map_ in data["maps"]:
-            items = data["programs"][map_["program"]]["ops" if map_["level"] == "fused" else "primitives"]
+            items = data["programs"][map_["program"]][{"fused": "ops", "primitive": "primitives", "plan": "steps"}[map_["level"]]]
             for level in map_["levels"]:
                 for line in level["lines"]:
                     self.assertLess(max(line["from"], line["to"]), len(level["boxes"]))
@@ -430,9 +463,54 @@ class Refusals(unittest.TestCase):
             self.assertIn(says, done.stderr)
 
     def test_of_what_it_does_not_do(self):
-        for option in ("--profile", "--depth=2"):
+        for option in ("--depth=2", "--iterations=3", "--warmup=1", "--random-weights=7"):
             done = subprocess.run([TFMC, "explore", MINILM, option], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, option)
+
+
+class Measured(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = pathlib.Path(folder.name, "stack.tfm")
+        self.file.write_text(STACK)
+
+    def test_each_step_of_the_whole_has_a_time_and_its_runs_have_sizes(self):
+        data = data_of(self.file, "-D", "depth=2", *MEASURED, "--input=x=3x8x16")
+        steps = data["programs"][0]["steps"]
+        self.assertTrue(all(step["measured"] >= 0 for step in steps))
+        self.assertGreater(sum(step["measured"] for step in steps), 0)
+        self.assertTrue(data["machine"]["measured"])
+        self.assertIn(" --profile", data["command"])
+        stops = [size["stops"] for size in data["programs"][0]["sizes"]]
+        self.assertEqual(data["runs"][0]["sizes"], [3, 8])
+        self.assertGreater(len(data["runs"]), 4)
+        for run in data["runs"]:
+            self.assertTrue(all(value in known for value, known in zip(run["sizes"], stops)), run)
+            self.assertEqual(run["runs"], 2)
+            self.assertLessEqual(0, run["least_seconds"])
+            self.assertLessEqual(run["least_seconds"], run["median_seconds"])
+
+    def test_all_else_is_as_without_it(self):
+        plain = data_of(self.file, "-D", "depth=2", "--threads=1", "-march=native")
+        measured = data_of(self.file, "-D", "depth=2", *MEASURED)
+        for step in measured["programs"][0]["steps"]:
+            del step["measured"]
+        for name in ("command", "machine"):
+            plain.pop(name), measured.pop(name)
+        measured.pop("runs")
+        self.assertEqual(plain, measured)
+
+    def test_programs_besides_the_whole_are_not_measured(self):
+        data = data_of(DATES, *MEASURED)
+        self.assertTrue(all("measured" in step for step in data["programs"][0]["steps"]))
+        self.assertFalse(any("measured" in step for each in data["programs"][1:] for step in each["steps"]))
+
+    def test_what_a_run_refuses_is_refused(self):
+        for option, code in (("-march=nothing", 2), ("--weights=none.safetensors", None)):
+            done = subprocess.run([TFMC, "explore", self.file, *MEASURED[:-1], option, "--format=json"], capture_output=True, text=True)
+            self.assertTrue(done.returncode == code if code else done.returncode > 0, done.stderr)
+            self.assertEqual(done.stdout, "")
 
 
 if __name__ == "__main__":

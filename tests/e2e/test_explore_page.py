@@ -300,12 +300,96 @@ class Pages(unittest.TestCase):
         self.assertIn(f"step:0.{step}", self.selected("steps"))
         self.assertTrue(self.js("return document.querySelector('section[data-view=map] [role=tree] [role=treeitem]') !== null"))
 
+    def boxes(self):
+        """Of the map: thing, kind and place of each box."""
+        return self.js("return [...document.querySelectorAll('section[data-view=map] .box')].map((box) => {"
+                       "const r = box.querySelector('rect').getBoundingClientRect();"
+                       "return [box.dataset.thing || '', box.classList.contains('open'), r.left, r.top, r.right, r.bottom] })")
+
+    def check_places(self, boxes):
+        """Boxes lie beside each other or within an open one."""
+        for i, (a, a_open, *p) in enumerate(boxes):
+            for b, b_open, *q in boxes[i + 1:]:
+                apart = p[2] <= q[0] + 1 or q[2] <= p[0] + 1 or p[3] <= q[1] + 1 or q[3] <= p[1] + 1
+                inside = lambda x, y: x[0] >= y[0] and x[1] >= y[1] and x[2] <= y[2] and x[3] <= y[3]
+                self.assertTrue(apart or (a_open and inside(q, p)) or (b_open and inside(p, q)), (a, b, p, q))
+
+    def test_modules_open_in_their_place(self):
+        for name in ("t5", "gpt2"):
+            self.open(name, "#view=map")
+            for _ in range(9):
+                closed = self.js("const one = document.querySelector('section[data-view=map] .opener[aria-expanded=false]');"
+                                 "if (one) one.dispatchEvent(new MouseEvent('click', { bubbles: true })); return one !== null")
+                if not closed:
+                    break
+            boxes = self.boxes()
+            self.assertGreater(sum(box[1] for box in boxes), 5)
+            self.check_places(boxes)
+            self.js("document.querySelector('section[data-view=map] .opener[aria-expanded=true]')"
+                    ".dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+            self.assertLess(len(self.boxes()), len(boxes))
+
+    def test_the_map_shows_what_is_selected_in_any_of_equal_layers_at_each_level(self):
+        data = self.open("gpt2", "#view=map")
+        program = data["programs"][0]
+        steps = [i for i, each in enumerate(program["steps"]) if each["op"] == "attention"]
+        self.assertEqual(len(steps), 2)
+        for step in steps:
+            [op] = program["steps"][step]["ops"]
+            for level, thing in (("fused", f"op:0.{op}"), ("plan", f"step:0.{step}"), ("primitive", f"op:0.{op}")):
+                self.js("const level = document.querySelector('section[data-view=map] select');"
+                        "level.value = arguments[0]; level.dispatchEvent(new Event('change'))", level)
+                self.js("location.hash = arguments[0]", f"#view=map&sel=step:0.{step}")
+                self.js("return new Promise((done) => setTimeout(done, 30))")
+                shown = [box[0] for box in self.boxes()]
+                self.assertIn(thing, shown, level)
+                self.check_places(self.boxes())
+
+    def test_measured_times_stand_beside_those_that_are_expected(self):
+        page = pathlib.Path(self.folder.name, "measured.html")
+        file = pathlib.Path(self.folder.name, "measured.tfm")
+        file.write_text(DEEP)
+        subprocess.run([TFMC, "explore", file, "-D", "depth=2", "-march=native", "--threads=1", "--profile", "--iterations=2",
+                        "--warmup=0", "-o", page], check=True)
+        self.driver.get(f"file://{page}#view=steps")
+        data = json.loads(self.js("return document.getElementById('tfm-data').textContent"))
+        self.assertEqual(self.total("measured_seconds"), data["runs"][0]["median_seconds"])
+        self.assertEqual(self.total("roofline_seconds") > 0, True)
+        heads = self.js("return [...document.querySelectorAll('section[data-view=steps] thead th')].map((th) => th.textContent)")
+        self.assertIn("measured", heads)
+        cells = ("return [...document.querySelectorAll('section[data-view=steps] tr[data-flop]')]"
+                 ".map((row) => row.children[arguments[0]].textContent)")
+        self.assertTrue(all(text.endswith("s") for text in self.js(cells, heads.index("measured"))))
+        self.assertGreater(len(self.js("return [...document.querySelectorAll('.measured')]")), 2)
+        self.set_input("input[data-size=time]", 3)
+        self.assertIsNone(self.total("measured_seconds"))
+        self.assertEqual(set(self.js(cells, heads.index("measured"))), {"–"})
+        self.set_input("input[data-size=time]", data["runs"][-1]["sizes"][1])
+        self.assertEqual(self.total("measured_seconds"), data["runs"][-1]["median_seconds"])
+        self.assertEqual([entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"], [])
+
+    def test_steps_are_grouped_by_layer(self):
+        data = self.open("deep", "#view=steps")
+        self.js("const group = document.querySelector('section[data-view=steps] select'); group.value = 'layer';"
+                "group.dispatchEvent(new Event('change'))")
+        names = self.js("return [...document.querySelectorAll('section[data-view=steps] tr.group button')].map((b) => b.textContent)")
+        self.assertEqual(sum("layers." in name for name in names), 48)
+        self.assertEqual(self.js("return document.querySelectorAll('section[data-view=steps] tr[data-flop]').length"),
+                         len(data["programs"][0]["steps"]))
+        visible = "return [...document.querySelectorAll('section[data-view=steps] tr[data-flop]')].filter((row) => !row.hidden).length"
+        self.assertEqual(self.js(visible), 0)
+        self.js("document.querySelector('section[data-view=steps] tr.group button').click()")
+        self.assertGreater(self.js(visible), 0)
+
     def test_another_model_is_compared(self):
         page = pathlib.Path(self.folder.name, "compared.html")
         subprocess.run([TFMC, "explore", ROOT / "examples/minilm/minilm.tfm", "-D", "depth=2", "-march=x86-64-v3", "-o", page,
                         "--compare", ROOT / "examples/minilm/minilm.tfm", "--compare-with=-D depth=3"], check=True)
         self.driver.get(f"file://{page}#view=compare")
         self.assertEqual(self.js("return document.querySelectorAll('section[data-view=compare] .group').length"), 1)
+        self.show("map")
+        self.assertTrue(self.js("return document.querySelector('section[data-view=map] .box .sign') !== null"))
+        self.show("compare")
         value = lambda at: float(self.js("return document.querySelectorAll('[data-compared=flop] td')[arguments[0]].dataset.value", at))
         self.assertEqual(value(0), self.total("flop"))
         before = value(1)

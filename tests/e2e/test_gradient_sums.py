@@ -99,6 +99,41 @@ model Mixture(d = 24, vocab = 9, n = 4) {
   train objective { optimizer = "sgd"  lr = 0.1 }
 }
 """
+# Operations along a row: the gradients of their results, weighed by c, each with respect to what is added to its row.
+ALONG = """model Along(n = LENGTH) {
+  WEIGHTS
+  forward(x: f32[batch, 3, n]) {
+    return y = x
+  }
+  fn objective(x: f32[batch, 3, n], c: f32[batch, 3, n]) {
+    return loss = RESULTS
+  }
+  train objective { optimizer = "sgd"  lr = 1.0 }
+}
+"""
+
+
+def along(x, c):
+    """Text of a number -> its gradient with respect to X, in double."""
+    x, c, n = x.astype(np.float64), c.astype(np.float64), x.shape[-1]
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    p, one = powers / powers.sum(-1, keepdims=True), c[..., :1]
+    low = x - x.mean(-1, keepdims=True)
+    spread, square = (np.sqrt((y * y).mean(-1, keepdims=True) + 1e-5) for y in (low, x))
+    length, first = np.sqrt((x * x).sum(-1, keepdims=True)), np.arange(n) == 1
+
+    def normed(y, width, centre):
+        return (c - centre * c.mean(-1, keepdims=True) - y / width * (c * y / width).mean(-1, keepdims=True)) / width
+    return {"sum(sum(sum(softmax(X) * c)))": p * (c - (p * c).sum(-1, keepdims=True)),
+            "sum(sum(sum(log_softmax(X) * c)))": c - p * c.sum(-1, keepdims=True),
+            "sum(sum(logsumexp(X) * c[..., 0]))": p * one,
+            "sum(sum(logsumexp(transpose(X, 1, 2), 1) * c[..., 0]))": p * one,
+            "sum(cross_entropy(X[0], i32(full([3], 1)), reduction = \"none\") * c[0, :, 0])": (p - first) * one,
+            "sum(sum(sum(layer_norm(X, none, none, 1e-5) * c)))": normed(low, spread, 1),
+            "sum(sum(sum(instance_norm(X, none, none, 1e-5) * c)))": normed(low, spread, 1),
+            "sum(sum(sum(rms_norm(X, none, 1e-5) * c)))": normed(x, square, 0),
+            "sum(sum(mean(X * X) * c[..., 0]))": 2 * x / n * one,
+            "sum(sum(sum(normalize(X) * c)))": (c - x / length * (c * x / length).sum(-1, keepdims=True)) / length}
 
 
 class Gradients(unittest.TestCase):
@@ -132,6 +167,23 @@ class Gradients(unittest.TestCase):
                         error = np.abs(found[name].astype(np.float64) / number - 1).max()
                         limit = 1e-6 if name in ("b", "one", "scale", "shift") else 3e-6 if n < 300_000 else 1e-5
                         self.assertLessEqual(error, limit, f"{name} over {n} rows, cut at {cuts}, {march}")
+
+    def test_along_a_row(self):
+        random = np.random.default_rng(6)
+        for n, what in ((4096, "near equal"), (4096, "normal"), (70_000, "near equal")):
+            near = np.float32([[0.7], [3.3], [100.3]]) + random.random((3, n), np.float32) * np.float32(1e-3)
+            x = (near if what == "near equal" else random.standard_normal((3, n), np.float32))[None]
+            c = random.standard_normal((1, 3, n), np.float32)
+            cases = along(x, c)
+            weights = "\n  ".join(f"weight v{i}: [3, n] = 0.0" for i in range(len(cases)))
+            results = " + ".join(text.replace("X", f"(x + v{i})") for i, text in enumerate(cases))
+            model = ALONG.replace("LENGTH", str(n)).replace("WEIGHTS", weights).replace("RESULTS", results)
+            found = self.gradients(model, [{"x": x, "c": c}])
+            for i, (text, wanted) in enumerate(cases.items()):
+                error = np.abs(found[f"v{i}"] - wanted[0]).max() / np.abs(wanted).max()
+                # The spread of numbers that hardly differ is a difference of few bits.
+                limit = 3e-5 if what == "near equal" and ("layer" in text or "instance" in text) else 1e-6
+                self.assertLessEqual(error, limit, f"{text} of {n} numbers, {what}")
 
     def test_equal_rows_of_stacked_weights_lose_no_digits(self):
         x, c = float(np.float32(0.7)), float(np.float32(0.3))

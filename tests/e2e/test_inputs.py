@@ -222,6 +222,17 @@ class Case(unittest.TestCase):
         self.refused(MASKS, {k: v for k, v in inputs.items() if k != "mask"}, "mask", "not given")
 
 
+PADDED = """
+model Padded(d = 4) {
+  forward(x: f32[batch, time, d], n: f32[more]) {
+    y = pad(x, [0, 0, 0, -time - 4 * (-time // 4)])
+    return blocks = sum(reshape(y, [batch, shape(y, 1) // 4, 4, d]), 2),
+           both = pad(x, [1, 0, shape(n, 0) - 2, shape(n, 0) - 2], 0.5)
+  }
+}
+"""
+
+
 class Quotients(Case):
     """Sizes that are rounded down."""
 
@@ -260,6 +271,19 @@ class Quotients(Case):
     def test_sizes_beyond_64_bits_are_refused(self):
         self.good(SQUARES, dict(x=np.zeros((2**31, 0), np.float32)))
         self.refused(SQUARES, dict(x=np.zeros((2**33, 0), np.float32)), "too large")
+
+    def test_widths_of_paddings_that_a_run_decides(self):
+        for time in range(1, 9):
+            x = self.rng.standard_normal((2, time, 4)).astype(np.float32)
+            y = np.pad(x, ((0, 0), (0, -time % 4), (0, 0))).reshape(2, -1, 4, 4).sum(2)
+            for engine in ("native", "reference"):
+                outputs = self.good(PADDED, dict(x=x, n=np.zeros(2 + time % 3, np.float32)), f"--engine={engine}")
+                np.testing.assert_allclose(outputs["blocks"], y, atol=1e-5, err_msg=f"time {time}")
+                both = np.pad(x, ((0, 0), (time % 3, time % 3), (1, 0)), constant_values=0.5)
+                np.testing.assert_array_equal(outputs["both"], both)
+
+    def test_a_negative_width_of_a_padding(self):
+        self.refused(PADDED, dict(x=np.zeros((2, 4, 4), np.float32), n=np.zeros(1, np.float32)), "negative size", "more - 2 = -1")
 
 
 DIVISIONS = """

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """The golden cases through compiled libraries.
 
-usage: test_library_goldens.py TFMC CASE... [--march=NAME ...] [--cc=NAME] [-v]
+usage: test_library_goldens.py TFMC CASE... [--march=NAME ...] [--in-turn] [--cc=NAME] [-v]
 
 CASE is a case folder or a folder of them (tests/goldens/README.md). For every instruction set (x86-64-v3 and native unless
-others are named) each case is compiled to a library with its weights beside it; what `tfmc run libmodel.so` gives (or
-`tfmc generate`) must agree with the expected outputs and be the same file, byte for byte, as `model.tfm` gives. Bad cases that
-fail at a run must fail with the same words, those that fail with their weights when they are packed. Needs numpy and
-safetensors. --cc is handed on to `tfmc compile` (none: libraries are written without a C compiler). The last line is
+others are named; with --in-turn for one of those that run here, the next case for the next) each case is compiled to a
+library with its weights beside it; what `tfmc run libmodel.so` gives (or `tfmc generate`) must agree with the expected
+outputs and be the same file, byte for byte, as `model.tfm` gives. Bad cases that fail at a run must fail with the same
+words, those that fail with their weights when they are packed. Needs numpy and safetensors. --cc is handed on to `tfmc compile` (none: libraries are written without a C compiler). The last line is
 'N passed, N failed'; instruction sets that this machine lacks are named and not counted.
 """
 import json
@@ -102,11 +102,14 @@ def main(argv):
     Case.linking = [a for a in argv if a.startswith("--cc=")]
     tfmc, *roots = [a for a in argv if not a.startswith("-")]
     tally = check.Tally("-v" in argv)
-    for march in marches:
-        if lacks(tfmc, march):
-            print(f"not run: {lacks(tfmc, march)}")
-            continue
-        for folder, spec in tally.cases(roots, concerned):
+    missing = {march: lacks(tfmc, march) for march in marches}
+    for why in filter(None, missing.values()):
+        print(f"not run: {why}")
+    here = [march for march in marches if not missing[march]]
+    if not here:
+        return tally.end()
+    for number, (folder, spec) in enumerate(tally.cases(roots, concerned)):
+        for march in [here[number % len(here)]] if "--in-turn" in argv else here:
             tally.add(f"{folder} -march={march}", try_case, tfmc, folder, spec, march)
     return tally.end()
 

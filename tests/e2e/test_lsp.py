@@ -314,6 +314,12 @@ class Knowledge(Lsp):
         self.assertEqual((found["signatures"][0]["label"], found["activeParameter"]), ("softmax(x, axis = -1)", 1))
         self.ends(client)
 
+    def test_a_line_as_long_as_a_text_is_walked_once(self):
+        client, uri = self.opened("ab " * (1 << 21))  # what walks it anew for each byte takes minutes: the client gives up
+        for method in ("signatureHelp", "completion", "hover", "definition"):
+            client.at(f"textDocument/{method}", uri, 0, 3 << 21)
+        self.ends(client)
+
     def test_layout_and_cures_and_shapes(self):
         scattered = TEXT.replace("  up   =", " up=").replace("    x = embed(ids)", "  x=embed(ids)")
         client, uri = self.opened(scattered, options={"hints": True})

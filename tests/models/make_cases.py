@@ -20,6 +20,8 @@ from safetensors import safe_open
 
 import checkpoint
 import encoder_cases
+import hybrid_cases
+import picture_cases
 import sentence_cases
 
 torch.set_num_threads(1)
@@ -28,7 +30,7 @@ hf.logging.disable_progress_bar()
 TARGET, ONLY = pathlib.Path(sys.argv[1]), sys.argv[2:]
 
 
-def prepared(model, gain, files, sines, seed, attention, modules=()):
+def prepared(model, gain, files, sines, seed, attention, modules=(), weights=None):
     """The model, and modules of sentence transformers behind it, read back from a folder with the weights of checkpoint.py;
     the folder's files, names and shapes."""
     fixed = {name for name, p in model.named_parameters() if not (p.requires_grad or sines)}  # which the family computes
@@ -42,6 +44,7 @@ def prepared(model, gain, files, sines, seed, attention, modules=()):
             with safe_open(path, "numpy") as file:
                 shapes |= {place + name: list(file.get_slice(name).get_shape()) for name in file.keys() if name not in fixed}
         files = {str(p.relative_to(folder)): json.loads(p.read_text()) for p in sorted(folder.rglob("*.json"))} | files
+        shapes = weights(shapes) if weights else shapes
         checkpoint.write(dict(files=files, weights=shapes, gain=gain), folder, seed)
         ready = type(model).from_pretrained(folder, attn_implementation=attention).eval().float()
         return ready, files, shapes, [type(m).load(str(place)).eval() for m, place in zip(modules, places)]
@@ -53,19 +56,20 @@ def numbers(tensor):
     return json.loads(json.dumps(tensor.tolist()), parse_float=lambda text: float(f"{float(text):.7g}"))
 
 
-def tokens(model, inputs, grows):
+def tokens(model, inputs, grows, whole):
     found = {}
     for beams in (1, 3):
         given = {k: v for k, v in inputs.items() if k != grows or not model.config.is_encoder_decoder}
-        made = hf.GenerationMixin.generate(model, **given, num_beams=beams, do_sample=False, max_new_tokens=6)
+        made = hf.GenerationMixin.generate(model, **given, num_beams=beams, do_sample=False, max_new_tokens=6,
+                                           use_cache=not whole)
         found[str(beams)] = made.tolist()
     return found
 
 
-def computed(model, inputs, outputs, grows, take):
+def computed(model, inputs, outputs, grows, take, whole):
     made = take(model, inputs) if take else model(**inputs)
     found = dict(outputs={k: numbers(made[v]) for k, v in outputs.items()})
-    return found | (dict(tokens=tokens(model, inputs, grows)) if grows else {})
+    return found | (dict(tokens=tokens(model, inputs, grows, whole)) if grows else {})
 
 
 def keep(name, case, target=TARGET):
@@ -80,23 +84,24 @@ def keep_table(name, case):
 
 
 def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False, options=(),
-         attention="eager", modules=()):
+         attention="eager", modules=(), whole=False, weights=None):
     """outputs: names here -> names of transformers; masked: rows compared where this input is not 0; options: of tfmc;
-    modules: of sentence transformers, whose vectors are the output."""
+    modules: of sentence transformers, whose vectors are the output; whole: each token is made without a cache;
+    weights: of the names and shapes that save_pretrained writes those of another layout."""
     if ONLY and name not in ONLY:
         return
     with torch.no_grad():
-        ready, saved, shapes, behind = prepared(model, gain, files, sines, 0, attention, modules)
+        ready, saved, shapes, behind = prepared(model, gain, files, sines, 0, attention, modules, weights)
         take = sentence_cases.take(behind) if behind else take
         case = dict(files=saved, weights=shapes, gain=gain, inputs={k: numbers(v) for k, v in inputs.items()}, masked=masked)
-        case |= computed(ready, inputs, outputs, grows, take)
+        case |= computed(ready, inputs, outputs, grows, take, whole)
         if grows:
             case |= dict(grows=grows, encoder=bool(ready.config.is_encoder_decoder))
         if options:
             case["options"] = options
         other = {k: torch.from_numpy(checkpoint.turned(v.numpy())) for k, v in inputs.items()}
-        ready, _, _, behind = prepared(model, gain, files, sines, 1, attention, modules)
-        case["second"] = computed(ready, other, outputs, grows, sentence_cases.take(behind) if behind else take)
+        ready, _, _, behind = prepared(model, gain, files, sines, 1, attention, modules, weights)
+        case["second"] = computed(ready, other, outputs, grows, sentence_cases.take(behind) if behind else take, whole)
     keep(name, case)
 
 
@@ -720,3 +725,5 @@ for make in (encoders, two_texts, counted_places, debertas, moderns, writers, re
              settings, turned_places, types_of_shared_files):
     make()
 encoder_cases.make(case, keep_table, pairs([9, 6], 40))
+picture_cases.make(case)
+hybrid_cases.make(case)

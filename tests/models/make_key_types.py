@@ -26,18 +26,21 @@ HEAD = """\
  * as transformers refuses it. A key that is in no row of its type may be of any kind.
  *
  * kinds   null, bool, int, float (a number with a fraction or an exponent, as JSON writes it), str, list, list[int],
- *         list[str], dict, dict[dict]; 'text': that text
+ *         list[float], list[str], dict, dict[dict]; 'text': that text; [0,1] behind int or float: from 0 to 1, [0,):
+ *         from 0 on
  * types   values of model_type; "clip.text_config": the object text_config of it
  *
  * Written by tests/models/make_key_types.py of the config classes of transformers. */
 """
-SAMPLES = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "something", "list[int]": [1], "list[str]": ["something"], "dict": {},
-           "dict[dict]": dict(full_attention={})}
+SAMPLES = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "something", "list[int]": [1], "list[float]": [0.5, 0.5],
+           "list[str]": ["something"], "dict": {}, "dict[dict]": dict(full_attention={})}
 WORDS = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "list", dict: "dict"}
 # Keys that the base of all models reads of its config, known to the class of the config or not: the spread of what a folder
 # lacks, where nothing is as good as a number, and torch's names of what models are computed in.
 NAMES = "'bfloat16'|'double'|'float'|'float16'|'float32'|'float64'|'half'|null"
-OF_ALL = {"initializer_range": "bool|float|int|null", "dtype": NAMES, "torch_dtype": NAMES}
+OF_ALL = {"initializer_range": "bool|float[0,)|int[0,)|null", "dtype": NAMES, "torch_dtype": NAMES}
+# Numbers that torch refuses outside a range when the model is made: shares that are dropped, and the spread of random numbers.
+RANGES = {r"dropout|pdrop|layerdrop|drop_path|_drop_rate$|_drop$": "[0,1]", r"^initializer_|^init_std$": "[0,)"}
 NO_TRANSFORMERS = ("static_embedding", "model2vec")  # tables of vectors, which transformers does not know
 WIDTH = 118
 
@@ -59,10 +62,15 @@ def kinds(annotation):
     if origin is typing.Literal:
         return [f"'{a}'" for a in args]
     if origin is list:
-        return [f"list[{args[0].__name__}]" if args[0] in (int, str) else "list"]
+        return [f"list[{args[0].__name__}]" if args[0] in (int, float, str) else "list"]
     if origin is dict or typing.is_typeddict(annotation):
         return ["dict[dict]" if args[1:] == (dict,) else "dict"]
     return [WORDS[annotation]] if annotation in WORDS else []  # tuples and classes: JSON has none
+
+
+def ranged(key, words):
+    found = next((interval for pattern, interval in RANGES.items() if re.search(pattern, key)), "")
+    return [word + found if word in ("int", "float") else word for word in words]
 
 
 def in_order(words):
@@ -104,9 +112,10 @@ def table(families):
             for word, sample in SAMPLES.items():
                 if taken(kind, field.name, sample) != fits(word, words):
                     raise SystemExit(f"{name}: {field.name} is {field.type}, and {sample!r} is {'not ' * fits(word, words)}taken")
-            of_key[field.name][in_order(words)].append(name)
+            written = in_order(ranged(field.name, words))
+            of_key[field.name][written].append(name)
             for other in (a for a, key in kind.attribute_map.items() if key == field.name):
-                of_key[other][in_order(words)].append(name)
+                of_key[other][written].append(name)
         known = {field.name for field in dataclasses.fields(kind)} - {"dtype"} | set(kind.attribute_map)
         for key, words in OF_ALL.items():
             if key not in known:

@@ -100,13 +100,66 @@ ADDED_TO_GENERATION = {
     "constraints": [[]], "force_words_ids": [[[16]]], "trust_remote_code": [True], "custom_generate": ["x"], "chat_format": ["chatml"],
     "scale_dreams": [3],
 }
+# Keys of the files of sentence transformers, by a part of the file's name.
+TASKS = ["feature-extraction", "fill-mask", "text-generation", "sequence-classification", "retrieval", "any-to-any"]
+NAMES = ["token_embeddings", "sentence_embedding", "causal_logits", "something"]
+ADDED_TO_TEXT = {
+    "max_seq_length": [5, 400], "do_lower_case": [True, False], "transformer_task": TASKS, "module_output_name": NAMES,
+    "modality_config": [{"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+                        {"text": {"method": "forward", "method_output_name": "logits"}}, {}],
+    "model_args": [{"num_hidden_layers": 1}, {"dtype": "bfloat16"}, {}], "model_kwargs": [{"attn_implementation": "sdpa"}, {}],
+    "config_args": [{"num_hidden_layers": 1}, {"hidden_act": "relu"}, {}], "config_kwargs": [{"layer_norm_eps": 0.1}, {}],
+    "tokenizer_args": [{"padding_side": "left"}, {}], "processor_kwargs": [{"do_lower_case": True}, {}], "unpad_inputs": [True, False],
+    "query_expansion": [{"max_length": 6}], "tokenizer_name_or_path": ["something"], "processing_kwargs": [{}], "scale_dreams": [3],
+}
+ADDED_TO_PACKAGE = {
+    "model_type": ["SentenceTransformer", "CrossEncoder", "SparseEncoder", "MultiVectorEncoder", "something"],
+    "activation_fn": ["torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"], "similarity_fn_name": ["dot", "cosine"],
+    "prompts": [{"query": "w1 "}], "default_prompt_name": ["query"], "truncate_dim": [8], "__version__": [{"pytorch": "2.0"}],
+    "num_labels": [2], "scale_dreams": [3],
+}
+ADDED_TO_MODULE = {
+    "use_residual": [True, False], "bias": [False], "module_input_name": NAMES, "module_output_name": NAMES, "chunk_size": [2],
+    "activation_function": ["torch.nn.modules.activation.ReLU"], "word_embedding_dimension": [24], "embedding_dimension": [24],
+    "pooling_strategy": ["sum"], "false_token_id": [4], "keep_only_token_ids": [[5, 7]], "skiplist_words": [["w5"]],
+    "skiplist_tasks": ["query"], "scale_dreams": [3],
+}
+MODULES = ["sentence_transformers.models.Normalize", "sentence_transformers.models.Pooling", "sentence_transformers.models.Transformer",
+           "sentence_transformers.models.Dense", "sentence_transformers.models.LayerNorm", "sentence_transformers.models.CNN",
+           "sentence_transformers.models.StaticEmbedding", "sentence_transformers.sparse_encoder.models.SpladePooling", "mine.Module"]
+ACTIVATIONS = ["torch.nn.modules.activation.Tanh", "torch.nn.modules.activation.ReLU", "torch.nn.modules.activation.GELU",
+               "torch.nn.modules.activation.SiLU", "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity",
+               "torch.nn.modules.activation.LeakyReLU", "torch.nn.ReLU"]
 ADDED_TO_POOLING = {"include_prompt": [False], "word_embedding_dimension": [24], "embedding_dimension": [24], "scale_dreams": [3],
                     "pooling_mode_lasttoken": [True], "pooling_mode_weightedmean_tokens": [True], "pooling_mode_max_tokens": [True],
                     "pooling_mode_mean_sqrt_len_tokens": [True], "pooling_mode": ["cls", "mean", "max"]}
 
 
 def others(key, value):
-    """Values that the key may have in the place of this one: of its type, and none."""
+    """Values that the key may have in the place of this one: of its type, none, and of other types."""
+    kept = []
+    for x in [*of_its_type(key, value), *of_other_types(value)]:
+        if not same(x, value) and not any(same(x, y) for y in kept):
+            kept.append(x)
+    return kept
+
+
+def of_other_types(value):
+    """What a person or an exporter may write by mistake: numbers as texts, wholes with a fraction, one for a list of one."""
+    if isinstance(value, bool):
+        return [int(value), int(not value), str(value).lower(), [value]]
+    if isinstance(value, int):
+        return [float(value), value + 0.5, -1, str(value), True, [value], {}]
+    if isinstance(value, float):
+        return [int(value), -0.5, str(value), True, [value], {}]
+    if isinstance(value, str):
+        return ["", 1, True, [value], {}]
+    if isinstance(value, list):
+        return [*value[:1], "something", 1, True, {}]
+    return [] if value is None else ["something", 1, True, []]
+
+
+def of_its_type(key, value):
     name = key.lower()
     if isinstance(value, bool):
         return [not value, None]
@@ -118,21 +171,19 @@ def others(key, value):
     elif isinstance(value, float):
         small = 100.0 if "theta" in name or "base" in name else 0.1  # a base below 1: f32 rounds the angles too much to compare
         found = [value / 2, value * 2, 0.0, 1.0, small, None]
+    elif isinstance(value, str) and value.startswith(("sentence_transformers.", "torch.nn.")):
+        found = [*(MODULES if value.startswith("s") else ACTIVATIONS), "something", None]
     elif isinstance(value, str):
         found = next((words for parts, words in WORDS if any(p in name for p in parts)), []) + ["something", None]
     elif isinstance(value, list):
         swapped = [value[-1], *value[1:-1], value[0]] if len(value) > 1 else []
-        deeper = [[x, *value[1:]] for x in others(key, value[0]) if x is not None] if value else []
+        deeper = [[x, *value[1:]] for x in of_its_type(key, value[0]) if x is not None] if value else []
         found = [value[:-1], value + value[-1:], swapped, [], *deeper, *LISTS.get(key, []), None]
     elif value is None:
         found = ADDED.get(key, ADDED_TO_GENERATION.get(key, [True, 1, 0.5, "something"]))
     else:
         found = [{}, None]
-    kept = []
-    for x in found:
-        if not same(x, value) and not any(same(x, y) for y in kept):
-            kept.append(x)
-    return kept
+    return found
 
 
 def same(a, b):
@@ -153,11 +204,20 @@ def added_to(file):
         return ADDED
     if file == "generation_config.json":
         return ADDED_TO_GENERATION
-    return ADDED_TO_POOLING if "Pooling" in file else {}
+    found = {"sentence_bert_config.json": ADDED_TO_TEXT, "config_sentence_transformers.json": ADDED_TO_PACKAGE}.get(file)
+    return found or (ADDED_TO_POOLING if "_Pooling" in file else ADDED_TO_MODULE if "/" in file else {})
 
 
 def of_files(files, more_keys=()):
     """Each key of each file with other values, without it, and keys that are not there."""
+    files = {k: v for k, v in files.items() if k != "tokenizer.json"}
+    if "modules.json" in files:
+        files = dict.fromkeys(("sentence_bert_config.json", "config_sentence_transformers.json"), {}) | files
+        for i, module in enumerate(files["modules.json"]):
+            yield ["json", "modules.json", [i], GONE]
+            for other in ([], "something", None, {}, files["modules.json"][i - 1]):
+                yield ["json", "modules.json", [i], other]
+            yield ["json", "modules.json", [i, "kwargs"], ["task"]]
     for file, content in files.items():
         for path, value in places(content):
             if path[-1] in ("id2label", "label2id") or "label2id" in path or path[:-1] == ("id2label",) and path[-1] != "0":
@@ -171,10 +231,10 @@ def of_files(files, more_keys=()):
             for value in [*values, None] if key not in content else ():
                 yield ["json", file, [key], value]
         for key in more_keys if file == "config.json" else ():
-            for value in guessed(key) if key not in content and key not in ADDED else ():
+            for value in [*guessed(key), None] if key not in content and key not in ADDED else ():
                 yield ["json", file, [key], value]
-    for file in files:
-        if file != "config.json":
+    for file, content in files.items():
+        if file != "config.json" and content:
             yield ["file", file, [], GONE]
 
 
@@ -285,7 +345,7 @@ def apply(mutation, files, tensors):
     if kind == "file":
         return {k: v for k, v in files.items() if k != where}, tensors
     if kind == "json":
-        return files | {where: changed_json(files[where], path, value)}, tensors
+        return files | {where: changed_json(files.get(where, {}), path, value)}, tensors
     if kind == "keys":
         config = files[where] | value
         return files | {where: {k: v for k, v in config.items() if v != GONE}}, tensors

@@ -48,14 +48,14 @@ def rows(name, macro):
     return re.findall(rf'^{macro}\((.*)\)$', text, re.M)
 
 
-def kinds_of_keys():
-    """Of key_types.def: type, key, the kinds."""
+def kinds_of_keys(ranges=False):
+    """Of key_types.def: type, key, the kinds; without ranges "float" for "float[0,1]"."""
     found = {}
     for row in re.findall(r"^KEY_TYPE\((.*?)\)$", (ROOT / "compiler/import/key_types.def").read_text(), re.M | re.S):
         kinds, types, keys = ("".join(re.findall(r'"([^"]*)"', part)) for part in re.split(r",(?=\s)", row))
         for kind in types.split():
             for key in keys.split():
-                found.setdefault(kind, {})[key] = kinds.split("|")
+                found.setdefault(kind, {})[key] = [k if ranges else re.sub(r"\[0,.*", "", k) for k in kinds.split("|")]
     return found
 
 
@@ -432,6 +432,49 @@ class Account(ImportCase):
                             self.assertEqual(mark in said, not taken, said)
                         seen += 1
         self.assertGreater(seen, 2000)
+
+    def test_ranges_of_numbers(self):
+        """Shares that are dropped and spreads of random numbers, outside of what torch takes: each key of each type."""
+        seen = 0
+        for kind, keys in sorted(kinds_of_keys(ranges=True).items()):
+            model_type, _, part = kind.partition(".")
+            ranged = [(key, word) for key, words in sorted(keys.items()) for word in words if word.startswith("float[")]
+            wrong = {key: -0.5 if i % 2 or word.endswith(")") else 1.5 for i, (key, word) in enumerate(ranged) if i % 4}
+            values = wrong | {key: 1.5 if word.endswith(")") else 1.0 for key, word in ranged if key not in wrong}
+            self.write(dict(model_type=model_type) | ({part: values} if part else values))
+            said = self.tfmc(self.folder, code=None).stderr if wrong else ""
+            for key in values if wrong else ():
+                name = f"{part}.{key}" if part else key
+                self.assertEqual(f"--ignore {name} passes over it" in said, key in wrong, (kind, key, said))
+                seen += 1
+        self.assertGreater(seen, 100)
+
+    def test_kinds_of_settings_of_generation(self):
+        """What transformers refuses, or takes for something else, at keys that change nothing and at the numbers of tokens."""
+        config = self.take("llama")
+        file = self.folder / "generation_config.json"
+        settings = json.loads(file.read_text())
+        whole = self.tfmc(self.folder, "--strict").stdout
+        found = re.findall(r'^(?:TOKEN|HARMLESS)\("(\w+)", "(\S+)"\)$', (ROOT / "compiler/import/generation_keys.def").read_text(), re.M)
+        self.assertGreater(len(found), 20)
+        samples = {"bool": True, "int": 2, "float": 0.5, "str": "a", "list[int]": [2], "list": [0.5], "dict": dict(a=1)}
+        for kind, sample in samples.items():
+            for some in found[:16], found[16:]:  # of more errors no more than 20 are shown
+                file.write_text(json.dumps(settings | {key: sample for key, _ in some}))
+                said = self.tfmc(self.folder, code=None).stderr
+                for key, kinds in some:
+                    with self.subTest(key=key, kind=kind):
+                        taken = kind in kinds.split("|") or kind.startswith("list") and "list" in kinds.split("|")
+                        self.assertEqual(f'"{key}": it is' in said, not taken, said)
+        file.write_text(json.dumps(settings | dict(output_hidden_states="false", use_cache=0)))
+        self.refused('"use_cache": it is a whole number (0), and must be true or false')
+        for options in ("output_hidden_states",), ("output_hidden_states", "use_cache"):
+            said = self.tfmc(self.folder, *(o for name in options for o in ("--ignore", name)), code=None)
+            self.assertEqual((said.returncode == 0, said.stdout == whole), (len(options) == 2,) * 2)
+        file.write_text(json.dumps(settings | {key: None for key, kinds in found if "token" not in key}))
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+        file.write_text(json.dumps(settings | dict(compile_config={}, is_assistant=True, prefill_chunk_size=2)))
+        self.refused('"compile_config"', '"is_assistant"', '"prefill_chunk_size"')
 
     def test_kinds_that_are_passed_over(self):
         """--ignore, and a family of one's own, whose types may be another's."""

@@ -61,21 +61,59 @@ class SentenceFiles(ImportCase):
         return content
 
     def test_each_key(self):
-        """Each row of sentence_keys.def does what it says of the key."""
+        """Each row of sentence_keys.def does what it says of the key: values of its kinds, of others, null."""
+        samples = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "x", "list[str]": ["a"], "list": [0.5], "dict": dict(a="1")}
         found = rows("sentence_keys.def", "SENTENCE_KEY")
         self.assertGreater(len(found), 33)
-        for row in found:
-            file, key, rule = re.match(r'(\w+), "(\w+)", (\w+)', row).groups()
+        for i, row in enumerate(found):
+            file, key, rule, values = re.match(r'(\w+), "(\w+)", (\w+), "(.*)"$', row).groups()
             if file in ("Score", "Splade", "Mask"):
                 continue  # of other kinds of folders: test_scores_of_a_model_that_writes, test_sentence_modules.py
-            with self.subTest(file=file, key=key):
-                for value in ([3, "x", dict(a=1)] if rule == "NOTHING" else ["x", 7]):
-                    before = self.change(file, key, value)
-                    if rule == "NOTHING":
-                        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, self.whole)
+            kinds = [re.sub(r"\[0,.*", "", k) for k in values.split("|")]
+            is_taken = lambda k: not values or k in kinds or k.startswith("list") and "list" in kinds
+            others = [k for k in samples if k != "null" and not is_taken(k)]
+            some = ["null", *others[i % 3::3], *[k for k in samples if is_taken(k)][:2]] if rule != "ONLY" else ["str", "int"]
+            for kind in some:
+                with self.subTest(file=file, key=key, kind=kind):
+                    before = self.change(file, key, samples[kind])
                     if rule == "ONLY":
                         self.refused_in(FILES[file], f'"{key}" is')
+                    elif not is_taken(kind):
+                        self.refused_in(FILES[file], f'"{key}" is', "and must be")
+                    elif rule == "NOTHING":
+                        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, self.whole)
+                    elif values:
+                        self.assertNotIn("and must be", self.tfmc(self.folder, code=None).stderr)
                     self.put(FILES[file], before)
+
+    def test_names_of_modules(self):
+        first, *behind = self.content("modules.json")
+        for name in (None, "", 3, True, ["0"], {}, "a.b", behind[0]["name"], "<gone>"):
+            with self.subTest(name=name):
+                self.put("modules.json", [{k: v for k, v in (first | dict(name=name)).items() if v != "<gone>"}, *behind])
+                self.refused_in("modules.json", '"name"')
+
+    def test_what_goes_from_one_module_to_the_next(self):
+        saved = SAVED["sentence_bert_config.json"]
+        logits = {"text": {"method": "forward", "method_output_name": "logits"}}
+        for change, says in ((dict(module_output_name="scores"), "is scores; what stands behind it takes token_embeddings"),
+                             (dict(module_output_name=None), "is no name; what stands behind it takes"),
+                             (dict(modality_config=logits), "the output is logits; what stands behind it is of last_hidden_state"),
+                             (dict(modality_config=None), '"modality_config" is none'),
+                             (dict(query_expansion=dict(max_length=6)), '"query_expansion"'), (dict(query_expansion={}), '"query_expansion"'),
+                             (dict(scale_of_dreams=None), 'nothing reads "scale_of_dreams"'),
+                             *((dict([(key, None)]), f'"{key}" is') for key in ("model_args", "config_kwargs", "tokenizer_args", "transformer_task"))):
+            with self.subTest(change=change):
+                self.put("sentence_bert_config.json", saved | change)
+                self.refused_in("sentence_bert_config.json", says)
+        self.put("sentence_bert_config.json", saved | dict(query_expansion=dict(strategy="min", length=8)))
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, self.whole)
+        saved = SAVED["config_sentence_transformers.json"]
+        for change, says in ((dict(default_prompt_name="passage"), "none of"), (dict(prompts=dict(query=3)), "no string"), (dict(prompts=None), '"prompts" is'),
+                             (dict(model_type=None), '"model_type" is'), (dict(similarity_fn_name="x"), '"similarity_fn_name" is')):
+            with self.subTest(change=change):
+                self.put("config_sentence_transformers.json", saved | change)
+                self.refused_in("config_sentence_transformers.json", says)
 
     def refused_in(self, file, *says):
         target = self.folder / "model.tfm"
@@ -141,7 +179,7 @@ class SentenceFiles(ImportCase):
                 self.put("modules.json", modules)
                 self.refused_in("modules.json", says)
         for modules, says in (([first, pooling], '["mean"], true]]'), ([first, pooling, normalize], 'true], ["normalize"]]'),
-                              ([first, pooling, normalize, dense, normalize], '["normalize"], ["dense", "2_Dense", 24, 16, true, "tanh", false], ["norm')):
+                              ([first, pooling, normalize, dense, normalize | dict(name="9")], '["normalize"], ["dense", "2_Dense", 24, 16, true, "tanh", false], ["norm')):
             self.put("modules.json", modules)
             self.assertIn(says, self.tfmc(self.folder, "--strict").stdout)
 
@@ -242,10 +280,30 @@ class Spellings(ImportCase):
                 self.refused("are two spellings of one setting, and they contradict each other")
 
     def test_numbers_that_json_lacks(self):
-        self.take("bert")
-        for number in ("Infinity", "-Infinity", "NaN"):
-            self.write('{"model_type": "bert",\n "time_step_limit": [0.0, %s]}' % number)
-            self.refused("config.json:2:", "this is not JSON", f'"time_step_limit" is {number}')
+        config = self.take("mamba2")
+        whole = self.tfmc(self.folder, "--strict").stdout
+        self.assertIn("high = inf,", whole)
+        text = json.dumps(config | dict(time_step_limit=[0.0, float("inf")]))
+        self.assertIn("Infinity", text)
+        self.write(text)  # as Python writes it
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+        self.write('{"model_type": "mamba2",\n "time_step_limit": [0.0, NaN]}')
+        self.refused("config.json:2:", "this is not JSON", '"time_step_limit" is NaN')
+        self.write(config)
+        (self.folder / "generation_config.json").write_text('{"temperature": Infinity}')
+        self.tfmc(self.folder, code=1, says=["generation_config.json:1:", "this is not JSON", '"temperature" is Infinity'])
+
+    def test_infinities_where_a_number_is_meant(self):
+        """Python's spelling, that of transformers 5, and in the middle of what JSON has."""
+        config = self.take("mamba2")
+        for number in (float("inf"), -float("inf"), dict(__float__="Infinity"), dict(__float__="-Infinity")):
+            for key in ("layer_norm_epsilon", "initializer_range", "state_size", "unknown", "use_bias"):
+                with self.subTest(number=number, key=key):
+                    self.write(json.dumps(config | {key: number}))
+                    self.refused(f'"{key}')
+            with self.subTest(number=number):
+                self.write(json.dumps(config | dict(time_step_limit=[number, 1.0])))
+                self.refused("time_step_limit", "'low' of the model is a finite number")
 
     def test_roberta_without_padding(self):
         config = self.take("roberta")

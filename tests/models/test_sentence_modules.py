@@ -144,7 +144,7 @@ class Static(ModuleFiles):
     def test_modules_behind_it(self):
         self.put("1_Dense/config.json", dict(in_features=4, out_features=3, bias=False, activation_function="torch.nn.modules.linear.Identity"))
         save_file({"linear.weight": checkpoint.weight("w", [3, 4], 1)}, self.folder / "1_Dense/model.safetensors")
-        first, dense, norm = self.content("modules.json")[0], dict(path="1_Dense", type=KIND + "dense.Dense"), dict(path="2_Normalize", type=KIND + "normalize.Normalize")
+        first, dense, norm = self.content("modules.json")[0], dict(name="1", path="1_Dense", type=KIND + "dense.Dense"), dict(name="2", path="2_Normalize", type=KIND + "normalize.Normalize")
         self.put("modules.json", [first, dense, norm])
         self.assertIn('["dense", "1_Dense", 4, 3, false, "none", false], ["normalize"]]', self.tfmc(self.folder, "--strict").stdout)
         pooling = dict(path="2_Pooling", type=KIND + "pooling.Pooling")
@@ -159,7 +159,7 @@ class Static(ModuleFiles):
     def test_model2vec(self):
         config = dict(model_type="model2vec", architectures=["StaticModel"], tokenizer_name="x", apply_pca=4, apply_zipf=True, hidden_dim=4,
                       seq_length=1000000, normalize=True)
-        first, norm = dict(path=".", type="sentence_transformers.models.StaticEmbedding"), dict(path="1_Normalize", type="sentence_transformers.models.Normalize")
+        first, norm = dict(name="0", path=".", type="sentence_transformers.models.StaticEmbedding"), dict(name="1", path="1_Normalize", type="sentence_transformers.models.Normalize")
         self.put("config.json", config)
         self.put("modules.json", [first, norm])
         save_file({"embeddings": self.table}, self.folder / "model.safetensors")

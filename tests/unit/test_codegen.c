@@ -5,7 +5,8 @@
 #include "../support/kernel_bench.h"
 #include "kernels/kernel_module.h"
 
-static const char *const names[] = {"x86-64", "x86-64-v3", "x86-64-v4"};
+static const char *const names[] = {"x86-64", "x86-64-v3", "x86-64-v4", "armv8-a"};
+enum { N_NAMES = sizeof names / sizeof *names };
 
 static LLVMMemoryBufferRef emit(KernelBench *bench, bool assembly) {
   LLVMContextRef context = LLVMContextCreate();
@@ -132,7 +133,7 @@ static void check_symbols(const char *name, const char *object) {
 }
 
 Test(codegen, objects_need_nothing) {
-  for (int t = 0; t < 3; t++) {
+  for (int t = 0; t < N_NAMES; t++) {
     KernelBench bench = kernel_bench_new(names[t]);
     add_everything(&bench);
     LLVMMemoryBufferRef object = emit(&bench, false);
@@ -171,17 +172,19 @@ static bool contains(const char *begin, const char *end, const char *text) {
 }
 
 Test(codegen, tiles_stay_in_registers) {
-  for (int t = 0; t < 3; t++) {
+  for (int t = 0; t < N_NAMES; t++) {
     KernelBench bench = kernel_bench_new(names[t]);
     add_all_tiles(&bench);
     LLVMMemoryBufferRef assembly = emit(&bench, true);
-    const char *multiply = bench.plan.target->has_fma ? "vfmadd" : "mulps";
+    const bool is_x86 = bench.plan.target->family == TFM_FAMILY_X86_64;
+    const char *multiply = !is_x86 ? "fmla" : bench.plan.target->has_fma ? "vfmadd" : "mulps";
     size_t n_loops = 0;
     for (const char *at = LLVMGetBufferStart(assembly), *end; (at = strstr(at, "\n.LBB")); at = end - 1) {
       end = block_end(++at);
       if (!contains(at, end, multiply)) continue; /* products stand in loops only */
       n_loops++;
-      cr_expect(!contains(at, end, "Spill") && !contains(at, end, "Reload") && !contains(at, end, "%rsp"),
+      cr_expect(!contains(at, end, "Spill") && !contains(at, end, "Reload") &&
+                    !contains(at, end, is_x86 ? "%rsp" : "[sp"),
                 "%s: a loop of a tile uses the stack: %.*s", names[t], (int)(end - at), at);
     }
     cr_assert(n_loops >= 2 * bench.plan.kernels.n, "%zu loops in %zu tiles", n_loops, bench.plan.kernels.n);
@@ -194,19 +197,40 @@ Test(codegen, tiles_stay_in_registers) {
 
 Test(codegen, host) {
   const TargetInfo *host = host_target();
-  cr_assert(!host_lacks(host));
   Arena *arena = arena_create();
+  cr_assert(!host_lacks(host) && !host_why_not(arena, host) && !host_refuses(arena, host));
   cr_assert(host_cpu_name(arena)[0]);
   arena_destroy(arena);
 }
 
 Test(codegen, hosts_lack_what_they_lack) {
-  TargetInfo other = targets[0];
+  Arena *arena = arena_create();
+  TargetInfo other = *host_target();
   other.family = TFM_FAMILY_ANY;
   cr_assert(host_lacks(&other));
-  other = targets[0];
+  cr_assert(strstr(host_refuses(arena, &other), " is code for another machine; this machine is "));
+  other = *host_target();
   other.features = UINT32_C(1) << 31; /* that no row has */
-  cr_assert(host_lacks(&other));
+  cr_assert(strstr(host_why_not(arena, &other), "the CPU lacks "));
+  cr_assert(strstr(host_refuses(arena, &other), ": it lacks "));
+  arena_destroy(arena);
+}
+
+/* Each family has one baseline, which needs no feature, and one row for libraries; its triple finds it again. */
+Test(codegen, families_have_their_rows) {
+  for (const FamilyInfo *family = cpu_families; family->family != TFM_FAMILY_ANY; family++) {
+    const TargetInfo *library = target_for_libraries(family->family), *least = target_baseline(library);
+    int n_least = 0, n_library = 0;
+    for (const TargetInfo *target = targets; target->name; target++) {
+      n_least += target->family == family->family && target->is_baseline;
+      n_library += target->family == family->family && target->is_for_libraries;
+    }
+    cr_expect(n_least == 1 && n_library == 1 && !least->features, "%s", family->name);
+    cr_expect_eq(family_find(family->triple), family);
+    cr_expect_eq(target_family(library), family);
+  }
+  cr_expect_null(family_find("unknown"));
+  cr_expect_null(family_find("aarch64-unknown-linux-gnu"));
 }
 
 Test(codegen, errors_are_reported) {

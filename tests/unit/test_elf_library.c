@@ -166,16 +166,54 @@ Test(elf_library, relocations_are_written_as_their_rows_say) {
     cr_expect_eq(bytes, behind | cases[i].written, "type %u: %llx", cases[i].type, (unsigned long long)bytes);
   }
   cr_expect_null(relocation_find(TFM_FAMILY_X86_64, R_X86_64_TPOFF32));
+  cr_expect_null(relocation_find(TFM_FAMILY_X86_64, R_AARCH64_CALL26));
   cr_expect_null(relocation_find(TFM_FAMILY_ANY, R_X86_64_64));
+}
+
+/* In fields of instructions: what assemblers of AArch64 make of the same distances. Bits beside the field stay, and
+ * those in it are replaced. */
+Test(elf_library, fields_of_instructions_are_written_as_their_rows_say) {
+  static const struct {
+    uint32_t type, instruction;
+    uint64_t value, place;
+    uint32_t written;
+    bool fits;
+  } cases[] = {
+      {R_AARCH64_CALL26, 0x94000000, 0x1010, 0x1000, 0x94000004, true},          /* bl .+16 */
+      {R_AARCH64_CALL26, 0x97ffffff, 0x0ff0, 0x1000, 0x97fffffc, true},          /* bl .-16 */
+      {R_AARCH64_JUMP26, 0x14000000, 0x8000ffc, 0x1000, 0x15ffffff, true},       /* b, as far as it reaches */
+      {R_AARCH64_CALL26, 0x94000000, 0x8001000, 0x1000, 0x96000000, false},      /* a step further */
+      {R_AARCH64_CALL26, 0x94000000, 0x1012, 0x1000, 0x94000004, false},         /* within an instruction */
+      {R_AARCH64_ADR_PREL_PG_HI21, 0x90000010, 0x5abc, 0x1fff, 0x90000030, true}, /* adrp x16, four pages on */
+      {R_AARCH64_ADR_PREL_PG_HI21, 0x90000000, 0x0fff, 0x1000, 0xf0ffffe0, true}, /* adrp x0, the page before */
+      {R_AARCH64_ADR_PREL_PG_HI21, 0x90000000, UINT64_C(1) << 32, 0, 0x90800000, false},
+      {R_AARCH64_ADR_GOT_PAGE, 0x90000000, 0x3000, 0x1000, 0xd0000000, true},
+      {R_AARCH64_ADD_ABS_LO12_NC, 0x913ffc20, 0x12abc, 0, 0x912af020, true},      /* add x0, x1, 0xabc */
+      {R_AARCH64_LDST8_ABS_LO12_NC, 0x39400020, 0x12abd, 0, 0x396af420, true},    /* ldrb w0, [x1, 0xabd] */
+      {R_AARCH64_LDST16_ABS_LO12_NC, 0x79400020, 0x12abe, 0, 0x79557c20, true},   /* ldrh w0, [x1, 0xabe] */
+      {R_AARCH64_LDST32_ABS_LO12_NC, 0xb9400020, 0x12abc, 0, 0xb94abc20, true},   /* ldr w0, [x1, 0xabc] */
+      {R_AARCH64_LDST64_ABS_LO12_NC, 0xf9400211, 0x12ab8, 0, 0xf9455e11, true},   /* ldr x17, [x16, 0xab8] */
+      {R_AARCH64_LD64_GOT_LO12_NC, 0xf9400211, 0x12ab8, 0, 0xf9455e11, true},
+      {R_AARCH64_LDST64_ABS_LO12_NC, 0xf9400211, 0x12abc, 0, 0xf9455e11, false},  /* not aligned */
+      {R_AARCH64_LDST128_ABS_LO12_NC, 0x3dc00020, 0x12ab0, 0, 0x3dc2ac20, true},  /* ldr q0, [x1, 0xab0] */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    uint32_t words[2] = {cases[i].instruction, 0xa5a5a5a5};
+    const Relocation *row = relocation_find(TFM_FAMILY_AARCH64, cases[i].type);
+    cr_assert(row && row->width == 4, "type %u", cases[i].type);
+    cr_expect_eq(relocation_write(row, cases[i].value, cases[i].place, (char *)words), cases[i].fits, "case %zu", i);
+    cr_expect_eq(words[0], cases[i].written, "case %zu: %08x", i, words[0]);
+    cr_expect_eq(words[1], 0xa5a5a5a5);
+  }
 }
 
 Test(elf_library, code_for_another_machine_is_refused) {
   Bench bench = bench_new();
   Bytes object = object_of(&bench, "define i64 @m_one() { ret i64 1 }\n");
-  ((Elf64_Ehdr *)object.data)->e_machine = EM_AARCH64;
+  ((Elf64_Ehdr *)object.data)->e_machine = EM_S390;
   cr_expect_null(elf_library(bench.arena, &bench.diag, "m", "libm.so", &object, 1).data);
   cr_assert_eq(bench.diag.n_errors, 1);
   cr_expect_str_eq(first_message(&bench.diag),
-                   "code for another machine (62, not 183) needs a linker: give one with --cc");
+                   "libraries for machine 22 need a linker: give one with --cc");
   arena_destroy(bench.arena);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "library/open.h"
+#include "tfm/abi/cpu.h"
 #include "temporary.h"
 
 typedef struct File {
@@ -115,7 +116,9 @@ Test(library_files, what_was_never_written_is_noticed) {
   refused("damaged or was cut off");
   make_file();
   file.header.e_machine = EM_VAX;
-  refused("another kind of machine");
+  refused("the library holds code for another kind of machine; this machine is ");
+  file.header.e_machine = cpu_family() == TFM_FAMILY_X86_64 ? EM_AARCH64 : EM_X86_64;
+  refused(cpu_family() == TFM_FAMILY_X86_64 ? "code for aarch64; this machine is x86_64" : "code for x86_64; this ");
   make_file();
   file.header.e_type = ET_EXEC;
   refused("no shared library");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aot/aot.h"
+#include "aot/runtime_archives.h"
 #include "cli/commands/commands.h"
 #include "cli/cli_model.h"
 #include "cli/cli_training.h"
@@ -33,6 +34,12 @@ typedef struct Compilation {
 
 // ---- what is to be made ----
 
+static const char *emitted(const Compilation *c) { return option_text(&c->session->options, OPTION_EMIT, "lib"); }
+
+static bool makes_object(const Compilation *c) {
+  return option_given(&c->session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
+}
+
 /* Targets are kept from the best to the least, each once: a library tries its sets in this order when it is opened.
  * The table of targets goes from the least to the most, so addresses compare. */
 static bool add_target(Compilation *c, const char *name) {
@@ -47,10 +54,60 @@ static bool add_target(Compilation *c, const char *name) {
   return true;
 }
 
-/* -march takes a list. The default runs on any CPU with AVX2: a library is usually made to be copied, so "native"
- * would be a trap. */
+/* The family of --target; TFM_FAMILY_ANY: it was not given. False after an error. */
+static bool choose_family(Compilation *c, tfm_family *family) {
+  const char *triple = option_text(&c->session->options, OPTION_TARGET, NULL);
+  const FamilyInfo *info = triple ? family_find(triple) : family_info(TFM_FAMILY_ANY);
+  if (info) {
+    *family = info->family;
+    return true;
+  }
+  StrBuf list = strbuf_new(c->session->arena);
+  for (info = cpu_families; info->family != TFM_FAMILY_ANY; info++)
+    strbuf_printf(&list, "%s%s", list.length ? ", " : "", info->triple);
+  option_error(&c->session->diag, OPTION_TARGET,
+               "unknown target '%s'; there are %s; other 32-bit and big-endian machines are not supported", triple,
+               list.text);
+  return false;
+}
+
+/* What is made when -march does not say: for other CPUs of the family too, since a library is usually made to be
+ * copied. "native" would be a trap. */
+static const char *usual_march(tfm_family family) {
+  if (family == TFM_FAMILY_ANY) family = cpu_family();
+  return target_for_libraries(family == TFM_FAMILY_ANY ? targets[0].family : family)->name;
+}
+
+/* All instruction sets must be of one family, for which there is a runtime unless code alone is made. */
+static bool check_family(Compilation *c, tfm_family family) {
+  Session *session = c->session;
+  RuntimeArchive runtime;
+  if (family == TFM_FAMILY_ANY) family = c->targets[0]->family;
+  for (uint32_t i = 0; i < c->n_targets; i++) {
+    const TargetInfo *target = c->targets[i], *other = c->targets[i ? 0 : c->n_targets - 1];
+    if (target->family == family) continue;
+    if (option_given(&session->options, OPTION_TARGET))
+      option_error(&session->diag, OPTION_MARCH, "%s is code for %s, not for %s", target->name,
+                   target_family(target)->triple, family_info(family)->triple);
+    else
+      option_error(&session->diag, OPTION_MARCH, "a library holds code for one kind of machine: %s is %s, %s is %s",
+                   target->name, target_family(target)->name, other->name, target_family(other)->name);
+    return false;
+  }
+  if (family != cpu_family() && option_given(&session->options, OPTION_TRAINING)) {
+    option_error(&session->diag, OPTION_TRAINING, "libraries that train are made for this machine, not for %s",
+                 family_info(family)->triple);
+    return false;
+  }
+  return strcmp(emitted(c), "lib") != 0 || makes_object(c) || runtime_of_family(&session->diag, family, &runtime);
+}
+
+/* -march takes a list. */
 static bool choose_targets(Compilation *c) {
-  char *names = arena_strdup(c->session->arena, option_text(&c->session->options, OPTION_MARCH, "x86-64-v3"));
+  tfm_family family;
+  if (!choose_family(c, &family)) return false;
+  const char *given = option_text(&c->session->options, OPTION_MARCH, usual_march(family));
+  char *names = arena_strdup(c->session->arena, given);
   for (char *rest = NULL, *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
     if (c->n_targets == MAX_TARGETS) {
       option_error(&c->session->diag, OPTION_MARCH, "more than %d instruction sets", MAX_TARGETS);
@@ -59,15 +116,15 @@ static bool choose_targets(Compilation *c) {
     if (!add_target(c, name)) return false;
   }
   if (!c->n_targets) option_error(&c->session->diag, OPTION_MARCH, "no instruction set");
-  return c->n_targets > 0;
+  return c->n_targets > 0 && check_family(c, family);
 }
-
-static const char *emitted(const Compilation *c) { return option_text(&c->session->options, OPTION_EMIT, "lib"); }
 
 static bool ends_in(const char *text, const char *end) {
   const size_t n = strlen(text), m = strlen(end);
   return n >= m && strcmp(text + n - m, end) == 0;
 }
+
+static bool is_for_this_machine(const Compilation *c) { return c->targets[0]->family == cpu_family(); }
 
 /* A .tfmm file holds the objects of one instruction set, as libtfm loads them. */
 static bool choose_one_file(Compilation *c) {
@@ -76,6 +133,10 @@ static bool choose_one_file(Compilation *c) {
   c->is_one_file = true;
   if (c->n_targets > 1)
     option_error(&session->diag, OPTION_MARCH, "a .tfmm file holds the code of one instruction set");
+  else if (!is_for_this_machine(c))
+    option_error(&session->diag, OPTION_OUTPUT,
+                 "a .tfmm file holds code for this machine, not for %s: make a library, -o libNAME.so",
+                 target_family(c->targets[0])->triple);
   else if (option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "lib") != 0)
     option_error(&session->diag, OPTION_EMIT, "code alone is not a .tfmm file: name the output otherwise");
   else if (option_given(&session->options, OPTION_TRAINING))
@@ -84,10 +145,6 @@ static bool choose_one_file(Compilation *c) {
   else
     return session_check_output(session, c->output, inputs, inputs[1] ? 2 : 1);
   return false;
-}
-
-static bool makes_object(const Compilation *c) {
-  return option_given(&c->session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
 }
 
 /* All three files are checked before anything is compiled, so a folder that cannot be written is found in
@@ -101,6 +158,12 @@ static bool choose_files(Compilation *c) {
     return false;
   }
   if (ends_in(c->output, ".tfmm")) return choose_one_file(c);
+  if (makes_object(c) && !is_for_this_machine(c) && !option_given(&session->options, OPTION_CC)) {
+    const char *triple = target_family(c->targets[0])->triple;
+    option_error(&session->diag, OPTION_CC, "missing: an object for %s is linked by a C compiler for it, as %s-gcc is",
+                 triple, triple);
+    return false;
+  }
   const char *weights = option_text(&session->options, OPTION_WEIGHTS, NULL);
   const char *inputs[] = {session->options.files.items[0], weights};
   c->header = file_beside(arena, c->output, ".h");
@@ -163,10 +226,12 @@ static void write_code(Compilation *c) {
     publish(session, c->output, (Bytes){text.text, text.length});
 }
 
-/* NULL: the library is written without a C compiler. An object is always made by one: who links it has one. */
+/* NULL: the library is written without a C compiler. An object is always made by one: who links it has one. That of
+ * this machine makes nothing for others. */
 static const char *compiler_of(const Compilation *c) {
   const char *given = option_text(&c->session->options, OPTION_CC, NULL);
   if (given) return strcmp(given, "none") == 0 && !makes_object(c) ? NULL : given;
+  if (!is_for_this_machine(c)) return NULL;
   return makes_object(c) || compiler_is_there("cc") ? "cc" : NULL;
 }
 

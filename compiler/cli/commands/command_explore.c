@@ -1,8 +1,9 @@
 /* tfmc explore: a page that shows what the compiler made of a model.
  *
  * * In: a .tfm file, instruction sets, sizes of inputs to begin with. Out: one HTML file, or its data as JSON. The data
- * hold nothing of this machine but its number of threads, and no time, so that the same command gives the same bytes.
- * Refused: sizes of inputs that the model does not have. */
+ * hold nothing of this machine but its number of threads, and no time unless --profile measures some, so that the same
+ * command gives the same bytes. Refused: sizes of inputs that the model does not have, and options of measuring without
+ * --profile. */
 #include <jansson.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "cli/cli_model.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/explored_runs.h"
 #include "explore/explore.h"
 
 enum { MAX_TARGETS = 4 };
@@ -99,14 +101,16 @@ static const char *file_of_path(const char *path) {
 /* What was asked for, without folders of this machine. */
 static const char *command_text(const Session *session, const ParsedProgram *program) {
   static const Option shown[] = {OPTION_DEFINE, OPTION_MODEL, OPTION_MARCH, OPTION_QUANTIZE, OPTION_OPTIMIZE,
-                                 OPTION_THREADS, OPTION_SIZES, OPTION_OTHER_MODEL, OPTION_OTHER_OPTIONS};
+                                 OPTION_THREADS, OPTION_SIZES, OPTION_MEASURE, OPTION_OTHER_MODEL,
+                                 OPTION_OTHER_OPTIONS};
   StrBuf text = strbuf_new(session->arena);
   strbuf_printf(&text, "tfmc explore %s", main_file(program));
   for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
     const OptionValues *values = &session->options.values[shown[i]];
     const char *spelling = option_spelling(session->arena, shown[i]);
+    const bool has_equals = strncmp(spelling, "--", 2) == 0 || shown[i] == OPTION_MARCH;
     for (size_t k = 0; k < values->texts.n; k++)
-      strbuf_printf(&text, " %s%s%s", spelling, strncmp(spelling, "--", 2) == 0 || shown[i] == OPTION_MARCH ? "=" : " ",
+      strbuf_printf(&text, " %s%s%s", spelling, !*values->texts.items[k] ? "" : has_equals ? "=" : " ",
                     shown[i] == OPTION_OTHER_MODEL ? file_of_path(values->texts.items[k]) : values->texts.items[k]);
   }
   return text.text;
@@ -181,13 +185,27 @@ static json_t *data_of_other(Session *session) {
   return data;
 }
 
+static bool check_measuring(Session *session) {
+  static const Option measuring[] = {OPTION_RANDOM_WEIGHTS, OPTION_ITERATIONS, OPTION_WARMUP};
+  if (option_given(&session->options, OPTION_MEASURE)) return true;
+  for (size_t i = 0; i < sizeof measuring / sizeof *measuring; i++)
+    if (option_given(&session->options, measuring[i]))
+      option_error(&session->diag, measuring[i], "nothing is measured without --profile");
+  return !diag_has_errors(&session->diag);
+}
+
 static json_t *all_data(Session *session) {
   const bool compares = option_given(&session->options, OPTION_OTHER_MODEL);
   if (!compares && option_given(&session->options, OPTION_OTHER_OPTIONS)) {
     option_error(&session->diag, OPTION_OTHER_OPTIONS, "there is no --compare");
     return NULL;
   }
+  if (!check_measuring(session)) return NULL;
   json_t *data = data_of_model(session, false);
+  if (data && option_given(&session->options, OPTION_MEASURE) && !explored_runs_add(session, data)) {
+    json_decref(data);
+    return NULL;
+  }
   if (!data || !compares) return data;
   json_t *other = data_of_other(session);
   if (other) explore_compare(session->arena, data, other);

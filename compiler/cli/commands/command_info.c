@@ -6,6 +6,7 @@
 
 #include "aot/library_file.h"
 #include "aot/packed_weights.h"
+#include "aot/runtime_archives.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/library_info.h"
 #include "cli/cli_model.h"
@@ -141,6 +142,22 @@ static void tell_packed(Session *session, StrBuf *out, const char *path) {
 
 // ---- the machine ----
 
+/* Of libraries: the families of CPUs that this tfmc holds a runtime for, and the others. */
+static void print_families(StrBuf *out) {
+  const char *before = "libraries for: ";
+  RuntimeArchive runtime;
+  for (const FamilyInfo *family = cpu_families; family->family != TFM_FAMILY_ANY; family++)
+    if (runtime_find(family->family, &runtime)) {
+      strbuf_printf(out, "%s%s", before, family->triple);
+      before = ", ";
+    }
+  strbuf_add_char(out, '\n');
+  for (const FamilyInfo *family = cpu_families; family->family != TFM_FAMILY_ANY; family++)
+    if (!runtime_find(family->family, &runtime))
+      strbuf_printf(out, "no runtime for %s: %s-gcc was missing when this tfmc was built\n", family->triple,
+                    family->triple);
+}
+
 static void tell_machine(Session *session, StrBuf *out) {
   HostInfo host = host_info(session->arena);
   if (option_given(&session->options, OPTION_JSON)) {
@@ -152,9 +169,10 @@ static void tell_machine(Session *session, StrBuf *out) {
   strbuf_printf(out, "tfmc " TFM_VERSION "\nCPU: %s\n", host.cpu);
   strbuf_printf(out, "code for it: -march=%s, %u floats a register\n", host.target->name, host.target->vector_floats);
   strbuf_printf(out, "CPUs: %d\n", host.cpus);
+  print_families(out);
   for (const TargetInfo *target = targets; target->name; target++)
-    if (host_missing(target))
-      strbuf_printf(out, "-march=%s cannot run here: the CPU lacks %s\n", target->name, host_missing(target));
+    if (host_missing(out->arena, target))
+      strbuf_printf(out, "-march=%s cannot run here: %s\n", target->name, host_missing(out->arena, target));
 }
 
 void command_info(Session *session) {

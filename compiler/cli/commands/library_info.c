@@ -62,9 +62,9 @@ static void print_instruction_sets(StrBuf *out, const LibraryFile *library) {
   strbuf_add(out, "instruction sets:\n");
   for (uint32_t i = 0; i < library->n_instruction_sets; i++) {
     const TargetInfo *target = target_find(library->instruction_sets[i]);
-    const char *missing = target ? host_missing(target) : "what tfmc does not know";
+    const char *missing = target ? host_missing(out->arena, target) : "tfmc does not know it";
     strbuf_printf(out, "  %-24s %s%s\n", library->instruction_sets[i],
-                  missing ? "cannot run here: the CPU lacks " : "runs here", missing ? missing : "");
+                  missing ? "cannot run here: " : "runs here", missing ? missing : "");
   }
 }
 

@@ -13,7 +13,7 @@ function compareTotals(table) {
   const theirs = totalsOf(other, sizes, state.threads, state.machine, data.compare.programs);
   const cell = (value, show, exact) => el('td', { 'data-value': Number.isFinite(value) ? String(value) : '' },
     Number.isFinite(value) ? (exact ? '' : 'at most ') + show(value) : 'not known');
-  const rows = TOTALS.map(([name, title, show]) => {
+  const rows = TOTALS.filter(([name]) => name !== 'measured_seconds').map(([name, title, show]) => {
     const [a, b] = [mine[name], theirs[name]], ratio = a > 0 && Number.isFinite(b) ? b / a : NaN;
     const isExact = (totals) => name !== 'workspace_bytes' || totals.exact;
     return el('tr', { 'data-compared': name }, el('th', { scope: 'row', class: 'name' }, title),
@@ -24,7 +24,17 @@ function compareTotals(table) {
     el('th', { scope: 'col' }, title)))), el('tbody', {}, ...rows));
 }
 
-const KIND_TITLES = { added: 'only the other has it', removed: 'only this one has it', changed: 'changed' };
+const KIND_TITLES = { added: 'in the other alone', removed: 'in this one alone', changed: 'changed' };
+
+// Kernels that one of the two has alone.
+function compareKernels() {
+  const { both, here, there } = data.compare.kernels;
+  const list = (title, items) => (items.length ? [el('h3', {}, title), el('ul', { class: 'specs' }, ...items)] : []);
+  return [el('p', { class: 'quiet' }, `${both} kernels both have.`),
+    ...list(`${here.length} this one has alone`, here.map((n) => el('li', { 'data-thing': `kernel:${n}`, tabindex: '0',
+      'aria-selected': 'false' }, `${data.kernels[n].family}: ${data.kernels[n].spec}`))),
+    ...list(`${there.length} the other has alone`, there.map((text) => el('li', {}, text)))];
+}
 
 function compareGroup(group) {
   const [mine, theirs] = group.weight_bytes;
@@ -50,5 +60,8 @@ function viewCompare(section) {
     section.append(el('p', { class: 'quiet' }, 'Operations as they were written: − is this one, + the other.'));
   const list = { class: 'differences', role: 'listbox', 'aria-label': 'differences' };
   section.append(el('div', list, ...groups.map(compareGroup)));
+  if (data.compare.gradients.length)
+    section.append(el('h3', {}, 'gradients'), el('div', list, ...data.compare.gradients.map(compareGroup)));
+  section.append(el('details', {}, el('summary', {}, 'kernels'), ...compareKernels()));
   return () => compareTotals(table);
 }

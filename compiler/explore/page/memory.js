@@ -38,7 +38,7 @@ function liveBytes(each, placed) {
 
 // ---- the picture ----
 
-const PLAN = { width: 960, height: 360, left: 70, right: 10, top: 10, bottom: 34 };
+const PLAN = { width: 960, height: 360, left: 70, right: 10, top: 22, bottom: 34 };
 
 function memoryPicture(each, placed) {
   const total = placed.reduce((most, one) => Math.max(most, one.offset + one.bytes), 0), steps = each.steps.length;
@@ -69,7 +69,7 @@ function memoryPicture(each, placed) {
   const live = liveBytes(each, placed), peak = live.indexOf(Math.max(...live));
   if (live.length)
     picture.append(svg('path', { class: 'peak', d: `M${x(peak + 0.5)} ${top}V${height - bottom}` }),
-      svg('text', { x: Math.min(x(peak + 0.5) + 4, width - 170), y: top + 12 },
+      svg('text', { x: Math.min(x(peak + 0.5) + 4, width - 170), y: top - 6 },
           `peak: step ${peak}, ${showBytes(live[peak])}`));
   return { picture, total };
 }
@@ -78,7 +78,7 @@ function memoryPicture(each, placed) {
 
 // Workspace, inputs and outputs, and caches over the stops of one size.
 function memoryCurves(each, size) {
-  const { width, height, left, right, top, bottom } = Object.assign({}, PLAN, { width: 640, height: 240 });
+  const { width, height, left, right, top, bottom } = Object.assign({}, PLAN, { width: 640, height: 240, right: 170 });
   const lines = [['workspace', []], ['inputs and outputs', []], ['caches', []]];
   for (const stop of size.stops) {
     const sizes = new Map(state.values).set(size.name, stop);
@@ -95,14 +95,19 @@ function memoryCurves(each, size) {
   for (let part = 0; part <= 4; part++)
     chart.append(svg('path', { class: 'grid', d: `M${left} ${y(most * part / 4)}H${width - right}` }),
       svg('text', { x: left - 6, y: y(most * part / 4) + 4, 'text-anchor': 'end' }, showBytes(most * part / 4)));
+  const ends = [];
   lines.forEach(([name, points], i) => {
     if (!points.length) return;
-    chart.append(svg('path', { class: `curve curve-${i}`, d: 'M' + points.map(([s, b]) =>
-        `${x(s)} ${y(b)}`).join('L') }));
-    const [s, b] = points[points.length - 1];
-    chart.append(svg('text', { x: x(s), y: Math.max(top + 10, y(b) - 6), 'text-anchor': 'end' },
-        `${name} ${showBytes(b)}`));
+    const [stop, bytes] = points[points.length - 1];
+    chart.append(svg('path', { class: `curve curve-${i}`,
+                               d: 'M' + points.map((point) => `${x(point[0])} ${y(point[1])}`).join('L') }));
+    ends.push({ text: `${name} ${showBytes(bytes)}`, x: x(stop), y: y(bytes) });
   });
+  let above = -Infinity;
+  for (const end of ends.sort((a, b) => a.y - b.y)) {
+    above = Math.max(end.y, above + 13);
+    chart.append(svg('text', { x: width - right + 6, y: above + 4 }, end.text));
+  }
   chart.append(svg('text', { x: width - right, y: height - 8, 'text-anchor': 'end' }, `${size.name} = ${last}`),
     svg('text', { x: left, y: height - 8 }, '0'));
   return chart;

@@ -174,7 +174,7 @@ function thingTitle(thing) {
     case 'op': return `${data.programs[a].ops[b].op} in ${modulePath(data.programs[a].ops[b].module)}`;
     case 'step': return `${b}: ${stepTitle(data.programs[a], data.programs[a].steps[b])}`;
     case 'buffer': return `${b}: ${data.programs[a].buffers[b].name || 'buffer'}`;
-    case 'kernel': return data.kernels[a].name;
+    case 'kernel': return kernelTitle(data.kernels[a]);
     default: return `${data.fusions[a].fusion} ${data.fusions[a].done ? 'done' : 'refused'}`;
   }
 }
@@ -191,6 +191,26 @@ function stepTitle(each, step) {
 
 const KINDS = [['line', 'lines'], ['module', 'modules'], ['op', 'operations'], ['step', 'steps'],
                ['buffer', 'buffers'], ['kernel', 'kernels'], ['fusion', 'fusions']];
+
+// What the steps of this program cost that belong to the selection, and what share of a run that is.
+function costFacts() {
+  const each = program(), known = stepsAreMeasured();
+  const timeOf = (step, work) => (known ? step.measured * 1e-9 : work.seconds);
+  let flop = 0, time = 0, all = 0, weights = 0, n = 0;
+  each.steps.forEach((step, s) => {
+    const work = stepWork(step, state.values, state.machine), own = timeOf(step, work);
+    all += own;
+    if (!selection.related.has(`step:${state.program}.${s}`)) return;
+    n++;
+    flop += work.flop;
+    time += own;
+    weights += step.weight_bytes;
+  });
+  if (!n) return [];
+  return [['costs', `${showShare(all ? time / all : 0)} of the time ${known ? 'measured' : 'at best'}: ` +
+    `${showSeconds(time)} in ${n} step${n > 1 ? 's' : ''}`], ['FLOP', showFlop(flop)],
+    ['reads', `${showBytes(weights)} of weights`]];
+}
 
 function facts(thing) {
   const [kind, a, b] = numbersOf(thing), each = data.programs[a], list = [];
@@ -218,11 +238,14 @@ function facts(thing) {
   } else if (kind === 'fusion') {
     list.push([data.fusions[a].done ? 'done' : 'refused', data.fusions[a].reason]);
     if (data.fusions[a].times > 1) list.push(['times', String(data.fusions[a].times)]);
+  } else if (kind === 'kernel') {
+    list.push(['name', data.kernels[a].name]);
+    for (const [isa, code] of Object.entries(data.kernels[a].code)) list.push([isa, countsText(code)]);
   } else if (kind === 'line') {
     const line = data.files[a].text.split('\n')[b - 1];
     if (line !== undefined) list.push(['text', line.trim()]);
   }
-  return list;
+  return ['line', 'module', 'fusion', 'op'].includes(kind) ? list.concat(costFacts()) : list;
 }
 
 // Of a fusion, as its marks say it.
@@ -231,6 +254,9 @@ function doneOf(thing) {
   return kind === 'fusion' ? (data.fusions[number].done ? '1' : '0') : null;
 }
 
+// Paths are broken behind their points.
+const breakable = (text) => text.split('.').flatMap((part, i) => (i ? ['.', el('wbr'), part] : [part]));
+
 function showSelection() {
   const place = clear(document.getElementById('selection'));
   if (!selection.thing) {
@@ -238,7 +264,7 @@ function showSelection() {
     return;
   }
   const [kind] = numbersOf(selection.thing), MOST = 12;
-  place.append(el('h2', {}, `${kind} ${thingTitle(selection.thing)}`));
+  place.append(el('h2', {}, ...breakable(`${kind} ${thingTitle(selection.thing)}`)));
   place.append(el('dl', {}, ...facts(selection.thing).flatMap(([name, value]) =>
     [el('dt', {}, name), el('dd', {}, value)])));
   for (const [of, title] of KINDS) {
@@ -246,7 +272,7 @@ function showSelection() {
     if (!things.length) continue;
     const list = el('ul', {}, ...things.slice(0, MOST).map((thing) =>
       el('li', {}, el('button', { type: 'button', class: 'link', 'data-thing': thing, 'data-done': doneOf(thing) },
-        thingTitle(thing)))));
+        ...breakable(thingTitle(thing))))));
     if (things.length > MOST) list.append(el('li', { class: 'quiet' }, `and ${things.length - MOST} more`));
     place.append(el('h3', {}, things.length === 1 ? `1 ${title.slice(0, -1)}` : `${things.length} ${title}`), list);
   }

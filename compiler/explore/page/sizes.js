@@ -31,6 +31,19 @@ function stepWork(step, sizes, machine) {
   return { flop, cache, computing, reading, seconds: Math.max(computing, reading) };
 }
 
+// ---- what was measured ----
+
+// Times of steps and runs were measured with some sizes and threads; with others they say nothing.
+const runsMeasured = data.runs || [];
+const runAt = (each, sizes, run) => each === data.programs[0] &&
+  each.sizes.every((size, i) => sizes.get(size.name) === run.sizes[i]);
+function measuredRun(each, sizes, threads) {
+  if (threads !== data.machine.threads) return undefined;
+  return runsMeasured.find((run) => runAt(each, sizes, run));
+}
+const stepsAreMeasured = () => state.threads === data.machine.threads && runsMeasured.length > 0 &&
+  runAt(program(), state.values, runsMeasured[0]);
+
 // The least bytes that are known to be enough: those of the next stops. `exact`: all sizes are stops.
 function workspaceOf(each, sizes, threads) {
   const counts = Object.keys(each.workspace).map(Number).sort((a, b) => a - b);
@@ -63,6 +76,8 @@ function totalsOf(each, sizes, threads, machine, programs = data.programs) {
   for (const other of programs)
     for (const cache of other.caches) if (!cache.of_encoder) totals.cache_bytes_per_token += cache.bytes_per_token;
   for (const tensor of each.inputs.concat(each.outputs)) totals.io_bytes += formula(tensor.bytes)(sizes);
+  const run = measuredRun(each, sizes, threads);
+  totals.measured_seconds = run ? run.median_seconds : NaN;
   const workspace = workspaceOf(each, sizes, threads);
   totals.workspace_bytes = workspace.bytes;
   totals.exact = workspace.exact;
@@ -73,7 +88,9 @@ const TOTALS = [
   ['flop', 'FLOP as written', showFlop], ['flop_run', 'FLOP of a run', showFlop],
   ['int8_flop', 'of these int8', showFlop], ['weight_bytes', 'weights read', showBytes],
   ['cache_bytes', 'caches read', showBytes], ['cache_bytes_per_token', 'caches a token', showBytes],
-  ['roofline_seconds', 'time at best', showSeconds], ['workspace_bytes', 'workspace', showBytes],
+  ['roofline_seconds', 'time at best', showSeconds],
+  ...(runsMeasured.length ? [['measured_seconds', 'time measured', showSeconds]] : []),
+  ['workspace_bytes', 'workspace', showBytes],
   ['io_bytes', 'inputs and outputs', showBytes]];
 
 function showTotals() {
@@ -82,7 +99,8 @@ function showTotals() {
     const cell = document.querySelector(`[data-total=${name}]`), value = totals[name];
     const known = Number.isFinite(value), most = name === 'workspace_bytes' && !totals.exact;
     cell.setAttribute('data-value', known ? String(value) : '');
-    cell.textContent = known ? (most ? 'at most ' : '') + show(value) : 'not known';
+    cell.textContent = known ? (most ? 'at most ' : '') + show(value) :
+      name === 'measured_seconds' ? 'not with these sizes' : 'not known';
   }
   showLargest();
 }

@@ -80,12 +80,15 @@ function fileBlock(file, number, configs, fusions) {
     el('summary', {}, file.name), lines);
 }
 
-// The steps of a line, its calls included, share the time at best and the arithmetic of the program.
+// The steps of a line, its calls included, share the time (measured, or else at best) and the arithmetic of the
+// program.
 function showShares(section) {
   const seconds = new Map(), flops = new Map();
+  const known = stepsAreMeasured(), name = known ? 'measured time' : 'time at best';
   let allSeconds = 0, allFlops = 0;
   for (const step of program().steps) {
     const work = stepWork(step, state.values, state.machine);
+    if (known) work.seconds = step.measured * 1e-9;
     allSeconds += work.seconds;
     allFlops += work.flop;
     for (const place of step.lines) {
@@ -101,7 +104,7 @@ function showShares(section) {
     margin.querySelector('.text').textContent = time ? showShare(time) : '';
     margin.setAttribute('data-share', String(time));
     margin.setAttribute('title',
-      time || flop ? `${showShare(time)} of the time at best, ${showShare(flop)} of the FLOP` : '');
+      time || flop ? `${showShare(time)} of the ${name}, ${showShare(flop)} of the FLOP` : '');
   }
 }
 
@@ -110,8 +113,8 @@ function viewSource(section) {
   data.fusions.forEach((fusion, n) => {
     if (fusion.file !== null) push(fusions, lineThing([fusion.file, fusion.line]), n);
   });
-  section.append(el('p', { class: 'quiet' },
-    'The margin has the share of the time at best of what each line was made into, calls included.'));
+  section.append(el('p', { class: 'quiet' }, 'The margin has the share of the time (measured, if it was with these ' +
+    'sizes; else at best) of what each line was made into, calls included.'));
   data.files.forEach((file, number) => section.append(fileBlock(file, number, configs, fusions)));
   // Arrows go from line to line.
   section.addEventListener('keydown', (event) => {

@@ -1,6 +1,6 @@
 // The steps of a run: a table that can be sorted and grouped, and each step under the two lines of the machine.
 
-const sorting = { key: 'number', down: false, group: 'none' };
+const sorting = { key: 'number', down: false, group: 'none', open: new Set() };
 
 const isComputing = (work) => work.computing >= work.reading;
 
@@ -15,13 +15,17 @@ const COLUMNS = [
   ['line', 'line', (row) => row.place], ['flop', 'FLOP', (row) => row.work.flop],
   ['weight', 'weights', (row) => row.step.weight_bytes], ['moved', 'moved', (row) => row.moved],
   ['seconds', 'at best', (row) => row.work.seconds], ['estimate', 'estimate', (row) => row.estimate],
-  ['share', 'share', (row) => row.estimate]];
+  ...(runsMeasured.length ? [['measured', 'measured', (row) => row.measured]] : []),
+  ['share', 'share', (row) => row.time]];
 
+// `time` is what was measured, else the estimate.
 function stepRows() {
-  const each = program(), rows = each.steps.map((step, number) => {
+  const each = program(), known = stepsAreMeasured(), rows = each.steps.map((step, number) => {
     const work = stepWork(step, state.values, state.machine), place = ownPlace(step.lines);
+    const estimate = step.prepare ? 0 : formula(step.time_ns)(state.values) * 1e-9 / state.threads;
+    const measured = known ? step.measured * 1e-9 : undefined;
     return { step, number, work, title: stepTitle(each, step), moved: formula(step.moved_bytes)(state.values),
-             estimate: step.prepare ? 0 : formula(step.time_ns)(state.values) * 1e-9 / state.threads,
+             estimate, measured, time: measured === undefined ? estimate : measured,
              place: place ? `${fileName(place[0])}:${place[1]}` : '' };
   });
   const value = COLUMNS.find(([key]) => key === sorting.key)[2];
@@ -32,14 +36,27 @@ function stepRows() {
   return rows;
 }
 
+// The bar is the share of the time; where that is measured, a thin line below has the estimate in the same scale.
+function shareCell(row, all) {
+  const share = all ? row.time / all : 0, cell = el('td', { class: 'share' });
+  const bar = (kind, time) => {
+    const node = el('span', { class: kind });
+    node.style.setProperty('width', `${Math.min(100, all ? 100 * time / all : 0)}%`);
+    return node;
+  };
+  cell.append(bar('bar', row.time));
+  if (row.measured !== undefined) cell.append(bar('expected', row.estimate));
+  cell.append(el('span', { class: 'text' }, row.time ? showShare(share) : ''));
+  return cell;
+}
+
 function stepRow(row, all) {
-  const thing = `step:${state.program}.${row.number}`, share = all ? row.estimate / all : 0;
-  const bar = el('span', { class: 'bar' });
-  bar.style.setProperty('width', `${100 * share}%`);
+  const thing = `step:${state.program}.${row.number}`;
   return el('tr', { 'data-thing': thing, 'data-flop': String(row.work.flop), tabindex: '0',
                     'aria-selected': selection.related.has(thing) ? 'true' : 'false',
                     class: thing === selection.thing ? 'chosen' : null },
-    el('td', {}, String(row.number)), el('td', { class: 'name' }, row.title), el('td', { class: 'name' }, row.place),
+    el('td', {}, String(row.number)), el('td', { class: 'name title' }, ...breakable(row.title)),
+    el('td', { class: 'name' }, row.place),
     el('td', { title: data.formulas[row.step.flop] }, row.work.flop ? showFlop(row.work.flop) : ''),
     el('td', {}, row.step.weight_bytes ? showBytes(row.step.weight_bytes) : ''),
     el('td', { title: data.formulas[row.step.moved_bytes] }, showBytes(row.moved)),
@@ -47,30 +64,59 @@ function stepRow(row, all) {
       row.work.seconds ? `${showSeconds(row.work.seconds)} ${isComputing(row.work) ? '▲' : '▬'}` : ''),
     el('td', { title: data.formulas[row.step.time_ns] + ' ns of one core' },
       row.step.prepare ? 'prepared' : showSeconds(row.estimate)),
-    el('td', { class: 'share' }, bar, el('span', { class: 'text' }, row.estimate ? showShare(share) : '')));
+    ...(runsMeasured.length ? [el('td', {}, row.measured === undefined ? '–' : showSeconds(row.measured))] : []),
+    shareCell(row, all));
+}
+
+// A module with a number, such as a layer of a stack, with all that is in it; else the module itself.
+function layerOf(module) {
+  const path = data.modules[module].path.split('.'), at = path.findIndex((part) => /^\d+$/.test(part));
+  const found = at < 0 ? undefined : moduleOfPath.get(path.slice(0, at + 1).join('.'));
+  return found === undefined ? module : found;
 }
 
 function groupName(row) {
   if (sorting.group === 'op') return row.step.op;
-  return modulePath(row.step.module);
+  return modulePath(sorting.group === 'layer' ? layerOf(row.step.module) : row.step.module);
 }
 
-function bodies(rows, all) {
+// Groups are closed but for those that were opened and that of the selection.
+function groupBody(name, members, all, table) {
+  const sum = (of) => members.reduce((total, row) => total + (of(row) || 0), 0), time = sum((row) => row.time);
+  const isOpen = sorting.open.has(name) ||
+    members.some((row) => selection.thing === `step:${state.program}.${row.number}`);
+  const button = el('button', { type: 'button', class: 'link', 'aria-expanded': isOpen ? 'true' : 'false' },
+    `${isOpen ? '▾' : '▸'} ${name} (${members.length})`);
+  button.addEventListener('click', () => {
+    if (isOpen) sorting.open.delete(name);
+    else sorting.open.add(name);
+    showStepTable(table);
+  });
+  const rows = members.map((row) => stepRow(row, all));
+  if (!isOpen) for (const row of rows) row.hidden = true;
+  const cell = (value, show) => el('td', {}, value ? show(value) : '');
+  return { time, body: el('tbody', {}, el('tr', { class: 'group' },
+    el('th', { colspan: '3', scope: 'rowgroup' }, button), cell(sum((row) => row.work.flop), showFlop),
+    cell(sum((row) => row.step.weight_bytes), showBytes), cell(sum((row) => row.moved), showBytes),
+    cell(sum((row) => row.work.seconds), showSeconds), cell(sum((row) => row.estimate), showSeconds),
+    ...(runsMeasured.length
+      ? [el('td', {}, stepsAreMeasured() ? showSeconds(sum((row) => row.measured)) : '–')] : []),
+    shareCell({ time, estimate: sum((row) => row.estimate), measured: stepsAreMeasured() ? time : undefined }, all)),
+    ...rows) };
+}
+
+function bodies(rows, all, table) {
   if (sorting.group === 'none') return [el('tbody', {}, ...rows.map((row) => stepRow(row, all)))];
   const groups = new Map();
   rows.forEach((row) => push(groups, groupName(row), row));
-  return [...groups].map(([name, members]) => {
-    const sum = members.reduce((total, row) => total + row.estimate, 0);
-    const flop = members.reduce((total, row) => total + row.work.flop, 0);
-    return el('tbody', {}, el('tr', { class: 'group' },
-      el('th', { colspan: '3', scope: 'rowgroup' }, `${name} (${members.length})`), el('td', {}, showFlop(flop)),
-      el('td', { colspan: '3' }), el('td', {}, showSeconds(sum)), el('td', {}, all ? showShare(sum / all) : '')),
-      ...members.map((row) => stepRow(row, all)));
-  });
+  const made = [...groups].map(([name, members]) => groupBody(name, members, all, table));
+  const isTime = ['seconds', 'estimate', 'measured', 'share'].includes(sorting.key);
+  if (isTime) made.sort((a, b) => (sorting.down ? b.time - a.time : a.time - b.time));
+  return made.map(({ body }) => body);
 }
 
 function showStepTable(table) {
-  const rows = stepRows(), all = rows.reduce((total, row) => total + row.estimate, 0);
+  const rows = stepRows(), all = rows.reduce((total, row) => total + row.time, 0);
   clear(table).append(el('thead', {}, el('tr', {}, ...COLUMNS.map(([key, title]) => {
     const order = sorting.key !== key ? 'none' : sorting.down ? 'descending' : 'ascending';
     const arrow = order === 'none' ? '' : sorting.down ? ' ↓' : ' ↑';
@@ -81,7 +127,7 @@ function showStepTable(table) {
       showStepTable(table);
     });
     return el('th', { scope: 'col', 'aria-sort': order }, button);
-  }))), ...bodies(rows, all));
+  }))), ...bodies(rows, all, table));
 }
 
 // ---- the roofline ----
@@ -161,19 +207,24 @@ function powerText(power) {
 
 function viewSteps(section) {
   const table = el('table', { class: 'steps', role: 'grid', 'aria-label': 'steps' });
-  const chart = el('div', { class: 'chart-place' });
+  const chart = el('div', { class: 'chart-place' }), curves = el('div', { class: 'curves' });
+  const verdict = el('p', { class: 'verdict' });
   const group = el('select', { 'aria-label': 'group by' }, el('option', { value: 'none' }, 'each step'),
-    el('option', { value: 'module' }, 'by module'), el('option', { value: 'op' }, 'by operation'));
+    el('option', { value: 'layer' }, 'by layer'), el('option', { value: 'module' }, 'by module'), el('option', { value: 'op' }, 'by operation'));
   group.addEventListener('change', () => {
     sorting.group = group.value;
     showStepTable(table);
   });
   section.append(el('p', { class: 'bar-of-view' }, el('label', {}, 'group ', group),
     el('span', { class: 'quiet' }, '▲ bound by arithmetic, ▬ by memory. “Estimate” is what the compiler expects, ' +
-      'by which the runtime chooses threads; “share” is of it.')),
+      'by which the runtime chooses threads; “share” is of ' + (runsMeasured.length ? 'what was measured, where it ' +
+      'was, with the estimate as a thin line.' : 'it.'))), verdict,
     el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'table of steps' }, table),
-    el('details', { class: 'roofline', open: '' }, el('summary', {}, 'roofline'), chart));
+    el('details', { class: 'roofline', open: '' }, el('summary', {}, 'roofline'), chart),
+    el('details', { class: 'roofline', open: '' }, el('summary', {}, 'time over a size'), curves));
   return () => {
+    showVerdict(verdict);
+    clear(curves).append(...program().sizes.filter((size) => size.stops.length > 1).map(timeFigure));
     showStepTable(table);
     showRoofline(chart);
   };

@@ -107,7 +107,14 @@ static void take_over(tfm_trainer *to, tfm_trainer *from) {
   tfm_trainer_set_steps(to, tfm_trainer_steps(from));
 }
 
-/* _load(state, epoch): goes on from a state, in the arrays that it has. */
+static PyObject *note_in(const tfm_trainer *trainer) {
+  int64_t size;
+  const void *note = tfm_trainer_note(trainer, &size);
+  if (!note) Py_RETURN_NONE;
+  return PyBytes_FromStringAndSize(note, (Py_ssize_t)size);
+}
+
+/* _load(state, epoch): goes on from a state, in the arrays that it has. The state's note. */
 static PyObject *load(PyObject *object, PyObject *args) {
   TrainerObject *self = (TrainerObject *)object;
   const char *state;
@@ -121,10 +128,11 @@ static PyObject *load(PyObject *object, PyObject *args) {
   tfm_status status;
   Py_BEGIN_ALLOW_THREADS status = tfm_compiled_trainer(self->compiled, state, &options, &other, &error);
   if (!status) take_over(self->trainer, other);
-  tfm_trainer_destroy(other);
   Py_END_ALLOW_THREADS if (status) return raise_error(&error);
   tfm_trainer_set_epoch(self->trainer, epoch);
-  Py_RETURN_NONE;
+  PyObject *note = note_in(other);
+  tfm_trainer_destroy(other);
+  return note;
 }
 
 // ---- what it says of itself ----
@@ -213,12 +221,8 @@ static PyObject *save(PyObject *object, PyObject *args) {
 
 static PyObject *note_of(PyObject *object, PyObject *unused) {
   const TrainerObject *self = (TrainerObject *)object;
-  int64_t size = 0;
   (void)unused;
-  if (!trainer_ready(self)) return NULL;
-  const void *note = tfm_trainer_note(self->trainer, &size);
-  if (!note) Py_RETURN_NONE;
-  return PyBytes_FromStringAndSize(note, (Py_ssize_t)size);
+  return trainer_ready(self) ? note_in(self->trainer) : NULL;
 }
 
 /* _save_compiled(path): what _map takes. */

@@ -215,6 +215,24 @@ def count_nonzero(w, node, x, axes=None):
     return made
 
 
+@aten("bucketize")
+def bucketize(w, node, x, bounds, *, right=False, **named):
+    return searchsorted(w, node, bounds, x, right=right)
+
+
+@aten("searchsorted")
+def searchsorted(w, node, bounds, x, *, right=False, side=None, sorter=None, **named):
+    """How many bounds are below x, or with right not above it; all if x is NaN, as in torch."""
+    if sorter is not None:
+        w.no("searchsorted with a sorter", "sort the bounds before")
+    kind = torch.promote_types(w.dtype(bounds), torch.float32 if isinstance(x, float) else w.dtype(x) or torch.int32)
+    lead = "".join([":, "] * (w.rank(bounds) - 1))
+    row = f"({w.cast(bounds, kind)})[{lead}none]" if lead else w.cast(bounds, kind)
+    number = w.cast(x, kind) + ("[..., none]" if isinstance(x, torch.fx.Node) and w.rank(x) else "")
+    greater = ">" if right or side == "right" else ">="
+    return f"sum(i32(not ({row} {greater} {number})), -1)"
+
+
 @aten("aminmax")
 def aminmax(w, node, x, *, dim=None, keepdim=False):
     for i, function in enumerate(("amin", "amax")):

@@ -2,8 +2,8 @@
 
 In: a trainer, items (_items.py), options of the command under its names. Out: the folder of the run, which is the
 command's to the byte, and the trainer as the run ended. The command is stopped by signals only, so that it ends with a
-checkpoint; if this process is killed, it stops likewise. Refused: a trainer that has done steps already; batches that an
-iterator gives, for which there is `step`.
+checkpoint; if this process is killed, it stops likewise. Refused: a trainer that has done steps already. Batches
+of a program, such as a DataLoader's, are _fit_batches.py's.
 """
 import ctypes
 import json
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import warnings
 
-from . import _errors, _find, _items, _source, _tensors
+from . import _errors, _find, _fit_batches, _items, _source, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._model import CompileWarning
 from ._trainer import Fit
@@ -179,7 +179,7 @@ def _data(trainer, data, path, pad, word):
         return [os.fspath(data)]
     if not _items.has_items(data):
         raise UsageError(f"{word} is of type {type(data).__name__}: fit takes items (columns, a list of rows, a data set with a "
-                         "length, files); for batches of your own, call step() for each")
+                         "length, files), or batches for both train and valid, such as a DataLoader's")
     return [os.fspath(_items.write_items(path, data, trainer.inputs, pad))]
 
 
@@ -188,6 +188,10 @@ def _is_begun(out):
 
 
 def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, skip_long, given):
+    if _fit_batches.has_batches(train):
+        if pad is not None or skip_long:
+            raise UsageError("pad and skip_long are for items: batches of a program are as they are")
+        return _fit_batches.fit(trainer, train, valid, out, resume, metric, callbacks, progress, given)
     if trainer._made is None:
         raise UsageError("the trainer is of a compiled file: fit is for texts")
     if trainer.seed is None:

@@ -175,7 +175,9 @@ class Trainer(_core.Trainer):
         the run ended.
 
         train, valid: columns (a dict of arrays or of lists of rows, a datasets.Dataset), a list of dicts or of tuples, a
-        Dataset of torch, or safetensors files. options: epochs or steps, batch_items or batch_tokens, part_tokens, pool,
+        Dataset of torch, or safetensors files; or batches in an order of their own (a DataLoader, any other iterable of dicts
+        or tuples), then for both, with options epochs or steps, valid_every, save_every, log_every, keep, patience,
+        empty_batches. options: epochs or steps, batch_items or batch_tokens, part_tokens, pool,
         valid_every, save_every, log_every, keep, patience, memory, empty_batches, recompute. resume: go on with the run in
         `out`, if there is one. metric(trainer) gives a number after each validation, the greater the better, which patience
         follows. callbacks get each line of the log as a dict; one that returns True ends the run.
@@ -184,8 +186,10 @@ class Trainer(_core.Trainer):
         return _fit.fit(self, train, valid, out, resume, metric, callbacks, progress, pad, skip_long, options)
 
     def _take(self, state, epoch):
-        self._load(os.fsencode(state), epoch)
+        """Goes on from a state; the note that was saved with it."""
+        note = self._load(os.fsencode(state), epoch)
         self._epoch = epoch
+        return note
 
     # ---- where it stands ----
 

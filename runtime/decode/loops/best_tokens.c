@@ -149,12 +149,12 @@ static float *numbers_at(const BestSearch *search, float *numbers, const GemmUni
 }
 
 /* The sum of exp(logit - most) of each row of the unit, by the kernel of the program itself. */
-static void sum_exponentials(const BestSearch *search, float *c, int64_t stride, const GemmUnit *unit) {
+static void sum_exponentials(const BestSearch *search, const float *c, int64_t stride, const GemmUnit *unit) {
   const int64_t bytes = sizeof *c, next = search->units * bytes;
   int32_t faults = 0; /* there can't be any */
   tfm_row_args args = {.rows = unit->rows, .columns = unit->columns, .faults = &faults};
   args.operands[0] = (tfm_row_operand){(char *)numbers_at(search, search->sums, unit), next, 0};
-  args.operands[1] = (tfm_row_operand){(char *)c, stride * bytes, bytes};
+  args.operands[1] = (tfm_row_operand){(char *)(uintptr_t)c, stride * bytes, bytes}; /* which is only read */
   args.operands[2] = (tfm_row_operand){(char *)numbers_at(search, search->most, unit), next, 0};
   search->exponentials(&args);
 }
@@ -218,6 +218,26 @@ static float logsumexp(float *most, const float *sums, int64_t units, float grea
   for (int64_t i = 0; i < units; i++)
     if (most[i] > 0) sum += (double)most[i] * (double)sums[i]; /* no sum of a unit of -inf, which would be NaN */
   return (float)((double)greatest + double_log(sum));
+}
+
+/* Unit by unit, as take_unit does it: a sum over the whole row would differ in the last bits, and of two beams that are
+ * nearly equal the other one would go on. */
+void best_logsumexp(BestSearch *search, const float *logits, int64_t rows, float *sums) {
+  const int64_t vocab = search->decoding->vocab;
+  uint64_t fp_mode = fp_mode_enter();
+  for (int64_t row = 0; row < rows; row++, logits += vocab) {
+    for (int64_t first = 0, unit = 0; first < vocab; first += search->columns, unit++) {
+      const int64_t columns = least_of(search->columns, vocab - first);
+      const GemmUnit whole = {.rows = 1, .first_column = first, .columns = columns};
+      if (!row_peak(logits + first, columns, &search->most[unit])) search->most[unit] = NAN;
+      sum_exponentials(search, logits + first, vocab, &whole);
+    }
+    float greatest;
+    const bool are_numbers = row_peak(search->most, search->units, &greatest);
+    const bool has_sum = are_numbers && greatest > -INFINITY;
+    sums[row] = has_sum ? logsumexp(search->most, search->sums, search->units, greatest) : NAN;
+  }
+  fp_mode_leave(fp_mode);
 }
 
 /* Merges the lists of the threads; each is in order, so the first that is not good enough ends it. */

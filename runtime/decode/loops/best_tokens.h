@@ -36,5 +36,7 @@ void best_place(BestSearch *search, Layout *layout, int64_t rows, int32_t thread
  * the run is. After best_end the call holds the results of these rows. */
 void best_begin(BestSearch *search, const tfm_best_call *call, const int64_t *members, int64_t rows, int32_t threads);
 void best_end(BestSearch *search, int64_t rows, int32_t threads);
+/* sums[row]: the logsumexp of each row of logits, with the bits that the search gives it. Between two runs. */
+void best_logsumexp(BestSearch *search, const float *logits, int64_t rows, float *sums);
 
 #endif

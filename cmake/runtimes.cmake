@@ -1,0 +1,95 @@
+# The runtimes that tfmc puts into libraries: one archive for each family of CPUs (runtime/include/tfm/abi/families.def),
+# that of this machine and those that a C compiler is there for. Debian calls them TRIPLE-gcc (gcc-aarch64-linux-gnu);
+# -DTFM_CC_AARCH64=/path/to/gcc names another, OFF leaves the family out.
+
+# Options beyond those of all families. Atomics stay in line on AArch64: what gcc calls instead would be of libgcc, and
+# would have a constructor.
+set(tfm_machine_options_x86_64 -fcf-protection=full)
+set(tfm_machine_options_aarch64 -mbranch-protection=standard -mno-outline-atomics)
+
+# tfm_outside: adds to the target the table tfm_outside_FAMILY: what `library`, the whole runtime as a shared library,
+# calls of the system's, and the version of each function that the linker chose.
+function(tfm_outside target family library)
+  if(NOT CMAKE_READELF)
+    message(FATAL_ERROR "readelf, of binutils, is missing")
+  endif()
+  set(out ${CMAKE_BINARY_DIR}/generated/outside_${family}.c)
+  add_custom_command(OUTPUT ${out} DEPENDS ${ARGN} ${library} ${CMAKE_SOURCE_DIR}/cmake/outside.cmake
+    COMMAND ${CMAKE_COMMAND} -DREADELF=${CMAKE_READELF} -DIN=${library} -DOUT=${out} -DSYMBOL=tfm_outside_${family}
+            -P ${CMAKE_SOURCE_DIR}/cmake/outside.cmake)
+  target_sources(${target} PRIVATE ${out})
+endfunction()
+
+# Compiles the files of `runtime`, a static library for this machine, for another one, with the options that they have
+# there, to `folder`/libtfm_runtime.a and, linked as a whole, `folder`/whole.so.
+function(tfm_cross_runtime runtime compiler machine folder)
+  get_target_property(files ${runtime} SOURCES)
+  get_target_property(options ${runtime} COMPILE_OPTIONS)
+  get_target_property(includes ${runtime} INCLUDE_DIRECTORIES)
+  list(REMOVE_ITEM options ${tfm_machine_options_${CMAKE_SYSTEM_PROCESSOR}})
+  list(TRANSFORM includes PREPEND -I)
+  file(MAKE_DIRECTORY ${folder})
+  set(objects "")
+  foreach(file ${files})
+    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/runtime ${file})
+    string(REPLACE / _ name ${name})
+    get_source_file_property(of_file ${file} COMPILE_OPTIONS)
+    if(NOT of_file)
+      set(of_file "")
+    endif()
+    # What is for gcc alone, these compilers are.
+    string(REPLACE "$<C_COMPILER_ID:GNU>" 1 all "-std=c17;-fPIC;-DNDEBUG;-D_GNU_SOURCE;${options};${of_file}")
+    add_custom_command(OUTPUT ${folder}/${name}.o DEPENDS ${file} DEPFILE ${folder}/${name}.d
+      COMMAND ${CMAKE_C_COMPILER_LAUNCHER} ${compiler} ${includes} "${all}" ${tfm_machine_options_${machine}}
+              -MD -MF ${folder}/${name}.d -c ${file} -o ${folder}/${name}.o
+      COMMENT "Compiling ${name} for ${machine}" COMMAND_EXPAND_LISTS VERBATIM)
+    list(APPEND objects ${folder}/${name}.o)
+  endforeach()
+  set(archive ${folder}/libtfm_runtime.a)
+  add_custom_command(OUTPUT ${archive} DEPENDS ${objects}
+    COMMAND ${CMAKE_COMMAND} -E rm -f ${archive}
+    COMMAND ${CMAKE_AR} rcD ${archive} ${objects} VERBATIM)
+  add_custom_command(OUTPUT ${folder}/whole.so DEPENDS ${archive}
+    COMMAND ${compiler} -shared -nostartfiles -o ${folder}/whole.so
+            -Wl,--whole-archive ${archive} -Wl,--no-whole-archive -lm -lpthread VERBATIM)
+endfunction()
+
+# tfm_runtimes: embeds in `target` the archive of `runtime` for each family, and writes runtime_archives.def, which lists
+# them.
+function(tfm_runtimes target runtime)
+  add_library(tfm_whole_runtime MODULE ${CMAKE_SOURCE_DIR}/cmake/empty.c)
+  target_link_libraries(tfm_whole_runtime PRIVATE -Wl,--whole-archive ${runtime} -Wl,--no-whole-archive m pthread)
+  target_link_options(tfm_whole_runtime PRIVATE -nostartfiles)
+  set(table ${CMAKE_SOURCE_DIR}/runtime/include/tfm/abi/families.def)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${table})
+  file(STRINGS ${table} rows REGEX "^FAMILY")
+  set(list "")
+  set(installed "")
+  foreach(row ${rows})
+    string(REGEX MATCH "^FAMILY.([A-Z0-9_]+), [0-9]+, \"([^\"]+)\".*, \"([^\"]+)\".$" row "${row}")
+    set(family ${CMAKE_MATCH_1})
+    set(machine ${CMAKE_MATCH_2})
+    set(triple ${CMAKE_MATCH_3})
+    if(machine STREQUAL CMAKE_SYSTEM_PROCESSOR)
+      tfm_incbin(${target} ${runtime} ${CMAKE_BINARY_DIR}/lib${runtime}.a tfm_runtime_${family})
+      tfm_outside(${target} ${family} $<TARGET_FILE:tfm_whole_runtime> tfm_whole_runtime)
+      string(APPEND list "RUNTIME(${family})\n")
+      continue()
+    endif()
+    find_program(TFM_CC_${family} ${triple}-gcc DOC "the C compiler for the runtime of ${triple}; OFF: none")
+    if(NOT TFM_CC_${family})
+      message(STATUS "no runtime for ${triple}: ${triple}-gcc is missing")
+      continue()
+    endif()
+    set(folder ${CMAKE_BINARY_DIR}/runtimes/${triple})
+    tfm_cross_runtime(${runtime} ${TFM_CC_${family}} ${machine} ${folder})
+    add_custom_target(tfm_runtime_for_${machine} DEPENDS ${folder}/libtfm_runtime.a ${folder}/whole.so)
+    tfm_incbin(${target} tfm_runtime_for_${machine} ${folder}/libtfm_runtime.a tfm_runtime_${family})
+    tfm_outside(${target} ${family} ${folder}/whole.so tfm_runtime_for_${machine})
+    string(APPEND list "RUNTIME(${family})\n")
+    list(APPEND installed ${triple})
+  endforeach()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/aot/runtime_archives.def CONTENT "${list}")
+  target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated/aot)
+  set(tfm_other_runtimes ${installed} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,70 @@
+/* Keys of the files of sentence transformers. See sentence_keys.h. */
+#include "import/sentence_keys.h"
+
+#include <string.h>
+
+#include "import/value_kinds.h"
+#include "import/value_text.h"
+
+typedef enum KeyRule { READ, NOTHING, ONLY } KeyRule;
+
+typedef struct SentenceKey {
+  SentenceFile file;
+  const char *key;
+  KeyRule rule;
+  const char *values;
+} SentenceKey;
+
+static const SentenceKey sentence_keys[] = {
+#define SENTENCE_KEY(file, key, rule, values) {file, key, rule, values},
+#include "import/sentence_keys.def"
+};
+
+static const SentenceKey *key_row(SentenceFile file, const char *key) {
+  for (size_t i = 0; i < sizeof sentence_keys / sizeof *sentence_keys; i++)
+    if (sentence_keys[i].file == file && strcmp(sentence_keys[i].key, key) == 0) return &sentence_keys[i];
+  return NULL;
+}
+
+/* Whether the value is one of some, JSON with | between. */
+static bool is_one_of(Arena *arena, const json_t *value, const char *values) {
+  bool found = false;
+  for (const char *begin = values; !found && *begin;) {
+    size_t length = strcspn(begin, "|");
+    json_t *one = json_loads(arena_strndup(arena, begin, length), JSON_DECODE_ANY, NULL);
+    found = one && json_equal(one, value);
+    json_decref(one);
+    begin += length + (begin[length] == '|');
+  }
+  return found;
+}
+
+/* Whether a value is one for its row, which is NULL if there is none. */
+static bool is_fine(Arena *arena, SentenceFile file, const SentenceKey *row, const json_t *value) {
+  if (!row) return json_is_null(value) && (file == Modules || file == Encoder);
+  if (row->rule == ONLY) return is_one_of(arena, value, row->values);
+  return !*row->values || value_is_of(value, row->values);
+}
+
+void sentence_check_keys(Arena *arena, Diag *diag, const Map *ignored, SentenceFile file, const char *path,
+                         const json_t *object) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)object, key, value) {
+    const SentenceKey *row = key_row(file, key);
+    if ((ignored && map_has(ignored, key)) || is_fine(arena, file, row, value)) continue;
+    StrBuf shown = strbuf_new(arena);
+    value_print(&shown, value);
+    if (row && row->rule == ONLY)
+      diag_error_at(diag, path, DIAG_CHECKPOINT, "\"%s\" is %s; only %s is computed here", key, shown.text,
+                    row->values);
+    else if (row)
+      diag_error_at(diag, path, DIAG_CHECKPOINT, "\"%s\" is %s (%s), and must be %s; --ignore %s passes over it", key,
+                    value_kind(value), shown.text, kinds_described(arena, row->values), key);
+    else
+      diag_error_at(diag, path, DIAG_CHECKPOINT,
+                    "nothing reads \"%s\" (%s): if it changes what the model computes, the result is wrong; "
+                    "--ignore %s says that it does not",
+                    key, shown.text, key);
+  }
+}

@@ -1,0 +1,30 @@
+/* An account of the keys that stand in the files of sentence transformers, by sentence_keys.def.
+ *
+ * In: an object of such a file. Out: an error for each key that nobody knows, and for each value of another kind than
+ * its reader or the package itself takes, or another than is computed here. */
+#ifndef TFM_IMPORT_SENTENCE_KEYS_H
+#define TFM_IMPORT_SENTENCE_KEYS_H
+
+#include <jansson.h>
+
+#include "base/map.h"
+#include "diag/diag.h"
+
+typedef enum SentenceFile {
+  Modules,
+  Pooling,
+  Normalize,
+  Dense,
+  Norm,
+  Drop,
+  Score,
+  Splade,
+  Mask,
+  Bert,
+  Encoder
+} SentenceFile;
+/* `ignored`: keys that the user leaves out, or NULL. `path` is the file's, for messages. */
+void sentence_check_keys(Arena *arena, Diag *diag, const Map *ignored, SentenceFile file, const char *path,
+                         const json_t *object);
+
+#endif

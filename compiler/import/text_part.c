@@ -1,0 +1,79 @@
+/* The text part of a folder. See text_part.h. */
+#include "import/text_part.h"
+
+#include <string.h>
+
+typedef struct TextPart {
+  const char *type, *part_type, *whole_class, *part_class, *keys;
+} TextPart;
+
+static const TextPart text_parts[] = {
+#define TEXT_PART(type, part_type, whole_class, part_class, keys) {type, part_type, whole_class, part_class, keys},
+#include "import/text_parts.def"
+};
+
+static const TextPart *part_of(const json_t *config) {
+  const char *type = json_string_value(json_object_get(config, "model_type"));
+  for (size_t i = 0; type && i < sizeof text_parts / sizeof *text_parts; i++)
+    if (strcmp(text_parts[i].type, type) == 0) return &text_parts[i];
+  return NULL;
+}
+
+static bool is_listed(const char *keys, const char *key) {
+  const size_t length = strlen(key);
+  for (const char *at = strstr(keys, key); at; at = strstr(at + 1, key))
+    if ((at == keys || at[-1] == ' ') && (at[length] == ' ' || !at[length])) return true;
+  return false;
+}
+
+/* Keys that the whole has as well as the part, each for itself; of some the part's own change nothing. */
+static bool is_of_each(const char *key) {
+  return is_listed("text_config model_type architectures _name_or_path transformers_version dtype torch_dtype use_cache "
+                   "output_attentions output_hidden_states return_dict",
+                   key);
+}
+
+/* The class of the part if the config names that of the whole; another class is left for the family to refuse. */
+static json_t *class_of_part(const TextPart *row, const json_t *config) {
+  json_t *classes = json_object_get(config, "architectures");
+  const char *class = json_string_value(json_array_get(classes, 0));
+  if (!class || strcmp(class, row->whole_class) != 0) return json_incref(classes);
+  return json_pack("[s]", row->part_class);
+}
+
+static bool take_key(Diag *diag, const char *path, json_t *part, const char *key, json_t *value) {
+  json_t *own = json_object_get(part, key);
+  if (!own || json_is_null(own)) return json_object_set(part, key, value) == 0;
+  if (json_is_null(value) || json_equal(own, value)) return true;
+  diag_error_at(diag, path, DIAG_CHECKPOINT, "\"%s\" and \"text_config.%s\" contradict each other: take one out", key,
+                key);
+  return false;
+}
+
+json_t *text_part(Diag *diag, const json_t *config, const char *path) {
+  const TextPart *row = part_of(config);
+  const json_t *inside = json_object_get(config, "text_config");
+  const char *type = json_string_value(json_object_get(inside, "model_type"));
+  if (!row) return NULL;
+  if (!json_is_object(inside) || (type && strcmp(type, row->part_type) != 0)) {
+    diag_error_at(diag, path, DIAG_CHECKPOINT, "\"text_config\" must be the settings of a \"%s\"", row->part_type);
+    return NULL;
+  }
+  json_t *part = json_copy((json_t *)inside), *value;
+  json_object_set_new(part, "model_type", json_string(row->part_type));
+  json_object_set_new(part, "tie_word_embeddings", json_false()); /* that of the whole counts */
+  json_t *tied = json_object_get(config, "tie_word_embeddings"), *classes = class_of_part(row, config);
+  if (tied) json_object_set(part, "tie_word_embeddings", tied);
+  if (classes) json_object_set_new(part, "architectures", classes);
+  const char *key;
+  bool is_good = true;
+  json_object_foreach((json_t *)config, key, value) {
+    if (is_of_each(key) || is_listed(row->keys, key) || value == tied) continue;
+    is_good = is_good && take_key(diag, path, part, key, value);
+  }
+  if (is_good) return part;
+  json_decref(part);
+  return NULL;
+}
+
+bool has_text_part(const json_t *config) { return json_is_object(json_object_get(config, "text_config")); }

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Compiled libraries for other machines: their bits against those of libraries for this one.
+
+usage: cross.py TFMC [--target=TRIPLE ...] [--threads=N ...] [--cc=NAME] [--qemu-option=TEXT ...] CASE... [-v]
+
+CASE is a case folder or a folder of them (tests/goldens/README.md). Each case that runs is compiled here for this machine
+(x86-64-v3, whose products are fused with sums) and with --target for every TRIPLE (all that tfmc holds a runtime for),
+without a C compiler unless --cc names one. cross_run.c runs both on the case's inputs, the other one under qemu; outputs,
+and what is generated with its scores, must be equal to the bit, but that a NaN is a NaN. The packed weights must be the
+same file. What is missing (a runtime, TRIPLE-gcc for cross_run.c, qemu) is said and not counted. Needs numpy and
+safetensors. The last line is 'N passed, N failed'.
+"""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from safetensors.numpy import load_file
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "goldens"))
+import check  # noqa: E402
+import compiled  # noqa: E402
+
+HOME, FUSED = "x86_64-linux-gnu", "x86-64-v3"
+
+
+def call(*command, timeout=300):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, errors="replace", timeout=timeout)
+
+
+class Machine:
+    """Where cross_run runs: this machine, or another one by way of qemu."""
+
+    def __init__(self, triple, folder, options):
+        self.triple, self.lacks, self.start = triple, "", []
+        compiler, family = ("cc" if triple == HOME else f"{triple}-gcc"), triple.split("-")[0]
+        if triple != HOME:
+            emulator = next((p for p in (f"qemu-{family}", f"qemu-{family}-static") if shutil.which(p)), None)
+            self.start = [emulator or "", *options, "-L", f"/usr/{triple}"]
+            self.lacks = "" if emulator else f"no qemu-{family} (Debian: qemu-user)"
+        if not shutil.which(compiler):
+            self.lacks = f"no {compiler} (Debian: gcc-{triple})"
+        if self.lacks:
+            return
+        self.program = os.path.join(folder, f"cross_run-{triple}")
+        includes = [HERE.parents[1] / "runtime/include", generated_headers()]
+        made = call(compiler, "-std=c17", "-D_GNU_SOURCE", "-O1", *[f"-I{i}" for i in includes], HERE / "cross_run.c", "-ldl",
+                    "-o", self.program)
+        if made.returncode:
+            raise SystemExit(made.stderr)
+
+    def run(self, *arguments):
+        return call(*self.start, self.program, *arguments)
+
+
+def generated_headers():
+    return os.path.join(os.path.dirname(os.path.abspath(TFMC)), "generated/include")
+
+
+class Case:
+    def __init__(self, folder, spec, tmp):
+        self.folder, self.spec, self.tmp = folder, spec, tmp
+        path = os.path.join(folder, "inputs.safetensors")
+        self.inputs = load_file(path) if os.path.exists(path) else {}
+        self.options = [f"-D{name}={value}" for name, value in spec.get("defines", {}).items()] + spec.get("options", [])
+        weights = check.packaged_weights(spec) if "weights_from" in spec else os.path.join(folder, "weights.safetensors")
+        self.options += ["--weights", weights] if os.path.exists(weights) else []
+
+    def compile(self, name, *options):
+        out = os.path.join(self.tmp, name, "libm.so")
+        os.mkdir(os.path.dirname(out))
+        made = call(TFMC, "compile", f"{self.folder}/model.tfm", *self.options, "-q", "-o", out, *options)
+        if made.returncode:
+            raise Failed(f"compile {name}: exit {made.returncode}: {made.stderr[:300]}")
+        return out
+
+    def value(self, tensor):
+        """An input, as the type that the library takes."""
+        return np.ascontiguousarray(self.inputs[tensor["name"]], compiled.DTYPES[compiled.sizes_of(tensor["type"])[0]])
+
+    def prepare(self, about):
+        """Writes the call: members of the args struct, as cross_run.c reads them."""
+        if "generate" in self.spec:
+            self.add_prompt(about)
+        given = {t["name"]: self.value(t) for t in about["inputs"] if t["name"] in self.inputs}
+        sizes = {}
+        for tensor in about["inputs"]:
+            for size, n in zip(compiled.sizes_of(tensor["type"])[1], np.shape(given.get(tensor["name"], ()))):
+                if not size.isdigit():
+                    sizes[size] = n
+        lengths = {name.split(".")[0]: v for name, v in self.inputs.items() if name.endswith(".lengths")}
+        inputs, outputs = about["inputs"], about["outputs"]
+        order = {"symbols": iter(about["sizes"]), "inputs": iter(inputs), "outputs": iter(outputs), "capacities": iter(outputs),
+                 "lengths": iter(about["generate"].get("ragged_sources", []) if about["generate"] else [])}
+        words = [struct.pack("<q", len(about["args"]))]
+        for group, member in about["args"]:
+            words.append(self.member(group, next(order[group], member), given, sizes, lengths))
+        with open(os.path.join(self.tmp, "call"), "wb") as file:
+            file.write(b"".join(words))
+
+    def member(self, group, what, given, sizes, lengths):
+        if group == "symbols":
+            return struct.pack("<qq", 0, sizes.get(what, 0))
+        if group == "inputs":
+            return buffer(given.get(what["name"]))
+        if group == "outputs" and "generate" not in self.spec:
+            dtype, dims = compiled.sizes_of(what["type"])
+            n = int(np.prod([int(eval(d, {"min": min, "max": max}, dict(sizes))) for d in dims]))
+            return struct.pack("<qq", 2, n * np.dtype(compiled.DTYPES[dtype]).itemsize)
+        if group == "lengths":
+            given = lengths.get(what["name"] if isinstance(what, dict) else what)
+            return buffer(None if given is None else given.astype(np.int64))
+        return struct.pack("<qq", 0, 0)
+
+    def add_prompt(self, about):
+        """The start token, where the case has no prompt."""
+        tokens = next(t for t in about["inputs"] if t["name"] == about["generate"]["input"])
+        if tokens["name"] not in self.inputs:
+            start = self.spec["generate"].get("decoder_start_token_id", 0)
+            rows = len(next(iter(self.inputs.values()))) if len(compiled.sizes_of(tokens["type"])[1]) > 1 else None
+            self.inputs[tokens["name"]] = np.full((rows, 1) if rows else (1,), start, np.int32)
+        self.prompt = self.inputs[tokens["name"]]
+
+    def arguments(self, out, threads):
+        rest = [os.path.join(self.tmp, "call"), out, threads]
+        if "generate" not in self.spec:
+            return rest
+        options = [f"{name}={text_of(value)}" for name, value in self.spec["generate"].items()]
+        rows = self.prompt.shape[0] if self.prompt.ndim > 1 else 1
+        return [*rest, f"{rows}:{self.prompt.shape[-1]}", *options]
+
+    def run(self, machine, library, about, threads):
+        weights = os.path.join(os.path.dirname(library), "m.tfmw")
+        out = os.path.join(self.tmp, "out")
+        ran = machine.run(library, about["prefix"], weights if os.path.exists(weights) else "-", *self.arguments(out, threads))
+        if ran.returncode:
+            raise Failed(f"{machine.triple}: exit {ran.returncode}: {ran.stderr[-300:]}")
+        return pathlib.Path(out).read_bytes()
+
+
+class Failed(Exception):
+    pass
+
+
+def text_of(value):
+    return ",".join(map(str, value)) if isinstance(value, list) else json.dumps(value).strip('"')
+
+
+def buffer(array):
+    if array is None:
+        return struct.pack("<qq", 0, 0)
+    data = np.ascontiguousarray(array).tobytes()
+    return struct.pack("<qq", 1, len(data)) + data + bytes(-len(data) % 8)
+
+
+def differ(one, two):
+    """How many words differ; words that are NaN as f32 are equal."""
+    if len(one) != len(two):
+        return f"{len(one)} and {len(two)} bytes"
+    if len(one) % 4:
+        return sum(a != b for a, b in zip(one, two))
+    a, b = np.frombuffer(one, np.uint32), np.frombuffer(two, np.uint32)
+    are_nan = ((a & 0x7FFFFFFF) > 0x7F800000) & ((b & 0x7FFFFFFF) > 0x7F800000)
+    return int(((a != b) & ~are_nan).sum())
+
+
+def try_case(folder, spec, machines, threads, linking, tmp):
+    """What is wrong with a case on a machine, or None."""
+    case, (home, there) = Case(folder, spec, tmp), machines
+    try:
+        libraries = [case.compile("home", f"-march={FUSED}"), case.compile("there", f"--target={there.triple}", *linking)]
+        weights = [pathlib.Path(library).with_name("m.tfmw") for library in libraries]
+        if weights[0].exists() and weights[0].read_bytes() != weights[1].read_bytes():
+            return "other packed weights"
+        about = json.loads(call(TFMC, "info", libraries[0], "--json").stdout)
+        case.prepare(about)
+        want = case.run(home, libraries[0], about, 1)
+        for n in threads:
+            n_differ = differ(want, case.run(there, libraries[1], about, n))
+            if n_differ:
+                return f"{n} threads: {n_differ} of {len(want) // 4} words differ"
+    except Failed as failed:
+        return str(failed)
+    return None if want else "no output"
+
+
+def triples():
+    """What tfmc holds runtimes for, beside that of this machine."""
+    line = next((s for s in call(TFMC, "info").stdout.splitlines() if s.startswith("libraries for: ")), "")
+    return [t for t in line.removeprefix("libraries for: ").split(", ") if t and t != HOME]
+
+
+def main(argv):
+    def options(name):
+        return [a.split("=", 1)[1] for a in argv if a.startswith(f"--{name}=")]
+    roots = [a for a in argv[1:] if not a.startswith("-")]
+    tally = check.Tally("-v" in argv)
+    threads, held = options("threads") or ["1", "3"], triples()
+    linking = [f"--cc={cc}" for cc in options("cc")]
+    if not (options("target") or held):
+        print("not run: this tfmc holds no runtime for another machine")
+    with tempfile.TemporaryDirectory() as folder:
+        home = Machine(HOME, folder, [])
+        for triple in options("target") or held:
+            there = Machine(triple, folder, options("qemu-option"))
+            lacks = there.lacks or home.lacks or ("" if triple in held else f"tfmc holds no runtime for {triple}")
+            if lacks:
+                print(f"not run: libraries for {triple}: {lacks}")
+                continue
+            for case, spec in tally.cases(roots, lambda spec: "expect_error" not in spec):
+                tally.add(f"{case} --target={triple}", try_case, case, spec, (home, there), threads, linking)
+    return tally.end()
+
+
+if __name__ == "__main__":
+    TFMC = os.path.abspath(sys.argv[1])
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""tfmc compile --target: what a library for other machines is, and what is refused. Nothing of another machine runs here;
+cross.py does that under qemu.
+
+usage: test_targets.py TFMC
+
+Without a runtime for AArch64 in TFMC, that it says so is what is tested of libraries. The last line is
+'N passed, N failed'.
+"""
+import os
+import struct
+import sys
+
+import tally
+import test_cli
+from test_library_cli import Case, RUN
+
+AARCH64 = "aarch64-linux-gnu"
+EM_X86_64, EM_AARCH64, EM_S390 = 62, 183, 22
+PT_LOAD, PT_GNU_RELRO, PT_DYNAMIC = 1, 0x6474E552, 2
+DT_NEEDED, DT_INIT, DT_TEXTREL, DT_INIT_ARRAY, DT_FLAGS_1, DF_1_NOW = 1, 12, 22, 25, 0x6FFFFFFB, 1
+
+
+def segments(data):
+    """(type, flags, offset, address, bytes in the file, bytes in memory, alignment) of each."""
+    (at,), (n,) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<H", data, 56)
+    for i in range(n):
+        kind, flags, offset, address, _, file_bytes, memory, alignment = struct.unpack_from("<IIQQQQQQ", data, at + 56 * i)
+        yield kind, flags, offset, address, file_bytes, memory, alignment
+
+
+def dynamic(data):
+    _, _, offset, _, size, _, _ = next(s for s in segments(data) if s[0] == PT_DYNAMIC)
+    return [struct.unpack_from("<qQ", data, offset + i) for i in range(0, size, 16)]
+
+
+class Refused(Case):
+    def test_targets_that_are_not_there(self):
+        for triple in "armv7-linux-gnueabihf", "mips-linux-gnu", "aarch64", "wasm32":
+            self.compile(f"--target={triple}", code=2, says=f"unknown target '{triple}'; there are x86_64-linux-gnu, {AARCH64}; "
+                         "other 32-bit and big-endian machines are not supported")
+
+    def test_two_kinds_of_machines_in_one_library(self):
+        self.compile("-march=armv8-a,x86-64-v3", code=2,
+                     says="a library holds code for one kind of machine: x86-64-v3 is x86_64, armv8-a is aarch64")
+        self.compile(f"--target={AARCH64}", "-march=x86-64-v3", code=2, says=f"x86-64-v3 is code for x86_64-linux-gnu, not for {AARCH64}")
+        self.compile("--target=x86_64-linux-gnu", "-march=armv8-a", code=2, says=f"armv8-a is code for {AARCH64}, not for x86_64-linux-gnu")
+
+    def test_what_is_for_this_machine_alone(self):
+        self.compile("-c", f"--target={AARCH64}", out="m.o", code=2, says=f"an object for {AARCH64} is linked by a C compiler for it")
+        self.compile("--training", f"--target={AARCH64}", code=2, says=f"libraries that train are made for this machine, not for {AARCH64}")
+        self.tfmc("run", "model.tfm", "-march=armv8-a", "--random-weights=1", *RUN, code=3,
+                  says="armv8-a is code for aarch64; this machine is x86_64")
+        self.assertIn("fmla", self.tfmc("dump", "model.tfm", "--stage=asm", "-march=armv8-a").out)
+
+
+class Libraries(Case):
+    def setUp(self):
+        super().setUp()
+        said = self.tfmc("info").out
+        if f"no runtime for {AARCH64}" in said:
+            self.compile(f"--target={AARCH64}", code=3, says=f"this tfmc holds no runtime for {AARCH64}: {AARCH64}-gcc was missing")
+            self.skipTest("this tfmc holds no runtime for AArch64")
+        self.assertIn(f"libraries for: x86_64-linux-gnu, {AARCH64}\n", said)
+
+    def test_the_other_files_are_the_same(self):
+        self.compile_with_weights()
+        home = self.bytes("m.h"), self.bytes("m.tfmw")
+        self.compile_with_weights(f"--target={AARCH64}")
+        self.assertEqual(home, (self.bytes("m.h"), self.bytes("m.tfmw")))
+        first = self.bytes("libm.so")
+        self.compile_with_weights("-march=armv8-a")
+        self.assertEqual(first, self.bytes("libm.so"), "the row of the family is its default, and equal input gives equal bytes")
+
+    def test_what_is_in_it(self):
+        for options, machine, page in ((["--cc=none"], EM_X86_64, 4096), ([f"--target={AARCH64}"], EM_AARCH64, 65536)):
+            self.compile(*options)
+            data = self.bytes("libm.so")
+            self.assertEqual(struct.unpack_from("<H", data, 18), (machine,))
+            loaded = [s for s in segments(data) if s[0] == PT_LOAD]
+            self.assertEqual([s[6] for s in loaded], [page, page])
+            for _, flags, offset, address, *_ in loaded:
+                self.assertEqual((address - offset) % page, 0)
+                self.assertNotEqual(flags & 3, 3, "no page is writable and executable")
+            (code, data_segment), (relro,) = loaded, [s for s in segments(data) if s[0] == PT_GNU_RELRO]
+            self.assertEqual((relro[3] + relro[5]) % page, 0, "what is read-only ends with a page, however large pages are")
+            self.assertGreaterEqual(data_segment[3] // page, -(-code[5] // page), "code and data share no page")
+            tags = dict(dynamic(data))
+            self.assertEqual(tags[DT_FLAGS_1] & DF_1_NOW, DF_1_NOW)
+            for tag in DT_INIT, DT_INIT_ARRAY, DT_TEXTREL:
+                self.assertNotIn(tag, tags)
+
+    def test_it_is_told_here_and_not_run(self):
+        self.compile_with_weights(f"--target={AARCH64}", "--embed-weights")
+        self.assertIn(f"cannot run here: it is code for {AARCH64}", self.tfmc("info", "libm.so").out)
+        self.tfmc("run", "libm.so", *RUN, code=3, says="armv8-a is code for aarch64; this machine is x86_64")
+        self.tfmc("check", "libm.so")
+
+    def test_files_for_libtfm_are_for_this_machine(self):
+        self.compile_with_weights(f"--target={AARCH64}", out="m.tfmm", code=2,
+                                  says=f"a .tfmm file holds code for this machine, not for {AARCH64}: make a library")
+
+    def test_a_library_of_a_machine_that_is_unknown(self):
+        self.compile_with_weights(f"--target={AARCH64}", "--embed-weights")
+        data = bytearray(self.bytes("libm.so"))
+        struct.pack_into("<H", data, 18, EM_S390)
+        self.path("libm.so").write_bytes(data)
+        self.tfmc("run", "libm.so", *RUN, code=3, says="this machine is x86_64")
+
+
+if __name__ == "__main__":
+    test_cli.TFMC = os.path.abspath(sys.argv.pop(1))
+    sys.exit(tally.run())
