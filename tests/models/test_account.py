@@ -357,6 +357,20 @@ class Account(ImportCase):
                 without = self.tfmc(self.folder)
                 self.assertEqual((written.returncode, written.stdout), (0, without.stdout))
 
+    def test_a_missing_key_whose_default_is_another_model(self):
+        """The class has a number for it that does not fit the folder's: null says that there is none, no key does not."""
+        for name, null in (("deepseek_v3", True), ("glm4_moe_lite", False)):
+            config = self.take(name)
+            with self.subTest(case=name):
+                self.tfmc(self.folder, "--strict")
+                self.write({k: v for k, v in config.items() if k != "num_key_value_heads"})
+                self.refused("heads share keys")
+                self.write(config | dict(num_key_value_heads=None))
+                self.tfmc(self.folder, code=0 if null else 1)
+        config = self.take("deepseek_v2")
+        self.write({k: v for k, v in config.items() if k != "num_key_value_heads"})
+        self.tfmc(self.folder)
+
     def test_names_of_the_code_of_the_hub(self):
         """The hub's own code of Nomic has other names of keys, which transformers passes over: they may say its defaults alone."""
         config = self.take("nomic_bert")
@@ -410,7 +424,7 @@ class Account(ImportCase):
 
     def test_kinds_of_values(self):
         """Each key of each row of key_types.def, without weights: null and values of other kinds are refused, and no others."""
-        samples = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "cls", "list[int]": [1], "list[str]": ["a"], "list": [0.5],
+        samples = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "cls", "list[int]": [1], "list[str]": ["a"], "list": [dict(a=1)],
                    "dict": dict(a=1)}
         of_types, seen = kinds_of_keys(), 0
         self.assertLessEqual({t for t in of_types if "." not in t}, set(self.types()))
