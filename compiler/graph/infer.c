@@ -143,8 +143,9 @@ static bool has_columns(const Node *x, const Size *all) {
 
 /* A state for each item of the result. */
 static const char *initial_fault(const Infer *in, const NodeType *result, const Node *initial) {
-  bool fits = initial->dtype == DTYPE_F32 && initial->rank == result->rank &&
-              from_last(initial, 2) == from_last(input(in, 1), 1) && from_last(initial, 1) == from_last(input(in, 2), 1);
+  const Size *n = from_last(input(in, 1), 1), *d = from_last(input(in, 2), 1);
+  bool fits = initial->dtype == DTYPE_F32 && initial->rank == result->rank && from_last(initial, 2) == n &&
+              from_last(initial, 1) == d;
   for (uint32_t i = 0; fits && i + 2u < result->rank; i++)
     fits = size_may_equal(in->sizes, initial->dims[i], result->dims[i]);
   return fits ? NULL : "initial must be f32 [..., n, d] with the leading axes of the result";

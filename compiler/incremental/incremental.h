@@ -9,8 +9,8 @@
  *         at earlier positions, with `past` in place of the length; each `state n` and `sum n`, what earlier positions
  *         have left, of one size. Outputs: `logits` [rows, kept, vocab] of the last `kept` new positions, under the
  *         name that they have in the model; `logsumexp` [rows, kept]; each `cache n`, the concat of the input and the
- *         new positions; each `state n` and `sum n`, what it is behind them. Sizes: the model's, but `past`, `fresh` and
- *         `kept` in place of the length.
+ *         new positions; each `state n` and `sum n`, what it is behind them. Sizes: the model's, but `past`, `fresh`
+ *         and `kept` in place of the length.
  *
  * The roles are those of graph/roles.def. Readers of the two graphs go by them, never by names.
  *

@@ -76,16 +76,6 @@ static const Node *input(const Node *node, size_t i) { return node->inputs.items
 
 // ---- sizes of a use ----
 
-static bool map_attr(const SizeMap *map, NodeAttr *attr) {
-  if (attr->size) attr->size = step_size(map, attr->size);
-  for (uint32_t i = 0; i < MAX_RANK; i++) {
-    if (!attr->starts[i]) continue;
-    attr->starts[i] = step_size(map, attr->starts[i]);
-    if (!attr->starts[i]) return false;
-  }
-  return true;
-}
-
 // ---- what counts positions ----
 
 /* The positions along an axis: from 0, or from `past` where the axis is needed for the new ones alone. */
@@ -122,25 +112,16 @@ static bool shift_starts(const Stepper *s, const Node *node, const Use *use, Nod
 
 // ---- one use ----
 
-static Node *copy_node(Graph *graph, const Node *node, const NodeAttr *attr, const Size *const *dims,
-                       Node *const *operands) {
-  Node *copy = graph_add(graph, NULL, node->op, node->dtype, node->rank, dims, (uint32_t)node->inputs.n, operands,
-                         node->origin);
-  copy->attr = *attr;
-  if (node->op == OP_WEIGHT) map_put(&graph->declared_weights, attr->name, copy);
-  return copy;
-}
-
 /* The model's operation on the step's operands. NULL: a size is too large. */
 static Node *build_computed(Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
   if (node == s->cut->tokens) return s->inputs[node->id];
   if (node->op == OP_POSITIONS) return axis_positions(s, b, node, use->whole, 0, dims[0]);
   if (node->op == OP_CAUSAL_MASK) return build_later(s, b, node, use, dims);
   NodeAttr attr = node->attr;
-  if (!map_attr(&s->map, &attr) || !shift_starts(s, node, use, &attr)) return NULL;
+  if (!step_attr(&s->map, &attr) || !shift_starts(s, node, use, &attr)) return NULL;
   Node **operands = ARENA_ARRAY(s->cut->scratch, Node *, node->inputs.n);
   for (size_t i = 0; i < node->inputs.n; i++) operands[i] = step_operand(s, node, i, use);
-  return copy_node(s->graph, node, &attr, dims, operands);
+  return step_copy(s->graph, node, &attr, dims, operands);
 }
 
 static uint32_t first_axis(uint8_t axes) { return (uint32_t)__builtin_ctz(axes); }
@@ -327,10 +308,10 @@ static bool copy_to_encoder(Cut *cut, const SizeMap *map, Graph *graph, const No
   NodeAttr attr = node->attr;
   for (uint32_t axis = 0; axis < node->rank; axis++)
     if (!(dims[axis] = step_size(map, node->dims[axis]))) return false;
-  if (!map_attr(map, &attr)) return false;
+  if (!step_attr(map, &attr)) return false;
   Node **operands = ARENA_ARRAY(cut->scratch, Node *, node->inputs.n);
   for (size_t i = 0; i < node->inputs.n; i++) operands[i] = copies[input(node, i)->id];
-  copies[node->id] = copy_node(graph, node, &attr, dims, operands);
+  copies[node->id] = step_copy(graph, node, &attr, dims, operands);
   return true;
 }
 

@@ -23,6 +23,16 @@ bool step_dims(const Stepper *s, const Node *node, uint8_t whole, const Size **d
   return true;
 }
 
+bool step_attr(const SizeMap *map, NodeAttr *attr) {
+  if (attr->size) attr->size = step_size(map, attr->size);
+  for (uint32_t i = 0; i < MAX_RANK; i++) {
+    if (!attr->starts[i]) continue;
+    attr->starts[i] = step_size(map, attr->starts[i]);
+    if (!attr->starts[i]) return false;
+  }
+  return true;
+}
+
 // ---- operands and inputs ----
 
 /* The form of the operand that uses.c chose for this use; it exists, because the same two functions asked for it. */
@@ -46,4 +56,13 @@ Node *step_input(Stepper *s, const Node *node, Role role, const Size *const *dim
     input->attr.most = node->attr.most;
   }
   return input;
+}
+
+Node *step_copy(Graph *graph, const Node *node, const NodeAttr *attr, const Size *const *dims,
+                       Node *const *operands) {
+  Node *copy = graph_add(graph, NULL, node->op, node->dtype, node->rank, dims, (uint32_t)node->inputs.n, operands,
+                         node->origin);
+  copy->attr = *attr;
+  if (node->op == OP_WEIGHT) map_put(&graph->declared_weights, attr->name, copy);
+  return copy;
 }

@@ -34,6 +34,7 @@ typedef struct Stepper {
 
 /* A size in the other graph; NULL: the polynomial becomes too large, or it has a symbol that the other graph lacks. */
 const Size *step_size(const SizeMap *map, const Size *size);
+bool step_attr(const SizeMap *map, NodeAttr *attr); /* likewise those of an attribute; false: one is too large */
 /* Whether the use needs the axis for new positions alone. */
 bool step_is_new(const Stepper *s, const Node *node, uint8_t whole, uint32_t axis);
 /* The shape of the node in the step, for a use that needs these axes whole. False: a size is too large. */
@@ -42,5 +43,7 @@ bool step_dims(const Stepper *s, const Node *node, uint8_t whole, const Size **d
 Node *step_operand(const Stepper *s, const Node *node, size_t i, const Use *use);
 const char *step_name(Arena *arena, Role role); /* "cache.3" */
 Node *step_input(Stepper *s, const Node *node, Role role, const Size *const *dims);
+/* The operation in this graph, of these operands. */
+Node *step_copy(Graph *graph, const Node *node, const NodeAttr *attr, const Size *const *dims, Node *const *operands);
 
 #endif

@@ -35,6 +35,12 @@ static double graph_value(const Size *size, const int64_t *symbols) {
   return size_value(size, symbols, &value) ? (double)value : 0;
 }
 
+/* Linear attention adds keys times values to its state and multiplies it with queries; with beta also with keys. */
+uint32_t roofline_products(const Node *node) {
+  if (node->op == OP_LINEAR || node->op == OP_MATMUL) return 1;
+  return node->op == OP_LINEAR_ATTENTION ? 2u + node->attr.has_beta : 0;
+}
+
 /* 2 m n k for each product: a multiplication and an addition per element of the sum. Nothing is subtracted for padding
  * and masked keys, since "how much work the model asks for" must not depend on what the compiler does about it. */
 double roofline_flops_written(const Graph *graph, const EvalInputs *inputs) {
@@ -42,9 +48,10 @@ double roofline_flops_written(const Graph *graph, const EvalInputs *inputs) {
   bind_graph_symbols(graph, inputs, symbols);
   double flops = 0;
   for (const Node *node = graph->first; node; node = node->next) {
-    if (node->op != OP_LINEAR && node->op != OP_MATMUL) continue;
+    const uint32_t n_products = roofline_products(node);
+    if (!n_products) continue;
     const Node *x = node->inputs.items[0];
-    double work = 2 * graph_value(x->dims[x->rank - 1], symbols);
+    double work = 2.0 * n_products * graph_value(x->dims[x->rank - 1], symbols);
     for (uint32_t axis = 0; axis < node->rank; axis++) work *= graph_value(node->dims[axis], symbols);
     flops += work;
   }
@@ -148,6 +155,12 @@ static StepWork matmul_work(const tfm_matmul_step *step) {
   return work;
 }
 
+/* As roofline_products counts the node that it is. */
+static StepWork state_work(const tfm_state_step *step) {
+  const double n_products = step->beta == TFM_BETA_NONE ? 2 : 3;
+  return (StepWork){.flops = term_of(2 * n_products * (double)step->n, step->rank, step->dims)};
+}
+
 /* Elementwise work and reductions are free: they are bound by activations, which stay in caches. Steps of preparation
  * do not count, since a run does not repeat them. */
 StepWork roofline_step(const tfm_program *program, const tfm_step *step) {
@@ -155,6 +168,7 @@ StepWork roofline_step(const tfm_program *program, const tfm_step *step) {
   if (step->kind == TFM_STEP_GEMM) return gemm_work(program, &program->gemms[step->index]);
   if (step->kind == TFM_STEP_ATTENTION) return attention_work(program, &program->attentions[step->index]);
   if (step->kind == TFM_STEP_ATTENTION_GRAD) return attention_grad_work(&program->attention_grads[step->index]);
+  if (step->kind == TFM_STEP_STATE) return state_work(&program->states[step->index]);
   return step->kind == TFM_STEP_MATMUL ? matmul_work(&program->matmuls[step->index]) : (StepWork){0};
 }
 

@@ -10,6 +10,7 @@ import hashlib
 import base64
 import html.parser
 import json
+import math
 import os
 import pathlib
 import re
@@ -32,6 +33,17 @@ REFUSED = """layer Odd(d) {
   forward(x) = softmax(q(x) @ transpose(x, -1, -2), axis = 0) @ x
 }
 model Refused(d = 8) { odd = Odd(d) forward(x: f32[time, 8]) { return y = odd(x) } }
+"""
+TWO_KINDS = """layer Wide(d) {
+  norm = RMSNorm(d)
+  up   = Linear(d, 4 * d)
+  down = Linear(4 * d, d)
+  forward(x) = x + down(relu(up(norm(x))))
+}
+model Two(d = 16, depth = 96) {
+  layers = [if i % 3 == 0 then Wide(d) else Block(d) for i in depth]
+  forward(x: f32[batch, time, d]) { return y = layers(x) }
+}
 """
 # One round of each, since no test looks at how long it takes.
 MEASURED = ["--profile", "--iterations=2", "--warmup=0", "--threads=1", "-march=native"]
@@ -349,6 +361,20 @@ class Comparison(unittest.TestCase):
 
 
 class Maps(unittest.TestCase):
+    def test_of_many_layers_of_two_kinds_and_of_many_outputs_are_small(self):
+        with tempfile.TemporaryDirectory() as folder:
+            two, many = pathlib.Path(folder, "two.tfm"), pathlib.Path(folder, "many.tfm")
+            two.write_text(STACK[:STACK.index("model")] + TWO_KINDS)
+            many.write_text("model Many { forward(x: f32[batch, 4]) { return " +
+                            ", ".join(f"y{i} = x + {i}" for i in range(1000)) + " } }\n")
+            for file in (two, many):
+                for data, _, level in self.levels(file):
+                    self.assertLessEqual(len(level["boxes"]), 60)
+                    self.assertLess(max(level.get("w", 0), level.get("h", 0)), 2000)
+                if shutil.which("dot"):
+                    picture = subprocess.run([TFMC, "graph", file, "--depth=2", "--format=svg"], capture_output=True, text=True, check=True)
+                    self.assertLess(max(map(int, re.findall(r'<svg width="(\d+)pt" height="(\d+)pt"', picture.stdout)[0])), 2000)
+
     def levels(self, *args):
         data = data_of(*args)
         for map_ in data["maps"]:
@@ -466,6 +492,23 @@ class Refusals(unittest.TestCase):
         for option in ("--depth=2", "--iterations=3", "--warmup=1", "--random-weights=7"):
             done = subprocess.run([TFMC, "explore", MINILM, option], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, option)
+
+
+class States(unittest.TestCase):
+    def test_linear_attention_counts_what_it_adds_to_its_state_and_reads_from_it(self):
+        sizes = {"batch": 2, "heads": 3, "time": 5, **{f"t{n}": n for n in (1, 63, 64, 65, 130)}}
+        for name, products in (("prim-delta", 3), ("prim-linear", 2)):
+            data = data_of(ROOT / f"tests/goldens/state/{name}/model.tfm", "--threads=1")
+            program = data["programs"][0]
+            inputs = {each["name"]: [value_of(dim, sizes) for dim in re.search(r"\[(.*)\]", each["shape"])[1].split(", ")]
+                      for each in program["inputs"]}
+            flops = [value_of(data["formulas"][step["flop"]], sizes) for step in program["steps"] if step["kind"] == "state"]
+            queries = [shape for name, shape in inputs.items() if re.fullmatch(r"q\d*", name)]
+            values = [shape for name, shape in inputs.items() if re.fullmatch(r"v\d*", name)]
+            if name == "prim-delta":
+                queries, values = 4 * queries, 4 * values
+            self.assertEqual(flops, [2 * products * q[-1] * math.prod(v) for q, v in zip(queries, values)])
+            self.assertEqual(value_of(data["formulas"][program["flop"]], sizes), sum(flops))
 
 
 class Measured(unittest.TestCase):

@@ -127,15 +127,8 @@ class Theirs:
             with quiet():
                 made = model(**inputs, return_dict=True)
         except Exception as e:
-            if "same number of <eos> tokens" in str(e) and len(next(iter(inputs.values()))) > 1:
-                return self.run_rows(model, inputs)
             raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
         return {k: v.numpy() for k, v in made.items() if isinstance(v, torch.Tensor)}
-
-    def run_rows(self, model, inputs):
-        """A batch that its class takes row by row alone: here a row of a batch has what it has alone (docs/import.md)."""
-        rows = [self.run(model, {k: v[i:i + 1] for k, v in inputs.items()}) for i in range(len(next(iter(inputs.values()))))]
-        return {k: np.concatenate([row[k] for row in rows]) for k in rows[0] if all(row[k].shape[:1] == (1,) for row in rows)}
 
     def outputs(self, folder, config, inputs):
         """Where no class is named, what the case's own class makes, too."""

@@ -75,8 +75,8 @@ static void do_items(State *s, const Tensor *out) {
   }
 }
 
-/* Memory for the state behind the last step, kept for the nodes that read it until the run ends. False: there is no room
- * for it. */
+/* Memory for the state behind the last step, kept for the nodes that read it until the run ends. False: there is no
+ * room for it. */
 static bool keep_state(const EvalNode *in, const Tensor *out, State *s) {
   for (size_t i = 0; i < in->node->users.n; i++) {
     const Node *user = in->node->users.items[i];
