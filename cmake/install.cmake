@@ -29,7 +29,8 @@ install(TARGETS tfm_shared LIBRARY)
 install(TARGETS tfm_worker LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tfm)
 install(FILES $<TARGET_FILE:tfm_library_runtime> DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libtfm_runtime.a)
 foreach(triple ${tfm_other_runtimes})
-  install(FILES ${CMAKE_BINARY_DIR}/runtimes/${triple}/libtfm_runtime.a DESTINATION ${CMAKE_INSTALL_LIBDIR}/tfm/${triple})
+  install(FILES ${CMAKE_BINARY_DIR}/runtimes/${triple}/libtfm_runtime.a DESTINATION ${CMAKE_INSTALL_LIBDIR}/tfm
+    RENAME libtfm_runtime-${triple}.a)
 endforeach()
 install(DIRECTORY runtime/include/tfm ${generated}/include/tfm compiler/api/include/tfm
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h PATTERN *.def PATTERN generate_options.def EXCLUDE)

@@ -30,7 +30,7 @@ static bool is_listed(const char *keys, const char *key) {
 static bool is_of_each(const char *key) {
   static const char keys[] =
       "text_config model_type architectures tie_word_embeddings _name_or_path transformers_version dtype torch_dtype "
-      "use_cache output_attentions output_hidden_states return_dict";
+      "use_cache output_attentions output_hidden_states";
   return is_listed(keys, key);
 }
 

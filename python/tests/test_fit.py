@@ -220,6 +220,9 @@ class Refusals(Case):
                ({**good, "ids": [np.ones(3, np.float32)] * 48}, "item 0: input \"ids\" is float32"),
                ({**good, "ids": [np.ones((2, 2), np.int32)] * 48}, 'item 0 of "ids" is [2, 2]'),
                ({**good, "ids": [[9, 1]] * 48, "labels": [[1, 1]] * 48}, "9"),
+               ({**good, "labels": [*good["labels"][:47], [1, None]]}, "item 47"),
+               ({**good, "labels": [*good["labels"][:47], [99] * len(good["ids"][47])]}, "99"),
+               ({**good, "labels": [*good["labels"][:47], [1]]}, "length"),
                ({**good, "labels": [[0] * len(row) for row in good["ids"]]}, "no label counts")]
         for data, words in bad:
             with self.subTest(words=words):
@@ -231,6 +234,13 @@ class Refusals(Case):
         run = trainer()
         self.refused(tfmc.UsageError, "no option 'epoch'", run.fit, ITEMS, epoch=1)
         self.refused(tfmc.UsageError, "valid=", run.fit, ITEMS, patience=1)
+        self.refused(tfmc.UsageError, "out=", run.fit, ITEMS, epochs=1, resume=True)
+        self.refused(tfmc.UsageError, "'a' for \"ids\"", run.fit, ITEMS, epochs=1, pad={"ids": "a"})
+        columns = {name: [item[name] for item in ITEMS] for name in ("ids", "labels")}
+        self.refused(tfmc.UsageError, 'column "labels" is of type NoneType', run.fit, {**columns, "labels": None}, epochs=1)
+        self.refused(tfmc.UsageError, "item 3: ", run.fit, {**columns, "labels": [*columns["labels"][:3], None, *columns["labels"][4:]]}, epochs=1)
+        for value, words in ((None, "metric gave None"), ("a", "metric gave 'a'"), (float("nan"), "NaN")):
+            self.refused(tfmc.InputError, words, trainer().fit, ITEMS, VALID, metric=lambda one, value=value: value, epochs=1, batch_items=8)
         self.refused(tfmc.Error, "batch-items", run.fit, ITEMS, batch_items=0)
         path = run.save_compiled(pathlib.Path(self.folder()) / "x.tfmm")
         self.refused(tfmc.UsageError, "is for texts", tfmc.Trainer(path).fit, ITEMS)

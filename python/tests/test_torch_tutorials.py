@@ -128,7 +128,7 @@ class Tutorials(Case):
                    "--batches=b.safetensors", f"--steps={steps}", "--gradients", "--output=o.safetensors"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr + text)
-        from tfmc._texts import _read
+        from tfmc._tensors import read_tensors as _read
         got = _read(os.path.join(folder, "o.safetensors"))
         module = module.double()
         optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=2e-3)

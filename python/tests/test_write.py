@@ -56,6 +56,24 @@ class Writing(Case):
                 decoder.leave(row)
                 del running[row]
 
+    def test_generate_writes_the_same_with_guesses(self):
+        choose, steps = random.Random(5), []
+        for guesses in range(1, 16):
+            options = random_options(choose, self.vocab)
+            prompts = [[choose.randrange(self.vocab) for _ in range(3)] * choose.randint(1, 3) for _ in range(choose.randint(1, 3))]
+            wanted = self.model.generate(prompts, max_new_tokens=20, seed=guesses, **options)
+            got = self.model.generate(prompts, max_new_tokens=20, seed=guesses, guesses=guesses, **options)
+            self.assertEqual(got.padded.tolist(), wanted.padded.tolist())
+            self.assertEqual(got.lengths.tolist(), wanted.lengths.tolist())
+            stream = self.model.stream(prompts[:1], max_new_tokens=20, seed=guesses, guesses=guesses, **options)
+            steps += [token.token for token in stream]
+            self.assertEqual(stream.generated[0].tolist(), wanted[0].tolist())
+        self.assertGreater(len(steps), 100)
+        with self.assertRaisesRegex(tfmc.InputError, "guesses is 2 and num_beams 3: tokens of beams are not guessed"):
+            self.model.generate([[1]], num_beams=3, guesses=2)
+        with self.assertRaisesRegex(tfmc.InputError, "guesses"):
+            self.model.generate([[1]], guesses=-1)
+
     def test_rows_together_are_those_of_generate_alone(self):
         choose, ended = random.Random(3), 0
         with self.model.decoder(max_rows=5, max_length=16, step_kept=12) as decoder:

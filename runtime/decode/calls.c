@@ -80,9 +80,9 @@ void calls_write_row(tfm_decoder *decoder, int64_t row, const tfm_decoder_row *p
   decoder->calls.written[row].kept = kept;
 }
 
-/* What the row of a generation gets in its next step. */
-void calls_continue_row(tfm_decoder *decoder, int64_t row, const int32_t *tokens, int64_t n) {
-  decoder->calls.model_rows[row] = (tfm_decoder_row){.row = row, .tokens = tokens, .n_tokens = n};
+/* What the row of a generation gets in its next step, and how many rows of logits it gives. */
+void calls_continue_row(tfm_decoder *decoder, int64_t row, const int32_t *tokens, int64_t n, int64_t kept) {
+  decoder->calls.model_rows[row] = (tfm_decoder_row){.row = row, .tokens = tokens, .n_tokens = n, .kept = kept};
 }
 
 // ---- a call ----

@@ -8,7 +8,7 @@
 void calls_begin(tfm_decoder *decoder, int64_t most_rows, int64_t most_kept);
 tfm_status calls_reserve(tfm_decoder *decoder, tfm_error *error); /* the arrays of a call */
 /* Row `row` of a call of tfm_generate gets these tokens: calls.model_rows. */
-void calls_continue_row(tfm_decoder *decoder, int64_t row, const int32_t *tokens, int64_t n);
+void calls_continue_row(tfm_decoder *decoder, int64_t row, const int32_t *tokens, int64_t n, int64_t kept);
 /* Room for a tfm_decoder_write of n rows with `kept` rows of logits, or what the limits allow if that is more: the rows
  * in calls.written, and *logits. */
 tfm_status calls_reserve_writing(tfm_decoder *decoder, int64_t n, int64_t kept, float **logits, tfm_error *error);

@@ -24,16 +24,20 @@ static bool is_first_call(const tfm_step_rows *rows) {
   return true;
 }
 
-/* The decoder's rows become those of the call. calls.model_rows gets the tokens that they do not have yet: usually one
- * each. */
-static tfm_status continue_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
+/* The decoder's rows become those that the rows of the call continue. */
+static tfm_status match_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
   tfm_status status = decoder_check_begun(decoder, error);
   if (status) return status;
-  status = is_first_call(rows) ? start_rows(decoder, rows, error)
-                                          : tfm_decoder_reorder(decoder, rows->n, rows->parents, error);
+  return is_first_call(rows) ? start_rows(decoder, rows, error)
+                             : tfm_decoder_reorder(decoder, rows->n, rows->parents, error);
+}
+
+/* calls.model_rows gets the tokens that the rows do not have yet: usually one each. */
+static tfm_status continue_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
+  tfm_status status = match_rows(decoder, rows, error);
   for (int64_t i = 0; i < rows->n && !status; i++) {
     int64_t known = decoder->rows.row[i].length;
-    calls_continue_row(decoder, i, rows->tokens[i] + known, rows->lengths[i] - known);
+    calls_continue_row(decoder, i, rows->tokens[i] + known, rows->lengths[i] - known, 1);
   }
   return status;
 }
@@ -54,6 +58,31 @@ static tfm_status model_best(void *user, const tfm_step_rows *rows, const tfm_be
   tfm_decoder *decoder = user;
   tfm_status status = continue_rows(decoder, rows, error);
   return status ? status : decoder_step_best(decoder, rows->n, decoder->calls.model_rows, call, error);
+}
+
+/* Rows end with the guesses of the call before, of which those that were wrong are taken back. Of a row with states all
+ * are, and it reads the right ones again. */
+static tfm_status take_guesses_back(tfm_decoder *decoder, const tfm_step_rows *rows, const int64_t *guesses,
+                                    tfm_error *error) {
+  tfm_status status = TFM_OK;
+  for (int64_t i = 0; i < rows->n && !status; i++) {
+    const int64_t parent = rows->parents[i], right = rows->lengths[i] - guesses[i] - 1;
+    if (parent < 0 || tfm_decoder_length(decoder, parent) <= right) continue;
+    status = tfm_decoder_truncate(decoder, parent, tfm_decoder_keeps(decoder, parent, right), error);
+  }
+  return status;
+}
+
+static tfm_status model_guessed(void *user, const tfm_step_rows *rows, const int64_t *guesses, float *logits,
+                                tfm_error *error) {
+  tfm_decoder *decoder = user;
+  tfm_status status = take_guesses_back(decoder, rows, guesses, error);
+  if (!status) status = match_rows(decoder, rows, error);
+  for (int64_t i = 0; i < rows->n && !status; i++) {
+    const int64_t known = decoder->rows.row[i].length;
+    calls_continue_row(decoder, i, rows->tokens[i] + known, rows->lengths[i] - known, guesses[i] + 1);
+  }
+  return status ? status : tfm_decoder_step(decoder, rows->n, decoder->calls.model_rows, 1, logits, NULL, error);
 }
 
 typedef struct SharedWork {
@@ -86,5 +115,6 @@ tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
                               .gives_logsumexp = decoder->decoding->logsumexp != TFM_NONE,
                               .share = model_share,
                               .best = decoder->best.consumed.panels ? model_best : NULL,
-                              .most_best = decoder->best.consumed.panels ? MOST_BEST : 0};
+                              .most_best = decoder->best.consumed.panels ? MOST_BEST : 0,
+                              .guessed = model_guessed};
 }

@@ -49,7 +49,8 @@ static tfm_status begin_generation(Generation *g, const tfm_generate_options *op
   const int64_t all = g->beams * g->vocab;
   const int64_t candidates = (n_eos < 1 ? 2 : 1 + (int64_t)n_eos) * g->beams;
   g->heap_size = g->beams == 1 ? g->vocab : candidates < all ? candidates : all;
-  return make_row_room(g, g->n_items * g->beams) ? TFM_OK : generation_no_memory(g);
+  g->row_room = g->beams > 1 ? g->beams : g->model->guessed ? g->options.guesses + 1 : 1;
+  return make_row_room(g, g->n_items * g->row_room) ? TFM_OK : generation_no_memory(g);
 }
 
 static void end(Generation *g) {

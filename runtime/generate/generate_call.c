@@ -196,7 +196,7 @@ static bool has_nan(const float *bounds, int64_t n) {
 
 /* Checks a row of logits and finds its shift. -inf is the logit of a token that is impossible; NaN and +inf are
  * refused. */
-static tfm_status check_logits(Generation *g, int64_t row) {
+tfm_status generation_check_row(Generation *g, int64_t row) {
   const int64_t n_blocks = row_blocks(g->vocab);
   const float *bounds = g->bounds + row * n_blocks;
   const bool are_numbers = !has_nan(bounds, n_blocks);
@@ -214,8 +214,35 @@ tfm_status generation_call(Generation *g) {
   tfm_status status = called(g, g->model->logits(g->model->user, &rows, g->scores, g->logsumexp, g->error));
   generation_leave_caller(g);
   if (status == TFM_OK) scan_rows(g);
-  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = check_logits(g, row);
+  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = generation_check_row(g, row);
   return status;
+}
+
+/* From the last row to the first, so that none is overwritten before it was read. */
+static void spread_guesses(Generation *g, const int64_t *guesses) {
+  int64_t place = g->n_rows;
+  for (int64_t row = 0; row < g->n_rows; row++) place += guesses[row];
+  const int64_t n = place;
+  for (int64_t row = g->n_rows; row-- > 0;)
+    for (int64_t i = guesses[row], length = g->row_lengths[row]; i >= 0; i--, length--) {
+      place--;
+      g->row_tokens[place] = g->row_tokens[row];
+      g->row_lengths[place] = length;
+      g->row_items[place] = g->row_items[row];
+      g->row_parents[place] = g->row_parents[row];
+    }
+  g->n_rows = n;
+}
+
+tfm_status generation_call_guessed(Generation *g, const int64_t *guesses) {
+  const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
+  generation_enter_caller(g);
+  tfm_status status = called(g, g->model->guessed(g->model->user, &rows, guesses, g->scores, g->error));
+  generation_leave_caller(g);
+  if (status != TFM_OK) return status;
+  spread_guesses(g, guesses);
+  scan_rows(g);
+  return TFM_OK;
 }
 
 /* A row of best tokens becomes a list: those that were set apart, after what the options did to them, and the best. */

@@ -134,6 +134,9 @@ static tfm_status check_combinations(const Reader *r, const tfm_generate_options
   if (o->num_beams > r->vocab)
     return refuse(r, "num_beams is %lld, but there are only %lld tokens", (long long)o->num_beams,
                   (long long)r->vocab);
+  if (o->guesses && o->num_beams > 1)
+    return refuse(r, "guesses is %lld and num_beams %lld: tokens of beams are not guessed", (long long)o->guesses,
+                  (long long)o->num_beams);
   if (o->num_return_sequences > o->num_beams)
     return check_count(r, "num_return_sequences", &o->num_return_sequences, &(int64_t){1},
                        BETWEEN(1, (double)o->num_beams));

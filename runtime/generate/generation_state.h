@@ -40,6 +40,7 @@ typedef struct Generation {
   Item *items;
   /* The call for logits: rows are added to it, then it is made. */
   int64_t n_rows;
+  int64_t row_room; /* rows of a call for each item: the beams, or one for each guess and one more */
   const int32_t **row_tokens;
   int64_t *row_lengths, *row_items, *row_parents;
   float *scores; /* [n_rows][vocab]: logits, which the options change in place */
@@ -91,6 +92,12 @@ void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32
 /* Asks the model for the logits of the rows that were added and finds their bounds, or asks for their best tokens. A
  * row whose logits are NaN or +inf, or all -inf, is an error. */
 tfm_status generation_call(Generation *g);
+/* The same for rows of which the last guesses[i] tokens are guesses. Afterwards the call has guesses[i] + 1 rows in
+ * place of row i, each a guess longer, whose logits are not checked yet: most are looked at only if the guesses before
+ * are right, and a wrong one may give logits that are no numbers. */
+tfm_status generation_call_guessed(Generation *g, const int64_t *guesses);
+/* Refuses a row of the call whose logits are NaN or +inf, or all -inf. */
+tfm_status generation_check_row(Generation *g, int64_t row);
 /* Refusals of a row of the call: logits that are NaN or +inf, or all -inf. */
 tfm_status generation_refuse_scores(Generation *g, int64_t row, bool are_numbers);
 /* Every token of a row is forbidden, so there is nothing to choose. */

@@ -34,6 +34,17 @@ REFUSED = """layer Odd(d) {
 }
 model Refused(d = 8) { odd = Odd(d) forward(x: f32[time, 8]) { return y = odd(x) } }
 """
+TWO_KINDS = """layer Wide(d) {
+  norm = RMSNorm(d)
+  up   = Linear(d, 4 * d)
+  down = Linear(4 * d, d)
+  forward(x) = x + down(relu(up(norm(x))))
+}
+model Two(d = 16, depth = 96) {
+  layers = [if i % 3 == 0 then Wide(d) else Block(d) for i in depth]
+  forward(x: f32[batch, time, d]) { return y = layers(x) }
+}
+"""
 # One round of each, since no test looks at how long it takes.
 MEASURED = ["--profile", "--iterations=2", "--warmup=0", "--threads=1", "-march=native"]
 HOSTILE = """include "a<b.tfm"
@@ -350,6 +361,20 @@ class Comparison(unittest.TestCase):
 
 
 class Maps(unittest.TestCase):
+    def test_of_many_layers_of_two_kinds_and_of_many_outputs_are_small(self):
+        with tempfile.TemporaryDirectory() as folder:
+            two, many = pathlib.Path(folder, "two.tfm"), pathlib.Path(folder, "many.tfm")
+            two.write_text(STACK[:STACK.index("model")] + TWO_KINDS)
+            many.write_text("model Many { forward(x: f32[batch, 4]) { return " +
+                            ", ".join(f"y{i} = x + {i}" for i in range(1000)) + " } }\n")
+            for file in (two, many):
+                for data, _, level in self.levels(file):
+                    self.assertLessEqual(len(level["boxes"]), 60)
+                    self.assertLess(max(level.get("w", 0), level.get("h", 0)), 2000)
+                if shutil.which("dot"):
+                    picture = subprocess.run([TFMC, "graph", file, "--depth=2", "--format=svg"], capture_output=True, text=True, check=True)
+                    self.assertLess(max(map(int, re.findall(r'<svg width="(\d+)pt" height="(\d+)pt"', picture.stdout)[0])), 2000)
+
     def levels(self, *args):
         data = data_of(*args)
         for map_ in data["maps"]:

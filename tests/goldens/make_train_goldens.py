@@ -1662,6 +1662,26 @@ def ready(r, table, sizes, **more):
 for _part, _names in (("first", list(READY_LOSSES)[::2]), ("second", list(READY_LOSSES)[1::2])):
     CASES["train-ready-" + _part] = ("Losses of the standard library, of four unequal batches in each of three steps.",
                                      lambda r, names=_names: ready(r, {name: READY_LOSSES[name] for name in names}, (3, 1, 2, 2), accumulate=4, joined=True, steps=3))
+PROBABLE_LOSSES = {
+    "bce": ("binary_cross_entropy(sigmoid(h + g), share)", lambda v: F.binary_cross_entropy((v.h + v.g).sigmoid(), v.share)),
+    "bce_bounds": ("binary_cross_entropy(clamp(h * 40, 0, 1), f32(z > 0), abs(z)) / 50", lambda v: F.binary_cross_entropy((v.h * 40).clamp(0, 1), (v.z > 0).to(v.h.dtype), v.z.abs()) / 50),
+    "nll": ("nll_loss(log_softmax(logits), y)", lambda v: F.nll_loss(v.logits.log_softmax(-1), v.y)),
+    "nll_weights": ("nll_loss(log_softmax(logits), y, 2, weights = w)", lambda v: F.nll_loss(v.logits.log_softmax(-1), v.y, v.w, ignore_index=2)),
+    "nll_sum": ('nll_loss(logits, y, 1, "sum") / 9', lambda v: F.nll_loss(v.logits, v.y, ignore_index=1, reduction="sum") / 9),
+    "nll_rows": ('mean(nll_loss(logits, y, reduction = "none") * z[:, 0])', lambda v: (F.nll_loss(v.logits, v.y, reduction="none") * v.z[:, 0]).mean()),
+}
+CASES["train-ready-third"] = ("Losses of probabilities, of four unequal batches in each of three steps.",
+                              lambda r: ready(r, PROBABLE_LOSSES, (3, 1, 2, 2), accumulate=4, joined=True, steps=3))
+
+
+def cosent(v):
+    scores = F.cosine_similarity(v.h, v.g) * 20
+    scores, before = scores[:, None] - scores[None, :], v.share[:, 0][:, None] < v.share[:, 0][None, :]
+    return torch.cat([scores.new_zeros(1), (scores - (~before).to(scores.dtype) * 1e12).flatten()]).logsumexp(0)
+
+
+CASES["train-cosent"] = ("Pairs of rows by how alike they are, of one batch.", lambda r: ready(r, {
+    "cosent": ("cosent_loss(h, g, share[:, 0])", cosent), "heads": ("cross_entropy(logits, y)", lambda v: F.cross_entropy(v.logits, v.y))}, (5,)))
 CASES["train-negatives"] = ("In-batch negatives, of one batch.", lambda r: ready(r, {
     "ranked": ("multiple_negatives_ranking_loss(h, g)", lambda v: F.cross_entropy(F.normalize(v.h, dim=-1) @ F.normalize(v.g, dim=-1).T * 20, torch.arange(len(v.h)))),
     "heads": ("cross_entropy(logits, y)", lambda v: F.cross_entropy(v.logits, v.y))}, (5,)))

@@ -58,7 +58,7 @@ class _Scores:
         try:
             for name, array in _tensors.read_tensors(path).items():
                 self.trainer.weight(name)[...] = array
-            answer = repr(float(self.metric(self.trainer)))
+            answer = repr(_fit_batches.score_of(self.metric, self.trainer))
         finally:
             with open(self.answers, "w", encoding="ascii") as file:
                 file.write(f"{answer}\n")
@@ -199,6 +199,8 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
     unknown = [name for name in given if name not in OPTIONS]
     if unknown:
         raise UsageError(f"fit has no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+    if resume and out is None:
+        raise UsageError("resume=True goes on with the run in out=, which is not given")
     if valid is None and (metric is not None or given.get("patience")):
         raise UsageError("metric and patience are for a run with valid=")
     with tempfile.TemporaryDirectory(prefix="tfmc-") as made:

@@ -218,7 +218,7 @@ class _Run:
             raise InputError("valid gives no batch")
         results, more = self.trainer.evaluate(parts=parts), {}
         if self.metric is not None:
-            more["score"] = float(self.metric(self.trainer))
+            more["score"] = score_of(self.metric, self.trainer)
         record = self.log.record("valid", self.batches.epoch, results, **more)
         if self.folder is not None and all(_judged(r) < _judged(record) for r in done):
             self.keep_weights()
@@ -300,6 +300,18 @@ class _Run:
             self.save()
 
 
+def score_of(metric, trainer):
+    """What the metric gives: a number, which validations are compared by."""
+    score = metric(trainer)
+    try:
+        number = float(score)
+    except (TypeError, ValueError):
+        raise InputError(f"metric gave {score!r}, not a number", reason="type") from None
+    if math.isnan(number):
+        raise InputError("metric gave NaN, which is no better or worse than another number", reason="value")
+    return number
+
+
 def _judged(record):
     if "score" in record:
         return record["score"]
@@ -344,6 +356,8 @@ def _locked(folder):
 
 def fit(trainer, train, valid, out, resume, metric, callbacks, progress, given):
     _check(train, valid, given, metric)
+    if resume and out is None:
+        raise UsageError("resume=True goes on with the run in out=, which is not given")
     folder = None if out is None else pathlib.Path(out)
     is_begun = folder is not None and (folder / "latest").is_file()
     goes_on = bool(resume) and is_begun

@@ -54,7 +54,7 @@ def _columns(data, inputs):
 def _array(value, kind, name, number=None):
     try:
         array = _arrays.convert(value, kind.dtype, name, str(kind))
-    except InputError as error:
+    except (InputError, UsageError) as error:
         raise error if number is None else type(error)(f"item {number}: {error}", reason=error.reason) from None
     return array
 
@@ -92,6 +92,12 @@ def write_items(path, data, inputs, pad=None):
     unknown = [name for name in (*columns, *(pad or {})) if name not in inputs]
     if unknown:
         raise InputError(f'the objective has no input "{unknown[0]}"; its inputs are {", ".join(inputs)}')
+    for name, value in (pad or {}).items():
+        if not isinstance(value, (int, float)):
+            raise UsageError(f'pad has {value!r} for "{name}", which is no number')
+    for name in inputs:
+        if not hasattr(columns[name], "__len__"):
+            raise UsageError(f'the column "{name}" is of type {type(columns[name]).__name__}, not an array nor a list of rows')
     counts = {name: len(columns[name]) for name in inputs}
     if len(set(counts.values())) > 1:
         raise InputError("the columns have different numbers of items: "

@@ -58,6 +58,12 @@ typedef struct tfm_generate_model {
   /* In place of `logits`, for searches that need only a few of the largest; NULL: the model has no such function. */
   tfm_status (*best)(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error);
   int64_t most_best; /* tokens of a row that `best` can give */
+  /* In place of `logits` if the options ask for guesses; NULL: the model has no such function, and nothing is guessed.
+   * The last guesses[i] tokens of row i are guesses. Writes the logits of the token that follows each of them, and
+   * before these of the token behind the last that is no guess: guesses[i] + 1 rows of logits, row after row. Of the
+   * row of the call before that a row continues, what stands behind its tokens but the last and the guesses is no part
+   * of it: it was guessed wrongly. */
+  tfm_status (*guessed)(void *user, const tfm_step_rows *rows, const int64_t *guesses, float *logits, tfm_error *error);
 } tfm_generate_model;
 
 typedef struct tfm_prompts { /* what the rows start with: at least one token each */
@@ -112,7 +118,7 @@ TFM_API void tfm_chooser_destroy(tfm_chooser *chooser); /* NULL is ignored */
 
 typedef struct tfm_choice_row { /* a row whose next token is wanted; all memory is the caller's */
   const tfm_generate_options *options; /* NULL: the defaults. num_beams, num_return_sequences, max_length,
-                                          max_new_tokens and on_token have no effect; on_scores gets item 0 */
+                                          max_new_tokens, guesses and on_token have no effect; on_scores gets item 0 */
   const int32_t *tokens;   /* [length]: the whole row, its padding and its prompt included */
   int64_t length, start;   /* tokens of the row; of its prompt, padding included */
   int64_t limit;           /* its greatest length, for forced_eos_token_id */

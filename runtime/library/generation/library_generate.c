@@ -297,6 +297,13 @@ static tfm_status decoder_best(void *user, const tfm_step_rows *rows, const tfm_
   return status ? status : call->scorer.best(call->scorer.user, rows, wanted, error);
 }
 
+static tfm_status decoder_guessed(void *user, const tfm_step_rows *rows, const int64_t *guesses, float *logits,
+                                  tfm_error *error) {
+  Call *call = user;
+  tfm_status status = check_stopped(call, error);
+  return status ? status : call->scorer.guessed(call->scorer.user, rows, guesses, logits, error);
+}
+
 /* The decoder of the context if there is an incremental form, else whole runs. Illegal numbers of beams are clamped
  * here and refused by tfm_generate. */
 static tfm_status make_scorer(Call *call, tfm_error *error) {
@@ -331,7 +338,8 @@ static tfm_status generate(Call *call, const int64_t *lengths, tfm_generated *ge
                                     .gives_logsumexp = call->scorer.gives_logsumexp,
                                     .share = share,
                                     .best = call->scorer.best ? decoder_best : NULL,
-                                    .most_best = call->scorer.most_best};
+                                    .most_best = call->scorer.most_best,
+                                    .guessed = call->scorer.guessed ? decoder_guessed : NULL};
   return tfm_generate(&model, &call->prompts, &call->options, generated, error);
 }
 
