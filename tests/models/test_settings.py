@@ -55,22 +55,6 @@ class Settings(ImportCase):
                 self.tfmc(self.folder / "model.tfm", "--weights", self.folder, "--inputs", self.folder / "without.safetensors",
                           f"--engine={engine}", verb="run", code=1, says="error: integer division by zero")
 
-    def test_texts_with_different_numbers_of_ends(self):
-        """The classes of transformers take such texts one by one alone: each row of the batch has what it has alone."""
-        for name in "bart_classify", "mbart_classify", "t5_classify":
-            config = self.take(name)
-            ids = np.array(self.case["inputs"]["input_ids"])
-            end = config["eos_token_id"]
-            ids[ids == end] += 1
-            ids[:, ids.shape[1] // 2] = end
-            ids[1, 2:4] = end
-            for engine in "--engine=native", "--engine=reference":
-                both = self.computed(inputs=dict(input_ids=ids), options=(engine,))["logits"]
-                for row, made in zip(ids, both):
-                    alone = self.computed(inputs=dict(input_ids=row[None]), options=(engine,))["logits"]
-                    np.testing.assert_array_equal(alone[0], made)
-            self.assertGreater(np.abs(both[0] - both[1]).max(), 1e-4)
-
     def test_layers_with_and_without_a_window(self):
         """Mistral with a list of kinds: the window is that of the layers that the list names."""
         config = self.take("mistral")
