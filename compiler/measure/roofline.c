@@ -35,6 +35,15 @@ static double graph_value(const Size *size, const int64_t *symbols) {
   return size_value(size, symbols, &value) ? (double)value : 0;
 }
 
+/* Of each step of a linear attention and element of its state: what its key writes and its query reads, what fades it,
+ * and with beta what its key reads. */
+static double state_flops(const Node *node, const int64_t *symbols) {
+  const Node *k = node->inputs.items[1];
+  double work = graph_value(k->dims[k->rank - 1], symbols) * (4 + node->attr.has_decay + 2 * node->attr.has_beta);
+  for (uint32_t axis = 0; axis < node->rank; axis++) work *= graph_value(node->dims[axis], symbols);
+  return work;
+}
+
 /* 2 m n k for each product: a multiplication and an addition per element of the sum. Nothing is subtracted for padding
  * and masked keys, since "how much work the model asks for" must not depend on what the compiler does about it. */
 double roofline_flops_written(const Graph *graph, const EvalInputs *inputs) {
@@ -42,6 +51,7 @@ double roofline_flops_written(const Graph *graph, const EvalInputs *inputs) {
   bind_graph_symbols(graph, inputs, symbols);
   double flops = 0;
   for (const Node *node = graph->first; node; node = node->next) {
+    if (node->op == OP_LINEAR_ATTENTION) flops += state_flops(node, symbols);
     if (node->op != OP_LINEAR && node->op != OP_MATMUL) continue;
     const Node *x = node->inputs.items[0];
     double work = 2 * graph_value(x->dims[x->rank - 1], symbols);
@@ -148,6 +158,17 @@ static StepWork matmul_work(const tfm_matmul_step *step) {
   return work;
 }
 
+/* Of each element of the state and step: what fades it, what its key and its query read, what is written. States that go
+ * on from run to run are read and written once by each. */
+static StepWork state_work(const tfm_state_step *step) {
+  const double per = 4.0 + step->has_decay + (step->beta ? 2 : 0);
+  StepWork work = {.flops = term_of(per * (double)step->n, step->rank, step->dims)};
+  const double passes = step->has_initial + step->has_last;
+  work.cache_bytes = term_of(passes * (double)step->n * sizeof(float), step->rank - 1u, step->dims);
+  work.cache_bytes.sizes[step->rank - 2] = step->dims[step->rank - 1]; /* columns in place of steps */
+  return work;
+}
+
 /* Elementwise work and reductions are free: they are bound by activations, which stay in caches. Steps of preparation
  * do not count, since a run does not repeat them. */
 StepWork roofline_step(const tfm_program *program, const tfm_step *step) {
@@ -155,6 +176,7 @@ StepWork roofline_step(const tfm_program *program, const tfm_step *step) {
   if (step->kind == TFM_STEP_GEMM) return gemm_work(program, &program->gemms[step->index]);
   if (step->kind == TFM_STEP_ATTENTION) return attention_work(program, &program->attentions[step->index]);
   if (step->kind == TFM_STEP_ATTENTION_GRAD) return attention_grad_work(&program->attention_grads[step->index]);
+  if (step->kind == TFM_STEP_STATE) return state_work(&program->states[step->index]);
   return step->kind == TFM_STEP_MATMUL ? matmul_work(&program->matmuls[step->index]) : (StepWork){0};
 }
 
