@@ -158,8 +158,8 @@ static StepWork matmul_work(const tfm_matmul_step *step) {
   return work;
 }
 
-/* Of each element of the state and step: what fades it, what its key and its query read, what is written. States that go
- * on from run to run are read and written once by each. */
+/* Of each element of the state and step: what fades it, what its key and its query read, what is written. States that
+ * go on from run to run are read and written once by each. */
 static StepWork state_work(const tfm_state_step *step) {
   const double per = 4.0 + step->has_decay + (step->beta ? 2 : 0);
   StepWork work = {.flops = term_of(per * (double)step->n, step->rank, step->dims)};
