@@ -2,7 +2,7 @@
 """usage: screenshots.py TFMC FOLDER [--docs]
 
 Pictures of every view of the page of `tfmc explore`, light and dark, 360, 1400 and 3840 wide, to be looked at; with --docs the
-three that the documents have. Needs Debian's chromium, chromium-driver and python3-selenium.
+four that the documents have. Needs Debian's chromium, chromium-driver and python3-selenium.
 """
 import argparse
 import os
@@ -18,7 +18,7 @@ from selenium.webdriver.chrome.service import Service
 MODEL = pathlib.Path(__file__).resolve().parents[1] / "examples/minilm/minilm.tfm"
 VIEWS = ("source", "map", "steps", "memory", "code", "passes", "compare")
 WINDOWS = ((360, 800), (1400, 900), (3840, 1600))
-OF_DOCS = (("source", "light"), ("steps", "light"), ("compare", "dark"))
+OF_DOCS = (("source", "light"), ("map", "light"), ("steps", "light"), ("compare", "dark"))
 
 
 def browser(folder):
@@ -54,7 +54,7 @@ def main():
         try:
             if args.docs:
                 for view, scheme in OF_DOCS:
-                    take(driver, page, view, scheme, (1000, 540), args.folder / f"explore-{view}.png")
+                    take(driver, page, view, scheme, (1280, 760), args.folder / f"explore-{view}.png")
             else:
                 for scheme in ("light", "dark"):
                     for window in WINDOWS:

@@ -113,8 +113,8 @@ static unsigned edit_distance(const char *a, size_t n, const char *b, size_t m, 
  * has found the name unusable already, and suggesting it would read as nonsense. */
 const char *diag_nearest(const char *name, const char *const *candidates, size_t n) {
   size_t length = strlen(name);
-  /* A name that shares no letter with the one meant is no misspelling of it. */
-  unsigned limit = length <= 1 ? 0 : length <= 3 ? 1 : 2;
+  /* A name that shares no letter with the one meant is no misspelling of it, one that shares half of them seldom. */
+  unsigned limit = length <= 1 ? 0 : length <= 4 ? 1 : 2;
   const char *nearest = NULL;
   for (size_t i = 0; i < n; i++) {
     unsigned distance = edit_distance(name, length, candidates[i], strlen(candidates[i]), limit);

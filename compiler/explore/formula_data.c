@@ -55,11 +55,12 @@ int explorer_flop_written(Explorer *x, const Graph *graph) {
   StrBuf text = strbuf_new(x->arena);
   const Size *sum = size_const(sizes, 0), *more;
   for (const Node *node = graph->first; node; node = node->next) {
-    if (node->op != OP_LINEAR && node->op != OP_MATMUL) continue;
+    const uint32_t factor_of_products = 2 * roofline_products(node);
+    if (!factor_of_products) continue;
     const Node *a = node->inputs.items[0];
     const Size *elements = node_elements(sizes, node), *k = a->dims[a->rank - 1];
     const Size *work = elements ? size_mul(sizes, elements, k) : NULL;
-    if (work) work = size_mul(sizes, size_const(sizes, 2), work);
+    if (work) work = size_mul(sizes, size_const(sizes, factor_of_products), work);
     more = work && sum ? size_add(sizes, sum, work) : NULL;
     if (more) {
       sum = more;
@@ -68,7 +69,7 @@ int explorer_flop_written(Explorer *x, const Graph *graph) {
     /* More terms than a polynomial may have: the rest is a sum of products. */
     StrBuf factor = strbuf_new(x->arena);
     size_print(&factor, sizes, k);
-    strbuf_printf(&text, " + 2*(%s)", factor.text);
+    strbuf_printf(&text, " + %u*(%s)", factor_of_products, factor.text);
     for (uint32_t axis = 0; axis < node->rank; axis++) {
       factor = strbuf_new(x->arena);
       size_print(&factor, sizes, node->dims[axis]);

@@ -188,14 +188,19 @@ static bool computes(Arena *arena, const Family *family, const char *class) {
   return false;
 }
 
+/* Whether a file can be for the type, which its block would have in quotes: to parse all files takes longer than the
+ * rest of an import. */
+static bool mentions(const Embedded *e, const char *quoted) { return !e->is_part && strstr(e->text, quoted); }
+
 /* One of models/ for the type: the one that computes the class, else the first. NULL: there is none, or an error.
  * `param`: among those with this parameter; NULL: among all. */
 static Family *embedded_for(Arena *arena, Map *names, Diag *diag, const Folder *folder, const char *param) {
   const char *type = json_string_value(json_object_get(folder->config, "model_type"));
   const char *class = json_string_value(json_object_get(folder->names, "architecture"));
+  const char *quoted = arena_printf(arena, "\"%s\"", type);
   Family *first = NULL;
   for (int i = 0; i < N_EMBEDDED; i++) {
-    if (embedded[i].is_part) continue;
+    if (!mentions(&embedded[i], quoted)) continue;
     Family *family = embedded_family(arena, names, diag, &embedded[i]);
     if (!family) return NULL;
     if (!is_for(family, type) || (param && family_param(family, param) < 0)) continue;

@@ -35,13 +35,10 @@ static double graph_value(const Size *size, const int64_t *symbols) {
   return size_value(size, symbols, &value) ? (double)value : 0;
 }
 
-/* Of each step of a linear attention and element of its state: what its key writes and its query reads, what fades it,
- * and with beta what its key reads. */
-static double state_flops(const Node *node, const int64_t *symbols) {
-  const Node *k = node->inputs.items[1];
-  double work = graph_value(k->dims[k->rank - 1], symbols) * (4 + node->attr.has_decay + 2 * node->attr.has_beta);
-  for (uint32_t axis = 0; axis < node->rank; axis++) work *= graph_value(node->dims[axis], symbols);
-  return work;
+/* Linear attention adds keys times values to its state and multiplies it with queries; with beta also with keys. */
+uint32_t roofline_products(const Node *node) {
+  if (node->op == OP_LINEAR || node->op == OP_MATMUL) return 1;
+  return node->op == OP_LINEAR_ATTENTION ? 2u + node->attr.has_beta : 0;
 }
 
 /* 2 m n k for each product: a multiplication and an addition per element of the sum. Nothing is subtracted for padding
@@ -51,10 +48,10 @@ double roofline_flops_written(const Graph *graph, const EvalInputs *inputs) {
   bind_graph_symbols(graph, inputs, symbols);
   double flops = 0;
   for (const Node *node = graph->first; node; node = node->next) {
-    if (node->op == OP_LINEAR_ATTENTION) flops += state_flops(node, symbols);
-    if (node->op != OP_LINEAR && node->op != OP_MATMUL) continue;
+    const uint32_t n_products = roofline_products(node);
+    if (!n_products) continue;
     const Node *x = node->inputs.items[0];
-    double work = 2 * graph_value(x->dims[x->rank - 1], symbols);
+    double work = 2.0 * n_products * graph_value(x->dims[x->rank - 1], symbols);
     for (uint32_t axis = 0; axis < node->rank; axis++) work *= graph_value(node->dims[axis], symbols);
     flops += work;
   }
@@ -158,12 +155,10 @@ static StepWork matmul_work(const tfm_matmul_step *step) {
   return work;
 }
 
-/* Of each element of the state and step: what fades it, what its key and its query read, what is written. States that
- * go on from run to run are read and written once by each. */
+/* As roofline_products counts the node that it is. States that go on from run to run are read and written by each. */
 static StepWork state_work(const tfm_state_step *step) {
-  const double per = 4.0 + step->has_decay + (step->beta ? 2 : 0);
-  StepWork work = {.flops = term_of(per * (double)step->n, step->rank, step->dims)};
-  const double passes = step->has_initial + step->has_last;
+  const double n_products = step->beta == TFM_BETA_NONE ? 2 : 3, passes = step->has_initial + step->has_last;
+  StepWork work = {.flops = term_of(2 * n_products * (double)step->n, step->rank, step->dims)};
   work.cache_bytes = term_of(passes * (double)step->n * sizeof(float), step->rank - 1u, step->dims);
   work.cache_bytes.sizes[step->rank - 2] = step->dims[step->rank - 1]; /* columns in place of steps */
   return work;

@@ -1,8 +1,9 @@
 /* Roofline: how much work a run is, and how fast it could be at best.
  *
  * In: a program, the dims of its inputs or the values of its sizes, what the machine can do. Out: the arithmetic of
- * matrix products and attention as they are executed, the packed weights and the caches they read, and the sum over the
- * steps of whichever takes longer, computing or reading. Activations count as free, and so does everything else. */
+ * matrix products, attention and linear attention as they are executed, the packed weights and the caches they read,
+ * and the sum over the steps of whichever takes longer, computing or reading. Activations count as free, and so does
+ * everything else. */
 #ifndef TFM_MEASURE_ROOFLINE_H
 #define TFM_MEASURE_ROOFLINE_H
 
@@ -43,6 +44,8 @@ double roofline_seconds_at(const tfm_program *program, const int64_t *symbols, c
 /* What such a machine does per second of the arithmetic of `work`, its types mixed as they are there. */
 double roofline_rate(const Work *work, const Probe *most);
 
+/* How many products a node is whose sums run over the last axis of its first input; 0: it is none. */
+uint32_t roofline_products(const Node *node);
 /* The multiplications and additions of all matrix products of a graph (two for each multiply-add), as the model is
  * written, padding and masked keys included, with the sizes of these inputs. */
 double roofline_flops_written(const Graph *graph, const EvalInputs *inputs);

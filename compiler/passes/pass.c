@@ -282,10 +282,10 @@ static const Size *product(SizeTable *sizes, const Size *a, const Size *b) {
   return a && b ? size_mul(sizes, a, b) : NULL;
 }
 
-/* Of each step and element of the state: what its key writes and its query reads, what fades it, what its key reads. */
+/* Of each step and element of the state: what its key writes and its query reads, and with beta what its key reads. */
 static const Size *state_flops(SizeTable *sizes, const Node *node) {
   const Node *k = node->inputs.items[1];
-  const Size *each = size_const(sizes, 4 + node->attr.has_decay + 2 * node->attr.has_beta);
+  const Size *each = size_const(sizes, 4 + 2 * node->attr.has_beta);
   return product(sizes, product(sizes, each, k->dims[k->rank - 1]), node_elements(sizes, node));
 }
 

@@ -342,10 +342,10 @@ bool course_describe(StrBuf *out, const CourseRequest *request) {
         if (data->inputs[k].symbol >= 0) all += part.n * longest[data->inputs[k].symbol];
     }
   }
-  strbuf_printf(out, "data: %lld items", (long long)data->n_items);
+  strbuf_printf(out, "data: %lld item%s", (long long)data->n_items, data->n_items == 1 ? "" : "s");
   if (data->n_skipped) strbuf_printf(out, ", %lld left out as too long", (long long)data->n_skipped);
-  strbuf_printf(out, ", %lld tokens\nan epoch: %zu batches in %lld parts", (long long)real, order->batches.n,
-                (long long)parts);
+  strbuf_printf(out, ", %lld token%s\nan epoch: %zu batch%s in %lld part%s", (long long)real, real == 1 ? "" : "s",
+                order->batches.n, order->batches.n == 1 ? "" : "es", (long long)parts, parts == 1 ? "" : "s");
   if (all) strbuf_printf(out, ", %.1f %% padding", 100 * (1 - (double)real / (double)all));
   if (empty)
     strbuf_printf(out, "; in %lld of the batches no label counts%s", (long long)empty,

@@ -51,6 +51,13 @@ TABLE = {
     "std of a row without variance": lambda w: w.std(1),
     "logaddexp": lambda w: torch.logaddexp(w, w.flip(1)),
     "sinc": lambda w: torch.sinc(w),
+    "elu, selu and celu where exp overflows": lambda w: F.elu(w * 30) + F.selu(w * 50) + F.celu(w * 50, 1.5),
+    "softplus and its relatives where exp overflows": lambda w: F.softplus(w * 40) + F.logsigmoid(w * 40) + F.mish(w * 20) + F.gelu(w * 20),
+    "cosine and length of rows of zeros": lambda w: F.cosine_similarity(w, w.flip(0), dim=1) + F.normalize(w, dim=1).sum(1),
+    "distances of equal rows": lambda w: torch.cdist(w, w).sum() + F.pairwise_distance(w, w.flip(1)),
+    "sinh and cosh": lambda w: torch.sinh(w * 0.3) + torch.cosh(w * 0.3),
+    "xlogy": lambda w: torch.xlogy(w, w.abs() + 0.5) + torch.xlogy(w.detach(), w.abs() + 0.1),
+    "products with zeros": lambda w: w.prod(1),
     "binary_cross_entropy": lambda w: F.binary_cross_entropy(torch.clamp(w, 0, 1), w.new_full((4, 6), 0.3), reduction="none"),
     "cumprod": lambda w: (w + 0.5).cumprod(1),
     **{f"scatter by {reduce}, {'with' if own else 'without'} itself": lambda w, reduce=reduce, own=own:

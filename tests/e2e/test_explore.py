@@ -10,6 +10,7 @@ import hashlib
 import base64
 import html.parser
 import json
+import math
 import os
 import pathlib
 import re
@@ -466,6 +467,23 @@ class Refusals(unittest.TestCase):
         for option in ("--depth=2", "--iterations=3", "--warmup=1", "--random-weights=7"):
             done = subprocess.run([TFMC, "explore", MINILM, option], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, option)
+
+
+class States(unittest.TestCase):
+    def test_linear_attention_counts_what_it_adds_to_its_state_and_reads_from_it(self):
+        sizes = {"batch": 2, "heads": 3, "time": 5, **{f"t{n}": n for n in (1, 63, 64, 65, 130)}}
+        for name, products in (("prim-delta", 3), ("prim-linear", 2)):
+            data = data_of(ROOT / f"tests/goldens/state/{name}/model.tfm", "--threads=1")
+            program = data["programs"][0]
+            inputs = {each["name"]: [value_of(dim, sizes) for dim in re.search(r"\[(.*)\]", each["shape"])[1].split(", ")]
+                      for each in program["inputs"]}
+            flops = [value_of(data["formulas"][step["flop"]], sizes) for step in program["steps"] if step["kind"] == "state"]
+            queries = [shape for name, shape in inputs.items() if re.fullmatch(r"q\d*", name)]
+            values = [shape for name, shape in inputs.items() if re.fullmatch(r"v\d*", name)]
+            if name == "prim-delta":
+                queries, values = 4 * queries, 4 * values
+            self.assertEqual(flops, [2 * products * q[-1] * math.prod(v) for q, v in zip(queries, values)])
+            self.assertEqual(value_of(data["formulas"][program["flop"]], sizes), sum(flops))
 
 
 class Measured(unittest.TestCase):

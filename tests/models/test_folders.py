@@ -6,6 +6,7 @@ transformers, spellings of rotary settings, tokens of generation, numbers that J
 names of the hub. The last line is 'N passed, N failed' of unittest.
 """
 import json
+import pathlib
 import re
 import shutil
 
@@ -14,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 import checkpoint
 import import_case
-from import_case import ImportCase
+from import_case import CASES, ImportCase
 from test_account import rows
 
 FILES = dict(Modules="modules.json", Pooling="1_Pooling/config.json", Dense="2_Dense/config.json", Norm="3_LayerNorm/config.json",
@@ -304,6 +305,61 @@ class Spellings(ImportCase):
             with self.subTest(number=number):
                 self.write(json.dumps(config | dict(time_step_limit=[number, 1.0])))
                 self.refused("time_step_limit", "'low' of the model is a finite number")
+
+    def test_text_parts(self):
+        """What stands beside text_config is listed, says the same, or is named."""
+        config = self.take("qwen3_5_pictures")
+        whole = self.tfmc(self.folder, "--strict").stdout
+        self.assertIn("the part for text of a qwen3_5", whole)
+        part = config["text_config"]
+        for same in (dict(architectures=None), dict(vision_config=None), dict(text_config=part | dict(model_type=None)),
+                     dict(text_config=part | dict(use_cache=False, dtype="bfloat16")), dict(eos_token_id=part["eos_token_id"])):
+            with self.subTest(keys=same):
+                self.write(config | same)
+                made = self.tfmc(self.folder, "--strict", "--ignore", "model.visual.*").stdout
+                self.assertEqual(made.split("\n", 1)[1], whole.split("\n", 1)[1])
+        for keys, says in ((dict(text_config=None), '"text_config" must be the settings of a "qwen3_5_text"'),
+                           (dict(text_config=part | dict(model_type="qwen3")), '"text_config" must be the settings'),
+                           (dict(eos_token_id=7), '"eos_token_id" and "text_config.eos_token_id" contradict each other'),
+                           (dict(head_dim=4), '"head_dim" and "text_config.head_dim" contradict each other'),
+                           (dict(new_switch=True), 'nothing reads "new_switch"'),
+                           (dict(text_config=part | dict(new_switch=True)), 'nothing reads "new_switch"'),
+                           (dict(architectures=["Qwen3_5ForSequenceClassification"]), '"architectures": the class'),
+                           (dict(model_type="llava"), "its part for text (text_config) is not taken out of it")):
+            with self.subTest(keys=keys):
+                self.write(config | keys)
+                self.refused(says)
+                (self.folder / "model.tfm").unlink(missing_ok=True)
+
+    def test_ages_of_configs(self):
+        """config.json as transformers 4.20, 4.45 and 5 write it: how positions turn, the type of weights, the version."""
+        seen = {"gpt_neox"}  # whose older names are its own
+        for path in sorted(CASES.glob("*.json")):
+            case = json.loads(path.read_text())
+            config = case["files"]["config.json"]
+            rope, kind = config.get("rope_parameters") or {}, config.get("model_type")
+            if kind in seen or rope.get("rope_theta") is None or "dtype" not in config or "modules.json" in case["files"]:
+                continue
+            seen.add(kind)
+            checkpoint.write(case, self.folder)
+            whole = self.tfmc(self.folder, "--strict").stdout
+            old = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype")}
+            old |= dict(torch_dtype="float32", transformers_version="4.45.0")
+            old |= {k: rope[k] for k in ("rope_theta", "partial_rotary_factor") if k in rope}
+            scaled = {k: v for k, v in rope.items() if k not in ("rope_theta", "rope_type", "partial_rotary_factor")}
+            name = "type" if len(seen) % 2 else "rope_type"
+            with self.subTest(case=path.stem, name=name):
+                self.write(old | dict(rope_scaling=scaled | {name: rope["rope_type"]} if scaled else None))
+                self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+        self.assertGreater(len(seen), 30)
+
+    def test_released_configs(self):
+        """What the first folders of these models say (of some fewer layers) is accounted for: only weights are missing."""
+        for name, config in json.loads((pathlib.Path(__file__).parent / "released_configs.json").read_text()).items():
+            with self.subTest(model=name):
+                self.write(config)
+                said = self.tfmc(self.folder, "--strict", code=1, says="there is no model.safetensors and no").stderr
+                self.assertEqual(said.count("error:"), 1, said)
 
     def test_roberta_without_padding(self):
         config = self.take("roberta")

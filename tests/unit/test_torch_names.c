@@ -27,6 +27,15 @@ Test(torch_names, are_answered) {
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) expect(names[i][0], names[i][1]);
 }
 
+/* What is advised computes what PyTorch computes, where another name of the language is near. */
+Test(torch_names, advice_computes_the_same) {
+  static const char *const advised[][2] = {
+      {"exp2", "2 ** x"}, {"log2", "/ log(2)"}, {"log10", "/ log(10)"}, {"softmin", "softmax(-x"}, {"new_zeros", "m], 0)"},
+      {"std", "sqrt(mean("}, {"celu", "* alpha"}, {"isinf", "abs(x) == inf"}, {"cosh", "+ exp(-x)"}, {"acos", "no such"},
+      {"argmin", "argmax(-x)"}, {"median", "topk"}, {"lerp", "x + (y - x)"}, {"less", "x < y"}, {"conj", "complex"}};
+  for (size_t i = 0; i < sizeof advised / sizeof *advised; i++) expect(advised[i][0], advised[i][1]);
+}
+
 /* Those that people wrote in trials, with words of the answer. */
 Test(torch_names, that_people_wrote) {
   static const char *const wrote[][2] = {

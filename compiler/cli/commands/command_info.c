@@ -60,8 +60,8 @@ static bool sum_up(Session *session, const WeightSet *set, FileTotals *totals) {
 static void print_file(StrBuf *out, const WeightSet *set, const FileTotals *totals) {
   size_t n = 0;
   for (size_t i = 0; i < set->entries.n; i++) n += !set->entries.items[i].packed;
-  strbuf_printf(out, "%s: %zu tensors in %zu file%s\n", text_shown(out->arena, set->path), n, set->files.n,
-                set->files.n == 1 ? "" : "s");
+  strbuf_printf(out, "%s: %zu tensor%s in %zu file%s\n", text_shown(out->arena, set->path), n, n == 1 ? "" : "s",
+                set->files.n, set->files.n == 1 ? "" : "s");
   for (size_t i = 0; i < set->entries.n; i++) {
     const FileTensor *tensor = set->entries.items[i].tensor;
     if (set->entries.items[i].packed) continue; /* the file has its parts */
@@ -73,8 +73,9 @@ static void print_file(StrBuf *out, const WeightSet *set, const FileTotals *tota
   }
   for (size_t i = 0; i < totals->types.n; i++) {
     const TypeTotal *total = &totals->types.items[i];
-    strbuf_printf(out, "%s: %zu tensors, %lld elements, %lld bytes\n", total->name, total->tensors,
-                  (long long)total->elements, (long long)total->bytes);
+    strbuf_printf(out, "%s: %zu tensor%s, %lld element%s, %lld byte%s\n", total->name, total->tensors,
+                  total->tensors == 1 ? "" : "s", (long long)total->elements, total->elements == 1 ? "" : "s",
+                  (long long)total->bytes, total->bytes == 1 ? "" : "s");
   }
   strbuf_printf(out, "special values: %lld NaN, %lld infinite, %lld subnormal\n", (long long)totals->special.nan,
                 (long long)totals->special.infinite, (long long)totals->special.subnormal);

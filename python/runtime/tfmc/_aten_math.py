@@ -11,12 +11,18 @@ from ._aten import ATEN, WHOLE, argmax, aten, plain, shared, tensor
 ATEN.update(log1p=plain("log1p({0})"), expm1=plain("expm1({0})"), isnan=plain("{0} != {0}"), tan=plain("sin({0}) / cos({0})"),
             isinf=plain("abs({0}) == inf"), isfinite=plain("abs({0}) < inf"), log2=plain("log({0}) / 0.6931471805599453"),
             log10=plain("log({0}) / 2.302585092994046"), cosh=plain("(exp({0}) + exp(-{0})) * 0.5"),
-            sinh=plain("where({0} < 0.0, -1.0, 1.0) * (expm1(abs({0})) + expm1(abs({0})) / (expm1(abs({0})) + 1.0)) * 0.5"))
+            sinh=plain("(expm1({0}) - expm1(-{0})) * 0.5"))
 
 
 @aten("exp2")
 def exp2(w, node, x):
     return f"2.0 ** {w.cast(x, torch.float32)}"
+
+
+@aten("celu")
+def celu(w, node, x, alpha=1.0):
+    text, alpha = w.cast(x, torch.float32), float(alpha)
+    return f"elu({text})" if alpha == 1 else f"elu({text} / {alpha!r}) * {alpha!r}"
 
 
 @aten("sinc", "special_sinc")
@@ -78,7 +84,8 @@ def nan_to_num(w, node, x, nan=None, high=None, low=None):
 @aten("xlogy")
 def xlogy(w, node, x, y):
     x, y = (w.cast(v, torch.float32) for v in (x, y))
-    return f"where({y} != {y}, {y}, where({x} == 0.0, 0.0, {x} * log({y})))"
+    # where x is 0 its gradient is still log(y)
+    return f"where({y} != {y}, {y}, {x} * log(where({x} == 0.0 and ({y} <= 0.0 or {y} == inf), 1.0, {y})))"
 
 
 @aten("logaddexp")
