@@ -155,10 +155,13 @@ static StepWork matmul_work(const tfm_matmul_step *step) {
   return work;
 }
 
-/* As roofline_products counts the node that it is. */
+/* As roofline_products counts the node that it is. States that go on from run to run are read and written by each. */
 static StepWork state_work(const tfm_state_step *step) {
-  const double n_products = step->beta == TFM_BETA_NONE ? 2 : 3;
-  return (StepWork){.flops = term_of(2 * n_products * (double)step->n, step->rank, step->dims)};
+  const double n_products = step->beta == TFM_BETA_NONE ? 2 : 3, passes = step->has_initial + step->has_last;
+  StepWork work = {.flops = term_of(2 * n_products * (double)step->n, step->rank, step->dims)};
+  work.cache_bytes = term_of(passes * (double)step->n * sizeof(float), step->rank - 1u, step->dims);
+  work.cache_bytes.sizes[step->rank - 2] = step->dims[step->rank - 1]; /* columns in place of steps */
+  return work;
 }
 
 /* Elementwise work and reductions are free: they are bound by activations, which stay in caches. Steps of preparation

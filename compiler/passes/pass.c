@@ -282,8 +282,16 @@ static const Size *product(SizeTable *sizes, const Size *a, const Size *b) {
   return a && b ? size_mul(sizes, a, b) : NULL;
 }
 
-/* Multiplications and additions of a product of matrices; 0 for everything else. */
+/* Of each step and element of the state: what its key writes and its query reads, and with beta what its key reads. */
+static const Size *state_flops(SizeTable *sizes, const Node *node) {
+  const Node *k = node->inputs.items[1];
+  const Size *each = size_const(sizes, 4 + 2 * node->attr.has_beta);
+  return product(sizes, product(sizes, each, k->dims[k->rank - 1]), node_elements(sizes, node));
+}
+
+/* Multiplications and additions of a product of matrices, and of states; 0 for everything else. */
 static const Size *flops(SizeTable *sizes, const Node *node) {
+  if (node->op == OP_LINEAR_ATTENTION) return state_flops(sizes, node);
   if (op_table[node->op].category != CATEGORY_CONTRACT) return size_const(sizes, 0);
   const Node *x = node->inputs.items[0];
   const Size *inner = x->dims[x->rank - 1];

@@ -10,6 +10,7 @@
 #include "same_values.h"
 #include "tfm/decode.h"
 #include "tfm/tfm.h"
+#include "tfm/write.h"
 
 enum { LENGTH = 20, ROWS = 6, VOCAB = 23 };
 
@@ -146,6 +147,70 @@ Test(decoding_states, whole_rows_however_they_are_cut) {
     close_model(&m);
   }
   free(want);
+}
+
+// ---- guesses ----
+
+enum { PROMPT = 4 };
+
+/* The tokens that greedy decoding writes behind the prompt, one step after the other. */
+static void write_alone(const Model *m, int32_t *tokens) {
+  tfm_decoder *decoder = open_decoder(m, 1, 1);
+  float logits[VOCAB];
+  tfm_error error;
+  int64_t row;
+  ok(tfm_decoder_join(decoder, 0, &row, &error), &error);
+  for (int64_t length = PROMPT; length < LENGTH; length++) {
+    const int64_t known = tfm_decoder_length(decoder, row);
+    const tfm_decoder_row part = {row, tokens + known, length - known, 0};
+    ok(tfm_decoder_step(decoder, 1, &part, 1, logits, NULL, &error), &error);
+    int32_t best = 0;
+    for (int32_t i = 1; i < VOCAB; i++)
+      if (logits[i] > logits[best]) best = i;
+    tokens[length] = best;
+  }
+  tfm_decoder_destroy(decoder);
+}
+
+/* A step with guesses of which `right` are right: the row has all that was chosen but the last, or, if one was wrong,
+ * what it had before. Returns how many tokens were chosen. */
+static int64_t guess(tfm_decoder *decoder, tfm_chooser *chooser, const int32_t *wanted, int64_t length, int64_t right) {
+  int32_t tokens[LENGTH + 4];
+  tfm_choice chosen[4];
+  tfm_generate_options options;
+  tfm_error error;
+  const int64_t before = tfm_decoder_length(decoder, 0), guesses = 2;
+  memcpy(tokens, wanted, (size_t)length * sizeof *tokens);
+  for (int64_t i = 0; i < guesses; i++) tokens[length + i] = (wanted[length + i] + (i < right ? 0 : 1)) % VOCAB;
+  tfm_generate_defaults(&options);
+  options.eos_token_ids = (tfm_token_list){0};
+  tfm_write_row row = {.part = {0, tokens + before, length + guesses - before, 0}, .n_guesses = guesses,
+                       .choice = {.options = &options, .tokens = tokens, .length = length + guesses, .start = PROMPT,
+                                  .limit = LENGTH}, .chosen = chosen};
+  ok(tfm_decoder_write(decoder, &chooser, 1, &row, &error), &error);
+  cr_assert_eq(row.status, TFM_OK, "%s", row.message);
+  cr_assert_eq(row.n_chosen, 1 + right);
+  for (int64_t i = 0; i <= right; i++) cr_assert_eq(chosen[i].token, wanted[length + i]);
+  cr_assert_eq(tfm_decoder_length(decoder, 0), right == guesses ? length + guesses : before);
+  return row.n_chosen;
+}
+
+Test(decoding_states, guesses_that_are_wrong_cost_their_step_alone) {
+  Model m;
+  tfm_chooser *chooser;
+  tfm_error error;
+  int32_t tokens[LENGTH + 4] = {3, 1, 4, 1};
+  int64_t row;
+  compile(&m, targets);
+  write_alone(&m, tokens);
+  tfm_decoder *decoder = open_decoder(&m, 1, 1);
+  ok(tfm_chooser_create(VOCAB, &chooser, &error), &error);
+  ok(tfm_decoder_join(decoder, 0, &row, &error), &error);
+  for (int64_t length = PROMPT, turn = 0; length + 3 < LENGTH; turn++)
+    length += guess(decoder, chooser, tokens, length, (2 * turn) % 3);
+  tfm_chooser_destroy(chooser);
+  tfm_decoder_destroy(decoder);
+  close_model(&m);
 }
 
 // ---- random calls ----

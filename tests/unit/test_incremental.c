@@ -60,6 +60,49 @@ Test(incremental, conversions_of_a_mask_are_not_kept) {
                 "cache.2 f32[batch, time.past, 4]");
 }
 
+// ---- states ----
+
+static Graph *carried_model(const char *body) {
+  return elaborated(arena_printf(arena,
+                                 "model M(d = 4) { embed = Embedding(3, d)\n"
+                                 "  forward(ids: i32[batch, time]) { x = embed(ids)\n%s"
+                                 "    return y = linear(x, embed.weight) }\n"
+                                 "  generate ids from y { bos = 1 } }",
+                                 body));
+}
+
+Test(incremental, what_goes_on_from_position_to_position_has_a_state) {
+  expect_inputs(carried_model("x = linear_attention(x[..., :3], x[..., :3], x, x[..., :1])\n"), NULL,
+                "ids i32[batch, time.fresh], state.0 f32[batch, 3, 4]");
+  expect_inputs(carried_model("x = cumsum(x, 1) + f32(cumsum(ids, 1))[..., none]\n"), NULL,
+                "ids i32[batch, time.fresh], sum.0 f32[batch, 1, 4], sum.1 i32[batch, 1]");
+}
+
+Test(incremental, shifts_of_a_value_share_a_window) {
+  expect_inputs(carried_model("x = x + shift(x, 1) + shift(x, 5) + where(shift(ids == 1, 2, 1), 1, 0.5)[..., none]\n"),
+                NULL, "ids i32[batch, time.fresh], state.0 f32[batch, 5, 4], state.1 bool[batch, 2]");
+}
+
+Test(incremental, what_depends_on_no_token_has_no_state) {
+  expect_inputs(carried_model("x = x + f32(cumsum(positions(ids, 1), 0))[:, none]\n"), NULL,
+                "ids i32[batch, time.fresh]");
+}
+
+static void expect_no_states(const char *body, const char *reason) {
+  const Incremental parts = incremental_derive(arena, &diag, carried_model(body), NULL);
+  cr_assert_null(parts.step);
+  cr_expect_str_eq(parts.reason, reason, "%s", parts.reason);
+}
+
+Test(incremental, states_that_cannot_be_followed) {
+  expect_no_states("x = shift(x, -1)\n", "shift moves later positions to earlier ones");
+  expect_no_states("x = shift(x, 5000)\n",
+                   "shift by 5000 positions would keep as many rows; 4096 are kept at most");
+  expect_no_states("x = shift(x, 1, axis = 0)\n", "shift looks from one row of the batch at others");
+  expect_no_states("x = x + sum(cumsum(x @ transpose(x, 1, 2), 1), keepdim = true)\n",
+                   "sum over positions whose later ones are not masked");
+}
+
 Test(incremental, a_factor_on_keys_stays_outside) {
   Graph *graph = elaborated(
       "model M(d = 4) { embed = Embedding(3, d)  k = Linear(d, d)\n"

@@ -186,6 +186,20 @@ class Beginnings(unittest.TestCase):
         prefixes.forget(1)
         self.assertIsNone(prefixes.find("a", ids))
 
+    def test_a_whole_row_is_found_where_the_prompt_goes_on_behind_it(self):
+        prefixes = Prefixes()
+        ids = list(range(100))
+        for row, tokens in enumerate((ids[:20], ids[:41], ids[:41] + [7])):
+            prefixes.add("a", row, tokens)
+        self.assertIsNone(prefixes.find_whole("a", ids))  # they are still written
+        for row in range(3):
+            prefixes.keep(row)
+        self.assertEqual(prefixes.find_whole("a", ids), (1, 41))
+        self.assertEqual(prefixes.find_whole("a", ids[:41]), (0, 20))  # a token must be left to be read
+        self.assertIsNone(prefixes.find_whole("b", ids))
+        prefixes.forget(1)
+        self.assertEqual(prefixes.find_whole("a", ids), (0, 20))
+
     def test_random_rows_against_a_search_of_all(self):
         choose, prefixes, rows, number = random.Random(2), Prefixes(), {}, 0
         for _ in range(2000):

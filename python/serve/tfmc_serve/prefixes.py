@@ -26,12 +26,14 @@ class Prefixes:
         self._roots: dict[str, Node] = {}
         self._nodes: dict[int, list[Node]] = {}         # of each row
         self._kept: OrderedDict[int, None] = OrderedDict()  # rows that nobody writes, the longest unused first
+        self._ids: dict[int, tuple[str, list[int]]] = {}    # owner and tokens of each row, as last added
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def add(self, owner: str, row: int, ids: list[int]) -> None:
         """The row has these tokens; called again when it has more."""
+        self._ids[row] = owner, ids
         nodes = self._nodes.setdefault(row, [])
         node = nodes[-1] if nodes else self._roots.setdefault(owner, Node(None, ()))
         for first in range(len(nodes) * PAGE, len(ids) - PAGE + 1, PAGE):
@@ -55,6 +57,19 @@ class Prefixes:
             self._kept.move_to_end(row)
         return row, depth * PAGE
 
+    def find_whole(self, owner: str, ids: list[int]) -> tuple[int, int] | None:
+        """(row, its tokens): the longest kept row all of whose tokens begin ids, which have more. A row that cannot be
+        cut, since it has states, is continued so."""
+        best: tuple[int, int] | None = None
+        for row in self._kept:
+            whose, tokens = self._ids[row]
+            n = len(tokens)
+            if whose == owner and n < len(ids) and (best is None or n > best[1]) and ids[:n] == tokens:
+                best = row, n
+        if best is not None:
+            self._kept.move_to_end(best[0])
+        return best
+
     def keep(self, row: int) -> bool:
         """Nobody writes the row any more; false if it is of no use."""
         if not self._nodes.get(row):
@@ -73,6 +88,7 @@ class Prefixes:
 
     def forget(self, row: int) -> None:
         self._kept.pop(row, None)
+        self._ids.pop(row, None)
         for node in reversed(self._nodes.pop(row, [])):
             node.rows.pop(row, None)
             if not node.rows and node.parent is not None:

@@ -252,7 +252,8 @@ class Scheduler:
             row.number, row.read = self.decoder.join(row.item), 0
         else:
             source, known = found
-            row.number, row.read = self.decoder.fork(source), min(known, len(row.prompt) - 1)
+            row.number = self.decoder.fork(source)
+            row.read = self.decoder.keeps(row.number, min(known, len(row.prompt) - 1))
             self.decoder.truncate(row.number, row.read)
             if row.leader is None:
                 row.job.cached += row.read
@@ -277,7 +278,15 @@ class Scheduler:
         leader = row.leader
         if leader is not None and leader in self._running and leader.read >= len(row.prompt):
             return leader.number, len(row.prompt)
-        return self._prefixes.find(self._owner(row), row.prompt) if self._keeps and row.scoring is None else None
+        if not self._keeps or row.scoring is not None:
+            return None
+        found = self._prefixes.find(self._owner(row), row.prompt)
+        if found is None:
+            return None
+        wanted = min(found[1], len(row.prompt) - 1)
+        if self.decoder.keeps(found[0], wanted) == wanted:
+            return found
+        return self._prefixes.find_whole(self._owner(row), row.prompt)  # rows with states are continued at their end alone
 
     def _owner(self, row: Row) -> str:
         return "" if self._shares else row.job.owner
