@@ -1,7 +1,8 @@
 """usage: tutorials_text.py FOLDER [WORD]
 
-The code of tutorials about Transformers as it stands in their texts, through from_torch, in evaluation and in 50 steps
-of training beside torch in double. FOLDER has the texts, one .txt each, whose names begin with 000 to 004; they are no
+The code of tutorials about Transformers as it stands in their texts, through from_torch, in evaluation, in 50 steps
+of training beside torch in double, and with training=True in 200 steps of fit over a loader, beside torch in double and in
+f32; then tokens are written with the weights of both, greedily, as the texts do it: the whole of what is written in each step. FOLDER has the texts, one .txt each, whose names begin with 000 to 004; they are no
 part of this project. A text is a page as it was copied: its code stands between fences, behind `>`, behind the numbers of
 its lines, or without its indentation. What a page shows as a picture (three small modules of the fourth) is filled in
 here; lines that were cut off (the first) are not. Dropouts that a function makes are left out (`dropout=False`), in torch
@@ -22,6 +23,7 @@ from test_torch_tutorials import Tutorials
 from torch_cases import compared, floats, ids, nn, torch
 
 D, HEADS, LAYERS, FFN, VOCAB = 16, 4, 2, 32, 20
+STEPS = 200
 PROLOGUE = """
 import copy, math, warnings
 import numpy as np
@@ -146,6 +148,32 @@ def pictures(into):
     into.update(ScaledDotProductAttention=Attention, PoswiseFeedForwardNet=Feed)
 
 
+class Shuffled:
+    """Batches of two sizes, with the padding of the first call, again in another order in each epoch; the same each time that
+    it is gone through from the beginning of a run."""
+    def __init__(self, call, labels, axes, vocabulary):
+        self.batches = []
+        for number in range(6):
+            self.batches.append(self.batch(number, {**call, "labels": labels}, axes, vocabulary))
+
+    def batch(self, number, call, axes, vocabulary):
+        random, made = torch.Generator().manual_seed(number), {}
+        for name, value in call.items():
+            if name == "labels":
+                made[name] = torch.randint(1, vocabulary, value.shape, generator=random)
+            elif value.dtype == torch.int64:
+                drawn = torch.randint(1, VOCAB, value.shape, generator=random)
+                made[name] = torch.where(value == 0, 0, drawn)
+            elif value.dtype == torch.float32 and axes[name][-1].isdigit():
+                made[name] = torch.randn(value.shape, generator=random)
+            else:
+                made[name] = value
+        return made
+
+    def __iter__(self):
+        return iter([self.batches[i] for i in (2, 0, 5, 1, 4, 3)])
+
+
 class First(nn.Module if nn else object):
     """The first of several results."""
     def __init__(self, module):
@@ -174,6 +202,93 @@ class Texts(Tutorials):
         compared(exact, calls, sizes)
         self.trained(exact, source, calls[0], labels, types, but=but)
         print(f"{self.id().split('.')[-1]}: evaluated at {len(calls)} sizes, 50 steps trained")
+        self.fitted(module, exact, calls[0], sizes, labels, types, named.get("dropout"))
+
+    def fitted(self, module, exact, call, sizes, labels, types, dropout):
+        """200 steps of fit, beside loops of torch on `exact` in double and in f32 with the same batches. All rates of dropout
+        are 0: what there is of them is another test's."""
+        for one in (module, exact):
+            for part in one.modules():
+                if isinstance(part, nn.Dropout):
+                    part.p = 0.0
+                if isinstance(part, nn.MultiheadAttention):
+                    part.dropout = 0.0
+                if isinstance(getattr(part, "dropout_p", None), float):
+                    part.dropout_p = 0.0
+        exact = exact.float()
+        exact.load_state_dict(module.state_dict())
+        axes = {name: re.search(r"\[(.*)\]", kind)[1].split(", ") for name, kind in types.items()}
+        vocabulary = int(labels.max()) + 1
+
+        def loss_of(result, labels):
+            result = result[0] if isinstance(result, (tuple, list)) else result
+            return nn.functional.cross_entropy(result.reshape(-1, result.shape[-1]), labels.flatten())
+        source = tfmc.from_torch(
+            exact.eval(), call, targets={"labels": labels}, training=True, loss=loss_of, outputs=["out"],
+            sizes={**sizes, "labels": {i: name for i, name in enumerate(axes["labels"]) if not name.isdigit()}})
+        loader = Shuffled(call, labels, axes, vocabulary)
+        trainer = tfmc.Trainer(source, optimizer="adam", lr=1e-3, seed=1, threads=1)
+        fit = trainer.fit(loader, steps=STEPS, log_every=1)
+        ours = np.array([r["loss"] for r in fit.history if r["kind"] == "step"])
+        start = {name: value.detach().clone() for name, value in exact.state_dict().items()}
+        double, single = (self.looped(exact, start, loader, loss_of, kind) for kind in (torch.float64, torch.float32))
+        off = [float(np.abs(losses / double - 1).max()) for losses in (ours, single)]
+        print(f"{self.id().split('.')[-1]}: {STEPS} steps of fit, loss {double[0]:.4f} to {double[-1]:.4f}, off double by {off[0]:.1e}, "
+              f"torch f32 by {off[1]:.1e}")
+        self.assertEqual(len(ours), STEPS)
+        self.assertLess(double[-1], double[0])
+        self.assertLess(off[0], max(3 * off[1], 1e-5))
+        exact.float().load_state_dict(start)
+        trainer.to_torch(exact)
+        self.written(trainer.model(), exact.eval(), call)
+
+    def looped(self, module, start, loader, loss_of, dtype):
+        old, losses = torch.get_default_dtype(), []
+        module.load_state_dict(start)
+        module.to(dtype)
+        torch.set_default_dtype(dtype)
+        try:
+            optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=1e-3)
+            while len(losses) < STEPS:
+                for batch in loader:
+                    labels = batch["labels"]
+                    values = {name: x.to(dtype) if x.dtype == torch.float32 else x for name, x in batch.items() if name != "labels"}
+                    loss = loss_of(module(**values), labels)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    losses.append(float(loss.detach()))
+                    if len(losses) == STEPS:
+                        break
+        finally:
+            torch.set_default_dtype(old)
+        return np.array(losses)
+
+    def written(self, model, module, call):
+        """Tokens of a module that takes what it has written as `given` or `trg`: the greatest score of the last position."""
+        name = next((n for n in ("given", "trg") if n in call), None)
+        if name is None:
+            return
+        is_time_first, rows = "padding" in call, {}
+        for who in ("ours", "torch"):
+            made = torch.ones_like(call[name][:1] if is_time_first else call[name][:, :1])
+            for _ in range(8):
+                values = {**call, name: made}
+                if "trg_mask" in values:
+                    values["trg_mask"] = (made != 0)[:, None, None]
+                if who == "ours":
+                    out = model.run({n: v.numpy().astype(np.int32) if v.dtype == torch.int64 else v.numpy() for n, v in values.items()})
+                    scores = torch.from_numpy(np.asarray(out["out"]))
+                else:
+                    with torch.no_grad():
+                        scores = module(**values)
+                shape = (*made.shape, scores.shape[-1])
+                scores = scores.reshape(shape)
+                last = (scores[-1:] if is_time_first else scores[:, -1:]).argmax(-1)
+                made = torch.cat([made, last], 0 if is_time_first else 1)
+            rows[who] = made.tolist()
+        self.assertEqual(rows["ours"], rows["torch"])
+        print(f"{self.id().split('.')[-1]}: decoded {rows['ours'][0]}")
 
     def placed(self, number):
         """Encoder and decoder on vectors, [time, batch, d], with a mask of later places and padding."""
