@@ -151,7 +151,7 @@ class _Run:
     def __init__(self, trainer, train, valid, folder, metric, log, given):
         self.trainer, self.valid, self.folder, self.metric, self.log, self.given = trainer, valid, folder, metric, log, given
         self.batches = _Batches(train, trainer.inputs)
-        self.skipped, self.stopped, self.asked = 0, None, False
+        self.skipped, self.stopped, self.asked, self.saved = 0, None, False, None
         self.settings = hashlib.sha256(repr((trainer.settings, trainer._made and trainer._made["shards"])).encode()).digest()
         self.commit()
 
@@ -169,6 +169,7 @@ class _Run:
         if self.folder is None:
             return
         self.trainer.save(self.folder, self.note)
+        self.saved = self.trainer.steps
         self.log.put(self.log.record("checkpoint", self.batches.epoch, {}))
         for old in sorted(self.folder.glob("step-" + "[0-9]" * 8))[:-self.number("keep", 3)]:
             shutil.rmtree(old)
@@ -196,6 +197,9 @@ class _Run:
         self.trainer.epoch = epoch
         self.batches.skip(epoch, at, digest)
         self.commit()
+        self.saved = self.trainer.steps
+        if self.valid is None:  # the program may have been killed before they were written
+            self.keep_weights()
         self.look_back()
 
     # ---- validations ----
@@ -295,8 +299,7 @@ class _Run:
         self.save_last()
 
     def save_last(self):
-        saved = [r["step"] for r in self.log.history if r["kind"] == "checkpoint"]
-        if self.trainer.steps and (not saved or saved[-1] != self.trainer.steps):
+        if self.trainer.steps and self.saved != self.trainer.steps:
             self.save()
 
 
