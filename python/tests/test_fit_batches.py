@@ -154,6 +154,15 @@ class Runs(Case):
         trainer().fit(Loader(), Loader(7), out=folder, resume=True, **RUN)
         self.equal(folder, whole)
 
+    def test_killed_before_the_first_checkpoint(self):
+        """The lines of its steps are gone with them."""
+        whole, folder = (pathlib.Path(self.folder()) / "run" for _ in range(2))
+        trainer().fit(Loader(), Loader(7), out=whole, **RUN)
+        folder.mkdir()
+        (folder / "log.jsonl").write_text('{"kind": "step", "step": 1, "epoch": 0, "loss": 9.0, "seconds": 0.1}\n{"kind": "st')
+        trainer().fit(Loader(), Loader(7), out=folder, resume=True, **RUN)
+        self.equal(folder, whole)
+
     def test_patience_and_metric(self):
         scores = iter([1, 3, 2, 2, 2])
         folder = pathlib.Path(self.folder()) / "run"

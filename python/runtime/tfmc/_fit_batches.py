@@ -376,6 +376,8 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, given):
     with _locked(folder), run.listening():
         if goes_on:
             run.take_up()
+        elif folder is not None:  # a program that was killed before its first checkpoint left lines of steps that are gone
+            log.take_up()
         run.run()
     if log.progress:
         sys.stderr.write("\r\033[K")
