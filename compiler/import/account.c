@@ -106,6 +106,24 @@ static void account_for_generation(const Keys *k) {
   }
 }
 
+/* A token for padding that is no row of the table of words. transformers makes no such table, but for types that keep no
+ * row for it. */
+static void check_padding(const Keys *k) {
+  static const char *const rowless[] = {"beit",    "bloom", "clip_text_model", "falcon", "gpt2", "gpt_bigcode",
+                                        "gpt_neo", "gpt_neox", "gptj", "mamba2", "mpnet", "mpt", "mt5", "nemotron_h",
+                                        "siglip_text_model", "t5", "umt5"};
+  const char *type = json_string_value(json_object_get(k->folder->config, "model_type"));
+  const json_t *padding = json_object_get(k->folder->config, "pad_token_id");
+  const json_t *rows = json_object_get(k->folder->config, "vocab_size");
+  if (!json_is_integer(padding) || !json_is_integer(rows)) return;
+  if (json_integer_value(padding) < json_integer_value(rows) || is_ignored_by_user(k->folder, "pad_token_id")) return;
+  for (size_t i = 0; type && i < sizeof rowless / sizeof *rowless; i++)
+    if (strcmp(type, rowless[i]) == 0) return;
+  diag_error_at(k->diag, k->folder->config_path, DIAG_CHECKPOINT,
+                "\"pad_token_id\" is %lld, which is no row of a table of %lld words; --ignore pad_token_id passes over it",
+                (long long)json_integer_value(padding), (long long)json_integer_value(rows));
+}
+
 /* The value at "a.b", or NULL. */
 static const json_t *value_at(Arena *arena, const json_t *object, const char *path) {
   const char *dot = strchr(path, '.');
@@ -125,6 +143,7 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
   }
   account_for_object(&k, folder->config, "", 0);
   if (is_null_base(&k)) report_null(&k, "rope_theta");
+  check_padding(&k);
   if (family_writes(family)) account_for_generation(&k);
   const Texts needed = family_texts(arena, family, "needed");
   for (size_t i = 0; i < needed.n; i++)
