@@ -106,8 +106,8 @@ static void account_for_generation(const Keys *k) {
   }
 }
 
-/* A token for padding that is no row of the table of words. transformers makes no such table, but for types that keep no
- * row for it. */
+/* A token for padding that is no row of the table of words. transformers makes no such table, but for types that keep
+ * no row for it. */
 static void check_padding(const Keys *k) {
   static const char *const rowless[] = {"beit",    "bloom", "clip_text_model", "falcon", "gpt2", "gpt_bigcode",
                                         "gpt_neo", "gpt_neox", "gptj", "mamba2", "mpnet", "mpt", "mt5", "nemotron_h",
@@ -120,7 +120,8 @@ static void check_padding(const Keys *k) {
   for (size_t i = 0; type && i < sizeof rowless / sizeof *rowless; i++)
     if (strcmp(type, rowless[i]) == 0) return;
   diag_error_at(k->diag, k->folder->config_path, DIAG_CHECKPOINT,
-                "\"pad_token_id\" is %lld, which is no row of a table of %lld words; --ignore pad_token_id passes over it",
+                "\"pad_token_id\" is %lld, which is no row of a table of %lld words; --ignore pad_token_id passes over "
+                "it",
                 (long long)json_integer_value(padding), (long long)json_integer_value(rows));
 }
 
