@@ -53,6 +53,10 @@ PROGRAMS = [
             return kept, mean = mse_loss(x, y, "mean"), total = l1_loss(x, y, "sum"), kl = kl_div(x, softmax(y), "batchmean")
           }
         }"""),
+    ("--input x=2x5x3", """
+        model Widths {
+          forward(x: f32[batch, time, d]) { return y = pad(x, [0, 0, 0, -time - 4 * (-time // 4)]) }
+        }"""),
     ("--input x=9x8", """
         model Experts(n = 4, k = 2) {
           gate = Linear(8, n)

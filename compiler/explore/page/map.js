@@ -21,7 +21,8 @@ function treeItem(module) {
     markSelection(item);
   };
   if (children.length) {
-    const toggle = el('button', { type: 'button', class: 'toggle', tabindex: '-1', 'aria-label': `open ${name}` }, '▸');
+    const label = { 'aria-label': `open ${name}` };
+    const toggle = el('button', { type: 'button', class: 'toggle', tabindex: '-1', ...label }, '▸');
     toggle.addEventListener('click', (event) => {
       event.stopPropagation();
       const open = item.getAttribute('aria-expanded') !== 'true';

@@ -142,9 +142,8 @@ function weightTable() {
 // ---- the view ----
 
 function viewMemory(section) {
-  const plan = el('div', { class: 'chart-place' }), curves = el('div', { class: 'curves' }), weights = el('div', { class: 'scroll',
-      tabindex: '0',
-    role: 'group', 'aria-label': 'table of weights' });
+  const plan = el('div', { class: 'chart-place' }), curves = el('div', { class: 'curves' }),
+    weights = el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'table of weights' });
   section.append(plan, curves, el('h3', {}, 'weights'), weights);
   weights.append(weightTable());
   return () => {

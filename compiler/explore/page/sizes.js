@@ -208,7 +208,8 @@ function showSizes() {
     el('div', {}, el('dt', {}, title), el('dd', { 'data-total': name, 'data-value': '' }))));
   const most = (id, title, unit, out) => el('label', { class: 'most' }, title + ' ',
     Object.assign(numberInput({ id, min: 0 }, '', showLargest)), ' ' + unit + ' ', el('output', { id: out }));
-  place.append(controls, totals, el('div', { class: 'backwards' }, most('most-bytes', 'what fits into at most', 'MB', 'largest-bytes'),
+  place.append(controls, totals, el('div', { class: 'backwards' },
+    most('most-bytes', 'what fits into at most', 'MB', 'largest-bytes'),
     most('most-ms', 'what takes at most', 'ms', 'largest-ms')));
   showTotals();
 }

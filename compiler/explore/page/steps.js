@@ -210,7 +210,8 @@ function viewSteps(section) {
   const chart = el('div', { class: 'chart-place' }), curves = el('div', { class: 'curves' });
   const verdict = el('p', { class: 'verdict' });
   const group = el('select', { 'aria-label': 'group by' }, el('option', { value: 'none' }, 'each step'),
-    el('option', { value: 'layer' }, 'by layer'), el('option', { value: 'module' }, 'by module'), el('option', { value: 'op' }, 'by operation'));
+    el('option', { value: 'layer' }, 'by layer'), el('option', { value: 'module' }, 'by module'),
+    el('option', { value: 'op' }, 'by operation'));
   group.addEventListener('change', () => {
     sorting.group = group.value;
     showStepTable(table);
