@@ -141,7 +141,8 @@ class Runs(Case):
         whole, folder = (pathlib.Path(self.folder()) / "run" for _ in range(2))
         trainer().fit(Loader(), Loader(7), out=whole, **RUN)
         program = PROGRAM.format(folder=os.path.dirname(os.path.abspath(__file__)), out=str(folder))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+                       "TMPDIR": self.folder()}  # what a killed program leaves is removed with it
         for _ in range(KILLS if LONG else 3):
             process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
             for line in iter(process.stdout.readline, ""):
