@@ -10,37 +10,25 @@
 
 enum { VOCAB = 12, D = 8, POSITIONS = 40, PROMPTS = 4, WIDTH = 9 };
 
-/* Longer rows than there are positions are refused. */
-static const char cached[] =
-    "model M(vocab = 12, d = 8, longest = 40) {\n"
-    "  embed = Embedding(vocab, d)\n"
-    "  mix = Embedding(vocab, d)\n"
-    "  place = Embedding(longest, d)\n"
-    "  head = Linear(d, vocab)\n"
-    "  forward(ids: i32[batch, time]) {\n"
-    "    x = mix(ids) + place(positions(ids, 1)) * 0.2\n"
-    "    seen = softmax(where(causal_mask(x, x), -inf, x @ transpose(x, -1, -2))) @ x\n"
-    "    logits = head(x + seen + embed(ids)) * 2\n"
-    "    return logits\n"
-    "  }\n"
-    "  generate ids from logits { bos = 1  eos = 2  pad = 0 }\n"
-    "}\n";
+/* A model whose rows of vectors x see one another by `seen`. Longer rows than there are positions are refused. */
+#define MODEL_THAT_SEES(seen)                                   \
+  "model M(vocab = 12, d = 8, longest = 40) {\n"                \
+  "  embed = Embedding(vocab, d)\n"                             \
+  "  mix = Embedding(vocab, d)\n"                               \
+  "  place = Embedding(longest, d)\n"                           \
+  "  head = Linear(d, vocab)\n"                                 \
+  "  forward(ids: i32[batch, time]) {\n"                        \
+  "    x = mix(ids) + place(positions(ids, 1)) * 0.2\n"         \
+  "    seen = " seen "\n"                                       \
+  "    logits = head(x + seen + embed(ids)) * 2\n"              \
+  "    return logits\n"                                         \
+  "  }\n"                                                       \
+  "  generate ids from logits { bos = 1  eos = 2  pad = 0 }\n"  \
+  "}\n"
 
+static const char cached[] = MODEL_THAT_SEES("softmax(where(causal_mask(x, x), -inf, x @ transpose(x, -1, -2))) @ x");
 /* Rows of this one have a state, which is not cut but returns to before its step. */
-static const char with_state[] =
-    "model M(vocab = 12, d = 8, longest = 40) {\n"
-    "  embed = Embedding(vocab, d)\n"
-    "  mix = Embedding(vocab, d)\n"
-    "  place = Embedding(longest, d)\n"
-    "  head = Linear(d, vocab)\n"
-    "  forward(ids: i32[batch, time]) {\n"
-    "    x = mix(ids) + place(positions(ids, 1)) * 0.2\n"
-    "    seen = shift(x, 1, 1) + shift(x, 3, 1)\n"
-    "    logits = head(x + seen + embed(ids)) * 2\n"
-    "    return logits\n"
-    "  }\n"
-    "  generate ids from logits { bos = 1  eos = 2  pad = 0 }\n"
-    "}\n";
+static const char with_state[] = MODEL_THAT_SEES("shift(x, 1, 1) + shift(x, 3, 1)");
 
 typedef struct Model {
   Arena *arena;

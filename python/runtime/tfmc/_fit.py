@@ -17,7 +17,7 @@ import sys
 import tempfile
 import warnings
 
-from . import _errors, _find, _fit_batches, _items, _source, _tensors
+from . import _errors, _find, _fit_batches, _items, _progress, _source, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._model import CompileWarning
 from ._trainer import Fit
@@ -109,11 +109,7 @@ class _Run:
         for record in _records(self.log, self.seen):
             self.seen += 1
             if self.progress:
-                said = "  ".join(f"{name} {value:.6g}" for name, value in record.items()
-                                 if isinstance(value, float) and name not in ("seconds", "lr", "norm"))
-                sys.stderr.write(f"\r\033[K{record['kind']} {record['step']}  epoch {record['epoch']}  {said}")
-                sys.stderr.write("\n" if record["kind"] == "valid" else "")
-                sys.stderr.flush()
+                _progress.show(record)
                 self.shown = True
             for callback in self.callbacks:
                 if callback(record) is True:

@@ -23,7 +23,7 @@ import time
 
 import numpy as np
 
-from . import _arrays, _items, _tensors
+from . import _arrays, _items, _progress, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._trainer import Fit, _state_in
 
@@ -136,11 +136,7 @@ class _Log:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
         if self.progress:
-            said = "  ".join(f"{name} {value:.6g}" for name, value in record.items()
-                             if isinstance(value, float) and name not in ("seconds", "lr", "norm"))
-            sys.stderr.write(f"\r\033[K{record['kind']} {record['step']}  epoch {record['epoch']}  {said}")
-            sys.stderr.write("\n" if record["kind"] == "valid" else "")
-            sys.stderr.flush()
+            _progress.show(record)
         for callback in self.callbacks:
             self.stops |= callback(record) is True
 
