@@ -70,6 +70,11 @@ static bool is_null_base(const Keys *k) {
          json_is_null(json_object_get(k->folder->names, "rope_theta"));
 }
 
+/* A share of columns that turn, below 0. */
+static bool is_negative_share(const char *key, const json_t *value) {
+  return strcmp(key, "partial_rotary_factor") == 0 && json_is_number(value) && json_number_value(value) < 0;
+}
+
 /* `path`: "" or that of the object with a dot behind it. What changes nothing at the top changes nothing in an object
  * either. */
 static void account_for_object(const Keys *k, const json_t *object, const char *path, unsigned depth) {
@@ -80,6 +85,9 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
     const char *name = arena_printf(k->arena, "%s%s", path, key);
     if (!*path && generation_has_key(key)) continue; /* of generation alone: account_for_generation sees to it */
     if (json_is_null(value) && is_needed(name) && !map_has(&k->ignored, name)) report_null(k, name);
+    if (is_negative_share(key, value) && !is_ignored_by_user(k->folder, name))
+      diag_error_at(k->diag, k->folder->config_path, DIAG_CHECKPOINT, "\"%s\" is below 0; --ignore %s passes over it",
+                    name, name);
     const bool is_tuple = json_is_false(value) && strcmp(key, "return_dict") == 0; /* in which heads look for names */
     if (json_is_null(value) || (is_common(key) && !is_tuple) || map_has(&k->ignored, name)) continue;
     if (is_ignored_by_user(k->folder, name)) continue;

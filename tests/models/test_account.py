@@ -312,6 +312,15 @@ class Account(ImportCase):
                     self.write(config | dict(rope_parameters=dict(rope_type=kind, rope_theta=10000.0)))
                     self.refused("the factor of the scaled positions is missing")
 
+    def test_negative_shares_of_columns_that_turn(self):
+        """transformers makes no table of angles for less than no columns, whatever the type."""
+        for kind, config in {config["model_type"]: config for config in self.configs()}.items():
+            if "partial_rotary_factor" in (config.get("rope_parameters") or {}):
+                with self.subTest(kind):
+                    self.write(config | dict(rope_parameters=config["rope_parameters"] | dict(partial_rotary_factor=-0.5)))
+                    said = self.tfmc(self.folder, code=1).stderr
+                    self.assertIn('"rope_parameters.partial_rotary_factor" is below 0', said)
+
     def test_padding_without_a_row(self):
         """transformers makes no table of words without a row for the padding, but for types that keep no such row."""
         rowless = set("bloom clip_text_model falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj mamba2 mpnet mpt mt5 nemotron_h siglip_text_model "
