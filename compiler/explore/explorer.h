@@ -71,6 +71,8 @@ int block_add(json_t *blocks, const StrBuf *text);
 json_t *explorer_program(Explorer *x, uint32_t number);            /* program_data.c */
 void explorer_add_flow(Explorer *x, const Plan *plan, json_t *steps);   /* flow_data.c */
 void explorer_add_operations(Explorer *x, uint32_t number, json_t *to); /* operation_data.c */
+/* Numbers of the operations of a graph in their list, by id; -1: no operation. */
+int32_t *explorer_operation_numbers(Explorer *x, Graph *graph);
 json_t *explorer_sizes(Explorer *x, const ExploredProgram *program);    /* size_data.c */
 void explorer_add_workspace(Explorer *x, const ExploredProgram *program, json_t *to);
 json_t *explorer_fusions(Explorer *x);                             /* pass_data.c */

@@ -39,8 +39,7 @@ static json_t *inputs_of(const Node *node, const int32_t *numbers) {
   return inputs;
 }
 
-/* Numbers of the operations in a list, by id; -1: no operation. */
-static int32_t *numbers_of(Explorer *x, Graph *graph) {
+int32_t *explorer_operation_numbers(Explorer *x, Graph *graph) {
   int32_t *numbers = ARENA_ARRAY(x->arena, int32_t, graph->next_id + 1), n = 0;
   const bool *is_static = graph_static_flags(x->arena, graph);
   for (const Node *node = graph->first; node; node = node->next)
@@ -121,7 +120,7 @@ static void note_lines_of_steps(const json_t *ops, json_t *steps) {
 
 void explorer_add_operations(Explorer *x, uint32_t number, json_t *to) {
   const ExploredProgram *program = &x->programs.items[number];
-  const int32_t *written = numbers_of(x, program->written), *numbers = numbers_of(x, program->graph);
+  const int32_t *written = explorer_operation_numbers(x, program->written), *numbers = explorer_operation_numbers(x, program->graph);
   json_t *steps = json_object_get(to, "steps");
   json_object_set_new(to, "primitives", primitives_of(x, program->written, written));
   json_object_set_new(to, "ops", ops_of(x, program, written, numbers));

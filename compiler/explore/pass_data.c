@@ -63,6 +63,11 @@ typedef struct Change { /* of one module */
   VEC(const TrackedNode *) gone, came;
 } Change;
 
+typedef struct Numbering { /* how the lists of a program name its operations */
+  const Tracks *tracks;
+  const int32_t *written, *fused; /* by id */
+} Numbering;
+
 static Change *change_of(Explorer *x, Map *changes, const char *path) {
   Change *change = map_get(changes, path);
   if (change) return change;
@@ -93,14 +98,32 @@ static json_t *lines_of(Explorer *x, const Change *change) {
   return lines;
 }
 
-static json_t *group_of(Explorer *x, const Change *change) {
-  return json_pack("{s:o, s:i, s:[i], s:o, s:o, s:o}", "module",
-                   explorer_text(x, path_without_numbers(x->arena, change->path)), "times", 1, "modules",
-                   explorer_module(x, change->path), "before", texts(x, change->gone.items, change->gone.n), "after",
-                   texts(x, change->came.items, change->came.n), "lines", lines_of(x, change));
+/* Where it is seen on a map: operations as written that nodes which went stood for, and nodes which came and are there
+ * when all passes have run. */
+static void add_operations(const Numbering *numbering, const Change *change, json_t *group) {
+  json_t *went = json_object_get(group, "went"), *came = json_object_get(group, "came");
+  for (size_t i = 0; i < change->gone.n; i++) {
+    const TrackIds *ids = tracks_of(numbering->tracks, change->gone.items[i]->node);
+    for (size_t k = 0; ids && k < ids->items.n; k++) {
+      const int32_t written = numbering->written[ids->items.items[k]];
+      if (written >= 0) json_array_append_new(went, json_integer(written));
+    }
+  }
+  for (size_t i = 0; i < change->came.n; i++) {
+    const Node *node = change->came.items[i]->node;
+    if (!node->deleted && numbering->fused[node->id] >= 0)
+      json_array_append_new(came, json_integer(numbering->fused[node->id]));
+  }
 }
 
-static json_t *groups_of(Explorer *x, const TrackedPass *pass) {
+static json_t *group_of(Explorer *x, const Change *change) {
+  return json_pack("{s:o, s:i, s:[i], s:o, s:o, s:o, s:[], s:[]}", "module",
+                   explorer_text(x, path_without_numbers(x->arena, change->path)), "times", 1, "modules",
+                   explorer_module(x, change->path), "before", texts(x, change->gone.items, change->gone.n), "after",
+                   texts(x, change->came.items, change->came.n), "lines", lines_of(x, change), "went", "came");
+}
+
+static json_t *groups_of(Explorer *x, const TrackedPass *pass, const Numbering *numbering) {
   Map changes = map_new(x->arena), groups = map_new(x->arena);
   json_t *list = json_array();
   for (size_t i = 0; i < pass->gone.n; i++)
@@ -119,6 +142,7 @@ static json_t *groups_of(Explorer *x, const TrackedPass *pass) {
       map_put(&groups, key, group);
       json_array_append_new(list, group);
     }
+    add_operations(numbering, change, group);
   }
   return list;
 }
@@ -126,12 +150,15 @@ static json_t *groups_of(Explorer *x, const TrackedPass *pass) {
 json_t *explorer_passes(Explorer *x) {
   json_t *list = json_array();
   for (uint32_t p = 0; p < x->programs.n; p++) {
-    const Tracks *tracks = x->programs.items[p].tracks;
+    const ExploredProgram *program = &x->programs.items[p];
+    const Tracks *tracks = program->tracks;
+    const Numbering numbering = {tracks, explorer_operation_numbers(x, program->written),
+                                 explorer_operation_numbers(x, program->graph)};
     for (size_t i = 0; i < tracks->passes.n; i++) {
       const TrackedPass *pass = &tracks->passes.items[i];
       json_array_append_new(list, json_pack("{s:s, s:i, s:b, s:i, s:o}", "name", pass->name, "program", (int)p,
                                             "changed", (int)pass->changed, "delta",
-                                            (int)pass->came.n - (int)pass->gone.n, "groups", groups_of(x, pass)));
+                                            (int)pass->came.n - (int)pass->gone.n, "groups", groups_of(x, pass, &numbering)));
     }
   }
   return list;

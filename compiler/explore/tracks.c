@@ -46,7 +46,7 @@ static TrackedNode described(const Tracks *tracks, const Node *node) {
   }
   strbuf_add(&text, " : ");
   node_print_shape(&text, tracks->graph->sizes, node);
-  return (TrackedNode){op_table[node->op].name, node->origin.path, text.text, node->origin};
+  return (TrackedNode){op_table[node->op].name, node->origin.path, text.text, node->origin, node};
 }
 
 static void before_pass(void *context, Graph *graph, const char *pass) {

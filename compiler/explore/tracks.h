@@ -15,6 +15,7 @@ typedef struct TrackIds {
 typedef struct TrackedNode { /* as it was when it went or came */
   const char *op, *path, *text;
   Origin origin;
+  const Node *node; /* never freed while the passes run */
 } TrackedNode;
 
 typedef struct TrackedPass {

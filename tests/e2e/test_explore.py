@@ -218,6 +218,20 @@ class Fusions(unittest.TestCase):
         whole = sorted(n for op in program["ops"] for n in op["fused_from"] if program["primitives"][n]["op"] == "linear")
         self.assertEqual(whole, [n for n, p in enumerate(program["primitives"]) if p["op"] == "linear"])
 
+    def test_changes_of_passes_name_the_operations_that_went_and_came(self):
+        data = data_of(MINILM, *SMALL["MINILM"])
+        program, passes = data["programs"][0], {each["name"]: each for each in data["passes"] if each["program"] == 0}
+        [attention] = passes["fuse-attention"]["groups"]
+        self.assertEqual(attention["times"], 2)
+        self.assertEqual([program["ops"][n]["op"] for n in attention["came"] if program["ops"][n]["op"] == "attention"],
+                         ["attention"] * 2)
+        went = [program["primitives"][n]["op"] for n in attention["went"]]
+        self.assertEqual((went.count("softmax"), went.count("matmul")), (2, 4))
+        for each in data["passes"]:
+            for group in each["groups"]:
+                texts = [text.split()[0] for text in group["after"]]
+                self.assertTrue(all(data["programs"][each["program"]]["ops"][n]["op"] in texts for n in group["came"]), each["name"])
+
 
 STACK = """layer Block(d) {
   norm = LayerNorm(d)

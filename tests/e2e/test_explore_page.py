@@ -345,6 +345,23 @@ class Pages(unittest.TestCase):
                 self.assertIn(thing, shown, level)
                 self.check_places(self.boxes())
 
+    def test_the_map_marks_what_a_pass_changed(self):
+        data = self.open("gpt2", "#view=passes")
+        button = "document.querySelector('section[data-view=passes] [data-map-of=\"fuse-attention\"]')"
+        marked = ("return [...document.querySelectorAll('section[data-view=map] .box.' + arguments[0])]"
+                  ".map((box) => box.querySelector('.sign').textContent + box.querySelector('text').textContent)")
+        self.js(f"{button}.click()")
+        self.assertFalse(self.js("return document.querySelector('section[data-view=map]').hidden"))
+        self.assertEqual([text[:10] for text in self.js(marked, "added") if "attention" in text], ["+attention"])
+        self.js("const level = document.querySelector('section[data-view=map] select');"
+                "level.value = 'primitive'; level.dispatchEvent(new Event('change'))")
+        self.assertIn("−softmax", self.js(marked, "removed"))
+        self.assertIn("fuse-attention", self.js("return document.querySelector('.change-on-map').textContent"))
+        self.js("document.querySelector('.change-on-map button').click()")
+        self.assertEqual(self.js(marked, "removed"), [])
+        self.assertTrue(self.js("return document.querySelector('.change-on-map').hidden"))
+        self.assertEqual(len(data["programs"]), 2)
+
     def test_measured_times_stand_beside_those_that_are_expected(self):
         page = pathlib.Path(self.folder.name, "measured.html")
         file = pathlib.Path(self.folder.name, "measured.tfm")

@@ -109,13 +109,22 @@ function viewMap(section) {
     el('option', { value: 'fused' }, 'after the passes'), el('option', { value: 'primitive' }, 'as written'),
     el('option', { value: 'plan' }, 'steps of a run'));
   const close = el('button', { type: 'button' }, 'close all');
+  const change = el('p', { class: 'change-on-map' }), forget = el('button', { type: 'button' }, 'no marks');
   const show = () => {
+    level.value = mapChoice.level;
+    change.hidden = !mapChoice.change;
+    if (mapChoice.change)
+      clear(change).append(`${mapChoice.change.title}: − went (as written), + came (after the passes) `, forget);
     showMap(place);
     markSelection(place);
   };
   mapChoice.show = show;
   level.addEventListener('change', () => {
     mapChoice.level = level.value;
+    show();
+  });
+  forget.addEventListener('click', () => {
+    mapChoice.change = null;
     show();
   });
   close.addEventListener('click', () => {
@@ -125,7 +134,7 @@ function viewMap(section) {
   section.append(el('p', { class: 'bar-of-view' }, el('label', {}, 'operations ', level), close,
     el('span', { class: 'quiet' }, 'A click on a module selects and opens it in its place; + and − open and close it ' +
       'alone.' + (data.compare ? ' ≠ differs from the other model, − is here alone, + is there alone.' : ''))),
-    el('div', { class: 'map-view' }, moduleTree(), place));
+    change, el('div', { class: 'map-view' }, moduleTree(), place));
   const follow = () => {
     openSelected();
     show();

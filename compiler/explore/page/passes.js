@@ -6,14 +6,27 @@ function changeLines(texts, sign) {
   return texts.map((text) => el('div', { class: `change ${sign === '-' ? 'went' : 'came'}` }, `${sign} ${text}`));
 }
 
-function passGroup(group) {
+// What it changed is marked on the map: after the passes if anything of what came is still there.
+function onTheMap(pass, group) {
+  if (!group.went.length && !group.came.length) return '';
+  const button = el('button', { type: 'button', class: 'link', 'data-map-of': pass.name }, 'on the map');
+  button.addEventListener('click', (event) => {
+    event.stopPropagation();
+    mapChoice.change = changeOnMap(pass, group);
+    mapChoice.level = group.came.length ? 'fused' : 'primitive';
+    go({ view: 'map', thing: `module:${group.modules[0]}` });
+  });
+  return button;
+}
+
+function passGroup(pass, group) {
   const place = ownPlace(group.lines);
   const where = place ? el('button', { type: 'button', class: 'link', 'data-thing': lineThing(place) },
     `${fileName(place[0])}:${place[1]}`) : '';
   return el('div', { class: 'group', 'data-thing': `module:${group.modules[0]}`, tabindex: '0', role: 'option',
                      'aria-selected': 'false' },
-    el('p', { class: 'where' }, el('strong', {}, group.module || data.model), group.times > 1
-        ? ` × ${group.times} ` : ' ', where),
+    el('p', { class: 'where' }, el('strong', {}, group.module || data.model),
+      group.times > 1 ? ` × ${group.times} ` : ' ', where, ' ', onTheMap(pass, group)),
     ...changeLines(group.before, '-'), ...changeLines(group.after, '+'));
 }
 
@@ -26,9 +39,10 @@ function passEntry(pass) {
           : 'Nothing to see.'));
   return el('details', { class: 'pass', open: '' },
     el('summary', {},
-        `${title}: ${pass.groups.length} kind${pass.groups.length > 1 ? 's' : ''} of change, ${sum} in all, ` +
+      `${title}: ${pass.groups.length} kind${pass.groups.length > 1 ? 's' : ''} of change, ${sum} in all, ` +
       `${pass.delta > 0 ? '+' : ''}${pass.delta} operations`),
-    el('div', { role: 'listbox', 'aria-label': `changes of ${pass.name}` }, ...pass.groups.map(passGroup)));
+    el('div', { role: 'listbox', 'aria-label': `changes of ${pass.name}` },
+      ...pass.groups.map((group) => passGroup(pass, group))));
 }
 
 function passMatches(pass) {

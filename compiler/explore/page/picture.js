@@ -1,6 +1,7 @@
 // The picture of a map: levels, each the inside of one module, opened in place in the boxes of their modules.
 
-const mapChoice = { level: 'fused', open: new Set() };
+// `change`: of a pass, whose marks stand in place of those of another model.
+const mapChoice = { level: 'fused', open: new Set(), change: null };
 
 function mapOf(level) {
   return data.maps.find((map) => map.program === state.program && map.level === level);
@@ -248,36 +249,4 @@ function levelList(level, boxes) {
       return el('li', { 'data-thing': thing, tabindex: thing ? '0' : null, role: 'option', 'aria-selected': 'false' },
         `${boxLabel(box)}${to.length ? ` → ${to.join(', ')}` : ''}`);
     }));
-}
-
-// ---- what another model has in other places ----
-
-const differing = new Map(); // thing -> { kind, sign, text }
-const SIGNS = { added: '+', removed: '−', changed: '≠' };
-function noteDifference(thing, kind, text) {
-  const known = differing.get(thing);
-  if (!known) differing.set(thing, { kind, sign: SIGNS[kind], text });
-  else if (known.kind !== kind) Object.assign(known, { kind: 'changed', sign: SIGNS.changed });
-}
-for (const group of data.compare ? data.compare.groups : []) {
-  const text = [...group.before.map((each) => `− ${each}`), ...group.after.map((each) => `+ ${each}`)].join('\n');
-  for (const thing of group.ops) noteDifference(`${data.compare.of_steps ? 'step' : 'primitive'}:${thing}`,
-                                                group.kind, text);
-  for (const module of group.modules)
-    for (let m = module; m >= 0; m = data.modules[m].parent)
-      noteDifference(`module:${m}`, m === module ? group.kind : 'changed', m === module ? text : 'differs inside');
-}
-
-// Differences are those of the model as it is written, or of its steps: other operations show what they were made of.
-function differenceOf(box) {
-  if (state.program !== 0 || !differing.size) return null;
-  if (box.module !== undefined) return differing.get(`module:${box.module}`) || null;
-  if (box.op === undefined) return null;
-  if (mapChoice.level === 'plan') return differing.get(`step:${box.op}`) || null;
-  if (mapChoice.level === 'primitive') return differing.get(`primitive:${box.op}`) || null;
-  const op = program().ops[box.op];
-  const found = op.fused_from.map((n) => differing.get(`primitive:${n}`)), known = found.filter(Boolean);
-  if (known.length && known.length === found.length) return known[0];
-  return known.find(({ kind }) => kind === 'changed') ||
-    op.steps.map((n) => differing.get(`step:${n}`)).find(Boolean) || null;
 }

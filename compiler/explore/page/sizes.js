@@ -184,13 +184,17 @@ function sizeControl(size) {
   return el('label', { class: 'size' }, el('span', { class: 'name' }, size.name), input, slider);
 }
 
+// Twelve digits are hard to read: the name says them in short.
 function machineControl(name, title) {
+  const short = (value) => `${title}: ${scaled(value, ['', 'k', 'M', 'G', 'T', 'P'], 1000)}`;
+  const label = el('span', { class: 'name' }, short(state.machine.get(name)));
   const input = numberInput({ 'data-machine': name, min: 1 }, state.machine.get(name), (value) => {
     if (value > 0) state.machine.set(name, value);
+    label.textContent = short(state.machine.get(name));
     sizesChanged();
     rememberSizes();
   });
-  return el('label', { class: 'figure' }, el('span', { class: 'name' }, title), input);
+  return el('label', { class: 'figure' }, label, input);
 }
 
 function showSizes() {
