@@ -355,6 +355,20 @@ static bool is_of_training(const char *name) {
   return dot && strcmp(dot + 1, "mask_token") == 0;
 }
 
+/* A tower for pictures or sounds beside a model of text, in which the model declares nothing: the first module of the
+ * name that is none of the model's. */
+static bool is_of_tower(const Map *paths, const char *name) {
+  static const char *const towers[] = {"visual.", "vision_tower.", "vision_model.", "audio_tower.",
+                                       "multi_modal_projector."};
+  const char *module = name;
+  for (const char *dot = strchr(name, '.'); dot && map_find(paths, name, (size_t)(dot - name) + 1);
+       dot = strchr(dot + 1, '.'))
+    module = dot + 1;
+  for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
+    if (strncmp(module, towers[i], strlen(towers[i])) == 0) return true;
+  return false;
+}
+
 /* Only tensors below a module that the model declares are suspicious: the rest of a checkpoint (heads for other
  * tasks, an optimiser's state) is left behind on purpose, and so are buffers of ids. */
 static void warn_of_extra(const Comparison *c) {
@@ -367,6 +381,7 @@ static void warn_of_extra(const Comparison *c) {
     /* Buffers of ids are left behind on purpose. */
     bool may_be_weight = weight_entry_is_readable(entry) && !entry->is_part && !is_of_training(name);
     if (!may_be_weight || map_has(&c->graph->declared_weights, name) || !is_below(&paths, name)) continue;
+    if (is_of_tower(&paths, name)) continue;
     if (++n > MOST_LISTED) continue;
     diag_warning_at(c->check->diag, entry->file->file.path, DIAG_WEIGHT_EXTRA,
                     "tensor \"%s\" lies below a module of the model, which does not declare it", name);

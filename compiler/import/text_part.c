@@ -4,19 +4,27 @@
 #include <string.h>
 
 typedef struct TextPart {
-  const char *type, *part_type, *whole_class, *part_class, *keys;
+  const char *type, *part_type, *whole_class, *part_class;
+  bool is_tied, is_flat;
+  const char *keys;
 } TextPart;
 
 static const TextPart text_parts[] = {
-#define TEXT_PART(type, part_type, whole_class, part_class, keys) {type, part_type, whole_class, part_class, keys},
+#define TEXT_PART(type, part_type, whole_class, part_class, is_tied, is_flat, keys) \
+  {type, part_type, whole_class, part_class, is_tied, is_flat, keys},
 #include "import/text_parts.def"
 };
 
-static const TextPart *part_of(const json_t *config) {
+/* The row of the type whose part is of that type; if none is, or the part does not say, the first row of the type. */
+static const TextPart *part_of(const json_t *config, const char *part_type) {
   const char *type = json_string_value(json_object_get(config, "model_type"));
-  for (size_t i = 0; type && i < sizeof text_parts / sizeof *text_parts; i++)
-    if (strcmp(text_parts[i].type, type) == 0) return &text_parts[i];
-  return NULL;
+  const TextPart *first = NULL;
+  for (size_t i = 0; type && i < sizeof text_parts / sizeof *text_parts; i++) {
+    if (strcmp(text_parts[i].type, type) != 0) continue;
+    if (part_type && strcmp(text_parts[i].part_type, part_type) == 0) return &text_parts[i];
+    first = first ? first : &text_parts[i];
+  }
+  return first;
 }
 
 static bool is_listed(const char *keys, const char *key) {
@@ -52,17 +60,18 @@ static bool take_key(Diag *diag, const char *path, json_t *part, const char *key
 }
 
 json_t *text_part(Diag *diag, const json_t *config, const char *path) {
-  const TextPart *row = part_of(config);
   const json_t *inside = json_object_get(config, "text_config");
   const char *type = json_string_value(json_object_get(inside, "model_type"));
+  const TextPart *row = part_of(config, type);
   if (!row) return NULL;
-  if (!json_is_object(inside) || (type && strcmp(type, row->part_type) != 0)) {
+  const bool is_flat = row->is_flat && !inside;
+  if ((!is_flat && !json_is_object(inside)) || (type && strcmp(type, row->part_type) != 0)) {
     diag_error_at(diag, path, DIAG_CHECKPOINT, "\"text_config\" must be the settings of a \"%s\"", row->part_type);
     return NULL;
   }
-  json_t *part = json_copy((json_t *)inside), *value;
+  json_t *part = is_flat ? json_object() : json_copy((json_t *)inside), *value;
   json_object_set_new(part, "model_type", json_string(row->part_type));
-  json_object_set_new(part, "tie_word_embeddings", json_false()); /* that of the whole counts */
+  json_object_set_new(part, "tie_word_embeddings", json_boolean(row->is_tied)); /* that of the whole counts */
   json_t *tied = json_object_get(config, "tie_word_embeddings"), *classes = class_of_part(row, config);
   if (tied) json_object_set(part, "tie_word_embeddings", tied);
   if (classes) json_object_set_new(part, "architectures", classes);

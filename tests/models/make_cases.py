@@ -23,6 +23,7 @@ import encoder_cases
 import hybrid_cases
 import picture_cases
 import sentence_cases
+import text_part_cases
 
 torch.set_num_threads(1)
 hf.logging.set_verbosity_error()
@@ -727,3 +728,4 @@ for make in (encoders, two_texts, counted_places, debertas, moderns, writers, re
 encoder_cases.make(case, keep_table, pairs([9, 6], 40))
 picture_cases.make(case)
 hybrid_cases.make(case)
+text_part_cases.make(case)

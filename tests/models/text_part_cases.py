@@ -1,0 +1,89 @@
+"""Cases of make_cases.py for the text part of folders whose models read pictures too: as save_pretrained writes them, and as
+they were first published.
+"""
+import copy
+
+import torch
+import transformers as hf
+
+LOGITS = dict(logits="logits")
+TEXT = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+PICTURES = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8)
+
+
+def rows():
+    return torch.randint(3, 36, (2, 12), generator=torch.Generator().manual_seed(11))
+
+
+def more(**changes):
+    return dict(inputs=dict(input_ids=rows()), outputs=LOGITS, grows="input_ids", gain=0.25) | changes
+
+
+def made(kind, config):
+    """Of a config.json as it was published, which stays as it is: transformers writes into what it is given."""
+    return kind(**copy.deepcopy({k: v for k, v in config.items() if k not in ("model_type", "architectures", "transformers_version")}))
+
+
+def gemmas(case):
+    full = dict(rope_type="linear", factor=8.0, rope_theta=1000000.0)
+    text = TEXT | dict(num_hidden_layers=4, head_dim=16, sliding_window=5, query_pre_attn_scalar=12,
+                       layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+                       rope_parameters=dict(full_attention=full, sliding_attention=dict(rope_type="default", rope_theta=10000.0)))
+    seen = dict(mm_tokens_per_image=4, image_token_index=39, boi_token_index=37, eoi_token_index=38)
+    whole = hf.Gemma3Config(text_config=text, vision_config=hf.SiglipVisionConfig(**PICTURES), **seen)
+    case("gemma3_pictures", hf.Gemma3ForConditionalGeneration(whole), **more())
+    # What google/gemma-3-4b-it says, smaller: most settings of the text are left to the class.
+    text = dict(vocab_size=40, hidden_size=16, intermediate_size=24, model_type="gemma3_text", num_hidden_layers=6,
+                rope_scaling=dict(factor=8.0, rope_type="linear"), sliding_window=5)
+    first = dict(architectures=["Gemma3ForConditionalGeneration"], boi_token_index=37, eoi_token_index=38, eos_token_id=[2, 5],
+                 image_token_index=39, initializer_range=0.02, mm_tokens_per_image=4, model_type="gemma3", text_config=text,
+                 torch_dtype="float32", transformers_version="4.50.0.dev0", vision_config=PICTURES | dict(
+                     model_type="siglip_vision_model", vision_use_head=False))
+    said = dict(bos_token_id=1, cache_implementation="hybrid", eos_token_id=[2, 5], pad_token_id=0, transformers_version="4.50.0.dev0")
+    case("gemma3_pictures_first", hf.Gemma3ForConditionalGeneration(made(hf.Gemma3Config, first)),
+         **more(files={"config.json": first, "generation_config.json": said}))
+
+
+def mistrals(case):
+    seen = dict(vision_config=hf.PixtralVisionConfig(**PICTURES), image_token_index=39)
+    case("mistral3_pictures", hf.Mistral3ForConditionalGeneration(hf.Mistral3Config(
+        text_config=hf.MistralConfig(**TEXT, sliding_window=None), **seen)), **more())
+    case("mistral3_untied", hf.Mistral3ForConditionalGeneration(hf.Mistral3Config(
+        text_config=hf.MistralConfig(**TEXT, sliding_window=5), tie_word_embeddings=False, **seen)), **more())
+    case("ministral3_pictures", hf.Mistral3ForConditionalGeneration(hf.Mistral3Config(
+        text_config=hf.Ministral3Config(**TEXT, head_dim=8), **seen)), **more())
+    seen = dict(vision_config=hf.CLIPVisionConfig(**PICTURES), image_token_index=39)
+    case("llava", hf.LlavaForConditionalGeneration(hf.LlavaConfig(text_config=hf.LlamaConfig(**TEXT), **seen)), **more())
+
+
+def qwens(case):
+    seen = dict(image_token_id=39, video_token_id=38, vision_start_token_id=36, vision_end_token_id=37)
+    looks = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2, temporal_patch_size=1, out_hidden_size=16)
+    mrope = dict(rope_type="default", rope_theta=1000.0, mrope_section=[1, 0, 1])
+    whole = hf.Qwen2_5_VLConfig(text_config=TEXT | dict(rope_parameters=mrope), vision_config=looks, **seen)
+    case("qwen2_5_vl", hf.Qwen2_5_VLForConditionalGeneration(whole), **more())
+    # What Qwen/Qwen2.5-VL-3B-Instruct says, smaller: the settings of the text stand beside the others.
+    first = TEXT | seen | dict(architectures=["Qwen2_5_VLForConditionalGeneration"], attention_dropout=0.0, vision_token_id=35,
+                               hidden_act="silu", initializer_range=0.02, max_window_layers=70, model_type="qwen2_5_vl",
+                               rms_norm_eps=1e-06, rope_theta=1000000.0, sliding_window=32768, tie_word_embeddings=True,
+                               torch_dtype="float32", transformers_version="4.41.2", use_cache=True, use_sliding_window=False,
+                               vision_config=looks, rope_scaling=dict(type="mrope", mrope_section=[1, 0, 1]))
+    case("qwen2_5_vl_first", hf.Qwen2_5_VLForConditionalGeneration(made(hf.Qwen2_5_VLConfig, first)), **more(files={"config.json": first}))
+    whole = hf.Qwen2VLConfig(text_config=TEXT | dict(rope_parameters=mrope, hidden_act="gelu"), vision_config=dict(
+        depth=1, embed_dim=8, hidden_size=16, num_heads=1, patch_size=2, temporal_patch_size=1), tie_word_embeddings=True, **seen)
+    case("qwen2_vl", hf.Qwen2VLForConditionalGeneration(whole), **more())
+    mrope = dict(rope_type="default", rope_theta=1000000.0, mrope_section=[2, 1, 1], mrope_interleaved=True)
+    text = {k: v for k, v in TEXT.items() if k not in ("bos_token_id", "eos_token_id")}
+    looks = looks | dict(num_position_embeddings=4, deepstack_visual_indexes=[0])
+    said = dict(bos_token_id=1, eos_token_id=[2, 5], pad_token_id=0, transformers_version="5.24.0")
+    for name, changes in (("qwen3_vl", {}), ("qwen3_vl_biased", dict(attention_bias=True, num_key_value_heads=4))):
+        whole = hf.Qwen3VLConfig(text_config=text | dict(head_dim=8, rope_parameters=mrope) | changes, vision_config=looks,
+                                 tie_word_embeddings=bool(changes), **seen)
+        case(name, hf.Qwen3VLForConditionalGeneration(whole), **more(files={"generation_config.json": said}))
+
+
+def make(case):
+    gemmas(case)
+    mistrals(case)
+    qwens(case)
