@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/strbuf.h"
+
 typedef struct TextPart {
   const char *type, *part_type, *whole_class, *part_class;
   bool is_tied, is_flat;
@@ -59,6 +61,14 @@ static bool take_key(Diag *diag, const char *path, json_t *part, const char *key
   return false;
 }
 
+static void report_other_part(Diag *diag, const char *path, const char *type) {
+  StrBuf types = strbuf_new(diag->arena);
+  for (size_t i = 0; i < sizeof text_parts / sizeof *text_parts; i++)
+    if (strcmp(text_parts[i].type, type) == 0)
+      strbuf_printf(&types, "%s\"%s\"", types.length ? " or " : "", text_parts[i].part_type);
+  diag_error_at(diag, path, DIAG_CHECKPOINT, "\"text_config\" must be the settings of a %s", types.text);
+}
+
 json_t *text_part(Diag *diag, const json_t *config, const char *path) {
   const json_t *inside = json_object_get(config, "text_config");
   const char *type = json_string_value(json_object_get(inside, "model_type"));
@@ -66,7 +76,7 @@ json_t *text_part(Diag *diag, const json_t *config, const char *path) {
   if (!row) return NULL;
   const bool is_flat = row->is_flat && !inside;
   if ((!is_flat && !json_is_object(inside)) || (type && strcmp(type, row->part_type) != 0)) {
-    diag_error_at(diag, path, DIAG_CHECKPOINT, "\"text_config\" must be the settings of a \"%s\"", row->part_type);
+    report_other_part(diag, path, row->type);
     return NULL;
   }
   json_t *part = is_flat ? json_object() : json_copy((json_t *)inside), *value;

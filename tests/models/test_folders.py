@@ -325,11 +325,47 @@ class Spellings(ImportCase):
                            (dict(new_switch=True), 'nothing reads "new_switch"'),
                            (dict(text_config=part | dict(new_switch=True)), 'nothing reads "new_switch"'),
                            (dict(architectures=["Qwen3_5ForSequenceClassification"]), '"architectures": the class'),
-                           (dict(model_type="llava"), "its part for text (text_config) is not taken out of it")):
+                           (dict(model_type="paligemma"), "its part for text (text_config) is not taken out of it")):
             with self.subTest(keys=keys):
                 self.write(config | keys)
                 self.refused(says)
                 (self.folder / "model.tfm").unlink(missing_ok=True)
+
+    def test_parts_of_several_types(self):
+        """Of one type the part may be of several; older folders have its settings beside the others."""
+        config = self.take("mistral3_pictures")
+        self.assertIn("the part for text of a mistral3", self.tfmc(self.folder, "--strict").stdout)
+        self.write(config | dict(text_config=config["text_config"] | dict(model_type="qwen2")))
+        self.refused('"text_config" must be the settings of a "mistral" or "ministral3"')
+        config = self.take("qwen2_5_vl_first")
+        self.assertNotIn("text_config", config)
+        whole = self.tfmc(self.folder, "--strict").stdout
+        self.write({k: v for k, v in config.items() if k not in ("vision_config", "vision_token_id")} | dict(video_token_id=7))
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+        for keys, says in ((dict(text_config=None), '"text_config" must be the settings of a "qwen2_5_vl_text"'),
+                           (dict(use_sliding_window=True), "use_sliding_window"), (dict(new_switch=1), 'nothing reads "new_switch"'),
+                           (dict(rope_scaling=dict(type="yarn", factor=2.0)), "rope_parameters")):
+            with self.subTest(keys=keys):
+                self.write(config | keys)
+                self.refused(says)
+
+    def test_positions_of_gemma_3_are_scaled_in_layers_that_look_at_all(self):
+        config = self.take("gemma3_pictures_first")
+        whole = self.tfmc(self.folder, "--strict").stdout
+        self.assertIn("factor = 8.0", whole)
+        part = config["text_config"]
+        new = dict(full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
+                   sliding_attention=dict(rope_type="default", rope_theta=10000.0))
+        self.write(config | dict(text_config={k: v for k, v in part.items() if k != "rope_scaling"} | dict(rope_parameters=new)))
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+        for rope, says in ((dict(rope_scaling=dict(rope_type="yarn", factor=8.0)), "the scaling of positions is neither default nor linear"),
+                           (dict(rope_scaling=dict(rope_type="linear", factor=0.0)), "positions are scaled by 0"),
+                           (dict(rope_scaling=dict(rope_type="linear")), "factor"),
+                           (dict(rope_parameters=new), "the scaling of positions has two spellings"),
+                           (dict(rope_scaling=None, rope_parameters=new | dict(sliding_attention=new["full_attention"])), "sliding_attention")):
+            with self.subTest(rope=rope):
+                self.write(config | dict(text_config=part | rope))
+                self.refused(says)
 
     def test_ages_of_configs(self):
         """config.json as transformers 4.20, 4.45 and 5 write it: how positions turn, the type of weights, the version."""
