@@ -268,6 +268,7 @@ static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta, 
   json_object_set_new(folder->names, "architecture", architecture ? json_string(architecture) : json_null());
   if (generation) json_object_set_new(folder->names, "generation", generation);
   if (sentence) json_object_set_new(folder->names, "sentence", sentence);
+  json_object_set_new(folder->names, "part_of", folder->part_of ? json_string(folder->part_of) : json_null());
   return generation && sentence;
 }
 
@@ -285,7 +286,8 @@ static bool take_text_part(Arena *arena, Diag *diag, Folder *folder) {
   if (!part && !diag_has_errors(diag)) return true;
   if (part)
     folder->part_of = arena_strdup(arena, json_string_value(json_object_get(folder->config, "model_type")));
-  json_decref(folder->config);
+  if (part) folder->whole = folder->config;
+  else json_decref(folder->config);
   folder->config = part;
   return part;
 }
@@ -356,6 +358,7 @@ void folder_close(Folder *folder) {
   if (!folder) return;
   weight_set_close(folder->weights);
   json_decref(folder->names);
+  json_decref(folder->whole);
   json_decref(folder->generation);
   json_decref(folder->written);
   json_decref(folder->config);

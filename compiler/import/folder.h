@@ -17,6 +17,7 @@ typedef struct Folder {
   json_t *written; /* config.json as it stands there, or its part for text */
   json_t *config;  /* the same, its rotary settings in the newer form */
   const char *part_of; /* the model_type of the whole, if the model is the text part of it; NULL */
+  json_t *whole;       /* config.json then, of which `config` has that part */
   const char *generation_path; /* where the settings of generation are: generation_config.json or config.json */
   json_t *generation; /* the settings that stand there */
   json_t *names;  /* the same, with `architecture`, `generation`, `sentence` and the `rope_theta` that was joined */

@@ -42,15 +42,16 @@ static void check_row(Arena *arena, Diag *diag, const Folder *folder, const json
   }
 }
 
-/* A type of a row is the folder's, or it is that of an object of it: "clip.text_config". */
-static void check_type(Arena *arena, Diag *diag, const Folder *folder, Word of, const KeyType *row) {
-  const char *type = json_string_value(json_object_get(folder->written, "model_type"));
+/* A type of a row is the config's, or it is that of an object of it: "clip.text_config". */
+static void check_type(Arena *arena, Diag *diag, const Folder *folder, const json_t *config, Word of,
+                       const KeyType *row) {
+  const char *type = json_string_value(json_object_get(config, "model_type"));
   const size_t length = strlen(type);
   if (is_word(of, type)) {
-    check_row(arena, diag, folder, folder->written, "", row);
+    check_row(arena, diag, folder, config, "", row);
   } else if (of.length > length && strncmp(of.start, type, length) == 0 && of.start[length] == '.') {
     const char *part = arena_strndup(arena, of.start + length + 1, of.length - length - 1);
-    const json_t *object = json_object_get(folder->written, part);
+    const json_t *object = json_object_get(config, part);
     if (json_is_object(object)) check_row(arena, diag, folder, object, arena_printf(arena, "%s.", part), row);
   }
 }
@@ -59,8 +60,10 @@ bool key_types_check(Arena *arena, Diag *diag, const Folder *folder) {
   const int before = diag->n_errors;
   for (size_t i = 0; i < N_ROWS; i++) {
     const char *at = rows[i].types;
-    for (Word word = next_word(&at, ' '); word.length; word = next_word(&at, ' '))
-      check_type(arena, diag, folder, word, &rows[i]);
+    for (Word word = next_word(&at, ' '); word.length; word = next_word(&at, ' ')) {
+      check_type(arena, diag, folder, folder->written, word, &rows[i]);
+      if (folder->whole) check_type(arena, diag, folder, folder->whole, word, &rows[i]);
+    }
   }
   return diag->n_errors == before;
 }

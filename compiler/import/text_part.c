@@ -79,6 +79,13 @@ json_t *text_part(Diag *diag, const json_t *config, const char *path) {
     report_other_part(diag, path, row->type);
     return NULL;
   }
+  const json_t *own_tie = json_object_get(inside, "tie_word_embeddings"), *own_type = json_object_get(inside, "model_type");
+  if ((own_tie && !json_is_boolean(own_tie)) || (own_type && !json_is_null(own_type) && !type)) {
+    diag_error_at(diag, path, DIAG_CHECKPOINT, own_tie && !json_is_boolean(own_tie)
+                  ? "\"text_config.tie_word_embeddings\" must be true or false"
+                  : "\"text_config.model_type\" must be a string");
+    return NULL;
+  }
   json_t *part = is_flat ? json_object() : json_copy((json_t *)inside), *value;
   json_object_set_new(part, "model_type", json_string(row->part_type));
   json_object_set_new(part, "tie_word_embeddings", json_boolean(row->is_tied)); /* that of the whole counts */

@@ -91,20 +91,27 @@ def taken(kind, key, sample):
     return True
 
 
-def classes(families):
-    for name in model_types(families):
+def whole_types(text_parts):
+    """Of models that read more than text, whose part for text is taken: the part itself has a type of its own."""
+    return list(dict.fromkeys(re.findall(r'^TEXT_PART\("([\w-]+)"', text_parts.read_text(), re.M)))
+
+
+def classes(families, text_parts):
+    wholes = whole_types(text_parts)
+    for name in [*model_types(families), *wholes]:
         if name in NO_TRANSFORMERS:
             continue
         kind = CONFIG_MAPPING[name]
         yield name, kind
         for part, inner in kind.sub_configs.items():
-            yield f"{name}.{part}", inner
+            if name not in wholes or part != "text_config" and dataclasses.is_dataclass(inner):
+                yield f"{name}.{part}", inner
 
 
-def table(families):
+def table(families, text_parts):
     """kinds and types: the keys."""
     of_key = collections.defaultdict(lambda: collections.defaultdict(list))
-    for name, kind in classes(families):
+    for name, kind in classes(families, text_parts):
         for field in dataclasses.fields(kind):
             words = kinds(field.type)
             if not field.init or field.name.startswith("_") or isinstance(field.type, str) or field.name == "dtype":
@@ -148,7 +155,7 @@ def main():
     parser.add_argument("families", type=pathlib.Path)
     parser.add_argument("key_types", type=pathlib.Path)
     args = parser.parse_args()
-    written = text(table(args.families))
+    written = text(table(args.families, args.key_types.with_name("text_parts.def")))
     if args.check:
         return written != args.key_types.read_text() and "key_types.def is not what transformers says"
     args.key_types.write_text(written)
