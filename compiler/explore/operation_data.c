@@ -120,7 +120,8 @@ static void note_lines_of_steps(const json_t *ops, json_t *steps) {
 
 void explorer_add_operations(Explorer *x, uint32_t number, json_t *to) {
   const ExploredProgram *program = &x->programs.items[number];
-  const int32_t *written = explorer_operation_numbers(x, program->written), *numbers = explorer_operation_numbers(x, program->graph);
+  const int32_t *written = explorer_operation_numbers(x, program->written);
+  const int32_t *numbers = explorer_operation_numbers(x, program->graph);
   json_t *steps = json_object_get(to, "steps");
   json_object_set_new(to, "primitives", primitives_of(x, program->written, written));
   json_object_set_new(to, "ops", ops_of(x, program, written, numbers));

@@ -158,7 +158,8 @@ json_t *explorer_passes(Explorer *x) {
       const TrackedPass *pass = &tracks->passes.items[i];
       json_array_append_new(list, json_pack("{s:s, s:i, s:b, s:i, s:o}", "name", pass->name, "program", (int)p,
                                             "changed", (int)pass->changed, "delta",
-                                            (int)pass->came.n - (int)pass->gone.n, "groups", groups_of(x, pass, &numbering)));
+                                            (int)pass->came.n - (int)pass->gone.n, "groups",
+                                            groups_of(x, pass, &numbering)));
     }
   }
   return list;
