@@ -79,7 +79,8 @@ json_t *text_part(Diag *diag, const json_t *config, const char *path) {
     report_other_part(diag, path, row->type);
     return NULL;
   }
-  const json_t *own_tie = json_object_get(inside, "tie_word_embeddings"), *own_type = json_object_get(inside, "model_type");
+  const json_t *own_tie = json_object_get(inside, "tie_word_embeddings");
+  const json_t *own_type = json_object_get(inside, "model_type");
   if ((own_tie && !json_is_boolean(own_tie)) || (own_type && !json_is_null(own_type) && !type)) {
     diag_error_at(diag, path, DIAG_CHECKPOINT, own_tie && !json_is_boolean(own_tie)
                   ? "\"text_config.tie_word_embeddings\" must be true or false"
