@@ -359,7 +359,7 @@ static bool is_of_training(const char *name) {
  * name that is none of the model's. */
 static bool is_of_tower(const Map *paths, const char *name) {
   static const char *const towers[] = {"visual.", "vision_tower.", "vision_model.", "audio_tower.",
-                                       "multi_modal_projector."};
+                                       "embed_vision.", "embed_audio.", "multi_modal_projector."};
   const char *module = name;
   for (const char *dot = strchr(name, '.'); dot && map_find(paths, name, (size_t)(dot - name) + 1);
        dot = strchr(dot + 1, '.'))

@@ -91,6 +91,7 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
     const bool is_tuple = json_is_false(value) && strcmp(key, "return_dict") == 0; /* in which heads look for names */
     if (json_is_null(value) || (is_common(key) && !is_tuple) || map_has(&k->ignored, name)) continue;
     if (is_ignored_by_user(k->folder, name)) continue;
+    if (map_has(&k->named, arena_printf(k->arena, "%s.*", name))) continue; /* whose members are read one by one */
     if (json_is_object(value) && json_object_size(value) && depth < MAX_DEPTH)
       account_for_object(k, value, arena_printf(k->arena, "%s.", name), depth + 1);
     else if (!map_has(&k->named, name))

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/checked_size.h"
+#include "import/layer_values.h"
 #include "import/value_text.h"
 
 static json_t *evaluate(Facts *f, const Ast *node);
@@ -55,7 +56,18 @@ const char *expression_keys(Arena *arena, const Ast *node) {
   return out.text;
 }
 
+static const Ast *argument(const Ast *call, uint32_t i) { return call->children[i + 1]->children[0]; }
+
+/* The object whose members of_layers accounts for; NULL. */
+static const char *object_of_layers(Arena *arena, const Ast *node) {
+  const Ast *callee = node->kind == AST_CALL ? node->children[0] : NULL;
+  const bool is_call = callee && callee->kind == AST_NAME && strcmp(callee->name, "of_layers") == 0;
+  return is_call && node->n_children > 1 ? path_of(arena, argument(node, 0)) : NULL;
+}
+
 void expression_add_keys(Map *keys, const Ast *node) {
+  const char *layers = object_of_layers(keys->arena, node);
+  if (layers) map_put(keys, arena_printf(keys->arena, "%s.*", layers), NULL);
   const char *path = path_of(keys->arena, node);
   if (path) map_put(keys, path, NULL);
   for (uint32_t i = node->kind == AST_CALL; i < node->n_children; i++)
@@ -194,8 +206,6 @@ static json_t *negated(Facts *f, const Ast *node) {
 
 // ---- functions ----
 
-static const Ast *argument(const Ast *call, uint32_t i) { return call->children[i + 1]->children[0]; }
-
 /* has("w"), and the dims of dims("w", i); the name is a text. */
 static json_t *weight_value(Facts *f, const Ast *call, bool wants_dims) {
   json_t *name = call->n_children > 1 ? evaluate(f, argument(call, 0)) : NULL;
@@ -308,6 +318,27 @@ static json_t *letters_value(Facts *f, const Ast *call) {
   return list;
 }
 
+/* of_layers(object, kinds, "kind", "key", "other key" ...): what all layers of a kind have for a key; null if none has
+ * it. */
+static json_t *of_layers_value(Facts *f, const Ast *call) {
+  if (call->n_children < 5) return fault(f, call, "of_layers takes an object, a list of kinds, a kind and keys");
+  json_t *layers = evaluate(f, argument(call, 0)), *kinds = evaluate(f, argument(call, 1));
+  json_t *words = keep(f, json_array());
+  for (uint32_t i = 2; i + 1 < call->n_children; i++) {
+    json_t *word = evaluate(f, argument(call, i));
+    if (!json_is_string(word)) return fault(f, call, "of_layers takes kinds and keys as strings");
+    json_array_append(words, word);
+  }
+  if (!layers || !kinds || json_is_null(layers)) return layers && kinds ? json_null() : NULL;
+  const char *wrong = json_is_object(layers) ? NULL : "no object", *kind = json_string_value(json_array_get(words, 0));
+  const char *name = expression_keys(f->arena, argument(call, 0));
+  json_t *keys = json_copy(words);
+  json_array_remove(keys, 0);
+  const json_t *value = wrong ? NULL : value_of_layers(f->arena, layers, kinds, kind, keep(f, keys), &wrong);
+  if (wrong) return fault(f, call, "%s: %s: %s", f->file, name, wrong);
+  return value ? (json_t *)value : json_null();
+}
+
 static json_t *call_value(Facts *f, const Ast *call) {
   const char *name = call->children[0]->kind == AST_NAME ? call->children[0]->name : "";
   if (strcmp(name, "has") == 0) return weight_value(f, call, false);
@@ -318,8 +349,9 @@ static json_t *call_value(Facts *f, const Ast *call) {
   if (strcmp(name, "one_of") == 0) return one_of_value(f, call);
   if (strcmp(name, "all_of") == 0) return all_of_value(f, call);
   if (strcmp(name, "letters") == 0) return letters_value(f, call);
-  return fault(f, call, "a checkpoint block has the functions has, dims, same, first, absent, one_of, all_of and "
-                        "letters, no others");
+  if (strcmp(name, "of_layers") == 0) return of_layers_value(f, call);
+  return fault(f, call, "a checkpoint block has the functions has, dims, same, first, absent, one_of, all_of, "
+                        "letters and of_layers, no others");
 }
 
 // ---- all kinds ----

@@ -14,7 +14,7 @@ def weight(name, shape, gain, seed=0):
     noise = np.random.RandomState((zlib.crc32(name.encode()) + seed) % 2**32).standard_normal(shape).astype(np.float32)
     if len(shape) > 1:
         return np.float32(gain) * noise
-    return np.float32(name.endswith(".weight")) + np.float32(0.1) * noise  # scales of norms are near 1
+    return np.float32(name.endswith((".weight", ".layer_scalar", ".router.scale"))) + np.float32(0.1) * noise  # scales are near 1
 
 
 def turned(array):

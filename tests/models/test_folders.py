@@ -367,6 +367,30 @@ class Spellings(ImportCase):
                 self.write(config | dict(text_config=part | rope))
                 self.refused(says)
 
+    def test_settings_of_layers(self):
+        """Layers may have sizes of their own, by number: all of those that see all, and no others."""
+        config = self.take("gemma4_one")
+        whole = self.tfmc(self.folder, "--strict").stdout
+        self.assertIn("head_all = 16", whole)
+        own = config["per_layer_config"]
+        self.assertEqual(list(own), ["5"])
+        older = {k: v for k, v in config.items() if k != "per_layer_config"} | dict(global_head_dim=16, num_global_key_value_heads=1)
+        self.write(older)
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, whole)
+        for layers, says in (({"6": own["5"]}, '"6" is the number of no layer'), ({"05": own["5"]}, '"05" is the number of no layer'),
+                             ({"5": own["5"], "0": own["5"]}, 'layer 0 is of the kind "sliding_attention"'),
+                             ({"5": own["5"] | dict(new_switch=1)}, 'nothing reads "new_switch" of layer 5'),
+                             ({"5": 16}, "the settings of layer 5 are no object"), ([16], "no object")):
+            with self.subTest(layers=layers):
+                self.write(config | dict(per_layer_config=layers))
+                self.refused("per_layer_config", says)
+        config = self.take("gemma4_tables")
+        for changes, says in ({"1": {"head_dim": 16}}, 'only some layers are named'), \
+                ({"1": {"head_dim": 16}, "3": {"head_dim": 16}, "5": {"head_dim": 8}}, 'layer 5 has another "head_dim"'):
+            with self.subTest(layers=changes):
+                self.write(config | dict(per_layer_config=changes))
+                self.refused("per_layer_config", says)
+
     def test_ages_of_configs(self):
         """config.json as transformers 4.20, 4.45 and 5 write it: how positions turn, the type of weights, the version."""
         seen = {"gpt_neox"}  # whose older names are its own

@@ -45,6 +45,31 @@ def gemmas(case):
          **more(files={"config.json": first, "generation_config.json": said}))
 
 
+def fourth_gemmas(case):
+    small = TEXT | dict(num_hidden_layers=6, head_dim=8, global_head_dim=16, sliding_window=5, hidden_size_per_layer_input=0,
+                        vocab_size_per_layer_input=40)
+    own = small | dict(hidden_size_per_layer_input=4, layer_types=["sliding_attention", "full_attention"] * 3)
+    kind, config = hf.Gemma4ForCausalLM, hf.Gemma4TextConfig
+    case("gemma4", kind(config(**small, attention_bias=True)), **more())
+    case("gemma4_tables", kind(config(**own, num_kv_shared_layers=2, use_double_wide_mlp=True, final_logit_softcapping=5.0)), **more())
+    case("gemma4_one", kind(config(**small, attention_k_eq_v=True, num_global_key_value_heads=1, hidden_activation="silu")), **more())
+    experts = dict(enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=8)
+    case("gemma4_experts", kind(config(**small, **experts, rope_parameters=dict(
+        full_attention=dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=1000.0),
+        sliding_attention=dict(rope_type="default", rope_theta=100.0)))), **more(options=["--require-fusion=experts"]))
+    looks = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=8,
+                 patch_size=4, position_embedding_size=16)
+    hears = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, subsampling_conv_channels=[4, 4], output_proj_dims=16)
+    seen = dict(image_token_id=39, video_token_id=38, audio_token_id=37, boi_token_id=36, eoi_token_id=36, boa_token_id=36,
+                eoa_token_index=36)
+    whole = hf.Gemma4Config(text_config=own, vision_config=looks, audio_config=hears, **seen)
+    case("gemma4_whole", hf.Gemma4ForConditionalGeneration(whole), **more())
+    # With the sizes of the layers that see all beside the others, and positions left to the class.
+    first = small | dict(model_type="gemma4_text", architectures=["Gemma4ForCausalLM"], num_global_key_value_heads=None,
+                         transformers_version="5.5.0", dtype="float32")
+    case("gemma4_first", kind(made(config, first)), **more(files={"config.json": first}))
+
+
 def mistrals(case):
     seen = dict(vision_config=hf.PixtralVisionConfig(**PICTURES), image_token_index=39)
     case("mistral3_pictures", hf.Mistral3ForConditionalGeneration(hf.Mistral3Config(
@@ -85,5 +110,6 @@ def qwens(case):
 
 def make(case):
     gemmas(case)
+    fourth_gemmas(case)
     mistrals(case)
     qwens(case)
