@@ -10,8 +10,8 @@
 
 #include "base/arena.h"
 
-/* A borrowed value; NULL if no layer has the key, or with `fault` set. `keys`: those that the layers may have; the first
- * is the one that is asked for. */
+/* A borrowed value; NULL if no layer has the key, or with `fault` set. `keys`: those that the layers may have; the
+ * first is the one that is asked for. */
 const json_t *value_of_layers(Arena *arena, const json_t *layers, const json_t *kinds, const char *kind,
                               const json_t *keys, const char **fault);
 

@@ -36,12 +36,17 @@ static bool is_listed(const char *keys, const char *key) {
   return false;
 }
 
+/* Keys that are given to the part one by one. */
+static bool is_settled(const char *key) {
+  return is_listed("text_config model_type architectures tie_word_embeddings", key);
+}
+
 /* Keys that the whole has as well as the part, each for itself; of some the part's own change nothing. */
 static bool is_of_each(const char *key) {
   static const char keys[] =
-      "text_config model_type architectures tie_word_embeddings _name_or_path transformers_version dtype torch_dtype "
+      "_name_or_path transformers_version dtype torch_dtype "
       "use_cache output_attentions output_hidden_states";
-  return is_listed(keys, key);
+  return is_settled(key) || is_listed(keys, key);
 }
 
 /* The class of the part if the config names that of the whole; another class is left for the family to refuse. */
@@ -96,7 +101,7 @@ json_t *text_part(Diag *diag, const json_t *config, const char *path) {
   const char *key;
   bool is_good = true;
   json_object_foreach((json_t *)config, key, value) {
-    if (is_of_each(key) || is_listed(row->keys, key)) continue;
+    if ((is_flat ? is_settled(key) : is_of_each(key)) || is_listed(row->keys, key)) continue;
     is_good = is_good && take_key(diag, path, part, key, value);
   }
   if (is_good) return part;

@@ -103,9 +103,8 @@ def classes(families, text_parts):
             continue
         kind = CONFIG_MAPPING[name]
         yield name, kind
-        for part, inner in kind.sub_configs.items():
-            if name not in wholes or part != "text_config" and dataclasses.is_dataclass(inner):
-                yield f"{name}.{part}", inner
+        for part, inner in kind.sub_configs.items() if name not in wholes else ():
+            yield f"{name}.{part}", inner
 
 
 def table(families, text_parts):

@@ -51,7 +51,8 @@ logging.disable(logging.CRITICAL)
 EXPERTS = dict(experts_implementation="eager")  # torch's grouped products take rows of 16 bytes alone
 TOLERANCE = 1e-5
 MOST_OF_ROUNDING = 1e-3
-TOWER = r"\bvision_config\b|\bmm_tokens_per_image\b|\b(visual|vision_tower|multi_modal_projector)\."
+TOWER = (r"\b(vision_config|audio_config|mm_tokens_per_image|projector_hidden_act|spatial_merge_size|image_token_\w+)\b"
+         r"|\b(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\.")
 AUTO = {"ForCausalLM": hf.AutoModelForCausalLM, "LMHeadModel": hf.AutoModelForCausalLM, "MTModel": hf.AutoModelForSeq2SeqLM,
         "ForConditionalGeneration": hf.AutoModelForSeq2SeqLM, "ForMaskedLM": hf.AutoModelForMaskedLM,
         "ForSequenceClassification": hf.AutoModelForSequenceClassification,
