@@ -1,8 +1,8 @@
-/* Settings that layers have of their own, by number: {"5": {"head_dim": 512}, "11": ...}, beside the kinds of the layers.
+/* Settings that layers have of their own, by number ({"5": {"head_dim": 512}, "11": ...}), and the kinds of layers.
  *
- * In: such an object, and the list of kinds. Out: the value of a key that all layers of one kind have. Refused: numbers of
- * no layer, layers of another kind, layers of the kind that are left out or have another value, keys that nothing
- * reads. */
+ * In: such an object, and the list of kinds. Out: the value of a key that all layers of one kind have. Refused:
+ * numbers of no layer, layers of another kind, layers of the kind that are left out or have another value, keys that
+ * nothing reads. */
 #ifndef TFM_IMPORT_LAYER_VALUES_H
 #define TFM_IMPORT_LAYER_VALUES_H
 
