@@ -20,6 +20,7 @@ REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotro
            ("nemotron_h", dict(mtp_hybrid_override_pattern=None), '"mtp_hybrid_override_pattern" is null'),
            ("nemotron_h", dict(mamba_dt_limit=0.5), "a list of numbers with fractions"),
            ("nemotron_h", dict(mamba_expand=None), '"mamba_expand" is null'),
+           ("kimi_linear", dict(model_max_length=[64]), "the setting 'max_length' must be a number, not [64]"),
            ("olmo_hybrid", dict(linear_a_log_max=-0.5), "linear_a_log_min is above linear_a_log_max"),
            ("olmo_hybrid", dict(linear_a_log_min=17.0), "linear_a_log_min is above linear_a_log_max")]
 TAKEN = [("nemotron_h", dict(mamba_chunk_size=1)), ("nemotron_h", dict(mtp_hybrid_override_pattern="*E")), ("bamba", dict(mamba_chunk_size=1)),
