@@ -310,8 +310,8 @@ static bool is_setting(Elaborator *e, const Ast *node) {
   return false;
 }
 
-/* Numbers, booleans (as 0 and 1) and, where the setting is one, lists of integers; `none` and an empty list leave the setting out. The range is
- * checked where all sources of settings meet, in runtime/generate. */
+/* Numbers, booleans (as 0 and 1) and, for settings that are lists, lists of integers; `none` and an empty list leave the
+ * setting out. The range is checked where all sources of settings meet, in runtime/generate. */
 static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   GenerateSetting setting = {.name = node->name};
   e->here = node->span;
@@ -325,7 +325,8 @@ static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   if (v.kind == VALUE_NONE || is_poison(v)) return;
   bool is_list = v.kind == VALUE_LIST;
   if (is_list && v.as.list->n == 0) return;
-  if (is_list && !takes_list(node->name)) fail(e, DIAG_KIND, "the setting '%s' must be a number, not %V", node->name, v);
+  if (is_list && !takes_list(node->name))
+    fail(e, DIAG_KIND, "the setting '%s' must be a number, not %V", node->name, v);
   if (is_number(v)) vec_push(e->arena, &setting.values, number_of(v));
   else if (v.kind == VALUE_BOOL) vec_push(e->arena, &setting.values, v.as.boolean ? 1 : 0);
   else if (!is_list)
