@@ -310,8 +310,8 @@ static bool is_setting(Elaborator *e, const Ast *node) {
   return false;
 }
 
-/* Numbers, booleans (as 0 and 1) and, for settings that are lists, lists of integers; `none` and an empty list leave the
- * setting out. The range is checked where all sources of settings meet, in runtime/generate. */
+/* Numbers, booleans (as 0 and 1) and, for settings that are lists, lists of integers; `none` and an empty list leave
+ * the setting out. The range is checked where all sources of settings meet, in runtime/generate. */
 static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   GenerateSetting setting = {.name = node->name};
   e->here = node->span;
