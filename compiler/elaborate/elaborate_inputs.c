@@ -289,6 +289,17 @@ static const char *const settings[] = {
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
+/* Those of them that are lists; a list of one number is none for another. */
+static bool takes_list(const char *name) {
+  enum { count, real, flag, token, tokens, early, biases, seed, start, words, fallback, ignored };
+#define GENERATE_OPTION(option, member, kind, initial, range, accepted, ...) \
+  if (strcmp(name, #option) == 0) return kind == tokens;
+#define GENERATE_ALIAS(option, member, kind, accepted) \
+  if (strcmp(name, #option) == 0) return kind == tokens;
+#include "tfm/abi/generate_options.def"
+  return false;
+}
+
 /* The options that generate_options.def accepts in a block. */
 static bool is_setting(Elaborator *e, const Ast *node) {
   for (size_t i = 0; i < N_SETTINGS; i++) {
@@ -299,8 +310,8 @@ static bool is_setting(Elaborator *e, const Ast *node) {
   return false;
 }
 
-/* Numbers, booleans (as 0 and 1) and lists of integers; `none` and an empty list leave the setting out. The range is
- * checked where all sources of settings meet, in runtime/generate. */
+/* Numbers, booleans (as 0 and 1) and, for settings that are lists, lists of integers; `none` and an empty list leave
+ * the setting out. The range is checked where all sources of settings meet, in runtime/generate. */
 static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   GenerateSetting setting = {.name = node->name};
   e->here = node->span;
@@ -314,10 +325,13 @@ static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   if (v.kind == VALUE_NONE || is_poison(v)) return;
   bool is_list = v.kind == VALUE_LIST;
   if (is_list && v.as.list->n == 0) return;
+  if (is_list && !takes_list(node->name))
+    fail(e, DIAG_KIND, "the setting '%s' must be a number, not %V", node->name, v);
   if (is_number(v)) vec_push(e->arena, &setting.values, number_of(v));
   else if (v.kind == VALUE_BOOL) vec_push(e->arena, &setting.values, v.as.boolean ? 1 : 0);
   else if (!is_list)
-    fail(e, DIAG_KIND, "the setting '%s' must be a number or a list of integers, not %K", node->name, v);
+    fail(e, DIAG_KIND, "the setting '%s' must be a number%s, not %K", node->name,
+         takes_list(node->name) ? " or a list of integers" : "", v);
   for (uint32_t i = 0; is_list && i < v.as.list->n; i++) {
     Value item = v.as.list->items[i];
     if (item.kind == VALUE_INTEGER) vec_push(e->arena, &setting.values, (double)item.as.integer);

@@ -115,23 +115,44 @@ static void account_for_generation(const Keys *k) {
   }
 }
 
-/* A token for padding that is no row of the table of words. transformers makes no such table, but for types that keep
- * no row for it. */
+/* The token for padding of a type where config.json does not say it. */
+static json_int_t default_padding(const char *type) {
+  static const struct {
+    const char *type;
+    json_int_t id;
+  } types[] = {
+#define PADDING(type, id) {type, id},
+#define NO_ROW(type)
+#include "import/padding.def"
+  };
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (strcmp(type, types[i].type) == 0) return types[i].id;
+  return 0;
+}
+
+static bool has_row_for_padding(const char *type) {
+  static const char *const rowless[] = {
+#define PADDING(type, id)
+#define NO_ROW(type) type,
+#include "import/padding.def"
+  };
+  for (size_t i = 0; i < sizeof rowless / sizeof *rowless; i++)
+    if (strcmp(type, rowless[i]) == 0) return false;
+  return true;
+}
+
+/* A token for padding that is no row of the table of words; negative ones count from the table's end. */
 static void check_padding(const Keys *k) {
-  static const char *const rowless[] = {"beit",    "bloom", "clip_text_model", "falcon", "gpt2", "gpt_bigcode",
-                                        "gpt_neo", "gpt_neox", "gptj", "mamba2", "mpnet", "mpt", "mt5", "nemotron_h",
-                                        "siglip_text_model", "t5", "umt5"};
   const char *type = json_string_value(json_object_get(k->folder->config, "model_type"));
-  const json_t *padding = json_object_get(k->folder->config, "pad_token_id");
-  const json_t *rows = json_object_get(k->folder->config, "vocab_size");
-  if (!json_is_integer(padding) || !json_is_integer(rows)) return;
-  if (json_integer_value(padding) < json_integer_value(rows) || is_ignored_by_user(k->folder, "pad_token_id")) return;
-  for (size_t i = 0; type && i < sizeof rowless / sizeof *rowless; i++)
-    if (strcmp(type, rowless[i]) == 0) return;
+  const json_t *said = json_object_get(k->folder->config, "pad_token_id");
+  const json_t *words = json_object_get(k->folder->config, "vocab_size");
+  if (!type || !has_row_for_padding(type) || !json_is_integer(words) || (said && !json_is_integer(said))) return;
+  const json_int_t rows = json_integer_value(words), id = said ? json_integer_value(said) : default_padding(type);
+  if ((id < rows && id >= -rows) || is_ignored_by_user(k->folder, "pad_token_id")) return;
   diag_error_at(k->diag, k->folder->config_path, DIAG_CHECKPOINT,
-                "\"pad_token_id\" is %lld, which is no row of a table of %lld words; --ignore pad_token_id passes over "
-                "it",
-                (long long)json_integer_value(padding), (long long)json_integer_value(rows));
+                "\"pad_token_id\" is %lld%s, which is no row of a table of %lld words; --ignore pad_token_id passes "
+                "over it",
+                (long long)id, said ? "" : " where config.json does not say it", (long long)rows);
 }
 
 /* The value at "a.b", or NULL. */

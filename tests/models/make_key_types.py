@@ -2,13 +2,14 @@
 """usage: make_key_types.py [--check] FAMILIES KEY_TYPES
 
 Writes compiler/import/key_types.def: of which kinds transformers takes the values of the keys of config.json, for each model type
-of the families in models/, the other names of keys too. What the config classes say is compared with what they take: each key with
+of the families in models/, other and older names of keys too. What the config classes say is compared with what they take: each key with
 a value of each kind. With --check the file must be as it would be written. Needs transformers.
 """
 import argparse
 import collections
 import copy
 import dataclasses
+import inspect
 import os
 import pathlib
 import re
@@ -107,6 +108,28 @@ def classes(families, text_parts):
             yield f"{name}.{part}", inner
 
 
+def older_names(kind):
+    """Keys that are no fields: the class puts their values into fields, which take some kinds. Key: kinds. (How positions turn has
+    kinds of its own, and what the base of all classes takes is no older name.)
+    """
+    read = [inspect.getsource(c.__post_init__) for c in kind.__mro__ if c.__module__ == kind.__module__ and "__post_init__" in vars(c)]
+    known = {field.name for field in dataclasses.fields(kind)} | set(kind.attribute_map) | {"rope_scaling", *OF_ALL}
+    for key in dict.fromkeys(re.findall(r'kwargs\.(?:pop|get)\(\s*"(\w+)"', "\n".join(read))):
+        words = [word for word, sample in SAMPLES.items() if key not in known and fits_field(kind, key, sample)]
+        if words and len(words) < len(SAMPLES):
+            yield key, [w for w in words if w != "dict[dict]" or "dict" not in words]
+
+
+def fits_field(kind, key, sample):
+    try:
+        kind(**{key: copy.copy(sample)})
+    except StrictDataclassFieldValidationError:
+        return False
+    except Exception:  # of the right kind, and no value for it
+        return True
+    return True
+
+
 def table(families, text_parts):
     """kinds and types: the keys."""
     of_key = collections.defaultdict(lambda: collections.defaultdict(list))
@@ -122,6 +145,8 @@ def table(families, text_parts):
             of_key[field.name][written].append(name)
             for other in (a for a, key in kind.attribute_map.items() if key == field.name):
                 of_key[other][written].append(name)
+        for key, words in older_names(kind):
+            of_key[key][in_order(ranged(key, words))].append(name)
         known = {field.name for field in dataclasses.fields(kind)} - {"dtype"} | set(kind.attribute_map)
         for key, words in OF_ALL.items():
             if key not in known:

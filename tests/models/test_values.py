@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""usage: test_values.py TFMC CASES
+
+Values of the right kind with which transformers makes no model, whatever the numbers in the folder: `tfmc import` refuses them
+by name, and takes their neighbours. Each is one that mutate.py found. The last line is 'N passed, N failed' of unittest.
+"""
+import json
+import pathlib
+import re
+
+import import_case
+from import_case import CASES, ImportCase
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The case, what changes in its config, and what the message says.
+REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotron_h", dict(mamba_chunk_size=-1), "chunks of no tokens"),
+           ("bamba", dict(mamba_chunk_size=-1), "chunks of no tokens"), ("falcon_h1", dict(mamba_chunk_size=-1), "chunks of no tokens"),
+           ("granite_hybrid", dict(mamba_chunk_size=-1), "chunks of no tokens"), ("mamba2", dict(chunk_size=-1), "chunks of no tokens"),
+           ("nemotron_h", dict(mamba_dt_min=-0.5), "a time step of 0"), ("nemotron_h", dict(mamba_dt_max=0.0), "a time step of 0"),
+           ("nemotron_h", dict(mtp_hybrid_override_pattern=None), '"mtp_hybrid_override_pattern" is null'),
+           ("nemotron_h", dict(mamba_dt_limit=0.5), "a list of numbers with fractions"),
+           ("nemotron_h", dict(mamba_expand=None), '"mamba_expand" is null'),
+           ("kimi_linear", dict(model_max_length=[64]), "the setting 'max_length' must be a number, not [64]"),
+           ("olmo_hybrid", dict(linear_a_log_max=-0.5), "linear_a_log_min is above linear_a_log_max"),
+           ("olmo_hybrid", dict(linear_a_log_min=17.0), "linear_a_log_min is above linear_a_log_max")]
+TAKEN = [("nemotron_h", dict(mamba_chunk_size=1)), ("nemotron_h", dict(mtp_hybrid_override_pattern="*E")), ("bamba", dict(mamba_chunk_size=1)),
+         ("nemotron_h", dict(mamba_dt_limit=[0.0, 1.0])), ("olmo_hybrid", dict(linear_a_log_max=0.0))]
+
+
+class Values(ImportCase):
+    def configs(self):
+        for path in sorted(CASES.glob("*.json")):
+            config = json.loads(path.read_text())["files"].get("config.json", {})
+            if "model_type" in config:
+                yield config
+
+    def test_values(self):
+        for name, change, says in REFUSED:
+            with self.subTest(name, change=change):
+                self.write(self.take(name) | change)
+                self.refused(says)
+        for name, change in TAKEN:
+            with self.subTest(name, change=change):
+                self.write(self.take(name) | change)
+                self.tfmc(self.folder)
+
+    def test_older_names(self):
+        """Under its older name a setting is what it is under the new one, and is the one that counts."""
+        config = self.take("nemotron_h")
+        self.write(config | dict(time_step_min=0.25))
+        wanted = self.tfmc(self.folder).stdout
+        self.assertIn("low = 0.25", wanted)
+        self.write(config | dict(mamba_dt_min=0.25))
+        self.assertEqual(self.tfmc(self.folder).stdout, wanted)
+
+    def test_padding_without_a_row(self):
+        """transformers makes no table of words without a row for the padding, but for types that keep no such row."""
+        rowless = set("bloom clip_text_model falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj mamba2 mpnet mpt mt5 nemotron_h siglip_text_model "
+                      "t5 umt5".split())
+        seen = set()
+        for kind, config in {config["model_type"]: config for config in self.configs()}.items():
+            if not isinstance(config.get("vocab_size"), int) or "architectures" not in config or kind == "beit":
+                continue
+            for token in config["vocab_size"], -config["vocab_size"] - 1:
+                with self.subTest(kind, token=token):
+                    self.write(config | dict(pad_token_id=token))
+                    said = self.tfmc(self.folder, code=1).stderr
+                    self.assertEqual('"pad_token_id" is' in said and "no row of a table" in said, kind not in rowless, said)
+                    seen.add(kind)
+        self.assertGreater(len(seen - rowless), 60)
+        self.assertEqual(rowless - seen, set())
+
+    def test_padding_that_is_not_said(self):
+        """Then it is the class's own."""
+        rows = dict(re.findall(r'^PADDING\("(.*)", (\d+)\)$', (ROOT / "compiler/import/padding.def").read_text(), re.M))
+        self.assertGreater(len(rows), 20)
+        seen = set()
+        for kind, config in {config["model_type"]: config for config in self.configs()}.items():
+            if kind in rows:
+                token, seen = int(rows[kind]), seen | {kind}
+                for words in token, token + 1:
+                    with self.subTest(kind, words=words):
+                        self.write({k: v for k, v in config.items() if k != "pad_token_id"} | dict(vocab_size=words))
+                        said = self.tfmc(self.folder, code=1).stderr
+                        self.assertEqual(f'"pad_token_id" is {token} where config.json does not say it' in said, words == token, said)
+        self.assertEqual(seen, set(rows))
+
+
+if __name__ == "__main__":
+    import_case.main()
