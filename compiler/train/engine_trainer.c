@@ -16,8 +16,10 @@ struct Trainer {
   const tfm_training *training;
   tfm_trainer *made;
   Engine *tops, *bottoms;                  /* bottoms NULL: nothing is divided by */
+  Engine *vectors, *whole, *back;          /* of a cut; NULL: there is none, or none of its graphs */
   WeightSource *none;                      /* engines ask for weights; the graphs have none */
   Graph *given_tops, *given_bottoms;       /* copies of the graphs: inputs and sizes, which engines rewrite */
+  Graph *given_vectors, *given_whole, *given_back;
 };
 
 static Arena *arena_of(const Trainer *t) { return t->options.settings->compile.arena; }
@@ -25,12 +27,34 @@ static Diag *diag_of(const Trainer *t) { return t->options.settings->compile.dia
 
 // ---- engines without compiled code ----
 
-static bool is_of_counts(const Trainer *t, const tfm_train_graph *graph) {
-  return graph == &t->training->step.bottoms || graph == &t->training->evaluation.bottoms;
+typedef enum GraphKind { OF_TOPS, OF_BOTTOMS, OF_VECTORS, OF_WHOLE, OF_BACK } GraphKind;
+
+static GraphKind kind_in(const tfm_objective *objective, const tfm_train_graph *graph) {
+  return graph == &objective->bottoms           ? OF_BOTTOMS
+         : graph == &objective->mixture.vectors ? OF_VECTORS
+         : graph == &objective->mixture.whole   ? OF_WHOLE
+         : graph == &objective->mixture.back    ? OF_BACK
+                                                : OF_TOPS;
+}
+
+static GraphKind kind_of(const Trainer *t, const tfm_train_graph *graph) {
+  const GraphKind kind = kind_in(&t->training->step, graph);
+  return kind == OF_TOPS ? kind_in(&t->training->evaluation, graph) : kind;
 }
 
 static Graph *given(const Trainer *t, const tfm_train_graph *graph) {
-  return is_of_counts(t, graph) ? t->given_bottoms : t->given_tops;
+  Graph *const graphs[] = {[OF_TOPS] = t->given_tops,
+                           [OF_BOTTOMS] = t->given_bottoms,
+                           [OF_VECTORS] = t->given_vectors,
+                           [OF_WHOLE] = t->given_whole,
+                           [OF_BACK] = t->given_back};
+  return graphs[kind_of(t, graph)];
+}
+
+static Engine *engine_of(const Trainer *t, const tfm_train_graph *graph) {
+  Engine *const engines[] = {
+      [OF_TOPS] = t->tops, [OF_BOTTOMS] = t->bottoms, [OF_VECTORS] = t->vectors, [OF_WHOLE] = t->whole, [OF_BACK] = t->back};
+  return engines[kind_of(t, graph)];
 }
 
 /* The values of the run-time sizes, from axes that are one size and nothing more. */
@@ -44,24 +68,28 @@ static void bind_sizes(const Graph *graph, uint32_t n_inputs, const tfm_value *i
   }
 }
 
-/* The trainer has room for the dims of the inputs that it makes itself. */
-static tfm_status bind(void *user, const tfm_train_graph *graph, tfm_value *inputs, int64_t *items, tfm_error *error) {
+static void set_dims(const Node *node, const int64_t *symbols, tfm_value *value) {
+  int64_t *dims = (int64_t *)value->dims;
+  value->dtype = (int32_t)node->dtype;
+  value->rank = (int32_t)node->rank;
+  for (uint32_t axis = 0; axis < node->rank; axis++)
+    if (!size_value(node->dims[axis], symbols, &dims[axis])) dims[axis] = 0;
+}
+
+/* The trainer has room for the dims of the inputs that it makes itself, and of outputs. Sizes of the mixture are given:
+ * its inputs are no batch's. */
+static tfm_status bind(void *user, const tfm_train_graph *graph, tfm_value *inputs, tfm_value *outputs, int64_t *sizes,
+                       tfm_error *error) {
   const Trainer *t = user;
   const Graph *from = given(t, graph);
-  const int32_t batch = t->graphs->objective->batch;
   int64_t symbols[SIZE_MAX_SYMBOLS] = {0};
   (void)error;
-  bind_sizes(from, t->graphs->n_inputs, inputs, symbols);
-  for (uint32_t i = 0; i < graph->n_inputs; i++) {
-    const Node *node = from->inputs.items[i];
-    if (graph->inputs[i].source != TFM_FROM_DROPOUT) continue;
-    int64_t *dims = (int64_t *)inputs[i].dims;
-    inputs[i].dtype = TFM_BOOL;
-    inputs[i].rank = (int32_t)node->rank;
-    for (uint32_t axis = 0; axis < node->rank; axis++)
-      if (!size_value(node->dims[axis], symbols, &dims[axis])) dims[axis] = 0;
-  }
-  *items = batch < 0 ? 0 : symbols[batch];
+  memcpy(symbols, sizes, t->training->n_sizes * sizeof *sizes);
+  if (kind_of(t, graph) != OF_WHOLE) bind_sizes(from, t->graphs->n_inputs, inputs, symbols);
+  for (uint32_t i = 0; i < graph->n_inputs; i++)
+    if (graph->inputs[i].source == TFM_FROM_DROPOUT) set_dims(from->inputs.items[i], symbols, &inputs[i]);
+  for (uint32_t i = 0; i < graph->n_outputs; i++) set_dims(from->outputs.items[i].node, symbols, &outputs[i]);
+  memcpy(sizes, symbols, t->training->n_sizes * sizeof *sizes);
   return TFM_OK;
 }
 
@@ -72,7 +100,7 @@ typedef bool (*Compute)(void *user, const tfm_train_graph *graph, Arena *arena, 
 static bool compute_by_engine(void *user, const tfm_train_graph *graph, Arena *arena, const EvalInputs *inputs,
                               Tensor *results) {
   const Trainer *t = user;
-  return engine_run(is_of_counts(t, graph) ? t->bottoms : t->tops, arena, inputs, results);
+  return engine_run(engine_of(t, graph), arena, inputs, results);
 }
 
 typedef struct Computer {
@@ -97,7 +125,7 @@ static tfm_status run_by(const Trainer *t, Computer by, const tfm_train_graph *g
   const bool good = by.compute(by.user, graph, arena, &all, results);
   for (uint32_t i = 0; good && i < graph->n_outputs; i++)
     if (tensor_elements(&results[i]))
-      memcpy(outputs[i].data, results[i].data, (size_t)tensor_elements(&results[i]) * sizeof(float));
+      memcpy(outputs[i].data, results[i].data, (size_t)tensor_elements(&results[i]) * dtype_bytes[results[i].dtype]);
   arena_destroy(arena);
   *error = (tfm_error){.status = good ? TFM_OK : TFM_E_INTERNAL};
   return error->status;
@@ -135,6 +163,21 @@ static void say_steps(const Trainer *t) {
   settings->print(&text);
 }
 
+static bool make_cut_engine(Trainer *t, Graph *graph, Graph **copy, Engine **engine) {
+  if (!graph) return true;
+  *copy = graph_clone(arena_of(t), graph);
+  *engine = engine_create(t->options.kind, without_report(t), graph, t->none);
+  return *engine != NULL;
+}
+
+/* Of what several parts of a step need where their items are mixed. */
+static bool make_cut_engines(Trainer *t) {
+  const CutGraphs *cut = t->graphs->cut;
+  return !cut || (make_cut_engine(t, cut->vectors, &t->given_vectors, &t->vectors) &&
+                  make_cut_engine(t, cut->mixture, &t->given_whole, &t->whole) &&
+                  make_cut_engine(t, cut->back, &t->given_back, &t->back));
+}
+
 static bool make_engines(Trainer *t) {
   const TrainerOptions *options = &t->options;
   const WeightRequest request = {.check = {.arena = arena_of(t), .diag = diag_of(t)}, .is_random = true};
@@ -145,18 +188,26 @@ static bool make_engines(Trainer *t) {
   if (t->tops && t->graphs->counts)
     t->bottoms = engine_create(options->kind, without_report(t), t->graphs->counts, t->none);
   if (t->tops) say_steps(t);
-  return t->tops && (t->bottoms || !t->graphs->counts);
+  return t->tops && (t->bottoms || !t->graphs->counts) && make_cut_engines(t);
 }
+
+static tfm_context *context_of(const Engine *engine) { return engine ? engine->context : NULL; }
 
 static bool make(Trainer *t) {
   const bool is_training = t->graphs->seeds.n > 0;
   t->training = training_make(arena_of(t), is_training ? t->graphs : NULL, is_training ? NULL : t->graphs);
   if (!make_engines(t)) return false;
-  tfm_context *tops = t->tops->context, *bottoms = t->bottoms ? t->bottoms->context : NULL;
+  tfm_context *tops = context_of(t->tops), *bottoms = context_of(t->bottoms);
+  tfm_context *vectors = context_of(t->vectors), *whole = context_of(t->whole);
   const tfm_train_engine engine = {.step_tops = is_training ? tops : NULL,
                                    .step_bottoms = is_training ? bottoms : NULL,
                                    .tops = is_training ? NULL : tops,
                                    .bottoms = is_training ? NULL : bottoms,
+                                   .step_vectors = is_training ? vectors : NULL,
+                                   .step_whole = is_training ? whole : NULL,
+                                   .step_back = context_of(t->back),
+                                   .vectors = is_training ? NULL : vectors,
+                                   .whole = is_training ? NULL : whole,
                                    .user = t,
                                    .bind = bind,
                                    .run = run};
@@ -179,6 +230,9 @@ void trainer_free(Trainer *t) {
   tfm_trainer_destroy(t->made);
   engine_destroy(t->tops);
   engine_destroy(t->bottoms);
+  engine_destroy(t->vectors);
+  engine_destroy(t->whole);
+  engine_destroy(t->back);
   weight_source_close(t->none);
 }
 
@@ -267,7 +321,7 @@ static tfm_train_parts parts_of(const Trainer *t, Arena *arena, const EvalInputs
 /* The text of the model stands beside this message. */
 bool trainer_may_cut(const Trainer *t, uint32_t n, bool is_step) {
   const ResultParts *whole = t->graphs->whole;
-  if (n < 2 || !whole) return true;
+  if (n < 2 || !whole || t->graphs->cut) return true;
   const char *cure = is_step ? "a step must be one part: a smaller batch, a larger --memory or --part-tokens, no "
                                "--accumulate, no --shards"
                              : "the data must be one batch: a larger --batch-items or --batch-tokens; or leave the "
@@ -324,9 +378,9 @@ static void look_at(void *context, const Node *node, const Tensor *value) {
   if (has_nan && !search->nan && !has_any(&search->nans, node)) search->nan = node;
 }
 
-static tfm_status bind_again(void *user, const tfm_train_graph *graph, tfm_value *inputs, int64_t *items,
-                             tfm_error *error) {
-  return bind(((Search *)user)->trainer, graph, inputs, items, error);
+static tfm_status bind_again(void *user, const tfm_train_graph *graph, tfm_value *inputs, tfm_value *outputs,
+                             int64_t *sizes, tfm_error *error) {
+  return bind(((Search *)user)->trainer, graph, inputs, outputs, sizes, error);
 }
 
 static bool interpret(void *user, const tfm_train_graph *graph, Arena *arena, const EvalInputs *inputs,

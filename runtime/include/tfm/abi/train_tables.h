@@ -58,10 +58,18 @@ typedef struct tfm_dropout {
 
 // ---- graphs ----
 
-typedef enum tfm_train_source { TFM_FROM_BATCH, TFM_FROM_DROPOUT, TFM_FROM_SEED, TFM_FROM_PARAMETER } tfm_train_source;
+/* CUT: a value that all parts of a step gave together; COTANGENT: what the mixture gives a part for it. */
+typedef enum tfm_train_source {
+  TFM_FROM_BATCH,
+  TFM_FROM_DROPOUT,
+  TFM_FROM_SEED,
+  TFM_FROM_PARAMETER,
+  TFM_FROM_CUT,
+  TFM_FROM_COTANGENT
+} tfm_train_source;
 
 typedef struct tfm_train_input {
-  uint32_t source, number; /* of the objective's inputs, the dropouts, the parts of the loss, the parameters */
+  uint32_t source, number; /* of the objective's inputs, dropouts, parts of the loss, parameters, values of the cut */
 } tfm_train_input;
 
 typedef struct tfm_train_graph {
@@ -86,12 +94,30 @@ typedef struct tfm_train_result {
   uint32_t first_part, n_parts;
 } tfm_train_result;
 
+/* Results that mix items, of batches in several parts: parts give the values of the cut, which are joined along an axis
+ * or added up; the mixture reads them and gives results and cotangents; then parts go back from those. */
+typedef struct tfm_train_cut {
+  uint32_t axis;      /* of the items; TFM_NONE: values are added up */
+  uint32_t cotangent; /* output of the mixture; TFM_NONE: nothing flows back */
+} tfm_train_cut;
+
+typedef struct tfm_train_mixture {
+  const tfm_train_cut *cuts;
+  const uint32_t *gradients, *back_gradients; /* by parameter: output of the mixture, of `back`; TFM_NONE: none */
+  tfm_train_graph vectors; /* outputs: the values of the cut */
+  tfm_train_graph whole;   /* results, cotangents, gradients; inputs are no batch's */
+  tfm_train_graph back;    /* the values of the cut once more, gradients */
+  uint64_t sizes; /* a bit for each run-time size that all parts must have in common */
+  uint32_t n_cuts; /* 0: there is no mixture */
+} tfm_train_mixture;
+
 typedef struct tfm_objective { /* the loss first */
   const tfm_train_result *results;
   const tfm_result_part *parts;
   const tfm_formula_step *steps;
   const uint8_t *tops_once, *bottoms_once; /* by output: it is the same in all parts, and counts once; NULL: none is */
   tfm_train_graph tops, bottoms; /* tops: behind the tops of the parts come gradients */
+  tfm_train_mixture mixture;
   uint32_t n_results, n_parts, n_tops, n_steps;
 } tfm_objective;
 
@@ -134,9 +160,12 @@ typedef struct tfm_train_parts {
 /* What runs graphs: a context for each, made by the caller, or functions. */
 typedef struct tfm_train_engine {
   tfm_context *step_tops, *step_bottoms, *tops, *bottoms; /* of the objective in a step; as it is evaluated */
+  tfm_context *step_vectors, *step_whole, *step_back, *vectors, *whole; /* of their mixtures */
   void *user;
-  /* Sets the dims of the inputs that are masks, and the number of items. */
-  tfm_status (*bind)(void *user, const tfm_train_graph *graph, tfm_value *inputs, int64_t *items, tfm_error *error);
+  /* Sets the dims of the inputs that are masks, and those of outputs with axes. `sizes`: all zeroes, and set from the
+   * inputs; else those of the run. */
+  tfm_status (*bind)(void *user, const tfm_train_graph *graph, tfm_value *inputs, tfm_value *outputs, int64_t *sizes,
+                     tfm_error *error);
   tfm_status (*run)(void *user, const tfm_train_graph *graph, const tfm_value *inputs, const tfm_value *outputs,
                     tfm_error *error);
 } tfm_train_engine;
