@@ -79,19 +79,13 @@ static bool is_mask(const Finder *f, const Node *node) {
   return false;
 }
 
-/* The number of the items itself, which the mixture knows. */
-static bool counts_only_items(const Finder *f, const Node *node) {
-  const uint64_t items = (uint64_t)1 << f->request.kinds->batch;
-  return node->op == OP_SIZE && !(symbols_of(&node->attr.size, 1) & ~items);
-}
-
 static void go_on_below(Finder *f, const Node *node) {
   for (size_t i = 0; i < node->inputs.n; i++) vec_push(arena_of(f), &f->waiting, node->inputs.items[i]);
 }
 
 static void visit(Finder *f, Node *node) {
   const ItemKind kind = item_kind(f->request.kinds, node);
-  if (node->op == OP_FULL || is_mask(f, node) || counts_only_items(f, node)) return;
+  if (node->op == OP_FULL || is_mask(f, node)) return;
   if (node->op == OP_INPUT && kind.name != ITEMS_EACH)
     f->cut->where = node;
   else if (kind.name == ITEMS_EACH)
