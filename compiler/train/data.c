@@ -261,8 +261,8 @@ static void fill(Tensor *tensor, double value) {
 
 /* The longest item of those that share the size decides; a size that has its name twice is the same for both. */
 static bool read_input(const DataSet *data, const DataInput *input, Arena *arena, const int64_t *items, int64_t n,
-                       Tensor *to) {
-  int64_t dims[MAX_RANK] = {n}, longest = 0;
+                       int64_t longest, Tensor *to) {
+  int64_t dims[MAX_RANK] = {n};
   for (int64_t i = 0; i < n && input->symbol >= 0; i++)
     if (input->lengths[items[i]] > longest) longest = input->lengths[items[i]];
   for (uint32_t axis = 1; axis < input->node->rank; axis++)
@@ -281,14 +281,32 @@ static bool read_input(const DataSet *data, const DataInput *input, Arena *arena
   return true;
 }
 
-bool data_batch(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, EvalInputs *inputs) {
+bool data_batch_padded(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, const int64_t *least,
+                       EvalInputs *inputs) {
   const uint32_t n_inputs = data->request.n_inputs;
   const char **names = ARENA_ARRAY(arena, const char *, n_inputs + 1);
   Tensor *tensors = ARENA_ARRAY(arena, Tensor, n_inputs + 1);
   *inputs = (EvalInputs){names, tensors, n_inputs};
   for (uint32_t i = 0; i < n_inputs; i++) {
     names[i] = name_of(&data->inputs[i]);
-    if (!read_input(data, &data->inputs[i], arena, items, n, &tensors[i])) return false;
+    const int32_t symbol = data->inputs[i].symbol;
+    if (!read_input(data, &data->inputs[i], arena, items, n, symbol < 0 ? 0 : least[symbol], &tensors[i])) return false;
   }
   return true;
+}
+
+bool data_batch(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, EvalInputs *inputs) {
+  const int64_t least[SIZE_MAX_SYMBOLS] = {0};
+  return data_batch_padded(data, arena, items, n, least, inputs);
+}
+
+void data_longest(const DataSet *data, const int64_t *items, int64_t n, uint64_t sizes, int64_t *longest) {
+  for (uint32_t k = 0; k < data->request.n_inputs; k++) {
+    const DataInput *input = &data->inputs[k];
+    if (input->symbol < 0 || !(sizes >> input->symbol & 1)) continue;
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t length = input->lengths[items ? items[i] : i];
+      if (length > longest[input->symbol]) longest[input->symbol] = length;
+    }
+  }
 }

@@ -281,6 +281,12 @@ int64_t trainer_state_bytes(const Trainer *t) { return tfm_trainer_state_bytes(t
 
 int64_t trainer_part_bytes(const Trainer *t, const int64_t *sizes) { return tfm_trainer_part_bytes(t->made, sizes); }
 
+int64_t trainer_whole_bytes(const Trainer *t, const int64_t *sizes) {
+  return tfm_trainer_whole_bytes(t->made, sizes);
+}
+
+uint64_t trainer_common_sizes(const Trainer *t) { return t->graphs->cut ? t->graphs->cut->sizes : 0; }
+
 /* There are no moments in it, which a trainer that begins takes for zeroes, whatever its optimizer is. */
 bool trainer_write_start(Trainer *t, const char *path) {
   const TrainerState state = trainer_state(t);

@@ -196,6 +196,8 @@ tfm_status tfm_train_evaluate(tfm_trainer *trainer, const tfm_train_parts *parts
 /* Bytes of what a trainer keeps, and of the run of a part with these run-time sizes (-1: one is out of range). */
 int64_t tfm_trainer_state_bytes(const tfm_trainer *trainer);
 int64_t tfm_trainer_part_bytes(const tfm_trainer *trainer, const int64_t *sizes);
+/* Bytes of what mixes the items of a whole batch with these sizes, where its parts are run one by one; 0: nothing. */
+int64_t tfm_trainer_whole_bytes(const tfm_trainer *trainer, const int64_t *sizes);
 
 // ---- what a library that trains exports, as <model>_trainer_new and so on ----
 
