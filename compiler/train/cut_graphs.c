@@ -203,12 +203,37 @@ static bool make_mixture(const CutGraphsRequest *request, CutGraphs *made) {
 
 // ---- parts ----
 
+static bool mentions(const Cond *cond, uint32_t symbol) {
+  if (!cond) return false;
+  return (cond->left && size_involves(cond->left, symbol)) || (cond->right && size_involves(cond->right, symbol)) ||
+         mentions(cond->a, symbol) || mentions(cond->b, symbol);
+}
+
+static bool has_node_of(const Graph *graph, SrcSpan span) {
+  for (const Node *node = graph->first; node; node = node->next) {
+    const SrcSpan other = node->origin.span;
+    if (other.source == span.source && other.begin == span.begin && other.end == span.end) return true;
+  }
+  return false;
+}
+
+void cut_drop_checks(Graph *graph, int32_t batch) {
+  size_t kept = 0;
+  for (size_t i = 0; i < graph->checks.n; i++) {
+    const Check *check = &graph->checks.items[i];
+    if (!mentions(check->condition, (uint32_t)batch) || has_node_of(graph, check->origin.span))
+      graph->checks.items[kept++] = *check;
+  }
+  graph->checks.n = kept;
+}
+
 static void make_vectors(const CutGraphsRequest *request, CutGraphs *made) {
   Copy c = copy_new(request, made);
   add_values(&c);
   train_delete_unneeded(c.graph);
   train_free_weights(request->arena, c.graph);
   train_delete_unneeded(c.graph);
+  cut_drop_checks(c.graph, request->objective->batch);
   made->vectors = c.graph;
 }
 
@@ -232,6 +257,7 @@ static bool make_back(const CutGraphsRequest *request, CutGraphs *made) {
   add_gradients(&c, &gradients, false);
   train_free_weights(request->arena, c.graph);
   train_delete_unneeded(c.graph);
+  cut_drop_checks(c.graph, request->objective->batch);
   made->back = c.graph;
   return true;
 }

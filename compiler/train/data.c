@@ -130,15 +130,23 @@ static bool holds(const Cond *cond, const int64_t *symbols) {
                              : left >= right;
 }
 
-/* What the model requires of sizes and a batch of this item alone does not meet; NULL: it meets all. */
+/* Whether batches with this item can meet the condition: it may want several items. */
+static bool may_hold(const DataSet *data, const Cond *condition, int64_t *symbols) {
+  enum { MANY = 1 << 20 };
+  symbols[data->request.batch] = 1;
+  if (holds(condition, symbols)) return true;
+  symbols[data->request.batch] = MANY;
+  return holds(condition, symbols);
+}
+
+/* What the model requires of sizes and no batch of this item and others like it meets; NULL: all can be met. */
 static const Check *broken_check(const DataSet *data, int64_t item) {
   const Graph *graph = data->request.graph;
   int64_t symbols[SIZE_MAX_SYMBOLS] = {0};
-  symbols[data->request.batch] = 1;
   for (uint32_t i = 0; i < data->request.n_inputs; i++)
     if (data->inputs[i].symbol >= 0) symbols[data->inputs[i].symbol] = data->inputs[i].lengths[item];
   for (size_t i = 0; i < graph->checks.n; i++)
-    if (!holds(graph->checks.items[i].condition, symbols)) return &graph->checks.items[i];
+    if (!may_hold(data, graph->checks.items[i].condition, symbols)) return &graph->checks.items[i];
   return NULL;
 }
 
