@@ -369,6 +369,8 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
                plain(&e, "objective_sizes", t->sizes, t->n_sizes * sizeof *t->sizes));
   blob_pointer(&e.top, offsetof(tfm_training, inputs),
                plain(&e, "objective_inputs", t->inputs, t->n_inputs * sizeof *t->inputs));
+  blob_pointer(&e.top, offsetof(tfm_training, mixer),
+               t->mixer ? runtime_function(module, "tfm_mixer_of_items") : NULL);
   blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
   blob_text(&e.top, offsetof(tfm_training, whole_why), t->whole_why);
   add_objective(&e, offsetof(tfm_training, step), TRAINING_STEP, &t->step);

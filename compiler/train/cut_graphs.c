@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-#include "train/graphs.h"
+#include "graph/build.h"
+#include "train/weight_inputs.h"
 
 const char *cut_name(Arena *arena, size_t number) { return arena_printf(arena, "train.cut.%zu", number); }
 

@@ -267,10 +267,15 @@ static void fill(Tensor *tensor, double value) {
   }
 }
 
+typedef struct BatchItems {
+  const int64_t *items;
+  int64_t n, longest; /* longest: what they are padded to at least */
+} BatchItems;
+
 /* The longest item of those that share the size decides; a size that has its name twice is the same for both. */
-static bool read_input(const DataSet *data, const DataInput *input, Arena *arena, const int64_t *items, int64_t n,
-                       int64_t longest, Tensor *to) {
-  int64_t dims[MAX_RANK] = {n};
+static bool read_input(const DataSet *data, const DataInput *input, Arena *arena, BatchItems batch, Tensor *to) {
+  const int64_t *items = batch.items, n = batch.n;
+  int64_t dims[MAX_RANK] = {n}, longest = batch.longest;
   for (int64_t i = 0; i < n && input->symbol >= 0; i++)
     if (input->lengths[items[i]] > longest) longest = input->lengths[items[i]];
   for (uint32_t axis = 1; axis < input->node->rank; axis++)
@@ -298,7 +303,8 @@ bool data_batch_padded(const DataSet *data, Arena *arena, const int64_t *items, 
   for (uint32_t i = 0; i < n_inputs; i++) {
     names[i] = name_of(&data->inputs[i]);
     const int32_t symbol = data->inputs[i].symbol;
-    if (!read_input(data, &data->inputs[i], arena, items, n, symbol < 0 ? 0 : least[symbol], &tensors[i])) return false;
+    const BatchItems batch = {items, n, symbol < 0 ? 0 : least[symbol]};
+    if (!read_input(data, &data->inputs[i], arena, batch, &tensors[i])) return false;
   }
   return true;
 }

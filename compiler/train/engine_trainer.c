@@ -10,24 +10,22 @@
 
 #include "train/training_tables.h"
 
+typedef enum GraphKind { OF_TOPS, OF_BOTTOMS, OF_VECTORS, OF_WHOLE, OF_BACK, N_KINDS } GraphKind;
+
 struct Trainer {
   TrainerOptions options;
   TrainGraphs *graphs;
   const tfm_training *training;
   tfm_trainer *made;
-  Engine *tops, *bottoms;                  /* bottoms NULL: nothing is divided by */
-  Engine *vectors, *whole, *back;          /* of a cut; NULL: there is none, or none of its graphs */
-  WeightSource *none;                      /* engines ask for weights; the graphs have none */
-  Graph *given_tops, *given_bottoms;       /* copies of the graphs: inputs and sizes, which engines rewrite */
-  Graph *given_vectors, *given_whole, *given_back;
+  WeightSource *none;      /* engines ask for weights; the graphs have none */
+  Engine *engines[N_KINDS]; /* NULL: there is no such graph */
+  Graph *given[N_KINDS];    /* copies of the graphs: inputs and sizes, which engines rewrite */
 };
 
 static Arena *arena_of(const Trainer *t) { return t->options.settings->compile.arena; }
 static Diag *diag_of(const Trainer *t) { return t->options.settings->compile.diag; }
 
 // ---- engines without compiled code ----
-
-typedef enum GraphKind { OF_TOPS, OF_BOTTOMS, OF_VECTORS, OF_WHOLE, OF_BACK } GraphKind;
 
 static GraphKind kind_in(const tfm_objective *objective, const tfm_train_graph *graph) {
   return graph == &objective->bottoms           ? OF_BOTTOMS
@@ -42,20 +40,7 @@ static GraphKind kind_of(const Trainer *t, const tfm_train_graph *graph) {
   return kind == OF_TOPS ? kind_in(&t->training->evaluation, graph) : kind;
 }
 
-static Graph *given(const Trainer *t, const tfm_train_graph *graph) {
-  Graph *const graphs[] = {[OF_TOPS] = t->given_tops,
-                           [OF_BOTTOMS] = t->given_bottoms,
-                           [OF_VECTORS] = t->given_vectors,
-                           [OF_WHOLE] = t->given_whole,
-                           [OF_BACK] = t->given_back};
-  return graphs[kind_of(t, graph)];
-}
-
-static Engine *engine_of(const Trainer *t, const tfm_train_graph *graph) {
-  Engine *const engines[] = {
-      [OF_TOPS] = t->tops, [OF_BOTTOMS] = t->bottoms, [OF_VECTORS] = t->vectors, [OF_WHOLE] = t->whole, [OF_BACK] = t->back};
-  return engines[kind_of(t, graph)];
-}
+static Graph *given(const Trainer *t, const tfm_train_graph *graph) { return t->given[kind_of(t, graph)]; }
 
 /* The values of the run-time sizes, from axes that are one size and nothing more. */
 static void bind_sizes(const Graph *graph, uint32_t n_inputs, const tfm_value *inputs, int64_t *symbols) {
@@ -100,7 +85,7 @@ typedef bool (*Compute)(void *user, const tfm_train_graph *graph, Arena *arena, 
 static bool compute_by_engine(void *user, const tfm_train_graph *graph, Arena *arena, const EvalInputs *inputs,
                               Tensor *results) {
   const Trainer *t = user;
-  return engine_run(engine_of(t, graph), arena, inputs, results);
+  return engine_run(t->engines[kind_of(t, graph)], arena, inputs, results);
 }
 
 typedef struct Computer {
@@ -157,55 +142,49 @@ static const EngineSettings *without_report(const Trainer *t) {
 
 static void say_steps(const Trainer *t) {
   const EngineSettings *settings = t->options.settings;
-  if (!settings->print || !t->tops->program) return;
+  if (!settings->print || !t->engines[OF_TOPS]->program) return;
   StrBuf text = strbuf_new(arena_of(t));
-  strbuf_printf(&text, "a part of a batch runs in %u steps\n", t->tops->program->n_steps);
+  strbuf_printf(&text, "a part of a batch runs in %u steps\n", t->engines[OF_TOPS]->program->n_steps);
   settings->print(&text);
 }
 
-static bool make_cut_engine(Trainer *t, Graph *graph, Graph **copy, Engine **engine) {
+static bool make_engine(Trainer *t, GraphKind kind, Graph *graph) {
   if (!graph) return true;
-  *copy = graph_clone(arena_of(t), graph);
-  *engine = engine_create(t->options.kind, without_report(t), graph, t->none);
-  return *engine != NULL;
+  t->given[kind] = graph_clone(arena_of(t), graph);
+  const EngineSettings *settings = kind == OF_TOPS ? t->options.settings : without_report(t);
+  t->engines[kind] = engine_create(t->options.kind, settings, graph, t->none);
+  return t->engines[kind] != NULL;
 }
 
-/* Of what several parts of a step need where their items are mixed. */
-static bool make_cut_engines(Trainer *t) {
-  const CutGraphs *cut = t->graphs->cut;
-  return !cut || (make_cut_engine(t, cut->vectors, &t->given_vectors, &t->vectors) &&
-                  make_cut_engine(t, cut->mixture, &t->given_whole, &t->whole) &&
-                  make_cut_engine(t, cut->back, &t->given_back, &t->back));
-}
-
+/* Where items are mixed, with what several parts of a step need. */
 static bool make_engines(Trainer *t) {
-  const TrainerOptions *options = &t->options;
+  const CutGraphs *cut = t->graphs->cut;
   const WeightRequest request = {.check = {.arena = arena_of(t), .diag = diag_of(t)}, .is_random = true};
-  t->given_tops = graph_clone(arena_of(t), t->graphs->gradients);
-  t->given_bottoms = t->graphs->counts ? graph_clone(arena_of(t), t->graphs->counts) : NULL;
   t->none = weight_source_open(&request, t->graphs->gradients);
-  t->tops = t->none ? engine_create(options->kind, options->settings, t->graphs->gradients, t->none) : NULL;
-  if (t->tops && t->graphs->counts)
-    t->bottoms = engine_create(options->kind, without_report(t), t->graphs->counts, t->none);
-  if (t->tops) say_steps(t);
-  return t->tops && (t->bottoms || !t->graphs->counts) && make_cut_engines(t);
+  if (!t->none || !make_engine(t, OF_TOPS, t->graphs->gradients)) return false;
+  if (!make_engine(t, OF_BOTTOMS, t->graphs->counts)) return false;
+  say_steps(t);
+  return !cut || (make_engine(t, OF_VECTORS, cut->vectors) && make_engine(t, OF_WHOLE, cut->mixture) &&
+                  make_engine(t, OF_BACK, cut->back));
 }
 
-static tfm_context *context_of(const Engine *engine) { return engine ? engine->context : NULL; }
+static tfm_context *context_of(const Trainer *t, GraphKind kind) {
+  return t->engines[kind] ? t->engines[kind]->context : NULL;
+}
 
 static bool make(Trainer *t) {
   const bool is_training = t->graphs->seeds.n > 0;
   t->training = training_make(arena_of(t), is_training ? t->graphs : NULL, is_training ? NULL : t->graphs);
   if (!make_engines(t)) return false;
-  tfm_context *tops = context_of(t->tops), *bottoms = context_of(t->bottoms);
-  tfm_context *vectors = context_of(t->vectors), *whole = context_of(t->whole);
+  tfm_context *tops = context_of(t, OF_TOPS), *bottoms = context_of(t, OF_BOTTOMS);
+  tfm_context *vectors = context_of(t, OF_VECTORS), *whole = context_of(t, OF_WHOLE);
   const tfm_train_engine engine = {.step_tops = is_training ? tops : NULL,
                                    .step_bottoms = is_training ? bottoms : NULL,
-                                   .tops = is_training ? NULL : tops,
-                                   .bottoms = is_training ? NULL : bottoms,
                                    .step_vectors = is_training ? vectors : NULL,
                                    .step_whole = is_training ? whole : NULL,
-                                   .step_back = context_of(t->back),
+                                   .step_back = context_of(t, OF_BACK),
+                                   .tops = is_training ? NULL : tops,
+                                   .bottoms = is_training ? NULL : bottoms,
                                    .vectors = is_training ? NULL : vectors,
                                    .whole = is_training ? NULL : whole,
                                    .user = t,
@@ -228,11 +207,7 @@ Trainer *trainer_new(const TrainerOptions *options, TrainGraphs *graphs) {
 void trainer_free(Trainer *t) {
   if (!t) return;
   tfm_trainer_destroy(t->made);
-  engine_destroy(t->tops);
-  engine_destroy(t->bottoms);
-  engine_destroy(t->vectors);
-  engine_destroy(t->whole);
-  engine_destroy(t->back);
+  for (int kind = 0; kind < N_KINDS; kind++) engine_destroy(t->engines[kind]);
   weight_source_close(t->none);
 }
 
@@ -305,7 +280,7 @@ bool trainer_write_start(Trainer *t, const char *path) {
   return !status;
 }
 
-const Graph *trainer_counts(const Trainer *t) { return t->given_bottoms; }
+const Graph *trainer_counts(const Trainer *t) { return t->given[OF_BOTTOMS]; }
 
 // ---- steps ----
 
@@ -316,7 +291,7 @@ static tfm_train_parts parts_of(const Trainer *t, Arena *arena, const EvalInputs
   for (uint32_t i = 0; i < n; i++) {
     for (uint32_t k = 0; k < n_inputs; k++) {
       uint32_t at = 0;
-      while (strcmp(batches[i].names[at], t->given_tops->inputs.items[k]->attr.name) != 0) at++;
+      while (strcmp(batches[i].names[at], t->given[OF_TOPS]->inputs.items[k]->attr.name) != 0) at++;
       const Tensor *tensor = &batches[i].tensors[at];
       values[i * n_inputs + k] = (tfm_value){tensor->data, (int32_t)tensor->dtype, (int32_t)tensor->rank, tensor->dims};
     }
@@ -448,8 +423,8 @@ static void explain(Trainer *t, const tfm_train_parts *parts, int64_t epoch, dou
   double work = 0;
   for (int64_t i = 0; i < parts->n; i++) {
     int64_t symbols[SIZE_MAX_SYMBOLS] = {0};
-    bind_sizes(t->given_tops, t->graphs->n_inputs, parts->values + i * t->graphs->n_inputs, symbols);
-    work += work_of(t->given_tops, symbols);
+    bind_sizes(t->given[OF_TOPS], t->graphs->n_inputs, parts->values + i * t->graphs->n_inputs, symbols);
+    work += work_of(t->given[OF_TOPS], symbols);
   }
   if (work < most) find_fault(t, parts, epoch, results);
 }

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "graph/attributes.h"
+#include "train/weight_inputs.h"
 
 #include <string.h>
 
@@ -268,27 +269,6 @@ static void list_parameters(Maker *m) {
   }
   for (size_t i = 0; i < declared->n; i++)
     if (!map_has(&listed, declared->items[i].key)) list_parameter(m, declared->items[i].value, false);
-}
-
-void train_free_weights(Arena *arena, Graph *graph) {
-  for (Node *node = graph->first, *next; node; node = next) {
-    next = node->next;
-    if (node->op != OP_WEIGHT) continue;
-    Builder builder = {.graph = graph, .before = node, .origin = node->origin};
-    Node *input = build_input(&builder, arena_printf(arena, "weight.%s", node->attr.name), DTYPE_F32, node->rank,
-                              (const Size *const *)node->dims);
-    graph_replace_uses(graph, node, input);
-    graph_delete(graph, node);
-  }
-  graph->declared_weights = map_new(graph->arena);
-}
-
-void train_delete_unneeded(Graph *graph) {
-  for (Node *node = graph->last, *prev; node; node = prev) {
-    prev = node->prev;
-    if (node->op != OP_INPUT && node->users.n == 0 && !graph_is_output(graph, node)) graph_delete(graph, node);
-  }
-  graph_renumber(graph);
 }
 
 static Graph *counts_graph(Maker *m) {

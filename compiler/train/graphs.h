@@ -65,10 +65,6 @@ typedef struct TrainGraphs {
 const char *train_graphs_whole(Arena *arena, const TrainGraphs *graphs);
 /* `has_gradients`: else only the results. The objective's graph is used up. NULL after an error. */
 TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool has_gradients);
-/* Weights become inputs "weight.PATH": nothing that depends on them may be computed before a run. */
-void train_free_weights(Arena *arena, Graph *graph);
-/* Deletes what no output needs, but for inputs: a rule may compute what it does not use. */
-void train_delete_unneeded(Graph *graph);
 /* What each result is made of, and how much is trained, for people. */
 void train_graphs_print(StrBuf *out, const TrainGraphs *graphs);
 

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "engines/weight_source.h"
 #include "train/training_tables.h"
+#include "train/weight_inputs.h"
 
 _Static_assert((int)RECIPE_MAX_FACTORS == (int)(sizeof((tfm_packed_piece *)NULL)->factors / sizeof(float)) &&
                    (int)TFM_PACKING_GRAPHS == (int)N_TRAINING_PLANS - (int)TRAINING_PACKING,

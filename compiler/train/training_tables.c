@@ -281,6 +281,7 @@ tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGr
   set_settings(training, &either->objective->settings);
   if (either->whole && !either->cut) training->whole_why = train_graphs_whole(arena, either);
   if (either->whole && !either->cut) training->whole = place_of(arena, either->whole->where);
+  training->mixer = either->cut ? tfm_mixer_of_items : NULL;
   training->model = either->model;
   training->batch = batch < 0 ? TFM_NONE : (uint32_t)batch;
   training->n_inputs = either->n_inputs;

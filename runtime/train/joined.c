@@ -50,15 +50,15 @@ static tfm_status grow(tfm_trainer *t, Room *room, int64_t bytes, bool keeps, tf
   return TFM_OK;
 }
 
-static void end(tfm_trainer *t, Room *room) { release(&t->allocator, room->memory, (size_t)room->bytes); }
+static void give_back(tfm_trainer *t, Room *room) { release(&t->allocator, room->memory, (size_t)room->bytes); }
 
-void joined_free(tfm_trainer *t) {
+static void free_joined(tfm_trainer *t) {
   Joined *j = t->joined;
   if (!j) return;
   Room *rooms[] = {&j->pieces, &j->staged, &j->values, &j->cotangents, &j->slices, &j->gradients, &j->sums, &j->sizes};
-  for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) end(t, rooms[i]);
+  for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) give_back(t, rooms[i]);
   Room own = j->own;
-  end(t, &own);
+  give_back(t, &own);
   t->joined = NULL;
 }
 
@@ -94,7 +94,7 @@ static int64_t aligned(int64_t bytes) { return round_up(greatest_of(bytes, 1), A
 
 // ---- forwards: what each part gives ----
 
-/* The run-time sizes of the first part, then those of the last. */
+/* The run-time sizes of the first part; for the mixture, with the number of all items. */
 static int64_t *sizes_of(const Joined *j) { return (int64_t *)(void *)j->sizes.memory; }
 
 static const char *name_of_size(const Run *run, uint32_t size) {
@@ -157,7 +157,8 @@ static tfm_status run_all_vectors(tfm_trainer *t, const JoinedRequest *request, 
   j->used = 0;
   j->n_parts = request->parts->n;
   tfm_status status = grow(t, &j->pieces, j->n_parts * j->mixture->n_cuts * (int64_t)sizeof(Piece), false, error);
-  if (!status) status = grow(t, &j->sizes, 2 * (int64_t)(t->training->n_sizes + 1) * (int64_t)sizeof(int64_t), false, error);
+  const int64_t sizes = (int64_t)(t->training->n_sizes + 1) * (int64_t)sizeof(int64_t);
+  if (!status) status = grow(t, &j->sizes, sizes, false, error);
   for (run.part = 0; run.part < j->n_parts && !status; run.part++) {
     status = run_vectors(t, &run, items, error);
     if (status) return step_explain(t, status, run.part, error);
@@ -168,16 +169,16 @@ static tfm_status run_all_vectors(tfm_trainer *t, const JoinedRequest *request, 
 // ---- over ranks ----
 
 /* n numbers, which become their sums over all ranks. They and room for as many more lie in `sums`. */
-static double *numbers_of(const Joined *j) { return (double *)(void *)j->sums.memory; }
+static double *cut_sums(const Joined *j) { return (double *)(void *)j->sums.memory; }
 
 static tfm_status make_numbers(tfm_trainer *t, int64_t n, tfm_error *error) {
   const tfm_status status = grow(t, &t->joined->sums, 2 * greatest_of(n, 1) * (int64_t)sizeof(double), false, error);
-  if (!status) memset(numbers_of(t->joined), 0, (size_t)n * sizeof(double));
+  if (!status) memset(cut_sums(t->joined), 0, (size_t)n * sizeof(double));
   return status;
 }
 
 static tfm_status sum_numbers(tfm_trainer *t, int64_t n, tfm_error *error) {
-  double *numbers = numbers_of(t->joined);
+  double *numbers = cut_sums(t->joined);
   return sum_ranks(t, numbers, numbers + n, n, true, error);
 }
 
@@ -185,9 +186,9 @@ static tfm_status sum_numbers(tfm_trainer *t, int64_t n, tfm_error *error) {
 static tfm_status all_ranks_agree(tfm_trainer *t, bool agrees, const char *why, tfm_error *error) {
   tfm_status status = make_numbers(t, 1, error);
   if (status) return status;
-  *numbers_of(t->joined) = !agrees;
+  *cut_sums(t->joined) = !agrees;
   status = sum_numbers(t, 1, error);
-  if (!status && *numbers_of(t->joined) != 0) return tfm_refuse(error, TFM_E_INPUT, "%s", why);
+  if (!status && *cut_sums(t->joined) != 0) return tfm_refuse(error, TFM_E_INPUT, "%s", why);
   return status;
 }
 
@@ -197,7 +198,7 @@ static tfm_status find_lengths(tfm_trainer *t, int64_t *items, tfm_error *error)
   const int64_t ranks = t->ranks.ranks, n = (j->mixture->n_cuts + 1) * ranks;
   tfm_status status = make_numbers(t, n, error);
   if (status) return status;
-  double *numbers = numbers_of(j);
+  double *numbers = cut_sums(j);
   for (uint32_t k = 0; k < j->mixture->n_cuts; k++)
     for (int64_t i = 0; i < j->n_parts; i++) numbers[k * ranks + t->ranks.rank] += (double)piece_of(j, i, k)->length;
   numbers[j->mixture->n_cuts * ranks + t->ranks.rank] = (double)*items;
@@ -225,12 +226,12 @@ static tfm_status compare_sizes(tfm_trainer *t, tfm_error *error) {
   if (ranks < 2) return TFM_OK;
   tfm_status status = make_numbers(t, n, error);
   if (status) return status;
-  for (int64_t i = 0; i < n; i++) numbers_of(j)[i] = (double)sizes_of(j)[i];
+  for (int64_t i = 0; i < n; i++) cut_sums(j)[i] = (double)sizes_of(j)[i];
   status = sum_numbers(t, n, error);
   if (status) return status;
   bool agrees = true;
   for (int64_t i = 0; i < n && i < 64; i++)
-    if (j->mixture->sizes >> i & 1) agrees &= numbers_of(j)[i] == (double)(sizes_of(j)[i] * ranks);
+    if (j->mixture->sizes >> i & 1) agrees &= cut_sums(j)[i] == (double)(sizes_of(j)[i] * ranks);
   return all_ranks_agree(t, agrees,
                          "the items of a step are mixed, and its parts have other sizes on one rank than on another: "
                          "pad their inputs alike",
@@ -239,7 +240,7 @@ static tfm_status compare_sizes(tfm_trainer *t, tfm_error *error) {
 
 // ---- joining ----
 
-static double number_at(const char *data, uint8_t dtype, int64_t i) {
+static double element_at(const char *data, uint8_t dtype, int64_t i) {
   if (dtype == TFM_F32) return (double)((const float *)(const void *)data)[i];
   return dtype == TFM_I32 ? (double)((const int32_t *)(const void *)data)[i] : (double)((const uint8_t *)data)[i];
 }
@@ -265,16 +266,16 @@ static Runs runs_of(const Joined *j, const Piece *piece, uint32_t cut) {
 
 /* To their place among the numbers of all ranks, of which those of other ranks are 0. Adding 0 makes -0 0, with one
  * rank too. */
-static void join(const Joined *j, uint32_t cut) {
+static void join_pieces(const Joined *j, uint32_t cut) {
   const uint8_t dtype = (uint8_t)j->wholes[cut].value.dtype;
-  double *numbers = numbers_of(j);
+  double *numbers = cut_sums(j);
   for (int64_t i = 0; i < j->n_parts; i++) {
     const Piece *piece = piece_of(j, i, cut);
     const Runs runs = runs_of(j, piece, cut);
     const char *data = j->staged.memory + piece->at;
     for (int64_t r = 0; r < runs.n; r++)
       for (int64_t e = 0; e < runs.piece; e++)
-        numbers[r * runs.whole + runs.before + e] += number_at(data, dtype, r * runs.piece + e);
+        numbers[r * runs.whole + runs.before + e] += element_at(data, dtype, r * runs.piece + e);
   }
 }
 
@@ -285,10 +286,10 @@ static tfm_status add_up(tfm_trainer *t, uint32_t cut, int64_t n, tfm_error *err
   const int64_t shards = t->ranks.shards, each = j->n_parts / shards;
   const tfm_status status = make_numbers(t, n * shards, error);
   if (status) return status;
-  double *numbers = numbers_of(j);
+  double *numbers = cut_sums(j);
   for (int64_t i = 0; i < j->n_parts; i++)
     for (int64_t e = 0; e < n; e++)
-      numbers[i / each * n + e] += number_at(j->staged.memory + piece_of(j, i, cut)->at, dtype, e);
+      numbers[i / each * n + e] += element_at(j->staged.memory + piece_of(j, i, cut)->at, dtype, e);
   for (int64_t step = 1; step < shards; step *= 2)
     for (int64_t i = 0; i < shards; i += 2 * step)
       for (int64_t e = 0; e < n; e++) numbers[i * n + e] += numbers[(i + step) * n + e];
@@ -301,10 +302,10 @@ static tfm_status join_value(tfm_trainer *t, uint32_t cut, tfm_error *error) {
   const int64_t n = product(whole->dims, 0, whole->value.rank);
   const bool is_sum = j->mixture->cuts[cut].axis == TFM_NONE;
   tfm_status status = is_sum ? add_up(t, cut, n, error) : make_numbers(t, n, error);
-  if (!status && !is_sum) join(j, cut);
+  if (!status && !is_sum) join_pieces(j, cut);
   if (!status) status = sum_numbers(t, n, error);
   for (int64_t e = 0; e < n && !status; e++)
-    set_number(j->values.memory + whole->at, (uint8_t)whole->value.dtype, e, numbers_of(j)[e]);
+    set_number(j->values.memory + whole->at, (uint8_t)whole->value.dtype, e, cut_sums(j)[e]);
   return status;
 }
 
@@ -340,7 +341,8 @@ static tfm_status join_all(tfm_trainer *t, tfm_error *error) {
 static int64_t gradients_bytes(const tfm_trainer *t, const tfm_train_mixture *mixture) {
   int64_t bytes = 0;
   for (uint32_t i = 0; i < t->training->n_parameters; i++)
-    if (mixture->gradients[i] != TFM_NONE) bytes += aligned(t->training->parameters[i].elements * (int64_t)sizeof(float));
+    if (mixture->gradients[i] != TFM_NONE)
+      bytes += aligned(t->training->parameters[i].elements * (int64_t)sizeof(float));
   return bytes;
 }
 
@@ -380,7 +382,7 @@ static tfm_status run_mixture(tfm_trainer *t, const JoinedRequest *request, int6
   return run_bound(&run, error);
 }
 
-tfm_status joined_compute(tfm_trainer *t, const JoinedRequest *request, double *results, tfm_error *error) {
+static tfm_status compute_joined(tfm_trainer *t, const JoinedRequest *request, double *results, tfm_error *error) {
   int64_t items;
   tfm_status status = make_joined(t, error);
   if (status) return status;
@@ -396,7 +398,7 @@ tfm_status joined_compute(tfm_trainer *t, const JoinedRequest *request, double *
 
 // ---- backwards ----
 
-const tfm_value *joined_value(const Joined *j, const tfm_train_input *input) {
+static const tfm_value *joined_value(const Joined *j, const tfm_train_input *input) {
   const Whole *whole = &j->wholes[input->number];
   return input->source == TFM_FROM_CUT ? &whole->value : &whole->slice;
 }
@@ -416,7 +418,7 @@ static void cut_slice(Joined *j, int64_t part, uint32_t cut) {
 }
 
 /* The values of the cut are computed once more, to where they are. */
-void joined_aim_part(tfm_trainer *t, int64_t part) {
+static void aim_back(tfm_trainer *t, int64_t part) {
   Joined *j = t->joined;
   for (uint32_t k = 0; k < j->mixture->n_cuts; k++) {
     t->results[k] = (tfm_value){.data = j->staged.memory + piece_of(j, part, k)->at};
@@ -424,7 +426,7 @@ void joined_aim_part(tfm_trainer *t, int64_t part) {
   }
 }
 
-void joined_add_gradients(tfm_trainer *t, float *gradients) {
+static void add_mixed(tfm_trainer *t, float *gradients) {
   const Joined *j = t->joined;
   int64_t at = 0;
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
@@ -434,4 +436,9 @@ void joined_add_gradients(tfm_trainer *t, float *gradients) {
     for (int64_t k = 0; k < p->elements; k++) gradients[p->trained + (uint64_t)k] += from[k];
     at += aligned(p->elements * (int64_t)sizeof(float));
   }
+}
+
+const Mixer *tfm_mixer_of_items(void) {
+  static const Mixer mixer = {compute_joined, joined_value, aim_back, add_mixed, free_joined};
+  return &mixer;
 }

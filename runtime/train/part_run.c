@@ -141,7 +141,7 @@ static void give_inputs(const Run *run) {
     } else if (input->source == TFM_FROM_BATCH) {
       memcpy(&value->data, args_of(run) + t->training->inputs[input->number], sizeof value->data);
     } else if (is_from_cut(input)) {
-      *value = *joined_value(t->joined, input);
+      *value = *mixer_of(t)->value(t->joined, input);
     } else if (input->source == TFM_FROM_SEED) {
       value->data = &t->seeds[input->number];
     } else if (input->source == TFM_FROM_PARAMETER) {

@@ -123,12 +123,12 @@ static void aim_part(const Sum *s, int64_t part, float *sums, bool is_first, boo
   tfm_trainer *t = s->run.t;
   if (s->has_gradients) aim_gradients(s, sums, is_first, is_last);
   if (s->outputs)
-    joined_aim_part(t, part);
+    mixer_of(t)->aim_part(t, part);
   else if (s->has_gradients)
     mixture_give_seeds(t, part == 0 && t->ranks.rank == 0);
 }
 
-static tfm_status run_part(Run *run, tfm_error *error) {
+static tfm_status run_one(Run *run, tfm_error *error) {
   const tfm_status status = run_bind(run, error);
   return status ? status : run_bound(run, error);
 }
@@ -145,7 +145,7 @@ static tfm_status sum_shard(Sum *s, int64_t shard, int depth, tfm_error *error) 
     const bool is_first = i == 0 && t->ranks.rank == 0;
     s->run.part = i;
     aim_part(s, i, gradients, i == from, i + 1 == to);
-    const tfm_status status = run_part(&s->run, error);
+    const tfm_status status = run_one(&s->run, error);
     if (status) return step_explain(t, status, i, error);
     for (uint32_t k = 0; k < s->n_numbers; k++)
       if (is_first || !s->once || !s->once[k]) numbers[k] += (double)t->outputs[k];
@@ -254,12 +254,12 @@ static tfm_status mixed_gradients(tfm_trainer *t, const tfm_train_parts *parts, 
   for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++)
     if (contexts[i]) contexts[i]->run.flushes = true;
   const JoinedRequest request = {&t->training->step, contexts[0], contexts[1], parts, first_item};
-  tfm_status status = joined_compute(t, &request, results, error);
+  tfm_status status = mixer_of(t)->compute(t, &request, results, error);
   const Total back = {&mixture->back, contexts[2], t->tops, 0};
   if (!mixture->back.n_outputs)
     memset(t->blocks[TFM_TENSOR_GRADIENT], 0, t->training->trained_floats * sizeof(float));
   if (!status) status = sum_all(t, back, parts, first_item, error);
-  if (!status) joined_add_gradients(t, t->blocks[TFM_TENSOR_GRADIENT]);
+  if (!status) mixer_of(t)->add_gradients(t, t->blocks[TFM_TENSOR_GRADIENT]);
   return status;
 }
 
@@ -303,7 +303,7 @@ tfm_status tfm_train_evaluate(tfm_trainer *t, const tfm_train_parts *parts, doub
   if (!status) status = check_divisors(t, objective, error);
   if (!status && is_mixed_of_parts(t, objective, parts)) {
     const JoinedRequest request = {objective, t->engine.vectors, t->engine.whole, parts, 0};
-    return joined_compute(t, &request, results, error);
+    return mixer_of(t)->compute(t, &request, results, error);
   }
   if (!status) status = sum_all(t, tops, parts, 0, error);
   if (status) return status;

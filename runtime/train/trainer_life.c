@@ -185,7 +185,7 @@ void tfm_trainer_destroy(tfm_trainer *t) {
     pool_destroy(t->own_pool);
   }
   const tfm_training *training = t->owns_contexts ? t->training : NULL;
-  joined_free(t);
+  if (t->training->mixer) mixer_of(t)->free(t);
   release_room(&allocator, t->part, t->block_bytes);
   for (int i = 0; i < MOST_LEVELS; i++) release_room(&allocator, t->levels[i], t->block_bytes);
   release(&allocator, t->masks, (size_t)t->mask_bytes);

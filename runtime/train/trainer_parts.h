@@ -142,15 +142,18 @@ typedef struct JoinedRequest {
   int64_t first_item;
 } JoinedRequest;
 
-/* Runs all parts forwards, joins what they gave, over all ranks, and computes the results, cotangents and the gradients
- * of weights that the mixture reads itself. */
-tfm_status joined_compute(tfm_trainer *trainer, const JoinedRequest *request, double *results, tfm_error *error);
-/* What an input of the mixture, or of the backward half of the part that was aimed at, is. */
-const tfm_value *joined_value(const Joined *joined, const tfm_train_input *input);
-void joined_aim_part(tfm_trainer *trainer, int64_t part);
-/* Those that the mixture itself gives, once a step. */
-void joined_add_gradients(tfm_trainer *trainer, float *gradients);
-void joined_free(tfm_trainer *trainer); /* a trainer without any is ignored */
+typedef struct Mixer {
+  /* Runs all parts forwards, joins what they gave, over all ranks, and computes the results, cotangents and the
+   * gradients of weights that the mixture reads itself. */
+  tfm_status (*compute)(tfm_trainer *trainer, const JoinedRequest *request, double *results, tfm_error *error);
+  /* What an input of the mixture, or of the backward half of the part that was aimed at, is. */
+  const tfm_value *(*value)(const Joined *joined, const tfm_train_input *input);
+  void (*aim_part)(tfm_trainer *trainer, int64_t part);
+  void (*add_gradients)(tfm_trainer *trainer, float *gradients); /* that the mixture itself gives, once a step */
+  void (*free)(tfm_trainer *trainer);
+} Mixer;
+
+static inline const Mixer *mixer_of(const tfm_trainer *trainer) { return trainer->training->mixer(); }
 
 // ---- mixture.c: results of sums over all parts ----
 

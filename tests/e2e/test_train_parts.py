@@ -146,6 +146,49 @@ class Parts(unittest.TestCase):
         self.model("loss = cross_entropy(logits, labels)")
         self.assertIn("[W0411]", self.train("--steps=1", out="counted"))
 
+    def test_what_the_data_say_of_padding_is_checked(self):
+        items = [[1, 2], [3]], [[1, 0], [2]]
+        self.model()
+        for key, text, words in (("labels.pad", "many", "it is no number"), ("labels.pad", "1.5", "it is no whole number of 32 bits"), ("labels.pad", "", "it is no number"),
+                                 ("labels.pad", "7", "ids are in [0, 5)"), ("ids.pad", "20", "ids are in [0, 20)"), ("ids.pad", "-1", "ids are in [0, 20)"),
+                                 ("ids.pad", "3000000000", "it is no whole number of 32 bits"), ("ids.pad", "inf", "it is no whole number of 32 bits"), ("ids.pad", "0x1", "it is no number"),
+                                 ("label.pad", "0", "the objective has no such input")):
+            self.data("d", items, {key: text})
+            self.assertIn(f'd.safetensors: error: the metadata "{key}" is "{text}": {words}', self.train("--steps=1", out="refused", code=1))
+            self.assertFalse((self.work / "refused").exists())
+        for key, text in (("ids.pad", "19"), ("labels.pad", "0"), ("labels.pad", "4.0"), ("ids.lengths.pad", "what")):  # the last is of another tensor
+            self.data("d", items, {key: text})
+            self.train("--steps=1", "-q", out="good" + key + text)
+        self.data("a", items, {"labels.pad": "1"})
+        self.data("b", items, {"labels.pad": "2"})
+        self.assertIn('"labels.pad" is "2": but 1 in a file before', self.train("--data=b.safetensors", "--steps=1", data="a", out="two", code=1))
+
+    def test_padding_of_numbers_and_truths(self):
+        text = """model M {
+          weight w: [] = 1
+          forward(x: f32[batch, time]) { return y = x * w }
+          fn f(x: f32[batch, time], keep: bool[batch, time], bias: f32[batch, time], one: f32[batch, 2]) {
+            return loss = sum(sum(softmax(x * w + bias) * where(keep, x, 0))) + sum(sum(one)), kept = sum(sum(f32(keep)))
+          }
+          train f { lr = 0.1 }
+        }
+        """
+        self.model(text=text)
+        def data(metadata):
+            lengths = {f"{name}.lengths": ("I32", [2], [2, 1]) for name in ("x", "keep", "bias")}
+            write_tensors(self.work / "d.safetensors", {"x": ("F32", [3], [1, 2, 3]), "keep": ("BOOL", [3], [1, 1, 1]), "bias": ("F32", [3], [0, 0, 0]),
+                                                        "one": ("F32", [2, 2], [0] * 4), **lengths}, metadata)
+        kept = []
+        for text in ("False", "true", "1", "0"):
+            data({"keep.pad": text, "bias.pad": "-inf", "x.pad": "0.5"})
+            self.train("--steps=1", "--batch-items=2", "-q", out="k" + text)
+            kept.append(self.logged("k" + text)[0]["kept"])
+        self.assertEqual(kept, [3, 4, 4, 3])
+        for key, text, words in (("keep.pad", "2", "true or false"), ("keep.pad", "yes", "true or false"), ("x.pad", "inf", "it is not finite"), ("x.pad", "nan", "it is no"),
+                                 ("bias.pad", "nan", "it is no number"), ("x.pad", "1e", "it is no number"), ("one.pad", "0", "items do not differ in length")):
+            data({key: text})
+            self.assertIn(words, self.train("--steps=1", out="refused", code=1), (key, text))
+
     # ---- numbers that are not finite ----
 
     def test_numbers_that_are_not_finite_are_found_by_item(self):

@@ -10,6 +10,7 @@
 #include "tfm/abi/packed_program.h"
 #include "tfm/abi/packing.h"
 #include "tfm/abi/train_formula.h"
+#include "tfm/abi/train_graphs.h"
 #include "tfm/train_types.h"
 
 #ifdef __cplusplus
@@ -56,29 +57,7 @@ typedef struct tfm_dropout {
   uint32_t fold[TFM_MAX_RANK];
 } tfm_dropout;
 
-// ---- graphs ----
-
-/* CUT: a value that all parts of a step gave together; COTANGENT: what the mixture gives a part for it. */
-typedef enum tfm_train_source {
-  TFM_FROM_BATCH,
-  TFM_FROM_DROPOUT,
-  TFM_FROM_SEED,
-  TFM_FROM_PARAMETER,
-  TFM_FROM_CUT,
-  TFM_FROM_COTANGENT
-} tfm_train_source;
-
-typedef struct tfm_train_input {
-  uint32_t source, number; /* of the objective's inputs, dropouts, parts of the loss, parameters, values of the cut */
-} tfm_train_input;
-
-typedef struct tfm_train_graph {
-  const tfm_train_input *inputs;
-  const tfm_packed_program *programs; /* one per instruction set, as of the library; NULL: the engine knows the graph */
-  const void *weights;                /* packed: constants of the text */
-  uint32_t n_inputs, n_outputs;       /* n_outputs 0: there is no graph */
-  uint32_t draws;                     /* it reads masks of dropout; else their content does not matter */
-} tfm_train_graph;
+// ---- results ----
 
 /* factor * top / bottom; factor * top / formula; without a top factor * formula. Tops and bottoms are summed over all
  * parts of a step first. A part with a slope is no term: its top is the value of a step of the loss, and gets what the
@@ -93,23 +72,6 @@ typedef struct tfm_train_result {
   const char *name;
   uint32_t first_part, n_parts;
 } tfm_train_result;
-
-/* Results that mix items, of batches in several parts: parts give the values of the cut, which are joined along an axis
- * or added up; the mixture reads them and gives results and cotangents; then parts go back from those. */
-typedef struct tfm_train_cut {
-  uint32_t axis;      /* of the items; TFM_NONE: values are added up */
-  uint32_t cotangent; /* output of the mixture; TFM_NONE: nothing flows back */
-} tfm_train_cut;
-
-typedef struct tfm_train_mixture {
-  const tfm_train_cut *cuts;
-  const uint32_t *gradients, *back_gradients; /* by parameter: output of the mixture, of `back`; TFM_NONE: none */
-  tfm_train_graph vectors; /* outputs: the values of the cut */
-  tfm_train_graph whole;   /* results, cotangents, gradients; inputs are no batch's */
-  tfm_train_graph back;    /* the values of the cut once more, gradients */
-  uint64_t sizes; /* a bit for each run-time size that all parts must have in common */
-  uint32_t n_cuts; /* 0: there is no mixture */
-} tfm_train_mixture;
 
 typedef struct tfm_objective { /* the loss first */
   const tfm_train_result *results;
@@ -128,6 +90,7 @@ typedef struct tfm_training {
   const tfm_parameter *parameters;
   const tfm_dropout *dropouts;
   const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
+  tfm_mixer_of *mixer;           /* NULL: no result mixes items */
   const char *whole, *whole_why; /* place and reason that a step must be one part; both NULL: it may be several */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
   tfm_train_graph
