@@ -240,7 +240,8 @@ static LLVMValueRef programs(const Training *e, uint32_t which, const tfm_train_
               plan->program.n_inputs == graph->n_inputs && plan->program.n_outputs == graph->n_outputs,
           "a program of training that differs from its graph");
     const char *suffix = library_kernel_suffix(e->arena, parts->plans[i].forward);
-    const uint32_t n_named = which >= TRAINING_PACKING ? 0 : e->table->n_inputs;
+    const bool is_whole = which == TRAINING_WHOLE || which == TRAINING_EVALUATE_WHOLE; /* inputs are no caller's */
+    const uint32_t n_named = which >= TRAINING_PACKING || is_whole ? 0 : e->table->n_inputs;
     const Plan bare = without_names(e, plan, n_named);
     emit_packed_program(&blob, i * sizeof *made, &bare, suffix, n_named, &made[i]);
   }
@@ -282,6 +283,20 @@ static void add_graph(Training *e, size_t offset, uint32_t which, const tfm_trai
                constants(e, e->parts->training->weights[which], bytes));
 }
 
+/* Results that mix items, of batches in parts. */
+static void add_mixture(Training *e, size_t offset, uint32_t which, const tfm_train_mixture *m) {
+  const size_t n = m->n_cuts ? e->table->n_parameters : 0;
+  add_table(e, &e->top, 0, offset + offsetof(tfm_train_mixture, cuts),
+            (PackedItems){m->cuts, m->n_cuts, sizeof *m->cuts});
+  add_table(e, &e->top, 0, offset + offsetof(tfm_train_mixture, gradients),
+            (PackedItems){m->gradients, n, sizeof *m->gradients});
+  add_table(e, &e->top, 0, offset + offsetof(tfm_train_mixture, back_gradients),
+            (PackedItems){m->back_gradients, n, sizeof *m->back_gradients});
+  add_graph(e, offset + offsetof(tfm_train_mixture, vectors), which + TRAINING_VECTORS, &m->vectors);
+  add_graph(e, offset + offsetof(tfm_train_mixture, whole), which + TRAINING_WHOLE, &m->whole);
+  add_graph(e, offset + offsetof(tfm_train_mixture, back), which + TRAINING_BACK, &m->back);
+}
+
 static void add_objective(Training *e, size_t offset, uint32_t which, const tfm_objective *objective) {
   blob_pointer(&e->top, offset + offsetof(tfm_objective, results),
                named(e, "train_results", objective->results, objective->n_results, sizeof *objective->results));
@@ -295,7 +310,8 @@ static void add_objective(Training *e, size_t offset, uint32_t which, const tfm_
       &e->top, offset + offsetof(tfm_objective, bottoms_once),
       plain(e, "train_once", objective->bottoms_once, objective->bottoms_once ? objective->bottoms.n_outputs : 0));
   add_graph(e, offset + offsetof(tfm_objective, tops), which, &objective->tops);
-  add_graph(e, offset + offsetof(tfm_objective, bottoms), which + 1, &objective->bottoms);
+  add_graph(e, offset + offsetof(tfm_objective, bottoms), which + TRAINING_COUNTS, &objective->bottoms);
+  add_mixture(e, offset + offsetof(tfm_objective, mixture), which, &objective->mixture);
 }
 
 /* How the model's own weights are packed. */
@@ -353,6 +369,8 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
                plain(&e, "objective_sizes", t->sizes, t->n_sizes * sizeof *t->sizes));
   blob_pointer(&e.top, offsetof(tfm_training, inputs),
                plain(&e, "objective_inputs", t->inputs, t->n_inputs * sizeof *t->inputs));
+  blob_pointer(&e.top, offsetof(tfm_training, mixer),
+               t->mixer ? runtime_function(module, "tfm_mixer_of_items") : NULL);
   blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
   blob_text(&e.top, offsetof(tfm_training, whole_why), t->whole_why);
   add_objective(&e, offsetof(tfm_training, step), TRAINING_STEP, &t->step);

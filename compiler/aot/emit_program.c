@@ -210,8 +210,7 @@ static void steps(Emission *e, const Plan *plan) {
 
 // ---- the drivers ----
 
-/* Its name is what makes the linker take it from the runtime. Only its address is taken, so its type is any. */
-static LLVMValueRef runtime_function(LLVMModuleRef module, const char *name) {
+LLVMValueRef runtime_function(LLVMModuleRef module, const char *name) {
   LLVMValueRef known = LLVMGetNamedFunction(module, name);
   if (known) return known;
   LLVMTypeRef pointer = LLVMPointerTypeInContext(LLVMGetModuleContext(module), 0);

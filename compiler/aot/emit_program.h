@@ -42,6 +42,10 @@ LLVMValueRef module_null(LLVMModuleRef module);
 
 // ---- programs ----
 
+/* A function of the runtime. Its name is what makes the linker take it from there. Only its address is taken, so its
+ * type is any. */
+LLVMValueRef runtime_function(LLVMModuleRef module, const char *name);
+
 /* Makes the table of the drivers that are needed (plan_drivers), to which the programs of the module will point; before
  * the first of them. */
 void emit_drivers(Arena *arena, LLVMModuleRef module, uint32_t needed);

@@ -13,10 +13,16 @@
 // ---- layout ----
 
 enum {
-  TRAINING_STEP,
+  TRAINING_STEP, /* of an objective: tops, bottoms, and the graphs of its mixture */
   TRAINING_COUNTS,
-  TRAINING_EVALUATE,
+  TRAINING_VECTORS,
+  TRAINING_WHOLE,
+  TRAINING_BACK,
+  TRAINING_EVALUATE, /* the same without gradients */
   TRAINING_EVALUATE_COUNTS,
+  TRAINING_EVALUATE_VECTORS,
+  TRAINING_EVALUATE_WHOLE,
+  TRAINING_EVALUATE_BACK, /* there is none */
   TRAINING_PACKING, /* three: for each of the plans that library_plan_list gives */
   N_TRAINING_PLANS = TRAINING_PACKING + 3
 };

@@ -34,7 +34,7 @@ struct tfm_compiled {
   const tfm_training *training; /* NULL: it does not */
 };
 
-/* The functions of the runtime that a compiled model's own functions call, or its table of drivers points to. */
+/* The functions of the runtime that a compiled model's own functions call, or its tables point to. */
 static const OutsideFunction runtime_functions[] = {
 #define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) {#runtime, (AnyFunction)runtime},
 #include "aot/library_functions.def"
@@ -42,6 +42,7 @@ static const OutsideFunction runtime_functions[] = {
 #define SCRATCH_DRIVER(NAME, run, scratch) DRIVER(NAME, run) {#scratch, (AnyFunction)scratch},
 #define PART(NAME, Type, member, function) {#function, (AnyFunction)function},
 #include "tfm/abi/drivers.def"
+    {"tfm_mixer_of_items", (AnyFunction)tfm_mixer_of_items},
 };
 
 // ---- asking the compiler ----

@@ -47,9 +47,13 @@ static bool make_valid(Course *c) {
   const Order *order = request->judge ? order_of_file(request->arena, request->valid, &request->order) : NULL;
   c->n_valid = order ? (uint32_t)order->batches.n : 0;
   c->valid = ARENA_ARRAY(request->arena, EvalInputs, c->n_valid + 1);
+  int64_t least[SIZE_MAX_SYMBOLS] = {0};
+  if (c->n_valid > 1)
+    data_longest(request->valid, NULL, request->valid->n_items, trainer_common_sizes(request->judge), least);
   for (uint32_t i = 0; i < c->n_valid; i++) {
     const Batch batch = order->batches.items[i];
-    if (!data_batch(request->valid, request->arena, order->items + batch.first, batch.n, &c->valid[i])) return false;
+    if (!data_batch_padded(request->valid, request->arena, order->items + batch.first, batch.n, least, &c->valid[i]))
+      return false;
   }
   return true;
 }
@@ -172,9 +176,12 @@ static bool take_step(Course *c, Arena *arena, StepResult *result) {
     return false;
   }
   EvalInputs *inputs = ARENA_ARRAY(arena, EvalInputs, parts.batches.n);
+  int64_t least[SIZE_MAX_SYMBOLS] = {0}; /* parts whose items are mixed are padded alike */
+  const uint64_t common = trainer_common_sizes(request->trainer);
+  data_longest(request->data, c->order->items + batch->first, batch->n, common, least);
   for (size_t i = 0; i < parts.batches.n; i++) {
     const Batch part = parts.batches.items[i];
-    if (!data_batch(request->data, arena, parts.items + part.first, part.n, &inputs[i])) return false;
+    if (!data_batch_padded(request->data, arena, parts.items + part.first, part.n, least, &inputs[i])) return false;
     count_part(c, &inputs[i]);
   }
   for (int64_t i = 0; i < batch->n; i++) {

@@ -130,15 +130,23 @@ static bool holds(const Cond *cond, const int64_t *symbols) {
                              : left >= right;
 }
 
-/* What the model requires of sizes and a batch of this item alone does not meet; NULL: it meets all. */
+/* Whether batches with this item can meet the condition: it may want several items. */
+static bool may_hold(const DataSet *data, const Cond *condition, int64_t *symbols) {
+  enum { MANY = 1 << 20 };
+  symbols[data->request.batch] = 1;
+  if (holds(condition, symbols)) return true;
+  symbols[data->request.batch] = MANY;
+  return holds(condition, symbols);
+}
+
+/* What the model requires of sizes and no batch of this item and others like it meets; NULL: all can be met. */
 static const Check *broken_check(const DataSet *data, int64_t item) {
   const Graph *graph = data->request.graph;
   int64_t symbols[SIZE_MAX_SYMBOLS] = {0};
-  symbols[data->request.batch] = 1;
   for (uint32_t i = 0; i < data->request.n_inputs; i++)
     if (data->inputs[i].symbol >= 0) symbols[data->inputs[i].symbol] = data->inputs[i].lengths[item];
   for (size_t i = 0; i < graph->checks.n; i++)
-    if (!holds(graph->checks.items[i].condition, symbols)) return &graph->checks.items[i];
+    if (!may_hold(data, graph->checks.items[i].condition, symbols)) return &graph->checks.items[i];
   return NULL;
 }
 
@@ -259,10 +267,15 @@ static void fill(Tensor *tensor, double value) {
   }
 }
 
+typedef struct BatchItems {
+  const int64_t *items;
+  int64_t n, longest; /* longest: what they are padded to at least */
+} BatchItems;
+
 /* The longest item of those that share the size decides; a size that has its name twice is the same for both. */
-static bool read_input(const DataSet *data, const DataInput *input, Arena *arena, const int64_t *items, int64_t n,
-                       Tensor *to) {
-  int64_t dims[MAX_RANK] = {n}, longest = 0;
+static bool read_input(const DataSet *data, const DataInput *input, Arena *arena, BatchItems batch, Tensor *to) {
+  const int64_t *items = batch.items, n = batch.n;
+  int64_t dims[MAX_RANK] = {n}, longest = batch.longest;
   for (int64_t i = 0; i < n && input->symbol >= 0; i++)
     if (input->lengths[items[i]] > longest) longest = input->lengths[items[i]];
   for (uint32_t axis = 1; axis < input->node->rank; axis++)
@@ -281,14 +294,33 @@ static bool read_input(const DataSet *data, const DataInput *input, Arena *arena
   return true;
 }
 
-bool data_batch(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, EvalInputs *inputs) {
+bool data_batch_padded(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, const int64_t *least,
+                       EvalInputs *inputs) {
   const uint32_t n_inputs = data->request.n_inputs;
   const char **names = ARENA_ARRAY(arena, const char *, n_inputs + 1);
   Tensor *tensors = ARENA_ARRAY(arena, Tensor, n_inputs + 1);
   *inputs = (EvalInputs){names, tensors, n_inputs};
   for (uint32_t i = 0; i < n_inputs; i++) {
     names[i] = name_of(&data->inputs[i]);
-    if (!read_input(data, &data->inputs[i], arena, items, n, &tensors[i])) return false;
+    const int32_t symbol = data->inputs[i].symbol;
+    const BatchItems batch = {items, n, symbol < 0 ? 0 : least[symbol]};
+    if (!read_input(data, &data->inputs[i], arena, batch, &tensors[i])) return false;
   }
   return true;
+}
+
+bool data_batch(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, EvalInputs *inputs) {
+  const int64_t least[SIZE_MAX_SYMBOLS] = {0};
+  return data_batch_padded(data, arena, items, n, least, inputs);
+}
+
+void data_longest(const DataSet *data, const int64_t *items, int64_t n, uint64_t sizes, int64_t *longest) {
+  for (uint32_t k = 0; k < data->request.n_inputs; k++) {
+    const DataInput *input = &data->inputs[k];
+    if (input->symbol < 0 || !(sizes >> input->symbol & 1)) continue;
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t length = input->lengths[items ? items[i] : i];
+      if (length > longest[input->symbol]) longest[input->symbol] = length;
+    }
+  }
 }

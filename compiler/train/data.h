@@ -20,6 +20,12 @@ int64_t data_tokens(const DataSet *data, int64_t item);
 int64_t data_place(const DataSet *data, int64_t item, const char **path);
 /* The inputs with n items, in `arena`. False after an error. */
 bool data_batch(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, EvalInputs *inputs);
+/* The same, padded to `least` of each run-time size at least. */
+bool data_batch_padded(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, const int64_t *least,
+                       EvalInputs *inputs);
+/* longest[size] rises to the longest of the items, for each run-time size that `sizes` has a bit for. items NULL: the
+ * first n. */
+void data_longest(const DataSet *data, const int64_t *items, int64_t n, uint64_t sizes, int64_t *longest);
 
 // ---- data_files.c, for data.c: what the items of a file are, and what they hold ----
 

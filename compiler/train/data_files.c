@@ -2,6 +2,7 @@
  * tensor: tensors that are missing, of another shape or type, lengths that do not fit, ids and numbers that no run may
  * have. See data.h. */
 #include "train/data.h"
+#include "train/padding.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -244,25 +245,6 @@ static int64_t *joined(const DataSet *data, const int64_t *a, const int64_t *b, 
   return all;
 }
 
-/* The metadata NAME.pad. False: a file before this one says another number. */
-static bool read_padding(const DataSet *data, const TensorFile *file, DataInput *input) {
-  const char *name = name_of(input);
-  const size_t n = strlen(name);
-  for (size_t i = 0; i < file->metadata.n; i++) {
-    const FileMetadata *entry = &file->metadata.items[i];
-    if (strncmp(entry->key, name, n) != 0 || strcmp(entry->key + n, ".pad") != 0) continue;
-    const double padding = number_read(entry->value);
-    if (input->has_padding && input->padding != padding) {
-      diag_error_at(diag_of(data), file->file.path, DIAG_INPUT_VALUE,
-                    "the metadata \"%s.pad\" is %g here, but %g in a file before", name, padding, input->padding);
-      return false;
-    }
-    input->has_padding = true;
-    input->padding = padding;
-  }
-  return true;
-}
-
 bool data_add_file(DataSet *data, const char *path) {
   const uint32_t n = data->request.n_inputs;
   TensorFile *file = safetensors_open(arena_of(data), diag_of(data), path);
@@ -276,10 +258,10 @@ bool data_add_file(DataSet *data, const char *path) {
     of[i] = items_of(data, file, &data->inputs[i]);
     good = good && of[i];
   }
-  if (!good || !n || !agree(data, path, of)) return false;
+  if (!good || !n || !agree(data, path, of) || !padding_read(data, file)) return false;
   for (uint32_t i = 0; i < n; i++) {
     DataInput *input = &data->inputs[i];
-    if (!read_padding(data, file, input) || !scan(data, file, input, of[i])) return false;
+    if (!scan(data, file, input, of[i])) return false;
     input->starts = joined(data, input->starts, of[i]->starts, of[i]->n);
     input->lengths = joined(data, input->lengths, of[i]->lengths, of[i]->n);
   }

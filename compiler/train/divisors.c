@@ -6,6 +6,7 @@
 
 #include "graph/eval.h"
 #include "tfm/abi/train_formula.h"
+#include "train/weight_inputs.h"
 
 struct Divisors {
   Arena *arena;

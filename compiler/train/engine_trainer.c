@@ -10,14 +10,16 @@
 
 #include "train/training_tables.h"
 
+typedef enum GraphKind { OF_TOPS, OF_BOTTOMS, OF_VECTORS, OF_WHOLE, OF_BACK, N_KINDS } GraphKind;
+
 struct Trainer {
   TrainerOptions options;
   TrainGraphs *graphs;
   const tfm_training *training;
   tfm_trainer *made;
-  Engine *tops, *bottoms;                  /* bottoms NULL: nothing is divided by */
-  WeightSource *none;                      /* engines ask for weights; the graphs have none */
-  Graph *given_tops, *given_bottoms;       /* copies of the graphs: inputs and sizes, which engines rewrite */
+  WeightSource *none;      /* engines ask for weights; the graphs have none */
+  Engine *engines[N_KINDS]; /* NULL: there is no such graph */
+  Graph *given[N_KINDS];    /* copies of the graphs: inputs and sizes, which engines rewrite */
 };
 
 static Arena *arena_of(const Trainer *t) { return t->options.settings->compile.arena; }
@@ -25,13 +27,20 @@ static Diag *diag_of(const Trainer *t) { return t->options.settings->compile.dia
 
 // ---- engines without compiled code ----
 
-static bool is_of_counts(const Trainer *t, const tfm_train_graph *graph) {
-  return graph == &t->training->step.bottoms || graph == &t->training->evaluation.bottoms;
+static GraphKind kind_in(const tfm_objective *objective, const tfm_train_graph *graph) {
+  return graph == &objective->bottoms           ? OF_BOTTOMS
+         : graph == &objective->mixture.vectors ? OF_VECTORS
+         : graph == &objective->mixture.whole   ? OF_WHOLE
+         : graph == &objective->mixture.back    ? OF_BACK
+                                                : OF_TOPS;
 }
 
-static Graph *given(const Trainer *t, const tfm_train_graph *graph) {
-  return is_of_counts(t, graph) ? t->given_bottoms : t->given_tops;
+static GraphKind kind_of(const Trainer *t, const tfm_train_graph *graph) {
+  const GraphKind kind = kind_in(&t->training->step, graph);
+  return kind == OF_TOPS ? kind_in(&t->training->evaluation, graph) : kind;
 }
+
+static Graph *given(const Trainer *t, const tfm_train_graph *graph) { return t->given[kind_of(t, graph)]; }
 
 /* The values of the run-time sizes, from axes that are one size and nothing more. */
 static void bind_sizes(const Graph *graph, uint32_t n_inputs, const tfm_value *inputs, int64_t *symbols) {
@@ -44,24 +53,28 @@ static void bind_sizes(const Graph *graph, uint32_t n_inputs, const tfm_value *i
   }
 }
 
-/* The trainer has room for the dims of the inputs that it makes itself. */
-static tfm_status bind(void *user, const tfm_train_graph *graph, tfm_value *inputs, int64_t *items, tfm_error *error) {
+static void set_dims(const Node *node, const int64_t *symbols, tfm_value *value) {
+  int64_t *dims = (int64_t *)value->dims;
+  value->dtype = (int32_t)node->dtype;
+  value->rank = (int32_t)node->rank;
+  for (uint32_t axis = 0; axis < node->rank; axis++)
+    if (!size_value(node->dims[axis], symbols, &dims[axis])) dims[axis] = 0;
+}
+
+/* The trainer has room for the dims of the inputs that it makes itself, and of outputs. Sizes of the mixture are given:
+ * its inputs are no batch's. */
+static tfm_status bind(void *user, const tfm_train_graph *graph, tfm_value *inputs, tfm_value *outputs, int64_t *sizes,
+                       tfm_error *error) {
   const Trainer *t = user;
   const Graph *from = given(t, graph);
-  const int32_t batch = t->graphs->objective->batch;
   int64_t symbols[SIZE_MAX_SYMBOLS] = {0};
   (void)error;
-  bind_sizes(from, t->graphs->n_inputs, inputs, symbols);
-  for (uint32_t i = 0; i < graph->n_inputs; i++) {
-    const Node *node = from->inputs.items[i];
-    if (graph->inputs[i].source != TFM_FROM_DROPOUT) continue;
-    int64_t *dims = (int64_t *)inputs[i].dims;
-    inputs[i].dtype = TFM_BOOL;
-    inputs[i].rank = (int32_t)node->rank;
-    for (uint32_t axis = 0; axis < node->rank; axis++)
-      if (!size_value(node->dims[axis], symbols, &dims[axis])) dims[axis] = 0;
-  }
-  *items = batch < 0 ? 0 : symbols[batch];
+  memcpy(symbols, sizes, t->training->n_sizes * sizeof *sizes);
+  if (kind_of(t, graph) != OF_WHOLE) bind_sizes(from, t->graphs->n_inputs, inputs, symbols);
+  for (uint32_t i = 0; i < graph->n_inputs; i++)
+    if (graph->inputs[i].source == TFM_FROM_DROPOUT) set_dims(from->inputs.items[i], symbols, &inputs[i]);
+  for (uint32_t i = 0; i < graph->n_outputs; i++) set_dims(from->outputs.items[i].node, symbols, &outputs[i]);
+  memcpy(sizes, symbols, t->training->n_sizes * sizeof *sizes);
   return TFM_OK;
 }
 
@@ -72,7 +85,7 @@ typedef bool (*Compute)(void *user, const tfm_train_graph *graph, Arena *arena, 
 static bool compute_by_engine(void *user, const tfm_train_graph *graph, Arena *arena, const EvalInputs *inputs,
                               Tensor *results) {
   const Trainer *t = user;
-  return engine_run(is_of_counts(t, graph) ? t->bottoms : t->tops, arena, inputs, results);
+  return engine_run(t->engines[kind_of(t, graph)], arena, inputs, results);
 }
 
 typedef struct Computer {
@@ -97,7 +110,7 @@ static tfm_status run_by(const Trainer *t, Computer by, const tfm_train_graph *g
   const bool good = by.compute(by.user, graph, arena, &all, results);
   for (uint32_t i = 0; good && i < graph->n_outputs; i++)
     if (tensor_elements(&results[i]))
-      memcpy(outputs[i].data, results[i].data, (size_t)tensor_elements(&results[i]) * sizeof(float));
+      memcpy(outputs[i].data, results[i].data, (size_t)tensor_elements(&results[i]) * dtype_bytes[results[i].dtype]);
   arena_destroy(arena);
   *error = (tfm_error){.status = good ? TFM_OK : TFM_E_INTERNAL};
   return error->status;
@@ -129,34 +142,51 @@ static const EngineSettings *without_report(const Trainer *t) {
 
 static void say_steps(const Trainer *t) {
   const EngineSettings *settings = t->options.settings;
-  if (!settings->print || !t->tops->program) return;
+  if (!settings->print || !t->engines[OF_TOPS]->program) return;
   StrBuf text = strbuf_new(arena_of(t));
-  strbuf_printf(&text, "a part of a batch runs in %u steps\n", t->tops->program->n_steps);
+  strbuf_printf(&text, "a part of a batch runs in %u steps\n", t->engines[OF_TOPS]->program->n_steps);
   settings->print(&text);
 }
 
+static bool make_engine(Trainer *t, GraphKind kind, Graph *graph) {
+  if (!graph) return true;
+  t->given[kind] = graph_clone(arena_of(t), graph);
+  const EngineSettings *settings = kind == OF_TOPS ? t->options.settings : without_report(t);
+  t->engines[kind] = engine_create(t->options.kind, settings, graph, t->none);
+  return t->engines[kind] != NULL;
+}
+
+/* Where items are mixed, with what several parts of a step need. */
 static bool make_engines(Trainer *t) {
-  const TrainerOptions *options = &t->options;
+  const CutGraphs *cut = t->graphs->cut;
   const WeightRequest request = {.check = {.arena = arena_of(t), .diag = diag_of(t)}, .is_random = true};
-  t->given_tops = graph_clone(arena_of(t), t->graphs->gradients);
-  t->given_bottoms = t->graphs->counts ? graph_clone(arena_of(t), t->graphs->counts) : NULL;
   t->none = weight_source_open(&request, t->graphs->gradients);
-  t->tops = t->none ? engine_create(options->kind, options->settings, t->graphs->gradients, t->none) : NULL;
-  if (t->tops && t->graphs->counts)
-    t->bottoms = engine_create(options->kind, without_report(t), t->graphs->counts, t->none);
-  if (t->tops) say_steps(t);
-  return t->tops && (t->bottoms || !t->graphs->counts);
+  if (!t->none || !make_engine(t, OF_TOPS, t->graphs->gradients)) return false;
+  if (!make_engine(t, OF_BOTTOMS, t->graphs->counts)) return false;
+  say_steps(t);
+  return !cut || (make_engine(t, OF_VECTORS, cut->vectors) && make_engine(t, OF_WHOLE, cut->mixture) &&
+                  make_engine(t, OF_BACK, cut->back));
+}
+
+static tfm_context *context_of(const Trainer *t, GraphKind kind) {
+  return t->engines[kind] ? t->engines[kind]->context : NULL;
 }
 
 static bool make(Trainer *t) {
   const bool is_training = t->graphs->seeds.n > 0;
   t->training = training_make(arena_of(t), is_training ? t->graphs : NULL, is_training ? NULL : t->graphs);
   if (!make_engines(t)) return false;
-  tfm_context *tops = t->tops->context, *bottoms = t->bottoms ? t->bottoms->context : NULL;
+  tfm_context *tops = context_of(t, OF_TOPS), *bottoms = context_of(t, OF_BOTTOMS);
+  tfm_context *vectors = context_of(t, OF_VECTORS), *whole = context_of(t, OF_WHOLE);
   const tfm_train_engine engine = {.step_tops = is_training ? tops : NULL,
                                    .step_bottoms = is_training ? bottoms : NULL,
+                                   .step_vectors = is_training ? vectors : NULL,
+                                   .step_whole = is_training ? whole : NULL,
+                                   .step_back = context_of(t, OF_BACK),
                                    .tops = is_training ? NULL : tops,
                                    .bottoms = is_training ? NULL : bottoms,
+                                   .vectors = is_training ? NULL : vectors,
+                                   .whole = is_training ? NULL : whole,
                                    .user = t,
                                    .bind = bind,
                                    .run = run};
@@ -177,8 +207,7 @@ Trainer *trainer_new(const TrainerOptions *options, TrainGraphs *graphs) {
 void trainer_free(Trainer *t) {
   if (!t) return;
   tfm_trainer_destroy(t->made);
-  engine_destroy(t->tops);
-  engine_destroy(t->bottoms);
+  for (int kind = 0; kind < N_KINDS; kind++) engine_destroy(t->engines[kind]);
   weight_source_close(t->none);
 }
 
@@ -227,6 +256,12 @@ int64_t trainer_state_bytes(const Trainer *t) { return tfm_trainer_state_bytes(t
 
 int64_t trainer_part_bytes(const Trainer *t, const int64_t *sizes) { return tfm_trainer_part_bytes(t->made, sizes); }
 
+int64_t trainer_whole_bytes(const Trainer *t, const int64_t *sizes) {
+  return tfm_trainer_whole_bytes(t->made, sizes);
+}
+
+uint64_t trainer_common_sizes(const Trainer *t) { return t->graphs->cut ? t->graphs->cut->sizes : 0; }
+
 /* There are no moments in it, which a trainer that begins takes for zeroes, whatever its optimizer is. */
 bool trainer_write_start(Trainer *t, const char *path) {
   const TrainerState state = trainer_state(t);
@@ -245,7 +280,7 @@ bool trainer_write_start(Trainer *t, const char *path) {
   return !status;
 }
 
-const Graph *trainer_counts(const Trainer *t) { return t->given_bottoms; }
+const Graph *trainer_counts(const Trainer *t) { return t->given[OF_BOTTOMS]; }
 
 // ---- steps ----
 
@@ -256,7 +291,7 @@ static tfm_train_parts parts_of(const Trainer *t, Arena *arena, const EvalInputs
   for (uint32_t i = 0; i < n; i++) {
     for (uint32_t k = 0; k < n_inputs; k++) {
       uint32_t at = 0;
-      while (strcmp(batches[i].names[at], t->given_tops->inputs.items[k]->attr.name) != 0) at++;
+      while (strcmp(batches[i].names[at], t->given[OF_TOPS]->inputs.items[k]->attr.name) != 0) at++;
       const Tensor *tensor = &batches[i].tensors[at];
       values[i * n_inputs + k] = (tfm_value){tensor->data, (int32_t)tensor->dtype, (int32_t)tensor->rank, tensor->dims};
     }
@@ -267,7 +302,7 @@ static tfm_train_parts parts_of(const Trainer *t, Arena *arena, const EvalInputs
 /* The text of the model stands beside this message. */
 bool trainer_may_cut(const Trainer *t, uint32_t n, bool is_step) {
   const ResultParts *whole = t->graphs->whole;
-  if (n < 2 || !whole) return true;
+  if (n < 2 || !whole || t->graphs->cut) return true;
   const char *cure = is_step ? "a step must be one part: a smaller batch, a larger --memory or --part-tokens, no "
                                "--accumulate, no --shards"
                              : "the data must be one batch: a larger --batch-items or --batch-tokens; or leave the "
@@ -324,9 +359,9 @@ static void look_at(void *context, const Node *node, const Tensor *value) {
   if (has_nan && !search->nan && !has_any(&search->nans, node)) search->nan = node;
 }
 
-static tfm_status bind_again(void *user, const tfm_train_graph *graph, tfm_value *inputs, int64_t *items,
-                             tfm_error *error) {
-  return bind(((Search *)user)->trainer, graph, inputs, items, error);
+static tfm_status bind_again(void *user, const tfm_train_graph *graph, tfm_value *inputs, tfm_value *outputs,
+                             int64_t *sizes, tfm_error *error) {
+  return bind(((Search *)user)->trainer, graph, inputs, outputs, sizes, error);
 }
 
 static bool interpret(void *user, const tfm_train_graph *graph, Arena *arena, const EvalInputs *inputs,
@@ -388,8 +423,8 @@ static void explain(Trainer *t, const tfm_train_parts *parts, int64_t epoch, dou
   double work = 0;
   for (int64_t i = 0; i < parts->n; i++) {
     int64_t symbols[SIZE_MAX_SYMBOLS] = {0};
-    bind_sizes(t->given_tops, t->graphs->n_inputs, parts->values + i * t->graphs->n_inputs, symbols);
-    work += work_of(t->given_tops, symbols);
+    bind_sizes(t->given[OF_TOPS], t->graphs->n_inputs, parts->values + i * t->graphs->n_inputs, symbols);
+    work += work_of(t->given[OF_TOPS], symbols);
   }
   if (work < most) find_fault(t, parts, epoch, results);
 }

@@ -50,6 +50,10 @@ void trainer_set_steps(Trainer *trainer, int64_t steps, const tfm_trainer_origin
  * range. With the interpreter parts count nothing. */
 int64_t trainer_state_bytes(const Trainer *trainer);
 int64_t trainer_part_bytes(const Trainer *trainer, const int64_t *sizes);
+/* Bytes of what mixes the items of a whole batch with these sizes, whose parts are run one by one; 0: nothing does. */
+int64_t trainer_whole_bytes(const Trainer *trainer, const int64_t *sizes);
+/* A bit for each run-time size that all parts of a step need alike, because their items are mixed. */
+uint64_t trainer_common_sizes(const Trainer *trainer);
 /* Writes the state of a run that begins with these weights; the file is replaced whole or not at all. */
 bool trainer_write_start(Trainer *trainer, const char *path);
 

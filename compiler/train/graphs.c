@@ -2,6 +2,8 @@
 #include "train/graphs.h"
 
 #include "base/hash.h"
+#include "graph/attributes.h"
+#include "train/weight_inputs.h"
 
 #include <string.h>
 
@@ -18,6 +20,8 @@ typedef struct Maker {
   uint32_t n_named;
   VEC(GraphOutput) tops, bottoms;
   VEC(Seed) seeds;
+  ItemKinds kinds;
+  CutGraphsRequest cut;
 } Maker;
 
 // ---- results ----
@@ -164,6 +168,25 @@ static void add_results(Maker *m) {
   for (size_t i = 0; i < n; i++) add_result(m, &request, &results[i]);
   for (size_t i = 0; i < n && !m->made->whole; i++)
     if (m->made->results.items[i].is_whole) m->made->whole = &m->made->results.items[i];
+  m->cut = (CutGraphsRequest){.arena = m->arena,
+                              .diag = m->diag,
+                              .graph = m->graph,
+                              .objective = m->objective,
+                              .results = results,
+                              .n_results = n,
+                              .has_gradients = m->has_gradients};
+  m->kinds = kinds;
+}
+
+/* Graphs for a batch in parts, where a result needs all items at once. False after an error. */
+static bool add_cut(Maker *m) {
+  CutGraphs *made;
+  if (!m->made->whole) return true;
+  m->cut.kinds = &m->kinds;
+  m->cut.stopped = &m->stopped;
+  if (!cut_graphs(&m->cut, &made, &m->made->uncut)) return false;
+  m->made->cut = made;
+  return true;
 }
 
 /* The outputs of the graph from here on. */
@@ -248,27 +271,6 @@ static void list_parameters(Maker *m) {
     if (!map_has(&listed, declared->items[i].key)) list_parameter(m, declared->items[i].value, false);
 }
 
-void train_free_weights(Arena *arena, Graph *graph) {
-  for (Node *node = graph->first, *next; node; node = next) {
-    next = node->next;
-    if (node->op != OP_WEIGHT) continue;
-    Builder builder = {.graph = graph, .before = node, .origin = node->origin};
-    Node *input = build_input(&builder, arena_printf(arena, "weight.%s", node->attr.name), DTYPE_F32, node->rank,
-                              (const Size *const *)node->dims);
-    graph_replace_uses(graph, node, input);
-    graph_delete(graph, node);
-  }
-  graph->declared_weights = map_new(graph->arena);
-}
-
-void train_delete_unneeded(Graph *graph) {
-  for (Node *node = graph->last, *prev; node; node = prev) {
-    prev = node->prev;
-    if (node->op != OP_INPUT && node->users.n == 0 && !graph_is_output(graph, node)) graph_delete(graph, node);
-  }
-  graph_renumber(graph);
-}
-
 static Graph *counts_graph(Maker *m) {
   if (!m->bottoms.n) return NULL;
   set_outputs(m->graph, m->bottoms.items, m->bottoms.n);
@@ -276,6 +278,7 @@ static Graph *counts_graph(Maker *m) {
   Graph *counts = graph_clone(m->arena, m->graph);
   train_delete_unneeded(counts); /* with the weights that no divisor depends on */
   train_free_weights(m->arena, counts);
+  if (m->made->cut) cut_drop_checks(counts, m->objective->batch);
   return counts;
 }
 
@@ -295,6 +298,7 @@ TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool h
   m.loss_place = origin_place(&m.graph->outputs.items[0].node->origin);
   list_parameters(&m);
   add_results(&m);
+  if (!add_cut(&m)) return NULL;
   m.made->counts = counts_graph(&m);
   set_outputs(m.graph, m.tops.items, m.tops.n);
   if (has_gradients && !add_gradients(&m)) return NULL;
@@ -313,26 +317,41 @@ const char *train_graphs_whole(Arena *arena, const TrainGraphs *graphs) {
                         "'%s' cannot be computed in parts: no size counts items, as one called batch does, or the "
                         "first of every input",
                         whole->name);
-  if (whole->divides)
-    return arena_printf(arena, "this divisor depends on weights, so '%s' cannot be computed in parts", whole->name);
+  const char *uncut = graphs->uncut && graphs->uncut->op == OP_INPUT ? graphs->uncut->attr.name : NULL;
   return arena_printf(arena,
-                      "this mixes the items of a batch, so '%s' is no sum or mean over items, nor a formula of "
+                      "this mixes the items of a batch%s%s%s, so '%s' is no sum or mean over items, nor a formula of "
                       "such sums, and cannot be computed in parts",
-                      whole->name);
+                      uncut ? ", and with it '" : "", uncut ? uncut : "",
+                      uncut ? "' is needed, whose axes do not follow the items alone" : "", whole->name);
 }
 
-static void print_parts(StrBuf *out, const ResultParts *result) {
+static void print_parts(StrBuf *out, const ResultParts *result, bool has_cut) {
   bool is_first = true;
   for (size_t i = 0; i < result->parts.n; i++) {
     if (!result->parts.items[i].what) continue;
     strbuf_printf(out, "%s%s", is_first ? "" : " + ", result->parts.items[i].what);
     is_first = false;
   }
-  if (result->is_whole) strbuf_add(out, ", only of a whole batch");
+  if (result->is_whole && !has_cut) strbuf_add(out, ", only of a whole batch");
   if (!result->is_whole || !result->where.source) return;
   const SrcPlace place = source_place(result->where.source, result->where.begin);
   strbuf_printf(out, ": %s at %u:%u", result->divides ? "its divisor depends on weights" : "items are mixed",
                 place.line, place.column);
+}
+
+/* What parts of a batch give to what mixes their items. */
+static void print_cut(StrBuf *out, const TrainGraphs *graphs) {
+  const ItemCut *cut = &graphs->cut->cut;
+  strbuf_add(out, "  parts give the mixture  ");
+  for (size_t i = 0; i < cut->values.n; i++) {
+    const Node *node = cut->values.items[i].of;
+    strbuf_add(out, i ? ", " : " ");
+    if (node->op == OP_INPUT) strbuf_add(out, node->attr.name);
+    else describe(out, graphs->gradients, node);
+    if (node->rank) strbuf_add_char(out, ' ');
+    if (node->rank) sizes_print(out, graphs->gradients->sizes, node->rank, (const Size *const *)node->dims);
+  }
+  strbuf_add_char(out, '\n');
 }
 
 void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
@@ -342,9 +361,10 @@ void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
   for (size_t i = 0; i < graphs->results.n; i++) {
     const ResultParts *result = &graphs->results.items[i];
     strbuf_printf(out, "  %-24s ", result->name);
-    print_parts(out, result);
+    print_parts(out, result, graphs->cut != NULL);
     strbuf_add_char(out, '\n');
   }
+  if (graphs->cut) print_cut(out, graphs);
   for (size_t i = 0; i < graphs->parameters.n; i++) {
     if (graphs->parameters.items[i].gradient == NO_OUTPUT) continue;
     n_trained++;

@@ -3,12 +3,14 @@
  * In: an objective. Out: the graph of its results and gradients, and the graph of what must be known over all batches
  * of a step before gradients are made: divisors, and the sums that a loss is a formula of, such as exp(nll). Weights
  * are inputs of both, since they change from step to step; so are the cotangents of the loss. Refuses what cannot be
- * differentiated and losses that no weight reaches; a result that needs all items at once is marked. */
+ * differentiated and losses that no weight reaches. A result that needs all items at once is marked; with it come
+ * graphs for batches in parts (cut_graphs.h), unless there is no cut. */
 #ifndef TFM_TRAIN_GRAPHS_H
 #define TFM_TRAIN_GRAPHS_H
 
 #include "elaborate/objective.h"
 #include "passes/differentiate.h"
+#include "train/cut_graphs.h"
 #include "train/loss_parts.h"
 
 #define NO_OUTPUT UINT32_MAX
@@ -55,16 +57,14 @@ typedef struct TrainGraphs {
   VEC(const char *) seeds;   /* the inputs with the cotangents of the parts of the loss; empty: no gradients */
   uint64_t model;            /* hash of the objective's graph: states of another do not fit */
   const ResultParts *whole;  /* the first result that needs all items at once; NULL: none does */
+  const CutGraphs *cut;      /* how it is computed in parts nevertheless; NULL: it is not */
+  const Node *uncut;         /* what refuses a cut */
 } TrainGraphs;
 
 /* Why a step may not be cut into parts, for people; `whole` of the graphs is not NULL. */
 const char *train_graphs_whole(Arena *arena, const TrainGraphs *graphs);
 /* `has_gradients`: else only the results. The objective's graph is used up. NULL after an error. */
 TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool has_gradients);
-/* Weights become inputs "weight.PATH": nothing that depends on them may be computed before a run. */
-void train_free_weights(Arena *arena, Graph *graph);
-/* Deletes what no output needs, but for inputs: a rule may compute what it does not use. */
-void train_delete_unneeded(Graph *graph);
 /* What each result is made of, and how much is trained, for people. */
 void train_graphs_print(StrBuf *out, const TrainGraphs *graphs);
 

@@ -205,8 +205,10 @@ static void sizes_of(const DataSet *data, const int64_t *items, int64_t n, int64
   if (batch >= 0) sizes[batch] = n;
 }
 
+/* Parts whose items are mixed are padded alike, to the longest of all at most. */
 static int64_t bytes_of(const Trainer *trainer, const DataSet *data, const int64_t *items, int64_t n) {
   int64_t sizes[SIZE_MAX_SYMBOLS] = {0};
+  data_longest(data, NULL, data->n_items, trainer_common_sizes(trainer), sizes);
   sizes_of(data, items, n, sizes);
   const int64_t bytes = trainer_part_bytes(trainer, sizes);
   return bytes < 0 ? INT64_MAX : bytes;
@@ -262,9 +264,9 @@ static bool check_items(const Room *room) {
   return true;
 }
 
-/* The bytes for the longest items of these data, as many as the largest batch has. */
-static int64_t bytes_at_most(const RoomRequest *request, const Trainer *trainer, const DataSet *data, bool in_order) {
-  int64_t sizes[SIZE_MAX_SYMBOLS] = {0}, most = 0;
+/* The sizes of the longest items of these data, as many as the largest batch has. */
+static void sizes_at_most(const RoomRequest *request, const DataSet *data, bool in_order, int64_t *sizes) {
+  int64_t most = 0;
   Arena *arena = arena_create();
   const Order *order =
       in_order ? order_of_file(arena, data, request->order) : order_of_epoch(arena, data, request->order, 0);
@@ -273,7 +275,29 @@ static int64_t bytes_at_most(const RoomRequest *request, const Trainer *trainer,
   arena_destroy(arena);
   for (int64_t i = 0; i < data->n_items; i++) sizes_of(data, &i, 1, sizes);
   if (data->request.batch >= 0) sizes[data->request.batch] = 2 * most; /* other epochs have other batches */
-  return trainer_part_bytes(trainer, sizes);
+}
+
+/* With what mixes the items of a batch, or of all that are validated. */
+static int64_t bytes_at_most(const RoomRequest *request, const Trainer *trainer, const DataSet *data, bool in_order) {
+  int64_t sizes[SIZE_MAX_SYMBOLS] = {0};
+  sizes_at_most(request, data, in_order, sizes);
+  const int64_t part = trainer_part_bytes(trainer, sizes);
+  if (in_order && data->request.batch >= 0) sizes[data->request.batch] = data->n_items;
+  const int64_t whole = trainer_whole_bytes(trainer, sizes);
+  return part < 0 || whole < 0 ? -1 : part + whole;
+}
+
+/* What mixes the items of the largest batch, and of all that are validated, whatever their parts are. */
+static int64_t bytes_of_mixtures(const RoomRequest *request) {
+  int64_t sizes[SIZE_MAX_SYMBOLS] = {0}, judged[SIZE_MAX_SYMBOLS] = {0};
+  sizes_at_most(request, request->data, false, sizes);
+  const int64_t step = trainer_whole_bytes(request->trainer, sizes);
+  if (step < 0) return INT64_MAX;
+  if (!request->judge) return step;
+  for (int64_t i = 0; i < request->valid->n_items; i++) sizes_of(request->valid, &i, 1, judged);
+  if (request->valid->request.batch >= 0) judged[request->valid->request.batch] = request->valid->n_items;
+  const int64_t validation = trainer_whole_bytes(request->judge, judged);
+  return validation < 0 ? INT64_MAX : step + validation;
 }
 
 bool room_is_ample(const RoomRequest *request) {
@@ -290,9 +314,13 @@ bool room_make(const RoomRequest *request, Room *room) {
   const int64_t state =
       trainer_state_bytes(request->trainer) + (request->judge ? trainer_state_bytes(request->judge) : 0);
   const int64_t validation = bytes_of_validation(request);
-  *room = (Room){.request = *request, .left = request->bytes - state - validation};
+  const int64_t mixtures = bytes_of_mixtures(request);
+  *room = (Room){.request = *request, .left = request->bytes - state - validation - mixtures};
   if (state > request->bytes) return refuse(room, "weights, gradients and moments", state);
   if (validation > request->bytes - state)
     return refuse(room, "the largest batch of --valid, beside weights, gradients and moments", state + validation);
+  if (mixtures > request->bytes - state - validation)
+    return refuse(room, "what mixes the items of a batch, beside weights, gradients and moments",
+                  mixtures == INT64_MAX ? mixtures : state + validation + mixtures);
   return check_items(room);
 }

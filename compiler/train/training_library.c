@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "engines/weight_source.h"
 #include "train/training_tables.h"
+#include "train/weight_inputs.h"
 
 _Static_assert((int)RECIPE_MAX_FACTORS == (int)(sizeof((tfm_packed_piece *)NULL)->factors / sizeof(float)) &&
                    (int)TFM_PACKING_GRAPHS == (int)N_TRAINING_PLANS - (int)TRAINING_PACKING,
@@ -223,13 +224,21 @@ static bool add_packing(const CompileRequest *request, const LibraryPlans *plans
 
 // ---- for libraries ----
 
+static void list_graphs(const TrainGraphs *of, Graph **graphs) {
+  graphs[TRAINING_STEP] = of->gradients;
+  graphs[TRAINING_COUNTS] = of->counts;
+  if (!of->cut) return;
+  graphs[TRAINING_VECTORS] = of->cut->vectors;
+  graphs[TRAINING_WHOLE] = of->cut->mixture;
+  graphs[TRAINING_BACK] = of->cut->back;
+}
+
 bool training_model_make(const CompileRequest *request, TrainGraphs *step, TrainGraphs *evaluation,
                          TrainingModel *model) {
   *model = (TrainingModel){.table = training_make(request->arena, step, evaluation)};
-  Graph *const graphs[] = {[TRAINING_STEP] = step->gradients,
-                           [TRAINING_COUNTS] = step->counts,
-                           [TRAINING_EVALUATE] = evaluation->gradients,
-                           [TRAINING_EVALUATE_COUNTS] = evaluation->counts};
+  Graph *graphs[TRAINING_PACKING] = {NULL};
+  list_graphs(step, graphs + TRAINING_STEP);
+  list_graphs(evaluation, graphs + TRAINING_EVALUATE);
   CompileRequest silent = *request; /* the report is of what the model computes */
   silent.report = NULL;
   for (uint32_t i = 0; i < TRAINING_PACKING; i++) {

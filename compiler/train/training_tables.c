@@ -103,6 +103,15 @@ static tfm_train_input find_parameter(const tfm_training *training, const TrainG
   return (tfm_train_input){TFM_FROM_PARAMETER, number};
 }
 
+/* The value of the cut that an input stands for; its source is TFM_NONE if it is none. */
+static tfm_train_input cut_input(const CutGraphs *cut, const char *name, uint32_t source) {
+  Arena *arena = arena_create();
+  uint32_t i = 0;
+  while (i < cut->cut.values.n && strcmp(cut_name(arena, i), name) != 0) i++;
+  arena_destroy(arena);
+  return (tfm_train_input){i < cut->cut.values.n ? source : (uint32_t)TFM_NONE, i};
+}
+
 /* Inputs are the objective's, masks of dropout, the cotangents of the loss, weights. */
 static tfm_train_input input_of(const tfm_training *training, const TrainGraphs *graphs, const Graph *graph,
                                 uint32_t i) {
@@ -112,6 +121,10 @@ static tfm_train_input input_of(const tfm_training *training, const TrainGraphs 
   const char *name = graph->inputs.items[i]->attr.name;
   for (uint32_t k = 0; k < graphs->seeds.n; k++)
     if (strcmp(graphs->seeds.items[k], name) == 0) return (tfm_train_input){TFM_FROM_SEED, k};
+  if (graphs->cut) {
+    const tfm_train_input value = cut_input(graphs->cut, name, TFM_FROM_COTANGENT);
+    if (value.source != TFM_NONE) return value;
+  }
   return find_parameter(training, graphs, name);
 }
 
@@ -127,6 +140,68 @@ static tfm_train_graph describe(Arena *arena, const tfm_training *training, cons
   }
   return made;
 }
+
+// ---- mixtures ----
+
+static bool is_input_name(const Graph *graph, uint32_t i, const char *name) {
+  return strcmp(graph->inputs.items[i]->attr.name, name) == 0;
+}
+
+/* Inputs of the mixture are values of the cut, masks and weights; it has no others of a batch. */
+static tfm_train_input mixture_input(const tfm_training *training, const TrainGraphs *graphs, const char *name) {
+  const tfm_train_input value = cut_input(graphs->cut, name, TFM_FROM_CUT);
+  const uint32_t n = graphs->n_inputs, n_masks = (uint32_t)graphs->objective->masks.n;
+  if (value.source != TFM_NONE) return value;
+  for (uint32_t i = 0; i < n_masks; i++)
+    if (is_input_name(graphs->gradients, n + i, name)) return (tfm_train_input){TFM_FROM_DROPOUT, i};
+  return find_parameter(training, graphs, name);
+}
+
+static tfm_train_graph describe_mixture(Arena *arena, const tfm_training *training, const TrainGraphs *graphs) {
+  const Graph *graph = graphs->cut->mixture;
+  tfm_train_input *inputs = ARENA_ARRAY(arena, tfm_train_input, graph->inputs.n + 1);
+  tfm_train_graph made = {
+      .inputs = inputs, .n_inputs = (uint32_t)graph->inputs.n, .n_outputs = (uint32_t)graph->outputs.n};
+  for (uint32_t i = 0; i < made.n_inputs; i++) {
+    inputs[i] = mixture_input(training, graphs, graph->inputs.items[i]->attr.name);
+    made.draws |= inputs[i].source == TFM_FROM_DROPOUT;
+  }
+  return made;
+}
+
+static const uint32_t *gradients_of(Arena *arena, const tfm_training *training, const CutGradient *items, size_t n) {
+  uint32_t *outputs = ARENA_ARRAY(arena, uint32_t, training->n_parameters + 1);
+  for (uint32_t i = 0; i < training->n_parameters; i++) {
+    outputs[i] = TFM_NONE;
+    for (size_t k = 0; k < n; k++)
+      if (strcmp(items[k].path, training->parameters[i].path) == 0) outputs[i] = items[k].output;
+  }
+  return outputs;
+}
+
+static tfm_train_mixture mixture_of(Arena *arena, const tfm_training *training, const TrainGraphs *graphs) {
+  const CutGraphs *cut = graphs->cut;
+  if (!cut) return (tfm_train_mixture){0};
+  const size_t n = cut->cut.values.n;
+  tfm_train_cut *cuts = ARENA_ARRAY(arena, tfm_train_cut, n + 1);
+  uint32_t output = (uint32_t)graphs->results.n;
+  for (size_t i = 0; i < n; i++) {
+    const CutValue *value = &cut->cut.values.items[i];
+    cuts[i] = (tfm_train_cut){value->axis < 0 ? TFM_NONE : (uint32_t)value->axis, TFM_NONE};
+    if (graphs->seeds.n && value->has_gradient) cuts[i].cotangent = output++;
+  }
+  return (tfm_train_mixture){
+      .cuts = cuts,
+      .gradients = gradients_of(arena, training, cut->of_mixture.items, cut->of_mixture.n),
+      .back_gradients = gradients_of(arena, training, cut->of_back.items, cut->of_back.n),
+      .vectors = describe(arena, training, graphs, cut->vectors),
+      .whole = describe_mixture(arena, training, graphs),
+      .back = describe(arena, training, graphs, cut->back),
+      .sizes = cut->sizes,
+      .n_cuts = (uint32_t)n};
+}
+
+// ---- objectives ----
 
 static uint32_t number_or_none(uint32_t number) { return number == NO_OUTPUT ? TFM_NONE : number; }
 
@@ -171,6 +246,7 @@ static tfm_objective objective_of(Arena *arena, const tfm_training *training, co
   made.bottoms_once = once_of(graphs->bottoms_once.items, graphs->bottoms_once.n);
   made.tops = describe(arena, training, graphs, graphs->gradients);
   made.bottoms = describe(arena, training, graphs, graphs->counts);
+  made.mixture = mixture_of(arena, training, graphs);
   return made;
 }
 
@@ -203,8 +279,9 @@ tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGr
   const int32_t batch = either->objective->batch;
   add_parameters(arena, training, either);
   set_settings(training, &either->objective->settings);
-  if (either->whole) training->whole_why = train_graphs_whole(arena, either);
-  if (either->whole) training->whole = place_of(arena, either->whole->where);
+  if (either->whole && !either->cut) training->whole_why = train_graphs_whole(arena, either);
+  if (either->whole && !either->cut) training->whole = place_of(arena, either->whole->where);
+  training->mixer = either->cut ? tfm_mixer_of_items : NULL;
   training->model = either->model;
   training->batch = batch < 0 ? TFM_NONE : (uint32_t)batch;
   training->n_inputs = either->n_inputs;

@@ -8,174 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "context/binding.h"
 #include "base/error.h"
 #include "base/numbers.h"
 #include "train/trainer_parts.h"
-#include "walk/walk.h"
-
-static tfm_status check_cancelled(const tfm_trainer *t, tfm_error *error) {
-  return atomic_load(&t->cancelled) ? tfm_refuse(error, TFM_E_CANCELLED, "the step was cancelled") : TFM_OK;
-}
-
-// ---- a run ----
-
-typedef struct Run {
-  tfm_trainer *t;
-  const tfm_train_graph *graph;
-  tfm_context *context; /* NULL: the engine's functions */
-  const tfm_train_parts *parts;
-  int64_t part, first_item, items;
-} Run;
-
-void training_read_sizes(const tfm_training *training, const void *args, int64_t *sizes) {
-  for (uint32_t i = 0; i < training->n_sizes; i++)
-    memcpy(&sizes[i], (const char *)args + training->sizes[i], sizeof sizes[i]);
-}
-
-static const tfm_value *value_of_part(const Run *run, uint32_t input) {
-  return &run->parts->values[run->part * run->t->training->n_inputs + input];
-}
-
-static const char *args_of(const Run *run) {
-  return (const char *)run->parts->args + (size_t)run->part * run->parts->stride;
-}
-
-/* Sizes from axes that are one size and nothing more. Whether all axes agree is looked at when their shapes are
- * compared with those that follow from the sizes. */
-void training_find_sizes(const tfm_train_graph *graph, const tfm_program *program, const tfm_value *values,
-                         int64_t *sizes) {
-  for (uint32_t i = 0; i < program->n_inputs; i++) {
-    const tfm_train_input *input = &graph->inputs[i];
-    const tfm_value *value = input->source == TFM_FROM_BATCH ? &values[input->number] : NULL;
-    const bool fits = value && value->dims && value->rank == program->inputs[i].rank;
-    for (int32_t axis = 0; fits && axis < value->rank; axis++) {
-      const tfm_polynomial *size = &program->polynomials[program->inputs[i].dims[axis]];
-      const tfm_term *term = &program->terms[size->first_term];
-      if (size->n_terms == 1 && term->coefficient == 1 && term->degree == 1 && term->symbols[0] < TFM_FIRST_FLOOR)
-        sizes[term->symbols[0]] = value->dims[axis];
-    }
-  }
-}
-
-static tfm_status bind_context(Run *run, tfm_error *error) {
-  tfm_trainer *t = run->t;
-  const tfm_program *program = run->context->program;
-  memset(t->sizes, 0, t->training->n_sizes * sizeof *t->sizes);
-  if (run->parts->values)
-    training_find_sizes(run->graph, program, value_of_part(run, 0), t->sizes);
-  else
-    training_read_sizes(t->training, args_of(run), t->sizes);
-  tfm_status status = context_bind_symbols(run->context, t->sizes, error);
-  if (status) return status;
-  for (uint32_t i = 0; i < program->n_inputs; i++) {
-    if (run->graph->inputs[i].source == TFM_FROM_BATCH && run->parts->values) continue;
-    t->values[i].dims = run->context->binding.input_dims + (size_t)i * TFM_MAX_RANK;
-    t->values[i].dtype = program->inputs[i].dtype;
-    t->values[i].rank = program->inputs[i].rank;
-  }
-  run->items = t->training->batch == TFM_NONE ? 0 : t->sizes[t->training->batch];
-  return TFM_OK;
-}
-
-static int64_t value_elements(const tfm_value *value) {
-  int64_t n = 1;
-  for (int32_t axis = 0; axis < value->rank; axis++) n *= value->dims[axis];
-  return n;
-}
-
-enum { MASK_ALIGNMENT = 64 };
-
-/* One without elements has a place too. */
-static int64_t mask_bytes(const tfm_value *mask) {
-  return round_up(greatest_of(1, value_elements(mask)), MASK_ALIGNMENT);
-}
-
-tfm_status training_reserve_masks(tfm_trainer *t, const tfm_train_graph *graph, const tfm_value *inputs,
-                                  tfm_error *error) {
-  int64_t bytes = 0;
-  for (uint32_t i = 0; i < graph->n_inputs; i++)
-    if (graph->inputs[i].source == TFM_FROM_DROPOUT) bytes += mask_bytes(&inputs[i]);
-  if (bytes <= t->mask_bytes) return TFM_OK;
-  char *more = allocate_large(&t->allocator, &bytes);
-  if (!more) return tfm_refuse(error, TFM_E_NOMEM, "no memory for %lld bytes of dropout", (long long)bytes);
-  release(&t->allocator, t->masks, (size_t)t->mask_bytes);
-  t->masks = more;
-  t->mask_bytes = bytes;
-  return TFM_OK;
-}
-
-/* Masks that nothing reads are given without being drawn. */
-static tfm_status give_masks(const Run *run, tfm_error *error) {
-  tfm_trainer *t = run->t;
-  const tfm_status status = training_reserve_masks(t, run->graph, t->values, error);
-  if (status) return status;
-  char *at = t->masks;
-  const MaskPlace place = {t->seed, (uint32_t)(t->t + 1), run->first_item,
-                           run->context ? run->context->program->features : 0};
-  for (uint32_t i = 0; i < run->graph->n_inputs; i++) {
-    const tfm_train_input *input = &run->graph->inputs[i];
-    if (input->source != TFM_FROM_DROPOUT) continue;
-    t->values[i].data = at;
-    if (run->graph->draws)
-      draw_mask(t->pool, &t->training->dropouts[input->number], t->values[i].dims, &place, (uint8_t *)at);
-    at += mask_bytes(&t->values[i]);
-  }
-  return TFM_OK;
-}
-
-static void give_inputs(const Run *run) {
-  tfm_trainer *t = run->t;
-  for (uint32_t i = 0; i < run->graph->n_inputs; i++) {
-    const tfm_train_input *input = &run->graph->inputs[i];
-    tfm_value *value = &t->values[i];
-    *value = (tfm_value){.dims = t->dims + (size_t)i * TFM_MAX_RANK};
-    if (input->source == TFM_FROM_BATCH && run->parts->values) {
-      *value = *value_of_part(run, input->number);
-    } else if (input->source == TFM_FROM_BATCH) {
-      memcpy(&value->data, args_of(run) + t->training->inputs[input->number], sizeof value->data);
-    } else if (input->source == TFM_FROM_SEED) {
-      value->data = &t->seeds[input->number];
-    } else if (input->source == TFM_FROM_PARAMETER) {
-      const tfm_parameter *p = &t->training->parameters[input->number];
-      *value = (tfm_value){.data = t->blocks[TFM_TENSOR_WEIGHT] + p->offset, .rank = p->rank, .dims = p->dims};
-    }
-  }
-}
-
-/* As tfm_context_run, for a context that is bound. A cancellation that came before is not forgotten. */
-static tfm_status run_context(const Run *run, tfm_error *error) {
-  tfm_context *context = run->context;
-  const tfm_program *program = context->program;
-  tfm_status status = context_set_inputs(context, run->t->values, error);
-  if (!status) status = ids_check_inputs(context, run->t->values, error);
-  if (status) return status;
-  for (uint32_t i = 0; i < program->n_inputs; i++) context->run.callers[i] = run->t->values[i].data;
-  for (uint32_t i = 0; i < program->n_outputs; i++)
-    context->run.callers[program->n_inputs + i] = run->t->results[i].data;
-  run_forget_cancelled(context);
-  status = check_cancelled(run->t, error);
-  return status ? status : run_steps(context, error);
-}
-
-/* Runs a graph on a part, to where `results` of the trainer say. */
-static tfm_status run_step_part(Run *run, tfm_error *error) {
-  tfm_trainer *t = run->t;
-  const tfm_train_engine *engine = &t->engine;
-  give_inputs(run);
-  tfm_status status = check_cancelled(t, error);
-  if (!status)
-    status =
-        run->context ? bind_context(run, error) : engine->bind(engine->user, run->graph, t->values, &run->items, error);
-  if (!status) status = give_masks(run, error);
-  if (status) return status;
-  return run->context ? run_context(run, error) : engine->run(engine->user, run->graph, t->values, t->results, error);
-}
 
 // ---- results ----
 
 /* Which part it was, and what computed ids may be: programs know neither. */
-static tfm_status explain(const tfm_trainer *t, tfm_status status, int64_t part, tfm_error *error) {
+tfm_status step_explain(const tfm_trainer *t, tfm_status status, int64_t part, tfm_error *error) {
   if (!error || status == TFM_E_CANCELLED || status == TFM_E_NOMEM) return status;
   const size_t length = strlen(error->message);
   snprintf(error->message + length, sizeof error->message - length, "%sin step %lld, in batch %lld of it%s",
@@ -205,6 +45,7 @@ typedef struct Sum {
   uint32_t n_numbers;
   const uint8_t *once; /* by number: only that of the first part of the first rank counts; NULL: all count */
   bool has_gradients;
+  const uint32_t *outputs; /* of gradients, by parameter; NULL: as the parameters say */
   int64_t parts_of_shard;
 } Sum;
 
@@ -222,23 +63,30 @@ static void add_gradients(tfm_trainer *t, float *sum, float *more) {
   train_share(t->pool, add_floats, blocks);
 }
 
+/* The output that is the gradient of a parameter; TFM_NONE: there is none. */
+static uint32_t output_of(const Sum *s, uint32_t parameter) {
+  return s->outputs ? s->outputs[parameter] : s->run.t->training->parameters[parameter].gradient;
+}
+
 /* Whether the program adds the gradient of a further part to what is there. */
-static bool goes_on(const tfm_trainer *t, const tfm_parameter *p) {
-  const tfm_context *context = t->engine.step_tops;
-  return context && context->program->outputs[p->gradient].goes_on;
+static bool goes_on(const Sum *s, uint32_t output) {
+  const tfm_context *context = s->run.context;
+  return context && context->program->outputs[output].goes_on;
 }
 
 /* The gradients of a shard's first part go to its sums, and those of others that do not go on there beside them. Those
  * that do keep there what they need until the last part. */
-static void aim_gradients(tfm_trainer *t, float *sums, bool is_first, bool is_last) {
+static void aim_gradients(const Sum *s, float *sums, bool is_first, bool is_last) {
+  tfm_trainer *t = s->run.t;
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
-    const tfm_parameter *p = &t->training->parameters[i];
-    if (p->gradient == TFM_NONE) continue;
-    t->results[p->gradient] = (tfm_value){.data = (is_first || goes_on(t, p) ? sums : t->part) + p->trained};
-    if (!is_first || !is_last) t->rests[p->gradient] = t->part + p->trained;
+    const uint64_t place = t->training->parameters[i].trained;
+    const uint32_t output = output_of(s, i);
+    if (output == TFM_NONE) continue;
+    t->results[output] = (tfm_value){.data = (is_first || goes_on(s, output) ? sums : t->part) + place};
+    if (!is_first || !is_last) t->rests[output] = t->part + place;
   }
-  if (!t->engine.step_tops) return;
-  RunState *run = &t->engine.step_tops->run;
+  if (!s->run.context) return;
+  RunState *run = &s->run.context->run;
   run->goes_on = !is_first;
   run->waits = !is_last;
   run->turn = !run->turn;
@@ -246,10 +94,12 @@ static void aim_gradients(tfm_trainer *t, float *sums, bool is_first, bool is_la
 }
 
 /* Adds those of a part that were made beside the sums. */
-static void add_part(const tfm_trainer *t, float *sums) {
+static void add_part(const Sum *s, float *sums) {
+  const tfm_trainer *t = s->run.t;
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
-    if (p->gradient == TFM_NONE || goes_on(t, p)) continue;
+    const uint32_t output = output_of(s, i);
+    if (output == TFM_NONE || goes_on(s, output)) continue;
     for (uint64_t k = p->trained; k < p->trained + (uint64_t)p->elements; k++) sums[k] += t->part[k];
   }
 }
@@ -268,22 +118,38 @@ static float *gradients_at(tfm_trainer *t, int depth) {
   return depth ? t->levels[depth] : t->blocks[TFM_TENSOR_GRADIENT];
 }
 
+/* Where the results of a part go, and what flows back to it. */
+static void aim_part(const Sum *s, int64_t part, float *sums, bool is_first, bool is_last) {
+  tfm_trainer *t = s->run.t;
+  if (s->has_gradients) aim_gradients(s, sums, is_first, is_last);
+  if (s->outputs)
+    mixer_of(t)->aim_part(t, part);
+  else if (s->has_gradients)
+    mixture_give_seeds(t, part == 0 && t->ranks.rank == 0);
+}
+
+static tfm_status run_one(Run *run, tfm_error *error) {
+  const tfm_status status = run_bind(run, error);
+  return status ? status : run_bound(run, error);
+}
+
 static tfm_status sum_shard(Sum *s, int64_t shard, int depth, tfm_error *error) {
   tfm_trainer *t = s->run.t;
   double *numbers = s->numbers + (size_t)depth * s->n_numbers;
+  float *gradients = s->has_gradients ? gradients_at(t, depth) : NULL;
   const int64_t from = shard * s->parts_of_shard, to = from + s->parts_of_shard;
   memset(numbers, 0, s->n_numbers * sizeof *numbers);
+  if (s->outputs) memset(gradients, 0, t->training->trained_floats * sizeof *gradients); /* of weights without any */
   for (uint32_t k = 0; k < s->n_numbers; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
   for (int64_t i = from; i < to; i++) {
-    if (s->has_gradients) aim_gradients(t, gradients_at(t, depth), i == from, i + 1 == to);
     const bool is_first = i == 0 && t->ranks.rank == 0;
     s->run.part = i;
-    if (s->has_gradients) mixture_give_seeds(t, is_first);
-    const tfm_status status = run_step_part(&s->run, error);
-    if (status) return explain(t, status, i, error);
+    aim_part(s, i, gradients, i == from, i + 1 == to);
+    const tfm_status status = run_one(&s->run, error);
+    if (status) return step_explain(t, status, i, error);
     for (uint32_t k = 0; k < s->n_numbers; k++)
       if (is_first || !s->once || !s->once[k]) numbers[k] += (double)t->outputs[k];
-    if (s->has_gradients && i > from) add_part(t, gradients_at(t, depth));
+    if (s->has_gradients && i > from) add_part(s, gradients);
     s->run.first_item += s->run.items;
   }
   return TFM_OK;
@@ -307,7 +173,7 @@ static tfm_status hook_failed(tfm_status status, const char *name, tfm_error *er
 }
 
 /* With `exchange` the tree goes on: partners add the same two numbers, so they get the same bits. */
-static tfm_status sum_ranks(tfm_trainer *t, void *data, void *other, int64_t n, bool is_double, tfm_error *error) {
+tfm_status sum_ranks(tfm_trainer *t, void *data, void *other, int64_t n, bool is_double, tfm_error *error) {
   const Ranks *ranks = &t->ranks;
   if (ranks->ranks < 2 || !n) return TFM_OK;
   if (!ranks->exchange) {
@@ -344,13 +210,15 @@ typedef struct Total { /* what is summed over all parts */
 static tfm_status sum_all(tfm_trainer *t, Total total, const tfm_train_parts *parts, int64_t first_item,
                           tfm_error *error) {
   const tfm_train_graph *graph = total.graph;
-  const bool has_gradients = graph == &t->training->step.tops;
+  const tfm_train_mixture *mixture = &t->training->step.mixture;
+  const bool is_back = graph == &mixture->back, has_gradients = is_back || graph == &t->training->step.tops;
   const int64_t shards = t->ranks.shards;
   Sum s = {.run = {.t = t, .graph = graph, .context = total.context, .parts = parts, .first_item = first_item},
            .numbers = total.numbers,
            .n_numbers = total.n,
            .once = once_of(t, graph),
            .has_gradients = has_gradients,
+           .outputs = is_back ? mixture->back_gradients : NULL,
            .parts_of_shard = parts->n / shards};
   const bool needs_other = has_gradients && (s.parts_of_shard > 1 || t->ranks.exchange);
   if (!graph->n_outputs) return TFM_OK;
@@ -373,6 +241,39 @@ static tfm_status check_parts(const tfm_trainer *t, const tfm_train_parts *parts
   return TFM_OK;
 }
 
+/* Results that mix items need all of them at once: in parts they are computed by two passes. */
+static bool is_mixed_of_parts(const tfm_trainer *t, const tfm_objective *objective, const tfm_train_parts *parts) {
+  return objective->mixture.n_cuts && (parts->n > 1 || t->ranks.ranks > 1);
+}
+
+/* Parts forwards, what mixes them, parts backwards. */
+static tfm_status mixed_gradients(tfm_trainer *t, const tfm_train_parts *parts, int64_t first_item, double *results,
+                                  tfm_error *error) {
+  const tfm_train_mixture *mixture = &t->training->step.mixture;
+  tfm_context *contexts[] = {t->engine.step_vectors, t->engine.step_whole, t->engine.step_back};
+  for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++)
+    if (contexts[i]) contexts[i]->run.flushes = true;
+  const JoinedRequest request = {&t->training->step, contexts[0], contexts[1], parts, first_item};
+  tfm_status status = mixer_of(t)->compute(t, &request, results, error);
+  const Total back = {&mixture->back, contexts[2], t->tops, 0};
+  if (!mixture->back.n_outputs)
+    memset(t->blocks[TFM_TENSOR_GRADIENT], 0, t->training->trained_floats * sizeof(float));
+  if (!status) status = sum_all(t, back, parts, first_item, error);
+  if (!status) mixer_of(t)->add_gradients(t, t->blocks[TFM_TENSOR_GRADIENT]);
+  return status;
+}
+
+static tfm_status step_gradients(tfm_trainer *t, const tfm_train_parts *parts, int64_t first_item, double *results,
+                                 tfm_error *error) {
+  const tfm_objective *objective = &t->training->step;
+  mixture_find_seeds(t);
+  if (t->engine.step_tops) t->engine.step_tops->run.flushes = true;
+  const Total tops = {&objective->tops, t->engine.step_tops, t->tops, objective->n_tops};
+  const tfm_status status = sum_all(t, tops, parts, first_item, error);
+  if (!status) mixture_results(t, objective, results);
+  return status;
+}
+
 tfm_status tfm_train_gradients(tfm_trainer *t, const tfm_train_parts *parts, int64_t first_item, double *results,
                                  tfm_error *error) {
   const tfm_objective *objective = &t->training->step;
@@ -383,13 +284,10 @@ tfm_status tfm_train_gradients(tfm_trainer *t, const tfm_train_parts *parts, int
   const Total bottoms = {&objective->bottoms, engine->step_bottoms, t->bottoms, objective->bottoms.n_outputs};
   if (!status) status = sum_all(t, bottoms, parts, first_item, error);
   if (!status) status = check_divisors(t, objective, error);
+  if (!status)
+    status = (is_mixed_of_parts(t, objective, parts) ? mixed_gradients : step_gradients)(t, parts, first_item, results,
+                                                                                         error);
   if (status) return status;
-  mixture_find_seeds(t);
-  if (engine->step_tops) engine->step_tops->run.flushes = true;
-  const Total tops = {&objective->tops, engine->step_tops, t->tops, objective->n_tops};
-  status = sum_all(t, tops, parts, first_item, error);
-  if (status) return status;
-  mixture_results(t, objective, results);
   t->loss = results[0];
   t->has_gradients = true;
   return tfm_succeed(error);
@@ -403,6 +301,10 @@ tfm_status tfm_train_evaluate(tfm_trainer *t, const tfm_train_parts *parts, doub
   const Total tops = {&objective->tops, t->engine.tops, t->tops, objective->n_tops};
   if (!status) status = sum_all(t, bottoms, parts, 0, error);
   if (!status) status = check_divisors(t, objective, error);
+  if (!status && is_mixed_of_parts(t, objective, parts)) {
+    const JoinedRequest request = {objective, t->engine.vectors, t->engine.whole, parts, 0};
+    return mixer_of(t)->compute(t, &request, results, error);
+  }
   if (!status) status = sum_all(t, tops, parts, 0, error);
   if (status) return status;
   mixture_results(t, objective, results);

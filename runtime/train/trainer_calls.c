@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "context/binding.h"
 #include "library/exports.h"
 #include "train/trainer_parts.h"
 
@@ -180,6 +181,41 @@ int64_t tfm_library_trainer_bytes(const tfm_training *packed, const tfm_trainer_
   return bytes;
 }
 
+static int64_t measure_run(const tfm_train_graph *graph, const tfm_context *context, const int64_t *sizes) {
+  return context ? training_measure_run(graph, context->program, context->threads, sizes) : 0;
+}
+
+/* Both halves of a part whose items are mixed with those of others. */
+static int64_t measure_halves(const tfm_trainer *t, bool steps, const int64_t *sizes) {
+  const tfm_train_mixture *mixture = steps ? &t->training->step.mixture : &t->training->evaluation.mixture;
+  const int64_t forwards = measure_run(&mixture->vectors, steps ? t->engine.step_vectors : t->engine.vectors, sizes);
+  const int64_t back = steps ? measure_run(&mixture->back, t->engine.step_back, sizes) : 0;
+  return forwards < 0 || back < 0 ? -1 : forwards + back;
+}
+
+/* With the values of the cut, which lie in memory as parts gave them, joined, and as their cotangents twice; a value is
+ * joined in double. */
+int64_t tfm_trainer_whole_bytes(const tfm_trainer *t, const int64_t *sizes) {
+  const bool steps = t->engine.step_tops != NULL;
+  const tfm_train_mixture *mixture = steps ? &t->training->step.mixture : &t->training->evaluation.mixture;
+  tfm_context *whole = steps ? t->engine.step_whole : t->engine.whole;
+  if (!whole) return 0;
+  const int64_t bytes = measure_run(&mixture->whole, whole, sizes);
+  int64_t most = 0, all = 0;
+  tfm_context *context = context_new(whole->program, &(tfm_allocator){0}, 1);
+  const bool is_bound = context && context_measure(context, sizes) >= 0;
+  for (uint32_t i = 0; is_bound && i < mixture->whole.n_inputs; i++) {
+    int64_t n = mixture->whole.inputs[i].source == TFM_FROM_CUT;
+    for (uint32_t axis = 0; axis < whole->program->inputs[i].rank; axis++)
+      n *= context->binding.input_dims[(size_t)i * TFM_MAX_RANK + axis];
+    most = greatest_of(most, n);
+    all += n;
+  }
+  tfm_context_destroy(context);
+  return bytes < 0 || !is_bound ? -1
+                                : bytes + 4 * all * (int64_t)sizeof(float) + 2 * most * (int64_t)sizeof(double);
+}
+
 /* Of a trainer of either kind: one has contexts for steps, one for evaluations. */
 int64_t tfm_trainer_part_bytes(const tfm_trainer *t, const int64_t *sizes) {
   const bool steps = t->engine.step_tops != NULL;
@@ -190,7 +226,8 @@ int64_t tfm_trainer_part_bytes(const tfm_trainer *t, const int64_t *sizes) {
   const int64_t upper = training_measure_run(&objective->tops, tops->program, tops->threads, sizes);
   const int64_t lower =
       bottoms ? training_measure_run(&objective->bottoms, bottoms->program, bottoms->threads, sizes) : 0;
-  return upper < 0 || lower < 0 ? -1 : upper + lower;
+  const int64_t halves = measure_halves(t, steps, sizes);
+  return upper < 0 || lower < 0 || halves < 0 ? -1 : greatest_of(upper, halves) + lower;
 }
 
 /* With the blocks that sums over parts and shards need. */

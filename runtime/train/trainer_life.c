@@ -16,8 +16,16 @@
 // ---- making ----
 
 static uint32_t most_inputs(const tfm_training *training) {
-  const tfm_train_graph *graphs[] = {&training->step.tops, &training->step.bottoms, &training->evaluation.tops,
-                                     &training->evaluation.bottoms};
+  const tfm_train_mixture *mixture = &training->step.mixture, *evaluated = &training->evaluation.mixture;
+  const tfm_train_graph *graphs[] = {&training->step.tops,
+                                     &training->step.bottoms,
+                                     &training->evaluation.tops,
+                                     &training->evaluation.bottoms,
+                                     &mixture->vectors,
+                                     &mixture->whole,
+                                     &mixture->back,
+                                     &evaluated->vectors,
+                                     &evaluated->whole};
   uint32_t most = 0;
   for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++)
     if (graphs[i]->n_inputs > most) most = graphs[i]->n_inputs;
@@ -26,7 +34,9 @@ static uint32_t most_inputs(const tfm_training *training) {
 
 static uint32_t most_outputs(const tfm_training *training) {
   return training->step.tops.n_outputs + training->evaluation.tops.n_outputs + training->step.bottoms.n_outputs +
-         training->evaluation.bottoms.n_outputs;
+         training->evaluation.bottoms.n_outputs + training->step.mixture.whole.n_outputs +
+         training->step.mixture.back.n_outputs + training->evaluation.mixture.whole.n_outputs +
+         training->evaluation.mixture.vectors.n_outputs;
 }
 
 static uint32_t most_steps(const tfm_training *training) {
@@ -66,6 +76,7 @@ static int64_t place_trainer_arrays(tfm_trainer *t, char *block) {
   ARRAY(results, outputs);
   ARRAY(rests, outputs);
   ARRAY(dims, (int64_t)inputs * TFM_MAX_RANK);
+  ARRAY(result_dims, (int64_t)outputs * TFM_MAX_RANK);
   ARRAY(sizes, training->n_sizes);
 #undef ARRAY
   return layout.bytes;
@@ -157,6 +168,11 @@ static void free_contexts(const tfm_train_engine *engine) {
   training_context_free(engine->step_bottoms);
   training_context_free(engine->tops);
   training_context_free(engine->bottoms);
+  training_context_free(engine->step_vectors);
+  training_context_free(engine->step_whole);
+  training_context_free(engine->step_back);
+  training_context_free(engine->vectors);
+  training_context_free(engine->whole);
 }
 
 /* The library goes last: its tables say what there is to free. */
@@ -169,6 +185,7 @@ void tfm_trainer_destroy(tfm_trainer *t) {
     pool_destroy(t->own_pool);
   }
   const tfm_training *training = t->owns_contexts ? t->training : NULL;
+  if (t->training->mixer) mixer_of(t)->free(t);
   release_room(&allocator, t->part, t->block_bytes);
   for (int i = 0; i < MOST_LEVELS; i++) release_room(&allocator, t->levels[i], t->block_bytes);
   release(&allocator, t->masks, (size_t)t->mask_bytes);
@@ -200,6 +217,11 @@ void tfm_trainer_cancel(tfm_trainer *t) {
   tfm_context_cancel(t->engine.step_bottoms);
   tfm_context_cancel(t->engine.tops);
   tfm_context_cancel(t->engine.bottoms);
+  tfm_context_cancel(t->engine.step_vectors);
+  tfm_context_cancel(t->engine.step_whole);
+  tfm_context_cancel(t->engine.step_back);
+  tfm_context_cancel(t->engine.vectors);
+  tfm_context_cancel(t->engine.whole);
 }
 
 // ---- what a library exports: a trainer with contexts of its own ----
@@ -207,6 +229,18 @@ void tfm_trainer_cancel(tfm_trainer *t) {
 static tfm_context_options options_of(const tfm_trainer_options *options, tfm_pool *pool) {
   return (tfm_context_options){
       .struct_size = sizeof(tfm_context_options), .pool = pool, .allocator = options->allocator};
+}
+
+/* They take memory when a step has several parts. */
+static tfm_status make_mixed_contexts(const tfm_training *training, uint32_t number,
+                                      const tfm_context_options *options, tfm_train_engine *engine, tfm_error *error) {
+  const tfm_train_mixture *step = &training->step.mixture, *evaluation = &training->evaluation.mixture;
+  tfm_status status = training_context(&step->vectors, number, options, &engine->step_vectors, error);
+  if (!status) status = training_context(&step->whole, number, options, &engine->step_whole, error);
+  if (!status) status = training_context(&step->back, number, options, &engine->step_back, error);
+  if (!status) status = training_context(&evaluation->vectors, number, options, &engine->vectors, error);
+  if (!status) status = training_context(&evaluation->whole, number, options, &engine->whole, error);
+  return status;
 }
 
 static tfm_status make_contexts(const tfm_training *training, const tfm_context_options *options,
@@ -217,7 +251,7 @@ static tfm_status make_contexts(const tfm_training *training, const tfm_context_
   if (!status) status = training_context(&training->step.bottoms, number, options, &engine->step_bottoms, error);
   if (!status) status = training_context(&training->evaluation.tops, number, options, &engine->tops, error);
   if (!status) status = training_context(&training->evaluation.bottoms, number, options, &engine->bottoms, error);
-  return status;
+  return status ? status : make_mixed_contexts(training, number, options, engine, error);
 }
 
 static tfm_status make_with(const tfm_training *training, tfm_pool *pool, const tfm_trainer_options *options,

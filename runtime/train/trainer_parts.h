@@ -24,6 +24,8 @@ typedef struct Ranks { /* processes that train together */
   void *user;
 } Ranks;
 
+typedef struct Joined Joined;
+
 struct tfm_trainer {
   const tfm_training *training;
   tfm_train_engine engine;
@@ -49,6 +51,8 @@ struct tfm_trainer {
   tfm_value *values, *results; /* what a run is given */
   void **rests;                /* the same: RunState.rests */
   int64_t *dims;               /* TFM_MAX_RANK for each input, where no context has them */
+  int64_t *result_dims;        /* and for each output */
+  Joined *joined;              /* what parts gave, where results mix items; NULL: no step had several parts yet */
   int64_t *sizes;
   char *masks; /* of a run, one behind the other */
   int64_t mask_bytes;
@@ -99,8 +103,21 @@ static inline uint64_t trainer_floats(const tfm_training *training, int which) {
 /* The trainer goes on from the state in a file. */
 tfm_status trainer_load(tfm_trainer *trainer, const char *path, tfm_error *error);
 
-// ---- step.c ----
+// ---- part_run.c ----
 
+typedef struct Run {
+  tfm_trainer *t;
+  const tfm_train_graph *graph;
+  tfm_context *context; /* NULL: the engine's functions */
+  const tfm_train_parts *parts;
+  int64_t part, first_item, items;
+  const int64_t *sizes; /* of a run on what all parts gave; NULL: those of the part */
+} Run;
+
+/* Gives inputs; afterwards `results` of the trainer have their shapes, but not their data. */
+tfm_status run_bind(Run *run, tfm_error *error);
+/* Runs a graph that is bound, to where `results` of the trainer say. */
+tfm_status run_bound(const Run *run, tfm_error *error);
 /* The run-time sizes that a struct of args holds, or that values of the graph's inputs from the batch have. */
 void training_read_sizes(const tfm_training *training, const void *args, int64_t *sizes);
 void training_find_sizes(const tfm_train_graph *graph, const tfm_program *program, const tfm_value *values,
@@ -108,6 +125,35 @@ void training_find_sizes(const tfm_train_graph *graph, const tfm_program *progra
 /* Room for the masks of dropout that these inputs are. */
 tfm_status training_reserve_masks(tfm_trainer *trainer, const tfm_train_graph *graph, const tfm_value *inputs,
                                   tfm_error *error);
+
+// ---- step.c ----
+
+/* Adds to a message in which part it was. */
+tfm_status step_explain(const tfm_trainer *trainer, tfm_status status, int64_t part, tfm_error *error);
+/* data becomes its sum over all ranks; `other` has room for as much. Floats are blocks of gradients. */
+tfm_status sum_ranks(tfm_trainer *trainer, void *data, void *other, int64_t n, bool is_double, tfm_error *error);
+
+// ---- joined.c: results that mix items, of several parts ----
+
+typedef struct JoinedRequest {
+  const tfm_objective *objective;
+  tfm_context *vectors, *whole; /* NULL: the engine's functions */
+  const tfm_train_parts *parts;
+  int64_t first_item;
+} JoinedRequest;
+
+typedef struct Mixer {
+  /* Runs all parts forwards, joins what they gave, over all ranks, and computes the results, cotangents and the
+   * gradients of weights that the mixture reads itself. */
+  tfm_status (*compute)(tfm_trainer *trainer, const JoinedRequest *request, double *results, tfm_error *error);
+  /* What an input of the mixture, or of the backward half of the part that was aimed at, is. */
+  const tfm_value *(*value)(const Joined *joined, const tfm_train_input *input);
+  void (*aim_part)(tfm_trainer *trainer, int64_t part);
+  void (*add_gradients)(tfm_trainer *trainer, float *gradients); /* that the mixture itself gives, once a step */
+  void (*free)(tfm_trainer *trainer);
+} Mixer;
+
+static inline const Mixer *mixer_of(const tfm_trainer *trainer) { return trainer->training->mixer(); }
 
 // ---- mixture.c: results of sums over all parts ----
 

@@ -35,8 +35,6 @@ MODEL = """model M(v = 20, d = 8) {
 """
 MIXED = ["exp(nll)", "nll + 0.5", "nll + 0.1 * sum(sum(head.weight * head.weight))", "sqrt(nll)", "log(nll)", "nll * nll", "abs(nll - 1.0) + 1.0",
          "maximum(nll, 0.5)", "mean(mean(rows)) * nll", "sum(sum(rows)) / maximum(sum(sum(f32(labels != IGNORED))), 1.0)"]
-MIXING = ["max(max(rows))", "mean(sum((rows - mean(rows, axis = 0)) ** 2.0))", "rows[0, 0]",
-          "cross_entropy(logits[:, 0] @ transpose(logits[:, 0], 0, 1), positions(logits, axis = 0))"]
 
 
 class Parts(unittest.TestCase):
@@ -106,27 +104,13 @@ class Parts(unittest.TestCase):
             self.assertAlmostEqual(math.exp(loss), perplexity, delta=1e-4 * perplexity)
             self.assertAlmostEqual(loss, self.logged("one", "valid")[0]["loss"], delta=1e-5)
 
-    def test_items_that_are_mixed_are_refused_by_name_before_the_first_step(self):
-        self.data()
-        for place, text in enumerate(MIXING):
-            for results, name in ((f"loss = {text}", "loss"), (f"loss = nll, worst = {text}", "worst")):
-                self.model(results)
-                out = f"{name}{place}"
-                self.train("--steps=1", "--batch-items=12", "-q", out=out + "whole")  # one part is right
-                for cut in ("--part-tokens=24", "--shards=2"):
-                    message = self.train("--steps=1", "--batch-items=12", cut, out=out + cut, code=1)
-                    for word in ("m.tfm:", "mixes the items", f"'{name}'", "a step must be one part"):
-                        self.assertIn(word, message, text)
-                    self.assertFalse((self.work / (out + cut) / "latest").exists())
-                message = self.train("--steps=1", "--batch-items=12", "--valid=d.safetensors", out=out + "valid", code=1)
-                self.assertIn("the data must be one batch", message)
-
     def test_check_says_what_results_are_made_of(self):
         self.model("loss = nll + 0.1 * sum(sum(head.weight * head.weight)), perplexity = exp(nll), worst = max(max(rows))")
         said = self.tfmc("check", "m.tfm")
         self.assertIn("once", said)
         self.assertRegex(said, r"perplexity +exp\(div\(sum at 9:14, sum at 9:14\)\)")
-        self.assertRegex(said, r"worst .*only of a whole batch: items are mixed at 11:\d+")
+        self.assertRegex(said, r"worst .*: items are mixed at 11:\d+")
+        self.assertRegex(said, r"parts give the mixture +max at 11:\d+ \[batch\], sum at 9:14, sum at 9:14\n")
 
     # ---- labels ----
 
@@ -161,6 +145,49 @@ class Parts(unittest.TestCase):
         self.train("--steps=1", out="even", data="even")  # nothing is padded
         self.model("loss = cross_entropy(logits, labels)")
         self.assertIn("[W0411]", self.train("--steps=1", out="counted"))
+
+    def test_what_the_data_say_of_padding_is_checked(self):
+        items = [[1, 2], [3]], [[1, 0], [2]]
+        self.model()
+        for key, text, words in (("labels.pad", "many", "it is no number"), ("labels.pad", "1.5", "it is no whole number of 32 bits"), ("labels.pad", "", "it is no number"),
+                                 ("labels.pad", "7", "ids are in [0, 5)"), ("ids.pad", "20", "ids are in [0, 20)"), ("ids.pad", "-1", "ids are in [0, 20)"),
+                                 ("ids.pad", "3000000000", "it is no whole number of 32 bits"), ("ids.pad", "inf", "it is no whole number of 32 bits"), ("ids.pad", "0x1", "it is no number"),
+                                 ("label.pad", "0", "the objective has no such input")):
+            self.data("d", items, {key: text})
+            self.assertIn(f'd.safetensors: error: the metadata "{key}" is "{text}": {words}', self.train("--steps=1", out="refused", code=1))
+            self.assertFalse((self.work / "refused").exists())
+        for key, text in (("ids.pad", "19"), ("labels.pad", "0"), ("labels.pad", "4.0"), ("ids.lengths.pad", "what")):  # the last is of another tensor
+            self.data("d", items, {key: text})
+            self.train("--steps=1", "-q", out="good" + key + text)
+        self.data("a", items, {"labels.pad": "1"})
+        self.data("b", items, {"labels.pad": "2"})
+        self.assertIn('"labels.pad" is "2": but 1 in a file before', self.train("--data=b.safetensors", "--steps=1", data="a", out="two", code=1))
+
+    def test_padding_of_numbers_and_truths(self):
+        text = """model M {
+          weight w: [] = 1
+          forward(x: f32[batch, time]) { return y = x * w }
+          fn f(x: f32[batch, time], keep: bool[batch, time], bias: f32[batch, time], one: f32[batch, 2]) {
+            return loss = sum(sum(softmax(x * w + bias) * where(keep, x, 0))) + sum(sum(one)), kept = sum(sum(f32(keep)))
+          }
+          train f { lr = 0.1 }
+        }
+        """
+        self.model(text=text)
+        def data(metadata):
+            lengths = {f"{name}.lengths": ("I32", [2], [2, 1]) for name in ("x", "keep", "bias")}
+            write_tensors(self.work / "d.safetensors", {"x": ("F32", [3], [1, 2, 3]), "keep": ("BOOL", [3], [1, 1, 1]), "bias": ("F32", [3], [0, 0, 0]),
+                                                        "one": ("F32", [2, 2], [0] * 4), **lengths}, metadata)
+        kept = []
+        for text in ("False", "true", "1", "0"):
+            data({"keep.pad": text, "bias.pad": "-inf", "x.pad": "0.5"})
+            self.train("--steps=1", "--batch-items=2", "-q", out="k" + text)
+            kept.append(self.logged("k" + text)[0]["kept"])
+        self.assertEqual(kept, [3, 4, 4, 3])
+        for key, text, words in (("keep.pad", "2", "true or false"), ("keep.pad", "yes", "true or false"), ("x.pad", "inf", "it is not finite"), ("x.pad", "nan", "it is no"),
+                                 ("bias.pad", "nan", "it is no number"), ("x.pad", "1e", "it is no number"), ("one.pad", "0", "items do not differ in length")):
+            data({key: text})
+            self.assertIn(words, self.train("--steps=1", out="refused", code=1), (key, text))
 
     # ---- numbers that are not finite ----
 

@@ -33,7 +33,7 @@ TABLE = {
                                             ("test_train_refusals.py", "test_settings"), (UNIT, "settings_out_of_range_are_refused")]),
     "X07": ("a setting that the schedule lacks", [(GOLDENS, "bad-train-warmup-missing"), ("test_train.py", "test_settings")]),
     "X08": ("a loss that is not rank 0, not f32, not reached", [(GOLDENS, "bad-train-loss-shape"), (GOLDENS, "bad-train-loss-type"), (GOLDENS, "bad-train-loss-constant")]),
-    "X09": ("a divisor depends on weights, several parts", [(GOLDENS, "bad-train-divisor")]),
+    "X09": ("items are mixed with an input that a part may have another of", [(GOLDENS, "bad-train-mixing-shared"), (GOLDENS, "bad-train-mixing-pairs")]),
     "X10": ("freeze or no_decay matches nothing; everything is frozen", [(GOLDENS, "bad-train-freeze"), ("test_train.py", "test_settings")]),
     "X11": ("two train blocks, one in a layer", [(GOLDENS, "bad-train-two-blocks"), (GOLDENS, "bad-train-in-layer")]),
     "X12": ("a weight without an initial value", [("test_train.py", "test_weights_without_initial_values"), ("test_train_refusals.py", "test_a_library_without_initial_values")]),

@@ -1550,7 +1550,7 @@ MIXED_LOSSES = {
 }
 
 
-def mixed(r, text, loss, **more):
+def mixed(r, text, loss, also={}, **more):
     m = r.filled(nn.ModuleDict(dict(body=nn.Linear(6, 6), head=nn.Linear(6, 5))))
     weights = state(_=m) | {"scale": torch.tensor(0.75, dtype=torch.float64)}
     batches = [dict(x=r.normal(n, 6), y=r.ids(5, n), z=r.normal(n, 6)) for n in (3, 1, 2, 2)]
@@ -1566,11 +1566,11 @@ def mixed(r, text, loss, **more):
         out = dict(perplexity=nll.exp(), rmse=v["errors"].sqrt(), both=share * found, one=2 * share * found / (share + found),
                    penalty=0.1 * v["w"].square().sum(), products=rows.mean() * h.mean(), logs=nll.log() / math.log(2),
                    picked=nll if share > 0.1 else -nll, powers=rows.sum() ** 1.5 / counts.sum(), count=b["y"].sum().to(h.dtype) / 3, ratio=rows.mean() / b["z"].square().mean())
-        return {"loss": plain(loss(v))} | ({k: plain(x) for k, x in out.items()} if "metrics" in more else {})
+        return {"loss": plain(loss(v))} | ({k: plain(x) for k, x in out.items()} if "metrics" in more else {}) | {k: plain(f(v)) for k, (_, f) in also.items()}
     given = {k: v for k, v in more.items() if k != "metrics"}
     unreached = (["scale"] if "scale" not in text else []) + (["head.*"] if not any(word in text for word in ("nll", "rows")) else [])
     frozen = ", ".join(f'"{name}"' for name in unreached)
-    return Case(MIXTURES % ("loss = " + text + (", " + METRICS if "metrics" in more else ""), frozen), weights, batches, objective, accumulate=4, joined=True,
+    return Case(MIXTURES % ("loss = " + text + (", " + METRICS if "metrics" in more else "") + "".join(f", {k} = {t}" for k, (t, _) in also.items()), frozen), weights, batches, objective, accumulate=4, joined=True,
                 settings=dict(optimizer="sgd", lr=0.05, freeze=unreached), **given)
 
 
@@ -1916,29 +1916,43 @@ bad("reduction", "A reduction that there is not.", ["reduction", "none"], tiny('
 bad("freeze", "freeze names no weight.", ["freeze", "embedding.*"], tiny(settings='lr = 0.1  freeze = ["embedding.*"]'))
 bad("two-blocks", "Two train blocks.", ["train", "one"], tiny().replace("  train objective {", "  train objective { lr = 1 }\n  train objective {"))
 bad("in-layer", "train in a layer.", ["train", "model"], "layer L {\n  forward(x) = x\n  fn f(x: f32[n]) = sum(x)\n  train f { lr = 1 }\n}\nmodel M {\n  l = L()\n  forward(x: f32[n]) {\n    return y = l(x)\n  }\n}\n")
-bad("divisor", "The divisor of the loss depends on weights: batches can't be added up.", ["divisor", "weights", "accumulate"],
-    tiny("x = forward(ids)\n    return loss = sum(sum(sum(x * x))) / sum(sum(sum(abs(x))))"), "run", accumulate=2, **tiny_files([1, 2, 3]))
 
 
-MIXING = {
-    "greatest": ("max(rows)", "max"),
-    "centred": ("mean(sum((h - mean(h, axis = 0)) ** 2.0))", "sub"),
-    "negatives": ("cross_entropy(h @ transpose(z, 0, 1), positions(z, axis = 0))", "cross_entropy"),
-    "sorted": ("topk(rows, 1, axis = 0)[0]", "topk"),
-    "softmax": ("sum(softmax(rows) * rows)", "softmax"),
-    "neighbours": ("mean((h[1:] - h[:-1])[:, 0])", "slice"),
-    "running": ("sum(cumsum(rows) * rows)", "cumsum"),
-    "first": ("rows[0]", "slice"),
-    "flattened": ("sum(sum(tanh(reshape(transpose(h, 0, 1), [2 * batch, d // 2]) @ transpose(z[:, :d // 2], 0, 1))))", "reshape"),
-    "weighted": ("sum(rows * counts / sum(counts))", "div"),
+MIXING = {  # what needs all items at once: in the language, and of all batches as one
+    "greatest": ("max(rows)", lambda v: v["rows"].max()),
+    "centred": ("mean(sum((h - mean(h, axis = 0)) ** 2.0))", lambda v: (v["h"] - v["h"].mean(0)).square().sum(-1).mean()),
+    "negatives": ("cross_entropy(h @ transpose(z, 0, 1), positions(z, axis = 0))", lambda v: F.cross_entropy(v["h"] @ v["z"].T, torch.arange(len(v["z"])))),
+    "ranked": ("multiple_negatives_ranking_loss(h, z, 3) + 0.1 * sum(sum(body.weight * body.weight))",
+               lambda v: F.cross_entropy(F.normalize(v["h"], dim=-1) @ F.normalize(v["z"], dim=-1).T * 3, torch.arange(len(v["z"]))) + 0.1 * v["w"].square().sum()),
+    "temperature": ("cross_entropy(exp(scale) * h @ transpose(z, 0, 1), positions(z, axis = 0)) / exp(nll)",
+                    lambda v: F.cross_entropy(v["scale"].exp() * v["h"] @ v["z"].T, torch.arange(len(v["z"]))) / v["nll"].exp()),
+    "sorted": ("topk(rows, 1, axis = 0)[0]", lambda v: v["rows"].max()),
+    "softmax": ("sum(softmax(rows) * rows)", lambda v: (v["rows"].softmax(0) * v["rows"]).sum()),
+    "neighbours": ("mean((h[1:] - h[:-1])[:, 0])", lambda v: (v["h"][1:] - v["h"][:-1])[:, 0].mean()),
+    "running": ("sum(cumsum(rows) * rows)", lambda v: (v["rows"].cumsum(0) * v["rows"]).sum()),
+    "first": ("rows[0]", lambda v: v["rows"][0]),
+    "flattened": ("sum(sum(tanh(reshape(transpose(h, 0, 1), [2 * batch, d // 2]) @ transpose(z[:, :d // 2], 0, 1))))",
+                  lambda v: (v["h"].T.reshape(-1, 3) @ v["z"][:, :3].T).tanh().sum()),
+    "weighted": ("sum(rows * counts / sum(counts))", lambda v: (v["rows"] * v["counts"] / v["counts"].sum()).sum()),
+    "covariance": ("sum(sum(((transpose(h, 0, 1) @ h) / f32(shape(h, 0)) - mean(h, axis = 0)[:, none] * mean(h, axis = 0)) ** 2.0))",
+                   lambda v: (v["h"].T @ v["h"] / len(v["h"]) - v["h"].mean(0)[:, None] * v["h"].mean(0)).square().sum()),
+    "divisor": ("sum(sum(h * h)) / sum(sum(abs(h)))", lambda v: v["h"].square().sum() / v["h"].abs().sum()),
 }
 
 
-for _name, (_text, _word) in MIXING.items():
-    bad("mixing-" + _name, "A loss that mixes the items of a batch, in two batches: refused by name and place.", ["mixes the items", "'loss'", "--accumulate", "model.tfm:"],
-        MIXTURES % ("loss = " + _text, ""), "run", accumulate=2, **{k: v for k, v in vars(mixed(Random("mixing"), "nll", None)).items() if k in ("weights", "batches")})
-    bad("mixing-metric-" + _name, "The same as a result beside the loss.", ["mixes the items", "'worst'", "--accumulate", "model.tfm:"],
-        MIXTURES % ("loss = nll, worst = " + _text, ""), "run", accumulate=2, **{k: v for k, v in vars(mixed(Random("mixing"), "nll", None)).items() if k in ("weights", "batches")})
+for _name, (_text, _loss) in MIXING.items():
+    CASES["train-mixing-" + _name] = ("A loss that mixes the items of a batch, of four unequal batches in each of two steps: that of all items at once.",
+                                      lambda r, text=_text, loss=_loss: mixed(r, text, loss, steps=2))
+CASES["train-mixing-results"] = ("Results that mix items beside a loss that does not.",
+                                 lambda r: mixed(r, "nll", lambda v: v["nll"], also={n: MIXING[n] for n in ("greatest", "centred", "negatives", "first", "divisor")}))
+CASES["train-mixing-evaluate"] = ("The same in an evaluation.",
+                                  lambda r: mixed(r, "nll", lambda v: v["nll"], also={n: MIXING[n] for n in MIXING}, mode="evaluate"))
+
+for _name, _shape, _text in (("shared", "[d]", "max(sum((h - mean(h, axis = 0)) * shift))"), ("pairs", "[batch, batch]", "max(max(h @ transpose(z, 0, 1) + shift))")):
+    bad("mixing-" + _name, "A loss that mixes items with an input that a part may have another of: refused by name and place.", ["mixes the items", "'loss'", "'shift'", "--accumulate", "model.tfm:"],
+        (MIXTURES % ("loss = " + _text, "")).replace("z: f32[batch, d])", f"z: f32[batch, d], shift: f32{_shape})"), "run", accumulate=2,
+        weights=mixed(Random("mixing"), "nll", None).weights,
+        batches=[b | {"shift": torch.zeros(6 if _name == "shared" else (len(b["y"]), len(b["y"])), dtype=torch.float64)} for b in mixed(Random("mixing"), "nll", None).batches])
 
 
 def main():

@@ -74,9 +74,10 @@ typedef struct Toy {
   int runs;
 } Toy;
 
-static tfm_status toy_bind(void *user, const tfm_train_graph *graph, tfm_value *inputs, int64_t *items, tfm_error *error) {
-  (void)user, (void)graph, (void)error;
-  *items = *(const int32_t *)inputs[0].data;
+static tfm_status toy_bind(void *user, const tfm_train_graph *graph, tfm_value *inputs, tfm_value *outputs,
+                           int64_t *sizes, tfm_error *error) {
+  (void)user, (void)graph, (void)outputs, (void)error;
+  sizes[0] = *(const int32_t *)inputs[0].data;
   return TFM_OK;
 }
 
@@ -106,7 +107,7 @@ static tfm_trainer *toy_with(Toy *toy, int64_t n, const float *gradients, const 
   tfm_training *training = &toy->training;
   training->parameters = &toy->parameter;
   training->floats = training->trained_floats = (uint64_t)(n + 15) / 16 * 16;
-  training->n_parameters = training->n_inputs = training->n_seeds = 1;
+  training->n_parameters = training->n_inputs = training->n_seeds = training->n_sizes = 1;
   training->batch = 0;
   training->step = (tfm_objective){.results = &result, .parts = &part, .n_results = 1, .n_parts = 1, .n_tops = 1};
   training->step.tops = (tfm_train_graph){.inputs = inputs, .n_inputs = 2, .n_outputs = 2};

@@ -62,9 +62,11 @@ static bool batches_of_data(Training *t, EvalInputs **batches, uint32_t *n) {
   bool good = true;
   *n = (uint32_t)order->batches.n;
   *batches = ARENA_ARRAY(session->arena, EvalInputs, *n);
+  int64_t least[SIZE_MAX_SYMBOLS] = {0};
+  if (*n > 1) data_longest(data, NULL, data->n_items, trainer_common_sizes(t->trainer), least);
   for (uint32_t i = 0; i < *n && good; i++) {
     const Batch batch = order->batches.items[i];
-    good = data_batch(data, session->arena, order->items + batch.first, batch.n, &(*batches)[i]);
+    good = data_batch_padded(data, session->arena, order->items + batch.first, batch.n, least, &(*batches)[i]);
   }
   data_close(data);
   return good;

@@ -10,6 +10,7 @@
 #include "tfm/abi/packed_program.h"
 #include "tfm/abi/packing.h"
 #include "tfm/abi/train_formula.h"
+#include "tfm/abi/train_graphs.h"
 #include "tfm/train_types.h"
 
 #ifdef __cplusplus
@@ -56,21 +57,7 @@ typedef struct tfm_dropout {
   uint32_t fold[TFM_MAX_RANK];
 } tfm_dropout;
 
-// ---- graphs ----
-
-typedef enum tfm_train_source { TFM_FROM_BATCH, TFM_FROM_DROPOUT, TFM_FROM_SEED, TFM_FROM_PARAMETER } tfm_train_source;
-
-typedef struct tfm_train_input {
-  uint32_t source, number; /* of the objective's inputs, the dropouts, the parts of the loss, the parameters */
-} tfm_train_input;
-
-typedef struct tfm_train_graph {
-  const tfm_train_input *inputs;
-  const tfm_packed_program *programs; /* one per instruction set, as of the library; NULL: the engine knows the graph */
-  const void *weights;                /* packed: constants of the text */
-  uint32_t n_inputs, n_outputs;       /* n_outputs 0: there is no graph */
-  uint32_t draws;                     /* it reads masks of dropout; else their content does not matter */
-} tfm_train_graph;
+// ---- results ----
 
 /* factor * top / bottom; factor * top / formula; without a top factor * formula. Tops and bottoms are summed over all
  * parts of a step first. A part with a slope is no term: its top is the value of a step of the loss, and gets what the
@@ -92,6 +79,7 @@ typedef struct tfm_objective { /* the loss first */
   const tfm_formula_step *steps;
   const uint8_t *tops_once, *bottoms_once; /* by output: it is the same in all parts, and counts once; NULL: none is */
   tfm_train_graph tops, bottoms; /* tops: behind the tops of the parts come gradients */
+  tfm_train_mixture mixture;
   uint32_t n_results, n_parts, n_tops, n_steps;
 } tfm_objective;
 
@@ -102,6 +90,7 @@ typedef struct tfm_training {
   const tfm_parameter *parameters;
   const tfm_dropout *dropouts;
   const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
+  tfm_mixer_of *mixer;           /* NULL: no result mixes items */
   const char *whole, *whole_why; /* place and reason that a step must be one part; both NULL: it may be several */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
   tfm_train_graph
@@ -134,9 +123,12 @@ typedef struct tfm_train_parts {
 /* What runs graphs: a context for each, made by the caller, or functions. */
 typedef struct tfm_train_engine {
   tfm_context *step_tops, *step_bottoms, *tops, *bottoms; /* of the objective in a step; as it is evaluated */
+  tfm_context *step_vectors, *step_whole, *step_back, *vectors, *whole; /* of their mixtures */
   void *user;
-  /* Sets the dims of the inputs that are masks, and the number of items. */
-  tfm_status (*bind)(void *user, const tfm_train_graph *graph, tfm_value *inputs, int64_t *items, tfm_error *error);
+  /* Sets the dims of the inputs that are masks, and those of outputs with axes. `sizes`: all zeroes, and set from the
+   * inputs; else those of the run. */
+  tfm_status (*bind)(void *user, const tfm_train_graph *graph, tfm_value *inputs, tfm_value *outputs, int64_t *sizes,
+                     tfm_error *error);
   tfm_status (*run)(void *user, const tfm_train_graph *graph, const tfm_value *inputs, const tfm_value *outputs,
                     tfm_error *error);
 } tfm_train_engine;
@@ -167,6 +159,8 @@ tfm_status tfm_train_evaluate(tfm_trainer *trainer, const tfm_train_parts *parts
 /* Bytes of what a trainer keeps, and of the run of a part with these run-time sizes (-1: one is out of range). */
 int64_t tfm_trainer_state_bytes(const tfm_trainer *trainer);
 int64_t tfm_trainer_part_bytes(const tfm_trainer *trainer, const int64_t *sizes);
+/* Bytes of what mixes the items of a whole batch with these sizes, where its parts are run one by one; 0: nothing. */
+int64_t tfm_trainer_whole_bytes(const tfm_trainer *trainer, const int64_t *sizes);
 
 // ---- what a library that trains exports, as <model>_trainer_new and so on ----
 

@@ -1,0 +1,12 @@
+/* What graphs of training have in common: weights are inputs of them, and they hold nothing that they do not need. */
+#ifndef TFM_TRAIN_WEIGHT_INPUTS_H
+#define TFM_TRAIN_WEIGHT_INPUTS_H
+
+#include "graph/graph.h"
+
+/* Weights become inputs "weight.PATH": nothing that depends on them may be computed before a run. */
+void train_free_weights(Arena *arena, Graph *graph);
+/* Deletes what no output needs, but for inputs: a rule may compute what it does not use. */
+void train_delete_unneeded(Graph *graph);
+
+#endif
