@@ -211,6 +211,23 @@ Node *build_linear_attention_state(Builder *b, Node *of) {
   return finish(b, &d);
 }
 
+Node *build_linear_attention_grad(Builder *b, const Node *y, Node *g) {
+  CHECK(y->op == OP_LINEAR_ATTENTION && !y->attr.has_initial, "the gradient of %s", op_table[y->op].name);
+  Draft d = draft(OP_LINEAR_ATTENTION_GRAD, (uint32_t)y->inputs.n + 1, NULL, NULL, NULL);
+  Node **inputs = ARENA_ARRAY(b->graph->arena, Node *, y->inputs.n + 1);
+  memcpy(inputs, y->inputs.items, y->inputs.n * sizeof *inputs);
+  inputs[y->inputs.n] = g;
+  d.node.inputs.items = inputs;
+  d.node.attr.has_decay = y->attr.has_decay;
+  d.node.attr.has_beta = y->attr.has_beta;
+  return add(b, &d.node, inputs);
+}
+
+Node *build_linear_attention_grad_part(Builder *b, OpKind part, Node *grad) {
+  Draft d = draft(part, 1, grad, NULL, NULL);
+  return finish(b, &d);
+}
+
 Node *build_scatter(Builder *b, Node *x, Node *ids, Node *sums, const Size *n) {
   Draft d = draft(OP_SCATTER, sums ? 3 : 2, x, ids, sums);
   shape(&d, DTYPE_F32, 2, (const Size *const[]){n, x->dims[1]});

@@ -41,6 +41,9 @@ Node *build_shift(Builder *b, Node *x, int64_t n, int32_t axis);
 /* decay, beta: may be NULL. */
 Node *build_linear_attention(Builder *b, Node *const *qkv, Node *decay, Node *beta);
 Node *build_linear_attention_state(Builder *b, Node *of);
+/* What q gets if the result of the linear_attention y gets g; LINEAR_ATTENTION_GRAD_K ..._BETA: what others get. */
+Node *build_linear_attention_grad(Builder *b, const Node *y, Node *g);
+Node *build_linear_attention_grad_part(Builder *b, OpKind part, Node *grad);
 /* Without sums (NULL): of n rows of zeros. */
 Node *build_scatter(Builder *b, Node *x, Node *ids, Node *sums, const Size *n);
 Node *build_topk(Builder *b, Node *x, int64_t k, int32_t axis);

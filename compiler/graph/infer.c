@@ -151,14 +151,12 @@ static const char *initial_fault(const Infer *in, const NodeType *result, const 
   return fits ? NULL : "initial must be f32 [..., n, d] with the leading axes of the result";
 }
 
-static const char *infer_linear_attention(const Infer *in) {
+/* The shape of the result, from the operands that have steps. */
+static const char *linear_attention_type(const Infer *in, NodeType *result) {
   const Node *q = input(in, 0), *k = input(in, 1), *v = input(in, 2);
-  const uint32_t n_fixed = 3u + in->node->attr.has_decay;
+  const uint32_t n_fixed = 3u + in->node->attr.has_decay, n_stepped = n_fixed + in->node->attr.has_beta;
   NodeType type = {.dtype = DTYPE_F32};
   int64_t n, d;
-  const uint32_t n_stepped = n_fixed + in->node->attr.has_beta;
-  if (in->node->inputs.n != n_stepped + in->node->attr.has_initial)
-    return "decay, beta and initial are operands if it has them";
   bool fits = is_matrix(q) && is_matrix(k) && is_matrix(v) && from_last(q, 1) == from_last(k, 1) &&
               size_may_equal(in->sizes, from_last(q, 2), from_last(k, 2)) &&
               size_may_equal(in->sizes, from_last(k, 2), from_last(v, 2));
@@ -170,8 +168,16 @@ static const char *infer_linear_attention(const Infer *in) {
          (!in->node->attr.has_beta || has_columns(input(in, n_fixed), from_last(v, 1)));
   if (!fits) return "decay has 1 or n columns, beta 1 or d";
   append(&type, from_last(v, 1));
-  *in->type = type;
-  return in->node->attr.has_initial ? initial_fault(in, &type, input(in, n_stepped)) : NULL;
+  *result = type;
+  return NULL;
+}
+
+static const char *infer_linear_attention(const Infer *in) {
+  const NodeAttr *attr = &in->node->attr;
+  const uint32_t n_stepped = 3u + attr->has_decay + attr->has_beta;
+  if (in->node->inputs.n != n_stepped + attr->has_initial) return "decay, beta and initial are operands if it has them";
+  const char *fault = linear_attention_type(in, in->type);
+  return fault || !attr->has_initial ? fault : initial_fault(in, in->type, input(in, n_stepped));
 }
 
 static const char *infer_linear_attention_state(const Infer *in) {
@@ -179,6 +185,32 @@ static const char *infer_linear_attention_state(const Infer *in) {
   if (of->op != OP_LINEAR_ATTENTION) return "its input must be a linear_attention";
   *in->type = type_of(of);
   in->type->dims[in->type->rank - 2] = from_last(of->inputs.items[1], 1);
+  return NULL;
+}
+
+static const char *infer_linear_attention_grad(const Infer *in) {
+  const uint32_t n_stepped = 3u + in->node->attr.has_decay + in->node->attr.has_beta;
+  if (in->node->inputs.n != n_stepped + 1) return "decay and beta are operands if it has them, and g is the last one";
+  const char *fault = linear_attention_type(in, in->type);
+  if (fault) return fault;
+  const Node *g = input(in, n_stepped);
+  bool fits = g->dtype == DTYPE_F32 && g->rank == in->type->rank;
+  for (uint32_t i = 0; fits && i < g->rank; i++) fits = size_may_equal(in->sizes, g->dims[i], in->type->dims[i]);
+  if (!fits) return "g must have the shape of the result of the linear_attention";
+  in->type->dims[in->type->rank - 1] = from_last(input(in, 1), 1);
+  return NULL;
+}
+
+/* The columns of an operand, with a row for each item and step of the result. */
+static const char *infer_linear_attention_grad_part(const Infer *in) {
+  const Node *grad = input(in, 0);
+  if (grad->op != OP_LINEAR_ATTENTION_GRAD) return "its input must be a linear_attention_grad";
+  const OpKind op = in->node->op;
+  const bool is_decay = op == OP_LINEAR_ATTENTION_GRAD_DECAY, is_beta = op == OP_LINEAR_ATTENTION_GRAD_BETA;
+  if ((is_decay && !grad->attr.has_decay) || (is_beta && !grad->attr.has_beta)) return "its input has no such operand";
+  const uint32_t of = is_beta ? 3u + grad->attr.has_decay : is_decay ? 3 : op == OP_LINEAR_ATTENTION_GRAD_V ? 2 : 1;
+  *in->type = type_of(grad);
+  in->type->dims[in->type->rank - 1] = from_last(grad->inputs.items[of], 1);
   return NULL;
 }
 

@@ -67,7 +67,9 @@ static inline bool op_is_pointwise(OpKind op) {
 /* A second result of the operation that is its input. */
 static inline bool op_is_part(OpKind op) {
   return op == OP_ATTENTION_WEIGHTS || op == OP_ATTENTION_GRAD_K || op == OP_ATTENTION_GRAD_V ||
-         op == OP_ROW_GRAD_W || op == OP_LINEAR_ATTENTION_STATE;
+         op == OP_ROW_GRAD_W || op == OP_LINEAR_ATTENTION_STATE || op == OP_LINEAR_ATTENTION_GRAD_K ||
+         op == OP_LINEAR_ATTENTION_GRAD_V || op == OP_LINEAR_ATTENTION_GRAD_DECAY ||
+         op == OP_LINEAR_ATTENTION_GRAD_BETA;
 }
 
 /* Whether computing an element again costs no more than storing and reading it. */

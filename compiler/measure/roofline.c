@@ -164,6 +164,12 @@ static StepWork state_work(const tfm_state_step *step) {
   return work;
 }
 
+/* The states once more, mostly twice, and for each element what step_state_grad's kernel does. */
+static StepWork state_grad_work(const tfm_state_grad_step *step) {
+  const double takes = step->beta != TFM_BETA_NONE, forward = 2 + takes, back = 5 + 3 * takes + step->has_decay;
+  return (StepWork){.flops = term_of(2 * (2 * forward + back) * (double)step->n, step->rank, step->dims)};
+}
+
 /* Elementwise work and reductions are free: they are bound by activations, which stay in caches. Steps of preparation
  * do not count, since a run does not repeat them. */
 StepWork roofline_step(const tfm_program *program, const tfm_step *step) {
@@ -172,6 +178,7 @@ StepWork roofline_step(const tfm_program *program, const tfm_step *step) {
   if (step->kind == TFM_STEP_ATTENTION) return attention_work(program, &program->attentions[step->index]);
   if (step->kind == TFM_STEP_ATTENTION_GRAD) return attention_grad_work(&program->attention_grads[step->index]);
   if (step->kind == TFM_STEP_STATE) return state_work(&program->states[step->index]);
+  if (step->kind == TFM_STEP_STATE_GRAD) return state_grad_work(&program->state_grads[step->index]);
   return step->kind == TFM_STEP_MATMUL ? matmul_work(&program->matmuls[step->index]) : (StepWork){0};
 }
 

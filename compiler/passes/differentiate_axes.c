@@ -1,6 +1,8 @@
 /* What flows back along axes: cotangents summed over what was broadcast, and what sums, means, extremes, softmax and
  * norms along an axis give their operands. See differentiate.h.
  *
+ * Also what running sums, shifts and states that go from step to step give theirs.
+ *
  * In: a forward node and its cotangent g. Out: nodes at the end of the graph, given to the inputs. Refuses nothing. */
 #include "passes/differentiate_formulas.h"
 
@@ -118,4 +120,37 @@ void rule_norm(Backward *d, Node *y, Node *g) {
   Node *rest = sub(d, q, mul(d, h, reduce(d, OP_MEAN, mul(d, q, h), last)));
   if (is_layer_norm) rest = sub(d, rest, reduce(d, OP_MEAN, q, last));
   backward_give(d, x, mul(d, r, rest));
+}
+
+// ---- step by step ----
+
+/* The running sum from the other end. */
+void rule_cumsum(Backward *d, Node *y, Node *g) {
+  const uint32_t axis = (uint32_t)y->attr.axis;
+  SizeTable *sizes = d->builder.graph->sizes;
+  const Size *n = y->dims[axis], *last = size_sub(sizes, n, size_const(sizes, 1));
+  if (!last) {
+    refuse_size(d, y);
+    return;
+  }
+  Node *ids = sub(d, build_size(&d->builder, DTYPE_I32, last), positions_along(d, n, y->rank, axis));
+  Node *sums = build_cumsum(&d->builder, build_take(&d->builder, g, ids, (int32_t)axis), (int32_t)axis);
+  backward_give(d, y->inputs.items[0], build_take(&d->builder, sums, ids, (int32_t)axis));
+}
+
+/* What moved on is moved back; what fell off the end gets nothing. */
+void rule_shift(Backward *d, Node *y, Node *g) {
+  int64_t n = 0;
+  size_is_const(y->attr.size, &n);
+  backward_give(d, y->inputs.items[0], build_shift(&d->builder, g, -n, y->attr.axis));
+}
+
+/* All operands get theirs from one node; nothing that is not active is asked for. */
+void rule_linear_attention(Backward *d, Node *y, Node *g) {
+  static const OpKind parts[] = {OP_LINEAR_ATTENTION_GRAD_DECAY, OP_LINEAR_ATTENTION_GRAD_BETA};
+  Node *const *xs = y->inputs.items, *grad = build_linear_attention_grad(&d->builder, y, g);
+  const OpKind of[] = {OP_LINEAR_ATTENTION_GRAD_K, OP_LINEAR_ATTENTION_GRAD_V, parts[!y->attr.has_decay], parts[1]};
+  backward_give(d, xs[0], grad);
+  for (size_t i = 1; i < y->inputs.n; i++)
+    if (d->active[xs[i]->id]) backward_give(d, xs[i], build_linear_attention_grad_part(&d->builder, of[i - 1], grad));
 }

@@ -68,5 +68,8 @@ void rule_greatest(Backward *d, Node *y, Node *g);
 void rule_softmax(Backward *d, Node *y, Node *g);
 void rule_log_softmax(Backward *d, Node *y, Node *g);
 void rule_norm(Backward *d, Node *y, Node *g);
+void rule_cumsum(Backward *d, Node *y, Node *g);
+void rule_shift(Backward *d, Node *y, Node *g);
+void rule_linear_attention(Backward *d, Node *y, Node *g);
 
 #endif

@@ -323,27 +323,6 @@ static void rule_every(Backward *d, Node *y, Node *g) {
   backward_give(d, x, where(d, is_one, came, number(d, 0)));
 }
 
-/* The running sum from the other end. */
-static void rule_cumsum(Backward *d, Node *y, Node *g) {
-  const uint32_t axis = (uint32_t)y->attr.axis;
-  SizeTable *sizes = d->builder.graph->sizes;
-  const Size *n = y->dims[axis], *last = size_sub(sizes, n, size_const(sizes, 1));
-  if (!last) {
-    refuse_size(d, y);
-    return;
-  }
-  Node *ids = sub(d, build_size(&d->builder, DTYPE_I32, last), positions_along(d, n, y->rank, axis));
-  Node *sums = build_cumsum(&d->builder, build_take(&d->builder, g, ids, (int32_t)axis), (int32_t)axis);
-  backward_give(d, y->inputs.items[0], build_take(&d->builder, sums, ids, (int32_t)axis));
-}
-
-/* What moved on is moved back; what fell off the end gets nothing. */
-static void rule_shift(Backward *d, Node *y, Node *g) {
-  int64_t n = 0;
-  size_is_const(y->attr.size, &n);
-  backward_give(d, y->inputs.items[0], build_shift(&d->builder, g, -n, y->attr.axis));
-}
-
 // ---- products, rotations ----
 
 static bool is_same_rows(const Node *a, const Node *g) {
@@ -429,6 +408,7 @@ static const BackwardRule rules[N_OPS] = {
     [OP_EVERY] = rule_every,
     [OP_CUMSUM] = rule_cumsum,
     [OP_SHIFT] = rule_shift,
+    [OP_LINEAR_ATTENTION] = rule_linear_attention,
     [OP_SUM] = rule_sum,
     [OP_MEAN] = rule_mean,
     [OP_MAX] = rule_greatest,

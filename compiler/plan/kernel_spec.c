@@ -122,6 +122,10 @@ static void print_STATE(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, "%s beta %d\n", spec->fades ? " fades" : "", spec->beta);
 }
 
+static void print_STATE_GRAD(StrBuf *out, const KernelSpec *spec) {
+  strbuf_printf(out, "%s beta %d\n", spec->fades_by_rows ? " fades by rows" : spec->fades ? " fades" : "", spec->beta);
+}
+
 static void print_ROW(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a%s\n", op_table[spec->reduction].name, spec->reduce,
                 spec->weight, spec->bias, spec->eps, line_names[spec->lines]);

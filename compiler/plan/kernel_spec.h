@@ -59,8 +59,9 @@ typedef struct KernelSpec {
   /* DIRECT: width 0: columns side by side, `rows` rows (0: any number); else rows side by side, `width` columns */
   bool y_is_line;   /* the numbers of a column of y are neighbours */
   bool all_columns; /* x is one row, whose columns side by side are however many, and neighbours */
-  /* STATE */
+  /* STATE, STATE_GRAD */
   bool fades;                 /* each step multiplies the rows of the state first */
+  bool fades_by_rows;         /* STATE_GRAD: by a factor for each */
   uint8_t beta;               /* tfm_beta */
   /* ROW */
   OpKind reduction;           /* OP_POINTWISE, or SUM MEAN MAX MIN ARGMAX SOFTMAX LOG_SOFTMAX LAYER_NORM RMS_NORM */

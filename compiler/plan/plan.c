@@ -152,6 +152,12 @@ static uint8_t *find_writers(const Planner *p) {
     note_writer(found, &p->attention_grads.items[i].dk, BEGINS_ANEW);
     note_writer(found, &p->attention_grads.items[i].dv, BEGINS_ANEW);
   }
+  for (size_t i = 0; i < p->states.n; i++) note_writer(found, &p->states.items[i].c, BEGINS_ANEW);
+  for (size_t i = 0; i < p->state_grads.n; i++) {
+    const tfm_state_grad_step *step = &p->state_grads.items[i];
+    const tfm_operand *const results[] = {&step->c, &step->dk, &step->dv, &step->ddecay, &step->dbeta};
+    for (size_t j = 0; j < sizeof results / sizeof *results; j++) note_writer(found, results[j], BEGINS_ANEW);
+  }
   for (size_t i = 0; i < p->tables.n; i++) note_writer(found, &p->tables.items[i].c, BEGINS_ANEW);
   return found;
 }

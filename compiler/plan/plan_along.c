@@ -1,7 +1,7 @@
 /* In: TAKE, SCATTER, CUMSUM, TOPK, PLACES, BEFORE, POWER, EVERY, reductions of i32, products with a triangle of ones,
- * look-ups in packed tables; LINEAR_ATTENTION. Out: along steps, which the runtime computes line by line; of EVERY a
- * view with longer strides; a state step. Ids that could lie outside of the axis are checked before an element is read
- * or written by them. Refused: nothing. */
+ * look-ups in packed tables; LINEAR_ATTENTION and its gradient. Out: along steps, which the runtime computes line by
+ * line; of EVERY a view with longer strides; state steps. Ids that could lie outside of the axis are checked before
+ * an element is read or written by them. Refused: nothing. */
 #include <string.h>
 
 #include "base/check.h"
@@ -240,4 +240,61 @@ void plan_linear_attention(Planner *p, const Node *node) {
   vec_push(p->arena, &p->states, step);
   const Size *elements = math_product(&p->math, rank, (const Size *const *)node->dims);
   plan_step(p, TFM_STEP_STATE, p->states.n - 1, cost_state(p, elements, step.n), op_table[node->op].name);
+}
+
+// ---- the gradient of linear attention ----
+
+/* Where what an operand gets lies: in memory of its own if nobody reads it. `of` has its columns. */
+static View part_view(Planner *p, const Node *grad, OpKind part, const Node *of) {
+  const Size *dims[MAX_RANK];
+  for (size_t i = 0; i < grad->users.n; i++) {
+    const Node *user = grad->users.items[i];
+    if (user->op != part || !p->values[user->id].is_live) continue;
+    return layout_result(p, user, layout_has_columns, NULL, NULL);
+  }
+  for (uint32_t i = 0; i < grad->rank; i++) dims[i] = grad->dims[i];
+  dims[grad->rank - 1] = of->dims[of->rank - 1];
+  return layout_new(p, DTYPE_F32, grad->rank, dims);
+}
+
+static bool has_one_column(const Node *x) { return size_equals(x->dims[x->rank - 1], 1); }
+
+static tfm_state_grad_step grad_operands(Planner *p, const Node *node, const Node *decay, const Node *beta) {
+  Node *const *xs = node->inputs.items;
+  const uint32_t rank = node->rank;
+  View q = plan_view(p, xs[0]), k = plan_view(p, xs[1]), v = with_columns(p, xs[2]);
+  View g = with_columns(p, xs[node->inputs.n - 1]);
+  View fades = decay ? plan_view(p, decay) : v, writes = beta ? with_columns(p, beta) : v;
+  View c = layout_result(p, node, layout_has_columns, NULL, NULL);
+  View dk = part_view(p, node, OP_LINEAR_ATTENTION_GRAD_K, xs[1]);
+  View dv = part_view(p, node, OP_LINEAR_ATTENTION_GRAD_V, xs[2]), ddecay = dv, dbeta = dv;
+  if (decay) ddecay = part_view(p, node, OP_LINEAR_ATTENTION_GRAD_DECAY, decay);
+  if (beta) dbeta = part_view(p, node, OP_LINEAR_ATTENTION_GRAD_BETA, beta);
+  return (tfm_state_grad_step){.q = state_operand(p, &q, rank), .k = state_operand(p, &k, rank),
+                               .v = state_operand(p, &v, rank), .decay = state_operand(p, &fades, rank),
+                               .beta_values = state_operand(p, &writes, rank), .g = state_operand(p, &g, rank),
+                               .c = state_operand(p, &c, rank), .dk = state_operand(p, &dk, rank),
+                               .dv = state_operand(p, &dv, rank), .ddecay = state_operand(p, &ddecay, rank),
+                               .dbeta = state_operand(p, &dbeta, rank)};
+}
+
+void plan_linear_attention_grad(Planner *p, const Node *node) {
+  Node *const *xs = node->inputs.items;
+  const Node *decay = node->attr.has_decay ? xs[3] : NULL, *g = xs[node->inputs.n - 1];
+  const Node *beta = node->attr.has_beta ? xs[3 + node->attr.has_decay] : NULL;
+  tfm_state_grad_step step = grad_operands(p, node, decay, beta);
+  step.rank = node->rank;
+  step.has_decay = decay != NULL;
+  step.decay_by_rows = decay && !has_one_column(decay);
+  step.beta = (uint8_t)(!beta ? TFM_BETA_NONE : has_one_column(beta) ? TFM_BETA_ONE : TFM_BETA_EACH);
+  CHECK(size_is_const(node->dims[node->rank - 1], &step.n), "a state of no static size");
+  step.kernel = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE, .fades = decay != NULL, .beta = step.beta});
+  step.through = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE_GRAD, .fades = decay != NULL,
+                                              .fades_by_rows = step.decay_by_rows, .beta = step.beta});
+  for (uint32_t i = 0; i < node->rank; i++) step.dims[i] = plan_size(p, g->dims[i]);
+  vec_push(p->arena, &p->state_grads, step);
+  enum { OF_FORWARD = 5 }; /* times the work of the forward half */
+  const Size *elements = math_product(&p->math, node->rank, (const Size *const *)g->dims);
+  plan_step(p, TFM_STEP_STATE_GRAD, p->state_grads.n - 1, cost_state(p, elements, OF_FORWARD * step.n),
+            op_table[node->op].name);
 }

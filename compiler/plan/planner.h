@@ -152,6 +152,7 @@ bool plan_is_gradient(const Planner *p, const View *c);
 /* Of a scatter: the ids as the model has them, before they were made a line. */
 const Node *plan_scattered_ids(const Node *scatter);
 void plan_linear_attention(Planner *p, const Node *node);
+void plan_linear_attention_grad(Planner *p, const Node *node);
 void plan_every(Planner *p, const Node *node);
 /* A REDUCE of i32, of which `x` has the elements and the domain's axes; `result`: the same with a 1 at the axis. */
 void plan_integer_reduce(Planner *p, OpKind reduction, uint32_t axis, const View *x, const View *result);

@@ -186,6 +186,8 @@ static bool keeps_items(const ItemKinds *k, const Node *node, uint32_t from, uin
       return slice_keeps(node, from, axis);
     case OP_MATMUL:
       return matmul_keeps(k, node, axis);
+    case OP_LINEAR_ATTENTION: /* steps and columns are no items */
+      return axis + 2u < node->rank && all_aligned(k, node, axis);
     case OP_GATHER:
       return gather_keeps(k, node, axis);
     case OP_TAKE:

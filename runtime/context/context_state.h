@@ -16,7 +16,7 @@
 #include "tfm/abi/program.h"
 
 enum {
-  MOST_RESULTS = 3,    /* operands that a step writes */
+  MOST_RESULTS = 5,    /* operands that a step writes */
   FAULT_IDS = 1 << 16, /* beside the bits of tfm_fault: a computed id is out of its range */
   FAULT_CANCELLED = 1 << 17
 };

@@ -1,8 +1,13 @@
-/* Linear attention: states that go from step to step, in blocks of columns.
+/* Linear attention: states that go from step to step, in blocks of columns; and what its operands get, from the last
+ * step of an item to the first.
  *
- * In: operands resolved to bytes. Out: what each step reads of the state, and the state behind the last one. Threads
- * share items and blocks of columns, and a block is walked from its first step to its last by one of them, so no number
- * depends on how many there are. Nothing is refused. */
+ * In: operands resolved to bytes, what the result gets. Out: what each step reads of the state, and the state behind
+ * the last one; what each operand gets. Threads share items and blocks of columns, and a block is walked from its
+ * first step to its last by one of them, so no number depends on how many there are. Of the gradient a unit is an item
+ * with all columns. Nothing is kept of the first half but operands: states are computed again by the kernel that
+ * computed them there, first those before every `apart`th step, then, for one such stretch after the other, those
+ * before each of its steps. So how far apart they are changes no bit. Steps behind the last one that gets something
+ * are left out and give zeros, whatever their operands hold. Nothing is refused. */
 #include <string.h>
 
 #include "steps/items.h"
@@ -102,4 +107,176 @@ void step_state(Walker *walker, const tfm_step *step) {
     const StateBlock block = block_of(context, step, &items, unit / blocks, column);
     walk_block(kernel, &block, &args);
   }
+}
+
+// ---- the gradient ----
+
+typedef struct StateGrad {
+  const tfm_context *context;
+  const tfm_state_grad_step *step;
+  const struct state_grad_operands *operands;
+  Items items;
+  int64_t steps, columns, row; /* of an item; bytes from row to row of a state */
+  int64_t state_bytes, apart;
+  char *kept, *stretch;          /* states before every apart'th step; before each step of a stretch, and one more */
+  float *gets, *lines, *block, *unread; /* what a state gets; scratch of the kernels */
+} StateGrad;
+
+typedef struct ItemPlaces { /* where an item begins */
+  const char *q, *k, *v, *decay, *beta, *g;
+  char *c, *dk, *dv, *ddecay, *dbeta;
+} ItemPlaces;
+
+/* Most memory is saved where there are as many states of each kind. */
+static int64_t distance_between(int64_t steps) {
+  int64_t apart = 1;
+  while (apart * apart < steps) apart *= 2;
+  return apart;
+}
+
+static StateGrad state_grad_of(const tfm_context *context, const tfm_step *step) {
+  const tfm_state_grad_step *info = &context->program->state_grads[step->index];
+  const int64_t block = TFM_STATE_COLUMNS;
+  StateGrad a = {.context = context, .step = info, .operands = &operands_of(context, step)->state_grad,
+                 .items = items_of(context, info->dims, info->rank - 2),
+                 .steps = value_of(context, info->dims[info->rank - 2]),
+                 .columns = value_of(context, info->dims[info->rank - 1])};
+  a.row = (a.columns + block - 1) / block * block * (int64_t)sizeof(float);
+  a.state_bytes = info->n * a.row;
+  a.apart = distance_between(a.steps);
+  return a;
+}
+
+/* The parts of a thread's scratch, one behind the other from `base`, in whole lines of a cache; returns their bytes. */
+static int64_t lay_out_states(StateGrad *a, char *base) {
+  const int64_t n_kept = (a->steps + a->apart - 1) / a->apart, block = TFM_STATE_COLUMNS * (int64_t)sizeof(float);
+  const int64_t stretch = n_kept * a->state_bytes, gets = stretch + (a->apart + 1) * a->state_bytes;
+  const int64_t lines = gets + a->state_bytes, of_block = lines + 3 * a->row, unread = of_block + a->step->n * block;
+  if (!base) return unread + block;
+  a->kept = base, a->stretch = base + stretch;
+  a->gets = (float *)(void *)(base + gets), a->lines = (float *)(void *)(base + lines);
+  a->block = (float *)(void *)(base + of_block), a->unread = (float *)(void *)(base + unread);
+  return unread + block;
+}
+
+int64_t state_grad_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  StateGrad a = state_grad_of(context, step);
+  return lay_out_states(&a, NULL);
+}
+
+static ItemPlaces places_of(const StateGrad *a, int64_t number) {
+  const struct state_grad_operands *of = a->operands;
+  ItemPlaces at = {.q = items_address(a->context, &a->items, &of->q, number),
+                   .k = items_address(a->context, &a->items, &of->k, number),
+                   .v = items_address(a->context, &a->items, &of->v, number),
+                   .decay = items_address(a->context, &a->items, &of->decay, number),
+                   .beta = items_address(a->context, &a->items, &of->beta_values, number),
+                   .g = items_address(a->context, &a->items, &of->g, number),
+                   .c = items_address(a->context, &a->items, &of->c, number),
+                   .dk = items_address(a->context, &a->items, &of->dk, number),
+                   .dv = items_address(a->context, &a->items, &of->dv, number)};
+  if (a->step->has_decay) at.ddecay = items_address(a->context, &a->items, &of->ddecay, number);
+  if (a->step->beta) at.dbeta = items_address(a->context, &a->items, &of->dbeta, number);
+  return at;
+}
+
+/* The state behind `steps` steps from step t on, of which `from` is the one before them; NULL: it is 0. */
+static void go_on(const StateGrad *a, const ItemPlaces *at, int64_t t, int64_t steps, const char *from, char *to) {
+  static const float zeros[TFM_STATE_COLUMNS];
+  const tfm_state_kernel kernel = KERNEL_OF(tfm_state_kernel, a->context, a->step->kernel);
+  const struct state_grad_operands *of = a->operands;
+  const int axis = a->step->rank - 2, last = axis + 1;
+  tfm_state_args args = {.n = a->step->n, .steps = steps, .state = a->block, .y = (char *)a->unread,
+                         .q = at->q + t * of->q.strides[axis], .k = at->k + t * of->k.strides[axis],
+                         .decay = at->decay + t * of->decay.strides[axis],
+                         .q_step = of->q.strides[axis], .k_step = of->k.strides[axis],
+                         .v_step = of->v.strides[axis], .decay_step = of->decay.strides[axis],
+                         .beta_step = of->beta_values.strides[axis],
+                         .q_row = of->q.strides[last], .k_row = of->k.strides[last],
+                         .decay_row = of->decay.strides[last], .in_row = from ? a->row : 0, .out_row = a->row};
+  for (int64_t column = 0; column < a->columns; column += TFM_STATE_COLUMNS) {
+    const int64_t along = column * (int64_t)sizeof(float);
+    args.columns = least_of(a->columns - column, TFM_STATE_COLUMNS);
+    args.v = at->v + t * of->v.strides[axis] + along;
+    args.beta = at->beta + t * of->beta_values.strides[axis] + column * of->beta_values.strides[last];
+    args.in = from ? from + along : (const char *)zeros;
+    args.out = to + along;
+    kernel(&args);
+  }
+}
+
+static char *kept_state(const StateGrad *a, int64_t number) { return a->kept + number * a->state_bytes; }
+
+/* The states before every apart'th of the steps. */
+static void keep_states(const StateGrad *a, const ItemPlaces *at, int64_t steps) {
+  memset(a->kept, 0, (size_t)a->state_bytes);
+  for (int64_t t = a->apart; t < steps; t += a->apart)
+    go_on(a, at, t - a->apart, a->apart, t == a->apart ? NULL : kept_state(a, t / a->apart - 1),
+          kept_state(a, t / a->apart));
+}
+
+static void step_back(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *before) {
+  const tfm_state_grad_kernel kernel = KERNEL_OF(tfm_state_grad_kernel, a->context, a->step->through);
+  const struct state_grad_operands *of = a->operands;
+  const int axis = a->step->rank - 2, last = axis + 1;
+  kernel(&(tfm_state_grad_args){
+      .q = at->q + t * of->q.strides[axis], .k = at->k + t * of->k.strides[axis], .v = at->v + t * of->v.strides[axis],
+      .decay = at->decay + t * of->decay.strides[axis], .beta = at->beta + t * of->beta_values.strides[axis],
+      .g = at->g + t * of->g.strides[axis], .before = (const float *)(const void *)before, .state = a->gets,
+      .lines = a->lines, .dq = at->c + t * of->c.strides[axis], .dk = at->dk + t * of->dk.strides[axis],
+      .dv = at->dv + t * of->dv.strides[axis],
+      .ddecay = a->step->has_decay ? at->ddecay + t * of->ddecay.strides[axis] : NULL,
+      .dbeta = a->step->beta ? at->dbeta + t * of->dbeta.strides[axis] : NULL,
+      .n = a->step->n, .columns = a->columns, .row = a->row,
+      .q_row = of->q.strides[last], .k_row = of->k.strides[last], .decay_row = of->decay.strides[last]});
+}
+
+/* Steps [first, end) of an item, from the last to the first. */
+static void stretch_back(const StateGrad *a, const ItemPlaces *at, int64_t first, int64_t end) {
+  memcpy(a->stretch, kept_state(a, first / a->apart), (size_t)a->state_bytes);
+  for (int64_t t = first; t + 1 < end; t++) {
+    char *before = a->stretch + (t - first) * a->state_bytes;
+    go_on(a, at, t, 1, before, before + a->state_bytes);
+  }
+  for (int64_t t = end; t-- > first;) step_back(a, at, t, a->stretch + (t - first) * a->state_bytes);
+}
+
+/* Steps up to the last one that gets something. */
+static int64_t live_steps(const StateGrad *a, const char *g) {
+  const int axis = a->step->rank - 2;
+  for (int64_t t = a->steps; t > 0; t--) {
+    const float *row = (const float *)(const void *)(g + (t - 1) * a->operands->g.strides[axis]);
+    for (int64_t j = 0; j < a->columns; j++)
+      if (row[j] != 0.0f) return t;
+  }
+  return 0;
+}
+
+/* Rows of steps from `first` on become 0. */
+static void clear_behind(const StateGrad *a, char *c, const Operand *of, int64_t first, int64_t columns) {
+  const int axis = a->step->rank - 2;
+  for (int64_t t = first; c && t < a->steps; t++)
+    memset(c + t * of->strides[axis], 0, (size_t)columns * sizeof(float));
+}
+
+static void do_item(const StateGrad *a, int64_t number) {
+  const ItemPlaces at = places_of(a, number);
+  const struct state_grad_operands *of = a->operands;
+  const int64_t n = a->step->n, steps = live_steps(a, at.g);
+  clear_behind(a, at.c, &of->c, steps, n);
+  clear_behind(a, at.dk, &of->dk, steps, n);
+  clear_behind(a, at.dv, &of->dv, steps, a->columns);
+  clear_behind(a, at.ddecay, &of->ddecay, steps, a->step->decay_by_rows ? n : 1);
+  clear_behind(a, at.dbeta, &of->dbeta, steps, a->step->beta == TFM_BETA_EACH ? a->columns : 1);
+  keep_states(a, &at, steps);
+  memset(a->gets, 0, (size_t)a->state_bytes);
+  for (int64_t first = (steps - 1) / a->apart * a->apart; steps && first >= 0; first -= a->apart)
+    stretch_back(a, &at, first, least_of(first + a->apart, steps));
+}
+
+void step_state_grad(Walker *walker, const tfm_step *step) {
+  StateGrad a = state_grad_of(walker->context, step);
+  lay_out_states(&a, walker->scratch);
+  const int64_t items = items_count(&a.items), end = items * (walker->thread + 1) / walker->threads;
+  for (int64_t item = items * walker->thread / walker->threads; item < end; item++) do_item(&a, item);
 }

@@ -143,8 +143,39 @@ class CausalModel:
             "    return merge_heads(s @ v / (sum(s, keepdim = true) + 1))", "  }", "}"]
         return self.member("linear", f"{name}Attention()"), "({x})"
 
+    def recurrence(self):
+        """A state that goes from position to position, often behind a convolution, a shift or running sums."""
+        name, r = self.name("State"), self.rng
+        n, m = r.choice([1, 3, 8]), r.choice([2, 5, 16, 33])
+        members = [f"  wq = Linear({self.d}, {self.heads * n})", f"  wv = Linear({self.d}, {self.heads * m})",
+                   f"  out = Linear({self.heads * m}, {self.d})"]
+        lines = [r.choice(["u = x", "u = silu(conv(x))", "u = silu(conv(x))", f"u = x + shift(x, {r.choice([1, 2, 7])}, axis = 1) * 0.5"])]
+        if "conv" in lines[0]:
+            members.append(f"  conv = CausalConv1d({self.d}, {r.choice([2, 3, 4])}, dilation = {r.choice([1, 1, 2])})")
+        if not self.ragged and r.random() < 0.2:
+            lines.append("u = u + cumsum(u, 1) * 0.05")
+        shared = r.random() < 0.3
+        members.append(f"  wk = Linear({self.d}, {n if shared else self.heads * n})")
+        lines += [f"q = split_heads(wq(u), {self.heads})", "k = wk(u)[:, none]" if shared else f"k = split_heads(wk(u), {self.heads})",
+                  "k = k * rsqrt(sum(k * k, keepdim = true) + 0.1)", f"v = split_heads(wv(u), {self.heads})"]
+        named = []
+        for factor, each in (("decay", n), ("beta", m)):
+            if r.random() < 0.6:
+                columns = r.choice([1, each])
+                members.append(f"  w{factor} = Linear({self.d}, {self.heads * columns})")
+                lines.append(f"{factor} = sigmoid(split_heads(w{factor}(u), {self.heads}) + {r.choice(['0', '2'])})")
+                named.append(f", {factor} = {factor}")
+        lines.append(f"y = linear_attention(q, k, v{''.join(named)})")
+        if r.random() < 0.3:
+            lines.append("y = y * rsqrt(mean(y * y, keepdim = true) + 1e-3)")
+        self.layers += [f"layer {name}() {{"] + members + ["  forward(x) {"] + [f"    {line}" for line in lines]
+        self.layers += ["    return out(merge_heads(y))", "  }", "}"]
+        return self.member("state", f"{name}()"), "({x})"
+
     def attention(self):
         r = self.rng
+        if r.random() < 0.3:
+            return self.recurrence()
         if r.random() < 0.25:
             return self.linear_attention()
         groups = r.choice([g for g in range(1, self.heads + 1) if self.heads % g == 0])
@@ -312,6 +343,8 @@ NEAR_MISSES = {
     "largest over time": "{out} = {x} + max({x}, axis = 1, keepdim = true)",
     "sum over time": "{out} = {x} + 0.1 * sum({x}, axis = 1, keepdim = true)",
     "the length as a number": "{out} = {x} + {x} * shape({x}, 1) * 0.1",
+    "rows move back": "{out} = {x} + shift({x}, -1, axis = 1)",
+    "a state goes along the batch": "{out} = {x} + transpose(linear_attention(transpose({x}, 0, 1), transpose({x}, 0, 1) * 0.1, transpose({x}, 0, 1)), 0, 1)",
     "rows are shifted": "{out} = {x} + concat({x}[:, 1:], {x}[:, :1], axis = 1)",
     "places from the end": "{out} = {x} * (1 + 0.1 * f32(positions({x}, 1) - shape({x}, 1) + 1))[:, none]",
     "softmax over time": "{out} = {x} + softmax({x}, axis = 1)",

@@ -393,6 +393,23 @@ class Scope:
             self.values.append(Value(f"p{s}", grid, 1.25, True))
         self.let(f"merge_heads(p{s} @ {value})", v.shape, 1.5, True)
 
+    def recurrence(self):
+        """A state from step to step, with keys of their own for each head, or keys and factors that heads share."""
+        v, r = self.pick(lambda s: s == ("batch", "time", D)), self.rng
+        if not v:
+            return
+        line = lambda: r.choice([v.name, f"linear({v.name}, {self.weight(D, D)})"])
+        heads = lambda: f"split_heads({line()}, {HEADS})"
+        shared = lambda: f"linear({v.name}, {self.weight(D // HEADS, D)})[:, none]"
+        number = lambda: f"transpose(linear({v.name}, {self.weight(HEADS, D)}), 1, 2)[..., none]"
+        factor = lambda: f"sigmoid({r.choice([number, heads, shared, lambda: self.weight(HEADS, 1, 1), lambda: self.weight(1, D // HEADS)])()})"
+        k = f"k{len(self.lines)}"
+        self.lines.append(f"{k} = {r.choice([heads, shared])()}")
+        named = r.choice(["", f", decay = {factor()}", f", beta = {factor()}", f", {factor()}, {factor()}", f", {factor()}, {factor()}"])
+        q = r.choice([k, heads(), shared()])
+        self.let(f"merge_heads(linear_attention({q}, {k} * rsqrt(sum({k} * {k}, keepdim = true) + 0.5), {heads()}{named})) * 0.5",
+                 v.shape, 1.5, True)
+
     def convolution(self):
         v, r = self.pick(lambda s: s == ("batch", "time", D)), self.rng
         if v:
@@ -413,7 +430,7 @@ class Scope:
 
     def step(self):
         names = ["unary", "binary", "binary", "masked", "masked", "masked", "dropped", "reduced", "reduced", "along", "view", "view", "look_up", "product",
-                 "product", "attention", "convolution", "residual", "rotated"]
+                 "product", "attention", "recurrence", "convolution", "residual", "rotated"]
         before = len(self.lines)
         while len(self.lines) == before:
             getattr(self, self.rng.choice(names))()

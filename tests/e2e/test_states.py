@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The bits of linear_attention: the same on all instruction sets with fused multiply-adds, with any number of threads, of an
-item alone and beside others, and of the first steps whatever follows them.
+item alone and beside others, and of the first steps whatever follows them; and those of its gradient, whatever stands behind
+the last step that gets something, and however the items of a step of training are cut.
 
 usage: test_states.py TFMC
 
@@ -107,6 +108,138 @@ class States(unittest.TestCase):
                 for steps in (1, 63, 64):
                     begun = self.run_model(n, d, {name: v[:, :, :steps] for name, v in x.items()})
                     self.same(begun, {name: v[:, :, :steps] for name, v in whole.items()}, f"{steps} steps")
+
+
+TRAINED = """model Trained {
+  weight q: [3, 2, T, N]
+  weight k: [3, 1, T, N]
+  weight v: [3, 2, T, D]
+  weight a: [3, 2, T, 1]
+  weight rows: [3, 2, T, N]
+  weight b: [3, 2, T, 1]
+  weight each: [3, 2, T, D]
+
+  fn objective(c: f32[3, 2, T, D], counts: bool[T]) {
+    y = [linear_attention(q, k, v), linear_attention(q, k, v, a), linear_attention(q, k, v, rows), linear_attention(q, k, v, beta = b),
+         linear_attention(q, k, v, beta = each), linear_attention(q, k, v, a, b), linear_attention(q, k, v, rows, each),
+         linear_attention(v[..., :1], k[..., :1], q, a[:1, :, :1], b[:, :1]), linear_attention(k, q, v, rows)]
+    read = [where(counts[:, none], one, 0.0) for one in y]
+    return loss = sum([sum(sum(sum(sum(one[..., :1] * c[..., :1] + where(counts[:, none], one * sin(one), 0.0)[..., -1:])))) for one in read])
+  }
+  train objective { optimizer = "sgd" }
+
+  forward(x: f32[batch]) = x
+}
+"""
+
+HYBRID = """model Hybrid(vocab = 30, d = 24, heads = 2, n = 5, m = 7) {
+  embed = Embedding(vocab, d)
+  norm = RMSNorm(d)
+  q = Linear(d, heads * n)
+  k = Linear(d, heads * n)
+  v = Linear(d, heads * m)
+  a = Linear(d, heads)
+  b = Linear(d, heads)
+  out = Linear(heads * m, d)
+  attention = MultiheadAttention(d, heads)
+  head = Linear(d, vocab)
+
+  fn mixed(x) {
+    decay = sigmoid(transpose(a(x), 1, 2) + 3)[..., none]
+    gain = sigmoid(transpose(b(x), 1, 2))[..., none]
+    keys = normalize(split_heads(k(x), heads))
+    return out(merge_heads(linear_attention(split_heads(q(x), heads), keys, split_heads(v(x), heads), decay, gain)))
+  }
+  forward(ids: i32[batch, time]) {
+    x = embed(ids)
+    x = x + mixed(x + 0.5 * shift(norm(x), 1))
+    return logits = head(x + attention(x, x, x, is_causal = true))
+  }
+  fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
+    return loss = cross_entropy(forward(ids), labels, ignore_index = 0)
+  }
+  train objective { optimizer = "sgd"  lr = 0.1 }
+}
+"""
+
+
+class Gradients(unittest.TestCase):
+    def setUp(self):
+        States.setUp(self)
+
+    same = States.same
+
+    def gradients(self, text, batches, weights, *options):
+        path = lambda name: os.path.join(self.folder, name)
+        with open(path("m.tfm"), "w") as file:
+            file.write(text)
+        save_file(batches, path("b.safetensors"))
+        args = ["--steps", "1", "--gradients", "--seed", "3", "-o", path("o.safetensors"), *options]
+        if weights:
+            save_file(weights, path("w.safetensors"))
+            args += ["--weights", path("w.safetensors")]
+        done = subprocess.run([TFMC, "train", path("m.tfm"), "--batches", path("b.safetensors"), *args], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {name: x for name, x in load_file(path("o.safetensors")).items() if name.startswith("grad.")}
+
+    def of_operands(self, n, d, steps, live, *options):
+        """What operands of `steps` steps get, of which the first `live` count; behind them they hold what overflows."""
+        weights = {name: x[:, :, :live] for name, x in operands(n, d).items()}
+        wide = {name: np.full((*x.shape[:2], steps, x.shape[3]), 1e30, np.float32) for name, x in weights.items()}
+        for name, x in weights.items():
+            wide[name][:, :, :live] = x
+        r = np.random.default_rng(7)
+        c = np.zeros((3, 2, steps, d), np.float32)
+        c[:, :, :live] = r.normal(size=(3, 2, live, d))
+        text = TRAINED.replace("T,", f"{steps},").replace("[T]", f"[{steps}]").replace("N]", f"{n}]").replace("D]", f"{d}]")
+        got = self.gradients(text, {"c": c, "counts": np.arange(steps) < live}, wide, *options)
+        for name, x in got.items():
+            self.assertFalse(x[:, :, live:].any(), f"{name} behind the last step")
+        return {name: x[:, :, :live] for name, x in got.items()}
+
+    def test_operands(self):
+        for n, d in WIDTHS:
+            with self.subTest(n=n, d=d):
+                first = self.of_operands(n, d, STEPS, STEPS)
+                self.assertEqual(len(first), 7)
+                exact = self.of_operands(n, d, STEPS, STEPS, "--engine=reference")
+                for name, want in exact.items():
+                    np.testing.assert_allclose(first[name], want, rtol=1e-5, atol=1e-5 * np.abs(want).max(), err_msg=name)
+                    self.assertTrue(want.any(), name)
+                for option in ("-march=x86-64-v3", "-march=x86-64-v4", "--threads=1", "--threads=3"):
+                    if f"{option} cannot run here" not in self.info:
+                        self.same(self.of_operands(n, d, STEPS, STEPS, option), first, option)
+
+    def test_what_stands_behind_the_last_step(self):
+        """The states that are kept are as far apart as the number of all steps says, and nothing is read behind the last one."""
+        for n, d in WIDTHS[1:]:
+            for live in (1, 17, STEPS):
+                with self.subTest(n=n, d=d, live=live):
+                    first = self.of_operands(n, d, live, live)
+                    for more in (1, 40, 230):
+                        self.same(self.of_operands(n, d, live + more, live), first, f"{more} steps more")
+
+    def test_how_a_step_is_cut(self):
+        r, lengths = np.random.default_rng(1), [150, 85, 20, 145, 7, 105]
+        items = [r.integers(1, 30, n).astype(np.int32) for n in lengths]
+
+        def gradients(parts, *options):
+            batches = {}
+            for number, (chosen, time) in enumerate(parts):
+                ids, labels = np.zeros((2, len(chosen), time), np.int32)
+                for row, item in enumerate(chosen):
+                    ids[row, :lengths[item]] = items[item]
+                    labels[row, :lengths[item] - 1] = items[item][1:]
+                at = f"@{number}" if len(parts) > 1 else ""
+                batches |= {f"ids{at}": ids, f"labels{at}": labels}
+            return self.gradients(HYBRID, batches, None, "--accumulate", str(len(parts)), *options)
+
+        first = gradients([(range(6), 150)])
+        for name, x in first.items():
+            self.assertTrue(x.any(), name)
+        self.same(gradients([(range(6), 151)]), first, "more padding")
+        self.same(gradients([(range(3), 150), (range(3, 6), 145)]), first, "two parts")
+        self.same(gradients([([i], lengths[i]) for i in range(6)], "--threads=1"), first, "item by item")
 
 
 if __name__ == "__main__":

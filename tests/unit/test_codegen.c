@@ -110,6 +110,8 @@ static void add_everything(KernelBench *bench) {
   kernel_add(bench, (KernelSpec){.family = KERNEL_SOFTMAX});
   kernel_add(bench, (KernelSpec){.family = KERNEL_FINITE});
   for (uint8_t i = 0; i < 6; i++) kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .fades = i % 2, .beta = i / 2});
+  for (uint8_t i = 0; i < 9; i++)
+    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE_GRAD, .fades = i % 3 > 0, .fades_by_rows = i % 3 > 1, .beta = i / 3});
 }
 
 // ---- objects ----

@@ -1,7 +1,7 @@
 /* Rows of a model with states: what a decoder gives is what the whole forward gives, bit for bit, however rows are cut
  * into steps, whichever rows go together, with any number of threads, on every instruction set of this CPU; and random
- * calls of a decoder, among them steps that fail, against rows that are computed alone. TFM_STATE_OPERATIONS says how
- * many calls (a few thousand), TFM_STATE_SEED with which numbers. */
+ * calls of a decoder, among them guesses and steps that fail, against rows that are computed alone.
+ * TFM_STATE_OPERATIONS says how many calls (a few thousand), TFM_STATE_SEED with which numbers. */
 #include <stdlib.h>
 
 #include "codegen/codegen.h"
@@ -221,9 +221,12 @@ typedef struct Row {
   int32_t tokens[LENGTH];
 } Row;
 
+enum { THREADS = 2, GUESSES = 2 };
+
 typedef struct Play {
   const Model *m;
   tfm_decoder *decoder, *alone;
+  tfm_chooser *choosers[THREADS];
   uint32_t random;
   Row rows[ROWS];
 } Play;
@@ -350,8 +353,79 @@ static void step(Play *p, bool fails) {
   }
 }
 
+/* The token that follows, of a row that gets all of its tokens at once. */
+static int32_t next_alone(Play *p, const int32_t *tokens, int64_t length) {
+  float logits[VOCAB];
+  int64_t number;
+  int32_t best = 0;
+  tfm_error error;
+  ok(tfm_decoder_join(p->alone, 0, &number, &error), &error);
+  const tfm_decoder_row all = {number, tokens, length, 0};
+  ok(tfm_decoder_step(p->alone, 1, &all, 1, logits, NULL, &error), &error);
+  ok(tfm_decoder_leave(p->alone, number, &error), &error);
+  for (int32_t i = 1; i < VOCAB; i++)
+    if (logits[i] > logits[best]) best = i;
+  return best;
+}
+
+typedef struct Written { /* a row of a call of tfm_decoder_write */
+  int64_t row, n_guesses, n_right;
+  int32_t wanted[GUESSES + 1];
+  tfm_choice chosen[GUESSES + 1];
+} Written;
+
+/* A token behind the row and some guesses, the first of them right; the row's length stays. */
+static Written make_guesses(Play *p, int64_t number) {
+  Row *row = &p->rows[number];
+  Written w = {.row = number, .n_guesses = draw(p, GUESSES + 1)};
+  const int64_t right = draw(p, w.n_guesses + 1);
+  row->tokens[row->length] = (int32_t)draw(p, VOCAB);
+  for (int64_t i = 0; i <= w.n_guesses; i++) {
+    const int64_t length = row->length + 1 + i;
+    w.wanted[i] = next_alone(p, row->tokens, length);
+    if (i == w.n_guesses) break;
+    row->tokens[length] = (w.wanted[i] + (i < right ? 0 : 1)) % VOCAB;
+  }
+  w.n_right = right;
+  return w;
+}
+
+/* Some rows get a token and guesses of what follows. Those whose guess was wrong have what they had before. */
+static void write_rows(Play *p) {
+  tfm_write_row rows[ROWS];
+  Written written[ROWS];
+  tfm_generate_options options;
+  tfm_error error;
+  int64_t n = 0;
+  tfm_generate_defaults(&options);
+  options.eos_token_ids = (tfm_token_list){0};
+  for (int64_t i = 0; i < ROWS; i++) {
+    if (!p->rows[i].exists || p->rows[i].length + GUESSES + 2 > LENGTH || draw(p, 2)) continue;
+    written[n] = make_guesses(p, i);
+    const Row *row = &p->rows[i];
+    const int64_t length = row->length + 1 + written[n].n_guesses;
+    rows[n] = (tfm_write_row){.part = {i, row->tokens + row->length, length - row->length, 0},
+                              .n_guesses = written[n].n_guesses, .chosen = written[n].chosen,
+                              .choice = {.options = &options, .tokens = row->tokens, .length = length,
+                                         .start = row->length, .limit = LENGTH}};
+    n++;
+  }
+  if (!n) return;
+  ok(tfm_decoder_write(p->decoder, p->choosers, n, rows, &error), &error);
+  for (int64_t i = 0; i < n; i++) {
+    const Written *w = &written[i];
+    Row *row = &p->rows[w->row];
+    cr_assert_eq(rows[i].status, TFM_OK, "%s", rows[i].message);
+    cr_assert_eq(rows[i].n_chosen, w->n_right + 1);
+    for (int64_t j = 0; j <= w->n_right; j++) cr_assert_eq(w->chosen[j].token, w->wanted[j]);
+    const bool all = w->n_right == w->n_guesses;
+    row->before = all && row->length > 0 ? row->length : -1;
+    if (all) row->length += 1 + w->n_guesses;
+  }
+}
+
 static void play(Play *p) {
-  static void (*const calls[])(Play *) = {join, leave, fork_row, reorder, cut, cut};
+  static void (*const calls[])(Play *) = {join, leave, fork_row, reorder, cut, cut, write_rows, write_rows};
   const int64_t call = draw(p, 20);
   if (call < (int64_t)(sizeof calls / sizeof *calls)) calls[call](p);
   else step(p, call == 19);
@@ -372,14 +446,17 @@ Test(decoding_states, random_calls, .timeout = 36000) {
   for (const TargetInfo *target = targets; target->name; target++)
     if (!host_lacks(target)) best = target;
   compile(&m, best);
-  Play p = {.m = &m, .decoder = open_decoder(&m, 2, ROWS), .alone = open_decoder(&m, 1, 1),
+  Play p = {.m = &m, .decoder = open_decoder(&m, THREADS, ROWS), .alone = open_decoder(&m, 1, 1),
             .random = (uint32_t)number_of("TFM_STATE_SEED", 1)};
+  tfm_error error;
+  for (int i = 0; i < THREADS; i++) ok(tfm_chooser_create(VOCAB, &p.choosers[i], &error), &error);
   tfm_decoder_pages(p.decoder, 0, &pages);
   for (int64_t i = number_of("TFM_STATE_OPERATIONS", 3000); i > 0; i--) play(&p);
   for (int64_t i = 0; i < ROWS; i++)
     if (p.rows[i].exists) tfm_decoder_leave(p.decoder, i, NULL);
   tfm_decoder_pages(p.decoder, 0, &left);
   cr_assert_eq(left, pages);
+  for (int i = 0; i < THREADS; i++) tfm_chooser_destroy(p.choosers[i]);
   tfm_decoder_destroy(p.decoder);
   tfm_decoder_destroy(p.alone);
   close_model(&m);

@@ -121,7 +121,8 @@ bool eval_pointwise_node(const EvalNode *in, Tensor *out);
 bool eval_reduce_node(const EvalNode *in, Tensor *out);
 bool eval_norm_node(const EvalNode *in, Tensor *out);
 bool eval_attention(const EvalNode *in, Tensor *out);
-bool eval_linear_attention(const EvalNode *in, Tensor *out); /* eval_state.c */
+bool eval_linear_attention(const EvalNode *in, Tensor *out); /* these two: eval_state.c */
+bool eval_linear_attention_grad(const EvalNode *in, Tensor *out);
 bool eval_attention_weights(const EvalNode *in, Tensor *out);
 bool eval_attention_kept(const EvalNode *in, Tensor *out);
 bool eval_attention_grad(const EvalNode *in, Tensor *out);

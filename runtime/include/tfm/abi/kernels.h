@@ -176,4 +176,23 @@ typedef struct tfm_state_args {
 } tfm_state_args;
 typedef void (*tfm_state_kernel)(const tfm_state_args *args);
 
+/* What the operands of one step get, with the operands of a tfm_state_args for this step and g, what its result gets.
+ * `before` is the state before the step, [n][row] with rows of whole blocks of columns, and so is `state`: in, what the
+ * state behind the step gets from later ones; out, what the one before it gets. f is decay S and u what is written, as
+ * in the step. Each column j, rows i ascending: state = fma(q[i], g[j], state); r = fma(k[i], f, r) and x = fma(k[i],
+ * state, x) from 0. dv = x, or beta x, and dbeta = x (v - r). Each row i, columns ascending: dq sums what the state
+ * behind the step holds times g, dk state times u, less what f times dv sums; then state = fma(-k[i], dv, state),
+ * ddecay sums state times `before`, and state = decay state. Sums along columns are fma in 16 lanes, column j in lane
+ * j mod 16, added as a tree; of one decay, those of rows are added in order. Results are neighbours. Three `lines` of
+ * `row` bytes are scratch; these, before and state are aligned to 64 bytes. */
+typedef struct tfm_state_grad_args {
+  const char *q, *k, *v, *decay, *beta, *g;
+  const float *before;
+  float *state, *lines;
+  char *dq, *dk, *dv, *ddecay, *dbeta;
+  int64_t n, columns, row; /* bytes from row to row of the states */
+  int64_t q_row, k_row, decay_row;
+} tfm_state_grad_args;
+typedef void (*tfm_state_grad_kernel)(const tfm_state_grad_args *args);
+
 #endif
