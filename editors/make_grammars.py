@@ -52,7 +52,7 @@ def textmate():
         {"name": "string.quoted.double.tfm", "match": r'"(?:[^"\\]|\\.)*"?'},
         {"match": r"\b(layer|model)\s+([A-Za-z_]\w*)", "captures": {"1": {"name": "storage.type.tfm"}, "2": {"name": "entity.name.type.tfm"}}},
         {"match": r"\b(fn)\s+([A-Za-z_]\w*)", "captures": {"1": {"name": "storage.type.tfm"}, "2": {"name": "entity.name.function.tfm"}}},
-        {"match": r"^\s*(" + "|".join(groups["BESIDE"]) + r")\b(?=\s*[\"A-Za-z_])", "captures": {"1": {"name": "storage.type.tfm"}}},
+        {"match": r"^\s*(" + "|".join(groups["BESIDE"]) + r")\b(?=\s*[\"\[A-Za-z_])", "captures": {"1": {"name": "storage.type.tfm"}}},
         {"name": "constant.numeric.tfm", "match": r"\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b"},
     ]
     for group, names in groups.items():
@@ -81,7 +81,7 @@ def vim():
             lines.append(f"syntax keyword {group} {' '.join(names[i:i + 10])}")
     for group, names in groups.items():
         if group == "BESIDE":
-            lines.append(rf'syntax match {GROUPS[group][1]} @^\s*\zs\%({(chr(92) + "|").join(names)}\)\>\ze\s*["A-Za-z_]@')
+            lines.append(rf'syntax match {GROUPS[group][1]} @^\s*\zs\%({(chr(92) + "|").join(names)}\)\>\ze\s*["\[A-Za-z_]@')
         else:
             keywords(GROUPS[group][1], names)
     keywords("tfmType", TYPES)

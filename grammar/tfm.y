@@ -57,7 +57,7 @@ static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message);
 %token <text> NAME "name" STRING "string"
 %token <node> NUMBER "number"
 %token INCLUDE "include" LAYER "layer" MODEL "model" WEIGHT "weight" FN "fn" FORWARD "forward" GENERATE "generate"
-%token TRAIN "train" FORWARD_CALLED "forward()"
+%token TRAIN "train" ADAPT "adapt" FORWARD_CALLED "forward()"
 %token FROM "from" RETURN "return" IF "if" THEN "then" ELSE "else" REQUIRE "require" AS "as" RAGGED "ragged"
 %token FOR "for" IN "in"
 %token CHECKPOINT "checkpoint" EXPECT "expect" IGNORE "ignore"
@@ -154,6 +154,7 @@ member: NAME "=" expr as             { $$ = NODE(MEMBER, @1, $1, CHILDREN($3)); 
    }
  | "generate" NAME "from" NAME "{" settings "}" { $$ = NODE_OF(GENERATE, @$, $2, NULL, $6); $$->text = $4; }
  | "train" NAME "{" settings "}"     { $$ = NODE_OF(TRAIN, span_join(@1, @2), $2, NULL, $4); }
+ | "adapt" expr "{" settings "}"     { $$ = NODE_OF(ADAPT, span_join(@1, @2), NULL, $2, $4); }
  | error SYNC                        { $$ = NULL; yyerrok; } ;
 settings: %empty                     { $$ = list_new(parser); }
  | settings setting                  { $$ = list_add(parser, $1, $2); } ;

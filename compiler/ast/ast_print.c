@@ -269,13 +269,21 @@ static void print_fn(StrBuf *out, const Ast *node, unsigned indent) {
     print_expression(out, body, LEVEL_CHOICE);
 }
 
+static void print_adapt(StrBuf *out, const Ast *node) {
+  strbuf_add(out, "adapt ");
+  print_expression(out, node->children[0], LEVEL_CHOICE);
+  strbuf_add(out, " {\n");
+}
+
 /* The settings stand one a line like statements, but they are no block of the tree. */
 static void print_settings(StrBuf *out, const Ast *node, unsigned indent) {
   if (node->kind == AST_GENERATE)
     strbuf_printf(out, "generate %s from %s {\n", node->name, node->text);
-  else
+  else if (node->kind == AST_TRAIN)
     strbuf_printf(out, "train %s {\n", node->name);
-  for (uint32_t i = 0; i < node->n_children; i++) {
+  else
+    print_adapt(out, node);
+  for (uint32_t i = node->kind == AST_ADAPT; i < node->n_children; i++) {
     strbuf_printf(out, "%*s", (int)(2 * indent + 2), "");
     print_named(out, node->children[i]);
     strbuf_add_char(out, '\n');
@@ -411,7 +419,7 @@ static void (*const item_printers[N_AST_KINDS])(StrBuf *, const Ast *, unsigned)
     [AST_GENERATE] = print_settings, [AST_ASSIGN] = print_assign,   [AST_NAMES] = print_names,
     [AST_RETURN] = print_return,     [AST_FOR] = print_for,         [AST_CHECKPOINT] = print_checkpoint,
     [AST_EXPECT] = print_expect,     [AST_IGNORE] = print_ignore,   [AST_TRAIN] = print_settings,
-    [AST_INITIAL] = print_initial,   [AST_LISTING] = print_listing,
+    [AST_INITIAL] = print_initial,   [AST_LISTING] = print_listing, [AST_ADAPT] = print_settings,
 };
 
 static void print_item(StrBuf *out, const Ast *node, unsigned indent) {

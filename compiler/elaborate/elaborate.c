@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "elaborate/adapters.h"
 #include "elaborate/elaborate_inputs.h"
 #include "elaborate/modules.h"
 #include "elaborate/objective.h"
@@ -198,12 +199,14 @@ static void elaborate_model(Elaborator *e, Layer *layer, const Overrides *overri
   if (is_poison(value)) return;
   Module *model = value.as.module;
   if (model->is_refused) return;
-  if (e->objective) {
-    if (model->train) declare_objective(e, model);
-  } else if (model->forward)
+  if (e->objective && !model->train) return;
+  declare_adapters(e, model);
+  if (e->objective) declare_objective(e, model);
+  else if (model->forward)
     run_forward(e, model);
   else if (!model->is_faulty) fail(e, DIAG_KIND, "model %s has no forward, which declares its inputs and outputs",
                                   layer->name);
+  check_adapters(e);
 }
 
 // ---- what nothing uses ----

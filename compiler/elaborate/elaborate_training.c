@@ -152,22 +152,26 @@ Value primitive_cross_entropy(Elaborator *e, const PrimitiveCall *call) {
 
 /* The mask is an input, which the trainer fills before each run: a function of the seed, the step and the place alone.
  * Of p = 1 nothing is left, not even where x is infinite. */
-Value primitive_dropout(Elaborator *e, const PrimitiveCall *call) {
-  double p;
-  Node *x = tensor_of(e, call->arguments[0], F32, "x of dropout", "");
-  if (!x || !real_of(e, call->arguments[1], "p of dropout", &p)) return POISON;
-  if (!(p >= 0 && p <= 1)) return fail(e, DIAG_RANGE, "p of dropout must lie in [0, 1], not %V", call->arguments[1]);
-  if (!e->is_training || p == 0) return value_tensor(x);
+Node *dropped_out(Elaborator *e, Node *x, double p) {
+  if (!e->is_training || p == 0) return x;
   Objective *objective = e->objective;
   const uint32_t number = (uint32_t)objective->masks.n;
   const char *name = arena_printf(e->arena, "train.keep.%u", number);
   const Size *const *dims = (const Size *const *)x->dims;
   Node *kept = made(e, build_input(build_here(e), name, DTYPE_BOOL, x->rank, dims));
-  if (!kept) return POISON;
+  if (!kept) return NULL;
   vec_push(e->arena, &objective->masks, (DropoutMask){kept, number, p});
-  if (p == 1) return made_value(e, build_full(build_here(e), 0, x->rank, dims));
+  if (p == 1) return made(e, build_full(build_here(e), 0, x->rank, dims));
   Node *zero = made(e, build_scalar(build_here(e), DTYPE_F32, 0, 0)), *more = scaled(e, x, 1 / (1 - p));
-  return zero && more ? made_value(e, build_where(build_here(e), kept, more, zero)) : POISON;
+  return zero && more ? made(e, build_where(build_here(e), kept, more, zero)) : NULL;
+}
+
+Value primitive_dropout(Elaborator *e, const PrimitiveCall *call) {
+  double p;
+  Node *x = tensor_of(e, call->arguments[0], F32, "x of dropout", "");
+  if (!x || !real_of(e, call->arguments[1], "p of dropout", &p)) return POISON;
+  if (!(p >= 0 && p <= 1)) return fail(e, DIAG_RANGE, "p of dropout must lie in [0, 1], not %V", call->arguments[1]);
+  return value_tensor(dropped_out(e, x, p));
 }
 
 /* A node of its own marks the place, since x may be used elsewhere too. */

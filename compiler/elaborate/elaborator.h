@@ -47,6 +47,7 @@ typedef struct Elaborator {
   Map weights;        /* path without prefix -> WEIGHT node */
   Map initials;       /* path without prefix -> Initial *, of weights that say theirs */
   VEC(InitialOfAll) initials_of_all;
+  struct Adapters *adapters;   /* of the model; NULL: none */
   struct Objective *objective; /* what is elaborated, in place of forward; NULL: it is forward */
   bool is_training;            /* dropout drops */
   const ElaborateOptions *options;

@@ -206,6 +206,17 @@ static void member_train(Elaborator *e, const Ast *node, Module *m) {
   }
 }
 
+static void member_adapt(Elaborator *e, const Ast *node, Module *m) {
+  if (!m->layer->is_model) {
+    fail(e, DIAG_INPUT_DECLARATION, "only a model can have an adapt block; %s is a layer", m->layer->name);
+  } else if (m->adapt) {
+    fail_with_note(e, node->span, DIAG_REDEFINED, (OtherPlace){m->adapt->span, "the first one is here"},
+                   "a model can have only one adapt block");
+  } else {
+    m->adapt = node;
+  }
+}
+
 /* Which weights it is for is decided when all modules are made. */
 static void member_initial(Elaborator *e, const Ast *node, Module *m) {
   const Initial *initial = initial_of(e, node->children[0], m->scope);
@@ -215,7 +226,7 @@ static void member_initial(Elaborator *e, const Ast *node, Module *m) {
 static const Member members[N_AST_KINDS] = {
     [AST_MEMBER] = member_value, [AST_WEIGHT] = member_weight,   [AST_REQUIRE] = member_require,
     [AST_IF] = member_if,        [AST_FN] = member_fn,           [AST_GENERATE] = member_generate,
-    [AST_TRAIN] = member_train,  [AST_INITIAL] = member_initial,
+    [AST_TRAIN] = member_train,  [AST_INITIAL] = member_initial, [AST_ADAPT] = member_adapt,
 };
 
 void run_members(Elaborator *e, const Ast *block, Module *m) {

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "elaborate/adapters.h"
 #include "elaborate/elaborate_eval.h"
 #include "elaborate/elaborate_inputs.h"
 #include "elaborate/modules.h"
@@ -330,9 +331,11 @@ static bool is_below(const char *path, const char *module) {
   return n == 0 || (strncmp(path, module, n) == 0 && path[n] == '.');
 }
 
-/* `weight * = x` holds for matrices only; the outermost such line, whose path is the shortest, wins. */
+/* `weight * = x` holds for matrices only, but not for adapters, of which one must be 0; the outermost such line, whose
+ * path is the shortest, wins. */
 static const Initial *initial_of_weight(const Elaborator *e, const char *path, const Node *weight) {
   const InitialOfAll *outermost = NULL;
+  if (adapters_have(e->adapters, path)) return map_get(&e->initials, path);
   for (size_t i = 0; weight->rank > 1 && i < e->initials_of_all.n; i++) {
     const InitialOfAll *all = &e->initials_of_all.items[i];
     if (is_below(path, all->path) && (!outermost || strlen(all->path) < strlen(outermost->path))) outermost = all;
@@ -408,14 +411,15 @@ void declare_objective(Elaborator *e, Module *model) {
   e->here = model->train->span;
   Function *f = function_of(e, model);
   if (!f) return;
-  check_patterns(e, "freeze", &objective->settings.freeze);
-  check_patterns(e, "no_decay", &objective->settings.no_decay);
   e->here = f->ast->span;
   objective->name = f->name;
   if (!declare_inputs(e, model, f, &arguments) || !refuse_ragged(e, f)) return;
   objective->batch = batch_of(e, e->graph->inputs.n);
   Result result = call_function(e, f, f->name, &arguments, f->ast);
   declare_outputs(e, &result);
+  e->here = model->train->span;
+  check_patterns(e, "freeze", &objective->settings.freeze);
+  check_patterns(e, "no_decay", &objective->settings.no_decay);
   if (!diag_has_errors(e->diag)) check_results(e, f);
   note_initials(e, objective);
 }

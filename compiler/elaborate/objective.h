@@ -71,6 +71,7 @@ typedef struct Objective {
   Graph *graph;
   const char *name; /* of the function; NULL: the model has no train block */
   TrainSettings settings;
+  const struct Adapters *adapters; /* of the model; NULL: none (elaborate/adapters.h) */
   int32_t batch;             /* the symbol of the size that counts the items; -1: there is none */
   VEC(const Node *) stopped; /* behind these nothing flows back */
   VEC(DropoutMask) masks;

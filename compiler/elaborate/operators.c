@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/checked_size.h"
+#include "elaborate/adapters.h"
 #include "elaborate/tensors.h"
 
 // ---- arithmetic ----
@@ -184,7 +185,7 @@ Node *matrix_product(Elaborator *e, Node *a, Node *b) {
   }
   Shape result;
   if (!broadcast_shapes(e, "'@'", 2, (Shape[]){leading(a, 2), leading(b, 2)}, (Node *[]){a, b}, &result)) return NULL;
-  return with_known_dims(e, made(e, build_matmul(build_here(e), a, b)), result.rank, result.dims);
+  return with_known_dims(e, product_with_adapter(e, a, b, true), result.rank, result.dims);
 }
 
 // ---- comparison ----

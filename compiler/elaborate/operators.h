@@ -15,5 +15,7 @@ Value operator_logic(Elaborator *e, bool is_or, Value a, Value b);
 /* A boolean or a condition on sizes; poison after an error. */
 Value truth_of(Elaborator *e, Value v, const char *what);
 Node *matrix_product(Elaborator *e, Node *a, Node *b);
+/* dropout(x, p) of an objective that is trained; else x. NULL after an error. */
+Node *dropped_out(Elaborator *e, Node *x, double p);
 
 #endif

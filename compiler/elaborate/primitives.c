@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "elaborate/adapters.h"
 #include "elaborate/operators.h"
 #include "elaborate/tensors.h"
 #include "tfm/abi/double_functions.h"
@@ -189,7 +190,7 @@ Value primitive_linear(Elaborator *e, const PrimitiveCall *call) {
     if (bias->rank != 1) return fail(e, DIAG_SHAPE, "linear: b must be [out], not %T", bias);
     if (!need_same(e, bias->dims[0], w->dims[0], "linear: w %T and b %T do not agree", w, bias)) return POISON;
   }
-  Node *y = made(e, build_linear(build_here(e), x, w));
+  Node *y = product_with_adapter(e, x, w, false);
   return y && bias ? elementwise(e, "linear", OP_ADD, 2, (Node *[]){y, bias}) : value_tensor(y);
 }
 

@@ -121,7 +121,7 @@ struct Module {
   const char *shown; /* the same for people: `as` takes any text, and a line break would forge lines of a report */
   Scope *scope;
   Function *forward;
-  const Ast *generate, *train;
+  const Ast *generate, *train, *adapt;
   bool is_faulty; /* a member has an error: what seems to be missing may be that one */
   bool is_refused; /* a `require` among the members failed: nothing else is said about the module */
   Map parts;       /* path below this module -> PathPart */

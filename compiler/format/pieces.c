@@ -124,7 +124,7 @@ static bool is_range(const Pieces *pieces, uint32_t i) {
 /* A bracket that calls or indexes what stands before it. */
 static bool is_postfix(const Piece *left, const Piece *piece) {
   if (!piece_is(piece, "(") && !piece_is(piece, "[")) return false;
-  if (left->token.kind == TEXT_WORD) return !is_keyword(left);
+  if (left->token.kind == TEXT_WORD) return !is_keyword(left) && !(left->starts_item && piece_is(left, "adapt"));
   return piece_is(left, ")") || piece_is(left, "]") || left->token.kind == TEXT_STRING;
 }
 
@@ -146,11 +146,11 @@ uint32_t piece_gap(const Pieces *pieces, uint32_t i) {
 /* Where the items of blocks begin, by byte: 1, and 2 for settings. Blocks of expressions nest, so the walk recurses
  * (AST_MAX_DEPTH). */
 static void find_items(uint8_t *starts, const Ast *node) {
-  const bool has_settings = node->kind == AST_GENERATE || node->kind == AST_TRAIN;
+  const bool has_settings = node->kind == AST_GENERATE || node->kind == AST_TRAIN || node->kind == AST_ADAPT;
   const bool has_items = has_settings || node->kind == AST_FILE || node->kind == AST_BLOCK;
   for (uint32_t i = 0; i < node->n_children; i++) {
     if (!node->children[i]) continue;
-    if (has_items) starts[node->children[i]->span.begin] = has_settings ? 2 : 1;
+    if (has_items && !(node->kind == AST_ADAPT && i == 0)) starts[node->children[i]->span.begin] = has_settings ? 2 : 1;
     find_items(starts, node->children[i]);
   }
 }

@@ -38,7 +38,7 @@ static const Group groups[] = {
     {TOK_EXPECT, "an entry", {TOK_NAME, TOK_EXPECT, TOK_REQUIRE, TOK_IGNORE}},
     {TOK_GENERATE,
      "a member",
-     {TOK_NAME, TOK_WEIGHT, TOK_REQUIRE, TOK_IF, TOK_FN, TOK_FORWARD, TOK_GENERATE, TOK_TRAIN}},
+     {TOK_NAME, TOK_WEIGHT, TOK_REQUIRE, TOK_IF, TOK_FN, TOK_FORWARD, TOK_GENERATE, TOK_TRAIN, TOK_ADAPT}},
 };
 
 static bool contains(const int *tokens, int n, int token) {

@@ -88,7 +88,7 @@ static void note_head(TokenStream *stream, int kind) {
     stream->next_block = BLOCK_MEMBERS;
   else if (kind == TOK_FN || kind == TOK_FORWARD)
     stream->next_block = BLOCK_STATEMENTS;
-  else if (kind == TOK_GENERATE || kind == TOK_TRAIN)
+  else if (kind == TOK_GENERATE || kind == TOK_TRAIN || kind == TOK_ADAPT)
     stream->next_block = BLOCK_SETTINGS;
   else if (kind == TOK_CHECKPOINT)
     stream->next_block = BLOCK_ENTRIES;
@@ -159,19 +159,31 @@ static int word_of_checkpoint(const TokenStream *stream, const Token *token) {
 
 static bool is_first_on_line(const Source *source, uint32_t offset);
 
+/* Whether a value must follow the token. */
+static bool leaves_open(int before) {
+  static const int kinds[] = {TOK_ASSIGN, TOK_ARROW, TOK_LPAREN, TOK_LBRACKET, TOK_COMMA, TOK_RETURN, TOK_IF,
+                              TOK_THEN,   TOK_ELSE,  TOK_NOT,    TOK_AND,      TOK_OR,    TOK_PLUS,   TOK_MINUS,
+                              TOK_STAR,   TOK_SLASH, TOK_DSLASH, TOK_PERCENT,  TOK_AT,    TOK_POWER,  TOK_EQ,
+                              TOK_NE,     TOK_LT,    TOK_GT,     TOK_LE,       TOK_GE,    TOK_COLON,  TOK_IN};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (before == kinds[i]) return true;
+  return false;
+}
+
 /* `forward` begins a member, except where the word before it leaves something open: there it is the function. On a
  * line of its own among members it begins one all the same, so that a line that breaks off is found where it does. */
 static bool is_called(const TokenStream *stream, const Token *forward) {
-  static const int leaves_open[] = {TOK_ASSIGN, TOK_ARROW, TOK_LPAREN, TOK_LBRACKET, TOK_COMMA, TOK_RETURN, TOK_IF,
-                                    TOK_THEN,   TOK_ELSE,  TOK_NOT,    TOK_AND,      TOK_OR,    TOK_PLUS,   TOK_MINUS,
-                                    TOK_STAR,   TOK_SLASH, TOK_DSLASH, TOK_PERCENT,  TOK_AT,    TOK_POWER,  TOK_EQ,
-                                    TOK_NE,     TOK_LT,    TOK_GT,     TOK_LE,       TOK_GE,    TOK_COLON,  TOK_IN};
   const bool in_header = stream->n_open && stream->open[stream->n_open - 1].is_header;
   const bool among_members = block_of(stream) == BLOCK_MEMBERS && is_in_braces(stream);
   if (in_header || (among_members && is_first_on_line(forward->span.source, forward->span.begin))) return false;
-  for (size_t i = 0; i < sizeof leaves_open / sizeof *leaves_open; i++)
-    if (stream->newest.kind == leaves_open[i]) return true;
-  return false;
+  return leaves_open(stream->newest.kind);
+}
+
+/* `adapt` is a keyword only among members, before a list, and where nothing waits for a value. */
+static bool adapts(const TokenStream *stream, const Token *token) {
+  const char *word = token->value.text, mark = next_mark(token->span.source, token->span.end);
+  return block_of(stream) == BLOCK_MEMBERS && (mark == '[' || mark == '"') && stream->newest.kind != TOK_DOT &&
+         !leaves_open(stream->newest.kind) && strcmp(word, "adapt") == 0;
 }
 
 static Token scan(Parser *parser) {
@@ -180,6 +192,7 @@ static Token scan(Parser *parser) {
   if (!stream->is_at_end) token.kind = scanner_next(parser, stream->scanner, &token.value, &token.span);
   if (token.kind == TOK_YYEOF) stream->is_at_end = true;
   if (token.kind == TOK_NAME && is_in_braces(stream)) token.kind = word_of_checkpoint(stream, &token);
+  if (token.kind == TOK_NAME && is_in_braces(stream) && adapts(stream, &token)) token.kind = TOK_ADAPT;
   if (token.kind == TOK_FORWARD && is_called(stream, &token)) token.kind = TOK_FORWARD_CALLED;
   return token;
 }
@@ -299,6 +312,7 @@ static unsigned blocks_begun_by(int kind) {
       {TOK_FORWARD, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
       {TOK_GENERATE, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
       {TOK_TRAIN, IN(BLOCK_MEMBERS)},
+      {TOK_ADAPT, IN(BLOCK_MEMBERS)},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (rows[i].kind == kind) return rows[i].blocks;

@@ -2,6 +2,7 @@
 #include "train/graphs.h"
 
 #include "base/hash.h"
+#include "elaborate/adapters.h"
 #include "graph/attributes.h"
 #include "train/weight_inputs.h"
 
@@ -200,7 +201,8 @@ static void set_outputs(Graph *graph, const GraphOutput *items, size_t n) {
 /* Patterns are of paths; a name is the path after --weights-prefix, which training does not take. */
 static bool is_trained(const void *context, const Node *weight) {
   const Objective *objective = context;
-  return !patterns_match(&objective->settings.freeze, weight->attr.name);
+  return adapters_train(objective->adapters, weight->attr.name) &&
+         !patterns_match(&objective->settings.freeze, weight->attr.name);
 }
 
 static void add_seeds(Maker *m) {
@@ -354,6 +356,16 @@ static void print_cut(StrBuf *out, const TrainGraphs *graphs) {
   strbuf_add_char(out, '\n');
 }
 
+static void print_adapters(StrBuf *out, const Adapters *adapters) {
+  enum { SHOWN = 8 };
+  if (!adapters) return;
+  strbuf_printf(out, "adapters: %zu of rank %lld, times %g:", adapters->weights.n, (long long)adapters->rank,
+                adapters->scale);
+  for (size_t i = 0; i < adapters->weights.n && i < SHOWN; i++)
+    strbuf_printf(out, " %s", text_shown(out->arena, adapters->weights.items[i].module));
+  strbuf_add(out, adapters->weights.n > SHOWN ? " ...\n" : "\n");
+}
+
 void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
   uint32_t n_trained = 0;
   int64_t numbers = 0;
@@ -370,6 +382,7 @@ void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
     n_trained++;
     numbers += graphs->parameters.items[i].elements;
   }
+  print_adapters(out, graphs->objective->adapters);
   strbuf_printf(out, "trained: %u of %zu tensor%s, %lld numbers\n", n_trained, graphs->parameters.n,
                 graphs->parameters.n == 1 ? "" : "s", (long long)numbers);
 }

@@ -88,11 +88,12 @@ Test(ast_print, layout) {
   expect_printed(
       "include \"a\\\"b.tfm\" layer A{} model M(a:f32[n,ragged t],b=1.0){weight weight:[2]as\"\" x=a[:,1:,:2,...]"
       "if a{}else if b{y=1}else{z=2} forward(q)=q fn f(){return a,b=2 c,d=f()}generate g from h{i=1}"
-      "train f{lr=1}weight w:[]=normal(0)as\"v\" weight*=0}",
+      "train f{lr=1}adapt[\"q\"]{rank=2}weight w:[]=normal(0)as\"v\" weight*=0}",
       "include \"a\\\"b.tfm\"\n\nlayer A {\n}\n\nmodel M(a: f32[n, ragged t], b = 1.0) {\n"
       "  weight weight: [2] as \"\"\n  x = a[:, 1 :, :2, ...]\n  if a {\n  } else if b {\n    y = 1\n"
       "  } else {\n    z = 2\n  }\n  forward(q) = q\n  fn f() {\n    return a, b = 2\n    c, d = f()\n  }\n"
       "  generate g from h {\n    i = 1\n  }\n  train f {\n    lr = 1\n  }\n"
+      "  adapt [\"q\"] {\n    rank = 2\n  }\n"
       "  weight w: [] = normal(0) as \"v\"\n  weight * = 0\n}\n");
 }
 

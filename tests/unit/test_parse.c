@@ -201,6 +201,14 @@ Test(parse, train_and_initial_values) {
               "(fn:forward! (params (param:x - -)) x))))");
 }
 
+Test(parse, adapt_is_a_name_elsewhere) {
+  expect_file("model M { adapt [\"*.q\"] { rank = 8 also = [] } adapt = [1] b = adapt[0] + x.adapt fn adapt(adapt) = adapt[1] "
+              "weight adapt: [2] }",
+              "(file (layer:M! (params) (block (adapt (list (string\"*.q\")) (setting:rank 8) (setting:also (list))) "
+              "(member:adapt (list 1)) (member:b (+ (index adapt 0) (dot:adapt x))) "
+              "(fn:adapt (params (param:adapt - -)) (index adapt 1)) (weight:adapt (list 2) -))))");
+}
+
 Test(parse, generate) {
   expect_file("model M { generate tgt from logits { bos = 1 eos = [2, 3] } }",
               "(file (layer:M! (params) (block (generate:tgt\"logits\" (setting:bos 1) (setting:eos (list 2 3))))))");

@@ -9,7 +9,7 @@ syntax keyword tfmItem include layer model weight fn forward generate train
 syntax keyword tfmStatement require return if then else for in from as ragged
 syntax keyword tfmOperator and or not
 syntax keyword tfmConstant none true false inf
-syntax match tfmItem @^\s*\zs\%(checkpoint\|expect\|ignore\)\>\ze\s*["A-Za-z_]@
+syntax match tfmItem @^\s*\zs\%(checkpoint\|expect\|ignore\|adapt\)\>\ze\s*["\[A-Za-z_]@
 syntax keyword tfmType bool f32 i32
 syntax keyword tfmLayer BatchNorm1d BatchNorm2d CausalConv1d Conv1d Conv2d Decoder DecoderLayer Dropout Embedding Encoder
 syntax keyword tfmLayer EncoderLayer GLU GroupNorm LayerNorm Linear MultiheadAttention PositionalEncoding RMSNorm Transformer
