@@ -3,9 +3,11 @@
 # -DTFM_CC_AARCH64=/path/to/gcc names another, OFF leaves the family out.
 
 # Options beyond those of all families. Atomics stay in line on AArch64: what gcc calls instead would be of libgcc, and
-# would have a constructor.
+# would have a constructor. RISC-V's relaxation, code that a linker shortens, needs one that does
+# (compiler/target/relocations.def).
 set(tfm_machine_options_x86_64 -fcf-protection=full)
 set(tfm_machine_options_aarch64 -mbranch-protection=standard -mno-outline-atomics)
+set(tfm_machine_options_riscv64 -march=rv64gc -mabi=lp64d -mno-relax)
 
 # tfm_outside: adds to the target the table tfm_outside_FAMILY: what `library`, the whole runtime as a shared library,
 # calls of the system's, and the version of each function that the linker chose.

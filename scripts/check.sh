@@ -109,6 +109,11 @@ else
   stage "libraries for other machines" "$python" tests/e2e/test_targets.py "$tfmc"
   stage "libraries for other machines, run" "$python" tests/e2e/cross.py "$tfmc" --threads=2 \
     tests/goldens/{encoder-stack,hf-llama,hf-mixtral,prim-pointwise,mha-masked-rows,q8-encoder,q4-linear,gen-gpt2-beam}
+  stage "libraries for other machines, choices of the CPU" "$python" tests/e2e/cross.py "$tfmc" --choices \
+    tests/goldens/q8-linear-odd
+  stage "libraries for RISC-V with vectors of 256 bits" "$python" tests/e2e/cross.py "$tfmc" --target=riscv64-linux-gnu \
+    --march=rv64gcv-zvl256b --threads=2 --qemu-option=-cpu --qemu-option=rv64,v=true,vlen=256,vext_spec=v1.0 \
+    tests/goldens/{encoder-stack,hf-llama,q8-encoder,gen-gpt2-beam}
   stage "golden cases of generation" goldens --generate
   stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
   stage "generation, refusals" "$python" tests/e2e/test_generate_refusals.py "$tfmc"

@@ -39,22 +39,48 @@ static void point(Linker *l, uint64_t where, const ElfTarget *target, int64_t ad
              (Elf64_Rela){where, ELF64_R_INFO((uint64_t)target->outside->symbol, l->types->symbolic), addend});
 }
 
+/* What an entry asks for is `to`, an address with the addend, from `where` on. */
+typedef struct Asked {
+  const Relocation *row; /* NULL: its type is unknown */
+  ElfTarget target;
+  uint64_t to, where;
+} Asked;
+
+static Asked asked_by(Linker *l, const ElfSection *section, const Elf64_Rela *relocation) {
+  Asked asked = {.row = relocation_find(l->objects.family, ELF64_R_TYPE(relocation->r_info)),
+                 .target = elf_target(&l->objects, section, relocation),
+                 .where = section->address + relocation->r_offset};
+  const bool by_slot = asked.row && asked.row->kind == RELOCATION_SLOT;
+  asked.to = by_slot ? l->out[GOT].sh_addr + linked_slot(l, &asked.target) * 8 : address_of(l, &asked.target);
+  asked.to += (uint64_t)relocation->r_addend;
+  return asked;
+}
+
+/* The distance that is asked for at the place that an entry names, which has the other half of it. Assemblers write
+ * that entry before this one: the search goes back. */
+static bool find_pair(Linker *l, const ElfSection *section, const Elf64_Rela *relocation, Asked *asked) {
+  for (const Elf64_Rela *other = relocation; other-- > section->relocations;) {
+    if (section->address + other->r_offset != asked->to) continue;
+    const Asked pair = asked_by(l, section, other);
+    if (!pair.row || pair.row->base != BASE_RELATIVE) continue;
+    asked->to = pair.to - pair.where;
+    return true;
+  }
+  return false;
+}
+
 static bool relocate(Linker *l, const ElfSection *section, const Elf64_Rela *relocation) {
-  const uint64_t type = ELF64_R_TYPE(relocation->r_info), where = section->address + relocation->r_offset;
-  const Relocation *row = relocation_find(l->objects.family, type);
-  const ElfTarget target = elf_target(&l->objects, section, relocation);
-  if (!row) {
+  const uint64_t type = ELF64_R_TYPE(relocation->r_info);
+  Asked asked = asked_by(l, section, relocation);
+  if (!asked.row || (asked.row->kind == RELOCATION_PAIRED && !find_pair(l, section, relocation, &asked))) {
     diag_error_at(l->diag, NULL, DIAG_TOOL, "relocations of type %u need a linker: give one with --cc", (unsigned)type);
     return false;
   }
-  if (row->base == BASE_ABSOLUTE) {
-    point(l, where, &target, relocation->r_addend);
+  if (asked.row->base == BASE_ABSOLUTE) {
+    point(l, asked.where, &asked.target, relocation->r_addend);
     return true;
   }
-  const bool by_slot = row->kind == RELOCATION_SLOT;
-  const uint64_t to = by_slot ? l->out[GOT].sh_addr + linked_slot(l, &target) * 8 : address_of(l, &target);
-  if (relocation_write(row, to + (uint64_t)relocation->r_addend, where, bytes_at(l, linked_part(section), where)))
-    return true;
+  if (relocation_write(asked.row, asked.to, asked.where, bytes_at(l, linked_part(section), asked.where))) return true;
   diag_error_at(l->diag, NULL, DIAG_TOOL, "the library is larger than 2 GB: leave its weights in a file of their own");
   return false;
 }
@@ -207,6 +233,7 @@ static void write_headers(Linker *l) {
                            .e_version = EV_CURRENT,
                            .e_phoff = sizeof head,
                            .e_shoff = l->headers_offset,
+                           .e_flags = l->objects.flags,
                            .e_ehsize = sizeof head,
                            .e_phentsize = sizeof(Elf64_Phdr),
                            .e_phnum = N_SEGMENTS,

@@ -228,9 +228,23 @@ static uint32_t add_common(Linker *l, const char *common) {
   return offset;
 }
 
+/* The bytes of a section with the differences in it, which are those of addresses in one section: they are the same
+ * before sections have their places. */
+static const char *with_differences(const Linker *l, const ElfSection *section) {
+  char *bytes = arena_copy(l->arena, section->object->data + section->header->sh_offset, section->header->sh_size);
+  for (size_t i = 0; i < section->n_relocations; i++) {
+    const Elf64_Rela *relocation = &section->relocations[i];
+    const Relocation *row = relocation_find(l->objects.family, ELF64_R_TYPE(relocation->r_info));
+    if (!row || row->base < BASE_SET) continue;
+    const uint64_t value = elf_target(&l->objects, section, relocation).value + (uint64_t)relocation->r_addend;
+    relocation_write(row, value, 0, bytes + relocation->r_offset);
+  }
+  return bytes;
+}
+
 /* Entries of a form that no compiler here makes are left out: a function without one only ends a backtrace. */
 static void add_frames(Linker *l, const ElfSection *section) {
-  const char *bytes = section->object->data + section->header->sh_offset;
+  const char *bytes = with_differences(l, section);
   for (uint64_t at = 0; at + FRAME_BEGIN + 8 <= section->header->sh_size; at += 4 + word_at(bytes, at)) {
     const uint32_t length = word_at(bytes, at), common = word_at(bytes, at + FRAME_COMMON);
     ElfTarget function;

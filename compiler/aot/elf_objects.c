@@ -56,21 +56,28 @@ static void add_table(ElfObject *object, const Elf64_Shdr *headers, const Elf64_
 }
 
 /* The first object says for which machine all of them are. */
-static bool is_of_machine(ElfObjects *objects, uint16_t machine) {
+static bool is_of_machine(ElfObjects *objects, const Elf64_Ehdr *elf) {
   if (!objects->items.n) {
-    objects->machine = machine;
-    objects->family = family_of_elf(machine);
+    objects->machine = elf->e_machine;
+    objects->family = family_of_elf(elf->e_machine);
+    objects->flags = elf->e_flags;
   }
-  if (machine == objects->machine) return true;
-  diag_error_at(objects->diag, NULL, DIAG_TOOL,
-                "code for another machine (%u, not %u) needs a linker: give one with --cc", machine, objects->machine);
+  if (elf->e_machine == objects->machine && elf->e_flags == objects->flags) return true;
+  if (elf->e_machine == objects->machine)
+    diag_error_at(objects->diag, NULL, DIAG_TOOL,
+                  "code that passes arguments in another way (flags %#x, not %#x) needs a linker: give one with --cc",
+                  elf->e_flags, objects->flags);
+  else
+    diag_error_at(objects->diag, NULL, DIAG_TOOL,
+                  "code for another machine (%u, not %u) needs a linker: give one with --cc", elf->e_machine,
+                  objects->machine);
   return false;
 }
 
 bool elf_objects_add(ElfObjects *objects, Bytes bytes) {
   ElfObject *object = ARENA_NEW(objects->arena, ElfObject);
   const Elf64_Ehdr *elf = bytes.data;
-  if (!is_of_machine(objects, elf->e_machine)) return false;
+  if (!is_of_machine(objects, elf)) return false;
   object->data = bytes.data;
   const Elf64_Shdr *headers = (const Elf64_Shdr *)(const void *)(object->data + elf->e_shoff);
   const char *names = object->data + headers[elf->e_shstrndx].sh_offset;

@@ -59,6 +59,7 @@ typedef struct ElfObjects {
   VEC(ElfObject *) items;
   uint16_t machine;         /* e_machine of all of them, which is that of a family */
   tfm_family family;
+  uint32_t flags;           /* e_flags: how floats are passed, where the machine has several ways */
   Map definitions;          /* ElfDefinition by name */
   Map outside;              /* ElfOutside by name */
   VEC(ElfSection *) needed; /* in the order in which they were found */

@@ -14,15 +14,30 @@
 
 #include "tfm/abi/cpu.h"
 
-typedef enum RelocationKind { RELOCATION_DIRECT, RELOCATION_SLOT } RelocationKind;
-typedef enum RelocationBase { BASE_ABSOLUTE, BASE_RELATIVE, BASE_PAGES, BASE_LOW } RelocationBase;
+typedef enum RelocationKind { RELOCATION_DIRECT, RELOCATION_SLOT, RELOCATION_PAIRED } RelocationKind;
+typedef enum RelocationBase {
+  BASE_ABSOLUTE,
+  BASE_RELATIVE,
+  BASE_PAGES,
+  BASE_LOW,
+  BASE_SET, /* from here on: one of two addresses whose difference is what remains */
+  BASE_ADDED,
+  BASE_TAKEN
+} RelocationBase;
 
-/* A field of an instruction: up to two runs of bits, the lower bits of the value in the first. All zeroes: the value is
- * not in an instruction. */
+/* Bits of a value that lie together in an instruction; none: there is no such run. */
+typedef struct BitRun {
+  uint8_t from, bits, at; /* the lowest in the value; how many; the lowest in the instruction */
+} BitRun;
+
+enum { MOST_RUNS = 8, UPPER_BITS_FROM = 12 };
+
+/* A field of an instruction, whose value lies in one run or in several. No runs: the value is not in an instruction. */
 typedef struct InstructionField {
-  uint8_t bits, at, high_bits, high_at;
+  BitRun runs[MOST_RUNS];
+  uint8_t bits, dropped; /* of the value; how many of its lowest are not written */
   bool is_signed;
-  uint8_t dropped; /* lowest bits of the value that are not written */
+  bool rounds; /* bits from the 12th on are added to lower ones that are signed, so they are those of value + 2^11 */
 } InstructionField;
 
 typedef struct Relocation {
@@ -53,9 +68,22 @@ typedef struct LibraryRelocations {
 
 static inline const Relocation *relocation_find(tfm_family family, uint64_t type) {
 #define BYTES(n) .width = n
-#define JUMP26(low) .width = 4, .field = {.bits = 26, .is_signed = true, .dropped = low}
-#define ADR21(low) .width = 4, .field = {2, 29, 19, 5, .is_signed = true, .dropped = low}
-#define LOW12(low) .width = 4, .field = {.bits = 12, .at = 10, .dropped = low}
+#define FIELD(n, Bits, Dropped, Signed, Rounds, ...) \
+  .width = n, .field = {{__VA_ARGS__}, .bits = Bits, .dropped = Dropped, .is_signed = Signed, .rounds = Rounds}
+#define BITS6() .width = 1, .field = {.bits = 6}
+#define JUMP26(low) FIELD(4, 26 + low, low, true, false, {low, 26, 0})
+#define ADR21(low) FIELD(4, 21 + low, low, true, false, {low, 2, 29}, {low + 2, 19, 5})
+#define LOW12(low) FIELD(4, 12, low, false, false, {low, 12, 10})
+#define UPPER20() FIELD(4, 32, 0, true, true, {12, 20, 12})
+#define LOWER12() FIELD(4, 12, 0, false, false, {0, 12, 20})
+#define STORE12() FIELD(4, 12, 0, false, false, {0, 5, 7}, {5, 7, 25})
+#define UPPER20_LOWER12() FIELD(8, 32, 0, true, true, {12, 20, 12}, {0, 12, 52})
+#define BRANCH12() FIELD(4, 13, 1, true, false, {1, 4, 8}, {5, 6, 25}, {11, 1, 7}, {12, 1, 31})
+#define JUMP20() FIELD(4, 21, 1, true, false, {1, 10, 21}, {11, 1, 20}, {12, 8, 12}, {20, 1, 31})
+#define SHORT_BRANCH8() FIELD(2, 9, 1, true, false, {1, 2, 3}, {3, 2, 10}, {5, 1, 2}, {6, 2, 5}, {8, 1, 12})
+#define SHORT_JUMP11()                                                                                              \
+  FIELD(2, 12, 1, true, false, {1, 3, 3}, {4, 1, 11}, {5, 1, 2}, {6, 1, 7}, {7, 1, 6}, {8, 2, 9}, {10, 1, 8}, \
+        {11, 1, 12})
   static const Relocation rows[] = {
 #define LIBRARY(...)
 #define RELOCATION(Family, Type, Kind, Base, ...) \
@@ -63,9 +91,19 @@ static inline const Relocation *relocation_find(tfm_family family, uint64_t type
 #include "target/relocations.def"
   };
 #undef BYTES
+#undef FIELD
+#undef BITS6
 #undef JUMP26
 #undef ADR21
 #undef LOW12
+#undef UPPER20
+#undef LOWER12
+#undef STORE12
+#undef UPPER20_LOWER12
+#undef BRANCH12
+#undef JUMP20
+#undef SHORT_BRANCH8
+#undef SHORT_JUMP11
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (rows[i].family == family && rows[i].type == type) return &rows[i];
   return NULL;
@@ -78,24 +116,38 @@ static inline int64_t relocation_value(const Relocation *row, uint64_t value, ui
     case BASE_RELATIVE: return (int64_t)(value - place);
     case BASE_PAGES: return ((int64_t)value >> PAGE_BITS) - ((int64_t)place >> PAGE_BITS);
     case BASE_LOW: return (int64_t)(value & ((1u << PAGE_BITS) - 1));
-    case BASE_ABSOLUTE: break;
+    default: break;
   }
   return (int64_t)value;
 }
 
 /* Bits of the field that the instruction has already are replaced. */
-static inline bool field_write(const InstructionField *field, int64_t value, char *at) {
-  const int64_t stored = value >> field->dropped;
-  const unsigned bits = field->bits + field->high_bits;
-  const int64_t most = INT64_C(1) << (field->is_signed ? bits - 1 : bits), least = field->is_signed ? -most : 0;
-  const uint32_t low = (uint32_t)((1u << field->bits) - 1), high = (uint32_t)((1u << field->high_bits) - 1);
-  uint32_t instruction;
-  memcpy(&instruction, at, sizeof instruction);
-  instruction &= ~(low << field->at | high << field->high_at);
-  instruction |= ((uint32_t)stored & low) << field->at;
-  instruction |= ((uint32_t)(stored >> field->bits) & high) << field->high_at;
-  memcpy(at, &instruction, sizeof instruction);
-  return stored >= least && stored < most && value == stored * (INT64_C(1) << field->dropped);
+static inline bool field_write(const Relocation *row, int64_t value, char *at) {
+  const InstructionField *field = &row->field;
+  const int64_t upper = field->rounds ? value + (1 << (UPPER_BITS_FROM - 1)) : value;
+  const int64_t most = INT64_C(1) << (field->is_signed ? field->bits - 1 : field->bits);
+  uint64_t instruction = 0;
+  memcpy(&instruction, at, row->width);
+  for (int i = 0; i < MOST_RUNS && field->runs[i].bits; i++) {
+    const BitRun run = field->runs[i];
+    const uint64_t mask = (UINT64_C(1) << run.bits) - 1;
+    const uint64_t taken = (uint64_t)((run.from >= UPPER_BITS_FROM ? upper : value) >> run.from) & mask;
+    instruction = (instruction & ~(mask << run.at)) | taken << run.at;
+  }
+  memcpy(at, &instruction, row->width);
+  return upper >= (field->is_signed ? -most : 0) && upper < most && !(value & ((1 << field->dropped) - 1));
+}
+
+/* The lowest `bits` of the bytes, or all of them (0), hold a sum so far. */
+static inline void difference_write(const Relocation *row, uint64_t value, char *at) {
+  const unsigned bits = row->field.bits ? row->field.bits : 8u * row->width;
+  const uint64_t mask = bits < 64 ? (UINT64_C(1) << bits) - 1 : UINT64_MAX;
+  uint64_t before = 0;
+  memcpy(&before, at, row->width);
+  if (row->base == BASE_ADDED) value = before + value;
+  if (row->base == BASE_TAKEN) value = before - value;
+  value = (before & ~mask) | (value & mask);
+  memcpy(at, &value, row->width);
 }
 
 /* `value` is an address with the addend, `place` the address at which the bytes will be, `at` where they are now. They
@@ -103,7 +155,8 @@ static inline bool field_write(const InstructionField *field, int64_t value, cha
 static inline bool relocation_write(const Relocation *row, uint64_t value, uint64_t place, char *at) {
   const int64_t written = relocation_value(row, value, place);
   const int32_t narrow = (int32_t)written;
-  if (row->field.bits) return field_write(&row->field, written, at);
+  if (row->base >= BASE_SET) return difference_write(row, value, at), true;
+  if (row->field.bits) return field_write(row, written, at);
   if (row->width == sizeof written) {
     memcpy(at, &written, sizeof written);
     return true;

@@ -30,6 +30,7 @@ enum { OTHER = 0, IS_BASELINE = 1, IS_FOR_LIBRARIES = 2 };
 const TargetInfo targets[] = {
 #include "target/x86.def"
 #include "target/aarch64.def"
+#include "target/riscv64.def"
     {.name = NULL},
 };
 #undef TARGET
@@ -47,6 +48,8 @@ static const struct {
 } features[] = {
 #define FEATURE(Name, bit, text, llvm, ...) {TFM_FAMILY_X86_64, CPU_##Name, llvm},
 #include "tfm/abi/features_x86.def"
+#define FEATURE(Name, bit, text, llvm) {TFM_FAMILY_RISCV64, CPU_##Name, llvm},
+#include "tfm/abi/features_riscv64.def"
 };
 enum { N_FEATURES = sizeof features / sizeof *features };
 

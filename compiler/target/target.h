@@ -1,4 +1,4 @@
-/* TargetInfo: what code is generated for. One row of x86.def or aarch64.def per instruction set.
+/* TargetInfo: what code is generated for. One row of x86.def, aarch64.def or riscv64.def per instruction set.
  *
  * In: a name, or the number of columns of a product. Out: a row of the table, one of its tiles, the width of a panel.
  * Nothing here knows LLVM but its names; codegen/ looks at the

@@ -8,6 +8,8 @@
 #include "machine/x86.h"
 #elif defined(__aarch64__)
 #include "machine/aarch64.h"
+#elif defined(__riscv_flen) && __riscv_xlen == 64
+#include "machine/riscv64.h"
 #else
 #include "machine/portable.h"
 #endif

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Compiled libraries for other machines: their bits against those of libraries for this one.
 
-usage: cross.py TFMC [--target=TRIPLE ...] [--threads=N ...] [--cc=NAME] [--qemu-option=TEXT ...] CASE... [-v]
+usage: cross.py TFMC [--target=TRIPLE ...] [--march=LIST ...] [--threads=N ...] [--cc=NAME] [--qemu-option=TEXT ...] CASE... [-v]
+       cross.py TFMC [--target=TRIPLE ...] --choices CASE [-v]
 
 CASE is a case folder or a folder of them (tests/goldens/README.md). Each case that runs is compiled here for this machine
-(x86-64-v3, whose products are fused with sums) and with --target for every TRIPLE (all that tfmc holds a runtime for),
-without a C compiler unless --cc names one. cross_run.c runs both on the case's inputs, the other one under qemu; outputs,
+(x86-64-v3, whose products are fused with sums) and with --target for every TRIPLE (all that tfmc holds a runtime for), and
+for each LIST of its instruction sets (its default), without a C compiler unless --cc names one. cross_run.c runs both on the case's inputs, the other one under qemu; outputs,
 and what is generated with its scores, must be equal to the bit, but that a NaN is a NaN. The packed weights must be the
-same file. What is missing (a runtime, TRIPLE-gcc for cross_run.c, qemu) is said and not counted. Needs numpy and
+same file. With --choices a library of all instruction sets of a family must choose the best that each CPU of CHOICES has,
+and one without the least must refuse a CPU by the name of what it lacks. What is missing (a runtime, TRIPLE-gcc for cross_run.c, qemu) is said and not counted. Needs numpy and
 safetensors. The last line is 'N passed, N failed'.
 """
+import copy
 import json
 import os
 import pathlib
@@ -28,6 +31,15 @@ import check  # noqa: E402
 import compiled  # noqa: E402
 
 HOME, FUSED = "x86_64-linux-gnu", "x86-64-v3"
+# What qemu's CPU has unless --qemu-option says otherwise: that of RISC-V has no vectors by itself.
+CPUS = {"riscv64": ["-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"]}
+# Of each family: its instruction sets, from the least; what is chosen on CPUs of qemu; what one set refuses.
+RV64 = "rv64,v=true,vext_spec=v1.0,vlen="
+CHOICES = {
+    "riscv64-linux-gnu": ("rv64gc,rv64gcv,rv64gcv-zvl256b",
+                          {"rv64": "rv64gc", f"{RV64}128": "rv64gcv", f"{RV64}256": "rv64gcv-zvl256b", f"{RV64}512": "rv64gcv-zvl256b"},
+                          [("rv64gcv", "rv64", "V"), ("rv64gcv-zvl256b", "rv64", "V"), ("rv64gcv-zvl256b", f"{RV64}128", "Zvl256b")]),
+}
 
 
 def call(*command, timeout=300):
@@ -38,18 +50,19 @@ class Machine:
     """Where cross_run runs: this machine, or another one by way of qemu."""
 
     def __init__(self, triple, folder, options):
-        self.triple, self.lacks, self.start = triple, "", []
+        self.triple, self.lacks, self.start, self.emulator = triple, "", [], ""
         compiler, family = ("cc" if triple == HOME else f"{triple}-gcc"), triple.split("-")[0]
         if triple != HOME:
             emulator = next((p for p in (f"qemu-{family}", f"qemu-{family}-static") if shutil.which(p)), None)
-            self.start = [emulator or "", *options, "-L", f"/usr/{triple}"]
+            self.emulator = emulator or ""
+            self.start = [self.emulator, *(options or CPUS.get(family, [])), "-L", f"/usr/{triple}"]
             self.lacks = "" if emulator else f"no qemu-{family} (Debian: qemu-user)"
         if not shutil.which(compiler):
             self.lacks = f"no {compiler} (Debian: gcc-{triple})"
         if self.lacks:
             return
         self.program = os.path.join(folder, f"cross_run-{triple}")
-        includes = [HERE.parents[1] / "runtime/include", generated_headers()]
+        includes = [HERE.parents[1] / "runtime/include", HERE.parents[1] / "runtime", generated_headers()]
         made = call(compiler, "-std=c17", "-D_GNU_SOURCE", "-O1", *[f"-I{i}" for i in includes], HERE / "cross_run.c", "-ldl",
                     "-o", self.program)
         if made.returncode:
@@ -57,6 +70,12 @@ class Machine:
 
     def run(self, *arguments):
         return call(*self.start, self.program, *arguments)
+
+    def on(self, cpu):
+        """The same with another CPU."""
+        other = copy.copy(self)
+        other.start = [self.emulator, "-cpu", cpu, "-L", f"/usr/{self.triple}"]
+        return other
 
 
 def generated_headers():
@@ -191,6 +210,24 @@ def try_case(folder, spec, machines, threads, linking, tmp):
     return None if want or not any(values.size for values in wanted.values()) else "no output"
 
 
+def try_choice(folder, spec, machine, march, wanted, tmp):
+    """What a library of some instruction sets chooses when it is opened, or why it refuses, must end so."""
+    library = Case(folder, spec, tmp).compile("all", f"-march={march}")
+    about = json.loads(call(TFMC, "info", library, "--json").stdout)
+    ran = machine.run(library, about["prefix"], os.path.join(os.path.dirname(library), "m.tfmw"))
+    got = (ran.stderr if ran.returncode else ran.stdout).strip()
+    return None if got.endswith(wanted) else f"{got!r}, not {wanted!r}"
+
+
+def try_choices(tally, folder, spec, there):
+    sets, chosen, refused = CHOICES[there.triple]
+    for cpu, wanted in chosen.items():
+        tally.add(f"{folder} {cpu}: {wanted}", try_choice, folder, spec, there.on(cpu), sets, wanted)
+    for march, cpu, lacks in refused:
+        tally.add(f"{folder} {cpu} without {lacks}", try_choice, folder, spec, there.on(cpu), march,
+                  f"is compiled for {march}: this CPU lacks {lacks}")
+
+
 def triples():
     """What tfmc holds runtimes for, beside that of this machine."""
     line = next((s for s in call(TFMC, "info").stdout.splitlines() if s.startswith("libraries for: ")), "")
@@ -214,8 +251,16 @@ def main(argv):
             if lacks:
                 print(f"not run: libraries for {triple}: {lacks}")
                 continue
+            if "--choices" in argv and triple not in CHOICES:
+                continue
             for case, spec in tally.cases(roots, lambda spec: "expect_error" not in spec):
-                tally.add(f"{case} --target={triple}", try_case, case, spec, (home, there), threads, linking)
+                if "--choices" in argv:
+                    try_choices(tally, case, spec, there)
+                    continue
+                for march in options("march") or [None]:
+                    how = [f"-march={march}"] if march else []
+                    tally.add(" ".join([case, f"--target={triple}", *how]), try_case, case, spec, (home, there), threads,
+                              linking + how)
     return tally.end()
 
 

@@ -1,16 +1,19 @@
 /* usage: cross_run LIBRARY PREFIX WEIGHTS CALL OUT THREADS [ROWS OPTION=VALUE...]
+ *        cross_run LIBRARY PREFIX WEIGHTS
  *
  * Runs a compiled library as its users do, by its functions alone; the same source for every machine (cross.py). In:
  * WEIGHTS, a .tfmw file, or - if the library holds them; CALL, words of 8 bytes: how many members the args struct has
  * behind its size, then for each 0 and its value, 1, a size in bytes and the bytes of an input (filled up to whole
  * words), or 2 and the size of an output. With ROWS and options the rows are generated, with prompts of different lengths.
- * Out: the bytes of the outputs, or what was generated. Refused: nothing; a call that fails prints why and exits 3. */
+ * Out: the bytes of the outputs, or what was generated. Without CALL the model is opened, and the instruction set printed
+ * that was chosen. Refused: nothing; a call that fails prints why and exits 3. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "library/open.h" /* what was chosen, no function tells */
 #include "tfm/generate_types.h"
 #include "tfm/types.h"
 
@@ -146,20 +149,25 @@ static void generate(tfm_context *context, Call *call, char **options, FILE *out
 
 // ---- all of it ----
 
+static void *open_model(const char *weights) {
+  void *model;
+  if (CALL("open", tfm_status (*call)(const char *, void **, tfm_error *))(weights, &model, &error)) die(error.message);
+  return model;
+}
+
 int main(int argc, char **argv) {
   static Call call;
-  if (argc < 7) die("see the head of the file");
+  if (argc != 4 && argc < 7) die("see the head of the file");
   library = dlopen(argv[1], RTLD_NOW);
   if (!library) die(dlerror());
   prefix = argv[2];
+  void *model = open_model(strcmp(argv[3], "-") == 0 ? NULL : argv[3]);
+  if (argc == 4) return puts(((const tfm_model *)model)->program->isa) < 0;
   read_call(&call, argv[4]);
   FILE *out = fopen(argv[5], "wb");
   if (!out) die(argv[5]);
-  void *model;
   tfm_context *context;
   const tfm_context_options options = {.struct_size = sizeof options, .threads = (int32_t)strtol(argv[6], NULL, 10)};
-  const char *weights = strcmp(argv[3], "-") == 0 ? NULL : argv[3];
-  if (CALL("open", tfm_status (*call)(const char *, void **, tfm_error *))(weights, &model, &error)) die(error.message);
   if (CALL("context_new", tfm_status (*call)(void *, const tfm_context_options *, tfm_context **, tfm_error *))(
           model, &options, &context, &error))
     die(error.message);

@@ -4,7 +4,7 @@ cross.py does that under qemu.
 
 usage: test_targets.py TFMC
 
-Without a runtime for AArch64 in TFMC, that it says so is what is tested of libraries. The last line is
+Without a runtime for a machine in TFMC, that it says so is what is tested of its libraries. The last line is
 'N passed, N failed'.
 """
 import os
@@ -15,8 +15,10 @@ import tally
 import test_cli
 from test_library_cli import Case, RUN
 
-AARCH64 = "aarch64-linux-gnu"
-EM_X86_64, EM_AARCH64, EM_S390 = 62, 183, 22
+HOME, AARCH64, RISCV64 = "x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu"
+MARCH = {AARCH64: "armv8-a", RISCV64: "rv64gcv"}
+EM_X86_64, EM_AARCH64, EM_RISCV, EM_S390 = 62, 183, 243, 22
+DOUBLE_FLOATS = 4  # of e_flags: floats are passed in registers of their own
 PT_LOAD, PT_GNU_RELRO, PT_DYNAMIC = 1, 0x6474E552, 2
 DT_NEEDED, DT_INIT, DT_TEXTREL, DT_INIT_ARRAY, DT_FLAGS_1, DF_1_NOW = 1, 12, 22, 25, 0x6FFFFFFB, 1
 
@@ -37,13 +39,15 @@ def dynamic(data):
 class Refused(Case):
     def test_targets_that_are_not_there(self):
         for triple in "armv7-linux-gnueabihf", "mips-linux-gnu", "aarch64", "wasm32":
-            self.compile(f"--target={triple}", code=2, says=f"unknown target '{triple}'; there are x86_64-linux-gnu, {AARCH64}; "
-                         "other 32-bit and big-endian machines are not supported")
+            self.compile(f"--target={triple}", code=2, says=f"unknown target '{triple}'; there are x86_64-linux-gnu, {AARCH64}, "
+                         f"{RISCV64}; other 32-bit and big-endian machines are not supported")
 
     def test_two_kinds_of_machines_in_one_library(self):
         self.compile("-march=armv8-a,x86-64-v3", code=2,
                      says="a library holds code for one kind of machine: x86-64-v3 is x86_64, armv8-a is aarch64")
         self.compile(f"--target={AARCH64}", "-march=x86-64-v3", code=2, says=f"x86-64-v3 is code for x86_64-linux-gnu, not for {AARCH64}")
+        self.compile("-march=rv64gcv,armv8-a", code=2,
+                     says="a library holds code for one kind of machine: armv8-a is aarch64, rv64gcv is riscv64")
         self.compile("--target=x86_64-linux-gnu", "-march=armv8-a", code=2, says=f"armv8-a is code for {AARCH64}, not for x86_64-linux-gnu")
 
     def test_what_is_for_this_machine_alone(self):
@@ -51,32 +55,45 @@ class Refused(Case):
         self.compile("--training", f"--target={AARCH64}", code=2, says=f"libraries that train are made for this machine, not for {AARCH64}")
         self.tfmc("run", "model.tfm", "-march=armv8-a", "--random-weights=1", *RUN, code=3,
                   says="armv8-a is code for aarch64; this machine is x86_64")
-        self.assertIn("fmla", self.tfmc("dump", "model.tfm", "--stage=asm", "-march=armv8-a").out)
+        self.compile("--training", f"--target={RISCV64}", code=2, says=f"libraries that train are made for this machine, not for {RISCV64}")
+        self.tfmc("run", "model.tfm", "-march=rv64gcv", "--random-weights=1", *RUN, code=3,
+                  says="rv64gcv is code for riscv64; this machine is x86_64")
+
+    def test_what_is_shown_of_their_code(self):
+        for march, product in (("armv8-a", "fmla"), ("rv64gc", "fmadd.s"), ("rv64gcv", "vfmacc.vf"), ("rv64gcv-zvl256b", "vfmacc.vf")):
+            self.assertIn(product, self.tfmc("dump", "model.tfm", "--stage=asm", f"-march={march}").out)
+        self.assertNotIn("vset", self.tfmc("dump", "model.tfm", "--stage=asm", "-march=rv64gc").out)
 
 
 class Libraries(Case):
     def setUp(self):
         super().setUp()
         said = self.tfmc("info").out
-        if f"no runtime for {AARCH64}" in said:
-            self.compile(f"--target={AARCH64}", code=3, says=f"this tfmc holds no runtime for {AARCH64}: {AARCH64}-gcc was missing")
-            self.skipTest("this tfmc holds no runtime for AArch64")
-        self.assertIn(f"libraries for: x86_64-linux-gnu, {AARCH64}\n", said)
+        self.held = [t for t in (AARCH64, RISCV64) if f"no runtime for {t}" not in said]
+        for triple in {AARCH64, RISCV64} - set(self.held):
+            self.compile(f"--target={triple}", code=3, says=f"this tfmc holds no runtime for {triple}: {triple}-gcc was missing")
+        if not self.held:
+            self.skipTest("this tfmc holds no runtime for another machine")
+        self.assertIn(f"libraries for: {', '.join(['x86_64-linux-gnu', *self.held])}\n", said)
 
     def test_the_other_files_are_the_same(self):
         self.compile_with_weights()
         home = self.bytes("m.h"), self.bytes("m.tfmw")
-        self.compile_with_weights(f"--target={AARCH64}")
-        self.assertEqual(home, (self.bytes("m.h"), self.bytes("m.tfmw")))
-        first = self.bytes("libm.so")
-        self.compile_with_weights("-march=armv8-a")
-        self.assertEqual(first, self.bytes("libm.so"), "the row of the family is its default, and equal input gives equal bytes")
+        for triple in self.held:
+            self.compile_with_weights(f"--target={triple}")
+            self.assertEqual(home, (self.bytes("m.h"), self.bytes("m.tfmw")))
+            first = self.bytes("libm.so")
+            self.compile_with_weights(f"-march={MARCH[triple]}")
+            self.assertEqual(first, self.bytes("libm.so"), "a row of the family is its default, and equal input gives equal bytes")
 
     def test_what_is_in_it(self):
-        for options, machine, page in ((["--cc=none"], EM_X86_64, 4096), ([f"--target={AARCH64}"], EM_AARCH64, 65536)):
-            self.compile(*options)
+        for triple, machine, page in ((HOME, EM_X86_64, 4096), (AARCH64, EM_AARCH64, 65536), (RISCV64, EM_RISCV, 4096)):
+            if triple not in [HOME, *self.held]:
+                continue
+            self.compile("--cc=none", f"--target={triple}")
             data = self.bytes("libm.so")
             self.assertEqual(struct.unpack_from("<H", data, 18), (machine,))
+            self.assertEqual(struct.unpack_from("<I", data, 48)[0] & DOUBLE_FLOATS, DOUBLE_FLOATS if triple == RISCV64 else 0)
             loaded = [s for s in segments(data) if s[0] == PT_LOAD]
             self.assertEqual([s[6] for s in loaded], [page, page])
             for _, flags, offset, address, *_ in loaded:
@@ -91,17 +108,19 @@ class Libraries(Case):
                 self.assertNotIn(tag, tags)
 
     def test_it_is_told_here_and_not_run(self):
-        self.compile_with_weights(f"--target={AARCH64}", "--embed-weights")
-        self.assertIn(f"cannot run here: it is code for {AARCH64}", self.tfmc("info", "libm.so").out)
-        self.tfmc("run", "libm.so", *RUN, code=3, says="armv8-a is code for aarch64; this machine is x86_64")
-        self.tfmc("check", "libm.so")
+        for triple in self.held:
+            self.compile_with_weights(f"--target={triple}", "--embed-weights")
+            self.assertIn(f"cannot run here: it is code for {triple}", self.tfmc("info", "libm.so").out)
+            self.tfmc("run", "libm.so", *RUN, code=3, says=f"{MARCH[triple]} is code for {triple.split('-')[0]}; this machine is x86_64")
+            self.tfmc("check", "libm.so")
 
     def test_files_for_libtfm_are_for_this_machine(self):
-        self.compile_with_weights(f"--target={AARCH64}", out="m.tfmm", code=2,
-                                  says=f"a .tfmm file holds code for this machine, not for {AARCH64}: make a library")
+        for triple in self.held:
+            self.compile_with_weights(f"--target={triple}", out="m.tfmm", code=2,
+                                      says=f"a .tfmm file holds code for this machine, not for {triple}: make a library")
 
     def test_a_library_of_a_machine_that_is_unknown(self):
-        self.compile_with_weights(f"--target={AARCH64}", "--embed-weights")
+        self.compile_with_weights(f"--target={self.held[0]}", "--embed-weights")
         data = bytearray(self.bytes("libm.so"))
         struct.pack_into("<H", data, 18, EM_S390)
         self.path("libm.so").write_bytes(data)

@@ -19,7 +19,7 @@ MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}
 INCLUDE_DIRECTORIES = re.compile(r"target_include_directories\(\s*(\S+)([^)]*)\)")
 KNOWS_FAMILY = ("runtime/machine/", "runtime/include/tfm/abi/tiles.h", "compiler/measure/probe")
 OF_FAMILY = re.compile(r"__(?:x86_64|aarch64|riscv)\w*__|\b[xepi]mmintrin\.h|\bimmintrin\.h|\barm_neon\.h|\b_mm\d*_\w+|"
-                       r"\b__builtin_ia32_\w+|\b__get_cpuid\w*|\bgetauxval\b|\bR_(?:X86_64|AARCH64)_\w+|\bEM_(?:X86_64|AARCH64)\b|"
+                       r"\b__builtin_ia32_\w+|\b__get_cpuid\w*|\bgetauxval\b|\bR_(?:X86_64|AARCH64|RISCV)_\w+|\bEM_(?:X86_64|AARCH64|RISCV)\b|"
                        r"\bstrn?cmp\([^;\n]*\b(?:isa|\"x86)[^;\n]*\)|\bLLVMGetHostCPUFeatures\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 

@@ -207,6 +207,57 @@ Test(elf_library, fields_of_instructions_are_written_as_their_rows_say) {
   }
 }
 
+/* The same for RISC-V, whose fields lie in several runs, in instructions of 2, 4 and 2 x 4 bytes. */
+Test(elf_library, fields_in_several_runs) {
+  static const struct {
+    uint32_t type;
+    uint64_t instruction, value, place, written;
+    bool fits;
+  } cases[] = {
+      {R_RISCV_CALL_PLT, 0x000080e700000097, 0x1800, 0x1000, 0x800080e700001097, true}, /* auipc 1; jalr -2048 */
+      {R_RISCV_CALL_PLT, 0x000080e700000097, 0x17fe, 0x1000, 0x7fe080e700000097, true}, /* auipc 0; jalr 2046 */
+      {R_RISCV_CALL_PLT, 0x000080e700000097, 0x0ffe, 0x1000, 0xffe080e700000097, true}, /* back */
+      {R_RISCV_CALL_PLT, 0x000080e700000097, 0x800007ff, 0x1000, 0x7ff080e77ffff097, true},
+      {R_RISCV_CALL_PLT, 0x000080e700000097, 0x80000800, 0x1000, 0x800080e780000097, false},
+      {R_RISCV_PCREL_HI20, 0x00000517, 0x12345fff, 0x1000, 0x12345517, true}, /* auipc a0 */
+      {R_RISCV_PCREL_HI20, 0x00000517, 0x800, 0x1000, 0x00000517, true},
+      {R_RISCV_PCREL_HI20, 0x00000517, 0x7ff, 0x1000, 0xfffff517, true},
+      {R_RISCV_GOT_HI20, 0x00000517, 0x5000, 0x1000, 0x00004517, true},
+      {R_RISCV_PCREL_LO12_I, 0x00053503, 0x12344fff, 0, 0xfff53503, true}, /* ld a0, -1(a0) */
+      {R_RISCV_PCREL_LO12_S, 0x00a53023, 0x00000aa8, 0, 0xaaa53423, true}, /* sd a0, 0xaa8(a0) */
+      {R_RISCV_BRANCH, 0x00b50063, 0x0ffe, 0x1000, 0xfeb50fe3, true},      /* beq a0, a1, .-2 */
+      {R_RISCV_BRANCH, 0x00b50063, 0x1ffe, 0x1000, 0x7eb50fe3, true},      /* as far as it reaches */
+      {R_RISCV_BRANCH, 0x00b50063, 0x2000, 0x1000, 0x80b50063, false},
+      {R_RISCV_BRANCH, 0x00b50063, 0x1001, 0x1000, 0x00b50063, false}, /* within an instruction */
+      {R_RISCV_JAL, 0x0000006f, 0x0ffe, 0x1000, 0xfffff06f, true},     /* j .-2 */
+      {R_RISCV_JAL, 0x0000006f, 0x1800, 0x1000, 0x0010006f, true},     /* j .+0x800: bit 11 */
+      {R_RISCV_JAL, 0x0000006f, 0x556aa, 0, 0x6aa5506f, true},
+      {R_RISCV_JAL, 0x0000006f, 0x101000, 0x1000, 0x8000006f, false},
+      {R_RISCV_RVC_BRANCH, 0xc101, 0x0ffe, 0x1000, 0xdd7d, true}, /* c.beqz a0, .-2 */
+      {R_RISCV_RVC_BRANCH, 0xc101, 0x10aa, 0x1000, 0xc54d, true},
+      {R_RISCV_RVC_BRANCH, 0xc101, 0x1100, 0x1000, 0xd101, false},
+      {R_RISCV_RVC_JUMP, 0xa001, 0x0ffe, 0x1000, 0xbffd, true}, /* c.j .-2 */
+      {R_RISCV_RVC_JUMP, 0xa001, 0x12aa, 0x1000, 0xa46d, true},
+      {R_RISCV_RVC_JUMP, 0xa001, 0x1800, 0x1000, 0xb001, false},
+      {R_RISCV_ADD32, 0x00000010, 0x123, 0x1000, 0x133, true}, /* differences: of what is there, in its bits alone */
+      {R_RISCV_SUB32, 0x00000010, 0x11, 0x1000, 0xffffffff, true},
+      {R_RISCV_SET6, 0x40, 0x7f, 0x1000, 0x7f, true},
+      {R_RISCV_SUB6, 0x43, 0x44, 0x1000, 0x7f, true},
+      {R_RISCV_SET8, 0x40, 0x1ff, 0x1000, 0xff, true},
+      {R_RISCV_SUB8, 0x40, 0x41, 0x1000, 0xff, true},
+      {R_RISCV_SET16, 0x40, 0x2ffff, 0x1000, 0xffff, true},
+      {R_RISCV_SUB16, 0x40, 0x41, 0x1000, 0xffff, true},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const Relocation *row = relocation_find(TFM_FAMILY_RISCV64, cases[i].type);
+    cr_assert(row, "type %u", cases[i].type);
+    const uint64_t behind = row->width == 8 ? 0 : UINT64_C(0xa5a5a5a5a5a5a5a5) >> 8 * row->width << 8 * row->width;
+    uint64_t bytes = behind | cases[i].instruction;
+    cr_expect_eq(relocation_write(row, cases[i].value, cases[i].place, (char *)&bytes), cases[i].fits, "case %zu", i);
+    cr_expect_eq(bytes, behind | cases[i].written, "case %zu: %llx", i, (unsigned long long)bytes);
+  }
+}
+
 Test(elf_library, code_for_another_machine_is_refused) {
   Bench bench = bench_new();
   Bytes object = object_of(&bench, "define i64 @m_one() { ret i64 1 }\n");

@@ -14,6 +14,8 @@ typedef enum tfm_family {
 enum {
 #define FEATURE(name, bit, ...) CPU_##name = 1 << bit,
 #include "tfm/abi/features_x86.def"
+#define FEATURE(name, bit, ...) CPU_##name = 1 << bit,
+#include "tfm/abi/features_riscv64.def"
   CPU_AMX = CPU_AMX_TILE | CPU_AMX_INT8
 };
 
