@@ -353,8 +353,9 @@ static json_t *call_value(Facts *f, const Ast *call) {
   if (strcmp(name, "one_of") == 0) return one_of_value(f, call);
   if (strcmp(name, "all_of") == 0) return all_of_value(f, call);
   if (strcmp(name, "letters") == 0) return letters_value(f, call);
-  return fault(f, call, "a checkpoint block has the functions has, dims, same, fits, first, absent, one_of, "
-                        "all_of and letters, no others");
+  return fault(f, call,
+               "a checkpoint block has the functions has, dims, same, fits, first, absent, one_of, "
+               "all_of and letters, no others");
 }
 
 // ---- all kinds ----

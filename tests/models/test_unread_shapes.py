@@ -61,6 +61,20 @@ class UnreadShapes(ImportCase):
         for kind in ("bert", "roberta", "gte", "jina_embeddings_v3", "mobilebert", "xlm-roberta-xl"):
             self.assertIn((kind, False), seen)
 
+    def test_tokens_that_hide_squares(self):
+        """Of encoders of images, with the name of the body before it or without: what training alone reads."""
+        seen = set()
+        for path in sorted(CASES.glob("*.json")):
+            case = json.loads(path.read_text())
+            for name in (n for n in case["weights"] if n.endswith("embeddings.mask_token")):
+                self.take(path.stem)
+                tensors = load_file(self.folder / "model.safetensors")
+                seen.add(name.split(".")[0])
+                for array in other_shapes(tensors[name]):
+                    with self.subTest(case=path.stem, name=name, shape=array.shape):
+                        self.refused_for(tensors, name, array)
+        self.assertLessEqual({"embeddings", "dinov2", "dinov2_with_registers"}, seen)
+
     def test_what_fits(self):
         """In the folder: l.weight [4, 4], l.bias [4]."""
         for holds in ('"l.weight", size, 4', '"l.weight", none, 4', '"l.weight", other, size', '"*.bias", 4', '"ghost", 9', '"l.b*", size'):
