@@ -146,6 +146,7 @@ else
   stage "import, refusals" "$python" tests/models/test_import.py "$tfmc" tests/models/cases
   stage "import, an account of tensors and keys" "$python" tests/models/test_account.py "$tfmc" tests/models/cases
   stage "import, values" "$python" tests/models/test_values.py "$tfmc" tests/models/cases
+  stage "import, shapes of tensors that are left out" "$python" tests/models/test_unread_shapes.py "$tfmc" tests/models/cases
   stage "import, GGUF" "$python" tests/models/test_gguf.py "$tfmc" tests/models/cases
   stage "weights packed in few bits" "$python" tests/models/test_packed_weights.py "$tfmc" tests/models/cases
   stage "import, adapters" "$python" tests/models/test_adapters.py "$tfmc" tests/models/cases

@@ -89,8 +89,8 @@ bool bind_arguments(Elaborator *e, const char *title, uint32_t n, const char *co
 // ---- primitives ----
 
 /* A variadic primitive takes all arguments by position; its parameters (axis) can then be given by name only. */
-static Value call_primitive(Elaborator *e, const Primitive *p, const Arguments *arguments) {
-  PrimitiveCall call = {.primitive = p};
+static Value call_primitive(Elaborator *e, const Primitive *p, const Arguments *arguments, const Scope *scope) {
+  PrimitiveCall call = {.primitive = p, .scope = scope};
   Arguments bound = *arguments;
   if (p->is_variadic) {
     Value *rest = ARENA_ARRAY(e->arena, Value, arguments->n_by_position);
@@ -335,7 +335,7 @@ static Value fail_call(Elaborator *e, Value f, const Ast *place, const Scope *sc
 Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place, Scope *scope) {
   switch (f.kind) {
     case VALUE_POISON: return POISON;
-    case VALUE_PRIMITIVE: return call_primitive(e, f.as.primitive, arguments);
+    case VALUE_PRIMITIVE: return call_primitive(e, f.as.primitive, arguments, scope);
     case VALUE_FUNCTION: return call_function(e, f.as.function, f.as.function->name, arguments, place).value;
     case VALUE_LAYER: return configure(e, f.as.layer, arguments, place, NULL);
     case VALUE_TEMPLATE: return apply(e, inline_module(e, f.as.template, scope), arguments, place, scope);

@@ -33,6 +33,7 @@ typedef struct Elaborator {
   Graph *graph;
   SizeTable *sizes;
   Builder builder;
+  const char *refusal; /* of the nodes that are made, as in Origin: a text of `checked` */
   const char *weights_prefix;
   Scope *files;       /* the layers of the user's files; its parents: the standard ones, the primitives */
   SrcSpan here;       /* what is being evaluated */

@@ -139,6 +139,22 @@ Value primitive_where(Elaborator *e, const PrimitiveCall *call) {
   return elementwise(e, "where", OP_WHERE, 3, xs);
 }
 
+/* x, refused by the run where a condition is false: a division by 1, or by 0. */
+Value primitive_checked(Elaborator *e, const PrimitiveCall *call) {
+  Node *xs[2] = {tensor_of(e, call->arguments[0], I32, "x of checked", "")};
+  Node *holds = tensor_of(e, call->arguments[1], BOOL, "what checked is to hold", "");
+  const Value text = call->arguments[2];
+  if (!xs[0] || !holds || is_poison(text)) return POISON;
+  if (text.kind != VALUE_STRING) return fail(e, DIAG_KIND, "checked needs a text of what is wrong, not %K", text);
+  const char *filled = filled_text(e, text.as.string, call->scope);
+  if (!filled) return POISON;
+  xs[1] = made(e, build_unary(build_here(e), OP_TO_I32, holds));
+  e->refusal = filled;
+  const Value result = elementwise(e, "checked", OP_FLOORDIV, 2, xs);
+  e->refusal = NULL;
+  return result;
+}
+
 /* A setting such as partial_rotary_factor = 0.25 becomes a size by i32(0.25 * h). A size is an integer already; as f32
  * it is a tensor, because only the run knows it. */
 static Value convert_number(Elaborator *e, bool to_f32, Value v) {

@@ -15,6 +15,7 @@ typedef struct PrimitiveCall {
   bool is_given[MAX_PARAMETERS];   /* not the default */
   const Value *rest;               /* the arguments of the variadic one */
   uint32_t n_rest;
+  const Scope *scope; /* of the call, for names in texts */
 } PrimitiveCall;
 
 struct Primitive {

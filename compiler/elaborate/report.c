@@ -286,5 +286,5 @@ void leave_call(Elaborator *e) {
 }
 
 Origin origin_of(const Elaborator *e) {
-  return (Origin){.span = e->here, .path = e->module ? e->module->shown : "", .frame = e->frame};
+  return (Origin){.span = e->here, .path = e->module ? e->module->shown : "", .frame = e->frame, .refusal = e->refusal};
 }

@@ -37,6 +37,7 @@ struct Expr {
   int64_t integer;
   const Size *size;
   SrcSpan place; /* of a division of integers, which a run may refuse: where it is written, if that is known */
+  const char *refusal; /* as of an Origin */
 };
 
 Expr *expr_op(Arena *arena, OpKind op, DType dtype, Expr *a, Expr *b, Expr *c); /* b, c may be NULL */

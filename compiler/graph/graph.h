@@ -26,6 +26,7 @@ typedef struct Origin {
   const char *path; /* module path such as "layers.3.self_attn"; "" for the model itself; never NULL */
   const Frame *frame;
   const char *name; /* the first variable of the model's text that the value was bound to; NULL: none */
+  const char *refusal; /* of a division of integers: what a run says where the divisor is 0; NULL: that it is */
 } Origin;
 
 #define MEMBER_OF_FLAG(member) bool member; /* of a row of attributes.def, by its type */

@@ -47,7 +47,8 @@ static Origin clone_origin(Clone *c, Origin origin) {
   return (Origin){.span = origin.span,
                   .path = clone_text(c, origin.path),
                   .frame = clone_frame(c, origin.frame),
-                  .name = clone_text(c, origin.name)};
+                  .name = clone_text(c, origin.name),
+                  .refusal = clone_text(c, origin.refusal)};
 }
 
 /* Through the list of distinct subexpressions, so that sharing survives and the work is linear. */

@@ -4,6 +4,7 @@
  * computed goes into facts->values, so that nobody has to count references. */
 #include "import/expression.h"
 
+#include <fnmatch.h>
 #include <math.h>
 #include <string.h>
 
@@ -75,7 +76,7 @@ void expression_add_keys(Map *keys, const Ast *node) {
 }
 
 bool expression_needs_weights(const Ast *node) {
-  static const char *const of_weights[] = {"has", "dims", "same"};
+  static const char *const of_weights[] = {"has", "dims", "same", "fits"};
   const Ast *callee = node->kind == AST_CALL ? node->children[0] : NULL;
   for (size_t i = 0; callee && callee->kind == AST_NAME && i < sizeof of_weights / sizeof *of_weights; i++)
     if (strcmp(callee->name, of_weights[i]) == 0) return true;
@@ -253,6 +254,39 @@ static json_t *same_value(Facts *f, const Ast *call) {
   return json_true();
 }
 
+static const char *shape_text(Arena *arena, const int64_t *dims, uint32_t rank) {
+  StrBuf out = strbuf_new(arena);
+  for (uint32_t i = 0; i < rank; i++)
+    strbuf_printf(&out, dims[i] < 0 ? "%s?" : "%s%lld", i ? ", " : "", (long long)dims[i]);
+  return arena_printf(arena, "[%s]", out.text);
+}
+
+/* fits("*pooler.weight", a, b): each tensor whose name matches, if there is one, has the shape [a, b]. A size that is
+ * missing (-1 here) is any. */
+static json_t *fits_value(Facts *f, const Ast *call) {
+  const json_t *pattern = call->n_children > 1 ? evaluate(f, argument(call, 0)) : NULL;
+  if (!pattern || !json_is_string(pattern)) return fault(f, call, "fits takes the name of a weight and its sizes");
+  const uint32_t rank = call->n_children - 2;
+  int64_t *wanted = ARENA_ARRAY(f->arena, int64_t, rank);
+  for (uint32_t i = 0; i < rank; i++) {
+    const json_t *size = evaluate(f, argument(call, i + 1));
+    if (!size) return NULL;
+    if (!json_is_null(size) && !json_is_integer(size)) return fault(f, call, "fits takes whole numbers as sizes");
+    wanted[i] = json_is_null(size) ? -1 : json_integer_value(size);
+  }
+  for (size_t k = 0; f->weights && k < f->weights->entries.n; k++) {
+    const FileTensor *tensor = f->weights->entries.items[k].tensor;
+    if (fnmatch(json_string_value(pattern), tensor->name, FNM_NOESCAPE) != 0) continue;
+    bool is_fit = tensor->rank == rank;
+    for (uint32_t i = 0; is_fit && i < rank; i++) is_fit = wanted[i] < 0 || tensor->dims[i] == wanted[i];
+    if (is_fit) continue;
+    f->misfit = arena_printf(f->arena, "\"%s\" is %s, and %s is wanted", tensor->name,
+                             shape_text(f->arena, tensor->dims, tensor->rank), shape_text(f->arena, wanted, rank));
+    return json_false();
+  }
+  return json_true();
+}
+
 /* absent(key): the file has no such key, not even null. A class may do another thing without a key than with null. */
 static json_t *absent_value(Facts *f, const Ast *call) {
   const Ast *key = call->n_children == 2 ? argument(call, 0) : NULL;
@@ -344,14 +378,16 @@ static json_t *call_value(Facts *f, const Ast *call) {
   if (strcmp(name, "has") == 0) return weight_value(f, call, false);
   if (strcmp(name, "dims") == 0) return weight_value(f, call, true);
   if (strcmp(name, "same") == 0) return same_value(f, call);
+  if (strcmp(name, "fits") == 0) return fits_value(f, call);
   if (strcmp(name, "first") == 0) return first_value(f, call);
   if (strcmp(name, "absent") == 0) return absent_value(f, call);
   if (strcmp(name, "one_of") == 0) return one_of_value(f, call);
   if (strcmp(name, "all_of") == 0) return all_of_value(f, call);
   if (strcmp(name, "letters") == 0) return letters_value(f, call);
   if (strcmp(name, "of_layers") == 0) return of_layers_value(f, call);
-  return fault(f, call, "a checkpoint block has the functions has, dims, same, first, absent, one_of, all_of, "
-                        "letters and of_layers, no others");
+  return fault(f, call,
+               "a checkpoint block has the functions has, dims, same, fits, first, absent, one_of, all_of, letters and "
+               "of_layers, no others");
 }
 
 // ---- all kinds ----

@@ -2,9 +2,9 @@
  *
  * In: an expression of the language and a Facts, which says what names mean and which weights there are. Out: a value
  * of JSON. Names are keys; `a.b` goes into objects, and what is missing is null, at any depth. Functions:
- * has("weight"), dims("weight", axis), same("weight", "other"), first(a, b, ...), absent(key), one_of(x, a, ...),
- * all_of(list, a, ...), letters(text). Refused, at the place in the text and with the key that is to blame: arithmetic
- * on what is no number, other calls, and everything that needs tensors. */
+ * has("weight"), dims("weight", axis), same("weight", "other"), fits("pattern", size, ...), first(a, b, ...),
+ * absent(key), one_of(x, a, ...), all_of(list, a, ...), letters(text). Refused, at the place in the text and with the
+ * key that is to blame: arithmetic on what is no number, other calls, and everything that needs tensors. */
 #ifndef TFM_IMPORT_EXPRESSION_H
 #define TFM_IMPORT_EXPRESSION_H
 
@@ -23,6 +23,7 @@ typedef struct Facts {
   const WeightSet *weights;
   json_t *values; /* an array, which owns what was computed */
   Map *copies;    /* tensors that `same` found to be copies of others; NULL: they are not wanted */
+  const char *misfit; /* the tensor and the two shapes of the last `fits` that did not hold; NULL: there was none */
 } Facts;
 
 /* Returns NULL after a fault; otherwise it lives as long as `names` and `values`. */

@@ -159,7 +159,9 @@ static void evaluate_setting(Evaluation *e, const Ast *setting) {
 static void evaluate_expect(Evaluation *e, const Ast *entry) {
   json_t *found = expression_value(&e->facts, entry->children[0]);
   json_t *wanted = found ? expression_value(&e->facts, entry->children[1]) : NULL;
-  if (!wanted || json_is_null(found) || values_are_equal(found, wanted)) return;
+  if (!wanted || json_is_null(found)) return;
+  const bool is_other_kind = json_is_integer(wanted) && json_is_real(found); /* 16.0 is no size */
+  if (values_are_equal(found, wanted) && !is_other_kind) return;
   report(e, true,
          arena_printf(e->arena, "%s is %s; this family computes %s only", expression_keys(e->arena, entry->children[0]),
                       printed(e->arena, found), printed(e->arena, wanted)));
@@ -167,10 +169,12 @@ static void evaluate_expect(Evaluation *e, const Ast *entry) {
 }
 
 static void evaluate_require(Evaluation *e, const Ast *entry) {
+  e->facts.misfit = NULL;
   int truth = expression_truth(&e->facts, entry->children[0]);
   if (truth != 0) return;
-  const char *keys = expression_keys(e->arena, entry->children[0]);
-  report(e, true, *keys ? arena_printf(e->arena, "%s (%s)", entry->text, keys) : entry->text);
+  const char *keys = expression_keys(e->arena, entry->children[0]), *misfit = e->facts.misfit;
+  const char *text = *keys ? arena_printf(e->arena, "%s (%s)", entry->text, keys) : entry->text;
+  report(e, true, misfit ? arena_printf(e->arena, "%s: %s", entry->text, misfit) : text);
   diag_note(e->diag, entry->span, "the family requires it here");
 }
 

@@ -116,10 +116,12 @@ static Expr *index_view(Index *in, const Node *node, const AxisMap *map) {
   return index_expr(in, node->inputs.items[0], &inner);
 }
 
-/* Operations that a run may refuse keep their place. */
+/* Operations that a run may refuse keep their place, and what is said then. */
 static Expr *operation_of(Arena *arena, const Node *node, Expr *const *args) {
   Expr *expr = expr_op(arena, node->op, node->dtype, args[0], args[1], args[2]);
-  if (expr_is_division(expr)) expr->place = origin_place(&node->origin);
+  if (!expr_is_division(expr)) return expr;
+  expr->place = origin_place(&node->origin);
+  expr->refusal = node->origin.refusal;
   return expr;
 }
 

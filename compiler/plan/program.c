@@ -132,15 +132,18 @@ static const char *place_text(const Planner *p, SrcSpan span) {
 
 const char *plan_place(Planner *p, const Node *node) { return place_text(p, origin_place(&node->origin)); }
 
-/* Where the divisions of integers of each step are written. */
+/* Where the divisions of integers of each step are written, and what the model says of them. */
 void plan_fault_places(Planner *p) {
   for (uint32_t step = 0; step < p->plan->step_nodes.n; step++) {
     const Node *node = p->plan->step_nodes.items[step];
     if (!node || !node->attr.expr) continue;
     const ExprList list = expr_list(p->arena, node->attr.expr);
     for (uint32_t i = 0; i < list.n; i++) {
-      const tfm_fault_place found = {step, place_text(p, list.items[i]->place)};
-      if (expr_is_division(list.items[i]) && found.place) vec_push(p->arena, &p->fault_places, found);
+      const Expr *expr = list.items[i];
+      const tfm_fault_place found = {step, 0, place_text(p, expr->place)}, refusal = {step, 1, expr->refusal};
+      if (!expr_is_division(expr) || !found.place) continue;
+      vec_push(p->arena, &p->fault_places, found);
+      if (refusal.place) vec_push(p->arena, &p->fault_places, refusal);
     }
   }
 }

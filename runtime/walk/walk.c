@@ -194,17 +194,20 @@ static void reset_claims(const RunCall *call, int32_t active) {
 static tfm_status report_division(tfm_context *context, tfm_error *error) {
   const tfm_program *program = context->program;
   const uint32_t step = atomic_load(&context->run.dividing_step);
-  const char *place = NULL, *other = NULL;
+  const char *place = NULL, *other = NULL, *refusal = NULL;
   bool is_more = false;
   for (uint32_t i = 0; i < program->n_fault_places; i++) {
     const tfm_fault_place *found = &program->fault_places[i];
-    if (found->step != step || (place && strcmp(place, found->place) == 0)) continue;
+    if (found->step == step && found->is_refusal && !other) refusal = found->place;
+    if (found->step != step || found->is_refusal || (place && strcmp(place, found->place) == 0)) continue;
     is_more |= other && strcmp(other, found->place) != 0;
     if (place && !other) other = found->place;
     if (!place) place = found->place;
   }
-  return tfm_fail(error, TFM_E_INPUT, TFM_REASON_ARITHMETIC, place, "integer division by zero%s%s%s",
-                  other ? ", here or at " : "", other ? other : "", is_more ? " or another place of this step" : "");
+  const char *said = refusal ? refusal : "integer division by zero";
+  const char *between = !other ? "" : refusal ? ", or what is divided by is 0 at " : ", here or at ";
+  return tfm_fail(error, TFM_E_INPUT, refusal ? TFM_REASON_CHECK : TFM_REASON_ARITHMETIC, place, "%s%s%s%s", said,
+                  between, other ? other : "", is_more ? " or another place of this step" : "");
 }
 
 /* After a fault, threads have skipped steps at different places and disagree about the serial: last_active 0 makes the

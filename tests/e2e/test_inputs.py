@@ -297,6 +297,45 @@ model Divisions(n = 3) {
 """
 
 
+CHECKED = """
+model Checked(limit = 3) {
+  forward(x: i32[n], y: i32[n], z: i32[n]) {
+    below = checked(x, y < limit, "y is below {limit}")
+    return w = checked(below, z != 0, "z is not 0") * 2
+  }
+}
+"""
+
+
+class Checks(Case):
+    """What `checked` says of a run is said by every engine and by a library; what holds changes nothing."""
+
+    def ran(self, folder, words, y, z):
+        save_file(dict(x=np.array([5, -6], np.int32), y=np.array(y, np.int32), z=np.array(z, np.int32)), os.path.join(folder, "in.safetensors"))
+        return subprocess.run([TFMC, "run", *words, "--inputs", "in.safetensors", "-o", "out.safetensors"], cwd=folder, capture_output=True, text=True)
+
+    def test_the_text_is_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "c.tfm"), "w") as f:
+                f.write(CHECKED)
+            subprocess.run([TFMC, "compile", "c.tfm", "-o", "libc_.so"], cwd=folder, check=True, capture_output=True)
+            for words in (["c.tfm"], ["c.tfm", "-O0"], ["c.tfm", "--engine=reference"], ["libc_.so"]):
+                with self.subTest(words=words):
+                    done = self.ran(folder, words, [1, 2], [1, -1])
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual(load_file(os.path.join(folder, "out.safetensors"))["w"].tolist(), [10, -12])
+                    done = self.ran(folder, words, [1, 3], [1, 1])
+                    self.assertEqual(done.returncode, 1)
+                    first = done.stderr.splitlines()[0]
+                    self.assertTrue(first.startswith("c.tfm:4:13: error: y is below 3"), first)
+                    done = self.ran(folder, words, [1, 2], [0, 1])
+                    self.assertEqual(done.returncode, 1)
+                    found = done.stderr.splitlines()[0]
+                    if "-O0" in words or "--engine=reference" in words:
+                        self.assertEqual(found, "c.tfm:5:16: error: z is not 0 [E0506]")
+                    self.assertIn("c.tfm:5:16", found)  # one step may compute both
+
+
 class Divisions(Case):
     """A division by zero has the line where it stands, from every engine and from a library; where a step has several,
     all that it can be."""

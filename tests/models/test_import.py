@@ -472,7 +472,7 @@ class Import(ImportCase):
         self.mine(dict(sizes=dict(width=4)), FAMILY.replace("first(depth, 2)", "depth + 1"), code=1,
                   says='"depth" is missing; a number is needed here')
         self.mine({}, FAMILY.replace("deep = first", "dep = first"), code=1, says="model Mine has no config value 'dep'")
-        self.mine({}, FAMILY.replace("first(depth", "last(depth"), code=1, says="has, dims, same, first, absent, one_of, all_of and letters")
+        self.mine({}, FAMILY.replace("first(depth", "last(depth"), code=1, says="has, dims, same, fits, first, absent, one_of, all_of and letters")
         circle = FAMILY.replace("d = 4, deep = 1", "d = deep, deep = d")
         self.mine(dict(sizes=dict(width=4), depth=2), circle)
         self.mine(dict(sizes=dict(width=4)), circle.replace("first(depth, 2)", "depth"))
@@ -522,9 +522,9 @@ class EndsOfTexts(ImportCase):
             more[0, 2], none[0][none[0] == end] = end, 5
             both = more.copy()
             both[1, 2] = end
+            refused = f"error: the label is read at the last end token, {end}: each text of a batch needs one, all of them as many [E0506]"
             for engine in "reference", "native":
-                for rows, count, says in ((ids, 2, None), (both, 2, None), (more, 1, None), (more, 2, "integer division by zero"), (none, 2, "by zero"),
-                                          (none, 1, "by zero")):
+                for rows, count, says in ((ids, 2, None), (both, 2, None), (more, 1, None), (more, 2, refused), (none, 2, refused), (none, 1, refused)):
                     with self.subTest(case=name, engine=engine, rows=rows[:count].tolist()):
                         save_file(dict(input_ids=rows[:count].copy(), attention_mask=mask[:count].copy()), self.folder / "in.safetensors")
                         self.tfmc(model, "--weights", self.folder, "-q", "--engine", engine, "--inputs", self.folder / "in.safetensors",

@@ -200,6 +200,12 @@ bool eval_row(OpKind op, DType dtype, const RowOperand *args, int64_t n, void *o
 
 // ---- nodes ----
 
+/* `refusal`: what the model says of it, or NULL. */
+static bool refuse_division(const EvalNode *in, const char *refusal) {
+  return refusal ? eval_fault(in, DIAG_RUN_CHECK, "%s", refusal)
+                 : eval_fault(in, DIAG_RUN_ARITHMETIC, "integer division by zero");
+}
+
 /* Row by row too; operands that broadcast along the last axis have a stride of 0. */
 bool eval_elementwise(const EvalNode *in, Tensor *out) {
   uint32_t outer = out->rank ? out->rank - 1 : 0;
@@ -218,7 +224,7 @@ bool eval_elementwise(const EvalNode *in, Tensor *out) {
       args[i] = (RowOperand){(const char *)in->inputs[i]->data + offset, out->rank ? strides[i][outer] : 0};
     }
     if (!eval_row(in->node->op, dtype, args, length, to)) {
-      return eval_fault(in, DIAG_RUN_ARITHMETIC, "integer division by zero");
+      return refuse_division(in, in->node->origin.refusal);
     }
     to += (size_t)length * dtype_bytes[out->dtype];
   }
@@ -295,7 +301,7 @@ static bool op_row(const Body *body, uint32_t i) {
   for (uint32_t j = 0; j < expr->n_args; j++) args[j] = body->slots[body->list.args[j][i]].row;
   DType dtype = expr->args[expr->n_args - 1]->dtype;
   if (eval_row(expr->op, dtype, args, body->length, body->slots[i].buffer)) return true;
-  return eval_fault(body->in, DIAG_RUN_ARITHMETIC, "integer division by zero");
+  return refuse_division(body->in, expr->refusal);
 }
 
 /* Computes the slots in the order of the list, so that arguments come before their users. */

@@ -61,8 +61,8 @@ typedef struct tfm_id_limit { /* every element of an i32 input must lie in [leas
 } tfm_id_limit;
 
 typedef struct tfm_fault_place { /* a division of integers of a step; in the order they are computed */
-  uint32_t step;
-  const char *place; /* "model.tfm:12:5" */
+  uint32_t step, is_refusal; /* 1: `place` is what is said of the one before, in place of a division by zero */
+  const char *place;         /* "model.tfm:12:5" */
 } tfm_fault_place;
 
 // ---- caches: results of earlier positions that a step of decoding reads ----
