@@ -72,6 +72,21 @@ class Pages(unittest.TestCase):
                     found += 1
         self.assertGreater(found, 4)
 
+    def test_every_run_has_a_folder_of_its_own(self):
+        """A run refuses the folder of another: a page that is followed from top to bottom would end there. Commands with
+        --resume belong to those before them; so do loops of Python with a line that resumes."""
+        found = 0
+        for page in pages():
+            taken = {}
+            for number, (kind, text) in enumerate(FENCED.findall(page.read_text())):
+                names = re.findall(r"--out[ =](\w+)", text) + re.findall(r'\bout="(\w+)"', text) + re.findall(
+                    r'(?:\w+\.save|tfm_trainer_save)\((?:trainer, )?"(\w+)"', text)
+                for name in set(names):
+                    with self.subTest(page=page.name, folder=name):
+                        self.assertEqual(taken.setdefault(name, number), number, "two blocks write to it")
+                    found += 1
+        self.assertGreater(found, 5)
+
     def test_targets_of_cmake_are_named(self):
         targets = re.findall(r"add_(?:library|executable)\((Tfm::\w+)", (ROOT / "cmake/TfmConfig.cmake.in").read_text())
         self.assertGreater(len(targets), 2)
