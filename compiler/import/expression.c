@@ -10,75 +10,6 @@
 #include "base/checked_size.h"
 #include "import/value_text.h"
 
-json_t *facts_keep(Facts *f, json_t *value) {
-  json_array_append_new(f->values, value);
-  return value;
-}
-
-json_t *facts_fault(Facts *f, const Ast *node, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  const char *text = arena_vprintf(f->arena, format, args);
-  va_end(args);
-  diag_error(f->diag, node->span, DIAG_CHECKPOINT, "%s", text);
-  return NULL;
-}
-
-// ---- keys ----
-
-/* The path of a chain of names, "a.b"; NULL if the node is none. */
-static const char *path_of(Arena *arena, const Ast *node) {
-  if (node->kind == AST_NAME) return node->name;
-  if (node->kind != AST_DOT) return NULL;
-  const char *before = path_of(arena, node->children[0]);
-  return before ? arena_printf(arena, "%s.%s", before, node->name) : NULL;
-}
-
-static void add_keys(Arena *arena, StrBuf *out, const Ast *node) {
-  const char *path = path_of(arena, node);
-  if (path) {
-    const char *quoted = arena_printf(arena, "\"%s\"", path);
-    if (!strstr(out->text, quoted)) strbuf_printf(out, "%s%s", out->length ? ", " : "", quoted);
-    return;
-  }
-  for (uint32_t i = node->kind == AST_CALL; i < node->n_children; i++)
-    if (node->children[i]) add_keys(arena, out, node->children[i]);
-}
-
-const char *expression_keys(Arena *arena, const Ast *node) {
-  StrBuf out = strbuf_new(arena);
-  add_keys(arena, &out, node);
-  return out.text;
-}
-
-const Ast *call_argument(const Ast *call, uint32_t i) { return call->children[i + 1]->children[0]; }
-
-/* The object whose members of_layers accounts for; NULL. */
-static const char *object_of_layers(Arena *arena, const Ast *node) {
-  const Ast *callee = node->kind == AST_CALL ? node->children[0] : NULL;
-  const bool is_call = callee && callee->kind == AST_NAME && strcmp(callee->name, "of_layers") == 0;
-  return is_call && node->n_children > 1 ? path_of(arena, call_argument(node, 0)) : NULL;
-}
-
-void expression_add_keys(Map *keys, const Ast *node) {
-  const char *layers = object_of_layers(keys->arena, node);
-  if (layers) map_put(keys, arena_printf(keys->arena, "%s.*", layers), NULL);
-  const char *path = path_of(keys->arena, node);
-  if (path) map_put(keys, path, NULL);
-  for (uint32_t i = node->kind == AST_CALL; i < node->n_children; i++)
-    if (node->children[i]) expression_add_keys(keys, node->children[i]);
-}
-
-bool expression_needs_weights(const Ast *node) {
-  static const char *const of_weights[] = {"has", "dims", "same", "fits"};
-  const Ast *callee = node->kind == AST_CALL ? node->children[0] : NULL;
-  for (size_t i = 0; callee && callee->kind == AST_NAME && i < sizeof of_weights / sizeof *of_weights; i++)
-    if (strcmp(callee->name, of_weights[i]) == 0) return true;
-  for (uint32_t i = 0; i < node->n_children; i++)
-    if (node->children[i] && expression_needs_weights(node->children[i])) return true;
-  return false;
-}
-
 // ---- names ----
 
 static json_t *name_value(Facts *f, const Ast *node) {
@@ -111,11 +42,6 @@ static json_t *index_value(Facts *f, const Ast *node) {
 }
 
 // ---- operators ----
-
-bool values_are_equal(const json_t *a, const json_t *b) {
-  if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
-  return json_equal(a, b);
-}
 
 /* NULL after a fault: an operand is no number. */
 static json_t *number_of(Facts *f, const Ast *node) {
@@ -161,7 +87,8 @@ static json_t *binary_value(Facts *f, const Ast *node) {
                   : *node->name == '-'          ? a - b
                   : *node->name == '*'          ? a * b
                                                 : a / b;
-  return isfinite(result) ? facts_keep(f, json_real(result)) : facts_fault(f, node, "%s: the result is not finite", f->file);
+  return isfinite(result) ? facts_keep(f, json_real(result))
+                          : facts_fault(f, node, "%s: the result is not finite", f->file);
 }
 
 static json_t *compare_value(Facts *f, const Ast *node) {
@@ -197,6 +124,38 @@ static json_t *negated(Facts *f, const Ast *node) {
                ? facts_fault(f, node, "the number does not fit in 64 bits")
                : facts_keep(f, json_integer(result));
   return facts_keep(f, json_real(-json_real_value(value)));
+}
+
+// ---- calls ----
+
+/* absent(key): the file has no such key, not even null. A class may do another thing without a key than with null. */
+static json_t *absent_value(Facts *f, const Ast *call) {
+  const Ast *key = call->n_children == 2 ? call_argument(call, 0) : NULL;
+  if (!key || (key->kind != AST_NAME && key->kind != AST_DOT))
+    return facts_fault(f, call, "absent takes the name of a key");
+  const json_t *object = key->kind == AST_DOT ? expression_value(f, key->children[0]) : f->names;
+  return object ? json_boolean(!json_object_get(object, key->name)) : NULL;
+}
+
+static json_t *first_value(Facts *f, const Ast *call) {
+  for (uint32_t i = 0; i + 1 < call->n_children; i++) {
+    json_t *value = expression_value(f, call_argument(call, i));
+    if (!value || !json_is_null(value)) return value;
+  }
+  return json_null();
+}
+
+static json_t *call_value(Facts *f, const Ast *call) {
+  const char *name = call->children[0]->kind == AST_NAME ? call->children[0]->name : "";
+  if (strcmp(name, "first") == 0) return first_value(f, call);
+  if (strcmp(name, "absent") == 0) return absent_value(f, call);
+  const uint32_t n = call->n_children - 1;
+  json_t **given = ARENA_ARRAY(f->arena, json_t *, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    given[i] = expression_value(f, call_argument(call, i));
+    if (!given[i]) return NULL;
+  }
+  return checkpoint_call(f, call, given, n);
 }
 
 // ---- all kinds ----
@@ -243,7 +202,7 @@ json_t *expression_value(Facts *f, const Ast *node) {
     case AST_INDEX:
       return index_value(f, node);
     case AST_CALL:
-      return checkpoint_call(f, node);
+      return call_value(f, node);
     case AST_LIST:
       return list_value(f, node);
     case AST_CHOICE:

@@ -4,8 +4,8 @@
  * of JSON. Names are keys; `a.b` goes into objects, and what is missing is null, at any depth. Functions:
  * has("weight"), dims("weight", axis), same("weight", "other"), fits("pattern", size, ...), first(a, b, ...),
  * absent(key), one_of(x, a, ...), all_of(list, a, ...), letters(text), of_layers(object, kinds, kind, key, ...).
- * Refused, at the place in the text and with the key that is to blame: arithmetic on what is no number, other calls, and
- * everything that needs tensors. */
+ * Refused, at the place in the text and with the key that is to blame: arithmetic on what is no number, other calls,
+ * and everything that needs tensors. */
 #ifndef TFM_IMPORT_EXPRESSION_H
 #define TFM_IMPORT_EXPRESSION_H
 
@@ -40,14 +40,14 @@ void expression_add_keys(Map *keys, const Ast *node);
 /* Numbers are compared as numbers: 1 equals 1.0. */
 bool values_are_equal(const json_t *a, const json_t *b);
 
-// ---- between expression.c and expression_calls.c ----
+// ---- between expression.c, expression_calls.c and expression_keys.c ----
 
 /* The value now belongs to the facts. */
 json_t *facts_keep(Facts *f, json_t *value);
 /* Adds an error at a node and returns NULL. */
 json_t *facts_fault(Facts *f, const Ast *node, const char *format, ...) __attribute__((format(printf, 3, 4)));
 const Ast *call_argument(const Ast *call, uint32_t i);
-/* The value of a call; NULL after a fault. */
-json_t *checkpoint_call(Facts *f, const Ast *call);
+/* The value of a call, of the values of its arguments; NULL after a fault. */
+json_t *checkpoint_call(Facts *f, const Ast *call, json_t **given, uint32_t n);
 
 #endif

@@ -1,7 +1,8 @@
 /* The functions that a `checkpoint` block may call. See expression.h, which names them.
  *
- * In: a call, whose arguments are expressions, and Facts. Out: its value. Refused: other numbers and kinds of arguments,
- * other functions, and weights that cannot be read. */
+ * In: a call, the values of its arguments, and Facts. Out: its value. Refused: other numbers and kinds of arguments,
+ * other functions, weights that cannot be read. `first` and `absent`, which do not need all values, are in
+ * expression.c. */
 #include <fnmatch.h>
 #include <string.h>
 
@@ -9,15 +10,17 @@
 #include "import/layer_values.h"
 #include "import/value_text.h"
 
-/* has("w"), and the dims of dims("w", i); the name is a text. */
-static json_t *weight_value(Facts *f, const Ast *call, bool wants_dims) {
-  json_t *name = call->n_children > 1 ? expression_value(f, call_argument(call, 0)) : NULL;
-  if (!name || !json_is_string(name) || call->n_children != (wants_dims ? 3 : 2))
-    return facts_fault(f, call, "%s", wants_dims ? "dims takes the name of a weight and an axis" : "has takes a name");
-  const WeightEntry *entry = f->weights ? weight_set_find(f->weights, json_string_value(name)) : NULL;
-  if (!wants_dims) return json_boolean(entry != NULL);
-  json_t *axis = expression_value(f, call_argument(call, 1));
-  json_int_t i = axis && json_is_integer(axis) ? json_integer_value(axis) : -1;
+/* has("w"); the name is a text. */
+static json_t *has_value(Facts *f, const Ast *call, json_t **given, uint32_t n) {
+  if (n != 1 || !json_is_string(given[0])) return facts_fault(f, call, "has takes a name");
+  return json_boolean(f->weights && weight_set_find(f->weights, json_string_value(given[0])));
+}
+
+/* dims("w", i): null if there is no such weight or axis. */
+static json_t *dims_value(Facts *f, const Ast *call, json_t **given, uint32_t n) {
+  if (n != 2 || !json_is_string(given[0])) return facts_fault(f, call, "dims takes the name of a weight and an axis");
+  const WeightEntry *entry = f->weights ? weight_set_find(f->weights, json_string_value(given[0])) : NULL;
+  json_int_t i = json_is_integer(given[1]) ? json_integer_value(given[1]) : -1;
   if (!entry || i < 0 || i >= entry->tensor->rank) return json_null();
   return facts_keep(f, json_integer(entry->tensor->dims[i]));
 }
@@ -43,10 +46,8 @@ static bool same_numbers(Facts *f, const WeightEntry *a, const WeightEntry *b) {
 }
 
 /* same("a", "b"): the file has no a, or it holds the numbers of b. */
-static json_t *same_value(Facts *f, const Ast *call) {
-  if (call->n_children != 3) return facts_fault(f, call, "same takes the names of two weights");
-  json_t *a = expression_value(f, call_argument(call, 0)), *b = a ? expression_value(f, call_argument(call, 1)) : NULL;
-  if (!a || !b) return NULL;
+static json_t *same_value(Facts *f, const Ast *call, json_t **given, uint32_t n) {
+  const json_t *a = n == 2 ? given[0] : NULL, *b = n == 2 ? given[1] : NULL;
   if (!json_is_string(a) || !json_is_string(b)) return facts_fault(f, call, "same takes the names of two weights");
   const WeightEntry *left = f->weights ? weight_set_find(f->weights, json_string_value(a)) : NULL;
   const WeightEntry *right = f->weights ? weight_set_find(f->weights, json_string_value(b)) : NULL;
@@ -65,14 +66,13 @@ static const char *shape_text(Arena *arena, const int64_t *dims, uint32_t rank) 
 
 /* fits("*pooler.weight", a, b): each tensor whose name matches, if there is one, has the shape [a, b]. A size that is
  * missing (-1 here) is any. */
-static json_t *fits_value(Facts *f, const Ast *call) {
-  const json_t *pattern = call->n_children > 1 ? expression_value(f, call_argument(call, 0)) : NULL;
-  if (!pattern || !json_is_string(pattern)) return facts_fault(f, call, "fits takes the name of a weight and its sizes");
-  const uint32_t rank = call->n_children - 2;
+static json_t *fits_value(Facts *f, const Ast *call, json_t **given, uint32_t n) {
+  const json_t *pattern = n ? given[0] : NULL;
+  if (!json_is_string(pattern)) return facts_fault(f, call, "fits takes the name of a weight and its sizes");
+  const uint32_t rank = n - 1;
   int64_t *wanted = ARENA_ARRAY(f->arena, int64_t, rank);
   for (uint32_t i = 0; i < rank; i++) {
-    const json_t *size = expression_value(f, call_argument(call, i + 1));
-    if (!size) return NULL;
+    const json_t *size = given[i + 1];
     if (!json_is_null(size) && !json_is_integer(size)) return facts_fault(f, call, "fits takes whole numbers as sizes");
     wanted[i] = json_is_null(size) ? -1 : json_integer_value(size);
   }
@@ -89,57 +89,34 @@ static json_t *fits_value(Facts *f, const Ast *call) {
   return json_true();
 }
 
-/* absent(key): the file has no such key, not even null. A class may do another thing without a key than with null. */
-static json_t *absent_value(Facts *f, const Ast *call) {
-  const Ast *key = call->n_children == 2 ? call_argument(call, 0) : NULL;
-  if (!key || (key->kind != AST_NAME && key->kind != AST_DOT)) return facts_fault(f, call, "absent takes the name of a key");
-  const json_t *object = key->kind == AST_DOT ? expression_value(f, key->children[0]) : f->names;
-  return object ? json_boolean(!json_object_get(object, key->name)) : NULL;
-}
-
-static json_t *first_value(Facts *f, const Ast *call) {
-  for (uint32_t i = 0; i + 1 < call->n_children; i++) {
-    json_t *value = expression_value(f, call_argument(call, i));
-    if (!value || !json_is_null(value)) return value;
-  }
-  return json_null();
-}
-
-static json_t *one_of_value(Facts *f, const Ast *call) {
-  json_t *value = call->n_children > 1 ? expression_value(f, call_argument(call, 0)) : NULL;
-  if (!value) return NULL;
-  for (uint32_t i = 1; i + 1 < call->n_children; i++) {
-    json_t *other = expression_value(f, call_argument(call, i));
-    if (!other) return NULL;
-    if (values_are_equal(value, other)) return json_true();
-  }
+static json_t *one_of_value(Facts *f, const Ast *call, json_t **given, uint32_t n) {
+  if (!n) return facts_fault(f, call, "one_of takes a value and those that it may be");
+  for (uint32_t i = 1; i < n; i++)
+    if (values_are_equal(given[0], given[i])) return json_true();
   return json_false();
 }
 
 /* Whether every element of a list is one of what follows; a missing list has none. */
-static json_t *all_of_value(Facts *f, const Ast *call) {
-  json_t *list = call->n_children > 1 ? expression_value(f, call_argument(call, 0)) : NULL, *item;
-  if (!list || json_is_null(list)) return list ? json_true() : NULL;
+static json_t *all_of_value(Facts *f, const Ast *call, json_t **given, uint32_t n) {
+  json_t *list = n ? given[0] : NULL, *item;
+  if (!list || json_is_null(list)) return json_true();
   if (!json_is_array(list))
     return facts_fault(f, call, "%s: %s is %s, where a list is expected", f->file,
                  expression_keys(f->arena, call_argument(call, 0)), value_kind(list));
   size_t i, known = 0;
   json_array_foreach(list, i, item) {
-    for (uint32_t k = 1; k + 1 < call->n_children; k++) {
-      json_t *other = expression_value(f, call_argument(call, k));
-      if (!other) return NULL;
-      if (!values_are_equal(item, other)) continue;
-      known++;
-      break;
-    }
+    bool is_known = false;
+    for (uint32_t k = 1; k < n && !is_known; k++) is_known = values_are_equal(item, given[k]);
+    known += is_known;
   }
   return json_boolean(known == json_array_size(list));
 }
 
 /* letters(text): a list of its characters; of a missing text null. */
-static json_t *letters_value(Facts *f, const Ast *call) {
-  json_t *text = call->n_children == 2 ? expression_value(f, call_argument(call, 0)) : NULL;
-  if (!text || json_is_null(text)) return text;
+static json_t *letters_value(Facts *f, const Ast *call, json_t **given, uint32_t n) {
+  if (n != 1) return facts_fault(f, call, "letters takes a text");
+  json_t *text = given[0];
+  if (json_is_null(text)) return text;
   if (!json_is_string(text))
     return facts_fault(f, call, "%s: %s is %s, where a string is expected", f->file,
                  expression_keys(f->arena, call_argument(call, 0)), value_kind(text));
@@ -156,38 +133,33 @@ static json_t *letters_value(Facts *f, const Ast *call) {
 
 /* of_layers(object, kinds, "kind", "key", "other key" ...): what all layers of a kind have for a key; null if none has
  * it. */
-static json_t *of_layers_value(Facts *f, const Ast *call) {
-  if (call->n_children < 5) return facts_fault(f, call, "of_layers takes an object, a list of kinds, a kind and keys");
-  json_t *layers = expression_value(f, call_argument(call, 0)), *kinds = expression_value(f, call_argument(call, 1));
-  json_t *words = facts_keep(f, json_array());
-  for (uint32_t i = 2; i + 1 < call->n_children; i++) {
-    json_t *word = expression_value(f, call_argument(call, i));
-    if (!json_is_string(word)) return facts_fault(f, call, "of_layers takes kinds and keys as strings");
-    json_array_append(words, word);
+static json_t *of_layers_value(Facts *f, const Ast *call, json_t **given, uint32_t n) {
+  if (n < 4) return facts_fault(f, call, "of_layers takes an object, a list of kinds, a kind and keys");
+  json_t *keys = facts_keep(f, json_array());
+  for (uint32_t i = 2; i < n; i++) {
+    if (!json_is_string(given[i])) return facts_fault(f, call, "of_layers takes kinds and keys as strings");
+    if (i > 2) json_array_append(keys, given[i]);
   }
-  if (!layers || !kinds || json_is_null(layers)) return layers && kinds ? json_null() : NULL;
-  const char *wrong = json_is_object(layers) ? NULL : "no object", *kind = json_string_value(json_array_get(words, 0));
+  if (json_is_null(given[0])) return given[0];
+  const char *wrong = json_is_object(given[0]) ? NULL : "no object", *kind = json_string_value(given[2]);
   const char *name = expression_keys(f->arena, call_argument(call, 0));
-  json_t *keys = json_copy(words);
-  json_array_remove(keys, 0);
-  const json_t *value = wrong ? NULL : value_of_layers(f->arena, layers, kinds, kind, facts_keep(f, keys), &wrong);
+  const json_t *value = wrong ? NULL : value_of_layers(f->arena, given[0], given[1], kind, keys, &wrong);
   if (wrong) return facts_fault(f, call, "%s: %s: %s", f->file, name, wrong);
   return value ? (json_t *)value : json_null();
 }
 
-json_t *checkpoint_call(Facts *f, const Ast *call) {
+json_t *checkpoint_call(Facts *f, const Ast *call, json_t **given, uint32_t n) {
+  typedef json_t *Function(Facts * f, const Ast *call, json_t **given, uint32_t n);
+  static const struct {
+    const char *name;
+    Function *value;
+  } functions[] = {{"has", has_value},       {"dims", dims_value},     {"same", same_value},
+                   {"fits", fits_value},     {"one_of", one_of_value}, {"all_of", all_of_value},
+                   {"letters", letters_value}, {"of_layers", of_layers_value}};
   const char *name = call->children[0]->kind == AST_NAME ? call->children[0]->name : "";
-  if (strcmp(name, "has") == 0) return weight_value(f, call, false);
-  if (strcmp(name, "dims") == 0) return weight_value(f, call, true);
-  if (strcmp(name, "same") == 0) return same_value(f, call);
-  if (strcmp(name, "fits") == 0) return fits_value(f, call);
-  if (strcmp(name, "first") == 0) return first_value(f, call);
-  if (strcmp(name, "absent") == 0) return absent_value(f, call);
-  if (strcmp(name, "one_of") == 0) return one_of_value(f, call);
-  if (strcmp(name, "all_of") == 0) return all_of_value(f, call);
-  if (strcmp(name, "letters") == 0) return letters_value(f, call);
-  if (strcmp(name, "of_layers") == 0) return of_layers_value(f, call);
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    if (strcmp(functions[i].name, name) == 0) return functions[i].value(f, call, given, n);
   return facts_fault(f, call,
-               "a checkpoint block has the functions has, dims, same, fits, first, absent, one_of, all_of, letters and "
-               "of_layers, no others");
+                     "a checkpoint block has the functions has, dims, same, fits, first, absent, one_of, all_of, "
+                     "letters and of_layers, no others");
 }
