@@ -55,6 +55,16 @@ class Settings(ImportCase):
                 self.tfmc(self.folder / "model.tfm", "--weights", self.folder, "--inputs", self.folder / "without.safetensors",
                           f"--engine={engine}", verb="run", code=1, says=["model.tfm:", f"error: the label is read at the last end token, {config['eos_token_id']}: "])
 
+    def test_fewer_positions_than_none(self):
+        """Words that turn need no table of positions, but the classes count up to the number that the config has."""
+        for name in "nomic_bert", "jina_v3", "gte":
+            config = self.take(name)
+            self.write(config | dict(max_position_embeddings=-1))
+            (self.folder / "model.tfm").unlink(missing_ok=True)  # of the case before
+            self.refused("fewer positions than none (\"max_position_embeddings\")")
+            for positions in 0, 1, 4096:
+                self.computed(config | dict(max_position_embeddings=positions))
+
     def test_layers_with_and_without_a_window(self):
         """Mistral with a list of kinds: the window is that of the layers that the list names."""
         config = self.take("mistral")
