@@ -188,6 +188,9 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
         if pad is not None or skip_long:
             raise UsageError("pad and skip_long are for items: batches of a program are as they are")
         return _fit_batches.fit(trainer, train, valid, out, resume, metric, callbacks, progress, given)
+    if trainer._group is not None:
+        raise UsageError("fit over items is a run of one process: give a trainer with group= batches, such as a DataLoader's, all of "
+                         "them on each rank")
     if trainer._made is None:
         raise UsageError("the trainer is of a compiled file: fit is for texts")
     if trainer.seed is None:
