@@ -25,7 +25,7 @@ import numpy as np
 
 from . import _arrays, _items, _progress, _tensors
 from ._errors import EnvError, InputError, UsageError
-from ._trainer import Fit, _state_in
+from ._trainer import Fit, _state_in, newest_checkpoint
 
 OPTIONS = ("epochs", "steps", "valid_every", "save_every", "log_every", "keep", "patience", "empty_batches")
 # Of a checkpoint: a mark, the seed, the epoch and its batches that are done, how many were left out in all, hashes of the
@@ -382,7 +382,7 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, given):
     if resume and out is None:
         raise UsageError("resume=True goes on with the run in out=, which is not given")
     folder = None if out is None else pathlib.Path(out)
-    is_begun = folder is not None and (folder / "latest").is_file()
+    is_begun = folder is not None and newest_checkpoint(folder) is not None
     goes_on = bool(resume) and is_begun
     if trainer.steps and not goes_on:
         raise UsageError(f"the trainer has done {trainer.steps} steps: fit begins with a new one, or goes on with the run in out= "

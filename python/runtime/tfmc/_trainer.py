@@ -388,11 +388,21 @@ def _as_array(name, value):
     return array
 
 
+def newest_checkpoint(folder):
+    """The folder of the checkpoint that a run goes on from; None: there is none. It is the one that `latest` names; if that is
+    missing, because the process died before it wrote it the first time, the newest."""
+    latest = folder / "latest"
+    if latest.is_file():
+        return folder / latest.read_text(encoding="utf-8").strip()
+    found = [path for path in folder.glob("step-*") if path.name[5:].isdecimal()]
+    return max(found, key=lambda path: int(path.name[5:]), default=None)
+
+
 def _state_in(folder):
     """The path of the state in a checkpoint, or in the newest checkpoint of a run."""
     path = pathlib.Path(folder)
-    if path.is_dir() and (path / "latest").is_file():
-        path = path / (path / "latest").read_text(encoding="utf-8").strip()
+    if path.is_dir() and not (path / "state.tfmt").is_file():
+        path = newest_checkpoint(path) or path
     if path.is_dir():
         path = path / "state.tfmt"
     if not path.is_file():
