@@ -158,23 +158,6 @@ static void weights_to_inputs(const Copy *c) {
   }
 }
 
-/* Inputs of the batch, and masks, that only parts read. */
-static void delete_unread_inputs(Graph *graph) {
-  VEC(Node *) read = {0}, unread = {0};
-  for (size_t i = 0; i < graph->inputs.n; i++) {
-    Node *input = graph->inputs.items[i];
-    if (input->users.n || graph_is_output(graph, input))
-      vec_push(graph->arena, &read, input);
-    else
-      vec_push(graph->arena, &unread, input);
-  }
-  graph->inputs.n = 0;
-  for (size_t i = 0; i < unread.n; i++) vec_push(graph->arena, &graph->inputs, unread.items[i]);
-  graph_delete_inputs(graph);
-  for (size_t i = 0; i < read.n; i++) vec_push(graph->arena, &graph->inputs, read.items[i]);
-  graph_renumber(graph);
-}
-
 static bool differentiate_mixture(Copy *c) {
   Gradients gradients;
   Builder builder = {.graph = c->graph, .origin = c->graph->outputs.items[0].node->origin};
@@ -196,7 +179,7 @@ static bool make_mixture(const CutGraphsRequest *request, CutGraphs *made) {
   weights_to_inputs(&c);
   train_free_weights(request->arena, c.graph);
   train_delete_unneeded(c.graph);
-  delete_unread_inputs(c.graph);
+  train_delete_unread_inputs(c.graph);
   made->mixture = c.graph;
   made->sizes = graph_sizes(c.graph, request->objective->batch);
   return true;
@@ -204,37 +187,13 @@ static bool make_mixture(const CutGraphsRequest *request, CutGraphs *made) {
 
 // ---- parts ----
 
-static bool mentions(const Cond *cond, uint32_t symbol) {
-  if (!cond) return false;
-  return (cond->left && size_involves(cond->left, symbol)) || (cond->right && size_involves(cond->right, symbol)) ||
-         mentions(cond->a, symbol) || mentions(cond->b, symbol);
-}
-
-static bool has_node_of(const Graph *graph, SrcSpan span) {
-  for (const Node *node = graph->first; node; node = node->next) {
-    const SrcSpan other = node->origin.span;
-    if (other.source == span.source && other.begin == span.begin && other.end == span.end) return true;
-  }
-  return false;
-}
-
-void cut_drop_checks(Graph *graph, int32_t batch) {
-  size_t kept = 0;
-  for (size_t i = 0; i < graph->checks.n; i++) {
-    const Check *check = &graph->checks.items[i];
-    if (!mentions(check->condition, (uint32_t)batch) || has_node_of(graph, check->origin.span))
-      graph->checks.items[kept++] = *check;
-  }
-  graph->checks.n = kept;
-}
-
 static void make_vectors(const CutGraphsRequest *request, CutGraphs *made) {
   Copy c = copy_new(request, made);
   add_values(&c);
   train_delete_unneeded(c.graph);
   train_free_weights(request->arena, c.graph);
   train_delete_unneeded(c.graph);
-  cut_drop_checks(c.graph, request->objective->batch);
+  train_drop_checks(c.graph, request->objective->batch);
   made->vectors = c.graph;
 }
 
@@ -258,7 +217,7 @@ static bool make_back(const CutGraphsRequest *request, CutGraphs *made) {
   add_gradients(&c, &gradients, false);
   train_free_weights(request->arena, c.graph);
   train_delete_unneeded(c.graph);
-  cut_drop_checks(c.graph, request->objective->batch);
+  train_drop_checks(c.graph, request->objective->batch);
   made->back = c.graph;
   return true;
 }

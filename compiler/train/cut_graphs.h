@@ -41,8 +41,5 @@ typedef struct CutGraphsRequest {
 bool cut_graphs(const CutGraphsRequest *request, CutGraphs **made, const Node **where);
 /* The input of the mixture, and of the backward half, that stands for the value of this number. */
 const char *cut_name(Arena *arena, size_t number);
-/* Of what a graph of parts requires of sizes: what is about the number of items, and of no operation that it has, is
- * for the mixture to check. */
-void cut_drop_checks(Graph *graph, int32_t batch);
 
 #endif

@@ -280,7 +280,7 @@ static Graph *counts_graph(Maker *m) {
   Graph *counts = graph_clone(m->arena, m->graph);
   train_delete_unneeded(counts); /* with the weights that no divisor depends on */
   train_free_weights(m->arena, counts);
-  if (m->made->cut) cut_drop_checks(counts, m->objective->batch);
+  if (m->made->cut) train_drop_checks(counts, m->objective->batch);
   return counts;
 }
 

@@ -1,7 +1,7 @@
 /* Where an objective is cut below what mixes items. See item_cut.h.
  *
  * The walk goes from the results down through everything that mixes, and stops at values of one item each and at sums.
- * What no item reaches belongs to the mixture too, and is computed there again: weights, masks of dropout, positions. */
+ * What no item reaches belongs to the mixture too and is computed there again: weights, masks of dropout, positions. */
 #include "train/item_cut.h"
 
 #include "graph/attributes.h"

@@ -8,5 +8,10 @@
 void train_free_weights(Arena *arena, Graph *graph);
 /* Deletes what no output needs, but for inputs: a rule may compute what it does not use. */
 void train_delete_unneeded(Graph *graph);
+/* Deletes inputs that no node reads. */
+void train_delete_unread_inputs(Graph *graph);
+/* Of what a graph of parts requires of sizes: what is about the number of items, and of no operation that it has, is
+ * for the mixture to check. */
+void train_drop_checks(Graph *graph, int32_t batch);
 
 #endif

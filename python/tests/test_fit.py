@@ -1,4 +1,5 @@
 """Trainer.fit: the files of `tfmc train`, whatever the data come as; runs that are stopped, killed and resumed."""
+import contextlib
 import json
 import os
 import pathlib
@@ -183,6 +184,41 @@ class Runs(Case):
         self.assertEqual(result.stopped, "signal")
         self.assertGreaterEqual(run.steps, 8)
         self.assertEqual((folder / "latest").read_text().strip(), f"step-{run.steps:08d}")
+
+    def test_killed_with_its_command(self):
+        """SIGKILL to the program and the command at once, at times that nobody chooses: nothing of either runs to its end."""
+        files, lines = contents(self.command() / "run")
+        folder = pathlib.Path(self.folder()) / "run"
+        program = PROGRAM.format(folder=os.path.dirname(os.path.abspath(__file__)), out=str(folder))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TMPDIR": str(self.folder())}
+        for _ in range(20 if LONG else 4):
+            process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+            process.stdout.readline()
+            time.sleep(random.random() * 0.05)
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            for number in [*map(int, children), process.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+        self.resume(folder)
+        for name in ("step-00000024/state.tfmt", "step-00000024/weights.safetensors", "weights.safetensors", "latest"):
+            self.assertEqual((folder / name).read_bytes(), files[name], name)
+
+    def test_interrupted_runs_go_on_to_the_same_bytes(self):
+        files, _ = contents(self.command() / "run")
+        for step in (4, 12, 20):
+            folder = pathlib.Path(self.folder()) / "run"
+
+            def interrupt(record):
+                if record["step"] == step and record["kind"] == "step":
+                    os.kill(os.getpid(), signal.SIGINT)
+            run = trainer()
+            first = run.fit(ITEMS, VALID, out=folder, callbacks=[interrupt], **RUN)
+            self.assertIn(first.stopped, ("signal", "end"))  # the command may have been done before it was asked
+            self.assertEqual(trainer().fit(ITEMS, VALID, out=folder, resume=True, **RUN).stopped, "end")
+            for name in ("step-00000024/state.tfmt", "step-00000024/weights.safetensors", "weights.safetensors", "latest"):
+                self.assertEqual((folder / name).read_bytes(), files[name], name)
 
     def test_metric_and_patience(self):
         seen = []

@@ -32,11 +32,14 @@ static uint32_t most_inputs(const tfm_training *training) {
   return most;
 }
 
+static uint32_t outputs_of(const tfm_objective *o) {
+  const tfm_train_mixture *mixture = &o->mixture;
+  return o->tops.n_outputs + o->bottoms.n_outputs + mixture->vectors.n_outputs + mixture->whole.n_outputs +
+         mixture->back.n_outputs;
+}
+
 static uint32_t most_outputs(const tfm_training *training) {
-  return training->step.tops.n_outputs + training->evaluation.tops.n_outputs + training->step.bottoms.n_outputs +
-         training->evaluation.bottoms.n_outputs + training->step.mixture.whole.n_outputs +
-         training->step.mixture.back.n_outputs + training->evaluation.mixture.whole.n_outputs +
-         training->evaluation.mixture.vectors.n_outputs;
+  return outputs_of(&training->step) + outputs_of(&training->evaluation);
 }
 
 static uint32_t most_steps(const tfm_training *training) {

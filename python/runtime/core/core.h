@@ -199,9 +199,13 @@ typedef struct TrainerObject {
   const tfm_tensor_info *inputs;
   uint32_t n_inputs;
   unsigned long generation;
+  PyObject *exchange; /* of several processes: called with a rank and bytes, gives that rank's bytes; NULL: there is one */
+  PyObject *fault;    /* what it raised */
 } TrainerObject;
 
 extern PyType_Spec trainer_spec, trainer_array_spec;
+/* tfm_exchange of a TrainerObject, on the thread that called it. */
+tfm_status trainer_exchange(void *user, int32_t peer, const void *out, void *in, int64_t bytes);
 /* Whether the trainer is there in this process; false after an exception. */
 bool trainer_ready(const TrainerObject *self);
 /* _run(how, parts): 0 a step, 1 gradients, 2 an evaluation, of a tuple of tuples of arrays. (steps, loss, norm, rate, results) */

@@ -61,20 +61,30 @@ static PyObject *open_library(PyObject *object, PyObject *args) {
 
 // ---- making it ----
 
-/* _begin(pool, seed, state, shards): state is the path of a state.tfmt as bytes, or None. */
+/* _begin(pool, seed, state, shards, rank, ranks, exchange): state is the path of a state.tfmt as bytes, or None; exchange is
+ * a function, or None if there is one rank. */
 static PyObject *begin(PyObject *object, PyObject *args) {
   TrainerObject *self = (TrainerObject *)object;
   PyObject *pool;
   unsigned long long seed;
   const char *state;
   Py_ssize_t state_size;
-  int shards;
+  int shards, rank, ranks;
+  PyObject *exchange;
   tfm_error error;
-  if (!PyArg_ParseTuple(args, "O!Kz#i", shared.pool_type, &pool, &seed, &state, &state_size, &shards)) return NULL;
+  if (!PyArg_ParseTuple(args, "O!Kz#iiiO", shared.pool_type, &pool, &seed, &state, &state_size, &shards, &rank, &ranks,
+                        &exchange))
+    return NULL;
   if (self->trainer || (!self->compiled && !self->library))
     return raise_status(TFM_E_USAGE, "the trainer is made already, or nothing was compiled");
-  tfm_trainer_options options = {.struct_size = sizeof options, .seed = seed, .shards = shards};
+  tfm_trainer_options options = {
+      .struct_size = sizeof options, .seed = seed, .shards = shards, .rank = rank, .ranks = ranks, .user = self};
   if (!(options.pool = pool_get((PoolObject *)pool))) return NULL;
+  if (exchange != Py_None) {
+    options.exchange = trainer_exchange;
+    Py_INCREF(exchange);
+    self->exchange = exchange;
+  }
   tfm_status status;
   Py_BEGIN_ALLOW_THREADS if (self->compiled) status =
       tfm_compiled_trainer(self->compiled, state, &options, &self->trainer, &error);
@@ -329,6 +339,8 @@ static void drop(PyObject *object) {
   }
   free(self->library);
   Py_XDECREF((PyObject *)self->pool);
+  Py_XDECREF(self->exchange);
+  Py_XDECREF(self->fault);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
   Py_DECREF(type);
 }

@@ -6,6 +6,7 @@
 #include "core.h"
 
 #include <signal.h>
+#include <string.h>
 
 typedef enum How { STEP, GRADIENTS, EVALUATE, UPDATE } How;
 
@@ -13,7 +14,7 @@ typedef struct Work {
   TrainerObject *self;
   How how;
   tfm_value *values; /* [n][n_inputs] */
-  int64_t n;
+  int64_t n, first_item;
   tfm_step_result result;
   tfm_error error;
   tfm_status status;
@@ -23,8 +24,10 @@ static void do_work(Work *w) {
   tfm_trainer *trainer = w->self->trainer;
   w->result = (tfm_step_result){.struct_size = sizeof w->result};
   switch (w->how) {
-    case STEP: w->status = tfm_trainer_step(trainer, w->values, w->n, 0, &w->result, &w->error); break;
-    case GRADIENTS: w->status = tfm_trainer_gradients(trainer, w->values, w->n, 0, &w->result, &w->error); break;
+    case STEP: w->status = tfm_trainer_step(trainer, w->values, w->n, w->first_item, &w->result, &w->error); break;
+    case GRADIENTS:
+      w->status = tfm_trainer_gradients(trainer, w->values, w->n, w->first_item, &w->result, &w->error);
+      break;
     case EVALUATE: w->status = tfm_trainer_evaluate(trainer, w->values, w->n, &w->result, &w->error); break;
     case UPDATE: w->status = tfm_trainer_update(trainer, &w->result, &w->error); break;
   }
@@ -71,14 +74,72 @@ static bool is_main_thread(void) {
   return is_main;
 }
 
-/* The result as a tuple; NULL after an exception. */
+// ---- several processes ----
+
+/* Copies, because what the function keeps would outlive the call. */
+static bool exchange_bytes(TrainerObject *self, int32_t peer, const void *out, void *in, int64_t bytes) {
+  char *data;
+  Py_ssize_t n;
+  PyObject *sent = PyBytes_FromStringAndSize(out, (Py_ssize_t)bytes);
+  PyObject *got = sent ? PyObject_CallFunction(self->exchange, "iO", (int)peer, sent) : NULL;
+  bool good = got && !PyBytes_AsStringAndSize(got, &data, &n);
+  if (good && n != bytes) {
+    raise_status(TFM_E_ENV, "rank %d sent %lld bytes where %lld were expected: it does something else", (int)peer,
+                 (long long)n, (long long)bytes);
+    good = false;
+  }
+  if (good) memcpy(in, data, (size_t)bytes);
+  Py_XDECREF(sent);
+  Py_XDECREF(got);
+  return good;
+}
+
+tfm_status trainer_exchange(void *user, int32_t peer, const void *out, void *in, int64_t bytes) {
+  TrainerObject *self = user;
+  PyGILState_STATE state = PyGILState_Ensure();
+  const bool good = exchange_bytes(self, peer, out, in, bytes);
+  if (!good) {
+    PyObject *type, *traceback;
+    Py_CLEAR(self->fault);
+    PyErr_Fetch(&type, &self->fault, &traceback);
+    PyErr_NormalizeException(&type, &self->fault, &traceback);
+    if (self->fault && traceback) PyException_SetTraceback(self->fault, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+  }
+  PyGILState_Release(state);
+  return good ? TFM_OK : TFM_E_ENV;
+}
+
+/* What the function raised is the cause of the error; what ends a program, such as KeyboardInterrupt, is it itself. */
+static PyObject *raise_fault(TrainerObject *self, const tfm_error *error) {
+  PyObject *type, *value, *traceback, *fault = self->fault;
+  self->fault = NULL;
+  if (!PyErr_GivenExceptionMatches(fault, PyExc_Exception)) {
+    PyErr_SetObject((PyObject *)Py_TYPE(fault), fault);
+    Py_DECREF(fault);
+    return NULL;
+  }
+  raise_error(error);
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  PyException_SetCause(value, fault);
+  PyErr_Restore(type, value, traceback);
+  return NULL;
+}
+
+// ---- calls ----
+
+/* The result as a tuple; NULL after an exception. With several processes a step is not cancelled, since others wait for
+ * it: the signal is handled behind it. */
 static PyObject *work(Work *w) {
-  const bool listens = w->how != UPDATE && is_main_thread();
+  const bool listens = w->how != UPDATE && !w->self->exchange && is_main_thread();
   do {
     Py_BEGIN_ALLOW_THREADS if (listens) do_and_listen(w);
     else do_work(w);
     Py_END_ALLOW_THREADS if (PyErr_CheckSignals()) return NULL;
   } while (listens && w->status == TFM_E_CANCELLED);
+  if (w->status && w->self->fault) return raise_fault(w->self, &w->error);
   if (w->status) return raise_error(&w->error);
   PyObject *results = PyList_New(0);
   for (int i = 0; results && i < TFM_MAX_RESULTS && tfm_trainer_result(w->self->trainer, i); i++) {
@@ -131,12 +192,13 @@ static void forget(Parts *parts) {
 PyObject *trainer_run(PyObject *object, PyObject *args) {
   TrainerObject *self = (TrainerObject *)object;
   int how;
+  long long first_item;
   PyObject *given;
-  if (!PyArg_ParseTuple(args, "iO!", &how, &PyTuple_Type, &given) || !trainer_ready(self)) return NULL;
+  if (!PyArg_ParseTuple(args, "iO!L", &how, &PyTuple_Type, &given, &first_item) || !trainer_ready(self)) return NULL;
   Parts parts = {.n = PyTuple_Size(given), .n_inputs = self->n_inputs};
   PyObject *result = NULL;
   if (read_parts(self, given, &parts)) {
-    Work w = {.self = self, .how = (How)how, .values = parts.values, .n = parts.n};
+    Work w = {.self = self, .how = (How)how, .values = parts.values, .n = parts.n, .first_item = first_item};
     result = work(&w);
   }
   forget(&parts);

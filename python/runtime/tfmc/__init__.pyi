@@ -270,13 +270,13 @@ class Trainer:
     epoch: int
     def __init__(self, source: str | os.PathLike[str] | Source, *, weights: _Weights | None = None,
                  objective: str | None = None, settings: Mapping[str, _Setting] = {}, seed: int = 0,
-                 threads: int | None = None, pool: Pool | None = None, shards: int = 1, march: str | None = None,
+                 threads: int | None = None, pool: Pool | None = None, shards: int = 1, group: object = None, march: str | None = None,
                  compiler: str | None = None, config: Mapping[str, _ConfigValue] = {},
                  on_message: Callable[[Diagnostic], object] | None = None, **more_settings: _Setting) -> None: ...
     @classmethod
     def resume(cls, folder: str | os.PathLike[str], source: str | os.PathLike[str] | Source, *,
                objective: str | None = None, settings: Mapping[str, _Setting] = {}, threads: int | None = None,
-               pool: Pool | None = None, shards: int = 1, march: str | None = None, compiler: str | None = None,
+               pool: Pool | None = None, shards: int = 1, group: object = None, march: str | None = None, compiler: str | None = None,
                config: Mapping[str, _ConfigValue] = {}, on_message: Callable[[Diagnostic], object] | None = None,
                **more_settings: _Setting) -> Trainer: ...
     def step(self, batch: _Batch | None = None, /, *, parts: Sequence[_Batch] | None = None,

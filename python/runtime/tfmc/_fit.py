@@ -20,7 +20,7 @@ import warnings
 from . import _errors, _find, _fit_batches, _items, _progress, _source, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._model import CompileWarning
-from ._trainer import Fit
+from ._trainer import Fit, newest_checkpoint
 
 LOOK = 0.05  # seconds between two looks at a run
 
@@ -180,7 +180,7 @@ def _data(trainer, data, path, pad, word):
 
 
 def _is_begun(out):
-    return (out / "latest").is_file()
+    return newest_checkpoint(out) is not None
 
 
 def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, skip_long, given):
@@ -188,6 +188,9 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
         if pad is not None or skip_long:
             raise UsageError("pad and skip_long are for items: batches of a program are as they are")
         return _fit_batches.fit(trainer, train, valid, out, resume, metric, callbacks, progress, given)
+    if trainer._group is not None:
+        raise UsageError("fit over items is a run of one process: give a trainer with group= batches, such as a DataLoader's, all of "
+                         "them on each rank")
     if trainer._made is None:
         raise UsageError("the trainer is of a compiled file: fit is for texts")
     if trainer.seed is None:
@@ -243,7 +246,7 @@ def _end(trainer, run, folder, out, patience):
     history = _records(run.log, 0)
     if _is_begun(folder):
         newest = [r for r in history if r["kind"] == "checkpoint"]
-        state = folder / (folder / "latest").read_text(encoding="utf-8").strip() / "state.tfmt"
+        state = newest_checkpoint(folder) / "state.tfmt"
         trainer._take(state, newest[-1]["epoch"] if newest else 0)
     if run.fault is not None:
         raise run.fault

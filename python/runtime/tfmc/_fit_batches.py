@@ -25,7 +25,7 @@ import numpy as np
 
 from . import _arrays, _items, _progress, _tensors
 from ._errors import EnvError, InputError, UsageError
-from ._trainer import Fit, _state_in
+from ._trainer import Fit, _state_in, newest_checkpoint
 
 OPTIONS = ("epochs", "steps", "valid_every", "save_every", "log_every", "keep", "patience", "empty_batches")
 # Of a checkpoint: a mark, the seed, the epoch and its batches that are done, how many were left out in all, hashes of the
@@ -33,6 +33,11 @@ OPTIONS = ("epochs", "steps", "valid_every", "save_every", "log_every", "keep", 
 NOTE = struct.Struct("<8sQQQQ32s32s")
 MARK = b"batches1"
 NO_LABEL = "no label that counts"
+
+
+def is_first(trainer):
+    """Of several processes one writes."""
+    return trainer._group is None or trainer._group.rank == 0
 
 
 def has_batches(data):
@@ -107,6 +112,7 @@ class _Batches:
 class _Log:
     def __init__(self, folder, trainer, callbacks, progress):
         self.path = None if folder is None else folder / "log.jsonl"
+        self.writes = folder is not None and is_first(trainer)
         self.trainer, self.callbacks, self.progress = trainer, callbacks, progress
         self.history, self.begun, self.stops = [], time.monotonic(), False
 
@@ -121,6 +127,8 @@ class _Log:
             if record["step"] <= self.trainer.steps:
                 self.history.append(record)
         self.begun -= max((r["seconds"] for r in self.history), default=0.0)
+        if not self.writes:
+            return
         new = self.path.with_suffix(".new")
         new.write_text("".join(json.dumps(r) + "\n" for r in self.history), encoding="utf-8")
         os.replace(new, self.path)
@@ -132,7 +140,7 @@ class _Log:
 
     def put(self, record):
         self.history.append(record)
-        if self.path is not None:
+        if self.writes:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
         if self.progress:
@@ -164,8 +172,10 @@ class _Run:
     def save(self):
         if self.folder is None:
             return
-        self.trainer.save(self.folder, self.note)
         self.saved = self.trainer.steps
+        if not is_first(self.trainer):
+            return
+        self.trainer.save(self.folder, self.note)
         self.log.put(self.log.record("checkpoint", self.batches.epoch, {}))
         for old in sorted(self.folder.glob("step-" + "[0-9]" * 8))[:-self.number("keep", 3)]:
             shutil.rmtree(old)
@@ -174,6 +184,8 @@ class _Run:
 
     def keep_weights(self):
         """The best weights, or the newest if nothing is validated, at the top of the folder."""
+        if not is_first(self.trainer):
+            return
         new = self.folder / "weights.new"
         _tensors.write_tensors(new, self.trainer.weights())
         os.replace(new, self.folder / "weights.safetensors")
@@ -218,7 +230,9 @@ class _Run:
             raise InputError("valid gives no batch")
         results, more = self.trainer.evaluate(parts=parts), {}
         if self.metric is not None:
-            more["score"] = score_of(self.metric, self.trainer)
+            score = score_of(self.metric, self.trainer)
+            group = self.trainer._group
+            more["score"] = score if group is None else struct.unpack("<d", group.of_first(struct.pack("<d", score)))[0]
         record = self.log.record("valid", self.batches.epoch, results, **more)
         if self.folder is not None and all(_judged(r) < _judged(record) for r in done):
             self.keep_weights()
@@ -274,9 +288,19 @@ class _Run:
         finally:
             signal.signal(signal.SIGINT, old)
 
+    def agree(self):
+        """Ranks take the same batches, and one that was asked to stop stops all."""
+        group = self.trainer._group
+        if group is None:
+            return
+        if not group.are_alike(self.batches.hash.digest()):
+            raise InputError("the ranks take other batches than each other: each gives all of them, in the same order")
+        self.asked, self.log.stops = group.any(self.asked), group.any(self.log.stops)
+
     def steps(self):
         while not self.is_over():
             self.step()
+            self.agree()
         if self.skipped and not self.trainer.steps:
             raise InputError("no label counts in any batch")
         if not self.asked and not self.log.stops and self.valid is not None:
@@ -337,7 +361,7 @@ def _check(train, valid, given, metric):
 
 @contextlib.contextmanager
 def _locked(folder):
-    """The folder of a run, which one process uses at a time."""
+    """The folder of a run, which one process uses at a time; None: none, or that of another rank."""
     if folder is None:
         yield
         return
@@ -358,7 +382,7 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, given):
     if resume and out is None:
         raise UsageError("resume=True goes on with the run in out=, which is not given")
     folder = None if out is None else pathlib.Path(out)
-    is_begun = folder is not None and (folder / "latest").is_file()
+    is_begun = folder is not None and newest_checkpoint(folder) is not None
     goes_on = bool(resume) and is_begun
     if trainer.steps and not goes_on:
         raise UsageError(f"the trainer has done {trainer.steps} steps: fit begins with a new one, or goes on with the run in out= "
@@ -369,7 +393,7 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, given):
         raise UsageError("the trainer was resumed: fit goes on with a run by Trainer(source, seed=...) and resume=True")
     log = _Log(folder, trainer, tuple(callbacks), sys.stderr.isatty() if progress is None else progress)
     run = _Run(trainer, train, valid, folder, metric, log, given)
-    with _locked(folder), run.listening():
+    with _locked(folder if is_first(trainer) else None), run.listening():
         if goes_on:
             run.take_up()
         elif folder is not None:  # a program that was killed before its first checkpoint left lines of steps that are gone

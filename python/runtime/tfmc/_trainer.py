@@ -1,13 +1,14 @@
 """Trainers: steps of a model's objective on batches that a program makes, and the weights as they are."""
 import collections
 import collections.abc
+import hashlib
 import os
 import pathlib
 import re
 
 import numpy as np
 
-from . import _core, _errors, _find, _model, _source
+from . import _core, _errors, _find, _group, _model, _source
 from ._errors import Diverged, EnvError, InputError, UsageError
 
 STEP, GRADIENTS, EVALUATE = range(3)  # of _core.Trainer._run
@@ -53,30 +54,38 @@ class Trainer(_core.Trainer):
     more_settings take the place of those of the train block (lr=1e-4, schedule="linear"); objective is text that goes
     before the model's last brace, such as an objective and a train block. config: values of the model's configuration.
     One thread at a time; Ctrl-C ends a step, and the weights are as before.
+
+    group: processes that train together, each with the same calls: a group of torch.distributed, a communicator of mpi4py,
+    or an object with rank, ranks and exchange(peer, bytes) -> bytes. A step is cut into `shards`, of which each takes its
+    share; with as many shards 1, 2 and 4 ranks have the same weights, to the bit.
     """
 
     def __new__(cls, *args, **named):
         return super().__new__(cls)
 
     def __init__(self, source, *, weights=None, objective=None, settings={}, seed=0, threads=None, pool=None, shards=1,
-                 march=None, compiler=None, config={}, on_message=None, **more_settings):
+                 group=None, march=None, compiler=None, config={}, on_message=None, **more_settings):
         self._make(source, None, weights=weights, objective=objective, settings={**settings, **more_settings}, seed=seed,
-                   threads=threads, pool=pool, shards=shards, march=march, compiler=compiler, config=config,
+                   threads=threads, pool=pool, shards=shards, group=group, march=march, compiler=compiler, config=config,
                    on_message=on_message)
 
     @classmethod
-    def resume(cls, folder, source, *, objective=None, settings={}, threads=None, pool=None, shards=1, march=None,
+    def resume(cls, folder, source, *, objective=None, settings={}, threads=None, pool=None, shards=1, group=None, march=None,
                compiler=None, config={}, on_message=None, **more_settings):
         """Goes on from a checkpoint: a folder step-XXXXXXXX, the folder of a run (from its newest), or a state.tfmt. The
         seed is the checkpoint's; what it was compiled of, and settings, are to be given again."""
         made = cls.__new__(cls)
         made._make(source, _state_in(folder), weights=None, objective=objective, settings={**settings, **more_settings},
-                   seed=0, threads=threads, pool=pool, shards=shards, march=march, compiler=compiler, config=config,
+                   seed=0, threads=threads, pool=pool, shards=shards, group=group, march=march, compiler=compiler, config=config,
                    on_message=on_message)
         return made
 
-    def _make(self, source, state, *, weights, objective, settings, seed, threads, pool, shards, march, compiler, config,
-              on_message):
+    def _make(self, source, state, *, weights, objective, settings, seed, threads, pool, shards, group, march, compiler,
+              config, on_message):
+        self._group = _group.of(group)
+        if self._group is not None and shards == 1:
+            shards = self._group.ranks
+        self._shards = shards
         if not 0 <= seed < 1 << 64:
             raise UsageError(f"the seed is {seed}, not 0 to 2^64 - 1")
         path, text = _source.read(source)
@@ -103,12 +112,23 @@ class Trainer(_core.Trainer):
                 "settings": tuple(word.encode() for word in words)}
             _model.run_compiler(self, options, text, on_message)
         pool = _model._pool_for(threads, pool)
-        self._begin(pool, seed, None if state is None else os.fsencode(state), shards)
+        ranks = (0, 1, None) if self._group is None else (self._group.rank, self._group.ranks, self._group.exchange)
+        self._begin(pool, seed, None if state is None else os.fsencode(state), shards, *ranks)
         inputs, self.results, self._paths, self.settings = self._describe()
         self.inputs = {name: _model._type_of(kind) for name, kind in inputs}
         self.results, self._paths = tuple(self.results), tuple(self._paths)
         self.trained = tuple(p for p in self._paths if self._tensor(p, GRADIENT) is not None)
         self._epoch, self._pool = 0, pool
+        self._check_ranks()
+
+    def _check_ranks(self):
+        if self._group is None:
+            return
+        digest = hashlib.sha256()
+        for path in self._paths:
+            digest.update(self.weight(path).tobytes())
+        if not self._group.are_alike(digest.digest()):
+            raise UsageError("the ranks begin with other weights than each other: give them the same, or the same seed")
 
     # ---- steps ----
 
@@ -135,9 +155,20 @@ class Trainer(_core.Trainer):
         step, loss, norm, rate, results = result
         return Step(step, loss, norm, rate, dict(zip(self.results, results)))
 
+    def _share(self, parts):
+        """The parts that are this process's, and how many items come before them."""
+        if self._shards == 1 or len(parts) % self._shards == 0 and self._group is None:
+            return parts, 0
+        parts, items = _group.shares(parts, self.inputs, self._shards)
+        if self._group is None:
+            return tuple(parts), 0
+        each = len(parts) // self._group.ranks
+        begin = self._group.rank * each
+        return tuple(parts[begin:begin + each]), sum(items[:begin])
+
     def _do(self, how, parts):
         try:
-            return self._step_of(self._run(how, parts))
+            return self._step_of(self._run(how, *self._share(parts)))
         except Diverged as error:
             error.step = self.steps + 1
             raise
@@ -357,11 +388,21 @@ def _as_array(name, value):
     return array
 
 
+def newest_checkpoint(folder):
+    """The folder of the checkpoint that a run goes on from; None: there is none. It is the one that `latest` names; if that is
+    missing, because the process died before it wrote it the first time, the newest."""
+    latest = folder / "latest"
+    if latest.is_file():
+        return folder / latest.read_text(encoding="utf-8").strip()
+    found = [path for path in folder.glob("step-*") if path.name[5:].isdecimal()]
+    return max(found, key=lambda path: int(path.name[5:]), default=None)
+
+
 def _state_in(folder):
     """The path of the state in a checkpoint, or in the newest checkpoint of a run."""
     path = pathlib.Path(folder)
-    if path.is_dir() and (path / "latest").is_file():
-        path = path / (path / "latest").read_text(encoding="utf-8").strip()
+    if path.is_dir() and not (path / "state.tfmt").is_file():
+        path = newest_checkpoint(path) or path
     if path.is_dir():
         path = path / "state.tfmt"
     if not path.is_file():

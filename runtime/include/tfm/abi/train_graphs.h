@@ -48,9 +48,8 @@ typedef struct tfm_train_mixture {
   uint32_t n_cuts; /* 0: there is no mixture */
 } tfm_train_mixture;
 
-/* What computes them (runtime/train/joined.c). Nothing else of the runtime refers to it, so only libraries whose
- * results mix items have it. A function that gives a table, because code that is loaded into memory knows no other
- * data. */
+/* What computes them (runtime/train/joined.c). Nothing else of the runtime refers to it, so only libraries with results
+ * that mix items have it. A function that gives a table, since code that is loaded into memory knows no other data. */
 typedef const struct Mixer *tfm_mixer_of(void);
 const struct Mixer *tfm_mixer_of_items(void);
 
