@@ -26,6 +26,8 @@ REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotro
            ("opt", dict(_remove_final_layer_norm=None), '"_remove_final_layer_norm" is null'),
            ("glm4_moe_lite", dict(mlp_layer_types=[]), "of no layer it is said"),
            *(("deepseek_v2", {key: 9}, "is odd") for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")),
+           ("glm4_moe_lite", dict(qk_rope_head_dim=3), "qk_rope_head_dim is odd"),
+           ("deepseek_v3", dict(qk_rope_head_dim=3, head_dim=3), "qk_rope_head_dim is odd"),
            *((name, dict(hidden_size=0), "a model of no columns") for name in ("nemotron_h", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                                                                              "kimi_linear", "gpt_oss", "qwen3_next", "qwen3_5_moe"))]
 # Layers of which none has attention: the cache of the classes then has no length.
