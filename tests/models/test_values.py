@@ -24,6 +24,7 @@ REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotro
            ("olmo_hybrid", dict(linear_a_log_max=-0.5), "linear_a_log_min is above linear_a_log_max"),
            ("olmo_hybrid", dict(linear_a_log_min=17.0), "linear_a_log_min is above linear_a_log_max"),
            ("opt", dict(_remove_final_layer_norm=None), '"_remove_final_layer_norm" is null'),
+           ("gpt_neo", dict(hidden_size=0), "heads of no columns"),
            ("glm4_moe_lite", dict(mlp_layer_types=[]), "of no layer it is said"),
            *(("deepseek_v2", {key: 9}, "is odd") for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")),
            ("glm4_moe_lite", dict(qk_rope_head_dim=3), "qk_rope_head_dim is odd"),
