@@ -136,7 +136,7 @@ def table(families, text_parts):
     for name, kind in classes(families, text_parts):
         for field in dataclasses.fields(kind):
             words = kinds(field.type)
-            if not field.init or field.name.startswith("_") or isinstance(field.type, str) or field.name == "dtype":
+            if not field.init or isinstance(field.type, str) or field.name == "dtype":
                 continue  # nothing is compared with a type that is a text; the base's own is a name of torch below
             for word, sample in SAMPLES.items():
                 if taken(kind, field.name, sample) != fits(word, words):

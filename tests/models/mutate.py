@@ -387,7 +387,9 @@ class Case:
     def made(self, kind, config):
         """The folder's files and tensors as `kind` saves them with the config, numbers from their names."""
         with quiet():
-            model = kind(hf.CONFIG_MAPPING[config["model_type"]].from_dict(config)).float()  # which reads infinities too
+            path = self.folder / "config.json"
+            path.write_text(json.dumps(config))
+            model = kind(hf.CONFIG_MAPPING[config["model_type"]].from_json_file(path)).float()  # of a file infinities are read too
             fixed = {n for n, p in model.named_parameters() if not (p.requires_grad or n in self.case["weights"])} - {"logit_scale", "logit_bias"}
             model.save_pretrained(self.folder)
         kept = {n: list(v.shape) for n, v in load_file(self.folder / "model.safetensors").items()}
@@ -415,6 +417,8 @@ class Case:
         known = hf.AutoConfig.for_model(config["model_type"])
         for i, mutation in enumerate(mutations.of_files({"config.json": config})):
             key, value = mutation[2], mutation[3]
+            if not re.search(self.args.like, mutations.text(mutation)):
+                continue
             if value == mutations.GONE or key == ["architectures"] or key == ["model_type"] or not hasattr(known, key[0]):
                 continue
             with contextlib.suppress(Exception):

@@ -22,7 +22,24 @@ REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotro
            ("nemotron_h", dict(mamba_expand=None), '"mamba_expand" is null'),
            ("kimi_linear", dict(model_max_length=[64]), "the setting 'max_length' must be a number, not [64]"),
            ("olmo_hybrid", dict(linear_a_log_max=-0.5), "linear_a_log_min is above linear_a_log_max"),
-           ("olmo_hybrid", dict(linear_a_log_min=17.0), "linear_a_log_min is above linear_a_log_max")]
+           ("olmo_hybrid", dict(linear_a_log_min=17.0), "linear_a_log_min is above linear_a_log_max"),
+           ("opt", dict(_remove_final_layer_norm=None), '"_remove_final_layer_norm" is null'),
+           ("gpt_neo", dict(hidden_size=0), "heads of no columns"),
+           ("glm4_moe_lite", dict(mlp_layer_types=[]), "of no layer it is said"),
+           *(("deepseek_v2", {key: 9}, "is odd") for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")),
+           ("glm4_moe_lite", dict(qk_rope_head_dim=3), "qk_rope_head_dim is odd"),
+           ("deepseek_v3", dict(qk_rope_head_dim=3, head_dim=3), "qk_rope_head_dim is odd"),
+           *((name, dict(hidden_size=0), "a model of no columns") for name in ("nemotron_h", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
+                                                                             "kimi_linear", "gpt_oss", "qwen3_next", "qwen3_5_moe"))]
+# Layers of which none has attention: the cache of the classes then has no length.
+UNATTENDED = [("bamba", dict(attn_layer_indices=None)), ("bamba", dict(attn_layer_indices=[])), ("bamba", dict(attn_layer_indices=[4])),
+              ("bamba", dict(attn_layer_indices=[-1])), ("granite_hybrid", dict(layer_types=["mamba"] * 2)),
+              ("granite_hybrid", dict(layer_types=None)), ("lfm2", dict(layer_types=["conv"] * 2)),
+              ("lfm2_first", dict(layer_types=None, full_attn_idxs=[7])), ("lfm2_first", dict(layer_types=None, full_attn_idxs=[])),
+              ("nemotron_h", dict(layers_block_type=["linear_attention", "moe", "mlp"])),
+              ("nemotron_h_first", dict(layers_block_type=None, hybrid_override_pattern="ME-")),
+              ("kimi_linear", dict(layer_types=["linear_attention"] * 2)), ("kimi_linear", dict(layer_types=None, num_hidden_layers=4)),
+              ("qwen3_next", dict(layer_types=None, num_hidden_layers=3)), ("qwen3_5", dict(layer_types=["linear_attention"] * 2))]
 TAKEN = [("nemotron_h", dict(mamba_chunk_size=1)), ("nemotron_h", dict(mtp_hybrid_override_pattern="*E")), ("bamba", dict(mamba_chunk_size=1)),
          ("nemotron_h", dict(mamba_dt_limit=[0.0, 1.0])), ("olmo_hybrid", dict(linear_a_log_max=0.0))]
 
@@ -43,6 +60,12 @@ class Values(ImportCase):
             with self.subTest(name, change=change):
                 self.write(self.take(name) | change)
                 self.tfmc(self.folder)
+
+    def test_layers_without_attention(self):
+        for name, change in UNATTENDED:
+            with self.subTest(name, change=change):
+                self.write({k: v for k, v in (self.take(name) | change).items() if v is not None})
+                self.refused("no layer has attention")
 
     def test_older_names(self):
         """Under its older name a setting is what it is under the new one, and is the one that counts."""
