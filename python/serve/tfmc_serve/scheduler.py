@@ -310,7 +310,8 @@ class Scheduler:
         token, so that the same prompt begins there. A model without states has none, for its rows can be cut."""
         last, mark = len(row.prompt) - 1, FIRST_MARK
         if not self._has_states or not self._keeps or row.read >= last or last < PAGE:
-            return row.chooser.length
+            length: int = row.chooser.length
+            return length
         while mark <= row.read:
             mark *= 2
         return min(mark, last)
