@@ -301,6 +301,32 @@ class Generation(unittest.TestCase):
         self.assertNotEqual(self.write(model, f"{model}/model.tfm", "--quantize=*linear_attn.out_proj*=int4"), plain)
 
 
+GRAPH = """graph X(sizes n) {
+  %0 = input "x" : f32[n, 4]
+  %1 = input "z" : f32[n, 3]
+LINE
+  output y = %2
+}
+"""
+
+
+class Faults(unittest.TestCase):
+    def test_gradients_that_are_none(self):
+        grad = "linear_attention_grad"
+        lines = {
+            f"  %2 = {grad} %0, %0, %0, %0, decay=true : f32[n, 4]": "g is the last one",
+            f"  %2 = {grad} %0, %0, %0, %1 : f32[n, 4]": "g must have the shape of the result",
+            f"  %2 = {grad} %0, %0, %0, %1, %0, beta=true : f32[n, 4]": "beta 1 or d",
+            f"  %2 = {grad} %0, %0, %0, %0 : f32[n, 3]": "the result should be f32[n, 4]",
+            f"  %2 = {grad}_v %0 : f32[n, 4]": "its input must be a linear_attention_grad",
+            f"  %3 = {grad} %0, %0, %0, %0 : f32[n, 4]\n  %2 = {grad}_decay %3 : f32[n, 4]": "its input has no such operand"}
+        for line, words in lines.items():
+            with self.subTest(line):
+                done = subprocess.run([TFMC, "opt", "-"], input=GRAPH.replace("LINE", line), capture_output=True, text=True)
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn(words, done.stderr)
+
+
 if __name__ == "__main__":
     sys.argv.pop(1)
     with tally.compiled_once():
