@@ -269,6 +269,8 @@ class CausalModel:
         encoder = self.member("encoder", f"EncoderLayer({self.d}, {self.heads}, 16)")
         self.say("src_pad = src == 0")
         self.say(f"memory = {encoder}({table}(src) -> PositionalEncoding({self.d}), src_key_padding_mask = src_pad)")
+        if self.rng.random() < 0.25:  # a state along the source belongs to the item, not to its rows
+            self.say(f"memory = memory + {self.recurrence()[0]}(memory)")
 
     def miss(self, x):
         """What makes the model not incremental, among its layers."""

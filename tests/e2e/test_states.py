@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The bits of linear_attention: the same on all instruction sets with fused multiply-adds, with any number of threads, of an
 item alone and beside others, and of the first steps whatever follows them; and those of its gradient, whatever stands behind
-the last step that gets something, and however the items of a step of training are cut.
+the last step that gets something, and however the items of a step of training are cut. And what models with states write,
+with weights of every form, greedily, with beams and drawn: compiled while the command runs and as libraries, with the same
+numbers, and with the tokens that whole rows give.
 
 usage: test_states.py TFMC
 
@@ -240,6 +242,89 @@ class Gradients(unittest.TestCase):
         self.same(gradients([(range(6), 151)]), first, "more padding")
         self.same(gradients([(range(3), 150), (range(3, 6), 145)]), first, "two parts")
         self.same(gradients([([i], lengths[i]) for i in range(6)], "--threads=1"), first, "item by item")
+
+
+MODELS = ["gen-qwen3-5-ragged", "gen-mamba2-ragged", "gen-falcon-h1-ragged", "gen-lfm2-ragged"]
+GOLDENS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "goldens", "state")
+SEARCHES = [("greedy", []), ("beams", ["--num-beams=3", "--num-return-sequences=2"]),
+            ("drawn", ["--do-sample", "--seed=5", "--top-k=6", "--temperature=0.9"])]
+
+
+class Generation(unittest.TestCase):
+    def setUp(self):
+        States.setUp(self)
+
+    def called(self, *arguments):
+        done = subprocess.run([TFMC, *arguments], capture_output=True, text=True, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def write(self, model, what, *options):
+        """The bytes of what is written: rows, their scores, those of their tokens."""
+        weights = [] if what.endswith(".so") else ["--weights", f"{model}/weights.safetensors"]
+        self.called("generate", what, *weights, "--inputs", f"{model}/inputs.safetensors", "--max-new-tokens=6", "-q",
+                    "--return-token-scores", "-o", "o.safetensors", *options)
+        with open(os.path.join(self.folder, "o.safetensors"), "rb") as file:
+            return file.read()
+
+    def tokens(self):
+        return load_file(os.path.join(self.folder, "o.safetensors"))["sequences"]
+
+    def check(self, name, form):
+        model, quantize = os.path.join(GOLDENS, name), [f"--quantize={form}"] if form else []
+        first = {}
+        for march in ("x86-64", "x86-64-v3", "x86-64-v4"):
+            if f"-march={march} cannot run here" in self.info:
+                continue
+            self.called("compile", f"{model}/model.tfm", "--weights", f"{model}/weights.safetensors", "-o", "libm.so", "-q",
+                        f"-march={march}", *quantize)
+            for search, options in SEARCHES:
+                got = self.write(model, f"{model}/model.tfm", *options, f"-march={march}", *quantize)
+                rows = self.tokens()
+                self.assertEqual(self.write(model, "libm.so", *options), got, f"{search}, {march}: a library gives other bytes")
+                self.assertEqual(self.write(model, f"{model}/model.tfm", *options, f"-march={march}", "--threads=1", *quantize), got)
+                self.write(model, f"{model}/model.tfm", *options, f"-march={march}", "--recompute", *quantize)
+                np.testing.assert_array_equal(self.tokens(), rows, f"{search}, {march}: whole rows give other tokens")
+                if march != "x86-64":
+                    self.assertEqual(first.setdefault(search, got), got, f"{search}, {march}")
+
+    def test_models_that_write(self):
+        for name in MODELS:
+            for form in ("", "bf16", "int8", "int4") if name == MODELS[0] else ("", "int4"):
+                with self.subTest(model=name, form=form):
+                    self.check(name, form)
+
+    def test_what_is_no_weight_of_a_product_stays_f32(self):
+        model = os.path.join(GOLDENS, MODELS[0])
+        plain = self.write(model, f"{model}/model.tfm")
+        rules = ",".join(f"*linear_attn.{name}={form}" for name in ("conv1d.weight", "A_log", "dt_bias") for form in ("bf16", "int4"))
+        self.assertEqual(self.write(model, f"{model}/model.tfm", f"--quantize={rules}"), plain)
+        self.assertNotEqual(self.write(model, f"{model}/model.tfm", "--quantize=*linear_attn.out_proj*=int4"), plain)
+
+
+GRAPH = """graph X(sizes n) {
+  %0 = input "x" : f32[n, 4]
+  %1 = input "z" : f32[n, 3]
+LINE
+  output y = %2
+}
+"""
+
+
+class Faults(unittest.TestCase):
+    def test_gradients_that_are_none(self):
+        grad = "linear_attention_grad"
+        lines = {
+            f"  %2 = {grad} %0, %0, %0, %0, decay=true : f32[n, 4]": "g is the last one",
+            f"  %2 = {grad} %0, %0, %0, %1 : f32[n, 4]": "g must have the shape of the result",
+            f"  %2 = {grad} %0, %0, %0, %1, %0, beta=true : f32[n, 4]": "beta 1 or d",
+            f"  %2 = {grad} %0, %0, %0, %0 : f32[n, 3]": "the result should be f32[n, 4]",
+            f"  %2 = {grad}_v %0 : f32[n, 4]": "its input must be a linear_attention_grad",
+            f"  %3 = {grad} %0, %0, %0, %0 : f32[n, 4]\n  %2 = {grad}_decay %3 : f32[n, 4]": "its input has no such operand"}
+        for line, words in lines.items():
+            with self.subTest(line):
+                done = subprocess.run([TFMC, "opt", "-"], input=GRAPH.replace("LINE", line), capture_output=True, text=True)
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn(words, done.stderr)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ w10 {{ "b" if m.role == "user" else "c" }} {{ m.content if m.content is string e
 
 
 BYTES_TEMPLATE = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}<s>assistant: {{ \"a\" if brief }}"
-WRITERS = ("write", "chat", "bytes", "tools")
+STATES = {"states": "qwen3_5.json", "scan": "mamba2.json"}  # beside attention, and alone
+WRITERS = ("write", "chat", "bytes", "tools", *STATES)
 TOOLS_TEMPLATE = """{% if tools %}<s>tools: {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}</s>{% endif %}{% for m in messages %}<s>{{ m.role }}: {{ m.content or "" }}
 {%- for call in m.tool_calls or [] %}
@@ -91,14 +92,17 @@ def write_languages(folder, vocab):
 
 def write_case(folder, kind):
     """A checkpoint of a kind: embed, classify (three labels), rerank (one), write, chat, which is write with a template,
-    bytes, which is chat with tokens of bytes, tools, which is bytes with a template that knows tools, and translate."""
-    name = {"embed": "sentence_mean.json", **dict.fromkeys(WRITERS, "llama.json"),
+    bytes, which is chat with tokens of bytes, tools, which is bytes with a template that knows tools, translate, and
+    states and scan, which are write with layers that keep states."""
+    name = {"embed": "sentence_mean.json", **dict.fromkeys(WRITERS, "llama.json"), **STATES,
             "translate": "m2m_100.json"}.get(kind, "bert_classify.json")
     case = json.loads((CASES / name).read_text())
     config = case["files"]["config.json"]
     if kind == "rerank":
         config["id2label"], config["label2id"] = {"0": "LABEL_0"}, {"LABEL_0": 0}
         case["weights"]["classifier.weight"][0] = case["weights"]["classifier.bias"][0] = 1
+    if kind == "states":
+        config["max_position_embeddings"] = 2048
     if kind in ("bytes", "tools"):
         config["vocab_size"], config["max_position_embeddings"] = 300, 256 if kind == "bytes" else 1024
         for name in ("lm_head.weight", "model.embed_tokens.weight"):
@@ -109,7 +113,7 @@ def write_case(folder, kind):
         write_bytes(folder, 290, kind == "tools")
     elif kind == "translate":
         write_languages(folder, config["vocab_size"])
-    elif kind in ("write", "chat"):
+    elif kind in ("write", "chat", *STATES):
         tokenizer = write_tokenizer(folder, config["vocab_size"], around=False)
         if kind == "chat":
             tokenizer.add_special_tokens(["w10", "w11", "w12"])

@@ -31,6 +31,7 @@ from .writers import ServedWriter
 
 STEP_TOKENS = 512     # of a step: enough to read the weights once for many rows
 LEAST_PIECE = 16      # tokens of prompts in a step, however long it takes
+FIRST_MARK = 512      # tokens of a prompt behind which a model with states has its first snapshot; then twice as many
 MOST_PIECES = 1024    # that wait for a client before it counts as one that reads nothing
 STUCK = 30.0          # seconds after which a step that has not ended is reported
 log = logging.getLogger("tfmc_serve")
@@ -101,7 +102,8 @@ class Scheduler:
         self.decoder = served.model.decoder(
             max_rows=2 * self._most_rows, max_length=served.row_length, step_rows=self._most_rows,
             step_kept=self._most_rows + self._most_guesses, cache_bytes=options.cache_bytes, **sources)
-        self.pages_all: int = self.decoder.pages(0)[1]
+        self.pages_all: int = self.decoder.pages(0)[1]  # 0: the model has states alone
+        self._has_states = False  # rows go back to few lengths (warm_up)
         self._changed = threading.Condition()
         self._live: set[Job] = set()  # of the event loop
         self._arrived: list[Job] = []
@@ -223,7 +225,7 @@ class Scheduler:
     def _need(self, row: Row) -> int:
         """Pages at its greatest length, and a shared one that it may have to copy."""
         limit: int = row.chooser.limit
-        return math.ceil(limit / PAGE) + 1
+        return math.ceil(limit / PAGE) + 1 if self.pages_all else 0
 
     def _admit(self) -> None:
         """In order; but of one key only half of the rows while others wait, and no copy before its prompt was read."""
@@ -276,17 +278,13 @@ class Scheduler:
 
     def _known(self, row: Row) -> tuple[int, int] | None:
         leader = row.leader
+        if self._has_states and self._keeps and row.scoring is None:  # such rows are continued at their end alone
+            return self._prefixes.find_whole(self._owner(row), row.prompt)
         if leader is not None and leader in self._running and leader.read >= len(row.prompt):
             return leader.number, len(row.prompt)
         if not self._keeps or row.scoring is not None:
             return None
-        found = self._prefixes.find(self._owner(row), row.prompt)
-        if found is None:
-            return None
-        wanted = min(found[1], len(row.prompt) - 1)
-        if self.decoder.keeps(found[0], wanted) == wanted:
-            return found
-        return self._prefixes.find_whole(self._owner(row), row.prompt)  # rows with states are continued at their end alone
+        return self._prefixes.find(self._owner(row), row.prompt)
 
     def _owner(self, row: Row) -> str:
         return "" if self._shares else row.job.owner
@@ -307,6 +305,33 @@ class Scheduler:
         if row.source is not None:
             self.decoder.drop_source(row.item)
 
+    def _next_mark(self, row: Row) -> int:
+        """Where the row's next step ends at the latest: at snapshots of its prompt, the last of them before the last
+        token, so that the same prompt begins there. A model without states has none, for its rows can be cut."""
+        last, mark = len(row.prompt) - 1, FIRST_MARK
+        if not self._has_states or not self._keeps or row.read >= last or last < PAGE:
+            length: int = row.chooser.length
+            return length
+        while mark <= row.read:
+            mark *= 2
+        return min(mark, last)
+
+    def _snapshot(self, row: Row) -> None:
+        """The row has read a piece of its prompt: what it has now stays for others, if it is at a mark."""
+        last = len(row.prompt) - 1
+        is_mark = row.read % FIRST_MARK == 0 and (row.read // FIRST_MARK).bit_count() == 1
+        if not self._has_states or not self._keeps or not PAGE <= row.read <= last or not (is_mark or row.read == last):
+            return
+        owner, ids = self._owner(row), row.prompt[:row.read]
+        known = self._prefixes.find_whole(owner, row.prompt)
+        if known is not None and known[1] == row.read:
+            return
+        while len(self._prefixes) >= self._most_rows:
+            self._drop_oldest()
+        copy = self.decoder.fork(row.number)
+        self._prefixes.add(owner, copy, ids)
+        self._prefixes.keep(copy)
+
     def _drop_oldest(self) -> bool:
         row = self._prefixes.oldest()
         if row is not None:
@@ -320,7 +345,7 @@ class Scheduler:
         sizes = []
         for i, row in enumerate(readers):
             most = tokens if i or len(readers) == 1 else max(1, tokens // 2)
-            sizes.append(max(0, min(most, row.chooser.length - row.read)))
+            sizes.append(max(0, min(most, self._next_mark(row) - row.read)))
             tokens -= sizes[-1]
         return sizes
 
@@ -397,7 +422,7 @@ class Scheduler:
     def _write(self, plan: list[Part]) -> list[tuple[Any, Exception | None]]:
         """A step that fails as a whole is repeated row by row, so that one row's fault is its own."""
         wanted = sum((part.row.read + part.n + len(part.guesses)) // PAGE - part.row.read // PAGE + 2 for part in plan)
-        while self.decoder.pages(0)[1] < wanted and self._drop_oldest():
+        while self.pages_all and self.decoder.pages(0)[1] < wanted and self._drop_oldest():
             pass
         made: list[tuple[Any, Exception | None]] = []
         try:
@@ -422,6 +447,7 @@ class Scheduler:
             return
         if not chosen:
             row.read += n
+            self._snapshot(row)
             return
         row.read = self.decoder.length(row.number)  # a row with states reads what was guessed rightly beside a fault again
         if not row.has_read:
@@ -508,13 +534,15 @@ class Scheduler:
         self.decoder.write([(row, chooser)])
         if length >= LEAST_PIECE:
             self._token_seconds = (time.monotonic() - began) / length
+        if length > 1:
+            self._has_states = self.decoder.keeps(row, length - 1) < length - 1
         for tokens in (1, 2, 3, 5, 8):
             for _ in range(2):
                 if chooser.limit - chooser.length <= tokens:
                     break
-                began = time.monotonic()
-                self.decoder.write([(row, chooser, 1, [0] * (tokens - 1))])
-                self._costs.learn(tokens, time.monotonic() - began)
+                began, n = time.monotonic(), chooser.length - self.decoder.length(row)  # with states more than 1: they go back
+                self.decoder.write([(row, chooser, n, [0] * (tokens - 1))])
+                self._costs.learn(n + tokens - 1, time.monotonic() - began)
         self._row_seconds = self._costs.of(1)
         self.decoder.leave(row)
         if translates:
