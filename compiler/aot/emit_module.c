@@ -47,8 +47,8 @@ void emit_fused(LLVMModuleRef module, const char *name, const TargetInfo *target
   LLVMValueRef function = LLVMAddFunction(module, name, LLVMFunctionType(word, NULL, 0, false));
   LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
   LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, ""));
-  LLVMValueRef is_fused = target->fma_of_four
-                              ? LLVMBuildZExt(builder, ask(module, builder, target->fma_of_four), word, "")
+  LLVMValueRef is_fused = target->fma_of_register
+                              ? LLVMBuildZExt(builder, ask(module, builder, target->fma_of_register), word, "")
                               : LLVMConstInt(word, target->has_fma, false);
   LLVMBuildRet(builder, is_fused);
   LLVMDisposeBuilder(builder);

@@ -45,7 +45,7 @@ typedef struct TargetInfo {
   uint32_t vector_floats;    /* floats in one register */
   bool converts_f16;         /* an instruction widens f16; if not, kernels do it with integers */
   bool has_fma;              /* if not, products are rounded before they are added */
-  const char *fma_of_four;   /* LLVM's name of a product and sum of four floats, where it is none for any number; NULL */
+  const char *fma_of_register; /* LLVM's name of a product and sum of one register of numbers; NULL: llvm.fma, of any */
   uint8_t masked_bytes[4];   /* sizes of elements that masked loads and stores take; 0: unused */
   const char *dot_bytes;     /* LLVM's name of acc += x w, of four neighbouring bytes each; NULL: there is none */
   const char *dot_pairs;     /* of x w + x w, of two neighbouring bytes each, cut to a word; NULL: there is none */

@@ -144,7 +144,6 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t of
 }
 
 int munmap(void *memory, size_t bytes) { return (void)bytes, free(memory), 0; }
-int madvise(void *memory, size_t bytes, int advice) { return (void)memory, (void)bytes, (void)advice, 0; }
 
 // ---- files: there are none ----
 

@@ -89,10 +89,8 @@ int close(int file);
 ssize_t pread(int file, void *to, size_t n, off_t offset);
 
 enum { PROT_READ = 1, PROT_WRITE = 2, MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_ANONYMOUS = 32, MAP_NORESERVE = 0x4000 };
-enum { MADV_HUGEPAGE = 14 };
 #define MAP_FAILED ((void *)-1)
 void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset); /* memory of zeroes alone */
 int munmap(void *memory, size_t bytes);                                               /* all that mmap gave */
-int madvise(void *memory, size_t bytes, int advice);                                  /* nothing */
 
 #endif

@@ -177,7 +177,7 @@ static bool choose_files(Compilation *c) {
   const char *inputs[] = {session->options.files.items[0], weights};
   c->header = file_beside(arena, c->output, ".h");
   bool embed = option_given(&session->options, OPTION_EMBED_WEIGHTS);
-  if (weights && !embed) c->weights_path = file_beside(arena, c->output, ".tfmw");
+  if (weights && !embed) c->weights_path = file_beside(arena, makes_modules(c) ? c->modules.loader : c->output, ".tfmw");
   if (embed && !weights) {
     option_error(&session->diag, OPTION_EMBED_WEIGHTS, "needs --weights");
     return false;
@@ -252,7 +252,7 @@ static void write_library(Compilation *c) {
   const CompileRequest compile = compile_request(session, NULL);
   if (makes_modules(c)) {
     const bool has_weights = !c->weights_path || library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
-    if (has_weights && modules_write(session, &request, &c->modules, c->weights_path) &&
+    if (has_weights && modules_write(session, &request, &c->modules) &&
         !option_given(&session->options, OPTION_QUIET))
       say_what_was_made(c);
     return;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "compile/library_model.h"
 #include "weights/files.h"
 
 bool publish_file(Session *session, const char *path, Bytes bytes) {
@@ -52,7 +53,7 @@ bool modules_choose_files(Session *session, ModuleTargets chosen, ModulePaths *p
   const char *output = option_text(&session->options, OPTION_OUTPUT, "");
   if (is_refused(session, output)) return false;
   for (uint32_t i = 0; i < chosen.n; i++) {
-    const bool is_relaxed = chosen.items[i]->fma_of_four;
+    const bool is_relaxed = chosen.items[i]->fma_of_register;
     *(is_relaxed ? &paths->relaxed : &paths->plain) = path_with(session, output, is_relaxed ? "-relaxed.wasm" : ".wasm");
   }
   paths->loader = path_with(session, output, ".mjs");
@@ -71,12 +72,14 @@ static bool write_one(Session *session, AotRequest request, const LibraryPlans *
   request.plans = plans;
   request.n_plans = 1;
   const Bytes module = aot_module(session->arena, &session->diag, &request);
-  return module.data && publish_file(session, plans->forward->target->fma_of_four ? paths->relaxed : paths->plain, module);
+  return module.data && publish_file(session, plans->forward->target->fma_of_register ? paths->relaxed : paths->plain, module);
 }
 
-bool modules_write(Session *session, const AotRequest *request, const ModulePaths *paths, const char *weights) {
+/* The weights are expected beside the loader, also where `tfmc pack` makes them later. */
+bool modules_write(Session *session, const AotRequest *request, const ModulePaths *paths) {
   StrBuf loader = strbuf_new(session->arena), types = strbuf_new(session->arena);
-  const ModuleFiles files = {base_of(paths->plain), base_of(paths->relaxed), base_of(weights)};
+  const ModuleFiles files = {base_of(paths->plain), base_of(paths->relaxed),
+                             request->weights ? NULL : base_of(file_beside(session->arena, paths->loader, ".tfmw"))};
   for (uint32_t i = 0; i < request->n_plans; i++)
     if (!write_one(session, *request, &request->plans[i], paths)) return false;
   aot_module_texts(&loader, &types, request, &files);

@@ -21,8 +21,8 @@ typedef struct ModuleTargets {
 const char *modules_usual_march(Arena *arena);
 /* False after an error. The caller checks what else is written. */
 bool modules_choose_files(Session *session, ModuleTargets targets, ModulePaths *paths);
-/* Writes a module for each plan of the request, and what belongs to them; `weights`: the path of their file, or NULL. */
-bool modules_write(Session *session, const AotRequest *request, const ModulePaths *paths, const char *weights);
+/* Writes a module for each plan of the request, and what belongs to them. */
+bool modules_write(Session *session, const AotRequest *request, const ModulePaths *paths);
 
 /* Writes a file, complete or not at all. */
 bool publish_file(Session *session, const char *path, Bytes bytes);
