@@ -79,6 +79,8 @@ for option in -march=x86-64-v3 -march=x86-64 --engine=reference --recompute; do
 done
 stage "golden cases on other machines" build/venv/bin/python tests/e2e/cross.py build/release/tfmc tests/goldens \
   tests/goldens/lang11 tests/goldens/state tests/cases
+stage "golden cases as WebAssembly modules" build/venv/bin/python tests/e2e/wasm.py build/release/tfmc tests/goldens \
+  tests/goldens/lang11 tests/goldens/state tests/cases
 stage "random decoding" build/venv/bin/python tests/differential/decoding.py build/release/libtfm.so --first 1000 \
   --count 20000
 threads_of_libraries() { python3 tests/e2e/test_library_threads.py build/release/tfmc . "$@"; }

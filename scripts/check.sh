@@ -109,6 +109,9 @@ else
   stage "libraries for other machines" "$python" tests/e2e/test_targets.py "$tfmc"
   stage "libraries for other machines, run" "$python" tests/e2e/cross.py "$tfmc" --threads=2 \
     tests/goldens/{encoder-stack,hf-llama,hf-mixtral,prim-pointwise,mha-masked-rows,q8-encoder,q4-linear,gen-gpt2-beam}
+  stage "WebAssembly modules" "$python" tests/e2e/test_web.py "$tfmc"
+  stage "WebAssembly modules, golden cases" "$python" tests/e2e/wasm.py "$tfmc" \
+    tests/goldens/{encoder-stack,hf-mixtral,prim-pointwise,q8-encoder,gen-gpt2-beam}
   stage "golden cases of generation" goldens --generate
   stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
   stage "generation, refusals" "$python" tests/e2e/test_generate_refusals.py "$tfmc"

@@ -24,7 +24,8 @@ static json_t *describe_sizes(const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0].forward->program;
   json_t *list = json_array();
   for (uint32_t i = 0; i < p->n_symbols; i++)
-    json_array_append_new(list, json_pack("{s:s, s:I}", "name", p->symbols[i], "offset", place_of(parts, ARGS_symbols, i)));
+    json_array_append_new(
+        list, json_pack("{s:s, s:I}", "name", p->symbols[i], "offset", place_of(parts, ARGS_symbols, i)));
   return list;
 }
 
@@ -41,7 +42,8 @@ static json_t *describe_outputs(const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0].forward->program;
   json_t *list = json_array();
   for (uint32_t i = 0; i < p->n_outputs; i++)
-    json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I}", "name", p->outputs[i].name, "type", p->outputs[i].shape,
+    json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I}", "name", p->outputs[i].name,
+                                          "type", p->outputs[i].shape,
                                           "offset", place_of(parts, ARGS_outputs, i),
                                           "capacity", place_of(parts, ARGS_capacities, i)));
   return list;
@@ -130,7 +132,8 @@ static void add_sizes(StrBuf *out, const tfm_program *p) {
 
 static void add_options(StrBuf *out) {
   strbuf_add(out, "/** By the names of a generation_config.json. */\nexport interface GenerateOptions {\n"
-                  "  /** tokens of each prompt; without it all of the input */\n  lengths?: number[];\n  sizes?: Sizes;\n");
+                  "  /** tokens of each prompt; without it all of the input */\n  lengths?: number[];\n"
+                  "  sizes?: Sizes;\n");
 #define TYPE_count "number | bigint"
 #define TYPE_real "number"
 #define TYPE_flag "boolean"
@@ -145,8 +148,8 @@ static void add_options(StrBuf *out) {
 #define GENERATE_OPTION(name, member, kind, ...) ADD(#name, TYPE_##kind)
 #include "tfm/abi/generate_options.def"
   strbuf_add(out, "}\n\n/** Rows end with their last token. */\nexport interface Generated {\n"
-                  "  sequences: Int32Array[];\n  scores: Float32Array | null;\n  token_scores: Float32Array[] | null;\n"
-                  "}\n\n");
+                  "  sequences: Int32Array[];\n  scores: Float32Array | null;\n"
+                  "  token_scores: Float32Array[] | null;\n}\n\n");
 }
 
 static const char types_before[] =

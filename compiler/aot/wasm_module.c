@@ -5,8 +5,8 @@
 
 #include "aot/library_file.h"
 #include "aot/runtime_archives.h"
-#include "aot/wasm_numbers.h"
 #include "aot/wasm_objects.h"
+#include "base/strbuf.h"
 
 enum { PAGE = 65536, STACK = 512 << 10, ALIGNMENT = 64 };
 
@@ -23,6 +23,26 @@ typedef struct Module {
   uint32_t memory_end;                         /* an address: behind data and zeroes */
   StrBuf out;
 } Module;
+
+// ---- numbers, in as few bytes as they need ----
+
+static void wasm_write(StrBuf *out, uint32_t value) {
+  do {
+    const uint8_t byte = value & 0x7f;
+    value >>= 7;
+    strbuf_add_char(out, (char)(value ? byte | 0x80 : byte));
+  } while (value);
+}
+
+static void wasm_write_signed(StrBuf *out, int32_t value) {
+  for (;;) {
+    const uint8_t byte = value & 0x7f;
+    value = value < 0 ? ~(~value >> 7) : value >> 7;
+    const bool is_last = value == (byte & 0x40 ? -1 : 0);
+    strbuf_add_char(out, (char)(is_last ? byte : byte | 0x80));
+    if (is_last) return;
+  }
+}
 
 // ---- what goes in, and where ----
 

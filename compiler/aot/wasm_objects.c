@@ -26,7 +26,8 @@ typedef struct Reading {
 } Reading;
 
 static bool refuse(const Reading *r, const char *what, unsigned number) {
-  diag_error_at(r->objects->diag, NULL, DIAG_TOOL, "a WebAssembly object has %s %u, which tfmc cannot link", what, number);
+  diag_error_at(r->objects->diag, NULL, DIAG_TOOL, "a WebAssembly object has %s %u, which tfmc cannot link", what,
+                number);
   return false;
 }
 

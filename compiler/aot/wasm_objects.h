@@ -41,7 +41,9 @@ typedef struct WasmPiece {
   uint32_t slot;  /* of a function: its place in the table; 0: nothing takes its address */
 } WasmPiece;
 
-typedef enum WasmSymbolKind { WASM_FUNCTION, WASM_DATA, WASM_GLOBAL, WASM_SECTION, WASM_TAG, WASM_TABLE } WasmSymbolKind;
+typedef enum WasmSymbolKind {
+  WASM_FUNCTION, WASM_DATA, WASM_GLOBAL, WASM_SECTION, WASM_TAG, WASM_TABLE
+} WasmSymbolKind;
 
 typedef struct WasmSymbol {
   uint8_t kind;

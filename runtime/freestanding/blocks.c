@@ -1,9 +1,9 @@
 /* Memory for machines without a C library: malloc and what belongs to it, over memory that only grows; and files that
  * are not there.
  *
- * Free regions form a list by rising addresses; the first that fits is taken, its rest stays free, and neighbours become
- * one again. A block has a head before it that says where it began. Out: blocks that are aligned to 16 bytes or as asked
- * for; NULL where the engine gives no more memory. One thread. */
+ * Free regions form a list by rising addresses; the first that fits is taken, its rest stays free, and neighbours
+ * become one again. A block has a head before it that says where it began. Out: blocks that are aligned to 16 bytes or
+ * as asked for; NULL where the engine gives no more memory. One thread. */
 #include "freestanding/freestanding.h"
 
 enum { GRAIN = 16, PAGE = 65536 };
@@ -30,7 +30,7 @@ static uintptr_t heap_end; /* 0: nothing was asked for yet */
 static uintptr_t round_to(uintptr_t value, uintptr_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 /* Puts a region into the list, and makes one of neighbours. */
-static void give(uintptr_t begin, size_t bytes) {
+static void put_back(uintptr_t begin, size_t bytes) {
   Region **link = &first, *made = (Region *)begin, *before = NULL;
   while (*link && (uintptr_t)*link < begin) {
     before = *link;
@@ -59,14 +59,14 @@ static Fit fit(uintptr_t begin, uint64_t bytes, size_t alignment, size_t wanted)
   return end <= begin + bytes ? (Fit){(uintptr_t)payload, (uintptr_t)end} : (Fit){0};
 }
 
-static void *take(Region **link, Fit place) {
+static void *cut_out(Region **link, Fit place) {
   Region *region = *link;
   uintptr_t begin = (uintptr_t)region;
   const uintptr_t end = begin + region->bytes, head = place.payload - GRAIN;
   *link = region->next;
-  if (place.end < end) give(place.end, end - place.end);
+  if (place.end < end) put_back(place.end, end - place.end);
   if (begin < head) {
-    give(begin, head - begin);
+    put_back(begin, head - begin);
     begin = head;
   }
   *(Head *)head = (Head){.begin = begin, .bytes = place.end - begin, .mark = MARK ^ head};
@@ -76,7 +76,7 @@ static void *take(Region **link, Fit place) {
 static void *look(size_t alignment, size_t wanted) {
   for (Region **link = &first; *link; link = &(*link)->next) {
     const Fit place = fit((uintptr_t)*link, (*link)->bytes, alignment, wanted);
-    if (place.end) return take(link, place);
+    if (place.end) return cut_out(link, place);
   }
   return NULL;
 }
@@ -86,7 +86,7 @@ static int grow(uint64_t bytes) {
   const uint64_t pages = (bytes + PAGE - 1) / PAGE;
   if (heap_end / PAGE + pages >= PAGE) return 0;
   if (__builtin_wasm_memory_grow(0, (size_t)pages) == SIZE_MAX) return 0;
-  give(heap_end, (size_t)(pages * PAGE));
+  put_back(heap_end, (size_t)(pages * PAGE));
   heap_end += (uintptr_t)(pages * PAGE);
   return 1;
 }
@@ -94,7 +94,7 @@ static int grow(uint64_t bytes) {
 static void begin_heap(void) {
   const uintptr_t begin = round_to((uintptr_t)__heap_base, GRAIN);
   heap_end = (uintptr_t)(__builtin_wasm_memory_size(0) * PAGE);
-  if (heap_end - begin >= GRAIN) give(begin, heap_end - begin);
+  if (heap_end - begin >= GRAIN) put_back(begin, heap_end - begin);
 }
 
 /* Free bytes at the end of memory, which need not be asked for. */
@@ -130,7 +130,7 @@ void free(void *memory) {
   Head *head = (Head *)(address - GRAIN);
   if (head->mark != (MARK ^ (uintptr_t)head)) return;
   head->mark = 0;
-  give(head->begin, head->bytes);
+  put_back(head->begin, head->bytes);
 }
 
 // ---- sys/mman.h ----

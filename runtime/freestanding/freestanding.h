@@ -1,8 +1,7 @@
-/* What the runtime takes of a C library, for machines that have none (WebAssembly). The build makes the system's headers
- * that the runtime includes (string.h and others, cmake/wasm.cmake) of this one.
+/* What the runtime takes of a C library, for machines that have none (WebAssembly). The build makes the headers of the
+ * system that the runtime includes (string.h and others, cmake/wasm.cmake) of this one.
  *
- * Declared is what is called somewhere; defined, in this room, is what a module needs. Files cannot be opened. Memory comes from memory.grow and is never given
- * back to the engine. There is no clock. */
+ * Files cannot be opened. Memory comes from memory.grow and is never given back to the engine. There is no clock. */
 #ifndef TFM_FREESTANDING_H
 #define TFM_FREESTANDING_H
 

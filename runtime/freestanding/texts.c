@@ -1,6 +1,6 @@
-/* Bytes and texts for machines without a C library, and vsnprintf for the messages of the runtime: the conversions that
- * freestanding.h names, without widths. In: a format and its arguments. Out: the text, cut to what fits, with a NUL; the
- * length that all of it has. A conversion that is not known is written as it stands. */
+/* Bytes and texts for machines without a C library, and vsnprintf for the messages of the runtime: the conversions
+ * that freestanding.h names, without widths. In: a format and its arguments. Out: the text, cut to what fits, with a
+ * NUL; the length that all of it has. A conversion that is not known is written as it stands. */
 #include "freestanding/freestanding.h"
 
 // ---- string.h: copies are instructions ----

@@ -177,7 +177,8 @@ static bool choose_files(Compilation *c) {
   const char *inputs[] = {session->options.files.items[0], weights};
   c->header = file_beside(arena, c->output, ".h");
   bool embed = option_given(&session->options, OPTION_EMBED_WEIGHTS);
-  if (weights && !embed) c->weights_path = file_beside(arena, makes_modules(c) ? c->modules.loader : c->output, ".tfmw");
+  const char *code = makes_modules(c) ? c->modules.loader : c->output;
+  if (weights && !embed) c->weights_path = file_beside(arena, code, ".tfmw");
   if (embed && !weights) {
     option_error(&session->diag, OPTION_EMBED_WEIGHTS, "needs --weights");
     return false;
@@ -234,6 +235,17 @@ static const char *compiler_of(const Compilation *c) {
   return makes_object(c) || compiler_is_there("cc") ? "cc" : NULL;
 }
 
+static bool write_weights(const Compilation *c) {
+  const CompileRequest compile = compile_request(c->session, NULL);
+  return !c->weights_path || library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
+}
+
+static void write_modules(const Compilation *c, const AotRequest *request) {
+  if (write_weights(c) && modules_write(c->session, request, &c->modules) &&
+      !option_given(&c->session->options, OPTION_QUIET))
+    say_what_was_made(c);
+}
+
 /* The weights are written first and the library last: whoever finds the library finds everything that belongs to it. */
 static void write_library(Compilation *c) {
   Session *session = c->session;
@@ -249,20 +261,15 @@ static void write_library(Compilation *c) {
                         .weights = c->embeds ? c->packed : NULL,
                         .training = c->trains.table ? &c->trains : NULL,
                         .compiler = compiler_of(c)};
-  const CompileRequest compile = compile_request(session, NULL);
   if (makes_modules(c)) {
-    const bool has_weights = !c->weights_path || library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
-    if (has_weights && modules_write(session, &request, &c->modules) &&
-        !option_given(&session->options, OPTION_QUIET))
-      say_what_was_made(c);
+    write_modules(c, &request);
     return;
   }
   Bytes code = makes_object(c) ? aot_object(session->arena, &session->diag, &request)
                                : aot_library(session->arena, &session->diag, &request, base_name(c->output));
   StrBuf header = strbuf_new(session->arena);
   aot_header(&header, &request);
-  bool weights = !c->weights_path || !code.data ||
-                 library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
+  bool weights = !code.data || write_weights(c);
   if (code.data && weights && publish_file(session, c->header, (Bytes){header.text, header.length}) &&
       publish_file(session, c->output, code) && !option_given(&session->options, OPTION_QUIET))
     say_what_was_made(c);

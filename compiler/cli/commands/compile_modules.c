@@ -37,13 +37,15 @@ static const char *base_of(const char *path) {
 }
 
 static bool is_refused(Session *session, const char *output) {
+  const Options *options = &session->options;
   const char *end = strrchr(base_of(output), '.');
-  if (option_given(&session->options, OPTION_CC) && strcmp(option_text(&session->options, OPTION_CC, ""), "none") != 0)
+  if (strcmp(option_text(options, OPTION_CC, "none"), "none") != 0)
     option_error(&session->diag, OPTION_CC, "modules for wasm32 are written by tfmc itself");
-  else if (option_given(&session->options, OPTION_OBJECT) || strcmp(option_text(&session->options, OPTION_EMIT, "lib"), "obj") == 0)
+  else if (option_given(options, OPTION_OBJECT) || strcmp(option_text(options, OPTION_EMIT, "lib"), "obj") == 0)
     option_error(&session->diag, OPTION_EMIT, "objects for wasm32 are not made: name the modules with -o NAME");
   else if (end && (strcmp(end, ".so") == 0 || strcmp(end, ".tfmm") == 0))
-    option_error(&session->diag, OPTION_OUTPUT, "code for wasm32 goes into modules, NAME.wasm beside NAME.mjs: -o NAME");
+    option_error(&session->diag, OPTION_OUTPUT,
+                 "code for wasm32 goes into modules, NAME.wasm beside NAME.mjs: -o NAME");
   else
     return false;
   return true;
@@ -54,7 +56,8 @@ bool modules_choose_files(Session *session, ModuleTargets chosen, ModulePaths *p
   if (is_refused(session, output)) return false;
   for (uint32_t i = 0; i < chosen.n; i++) {
     const bool is_relaxed = chosen.items[i]->fma_of_register;
-    *(is_relaxed ? &paths->relaxed : &paths->plain) = path_with(session, output, is_relaxed ? "-relaxed.wasm" : ".wasm");
+    const char *path = path_with(session, output, is_relaxed ? "-relaxed.wasm" : ".wasm");
+    *(is_relaxed ? &paths->relaxed : &paths->plain) = path;
   }
   paths->loader = path_with(session, output, ".mjs");
   paths->types = path_with(session, output, ".d.ts");
@@ -71,8 +74,9 @@ bool modules_choose_files(Session *session, ModuleTargets chosen, ModulePaths *p
 static bool write_one(Session *session, AotRequest request, const LibraryPlans *plans, const ModulePaths *paths) {
   request.plans = plans;
   request.n_plans = 1;
+  const bool is_relaxed = plans->forward->target->fma_of_register;
   const Bytes module = aot_module(session->arena, &session->diag, &request);
-  return module.data && publish_file(session, plans->forward->target->fma_of_register ? paths->relaxed : paths->plain, module);
+  return module.data && publish_file(session, is_relaxed ? paths->relaxed : paths->plain, module);
 }
 
 /* The weights are expected beside the loader, also where `tfmc pack` makes them later. */

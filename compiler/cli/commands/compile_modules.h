@@ -1,7 +1,7 @@
 /* WebAssembly modules of `tfmc compile`: NAME.wasm, NAME-relaxed.wasm, NAME.mjs and NAME.d.ts, beside NAME.tfmw.
  *
- * In: the command line, targets whose code goes into modules, a library's request. Out: the files, each of them complete
- * or not at all, the loader last. Refused: a C compiler, objects, names of other kinds of files. */
+ * In: the command line, targets whose code goes into modules, a library's request. Out: the files, each of them
+ * complete or not at all, the loader last. Refused: a C compiler, objects, names of other kinds of files. */
 #ifndef TFM_CLI_COMPILE_MODULES_H
 #define TFM_CLI_COMPILE_MODULES_H
 

@@ -40,7 +40,7 @@ typedef struct tfm_row_operand {
 typedef struct tfm_row_args {
   int64_t rows, columns;
   int64_t coordinates[TFM_MAX_RANK]; /* of the first element of the block: [0] column, [1] row, [2] ... outer axes */
-  TFM_SLOT(int32_t *faults);                   /* kernels set bits of tfm_fault atomically, as other threads do */
+  TFM_SLOT(int32_t *faults); /* kernels set bits of tfm_fault atomically, as other threads do */
   tfm_row_operand operands[TFM_MAX_OPERANDS]; /* [0] is the result */
 } tfm_row_args;
 

@@ -353,12 +353,15 @@ typedef struct tfm_decoding {
   TFM_SLOT(const tfm_step_input *inputs); /* [n_inputs of the step]; the one of the decoder input is not read */
   uint32_t past, fresh, kept, rows; /* the step's run-time sizes of these meanings, by number; rows TFM_NONE: one row */
   uint32_t encoder_rows;  /* the encoder's run-time size that counts the sources; TFM_NONE: there is one source */
-  TFM_SLOT(const uint32_t *sizes);  /* [n_symbols of the step]: the encoder's size of the same name; TFM_NONE: one of the above */
+  /* [n_symbols of the step]: the encoder's size of the same name; TFM_NONE: one of the above */
+  TFM_SLOT(const uint32_t *sizes);
   uint32_t logits;        /* output of the step, by number: f32 [rows, kept, vocab] */
   uint32_t logsumexp;     /* output f32 [rows, kept]: logsumexp of the logits; TFM_NONE: there is none */
   int64_t vocab;
-  TFM_SLOT(const uint32_t *cache_encoded); /* [n_caches of the step]: the encoder's output that fills the cache, if of_encoder */
-  TFM_SLOT(const uint8_t *ragged);  /* [n_symbols of the encoder]: 1: each source may have its own; NULL: none is ragged */
+  /* [n_caches of the step]: the encoder's output that fills the cache, if of_encoder */
+  TFM_SLOT(const uint32_t *cache_encoded);
+  /* [n_symbols of the encoder]: 1: each source may have its own; NULL: none is ragged */
+  TFM_SLOT(const uint8_t *ragged);
 } tfm_decoding;
 
 #ifdef __cplusplus
