@@ -256,7 +256,7 @@ static StrBuf data_of(Module *m) {
 static void add_description(Module *m) {
   if (!m->description) return;
   StrBuf text = strbuf_new(m->arena);
-  add_name(&text, WASM_SECTION_OF_LIBRARY);
+  add_name(&text, LIBRARY_SECTION_OF_MODULES);
   strbuf_add_n(&text, (const char *)m->description->bytes, m->description->size);
   add_section(m, CUSTOM, &text);
 }

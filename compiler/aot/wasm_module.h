@@ -10,8 +10,6 @@
 #include "aot/bytes.h"
 #include "diag/diag.h"
 
-#define WASM_SECTION_OF_LIBRARY "tfm" /* a custom section: the description and a NUL */
-
 /* NULL data after an error. */
 Bytes wasm_module(Arena *arena, Diag *diag, BytesList objects);
 

@@ -29,8 +29,8 @@ enum { OTHER = 0, IS_BASELINE = 1, IS_FOR_LIBRARIES = 2 };
 
 const TargetInfo targets[] = {
 #include "target/x86.def"
-#include "target/aarch64.def"
 #include "target/wasm32.def"
+#include "target/aarch64.def"
     {.name = NULL},
 };
 #undef TARGET

@@ -37,7 +37,7 @@ def dynamic(data):
 class Refused(Case):
     def test_targets_that_are_not_there(self):
         for triple in "armv7-linux-gnueabihf", "mips-linux-gnu", "aarch64", "wasm64":
-            self.compile(f"--target={triple}", code=2, says=f"unknown target '{triple}'; there are x86_64-linux-gnu, {AARCH64}, wasm32; "
+            self.compile(f"--target={triple}", code=2, says=f"unknown target '{triple}'; there are x86_64-linux-gnu, wasm32, {AARCH64}; "
                          "other 32-bit and big-endian machines are not supported")
 
     def test_two_kinds_of_machines_in_one_library(self):
@@ -61,7 +61,7 @@ class Libraries(Case):
         if f"no runtime for {AARCH64}" in said:
             self.compile(f"--target={AARCH64}", code=3, says=f"this tfmc holds no runtime for {AARCH64}: {AARCH64}-gcc was missing")
             self.skipTest("this tfmc holds no runtime for AArch64")
-        self.assertIn(f"libraries for: x86_64-linux-gnu, {AARCH64}", said)
+        self.assertRegex(said, f"libraries for: x86_64-linux-gnu.*, {AARCH64}")
 
     def test_the_other_files_are_the_same(self):
         self.compile_with_weights()

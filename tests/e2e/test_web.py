@@ -340,6 +340,48 @@ def loader_without_fma(folder):
     return wrong_in(in_chromium(folder, "page.html", "--js-flags=--no-enable-fma3"), prepared, False)
 
 
+WRITING = """<!doctype html><title>test</title><script type=module>
+import { open } from './m.mjs';
+let said;
+try {
+  const given = await (await fetch('inputs.json')).json(), model = await open();
+  const { sequences, scores, token_scores } = model.generate(given.inputs, given.options);
+  const bits = row => row ? [...new Uint32Array(row.slice().buffer)] : null;
+  said = { sequences: sequences.map(row => [...row]), scores: bits(scores), token_scores: token_scores.map(bits) };
+} catch (e) { said = { failed: `${e}` }; }
+await fetch('/done', { method: 'POST', body: JSON.stringify(said) });
+</script>"""
+
+
+def generation_in_chromium(folder):
+    """What a page generates is what the same module gives in wasmtime, whose bits wasm.py compares."""
+    build(WRITES, folder / "m", "--target=wasm32")
+    spec = json.loads((WRITES / "case.json").read_text())
+    case = cross.Case(str(WRITES), spec, str(folder))
+    (name, prompt), = case.inputs.items()
+    lengths = [max(prompt.shape[1] - i, 1) for i in range(len(prompt))]
+    options = {**spec["generate"], "return_token_scores": True, "lengths": lengths}
+    (folder / "inputs.json").write_text(json.dumps({"inputs": {name: prompt.tolist()}, "options": options}))
+    (folder / "page.html").write_text(WRITING)
+    said = in_chromium(folder, "page.html")
+    if "failed" in said:
+        return said["failed"]
+    module, context = opened(folder)
+    args = args_of(module, prompt.shape, [module.put(prompt.astype(np.int32).tobytes())], [(0, 0)])
+    data = wasm.generate(module, context, args, f"{len(prompt)}:{prompt.shape[1]}",
+                         [f"{key}={cross.text_of(value)}" for key, value in spec["generate"].items()])
+    n, width = struct.unpack_from("<qq", data)
+    rows = np.frombuffer(data, np.int64, n, 16)
+    words = np.frombuffer(data, np.uint32, offset=16 + 8 * n)
+    want = words[:n * width].reshape(n, width)
+    if [row.tolist() for row in (want[i, :rows[i]] for i in range(n))] != said["sequences"]:
+        return f"other tokens: {said['sequences']}"
+    scores, of_tokens = words[n * width:-n * width], words[-n * width:].reshape(n, width)
+    if (said["scores"] or []) != scores.tolist() or said["token_scores"] != [of_tokens[i, :rows[i]].tolist() for i in range(n)]:
+        return "other scores"
+    return None if n > 1 and width > prompt.shape[1] else "nothing was generated"
+
+
 QUESTIONS = {"pets that are sleeping": "The cat is asleep on the warm windowsill.",
              "money loses its value": "My savings account pays almost nothing."}
 ASKING = """
@@ -392,12 +434,37 @@ def lacking():
     return {"": runtime, "wasmtime": "" if wasm.wasmtime else "no wasmtime (pip install wasmtime)",
             "node": "" if version >= 22 else f"node {version}: 22 is needed" if version else "no node",
             "chromium": "" if CHROMIUM else "no chromium (Debian: chromium)",
-            "weights": "" if MINILM.exists() else "no build/weights (scripts/fetch-weights.sh)"}
+            "own": "", "weights": "" if MINILM.exists() else "no build/weights (scripts/fetch-weights.sh)"}
 
 
-TESTS = [(refusals, ""), (same_bytes_twice, ""), (size_of_minilm, ""), (calls_are_refused, "wasmtime"), (weights_are_refused, "wasmtime"),
+def modules_are_told(folder):
+    """`tfmc info` and `tfmc pack` read modules; damaged ones are refused, and none is run."""
+    build(CASE, folder / "m", "--target=wasm32")
+    about = json.loads(tfmc("info", folder / "m.wasm", "--json").stdout)
+    if about["instruction_sets"] != ["wasm32-simd128"]:
+        return f"{about}"
+    packed = tfmc("pack", folder / "m-relaxed.wasm", "--weights", CASE / "weights.safetensors", "-o", folder / "again.tfmw", "-q")
+    if packed.returncode or (folder / "again.tfmw").read_bytes() != (folder / "m.tfmw").read_bytes():
+        return f"pack: {packed.stderr[:300]}"
+    ran = tfmc("run", folder / "m.wasm", "--input", "x=1x1x16")
+    if "wasm32-simd128 is code for wasm32; this machine is" not in ran.stderr:
+        return f"run: {ran.stderr[:300]}"
+    whole, chance = (folder / "m.wasm").read_bytes(), random.Random(SEED)
+    for i in range(40):
+        data = bytearray(whole[:chance.randrange(8, len(whole))]) if i % 2 else bytearray(whole)
+        for _ in range(0 if i % 2 else 4):
+            data[chance.randrange(8, 40)] = chance.randrange(256)
+        (folder / "damaged.wasm").write_bytes(data)
+        told = tfmc("info", folder / "damaged.wasm")
+        if told.returncode not in (0, 3) or told.returncode and "no library made by" not in told.stderr:
+            return f"damaged: exit {told.returncode}: {told.stderr[:200]}"
+    return None
+
+
+TESTS = [(refusals, ""), (modules_are_told, ""), (same_bytes_twice, ""), (size_of_minilm, ""), (calls_are_refused, "wasmtime"), (weights_are_refused, "wasmtime"),
          (too_much_memory, "wasmtime"), (memory_is_bounded, "wasmtime"), (functions_are_known, "wasmtime"), (loader_in_node, "node"),
-         (loader_in_chromium, "chromium"), (loader_without_fma, "chromium"), (example_page, "chromium weights")]
+         (loader_in_chromium, "chromium"), (loader_without_fma, "chromium"),
+         (generation_in_chromium, "chromium wasmtime own"), (example_page, "chromium weights own")]
 
 
 def main(argv):
@@ -416,7 +483,7 @@ def main(argv):
             if missing:
                 print(f"not run: {test.__name__}: {missing}")
                 continue
-            uses_modules = needs and test is not example_page
+            uses_modules = needs and "own" not in needs
             tally.add(test.__name__, lambda tmp, test=test, shared_one=uses_modules: test(shared if shared_one else pathlib.Path(tmp)))
     return tally.end()
 

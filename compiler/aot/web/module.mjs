@@ -126,6 +126,12 @@ async function read(memory, from, signal, progress) {
 
 // ---- tensors ----
 
+function whole(name, value) {
+  if (typeof value === 'bigint') return value;
+  if (!Number.isSafeInteger(Number(value))) refuse(`"${name}" is a whole number, not ${value}`, INPUT);
+  return BigInt(value);
+}
+
 const dtype = type => type.split('[')[0];
 const declared = type => (type.includes('[') ? type.slice(type.indexOf('[') + 1, -1).split(',').map(dim => dim.trim()) : []);
 const product = dims => dims.reduce((a, b) => a * b, 1);
@@ -204,7 +210,7 @@ class Model {
     }
     for (const [name, n] of Object.entries(chosen ?? {})) {
       if (!MODEL.sizes.some(size => size.name === name)) refuse(`the model has no size "${name}"`);
-      sizes[name] = n;
+      sizes[name] = whole(name, n);
     }
     for (const size of MODEL.sizes)
       if (sizes[size.name] === undefined && !optional) refuse(`no input says how large "${size.name}" is: give sizes`);
@@ -292,7 +298,7 @@ class Model {
       const rows = lengths && take(lengths.length * 8), result = take(RESULT.bytes);
       if (lengths && given[about.input] && lengths.length !== (given[about.input].dims[0] ?? 1))
         refuse(`lengths are of ${lengths.length} prompts, and there are ${given[about.input].dims[0]}`, INPUT);
-      lengths?.forEach((n, i) => memory.view.setBigInt64(rows + 8 * i, BigInt(n), true));
+      lengths?.forEach((n, i) => memory.view.setBigInt64(rows + 8 * i, whole('lengths', n), true));
       memory.bytes.fill(0, result, result + RESULT.bytes);
       memory.run('generate', this.#context, args, rows ?? 0, chosen, result);
       try {
@@ -317,10 +323,10 @@ class Model {
       else if (kind === 'early') view().setInt32(place, value === 'never' ? 2 : value ? 1 : 0, true);
       else if (kind === 'tokens') {
         const list = [value].flat(), tokens = take(list.length * 8);
-        list.forEach((token, i) => view().setBigInt64(tokens + 8 * i, BigInt(token), true));
+        list.forEach((token, i) => view().setBigInt64(tokens + 8 * i, whole(name, token), true));
         view().setUint32(place, tokens, true);
         view().setBigUint64(place + 8, BigInt(list.length), true);
-      } else view().setBigInt64(place, BigInt(value), true);
+      } else view().setBigInt64(place, whole(name, value), true);
     }
     return at;
   }
