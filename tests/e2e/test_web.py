@@ -446,7 +446,7 @@ def modules_are_told(folder):
     packed = tfmc("pack", folder / "m-relaxed.wasm", "--weights", CASE / "weights.safetensors", "-o", folder / "again.tfmw", "-q")
     if packed.returncode or (folder / "again.tfmw").read_bytes() != (folder / "m.tfmw").read_bytes():
         return f"pack: {packed.stderr[:300]}"
-    ran = tfmc("run", folder / "m.wasm", "--input", "x=1x1x16")
+    ran = tfmc("run", folder / "m.wasm", "--inputs", CASE / "inputs.safetensors", "--output", folder / "out.safetensors")
     if "wasm32-simd128 is code for wasm32; this machine is" not in ran.stderr:
         return f"run: {ran.stderr[:300]}"
     whole, chance = (folder / "m.wasm").read_bytes(), random.Random(SEED)
