@@ -72,12 +72,6 @@ static const FunctionInfo functions[] = {
 #include "aot/library_functions.def"
 };
 
-static const FunctionInfo functions_of_modules[] = {
-#define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) \
-  {#suffix, #runtime, kind, LIBRARY_##least, result, arguments},
-#include "aot/module_functions.def"
-};
-
 const char *library_kernel_suffix(Arena *arena, const Plan *forward) {
   char *suffix = arena_printf(arena, ".%s.%s", model_prefix(arena, forward->program.name), forward->target->name);
   for (char *c = suffix; *c; c++)
@@ -389,8 +383,10 @@ static uint32_t drivers_of(const LibraryPlans *plans) {
 
 static void emit_functions_of_module(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
   const char *prefix = parts->names->prefix;
-  for (size_t i = 0; i < sizeof functions_of_modules / sizeof *functions_of_modules; i++)
-    emit_wrapper(arena, module, prefix, &functions_of_modules[i], NULL);
+  for (const ModuleFunction *own = module_functions; own->suffix; own++) {
+    const FunctionInfo info = {own->suffix, own->runtime, PLAIN, LIBRARY_ANY, own->result, own->arguments};
+    emit_wrapper(arena, module, prefix, &info, NULL);
+  }
   emit_fused(module, arena_printf(arena, "%s_fused", prefix), parts->plans[0].forward->target);
 }
 

@@ -3,6 +3,13 @@
 
 #include <string.h>
 
+const ModuleFunction module_functions[] = {
+#define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) \
+  {#suffix, #runtime, result, arguments},
+#include "aot/module_functions.def"
+    {NULL, NULL, NULL, NULL},
+};
+
 bool module_has(const char *suffix, bool embeds) {
   static const char *const left_out[] = {"open_as", "pool_new", "pool_free"};
   if (strcmp(suffix, "open") == 0) return embeds;

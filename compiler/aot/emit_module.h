@@ -10,6 +10,12 @@
 
 #include "target/target.h"
 
+typedef struct ModuleFunction { /* a row of module_functions.def */
+  const char *suffix, *runtime, *result, *arguments;
+} ModuleFunction;
+
+extern const ModuleFunction module_functions[]; /* ends with a row whose suffix is NULL */
+
 /* Whether modules have the function: there are no files, and there is one thread. `embeds`: the weights are in it. */
 bool module_has(const char *suffix, bool embeds);
 /* Pointers of a module have 4 bytes: said before blobs are made. */
