@@ -65,6 +65,9 @@ function(tfm_wasm_runtime runtime compiler folder)
       set(of_file "")
     endif()
     list(FILTER of_file EXCLUDE REGEX "unwind|C_COMPILER_ID")
+    if(NOT file MATCHES "/decode/loops/|/steps/attention_int8") # what loops over numbers itself; the rest calls kernels
+      list(APPEND of_file -Os)
+    endif()
     add_custom_command(OUTPUT ${folder}/${name}.o DEPENDS ${file} DEPFILE ${folder}/${name}.d
       COMMAND ${CMAKE_C_COMPILER_LAUNCHER} ${compiler} ${tfm_module_options} ${of_file} -I${folder}/include
               -I${CMAKE_SOURCE_DIR}/runtime/include -I${CMAKE_BINARY_DIR}/generated/include -I${CMAKE_SOURCE_DIR}/runtime

@@ -422,7 +422,7 @@ def example_page(folder):
 
 # ---- sizes ----
 
-SIZES = {"m.wasm": 150 * 1024, "m-relaxed.wasm": 150 * 1024}
+SIZES = {"m.wasm": 150_000, "m-relaxed.wasm": 150_000}
 
 
 def size_of_minilm(folder):
