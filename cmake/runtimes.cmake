@@ -1,6 +1,7 @@
 # The runtimes that tfmc puts into libraries: one archive for each family of CPUs (runtime/include/tfm/abi/families.def),
 # that of this machine and those that a C compiler is there for. Debian calls them TRIPLE-gcc (gcc-aarch64-linux-gnu);
-# -DTFM_CC_AARCH64=/path/to/gcc names another, OFF leaves the family out.
+# -DTFM_CC_AARCH64=/path/to/gcc names another, OFF leaves the family out. That of WebAssembly is made by clang (wasm.cmake).
+include(cmake/wasm.cmake)
 
 # Options beyond those of all families. Atomics stay in line on AArch64: what gcc calls instead would be of libgcc, and
 # would have a constructor. RISC-V's relaxation, code that a linker shortens, needs one that does
@@ -76,6 +77,20 @@ function(tfm_runtimes target runtime)
       tfm_incbin(${target} ${runtime} ${CMAKE_BINARY_DIR}/lib${runtime}.a tfm_runtime_${family})
       tfm_outside(${target} ${family} $<TARGET_FILE:tfm_whole_runtime> tfm_whole_runtime)
       string(APPEND list "RUNTIME(${family})\n")
+      continue()
+    endif()
+    if(family STREQUAL WASM32)
+      tfm_wasm_compiler()
+      if(NOT TFM_CC_WASM32)
+        message(STATUS "no runtime for wasm32: there is no clang with WebAssembly's back end")
+        continue()
+      endif()
+      set(folder ${CMAKE_BINARY_DIR}/runtimes/wasm32)
+      tfm_wasm_runtime(${runtime} ${TFM_CC_WASM32} ${folder})
+      add_custom_target(tfm_runtime_for_wasm32 DEPENDS ${folder}/libtfm_runtime.a)
+      tfm_incbin(${target} tfm_runtime_for_wasm32 ${folder}/libtfm_runtime.a tfm_runtime_WASM32)
+      tfm_no_outside(${target} WASM32)
+      string(APPEND list "RUNTIME(WASM32)\n")
       continue()
     endif()
     find_program(TFM_CC_${family} ${triple}-gcc DOC "the C compiler for the runtime of ${triple}; OFF: none")

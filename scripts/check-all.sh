@@ -84,6 +84,8 @@ for march in rv64gcv-zvl256b rv64gc; do
     --target=riscv64-linux-gnu --march=$march --threads=2 --qemu-option=-cpu \
     --qemu-option=rv64,v=true,vlen=256,vext_spec=v1.0 tests/goldens
 done
+stage "golden cases as WebAssembly modules" build/venv/bin/python tests/e2e/wasm.py build/release/tfmc tests/goldens \
+  tests/goldens/lang11 tests/goldens/state tests/cases
 stage "random decoding" build/venv/bin/python tests/differential/decoding.py build/release/libtfm.so --first 1000 \
   --count 20000
 threads_of_libraries() { python3 tests/e2e/test_library_threads.py build/release/tfmc . "$@"; }

@@ -114,6 +114,9 @@ else
   stage "libraries for RISC-V with vectors of 256 bits" "$python" tests/e2e/cross.py "$tfmc" --target=riscv64-linux-gnu \
     --march=rv64gcv-zvl256b --threads=2 --qemu-option=-cpu --qemu-option=rv64,v=true,vlen=256,vext_spec=v1.0 \
     tests/goldens/{encoder-stack,hf-llama,q8-encoder,gen-gpt2-beam}
+  stage "WebAssembly modules" "$python" tests/e2e/test_web.py "$tfmc"
+  stage "WebAssembly modules, golden cases" "$python" tests/e2e/wasm.py "$tfmc" \
+    tests/goldens/{encoder-stack,hf-mixtral,prim-pointwise,q8-encoder,gen-gpt2-beam}
   stage "golden cases of generation" goldens --generate
   stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
   stage "generation, refusals" "$python" tests/e2e/test_generate_refusals.py "$tfmc"

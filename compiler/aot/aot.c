@@ -6,6 +6,8 @@
 #include "aot/elf_library.h"
 #include "aot/emit_library.h"
 #include "aot/header.h"
+#include "aot/wasm_module.h"
+#include "base/check.h"
 #include "codegen/codegen.h"
 #include "kernels/kernel_module.h"
 
@@ -56,9 +58,11 @@ static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, cons
 }
 
 /* The object of what is neither kernel nor of one instruction set. It runs before the CPU is known, so it is generated
- * for the baseline: it must not contain an instruction that the CPU may lack. */
+ * for the baseline: it must not contain an instruction that the CPU may lack. A module has one instruction set. */
 static Bytes object_for_any(Arena *arena, Diag *diag, const AotRequest *request, LLVMModuleRef module) {
-  return object_of(arena, diag, module, target_baseline(request->plans[0].forward->target));
+  const TargetInfo *target = request->plans[0].forward->target;
+  const bool is_module = family_makes_modules(target->family);
+  return object_of(arena, diag, module, is_module ? target : target_baseline(target));
 }
 
 /* Each object is generated for its own instruction set. */
@@ -88,6 +92,19 @@ Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const cha
   const char *prefix = model_prefix(arena, request->plans[0].forward->program.name);
   if (!request->compiler) return elf_library(arena, diag, prefix, soname, objects, n);
   return link_library(arena, diag, request->compiler, prefix, soname, (BytesList){objects, n});
+}
+
+Bytes aot_module(Arena *arena, Diag *diag, const AotRequest *request) {
+  CHECK(request->n_plans == 1, "a module of %u instruction sets", request->n_plans);
+  const Bytes *objects = aot_objects(arena, diag, request);
+  return objects ? wasm_module(arena, diag, (BytesList){objects, request->n_plans + 1}) : (Bytes){0};
+}
+
+void aot_module_texts(StrBuf *loader, StrBuf *types, const AotRequest *request, const ModuleFiles *files) {
+  ArgsNames names = args_names(loader->arena, &request->plans[0].forward->program, request->ragged_sources);
+  LibraryParts parts = parts_of(request, &names);
+  write_module_loader(loader, &parts, files);
+  write_module_types(types, &parts);
 }
 
 Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request) {

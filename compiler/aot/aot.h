@@ -10,6 +10,7 @@
 #include "aot/description.h"
 #include "aot/header.h"
 #include "aot/link.h"
+#include "aot/module_loader.h"
 
 typedef struct AotRequest {
   const LibraryPlans *plans; /* one per instruction set, the best first */
@@ -29,6 +30,10 @@ typedef struct AotRequest {
 const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request);
 /* Makes a shared library with this soname. NULL data after an error. */
 Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const char *soname);
+/* Makes a WebAssembly module of one instruction set. NULL data after an error. */
+Bytes aot_module(Arena *arena, Diag *diag, const AotRequest *request);
+/* The JavaScript beside the modules of a model, and its types. */
+void aot_module_texts(StrBuf *loader, StrBuf *types, const AotRequest *request, const ModuleFiles *files);
 /* Makes one object, which the user links with the runtime archive. NULL data after an error. */
 Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request);
 void aot_header(StrBuf *out, const AotRequest *request);

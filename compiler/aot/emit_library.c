@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "aot/description.h"
+#include "aot/emit_module.h"
 #include "aot/emit_program.h"
 #include "aot/library_file.h"
 #include "aot/packed_tables.h"
@@ -398,16 +399,28 @@ static uint32_t drivers_of(const LibraryPlans *plans) {
   return drivers;
 }
 
+static void emit_functions_of_module(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
+  const char *prefix = parts->names->prefix;
+  for (const ModuleFunction *own = module_functions; own->suffix; own++) {
+    const FunctionInfo info = {own->suffix, own->runtime, PLAIN, LIBRARY_ANY, own->result, own->arguments};
+    emit_wrapper(arena, module, prefix, &info, NULL);
+  }
+  emit_fused(module, arena_printf(arena, "%s_fused", prefix), parts->plans[0].forward->target);
+}
+
 LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryParts *parts) {
   LLVMModuleRef module = LLVMModuleCreateWithNameInContext("library", context);
+  const bool is_module = family_makes_modules(parts->plans[0].forward->target->family);
+  if (is_module) module_set_pointers(module);
   uint32_t drivers = 0;
   for (uint32_t i = 0; i < parts->n_plans; i++) drivers |= drivers_of(&parts->plans[i]);
   emit_drivers(arena, module, drivers);
   LLVMValueRef library = emit_tfm_library(arena, module, parts);
   LLVMValueRef training = parts->training ? emit_training(arena, module, parts, library) : NULL;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-    if (library_has(parts, functions[i].least))
+    if (library_has(parts, functions[i].least) && (!is_module || module_has(functions[i].suffix, parts->weights)))
       emit_wrapper(arena, module, parts->names->prefix, &functions[i],
                    functions[i].gets == TRAINING ? training : library);
+  if (is_module) emit_functions_of_module(arena, module, parts);
   return module;
 }

@@ -1,6 +1,7 @@
 /* In: programs and decodings with pointers into this process. Out: constants of a module. See emit_program.h. */
 #include "aot/emit_program.h"
 
+#include <llvm-c/Target.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -49,11 +50,21 @@ void blob_text(Blob *blob, size_t offset, const char *text) {
   blob_pointer(blob, offset, text ? module_text(blob->module, text) : NULL);
 }
 
+/* What is behind a pointer in its place of 8 bytes: nothing, or, where pointers are narrower, the zeroes of a slot
+ * (tfm/abi/slot.h); a blob of nothing but pointers is one of the machine's. */
+static LLVMValueRef rest_of_slot(const Blob *blob, size_t size) {
+  const unsigned bytes = LLVMPointerSize(LLVMGetModuleDataLayout(blob->module));
+  const bool are_slots = blob->pointers.n * sizeof(void *) != size;
+  if (bytes == sizeof(void *) || !are_slots) return NULL;
+  return LLVMConstNull(LLVMArrayType2(LLVMInt8TypeInContext(context_of(blob->module)), sizeof(void *) - bytes));
+}
+
 /* A packed struct of byte strings and pointers: LLVM adds no padding of its own, so every byte lies where C put it.
  * The alignment, a cache line, is more than any member needs. */
 LLVMValueRef blob_finish(Blob *blob, const char *name, const void *bytes, size_t size) {
   if (!size) return module_null(blob->module);
   LLVMContextRef context = context_of(blob->module);
+  LLVMValueRef rest = rest_of_slot(blob, size);
   VEC(LLVMValueRef) parts = {0};
   size_t at = 0;
   for (size_t i = 0; i <= blob->pointers.n; i++) {
@@ -62,6 +73,7 @@ LLVMValueRef blob_finish(Blob *blob, const char *name, const void *bytes, size_t
       vec_push(blob->arena, &parts,
                LLVMConstStringInContext(context, (const char *)bytes + at, (unsigned)(end - at), true));
     if (i < blob->pointers.n) vec_push(blob->arena, &parts, blob->pointers.items[i].value);
+    if (i < blob->pointers.n && rest) vec_push(blob->arena, &parts, rest);
     at = end + sizeof(void *);
   }
   LLVMValueRef value = LLVMConstStructInContext(context, parts.items, (unsigned)parts.n, true);

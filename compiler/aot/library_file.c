@@ -1,4 +1,4 @@
-/* The file of a library, by way of its table of sections. See library_file.h.
+/* The file of a library, by way of its table of sections, or of a module, section by section. See library_file.h.
  *
  * Every offset and size is checked against the length of the file before it is used, and every name ends within what
  * was read. */
@@ -30,7 +30,15 @@ bool file_begins_with(Arena *arena, const char *path, const char *bytes, size_t 
   return is_same;
 }
 
-bool is_elf_file(Arena *arena, const char *path) { return file_begins_with(arena, path, ELFMAG, SELFMAG); }
+static const char module_magic[8] = {0, 'a', 's', 'm', 1, 0, 0, 0};
+
+static bool is_module_file(Arena *arena, const char *path) {
+  return file_begins_with(arena, path, module_magic, sizeof module_magic);
+}
+
+bool is_library_file(Arena *arena, const char *path) {
+  return file_begins_with(arena, path, ELFMAG, SELFMAG) || is_module_file(arena, path);
+}
 
 /* Reads `size` bytes from `offset` on and appends a NUL. NULL if they reach beyond the file or are more than any
  * library of ours has: a damaged table of sections must not make us allocate whatever it says. */
@@ -64,6 +72,34 @@ const char *elf_section(Arena *arena, Diag *diag, const InFile *file, const char
     return section->sh_type == SHT_NOBITS
                ? NULL
                : read_range(arena, diag, file, section->sh_offset, section->sh_size, MOST_BYTES);
+  }
+  return NULL;
+}
+
+// ---- sections of modules ----
+
+/* A number of seven bits a byte at *at, five bytes at most, which it passes. False: the file ends, or it is longer. */
+static bool read_number(Arena *arena, Diag *diag, const InFile *file, uint64_t *at, uint64_t *value) {
+  *value = 0;
+  for (unsigned shift = 0; shift < 35; shift += 7) {
+    const char *byte = read_range(arena, diag, file, (*at)++, 1, 1);
+    if (!byte) return false;
+    *value |= (uint64_t)(*byte & 0x7f) << shift;
+    if (!(*byte & 0x80)) return true;
+  }
+  return false;
+}
+
+/* Sections follow each other: a kind, a size, and of custom ones (0) a name before the bytes. */
+static const char *module_section(Arena *arena, Diag *diag, const InFile *file, const char *name) {
+  uint64_t at = sizeof module_magic, size, length;
+  for (const char *kind; (kind = read_range(arena, diag, file, at++, 1, 1)); at += size) {
+    if (!read_number(arena, diag, file, &at, &size)) return NULL;
+    uint64_t in = at;
+    if (*kind || !read_number(arena, diag, file, &in, &length) || length != strlen(name)) continue;
+    const char *found = read_range(arena, diag, file, in, length, MOST_NAMES);
+    if (!found || memcmp(found, name, length) != 0 || in + length > at + size) continue;
+    return read_range(arena, diag, file, in + length, at + size - in - length, MOST_BYTES);
   }
   return NULL;
 }
@@ -119,7 +155,9 @@ LibraryFile *library_file_open(Arena *arena, Diag *diag, const char *path) {
   if (!in_file_open(&file, diag, path)) return NULL;
   int n_errors = diag->n_errors;
   size_t size = 0;
-  const char *text = elf_section(arena, diag, &file, LIBRARY_SECTION, &size);
+  const char *text = is_module_file(arena, path)
+                         ? module_section(arena, diag, &file, LIBRARY_SECTION_OF_MODULES)
+                         : elf_section(arena, diag, &file, LIBRARY_SECTION, &size);
   in_file_close(&file);
   return diag->n_errors == n_errors ? library_file_read(arena, diag, path, text) : NULL;
 }

@@ -1,8 +1,8 @@
 /* LibraryFile: what a compiled library says of itself, read without loading it: nothing in the file is run.
  *
  * In: the path of a library or object made by `tfmc compile`, or a description that was found in another file; neither
- * is trusted. Out: what it says, in the arena. Refuses files that are not 64-bit little-endian ELF, sections that reach
- * beyond the file or are larger than any of ours, and ELF files without a description of ours. */
+ * is trusted. Out: what it says, in the arena. Refuses files that are neither 64-bit little-endian ELF nor modules,
+ * sections that reach beyond the file or are larger than any of ours, and files without a description of ours. */
 #ifndef TFM_AOT_LIBRARY_FILE_H
 #define TFM_AOT_LIBRARY_FILE_H
 
@@ -14,13 +14,15 @@
 
 /* Whether the file can be read and begins with these bytes, 8 at most. Reports nothing. */
 bool file_begins_with(Arena *arena, const char *path, const char *bytes, size_t n);
-bool is_elf_file(Arena *arena, const char *path);
+/* Whether the file is of a kind that libraries are: ELF, or a WebAssembly module. */
+bool is_library_file(Arena *arena, const char *path);
 /* Returns the bytes of the section and a NUL; NULL after an error, or if there is no such section. */
 const char *elf_section(Arena *arena, Diag *diag, const InFile *file, const char *name, size_t *size);
 
 // ---- descriptions ----
 
-#define LIBRARY_SECTION ".tfm" /* holds the description and a NUL */
+#define LIBRARY_SECTION ".tfm"        /* holds the description and a NUL */
+#define LIBRARY_SECTION_OF_MODULES "tfm" /* a custom section, which holds the same */
 
 typedef struct LibraryFile {
   const char *path;

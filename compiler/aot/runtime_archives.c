@@ -33,7 +33,8 @@ bool runtime_find(tfm_family family, RuntimeArchive *archive) {
 bool runtime_of_family(Diag *diag, tfm_family family, RuntimeArchive *archive) {
   const char *triple = family_info(family)->triple;
   if (runtime_find(family, archive)) return true;
-  diag_error_at(diag, NULL, DIAG_TOOL, "this tfmc holds no runtime for %s: %s-gcc was missing when it was built",
-                triple, triple);
+  const bool is_module = family_makes_modules(family);
+  diag_error_at(diag, NULL, DIAG_TOOL, "this tfmc holds no runtime for %s: %s%s was missing when it was built", triple,
+                is_module ? "a clang for " : triple, is_module ? triple : "-gcc");
   return false;
 }

@@ -60,7 +60,7 @@ static bool read_file(Session *session, ModelText *text) {
 // ---- from a library ----
 
 bool names_library(Session *session, const char *path) {
-  return is_elf_file(session->arena, path) || is_one_file(session->arena, path);
+  return is_library_file(session->arena, path) || is_one_file(session->arena, path);
 }
 
 LibraryFile *library_of_file(Session *session, const char *path) {

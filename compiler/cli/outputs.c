@@ -107,7 +107,7 @@ static const char **list_read(Session *session, size_t *n) {
   inputs_list_files(session, &inputs, n);
   const char **all = ARENA_ARRAY(session->arena, const char *, *n + 4);
   for (size_t i = 0; i < *n; i++) all[i] = inputs[i];
-  const bool has_own_weights = !option_given(options, OPTION_WEIGHTS) && is_elf_file(session->arena, model);
+  const bool has_own_weights = !option_given(options, OPTION_WEIGHTS) && is_library_file(session->arena, model);
   all[(*n)++] = model;
   all[(*n)++] = option_text(options, OPTION_WEIGHTS, NULL);
   all[(*n)++] = option_text(options, OPTION_GENERATION_CONFIG, NULL);

@@ -73,15 +73,16 @@ static bool find_backend(Diag *diag, const TargetInfo *target, LLVMTargetRef *ba
 }
 
 /* Position-independent code with the small code model: kernels call nothing, and their constants lie next to them, so
- * the same object serves the JIT and a shared library. */
+ * the same object serves the JIT and a shared library. Modules know their addresses. */
 LLVMTargetMachineRef target_machine(Diag *diag, const TargetInfo *target) {
   LLVMTargetRef backend;
   if (!find_backend(diag, target, &backend)) return NULL;
   StrBuf features = strbuf_new(diag->arena);
+  const LLVMRelocMode mode = family_makes_modules(target->family) ? LLVMRelocStatic : LLVMRelocPIC;
   target_llvm_features(target, &features);
   LLVMTargetMachineRef machine =
       LLVMCreateTargetMachine(backend, target_family(target)->llvm_triple, target->llvm_cpu, features.text,
-                              LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
+                              LLVMCodeGenLevelDefault, mode, LLVMCodeModelSmall);
   if (!machine) diag_error_at(diag, NULL, DIAG_TOOL, "LLVM has no target machine for %s", target->name);
   return machine;
 }

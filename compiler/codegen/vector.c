@@ -26,8 +26,37 @@ LLVMValueRef emit_ramp(Emitter *e, unsigned n) {
   return LLVMConstVector(items, n);
 }
 
+/* `n` floats of a vector, from number `first` on, or, of vectors put behind each other, all of both. */
+static LLVMValueRef floats_of(Emitter *e, LLVMValueRef vector, LLVMValueRef other, unsigned first, unsigned n) {
+  LLVMValueRef places[LANES];
+  for (unsigned i = 0; i < n; i++) places[i] = emit_i32(e, (int32_t)(first + i));
+  return LLVMBuildShuffleVector(e->builder, vector, other, LLVMConstVector(places, n), "");
+}
+
+/* By an instruction that takes one register: four floats, or two doubles. A scalar becomes a register of them. */
+static LLVMValueRef emit_fma_by_registers(Emitter *e, LLVMValueRef factors[3]) {
+  LLVMTypeRef type = LLVMTypeOf(factors[0]);
+  const bool is_scalar = LLVMGetTypeKind(type) != LLVMVectorTypeKind;
+  const unsigned width = (is_scalar ? type : LLVMGetElementType(type)) == e->f32 ? 4 : 2;
+  const unsigned n = is_scalar ? width : LLVMGetVectorSize(type);
+  LLVMValueRef parts[LANES];
+  CHECK(n % width == 0 && n <= LANES && (n & (n - 1)) == 0, "a vector of %u", n);
+  for (unsigned i = 0; i < n / width; i++) {
+    LLVMValueRef some[3];
+    for (unsigned k = 0; k < 3; k++)
+      some[k] = is_scalar    ? emit_splat(e, factors[k], width)
+                : n == width ? factors[k]
+                             : floats_of(e, factors[k], LLVMGetPoison(type), width * i, width);
+    parts[i] = emit_intrinsic(e, e->target->fma_of_register, LLVMTypeOf(some[0]), 3, some);
+  }
+  for (unsigned count = n / width, each = width; count > 1; count /= 2, each *= 2)
+    for (unsigned i = 0; i < count / 2; i++) parts[i] = floats_of(e, parts[2 * i], parts[2 * i + 1], 0, 2 * each);
+  return is_scalar ? LLVMBuildExtractElement(e->builder, parts[0], emit_i32(e, 0), "") : parts[0];
+}
+
 LLVMValueRef emit_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
   if (!e->target->has_fma) return LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, a, b, ""), c, "");
+  if (e->target->fma_of_register) return emit_fma_by_registers(e, (LLVMValueRef[]){a, b, c});
   return emit_intrinsic(e, "llvm.fma", LLVMTypeOf(a), 3, (LLVMValueRef[]){a, b, c});
 }
 

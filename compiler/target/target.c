@@ -12,7 +12,7 @@ enum { N_GEMM_TILES = sizeof ((TargetInfo *)0)->gemm_tiles / sizeof(TileShape) }
 
 enum { OTHER = 0, IS_BASELINE = 1, IS_FOR_LIBRARIES = 2 };
 
-#define TARGET(Name, Family, Cpu, Features, uses, vectors, whole, unroll, line, gemm, keys, values) \
+#define TARGET(Name, Family, Cpu, Features, uses, vectors, whole, unroll, line, gemm, keys, ...) \
   {.name = Name,                                                                                        \
    .family = TFM_FAMILY_##Family,                                                                       \
    .llvm_cpu = Cpu,                                                                                     \
@@ -25,10 +25,11 @@ enum { OTHER = 0, IS_BASELINE = 1, IS_FOR_LIBRARIES = 2 };
    .cache_line = line,                                                                                  \
    .gemm_tiles = gemm,                                                                                  \
    .attention_keys = keys,                                                                              \
-   .attention_value_widths = values},
+   .attention_value_widths = __VA_ARGS__},
 
 const TargetInfo targets[] = {
 #include "target/x86.def"
+#include "target/wasm32.def"
 #include "target/aarch64.def"
 #include "target/riscv64.def"
     {.name = NULL},
@@ -58,6 +59,8 @@ const FamilyInfo *family_info(tfm_family family) {
   while (row->family != family && row->family != TFM_FAMILY_ANY) row++;
   return row;
 }
+
+bool family_makes_modules(tfm_family family) { return family == TFM_FAMILY_WASM32; }
 
 const FamilyInfo *target_family(const TargetInfo *target) { return family_info(target->family); }
 

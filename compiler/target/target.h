@@ -1,4 +1,5 @@
-/* TargetInfo: what code is generated for. One row of x86.def, aarch64.def or riscv64.def per instruction set.
+/* TargetInfo: what code is generated for. One row of x86.def, aarch64.def, riscv64.def or wasm32.def per instruction
+ * set.
  *
  * In: a name, or the number of columns of a product. Out: a row of the table, one of its tiles, the width of a panel.
  * Nothing here knows LLVM but its names; codegen/ looks at the
@@ -44,6 +45,7 @@ typedef struct TargetInfo {
   uint32_t vector_floats;    /* floats in one register */
   bool converts_f16;         /* an instruction widens f16; if not, kernels do it with integers */
   bool has_fma;              /* if not, products are rounded before they are added */
+  const char *fma_of_register; /* LLVM's name of a product and sum of one register of numbers; NULL: llvm.fma, of any */
   uint8_t masked_bytes[4];   /* sizes of elements that masked loads and stores take; 0: unused */
   const char *dot_bytes;     /* LLVM's name of acc += x w, of four neighbouring bytes each; NULL: there is none */
   const char *dot_pairs;     /* of x w + x w, of two neighbouring bytes each, cut to a word; NULL: there is none */
@@ -77,6 +79,8 @@ const TargetInfo *target_baseline(const TargetInfo *target);
 /* The family that users call by this triple; NULL if there is none. The list ends with TFM_FAMILY_ANY. */
 const FamilyInfo *family_find(const char *triple);
 extern const FamilyInfo cpu_families[];
+/* Whether code of the family goes into WebAssembly modules, whose pointers have 4 bytes, and not into ELF files. */
+bool family_makes_modules(tfm_family family);
 /* What a library of a family is made for unless users say otherwise. */
 const TargetInfo *target_for_libraries(tfm_family family);
 /* Whether loads and stores of elements of this size can be masked. */

@@ -5,13 +5,14 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "base/numbers.h"
 #include "tfm/tfm.h"
 
 /* Memory that the caller must end with `release`; NULL: there is none. `alignment` is a power of two, at least that of
  * a pointer. The bytes are not cleared. */
-void *allocate(const tfm_allocator *allocator, size_t bytes, size_t alignment);
+void *allocate(const tfm_allocator *allocator, uint64_t bytes, size_t alignment);
 /* Memory that may be large. Large blocks are aligned to huge pages, and the system is asked for them, because a
  * workspace of many megabytes otherwise misses in the TLB. *bytes is raised to what the caller must pass to
  * `release`. */
@@ -22,6 +23,11 @@ void *allocate_large(const tfm_allocator *allocator, int64_t *bytes);
 void *allocate_room(const tfm_allocator *allocator, int64_t *bytes);
 void release_room(const tfm_allocator *allocator, void *memory, int64_t bytes); /* NULL is ignored */
 void release(const tfm_allocator *allocator, void *memory, size_t bytes); /* NULL is ignored */
+
+/* n items of zeroes, to be ended with free(); NULL: there is no memory, or there are more than can be addressed. */
+static inline void *zeroed_items(int64_t n, size_t size) {
+  return (uint64_t)n > SIZE_MAX / size ? NULL : calloc((size_t)n, size);
+}
 
 // ---- several arrays in one block ----
 

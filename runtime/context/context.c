@@ -89,10 +89,9 @@ static int64_t place_arrays(tfm_context *context, char *block) {
 tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads) {
   tfm_context shape = {.program = program, .allocator = *allocator, .threads = threads};
   int64_t bytes = place_arrays(&shape, NULL);
-  if (bytes < 0) return NULL;
-  shape.bytes = (size_t)bytes;
-  char *block = allocate(allocator, shape.bytes, ALIGNMENT);
+  char *block = bytes < 0 ? NULL : allocate(allocator, (uint64_t)bytes, ALIGNMENT);
   if (!block) return NULL;
+  shape.bytes = (size_t)bytes;
   memset(block, 0, shape.bytes);
   place_arrays(&shape, block);
   tfm_context *context = (tfm_context *)block;

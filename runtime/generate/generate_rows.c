@@ -7,13 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/allocate.h"
 #include "generate/generation_state.h"
 
 // ---- memory and errors ----
 
 /* The blocks are listed in the generation, which frees all of them at its end, also after an error. */
 void *generation_allocate(Generation *g, int64_t count, size_t size) {
-  void *block = calloc(count > 0 ? (size_t)count : 1, size);
+  void *block = zeroed_items(count > 0 ? count : 1, size);
   if (block) g->blocks[g->n_blocks++] = block;
   return block;
 }
@@ -50,7 +51,7 @@ bool token_rows_make(TokenRows *rows, int64_t n, int64_t length) {
   int64_t elements;
   *rows = (TokenRows){NULL, n > 0 ? n : 1, length};
   if (__builtin_mul_overflow(rows->n, rows->stride, &elements)) return false;
-  rows->tokens = calloc((size_t)elements, sizeof *rows->tokens);
+  rows->tokens = zeroed_items(elements, sizeof *rows->tokens);
   return rows->tokens != NULL;
 }
 
@@ -97,12 +98,12 @@ tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length) {
  * tfm_generate. */
 tfm_status generated_make(Generation *g, tfm_generated *generated, int64_t n, int64_t width, bool has_scores) {
   int64_t elements;
-  if (__builtin_mul_overflow(n, width, &elements)) return generation_no_memory(g);
-  generated->sequences = calloc((size_t)elements + 1, sizeof *generated->sequences);
-  generated->lengths = calloc((size_t)n + 1, sizeof *generated->lengths);
-  generated->scores = has_scores ? calloc((size_t)n + 1, sizeof *generated->scores) : NULL;
+  if (__builtin_mul_overflow(n, width, &elements) || elements == INT64_MAX) return generation_no_memory(g);
+  generated->sequences = zeroed_items(elements + 1, sizeof *generated->sequences);
+  generated->lengths = zeroed_items(n + 1, sizeof *generated->lengths);
+  generated->scores = has_scores ? zeroed_items(n + 1, sizeof *generated->scores) : NULL;
   const bool of_tokens = g->options.return_token_scores;
-  generated->token_scores = of_tokens ? calloc((size_t)elements + 1, sizeof *generated->token_scores) : NULL;
+  generated->token_scores = of_tokens ? zeroed_items(elements + 1, sizeof *generated->token_scores) : NULL;
   if (!generated->sequences || !generated->lengths || (has_scores && !generated->scores) ||
       (of_tokens && !generated->token_scores))
     return generation_no_memory(g);

@@ -23,13 +23,13 @@ static int64_t value_bytes(const tfm_value *value) {
 
 /* A block of at least so many bytes, half as many again so that growing rows do not allocate at each token. Its
  * contents are lost. */
-static bool make_room(const ForwardScores *f, Block *block, size_t bytes) {
+static bool make_room(const ForwardScores *f, Block *block, uint64_t bytes) {
   if (bytes <= block->bytes) return true;
   const tfm_allocator *allocator = &f->context->allocator;
   release(allocator, block->memory, block->bytes);
   *block = (Block){0};
   block->memory = allocate(allocator, bytes + bytes / 2, ALIGNMENT);
-  if (block->memory) block->bytes = bytes + bytes / 2;
+  if (block->memory) block->bytes = (size_t)(bytes + bytes / 2);
   return block->memory != NULL;
 }
 
@@ -158,7 +158,7 @@ static bool is_own(const ForwardScores *f, uint32_t i, bool whole) {
 }
 
 /* Lists the values of a run in context->given, its own without memory yet, and adds up their bytes. */
-static tfm_status list_values(ForwardScores *f, const Group *group, bool whole, size_t *bytes, tfm_error *error) {
+static tfm_status list_values(ForwardScores *f, const Group *group, bool whole, uint64_t *bytes, tfm_error *error) {
   const tfm_context *context = f->context;
   const uint32_t n_inputs = context->program->n_inputs, n = n_inputs + context->program->n_outputs;
   *bytes = 0;
@@ -171,7 +171,7 @@ static tfm_status list_values(ForwardScores *f, const Group *group, bool whole, 
     *value = (tfm_value){
         .data = is_input ? f->inputs[i].data : NULL, .dtype = info->dtype, .rank = info->rank, .dims = dims};
     if (!is_own(f, i, whole)) continue;
-    *bytes += (size_t)round_up(value_bytes(value), ALIGNMENT);
+    *bytes += (uint64_t)round_up(value_bytes(value), ALIGNMENT);
     if (is_input && i != f->generation->tokens && !can_be_gathered(f, group, i, dims))
       return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\" cannot be divided into %lld items",
                       info->name, (long long)f->batch);
@@ -204,7 +204,7 @@ static void take_scores(const ForwardScores *f, const Group *group, float *score
 static tfm_status run_group(ForwardScores *f, const Group *group, float *scores, tfm_error *error) {
   tfm_context *context = f->context;
   const bool whole = is_whole(f, group);
-  size_t bytes;
+  uint64_t bytes;
   tfm_status status = bind_group(f, group, error);
   if (!status) status = list_values(f, group, whole, &bytes, error);
   if (status) return status;

@@ -6,6 +6,9 @@
 
 #if defined(__x86_64__)
 #include "machine/x86.h"
+#elif defined(__wasm32__)
+#define MACHINE_FAMILY WASM32 /* else nothing is known: there is no mode to set, and one thread */
+#include "machine/portable.h"
 #elif defined(__aarch64__)
 #include "machine/aarch64.h"
 #elif defined(__riscv_flen) && __riscv_xlen == 64

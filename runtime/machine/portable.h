@@ -9,7 +9,9 @@
 #include "machine/plain_floats.h"
 #include "tfm/abi/cpu.h"
 
+#ifndef MACHINE_FAMILY
 #define MACHINE_FAMILY ANY
+#endif
 #define MACHINE_TUNING "tfm/abi/tuning_x86.def" /* nothing was measured there */
 
 static inline uint64_t fp_mode_enter_as(bool flushes) { return (void)flushes, 0; }

@@ -40,6 +40,7 @@ CHOICES = {
                           {"rv64": "rv64gc", f"{RV64}128": "rv64gcv", f"{RV64}256": "rv64gcv-zvl256b", f"{RV64}512": "rv64gcv-zvl256b"},
                           [("rv64gcv", "rv64", "V"), ("rv64gcv-zvl256b", "rv64", "V"), ("rv64gcv-zvl256b", f"{RV64}128", "Zvl256b")]),
 }
+MODULES = "wasm32"  # its cases are wasm.py's
 
 
 def call(*command, timeout=300):
@@ -91,8 +92,8 @@ class Case:
         weights = check.packaged_weights(spec) if "weights_from" in spec else os.path.join(folder, "weights.safetensors")
         self.options += ["--weights", weights] if os.path.exists(weights) else []
 
-    def compile(self, name, *options):
-        out = os.path.join(self.tmp, name, "libm.so")
+    def compile(self, name, *options, name_of="libm.so"):
+        out = os.path.join(self.tmp, name, name_of)
         os.mkdir(os.path.dirname(out))
         made = call(TFMC, "compile", f"{self.folder}/model.tfm", *self.options, "-q", "-o", out, *options)
         if made.returncode:
@@ -228,10 +229,10 @@ def try_choices(tally, folder, spec, there):
                   f"is compiled for {march}: this CPU lacks {lacks}")
 
 
-def triples():
+def triples(*leaving_out):
     """What tfmc holds runtimes for, beside that of this machine."""
     line = next((s for s in call(TFMC, "info").stdout.splitlines() if s.startswith("libraries for: ")), "")
-    return [t for t in line.removeprefix("libraries for: ").split(", ") if t and t != HOME]
+    return [t for t in line.removeprefix("libraries for: ").split(", ") if t and t not in (HOME, *leaving_out)]
 
 
 def main(argv):
@@ -239,7 +240,7 @@ def main(argv):
         return [a.split("=", 1)[1] for a in argv if a.startswith(f"--{name}=")]
     roots = [a for a in argv[1:] if not a.startswith("-")]
     tally = check.Tally("-v" in argv)
-    threads, held = options("threads") or ["1", "3"], triples()
+    threads, held = options("threads") or ["1", "3"], triples(MODULES)
     linking = [f"--cc={cc}" for cc in options("cc")]
     if not (options("target") or held):
         print("not run: this tfmc holds no runtime for another machine")

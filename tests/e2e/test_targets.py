@@ -38,8 +38,8 @@ def dynamic(data):
 
 class Refused(Case):
     def test_targets_that_are_not_there(self):
-        for triple in "armv7-linux-gnueabihf", "mips-linux-gnu", "aarch64", "wasm32":
-            self.compile(f"--target={triple}", code=2, says=f"unknown target '{triple}'; there are x86_64-linux-gnu, {AARCH64}, "
+        for triple in "armv7-linux-gnueabihf", "mips-linux-gnu", "aarch64", "wasm64":
+            self.compile(f"--target={triple}", code=2, says=f"unknown target '{triple}'; there are x86_64-linux-gnu, wasm32, {AARCH64}, "
                          f"{RISCV64}; other 32-bit and big-endian machines are not supported")
 
     def test_two_kinds_of_machines_in_one_library(self):
@@ -74,7 +74,7 @@ class Libraries(Case):
             self.compile(f"--target={triple}", code=3, says=f"this tfmc holds no runtime for {triple}: {triple}-gcc was missing")
         if not self.held:
             self.skipTest("this tfmc holds no runtime for another machine")
-        self.assertIn(f"libraries for: {', '.join(['x86_64-linux-gnu', *self.held])}\n", said)
+        self.assertRegex(said, f"libraries for: x86_64-linux-gnu(, wasm32)?, {', '.join(self.held)}\n")
 
     def test_the_other_files_are_the_same(self):
         self.compile_with_weights()

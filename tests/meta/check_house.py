@@ -299,7 +299,8 @@ DECLARED = re.compile(r"^(?!static|typedef|#|return)[\w ]+[ *]+(\w+)\(", re.M)
 def headers_of_others(root, files, sources, found):
     """Headers whose functions one .c file defines, and it has another name. Types, tables and inline functions need no .c
     file; a header between several files of a room is the room's, and one in runtime/include a contract."""
-    owner = {name: file for file, name, _, is_static, _ in found if file.suffix == ".c" and not is_static}
+    owner = {name: file for file, name, _, is_static, _ in found if file.suffix == ".c" and not is_static
+             and "freestanding" not in file.parts}  # it defines what a C library does, whatever headers call it
     units = {file.stem for file in files if file.suffix == ".c"}
     for file in files:
         if file.suffix != ".h" or file.stem in units or file.is_relative_to(root / "runtime" / "include"):

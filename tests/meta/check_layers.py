@@ -14,7 +14,7 @@ import sys
 
 LAYERS = ("base forms diag target ast parse format graph draw elaborate lsp passes incremental plan codegen kernels weights import jit aot api "
           "compile engines train measure explore cli").split()
-RUNTIME_LAYERS = "include base machine pool context steps walk decode generate library train".split()
+RUNTIME_LAYERS = "include base machine pool context steps walk decode generate library train freestanding".split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}
 INCLUDE_DIRECTORIES = re.compile(r"target_include_directories\(\s*(\S+)([^)]*)\)")
 KNOWS_FAMILY = ("runtime/machine/", "runtime/include/tfm/abi/tiles.h", "compiler/measure/probe")

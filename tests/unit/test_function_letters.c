@@ -18,6 +18,8 @@ typedef struct Row {
 static const Row rows[] = {
 #define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) {#suffix, parameters, arguments},
 #include "aot/library_functions.def"
+#define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) {#suffix, parameters, arguments},
+#include "aot/module_functions.def"
 };
 
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_LETTERS = 16 };

@@ -9,6 +9,7 @@
 #include "aot/aot.h"
 #include "aot/runtime_archives.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/compile_modules.h"
 #include "cli/cli_model.h"
 #include "cli/cli_training.h"
 #include "cli/worker.h"
@@ -27,6 +28,7 @@ typedef struct Compilation {
   TrainingParts trains;
   LibraryPlans plans[MAX_TARGETS];
   uint32_t n_targets;
+  ModulePaths modules; /* instead of a library and its header, where the code goes into modules */
   char *packed;
   bool embeds;
   bool is_one_file; /* the output is a .tfmm file: code and weights, for libtfm and Python */
@@ -73,7 +75,8 @@ static bool choose_family(Compilation *c, tfm_family *family) {
 
 /* What is made when -march does not say: for other CPUs of the family too, since a library is usually made to be
  * copied. "native" would be a trap. */
-static const char *usual_march(tfm_family family) {
+static const char *usual_march(Arena *arena, tfm_family family) {
+  if (family_makes_modules(family)) return modules_usual_march(arena);
   if (family == TFM_FAMILY_ANY) family = cpu_family();
   return target_for_libraries(family == TFM_FAMILY_ANY ? targets[0].family : family)->name;
 }
@@ -106,7 +109,7 @@ static bool check_family(Compilation *c, tfm_family family) {
 static bool choose_targets(Compilation *c) {
   tfm_family family;
   if (!choose_family(c, &family)) return false;
-  const char *given = option_text(&c->session->options, OPTION_MARCH, usual_march(family));
+  const char *given = option_text(&c->session->options, OPTION_MARCH, usual_march(c->session->arena, family));
   char *names = arena_strdup(c->session->arena, given);
   for (char *rest = NULL, *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
     if (c->n_targets == MAX_TARGETS) {
@@ -122,6 +125,10 @@ static bool choose_targets(Compilation *c) {
 static bool ends_in(const char *text, const char *end) {
   const size_t n = strlen(text), m = strlen(end);
   return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static bool makes_modules(const Compilation *c) {
+  return family_makes_modules(c->targets[0]->family) && (strcmp(emitted(c), "lib") == 0 || makes_object(c));
 }
 
 static bool is_for_this_machine(const Compilation *c) { return c->targets[0]->family == cpu_family(); }
@@ -157,6 +164,8 @@ static bool choose_files(Compilation *c) {
     option_error(&session->diag, OPTION_OUTPUT, "missing: name the library with -o libNAME.so");
     return false;
   }
+  if (makes_modules(c) && !modules_choose_files(session, (ModuleTargets){c->targets, c->n_targets}, &c->modules))
+    return false;
   if (ends_in(c->output, ".tfmm")) return choose_one_file(c);
   if (makes_object(c) && !is_for_this_machine(c) && !option_given(&session->options, OPTION_CC)) {
     const char *triple = target_family(c->targets[0])->triple;
@@ -168,13 +177,14 @@ static bool choose_files(Compilation *c) {
   const char *inputs[] = {session->options.files.items[0], weights};
   c->header = file_beside(arena, c->output, ".h");
   bool embed = option_given(&session->options, OPTION_EMBED_WEIGHTS);
-  if (weights && !embed) c->weights_path = file_beside(arena, c->output, ".tfmw");
+  const char *code = makes_modules(c) ? c->modules.loader : c->output;
+  if (weights && !embed) c->weights_path = file_beside(arena, code, ".tfmw");
   if (embed && !weights) {
     option_error(&session->diag, OPTION_EMBED_WEIGHTS, "needs --weights");
     return false;
   }
-  const char *written[] = {c->output, c->header, c->weights_path};
-  for (size_t i = 0; i < 3; i++)
+  const char *written[] = {c->weights_path, c->output, c->header};
+  for (size_t i = 0; i < (makes_modules(c) ? 1 : 3); i++)
     if (written[i] && !session_check_output(session, written[i], inputs, weights ? 2 : 1)) return false;
   return true;
 }
@@ -191,26 +201,16 @@ static bool make_plans(Compilation *c, Graph *graph) {
          training_plans(&request, &c->model, &c->training, made, &c->trains);
 }
 
-/* Writes a file, complete or not at all. */
-static bool publish(Session *session, const char *path, Bytes bytes) {
-  OutFile *file = ARENA_NEW(session->arena, OutFile);
-  if (!out_file_open(file, &session->diag, path)) return false;
-  out_file_write(file, bytes.data, bytes.size);
-  if (!out_file_commit(file)) return false;
-  session->wrote_output = true;
-  return true;
-}
-
 static const char *base_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
 
 /* One line on stdout, for people and for build logs; --quiet leaves it out. */
 static void say_what_was_made(const Compilation *c) {
   StrBuf text = strbuf_new(c->session->arena);
-  strbuf_printf(&text, "%s: for", c->output);
+  strbuf_printf(&text, "%s: for", makes_modules(c) ? c->modules.loader : c->output);
   for (uint32_t i = 0; i < c->n_targets; i++) strbuf_printf(&text, "%s %s", i ? "," : "", c->targets[i]->name);
   if (c->is_one_file)
     strbuf_add(&text, "; code and weights, for tfmc " TFM_VERSION);
-  else
+  else if (!makes_modules(c))
     strbuf_printf(&text, "; header %s", c->header);
   if (c->weights_path) strbuf_printf(&text, "; weights %s", c->weights_path);
   strbuf_add_char(&text, '\n');
@@ -223,7 +223,7 @@ static void write_code(Compilation *c) {
   StrBuf text = strbuf_new(session->arena);
   const Plan kernels = library_kernels(session->arena, &c->plans[0]);
   if (code_text(&session->diag, &kernels, strcmp(emitted(c), "asm") == 0, &text))
-    publish(session, c->output, (Bytes){text.text, text.length});
+    publish_file(session, c->output, (Bytes){text.text, text.length});
 }
 
 /* NULL: the library is written without a C compiler. An object is always made by one: who links it has one. That of
@@ -233,6 +233,17 @@ static const char *compiler_of(const Compilation *c) {
   if (given) return strcmp(given, "none") == 0 && !makes_object(c) ? NULL : given;
   if (!is_for_this_machine(c)) return NULL;
   return makes_object(c) || compiler_is_there("cc") ? "cc" : NULL;
+}
+
+static bool write_weights(const Compilation *c) {
+  const CompileRequest compile = compile_request(c->session, NULL);
+  return !c->weights_path || library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
+}
+
+static void write_modules(const Compilation *c, const AotRequest *request) {
+  if (write_weights(c) && modules_write(c->session, request, &c->modules) &&
+      !option_given(&c->session->options, OPTION_QUIET))
+    say_what_was_made(c);
 }
 
 /* The weights are written first and the library last: whoever finds the library finds everything that belongs to it. */
@@ -250,15 +261,17 @@ static void write_library(Compilation *c) {
                         .weights = c->embeds ? c->packed : NULL,
                         .training = c->trains.table ? &c->trains : NULL,
                         .compiler = compiler_of(c)};
-  const CompileRequest compile = compile_request(session, NULL);
+  if (makes_modules(c)) {
+    write_modules(c, &request);
+    return;
+  }
   Bytes code = makes_object(c) ? aot_object(session->arena, &session->diag, &request)
                                : aot_library(session->arena, &session->diag, &request, base_name(c->output));
   StrBuf header = strbuf_new(session->arena);
   aot_header(&header, &request);
-  bool weights = !c->weights_path || !code.data ||
-                 library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
-  if (code.data && weights && publish(session, c->header, (Bytes){header.text, header.length}) &&
-      publish(session, c->output, code) && !option_given(&session->options, OPTION_QUIET))
+  bool weights = !code.data || write_weights(c);
+  if (code.data && weights && publish_file(session, c->header, (Bytes){header.text, header.length}) &&
+      publish_file(session, c->output, code) && !option_given(&session->options, OPTION_QUIET))
     say_what_was_made(c);
 }
 

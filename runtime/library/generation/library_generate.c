@@ -270,7 +270,7 @@ static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error
   if (!given && generation->bos == TFM_NO_TOKEN) return nothing_to_begin_with(call, error);
   call->prompts = (tfm_prompts){.n = count_items(call), .width = given ? context->asked[generation->length] : 1};
   int64_t bytes = lay_out_call(call, NULL, given, lengths);
-  call->memory = bytes < 0 ? NULL : allocate(&context->allocator, (size_t)bytes, ALIGNMENT);
+  call->memory = bytes < 0 ? NULL : allocate(&context->allocator, (uint64_t)bytes, ALIGNMENT);
   if (!call->memory) return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "not enough memory for generation");
   call->bytes = (size_t)bytes;
   lay_out_call(call, call->memory, given, lengths);

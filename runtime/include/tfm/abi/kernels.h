@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "tfm/abi/forms.h"
+#include "tfm/abi/slot.h"
 
 enum {
   TFM_MAX_RANK = 8,
@@ -32,14 +33,14 @@ enum {
 };
 
 typedef struct tfm_row_operand {
-  char *base;
+  TFM_SLOT(char *base);
   int64_t row_stride, column_stride; /* bytes */
 } tfm_row_operand;
 
 typedef struct tfm_row_args {
   int64_t rows, columns;
   int64_t coordinates[TFM_MAX_RANK]; /* of the first element of the block: [0] column, [1] row, [2] ... outer axes */
-  int32_t *faults;                   /* kernels set bits of tfm_fault atomically, as other threads do */
+  TFM_SLOT(int32_t *faults); /* kernels set bits of tfm_fault atomically, as other threads do */
   tfm_row_operand operands[TFM_MAX_OPERANDS]; /* [0] is the result */
 } tfm_row_args;
 
@@ -128,8 +129,9 @@ typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t
  * side takes y whose columns are neighbours, and no more of them than a vector has floats; one of rows side by side
  * takes x whose steps of k are neighbours, and its own number of columns. rows is not 0. */
 typedef struct tfm_direct_args {
-  const char *x, *y;
-  char *c;
+  TFM_SLOT(const char *x);
+  TFM_SLOT(const char *y);
+  TFM_SLOT(char *c);
   int64_t items, rows, columns, k;
   int64_t x_item, x_row, x_step, y_item, y_step, y_column, c_item, c_row;
 } tfm_direct_args;
@@ -165,10 +167,15 @@ typedef enum tfm_beta { TFM_BETA_NONE, TFM_BETA_ONE, TFM_BETA_EACH } tfm_beta;
  * columns of v, y and of a beta for each are neighbours. Where the kernel does not fade, or has no beta, these are not
  * read. n and steps are not 0. */
 typedef struct tfm_state_args {
-  const char *q, *k, *v, *decay, *beta;
-  const char *in;
-  char *y, *out;
-  float *state;
+  TFM_SLOT(const char *q);
+  TFM_SLOT(const char *k);
+  TFM_SLOT(const char *v);
+  TFM_SLOT(const char *decay);
+  TFM_SLOT(const char *beta);
+  TFM_SLOT(const char *in);
+  TFM_SLOT(char *y);
+  TFM_SLOT(char *out);
+  TFM_SLOT(float *state);
   int64_t in_row, out_row; /* between rows of `in`, of `out`; 0 for a row that is all rows of `in` */
   int64_t n, steps, columns;
   int64_t q_step, k_step, v_step, decay_step, beta_step, y_step;

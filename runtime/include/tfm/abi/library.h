@@ -8,6 +8,7 @@
 
 #include "tfm/generate_types.h"
 #include "tfm/abi/program.h"
+#include "tfm/abi/slot.h"
 #include "tfm/tfm.h"
 
 #ifdef __cplusplus
@@ -21,7 +22,7 @@ enum { TFM_LIBRARY_ABI = 7 }; /* goes up when a struct below or the meaning of a
  * vouches for the room. */
 typedef struct tfm_args_layout {
   uint32_t struct_size;
-#define ARGS(group, per, which, name, text, number) const uint32_t *group;
+#define ARGS(group, per, which, name, text, number) TFM_SLOT(const uint32_t *group);
 #include "tfm/abi/args.def"
   uint64_t number; /* made of all members: their order, types and names, and the shapes of tensors */
 } tfm_args_layout;
@@ -33,22 +34,24 @@ typedef struct tfm_generation {
   uint32_t batch, length;   /* run-time sizes, by their numbers; batch TFM_NONE: one row */
   int64_t vocab;
   int64_t bos;              /* the token that rows without a prompt begin with; TFM_NO_TOKEN: a prompt is required */
-  const uint8_t *item_axes; /* [n_inputs]: bit i: axis i holds the items of the batch, each dims[i] / batch long */
+  /* [n_inputs]: bit i: axis i holds the items of the batch, each dims[i] / batch long */
+  TFM_SLOT(const uint8_t *item_axes);
   tfm_generate_options defaults;
 } tfm_generation;
 
 typedef struct tfm_library {
   uint32_t abi;                /* TFM_LIBRARY_ABI */
-  const char *model;           /* the prefix of its functions */
-  const char *version;         /* of the compiler */
+  TFM_SLOT(const char *model); /* the prefix of its functions */
+  TFM_SLOT(const char *version); /* of the compiler */
   uint32_t n_programs;         /* one per instruction set, the best first; equal but for their kernels and tiles */
-  const tfm_program *const *programs;
+  TFM_SLOT(const tfm_program *const *programs);
   tfm_args_layout args;
   uint8_t layout[16];          /* hash of the layout of the packed weights; a .tfmw file must have the same */
-  const void *weights;         /* embedded packed weights, 64-byte aligned; NULL: they come from a .tfmw file */
-  const char *description;     /* JSON: model, inputs, outputs, sizes, instruction sets, weights, FLOPs; for tools */
-  const tfm_generation *generation;     /* NULL: the model has no generate block */
-  const tfm_decoding *const *decodings; /* [n_programs], with the same weights; NULL: no incremental form */
+  TFM_SLOT(const void *weights); /* embedded packed weights, 64-byte aligned; NULL: they come from a .tfmw file */
+  /* JSON: model, inputs, outputs, sizes, instruction sets, weights, FLOPs; for tools. A module has none in memory */
+  TFM_SLOT(const char *description);
+  TFM_SLOT(const tfm_generation *generation); /* NULL: the model has no generate block */
+  TFM_SLOT(const tfm_decoding *const *decodings); /* [n_programs], with the same weights; NULL: no incremental form */
 } tfm_library;
 
 /* The functions behind <model>_open and so on; the generated header and tfm.h say what they promise. A context does

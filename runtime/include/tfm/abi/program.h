@@ -16,6 +16,7 @@
 #include "tfm/abi/gradient_steps.h"
 #include "tfm/abi/kernels.h"
 #include "tfm/abi/operand.h"
+#include "tfm/abi/slot.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,13 +24,13 @@ extern "C" {
 
 enum { TFM_PROGRAM_VERSION = 29 };
 typedef struct tfm_tensor_info { /* an input or output of the model */
-  const char *name;
+  TFM_SLOT(const char *name);
   uint8_t dtype, rank, has_default; /* has_default: an input that a run may leave out (data NULL) */
   uint8_t goes_on;   /* an output that runs which go on (RunState) add to */
   tfm_size dims[TFM_MAX_RANK];
   uint32_t fill;     /* the bits of each element of an input that is left out; of a bool the lowest */
   uint32_t stand_in; /* 1 + the buffer that holds an output in runs that do not want it; 0: no step reads it */
-  const char *shape; /* for messages: "f32[batch, time, 64]" */
+  TFM_SLOT(const char *shape); /* for messages: "f32[batch, time, 64]" */
 } tfm_tensor_info;
 
 // ---- checks of a run, made before anything is computed ----
@@ -42,27 +43,27 @@ typedef struct tfm_condition { /* postfix: comparisons push, AND, OR, NOT combin
 } tfm_condition;
 
 typedef struct tfm_message_part {
-  const char *text; /* never NULL */
+  TFM_SLOT(const char *text); /* never NULL */
   tfm_size value;   /* printed after the text unless TFM_NONE */
 } tfm_message_part;
 
 typedef struct tfm_check { /* the sizes must satisfy the conditions; else the message is put together from the parts */
   uint32_t first_condition, n_conditions;
   uint32_t first_part, n_parts;
-  const char *place; /* "model.tfm:12:5" or NULL */
+  TFM_SLOT(const char *place); /* "model.tfm:12:5" or NULL */
 } tfm_check;
 
 typedef struct tfm_id_limit { /* every element of an i32 input must lie in [least, limit) */
   uint32_t input;
   tfm_size limit;
-  const char *place;
+  TFM_SLOT(const char *place);
   int32_t least;                /* 0: of ids */
   uint32_t first_part, n_parts; /* the end of the message: why; none for ids */
 } tfm_id_limit;
 
 typedef struct tfm_fault_place { /* a division of integers of a step; in the order they are computed */
   uint32_t step, is_refusal; /* 1: `place` is what is said of the one before, in place of a division by zero */
-  const char *place;         /* "model.tfm:12:5" */
+  TFM_SLOT(const char *place); /* "model.tfm:12:5" */
 } tfm_fault_place;
 
 // ---- caches: results of earlier positions that a step of decoding reads ----
@@ -109,7 +110,7 @@ typedef struct tfm_step {
   uint32_t index;   /* in the program's array of that kind */
   uint64_t serves;  /* bit min(i, 63): output i needs this step; runs that want none of them skip it; 0: none do */
   tfm_size work;    /* estimate of the arithmetic and memory work, in units of about a nanosecond of one core */
-  const char *name; /* for profiles and dumps: operation and module path */
+  TFM_SLOT(const char *name); /* for profiles and dumps: operation and module path */
 } tfm_step;
 
 /* Which rows of a step's result are live: those where the mask, a bool per row, is `where`. The others are not
@@ -289,7 +290,7 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
   tfm_operand ids;
   tfm_size limit;
   tfm_size dims[TFM_MAX_RANK];
-  const char *place;
+  TFM_SLOT(const char *place);
 } tfm_ids_step;
 // ---- the program ----
 
@@ -299,34 +300,35 @@ typedef struct tfm_row_chain tfm_row_chain;
 typedef struct tfm_program {
   uint32_t version;  /* TFM_PROGRAM_VERSION */
   uint32_t features; /* that the code needs (abi/cpu.h), bits of its family */
-  const char *name;
-  const char *isa; /* what the code was generated for, for people: "x86-64-v3" */
+  TFM_SLOT(const char *name);
+  TFM_SLOT(const char *isa); /* what the code was generated for, for people: "x86-64-v3" */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
       n_steps, n_operands, n_live, n_floors, n_caches, n_row_chains, n_fault_places;
   uint8_t family; /* tfm_family */
-  const char *const *symbols; /* names of the run-time sizes */
-  const tfm_term *terms;
-  const tfm_polynomial *polynomials;
-  const tfm_floor *floors;
-  const tfm_tensor_info *inputs, *outputs;
-  const tfm_check *checks;
-  const tfm_condition *conditions;
-  const tfm_message_part *parts;
-  const tfm_id_limit *id_limits;
-  const tfm_fault_place *fault_places; /* in the order of steps; none where no place is known */
-  const tfm_weight *weights;
+  TFM_SLOT(const char *const *symbols); /* names of the run-time sizes */
+  TFM_SLOT(const tfm_term *terms);
+  TFM_SLOT(const tfm_polynomial *polynomials);
+  TFM_SLOT(const tfm_floor *floors);
+  TFM_SLOT(const tfm_tensor_info *inputs);
+  TFM_SLOT(const tfm_tensor_info *outputs);
+  TFM_SLOT(const tfm_check *checks);
+  TFM_SLOT(const tfm_condition *conditions);
+  TFM_SLOT(const tfm_message_part *parts);
+  TFM_SLOT(const tfm_id_limit *id_limits);
+  TFM_SLOT(const tfm_fault_place *fault_places); /* in the order of steps; none where no place is known */
+  TFM_SLOT(const tfm_weight *weights);
   uint64_t weights_bytes;
-  const tfm_buffer *buffers;
-  void *const *kernels; /* addresses of generated functions */
-  const tfm_step *steps;
-  const tfm_operand *operands;
-  const tfm_live_rows *live;
-  const tfm_row_chain *row_chains; /* in order */
-#define STEP(KIND, name, array, ...) const tfm_##name##_step *array;
+  TFM_SLOT(const tfm_buffer *buffers);
+  TFM_SLOT(void *const *kernels); /* addresses of generated functions */
+  TFM_SLOT(const tfm_step *steps);
+  TFM_SLOT(const tfm_operand *operands);
+  TFM_SLOT(const tfm_live_rows *live);
+  TFM_SLOT(const tfm_row_chain *row_chains); /* in order */
+#define STEP(KIND, name, array, ...) TFM_SLOT(const tfm_##name##_step *array);
 #include "tfm/abi/steps.def"
-  const tfm_cache *caches;
+  TFM_SLOT(const tfm_cache *caches);
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
-  const tfm_drivers *drivers; /* those that its steps need, and perhaps others */
+  TFM_SLOT(const tfm_drivers *drivers); /* those that its steps need, and perhaps others */
 } tfm_program;
 
 // ---- decoding ----
@@ -345,18 +347,21 @@ typedef struct tfm_step_input {
  * depend on the decoder input; `step` takes the `fresh` new tokens of some rows and gives the logits after the last
  * `kept` of them. All rows of one run of `step` have the same number of earlier positions, `past`. */
 typedef struct tfm_decoding {
-  const tfm_program *encoder; /* NULL: everything depends on the decoder input */
-  const tfm_program *step;
+  TFM_SLOT(const tfm_program *encoder); /* NULL: everything depends on the decoder input */
+  TFM_SLOT(const tfm_program *step);
   uint32_t decoder_input;             /* the step's input with the new tokens, i32 [rows, fresh] */
-  const tfm_step_input *inputs; /* [n_inputs of the step]; the one of the decoder input is not read */
+  TFM_SLOT(const tfm_step_input *inputs); /* [n_inputs of the step]; the one of the decoder input is not read */
   uint32_t past, fresh, kept, rows; /* the step's run-time sizes of these meanings, by number; rows TFM_NONE: one row */
   uint32_t encoder_rows;  /* the encoder's run-time size that counts the sources; TFM_NONE: there is one source */
-  const uint32_t *sizes;  /* [n_symbols of the step]: the encoder's size of the same name; TFM_NONE: one of the above */
+  /* [n_symbols of the step]: the encoder's size of the same name; TFM_NONE: one of the above */
+  TFM_SLOT(const uint32_t *sizes);
   uint32_t logits;        /* output of the step, by number: f32 [rows, kept, vocab] */
   uint32_t logsumexp;     /* output f32 [rows, kept]: logsumexp of the logits; TFM_NONE: there is none */
   int64_t vocab;
-  const uint32_t *cache_encoded; /* [n_caches of the step]: the encoder's output that fills the cache, if of_encoder */
-  const uint8_t *ragged;  /* [n_symbols of the encoder]: 1: each source may have its own; NULL: none is ragged */
+  /* [n_caches of the step]: the encoder's output that fills the cache, if of_encoder */
+  TFM_SLOT(const uint32_t *cache_encoded);
+  /* [n_symbols of the encoder]: 1: each source may have its own; NULL: none is ragged */
+  TFM_SLOT(const uint8_t *ragged);
 } tfm_decoding;
 
 #ifdef __cplusplus

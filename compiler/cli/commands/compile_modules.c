@@ -1,0 +1,92 @@
+/* In: a library's request for WebAssembly. Out: modules, their loader and its types. See compile_modules.h. */
+#include "cli/commands/compile_modules.h"
+
+#include <string.h>
+
+#include "compile/library_model.h"
+#include "weights/files.h"
+
+bool publish_file(Session *session, const char *path, Bytes bytes) {
+  OutFile *file = ARENA_NEW(session->arena, OutFile);
+  if (!out_file_open(file, &session->diag, path)) return false;
+  out_file_write(file, bytes.data, bytes.size);
+  if (!out_file_commit(file)) return false;
+  session->wrote_output = true;
+  return true;
+}
+
+const char *modules_usual_march(Arena *arena) {
+  StrBuf list = strbuf_new(arena);
+  for (const TargetInfo *row = targets; row->name; row++)
+    if (family_makes_modules(row->family)) strbuf_printf(&list, "%s%s", list.length ? "," : "", row->name);
+  return list.text;
+}
+
+// ---- names ----
+
+/* "out/m" and "out/m.wasm" name the same files. */
+static const char *path_with(Session *session, const char *output, const char *ending) {
+  const size_t n = strlen(output), m = strlen(".wasm");
+  const bool has_ending = n > m && strcmp(output + n - m, ".wasm") == 0;
+  return arena_printf(session->arena, "%.*s%s", (int)(has_ending ? n - m : n), output, ending);
+}
+
+static const char *base_of(const char *path) {
+  const char *slash = path ? strrchr(path, '/') : NULL;
+  return slash ? slash + 1 : path;
+}
+
+static bool is_refused(Session *session, const char *output) {
+  const Options *options = &session->options;
+  const char *end = strrchr(base_of(output), '.');
+  if (strcmp(option_text(options, OPTION_CC, "none"), "none") != 0)
+    option_error(&session->diag, OPTION_CC, "modules for wasm32 are written by tfmc itself");
+  else if (option_given(options, OPTION_OBJECT) || strcmp(option_text(options, OPTION_EMIT, "lib"), "obj") == 0)
+    option_error(&session->diag, OPTION_EMIT, "objects for wasm32 are not made: name the modules with -o NAME");
+  else if (end && (strcmp(end, ".so") == 0 || strcmp(end, ".tfmm") == 0))
+    option_error(&session->diag, OPTION_OUTPUT,
+                 "code for wasm32 goes into modules, NAME.wasm beside NAME.mjs: -o NAME");
+  else
+    return false;
+  return true;
+}
+
+bool modules_choose_files(Session *session, ModuleTargets chosen, ModulePaths *paths) {
+  const char *output = option_text(&session->options, OPTION_OUTPUT, "");
+  if (is_refused(session, output)) return false;
+  for (uint32_t i = 0; i < chosen.n; i++) {
+    const bool is_relaxed = chosen.items[i]->fma_of_register;
+    const char *path = path_with(session, output, is_relaxed ? "-relaxed.wasm" : ".wasm");
+    *(is_relaxed ? &paths->relaxed : &paths->plain) = path;
+  }
+  paths->loader = path_with(session, output, ".mjs");
+  paths->types = path_with(session, output, ".d.ts");
+  const char *inputs[] = {session->options.files.items[0], option_text(&session->options, OPTION_WEIGHTS, NULL)};
+  const char *written[] = {paths->plain, paths->relaxed, paths->loader, paths->types};
+  for (size_t i = 0; i < sizeof written / sizeof *written; i++)
+    if (written[i] && !session_check_output(session, written[i], inputs, inputs[1] ? 2 : 1)) return false;
+  return true;
+}
+
+// ---- files ----
+
+/* Each module holds the code of one instruction set. */
+static bool write_one(Session *session, AotRequest request, const LibraryPlans *plans, const ModulePaths *paths) {
+  request.plans = plans;
+  request.n_plans = 1;
+  const bool is_relaxed = plans->forward->target->fma_of_register;
+  const Bytes module = aot_module(session->arena, &session->diag, &request);
+  return module.data && publish_file(session, is_relaxed ? paths->relaxed : paths->plain, module);
+}
+
+/* The weights are expected beside the loader, also where `tfmc pack` makes them later. */
+bool modules_write(Session *session, const AotRequest *request, const ModulePaths *paths) {
+  StrBuf loader = strbuf_new(session->arena), types = strbuf_new(session->arena);
+  const ModuleFiles files = {base_of(paths->plain), base_of(paths->relaxed),
+                             request->weights ? NULL : base_of(file_beside(session->arena, paths->loader, ".tfmw"))};
+  for (uint32_t i = 0; i < request->n_plans; i++)
+    if (!write_one(session, *request, &request->plans[i], paths)) return false;
+  aot_module_texts(&loader, &types, request, &files);
+  return publish_file(session, paths->types, (Bytes){types.text, types.length}) &&
+         publish_file(session, paths->loader, (Bytes){loader.text, loader.length});
+}

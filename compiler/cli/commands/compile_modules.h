@@ -1,0 +1,30 @@
+/* WebAssembly modules of `tfmc compile`: NAME.wasm, NAME-relaxed.wasm, NAME.mjs and NAME.d.ts, beside NAME.tfmw.
+ *
+ * In: the command line, targets whose code goes into modules, a library's request. Out: the files, each of them
+ * complete or not at all, the loader last. Refused: a C compiler, objects, names of other kinds of files. */
+#ifndef TFM_CLI_COMPILE_MODULES_H
+#define TFM_CLI_COMPILE_MODULES_H
+
+#include "aot/aot.h"
+#include "cli/session.h"
+
+typedef struct ModulePaths { /* NULL: it is not made */
+  const char *plain, *relaxed, *loader, *types;
+} ModulePaths;
+
+typedef struct ModuleTargets {
+  const TargetInfo *const *items;
+  uint32_t n;
+} ModuleTargets;
+
+/* What all instruction sets of modules are called in -march. */
+const char *modules_usual_march(Arena *arena);
+/* False after an error. The caller checks what else is written. */
+bool modules_choose_files(Session *session, ModuleTargets targets, ModulePaths *paths);
+/* Writes a module for each plan of the request, and what belongs to them. */
+bool modules_write(Session *session, const AotRequest *request, const ModulePaths *paths);
+
+/* Writes a file, complete or not at all. */
+bool publish_file(Session *session, const char *path, Bytes bytes);
+
+#endif
