@@ -15,6 +15,8 @@ enum {
 #define FEATURE(name, bit, ...) CPU_##name = 1 << bit,
 #include "tfm/abi/features_x86.def"
 #define FEATURE(name, bit, ...) CPU_##name = 1 << bit,
+#include "tfm/abi/features_aarch64.def"
+#define FEATURE(name, bit, ...) CPU_##name = 1 << bit,
 #include "tfm/abi/features_riscv64.def"
   CPU_AMX = CPU_AMX_TILE | CPU_AMX_INT8
 };
