@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* Weight files and tables of programs are little-endian, and have pointers in 8 bytes; modules of WebAssembly alone make
- * room for that themselves. */
+/* Weight files and tables of programs are little-endian, and have pointers in 8 bytes; modules of WebAssembly alone
+ * make room for that themselves. */
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "tfm: big-endian machines are not supported"
 #endif
