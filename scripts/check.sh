@@ -107,10 +107,14 @@ else
   stage "golden cases through libtfm" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/libtfm/goldens.py \
     "$build/libtfm.so" "$tfmc" tests/goldens
   stage "libraries for other machines" "$python" tests/e2e/test_targets.py "$tfmc"
+  stage "tiles of other machines, rates by llvm-mca" "$python" tests/e2e/test_tile_rates.py "$tfmc"
   stage "libraries for other machines, run" "$python" tests/e2e/cross.py "$tfmc" --threads=2 \
     tests/goldens/{encoder-stack,hf-llama,hf-mixtral,prim-pointwise,mha-masked-rows,q8-encoder,q4-linear,gen-gpt2-beam}
   stage "libraries for other machines, choices of the CPU" "$python" tests/e2e/cross.py "$tfmc" --choices \
     tests/goldens/q8-linear-odd
+  stage "libraries for AArch64, int8 and int4" "$python" tests/e2e/cross.py "$tfmc" --target=aarch64-linux-gnu \
+    --march=armv8.2-a-dotprod --march=armv8.6-a-i8mm --threads=2 --qemu-option=-cpu --qemu-option=max \
+    tests/goldens/{q8-encoder,q8-outliers,q4-linear}
   stage "libraries for RISC-V with vectors of 256 bits" "$python" tests/e2e/cross.py "$tfmc" --target=riscv64-linux-gnu \
     --march=rv64gcv-zvl256b --threads=2 --qemu-option=-cpu --qemu-option=rv64,v=true,vlen=256,vext_spec=v1.0 \
     tests/goldens/{encoder-stack,hf-llama,q8-encoder,gen-gpt2-beam}

@@ -119,10 +119,12 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   Position at = begin_turns(t, &loop, from);
   /* Before the steps, so that these stay one block. */
   if (unroll == TILE_TURN && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
+  if (unroll == TILE_TURN) tile_hold_rows(t, at.a, 0);
   for (unsigned u = 0; u < unroll; u++) {
     if (unroll == TILE_TURN) emit_prefetches(t, at, u);
     emit_tile_step(t, at.a, at.b, u);
   }
+  tile_drop_rows(t);
   loop_next(&loop, 0, tile_offset_in_a(t, at.a, 0, unroll));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, unroll, 0))));
   if (unroll == TILE_TURN) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
@@ -297,7 +299,8 @@ static void emit_start(Tile *t) {
   Emitter *e = t->e;
   LLVMValueRef begin[MAX_VECTORS], adds = t->args[ARG_ACCUMULATE];
   if (tile_is_whole(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
-  const bool starts_from_a = tile_is_whole(t) && !tile_is_grouped(t) && !t->spec->b_is_signed;
+  const bool starts_from_a = tile_is_whole(t) && !tile_is_grouped(t) && !t->spec->b_is_signed &&
+                             !e->target->dot_is_signed; /* then weights lose their 128 themselves */
   for (unsigned i = 0; i < t->spec->rows * t->n; i++)
     begin[i] = i % t->n       ? begin[i - 1]
                : starts_from_a ? tile_row_start(t, t->args[ARG_A], i / t->n)

@@ -25,6 +25,7 @@ typedef struct Tile {
   LLVMValueRef chain_begin;                       /* the first k of the chain in this call; NULL: there is but one */
   LLVMValueRef next_offset[TILE_TURN], next_advance; /* of the lines that are prefetched from `next` on */
   LLVMValueRef stack;          /* rows x width, where there are no masks */
+  LLVMValueRef held[TFM_MAX_TILE_ROWS]; /* the bytes of each row for a turn, where a vector holds them; else NULL */
   LLVMValueRef c[MAX_VECTORS]; /* row by row */
 } Tile;
 
@@ -43,6 +44,9 @@ int64_t tile_offset_in_b(const Tile *t, int64_t row, int64_t column);
 /* Vector j of row u of b: f32, or whole numbers as they lie. */
 LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j);
 LLVMValueRef tile_splat_bits(Tile *t, uint32_t bits);
+/* Loads what the steps of a turn from `u` on take of each row; tile_drop_rows ends that. */
+void tile_hold_rows(Tile *t, LLVMValueRef a, unsigned u);
+void tile_drop_rows(Tile *t);
 
 /* Weights are stored 128 too large, those of a group 8: what each row, or group of it, begins with takes that off. */
 LLVMValueRef tile_row_start(Tile *t, LLVMValueRef a, unsigned row);

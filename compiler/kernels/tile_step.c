@@ -7,6 +7,8 @@
  * same. */
 #include "kernels/tile.h"
 
+#include <string.h>
+
 #include "codegen/vector.h"
 
 LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step) {
@@ -144,23 +146,81 @@ static void emit_rests(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned row) {
   for (unsigned j = 0; j < t->n; j++) c[j] = loop.results[j];
 }
 
+/* c + the sums of the products of four neighbouring bytes each: `first` has unsigned ones unless both are signed. LLVM
+ * calls the function by its types where it has forms of several lengths, and then they are bytes. */
+static LLVMValueRef dot_bytes(Tile *t, LLVMValueRef c, LLVMValueRef first, LLVMValueRef second) {
+  Emitter *e = t->e;
+  const char *name = e->target->dot_bytes;
+  LLVMValueRef factors[] = {c, first, second};
+  if (!LLVMIntrinsicIsOverloaded(LLVMLookupIntrinsicID(name, strlen(name))))
+    return emit_intrinsic(e, name, NULL, 3, factors);
+  LLVMTypeRef bytes = LLVMVectorType(e->i8, 4 * t->lanes);
+  for (int i = 1; i < 3; i++) factors[i] = LLVMBuildBitCast(e->builder, factors[i], bytes, "");
+  return emit_intrinsic2(e, name, t->vector, bytes, 3, factors);
+}
+
+/* Unsigned bytes, less 128. */
+static LLVMValueRef as_signed(Tile *t, LLVMValueRef bytes) {
+  return LLVMBuildXor(t->e->builder, bytes, tile_splat_bits(t, 0x80808080u), "");
+}
+
+/* A line of b for dot_bytes. Where that takes signed bytes alone, weights lose the 128 here and not in what the row
+ * begins with. Of values, which are signed, the numbers of rows lose it instead: *more becomes 128 times the sums of
+ * four values, which is to be added. */
+static LLVMValueRef line_of_bytes(Tile *t, LLVMValueRef line, LLVMValueRef *more) {
+  *more = NULL;
+  if (!t->e->target->dot_is_signed) return line;
+  if (!t->spec->b_is_signed) return as_signed(t, line);
+  LLVMValueRef half = tile_splat_bits(t, 0x40404040u);
+  *more = dot_bytes(t, dot_bytes(t, LLVMConstNull(t->vector), half, line), half, line);
+  return line;
+}
+
+/* Where a vector has as many words as a turn has steps, an instruction takes one of them for all its lanes: splats of
+ * single words would each take the place of a product. */
+void tile_hold_rows(Tile *t, LLVMValueRef a, unsigned u) {
+  const unsigned rows = t->spec->rows;
+  if (!tile_is_whole(t) || !t->e->target->dot_bytes || t->lanes != TILE_TURN) return;
+  if (rows * t->n + rows + t->n > TILE_REGISTERS) return;
+  for (unsigned i = 0; i < rows; i++) {
+    t->held[i] = emit_load(t->e, t->vector, tile_offset_in_a(t, a, i, u), 4);
+    if (t->e->target->dot_is_signed && t->spec->b_is_signed) t->held[i] = as_signed(t, t->held[i]);
+  }
+}
+
+void tile_drop_rows(Tile *t) {
+  for (unsigned i = 0; i < TFM_MAX_TILE_ROWS; i++) t->held[i] = NULL;
+}
+
+/* The bytes of a row for step u, in all lanes. */
+static LLVMValueRef bytes_of_row(Tile *t, LLVMValueRef a, unsigned row, unsigned u) {
+  if (!t->held[row]) {
+    LLVMValueRef x = splat_of_a(t, a, row, u, 0);
+    return t->e->target->dot_is_signed && t->spec->b_is_signed ? as_signed(t, x) : x;
+  }
+  LLVMValueRef places = emit_splat(t->e, emit_i32(t->e, (int32_t)(u % TILE_TURN)), t->lanes);
+  return LLVMBuildShuffleVector(t->e->builder, t->held[row], LLVMGetUndef(t->vector), places, "");
+}
+
 /* Four k of a row: bytes at once where there is an instruction for it, else words. The two products of words are added
  * first, so that what a turn adds to c has one order. */
 static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, const LLVMValueRef *odd, unsigned i,
                            unsigned u) {
   Emitter *e = t->e;
   const TargetInfo *target = e->target;
-  LLVMValueRef x = splat_of_a(t, a, i, u, 0), y = NULL;
-  if (!target->dot_bytes) {
-    x = in_words(t, x);
+  LLVMValueRef x = NULL, y = NULL;
+  if (target->dot_bytes) {
+    x = bytes_of_row(t, a, i, u);
+  } else {
+    x = in_words(t, splat_of_a(t, a, i, u, 0));
     y = in_words(t, splat_of_a(t, a, i, u, sizeof(int32_t)));
   }
   for (unsigned j = 0; j < t->n; j++) {
     LLVMValueRef *c = &t->c[i * t->n + j];
     if (target->dot_bytes) { /* unsigned bytes, then signed ones */
-      const bool turned = t->spec->b_is_signed;
-      LLVMValueRef factors[] = {*c, turned ? x : even[j], turned ? even[j] : x};
-      *c = emit_intrinsic(e, target->dot_bytes, NULL, 3, factors);
+      const bool is_turned = t->spec->b_is_signed && !target->dot_is_signed;
+      LLVMValueRef before = t->spec->b_is_signed && odd[j] ? emit_add(e, *c, odd[j]) : *c;
+      *c = dot_bytes(t, before, is_turned ? x : even[j], is_turned ? even[j] : x);
       continue;
     }
     LLVMValueRef first = dot_words(t, x, even[j]);
@@ -177,8 +237,8 @@ static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u)
   }
   for (unsigned j = 0; j < t->n; j++) {
     LLVMValueRef line = tile_load_b(t, b, u, j);
-    even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
-    odd[j] = t->e->target->dot_bytes ? NULL : words_of(t, line, true);
+    even[j] = t->e->target->dot_bytes ? line_of_bytes(t, line, &odd[j]) : words_of(t, line, false);
+    if (!t->e->target->dot_bytes) odd[j] = words_of(t, line, true);
   }
   for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
 }
@@ -221,6 +281,7 @@ void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef
       add_pairs_of_4(t, a, b, u);
       continue;
     }
+    if (u % TILE_TURN == 0) tile_hold_rows(t, a, u);
     for (unsigned j = 0; j < t->n; j++) {
       LLVMValueRef line = numbers_of_4(t, tile_load_b(t, b, u / 2, j), u % 2);
       even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
@@ -228,6 +289,7 @@ void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef
     }
     for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
   }
+  tile_drop_rows(t);
   for (unsigned i = 0; i < n_c; i++) {
     LLVMValueRef sums = in_words(t, t->c[i]);
     LLVMValueRef product = dot_words(t, sums, factors[i % t->n]);

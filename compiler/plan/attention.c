@@ -98,11 +98,11 @@ static void choose_values(Planner *p, Attention *a) {
   a->v_packed = true;
 }
 
-/* Values in whole numbers are always packed; the width is as above, or that of words. */
+/* Values in whole numbers are always packed; the width is as above, or that of a tile of their own. */
 static void choose_whole_values(Planner *p, Attention *a) {
   choose_values(p, a);
   a->v_packed = true;
-  if (!p->target->dot_bytes) a->value_width = p->target->word_tile.width;
+  if (p->target->word_tile.rows) a->value_width = p->target->word_tile.width;
 }
 
 /* Values in pages are never packed. A tile that is wider than what is left of e reads on into the next row or the line
@@ -213,7 +213,7 @@ static int64_t static_stride(const Size *stride) {
 /* A page of keys is a panel that tiles read as it lies, so with caches the width of the tile is that of a page, or, of
  * words, a divisor. */
 static TileShape key_tile(const Planner *p, const Attention *a) {
-  if (a->node->attr.form != TFM_FORM_F32 && !p->target->dot_bytes) return p->target->word_tile;
+  if (a->node->attr.form != TFM_FORM_F32 && p->target->word_tile.rows) return p->target->word_tile;
   TileShape tile = p->target->attention_keys;
   if (a->has_caches) tile.width = TFM_CACHE_PAGE;
   return tile;
@@ -371,7 +371,7 @@ static void find_keys_and_values(Planner *p, Attention *a) {
   a->v_cache = v.cache;
   a->v_row = v.row_floats;
   choose_cached_values(p, a);
-  if (a->node->attr.form != TFM_FORM_F32 && !p->target->dot_bytes) a->value_width = p->target->word_tile.width;
+  if (a->node->attr.form != TFM_FORM_F32 && p->target->word_tile.rows) a->value_width = p->target->word_tile.width;
 }
 
 /* The runtime finds the pages of a row by the first axis, so that axis must stand for the rows of the step even if

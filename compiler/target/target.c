@@ -49,6 +49,8 @@ static const struct {
 } features[] = {
 #define FEATURE(Name, bit, text, llvm, ...) {TFM_FAMILY_X86_64, CPU_##Name, llvm},
 #include "tfm/abi/features_x86.def"
+#define FEATURE(Name, bit, text, llvm, ...) {TFM_FAMILY_AARCH64, CPU_##Name, llvm},
+#include "tfm/abi/features_aarch64.def"
 #define FEATURE(Name, bit, text, llvm) {TFM_FAMILY_RISCV64, CPU_##Name, llvm},
 #include "tfm/abi/features_riscv64.def"
 };
@@ -141,5 +143,6 @@ TileShape target_panel_tile(const TargetInfo *target, uint32_t panel) {
 }
 
 TileShape target_whole_tile(const TargetInfo *target, uint32_t panel) {
+  if (target->dot_bytes && target->word_tile.rows) return target->word_tile;
   return target->dot_bytes || target->dot_pairs ? target_panel_tile(target, panel) : target->word_tile;
 }

@@ -48,9 +48,10 @@ typedef struct TargetInfo {
   const char *fma_of_register; /* LLVM's name of a product and sum of one register of numbers; NULL: llvm.fma, of any */
   uint8_t masked_bytes[4];   /* sizes of elements that masked loads and stores take; 0: unused */
   const char *dot_bytes;     /* LLVM's name of acc += x w, of four neighbouring bytes each; NULL: there is none */
+  bool dot_is_signed;        /* both of dot_bytes are signed; if not, the first one is unsigned */
   const char *dot_pairs;     /* of x w + x w, of two neighbouring bytes each, cut to a word; NULL: there is none */
   const char *dot_words;     /* of x w + x w, of two neighbouring words each; NULL: it is made of their parts */
-  TileShape word_tile;       /* of products of words; its width divides every panel */
+  TileShape word_tile;       /* of products of words, or of bytes where it is given; its width divides every panel */
   MatrixInfo matrix;
   const char *scalef;        /* LLVM's name of a * 2^n; NULL: there is none */
   const char *reciprocal;    /* of an estimate of 1/a, within 2^-14; NULL: there is none */

@@ -9,6 +9,7 @@
 #include "tfm/abi/cpu.h"
 
 #define MACHINE_FAMILY AARCH64
+#define MACHINE_FEATURES "tfm/abi/features_aarch64.def"
 #define MACHINE_TUNING "tfm/abi/tuning_x86.def" /* nothing was measured there */
 
 /* FPCR: round to nearest, no traps; with `flushes`, subnormal operands and results are 0. Returns what it was. */

@@ -8,7 +8,9 @@ Without a runtime for a machine in TFMC, that it says so is what is tested of it
 'N passed, N failed'.
 """
 import os
+import pathlib
 import struct
+import subprocess
 import sys
 
 import tally
@@ -49,6 +51,15 @@ class Refused(Case):
         self.compile("-march=rv64gcv,armv8-a", code=2,
                      says="a library holds code for one kind of machine: armv8-a is aarch64, rv64gcv is riscv64")
         self.compile("--target=x86_64-linux-gnu", "-march=armv8-a", code=2, says=f"armv8-a is code for {AARCH64}, not for x86_64-linux-gnu")
+
+    def test_machines_that_the_runtime_is_not_for(self):
+        headers = pathlib.Path(__file__).resolve().parents[2] / "runtime/include"
+        self.path("machine.c").write_text('#include "tfm/abi/cpu.h"\n')
+        for says, options in (("big-endian machines are not supported", ["-U__BYTE_ORDER__", "-D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__"]),
+                              ("32-bit machines are not supported", ["-m32"]), ("", [])):
+            said = subprocess.run(["cc", "-std=c17", "-ffreestanding", "-fsyntax-only", *options, f"-I{headers}", "machine.c"],
+                                  cwd=self.folder.name, capture_output=True, text=True)
+            self.assertEqual(says in said.stderr and bool(said.returncode), bool(says), said.stderr)
 
     def test_what_is_for_this_machine_alone(self):
         self.compile("-c", f"--target={AARCH64}", out="m.o", code=2, says=f"an object for {AARCH64} is linked by a C compiler for it")

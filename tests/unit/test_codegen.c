@@ -5,7 +5,8 @@
 #include "../support/kernel_bench.h"
 #include "kernels/kernel_module.h"
 
-static const char *const names[] = {"x86-64", "x86-64-v3", "x86-64-v4", "armv8-a", "rv64gc", "rv64gcv", "rv64gcv-zvl256b"};
+static const char *const names[] = {"x86-64",         "x86-64-v3", "x86-64-v4", "armv8-a", "armv8.2-a-dotprod",
+                                    "armv8.6-a-i8mm", "rv64gc",    "rv64gcv",   "rv64gcv-zvl256b"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static LLVMMemoryBufferRef emit(KernelBench *bench, bool assembly) {

@@ -5,6 +5,15 @@
 
 #include <stdint.h>
 
+/* Weight files and tables of programs are little-endian, and have pointers in 8 bytes; modules of WebAssembly alone
+ * make room for that themselves. */
+#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "tfm: big-endian machines are not supported"
+#endif
+#if UINTPTR_MAX < UINT64_MAX && !defined(__wasm__)
+#error "tfm: 32-bit machines are not supported"
+#endif
+
 typedef enum tfm_family {
   TFM_FAMILY_ANY, /* code that a C compiler made for the machine on which it is */
 #define FAMILY(name, number, ...) TFM_FAMILY_##name = number,
@@ -14,6 +23,8 @@ typedef enum tfm_family {
 enum {
 #define FEATURE(name, bit, ...) CPU_##name = 1 << bit,
 #include "tfm/abi/features_x86.def"
+#define FEATURE(name, bit, ...) CPU_##name = 1 << bit,
+#include "tfm/abi/features_aarch64.def"
 #define FEATURE(name, bit, ...) CPU_##name = 1 << bit,
 #include "tfm/abi/features_riscv64.def"
   CPU_AMX = CPU_AMX_TILE | CPU_AMX_INT8
