@@ -233,7 +233,8 @@ class PrenormBlockDict(nn.Module):
     """Layers made by a dict of functions, kept in a list of lists, called by *args and **kwargs."""
     def __init__(self):
         super().__init__()
-        makers = dict(attn=lambda: nn.MultiheadAttention(8, 2, batch_first=True, kdim=8, vdim=8), ff=lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU6(), nn.Linear(16, 8)))
+        makers = dict(attn=lambda: nn.MultiheadAttention(8, 2, batch_first=True, kdim=8, vdim=8),
+                      ff=lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU6(), nn.Linear(16, 8)))
         self.layers = nn.ModuleList([])
         for kind in ("attn", "ff") * 2:
             self.layers.append(nn.ModuleList([nn.LayerNorm(8, eps=1e-6, elementwise_affine=kind == "ff"), makers[kind]()]))
@@ -246,7 +247,8 @@ class PrenormBlockDict(nn.Module):
         hidden = (x,)
         for norm, layer in self.layers:
             y = norm(x)
-            more = dict(key_padding_mask=~mask & (torch.arange(mask.size(1)) > 0), need_weights=False) if isinstance(layer, nn.MultiheadAttention) else {}
+            is_attention = isinstance(layer, nn.MultiheadAttention)
+            more = dict(key_padding_mask=~mask & (torch.arange(mask.size(1)) > 0), need_weights=False) if is_attention else {}
             x = x + self.run(layer, y, *((y, y) if more else ()), **more)
             hidden += (x,)
         return x, torch.stack(hidden[-2:]).mean(0)

@@ -15,31 +15,87 @@ KEPT = {}
 
 # name -> a function of a module with the buffers n, b, v and of x [batch, 5].
 MADE = dict(
-    count=lambda s, x: (x > 0).sum(-1), nonzero=lambda s, x: torch.count_nonzero(x, -1), zeros=lambda s, x: torch.zeros(3, dtype=torch.long),
-    ones=lambda s, x: torch.ones(2, 2, dtype=torch.bool), new_zeros=lambda s, x: x.new_zeros(x.shape[0], dtype=torch.bool),
-    full=lambda s, x: torch.full((2,), 3), big=lambda s, x: torch.full((3,), 50000001), of_size=lambda s, x: torch.full((2, 3), x.shape[0]),
-    arange=lambda s, x: torch.arange(x.shape[0]), floats=lambda s, x: torch.arange(4.0), eye=lambda s, x: torch.eye(3, dtype=torch.bool),
-    triangle=lambda s, x: torch.ones(3, 3, dtype=torch.long).tril(), zero=lambda s, x: torch.zeros(()), least=lambda s, x: torch.tensor(float("-inf")),
-    repeated=lambda s, x: torch.arange(2).repeat_interleave(3), twice=lambda s, x: x.repeat_interleave(2), powers=lambda s, x: 2 ** torch.arange(5))
+    count=lambda s, x: (x > 0).sum(-1),
+    nonzero=lambda s, x: torch.count_nonzero(x, -1),
+    zeros=lambda s, x: torch.zeros(3, dtype=torch.long),
+    ones=lambda s, x: torch.ones(2, 2, dtype=torch.bool),
+    new_zeros=lambda s, x: x.new_zeros(x.shape[0], dtype=torch.bool),
+    full=lambda s, x: torch.full((2,), 3),
+    big=lambda s, x: torch.full((3,), 50000001),
+    of_size=lambda s, x: torch.full((2, 3), x.shape[0]),
+    arange=lambda s, x: torch.arange(x.shape[0]),
+    floats=lambda s, x: torch.arange(4.0),
+    eye=lambda s, x: torch.eye(3, dtype=torch.bool),
+    triangle=lambda s, x: torch.ones(3, 3, dtype=torch.long).tril(),
+    zero=lambda s, x: torch.zeros(()),
+    least=lambda s, x: torch.tensor(float("-inf")),
+    repeated=lambda s, x: torch.arange(2).repeat_interleave(3),
+    twice=lambda s, x: x.repeat_interleave(2),
+    powers=lambda s, x: 2 ** torch.arange(5))
 CHOSEN = dict(
-    numbers=lambda s, x: torch.where(x > 0, 1, 0), others=lambda s, x: torch.where(x > 0, -100, 7), booleans=lambda s, x: torch.where(x > 0, True, False),
-    fractions=lambda s, x: torch.where(x > 0, 1.0, 0.0), big=lambda s, x: torch.where(x > 0, 50000001, 3), size=lambda s, x: torch.where(x > 0, x.shape[0], 0),
-    buffer=lambda s, x: torch.where(x > 0, s.n, 0), known=lambda s, x: torch.where(s.b, x, -x), never=lambda s, x: torch.where(torch.tensor(False), x, 0.0),
-    masked=lambda s, x: x.masked_fill(s.b, 0.0), unmasked=lambda s, x: x.masked_fill(torch.tensor(False), 0.0), of_sum=lambda s, x: torch.where(x.sum() > 0, 1, 2),
-    mixed=lambda s, x: torch.where(x > 0, x, s.n), ids=lambda s, x: x.argmax(-1).masked_fill(x[:, 0] > 0, 7), flag=lambda s, x: torch.where(s.b, s.n, 2))
+    numbers=lambda s, x: torch.where(x > 0, 1, 0),
+    others=lambda s, x: torch.where(x > 0, -100, 7),
+    booleans=lambda s, x: torch.where(x > 0, True, False),
+    fractions=lambda s, x: torch.where(x > 0, 1.0, 0.0),
+    big=lambda s, x: torch.where(x > 0, 50000001, 3),
+    size=lambda s, x: torch.where(x > 0, x.shape[0], 0),
+    buffer=lambda s, x: torch.where(x > 0, s.n, 0),
+    known=lambda s, x: torch.where(s.b, x, -x),
+    never=lambda s, x: torch.where(torch.tensor(False), x, 0.0),
+    masked=lambda s, x: x.masked_fill(s.b, 0.0),
+    unmasked=lambda s, x: x.masked_fill(torch.tensor(False), 0.0),
+    of_sum=lambda s, x: torch.where(x.sum() > 0, 1, 2),
+    mixed=lambda s, x: torch.where(x > 0, x, s.n),
+    ids=lambda s, x: x.argmax(-1).masked_fill(x[:, 0] > 0, 7),
+    flag=lambda s, x: torch.where(s.b, s.n, 2))
 LOGIC = dict(
-    less=lambda s, x: x < 0, both=lambda s, x: (x > 0) & True, either=lambda s, x: s.b | (x > 0), never=lambda s, x: (x > 0) & torch.tensor(False),
-    first=lambda s, x: torch.tensor(False) | (x > 0), other=lambda s, x: (x > 0) ^ s.b, product=lambda s, x: (x > 0) * (x < 1), total=lambda s, x: (x > 0) + (x < 1),
-    no=lambda s, x: ~s.b, logical=lambda s, x: torch.logical_not(x), any_of=lambda s, x: (x > 0).any(-1), all_of=lambda s, x: (x > 0).all(), same=lambda s, x: x == x,
-    finite=lambda s, x: x.isfinite(), bytes=lambda s, x: (x > 0).to(torch.uint8) * 200 + 100, bits=lambda s, x: (x > 0).long() & (x < 1).long(), constants=lambda s, x: s.b & torch.tensor(False))
+    less=lambda s, x: x < 0,
+    both=lambda s, x: (x > 0) & True,
+    either=lambda s, x: s.b | (x > 0),
+    never=lambda s, x: (x > 0) & torch.tensor(False),
+    first=lambda s, x: torch.tensor(False) | (x > 0),
+    other=lambda s, x: (x > 0) ^ s.b,
+    product=lambda s, x: (x > 0) * (x < 1),
+    total=lambda s, x: (x > 0) + (x < 1),
+    no=lambda s, x: ~s.b,
+    logical=lambda s, x: torch.logical_not(x),
+    any_of=lambda s, x: (x > 0).any(-1),
+    all_of=lambda s, x: (x > 0).all(),
+    same=lambda s, x: x == x,
+    finite=lambda s, x: x.isfinite(),
+    bytes=lambda s, x: (x > 0).to(torch.uint8) * 200 + 100,
+    bits=lambda s, x: (x > 0).long() & (x < 1).long(),
+    constants=lambda s, x: s.b & torch.tensor(False))
 NUMBERS = dict(
-    n=lambda s, x: s.n, b=lambda s, x: s.b, v=lambda s, x: s.v, more=lambda s, x: s.n + 1, equal=lambda s, x: s.n == 5, by_size=lambda s, x: s.n * x.shape[0],
-    negative=lambda s, x: -s.n + x.argmax(-1), quotient=lambda s, x: s.n // 2, ratio=lambda s, x: s.n / 2, kind=lambda s, x: s.n.float(), axes=lambda s, x: s.n[None],
-    view=lambda s, x: s.n.view(1, 1), stacked=lambda s, x: torch.stack([s.n, x.argmax()]), joined=lambda s, x: torch.cat([s.n.view(1), x.argmax(-1)]),
-    parts=lambda s, x: torch.stack([torch.tensor(1.0), x.sum()]), spread=lambda s, x: s.n.expand(x.shape[0]), most=lambda s, x: torch.maximum(s.n, x.argmax(-1)),
-    bound=lambda s, x: x.clamp(max=s.n), power=lambda s, x: x ** torch.tensor(2.0), base=lambda s, x: torch.tensor(2.0) ** x, root=lambda s, x: x / torch.sqrt(torch.tensor(8.0)),
-    above=lambda s, x: x > s.n, row=lambda s, x: F.embedding(s.n - 4, x.t()), remainder=lambda s, x: x.argmax(-1) % s.n, sum_of=lambda s, x: s.v.sum(), mean=lambda s, x: s.v.float().mean(),
-    cents=lambda s, x: x.round(decimals=2), tens=lambda s, x: (x * 30).round(decimals=-1), whole=lambda s, x: x.round(),
+    n=lambda s, x: s.n,
+    b=lambda s, x: s.b,
+    v=lambda s, x: s.v,
+    more=lambda s, x: s.n + 1,
+    equal=lambda s, x: s.n == 5,
+    by_size=lambda s, x: s.n * x.shape[0],
+    negative=lambda s, x: -s.n + x.argmax(-1),
+    quotient=lambda s, x: s.n // 2,
+    ratio=lambda s, x: s.n / 2,
+    kind=lambda s, x: s.n.float(),
+    axes=lambda s, x: s.n[None],
+    view=lambda s, x: s.n.view(1, 1),
+    stacked=lambda s, x: torch.stack([s.n, x.argmax()]),
+    joined=lambda s, x: torch.cat([s.n.view(1), x.argmax(-1)]),
+    parts=lambda s, x: torch.stack([torch.tensor(1.0), x.sum()]),
+    spread=lambda s, x: s.n.expand(x.shape[0]),
+    most=lambda s, x: torch.maximum(s.n, x.argmax(-1)),
+    bound=lambda s, x: x.clamp(max=s.n),
+    power=lambda s, x: x ** torch.tensor(2.0),
+    base=lambda s, x: torch.tensor(2.0) ** x,
+    root=lambda s, x: x / torch.sqrt(torch.tensor(8.0)),
+    above=lambda s, x: x > s.n,
+    row=lambda s, x: F.embedding(s.n - 4, x.t()),
+    remainder=lambda s, x: x.argmax(-1) % s.n,
+    sum_of=lambda s, x: s.v.sum(),
+    mean=lambda s, x: s.v.float().mean(),
+    cents=lambda s, x: x.round(decimals=2),
+    tens=lambda s, x: (x * 30).round(decimals=-1),
+    whole=lambda s, x: x.round(),
     outer=lambda s, x: torch.einsum("i,j->ij", torch.arange(3), x[0]))
 
 
@@ -80,8 +136,10 @@ class Types(Case):
             self.refused(tfmc.CompileError, words, tfmc.from_torch, Places().eval(), {"x": floats(3, 5)}, sizes={})
 
     def test_another_type_is_refused(self):
-        self.refused_row("add", lambda w, node, x, y: "full([3], 50000000.0)", "the output output1 is f32 in the text, and integers in the module", "test_torch_types.py:")
-        self.refused_row("gt", lambda w, node, x, y: f"i32({w.text(x)} > 0.0)", "the output output2 is integers in the text, and bool in the module", "test_torch_types.py:")
+        self.refused_row("add", lambda w, node, x, y: "full([3], 50000000.0)",
+                         "the output output1 is f32 in the text, and integers in the module", "test_torch_types.py:")
+        self.refused_row("gt", lambda w, node, x, y: f"i32({w.text(x)} > 0.0)",
+                         "the output output2 is integers in the text, and bool in the module", "test_torch_types.py:")
 
     def test_integers_are_exact(self):
         self.refused_row("add", lambda w, node, x, y: "i32(full([3], 0.0)) + 50000001", "the output output1 differs")

@@ -5,7 +5,7 @@ Rules are those of _aten.py. ATEN is complete once this is imported.
 import sympy
 import torch
 
-from ._aten import ATEN, WHOLE, aten, expanded, full_of, is_number
+from ._aten import ATEN, aten, expanded, full_of, is_number
 from ._sizes import expression, spelled
 
 # ---- shapes and places ----
