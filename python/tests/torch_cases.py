@@ -54,6 +54,9 @@ def results(module, inputs):
 
 def difference(got, wanted):
     """Of the greatest number that is finite; inf and NaN must stand in the same places."""
+    kind = "f" if wanted.is_floating_point() else "b" if wanted.dtype == torch.bool else "i"
+    if got.dtype.kind != kind:
+        return f"type {got.dtype} for {wanted.dtype}"
     got, wanted = got.astype(float), wanted.double().numpy()
     if got.shape != wanted.shape:
         return f"shape {got.shape} for {wanted.shape}"

@@ -10,6 +10,7 @@ import math
 import torch
 
 WHOLE = (torch.int64, torch.int32, torch.uint8)
+EXACT = 1 << 24  # integers that f32 holds
 ATEN = {}  # name of the operation, without its overload -> function(writer, node, *arguments)
 
 
@@ -25,7 +26,7 @@ def plain(text):
     return lambda w, node, *xs, **named: text.format(*(w.text(x) for x in xs))
 
 
-for name in "exp log sqrt rsqrt sin cos tanh sigmoid erf relu silu floor ceil round mish relu6 selu hardswish".split():
+for name in "exp log sqrt rsqrt sin cos tanh sigmoid erf relu silu floor ceil mish relu6 selu hardswish".split():
     ATEN[name] = plain(name + "({0})")
 for name in "contiguous clone detach_ alias lift_fresh_copy alias_copy lift_fresh".split():
     ATEN[name] = plain("{0}")
@@ -66,6 +67,30 @@ def dropped(w, node, x, probability, train):
              "give functional.dropout training=self.training, and make an nn.Dropout in __init__, where eval() reaches it; "
              "or leave it out by from_torch(..., dropout=False)")
     return w.text(x)
+
+
+def full_of(shape, value, kind):
+    """A tensor of one number, in the type `kind`; sizes are texts. A number of f32 may be a text."""
+    dims = f"[{', '.join(map(str, shape))}]"
+    if kind == torch.bool:
+        return f"full({dims}, {float(bool(value))!r}) != 0.0"
+    if kind in WHOLE:
+        small = abs(value) <= EXACT
+        return f"i32(full({dims}, {float(value if small else 0)!r}))" + ("" if small else f" + {value}" if value > 0 else f" - {-value}")
+    return f"full({dims}, {value})"
+
+
+def expanded(w, value, kind, shape):
+    text = w.cast(value, kind)
+    if kind == torch.bool and value in w.uniform:
+        text = str(bool(w.uniform[value])).lower()
+    if w.dtype(value) is None or not w.rank(value):  # a number, or a tensor of one
+        if text in ("true", "false"):  # known when compiling, so no tensor
+            return f"full([{', '.join(shape)}], {float(text == 'true')}) != 0.0"
+        made = w.as_kind(f"full([{', '.join(shape)}], 0.0)", torch.float32, kind)
+        return text if not shape and w.dtype(value) is not None else f"where({made}, {text}, {text})" if (
+            kind == torch.bool) else f"{made} + {text}"
+    return text if w.shape(value) == shape else f"expand({text}, [{', '.join(shape)}])"
 
 
 # ---- elementwise ----
@@ -151,12 +176,18 @@ def logical(sign):
                 w.no("an operation on the bits of integers", "use comparisons and booleans")
             kind = node.meta["val"].dtype
             return f"{'minimum' if sign == 'and' else 'maximum'}({w.cast(x, kind)}, {w.cast(y, kind)})"
-        for one, other in ((x, y), (y, x)) if sign == "and" else ():
-            if w.uniform.get(one) and other not in w.uniform:  # true and what the other says
-                same = w.shape(other) == w.shape(node)
-                w.low[node] = w.low.get(other, 0) if same else 0
-                made = w.cast(other, torch.bool)
-                return made if same else f"expand({made}, [{', '.join(w.shape(node))}])"
+        for one, other in ((x, y), (y, x)):
+            known = one if not isinstance(one, torch.fx.Node) else w.uniform.get(one)
+            if known is None or other in w.uniform:
+                continue
+            if bool(known) != (sign == "and"):  # whatever the other says
+                w.low[node] = 0
+                w.uniform[node] = bool(known)
+                return full_of(w.shape(node), known, torch.bool)
+            same = w.shape(other) == w.shape(node)
+            w.low[node] = w.low.get(other, 0) if same else 0
+            made = w.cast(other, torch.bool)
+            return made if same else f"expand({made}, [{', '.join(w.shape(node))}])"
         return f"{w.cast(x, torch.bool)} {sign} {w.cast(y, torch.bool)}"
     return write
 
@@ -212,6 +243,14 @@ def remainder(w, node, x, y):
     return f"{left} % {right}" if kind in WHOLE else f"remainder({left}, {tensor(w, y)})"
 
 
+@aten("round")
+def rounded(w, node, x, decimals=0):
+    if not decimals:
+        return f"round({w.text(x)})"
+    factor = 10.0 ** abs(decimals)
+    return f"round({w.text(x)} * {factor!r}) / {factor!r}" if decimals > 0 else f"round({w.text(x)} / {factor!r}) * {factor!r}"
+
+
 @aten("abs")
 def absolute(w, node, x):
     return f"abs({w.text(x)})" if w.dtype(x) == torch.float32 else f"maximum({w.text(x)}, -{w.text(x)})"
@@ -220,6 +259,8 @@ def absolute(w, node, x):
 @aten("pow")
 def power(w, node, x, y):
     kind = node.meta["val"].dtype
+    if kind in WHOLE and isinstance(x, int) and w.dtype(y) is not None and 0 < w.bounds.value(node)[1] <= EXACT:
+        return f"i32(round({w.text(float(x))} ** f32({w.text(y)})))"
     if kind in WHOLE and not (isinstance(y, int) and y >= 0):
         w.no("a power of integers with a tensor", "convert the base with .float()")
     return f"{w.cast(x, kind)} ** {w.cast(y, kind)}"
@@ -278,6 +319,11 @@ def where(w, node, c, x=None, y=None):
     if x is None:
         w.no("torch.where of one tensor, whose result's size depends on values", "give it the two tensors to choose of")
     kind = node.meta["val"].dtype
+    if c in w.uniform:
+        w.spread, w.low[node] = False, 0
+        return expanded(w, x if w.uniform[c] else y, kind, w.shape(node))
+    if kind in WHOLE and all(w.dtype(v) is None or v in w.scalars or w.spread and v in w.numbers for v in (x, y)):
+        return chosen(w, w.text(c), f"i32(full([], 0.0)) + {w.cast(x, kind)}", w.cast(y, kind), kind)  # else numbers are f32
     return chosen(w, w.text(c), w.cast(x, kind), w.cast(y, kind), kind)
 
 
@@ -304,6 +350,8 @@ def masked_fill(w, node, x, mask, value):
 @aten("matmul", "bmm", "mm", "mv", "dot", "vdot", "inner")
 def matmul(w, node, x, y):
     """Vectors are matrices of one row or column, whose axis goes again."""
+    if node.meta["val"].dtype != torch.float32:
+        w.no("a product of matrices of integers", "convert them with .float()")
     left = w.text(x) if w.rank(x) > 1 else f"({w.text(x)})[none]"
     right = w.text(y) if w.rank(y) > 1 else f"({w.text(y)})[:, none]"
     if min(w.rank(x), w.rank(y)) > 1:

@@ -1,7 +1,9 @@
 """einsum as products of two at a time, sums and transposes.
 
-Rules are those of _aten.py. Refused are diagonals and axes of 1 that are repeated.
+Rules are those of _aten.py. Refused are diagonals, axes of 1 that are repeated, and integers alone.
 """
+import torch
+
 from ._aten import aten
 
 
@@ -28,10 +30,13 @@ def einsum(w, node, equation, xs, **named):
         for c, n in zip(axes, w.shape(x)):
             if sizes.setdefault(c, n) != n:
                 w.no("an einsum with an axis of 1 that is repeated", "expand it before")
-    axes, text = takes[0], w.text(xs[0])
+    kind = node.meta["val"].dtype
+    if kind != torch.float32:
+        w.no("an einsum of integers", "convert one with .float()")
+    axes, text = takes[0], w.cast(xs[0], kind)
     for i in range(1, len(xs)):
         left = set("".join(takes[i + 1:]) + gives)
-        axes, text = multiplied(sizes, axes, text, takes[i], w.text(xs[i]), left)
+        axes, text = multiplied(sizes, axes, text, takes[i], w.cast(xs[i], kind), left)
     axes, text = summed(axes, text, set(gives))
     return moved(text, axes, gives)
 

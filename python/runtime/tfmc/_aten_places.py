@@ -5,7 +5,7 @@ Rules are those of _aten.py. ATEN is complete once this is imported.
 import sympy
 import torch
 
-from ._aten import ATEN, WHOLE, aten, is_number
+from ._aten import ATEN, aten, expanded, full_of, is_number
 from ._sizes import expression, spelled
 
 # ---- shapes and places ----
@@ -62,19 +62,6 @@ def expand(w, node, x, *rest, **named):
     if not w.rank(x):
         return expanded(w, x, w.dtype(x), w.shape(node))
     return same(w, node, x) if w.shape(x) == w.shape(node) else f"expand({w.names[x.name]}, [{', '.join(w.shape(node))}])"
-
-
-def expanded(w, value, kind, shape):
-    text = w.cast(value, kind)
-    if kind == torch.bool and value in w.uniform:
-        text = str(bool(w.uniform[value])).lower()
-    if w.dtype(value) is None or not w.rank(value):  # a number, or a tensor of one
-        if text in ("true", "false"):  # known when compiling, so no tensor
-            return f"full([{', '.join(shape)}], {float(text == 'true')}) != 0.0"
-        made = w.as_kind(f"full([{', '.join(shape)}], 0.0)", torch.float32, kind)
-        return text if not shape and w.dtype(value) is not None else f"where({made}, {text}, {text})" if (
-            kind == torch.bool) else f"{made} + {text}"
-    return text if w.shape(value) == shape else f"expand({text}, [{', '.join(shape)}])"
 
 
 @aten("transpose", "swapaxes")
@@ -185,8 +172,11 @@ def stack(w, node, xs, axis=0):
 
 @aten("repeat_interleave")
 def repeat_interleave(w, node, x, times, axis=None, **named):
-    if not isinstance(times, int) or axis is None:
-        w.no("repeat_interleave with a tensor, or without an axis", "give a number and dim=")
+    if not isinstance(times, int):
+        w.no("repeat_interleave with a tensor", "give a number")
+    if axis is None:  # of all elements
+        n = spelled(w, sympy.expand(expression(node.meta["val"].shape[0]) / times))
+        return f"reshape(expand(reshape({w.text(x)}, [{n}])[:, none], [{n}, {times}]), [{', '.join(w.shape(node))}])"
     axis, shape = w.axis(x, axis), w.shape(x)
     apart = ", ".join([*shape[:axis + 1], str(times), *shape[axis + 1:]])
     return f"reshape(expand({w.at(x, axis + 1, 'none')}, [{apart}]), [{', '.join(w.shape(node))}])"
@@ -252,14 +242,13 @@ def arange(w, node, *args, **named):
 
 def filled(w, node, value):
     kind = node.meta["val"].dtype
-    return w.as_kind(f"full([{', '.join(w.shape(node))}], {w.text(float(value))})", torch.float32, kind)
+    return full_of(w.shape(node), w.text(float(value)) if kind == torch.float32 else int(value), kind)
 
 
 @aten("full", "new_full", "full_like")
 def full(w, node, x, *rest, **named):
-    if isinstance(rest[-1], torch.fx.Node):
-        w.no("a tensor filled with a value", "use expand")
-    return filled(w, node, rest[-1])
+    value = w.scalars.get(rest[-1], rest[-1])
+    return expanded(w, value, node.meta["val"].dtype, w.shape(node)) if isinstance(value, torch.fx.Node) else filled(w, node, value)
 
 
 ATEN.update(dict.fromkeys(("zeros", "new_zeros", "zeros_like"), lambda w, node, *a, **k: filled(w, node, 0)))

@@ -3,8 +3,8 @@ for each named size.
 
 What comes in are the Source, its Writer, the module and its inputs. The exported program is computed by torch in double,
 the module itself as it is; the text by the reference interpreter, with a result for each call of a module. What goes out
-is why nothing was compared, or None. Refused is a text that differs by more than rounding, or fails where torch gives a
-result; the message names the first module that differs.
+is why nothing was compared, or None. Refused is a text that differs by more than rounding, has outputs of other types, or
+fails where torch gives a result; the message names the first module that differs.
 """
 import contextlib
 
@@ -26,6 +26,7 @@ MOST_BYTES = 8 << 30     # of weights
 DOUBLED = 1 << 30        # bytes of weights with which torch computes in double
 OTHER = (1, 2, -1)       # by how much another size is greater: the first that module and text take
 AGAIN = 1 - 2 ** -6      # what an element is multiplied by that stands a second time
+KINDS = {"f": "f32", "i": "integers", "b": "bool"}  # of numpy, in words
 REFUSED = ("the module takes", "integers would not fit")  # in the text's own conditions on sizes
 CURE = "Write that module with other operations; check=False takes the text as it is"
 UNSORTED = "topk(sorted=False) {} gives an order that torch does not promise: leave sorted out. Else: "
@@ -65,11 +66,18 @@ class Exported(torch.fx.Interpreter):
 def as_array(value):
     value = value.detach().cpu()
     with np.errstate(over="ignore"):
-        return value.to(torch.float64 if value.is_floating_point() else torch.int64).numpy()
+        kinds = {torch.bool: torch.bool} | dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), torch.float64)
+        return value.to(kinds.get(value.dtype, torch.int64)).numpy()
 
 
 def distance(got, wanted):
-    """Relative to the largest value, or to 1; infinite if shapes, infinities or places of NaN differ."""
+    """Relative to the largest value, or to 1; infinite if shapes, infinities or places of NaN differ, or integers."""
+    if np.asarray(wanted).dtype.kind in "iub":
+        return 0.0 if np.array_equal(got, wanted) else max(2 * TOLERANCE, _distance(got, wanted))
+    return _distance(got, wanted)
+
+
+def _distance(got, wanted):
     got = np.asarray(got, np.float64)
     with np.errstate(over="ignore"):
         wanted = np.asarray(wanted, np.float64).astype(np.float32).astype(np.float64)
@@ -191,6 +199,7 @@ class Comparison:
             if node in exact and (far := self.beyond(inner[name], exact[node], node)):
                 self.refuse(f"the first module that differs is {path} ({kinds.get(path, '?')})", far)
         for name, node in self.writer.results.items():
+            self.compare_types(name, node, results[name], values[name])
             if node.name in exact and (far := self.beyond(results[name], exact[node.name], node.name)):
                 self.refuse(f"the output {name} differs", far)
             far = distance(results[name], values[name])
@@ -198,6 +207,14 @@ class Comparison:
                 self.refuse(f"the module's output {name} differs from that of its export, which may have fixed what "
                             "the module decides anew in each call", far)
         return True
+
+    def compare_types(self, name, node, got, wanted):
+        """Numbers may be equal and their types not: ids that come as fractions index nothing."""
+        if got.dtype.kind == wanted.dtype.kind:
+            return
+        self.writer.node = node
+        raise CompileError(f"the text does not give what the module gives: the output {name} is {KINDS[got.dtype.kind]} in the text, "
+                           f"and {KINDS[wanted.dtype.kind]} in the module, {self.writer.place()}\n{CURE}")
 
     def refuse(self, what, far):
         amount = "in shape, or in which elements are infinite or NaN" if far == np.inf else f"by {far:.2g} of its largest value"
@@ -233,7 +250,12 @@ def checked(source, writer, module, inputs):
     if n_bytes > MOST_BYTES:
         return f"its weights have {n_bytes / 2 ** 30:.1f} GiB"
     with Work() as work:
-        values = results(writer, module, inputs)
+        try:
+            values = results(writer, module, inputs)
+        except Exception as error:
+            raise CompileError(f"the module fails at the example after it was exported ({type(error).__name__}: {error}): a forward "
+                               "that keeps what it makes, such as masks in a dict of the file, has kept tensors of the export. "
+                               "Keep them in attributes of the module, or as buffers") from error
     if work.flop > MOST:
         return f"the example takes {work.flop:.2g} floating point operations; give a smaller one"
     engine = ["--engine=native"] if work.flop > INTERPRETED else []

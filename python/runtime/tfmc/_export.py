@@ -1,12 +1,11 @@
 """An nn.Module, exported by torch, as the text of a model: its inputs, weights, and one statement an ATen operation.
 
-_aten.py and _aten_places.py have the operations, _signature.py says which values are results and which weights are
-trained, _bounds.py which integers fit, _fold.py makes layers of the statements. Here are the names of values, the
-sizes, constants, and what is known of integers whose elements are their own places (masks and positions are made of
-them). Refused are sizes that the export fixed and types that the language lacks, each with its place in the module.
+_aten.py and _aten_places.py have the operations, _constants.py weights and constants, _signature.py says which values are
+results and which weights are trained, _bounds.py which integers fit, _fold.py makes layers of the statements. Here are
+the names of values, the sizes, and what is known of integers whose elements are their own places (masks and positions
+are made of them). Refused are sizes that the export fixed and types that the language lacks, each with its place in the module.
 """
 import operator
-import os
 import re
 import traceback
 
@@ -17,30 +16,22 @@ from ._aten import WHOLE
 from ._aten_einsum import moved
 from ._aten_table import ATEN
 from ._bounds import Bounds
+from ._constants import DTYPES, FLOAT, LOGICAL, SPREAD, Constants
 from ._errors import CompileError, UsageError
 from ._fold import Folder, Line, Type, hoisted
 from ._inputs import flat, nested, renamed
 from ._layers import Printer
-from ._signature import Signature, literal
+from ._signature import Signature
 from ._sizes import spelled
 from ._torch import TAKEN
-from ._tracing import FUNCTIONAL, Lines, cut_up, innermost, patched, stopped
+from ._tracing import FUNCTIONAL, Lines, as_before, cut_up, innermost, patched, place_of, stopped
 
-DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.uint8: "i32", torch.bool: "bool"}
-TORCH = os.path.dirname(torch.__file__) + os.sep
 HIGHEST = torch.finfo(torch.float32).max
-FLOAT = "tfmc computes f32, i32 and bool: module.float()"
 SYMBOLIC = {operator.mul: "*", operator.add: "+", operator.sub: "-", operator.truediv: "/", operator.pow: "**",
             operator.floordiv: "//", operator.mod: "%"}
 KEEPING = {"to", "_to_copy", "clone", "contiguous", "alias", "expand", "view", "reshape", "slice", "select",
            "unsqueeze", "add", "mul", "detach", "lift_fresh_copy"}
 COPIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "expand", "view", "reshape", "dropout"}
-LOGICAL = {"bitwise_and", "logical_and", "__and__", "bitwise_or", "logical_or", "__or__"}
-# Operations on elements, whose operands may have fewer axes than the result.
-SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "where", "masked_fill", "maximum", "minimum",
-                    "clamp", "logical_not", "bitwise_not", "neg", "abs", "div", "floor_divide", "remainder", "to",
-                    "_to_copy", "clone", "contiguous", "alias"}
-
 
 BRANCHES = re.compile(r"data-dependent|GuardOnDataDependent|Could not guard|unbacked|_local_scalar_dense|\.item\(\)")
 
@@ -69,7 +60,7 @@ def exported(module, inputs, sizes, dropout, training):
     dynamic = nested(inputs, {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None
                               for name in flat(inputs)})
     try:
-        with patched(dropout, lines, training):
+        with patched(dropout, lines, training), as_before(module):
             program = traced(module, inputs, dynamic)
         guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
         return renamed(cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN)), guards
@@ -90,6 +81,9 @@ def exported(module, inputs, sizes, dropout, training):
         if BRANCHES.search(str(error)):
             said += ("\nWhat branches on values of tensors, or has sizes that depend on them, cannot be compiled: write "
                      "it with torch.where")
+        if "non-nested SymInt" in str(error):
+            said += ("\nA size that runs choose cannot be a key of what forward keeps (functools.cache, a dict): make it anew in "
+                     "each call, or cut it from a buffer of the greatest size")
         where = innermost(traceback.extract_tb(error.__traceback__))
         if where and f"{where[0]}" not in said:
             said += f"\nIt came from {where[0]}:{where[1]}"
@@ -105,7 +99,7 @@ def refused_size(sizes, name, axis, number, where=""):
                         f"(int(x.shape[{axis}]), a buffer of this size) with x.shape[{axis}]")
 
 
-class Writer:
+class Writer(Constants):
     def __init__(self, module, given, inputs, sizes, dropout=True, training=False, program=None):
         """given: what forward takes (forms); inputs: its tensors and numbers by the names that the text has (_inputs.py).
         program: an export of the module that is there, whose dropouts are left out."""
@@ -113,7 +107,7 @@ class Writer:
         self.dropout, self.forms, self.drops = dropout, given, program is None
         self.inputs, self.sizes, self.node = inputs, sizes, None
         self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
-        self.iota, self.uniform, self.symbols = {}, {}, {}
+        self.iota, self.uniform, self.scalars, self.symbols = {}, {}, {}, {}
         self.symbol_names = {name for axes in sizes.values() for name in axes.values()}
         self.low, self.marks, self.spread = {}, {}, False
         self.aliases = {}  # names of inputs that would hide a function of the language -> those that the text uses
@@ -125,15 +119,7 @@ class Writer:
     # ---- refusals ----
 
     def place(self):
-        node = self.node
-        if node is None:
-            return ""
-        path, kind = (list(node.meta.get("nn_module_stack", {}).values()) or [("", "")])[-1]
-        path = path.replace("L['self']", "").lstrip(".")
-        lines = re.findall(r'File "(.*?)", line (\d+)', node.meta.get("stack_trace") or "")
-        said = f"in {path or 'the module'} ({kind.__name__ if isinstance(kind, type) else str(kind).split('.')[-1]})"
-        lines = [line for line in lines if not line[0].startswith(TORCH)] or lines  # of the caller's code
-        return said + (f", {lines[-1][0]}:{lines[-1][1]}" if lines else "")
+        return place_of(self.node) if self.node is not None else ""
 
     def no(self, what, cure):
         raise CompileError(f"from_torch cannot take {what}, {self.place()}: {cure}")
@@ -173,6 +159,8 @@ class Writer:
                 return self.factor(self.size(value))
             if isinstance(made, torch.SymFloat):
                 return self.symbolic(value)
+            if value in self.scalars and not self.takes_numbers(self.node):
+                return self.tensor_of(value)
             return self.names[value.name] if self.spread else self.whole_rank(value)
         if isinstance(value, bool):
             return str(value).lower()
@@ -287,7 +275,7 @@ class Writer:
         """Axis order[i] of x at place i."""
         return moved(self.text(x), range(len(order)), order)
 
-    # ---- inputs, weights, constants ----
+    # ---- inputs ----
 
     def placeholder(self, node, heads):
         spec, value = self.kinds[node.name], node.meta["val"]
@@ -306,52 +294,7 @@ class Writer:
             self.types[name] = self.type(value)
             heads.append((node.name, f"{DTYPES[value.dtype]}[{', '.join(self.shape(node))}]"))
             return
-        tensor = self.state[spec.target]
-        if tensor.is_complex():
-            _aten_complex.constant(self, node, spec.target, tensor)
-            return
-        if tensor.dtype not in DTYPES:
-            raise CompileError(f"the weight {spec.target} is {str(tensor.dtype)[6:]}: {FLOAT}")
-        kept = self.signature.is_kept(spec)
-        if tensor.ndim == 0 and not (kept and tensor.dtype == torch.float32):
-            self.names[node.name] = self.text(tensor.item())
-            self.uniform.update({node: tensor.item()} if tensor.dtype == torch.bool else {})
-        elif not kept and (made := literal(tensor)):
-            if (tensor == tensor.reshape(-1)[0]).all():
-                self.uniform[node] = tensor.reshape(-1)[0].item()
-            self.names[node.name] = f"({self.as_kind(made, torch.float32, tensor.dtype)})"
-        elif tensor.dtype == torch.float32:
-            name = self.weight(spec.target, tensor)
-            self.names[node.name] = name if self.signature.is_trained(spec) else f"stop_gradient({name})"
-        else:
-            self.names[node.name] = f"({self.whole(node, spec.target, tensor)})"
-
-    def weight(self, path, tensor):
-        """The name of a weight that is declared; two paths of one tensor are one weight."""
-        path = self.signature.path(path, tensor)
-        if path not in self.weights:
-            name = "w_" + re.sub(r"\W", "_", path, flags=re.ASCII)
-            while name in self.tokens:
-                name += "_"
-            self.weights[path], self.tokens[name] = tensor, (path, list(tensor.shape))
-        return next(name for name, (of, _) in self.tokens.items() if of == path)
-
-    def whole(self, node, path, tensor):
-        """Buffers of integers and booleans: those that can be computed are; others become weights of f32."""
-        flat, shape = tensor.reshape(-1), list(tensor.shape)
-        if flat.numel() and (flat == flat[0]).all():
-            self.uniform[node] = int(flat[0])
-            return self.as_kind(f"full({shape}, {float(flat[0])!r})", torch.float32, tensor.dtype)
-        if tensor.dtype in WHOLE and flat.numel() == max(shape) and (flat == torch.arange(len(flat))).all():
-            self.iota[node] = shape.index(max(shape))
-            return f"arange({len(flat)})[{', '.join(':' if n != 1 else 'none' for n in shape)}]"
-        if tensor.dtype == torch.bool and len(shape) >= 2 and shape[-1] == shape[-2] and (
-                tensor == torch.ones(shape[-2:], dtype=torch.bool).tril()).all():
-            made = f"arange({shape[-1]})[:, none] >= arange({shape[-1]})[none, :]"
-            return made if len(shape) == 2 else f"({made})[{', '.join(['none'] * (len(shape) - 2) + [':'])}]"
-        if flat.numel() and int(flat.abs().max() if tensor.dtype != torch.bool else 1) > 1 << 24:
-            raise CompileError(f"the buffer {path} has integers beyond 2**24, which f32 cannot hold")
-        return self.as_kind(self.weight(path, tensor.float()), torch.float32, tensor.dtype)
+        self.constant(node, spec)
 
     # ---- the text ----
 
@@ -372,9 +315,9 @@ class Writer:
                 self.placeholder(node, heads)
             elif node.op == "call_function" and node in needed:
                 self.statement(node)
+        self.results, self.node = results, None
         returned = {output: self.text(r) for output, r in results.items()}
         tail = [f"  generate {generate}"] if generate else []
-        self.results, self.node = results, None
         self.frame = name, heads, [*self.bounds.required(), *self.required()], returned, tail
         self.lines = hoisted(self.lines, self.types)
         self.folder = Folder(self.lines, self.types, self.tokens, set(self.symbols.values()), list(returned.values()))
@@ -451,6 +394,8 @@ class Writer:
             return  # a number: written where it is used
         if node.target is operator.getitem:
             self.names[node.name] = self.names[f"{node.args[0].name}.{node.args[1]}"]
+            return
+        if self.folds(node):
             return
         operation = getattr(node.target, "__name__", str(node.target))
         if _aten_complex.has_complex(node):

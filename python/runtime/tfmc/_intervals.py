@@ -189,6 +189,9 @@ class Intervals:
 
     def of_pow(self, node, x, y):
         low, high = self.value(x)
+        if isinstance(x, int) and x > 0 and not isinstance(y, int):
+            least, most = self.value(y)
+            return (x ** int(least), x ** int(most)) if 0 <= least and most <= 31 else ANY
         if not isinstance(y, int) or y < 0 or max(abs(low), abs(high)) == math.inf:
             return ANY
         return (0 if y % 2 == 0 else min(low ** y, 0), max(low ** y, high ** y))

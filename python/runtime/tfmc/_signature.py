@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from ._aten_assign import read_by
 from ._errors import CompileError
 from ._torch import KEYWORDS
+from ._tracing import place_of
 
 SMALL = 16  # elements of a plain tensor that the text has as numbers
 # Operations through which a number that masks scores comes to the softmax.
@@ -156,9 +157,13 @@ class Signature:
         sources = {spec.target: name for name, spec in self.kinds.items() if spec.target}
         for spec in self.program.graph_signature.output_specs:
             if spec.kind.name in ("BUFFER_MUTATION", "PARAMETER_MUTATION") and sources.get(spec.target) in needed:
+                made = next((node for node in self.program.graph.nodes if node.name == spec.arg.name), None)
+                bounded = made is not None and "embedding_renorm" in (made.meta.get("stack_trace") or "")
                 raise CompileError(
-                    f"the module changes {spec.target} in each call and computes with it in the next: a model has no "
-                    "state. Give it as an input and return what it becomes, or leave the change to training mode")
+                    f"the module changes {spec.target} in each call and computes with it in the next"
+                    f"{', ' + place_of(made) if made is not None else ''}: a model has no state. " + (
+                        "Bound the rows of the table once (torch.renorm of its weight) and set max_norm to None" if bounded else
+                        "Give it as an input and return what it becomes, or leave the change to training mode"))
 
     # ---- constants ----
 

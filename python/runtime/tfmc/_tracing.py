@@ -4,6 +4,7 @@ What comes in is torch, or an exported program; what goes out is torch as it was
 table where torch can say one that is not there by others. Refuses nothing.
 """
 import contextlib
+import copy
 import functools
 import operator
 import os
@@ -182,6 +183,54 @@ def patched(dropout=True, lines=None, training=False):
             del torch.Tensor.data  # that of its base is seen again
         for owner, name, function in old:
             setattr(owner, name, function)
+
+
+def files_of(module):
+    """The classes of a module's parts and the files that they stand in, those of torch left out."""
+    kinds = {base for part in module.modules() for base in type(part).__mro__ if base.__module__.split(".")[0] not in ("torch", "builtins")}
+    return kinds, [sys.modules[name] for name in {kind.__module__ for kind in kinds} if name in sys.modules]
+
+
+def has_traced(value):
+    return any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in torch.utils._pytree.tree_leaves(value))
+
+
+@contextlib.contextmanager
+def as_before(module):
+    """What forward keeps for its next call is after a trace what it was: attributes, entries of their dicts and lists and
+    of dicts of the file, results of functools.cache. Else the module would compute with tensors of the trace."""
+    own, (kinds, files) = vars(torch.nn.Module()), files_of(module)
+    attributes = [(part, {name: value for name, value in vars(part).items() if name not in own}) for part in module.modules()]
+    boxes = [(box, copy.copy(box)) for _, values in attributes for box in values.values() if isinstance(box, (dict, list, set))]
+    cached = {id(one): one for owner in (*kinds, *files) for one in (getattr(v, "__func__", v) for v in list(vars(owner).values()))
+              if isinstance(one, functools._lru_cache_wrapper)}
+    misses = [(cache, cache.cache_info().misses) for cache in cached.values()]
+    try:
+        yield
+    finally:
+        for part, values in attributes:
+            for name in [name for name in vars(part) if name not in own and name not in values]:
+                del part.__dict__[name]
+            part.__dict__.update(values)
+        for box, value in boxes:
+            box.clear()
+            (box.extend if isinstance(box, list) else box.update)(value)
+        for cache, n in misses:
+            if cache.cache_info().misses != n:
+                cache.cache_clear()
+        for box in [v for file in files for v in vars(file).values() if type(v) is dict]:
+            for key in [key for key, value in box.items() if has_traced(value)]:
+                del box[key]
+
+
+def place_of(node):
+    """The module and the line of the caller's code that a node comes from, as a text."""
+    path, kind = (list(node.meta.get("nn_module_stack", {}).values()) or [("", "")])[-1]
+    path = path.replace("L['self']", "").lstrip(".")
+    lines = re.findall(r'File "(.*?)", line (\d+)', node.meta.get("stack_trace") or "")
+    said = f"in {path or 'the module'} ({kind.__name__ if isinstance(kind, type) else str(kind).split('.')[-1]})"
+    lines = [line for line in lines if not line[0].startswith(TORCH)] or lines
+    return said + (f", {lines[-1][0]}:{lines[-1][1]}" if lines else "")
 
 
 @functools.cache

@@ -45,7 +45,8 @@ def _arrays(made):
     for path, value in pytree.tree_flatten_with_path(made)[0]:
         if hasattr(value, "detach"):
             name = "_".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", "")))) for k in path)
-            found[name or "output0"] = value.detach().cpu().float().numpy()
+            value = value.detach().cpu()
+            found[name or "output0"] = (value.float() if value.is_floating_point() else value).numpy()
     return found
 
 
@@ -104,6 +105,9 @@ def verify_torch(model, module, inputs, *, tolerance=1e-5):
         raise UsageError(f"the model has {len(got)} outputs, the module returns {len(wanted)} tensors")
     by_name = set(got) <= set(wanted)
     pairs = {name: wanted[name] if by_name else list(wanted.values())[i] for i, name in enumerate(got)}
+    for name, value in pairs.items():
+        if got[name].dtype.kind != ("i" if value.dtype.kind == "u" else value.dtype.kind):
+            return Verified(np.inf, tolerance, None, f"the output {name} is {got[name].dtype}, and {value.dtype} in the module")
     far = {name: _distance(got[name], value) for name, value in pairs.items()}
     worst = max(far, key=far.get)
     if far[worst] <= tolerance:
