@@ -227,6 +227,13 @@ int64_t trainer_state_bytes(const Trainer *t) { return tfm_trainer_state_bytes(t
 
 int64_t trainer_part_bytes(const Trainer *t, const int64_t *sizes) { return tfm_trainer_part_bytes(t->made, sizes); }
 
+bool trainer_has_adapter(const Trainer *t) { return tfm_trainer_has_adapter(t->made); }
+
+bool trainer_save_adapter(Trainer *t, const char *folder, const char *base) {
+  tfm_error error;
+  return !tfm_trainer_save_adapter(t->made, folder, base, &error) || report(t, &error);
+}
+
 /* There are no moments in it, which a trainer that begins takes for zeroes, whatever its optimizer is. */
 bool trainer_write_start(Trainer *t, const char *path) {
   const TrainerState state = trainer_state(t);

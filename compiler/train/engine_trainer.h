@@ -50,6 +50,9 @@ void trainer_set_steps(Trainer *trainer, int64_t steps, const tfm_trainer_origin
  * range. With the interpreter parts count nothing. */
 int64_t trainer_state_bytes(const Trainer *trainer);
 int64_t trainer_part_bytes(const Trainer *trainer, const int64_t *sizes);
+/* Whether the model has adapters that peft has names for; those files in `folder` (tfm_trainer_save_adapter). */
+bool trainer_has_adapter(const Trainer *trainer);
+bool trainer_save_adapter(Trainer *trainer, const char *folder, const char *base);
 /* Writes the state of a run that begins with these weights; the file is replaced whole or not at all. */
 bool trainer_write_start(Trainer *trainer, const char *path);
 
