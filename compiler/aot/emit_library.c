@@ -374,6 +374,8 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
                t->mixer ? runtime_function(module, "tfm_mixer_of_items") : NULL);
   blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
   blob_text(&e.top, offsetof(tfm_training, whole_why), t->whole_why);
+  blob_text(&e.top, offsetof(tfm_training, adapter), t->adapter);
+  blob_text(&e.top, offsetof(tfm_training, no_adapter), t->no_adapter);
   add_objective(&e, offsetof(tfm_training, step), TRAINING_STEP, &t->step);
   add_objective(&e, offsetof(tfm_training, evaluation), TRAINING_EVALUATE, &t->evaluation);
   for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++)

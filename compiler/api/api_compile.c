@@ -23,6 +23,7 @@
 #include "api/objects.h"
 #include "api/api_run.h"
 #include "tfm/generate.h"
+#include "tfm/abi/adapts.h"
 #include "tfm/abi/drivers.h"
 #include "tfm/abi/library.h"
 #include "tfm/abi/train_tables.h"
@@ -244,14 +245,15 @@ tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *e
 static tfm_status begin_with(const tfm_compiled *compiled, const tfm_trainer_options *given, const float *weights,
                              tfm_trainer **trainer, tfm_error *error) {
   const tfm_training *training = compiled->training;
+  tfm_status status;
   tfm_trainer_options options = {0};
   if (given) memcpy(&options, given, given->struct_size < sizeof options ? given->struct_size : sizeof options);
   options.struct_size = sizeof options;
   options.fills = 1;
-  const tfm_status status = tfm_library_trainer_new(training, NULL, &options, trainer, error);
-  if (status == TFM_OK && training->floats)
+  if ((status = tfm_library_trainer_new(training, NULL, &options, trainer, error))) return status;
+  if (training->floats)
     memcpy(tfm_trainer_data(*trainer, 0, TFM_TENSOR_WEIGHT), weights, training->floats * sizeof(float));
-  return status;
+  return header_of(&compiled->parts)->begins_adapters ? tfm_trainer_draw_adapters(*trainer, error) : TFM_OK;
 }
 
 tfm_status tfm_compiled_trainer(const tfm_compiled *compiled, const char *state, const tfm_trainer_options *options,

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-  PARTS_FORM = 4,
+  PARTS_FORM = 5,
   PARTS_ALIGNMENT = 4096,
   PARTS_MAX_OBJECTS = 4,
   PARTS_VERSION_BYTES = 32,
@@ -35,6 +35,7 @@ typedef struct PartsHeader {
   PartsRange weights;                 /* what would be a .tfmw file; of a model that trains: weights to begin with, as a
                                          block of its trainer, or nothing */
   uint32_t n_objects, trains;
+  uint32_t begins_adapters;           /* adapters in `weights` are new: the trainer draws them, by its seed */
   PartsRange objects[PARTS_MAX_OBJECTS];
   uint64_t hash; /* of a .tfmm file: parts_hash; else 0 */
 } PartsHeader;

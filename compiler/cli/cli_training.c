@@ -3,12 +3,16 @@
 
 #include <string.h>
 
+#include "elaborate/adapters.h"
 #include "graph/build.h"
+#include "weights/adapter.h"
 
 // ---- weights that begin anew ----
 
-/* Whether the weight begins anew, whatever the file has: a --new names it. */
-static bool is_new(const Session *session, const char *path) {
+/* Whether the weight begins anew, whatever the file has: a --new names it, or it is an adapter's and the file has no
+ * adapter. */
+static bool is_new(const Session *session, const Adapters *begun, const char *path) {
+  if (adapters_have(begun, path)) return true;
   const OptionValues *values = &session->options.values[OPTION_NEW];
   Patterns patterns = {0};
   for (size_t i = 0; i < values->texts.n; i++) vec_push(session->arena, &patterns.texts, values->texts.items[i]);
@@ -16,11 +20,11 @@ static bool is_new(const Session *session, const char *path) {
 }
 
 /* The objective's graph, in which weights that begin anew are none: the file need not have them. */
-static Graph *without_new(Session *session, const Graph *given) {
+static Graph *without_new(Session *session, const Adapters *begun, const Graph *given) {
   Graph *graph = graph_clone(session->arena, given);
   for (Node *node = graph->first, *next; node; node = next) {
     next = node->next;
-    if (node->op != OP_WEIGHT || !is_new(session, node->attr.name)) continue;
+    if (node->op != OP_WEIGHT || !is_new(session, begun, node->attr.name)) continue;
     Builder builder = {.graph = graph, .before = node, .origin = node->origin};
     Node *input = build_input(&builder, arena_printf(session->arena, "new.%s", node->attr.name), DTYPE_F32, node->rank,
                               (const Size *const *)node->dims);
@@ -28,6 +32,25 @@ static Graph *without_new(Session *session, const Graph *given) {
     graph_delete(graph, node);
   }
   return graph;
+}
+
+/* The adapters of a model whose file of weights, such as a checkpoint that they shall change, has none of them. NULL:
+ * there are none, or the file has some, and then it must have all. False after an error. */
+static bool find_begun(Session *session, const Objective *objective, const Adapters **begun) {
+  const Graph *graph = objective->graph;
+  const char *path = option_text(&session->options, OPTION_WEIGHTS, NULL);
+  *begun = NULL;
+  if (!objective->adapters || !path) return true;
+  WeightSet *set = weight_set_open(session->arena, &session->diag, path);
+  if (!set) return false;
+  const bool good = adapter_take_apart(session->arena, &session->diag, set, graph);
+  size_t i = 0;
+  while (i < graph->adapters.n && !weight_set_find(set, graph->adapters.items[i].a) &&
+         !weight_set_find(set, graph->adapters.items[i].b))
+    i++;
+  if (i == graph->adapters.n) *begun = objective->adapters;
+  weight_set_close(set);
+  return good;
 }
 
 /* Each --new must name something. */
@@ -61,7 +84,7 @@ static bool read_unreached(const Training *t, const WeightSource *weights, uint3
 
 static bool fill_weight(const Training *t, WeightSource *weights, uint32_t i) {
   const Parameter *p = &t->graphs->parameters.items[i];
-  if (!weights || is_new(t->session, p->path)) return trainer_draw(t->trainer, i);
+  if (!weights || is_new(t->session, t->begun, p->path)) return trainer_draw(t->trainer, i);
   if (!p->is_reached) return read_unreached(t, weights, i);
   const Tensor *tensor = weight_source_get(weights, p->path);
   if (tensor && p->elements) memcpy(trainer_weight(t->trainer, i), tensor->data, (size_t)p->elements * sizeof(float));
@@ -83,7 +106,9 @@ bool training_begin(Training *t, Session *session, const TrainingWish *wish) {
   Objective *objective = training_objective(session, is_training);
   if (!objective) return false;
   const bool has_file = fills && (option_given(options, OPTION_WEIGHTS) || !is_training);
-  Graph *needing = option_given(options, OPTION_NEW) ? without_new(session, objective->graph) : objective->graph;
+  if (has_file && is_training && !find_begun(session, objective, &t->begun)) return false;
+  const bool begins = option_given(options, OPTION_NEW) || t->begun;
+  Graph *needing = begins ? without_new(session, t->begun, objective->graph) : objective->graph;
   WeightSource *weights = has_file ? session_weights(session, needing) : NULL;
   if (has_file && !weights) return false;
   t->graphs = train_graphs(session->arena, &session->diag, objective, is_training);

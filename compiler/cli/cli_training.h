@@ -16,6 +16,7 @@ typedef struct Training {
   Trainer *trainer;
   Graph *graph; /* of the objective: its inputs first */
   uint32_t n_inputs;
+  const struct Adapters *begun; /* the model's, if they have initial values, though other weights are of a file */
 } Training;
 
 typedef struct TrainingWish {

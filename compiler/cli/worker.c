@@ -148,6 +148,7 @@ static bool write_beginning(Worker *w, uint64_t *offset) {
   w->header.trains = 1;
   if (!option_given(&w->session->options, OPTION_WEIGHTS)) return true;
   bool ok = training_begin(&t, w->session, &wish);
+  w->header.begins_adapters = t.begun != NULL;
   if (ok) {
     const TrainerState state = trainer_state(t.trainer);
     w->header.weights = range_at(offset, (uint64_t)state.floats * sizeof *state.weights);

@@ -144,7 +144,10 @@ static bool add_weights(Elaborator *e, AdaptedWeight *adapted) {
   const char *module = adapted->module;
   adapted->a = declare(e, arena_printf(e->arena, "%s%s", module, a_ending), rank, in, uniform);
   adapted->b = declare(e, arena_printf(e->arena, "%s%s", module, b_ending), out, rank, zero);
-  return adapted->a && adapted->b;
+  if (!adapted->a || !adapted->b) return false;
+  const GraphAdapter noted = {w->attr.name, adapted->a->attr.name, adapted->b->attr.name, e->adapters->scale};
+  vec_push(e->graph->arena, &e->graph->adapters, noted);
+  return true;
 }
 
 // ---- products ----

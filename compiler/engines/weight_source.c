@@ -10,6 +10,7 @@
 #include "aot/packed_weights.h"
 #include "base/check.h"
 #include "base/half.h"
+#include "weights/adapter.h"
 
 // ---- random numbers ----
 
@@ -85,7 +86,8 @@ static bool is_packed(const WeightSource *source, const WeightRequest *request) 
 static bool open_set(WeightSource *source, const WeightRequest *request, Graph *graph) {
   source->set = weight_set_open(source->arena, source->diag, request->path);
   if (!source->set) return false;
-  weight_set_check(&request->check, graph, source->set);
+  if (adapter_take_apart(source->arena, source->diag, source->set, graph))
+    weight_set_check(&request->check, graph, source->set);
   if (!diag_has_errors(source->diag)) return true;
   weight_set_close(source->set);
   return false;

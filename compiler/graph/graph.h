@@ -9,6 +9,7 @@
 #include "base/vec.h"
 #include "diag/diag.h"
 #include "graph/expr.h"
+#include "graph/graph_adapter.h"
 #include "graph/graph_notes.h"
 #include "graph/roles.h"
 #include "graph/stored.h"
@@ -115,13 +116,13 @@ typedef struct Graph {
   VEC(Node *) inputs;  /* INPUT nodes in order of declaration, used or not */
   VEC(GraphOutput) outputs;
   VEC(Check) checks;
-  /* Ragged sizes: symbols whose value differs from item to item, and the symbol of the batch. */
-  bool ragged[SIZE_MAX_SYMBOLS];
+  bool ragged[SIZE_MAX_SYMBOLS]; /* symbols whose value differs from item to item, and the symbol of the batch: */
   int32_t ragged_batch; /* symbol index; -1: nothing is ragged */
   int32_t size_roles[N_SIZE_ROLES]; /* symbol index of the size that has the role; -1: none has */
   bool is_portable; /* places in its plans name a file by Source.name, not by its path: for libraries, which move */
   const char *generate_input, *generate_output; /* the generate block, if there is one */
   VEC(GenerateSetting) generate_settings;
+  VEC(GraphAdapter) adapters; /* of the model: files of adapters are read as theirs, not merged */
   GraphNotes notes; /* not of copies */
   Map declared_weights; /* name -> Node *, used or not: compared with those of the file for warnings */
 } Graph;

@@ -163,6 +163,14 @@ static void clone_declared(Clone *c, const Graph *graph) {
   }
 }
 
+static void clone_adapters(Clone *c, const Graph *graph) {
+  for (size_t i = 0; i < graph->adapters.n; i++) {
+    const GraphAdapter *of = &graph->adapters.items[i];
+    const GraphAdapter copy = {clone_text(c, of->weight), clone_text(c, of->a), clone_text(c, of->b), of->scale};
+    vec_push(c->arena, &c->graph->adapters, copy);
+  }
+}
+
 /* Nodes keep their ids, so arrays by id may be carried over. */
 Graph *graph_clone(Arena *arena, const Graph *graph) {
   Clone c = {.arena = arena, .graph = graph_new(arena, graph->name), .copies = map_new(arena)};
@@ -182,6 +190,7 @@ Graph *graph_clone(Arena *arena, const Graph *graph) {
   memcpy(c.graph->size_roles, graph->size_roles, sizeof graph->size_roles);
   clone_generate(&c, graph);
   clone_declared(&c, graph);
+  clone_adapters(&c, graph);
   c.graph->next_id = graph->next_id;
   return c.graph;
 }

@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "tfm/abi/checkpoint.h"
 #include "tfm/abi/train_tables.h"
+#include "train/adapter_text.h"
 #include "train/epochs.h"
 #include "train/journal.h"
 #include "train/valid_command.h"
@@ -188,8 +189,12 @@ tfm_named_tensor *course_named_weights(const Course *c) {
 bool course_write_weights(Course *c) {
   tfm_error error;
   const char *path = arena_printf(c->request->arena, "%s/" TFM_CHECKPOINT_WEIGHTS, c->request->folder);
-  if (!tfm_write_tensors(path, course_named_weights(c), (int64_t)c->request->graphs->parameters.n, &error)) return true;
-  return course_fails(c, DIAG_FILE, &error);
+  if (tfm_write_tensors(path, course_named_weights(c), (int64_t)c->request->graphs->parameters.n, &error))
+    return course_fails(c, DIAG_FILE, &error);
+  if (!trainer_has_adapter(c->request->trainer)) return true;
+  const char *folder = arena_printf(c->request->arena, "%s/adapter", c->request->folder), *base = c->request->base;
+  if (!base) base = adapter_base(c->request->arena, folder); /* of the run that goes on */
+  return trainer_save_adapter(c->request->trainer, folder, base);
 }
 
 bool course_save(Course *c) {

@@ -22,6 +22,7 @@ typedef struct CourseRequest {
   int64_t valid_every, save_every, log_every; /* in steps; 0: with each epoch */
   int64_t keep;                               /* checkpoints; 0: all */
   int64_t patience;                           /* validations without a better loss that end the run; 0: none do */
+  const char *base; /* of adapters: the folder of the weights that the run began with; NULL: there is none */
   const char *folder;
   const char *valid_command; /* run after each validation; NULL: none */
   bool resumes, is_quiet;

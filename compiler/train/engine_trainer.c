@@ -262,6 +262,13 @@ int64_t trainer_whole_bytes(const Trainer *t, const int64_t *sizes) {
 
 uint64_t trainer_common_sizes(const Trainer *t) { return t->graphs->cut ? t->graphs->cut->sizes : 0; }
 
+bool trainer_has_adapter(const Trainer *t) { return tfm_trainer_has_adapter(t->made); }
+
+bool trainer_save_adapter(Trainer *t, const char *folder, const char *base) {
+  tfm_error error;
+  return !tfm_trainer_save_adapter(t->made, folder, base, &error) || report(t, &error);
+}
+
 /* There are no moments in it, which a trainer that begins takes for zeroes, whatever its optimizer is. */
 bool trainer_write_start(Trainer *t, const char *path) {
   const TrainerState state = trainer_state(t);

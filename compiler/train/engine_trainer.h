@@ -54,6 +54,9 @@ int64_t trainer_part_bytes(const Trainer *trainer, const int64_t *sizes);
 int64_t trainer_whole_bytes(const Trainer *trainer, const int64_t *sizes);
 /* A bit for each run-time size that all parts of a step need alike, because their items are mixed. */
 uint64_t trainer_common_sizes(const Trainer *trainer);
+/* Whether the model has adapters that peft has names for; those files in `folder` (tfm_trainer_save_adapter). */
+bool trainer_has_adapter(const Trainer *trainer);
+bool trainer_save_adapter(Trainer *trainer, const char *folder, const char *base);
 /* Writes the state of a run that begins with these weights; the file is replaced whole or not at all. */
 bool trainer_write_start(Trainer *trainer, const char *path);
 

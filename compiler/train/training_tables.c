@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "aot/args_layout.h"
+#include "train/adapter_text.h"
 
 _Static_assert((int)TFM_INITIAL_NONE == (int)N_INITIALS && (int)TFM_INITIAL_NORMAL == (int)INITIAL_NORMAL &&
                    (int)TFM_OPTIMIZER_ADAMW == (int)OPTIMIZER_ADAMW &&
@@ -36,6 +37,7 @@ static void add_parameters(Arena *arena, tfm_training *training, const TrainGrap
     parameters[i].trained = training->trained_floats;
     training->trained_floats += room;
   }
+  adapter_describe(arena, graphs, training, parameters);
   training->parameters = parameters;
   training->n_parameters = (uint32_t)graphs->parameters.n;
 }

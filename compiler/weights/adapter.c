@@ -88,6 +88,10 @@ static WeightDelta *delta_of(const Merge *m, const char *module, const FileTenso
   }
   WeightDelta *delta = ARENA_NEW(m->arena, WeightDelta);
   *delta = (WeightDelta){.rank = a->dims[0], .rows = b->dims[0], .columns = a->dims[1], .scale = scale.factor};
+  delta->number = m->set->n_adapters;
+  delta->file = m->file;
+  delta->tensors[0] = a;
+  delta->tensors[1] = b;
   delta->a = numbers_of(m, a);
   delta->b = numbers_of(m, b);
   return delta->a && delta->b ? delta : NULL;
@@ -198,11 +202,57 @@ bool adapter_add(Arena *arena, Diag *diag, WeightSet *set, const char *folder) {
   TensorFile *file = safetensors_open(arena, diag, path);
   if (!file) return false;
   vec_push(arena, &set->files, file);
+  set->n_adapters++;
   Merge m = {.arena = arena, .diag = diag, .set = set, .file = file, .config = &config};
   for (size_t i = 0; i < file->tensors.n; i++) add_tensor(&m, file->tensors.items[i]);
   check_squares(&m);
   json_decref(config.json);
   return diag->n_errors == before;
+}
+
+// ---- adapters that the model has itself ----
+
+static const GraphAdapter *adapter_of(const Graph *graph, const WeightEntry *entry) {
+  for (size_t i = 0; i < graph->adapters.n; i++) {
+    const char *name = graph->adapters.items[i].weight;
+    if (strcmp(name, entry->name) == 0 || strcmp(name, entry->tensor->name) == 0) return &graph->adapters.items[i];
+  }
+  return NULL;
+}
+
+/* False if the model's adapter is another one. */
+static bool is_same_adapter(Diag *diag, const WeightEntry *entry, const GraphAdapter *of) {
+  const WeightDelta *delta = entry->delta;
+  const char *path = delta->file->file.path;
+  if (!of)
+    diag_error_at(diag, path, DIAG_CHECKPOINT,
+                  "tensor \"%s\": the model's line `adapt` names no such weight; it must have those of the file",
+                  delta->tensors[0]->name);
+  else if (fabs(of->scale - delta->scale) > 1e-9 * fabs(delta->scale))
+    diag_error_at(diag, path, DIAG_CHECKPOINT,
+                  "tensor \"%s\": it counts %g times, by alpha and rank of its config, and %g times by the model's "
+                  "line `adapt`",
+                  delta->tensors[0]->name, delta->scale, of->scale);
+  else
+    return true;
+  return false;
+}
+
+bool adapter_take_apart(Arena *arena, Diag *diag, WeightSet *set, const Graph *graph) {
+  const size_t n = set->entries.n;
+  bool good = true;
+  for (size_t i = 0; i < n && graph->adapters.n; i++) {
+    WeightEntry *entry = &set->entries.items[i];
+    const WeightDelta *delta = entry->delta;
+    if (!delta || delta->number != set->n_adapters) continue;
+    const GraphAdapter *of = adapter_of(graph, entry);
+    good &= is_same_adapter(diag, entry, of);
+    if (!of) continue;
+    entry->delta = delta->before;
+    weight_set_add(arena, set, delta->file, delta->tensors[0], of->a);
+    weight_set_add(arena, set, delta->file, delta->tensors[1], of->b);
+  }
+  return good;
 }
 
 // ---- opening ----

@@ -9,9 +9,13 @@
 #ifndef TFM_WEIGHTS_ADAPTER_H
 #define TFM_WEIGHTS_ADAPTER_H
 
+#include "graph/graph.h"
 #include "weights/weight_set.h"
 
 /* Merges the adapter of a folder into a set. False after an error. */
 bool adapter_add(Arena *arena, Diag *diag, WeightSet *set, const char *folder);
+/* For a model with adapters of its own (`adapt`): the newest adapter of the set is no longer merged, but its tensors
+ * are found by the names of the model's. False after an error: a weight without one in the model, another scale. */
+bool adapter_take_apart(Arena *arena, Diag *diag, WeightSet *set, const Graph *graph);
 
 #endif

@@ -33,6 +33,9 @@ typedef struct WeightDelta {
   int64_t rank, rows, columns;
   double scale;
   bool is_turned; /* the weight is [columns, rows] */
+  uint32_t number; /* of the adapter in the set, from 1 */
+  const TensorFile *file;
+  const FileTensor *tensors[2]; /* a and b in it */
   const struct WeightDelta *before; /* of an adapter that was merged earlier; NULL: none */
 } WeightDelta;
 
@@ -51,6 +54,7 @@ typedef struct WeightSet {
   const char *path; /* as the user gave it */
   VEC(TensorFile *) files;
   VEC(WeightEntry) entries; /* all tensors, in the order of the file or of the index; behind them, packed weights */
+  uint32_t n_adapters;
   PackedCache packed;
   Map by_name;              /* either name -> index in entries + 1, as a pointer */
   Map turned;               /* PyTorch's names of tensors of GGUF whose rows are put back -> WeightEntry */

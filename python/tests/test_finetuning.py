@@ -9,6 +9,8 @@ import re
 import unittest
 import warnings
 
+import numpy as np
+
 from support import Case
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/finetuning.md"
@@ -26,7 +28,7 @@ class Page(Case):
             warnings.simplefilter("ignore")
             for block in blocks:
                 exec(compile(block, str(PAGE), "exec"), names)
-        self.assertEqual(len(blocks), 6)
+        self.assertEqual(len(blocks), 7)
         self.assertIn("[1, 5, 6, 7, 8, 9, 10, 11, 2]", said.getvalue())
         first, best = map(float, said.getvalue().splitlines()[-1].split())
         self.assertLess(best, first)
@@ -35,6 +37,10 @@ class Page(Case):
         ids = torch.tensor([[5, 8, 2, 9]])
         self.assertEqual(tfmc.load("classifier.tfmm")(ids).shape, (1, 3))
         self.assertTrue(pathlib.Path("mine/model.safetensors").is_file())
+        again, merged, x = names["again"], names["merged"], np.array([[1, 7, 8, 9]], np.int32)
+        self.assertTrue(all(np.array_equal(again.weight(p), names["trainer"].weight(p)) for p in again.trained))
+        self.assertEqual(len(again.trained), 8)
+        np.testing.assert_allclose(merged(x), names["model"](x), rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":

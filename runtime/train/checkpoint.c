@@ -62,7 +62,7 @@ static uint64_t number(FILE *file, uint64_t value, const char *before) {
   return text(file, words);
 }
 
-static uint64_t quoted(FILE *file, const char *name) {
+uint64_t tfm_write_quoted(FILE *file, const char *name) {
   uint64_t n = text(file, "\"");
   for (; *name; name++) {
     char one[8] = {*name, 0};
@@ -78,7 +78,7 @@ static uint64_t header(FILE *file, const tfm_named_tensor *tensors, int64_t n) {
   uint64_t length = text(file, "{"), offset = 0;
   for (int64_t i = 0; i < n; i++) {
     if (i) length += text(file, ",");
-    length += quoted(file, tensors[i].name);
+    length += tfm_write_quoted(file, tensors[i].name);
     length += text(file, ":{\"dtype\":\"F32\",\"shape\":[");
     for (int32_t axis = 0; axis < tensors[i].rank; axis++)
       length += number(file, (uint64_t)tensors[i].dims[axis], axis ? "," : "");

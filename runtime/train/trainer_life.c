@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "library/exports.h"
 #include "library/open.h"
+#include "tfm/abi/adapts.h"
 #include "train/trainer_parts.h"
 
 // ---- making ----
@@ -211,6 +212,13 @@ tfm_status tfm_trainer_draw(tfm_trainer *t, tfm_error *error) {
   for (uint32_t i = 0; i < t->training->n_parameters && !status; i++)
     if (t->training->parameters[i].initial.kind != TFM_INITIAL_NONE || !t->fills)
       status = tfm_trainer_draw_one(t, i, error);
+  return status;
+}
+
+tfm_status tfm_trainer_draw_adapters(tfm_trainer *t, tfm_error *error) {
+  tfm_status status = tfm_succeed(error);
+  for (uint32_t i = 0; i < t->training->n_parameters && !status; i++)
+    if (t->training->parameters[i].adapts == TFM_ADAPTS_PAIR) status = tfm_trainer_draw_one(t, i, error);
   return status;
 }
 

@@ -13,7 +13,7 @@
 
 #include "cli/cli_model.h"
 #include "train/graphs.h"
-#include "weights/weight_set.h"
+#include "weights/adapter.h"
 
 // ---- conditions of a model ----
 
@@ -152,6 +152,7 @@ static void check_file(Session *session, Graph *graph, StrBuf *out) {
   const char *path = option_text(&session->options, OPTION_WEIGHTS, NULL);
   WeightSet *set = path ? weight_set_open(session->arena, &session->diag, path) : NULL;
   if (!set) return;
+  adapter_take_apart(session->arena, &session->diag, set, graph);
   const WeightCheck check = session_weight_check(session);
   size_t unused = weight_set_check(&check, graph, set);
   if (!session->library) weight_set_note_types(set, graph);

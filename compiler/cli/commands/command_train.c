@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/commands/commands.h"
@@ -130,6 +131,14 @@ static bool check_options(Session *session) {
 
 // ---- the run ----
 
+/* The folder of --weights, without an adapter behind it; NULL: it is none. */
+static const char *base_folder(Session *session) {
+  const char *path = option_text(&session->options, OPTION_WEIGHTS, NULL), *plus = path ? strrchr(path, '+') : NULL;
+  struct stat status;
+  if (path && stat(path, &status) != 0 && plus) path = arena_strndup(session->arena, path, (size_t)(plus - path));
+  return path && stat(path, &status) == 0 && S_ISDIR(status.st_mode) ? path : NULL;
+}
+
 static bool fill_request(const Training *t, CourseRequest *request) {
   Session *session = t->session;
   const int64_t planned = (int64_t)t->graphs->objective->settings.steps;
@@ -148,6 +157,7 @@ static bool fill_request(const Training *t, CourseRequest *request) {
       .keep = count(session, OPTION_KEEP, KEEP),
       .patience = count(session, OPTION_EARLY_STOPPING, 0),
       .folder = option_text(&session->options, OPTION_OUT, NULL),
+      .base = base_folder(session),
       .valid_command = option_text(&session->options, OPTION_VALID_COMMAND, NULL),
       .resumes = given(session, OPTION_RESUME),
       .resets_optimizer = resets(session, "optimizer"),

@@ -229,6 +229,24 @@ static PyObject *save(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+/* _save_adapter(folder, base): bytes, and a str or None. */
+static PyObject *save_adapter(PyObject *object, PyObject *args) {
+  TrainerObject *self = (TrainerObject *)object;
+  const char *folder, *base;
+  tfm_error error;
+  if (!PyArg_ParseTuple(args, "yz", &folder, &base) || !trainer_ready(self)) return NULL;
+  tfm_status status;
+  Py_BEGIN_ALLOW_THREADS status = tfm_trainer_save_adapter(self->trainer, folder, base, &error);
+  Py_END_ALLOW_THREADS if (status) return raise_error(&error);
+  Py_RETURN_NONE;
+}
+
+static PyObject *has_adapter(PyObject *object, PyObject *unused) {
+  const TrainerObject *self = (TrainerObject *)object;
+  (void)unused;
+  return trainer_ready(self) ? PyBool_FromLong(tfm_trainer_has_adapter(self->trainer)) : NULL;
+}
+
 static PyObject *note_of(PyObject *object, PyObject *unused) {
   const TrainerObject *self = (TrainerObject *)object;
   (void)unused;
@@ -353,6 +371,7 @@ static PyMethodDef methods[] = {
     {"_save", save, METH_VARARGS, NULL},            {"_note", note_of, METH_NOARGS, NULL},
     {"_tensor", tensor_of, METH_VARARGS, NULL},     {"_run", trainer_run, METH_VARARGS, NULL},
     {"_update", trainer_update, METH_NOARGS, NULL}, {"_save_compiled", save_compiled, METH_VARARGS, NULL},
+    {"_save_adapter", save_adapter, METH_VARARGS, NULL}, {"_has_adapter", has_adapter, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)drop}, {Py_tp_methods, methods}, {0, NULL}};

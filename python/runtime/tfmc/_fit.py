@@ -17,7 +17,7 @@ import sys
 import tempfile
 import warnings
 
-from . import _errors, _find, _fit_batches, _items, _progress, _source, _tensors
+from . import _errors, _find, _fit_batches, _items, _lora, _progress, _source, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._model import CompileWarning
 from ._trainer import Fit, newest_checkpoint
@@ -246,6 +246,7 @@ def _end(trainer, run, folder, out, patience):
     history = _records(run.log, 0)
     if _is_begun(folder):
         newest = [r for r in history if r["kind"] == "checkpoint"]
+        _lora.name_base(folder / "adapter", trainer.source)
         state = newest_checkpoint(folder) / "state.tfmt"
         trainer._take(state, newest[-1]["epoch"] if newest else 0)
     if run.fault is not None:

@@ -189,6 +189,8 @@ class _Run:
         new = self.folder / "weights.new"
         _tensors.write_tensors(new, self.trainer.weights())
         os.replace(new, self.folder / "weights.safetensors")
+        if self.trainer.has_adapter:
+            self.trainer.save_adapter(self.folder / "adapter")
 
     def take_up(self):
         """The trainer and the batches as they were at the newest checkpoint."""

@@ -12,6 +12,7 @@ class Source:
         self.text, self.weights, self.name = text, weights, name
         self.probed, self.probes, self.versions = None, (), {}  # of from_torch, for verify_torch
         self.state, self.constants, self.dropout = {}, (), True
+        self.adapts = False  # the text has adapters (lora)
         self.guards = {}  # where f32 become integers that have a bound -> the bound
 
     def explained(self, error):
@@ -28,6 +29,9 @@ class Source:
         the module's state (`constants`) are left out."""
         if not self.state:
             raise UsageError("this source was not made by from_torch")
+        if self.adapts:
+            raise UsageError("the text has adapters, which the module has not: Trainer.save_adapter writes them for peft, and "
+                             "Trainer.weights gives all weights")
         names = {kept for kept in self.state.values() if isinstance(kept, str)}
         unknown = [name for name in weights if name not in names and name not in self.constants]
         missing = [name for name in names if name not in weights]

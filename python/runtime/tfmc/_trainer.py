@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from . import _core, _errors, _find, _group, _model, _source
+from . import _core, _errors, _find, _group, _lora, _model, _source
 from ._errors import Diverged, EnvError, InputError, UsageError
 
 STEP, GRADIENTS, EVALUATE = range(3)  # of _core.Trainer._run
@@ -347,6 +347,19 @@ class Trainer(_core.Trainer):
         folder = pathlib.Path(folder)
         self._save(os.fsencode(folder), note)
         return folder / f"step-{self.steps:08d}"
+
+    @property
+    def has_adapter(self):
+        """Whether the model has adapters that save_adapter can write."""
+        return self._has_adapter()
+
+    def save_adapter(self, folder, base=None):
+        """Writes the model's adapters (a line `adapt`, as lora() writes it) as peft has them: adapter_config.json and
+        adapter_model.safetensors. base: what the config names as the model that they are for; None: the folder of the
+        source's weights. Returns the folder."""
+        base = _lora.base_of(self.source) if base is None else base
+        self._save_adapter(os.fsencode(folder), None if base is None else os.fsdecode(base))
+        return pathlib.Path(folder)
 
     @property
     def note(self):

@@ -148,6 +148,15 @@ TFM_API tfm_status tfm_trainer_model(tfm_trainer *trainer, tfm_model **model, tf
  * written. */
 TFM_API tfm_status tfm_trainer_save(tfm_trainer *trainer, const char *folder, const void *note, int64_t note_bytes,
                                     tfm_error *error);
+/* Writes the two files of the model's adapters (`adapt`) as peft has them, adapter_config.json and
+ * adapter_model.safetensors, into the folder, which is made if it is not there; each is whole or not at all. `base`:
+ * what the config calls the model that the adapters are for, such as the folder of its checkpoint; it may be NULL.
+ * TFM_E_USAGE: the model has no adapters, or some of weights that no module of PyTorch has. TFM_E_ENV: a file cannot
+ * be written. */
+TFM_API tfm_status tfm_trainer_save_adapter(tfm_trainer *trainer, const char *folder, const char *base,
+                                            tfm_error *error);
+/* Whether the model has such adapters: 1 or 0. */
+TFM_API int32_t tfm_trainer_has_adapter(const tfm_trainer *trainer);
 /* The note of the state that the trainer began with, *bytes long; NULL: there is none. It belongs to the trainer. */
 TFM_API const void *tfm_trainer_note(const tfm_trainer *trainer, int64_t *bytes);
 

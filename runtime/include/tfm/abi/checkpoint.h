@@ -10,6 +10,8 @@
 #ifndef TFM_ABI_CHECKPOINT_H
 #define TFM_ABI_CHECKPOINT_H
 
+#include <stdio.h>
+
 #include "tfm/abi/state_file.h"
 
 #define TFM_CHECKPOINT_STATE "state.tfmt"
@@ -24,6 +26,9 @@ typedef struct tfm_named_tensor { /* f32, row-major */
 
 /* Replaces a safetensors file, whole or not at all. */
 tfm_status tfm_write_tensors(const char *path, const tfm_named_tensor *tensors, int64_t n, tfm_error *error);
+
+/* A text as JSON has it, with its quotes; without a file it is only counted. How many bytes. */
+uint64_t tfm_write_quoted(FILE *file, const char *text);
 
 /* Writes the checkpoint of head->step below `folder`, which exists, and makes it the latest. One of the same step is
  * replaced. */

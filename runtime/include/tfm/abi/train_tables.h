@@ -43,6 +43,7 @@ typedef struct tfm_parameter {
   tfm_initial initial;
   uint32_t gradient;    /* output of the gradients; TFM_NONE: it is not trained */
   uint8_t rank, decays; /* decays: weight_decay is for it too */
+  uint8_t adapts;       /* a tfm_adapts (adapts.h) */
 } tfm_parameter;
 
 // ---- dropout ----
@@ -92,6 +93,7 @@ typedef struct tfm_training {
   const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
   tfm_mixer_of *mixer;           /* NULL: no result mixes items */
   const char *whole, *whole_why; /* place and reason that a step must be one part; both NULL: it may be several */
+  const char *adapter, *no_adapter; /* of adapts.h */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
   tfm_train_graph
       packing_graphs[TFM_PACKING_GRAPHS]; /* packed weights that are computed of others; n_outputs 0: none */

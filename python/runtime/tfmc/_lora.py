@@ -1,0 +1,117 @@
+"""Adapters (LoRA): the line `adapt` of a text, from settings or from an adapter of peft.
+
+In: a source, patterns of weights, or the folder of an adapter. Out: a Source whose text has the line, and whose weights are
+read with the adapter's. Refused: adapters that differ from module to module, and kinds of them that the line has no words for.
+"""
+import copy
+import json
+import os
+import pathlib
+
+from . import _source
+from ._errors import EnvError, InputError, UsageError
+
+ROOT, ENDING = "base_model.model.", ".lora_A.weight"
+UNSAID = {"rank_pattern", "alpha_pattern", "use_dora", "layer_replication", "lora_bias", "target_parameters", "trainable_token_indices"}
+
+
+def _text_list(items):
+    return "[" + ", ".join(json.dumps(item, ensure_ascii=False) for item in items) + "]"
+
+
+def _patterns(name, given):
+    given = [given] if isinstance(given, str) else list(given)
+    wrong = [item for item in given if not isinstance(item, str) or not item]
+    if wrong:
+        raise UsageError(f"{name} are patterns of paths, such as \"*.query\", not {wrong[0]!r}")
+    return given
+
+
+def _names_in(path):
+    with open(path, "rb") as file:
+        return [name for name in json.loads(file.read(int.from_bytes(file.read(8), "little"))) if name != "__metadata__"]
+
+
+def _read(folder):
+    """What an adapter of peft is: the settings of the line, by name."""
+    path = pathlib.Path(folder) / "adapter_config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        names = _names_in(pathlib.Path(folder) / "adapter_model.safetensors")
+    except FileNotFoundError as error:
+        raise EnvError(f"{folder} is no adapter of peft: there is no {error.filename}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+    if config.get("peft_type") != "LORA":
+        raise InputError(f"{path}: peft_type is {config.get('peft_type')!r}; LORA is read")
+    said = [key for key in sorted(UNSAID) if config.get(key)]
+    if said:
+        raise InputError(f"{path}: {said[0]} is set, and the line adapt has one rank and one alpha for all; "
+                         "import_model(adapter=) merges such an adapter")
+    targets = sorted(n[len(ROOT):-len(ENDING)] for n in names if n.startswith(ROOT) and n.endswith(ENDING))
+    whole = sorted({n[len(ROOT):].rpartition(".")[0] for n in names if n.startswith(ROOT) and ".lora_" not in n})
+    return {"rank": config.get("r", 8), "alpha": config.get("lora_alpha", 8), "dropout": config.get("lora_dropout", 0.0),
+            "rslora": bool(config.get("use_rslora")), "targets": targets, "also": [f"{module}.*" for module in whole]}
+
+
+def lora(source, rank=None, alpha=None, targets=None, *, dropout=None, rslora=None, also=None, adapter=None):
+    """The source with adapters: a Source whose text has a line `adapt`. Training moves them and the weights of `also` alone.
+
+    targets: patterns of paths of weights that are factors of products (linear, x @ w), with or without ".weight"; rank (8):
+    of the changes, which count alpha / rank times (alpha None: 2 rank), with rslora alpha / sqrt(rank); dropout: before
+    A. adapter: the folder of an adapter of peft, with whose settings and weights training goes on; what is given besides
+    takes the place of its settings.
+    """
+    found = {"rank": 8, "alpha": None, "dropout": 0.0, "rslora": False, "also": [], "targets": None}
+    if adapter is not None:
+        found.update(_read(adapter))
+    given = {"rank": rank, "alpha": alpha, "dropout": dropout, "rslora": rslora, "also": also, "targets": targets}
+    found.update({name: value for name, value in given.items() if value is not None})
+    if found["targets"] is None:
+        raise UsageError("targets= are patterns of the weights that get adapters, such as [\"*.query\", \"*.value\"]")
+    settings = [f"rank = {_source._expression('rank', found['rank'])}"]
+    if found["alpha"] is not None:
+        settings.append(f"alpha = {_source._expression('alpha', found['alpha'])}")
+    if found["dropout"]:
+        settings.append(f"dropout = {_source._expression('dropout', found['dropout'])}")
+    if found["rslora"]:
+        settings.append("rslora = true")
+    if found["also"]:
+        settings.append(f"also = {_text_list(_patterns('also', found['also']))}")
+    line = f"  adapt {_text_list(_patterns('targets', found['targets']))} {{ {'  '.join(settings)} }}"
+    return _with_line(source, line, adapter)
+
+
+def _with_line(source, line, adapter):
+    from ._trainer import with_objective
+    path, text = _source.read(source)
+    if text is None:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    made = copy.copy(source) if isinstance(source, _source.Source) else _source.Source(text, name=path or "<text>")
+    made.text, made.adapts = with_objective(text, line), True
+    if adapter is not None:
+        if made.weights is None or not isinstance(made.weights, (str, os.PathLike)):
+            raise UsageError("adapter= changes weights of a file or folder, which the source does not have: import_model gives such")
+        made.weights = f"{os.fspath(made.weights)}+{os.path.abspath(os.fspath(adapter))}"
+    return made
+
+
+def base_of(source):
+    """The folder of the checkpoint that a source's weights are; None: they are no folder's."""
+    weights = None if source is None else source.weights
+    if not isinstance(weights, (str, os.PathLike)):
+        return None
+    weights = os.fspath(weights)
+    base = weights if os.path.isdir(weights) else weights.partition("+")[0]
+    return base if os.path.isdir(base) else None
+
+
+def name_base(folder, source):
+    """Writes the base into the config of an adapter that a run left, if there is one."""
+    path, base = folder / "adapter_config.json", base_of(source)
+    if base is None or not path.is_file():
+        return
+    config = json.loads(path.read_text(encoding="utf-8"))
+    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    new.write_text(json.dumps({**config, "base_model_name_or_path": base}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(new, path)
