@@ -143,8 +143,7 @@ void graph_delete_inputs(Graph *graph);
 bool graph_is_output(const Graph *graph, const Node *node);
 /* Moves a node in the list to just before another, which must come after all of its inputs. */
 void graph_move_before(Graph *graph, Node *node, Node *before);
-/* Ids 0, 1, 2 ... in list order. */
-void graph_renumber(Graph *graph);
+void graph_renumber(Graph *graph); /* ids 0, 1, 2 ... in list order */
 uint32_t graph_count(const Graph *graph);
 /* Whether the value depends on weights and constants only (it can be computed before any run). Walks what the node is
  * computed from, each node once; for all nodes of a graph use graph_static_flags. */

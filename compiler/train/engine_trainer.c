@@ -256,9 +256,7 @@ int64_t trainer_state_bytes(const Trainer *t) { return tfm_trainer_state_bytes(t
 
 int64_t trainer_part_bytes(const Trainer *t, const int64_t *sizes) { return tfm_trainer_part_bytes(t->made, sizes); }
 
-int64_t trainer_whole_bytes(const Trainer *t, const int64_t *sizes) {
-  return tfm_trainer_whole_bytes(t->made, sizes);
-}
+int64_t trainer_whole_bytes(const Trainer *t, const int64_t *sizes) { return tfm_trainer_whole_bytes(t->made, sizes); }
 
 uint64_t trainer_common_sizes(const Trainer *t) { return t->graphs->cut ? t->graphs->cut->sizes : 0; }
 

@@ -38,7 +38,7 @@ struct Joined {
 
 // ---- memory ----
 
-static tfm_status grow(tfm_trainer *t, Room *room, int64_t bytes, bool keeps, tfm_error *error) {
+static tfm_status room_grow(tfm_trainer *t, Room *room, int64_t bytes, bool keeps, tfm_error *error) {
   if (bytes <= room->bytes) return TFM_OK;
   int64_t more = greatest_of(bytes, keeps ? 2 * room->bytes : 0);
   char *memory = allocate_large(&t->allocator, &more);
@@ -71,7 +71,7 @@ static tfm_status make_joined(tfm_trainer *t, tfm_error *error) {
   Room own = {0};
   if (t->joined) return TFM_OK;
   const tfm_status status =
-      grow(t, &own, (int64_t)(sizeof(Joined) + most_cuts(t) * sizeof(Whole)), false, error);
+      room_grow(t, &own, (int64_t)(sizeof(Joined) + most_cuts(t) * sizeof(Whole)), false, error);
   if (status) return status;
   memset(own.memory, 0, (size_t)own.bytes);
   t->joined = (Joined *)(void *)own.memory;
@@ -127,7 +127,7 @@ static tfm_status place_values(tfm_trainer *t, const Run *run, tfm_error *error)
     j->wholes[k].value = (tfm_value){.dtype = value->dtype, .rank = value->rank, .dims = j->wholes[k].dims};
     j->used += aligned(product(piece->dims, 0, value->rank) * dtype_size((uint8_t)value->dtype));
   }
-  const tfm_status status = grow(t, &j->staged, j->used, true, error);
+  const tfm_status status = room_grow(t, &j->staged, j->used, true, error);
   for (uint32_t k = 0; k < j->mixture->n_cuts && !status; k++)
     t->results[k].data = j->staged.memory + piece_of(j, run->part, k)->at;
   return status;
@@ -156,9 +156,9 @@ static tfm_status run_all_vectors(tfm_trainer *t, const JoinedRequest *request, 
   *items = 0;
   j->used = 0;
   j->n_parts = request->parts->n;
-  tfm_status status = grow(t, &j->pieces, j->n_parts * j->mixture->n_cuts * (int64_t)sizeof(Piece), false, error);
+  tfm_status status = room_grow(t, &j->pieces, j->n_parts * j->mixture->n_cuts * (int64_t)sizeof(Piece), false, error);
   const int64_t sizes = (int64_t)(t->training->n_sizes + 1) * (int64_t)sizeof(int64_t);
-  if (!status) status = grow(t, &j->sizes, sizes, false, error);
+  if (!status) status = room_grow(t, &j->sizes, sizes, false, error);
   for (run.part = 0; run.part < j->n_parts && !status; run.part++) {
     status = run_vectors(t, &run, items, error);
     if (status) return step_explain(t, status, run.part, error);
@@ -172,7 +172,7 @@ static tfm_status run_all_vectors(tfm_trainer *t, const JoinedRequest *request, 
 static double *cut_sums(const Joined *j) { return (double *)(void *)j->sums.memory; }
 
 static tfm_status make_numbers(tfm_trainer *t, int64_t n, tfm_error *error) {
-  const tfm_status status = grow(t, &t->joined->sums, 2 * greatest_of(n, 1) * (int64_t)sizeof(double), false, error);
+  const tfm_status status = room_grow(t, &t->joined->sums, 2 * greatest_of(n, 1) * (int64_t)sizeof(double), false, error);
   if (!status) memset(cut_sums(t->joined), 0, (size_t)n * sizeof(double));
   return status;
 }
@@ -325,9 +325,9 @@ static tfm_status join_all(tfm_trainer *t, tfm_error *error) {
       before += piece_of(j, i, k)->length;
     }
   }
-  tfm_status status = grow(t, &j->values, bytes, false, error);
-  if (!status) status = grow(t, &j->cotangents, cotangents, false, error);
-  if (!status) status = grow(t, &j->slices, cotangents, false, error);
+  tfm_status status = room_grow(t, &j->values, bytes, false, error);
+  if (!status) status = room_grow(t, &j->cotangents, cotangents, false, error);
+  if (!status) status = room_grow(t, &j->slices, cotangents, false, error);
   for (uint32_t k = 0; k < j->mixture->n_cuts && !status; k++) {
     j->wholes[k].value.data = j->values.memory + j->wholes[k].at;
     status = join_value(t, k, error);
@@ -371,7 +371,7 @@ static tfm_status run_mixture(tfm_trainer *t, const JoinedRequest *request, int6
              .first_item = t->ranks.ranks > 1 ? 0 : request->first_item,
              .sizes = sizes};
   sizes[t->training->batch] = items;
-  tfm_status status = grow(t, &j->gradients, gradients_bytes(t, j->mixture), false, error);
+  tfm_status status = room_grow(t, &j->gradients, gradients_bytes(t, j->mixture), false, error);
   if (!status) status = run_bind(&run, error);
   if (status) return status;
   if (run.context) {
