@@ -172,7 +172,8 @@ static tfm_status run_all_vectors(tfm_trainer *t, const JoinedRequest *request, 
 static double *cut_sums(const Joined *j) { return (double *)(void *)j->sums.memory; }
 
 static tfm_status make_numbers(tfm_trainer *t, int64_t n, tfm_error *error) {
-  const tfm_status status = room_grow(t, &t->joined->sums, 2 * greatest_of(n, 1) * (int64_t)sizeof(double), false, error);
+  const int64_t bytes = 2 * greatest_of(n, 1) * (int64_t)sizeof(double);
+  const tfm_status status = room_grow(t, &t->joined->sums, bytes, false, error);
   if (!status) memset(cut_sums(t->joined), 0, (size_t)n * sizeof(double));
   return status;
 }
