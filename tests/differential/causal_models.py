@@ -19,6 +19,8 @@ class CausalModel:
         self.d, self.vocab = self.heads * self.head, r.choice([7, 11, 18])
         self.has_source = r.random() < 0.4
         self.ragged = not self.has_source and r.random() < 0.2
+        if self.near_miss == "a state goes along the batch":
+            self.ragged = False  # items of a ragged batch are computed alone: there is none
         self.pads = not self.ragged and r.random() < 0.4
         self.where, self.kind = r.choice(["learned", "table", "sinusoid", "rotary", "alibi", "buckets", "none"]), None
         self.layers, self.members, self.body, self.count = [], [], [], 0

@@ -246,7 +246,7 @@ class Install(unittest.TestCase):
         self.assertEqual(self.complete("compile", "--emb"), ["--embed-weights"])
         self.assertEqual(self.complete("compile", "--emit", "=", "l"), ["lib", "llvm"])
         self.assertEqual(self.complete("run", "-march", "="), ["native", "x86-64", "x86-64-v3", "x86-64-v3-vnni", "x86-64-v4",
-                                                              "x86-64-v4-vnni", "x86-64-v4-amx", "armv8-a",
+                                                              "x86-64-v4-vnni", "x86-64-v4-amx", "wasm32-simd128", "wasm32-relaxed-simd", "armv8-a",
                                                               "armv8.2-a-dotprod", "armv8.6-a-i8mm", "rv64gc", "rv64gcv",
                                                               "rv64gcv-zvl256b"])
         self.assertEqual(self.complete("check", "mod"), ["model.tfm"])

@@ -8,7 +8,6 @@ Needs Python's own library and a C compiler (clang-14 with --sanitize). The last
 """
 import argparse
 import array
-import glob
 import json
 import os
 import random
@@ -16,6 +15,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+
+from runtime_files import runtime_files
 
 # The first and the third are worth a second thread when there are many rows.
 MODELS = {
@@ -64,7 +65,7 @@ def build(tfmc, source, sanitizers):
     subprocess.run([compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include",
                     "-I", f"{os.path.dirname(tfmc)}/generated/include",
                     f"-I{source}/runtime",
-                    f"{source}/tests/e2e/host/many_models.c", *sorted(glob.glob(f"{source}/runtime/**/*.c", recursive=True)),
+                    f"{source}/tests/e2e/host/many_models.c", *runtime_files(source),
                     *(f"{name}.o" for name in MODELS), "-o", "many", "-lm", "-lpthread", "-ldl", f"-Wl,{wraps}"],
                    check=True, capture_output=True, text=True)
 

@@ -7,7 +7,6 @@ usage: test_library_writing.py TFMC SOURCE [--runs=40] [--sanitize=thread]...
 Needs Python's own library and C and C++ compilers (clang-14 with --sanitize). The last line is 'N passed, N failed'.
 """
 import argparse
-import glob
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import sys
 import tempfile
 
 import test_cli
+from runtime_files import runtime_files
 from test_library_threads import save
 
 EMBED = "fn embed(ids) = shared(ids) * sqrt(d) + sinusoid(positions(ids, 1), d)"
@@ -180,7 +180,7 @@ def build(tfmc, source, program, sanitizers):
     proc = run(compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include",
                "-I", f"{os.path.dirname(tfmc)}/generated/include",
                f"-I{source}/runtime",
-               f"{source}/tests/e2e/host/{program}.c", *sorted(glob.glob(f"{source}/runtime/**/*.c", recursive=True)),
+               f"{source}/tests/e2e/host/{program}.c", *runtime_files(source),
                *(f"{name}.o" for name in MODELS if name != "silent"), "-o", program, "-lm", "-lpthread", "-ldl", f"-Wl,{wraps}")
     check(proc.returncode == 0, f"{program}: {proc.stderr}")
     return proc.returncode == 0

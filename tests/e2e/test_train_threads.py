@@ -7,12 +7,13 @@ usage: test_train_threads.py TFMC SOURCE [--runs=1] [--sanitize=thread]...
 Needs Python's own library and a C compiler (clang-14 with --sanitize). The last line is 'N passed, N failed'.
 """
 import argparse
-import glob
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+
+from runtime_files import runtime_files
 
 # Attention with dropout and without, padding, a causal mask, and a table that is an output layer too; masks and products are
 # large enough to be shared by threads.
@@ -42,7 +43,7 @@ def build(tfmc, source, work, sanitizers):
     flags += ["-fno-sanitize-recover=all"] if "undefined" in sanitizers else []
     subprocess.run([compiler, *flags, "-D_GNU_SOURCE", "-I", work, "-I", source / "runtime" / "include", "-I",
                     pathlib.Path(tfmc).parent / "generated" / "include", "-I", source / "runtime",
-                    source / "tests" / "e2e" / "host" / "train_threads.c", *sorted(glob.glob(f"{source}/runtime/**/*.c", recursive=True)),
+                    source / "tests" / "e2e" / "host" / "train_threads.c", *runtime_files(source),
                     work / "pupil.o", "-o", work / "train_threads", "-lm", "-lpthread", "-ldl"], check=True, capture_output=True, text=True)
 
 
