@@ -46,6 +46,18 @@ PROGRAMS = [
             return y = scaled(x), z = table[ids] + table[kinds], digits = exp(x) - 1 + log(1 + x), same = expm1(x) + log1p(x)
           }
         }"""),
+    ("--input x=3x8", """
+        layer Inner(d) {
+          q_proj = Linear(d, d)
+          v_proj = Linear(d, d)
+          forward(x) = q_proj(x) + v_proj(x)
+        }
+        model Adapted(d = 8) {
+          inner = Inner(d)
+          weight W: [d, d]
+          adapt ["*.q_proj", "*.v_proj"] { rank = 8  alpha = 16  dropout = 0.1 }
+          forward(x: f32[n, d]) { return y = inner(x), z = linear(x, W), u = x @ W }
+        }"""),
     ("--input x=3x4 --input y=3x4 --input keep=3x4", """
         model Losses {
           forward(x: f32[m, n], y: f32[m, n], keep: f32[m, n]) {

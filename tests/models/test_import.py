@@ -472,7 +472,7 @@ class Import(ImportCase):
         self.mine(dict(sizes=dict(width=4)), FAMILY.replace("first(depth, 2)", "depth + 1"), code=1,
                   says='"depth" is missing; a number is needed here')
         self.mine({}, FAMILY.replace("deep = first", "dep = first"), code=1, says="model Mine has no config value 'dep'")
-        self.mine({}, FAMILY.replace("first(depth", "last(depth"), code=1, says="has, dims, same, fits, first, absent, one_of, all_of and letters")
+        self.mine({}, FAMILY.replace("first(depth", "last(depth"), code=1, says="has, dims, same, fits, first, absent, one_of, all_of, letters and of_layers")
         circle = FAMILY.replace("d = 4, deep = 1", "d = deep, deep = d")
         self.mine(dict(sizes=dict(width=4), depth=2), circle)
         self.mine(dict(sizes=dict(width=4)), circle.replace("first(depth, 2)", "depth"))

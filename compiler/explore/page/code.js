@@ -92,7 +92,8 @@ function showKernel(place) {
 const kernelTitle = (kernel) => kernel.spec.split('\n')[0].trim() || kernel.name;
 
 function kernelRow(kernel, number) {
-  const each = Object.entries(kernel.code).map(([isa, code]) => `${code.spills}`);
+  const inLoops = (code) => code.loops.filter((loop) => loop.inner).reduce((sum, loop) => sum + loop.spills, 0);
+  const each = Object.values(kernel.code).map((code) => `${inLoops(code)} of ${code.spills}`);
   return el('tr', { 'data-thing': `kernel:${number}`, tabindex: '0', 'aria-selected': 'false' },
     el('td', { class: 'name kernel-name', title: kernel.name }, kernelTitle(kernel)),
     el('td', {}, String(kernel.used_by.length)), el('td', {}, each.join(' / ')));
@@ -106,7 +107,8 @@ function viewCode(section) {
   const isas = [...new Set(data.kernels.flatMap((kernel) => Object.keys(kernel.code)))];
   const table = el('table', { class: 'kernels', role: 'grid', 'aria-label': 'kernels' },
     el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'kernel'),
-      el('th', { scope: 'col' }, 'steps'), el('th', { scope: 'col', title: isas.join(' / ') }, 'spills'))),
+      el('th', { scope: 'col' }, 'steps'),
+      el('th', { scope: 'col', title: isas.join(' / ') }, 'spills in inner loops, of all'))),
     el('tbody', {}, ...data.kernels.map(kernelRow)));
   const detail = el('div', { class: 'kernel' });
   section.append(el('div', { class: 'code-view' }, el('div', { class: 'scroll', tabindex: '0', role: 'group',

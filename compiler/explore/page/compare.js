@@ -49,7 +49,9 @@ function compareGroup(group) {
 
 function viewCompare(section) {
   const { groups, command } = data.compare, table = el('table', { class: 'compared', 'aria-label': 'totals of both' });
-  section.append(el('p', {}, 'The other: ', el('code', {}, command)),
+  section.append(el('p', {}, 'This one: ', el('code', {}, data.command)),
+    el('p', {}, 'The other: ', el('code', {}, command)),
+    ...(runsMeasured.length ? [el('p', { class: 'quiet' }, 'Only this one was run: times are those at best.')] : []),
     el('div', { class: 'scroll short', tabindex: '0', role: 'group', 'aria-label': 'table of totals' }, table),
     el('h3', {}, groups.length ? `${groups.length} difference${groups.length > 1 ? 's' : ''}` : 'No difference'));
   if (data.compare.of_steps)

@@ -52,7 +52,7 @@ function timeFigure(size) {
   const last = size.stops[size.stops.length - 1], x = (stop) => left + stop / last * (width - left - right);
   const y = (seconds) => height - bottom - seconds / most * (height - top - bottom);
   const chart = svg('svg', { viewBox: `0 0 ${width} ${height}`, class: 'chart', role: 'img',
-                             'aria-label': `time over ${size.name}` });
+                             'aria-label': `time over the size ${size.name}` });
   for (let part = 0; part <= 4; part++)
     chart.append(svg('path', { class: 'grid', d: `M${left} ${y(most * part / 4)}H${width - right}` }),
       svg('text', { x: left - 6, y: y(most * part / 4) + 4, 'text-anchor': 'end' }, showSeconds(most * part / 4)));
@@ -76,7 +76,8 @@ function timeFigure(size) {
   bandLabels(chart, labels, width - right);
   chart.append(svg('text', { x: width - right, y: height - 8, 'text-anchor': 'end' }, `${size.name} = ${last}`),
     svg('text', { x: left, y: height - 8 }, '0'));
-  return el('figure', {}, el('figcaption', {}, `time over ${size.name}: bands are the estimate by operation, the ` +
+  return el('figure', {}, el('figcaption', {}, `time over the size ${size.name}: bands are the estimate by operation, ` +
+    'the ' +
     `line is the time at best${runs.length ? ', points are measured runs' : ''}`), chart);
 }
 

@@ -61,8 +61,8 @@ function refreshAll() {
 function scrollToSelection() {
   if (!selection.thing) return;
   const section = views.get(current).section;
-  const node = section.querySelector('[data-thing].chosen') ||
-    section.querySelector('[data-thing][aria-selected=true]');
+  const node = (current === 'map' && section.querySelector('.box[aria-selected=true]:not(.open)')) ||
+    section.querySelector('[data-thing].chosen') || section.querySelector('[data-thing][aria-selected=true]');
   if (!node) return;
   const file = node.closest('details');
   if (file) file.open = true;

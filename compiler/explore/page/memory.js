@@ -91,7 +91,7 @@ function memoryCurves(each, size) {
   const last = Math.max(...size.stops), x = (stop) => left + stop / last * (width - left - right);
   const y = (bytes) => height - bottom - bytes / most * (height - top - bottom);
   const chart = svg('svg', { viewBox: `0 0 ${width} ${height}`, class: 'chart', role: 'img',
-                             'aria-label': `bytes over ${size.name}` });
+                             'aria-label': `bytes over the size ${size.name}` });
   for (let part = 0; part <= 4; part++)
     chart.append(svg('path', { class: 'grid', d: `M${left} ${y(most * part / 4)}H${width - right}` }),
       svg('text', { x: left - 6, y: y(most * part / 4) + 4, 'text-anchor': 'end' }, showBytes(most * part / 4)));
@@ -156,7 +156,8 @@ function viewMemory(section) {
     clear(plan).append(el('p', { 'data-placed': String(total) },
         `${each.buffers.length} buffers share ${showBytes(total)}; ${says}.`),
       placed.length ? picture : el('p', { class: 'quiet' }, 'No buffer is needed.'));
-    clear(curves).append(...each.sizes.map((size) => el('figure', {}, el('figcaption', {}, `bytes over ${size.name}`),
+    clear(curves).append(...each.sizes.map((size) => el('figure', {},
+      el('figcaption', {}, `bytes over the size ${size.name}`),
       memoryCurves(each, size))));
   };
 }

@@ -121,6 +121,9 @@ function largest(size, fits) {
   return low;
 }
 
+// All weights are in memory, tables of which a run reads some rows too.
+const allWeightBytes = data.modules.reduce((sum, module) => sum + module.weights.reduce((n, w) => n + w.bytes, 0), 0);
+
 // Everything that a run holds: weights, caches, workspace, inputs and outputs. Beyond the last stop the workspace is
 // taken for all buffers side by side, which is more than it is.
 function bytesOfRun(sizes) {
@@ -130,7 +133,19 @@ function bytesOfRun(sizes) {
     workspace = 0;
     for (const buffer of each.buffers) workspace += 4 * formula(buffer.elements)(sizes);
   }
-  return totals.weight_bytes + totals.cache_bytes + workspace + totals.io_bytes;
+  return Math.max(allWeightBytes, totals.weight_bytes) + totals.cache_bytes + workspace + totals.io_bytes;
+}
+
+// Between stops, and beyond the last one, only a bound of the workspace is known.
+function isExactBehind(size, value) {
+  const trial = new Map(state.values).set(size.name, value + 1);
+  return totalsOf(program(), trial, state.threads, state.machine).exact;
+}
+
+function largestText(size, value, isOfBytes) {
+  if (!value) return `${size.name} does not fit`;
+  if (value === (size.limit || 1 << 24)) return `${size.name} ${value}${size.limit ? ' (its limit)' : ' and more'}`;
+  return `${size.name} ${value}${isOfBytes && !isExactBehind(size, value) ? ' or more' : ''}`;
 }
 
 function showLargest() {
@@ -141,11 +156,8 @@ function showLargest() {
     ['largest-ms', (sizes) => totalsOf(program(), sizes, state.threads, state.machine).roofline_seconds <= ms * 1e-3,
      ms > 0]];
   for (const [id, fits, wanted] of rows) {
-    const texts = wanted ? program().sizes.map((size) => {
-      const value = largest(size, fits);
-      const end = value === (size.limit || 1 << 24) ? (size.limit ? ' (its limit)' : ' and more') : '';
-      return `${size.name} ${value ? value + end : 'does not fit'}`;
-    }) : [];
+    const texts = wanted ? program().sizes.map((size) => largestText(size, largest(size, fits), id === 'largest-bytes'))
+      : [];
     document.getElementById(id).textContent = texts.length ? '→ ' + texts.join(', or ') : '';
   }
 }

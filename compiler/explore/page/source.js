@@ -114,7 +114,8 @@ function viewSource(section) {
     if (fusion.file !== null) push(fusions, lineThing([fusion.file, fusion.line]), n);
   });
   section.append(el('p', { class: 'quiet' }, 'The margin has the share of the time (measured, if it was with these ' +
-    'sizes; else at best) of what each line was made into, calls included.'));
+    'sizes; else at best) of what each line was made into, calls included. What was fused counts for each of its ' +
+    'lines: together they are more than 100 %.'));
   data.files.forEach((file, number) => section.append(fileBlock(file, number, configs, fusions)));
   // Arrows go from line to line.
   section.addEventListener('keydown', (event) => {

@@ -16,7 +16,7 @@ const COLUMNS = [
   ['weight', 'weights', (row) => row.step.weight_bytes], ['moved', 'moved', (row) => row.moved],
   ['seconds', 'at best', (row) => row.work.seconds], ['estimate', 'estimate', (row) => row.estimate],
   ...(runsMeasured.length ? [['measured', 'measured', (row) => row.measured]] : []),
-  ['share', 'share', (row) => row.time]];
+  ['share', runsMeasured.length ? 'share' : 'share of estimate', (row) => row.time]];
 
 // `time` is what was measured, else the estimate.
 function stepRows() {
