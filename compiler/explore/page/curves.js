@@ -76,9 +76,8 @@ function timeFigure(size) {
   bandLabels(chart, labels, width - right);
   chart.append(svg('text', { x: width - right, y: height - 8, 'text-anchor': 'end' }, `${size.name} = ${last}`),
     svg('text', { x: left, y: height - 8 }, '0'));
-  return el('figure', {}, el('figcaption', {}, `time over the size ${size.name}: bands are the estimate by operation, ` +
-    'the ' +
-    `line is the time at best${runs.length ? ', points are measured runs' : ''}`), chart);
+  return el('figure', {}, el('figcaption', {}, `time over the size ${size.name}: bands are the ` +
+    `estimate by operation, the line is the time at best${runs.length ? ', points are measured runs' : ''}`), chart);
 }
 
 // The time at best, the estimate and what was measured, in one line.

@@ -252,7 +252,9 @@ def _end(trainer, run, folder, out, patience):
     if run.fault is not None:
         raise run.fault
     messages = _errors.diagnostics(run.said())
-    stopped = run.stopped if run.code in (128 + signal.SIGINT, 128 + signal.SIGTERM) else None
+    # Before its first step and behind its last one the command does not listen: the signal itself ends it.
+    ended_by = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
+    stopped = run.stopped if run.code in ended_by else None
     if run.code and stopped is None:
         raise _failed(run, messages, trainer)
     for message in messages:
