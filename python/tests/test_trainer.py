@@ -5,6 +5,7 @@ import pickle
 import signal
 import subprocess
 import threading
+import time
 
 import numpy as np
 
@@ -348,11 +349,14 @@ class Refusals(Case):
     def test_interrupting_a_step(self):
         """Ctrl-C: the weights are as before. A handler that does not raise: the step is done."""
         trainer, x = tfmc.Trainer(BIG, seed=1), np.random.default_rng(1).normal(size=(6000, 1024)).astype(np.float32)
-        before, interrupted = trainer.weights(), 0
-        trainer.evaluate(x=x[:1])
-        for _ in range(20):  # until one comes in the middle of a step
+        interrupted = 0
+        trainer.step(x=x)
+        began = time.monotonic()
+        trainer.step(x=x)
+        half, before = (time.monotonic() - began) / 2, trainer.weights()
+        for k in range(40):  # until one comes in the middle of a step
             steps = trainer.steps
-            timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+            timer = threading.Timer(half * (1 + k % 4) / 3, os.kill, (os.getpid(), signal.SIGINT))
             try:
                 timer.start()
                 trainer.step(x=x)
@@ -367,7 +371,7 @@ class Refusals(Case):
             np.testing.assert_array_equal(array, trainer.weight(path))
         seen, usual = [], signal.signal(signal.SIGINT, lambda *_: seen.append(1))
         try:
-            timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+            timer = threading.Timer(half, os.kill, (os.getpid(), signal.SIGINT))
             timer.start()
             trainer.step(x=x)
             timer.join()
