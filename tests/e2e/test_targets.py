@@ -9,6 +9,7 @@ Without a runtime for a machine in TFMC, that it says so is what is tested of it
 """
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -136,6 +137,92 @@ class Libraries(Case):
         struct.pack_into("<H", data, 18, EM_S390)
         self.path("libm.so").write_bytes(data)
         self.tfmc("run", "libm.so", *RUN, code=3, says="this machine is x86_64")
+
+
+class Several(Case):
+    """--target is a list: a library for each machine, and one header and one file of weights."""
+
+    def setUp(self):
+        super().setUp()
+        said = re.search("libraries for: (.*)", self.tfmc("info").out).group(1)
+        self.all = said.split(", ")
+        if len(self.all) < 2:
+            self.skipTest("this tfmc holds the runtime of one machine alone")
+
+    def written(self):
+        root = pathlib.Path(self.folder.name) / "out"
+        return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+    def several(self, *args, **kwargs):
+        return self.compile_with_weights(f"--target={','.join(self.all)}", *args, out="out", **kwargs)
+
+    def test_each_file_is_that_of_its_machine_alone(self):
+        self.several()
+        modules = ("wasm32/model.wasm", "wasm32/model-relaxed.wasm", "wasm32/model.mjs", "wasm32/model.d.ts")
+        libraries = {f"{triple}/libmodel.so" for triple in self.all if triple != "wasm32"}
+        self.assertEqual(self.written(), {"model.h", "model.tfmw", *libraries, *(modules if "wasm32" in self.all else ())})
+        for triple in self.all:
+            alone = "alone/model" if triple == "wasm32" else "alone/libmodel.so"
+            self.path("alone").mkdir(exist_ok=True)
+            self.compile_with_weights(f"--target={triple}", *([] if triple == "wasm32" else ["--cc=none"]), out=alone)
+            for name in sorted(self.written()):
+                if name.startswith(triple) and not name.endswith(".mjs"):
+                    self.assertEqual(self.bytes(f"out/{name}"), self.bytes(f"alone/{name.split('/')[1]}"), name)
+            self.assertEqual(self.bytes("out/model.tfmw"), self.bytes("alone/model.tfmw"))
+        self.assertEqual(self.bytes("out/model.h"), self.bytes("alone/model.h"))
+        if "wasm32" in self.all:
+            loader, alone = self.bytes("out/wasm32/model.mjs"), self.bytes("alone/model.mjs")
+            self.assertEqual(loader, alone.replace(b'"model.tfmw"', b'"../model.tfmw"'))
+            self.assertNotEqual(loader, alone)
+
+    def test_the_one_of_this_machine_runs(self):
+        self.several()
+        here = [f"out/{HOME}/libmodel.so", "--weights", "out/model.tfmw"]
+        self.tfmc("run", *here, *RUN, "--output", "library.safetensors")
+        self.tfmc("run", "model.tfm", "-march=x86-64-v3", "--weights", "w.safetensors", *RUN, "--output", "text.safetensors")
+        self.assertEqual(self.bytes("library.safetensors"), self.bytes("text.safetensors"))
+
+    def test_the_folder_may_be_there_and_weights_may_be_inside(self):
+        self.path("out").mkdir()
+        self.several("--embed-weights")
+        self.assertNotIn("model.tfmw", self.written())
+        self.tfmc("run", f"out/{HOME}/libmodel.so", *RUN)
+
+    def test_instruction_sets_of_each(self):
+        if AARCH64 not in self.all:
+            self.skipTest(f"no runtime for {AARCH64}")
+        said = self.compile_with_weights(f"--target={AARCH64},{HOME}", "-march=x86-64,armv8-a,x86-64-v3", out="out").out
+        self.assertEqual(said.splitlines(), [f"out/{AARCH64}/libmodel.so: for armv8-a", f"out/{HOME}/libmodel.so: for x86-64-v3, x86-64",
+                                             "out/model.h: the header of all; weights out/model.tfmw"])
+
+    def test_what_is_refused(self):
+        two = f"--target={HOME},{self.all[1]}"
+        other = next(march for triple, march in MARCH.items() if triple != self.all[1])
+        for says, *args in ((f"{self.all[1]} is named twice", f"{two},{self.all[1]}"),
+                            ("unknown target 'armv7'", f"--target={HOME},armv7"), ("unknown target ''", "--target=,"),
+                            (f"no instruction set for {self.all[1]}", two, "-march=x86-64-v3"),
+                            ("unknown instruction set 'nothing'", two, "-march=nothing"),
+                            ("which --target does not name", two, f"-march=x86-64-v3,{other}"),
+                            ("code alone is made for one machine", two, "--emit=llvm"), ("code alone is made for one machine", two, "-c"),
+                            ("a C compiler links for one machine", two, "--cc=none"),
+                            ("libraries that train are made for this machine", two, "--training"),
+                            ("--embed-weights: needs --weights", two, "--embed-weights")):
+            self.compile(*args, out="out", code=2, says=says)
+            self.assertFalse(self.path("out").exists())
+        for name in "libm.so", "m.tfmm", "m.wasm":
+            self.compile(two, out=name, code=2, says="several machines: -o names a folder")
+            self.assertFalse(self.path(name).exists())
+
+    def test_after_an_error_no_folder_is_left(self):
+        self.path("model.tfm").write_text(self.path("model.tfm").read_text() + "\n}")
+        self.several(code=1)
+        self.assertFalse(self.path("out").exists())
+
+    def test_a_file_in_the_way_and_a_folder_that_is_missing(self):
+        self.path("out").write_text("mine")
+        self.several(code=3, says="cannot make the folder: there is a file of this name")
+        self.assertEqual(self.path("out").read_text(), "mine")
+        self.compile(f"--target={','.join(self.all)}", out="no/where", code=3, says="cannot make the folder: No such file or directory")
 
 
 if __name__ == "__main__":

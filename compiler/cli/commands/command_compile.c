@@ -7,28 +7,26 @@
 #include <string.h>
 
 #include "aot/aot.h"
-#include "aot/runtime_archives.h"
-#include "cli/commands/commands.h"
-#include "cli/commands/compile_modules.h"
 #include "cli/cli_model.h"
 #include "cli/cli_training.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/compile_machines.h"
+#include "cli/compile_targets.h"
 #include "cli/worker.h"
 #include "codegen/codegen.h"
 #include "engines/weight_source.h"
 #include "weights/files.h"
 
-enum { MAX_TARGETS = 8 };
-
 typedef struct Compilation {
   Session *session;
   const char *output, *header, *weights_path; /* what is written; weights_path NULL: no weights */
-  const TargetInfo *targets[MAX_TARGETS];     /* the best first */
+  CompileTargets targets;
   LibraryModel model;
   TrainingModel training; /* without --training: zeroes */
   TrainingParts trains;
-  LibraryPlans plans[MAX_TARGETS];
-  uint32_t n_targets;
-  ModulePaths modules; /* instead of a library and its header, where the code goes into modules */
+  LibraryPlans plans[MAX_SETS]; /* of each instruction set */
+  ModulePaths modules;          /* instead of a library and its header, where the code goes into modules */
+  MachineFiles *machines;       /* instead of all of these, where --target is a list; else NULL */
   char *packed;
   bool embeds;
   bool is_one_file; /* the output is a .tfmm file: code and weights, for libtfm and Python */
@@ -36,115 +34,30 @@ typedef struct Compilation {
 
 // ---- what is to be made ----
 
-static const char *emitted(const Compilation *c) { return option_text(&c->session->options, OPTION_EMIT, "lib"); }
-
-static bool makes_object(const Compilation *c) {
-  return option_given(&c->session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
-}
-
-/* Targets are kept from the best to the least, each once: a library tries its sets in this order when it is opened.
- * The table of targets goes from the least to the most, so addresses compare. */
-static bool add_target(Compilation *c, const char *name) {
-  const TargetInfo *target = compile_target(&c->session->diag, name, false);
-  if (!target) return false;
-  uint32_t place = 0;
-  while (place < c->n_targets && c->targets[place] > target) place++; /* the table goes from the least to the most */
-  if (place < c->n_targets && c->targets[place] == target) return true;
-  memmove(c->targets + place + 1, c->targets + place, (c->n_targets - place) * sizeof *c->targets);
-  c->targets[place] = target;
-  c->n_targets++;
-  return true;
-}
-
-/* The family of --target; TFM_FAMILY_ANY: it was not given. False after an error. */
-static bool choose_family(Compilation *c, tfm_family *family) {
-  const char *triple = option_text(&c->session->options, OPTION_TARGET, NULL);
-  const FamilyInfo *info = triple ? family_find(triple) : family_info(TFM_FAMILY_ANY);
-  if (info) {
-    *family = info->family;
-    return true;
-  }
-  StrBuf list = strbuf_new(c->session->arena);
-  for (info = cpu_families; info->family != TFM_FAMILY_ANY; info++)
-    strbuf_printf(&list, "%s%s", list.length ? ", " : "", info->triple);
-  option_error(&c->session->diag, OPTION_TARGET,
-               "unknown target '%s'; there are %s; other 32-bit and big-endian machines are not supported", triple,
-               list.text);
-  return false;
-}
-
-/* What is made when -march does not say: for other CPUs of the family too, since a library is usually made to be
- * copied. "native" would be a trap. */
-static const char *usual_march(Arena *arena, tfm_family family) {
-  if (family_makes_modules(family)) return modules_usual_march(arena);
-  if (family == TFM_FAMILY_ANY) family = cpu_family();
-  return target_for_libraries(family == TFM_FAMILY_ANY ? targets[0].family : family)->name;
-}
-
-/* All instruction sets must be of one family, for which there is a runtime unless code alone is made. */
-static bool check_family(Compilation *c, tfm_family family) {
-  Session *session = c->session;
-  RuntimeArchive runtime;
-  if (family == TFM_FAMILY_ANY) family = c->targets[0]->family;
-  for (uint32_t i = 0; i < c->n_targets; i++) {
-    const TargetInfo *target = c->targets[i], *other = c->targets[i ? 0 : c->n_targets - 1];
-    if (target->family == family) continue;
-    if (option_given(&session->options, OPTION_TARGET))
-      option_error(&session->diag, OPTION_MARCH, "%s is code for %s, not for %s", target->name,
-                   target_family(target)->triple, family_info(family)->triple);
-    else
-      option_error(&session->diag, OPTION_MARCH, "a library holds code for one kind of machine: %s is %s, %s is %s",
-                   target->name, target_family(target)->name, other->name, target_family(other)->name);
-    return false;
-  }
-  if (family != cpu_family() && option_given(&session->options, OPTION_TRAINING)) {
-    option_error(&session->diag, OPTION_TRAINING, "libraries that train are made for this machine, not for %s",
-                 family_info(family)->triple);
-    return false;
-  }
-  return strcmp(emitted(c), "lib") != 0 || makes_object(c) || runtime_of_family(&session->diag, family, &runtime);
-}
-
-/* -march takes a list. */
-static bool choose_targets(Compilation *c) {
-  tfm_family family;
-  if (!choose_family(c, &family)) return false;
-  const char *given = option_text(&c->session->options, OPTION_MARCH, usual_march(c->session->arena, family));
-  char *names = arena_strdup(c->session->arena, given);
-  for (char *rest = NULL, *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
-    if (c->n_targets == MAX_TARGETS) {
-      option_error(&c->session->diag, OPTION_MARCH, "more than %d instruction sets", MAX_TARGETS);
-      return false;
-    }
-    if (!add_target(c, name)) return false;
-  }
-  if (!c->n_targets) option_error(&c->session->diag, OPTION_MARCH, "no instruction set");
-  return c->n_targets > 0 && check_family(c, family);
-}
-
 static bool ends_in(const char *text, const char *end) {
   const size_t n = strlen(text), m = strlen(end);
   return n >= m && strcmp(text + n - m, end) == 0;
 }
 
 static bool makes_modules(const Compilation *c) {
-  return family_makes_modules(c->targets[0]->family) && (strcmp(emitted(c), "lib") == 0 || makes_object(c));
+  return family_makes_modules(c->targets.sets[0]->family) &&
+         (strcmp(emitted_kind(c->session), "lib") == 0 || emits_object(c->session));
 }
 
-static bool is_for_this_machine(const Compilation *c) { return c->targets[0]->family == cpu_family(); }
+static bool is_for_this_machine(const Compilation *c) { return c->targets.sets[0]->family == cpu_family(); }
 
 /* A .tfmm file holds the objects of one instruction set, as libtfm loads them. */
 static bool choose_one_file(Compilation *c) {
   Session *session = c->session;
   const char *inputs[] = {session->options.files.items[0], option_text(&session->options, OPTION_WEIGHTS, NULL)};
   c->is_one_file = true;
-  if (c->n_targets > 1)
+  if (c->targets.n > 1)
     option_error(&session->diag, OPTION_MARCH, "a .tfmm file holds the code of one instruction set");
   else if (!is_for_this_machine(c))
     option_error(&session->diag, OPTION_OUTPUT,
                  "a .tfmm file holds code for this machine, not for %s: make a library, -o libNAME.so",
-                 target_family(c->targets[0])->triple);
-  else if (option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "lib") != 0)
+                 target_family(c->targets.sets[0])->triple);
+  else if (option_given(&session->options, OPTION_OBJECT) || strcmp(emitted_kind(c->session), "lib") != 0)
     option_error(&session->diag, OPTION_EMIT, "code alone is not a .tfmm file: name the output otherwise");
   else if (option_given(&session->options, OPTION_TRAINING))
     option_error(&session->diag, OPTION_TRAINING,
@@ -152,6 +65,18 @@ static bool choose_one_file(Compilation *c) {
   else
     return session_check_output(session, c->output, inputs, inputs[1] ? 2 : 1);
   return false;
+}
+
+/* For several machines -o names a folder. */
+static bool choose_folder(Compilation *c) {
+  const Options *options = &c->session->options;
+  const bool embeds = option_given(options, OPTION_EMBED_WEIGHTS), has_weights = option_given(options, OPTION_WEIGHTS);
+  if (embeds && !has_weights)
+    option_error(&c->session->diag, OPTION_EMBED_WEIGHTS, "needs --weights");
+  else
+    c->machines = machines_choose_files(c->session, &c->targets);
+  if (c->machines && has_weights && !embeds) c->weights_path = c->machines->weights;
+  return c->machines;
 }
 
 /* All three files are checked before anything is compiled, so a folder that cannot be written is found in
@@ -164,11 +89,12 @@ static bool choose_files(Compilation *c) {
     option_error(&session->diag, OPTION_OUTPUT, "missing: name the library with -o libNAME.so");
     return false;
   }
-  if (makes_modules(c) && !modules_choose_files(session, (ModuleTargets){c->targets, c->n_targets}, &c->modules))
-    return false;
+  if (c->targets.n_machines > 1) return choose_folder(c);
+  const ModuleTargets sets = {c->targets.sets, c->targets.n};
+  if (makes_modules(c) && !modules_choose_files(session, c->output, sets, &c->modules)) return false;
   if (ends_in(c->output, ".tfmm")) return choose_one_file(c);
-  if (makes_object(c) && !is_for_this_machine(c) && !option_given(&session->options, OPTION_CC)) {
-    const char *triple = target_family(c->targets[0])->triple;
+  if (emits_object(c->session) && !is_for_this_machine(c) && !option_given(&session->options, OPTION_CC)) {
+    const char *triple = target_family(c->targets.sets[0])->triple;
     option_error(&session->diag, OPTION_CC, "missing: an object for %s is linked by a C compiler for it, as %s-gcc is",
                  triple, triple);
     return false;
@@ -195,7 +121,7 @@ static bool choose_files(Compilation *c) {
 static bool make_plans(Compilation *c, Graph *graph) {
   Session *session = c->session;
   const CompileRequest request = compile_request(session, NULL);
-  const PlansOfSets made = {c->targets, c->plans, c->n_targets};
+  const PlansOfSets made = {c->targets.sets, c->plans, c->targets.n};
   return make_library_model(session, graph, &c->model) &&
          (!option_given(&session->options, OPTION_TRAINING) || training_of_library(session, &c->training)) &&
          training_plans(&request, &c->model, &c->training, made, &c->trains);
@@ -207,7 +133,7 @@ static const char *base_name(const char *path) { return strrchr(path, '/') ? str
 static void say_what_was_made(const Compilation *c) {
   StrBuf text = strbuf_new(c->session->arena);
   strbuf_printf(&text, "%s: for", makes_modules(c) ? c->modules.loader : c->output);
-  for (uint32_t i = 0; i < c->n_targets; i++) strbuf_printf(&text, "%s %s", i ? "," : "", c->targets[i]->name);
+  for (uint32_t i = 0; i < c->targets.n; i++) strbuf_printf(&text, "%s %s", i ? "," : "", c->targets.sets[i]->name);
   if (c->is_one_file)
     strbuf_add(&text, "; code and weights, for tfmc " TFM_VERSION);
   else if (!makes_modules(c))
@@ -222,22 +148,28 @@ static void write_code(Compilation *c) {
   Session *session = c->session;
   StrBuf text = strbuf_new(session->arena);
   const Plan kernels = library_kernels(session->arena, &c->plans[0]);
-  if (code_text(&session->diag, &kernels, strcmp(emitted(c), "asm") == 0, &text))
+  if (code_text(&session->diag, &kernels, strcmp(emitted_kind(c->session), "asm") == 0, &text))
     publish_file(session, c->output, (Bytes){text.text, text.length});
 }
 
 /* NULL: the library is written without a C compiler. An object is always made by one: who links it has one. That of
- * this machine makes nothing for others. */
+ * this machine makes nothing for others, and of a list of machines all libraries are made in the same way. */
 static const char *compiler_of(const Compilation *c) {
   const char *given = option_text(&c->session->options, OPTION_CC, NULL);
-  if (given) return strcmp(given, "none") == 0 && !makes_object(c) ? NULL : given;
-  if (!is_for_this_machine(c)) return NULL;
-  return makes_object(c) || compiler_is_there("cc") ? "cc" : NULL;
+  if (given) return strcmp(given, "none") == 0 && !emits_object(c->session) ? NULL : given;
+  if (c->machines || !is_for_this_machine(c)) return NULL;
+  return emits_object(c->session) || compiler_is_there("cc") ? "cc" : NULL;
 }
 
 static bool write_weights(const Compilation *c) {
   const CompileRequest compile = compile_request(c->session, NULL);
   return !c->weights_path || library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
+}
+
+static void write_machines(const Compilation *c, const AotRequest *request) {
+  if (write_weights(c) && machines_write(c->session, request, &c->targets, c->machines) &&
+      !option_given(&c->session->options, OPTION_QUIET))
+    machines_say(c->session, &c->targets, c->machines, c->weights_path);
 }
 
 static void write_modules(const Compilation *c, const AotRequest *request) {
@@ -251,7 +183,7 @@ static void write_library(Compilation *c) {
   Session *session = c->session;
   const bool is_stripped = option_given(&session->options, OPTION_STRIP_SOURCE);
   AotRequest request = {.plans = c->plans,
-                        .n_plans = c->n_targets,
+                        .n_plans = c->targets.n,
                         .version = TFM_VERSION,
                         .text = is_stripped ? NULL : session->model,
                         .generation = c->model.generation,
@@ -261,12 +193,12 @@ static void write_library(Compilation *c) {
                         .weights = c->embeds ? c->packed : NULL,
                         .training = c->trains.table ? &c->trains : NULL,
                         .compiler = compiler_of(c)};
-  if (makes_modules(c)) {
-    write_modules(c, &request);
+  if (c->machines || makes_modules(c)) {
+    (c->machines ? write_machines : write_modules)(c, &request);
     return;
   }
-  Bytes code = makes_object(c) ? aot_object(session->arena, &session->diag, &request)
-                               : aot_library(session->arena, &session->diag, &request, base_name(c->output));
+  Bytes code = emits_object(c->session) ? aot_object(session->arena, &session->diag, &request)
+                                        : aot_library(session->arena, &session->diag, &request, base_name(c->output));
   StrBuf header = strbuf_new(session->arena);
   aot_header(&header, &request);
   bool weights = !code.data || write_weights(c);
@@ -298,24 +230,32 @@ static void make(Compilation *c, Graph *graph, WeightSource *weights) {
   }
   const CompileRequest request = compile_request(c->session, weights);
   if (weights && !(c->packed = compile_pack(&request, &c->plans[0]))) return;
-  if (strcmp(emitted(c), "llvm") == 0 || strcmp(emitted(c), "asm") == 0) write_code(c);
-  else write_library(c);
+  if (strcmp(emitted_kind(c->session), "llvm") == 0 || strcmp(emitted_kind(c->session), "asm") == 0)
+    write_code(c);
+  else
+    write_library(c);
 }
 
-void command_compile(Session *session) {
-  Compilation c = {.session = session};
-  if (!choose_targets(&c) || !choose_files(&c)) return;
+static void load_and_make(Compilation *c) {
+  Session *session = c->session;
   Graph *graph = model_load(session);
   if (!graph) return;
-  bool packs = choose_weights(&c, graph);
-  if (c.is_one_file && !packs) {
+  bool packs = choose_weights(c, graph);
+  if (c->is_one_file && !packs) {
     option_error(&session->diag, OPTION_WEIGHTS, "missing: a .tfmm file holds the weights too");
     return;
   }
   WeightSource *weights = packs ? session_weights(session, graph) : NULL;
-  if (!packs || weights) make(&c, graph, weights);
+  if (!packs || weights) make(c, graph, weights);
   weight_source_close(weights);
-  free(c.packed);
+  free(c->packed);
+}
+
+void command_compile(Session *session) {
+  Compilation c = {.session = session};
+  if (!choose_compile_targets(session, &c.targets) || !choose_files(&c)) return;
+  load_and_make(&c);
+  if (c.machines && !session->wrote_output) machines_remove_folders(&c.targets, c.machines);
 }
 
 // ---- tfmc pack ----

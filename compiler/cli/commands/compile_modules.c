@@ -51,8 +51,7 @@ static bool is_refused(Session *session, const char *output) {
   return true;
 }
 
-bool modules_choose_files(Session *session, ModuleTargets chosen, ModulePaths *paths) {
-  const char *output = option_text(&session->options, OPTION_OUTPUT, "");
+bool modules_choose_files(Session *session, const char *output, ModuleTargets chosen, ModulePaths *paths) {
   if (is_refused(session, output)) return false;
   for (uint32_t i = 0; i < chosen.n; i++) {
     const bool is_relaxed = chosen.items[i]->fma_of_register;
@@ -82,8 +81,9 @@ static bool write_one(Session *session, AotRequest request, const LibraryPlans *
 /* The weights are expected beside the loader, also where `tfmc pack` makes them later. */
 bool modules_write(Session *session, const AotRequest *request, const ModulePaths *paths) {
   StrBuf loader = strbuf_new(session->arena), types = strbuf_new(session->arena);
+  const char *beside = base_of(file_beside(session->arena, paths->loader, ".tfmw"));
   const ModuleFiles files = {base_of(paths->plain), base_of(paths->relaxed),
-                             request->weights ? NULL : base_of(file_beside(session->arena, paths->loader, ".tfmw"))};
+                             request->weights ? NULL : (paths->weights ? paths->weights : beside)};
   for (uint32_t i = 0; i < request->n_plans; i++)
     if (!write_one(session, *request, &request->plans[i], paths)) return false;
   aot_module_texts(&loader, &types, request, &files);

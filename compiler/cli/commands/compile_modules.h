@@ -10,6 +10,7 @@
 
 typedef struct ModulePaths { /* NULL: it is not made */
   const char *plain, *relaxed, *loader, *types;
+  const char *weights; /* where the loader finds them from its own place; NULL: in the file beside it */
 } ModulePaths;
 
 typedef struct ModuleTargets {
@@ -19,8 +20,8 @@ typedef struct ModuleTargets {
 
 /* What all instruction sets of modules are called in -march. */
 const char *modules_usual_march(Arena *arena);
-/* False after an error. The caller checks what else is written. */
-bool modules_choose_files(Session *session, ModuleTargets targets, ModulePaths *paths);
+/* Names of files that begin with `output`. False after an error. The caller checks what else is written. */
+bool modules_choose_files(Session *session, const char *output, ModuleTargets targets, ModulePaths *paths);
 /* Writes a module for each plan of the request, and what belongs to them. */
 bool modules_write(Session *session, const AotRequest *request, const ModulePaths *paths);
 
