@@ -182,6 +182,29 @@ class Objectives(Case):
         self.refused(tfmc.UsageError, "no loss", tfmc.from_torch, module, inputs, sizes=SIZES, training=True, loss="logits")
         self.refused(tfmc.UsageError, "names 'x'", tfmc.from_torch, module, inputs, sizes=SIZES, training=True, loss="x")
 
+    def test_scores_of_all_items_in_one_axis(self):
+        """`logits.view(-1, classes)` in forward, as tutorials have it: an axis of batch * time, which goes on in parts."""
+        class Flat(Tied):
+            def forward(self, ids):
+                logits = super().forward(ids)
+                return logits.view(-1, logits.shape[-1])
+        torch.manual_seed(0)
+        module, exact = Flat().eval(), Flat().double()
+        module.drop.p = exact.drop.p = 0.0
+        exact.load_state_dict(module.state_dict())
+        source = tfmc.from_torch(module, {"ids": IDS}, sizes=SIZES, targets={"labels": LABELS}, training=True,
+                                 loss=lambda out, labels: F.cross_entropy(out, labels.reshape(-1)),
+                                 metrics={"size": lambda out: out.abs().mean()})
+        self.assertRegex(source.text, r"reshape\(\w+, \[batch, time, 10\]\)")
+        trainer, optimizer = tfmc.Trainer(source, optimizer="adam", lr=0.01), torch.optim.Adam(exact.parameters(), lr=0.01)
+        for part in (IDS, IDS[:1], IDS[:, :2]):
+            labels = LABELS[:part.shape[0], :part.shape[1]]
+            loss = F.cross_entropy(exact(part), labels.reshape(-1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            self.assertAlmostEqual(trainer.step(ids=part, labels=labels).loss, loss.item(), 5)
+
     def test_losses(self):
         """The text of each: its loss and gradients are those of torch, which from_torch compares."""
         for name, (y, loss) in LOSSES.items():

@@ -196,25 +196,26 @@ class Texts(Tutorials):
         self.addCleanup(lambda: (setattr(nn.Module, "cuda", kept[0]), setattr(torch.Tensor, "cuda", kept[1])))
 
     def both(self, module, exact, calls, sizes, labels, types, but=(), **named):
-        """Evaluation at each of the calls, then training on the first, of `module` as `exact` computes it."""
+        """Evaluation at each of the calls, then training on the first, of `module` as `exact` computes it. `apart`: labels and
+        types for fit, which needs items, where the module puts them together."""
+        apart = named.pop("apart", (labels, types))
         exact.load_state_dict(module.state_dict())
         source = tfmc.from_torch(module, calls[0], sizes=sizes, outputs=["out"], **named)
         compared(exact, calls, sizes)
         self.trained(exact, source, calls[0], labels, types, but=but)
         print(f"{self.id().split('.')[-1]}: evaluated at {len(calls)} sizes, 50 steps trained")
-        self.fitted(module, exact, calls[0], sizes, labels, types, named.get("dropout"))
+        self.fitted(module, exact, calls[0], sizes, *apart)
 
-    def fitted(self, module, exact, call, sizes, labels, types, dropout):
+    def fitted(self, module, exact, call, sizes, labels, types):
         """200 steps of fit, beside loops of torch on `exact` in double and in f32 with the same batches. All rates of dropout
         are 0: what there is of them is another test's."""
         for one in (module, exact):
             for part in one.modules():
                 if isinstance(part, nn.Dropout):
                     part.p = 0.0
-                if isinstance(part, nn.MultiheadAttention):
-                    part.dropout = 0.0
-                if isinstance(getattr(part, "dropout_p", None), float):
-                    part.dropout_p = 0.0
+                for name in "dropout", "dropout_p":
+                    if isinstance(getattr(part, name, None), float):
+                        setattr(part, name, 0.0)
         exact = exact.float()
         exact.load_state_dict(module.state_dict())
         axes = {name: re.search(r"\[(.*)\]", kind)[1].split(", ") for name, kind in types.items()}
@@ -390,9 +391,10 @@ class Texts(Tutorials):
         sizes = {"enc_inputs": {0: "batch", 1: "source"}, "dec_inputs": {0: "batch", 1: "time"}}
         compared(whole, (call(7, 6, 3), call(5, 4, 2)), sizes)
         first, exact = First(whole).eval(), First(other).eval()
+        types = {"ids": "i32[batch, source]", "given": "i32[batch, time]"}
         calls = [{"ids": c["enc_inputs"], "given": c["dec_inputs"]} for c in (call(7, 6, 3), call(5, 4, 2))]
         self.both(first, exact, calls, {"ids": sizes["enc_inputs"], "given": sizes["dec_inputs"]}, ids(18, high=VOCAB),
-                  {"ids": "i32[batch, source]", "given": "i32[batch, time]", "labels": "i32[rows]"})
+                  {**types, "labels": "i32[rows]"}, apart=(ids(3, 6, high=VOCAB), {**types, "labels": "i32[batch, time]"}))
 
     def test_004(self):
         """Ids and masks to scores."""

@@ -131,7 +131,7 @@ def checked(source, plain, writer, objective, given, targets):
 
 def rebuilt(objective, results):
     """The module's result, of which the text has these leaves."""
-    leaves = [None] * objective.n
+    leaves = [None] * objective.spec.num_leaves
     for name, value in results.items():
         leaves[objective.writer.signature.places[name]] = value
     return pytree.tree_unflatten(leaves, objective.spec)

@@ -220,17 +220,49 @@ def wanted(function, what, inputs, targets):
     return found
 
 
+class Split:
+    """The axes of a result, each as the factors of its size. An axis of batch * time, as `scores.view(-1, classes)` makes it,
+    is no size of the language, whose sizes have names: it goes to the functions in two axes and is put together there."""
+
+    def __init__(self, output, value, symbols):
+        self.factors = [[size] if isinstance(size, int) else self.named(size.node.expr, symbols) for size in value.shape]
+        for axis, (size, factors) in enumerate(zip(value.shape, self.factors)):
+            if None in factors:
+                raise UsageError(f"the result {output} has a size that is computed (axis {axis}, {size.node.expr}): compute the "
+                                 "loss in forward, with loss= the name of the result")
+        self.is_one = all(len(factors) == 1 for factors in self.factors)
+
+    @staticmethod
+    def named(expr, symbols):
+        parts = [expr] if str(expr) in symbols else expr.args if expr.is_Mul else [expr]
+        return [int(part) if part.is_Integer else symbols.get(str(part)) for part in parts]
+
+    def sizes(self):
+        return {i: factor for i, factor in enumerate(sum(self.factors, [])) if isinstance(factor, str)}
+
+    def apart(self, leaf, values):
+        return leaf if self.is_one else leaf.reshape([values.get(factor, factor) for factor in sum(self.factors, [])])
+
+    def together(self, leaf):
+        for axis, factors in enumerate(self.factors):
+            leaf = leaf.flatten(axis, axis + len(factors) - 1) if len(factors) > 1 else leaf
+        return leaf
+
+    def line(self, name):
+        return [] if self.is_one else [f"    {name} = reshape({name}, [{', '.join(map(str, sum(self.factors, [])))}])"]
+
+
 class Losses(torch.nn.Module):
     """The loss and the metrics, as a module of the results, inputs and targets."""
 
-    def __init__(self, functions, spec, places, n):
+    def __init__(self, functions, spec, places, split):
         super().__init__()
-        self.functions, self.spec, self.places, self.n = functions, spec, places, n
+        self.functions, self.spec, self.places, self.split = functions, spec, places, split
 
     def forward(self, **values):
-        leaves = [None] * self.n
+        leaves = [None] * self.spec.num_leaves
         for name, place in self.places.items():
-            leaves[place] = values[name]
+            leaves[place] = self.split[name].together(values[name])
         result = pytree.tree_unflatten(leaves, self.spec)
         made = []
         for name, (function, names) in self.functions.items():
@@ -289,34 +321,26 @@ class Objective:
             raise UsageError(f"the result {name} is {str(value.dtype)[6:]} with {value.ndim} axes, no loss: give loss= a function")
         return name
 
-    def sizes_of(self, output):
-        found, value = {}, self.writer.results[output].meta["val"]
-        for axis, size in enumerate(value.shape):
-            if isinstance(size, torch.SymInt):
-                found[axis] = self.writer.symbols.get(str(size.node.expr))
-                if found[axis] is None:
-                    raise UsageError(f"the result {output} has a size that is computed (axis {axis}, {size.node.expr}): compute the "
-                                     "loss in forward, with loss= the name of the result")
-        return found
-
     def written(self):
         """(lines, heads of targets, what is returned) of the functions."""
         from ._export import Writer
         leaves, spec = pytree.tree_flatten(self.results())
-        self.spec, self.n = spec, len(leaves)
+        self.spec = spec
+        split = {self.names[output]: Split(output, node.meta["val"], self.writer.symbols) for output, node in self.writer.results.items()}
         if self.writer.aliases:
             raise UsageError(f"the input {next(iter(self.writer.aliases))!r} has a meaning in the language: give it another name, "
                              "or compute the loss in forward")
         self.refuse_weights([leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], spec)
         places = {self.names[output]: self.writer.signature.places[output] for output in self.writer.results}
         names = dict.fromkeys(one for _, names in self.functions.values() for one in names)
-        given = {**{name: leaves[place].detach() for name, place in places.items()},
+        values = self.values_of_sizes()
+        given = {**{name: split[name].apart(leaves[place].detach(), values) for name, place in places.items()},
                  **{name: self.targets[name] if name in self.targets else self.given[name] for name in names}}
-        sizes = {**{self.names[output]: self.sizes_of(output) for output in self.writer.results},
+        sizes = {**{name: one.sizes() for name, one in split.items()},
                  **{name: axes for name, axes in self.sizes.items() if name in given}}
         members = set(re.findall(r"^  (?:weight )?(\w+)\b", self.writer.said, re.MULTILINE))
         for fold in (True, False):
-            losses = Writer(Losses(self.functions, spec, places, len(leaves)), given, flat(given), sizes, training=True)
+            losses = Writer(Losses(self.functions, spec, places, split), given, flat(given), sizes, training=True)
             text = losses.write("Objective", list(self.functions), None, fold)
             body = re.fullmatch(r"model Objective \{\n+  forward\([^{]*\) \{\n(.*?)    return (.*?)\n  \}\n?\}\n?", text, re.DOTALL)
             if body is None or losses.weights:
@@ -326,7 +350,13 @@ class Objective:
             if not targets & members:
                 break
         heads = {name: kind for name, kind in losses.frame[1] if name not in places}
-        return [line for line in body[1].split("\n") if line.strip()], heads, body[2]
+        reshaped = sum((one.line(name) for name, one in split.items()), [])
+        return [*reshaped, *(line for line in body[1].split("\n") if line.strip())], heads, body[2]
+
+    def values_of_sizes(self):
+        """The value of each named size in the example."""
+        tensors = {**flat(self.given), **self.targets}
+        return {size: tensors[name].shape[axis] for name, axes in self.sizes.items() for axis, size in axes.items()}
 
     def refuse_weights(self, leaves, spec):
         """A loss of results that have no gradient has one if it takes weights from elsewhere."""
