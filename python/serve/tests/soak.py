@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A server of all kinds of models under random load, for as long as one likes: usage: soak.py [MINUTES] [--clients N]
-[--every SECONDS] [--cache-bytes N] [--seed N].
+[--every SECONDS] [--cache-bytes N] [--seed N] [--kinds embeddings,rows,...].
 
 In: the package tfmc, what tfmc-serve requires and the compiler, as for run_serve.py. Requests of random lengths, options,
 grammars, tools, common beginnings and numbers of choices, with guesses, some streamed; clients that go while they wait
@@ -146,10 +146,13 @@ def wrong(choose, count=20):
         yield Request(path, body, status)
 
 
-def prepared(seed):
+KINDS = {made.__name__: made for made in (embeddings, rows, translations, structured, wrong)}
+
+
+def prepared(seed, kinds):
     choose, made = random.Random(seed), []
-    for kind in (embeddings, rows, translations, structured, wrong):
-        made += kind(choose)
+    for kind in kinds:
+        made += KINDS[kind](choose)
     plain = Process(place("tools"), "--max-rows=1", "--speculate=off", "--prefixes=off")
     client = plain.client()
     for request in made:
@@ -346,7 +349,7 @@ def at_the_end(watch):
 
 
 def soak(arguments):
-    requests = prepared(arguments.seed)
+    requests = prepared(arguments.seed, arguments.kinds.split(","))
     server = Process(*map(place, MODELS), *LIMITS, f"--cache-bytes={arguments.cache_bytes}")
     clients = Clients(server, requests, time.monotonic() + 60 * arguments.minutes, arguments.seed)
     watch = Watch(server, clients)
@@ -379,6 +382,7 @@ def main():
     parser.add_argument("--every", type=float, default=10)
     parser.add_argument("--cache-bytes", type=int, default=300_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="of requests: %(default)s")
     sys.exit(soak(parser.parse_args()))
 
 
