@@ -207,6 +207,7 @@ class Batcher:
                 self._count(-1, -len(waiting.row.ids))
         for waiting in job.attached:
             waiting.wanted = [(other, i) for other, i in waiting.wanted if other is not job]
+        job.attached.clear()
 
     def _take(self) -> tuple[Computes, list[Waiting], bool]:
         """The next run, and whether it is the only work that there is."""
@@ -263,6 +264,7 @@ class Batcher:
                     job.numbers[i] = row
                     if not job.left:
                         job.done = True
+                        job.attached.clear()  # they name the job: else both stayed until cycles are looked for
                         del self._live[job]
                         finished.append(job)
         if finished:

@@ -145,10 +145,10 @@ class Scheduler:
             self._changed.notify()
 
     def cancel(self, job: Job) -> None:
-        """Its rows leave before the next step, if it has not ended."""
+        """Its rows leave before the next step, if it has not ended. Every job comes here in the end."""
         self._live.discard(job)
         with self._changed:
-            job.cancelled = True
+            job.cancelled, job.rows = True, []  # they name the job: else both stayed until cycles are looked for
             self._changed.notify()
 
     def cancel_all(self, fault: Fault) -> None:
