@@ -141,8 +141,7 @@ static bool takes(const Node *user, const Node *node) {
 static bool is_factor_or_table(const Node *node) {
   for (size_t i = 0; i < node->users.n; i++) {
     const Node *user = node->users.items[i];
-    const bool is_part = op_table[user->op].category == CATEGORY_VIEW || user->op == OP_CONCAT;
-    if (takes(user, node) || (is_part && is_factor_or_table(user))) return true;
+    if (takes(user, node) || (node_moves_elements(user) && is_factor_or_table(user))) return true;
   }
   return false;
 }
@@ -172,9 +171,9 @@ static void round_weights(Graph *graph, const PrecisionRules *rules) {
 
 // ---- rows with scales: products ----
 
-/* The weight that the factor is a view of; NULL: it is something else. */
+/* The weight that the factor is a part of; NULL: it is something else. */
 static const Node *weight_behind(const Node *factor) {
-  while (op_table[factor->op].category == CATEGORY_VIEW) factor = factor->inputs.items[0];
+  while (node_moves_elements(factor) && factor->inputs.n == 1) factor = factor->inputs.items[0];
   return factor->op == OP_WEIGHT ? factor : NULL;
 }
 
@@ -224,7 +223,7 @@ static tfm_form form_of_product(const Node *node) {
     const Node *user = node->users.items[i];
     if (user->op == OP_LINEAR && user->attr.form != TFM_FORM_F32 && user->inputs.items[1] == node)
       return user->attr.form;
-    const tfm_form of_view = op_table[user->op].category == CATEGORY_VIEW ? form_of_product(user) : TFM_FORM_F32;
+    const tfm_form of_view = node_moves_elements(user) && user->inputs.n == 1 ? form_of_product(user) : TFM_FORM_F32;
     if (of_view != TFM_FORM_F32) return of_view;
   }
   return TFM_FORM_F32;
@@ -366,7 +365,7 @@ void quantize_undo(Graph *graph, const char *name) {
 // ---- as stored ----
 
 static char letter_of(Stored stored) {
-  return stored == STORED_BF16 || stored == STORED_F16 ? *stored_names[stored] : '-';
+  return stored >= STORED_BF16 ? *stored_names[stored] : '-';
 }
 
 const char *stored_write(Arena *arena, const Graph *graph) {

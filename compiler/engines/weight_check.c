@@ -287,12 +287,12 @@ static void report_missing(const Comparison *c, const Node *node) {
               "\"%s\" has its shape; if the two are tied, use this one: linear(x, EMBEDDING.weight)", table->attr.name);
 }
 
-/* What a library keeps in 16 bits is not rounded to them. */
+/* What a library keeps in fewer bits is not rounded to them. */
 static void check_stored(const Comparison *c, const Node *node, const WeightEntry *entry) {
-  static const FileDType types[N_STORED] = {[STORED_BF16] = FILE_BF16, [STORED_F16] = FILE_F16};
+  static const FileDType types[N_STORED] = {
+      [STORED_BF16] = FILE_BF16, [STORED_F16] = FILE_F16, [STORED_MXFP4] = FILE_MXFP4};
   const Stored stored = node->attr.stored;
-  const bool is_kept = entry->tensor->dtype == types[stored] && !entry->delta;
-  if (stored == STORED_ANY || stored == STORED_F32 || is_kept) return;
+  if (stored == STORED_ANY || stored == STORED_F32 || weight_entry_stored(entry) == stored) return;
   diag_error_at(c->check->diag, entry->file->file.path, DIAG_WEIGHT_DTYPE,
                 "tensor \"%s\": type %s; the library keeps it in the %s of the file that it was compiled with: compile "
                 "it with this file, or with --quantize=f32",

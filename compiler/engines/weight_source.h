@@ -69,7 +69,9 @@ typedef struct WeightSource {
 /* Opens the file, compares it with what the model needs and says all that is wrong. NULL after an error; else
  * weight_source_close when done. */
 WeightSource *weight_source_open(const WeightRequest *request, Graph *graph);
-/* Notes in a graph of the model which weights the file has in 16 bits, but for those that a rule keeps in f32: the plan
+/* The type of few bits that the file has a weight in; ANY: it has none. */
+Stored weight_entry_stored(const WeightEntry *entry);
+/* Notes in a graph of the model which weights the file has in fewer bits, but for those that a rule keeps in f32: the plan
  * then keeps them so. Whoever derives other graphs from it does so afterwards. A graph of a library knows already. */
 void weight_set_note_types(const WeightSet *set, Graph *graph); /* NULL is ignored: random weights */
 /* A WeightLookup; `source` is a WeightSource. */

@@ -172,21 +172,6 @@ const Size *node_elements(SizeTable *table, const Node *node) {
   return product;
 }
 
-// ---- numbers of 16 bits ----
-
-const char *const stored_names[N_STORED] = {"", "f32", "bf16", "f16"};
-
-tfm_form node_form(const Node *node) {
-  static const tfm_form of_file[N_STORED] = {TFM_FORM_F32, TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16};
-  if (node->op == OP_ROUND_TO) return tfm_form_has_scales(node->attr.form) ? TFM_FORM_F32 : node->attr.form;
-  if (node->op == OP_WEIGHT) return of_file[node->attr.stored];
-  if (op_table[node->op].category != CATEGORY_VIEW && node->op != OP_CONCAT) return TFM_FORM_F32;
-  const tfm_form form = node_form(node->inputs.items[0]);
-  for (size_t i = 1; i < node->inputs.n; i++)
-    if (node_form(node->inputs.items[i]) != form) return TFM_FORM_F32;
-  return form;
-}
-
 // ---- roles ----
 
 Node *graph_input_with(const Graph *graph, Role role) {

@@ -46,7 +46,7 @@ typedef struct Position {
  * prefetch of an address beyond the panel does no harm. */
 static void emit_prefetches(Tile *t, Position at, unsigned u) {
   const int64_t line = t->e->target->cache_line / (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
-  const bool is_fetched = t->spec->b_is_page || tile_is_whole(t) || /* the CPU does it in time */
+  const bool is_fetched = t->spec->b_is_page || tile_is_whole(t) || tile_is_grouped(t) || /* the CPU does it in time */
                           (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
   for (int64_t column = tile_first_column(t); column < tile_end_column(t) && !is_fetched; column += line)
     emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + TILE_AHEAD, column))), 3);
@@ -131,12 +131,18 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   return end_turns(t, &loop);
 }
 
+/* Of whole numbers a group has its sum beside it. */
+static LLVMValueRef behind_group(Tile *t, LLVMValueRef a) {
+  if (!tile_is_whole(t)) return tile_offset_in_a(t, a, 0, TFM_GROUP);
+  return emit_offset(t->e, tile_offset_in_a(t, a, 0, TFM_GROUP / 4), emit_i64(t->e, sizeof(int32_t)));
+}
+
 /* Groups that have their numbers in one line of b, up to TFM_GROUPS, which is as many as bytes of a lane. */
 static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   Emitter *e = t->e;
   const unsigned n_c = t->spec->rows * t->n;
   LLVMValueRef numbers[MAX_VECTORS], factors[MAX_VECTORS];
-  for (unsigned j = 0; j < t->n; j++) numbers[j] = tile_load_b(t, from.b, 0, j);
+  for (unsigned j = 0; j < t->n; j++) numbers[j] = tile_load_words(t, from.b, 0, j);
   from.b = emit_offset(e, from.b, emit_i64(e, tile_offset_in_b(t, 1, 0)));
   Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
   Position at = begin_turns(t, &loop, from);
@@ -144,8 +150,9 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   if (t->first == 0) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < TILE_TURN; u++) emit_prefetches(t, at, u);
   for (unsigned j = 0; j < t->n; j++) factors[j] = tile_factors(t, numbers[j]);
-  emit_tile_group(t, at.a, at.b, factors);
-  loop_next(&loop, 0, emit_offset(e, tile_offset_in_a(t, at.a, 0, TFM_GROUP / 4), emit_i64(e, sizeof(int32_t))));
+  if (tile_is_whole(t)) emit_tile_group(t, at.a, at.b, factors);
+  else emit_tile_group_mxfp4(t, at.a, at.b, factors);
+  loop_next(&loop, 0, behind_group(t, at.a));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, TFM_GROUP / 8, 0))));
   loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
   for (unsigned j = 0; j < t->n; j++)
@@ -153,10 +160,10 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   return end_turns(t, &loop);
 }
 
-/* Behind the last group `a` has come 4 bytes beyond the scale. */
+/* Behind the last group of whole numbers `a` has come 4 bytes beyond the scale. */
 static Position emit_all_groups(Tile *t, Position from) {
   Emitter *e = t->e;
-  LLVMValueRef groups = LLVMBuildLShr(e->builder, t->args[ARG_K], emit_i64(e, 5), "");
+  LLVMValueRef k = tile_is_whole(t) ? t->args[ARG_K] : t->steps, groups = LLVMBuildLShr(e->builder, k, emit_i64(e, 5), "");
   Loop loop = loop_begin(e, emit_i64(e, 0), groups, TFM_GROUPS);
   Position at = begin_turns(t, &loop, from);
   LLVMValueRef n = emit_least(e, emit_i64(e, TFM_GROUPS), emit_sub(e, groups, loop.index));
@@ -165,7 +172,8 @@ static Position emit_all_groups(Tile *t, Position from) {
   loop_next(&loop, 1, at.b);
   loop_next(&loop, 2, at.next);
   at = end_turns(t, &loop);
-  return (Position){emit_offset(e, at.a, emit_i64(e, -(int64_t)sizeof(float))), at.b, at.next};
+  if (tile_is_whole(t)) at.a = emit_offset(e, at.a, emit_i64(e, -(int64_t)sizeof(float)));
+  return at;
 }
 
 static Position emit_all_steps(Tile *t, Position position) {
@@ -417,7 +425,7 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   const unsigned at_once = vectors_at_once(&t, all);
   CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * at_once < LOOP_MAX_CARRIED - 3,
         "a tile of %u x %u", spec->rows, spec->width);
-  CHECK(spec->b_form != TFM_FORM_INT4 || (spec->rows + 1) * all <= LOOP_MAX_CARRIED - 3, "a tile of many rows");
+  CHECK(!tile_is_grouped(&t) || (spec->rows + 1) * all <= LOOP_MAX_CARRIED - 3, "a tile of many rows");
   t.vector = LLVMVectorType(tile_is_whole(&t) ? e->i32 : e->f32, t.lanes);
   begin_function(&t, name);
   if (spec->of_one_row) {

@@ -31,11 +31,12 @@ typedef struct Tile {
 
 static inline int64_t tile_first_column(const Tile *t) { return (int64_t)t->first * t->lanes; }
 static inline int64_t tile_end_column(const Tile *t) { return (int64_t)(t->first + t->n) * t->lanes; }
-/* b is of whole numbers, with scales behind; in groups of 32 k, each with a number. */
+/* b is of whole numbers, with scales behind. */
 static inline bool tile_is_whole(const Tile *t) { return tfm_form_is_integer(t->spec->b_form); }
 /* A number of a is a byte; else, of whole numbers, a word. */
 static inline bool tile_takes_bytes(const Tile *t) { return t->e->target->dot_bytes || t->spec->in_pairs; }
-static inline bool tile_is_grouped(const Tile *t) { return t->spec->b_form == TFM_FORM_INT4; }
+/* In groups of 32 k, each with a number or a power of two. */
+static inline bool tile_is_grouped(const Tile *t) { return tfm_form_has_groups(t->spec->b_form); }
 
 /* The address of what row `row` of `a` has for step `step`. */
 LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step);
@@ -43,6 +44,8 @@ LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step
 int64_t tile_offset_in_b(const Tile *t, int64_t row, int64_t column);
 /* Vector j of row u of b: f32, or whole numbers as they lie. */
 LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j);
+/* The same as whole numbers of 32 bits, as they lie. */
+LLVMValueRef tile_load_words(Tile *t, LLVMValueRef b, unsigned u, unsigned j);
 LLVMValueRef tile_splat_bits(Tile *t, uint32_t bits);
 /* Loads what the steps of a turn from `u` on take of each row; tile_drop_rows ends that. */
 void tile_hold_rows(Tile *t, LLVMValueRef a, unsigned u);
@@ -55,6 +58,10 @@ LLVMValueRef tile_row_start(Tile *t, LLVMValueRef a, unsigned row);
 void emit_tile_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u);
 /* c += the sums of a group, times its numbers. */
 void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors);
+/* c += sums of x times numbers of MXFP4, times the powers of the group (tile_mxfp4.c). */
+void emit_tile_group_mxfp4(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors);
+/* The powers of the next group as f32. */
+LLVMValueRef tile_powers(Tile *t, LLVMValueRef bytes);
 /* The numbers of the next group as factors. */
 LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers);
 /* After the last call for c: sums, times the scale of the row, times that of the column, times the factor, as bits in

@@ -43,6 +43,11 @@ static LLVMValueRef widen_bf16(Tile *t, LLVMValueRef pairs, bool is_upper) {
   return LLVMBuildBitCast(builder, bits, t->vector, "");
 }
 
+LLVMValueRef tile_load_words(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
+  LLVMValueRef at = emit_offset(t->e, b, emit_i64(t->e, tile_offset_in_b(t, u, tile_first_column(t) + j * t->lanes)));
+  return emit_load(t->e, LLVMVectorType(t->e->i32, t->lanes), at, 4);
+}
+
 LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
   Emitter *e = t->e;
   LLVMValueRef pointer = emit_offset(e, b, emit_i64(e, tile_offset_in_b(t, u, tile_first_column(t) + j * t->lanes)));
@@ -297,9 +302,10 @@ void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef
   }
 }
 
-/* The numbers of the next group in the lower words, 0 in the upper ones; for pairs in both. */
+/* Powers of two as f32. Else the numbers of the next group in the lower words, 0 in the upper ones; for pairs in both. */
 LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers) {
   LLVMBuilderRef b = t->e->builder;
+  if (!tile_is_whole(t)) return tile_powers(t, numbers);
   LLVMValueRef lowest = LLVMBuildShl(b, numbers, tile_splat_bits(t, 24), "");
   LLVMValueRef number = LLVMBuildAShr(b, lowest, tile_splat_bits(t, 24), "");
   number = LLVMBuildAnd(b, number, tile_splat_bits(t, 0xffff), "");

@@ -205,13 +205,8 @@ static void print_lines(Report *r, bool done) {
 // ---- numbers of fewer bits ----
 
 static const Node *rounding_of(const Node *factor) {
-  while (op_table[factor->op].category == CATEGORY_VIEW || factor->op == OP_CONCAT) factor = factor->inputs.items[0];
+  while (node_moves_elements(factor)) factor = factor->inputs.items[0];
   return factor;
-}
-
-/* What a product with a static factor is computed in. */
-static tfm_form form_of(const Node *product) {
-  return product->attr.form == TFM_FORM_F32 ? node_form(product->inputs.items[1]) : product->attr.form;
 }
 
 /* Why a product stayed in f32 while others did not. */
@@ -257,7 +252,7 @@ static void print_numbers(Report *r) {
     if (node->op == OP_ATTENTION) attentions[node->attr.form]++;
     const bool is_product = node->op == OP_LINEAR || node->op == OP_MATMUL || node->op == OP_MATMUL_FUSED;
     if (!is_product || is_static[node->id] || !is_static[node->inputs.items[1]->id]) continue;
-    const tfm_form form = form_of(node);
+    const tfm_form form = node_product_form(node);
     products[form]++;
     if (size_is_const(node_elements(r->graph->sizes, node->inputs.items[1]), &elements)) weights[form] += elements;
     if (form == TFM_FORM_F32) vec_push(r->arena, &wide, node);

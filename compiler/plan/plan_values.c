@@ -227,11 +227,7 @@ View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fa
 enum { MAX_WEIGHT_BYTES_LOG2 = 46 }; /* what an address can hold */
 
 tfm_form plan_form(const Node *product) {
-  const Node *w = product->inputs.items[1];
-  int64_t k = 0;
-  if (product->attr.form == TFM_FORM_F32) return node_form(w);
-  size_is_const(w->dims[1], &k);
-  return tfm_form_of_row(product->attr.form, k);
+  return node_product_form(product);
 }
 
 /* Computes the size of the packed weight; panels are padded to their full width. False if memory could not hold it. */

@@ -181,7 +181,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   const bool is_integer = tfm_form_is_integer(form);
   const bool is_matrix = form == TFM_FORM_INT8 && p->target->matrix.rows;
   TileShape shape = (is_integer ? target_whole_tile : target_panel_tile)(p->target, panel);
-  if (form == TFM_FORM_INT4) shape.rows /= 2; /* the sums of a group take registers too */
+  if (tfm_form_has_groups(form)) shape.rows /= 2; /* the sums of a group take registers too */
   const uint8_t vector_rows = shape.rows; /* so few are faster in vectors: tile registers take as long as for 16 */
   if (is_matrix) shape = (TileShape){p->target->matrix.rows, (uint8_t)panel};
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,

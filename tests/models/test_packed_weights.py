@@ -140,8 +140,51 @@ class PackedWeights(ImportCase):
         save_file(packed, self.folder / "model.safetensors")
         self.write(config | {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}})
         self.assertEqual(self.written("--strict"), wanted)
-        told = self.told(self.folder / "made.tfm", "--weights", self.folder, verb="check")
-        self.assertIn("bf16", told)
+        told = self.told(self.folder / "made.tfm", "--weights", self.folder, "--stage=fused", "--report", verb="dump")
+        self.assertRegex(told, r"mxfp4 +\d+ products")
+        wanted = {name: np.frombuffer(content, np.float32) for name, content in wanted.items()}
+        library = self.folder / "libm.so"
+        self.tfmc(self.folder / "made.tfm", "--weights", self.folder, "-march=x86-64-v3", "-o", library, verb="compile")
+        for model, *options in ([self.folder / "made.tfm"], [self.folder / "made.tfm", "-march=x86-64"], [library],
+                                [self.folder / "made.tfm", "--engine=reference"], [self.folder / "made.tfm", "--threads=1", "-O0"]):
+            self.tfmc(model, *(["--weights", self.folder] if model != library else []), *options, "--inputs",
+                      self.folder / "inputs.safetensors", "-o", self.folder / "out.safetensors", verb="run")
+            for name, found in load_file(self.folder / "out.safetensors").items():
+                np.testing.assert_allclose(found.ravel(), wanted[name], rtol=1e-5, atol=1e-5)
+        save_file(plain, self.folder / "model.safetensors")
+        self.write(config)
+        told = self.told(library, "--weights", self.folder, "--inputs", self.folder / "inputs.safetensors", "-o",
+                         self.folder / "other.safetensors", verb="run", code=1)
+        self.assertIn("the library keeps it in the MXFP4 of the file", told)
+
+    def test_products_in_mxfp4(self):
+        """Rows of an identity give the numbers of the file to the bit, from panels of 4 bits; where a product does not take blocks
+        as they are, its weight has 16 bits."""
+        case = MADE["MXFP4"]
+        n, k, rows = case["shape"]
+        wanted = np.frombuffer(bytes.fromhex(case["values"]), np.float32).reshape(case["shape"])
+        self.folder_of(case)
+        forms = {  # what stands in place of the factor: its columns, what of the file it has, its form
+            "v[1]": (k, wanted[1], "mxfp4"),
+            "v[0, 32:]": (k - 32, wanted[0, 32:], "mxfp4"),
+            "concat([v[0], v[1]], axis = 1)[32:64, 1::2]": (32, np.concatenate([wanted[0], wanted[1]], axis=1)[32:64, 1::2], "mxfp4"),
+            "concat([v[0], v[1, :64]], axis = 0)": (k + 64, np.concatenate([wanted[0], wanted[1, :64]]), "mxfp4"),
+            "concat([v[0], v[1]], axis = 1)": (k, np.concatenate([wanted[0], wanted[1]], axis=1), "mxfp4"),
+            "v[1, 16:48]": (32, wanted[1, 16:48], "bf16"),
+            "v[1, :, :][:40]": (40, wanted[1, :40], "bf16"),
+            "concat([v[0, 1:], v[1]], axis = 0)[31:63]": (32, wanted[0, 32:64], "bf16"),
+            "concat([v[0, :16], v[1, 16:]], axis = 0)": (k, np.concatenate([wanted[0, :16], wanted[1, 16:]]), "bf16"),
+        }
+        model = self.folder / "m.tfm"
+        for factor, (columns, values, form) in forms.items():
+            model.write_text(f'model S {{ weight v: {case["shape"]} as "p.score.weight"\n'
+                             f'forward(x: f32[n, {columns}]) {{ return y = x @ {factor} }} }}\n')
+            plan = self.told(model, "--weights", self.folder, "--stage=plan", verb="dump")
+            self.assertIn(f"in {form} panels", plan, factor)
+            save_file({"x": np.eye(columns, dtype=np.float32)}, self.folder / "x.safetensors")
+            for options in [], ["-march=x86-64-v3"], ["-march=x86-64"], ["--engine=reference"], ["-O0"]:
+                with self.subTest(factor=factor, options=options):
+                    self.assertEqual(self.outputs(*options)["y"].tobytes(), (values + np.float32(0)).tobytes())
 
     def written(self, *options):
         model, made = self.folder / "made.tfm", self.folder / "out.safetensors"

@@ -94,8 +94,25 @@ static float *numbers(int64_t n) {
   return memory;
 }
 
+/* x times rows of w as their form holds them. */
+static void rounded_product(const EvalNode *in, Tensor *out) {
+  const int64_t n = tensor_elements(in->inputs[1]), k = in->inputs[1]->dims[1];
+  Tensor w = *in->inputs[1];
+  w.data = numbers(n);
+  if (n) memcpy(w.data, in->inputs[1]->data, (size_t)n * sizeof(float));
+  for (int64_t i = 0; i < n; i += k) form_table[in->node->attr.form].round((float *)w.data + i, k, NULL);
+  EvalNode with_w = *in;
+  with_w.inputs = (const Tensor *[]){in->inputs[0], &w};
+  linear_product(&with_w, out);
+  free(w.data);
+}
+
 /* Sums of whole numbers are exact in double, rounded to f32 once, and scaled by one factor after the other. */
 void int8_product(const EvalNode *in, Tensor *out) {
+  if (!tfm_form_is_integer(in->node->attr.form)) {
+    rounded_product(in, out);
+    return;
+  }
   const Tensor *x = in->inputs[0], *w = in->inputs[1];
   const int64_t k = w->dims[1], n = w->dims[0], m = n ? tensor_elements(out) / n : 0;
   float *x_scales = numbers(m), *w_scales = numbers(n), *to = out->data;

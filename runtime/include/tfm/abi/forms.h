@@ -40,8 +40,16 @@ enum {
 #include "tfm/abi/forms.def"
 };
 
+#define FORM(ENUM, name, KIND, bits, together, group, beside, ...) | ((beside) > 1) << TFM_FORM_##ENUM
+enum {
+  TFM_GROUPED_FORMS = 0
+#include "tfm/abi/forms.def"
+};
+
 /* Whether products in it are of whole numbers, with rows that are rounded to 8 bits. */
 static inline int tfm_form_is_integer(unsigned form) { return TFM_INTEGER_FORMS >> form & 1; }
+/* Whether steps of k share numbers, of which those of several groups lie together: tiles then go from group to group. */
+static inline int tfm_form_has_groups(unsigned form) { return TFM_GROUPED_FORMS >> form & 1; }
 /* Whether numbers have a scale, so that rows of a weight are rounded as a whole. */
 static inline int tfm_form_has_scales(unsigned form) { return TFM_SCALED_FORMS >> form & 1; }
 
