@@ -102,6 +102,7 @@ function showTotals() {
     cell.textContent = known ? (most ? 'at most ' : '') + show(value) :
       name === 'measured_seconds' ? 'not with these sizes' : 'not known';
   }
+  document.getElementById('folded').textContent = foldedText();
   showLargest();
 }
 
@@ -209,6 +210,23 @@ function machineControl(name, title) {
   return el('label', { class: 'figure' }, label, input);
 }
 
+// In a narrow window the controls are folded, under a line that says what they hold.
+const narrow = window.matchMedia('(max-width: 480px)');
+const folding = { open: !narrow.matches };
+narrow.addEventListener('change', () => {
+  folding.open = !narrow.matches;
+  const all = document.querySelector('#sizes > details');
+  if (all) all.open = folding.open;
+});
+
+function foldedText() {
+  const sizes = program().sizes.map((size) => `${size.name} ${state.values.get(size.name)}`);
+  const value = (name) => document.querySelector(`[data-total=${name}]`).textContent;
+  const times = runsMeasured.length ? `, measured ${value('measured_seconds')}` : '';
+  return `${[...sizes, `${state.threads} thread${state.threads > 1 ? 's' : ''}`].join(', ')}: ` +
+    `at best ${value('roofline_seconds')}${times}, workspace ${value('workspace_bytes')}`;
+}
+
 function showSizes() {
   const place = clear(document.getElementById('sizes'));
   const threads = numberInput({ 'data-size': 'threads', min: 1, max: 1024, step: 1 }, state.threads, (value) => {
@@ -224,8 +242,10 @@ function showSizes() {
     el('div', {}, el('dt', {}, title), el('dd', { 'data-total': name, 'data-value': '' }))));
   const most = (id, title, unit, out) => el('label', { class: 'most' }, title + ' ',
     Object.assign(numberInput({ id, min: 0 }, '', showLargest)), ' ' + unit + ' ', el('output', { id: out }));
-  place.append(controls, totals, el('div', { class: 'backwards' },
-    most('most-bytes', 'what fits into at most', 'MB', 'largest-bytes'),
-    most('most-ms', 'what takes at most', 'ms', 'largest-ms')));
+  const all = el('details', { open: folding.open ? '' : null }, el('summary', { id: 'folded' }), controls, totals,
+    el('div', { class: 'backwards' }, most('most-bytes', 'what fits into at most', 'MB', 'largest-bytes'),
+      most('most-ms', 'what takes at most', 'ms', 'largest-ms')));
+  all.addEventListener('toggle', () => { folding.open = all.open; });
+  place.append(all);
   showTotals();
 }

@@ -6,7 +6,7 @@ const isComputing = (work) => work.computing >= work.reading;
 
 function bound(step, work) {
   if (step.prepare) return 'when sizes change';
-  if (!work.seconds) return 'no product';
+  if (!work.seconds) return 'no product or attention: time at best counts these alone';
   return isComputing(work) ? 'bound by arithmetic' : 'bound by memory';
 }
 
@@ -61,7 +61,7 @@ function stepRow(row, all) {
     el('td', {}, row.step.weight_bytes ? showBytes(row.step.weight_bytes) : ''),
     el('td', { title: data.formulas[row.step.moved_bytes] }, showBytes(row.moved)),
     el('td', { title: bound(row.step, row.work) },
-      row.work.seconds ? `${showSeconds(row.work.seconds)} ${isComputing(row.work) ? '▲' : '▬'}` : ''),
+      row.work.seconds ? `${showSeconds(row.work.seconds)} ${isComputing(row.work) ? '▲' : '▬'}` : '–'),
     el('td', { title: data.formulas[row.step.time_ns] + ' ns of one core' },
       row.step.prepare ? 'prepared' : showSeconds(row.estimate)),
     ...(runsMeasured.length ? [el('td', {}, row.measured === undefined ? '–' : showSeconds(row.measured))] : []),
@@ -217,7 +217,8 @@ function viewSteps(section) {
     showStepTable(table);
   });
   section.append(el('p', { class: 'bar-of-view' }, el('label', {}, 'group ', group),
-    el('span', { class: 'quiet' }, '▲ bound by arithmetic, ▬ by memory. “Estimate” is what the compiler expects, ' +
+    el('span', { class: 'quiet' }, '▲ bound by arithmetic, ▬ by memory, – no product: “at best” is of ' +
+      'products and attention alone. “Estimate” is what the compiler expects, ' +
       'by which the runtime chooses threads; “share” is of ' + (runsMeasured.length ? 'what was measured, where it ' +
       'was, with the estimate as a thin line.' : 'it.'))), verdict,
     el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'table of steps' }, table),
