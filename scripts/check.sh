@@ -121,6 +121,7 @@ else
   stage "WebAssembly modules" "$python" tests/e2e/test_web.py "$tfmc"
   stage "WebAssembly modules, golden cases" "$python" tests/e2e/wasm.py "$tfmc" \
     tests/goldens/{encoder-stack,hf-mixtral,prim-pointwise,q8-encoder,gen-gpt2-beam}
+  stage "weights in MXFP4" "$python" tests/e2e/test_mxfp4.py "$tfmc"
   stage "golden cases of generation" goldens --generate
   stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
   stage "generation, refusals" "$python" tests/e2e/test_generate_refusals.py "$tfmc"

@@ -71,8 +71,9 @@ typedef struct WeightSource {
 WeightSource *weight_source_open(const WeightRequest *request, Graph *graph);
 /* The type of few bits that the file has a weight in; ANY: it has none. */
 Stored weight_entry_stored(const WeightEntry *entry);
-/* Notes in a graph of the model which weights the file has in fewer bits, but for those that a rule keeps in f32: the plan
- * then keeps them so. Whoever derives other graphs from it does so afterwards. A graph of a library knows already. */
+/* Notes in a graph of the model which weights the file has in fewer bits, but for those that a rule keeps in f32: the
+ * plan then keeps them so. Whoever derives other graphs from it does so afterwards. A graph of a library knows
+ * already. */
 void weight_set_note_types(const WeightSet *set, Graph *graph); /* NULL is ignored: random weights */
 /* A WeightLookup; `source` is a WeightSource. */
 const Tensor *weight_source_get(void *source, const char *name);

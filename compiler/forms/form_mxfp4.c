@@ -1,9 +1,9 @@
 /* MXFP4: groups of 32 numbers as numbers of 4 bits times a power of two. tfm/abi/form_mxfp4.h draws a panel.
  *
  * In: rows that are finite, of whole groups. Out: a panel, or what it stands for. The power is the one of the greatest
- * magnitude less that of 6, the greatest number of 4 bits, as the standard proposes, and at least 2^-127; each number is
- * the nearest, of two that are equally near the one whose mantissa is even, and 6 where it is greater. So a group that is
- * in MXFP4 already is what it was, whatever its power is. Refuses nothing. See form.h. */
+ * magnitude less that of 6, the greatest number of 4 bits, as the standard proposes, and at least 2^-127; each number
+ * is the nearest, of two that are equally near the one whose mantissa is even, and 6 where it is greater. So a group
+ * that is in MXFP4 already is what it was, whatever its power is. Refuses nothing. See form.h. */
 #include "tfm/abi/form_mxfp4.h"
 
 #include <string.h>

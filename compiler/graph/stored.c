@@ -1,8 +1,8 @@
 /* In: static values. Out: the form that holds their elements. See stored.h.
  *
- * Numbers of MXFP4 stand for themselves only with the power of their block, 32 neighbours along one axis of the weight: a
- * product can keep them so if its sums run along that axis, and whatever moved the weight left blocks whole and in their
- * order. Each number alone is exact in bf16. */
+ * Numbers of MXFP4 stand for themselves only with the power of their block, 32 neighbours along one axis of the weight:
+ * a product can keep them so if its sums run along that axis, and whatever moved the weight left blocks whole and in
+ * their order. Each number alone is exact in bf16. */
 #include "graph/stored.h"
 
 #include "graph/graph.h"

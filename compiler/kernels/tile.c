@@ -163,7 +163,8 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
 /* Behind the last group of whole numbers `a` has come 4 bytes beyond the scale. */
 static Position emit_all_groups(Tile *t, Position from) {
   Emitter *e = t->e;
-  LLVMValueRef k = tile_is_whole(t) ? t->args[ARG_K] : t->steps, groups = LLVMBuildLShr(e->builder, k, emit_i64(e, 5), "");
+  LLVMValueRef k = tile_is_whole(t) ? t->args[ARG_K] : t->steps;
+  LLVMValueRef groups = LLVMBuildLShr(e->builder, k, emit_i64(e, 5), "");
   Loop loop = loop_begin(e, emit_i64(e, 0), groups, TFM_GROUPS);
   Position at = begin_turns(t, &loop, from);
   LLVMValueRef n = emit_least(e, emit_i64(e, TFM_GROUPS), emit_sub(e, groups, loop.index));

@@ -1,9 +1,9 @@
-/* In: a group of a panel in MXFP4 (tfm/abi/form_mxfp4.h), and the steps of k of a that it is multiplied with. Out: code that
- * adds their products to c. See tile.h.
+/* In: a group of a panel in MXFP4 (tfm/abi/form_mxfp4.h), and the steps of k of a that it is multiplied with. Out: code
+ * that adds their products to c. See tile.h.
  *
- * A word has eight numbers of a column. Where the target looks up 16 lanes by their lowest bits, a shift and a look-up make
+ * A word has eight numbers of a column. Where the target looks up 16 lanes by lowest bits, a shift and a look-up make
  * f32 of one; else its bits become the exponent and the upper bit of the mantissa of one. The power of the group is
- * multiplied with sums, not with numbers, which is a tenth of the work. Refuses nothing. */
+ * multiplied with sums, not with numbers, which is a sixteenth of the work. Refuses nothing. */
 #include "codegen/vector.h"
 #include "kernels/tile.h"
 #include "tfm/abi/form_mxfp4.h"
@@ -18,7 +18,8 @@ static LLVMValueRef all_numbers(Tile *t) {
 /* From 1 on a code, moved up to the mantissa, is an f32 whose exponent is 126 too small. */
 static LLVMValueRef number_of_bits(Tile *t, LLVMValueRef code) {
   LLVMBuilderRef builder = t->e->builder;
-  LLVMValueRef sign = LLVMBuildShl(builder, LLVMBuildAnd(builder, code, tile_splat_bits(t, 8), ""), tile_splat_bits(t, 28), "");
+  LLVMValueRef sign = LLVMBuildAnd(builder, code, tile_splat_bits(t, 8), "");
+  sign = LLVMBuildShl(builder, sign, tile_splat_bits(t, 28), "");
   LLVMValueRef magnitude = LLVMBuildAnd(builder, code, tile_splat_bits(t, 7), "");
   LLVMValueRef one = LLVMBuildICmp(builder, LLVMIntEQ, magnitude, tile_splat_bits(t, 1), "");
   LLVMValueRef none = LLVMBuildICmp(builder, LLVMIntEQ, magnitude, tile_splat_bits(t, 0), "");

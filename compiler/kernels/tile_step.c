@@ -302,7 +302,8 @@ void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef
   }
 }
 
-/* Powers of two as f32. Else the numbers of the next group in the lower words, 0 in the upper ones; for pairs in both. */
+/* Powers of two as f32. Else the numbers of the next group in the lower words, 0 in the upper ones; for pairs in
+ * both. */
 LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers) {
   LLVMBuilderRef b = t->e->builder;
   if (!tile_is_whole(t)) return tile_powers(t, numbers);

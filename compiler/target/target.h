@@ -53,7 +53,7 @@ typedef struct TargetInfo {
   const char *dot_words;     /* of x w + x w, of two neighbouring words each; NULL: it is made of their parts */
   TileShape word_tile;       /* of products of words, or of bytes where it is given; its width divides every panel */
   MatrixInfo matrix;
-  const char *look_up;       /* of the lanes of a register that others name, by their lowest 4 bits; NULL: there is none */
+  const char *look_up;       /* of lanes of a register of 16, by the lowest 4 bits of others; NULL: there is none */
   const char *scalef;        /* LLVM's name of a * 2^n; NULL: there is none */
   const char *reciprocal;    /* of an estimate of 1/a, within 2^-14; NULL: there is none */
   const char *rounded_fma;   /* of a fused product and sum with a rounding mode; NULL: there is none */

@@ -80,6 +80,15 @@ def mistrals(case):
         text_config=hf.Ministral3Config(**TEXT, head_dim=8), **seen)), **more())
     seen = dict(vision_config=hf.CLIPVisionConfig(**PICTURES), image_token_index=39)
     case("llava", hf.LlavaForConditionalGeneration(hf.LlavaConfig(text_config=hf.LlamaConfig(**TEXT), **seen)), **more())
+    seen = dict(vision_config=hf.InternVLVisionConfig(**PICTURES), image_token_id=39)
+    case("internvl", hf.InternVLForConditionalGeneration(hf.InternVLConfig(text_config=hf.Qwen2Config(**TEXT), **seen)), **more())
+    case("internvl_qwen3", hf.InternVLForConditionalGeneration(hf.InternVLConfig(
+        text_config=hf.Qwen3Config(**TEXT, head_dim=8), tie_word_embeddings=False, **seen)), **more())
+    text = hf.LlamaConfig(**TEXT, rope_parameters=dict(rope_type="default", rope_theta=1000.0))
+    for kind, config, looks in ((hf.SmolVLMForConditionalGeneration, hf.SmolVLMConfig, hf.models.smolvlm.SmolVLMVisionConfig),
+                                (hf.Idefics3ForConditionalGeneration, hf.Idefics3Config, hf.models.idefics3.Idefics3VisionConfig)):
+        whole = config(text_config=text, vision_config=looks(**PICTURES), image_token_id=39, pad_token_id=0)
+        case(config.model_type, kind(whole), **more())
 
 
 def qwens(case):

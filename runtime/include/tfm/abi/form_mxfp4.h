@@ -1,15 +1,15 @@
 /* MXFP4 (OCP Microscaling Formats 1.0): numbers of 4 bits, a sign, two bits of exponent and one of mantissa (E2M1: 0,
- * 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, -0 too), times a power of two for each group of 32 of them, which is a byte
- * (E8M0: 2^(byte - 127)). Four groups, a block, have their powers in one line, a byte of a lane each; eight steps of k of
- * a column are a word, the first in its lowest bits.
+ * 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, -0 too), times a power of two for each group of 32 of them, which is a
+ * byte (E8M0: 2^(byte - 127)). Four groups, a block, have their powers in one line, a byte of a lane each; eight steps
+ * of k of a column are a word, the first in its lowest bits.
  *
  *   a block of a panel      powers     s0 s1 s2 s3       | next column     0 where there is no group
  *                           k 0 .. 7   f1 f0 | f3 f2 | f5 f4 | f7 f6 | next column     4 bytes, upper half first
  *                           k 8 .. 15  ...
  *                           ...        to k 127, or the last
  *
- * A product in it is one of f32. Of TFM_MXFP4_CHAIN steps of k, x times the numbers of 4 bits are one chain of FMAs from 0;
- * its sum, times the power, is added by an FMA to the chain of TFM_SHORT_CHAIN steps (tfm/abi/kernels.h).
+ * A product in it is one of f32. Of TFM_MXFP4_CHAIN steps of k, x times the numbers of 4 bits are a chain of FMAs from
+ * 0; its sum, times the power, is added by an FMA to the chain of TFM_SHORT_CHAIN steps (tfm/abi/kernels.h).
  *
  * In: a panel, a column of it. Out: the row. Refuses nothing: k is a multiple of 32. */
 #ifndef TFM_FORM_MXFP4_H

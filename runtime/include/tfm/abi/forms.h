@@ -48,7 +48,7 @@ enum {
 
 /* Whether products in it are of whole numbers, with rows that are rounded to 8 bits. */
 static inline int tfm_form_is_integer(unsigned form) { return TFM_INTEGER_FORMS >> form & 1; }
-/* Whether steps of k share numbers, of which those of several groups lie together: tiles then go from group to group. */
+/* Whether steps of k share numbers, of which those of several groups lie together: tiles go from group to group. */
 static inline int tfm_form_has_groups(unsigned form) { return TFM_GROUPED_FORMS >> form & 1; }
 /* Whether numbers have a scale, so that rows of a weight are rounded as a whole. */
 static inline int tfm_form_has_scales(unsigned form) { return TFM_SCALED_FORMS >> form & 1; }

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""--quantize=mxfp4: what a weight becomes is the format's definition, here in numpy; products are those of its numbers, by every
+engine; the bits are the same for any number of rows and threads, with AVX2 and with AVX-512, and in libraries.
+
+usage: test_mxfp4.py TFMC          The last line is 'N passed, N failed'.
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import tally
+
+NUMBERS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+# Sums of whole blocks of four groups and of parts of one; of no whole groups, which have 8 bits.
+MODEL = """model M {
+  up   = Linear(96, 40)
+  long = Linear(4256, 61)
+  odd  = Linear(40, 7)
+  forward(x: f32[n, 96], wide: f32[n, 4256]) { return y = up(x), z = odd(up(x)), far = long(wide) }
+}
+"""
+
+
+def number(x):
+    """The nearest number of 4 bits, of two equally near ones the one with an even mantissa."""
+    distance = np.abs(NUMBERS - min(abs(x), 6.0))
+    nearest = np.flatnonzero(distance == distance.min())
+    return np.copysign(NUMBERS[nearest[0] if len(nearest) == 1 or nearest[0] % 2 == 0 else nearest[1]], x)
+
+
+def mxfp4(rows):
+    out = np.zeros(rows.shape)
+    for r in range(rows.shape[0]):
+        for begin in range(0, rows.shape[1], 32):
+            group = rows[r, begin:begin + 32].astype(np.float64)
+            greatest = np.abs(group).max()
+            power = 2.0 ** (np.floor(np.log2(greatest)) - 2) if greatest else 1.0
+            out[r, begin:begin + 32] = [number(x / power) * power for x in group]
+    return out
+
+
+class Mxfp4(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        random = np.random.default_rng(3)
+        cls.weights = {name: random.normal(size=shape) for name, shape in
+                       [("up.weight", (40, 96)), ("up.bias", 40), ("long.weight", (61, 4256)), ("long.bias", 61),
+                        ("odd.weight", (7, 40)), ("odd.bias", 7)]}
+        up = cls.weights["up.weight"]
+        up *= np.exp2(random.integers(-20, 20, size=(40, 96)) / 8.0)
+        up[3, 32:64] = 0
+        up[4, :32] = 0
+        up[4, :9] = [6, 5, 3.5, 2.5, 1.75, 1.25, 0.75, 0.25, 7.5]  # ties, and more than the greatest number
+        up[5, 64:96] *= 2.0 ** -100
+        cls.weights = {name: value.astype(np.float32) for name, value in cls.weights.items()}
+        cls.inputs = {"x": random.normal(size=(40, 96)).astype(np.float32), "wide": random.normal(size=(40, 4256)).astype(np.float32)}
+
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = pathlib.Path(made.name)
+        (self.folder / "m.tfm").write_text(MODEL)
+        save_file(self.weights, self.folder / "w.safetensors")
+        for rows in 40, 3, 1:
+            save_file({name: value[:rows] for name, value in self.inputs.items()}, self.folder / f"x{rows}.safetensors")
+
+    def tfm(self, *args, code=0):
+        done = subprocess.run([TFMC, *args], cwd=self.folder, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout + done.stderr
+
+    def outputs(self, what, rows, *options):
+        given = ["--weights=w.safetensors", "--quantize=mxfp4"] if what.endswith(".tfm") else []
+        self.tfm("run", what, *given, f"--inputs=x{rows}.safetensors", "-o", "out.safetensors", *options)
+        return load_file(self.folder / "out.safetensors")
+
+    def test_products_are_those_of_the_numbers(self):
+        self.tfm("compile", "m.tfm", "--weights=w.safetensors", "--quantize=mxfp4", "-march=x86-64-v3", "-o", "libm.so")
+        wanted = {out: self.inputs[x].astype(np.float64) @ mxfp4(self.weights[f"{w}.weight"]).T + self.weights[f"{w}.bias"]
+                  for out, x, w in [("y", "x", "up"), ("far", "wide", "long")]}
+        first = None
+        for rows in 40, 3, 1:
+            for what, *where in (["m.tfm"], ["m.tfm", "--threads=1"], ["m.tfm", "-march=x86-64-v3"], ["libm.so"],
+                                 ["m.tfm", "-march=x86-64"], ["m.tfm", "--engine=reference"]):
+                with self.subTest(rows=rows, what=what, where=where):
+                    got = self.outputs(what, rows, *where)
+                    first = first or got
+                    for name, exact in wanted.items():
+                        self.assertLess(np.abs(got[name] - exact[:rows]).max() / np.abs(exact).max(), 2e-6)
+                    if where[:1] not in (["--engine=reference"], ["-march=x86-64"]):
+                        self.assertEqual({name: got[name].tobytes() for name in got},
+                                         {name: first[name][:rows].tobytes() for name in got})
+
+    def test_what_is_said(self):
+        said = self.tfm("dump", "m.tfm", "--stage=plan", "--report", "--quantize=mxfp4")
+        self.assertIn("mxfp4          2 products", said)
+        self.assertIn("int8           1 products", said)
+        self.assertIn("in mxfp4 panels", said)
+
+    def test_what_is_not_finite(self):
+        changed = {name: value.copy() for name, value in self.weights.items()}
+        changed["up.weight"][0, 0] = np.inf
+        save_file(changed, self.folder / "w.safetensors")
+        said = self.tfm("run", "m.tfm", "--weights=w.safetensors", "--quantize=mxfp4", "--inputs=x1.safetensors", "-o", "no.safetensors",
+                        code=1)
+        self.assertIn('weight "up.weight" has inf as element 0', said)
+        self.assertFalse((self.folder / "no.safetensors").exists())
+
+
+if __name__ == "__main__":
+    TFMC = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    sys.exit(tally.run())
