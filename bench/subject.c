@@ -47,6 +47,12 @@ Growth growth_of(const Bench *bench, const Subject *subject) {
   return (Growth){spread_of(seconds, bench->rounds), spread_of(reading, bench->rounds)};
 }
 
+Spread multiple_of(const Bench *bench, const Subject *subject) {
+  double multiples[MOST_ROUNDS];
+  for (int i = 0; i < bench->rounds; i++) multiples[i] = subject->seconds[i] / subject->one->seconds[i];
+  return spread_of(multiples, bench->rounds);
+}
+
 /* Subjects with equal probes share one: its memory would be allocated dozens of times otherwise. */
 static bool open_probes(Bench *bench) {
   for (size_t i = 0; i < bench->subjects.n; i++) {
