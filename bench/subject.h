@@ -53,8 +53,8 @@ typedef struct Growth {
   Spread seconds, reading;
 } Growth;
 Growth growth_of(const Bench *bench, const Subject *subject);
-/* A subject's time over that of its `one`, round by round. */
-Spread multiple_of(const Bench *bench, const Subject *subject);
+/* A subject's time over that of its `one`, round by round; at_best: what the probes of the two allow. */
+Spread multiple_of(const Bench *bench, const Subject *subject, bool at_best);
 
 /* bench_report.c */
 void report_table(const Bench *bench);

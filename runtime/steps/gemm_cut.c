@@ -60,8 +60,10 @@ static bool has_slow_height(const tfm_gemm_step *step, int64_t rows, int64_t til
 }
 
 /* The first row of a tile of a run. Tiles have nearly equal heights; but tile registers are set up for whole ones, and
- * take as long for fewer rows, and a slow height is left out: the last tile has half of the rows of a whole one. */
-static int64_t first_of_tile(const tfm_gemm_step *step, int64_t rows, int64_t tile, int64_t tiles) {
+ * take as long for fewer rows, and a slow height is left out: the last tile has half of the rows of a whole one. Not
+ * part of each caller, because all libraries have this code. */
+__attribute__((noinline)) static int64_t first_of_tile(const tfm_gemm_step *step, int64_t rows, int64_t tile,
+                                                       int64_t tiles) {
   if (step->is_matrix) return least_of(rows, tile * step->tile_rows);
   if (tile == tiles || !has_slow_height(step, rows, tiles)) return rows * tile / tiles;
   return (rows - step->tile_rows / 2) * tile / (tiles - 1);
