@@ -62,6 +62,22 @@ static void print_growths(const Bench *bench) {
   }
 }
 
+/* Subjects beside the same work for one: medians of the rounds, the best time over the best, and what the probes
+ * allow. */
+static void print_multiples(const Bench *bench) {
+  bool begun = false;
+  for (size_t i = 0; i < bench->subjects.n; i++) {
+    const Subject *subject = bench->subjects.items[i];
+    if (!subject->one) continue;
+    if (!begun) printf("\n== multiples\n%-26s %3s %-26s %8s %8s %8s\n", "", "thr", "of", "times", "best", "at best");
+    begun = true;
+    const double least = spread_of(subject->seconds, bench->rounds).least;
+    printf("%-26s %3d %-26s %8.3f %8.3f %8.3f\n", subject->name, (int)subject->threads, subject->one->name,
+           multiple_of(bench, subject, false).median, least / spread_of(subject->one->seconds, bench->rounds).least,
+           multiple_of(bench, subject, true).median);
+  }
+}
+
 void report_table(const Bench *bench) {
   printf("%s, %d rounds; medians, and the best round. '%% of': what the probe of the same round allows\n",
          bench->target->name, bench->rounds);
@@ -72,6 +88,7 @@ void report_table(const Bench *bench) {
     else print_machine(bench, subject);
   }
   print_growths(bench);
+  print_multiples(bench);
 }
 
 // ---- the JSON file ----
@@ -107,6 +124,9 @@ static json_t *subject_json(const Bench *bench, const Subject *subject) {
   if (subject->bytes > 0) json_object_set_new(object, "bytes", json_real(subject->bytes));
   if (subject->elements > 0) json_object_set_new(object, "elements", json_real(subject->elements));
   if (subject->smaller) json_object_set_new(object, "growth", growth_json(bench, subject));
+  if (!subject->one) return object;
+  json_object_set_new(object, "times_of_one", spread_json(multiple_of(bench, subject, false)));
+  json_object_set_new(object, "times_at_best", spread_json(multiple_of(bench, subject, true)));
   return object;
 }
 

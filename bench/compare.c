@@ -87,6 +87,7 @@ static bool compile_model(Compiled *compiled, Model *model, const char *name) {
       {.model = name, .definitions = workload->definitions, .n_definitions = workload->n_definitions},
       target,
       model->set,
+      false,
       rules,
       n_rules};
   return compile_file(model->arena, &what, false, compiled);

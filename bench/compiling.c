@@ -3,6 +3,7 @@
  * once. */
 #include "compile/quantize.h"
 #include "compiling.h"
+#include "engines/weight_source.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -54,19 +55,24 @@ static bool compile_graph(const CompileRequest *request, const BenchModel *model
   return false;
 }
 
+/* NULL: the weights are no random ones, or there is no model. */
+static WeightSource *random_weights(Arena *arena, Diag *diag, const BenchModel *model, Graph *graph) {
+  const WeightRequest request = {.check = {.arena = arena, .diag = diag, .prefix = ""}, .is_random = true, .seed = 1};
+  return model->is_random && graph ? weight_source_open(&request, graph) : NULL;
+}
+
 bool compile_file(Arena *arena, const BenchModel *model, bool decoder, Compiled *compiled) {
   Diag diag = diag_new(arena);
   Reader reader = {arena_create(), &diag, model->weights};
-  const CompileRequest request = {.arena = arena,
-                                  .diag = &diag,
-                                  .target = model->target,
-                                  .passes = {.level = 2},
-                                  .weights = {.whole = model->weights ? read_weight : NULL,
-                                              .part = model->weights ? read_part : NULL,
-                                              .context = &reader}};
+  CompileRequest request = {.arena = arena, .diag = &diag, .target = model->target, .passes = {.level = 2}};
+  if (model->weights) request.weights = (WeightReader){.whole = read_weight, .part = read_part, .context = &reader};
   Graph *graph = elaborate_model(arena, &diag, model);
-  bool done = graph && quantize_weights(graph, &diag, model->rules, model->n_rules) &&
+  WeightSource *random = random_weights(arena, &diag, model, graph);
+  if (random) request.weights = weight_source_reader(random);
+  bool done = graph && !random == !model->is_random &&
+              quantize_weights(graph, &diag, model->rules, model->n_rules) &&
               compile_graph(&request, model, graph, decoder, compiled);
+  weight_source_close(random);
   arena_destroy(reader.arena);
   print_messages(&diag);
   return done;

@@ -10,7 +10,8 @@ typedef struct BenchModel { /* what to compile */
   const char *file; /* from the root of the sources */
   ElaborateOptions options;
   const TargetInfo *target;
-  const WeightSet *weights; /* NULL: zeros, to be filled in */
+  const WeightSet *weights; /* NULL: zeros, to be filled in, or random numbers */
+  bool is_random;           /* as of --random-weights */
   const char *const *rules; /* of --quantize */
   uint32_t n_rules;
 } BenchModel;

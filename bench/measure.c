@@ -18,7 +18,8 @@ static const struct {
               {"tiles", tile_subjects},
               {"kernels", kernel_subjects},
               {"models", model_subjects},
-              {"decoding", decoding_subjects}};
+              {"decoding", decoding_subjects},
+              {"steps", step_subjects}};
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
 static int rounds = 15, threads;
@@ -28,7 +29,7 @@ static struct poptOption options[] = {
     {"rounds", 'r', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &rounds, 0, "interleaved rounds", "N"},
     {"threads", 't', POPT_ARG_INT, &threads, 0, "most threads (all CPUs)", "N"},
     {"march", 0, POPT_ARG_STRING, &march, 0, "instruction set (the best of this machine)", "SET"},
-    {"only", 0, POPT_ARG_STRING, &only, 0, "machine, tiles, kernels, models or decoding", "GROUP"},
+    {"only", 0, POPT_ARG_STRING, &only, 0, "machine, tiles, kernels, models, decoding or steps", "GROUP"},
     {"json", 0, POPT_ARG_STRING, &json, 0, "where the figures go too", "FILE"},
     POPT_AUTOHELP POPT_TABLEEND};
 
@@ -40,7 +41,7 @@ static const char *fault_of(const TargetInfo *target) {
   if (threads < 1) return "--threads: at least 1";
   for (int i = 0; i < N_GROUPS; i++)
     if (!only || strcmp(only, groups[i].name) == 0) return NULL;
-  return "--only: machine, tiles, kernels, models or decoding";
+  return "--only: machine, tiles, kernels, models, decoding or steps";
 }
 
 /* Returns the exit code. Subjects live in the arena until everything is reported. */

@@ -47,6 +47,17 @@ Growth growth_of(const Bench *bench, const Subject *subject) {
   return (Growth){spread_of(seconds, bench->rounds), spread_of(reading, bench->rounds)};
 }
 
+static double seconds_in(const Subject *subject, int round, bool at_best) {
+  return subject->seconds[round] * (at_best ? subject->shares[round] : 1);
+}
+
+Spread multiple_of(const Bench *bench, const Subject *subject, bool at_best) {
+  double multiples[MOST_ROUNDS];
+  for (int i = 0; i < bench->rounds; i++)
+    multiples[i] = seconds_in(subject, i, at_best) / seconds_in(subject->one, i, at_best);
+  return spread_of(multiples, bench->rounds);
+}
+
 /* Subjects with equal probes share one: its memory would be allocated dozens of times otherwise. */
 static bool open_probes(Bench *bench) {
   for (size_t i = 0; i < bench->subjects.n; i++) {

@@ -22,6 +22,7 @@ typedef struct Subject {
   void *context;
   double flops, bytes, elements; /* of one run; 0: does not apply */
   const struct Subject *smaller; /* the same work with fewer bytes: how much longer than that it takes is reported */
+  const struct Subject *one;     /* the same work for one: how many times as long it takes is reported */
   ProbeSet *probe;
   double seconds[MOST_ROUNDS], shares[MOST_ROUNDS]; /* share: of what was possible in that round */
   Probe probes[MOST_ROUNDS];
@@ -52,6 +53,8 @@ typedef struct Growth {
   Spread seconds, reading;
 } Growth;
 Growth growth_of(const Bench *bench, const Subject *subject);
+/* A subject's time over that of its `one`, round by round; at_best: what the probes of the two allow. */
+Spread multiple_of(const Bench *bench, const Subject *subject, bool at_best);
 
 /* bench_report.c */
 void report_table(const Bench *bench);
@@ -63,5 +66,6 @@ bool tile_subjects(Bench *bench);
 bool kernel_subjects(Bench *bench); /* cold products, and rows */
 bool model_subjects(Bench *bench);
 bool decoding_subjects(Bench *bench);
+bool step_subjects(Bench *bench); /* of a few tokens of one row */
 
 #endif

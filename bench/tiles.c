@@ -37,7 +37,8 @@ static Plan *plan_tiles(Arena *arena, const TargetInfo *target) {
   for (size_t i = 0; i < sizeof target->gemm_tiles / sizeof *target->gemm_tiles; i++)
     for (uint8_t rows = target->gemm_tiles[i].rows; rows >= 1; rows--) {
       uint8_t width = target->gemm_tiles[i].width;
-      KernelSpec spec = {.family = KERNEL_TILE, .rows = rows, .width = width, .a_stride = A_STRIDE, .b_stride = width};
+      KernelSpec spec = {.family = KERNEL_TILE, .rows = rows, .width = width, .a_stride = A_STRIDE, .b_stride = width,
+                         .chain = TFM_SHORT_CHAIN}; /* as products have */
       vec_push(arena, &plan->kernels, (PlannedKernel){spec, arena_printf(arena, "tile_%dx%d", rows, width)});
     }
   return plan;

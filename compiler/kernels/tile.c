@@ -11,11 +11,13 @@
  *   steps:  four k per turn, of bf16 whole pairs (tile_step.c). B is loaded as vectors, a as broadcast scalars. B is
  *           prefetched into L1 eight steps ahead (unless it is a page of a cache, behind which something else lies),
  *           and `next` into L2: one line per step of k, the same one again where fewer are asked for, more before the
- *           turn where more are. Where the rows of a lie side by side, a is too, and `next` a row per turn
+ *           turn where more are (with AVX2 `next` into L1, and B of a few rows not at all). Where the rows of a lie
+ *           side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4: a group of 32 k per turn, its sum and then that times its number
  *   finish: with chains, what c holds is added, unless it is the first. Whole rows are stored, or (unless
  *           has_all_columns) `columns` of them under masks, by way of the stack where the target has none
+ *           (tile_memory.c)
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
  * that the piece of a panel that tiles take turns on stays in L2 (bench/notes.md). */
@@ -28,12 +30,11 @@
 
 _Static_assert(TFM_PREFETCH_LINES % TILE_TURN == 0, "lines that are fetched together");
 
-static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) {
-  return emit_offset(t->e, pointer, emit_i64(t->e, floats * 4));
-}
-
 /* Rows of a lie side by side: then `next` are the results of the next tile, whose rows are asked for one in a turn. */
 static bool is_sideways(const KernelSpec *spec) { return spec->a_step > 1; }
+
+/* A vector is half a line of the cache: AVX2. */
+static bool has_half_lines(const Tile *t) { return t->lanes == LANES / 2; }
 
 // ---- turns ----
 
@@ -42,17 +43,25 @@ typedef struct Position {
   LLVMValueRef a, b, next;
 } Position;
 
+/* A few rows of half lines: there are as many fetches as half of the additions, and each takes a place from those that
+ * go to memory; the CPU reads ahead by itself. */
+static bool leaves_own_lines(const Tile *t) {
+  return has_half_lines(t) && t->spec->rows > 1 && t->spec->rows <= TILE_FEW_ROWS;
+}
+
 /* Eight steps ahead is far enough for L2 to answer and near enough that lines stay in L1 until they are used. A
- * prefetch of an address beyond the panel does no harm. */
-static void emit_prefetches(Tile *t, Position at, unsigned u) {
+ * prefetch of an address beyond the panel does no harm. What is read next comes to L1 too where lines are halved: those
+ * that were fetched to L2 alone are read more slowly there. */
+static void emit_prefetches(Tile *t, Position at, unsigned u, unsigned line_of_turn) {
   const int64_t line = t->e->target->cache_line / (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
   const bool is_fetched = t->spec->b_is_page || tile_is_whole(t) || tile_is_grouped(t) || /* the CPU does it in time */
-                          (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
+                          leaves_own_lines(t) || (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
   for (int64_t column = tile_first_column(t); column < tile_end_column(t) && !is_fetched; column += line)
     emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + TILE_AHEAD, column))), 3);
   if (t->first) return;
   const int64_t of_row = u * t->e->target->cache_line;
-  if (!is_sideways(t->spec)) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
+  LLVMValueRef next = is_sideways(t->spec) ? at.next : emit_offset(t->e, at.next, t->next_offset[line_of_turn]);
+  if (!is_sideways(t->spec)) emit_prefetch(t->e, next, has_half_lines(t) ? 3 : 2);
   else emit_prefetch(t->e, tile_offset_in_a(t, at.a, 0, u + TILE_AHEAD), 3);
   if (is_sideways(t->spec) && of_row < t->spec->width * 4)
     emit_prefetch(t->e, emit_offset(t->e, at.next, emit_i64(t->e, of_row)), 3);
@@ -97,37 +106,58 @@ static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
   emit_at(e, done);
 }
 
+static unsigned sums_of_chain(const Tile *t) { return t->spec->rows * t->n; }
+static unsigned steps_of_turn(const Tile *t) { return TILE_TURN / t->side; }
+
 /* What a loop carries: how far along k it is, and c. */
 static Position begin_turns(Tile *t, Loop *loop, Position from) {
   Position at = {.a = loop_carry(t->e, loop, from.a), .b = loop_carry(t->e, loop, from.b)};
   at.next = loop_carry(t->e, loop, from.next);
-  for (unsigned i = 0; i < t->spec->rows * t->n; i++) t->c[i] = loop_carry(t->e, loop, t->c[i]);
+  for (unsigned i = 0; i < t->side * sums_of_chain(t); i++) t->sums[i] = loop_carry(t->e, loop, t->sums[i]);
   return at;
 }
 
 static Position end_turns(Tile *t, Loop *loop) {
-  const unsigned n_c = t->spec->rows * t->n;
-  for (unsigned i = 0; i < n_c; i++) loop_next(loop, 3 + i, t->c[i]);
+  const unsigned n_c = t->side * sums_of_chain(t);
+  for (unsigned i = 0; i < n_c; i++) loop_next(loop, 3 + i, t->sums[i]);
   loop_end(t->e, loop);
-  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop->results[3 + i];
+  for (unsigned i = 0; i < n_c; i++) t->sums[i] = loop->results[3 + i];
   return (Position){loop->results[0], loop->results[1], loop->results[2]};
+}
+
+/* The same place of the chain that is `chains` behind. */
+static Position beside(Tile *t, Position at, unsigned chains) {
+  if (chains == 0) return at;
+  const int64_t of_b = tile_offset_in_b(t, t->spec->chain, 0) / t->spec->chain;
+  at.a = emit_offset(t->e, at.a, emit_mul(t->e, t->apart, emit_i64(t->e, chains * sizeof(float))));
+  at.b = emit_offset(t->e, at.b, emit_mul(t->e, t->apart, emit_i64(t->e, chains * of_b)));
+  return at;
+}
+
+/* One step of k of each chain. */
+static void emit_steps_beside(Tile *t, Position at, unsigned u, bool fetches) {
+  for (unsigned chain = 0; chain < t->side; chain++) {
+    const Position of = beside(t, at, chain);
+    if (fetches) emit_prefetches(t, of, u, chain * steps_of_turn(t) + u);
+    t->c = t->sums + chain * sums_of_chain(t);
+    emit_tile_step(t, of.a, of.b, u);
+  }
+  t->c = t->sums;
 }
 
 static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned unroll, Position from) {
   Emitter *e = t->e;
   Loop loop = loop_begin(e, begin, end, unroll);
   Position at = begin_turns(t, &loop, from);
+  const bool is_turn = unroll == steps_of_turn(t);
   /* Before the steps, so that these stay one block. */
-  if (unroll == TILE_TURN && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
-  if (unroll == TILE_TURN) tile_hold_rows(t, at.a, 0);
-  for (unsigned u = 0; u < unroll; u++) {
-    if (unroll == TILE_TURN) emit_prefetches(t, at, u);
-    emit_tile_step(t, at.a, at.b, u);
-  }
+  if (is_turn && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
+  if (is_turn) tile_hold_rows(t, at.a, 0);
+  for (unsigned u = 0; u < unroll; u++) emit_steps_beside(t, at, u, is_turn);
   tile_drop_rows(t);
   loop_next(&loop, 0, tile_offset_in_a(t, at.a, 0, unroll));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, unroll, 0))));
-  if (unroll == TILE_TURN) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
+  if (is_turn) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
   return end_turns(t, &loop);
 }
 
@@ -148,7 +178,7 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   Position at = begin_turns(t, &loop, from);
   for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
   if (t->first == 0) emit_more_prefetches(t, at.next);
-  for (unsigned u = 0; u < TILE_TURN; u++) emit_prefetches(t, at, u);
+  for (unsigned u = 0; u < TILE_TURN; u++) emit_prefetches(t, at, u, u);
   for (unsigned j = 0; j < t->n; j++) factors[j] = tile_factors(t, numbers[j]);
   if (tile_is_whole(t)) emit_tile_group(t, at.a, at.b, factors);
   else emit_tile_group_mxfp4(t, at.a, at.b, factors);
@@ -180,12 +210,12 @@ static Position emit_all_groups(Tile *t, Position from) {
 static Position emit_all_steps(Tile *t, Position position) {
   Emitter *e = t->e;
   const unsigned together = tile_is_whole(t) ? 1 : tfm_form_row_of(t->spec->b_form)->together;
-  const unsigned turn = together > TILE_TURN ? together : TILE_TURN;
+  const unsigned turn = together > TILE_TURN ? together : steps_of_turn(t);
   LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -(int64_t)turn), "");
   if (tile_is_grouped(t)) return emit_all_groups(t, position);
   position = emit_steps(t, emit_i64(e, 0), whole, turn, position);
-  if (together == turn) return position;
-  if (together > 1) {
+  if (together >= TILE_TURN) return position;
+  if (together > 1 && together < turn) {
     LLVMValueRef pairs = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -(int64_t)together), "");
     position = emit_steps(t, whole, pairs, together, position);
     whole = pairs;
@@ -194,115 +224,6 @@ static Position emit_all_steps(Tile *t, Position position) {
 }
 
 // ---- start and finish ----
-
-/* The distance of the rows of c is an argument: results lie in buffers of many widths, and c is touched only twice. */
-static LLVMValueRef row_of_c(Tile *t, unsigned row) {
-  LLVMValueRef distance = emit_mul(t->e, t->args[ARG_C_STRIDE], emit_i64(t->e, 4 * (int64_t)row));
-  return emit_offset(t->e, t->args[ARG_C], distance);
-}
-
-static LLVMValueRef vector_of(Tile *t, unsigned row, unsigned j, bool on_stack) {
-  LLVMValueRef start = on_stack ? float_offset(t, t->stack, (int64_t)row * t->spec->width) : row_of_c(t, row);
-  return float_offset(t, start, tile_first_column(t) + j * t->lanes);
-}
-
-static LLVMValueRef has_all_columns(Tile *t) {
-  return emit_icmp(t->e, LLVMIntSGE, t->args[ARG_COLUMNS], emit_i64(t->e, tile_end_column(t)));
-}
-
-/* Copies the columns that exist, from c to the stack or back. */
-static void copy_part(Tile *t, bool to_stack) {
-  Emitter *e = t->e;
-  LLVMValueRef four = emit_i64(e, 4), end = emit_least(e, t->args[ARG_COLUMNS], emit_i64(e, tile_end_column(t)));
-  Loop rows = loop_begin(e, emit_i64(e, 0), emit_i64(e, t->spec->rows), 1);
-  LLVMValueRef c_distance = emit_mul(e, rows.index, t->args[ARG_C_STRIDE]);
-  LLVMValueRef s_distance = emit_mul(e, rows.index, emit_i64(e, t->spec->width));
-  Loop columns = loop_begin(e, emit_i64(e, tile_first_column(t)), end, 1);
-  LLVMValueRef c = emit_offset(e, t->args[ARG_C], emit_mul(e, emit_add(e, c_distance, columns.index), four));
-  LLVMValueRef s = emit_offset(e, t->stack, emit_mul(e, emit_add(e, s_distance, columns.index), four));
-  emit_store(e, emit_load(e, e->f32, to_stack ? c : s, 4), to_stack ? s : c, 4);
-  loop_end(e, &columns);
-  loop_end(e, &rows);
-}
-
-typedef enum Memory { WHOLE, MASKED, STAGED } Memory;
-
-static Memory memory_of_part(const Tile *t) { return target_masks(t->e->target, sizeof(float)) ? MASKED : STAGED; }
-
-/* Where there are registers for masks, c may be touched under one whether or not it is cut: half the code. It costs
- * products of 128 x 768 x 768 up to 4 % of their time, so only tiles of gradients do so, whose chains are longer. */
-static bool is_masked(const Tile *t) {
-  return t->spec->goes_on && !t->spec->has_all_columns && memory_of_part(t) == MASKED && t->lanes == LANES;
-}
-
-/* Which lanes of vector j are columns of c. */
-static LLVMValueRef mask_of(Tile *t, unsigned j) {
-  Emitter *e = t->e;
-  LLVMValueRef left = emit_sub(e, t->args[ARG_COLUMNS], emit_i64(e, tile_first_column(t) + j * t->lanes));
-  LLVMValueRef count = emit_splat(e, LLVMBuildTrunc(e->builder, left, e->i32, ""), t->lanes);
-  return emit_icmp(e, LLVMIntSLT, emit_ramp(e, t->lanes), count);
-}
-
-/* WHOLE: all columns exist. MASKED: only those that do are touched. STAGED: from the copy on the stack. */
-static void load_rows(Tile *t, LLVMValueRef *values, Memory memory) {
-  Emitter *e = t->e;
-  for (unsigned j = 0; j < t->n; j++) {
-    LLVMValueRef mask = memory == MASKED ? mask_of(t, j) : NULL;
-    for (unsigned i = 0; i < t->spec->rows; i++) {
-      LLVMValueRef pointer = vector_of(t, i, j, memory == STAGED);
-      values[i * t->n + j] = mask ? emit_load_masked(e, t->vector, pointer, mask, 4)
-                                  : emit_load(e, t->vector, pointer, 4);
-    }
-  }
-}
-
-static void store_rows(Tile *t, Memory memory) {
-  Emitter *e = t->e;
-  for (unsigned j = 0; j < t->n; j++) {
-    LLVMValueRef mask = memory == MASKED ? mask_of(t, j) : NULL;
-    for (unsigned i = 0; i < t->spec->rows; i++) {
-      LLVMValueRef pointer = vector_of(t, i, j, memory == STAGED), value = t->c[i * t->n + j];
-      if (mask) emit_store_masked(e, value, pointer, mask, 4);
-      else emit_store(e, value, pointer, 4);
-    }
-  }
-}
-
-/* Loads what exists of c, all of it or a part, and adds the registers of c to it if it is a sum. Returns the block that
- * this ends in. */
-static LLVMBasicBlockRef load_c(Tile *t, LLVMBasicBlockRef block, LLVMBasicBlockRef then, Memory memory, bool is_sum,
-                                LLVMValueRef *values) {
-  emit_at(t->e, block);
-  if (memory == STAGED) copy_part(t, true);
-  load_rows(t, values, memory);
-  for (unsigned i = 0; i < t->spec->rows * t->n && is_sum; i++)
-    values[i] = LLVMBuildFAdd(t->e->builder, values[i], t->c[i], "");
-  LLVMBasicBlockRef end = LLVMGetInsertBlock(t->e->builder);
-  emit_jump(t->e, then);
-  return end;
-}
-
-/* The registers of c become what c holds if `adds`, else `without`; with is_sum they are added to what it holds. The
- * three ways meet in phis, one per register; the blocks of IR are laid out as they should run. */
-static void take_up_c(Tile *t, LLVMValueRef adds, LLVMValueRef *without, bool is_sum) {
-  Emitter *e = t->e;
-  const bool may_be_cut = !t->spec->has_all_columns && !is_masked(t);
-  LLVMValueRef whole[MAX_VECTORS], part[MAX_VECTORS];
-  LLVMBasicBlockRef blocks[3] = {LLVMGetInsertBlock(e->builder)};
-  LLVMBasicBlockRef added = emit_block(e, "accumulate"), full = emit_block(e, "load");
-  LLVMBasicBlockRef cut = may_be_cut ? emit_block(e, "load_part") : full, start = emit_block(e, "start");
-  emit_branch(e, adds, added, start);
-  emit_at(e, added);
-  if (may_be_cut) emit_branch(e, has_all_columns(t), full, cut);
-  else emit_jump(e, full);
-  blocks[1] = load_c(t, full, start, is_masked(t) ? MASKED : WHOLE, is_sum, whole);
-  if (may_be_cut) blocks[2] = load_c(t, cut, start, memory_of_part(t), is_sum, part);
-  emit_at(e, start);
-  for (unsigned i = 0; i < t->spec->rows * t->n; i++) {
-    t->c[i] = LLVMBuildPhi(e->builder, t->vector, "");
-    LLVMAddIncoming(t->c[i], (LLVMValueRef[]){without[i], whole[i], part[i]}, blocks, may_be_cut ? 3 : 2);
-  }
-}
 
 static void emit_start(Tile *t) {
   Emitter *e = t->e;
@@ -314,25 +235,25 @@ static void emit_start(Tile *t) {
     begin[i] = i % t->n       ? begin[i - 1]
                : starts_from_a ? tile_row_start(t, t->args[ARG_A], i / t->n)
                                : LLVMConstNull(t->vector);
-  take_up_c(t, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), begin, false);
+  tile_take_up_c(t, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), begin, false);
 }
 
-static void emit_finish(Tile *t) {
-  Emitter *e = t->e;
-  if (t->spec->has_all_columns || is_masked(t)) {
-    store_rows(t, is_masked(t) ? MASKED : WHOLE);
-    return;
-  }
-  LLVMBasicBlockRef full = emit_block(e, "store"), cut = emit_block(e, "store_part"), done = emit_block(e, "done");
-  emit_branch(e, has_all_columns(t), full, cut);
-  emit_at(e, full);
-  store_rows(t, WHOLE);
-  emit_jump(e, done);
-  emit_at(e, cut);
-  store_rows(t, memory_of_part(t));
-  if (memory_of_part(t) == STAGED) copy_part(t, false);
-  emit_jump(e, done);
-  emit_at(e, done);
+/* How many chains are computed side by side, half of a turn of each: a few rows have so few sums that each addition
+ * would wait for the one before it. Their sums are added in the order of the chains, as they are one by one. Lines of
+ * f32, or whole ones for each vector, come from far more slowly in two places than in one (bench/notes.md). */
+static unsigned chains_beside(const Tile *t) {
+  const KernelSpec *spec = t->spec;
+  const bool may = spec->chain && !spec->goes_on && !spec->exact_zero && !spec->b_is_page && !is_sideways(spec);
+  const bool is_half = spec->b_form == TFM_FORM_BF16 || spec->b_form == TFM_FORM_F16;
+  return may && is_half && has_half_lines(t) && spec->rows > 1 && sums_of_chain(t) <= TILE_FEW_SUMS ? 2 : 1;
+}
+
+/* The second of two chains, if there are two left, is added after the first. */
+static Position add_beside(Tile *t, Position at, LLVMValueRef are_two) {
+  const unsigned n = sums_of_chain(t);
+  for (unsigned i = 0; i < n; i++)
+    t->c[i] = emit_select(t->e, are_two, LLVMBuildFAdd(t->e->builder, t->c[i], t->sums[n + i], ""), t->c[i]);
+  return at;
 }
 
 /* Chain after chain, each from 0; its sums are added to c as soon as it ends. Without any steps c becomes 0. Where the
@@ -345,20 +266,28 @@ static void emit_chains(Tile *t) {
   Position at = {.a = loop_carry(e, &chains, t->args[ARG_A]), .b = loop_carry(e, &chains, t->args[ARG_B])};
   at.next = loop_carry(e, &chains, t->args[ARG_NEXT]);
   t->chain_begin = chains.index;
-  t->steps = emit_least(e, emit_sub(e, k, chains.index), emit_i64(e, t->spec->chain));
+  LLVMValueRef left = emit_sub(e, k, chains.index), of_chain = emit_i64(e, t->spec->chain), are_two = NULL;
+  t->steps = emit_least(e, left, of_chain);
+  if (t->side > 1) {
+    are_two = emit_icmp(e, LLVMIntSGE, left, emit_i64(e, 2 * (int64_t)t->spec->chain));
+    t->apart = emit_select(e, are_two, of_chain, zero);
+    chains.step = emit_add(e, of_chain, t->apart);
+  }
   LLVMValueRef adds = t->args[ARG_ACCUMULATE];
-  for (unsigned i = 0; i < t->spec->rows * t->n; i++) t->c[i] = sums[i] = LLVMConstNull(t->vector);
+  for (unsigned i = 0; i < t->side * sums_of_chain(t); i++) t->sums[i] = LLVMConstNull(t->vector);
+  for (unsigned i = 0; i < sums_of_chain(t); i++) sums[i] = t->c[i];
   if (t->spec->goes_on) {
     LLVMValueRef goes_on = LLVMBuildAnd(e->builder, emit_icmp(e, LLVMIntEQ, adds, one),
                                         emit_icmp(e, LLVMIntEQ, chains.index, zero), "");
-    take_up_c(t, goes_on, sums, false);
+    tile_take_up_c(t, goes_on, sums, false);
     adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, TFM_ADD), "");
   }
   at = emit_all_steps(t, at);
-  for (unsigned i = 0; i < t->spec->rows * t->n; i++) sums[i] = t->c[i];
+  for (unsigned i = 0; i < sums_of_chain(t); i++) sums[i] = t->c[i];
   adds = LLVMBuildOr(e->builder, adds, chains.index, "");
-  take_up_c(t, emit_icmp(e, LLVMIntNE, adds, zero), sums, true);
-  emit_finish(t);
+  tile_take_up_c(t, emit_icmp(e, LLVMIntNE, adds, zero), sums, true);
+  if (t->side > 1) at = beside(t, add_beside(t, at, are_two), 1);
+  emit_tile_finish(t);
   loop_next(&chains, 0, at.a);
   loop_next(&chains, 1, at.b);
   loop_next(&chains, 2, at.next);
@@ -375,7 +304,7 @@ static void emit_columns(Tile *t) {
   emit_start(t);
   position = emit_all_steps(t, position);
   if (tile_is_whole(t)) emit_tile_scaling(t, position.a, position.b);
-  emit_finish(t);
+  emit_tile_finish(t);
 }
 
 /* Exact tiles need registers for the comparison, which some targets have only for one vector of columns at a time. Wide
@@ -422,6 +351,7 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
     return;
   }
   Tile t = {.e = e, .spec = spec, .lanes = e->target->vector_floats};
+  t.c = t.sums;
   unsigned all = spec->width / t.lanes;
   const unsigned at_once = vectors_at_once(&t, all);
   CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * at_once < LOOP_MAX_CARRIED - 3,
@@ -439,11 +369,12 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   emit_parameter_noalias(e, ARG_A), emit_parameter_readonly(e, ARG_A);
   emit_parameter_noalias(e, ARG_B), emit_parameter_readonly(e, ARG_B);
   emit_parameter_noalias(e, ARG_C);
-  if (memory_of_part(&t) == STAGED)
+  if (tile_is_staged(&t))
     t.stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->rows * spec->width), 16);
   prepare_prefetches(&t);
   for (t.first = 0; t.first < all; t.first += t.n) {
     t.n = at_once < all - t.first ? at_once : all - t.first;
+    t.side = chains_beside(&t);
     emit_columns(&t);
   }
   LLVMBuildRetVoid(e->builder);

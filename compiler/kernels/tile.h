@@ -23,10 +23,12 @@ typedef struct Tile {
   LLVMValueRef args[N_ARGS];
   LLVMValueRef steps;                             /* along k, of the chain: of form INT8 four k each */
   LLVMValueRef chain_begin;                       /* the first k of the chain in this call; NULL: there is but one */
+  unsigned side;      /* chains that are computed side by side */
+  LLVMValueRef apart; /* steps of k from one of these to the next; 0 where one is left, which is computed twice then */
   LLVMValueRef next_offset[TILE_TURN], next_advance; /* of the lines that are prefetched from `next` on */
   LLVMValueRef stack;          /* rows x width, where there are no masks */
   LLVMValueRef held[TFM_MAX_TILE_ROWS]; /* the bytes of each row for a turn, where a vector holds them; else NULL */
-  LLVMValueRef c[MAX_VECTORS]; /* row by row */
+  LLVMValueRef sums[MAX_VECTORS], *c; /* row by row, chain after chain; c: of the chain that is added to */
 } Tile;
 
 static inline int64_t tile_first_column(const Tile *t) { return (int64_t)t->first * t->lanes; }
@@ -67,5 +69,13 @@ LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers);
 /* After the last call for c: sums, times the scale of the row, times that of the column, times the factor, as bits in
  * c. `a` and `b` have come to the scales. */
 void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b);
+
+// ---- c in memory (tile_memory.c) ----
+
+/* The registers of c become what c holds if `adds`, else `without`; with is_sum they are added to what it holds. */
+void tile_take_up_c(Tile *t, LLVMValueRef adds, LLVMValueRef *without, bool is_sum);
+void emit_tile_finish(Tile *t);
+/* Rows that are cut go by way of t->stack, which the caller makes. */
+bool tile_is_staged(const Tile *t);
 
 #endif

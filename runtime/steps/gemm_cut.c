@@ -52,10 +52,21 @@ static void add_tile(const Gemm *gemm, Block *block, int64_t row, int64_t rows) 
   block->rows += rows;
 }
 
+/* Tiles of weights in 16 bits whose equal height has hardly enough sums for additions to follow one another, while half
+ * of a whole tile computes two chains side by side (kernels/tile.c). */
+static bool has_slow_height(const tfm_gemm_step *step, int64_t rows, int64_t tiles) {
+  const bool is_half = !is_whole_numbers(step) && step->form != TFM_FORM_F32;
+  return is_half && step->width <= NARROW_COLUMNS && tiles > 1 && rows / tiles == step->tile_rows - 2;
+}
+
 /* The first row of a tile of a run. Tiles have nearly equal heights; but tile registers are set up for whole ones, and
- * take as long for fewer rows. */
-static int64_t first_of_tile(const tfm_gemm_step *step, int64_t rows, int64_t tile, int64_t tiles) {
-  return step->is_matrix ? least_of(rows, tile * step->tile_rows) : rows * tile / tiles;
+ * take as long for fewer rows, and a slow height is left out: the last tile has half of the rows of a whole one. Not
+ * part of each caller, because all libraries have this code. */
+__attribute__((noinline)) static int64_t first_of_tile(const tfm_gemm_step *step, int64_t rows, int64_t tile,
+                                                       int64_t tiles) {
+  if (step->is_matrix) return least_of(rows, tile * step->tile_rows);
+  if (tile == tiles || !has_slow_height(step, rows, tiles)) return rows * tile / tiles;
+  return (rows - step->tile_rows / 2) * tile / (tiles - 1);
 }
 
 static void cut_run(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
