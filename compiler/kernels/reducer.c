@@ -138,3 +138,25 @@ void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state) {
     reducer->combine(e, state, upper);
   }
 }
+
+/* Of vectors put behind each other, in pieces of `piece` numbers, the first or the second of each pair. */
+static LLVMValueRef halves_of(Emitter *e, LLVMValueRef a, LLVMValueRef b, unsigned n, unsigned piece, bool second) {
+  LLVMValueRef places[LANES];
+  for (unsigned i = 0; i < n; i++)
+    places[i] = emit_i32(e, (int32_t)(i / piece * 2 * piece + i % piece + (second ? piece : 0)));
+  return LLVMBuildShuffleVector(e->builder, a, b, LLVMConstVector(places, n), "");
+}
+
+static LLVMValueRef add_halves(Emitter *e, LLVMValueRef a, LLVMValueRef b, unsigned n, unsigned piece) {
+  return LLVMBuildFAdd(e->builder, halves_of(e, a, b, n, piece, false), halves_of(e, a, b, n, piece, true), "");
+}
+
+/* Lane i and i + 8 of two sums fill a vector, and so on: five additions in place of sixteen. */
+void reducer_four_sums(Emitter *e, LLVMValueRef lanes[4]) {
+  LLVMValueRef first = add_halves(e, lanes[0], lanes[1], LANES, 8);
+  LLVMValueRef second = add_halves(e, lanes[2], lanes[3], LANES, 8);
+  LLVMValueRef sums = add_halves(e, first, second, LANES, 4);
+  sums = add_halves(e, sums, LLVMGetPoison(LLVMTypeOf(sums)), 8, 2);
+  sums = add_halves(e, sums, LLVMGetPoison(LLVMTypeOf(sums)), 4, 1);
+  for (unsigned i = 0; i < 4; i++) lanes[i] = LLVMBuildExtractElement(e->builder, sums, emit_i32(e, i), "");
+}

@@ -35,5 +35,7 @@ LLVMTypeRef reducer_type(Emitter *e, const Reducer *reducer, unsigned i); /* of 
 void reducer_begin(Emitter *e, const Reducer *reducer, LLVMValueRef *state);
 /* Combines the 16 lanes of the state; the results are scalars. */
 void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state);
+/* The trees of four sums side by side: each of `lanes`, 16 of them, becomes the scalar that reducer_tree gives. */
+void reducer_four_sums(Emitter *e, LLVMValueRef lanes[4]);
 
 #endif

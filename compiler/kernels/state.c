@@ -1,33 +1,39 @@
 /* STATE: the steps of a block of columns of a state (tfm_state_kernel).
  *
- * In: whether it fades, and what a step takes out before it writes. Out: a function. The state is walked once for each
- * step: with what a step takes out, the walk that writes step t and reads it by the query also fades the state for step
- * t + 1 and reads it by its key. Order and rounding of every element are those of one step after the other. Refuses
- * nothing. */
+ * In: the columns of a block, what the walk leaves, whether the state fades, and what a step takes out before it
+ * writes. Out: a function. The state is walked once for each step: the walk that writes step t and reads it by the
+ * query also fades the state for step t + 1 and reads it by its key. Of a gradient, a walk that keeps has the states as
+ * they were before they faded in memory, so it fades them a second time. Order and rounding of every element are those
+ * of one step after the other. Refuses nothing. */
 #include <stddef.h>
 
 #include "codegen/vector.h"
 #include "kernels/emit.h"
+#include "kernels/kernel_tuning.h"
 
-enum { STATE_VECTORS = TFM_STATE_COLUMNS / LANES };
+enum { MOST_VECTORS = TFM_STATE_COLUMNS / LANES };
 
 typedef struct StateKernel {
   Emitter *e;
   const KernelSpec *spec;
   LLVMValueRef args, state, n, q_row, k_row, decay_row;
-  LLVMValueRef masks[STATE_VECTORS]; /* of the columns that there are */
+  unsigned vectors; /* of a block */
+  LLVMValueRef masks[MOST_VECTORS]; /* of the columns that there are */
 } StateKernel;
 
-typedef struct Rows { /* of a state in memory */
+typedef struct Rows { /* of a state in memory; base NULL: nowhere */
   LLVMValueRef base, bytes; /* from row to row */
   unsigned align;
 } Rows;
 
 typedef struct Walk { /* over the rows of the state; what a walk does not do is NULL, and u is not read */
   Rows from, to;
+  LLVMValueRef fade;       /* what `from` is multiplied with first */
   LLVMValueRef q, k_write; /* of the step that writes */
   Lanes u;
+  Rows kept;                  /* where it is left before it fades */
   LLVMValueRef k_read, decay; /* of the step that reads next */
+  const Rows *soon;           /* what is written by the next walk, if that is the last one; `from` is as far away */
 } Walk;
 
 #define ARG(kernel, member, type) \
@@ -44,13 +50,13 @@ static LLVMValueRef vector_at(StateKernel *s, LLVMValueRef base, unsigned i) {
 
 static Lanes load_columns(StateKernel *s, LLVMValueRef base) {
   Lanes x;
-  for (unsigned i = 0; i < STATE_VECTORS; i++)
+  for (unsigned i = 0; i < s->vectors; i++)
     x.v[i] = emit_load_masked(s->e, lanes_type(s->e->f32), vector_at(s, base, i), s->masks[i], 4);
   return x;
 }
 
 static void store_columns(StateKernel *s, LLVMValueRef base, Lanes x) {
-  for (unsigned i = 0; i < STATE_VECTORS; i++)
+  for (unsigned i = 0; i < s->vectors; i++)
     emit_store_masked(s->e, x.v[i], vector_at(s, base, i), s->masks[i], 4);
 }
 
@@ -62,31 +68,51 @@ static Lanes number_of_row(StateKernel *s, LLVMValueRef base, LLVMValueRef row_b
 
 /* Rows of the state in scratch, which are aligned. */
 static Rows scratch_rows(StateKernel *s) {
-  return (Rows){s->state, emit_i64(s->e, TFM_STATE_COLUMNS * sizeof(float)), 64};
+  return (Rows){s->state, emit_i64(s->e, (int64_t)(s->vectors * LANES * sizeof(float))), 64};
+}
+
+static void store_row(StateKernel *s, const Rows *rows, LLVMValueRef i, Lanes row) {
+  if (!rows->base) return;
+  LLVMValueRef at = emit_offset(s->e, rows->base, emit_mul(s->e, i, rows->bytes));
+  for (unsigned j = 0; j < s->vectors; j++) emit_store(s->e, row.v[j], vector_at(s, at, j), rows->align);
+}
+
+/* Rows of a state lie further apart than a block is wide, over many pages, so the processor does not foresee them. A
+ * walk of one step ends at memory as far away as that where it began. */
+static void ask_for_row(StateKernel *s, const Rows *rows, LLVMValueRef i, int64_t ahead) {
+  Emitter *e = s->e;
+  LLVMValueRef row = emit_offset(e, rows->base, emit_mul(e, emit_add(e, i, emit_i64(e, ahead)), rows->bytes));
+  for (unsigned at = 0; at < s->vectors * LANES * sizeof(float); at += e->target->cache_line)
+    emit_prefetch(e, emit_offset(e, row, emit_i64(e, at)), 3);
+}
+
+static Lanes load_row(StateKernel *s, const Walk *walk, LLVMValueRef i) {
+  Lanes row;
+  LLVMValueRef at = emit_offset(s->e, walk->from.base, emit_mul(s->e, i, walk->from.bytes));
+  if (walk->soon) ask_for_row(s, &walk->from, i, STATE_AHEAD), ask_for_row(s, walk->soon, i, 0);
+  for (unsigned j = 0; j < s->vectors; j++)
+    row.v[j] = emit_load(s->e, lanes_type(s->e->f32), vector_at(s, at, j), walk->from.align);
+  return walk->fade ? lanes_mul(s->e, number_of_row(s, walk->fade, s->decay_row, i), row) : row;
 }
 
 /* Walks the rows; gives what the query reads in `y` and what the next key reads in `r`. */
 static void emit_walk(StateKernel *s, const Walk *walk, Lanes *y, Lanes *r) {
   Emitter *e = s->e;
   Loop rows = loop_begin(e, emit_i64(e, 0), s->n, 1);
-  Lanes row, sums[2];
-  for (unsigned i = 0; i < 2 * STATE_VECTORS; i++)
-    sums[i / STATE_VECTORS].v[i % STATE_VECTORS] = loop_carry(e, &rows, LLVMConstNull(lanes_type(e->f32)));
-  LLVMValueRef at = emit_offset(e, walk->from.base, emit_mul(e, rows.index, walk->from.bytes));
-  LLVMValueRef to = emit_offset(e, walk->to.base, emit_mul(e, rows.index, walk->to.bytes));
-  for (unsigned i = 0; i < STATE_VECTORS; i++)
-    row.v[i] = emit_load(e, lanes_type(e->f32), vector_at(s, at, i), walk->from.align);
-  if (walk->q) {
-    row = lanes_fma(e, number_of_row(s, walk->k_write, s->k_row, rows.index), walk->u, row);
-    sums[0] = lanes_fma(e, number_of_row(s, walk->q, s->q_row, rows.index), row, sums[0]);
-  }
-  if (walk->decay) row = lanes_mul(e, number_of_row(s, walk->decay, s->decay_row, rows.index), row);
-  if (walk->k_read) sums[1] = lanes_fma(e, number_of_row(s, walk->k_read, s->k_row, rows.index), row, sums[1]);
-  for (unsigned i = 0; i < STATE_VECTORS; i++) emit_store(e, row.v[i], vector_at(s, to, i), walk->to.align);
-  for (unsigned i = 0; i < 2 * STATE_VECTORS; i++)
-    loop_next(&rows, i, sums[i / STATE_VECTORS].v[i % STATE_VECTORS]);
+  LLVMValueRef i = rows.index;
+  Lanes sums[2];
+  for (unsigned j = 0; j < 2 * s->vectors; j++)
+    sums[j / s->vectors].v[j % s->vectors] = loop_carry(e, &rows, LLVMConstNull(lanes_type(e->f32)));
+  Lanes row = load_row(s, walk, i);
+  if (walk->k_write) row = lanes_fma(e, number_of_row(s, walk->k_write, s->k_row, i), walk->u, row);
+  if (walk->q) sums[0] = lanes_fma(e, number_of_row(s, walk->q, s->q_row, i), row, sums[0]);
+  store_row(s, &walk->kept, i, row);
+  if (walk->decay) row = lanes_mul(e, number_of_row(s, walk->decay, s->decay_row, i), row);
+  if (walk->k_read) sums[1] = lanes_fma(e, number_of_row(s, walk->k_read, s->k_row, i), row, sums[1]);
+  store_row(s, &walk->to, i, row);
+  for (unsigned j = 0; j < 2 * s->vectors; j++) loop_next(&rows, j, sums[j / s->vectors].v[j % s->vectors]);
   loop_end(e, &rows);
-  for (unsigned i = 0; i < STATE_VECTORS; i++) y->v[i] = rows.results[i], r->v[i] = rows.results[STATE_VECTORS + i];
+  for (unsigned j = 0; j < s->vectors; j++) y->v[j] = rows.results[j], r->v[j] = rows.results[s->vectors + j];
 }
 
 /* What a step writes; `r`: what its key reads. */
@@ -107,46 +133,96 @@ static LLVMValueRef decay_at(StateKernel *s, LLVMValueRef t) {
   return s->spec->fades ? at_step(s, ARG(s, decay, pointer), ARG(s, decay_step, i64), t) : NULL;
 }
 
+static LLVMValueRef read_at(StateKernel *s, LLVMValueRef t) {
+  return s->spec->beta == TFM_BETA_NONE ? NULL : k_at(s, t);
+}
+
+// ---- what steps give, and the state behind them ----
+
 /* Writes step t and gives its result; fades and reads for step `next` in the same walk, unless that is NULL. */
 static void emit_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r) {
+  const bool gives = s->spec->part == STATE_GIVES;
   Lanes y;
-  Walk walk = {.q = at_step(s, ARG(s, q, pointer), ARG(s, q_step, i64), t), .k_write = k_at(s, t),
-               .u = emit_written(s, t, *r), .from = scratch_rows(s), .k_read = next ? k_at(s, next) : NULL,
+  Walk walk = {.q = gives ? at_step(s, ARG(s, q, pointer), ARG(s, q_step, i64), t) : NULL, .k_write = k_at(s, t),
+               .u = emit_written(s, t, *r), .from = scratch_rows(s), .k_read = next ? read_at(s, next) : NULL,
                .decay = next ? decay_at(s, next) : NULL,
                .to = next ? scratch_rows(s) : (Rows){ARG(s, out, pointer), ARG(s, out_row, i64), 4}};
   emit_walk(s, &walk, &y, r);
-  store_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), t), y);
+  if (gives) store_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), t), y);
+}
+
+/* All steps but the last one, which `last` is; `step` emits one, with what its key reads. Returns that of the last. */
+static Lanes emit_all_steps(StateKernel *s, LLVMValueRef last, Lanes r,
+                            void (*step)(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r)) {
+  Emitter *e = s->e;
+  Loop steps = loop_begin(e, emit_i64(e, 0), last, 1);
+  for (unsigned i = 0; i < s->vectors; i++) r.v[i] = loop_carry(e, &steps, r.v[i]);
+  step(s, steps.index, emit_add(e, steps.index, emit_i64(e, 1)), &r);
+  for (unsigned i = 0; i < s->vectors; i++) loop_next(&steps, i, r.v[i]);
+  loop_end(e, &steps);
+  for (unsigned i = 0; i < s->vectors; i++) r.v[i] = steps.results[i];
+  return r;
 }
 
 /* Before the first step the state fades and is read by its key; behind the last one neither. */
-static void emit_steps(StateKernel *s) {
-  Emitter *e = s->e;
-  LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1), last = emit_sub(e, ARG(s, steps, i64), one);
+static void emit_steps(StateKernel *s, LLVMValueRef last) {
+  LLVMValueRef zero = emit_i64(s->e, 0);
   Lanes r, unused;
+  const Rows behind = {ARG(s, out, pointer), ARG(s, out_row, i64), 4};
   const Walk first = {.from = {ARG(s, in, pointer), ARG(s, in_row, i64), 4}, .to = scratch_rows(s),
-                      .k_read = k_at(s, zero), .decay = decay_at(s, zero)};
+                      .k_read = read_at(s, zero), .decay = decay_at(s, zero), .soon = &behind};
   emit_walk(s, &first, &unused, &r);
-  Loop steps = loop_begin(e, zero, last, 1);
-  for (unsigned i = 0; i < STATE_VECTORS; i++) r.v[i] = loop_carry(e, &steps, r.v[i]);
-  emit_step(s, steps.index, emit_add(e, steps.index, one), &r);
-  for (unsigned i = 0; i < STATE_VECTORS; i++) loop_next(&steps, i, r.v[i]);
-  loop_end(e, &steps);
-  for (unsigned i = 0; i < STATE_VECTORS; i++) r.v[i] = steps.results[i];
+  r = emit_all_steps(s, last, r, emit_step);
   emit_step(s, last, NULL, &r);
+}
+
+// ---- the states before steps, and what their keys read ----
+
+static void keep_reads(StateKernel *s, LLVMValueRef t, Lanes r) {
+  if (s->spec->beta == TFM_BETA_NONE) return;
+  LLVMValueRef at = at_step(s, ARG(s, reads, pointer), ARG(s, reads_step, i64), t);
+  for (unsigned i = 0; i < s->vectors; i++) emit_store(s->e, r.v[i], vector_at(s, at, i), 64);
+}
+
+/* From the state before step t that before step `next`. */
+static void emit_kept_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r) {
+  Emitter *e = s->e;
+  LLVMValueRef is_first = emit_icmp(e, LLVMIntEQ, t, emit_i64(e, 0)), kept = ARG(s, kept, pointer);
+  LLVMValueRef row = ARG(s, kept_row, i64), step = ARG(s, kept_step, i64);
+  const Rows before = {emit_select(e, is_first, ARG(s, in, pointer), at_step(s, kept, step, t)),
+                       emit_select(e, is_first, ARG(s, in_row, i64), row), 4};
+  Lanes unused;
+  keep_reads(s, t, *r);
+  const Walk walk = {.from = before, .fade = decay_at(s, t), .k_write = k_at(s, t), .u = emit_written(s, t, *r),
+                     .kept = {at_step(s, kept, step, next), row, 64}, .k_read = read_at(s, next),
+                     .decay = read_at(s, next) ? decay_at(s, next) : NULL};
+  emit_walk(s, &walk, &unused, r);
+}
+
+static void emit_kept(StateKernel *s, LLVMValueRef last) {
+  LLVMValueRef zero = emit_i64(s->e, 0);
+  Lanes r = lanes_splat(s->e, emit_f32(s->e, 0)), unused;
+  const Walk first = {.from = {ARG(s, in, pointer), ARG(s, in_row, i64), 4}, .fade = decay_at(s, zero),
+                      .k_read = read_at(s, zero)};
+  if (first.k_read) emit_walk(s, &first, &unused, &r);
+  r = emit_all_steps(s, last, r, emit_kept_step);
+  keep_reads(s, last, r);
 }
 
 void emit_STATE(Emitter *e, const KernelSpec *spec, const char *name) {
   LLVMValueRef function = emit_kernel(e, KERNEL_STATE, name);
   emit_parameter_readonly(e, 0);
-  StateKernel s = {.e = e, .spec = spec, .args = LLVMGetParam(function, 0)};
-  e->n_vectors = STATE_VECTORS;
+  StateKernel s = {.e = e, .spec = spec, .args = LLVMGetParam(function, 0), .vectors = spec->width / LANES};
+  e->n_vectors = s.vectors;
   s.state = ARG(&s, state, pointer), s.n = ARG(&s, n, i64);
   s.q_row = ARG(&s, q_row, i64), s.k_row = ARG(&s, k_row, i64), s.decay_row = ARG(&s, decay_row, i64);
   LLVMValueRef columns = LLVMBuildTrunc(e->builder, ARG(&s, columns, i64), e->i32, "");
-  for (unsigned i = 0; i < STATE_VECTORS; i++) {
+  for (unsigned i = 0; i < s.vectors; i++) {
     LLVMValueRef left = LLVMBuildSub(e->builder, columns, emit_i32(e, i * LANES), "");
     s.masks[i] = emit_icmp(e, LLVMIntSLT, emit_ramp(e, LANES), emit_splat(e, left, LANES));
   }
-  emit_steps(&s);
+  LLVMValueRef last = emit_sub(e, ARG(&s, steps, i64), emit_i64(e, 1));
+  if (spec->part == STATE_KEEPS) emit_kept(&s, last);
+  else emit_steps(&s, last);
   LLVMBuildRetVoid(e->builder);
 }

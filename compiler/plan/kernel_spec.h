@@ -33,6 +33,10 @@ typedef struct RowOperandSpec {
   uint8_t gathered; /* number of the operand that holds its row numbers; 0: none */
 } RowOperandSpec;
 
+/* What a walk over the steps of a state leaves: what each step gives and the state behind the last one; that state; the
+ * states before the steps, and what their keys read. */
+typedef enum StatePart { STATE_GIVES, STATE_PASSES, STATE_KEEPS, N_STATE_PARTS } StatePart;
+
 typedef struct KernelSpec {
   KernelFamily family;
   /* TILE */
@@ -59,7 +63,8 @@ typedef struct KernelSpec {
   /* DIRECT: width 0: columns side by side, `rows` rows (0: any number); else rows side by side, `width` columns */
   bool y_is_line;   /* the numbers of a column of y are neighbours */
   bool all_columns; /* x is one row, whose columns side by side are however many, and neighbours */
-  /* STATE, STATE_GRAD */
+  /* STATE, STATE_GRAD: width too, the columns of a block */
+  StatePart part;             /* STATE */
   bool fades;                 /* each step multiplies the rows of the state first */
   bool fades_by_rows;         /* STATE_GRAD: by a factor for each */
   uint8_t beta;               /* tfm_beta */

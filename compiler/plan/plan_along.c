@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "plan/cost.h"
+#include "plan/cost_layout.h"
 #include "plan/planner.h"
 
 // ---- along an axis, line by line ----
@@ -206,14 +207,22 @@ static bool last_state(Planner *p, const Node *node, View *view) {
   for (size_t i = 0; i < node->users.n; i++) {
     const Node *user = node->users.items[i];
     if (user->op != OP_LINEAR_ATTENTION_STATE || !p->values[user->id].is_live) continue;
-    if (!p->values[user->id].has_view) {
-      const View fresh = layout_new(p, DTYPE_F32, user->rank, (const Size *const *)user->dims);
-      plan_set_view(p, user, &fresh);
-    }
-    *view = p->values[user->id].view;
+    *view = p->values[user->id].has_view ? p->values[user->id].view
+                                         : layout_result(p, user, layout_has_columns, NULL, NULL);
     return true;
   }
   return false;
+}
+
+static int64_t rows_of_state(const Size *size) {
+  int64_t n;
+  CHECK(size_is_const(size, &n), "a state of no static size");
+  return n;
+}
+
+static uint8_t block_of_state(const Planner *p, int64_t n, const Size *columns) {
+  int64_t d;
+  return cost_state_columns(p->target->vector_floats, n, size_is_const(columns, &d) ? d : 0);
 }
 
 void plan_linear_attention(Planner *p, const Node *node) {
@@ -234,8 +243,10 @@ void plan_linear_attention(Planner *p, const Node *node) {
                          .has_initial = node->attr.has_initial, .initial = state_operand(p, &before, rank),
                          .has_last = last_state(p, node, &behind), .c = state_operand(p, &c, rank)};
   if (step.has_last) step.last = state_operand(p, &behind, rank);
-  CHECK(size_is_const(xs[1]->dims[xs[1]->rank - 1], &step.n), "a state of no static size");
-  step.kernel = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE, .fades = decay != NULL, .beta = step.beta});
+  step.n = rows_of_state(xs[1]->dims[xs[1]->rank - 1]);
+  step.block = block_of_state(p, step.n, node->dims[rank - 1]);
+  step.kernel = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE, .width = step.block, .fades = decay != NULL,
+                                             .beta = step.beta});
   for (uint32_t i = 0; i < rank; i++) step.dims[i] = plan_size(p, node->dims[i]);
   vec_push(p->arena, &p->states, step);
   const Size *elements = math_product(&p->math, rank, (const Size *const *)node->dims);
@@ -287,9 +298,14 @@ void plan_linear_attention_grad(Planner *p, const Node *node) {
   step.has_decay = decay != NULL;
   step.decay_by_rows = decay && !has_one_column(decay);
   step.beta = (uint8_t)(!beta ? TFM_BETA_NONE : has_one_column(beta) ? TFM_BETA_ONE : TFM_BETA_EACH);
-  CHECK(size_is_const(node->dims[node->rank - 1], &step.n), "a state of no static size");
-  step.kernel = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE, .fades = decay != NULL, .beta = step.beta});
-  step.through = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE_GRAD, .fades = decay != NULL,
+  step.n = rows_of_state(node->dims[node->rank - 1]);
+  step.block = block_of_state(p, step.n, g->dims[g->rank - 1]);
+  KernelSpec spec = {.family = KERNEL_STATE, .part = STATE_PASSES, .width = step.block, .fades = decay != NULL,
+                     .beta = step.beta};
+  step.passes = plan_kernel(p, &spec);
+  spec.part = STATE_KEEPS;
+  step.keeps = plan_kernel(p, &spec);
+  step.through = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE_GRAD, .width = step.block, .fades = decay != NULL,
                                               .fades_by_rows = step.decay_by_rows, .beta = step.beta});
   for (uint32_t i = 0; i < node->rank; i++) step.dims[i] = plan_size(p, g->dims[i]);
   vec_push(p->arena, &p->state_grads, step);

@@ -48,6 +48,16 @@ static bool reserve_pool(const tfm_decoder *decoder, PagePool *pool, DecoderBloc
   return decoder_reserve_block(decoder, block, bytes);
 }
 
+/* States count in cache_bytes: what those of all rows take is no longer there for pages. */
+static tfm_status take_states(const tfm_decoder *decoder, int64_t flat, uint64_t *cache_bytes, tfm_error *error) {
+  if (!*cache_bytes || !decoder->caches.has_states) return TFM_OK;
+  if ((uint64_t)flat >= *cache_bytes)
+    return tfm_refuse(error, TFM_E_NOMEM, "states of %lld rows take %lld bytes, and there are %llu for all caches",
+                      (long long)decoder->rows.most, (long long)flat, (unsigned long long)*cache_bytes);
+  *cache_bytes -= (uint64_t)flat;
+  return TFM_OK;
+}
+
 /* Pages of all rows, or what fits into cache_bytes if that is less. */
 static int64_t own_pages(const tfm_decoder *decoder, uint64_t cache_bytes) {
   const int64_t all = decoder->rows.most * decoder->caches.pages_per_row;
@@ -60,15 +70,18 @@ static int64_t own_pages(const tfm_decoder *decoder, uint64_t cache_bytes) {
 tfm_status caches_reserve(tfm_decoder *decoder, const CacheSizes *sizes, float ***lists, tfm_error *error) {
   Caches *caches = &decoder->caches;
   const int64_t rows = decoder->rows.most;
+  uint64_t cache_bytes = sizes->cache_bytes;
   int64_t bytes, flat;
   caches->longest = sizes->longest;
   caches->pages_per_row = has_own_pages(decoder->decoding) ? ceil_div(sizes->longest, TFM_CACHE_PAGE) : 0;
   caches->flat_bytes = sizes->flat_bytes;
   caches->has_states = has_states(decoder->decoding);
-  if (caches->flat_bytes < 0) return tfm_no_memory(error, "the longest row");
-  const int64_t pages = own_pages(decoder, sizes->cache_bytes);
+  if (caches->flat_bytes < 0 || !size_product(&flat, 2 * rows, caches->flat_bytes))
+    return tfm_no_memory(error, "the longest row");
+  tfm_status status = take_states(decoder, flat, &cache_bytes, error);
+  if (status) return status;
+  const int64_t pages = own_pages(decoder, cache_bytes);
   if (pages >= UINT32_MAX || !size_product(&bytes, pages, own_page_bytes(decoder)) ||
-      !size_product(&flat, 2 * rows, caches->flat_bytes) ||
       !reserve_pool(decoder, &caches->own, &caches->own_block, bytes) ||
       !reserve_pool(decoder, &caches->flat, &caches->flat_block, flat))
     return tfm_refuse(error, TFM_E_NOMEM, "no memory for the caches of %lld rows of %lld tokens", (long long)rows,

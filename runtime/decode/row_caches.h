@@ -6,7 +6,7 @@
 
 typedef struct CacheSizes {
   int64_t longest, flat_bytes; /* tokens of a row; bytes of its flat caches, -1: too many */
-  uint64_t cache_bytes;        /* 0: pages of all rows at their longest */
+  uint64_t cache_bytes;        /* of pages and of states; 0: for all rows at their longest */
 } CacheSizes;
 /* Memory for the caches of all rows. *lists: room for the lists of their pages. */
 tfm_status caches_reserve(tfm_decoder *decoder, const CacheSizes *sizes, float ***lists, tfm_error *error);

@@ -1,9 +1,11 @@
 /* The tensors of a run: those of its rows side by side, as the step program reads them, and the results cut into the
  * parts of the rows.
  *
- * In: a bound run with its rows. Out: addresses of its inputs and outputs; next_flat of the rows. A source's tensor is
- * used as it is where the rows of the run read items that follow one another; what was gathered of items stays in
- * staging as long as the same rows ask for it. Refused: sources whose tensors need more room than was made. */
+ * In: a bound run with its rows. Out: addresses of its inputs and outputs; next_flat of the rows. A run of one row
+ * reads and writes its blocks where they are: states are larger than all else that a token moves but weights. A
+ * source's tensor is used as it is where the rows of the run read items that follow one another; what was gathered of
+ * items stays in staging as long as the same rows ask for it. Refused: sources whose tensors need more room than was
+ * made. */
 #include <math.h>
 #include <string.h>
 
@@ -213,6 +215,9 @@ static void fill_first(const tfm_decoder *decoder, const BoundRun *run, uint32_t
     memset(to, 0, (size_t)bytes);
 }
 
+/* Its parts of the tensors are the tensors. */
+static bool is_alone(const BoundRun *run) { return run->info->sizes.rows == 1; }
+
 /* Puts the caches that are tensors together. One that is the same for all rows is read from the first. Either all rows
  * of a run have tokens or none has. */
 static void gather_flat(tfm_decoder *decoder, const BoundRun *run, uint32_t input) {
@@ -233,6 +238,9 @@ static void *input_address(tfm_decoder *decoder, const BoundRun *run, uint32_t i
   const tfm_decoding *decoding = decoder->decoding;
   if (input == decoding->decoder_input) return decoder->calls.tokens + run->info->first_token;
   if (decoding->inputs[input].is_cache) {
+    DecoderRow *row = run->rows[0];
+    /* A chunk behind the first one writes to the block that it reads. */
+    if (is_alone(run) && row->flat && !row->next_flat) return row->flat + decoder->staging.inputs[input].flat_offset;
     gather_flat(decoder, run, input);
     return staging_of(decoder, run, input);
   }
@@ -262,6 +270,12 @@ static void set_inputs(tfm_decoder *decoder, const BoundRun *run) {
 
 // ---- what comes out ----
 
+/* Where the next value of a cache is written. */
+static char *next_of(const tfm_decoder *decoder, const BoundRun *run, uint32_t input) {
+  if (is_alone(run)) return run->rows[0]->next_flat + decoder->staging.inputs[input].flat_offset;
+  return result_of(decoder, run, input);
+}
+
 /* Outputs that are NULL are not computed; caches that are tensors always are. */
 static void set_outputs(tfm_decoder *decoder, const BoundRun *run) {
   tfm_context *step = run->context;
@@ -272,7 +286,7 @@ static void set_outputs(tfm_decoder *decoder, const BoundRun *run) {
   outputs[decoding->logits] = run->info->best ? (void *)run->info->best->best : run->info->logits;
   if (decoding->logsumexp != TFM_NONE) outputs[decoding->logsumexp] = run->info->logsumexp;
   for (uint32_t i = 0; i < step->program->n_inputs; i++)
-    if (input_is_flat_cache(decoding, i)) outputs[decoding->inputs[i].number] = result_of(decoder, run, i);
+    if (input_is_flat_cache(decoding, i)) outputs[decoding->inputs[i].number] = next_of(decoder, run, i);
 }
 
 /* Cuts the next value of a cache into the parts of the rows. */
@@ -293,7 +307,7 @@ static void take_flat(tfm_decoder *decoder, const BoundRun *run, uint32_t input)
 
 /* next_flat becomes `flat` only when the whole step has succeeded. */
 void staging_take_results(tfm_decoder *decoder, const BoundRun *run) {
-  if (!decoder->caches.flat_bytes) return;
+  if (!decoder->caches.flat_bytes || is_alone(run)) return;
   for (int64_t i = 0; i < run->info->sizes.rows; i++)
     caches_take_next(decoder, run->rows[i]);
   for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
@@ -302,5 +316,6 @@ void staging_take_results(tfm_decoder *decoder, const BoundRun *run) {
 
 void staging_set_tensors(tfm_decoder *decoder, const BoundRun *run) {
   set_inputs(decoder, run);
+  if (decoder->caches.flat_bytes && is_alone(run)) caches_take_next(decoder, run->rows[0]);
   set_outputs(decoder, run);
 }

@@ -2,19 +2,20 @@
  * step of an item to the first.
  *
  * In: operands resolved to bytes, what the result gets. Out: what each step reads of the state, and the state behind
- * the last one; what each operand gets. Threads share items and blocks of columns, and a block is walked from its
- * first step to its last by one of them, so no number depends on how many there are. Of the gradient a unit is an item
- * with all columns. Nothing is kept of the first half but operands: states are computed again by the kernel that
- * computed them there, first those before every `apart`th step, then, for one such stretch after the other, those
- * before each of its steps. So how far apart they are changes no bit. Steps behind the last one that gets something
- * are left out and give zeros, whatever their operands hold. Nothing is refused. */
+ * the last one; what each operand gets. Threads share items and blocks of columns, and a block is walked from its first
+ * step to its last by one of them, so no number depends on how many there are. Of the gradient a unit is an item with
+ * all columns. Nothing is kept of the first half but operands: states are computed again by the kernel that computed
+ * them there, first those before every `apart`th step, then, for one such stretch after the other, those before each of
+ * its steps, and what their keys read. So how far apart they are changes no bit. Steps behind the last one that gets
+ * something are left out and give zeros, whatever their operands hold. Nothing is refused. */
 #include <string.h>
 
+#include "machine/tuning.h"
 #include "steps/items.h"
 #include "steps/walker.h"
 
 static int64_t state_bytes(const tfm_state_step *state) {
-  return state->n * TFM_STATE_COLUMNS * (int64_t)sizeof(float);
+  return state->n * state->block * (int64_t)sizeof(float);
 }
 
 int64_t state_scratch_bytes(const tfm_context *context, const tfm_step *step) {
@@ -69,10 +70,10 @@ static void copy_rows(char *to, int64_t to_row, const char *from, int64_t from_r
 }
 
 /* The kernel reads and writes whole blocks of columns, so fewer go through scratch. */
-static void walk_block(tfm_state_kernel kernel, const StateBlock *block, tfm_state_args *args) {
+static void walk_block(tfm_state_kernel kernel, int64_t width, const StateBlock *block, tfm_state_args *args) {
   static const float zeros[TFM_STATE_COLUMNS];
-  const bool is_whole = args->columns == TFM_STATE_COLUMNS;
-  const int64_t row = TFM_STATE_COLUMNS * (int64_t)sizeof(float);
+  const bool is_whole = args->columns == width;
+  const int64_t row = width * (int64_t)sizeof(float);
   args->in = (const char *)zeros, args->in_row = 0;
   args->out = (char *)args->state, args->out_row = row;
   if (block->initial && is_whole) args->in = block->initial, args->in_row = block->initial_row;
@@ -94,18 +95,18 @@ void step_state(Walker *walker, const tfm_step *step) {
   const tfm_state_kernel kernel = KERNEL_OF(tfm_state_kernel, context, state->kernel);
   const Items items = items_of(context, state->dims, state->rank - 2);
   const int64_t columns = value_of(context, state->dims[state->rank - 1]);
-  const int64_t blocks = (columns + TFM_STATE_COLUMNS - 1) / TFM_STATE_COLUMNS;
+  const int64_t width = state->block, blocks = (columns + width - 1) / width;
   tfm_state_args args = distances_of(state, operands);
   args.steps = value_of(context, state->dims[state->rank - 2]);
   args.state = (float *)(void *)walker->scratch;
   const int64_t units = items_count(&items) * blocks;
   const int64_t end = units * (walker->thread + 1) / walker->threads;
   for (int64_t unit = units * walker->thread / walker->threads; unit < end; unit++) {
-    const int64_t column = unit % blocks * TFM_STATE_COLUMNS;
+    const int64_t column = unit % blocks * width;
     place_block(context, &items, operands, unit / blocks, column, &args);
-    args.columns = least_of(columns - column, TFM_STATE_COLUMNS);
+    args.columns = least_of(columns - column, width);
     const StateBlock block = block_of(context, step, &items, unit / blocks, column);
-    walk_block(kernel, &block, &args);
+    walk_block(kernel, width, &block, &args);
   }
 }
 
@@ -118,8 +119,8 @@ typedef struct StateGrad {
   Items items;
   int64_t steps, columns, row; /* of an item; bytes from row to row of a state */
   int64_t state_bytes, apart;
-  char *kept, *stretch;          /* states before every apart'th step; before each step of a stretch, and one more */
-  float *gets, *lines, *block, *unread; /* what a state gets; scratch of the kernels */
+  char *kept, *stretch, *reads; /* states before every apart'th step; of a stretch: before each step, what keys read */
+  float *gets, *lines, *block;  /* what a state gets; scratch of the kernels */
 } StateGrad;
 
 typedef struct ItemPlaces { /* where an item begins */
@@ -127,36 +128,38 @@ typedef struct ItemPlaces { /* where an item begins */
   char *c, *dk, *dv, *ddecay, *dbeta;
 } ItemPlaces;
 
-/* Most memory is saved where there are as many states of each kind. */
-static int64_t distance_between(int64_t steps) {
+/* The least memory is taken where there are as many states of each kind. But the states of a stretch are written and
+ * read again, so they shall stay in a cache; then there are more of the others, which are read once. */
+static int64_t distance_between(int64_t steps, int64_t state_bytes) {
   int64_t apart = 1;
   while (apart * apart < steps) apart *= 2;
+  while (apart > 1 && apart * state_bytes > STATES_IN_CACHE && steps * 2 / apart <= STATES_KEPT) apart /= 2;
   return apart;
 }
 
 static StateGrad state_grad_of(const tfm_context *context, const tfm_step *step) {
   const tfm_state_grad_step *info = &context->program->state_grads[step->index];
-  const int64_t block = TFM_STATE_COLUMNS;
+  const int64_t block = info->block;
   StateGrad a = {.context = context, .step = info, .operands = &operands_of(context, step)->state_grad,
                  .items = items_of(context, info->dims, info->rank - 2),
                  .steps = value_of(context, info->dims[info->rank - 2]),
                  .columns = value_of(context, info->dims[info->rank - 1])};
   a.row = (a.columns + block - 1) / block * block * (int64_t)sizeof(float);
   a.state_bytes = info->n * a.row;
-  a.apart = distance_between(a.steps);
+  a.apart = distance_between(a.steps, a.state_bytes);
   return a;
 }
 
 /* The parts of a thread's scratch, one behind the other from `base`, in whole lines of a cache; returns their bytes. */
 static int64_t lay_out_states(StateGrad *a, char *base) {
-  const int64_t n_kept = (a->steps + a->apart - 1) / a->apart, block = TFM_STATE_COLUMNS * (int64_t)sizeof(float);
-  const int64_t stretch = n_kept * a->state_bytes, gets = stretch + (a->apart + 1) * a->state_bytes;
-  const int64_t lines = gets + a->state_bytes, of_block = lines + 3 * a->row, unread = of_block + a->step->n * block;
-  if (!base) return unread + block;
-  a->kept = base, a->stretch = base + stretch;
+  const int64_t n_kept = (a->steps + a->apart - 1) / a->apart, of_block = a->step->n * a->step->block;
+  const int64_t stretch = n_kept * a->state_bytes, reads = stretch + a->apart * a->state_bytes;
+  const int64_t gets = reads + a->apart * a->row, lines = gets + a->state_bytes, block = lines + 3 * a->row;
+  if (!base) return block + of_block * (int64_t)sizeof(float);
+  a->kept = base, a->stretch = base + stretch, a->reads = base + reads;
   a->gets = (float *)(void *)(base + gets), a->lines = (float *)(void *)(base + lines);
-  a->block = (float *)(void *)(base + of_block), a->unread = (float *)(void *)(base + unread);
-  return unread + block;
+  a->block = (float *)(void *)(base + block);
+  return 0;
 }
 
 int64_t state_grad_scratch_bytes(const tfm_context *context, const tfm_step *step) {
@@ -180,28 +183,34 @@ static ItemPlaces places_of(const StateGrad *a, int64_t number) {
   return at;
 }
 
-/* The state behind `steps` steps from step t on, of which `from` is the one before them; NULL: it is 0. */
-static void go_on(const StateGrad *a, const ItemPlaces *at, int64_t t, int64_t steps, const char *from, char *to) {
-  static const float zeros[TFM_STATE_COLUMNS];
-  const tfm_state_kernel kernel = KERNEL_OF(tfm_state_kernel, a->context, a->step->kernel);
+/* Operands of steps from step t on, whose state before is `from`; NULL: it is 0. */
+static tfm_state_args args_from(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *from) {
   const struct state_grad_operands *of = a->operands;
   const int axis = a->step->rank - 2, last = axis + 1;
-  tfm_state_args args = {.n = a->step->n, .steps = steps, .state = a->block, .y = (char *)a->unread,
-                         .q = at->q + t * of->q.strides[axis], .k = at->k + t * of->k.strides[axis],
-                         .decay = at->decay + t * of->decay.strides[axis],
-                         .q_step = of->q.strides[axis], .k_step = of->k.strides[axis],
-                         .v_step = of->v.strides[axis], .decay_step = of->decay.strides[axis],
-                         .beta_step = of->beta_values.strides[axis],
-                         .q_row = of->q.strides[last], .k_row = of->k.strides[last],
-                         .decay_row = of->decay.strides[last], .in_row = from ? a->row : 0, .out_row = a->row};
-  for (int64_t column = 0; column < a->columns; column += TFM_STATE_COLUMNS) {
-    const int64_t along = column * (int64_t)sizeof(float);
-    args.columns = least_of(a->columns - column, TFM_STATE_COLUMNS);
-    args.v = at->v + t * of->v.strides[axis] + along;
-    args.beta = at->beta + t * of->beta_values.strides[axis] + column * of->beta_values.strides[last];
-    args.in = from ? from + along : (const char *)zeros;
-    args.out = to + along;
-    kernel(&args);
+  return (tfm_state_args){.n = a->step->n, .state = a->block,
+                          .k = at->k + t * of->k.strides[axis], .decay = at->decay + t * of->decay.strides[axis],
+                          .k_step = of->k.strides[axis], .v_step = of->v.strides[axis],
+                          .decay_step = of->decay.strides[axis], .beta_step = of->beta_values.strides[axis],
+                          .k_row = of->k.strides[last], .decay_row = of->decay.strides[last],
+                          .in_row = from ? a->row : 0, .out_row = a->row, .kept_row = a->row,
+                          .kept_step = a->state_bytes, .reads_step = a->row};
+}
+
+/* Walks `args->steps` steps from step t on, block by block. */
+static void walk_steps(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *from, uint32_t number,
+                       tfm_state_args *args) {
+  static const float zeros[TFM_STATE_COLUMNS];
+  const tfm_state_kernel kernel = KERNEL_OF(tfm_state_kernel, a->context, number);
+  const struct state_grad_operands *of = a->operands;
+  const int axis = a->step->rank - 2, last = axis + 1;
+  const int64_t along = a->step->block * (int64_t)sizeof(float);
+  for (int64_t column = 0; column < a->columns; column += a->step->block) {
+    args->columns = least_of(a->columns - column, a->step->block);
+    args->v = at->v + t * of->v.strides[axis] + column * (int64_t)sizeof(float);
+    args->beta = at->beta + t * of->beta_values.strides[axis] + column * of->beta_values.strides[last];
+    args->in = from ? from + column * (int64_t)sizeof(float) : (const char *)zeros;
+    kernel(args);
+    args->out += along, args->kept += along, args->reads += along;
   }
 }
 
@@ -210,19 +219,23 @@ static char *kept_state(const StateGrad *a, int64_t number) { return a->kept + n
 /* The states before every apart'th of the steps. */
 static void keep_states(const StateGrad *a, const ItemPlaces *at, int64_t steps) {
   memset(a->kept, 0, (size_t)a->state_bytes);
-  for (int64_t t = a->apart; t < steps; t += a->apart)
-    go_on(a, at, t - a->apart, a->apart, t == a->apart ? NULL : kept_state(a, t / a->apart - 1),
-          kept_state(a, t / a->apart));
+  for (int64_t t = a->apart; t < steps; t += a->apart) {
+    const char *from = t == a->apart ? NULL : kept_state(a, t / a->apart - 1);
+    tfm_state_args args = args_from(a, at, t - a->apart, from);
+    args.steps = a->apart, args.out = kept_state(a, t / a->apart), args.kept = a->stretch, args.reads = a->reads;
+    walk_steps(a, at, t - a->apart, from, a->step->passes, &args);
+  }
 }
 
-static void step_back(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *before) {
+static void step_back(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *before, const char *reads) {
   const tfm_state_grad_kernel kernel = KERNEL_OF(tfm_state_grad_kernel, a->context, a->step->through);
   const struct state_grad_operands *of = a->operands;
   const int axis = a->step->rank - 2, last = axis + 1;
   kernel(&(tfm_state_grad_args){
       .q = at->q + t * of->q.strides[axis], .k = at->k + t * of->k.strides[axis], .v = at->v + t * of->v.strides[axis],
       .decay = at->decay + t * of->decay.strides[axis], .beta = at->beta + t * of->beta_values.strides[axis],
-      .g = at->g + t * of->g.strides[axis], .before = (const float *)(const void *)before, .state = a->gets,
+      .g = at->g + t * of->g.strides[axis], .before = (const float *)(const void *)before,
+      .reads = (const float *)(const void *)reads, .state = a->gets,
       .lines = a->lines, .dq = at->c + t * of->c.strides[axis], .dk = at->dk + t * of->dk.strides[axis],
       .dv = at->dv + t * of->dv.strides[axis],
       .ddecay = a->step->has_decay ? at->ddecay + t * of->ddecay.strides[axis] : NULL,
@@ -233,12 +246,13 @@ static void step_back(const StateGrad *a, const ItemPlaces *at, int64_t t, const
 
 /* Steps [first, end) of an item, from the last to the first. */
 static void stretch_back(const StateGrad *a, const ItemPlaces *at, int64_t first, int64_t end) {
-  memcpy(a->stretch, kept_state(a, first / a->apart), (size_t)a->state_bytes);
-  for (int64_t t = first; t + 1 < end; t++) {
-    char *before = a->stretch + (t - first) * a->state_bytes;
-    go_on(a, at, t, 1, before, before + a->state_bytes);
-  }
-  for (int64_t t = end; t-- > first;) step_back(a, at, t, a->stretch + (t - first) * a->state_bytes);
+  const char *from = kept_state(a, first / a->apart);
+  tfm_state_args args = args_from(a, at, first, from);
+  args.steps = end - first, args.out = a->stretch, args.kept = a->stretch, args.reads = a->reads;
+  walk_steps(a, at, first, from, a->step->keeps, &args);
+  for (int64_t t = end; t-- > first;)
+    step_back(a, at, t, t == first ? from : a->stretch + (t - first) * a->state_bytes,
+              a->reads + (t - first) * a->row);
 }
 
 /* Steps up to the last one that gets something. */

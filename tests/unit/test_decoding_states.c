@@ -2,6 +2,7 @@
  * into steps, whichever rows go together, with any number of threads, on every instruction set of this CPU; and random
  * calls of a decoder, among them guesses and steps that fail, against rows that are computed alone.
  * TFM_STATE_OPERATIONS says how many calls (a few thousand), TFM_STATE_SEED with which numbers. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "codegen/codegen.h"
@@ -436,6 +437,36 @@ static void play(Play *p) {
 static int64_t number_of(const char *name, int64_t otherwise) {
   const char *text = getenv(name);
   return text ? atoll(text) : otherwise;
+}
+
+/* What the states of two rows take is no longer there for pages; what does not hold them is refused with both numbers. */
+Test(decoding_states, count_in_cache_bytes) {
+  Model m;
+  tfm_error error;
+  int64_t all, some;
+  compile(&m, host_target());
+  tfm_decoder *decoder = open_decoder(&m, 1, 2);
+  tfm_decoder_pages(decoder, 0, &all);
+  cr_assert_gt(all, 0);
+  tfm_decoder_limits limits = {.struct_size = sizeof limits, .rows = 2, .length = LENGTH, .cache_bytes = 1};
+  cr_assert_eq(tfm_decoder_open(decoder, &limits, &error), TFM_E_NOMEM);
+  long long rows, states, given;
+  cr_assert_eq(sscanf(error.message, "states of %lld rows take %lld bytes, and there are %lld for all caches", &rows,
+                      &states, &given), 3, "%s", error.message);
+  cr_assert_eq(rows, 2);
+  cr_assert_eq(given, 1);
+  limits.cache_bytes = (uint64_t)states;
+  cr_assert_eq(tfm_decoder_open(decoder, &limits, &error), TFM_E_NOMEM);
+  limits.cache_bytes = (uint64_t)states + 1;
+  ok(tfm_decoder_open(decoder, &limits, &error), &error);
+  tfm_decoder_pages(decoder, 0, &some);
+  cr_assert_eq(some, 0);
+  limits.cache_bytes = (uint64_t)states + (1 << 20);
+  ok(tfm_decoder_open(decoder, &limits, &error), &error);
+  tfm_decoder_pages(decoder, 0, &some);
+  cr_assert_eq(some, all);
+  tfm_decoder_destroy(decoder);
+  close_model(&m);
 }
 
 /* Behind it all pages are free again, and rows at their longest have blocks. */

@@ -1,7 +1,8 @@
 """Models with states: rows are continued at their ends and at snapshots of prompts; answers are those of their rows alone."""
 import unittest
 
-from servers import Case, Inside, library
+import tfmc
+from servers import Case, Inside, Process, library, place
 
 from tfmc_serve.scheduler import FIRST_MARK
 
@@ -77,6 +78,19 @@ class Without(States):
         for _ in range(3):
             self.assertEqual(self.ask(PROMPT)[1], 0)
         self.assertEqual(self.scheduler.rows_kept, 0)
+
+
+class Limits(unittest.TestCase):
+    def test_states_count_in_cache_bytes(self):
+        model = library("scan").model
+        with self.assertRaisesRegex(tfmc.OutOfMemory, "states of 16 rows take [0-9]+ bytes, and there are 70000 for all caches") as refused:
+            model.decoder(max_rows=16, max_length=64, cache_bytes=70000)
+        states = int(str(refused.exception).split("take ")[1].split()[0])
+        model.decoder(max_rows=16, max_length=64, cache_bytes=states + 1).close()
+
+    def test_a_server_without_room_for_states_says_which_options_help(self):
+        with self.assertRaisesRegex(AssertionError, "states of 16 rows take .*--cache-bytes says how much there is, --max-rows for how many rows"):
+            Process(place("scan"), "--max-rows=8", "--cache-bytes=70000").close()
 
 
 if __name__ == "__main__":

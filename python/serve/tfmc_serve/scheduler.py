@@ -99,9 +99,13 @@ class Scheduler:
         if isinstance(served, ServedTranslator):  # whose rows begin with nothing of their own
             sources = {"items": self._most_rows, "source_length": served.max_length}
         self._keeps = options.prefixes != "off" and not sources
-        self.decoder = served.model.decoder(
-            max_rows=2 * self._most_rows, max_length=served.row_length, step_rows=self._most_rows,
-            step_kept=self._most_rows + self._most_guesses, cache_bytes=options.cache_bytes, **sources)
+        try:
+            self.decoder = served.model.decoder(
+                max_rows=2 * self._most_rows, max_length=served.row_length, step_rows=self._most_rows,
+                step_kept=self._most_rows + self._most_guesses, cache_bytes=options.cache_bytes, **sources)
+        except tfmc.OutOfMemory as error:
+            raise tfmc.OutOfMemory(f"{served.name}: {error}; --cache-bytes says how much there is, "
+                                   "--max-rows for how many rows") from None
         self.pages_all: int = self.decoder.pages(0)[1]  # 0: the model has states alone
         self._has_states = False  # rows go back to few lengths (warm_up)
         self._changed = threading.Condition()

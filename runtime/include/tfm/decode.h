@@ -48,7 +48,7 @@ typedef struct tfm_decoder_limits { /* what there may be at a time */
   size_t struct_size;  /* sizeof of the caller's struct; 0: of this one */
   int64_t rows, length;         /* rows, and tokens of one: at least 1 */
   int64_t step_rows, step_kept; /* rows of one step, and rows of logits that it gives without allocating; 0: `rows` */
-  uint64_t cache_bytes;         /* of the pages of all rows; 0: enough for all of them at full length */
+  uint64_t cache_bytes;         /* of the pages and states of all rows; 0: enough for all of them at full length */
   int64_t items;                /* sources; not read without an encoder program, or if it does not count its sources */
   const int64_t *source_sizes;  /* [sizes of the encoder program]: the largest value of each. What counts the sources is
                                    not read. NULL: there is no encoder program */

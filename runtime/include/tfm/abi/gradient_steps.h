@@ -61,9 +61,10 @@ typedef struct tfm_attention_grad_step {
  * and last; g is what its result gets. Results have the items and steps of g and neighbours as columns; c is what q
  * gets. ddecay and dbeta are dv where there is no decay, no beta. */
 typedef struct tfm_state_grad_step {
-  uint32_t kernel;  /* tfm_state_kernel: computes states again */
-  uint32_t through; /* tfm_state_grad_kernel */
+  uint32_t passes, keeps; /* tfm_state_kernel: computes states again; keeps those before each step */
+  uint32_t through;       /* tfm_state_grad_kernel */
   uint8_t rank, has_decay, decay_by_rows, beta; /* tfm_beta */
+  uint8_t block;                                /* columns that the kernels take */
   int64_t n;
   tfm_operand q, k, v, decay, beta_values, g, c, dk, dv, ddecay, dbeta;
   tfm_size dims[TFM_MAX_RANK];

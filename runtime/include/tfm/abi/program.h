@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 29 };
+enum { TFM_PROGRAM_VERSION = 30 };
 typedef struct tfm_tensor_info { /* an input or output of the model */
   TFM_SLOT(const char *name);
   uint8_t dtype, rank, has_default; /* has_default: an input that a run may leave out (data NULL) */
@@ -279,7 +279,7 @@ typedef struct tfm_along_step {
 typedef struct tfm_state_step {
   uint32_t kernel; /* tfm_state_kernel */
   uint8_t rank, has_decay, beta; /* tfm_beta */
-  uint8_t has_initial, has_last;
+  uint8_t has_initial, has_last, block; /* block: columns that the kernel takes */
   int64_t n;
   tfm_operand q, k, v, decay, beta_values, initial, c, last;
   tfm_size dims[TFM_MAX_RANK];
