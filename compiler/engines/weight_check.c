@@ -287,6 +287,13 @@ static void report_missing(const Comparison *c, const Node *node) {
               "\"%s\" has its shape; if the two are tied, use this one: linear(x, EMBEDDING.weight)", table->attr.name);
 }
 
+/* What is merged is f32. */
+Stored weight_entry_stored(const WeightEntry *entry) {
+  if (entry->delta) return STORED_ANY;
+  if (entry->packed && entry->packed->config.method == PACKED_MXFP4) return STORED_MXFP4;
+  return entry->tensor->dtype == FILE_BF16 ? STORED_BF16 : entry->tensor->dtype == FILE_F16 ? STORED_F16 : STORED_ANY;
+}
+
 /* What a library keeps in fewer bits is not rounded to them. */
 static void check_stored(const Comparison *c, const Node *node, const WeightEntry *entry) {
   static const FileDType types[N_STORED] = {

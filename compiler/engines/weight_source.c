@@ -111,13 +111,6 @@ WeightSource *weight_source_open(const WeightRequest *request, Graph *graph) {
   return source;
 }
 
-/* What is merged is f32. */
-Stored weight_entry_stored(const WeightEntry *entry) {
-  if (entry->delta) return STORED_ANY;
-  if (entry->packed && entry->packed->config.method == PACKED_MXFP4) return STORED_MXFP4;
-  return entry->tensor->dtype == FILE_BF16 ? STORED_BF16 : entry->tensor->dtype == FILE_F16 ? STORED_F16 : STORED_ANY;
-}
-
 /* Vectors are never kept in panels. */
 void weight_set_note_types(const WeightSet *set, Graph *graph) {
   for (Node *node = graph->first; set && node; node = node->next) {

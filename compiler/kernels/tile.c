@@ -14,7 +14,7 @@
  *           turn where more are (with AVX2 `next` into L1, and B of a few rows not at all). Where the rows of a lie
  *           side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
- *   groups: instead of both, of INT4: a group of 32 k per turn, its sum and then that times its number
+ *   groups: instead of both, of INT4 and MXFP4: a group of 32 k per turn, its sums and then these times its number
  *   finish: with chains, what c holds is added, unless it is the first. Whole rows are stored, or (unless
  *           has_all_columns) `columns` of them under masks, by way of the stack where the target has none
  *           (tile_memory.c)
@@ -179,7 +179,7 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
   if (t->first == 0) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < TILE_TURN; u++) emit_prefetches(t, at, u, u);
-  for (unsigned j = 0; j < t->n; j++) factors[j] = tile_factors(t, numbers[j]);
+  for (unsigned j = 0; j < t->n; j++) factors[j] = (tile_is_whole(t) ? tile_factors : tile_powers)(t, numbers[j]);
   if (tile_is_whole(t)) emit_tile_group(t, at.a, at.b, factors);
   else emit_tile_group_mxfp4(t, at.a, at.b, factors);
   loop_next(&loop, 0, behind_group(t, at.a));

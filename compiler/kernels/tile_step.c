@@ -302,11 +302,9 @@ void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef
   }
 }
 
-/* Powers of two as f32. Else the numbers of the next group in the lower words, 0 in the upper ones; for pairs in
- * both. */
+/* The numbers of the next group in the lower words, 0 in the upper ones; for pairs in both. */
 LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers) {
   LLVMBuilderRef b = t->e->builder;
-  if (!tile_is_whole(t)) return tile_powers(t, numbers);
   LLVMValueRef lowest = LLVMBuildShl(b, numbers, tile_splat_bits(t, 24), "");
   LLVMValueRef number = LLVMBuildAShr(b, lowest, tile_splat_bits(t, 24), "");
   number = LLVMBuildAnd(b, number, tile_splat_bits(t, 0xffff), "");
