@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Load for servers of /v1/completions: tokens a second, time to the first token, time between tokens.
 
-usage: completions.py URL... [--kind random|shared|json] [--clients 1,4,16] [--requests N] [--prompt N] [--tokens N]
-                      [--vocab N] [--rounds N] [--key KEY] [--model NAME] [--watch PID] [--seconds N]
+usage: completions.py URL... [--kind random|shared|json|long] [--clients 1,4,16] [--requests N] [--each N] [--prompt N]
+                      [--tokens N] [--vocab N] [--rounds N] [--warm 0] [--compare N] [--key KEY] [--model NAME]
+                      [--watch PID] [--seconds N]
 
 In: servers that run already (tfmc-serve, or a peer with the same route). Each of so many clients reads a stream to its
 end and asks again. Prompts are rows of ids below --vocab (kind random), ids of which three quarters are the same in all
 (shared: what a cache of beginnings is for), or ids with a schema that the answer must follow (json: --grammar is
-tfmc-serve's own, so peers are left out). All is greedy and ends by its length alone, but for json; servers take turns,
-after their answers to the first requests were compared.
+tfmc-serve's own, so peers are left out), or as random, while one more client has a prompt of 4,096 ids read (long: its
+own time to the first token is not in the table). All is greedy and ends by its length alone, but for json; servers take
+turns, after their answers to the first requests (--compare) were compared. --each: so many requests of each client.
 --watch PID: memory, descriptors and threads of a process at the end of each round; with --seconds rounds go on so long.
 Out: a table in the median of the rounds. Refused: answers that are not 200, streams that end without [DONE].
 How many answers of two servers are the same is said.
@@ -25,6 +27,7 @@ import sys
 import time
 import urllib.parse
 
+LONG_AFTER = 1.5  # seconds: then the others write
 SCHEMA = {"type": "array", "minItems": 3, "maxItems": 3, "items": {
     "type": "object", "properties": {"name": {"enum": ["ann", "bob"]}, "is_old": {"type": "boolean"}},
     "required": ["name", "is_old"], "additionalProperties": False}}
@@ -44,6 +47,12 @@ def bodies_of(arguments):
         body.update({"grammar": {"json_schema": SCHEMA}} if arguments.kind == "json" else {"ignore_eos": True})
         made.append(json.dumps(body).encode())
     return made
+
+
+def long_body(arguments):
+    choose = random.Random(2)
+    return json.dumps({"prompt": [choose.randrange(3, arguments.vocab) for _ in range(4096)], "max_tokens": 1, "temperature": 0,
+                       "stream": True, "ignore_eos": True, **({"model": arguments.model} if arguments.model else {})}).encode()
 
 
 class Server:
@@ -87,8 +96,8 @@ class Server:
         return text, tokens, first if first is not None else time.perf_counter() - began, between
 
 
-async def closed(server, bodies, clients):
-    """(seconds, tokens, times to the first token, times between events)"""
+async def closed(server, bodies, clients, long=None):
+    """(seconds, tokens, times to the first token, times between events). long: a request in the middle of the others"""
     left, firsts, between, tokens = iter(bodies), [], [], 0
 
     async def client():
@@ -98,8 +107,12 @@ async def closed(server, bodies, clients):
             tokens += count
             firsts.append(first)
             between.extend(gaps)
+
+    async def reader():
+        await asyncio.sleep(LONG_AFTER)
+        await server.ask(long)
     began = time.perf_counter()
-    await asyncio.gather(*(client() for _ in range(clients)))
+    await asyncio.gather(*(client() for _ in range(clients)), *([reader()] if long else []))
     return time.perf_counter() - began, tokens, firsts, between
 
 
@@ -127,12 +140,13 @@ def row(name, clients, rounds):
 
 async def measure(arguments):
     servers, bodies = [Server(url, arguments.key) for url in arguments.urls], bodies_of(arguments)
-    await compare(servers, bodies[:4])
-    found, until, number = {}, time.monotonic() + arguments.seconds, 0
-    while number <= arguments.rounds or time.monotonic() < until:  # the first warms
+    await compare(servers, bodies[:arguments.compare])
+    long = long_body(arguments) if arguments.kind == "long" else None
+    found, until, number = {}, time.monotonic() + arguments.seconds, 1 - arguments.warm
+    while number <= arguments.rounds or time.monotonic() < until:  # round 0 warms
         for clients in map(int, arguments.clients.split(",")):
             for server in servers if number % 2 else servers[::-1]:
-                made = await closed(server, bodies, clients)
+                made = await closed(server, bodies[:clients * arguments.each] if arguments.each else bodies, clients, long)
                 if number:
                     found.setdefault((server.name, clients), []).append(made)
         if arguments.watch:
@@ -146,10 +160,10 @@ async def measure(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("urls", nargs="+", metavar="URL")
-    parser.add_argument("--kind", choices=("random", "shared", "json"), default="random")
+    parser.add_argument("--kind", choices=("random", "shared", "json", "long"), default="random")
     parser.add_argument("--clients", default="1,4,16")
     for name, default in (("requests", 64), ("prompt", 128), ("tokens", 64), ("vocab", 256), ("rounds", 5), ("watch", 0),
-                          ("seconds", 0)):
+                          ("seconds", 0), ("each", 0), ("warm", 1), ("compare", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--key")
     parser.add_argument("--model")

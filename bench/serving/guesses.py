@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """What guesses gain when a model writes given texts: the scheduler of tfmc-serve with and without them, in turns.
 
-usage: guesses.py FOLDER [--types f32,bf16,int8,int4] [--kinds edit,...] [--texts N] [--tokens N] [--rounds N] [--threads N]
+usage: guesses.py FOLDER [--types f32,bf16,int8,int4] [--kinds edit,...] [--texts N] [--tokens N] [--rounds N] [--threads N] [--length N]
 
 In: a checkpoint that writes, with tokens of bytes (make_models.py gpt2), and this project's repository. Kinds of texts:
   edit    a file of a commit, written again with its edits, the file before in the prompt
   part    the same prompt, and the lines that the commit changed, with three lines around them
-  list    JSON records with the same members
-  record  one JSON object
+  list    JSON records with the same members, one for each file of the project
+  record  one JSON object with members and values at random
   code    the rest of a file whose beginning is in the prompt
   prose   the same of a document
 A mask lets each step choose nothing but the text's next token, so models with random weights write these texts; steps,
-costs, guesses and choices are those of the server. One row at a time.
+costs, guesses and choices are those of the server. One row at a time, of at most --length tokens with its prompt.
 Out: for each kind and type of weights tokens a step, tokens a second without and with guesses, and the median of the
 ratios. Refused: texts that came out otherwise with guesses than without.
 """
@@ -75,13 +75,23 @@ def rests(tokenizer, pattern):
             yield ids[:64], ids[64:]
 
 
+def listed():
+    """This project's files as records."""
+    for line in git("ls-tree", "-r", "-l", "HEAD").splitlines():
+        mode, kind, _, size, name = line.split(None, 4)
+        yield {"name": name, "kind": kind, "size": int(size), "is_executable": mode == "100755",
+               "language": {"c": "C", "h": "C", "py": "Python", "md": "text"}.get(name.rpartition(".")[2]), "owner": "root"}
+
+
 def records(tokenizer, single):
-    choose, words = random.Random(3), git("ls-files").replace("/", " ").replace(".", " ").replace("_", " ").split()
+    choose, entries = random.Random(3), list(listed())
+    words = sorted({word for entry in entries for word in entry["name"].replace("/", "_").replace(".", "_").split("_")})
     while True:
-        made = [{"id": choose.randrange(10 ** 6), "name": " ".join(choose.sample(words, 2)), "is_open": choose.random() < 0.5,
-                 "tags": choose.sample(words, 2), "size": choose.random().__round__(3)} for _ in range(30)]
+        at = choose.randrange(len(entries) - 30)
+        made = entries[at:at + 30]
         if single:
-            made = {word: value for word, value in zip(choose.sample(words, 12), [v for entry in made for v in entry.values()])}
+            made = {word: choose.choice((choose.randrange(10 ** 6), choose.choice(words), choose.random() < 0.5))
+                    for word in choose.sample(words, 60)}
         yield encode(tokenizer, "As JSON: "), encode(tokenizer, json.dumps(made))
 
 
@@ -148,7 +158,7 @@ def measure(served, kinds, arguments, name):
     without, guessed = Written(served, 0), Written(served, -1)
     for kind in kinds:
         pairs = []
-        for prompt, text in texts_of(kind, served.tokenizer, served.max_length - 20):
+        for prompt, text in texts_of(kind, served.tokenizer, arguments.length):
             pairs.append((prompt, text[:arguments.tokens]))
             if len(pairs) == arguments.texts:
                 break
@@ -175,7 +185,7 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--types", default="f32,bf16,int8,int4")
     parser.add_argument("--kinds", default="edit,part,list,record,code,prose")
-    for name, default in (("texts", 3), ("tokens", 300), ("rounds", 1), ("threads", 2)):
+    for name, default in (("texts", 3), ("tokens", 300), ("rounds", 1), ("threads", 2), ("length", 2000)):
         parser.add_argument(f"--{name}", type=int, default=default)
     arguments = parser.parse_args()
     pool = tfmc.Pool(arguments.threads)

@@ -172,11 +172,12 @@ def test_headers():
     check("#define SPEAKER_VOCAB 50" in open("speaker.h").read(), "the number of tokens is in the header")
 
 
-def build(tfmc, source, program, sanitizers):
+def build(tfmc, source, program, sanitizers, more=()):
+    """more: functions beside those of memory whose calls the program counts."""
     compiler = "clang-14" if sanitizers else os.environ.get("CC", "cc")
     flags = ["-std=gnu17", "-O1", "-g", "-ffp-contract=off", "-Wall", "-Wextra", *(f"-fsanitize={s}" for s in sanitizers)]
     flags += ["-fno-sanitize-recover=all"] if "undefined" in sanitizers else []
-    wraps = ",".join(f"--wrap={name}" for name in ("malloc", "calloc", "realloc", "aligned_alloc"))
+    wraps = ",".join(f"--wrap={name}" for name in ("malloc", "calloc", "realloc", "aligned_alloc", *more))
     proc = run(compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include",
                "-I", f"{os.path.dirname(tfmc)}/generated/include",
                f"-I{source}/runtime",
@@ -254,6 +255,9 @@ def main():
             test_ragged(tfmc)
         if build(tfmc, source, "writing_sources", given.sanitize):
             test_sources(tfmc)
+        if build(tfmc, source, "writing_guesses", given.sanitize, ["tfm_decoder_step"]):
+            test_program("./writing_guesses", "1")
+            test_program("./writing_guesses", "2")
         if build(tfmc, source, "writing_threads", given.sanitize):
             test_program("./writing_threads", given.runs)
         os.chdir("/")

@@ -36,6 +36,7 @@ sys.path[:0] = [*SOURCES, str(HERE.parents[1] / "tests")]
 
 import tfmc  # noqa: E402
 import tfmc.text  # noqa: E402
+from chat_styles import STYLES, write_style  # noqa: E402
 from test_generate import CASES, write_checkpoint  # noqa: E402
 from test_text import write_pairs, write_tokenizer  # noqa: E402
 
@@ -53,7 +54,8 @@ w10 {{ "b" if m.role == "user" else "c" }} {{ m.content if m.content is string e
 
 BYTES_TEMPLATE = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}<s>assistant: {{ \"a\" if brief }}"
 STATES = {"states": "qwen3_5.json", "scan": "mamba2.json"}  # beside attention, and alone
-WRITERS = ("write", "chat", "bytes", "tools", *STATES)
+BYTES = ("bytes", "tools", *STYLES)
+WRITERS = ("write", "chat", *BYTES, *STATES)
 TOOLS_TEMPLATE = """{% if tools %}<s>tools: {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}</s>{% endif %}{% for m in messages %}<s>{{ m.role }}: {{ m.content or "" }}
 {%- for call in m.tool_calls or [] %}
@@ -78,6 +80,7 @@ def write_bytes(folder, vocab, calls=False):
         made.add_tokens(["<tool_call>", "</tool_call>"])
     made.save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(TOOLS_TEMPLATE if calls else BYTES_TEMPLATE)
+    return made
 
 
 def write_languages(folder, vocab):
@@ -92,8 +95,8 @@ def write_languages(folder, vocab):
 
 def write_case(folder, kind):
     """A checkpoint of a kind: embed, classify (three labels), rerank (one), write, chat, which is write with a template,
-    bytes, which is chat with tokens of bytes, tools, which is bytes with a template that knows tools, translate, and
-    states and scan, which are write with layers that keep states."""
+    bytes, which is chat with tokens of bytes, tools, which is bytes with a template that knows tools, a name of STYLES,
+    which is bytes with that template, translate, and states and scan, which are write with layers that keep states."""
     name = {"embed": "sentence_mean.json", **dict.fromkeys(WRITERS, "llama.json"), **STATES,
             "translate": "m2m_100.json"}.get(kind, "bert_classify.json")
     case = json.loads((CASES / name).read_text())
@@ -103,14 +106,16 @@ def write_case(folder, kind):
         case["weights"]["classifier.weight"][0] = case["weights"]["classifier.bias"][0] = 1
     if kind == "states":
         config["max_position_embeddings"] = 2048
-    if kind in ("bytes", "tools"):
+    if kind in BYTES:
         config["vocab_size"], config["max_position_embeddings"] = 300, 256 if kind == "bytes" else 1024
         for name in ("lm_head.weight", "model.embed_tokens.weight"):
             case["weights"][name][0] = 300
     folder.mkdir()
     write_checkpoint(case, folder)
-    if kind in ("bytes", "tools"):
-        write_bytes(folder, 290, kind == "tools")
+    if kind in BYTES:
+        tokenizer = write_bytes(folder, 290, kind == "tools")
+        if kind in STYLES:
+            write_style(folder, kind, tokenizer)
     elif kind == "translate":
         write_languages(folder, config["vocab_size"])
     elif kind in ("write", "chat", *STATES):

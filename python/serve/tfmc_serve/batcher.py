@@ -274,7 +274,8 @@ class Batcher:
     def _measure(self, tokens: int, seconds: float) -> None:
         if tokens >= RUN_TOKENS // 4 or not self.seconds_per_token:
             found = seconds / max(tokens, 1)
-            self.seconds_per_token = found if not self.seconds_per_token else 0.8 * self.seconds_per_token + 0.2 * found
+            before = self.seconds_per_token or found  # at most twice that: a machine that stood still is not a slow one
+            self.seconds_per_token = 0.8 * before + 0.2 * min(found, 2 * before)
 
     def _numbers(self, served: Computes, run: list[Waiting], alone: bool) -> list[Any]:
         """The numbers of each row, or why it has none: a run that fails is repeated row by row."""

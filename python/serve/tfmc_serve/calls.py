@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 
-from .tools import Form, Tools
+from .tools import ID_MEMBER, Form, Tools
 
 
 class Reader:
@@ -116,7 +116,7 @@ class FreeReader(Reader):
         end: int | None = None
         while found is not None:
             size = object_end(self._held, found.end())
-            close = None if size is None else behind(self._held, self.form.close, size)
+            close = None if size is None else behind(self._held, self.form.close, behind_id(self._held, size))
             if size is None or close is None or all(found[1] != one.name for one in self.tools.functions):
                 return [], 0
             calls.append((found[1], self._held[found.end():size]))
@@ -143,6 +143,12 @@ def behind(text: str, words: str, place: int = 0) -> int | None:
             return None
         place += len(word)
     return place
+
+
+def behind_id(text: str, place: int) -> int:
+    """The place behind the name of a call, if it stands here: answers have names of the server's."""
+    found = ID_MEMBER.match(text, place)
+    return place if found is None else found.end()
 
 
 def object_end(text: str, place: int) -> int | None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 LONGEST, SHORTEST = 4, 2  # tokens at the end of a row that are looked for
 MOST = 15                 # guesses of a row in a step
 PAUSE, FAILED = 16, 3     # tokens without guesses after so many steps of which none was right
+FEW = 3                   # guesses of a row of which none was right yet, or since a pause: they are nearly free
+LONGEST_PAUSE = 256       # it doubles while guesses fail, and halves with each step whose guesses were right
 FIRST_RATE, LEAST_RATE = 0.5, 0.3  # of right guesses: before any is known; below it none would ever be tried again
 
 
@@ -17,7 +19,8 @@ class Guesser:
         self._ids: list[int] = []
         self._ends: dict[tuple[int, ...], int] = {}     # n-gram: the place behind its last occurrence but that at the end
         self._latest: list[tuple[tuple[int, ...], int]] = []  # n-grams at the end, which are entered with the next token
-        self.rate, self._failed, self._pause = FIRST_RATE, 0, 0
+        self.rate, self._failed, self._pause, self._next_pause = FIRST_RATE, 0, 0, PAUSE
+        self._is_tried = False  # a guess was right, since the last pause
 
     def add(self, ids: list[int]) -> None:
         for token in ids:
@@ -32,6 +35,7 @@ class Guesser:
         """Up to so many tokens that may follow; the longest known end decides."""
         if most < 1 or self._pause:
             return []
+        most = most if self._is_tried else min(most, FEW)
         for gram, _ in reversed(self._latest):
             place = self._ends.get(gram)
             if place is not None:
@@ -57,8 +61,11 @@ class Guesser:
         for i in range(min(guessed, right + 1)):
             self.rate = max(LEAST_RATE, 0.9 * self.rate + 0.1 * (i < right))
         self._failed = 0 if right else self._failed + 1
-        if self._failed >= FAILED:
-            self._failed, self._pause = 0, PAUSE
+        if right:
+            self._next_pause, self._is_tried = max(PAUSE, self._next_pause // 2), True
+        elif self._failed >= FAILED:
+            self._failed, self._pause, self._is_tried = 0, self._next_pause, False
+            self._next_pause = min(LONGEST_PAUSE, 2 * self._next_pause)
 
 
 class Costs:

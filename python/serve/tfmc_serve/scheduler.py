@@ -415,13 +415,16 @@ class Scheduler:
         return made
 
     def _measure(self, rows: int, tokens: int, prompt: int, seconds: float) -> None:
+        """One step counts at most twice what was known: a machine that stood still is not a slow one."""
         if not prompt:
             self._costs.learn(tokens, seconds)
-            self._row_seconds = 0.9 * self._row_seconds + 0.1 * seconds if self._row_seconds else seconds
+            before = self._row_seconds or seconds
+            self._row_seconds = 0.9 * before + 0.1 * min(seconds, 2 * before)
         elif prompt >= LEAST_PIECE:
             of_rows = self._row_seconds if rows > 1 else 0.0
             found = max(seconds - of_rows, seconds / 4) / prompt
-            self._token_seconds = 0.8 * self._token_seconds + 0.2 * found if self._token_seconds else found
+            before = self._token_seconds or found
+            self._token_seconds = 0.8 * before + 0.2 * min(found, 2 * before)
 
     def _write(self, plan: list[Part]) -> list[tuple[Any, Exception | None]]:
         """A step that fails as a whole is repeated row by row, so that one row's fault is its own."""

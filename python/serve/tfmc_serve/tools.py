@@ -24,6 +24,8 @@ PROBE = ("tfmc_probe_one", "tfmc_probe_two")
 ARGUMENTS = {"tfmc_key": "tfmc value"}
 OPEN = re.compile(r'\{\s*"(\w+)"\s*:\s*"$')        # of a call, up to its name
 MIDDLE = re.compile(r'"\s*,\s*"(\w+)"\s*:\s*')      # up to its arguments
+ID_TEXT = r'[^"\\]*'
+ID_MEMBER = re.compile(rf'\s*,\s*"id"\s*:\s*"{ID_TEXT}"(?=\s*\}})')  # of a call, behind its arguments
 ID_LETTERS = string.ascii_letters + string.digits  # nine of them: templates of Mistral take no others
 
 
@@ -179,6 +181,8 @@ def find_form(chat: Any, ends: list[str]) -> Form:
         calls = [{"id": call_id(), "type": "function", "function": {"name": name, "arguments": ARGUMENTS}} for name in names]
         results = [{"role": "tool", "tool_call_id": call["id"], "content": "0"} for call in calls]
         text: str = chat.text([user, {"role": "assistant", "content": "", "tool_calls": calls}, *results], [tool], None, False)
+        for call in calls:  # a template may write its name, too; a model need not
+            text = re.sub(ID_MEMBER.pattern.replace(ID_TEXT, call["id"]), "", text)
         return text
     try:
         start, one = chat.text([user], [tool]), render(PROBE[:1])
