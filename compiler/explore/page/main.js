@@ -51,7 +51,9 @@ function refreshView(view, make) {
 }
 
 // What is wider than its frame has a sign at the right edge until it is moved to its end.
-const cuts = new ResizeObserver((entries) => { for (const { target } of entries) markCut(target.closest('.scrolls')); });
+const cuts = new ResizeObserver((entries) => {
+  for (const { target } of entries) markCut(target.closest('.scrolls'));
+});
 function markCut(frame) {
   if (frame) frame.classList.toggle('cut', frame.scrollWidth - frame.clientWidth - frame.scrollLeft > 8);
 }
@@ -150,7 +152,7 @@ function restore(hash) {
     set(state.machine, name, Number(wanted.get('machine.' + name)) || data.machine[name]);
   if (next !== state.program || changed || !document.querySelector('[data-total]')) showProgram(next);
   select(wanted.get('sel') || null);
-  showView(wanted.get('view'));
+  showView(wanted.get('view') || data.view);
 }
 function decode(text) {
   try {

@@ -76,8 +76,8 @@ function memoryPicture(each, placed) {
 
 // What the looks of the picture mean; only those that are there.
 function memoryLegend(each) {
-  const key = (kind, ...what) => el('span', { class: 'key' }, svg('svg', { width: 18, height: 12, 'aria-hidden': 'true' },
-    svg(...what)), kind);
+  const key = (kind, ...what) => el('span', { class: 'key' },
+    svg('svg', { width: 18, height: 12, 'aria-hidden': 'true' }, svg(...what)), kind);
   const rect = (kind, more) => ['rect', Object.assign({ class: kind, x: 1, y: 1, width: 16, height: 10 }, more)];
   const keys = [key('a buffer', ...rect('buffer')), key('selected', ...rect('buffer', { 'aria-selected': 'true' })),
     key('the step with most in use', 'path', { class: 'peak', d: 'M9 0V12' })];

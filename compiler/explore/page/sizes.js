@@ -34,15 +34,16 @@ function stepWork(step, sizes, machine) {
 // ---- what was measured ----
 
 // Times of steps and runs were measured with some sizes and threads; with others they say nothing.
-const runsMeasured = data.runs || [];
-const runAt = (each, sizes, run) => each === data.programs[0] &&
-  each.sizes.every((size, i) => sizes.get(size.name) === run.sizes[i]);
+const runsMeasured = data.runs || [], runsOfOther = (data.compare && data.compare.runs) || [];
+const runAt = (each, sizes, run) => each.sizes.every((size, i) => sizes.get(size.name) === run.sizes[i]);
 function measuredRun(each, sizes, threads) {
   if (threads !== data.machine.threads) return undefined;
-  return runsMeasured.find((run) => runAt(each, sizes, run));
+  const runs = each === data.programs[0] ? runsMeasured
+    : data.compare && each === data.compare.programs[0] ? runsOfOther : [];
+  return runs.find((run) => runAt(each, sizes, run));
 }
 const stepsAreMeasured = () => state.threads === data.machine.threads && runsMeasured.length > 0 &&
-  runAt(program(), state.values, runsMeasured[0]);
+  program() === data.programs[0] && runAt(program(), state.values, runsMeasured[0]);
 
 // The least bytes that are known to be enough: those of the next stops. `exact`: all sizes are stops.
 function workspaceOf(each, sizes, threads) {
