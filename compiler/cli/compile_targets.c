@@ -5,7 +5,7 @@
 
 #include "aot/runtime_archives.h"
 #include "cli/cli_model.h"
-#include "cli/commands/compile_modules.h"
+#include "cli/compile_modules.h"
 
 const char *emitted_kind(const Session *session) { return option_text(&session->options, OPTION_EMIT, "lib"); }
 

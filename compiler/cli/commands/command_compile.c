@@ -10,7 +10,7 @@
 #include "cli/cli_model.h"
 #include "cli/cli_training.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/compile_machines.h"
+#include "cli/compile_machines.h"
 #include "cli/compile_targets.h"
 #include "cli/worker.h"
 #include "codegen/codegen.h"

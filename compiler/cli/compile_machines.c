@@ -1,5 +1,5 @@
 /* In: a model's request and several machines. Out: a folder with a library for each. See compile_machines.h. */
-#include "cli/commands/compile_machines.h"
+#include "cli/compile_machines.h"
 
 #include <errno.h>
 #include <string.h>

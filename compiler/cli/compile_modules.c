@@ -1,5 +1,5 @@
 /* In: a library's request for WebAssembly. Out: modules, their loader and its types. See compile_modules.h. */
-#include "cli/commands/compile_modules.h"
+#include "cli/compile_modules.h"
 
 #include <string.h>
 

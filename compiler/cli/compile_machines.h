@@ -7,7 +7,7 @@
 #ifndef TFM_CLI_COMPILE_MACHINES_H
 #define TFM_CLI_COMPILE_MACHINES_H
 
-#include "cli/commands/compile_modules.h"
+#include "cli/compile_modules.h"
 #include "cli/compile_targets.h"
 
 typedef struct MachineFile { /* of one machine */
