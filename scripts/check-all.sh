@@ -122,6 +122,7 @@ serve_long() {
     python/serve/tests/run_serve.py test_serve_load test_serve_completions.Bits
 }
 stage "tfmc-serve, ten minutes of load" serve_long
+stage "tfmc-serve, clients of others, unchanged" scripts/serve-clients.sh
 stage "the Python package, addresses and undefined behaviour" scripts/python-sanitized.sh address
 stage "the Python package, threads" scripts/python-sanitized.sh thread
 corpus() {
