@@ -4,6 +4,7 @@
  * layout stay: values take the place of defaults, the checkpoint block goes, and so does what the values decide against
  * in the model: branches that are not taken, and parameters that nothing reads then. */
 #include <ctype.h>
+#include <fnmatch.h>
 #include <string.h>
 
 #include "import/expression.h"
@@ -304,7 +305,21 @@ static void write_before(Writer *w, const Family *family, const char *included) 
   }
 }
 
-static void write_head(StrBuf *out, const Folder *folder, const ImportOptions *options) {
+/* Of a folder that reads more than text: what is not computed was not looked at either, which a reader must know. */
+static void write_unseen(StrBuf *out, const Family *family, const Folder *folder) {
+  const Texts unused = family_texts(out->arena, family, "unused");
+  StrBuf found = strbuf_new(out->arena);
+  for (size_t i = 0; i < unused.n; i++) {
+    size_t n = 0;
+    for (size_t k = 0; k < folder->weights->entries.n; k++)
+      n += fnmatch(unused.items[i], folder->weights->entries.items[k].tensor->name, FNM_NOESCAPE) == 0;
+    if (n) strbuf_printf(&found, "%s%zu of %s", found.length ? ", " : "", n, unused.items[i]);
+  }
+  strbuf_printf(out, "# The rest is not computed; whether its settings and tensors (%s) fit was not looked at.\n#\n",
+                found.length ? found.text : "there are none");
+}
+
+static void write_head(StrBuf *out, const Family *family, const Folder *folder, const ImportOptions *options) {
   const char *class = json_string_value(json_array_get(json_object_get(folder->config, "architectures"), 0));
   StrBuf quoted = strbuf_new(out->arena);
   strbuf_add_quoted(&quoted, folder->weights_path);
@@ -318,6 +333,7 @@ static void write_head(StrBuf *out, const Folder *folder, const ImportOptions *o
   if (folder->part_of) strbuf_printf(out, ", the part for text of a %s,", folder->part_of);
   strbuf_printf(out, " by tfmc %s. To go on:\n#   tfmc compile THIS_FILE --weights %s -o libmodel.so\n#\n",
                 options->version, quoted.text);
+  if (folder->part_of) write_unseen(out, family, folder);
 }
 
 void import_write(StrBuf *out, const ImportValues *values, const Folder *folder, const ImportOptions *options) {
@@ -334,7 +350,7 @@ void import_write(StrBuf *out, const ImportValues *values, const Folder *folder,
   copy_to(&unplaced, body);
   strbuf_add(&own, members.text);
   const char *included = included_text(out->arena, family, own.text);
-  write_head(out, folder, options);
+  write_head(out, family, folder, options);
   w.out = out;
   write_before(&w, family, included);
   write_params(&w, values, members.text);

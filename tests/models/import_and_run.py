@@ -28,7 +28,11 @@ class Crash(Exception):
 
 
 def call(tfmc, *args, late=True):
-    done = subprocess.run([tfmc, *map(str, args)], capture_output=True, text=True, timeout=SECONDS)
+    """`tfmc`: the path of the binary, or a Server of fork_server.py."""
+    if hasattr(tfmc, "run"):
+        done = tfmc.run(*args)
+    else:
+        done = subprocess.run([tfmc, *map(str, args)], capture_output=True, text=True, timeout=SECONDS)
     if done.returncode not in (0, 1, 2, 3) or "internal error" in done.stderr or done.returncode and "error" not in done.stderr:
         raise Crash(f"tfmc {args[0]} ends with {done.returncode}: {done.stderr[-500:]}")
     if done.returncode:

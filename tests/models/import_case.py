@@ -21,8 +21,8 @@ class ImportCase(unittest.TestCase):
         self.addCleanup(self.temporary.cleanup)
         self.folder = pathlib.Path(self.temporary.name)
 
-    def take(self, name):
-        self.case = json.loads((CASES / f"{name}.json").read_text())
+    def take(self, name, place=CASES):
+        self.case = json.loads((place / f"{name}.json").read_text())
         checkpoint.write(self.case, self.folder)
         return self.case["files"]["config.json"]
 

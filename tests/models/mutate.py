@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|rotations|tokens|tensors|classes|fitting] [--quick]
-       [--thin N] [--like REGEX] [--keep FOLDER] [--record FOLDER]
+"""usage: mutate.py TFMC CASES [CASE ...] [--show] [--part json|rotations|tokens|tensors|classes|fitting|ignored] [--quick]
+       [--thin N] [--like REGEX] [--keep FOLDER] [--record FOLDER] [--all] [--log FILE]
 
 Changes each folder of a case in one thing at a time: each key of each JSON file to other values of its type, none, or
 gone; keys that are not there, those of the lists of ignored keys among them; other ways to write how positions turn;
@@ -9,7 +9,8 @@ that the model type has; each key with weights that fit it. `tfmc import` and `t
 transformers computes from the same folder, within 1e-5 of the largest number (where f32 rounds more, within 3 times the
 rounding of transformers), or refuse; where transformers refuses, or its result depends on tensors that the folder does
 not have, they must refuse. Keys that concern tokens: the same of `tfmc generate`. A warning is no excuse. Of a folder that reads pictures the part for
-text is compared; what transformers cannot read the pictures with is counted as `tower`. The last line
+text is compared; what transformers cannot read the pictures with is counted as `tower`, if the model says that it was
+not looked at. The last line
 is 'N passed, N failed'; before it one for each case and part. With --keep what transformers made is kept, so that
 another binary is compared without asking it again. Needs torch and transformers; test_mutations.py compares a part of
 it with what was recorded here (--record).
@@ -18,193 +19,33 @@ import argparse
 import collections
 import contextlib
 import hashlib
-import io
 import json
-import logging
 import os
 import pathlib
-import pickle
 import re
 import sys
 import tempfile
-import warnings
+import traceback
 import zlib
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")  # a thread for each tensor takes longer than tiny tensors
 import numpy as np
 import torch
 import transformers as hf
 from safetensors.numpy import load_file
 
 import checkpoint
+import fork_server
 import mutations
-import sentence_reference
-from import_and_run import NEW_TOKENS, Crash, Ours, Refused, write
+import unchanging
+from import_and_run import SECONDS, Crash, Ours, Refused, write
+from mutation_log import Log
+from theirs import Declined, Kept, Theirs, aliases, architecture, prefixed, quiet, related
 
-torch.set_num_threads(1)
-torch.set_grad_enabled(False)
-hf.logging.set_verbosity(logging.CRITICAL)
-hf.logging.disable_progress_bar()
-warnings.filterwarnings("ignore")
-logging.disable(logging.CRITICAL)
-EXPERTS = dict(experts_implementation="eager")  # torch's grouped products take rows of 16 bytes alone
 TOLERANCE = 1e-5
 MOST_OF_ROUNDING = 1e-3
+VERDICTS = ("equal", "refused", "both refuse", "silent", "theirs refuses", "crash", "tower")
 TOWER = (r"\b(vision_config|audio_config|mm_tokens_per_image|projector_hidden_act|spatial_merge_size|image_token_\w+)\b"
          r"|\b(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\.")
-AUTO = {"ForCausalLM": hf.AutoModelForCausalLM, "LMHeadModel": hf.AutoModelForCausalLM, "MTModel": hf.AutoModelForSeq2SeqLM,
-        "ForConditionalGeneration": hf.AutoModelForSeq2SeqLM, "ForMaskedLM": hf.AutoModelForMaskedLM,
-        "ForSequenceClassification": hf.AutoModelForSequenceClassification,
-        "ForTokenClassification": hf.AutoModelForTokenClassification, "ForQuestionAnswering": hf.AutoModelForQuestionAnswering,
-        "ForMultipleChoice": hf.AutoModelForMultipleChoice, "ForNextSentencePrediction": hf.AutoModelForNextSentencePrediction,
-        "ForPreTraining": hf.AutoModelForPreTraining, "ForImageClassification": hf.AutoModelForImageClassification}
-
-
-class Declined(Exception):
-    """transformers computes nothing, or nothing that the folder determines."""
-
-
-@contextlib.contextmanager
-def quiet():
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
-
-
-def architecture(config):
-    names = config.get("architectures")
-    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-
-
-def classes(config, writes):
-    """The auto class first: it takes the config's own type for what it is. Then the class of the name."""
-    name = architecture(config)
-    suffix = next((s for s in AUTO if name.endswith(s)), None)
-    if config.get("model_type") == "whisper" and (suffix or writes):
-        return [hf.AutoModelForSpeechSeq2Seq]
-    if suffix:
-        return [AUTO[suffix], getattr(hf, name, None)]
-    if writes and not name:
-        return [AUTO[writes]]
-    if hasattr(hf, name) and (not name.endswith("Model") or name.endswith("EncoderModel")):
-        return [getattr(hf, name)]
-    return [hf.AutoModel, getattr(hf, name, None)]  # the towers alone of SigLIP have no auto class
-
-
-def loaded(folder, config, writes, attention, dtype=torch.float32):
-    fault = None
-    for kind in filter(None, classes(config, writes)):
-        try:
-            with quiet():
-                model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=dtype, attn_implementation=attention,
-                                                   **EXPERTS)
-            return model.eval(), info
-        except Exception as e:  # whatever transformers, torch and its checks of configs raise
-            fault = e
-            if "Unrecognized configuration class" not in str(e):
-                break
-    raise Declined(f"{type(fault).__name__}: {str(fault)[:200]}")
-
-
-def missing_of(model, info):
-    """The parameters that the folder lacks, but for tables of sines, which the class computes."""
-    sines = tuple(n + "." for n, m in model.named_modules() if "Sinusoidal" in type(m).__name__)
-    return [(n, p) for n, p in model.named_parameters() if n in info["missing_keys"] and not n.startswith(sines or ("\0",))]
-
-
-def attention_of(config):
-    """Eager, which rounds least, but where the classes have their own rounding of ALiBi."""
-    return "sdpa" if config.get("alibi") else "eager"
-
-
-class Theirs:
-    def __init__(self, case, dtype=torch.float32):
-        self.case, self.dtype = case, dtype
-        self.writes = None
-        if case.get("grows"):
-            name = architecture(case["files"]["config.json"])
-            self.writes = next(s for s in AUTO if name.endswith(s))
-
-    def run(self, model, inputs):
-        try:
-            with quiet():
-                made = model(**inputs, return_dict=True)
-        except Exception as e:
-            raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
-        return {k: v.numpy() for k, v in made.items() if isinstance(v, torch.Tensor)}
-
-    def outputs(self, folder, config, inputs):
-        """Where no class is named, what the case's own class makes, too."""
-        if (folder / "modules.json").exists():
-            return self.of_sentences(folder, config, inputs)
-        if "modules.json" in self.case["files"]:
-            inputs = dict(inputs, attention_mask=(inputs["attention_mask"] != 0).long())
-        made = self.of_class(folder, config, inputs)
-        if not architecture(config):
-            with contextlib.suppress(Declined):
-                own = dict(architectures=self.case["files"]["config.json"]["architectures"])
-                made = self.of_class(folder, config | own, inputs) | made
-        return made
-
-    def of_sentences(self, folder, config, inputs):
-        try:
-            with quiet():
-                made = sentence_reference.outputs(folder, inputs, attention_of(config), self.dtype)
-        except Exception as e:
-            raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
-        if not made:
-            raise Declined("missing: tensors that the vectors need")
-        return made
-
-    def of_class(self, folder, config, inputs):
-        model, info = loaded(folder, config, self.writes, attention_of(config), self.dtype)
-        made = self.run(model, inputs)
-        missing = missing_of(model, info)
-        for seed in (1, 2) if missing else ():
-            for _, p in missing:
-                p.normal_(generator=torch.Generator().manual_seed(seed))
-            again = self.run(model, inputs)
-            made = {k: v for k, v in made.items() if np.array_equal(v, again[k], equal_nan=True)}
-        if missing and not any(v.size for v in made.values()):
-            raise Declined(f"missing: {sorted(n for n, _ in missing)[:3]}")
-        return made
-
-    def tokens(self, folder, config, inputs):
-        model, info = loaded(folder, config, self.writes, attention_of(config))
-        missing = missing_of(model, info)
-        if missing:
-            raise Declined(f"missing: {sorted(n for n, _ in missing)[:3]}")
-        try:
-            with quiet():
-                more = {} if model.config.is_encoder_decoder else dict(attention_mask=torch.ones_like(inputs["input_ids"]))
-                made = hf.GenerationMixin.generate(model, **inputs, **more, do_sample=False, max_new_tokens=NEW_TOKENS,
-                                                   return_dict_in_generate=False)
-                return made.tolist()
-        except Exception as e:
-            raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
-
-
-class Kept:
-    """What transformers made of a folder, by all that is in it; `file`: where it is kept, or None."""
-
-    def __init__(self, file, inputs):
-        self.file, self.basis = file, [hf.__version__, torch.__version__, inputs]
-        self.made = pickle.loads(file.read_bytes()) if file and file.exists() else {}
-
-    def take(self, key, make):
-        key = hashlib.sha256(json.dumps([*self.basis, *key]).encode()).hexdigest()
-        if key not in self.made:
-            try:
-                self.made[key] = make()
-            except Declined as e:
-                self.made[key] = e
-        if isinstance(self.made[key], Declined):
-            raise self.made[key]
-        return self.made[key]
-
-    def save(self):
-        if self.file:
-            self.file.write_bytes(pickle.dumps(self.made))
 
 
 def digest(tensors):
@@ -258,6 +99,7 @@ def same_tokens(a, b, beams=False):
 
 class Case:
     def __init__(self, tfmc, path, folder, args):
+        """`tfmc`: a Server of the binary."""
         self.case, self.args, self.name, self.folder = json.loads(path.read_text()), args, path.stem, folder
         self.files = mutations.with_early_end(self.case)
         self.tensors = {n: np.array(checkpoint.weight(n, s, self.case["gain"]), order="C") for n, s in self.case["weights"].items()}
@@ -272,6 +114,7 @@ class Case:
         self.theirs, self.exact = Theirs(self.case), Theirs(self.case, torch.float64)
         self.counts, self.faults, self.records, self.base = collections.Counter(), [], [], {}  # base: of outputs and of tokens
         self.kept = Kept(args.keep and args.keep / f"{path.stem}.pickle", self.case["inputs"])
+        self.unchanged_by, self.is_unchanged = {}, False  # entries of lists; of the last change
         self.digest = digest(self.tensors)  # of the tensors in the folder
 
     def start(self, kind):
@@ -298,7 +141,7 @@ class Case:
                 print(f"  {'both' if declined else 'ours'}{' late' if refusal.late else ''}: {label}: {str(refusal)[:230]!r}"
                       f"{' / ' + str(declined) if declined else ''}", flush=True)
             return "refused", None
-        if declined and self.is_of_tower(label):
+        if declined and self.is_of_tower(label) and "was not looked at" in self.ours.text.read_text():
             self.counts["tower"] += 1
             return "tower", None
         if declined:
@@ -307,6 +150,7 @@ class Case:
         if wrong:
             return self.fault(label, "silent", wrong)
         self.counts["equal"] += 1
+        self.is_unchanged = type(made) in self.base and same_numbers(made, self.base[type(made)])
         self.base.setdefault(type(made), made)
         if self.args.show:
             print(f"  {'unchanged' if same_numbers(made, self.base[type(made)]) else 'equal'}: {label}", flush=True)
@@ -314,7 +158,8 @@ class Case:
                                                                  for k in made}
 
     def is_of_tower(self, label):
-        """Of a folder that reads pictures only its part for text is taken: what transformers reads them with may not be built."""
+        """Of a folder that reads pictures only its part for text is taken: what transformers reads them with may not be built.
+        The model that is written must say so."""
         return "vision_config" in self.files["config.json"] and "text_config" not in label.split(" = ")[0] and re.search(TOWER, label)
 
     def is_masked(self, array):
@@ -362,6 +207,27 @@ class Case:
         where, path = mutation[1:3]
         has = mutation[0] != "json" or where != "config.json" or path[0] in self.files[where]
         return not has and zlib.crc32(f"{self.name} {mutations.text(mutation)}".encode()) % self.args.thin != 0
+
+    def of_ignored(self):
+        """Each entry of the lists of keys that change nothing, of the family that computes the folder. What is the same with
+        a change is kept: unchanging.py makes a table of it."""
+        write(self.folder, self.files, self.tensors)
+        config = self.files.get("config.json", {})
+        for entry in unchanging.entries_of(self.args.family) if self.args.family else ():
+            path = unchanging.place_of(entry, config)
+            if not path or entry in self.args.tried:
+                continue
+            inner = config
+            for key in path[:-1]:
+                inner = inner[key]
+            has = path[-1] in inner
+            for value in mutations.others(path[-1], inner[path[-1]]) if has else mutations.ADDED.get(path[-1]) or mutations.guessed(path[-1]):
+                mutation = ["json", "config.json", path, value]
+                verdict, _ = self.outputs(mutation, mutations.apply(mutation, self.files, None)[0], None)
+                if verdict == "equal" and self.is_unchanged:
+                    self.unchanged_by.setdefault(entry, []).append([self.name, path, value])
+                if len(self.unchanged_by.get(entry, ())) == 2:
+                    break
 
     def of_rotations(self):
         write(self.folder, self.files, self.tensors)
@@ -452,8 +318,9 @@ class Case:
                 yield [mutation, short]
 
     def run(self):
+        """The counts of all parts, and of each its line."""
         parts = dict(json=self.of_json, rotations=self.of_rotations, tokens=self.of_tokens, tensors=self.of_tensors,
-                     classes=self.of_classes, fitting=self.of_fitting)
+                     classes=self.of_classes, fitting=self.of_fitting, ignored=self.of_ignored)
         write(self.folder, self.files, self.tensors)
         _, self.unchanged = self.outputs(None, self.files, self.tensors, "as it is")
         if self.unchanged is None:
@@ -461,14 +328,13 @@ class Case:
             return
         if self.case.get("grows"):
             self.tokens(None, self.files, "as it is")
-        order = ("equal", "refused", "both refuse", "silent", "theirs refuses", "crash", "tower", "late")
         before = self.counts.copy()
         for name, part in parts.items():
-            if name in (self.args.part or parts):
+            if name in (self.args.part or [p for p in parts if p != "ignored"]):
                 part()
                 counts, before = self.counts - before, self.counts.copy()
-                print(f"{self.name} {name}: {sum(counts[k] for k in order[:-1])} changes: "
-                      + ", ".join(f"{counts[k]} {k}" for k in order), flush=True)
+                print(f"{self.name} {name}: {sum(counts[k] for k in VERDICTS)} changes: "
+                      + ", ".join(f"{counts[k]} {k}" for k in (*VERDICTS, "late")), flush=True)
                 self.kept.save()
 
 
@@ -495,39 +361,55 @@ def concerns_tokens(mutation):
         (*mutations.TOKENS, "num_beams", "length", "penalty", "ngram", "sample", "temperature", "top_", "eos", "bos", "pad"))
 
 
-def aliases(config):
-    if config.get("model_type") not in hf.CONFIG_MAPPING:  # tables of vectors
-        return []
-    kind = type(hf.AutoConfig.for_model(config["model_type"]))
-    return mutations.aliases(config, dict(kind.attribute_map))
+def family_of(server, case):
+    """The file of models/ that computes the folder: the one with the model that is written."""
+    write(case.folder, case.files, case.tensors)
+    name = re.search(r"^model (\w+)\(", case.ours.imported(), re.M)[1]
+    found = [p.stem for p in (unchanging.ROOT / "models").glob("*.tfm") if re.search(rf"^model {name}\(", p.read_text(), re.M)]
+    return found[0] if len(found) == 1 else None
 
 
-def prefixed(config, tensors):
-    """All names with the base model's prefix, or without."""
-    with contextlib.suppress(Exception):
-        name = architecture(config)
-        prefix = getattr(hf, name).base_model_prefix + "."
-        if any(n.startswith(prefix) for n in tensors):
-            yield f"without the prefix {prefix}", {n.removeprefix(prefix): v for n, v in tensors.items()}
-        yield f"with the prefix {prefix}", {prefix + n: v for n, v in tensors.items()}
+def run_case(path, args):
+    """The counts of a case, what is wrong in it, and what changed nothing."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(fork_server.Server(args.tfmc, SECONDS)) as server:
+        args.model_type = json.loads(path.read_text())["files"].get("config.json", {}).get("model_type")
+        case = Case(server, path, pathlib.Path(folder), args)
+        args.family = family_of(server, case) if args.part and "ignored" in args.part else None
+        case.run()
+        if args.record and case.unchanged is not None:
+            rows = list(case.recorded())
+            (args.record / path.name).write_text(json.dumps(rows, separators=(",", ":")).replace("],[[", "],\n[[") + "\n")
+        return dict(case.counts), case.faults, case.unchanged_by
 
 
-def related(model_type):
-    """The classes of transformers for the type."""
-    if model_type not in hf.CONFIG_MAPPING:
-        return []
-    module = type(hf.AutoConfig.for_model(model_type)).__module__.rpartition(".")[0].rpartition(".")[2]
-    found = []
-    place = getattr(hf, "_class_to_module", {})  # without it, every class of transformers is loaded to see where it is from
-    for name in dir(hf):
-        if not re.search(r"(Model|For\w+)$", name) or name.startswith(("TF", "Flax", "Auto")):
-            continue
-        if f".{module}." not in place.get(name, f".{module}."):
-            continue
-        kind = getattr(hf, name, None)
-        if isinstance(kind, type) and issubclass(kind, hf.PreTrainedModel) and kind.__module__.split(".")[-2] == module:
-            found.append(name)
-    return [n for n in found if not n.endswith("PreTrainedModel")]
+def forked(path, args):
+    """The same in a process of its own: what one case leaves in torch, or how it dies, is no matter of the next."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        made = {}, ["broken: the script itself"], {}
+        try:
+            made = run_case(path, args)
+        except BaseException:
+            traceback.print_exc()
+        with os.fdopen(writing, "w") as out:
+            json.dump(made, out)
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as made:
+        text = made.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else ({}, ["broken: the process of the case died"], {})
+
+
+def paths_of(args):
+    """The named cases first; with --all, then all others, and the tables of vectors beside them."""
+    named = [args.cases / f"{n}.json" for n in args.only]
+    if named and not args.all:
+        return named
+    found = sorted(args.cases.glob("*.json")) + (sorted((args.cases.parent / "tables").glob("*.json")) if args.all else [])
+    return list(dict.fromkeys([*(p for n in args.only for p in found if p.stem == n), *found]))
 
 
 def main():
@@ -535,6 +417,8 @@ def main():
     parser.add_argument("tfmc")
     parser.add_argument("cases", type=pathlib.Path)
     parser.add_argument("only", nargs="*")
+    parser.add_argument("--all", action="store_true", help="all cases, the named ones first")
+    parser.add_argument("--log", type=pathlib.Path, metavar="FILE", help="a line for each case that ended; those of FILE are not run again")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--part", action="append")
     parser.add_argument("--quick", action="store_true", help="transformers is not asked where tfmc refuses")
@@ -543,17 +427,15 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for what transformers made, to be used again")
     parser.add_argument("--record", type=pathlib.Path, help="a folder: a part of the changes, with what transformers made")
     args = parser.parse_args()
+    args.tried = set()  # entries of --part ignored
+    log = Log(args)
     passed = failed = 0
-    for path in [args.cases / f"{n}.json" for n in args.only] or sorted(args.cases.glob("*.json")):
-        with tempfile.TemporaryDirectory() as folder:
-            args.model_type = json.loads(path.read_text())["files"].get("config.json", {}).get("model_type")
-            case = Case(args.tfmc, path, pathlib.Path(folder), args)
-            case.run()
-            if args.record and case.unchanged is not None:
-                rows = list(case.recorded())
-                (args.record / path.name).write_text(json.dumps(rows, separators=(",", ":")).replace("],[[", "],\n[[") + "\n")
-            bad = len(case.faults)
-            passed, failed = passed + sum(case.counts[k] for k in ("equal", "refused", "both refuse")), failed + bad
+    for path in paths_of(args):
+        counts, faults, unchanged = log.find(path) or forked(path, args)
+        args.tried.update(unchanged)
+        log.add(path, counts, faults, unchanged)
+        passed, failed = passed + sum(counts.get(k, 0) for k in ("equal", "refused", "both refuse")), failed + len(faults)
+    log.print_summary()
     print(f"{passed} passed, {failed} failed")
     return failed != 0 or not passed
 

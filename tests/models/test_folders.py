@@ -311,6 +311,8 @@ class Spellings(ImportCase):
         config = self.take("qwen3_5_pictures")
         whole = self.tfmc(self.folder, "--strict").stdout
         self.assertIn("the part for text of a qwen3_5", whole)
+        of_pictures = [n for n in self.case["weights"] if n.startswith("model.visual.")]
+        self.assertIn(f"({len(of_pictures)} of model.visual.*) fit was not looked at", whole)
         part = config["text_config"]
         for same in (dict(architectures=None), dict(vision_config=None), dict(text_config=part | dict(model_type=None)),
                      dict(text_config=part | dict(use_cache=False, dtype="bfloat16")), dict(eos_token_id=part["eos_token_id"])):

@@ -9,6 +9,7 @@ import pathlib
 import re
 
 import import_case
+import mutations
 from import_case import CASES, ImportCase
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -31,6 +32,11 @@ REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotro
            ("deepseek_v3", dict(qk_rope_head_dim=3, head_dim=3), "qk_rope_head_dim is odd"),
            *((name, dict(hidden_size=0), "a model of no columns") for name in ("nemotron_h", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                                                                              "kimi_linear", "gpt_oss", "qwen3_next", "qwen3_5_moe"))]
+# Sections of the pairs of a head that turn by three positions: the case, the sections, what the message says.
+SECTIONS = [*(("qwen2_vl", s, "are not the pairs of a head") for s in ([2, 0, 1], [0, 0, 1], [1, 0, 1, 1], [1, 0, 1, 0], [3, -2, 1])),
+            ("qwen2_vl", None, '"rope_parameters.mrope_section" is null'), ("qwen2_vl", [1, 1], "is not three numbers"),
+            ("qwen2_5_vl", [1, 1, 1], "are not the pairs of a head"), ("qwen2_5_vl", mutations.GONE, "are not the pairs of a head"),
+            ("qwen3_vl", None, '"rope_parameters.mrope_section" is null'), ("qwen2_vl", [0, 2, 0], None), ("qwen3_vl", [4, 4, 4], None)]
 # Layers of which none has attention: the cache of the classes then has no length.
 UNATTENDED = [("bamba", dict(attn_layer_indices=None)), ("bamba", dict(attn_layer_indices=[])), ("bamba", dict(attn_layer_indices=[4])),
               ("bamba", dict(attn_layer_indices=[-1])), ("granite_hybrid", dict(layer_types=["mamba"] * 2)),
@@ -50,6 +56,17 @@ class Values(ImportCase):
             config = json.loads(path.read_text())["files"].get("config.json", {})
             if "model_type" in config:
                 yield config
+
+    def test_sections_of_positions(self):
+        for name, sections, says in SECTIONS:
+            with self.subTest(name, sections=sections):
+                config = mutations.changed_json(self.take(name), ["text_config", "rope_parameters", "mrope_section"], sections)
+                self.write(config)
+                (self.folder / "model.tfm").unlink(missing_ok=True)
+                if says:
+                    self.refused(says)
+                else:
+                    self.tfmc(self.folder)
 
     def test_values(self):
         for name, change, says in REFUSED:
