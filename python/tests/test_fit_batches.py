@@ -230,7 +230,7 @@ class Refusals(Case):
             run = tfmc.Trainer(text.replace("ADAPT", line), weights=weights)
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
-                run.fit([{"x": np.ones((3, 2), np.float32)}], epochs=1, out=folder + "/run")
+                run.fit(iter([{"x": np.ones((3, 2), np.float32)}]), epochs=1, out=folder + "/run")
             said = [str(w.message) for w in said if w.category is tfmc.CompileWarning]
             self.assertEqual(len(said), warned, said)
             self.assertEqual(os.path.isdir(folder + "/run/adapter"), not warned)
