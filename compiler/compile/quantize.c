@@ -22,6 +22,7 @@
 #include "passes/passes.h"
 
 typedef struct PrecisionRule {
+  const char *text;    /* as it was given */
   const char *pattern; /* NULL: every weight */
   tfm_form form;       /* F32: no rounding */
   Stored stored;       /* F32: whatever the file has */
@@ -39,7 +40,9 @@ static const char *type_name(unsigned type) {
 }
 
 static PrecisionRule rule_of_type(unsigned type) {
-  return (PrecisionRule){NULL, type > 1 ? (tfm_form)(type - 1) : TFM_FORM_F32, type == 0 ? STORED_F32 : STORED_ANY};
+  return (PrecisionRule){.text = type_name(type),
+                         .form = type > 1 ? (tfm_form)(type - 1) : TFM_FORM_F32,
+                         .stored = type == 0 ? STORED_F32 : STORED_ANY};
 }
 
 static const char *list_of_types(Arena *arena) {
@@ -101,6 +104,7 @@ static bool read_rule(Diag *diag, const Graph *graph, char *text, PrecisionRules
     if (strcmp(type_name(i), type) != 0) continue;
     PrecisionRule rule = rule_of_type(i);
     rule.pattern = is ? text : NULL;
+    if (is) rule.text = arena_printf(graph->arena, "%s=%s", text, type);
     vec_push(graph->arena, rules, rule);
     return check_pattern(diag, graph, rule.pattern, rule.form);
   }
@@ -116,11 +120,16 @@ static bool read_rules(Diag *diag, const Graph *graph, const char *text, Precisi
   return good;
 }
 
-/* The last rule that names the weight. */
-static PrecisionRule rule_of(const PrecisionRules *rules, const char *weight) {
+/* The last rule that names the weight; NULL: none does. */
+static const PrecisionRule *rule_that_holds(const PrecisionRules *rules, const char *weight) {
   for (size_t i = rules->n; i-- > 0;)
-    if (names(rules->items[i].pattern, weight)) return rules->items[i];
-  return (PrecisionRule){NULL, TFM_FORM_F32, STORED_ANY};
+    if (names(rules->items[i].pattern, weight)) return &rules->items[i];
+  return NULL;
+}
+
+static PrecisionRule rule_of(const PrecisionRules *rules, const char *weight) {
+  const PrecisionRule *rule = rule_that_holds(rules, weight);
+  return rule ? *rule : (PrecisionRule){NULL, NULL, TFM_FORM_F32, STORED_ANY};
 }
 
 // ---- numbers that stand for themselves ----
@@ -325,6 +334,48 @@ static void round_attentions(Graph *graph, Diag *diag, const PrecisionRules *rul
   while (any && keep_f32(graph, diag)) continue;
 }
 
+// ---- rules that change nothing ----
+
+/* Whether a product, a look-up or an attention has fewer bits because of the rule. */
+static bool is_used(Graph *graph, const PrecisionRules *rules, const PrecisionRule *rule) {
+  for (const Node *node = graph->first; node; node = node->next) {
+    const char *name = quantized_name(graph, node);
+    if (name && rule_that_holds(rules, name) == rule) return true;
+  }
+  return false;
+}
+
+/* Why the first weight that the rule decides stays as it is. */
+static void warn_of_rule(Diag *diag, const Graph *graph, const PrecisionRules *rules, const PrecisionRule *rule) {
+  const Node *weight = NULL;
+  bool is_shadowed = false;
+  for (size_t i = 0; i < graph->declared_weights.n && !weight; i++) {
+    const char *name = graph->declared_weights.items[i].key;
+    if (!names(rule->pattern, name)) continue;
+    if (rule_that_holds(rules, name) == rule) weight = graph->declared_weights.items[i].value;
+    else is_shadowed = true;
+  }
+  if (!weight)
+    diag_warning_at(diag, "--quantize", DIAG_PRECISION_UNUSED, "\"%s\" changes nothing: %s", rule->text,
+                    is_shadowed ? "later rules decide about all weights that it names"
+                                : "the attention that it names stays f32; --report says why");
+  else if (weight->rank < 2 || !is_factor_or_table(weight))
+    diag_warning_at(diag, "--quantize", DIAG_PRECISION_UNUSED,
+                    "\"%s\" changes nothing: no product and no look-up takes \"%s\"", rule->text, weight->attr.name);
+  else
+    diag_warning_at(diag, "--quantize", DIAG_PRECISION_UNUSED,
+                    "\"%s\" changes nothing: what takes \"%s\" stays f32; so few bits are for products with a weight "
+                    "of two axes and at most %d columns, and for look-ups in tables of 1 MiB or that a rule names",
+                    rule->text, weight->attr.name, WHOLE_MAX_COLUMNS);
+}
+
+static void warn_of_rules(Graph *graph, Diag *diag, const PrecisionRules *rules) {
+  for (size_t i = 0; i < rules->n; i++) {
+    const PrecisionRule *rule = &rules->items[i];
+    if (rule->form != TFM_FORM_F32 && !is_used(graph, rules, rule)) warn_of_rule(diag, graph, rules, rule);
+  }
+}
+
 bool quantize_weights(Graph *graph, Diag *diag, const char *const *texts, uint32_t n) {
   PrecisionRules rules = {0};
   bool good = true;
@@ -334,6 +385,7 @@ bool quantize_weights(Graph *graph, Diag *diag, const char *const *texts, uint32
   for (Node *node = graph->first; node; node = node->next) round_product(graph, &rules, node);
   for (Node *node = graph->first; node; node = node->next) round_table(graph, &rules, node);
   round_attentions(graph, diag, &rules);
+  warn_of_rules(graph, diag, &rules);
   return true;
 }
 

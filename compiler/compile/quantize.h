@@ -15,7 +15,8 @@
  * 16 bits; f32 keeps it in f32. This changes no result, so the graph only notes it (NodeAttr.stored): here what rules
  * say, and where a file is opened (engines/weight_source.h) what that has.
  *
- * Refused (DIAG_PRECISION): a type that is none, and a pattern that names no weight of the model. */
+ * Refused (DIAG_PRECISION): a type that is none, and a pattern that names no weight of the model. A warning, with the
+ * reason (DIAG_PRECISION_UNUSED): a rule of fewer bits that changes nothing. */
 #ifndef TFM_COMPILE_QUANTIZE_H
 #define TFM_COMPILE_QUANTIZE_H
 

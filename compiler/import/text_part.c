@@ -7,13 +7,13 @@
 
 typedef struct TextPart {
   const char *type, *part_type, *whole_class, *part_class;
-  bool is_tied, is_flat;
+  bool is_tied, is_flat, is_model;
   const char *keys;
 } TextPart;
 
 static const TextPart text_parts[] = {
-#define TEXT_PART(type, part_type, whole_class, part_class, is_tied, is_flat, keys) \
-  {type, part_type, whole_class, part_class, is_tied, is_flat, keys},
+#define TEXT_PART(type, part_type, whole_class, part_class, is_tied, is_flat, is_model, keys) \
+  {type, part_type, whole_class, part_class, is_tied, is_flat, is_model, keys},
 #include "import/text_parts.def"
 };
 
@@ -66,12 +66,6 @@ static bool take_key(Diag *diag, const char *path, json_t *part, const char *key
   return false;
 }
 
-/* Whether the part is of a type that has models of its own: then a config that says nothing of it says so by no key. */
-static bool is_model(const TextPart *row) {
-  const size_t length = strlen(row->part_type);
-  return length < 5 || strcmp(row->part_type + length - 5, "_text") != 0;
-}
-
 static void report_other_part(Diag *diag, const char *path, const char *type) {
   StrBuf types = strbuf_new(diag->arena);
   for (size_t i = 0; i < sizeof text_parts / sizeof *text_parts; i++)
@@ -92,7 +86,7 @@ json_t *text_part(Diag *diag, const json_t *config, const char *path) {
   }
   const json_t *own_tie = json_object_get(inside, "tie_word_embeddings");
   const json_t *own_type = json_object_get(inside, "model_type");
-  if ((own_tie && !json_is_boolean(own_tie)) || (own_type && !type && (!json_is_null(own_type) || is_model(row)))) {
+  if ((own_tie && !json_is_boolean(own_tie)) || (own_type && !type && (!json_is_null(own_type) || row->is_model))) {
     diag_error_at(diag, path, DIAG_CHECKPOINT, own_tie && !json_is_boolean(own_tie)
                   ? "\"text_config.tie_word_embeddings\" must be true or false"
                   : "\"text_config.model_type\" must be a string");

@@ -284,6 +284,12 @@ static void warn_of_schedule(const Course *c, int64_t steps) {
                     (long long)end, (long long)steps, (long long)(steps - c->head.origin.schedule));
 }
 
+static void warn_of_adapters(const Course *c) {
+  const char *why = trainer_no_adapter(c->request->trainer);
+  if (why)
+    diag_warning_at(course_diag(c), c->request->folder, DIAG_TRAIN_MEANT, "there will be no folder adapter: %s", why);
+}
+
 static bool begin(Course *c) {
   const CourseRequest *request = c->request;
   const char **names = ARENA_ARRAY(request->arena, const char *, c->n_results + 1);
@@ -295,6 +301,7 @@ static bool begin(Course *c) {
   int64_t steps;
   if (!check_epochs(c, &steps)) return false;
   warn_of_schedule(c, steps);
+  warn_of_adapters(c);
   const JournalRequest journal = {request->arena, request->diag,   request->folder,  names, c->n_results, c->head.step,
                                   steps,          request->epochs, request->is_quiet};
   c->journal = journal_open(&journal);

@@ -261,6 +261,7 @@ int64_t trainer_whole_bytes(const Trainer *t, const int64_t *sizes) { return tfm
 uint64_t trainer_common_sizes(const Trainer *t) { return t->graphs->cut ? t->graphs->cut->sizes : 0; }
 
 bool trainer_has_adapter(const Trainer *t) { return tfm_trainer_has_adapter(t->made); }
+const char *trainer_no_adapter(const Trainer *t) { return tfm_trainer_no_adapter(t->made); }
 
 bool trainer_save_adapter(Trainer *t, const char *folder, const char *base) {
   tfm_error error;

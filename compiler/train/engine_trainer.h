@@ -57,6 +57,8 @@ uint64_t trainer_common_sizes(const Trainer *trainer);
 /* Whether the model has adapters that peft has names for; those files in `folder` (tfm_trainer_save_adapter). */
 bool trainer_has_adapter(const Trainer *trainer);
 bool trainer_save_adapter(Trainer *trainer, const char *folder, const char *base);
+/* Why peft has no names for adapters that the model has; NULL: it has, or there are none. */
+const char *trainer_no_adapter(const Trainer *trainer);
 /* Writes the state of a run that begins with these weights; the file is replaced whole or not at all. */
 bool trainer_write_start(Trainer *trainer, const char *path);
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 
 import numpy as np
 
@@ -218,6 +219,23 @@ class Refusals(Case):
         self.refused(tfmc.InputError, "no batch in epoch 0", trainer().fit, iter(()), epochs=2)
         items = [{name: rows[0] for name, rows in batch(1).items()}]
         self.refused(tfmc.UsageError, "batches for both", tfmc.Trainer(TINY % TRAIN).fit, items, Loader(), epochs=1)
+
+    def test_adapters_that_no_file_of_peft_can_hold_are_said(self):
+        text = """model Line { a = Linear(2, 1)  ADAPT  forward(x: f32[batch, 2]) { return y = a(x) }
+          fn objective(x: f32[batch, 2]) { return loss = mean(sum(forward(x))) }
+          train objective { lr = 0.1 } }"""
+        weights = {"a.weight": np.ones((1, 2), np.float32), "a.bias": np.ones(1, np.float32)}
+        for line, warned in (('adapt ["a"] { rank = 1 }', 0), ('adapt ["a"] { rank = 1  also = ["a.bias"] }', 1)):
+            folder = self.folder()
+            run = tfmc.Trainer(text.replace("ADAPT", line), weights=weights)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                run.fit(iter([{"x": np.ones((3, 2), np.float32)}]), epochs=1, out=folder + "/run")
+            said = [str(w.message) for w in said if w.category is tfmc.CompileWarning]
+            self.assertEqual(len(said), warned, said)
+            self.assertEqual(os.path.isdir(folder + "/run/adapter"), not warned)
+            if warned:
+                self.assertRegex(said[0], "there will be no folder adapter: the weight 'a.bias' is trained whole")
 
     def test_faults_of_the_program_keep_the_steps(self):
         def fails(number, one):

@@ -90,3 +90,5 @@ tfm_status tfm_trainer_save_adapter(tfm_trainer *t, const char *folder, const ch
 }
 
 int32_t tfm_trainer_has_adapter(const tfm_trainer *t) { return t && t->training->adapter ? 1 : 0; }
+
+const char *tfm_trainer_no_adapter(const tfm_trainer *t) { return t ? t->training->no_adapter : NULL; }

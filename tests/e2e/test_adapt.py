@@ -165,6 +165,25 @@ class Adapt(unittest.TestCase):
         (self.work / "m.tfm").write_text(text.replace("lr = 1e-2", 'lr = 1e-2  freeze = ["*.lora_A.weight"]'))
         self.assertIn("trained: 1 of 8 tensors, 96 numbers", self.tfmc("check", "m.tfm"))
 
+    def test_a_folder_that_cannot_be_written_is_said(self):
+        """Names that peft has not: of a weight that is no MODULE.weight, of a bias of an adapted module."""
+        lengths = ("I32", [8], [6] * 8)
+        write_tensors(self.work / "d.safetensors", {"ids": ("I32", [48], list(range(1, 25)) * 2), "labels": ("I32", [48], [1] * 48),
+                                                    "ids.lengths": lengths, "labels.lengths": lengths})
+        run = ["--data=d.safetensors", "--steps=1", "--batch-items=4"]
+        for i, (line, why) in enumerate([(LINE, ""), ('adapt ["up"] { rank = 2  also = ["up.bias"] }', "'up.bias' is trained whole")]):
+            self.model("m", ADAPTED, line=line)
+            said = self.tfmc("train", "m.tfm", *run, f"--out=run{i}")
+            self.assertEqual((self.work / f"run{i}/adapter").is_dir(), not why, said)
+            self.assertEqual("there will be no folder adapter" in said, bool(why), said)
+            self.assertIn(why, said)
+        (self.work / "m.tfm").write_text((self.work / "m.tfm").read_text().replace("weight weight: [d, out] = normal(0, 0.1)",
+                                                                                   'weight weight: [d, out] = normal(0, 0.1) as "matrix"')
+                                         .replace('adapt ["up"] { rank = 2  also = ["up.bias"] }', 'adapt ["down.matrix"] { rank = 2 }'))
+        said = self.tfmc("train", "m.tfm", *run, "--out=run2")
+        self.assertIn("run2: warning: there will be no folder adapter: the adapter of 'down.matrix' has no place in peft's files", said)
+        self.assertFalse((self.work / "run2/adapter").exists())
+
     def test_formatting_is_stable(self):
         self.model("m", ADAPTED, line='adapt["up","down"]{rank=4 alpha=6}')
         self.tfmc("fmt", "m.tfm")

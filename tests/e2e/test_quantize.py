@@ -346,6 +346,28 @@ class Trials:
         self.tfm("compile", self.model, "-o", "libsaid.so")
         self.check("no types in f32", "weights_by_type" not in self.tfm("info", "libsaid.so", "--json"))
 
+    def rules_that_change_nothing(self):
+        """Each is a warning with its reason; a rule that changes one weight of those that it names is none."""
+        unused = self.folder / "unused.tfm"
+        unused.write_text("""model U(d = 16) {
+  table = Embedding(9, d)
+  norm = LayerNorm(d)
+  l = Linear(d, d)
+  weight e: [2, d, d]
+  weight shift: [3, d]
+  forward(ids: i32[batch]) { return y = (l(norm(table(ids))) + shift[0])[none] @ e }
+}
+""")
+        for rules, why in [("l.bias=int8", 'no product and no look-up takes "l.bias"'), ("norm=bf16", '"norm.weight"'),
+                           ("shift=f16", '"shift"'), ("int8,l.weight=int4,l=int8", '"l.weight=int4" changes nothing: later rules decide'),
+                           ("e=int4", 'what takes "e" stays f32; so few bits are for products with a weight of two axes'),
+                           ("int8", ""), ("l=int8", ""), ("e=bf16,*=bf16,e=f32", '"e=bf16" changes nothing'), ("table=int4,*.bias=f32", "")]:
+            said = self.tfm("check", unused, f"--quantize={rules}")
+            self.check(f"{rules} changes nothing", why in said and ("[W0306]" in said) == bool(why), said)
+        (self.folder / "none.tfm").write_text(NO_ATTENTION)
+        said = self.tfm("check", "none.tfm", "--quantize=attention=int8")
+        self.check("no attention", "the attention that it names stays f32" in said, said)
+
     def packed_bytes(self, weights, *rule):
         self.tfm("pack", self.model, "--weights", weights, "-o", "size.tfmw", *rule)
         return (self.folder / "size.tfmw").stat().st_size
@@ -795,6 +817,7 @@ def main():
         trials.comparing_with_f32()
         trials.comparing_attention_with_f32()
         trials.what_is_said()
+        trials.rules_that_change_nothing()
         trials.int8_refuses_what_is_not_finite()
         trials.int8_of_rows_that_are_left_out()
         trials.int8_of_many_rows()

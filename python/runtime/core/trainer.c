@@ -247,6 +247,14 @@ static PyObject *has_adapter(PyObject *object, PyObject *unused) {
   return trainer_ready(self) ? PyBool_FromLong(tfm_trainer_has_adapter(self->trainer)) : NULL;
 }
 
+static PyObject *no_adapter(PyObject *object, PyObject *unused) {
+  const TrainerObject *self = (TrainerObject *)object;
+  (void)unused;
+  if (!trainer_ready(self)) return NULL;
+  const char *why = tfm_trainer_no_adapter(self->trainer);
+  return why ? PyUnicode_FromString(why) : Py_NewRef(Py_None);
+}
+
 static PyObject *note_of(PyObject *object, PyObject *unused) {
   const TrainerObject *self = (TrainerObject *)object;
   (void)unused;
@@ -372,6 +380,7 @@ static PyMethodDef methods[] = {
     {"_tensor", tensor_of, METH_VARARGS, NULL},     {"_run", trainer_run, METH_VARARGS, NULL},
     {"_update", trainer_update, METH_NOARGS, NULL}, {"_save_compiled", save_compiled, METH_VARARGS, NULL},
     {"_save_adapter", save_adapter, METH_VARARGS, NULL}, {"_has_adapter", has_adapter, METH_NOARGS, NULL},
+    {"_no_adapter", no_adapter, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)drop}, {Py_tp_methods, methods}, {0, NULL}};

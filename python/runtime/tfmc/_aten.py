@@ -524,7 +524,8 @@ def greatest(w, node, x, axis=None, keepdim=False):
         return extreme(w, node, x, axis)
     if axis is None:
         return shared(w, "a" + function, x, None, False)
-    w.result(node, 0, reduced(w, function, x, axis, keepdim, w.dtype(x)))
+    is_flag = w.dtype(x) == torch.bool
+    w.result(node, 0, shared(w, "a" + function, x, axis, keepdim) if is_flag else reduced(w, function, x, axis, keepdim, w.dtype(x)))
     marks = ", ".join([":"] * w.axis(x, axis) + ["none"]) if keepdim else ""
     at = argmax(w, x, axis, function)
     w.result(node, 1, f"({at})[{marks}]" if keepdim else at)

@@ -193,7 +193,15 @@ class Writer(Constants):
             return f"f32({made})" if node.target is torch.sym_float else f"sqrt(f32({made}))"
         if node.target not in SYMBOLIC:
             self.no(f"{node.target} of sizes", "compute it from arange or with + - * / **")
-        return f"({f' {SYMBOLIC[node.target]} '.join(map(self.text, args))})"
+        part = self.quotient_part if node.target is operator.truediv else self.text
+        return f"({f' {SYMBOLIC[node.target]} '.join(map(part, args))})"
+
+    def quotient_part(self, value):
+        """A size, or a number, in a quotient that is no whole number: sizes of the language have none."""
+        if isinstance(value, int):
+            return self.text(float(value))
+        is_size = isinstance(value, torch.fx.Node) and isinstance(value.meta.get("val"), (int, torch.SymInt))
+        return f"f32({self.text(value)})" if is_size else self.text(value)
 
     def as_kind(self, text, have, want):
         if DTYPES.get(have) == DTYPES.get(want):

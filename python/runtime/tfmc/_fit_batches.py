@@ -20,11 +20,13 @@ import struct
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 
 from . import _arrays, _items, _progress, _tensors
 from ._errors import EnvError, InputError, UsageError
+from ._model import CompileWarning
 from ._trainer import Fit, _state_in, newest_checkpoint
 
 OPTIONS = ("epochs", "steps", "valid_every", "save_every", "log_every", "keep", "patience", "empty_batches")
@@ -396,6 +398,8 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, given):
     log = _Log(folder, trainer, tuple(callbacks), sys.stderr.isatty() if progress is None else progress)
     run = _Run(trainer, train, valid, folder, metric, log, given)
     with _locked(folder if is_first(trainer) else None), run.listening():
+        if folder is not None and (why := trainer._no_adapter()) is not None:
+            warnings.warn(f"{folder}: there will be no folder adapter: {why}", CompileWarning, stacklevel=4)
         if goes_on:
             run.take_up()
         elif folder is not None:  # a program that was killed before its first checkpoint left lines of steps that are gone

@@ -157,6 +157,9 @@ TFM_API tfm_status tfm_trainer_save_adapter(tfm_trainer *trainer, const char *fo
                                             tfm_error *error);
 /* Whether the model has such adapters: 1 or 0. */
 TFM_API int32_t tfm_trainer_has_adapter(const tfm_trainer *trainer);
+/* Why tfm_trainer_save_adapter cannot write the adapters that the model has; NULL: it can, or there are none. The text
+ * belongs to the trainer. */
+TFM_API const char *tfm_trainer_no_adapter(const tfm_trainer *trainer);
 /* The note of the state that the trainer began with, *bytes long; NULL: there is none. It belongs to the trainer. */
 TFM_API const void *tfm_trainer_note(const tfm_trainer *trainer, int64_t *bytes);
 
