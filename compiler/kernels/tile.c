@@ -46,7 +46,7 @@ typedef struct Position {
  * prefetch of an address beyond the panel does no harm. */
 static void emit_prefetches(Tile *t, Position at, unsigned u) {
   const int64_t line = t->e->target->cache_line / (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
-  const bool is_fetched = t->spec->b_is_page || tile_is_whole(t) || /* the CPU does it in time */
+  const bool is_fetched = t->spec->b_is_page || tile_is_integer(t) || /* the CPU does it in time */
                           (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
   for (int64_t column = tile_first_column(t); column < tile_end_column(t) && !is_fetched; column += line)
     emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + TILE_AHEAD, column))), 3);
@@ -170,7 +170,7 @@ static Position emit_all_groups(Tile *t, Position from) {
 
 static Position emit_all_steps(Tile *t, Position position) {
   Emitter *e = t->e;
-  const unsigned together = tile_is_whole(t) ? 1 : tfm_form_row_of(t->spec->b_form)->together;
+  const unsigned together = tile_is_integer(t) ? 1 : tfm_form_row_of(t->spec->b_form)->together;
   const unsigned turn = together > TILE_TURN ? together : TILE_TURN;
   LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -(int64_t)turn), "");
   if (tile_is_grouped(t)) return emit_all_groups(t, position);
@@ -298,8 +298,8 @@ static void take_up_c(Tile *t, LLVMValueRef adds, LLVMValueRef *without, bool is
 static void emit_start(Tile *t) {
   Emitter *e = t->e;
   LLVMValueRef begin[MAX_VECTORS], adds = t->args[ARG_ACCUMULATE];
-  if (tile_is_whole(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
-  const bool starts_from_a = tile_is_whole(t) && !tile_is_grouped(t) && !t->spec->b_is_signed &&
+  if (tile_is_integer(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
+  const bool starts_from_a = tile_is_integer(t) && !tile_is_grouped(t) && !t->spec->b_is_signed &&
                              !e->target->dot_is_signed; /* then weights lose their 128 themselves */
   for (unsigned i = 0; i < t->spec->rows * t->n; i++)
     begin[i] = i % t->n       ? begin[i - 1]
@@ -365,7 +365,7 @@ static void emit_columns(Tile *t) {
   Position position = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
   emit_start(t);
   position = emit_all_steps(t, position);
-  if (tile_is_whole(t)) emit_tile_scaling(t, position.a, position.b);
+  if (tile_is_integer(t)) emit_tile_scaling(t, position.a, position.b);
   emit_finish(t);
 }
 
@@ -418,14 +418,14 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * at_once < LOOP_MAX_CARRIED - 3,
         "a tile of %u x %u", spec->rows, spec->width);
   CHECK(spec->b_form != TFM_FORM_INT4 || (spec->rows + 1) * all <= LOOP_MAX_CARRIED - 3, "a tile of many rows");
-  t.vector = LLVMVectorType(tile_is_whole(&t) ? e->i32 : e->f32, t.lanes);
+  t.vector = LLVMVectorType(tile_is_integer(&t) ? e->i32 : e->f32, t.lanes);
   begin_function(&t, name);
   if (spec->of_one_row) {
     emit_row_by_row(&t);
     return;
   }
   t.steps = t.args[ARG_K];
-  if (tile_is_whole(&t))
+  if (tile_is_integer(&t))
     t.steps = LLVMBuildLShr(e->builder, emit_add(e, t.steps, emit_i64(e, 3)), emit_i64(e, 2), "");
   emit_parameter_noalias(e, ARG_A), emit_parameter_readonly(e, ARG_A);
   emit_parameter_noalias(e, ARG_B), emit_parameter_readonly(e, ARG_B);
