@@ -2,7 +2,7 @@
 #ifndef TFM_BENCH_COMPILING_H
 #define TFM_BENCH_COMPILING_H
 
-#include "compile/compile.h"
+#include "compile/compile_model.h"
 #include "elaborate/elaborate.h"
 #include "weights/weight_set.h"
 

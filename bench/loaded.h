@@ -3,7 +3,7 @@
 #ifndef TFM_BENCH_LOADED_H
 #define TFM_BENCH_LOADED_H
 
-#include "compile/compile.h"
+#include "compile/compile_model.h"
 #include "tfm/tfm.h"
 
 enum { MOST_DEFINITIONS = 4, MOST_INPUTS = 2 };

@@ -23,38 +23,55 @@ function(tfm_outside target family library)
   target_sources(${target} PRIVATE ${out})
 endfunction()
 
-# Compiles the files of `runtime`, a static library for this machine, for another one, with the options that they have
-# there, to `folder`/libtfm_runtime.a and, linked as a whole, `folder`/whole.so.
-function(tfm_cross_runtime runtime compiler machine folder)
-  get_target_property(files ${runtime} SOURCES)
-  get_target_property(options ${runtime} COMPILE_OPTIONS)
-  get_target_property(includes ${runtime} INCLUDE_DIRECTORIES)
-  list(REMOVE_ITEM options ${tfm_machine_options_${CMAKE_SYSTEM_PROCESSOR}})
-  list(TRANSFORM includes PREPEND -I)
+# tfm_runtime_archive: compiles files of the runtime for another machine to `folder`/libtfm_runtime.a.
+#
+# COMMAND  the compiler and its options for all files; a file has besides those of its room (tfm_room)
+# WITHOUT  those of rooms that the compiler does not know, a regular expression
+# FAST     the files that are not compiled for little room, a regular expression; left out: it is their room's to say
+# AR       the operation of ar
+function(tfm_runtime_archive machine folder)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "WITHOUT;FAST;AR" "FILES;COMMAND")
   file(MAKE_DIRECTORY ${folder})
   set(objects "")
-  foreach(file ${files})
+  foreach(file ${arg_FILES})
     file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/runtime ${file})
     string(REPLACE / _ name ${name})
     get_source_file_property(of_file ${file} COMPILE_OPTIONS)
     if(NOT of_file)
       set(of_file "")
     endif()
-    # What is for gcc alone, these compilers are.
-    string(REPLACE "$<C_COMPILER_ID:GNU>" 1 all "-std=c17;-fPIC;-DNDEBUG;-D_GNU_SOURCE;${options};${of_file}")
+    if(arg_WITHOUT)
+      list(FILTER of_file EXCLUDE REGEX "${arg_WITHOUT}")
+    endif()
+    if(arg_FAST AND NOT file MATCHES "${arg_FAST}")
+      list(APPEND of_file -Os)
+    endif()
+    # What is for gcc alone, compilers of families are.
+    string(REPLACE "$<C_COMPILER_ID:GNU>" 1 command "${arg_COMMAND};${of_file}")
     add_custom_command(OUTPUT ${folder}/${name}.o DEPENDS ${file} DEPFILE ${folder}/${name}.d
-      COMMAND ${CMAKE_C_COMPILER_LAUNCHER} ${compiler} ${includes} "${all}" ${tfm_machine_options_${machine}}
-              -MD -MF ${folder}/${name}.d -c ${file} -o ${folder}/${name}.o
+      COMMAND ${CMAKE_C_COMPILER_LAUNCHER} "${command}" -MD -MF ${folder}/${name}.d -c ${file} -o ${folder}/${name}.o
       COMMENT "Compiling ${name} for ${machine}" COMMAND_EXPAND_LISTS VERBATIM)
     list(APPEND objects ${folder}/${name}.o)
   endforeach()
   set(archive ${folder}/libtfm_runtime.a)
   add_custom_command(OUTPUT ${archive} DEPENDS ${objects}
     COMMAND ${CMAKE_COMMAND} -E rm -f ${archive}
-    COMMAND ${CMAKE_AR} rcD ${archive} ${objects} VERBATIM)
-  add_custom_command(OUTPUT ${folder}/whole.so DEPENDS ${archive}
+    COMMAND ${CMAKE_AR} ${arg_AR} ${archive} ${objects} VERBATIM)
+endfunction()
+
+# tfm_cross_runtime: the files of `runtime`, a static library for this machine, for another family, with the options that
+# they have there: `folder`/libtfm_runtime.a and, linked as a whole, `folder`/whole.so.
+function(tfm_cross_runtime runtime compiler machine folder)
+  get_target_property(files ${runtime} SOURCES)
+  get_target_property(options ${runtime} COMPILE_OPTIONS)
+  get_target_property(includes ${runtime} INCLUDE_DIRECTORIES)
+  list(REMOVE_ITEM options ${tfm_machine_options_${CMAKE_SYSTEM_PROCESSOR}})
+  list(TRANSFORM includes PREPEND -I)
+  tfm_runtime_archive(${machine} ${folder} AR rcD FILES ${files}
+    COMMAND ${compiler} ${includes} -std=c17 -fPIC -DNDEBUG -D_GNU_SOURCE ${options} ${tfm_machine_options_${machine}})
+  add_custom_command(OUTPUT ${folder}/whole.so DEPENDS ${folder}/libtfm_runtime.a
     COMMAND ${compiler} -shared -nostartfiles -o ${folder}/whole.so
-            -Wl,--whole-archive ${archive} -Wl,--no-whole-archive -lm -lpthread VERBATIM)
+            -Wl,--whole-archive ${folder}/libtfm_runtime.a -Wl,--no-whole-archive -lm -lpthread VERBATIM)
 endfunction()
 
 # tfm_runtimes: embeds in `target` the archive of `runtime` for each family, and writes runtime_archives.def, which lists

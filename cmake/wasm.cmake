@@ -56,29 +56,11 @@ function(tfm_wasm_runtime runtime compiler folder)
   endforeach()
   tfm_wasm_headers(${folder}/include)
   set_property(SOURCE ${CMAKE_SOURCE_DIR}/runtime/freestanding/texts.c PROPERTY COMPILE_OPTIONS -Os -fno-builtin)
-  set(objects "")
-  foreach(file ${files} ${own})
-    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/runtime ${file})
-    string(REPLACE / _ name ${name})
-    get_source_file_property(of_file ${file} COMPILE_OPTIONS)
-    if(NOT of_file)
-      set(of_file "")
-    endif()
-    list(FILTER of_file EXCLUDE REGEX "unwind|C_COMPILER_ID")
-    if(NOT file MATCHES "/decode/loops/|/steps/attention_int8") # what loops over numbers itself; the rest calls kernels
-      list(APPEND of_file -Os)
-    endif()
-    add_custom_command(OUTPUT ${folder}/${name}.o DEPENDS ${file} DEPFILE ${folder}/${name}.d
-      COMMAND ${CMAKE_C_COMPILER_LAUNCHER} ${compiler} ${tfm_module_options} ${of_file} -I${folder}/include
-              -I${CMAKE_SOURCE_DIR}/runtime/include -I${CMAKE_BINARY_DIR}/generated/include -I${CMAKE_SOURCE_DIR}/runtime
-              -MD -MF ${folder}/${name}.d -c ${file} -o ${folder}/${name}.o
-      COMMENT "Compiling ${name} for wasm32" VERBATIM)
-    list(APPEND objects ${folder}/${name}.o)
-  endforeach()
-  set(archive ${folder}/libtfm_runtime.a)
-  add_custom_command(OUTPUT ${archive} DEPENDS ${objects}
-    COMMAND ${CMAKE_COMMAND} -E rm -f ${archive}
-    COMMAND ${CMAKE_AR} rcSD ${archive} ${objects} VERBATIM)
+  # Fast is what loops over numbers itself; the rest calls kernels.
+  tfm_runtime_archive(wasm32 ${folder} AR rcSD FILES ${files} ${own} WITHOUT "unwind|C_COMPILER_ID"
+    FAST "/decode/loops/|/steps/attention_int8"
+    COMMAND ${compiler} ${tfm_module_options} -I${folder}/include -I${CMAKE_SOURCE_DIR}/runtime/include
+            -I${CMAKE_BINARY_DIR}/generated/include -I${CMAKE_SOURCE_DIR}/runtime)
 endfunction()
 
 # Modules call nothing of a system.

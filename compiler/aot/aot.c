@@ -11,18 +11,12 @@
 #include "codegen/codegen.h"
 #include "kernels/kernel_module.h"
 
-static LibraryParts parts_of(const AotRequest *request, const ArgsNames *names) {
-  return (LibraryParts){.plans = request->plans,
-                        .n_plans = request->n_plans,
-                        .names = names,
-                        .generation = request->generation,
-                        .not_incremental = request->not_incremental,
-                        .ragged = request->ragged,
-                        .ragged_sources = request->ragged_sources,
-                        .weights = request->weights,
-                        .training = request->training,
-                        .version = request->version,
-                        .text = request->text};
+/* The parts with the names that forward has for its args. */
+static LibraryParts named(Arena *arena, const LibraryParts *parts) {
+  const ArgsNames names = args_names(arena, &parts->plans[0].forward->program, parts->ragged_sources);
+  LibraryParts whole = *parts;
+  whole.names = arena_copy(arena, &names, sizeof names);
+  return whole;
 }
 
 /* Returns the object code of a module, which this consumes. NULL data after an error. The bytes are copied to the
@@ -59,63 +53,60 @@ static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, cons
 
 /* The object of what is neither kernel nor of one instruction set. It runs before the CPU is known, so it is generated
  * for the baseline: it must not contain an instruction that the CPU may lack. A module has one instruction set. */
-static Bytes object_for_any(Arena *arena, Diag *diag, const AotRequest *request, LLVMModuleRef module) {
-  const TargetInfo *target = request->plans[0].forward->target;
+static Bytes object_for_any(Arena *arena, Diag *diag, const LibraryParts *parts, LLVMModuleRef module) {
+  const TargetInfo *target = parts->plans[0].forward->target;
   const bool is_module = family_makes_modules(target->family);
   return object_of(arena, diag, module, is_module ? target : target_baseline(target));
 }
 
 /* Each object is generated for its own instruction set. */
-const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
-  Bytes *objects = ARENA_ARRAY(arena, Bytes, request->n_plans + 1);
+const Bytes *aot_objects(Arena *arena, Diag *diag, const LibraryParts *parts) {
+  Bytes *objects = ARENA_ARRAY(arena, Bytes, parts->n_plans + 1);
   LLVMContextRef context = LLVMContextCreate();
   bool ok = true;
-  for (uint32_t i = 0; ok && i < request->n_plans; i++) {
-    const LibraryPlans *plans = &request->plans[i];
+  for (uint32_t i = 0; ok && i < parts->n_plans; i++) {
+    const LibraryPlans *plans = &parts->plans[i];
     objects[i] = object_of(arena, diag, suffixed_kernels(arena, context, plans), plans->forward->target);
     ok = objects[i].data != NULL;
   }
   if (ok) {
-    ArgsNames names = args_names(arena, &request->plans[0].forward->program, request->ragged_sources);
-    LibraryParts parts = parts_of(request, &names);
-    objects[request->n_plans] = object_for_any(arena, diag, request, emit_library(arena, context, &parts));
-    ok = objects[request->n_plans].data != NULL;
+    const LibraryParts whole = named(arena, parts);
+    objects[parts->n_plans] = object_for_any(arena, diag, parts, emit_library(arena, context, &whole));
+    ok = objects[parts->n_plans].data != NULL;
   }
   LLVMContextDispose(context);
   return ok ? objects : NULL;
 }
 
-Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const char *soname) {
-  const uint32_t n = request->n_plans + 1;
-  const Bytes *objects = aot_objects(arena, diag, request);
+Bytes aot_library(Arena *arena, Diag *diag, const LibraryParts *parts, const char *compiler, const char *soname) {
+  const uint32_t n = parts->n_plans + 1;
+  const Bytes *objects = aot_objects(arena, diag, parts);
   if (!objects) return (Bytes){0};
-  const char *prefix = model_prefix(arena, request->plans[0].forward->program.name);
-  if (!request->compiler) return elf_library(arena, diag, prefix, soname, objects, n);
-  return link_library(arena, diag, request->compiler, prefix, soname, (BytesList){objects, n});
+  const char *prefix = model_prefix(arena, parts->plans[0].forward->program.name);
+  if (!compiler) return elf_library(arena, diag, prefix, soname, objects, n);
+  return link_library(arena, diag, compiler, prefix, soname, (BytesList){objects, n});
 }
 
-Bytes aot_module(Arena *arena, Diag *diag, const AotRequest *request) {
-  CHECK(request->n_plans == 1, "a module of %u instruction sets", request->n_plans);
-  const Bytes *objects = aot_objects(arena, diag, request);
-  return objects ? wasm_module(arena, diag, (BytesList){objects, request->n_plans + 1}) : (Bytes){0};
+Bytes aot_module(Arena *arena, Diag *diag, const LibraryParts *parts) {
+  CHECK(parts->n_plans == 1, "a module of %u instruction sets", parts->n_plans);
+  const Bytes *objects = aot_objects(arena, diag, parts);
+  return objects ? wasm_module(arena, diag, (BytesList){objects, parts->n_plans + 1}) : (Bytes){0};
 }
 
-void aot_module_texts(StrBuf *loader, StrBuf *types, const AotRequest *request, const ModuleFiles *files) {
-  ArgsNames names = args_names(loader->arena, &request->plans[0].forward->program, request->ragged_sources);
-  LibraryParts parts = parts_of(request, &names);
-  write_module_loader(loader, &parts, files);
-  write_module_types(types, &parts);
+void aot_module_texts(StrBuf *loader, StrBuf *types, const LibraryParts *parts, const ModuleFiles *files) {
+  const LibraryParts whole = named(loader->arena, parts);
+  write_module_loader(loader, &whole, files);
+  write_module_types(types, &whole);
 }
 
-Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request) {
-  const Bytes *objects = aot_objects(arena, diag, request);
-  return objects ? link_object(arena, diag, request->compiler, objects, request->n_plans + 1) : (Bytes){0};
+Bytes aot_object(Arena *arena, Diag *diag, const LibraryParts *parts, const char *compiler) {
+  const Bytes *objects = aot_objects(arena, diag, parts);
+  return objects ? link_object(arena, diag, compiler, objects, parts->n_plans + 1) : (Bytes){0};
 }
 
-void aot_header(StrBuf *out, const AotRequest *request) {
-  ArgsNames names = args_names(out->arena, &request->plans[0].forward->program, request->ragged_sources);
-  LibraryParts parts = parts_of(request, &names);
-  write_header(out, &parts);
+void aot_header(StrBuf *out, const LibraryParts *parts) {
+  const LibraryParts whole = named(out->arena, parts);
+  write_header(out, &whole);
 }
 
 // ---- code as text ----

@@ -23,15 +23,15 @@ typedef struct TrainingParts {           /* what trains; its plans stand in Libr
 typedef struct LibraryParts {
   const LibraryPlans *plans; /* one per instruction set, the best first; they differ in kernels and tiles only */
   uint32_t n_plans;
-  const ArgsNames *names;
+  const ArgsNames *names;           /* NULL: aot.c finds them */
   const tfm_generation *generation; /* NULL: the model has no generate block */
   const char *not_incremental;      /* why the plans have no decoding, if they have none */
   const char *ragged;               /* the name of the generated length if it is ragged, else NULL */
   const bool *ragged_sources;       /* by symbol of forward: the other ragged sizes; NULL: none */
   const void *weights;              /* packed, to be embedded; NULL: they come from a file */
   const TrainingParts *training;    /* NULL: the library does not train */
-  const char *version;
-  const ModelText *text;            /* for `tfmc pack` */
+  const char *version;              /* of tfmc */
+  const ModelText *text;            /* what the plans were made from; NULL: `tfmc pack` cannot use the library */
 } LibraryParts;
 
 /* What a library can do. Each kind has the functions of those before it. */

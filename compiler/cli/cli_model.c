@@ -13,7 +13,7 @@
 #include "aot/library_file.h"
 #include "cli/generation_settings.h"
 #include "codegen/codegen.h"
-#include "compile/compile.h"
+#include "compile/compile_model.h"
 #include "compile/quantize.h"
 
 // ---- the graph of the command line ----

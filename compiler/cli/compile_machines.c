@@ -1,4 +1,4 @@
-/* In: a model's request and several machines. Out: a folder with a library for each. See compile_machines.h. */
+/* In: a model's parts and several machines. Out: a folder with a library for each. See compile_machines.h. */
 #include "cli/compile_machines.h"
 
 #include <errno.h>
@@ -86,27 +86,27 @@ void machines_remove_folders(const CompileTargets *chosen, const MachineFiles *f
 
 // ---- files ----
 
-static AotRequest request_of(AotRequest request, const CompileMachine *machine) {
-  request.plans += machine->first;
-  request.n_plans = machine->n;
-  return request;
+static LibraryParts parts_of(LibraryParts parts, const CompileMachine *machine) {
+  parts.plans += machine->first;
+  parts.n_plans = machine->n;
+  return parts;
 }
 
 /* Everything that goes into libraries is made before the first file is written. */
-bool machines_write(Session *session, const AotRequest *request, const CompileTargets *chosen,
+bool machines_write(Session *session, const LibraryParts *parts, const CompileTargets *chosen,
                     const MachineFiles *files) {
   Bytes code[MAX_MACHINES] = {{0}};
   StrBuf header = strbuf_new(session->arena);
   for (uint32_t i = 0; i < chosen->n_machines; i++) {
-    const AotRequest one = request_of(*request, &chosen->machines[i]);
+    const LibraryParts one = parts_of(*parts, &chosen->machines[i]);
     if (files->each[i].has_modules) continue;
-    code[i] = aot_library(session->arena, &session->diag, &one, strrchr(files->each[i].library, '/') + 1);
+    code[i] = aot_library(session->arena, &session->diag, &one, NULL, strrchr(files->each[i].library, '/') + 1);
     if (!code[i].data) return false;
   }
-  aot_header(&header, request);
+  aot_header(&header, parts);
   if (!publish_file(session, files->header, (Bytes){header.text, header.length})) return false;
   for (uint32_t i = 0; i < chosen->n_machines; i++) {
-    const AotRequest one = request_of(*request, &chosen->machines[i]);
+    const LibraryParts one = parts_of(*parts, &chosen->machines[i]);
     if (files->each[i].has_modules ? !modules_write(session, &one, &files->each[i].modules)
                                    : !publish_file(session, files->each[i].library, code[i]))
       return false;

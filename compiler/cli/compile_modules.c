@@ -70,23 +70,23 @@ bool modules_choose_files(Session *session, const char *output, ModuleTargets ch
 // ---- files ----
 
 /* Each module holds the code of one instruction set. */
-static bool write_one(Session *session, AotRequest request, const LibraryPlans *plans, const ModulePaths *paths) {
-  request.plans = plans;
-  request.n_plans = 1;
+static bool write_one(Session *session, LibraryParts parts, const LibraryPlans *plans, const ModulePaths *paths) {
+  parts.plans = plans;
+  parts.n_plans = 1;
   const bool is_relaxed = plans->forward->target->fma_of_register;
-  const Bytes module = aot_module(session->arena, &session->diag, &request);
+  const Bytes module = aot_module(session->arena, &session->diag, &parts);
   return module.data && publish_file(session, is_relaxed ? paths->relaxed : paths->plain, module);
 }
 
 /* The weights are expected beside the loader, also where `tfmc pack` makes them later. */
-bool modules_write(Session *session, const AotRequest *request, const ModulePaths *paths) {
+bool modules_write(Session *session, const LibraryParts *parts, const ModulePaths *paths) {
   StrBuf loader = strbuf_new(session->arena), types = strbuf_new(session->arena);
   const char *beside = base_of(file_beside(session->arena, paths->loader, ".tfmw"));
   const ModuleFiles files = {base_of(paths->plain), base_of(paths->relaxed),
-                             request->weights ? NULL : (paths->weights ? paths->weights : beside)};
-  for (uint32_t i = 0; i < request->n_plans; i++)
-    if (!write_one(session, *request, &request->plans[i], paths)) return false;
-  aot_module_texts(&loader, &types, request, &files);
+                             parts->weights ? NULL : (paths->weights ? paths->weights : beside)};
+  for (uint32_t i = 0; i < parts->n_plans; i++)
+    if (!write_one(session, *parts, &parts->plans[i], paths)) return false;
+  aot_module_texts(&loader, &types, parts, &files);
   return publish_file(session, paths->types, (Bytes){types.text, types.length}) &&
          publish_file(session, paths->loader, (Bytes){loader.text, loader.length});
 }

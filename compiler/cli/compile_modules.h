@@ -23,7 +23,7 @@ const char *modules_usual_march(Arena *arena);
 /* Names of files that begin with `output`. False after an error. The caller checks what else is written. */
 bool modules_choose_files(Session *session, const char *output, ModuleTargets targets, ModulePaths *paths);
 /* Writes a module for each plan of the request, and what belongs to them. */
-bool modules_write(Session *session, const AotRequest *request, const ModulePaths *paths);
+bool modules_write(Session *session, const LibraryParts *parts, const ModulePaths *paths);
 
 /* Writes a file, complete or not at all. */
 bool publish_file(Session *session, const char *path, Bytes bytes);

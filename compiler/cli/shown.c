@@ -3,7 +3,7 @@
  * Stages before the passes have a report too, which says that nothing was fused. */
 #include "cli/shown.h"
 
-#include "compile/compile.h"
+#include "compile/compile_model.h"
 #include "train/graphs.h"
 
 /* --stage was checked against the same table, so the search ends. */

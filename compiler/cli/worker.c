@@ -103,12 +103,13 @@ static PartsRange range_at(uint64_t *offset, uint64_t size) {
 static bool write_objects(Worker *w, uint64_t *offset) {
   Session *session = w->session;
   const bool is_stripped = option_given(&session->options, OPTION_STRIP_SOURCE);
-  AotRequest request = {.plans = &w->plans, .n_plans = 1, .version = TFM_VERSION, .generation = w->model.generation,
-                        .text = is_stripped ? NULL : session->model,
-                        .not_incremental = w->model.not_incremental, .ragged = w->model.ragged,
-                        .ragged_sources = w->model.ragged_sources,
-                        .training = w->trains.table ? &w->trains : NULL};
-  const Bytes *objects = aot_objects(session->arena, &session->diag, &request);
+  const LibraryParts parts = {.plans = &w->plans, .n_plans = 1, .version = TFM_VERSION,
+                              .text = is_stripped ? NULL : session->model,
+                              .generation = w->model.generation,
+                              .not_incremental = w->model.not_incremental, .ragged = w->model.ragged,
+                              .ragged_sources = w->model.ragged_sources,
+                              .training = w->trains.table ? &w->trains : NULL};
+  const Bytes *objects = aot_objects(session->arena, &session->diag, &parts);
   w->header.n_objects = objects ? 2 : 0;
   bool ok = objects != NULL;
   for (uint32_t i = 0; ok && i < w->header.n_objects; i++) {

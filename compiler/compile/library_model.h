@@ -9,7 +9,7 @@
 
 #include "aot/description.h"
 #include "aot/library_file.h"
-#include "compile/compile.h"
+#include "compile/compile_model.h"
 #include "tfm/abi/library.h"
 
 typedef struct LibraryModel {

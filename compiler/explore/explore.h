@@ -7,7 +7,7 @@
 #ifndef TFM_EXPLORE_EXPLORE_H
 #define TFM_EXPLORE_EXPLORE_H
 
-#include "compile/compile.h"
+#include "compile/compile_model.h"
 #include "measure/roofline.h"
 #include "parse/include.h"
 #include "train/graphs.h"

@@ -10,9 +10,7 @@
 bool line_is_operand(const RowKernel *k) { return k->program.n == 1; }
 
 /* reduce 2: the reduced axis is the rows, so columns are reduced side by side. */
-static bool is_along_rows(const RowKernel *k) { return k->spec->reduce == 2; }
-
-static LLVMValueRef line_length(const RowKernel *k) { return is_along_rows(k) ? k->rows : k->columns; }
+static LLVMValueRef line_length(const RowKernel *k) { return line_is_column(k) ? k->rows : k->columns; }
 
 LLVMValueRef row_line_length(RowKernel *k) {
   return emit_splat(k->e, LLVMBuildSIToFP(k->e->builder, line_length(k), k->e->f32, ""), LANES);
@@ -158,18 +156,13 @@ void row_pass_pair(RowKernel *k, RowKernel *other, const LinePass *pass, Lanes *
   finish_pass(other, pass, state + reducer->n_state, other_values);
 }
 
-static void lines_along_rows(RowKernel *k, const LinePass *passes) {
+void row_lines(RowKernel *k, const LinePass *passes) {
   Lanes values[LINE_NUMBERS];
   Loop rows = loop_begin(k->e, emit_i64(k->e, 0), k->rows, 1);
   row_begin(k, rows.index);
   do row_pass(k, passes, values);
   while (!line_is_last(passes++));
   loop_end(k->e, &rows);
-}
-
-void row_lines(RowKernel *k, const LinePass *passes) {
-  if (is_along_rows(k)) column_lines(k, passes);
-  else lines_along_rows(k, passes);
 }
 
 // ---- values for several passes ----

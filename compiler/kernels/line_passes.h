@@ -33,8 +33,11 @@ typedef struct LinePass {
 /* How many of `values` the passes need at most. */
 unsigned line_numbers(const LinePass *passes);
 
-/* All passes over all lines of the block. */
+/* Whether the lines of the kernel are columns. */
+static inline bool line_is_column(const RowKernel *k) { return k->spec->reduce == 2; }
+/* All passes over all lines of the block, where these are rows, and where they are columns (column_passes.c). */
 void row_lines(RowKernel *k, const LinePass *passes);
+void column_lines(RowKernel *k, const LinePass *passes);
 /* One pass over the row (reduce 1) that the builder stands in; its number goes to `values`, in all lanes. */
 void row_pass(RowKernel *k, const LinePass *pass, Lanes *values);
 /* One pass, of a reducer without chains, over that row and the one of `other`, a copy of the frame, side by side. The
@@ -59,7 +62,5 @@ bool line_is_last(const LinePass *pass);
 bool line_has_chains(const RowKernel *k, const Reducer *reducer);
 /* A total in f64 with the sum of one more chain. */
 LLVMValueRef line_add_chain(Emitter *e, LLVMValueRef total, LLVMValueRef chain);
-/* row_lines where lines are columns. */
-void column_lines(RowKernel *k, const LinePass *passes);
 
 #endif

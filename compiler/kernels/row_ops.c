@@ -7,6 +7,11 @@
 #include "kernels/emit.h"
 #include "kernels/line_passes.h"
 
+static void all_lines(RowKernel *k, const LinePass *passes) {
+  if (line_is_column(k)) column_lines(k, passes);
+  else row_lines(k, passes);
+}
+
 // ---- pointwise ----
 
 static void pointwise_body(RowKernel *k, void *context, LLVMValueRef *state) {
@@ -374,7 +379,7 @@ static const LinePass *norm_grad_passes(const RowKernel *k) {
 }
 
 static void emit_gradient(RowKernel *k) {
-  if (k->spec->reduction == OP_LOG_SOFTMAX) row_lines(k, log_softmax_grad);
+  if (k->spec->reduction == OP_LOG_SOFTMAX) all_lines(k, log_softmax_grad);
   else norm_rows(k, norm_grad_passes(k));
 }
 
@@ -382,10 +387,10 @@ static void emit_gradient(RowKernel *k) {
 
 static void emit_lines(RowKernel *k) {
   OpKind reduction = k->spec->reduction;
-  if (reduction == OP_SOFTMAX) row_lines(k, softmax);
-  else if (reduction == OP_LOG_SOFTMAX) row_lines(k, log_softmax);
-  else if (reduction == OP_LAYER_NORM || reduction == OP_RMS_NORM) row_lines(k, norm_passes(k));
-  else row_lines(k, &(LinePass){reducer_of(reduction), element, LINE_RESULT, one_number, NULL, 0});
+  if (reduction == OP_SOFTMAX) all_lines(k, softmax);
+  else if (reduction == OP_LOG_SOFTMAX) all_lines(k, log_softmax);
+  else if (reduction == OP_LAYER_NORM || reduction == OP_RMS_NORM) all_lines(k, norm_passes(k));
+  else all_lines(k, &(LinePass){reducer_of(reduction), element, LINE_RESULT, one_number, NULL, 0});
 }
 
 static void emit_work(RowKernel *k) {

@@ -54,7 +54,7 @@ static bool leaves_own_lines(const Tile *t) {
  * that were fetched to L2 alone are read more slowly there. */
 static void emit_prefetches(Tile *t, Position at, unsigned u, unsigned line_of_turn) {
   const int64_t line = t->e->target->cache_line / (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
-  const bool is_fetched = t->spec->b_is_page || tile_is_whole(t) || tile_is_grouped(t) || /* the CPU does it in time */
+  const bool is_fetched = t->spec->b_is_page || tile_is_integer(t) || tile_is_grouped(t) || /* the CPU does it in time */
                           leaves_own_lines(t) || (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
   for (int64_t column = tile_first_column(t); column < tile_end_column(t) && !is_fetched; column += line)
     emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + TILE_AHEAD, column))), 3);
@@ -163,7 +163,7 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
 
 /* Of whole numbers a group has its sum beside it. */
 static LLVMValueRef behind_group(Tile *t, LLVMValueRef a) {
-  if (!tile_is_whole(t)) return tile_offset_in_a(t, a, 0, TFM_GROUP);
+  if (!tile_is_integer(t)) return tile_offset_in_a(t, a, 0, TFM_GROUP);
   return emit_offset(t->e, tile_offset_in_a(t, a, 0, TFM_GROUP / 4), emit_i64(t->e, sizeof(int32_t)));
 }
 
@@ -179,8 +179,8 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
   if (t->first == 0) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < TILE_TURN; u++) emit_prefetches(t, at, u, u);
-  for (unsigned j = 0; j < t->n; j++) factors[j] = (tile_is_whole(t) ? tile_factors : tile_powers)(t, numbers[j]);
-  if (tile_is_whole(t)) emit_tile_group(t, at.a, at.b, factors);
+  for (unsigned j = 0; j < t->n; j++) factors[j] = (tile_is_integer(t) ? tile_factors : tile_powers)(t, numbers[j]);
+  if (tile_is_integer(t)) emit_tile_group(t, at.a, at.b, factors);
   else emit_tile_group_mxfp4(t, at.a, at.b, factors);
   loop_next(&loop, 0, behind_group(t, at.a));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, TFM_GROUP / 8, 0))));
@@ -193,7 +193,7 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
 /* Behind the last group of whole numbers `a` has come 4 bytes beyond the scale. */
 static Position emit_all_groups(Tile *t, Position from) {
   Emitter *e = t->e;
-  LLVMValueRef k = tile_is_whole(t) ? t->args[ARG_K] : t->steps;
+  LLVMValueRef k = tile_is_integer(t) ? t->args[ARG_K] : t->steps;
   LLVMValueRef groups = LLVMBuildLShr(e->builder, k, emit_i64(e, 5), "");
   Loop loop = loop_begin(e, emit_i64(e, 0), groups, TFM_GROUPS);
   Position at = begin_turns(t, &loop, from);
@@ -203,13 +203,13 @@ static Position emit_all_groups(Tile *t, Position from) {
   loop_next(&loop, 1, at.b);
   loop_next(&loop, 2, at.next);
   at = end_turns(t, &loop);
-  if (tile_is_whole(t)) at.a = emit_offset(e, at.a, emit_i64(e, -(int64_t)sizeof(float)));
+  if (tile_is_integer(t)) at.a = emit_offset(e, at.a, emit_i64(e, -(int64_t)sizeof(float)));
   return at;
 }
 
 static Position emit_all_steps(Tile *t, Position position) {
   Emitter *e = t->e;
-  const unsigned together = tile_is_whole(t) ? 1 : tfm_form_row_of(t->spec->b_form)->together;
+  const unsigned together = tile_is_integer(t) ? 1 : tfm_form_row_of(t->spec->b_form)->together;
   const unsigned turn = together > TILE_TURN ? together : steps_of_turn(t);
   LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -(int64_t)turn), "");
   if (tile_is_grouped(t)) return emit_all_groups(t, position);
@@ -228,8 +228,8 @@ static Position emit_all_steps(Tile *t, Position position) {
 static void emit_start(Tile *t) {
   Emitter *e = t->e;
   LLVMValueRef begin[MAX_VECTORS], adds = t->args[ARG_ACCUMULATE];
-  if (tile_is_whole(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
-  const bool starts_from_a = tile_is_whole(t) && !tile_is_grouped(t) && !t->spec->b_is_signed &&
+  if (tile_is_integer(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
+  const bool starts_from_a = tile_is_integer(t) && !tile_is_grouped(t) && !t->spec->b_is_signed &&
                              !e->target->dot_is_signed; /* then weights lose their 128 themselves */
   for (unsigned i = 0; i < t->spec->rows * t->n; i++)
     begin[i] = i % t->n       ? begin[i - 1]
@@ -303,7 +303,7 @@ static void emit_columns(Tile *t) {
   Position position = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
   emit_start(t);
   position = emit_all_steps(t, position);
-  if (tile_is_whole(t)) emit_tile_scaling(t, position.a, position.b);
+  if (tile_is_integer(t)) emit_tile_scaling(t, position.a, position.b);
   emit_tile_finish(t);
 }
 
@@ -357,14 +357,14 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * at_once < LOOP_MAX_CARRIED - 3,
         "a tile of %u x %u", spec->rows, spec->width);
   CHECK(!tile_is_grouped(&t) || (spec->rows + 1) * all <= LOOP_MAX_CARRIED - 3, "a tile of many rows");
-  t.vector = LLVMVectorType(tile_is_whole(&t) ? e->i32 : e->f32, t.lanes);
+  t.vector = LLVMVectorType(tile_is_integer(&t) ? e->i32 : e->f32, t.lanes);
   begin_function(&t, name);
   if (spec->of_one_row) {
     emit_row_by_row(&t);
     return;
   }
   t.steps = t.args[ARG_K];
-  if (tile_is_whole(&t))
+  if (tile_is_integer(&t))
     t.steps = LLVMBuildLShr(e->builder, emit_add(e, t.steps, emit_i64(e, 3)), emit_i64(e, 2), "");
   emit_parameter_noalias(e, ARG_A), emit_parameter_readonly(e, ARG_A);
   emit_parameter_noalias(e, ARG_B), emit_parameter_readonly(e, ARG_B);

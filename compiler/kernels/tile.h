@@ -34,7 +34,7 @@ typedef struct Tile {
 static inline int64_t tile_first_column(const Tile *t) { return (int64_t)t->first * t->lanes; }
 static inline int64_t tile_end_column(const Tile *t) { return (int64_t)(t->first + t->n) * t->lanes; }
 /* b is of whole numbers, with scales behind. */
-static inline bool tile_is_whole(const Tile *t) { return tfm_form_is_integer(t->spec->b_form); }
+static inline bool tile_is_integer(const Tile *t) { return tfm_form_is_integer(t->spec->b_form); }
 /* A number of a is a byte; else, of whole numbers, a word. */
 static inline bool tile_takes_bytes(const Tile *t) { return t->e->target->dot_bytes || t->spec->in_pairs; }
 /* In groups of 32 k, each with a number or a power of two. */

@@ -12,7 +12,7 @@
 #include "codegen/vector.h"
 
 LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step) {
-  const int64_t step_bytes = tile_is_whole(t) && !tile_takes_bytes(t) ? 8 : 4;
+  const int64_t step_bytes = tile_is_integer(t) && !tile_takes_bytes(t) ? 8 : 4;
   const int64_t steps = t->spec->a_step ? t->spec->a_step * step : step;
   return emit_offset(t->e, a, emit_i64(t->e, row * t->spec->a_stride * 4 + steps * step_bytes));
 }
@@ -51,7 +51,7 @@ LLVMValueRef tile_load_words(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
 LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
   Emitter *e = t->e;
   LLVMValueRef pointer = emit_offset(e, b, emit_i64(e, tile_offset_in_b(t, u, tile_first_column(t) + j * t->lanes)));
-  if (t->spec->b_form == TFM_FORM_F32 || tile_is_whole(t)) return emit_load(e, t->vector, pointer, 4);
+  if (t->spec->b_form == TFM_FORM_F32 || tile_is_integer(t)) return emit_load(e, t->vector, pointer, 4);
   if (t->spec->b_form == TFM_FORM_BF16)
     return widen_bf16(t, emit_load(e, LLVMVectorType(e->i32, t->lanes), pointer, 4), u % 2 == 0);
   return emit_widened_f16(e, emit_load(e, LLVMVectorType(e->i16, t->lanes), pointer, 2), t->lanes);
@@ -185,7 +185,7 @@ static LLVMValueRef line_of_bytes(Tile *t, LLVMValueRef line, LLVMValueRef *more
  * single words would each take the place of a product. */
 void tile_hold_rows(Tile *t, LLVMValueRef a, unsigned u) {
   const unsigned rows = t->spec->rows;
-  if (!tile_is_whole(t) || !t->e->target->dot_bytes || t->lanes != TILE_TURN) return;
+  if (!tile_is_integer(t) || !t->e->target->dot_bytes || t->lanes != TILE_TURN) return;
   if (rows * t->n + rows + t->n > TILE_REGISTERS) return;
   for (unsigned i = 0; i < rows; i++) {
     t->held[i] = emit_load(t->e, t->vector, tile_offset_in_a(t, a, i, u), 4);
@@ -259,8 +259,8 @@ static LLVMValueRef numbers_of_4(Tile *t, LLVMValueRef line, bool is_upper) {
   return LLVMBuildAnd(builder, line, tile_splat_bits(t, 0x0f0f0f0f), "");
 }
 
-/* The same with a number of a row, of which pairs of bytes are added in words: 8 pairs are at most 8 2 15 127, and with
- * what the words begin with 8 2 8 127. */
+/* The same with a number of a row, of which pairs of bytes are added in words: 8 pairs are at most 8 * 2 * 15 * 127,
+ * and with what the words begin with 8 * 2 * 8 * 127. */
 static void add_pairs_of_4(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   for (unsigned j = 0; j < t->n; j++) {
     LLVMValueRef line = numbers_of_4(t, tile_load_b(t, b, u / 2, j), u % 2);
@@ -271,8 +271,8 @@ static void add_pairs_of_4(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) 
   }
 }
 
-/* c += the sums of a group, times its numbers. Sums fit 16 bits, 32 8 127, so one instruction multiplies their lower
- * words by the numbers and their upper ones by 0; those of pairs have two words. */
+/* c += the sums of a group, times its numbers. Sums fit 16 bits, 32 * 8 * 127, so one instruction multiplies their
+ * lower words by the numbers and their upper ones by 0; those of pairs have two words. */
 void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors) {
   Emitter *e = t->e;
   const unsigned n_c = t->spec->rows * t->n;
@@ -350,7 +350,7 @@ void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
 
 void emit_tile_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   Emitter *e = t->e;
-  if (tile_is_whole(t)) {
+  if (tile_is_integer(t)) {
     emit_whole_step(t, a, b, u);
     return;
   }

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "generate/choose.h"
+#include "generate/loops/choose.h"
 #include "tfm/generate.h"
 
 // ---- a generation ----

@@ -11,7 +11,7 @@
 
 #include "decode/calls.h"
 #include "decode/decoder_memory.h"
-#include "generate/choose.h"
+#include "generate/loops/choose.h"
 #include "tfm/write.h"
 
 // ---- checks ----

@@ -6,10 +6,10 @@
 
 /* Of the second-level cache for the rows of a: beyond it, several panels share what was loaded. The other half is for
  * the panel and the results. */
-static int64_t resident_bytes(void) { return cpu_cache_bytes(2) / 2; }
+static int64_t resident_bytes(void) { return cpu_cache_bytes(2) / ROWS_PART; }
 
 /* Of a panel and the rows of a: they stay in the first-level cache from tile to tile, beside the lines of c. */
-static int64_t near_bytes(void) { return cpu_cache_bytes(1) / 6 * 5; }
+static int64_t near_bytes(void) { return cpu_cache_bytes(1) / 6 * NEAR_SIXTHS; }
 
 int64_t gemm_panel_bytes(const tfm_gemm_step *step, int64_t k) { return tfm_form_bytes(step->form, k) * step->panel; }
 

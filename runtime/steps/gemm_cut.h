@@ -51,7 +51,7 @@ typedef struct Block { /* of rows: the one that a thread works on */
 /* The bytes of the first k rows of a panel. k is a multiple of what lies together (forms.def), or all there
  * are. Not part of each caller, because all libraries have this code. */
 int64_t gemm_panel_bytes(const tfm_gemm_step *step, int64_t k);
-static inline int64_t whole_panel_bytes(const tfm_gemm_step *step) {
+static inline int64_t full_panel_bytes(const tfm_gemm_step *step) {
   return tfm_column_bytes(step->form, step->k) * step->panel;
 }
 

@@ -157,7 +157,7 @@ static inline void run_panel(const PanelWalk *walk, int64_t panel, const char *w
   }
 }
 
-static bool has_whole_panels(const Gemm *gemm, const Block *block) {
+static bool has_full_panels(const Gemm *gemm, const Block *block) {
   const tfm_gemm_step *step = gemm->step;
   return gemm->chains == 1 && gemm->k_blocks == 1 && step->width == step->panel && block->k == step->k;
 }
@@ -165,8 +165,8 @@ static bool has_whole_panels(const Gemm *gemm, const Block *block) {
 static PanelWalk walk_of(const GemmJob *job) {
   const Gemm *gemm = job->gemm;
   const tfm_gemm_step *step = gemm->step;
-  PanelWalk walk = {.job = job, .panel_bytes = whole_panel_bytes(step)};
-  const bool one_tile = is_short(gemm), in_one_piece = !one_tile && has_whole_panels(gemm, job->block);
+  PanelWalk walk = {.job = job, .panel_bytes = full_panel_bytes(step)};
+  const bool one_tile = is_short(gemm), in_one_piece = !one_tile && has_full_panels(gemm, job->block);
   const bool has_whole_rows = job->to.stride == step->n && job->end_panel - job->first_panel == gemm->panels;
   walk.tiles = one_tile ? 1 : job->block->n;
   walk.lines = one_tile ? 0 : job->block->lines;
@@ -249,7 +249,7 @@ __attribute__((cold)) static void run_chains(const GemmJob *job) {
 // ---- units ----
 
 static const char *panel_at(const Gemm *gemm, int64_t panel) {
-  return gemm->weights + panel * whole_panel_bytes(gemm->step);
+  return gemm->weights + panel * full_panel_bytes(gemm->step);
 }
 
 /* What is read after the unit: the next one of this thread's part, or the next gemm. */
@@ -311,7 +311,7 @@ static const char *first_panel_after(const Walker *walker, const Gemm *gemm, con
   const tfm_gemm_step *after = &context->program->gemms[context->program->steps[next].index];
   int64_t panels = ceil_div(after->n, after->panel);
   const tfm_weight *weight = &context->program->weights[after->weight];
-  return context->weights + weight->offset + panels * walker->thread / walker->threads * whole_panel_bytes(after);
+  return context->weights + weight->offset + panels * walker->thread / walker->threads * full_panel_bytes(after);
 }
 
 /* Whether runs may hand on the results of the step. */

@@ -93,16 +93,24 @@ def git_apply(folder, patch, *options):
 
 
 def copy_sources(root, folder):
-    """The files that git knows, or all but build/ where there is no git. What is as it was keeps its time, for ninja."""
+    """The files that git knows, or all but build/ where there is no git. What is as it was keeps its time, for ninja; what
+    is no longer there, or a patch left behind that was interrupted, goes."""
     listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                             capture_output=True, text=True)
-    names = listed.stdout.split("\0")[:-1] if not listed.returncode else [
-        str(f.relative_to(root)) for f in root.glob("**/*") if f.is_file() and f.relative_to(root).parts[0] not in ("build", ".git")]
+    names = set(listed.stdout.split("\0")[:-1]) if not listed.returncode else {
+        str(f.relative_to(root)) for f in root.glob("**/*") if f.is_file() and f.relative_to(root).parts[0] not in ("build", ".git")}
+    mark = folder / "build" / "copied"  # nothing goes from a folder that is no copy
+    for there in folder.glob("**/*") if mark.exists() else ():
+        path = there.relative_to(folder)
+        if path.parts[0] != "build" and there.is_file() and not (str(path) in names and (root / path).is_file()):
+            there.unlink()
     for name in names:
         here, there = root / name, folder / name
         if here.is_file() and not (there.is_file() and there.read_bytes() == here.read_bytes()):
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(here, there)
+    mark.parent.mkdir(exist_ok=True)
+    mark.touch()
 
 
 def build(copy, targets):

@@ -5,7 +5,7 @@
 #ifndef TFM_TESTS_COMPILED_MODEL_H
 #define TFM_TESTS_COMPILED_MODEL_H
 
-#include "compile/compile.h"
+#include "compile/compile_model.h"
 #include "tfm/types.h"
 
 /* Compiles the graph, which the compiler takes over, after these passes. `find` NULL: all weights are 0. The caller

@@ -166,14 +166,14 @@ static bool write_weights(const Compilation *c) {
   return !c->weights_path || library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
 }
 
-static void write_machines(const Compilation *c, const AotRequest *request) {
-  if (write_weights(c) && machines_write(c->session, request, &c->targets, c->machines) &&
+static void write_machines(const Compilation *c, const LibraryParts *parts) {
+  if (write_weights(c) && machines_write(c->session, parts, &c->targets, c->machines) &&
       !option_given(&c->session->options, OPTION_QUIET))
     machines_say(c->session, &c->targets, c->machines, c->weights_path);
 }
 
-static void write_modules(const Compilation *c, const AotRequest *request) {
-  if (write_weights(c) && modules_write(c->session, request, &c->modules) &&
+static void write_modules(const Compilation *c, const LibraryParts *parts) {
+  if (write_weights(c) && modules_write(c->session, parts, &c->modules) &&
       !option_given(&c->session->options, OPTION_QUIET))
     say_what_was_made(c);
 }
@@ -182,25 +182,26 @@ static void write_modules(const Compilation *c, const AotRequest *request) {
 static void write_library(Compilation *c) {
   Session *session = c->session;
   const bool is_stripped = option_given(&session->options, OPTION_STRIP_SOURCE);
-  AotRequest request = {.plans = c->plans,
-                        .n_plans = c->targets.n,
-                        .version = TFM_VERSION,
-                        .text = is_stripped ? NULL : session->model,
-                        .generation = c->model.generation,
-                        .not_incremental = c->model.not_incremental,
-                        .ragged = c->model.ragged,
-                        .ragged_sources = c->model.ragged_sources,
-                        .weights = c->embeds ? c->packed : NULL,
-                        .training = c->trains.table ? &c->trains : NULL,
-                        .compiler = compiler_of(c)};
+  const LibraryParts parts = {.plans = c->plans,
+                              .n_plans = c->targets.n,
+                              .version = TFM_VERSION,
+                              .text = is_stripped ? NULL : session->model,
+                              .generation = c->model.generation,
+                              .not_incremental = c->model.not_incremental,
+                              .ragged = c->model.ragged,
+                              .ragged_sources = c->model.ragged_sources,
+                              .weights = c->embeds ? c->packed : NULL,
+                              .training = c->trains.table ? &c->trains : NULL};
   if (c->machines || makes_modules(c)) {
-    (c->machines ? write_machines : write_modules)(c, &request);
+    (c->machines ? write_machines : write_modules)(c, &parts);
     return;
   }
-  Bytes code = emits_object(c->session) ? aot_object(session->arena, &session->diag, &request)
-                                        : aot_library(session->arena, &session->diag, &request, base_name(c->output));
+  const char *compiler = compiler_of(c);
+  Bytes code = emits_object(c->session)
+                   ? aot_object(session->arena, &session->diag, &parts, compiler)
+                   : aot_library(session->arena, &session->diag, &parts, compiler, base_name(c->output));
   StrBuf header = strbuf_new(session->arena);
-  aot_header(&header, &request);
+  aot_header(&header, &parts);
   bool weights = !code.data || write_weights(c);
   if (code.data && weights && publish_file(session, c->header, (Bytes){header.text, header.length}) &&
       publish_file(session, c->output, code) && !option_given(&session->options, OPTION_QUIET))

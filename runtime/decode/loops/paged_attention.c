@@ -2,18 +2,24 @@
  * the same rows, and shares its loops (attention_strip.h): here are the two products of a strip with a block of keys,
  * for pages of f32 and of 8 bits, and how rows are cut.
  *
- * Rows of a step that have one new position each go together, as the rows of a tile: where their pages are the same
- * (beams that read one source, or share what they wrote) a page is read once for all of them. Otherwise the rows of a
- * tile are positions of one row. The heads of queries that read one head of keys are done side by side too, while it
- * is near.
+ * The loops, from outside to inside; in brackets the function that has each:
  *
- * Units are a gang of rows x a group of heads x a part of the positions; within one, rows_akin are the rows of a tile,
- * and then come the loops of attention_strip.h. In its score and add the loop is over pages; values of f32 go column
- * block by column block within a page, those of 8 bits page by page within a block.
+ *   units           a gang of rows x heads that read one head of keys x a part     threads claim them [attention]
+ *     rows akin     those of the gang that share their first page                  [run_paged_unit]
+ *       chunks      CHUNK_STRIPS strips; the state of their rows is in scratch     [run_paged_chunk]
+ *         blocks    TFM_KEY_BLOCK keys
+ *           strips  a tile's rows: a position of each row akin, or positions of one row   [attention_block]
+ *             score pages, and in one the rows that read the same page: a tile     [score_pages]
+ *             softmax                                                              [attention_soften]
+ *             add   f32: pages, rows that read the same one, columns: a tile       [add_pages]
+ *                   8 bits: rows that read the same pages, columns, pages          [add_int8_pages]
  *
- * Within a block of TFM_KEY_BLOCK keys the pages are walked one by one: a score is one chain over a head's columns,
- * and the sum of values goes on from page to page through memory: the chain that one product over the whole block
- * would be. */
+ * Rows of a step that have one new position each are a gang: where their pages are the same (beams that read one
+ * source, or share what they wrote) a page is read once for all of them. The heads of queries that read one head of
+ * keys are done side by side too, while it is near.
+ *
+ * A score is one chain over a head's columns, and the sum of values goes on from page to page through memory: the chain
+ * that one product over the whole block would be. */
 #include <string.h>
 
 #include "decode/cache_pages.h"
@@ -32,7 +38,7 @@ typedef struct PageKind { /* what caches of another form than f32 do themselves 
   AttentionPart *score, *add; /* scores of a block of keys; c = or += weights * values */
 } PageKind;
 
-typedef struct Cached {
+typedef struct Paged { /* a step, and how it is cut */
   Attention a;
   const PageKind *kind;  /* NULL: caches are f32 */
   const RunPart *part;   /* has the pages */
@@ -40,8 +46,8 @@ typedef struct Cached {
   int64_t value_floats;  /* of a page of values */
   int64_t rows, per_row; /* rows of the step; items of one */
   int64_t gang, gangs;   /* rows of the step that go together; how often */
-  int64_t group, strips; /* items that read the same columns; strips of a group */
-} Cached;
+  int64_t group, strips; /* items (heads of a row) that read the same columns; strips of a group */
+} Paged;
 
 /* Neighbouring items that read the same keys and values: the last batch axes along which the strides of both are 0. */
 static int64_t group_of(const tfm_context *context, const tfm_attention_step *step) {
@@ -65,31 +71,31 @@ static bool rows_can_gang(const Attention *a) {
 
 /* Sizes of the step and how it is cut: rows into gangs, heads into groups that read the same columns, and both into
  * parts only where there are too few units for the threads. Gangs shrink before that. */
-static Cached cached_of(const Walker *walker, const tfm_step *step, const PageKind *kind) {
+static Paged paged_of(const Walker *walker, const tfm_step *step, const PageKind *kind) {
   const tfm_context *context = walker->context;
   const int32_t threads = walker->threads;
-  Cached c = {.a = attention_describe(context, step)};
-  const tfm_attention_step *info = c.a.step;
-  if (c.a.items <= 0 || c.a.queries <= 0) return c;
-  attention_choose_outputs(context, step, &c.a);
+  Paged paged = {.a = attention_describe(context, step)};
+  const tfm_attention_step *info = paged.a.step;
+  if (paged.a.items <= 0 || paged.a.queries <= 0) return paged;
+  attention_choose_outputs(context, step, &paged.a);
   const tfm_program *program = context->program;
-  c.kind = kind;
-  c.part = walker->part;
-  if (kind) c.a.form_floats = kind->scratch_floats(info);
-  c.keys = &program->caches[info->k_cache];
-  c.values = &program->caches[info->v_cache];
-  c.value_floats = c.values->of_encoder ? program->encoder_page_floats : program->own_page_floats;
-  c.rows = value_of(context, info->dims[0]);
-  c.per_row = c.a.items / c.rows;
-  c.group = group_of(context, info);
-  c.strips = c.group * c.a.strips;
-  int64_t groups = c.per_row / c.group, wanted = threads > 1 ? PAGED_UNITS_PER_THREAD * (int64_t)threads : 1;
-  c.gang = rows_can_gang(&c.a) ? least_of(c.rows, info->tile_rows) : 1;
-  while (c.gang > 1 && ceil_div(c.rows, c.gang) * groups < wanted) c.gang--;
-  c.gangs = ceil_div(c.rows, c.gang);
-  int64_t units = c.gangs * groups;
-  if (units < wanted) c.a.parts = greatest_of(1, least_of(ceil_div(wanted, units), c.strips));
-  return c;
+  paged.kind = kind;
+  paged.part = walker->part;
+  if (kind) paged.a.form_floats = kind->scratch_floats(info);
+  paged.keys = &program->caches[info->k_cache];
+  paged.values = &program->caches[info->v_cache];
+  paged.value_floats = paged.values->of_encoder ? program->encoder_page_floats : program->own_page_floats;
+  paged.rows = value_of(context, info->dims[0]);
+  paged.per_row = paged.a.items / paged.rows;
+  paged.group = group_of(context, info);
+  paged.strips = paged.group * paged.a.strips;
+  int64_t groups = paged.per_row / paged.group, wanted = threads > 1 ? PAGED_UNITS_PER_THREAD * (int64_t)threads : 1;
+  paged.gang = rows_can_gang(&paged.a) ? least_of(paged.rows, info->tile_rows) : 1;
+  while (paged.gang > 1 && ceil_div(paged.rows, paged.gang) * groups < wanted) paged.gang--;
+  paged.gangs = ceil_div(paged.rows, paged.gang);
+  int64_t units = paged.gangs * groups;
+  if (units < wanted) paged.a.parts = greatest_of(1, least_of(ceil_div(wanted, units), paged.strips));
+  return paged;
 }
 
 // ---- scratch ----
@@ -107,7 +113,7 @@ static int64_t scratch_bytes(const tfm_context *context, const tfm_step *step, c
 // ---- pages ----
 
 typedef struct Pages { /* what a group of the rows of a gang reads */
-  const Cached *of;
+  const Paged *of;
   float *const *keys[TFM_MAX_TILE_ROWS], *const *values[TFM_MAX_TILE_ROWS]; /* of each row of the gang */
   int64_t lists;                    /* rows of the gang */
   int64_t first_item;               /* of the group, in the first row */
@@ -128,18 +134,18 @@ static float *const *pages_of(const RunPart *part, const tfm_cache *cache, int64
 }
 
 /* The lists of rows [row, row + rows) of the step, and where the columns of the group's head begin in a page. */
-static Pages find_pages(const tfm_context *context, const Cached *c, int64_t row, int64_t rows, int64_t item) {
-  const tfm_attention_step *step = c->a.step;
+static Pages find_pages(const tfm_context *context, const Paged *paged, int64_t row, int64_t rows, int64_t item) {
+  const tfm_attention_step *step = paged->a.step;
   Pages pages;
-  pages.of = c;
+  pages.of = paged;
   pages.lists = rows;
   pages.first_item = item;
   for (int64_t i = 0; i < rows; i++) {
-    pages.keys[i] = pages_of(c->part, c->keys, row + i);
-    pages.values[i] = pages_of(c->part, c->values, row + i);
+    pages.keys[i] = pages_of(paged->part, paged->keys, row + i);
+    pages.values[i] = pages_of(paged->part, paged->values, row + i);
   }
-  pages.key_offset = page_place(c->keys, column_of(context, &c->a, &step->k, item));
-  pages.value_offset = page_place(c->values, column_of(context, &c->a, &step->v, item));
+  pages.key_offset = page_place(paged->keys, column_of(context, &paged->a, &step->k, item));
+  pages.value_offset = page_place(paged->values, column_of(context, &paged->a, &step->v, item));
   return pages;
 }
 
@@ -193,9 +199,9 @@ static inline const float *keys_ahead(const AttentionStrip *s, const KeyBlock *k
 
 /* The values of a head in one page are many short rows, which no hardware fetches ahead: they are fetched while the
  * scores are computed. */
-static void fetch_values(const Cached *c, const float *values, int64_t n) {
-  for (int64_t position = 0; position < n; position++, values += c->values->columns)
-    for (int64_t column = 0; column < c->a.step->e; column += LINE_FLOATS) __builtin_prefetch(values + column);
+static void fetch_values(const Paged *paged, const float *values, int64_t n) {
+  for (int64_t position = 0; position < n; position++, values += paged->values->columns)
+    for (int64_t column = 0; column < paged->a.step->e; column += LINE_FLOATS) __builtin_prefetch(values + column);
 }
 
 /* Scores of a block of keys, page by page. Rows that read the same page are one tile. */
@@ -345,17 +351,17 @@ static AttentionItem paged_item_at(const tfm_context *context, const Attention *
 static void enter_strip(const tfm_context *context, int64_t number, const AttentionItem *before, AttentionItem *item,
                         AttentionStrip *strip) {
   const Pages *pages = strip->pages;
-  const Cached *c = pages->of;
-  const int64_t wanted = pages->first_item + number / c->a.strips, part = number % c->a.strips;
-  const bool is_gang = c->gang > 1;
-  const Strips all = all_strips(&c->a);
+  const Paged *paged = pages->of;
+  const int64_t wanted = pages->first_item + number / paged->a.strips, part = number % paged->a.strips;
+  const bool is_gang = paged->gang > 1;
+  const Strips all = all_strips(&paged->a);
   strip->item = before && before->number == wanted ? before : item;
-  if (strip->item == item) *item = paged_item_at(context, &c->a, wanted);
+  if (strip->item == item) *item = paged_item_at(context, &paged->a, wanted);
   strip->row = strip_row(&all, part);
   strip->rows = is_gang ? pages->lists : strip_row(&all, part + 1) - strip->row;
-  for (int64_t i = 1; is_gang && c->a.padding && i < strip->rows; i++)
-    item->limit = greatest_of(item->limit, attention_last_key(context, &c->a, wanted + i * c->per_row));
-  strip->seen = keys_seen(&c->a, strip->item, strip->row + (is_gang ? 1 : strip->rows) - 1);
+  for (int64_t i = 1; is_gang && paged->a.padding && i < strip->rows; i++)
+    item->limit = greatest_of(item->limit, attention_last_key(context, &paged->a, wanted + i * paged->per_row));
+  strip->seen = keys_seen(&paged->a, strip->item, strip->row + (is_gang ? 1 : strip->rows) - 1);
 }
 
 /* The strips [first, first + n) of a group, n <= CHUNK_STRIPS. `of` has what they have in common. */
@@ -380,29 +386,29 @@ static void run_paged_chunk(const AttentionStrip *of, int64_t first, int64_t n) 
 
 /* How many rows of the step, from `row` on, share their first page: rows share their beginning or their source, so
  * rows that do not share the first page share nothing. */
-static int64_t rows_akin(const Cached *c, int64_t row, int64_t end) {
-  if (c->a.keys <= 0) return end - row;
-  float *const *first = pages_of(c->part, c->keys, row);
+static int64_t rows_akin(const Paged *paged, int64_t row, int64_t end) {
+  if (paged->a.keys <= 0) return end - row;
+  float *const *first = pages_of(paged->part, paged->keys, row);
   int64_t next = row + 1;
-  while (next < end && pages_of(c->part, c->keys, next)[0] == first[0]) next++;
+  while (next < end && pages_of(paged->part, paged->keys, next)[0] == first[0]) next++;
   return next - row;
 }
 
 /* Unit `number` of gangs x groups x parts. Rows of a gang that share no page follow one another: what is fetched ahead
  * for one of them is used before the next one's would displace it. */
-static void run_paged_unit(const Walker *walker, const Cached *c, const AttentionScratch *scratch, int64_t number) {
-  int64_t part = number % c->a.parts, groups = c->per_row / c->group, group = number / c->a.parts % groups,
-          gang = number / c->a.parts / groups;
-  int64_t row = c->rows * gang / c->gangs, end_row = c->rows * (gang + 1) / c->gangs;
-  int64_t begin = c->strips * part / c->a.parts, end = c->strips * (part + 1) / c->a.parts;
+static void run_paged_unit(const Walker *walker, const Paged *paged, const AttentionScratch *scratch, int64_t number) {
+  int64_t part = number % paged->a.parts, groups = paged->per_row / paged->group;
+  int64_t group = number / paged->a.parts % groups, gang = number / paged->a.parts / groups;
+  int64_t row = paged->rows * gang / paged->gangs, end_row = paged->rows * (gang + 1) / paged->gangs;
+  int64_t begin = paged->strips * part / paged->a.parts, end = paged->strips * (part + 1) / paged->a.parts;
   for (int64_t rows; row < end_row; row += rows) {
-    rows = rows_akin(c, row, end_row);
-    const Pages pages = find_pages(walker->context, c, row, rows, row * c->per_row + group * c->group);
+    rows = rows_akin(paged, row, end_row);
+    const Pages pages = find_pages(walker->context, paged, row, rows, row * paged->per_row + group * paged->group);
     const AttentionStrip of = {.walker = walker,
-                               .attention = &c->a,
+                               .attention = &paged->a,
                                .scratch = scratch,
                                .pages = &pages,
-                               .item_step = c->gang > 1 ? c->per_row : 0};
+                               .item_step = paged->gang > 1 ? paged->per_row : 0};
     for (int64_t first = begin; first < end; first += CHUNK_STRIPS)
       run_paged_chunk(&of, first, least_of(end - first, CHUNK_STRIPS));
   }
@@ -410,15 +416,16 @@ static void run_paged_unit(const Walker *walker, const Cached *c, const Attentio
 
 /* Attention over cached keys and values. Units are claimed, because rows differ in what is near. */
 static void attention(Walker *walker, const tfm_step *step, const PageKind *kind) {
-  Cached c = cached_of(walker, step, kind);
-  if (c.a.items <= 0 || c.a.queries <= 0) return;
+  Paged paged = paged_of(walker, step, kind);
+  if (paged.a.items <= 0 || paged.a.queries <= 0) return;
   AttentionScratch scratch;
-  attention_scratch(&c.a, walker->scratch, &scratch);
-  int64_t units = c.gangs * (c.per_row / c.group) * c.a.parts, lump = share_coarsen(units), ignored, number;
+  attention_scratch(&paged.a, walker->scratch, &scratch);
+  int64_t units = paged.gangs * (paged.per_row / paged.group) * paged.a.parts, lump = share_coarsen(units);
+  int64_t ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
   while (share_claim(&claimer, &ignored, &number))
     for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++)
-      run_paged_unit(walker, &c, &scratch, unit);
+      run_paged_unit(walker, &paged, &scratch, unit);
 }
 
 // ---- drivers ----

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "decode/loops/logit_row.h"
-#include "generate/choose.h"
+#include "generate/loops/choose.h"
 #include "tfm/abi/double_functions.h"
 
 // ---- random numbers ----

@@ -4,7 +4,7 @@
  * given, with the likeliest tokens beside it. Refused: options out of their range, logits that are NaN or +inf, a row
  * of which every token is forbidden. A refusal leaves the row's stream as it was. tfm_generate chooses by the same
  * functions (row_apply_options, row_choose). */
-#include "generate/choose.h"
+#include "generate/loops/choose.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
  * code in this process.
  *
  * Nothing here knows a command line, a file or a terminal. Errors go to the request's diag. */
-#ifndef TFM_COMPILE_COMPILE_H
-#define TFM_COMPILE_COMPILE_H
+#ifndef TFM_COMPILE_COMPILE_MODEL_H
+#define TFM_COMPILE_COMPILE_MODEL_H
 
 #include "aot/packed_weights.h"
 #include "graph/eval.h"

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "decode/loops/logit_row.h"
-#include "generate/choose.h"
+#include "generate/loops/choose.h"
 
 /* A row may hold ids beyond the vocabulary, such as a start token of its own: they have no score. */
 static bool is_scored(const Chooser *c, int32_t token) { return token >= 0 && token < c->vocab; }

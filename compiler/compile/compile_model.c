@@ -1,5 +1,5 @@
 /* In: the graph of a model and a request. Out: derived graphs, plans, packed weights, programs with code. See
- * compile.h for what is refused and who owns what.
+ * compile_model.h for what is refused and who owns what.
  *
  * The order matters for memory: graphs, plans and LLVM are done before the packed weights, which are the largest thing
  * the compiler holds, are allocated. */
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "codegen/codegen.h"
-#include "compile/compile.h"
+#include "compile/compile_model.h"
 #include "jit/compiler_memory.h"
 #include "plan/plan_memory.h"
 #include "weights/pack.h"
