@@ -217,17 +217,23 @@ class Case:
             path = unchanging.place_of(entry, config)
             if not path or entry in self.args.tried:
                 continue
-            inner = config
-            for key in path[:-1]:
+            file, inside = unchanging.place_in_files(path)
+            inner = self.files.get(file, {})
+            for key in inside[:-1]:
                 inner = inner[key]
-            has = path[-1] in inner
-            for value in mutations.others(path[-1], inner[path[-1]]) if has else mutations.ADDED.get(path[-1]) or mutations.guessed(path[-1]):
-                mutation = ["json", "config.json", path, value]
-                verdict, _ = self.outputs(mutation, mutations.apply(mutation, self.files, None)[0], None)
+            has = inside[-1] in inner
+            for value in mutations.others(inside[-1], inner[inside[-1]]) if has else self.values_of(file, inside[-1]):
+                mutation = ["json", file, inside, value]
+                files, _ = mutations.apply(mutation, self.files, None)
+                verdict, _ = self.outputs(mutation, files, None) if file == "config.json" else self.tokens(mutation, files)
                 if verdict == "equal" and self.is_unchanged:
                     self.unchanged_by.setdefault(entry, []).append([self.name, path, value])
                 if len(self.unchanged_by.get(entry, ())) == 2:
                     break
+
+    def values_of(self, file, key):
+        """Of a key that the file does not have."""
+        return mutations.added_to(file).get(key) or mutations.guessed(key)
 
     def of_rotations(self):
         write(self.folder, self.files, self.tensors)

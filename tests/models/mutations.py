@@ -34,6 +34,7 @@ LISTS = {  # other lists of these keys
     "layer_types": [["full_attention", "sliding_attention"], ["sliding_attention", "full_attention"],
                     ["full_attention", "full_attention"], ["sliding_attention", "sliding_attention"]],
     "mlp_layer_types": [["dense", "dense"], ["sparse", "sparse"], ["dense", "sparse"]],
+    "mrope_section": [[0, 2, 0], [2, 0, 0]],
     "no_rope_layers": [[0, 1], [1, 1], [0, 0]],
     "eos_token_id": [[2, 17, 30], [17]],
     "suppress_tokens": [[3, 4, 5, 6, 7, 8]],

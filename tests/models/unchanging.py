@@ -40,13 +40,23 @@ def entries_of(family):
 
 
 def place_of(entry, config):
-    """Where the key stands or could: in a folder that reads pictures too perhaps among the settings of its text. None: nowhere."""
-    path = entry.split(" ")[-1].split(".")
+    """Where the key stands or could: "generation" first for one of generation_config.json; in a folder that reads pictures too
+    perhaps among the settings of its text. None: nowhere."""
+    if " " not in entry:
+        return [entry]
+    path = entry.split(" ")[1].split(".")
+    if path[0] == "generation":
+        return path
     inside = config.get("text_config")
-    if isinstance(inside, dict) and " " in entry and path[0] != "text_config" and not path[0].endswith("_dict"):
+    if isinstance(inside, dict) and path[0] != "text_config" and not path[0].endswith("_dict"):
         found = inside if len(path) == 1 else inside.get(path[0])
         return ["text_config", *path] if isinstance(found, dict) else None
     return path if len(path) == 1 or isinstance(config.get(path[0]), dict) else None
+
+
+def place_in_files(path):
+    """The file, and the path in it."""
+    return ("generation_config.json", path[1:]) if path[0] == "generation" else ("config.json", path)
 
 
 def main():
