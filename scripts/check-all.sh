@@ -129,6 +129,11 @@ corpus() {
   cmake --build build/release --target python_package >/dev/null && scripts/corpus-tests.sh
 }
 stage "corpora: kills, parquet, Ray" corpus
+firefox_page() {
+  [ -n "$(command -v firefox-esr)" ] && /usr/bin/python3 -c 'import selenium' 2>/dev/null || return 77
+  /usr/bin/python3 tests/e2e/test_explore_firefox.py build/release/tfmc .
+}
+stage "looking inside: the page in Firefox" firefox_page
 stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
 stage "faults and kills of compile and pack" python3 tests/e2e/test_library_faults.py build/release/tfmc 400

@@ -16,6 +16,7 @@ typedef struct Comparison {
   Map groups;
   json_t *list;
   bool of_steps;
+  bool is_measured; /* the steps of both were */
 } Comparison;
 
 // ---- the longest common subsequence ----
@@ -61,12 +62,11 @@ typedef struct Difference {
   Texts before, after;
   Numbers ops; /* of this model: those that `before` is about */
   double bytes_before, bytes_after;
+  double nanoseconds_before, nanoseconds_after;
 } Difference;
 
-static double add_number(json_t *list, size_t at, double more) {
-  const double sum = json_number_value(json_array_get(list, at)) + more;
-  json_array_set_new(list, at, json_real(sum));
-  return sum;
+static void add_number(json_t *list, size_t at, double more) {
+  json_array_set_new(list, at, json_real(json_number_value(json_array_get(list, at)) + more));
 }
 
 static void add_difference(Comparison *c, const Difference *d) {
@@ -92,6 +92,11 @@ static void add_difference(Comparison *c, const Difference *d) {
       json_array_append_new(json_object_get(group, "ops"), json_integer(d->ops.items[i]));
   add_number(json_object_get(group, "weight_bytes"), 0, d->bytes_before);
   add_number(json_object_get(group, "weight_bytes"), 1, d->bytes_after);
+  if (!c->is_measured) return;
+  json_t *times = json_object_get(group, "nanoseconds");
+  if (!times) json_object_set_new(group, "nanoseconds", times = json_pack("[f,f]", 0.0, 0.0));
+  add_number(times, 0, d->nanoseconds_before);
+  add_number(times, 1, d->nanoseconds_after);
 }
 
 /* All of a module and of those in it, equal operations once. */
@@ -104,6 +109,7 @@ static void collect(const Comparison *c, const Side *side, uint32_t module, Map 
     if (is_ours) vec_push(c->arena, &d->ops, own->numbers.items[i]);
   }
   *(is_ours ? &d->bytes_before : &d->bytes_after) += side->weight_bytes[module];
+  *(is_ours ? &d->nanoseconds_before : &d->nanoseconds_after) += side->nanoseconds[module];
   for (size_t i = 0; i < side->children[module].n; i++)
     collect(c, side, side->children[module].items[i], counts, d);
 }
@@ -209,7 +215,8 @@ static void compare_texts(Comparison *c, uint32_t mine, uint32_t theirs) {
   const Texts *a = &ours->texts;
   const Texts *b = c->of_steps ? &c->other.steps[theirs].texts : &c->other.items[theirs].texts;
   Difference d = {.path = member_text(json_array_get(c->this.modules, mine), "path"), .module = mine,
-                  .bytes_before = c->this.weight_bytes[mine], .bytes_after = c->other.weight_bytes[theirs]};
+                  .bytes_before = c->this.weight_bytes[mine], .bytes_after = c->other.weight_bytes[theirs],
+                  .nanoseconds_before = c->this.nanoseconds[mine], .nanoseconds_after = c->other.nanoseconds[theirs]};
   const int32_t *found = partners(c->arena, a, b);
   bool *is_partner = ARENA_ARRAY(c->arena, bool, b->n + 1);
   for (size_t i = 0; i < a->n; i++) {
@@ -318,7 +325,8 @@ static json_t *compare_kernels(Arena *arena, const json_t *data, const json_t *o
 
 static Comparison compare_program(Arena *arena, const json_t *data, const json_t *other, const char *program) {
   Comparison c = {.arena = arena, .this = compare_side(arena, data, program),
-                  .other = compare_side(arena, other, program), .groups = map_new(arena), .list = json_array()};
+                  .other = compare_side(arena, other, program), .groups = map_new(arena), .list = json_array(),
+                  .is_measured = strcmp(program, "whole") == 0 && json_object_get(other, "runs")};
   compare_modules(&c, 0, 0);
   return c;
 }
@@ -342,4 +350,6 @@ void explore_compare(Arena *arena, json_t *data, const json_t *other) {
                                 "command", json_object_get(other, "command"), "of_steps", (int)c.of_steps, "groups",
                                 c.list, "gradients", gradients, "kernels", compare_kernels(arena, data, other),
                                 "programs", programs));
+  json_t *runs = json_object_get(other, "runs");
+  if (runs) json_object_set(json_object_get(data, "compare"), "runs", runs);
 }

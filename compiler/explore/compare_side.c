@@ -59,6 +59,7 @@ static void add_steps(Arena *arena, Side *side, const json_t *steps) {
     if (json_object_get(step, "form")) strbuf_printf(&text, " in %s", member_text(step, "form"));
     add(arena, &side->steps[module_of(step)], (uint32_t)i, text.text);
     side->weight_bytes[module_of(step)] += json_number_value(json_object_get(step, "weight_bytes"));
+    side->nanoseconds[module_of(step)] += json_number_value(json_object_get(step, "measured"));
   }
 }
 
@@ -92,6 +93,7 @@ Side compare_side(Arena *arena, const json_t *data, const char *program) {
   side.items = arena_array(arena, n, sizeof *side.items);
   side.steps = arena_array(arena, n, sizeof *side.steps);
   side.weight_bytes = ARENA_ARRAY(arena, double, n);
+  side.nanoseconds = ARENA_ARRAY(arena, double, n);
   side.signatures = ARENA_ARRAY(arena, const char *, n);
   add_tensors(arena, &side, json_object_get(own, "inputs"), "input");
   for (uint32_t m = 0; m < n; m++) {

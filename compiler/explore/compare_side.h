@@ -22,6 +22,7 @@ typedef struct Side {
   Numbers *children;       /* by module */
   Entries *items, *steps;  /* by module */
   double *weight_bytes;    /* of the steps of a module */
+  double *nanoseconds;     /* that these took, where they were measured */
   const char **signatures; /* all that is in a module, whatever numbers stand in names */
 } Side;
 

@@ -38,8 +38,9 @@ static void add_fusions(Explorer *x, uint32_t number, json_t *list) {
       json_decref(place);
       continue;
     }
-    made = json_pack("{s:i, s:s, s:b, s:o, s:O?, s:O?, s:i, s:[i], s:i}", "program", (int)number, "fusion",
-                     fusion_table[record->fusion].name, "done", (int)record->done, "reason",
+    made = json_pack("{s:i, s:s, s:s, s:b, s:o, s:O?, s:O?, s:i, s:[i], s:i}", "program", (int)number, "fusion",
+                     fusion_table[record->fusion].name, "pass", fusion_table[record->fusion].pass, "done",
+                     (int)record->done, "reason",
                      explorer_text(x, record->reason), "file", json_array_get(place, 0), "line",
                      json_array_get(place, 1), "module", explorer_module(x, record->origin.path), "modules",
                      explorer_module(x, record->origin.path), "times", 1);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "measure/roofline.h"
 
 static int compare_times(const void *a, const void *b) {
   uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -58,6 +59,11 @@ Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *n
   return profile;
 }
 
+void profile_add_work(Profile *profile, const tfm_program *program, const int64_t *const *dims) {
+  for (uint32_t i = 0; i < program->n_steps; i++)
+    profile->steps.items[i].flops = roofline_step_flops(program, &program->steps[i], dims);
+}
+
 // ---- modules as spans ----
 
 typedef struct ProfileSpan { /* a step or a run of steps of one module */
@@ -65,7 +71,7 @@ typedef struct ProfileSpan { /* a step or a run of steps of one module */
   const char *path;
   uint32_t depth;    /* 0: the model */
   double begin, end; /* microseconds */
-  bool is_step;
+  const ProfiledStep *step; /* NULL: it is a module */
 } ProfileSpan;
 
 typedef struct ProfileSpans {
@@ -109,7 +115,7 @@ static void open_modules(const Profile *profile, ProfileSpans *all, size_t *open
     const char *module = arena_strndup(profile->arena, path, prefix_length(path, i + 1));
     const char *dot = strrchr(module, '.');
     open[i] = all->spans.n;
-    vec_push(profile->arena, &all->spans, (ProfileSpan){dot ? dot + 1 : module, module, i + 1, at, at, false});
+    vec_push(profile->arena, &all->spans, (ProfileSpan){dot ? dot + 1 : module, module, i + 1, at, at, NULL});
   }
 }
 
@@ -124,7 +130,7 @@ static ProfileSpans profile_spans(const Profile *profile) {
     deepest = parts > deepest ? parts : deepest;
   }
   size_t *open = ARENA_ARRAY(profile->arena, size_t, deepest);
-  vec_push(profile->arena, &all.spans, (ProfileSpan){profile->model, "", 0, 0, profile->microseconds, false});
+  vec_push(profile->arena, &all.spans, (ProfileSpan){profile->model, "", 0, 0, profile->microseconds, NULL});
   const char *path = "";
   double at = 0;
   for (size_t i = 0; i < profile->steps.n; i++) {
@@ -133,7 +139,7 @@ static ProfileSpans profile_spans(const Profile *profile) {
     path = step->path;
     uint32_t parts = count_parts(path);
     vec_push(profile->arena, &all.spans,
-             (ProfileSpan){step->operation, path, parts + 1, at, at + step->microseconds, true});
+             (ProfileSpan){step->operation, path, parts + 1, at, at + step->microseconds, step});
     at += step->microseconds;
     for (uint32_t k = 0; k < parts; k++) all.spans.items[open[k]].end = at;
   }
@@ -192,7 +198,7 @@ static void print_modules(StrBuf *out, const Profile *profile) {
   ProfileSpans all = profile_spans(profile);
   Map sums = map_new(profile->arena);
   for (size_t i = 0; i < all.spans.n; i++)
-    if (!all.spans.items[i].is_step)
+    if (!all.spans.items[i].step)
       add_to(profile->arena, &sums, all.spans.items[i].path, all.spans.items[i].end - all.spans.items[i].begin);
   strbuf_add(out, "\nmodules\n          us      %\n");
   for (size_t i = 0; i < sums.n; i++) {
@@ -218,16 +224,53 @@ void profile_table(StrBuf *out, const Profile *profile) {
 
 // ---- the trace ----
 
+/* What `data` say of the step, if its program is the one that was measured: "model.tfm:27" and the lines that led
+ * there, the shapes of what it computes, its arithmetic as a formula of the sizes. */
+static void add_known(json_t *args, const json_t *data, const json_t *step) {
+  json_t *lines = json_array(), *shapes = json_array();
+  const json_t *places = json_object_get(step, "lines"), *ops = json_object_get(step, "ops");
+  const json_t *files = json_object_get(data, "files");
+  const json_t *program = json_array_get(json_object_get(data, "programs"), 0);
+  for (size_t i = 0; i < json_array_size(places); i++) {
+    const json_t *place = json_array_get(places, i);
+    const json_t *file = json_array_get(files, (size_t)json_integer_value(json_array_get(place, 0)));
+    json_array_append_new(lines, json_sprintf("%s:%lld", json_string_value(json_object_get(file, "name")),
+                                              (long long)json_integer_value(json_array_get(place, 1))));
+  }
+  for (size_t i = 0; i < json_array_size(ops); i++) {
+    const size_t number = (size_t)json_integer_value(json_array_get(ops, i));
+    json_array_append(shapes, json_object_get(json_array_get(json_object_get(program, "ops"), number), "shape"));
+  }
+  json_object_set_new(args, "lines", lines);
+  json_object_set_new(args, "shapes", shapes);
+  json_object_set(args, "flop_formula",
+                  json_array_get(json_object_get(data, "formulas"),
+                                 (size_t)json_integer_value(json_object_get(step, "flop"))));
+}
+
+static json_t *args_of(const Profile *profile, const ProfileSpan *span, const json_t *data) {
+  json_t *args = json_pack("{s:s}", "path", span->path);
+  if (!span->step) return args;
+  json_object_set_new(args, "flop", json_real(span->step->flops));
+  if (span->step->flops > 0 && span->step->microseconds > 0)
+    json_object_set_new(args, "flop_per_second", json_real(span->step->flops / span->step->microseconds * 1e6));
+  const json_t *steps = json_object_get(json_array_get(json_object_get(data, "programs"), 0), "steps");
+  if (json_array_size(steps) == profile->steps.n)
+    add_known(args, data, json_array_get(steps, (size_t)(span->step - profile->steps.items)));
+  return args;
+}
+
 /* "X" events of the trace event format: begin and duration in microseconds. One process and one thread, since the
  * steps are laid one after another. */
-void profile_chrome(StrBuf *out, const Profile *profile) {
+void profile_chrome(StrBuf *out, const Profile *profile, const struct json_t *data) {
   ProfileSpans all = profile_spans(profile);
   json_t *events = json_array();
   for (size_t i = 0; i < all.spans.n; i++) {
     const ProfileSpan *span = &all.spans.items[i];
-    json_array_append_new(events, json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:{s:s}}", "name", span->name, "cat",
-                                            span->is_step ? "step" : "module", "ph", "X", "ts", span->begin, "dur",
-                                            span->end - span->begin, "pid", 1, "tid", 1, "args", "path", span->path));
+    json_array_append_new(events, json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:o}", "name", span->name, "cat",
+                                            span->step ? "step" : "module", "ph", "X", "ts", span->begin, "dur",
+                                            span->end - span->begin, "pid", 1, "tid", 1, "args",
+                                            args_of(profile, span, data)));
   }
   json_t *trace = json_pack("{s:o, s:s, s:{s:s, s:s, s:i, s:I}}", "traceEvents", events, "displayTimeUnit", "ms",
                             "otherData", "model", profile->model, "instruction_set", profile->isa, "threads",
@@ -281,10 +324,10 @@ static void add_bars(StrBuf *out, const Profile *profile) {
     double duration = span->end - span->begin;
     if (duration <= 0) continue;
     strbuf_printf(out, "<div%s style=\"left:%.4f%%;width:%.4f%%;top:%upx\" title=\"",
-                  span->is_step ? " class=\"step\"" : "", percent(profile, span->begin), percent(profile, duration),
+                  span->step ? " class=\"step\"" : "", percent(profile, span->begin), percent(profile, duration),
                   span->depth * BAR_HEIGHT);
-    add_escaped(out, span->is_step ? span->name : *span->path ? span->path : profile->model);
-    if (span->is_step && *span->path) {
+    add_escaped(out, span->step ? span->name : *span->path ? span->path : profile->model);
+    if (span->step && *span->path) {
       strbuf_add_char(out, ' ');
       add_escaped(out, span->path);
     }

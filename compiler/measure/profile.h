@@ -12,10 +12,13 @@
 #include "base/vec.h"
 #include "tfm/abi/program.h"
 
+struct json_t;
+
 typedef struct ProfiledStep {
   const char *operation, *path; /* path "": it belongs to the model itself */
   double microseconds;
   bool prepare; /* runs when sizes change only */
+  double flops; /* multiplications and additions of a product; 0: it is none, or the sizes are not known */
 } ProfiledStep;
 
 typedef struct Profile {
@@ -32,8 +35,12 @@ typedef struct Profile {
 Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *nanoseconds, size_t runs, int threads,
                      const char *run);
 
+/* `dims`: of the inputs of the runs, as in roofline_work. */
+void profile_add_work(Profile *profile, const tfm_program *program, const int64_t *const *dims);
+
 void profile_table(StrBuf *out, const Profile *profile);
-void profile_chrome(StrBuf *out, const Profile *profile);
+/* `data`: of `tfmc explore`, of the same model, for lines, shapes and formulas of the steps; NULL: without these. */
+void profile_chrome(StrBuf *out, const Profile *profile, const struct json_t *data);
 void profile_html(StrBuf *out, const Profile *profile);
 
 #endif

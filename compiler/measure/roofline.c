@@ -230,6 +230,12 @@ double roofline_seconds_at(const tfm_program *program, const int64_t *symbols, c
   return sum;
 }
 
+double roofline_step_flops(const tfm_program *program, const tfm_step *step, const int64_t *const *dims) {
+  int64_t symbols[MOST_SYMBOLS] = {0};
+  find_symbols(program, dims, symbols);
+  return work_of(&(Sizes){program, symbols}, step).flops;
+}
+
 Work roofline_work(const tfm_program *program, const int64_t *const *dims) {
   int64_t symbols[MOST_SYMBOLS] = {0};
   find_symbols(program, dims, symbols);

@@ -33,6 +33,7 @@ typedef struct StepWork { /* as Work, for any sizes */
 StepWork roofline_step(const tfm_program *program, const tfm_step *step);
 
 /* `dims`: one per input of the program, in its order; NULL for one that was left out. */
+double roofline_step_flops(const tfm_program *program, const tfm_step *step, const int64_t *const *dims);
 Work roofline_work(const tfm_program *program, const int64_t *const *dims);
 double roofline_seconds(const tfm_program *program, const int64_t *const *dims, const Probe *most);
 

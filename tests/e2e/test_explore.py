@@ -80,7 +80,7 @@ def members(value, path=""):
             at = path + "{}" if data else f"{path}.{name}" if path else name
             yield at, inner
             yield from members(inner, at)
-    elif isinstance(value, list) and path not in ("formulas", "blocks", "compare.programs"):
+    elif isinstance(value, list) and path not in ("formulas", "blocks", "compare.programs", "compare.runs"):
         for inner in value:
             if isinstance(inner, dict):
                 yield from members(inner, path + "[]")
@@ -104,7 +104,10 @@ class Table(unittest.TestCase):
             small.write_text(STACK)
             found = [data_of(MINILM, *SMALL["MINILM"], "--compare", MINILM, "--compare-with=-D depth=3"),
                      data_of(DATES, "--compare", DATES, "--compare-with=--quantize=int8"), data_of(refused),
-                     data_of(small, "-D", "depth=1", *MEASURED)]
+                     data_of(small, "-D", "depth=1", *MEASURED, "--compare", small, "--compare-with=-D depth=2")]
+            page = subprocess.run([TFMC, "profile", small, "-D", "depth=1", "--random-weights=1", "--input=x=1x2x16", "--format=html",
+                                   *MEASURED[1:]], capture_output=True, text=True, check=True).stdout
+            found.append(json.loads(page.split('id="tfm-data">')[1].split("</script>")[0]))
         seen = set()
         for data in found:
             for path, value in members(data):

@@ -76,7 +76,9 @@ def browser(folder):
     if not all(pathlib.Path("/usr/bin", name).exists() for name in ("chromium", "chromedriver")):
         return None
     options.binary_location = "/usr/bin/chromium"
-    return webdriver.Chrome(service=Service("/usr/bin/chromedriver", env=os.environ | {"TMPDIR": folder}), options=options)
+    driver = webdriver.Chrome(service=Service("/usr/bin/chromedriver", env=os.environ | {"TMPDIR": folder}), options=options)
+    driver.set_script_timeout(300)  # on a machine that does much else
+    return driver
 
 
 @functools.cache
@@ -350,6 +352,45 @@ class Pages(unittest.TestCase):
                 self.assertIn(thing, shown, level)
                 self.check_places(self.boxes())
 
+    def test_the_tree_of_modules_opens_at_the_selection(self):
+        data = self.open("minilm", "#view=map")
+        step = next(i for i, each in enumerate(data["programs"][0]["steps"]) if each["op"] == "attention")
+        module = data["programs"][0]["steps"][step]["module"]
+        place = ("const node = document.querySelector(`[role=tree] [data-thing=\"module:${arguments[0]}\"]`);"
+                 "const frame = document.querySelector('[role=tree]').getBoundingClientRect();"
+                 "const box = node ? node.getBoundingClientRect() : null;"
+                 "return box && [box.height > 0, box.top >= frame.top - 1, box.bottom <= frame.bottom + 1]")
+        self.assertIsNone(self.js(place, module))
+        self.js("location.hash = arguments[0]", f"#view=map&sel=step:0.{step}")
+        self.js("return new Promise((done) => setTimeout(done, 30))")
+        self.assertEqual(self.js(place, module), [True, True, True])
+        signs = self.js("return [...document.querySelectorAll('[role=tree] [role=treeitem][aria-expanded]')].map((item) =>"
+                        "[item.getAttribute('aria-expanded'), item.querySelector(':scope > .toggle').textContent])")
+        self.assertEqual({tuple(sign) for sign in signs} - {("true", "▾"), ("false", "▸")}, set())
+
+    def test_lists_of_the_selection_are_in_order(self):
+        self.open("minilm", "#view=steps&sel=kernel:0")
+        for kind in ("step", "line", "buffer"):
+            things = self.js("return [...document.querySelectorAll(`#selection button[data-thing^=\"${arguments[0]}:\"]`)]"
+                             ".map((button) => button.dataset.thing.split(/[:.]/).slice(1).map(Number))", kind)
+            self.assertEqual(things, sorted(things))
+        self.assertTrue(things)
+
+    def test_a_change_of_a_pass_is_marked_alone_and_has_its_reason(self):
+        data = self.open("gpt2", "#view=passes")
+        groups = ("return [...document.querySelectorAll('section[data-view=passes] .pass .group')]"
+                  ".map((group) => [group.getAttribute('aria-selected'), group.textContent])")
+        self.js("document.querySelectorAll('section[data-view=passes] .pass .group')[2].click()")
+        self.assertEqual([n for n, (selected, _) in enumerate(self.js(groups)) if selected == "true"], [2])
+        self.assertIn("sel=module:", self.js("return location.hash"))
+        fusion = next(n for n, each in enumerate(data["fusions"]) if each["fusion"] == "attention" and each["program"] == 0)
+        self.js("location.hash = arguments[0]", f"#view=passes&sel=fusion:{fusion}")
+        self.js("return new Promise((done) => setTimeout(done, 30))")
+        marked = [text for selected, text in self.js(groups) if selected == "true"]
+        self.assertTrue(marked)
+        for text in marked:
+            self.assertIn(data["fusions"][fusion]["reason"], text)
+
     def test_the_map_marks_what_a_pass_changed(self):
         data = self.open("gpt2", "#view=passes")
         button = "document.querySelector('section[data-view=passes] [data-map-of=\"fuse-attention\"]')"
@@ -389,6 +430,41 @@ class Pages(unittest.TestCase):
         self.set_input("input[data-size=time]", data["runs"][-1]["sizes"][1])
         self.assertEqual(self.total("measured_seconds"), data["runs"][-1]["median_seconds"])
         self.assertEqual([entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"], [])
+
+    def test_a_profile_is_this_page_at_its_steps(self):
+        page, file = pathlib.Path(self.folder.name, "profile.html"), pathlib.Path(self.folder.name, "profiled.tfm")
+        file.write_text(DEEP)
+        subprocess.run([TFMC, "profile", file, "-D", "depth=2", "--threads=1", "--random-weights=1", "--input=x=2x5x16", "--iterations=2",
+                        "--warmup=0", "--format=html", "-o", page], check=True)
+        self.driver.get(f"file://{page}")
+        data = json.loads(self.js("return document.getElementById('tfm-data').textContent"))
+        self.assertEqual(data["runs"][0]["sizes"], [2, 5])
+        self.assertFalse(self.js("return document.querySelector('section[data-view=steps]').hidden"))
+        self.assertEqual(self.total("measured_seconds"), data["runs"][0]["median_seconds"])
+        steps = self.js("return [...document.querySelectorAll('.spans [data-thing^=\"step:\"]')].map((span) => span.dataset.thing)")
+        self.assertEqual(steps, [f"step:0.{n}" for n, step in enumerate(data["programs"][0]["steps"]) if step["measured"]])
+        named = self.js("return [...document.querySelectorAll('.spans [data-module]')].map((span) => span.dataset.module)")
+        self.assertLessEqual({"layers.0", "layers.1.up"}, {data["modules"][int(module)]["path"] for module in named})
+        self.js("document.querySelector('.spans [data-module=\"1\"]').dispatchEvent(new MouseEvent('click'))")
+        self.assertIn("sel=module:1", self.js("return location.hash"))
+        self.js("location.hash = '#view=source'")
+        self.js("return new Promise((done) => setTimeout(done, 30))")
+        self.assertFalse(self.js("return document.querySelector('section[data-view=source]').hidden"))
+
+    def test_both_models_of_a_comparison_are_measured(self):
+        page, file = pathlib.Path(self.folder.name, "both.html"), pathlib.Path(self.folder.name, "both.tfm")
+        file.write_text(DEEP)
+        subprocess.run([TFMC, "explore", file, "-D", "depth=2", "-march=native", "--threads=1", "--profile", "--iterations=2", "--warmup=0",
+                        "--compare", file, "--compare-with=-D depth=3", "-o", page], check=True)
+        self.driver.get(f"file://{page}#view=compare")
+        compared = json.loads(self.js("return document.getElementById('tfm-data').textContent"))["compare"]
+        cell = "return document.querySelectorAll('[data-compared=measured_seconds] td')[arguments[0]].dataset.value"
+        self.assertEqual(float(self.js(cell, 0)), self.total("measured_seconds"))
+        self.assertEqual(float(self.js(cell, 1)), compared["runs"][0]["median_seconds"])
+        [group] = compared["groups"]
+        self.assertEqual(group["nanoseconds"][0], 0)
+        self.assertGreater(group["nanoseconds"][1], 0)
+        self.assertIn("measured 0 ns →", self.js("return document.querySelector('section[data-view=compare] .group').textContent"))
 
     def test_steps_are_grouped_by_layer(self):
         data = self.open("deep", "#view=steps")
@@ -439,14 +515,38 @@ class Pages(unittest.TestCase):
         self.assertTrue(all(url.startswith(("file:", "about:", "blob:")) for url in urls), urls)
 
     def test_it_fits_into_narrow_windows(self):
-        for width in (500, 1400, 3840):  # Chromium's windows are not narrower
-            self.driver.set_window_size(width, 1000)
+        for width in (360, 500, 1400, 3840):
+            self.resize(width)
             self.open("minilm")
             for view in VIEWS:
                 self.show(view)
                 over = self.js("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
                 self.assertLessEqual(over, 0, (width, view))
-        self.driver.set_window_size(1400, 1000)
+        self.resize(None)
+
+    def resize(self, width):
+        """Chromium's windows are not narrower than 500: a smaller width is an emulated one. None: as it was."""
+        if width is None:
+            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        else:
+            self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False})
+
+    def test_a_narrow_window_folds_the_controls_and_says_what_is_cut(self):
+        self.addCleanup(self.resize, None)
+        self.resize(360)
+        self.open("minilm", "#view=steps")
+        self.assertFalse(self.js("return document.querySelector('#sizes > details').open"))
+        self.assertRegex(self.js("return document.getElementById('folded').textContent"), r"batch 1, time \d+, 2 threads: at best .*s, work")
+        self.assertLess(self.js("return document.getElementById('views').getBoundingClientRect().top"), 300)
+        cut = ("return new Promise((done) => setTimeout(() => done("
+               "document.querySelector('section[data-view=steps] .scroll').classList.contains('cut')), 100))")
+        self.assertTrue(self.js(cut))
+        self.js("document.querySelector('section[data-view=steps] .scroll').scrollLeft = 1e6")
+        self.assertFalse(self.js(cut))
+        self.resize(1400)
+        self.assertFalse(self.js(cut))
+        self.assertTrue(self.js("return document.querySelector('#sizes > details').open"))
 
 
 if __name__ == "__main__":

@@ -509,14 +509,32 @@ class Measuring(Case):
         for before, after in zip(steps, steps[1:]):
             self.assertAlmostEqual(before["ts"] + before["dur"], after["ts"], places=2)
 
+    def test_profile_trace_says_what_a_step_computes_and_where_it_stands(self):
+        for file in "l.tfm", "libl.so":
+            events = json.loads(self.tfmc("profile", file, *self.given, "--format=chrome").out)["traceEvents"]
+            steps = [e["args"] for e in events if e["cat"] == "step"]
+            bench = json.loads(self.tfmc("bench", file, *self.given, "--json").out)
+            self.assertEqual(sum(step["flop"] for step in steps), bench["flop"])
+            self.assertEqual(["lines" in step for step in steps], [file == "l.tfm"] * len(steps))
+        path = self.path("l.tfm")
+        texts = path.read_text().splitlines()
+        steps = [e["args"] for e in json.loads(self.tfmc("profile", path, *self.given, "--format=chrome").out)["traceEvents"]
+                 if e["cat"] == "step"]
+        self.assertTrue(any(step["shapes"] and step["shapes"][0].startswith("f32[") for step in steps))
+        own = {int(line.split(":")[1]) for step in steps for line in step["lines"] if line.startswith("l.tfm:")}
+        self.assertTrue(own and max(own) <= len(texts))
+
     def test_profile_page(self):
         page = self.tfmc("profile", "libl.so", *self.given, "--format=html").out
         self.assertTrue(page.startswith("<!DOCTYPE html>") and page.endswith("</html>\n"))
         self.assertIn("layers.1", page)
         self.assertNotRegex(page, r"(src|href)=|https?:")
         self.path("odd.tfm").write_text('model O { l = Linear(4, 4) as "<b>&"\n forward(x: f32[b, 4]) { return y = l(x) } }')
-        page = self.tfmc("profile", "odd.tfm", "--random-weights=1", "--input=x=2x4", "--format=html").out
+        page = self.tfmc("profile", "odd.tfm", "--random-weights=1", "--input=x=2x4", "--format=html", "--iterations=2").out
         self.assertNotIn("<b>", page)
+        data = json.loads(page.split('id="tfm-data">')[1].split("</script>")[0])
+        self.assertEqual((data["format"], data["view"], data["runs"][0]["sizes"]), ("tfmc-explore", "steps", [2]))
+        self.assertTrue(all("measured" in step for step in data["programs"][0]["steps"]))
 
 
 class Reproducible(Case):

@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "cli/cli_model.h"
+#include "cli/commands/explored_model.h"
+#include "cli/commands/explored_runs.h"
 #include "cli/generation_start.h"
 #include "engines/engine.h"
 #include "engines/native_decoder.h"
@@ -142,29 +144,68 @@ static Profile *decoding_profile(Session *session) {
 
 // ---- profile ----
 
-static void print_profile(Session *session, const Profile *profile) {
-  const char *format = option_text(&session->options, OPTION_PROFILE_FORMAT, "table");
+static bool is_format(const Session *session, const char *format) {
+  return option_is(&session->options, OPTION_PROFILE_FORMAT, "table", format);
+}
+
+/* `data`: of the same program, with lines and shapes of its steps; NULL: nothing is known of them. */
+static void print_profile(Session *session, const Profile *profile, const json_t *data) {
   StrBuf text = strbuf_new(session->arena);
-  if (strcmp(format, "chrome") == 0) profile_chrome(&text, profile);
-  else if (strcmp(format, "html") == 0) profile_html(&text, profile);
+  if (is_format(session, "chrome")) profile_chrome(&text, profile, data);
+  else if (is_format(session, "html")) profile_html(&text, profile);
   else profile_table(&text, profile);
   session_write(session, &text);
 }
 
-/* The number of outputs is read first: the graph becomes the engine's. */
+/* What `tfmc explore` would show of the same model. NULL after an error. */
+static json_t *data_of_page(Session *session, const ExploreSizes *sizes, bool is_for_page) {
+  Session again = *session;
+  again.names = map_new(session->arena);
+  json_t *data = explored_model(&again, !is_for_page, sizes);
+  if (!data) session->diag = again.diag; /* else there are only warnings, which were given already */
+  return data;
+}
+
+static void print_page(Session *session, json_t *data, Engine *engine, const EvalInputs *inputs) {
+  if (!explored_runs_of(session, data, engine, inputs)) return;
+  json_object_set_new(data, "view", json_string("steps"));
+  StrBuf text = strbuf_new(session->arena);
+  explore_page(&text, data, arena_printf(session->arena, "%s - tfmc profile", engine->program->name));
+  session_write(session, &text);
+}
+
+static void measure(Session *session, Engine *engine, const EvalInputs *inputs, size_t n_outputs, const json_t *data) {
+  const tfm_program *program = engine->program;
+  Runs runs = runs_of(session, engine, inputs, n_outputs);
+  runs.nanoseconds = ARENA_ARRAY(session->arena, uint64_t, runs.iterations * program->n_steps);
+  if (!runs_measure(&runs, NULL)) return;
+  Profile *times = profile_new(session->arena, program, runs.nanoseconds, runs.iterations,
+                               tfm_context_threads(engine->context), "run");
+  const int64_t **dims = ARENA_ARRAY(session->arena, const int64_t *, program->n_inputs + 1u);
+  for (uint32_t i = 0; i < program->n_inputs; i++)
+    for (uint32_t k = 0; k < inputs->n; k++)
+      if (strcmp(inputs->names[k], program->inputs[i].name) == 0) dims[i] = inputs->tensors[k].dims;
+  profile_add_work(times, program, dims);
+  print_profile(session, times, data);
+}
+
+/* The page and the trace of a .tfm file have what the compiler knows of it. A library may be of another compiler: of it
+ * they have what its program holds. The number of outputs is read first: the graph becomes the engine's. */
 static void profile(Session *session, Graph *graph, WeightSource *weights, const EvalInputs *inputs) {
-  size_t n_outputs = graph->outputs.n;
+  const size_t n_outputs = graph->outputs.n;
+  const ExploreSizes sizes = explored_sizes_of_inputs(session, graph, inputs);
+  const bool is_page = is_format(session, "html"), has_data = is_page || is_format(session, "chrome");
   Engine *engine = session_engine(session, graph, weights);
   if (!engine) return;
-  if (engine->program) {
-    Runs runs = runs_of(session, engine, inputs, n_outputs);
-    runs.nanoseconds = ARENA_ARRAY(session->arena, uint64_t, runs.iterations * engine->program->n_steps);
-    if (runs_measure(&runs, NULL))
-      print_profile(session, profile_new(session->arena, engine->program, runs.nanoseconds, runs.iterations,
-                                         tfm_context_threads(engine->context), "run"));
-  } else {
+  json_t *data = NULL;
+  if (!engine->program)
     option_error(&session->diag, OPTION_ENGINE, "the reference interpreter has no steps to measure");
+  else if (!session->library && has_data) data = data_of_page(session, &sizes, is_page);
+  if (!diag_has_errors(&session->diag)) {
+    if (is_page && data) print_page(session, data, engine, inputs);
+    else measure(session, engine, inputs, n_outputs, data);
   }
+  json_decref(data);
   engine_destroy(engine);
 }
 
@@ -180,5 +221,5 @@ void command_profile(Session *session) {
     return;
   }
   const Profile *steps = decoding_profile(session);
-  if (steps) print_profile(session, steps);
+  if (steps) print_profile(session, steps, NULL);
 }

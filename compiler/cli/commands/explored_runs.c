@@ -209,11 +209,30 @@ static bool run_model(Measuring *m) {
   return done;
 }
 
-bool explored_runs_add(Session *session, json_t *data) {
+static Measuring measuring_of(Session *session, json_t *data) {
   Measuring m = {.session = *session, .data = data};
   m.session.names = map_new(session->arena);
   m.program = json_array_get(json_object_get(data, "programs"), 0);
   m.sizes = json_object_get(m.program, "sizes");
+  return m;
+}
+
+bool explored_runs_of(Session *session, json_t *data, Engine *engine, const EvalInputs *inputs) {
+  Measuring m = measuring_of(session, data);
+  const size_t n = json_array_size(m.sizes);
+  RunSizes given = {ARENA_ARRAY(session->arena, int64_t, n + 1), inputs};
+  for (size_t i = 0; i < n; i++)
+    given.values[i] = json_integer_value(json_object_get(json_array_get(m.sizes, i), "default"));
+  m.n_outputs = engine->program->n_outputs;
+  vec_push(session->arena, &m.runs, given);
+  engine->reuses_outputs = true;
+  const bool done = measure(&m, engine);
+  if (!done) session->diag = m.session.diag;
+  return done;
+}
+
+bool explored_runs_add(Session *session, json_t *data) {
+  Measuring m = measuring_of(session, data);
   const bool has_weights = option_given(&session->options, OPTION_WEIGHTS);
   if (!has_weights && !option_given(&session->options, OPTION_RANDOM_WEIGHTS))
     set_option(&m.session, OPTION_RANDOM_WEIGHTS, "1");

@@ -11,13 +11,13 @@ function compareTotals(table) {
   for (const size of other.sizes) if (!sizes.has(size.name)) sizes.set(size.name, size.default);
   const mine = totalsOf(each, sizes, state.threads, state.machine);
   const theirs = totalsOf(other, sizes, state.threads, state.machine, data.compare.programs);
-  const cell = (value, show, exact) => el('td', { 'data-value': Number.isFinite(value) ? String(value) : '' },
-    Number.isFinite(value) ? (exact ? '' : 'at most ') + show(value) : 'not known');
-  const rows = TOTALS.filter(([name]) => name !== 'measured_seconds').map(([name, title, show]) => {
+  const rows = TOTALS.map(([name, title, show]) => {
     const [a, b] = [mine[name], theirs[name]], ratio = a > 0 && Number.isFinite(b) ? b / a : NaN;
-    const isExact = (totals) => name !== 'workspace_bytes' || totals.exact;
+    const cell = (value, totals) => el('td', { 'data-value': Number.isFinite(value) ? String(value) : '' },
+      !Number.isFinite(value) ? (name === 'measured_seconds' ? 'not with these sizes' : 'not known')
+        : (name === 'workspace_bytes' && !totals.exact ? 'at most ' : '') + show(value));
     return el('tr', { 'data-compared': name }, el('th', { scope: 'row', class: 'name' }, title),
-      cell(a, show, isExact(mine)), cell(b, show, isExact(theirs)),
+      cell(a, mine), cell(b, theirs),
       el('td', {}, a === b ? 'the same' : Number.isFinite(ratio) ? `× ${ratio.toFixed(ratio < 0.1 ? 4 : 2)}` : ''));
   });
   table.append(el('thead', {}, el('tr', {}, ...['', 'this', 'the other', 'the other / this'].map((title) =>
@@ -38,12 +38,14 @@ function compareKernels() {
 
 function compareGroup(group) {
   const [mine, theirs] = group.weight_bytes;
-  const weights = mine !== theirs ? `weights read ${showBytes(mine)} → ${showBytes(theirs)}` : '';
+  const facts = mine !== theirs ? [`weights read ${showBytes(mine)} → ${showBytes(theirs)}`] : [];
+  const times = group.nanoseconds; // of a run with the sizes that were measured
+  if (times) facts.push(`measured ${showSeconds(times[0] * 1e-9)} → ${showSeconds(times[1] * 1e-9)}`);
   return el('div', { class: 'group', 'data-thing': `module:${group.modules[0]}`, 'data-kind': group.kind, tabindex: '0',
                      role: 'option', 'aria-selected': 'false' },
     el('p', { class: 'where' }, el('strong', {}, group.module || data.model),
       `${group.times > 1 ? ` × ${group.times}` : ''}: ${KIND_TITLES[group.kind]} `,
-      el('span', { class: 'quiet' }, weights)),
+      el('span', { class: 'quiet' }, facts.join(', '))),
     ...changeLines(group.before, '-'), ...changeLines(group.after, '+'));
 }
 
@@ -51,7 +53,8 @@ function viewCompare(section) {
   const { groups, command } = data.compare, table = el('table', { class: 'compared', 'aria-label': 'totals of both' });
   section.append(el('p', {}, 'This one: ', el('code', {}, data.command)),
     el('p', {}, 'The other: ', el('code', {}, command)),
-    ...(runsMeasured.length ? [el('p', { class: 'quiet' }, 'Only this one was run: times are those at best.')] : []),
+    ...(runsMeasured.length ? [el('p', { class: 'quiet' }, 'Both were run. The time of a difference is that of the ' +
+      'steps of its modules, with the sizes that the page began with.')] : []),
     el('div', { class: 'scroll short', tabindex: '0', role: 'group', 'aria-label': 'table of totals' }, table),
     el('h3', {}, groups.length ? `${groups.length} difference${groups.length > 1 ? 's' : ''}` : 'No difference'));
   if (data.compare.of_steps)

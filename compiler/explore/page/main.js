@@ -47,6 +47,26 @@ function refreshView(view, make) {
   if (view.stale) view.refresh();
   view.stale = false;
   markSelection(view.section);
+  watchCuts(view.section);
+}
+
+// What is wider than its frame has a sign at the right edge until it is moved to its end.
+const cuts = new ResizeObserver((entries) => {
+  for (const { target } of entries) markCut(target.closest('.scrolls'));
+});
+function markCut(frame) {
+  if (frame) frame.classList.toggle('cut', frame.scrollWidth - frame.clientWidth - frame.scrollLeft > 8);
+}
+function watchCuts(section) {
+  for (const frame of section.querySelectorAll('.scroll, .lines, .asm, .chart-place, figure')) {
+    if (frame.classList.contains('scrolls')) markCut(frame);
+    else {
+      frame.classList.add('scrolls');
+      frame.addEventListener('scroll', () => markCut(frame), { passive: true });
+      cuts.observe(frame);
+    }
+    for (const child of frame.children) cuts.observe(child);
+  }
 }
 
 // Views that were shown stay right while they are hidden, so that what is selected there is there.
@@ -132,7 +152,7 @@ function restore(hash) {
     set(state.machine, name, Number(wanted.get('machine.' + name)) || data.machine[name]);
   if (next !== state.program || changed || !document.querySelector('[data-total]')) showProgram(next);
   select(wanted.get('sel') || null);
-  showView(wanted.get('view'));
+  showView(wanted.get('view') || data.view);
 }
 function decode(text) {
   try {

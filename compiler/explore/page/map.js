@@ -5,6 +5,8 @@
 const childrenOf = new Map();
 data.modules.forEach((module, n) => { if (module.parent >= 0) push(childrenOf, module.parent, n); });
 
+const treeItems = new Map(); // by module: those that were shown once
+
 function treeItem(module) {
   const children = childrenOf.get(module) || [], name = module ? data.modules[module].path.split('.').pop()
       : data.model;
@@ -12,9 +14,11 @@ function treeItem(module) {
     name + (data.modules[module].layer ? ` · ${data.modules[module].layer}` : ''));
   const item = el('li', { role: 'treeitem', tabindex: module ? '-1' : '0',
                           'aria-expanded': children.length ? 'false' : null }, label);
+  treeItems.set(module, item);
   item.expand = (open) => {
     if (!children.length) return;
     item.setAttribute('aria-expanded', open ? 'true' : 'false');
+    item.querySelector(':scope > .toggle').textContent = open ? '▾' : '▸';
     if (open && !item.querySelector('ul')) item.append(el('ul', { role: 'group' }, ...children.map(treeItem)));
     const group = item.querySelector('ul');
     if (group) group.hidden = !open;
@@ -25,9 +29,7 @@ function treeItem(module) {
     const toggle = el('button', { type: 'button', class: 'toggle', tabindex: '-1', ...label }, '▸');
     toggle.addEventListener('click', (event) => {
       event.stopPropagation();
-      const open = item.getAttribute('aria-expanded') !== 'true';
-      toggle.textContent = open ? '▾' : '▸';
-      item.expand(open);
+      item.expand(item.getAttribute('aria-expanded') !== 'true');
     });
     item.prepend(toggle);
   }
@@ -36,7 +38,7 @@ function treeItem(module) {
 
 function moduleTree() {
   const tree = el('ul', { role: 'tree', 'aria-label': 'modules', class: 'tree' }, treeItem(0));
-  tree.firstChild.querySelector('.toggle') && tree.firstChild.querySelector('.toggle').click();
+  treeItems.get(0).expand(true);
   tree.addEventListener('keydown', (event) => {
     const item = event.target.closest('[role=treeitem]');
     if (!item) return;
@@ -52,6 +54,18 @@ function moduleTree() {
     event.stopPropagation();
   });
   return tree;
+}
+
+// Opens all modules around one, and moves the tree so that it is seen.
+function showInTree(tree, module) {
+  const around = [];
+  for (let m = data.modules[module].parent; m >= 0; m = data.modules[m].parent) around.unshift(m);
+  for (const m of around) treeItems.get(m).expand(true);
+  const label = treeItems.get(module).querySelector('[data-thing]').getBoundingClientRect();
+  const frame = tree.getBoundingClientRect();
+  if (!frame.height) return;
+  if (label.top < frame.top) tree.scrollTop -= frame.top - label.top;
+  else if (label.bottom > frame.bottom) tree.scrollTop += label.bottom - frame.bottom;
 }
 
 // ---- the view ----
@@ -131,13 +145,18 @@ function viewMap(section) {
     mapChoice.open.clear();
     show();
   });
+  const tree = moduleTree();
   section.append(el('p', { class: 'bar-of-view' }, el('label', {}, 'operations ', level), close,
     el('span', { class: 'quiet' }, 'A click on a module selects and opens it in its place; + and − open and close it ' +
-      'alone.' + (data.compare ? ' ≠ differs from the other model, − is here alone, + is there alone.' : ''))),
-    change, el('div', { class: 'map-view' }, moduleTree(), place));
+      'alone. Round corners: an operation; a double frame: a module; dashed: what comes in or leaves; × 6: so many ' +
+      'that look alike.' +
+      (data.compare ? ' ≠ differs from the other model, − is here alone, + is there alone.' : ''))),
+    change, el('div', { class: 'map-view' }, tree, place));
   const follow = () => {
     openSelected();
     show();
+    const module = selectedModule();
+    if (module >= 0) showInTree(tree, module);
   };
   whenSelected(follow);
   return follow;

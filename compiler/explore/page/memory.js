@@ -74,6 +74,18 @@ function memoryPicture(each, placed) {
   return { picture, total };
 }
 
+// What the looks of the picture mean; only those that are there.
+function memoryLegend(each) {
+  const key = (kind, ...what) => el('span', { class: 'key' },
+    svg('svg', { width: 18, height: 12, 'aria-hidden': 'true' }, svg(...what)), kind);
+  const rect = (kind, more) => ['rect', Object.assign({ class: kind, x: 1, y: 1, width: 16, height: 10 }, more)];
+  const keys = [key('a buffer', ...rect('buffer')), key('selected', ...rect('buffer', { 'aria-selected': 'true' })),
+    key('the step with most in use', 'path', { class: 'peak', d: 'M9 0V12' })];
+  if (each.buffers.some((buffer) => buffer.persistent))
+    keys.push(key('dashed: its memory is its own, in all steps and between runs', ...rect('buffer persistent')));
+  return el('p', { class: 'legend quiet' }, ...keys);
+}
+
 // ---- curves ----
 
 // Workspace, inputs and outputs, and caches over the stops of one size.
@@ -155,7 +167,7 @@ function viewMemory(section) {
         `${state.threads > 1 ? 's, each with scratch of its own' : ', scratch included'}` : 'beyond the last stop';
     clear(plan).append(el('p', { 'data-placed': String(total) },
         `${each.buffers.length} buffers share ${showBytes(total)}; ${says}.`),
-      placed.length ? picture : el('p', { class: 'quiet' }, 'No buffer is needed.'));
+      ...placed.length ? [picture, memoryLegend(each)] : [el('p', { class: 'quiet' }, 'No buffer is needed.')]);
     clear(curves).append(...each.sizes.map((size) => el('figure', {},
       el('figcaption', {}, `bytes over the size ${size.name}`),
       memoryCurves(each, size))));

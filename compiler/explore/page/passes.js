@@ -1,6 +1,26 @@
 // What each pass changed: equal changes of repeated modules are one entry.
 
-const passFilter = { text: '', all: false };
+const passFilter = { text: '', all: false, chosen: null }; // the group that was clicked last
+
+// What the records of the pass say of these modules: why it did so.
+function reasonsOf(pass, group) {
+  const fusions = data.fusions.filter((fusion) => fusion.program === pass.program && fusion.pass === pass.name &&
+    fusion.done && fusion.modules.some((module) => group.modules.includes(module)));
+  return [...new Set(fusions.map((fusion) => fusion.reason))];
+}
+
+// Whether a change belongs to what is selected. A click on a change selects its module, but marks it alone.
+function isOfSelection(pass, group) {
+  const [kind, a] = selection.thing ? numbersOf(selection.thing) : [], p = pass.program;
+  if (kind === undefined) return false;
+  if (kind === 'module')
+    return passFilter.chosen ? passFilter.chosen === group : group.modules.some((module) => isWithin(module, a));
+  if (kind === 'line') return group.lines.some((place) => lineThing(place) === selection.thing);
+  if (kind === 'fusion') return data.fusions[a].program === p && data.fusions[a].pass === pass.name &&
+    data.fusions[a].modules.some((module) => group.modules.includes(module));
+  return group.came.some((n) => selection.related.has(`op:${p}.${n}`)) ||
+    group.went.some((n) => selection.related.has(`op:${p}.${opOfPrimitive.get(`${p}.${n}`)}`));
+}
 
 function changeLines(texts, sign) {
   return texts.map((text) => el('div', { class: `change ${sign === '-' ? 'went' : 'came'}` }, `${sign} ${text}`));
@@ -12,6 +32,7 @@ function onTheMap(pass, group) {
   const button = el('button', { type: 'button', class: 'link', 'data-map-of': pass.name }, 'on the map');
   button.addEventListener('click', (event) => {
     event.stopPropagation();
+    passFilter.chosen = group;
     mapChoice.change = changeOnMap(pass, group);
     mapChoice.level = group.came.length ? 'fused' : 'primitive';
     go({ view: 'map', thing: `module:${group.modules[0]}` });
@@ -23,11 +44,32 @@ function passGroup(pass, group) {
   const place = ownPlace(group.lines);
   const where = place ? el('button', { type: 'button', class: 'link', 'data-thing': lineThing(place) },
     `${fileName(place[0])}:${place[1]}`) : '';
-  return el('div', { class: 'group', 'data-thing': `module:${group.modules[0]}`, tabindex: '0', role: 'option',
-                     'aria-selected': 'false' },
+  const thing = `module:${group.modules[0]}`;
+  const node = el('div', { class: 'group', tabindex: '0', role: 'option', 'aria-selected': 'false' },
     el('p', { class: 'where' }, el('strong', {}, group.module || data.model),
       group.times > 1 ? ` × ${group.times} ` : ' ', where, ' ', onTheMap(pass, group)),
+    ...reasonsOf(pass, group).map((reason) => el('p', { class: 'where quiet' }, reason)),
     ...changeLines(group.before, '-'), ...changeLines(group.after, '+'));
+  const pick = (event) => {
+    if (event.target.closest('button') || (event.type === 'keydown' && event.key !== 'Enter')) return;
+    passFilter.chosen = group;
+    if (selection.thing === thing) markGroups();
+    else choose(thing);
+  };
+  node.addEventListener('click', pick);
+  node.addEventListener('keydown', pick);
+  shownGroups.push({ node, pass, group });
+  return node;
+}
+
+let shownGroups = [];
+function markGroups() {
+  const chosen = passFilter.chosen;
+  if (!chosen || selection.thing !== `module:${chosen.modules[0]}`) passFilter.chosen = null;
+  for (const { node, pass, group } of shownGroups) {
+    node.setAttribute('aria-selected', isOfSelection(pass, group) ? 'true' : 'false');
+    node.classList.toggle('chosen', group === passFilter.chosen);
+  }
 }
 
 function passEntry(pass) {
@@ -54,9 +96,11 @@ function passMatches(pass) {
 function showPasses(list) {
   const passes = data.passes.filter((pass) => pass.program === state.program && (passFilter.all || pass.changed))
     .filter(passMatches);
+  shownGroups = [];
   clear(list).append(...passes.map(passEntry));
   if (!passes.length) list.append(el('p', { class: 'quiet' }, 'No pass changed anything here.'));
   markSelection(list);
+  markGroups();
 }
 
 function fusionTable() {
@@ -90,6 +134,7 @@ function viewPasses(section) {
   section.append(el('h3', {}, 'fusions'), fusions, el('h3', {}, 'passes'),
     el('p', { class: 'bar-of-view' }, el('label', {}, 'search ', filter), el('label', {}, all,
         ' unchanged ones too')), list);
+  whenSelected(markGroups);
   return () => {
     clear(fusions).append(fusionTable());
     showPasses(list);

@@ -257,6 +257,12 @@ function doneOf(thing) {
 // Paths are broken behind their points.
 const breakable = (text) => text.split('.').flatMap((part, i) => (i ? ['.', el('wbr'), part] : [part]));
 
+// By file and line, or by program and number.
+function inOrder(a, b) {
+  const [x, y] = [numbersOf(a), numbersOf(b)];
+  return x[1] - y[1] || (x[2] || 0) - (y[2] || 0);
+}
+
 function showSelection() {
   const place = clear(document.getElementById('selection'));
   if (!selection.thing) {
@@ -268,7 +274,8 @@ function showSelection() {
   place.append(el('dl', {}, ...facts(selection.thing).flatMap(([name, value]) =>
     [el('dt', {}, name), el('dd', {}, value)])));
   for (const [of, title] of KINDS) {
-    const things = [...selection.related].filter((thing) => thing.startsWith(of + ':') && thing !== selection.thing);
+    const things = [...selection.related].filter((thing) => thing.startsWith(of + ':') && thing !== selection.thing)
+      .sort(inOrder);
     if (!things.length) continue;
     const list = el('ul', {}, ...things.slice(0, MOST).map((thing) =>
       el('li', {}, el('button', { type: 'button', class: 'link', 'data-thing': thing, 'data-done': doneOf(thing) },

@@ -34,15 +34,16 @@ function stepWork(step, sizes, machine) {
 // ---- what was measured ----
 
 // Times of steps and runs were measured with some sizes and threads; with others they say nothing.
-const runsMeasured = data.runs || [];
-const runAt = (each, sizes, run) => each === data.programs[0] &&
-  each.sizes.every((size, i) => sizes.get(size.name) === run.sizes[i]);
+const runsMeasured = data.runs || [], runsOfOther = (data.compare && data.compare.runs) || [];
+const runAt = (each, sizes, run) => each.sizes.every((size, i) => sizes.get(size.name) === run.sizes[i]);
 function measuredRun(each, sizes, threads) {
   if (threads !== data.machine.threads) return undefined;
-  return runsMeasured.find((run) => runAt(each, sizes, run));
+  const runs = each === data.programs[0] ? runsMeasured
+    : data.compare && each === data.compare.programs[0] ? runsOfOther : [];
+  return runs.find((run) => runAt(each, sizes, run));
 }
 const stepsAreMeasured = () => state.threads === data.machine.threads && runsMeasured.length > 0 &&
-  runAt(program(), state.values, runsMeasured[0]);
+  program() === data.programs[0] && runAt(program(), state.values, runsMeasured[0]);
 
 // The least bytes that are known to be enough: those of the next stops. `exact`: all sizes are stops.
 function workspaceOf(each, sizes, threads) {
@@ -102,6 +103,7 @@ function showTotals() {
     cell.textContent = known ? (most ? 'at most ' : '') + show(value) :
       name === 'measured_seconds' ? 'not with these sizes' : 'not known';
   }
+  document.getElementById('folded').textContent = foldedText();
   showLargest();
 }
 
@@ -209,6 +211,23 @@ function machineControl(name, title) {
   return el('label', { class: 'figure' }, label, input);
 }
 
+// In a narrow window the controls are folded, under a line that says what they hold.
+const narrow = window.matchMedia('(max-width: 480px)');
+const folding = { open: !narrow.matches };
+narrow.addEventListener('change', () => {
+  folding.open = !narrow.matches;
+  const all = document.querySelector('#sizes > details');
+  if (all) all.open = folding.open;
+});
+
+function foldedText() {
+  const sizes = program().sizes.map((size) => `${size.name} ${state.values.get(size.name)}`);
+  const value = (name) => document.querySelector(`[data-total=${name}]`).textContent;
+  const times = runsMeasured.length ? `, measured ${value('measured_seconds')}` : '';
+  return `${[...sizes, `${state.threads} thread${state.threads > 1 ? 's' : ''}`].join(', ')}: ` +
+    `at best ${value('roofline_seconds')}${times}, workspace ${value('workspace_bytes')}`;
+}
+
 function showSizes() {
   const place = clear(document.getElementById('sizes'));
   const threads = numberInput({ 'data-size': 'threads', min: 1, max: 1024, step: 1 }, state.threads, (value) => {
@@ -224,8 +243,10 @@ function showSizes() {
     el('div', {}, el('dt', {}, title), el('dd', { 'data-total': name, 'data-value': '' }))));
   const most = (id, title, unit, out) => el('label', { class: 'most' }, title + ' ',
     Object.assign(numberInput({ id, min: 0 }, '', showLargest)), ' ' + unit + ' ', el('output', { id: out }));
-  place.append(controls, totals, el('div', { class: 'backwards' },
-    most('most-bytes', 'what fits into at most', 'MB', 'largest-bytes'),
-    most('most-ms', 'what takes at most', 'ms', 'largest-ms')));
+  const all = el('details', { open: folding.open ? '' : null }, el('summary', { id: 'folded' }), controls, totals,
+    el('div', { class: 'backwards' }, most('most-bytes', 'what fits into at most', 'MB', 'largest-bytes'),
+      most('most-ms', 'what takes at most', 'ms', 'largest-ms')));
+  all.addEventListener('toggle', () => { folding.open = all.open; });
+  place.append(all);
   showTotals();
 }

@@ -6,16 +6,23 @@ const isComputing = (work) => work.computing >= work.reading;
 
 function bound(step, work) {
   if (step.prepare) return 'when sizes change';
-  if (!work.seconds) return 'no product';
+  if (!work.seconds) return 'no product or attention: time at best counts these alone';
   return isComputing(work) ? 'bound by arithmetic' : 'bound by memory';
 }
+
+// How near a step is to the roofline: the time at best of that measured.
+function roofShare(row) {
+  return row.measured && row.work.seconds ? row.work.seconds / row.measured : undefined;
+}
+const roofText = (share) => (share === undefined ? '–' : showShare(share));
 
 const COLUMNS = [
   ['number', '#', (row) => row.number], ['title', 'step', (row) => row.title],
   ['line', 'line', (row) => row.place], ['flop', 'FLOP', (row) => row.work.flop],
   ['weight', 'weights', (row) => row.step.weight_bytes], ['moved', 'moved', (row) => row.moved],
   ['seconds', 'at best', (row) => row.work.seconds], ['estimate', 'estimate', (row) => row.estimate],
-  ...(runsMeasured.length ? [['measured', 'measured', (row) => row.measured]] : []),
+  ...(runsMeasured.length ? [['measured', 'measured', (row) => row.measured],
+                             ['roof', 'of roofline', (row) => roofShare(row) ?? -1]] : []),
   ['share', runsMeasured.length ? 'share' : 'share of estimate', (row) => row.time]];
 
 // `time` is what was measured, else the estimate.
@@ -61,10 +68,11 @@ function stepRow(row, all) {
     el('td', {}, row.step.weight_bytes ? showBytes(row.step.weight_bytes) : ''),
     el('td', { title: data.formulas[row.step.moved_bytes] }, showBytes(row.moved)),
     el('td', { title: bound(row.step, row.work) },
-      row.work.seconds ? `${showSeconds(row.work.seconds)} ${isComputing(row.work) ? '▲' : '▬'}` : ''),
+      row.work.seconds ? `${showSeconds(row.work.seconds)} ${isComputing(row.work) ? '▲' : '▬'}` : '–'),
     el('td', { title: data.formulas[row.step.time_ns] + ' ns of one core' },
       row.step.prepare ? 'prepared' : showSeconds(row.estimate)),
-    ...(runsMeasured.length ? [el('td', {}, row.measured === undefined ? '–' : showSeconds(row.measured))] : []),
+    ...(runsMeasured.length ? [el('td', {}, row.measured === undefined ? '–' : showSeconds(row.measured)),
+      el('td', {}, roofText(roofShare(row)))] : []),
     shareCell(row, all));
 }
 
@@ -100,7 +108,7 @@ function groupBody(name, members, all, table) {
     cell(sum((row) => row.step.weight_bytes), showBytes), cell(sum((row) => row.moved), showBytes),
     cell(sum((row) => row.work.seconds), showSeconds), cell(sum((row) => row.estimate), showSeconds),
     ...(runsMeasured.length
-      ? [el('td', {}, stepsAreMeasured() ? showSeconds(sum((row) => row.measured)) : '–')] : []),
+      ? [el('td', {}, stepsAreMeasured() ? showSeconds(sum((row) => row.measured)) : '–'), el('td')] : []),
     shareCell({ time, estimate: sum((row) => row.estimate), measured: stepsAreMeasured() ? time : undefined }, all)),
     ...rows) };
 }
@@ -208,6 +216,7 @@ function powerText(power) {
 function viewSteps(section) {
   const table = el('table', { class: 'steps', role: 'grid', 'aria-label': 'steps' });
   const chart = el('div', { class: 'chart-place' }), curves = el('div', { class: 'curves' });
+  const spans = el('div', { class: 'chart-place' });
   const verdict = el('p', { class: 'verdict' });
   const group = el('select', { 'aria-label': 'group by' }, el('option', { value: 'none' }, 'each step'),
     el('option', { value: 'layer' }, 'by layer'), el('option', { value: 'module' }, 'by module'),
@@ -217,10 +226,12 @@ function viewSteps(section) {
     showStepTable(table);
   });
   section.append(el('p', { class: 'bar-of-view' }, el('label', {}, 'group ', group),
-    el('span', { class: 'quiet' }, '▲ bound by arithmetic, ▬ by memory. “Estimate” is what the compiler expects, ' +
+    el('span', { class: 'quiet' }, '▲ bound by arithmetic, ▬ by memory, – no product: “at best” is of ' +
+      'products and attention alone. “Estimate” is what the compiler expects, ' +
       'by which the runtime chooses threads; “share” is of ' + (runsMeasured.length ? 'what was measured, where it ' +
       'was, with the estimate as a thin line.' : 'it.'))), verdict,
     el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'table of steps' }, table),
+    el('details', { class: 'roofline', open: '' }, el('summary', {}, 'a run, by module'), spans),
     el('details', { class: 'roofline', open: '' }, el('summary', {}, 'roofline'), chart),
     el('details', { class: 'roofline', open: '' }, el('summary', {}, 'time over a size'), curves));
   return () => {
@@ -228,5 +239,6 @@ function viewSteps(section) {
     clear(curves).append(...program().sizes.filter((size) => size.stops.length > 1).map(timeFigure));
     showStepTable(table);
     showRoofline(chart);
+    showSpans(spans, stepRows());
   };
 }
