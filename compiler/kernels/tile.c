@@ -54,8 +54,8 @@ static bool leaves_own_lines(const Tile *t) {
  * that were fetched to L2 alone are read more slowly there. */
 static void emit_prefetches(Tile *t, Position at, unsigned u, unsigned line_of_turn) {
   const int64_t line = t->e->target->cache_line / (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
-  const bool is_fetched = t->spec->b_is_page || tile_is_integer(t) || tile_is_grouped(t) || /* the CPU does it in time */
-                          leaves_own_lines(t) || (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
+  const bool by_cpu = t->spec->b_is_page || tile_is_integer(t) || tile_is_grouped(t) || leaves_own_lines(t);
+  const bool is_fetched = by_cpu || (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* in time; with its pair */
   for (int64_t column = tile_first_column(t); column < tile_end_column(t) && !is_fetched; column += line)
     emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + TILE_AHEAD, column))), 3);
   if (t->first) return;
