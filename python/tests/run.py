@@ -4,6 +4,7 @@ installed) and find the compiler (TFM_COMPILER, or installed). Needs numpy; what
 last line is 'N passed, N failed', with ', N not run' if some were left out.
 """
 import pathlib
+import signal
 import sys
 import unittest
 
@@ -25,6 +26,8 @@ class Result(unittest.TextTestResult):
 
 def main(names, folder=pathlib.Path(__file__).resolve().parent):
     sys.path.insert(0, str(folder))
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what runs behind: tests interrupt themselves
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     loader = unittest.defaultTestLoader
     suite = loader.loadTestsFromNames(names) if names else loader.discover(str(folder))
     result = unittest.TextTestRunner(sys.stdout, resultclass=Result, verbosity=0).run(suite)

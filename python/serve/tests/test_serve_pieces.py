@@ -140,6 +140,8 @@ class Guesses(unittest.TestCase):
         self.assertEqual(guesser.guess(2), [7, 2], "the latest place, of the last two tokens")
         repeated = Guesser()
         repeated.add([1, 2, 3, 1, 2])
+        self.assertEqual(repeated.guess(7), [3, 1, 2], "a few, until one was right")
+        repeated.learn(3, 3)
         self.assertEqual(repeated.guess(7), [3, 1, 2, 3, 1, 2, 3])
 
     def test_no_guesses_for_a_while_after_wrong_ones(self):
@@ -151,11 +153,18 @@ class Guesses(unittest.TestCase):
         self.assertEqual(guesser.guess(2), [])
         guesser.add([1, 2] * 8)
         self.assertTrue(guesser.guess(2))
+        for _ in range(3):
+            guesser.learn(2, 0)
+        guesser.add([1, 2] * 8)
+        self.assertEqual(guesser.guess(2), [], "the next pause is twice as long")
+        guesser.add([1, 2] * 8)
+        self.assertTrue(guesser.guess(2))
 
     def test_guesses_are_made_where_they_pay(self):
         costs, rows = Costs(), [Guesser(), Guesser()]
         for row in rows:
             row.add([1, 2] * 6)
+            row.learn(1, 1)
         for tokens in (1, 2, 4, 8):
             costs.learn(tokens, 1.0)  # all steps cost the same
         self.assertEqual([len(g) for g in share(costs, rows, [9, 3], 9)], [6, 3])
