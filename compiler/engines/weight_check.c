@@ -235,7 +235,8 @@ static void check_shape(const Comparison *c, const Node *node, const WeightEntry
   int64_t dims[MAX_RANK];
   static_dims(node, dims);
   const FileTensor *tensor = entry->tensor;
-  if (tensor->rank == node->rank && memcmp(tensor->dims, dims, node->rank * sizeof *dims) == 0) return;
+  const size_t bytes = node->rank * sizeof *dims; /* 0 of a number, whose dims are NULL */
+  if (tensor->rank == node->rank && (!bytes || memcmp(tensor->dims, dims, bytes) == 0)) return;
   StrBuf found = strbuf_new(c->check->arena), wanted = strbuf_new(c->check->arena);
   print_dims(&found, tensor->dims, tensor->rank);
   print_dims(&wanted, dims, node->rank);

@@ -210,7 +210,7 @@ void matmul_some_tiles(const MatmulJob *job, int64_t first, int64_t n, int64_t a
   some.accumulate = accumulate;
   some.is_last = false;
   if (job->unit->steps.mask) some.fetch = (Fetch){0};
-  else some.fetch.from += panels * fetched_bytes(some.fetch.lines, first - job->k);
+  else if (some.fetch.lines) some.fetch.from += panels * fetched_bytes(some.fetch.lines, first - job->k);
   run_all_tiles(&some);
 }
 
