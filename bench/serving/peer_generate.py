@@ -9,15 +9,15 @@ torch, transformers, tokenizers, starlette and uvicorn.
 """
 import argparse
 import asyncio
-import json
 
 import tokenizers
 import torch
 import uvicorn
 from starlette.applications import Starlette
-from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from transformers import AutoModelForCausalLM
+
+from peer_stream import stream_of
 
 
 class Peer:
@@ -53,18 +53,7 @@ class Peer:
     async def complete(self, request):
         body, out = await request.json(), asyncio.Queue()
         self.queue.put_nowait((body["prompt"], body["max_tokens"], out))
-
-        async def events():
-            ids, text, is_last = body["prompt"][-1:], self.tokenizer.decode(body["prompt"][-1:]), False
-            while not is_last:
-                token, is_last = await out.get()
-                ids.append(token)
-                whole = self.tokenizer.decode(ids)
-                yield "data: " + json.dumps({"choices": [{"index": 0, "text": whole[len(text):]}]}) + "\n\n"
-                text = whole
-            yield "data: " + json.dumps({"choices": [], "usage": {"completion_tokens": body["max_tokens"]}}) + "\n\n"
-            yield "data: [DONE]\n\n"
-        return StreamingResponse(events(), media_type="text/event-stream")
+        return stream_of(self.tokenizer, body, out)
 
     async def begin(self):
         self.loop, self.queue = asyncio.get_running_loop(), asyncio.Queue()

@@ -11,7 +11,6 @@ tokenizers, starlette and uvicorn.
 import argparse
 import asyncio
 import collections
-import json
 import threading
 
 import llama_cpp
@@ -19,8 +18,9 @@ import numpy as np
 import tokenizers
 import uvicorn
 from starlette.applications import Starlette
-from starlette.responses import StreamingResponse
 from starlette.routing import Route
+
+from peer_stream import stream_of
 
 BATCH = 2048  # tokens of a call, as llama-server has it
 
@@ -94,19 +94,7 @@ class Peer:
         body, out = await request.json(), asyncio.Queue()
         self.loop = asyncio.get_running_loop()
         self.put(Row(list(body["prompt"]), body["max_tokens"], out))
-
-        async def events():
-            ids, is_last = body["prompt"][-1:], False
-            text = self.tokenizer.decode(ids)
-            while not is_last:
-                token, is_last = await out.get()
-                ids.append(token)
-                whole = self.tokenizer.decode(ids)
-                yield "data: " + json.dumps({"choices": [{"index": 0, "text": whole[len(text):]}]}) + "\n\n"
-                text = whole
-            yield "data: " + json.dumps({"choices": [], "usage": {"completion_tokens": body["max_tokens"]}}) + "\n\n"
-            yield "data: [DONE]\n\n"
-        return StreamingResponse(events(), media_type="text/event-stream")
+        return stream_of(self.tokenizer, body, out)
 
 
 def main():
