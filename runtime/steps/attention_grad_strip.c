@@ -48,24 +48,11 @@ static void scale_strip(const GradStrip *s, float *strip, int64_t n, float *fact
 
 // ---- terms ----
 
-typedef struct Stretch { /* numbers of a strip's rows and a block's keys: bytes between rows, between keys */
-  float *numbers;
-  int64_t row_bytes, key_bytes;
-} Stretch;
-
-static Stretch whole_rows(float *strip) {
-  return (Stretch){strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float), sizeof(float)};
-}
-static Stretch one_a_row(float *numbers) { return (Stretch){numbers, sizeof(float), 0}; }
-
-/* The stretch as an operand: element (row, key) of the item, counted as the operands of masks are. */
-static Operand operand_at(const GradStrip *s, const Stretch *of, int64_t block) {
+/* Has the operand, whose distances are there (set_terms), begin where element (row, key) of the item, counted as the
+ * operands of masks are, lies in the stretch. */
+static void place_operand(const GradStrip *s, Operand *operand, const Stretch *of, int64_t block) {
   const int64_t before = s->row * of->row_bytes + block * TFM_KEY_BLOCK * of->key_bytes;
-  const int rank = s->job->grad->step->rank;
-  Operand operand = {.address = (uintptr_t)of->numbers - (uintptr_t)before, .slot = -1, .bytes = sizeof(float)};
-  operand.strides[rank - 2] = of->row_bytes;
-  operand.strides[rank - 1] = of->key_bytes;
-  return operand;
+  operand->address = (uintptr_t)of->numbers - (uintptr_t)before;
 }
 
 /* One of the kernels over p, x and the numbers of their rows, on a block of keys of the strip. */
@@ -76,7 +63,7 @@ static void run_term(const GradStrip *s, const Epilogue *term, int64_t block, co
                                            [TFM_GRAD_SCALE] = one_a_row(scratch->scale),
                                            [TFM_GRAD_SUM] = one_a_row(scratch->products)};
   Operand *own = scratch->operands + s->job->grad->step->n_operands;
-  for (int i = 0; i < TFM_GRAD_OPERANDS; i++) own[i] = operand_at(s, &from[i], block);
+  for (int i = 0; i < TFM_GRAD_OPERANDS; i++) place_operand(s, &own[i], &from[i], block);
   const Region at = region_of(s, block);
   epilogue_run(s->job->walker, term, (char *)result->numbers, result->row_bytes, &at);
 }

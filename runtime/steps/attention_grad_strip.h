@@ -73,6 +73,16 @@ typedef struct GradStrip {
   int64_t seen; /* keys */
 } GradStrip;
 
+/* Numbers of a strip's rows and a block's keys: bytes between rows, between keys. */
+typedef struct Stretch {
+  float *numbers;
+  int64_t row_bytes, key_bytes;
+} Stretch;
+static inline Stretch whole_rows(float *strip) {
+  return (Stretch){strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float), sizeof(float)};
+}
+static inline Stretch one_a_row(float *numbers) { return (Stretch){numbers, sizeof(float), 0}; }
+
 /* The strip from its scores on: probabilities, what they get, what its queries get. */
 void attention_grad_strip(const GradStrip *strip);
 /* Brings a few rows of the next item nearer. */

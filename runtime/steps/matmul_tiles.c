@@ -83,14 +83,12 @@ void matmul_place_strip(MatmulJob *job, int64_t k, int64_t block) {
   if (!m->step->x_stays) pack_strip(m, x, job->rows, block, job->unit->strip);
 }
 
-MatmulJob matmul_job(const MatmulUnit *unit, int64_t row, int64_t rows) {
+MatmulJob matmul_job(const MatmulUnit *unit) {
   const Matmul *m = unit->m;
   const int64_t size = (int64_t)sizeof(float);
   return (MatmulJob){.unit = unit,
                      .x_step = m->step->x_stays ? x_strides(m)[1] / size : 1,
                      .y_step = m->y_stays ? y_strides(m)[0] / size : m->step->width,
-                     .row = row,
-                     .rows = rows,
                      .chain = unit->chain,
                      .chain_stride = m->panels_per_group * m->step->width};
 }

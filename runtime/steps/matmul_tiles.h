@@ -26,8 +26,8 @@ typedef struct MatmulJob {
   Fetch fetch;
 } MatmulJob;
 
-/* The strip, without its steps and results. */
-MatmulJob matmul_job(const MatmulUnit *unit, int64_t row, int64_t rows);
+/* Of the unit, without rows, steps and results. */
+MatmulJob matmul_job(const MatmulUnit *unit);
 /* Steps [k, end) of the unit's panels, those that are live: [k][width] for each, columns beyond the last zero. */
 void matmul_pack_panels(const MatmulUnit *unit, int64_t k, int64_t end, float *packed);
 /* The first panel of the group from step k on, packed or where it lies; the next ones follow packed_k steps apart. */

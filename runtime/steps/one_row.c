@@ -10,21 +10,19 @@
 #include <string.h>
 
 #include "machine/tuning.h"
+#include "machine/wide.h"
 #include "steps/one_row.h"
 
 enum {
-  TOGETHER = 4, /* rows, for which sums are loaded and stored once: add_rows is written out for them */
+  ROWS = 4, /* for which sums are loaded and stored once */
   LINE = ALIGNMENT / sizeof(float) /* columns: threads share no cache line */
 };
-typedef float Floats __attribute__((vector_size(16)));
-typedef double Doubles __attribute__((vector_size(32)));
-enum { LANES = sizeof(Floats) / sizeof(float) };
 
 typedef struct OneRow { /* columns of y, from step 0 on, and what belongs to them */
   const char *x, *y;
   float *c, *rest;
   int64_t x_step, y_step, columns;
-  double sums[ONE_ROW_COLUMNS];
+  _Alignas(ALIGNMENT) double sums[ONE_ROW_COLUMNS]; /* a vector of them is a line */
 } OneRow;
 
 static double f64_at(const char *x) {
@@ -33,29 +31,27 @@ static double f64_at(const char *x) {
   return (double)number;
 }
 
-static inline void add_product(Doubles *sums, double x, const char *y) {
-  Floats numbers;
-  memcpy(&numbers, y, sizeof numbers);
-  *sums += x * __builtin_convertvector(numbers, Doubles);
-}
+/* add_rows_2, _4 and _8: so many columns together. */
+#define TOGETHER 2
+#include "steps/columns.h"
+#if MOST_WIDE >= 8
+#define TOGETHER 4
+#include "steps/columns.h"
+#define TOGETHER 8
+#include "steps/columns.h"
+#endif
 
-/* Steps [k, k + TOGETHER). */
-static void add_rows(OneRow *row, int64_t k) {
-  const char *y = row->y + k * row->y_step;
-  const int64_t step = row->y_step, whole = row->columns & -(int64_t)LANES;
-  double x[TOGETHER];
-  for (int64_t i = 0; i < TOGETHER; i++) x[i] = f64_at(row->x + (k + i) * row->x_step);
-  for (int64_t j = 0; j < whole; j += LANES, y += sizeof(Floats)) {
-    Doubles sums;
-    memcpy(&sums, row->sums + j, sizeof sums);
-    add_product(&sums, x[0], y); /* written out: -O2 would make it a loop */
-    add_product(&sums, x[1], y + step);
-    add_product(&sums, x[2], y + 2 * step);
-    add_product(&sums, x[3], y + 3 * step);
-    memcpy(row->sums + j, &sums, sizeof sums);
-  }
-  for (int64_t j = whole; j < row->columns; j++, y += sizeof(float))
-    for (int64_t i = 0; i < TOGETHER; i++) row->sums[j] += x[i] * f64_at(y + i * step);
+typedef int64_t (*RowsAdder)(OneRow *row, int64_t k, int64_t end);
+
+/* What the kernels may use, this may use too. */
+static RowsAdder adder_for(uint32_t features) {
+#if MOST_WIDE >= 8
+  const int32_t bytes = machine_vector_bytes(features);
+  if (bytes >= 64) return add_rows_8;
+  if (bytes >= 32) return add_rows_4;
+#endif
+  (void)features;
+  return add_rows_2;
 }
 
 static void add_row(OneRow *row, int64_t k) {
@@ -105,13 +101,12 @@ static void run_columns(const Walker *walker, const Matmul *m, int64_t item, int
   LiveRows steps = m->live;
   if (steps.mask && m->step->live_steps != TFM_STEPS_SHARED) steps.mask += item * m->k;
   const bool goes_on = m->goes_on && of.rest, may_go_on = m->step->in_order == TFM_ORDER_GOES_ON && of.rest;
+  const RowsAdder add_rows = adder_for(context->program->features);
   take_up(&of, goes_on);
   int64_t first = 0, n = m->k;
   for (int64_t at = 0; at < m->k; at = first + n) {
     if (steps.mask && (n = live_run(&steps, true, at, m->k, &first)) == 0) break;
-    int64_t k = first;
-    for (; k + TOGETHER <= first + n; k += TOGETHER) add_rows(&of, k);
-    for (; k < first + n; k++) add_row(&of, k);
+    for (int64_t k = add_rows(&of, first, first + n); k < first + n; k++) add_row(&of, k);
   }
   leave(&of, may_go_on && context->run.waits);
 }

@@ -344,13 +344,25 @@ static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number
   ahead->few = ceil_div(rows, greatest_of(1, tiles_of_item(a)));
 }
 
-/* The kernels that read strips beside the step's operands, of which a thread has copies for that. */
+static Operand stretch_operand(const tfm_attention_grad_step *step, const Stretch *stretch) {
+  Operand operand = {.slot = -1, .bytes = sizeof(float)};
+  operand.strides[step->rank - 2] = stretch->row_bytes;
+  operand.strides[step->rank - 1] = stretch->key_bytes;
+  return operand;
+}
+
+/* The kernels that read strips beside the step's operands, of which a thread has copies for that. Where in the strips
+ * they read is said before each call. */
 static void set_terms(const tfm_context *context, const Grad *a, GradScratch *scratch) {
   const tfm_attention_grad_step *step = a->step;
   const uint8_t n = (uint8_t)(step->n_operands + TFM_GRAD_OPERANDS);
   const uint32_t kernels[] = {step->kept, step->sum_products, step->through};
   Epilogue *const terms[] = {&scratch->take, &scratch->multiply, &scratch->through};
+  const Stretch rows = whole_rows(NULL), numbers = one_a_row(NULL);
+  Operand *own = scratch->operands + step->n_operands;
   memcpy(scratch->operands, &context->run.operands[step->first_operand], step->n_operands * sizeof(Operand));
+  own[TFM_GRAD_P] = own[TFM_GRAD_X] = stretch_operand(step, &rows);
+  own[TFM_GRAD_SCALE] = own[TFM_GRAD_SUM] = stretch_operand(step, &numbers);
   for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
     *terms[i] = epilogue_of(context, kernels[i], step->rank, n, step->first_operand, step->dims);
     terms[i]->operands = scratch->operands;

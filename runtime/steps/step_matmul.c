@@ -26,26 +26,27 @@
 
 // ---- strips ----
 
+typedef struct StripRange { /* strips [first, end) of an item */
+  int64_t first, end, row, end_row;
+} StripRange;
+
 typedef struct StripCursor {
-  int64_t tile, row; /* the next strip; if only some rows are live, the next row */
+  int64_t tile, row; /* the next strip, and where it begins; if only some rows are live, the next row */
 } StripCursor;
 
-static StripCursor strips_from(const Matmul *m, int64_t tile) {
-  return (StripCursor){tile, m->rows * tile / m->strips};
-}
-
-/* The rows of the next strip before strip `end`, from *row on; 0: there is none. They are cut from live rows. */
-static int64_t next_strip(const MatmulUnit *unit, int64_t end, StripCursor *cursor, int64_t *row) {
+/* The rows of the next strip of the range, from *row on; 0: there is none. They are cut from live rows. */
+static int64_t next_strip(const MatmulUnit *unit, const StripRange *strips, StripCursor *cursor, int64_t *row) {
   const Matmul *m = unit->m;
-  const int64_t end_row = m->rows * end / m->strips;
+  *row = cursor->row;
   if (unit->rows.mask) {
-    const int64_t rows = least_of(m->step->tile_rows, live_run(&unit->rows, true, cursor->row, end_row, row));
+    const int64_t live = live_run(&unit->rows, true, cursor->row, strips->end_row, row);
+    const int64_t rows = least_of(m->step->tile_rows, live);
     cursor->row = *row + rows;
     return rows;
   }
-  if (cursor->tile == end) return 0;
-  *row = m->rows * cursor->tile / m->strips;
-  return m->rows * ++cursor->tile / m->strips - *row;
+  if (cursor->tile == strips->end) return 0;
+  cursor->row = m->rows * ++cursor->tile / m->strips;
+  return cursor->row - *row;
 }
 
 /* Bytes between rows of the results; those of the unit in a row. */
@@ -69,6 +70,7 @@ static PartialSums sums_at(const MatmulUnit *unit, int64_t row, int64_t rows) {
 /* What follows the product in some rows of the unit. */
 static void finish_rows(const MatmulUnit *unit, int64_t row, int64_t rows) {
   const Matmul *m = unit->m;
+  if (!m->epilogue.kernel) return;
   const Region at = {unit->item * m->rows + row, rows, matmul_column(unit), matmul_columns(unit)};
   epilogue_run(unit->walker, &m->epilogue, unit_results(unit, row), c_row_bytes(m), &at);
 }
@@ -120,24 +122,37 @@ static void run_k_chain(MatmulJob *job, int64_t chain) {
   } while (k < end);
 }
 
-static void run_strip(const MatmulUnit *unit, int64_t row, int64_t rows) {
-  const Matmul *m = unit->m;
-  const int64_t chains = m->chain < m->k ? partial_chains(m->k) : 1;
-  const PartialSums sums = sums_at(unit, row, rows);
-  MatmulJob job = matmul_job(unit, row, rows);
+/* Several chains of the job's rows. */
+static void run_chains_of_strip(MatmulJob *job) {
+  const PartialSums sums = sums_at(job->unit, job->row, job->rows);
+  const int64_t chains = partial_chains(job->unit->m->k);
   for (int64_t chain = 0; chain < chains; chain++) {
-    job.c = partial_place(&sums, chain, &job.c_stride);
-    run_k_chain(&job, chain);
+    job->c = partial_place(&sums, chain, &job->c_stride);
+    run_k_chain(job, chain);
     partial_add(&sums, chain, chains);
   }
-  finish_rows(unit, row, rows);
+}
+
+/* The job's rows, and what follows the product there. */
+static void run_strip(MatmulJob *job) {
+  const Matmul *m = job->unit->m;
+  if (m->chain < m->k) {
+    run_chains_of_strip(job);
+  } else {
+    job->c = (float *)unit_results(job->unit, job->row);
+    job->c_stride = c_row_bytes(m) / (int64_t)sizeof(float);
+    run_k_chain(job, 0);
+  }
+  finish_rows(job->unit, job->row, job->rows);
+}
+
+static void run_all_strips(const MatmulUnit *unit, const StripRange *strips) {
+  StripCursor cursor = {strips->first, strips->row};
+  MatmulJob job = matmul_job(unit);
+  while ((job.rows = next_strip(unit, strips, &cursor, &job.row)) > 0) run_strip(&job);
 }
 
 // ---- block of k by block of k ----
-
-typedef struct StripRange { /* strips [first, end) of an item */
-  int64_t first, end, row, end_row;
-} StripRange;
 
 /* A block of k of a chain, all strips, the first of which has its results at of->c. If it is the last one of the only
  * chain, each strip's epilogue follows at once. */
@@ -148,8 +163,8 @@ static void run_k_block(const MatmulJob *of, const StripRange *strips) {
   const bool is_whole = !unit->rows.mask && !unit->steps.mask;
   MatmulJob job = *of;
   job.y = matmul_panels_at(unit, of->k, of->block);
-  StripCursor cursor = strips_from(m, strips->first);
-  for (int64_t i = 0; (job.rows = next_strip(unit, strips->end, &cursor, &job.row)) > 0; i++) {
+  StripCursor cursor = {strips->first, strips->row};
+  for (int64_t i = 0; (job.rows = next_strip(unit, strips, &cursor, &job.row)) > 0; i++) {
     matmul_place_strip(&job, of->k, of->block);
     job.fetch = is_whole ? matmul_fetch_block(&job, i * n, calls) : (Fetch){0};
     job.c = of->c + (job.row - strips->row) * job.c_stride;
@@ -173,7 +188,7 @@ static void run_blocks(const MatmulUnit *unit, const StripRange *strips) {
   const Matmul *m = unit->m;
   const PartialSums sums = sums_at(unit, strips->row, strips->end_row - strips->row);
   const int64_t chains = ceil_div(m->k, m->chain);
-  MatmulJob job = matmul_job(unit, strips->row, 0);
+  MatmulJob job = matmul_job(unit);
   for (int64_t chain = 0; chain < chains; chain++) {
     const int64_t begin = chain * m->chain, end = least_of(m->k, begin + m->chain);
     job.c = partial_place(&sums, chain, &job.c_stride);
@@ -240,14 +255,14 @@ static void run_matmul_unit(const Walker *walker, const Matmul *m, int64_t numbe
   strips.row = m->rows * strips.first / m->strips;
   strips.end_row = unit.end_row = m->rows * strips.end / m->strips;
   if (m->is_direct && m->k <= TFM_CHAIN) { /* all strips at once */
-    run_strip(&unit, strips.row, strips.end_row - strips.row);
+    MatmulJob job = matmul_job(&unit);
+    job.row = strips.row;
+    job.rows = strips.end_row - strips.row;
+    run_strip(&job);
     return;
   }
-  StripCursor cursor = strips_from(m, strips.first);
-  int64_t row, rows;
   if (m->by_blocks) run_blocks(&unit, &strips);
-  else
-    while ((rows = next_strip(&unit, strips.end, &cursor, &row)) > 0) run_strip(&unit, row, rows);
+  else run_all_strips(&unit, &strips);
   if (unit.rows.mask && unit.rows.zeroed) clear_rows_left_out(&unit, &strips);
 }
 

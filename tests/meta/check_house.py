@@ -234,7 +234,8 @@ def foreign_assignments(root, sources):
 LOOP_ROOMS = ("pool", "steps", "walk", "decode")
 NO_TUNING = {
     "pool.c": "CACHE_LINE ACTIVE_BITS WORKER_STACK MOST_SPIN_US", "share.c": "UNIT_BITS",
-    "share.h": "SHARE_MAX_UNITS SHARE_MAX_SERIAL", "one_row.c": "TOGETHER", "lines.h": "BESIDE", "step_scan.c": "MOST_WAITING",
+    "share.h": "SHARE_MAX_UNITS SHARE_MAX_SERIAL", "one_row.c": "ROWS",
+    "gradient_sums.c": "SEEN", "lines.h": "BESIDE", "step_scan.c": "MOST_WAITING",
     "step_table.c": "MOST_TOGETHER", "attention_int8.c": "FOUR ROWS_TOGETHER", "attention_grad_strip.h": "MOST_LISTS",
     "step_row.c": "COLUMN_CUT LONG_CUT", "cache_pages.c": "FOUR", "paged_attention.c": "MORE_FOLLOW",
     "logit_row.c": "WIDTH LANES BLOCK", "gemm_cut.h": "UNIT_ROWS", "best_tokens.c": "MOST_VOCAB OWN_BITS", "best_tokens.h": "MOST_BEST",
