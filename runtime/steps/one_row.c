@@ -33,12 +33,12 @@ static double f64_at(const char *x) {
 
 /* add_rows_2, _4 and _8: so many columns together. */
 #define TOGETHER 2
-#include "steps/columns.h"
+#include "steps/row_sums.h"
 #if MOST_WIDE >= 8
 #define TOGETHER 4
-#include "steps/columns.h"
+#include "steps/row_sums.h"
 #define TOGETHER 8
-#include "steps/columns.h"
+#include "steps/row_sums.h"
 #endif
 
 typedef int64_t (*RowsAdder)(OneRow *row, int64_t k, int64_t end);
