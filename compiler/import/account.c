@@ -54,7 +54,8 @@ static void report_null(const Keys *k, const char *name) {
  * lets tokens see those behind them). */
 static bool is_needed(const char *name) {
   static const char *const rotation[] = {"rope_type", "rope_theta", "partial_rotary_factor", "factor"};
-  static const char *const anywhere[] = {"is_causal", "chunk_size_feed_forward", "return_dict", "auto_map"};
+  static const char *const anywhere[] = {"is_causal", "chunk_size_feed_forward", "return_dict", "auto_map",
+                                         "num_labels"};
   const char *dot = strrchr(name, '.'), *key = dot ? dot + 1 : name;
   bool found = false;
   for (size_t i = 0; strncmp(name, "rope_parameters.", 16) == 0 && i < sizeof rotation / sizeof *rotation; i++)

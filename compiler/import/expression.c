@@ -91,12 +91,20 @@ static json_t *binary_value(Facts *f, const Ast *node) {
                           : facts_fault(f, node, "%s: the result is not finite", f->file);
 }
 
+/* 16.0 is no size, so that a key that has it is not equal to a computed 16; to a number in the text it is. */
+static bool are_equal_operands(const Ast *node, const json_t *left, const json_t *right) {
+  const bool has_constant = node->children[0]->kind == AST_NUMBER || node->children[1]->kind == AST_NUMBER;
+  const bool are_numbers = json_is_number(left) && json_is_number(right);
+  if (are_numbers && !has_constant && json_is_integer(left) != json_is_integer(right)) return false;
+  return values_are_equal(left, right);
+}
+
 static json_t *compare_value(Facts *f, const Ast *node) {
   bool is_equality = strcmp(node->name, "==") == 0 || strcmp(node->name, "!=") == 0;
   json_t *left = is_equality ? expression_value(f, node->children[0]) : number_of(f, node->children[0]);
   json_t *right = !left ? NULL : is_equality ? expression_value(f, node->children[1]) : number_of(f, node->children[1]);
   if (!right) return NULL;
-  if (is_equality) return json_boolean(values_are_equal(left, right) == (*node->name == '='));
+  if (is_equality) return json_boolean(are_equal_operands(node, left, right) == (*node->name == '='));
   double a = json_number_value(left), b = json_number_value(right);
   bool or_equal = node->name[1] == '=' && a == b;
   return json_boolean(or_equal || (*node->name == '<' ? a < b : a > b));

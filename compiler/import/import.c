@@ -108,23 +108,36 @@ static bool is_said_to_be_null(Arena *arena, const json_t *object, const char *p
   return dot ? is_said_to_be_null(arena, value, dot + 1) : value && json_is_null(value);
 }
 
-/* A key that is not there leaves the default; one that says null asks for something that is not known here. Of a choice
- * what was chosen counts. */
-static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) {
+/* What the class of transformers has for a key that is missing, where that is not the default of the family's model,
+ * which may be for several classes; NULL: it is. */
+static json_t *value_of_class(Evaluation *e, const char *key) {
+  const char *type = json_string_value(json_object_get(e->folder->config, "model_type"));
+  json_t *value = e->values->family->is_embedded ? key_default(type, key) : NULL;
+  return value ? facts_keep(&e->facts, value) : NULL;
+}
+
+/* A key that is not there leaves the default, and NULL is returned, or is what transformers has for it, which is; one
+ * that says null asks for something that is not known here. Of a choice what was chosen counts. */
+static json_t *missing_value(Evaluation *e, const Ast *setting, const Ast *param) {
   const Ast *value = setting->children[0];
   while (value->kind == AST_CHOICE)
     value = value->children[expression_truth(&e->facts, value->children[0]) > 0 ? 1 : 2];
   const char *keys = expression_keys(e->arena, value);
   bool is_key = value->kind == AST_NAME || value->kind == AST_DOT;
-  if (!is_key || strncmp(keys, "\"sentence.", 10) == 0 || strncmp(keys, "\"generation.", 12) == 0) return;
+  const bool is_of_config = strncmp(keys, "\"sentence.", 10) != 0 && strncmp(keys, "\"generation.", 12) != 0;
+  if (!is_key || !is_of_config) return NULL;
   const char *path = arena_printf(e->arena, "%.*s", (int)strlen(keys) - 2, keys + 1);
   bool is_null = is_said_to_be_null(e->arena, e->folder->names, path);
   if (is_null)
     report(e, true, arena_printf(e->arena, "%s is null; '%s' of the model needs a value", keys, param->name));
+  json_t *of_class = is_null ? NULL : value_of_class(e, path);
+  const char *becomes = of_class ? arena_printf(e->arena, "is %s, as in transformers", printed(e->arena, of_class))
+                                 : "keeps its default";
   if (!is_null)
     report(e, e->options->is_strict,
-           arena_printf(e->arena, "%s is missing; '%s' of the model keeps its default", keys, param->name));
+           arena_printf(e->arena, "%s is missing; '%s' of the model %s", keys, param->name, becomes));
   diag_note(e->diag, setting->span, "the family reads it here");
+  return of_class;
 }
 
 static void evaluate_setting(Evaluation *e, const Ast *setting) {
@@ -139,7 +152,8 @@ static void evaluate_setting(Evaluation *e, const Ast *setting) {
   json_t *value = expression_value(&e->facts, setting->children[0]);
   if (!value) return;
   if (json_is_null(value)) {
-    report_missing(e, setting, params->children[i]);
+    value = missing_value(e, setting, params->children[i]);
+    if (value) e->values->of_params[i] = value;
     return;
   }
   const char *wanted = wanted_kind(e->values->family->model, i, value);

@@ -1,4 +1,4 @@
-/* Kinds of values of keys. See key_types.h. */
+/* Kinds of values of keys, and values of keys that are missing. See key_types.h. */
 #include "import/key_types.h"
 
 #include <string.h>
@@ -66,4 +66,25 @@ bool key_types_check(Arena *arena, Diag *diag, const Folder *folder) {
     }
   }
   return diag->n_errors == before;
+}
+
+// ---- keys that are missing ----
+
+static bool has_word(const char *words, const char *text) {
+  for (Word word = next_word(&words, ' '); word.length; word = next_word(&words, ' '))
+    if (is_word(word, text)) return true;
+  return false;
+}
+
+json_t *key_default(const char *type, const char *key) {
+  static const struct {
+    const char *value, *types, *keys;
+  } defaults[] = {
+#define KEY_DEFAULT(value, types, keys) {value, types, keys},
+#include "import/key_defaults.def"
+  };
+  for (size_t i = 0; type && i < sizeof defaults / sizeof *defaults; i++)
+    if (has_word(defaults[i].types, type) && has_word(defaults[i].keys, key))
+      return json_loads(defaults[i].value, JSON_DECODE_ANY, NULL);
+  return NULL;
 }

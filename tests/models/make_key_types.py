@@ -42,6 +42,8 @@ NAMES = "'bfloat16'|'double'|'float'|'float16'|'float32'|'float64'|'half'|null"
 OF_ALL = {"initializer_range": "bool|float[0,)|int[0,)|null", "dtype": NAMES, "torch_dtype": NAMES}
 # Numbers that torch refuses outside a range when the model is made: shares that are dropped, and the spread of random numbers.
 RANGES = {r"dropout|pdrop|layerdrop|drop_path|_drop_rate$|_drop$": "[0,1]", r"^initializer_|^init_std$": "[0,)"}
+# Numbers of which torch makes a parameter as they are: of whole ones it makes none, since they have no gradient.
+PARAMETERS = ("logit_scale_init_value",)
 NO_TRANSFORMERS = ("static_embedding", "model2vec")  # tables of vectors, which transformers does not know
 WIDTH = 118
 
@@ -71,6 +73,7 @@ def kinds(annotation):
 
 def ranged(key, words):
     found = next((interval for pattern, interval in RANGES.items() if re.search(pattern, key)), "")
+    words = [word for word in words if word != "int" or key not in PARAMETERS]
     return [word + found if word in ("int", "float") else word for word in words]
 
 

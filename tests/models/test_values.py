@@ -32,6 +32,16 @@ REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotro
            ("deepseek_v3", dict(qk_rope_head_dim=3, head_dim=3), "qk_rope_head_dim is odd"),
            *((name, dict(hidden_size=0), "a model of no columns") for name in ("nemotron_h", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                                                                              "kimi_linear", "gpt_oss", "qwen3_next", "qwen3_5_moe"))]
+# Keys that may be null by the type that the config class says, and with which its model computes.
+NULL = [("bart", "num_labels"), ("deberta", "num_labels"), ("bert", "num_labels"), ("cohere", "layer_norm_eps"), ("cohere", "logit_scale"),
+        ("deberta_v3", "norm_rel_ebd"), ("deberta_v3", "pooler_hidden_size"),
+        ("deberta", "pooler_hidden_size"), ("deberta", "embedding_size"), ("deberta_v3", "attention_head_size"),
+        ("deberta_v2", "conv_groups"), *((name, "head_dim") for name in ("vit", "deit", "dinov2", "dinov2_registers", "beit", "swin")),
+        ("deepseek_v2", "topk_group"), ("deepseek_v2", "n_group"), ("deepseek_v2", "num_experts_per_tok")]
+# A size with a fraction is none, also where it is compared with a size alone.
+FRACTIONS = [("cohere2", "head_dim", 8.0, "its share of the columns"), ("phi", "head_dim", 8.0, "its share of the columns"),
+             ("deberta", "pooler_hidden_size", 24.0, "another width"), ("deberta_v3", "pooler_hidden_size", 24.0, "another width"),
+             ("clip", "logit_scale_init_value", 2, "a number with a fraction")]
 # Sections of the pairs of a head that turn by three positions: the case, the sections, what the message says.
 SECTIONS = [*(("qwen2_vl", s, "are not the pairs of a head") for s in ([2, 0, 1], [0, 0, 1], [1, 0, 1, 1], [1, 0, 1, 0], [3, -2, 1])),
             ("qwen2_vl", None, '"rope_parameters.mrope_section" is null'), ("qwen2_vl", [1, 1], "is not three numbers"),
@@ -77,6 +87,67 @@ class Values(ImportCase):
             with self.subTest(name, change=change):
                 self.write(self.take(name) | change)
                 self.tfmc(self.folder)
+
+    def test_nulls(self):
+        for name, key in NULL:
+            with self.subTest(name, key=key):
+                self.write(self.take(name) | {key: None})
+                self.refused(f'"{key}" is null')
+        config = self.take("bart_classify")
+        self.write(config | dict(classifier_dropout=None))
+        self.refused("the class needs a number for the dropout before its head")
+        for name in ("llama_yarn", "deepseek_v3", "gpt_oss"):
+            config = self.take(name)
+            yarn = config["rope_parameters"] | dict(rope_type="yarn", factor=2.0, original_max_position_embeddings=None)
+            self.write(config | dict(rope_parameters=yarn))
+            self.refused("null", "rope_parameters.original_max_position_embeddings")
+
+    def test_null_that_is_no(self):
+        """Of T5 is_gated_act counts before feed_forward_proj, and null is no."""
+        for name in ("t5", "mt5", "umt5", "t5_encoder", "umt5_encoder"):
+            with self.subTest(name):
+                config = self.take(name)
+                self.write(config | dict(feed_forward_proj="gated-gelu", is_gated_act=None))
+                found = self.tfmc(self.folder, code=None)
+                self.write(config | dict(feed_forward_proj="gated-gelu", is_gated_act=False))
+                wanted = self.tfmc(self.folder, code=None)
+                self.assertEqual((found.returncode, found.stdout), (wanted.returncode, wanted.stdout))
+
+    def test_sizes_with_fractions(self):
+        for name, key, value, says in FRACTIONS:
+            with self.subTest(name, key=key):
+                config = self.take(name)
+                self.write(config | {key: value})
+                self.refused(key, says)
+                if isinstance(value, float):
+                    self.write(config | {key: int(value)})
+                    self.tfmc(self.folder)
+
+    def test_missing_keys(self):
+        """A key that is missing is what the class of the type has, whatever other types of the family have."""
+        rows = re.findall(r'^KEY_DEFAULT\("(.*)", "(.*)", "(.*)"\)$', (ROOT / "compiler/import/key_defaults.def").read_text(), re.M)
+        defaults = {(kind, key): json.loads(value) for value, kinds, keys in rows for kind in kinds.split() for key in keys.split()}
+        self.assertGreater(len(defaults), 100)
+        self.assertEqual(defaults["electra", "num_attention_heads"], 4)
+        seen, computed = set(), 0
+        for path in sorted(CASES.glob("*.json")):
+            case = json.loads(path.read_text())
+            config = case["files"].get("config.json", {})
+            for key in [k for k in config if (config.get("model_type"), k) in defaults and "text_config" not in config]:
+                place = (config["model_type"], key)
+                if place in seen:
+                    continue
+                seen.add(place)
+                with self.subTest(path.stem, key=key):
+                    self.take(path.stem)
+                    self.write(config | {key: defaults[place]})
+                    wanted = self.tfmc(self.folder, code=None)
+                    self.write({k: v for k, v in config.items() if k != key})
+                    found = self.tfmc(self.folder, code=None)
+                    self.assertTrue(found.returncode or found.stdout == wanted.stdout, found.stderr)
+                    computed += found.returncode == 0
+        self.assertGreater(len(seen), 60)
+        self.assertGreater(computed, 0)
 
     def test_layers_without_attention(self):
         for name, change in UNATTENDED:

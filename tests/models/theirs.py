@@ -110,9 +110,23 @@ def attention_of(config):
     return "sdpa" if config.get("alibi") else "eager"
 
 
+def forgets_limits(config):
+    """Limits of time steps hold for each token, but not where transformers writes with a cache (docs/import.md): there each
+    token is computed from the whole row.
+    """
+    low, high = 0.0, float("inf")
+    if config.model_type == "nemotron_h":
+        low = config.time_step_min
+    elif isinstance(getattr(config, "time_step_limit", None), (list, tuple)) and len(config.time_step_limit) == 2:
+        low, high = config.time_step_limit
+    return low > 0 or high < float("inf")
+
+
 class Theirs:
-    def __init__(self, case, dtype=torch.float32):
-        self.case, self.dtype = case, dtype
+    """`shaken`: a seed; weights are then changed in their last bit of f32, which shows what rounding alone may do."""
+
+    def __init__(self, case, dtype=torch.float32, shaken=None):
+        self.case, self.dtype, self.shaken = case, dtype, shaken
         self.writes = None
         if case.get("grows"):
             name = architecture(case["files"]["config.json"])
@@ -151,6 +165,10 @@ class Theirs:
 
     def of_class(self, folder, config, inputs):
         model, info = loaded(folder, config, self.writes, attention_of(config), self.dtype)
+        if self.shaken is not None:
+            signs = torch.Generator().manual_seed(self.shaken)
+            for weight in model.parameters():
+                weight.mul_(1 + 2.0**-24 * (2 * torch.randint(0, 2, weight.shape, generator=signs) - 1))
         made = self.run(model, inputs)
         missing = missing_of(model, info)
         for seed in (1, 2) if missing else ():
@@ -170,6 +188,7 @@ class Theirs:
         try:
             with quiet():
                 more = {} if model.config.is_encoder_decoder else dict(attention_mask=torch.ones_like(inputs["input_ids"]))
+                more |= dict(use_cache=False) if forgets_limits(model.config) else {}
                 made = hf.GenerationMixin.generate(model, **inputs, **more, do_sample=False, max_new_tokens=NEW_TOKENS,
                                                    return_dict_in_generate=False)
                 return made.tolist()

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""usage: make_key_defaults.py [--check] FAMILIES KEY_DEFAULTS
+
+Writes compiler/import/key_defaults.def: what the config classes of transformers have for keys that a folder lacks, where the model of
+the family has another default. A family is for several types, whose classes differ: num_attention_heads is 4 in ELECTRA and 12 in
+BERT. Keys that a setting of a block names alone are looked at; the others say themselves what they are without the key. With
+--check the file must be as it would be written. Needs transformers.
+"""
+import argparse
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import sys
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from make_key_types import NO_TRANSFORMERS, literal
+
+HEAD = """\
+/* What a key of config.json is where it is missing: KEY_DEFAULT("value", "types", "keys"), the value as JSON writes it.
+ * Without a row it is what the model of the family has.
+ *
+ * types   values of model_type
+ *
+ * Written by tests/models/make_key_defaults.py of the config classes of transformers. */
+"""
+WIDTH = 118
+LENGTH = "max_length"  # how many tokens are written at most: no number of the model
+
+
+def parts(families, name):
+    """The types, the block with those of included families before it, and the parameters of the model with their defaults."""
+    text = (families / name).read_text()
+    head, block = re.search(r"^checkpoint (.*?) \{\n(.*?)^\}", text, re.M | re.S).groups()
+    params = re.search(r"^model \w+\((.*?)\) \{", text, re.M | re.S)[1]
+    for included in re.findall(r'^include "(\w+\.tfm)"', text, re.M):
+        block = parts(families, included)[1] + block
+    defaults = dict(re.findall(r"(\w+) = (\[.*?\](?!\])|\"[^\"]*\"|[^,()\s]+)", params))
+    return re.findall(r'"([\w-]+)"', head), block, defaults
+
+
+def plain_keys(block):
+    """Parameter and key of the settings that are a key alone, or a choice with one."""
+    own = {}
+    for line in re.findall(r"^  (\w+ += .*(?:\n   .*)*)$", block, re.M):
+        own[line.split(None, 1)[0]] = line.split("=", 1)[1]
+    for param, text in own.items():
+        for key in re.findall(r"(?:^|\bthen|\belse)\s+([a-z_]\w*)(?=\s*$|\s+else\b)", text):
+            yield param, key
+
+
+def default_of(kind, key):
+    """None: the class has none, or computes it, or has a word for what it computes (-1, "auto")."""
+    name = kind.attribute_map.get(key, key)
+    field = next((f for f in dataclasses.fields(kind) if f.name == name), None)
+    if field is None:
+        return None
+    made = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    made = list(made) if isinstance(made, tuple) else made
+    return made if isinstance(made, (bool, int, float, list)) and (isinstance(made, list) or made >= 0) else None
+
+
+def is_same(text, value):
+    """Whether a default of the language is the value."""
+    try:
+        other = json.loads(text)
+    except json.JSONDecodeError:  # another parameter
+        return False
+    return type(other) is type(value) and other == value
+
+
+def table(families):
+    rows = collections.defaultdict(lambda: collections.defaultdict(list))
+    for path in sorted(families.glob("*.tfm")):
+        types, block, defaults = parts(families, path.name)
+        for of_type in [t for t in types if t not in NO_TRANSFORMERS]:
+            for param, key in plain_keys(block):
+                value = default_of(CONFIG_MAPPING[of_type], key) if param in defaults and param != LENGTH else None
+                if value is not None and not is_same(defaults[param], value):
+                    rows[json.dumps(value)][of_type].append(key)
+    return rows
+
+
+def text(rows):
+    lines = []
+    for value, of_types in sorted(rows.items()):
+        of_keys = collections.defaultdict(list)
+        for of_type, keys in of_types.items():
+            of_keys[" ".join(sorted(set(keys)))].append(of_type)
+        for keys, types in sorted(of_keys.items()):
+            lines.append(f"KEY_DEFAULT({json.dumps(value)}, {literal(' '.join(types))}, {literal(keys)})")
+    return HEAD + "\n".join(lines) + "\n#undef KEY_DEFAULT\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[0][7:])
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("families", type=pathlib.Path)
+    parser.add_argument("key_defaults", type=pathlib.Path)
+    args = parser.parse_args()
+    written = text(table(args.families))
+    if args.check:
+        return written != args.key_defaults.read_text() and "key_defaults.def is not what transformers says"
+    args.key_defaults.write_text(written)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
