@@ -8,6 +8,7 @@
 #define TFM_EXPLORE_EXPLORE_H
 
 #include "compile/compile_model.h"
+#include "lsp/line_cost.h"
 #include "measure/roofline.h"
 #include "parse/include.h"
 #include "train/graphs.h"
@@ -37,5 +38,9 @@ void explore_compare(Arena *arena, struct json_t *data, const struct json_t *oth
 /* Appends data as text in which no `<` stands, so that it may stand in a script. */
 void explore_print(StrBuf *out, const struct json_t *data);
 void explore_page(StrBuf *out, const struct json_t *data, const char *title);
+
+/* What lines cost on this machine's instruction set, for the language server: arithmetic as a formula of the sizes, and
+ * the share of the time at best with the sizes that a page begins with. A line has what its calls have, too. */
+CostLines explore_line_costs;
 
 #endif

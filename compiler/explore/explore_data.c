@@ -16,10 +16,17 @@ static bool keep_log(void *context, Graph *graph, const PassLog *log) {
 }
 
 /* A page of more would be one that nobody can open. */
-static bool is_small_enough(const Explorer *x, const Graph *graph) {
-  const bool *is_static = graph_static_flags(x->arena, graph);
+static uint32_t operations_of(Arena *arena, const Graph *graph) {
+  const bool *is_static = graph_static_flags(arena, graph);
   uint32_t n = 0;
   for (const Node *node = graph->first; node; node = node->next) n += !is_static[node->id];
+  return n;
+}
+
+bool explorer_is_small(Arena *arena, const Graph *graph) { return operations_of(arena, graph) <= MOST_OPERATIONS; }
+
+static bool is_small_enough(const Explorer *x, const Graph *graph) {
+  const uint32_t n = operations_of(x->arena, graph);
   if (n <= MOST_OPERATIONS) return true;
   diag_error_at(x->request->compile.diag, NULL, DIAG_LIMIT,
                 "the model has %u operations, more than the %d that a page can hold; `tfmc dump` prints them", n,
@@ -27,8 +34,7 @@ static bool is_small_enough(const Explorer *x, const Graph *graph) {
   return false;
 }
 
-/* Runs the passes while they are watched. `derived` as in compile_fuse. */
-static ExploredProgram *add_program(Explorer *x, const char *name, Graph *graph, const Derivation *derived) {
+ExploredProgram *explorer_add_program(Explorer *x, const char *name, Graph *graph, const Derivation *derived) {
   graph_renumber(graph);
   if (!is_small_enough(x, graph)) return NULL;
   ExploredProgram program = {.name = name, .graph = graph, .written = graph_clone(x->arena, graph)};
@@ -53,9 +59,9 @@ static bool add_model(Explorer *x, Graph *graph) {
   request.target = x->request->targets[0];
   Derivation *derived = compile_derive(&request, graph);
   LibraryPlans plans;
-  if (!add_program(x, "whole", graph, derived)) return false;
-  if (derived->parts.encoder && !add_program(x, "encoder", derived->parts.encoder, NULL)) return false;
-  if (derived->parts.step && !add_program(x, "step", derived->parts.step, NULL)) return false;
+  if (!explorer_add_program(x, "whole", graph, derived)) return false;
+  if (derived->parts.encoder && !explorer_add_program(x, "encoder", derived->parts.encoder, NULL)) return false;
+  if (derived->parts.step && !explorer_add_program(x, "step", derived->parts.step, NULL)) return false;
   if (!compile_plans(&request, graph, &derived->parts, &plans)) return false;
   for (size_t i = 0; i < x->programs.n; i++) x->programs.items[i].plan = plan_of(&plans, x->programs.items[i].name);
   return true;
@@ -65,7 +71,7 @@ static bool add_gradients(Explorer *x) {
   const CompileRequest *request = &x->request->compile;
   if (!x->request->objective) return true;
   const TrainGraphs *graphs = train_graphs(x->arena, request->diag, x->request->objective, true);
-  ExploredProgram *program = graphs ? add_program(x, "gradients", graphs->gradients, NULL) : NULL;
+  ExploredProgram *program = graphs ? explorer_add_program(x, "gradients", graphs->gradients, NULL) : NULL;
   if (program) program->plan = plan_graph(x->arena, request->diag, graphs->gradients, x->request->targets[0]);
   return program && program->plan;
 }
@@ -89,17 +95,17 @@ static json_t *checks_of(Explorer *x) {
   return list;
 }
 
-/* Without a measurement: what a core of such an instruction set does at a moderate clock, and what memory usually
- * gives, in round figures. */
+Probe explorer_machine(const TargetInfo *target, int32_t threads) {
+  const double clock = 2.5e9, of_memory = 1e10, most_of_memory = 4e10;
+  const double flops = 4.0 * target->vector_floats * clock * threads, bytes = of_memory * threads;
+  return (Probe){flops, (target->dot_bytes ? 4 : 2) * flops, bytes < most_of_memory ? bytes : most_of_memory};
+}
+
 static json_t *machine_of(const ExploreRequest *request) {
   const TargetInfo *target = request->targets[0];
-  const double clock = 2.5e9, of_memory = 1e10, most_of_memory = 4e10;
-  const double flops = 4.0 * target->vector_floats * clock * request->threads;
-  const double bytes = of_memory * request->threads;
-  return json_pack("{s:f, s:f, s:f, s:i, s:s, s:b}", "flop_per_second", flops, "int8_flop_per_second",
-                   (target->dot_bytes ? 4 : 2) * flops, "bytes_per_second",
-                   bytes < most_of_memory ? bytes : most_of_memory, "threads", request->threads, "isa", target->name,
-                   "measured", 0);
+  const Probe most = explorer_machine(target, request->threads);
+  return json_pack("{s:f, s:f, s:f, s:i, s:s, s:b}", "flop_per_second", most.flops, "int8_flop_per_second", most.whole,
+                   "bytes_per_second", most.bytes, "threads", request->threads, "isa", target->name, "measured", 0);
 }
 
 static json_t *all_data(Explorer *x) {

@@ -33,6 +33,16 @@ typedef struct Explorer {
   json_t *module_list;
 } Explorer;
 
+// ---- explore_data.c ----
+
+/* Whether a page can hold so many operations. */
+bool explorer_is_small(Arena *arena, const Graph *graph);
+/* Runs the passes on a graph while they are watched; its plan is not made yet. `derived` as in compile_fuse. NULL after
+ * an error. */
+ExploredProgram *explorer_add_program(Explorer *x, const char *name, Graph *graph, const Derivation *derived);
+/* Without a measurement: what such an instruction set does at a moderate clock, in round figures. */
+Probe explorer_machine(const TargetInfo *target, int32_t threads);
+
 // ---- formula_data.c ----
 
 int explorer_formula(Explorer *x, const char *text);
@@ -74,6 +84,8 @@ void explorer_add_operations(Explorer *x, uint32_t number, json_t *to); /* opera
 /* Numbers of the operations of a graph in their list, by id; -1: no operation. */
 int32_t *explorer_operation_numbers(Explorer *x, Graph *graph);
 json_t *explorer_sizes(Explorer *x, const ExploredProgram *program);    /* size_data.c */
+/* What the page begins with. */
+int64_t explorer_default_size(const Explorer *x, const Graph *graph, uint32_t symbol);
 void explorer_add_workspace(Explorer *x, const ExploredProgram *program, json_t *to);
 json_t *explorer_fusions(Explorer *x);                             /* pass_data.c */
 json_t *explorer_passes(Explorer *x);

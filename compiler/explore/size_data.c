@@ -131,6 +131,10 @@ static int64_t chosen_of(const Explorer *x, const Graph *graph, uint32_t symbol,
   return value;
 }
 
+int64_t explorer_default_size(const Explorer *x, const Graph *graph, uint32_t symbol) {
+  return chosen_of(x, graph, symbol, limit_of(graph, symbol));
+}
+
 /* Powers of two up to the limit, the limit, and what the page begins with, in order. */
 static Stops stops_of(const Explorer *x, const Graph *graph, uint32_t symbol) {
   Stops stops = {.limit = limit_of(graph, symbol)};

@@ -1,5 +1,4 @@
-/* Changes of a text that the server proposes: its layout, and cures that messages name; and shapes beside names. See
- * requests.h. */
+/* Changes of a text that the server proposes: its layout, and cures that messages name. See requests.h. */
 #include <string.h>
 
 #include "format/format.h"
@@ -105,34 +104,5 @@ json_t *request_actions(const Request *request) {
     const char *text = is_here ? proposal(request->arena, message->text) : NULL;
     if (text && find_word(request->arena, message, &word)) add_action(request, list, site.document, word, text);
   }
-  return list;
-}
-
-// ---- shapes beside names ----
-
-/* Of names that are assigned to, and of members that hold modules nothing: their text says it. */
-static void add_hints(const Request *request, const Site *site, const Ast *node, json_t *list) {
-  if (!node) return;
-  for (uint32_t i = 0; i < node->n_children; i++) add_hints(request, site, node->children[i], list);
-  if (node->kind != AST_NAMES) return;
-  for (uint32_t i = 0; i < node->n_children; i++) {
-    const Ast *name = node->children[i];
-    const SeenValue *seen = analysis_value(site->analysis, name);
-    if (!seen || seen->first.kind != VALUE_TENSOR || !seen->first.as.tensor) continue;
-    StrBuf label = strbuf_new(request->arena);
-    strbuf_add(&label, ": ");
-    value_describe(&label, site->analysis, &seen->first);
-    const uint32_t end = name->span.begin + (uint32_t)strlen(name->name);
-    json_array_append_new(
-        list, json_pack("{s:o, s:o, s:i}", "position", place_of(site->source, end, request->documents->units), "label",
-                        json_text(request->arena, label.text), "kind", 1));
-  }
-}
-
-json_t *request_hints(const Request *request) {
-  Site site;
-  if (!request_site(request, &site)) return NULL;
-  json_t *list = json_array();
-  if (request->documents->shows_hints) add_hints(request, &site, site.file, list);
   return list;
 }

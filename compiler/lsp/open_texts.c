@@ -40,6 +40,12 @@ void documents_forget(Documents *documents) {
   for (size_t i = 0; i < documents->all.n; i++) forget(documents->all.items[i]);
 }
 
+bool documents_have_news(const Documents *documents) {
+  for (size_t i = 0; i < documents->all.n; i++)
+    if (documents->all.items[i]->is_unreported) return true;
+  return false;
+}
+
 /* The real path, since that is how includes name it; a file that is not there yet keeps the path that it will have. */
 static char *real_path(Arena *arena, const char *path) {
   char *real = realpath(path, NULL);
@@ -113,6 +119,7 @@ void documents_configure(Documents *documents, const json_t *settings) {
   documents->settings = arena;
   documents->n_variants = 0;
   documents->shows_hints = json_is_true(json_object_get(settings, "hints"));
+  documents->hides_costs = json_is_false(json_object_get(settings, "costs"));
   for (size_t i = 0; i < json_array_size(variants) && documents->n_variants < MOST_VARIANTS; i++)
     documents->variants[documents->n_variants++] = read_variant(arena, json_array_get(variants, i));
   if (documents->n_variants == 0) documents->variants[documents->n_variants++] = read_variant(arena, define);

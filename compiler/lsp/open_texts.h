@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "lsp/analysis.h"
+#include "lsp/line_cost.h"
 #include "lsp/places.h"
 
 enum { MOST_VARIANTS = 8 };
@@ -38,6 +39,8 @@ typedef struct Documents {
   uint32_t n_variants; /* at least 1 */
   PlaceUnits units;
   bool shows_hints; /* shapes beside names, where the editor asks for them */
+  bool hides_costs; /* of lines */
+  CostLines *cost_lines; /* NULL: lines have no costs */
   json_t *orphans; /* URIs that a text which was closed has reported on; NULL: none */
 } Documents;
 
@@ -57,10 +60,12 @@ Document *document_find(const Documents *documents, const char *uri);
 /* Opens a text or takes a new one for it. NULL: the URI is no file, or the text too long. */
 Document *document_put(Documents *documents, const char *uri, const char *text, size_t size, const json_t *version);
 void document_remove(Documents *documents, Document *document);
+/* Whether a text has messages that have not been sent. */
+bool documents_have_news(const Documents *documents);
 /* All is made anew: a text or file has changed. */
 void documents_forget(Documents *documents);
 /* Takes {"variants": [["NAME=VALUE", ...], ...]} or {"define": ["NAME=VALUE", ...]}, and
- * {"hints": true}. */
+ * {"hints": true, "costs": false}. */
 void documents_configure(Documents *documents, const json_t *settings);
 
 Analysis *document_analysis(Documents *documents, Document *document, uint32_t variant);

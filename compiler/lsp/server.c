@@ -79,12 +79,12 @@ static bool offers_utf8(const json_t *params) {
 static json_t *capabilities(const Server *server) {
   const char *units = server->documents.units == UNITS_UTF8 ? "utf-8" : "utf-16";
   json_t *able = json_pack(
-      "{s:s, s:{s:b, s:i, s:b}, s:b, s:b, s:b, s:b, s:b, s:{s:b}, s:{s:[s]}, s:{s:[s,s], s:[s]}, s:b, s:b, s:b}",
+      "{s:s, s:{s:b, s:i, s:b}, s:b, s:b, s:b, s:b, s:b, s:{s:b}, s:{s:[s]}, s:{s:[s,s], s:[s]}, s:b, s:b, s:b, s:{}}",
       "positionEncoding", units, "textDocumentSync", "openClose", 1, "change", 1, "save", 1, "hoverProvider", 1,
       "definitionProvider", 1, "referencesProvider", 1, "documentHighlightProvider", 1, "documentSymbolProvider", 1,
       "renameProvider", "prepareProvider", 1, "completionProvider", "triggerCharacters", ".", "signatureHelpProvider",
       "triggerCharacters", "(", ",", "retriggerCharacters", ",", "documentFormattingProvider", 1, "codeActionProvider",
-      1, "inlayHintProvider", 1);
+      1, "inlayHintProvider", 1, "codeLensProvider");
   return json_pack("{s:o, s:{s:s, s:s}}", "capabilities", able, "serverInfo", "name", "tfmc", "version",
                    server->version);
 }
@@ -256,6 +256,13 @@ static void answer_next(Server *server) {
   arena_reset(server->arena);
 }
 
+/* A request that makes a plan waits for the messages about the last text, which people wait for. */
+static bool is_after_reports(const Server *server) {
+  if (server->first + 1 != server->queue.n || !documents_have_news(&server->documents)) return false;
+  const char *method = json_string_value(json_object_get(server->queue.items[server->first], "method"));
+  return server->state == STATE_RUNNING && method && strcmp(method, "textDocument/codeLens") == 0;
+}
+
 /* An editor that was killed may have left its end of the pipe to others. */
 static void wait_for_messages(Server *server) {
   while (!frames_wait(&server->frames, server->editor ? LOOK_FOR_EDITOR : -1)) {
@@ -272,14 +279,15 @@ static void report_or_wait(Server *server) {
   if (is_done && server->state != STATE_ENDED) wait_for_messages(server);
 }
 
-int lsp_serve(int in, int out, const char *version) {
+int lsp_serve(int in, int out, const char *version, CostLines *cost_lines) {
   Server server = {.arena = arena_create(), .version = version};
   frames_open(&server.frames, in, out);
   documents_open(&server.documents);
+  server.documents.cost_lines = cost_lines;
   while (server.state != STATE_ENDED) {
     fill_queue(&server);
     if (server.state == STATE_ENDED) break;
-    if (server.first < server.queue.n)
+    if (server.first < server.queue.n && !is_after_reports(&server))
       answer_next(&server);
     else
       report_or_wait(&server);

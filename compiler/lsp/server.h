@@ -6,7 +6,9 @@
 #ifndef TFM_LSP_SERVER_H
 #define TFM_LSP_SERVER_H
 
-/* Returns the exit code: 0 after `shutdown` and `exit`, else 1. */
-int lsp_serve(int in, int out, const char *version);
+#include "lsp/line_cost.h"
+
+/* Returns the exit code: 0 after `shutdown` and `exit`, else 1. `cost_lines` NULL: lines have no costs. */
+int lsp_serve(int in, int out, const char *version, CostLines *cost_lines);
 
 #endif

@@ -218,15 +218,23 @@ double roofline_rate(const Work *work, const Probe *most) {
   return work->flops > 0 ? work->flops / computing_seconds(work, most) : most->flops;
 }
 
-/* Each step is bound by whichever takes longer, and steps do not overlap: a barrier stands between them. */
+double roofline_step_flops_at(const tfm_program *program, const tfm_step *step, const int64_t *symbols) {
+  return work_of(&(Sizes){program, symbols}, step).flops;
+}
+
+double roofline_step_seconds_at(const tfm_program *program, const tfm_step *step, const int64_t *symbols,
+                                const Probe *most) {
+  const Work work = work_of(&(Sizes){program, symbols}, step);
+  const double computing = computing_seconds(&work, most);
+  const double reading = (work.weight_bytes + work.cache_bytes) / most->bytes;
+  return computing > reading ? computing : reading;
+}
+
+/* Steps do not overlap: a barrier stands between them. */
 double roofline_seconds_at(const tfm_program *program, const int64_t *symbols, const Probe *most) {
-  const Sizes sizes = {program, symbols};
   double sum = 0;
-  for (uint32_t i = 0; i < program->n_steps; i++) {
-    Work work = work_of(&sizes, &program->steps[i]);
-    double computing = computing_seconds(&work, most), reading = (work.weight_bytes + work.cache_bytes) / most->bytes;
-    sum += computing > reading ? computing : reading;
-  }
+  for (uint32_t i = 0; i < program->n_steps; i++)
+    sum += roofline_step_seconds_at(program, &program->steps[i], symbols, most);
   return sum;
 }
 

@@ -42,6 +42,11 @@ double roofline_seconds(const tfm_program *program, const int64_t *const *dims, 
 Work roofline_work_at(const tfm_program *program, const int64_t *symbols);
 double roofline_seconds_at(const tfm_program *program, const int64_t *symbols, const Probe *most);
 
+/* The same of one step. */
+double roofline_step_flops_at(const tfm_program *program, const tfm_step *step, const int64_t *symbols);
+double roofline_step_seconds_at(const tfm_program *program, const tfm_step *step, const int64_t *symbols,
+                                const Probe *most);
+
 /* What such a machine does per second of the arithmetic of `work`, its types mixed as they are there. */
 double roofline_rate(const Work *work, const Probe *most);
 

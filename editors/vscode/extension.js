@@ -7,8 +7,8 @@ const { LanguageClient } = require('vscode-languageclient/node');
 let client;
 
 function settings() {
-  const { define, variants, hints } = workspace.getConfiguration('tfmc');
-  return variants.length ? { variants, hints } : { define, hints };
+  const { define, variants, hints, costs } = workspace.getConfiguration('tfmc');
+  return variants.length ? { variants, hints, costs } : { define, hints, costs };
 }
 
 async function start() {

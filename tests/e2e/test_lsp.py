@@ -341,6 +341,81 @@ class Knowledge(Lsp):
         self.assertEqual(client.refused("textDocument/formatting", textDocument={"uri": uri}, options={})["code"], -32803)
         self.ends(client)
 
+    def lenses(self, client, uri):
+        found = client.ask("textDocument/codeLens", textDocument={"uri": uri})
+        self.assertEqual({lens["command"]["command"] for lens in found} - {""}, set())
+        return {lens["range"]["start"]["line"]: lens["command"]["title"] for lens in found}
+
+    def test_costs_of_lines(self):
+        """Beside what `explore` has of the same lines; formulas by hand: 2 m n k, and d = 16, hidden = 32, 3 blocks."""
+        text = TEXT.replace(" + x * blocks[0].up.weight[0, 0]", "")
+        client, uri = self.opened(text)
+        found = self.lenses(client, uri)
+        shown = json.loads(subprocess.run([TFMC, "explore", self.work / "net.tfm", "--threads=1", "-march=native", "--format=json"],
+                                          capture_output=True, check=True).stdout)
+        steps = [step for step in shown["programs"][0]["steps"] if shown["formulas"][step["flop"]] != "0"]
+        own = {line - 1 for step in steps for file, line in step["lines"] if file == 0}
+        self.assertEqual(set(found), own)
+        formulas = {line: title.split(", ")[0] for line, title in found.items()}
+        at = lambda what: place(text, what)[0]
+        self.assertEqual(formulas[at("fn both")], f"{3 * 2 * 16 * 32 / 1000:.2f} kFLOP × batch × time")
+        self.assertEqual(formulas[at("forward(x) =")], f"{2 * 3 * 2 * 16 * 32 / 1000:.2f} kFLOP × batch × time")
+        self.assertEqual(formulas[at("y = blocks(x)")], formulas[at("forward(x) =")])
+        self.assertRegex(found[at("y = blocks(x)")], r", 100 % of the time \(batch 1, time 128\)$")
+        self.assertRegex(found[at("fn both")], r", (49|50|51) % of the time ")
+        for range_of in (lens["range"] for lens in client.ask("textDocument/codeLens", textDocument={"uri": uri})):
+            self.assertEqual(text.splitlines()[range_of["start"]["line"]][range_of["start"]["character"] - 1], " ")
+            self.assertEqual(range_of["end"]["character"], len(text.splitlines()[range_of["end"]["line"]]))
+        client.tell("workspace/didChangeConfiguration", settings={"tfmc": {"define": ["depth=1"]}})
+        self.assertEqual(self.lenses(client, uri)[at("fn both")].split(", ")[0], f"{2 * 16 * 32 / 1000:.2f} kFLOP × batch × time")
+        client.tell("workspace/didChangeConfiguration", settings={"tfmc": {"costs": False}})
+        self.assertEqual(self.lenses(client, uri), {})
+        client.tell("workspace/didChangeConfiguration", settings={"tfmc": {}})
+        client.change(uri, text.replace("blocks(x)", "bloks(x)"), 2)
+        self.assertEqual(self.lenses(client, uri), {})
+        self.assertEqual(client.refused("textDocument/codeLens", textDocument={"uri": "file:///none.tfm"})["code"], -32602)
+        self.ends(client)
+
+    def test_costs_of_lines_of_every_model(self):
+        client, shown = self.client(), 0
+        for path in sorted((ROOT / "models").glob("*.tfm")) + sorted((ROOT / "examples").glob("*/*.tfm")):
+            uri = client.open(path)
+            for line, title in self.lenses(client, uri).items():
+                shown += 1
+                self.assertRegex(title, r"^[\d.]+ [kMGT]?FLOP.*, (100|\d\d?|\d\.\d) % of the time", (path, line))
+            client.tell("textDocument/didClose", textDocument={"uri": uri})
+        self.assertGreater(shown, 400)
+        self.ends(client)
+
+    def test_costs_in_the_model_that_includes_a_file(self):
+        layer, model = TEXT.split("\nmodel ")
+        (self.work / "layer.tfm").write_text(layer)
+        client, uri = self.opened('include "layer.tfm"\n\nmodel ' + model)
+        part = client.open(self.work / "layer.tfm", layer)
+        found = self.lenses(client, part)
+        self.assertIn(place(layer, "fn both")[0], found)
+        client.tell("textDocument/didClose", textDocument={"uri": uri})
+        self.assertEqual(self.lenses(client, part), {})
+        self.ends(client)
+
+    def test_messages_come_before_costs(self):
+        """Both are asked for at once, by one write."""
+        client = self.client()
+        text = (ROOT / "models/bert.tfm").read_text()
+        opened = {"method": "textDocument/didOpen", "params": {"textDocument": {"uri": "file:///b/bert.tfm", "languageId": "tfm",
+                                                                                 "version": 1, "text": text}}}
+        asked = {"id": 77, "method": "textDocument/codeLens", "params": {"textDocument": {"uri": "file:///b/bert.tfm"}}}
+        order = []
+        notices, answers = client.notices, client.answers
+        client.notices = type("Noted", (list,), {"append": lambda _, item: (order.append("messages"), notices.append(item))})()
+        client.answers = type("Noted", (dict,), {"__setitem__": lambda _, key, item: (order.append(key), answers.__setitem__(key, item))})()
+        bodies = [json.dumps({"jsonrpc": "2.0", **message}).encode() for message in (opened, asked)]
+        client.raw(b"".join(b"Content-Length: %d\r\n\r\n" % len(body) + body for body in bodies))
+        client.wait(lambda: 77 in answers, "the answer")
+        client.notices, client.answers = notices, answers
+        self.assertEqual(order, ["messages", 77])
+        self.ends(client)
+
 
 class Rename(Lsp):
     def graph(self, path):
@@ -526,8 +601,8 @@ class Robust(Lsp):
         values = [None, True, -1, 0, 2**63 - 1, -2**63, 1.5, "", "x", uri, "file:///", "file:///%00", "untitled:1", "file://%zz/", [], {}, [[]],
                   {"uri": uri}, {"uri": 3}, {"line": 1, "character": 1}, {"start": {"line": 0, "character": 0}}, [{"text": TEXT}], [{"range": {}, "text": ""}], "quite_new"]
         keys = ["textDocument", "position", "range", "newName", "context", "options", "contentChanges", "settings", "files", "id", "uri", "text"]
-        methods = [f"textDocument/{m}" for m in METHODS + ["rename", "documentSymbol", "formatting", "codeAction", "inlayHint", "didOpen", "didChange",
-                                                           "didSave", "didClose"]] + ["workspace/didChangeConfiguration", "workspace/didChangeWatchedFiles", "$/cancelRequest"]
+        methods = [f"textDocument/{m}" for m in METHODS + ["rename", "documentSymbol", "formatting", "codeAction", "inlayHint", "codeLens", "didOpen",
+                                                           "didChange", "didSave", "didClose"]] + ["workspace/didChangeConfiguration", "workspace/didChangeWatchedFiles", "$/cancelRequest"]
         for _ in range(1500):
             message = {"jsonrpc": "2.0", "method": rng.choice(methods), "params": {key: rng.choice(values) for key in rng.sample(keys, rng.randint(0, 5))}}
             if rng.random() < 0.1:

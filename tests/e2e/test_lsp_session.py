@@ -98,6 +98,15 @@ async def test_writing(client, tmp_path):
     assert not actions
 
 
+@pytest.mark.asyncio
+async def test_costs(client, tmp_path):
+    uri = await opened(client, tmp_path)
+    lenses = await client.text_document_code_lens_async(types.CodeLensParams(types.TextDocumentIdentifier(uri)))
+    assert {lens.range.start.line: lens.command.title.split(", ")[0] for lens in lenses} == \
+        {line: "512 FLOP × batch × time" for line in (3, 10)}
+    assert all(lens.command.command == "" for lens in lenses)
+
+
 class Tally:
     passed = failed = 0
 

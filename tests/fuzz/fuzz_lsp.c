@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/strbuf.h"
+#include "explore/explore.h"
 #include "fuzz.h"
 #include "lsp/server.h"
 
@@ -26,6 +27,7 @@ static void add_text(StrBuf *out, const uint8_t *bytes, size_t size) {
   static const char *const methods[] = {"hover",     "definition",    "references",     "documentHighlight",
                                         "completion", "signatureHelp", "rename",         "codeAction",
                                         "inlayHint", "formatting",    "documentSymbol", "prepareRename"};
+  const int n = (int)(sizeof methods / sizeof *methods);
   json_t *text = json_stringn((const char *)bytes, size);
   if (!text) return;
   json_t *opened = json_pack("{s:s, s:{s:{s:s, s:i, s:o}}}", "method", "textDocument/didOpen", "params", "textDocument",
@@ -34,7 +36,8 @@ static void add_text(StrBuf *out, const uint8_t *bytes, size_t size) {
   if (message) add_message(out, message);
   free(message);
   json_decref(opened);
-  for (int i = 0; i < 60; i++) add_question(out, methods[i % 12], i * 3 % 17, i * 7 % 41);
+  for (int i = 0; i < 5 * n; i++) add_question(out, methods[i % n], i * 3 % 17, i * 7 % 41);
+  add_question(out, "codeLens", 99, 0); /* once: it makes a plan */
 }
 
 static void send_all(int fd, const StrBuf *text) {
@@ -55,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
   if (in < 0 || out < 0) abort();
   send_all(in, &session);
   lseek(in, 0, SEEK_SET);
-  lsp_serve(in, out, "fuzz");
+  lsp_serve(in, out, "fuzz", explore_line_costs);
   close(in);
   close(out);
   arena_destroy(arena);

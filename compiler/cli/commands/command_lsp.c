@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include "cli/commands/commands.h"
+#include "explore/explore.h"
 #include "lsp/server.h"
 
-void command_lsp(Session *session) { session->diag.exit_code = lsp_serve(STDIN_FILENO, STDOUT_FILENO, TFM_VERSION); }
+void command_lsp(Session *session) {
+  session->diag.exit_code = lsp_serve(STDIN_FILENO, STDOUT_FILENO, TFM_VERSION, explore_line_costs);
+}
