@@ -119,6 +119,7 @@ else
     --march=rv64gcv-zvl256b --threads=2 --qemu-option=-cpu --qemu-option=rv64,v=true,vlen=256,vext_spec=v1.0 \
     tests/goldens/{encoder-stack,hf-llama,q8-encoder,gen-gpt2-beam}
   stage "WebAssembly modules" "$python" tests/e2e/test_web.py "$tfmc"
+  stage "WebAssembly modules of whole models" "$python" tests/e2e/test_web_models.py "$tfmc"
   stage "WebAssembly modules, golden cases" "$python" tests/e2e/wasm.py "$tfmc" \
     tests/goldens/{encoder-stack,hf-mixtral,prim-pointwise,q8-encoder,gen-gpt2-beam}
   stage "weights in MXFP4" "$python" tests/e2e/test_mxfp4.py "$tfmc"

@@ -60,8 +60,9 @@ bool modules_choose_files(Session *session, const char *output, ModuleTargets ch
   }
   paths->loader = path_with(session, output, ".mjs");
   paths->types = path_with(session, output, ".d.ts");
+  paths->types_of_loader = path_with(session, output, ".d.mts");
   const char *inputs[] = {session->options.files.items[0], option_text(&session->options, OPTION_WEIGHTS, NULL)};
-  const char *written[] = {paths->plain, paths->relaxed, paths->loader, paths->types};
+  const char *written[] = {paths->plain, paths->relaxed, paths->loader, paths->types, paths->types_of_loader};
   for (size_t i = 0; i < sizeof written / sizeof *written; i++)
     if (written[i] && !session_check_output(session, written[i], inputs, inputs[1] ? 2 : 1)) return false;
   return true;
@@ -78,6 +79,18 @@ static bool write_one(Session *session, LibraryParts parts, const LibraryPlans *
   return module.data && publish_file(session, is_relaxed ? paths->relaxed : paths->plain, module);
 }
 
+/* TypeScript looks for the types of './NAME.mjs' in NAME.d.mts, and for those of './NAME' in NAME.d.ts. */
+static bool write_types(Session *session, const ModulePaths *paths, const StrBuf *types) {
+  const char *name = base_of(paths->types);
+  const int n = (int)(strlen(name) - strlen(".d.ts"));
+  StrBuf same = strbuf_new(session->arena);
+  strbuf_add(&same, "export * from ");
+  strbuf_add_json(&same, arena_printf(session->arena, "./%.*s.js", n, name));
+  strbuf_add(&same, ";\n");
+  return publish_file(session, paths->types, (Bytes){types->text, types->length}) &&
+         publish_file(session, paths->types_of_loader, (Bytes){same.text, same.length});
+}
+
 /* The weights are expected beside the loader, also where `tfmc pack` makes them later. */
 bool modules_write(Session *session, const LibraryParts *parts, const ModulePaths *paths) {
   StrBuf loader = strbuf_new(session->arena), types = strbuf_new(session->arena);
@@ -87,6 +100,6 @@ bool modules_write(Session *session, const LibraryParts *parts, const ModulePath
   for (uint32_t i = 0; i < parts->n_plans; i++)
     if (!write_one(session, *parts, &parts->plans[i], paths)) return false;
   aot_module_texts(&loader, &types, parts, &files);
-  return publish_file(session, paths->types, (Bytes){types.text, types.length}) &&
+  return write_types(session, paths, &types) &&
          publish_file(session, paths->loader, (Bytes){loader.text, loader.length});
 }

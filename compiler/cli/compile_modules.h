@@ -1,4 +1,5 @@
-/* WebAssembly modules of `tfmc compile`: NAME.wasm, NAME-relaxed.wasm, NAME.mjs and NAME.d.ts, beside NAME.tfmw.
+/* WebAssembly modules of `tfmc compile`: NAME.wasm, NAME-relaxed.wasm, NAME.mjs, NAME.d.ts and NAME.d.mts, beside
+ * NAME.tfmw.
  *
  * In: the command line, targets whose code goes into modules, a library's request. Out: the files, each of them
  * complete or not at all, the loader last. Refused: a C compiler, objects, names of other kinds of files. */
@@ -9,7 +10,7 @@
 #include "cli/session.h"
 
 typedef struct ModulePaths { /* NULL: it is not made */
-  const char *plain, *relaxed, *loader, *types;
+  const char *plain, *relaxed, *loader, *types, *types_of_loader;
   const char *weights; /* where the loader finds them from its own place; NULL: in the file beside it */
 } ModulePaths;
 

@@ -158,7 +158,8 @@ class Several(Case):
 
     def test_each_file_is_that_of_its_machine_alone(self):
         self.several()
-        modules = ("wasm32/model.wasm", "wasm32/model-relaxed.wasm", "wasm32/model.mjs", "wasm32/model.d.ts")
+        modules = ("wasm32/model.wasm", "wasm32/model-relaxed.wasm", "wasm32/model.mjs", "wasm32/model.d.ts",
+                   "wasm32/model.d.mts")
         libraries = {f"{triple}/libmodel.so" for triple in self.all if triple != "wasm32"}
         self.assertEqual(self.written(), {"model.h", "model.tfmw", *libraries, *(modules if "wasm32" in self.all else ())})
         for triple in self.all:

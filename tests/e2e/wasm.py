@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Models as WebAssembly modules: their bits against those of libraries for this machine.
 
-usage: wasm.py TFMC [--module=plain|relaxed ...] CASE... [-v]
+usage: wasm.py TFMC [--module=plain|relaxed|deterministic ...] CASE... [-v]
 
 CASE is a case folder or a folder of them (tests/goldens/README.md). Each case that runs is compiled for this machine and with
 --target=wasm32. m.wasm, run by wasmtime, must give the bits of -march=x86-64, and m-relaxed.wasm, which wasmtime fuses as
-x86-64-v3 does, those of -march=x86-64-v3: outputs, and what is generated with its scores; a NaN is a NaN. The packed weights
-must be the same file, and modules import nothing. What is missing (a runtime for wasm32 in TFMC, wasmtime) is said and not
-counted. Needs numpy, safetensors and wasmtime. The last line is 'N passed, N failed'.
+x86-64-v3 does, those of -march=x86-64-v3: outputs, and what is generated with its scores; a NaN is a NaN. "deterministic" is
+m-relaxed.wasm where wasmtime takes for every relaxed instruction what the specification names for machines that must agree;
+without --module the other two run. The packed weights must be the same file, and modules import nothing. What is missing (a
+runtime for wasm32 in TFMC, wasmtime) is said and not counted. Needs numpy, safetensors and wasmtime. The last line is
+'N passed, N failed'.
 """
 import json
 import os
@@ -30,7 +32,9 @@ except ImportError:
     wasmtime = None
 
 TRIPLE = "wasm32"
-MODULES = {"plain": ("m.wasm", "x86-64"), "relaxed": ("m-relaxed.wasm", "x86-64-v3")}
+MODULES = {"plain": ("m.wasm", "x86-64"), "relaxed": ("m-relaxed.wasm", "x86-64-v3"),
+           "deterministic": ("m-relaxed.wasm", "x86-64-v3")}
+USUAL = ["plain", "relaxed"]
 ERROR_BYTES, ERROR_MESSAGE, MESSAGE_BYTES = 524, 4, 512
 GENERATED = {"n": 0, "width": 8, "sequences": 16, "lengths": 20, "scores": 24, "token_scores": 40, "bytes": 48}
 
@@ -46,17 +50,19 @@ class Refused(Exception):
 class Module:
     """A module in wasmtime, and its memory."""
 
-    engine = None
+    engines = {}
 
-    def __init__(self, path, about):
-        if Module.engine is None:
+    def __init__(self, path, about, is_deterministic=False):
+        engine = Module.engines.get(is_deterministic)
+        if engine is None:
             config = wasmtime.Config()
             config.wasm_relaxed_simd = True
-            Module.engine = wasmtime.Engine(config)
-        module = wasmtime.Module.from_file(Module.engine, str(path))
+            config.wasm_relaxed_simd_deterministic = is_deterministic
+            engine = Module.engines[is_deterministic] = wasmtime.Engine(config)
+        module = wasmtime.Module.from_file(engine, str(path))
         if module.imports:
             raise cross.Failed(f"{path} imports {[i.name for i in module.imports]}")
-        self.about, self.store = about, wasmtime.Store(Module.engine)
+        self.about, self.store = about, wasmtime.Store(engine)
         self.exports = wasmtime.Instance(self.store, module, []).exports(self.store)
         self.error = self.take(ERROR_BYTES)
 
@@ -166,8 +172,11 @@ class Engine:
 
     triple = TRIPLE
 
+    def __init__(self, is_deterministic):
+        self.is_deterministic = is_deterministic
+
     def run(self, module, prefix, weights, call, out, _threads, *generation):
-        loaded = Module(module, known(pathlib.Path(module).with_name("m.mjs")))
+        loaded = Module(module, known(pathlib.Path(module).with_name("m.mjs")), self.is_deterministic)
         result = type("Result", (), {"returncode": 0, "stderr": ""})()
         try:
             context = loaded.open(None if loaded.about["embedded"] else pathlib.Path(weights).read_bytes())
@@ -183,24 +192,25 @@ class Engine:
         return result
 
 
-def try_case(folder, spec, home, tmp):
-    """What is wrong with a case, or None."""
+def try_case(folder, spec, home, names, tmp):
+    """What is wrong with a case and MODULES of these names, or None."""
     case = cross.Case(folder, spec, tmp)
     try:
         loader = case.compile("there", f"--target={TRIPLE}", name_of="m")
         weights = pathlib.Path(tmp, "there/m.tfmw")
-        for name in WANTED:
+        for name in names:
             module, march = MODULES[name]
-            library = case.compile(march, f"-march={march}")
+            library = case.compile(name, f"-march={march}")
             packed = pathlib.Path(library).with_name("m.tfmw")
             if packed.exists() != weights.exists() or packed.exists() and packed.read_bytes() != weights.read_bytes():
                 return "other packed weights"
             about = json.loads(cross.call(cross.TFMC, "info", library, "--json").stdout)
             case.prepare(about)
             want = case.run(home, library, about, 1)
-            n_differ = cross.differ(want, case.run(Engine(), os.path.join(os.path.dirname(loader), module), about, 1))
+            engine = Engine(name == "deterministic")
+            n_differ = cross.differ(want, case.run(engine, os.path.join(os.path.dirname(loader), module), about, 1))
             if n_differ:
-                return f"{module}: {n_differ} of {len(want) // 4} words differ from {march}"
+                return f"{name}: {n_differ} of {len(want) // 4} words differ from {march}"
             wanted = load_file(os.path.join(folder, "expected.safetensors"))
             if not want and any(values.size for values in wanted.values()):
                 return "no output"
@@ -210,8 +220,7 @@ def try_case(folder, spec, home, tmp):
 
 
 def main(argv):
-    global WANTED
-    WANTED = [a.split("=", 1)[1] for a in argv if a.startswith("--module=")] or list(MODULES)
+    names = [a.split("=", 1)[1] for a in argv if a.startswith("--module=")] or USUAL
     roots = [a for a in argv[1:] if not a.startswith("-")]
     tally = check.Tally("-v" in argv)
     with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +231,7 @@ def main(argv):
             print(f"not run: modules for {TRIPLE}: {lacks}")
             return tally.end()
         for case, spec in tally.cases(roots, lambda spec: "expect_error" not in spec):
-            tally.add(f"{case} --target={TRIPLE}", try_case, case, spec, home)
+            tally.add(f"{case} --target={TRIPLE}", try_case, case, spec, home, names)
     return tally.end()
 
 
