@@ -1,10 +1,6 @@
 /* The pages that hold cached keys and values: a pool that counts references, the lists of rows, and writing new
- * positions, in f32 or rounded to 8 bits, each position and head by itself.
- *
- * Taking a page cannot fail: tfm_decoder_begin made the pool large enough for every row at its longest. Rows share
- * pages until one of them writes; a shared page is then replaced by a copy. */
+ * positions, in f32 or rounded to 8 bits, each position and head by itself. See cache_pages.h. */
 #include "decode/cache_pages.h"
-
 
 #include <string.h>
 

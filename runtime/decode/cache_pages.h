@@ -1,8 +1,26 @@
 /* Pages of caches: a pool of equal blocks of memory with reference counts, lists of pages, and writing into pages.
  *
- * The decoder owns the memory; the pool only hands it out. Taking a page cannot fail as long as no more references are
- * asked for than the pool has pages: pages that several lists share are counted once in the pool, and once in each
- * list. One thread at a time may change a pool; page_write may be called by several threads for different pages. */
+ * In: lengths of rows, keys and values of new positions. Out: lists of pages, which attention reads
+ * (loops/paged_attention.c). Refuses nothing: the caller must not take more pages than are left, which row_caches.c
+ * counts before a step. One thread at a time may change a pool; page_write may be called by several threads for
+ * different pages. The decoder owns the memory; the pool only hands it out.
+ *
+ * Rows that go on from the same beginning (beams, forks) have lists that name the same pages; only the last page of a
+ * list has room, and who writes to it while others name it gets a copy of it first (page_list_extend):
+ *
+ *   row 0, 37 tokens   [p0] [p1] [p2: 5 of 16 positions]       references: p0 2, p1 2, p2 1, p3 1
+ *   row 1, 35 tokens   [p0] [p1] [p3: 3 of 16 positions]
+ *
+ * A page has all caches of its kind of list (tfm_cache), one behind the other, and then its tail:
+ *
+ *   keys            [columns][16]   of each head a panel, which tiles of q kT read where it is
+ *   values          [16][columns]   rows, which tiles of weights times v read where they are
+ *   keys in INT8    of each head [ceil(h / 4)][16][4] bytes, 16 scales
+ *   values in INT8  of each head [4][h, rounded up to 8][4] bytes: four positions together; 16 scales
+ *   tail            whether a value was ever infinite or NaN
+ *
+ * Pages of a source are no pool's: they are filled once, and lists of all rows that read the source are one
+ * (source_batch.c). */
 #ifndef TFM_RUNTIME_CACHE_PAGES_H
 #define TFM_RUNTIME_CACHE_PAGES_H
 

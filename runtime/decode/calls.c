@@ -4,7 +4,17 @@
  * The rows of a run have the same number of positions, the same number of new tokens, the same number of logits that
  * are wanted, and sources of the same sizes. Short runs are executed in lockstep; the long beginnings of rows are cut
  * into chunks, each a run of its own. Refused: rows that would become longer than there is room for, logits after more
- * tokens than a row gets. A step that fails leaves all rows as they were. */
+ * tokens than a row gets. A step that fails leaves all rows as they were.
+ *
+ *   take_step             check_call, then pages that the new tokens may be written to   caches_extend (row_caches.c)
+ *     run_call            cuts the rows of the call into runs
+ *       run_together      those that go in lockstep; run_chunks: a long beginning, chunk after chunk
+ *         decoder_run     lockstep.c: binds the runs to contexts; their tensors (staging.c), their lists of pages
+ *           walk_run      walk/walk.c: all threads, step of the program after step
+ *             step_append           loops/append.c: keys and values of new tokens go to pages
+ *             step_attention_paged  loops/paged_attention.c: reads them there
+ *             step_gemm             rows of all runs are one product; the last one's results may go to best_tokens.c
+ *     rows_finish         rows have their tokens, or are as they were                    rows.c, row_caches.c */
 #include <string.h>
 
 #include "base/allocate.h"

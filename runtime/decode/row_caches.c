@@ -2,9 +2,21 @@
  *
  * In: rows with the tokens that they get, keep or lose. Out: pages that a run may write. Rows that continue the same
  * row share pages and blocks. A shared page is copied by the first row that writes to it, and the last row that has it
- * writes in place. A block is written anew by each step, and of a model with states a row also keeps the one from
- * before its last step. Refused: lengths at which a row has no states any more; a step whose pages do not suffice,
- * before anything is computed (if there is room for all rows at their longest that never happens). */
+ * writes in place. Refused: lengths at which a row has no states any more; a step whose pages do not suffice, before
+ * anything is computed (if there is room for all rows at their longest that never happens).
+ *
+ * A flat block holds all caches of a row that are tensors (DecoderRow.flat), its states among them. Each step writes
+ * another one, and of a model with states the row keeps the one from before its last step:
+ *
+ *                                            flat   next_flat   before
+ *   a row of 5 tokens                        A      -           E
+ *   a step of 3 begins                       A      -           -       caches_forget_before drops E
+ *   its runs read A and write B              A      B           -       caches_take_next
+ *   it has succeeded                         B      -           A       caches_finish_row; without states A is dropped
+ *   it has failed                            A      -           -
+ *   the row of 8 is cut to 5                 A      -           -       with states, by reference; without, B is cut
+ *
+ * A fork of the row has references to the same blocks, which are counted as pages are. */
 #include <string.h>
 
 #include "base/allocate.h"

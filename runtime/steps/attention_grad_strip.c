@@ -118,8 +118,8 @@ static void find_gradient(const GradStrip *s) {
   memset(scratch->totals, 0, (size_t)s->rows * sizeof *scratch->totals);
   for (int64_t block = 0; block * TFM_KEY_BLOCK < s->seen; block++) {
     const Stretch kept = whole_rows(strip_at(s, scratch->kept, block));
-    run_term(s, &scratch->take, block, &kept);
-    run_term(s, &scratch->multiply, block, &sums);
+    run_term(s, &scratch->keep, block, &kept);
+    run_term(s, &scratch->sum_products, block, &sums);
     for (int64_t i = 0; i < s->rows; i++) scratch->totals[i] += (double)block_sums[i];
   }
   for (int64_t i = 0; i < s->rows; i++) scratch->products[i] = (float)scratch->totals[i];
@@ -161,7 +161,7 @@ void attention_grad_strip(const GradStrip *s) {
   GradScratch *scratch = s->job->scratch;
   find_probabilities(s);
   if (s->job->grad->step->is_forward) {
-    give_queries(s, &scratch->take, scratch->p);
+    give_queries(s, &scratch->keep, scratch->p);
     return;
   }
   find_gradient(s);

@@ -1,7 +1,19 @@
 /* The gradient of attention, strip by strip: what a block of queries asks of the kernels once its scores are there.
  *
  * In: strips of scores, and of what they get. Out: probabilities, what queries get, and strips that the products with
- * queries and g read afterwards (step_attention_grad.c, where the loops are drawn). Refuses nothing. */
+ * queries and g read afterwards (step_attention_grad.c, where the loops are drawn). Refuses nothing.
+ *
+ * P is softmax(scores), K what dropout keeps of a strip, X what K(P) gets. A strip holds one after the other:
+ *
+ *   p      scores q kT          the step's kernels score and softmax     [find_probabilities]
+ *          powers               divided by their sums, so P, if nothing is dropped; else kernels divide
+ *   back   X = g vT
+ *   kept   K(P)                 kernel kept; if nothing is dropped, kept is p     [find_gradient]
+ *   products (a number a row)   sum of P K(X): kernel sum_products                [find_gradient]
+ *   back   what q kT gets       P (K(X) - sum), back through the scores: kernel through   [give_queries]
+ *
+ * Then queries get back k [give_queries], keys backT q and values keptT g [give_keys]. In the first part (is_forward)
+ * there are p and K(P) v alone. */
 #ifndef TFM_RUNTIME_ATTENTION_GRAD_STRIP_H
 #define TFM_RUNTIME_ATTENTION_GRAD_STRIP_H
 
@@ -43,7 +55,7 @@ typedef struct GradScratch {                                           /* of one
   float *p, *kept, *back;                  /* strips, [block of keys][row]; kept is p if nothing is taken */
   float *maximum, *sum, *scale, *products; /* a number per row of a strip; of products two */
   double *totals;                          /* likewise: sums over blocks of keys */
-  Epilogue take, multiply, through;        /* the step's kernels kept, sum_products and through, over `operands` */
+  Epilogue keep, sum_products, through;    /* the step's kernels kept, sum_products and through, over `operands` */
   RowsAhead ahead;
   Operand operands[TFM_MAX_OPERANDS];      /* those of the step, then TFM_GRAD_OPERANDS that lie in strips */
 } GradScratch;

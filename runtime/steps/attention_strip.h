@@ -94,7 +94,8 @@ typedef struct KeyBlock { /* keys [first, first + n) */
   int64_t slot; /* of those in memory: where the block is packed */
 } KeyBlock;
 
-typedef void AttentionPart(const AttentionStrip *strip, const KeyBlock *keys);
+/* What is done of a strip with a block of keys. */
+typedef void BlockWork(const AttentionStrip *strip, const KeyBlock *keys);
 
 /* The part between the two products: n scores, in the strip, become weights; what the rows gathered so far is scaled.
  * False: the sums of values are not wanted. */
@@ -112,8 +113,8 @@ void attention_finish(const AttentionStrip *strip);
 void attention_finish_scores(const AttentionStrip *strip, const KeyBlock *keys);
 
 /* One strip of queries against one block of keys. Inline, so that each kind of attention has its own two products. */
-static inline void attention_block(const AttentionStrip *strip, int64_t number, int64_t slot, AttentionPart *score,
-                                   AttentionPart *add) {
+static inline void attention_block(const AttentionStrip *strip, int64_t number, int64_t slot, BlockWork *score,
+                                   BlockWork *add) {
   const int64_t first = number * TFM_KEY_BLOCK;
   const KeyBlock keys = {number, first, least_of(TFM_KEY_BLOCK, strip->seen - first), slot};
   if (keys.n <= 0) return;
@@ -130,9 +131,9 @@ int64_t attention_scratch(const Attention *attention, char *base, AttentionScrat
 typedef struct Int8Attention {
   /* Sets the sizes of slots, and returns how many floats a thread needs besides. */
   int64_t (*size_slots)(Attention *attention);
-  AttentionPart *load;  /* fills a slot with keys and their values; of the strip the item counts */
-  AttentionPart *score; /* scores of the strip's rows and the block's keys, which go to the strip */
-  AttentionPart *add;   /* c = or += weights * values, where the weights are in the strip */
+  BlockWork *load;  /* fills a slot with keys and their values; of the strip the item counts */
+  BlockWork *score; /* scores of the strip's rows and the block's keys, which go to the strip */
+  BlockWork *add;   /* c = or += weights * values, where the weights are in the strip */
 } Int8Attention;
 
 #endif

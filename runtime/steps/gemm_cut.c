@@ -4,6 +4,12 @@
 #include "machine/processors.h"
 #include "machine/tuning.h"
 
+/* Blocks of k end where a call may end, in f32 with a chain: so where they end changes no bit. */
+_Static_assert(TFM_CHAIN % TFM_SHORT_CHAIN == 0, "a long chain is whole short ones");
+#define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, lane, turn, unit, line) \
+  _Static_assert((TFM_KIND_##KIND == TFM_KIND_INTEGER ? WHOLE_K_BLOCK : TFM_K_BLOCK) % (unit) == 0, #name);
+#include "tfm/abi/forms.def"
+
 /* Of the second-level cache for the rows of a: beyond it, several panels share what was loaded. The other half is for
  * the panel and the results. */
 static int64_t resident_bytes(void) { return cpu_cache_bytes(2) / ROWS_PART; }
@@ -115,12 +121,12 @@ static int64_t calls_of(const tfm_gemm_step *step, const Block *block) {
   return ceil_div(step->panel, step->width) * block->n;
 }
 
-int64_t gemm_share_of(const tfm_gemm_step *step, const Block *block, int64_t k) {
+int64_t gemm_bytes_ahead(const tfm_gemm_step *step, const Block *block, int64_t k) {
   return least_of(block->lines * (k / turn_of(step)), gemm_panel_bytes(step, k) / calls_of(step, block) / ALIGNMENT) *
          ALIGNMENT;
 }
 
-/* What tiles fetch of the next panel meanwhile: lines in each turn, and the share of a call with k steps, which is what
+/* What tiles fetch of the next panel meanwhile: lines in each turn, and the bytes of a call with k steps, which is what
  * most calls have. */
 static void pace_block(const Gemm *gemm, Block *block) {
   const tfm_gemm_step *step = gemm->step;
@@ -128,7 +134,7 @@ static void pace_block(const Gemm *gemm, Block *block) {
   block->lines = least_of(TFM_PREFETCH_LINES,
                           ceil_div(gemm_panel_bytes(step, turn_of(step)), ALIGNMENT * calls_of(step, block)));
   block->k = least_of(block->together, least_of(k_block_of(step), gemm_chain(gemm, 0).end));
-  block->share = gemm_share_of(step, block, block->k);
+  block->ahead = gemm_bytes_ahead(step, block, block->k);
 }
 
 void gemm_enter_block(const Gemm *gemm, Block *block, int64_t number) {

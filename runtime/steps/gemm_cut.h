@@ -1,7 +1,7 @@
 /* Gemm: how a product with packed weights is cut into units, blocks of rows, tiles and pieces of k.
  *
- * In: a step, the rows of a run. Out: what step_gemm.c walks. Nothing depends on it but the time: a row is computed
- * alike in any tile, a column in any panel. Refuses nothing. */
+ * In: a step, the rows of a run. Out: what step_gemm.c walks, whose head has the loops. Nothing depends on it but the
+ * time: a row is computed alike in any tile, a column in any panel, and k is cut between chains. Refuses nothing. */
 #ifndef TFM_RUNTIME_GEMM_CUT_H
 #define TFM_RUNTIME_GEMM_CUT_H
 
@@ -31,7 +31,7 @@ typedef struct Gemm {
   float *waiting; /* results of chains that wait */
   LiveRows live;
   Epilogue epilogue;
-  EpilogueCall *call; /* of a single run */
+  EpilogueCall *prepared; /* its kernel is NULL where no call serves all tiles: see finish_tile of step_gemm.c */
   const GemmConsumer *consumer; /* NULL: results go to c, the whole matrix */
 } Gemm;
 
@@ -41,10 +41,12 @@ typedef struct Tile {
 } Tile;
 
 typedef struct Block { /* of rows: the one that a thread works on */
-  int64_t number, n;   /* number -1: none yet */
+  int64_t number, n;   /* number -1: none yet; n: its tiles */
   LiveCursor cursor;
   int64_t rows;        /* of all tiles */
-  int64_t together, lines, k, share; /* see pace_block in gemm_cut.c */
+  int64_t together;    /* steps of k of a piece, at most */
+  int64_t lines;       /* of what is read next, those that a tile fetches in a turn */
+  int64_t k, ahead;    /* steps of k of most calls of a tile; bytes of what is read next that such a call fetches */
   Tile tiles[UNIT_ROWS];
 } Block;
 
@@ -77,6 +79,6 @@ void gemm_size_units(Gemm *gemm, int32_t threads);
 /* Cuts the tiles of block number `number`, unless they are there: a thread takes unit after unit of one block. */
 void gemm_enter_block(const Gemm *gemm, Block *block, int64_t number);
 /* Bytes of the next panel for each call of a tile with k steps: an even share, or what it reaches, in whole lines. */
-int64_t gemm_share_of(const tfm_gemm_step *step, const Block *block, int64_t k);
+int64_t gemm_bytes_ahead(const tfm_gemm_step *step, const Block *block, int64_t k);
 
 #endif

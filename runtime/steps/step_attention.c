@@ -293,8 +293,8 @@ static void run_chunk(const AttentionStrip *strips, int64_t n) {
   const AttentionStrip *last = &strips[n - 1];
   const Attention *a = last->attention;
   const Int8Attention *int8 = a->int8;
-  AttentionPart *const score = a->keys_in_place ? score_in_place : int8 ? int8->score : score_packed;
-  AttentionPart *const add = int8 ? int8->add : a->one_query ? add_of_one_query : add_block;
+  BlockWork *const score = a->keys_in_place ? score_in_place : int8 ? int8->score : score_packed;
+  BlockWork *const add = int8 ? int8->add : a->one_query ? add_of_one_query : add_block;
   attention_begin(last->scratch, last->state + last->rows);
   for (int64_t block = 0; block * TFM_KEY_BLOCK < last->seen; block++) {
     const int64_t slot = load_block(last, block);

@@ -13,10 +13,10 @@
  * The loops, from outside to inside:
  *
  *   items            heads of sequences                  units, which threads share; keys and values are packed
- *     blocks         GRADIENT_STRIPS tiles of queries       their strips: scratch, the second-level cache
+ *     blocks         GRADIENT_STRIPS tiles of queries    their strips: scratch, the second-level cache
  *       products     scores = q kT; what p gets = g vT   multiply_columns: panels, within them tiles
  *       strips       rows whose scores stay near         attention_grad_strip.c: probabilities, and what queries get
- *       products     what values get = pT g; keys = xT q give_keys: tiles of keys, within them panels */
+ *       products     what values get; what keys get      give_keys: tiles of keys, within them panels */
 #include <string.h>
 
 #include "base/allocate.h"
@@ -357,7 +357,7 @@ static void set_terms(const tfm_context *context, const Grad *a, GradScratch *sc
   const tfm_attention_grad_step *step = a->step;
   const uint8_t n = (uint8_t)(step->n_operands + TFM_GRAD_OPERANDS);
   const uint32_t kernels[] = {step->kept, step->sum_products, step->through};
-  Epilogue *const terms[] = {&scratch->take, &scratch->multiply, &scratch->through};
+  Epilogue *const terms[] = {&scratch->keep, &scratch->sum_products, &scratch->through};
   const Stretch rows = whole_rows(NULL), numbers = one_a_row(NULL);
   Operand *own = scratch->operands + step->n_operands;
   memcpy(scratch->operands, &context->run.operands[step->first_operand], step->n_operands * sizeof(Operand));

@@ -13,13 +13,23 @@
  *               chains TFM_SHORT_CHAIN steps, f32 of longer k         in the kernel (kernels/tile.c)
  *                turns 4 steps of k; of INT8 16, of INT4 32           in the kernel
  *
+ * gemm_block is all of it from the blocks of k on. All threads of the step call step_gemm, cut it alike (gemm_cut.c)
+ * and claim units (pool/share.h). Panels are cut over threads first, so that each streams its own weights; rows only
+ * when there are more threads than panels. A thread that takes rows through a chain of steps (walk/chains.c) has all
+ * units of these rows.
+ *
+ * The order of a sum is that of its chains alone: which there are in a kernel says the plan (product_chain in
+ * plan/products.c), those of TFM_CHAIN steps are added in a tree (partial_sums.h). Every other cut is between results,
+ * or between whole chains of one, and changes no bit.
+ *
+ * The epilogue of a tile follows its last piece of k (run_tiles), or, of several chains, the last sum (run_chains).
+ *
  * In f32, rows of a are read where they are. In whole numbers (INT8, INT4) a step before this one has rounded them
  * (step_quantize of step_row.c; abi/kernels.h has the picture of such a row), the loops are the same, and only the tile
- * kernel is another. Their sums are one chain of any length: c holds them, i32, until the last call scales them.
+ * kernel is another. Their sums have no order: c holds them, i32, until the last call for a tile scales them.
  *
- * gemm_block is all of it from the blocks of k on. Panels are cut over threads first, so that each streams its own
- * weights; rows only when there are more threads than panels. While a panel is used, the next one is on its way: each
- * tile names its share of it, and the last unit of a step names the first panel of the next gemm.
+ * While a panel is used, the next one is on its way: each tile names its part of it (`next`), and the last unit of a
+ * step names the first panel of the next gemm.
  *
  * Results go to a matrix, or to the run's consumer by way of scratch that holds those of one unit, or, of a chain
  * whose sum waits, to scratch too: GemmJob.to says where.
@@ -69,14 +79,15 @@ static inline float *results_at(const Results *to, const Tile *tile, int64_t col
   return to->c + row * to->stride + (column - to->column);
 }
 
-/* The epilogue of a tile, right after its last step of k, while it is still in the nearest cache. In one product of
- * several runs the rows of a tile may belong to different runs. */
+/* The epilogue of a tile, right after its last step of k, while it is still in the nearest cache: by what was found for
+ * the whole step; or, in one product of several runs, whose rows a tile may mix, run by run; or, where its rows are
+ * several axes, by the place of the tile. */
 static inline void finish_tile(const GemmJob *job, float *c, const Tile *tile, int64_t column, int64_t columns) {
   const Gemm *gemm = job->gemm;
   const int64_t stride = job->to.stride * (int64_t)sizeof(float);
   if (!gemm->epilogue.kernel) return;
   const Region at = {tile->row, tile->rows, column, columns};
-  if (gemm->call->kernel) epilogue_call(gemm->call, (char *)c, stride, &at);
+  if (gemm->prepared->kernel) epilogue_call(gemm->prepared, (char *)c, stride, &at);
   else if (job->walker->of_all)
     job->walker->call->lockstep->finish_tile(job->walker, gemm->step, (char *)c, stride, &at);
   else epilogue_run(job->walker, &gemm->epilogue, (char *)c, stride, &at);
@@ -96,7 +107,7 @@ typedef struct PanelWalk { /* the loops around a panel */
 typedef struct Strip { /* of a panel: the columns of one tile, some steps of k */
   const char *weights, *next; /* next: what is read after it */
   int64_t column, columns, first_k, k;
-  int64_t share; /* bytes of `next` for each tile */
+  int64_t ahead; /* bytes of `next` that each tile fetches */
 } Strip;
 
 /* The tiles that go together against one piece of a strip. Lines that another core had last come as slowly as from
@@ -109,7 +120,7 @@ static inline void run_tiles(const PanelWalk *walk, const Strip *strip) {
   const bool is_end = strip->first_k + strip->k == step->k, goes_on = is_whole_numbers(step) && !is_end;
   const int64_t accumulate = (strip->first_k > job->k.begin ? TFM_ACCUMULATE : 0) | (goes_on ? TFM_MORE_FOLLOW : 0);
   const Tile *tile = &job->block->tiles[walk->tile], *end = tile + walk->tiles;
-  for (const char *next = strip->next; tile < end; tile++, next += strip->share) {
+  for (const char *next = strip->next; tile < end; tile++, next += strip->ahead) {
     float *c = results_at(&job->to, tile, strip->column);
     if (walk->fetches_next && tile + 1 < end)
       fetch_rows_for_writing(results_at(&job->to, tile + 1, strip->column), job->to.stride, tile[1].rows,
@@ -147,11 +158,11 @@ static inline void run_panel(const PanelWalk *walk, int64_t panel, const char *w
     if (walk->fetches_rows) fetch_rows(walk, strip.column, strip.columns);
     do { /* once if there are no steps at all: zeroes */
       strip.k = least_of(block->together, walk->end_k - strip.first_k);
-      strip.share = strip.k == block->k ? block->share : gemm_share_of(step, block, strip.k);
+      strip.ahead = strip.k == block->k ? block->ahead : gemm_bytes_ahead(step, block, strip.k);
       strip.weights = weights;
       if (strip.first_k > walk->first_k) strip.weights += gemm_panel_bytes(step, strip.first_k - walk->first_k);
       run_tiles(walk, &strip);
-      strip.next += walk->tiles * strip.share;
+      strip.next += walk->tiles * strip.ahead;
       strip.first_k += strip.k;
     } while (strip.first_k < walk->end_k);
   }
@@ -384,10 +395,10 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   if (gemm.live.zeroed) clear_other_rows(walker, &gemm);
   if (gemm.rows == 0) return;
   gemm.after = first_panel_after(walker, &gemm, step);
-  EpilogueCall call;
-  if (walker->of_all) call.kernel = NULL;
-  else epilogue_prepare(walker, &gemm.epilogue, &call);
-  gemm.call = &call;
+  EpilogueCall prepared;
+  if (walker->of_all) prepared.kernel = NULL;
+  else epilogue_prepare(walker, &gemm.epilogue, &prepared);
+  gemm.prepared = &prepared;
   gemm_size_units(&gemm, walker->threads);
   Claimer claimer = walker_claimer(walker, gemm.blocks, ceil_div(gemm.panels, gemm.panels_per_group));
   claimer.keeps = is_whole_numbers(info); /* units are a quarter as long as those of f32 */

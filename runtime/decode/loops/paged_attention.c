@@ -1,6 +1,7 @@
-/* Attention that reads its keys and values in the pages of caches. It gives the same numbers as step_attention.c for
- * the same rows, and shares its loops (attention_strip.h): here are the two products of a strip with a block of keys,
- * for pages of f32 and of 8 bits, and how rows are cut.
+/* Attention that reads its keys and values in the pages of caches: cache_pages.h draws pages, the RunPart has the lists
+ * of each row. It gives the same numbers as step_attention.c for the same rows, and shares its loops
+ * (attention_strip.h): here are the two products of a strip with a block of keys, for pages of f32 and of 8 bits, and
+ * how rows are cut. Refuses nothing.
  *
  * The loops, from outside to inside; in brackets the function that has each:
  *
@@ -35,7 +36,7 @@ enum {
 
 typedef struct PageKind { /* what caches of another form than f32 do themselves */
   int64_t (*scratch_floats)(const tfm_attention_step *step);
-  AttentionPart *score, *add; /* scores of a block of keys; c = or += weights * values */
+  BlockWork *score, *add; /* scores of a block of keys; c = or += weights * values */
 } PageKind;
 
 typedef struct Paged { /* a step, and how it is cut */
@@ -150,7 +151,8 @@ static Pages find_pages(const tfm_context *context, const Paged *paged, int64_t 
 }
 
 /* How many rows of a strip, from `row` on, read the same page. */
-static inline int64_t rows_alike(float *const *const *lists, int64_t n_lists, int64_t row, int64_t rows, int64_t page) {
+static inline int64_t rows_of_page(float *const *const *lists, int64_t n_lists, int64_t row, int64_t rows,
+                                   int64_t page) {
   if (n_lists == 1) return rows - row;
   int64_t end = row + 1;
   while (end < rows && lists[end][page] == lists[row][page]) end++;
@@ -182,7 +184,7 @@ static inline bool next_part(const AttentionStrip *s, const KeyBlock *keys, floa
   if (part->key >= keys->n) return false;
   part->page = keys->number * BLOCK_PAGES + part->key / TFM_CACHE_PAGE;
   part->n = least_of(TFM_CACHE_PAGE, keys->n - part->key);
-  part->rows = rows_alike(lists, s->pages->lists, part->row, s->rows, part->page);
+  part->rows = rows_of_page(lists, s->pages->lists, part->row, s->rows, part->page);
   return true;
 }
 
@@ -269,7 +271,7 @@ static void score_int8_pages(const AttentionStrip *s, const KeyBlock *keys) {
 }
 
 /* How many rows of a strip, from `row` on, read the same pages throughout. */
-static int64_t rows_alike_in(const Pages *pages, int64_t row, int64_t rows, int64_t first_page, int64_t n_pages) {
+static int64_t rows_of_pages(const Pages *pages, int64_t row, int64_t rows, int64_t first_page, int64_t n_pages) {
   if (pages->lists == 1) return rows - row;
   int64_t end = row + 1;
   float *const *const list = pages->values[row] + first_page;
@@ -317,7 +319,7 @@ static void add_int8_pages(const AttentionStrip *s, const KeyBlock *keys) {
   int64_t stride, first_page = keys->number * BLOCK_PAGES, n_pages = ceil_div(keys->n, TFM_CACHE_PAGE);
   float *results = attention_place(s, keys->number, &stride);
   for (int64_t row = 0, rows; row < s->rows; row += rows, results += rows * stride) {
-    rows = rows_alike_in(pages, row, s->rows, first_page, n_pages);
+    rows = rows_of_pages(pages, row, s->rows, first_page, n_pages);
     float *const *list = list_of(pages->values, pages, row) + first_page;
     float *of_strip = s->scratch->strip + row * TFM_STRIP_STRIDE;
     gather_scales(step, list, pages->value_offset, keys->n, scales);
@@ -367,7 +369,7 @@ static void enter_strip(const tfm_context *context, int64_t number, const Attent
 /* The strips [first, first + n) of a group, n <= CHUNK_STRIPS. `of` has what they have in common. */
 static void run_paged_chunk(const AttentionStrip *of, int64_t first, int64_t n) {
   const PageKind *kind = of->pages->of->kind;
-  AttentionPart *const score = kind ? kind->score : score_pages, *const add = kind ? kind->add : add_pages;
+  BlockWork *const score = kind ? kind->score : score_pages, *const add = kind ? kind->add : add_pages;
   AttentionItem items[CHUNK_STRIPS];
   AttentionStrip strips[CHUNK_STRIPS];
   int64_t states = 0, seen = 0;

@@ -54,16 +54,24 @@ typedef void (*tfm_row_kernel)(const tfm_row_args *args);
 /* Of INT4: steps of k that share a number, and how many of these numbers lie together (forms.def has them too). */
 enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
 
-/* A row of whole numbers: TFM_ROW_HEAD floats, the last of which is an i32, -128 times the sum of all numbers; the
- * numbers, four of them together, zeros behind the last; the scale, f32. With a_bytes 1 a number is a byte, with 2 it
- * is two, and four stand in the order 0 2 1 3. Rows are tfm_row_floats apart: no multiple of a page of memory.
- * For INT4 the i32 is -8 times the sum of the first group, and each other group has one of its own before it.
+/* A row of whole numbers p, what tiles read as a; `a` points to p0:
+ *
+ *   for INT8   TFM_ROW_HEAD floats ........ start | p0 p1 p2 p3 | p4 p5 p6 p7 | ... 0 | scale
+ *   for INT4   .............. start of k 0 .. 31  | p0 ... p31  | start of k 32 .. 63 | p32 ... p63 | ... | scale
+ *
+ * start, an i32, is -128 times the sum of all p, for INT4 -8 times that of its group: what weights are stored too large
+ * by is taken off with it. Behind the last p are zeros up to a multiple of four; the scale is an f32. With a_bytes 1 a
+ * number is a byte, with 2 it is two, and four stand in the order 0 2 1 3. Rows are tfm_row_floats apart: no multiple
+ * of a page of memory.
  *
  * Where tiles multiply bytes in pairs (k 0 and 1, 2 and 3, ...), whose sums must fit 16 bits, a number is a byte, and
- * for INT4 the i32 is two words, for the pairs of even number and the others. For INT8, of a pair whose sum is beyond
- * -128 .. 128 the first number is less by the rest. The rests are behind the scale: an i32 says how many fours of
- * numbers have some, and from TFM_RESTS_AT bytes behind the numbers on each such four takes 8 bytes: which one it is,
- * i32, and the rests of its four numbers (the 2nd and 4th are 0). */
+ * for INT4 a start is two words, for the pairs of even number and the others. For INT8, of a pair whose sum is beyond
+ * -128 .. 128 the first number is less by the rest, and rows are tfm_split_row_floats apart:
+ *
+ *   ... | scale | n | ... | four, rests | four, rests | ...
+ *
+ * n, an i32, says how many fours of numbers have rests. From TFM_RESTS_AT bytes behind the numbers on each of these
+ * takes 8 bytes: which four it is, i32, and the rests of its numbers (the 2nd and 4th are 0). */
 enum { TFM_ROW_HEAD = 16, TFM_RESTS_AT = 16 };
 
 static inline int64_t tfm_row_bytes(uint8_t form, uint8_t a_bytes, int64_t k) { /* of k numbers of a, f32 too */
@@ -107,21 +115,25 @@ typedef void (*tfm_quantize_kernel)(const float *x, int64_t x_stride, int64_t ro
  * to four. scales: readable up to a multiple of 16. */
 typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, const float *scales, void *numbers);
 
-/* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. Each
- * element is a sum of chains of FMAs, k ascending. Where the kernel says so, a chain has TFM_SHORT_CHAIN steps, begins
- * at 0, and is added to those before it, with `accumulate` to c: k may be cut into calls after whole chains. Where
- * chains go on, they have TFM_COUNTED_CHAIN steps; with `accumulate` 1 the first begins with c, and with TFM_ADD it is
- * added to c. Else k is one chain, which starts from c with `accumulate`, and from 0 without: k may be cut anywhere.
- * No cut changes a bit. The runtime begins anew, in a tree of sums, after every TFM_CHAIN steps. columns <= width: how
- * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
- * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16, of INT4 per 32. Any address will do. Where the
- * rows of a lie side by side, next is where the next tile's results are, whose rows are c_stride apart as well.
- * With b of form INT8 or INT4 a is a row of whole numbers and c holds their sums, i32, until the last call for it has
- * scaled them; TFM_MORE_FOLLOW says that there are more calls. Of INT4 all calls but the last take whole
- * TFM_GROUPS groups. Values of attention are signed bytes without scales of their own, times rows of unsigned numbers.
- */
-/* Bits of `accumulate`: c counts; of f32 in chains: it is added to; of whole numbers: it is not scaled yet. */
-enum { TFM_ACCUMULATE = 1, TFM_ADD = 2, TFM_MORE_FOLLOW = 2 };
+/* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. k may
+ * be cut into several calls, and no cut changes a bit. Each element is a sum of chains of FMAs, k ascending, of which
+ * the kernel has one kind:
+ *
+ *   one chain      any number of steps: from c with `accumulate`, else from 0. k may be cut anywhere
+ *   short chains   TFM_SHORT_CHAIN steps, each from 0 and added to those before it, with `accumulate` to c. k may be
+ *                  cut between chains
+ *   chains go on   TFM_COUNTED_CHAIN steps, for gradients: with TFM_ACCUMULATE the first one begins with c, with
+ *                  TFM_ADD it is added to c
+ *   whole numbers  b of form INT8 or INT4: a is a row of whole numbers, and sums have no order. c holds them, i32,
+ *                  until a call without TFM_MORE_FOLLOW has scaled them. Of INT4 all calls but the last take whole
+ *                  TFM_GROUPS groups. Values of attention are signed bytes without scales of their own, times rows of
+ *                  unsigned numbers
+ *
+ * The runtime begins anew, in a tree of sums, after every TFM_CHAIN steps. columns <= width: how many columns of c are
+ * stored. next: this tile's part of the memory that is read next; it prefetches next_lines (0 to TFM_PREFETCH_LINES)
+ * lines of it in a turn of k (forms.def). Any address will do. Where the rows of a lie side by side, next is where the
+ * next tile's results are, whose rows are c_stride apart as well. */
+enum { TFM_ACCUMULATE = 1, TFM_ADD = 2, TFM_MORE_FOLLOW = 2 }; /* bits of `accumulate`: c counts; and as above */
 typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t c_stride, int64_t k,
                                 int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
 
