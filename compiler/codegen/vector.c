@@ -1,6 +1,8 @@
 /* In: bundles of vectors. Out: one instruction per vector, those of a bundle next to each other. See vector.h. */
 #include "codegen/vector.h"
 
+#include <stdio.h>
+
 #include "base/check.h"
 
 LLVMTypeRef lanes_type(LLVMTypeRef element) { return LLVMVectorType(element, LANES); }
@@ -147,6 +149,27 @@ static LLVMValueRef any_lane(Emitter *e, Lanes mask) {
   LLVMValueRef any = mask.v[0];
   for (unsigned i = 1; i < e->n_vectors; i++) any = LLVMBuildOr(e->builder, any, mask.v[i], "");
   return emit_icmp(e, LLVMIntNE, LLVMBuildBitCast(e->builder, any, e->i16, ""), LLVMConstNull(e->i16));
+}
+
+/* An assembly of no instructions that takes and gives the values. */
+void lanes_await(Emitter *e, Lanes *const *bundles, unsigned n) {
+  enum { MOST = 28 }; /* operands of an assembly are 30 at most, and those that go in are the ones that come out */
+  if (e->target->family != TFM_FAMILY_X86_64 || e->target->vector_floats != LANES) return;
+  LLVMTypeRef types[MOST], type = lanes_type(e->f32);
+  LLVMValueRef values[MOST];
+  const unsigned all = n * e->n_vectors;
+  CHECK(2 * all <= MOST, "%u values to wait for", all);
+  char constraints[8 * MOST], *at = constraints;
+  for (unsigned i = 0; i < all; i++) at += snprintf(at, 8, "=v,");
+  for (unsigned i = 0; i < all; i++) at += snprintf(at, 8, "%u%s", i, i + 1 < all ? "," : "");
+  for (unsigned i = 0; i < all; i++) types[i] = type, values[i] = bundles[i / e->n_vectors]->v[i % e->n_vectors];
+  LLVMTypeRef both = all == 1 ? type : LLVMStructTypeInContext(e->context, types, all, false);
+  LLVMTypeRef function = LLVMFunctionType(both, types, all, false);
+  LLVMValueRef assembly = LLVMGetInlineAsm(function, "", 0, constraints, (size_t)(at - constraints), false, false,
+                                           LLVMInlineAsmDialectATT, false);
+  LLVMValueRef given = LLVMBuildCall2(e->builder, function, assembly, values, all, "");
+  for (unsigned i = 0; i < all; i++)
+    bundles[i / e->n_vectors]->v[i % e->n_vectors] = all == 1 ? given : LLVMBuildExtractValue(e->builder, given, i, "");
 }
 
 RareLanes lanes_rare_begin(Emitter *e, Lanes mask) {

@@ -61,6 +61,9 @@ Lanes lanes_as_i32(Emitter *e, Lanes a); /* the same bits */
 Lanes lanes_as_f32(Emitter *e, Lanes a);
 Lanes lanes_with_sign(Emitter *e, Lanes a, Lanes b); /* |a| with the sign of b */
 Lanes lanes_convert(Emitter *e, LLVMOpcode opcode, Lanes a, LLVMTypeRef element);
+/* All vectors of `n` bundles, at most 14, are there before what is emitted behind takes one of them: LLVM would mix
+ * stores of neighbours with operations that come before them. Nothing where a vector is not one register of an x86. */
+void lanes_await(Emitter *e, Lanes *const *bundles, unsigned n);
 /* Code for what few lanes need: between begin and end, and run only if any lane of `mask` is set. Behind its end each
  * value that it changed is met, before anything else is emitted: `usual` came in, `rare` from the code in between. */
 typedef struct RareLanes {

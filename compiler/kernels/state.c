@@ -16,7 +16,7 @@ enum { MOST_VECTORS = TFM_STATE_COLUMNS / LANES };
 typedef struct StateKernel {
   Emitter *e;
   const KernelSpec *spec;
-  LLVMValueRef args, state, n, q_row, k_row, decay_row;
+  LLVMValueRef args, state, n;
   unsigned vectors; /* of a block */
   LLVMValueRef masks[MOST_VECTORS]; /* of the columns that there are */
 } StateKernel;
@@ -61,9 +61,27 @@ static void store_columns(StateKernel *s, LLVMValueRef base, Lanes x) {
 }
 
 /* The number that row i takes, in all lanes. */
-static Lanes number_of_row(StateKernel *s, LLVMValueRef base, LLVMValueRef row_bytes, LLVMValueRef i) {
-  LLVMValueRef at = emit_offset(s->e, base, emit_mul(s->e, row_bytes, i));
+static Lanes number_of_row(StateKernel *s, LLVMValueRef base, LLVMValueRef i) {
+  LLVMValueRef at = emit_offset(s->e, base, emit_mul(s->e, i, emit_i64(s->e, sizeof(float))));
   return lanes_splat(s->e, emit_load(s->e, s->e->f32, at, 4));
+}
+
+/* Factors of the rows; one that all take is loaded before the walk. NULL: nothing. */
+typedef struct Factors {
+  LLVMValueRef base;
+  Lanes all;
+} Factors;
+
+static Factors factors_at(StateKernel *s, LLVMValueRef base) {
+  Factors factors = {.base = base};
+  if (base && !s->spec->fades_by_rows) factors.all = lanes_splat(s->e, emit_load(s->e, s->e->f32, base, 4));
+  return factors;
+}
+
+static Lanes faded(StateKernel *s, const Factors *factors, LLVMValueRef i, Lanes row) {
+  if (!factors->base) return row;
+  Lanes factor = s->spec->fades_by_rows ? number_of_row(s, factors->base, i) : factors->all;
+  return lanes_mul(s->e, factor, row);
 }
 
 /* Rows of the state in scratch, which are aligned. */
@@ -92,23 +110,29 @@ static Lanes load_row(StateKernel *s, const Walk *walk, LLVMValueRef i) {
   if (walk->soon) ask_for_row(s, &walk->from, i, STATE_AHEAD), ask_for_row(s, walk->soon, i, 0);
   for (unsigned j = 0; j < s->vectors; j++)
     row.v[j] = emit_load(s->e, lanes_type(s->e->f32), vector_at(s, at, j), walk->from.align);
-  return walk->fade ? lanes_mul(s->e, number_of_row(s, walk->fade, s->decay_row, i), row) : row;
+  return row;
 }
 
 /* Walks the rows; gives what the query reads in `y` and what the next key reads in `r`. */
 static void emit_walk(StateKernel *s, const Walk *walk, Lanes *y, Lanes *r) {
   Emitter *e = s->e;
+  const Factors fade = factors_at(s, walk->fade), decay = factors_at(s, walk->decay);
   Loop rows = loop_begin(e, emit_i64(e, 0), s->n, 1);
   LLVMValueRef i = rows.index;
   Lanes sums[2];
   for (unsigned j = 0; j < 2 * s->vectors; j++)
     sums[j / s->vectors].v[j % s->vectors] = loop_carry(e, &rows, LLVMConstNull(lanes_type(e->f32)));
-  Lanes row = load_row(s, walk, i);
-  if (walk->k_write) row = lanes_fma(e, number_of_row(s, walk->k_write, s->k_row, i), walk->u, row);
-  if (walk->q) sums[0] = lanes_fma(e, number_of_row(s, walk->q, s->q_row, i), row, sums[0]);
+  Lanes row = faded(s, &fade, i, load_row(s, walk, i));
+  if (walk->k_write) row = lanes_fma(e, number_of_row(s, walk->k_write, i), walk->u, row);
+  if (walk->q) sums[0] = lanes_fma(e, number_of_row(s, walk->q, i), row, sums[0]);
   store_row(s, &walk->kept, i, row);
-  if (walk->decay) row = lanes_mul(e, number_of_row(s, walk->decay, s->decay_row, i), row);
-  if (walk->k_read) sums[1] = lanes_fma(e, number_of_row(s, walk->k_read, s->k_row, i), row, sums[1]);
+  row = faded(s, &decay, i, row);
+  if (walk->k_read) sums[1] = lanes_fma(e, number_of_row(s, walk->k_read, i), row, sums[1]);
+  Lanes *all[3] = {&row};
+  unsigned n = 1; /* what comes before the stores: those of a row go out together */
+  if (walk->q) all[n++] = &sums[0];
+  if (walk->k_read) all[n++] = &sums[1];
+  if (walk->to.base) lanes_await(e, all, n);
   store_row(s, &walk->to, i, row);
   for (unsigned j = 0; j < 2 * s->vectors; j++) loop_next(&rows, j, sums[j / s->vectors].v[j % s->vectors]);
   loop_end(e, &rows);
@@ -137,6 +161,35 @@ static LLVMValueRef read_at(StateKernel *s, LLVMValueRef t) {
   return s->spec->beta == TFM_BETA_NONE ? NULL : k_at(s, t);
 }
 
+// ---- what the next walk takes ----
+
+/* Steps of an operand lie further apart than they are long, so the processor does not foresee them. */
+static void fetch_numbers(StateKernel *s, LLVMValueRef base) {
+  Emitter *e = s->e;
+  const int64_t line = e->target->cache_line, of_line = line / (int64_t)sizeof(float);
+  Loop lines = loop_begin(e, emit_i64(e, 0), s->n, of_line);
+  emit_prefetch(e, emit_offset(e, base, emit_mul(e, lines.index, emit_i64(e, sizeof(float)))), 3);
+  loop_end(e, &lines);
+}
+
+static void fetch_columns(StateKernel *s, LLVMValueRef base) {
+  for (unsigned at = 0; at < s->vectors * LANES * sizeof(float); at += s->e->target->cache_line)
+    emit_prefetch(s->e, emit_offset(s->e, base, emit_i64(s->e, at)), 3);
+}
+
+/* A walk writes step t and reads for step t + 1. This is called before it, for the walk behind it. */
+static void fetch_next(StateKernel *s, LLVMValueRef next) {
+  LLVMValueRef behind = emit_add(s->e, next, emit_i64(s->e, 1));
+  fetch_numbers(s, k_at(s, behind));
+  if (s->spec->fades_by_rows) fetch_numbers(s, decay_at(s, behind));
+  fetch_columns(s, at_step(s, ARG(s, v, pointer), ARG(s, v_step, i64), next));
+  if (s->spec->beta == TFM_BETA_EACH)
+    fetch_columns(s, at_step(s, ARG(s, beta, pointer), ARG(s, beta_step, i64), next));
+  if (s->spec->part != STATE_GIVES) return;
+  fetch_numbers(s, at_step(s, ARG(s, q, pointer), ARG(s, q_step, i64), next));
+  fetch_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), next));
+}
+
 // ---- what steps give, and the state behind them ----
 
 /* Writes step t and gives its result; fades and reads for step `next` in the same walk, unless that is NULL. */
@@ -147,6 +200,7 @@ static void emit_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *
                .u = emit_written(s, t, *r), .from = scratch_rows(s), .k_read = next ? read_at(s, next) : NULL,
                .decay = next ? decay_at(s, next) : NULL,
                .to = next ? scratch_rows(s) : (Rows){ARG(s, out, pointer), ARG(s, out_row, i64), 4}};
+  if (next) fetch_next(s, next);
   emit_walk(s, &walk, &y, r);
   if (gives) store_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), t), y);
 }
@@ -193,6 +247,7 @@ static void emit_kept_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, La
                        emit_select(e, is_first, ARG(s, in_row, i64), row), 4};
   Lanes unused;
   keep_reads(s, t, *r);
+  fetch_next(s, next);
   const Walk walk = {.from = before, .fade = decay_at(s, t), .k_write = k_at(s, t), .u = emit_written(s, t, *r),
                      .kept = {at_step(s, kept, step, next), row, 64}, .k_read = read_at(s, next),
                      .decay = read_at(s, next) ? decay_at(s, next) : NULL};
@@ -215,7 +270,6 @@ void emit_STATE(Emitter *e, const KernelSpec *spec, const char *name) {
   StateKernel s = {.e = e, .spec = spec, .args = LLVMGetParam(function, 0), .vectors = spec->width / LANES};
   e->n_vectors = s.vectors;
   s.state = ARG(&s, state, pointer), s.n = ARG(&s, n, i64);
-  s.q_row = ARG(&s, q_row, i64), s.k_row = ARG(&s, k_row, i64), s.decay_row = ARG(&s, decay_row, i64);
   LLVMValueRef columns = LLVMBuildTrunc(e->builder, ARG(&s, columns, i64), e->i32, "");
   for (unsigned i = 0; i < s.vectors; i++) {
     LLVMValueRef left = LLVMBuildSub(e->builder, columns, emit_i32(e, i * LANES), "");

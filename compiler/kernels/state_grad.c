@@ -59,13 +59,13 @@ static void store_columns(GradKernel *s, LLVMValueRef base, Lanes x, const LLVMV
 }
 
 /* The number that row i takes, in all lanes. */
-static Lanes number_of_row(GradKernel *s, LLVMValueRef base, LLVMValueRef row_bytes, LLVMValueRef i) {
-  LLVMValueRef at = emit_offset(s->e, base, emit_mul(s->e, row_bytes, i));
+static Lanes number_of_row(GradKernel *s, LLVMValueRef base, LLVMValueRef i) {
+  LLVMValueRef at = emit_offset(s->e, base, emit_mul(s->e, i, emit_i64(s->e, sizeof(float))));
   return lanes_splat(s->e, emit_load(s->e, s->e->f32, at, 4));
 }
 
 static Lanes decay_of_row(GradKernel *s, LLVMValueRef i) {
-  return number_of_row(s, ARG(s, decay, pointer), ARG(s, decay_row, i64), i);
+  return number_of_row(s, ARG(s, decay, pointer), s->spec->fades_by_rows ? i : emit_i64(s->e, 0));
 }
 
 static LLVMValueRef at_row(GradKernel *s, LLVMValueRef base, LLVMValueRef i, LLVMValueRef columns) {
@@ -80,8 +80,8 @@ static Lanes emit_down(GradKernel *s, LLVMValueRef columns, Lanes g) {
   Loop rows = loop_begin(e, emit_i64(e, 0), s->n, 1);
   Lanes gets;
   for (unsigned i = 0; i < s->vectors; i++) gets.v[i] = loop_carry(e, &rows, LLVMConstNull(lanes_type(e->f32)));
-  Lanes key = number_of_row(s, ARG(s, k, pointer), ARG(s, k_row, i64), rows.index);
-  Lanes query = number_of_row(s, ARG(s, q, pointer), ARG(s, q_row, i64), rows.index);
+  Lanes key = number_of_row(s, ARG(s, k, pointer), rows.index);
+  Lanes query = number_of_row(s, ARG(s, q, pointer), rows.index);
   LLVMValueRef at = at_row(s, s->state, rows.index, columns);
   Lanes state = lanes_fma(e, query, g, load_block(s, at));
   store_block(s, at, state);
@@ -168,7 +168,7 @@ static void store_number(GradKernel *s, LLVMValueRef base, LLVMValueRef i, LLVMV
 static LLVMValueRef emit_row(GradKernel *s, LLVMValueRef i) {
   Emitter *e = s->e;
   LLVMValueRef zeros = LLVMConstNull(lanes_type(e->f32));
-  Lanes key = number_of_row(s, ARG(s, k, pointer), ARG(s, k_row, i64), i);
+  Lanes key = number_of_row(s, ARG(s, k, pointer), i);
   Loop blocks = loop_begin(e, emit_i64(e, 0), s->blocks, 1);
   Along sums;
   LLVMValueRef *const all[] = {&sums.q, &sums.k, &sums.taken, &sums.decay};

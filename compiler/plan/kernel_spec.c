@@ -118,15 +118,15 @@ static void print_FINITE(StrBuf *out, const KernelSpec *spec) {
   strbuf_add_char(out, '\n');
 }
 
-static void print_STATE(StrBuf *out, const KernelSpec *spec) {
-  static const char *const parts[N_STATE_PARTS] = {"", " passes", " keeps"};
-  strbuf_printf(out, "%s width %d%s beta %d\n", parts[spec->part], spec->width, spec->fades ? " fades" : "",
-                spec->beta);
-}
-
 static void print_STATE_GRAD(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " width %d%s beta %d\n", spec->width,
                 spec->fades_by_rows ? " fades by rows" : spec->fades ? " fades" : "", spec->beta);
+}
+
+static void print_STATE(StrBuf *out, const KernelSpec *spec) {
+  static const char *const parts[N_STATE_PARTS] = {"", " passes", " keeps"};
+  strbuf_add(out, parts[spec->part]);
+  print_STATE_GRAD(out, spec);
 }
 
 static void print_ROW(StrBuf *out, const KernelSpec *spec) {

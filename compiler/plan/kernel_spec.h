@@ -66,7 +66,7 @@ typedef struct KernelSpec {
   /* STATE, STATE_GRAD: width too, the columns of a block */
   StatePart part;             /* STATE */
   bool fades;                 /* each step multiplies the rows of the state first */
-  bool fades_by_rows;         /* STATE_GRAD: by a factor for each */
+  bool fades_by_rows;         /* by a factor for each */
   uint8_t beta;               /* tfm_beta */
   /* ROW */
   OpKind reduction;           /* OP_POINTWISE, or SUM MEAN MAX MIN ARGMAX SOFTMAX LOG_SOFTMAX LAYER_NORM RMS_NORM */

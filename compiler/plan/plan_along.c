@@ -187,6 +187,8 @@ void plan_every(Planner *p, const Node *node) {
 
 // ---- linear attention ----
 
+static bool has_one_column(const Node *x) { return size_equals(x->dims[x->rank - 1], 1); }
+
 /* Columns that are read side by side: copied if they lie apart. */
 static View with_columns(Planner *p, const Node *node) {
   View view = plan_view(p, node);
@@ -230,13 +232,12 @@ void plan_linear_attention(Planner *p, const Node *node) {
   const uint32_t rank = node->rank;
   const Node *decay = node->attr.has_decay ? xs[3] : NULL;
   const Node *beta = node->attr.has_beta ? xs[3 + node->attr.has_decay] : NULL;
-  const bool is_one = beta && size_equals(beta->dims[beta->rank - 1], 1);
-  View q = plan_view(p, xs[0]), k = plan_view(p, xs[1]), v = with_columns(p, xs[2]);
-  View fades = decay ? plan_view(p, decay) : v, writes = beta ? with_columns(p, beta) : v;
+  View q = with_columns(p, xs[0]), k = with_columns(p, xs[1]), v = with_columns(p, xs[2]);
+  View fades = decay ? with_columns(p, decay) : v, writes = beta ? with_columns(p, beta) : v;
   View before = node->attr.has_initial ? with_columns(p, xs[node->inputs.n - 1]) : v, behind = v;
   View c = layout_result(p, node, layout_has_columns, NULL, NULL);
   tfm_state_step step = {.rank = (uint8_t)rank, .has_decay = decay != NULL,
-                         .beta = (uint8_t)(!beta ? TFM_BETA_NONE : is_one ? TFM_BETA_ONE : TFM_BETA_EACH),
+                         .beta = (uint8_t)(!beta ? TFM_BETA_NONE : has_one_column(beta) ? TFM_BETA_ONE : TFM_BETA_EACH),
                          .q = state_operand(p, &q, rank), .k = state_operand(p, &k, rank),
                          .v = state_operand(p, &v, rank),
                          .decay = state_operand(p, &fades, rank), .beta_values = state_operand(p, &writes, rank),
@@ -246,7 +247,7 @@ void plan_linear_attention(Planner *p, const Node *node) {
   step.n = rows_of_state(xs[1]->dims[xs[1]->rank - 1]);
   step.block = block_of_state(p, step.n, node->dims[rank - 1]);
   step.kernel = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE, .width = step.block, .fades = decay != NULL,
-                                             .beta = step.beta});
+                                             .fades_by_rows = decay && !has_one_column(decay), .beta = step.beta});
   for (uint32_t i = 0; i < rank; i++) step.dims[i] = plan_size(p, node->dims[i]);
   vec_push(p->arena, &p->states, step);
   const Size *elements = math_product(&p->math, rank, (const Size *const *)node->dims);
@@ -268,14 +269,12 @@ static View part_view(Planner *p, const Node *grad, OpKind part, const Node *of)
   return layout_new(p, DTYPE_F32, grad->rank, dims);
 }
 
-static bool has_one_column(const Node *x) { return size_equals(x->dims[x->rank - 1], 1); }
-
 static tfm_state_grad_step grad_operands(Planner *p, const Node *node, const Node *decay, const Node *beta) {
   Node *const *xs = node->inputs.items;
   const uint32_t rank = node->rank;
-  View q = plan_view(p, xs[0]), k = plan_view(p, xs[1]), v = with_columns(p, xs[2]);
+  View q = with_columns(p, xs[0]), k = with_columns(p, xs[1]), v = with_columns(p, xs[2]);
   View g = with_columns(p, xs[node->inputs.n - 1]);
-  View fades = decay ? plan_view(p, decay) : v, writes = beta ? with_columns(p, beta) : v;
+  View fades = decay ? with_columns(p, decay) : v, writes = beta ? with_columns(p, beta) : v;
   View c = layout_result(p, node, layout_has_columns, NULL, NULL);
   View dk = part_view(p, node, OP_LINEAR_ATTENTION_GRAD_K, xs[1]);
   View dv = part_view(p, node, OP_LINEAR_ATTENTION_GRAD_V, xs[2]), ddecay = dv, dbeta = dv;
@@ -301,7 +300,7 @@ void plan_linear_attention_grad(Planner *p, const Node *node) {
   step.n = rows_of_state(node->dims[node->rank - 1]);
   step.block = block_of_state(p, step.n, g->dims[g->rank - 1]);
   KernelSpec spec = {.family = KERNEL_STATE, .part = STATE_PASSES, .width = step.block, .fades = decay != NULL,
-                     .beta = step.beta};
+                     .fades_by_rows = step.decay_by_rows, .beta = step.beta};
   step.passes = plan_kernel(p, &spec);
   spec.part = STATE_KEEPS;
   step.keeps = plan_kernel(p, &spec);

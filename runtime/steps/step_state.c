@@ -24,13 +24,11 @@ int64_t state_scratch_bytes(const tfm_context *context, const tfm_step *step) {
 
 /* Distances, which all items have in common. */
 static tfm_state_args distances_of(const tfm_state_step *state, const struct state_operands *operands) {
-  const int t = state->rank - 2, last = state->rank - 1;
+  const int t = state->rank - 2;
   return (tfm_state_args){.n = state->n,
                           .q_step = operands->q.strides[t], .k_step = operands->k.strides[t],
                           .v_step = operands->v.strides[t], .decay_step = operands->decay.strides[t],
-                          .beta_step = operands->beta_values.strides[t], .y_step = operands->c.strides[t],
-                          .q_row = operands->q.strides[last], .k_row = operands->k.strides[last],
-                          .decay_row = operands->decay.strides[last]};
+                          .beta_step = operands->beta_values.strides[t], .y_step = operands->c.strides[t]};
 }
 
 /* Puts the operands where item `number` begins, and columns from `column` on. */
@@ -186,12 +184,11 @@ static ItemPlaces places_of(const StateGrad *a, int64_t number) {
 /* Operands of steps from step t on, whose state before is `from`; NULL: it is 0. */
 static tfm_state_args args_from(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *from) {
   const struct state_grad_operands *of = a->operands;
-  const int axis = a->step->rank - 2, last = axis + 1;
+  const int axis = a->step->rank - 2;
   return (tfm_state_args){.n = a->step->n, .state = a->block,
                           .k = at->k + t * of->k.strides[axis], .decay = at->decay + t * of->decay.strides[axis],
                           .k_step = of->k.strides[axis], .v_step = of->v.strides[axis],
                           .decay_step = of->decay.strides[axis], .beta_step = of->beta_values.strides[axis],
-                          .k_row = of->k.strides[last], .decay_row = of->decay.strides[last],
                           .in_row = from ? a->row : 0, .out_row = a->row, .kept_row = a->row,
                           .kept_step = a->state_bytes, .reads_step = a->row};
 }
@@ -230,7 +227,7 @@ static void keep_states(const StateGrad *a, const ItemPlaces *at, int64_t steps)
 static void step_back(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *before, const char *reads) {
   const tfm_state_grad_kernel kernel = KERNEL_OF(tfm_state_grad_kernel, a->context, a->step->through);
   const struct state_grad_operands *of = a->operands;
-  const int axis = a->step->rank - 2, last = axis + 1;
+  const int axis = a->step->rank - 2;
   kernel(&(tfm_state_grad_args){
       .q = at->q + t * of->q.strides[axis], .k = at->k + t * of->k.strides[axis], .v = at->v + t * of->v.strides[axis],
       .decay = at->decay + t * of->decay.strides[axis], .beta = at->beta + t * of->beta_values.strides[axis],
@@ -240,8 +237,7 @@ static void step_back(const StateGrad *a, const ItemPlaces *at, int64_t t, const
       .dv = at->dv + t * of->dv.strides[axis],
       .ddecay = a->step->has_decay ? at->ddecay + t * of->ddecay.strides[axis] : NULL,
       .dbeta = a->step->beta ? at->dbeta + t * of->dbeta.strides[axis] : NULL,
-      .n = a->step->n, .columns = a->columns, .row = a->row,
-      .q_row = of->q.strides[last], .k_row = of->k.strides[last], .decay_row = of->decay.strides[last]});
+      .n = a->step->n, .columns = a->columns, .row = a->row});
 }
 
 /* Steps [first, end) of an item, from the last to the first. */

@@ -21,11 +21,11 @@ typedef enum tfm_beta { TFM_BETA_NONE, TFM_BETA_ONE, TFM_BETA_EACH } tfm_beta;
  * 64 bytes) between them; whole blocks are read and written, and the three may be the same memory. Step t, column j,
  * rows i ascending: S[i][j] = decay[i] S[i][j], one rounded product; r = fma(k[i], S[i][j], r) from r = 0; u = v[j], or
  * beta (v[j] - r), a difference and a product; S[i][j] = fma(k[i], u, S[i][j]); y[j] = fma(q[i], S[i][j], y) from 0. So
- * the bits depend on nothing but the numbers. Distances are in bytes; columns of v, y and of a beta for each are
- * neighbours. Where the kernel does not fade, or has no beta, these are not read. n and steps are not 0. Of a gradient
- * two kernels compute states again: one that passes leaves `out` alone and reads no q; one that keeps leaves the states
- * before step 1 and later ones, `kept_step` bytes apart from `kept` on, in rows of `kept_row` bytes, and, with beta,
- * what the key of each step reads, `reads_step` bytes apart, and no more. */
+ * the bits depend on nothing but the numbers. Distances are in bytes; columns of q, k, v, y, and of a decay and a beta
+ * for each are neighbours. Where the kernel does not fade, or has no beta, these are not read. n and steps are not 0. Of
+ * a gradient two kernels compute states again: one that passes leaves `out` alone and reads no q; one that keeps leaves
+ * the states before step 1 and later ones, `kept_step` bytes apart from `kept` on, in rows of `kept_row` bytes, and,
+ * with beta, what the key of each step reads, `reads_step` bytes apart, and no more. */
 typedef struct tfm_state_args {
   TFM_SLOT(const char *q);
   TFM_SLOT(const char *k);
@@ -42,7 +42,6 @@ typedef struct tfm_state_args {
   int64_t in_row, out_row; /* between rows of `in`, of `out`; 0 for a row that is all rows of `in` */
   int64_t n, steps, columns;
   int64_t q_step, k_step, v_step, decay_step, beta_step, y_step;
-  int64_t q_row, k_row, decay_row; /* between what row i and i + 1 of the state take */
 } tfm_state_args;
 typedef void (*tfm_state_kernel)(const tfm_state_args *args);
 
@@ -53,15 +52,14 @@ typedef void (*tfm_state_kernel)(const tfm_state_args *args);
  * g[j], state); x = fma(k[i], state, x) from 0. dv = x, or beta x, and dbeta = x (v - r). Each row i, columns
  * ascending: dq sums what the state behind the step holds times g, dk state times u, less what f times dv sums; then
  * state = fma(-k[i], dv, state), ddecay sums state times `before`, and state = decay state. Sums along columns are fma
- * in 16 lanes, column j in lane j mod 16, added as a tree; of one decay, those of rows are added in order. Results are
- * neighbours. Three `lines` of `row` bytes are scratch; these, before and state are aligned to 64 bytes. */
+ * in 16 lanes, column j in lane j mod 16, added as a tree; of one decay, those of rows are added in order. Operands and
+ * results are neighbours. Three `lines` of `row` bytes are scratch; these, before and state are aligned to 64 bytes. */
 typedef struct tfm_state_grad_args {
   const char *q, *k, *v, *decay, *beta, *g;
   const float *before, *reads;
   float *state, *lines;
   char *dq, *dk, *dv, *ddecay, *dbeta;
   int64_t n, columns, row; /* bytes from row to row of the states */
-  int64_t q_row, k_row, decay_row;
 } tfm_state_grad_args;
 typedef void (*tfm_state_grad_kernel)(const tfm_state_grad_args *args);
 
