@@ -84,3 +84,18 @@ class LateDropoutOfNothing(nn.Module):
     """A dropout of p = 0 changes nothing."""
     def forward(self, x):
         return torch.relu(nn.Dropout(0.0)(x))
+
+
+@idiom(lambda n, d: {"w": floats(d, n + 1), "x": floats(d, n, seed=6), "y": floats(2 * n)}, {"w": {1: "more"}, "x": {1: "n"}, "y": {0: "twice"}}, EVEN)
+class OneMore(nn.Module):
+    """Sizes that must be another one and a number, and twice another, have names of their own, and come before it."""
+    def forward(self, w, x, y):
+        return (w[:, 1:] + x) * w.shape[1] + y.view(2, -1).sum(0)
+
+
+@idiom(lambda n, d: {"w": floats(d, n + 8), "x": floats(d, n), "y": floats(2 * n)}, {"w": {1: "other"}, "x": {1: "n"}, "y": {0: "other"}}, EVEN,
+       refused=("the size 'other' is also", "give that another name"))
+class OneNameForTwo(nn.Module):
+    """The same, by one name, which both have in the example alone."""
+    def forward(self, w, x, y):
+        return (w[:, 8:] + x).sum(0) + y.view(2, -1).sum(0)

@@ -274,6 +274,16 @@ def strided_views(x):
     return y[0].as_strided((3, 4), (6, 1)) if False else y.sum(0).as_strided((3, 2, 2), (6, 2, 1), 1)
 
 
+def integers_in_order(x):
+    """What f32 holds is ordered as f32: bytes, booleans, remainders, and places of places."""
+    at = (x * 2).long() % 6
+    falling, where = at.sort(dim=-1, descending=True, stable=True)
+    order = x.argsort(2)
+    return (falling, where, at.sort(dim=-1, stable=True).values - 1, order.argsort(-1), (x > 0).sort(dim=-1, stable=True).values, at.topk(2).values,
+            torch.topk(at - 3, 3, largest=False).values, at.kthvalue(2, 2).values, at.median(-1, keepdim=True).values, order.sort(-1).indices,
+            (at - 3).to(torch.uint8).sort(dim=-1, stable=True).values)
+
+
 def others(x):
     return (x.diagonal(0, 1, 2).sum(1), x[:, :3].prod(1), (x > 0).count_nonzero(1), torch.linspace(0, 1, 5) + x[:, :1, :5], x.movedim(1, 2).sum(2),
             x.narrow(1, 1, 2), x.tile(2)[..., :12], x.swapaxes(1, 2).sum(2), x.aminmax(dim=2).max,
@@ -289,7 +299,7 @@ SAME = [
     (similarities, ROWS), (one_hots, ROWS), (extremes, ROWS), (not_numbers, ROWS), (remainders, ROWS), (near_zero, ROWS),
     (products, ROWS), (stacks, ROWS), (norms_of_layers, ROWS), (losses, {"x": BT, "y": BT}), (pools, ROWS), (pools_in_two, ROWS),
     (windows, ROWS), (paddings, ROWS), (transposed_convolutions, ROWS), (enlarged, {"x": {0: "batch"}}),
-    (unfolded_images, {"x": {0: "batch"}}), (strided_views, {"x": {0: "batch"}}), (others, ROWS),
+    (unfolded_images, {"x": {0: "batch"}}), (strided_views, {"x": {0: "batch"}}), (integers_in_order, ROWS), (others, ROWS),
 ]
 
 
@@ -366,7 +376,8 @@ class Refused(Case):
                 (lambda x: x.scatter_reduce(2, (x > 0).long(), x, "prod"), "reduces by prod"),
                 (lambda x: x.scatter(2, (x > 0).long(), x, reduce="multiply"), "reduces by multiply"),
                 (lambda x: x.scatter_reduce(2, (x > 0).long()[:, :2], x, "sum"), "a part of the other axes"),
-                (lambda x: F.cross_entropy(x[:, 0], x[:, 0].argmax(1), reduction="none").exp().mean(), "reduction"), (lambda x: (x * 2).long().topk(2).values, "topk of integers")):
+                (lambda x: F.cross_entropy(x[:, 0], x[:, 0].argmax(1), reduction="none").exp().mean(), "reduction"), (lambda x: (x * 2).long().topk(2).values, "topk of integers that may be beyond 2**24"),
+                (lambda x: (x * 2).long().sort(-1).values, "sort of integers that may be beyond 2**24")):
             with self.subTest(words):
                 said = self.refused(tfmc.CompileError, words, tfmc.from_torch, module_of(function), {"x": floats(3, 7, 6)}, sizes=ROWS)
                 self.assertIn(words, str(said))

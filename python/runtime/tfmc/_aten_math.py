@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ._aten import ATEN, WHOLE, argmax, aten, plain, shared, tensor
+from ._aten import ATEN, EXACT, WHOLE, argmax, aten, plain, shared, tensor
 
 ATEN.update(log1p=plain("log1p({0})"), expm1=plain("expm1({0})"), isnan=plain("{0} != {0}"), tan=plain("sin({0}) / cos({0})"),
             isinf=plain("abs({0}) == inf"), isfinite=plain("abs({0}) < inf"), log2=plain("log({0}) / 0.6931471805599453"),
@@ -113,17 +113,39 @@ def extreme_place(w, node, x, axis=None, keepdim=False):
     return f"({made}){marks}" if marks else made
 
 
+def by_order(w, x, places, values):
+    """What topk orders of x, what gives a text of such numbers in the type of x, and the tensors of the results: f32 holds
+    integers up to 2**24, and these are ordered as it orders them."""
+    kind = w.dtype(x)
+    if kind in WHOLE and max(map(abs, w.bounds.value(x))) > EXACT:
+        w.no(f"{w.operation(w.node)} of integers that may be beyond 2**24", "clamp them, or order what is f32")
+    made = [values.to(torch.float32), places]
+    return w.as_kind(w.text(x), kind, torch.float32), lambda text: w.as_kind(text, torch.float32, kind), made
+
+
 @aten("topk")
 def topk(w, node, x, k, axis=-1, largest=True, *rest):
-    float_only(w, x, "topk")
     names = [f"t_{node.name}_{i}" for i in range(2)]
-    w.say(f"topk({'' if largest else '-'}{w.text(x)}, {w.text(k)}, {axis})", dict(zip(names, node.meta["val"])))
-    w.names.update({f"{node.name}.0": names[0] if largest else f"(-{names[0]})", f"{node.name}.1": names[1]})
+    text, back, made = by_order(w, x, node.meta["val"][1], node.meta["val"][0])
+    w.say(f"topk({'' if largest else '-'}{text}, {w.text(k)}, {axis})", dict(zip(names, made)))
+    w.names.update({f"{node.name}.0": back(names[0] if largest else f"(-{names[0]})"), f"{node.name}.1": names[1]})
 
 
-def float_only(w, x, what):
-    if w.dtype(x) != torch.float32:
-        w.no(f"{what} of integers", "convert them with .float(), if they are below 2**24")
+@aten("sort", "argsort")
+def ordered(w, node, x, *rest, stable=None, dim=None, descending=None):
+    """By topk of all; equal ones keep their order, as with stable=True."""
+    axis = dim if dim is not None else rest[0] if rest else -1
+    falls = descending if descending is not None else rest[1] if len(rest) > 1 else False
+    n = w.shape(x)[w.axis(x, axis)]
+    if not n.isdigit():
+        w.no("a sort along an axis whose size runs choose", "sort along another axis, or use topk")
+    names, single = [f"t_{node.name}_{i}" for i in range(2)], w.operation(node) == "argsort"
+    values, places = (x.meta["val"], node.meta["val"]) if single else node.meta["val"]
+    text, back, made = by_order(w, x, places, values)
+    w.say(f"topk({'' if falls else '-'}{text}, {n}, {axis})", dict(zip(names, made)))
+    if single:
+        return names[1]
+    w.names.update({f"{node.name}.0": back(names[0] if falls else f"(-{names[0]})"), f"{node.name}.1": names[1]})
 
 
 @aten("kthvalue", "median")
@@ -134,14 +156,15 @@ def kthvalue(w, node, x, k=None, axis=-1, keepdim=False):
             w.no("median without an axis", "give dim=, after flatten()")
         k, axis, keepdim = None, -1 if k is None else k, axis if isinstance(axis, bool) else keepdim
     axis, n = w.axis(x, axis), w.shape(x)[w.axis(x, axis)]
-    if not n.isdigit() or w.dtype(x) != torch.float32:
-        w.no("an order of integers, or along an axis whose size runs choose", "use topk, or another axis")
+    if not n.isdigit():
+        w.no("an order along an axis whose size runs choose", "use topk, or another axis")
     k = (int(n) + 1) // 2 if k is None else k
     names, shape = [f"t_{node.name}_{i}" for i in range(2)], x.meta["val"].shape
     many = [v.new_empty([*shape[:axis], k, *shape[axis + 1:]]) for v in node.meta["val"]]
-    w.say(f"topk(-{w.text(x)}, {k}, {axis})", dict(zip(names, many)))
+    text, back, made = by_order(w, x, many[1], many[0])
+    w.say(f"topk(-{text}, {k}, {axis})", dict(zip(names, made)))
     last = f"[{', '.join([':'] * axis)}{', ' if axis else ''}{f'{k - 1}:' if keepdim else k - 1}]"
-    w.names.update({f"{node.name}.0": f"(-{names[0]}{last})", f"{node.name}.1": f"({names[1]}{last})"})
+    w.names.update({f"{node.name}.0": back(f"(-{names[0]}{last})"), f"{node.name}.1": f"({names[1]}{last})"})
 
 
 @aten("cummax", "cummin")

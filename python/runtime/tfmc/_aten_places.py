@@ -260,25 +260,7 @@ def scalar_tensor(w, node, value, **named):
     return expanded(w, value, torch.bool, []) if node.meta["val"].dtype == torch.bool else w.cast(value, node.meta["val"].dtype)
 
 
-# ---- places that values decide ----
-
-@aten("sort", "argsort")
-def ordered(w, node, x, *rest, stable=None, dim=None, descending=None):
-    """By topk of all; equal ones keep their order, as with stable=True."""
-    axis = dim if dim is not None else rest[0] if rest else -1
-    falls = descending if descending is not None else rest[1] if len(rest) > 1 else False
-    n = w.shape(x)[w.axis(x, axis)]
-    if w.dtype(x) != torch.float32 or not n.isdigit():
-        w.no("a sort of integers, or along an axis whose size runs choose", "sort f32 along another axis, or use topk")
-    names = [f"t_{node.name}_{i}" for i in range(2)]
-    single = node.target.__name__.startswith("argsort")
-    values, places = (None, node.meta["val"]) if single else node.meta["val"]
-    w.say(f"topk({'' if falls else '-'}{w.text(x)}, {n}, {axis})",
-          {names[0]: x.meta["val"] if single else values, names[1]: places})
-    if single:
-        return names[1]
-    w.names.update({f"{node.name}.0": names[0] if falls else f"(-{names[0]})", f"{node.name}.1": names[1]})
-
+# ---- gates ----
 
 @aten("glu")
 def glu(w, node, x, axis=-1):

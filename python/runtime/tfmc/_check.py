@@ -16,6 +16,7 @@ from torch.utils.flop_counter import flop_registry
 
 from ._errors import CompileError
 from ._inputs import nested
+from ._sizes import followers
 from ._texts import Texts
 from ._tracing import patched
 
@@ -262,9 +263,11 @@ def checked(source, writer, module, inputs):
     kinds = {path: type(part).__name__ for path, part in module.named_modules()}
     with Texts(source.weights or {}) as texts:
         Comparison(source, writer, inputs, "").compare(texts, engine, values, kinds)
-        for name in sorted(writer.symbol_names):
+        for name in sorted(writer.symbol_names.difference(writer.derived.values())):
             for by in OTHER:
                 other, n = wrapped(inputs, writer.sizes, name, by)
+                for follower, more in followers(writer, name, by):
+                    other, _ = wrapped(other, writer.sizes, follower, more)
                 try:
                     values = results(writer, module, other) if n > 1 else None
                 except Exception:  # sizes that the module does not take

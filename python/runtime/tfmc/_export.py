@@ -115,6 +115,7 @@ class Writer(Constants):
         self.kinds, self.state = self.signature.kinds, self.signature.state
         self.complex = {}  # node -> the names of its real and imaginary part
         self.conditions = {}  # on sizes, that rows of the table found
+        self.derived = {}  # expression -> the name of a size that the module needs to be that of others
 
     # ---- refusals ----
 
@@ -285,18 +286,30 @@ class Writer(Constants):
 
     # ---- inputs ----
 
+    def name_sizes(self, node):
+        value = node.meta["val"]
+        for axis, name in self.sizes.get(node.name, {}).items():
+            if not isinstance(value.shape[axis], torch.SymInt):
+                raise refused_size(self.sizes, node.name, axis, value.shape[axis])
+            size = value.shape[axis].node.expr
+            known = (self.symbols if size.is_Symbol else self.derived).setdefault(str(size) if size.is_Symbol else size, name)
+            if known != name:
+                raise CompileError(f"{node.name}: the module needs the sizes {known!r} and {name!r} to be equal: "
+                                   "give them one name in sizes=")
+
+    def name_all_sizes(self, inputs):
+        for node in inputs:
+            if isinstance(node.meta["val"], torch.Tensor):
+                self.name_sizes(node)
+        for size, name in self.derived.items():
+            if name in self.symbols.values() or list(self.derived.values()).count(name) > 1:
+                raise CompileError(f"the size {name!r} is also {spelled(self, size)}: give that another name in sizes=")
+
     def placeholder(self, node, heads):
         spec, value = self.kinds[node.name], node.meta["val"]
         if spec.kind.name == "USER_INPUT":
             if not isinstance(value, torch.Tensor):
                 return
-            for axis, name in self.sizes.get(node.name, {}).items():
-                if not isinstance(value.shape[axis], torch.SymInt):
-                    raise refused_size(self.sizes, node.name, axis, value.shape[axis])
-                known = self.symbols.setdefault(str(value.shape[axis].node.expr), name)
-                if known != name:
-                    raise CompileError(f"{node.name}: the module needs the sizes {known!r} and {name!r} to be equal: "
-                                       "give them one name in sizes=")
             name = self.aliases[node.name] if node.name in self.aliases else node.name
             self.names[node.name] = name
             self.types[name] = self.type(value)
@@ -317,6 +330,8 @@ class Writer(Constants):
                 self.aliases[one] = "in_" + one
                 while self.aliases[one] in {*inputs, *self.symbol_names}:
                     self.aliases[one] += "_"
+        self.name_all_sizes([node for node in self.program.graph.nodes if node.op == "placeholder" and
+                             self.kinds[node.name].kind.name == "USER_INPUT"])
         for node in self.program.graph.nodes:
             self.node = node
             if node.op == "placeholder" and (node in needed or self.kinds[node.name].kind.name == "USER_INPUT"):
@@ -387,9 +402,10 @@ class Writer(Constants):
                 yield f'    require {name} <= {high}, "the module takes no more than {high} for {name}"'
         for condition in self.conditions:
             yield f'    require {condition}, "the module takes another way otherwise"'
+        known = {name: f"({spelled(self, size)})" for size, name in self.derived.items()}
         for guard in self.guards:  # which of two sizes is greater; the rest is checked by the operations
-            text = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]",
-                          lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), joined(guard))
+            names = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), joined(guard))
+            text = re.sub(r"[A-Za-z_]\w*", lambda m: known.get(m[0], m[0]), names)
             names = set(re.findall(r"[A-Za-z_]\w*", text))
             ordered = re.fullmatch(r"[\w\s+*()-]+(<|>|<=|>=)[\w\s+*()-]+", text)
             if ordered and len(names) > 1 and names <= set(self.symbols.values()):

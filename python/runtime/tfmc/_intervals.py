@@ -17,7 +17,7 @@ ANY, TRUTH = (-math.inf, math.inf), (0, 1)
 SAME = set("""contiguous clone alias detach detach_ lift_fresh lift_fresh_copy view reshape _unsafe_view expand permute
 transpose t slice select unsqueeze squeeze flatten flip roll repeat repeat_interleave gather index index_select amax amin
 split split_with_sizes chunk tensor_split unbind dropout unfold movedim sort topk max min cummax cummin mode kthvalue take_along_dim
-copy_ expand_as view_as reshape_as narrow diagonal as_strided round floor ceil trunc embedding""".split())
+median copy_ expand_as view_as reshape_as narrow diagonal as_strided round floor ceil trunc embedding""".split())
 PLACES = {"argmax", "argmin", "argsort", "sort.1", "topk.1", "max.1", "min.1", "cummax.1", "cummin.1", "kthvalue.1",
           "median.1", "mode.1"}
 COMPARED = set("""eq ne lt gt le ge logical_and logical_or logical_not logical_xor any all isnan isinf isfinite one_hot

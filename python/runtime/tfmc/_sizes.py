@@ -79,6 +79,14 @@ def examples(w):
     return {symbol: numbers[name] for symbol, name in w.symbols.items()}
 
 
+def followers(w, name, by):
+    """(name, by how much) of the sizes that change with one that becomes greater by that much."""
+    before = examples(w)
+    for size, follower in w.derived.items():
+        old, new = ({one: before[str(one)] + more * (w.symbols[str(one)] == name) for one in size.free_symbols} for more in (0, by))
+        yield follower, int(size.xreplace(new)) - int(size.xreplace(old))
+
+
 def chosen(w, kind, args):
     """One of the arguments, and the conditions under which it is the minimum or maximum."""
     known = examples(w)

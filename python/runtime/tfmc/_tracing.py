@@ -223,13 +223,24 @@ def as_before(module):
                 del box[key]
 
 
+def told(node):
+    """Files and lines; not those of code that torch wrote itself, as of what stands within an autocast."""
+    found = re.findall(r'File "(.*?)", line (\d+)', node.meta.get("stack_trace") or "")
+    return [line for line in found if not line[0].startswith("<")]
+
+
 def place_of(node):
-    """The module and the line of the caller's code that a node comes from, as a text."""
+    """The module and the line of the caller's code that a node comes from, or the first that reads it, as a text."""
+    readers = [node]
+    for one in readers:
+        if told(one):
+            node = one
+            break
+        readers.extend(user for user in one.users if user not in readers)
     path, kind = (list(node.meta.get("nn_module_stack", {}).values()) or [("", "")])[-1]
     path = path.replace("L['self']", "").lstrip(".")
-    lines = re.findall(r'File "(.*?)", line (\d+)', node.meta.get("stack_trace") or "")
     said = f"in {path or 'the module'} ({kind.__name__ if isinstance(kind, type) else str(kind).split('.')[-1]})"
-    lines = [line for line in lines if not line[0].startswith(TORCH)] or lines
+    lines = [line for line in told(node) if not line[0].startswith(TORCH)] or told(node)
     return said + (f", {lines[-1][0]}:{lines[-1][1]}" if lines else "")
 
 
