@@ -168,7 +168,8 @@ static inline void run_panel(const PanelWalk *walk, int64_t panel, const char *w
   }
 }
 
-static bool has_full_panels(const Gemm *gemm, const Block *block) {
+/* Whether a call of a tile takes a panel as a whole: all of its columns and all of k. */
+static bool takes_whole_panels(const Gemm *gemm, const Block *block) {
   const tfm_gemm_step *step = gemm->step;
   return gemm->chains == 1 && gemm->k_blocks == 1 && step->width == step->panel && block->k == step->k;
 }
@@ -177,7 +178,7 @@ static PanelWalk walk_of(const GemmJob *job) {
   const Gemm *gemm = job->gemm;
   const tfm_gemm_step *step = gemm->step;
   PanelWalk walk = {.job = job, .panel_bytes = full_panel_bytes(step)};
-  const bool one_tile = is_short(gemm), in_one_piece = !one_tile && has_full_panels(gemm, job->block);
+  const bool one_tile = is_short(gemm), in_one_piece = !one_tile && takes_whole_panels(gemm, job->block);
   const bool has_whole_rows = job->to.stride == step->n && job->end_panel - job->first_panel == gemm->panels;
   walk.tiles = one_tile ? 1 : job->block->n;
   walk.lines = one_tile ? 0 : job->block->lines;
