@@ -1,5 +1,8 @@
 /* Products with packed weights: x wT, tile by tile, each tile's epilogue right after its last block of k.
  *
+ * In: rows of a, f32 or whole numbers; weights in panels; operands of the epilogue. Out: rows of c, or their units for
+ * the run's consumer. Refuses nothing.
+ *
  * The loops, from outside to inside; beside them what they are cut by, and where it stays:
  *
  *   units              a block of rows (128) x a group of panels      threads share them; a thread keeps its panels
