@@ -20,7 +20,7 @@ enum { ON_TOKENS = 1, ON_INPUTS = 2, ON_LENGTH = 4 }; /* what a value depends on
 
 typedef enum UseForm {
   USE_COMPUTED, /* in the step, from its operands */
-  USE_CARRIED,  /* likewise, and from the state that the earlier positions have left (states.c) */
+  USE_CARRIED,  /* likewise, and from the state that the earlier positions have left (incremental_states.c) */
   USE_CACHED,   /* the earlier positions from a cache, behind them the new ones, computed */
   USE_READ,     /* computed by the encoder graph */
   USE_CUT       /* the new positions of what is computed whole */

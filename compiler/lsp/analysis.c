@@ -68,29 +68,43 @@ static void describe_tuple(StrBuf *out, const Analysis *analysis, const Tuple *t
   }
 }
 
-void value_describe(StrBuf *out, const Analysis *analysis, const Value *value) {
+static void describe_template(StrBuf *out, const Template *template) {
+  if (template->layer) strbuf_printf(out, "module %s", template->layer->name);
+  else strbuf_printf(out, "%lld modules", (long long)template->count);
+}
+
+/* Numbers, sizes, conditions and texts. False: it is none of these. */
+static bool describe_constant(StrBuf *out, const Analysis *analysis, const Value *value) {
   switch (value->kind) {
     case VALUE_NONE:
       strbuf_add(out, "none");
-      return;
+      return true;
     case VALUE_BOOL:
       strbuf_add(out, value->as.boolean ? "true" : "false");
-      return;
+      return true;
     case VALUE_INTEGER:
       strbuf_printf(out, "%lld", (long long)value->as.integer);
-      return;
+      return true;
     case VALUE_NUMBER:
       number_add(out, value->as.number);
-      return;
+      return true;
     case VALUE_SIZE:
       size_print(out, analysis->sizes, value->as.size);
-      return;
+      return true;
     case VALUE_CONDITION:
       cond_print(out, analysis->sizes, value->as.condition);
-      return;
+      return true;
     case VALUE_STRING:
       strbuf_add_quoted(out, value->as.string);
-      return;
+      return true;
+    default:
+      return false;
+  }
+}
+
+void value_describe(StrBuf *out, const Analysis *analysis, const Value *value) {
+  if (describe_constant(out, analysis, value)) return;
+  switch (value->kind) {
     case VALUE_LIST:
       describe_list(out, analysis, value->as.list);
       return;
@@ -104,10 +118,7 @@ void value_describe(StrBuf *out, const Analysis *analysis, const Value *value) {
       strbuf_printf(out, "layer %s", value->as.layer->name);
       return;
     case VALUE_TEMPLATE:
-      if (value->as.template->layer)
-        strbuf_printf(out, "module %s", value->as.template->layer->name);
-      else
-        strbuf_printf(out, "%lld modules", (long long)value->as.template->count);
+      describe_template(out, value->as.template);
       return;
     case VALUE_MODULE:
       strbuf_printf(out, "module %s", value->as.module->layer->name);

@@ -203,46 +203,64 @@ static void note_looked_for(PassLog *log, const PassRow *row) {
   for (int i = 0; i < N_FUSIONS && log; i++) log->looked_for[i] |= !strcmp(fusion_table[i].pass, row->name);
 }
 
+typedef struct PassRun { /* what all passes of a run have in common */
+  Graph *graph;
+  Diag *diag;
+  const PassOptions *options;
+  PassLog *log;
+  Arena *scratch, *kept; /* scratch: of a pass; kept: of what is shown of it when it is done */
+  RunTimes times;
+  unsigned number; /* of the next pass that runs */
+} PassRun;
+
+/* Runs the pass of row number `i`, and what observers, verifier and dumps want around it. False: a dump could not be
+ * written. */
+static bool run_row(PassRun *run, uint32_t i) {
+  const PassRow *row = &rows[i];
+  const PassOptions *options = run->options;
+  Graph *graph = run->graph;
+  Pass pass = {.graph = graph, .scratch = run->scratch, .log = run->log};
+  const char *before = text_to_verify(options, graph, run->kept);
+  StrBuf shown = strbuf_new(run->kept);
+  if (options->shows_changes) print_graph(options, graph, &shown);
+  if (options->observer) options->observer->before(options->observer->context, graph, row->name);
+  double start = seconds_now();
+  graph_renumber(graph); /* passes compare places in the list by id */
+  const bool changed = run->times.changed[i] = row->run(&pass);
+  run->times.seconds[i] = seconds_now() - start;
+  if (options->observer)
+    options->observer->after(options->observer->context, graph, changed, run->times.seconds[i]);
+  run->times.ran[i] = true;
+  note_looked_for(run->log, row);
+  arena_reset(run->scratch);
+  verify_after(options, graph, row, before, changed, run->scratch);
+  if (options->names) stable_names_note(options->names, graph);
+  print_after(options, graph, row, changed, &shown);
+  arena_reset(run->kept);
+  const bool good = dump_after(options, run->diag, graph, row, run->number++, run->scratch);
+  arena_reset(run->scratch);
+  return good;
+}
+
 /* What runs is the uniform graph, so it is the uniform graph that every command shows, reports on and makes
  * requirements of: nobody can run passes over another. */
 bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *log) {
   check_order();
   if (!check_names(diag, options)) return false;
   graph_make_uniform(graph);
-  Arena *scratch = arena_create(), *kept = arena_create();
-  RunTimes times = {0};
+  PassRun run = {.graph = graph, .diag = diag, .options = options, .log = log,
+                 .scratch = arena_create(), .kept = arena_create()};
   if (options->names) stable_names_note(options->names, graph);
   const uint32_t needed = count_needed(graph);
-  unsigned number = 0;
   bool good = true, stopped = false;
   for (uint32_t i = 0; i < N_ROWS && good && !stopped; i++) {
-    const PassRow *row = &rows[i];
-    if (!selected(options, row, needed)) continue;
-    Pass pass = {.graph = graph, .scratch = scratch, .log = log};
-    const char *before = text_to_verify(options, graph, kept);
-    StrBuf shown = strbuf_new(kept);
-    if (options->shows_changes) print_graph(options, graph, &shown);
-    if (options->observer) options->observer->before(options->observer->context, graph, row->name);
-    double start = seconds_now();
-    graph_renumber(graph); /* passes compare places in the list by id */
-    times.changed[i] = row->run(&pass);
-    times.seconds[i] = seconds_now() - start;
-    if (options->observer)
-      options->observer->after(options->observer->context, graph, times.changed[i], times.seconds[i]);
-    times.ran[i] = true;
-    note_looked_for(log, row);
-    arena_reset(scratch);
-    verify_after(options, graph, row, before, times.changed[i], scratch);
-    if (options->names) stable_names_note(options->names, graph);
-    print_after(options, graph, row, times.changed[i], &shown);
-    arena_reset(kept);
-    good = dump_after(options, diag, graph, row, number++, scratch);
-    arena_reset(scratch);
-    stopped = options->stop_after && !strcmp(options->stop_after, row->name);
+    if (!selected(options, &rows[i], needed)) continue;
+    good = run_row(&run, i);
+    stopped = options->stop_after && !strcmp(options->stop_after, rows[i].name);
   }
   pass_log_close(log);
-  if (options->time_passes && options->print_to) print_times(options->print_to, &times);
-  arena_destroy(kept);
-  arena_destroy(scratch);
+  if (options->time_passes && options->print_to) print_times(options->print_to, &run.times);
+  arena_destroy(run.kept);
+  arena_destroy(run.scratch);
   return good;
 }

@@ -216,13 +216,8 @@ static const tfm_weight *weights_of(Planner *p) {
   return weights;
 }
 
-static void fill_program(Planner *p) {
-  tfm_program *program = &p->plan->program;
-  program->version = TFM_PROGRAM_VERSION;
-  program->name = p->graph->name;
-  program->isa = p->target->name;
-  program->family = (uint8_t)p->target->family;
-  program->features = p->target->features;
+/* Sizes, and what a run checks before it computes anything. */
+static void fill_sizes(const Planner *p, tfm_program *program) {
   program->n_symbols = p->math.table->n_symbols;
   program->symbols = p->math.table->symbols;
   program->n_polynomials = (uint32_t)p->polynomial_list.n;
@@ -236,6 +231,16 @@ static void fill_program(Planner *p) {
   program->parts = p->parts.items;
   program->n_id_limits = (uint32_t)p->id_limits.n;
   program->id_limits = p->id_limits.items;
+}
+
+static void fill_program(Planner *p) {
+  tfm_program *program = &p->plan->program;
+  program->version = TFM_PROGRAM_VERSION;
+  program->name = p->graph->name;
+  program->isa = p->target->name;
+  program->family = (uint8_t)p->target->family;
+  program->features = p->target->features;
+  fill_sizes(p, program);
   program->n_fault_places = (uint32_t)p->fault_places.n;
   program->fault_places = p->fault_places.items;
   program->n_weights = (uint32_t)p->plan->recipes.n;

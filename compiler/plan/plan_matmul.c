@@ -129,67 +129,107 @@ static void limit_rows(TileKind *kind, const Size *rows) {
   kind->least_rows = (uint8_t)(n / strips);
 }
 
+// ---- the step ----
+
+typedef struct Product { /* c = x y; the nest over c has the rows of x and the columns of y as its others 0 and 1 */
+  const Nest *nest;
+  const View *x, *y, *c;
+  bool exact_zero;        /* x is the result of a softmax */
+  bool in_order;          /* a gradient: its chains count the steps of k that are not zero */
+  bool x_stays, y_stays;  /* where they lie, as tiles read them */
+} Product;
+
+/* The sizes of a product: m rows, n columns. */
+static const Size *rows_in(const Product *m) { return m->nest->dims[m->nest->rank - 2]; }
+static const Size *columns_in(const Product *m) { return m->nest->dims[m->nest->rank - 1]; }
+static const Size *steps_in(const Product *m) { return m->x->dims[m->x->rank - 1]; }
+/* From step to step of k, and from column to column, of y. */
+static const Size *y_k_stride(const Product *m) { return m->y->strides[m->y->rank - 2]; }
+static const Size *y_n_stride(const Product *m) { return m->nest->others[1].strides[m->nest->rank - 1]; }
+
 /* Panels of y are packed into scratch memory of each thread, and strips of x are copied to rows of TFM_STRIP_STRIDE
  * floats unless these may stay, so the strides of the tiles are constants whatever the strides of the factors are. */
-static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *y, const View *c, bool exact_zero) {
-  uint32_t last = nest->rank - 1;
-  const Size *k = x->dims[x->rank - 1], *y_k_stride = y->strides[y->rank - 2], *n = nest->dims[last];
-  TileKind kind = {.shape = product_tile(p, n), .a_stride = TFM_STRIP_STRIDE, .exact_zero = exact_zero};
+static TileKind choose_strides(Planner *p, Product *m) {
+  const Size *x_row_stride = m->nest->others[0].strides[m->nest->rank - 2];
+  TileKind kind = {.shape = product_tile(p, columns_in(m)), .a_stride = TFM_STRIP_STRIDE, .exact_zero = m->exact_zero};
   kind.b_stride = kind.shape.width;
-  if (!node_rows_mask(p->node)) limit_rows(&kind, nest->dims[last - 1]); /* runs of rows may have any length */
+  if (!node_rows_mask(p->node)) limit_rows(&kind, rows_in(m)); /* runs of rows may have any length */
   int64_t floats = 0;
-  bool stays = rows_may_stay(x, nest->others[0].strides[last - 1], &floats);
-  if (stays) kind.a_stride = floats;
-  if (!stays && columns_may_stay(x, nest->others[0].strides[last - 1], &floats)) {
-    stays = true;
+  m->x_stays = rows_may_stay(m->x, x_row_stride, &floats);
+  if (m->x_stays) {
+    kind.a_stride = floats;
+  } else if (columns_may_stay(m->x, x_row_stride, &floats)) {
+    m->x_stays = true;
     kind.a_stride = 1;
     kind.a_step = floats;
   }
-  const bool has_rows = node_rows_mask(p->node) && !p->node->attr.rows_are_steps;
-  const bool in_order = nest->expr->kind == EXPR_ACC && plan_is_gradient(p, c) && !has_rows;
-  const bool y_stays = panels_may_stay(&kind, y, n, nest->others[1].strides[last], &floats);
-  if (y_stays) kind.b_stride = floats;
-  kind.has_all_columns = y_stays && in_order;
-  tfm_matmul_step step = {.tile_rows = kind.shape.rows,
-                          .width = kind.shape.width,
+  m->y_stays = panels_may_stay(&kind, m->y, columns_in(m), y_n_stride(m), &floats);
+  if (m->y_stays) kind.b_stride = floats;
+  kind.has_all_columns = m->y_stays && m->in_order;
+  return kind;
+}
+
+static tfm_matmul_step new_step(Planner *p, const Product *m, const TileKind *kind) {
+  const Nest *nest = m->nest;
+  const uint32_t last = nest->rank - 1;
+  tfm_matmul_step step = {.tile_rows = kind->shape.rows,
+                          .width = kind->shape.width,
                           .rank = (uint8_t)nest->rank,
                           .n_operands = (uint8_t)nest->n_operands,
-                          .x_stays = stays,
-                          .y_stays = y_stays,
-                          .k = plan_size(p, k),
-                          .x = plan_operand(p, x),
-                          .y = plan_operand(p, y),
-                          .c = plan_operand(p, c)};
+                          .x_stays = m->x_stays,
+                          .y_stays = m->y_stays,
+                          .k = plan_size(p, steps_in(m)),
+                          .x = plan_operand(p, m->x),
+                          .y = plan_operand(p, m->y),
+                          .c = plan_operand(p, m->c)};
   for (uint32_t i = 0; i < last; i++) {
     step.x.strides[i] = plan_size(p, nest->others[0].strides[i]);
-    step.y.strides[i] = plan_size(p, i + 1 == last ? y_k_stride : nest->others[1].strides[i]);
+    step.y.strides[i] = plan_size(p, i + 1 == last ? y_k_stride(m) : nest->others[1].strides[i]);
   }
   for (uint32_t i = 0; i <= last; i++) step.c.strides[i] = plan_size(p, nest->operands[0].strides[i]);
   step.c.strides[last] = plan_size(p, p->math.one);
-  step.x.strides[last] = plan_size(p, x->strides[x->rank - 1]);
-  step.y.strides[last] = plan_size(p, nest->others[1].strides[last]);
-  step.direct_kernel = TFM_NONE;
-  step.in_order = in_order ? TFM_ORDER_ONE_RUN : TFM_ORDER_NONE;
-  if (p->node->attr.rows_are_steps) step.live = live_steps(p, p->node, &step.live_steps);
-  else step.live = live_rows(p, p->node);
-  kind.chain = in_order ? TFM_COUNTED_CHAIN : step.live_steps ? 0 : product_chain(k);
-  kind.goes_on = in_order;
-  step.adds_chains = step.live_steps && !in_order; /* a chain may begin at a step that is left out */
-  const bool is_row = size_equals(n, 1) || size_equals(nest->others[1].strides[last], 1);
-  if (in_order && size_equals(nest->dims[last - 1], 1) && is_row)
-    step.direct = TFM_DIRECT_ONE_ROW;
-  else if (!exact_zero && !step.in_order && !step.live) choose_direct(p, nest, x, y, &step);
-  if (needs_tiles(&step, n)) {
-    step.pack = y_stays ? TFM_NONE : contract_pack(p, kind.shape.width, y_k_stride, nest->others[1].strides[last]);
-    contract_tiles(p, &kind, step.tiles);
+  step.x.strides[last] = plan_size(p, m->x->strides[m->x->rank - 1]);
+  step.y.strides[last] = plan_size(p, y_n_stride(m));
+  return step;
+}
+
+/* Which terms count, and the chains that they are added in. */
+static void choose_sums(Planner *p, const Product *m, TileKind *kind, tfm_matmul_step *step) {
+  step->in_order = m->in_order ? TFM_ORDER_ONE_RUN : TFM_ORDER_NONE;
+  if (p->node->attr.rows_are_steps) step->live = live_steps(p, p->node, &step->live_steps);
+  else step->live = live_rows(p, p->node);
+  kind->chain = m->in_order ? TFM_COUNTED_CHAIN : step->live_steps ? 0 : product_chain(steps_in(m));
+  kind->goes_on = m->in_order;
+  step->adds_chains = step->live_steps && !m->in_order; /* a chain may begin at a step that is left out */
+}
+
+static void choose_kernels(Planner *p, const Product *m, const TileKind *kind, tfm_matmul_step *step) {
+  const Size *n = columns_in(m);
+  const bool is_row = size_equals(n, 1) || size_equals(y_n_stride(m), 1);
+  step->direct_kernel = TFM_NONE;
+  if (m->in_order && size_equals(rows_in(m), 1) && is_row)
+    step->direct = TFM_DIRECT_ONE_ROW;
+  else if (!m->exact_zero && !m->in_order && !step->live) choose_direct(p, m->nest, m->x, m->y, step);
+  if (needs_tiles(step, n)) {
+    step->pack = m->y_stays ? TFM_NONE : contract_pack(p, kind->shape.width, y_k_stride(m), y_n_stride(m));
+    contract_tiles(p, kind, step->tiles);
   } else {
-    leave_tiles_out(&step);
+    leave_tiles_out(step);
   }
-  step.epilogue = contract_kernel(p, nest);
-  step.first_operand = nest_operands(p, nest);
-  nest_dims(p, nest, step.dims);
+  step->epilogue = contract_kernel(p, m->nest);
+}
+
+static void add_matmul(Planner *p, Product *m) {
+  const bool has_rows = node_rows_mask(p->node) && !p->node->attr.rows_are_steps;
+  m->in_order = m->nest->expr->kind == EXPR_ACC && plan_is_gradient(p, m->c) && !has_rows;
+  TileKind kind = choose_strides(p, m);
+  tfm_matmul_step step = new_step(p, m, &kind);
+  choose_sums(p, m, &kind, &step);
+  choose_kernels(p, m, &kind, &step);
+  step.first_operand = nest_operands(p, m->nest);
+  nest_dims(p, m->nest, step.dims);
   vec_push(p->arena, &p->matmuls, step);
-  plan_step(p, TFM_STEP_MATMUL, p->matmuls.n - 1, cost_matmul(p, nest, k), "matmul");
+  plan_step(p, TFM_STEP_MATMUL, p->matmuls.n - 1, cost_matmul(p, m->nest, steps_in(m)), "matmul");
 }
 
 /* Views y [..., k, n] over the axes of the result, which do not include k. A result of rank 1 has no rows. */
@@ -240,7 +280,7 @@ static void plan_product(Planner *p, const Node *node, const Node *x_node, View 
   nest_simplify(p, &nest, 2, live_has_steps_of_items(node) ? 2 : 1);
   const bool may_turn = x.rank >= 2 && y.rank >= 2 && !node->attr.rows_mask;
   if (may_turn && is_one_row(&nest, exact_zero)) turn_round(p, &nest, &x, &y);
-  add_matmul(p, &nest, &x, &y, &epilogue.c, exact_zero);
+  add_matmul(p, &(Product){.nest = &nest, .x = &x, .y = &y, .c = &epilogue.c, .exact_zero = exact_zero});
   contract_finish(p, node, &epilogue);
 }
 

@@ -121,27 +121,38 @@ static void keep_what_is_read(Planner *p) {
     if (p->buffers.items[i].last_step == before) p->buffers.items[i].last_step++;
 }
 
+/* The view of x with rows that are one axis and columns that are neighbours, or a copy that has them. */
+static View view_of_rows(Planner *p, const Node *x, int64_t k, const Size **rows, const Size **stride) {
+  View from = plan_view(p, x);
+  if (view_has_contiguous_columns(&from) && view_collapse(&p->math, &from, rows, stride)) return from;
+  from = plan_compact(p, x, true, k);
+  CHECK(view_collapse(&p->math, &from, rows, stride), "a copy whose rows have no stride");
+  return from;
+}
+
+/* Memory for as many rows of whole numbers; sets their distance in floats. */
+static View room_for_whole_rows(Planner *p, const Size *rows, int64_t k, tfm_form form, const Size **stride) {
+  const Size *dims[] = {rows, math_const(&p->math, whole_row_floats(p, form, k))};
+  View to = view_rows(&p->math, DTYPE_F32, 2, dims, NULL, NULL);
+  to.index = plan_buffer(p, DTYPE_F32, math_product(&p->math, 2, dims));
+  to.offset = math_const(&p->math, TFM_ROW_HEAD);
+  *stride = dims[1];
+  return to;
+}
+
 /* The rows of an operand, rotated and rounded once for all products of this form that read it. The step belongs to the
  * operand, as a copy would. */
 static View whole_rows(Planner *p, const Node *x, int64_t k, tfm_form form) {
   Value *value = &p->values[x->id];
-  const Size *rows, *stride, *dims[2];
+  const Size *rows, *x_stride, *c_stride;
   const bool is_grouped = form == TFM_FORM_INT4;
   if (value->has_whole_rows[is_grouped]) return value->whole_rows[is_grouped];
   const Node *user = p->node;
   const bool prepare = p->prepare;
-  View from = plan_view(p, x);
-  if (!view_has_contiguous_columns(&from) || !view_collapse(&p->math, &from, &rows, &stride)) {
-    from = plan_compact(p, x, true, k);
-    CHECK(view_collapse(&p->math, &from, &rows, &stride), "a copy whose rows have no stride");
-  }
+  const View from = view_of_rows(p, x, k, &rows, &x_stride);
   p->node = x;
   p->prepare = value->is_prepare;
-  dims[0] = rows;
-  dims[1] = math_const(&p->math, whole_row_floats(p, form, k));
-  View to = view_rows(&p->math, DTYPE_F32, 2, dims, NULL, NULL);
-  to.index = plan_buffer(p, DTYPE_F32, math_product(&p->math, 2, dims));
-  to.offset = math_const(&p->math, TFM_ROW_HEAD);
+  const View to = room_for_whole_rows(p, rows, k, form, &c_stride);
   KernelSpec spec = {.family = KERNEL_QUANTIZE, .k = k, .is_rotated = true, .is_grouped = is_grouped,
                      .in_pairs = p->target->dot_pairs != NULL};
   tfm_quantize_step step = {.kernel = plan_kernel(p, &spec),
@@ -150,8 +161,8 @@ static View whole_rows(Planner *p, const Node *x, int64_t k, tfm_form form) {
                             .x = plan_operand(p, &from),
                             .c = plan_operand(p, &to),
                             .dims = {plan_size(p, rows)}};
-  step.x.strides[0] = plan_size(p, stride);
-  step.c.strides[0] = plan_size(p, dims[1]);
+  step.x.strides[0] = plan_size(p, x_stride);
+  step.c.strides[0] = plan_size(p, c_stride);
   if (!p->prepare && leave_same_rows(x, user)) step.live = live_rows(p, user);
   const bool joined = follows_its_rows(p, &step);
   vec_push(p->arena, &p->quantizes, step);
@@ -171,6 +182,21 @@ int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t
   return size_equals(*rows, 1) && !is_integer ? k + COST_LINE : floats;
 }
 
+/* The tiles over panels of `panel` columns in this form, for rows that are not known yet. */
+static TileKind gemm_tiles(const Planner *p, uint8_t form, uint32_t panel, int64_t k) {
+  const bool is_integer = tfm_form_is_integer(form);
+  TileShape shape = (is_integer ? target_whole_tile : target_panel_tile)(p->target, panel);
+  if (tfm_form_has_groups(form)) shape.rows /= 2; /* the sums of a group take registers too */
+  TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
+                   .in_pairs = is_integer && p->target->dot_pairs,
+                   .k = form == TFM_FORM_INT8 && p->target->dot_pairs ? k : 0};
+  if (form == TFM_FORM_INT8 && p->target->matrix.rows) {
+    kind.least_matrix_rows = (uint8_t)(shape.rows + 1); /* fewer are faster in vectors: those take as long as 16 */
+    kind.shape = (TileShape){p->target->matrix.rows, (uint8_t)panel};
+  }
+  return kind;
+}
+
 /* `weight`: the recipe of w, in panels. */
 static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c, const Node *w, uint32_t weight) {
   const Size *rows, *c_rows, *c_stride;
@@ -179,24 +205,16 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   const uint32_t panel = p->plan->recipes.items[weight].width;
   const uint8_t form = p->plan->recipes.items[weight].form;
   const bool is_integer = tfm_form_is_integer(form);
-  const bool is_matrix = form == TFM_FORM_INT8 && p->target->matrix.rows;
-  TileShape shape = (is_integer ? target_whole_tile : target_panel_tile)(p->target, panel);
-  if (tfm_form_has_groups(form)) shape.rows /= 2; /* the sums of a group take registers too */
-  const uint8_t vector_rows = shape.rows; /* so few are faster in vectors: tile registers take as long as for 16 */
-  if (is_matrix) shape = (TileShape){p->target->matrix.rows, (uint8_t)panel};
-  TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
-                   .in_pairs = is_integer && p->target->dot_pairs,
-                   .k = form == TFM_FORM_INT8 && p->target->dot_pairs ? k : 0,
-                   .least_matrix_rows = is_matrix ? (uint8_t)(vector_rows + 1) : 0};
+  TileKind kind = gemm_tiles(p, form, panel, k);
   kind.a_stride = product_row_stride(p, a, &rows, k, is_integer);
   if (!is_integer) kind.chain = product_chain(math_const(&p->math, k)); /* sums of whole numbers have no order */
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
-  tfm_gemm_step step = {.tile_rows = shape.rows,
-                        .width = shape.width,
+  tfm_gemm_step step = {.tile_rows = kind.shape.rows,
+                        .width = kind.shape.width,
                         .panel = (uint8_t)panel,
                         .form = form,
                         .a_bytes = is_integer ? number_bytes(p) : (uint8_t)sizeof(float),
-                        .is_matrix = is_matrix,
+                        .is_matrix = kind.least_matrix_rows != 0,
                         .rank = (uint8_t)nest->rank,
                         .n_operands = (uint8_t)nest->n_operands,
                         .weight = weight,

@@ -144,15 +144,9 @@ static bool take_keeps(const ItemKinds *k, const Node *node, uint32_t axis) {
   return all_aligned(k, node, axis);
 }
 
-/* Whether each element along the axis is made of elements of the same item; `from`: the axis of the first operand. */
-static bool keeps_items(const ItemKinds *k, const Node *node, uint32_t from, uint32_t axis) {
-  const uint32_t along = (uint32_t)node->attr.axis, last = input(node, 0)->rank - 1u;
-  if (op_is_pointwise(node->op)) return all_aligned(k, node, axis);
-  switch (node->op) {
-    case OP_POWER:
-      return all_aligned(k, node, axis);
-    case OP_CONCAT:
-      return axis != along && all_aligned(k, node, axis);
+/* What goes along an axis of its own, whose elements depend on each other: items on any other axis stay apart. */
+static bool goes_along_axis(OpKind op) {
+  switch (op) {
     case OP_SUM:
     case OP_MEAN:
     case OP_MAX:
@@ -166,7 +160,20 @@ static bool keeps_items(const ItemKinds *k, const Node *node, uint32_t from, uin
     case OP_PLACES:
     case OP_BEFORE:
     case OP_EVERY:
-      return from != along;
+      return true;
+    default:
+      return false;
+  }
+}
+
+/* Whether each element along the axis is made of elements of the same item; `from`: the axis of the first operand. */
+static bool keeps_items(const ItemKinds *k, const Node *node, uint32_t from, uint32_t axis) {
+  const uint32_t along = (uint32_t)node->attr.axis, last = input(node, 0)->rank - 1u;
+  if (op_is_pointwise(node->op) || node->op == OP_POWER) return all_aligned(k, node, axis);
+  if (goes_along_axis(node->op)) return from != along;
+  switch (node->op) {
+    case OP_CONCAT:
+      return axis != along && all_aligned(k, node, axis);
     case OP_LAYER_NORM:
     case OP_RMS_NORM:
     case OP_LINEAR:

@@ -1,5 +1,6 @@
 /* Memory of contexts and decoders: from the caller's tfm_allocator, or from the C library and mmap. The owner of a
- * block releases with the same allocator and the same number of bytes; nothing here keeps a list. */
+ * block releases with the same allocator and the same number of bytes; nothing here keeps a list. In: bytes. Out: a
+ * block; NULL where there is no memory. Nothing else is refused. */
 #ifndef TFM_RUNTIME_ALLOCATE_H
 #define TFM_RUNTIME_ALLOCATE_H
 

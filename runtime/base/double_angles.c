@@ -1,4 +1,4 @@
-/* sin and cos of doubles. See abi/double_functions.h.
+/* In: a double. Out: its sine or cosine. Refuses nothing. See abi/double_functions.h.
  *
  * The angle is taken modulo pi / 2 exactly, by whole numbers: of the digits of 2 / pi those are multiplied that decide
  * the quarter and the place in it (M. Payne, R. Hanek, Radian reduction for trigonometric functions, 1983). Smaller

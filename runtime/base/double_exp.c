@@ -1,4 +1,5 @@
-/* exp, log, pow and tanh of doubles, and pow of floats. See abi/double_functions.h.
+/* In: doubles, or floats. Out: exp, log, pow and tanh of doubles, pow of floats. Refuses nothing. See
+ * abi/double_functions.h.
  *
  * exp(x) = 2^k exp(r), |r| <= log(2) / 2, by the series of Taylor. log(x) = e log(2) + log(1 + f) with
  * sqrt(1/2) <= 1 + f < sqrt(2): of the series 2 atanh(s), s = f / (2 + f), which is f - f^2 / 2 + ..., these two terms

@@ -1,6 +1,7 @@
 /* What refuses a run before anything is computed: the checks of the model, which are conditions on run-time sizes in
  * postfix form whose messages name the sizes, and ids that are inputs, of which every element must lie in [0, limit).
- * Computed ids have a step of their own (steps/step_ids.c).
+ * Computed ids have a step of their own (steps/step_ids.c). In: sizes of a run, its inputs. Out: nothing, or what is
+ * said of the first that fails.
  *
  * The scan of ids has no branch per element, so that compilers turn it into vector code; the place of a bad id is
  * looked for only when there is one. Input tensors may have any alignment, so ids are read with memcpy. */

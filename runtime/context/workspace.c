@@ -1,5 +1,5 @@
 /* The workspace of a context: the buffers of a program, then the scratch of each thread, then what stands for inputs
- * that are left out.
+ * that are left out. In: sizes of all buffers and of scratch. Out: memory, and the place of each.
  *
  * Buffers that are never live at the same time share memory: each buffer is placed at the lowest offset at which it
  * overlaps none that is live with it, larger buffers first (the greedy order of size, which is within a few percent of

@@ -1,5 +1,5 @@
 /* Steps: a call is checked, cut into runs of the step program, and executed; its rows have their new tokens only when
- * all runs have succeeded.
+ * all runs have succeeded. In: rows with their new tokens. Out: their logits, or what a search wants of these.
  *
  * The rows of a run have the same number of positions, the same number of new tokens, the same number of logits that
  * are wanted, and sources of the same sizes. Short runs are executed in lockstep; the long beginnings of rows are cut

@@ -1,4 +1,5 @@
-/* A decoder's life: creating and destroying it, beginning with a batch or with limits alone, adding sources.
+/* A decoder's life: creating and destroying it, beginning with a batch or with limits alone, adding sources. In: a
+ * tfm_decoding with its packed weights; inputs, or limits. Out: a decoder.
  *
  * Beginning says how many rows of how many tokens there may be. All that a later step may need is allocated there:
  * tables, pages, the tensors of a run, the workspace of the largest runs. Refused: numbers of rows and tokens beyond

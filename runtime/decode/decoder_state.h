@@ -81,7 +81,7 @@ typedef struct RunSizes { /* of a run of the step program */
 typedef struct DecoderRow { /* a row of tokens: what it has in caches, not the tokens themselves */
   bool exists, in_call; /* in_call: the step that is being checked names it */
   int64_t item, length;
-  PageList own;
+  PageList own; /* pages of what it computed; those of its source are the item's */
   char *flat; /* caches that are tensors (tfm_step_input); NULL: nothing was written yet */
   char *next_flat; /* what they become when the step succeeds; NULL: as they are */
   char *before;    /* what they were before the last step, of a model with states; NULL: gone, or before_length is 0 */

@@ -1,4 +1,5 @@
-/* What every part of a generation uses: its memory and refusals, rows of tokens that grow, and the result.
+/* What every part of a generation uses: its memory and refusals, rows of tokens that grow, and the result. In: options,
+ * tokens. Out: rows, a tfm_generated. Refused: what there is no memory for.
  *
  * Memory comes from the C library, not from a context's allocator: tfm_generate knows no context, and its result is
  * freed by tfm_generated_free alone. */

@@ -1,5 +1,5 @@
 /* Opening a compiled model: its version, the CPU and the weights are checked, in this order, before generated code
- * runs.
+ * runs. In: a tfm_library, where its weights are. Out: a tfm_model.
  *
  * Weights come from a .tfmw file, from the caller's memory, or from the library itself. abi/weights_file.h describes
  * the form of the file. Refused: what is no regular file; another magic, version or byte order; a header that does not

@@ -1,9 +1,10 @@
 /* Opening a compiled library by its path, for callers that do not have its header.
  *
- * In: the path of an ELF shared library. Its one exported function with a known ending is looked up in the file
- * itself, before the loader maps it. Everything that is read must lie inside the file: the tables of segments and
- * sections, every segment and section, the names. Linkers write the table of sections at the end, so a file that was
- * cut off, or whose end was never written, is noticed and refused; the loader would crash on it. */
+ * In: the path of an ELF shared library, that of its weights. Out: a tfm_model. The library's one exported function
+ * with a known ending is looked up in the file itself, before the loader maps it. Everything that is read must lie
+ * inside the file: the tables of segments and sections, every segment and section, the names. Linkers write the table
+ * of sections at the end, so a file that was cut off, or whose end was never written, is noticed and refused; the
+ * loader would crash on it. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* The features of an AArch64 CPU. In: the rows of features_aarch64.def, and what the system says in the auxiliary
- * vector, which names what all CPUs of the machine have. Out: their bits. */
+ * vector, which names what all CPUs of the machine have. Out: their bits. Refuses nothing. */
 #include "tfm/abi/cpu.h"
 
 #if defined(__aarch64__)

@@ -1,5 +1,6 @@
 /* In: masks of features, as compiled programs hold them. Out: the family of this machine; the name of what is missing.
- * The rows of a family (tfm/abi/features_x86.def) say what its bits are called; how they are found is its file's. */
+ * Refuses nothing. The rows of a family (tfm/abi/features_x86.def) say what its bits are called; how they are found is
+ * its file's. */
 #include "machine/features.h"
 
 #include <stddef.h>

@@ -1,4 +1,6 @@
-/* Shares of a step: each thread owns a range of units in one atomic word (serial, first, end) and takes from its front;
+/* In: a grid of units, a thread. Out: its next unit. Refuses nothing.
+ *
+ * Shares of a step: each thread owns a range of units in one atomic word (serial, first, end) and takes from its front;
  * a thread that has none left takes from the end of another's range. A compare-and-swap moves either end, so each unit
  * is taken exactly once. See share.h. */
 #include "pool/share.h"

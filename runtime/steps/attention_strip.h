@@ -84,7 +84,7 @@ typedef struct AttentionStrip { /* some queries: of an item, or, in a gang, one 
   const AttentionItem *item; /* of the first row */
   const struct Pages *pages; /* paged_attention.c: where keys and values are; NULL: in memory */
   int64_t row, rows;         /* queries; in a gang rows of the step */
-  int64_t state;             /* the first one in the arrays of the chunk */
+  int64_t state;             /* of its first row in the arrays of the chunk: maximum, sum, scale, waiting */
   int64_t seen;              /* keys that the last row sees */
   int64_t item_step;         /* of a gang: items from row to row; else 0 */
 } AttentionStrip;

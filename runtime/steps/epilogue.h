@@ -1,6 +1,6 @@
 /* Epilogues: the kernels of rows on the results of a product, tile by tile, while they are near.
  *
- * In: a row kernel with its operands, a tile. Out: the tile, changed in place. */
+ * In: a row kernel with its operands, a tile. Out: the tile, changed in place. Refuses nothing. */
 #ifndef TFM_RUNTIME_EPILOGUE_H
 #define TFM_RUNTIME_EPILOGUE_H
 

@@ -1,7 +1,8 @@
 /* Live rows: which rows of a step's result must be computed, as runs of neighbours.
  *
  * In: the mask of a step (tfm_live_rows). Out: its runs, from any row or from the n-th live row on, so that threads
- * can share the live rows evenly. Nothing is cached: reading the mask again is faster than reading a list of runs. */
+ * can share the live rows evenly. Refuses nothing. Nothing is cached: reading the mask again is faster than reading a
+ * list of runs. */
 #ifndef TFM_RUNTIME_LIVE_RUNS_H
 #define TFM_RUNTIME_LIVE_RUNS_H
 

@@ -1,5 +1,6 @@
 /* Attention: cuts the step into units, packs keys and values, and leads the strips of queries through the key blocks.
- * The loops are drawn in attention_strip.h, which this shares with attention over caches.
+ * The loops are drawn in attention_strip.h, which this shares with attention over caches. In: queries, keys and values
+ * in memory, operands of the score expression. Out: results, weights where they are wanted. Refuses nothing.
  *
  * A unit is a range of strips of one batch item (a head of a sequence). Strips go through the blocks of TFM_KEY_BLOCK
  * keys in chunks, so that a block is used while it is in the cache. Blocks count from key 0 in every row, and keys that

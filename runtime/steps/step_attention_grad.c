@@ -1,5 +1,7 @@
 /* The gradient of attention: what queries, keys and values get, without any matrix of the scores' shape in memory; and
- * attention with dropout, which is the first part of it, so that both find the same probabilities.
+ * attention with dropout, which is the first part of it, so that both find the same probabilities. In the compiler,
+ * passes/fuse_attention_grad.c finds the operation and plan/attention_grad.c makes the step. In: q, k, v, and g, what
+ * the result gets. Out: c, what q gets, dk and dv; of the first part c, its result. Refuses nothing.
  *
  * A unit is one batch item (a head of a sequence); units divide results, never sums. Keys and values are packed once,
  * as columns and as rows. Then blocks of queries pass: their probabilities are computed again as attention computes

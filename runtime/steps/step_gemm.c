@@ -1,5 +1,8 @@
 /* Products with packed weights: x wT, tile by tile, each tile's epilogue right after its last block of k.
  *
+ * In: rows of a, f32 or whole numbers; weights in panels; operands of the epilogue. Out: rows of c, or their units for
+ * the run's consumer. Refuses nothing.
+ *
  * The loops, from outside to inside; beside them what they are cut by, and where it stays:
  *
  *   units              a block of rows (128) x a group of panels      threads share them; a thread keeps its panels
@@ -168,7 +171,8 @@ static inline void run_panel(const PanelWalk *walk, int64_t panel, const char *w
   }
 }
 
-static bool has_full_panels(const Gemm *gemm, const Block *block) {
+/* Whether a call of a tile takes a panel as a whole: all of its columns and all of k. */
+static bool takes_whole_panels(const Gemm *gemm, const Block *block) {
   const tfm_gemm_step *step = gemm->step;
   return gemm->chains == 1 && gemm->k_blocks == 1 && step->width == step->panel && block->k == step->k;
 }
@@ -177,7 +181,7 @@ static PanelWalk walk_of(const GemmJob *job) {
   const Gemm *gemm = job->gemm;
   const tfm_gemm_step *step = gemm->step;
   PanelWalk walk = {.job = job, .panel_bytes = full_panel_bytes(step)};
-  const bool one_tile = is_short(gemm), in_one_piece = !one_tile && has_full_panels(gemm, job->block);
+  const bool one_tile = is_short(gemm), in_one_piece = !one_tile && takes_whole_panels(gemm, job->block);
   const bool has_whole_rows = job->to.stride == step->n && job->end_panel - job->first_panel == gemm->panels;
   walk.tiles = one_tile ? 1 : job->block->n;
   walk.lines = one_tile ? 0 : job->block->lines;

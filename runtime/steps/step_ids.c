@@ -1,7 +1,7 @@
 /* Computed ids: every element of a tensor that the program computes and then uses as ids must lie in [0, limit).
  *
  * In: the step's tensor. Out: nothing, or a fault (FAULT_IDS) for which the run ends with the first element that is out
- * of the range. Threads share rows. */
+ * of the range; nothing else is refused. Threads share rows. */
 #include <string.h>
 
 #include "context/binding.h"

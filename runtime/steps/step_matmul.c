@@ -1,5 +1,5 @@
 /* Products of two activations: both are packed into scratch, then the same tiles as in a gemm. What lies already as it
- * would be packed stays where it is.
+ * would be packed stays where it is. In: x and y, of any strides; operands of the epilogue. Out: c. Refuses nothing.
  *
  * The loops, from outside to inside; beside them what they are cut by, and where it stays:
  *

@@ -1,5 +1,6 @@
 /* Steps that work on rows: generated kernels over blocks of rows of a tensor with any number of outer axes; rows that
- * become whole numbers.
+ * become whole numbers. In: operands over the axes of the step, which rows are live. Out: operand 0, or rows of whole
+ * numbers (abi/kernels.h). Refuses nothing.
  *
  * Pointwise steps and reductions along columns are cut over rows (pointwise ones over columns too when there are
  * fewer rows than threads); reductions along rows are cut over outer axes and columns. Where only some rows are live,

@@ -7,7 +7,19 @@
  * all columns. Nothing is kept of the first half but operands: states are computed again by the kernel that computed
  * them there, first those before every `apart`th step, then, for one such stretch after the other, those before each of
  * its steps, and what their keys read. So how far apart they are changes no bit. Steps behind the last one that gets
- * something are left out and give zeros, whatever their operands hold. Nothing is refused. */
+ * something are left out and give zeros, whatever their operands hold. Nothing is refused.
+ *
+ * The loops, from outside to inside:
+ *
+ *   items             of all axes before the steps; S is [n, columns]       units with the next one
+ *     blocks          state->block columns of S          scratch, or where the states lie; in decoding a row's block
+ *       steps, rows   t ascending, then i of n           in the kernel (kernels/state.c)
+ *
+ *   items             of the gradient, with all columns                     units
+ *     keep_states     S before every apart'th step       kernel passes
+ *     stretch_back    `apart` steps, the last stretch first
+ *       walk_steps    S before each of them, what their keys read           kernel keeps
+ *       step_back     the last step first: what its operands get            kernel through */
 #include <string.h>
 
 #include "machine/tuning.h"

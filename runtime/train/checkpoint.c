@@ -1,4 +1,5 @@
-/* In: the state of a run and its weights. Out: folders of checkpoints, and files of weights. See checkpoint.h. */
+/* In: the state of a run and its weights. Out: folders of checkpoints, and files of weights. Refused: what
+ * the system does not let it write. See checkpoint.h. */
 #include "tfm/abi/checkpoint.h"
 
 #include <dirent.h>

@@ -3,7 +3,20 @@
  * In: a trainer, parts of a batch. Out: results of the objective, gradients, weights that have been trained. The parts
  * of a step count as one: what their losses are divided by is added up first. Refused: a step without anything to
  * divide by, and one whose loss or gradient is not finite; then the weights are as before, as they are after any other
- * error. Memory is taken only when parts are larger, or more, than any before. */
+ * error. Memory is taken only when parts are larger, or more, than any before.
+ *
+ * tfm_trainer_step (trainer_calls.c) calls:
+ *
+ *   tfm_train_gradients       step.c
+ *     sum_all of bottoms      what losses are divided by, of all parts, before any gradient
+ *     sum_all of tops         a program with both halves, forward and back: its results, and gradients
+ *       sum_shard, sum_tree   parts after each other; shards, then ranks, as a tree
+ *         run_bind            part_run.c: inputs, sizes, masks of dropout
+ *         run_bound           the program's steps (walk/walk.c): step_attention_grad is one of them
+ *     mixture_results         mixture.c
+ *   tfm_train_update          step.c: the norm, the rate; optimizer_update of vectors/formulas.c
+ *
+ * Where results mix the items of several parts, joined.c runs other graphs in place of tops. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* What a trainer consists of: its life (trainer_life.c), what it is asked to do (trainer_calls.c), steps (step.c),
- * arithmetic (formulas.c). */
+/* What a trainer consists of, file by file. The head of step.c follows a step through them. */
 #ifndef TFM_RUNTIME_TRAINER_PARTS_H
 #define TFM_RUNTIME_TRAINER_PARTS_H
 

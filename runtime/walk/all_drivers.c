@@ -1,5 +1,6 @@
 /* The table of all drivers, for a process that has the whole runtime: programs that are made in it, and tests.
- * Libraries have a table of their own, and this file is not linked into them. */
+ * Libraries have a table of their own, and this file is not linked into them. In: the rows of drivers.def. Out: a table
+ * with all of them. Refuses nothing. */
 #include "tfm/abi/drivers.h"
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Passes over the logits of one row (logit_row.h).
+/* In: logits of one row. Out: what a search or a choice asks of them. See logit_row.h.
  *
  * Vectors are those of the language of gcc and clang, not of a machine: compilers do not find the loop over exp by
  * themselves. Four vectors of four numbers are the 16 lanes, so the order of every sum is fixed by this file and not

@@ -1,7 +1,7 @@
 /* Attention that reads its keys and values in the pages of caches: cache_pages.h draws pages, the RunPart has the lists
  * of each row. It gives the same numbers as step_attention.c for the same rows, and shares its loops
  * (attention_strip.h): here are the two products of a strip with a block of keys, for pages of f32 and of 8 bits, and
- * how rows are cut. Refuses nothing.
+ * how rows are cut. In: queries in memory, pages. Out: results. Refuses nothing.
  *
  * The loops, from outside to inside; in brackets the function that has each:
  *

@@ -1,4 +1,5 @@
-/* What libraries of generative models export: <model>_begin and <model>_step, and <model>_generate.
+/* What libraries of generative models export: <model>_begin and <model>_step, and <model>_generate. In: a context, a
+ * struct of args. Out: logits, generated tokens.
  *
  * A context has at most one decoder, made when it is first needed, with the threads and the memory of the context and
  * its one caller at a time. <model>_generate takes prompts and options from a call. A model with an incremental form
