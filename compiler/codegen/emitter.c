@@ -60,6 +60,30 @@ LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef type) {
   return e->function;
 }
 
+/* Whether it does nothing but give its value. */
+static bool only_gives_a_value(LLVMValueRef instruction) {
+  switch (LLVMGetInstructionOpcode(instruction)) {
+    case LLVMLoad: return !LLVMGetVolatile(instruction) && LLVMGetOrdering(instruction) == LLVMAtomicOrderingNotAtomic;
+    case LLVMStore:
+    case LLVMCall:
+    case LLVMFence:
+    case LLVMAtomicRMW:
+    case LLVMAtomicCmpXchg: return false;
+    default: return !LLVMIsATerminatorInst(instruction);
+  }
+}
+
+/* From the last instruction to the first, so that what only unused ones use goes too. */
+void emit_leave_out_unused(Emitter *e) {
+  for (LLVMBasicBlockRef block = LLVMGetLastBasicBlock(e->function); block; block = LLVMGetPreviousBasicBlock(block)) {
+    LLVMValueRef before;
+    for (LLVMValueRef at = LLVMGetLastInstruction(block); at; at = before) {
+      before = LLVMGetPreviousInstruction(at);
+      if (!LLVMGetFirstUse(at) && only_gives_a_value(at)) LLVMInstructionEraseFromParent(at);
+    }
+  }
+}
+
 void emit_parameter_noalias(Emitter *e, unsigned i) {
   LLVMAddAttributeAtIndex(e->function, i + 1, enum_attribute(e, "noalias"));
 }
@@ -86,9 +110,23 @@ LLVMValueRef emit_i64(Emitter *e, int64_t value) { return LLVMConstInt(e->i64, (
 LLVMValueRef emit_i32(Emitter *e, int64_t value) { return LLVMConstInt(e->i32, (unsigned long long)value, 1); }
 LLVMValueRef emit_f32(Emitter *e, double value) { return LLVMConstReal(e->f32, value); }
 
-LLVMValueRef emit_add(Emitter *e, LLVMValueRef a, LLVMValueRef b) { return LLVMBuildAdd(e->builder, a, b, ""); }
-LLVMValueRef emit_sub(Emitter *e, LLVMValueRef a, LLVMValueRef b) { return LLVMBuildSub(e->builder, a, b, ""); }
-LLVMValueRef emit_mul(Emitter *e, LLVMValueRef a, LLVMValueRef b) { return LLVMBuildMul(e->builder, a, b, ""); }
+/* Kernels are written for any column, vector or line, of which many are the first: what would add 0 or multiply by 1 is
+ * left out here, a twentieth of all instructions, each of which LLVM would look at many times. */
+static bool is_one(LLVMValueRef value) { return LLVMIsAConstantInt(value) && LLVMConstIntGetZExtValue(value) == 1; }
+
+LLVMValueRef emit_add(Emitter *e, LLVMValueRef a, LLVMValueRef b) {
+  if (LLVMIsNull(a)) return b;
+  return LLVMIsNull(b) ? a : LLVMBuildAdd(e->builder, a, b, "");
+}
+
+LLVMValueRef emit_sub(Emitter *e, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMIsNull(b) ? a : LLVMBuildSub(e->builder, a, b, "");
+}
+
+LLVMValueRef emit_mul(Emitter *e, LLVMValueRef a, LLVMValueRef b) {
+  if (LLVMIsNull(a) || is_one(b)) return a;
+  return LLVMIsNull(b) || is_one(a) ? b : LLVMBuildMul(e->builder, a, b, "");
+}
 
 LLVMValueRef emit_icmp(Emitter *e, LLVMIntPredicate predicate, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildICmp(e->builder, predicate, a, b, "");
@@ -107,6 +145,7 @@ LLVMValueRef emit_least(Emitter *e, LLVMValueRef a, LLVMValueRef b) {
 
 /* Addresses are computed in bytes, from i8: the emitter needs no struct types, and offsets are those of offsetof. */
 LLVMValueRef emit_offset(Emitter *e, LLVMValueRef pointer, LLVMValueRef bytes) {
+  if (LLVMIsNull(bytes)) return pointer;
   return LLVMBuildGEP2(e->builder, e->i8, pointer, &bytes, 1, "");
 }
 

@@ -40,6 +40,9 @@ void emitter_destroy(Emitter *e);
 /* Begins a function; the builder then stands in its entry block. The function unwinds nothing and is hidden, so that a
  * library exports only what its header declares. */
 LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef type);
+/* Takes out of the function, which is whole, what nothing uses: a pass over rows prepares the addresses of all
+ * operands, and LLVM would look for the best way to each before it sees that some are not needed. */
+void emit_leave_out_unused(Emitter *e);
 /* Promises to LLVM about pointer parameter `i`, which callers must keep: nothing else in the function reaches what it
  * points to; the function only reads it. */
 void emit_parameter_noalias(Emitter *e, unsigned i);

@@ -23,6 +23,11 @@ static LLVMValueRef slot(RowKernel *k, const Columns *columns, LLVMValueRef arra
   return emit_offset(e, array, emit_mul(e, at, emit_i64(e, 4)));
 }
 
+/* Over the columns of the arrays alone, which have room for whole vectors. */
+static void walk_arrays(RowKernel *k, Columns *columns, void (*body)(RowKernel *, void *, LLVMValueRef *)) {
+  row_walk_beyond(k, (RowWalk){.body = body, .context = columns});
+}
+
 static void load_state(RowKernel *k, const Columns *columns, LLVMValueRef lane, unsigned v, LLVMValueRef *state) {
   for (unsigned i = 0; i < columns->pass->reducer->n_state; i++)
     state[i] = emit_load(k->e, reducer_type(k->e, columns->pass->reducer, i),
@@ -131,6 +136,14 @@ static void fill_body(RowKernel *k, void *context, LLVMValueRef *unused) {
   store_state(k, columns, 0, state);
 }
 
+/* Lanes `first` to `end`, counted from `before`, get nothing. */
+static void fill_lanes(RowKernel *k, Columns *columns, LLVMValueRef before, LLVMValueRef first, LLVMValueRef end) {
+  Loop lanes = loop_begin(k->e, first, end, 1);
+  columns->lane = emit_sub(k->e, lanes.index, before);
+  walk_arrays(k, columns, fill_body);
+  loop_end(k->e, &lanes);
+}
+
 /* Combines the lanes first, first + step, first + 2 step ... in the order of reducer_tree. */
 static void combine_lanes(RowKernel *k, const Columns *columns, unsigned first, unsigned step, LLVMValueRef *state) {
   if (step == LANES) {
@@ -172,10 +185,7 @@ static LLVMValueRef begin_lanes(RowKernel *k, Columns *columns, LLVMValueRef beg
   LLVMValueRef begun = emit_select(e, emit_icmp(e, LLVMIntUGT, together, few), together, few);
   pass_rows(k, columns, together, begun, 1);
   columns->is_first = false;
-  Loop lanes = loop_begin(e, begun, lanes_end, 1);
-  columns->lane = emit_sub(e, lanes.index, begin);
-  row_walk(k, 1, (RowWalk){.body = fill_body, .context = columns});
-  loop_end(e, &lanes);
+  fill_lanes(k, columns, begin, begun, lanes_end);
   return begun;
 }
 
@@ -211,22 +221,24 @@ static void add_to_totals(RowKernel *k, void *context, LLVMValueRef *unused) {
   }
 }
 
-/* Lane 0 gets the total, which is never -0, and the others nothing: so the numbers come from lanes here, too. */
-static void totals_to_lanes(RowKernel *k, void *context, LLVMValueRef *unused) {
+static void total_body(RowKernel *k, void *context, LLVMValueRef *unused) {
   (void)unused;
-  Columns *columns = context;
+  const Columns *columns = context;
   Emitter *e = k->e;
-  const Reducer *reducer = columns->pass->reducer;
   LLVMValueRef state[REDUCER_MAX_STATE];
-  for (unsigned lane = 0; lane < LANES; lane++) {
-    columns->lane = emit_i64(e, lane);
-    reducer_begin(e, reducer, state);
-    for (unsigned i = 0; lane == 0 && i < reducer->n_state; i++) {
-      LLVMValueRef total = emit_load(e, lanes_type(e->f64), total_slot(k, columns, i), 64);
-      state[i] = LLVMBuildFPTrunc(e->builder, total, lanes_type(e->f32), "");
-    }
-    store_state(k, columns, 0, state);
+  for (unsigned i = 0; i < columns->pass->reducer->n_state; i++) {
+    LLVMValueRef total = emit_load(e, lanes_type(e->f64), total_slot(k, columns, i), 64);
+    state[i] = LLVMBuildFPTrunc(e->builder, total, lanes_type(e->f32), "");
   }
+  store_state(k, columns, 0, state);
+}
+
+/* Lane 0 gets the total, which is never -0, and the others nothing: so the numbers come from lanes here, too. */
+static void totals_to_lanes(RowKernel *k, Columns *columns) {
+  LLVMValueRef zero = emit_i64(k->e, 0);
+  columns->lane = zero;
+  walk_arrays(k, columns, total_body);
+  fill_lanes(k, columns, zero, emit_i64(k->e, 1), emit_i64(k->e, LANES));
 }
 
 /* Where all rows are one chain, its lanes are left as they are. */
@@ -234,18 +246,18 @@ static void reduce_chains_of_rows(RowKernel *k, Columns *columns) {
   Emitter *e = k->e;
   LLVMValueRef zero = emit_i64(e, 0), is_long = row_line_is_long(k);
   If first = if_begin(e, is_long);
-  row_walk(k, 1, (RowWalk){.body = clear_totals, .context = columns});
+  walk_arrays(k, columns, clear_totals);
   if_end(e, &first);
   LLVMValueRef none = emit_icmp(e, LLVMIntEQ, k->rows, zero);
   Loop chains = loop_begin(e, zero, emit_select(e, none, emit_i64(e, 1), k->rows), TFM_ROW_CHAIN);
   LLVMValueRef end = emit_add(e, chains.index, emit_i64(e, TFM_ROW_CHAIN));
   reduce_rows(k, columns, chains.index, emit_least(e, k->rows, end));
   If each = if_begin(e, is_long);
-  row_walk(k, 1, (RowWalk){.body = add_to_totals, .context = columns});
+  walk_arrays(k, columns, add_to_totals);
   if_end(e, &each);
   loop_end(e, &chains);
   If last = if_begin(e, is_long);
-  row_walk(k, 1, (RowWalk){.body = totals_to_lanes, .context = columns});
+  totals_to_lanes(k, columns);
   if_end(e, &last);
 }
 

@@ -32,8 +32,9 @@ typedef void (*EmitKernel)(Emitter *e, const KernelSpec *spec, const char *name)
 static void emit_all(Emitter *e, const Plan *plan, const EmitKernel *families, bool calls_others) {
   for (size_t i = 0; i < plan->kernels.n; i++) {
     const PlannedKernel *kernel = &plan->kernels.items[i];
-    if (!kernel->spec.of_one_row == !calls_others && !LLVMGetNamedFunction(e->module, kernel->name))
-      families[kernel->spec.family](e, &kernel->spec, kernel->name);
+    if (!kernel->spec.of_one_row != !calls_others || LLVMGetNamedFunction(e->module, kernel->name)) continue;
+    families[kernel->spec.family](e, &kernel->spec, kernel->name);
+    emit_leave_out_unused(e);
   }
 }
 

@@ -298,6 +298,8 @@ void row_walk(RowKernel *k, unsigned unroll, RowWalk walk) {
   walk_part(k, &walk, column, k->columns, 1, true);
 }
 
+void row_walk_beyond(RowKernel *k, RowWalk walk) { walk_part(k, &walk, k->first, k->columns, 1, false); }
+
 // ---- squares ----
 
 /* An operand whose neighbours in memory are rows is read in squares, which are transposed on their way to the stack.

@@ -59,6 +59,8 @@ typedef struct RowWalk {
 
 /* Calls the body for all columns of the row, with k->column, count, mask and e->n_vectors (up to `unroll`) set. */
 void row_walk(RowKernel *k, unsigned unroll, RowWalk walk);
+/* The same one vector at a time, the last one whole: for a body that knows only memory with room for it. */
+void row_walk_beyond(RowKernel *k, RowWalk walk);
 /* Whether operands are read in squares, and a walk over all rows and columns of the block that does so; `body` as in a
  * walk along one row. */
 bool row_has_squares(const RowKernel *k);

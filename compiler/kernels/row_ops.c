@@ -247,11 +247,19 @@ static void store_numbers(RowKernel *k, const LinePass *pass, const NormRows *ro
   if (pass->second) store_number(k, rows, pass->yields_second, values);
 }
 
+static bool reads_table(const KernelSpec *spec) {
+  for (uint32_t i = 0; i < spec->n_operands; i++)
+    if (spec->operands[i].gathered) return true;
+  return false;
+}
+
 /* Squares of short rows: a pass waits for its multiply-adds, and with its load and its difference a row fills so much
  * of what the CPU looks ahead that the next one hardly begins. So two rows go side by side. What an expression has
- * computed once per row is kept for one row only. */
+ * computed once per row is kept for one row only. Rows of a table are looked up once a run, at its beginning: their
+ * kernel is not worth the code. */
 static bool goes_in_pairs(const RowKernel *k, const LinePass *passes, unsigned n) {
   const Reducer *reducer = passes[n].reducer;
+  if (reads_table(k->spec)) return false;
   if ((reducer != &reducer_squares && reducer != &reducer_moments) || line_has_chains(k, reducer)) return false;
   return line_is_operand(k) ? !k->program.per_row[0] : n > 0;
 }
