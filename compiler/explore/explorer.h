@@ -50,6 +50,10 @@ int explorer_size(Explorer *x, const Graph *graph, const Size *size);
 int explorer_plan_size(Explorer *x, const Plan *plan, tfm_size size);
 /* The factor times the sizes, without the last `dropped` of them. */
 const char *explorer_term(Explorer *x, const Plan *plan, const WorkTerm *term, uint32_t dropped);
+/* The sizes of a term as factors, "*batch*time" if `times` is "*", without its factor and what else is a number: that
+ * is multiplied into `factor`. `more` is added to the last size, as " + 1". */
+const char *explorer_factors(Arena *arena, const Plan *plan, const WorkTerm *term, const char *times, const char *more,
+                             double *factor);
 int explorer_flop_written(Explorer *x, const Graph *graph);
 /* The number of elements of a tensor. */
 const char *explorer_elements(Explorer *x, const Plan *plan, const tfm_tensor_info *tensor);

@@ -27,6 +27,34 @@ int explorer_plan_size(Explorer *x, const Plan *plan, tfm_size size) {
   return explorer_formula(x, text.text);
 }
 
+/* One term of a polynomial; false: it divides. */
+static bool add_names(StrBuf *out, const Plan *plan, const tfm_term *term, const char *times) {
+  for (uint8_t i = 0; i < term->degree; i++)
+    if (term->symbols[i] >= TFM_FIRST_FLOOR) return false;
+  for (uint8_t i = 0; i < term->degree; i++)
+    strbuf_printf(out, "%s%s", times, plan->graph->sizes->symbols[term->symbols[i]]);
+  return true;
+}
+
+const char *explorer_factors(Arena *arena, const Plan *plan, const WorkTerm *term, const char *times, const char *more,
+                             double *factor) {
+  StrBuf out = strbuf_new(arena);
+  *factor = term->factor;
+  for (uint8_t i = 0; i < term->n; i++) {
+    const tfm_polynomial *polynomial = &plan->program.polynomials[term->sizes[i]];
+    const tfm_term *only = &plan->program.terms[polynomial->first_term];
+    const char *added = i + 1 == term->n ? more : "";
+    if (polynomial->n_terms == 1 && !*added && add_names(&out, plan, only, times)) {
+      *factor *= (double)only->coefficient;
+      continue;
+    }
+    strbuf_printf(&out, "%s(", times);
+    plan_print_size(&out, plan, term->sizes[i]);
+    strbuf_printf(&out, "%s)", added);
+  }
+  return out.text;
+}
+
 /* "3*(batch*time)*(time + 1)": a factor that is a sum stands in brackets. */
 static void add_factor(StrBuf *out, const Plan *plan, tfm_size size) {
   StrBuf text = strbuf_new(out->arena);

@@ -12,7 +12,7 @@
 
 enum { MOST_TERMS = 3 }; /* that are shown of a sum */
 
-typedef struct CostTerm { /* the factor times what `sizes` says, such as "batch × time" */
+typedef struct CostTerm { /* the factor and `sizes`, such as " × batch × time" */
   const char *sizes;
   double factor, flops; /* flops: with the sizes that a page begins with */
 } CostTerm;
@@ -36,41 +36,14 @@ typedef struct Costs {
 
 // ---- one term of the arithmetic ----
 
-/* "batch × time" of one term of a polynomial; NULL: it divides. */
-static const char *names_of_term(const Plan *plan, Arena *arena, const tfm_term *term) {
-  StrBuf text = strbuf_new(arena);
-  for (uint8_t i = 0; i < term->degree; i++) {
-    if (term->symbols[i] >= TFM_FIRST_FLOOR) return NULL;
-    strbuf_printf(&text, "%s%s", i ? " × " : "", plan->graph->sizes->symbols[term->symbols[i]]);
-  }
-  return text.text ? text.text : "";
-}
-
-static void add_size(const Plan *plan, tfm_size size, const char *more, StrBuf *text, double *factor) {
-  const tfm_polynomial *polynomial = &plan->program.polynomials[size];
-  const tfm_term *term = &plan->program.terms[polynomial->first_term];
-  const char *names = polynomial->n_terms == 1 && !*more ? names_of_term(plan, text->arena, term) : NULL;
-  if (names) {
-    *factor *= (double)term->coefficient;
-    if (*names) strbuf_printf(text, " × %s", names);
-  } else {
-    strbuf_add(text, " × (");
-    plan_print_size(text, plan, size);
-    strbuf_printf(text, "%s)", more);
-  }
-}
-
 /* Under a causal mask n queries see (n + 1) / 2 of n keys each, as on the page. */
 static CostTerm term_of_step(const Costs *costs, const tfm_step *step, const StepWork *work) {
   const Plan *plan = costs->program->plan;
-  const WorkTerm *flops = &work->flops;
-  const bool is_half = work->is_causal && flops->n >= 2 && flops->sizes[flops->n - 2] == flops->sizes[flops->n - 1];
-  StrBuf text = strbuf_new(costs->x.arena);
-  CostTerm term = {.factor = flops->factor / (is_half ? 2 : 1)};
-  for (uint8_t i = 0; i < flops->n; i++)
-    add_size(plan, flops->sizes[i], is_half && i + 1 == flops->n ? " + 1" : "", &text, &term.factor);
-  term.sizes = text.text ? text.text : "";
-  term.flops = roofline_step_flops_at(&plan->program, step, costs->symbols);
+  WorkTerm flops = work->flops;
+  const bool is_half = work->is_causal && flops.n >= 2 && flops.sizes[flops.n - 2] == flops.sizes[flops.n - 1];
+  CostTerm term = {.flops = roofline_step_flops_at(&plan->program, step, costs->symbols)};
+  if (is_half) flops.factor /= 2;
+  term.sizes = explorer_factors(costs->x.arena, plan, &flops, " × ", is_half ? " + 1" : "", &term.factor);
   return term;
 }
 

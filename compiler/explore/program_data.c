@@ -27,16 +27,30 @@ static json_t *tensors(Explorer *x, const Plan *plan, const tfm_tensor_info *inf
 
 // ---- what a step moves ----
 
-/* The memory that a step reads and writes, each once. */
+/* The memory that a step reads and writes, each once; a sum over products of sizes. */
+typedef struct MovedTerm {
+  const char *factors; /* "*batch*time" */
+  double bytes;
+} MovedTerm;
+
 typedef struct Moved {
   Explorer *x;
   const Plan *plan;
   Map seen; /* of space and index */
-  StrBuf text;
+  VEC(MovedTerm) terms;
 } Moved;
 
-static void add_bytes(Moved *moved, const char *elements, uint8_t dtype) {
-  strbuf_printf(&moved->text, "%s%s(%s)", moved->text.length ? " + " : "", dtype == TFM_BOOL ? "" : "4*", elements);
+static void add_bytes(Moved *moved, uint8_t dtype, uint32_t n, const tfm_size *sizes) {
+  WorkTerm term = {.factor = dtype == TFM_BOOL ? 1 : 4, .n = (uint8_t)n};
+  memcpy(term.sizes, sizes, n * sizeof *sizes);
+  MovedTerm made;
+  made.factors = explorer_factors(moved->x->arena, moved->plan, &term, "*", "", &made.bytes);
+  for (size_t i = 0; i < moved->terms.n; i++)
+    if (strcmp(moved->terms.items[i].factors, made.factors) == 0) {
+      moved->terms.items[i].bytes += made.bytes;
+      return;
+    }
+  vec_push(moved->x->arena, &moved->terms, made);
 }
 
 static void add_operand(void *context, const tfm_operand *operand, bool is_written) {
@@ -49,18 +63,20 @@ static void add_operand(void *context, const tfm_operand *operand, bool is_writt
   if (operand->space == TFM_SPACE_INPUT || operand->space == TFM_SPACE_OUTPUT) {
     const bool is_input = operand->space == TFM_SPACE_INPUT;
     const tfm_tensor_info *tensor = is_input ? &program->inputs[operand->index] : &program->outputs[operand->index];
-    add_bytes(moved, explorer_elements(moved->x, moved->plan, tensor), tensor->dtype);
+    add_bytes(moved, tensor->dtype, tensor->rank, tensor->dims);
   } else if (operand->space == TFM_SPACE_BUFFER) {
-    StrBuf size = strbuf_new(moved->x->arena);
-    plan_print_size(&size, moved->plan, program->buffers[operand->index].elements);
-    add_bytes(moved, size.text, program->buffers[operand->index].dtype);
+    const tfm_buffer *buffer = &program->buffers[operand->index];
+    add_bytes(moved, buffer->dtype, 1, &buffer->elements);
   }
 }
 
 static int moved_bytes(Explorer *x, const Plan *plan, const tfm_step *step) {
-  Moved moved = {.x = x, .plan = plan, .seen = map_new(x->arena), .text = strbuf_new(x->arena)};
+  Moved moved = {.x = x, .plan = plan, .seen = map_new(x->arena)};
   plan_visit_operands(plan, step, add_operand, &moved);
-  return explorer_formula(x, moved.text.length ? moved.text.text : "0");
+  StrBuf text = strbuf_new(x->arena);
+  for (size_t i = 0; i < moved.terms.n; i++)
+    strbuf_printf(&text, "%s%.17g%s", i ? " + " : "", moved.terms.items[i].bytes, moved.terms.items[i].factors);
+  return explorer_formula(x, moved.terms.n ? text.text : "0");
 }
 
 // ---- steps ----

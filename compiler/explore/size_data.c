@@ -15,7 +15,8 @@ enum {
   MOST_STOPS = 40,
   MOST_PAIRS = 4096,
   USUAL = 128,
-  MOST_OF_ROWS = 64,
+  MOST_OF_ROWS = 512,
+  MOST_OF_NEW = 64,
   MOST_OF_POSITIONS = 4096,
   MOST_LIMIT = 1 << 24
 };
@@ -138,8 +139,8 @@ int64_t explorer_default_size(const Explorer *x, const Graph *graph, uint32_t sy
 /* Powers of two up to the limit, the limit, and what the page begins with, in order. */
 static Stops stops_of(const Explorer *x, const Graph *graph, uint32_t symbol) {
   Stops stops = {.limit = limit_of(graph, symbol)};
-  const bool is_small = is_of_rows(graph, symbol) || is_new(graph, symbol);
-  const int64_t usual = is_small ? MOST_OF_ROWS : MOST_OF_POSITIONS;
+  const int64_t usual = is_new(graph, symbol) ? MOST_OF_NEW : is_of_rows(graph, symbol) ? MOST_OF_ROWS
+                                                                                    : MOST_OF_POSITIONS;
   const int64_t most = stops.limit ? stops.limit : usual;
   stops.chosen = chosen_of(x, graph, symbol, stops.limit);
   for (int64_t value = 1, last = 0; last < most; last = value, value *= 2) {

@@ -498,6 +498,75 @@ class Pages(unittest.TestCase):
         self.assertTrue(self.js("return location.hash").count("sel=module:"))
         self.assertEqual([entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"], [])
 
+    def compared(self, name, file, options, *others):
+        """Texts of the differences that the page shows."""
+        page = pathlib.Path(self.folder.name, f"{name}.html")
+        subprocess.run([TFMC, "explore", file, "-march=x86-64-v3", "-o", page, *options, *others], check=True)
+        self.driver.get("about:blank")
+        self.driver.get(f"file://{page}#view=compare")
+        self.assertEqual([entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"], [])
+        return self.js("return [...document.querySelectorAll('section[data-view=compare] .group')].map((group) => group.textContent)")
+
+    def test_equal_changes_of_layers_are_one_entry(self):
+        bert, small = ROOT / "models/bert.tfm", ["-D", "vocab=90", "-D", "d=48", "-D", "heads=4", "-D", "ffn=64"]
+        same = " ".join(small)
+        group, = self.compared("relu", bert, small, "--compare", bert, f'--compare-with={same} -D act="relu"')
+        self.assertIn("× 12: changed", group)
+        self.assertIn("- gelu", group)
+        self.assertIn("+ relu", group)
+        self.show("passes")
+        self.set_input("section[data-view=passes] input[type=search]", "fuse-attention")
+        groups = self.js("return [...document.querySelectorAll('section[data-view=passes] .group')].map((group) => group.textContent)")
+        self.assertEqual([" × 12 " in group for group in groups], [True])
+        group, = self.compared("thirteen", bert, small, "--compare", bert, f"--compare-with={same} -D depth=13")
+        self.assertIn("in the other alone", group)
+        deep, silu = pathlib.Path(self.folder.name, "here.tfm"), pathlib.Path(self.folder.name, "there.tfm")
+        deep.write_text(DEEP)
+        silu.write_text(DEEP.replace("gelu", "silu"))
+        group, = self.compared("silu", deep, [], "--compare", silu)
+        self.assertIn("× 48: changed", group)
+        moe = ROOT / "models/moe.tfm"
+        tiny = "-D vocab=60 -D d=32 -D heads=4 -D kv_heads=2 -D ffn=48 -D experts=4 -D depth="
+        group, = self.compared("fewer", moe, f"{tiny}3".split(), "--compare", moe, f"--compare-with={tiny}2")
+        self.assertIn("in this one alone", group)
+
+    def test_long_lists_of_changes_have_equal_lines_once(self):
+        data = self.open("moe", "#view=passes")
+        longest = max((group for each in data["passes"] if each["program"] == 0 for group in each["groups"]), key=lambda g: len(g["after"]))
+        self.assertGreater(len(longest["after"]), len(set(longest["after"])))
+        lists = self.js("return [...document.querySelectorAll('section[data-view=passes] .pass .group')]"
+                        ".map((group) => [...group.querySelectorAll('.came')].map((line) => line.textContent))")
+        wanted = [f"+ {text}" + (f" (× {longest['after'].count(text)})" if longest["after"].count(text) > 1 else "")
+                  for text in dict.fromkeys(longest["after"])]
+        self.assertIn(wanted, lists)
+
+    def test_code_begins_with_the_dearest_step_and_numbers_can_be_read(self):
+        data = self.open("minilm", "#view=code")
+        program, sizes = data["programs"][0], {size["name"]: size["default"] for size in data["programs"][0]["sizes"]}
+        times = [0 if step["prepare"] else eval(data["formulas"][step["time_ns"]], {}, dict(sizes)) for step in program["steps"]]
+        step = program["steps"][times.index(max(times))]
+        self.assertEqual(self.js("return document.querySelector('.kernel h2').textContent"), data["kernels"][step["kernels"][0]]["name"])
+        norm = next(n for n, kernel in enumerate(data["kernels"]) if kernel["spec"].startswith("row layer_norm"))
+        self.assertIn("eps 0x1.", data["kernels"][norm]["spec"])
+        self.click("code", f"kernel:{norm}")
+        self.assertIn("eps 1e-12", self.js("return document.querySelector('.kernel .spec').textContent"))
+        names = self.js("return [...document.querySelectorAll('.kernel-name')].map((cell) => cell.textContent)")
+        self.assertIn("row pointwise: add, gelu", names)
+        self.assertEqual(len({name for name in names if name.startswith("row")}), sum(name.startswith("row") for name in names))
+
+    def test_a_line_that_nothing_was_made_of_says_so(self):
+        data = self.open("minilm", "#view=source")
+        empty = next(n for n, line in enumerate(data["files"][0]["text"].split("\n"), 1) if line.startswith("#"))
+        self.click("source", f"line:0:{empty}")
+        self.assertIn("nothing that runs", self.js("return document.getElementById('selection').textContent"))
+
+    def test_what_a_run_leaves_out_is_said_where_it_is_counted(self):
+        said = "return (document.querySelector('.left-out') || { textContent: '' }).textContent"
+        for name, words in (("moe", "the rows that chose it"), ("minilm", "padding"), ("deep", "")):
+            self.open(name)
+            self.assertIn(words, self.js(said))
+            self.assertEqual(bool(words), bool(self.js(said)))
+
     def test_code_is_unpacked(self):
         data = self.open("minilm", "#view=code&sel=kernel:0")
         kernel = data["kernels"][0]

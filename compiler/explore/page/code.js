@@ -64,7 +64,19 @@ function codePane(title, number, code, isAssembly) {
   return pane;
 }
 
-const codeChoice = { kernel: 0, what: 'asm' };
+const codeChoice = { kernel: dearestKernel(), what: 'asm' };
+
+// Until something is selected: the first kernel of the step that is expected to take longest.
+function dearestKernel() {
+  let found = 0, most = -1;
+  for (const step of data.programs[0].steps) {
+    const time = step.prepare ? 0 : formula(step.time_ns)(state.values);
+    if (!step.kernels.length || time <= most) continue;
+    most = time;
+    found = step.kernels[0];
+  }
+  return found;
+}
 
 function showKernel(place) {
   const kernel = data.kernels[codeChoice.kernel];
@@ -84,12 +96,23 @@ function showKernel(place) {
   }
   const counts = Object.entries(kernel.code).map(([isa, code]) =>
     el('li', {}, el('strong', {}, isa), ': ' + countsText(code)));
-  place.append(el('h2', {}, kernel.name), el('p', { class: 'spec' }, kernel.spec), el('ul', {}, ...counts),
+  place.append(el('h2', {}, kernel.name), el('p', { class: 'spec' }, specText(kernel.spec)), el('ul', {}, ...counts),
     el('p', {}, el('label', {}, 'show ', choice)), panes);
 }
 
-// What it computes, in short: its name is a hash of that.
-const kernelTitle = (kernel) => kernel.spec.split('\n')[0].trim() || kernel.name;
+// Specifications have numbers as hexadecimal fractions, which are exact and which nobody reads.
+const specText = (text) => text.replace(/0x([0-9a-f])(?:\.([0-9a-f]+))?p([+-]\d+)/g, (all, whole, part, power) =>
+  String(parseInt(whole + (part || ''), 16) * 2 ** (Number(power) - 4 * (part || '').length)));
+
+// What it computes, in short: its name is a hash of that. Rows are told from each other by what they do to a number.
+function kernelTitle(kernel) {
+  const first = specText(kernel.spec.split('\n')[0].trim());
+  const row = /^row (\w+)/.exec(first);
+  if (!row) return first || kernel.name;
+  const does = [...kernel.spec.matchAll(/^ *t\d+ = ([a-z_]\w*)/gm)].map((found) => found[1])
+    .filter((name) => !['operand', 'acc', 'inf', 'nan'].includes(name));
+  return `row ${row[1]}${does.length ? `: ${does.join(', ')}` : ''}`;
+}
 
 function kernelRow(kernel, number) {
   const inLoops = (code) => code.loops.filter((loop) => loop.inner).reduce((sum, loop) => sum + loop.spills, 0);

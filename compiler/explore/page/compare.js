@@ -32,8 +32,8 @@ function compareKernels() {
   const list = (title, items) => (items.length ? [el('h3', {}, title), el('ul', { class: 'specs' }, ...items)] : []);
   return [el('p', { class: 'quiet' }, `${both} kernels both have.`),
     ...list(`${here.length} this one has alone`, here.map((n) => el('li', { 'data-thing': `kernel:${n}`, tabindex: '0',
-      'aria-selected': 'false' }, `${data.kernels[n].family}: ${data.kernels[n].spec}`))),
-    ...list(`${there.length} the other has alone`, there.map((text) => el('li', {}, text)))];
+      'aria-selected': 'false' }, `${data.kernels[n].family}: ${specText(data.kernels[n].spec)}`))),
+    ...list(`${there.length} the other has alone`, there.map((text) => el('li', {}, specText(text))))];
 }
 
 function compareGroup(group) {
@@ -55,7 +55,7 @@ function viewCompare(section) {
     el('p', {}, 'The other: ', el('code', {}, command)),
     ...(runsMeasured.length ? [el('p', { class: 'quiet' }, 'Both were run. The time of a difference is that of the ' +
       'steps of its modules, with the sizes that the page began with.')] : []),
-    el('div', { class: 'scroll short', tabindex: '0', role: 'group', 'aria-label': 'table of totals' }, table),
+    el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'table of totals' }, table),
     el('h3', {}, groups.length ? `${groups.length} difference${groups.length > 1 ? 's' : ''}` : 'No difference'));
   if (data.compare.of_steps)
     section.append(el('p', { class: 'quiet' }, groups.length
@@ -64,7 +64,9 @@ function viewCompare(section) {
   else
     section.append(el('p', { class: 'quiet' }, 'Operations as they were written: − is this one, + the other.'));
   const list = { class: 'differences', role: 'listbox', 'aria-label': 'differences' };
-  section.append(el('div', list, ...groups.map(compareGroup)));
+  // What changes most of the weights comes first.
+  const moved = (group) => Math.abs(group.weight_bytes[0] - group.weight_bytes[1]);
+  section.append(el('div', list, ...[...groups].sort((a, b) => moved(b) - moved(a)).map(compareGroup)));
   if (data.compare.gradients.length)
     section.append(el('h3', {}, 'gradients'), el('div', list, ...data.compare.gradients.map(compareGroup)));
   section.append(el('details', {}, el('summary', {}, 'kernels'), ...compareKernels()));

@@ -230,7 +230,9 @@ function watchSearch() {
 
 function begin() {
   document.getElementById('title').textContent = data.model;
-  document.getElementById('command').textContent = `${data.command}   (tfmc ${data.tfmc}, ${data.machine.isa})`;
+  const command = `${data.command}   (tfmc ${data.tfmc}, ${data.machine.isa})`;
+  document.getElementById('command').textContent = command;
+  document.getElementById('command').setAttribute('title', command);
   const programs = document.getElementById('program');
   data.programs.forEach((each, p) => programs.append(el('option', { value: String(p) }, each.name)));
   programs.addEventListener('change', () => go({ program: Number(programs.value), thing: null }));

@@ -22,8 +22,13 @@ function isOfSelection(pass, group) {
     group.went.some((n) => selection.related.has(`op:${p}.${opOfPrimitive.get(`${p}.${n}`)}`));
 }
 
+// Of long lists equal lines are one, with how many there are.
+const MOST_LINES = 12;
 function changeLines(texts, sign) {
-  return texts.map((text) => el('div', { class: `change ${sign === '-' ? 'went' : 'came'}` }, `${sign} ${text}`));
+  const times = new Map();
+  texts.forEach((text, n) => times.set(texts.length > MOST_LINES ? text : n, (times.get(text) || 0) + 1));
+  return [...times].map(([key, n]) => el('div', { class: `change ${sign === '-' ? 'went' : 'came'}` },
+    `${sign} ${typeof key === 'number' ? texts[key] : key}${n > 1 ? ` (× ${n})` : ''}`));
 }
 
 // What it changed is marked on the map: after the passes if anything of what came is still there.

@@ -244,6 +244,7 @@ function facts(thing) {
   } else if (kind === 'line') {
     const line = data.files[a].text.split('\n')[b - 1];
     if (line !== undefined) list.push(['text', line.trim()]);
+    if (selection.related.size === 1) list.push(['made of it', 'nothing that runs in any program']);
   }
   return ['line', 'module', 'fusion', 'op'].includes(kind) ? list.concat(costFacts()) : list;
 }

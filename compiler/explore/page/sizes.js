@@ -228,6 +228,16 @@ function foldedText() {
     `at best ${value('roofline_seconds')}${times}, workspace ${value('workspace_bytes')}`;
 }
 
+// What a run leaves out is counted all the same: how much it is depends on the inputs.
+function leftOut() {
+  const has = (name) => data.fusions.some((fusion) => fusion.done && fusion.fusion === name &&
+    fusion.program === state.program);
+  const says = has('experts') ? ['FLOP, weights read and times count every expert for all rows; a run computes an ' +
+    'expert for the rows that chose it.'] : has('live-rows') ? ['FLOP and times count all rows; a run leaves out ' +
+    'those that a mask takes out, such as padding.'] : [];
+  return says.map((text) => el('p', { class: 'quiet left-out' }, text));
+}
+
 function showSizes() {
   const place = clear(document.getElementById('sizes'));
   const threads = numberInput({ 'data-size': 'threads', min: 1, max: 1024, step: 1 }, state.threads, (value) => {
@@ -244,7 +254,7 @@ function showSizes() {
   const most = (id, title, unit, out) => el('label', { class: 'most' }, title + ' ',
     Object.assign(numberInput({ id, min: 0 }, '', showLargest)), ' ' + unit + ' ', el('output', { id: out }));
   const all = el('details', { open: folding.open ? '' : null }, el('summary', { id: 'folded' }), controls, totals,
-    el('div', { class: 'backwards' }, most('most-bytes', 'what fits into at most', 'MB', 'largest-bytes'),
+    ...leftOut(), el('div', { class: 'backwards' }, most('most-bytes', 'what fits into at most', 'MB', 'largest-bytes'),
       most('most-ms', 'what takes at most', 'ms', 'largest-ms')));
   all.addEventListener('toggle', () => { folding.open = all.open; });
   place.append(all);

@@ -37,8 +37,8 @@ function stepRows() {
   });
   const value = COLUMNS.find(([key]) => key === sorting.key)[2];
   rows.sort((a, b) => {
-    const x = value(a), y = value(b), order = x < y ? -1 : x > y ? 1 : a.number - b.number;
-    return sorting.down ? -order : order;
+    const x = value(a), y = value(b), order = x < y ? -1 : x > y ? 1 : 0;
+    return (sorting.down ? -order : order) || a.number - b.number;
   });
   return rows;
 }
