@@ -8,11 +8,11 @@
  * of target/x86.def and is checked.
  *
  *   start:  c from memory if `accumulate`, else 0; with chains always 0, and from here on once for each chain
- *   steps:  four k per turn (or as many as the target says), of bf16 whole pairs (tile_step.c). B is loaded as vectors, a as broadcast scalars. B is
- *           prefetched into L1 eight steps ahead (unless it is a page of a cache, behind which something else lies),
- *           and `next` into L2: one line per step of k, the same one again where fewer are asked for, more before the
- *           turn where more are (with AVX2 `next` into L1, and B of a few rows not at all). Where the rows of a lie
- *           side by side, a is too, and `next` a row per turn
+ *   steps:  four k per turn (or as many as the target says), of bf16 whole pairs (tile_step.c). B is loaded as vectors,
+ *           a as broadcast scalars. B is prefetched into L1 eight steps ahead (unless it is a page of a cache, behind
+ *           which something else lies), and `next` into L2: one line per step of k, the same one again where fewer are
+ *           asked for, more before the turn where more are (with AVX2 `next` into L1, and B of a few rows not at all).
+ *           Where the rows of a lie side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4 and MXFP4: a group of 32 k per turn, its sums and then these times its number
  *   finish: with chains, what c holds is added, unless it is the first. Whole rows are stored, or (unless
