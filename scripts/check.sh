@@ -118,6 +118,7 @@ else
   stage "libraries for RISC-V with vectors of 256 bits" "$python" tests/e2e/cross.py "$tfmc" --target=riscv64-linux-gnu \
     --march=rv64gcv-zvl256b --threads=2 --qemu-option=-cpu --qemu-option=rv64,v=true,vlen=256,vext_spec=v1.0 \
     tests/goldens/{encoder-stack,hf-llama,q8-encoder,gen-gpt2-beam}
+  stage "functions of a double, on every machine" "$python" tests/e2e/test_double_bits.py "$tfmc"
   stage "WebAssembly modules" "$python" tests/e2e/test_web.py "$tfmc"
   stage "WebAssembly modules of whole models" "$python" tests/e2e/test_web_models.py "$tfmc"
   stage "WebAssembly modules, golden cases" "$python" tests/e2e/wasm.py "$tfmc" \

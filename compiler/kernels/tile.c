@@ -8,11 +8,11 @@
  * of target/x86.def and is checked.
  *
  *   start:  c from memory if `accumulate`, else 0; with chains always 0, and from here on once for each chain
- *   steps:  four k per turn, of bf16 whole pairs (tile_step.c). B is loaded as vectors, a as broadcast scalars. B is
- *           prefetched into L1 eight steps ahead (unless it is a page of a cache, behind which something else lies),
- *           and `next` into L2: one line per step of k, the same one again where fewer are asked for, more before the
- *           turn where more are (with AVX2 `next` into L1, and B of a few rows not at all). Where the rows of a lie
- *           side by side, a is too, and `next` a row per turn
+ *   steps:  four k per turn (or as many as the target says), of bf16 whole pairs (tile_step.c). B is loaded as vectors,
+ *           a as broadcast scalars. B is prefetched into L1 eight steps ahead (unless it is a page of a cache, behind
+ *           which something else lies), and `next` into L2: one line per step of k, the same one again where fewer are
+ *           asked for, more before the turn where more are (with AVX2 `next` into L1, and B of a few rows not at all).
+ *           Where the rows of a lie side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4 and MXFP4: a group of 32 k per turn, its sums and then these times its number
  *   finish: with chains, what c holds is added, unless it is the first. Whole rows are stored, or (unless
@@ -107,7 +107,12 @@ static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
 }
 
 static unsigned sums_of_chain(const Tile *t) { return t->spec->rows * t->n; }
-static unsigned steps_of_turn(const Tile *t) { return TILE_TURN / t->side; }
+static bool fetches_ahead(const Tile *t) { return !t->e->target->lacks_prefetch; }
+
+static unsigned steps_of_turn(const Tile *t) {
+  const unsigned usual = t->e->target->tile_turn ? t->e->target->tile_turn : TILE_TURN;
+  return usual > t->side ? usual / t->side : 1;
+}
 
 /* What a loop carries: how far along k it is, and c. */
 static Position begin_turns(Tile *t, Loop *loop, Position from) {
@@ -149,15 +154,15 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   Emitter *e = t->e;
   Loop loop = loop_begin(e, begin, end, unroll);
   Position at = begin_turns(t, &loop, from);
-  const bool is_turn = unroll == steps_of_turn(t);
+  const bool is_turn = unroll == steps_of_turn(t), fetches = is_turn && fetches_ahead(t);
   /* Before the steps, so that these stay one block. */
-  if (is_turn && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
+  if (fetches && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
   if (is_turn) tile_hold_rows(t, at.a, 0);
-  for (unsigned u = 0; u < unroll; u++) emit_steps_beside(t, at, u, is_turn);
+  for (unsigned u = 0; u < unroll; u++) emit_steps_beside(t, at, u, fetches);
   tile_drop_rows(t);
   loop_next(&loop, 0, tile_offset_in_a(t, at.a, 0, unroll));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, unroll, 0))));
-  if (is_turn) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
+  if (fetches) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
   return end_turns(t, &loop);
 }
 
@@ -177,8 +182,8 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
   Position at = begin_turns(t, &loop, from);
   for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
-  if (t->first == 0) emit_more_prefetches(t, at.next);
-  for (unsigned u = 0; u < TILE_TURN; u++) emit_prefetches(t, at, u, u);
+  if (t->first == 0 && fetches_ahead(t)) emit_more_prefetches(t, at.next);
+  for (unsigned u = 0; u < TILE_TURN && fetches_ahead(t); u++) emit_prefetches(t, at, u, u);
   for (unsigned j = 0; j < t->n; j++) factors[j] = (tile_is_integer(t) ? tile_factors : tile_powers)(t, numbers[j]);
   if (tile_is_integer(t)) emit_tile_group(t, at.a, at.b, factors);
   else emit_tile_group_mxfp4(t, at.a, at.b, factors);
@@ -210,7 +215,7 @@ static Position emit_all_groups(Tile *t, Position from) {
 static Position emit_all_steps(Tile *t, Position position) {
   Emitter *e = t->e;
   const unsigned together = tile_is_integer(t) ? 1 : tfm_form_row_of(t->spec->b_form)->together;
-  const unsigned turn = together > TILE_TURN ? together : steps_of_turn(t);
+  const unsigned usual = steps_of_turn(t), turn = together > usual ? together : usual;
   LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -(int64_t)turn), "");
   if (tile_is_grouped(t)) return emit_all_groups(t, position);
   position = emit_steps(t, emit_i64(e, 0), whole, turn, position);
@@ -220,7 +225,7 @@ static Position emit_all_steps(Tile *t, Position position) {
     position = emit_steps(t, whole, pairs, together, position);
     whole = pairs;
   }
-  return emit_steps(t, whole, t->steps, 1, position);
+  return turn == 1 ? position : emit_steps(t, whole, t->steps, 1, position);
 }
 
 // ---- start and finish ----

@@ -60,6 +60,8 @@ typedef struct TargetInfo {
   const char *range;         /* of the lesser of two magnitudes; NULL: there is none */
   uint8_t row_unroll, long_row_unroll, softmax_unroll; /* vectors of 16 lanes that are computed together */
   uint8_t exact_tile_vectors; /* registers of a row that an exact tile computes together; 0: all */
+  uint8_t tile_turn;          /* steps of k of a tile that are one turn of its loop; 0: TILE_TURN of the tuning */
+  bool lacks_prefetch;        /* no instruction asks for a line ahead */
   uint32_t cache_line;        /* bytes */
   TileShape gemm_tiles[3];    /* in order of preference; rows 0: unused */
   TileShape attention_keys;   /* tile of q kT */

@@ -39,7 +39,29 @@ def loop(tfmc, comment, march, model, product, n):
     return [line for line in lines if line.strip() and not line.strip().startswith(".")]
 
 
+# Instruction sets of modules: the product of their tile of 4 x 8, which has 8 of them in a step and splats 4 numbers.
+MODULES = {"wasm32-simd128": r"f32x4\.mul", "wasm32-relaxed-simd": r"f32x4\.relaxed_madd"}
+PRODUCTS, SPLATS, ENGINE_REGISTERS = 8, 4, 16
+
+
+def vectors_kept(loop):
+    """The locals that hold vectors: what is set behind an instruction on vectors."""
+    return set(re.findall(r"\t(?:v128|f32x4|i32x4)\.[^\n]*\n\tlocal\.(?:tee|set)\t(\d+)", loop))
+
+
 class Rates(test_cli.Case):
+    def test_modules_keep_few_vectors(self):
+        """Engines on x86-64 and elsewhere have 16 registers or more: a turn of a tile that keeps more uses the stack."""
+        for march, product in MODULES.items():
+            made = subprocess.run([test_cli.TFMC, "dump", *F32, "--stage=asm", f"-march={march}"], capture_output=True, text=True,
+                                  check=True)
+            loops = [text.split("end_loop")[0] for text in re.split(r"\n\tloop\b", made.stdout)[1:]]
+            tiles = [text for text in loops if len(re.findall(rf"\t{product}\n", text)) >= PRODUCTS
+                     and text.count("v128.load32_splat") >= SPLATS]
+            self.assertTrue(tiles, march)
+            for text in tiles:
+                self.assertLessEqual(len(vectors_kept(text)), ENGINE_REGISTERS, text)
+
     def test_tiles(self):
         if not shutil.which("llvm-mca-19"):
             self.skipTest("no llvm-mca-19 (Debian: llvm-19)")
