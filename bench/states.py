@@ -2,7 +2,7 @@
 """Models and layers that keep states beside llama.cpp and torch, in one run, as ratios and as multiples of their floors.
 
 usage: states.py BUILD [--part PART ...] [--model NAME ...] [--threads N] [--rounds N] [--llama PYTHON] [--folder FOLDER]
-                 [--prepare] [--layers N]
+                 [--prepare] [--layers N] [--batch N]
 
 In: a folder of a build that has `tfmc` and the Python package. Out: a line for each piece of work: our median time, how
 many times its floor that is, and the median of the ratios of the rounds to the peer's time, each with its goal.
@@ -12,7 +12,8 @@ many times its floor that is, and the median of the ratios of the rounds to the 
   models    Qwen3.5, Mamba 2 and LFM2 with random weights: a prompt of 512 and 64 tokens, f32, int8, int4; llama.cpp with
             the same weights: F32, Q8_0, Q4_0
   rows      a step with 8 rows beside a step with one
-  training  gradients of linear attention and of a layer of Qwen3.5, 8 x 512; torch: autograd of the chunked function
+  training  gradients of linear attention and of a layer of Qwen3.5, 8 x 512 (--batch x 512); torch: autograd of the
+            chunked function
 
 A floor is arithmetic or bytes at the rates that `tfmc bench` measures in the same round: products; for states one
 operation on a vector for each multiply-add and product of an element; weights, caches and states of a token. Every engine
@@ -243,6 +244,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=0, help="of the models; those of their shapes without")
+    parser.add_argument("--batch", type=int, default=8, help="items of 512 tokens of a step of training")
     parser.add_argument("--prompt", type=int, default=PROMPT)
     parser.add_argument("--new", type=int, default=NEW)
     parser.add_argument("--llama", default=sys.executable)

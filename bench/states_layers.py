@@ -143,7 +143,7 @@ def token(args, scratch):
 
 def training(args, scratch):
     tfmc = package(args)
-    batch, length = 8, 512
+    batch, length = args.batch, 512
     values = operands(batch, length, HEADS, HEADS, N) | {"g": np.random.default_rng(2).standard_normal((batch, length, 2048), np.float32)}
     ones = {name: np.ones((1, 1, 16 if name in ("rs", "bs") else 2048), np.float32) for name in ("qs", "ks", "vs", "rs", "bs")}
     trainer = tfmc.Trainer(GRADIENTS, weights=ones, threads=args.threads)
@@ -152,7 +152,7 @@ def training(args, scratch):
     def theirs():
         (function(*given) * g).sum().backward()
     elements = batch * length * HEADS * N * N
-    yield Case("gradients of linear attention, 8 x 512", seconds(lambda: trainer.gradients(**values)), seconds(theirs),
+    yield Case(f"gradients of linear attention, {batch} x {length}", seconds(lambda: trainer.gradients(**values)), seconds(theirs),
                state_floor(elements, 5 * 4), 1.5, 0.25)
     del trainer, given
     yield block(args, tfmc, scratch, batch, length, elements)
@@ -176,7 +176,7 @@ def block(args, tfmc, scratch, batch, length, elements):
         (layer(tx) * tg).sum().backward()
     products = sum(p.numel() for name, p in layer.named_parameters() if "proj" in name)
     floor = lambda probe: 6 * products * batch * length / probe.f32 + state_floor(elements, 5 * 4)(probe)
-    return Case("gradients of a layer of Qwen3.5, 8 x 512", seconds(lambda: trainer.gradients(x=x, g=g)), seconds(theirs), floor, 1.5, 0.25)
+    return Case(f"gradients of a layer of Qwen3.5, {batch} x {length}", seconds(lambda: trainer.gradients(x=x, g=g)), seconds(theirs), floor, 1.5, 0.25)
 
 
 def cases_of(args, part, scratch):

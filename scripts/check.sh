@@ -150,6 +150,7 @@ else
     not_run "the page of tfmc explore in a browser" "no chromium, chromium-driver or python3-selenium"
   fi
   stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
+  stage "reports of models with states" "$python" tests/models/test_reports.py "$tfmc" tests/models/cases
   stage "tables of vectors" "$python" tests/models/test_models.py "$tfmc" tests/models/tables
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
     tests/models/mutations

@@ -9,7 +9,7 @@
 
 #include "codegen/emitter.h"
 
-enum { LANES = 16, LANES_MAX_VECTORS = 4 };
+enum { LANES = 16, LANES_MAX_VECTORS = 8 };
 
 typedef struct Lanes {
   LLVMValueRef v[LANES_MAX_VECTORS];

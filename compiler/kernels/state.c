@@ -132,7 +132,7 @@ static void emit_walk(StateKernel *s, const Walk *walk, Lanes *y, Lanes *r) {
   unsigned n = 1; /* what comes before the stores: those of a row go out together */
   if (walk->q) all[n++] = &sums[0];
   if (walk->k_read) all[n++] = &sums[1];
-  if (walk->to.base) lanes_await(e, all, n);
+  if (walk->to.base && s->spec->part != STATE_GIVES_ONE) lanes_await(e, all, n);
   store_row(s, &walk->to, i, row);
   for (unsigned j = 0; j < 2 * s->vectors; j++) loop_next(&rows, j, sums[j / s->vectors].v[j % s->vectors]);
   loop_end(e, &rows);
@@ -194,7 +194,7 @@ static void fetch_next(StateKernel *s, LLVMValueRef next) {
 
 /* Writes step t and gives its result; fades and reads for step `next` in the same walk, unless that is NULL. */
 static void emit_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r) {
-  const bool gives = s->spec->part == STATE_GIVES;
+  const bool gives = s->spec->part != STATE_PASSES;
   Lanes y;
   Walk walk = {.q = gives ? at_step(s, ARG(s, q, pointer), ARG(s, q_step, i64), t) : NULL, .k_write = k_at(s, t),
                .u = emit_written(s, t, *r), .from = scratch_rows(s), .k_read = next ? read_at(s, next) : NULL,
@@ -228,6 +228,21 @@ static void emit_steps(StateKernel *s, LLVMValueRef last) {
   emit_walk(s, &first, &unused, &r);
   r = emit_all_steps(s, last, r, emit_step);
   emit_step(s, last, NULL, &r);
+}
+
+/* One step takes its time for bytes: what is read once is still in a cache, so it fades a second time, and nothing is
+ * written but the state behind the step. */
+static void emit_one_step(StateKernel *s) {
+  LLVMValueRef zero = emit_i64(s->e, 0);
+  const Rows before = {ARG(s, in, pointer), ARG(s, in_row, i64), 4};
+  const Rows behind = {ARG(s, out, pointer), ARG(s, out_row, i64), 4};
+  Lanes r = lanes_splat(s->e, emit_f32(s->e, 0)), y, unused;
+  const Walk reads = {.from = before, .fade = decay_at(s, zero), .k_read = read_at(s, zero), .soon = &behind};
+  if (reads.k_read) emit_walk(s, &reads, &unused, &r);
+  const Walk writes = {.from = before, .fade = decay_at(s, zero), .q = ARG(s, q, pointer), .k_write = k_at(s, zero),
+                       .u = emit_written(s, zero, r), .to = behind, .soon = reads.k_read ? NULL : &behind};
+  emit_walk(s, &writes, &y, &unused);
+  store_columns(s, ARG(s, y, pointer), y);
 }
 
 // ---- the states before steps, and what their keys read ----
@@ -277,6 +292,7 @@ void emit_STATE(Emitter *e, const KernelSpec *spec, const char *name) {
   }
   LLVMValueRef last = emit_sub(e, ARG(&s, steps, i64), emit_i64(e, 1));
   if (spec->part == STATE_KEEPS) emit_kept(&s, last);
+  else if (spec->part == STATE_GIVES_ONE) emit_one_step(&s);
   else emit_steps(&s, last);
   LLVMBuildRetVoid(e->builder);
 }

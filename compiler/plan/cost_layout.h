@@ -39,6 +39,15 @@ static inline uint8_t cost_state_columns(uint32_t vector_floats, int64_t rows, i
   return vector_floats >= COST_LINE && rows * MANY <= MOST_FLOATS && columns > FEW ? MANY : FEW;
 }
 
+/* The same of a single step, which takes its time for bytes: whole rows come faster than halves of them. A block is
+ * walked for what its key reads, then for what is written, which needs two registers for each vector. */
+static inline uint8_t cost_one_step_columns(uint32_t vector_floats, int64_t columns) {
+  const int64_t most = vector_floats >= COST_LINE ? 128 : vector_floats >= COST_LINE / 2 ? 64 : 32;
+  int64_t n = 32;
+  while (n < most && n < columns) n *= 2;
+  return (uint8_t)n;
+}
+
 /* A row kernel pays for every row it begins: addresses, and the part of the expression that is the same in all
  * columns. 64 columns, four vectors, are enough work to hide that. Longer rows stay as they are, because rows are what
  * threads share. */

@@ -124,7 +124,7 @@ static void print_STATE_GRAD(StrBuf *out, const KernelSpec *spec) {
 }
 
 static void print_STATE(StrBuf *out, const KernelSpec *spec) {
-  static const char *const parts[N_STATE_PARTS] = {"", " passes", " keeps"};
+  static const char *const parts[N_STATE_PARTS] = {"", " one", " passes", " keeps"};
   strbuf_add(out, parts[spec->part]);
   print_STATE_GRAD(out, spec);
 }

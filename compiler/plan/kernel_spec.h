@@ -33,9 +33,9 @@ typedef struct RowOperandSpec {
   uint8_t gathered; /* number of the operand that holds its row numbers; 0: none */
 } RowOperandSpec;
 
-/* What a walk over the steps of a state leaves: what each step gives and the state behind the last one; that state; the
- * states before the steps, and what their keys read. */
-typedef enum StatePart { STATE_GIVES, STATE_PASSES, STATE_KEEPS, N_STATE_PARTS } StatePart;
+/* What a walk over the steps of a state leaves: what each step gives and the state behind the last one; the same of one
+ * step; that state; the states before the steps, and what their keys read. */
+typedef enum StatePart { STATE_GIVES, STATE_GIVES_ONE, STATE_PASSES, STATE_KEEPS, N_STATE_PARTS } StatePart;
 
 typedef struct KernelSpec {
   KernelFamily family;

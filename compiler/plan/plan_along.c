@@ -246,8 +246,17 @@ void plan_linear_attention(Planner *p, const Node *node) {
   if (step.has_last) step.last = state_operand(p, &behind, rank);
   step.n = rows_of_state(xs[1]->dims[xs[1]->rank - 1]);
   step.block = block_of_state(p, step.n, node->dims[rank - 1]);
-  step.kernel = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE, .width = step.block, .fades = decay != NULL,
-                                             .fades_by_rows = decay && !has_one_column(decay), .beta = step.beta});
+  KernelSpec spec = {.family = KERNEL_STATE, .width = step.block, .fades = decay != NULL,
+                     .fades_by_rows = decay && !has_one_column(decay), .beta = step.beta};
+  step.kernel = plan_kernel(p, &spec);
+  step.one = TFM_NONE;
+  if (step.has_initial) {
+    int64_t d;
+    step.one_block = cost_one_step_columns(p->target->vector_floats,
+                                           size_is_const(node->dims[rank - 1], &d) ? d : 0);
+    spec.part = STATE_GIVES_ONE, spec.width = step.one_block;
+    step.one = plan_kernel(p, &spec);
+  }
   for (uint32_t i = 0; i < rank; i++) step.dims[i] = plan_size(p, node->dims[i]);
   vec_push(p->arena, &p->states, step);
   const Size *elements = math_product(&p->math, rank, (const Size *const *)node->dims);

@@ -26,12 +26,9 @@
 #include "steps/items.h"
 #include "steps/walker.h"
 
-static int64_t state_bytes(const tfm_state_step *state) {
-  return state->n * state->block * (int64_t)sizeof(float);
-}
-
 int64_t state_scratch_bytes(const tfm_context *context, const tfm_step *step) {
-  return state_bytes(&context->program->states[step->index]);
+  const tfm_state_step *state = &context->program->states[step->index];
+  return state->n * greatest_of(state->block, state->one_block) * (int64_t)sizeof(float);
 }
 
 /* Distances, which all items have in common. */
@@ -102,12 +99,13 @@ void step_state(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_state_step *state = &context->program->states[step->index];
   const struct state_operands *operands = &operands_of(context, step)->state;
-  const tfm_state_kernel kernel = KERNEL_OF(tfm_state_kernel, context, state->kernel);
   const Items items = items_of(context, state->dims, state->rank - 2);
   const int64_t columns = value_of(context, state->dims[state->rank - 1]);
-  const int64_t width = state->block, blocks = (columns + width - 1) / width;
   tfm_state_args args = distances_of(state, operands);
   args.steps = value_of(context, state->dims[state->rank - 2]);
+  const bool is_one = args.steps == 1 && state->has_initial;
+  const tfm_state_kernel kernel = KERNEL_OF(tfm_state_kernel, context, is_one ? state->one : state->kernel);
+  const int64_t width = is_one ? state->one_block : state->block, blocks = (columns + width - 1) / width;
   args.state = (float *)(void *)walker->scratch;
   const int64_t units = items_count(&items) * blocks;
   const int64_t end = units * (walker->thread + 1) / walker->threads;

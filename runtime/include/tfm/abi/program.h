@@ -277,9 +277,9 @@ typedef struct tfm_along_step {
  * along them, but the last of q, k and decay, which is along n. initial and last, the states [..., n, d] before the
  * first step and behind the last one, have n in place of t. decay, beta and initial are v where there is none. */
 typedef struct tfm_state_step {
-  uint32_t kernel; /* tfm_state_kernel */
+  uint32_t kernel, one; /* tfm_state_kernel: of any steps; of one step that goes on (has_initial), else TFM_NONE */
   uint8_t rank, has_decay, beta; /* tfm_beta */
-  uint8_t has_initial, has_last, block; /* block: columns that the kernel takes */
+  uint8_t has_initial, has_last, block, one_block; /* block, one_block: columns that the kernels take */
   int64_t n;
   tfm_operand q, k, v, decay, beta_values, initial, c, last;
   tfm_size dims[TFM_MAX_RANK];

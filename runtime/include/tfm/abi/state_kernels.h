@@ -10,9 +10,9 @@
 
 #include "tfm/abi/slot.h"
 
-/* The columns of a state that one call of a kernel takes, at most; a program says how many (tfm_state_step.block). No
- * bit depends on it. */
-enum { TFM_STATE_COLUMNS = 64 };
+/* The columns of a state that one call of a kernel takes, at most; a program says how many (tfm_state_step.block, and
+ * .one_block of the kernel for a single step). No bit depends on it. */
+enum { TFM_STATE_COLUMNS = 128 };
 
 /* Of what a step writes: values; beta (v - what the key reads), with one beta for all columns, or one for each. */
 typedef enum tfm_beta { TFM_BETA_NONE, TFM_BETA_ONE, TFM_BETA_EACH } tfm_beta;
@@ -22,10 +22,11 @@ typedef enum tfm_beta { TFM_BETA_NONE, TFM_BETA_ONE, TFM_BETA_EACH } tfm_beta;
  * rows i ascending: S[i][j] = decay[i] S[i][j], one rounded product; r = fma(k[i], S[i][j], r) from r = 0; u = v[j], or
  * beta (v[j] - r), a difference and a product; S[i][j] = fma(k[i], u, S[i][j]); y[j] = fma(q[i], S[i][j], y) from 0. So
  * the bits depend on nothing but the numbers. Distances are in bytes; columns of q, k, v, y, and of a decay and a beta
- * for each are neighbours. Where the kernel does not fade, or has no beta, these are not read. n and steps are not 0. Of
- * a gradient two kernels compute states again: one that passes leaves `out` alone and reads no q; one that keeps leaves
- * the states before step 1 and later ones, `kept_step` bytes apart from `kept` on, in rows of `kept_row` bytes, and,
- * with beta, what the key of each step reads, `reads_step` bytes apart, and no more. */
+ * for each are neighbours. Where the kernel does not fade, or has no beta, these are not read. n and steps are not 0.
+ * A kernel of one step reads `in` twice and no `state`. Of a gradient two kernels compute states again: one that passes
+ * leaves `out` alone and reads no q; one that keeps leaves the states before step 1 and later ones, `kept_step` bytes
+ * apart from `kept` on, in rows of `kept_row` bytes, and, with beta, what the key of each step reads, `reads_step`
+ * bytes apart, and no more. */
 typedef struct tfm_state_args {
   TFM_SLOT(const char *q);
   TFM_SLOT(const char *k);
