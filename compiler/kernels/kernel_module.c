@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "kernels/emit.h"
+#include "kernels/kernel_tuning.h"
 
 static LLVMTypeRef type_of_letter(LLVMContextRef context, char letter) {
   if (letter == 'v') return LLVMVoidTypeInContext(context);
@@ -21,8 +22,11 @@ LLVMTypeRef kernel_function_type(LLVMContextRef context, KernelFamily family) {
   return LLVMFunctionType(type_of_letter(context, letters[0]), parameters, (unsigned)n, false);
 }
 
+/* Where a loop lies in the lines of the code's cache is worth some percent, so it must not depend on the kernels before. */
 LLVMValueRef emit_kernel(Emitter *e, KernelFamily family, const char *name) {
-  return emit_function(e, name, kernel_function_type(e->context, family));
+  LLVMValueRef function = emit_function(e, name, kernel_function_type(e->context, family));
+  LLVMSetAlignment(function, KERNEL_PLACE);
+  return function;
 }
 
 typedef void (*EmitKernel)(Emitter *e, const KernelSpec *spec, const char *name);

@@ -144,7 +144,8 @@ static void say_steps(const Trainer *t) {
   const EngineSettings *settings = t->options.settings;
   if (!settings->print || !t->engines[OF_TOPS]->program) return;
   StrBuf text = strbuf_new(arena_of(t));
-  strbuf_printf(&text, "a part of a batch runs in %u steps\n", t->engines[OF_TOPS]->program->n_steps);
+  const uint32_t n = t->engines[OF_TOPS]->program->n_steps;
+  strbuf_printf(&text, "a part of a batch runs in %u step%s\n", n, n == 1 ? "" : "s");
   settings->print(&text);
 }
 
