@@ -57,17 +57,18 @@ enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
 /* A row of whole numbers: TFM_ROW_HEAD floats, the last of which is an i32, -128 times the sum of all numbers; the
  * numbers, four of them together, zeros behind the last; the scale, f32. With a_bytes 1 a number is a byte, with 2 it
  * is two, and four stand in the order 0 2 1 3. Rows are tfm_row_floats apart: no multiple of a page of memory.
- * For INT4 the i32 is -8 times the sum of the first group, and each other group has one of its own before it.
+ * For INT4 the i32 is -8 times the sum of the first group, and each other group has one of its own before it. For forms
+ * that are mixed it is -12 times that sum, and before it stands the scale of the group, f32; there is no other scale.
  *
  * Where tiles multiply bytes in pairs (k 0 and 1, 2 and 3, ...), whose sums must fit 16 bits, a number is a byte, and
- * for INT4 the i32 is two words, for the pairs of even number and the others. For INT8, of a pair whose sum is beyond
+ * of a group the i32 is two words, for the pairs of even number and the others. For INT8, of a pair whose sum is beyond
  * -128 .. 128 the first number is less by the rest. The rests are behind the scale: an i32 says how many fours of
  * numbers have some, and from TFM_RESTS_AT bytes behind the numbers on each such four takes 8 bytes: which one it is,
  * i32, and the rests of its four numbers (the 2nd and 4th are 0). */
 enum { TFM_ROW_HEAD = 16, TFM_RESTS_AT = 16 };
 
 static inline int64_t tfm_row_bytes(uint8_t form, uint8_t a_bytes, int64_t k) { /* of k numbers of a, f32 too */
-  return k * a_bytes + (form == TFM_FORM_INT4 ? k / TFM_GROUP * 4 : 0);
+  return k * a_bytes + (form == TFM_FORM_INT4 ? k / TFM_GROUP * 4 : tfm_form_is_mixed(form) ? k / TFM_GROUP * 8 : 0);
 }
 
 static inline int64_t tfm_row_floats(uint8_t form, uint8_t a_bytes, int64_t k) {
@@ -117,8 +118,9 @@ typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, co
  * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16, of INT4 per 32. Any address will do. Where the
  * rows of a lie side by side, next is where the next tile's results are, whose rows are c_stride apart as well.
  * With b of form INT8 or INT4 a is a row of whole numbers and c holds their sums, i32, until the last call for it has
- * scaled them; TFM_MORE_FOLLOW says that there are more calls. Of INT4 all calls but the last take whole
- * TFM_GROUPS groups. Values of attention are signed bytes without scales of their own, times rows of unsigned numbers.
+ * scaled them; TFM_MORE_FOLLOW says that there are more calls. Of a mixed form a is such a row too, and c holds f32,
+ * with which the next call goes on. Of forms with groups all calls but the last take whole TFM_GROUPS groups. Values of
+ * attention are signed bytes without scales of their own, times rows of unsigned numbers.
  */
 /* Bits of `accumulate`: c counts; of f32 in chains: it is added to; of whole numbers: it is not scaled yet. */
 enum { TFM_ACCUMULATE = 1, TFM_ADD = 2, TFM_MORE_FOLLOW = 2 };
