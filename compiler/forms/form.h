@@ -46,6 +46,10 @@ const char *form_refuses(unsigned form, float number);
  * q: its numbers, those of INT4 multiplied by those of their groups. Returns the scale. */
 float form_whole_row(unsigned form, float *row, int64_t k, int8_t *q);
 
+/* A group of x as a product of a mixed form has it: its whole numbers; returns the scale of these, halved, as numbers
+ * of the weight are doubled. */
+float form_mixed_group(const float *x, int8_t *q);
+
 /* For the files of forms: row c of the part, in its work, and behind it room for two bytes for each of its numbers. */
 float *form_row_of(const FormPart *part, int64_t c);
 int8_t *form_numbers_of(const FormPart *part);
@@ -56,5 +60,9 @@ void form_put_scale(const FormPart *part, unsigned form, int64_t c, float scale)
 /* A rotated row in groups of 32. q: numbers of 4 bits, and `steps` those of the groups; with NULL there, their
  * products. Returns the scale. */
 float int4_round(const float *x, int64_t k, int8_t *q, int8_t *steps);
+
+/* Of MXFP4, the byte of the power of a group of x, and a number of 4 bits of such a group. */
+int mxfp4_power(const float *x);
+uint32_t mxfp4_code(float x, int power);
 
 #endif

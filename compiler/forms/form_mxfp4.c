@@ -12,8 +12,7 @@
 
 enum { MOST_EXPONENT = 2 }; /* of 6 */
 
-/* The byte of a group's power. */
-static int power_of(const float *x) {
+int mxfp4_power(const float *x) {
   float greatest = 0;
   for (int i = 0; i < TFM_GROUP; i++)
     if (fabsf(x[i]) > greatest) greatest = fabsf(x[i]);
@@ -22,7 +21,7 @@ static int power_of(const float *x) {
   return power < 0 ? 0 : power;
 }
 
-static uint32_t code_of(float x, int power) {
+uint32_t mxfp4_code(float x, int power) {
   const float a = ldexpf(fabsf(x), TFM_MXFP4_BIAS - power);
   const int magnitude = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5);
   return (uint32_t)(magnitude | (signbit(x) ? 8 : 0));
@@ -33,11 +32,11 @@ void form_pack_mxfp4(const FormPart *part) {
     const float *row = form_row_of(part, c);
     for (int64_t i = 0; i < part->all_k; i += TFM_GROUP) {
       char *block = part->panel + tfm_mxfp4_block(part->width, part->lane + c, i);
-      const int power = power_of(row + i), group = (int)(i / TFM_GROUP % TFM_GROUPS);
+      const int power = mxfp4_power(row + i), group = (int)(i / TFM_GROUP % TFM_GROUPS);
       if (group == 0) memset(block, 0, TFM_GROUPS);
       block[group] = (char)(uint8_t)power;
       for (int64_t j = i; j < i + TFM_GROUP; j += 2) {
-        const uint32_t pair = code_of(row[j], power) | code_of(row[j + 1], power) << 4;
+        const uint32_t pair = mxfp4_code(row[j], power) | mxfp4_code(row[j + 1], power) << 4;
         block[tfm_mxfp4_in_block(part->width, j)] = (char)(uint8_t)pair;
       }
     }
@@ -47,8 +46,8 @@ void form_pack_mxfp4(const FormPart *part) {
 void form_round_mxfp4(float *row, int64_t k, void *work) {
   (void)work;
   for (int64_t i = 0; i + TFM_GROUP <= k; i += TFM_GROUP) {
-    const int power = power_of(row + i);
+    const int power = mxfp4_power(row + i);
     for (int j = 0; j < TFM_GROUP; j++)
-      row[i + j] = ldexpf(tfm_mxfp4_number((int)code_of(row[i + j], power)), power - TFM_MXFP4_BIAS);
+      row[i + j] = ldexpf(tfm_mxfp4_number((int)mxfp4_code(row[i + j], power)), power - TFM_MXFP4_BIAS);
   }
 }

@@ -11,13 +11,15 @@
  *   split:   for tiles that multiply pairs of bytes (abi/kernels.h), numbers whose sum is too large leave a rest, which
  *            is listed behind the row: one pair in fifty where numbers are about normal
  *
- * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. */
+ * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. For
+ * mixed forms each group is rounded by itself, as it is. */
 #include "kernels/quantize_rows.h"
 
 #include "codegen/vector.h"
 #include "forms/rotate.h"
 #include "forms/whole_rows.h"
 #include "kernels/emit.h"
+#include "tfm/abi/form_mxfp4a8.h"
 
 enum { MOST_POINTS = 1 << ROTATE_STAGES, ROUNDING_BITS = 0x4b400000 };
 static const double ROUNDING = 12582912; /* 1.5 2^23 */
@@ -157,18 +159,21 @@ static LLVMValueRef sum_of_pairs(Quantize *q, LLVMValueRef lanes, unsigned odd) 
   return emit_sub(e, sum, emit_i32(e, (int32_t)(TFM_GROUP / 2 * (uint32_t)ROUNDING_BITS)));
 }
 
-/* What tiles add up from, which makes weights that are stored too large what they are. */
+/* By how much weights are stored too large. */
+static int too_large(const Quantize *q) { return q->is_mixed ? TFM_MXFP4A8_TWICE : q->is_grouped ? 8 : 128; }
+
+/* What tiles add up from, which makes them what they are. */
 static void store_start(Quantize *q, LLVMValueRef sum, LLVMValueRef numbers) {
   Emitter *e = q->e;
   if (!q->has_start) return;
-  LLVMValueRef start = emit_mul(e, sum, emit_i32(e, q->is_grouped ? -8 : -128));
+  LLVMValueRef start = emit_mul(e, sum, emit_i32(e, -too_large(q)));
   emit_store(e, start, emit_offset(e, numbers, emit_i64(e, -(int64_t)sizeof(int32_t))), 1);
 }
 
 static void store_starts_of_pairs(Quantize *q, LLVMValueRef lanes, LLVMValueRef numbers) {
   Emitter *e = q->e;
-  LLVMValueRef even = emit_mul(e, sum_of_pairs(q, lanes, 0), emit_i32(e, -8));
-  LLVMValueRef odd = emit_mul(e, sum_of_pairs(q, lanes, 1), emit_i32(e, -8 * (1 << 16)));
+  LLVMValueRef even = emit_mul(e, sum_of_pairs(q, lanes, 0), emit_i32(e, -too_large(q)));
+  LLVMValueRef odd = emit_mul(e, sum_of_pairs(q, lanes, 1), emit_i32(e, -too_large(q) * (1 << 16)));
   LLVMValueRef both = LLVMBuildOr(e->builder, LLVMBuildAnd(e->builder, even, emit_i32(e, 0xffff), ""), odd, "");
   emit_store(e, both, emit_offset(e, numbers, emit_i64(e, -(int64_t)sizeof(int32_t))), 1);
 }
@@ -290,6 +295,42 @@ static void emit_groups(Quantize *q, LLVMValueRef factor) {
   loop_end(e, &loop);
 }
 
+/* A group of a mixed form: its numbers from `to` on, its sum and its scale before them. Where no number is worth it the
+ * factor is 0; where one is not finite whatever the numbers are is multiplied by NaN. */
+static void emit_mixed_group(Quantize *q, LLVMValueRef index, LLVMValueRef to) {
+  enum { N = TFM_GROUP / LANES };
+  Emitter *e = q->e;
+  LLVMBuilderRef b = e->builder;
+  LLVMValueRef x[N], sums = LLVMConstNull(lanes_type(e->i32)), greatest = sums, none = emit_f32(e, 0);
+  for (int i = 0; i < N; i++) {
+    LLVMValueRef at = emit_add(e, index, emit_i64(e, i * LANES));
+    x[i] = emit_load(e, lanes_type(e->f32), quantize_float_at(q, q->args[ARG_X], at), 4);
+    LLVMValueRef both[] = {greatest, quantize_magnitude(q, x[i])};
+    greatest = emit_intrinsic(e, "llvm.smax", lanes_type(e->i32), 2, both);
+  }
+  LLVMValueRef bits = emit_intrinsic(e, "llvm.vector.reduce.smax", lanes_type(e->i32), 1, &greatest);
+  LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
+  LLVMValueRef large = LLVMBuildAnd(b, finite, emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS)), "");
+  LLVMValueRef most = LLVMBuildBitCast(b, bits, e->f32, "");
+  LLVMValueRef factor = emit_select(e, large, LLVMBuildFDiv(b, emit_f32(e, WHOLE_MOST), most, ""), none);
+  LLVMValueRef scale = emit_select(e, large, LLVMBuildFDiv(b, most, emit_f32(e, TFM_MXFP4A8_TOP), ""), none);
+  scale = emit_select(e, finite, scale, emit_f32(e, (double)NAN));
+  for (int i = 0; i < N; i++)
+    sums = emit_add(e, sums, emit_rounded(q, factor, x[i], emit_offset(e, to, emit_i64(e, i * LANES * q->bytes))));
+  if (q->in_pairs) store_starts_of_pairs(q, sums, to);
+  else store_start(q, sum_of(q, sums, TFM_GROUP), to);
+  emit_store(e, scale, emit_offset(e, to, emit_i64(e, -2 * (int64_t)sizeof(float))), 4);
+}
+
+static void emit_mixed_groups(Quantize *q) {
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->k), TFM_GROUP);
+  LLVMValueRef to = loop_carry(e, &loop, q->args[ARG_NUMBERS]);
+  emit_mixed_group(q, loop.index, to);
+  loop_next(&loop, 0, emit_offset(e, to, emit_i64(e, tfm_row_bytes(TFM_FORM_MXFP4A8, (uint8_t)q->bytes, TFM_GROUP))));
+  loop_end(e, &loop);
+}
+
 static void emit_zeros(Quantize *q) {
   Emitter *e = q->e;
   Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, row_bytes(q)), LANES);
@@ -336,13 +377,15 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   q.in_pairs = spec->in_pairs;
   q.points = !spec->is_rotated ? 1 : period < MOST_POINTS ? (unsigned)period : MOST_POINTS;
   q.is_grouped = spec->is_grouped;
+  q.is_mixed = spec->is_mixed;
   q.has_start = !spec->as_bytes;
   q.distance = period / q.points;
   q.width = q.distance < e->target->vector_floats ? (unsigned)q.distance : e->target->vector_floats;
-  if (!spec->is_rotated && !spec->in_pairs && spec->k % LANES == 0 && spec->k <= ROW_HELD * LANES) {
+  if (!spec->is_rotated && !spec->is_mixed && !spec->in_pairs && spec->k % LANES == 0 && spec->k <= ROW_HELD * LANES) {
     q.n_held = (unsigned)(spec->k / LANES);
     q.width = LANES;
   }
+  if (spec->is_mixed) q.width = LANES;
   q.is_paired = q.points == MOST_POINTS && 2 * q.distance == e->target->vector_floats;
   if (q.is_paired) q.width *= 2;
   q.floats = wide(e->f32, q.width);
@@ -356,7 +399,7 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   Loop rows = loop_begin(e, emit_i64(e, 0), q.args[ARG_ROWS], 1);
   q.args[ARG_X] = emit_offset(e, x, emit_mul(e, rows.index, q.args[ARG_X_STRIDE]));
   q.args[ARG_NUMBERS] = emit_offset(e, numbers, emit_mul(e, rows.index, q.args[ARG_STRIDE]));
-  emit_body(&q);
+  (q.is_mixed ? emit_mixed_groups : emit_body)(&q);
   loop_end(e, &rows);
   LLVMBuildRetVoid(e->builder);
 }

@@ -14,7 +14,7 @@ typedef struct Quantize {
   Emitter *e;
   int64_t k, padded; /* columns; rounded up to whole vectors of LANES */
   unsigned bytes;    /* of a number */
-  bool is_grouped, has_start, in_pairs;
+  bool is_grouped, is_mixed, has_start, in_pairs;
   unsigned points;   /* numbers that are rotated together, `distance` apart */
   int64_t distance;
   bool is_paired;           /* a vector holds two points, one in each half */

@@ -2,10 +2,10 @@
  *
  * In: rows, width, the distances of the rows of a and b and of the steps of a, and the form of b, all constants of the
  * code. Out: a tfm_tile_kernel. Numbers of 16 bits are widened as they are loaded, which is exact, and other floats are
- * f32; of INT8 and INT4 c is i32 until it is scaled (tile_step.c). Every element is one chain of FMAs with k ascending
- * from 0, or from what c holds, or a sum of such chains of spec->chain steps, whatever the tile: the bits do not depend
- * on which tile of the target computes an element. Refuses nothing; a shape that does not fit in registers is an error
- * of target/x86.def and is checked.
+ * f32; of INT8 and INT4 c is i32 until it is scaled (tile_step.c), of mixed forms f32 from group to group. Every
+ * element is one chain of FMAs with k ascending from 0, or from what c holds, or a sum of such chains of spec->chain
+ * steps, whatever the tile: the bits do not depend on which tile of the target computes an element. Refuses nothing; a
+ * shape that does not fit in registers is an error of target/x86.def and is checked.
  *
  *   start:  c from memory if `accumulate`, else 0; with chains always 0, and from here on once for each chain
  *   steps:  four k per turn (or as many as the target says), of bf16 whole pairs (tile_step.c). B is loaded as vectors,
@@ -14,7 +14,8 @@
  *           asked for, more before the turn where more are (with AVX2 `next` into L1, and B of a few rows not at all).
  *           Where the rows of a lie side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
- *   groups: instead of both, of INT4 and MXFP4: a group of 32 k per turn, its sums and then these times its number
+ *   groups: instead of both, of INT4, MXFP4 and mixed forms: a group of 32 k per turn, its sums and then these times
+ *           its number
  *   finish: with chains, what c holds is added, unless it is the first. Whole rows are stored, or (unless
  *           has_all_columns) `columns` of them under masks, by way of the stack where the target has none
  *           (tile_memory.c)
@@ -166,16 +167,17 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   return end_turns(t, &loop);
 }
 
-/* Of whole numbers a group has its sum beside it. */
+/* Of whole numbers a group has its sum beside it, and where it is mixed its scale too. */
 static LLVMValueRef behind_group(Tile *t, LLVMValueRef a) {
   if (!tile_is_integer(t)) return tile_offset_in_a(t, a, 0, TFM_GROUP);
-  return emit_offset(t->e, tile_offset_in_a(t, a, 0, TFM_GROUP / 4), emit_i64(t->e, sizeof(int32_t)));
+  return emit_offset(t->e, a, emit_i64(t->e, tfm_row_bytes(t->spec->b_form, tile_takes_bytes(t) ? 1 : 2, TFM_GROUP)));
 }
 
 /* Groups that have their numbers in one line of b, up to TFM_GROUPS, which is as many as bytes of a lane. */
 static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   Emitter *e = t->e;
   const unsigned n_c = t->spec->rows * t->n;
+  const bool has_powers = !tile_is_integer(t) || tile_is_mixed(t);
   LLVMValueRef numbers[MAX_VECTORS], factors[MAX_VECTORS];
   for (unsigned j = 0; j < t->n; j++) numbers[j] = tile_load_words(t, from.b, 0, j);
   from.b = emit_offset(e, from.b, emit_i64(e, tile_offset_in_b(t, 1, 0)));
@@ -184,7 +186,7 @@ static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
   if (t->first == 0 && fetches_ahead(t)) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < TILE_TURN && fetches_ahead(t); u++) emit_prefetches(t, at, u, u);
-  for (unsigned j = 0; j < t->n; j++) factors[j] = (tile_is_integer(t) ? tile_factors : tile_powers)(t, numbers[j]);
+  for (unsigned j = 0; j < t->n; j++) factors[j] = (has_powers ? tile_powers : tile_factors)(t, numbers[j]);
   if (tile_is_integer(t)) emit_tile_group(t, at.a, at.b, factors);
   else emit_tile_group_mxfp4(t, at.a, at.b, factors);
   loop_next(&loop, 0, behind_group(t, at.a));
@@ -308,7 +310,7 @@ static void emit_columns(Tile *t) {
   Position position = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
   emit_start(t);
   position = emit_all_steps(t, position);
-  if (tile_is_integer(t)) emit_tile_scaling(t, position.a, position.b);
+  if (tile_is_integer(t) && !tile_is_mixed(t)) emit_tile_scaling(t, position.a, position.b);
   emit_tile_finish(t);
 }
 

@@ -33,22 +33,17 @@ typedef struct Tile {
 
 static inline int64_t tile_first_column(const Tile *t) { return (int64_t)t->first * t->lanes; }
 static inline int64_t tile_end_column(const Tile *t) { return (int64_t)(t->first + t->n) * t->lanes; }
-/* b is of whole numbers, with scales behind. */
-static inline bool tile_is_integer(const Tile *t) { return tfm_form_is_integer(t->spec->b_form); }
+/* a has whole numbers; b has such, with scales behind, or is mixed. */
+static inline bool tile_is_integer(const Tile *t) { return tfm_form_has_whole_rows(t->spec->b_form); }
+/* c is f32, as its bits, and of a group a and b are whole numbers. */
+static inline bool tile_is_mixed(const Tile *t) { return tfm_form_is_mixed(t->spec->b_form); }
 /* A number of a is a byte; else, of whole numbers, a word. */
 static inline bool tile_takes_bytes(const Tile *t) { return t->e->target->dot_bytes || t->spec->in_pairs; }
 /* In groups of 32 k, each with a number or a power of two. */
 static inline bool tile_is_grouped(const Tile *t) { return tfm_form_has_groups(t->spec->b_form); }
 
-/* The address of what row `row` of `a` has for step `step`. */
-LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step);
-/* The bytes from b to column `column` of its row `row`; of bf16, to the pair that the row is in. */
-int64_t tile_offset_in_b(const Tile *t, int64_t row, int64_t column);
-/* Vector j of row u of b: f32, or whole numbers as they lie. */
+/* Vector j of row u of b (tile_step.c): f32, or whole numbers as they lie. */
 LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j);
-/* The same as whole numbers of 32 bits, as they lie. */
-LLVMValueRef tile_load_words(Tile *t, LLVMValueRef b, unsigned u, unsigned j);
-LLVMValueRef tile_splat_bits(Tile *t, uint32_t bits);
 /* Loads what the steps of a turn from `u` on take of each row; tile_drop_rows ends that. */
 void tile_hold_rows(Tile *t, LLVMValueRef a, unsigned u);
 void tile_drop_rows(Tile *t);
@@ -58,19 +53,29 @@ LLVMValueRef tile_row_start(Tile *t, LLVMValueRef a, unsigned row);
 
 /* c += a[., k] b[k, .] for the k that `a` and `b` point to, `u` steps further. */
 void emit_tile_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u);
-/* c += the sums of a group, times its numbers. */
+/* c += the sums of a group, times its numbers; of a mixed form `factors` are its powers. */
 void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors);
 /* c += sums of x times numbers of MXFP4, times the powers of the group (tile_mxfp4.c). */
 void emit_tile_group_mxfp4(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors);
+/* Of mixed forms: four numbers of 4 bits, a byte each, as bytes that are 12 more than twice them. */
+LLVMValueRef tile_mxfp4_bytes(Tile *t, LLVMValueRef codes);
 /* The powers of the next group as f32. */
 LLVMValueRef tile_powers(Tile *t, LLVMValueRef bytes);
 /* The numbers of the next group as factors. */
 LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers);
-/* After the last call for c: sums, times the scale of the row, times that of the column, times the factor, as bits in
- * c. `a` and `b` have come to the scales. */
+/* After the last call for c, but of mixed forms: sums, times the scale of the row, times that of the column, times the
+ * factor, as bits in c. `a` and `b` have come to the scales. */
 void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b);
 
-// ---- c in memory (tile_memory.c) ----
+// ---- memory (tile_memory.c) ----
+
+/* The address of what row `row` of `a` has for step `step`. */
+LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step);
+/* The bytes from b to column `column` of its row `row`; of bf16, to the pair that the row is in. */
+int64_t tile_offset_in_b(const Tile *t, int64_t row, int64_t column);
+/* Vector j of row u of b, as whole numbers of 32 bits that lie there. */
+LLVMValueRef tile_load_words(Tile *t, LLVMValueRef b, unsigned u, unsigned j);
+LLVMValueRef tile_splat_bits(Tile *t, uint32_t bits);
 
 /* The registers of c become what c holds if `adds`, else `without`; with is_sum they are added to what it holds. */
 void tile_take_up_c(Tile *t, LLVMValueRef adds, LLVMValueRef *without, bool is_sum);

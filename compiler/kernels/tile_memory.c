@@ -1,8 +1,32 @@
-/* In: the sums of a tile in registers, c in memory. Out: code that begins with what c holds or adds it to the sums, and
- * that stores them: whole rows, or those columns of them that exist, under masks or by way of the stack. See tile.h.
- * Refuses nothing. */
+/* In: where a and b lie; the sums of a tile in registers, c in memory. Out: addresses of what a tile reads; code that
+ * begins with what c holds or adds it to the sums, and that stores them: whole rows, or those columns of them that
+ * exist, under masks or by way of the stack. See tile.h. Refuses nothing. */
 #include "codegen/vector.h"
 #include "kernels/tile.h"
+
+// ---- a and b ----
+
+LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step) {
+  const int64_t step_bytes = tile_is_integer(t) && !tile_takes_bytes(t) ? 8 : 4;
+  const int64_t steps = t->spec->a_step ? t->spec->a_step * step : step;
+  return emit_offset(t->e, a, emit_i64(t->e, row * t->spec->a_stride * 4 + steps * step_bytes));
+}
+
+int64_t tile_offset_in_b(const Tile *t, int64_t row, int64_t column) {
+  if (t->spec->b_form == TFM_FORM_BF16) return (row / 2 * t->spec->b_stride + column) * 4;
+  return (row * t->spec->b_stride + column) * (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
+}
+
+LLVMValueRef tile_splat_bits(Tile *t, uint32_t bits) {
+  return emit_splat(t->e, LLVMConstInt(t->e->i32, bits, false), t->lanes);
+}
+
+LLVMValueRef tile_load_words(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
+  LLVMValueRef at = emit_offset(t->e, b, emit_i64(t->e, tile_offset_in_b(t, u, tile_first_column(t) + j * t->lanes)));
+  return emit_load(t->e, LLVMVectorType(t->e->i32, t->lanes), at, 4);
+}
+
+// ---- c ----
 
 static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) {
   return emit_offset(t->e, pointer, emit_i64(t->e, floats * 4));

@@ -3,10 +3,11 @@
  *
  * A word has eight numbers of a column. Where the target looks up 16 lanes by lowest bits, a shift and a look-up make
  * f32 of one; else its bits become the exponent and the upper bit of the mantissa of one. The power of the group is
- * multiplied with sums, not with numbers, which is a sixteenth of the work. Refuses nothing. */
+ * multiplied with sums, not with numbers, which is a sixteenth of the work. For rows of 8 bits a number becomes a byte
+ * by a look-up of bytes, or by a few sums. Refuses nothing. */
 #include "codegen/vector.h"
 #include "kernels/tile.h"
-#include "tfm/abi/form_mxfp4.h"
+#include "tfm/abi/form_mxfp4a8.h"
 
 /* All 16 numbers of 4 bits, one a lane. */
 static LLVMValueRef all_numbers(Tile *t) {
@@ -47,6 +48,36 @@ static void add_step(Tile *t, LLVMValueRef a, const LLVMValueRef *words, unsigne
   }
 }
 
+/* From 5 on a code is less than twice its magnitude: 5, 6 and 7 stand for 6, 8 and 12. */
+static LLVMValueRef bytes_by_sums(Tile *t, LLVMValueRef codes) {
+  LLVMBuilderRef b = t->e->builder;
+#define BYTES(value) emit_splat(t->e, LLVMConstInt(t->e->i8, (value), false), 4 * t->lanes)
+  LLVMValueRef magnitude = LLVMBuildAnd(b, codes, BYTES(7), "");
+  LLVMValueRef most[] = {magnitude, BYTES(4)};
+  LLVMValueRef more = LLVMBuildSub(b, emit_intrinsic(t->e, "llvm.umax", LLVMTypeOf(codes), 2, most), BYTES(4), "");
+  LLVMValueRef is_greatest = LLVMBuildICmp(b, LLVMIntEQ, magnitude, BYTES(7), "");
+  LLVMValueRef twice = LLVMBuildAdd(b, magnitude, LLVMBuildSelect(b, is_greatest, BYTES(5), more, ""), "");
+  LLVMValueRef is_negative = LLVMBuildICmp(b, LLVMIntUGT, codes, BYTES(7), "");
+  LLVMValueRef below = LLVMBuildSub(b, BYTES(TFM_MXFP4A8_TWICE), twice, "");
+  LLVMValueRef above = LLVMBuildAdd(b, twice, BYTES(TFM_MXFP4A8_TWICE), "");
+#undef BYTES
+  return LLVMBuildSelect(b, is_negative, below, above, "");
+}
+
+LLVMValueRef tile_mxfp4_bytes(Tile *t, LLVMValueRef codes) {
+  Emitter *e = t->e;
+  LLVMValueRef table[4 * LANES]; /* a look-up takes a table of 16 bytes for each 16 of a register */
+  codes = LLVMBuildBitCast(e->builder, codes, LLVMVectorType(e->i8, 4 * t->lanes), "");
+  for (unsigned i = 0; i < 4 * t->lanes; i++) {
+    const int twice = (int)(2 * tfm_mxfp4_number((int)(i % 16)));
+    table[i] = LLVMConstInt(e->i8, (unsigned)(TFM_MXFP4A8_TWICE + twice), false);
+  }
+  LLVMValueRef both[] = {LLVMConstVector(table, 4 * t->lanes), codes};
+  const char *looks_up = e->target->look_up_bytes;
+  LLVMValueRef bytes = looks_up ? emit_intrinsic(e, looks_up, NULL, 2, both) : bytes_by_sums(t, codes);
+  return LLVMBuildBitCast(e->builder, bytes, t->vector, "");
+}
+
 /* A byte is the exponent of an f32, but for 0: 2^-127 has a mantissa only. */
 LLVMValueRef tile_powers(Tile *t, LLVMValueRef bytes) {
   LLVMBuilderRef builder = t->e->builder;
@@ -54,7 +85,7 @@ LLVMValueRef tile_powers(Tile *t, LLVMValueRef bytes) {
   LLVMValueRef least = LLVMBuildICmp(builder, LLVMIntEQ, byte, tile_splat_bits(t, 0), "");
   LLVMValueRef power = LLVMBuildShl(builder, byte, tile_splat_bits(t, 23), "");
   power = LLVMBuildSelect(builder, least, tile_splat_bits(t, 1u << 22), power, "");
-  return LLVMBuildBitCast(builder, power, t->vector, "");
+  return LLVMBuildBitCast(builder, power, LLVMVectorType(t->e->f32, t->lanes), "");
 }
 
 void emit_tile_group_mxfp4(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors) {

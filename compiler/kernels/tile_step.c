@@ -11,12 +11,6 @@
 
 #include "codegen/vector.h"
 
-LLVMValueRef tile_offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step) {
-  const int64_t step_bytes = tile_is_integer(t) && !tile_takes_bytes(t) ? 8 : 4;
-  const int64_t steps = t->spec->a_step ? t->spec->a_step * step : step;
-  return emit_offset(t->e, a, emit_i64(t->e, row * t->spec->a_stride * 4 + steps * step_bytes));
-}
-
 // ---- the steps along k ----
 
 /* An exact tile skips the addition where a is 0: 0 * NaN and 0 * inf are NaN, but a probability of 0 must contribute
@@ -26,26 +20,12 @@ static LLVMValueRef step(Tile *t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c
   return counts ? emit_select(t->e, counts, sum, c) : sum;
 }
 
-int64_t tile_offset_in_b(const Tile *t, int64_t row, int64_t column) {
-  if (t->spec->b_form == TFM_FORM_BF16) return (row / 2 * t->spec->b_stride + column) * 4;
-  return (row * t->spec->b_stride + column) * (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
-}
-
-LLVMValueRef tile_splat_bits(Tile *t, uint32_t bits) {
-  return emit_splat(t->e, LLVMConstInt(t->e->i32, bits, false), t->lanes);
-}
-
 /* A bf16 is the upper half of its f32: the lower one of the pair is moved up, or cut off. */
 static LLVMValueRef widen_bf16(Tile *t, LLVMValueRef pairs, bool is_upper) {
   LLVMBuilderRef builder = t->e->builder;
   LLVMValueRef bits = is_upper ? LLVMBuildAnd(builder, pairs, tile_splat_bits(t, 0xffff0000u), "")
                                : LLVMBuildShl(builder, pairs, tile_splat_bits(t, 16), "");
   return LLVMBuildBitCast(builder, bits, t->vector, "");
-}
-
-LLVMValueRef tile_load_words(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
-  LLVMValueRef at = emit_offset(t->e, b, emit_i64(t->e, tile_offset_in_b(t, u, tile_first_column(t) + j * t->lanes)));
-  return emit_load(t->e, LLVMVectorType(t->e->i32, t->lanes), at, 4);
 }
 
 LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
@@ -252,15 +232,18 @@ LLVMValueRef tile_row_start(Tile *t, LLVMValueRef a, unsigned row) {
   return splat_of_a(t, a, row, 0, -(int64_t)sizeof(int32_t));
 }
 
-/* Four numbers of each column, 8 too large: the lower or the upper halves of a line. */
+/* Four numbers of each column, 8 too large, of a mixed form twice as large and 12 more: lower or upper halves of a
+ * line. */
 static LLVMValueRef numbers_of_4(Tile *t, LLVMValueRef line, bool is_upper) {
   LLVMBuilderRef builder = t->e->builder;
   if (is_upper) line = LLVMBuildLShr(builder, line, tile_splat_bits(t, 4), "");
-  return LLVMBuildAnd(builder, line, tile_splat_bits(t, 0x0f0f0f0f), "");
+  LLVMValueRef numbers = LLVMBuildAnd(builder, line, tile_splat_bits(t, 0x0f0f0f0f), "");
+  return tile_is_mixed(t) ? tile_mxfp4_bytes(t, numbers) : numbers;
 }
 
 /* The same with a number of a row, of which pairs of bytes are added in words: 8 pairs are at most 8 * 2 * 15 * 127,
- * and with what the words begin with 8 * 2 * 8 * 127. */
+ * and with what the words begin with 8 * 2 * 8 * 127. Of a mixed form a pair is at most 2 * 24 * 127, and all with what
+ * they begin with 8 * 2 * 12 * 127, which is what remains whatever a sum on the way to it loses. */
 static void add_pairs_of_4(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   for (unsigned j = 0; j < t->n; j++) {
     LLVMValueRef line = numbers_of_4(t, tile_load_b(t, b, u / 2, j), u % 2);
@@ -271,10 +254,31 @@ static void add_pairs_of_4(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) 
   }
 }
 
-/* c += the sums of a group, times its numbers. Sums fit 16 bits, 32 * 8 * 127, so one instruction multiplies their
+/* before + the sums of a group, times its numbers. Sums fit 16 bits, 32 * 8 * 127, so one instruction multiplies their
  * lower words by the numbers and their upper ones by 0; those of pairs have two words. */
+static LLVMValueRef add_group(Tile *t, LLVMValueRef before, LLVMValueRef sums, LLVMValueRef factors) {
+  return emit_add(t->e, before, dot_words(t, in_words(t, sums), factors));
+}
+
+/* The same in f32: the sum, as f32, times the scale of the row's group; that times the power of the column's, which is
+ * exact, is added. So instruction sets without fused operations give the same bits. */
+static LLVMValueRef add_mixed_group(Tile *t, LLVMValueRef before, LLVMValueRef sums, LLVMValueRef scale,
+                                    LLVMValueRef power) {
+  LLVMBuilderRef b = t->e->builder;
+  LLVMTypeRef floats = LLVMVectorType(t->e->f32, t->lanes);
+  if (t->spec->in_pairs) sums = dot_words(t, in_words(t, sums), in_words(t, tile_splat_bits(t, 0x00010001)));
+  LLVMValueRef scaled = LLVMBuildFMul(b, LLVMBuildSIToFP(b, sums, floats, ""), scale, "");
+  LLVMValueRef c = emit_fma(t->e, scaled, power, LLVMBuildBitCast(b, before, floats, ""));
+  return LLVMBuildBitCast(b, c, t->vector, "");
+}
+
+/* The scale of a row's group, in all lanes. */
+static LLVMValueRef scale_of_group(Tile *t, LLVMValueRef a, unsigned row) {
+  LLVMValueRef at = emit_offset(t->e, tile_offset_in_a(t, a, row, 0), emit_i64(t->e, -2 * (int64_t)sizeof(float)));
+  return emit_splat(t->e, emit_load(t->e, t->e->f32, at, 4), t->lanes);
+}
+
 void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors) {
-  Emitter *e = t->e;
   const unsigned n_c = t->spec->rows * t->n;
   LLVMValueRef before[MAX_VECTORS], even[MAX_VECTORS], odd[MAX_VECTORS];
   for (unsigned i = 0; i < n_c; i++) {
@@ -296,9 +300,9 @@ void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef
   }
   tile_drop_rows(t);
   for (unsigned i = 0; i < n_c; i++) {
-    LLVMValueRef sums = in_words(t, t->c[i]);
-    LLVMValueRef product = dot_words(t, sums, factors[i % t->n]);
-    t->c[i] = emit_add(e, before[i], product);
+    LLVMValueRef factor = factors[i % t->n];
+    t->c[i] = tile_is_mixed(t) ? add_mixed_group(t, before[i], t->c[i], scale_of_group(t, a, i / t->n), factor)
+                               : add_group(t, before[i], t->c[i], factor);
   }
 }
 

@@ -121,7 +121,7 @@ static double term_value(const Sizes *sizes, const WorkTerm *term) {
  * bytes in both int8 and int4, which widens its weights while it multiplies. */
 static StepWork gemm_work(const tfm_program *program, const tfm_gemm_step *step) {
   return (StepWork){.flops = term_of(2 * (double)step->n * (double)step->k, 1, &step->rows),
-                    .is_whole = tfm_form_is_integer(step->form),
+                    .is_whole = tfm_form_has_whole_rows(step->form),
                     .weight_bytes = (double)program->weights[step->weight].bytes};
 }
 
@@ -137,7 +137,7 @@ static WorkTerm cache_bytes(const tfm_program *program, const tfm_attention_step
 /* Two products: queries with keys (h numbers each) and probabilities with values (e numbers each). */
 static StepWork attention_work(const tfm_program *program, const tfm_attention_step *step) {
   return (StepWork){.flops = term_of(2 * (double)(step->h + step->e), step->rank, step->dims),
-                    .is_whole = tfm_form_is_integer(step->form),
+                    .is_whole = tfm_form_has_whole_rows(step->form),
                     .cache_bytes = cache_bytes(program, step),
                     .is_causal = step->causal};
 }

@@ -94,7 +94,7 @@ static void print_PACK(StrBuf *out, const KernelSpec *spec) {
 
 static void print_QUANTIZE(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " k %lld%s%s%s%s\n", (long long)spec->k, spec->is_rotated ? "" : " as it is",
-                spec->as_bytes ? " bytes" : "", spec->is_grouped ? " groups" : "",
+                spec->as_bytes ? " bytes" : "", spec->is_mixed ? " mixed" : spec->is_grouped ? " groups" : "",
                 spec->in_pairs ? " pairs" : "");
 }
 

@@ -55,7 +55,7 @@ typedef struct KernelSpec {
   const char *of_one_row;     /* the kernel that this one calls for each row; NULL: all rows are computed at once */
   int64_t k;                  /* QUANTIZE, and TILE of form INT8 in pairs: numbers of a row */
   bool is_rotated, as_bytes;  /* QUANTIZE: before it is rounded; numbers are bytes whatever tiles take */
-  bool is_grouped;            /* QUANTIZE: for b of form INT4 */
+  bool is_grouped, is_mixed;  /* QUANTIZE: for b of form INT4, of a mixed one */
   bool in_pairs;              /* TILE and QUANTIZE: rows that dot_pairs of the target takes */
   bool is_weighed;            /* SOFTMAX and WEIGH: the softmax multiplies by the scales */
   /* PACK: width too; which stride of the source is 1 */

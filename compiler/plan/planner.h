@@ -10,15 +10,18 @@
 #include "plan/layout.h"
 #include "plan/planned.h"
 
+/* Rows of whole numbers, for LINEARs of int8, of int4, and of mixed forms. */
+typedef enum RowsOfWhole { ROWS_WHOLE, ROWS_GROUPED, ROWS_MIXED, N_ROWS_OF_WHOLE } RowsOfWhole;
+
 typedef struct Value {
   bool is_live, is_static;
   bool is_prepare; /* depends on run-time sizes alone */
-  bool has_view, has_compact, has_weights_view, has_whole_rows[2];
+  bool has_view, has_compact, has_weights_view, has_whole_rows[N_ROWS_OF_WHOLE];
   uint64_t serves;   /* as in tfm_step; ALL_RUNS: every run needs it, whatever outputs are wanted */
   View view;
   View compact;      /* a copy whose rows have one static stride */
   View weights_view; /* ATTENTION: the probabilities */
-  View whole_rows[2]; /* rows of whole numbers (tfm_quantize_step) for LINEARs of int8; [1]: of int4 */
+  View whole_rows[N_ROWS_OF_WHOLE]; /* rows of whole numbers (tfm_quantize_step) */
 } Value;
 
 #define ALL_RUNS UINT64_MAX

@@ -88,7 +88,7 @@ static bool leave_same_rows(const Node *x, const Node *user) {
   const Node *mask = node_rows_mask(user);
   for (size_t i = 0; i < x->users.n; i++) {
     const Node *other = x->users.items[i];
-    if (other->op != OP_LINEAR || !tfm_form_is_integer(other->attr.form)) continue;
+    if (other->op != OP_LINEAR || !tfm_form_has_whole_rows(other->attr.form)) continue;
     if (node_rows_mask(other) != mask || other->attr.rows_where != user->attr.rows_where) return false;
   }
   return mask != NULL;
@@ -140,20 +140,26 @@ static View room_for_whole_rows(Planner *p, const Size *rows, int64_t k, tfm_for
   return to;
 }
 
+/* The rows that weights of this form are multiplied by. */
+static RowsOfWhole rows_for(tfm_form form) {
+  return tfm_form_is_mixed(form) ? ROWS_MIXED : form == TFM_FORM_INT4 ? ROWS_GROUPED : ROWS_WHOLE;
+}
+
 /* The rows of an operand, rotated and rounded once for all products of this form that read it. The step belongs to the
  * operand, as a copy would. */
 static View whole_rows(Planner *p, const Node *x, int64_t k, tfm_form form) {
   Value *value = &p->values[x->id];
   const Size *rows, *x_stride, *c_stride;
-  const bool is_grouped = form == TFM_FORM_INT4;
-  if (value->has_whole_rows[is_grouped]) return value->whole_rows[is_grouped];
+  const RowsOfWhole kind = rows_for(form);
+  if (value->has_whole_rows[kind]) return value->whole_rows[kind];
   const Node *user = p->node;
   const bool prepare = p->prepare;
   const View from = view_of_rows(p, x, k, &rows, &x_stride);
   p->node = x;
   p->prepare = value->is_prepare;
   const View to = room_for_whole_rows(p, rows, k, form, &c_stride);
-  KernelSpec spec = {.family = KERNEL_QUANTIZE, .k = k, .is_rotated = true, .is_grouped = is_grouped,
+  KernelSpec spec = {.family = KERNEL_QUANTIZE, .k = k, .is_rotated = kind != ROWS_MIXED,
+                     .is_grouped = kind == ROWS_GROUPED, .is_mixed = kind == ROWS_MIXED,
                      .in_pairs = p->target->dot_pairs != NULL};
   tfm_quantize_step step = {.kernel = plan_kernel(p, &spec),
                             .rank = 1,
@@ -171,24 +177,26 @@ static View whole_rows(Planner *p, const Node *x, int64_t k, tfm_form form) {
   if (joined) keep_what_is_read(p);
   p->node = user;
   p->prepare = prepare;
-  value->has_whole_rows[is_grouped] = true;
-  return value->whole_rows[is_grouped] = to;
+  value->has_whole_rows[kind] = true;
+  return value->whole_rows[kind] = to;
 }
 
-int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t k, bool is_integer) {
+int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t k, bool has_whole_rows) {
   const Size *stride;
   int64_t floats = 0;
   CHECK(view_collapse(&p->math, a, rows, &stride) && size_is_const(stride, &floats), "rows without a static stride");
-  return size_equals(*rows, 1) && !is_integer ? k + COST_LINE : floats;
+  return size_equals(*rows, 1) && !has_whole_rows ? k + COST_LINE : floats;
 }
 
 /* The tiles over panels of `panel` columns in this form, for rows that are not known yet. */
 static TileKind gemm_tiles(const Planner *p, uint8_t form, uint32_t panel, int64_t k) {
-  const bool is_integer = tfm_form_is_integer(form);
-  TileShape shape = (is_integer ? target_whole_tile : target_panel_tile)(p->target, panel);
+  const bool has_whole_rows = tfm_form_has_whole_rows(form);
+  TileShape shape = (tfm_form_is_mixed(form) ? target_mixed_tile
+                     : has_whole_rows        ? target_whole_tile
+                                             : target_panel_tile)(p->target, panel);
   if (tfm_form_has_groups(form)) shape.rows /= 2; /* the sums of a group take registers too */
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
-                   .in_pairs = is_integer && p->target->dot_pairs,
+                   .in_pairs = has_whole_rows && p->target->dot_pairs,
                    .k = form == TFM_FORM_INT8 && p->target->dot_pairs ? k : 0};
   if (form == TFM_FORM_INT8 && p->target->matrix.rows) {
     kind.least_matrix_rows = (uint8_t)(shape.rows + 1); /* fewer are faster in vectors: those take as long as 16 */
@@ -204,16 +212,16 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   CHECK(size_is_const(w->dims[0], &n) && size_is_const(w->dims[1], &k), "static weights of no static shape");
   const uint32_t panel = p->plan->recipes.items[weight].width;
   const uint8_t form = p->plan->recipes.items[weight].form;
-  const bool is_integer = tfm_form_is_integer(form);
+  const bool has_whole_rows = tfm_form_has_whole_rows(form);
   TileKind kind = gemm_tiles(p, form, panel, k);
-  kind.a_stride = product_row_stride(p, a, &rows, k, is_integer);
-  if (!is_integer) kind.chain = product_chain(math_const(&p->math, k)); /* sums of whole numbers have no order */
+  kind.a_stride = product_row_stride(p, a, &rows, k, has_whole_rows);
+  if (!has_whole_rows) kind.chain = product_chain(math_const(&p->math, k)); /* sums of whole numbers have no order */
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
   tfm_gemm_step step = {.tile_rows = kind.shape.rows,
                         .width = kind.shape.width,
                         .panel = (uint8_t)panel,
                         .form = form,
-                        .a_bytes = is_integer ? number_bytes(p) : (uint8_t)sizeof(float),
+                        .a_bytes = has_whole_rows ? number_bytes(p) : (uint8_t)sizeof(float),
                         .is_matrix = kind.least_matrix_rows != 0,
                         .rank = (uint8_t)nest->rank,
                         .n_operands = (uint8_t)nest->n_operands,
@@ -239,9 +247,9 @@ void plan_gemm(Planner *p, const Node *node) {
   const Node *x = node->inputs.items[0], *w = node->inputs.items[1];
   int64_t n, k;
   CHECK(size_is_const(w->dims[0], &n) && size_is_const(w->dims[1], &k), "static weights of no static shape");
-  uint32_t panel = target_panel_width(n);
   const tfm_form form = plan_form(node);
-  View a = tfm_form_is_integer(form) ? whole_rows(p, x, k, form) : plan_compact(p, x, true, k);
+  const uint32_t panel = (tfm_form_is_mixed(form) ? target_mixed_panel_width : target_panel_width)(n);
+  View a = tfm_form_has_whole_rows(form) ? whole_rows(p, x, k, form) : plan_compact(p, x, true, k);
   Epilogue epilogue = contract_begin(p, node, layout_has_rows);
   Nest nest;
   nest_init(p, &nest, &epilogue.body, &epilogue.c);

@@ -49,7 +49,7 @@ void contract_finish(Planner *p, const Node *node, Epilogue *epilogue);
 
 /* Returns the distance of the rows of `a`, which is a constant of the tiles. With a single row any distance will do;
  * then it is the one that other layers of the same width have, so that they share their tiles. */
-int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t k, bool is_integer);
+int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t k, bool has_whole_rows);
 /* The steps of a chain of a product's sums. With no more than these a single chain needs no code for others. */
 uint16_t product_chain(const Size *k);
 /* A LINEAR whose weights are static: x wT with packed weights. */

@@ -65,7 +65,7 @@ static bool read_row(const Planner *p, const tfm_row_step *row, RowStep *step) {
 
 static bool read_gemm(const Planner *p, const tfm_gemm_step *gemm, RowStep *step) {
   *step = (RowStep){.rows = gemm->rows, .live = gemm->live, .is_product = true};
-  if (!tfm_form_is_integer(gemm->form) || gemm->rank != 2 || gemm->dims[0] != gemm->rows) return false;
+  if (!tfm_form_has_whole_rows(gemm->form) || gemm->rank != 2 || gemm->dims[0] != gemm->rows) return false;
   add_access(p, step, &gemm->a, 1, false);
   add_access(p, step, &gemm->c, gemm->n, true);
   return add_operands(p, step, gemm->first_operand, gemm->n_operands, gemm->dims[1], 0);

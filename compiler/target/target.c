@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { N_GEMM_TILES = sizeof ((TargetInfo *)0)->gemm_tiles / sizeof(TileShape) };
+enum { N_PANEL_WIDTHS = 3 };
 
 enum { OTHER = 0, IS_BASELINE = 1, IS_FOR_LIBRARIES = 2 };
 
@@ -128,18 +129,30 @@ TileShape target_gemm_tile(const TargetInfo *target, int64_t n) {
 
 /* 48 comes first because the best tile of AVX-512 has that width. Every width here is a multiple of 16, so that the
  * tiles of the other targets walk a panel in whole steps. */
-uint32_t target_panel_width(int64_t n) {
-  static const uint32_t widths[] = {48, 64, 32};
+static uint32_t panel_of(const uint32_t *widths, int64_t n) {
   uint32_t best = widths[0];
-  for (size_t i = 1; i < sizeof widths / sizeof *widths; i++)
+  for (size_t i = 1; i < N_PANEL_WIDTHS; i++)
     if (wasted_columns(n, widths[i]) < wasted_columns(n, best)) best = widths[i];
   return best;
 }
+
+uint32_t target_panel_width(int64_t n) { return panel_of((const uint32_t[N_PANEL_WIDTHS]){48, 64, 32}, n); }
+
+/* Tiles of 32 columns have most rows. */
+uint32_t target_mixed_panel_width(int64_t n) { return panel_of((const uint32_t[N_PANEL_WIDTHS]){64, 32, 48}, n); }
 
 TileShape target_panel_tile(const TargetInfo *target, uint32_t panel) {
   for (size_t i = 0; i < N_GEMM_TILES && target->gemm_tiles[i].rows; i++)
     if (panel % target->gemm_tiles[i].width == 0) return target->gemm_tiles[i];
   UNREACHABLE("no tile of %s divides a panel of %u", target->name, panel);
+}
+
+TileShape target_mixed_tile(const TargetInfo *target, uint32_t panel) {
+  TileShape most = target_whole_tile(target, panel);
+  for (size_t i = 0; i < N_GEMM_TILES && target->gemm_tiles[i].rows && !target->word_tile.rows; i++)
+    if (panel % target->gemm_tiles[i].width == 0 && target->gemm_tiles[i].rows > most.rows)
+      most = target->gemm_tiles[i];
+  return most;
 }
 
 TileShape target_whole_tile(const TargetInfo *target, uint32_t panel) {

@@ -54,6 +54,7 @@ typedef struct TargetInfo {
   TileShape word_tile;       /* of products of words, or of bytes where it is given; its width divides every panel */
   MatrixInfo matrix;
   const char *look_up;       /* of lanes of a register of 16, by the lowest 4 bits of others; NULL: there is none */
+  const char *look_up_bytes; /* the same of each 16 bytes of a register, by others below 16; NULL: there is none */
   const char *scalef;        /* LLVM's name of a * 2^n; NULL: there is none */
   const char *reciprocal;    /* of an estimate of 1/a, within 2^-14; NULL: there is none */
   const char *rounded_fma;   /* of a fused product and sum with a rounding mode; NULL: there is none */
@@ -95,10 +96,13 @@ TileShape target_gemm_tile(const TargetInfo *target, int64_t n);
 /* Returns how many columns a panel of packed weights with n columns has: the same on every target, so that one file of
  * packed weights serves all instruction sets of a library. */
 uint32_t target_panel_width(int64_t n);
+uint32_t target_mixed_panel_width(int64_t n); /* of mixed forms */
 /* Returns the tile that walks such a panel: the first whose width divides the panel. Narrower tiles take turns on
  * it. */
 TileShape target_panel_tile(const TargetInfo *target, uint32_t panel);
 /* The same for whole numbers of products with weights. */
 TileShape target_whole_tile(const TargetInfo *target, uint32_t panel);
+/* The same of mixed forms: what numbers of weights are made of is worth it for as many rows as there can be. */
+TileShape target_mixed_tile(const TargetInfo *target, uint32_t panel);
 
 #endif

@@ -57,8 +57,8 @@ static inline int64_t full_panel_bytes(const tfm_gemm_step *step) {
   return tfm_column_bytes(step->form, step->k) * step->panel;
 }
 
-/* Whole numbers take less room, and their sums have no order: long blocks, one chain. */
-static inline bool is_whole_numbers(const tfm_gemm_step *step) { return tfm_form_is_integer(step->form); }
+/* Whole numbers take less room, and their sums have no order, or that of k: long blocks, one chain. */
+static inline bool is_whole_numbers(const tfm_gemm_step *step) { return tfm_form_has_whole_rows(step->form); }
 static inline int64_t k_block_of(const tfm_gemm_step *step) {
   return is_whole_numbers(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK;
 }

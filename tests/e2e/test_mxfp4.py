@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""--quantize=mxfp4: what a weight becomes is the format's definition, here in numpy; products are those of its numbers, by every
-engine; the bits are the same for any number of rows and threads, with AVX2 and with AVX-512, and in libraries.
+"""--quantize=mxfp4 and mxfp4a8: what a weight becomes is the format's definition, here in numpy; products are those of its
+numbers, by every engine; the bits are the same for any number of rows and threads, with AVX2 and with AVX-512, and in
+libraries. Of mxfp4a8 the product is the definition to the bit, without FMA too.
 
 usage: test_mxfp4.py TFMC          The last line is 'N passed, N failed'.
 """
@@ -33,7 +34,7 @@ def number(x):
     return np.copysign(NUMBERS[nearest[0] if len(nearest) == 1 or nearest[0] % 2 == 0 else nearest[1]], x)
 
 
-def mxfp4(rows):
+def mxfp4(rows, powers=None):
     out = np.zeros(rows.shape)
     for r in range(rows.shape[0]):
         for begin in range(0, rows.shape[1], 32):
@@ -41,6 +42,27 @@ def mxfp4(rows):
             greatest = np.abs(group).max()
             power = 2.0 ** (np.floor(np.log2(greatest)) - 2) if greatest else 1.0
             out[r, begin:begin + 32] = [number(x / power) * power for x in group]
+            if powers is not None:
+                powers[r, begin // 32] = power
+    return out
+
+
+def product(x, w):
+    """x times rows of w, x in groups of 32 whole numbers: every operation one of f32, group after group; an FMA by a power of
+    two, whose sum is all but exact in long double."""
+    powers = np.zeros((w.shape[0], w.shape[1] // 32))
+    w, out = mxfp4(w, powers), np.zeros((x.shape[0], w.shape[0]), np.float32)
+    for g in range(powers.shape[1]):
+        part = x[:, 32 * g:32 * g + 32]
+        a = np.abs(part).max(axis=1, keepdims=True)
+        is_none, is_finite = ~(a >= np.float32(2.0 ** -100)), np.isfinite(part).all(axis=1, keepdims=True)
+        a = np.where(is_none | ~is_finite, np.float32(1), a)
+        q = np.rint(np.where(is_none | ~is_finite, np.float32(0), part) * (np.float32(127) / a))
+        scale = np.where(is_finite, np.where(is_none, np.float32(0), a / np.float32(254)), np.float32(np.nan))
+        twice = 2 * w[:, 32 * g:32 * g + 32] / powers[:, g:g + 1]
+        sums = (q.astype(np.float64) @ twice.T).astype(np.float32)
+        out = (out.astype(np.longdouble) + (sums * scale).astype(np.longdouble) * powers[:, g]).astype(np.float32)
+        assert out.dtype == np.float32
     return out
 
 
@@ -74,8 +96,8 @@ class Mxfp4(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stdout + done.stderr
 
-    def outputs(self, what, rows, *options):
-        given = ["--weights=w.safetensors", "--quantize=mxfp4"] if what.endswith(".tfm") else []
+    def outputs(self, what, rows, *options, form="mxfp4"):
+        given = ["--weights=w.safetensors", f"--quantize={form}"] if what.endswith(".tfm") else []
         self.tfm("run", what, *given, f"--inputs=x{rows}.safetensors", "-o", "out.safetensors", *options)
         return load_file(self.folder / "out.safetensors")
 
@@ -95,6 +117,41 @@ class Mxfp4(unittest.TestCase):
                     if where[:1] not in (["--engine=reference"], ["-march=x86-64"]):
                         self.assertEqual({name: got[name].tobytes() for name in got},
                                          {name: first[name][:rows].tobytes() for name in got})
+
+    def test_products_of_rows_in_8_bits(self):
+        x = self.inputs["x"].copy()
+        x[2, 32:64] = 0
+        x[3] *= np.float32(2.0 ** -100)  # some groups are worth nothing, others hardly anything
+        x[4, 64:] *= np.float32(1e30)
+        x[5, :] = np.where(np.arange(96) % 2, 127, 126.5)  # ties; all of one sign, as large as they can be
+        x[6, 40] = np.inf
+        x[39, 95] = np.nan
+        for rows in 40, 3, 1:
+            save_file({"x": x[:rows], "wide": self.inputs["wide"][:rows]}, self.folder / f"x{rows}.safetensors")
+        self.tfm("compile", "m.tfm", "--weights=w.safetensors", "--quantize=mxfp4a8", "-march=x86-64-v3", "-o", "libm.so")
+        with np.errstate(under="ignore"):
+            wanted = {out: product(x, self.weights[f"{w}.weight"]) + self.weights[f"{w}.bias"]
+                      for out, x, w in [("y", x, "up"), ("far", self.inputs["wide"], "long")]}
+        self.assertTrue(np.isnan(wanted["y"][[6, 39]]).all() and np.isfinite(wanted["y"][:6]).all())
+        sets = [name for name, flag in [("x86-64-v3-vnni", "avx_vnni"), ("x86-64-v4", "avx512f"), ("x86-64-v4-vnni", "avx512_vnni")]
+                if flag in pathlib.Path("/proc/cpuinfo").read_text().split()]
+        for rows in 40, 3, 1:
+            for what, *where in (["m.tfm"], ["m.tfm", "--threads=1"], ["m.tfm", "-march=x86-64-v3"], ["libm.so"], ["m.tfm", "-O0"],
+                                 ["m.tfm", "-march=x86-64"], ["m.tfm", "--engine=reference"], *(["m.tfm", f"-march={s}"] for s in sets)):
+                with self.subTest(rows=rows, what=what, where=where):
+                    got = self.outputs(what, rows, *where, form="mxfp4a8")
+                    for name, exact in wanted.items():
+                        np.testing.assert_array_equal(got[name], exact[:rows])
+        exact = self.inputs["wide"].astype(np.float64) @ mxfp4(self.weights["long.weight"]).T
+        off = wanted["far"] - self.weights["long.bias"] - exact
+        self.assertLess(np.sqrt((off ** 2).mean() / (exact ** 2).mean()), 0.006)
+
+    def test_what_is_said_of_rows_in_8_bits(self):
+        said = self.tfm("dump", "m.tfm", "--stage=plan", "--report", "--quantize=mxfp4a8")
+        self.assertIn("mxfp4a8        2 products", said)
+        self.assertIn("in mxfp4a8 panels", said)
+        said = self.tfm("run", "m.tfm", "--quantize=mxfp4a9", "--weights=w.safetensors", "--inputs=x1.safetensors", code=2)
+        self.assertIn("mxfp4 and mxfp4a8", said)
 
     def test_what_is_said(self):
         said = self.tfm("dump", "m.tfm", "--stage=plan", "--report", "--quantize=mxfp4")

@@ -157,6 +157,22 @@ class PackedWeights(ImportCase):
                          self.folder / "other.safetensors", verb="run", code=1)
         self.assertIn("the library keeps it in the MXFP4 of the file", told)
 
+    def test_experts_whose_rows_have_8_bits(self):
+        """A rule: the numbers of the file stay what they are, and products take 127 times a row of an identity exactly."""
+        case = MADE["MXFP4"]
+        k = case["shape"][1]
+        wanted = np.frombuffer(bytes.fromhex(case["values"]), np.float32).reshape(case["shape"])
+        self.folder_of(case)
+        model = self.folder / "m.tfm"
+        model.write_text(f'model S {{ weight v: {case["shape"]} as "p.score.weight"\n'
+                         f'forward(x: f32[n, {k}]) {{ return y = x @ v[1] }} }}\n')
+        rule = "--quantize=*score*=mxfp4a8"
+        self.assertIn("in mxfp4a8 panels", self.told(model, "--weights", self.folder, "--stage=plan", rule, verb="dump"))
+        save_file({"x": np.eye(k, dtype=np.float32) * 127}, self.folder / "x.safetensors")
+        for options in [], ["-march=x86-64-v3"], ["-march=x86-64"], ["--engine=reference"], ["-O0"]:
+            with self.subTest(options=options):
+                self.assertEqual((self.outputs(rule, *options)["y"] / np.float32(127)).tobytes(), (wanted[1] + np.float32(0)).tobytes())
+
     def test_products_in_mxfp4(self):
         """Rows of an identity give the numbers of the file to the bit, from panels of 4 bits; where a product does not take blocks
         as they are, its weight has 16 bits."""

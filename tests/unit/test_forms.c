@@ -12,6 +12,7 @@
 #include "tfm/abi/form_int4.h"
 #include "tfm/abi/form_int8.h"
 #include "tfm/abi/form_mxfp4.h"
+#include "tfm/abi/form_mxfp4a8.h"
 
 static float random_float(uint64_t *state) { /* in [-1, 1) */
   *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -43,6 +44,7 @@ static void unpack(unsigned form, const char *panel, int64_t width, int64_t lane
     case TFM_FORM_INT8: tfm_int8_unpack(panel, width, lane, k, scale_at(panel, form, width, lane, k), row); break;
     case TFM_FORM_INT4: tfm_int4_unpack(panel, width, lane, k, scale_at(panel, form, width, lane, k), row); break;
     case TFM_FORM_MXFP4: tfm_mxfp4_unpack(panel, width, lane, k, row); return;
+    case TFM_FORM_MXFP4A8: tfm_mxfp4a8_unpack(panel, width, lane, k, row); return;
     default: cr_assert(false, "form %u has no way back", form);
   }
   rotate_row(row, k);

@@ -202,7 +202,7 @@ static void report_first_difference(Session *session, Graph *graph, WeightSource
 
 static bool has_whole_numbers(const Graph *graph) {
   for (const Node *node = graph->first; node; node = node->next)
-    if (node->op != OP_ROUND_TO && tfm_form_is_integer(node->attr.form)) return true;
+    if (node->op != OP_ROUND_TO && tfm_form_has_whole_rows(node->attr.form)) return true;
   return false;
 }
 

@@ -10,6 +10,7 @@
 #include "forms/form.h"
 #include "forms/rotate.h"
 #include "forms/whole_rows.h"
+#include "tfm/abi/form_mxfp4a8.h"
 
 enum { ROWS = 8 }; /* of x that go over y together */
 
@@ -107,10 +108,41 @@ static void rounded_product(const EvalNode *in, Tensor *out) {
   free(w.data);
 }
 
+/* A group of a weight in MXFP4 as whole numbers, twice its numbers; returns its power. */
+static float twice_numbers(const float *w, float *twice) {
+  const int power = mxfp4_power(w);
+  for (int i = 0; i < TFM_GROUP; i++) twice[i] = 2 * tfm_mxfp4_number((int)mxfp4_code(w[i], power));
+  return ldexpf(1, power - TFM_MXFP4_BIAS);
+}
+
+/* Group after group, of whole numbers; what each gives is scaled and added in f32 (tfm/abi/form_mxfp4a8.h). */
+static void mixed_product(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0], *w = in->inputs[1];
+  const int64_t k = w->dims[1], n = w->dims[0], m = n ? tensor_elements(out) / n : 0;
+  float *rows = numbers(m * TFM_GROUP), *scales = numbers(m), *to = out->data, twice[TFM_GROUP];
+  for (int64_t i = 0; i < m * n; i++) to[i] = 0;
+  for (int64_t at = 0; at < k; at += TFM_GROUP) {
+    for (int64_t i = 0; i < m; i++) {
+      int8_t q[TFM_GROUP];
+      scales[i] = form_mixed_group((const float *)x->data + i * k + at, q);
+      for (int j = 0; j < TFM_GROUP; j++) rows[i * TFM_GROUP + j] = q[j];
+    }
+    for (int64_t c = 0; c < n; c++) {
+      const float power = twice_numbers((const float *)w->data + c * k + at, twice);
+      for (int64_t i = 0; i < m; i++) {
+        float sum = 0; /* exact: at most 32 * 127 * 12 */
+        for (int j = 0; j < TFM_GROUP; j++) sum += rows[i * TFM_GROUP + j] * twice[j];
+        to[i * n + c] = fmaf(sum * scales[i], power, to[i * n + c]);
+      }
+    }
+  }
+  free(rows), free(scales);
+}
+
 /* Sums of whole numbers are exact in double, rounded to f32 once, and scaled by one factor after the other. */
 void int8_product(const EvalNode *in, Tensor *out) {
   if (!tfm_form_is_integer(in->node->attr.form)) {
-    rounded_product(in, out);
+    (tfm_form_is_mixed(in->node->attr.form) ? mixed_product : rounded_product)(in, out);
     return;
   }
   const Tensor *x = in->inputs[0], *w = in->inputs[1];

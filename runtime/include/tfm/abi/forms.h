@@ -24,13 +24,18 @@ enum {
 
 // ---- what it is ----
 
-enum { TFM_KIND_FLOAT, TFM_KIND_INTEGER };
+enum { TFM_KIND_FLOAT, TFM_KIND_INTEGER, TFM_KIND_MIXED };
 enum { TFM_SCALE_NONE, TFM_SCALE_COLUMN, TFM_SCALE_GROUP };
 
 /* Sets of forms, a bit each. */
 #define FORM(ENUM, name, KIND, ...) | (TFM_KIND_##KIND == TFM_KIND_INTEGER) << TFM_FORM_##ENUM
 enum {
   TFM_INTEGER_FORMS = 0
+#include "tfm/abi/forms.def"
+};
+#define FORM(ENUM, name, KIND, ...) | (TFM_KIND_##KIND == TFM_KIND_MIXED) << TFM_FORM_##ENUM
+enum {
+  TFM_MIXED_FORMS = 0
 #include "tfm/abi/forms.def"
 };
 #define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, ...) \
@@ -48,6 +53,10 @@ enum {
 
 /* Whether products in it are of whole numbers, with rows that are rounded to 8 bits. */
 static inline int tfm_form_is_integer(unsigned form) { return TFM_INTEGER_FORMS >> form & 1; }
+/* Whether they are so within a group, and groups are added up in f32. */
+static inline int tfm_form_is_mixed(unsigned form) { return TFM_MIXED_FORMS >> form & 1; }
+/* Whether rows that it is multiplied with are whole numbers of 8 bits. */
+static inline int tfm_form_has_whole_rows(unsigned form) { return (TFM_INTEGER_FORMS | TFM_MIXED_FORMS) >> form & 1; }
 /* Whether steps of k share numbers, of which those of several groups lie together: tiles go from group to group. */
 static inline int tfm_form_has_groups(unsigned form) { return TFM_GROUPED_FORMS >> form & 1; }
 /* Whether numbers have a scale, so that rows of a weight are rounded as a whole. */

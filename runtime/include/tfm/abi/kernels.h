@@ -58,14 +58,15 @@ enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
  *
  *   for INT8   TFM_ROW_HEAD floats ........ start | p0 p1 p2 p3 | p4 p5 p6 p7 | ... 0 | scale
  *   for INT4   .............. start of k 0 .. 31  | p0 ... p31  | start of k 32 .. 63 | p32 ... p63 | ... | scale
+ *   mixed      ...... scale | start of k 0 .. 31  | p0 ... p31  | scale | start of k 32 .. 63 | p32 ... p63 | ...
  *
- * start, an i32, is -128 times the sum of all p, for INT4 -8 times that of its group: what weights are stored too large
- * by is taken off with it. Behind the last p are zeros up to a multiple of four; the scale is an f32. With a_bytes 1 a
- * number is a byte, with 2 it is two, and four stand in the order 0 2 1 3. Rows are tfm_row_floats apart: no multiple
- * of a page of memory.
+ * start, an i32, is -128 times the sum of all p, for INT4 -8 and for mixed forms -12 times that of its group: what
+ * weights are stored too large by is taken off with it. Behind the last p are zeros up to a multiple of four; the
+ * scale is an f32. With a_bytes 1 a number is a byte, with 2 it is two, and four stand in the order 0 2 1 3. Rows are
+ * tfm_row_floats apart: no multiple of a page of memory.
  *
  * Where tiles multiply bytes in pairs (k 0 and 1, 2 and 3, ...), whose sums must fit 16 bits, a number is a byte, and
- * for INT4 a start is two words, for the pairs of even number and the others. For INT8, of a pair whose sum is beyond
+ * with groups a start is two words, for the pairs of even number and the others. For INT8, of a pair whose sum is beyond
  * -128 .. 128 the first number is less by the rest, and rows are tfm_split_row_floats apart:
  *
  *   ... | scale | n | ... | four, rests | four, rests | ...
@@ -75,7 +76,7 @@ enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
 enum { TFM_ROW_HEAD = 16, TFM_RESTS_AT = 16 };
 
 static inline int64_t tfm_row_bytes(uint8_t form, uint8_t a_bytes, int64_t k) { /* of k numbers of a, f32 too */
-  return k * a_bytes + (form == TFM_FORM_INT4 ? k / TFM_GROUP * 4 : 0);
+  return k * a_bytes + (form == TFM_FORM_INT4 ? k / TFM_GROUP * 4 : tfm_form_is_mixed(form) ? k / TFM_GROUP * 8 : 0);
 }
 
 static inline int64_t tfm_row_floats(uint8_t form, uint8_t a_bytes, int64_t k) {
@@ -128,6 +129,8 @@ typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, co
  *                  until a call without TFM_MORE_FOLLOW has scaled them. Of INT4 all calls but the last take whole
  *                  TFM_GROUPS groups. Values of attention are signed bytes without scales of their own, times rows of
  *                  unsigned numbers
+ *   mixed          b of a mixed form, a a row of whole numbers with a scale for each group: c holds f32, to which each
+ *                  group adds its sum times both scales, and with which the next call goes on. Cut as INT4
  *
  * The runtime begins anew, in a tree of sums, after every TFM_CHAIN steps. columns <= width: how many columns of c are
  * stored. next: this tile's part of the memory that is read next; it prefetches next_lines (0 to TFM_PREFETCH_LINES)
