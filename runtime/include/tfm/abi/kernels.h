@@ -66,8 +66,8 @@ enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
  * tfm_row_floats apart: no multiple of a page of memory.
  *
  * Where tiles multiply bytes in pairs (k 0 and 1, 2 and 3, ...), whose sums must fit 16 bits, a number is a byte, and
- * with groups a start is two words, for the pairs of even number and the others. For INT8, of a pair whose sum is beyond
- * -128 .. 128 the first number is less by the rest, and rows are tfm_split_row_floats apart:
+ * with groups a start is two words, for the pairs of even number and the others. For INT8, of a pair whose sum is
+ * beyond -128 .. 128 the first number is less by the rest, and rows are tfm_split_row_floats apart:
  *
  *   ... | scale | n | ... | four, rests | four, rests | ...
  *
