@@ -45,8 +45,14 @@ TOLERANCE = 1e-5
 MOST_OF_ROUNDING = 1e-3
 SHAKES = 4
 VERDICTS = ("equal", "refused", "both refuse", "silent", "theirs refuses", "crash", "tower")
-TOWER = (r"\b(vision_config|audio_config|mm_tokens_per_image|projector_hidden_act|spatial_merge_size|image_token_\w+)\b"
+TOWER = (r"\b(vision_config|audio_config|mm_tokens_per_image|projector_hidden_act|spatial_merge_size|image_token_\w+|"
+         r"scale_factor|downsample_ratio|image_seq_length|vision_feature_\w+|multimodal_projector_bias)\b"
          r"|\b(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\.")
+
+
+# Types whose classes have numbers of their own at padding, which nobody reads, in outputs for each position.
+PADDED = ("bart bert camembert deberta deberta-v2 eurobert gemma2 gemma3_text gte jina_embeddings_v3 llama mbart modernbert mpnet nomic_bert qwen2 "
+          "qwen3 roberta t5 umt5 xlm-roberta").split()
 
 
 def digest(tensors):
@@ -229,7 +235,7 @@ class Case:
             for key in inside[:-1]:
                 inner = inner[key]
             has = inside[-1] in inner
-            for value in mutations.others(inside[-1], inner[inside[-1]]) if has else self.values_of(file, inside[-1]):
+            for value in mutations.others(inside[-1], inner[inside[-1]]) if has else self.values_of(file, inside[-1], config):
                 mutation = ["json", file, inside, value]
                 files, _ = mutations.apply(mutation, self.files, None)
                 verdict, _ = self.outputs(mutation, files, None) if file == "config.json" else self.tokens(mutation, files)
@@ -238,8 +244,10 @@ class Case:
                 if len(self.unchanged_by.get(entry, ())) == 2:
                     break
 
-    def values_of(self, file, key):
-        """Of a key that the file does not have."""
+    def values_of(self, file, key, config):
+        """Of a key that the file does not have. An older name of a part must say what the part says."""
+        if key.removesuffix("_dict") != key and key.removesuffix("_dict") in config:
+            return [config[key.removesuffix("_dict")] | dict(attention_dropout=share) for share in (0.25, 0.5)]
         return mutations.added_to(file).get(key) or mutations.guessed(key)
 
     def of_rotations(self):
@@ -278,7 +286,10 @@ class Case:
         return {k: v for k, v in self.files.items() if k != "generation_config.json"} | {"config.json": saved}, tensors
 
     def of_classes(self):
-        config = self.files.get("config.json", {})
+        """A case whose outputs are of whole texts has no mask, and classes with outputs for each position need one."""
+        config, own = self.files.get("config.json", {}), self.mask
+        if own is None and config.get("model_type") in PADDED and "attention_mask" in self.inputs:
+            self.mask = self.inputs["attention_mask"] != 0
         for name in related(config.get("model_type")):
             try:
                 files, tensors = self.made(getattr(hf, name), config)
@@ -286,6 +297,7 @@ class Case:
                 print(f"  {self.name}: {name} is not made: {str(e)[:80]!r}")
                 continue
             self.outputs(None, files, tensors, f"class {name}", name)
+        self.mask = own
 
     def of_fitting(self):
         """Each key of config.json with weights that fit its other value, where other weights do."""

@@ -41,6 +41,7 @@ LISTS = {  # other lists of these keys
     "begin_suppress_tokens": [[16, 17, 24, 30]],
     "bad_words_ids": [[[16], [17], [24], [30]]],
     "forced_decoder_ids": [[[1, 7], [2, 9]]],
+    "mamba_dt_limit": [[0.0, 1.0], [0.0, 0.5]],
 }
 SHARES = ("dropout", "drop_path_rate", "drop_rate", "layerdrop", "_prob", "pdrop", "jitter")  # numbers from 0 to 1
 TOKENS = ("token_id", "forced_", "suppress_tokens", "decoder_start", "bad_words")
@@ -165,7 +166,7 @@ def of_its_type(key, value):
     if isinstance(value, bool):
         return [not value, None]
     if isinstance(value, (int, float)) and any(part in name for part in SHARES):
-        return [0.0, 0.25, 0.5, None]
+        return [0.0, 0.25, 0.5, None, *([1 - value] if isinstance(value, int) else [])]
     if isinstance(value, int):
         more = [7, 16, 39] if any(part in name for part in TOKENS) else [value * 4]
         found = [value + 1, value // 2, value * 2, 0, 1, 2, *more, None, *LISTS.get(key, [])]
@@ -249,7 +250,7 @@ def guessed(key):
     if name in ("id2label", "label2id"):
         return []
     words = next((words for parts, words in WORDS if any(p in name for p in parts)), None)
-    return words[:3] if words else [True, False, 1, 2, 0.5, "something"]
+    return words[:3] if words else [True, False, 1, 2, 0.5, "something", *LISTS.get(key, [])]
 
 
 def aliases(config, alias_of):

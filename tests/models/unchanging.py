@@ -48,7 +48,7 @@ def place_of(entry, config):
     if path[0] == "generation":
         return path
     inside = config.get("text_config")
-    if isinstance(inside, dict) and path[0] != "text_config" and not path[0].endswith("_dict"):
+    if isinstance(inside, dict) and path[0] not in config and not path[0].endswith("_dict"):
         found = inside if len(path) == 1 else inside.get(path[0])
         return ["text_config", *path] if isinstance(found, dict) else None
     return path if len(path) == 1 or isinstance(config.get(path[0]), dict) else None
