@@ -112,6 +112,7 @@ else
     tests/goldens/{encoder-stack,hf-llama,hf-mixtral,prim-pointwise,mha-masked-rows,q8-encoder,q4-linear,gen-gpt2-beam}
   stage "libraries for other machines, choices of the CPU" "$python" tests/e2e/cross.py "$tfmc" --choices \
     tests/goldens/q8-linear-odd
+  stage "libraries for other machines, in programs" "$python" tests/e2e/test_cross_host.py "$tfmc"
   stage "libraries for AArch64, int8 and int4" "$python" tests/e2e/cross.py "$tfmc" --target=aarch64-linux-gnu \
     --march=armv8.2-a-dotprod --march=armv8.6-a-i8mm --threads=2 --qemu-option=-cpu --qemu-option=max \
     tests/goldens/{q8-encoder,q8-outliers,q4-linear}

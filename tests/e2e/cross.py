@@ -68,7 +68,7 @@ class Machine:
             return
         self.program = os.path.join(folder, f"cross_run-{triple}")
         includes = [HERE.parents[1] / "runtime/include", HERE.parents[1] / "runtime", generated_headers()]
-        made = call(compiler, "-std=c17", "-D_GNU_SOURCE", "-O1", *[f"-I{i}" for i in includes], HERE / "cross_run.c", "-ldl",
+        made = call(compiler, "-std=c17", "-D_GNU_SOURCE", "-O1", *[f"-I{i}" for i in includes], HERE / "cross_run.c", "-ldl", "-lm",
                     "-o", self.program)
         if made.returncode:
             raise SystemExit(made.stderr)

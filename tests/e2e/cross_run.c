@@ -6,8 +6,10 @@
  * behind its size, then for each 0 and its value, 1, a size in bytes and the bytes of an input (filled up to whole
  * words), or 2 and the size of an output. With ROWS and options the rows are generated, with prompts of different lengths.
  * Out: the bytes of the outputs, or what was generated. Without CALL the model is opened, and the instruction set printed
- * that was chosen. Refused: nothing; a call that fails prints why and exits 3. */
+ * that was chosen. CROSS_MODE in the environment, a name of `modes`, is the floating-point mode of the caller, which must be
+ * the same behind the calls. Refused: nothing; a call that fails prints why and exits 3. */
 #include <dlfcn.h>
+#include <fenv.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,6 +149,45 @@ static void generate(tfm_context *context, Call *call, char **options, FILE *out
   write_generated(out, &generated);
 }
 
+// ---- the caller's floating-point mode ----
+
+enum { FLUSHES = -1 };
+
+static const struct {
+  const char *name;
+  int rounding; /* or FLUSHES: subnormal numbers are 0, where the machine can */
+} modes[] = {{"nearest", FE_TONEAREST}, {"up", FE_UPWARD}, {"down", FE_DOWNWARD}, {"zero", FE_TOWARDZERO}, {"flush", FLUSHES}};
+
+/* The whole mode, without what has been raised. */
+static uint64_t get_mode(void) {
+  uint64_t mode = (uint64_t)fegetround();
+#if defined __x86_64__
+  mode = __builtin_ia32_stmxcsr() & ~0x3fu;
+#elif defined __aarch64__
+  __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+#endif
+  return mode;
+}
+
+static void set_mode(int rounding) {
+  if (rounding != FLUSHES) {
+    if (fesetround(rounding)) die("no such rounding");
+    return;
+  }
+#if defined __x86_64__
+  __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
+#elif defined __aarch64__
+  __asm__ volatile("msr fpcr, %0" ::"r"(get_mode() | 1u << 24));
+#endif
+}
+
+static uint64_t take_mode(void) {
+  const char *name = getenv("CROSS_MODE");
+  for (size_t i = 0; name && i < sizeof modes / sizeof *modes; i++)
+    if (strcmp(modes[i].name, name) == 0) set_mode(modes[i].rounding);
+  return get_mode();
+}
+
 // ---- all of it ----
 
 static void *open_model(const char *weights) {
@@ -171,6 +212,7 @@ int main(int argc, char **argv) {
   if (CALL("context_new", tfm_status (*call)(void *, const tfm_context_options *, tfm_context **, tfm_error *))(
           model, &options, &context, &error))
     die(error.message);
+  const uint64_t mode = take_mode();
   if (argc > 7) {
     generate(context, &call, argv + 7, out);
   } else {
@@ -178,6 +220,7 @@ int main(int argc, char **argv) {
       die(error.message);
     for (size_t i = 0; i < call.n_outputs; i++) fwrite(call.outputs[i], 1, call.sizes[i], out);
   }
+  if (get_mode() != mode) die("the floating-point mode is another");
   CALL("context_free", void (*call)(tfm_context *))(context);
   CALL("close", void (*call)(void *))(model);
   return fclose(out) ? 3 : 0;
