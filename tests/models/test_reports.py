@@ -19,11 +19,11 @@ TFMC, CASES = sys.argv[1], pathlib.Path(sys.argv[2])
 # A recurrent layer keeps a state and the window of its convolution, a layer of short convolutions a window alone; one of
 # attention caches keys and values. By hand from the cases' layers: states, windows, caches.
 KEPT = {"qwen3_5": (1, 1, 2), "qwen3_5_pictures": (1, 1, 2), "qwen3_5_moe": (1, 1, 2), "qwen3_5_moe_stacked": (1, 1, 2),
-        "qwen3_next": (1, 1, 2), "qwen3_next_first": (1, 1, 2), "mamba2": (2, 2, 0), "mamba2_limits": (2, 2, 0),
+        "qwen3_next": (1, 1, 2), "qwen3_next_first": (2, 2, 2), "mamba2": (2, 2, 0), "mamba2_limits": (2, 2, 0),
         "lfm2": (0, 2, 2), "lfm2_wide": (0, 2, 2), "lfm2_first": (0, 2, 2), "lfm2_moe": (0, 2, 2), "lfm2_moe_plain": (0, 2, 2),
         "falcon_h1": (2, 2, 4), "falcon_h1_behind": (2, 2, 4), "falcon_h1_normed": (2, 2, 4), "bamba": (2, 2, 2),
         "bamba_biases": (1, 1, 4), "granite_hybrid": (2, 2, 2), "granite_hybrid_dense": (1, 1, 4), "nemotron_h": (1, 1, 2),
-        "nemotron_h_first": (1, 1, 2), "kimi_linear": (2, 2, 2), "kimi_linear_first": (1, 1, 4), "olmo_hybrid": (2, 2, 2),
+        "nemotron_h_first": (2, 2, 2), "kimi_linear": (2, 2, 2), "kimi_linear_first": (1, 1, 4), "olmo_hybrid": (2, 2, 2),
         "olmo_hybrid_unturned": (4, 4, 2)}
 LATENT = {"deepseek_v2": 3, "deepseek_v2_lite": 3, "deepseek_v3": 3, "deepseek_v3_yarn": 3, "glm4_moe_lite": 3,
           "glm4_moe_lite_groups": 3, "kimi_linear": 1, "kimi_linear_first": 2}  # layers with latents
