@@ -4,6 +4,7 @@
 Values of the right kind with which transformers makes no model, whatever the numbers in the folder: `tfmc import` refuses them
 by name, and takes their neighbours. Each is one that mutate.py found. The last line is 'N passed, N failed' of unittest.
 """
+import itertools
 import json
 import pathlib
 import re
@@ -33,6 +34,24 @@ REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotro
            *((name, dict(hidden_size=0), "a model of no columns") for name in ("nemotron_h", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                                                                              "kimi_linear", "gpt_oss", "qwen3_next", "qwen3_5_moe"))]
 # Sections of the pairs of a head that turn by three positions: the case, the sections, what the message says.
+# case: its keys and, behind them, the names that transformers' class (attribute_map) has for them too
+OTHER_NAMES = """
+bart, m2m_100, marian, mbart, pegasus, whisper: encoder_attention_heads num_attention_heads d_model hidden_size encoder_layers num_hidden_layers
+bloom: n_layer num_hidden_layers n_head num_attention_heads
+deepseek_v2: n_routed_experts num_experts
+deepseek_v3, glm4_moe_lite: n_routed_experts num_local_experts
+distilbert: dim hidden_size n_heads num_attention_heads n_layers num_hidden_layers
+flan_t5, mt5, umt5: d_model hidden_size num_heads num_attention_heads num_layers num_hidden_layers d_kv head_dim
+gpt2, gpt_bigcode, gptj: n_embd hidden_size n_positions max_position_embeddings n_head num_attention_heads n_layer num_hidden_layers
+gpt_neo: num_heads num_attention_heads num_layers num_hidden_layers
+gpt_oss, mixtral, qwen3_moe: num_local_experts num_experts
+granite_hybrid: layer_types layers_block_type
+kimi_linear: model_max_length max_position_embeddings moe_renormalize norm_topk_prob num_expert_group n_group
+kimi_linear: num_experts num_local_experts num_experts_per_token num_experts_per_tok num_shared_experts n_shared_experts
+mpt: n_heads num_attention_heads d_model hidden_size n_layers num_hidden_layers
+nemotron_h: layers_block_type layer_types n_routed_experts num_local_experts
+xglm: attention_heads num_attention_heads d_model hidden_size num_layers num_hidden_layers
+"""
 SECTIONS = [*(("qwen2_vl", s, "are not the pairs of a head") for s in ([2, 0, 1], [0, 0, 1], [1, 0, 1, 1], [1, 0, 1, 0], [3, -2, 1])),
             ("qwen2_vl", None, '"rope_parameters.mrope_section" is null'), ("qwen2_vl", [1, 1], "is not three numbers"),
             ("qwen2_5_vl", [1, 1, 1], "are not the pairs of a head"), ("qwen2_5_vl", mutations.GONE, "are not the pairs of a head"),
@@ -92,6 +111,19 @@ class Values(ImportCase):
         self.assertIn("low = 0.25", wanted)
         self.write(config | dict(mamba_dt_min=0.25))
         self.assertEqual(self.tfmc(self.folder).stdout, wanted)
+
+    def test_names_that_a_class_has_too(self):
+        """A setting under the other name of transformers' class is the same setting, not the default of a missing one."""
+        for line in OTHER_NAMES.strip().splitlines():
+            cases, keys = line.split(": ")
+            pairs = list(zip(keys.split()[::2], keys.split()[1::2]))
+            for name, (key, other) in itertools.product(cases.split(", "), pairs):
+                with self.subTest(name, key=key, other=other):
+                    config = self.take(name)
+                    wanted = self.tfmc(self.folder).stdout
+                    self.assertNotIn(other, config)
+                    self.write({other if k == key else k: value for k, value in config.items()})
+                    self.assertEqual(self.tfmc(self.folder).stdout, wanted)
 
     def test_padding_without_a_row(self):
         """transformers makes no table of words without a row for the padding, but for types that keep no such row."""
