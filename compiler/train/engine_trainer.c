@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "tfm/abi/state_file.h"
-
 #include "train/training_tables.h"
 
 typedef enum GraphKind { OF_TOPS, OF_BOTTOMS, OF_VECTORS, OF_WHOLE, OF_BACK, N_KINDS } GraphKind;

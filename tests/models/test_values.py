@@ -124,6 +124,14 @@ class Values(ImportCase):
                     self.assertNotIn(other, config)
                     self.write({other if k == key else k: value for k, value in config.items()})
                     self.assertEqual(self.tfmc(self.folder).stdout, wanted)
+                    if type(config[key]) is not int:
+                        continue
+                    seen = []  # of a number that the tensors do not fit, which may differ from a default that they fit
+                    for spelled in key, other:
+                        self.write({k: value for k, value in config.items() if k != key} | {spelled: config[key] + 1})
+                        done = self.tfmc(self.folder, code=None)
+                        seen.append((done.returncode, done.stdout))
+                    self.assertEqual(*seen)
 
     def test_padding_without_a_row(self):
         """transformers makes no table of words without a row for the padding, but for types that keep no such row."""
