@@ -22,7 +22,7 @@ LLVMTypeRef kernel_function_type(LLVMContextRef context, KernelFamily family) {
   return LLVMFunctionType(type_of_letter(context, letters[0]), parameters, (unsigned)n, false);
 }
 
-/* Where a loop lies in the lines of the code's cache is worth some percent, so it must not depend on the kernels before. */
+/* Where a loop lies in lines of the code's cache is worth some percent; it must not depend on the kernels before. */
 LLVMValueRef emit_kernel(Emitter *e, KernelFamily family, const char *name) {
   LLVMValueRef function = emit_function(e, name, kernel_function_type(e->context, family));
   LLVMSetAlignment(function, KERNEL_PLACE);

@@ -364,9 +364,9 @@ void profile_html(StrBuf *out, const Profile *profile) {
   add_escaped(out, profile->model);
   strbuf_add(out, "</title></head><body>\n<h1>");
   add_escaped(out, profile->model);
-  strbuf_printf(out, "</h1>\n<p>%.1f us in %zu step%s, median of %zu runs, %s, %d thread%s</p>\n", profile->microseconds,
-                profile->steps.n, profile->steps.n == 1 ? "" : "s", profile->runs, profile->isa, profile->threads,
-                profile->threads == 1 ? "" : "s");
+  strbuf_printf(out, "</h1>\n<p>%.1f us in %zu step%s, median of %zu runs, %s, %d thread%s</p>\n",
+                profile->microseconds, profile->steps.n, profile->steps.n == 1 ? "" : "s", profile->runs, profile->isa,
+                profile->threads, profile->threads == 1 ? "" : "s");
   add_bars(out, profile);
   add_steps(out, profile);
   strbuf_add(out, "</body></html>\n");
