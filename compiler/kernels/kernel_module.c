@@ -22,7 +22,7 @@ LLVMTypeRef kernel_function_type(LLVMContextRef context, KernelFamily family) {
   return LLVMFunctionType(type_of_letter(context, letters[0]), parameters, (unsigned)n, false);
 }
 
-/* Where a loop lies in the lines of the code's cache is worth some percent: it must not depend on kernels before it. */
+/* Where a loop lies in lines of the code's cache is worth some percent; it must not depend on the kernels before. */
 LLVMValueRef emit_kernel(Emitter *e, KernelFamily family, const char *name) {
   LLVMValueRef function = emit_function(e, name, kernel_function_type(e->context, family));
   LLVMSetAlignment(function, KERNEL_PLACE);
@@ -36,9 +36,8 @@ typedef void (*EmitKernel)(Emitter *e, const KernelSpec *spec, const char *name)
 static void emit_all(Emitter *e, const Plan *plan, const EmitKernel *families, bool calls_others) {
   for (size_t i = 0; i < plan->kernels.n; i++) {
     const PlannedKernel *kernel = &plan->kernels.items[i];
-    if (!kernel->spec.of_one_row != !calls_others || LLVMGetNamedFunction(e->module, kernel->name)) continue;
-    families[kernel->spec.family](e, &kernel->spec, kernel->name);
-    emit_leave_out_unused(e);
+    if (!kernel->spec.of_one_row == !calls_others && !LLVMGetNamedFunction(e->module, kernel->name))
+      families[kernel->spec.family](e, &kernel->spec, kernel->name);
   }
 }
 

@@ -964,7 +964,7 @@ class Texts(Case):
     def test_one_of_a_kind_is_singular(self):
         self.path("one.tfm").write_text("model M { weight w: [3]  forward(x: f32[3]) { return y = x * w } }")
         self.assertIn("weights: 1 tensor, 3 numbers", self.tfmc("check", "one.tfm").out)
-        self.assertIn(" us in 1 step, median", self.tfmc("profile", "one.tfm", "--random-weights=1", "--iterations=1").out)
+        self.assertIn(" us in 1 step, median", self.tfmc("profile", "one.tfm", "--random-weights=1", "--input=x=3", "--iterations=1").out)
         save(self.path("w.safetensors"), {"w": ("F32", [1], [1.0])})
         said = self.tfmc("info", "w.safetensors").out
         self.assertIn("w.safetensors: 1 tensor in 1 file", said)

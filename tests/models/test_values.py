@@ -4,6 +4,7 @@
 Values of the right kind with which transformers makes no model, whatever the numbers in the folder: `tfmc import` refuses them
 by name, and takes their neighbours. Each is one that mutate.py found. The last line is 'N passed, N failed' of unittest.
 """
+import itertools
 import json
 import pathlib
 import re
@@ -43,6 +44,24 @@ FRACTIONS = [("cohere2", "head_dim", 8.0, "its share of the columns"), ("phi", "
              ("deberta", "pooler_hidden_size", 24.0, "another width"), ("deberta_v3", "pooler_hidden_size", 24.0, "another width"),
              ("clip", "logit_scale_init_value", 2, "a number with a fraction")]
 # Sections of the pairs of a head that turn by three positions: the case, the sections, what the message says.
+# case: its keys and, behind them, the names that transformers' class (attribute_map) has for them too
+OTHER_NAMES = """
+bart, m2m_100, marian, mbart, pegasus, whisper: encoder_attention_heads num_attention_heads d_model hidden_size encoder_layers num_hidden_layers
+bloom: n_layer num_hidden_layers n_head num_attention_heads
+deepseek_v2: n_routed_experts num_experts
+deepseek_v3, glm4_moe_lite: n_routed_experts num_local_experts
+distilbert: dim hidden_size n_heads num_attention_heads n_layers num_hidden_layers
+flan_t5, mt5, umt5: d_model hidden_size num_heads num_attention_heads num_layers num_hidden_layers d_kv head_dim
+gpt2, gpt_bigcode, gptj: n_embd hidden_size n_positions max_position_embeddings n_head num_attention_heads n_layer num_hidden_layers
+gpt_neo: num_heads num_attention_heads num_layers num_hidden_layers
+gpt_oss, mixtral, qwen3_moe: num_local_experts num_experts
+granite_hybrid: layer_types layers_block_type
+kimi_linear: model_max_length max_position_embeddings moe_renormalize norm_topk_prob num_expert_group n_group
+kimi_linear: num_experts num_local_experts num_experts_per_token num_experts_per_tok num_shared_experts n_shared_experts
+mpt: n_heads num_attention_heads d_model hidden_size n_layers num_hidden_layers
+nemotron_h: layers_block_type layer_types n_routed_experts num_local_experts
+xglm: attention_heads num_attention_heads d_model hidden_size num_layers num_hidden_layers
+"""
 SECTIONS = [*(("qwen2_vl", s, "are not the pairs of a head") for s in ([2, 0, 1], [0, 0, 1], [1, 0, 1, 1], [1, 0, 1, 0], [3, -2, 1])),
             ("qwen2_vl", None, '"rope_parameters.mrope_section" is null'), ("qwen2_vl", [1, 1], "is not three numbers"),
             ("qwen2_5_vl", [1, 1, 1], "are not the pairs of a head"), ("qwen2_5_vl", mutations.GONE, "are not the pairs of a head"),
@@ -163,6 +182,27 @@ class Values(ImportCase):
         self.assertIn("low = 0.25", wanted)
         self.write(config | dict(mamba_dt_min=0.25))
         self.assertEqual(self.tfmc(self.folder).stdout, wanted)
+
+    def test_names_that_a_class_has_too(self):
+        """A setting under the other name of transformers' class is the same setting, not the default of a missing one."""
+        for line in OTHER_NAMES.strip().splitlines():
+            cases, keys = line.split(": ")
+            pairs = list(zip(keys.split()[::2], keys.split()[1::2]))
+            for name, (key, other) in itertools.product(cases.split(", "), pairs):
+                with self.subTest(name, key=key, other=other):
+                    config = self.take(name)
+                    wanted = self.tfmc(self.folder).stdout
+                    self.assertNotIn(other, config)
+                    self.write({other if k == key else k: value for k, value in config.items()})
+                    self.assertEqual(self.tfmc(self.folder).stdout, wanted)
+                    if type(config[key]) is not int:
+                        continue
+                    seen = []  # of a number that the tensors do not fit, which may differ from a default that they fit
+                    for spelled in key, other:
+                        self.write({k: value for k, value in config.items() if k != key} | {spelled: config[key] + 1})
+                        done = self.tfmc(self.folder, code=None)
+                        seen.append((done.returncode, done.stdout))
+                    self.assertEqual(*seen)
 
     def test_padding_without_a_row(self):
         """transformers makes no table of words without a row for the padding, but for types that keep no such row."""
