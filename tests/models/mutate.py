@@ -44,7 +44,7 @@ from theirs import Declined, Kept, Theirs, aliases, architecture, prefixed, quie
 TOLERANCE = 1e-5
 MOST_OF_ROUNDING = 1e-3
 VERDICTS = ("equal", "refused", "both refuse", "silent", "theirs refuses", "crash", "tower")
-TOWER = (r"\b(vision_config|audio_config|mm_tokens_per_image|projector_hidden_act|spatial_merge_size|image_token_\w+)\b"
+TOWER = (r"\b(vision_config|audio_config|downsample_ratio|mm_tokens_per_image|projector_hidden_act|spatial_merge_size|image_token_\w+)\b"
          r"|\b(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\.")
 
 
