@@ -133,12 +133,19 @@ static const char *fault_of_more(Arena *arena, const json_t *quantized) {
   return fault_of_key(arena, key_that_speaks(quantized, changes, 2));
 }
 
+static PackedConfig mxfp4(const json_t *quantized) {
+  PackedConfig c = {.method = PACKED_MXFP4, .bits = 4};
+  const json_t *others = json_object_get(quantized, "modules_to_not_convert");
+  if (others && !json_is_null(others) && !json_is_array(others)) c.fault = "\"modules_to_not_convert\" is no list";
+  return c;
+}
+
 PackedConfig packed_config(Arena *arena, const json_t *quantized) {
   const char *method = text_at(quantized, "quant_method"), *format = text_at(quantized, "format");
   if (!method) return (PackedConfig){0};
   if (strcmp(method, "gptq") == 0) return gptq(arena, quantized);
   if (strcmp(method, "awq") == 0) return awq(arena, quantized);
-  if (strcmp(method, "mxfp4") == 0) return (PackedConfig){.method = PACKED_MXFP4, .bits = 4};
+  if (strcmp(method, "mxfp4") == 0) return mxfp4(quantized);
   if (strcmp(method, "compressed-tensors") != 0) return (PackedConfig){0};
   PackedConfig config = {0};
   if (format && strcmp(format, "pack-quantized") == 0) config = compressed(arena, quantized);

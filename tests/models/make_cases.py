@@ -552,6 +552,18 @@ def translators():
     case("t5", hf.T5ForConditionalGeneration(hf.T5Config(**t5, **near, feed_forward_proj="relu")), **more)
     case("flan_t5", hf.T5ForConditionalGeneration(hf.T5Config(**t5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)), **more)
     case("mt5", hf.MT5ForConditionalGeneration(hf.MT5Config(**t5, **near, feed_forward_proj="gated-gelu")), **more)
+    half = dict(vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                head_dim=8, max_position_embeddings=64, sliding_window=3, query_pre_attn_scalar=12, attn_logit_softcapping=5.0,
+                final_logit_softcapping=4.0, pad_token_id=0, bos_token_id=2, eos_token_id=1)
+    first = dict(num_hidden_layers=2, hidden_size=24, num_attention_heads=2, num_key_value_heads=1, intermediate_size=40, sliding_window=2)
+    two = target.clone()
+    two[:, 0] = 2
+    gemma = more | dict(inputs=more["inputs"] | dict(decoder_input_ids=two), options=["--require-fusion=attention"])
+    for name, encoder, other in (("t5gemma", half, {}), ("t5gemma_two_sizes", half | first, dict(
+            sliding_window=2, attn_logit_softcapping=None, final_logit_softcapping=None,
+            layer_types=["full_attention", "sliding_attention", "sliding_attention"]))):
+        config = hf.T5GemmaConfig(encoder=hf.T5GemmaModuleConfig(**encoder), decoder=hf.T5GemmaModuleConfig(**half | other), vocab_size=40)
+        case(name, hf.T5GemmaForConditionalGeneration(config), **gemma)
     bart = dict(vocab_size=40, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
                 decoder_attention_heads=4, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=30, pad_token_id=1,
                 eos_token_id=2, bos_token_id=0, decoder_start_token_id=2, forced_eos_token_id=None)

@@ -232,6 +232,7 @@ class PackedWeights(ImportCase):
                 ("GPTQ, symmetric", {"checkpoint_format": "marlin"}, 'the format "marlin" of GPTQ is not read'),
                 ("GPTQ, symmetric", {"dynamic": {"+:.*": {"bits": 8}}}, 'its "dynamic" changes more'),
                 ("GPTQ, symmetric", {"pack_dtype": "int16"}, "words of int16 are not read"),
+                ("MXFP4", {"modules_to_not_convert": 1}, '"modules_to_not_convert" is no list'),
                 ("compressed-tensors, groups", {"kv_cache_scheme": {"num_bits": 8}}, 'its "kv_cache_scheme" changes more'),
                 ("compressed-tensors, groups", {"format": "int-quantized", "kv_cache_scheme": {"num_bits": 8}}, 'its "kv_cache_scheme" changes'),
                 ("compressed-tensors, groups", {"sparsity_config": {"format": "sparse-24-bitmask"}}, "weights that are sparse"),
@@ -242,6 +243,15 @@ class PackedWeights(ImportCase):
                 told = self.told(self.folder, "-o", self.folder / "made.tfm", code=1)
                 self.assertIn(words, told)
                 self.assertIn("import the original checkpoint", told)
+
+    def test_positions_that_are_not_said(self):
+        """transformers scales those of a gpt-oss that has a rope_theta alone; beside rope_parameters it does not."""
+        config = self.take("gpt_oss")
+        self.write({name: value for name, value in config.items() if name != "rope_parameters"} | {"rope_theta": 500.0})
+        told = self.told(self.folder, "-o", self.folder / "made.tfm", code=1)
+        self.assertIn("the scaling of positions is not said beside rope_theta", told)
+        self.write(config | {"rope_parameters": {"rope_theta": 500.0}})
+        self.told(self.folder, "-o", self.folder / "made.tfm")
 
     def test_schemes_that_are_refused(self):
         for change, words in [({"weights": {"num_bits": 4, "type": "float", "strategy": "group"}}, 'packed weights of type "float"'),
