@@ -240,23 +240,9 @@ static const char *tensor_advice(const Family *family, const char *name, const T
              : "if they change nothing, --ignore NAME leaves them out";
 }
 
-/* Sizes of 0 in config.json fit tensors of no numbers; of most, transformers makes no model. */
-static void check_sizes(Diag *diag, const Folder *folder, const Map *used) {
-  for (size_t i = 0; i < folder->weights->entries.n; i++) {
-    const WeightEntry *entry = &folder->weights->entries.items[i];
-    bool is_empty = false;
-    for (uint32_t k = 0; k < entry->tensor->rank; k++) is_empty = is_empty || entry->tensor->dims[k] == 0;
-    if (!is_empty || !is_in(used, entry) || is_ignored_tensor(folder, entry->tensor->name)) continue;
-    diag_error_at(diag, folder->weights->path, DIAG_CHECKPOINT, "the tensor \"%s\" has no numbers",
-                  entry->tensor->name);
-    return;
-  }
-}
-
 void account_for_tensors(Arena *arena, Diag *diag, const Family *family, const Folder *folder,
                          const TensorUse *use) {
   enum { MOST_NAMED = 8 };
-  check_sizes(diag, folder, use->used);
   const Texts unread = unread_tensors(arena, family, folder, use);
   if (!unread.n) return;
   StrBuf names = strbuf_new(arena);

@@ -21,8 +21,7 @@ typedef struct TensorUse {
 
 /* Whether a tensor must be asked about in `of_others`. */
 bool has_unread_tensors(Arena *arena, const Family *family, const Folder *folder, const TensorUse *use);
-/* Adds an error that names the tensors which the model does not read, if they are not known to change nothing, and one
- * that names a tensor which it reads and which has a size of 0. */
+/* Adds an error that names the tensors which the model does not read, if they are not known to change nothing. */
 void account_for_tensors(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const TensorUse *use);
 
 #endif

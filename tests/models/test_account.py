@@ -89,13 +89,6 @@ class Account(ImportCase):
         self.tfmc(self.folder, "-o", target, *options, code=1, says=["model.safetensors", "no output written", *says])
         self.assertFalse(target.exists())
 
-    def test_tensors_without_numbers(self):
-        """They fit sizes of 0, with most of which transformers makes no model."""
-        self.write(self.take("llama") | dict(intermediate_size=0))
-        columns = {n: t[:, :0] if "down_proj" in n else t[:0] for n, t in self.tensors().items() if ".mlp." in n}
-        self.save(self.tensors() | columns)
-        self.refused_for_weights('the tensor "model.layers.0.mlp.', "has no numbers")
-
     def test_tensors_that_nobody_knows(self):
         """One more, anywhere, is an error that names it, with the user's word for it left out."""
         for name in ("bert", "llama", "t5", "clip"):

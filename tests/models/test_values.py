@@ -31,7 +31,7 @@ REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotro
            *(("deepseek_v2", {key: 9}, "is odd") for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")),
            ("glm4_moe_lite", dict(qk_rope_head_dim=3), "qk_rope_head_dim is odd"),
            ("deepseek_v3", dict(qk_rope_head_dim=3, head_dim=3), "qk_rope_head_dim is odd"),
-           *((name, dict(hidden_size=0), "a model of no columns") for name in ("nemotron_h", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
+           *((name, dict(hidden_size=0), "a model of no columns") for name in ("beit", "data2vec_vision", "nemotron_h", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                                                                              "kimi_linear", "gpt_oss", "qwen3_next", "qwen3_5_moe"))]
 # Keys that may be null by the type that the config class says, and with which its model computes.
 NULL = [("bart", "num_labels"), ("deberta", "num_labels"), ("bert", "num_labels"), ("cohere", "layer_norm_eps"), ("cohere", "logit_scale"),
