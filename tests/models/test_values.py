@@ -132,6 +132,20 @@ class Values(ImportCase):
                 wanted = self.tfmc(self.folder, code=None)
                 self.assertEqual((found.returncode, found.stdout), (wanted.returncode, wanted.stdout))
 
+    def test_loudness_of_other_positions(self):
+        """Only positions that are stretched by their lengths (yarn, longrope) have an attention_factor that counts."""
+        for name, kind in (("qwen3_yarn", "linear"), ("qwen3_yarn", "default"), ("llama_yarn", "linear"), ("deepseek_v3_yarn", "default"),
+                           ("gpt_oss", "default"), ("phi3", "default"), ("seed_oss", "default")):
+            with self.subTest(name, kind=kind):
+                config = self.take(name)
+                places = config.get("rope_parameters", {}) | dict(rope_type=kind)
+                places.pop("attention_factor", None)
+                self.write(config | dict(rope_parameters=places))
+                wanted = self.tfmc(self.folder)
+                self.write(config | dict(rope_parameters=places | dict(attention_factor=1.6)))
+                found = self.tfmc(self.folder, code=None)
+                self.assertTrue(found.returncode or found.stdout == wanted.stdout, found.stdout)
+
     def test_sizes_with_fractions(self):
         for name, key, value, says in FRACTIONS:
             with self.subTest(name, key=key):
