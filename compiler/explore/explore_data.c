@@ -15,7 +15,6 @@ static bool keep_log(void *context, Graph *graph, const PassLog *log) {
   return true;
 }
 
-/* A page of more would be one that nobody can open. */
 static uint32_t operations_of(Arena *arena, const Graph *graph) {
   const bool *is_static = graph_static_flags(arena, graph);
   uint32_t n = 0;
@@ -23,6 +22,7 @@ static uint32_t operations_of(Arena *arena, const Graph *graph) {
   return n;
 }
 
+/* A page of more would be one that nobody can open. */
 bool explorer_is_small(Arena *arena, const Graph *graph) { return operations_of(arena, graph) <= MOST_OPERATIONS; }
 
 static bool is_small_enough(const Explorer *x, const Graph *graph) {

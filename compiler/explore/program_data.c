@@ -27,12 +27,12 @@ static json_t *tensors(Explorer *x, const Plan *plan, const tfm_tensor_info *inf
 
 // ---- what a step moves ----
 
-/* The memory that a step reads and writes, each once; a sum over products of sizes. */
 typedef struct MovedTerm {
   const char *factors; /* "*batch*time" */
   double bytes;
 } MovedTerm;
 
+/* The memory that a step reads and writes, each once; a sum over products of sizes. */
 typedef struct Moved {
   Explorer *x;
   const Plan *plan;

@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "kernels/emit.h"
-#include "kernels/kernel_tuning.h"
 
 static LLVMTypeRef type_of_letter(LLVMContextRef context, char letter) {
   if (letter == 'v') return LLVMVoidTypeInContext(context);
@@ -22,11 +21,8 @@ LLVMTypeRef kernel_function_type(LLVMContextRef context, KernelFamily family) {
   return LLVMFunctionType(type_of_letter(context, letters[0]), parameters, (unsigned)n, false);
 }
 
-/* Where a loop lies in lines of the code's cache is worth some percent; it must not depend on the kernels before. */
 LLVMValueRef emit_kernel(Emitter *e, KernelFamily family, const char *name) {
-  LLVMValueRef function = emit_function(e, name, kernel_function_type(e->context, family));
-  LLVMSetAlignment(function, KERNEL_PLACE);
-  return function;
+  return emit_function(e, name, kernel_function_type(e->context, family));
 }
 
 typedef void (*EmitKernel)(Emitter *e, const KernelSpec *spec, const char *name);
