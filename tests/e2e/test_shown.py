@@ -47,11 +47,11 @@ def shown_steps(text):
 
 
 def run_steps(text):
-    return int(re.search(r" in (\d+) steps", text).group(1))
+    return int(re.search(r" in (\d+) steps?", text).group(1))
 
 
 def trained_steps(text):
-    return int(re.search(r"^a part of a batch runs in (\d+) steps$", text, re.M).group(1))
+    return int(re.search(r"^a part of a batch runs in (\d+) steps?$", text, re.M).group(1))
 
 
 def report_of(text):
