@@ -48,19 +48,23 @@ static void add_step(Tile *t, LLVMValueRef a, const LLVMValueRef *words, unsigne
   }
 }
 
+/* Of four bytes for each lane all are `value`. */
+static LLVMValueRef all_bytes(Tile *t, unsigned value) {
+  LLVMTypeRef bytes = LLVMVectorType(t->e->i8, 4 * t->lanes);
+  return LLVMBuildBitCast(t->e->builder, tile_splat_bits(t, 0x01010101u * value), bytes, "");
+}
+
 /* From 5 on a code is less than twice its magnitude: 5, 6 and 7 stand for 6, 8 and 12. */
 static LLVMValueRef bytes_by_sums(Tile *t, LLVMValueRef codes) {
   LLVMBuilderRef b = t->e->builder;
-#define BYTES(value) emit_splat(t->e, LLVMConstInt(t->e->i8, (value), false), 4 * t->lanes)
-  LLVMValueRef magnitude = LLVMBuildAnd(b, codes, BYTES(7), "");
-  LLVMValueRef most[] = {magnitude, BYTES(4)};
-  LLVMValueRef more = LLVMBuildSub(b, emit_intrinsic(t->e, "llvm.umax", LLVMTypeOf(codes), 2, most), BYTES(4), "");
-  LLVMValueRef is_greatest = LLVMBuildICmp(b, LLVMIntEQ, magnitude, BYTES(7), "");
-  LLVMValueRef twice = LLVMBuildAdd(b, magnitude, LLVMBuildSelect(b, is_greatest, BYTES(5), more, ""), "");
-  LLVMValueRef is_negative = LLVMBuildICmp(b, LLVMIntUGT, codes, BYTES(7), "");
-  LLVMValueRef below = LLVMBuildSub(b, BYTES(TFM_MXFP4A8_TWICE), twice, "");
-  LLVMValueRef above = LLVMBuildAdd(b, twice, BYTES(TFM_MXFP4A8_TWICE), "");
-#undef BYTES
+  LLVMValueRef magnitude = LLVMBuildAnd(b, codes, all_bytes(t, 7), "");
+  LLVMValueRef most[] = {magnitude, all_bytes(t, 4)};
+  LLVMValueRef more = LLVMBuildSub(b, emit_intrinsic(t->e, "llvm.umax", LLVMTypeOf(codes), 2, most), most[1], "");
+  LLVMValueRef is_greatest = LLVMBuildICmp(b, LLVMIntEQ, magnitude, all_bytes(t, 7), "");
+  LLVMValueRef twice = LLVMBuildAdd(b, magnitude, LLVMBuildSelect(b, is_greatest, all_bytes(t, 5), more, ""), "");
+  LLVMValueRef is_negative = LLVMBuildICmp(b, LLVMIntUGT, codes, all_bytes(t, 7), "");
+  LLVMValueRef below = LLVMBuildSub(b, all_bytes(t, TFM_MXFP4A8_TWICE), twice, "");
+  LLVMValueRef above = LLVMBuildAdd(b, twice, all_bytes(t, TFM_MXFP4A8_TWICE), "");
   return LLVMBuildSelect(b, is_negative, below, above, "");
 }
 
