@@ -205,9 +205,10 @@ static void emit_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *
   if (gives) store_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), t), y);
 }
 
+typedef void StepEmitter(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r);
+
 /* All steps but the last one, which `last` is; `step` emits one, with what its key reads. Returns that of the last. */
-static Lanes emit_all_steps(StateKernel *s, LLVMValueRef last, Lanes r,
-                            void (*step)(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r)) {
+static Lanes emit_all_steps(StateKernel *s, LLVMValueRef last, Lanes r, StepEmitter *step) {
   Emitter *e = s->e;
   Loop steps = loop_begin(e, emit_i64(e, 0), last, 1);
   for (unsigned i = 0; i < s->vectors; i++) r.v[i] = loop_carry(e, &steps, r.v[i]);

@@ -6,7 +6,6 @@ the family has another default. A family is for several types, whose classes dif
 BERT. Keys that a setting of a block names alone are looked at; the others say themselves what they are without the key. With
 --check the file must be as it would be written. Needs transformers.
 """
-import argparse
 import collections
 import dataclasses
 import json
@@ -18,7 +17,7 @@ import sys
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from make_key_types import NO_TRANSFORMERS, literal
+from make_key_types import NO_TRANSFORMERS, literal, write_or_check
 
 HEAD = """\
 /* What a key of config.json is where it is missing: KEY_DEFAULT("value", "types", "keys"), the value as JSON writes it.
@@ -97,16 +96,7 @@ def text(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[0][7:])
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("families", type=pathlib.Path)
-    parser.add_argument("key_defaults", type=pathlib.Path)
-    args = parser.parse_args()
-    written = text(table(args.families))
-    if args.check:
-        return written != args.key_defaults.read_text() and "key_defaults.def is not what transformers says"
-    args.key_defaults.write_text(written)
-    return 0
+    return write_or_check(lambda families, _: text(table(families)), "families", "key_defaults")
 
 
 if __name__ == "__main__":

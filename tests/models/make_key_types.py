@@ -176,17 +176,23 @@ def text(rows):
     return HEAD + "\n".join(lines) + "\n#undef KEY_TYPE\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[0][7:])
+def write_or_check(table_of, families, path):
+    """Arguments of the command line; the text of table_of(families, path) is written to path, or with --check compared."""
+    parser = argparse.ArgumentParser(usage=sys.modules["__main__"].__doc__.split("\n\n")[0][7:])
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("families", type=pathlib.Path)
-    parser.add_argument("key_types", type=pathlib.Path)
-    args = parser.parse_args()
-    written = text(table(args.families, args.key_types.with_name("text_parts.def")))
-    if args.check:
-        return written != args.key_types.read_text() and "key_types.def is not what transformers says"
-    args.key_types.write_text(written)
+    parser.add_argument(families, type=pathlib.Path)
+    parser.add_argument(path, type=pathlib.Path)
+    args = vars(parser.parse_args())
+    file = args[path]
+    written = table_of(args[families], file)
+    if args["check"]:
+        return written != file.read_text() and f"{file.name} is not what transformers says"
+    file.write_text(written)
     return 0
+
+
+def main():
+    return write_or_check(lambda families, file: text(table(families, file.with_name("text_parts.def"))), "families", "key_types")
 
 
 if __name__ == "__main__":

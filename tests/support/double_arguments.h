@@ -5,7 +5,8 @@
 
 #include <math.h>
 #include <stdint.h>
-#include <string.h>
+
+#include "../../runtime/base/double_bits.h"
 
 static uint64_t state; /* not 0 */
 
@@ -15,25 +16,13 @@ static inline uint64_t next(void) { /* xorshift64 */
   return state ^= state << 17;
 }
 
-static inline double of_bits(uint64_t bits) {
-  double x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-static inline uint64_t bits_of(double x) {
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
 static inline double between(double least, double most) {
   return least + (most - least) * ((double)(next() >> 11) * 0x1p-53);
 }
 
-static inline double any(void) { return of_bits(next()); }
+static inline double any(void) { return double_of_bits(next()); }
 static inline double above_0(void) { return fabs(any()); }
-static inline double near_0(void) { return between(-1, 1) * of_bits((uint64_t)(1023 - next() % 60) << 52); }
+static inline double near_0(void) { return between(-1, 1) * double_of_bits((uint64_t)(1023 - next() % 60) << 52); }
 static inline double near_1(void) { return 1 + near_0() / 16; }
 static inline double of_exp(void) { return between(-750, 750); }
 static inline double of_a_turn(void) { return between(-10, 10); }
@@ -58,7 +47,7 @@ static uint64_t hash; /* FNV-1a over the bits of results; all NaN are one */
 static inline void begin_hash(void) { hash = UINT64_C(14695981039346656037); }
 
 static inline void count(double x) {
-  const uint64_t bits = isnan(x) ? UINT64_C(0x7ff8000000000000) : bits_of(x);
+  const uint64_t bits = isnan(x) ? UINT64_C(0x7ff8000000000000) : bits_of_double(x);
   for (int i = 0; i < 64; i += 8) hash = (hash ^ (bits >> i & 0xff)) * UINT64_C(1099511628211);
 }
 
