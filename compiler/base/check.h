@@ -3,8 +3,7 @@
 #ifndef TFM_BASE_CHECK_H
 #define TFM_BASE_CHECK_H
 
-_Noreturn void internal_error(const char *file, int line, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#include "base/arena.h"
 
 #define CHECK(condition, ...)                                           \
   do {                                                                  \

@@ -19,6 +19,7 @@
 #include "forms/whole_rows.h"
 #include "compile/quantize.h"
 #include "graph/build.h"
+#include "graph/node_forms.h"
 #include "passes/passes.h"
 
 typedef struct PrecisionRule {
