@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/check.h"
+
 typedef struct Chunk Chunk;
 struct Chunk {
   Chunk *next;
@@ -120,16 +122,6 @@ void *arena_copy(Arena *arena, const void *bytes, size_t size) {
   void *copy = arena_alloc(arena, size);
   if (size) memcpy(copy, bytes, size);
   return copy;
-}
-
-/* Doubling makes a push take constant time on average. The old items stay in the arena: together they are shorter
- * than the new array. */
-void *arena_grow(Arena *arena, void *items, size_t n, size_t *cap, size_t item_size) {
-  size_t wider = *cap ? *cap * 2 : 8;
-  void *grown = arena_array(arena, wider, item_size);
-  if (n) memcpy(grown, items, n * item_size);
-  *cap = wider;
-  return grown;
 }
 
 char *arena_strndup(Arena *arena, const char *text, size_t length) {

@@ -2,8 +2,7 @@
  *
  * In: sizes. Out: zeroed memory, aligned to 16 bytes, valid until the arena is destroyed or reset.
  * A function that allocates takes the Arena it allocates from; there is no free of single objects.
- * Running out of memory ends the process, and so does a broken invariant of ours (check.h); nothing else below the
- * command line does. */
+ * Running out of memory is the one fatal exit of the compiler: message on stderr, exit code 4. */
 #ifndef TFM_BASE_ARENA_H
 #define TFM_BASE_ARENA_H
 
@@ -20,8 +19,6 @@ void arena_reset(Arena *arena);   /* everything allocated so far becomes invalid
 void *arena_alloc(Arena *arena, size_t size);
 /* `count * size` bytes of zeroes; an overflow counts as out of memory. */
 void *arena_array(Arena *arena, size_t count, size_t size);
-/* The items in memory for at least twice as many; `cap` is updated. See vec.h. */
-void *arena_grow(Arena *arena, void *items, size_t n, size_t *cap, size_t item_size);
 /* A copy of `size` bytes. */
 void *arena_copy(Arena *arena, const void *bytes, size_t size);
 char *arena_strndup(Arena *arena, const char *text, size_t length);
@@ -35,9 +32,6 @@ const char *arena_set_purpose(Arena *arena, const char *purpose);
 /* Prints "tfmc: error: out of memory", the purpose, and how many bytes were asked for (0: not known), and ends the
  * process with exit code 4. */
 _Noreturn void out_of_memory(const char *purpose, size_t bytes);
-/* Prints where and what, says that it is our fault, and ends the process with exit code 70. */
-_Noreturn void internal_error(const char *file, int line, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 #define ARENA_NEW(arena, Type) ((Type *)arena_alloc((arena), sizeof(Type)))
 #define ARENA_ARRAY(arena, Type, count) ((Type *)arena_array((arena), (size_t)(count), sizeof(Type)))

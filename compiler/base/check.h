@@ -3,7 +3,8 @@
 #ifndef TFM_BASE_CHECK_H
 #define TFM_BASE_CHECK_H
 
-#include "base/arena.h"
+_Noreturn void internal_error(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #define CHECK(condition, ...)                                           \
   do {                                                                  \

@@ -1,7 +1,7 @@
-/* Maps that grow in an arena.
+/* Arrays and maps that grow in an arena.
  *
- * In: keys. Out: entries. A map is a hash table with open addressing, whose entries stand in a second array in order of
- * insertion. Refuses nothing. See map.h. */
+ * In: items, keys. Out: room for more, entries. A map is a hash table with open addressing, whose entries stand in a
+ * second array in order of insertion. Refuses nothing. See vec.h, map.h. */
 #include "base/map.h"
 
 #include <stdint.h>
@@ -10,6 +10,20 @@
 
 #include "base/hash.h"
 #include "base/vec.h"
+
+// ---- growing arrays ----
+
+/* Doubling makes a push take constant time on average. The old items stay in the arena: together they are shorter
+ * than the new array. */
+void *vec_grow(Arena *arena, void *items, size_t n, size_t *cap, size_t item_size) {
+  size_t wider = *cap ? *cap * 2 : 8;
+  void *grown = arena_array(arena, wider, item_size);
+  if (n) memcpy(grown, items, n * item_size);
+  *cap = wider;
+  return grown;
+}
+
+// ---- maps ----
 
 /* Folded so that the high bits of the hash reach the mask. The seed differs from process to process, so that a model
  * cannot be written to make all its names collide; the order of entries does not depend on it. */

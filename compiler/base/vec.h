@@ -20,8 +20,11 @@
 #define vec_push(arena, vec, ...)                                                                            \
   do {                                                                                                       \
     if ((vec)->n == (vec)->cap)                                                                              \
-      (vec)->items = arena_grow((arena), (vec)->items, (vec)->n, &(vec)->cap, sizeof *(vec)->items);         \
+      (vec)->items = vec_grow((arena), (vec)->items, (vec)->n, &(vec)->cap, sizeof *(vec)->items);           \
     (vec)->items[(vec)->n++] = (__VA_ARGS__);                                                                \
   } while (0)
+
+/* The items in memory for at least twice as many; `cap` is updated. */
+void *vec_grow(Arena *arena, void *items, size_t n, size_t *cap, size_t item_size);
 
 #endif

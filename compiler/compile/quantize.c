@@ -19,7 +19,6 @@
 #include "forms/whole_rows.h"
 #include "compile/quantize.h"
 #include "graph/build.h"
-#include "graph/node_forms.h"
 #include "passes/passes.h"
 
 typedef struct PrecisionRule {

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/whole_io.h"
+
 extern char **environ;
 
 /* Returns a file without a name that holds the text, positioned at its beginning; -1 with errno set. Files and not
@@ -23,14 +25,9 @@ static int file_of(const StrBuf *text) {
   int fd = mkstemp(name);
   if (fd < 0) return -1;
   unlink(name);
-  for (size_t at = 0; at < text->length;) {
-    ssize_t n = write(fd, text->text + at, text->length - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      close(fd);
-      return -1;
-    }
-    at += (size_t)n;
+  if (!write_all(fd, text->text, text->length)) {
+    close(fd);
+    return -1;
   }
   lseek(fd, 0, SEEK_SET);
   return fd;

@@ -7,8 +7,6 @@
 
 #include "graph/text.h"
 
-const char *const stored_names[N_STORED] = {"", "f32", "bf16", "f16", "mxfp4"};
-
 typedef struct AttributeRow {
   AttributeType type;
   size_t offset, bytes; /* of the member in NodeAttr */

@@ -1,11 +1,14 @@
-/* In: static values. Out: the form that holds their elements. See node_forms.h.
+/* In: static values. Out: the form that holds their elements. See stored.h.
  *
  * Numbers of MXFP4 stand for themselves only with the power of their block, 32 neighbours along one axis of the weight:
  * a product can keep them so if its sums run along that axis, and whatever moved the weight left blocks whole and in
  * their order. Each number alone is exact in bf16. */
-#include "graph/node_forms.h"
+#include "graph/stored.h"
 
+#include "graph/graph.h"
 #include "tfm/abi/kernels.h"
+
+const char *const stored_names[N_STORED] = {"", "f32", "bf16", "f16", "mxfp4"};
 
 bool node_moves_elements(const Node *node) {
   return op_table[node->op].category == CATEGORY_VIEW || node->op == OP_CONCAT || node->op == OP_EVERY;

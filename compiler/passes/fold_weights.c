@@ -16,7 +16,6 @@
  * Runs before siblings are merged, so that in a merged projection only the rows of q are scaled. */
 #include <math.h>
 
-#include "graph/node_forms.h"
 #include "passes/match.h"
 
 /* A factor and the weight that could take it. All are collected before any is applied, because whether one may be

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "forms/whole_rows.h"
-#include "graph/node_forms.h"
 #include "passes/pass.h"
 #include "tfm/abi/forms.h"
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "graph/node_forms.h"
 #include "plan/cost.h"
 #include "plan/cost_layout.h"
 #include "plan/planner.h"

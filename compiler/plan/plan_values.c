@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/checked_size.h"
-#include "graph/node_forms.h"
 #include "plan/caches.h"
 #include "plan/cost.h"
 #include "plan/nest.h"

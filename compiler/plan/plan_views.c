@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "graph/node_forms.h"
 #include "plan/cost.h"
 #include "plan/nest_step.h"
 

@@ -299,21 +299,33 @@ def static_names(root, sources):
 
 
 DECLARED = re.compile(r"^(?!static|typedef|#|return)[\w ]+[ *]+(\w+)\(", re.M)
+MACRO = re.compile(r"^#define \w+\(.*?[^\\]$", re.M | re.S)
 
 
 def headers_of_others(root, files, sources, found):
-    """Headers whose functions one .c file defines, and it has another name. Types, tables and inline functions need no .c
-    file; a header between several files of a room is the room's, and one in a folder `include`, of runtime or compiler/api, a
-    contract."""
+    """Headers whose functions one .c file defines, and it has another name. What needs no .c file of its own: types, tables,
+    inline functions, and macros with the function that they call; a header between several files of a room is the room's, and
+    one in a folder `include`, of runtime or compiler/api, a contract; nor may types that another header needs have one, where
+    that header is what the functions need: both would include each other."""
     owner = {name: file for file, name, _, is_static, _ in found if file.suffix == ".c" and not is_static
              and "freestanding" not in file.parts}  # it defines what a C library does, whatever headers call it
     units = {file.stem for file in files if file.suffix == ".c"}
     for file in files:
         if file.suffix != ".h" or file.stem in units or "include" in file.relative_to(root).parts:
             continue
-        declared = DECLARED.findall(without_comments(sources[file]))
-        if len(there := {owner[name] for name in declared if name in owner}) == 1:
+        code = without_comments(sources[file])
+        called_by_macros = set(NAME.findall(" ".join(match[0] for match in MACRO.finditer(code))))
+        declared = [name for name in DECLARED.findall(code) if name not in called_by_macros]
+        there = {owner[name] for name in declared if name in owner}
+        if len(there) == 1 and not includes_by_way(root, sources, *there, file):
             yield f"{file}: its functions are those of {there.pop()}"
+
+
+def includes_by_way(root, sources, unit, header):
+    """Whether a .c file includes a header that includes this one: the header could not have the file's name."""
+    name = header.relative_to(root / header.relative_to(root).parts[0]).as_posix()
+    others = [root / top / other for other in INCLUDE.findall(sources[unit]) for top in ("compiler", "runtime")]
+    return any(name in INCLUDE.findall(sources[other]) for other in others if other in sources and other != header)
 
 
 def words_of_pages(root):
