@@ -63,7 +63,7 @@ static int start_dot(const char *name, const char *edges, const DotFiles *files,
   return error;
 }
 
-static void read_all(int fd, StrBuf *text) {
+static void read_to_end(int fd, StrBuf *text) {
   char piece[4096];
   lseek(fd, 0, SEEK_SET);
   for (ssize_t n; (n = read(fd, piece, sizeof piece)) > 0;) strbuf_add_n(text, piece, (size_t)n);
@@ -77,8 +77,8 @@ DotAttempt dot_attempt(Arena *arena, const StrBuf *text, const char *format, con
   const bool is_open = files.in >= 0 && files.out >= 0 && files.err >= 0;
   attempt.error = is_open ? start_dot(format, edges, &files, &pid) : errno;
   if (!attempt.error && waitpid(pid, &attempt.status, 0) < 0) attempt.error = errno;
-  if (!attempt.error && !attempt.status) read_all(files.out, &attempt.picture);
-  if (!attempt.error) read_all(files.err, &attempt.said);
+  if (!attempt.error && !attempt.status) read_to_end(files.out, &attempt.picture);
+  if (!attempt.error) read_to_end(files.err, &attempt.said);
   close_files(&files);
   return attempt;
 }
