@@ -294,10 +294,10 @@ typedef struct Chunk { /* n elements of one parameter: from `at` on of the weigh
   uint64_t at, moved;
 } Chunk;
 
-typedef struct Job {
+typedef struct OptimizerJob {
   tfm_trainer *trainer;
   double clip, rate;
-  void (*work)(const struct Job *job, const Chunk *chunk);
+  tfm_optimizer_work *work;
 } Job;
 
 /* Each thread takes an equal part of the chunks. */
@@ -384,7 +384,7 @@ static void add_momentum(const tfm_trainer *t, float *restrict m, float *restric
 }
 
 /* Step by step in the nearest cache: one loop for all settings would be five times the code. */
-static void sgd(const Job *job, const Chunk *chunk) {
+void tfm_optimize_sgd(const Job *job, const Chunk *chunk) {
   enum { AT_ONCE = 512 };
   const tfm_trainer *t = job->trainer;
   const float clip = (float)job->clip, decay = (float)decay_of(t, chunk), rate = (float)job->rate;
@@ -402,7 +402,7 @@ static void sgd(const Job *job, const Chunk *chunk) {
 }
 
 /* adamw takes the decay from the weight itself, adam adds it to the gradient. */
-static void adam(const Job *job, const Chunk *chunk) {
+void tfm_optimize_adam(const Job *job, const Chunk *chunk) {
   const tfm_trainer *t = job->trainer;
   const tfm_train_settings *s = &t->settings;
   const bool is_apart = t->training->optimizer == TFM_OPTIMIZER_ADAMW;
@@ -435,6 +435,5 @@ static void adam(const Job *job, const Chunk *chunk) {
 }
 
 void optimizer_update(tfm_trainer *t, double clip, double rate) {
-  const bool is_sgd = t->training->optimizer == TFM_OPTIMIZER_SGD;
-  share_job(t, (Job){.trainer = t, .clip = clip, .rate = rate, .work = is_sgd ? sgd : adam});
+  share_job(t, (Job){.trainer = t, .clip = clip, .rate = rate, .work = t->training->optimize});
 }
