@@ -17,7 +17,7 @@ bool node_moves_elements(const Node *node) {
 tfm_form node_form(const Node *node) {
   static const tfm_form of_file[N_STORED] = {TFM_FORM_F32, TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16, TFM_FORM_BF16};
   if (node->op == OP_ROUND_TO) return tfm_form_has_scales(node->attr.form) ? TFM_FORM_F32 : node->attr.form;
-  if (node->op == OP_WEIGHT) return of_file[node->attr.stored];
+  if (node->op == OP_WEIGHT || (node->op == OP_INPUT && node->dtype == DTYPE_F32)) return of_file[node->attr.stored];
   if (!node_moves_elements(node)) return TFM_FORM_F32;
   const tfm_form form = node_form(node->inputs.items[0]);
   for (size_t i = 1; i < node->inputs.n; i++)
