@@ -173,26 +173,43 @@ static LLVMValueRef behind_group(Tile *t, LLVMValueRef a) {
   return emit_offset(t->e, a, emit_i64(t->e, tfm_row_bytes(t->spec->b_form, tile_takes_bytes(t) ? 1 : 2, TFM_GROUP)));
 }
 
-/* Groups that have their numbers in one line of b, up to TFM_GROUPS, which is as many as bytes of a lane. */
+/* What makes numbers of a group; of Q4 they are made in emit_tile_group_q4. */
+static LLVMValueRef factor_of(Tile *t, LLVMValueRef number, unsigned j) {
+  if (!tile_has_words(t)) return (tile_is_integer(t) && !tile_is_mixed(t) ? tile_factors : tile_powers)(t, number);
+  if (!tile_is_mixed(t)) return number;
+  t->more[j] = tile_q4_more(t, number);
+  return tile_q4_factor(t, number);
+}
+
+static void emit_group(Tile *t, Position at, const LLVMValueRef *factors) {
+  if (tile_is_integer(t)) emit_tile_group(t, at.a, at.b, factors);
+  else (tile_has_words(t) ? emit_tile_group_q4 : emit_tile_group_mxfp4)(t, at.a, at.b, factors);
+}
+
+/* How many times 32 steps of k have what makes numbers of them in one line of b: as many as bytes of a lane, or what a
+ * word is for. */
+static unsigned groups_of_line(const Tile *t) {
+  return tile_has_words(t) ? tfm_form_row_of(t->spec->b_form)->group / TFM_GROUP : TFM_GROUPS;
+}
+
+/* Those of a line, or what is left of them. */
 static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   Emitter *e = t->e;
   const unsigned n_c = t->spec->rows * t->n;
-  const bool has_powers = !tile_is_integer(t) || tile_is_mixed(t);
   LLVMValueRef numbers[MAX_VECTORS], factors[MAX_VECTORS];
   for (unsigned j = 0; j < t->n; j++) numbers[j] = tile_load_words(t, from.b, 0, j);
   from.b = emit_offset(e, from.b, emit_i64(e, tile_offset_in_b(t, 1, 0)));
   Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
   Position at = begin_turns(t, &loop, from);
-  for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
+  for (unsigned j = 0; j < t->n && !tile_has_words(t); j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
   if (t->first == 0 && fetches_ahead(t)) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < TILE_TURN && fetches_ahead(t); u++) emit_prefetches(t, at, u, u);
-  for (unsigned j = 0; j < t->n; j++) factors[j] = (has_powers ? tile_powers : tile_factors)(t, numbers[j]);
-  if (tile_is_integer(t)) emit_tile_group(t, at.a, at.b, factors);
-  else emit_tile_group_mxfp4(t, at.a, at.b, factors);
+  for (unsigned j = 0; j < t->n; j++) factors[j] = factor_of(t, numbers[j], j);
+  emit_group(t, at, factors);
   loop_next(&loop, 0, behind_group(t, at.a));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, TFM_GROUP / 8, 0))));
   loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
-  for (unsigned j = 0; j < t->n; j++)
+  for (unsigned j = 0; j < t->n && !tile_has_words(t); j++)
     loop_next(&loop, 3 + n_c + j, LLVMBuildLShr(e->builder, numbers[j], tile_splat_bits(t, 8), ""));
   return end_turns(t, &loop);
 }
@@ -202,9 +219,9 @@ static Position emit_all_groups(Tile *t, Position from) {
   Emitter *e = t->e;
   LLVMValueRef k = tile_is_integer(t) ? t->args[ARG_K] : t->steps;
   LLVMValueRef groups = LLVMBuildLShr(e->builder, k, emit_i64(e, 5), "");
-  Loop loop = loop_begin(e, emit_i64(e, 0), groups, TFM_GROUPS);
+  Loop loop = loop_begin(e, emit_i64(e, 0), groups, groups_of_line(t));
   Position at = begin_turns(t, &loop, from);
-  LLVMValueRef n = emit_least(e, emit_i64(e, TFM_GROUPS), emit_sub(e, groups, loop.index));
+  LLVMValueRef n = emit_least(e, emit_i64(e, groups_of_line(t)), emit_sub(e, groups, loop.index));
   at = emit_groups_together(t, n, at);
   loop_next(&loop, 0, at.a);
   loop_next(&loop, 1, at.b);
