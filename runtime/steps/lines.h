@@ -1,4 +1,4 @@
-/* Lines: what steps along the last axis (step_along.c) do to one line of a tensor, or to some that lie side by side. */
+/* Lines: what steps along the last axis do to one line of a tensor, or to some that lie side by side. */
 #ifndef TFM_RUNTIME_LINES_H
 #define TFM_RUNTIME_LINES_H
 
@@ -29,8 +29,6 @@ static inline int32_t i32_at(const char *address) {
   memcpy(&number, address, sizeof number);
   return number;
 }
-
-// ---- step_along.c ----
 
 /* What becomes of a line, or of `width` that lie side by side. */
 typedef void LineWork(const Line *line, const tfm_along_step *along, char *scratch, int width);

@@ -1,11 +1,10 @@
-/* Running sums along a line, lines of i32 that become one number, powers of the elements.
+/* Running sums along a line, and lines of i32 that become one number.
  *
  * In: lines of f32 or i32. Out: their sums up to each element, in the order of the elements; those of f32 that stand
  * for a product with a triangle of ones have its chains. Refuses nothing; sums of i32 wrap. */
 #include <math.h>
 
 #include "steps/lines.h"
-#include "tfm/abi/double_functions.h"
 
 // ---- running sums ----
 
@@ -109,13 +108,3 @@ static void scan_line(const Line *line, const tfm_along_step *along, char *scrat
 }
 
 void step_scan(Walker *walker, const tfm_step *step) { along_lines(walker, step, scan_line); }
-
-static void raise_line(const Line *line, const tfm_along_step *along, char *scratch, int width) {
-  (void)along, (void)scratch, (void)width;
-  for (int64_t i = 0; i < line->count; i++) {
-    float result = float_pow(f32_at(line->x + i * line->x_stride), f32_at(line->y + i * line->y_stride));
-    memcpy(line->c + i * line->c_stride, &result, sizeof result);
-  }
-}
-
-void step_power(Walker *walker, const tfm_step *step) { along_lines(walker, step, raise_line); }

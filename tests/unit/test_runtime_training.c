@@ -107,7 +107,7 @@ static tfm_trainer *toy_with(Toy *toy, int64_t n, const float *gradients, const 
   tfm_training *training = &toy->training;
   training->parameters = &toy->parameter;
   training->optimize = training->optimizer == TFM_OPTIMIZER_SGD ? tfm_optimize_sgd : tfm_optimize_adam;
-  training->floats = training->trained_floats = (uint64_t)(n + 15) / 16 * 16;
+  training->floats = (uint64_t)(n + 15) / 16 * 16;
   training->n_parameters = training->n_inputs = training->n_seeds = training->n_sizes = 1;
   training->batch = 0;
   training->step = (tfm_objective){.results = &result, .parts = &part, .n_results = 1, .n_parts = 1, .n_tops = 1};

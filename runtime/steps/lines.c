@@ -1,11 +1,14 @@
-/* Steps that the runtime computes itself, line by line along the last axis: running sums and reductions of i32
- * (step_scan.c), the greatest elements, where the true ones stand, elements picked by ids (step_select.c), rows of packed
- * tables, rows that are added to others (step_lookup.c). Each kind has a driver, so a library has those that it needs.
+/* Steps that the runtime computes itself, line by line along the last axis: powers, and, in files of their own, running
+ * sums and reductions of i32 (step_scan.c), the greatest elements, where the true ones stand, elements picked by ids
+ * (step_select.c), rows of packed tables, rows that are added to others (step_lookup.c). Each kind has a driver, so a
+ * library has those that it needs.
  *
  * In: operands resolved to bytes. Out: the result. Threads share lines, and a line is walked from its first element to
  * its last by one of them, so no number depends on how many there are. Ids were checked by the step before. Nothing is
  * refused. */
 #include "steps/lines.h"
+
+#include "tfm/abi/double_functions.h"
 
 Line line_of(const tfm_context *context, const tfm_step *step) {
   const tfm_along_step *along = &context->program->alongs[step->index];
@@ -52,3 +55,13 @@ void along_lines(Walker *walker, const tfm_step *step, LineWork *work) {
     work(&line, along, walker->scratch, width);
   }
 }
+
+static void raise_line(const Line *line, const tfm_along_step *along, char *scratch, int width) {
+  (void)along, (void)scratch, (void)width;
+  for (int64_t i = 0; i < line->count; i++) {
+    float result = float_pow(f32_at(line->x + i * line->x_stride), f32_at(line->y + i * line->y_stride));
+    memcpy(line->c + i * line->c_stride, &result, sizeof result);
+  }
+}
+
+void step_power(Walker *walker, const tfm_step *step) { along_lines(walker, step, raise_line); }
