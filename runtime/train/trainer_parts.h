@@ -186,10 +186,8 @@ void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, cons
 
 /* The rate of step t (from 1), in epoch `epoch` (from 0). */
 double optimizer_rate(const tfm_train_settings *settings, int64_t t, int64_t epoch);
-/* How many doubles chunk_sums has. */
-int64_t optimizer_chunks(const tfm_training *training);
-/* The norm of all gradients. */
-double optimizer_norm(tfm_trainer *trainer);
+int64_t optimizer_chunks(const tfm_training *training); /* how many doubles chunk_sums has */
+double optimizer_norm(tfm_trainer *trainer);            /* of all gradients */
 /* Changes weights and moments; `clip` multiplies gradients, `rate` is that of step trainer->t. */
 void optimizer_update(tfm_trainer *trainer, double clip, double rate);
 
