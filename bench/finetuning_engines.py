@@ -185,7 +185,12 @@ def prepare_lora(folder, drop):
     import transformers
     torch.manual_seed(0)
     layers = {} if drop else {"n_layer": LAYERS}
-    transformers.GPT2LMHeadModel(transformers.GPT2Config(**layers, resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop)).save_pretrained(folder)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**layers, resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop))
+    with torch.no_grad():
+        for weight in model.parameters():  # numbers that bf16 has: those of both, whatever they are kept in
+            if weight.dim() > 1:
+                weight.copy_(weight.bfloat16().float())
+    model.save_pretrained(folder)
 
 
 # ---- engines: each is (a function of one step, which returns the loss) ----
@@ -246,7 +251,7 @@ def ours_lora(row, folder, threads, drop):
     import tfmc
     targets = ["*.c_attn"]
     source = tfmc.lora(tfmc.import_model(str(folder)), rank=LORA["rank"], alpha=LORA["alpha"], targets=targets, dropout=drop and LORA["dropout"])
-    trainer = tfmc.Trainer(source, objective=LANGUAGE, seed=1, threads=threads)
+    trainer = tfmc.Trainer(source, objective=LANGUAGE, seed=1, threads=threads, frozen="bf16")
     return over_rows(lambda ids: trainer.step(ids=ids, labels=ids).loss)
 
 
