@@ -71,6 +71,12 @@ def kinds(annotation):
     return [WORDS[annotation]] if annotation in WORDS else []  # tuples and classes: JSON has none
 
 
+def holds_lists(annotation):
+    """Whether it is a list of lists, or may be one."""
+    args = typing.get_args(annotation)
+    return typing.get_origin(annotation) in (list, tuple) and typing.get_origin(args[0]) is not None or any(map(holds_lists, args))
+
+
 def ranged(key, words):
     found = next((interval for pattern, interval in RANGES.items() if re.search(pattern, key)), "")
     words = [word for word in words if word != "int" or key not in PARAMETERS]
@@ -139,7 +145,7 @@ def table(families, text_parts):
     for name, kind in classes(families, text_parts):
         for field in dataclasses.fields(kind):
             words = kinds(field.type)
-            if not field.init or isinstance(field.type, str) or field.name == "dtype":
+            if not field.init or isinstance(field.type, str) or field.name == "dtype" or holds_lists(field.type):
                 continue  # nothing is compared with a type that is a text; the base's own is a name of torch below
             for word, sample in SAMPLES.items():
                 if taken(kind, field.name, sample) != fits(word, words):

@@ -288,10 +288,10 @@ int64_t optimizer_chunks(const tfm_training *training) {
   return n;
 }
 
-typedef struct Chunk { /* n elements of one parameter: from `at` on of the weights, from `moved` on of other blocks */
+typedef struct Chunk { /* n elements of one parameter, from `at` on in each block */
   const tfm_parameter *parameter;
   int64_t number, n;
-  uint64_t at, moved;
+  uint64_t at;
 } Chunk;
 
 typedef struct Job {
@@ -313,8 +313,7 @@ static void walk_job(void *argument, PoolMember *member) {
     const int64_t chunks = chunks_of(p);
     for (int64_t k = greatest_of(from - number, 0); k < chunks && number + k < to; k++) {
       const uint64_t from_first = (uint64_t)(k * CHUNK);
-      const Chunk chunk = {p, number + k, least_of(p->elements - k * CHUNK, CHUNK), p->offset + from_first,
-                           p->trained + from_first};
+      const Chunk chunk = {p, number + k, least_of(p->elements - k * CHUNK, CHUNK), p->offset + from_first};
       job->work(job, &chunk);
     }
     number += chunks;
@@ -353,7 +352,7 @@ static double sum_of_squares(const float *values, int64_t n) {
 }
 
 static void add_squares(const Job *job, const Chunk *chunk) {
-  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
+  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   double sum = 0;
   for (int64_t i = 0; i < chunk->n; i += SQUARES) sum += sum_of_squares(values + i, least_of(chunk->n - i, SQUARES));
   job->trainer->chunk_sums[chunk->number] = sum;
@@ -390,7 +389,7 @@ static void sgd(const Job *job, const Chunk *chunk) {
   const float clip = (float)job->clip, decay = (float)decay_of(t, chunk), rate = (float)job->rate;
   float g[AT_ONCE];
   for (int64_t from = 0; from < chunk->n; from += AT_ONCE) {
-    const uint64_t at = chunk->moved + (uint64_t)from;
+    const uint64_t at = chunk->at + (uint64_t)from;
     const int64_t n = least_of(chunk->n - from, AT_ONCE);
     const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + at;
     float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at + from;
@@ -412,10 +411,10 @@ static void adam(const Job *job, const Chunk *chunk) {
   const float rest1 = (float)(1 - s->beta1), beta2 = (float)s->beta2, rest2 = (float)(1 - s->beta2);
   const float rate = (float)(job->rate / (1 - double_pow(s->beta1, (double)(t->t - t->head.origin.optimizer))));
   const float correction = (float)(1 / sqrt(1 - double_pow(s->beta2, (double)(t->t - t->head.origin.optimizer))));
-  const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
+  const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
-  float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->moved;
-  float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->moved;
+  float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->at;
+  float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->at;
   for (int64_t from = 0; from < chunk->n; from += LANES) {
     const int64_t end = least_of(chunk->n, from + LANES);
     __builtin_prefetch(gradient + from + OPTIMIZER_AHEAD);
