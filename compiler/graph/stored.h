@@ -7,8 +7,8 @@
 
 #include "tfm/abi/forms.h"
 
-/* The type that a weight is kept in, or that an input of f32 is given in. Its values are those of f32 in any case: what a file holds in fewer bits is exact
- * in f32, and only kept in fewer bits. */
+/* The type that a weight is kept in, or that an input of f32 is given in. Its values are those of f32 in any case: what
+ * a file holds in fewer bits is exact in f32, and only kept in fewer bits. */
 typedef enum Stored {
 #define STORED(ENUM, ...) STORED_##ENUM,
 #include "graph/stored.def"
