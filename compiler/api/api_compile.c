@@ -4,8 +4,8 @@
  * this process; such a file, which is the compiler's answer (parts.h) with a hash. The
  * compiler itself runs in a child process (or, if asked for, in a library of its own), so libtfm is small, does not
  * link LLVM, and survives whatever the compiler does. Refuses contradictory options; errors of the model come back as
- * the compiler's first message. Files that are no such file, cut off, changed or of another version are
- * refused. */
+ * the compiler's first message. Files that are no such file, cut off, changed, of another version or for another
+ * machine are refused. */
 #define _GNU_SOURCE /* secure_getenv */
 #include "tfm/compile.h"
 
@@ -22,6 +22,7 @@
 
 #include "api/objects.h"
 #include "api/api_run.h"
+#include "target/relocations.h"
 #include "tfm/generate.h"
 #include "tfm/abi/adapts.h"
 #include "tfm/abi/drivers.h"
@@ -247,12 +248,32 @@ tfm_status parts_map(const char *path, Mapping *parts, tfm_error *error) {
   return map_checked(path, parts, NULL, error);
 }
 
+/* What users call a family, or, `by_target`, what --target= takes for it. */
+static const char *family_called(tfm_family family, bool by_target) {
+#define FAMILY(name, number, text, machine, llvm, backend, triple) \
+  if (family == TFM_FAMILY_##name) return by_target ? triple : text;
+#include "tfm/abi/families.def"
+  return "another machine";
+}
+
+/* Objects say which machine they are for. */
+static tfm_status check_machine(const char *path, const Mapping *parts, tfm_error *error) {
+  const PartsHeader *header = header_of(parts);
+  if (!header->n_objects || header->objects[0].size < sizeof(Elf64_Ehdr)) return TFM_OK; /* it cannot be loaded */
+  const Elf64_Ehdr *object = (const Elf64_Ehdr *)(const void *)(parts->data + header->objects[0].offset);
+  const tfm_family family = family_of_elf(object->e_machine), here = cpu_family();
+  if (family == here || family == TFM_FAMILY_ANY) return TFM_OK;
+  return api_fault(error, TFM_E_ENV, "%s holds code for %s; this machine is %s: compile the model with --target=%s",
+                   path, family_called(family, false), family_called(here, false), family_called(here, true));
+}
+
 tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *error) {
   if (!compiled || !path) return api_fault(error, TFM_E_USAGE, "the path or the place for the model is a null pointer");
   *compiled = NULL;
   tfm_compiled *made = calloc(1, sizeof *made);
   if (!made) return api_fault(error, TFM_E_NOMEM, "not enough memory for a model");
   tfm_status status = map_checked(path, &made->parts, &made->file, error);
+  if (status == TFM_OK) status = check_machine(path, &made->parts, error);
   if (status == TFM_OK) status = load(made, error);
   if (status == TFM_OK)
     *compiled = made;

@@ -108,6 +108,8 @@ static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
 }
 
 static unsigned sums_of_chain(const Tile *t) { return t->spec->rows * t->n; }
+/* What a loop over k carries beside its places. */
+static unsigned n_carried(const Tile *t) { return t->side * sums_of_chain(t) + (tile_sums_values(t) ? t->n : 0); }
 static bool fetches_ahead(const Tile *t) { return !t->e->target->lacks_prefetch; }
 
 static unsigned steps_of_turn(const Tile *t) {
@@ -119,12 +121,12 @@ static unsigned steps_of_turn(const Tile *t) {
 static Position begin_turns(Tile *t, Loop *loop, Position from) {
   Position at = {.a = loop_carry(t->e, loop, from.a), .b = loop_carry(t->e, loop, from.b)};
   at.next = loop_carry(t->e, loop, from.next);
-  for (unsigned i = 0; i < t->side * sums_of_chain(t); i++) t->sums[i] = loop_carry(t->e, loop, t->sums[i]);
+  for (unsigned i = 0; i < n_carried(t); i++) t->sums[i] = loop_carry(t->e, loop, t->sums[i]);
   return at;
 }
 
 static Position end_turns(Tile *t, Loop *loop) {
-  const unsigned n_c = t->side * sums_of_chain(t);
+  const unsigned n_c = n_carried(t);
   for (unsigned i = 0; i < n_c; i++) loop_next(loop, 3 + i, t->sums[i]);
   loop_end(t->e, loop);
   for (unsigned i = 0; i < n_c; i++) t->sums[i] = loop->results[3 + i];
@@ -260,6 +262,7 @@ static void emit_start(Tile *t) {
                : starts_from_a ? tile_row_start(t, t->args[ARG_A], i / t->n)
                                : LLVMConstNull(t->vector);
   tile_take_up_c(t, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), begin, false);
+  for (unsigned i = sums_of_chain(t); i < n_carried(t); i++) t->c[i] = LLVMConstNull(t->vector);
 }
 
 /* How many chains are computed side by side, half of a turn of each: a few rows have so few sums that each addition
@@ -327,6 +330,7 @@ static void emit_columns(Tile *t) {
   Position position = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
   emit_start(t);
   position = emit_all_steps(t, position);
+  if (tile_sums_values(t)) emit_tile_values(t);
   if (tile_is_integer(t) && !tile_is_mixed(t)) emit_tile_scaling(t, position.a, position.b);
   emit_tile_finish(t);
 }
@@ -378,7 +382,8 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   t.c = t.sums;
   unsigned all = spec->width / t.lanes;
   const unsigned at_once = vectors_at_once(&t, all);
-  CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * at_once < LOOP_MAX_CARRIED - 3,
+  const unsigned most_carried = spec->rows * at_once + (tile_sums_values(&t) ? at_once : 0);
+  CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && most_carried < LOOP_MAX_CARRIED - 2,
         "a tile of %u x %u", spec->rows, spec->width);
   CHECK(!tile_is_grouped(&t) || (spec->rows + 1) * all <= LOOP_MAX_CARRIED - 3, "a tile of many rows");
   t.vector = LLVMVectorType(tile_is_integer(&t) ? e->i32 : e->f32, t.lanes);

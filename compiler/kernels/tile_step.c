@@ -149,16 +149,22 @@ static LLVMValueRef as_signed(Tile *t, LLVMValueRef bytes) {
   return LLVMBuildXor(t->e->builder, bytes, tile_splat_bits(t, 0x80808080u), "");
 }
 
-/* A line of b for dot_bytes. Where that takes signed bytes alone, weights lose the 128 here and not in what the row
- * begins with. Of values, which are signed, the numbers of rows lose it instead: *more becomes 128 times the sums of
- * four values, which is to be added. */
-static LLVMValueRef line_of_bytes(Tile *t, LLVMValueRef line, LLVMValueRef *more) {
-  *more = NULL;
+/* Line j of b for dot_bytes. Where that takes signed bytes alone, weights lose the 128 here and not in what the row
+ * begins with. Of values, which are signed, the numbers of rows lose it instead, and the values are added. */
+static LLVMValueRef line_of_bytes(Tile *t, LLVMValueRef line, unsigned j) {
   if (!t->e->target->dot_is_signed) return line;
   if (!t->spec->b_is_signed) return as_signed(t, line);
-  LLVMValueRef half = tile_splat_bits(t, 0x40404040u);
-  *more = dot_bytes(t, dot_bytes(t, LLVMConstNull(t->vector), half, line), half, line);
+  LLVMValueRef *sum = &t->c[t->spec->rows * t->n + j];
+  *sum = dot_bytes(t, *sum, tile_splat_bits(t, 0x01010101u), line);
   return line;
+}
+
+void emit_tile_values(Tile *t) {
+  const LLVMValueRef *sums = &t->c[t->spec->rows * t->n];
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef more = LLVMBuildShl(t->e->builder, sums[j], tile_splat_bits(t, 7), "");
+    for (unsigned i = 0; i < t->spec->rows; i++) t->c[i * t->n + j] = emit_add(t->e, t->c[i * t->n + j], more);
+  }
 }
 
 /* Where a vector has as many words as a turn has steps, an instruction takes one of them for all its lanes: splats of
@@ -204,8 +210,7 @@ static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, co
     LLVMValueRef *c = &t->c[i * t->n + j];
     if (target->dot_bytes) { /* unsigned bytes, then signed ones */
       const bool is_turned = t->spec->b_is_signed && !target->dot_is_signed;
-      LLVMValueRef before = t->spec->b_is_signed && odd[j] ? emit_add(e, *c, odd[j]) : *c;
-      *c = dot_bytes(t, before, is_turned ? x : even[j], is_turned ? even[j] : x);
+      *c = dot_bytes(t, *c, is_turned ? x : even[j], is_turned ? even[j] : x);
       continue;
     }
     LLVMValueRef first = dot_words(t, x, even[j]);
@@ -222,7 +227,7 @@ static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u)
   }
   for (unsigned j = 0; j < t->n; j++) {
     LLVMValueRef line = tile_load_b(t, b, u, j);
-    even[j] = t->e->target->dot_bytes ? line_of_bytes(t, line, &odd[j]) : words_of(t, line, false);
+    even[j] = t->e->target->dot_bytes ? line_of_bytes(t, line, j) : words_of(t, line, false);
     if (!t->e->target->dot_bytes) odd[j] = words_of(t, line, true);
   }
   for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);

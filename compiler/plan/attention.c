@@ -229,7 +229,8 @@ static bool step_is_weighed(const tfm_attention_step *step) {
 static void choose_row_kernels(Planner *p, const Nest *nest, tfm_attention_step *step) {
   const bool is_whole = step->form == TFM_FORM_INT8;
   step->score = contract_kernel(p, nest);
-  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX, .is_weighed = step_is_weighed(step)});
+  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX, .is_weighed = step_is_weighed(step),
+                                                .drops_small = plan_drops_small(p)});
   step->finite = is_whole ? TFM_NONE : plan_kernel(p, &(KernelSpec){.family = KERNEL_FINITE});
   KernelSpec scale = {
       .family = KERNEL_ROW,

@@ -152,13 +152,15 @@ static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *ste
   step->pack_e = contract_pack(p, e.width, TFM_FORM_F32, far, p->math.one);
 }
 
-/* result = operand 1 * operand 2 over strips, with one number a row as operand 2. */
+/* result = operand 1 * operand 2 over strips, with one number a row as operand 2; 0 where that is subnormal. */
 static uint32_t scale_kernel(Planner *p) {
   KernelSpec spec = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = 3};
   for (uint8_t i = 0; i < 3; i++) spec.operands[i] = (RowOperandSpec){.dtype = DTYPE_F32, .access = COLUMN_CONTIGUOUS};
   spec.operands[2].access = COLUMN_BROADCAST;
-  spec.expr = expr_op(p->arena, OP_MUL, DTYPE_F32, expr_input(p->arena, DTYPE_F32, 1),
-                      expr_input(p->arena, DTYPE_F32, 2), NULL);
+  Expr *product = expr_op(p->arena, OP_MUL, DTYPE_F32, expr_input(p->arena, DTYPE_F32, 1),
+                          expr_input(p->arena, DTYPE_F32, 2), NULL);
+  Expr *is_small = expr_op(p->arena, OP_LT, DTYPE_BOOL, product, expr_number(p->arena, 0x1p-126), NULL);
+  spec.expr = expr_op(p->arena, OP_WHERE, DTYPE_F32, is_small, expr_number(p->arena, 0), product);
   return plan_kernel(p, &spec);
 }
 
@@ -213,7 +215,7 @@ static void choose_row_kernels(Planner *p, Nest *nest, tfm_attention_grad_step *
   step->causal_offset = hints.causal ? plan_size(p, hints.causal_offset) : 0;
   step->padding = hints.padding;
   step->padding_true = hints.padding_true;
-  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX});
+  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX, .drops_small = true});
   step->scale_rows = scale_kernel(p);
   choose_term_kernels(p, nest, terms, step);
 }

@@ -58,6 +58,7 @@ typedef struct KernelSpec {
   bool is_grouped, is_mixed;  /* QUANTIZE: for b of form INT4, of a mixed one */
   bool in_pairs;              /* TILE and QUANTIZE: rows that dot_pairs of the target takes */
   bool is_weighed;            /* SOFTMAX and WEIGH: the softmax multiplies by the scales */
+  bool drops_small;           /* SOFTMAX, and ROW of a softmax: powers below 2^-100 are 0, in steps of training */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
   /* DIRECT: width 0: columns side by side, `rows` rows (0: any number); else rows side by side, `width` columns */

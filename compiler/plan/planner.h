@@ -137,6 +137,8 @@ void plan_limit(Planner *p, const char *what);
 // ---- one function per operation ----
 
 void plan_pointwise(Planner *p, const Node *node);
+/* Whether the graph is of a step of training: what would make many subnormal numbers, which are slow, drops them. */
+bool plan_drops_small(const Planner *p);
 void plan_reduce(Planner *p, const Node *node);
 void plan_norm(Planner *p, const Node *node);
 void plan_row_grad(Planner *p, const Node *node);

@@ -180,6 +180,7 @@ static bool make_mixture(const CutGraphsRequest *request, CutGraphs *made) {
   train_free_weights(request->arena, request->objective, c.graph);
   train_delete_unneeded(c.graph);
   train_delete_unread_inputs(c.graph);
+  c.graph->is_of_step = request->has_gradients;
   made->mixture = c.graph;
   made->sizes = graph_sizes(c.graph, request->objective->batch);
   return true;
@@ -194,6 +195,7 @@ static void make_vectors(const CutGraphsRequest *request, CutGraphs *made) {
   train_free_weights(request->arena, request->objective, c.graph);
   train_delete_unneeded(c.graph);
   train_drop_checks(c.graph, request->objective->batch);
+  c.graph->is_of_step = request->has_gradients;
   made->vectors = c.graph;
 }
 

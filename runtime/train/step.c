@@ -264,8 +264,6 @@ static tfm_status mixed_gradients(tfm_trainer *t, const tfm_train_parts *parts, 
                                   tfm_error *error) {
   const tfm_train_mixture *mixture = &t->training->step.mixture;
   tfm_context *contexts[] = {t->engine.step_vectors, t->engine.step_whole, t->engine.step_back};
-  for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++)
-    if (contexts[i]) contexts[i]->run.flushes = true;
   const JoinedRequest request = {&t->training->step, contexts[0], contexts[1], parts, first_item};
   tfm_status status = mixer_of(t)->compute(t, &request, results, error);
   const Total back = {&mixture->back, contexts[2], t->tops, 0};
@@ -280,7 +278,6 @@ static tfm_status step_gradients(tfm_trainer *t, const tfm_train_parts *parts, i
                                  tfm_error *error) {
   const tfm_objective *objective = &t->training->step;
   mixture_find_seeds(t);
-  if (t->engine.step_tops) t->engine.step_tops->run.flushes = true;
   const Total tops = {&objective->tops, t->engine.step_tops, t->tops, objective->n_tops};
   const tfm_status status = sum_all(t, tops, parts, first_item, error);
   if (!status) mixture_results(t, objective, results);

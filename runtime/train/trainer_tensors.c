@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "machine/fp_mode.h"
 #include "tfm/abi/adapts.h"
 #include "tfm/abi/half.h"
 #include "train/trainer_parts.h"
@@ -15,10 +16,12 @@ tfm_status training_enter(tfm_trainer *t, tfm_error *error) {
   if (!t) return tfm_refuse_call(error, "the trainer is a null pointer");
   if (atomic_exchange_explicit(&t->running, true, memory_order_acquire))
     return tfm_refuse_call(error, "another thread is using this trainer");
+  t->callers_mode = fp_mode_enter();
   return TFM_OK;
 }
 
 tfm_status training_leave(tfm_trainer *t, tfm_status status) {
+  fp_mode_leave(t->callers_mode);
   atomic_store_explicit(&t->running, false, memory_order_release);
   return status;
 }
