@@ -110,22 +110,26 @@ else
   stage "tiles of other machines, rates by llvm-mca" "$python" tests/e2e/test_tile_rates.py "$tfmc"
   stage "libraries for other machines, run" "$python" tests/e2e/cross.py "$tfmc" --threads=2 \
     tests/goldens/{encoder-stack,hf-llama,hf-mixtral,prim-pointwise,mha-masked-rows,q8-encoder,q4-linear,gen-gpt2-beam} \
-    tests/cases/q4-mxfp4a8
+    tests/cases/{q4-mxfp4a8,q4-groups}
   stage "libraries for other machines, choices of the CPU" "$python" tests/e2e/cross.py "$tfmc" --choices \
     tests/goldens/q8-linear-odd
   stage "libraries for other machines, in programs" "$python" tests/e2e/test_cross_host.py "$tfmc"
+  stage "libraries that train, for other machines" "$python" tests/e2e/cross_train.py "$tfmc" \
+    tests/goldens/train/train-{adamw,mha-causal}
   stage "libraries for AArch64, int8 and int4" "$python" tests/e2e/cross.py "$tfmc" --target=aarch64-linux-gnu \
     --march=armv8.2-a-dotprod --march=armv8.6-a-i8mm --threads=2 --qemu-option=-cpu --qemu-option=max \
-    tests/goldens/{q8-encoder,q8-outliers,q4-linear} tests/cases/q4-mxfp4a8
+    tests/goldens/{q8-encoder,q8-outliers,q4-linear} tests/cases/{q4-mxfp4a8,q4-groups}
   stage "libraries for RISC-V with vectors of 256 bits" "$python" tests/e2e/cross.py "$tfmc" --target=riscv64-linux-gnu \
     --march=rv64gcv-zvl256b --threads=2 --qemu-option=-cpu --qemu-option=rv64,v=true,vlen=256,vext_spec=v1.0 \
-    tests/goldens/{encoder-stack,hf-llama,q8-encoder,gen-gpt2-beam} tests/cases/q4-mxfp4a8
+    tests/goldens/{encoder-stack,hf-llama,q8-encoder,gen-gpt2-beam} tests/cases/{q4-mxfp4a8,q4-groups}
   stage "functions of a double, on every machine" "$python" tests/e2e/test_double_bits.py "$tfmc"
   stage "WebAssembly modules" "$python" tests/e2e/test_web.py "$tfmc"
+  stage "WebAssembly modules as commands" "$python" tests/e2e/test_wasi.py "$tfmc"
   stage "WebAssembly modules of whole models" "$python" tests/e2e/test_web_models.py "$tfmc"
   stage "WebAssembly modules, golden cases" "$python" tests/e2e/wasm.py "$tfmc" \
-    tests/goldens/{encoder-stack,hf-mixtral,prim-pointwise,q8-encoder,gen-gpt2-beam} tests/cases/q4-mxfp4a8
+    tests/goldens/{encoder-stack,hf-mixtral,prim-pointwise,q8-encoder,gen-gpt2-beam} tests/cases/{q4-mxfp4a8,q4-groups}
   stage "weights in MXFP4" "$python" tests/e2e/test_mxfp4.py "$tfmc"
+  stage "weights in groups of 4 bits" "$python" tests/e2e/test_q4.py "$tfmc"
   stage "golden cases of generation" goldens --generate
   stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
   stage "generation, refusals" "$python" tests/e2e/test_generate_refusals.py "$tfmc"

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """sentence-transformers behind uvicorn, as it is usually put together: the peer of load.py.
 
-usage: peer_torch.py FOLDER [--port N] [--threads N] [--wait MS]
+usage: peer_torch.py FOLDER [--port N] [--threads N] [--wait MS] [--backend torch|openvino]
 
 POST /embed as tfmc-serve has it. Requests that come within --wait milliseconds are encoded in one call; 0: what waits
-when the last call ends. Needs sentence-transformers, starlette and uvicorn.
+when the last call ends. --backend openvino: computed by OpenVINO, in f32. Needs sentence-transformers, starlette and
+uvicorn.
 """
 import argparse
 import asyncio
@@ -24,8 +25,10 @@ import json
 
 
 class Peer:
-    def __init__(self, folder, wait):
-        self.model, self.wait, self.queue = SentenceTransformer(folder, device="cpu"), wait, None
+    def __init__(self, folder, wait, backend):
+        options = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}} if backend == "openvino" else {}
+        self.model = SentenceTransformer(folder, device="cpu", backend=backend, model_kwargs=options)
+        self.wait, self.queue = wait, None
 
     async def batches(self):
         while True:
@@ -64,9 +67,10 @@ def main():
     parser.add_argument("--port", type=int, default=8081)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--wait", type=float, default=0)
+    parser.add_argument("--backend", choices=("torch", "openvino"), default="torch")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    peer = Peer(arguments.folder, arguments.wait / 1000)
+    peer = Peer(arguments.folder, arguments.wait / 1000, arguments.backend)
     uvicorn.run(Starlette(routes=[Route("/embed", peer.embed, methods=["POST"])]), port=arguments.port,
                 log_level="warning", access_log=False)
 

@@ -418,6 +418,10 @@ LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryPa
   for (uint32_t i = 0; i < parts->n_plans; i++) drivers |= drivers_of(&parts->plans[i]);
   emit_drivers(arena, module, drivers);
   LLVMValueRef library = emit_tfm_library(arena, module, parts);
+  if (parts->is_command) {
+    emit_command(module, library, parts->weights ? NULL : parts->weights_beside);
+    return module;
+  }
   LLVMValueRef training = parts->training ? emit_training(arena, module, parts, library) : NULL;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     if (library_has(parts, functions[i].least) && (!is_module || module_has(functions[i].suffix, parts->weights)))

@@ -60,3 +60,18 @@ void emit_fused(LLVMModuleRef module, const char *name, const TargetInfo *target
   LLVMBuildRet(builder, is_fused);
   LLVMDisposeBuilder(builder);
 }
+
+void emit_command(LLVMModuleRef module, LLVMValueRef library, const char *weights) {
+  LLVMContextRef context = LLVMGetModuleContext(module);
+  LLVMTypeRef nothing = LLVMVoidTypeInContext(context), pointer = LLVMPointerTypeInContext(context, 0);
+  LLVMTypeRef type = LLVMFunctionType(nothing, (LLVMTypeRef[]){pointer, pointer}, 2, false);
+  LLVMValueRef command = LLVMAddFunction(module, "tfm_command", type);
+  LLVMValueRef start = LLVMAddFunction(module, "_start", LLVMFunctionType(nothing, NULL, 0, false));
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
+  LLVMSetVisibility(command, LLVMHiddenVisibility);
+  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, start, ""));
+  LLVMValueRef file = weights ? LLVMBuildGlobalStringPtr(builder, weights, "weights") : LLVMConstNull(pointer);
+  LLVMBuildCall2(builder, type, command, (LLVMValueRef[]){library, file}, 2, "");
+  LLVMBuildRetVoid(builder);
+  LLVMDisposeBuilder(builder);
+}

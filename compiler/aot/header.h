@@ -30,6 +30,8 @@ typedef struct LibraryParts {
   const bool *ragged_sources;       /* by symbol of forward: the other ragged sizes; NULL: none */
   const void *weights;              /* packed, to be embedded; NULL: they come from a file */
   const TrainingParts *training;    /* NULL: the library does not train */
+  bool is_command;                  /* a module that WASI's `_start` runs, without functions for others */
+  const char *weights_beside;       /* of a command: the file of weights where its caller names none */
   const char *version;              /* of tfmc */
   const ModelText *text;            /* what the plans were made from; NULL: `tfmc pack` cannot use the library */
 } LibraryParts;

@@ -11,7 +11,7 @@
 enum { PAGE = 65536, STACK = 512 << 10, ALIGNMENT = 64 };
 
 /* Ids of sections, and codes of types and instructions that are written here. */
-enum { CUSTOM, TYPE, FUNCTION = 3, TABLE, MEMORY, GLOBAL, EXPORT, ELEMENT = 9, CODE, DATA };
+enum { CUSTOM, TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, ELEMENT = 9, CODE, DATA };
 enum { I32 = 0x7f, FUNCTIONS = 0x70, I32_CONST = 0x41, END = 0x0b, OF_FUNCTION = 0, OF_MEMORY = 2 };
 
 typedef struct Module {
@@ -19,6 +19,7 @@ typedef struct Module {
   WasmObjects objects;
   VEC(const WasmSymbol *) exports;
   VEC(WasmPiece *) functions, slots, segments; /* slots: from number 1 on */
+  VEC(const WasmPiece *) imports;              /* functions, whose numbers come first */
   const WasmPiece *description;                /* goes into a section of its own */
   uint32_t memory_end;                         /* an address: behind data and zeroes */
   StrBuf out;
@@ -80,12 +81,18 @@ static void place_segments(Module *m, bool zeroes) {
 }
 
 static void number_functions(Module *m) {
+  for (size_t i = 0; i < m->objects.imports.n; i++) {
+    WasmPiece *import = m->objects.imports.items[i];
+    if (!import->is_needed) continue;
+    import->place = (uint32_t)m->imports.n;
+    vec_push(m->arena, &m->imports, import);
+  }
   for (size_t i = 0; i < m->objects.items.n; i++) {
     const WasmObject *object = m->objects.items.items[i];
     for (size_t k = 0; k < object->functions.n; k++) {
       WasmPiece *function = object->functions.items[k];
       if (!function->is_needed) continue;
-      function->place = (uint32_t)m->functions.n;
+      function->place = (uint32_t)(m->imports.n + m->functions.n);
       vec_push(m->arena, &m->functions, function);
     }
   }
@@ -169,12 +176,31 @@ static void add_section(Module *m, uint8_t id, const StrBuf *content) {
   strbuf_add_n(&m->out, content->text, content->length);
 }
 
+static void add_name(StrBuf *out, const char *name) {
+  wasm_write(out, (uint32_t)strlen(name));
+  strbuf_add(out, name);
+}
+
+static void add_imports(Module *m) {
+  if (!m->imports.n) return;
+  StrBuf text = strbuf_new(m->arena);
+  wasm_write(&text, (uint32_t)m->imports.n);
+  for (size_t i = 0; i < m->imports.n; i++) {
+    add_name(&text, m->imports.items[i]->of_module);
+    add_name(&text, m->imports.items[i]->import);
+    strbuf_add_char(&text, OF_FUNCTION);
+    wasm_write(&text, m->imports.items[i]->type);
+  }
+  add_section(m, IMPORT, &text);
+}
+
 static void add_types(Module *m) {
   StrBuf text = strbuf_new(m->arena);
   const Map *types = &m->objects.types;
   wasm_write(&text, (uint32_t)types->n);
   for (size_t i = 0; i < types->n; i++) strbuf_add_n(&text, types->items[i].key, types->items[i].length);
   add_section(m, TYPE, &text);
+  add_imports(m);
   text = strbuf_new(m->arena);
   wasm_write(&text, (uint32_t)m->functions.n);
   for (size_t i = 0; i < m->functions.n; i++) wasm_write(&text, m->functions.items[i]->type);
@@ -198,11 +224,6 @@ static void add_table_and_memory(Module *m) {
   wasm_write_signed(&text, STACK);
   strbuf_add_char(&text, END);
   add_section(m, GLOBAL, &text);
-}
-
-static void add_name(StrBuf *out, const char *name) {
-  wasm_write(out, (uint32_t)strlen(name));
-  strbuf_add(out, name);
 }
 
 static void add_exports(Module *m) {

@@ -16,11 +16,16 @@ WasmObjects wasm_objects_new(Arena *arena, Diag *diag) {
   return (WasmObjects){.arena = arena, .diag = diag, .types = map_new(arena), .definitions = map_new(arena)};
 }
 
+typedef struct Import { /* of an object: a function */
+  const char *module, *name;
+  uint32_t type;
+} Import;
+
 /* The object that is read, and what of it is known. */
 typedef struct Reading {
   WasmObjects *objects;
   WasmObject *object;
-  VEC(const char *) imports;        /* names of functions that are imported */
+  VEC(Import) imports;              /* functions */
   VEC(uint32_t) function_types;     /* of those that are defined */
   VEC(uint32_t) sections;           /* ids, by number */
 } Reading;
@@ -68,12 +73,12 @@ static void skip_limits(WasmCursor *at) {
 /* Functions have numbers; memory, table and stack pointer are there once in a module. */
 static void read_imports(Reading *r, WasmCursor at) {
   for (uint32_t n = wasm_read(&at); n; n--) {
-    name_at(r, &at);
-    const char *name = name_at(r, &at);
+    Import import = {.module = name_at(r, &at)};
+    import.name = name_at(r, &at);
     const uint8_t kind = *at.now++;
     if (kind == 0) {
-      wasm_read(&at);
-      vec_push(r->objects->arena, &r->imports, name);
+      import.type = r->object->types[wasm_read(&at)];
+      vec_push(r->objects->arena, &r->imports, import);
     } else if (kind == 3) {
       at.now += 2;
     } else {
@@ -135,13 +140,30 @@ static void read_segment_info(Reading *r, WasmCursor at) {
   }
 }
 
+/* What stands for a function that the engine gives: C says so by naming its module. Others import what other objects
+ * define from "env". NULL: it is one of those. */
+static WasmPiece *import_of(Reading *r, const Import *import) {
+  WasmObjects *objects = r->objects;
+  if (strcmp(import->module, "env") == 0) return NULL;
+  for (size_t i = 0; i < objects->imports.n; i++) {
+    WasmPiece *piece = objects->imports.items[i];
+    if (strcmp(piece->of_module, import->module) == 0 && strcmp(piece->import, import->name) == 0) return piece;
+  }
+  WasmPiece *piece = ARENA_NEW(objects->arena, WasmPiece);
+  *piece = (WasmPiece){.object = r->object, .is_function = true, .type = import->type, .of_module = import->module,
+                       .import = import->name};
+  vec_push(objects->arena, &objects->imports, piece);
+  return piece;
+}
+
 static void read_function_symbol(Reading *r, WasmCursor *at, uint32_t flags, WasmSymbol *symbol) {
   const WasmObject *object = r->object;
   const uint32_t index = wasm_read(at);
   const bool is_named = !(flags & IS_UNDEFINED) || flags & HAS_NAME;
-  symbol->name = is_named ? name_at(r, at) : symbol->kind == WASM_FUNCTION ? r->imports.items[index] : "";
-  if (symbol->kind == WASM_FUNCTION && !(flags & IS_UNDEFINED))
-    symbol->piece = object->functions.items[index - object->n_imports];
+  symbol->name = is_named ? name_at(r, at) : symbol->kind == WASM_FUNCTION ? r->imports.items[index].name : "";
+  if (symbol->kind != WASM_FUNCTION) return;
+  symbol->piece = flags & IS_UNDEFINED ? import_of(r, &r->imports.items[index])
+                                       : object->functions.items[index - object->n_imports];
 }
 
 static void read_data_symbol(Reading *r, WasmCursor *at, uint32_t flags, WasmSymbol *symbol) {

@@ -2,10 +2,11 @@
  * ("Tool conventions", linking section version 2), are taken apart into functions and segments of data; symbols are
  * looked up; what the exports need is found.
  *
- * In: objects that LLVM made in this process and the archive of the runtime, which the build made: they are trusted to
- * be whole. Out: the functions and segments that are needed, in the order of the objects, and for each relocation what
- * it refers to. Refused, by name: what nothing defines, and what modules of ours never have (constructors, sections and
- * relocations of other kinds). Everything lives in the arena, and refers to the bytes that were given. */
+ * In: objects that LLVM made in this process and the archive of the runtime, which the build made: they are taken for
+ * whole. Out: the functions and segments that are needed, in the order of the objects, what the engine must give, and
+ * for each relocation what it refers to. Refused, by name: what nothing defines, and what modules of ours never have
+ * (constructors, sections and relocations of other kinds). Everything lives in the arena, and refers to the bytes that
+ * were given. */
 #ifndef TFM_AOT_WASM_OBJECTS_H
 #define TFM_AOT_WASM_OBJECTS_H
 
@@ -37,6 +38,7 @@ typedef struct WasmPiece {
   uint32_t type;      /* of a function: a number in WasmObjects.types */
   uint32_t alignment; /* of a segment: a power of two */
   bool is_function, is_needed;
+  const char *of_module, *import; /* of a function that the engine gives: the module and its name there; else NULL */
   uint32_t place; /* in the module: a function's number, a segment's address */
   uint32_t slot;  /* of a function: its place in the table; 0: nothing takes its address */
 } WasmPiece;
@@ -67,6 +69,7 @@ typedef struct WasmObjects {
   VEC(WasmObject *) items;
   Map types;       /* of functions, as the bytes that describe them */
   Map definitions; /* WasmSymbol by name */
+  VEC(WasmPiece *) imports; /* what the engine gives, each once */
   VEC(WasmPiece *) needed;
 } WasmObjects;
 

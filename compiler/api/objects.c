@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "api/request.h"
 #include "target/relocations.h"
@@ -103,14 +104,15 @@ static const char *symbol_name(const ObjectFile *file, const Elf64_Sym *symbol) 
 
 // ---- the image ----
 
-enum { PAGE = 4096, STUB_BYTES = 16 };
+enum { SLOT_BYTES = 8, STUB_ALIGNMENT = 16 };
 
 typedef struct Linker {
   ObjectFile *files;
   size_t n;
   OutsideFunctions outside;
+  const LibraryRelocations *types; /* stubs of this machine */
   char *memory;
-  size_t code_size, size; /* code, with the stubs at its end, then the rest */
+  size_t stubs, code_size, size; /* code, with the stubs at its end; slots of the stubs; the rest */
   tfm_error *error;
 } Linker;
 
@@ -136,18 +138,27 @@ static size_t place(Linker *l, bool code, size_t at) {
   return at;
 }
 
-static char *stub(const Linker *l, size_t number) {
-  return l->memory + l->code_size - (l->outside.n - number) * STUB_BYTES;
-}
+static char *stub(const Linker *l, size_t number) { return l->memory + l->stubs + number * l->types->stub_bytes; }
 
-/* A stub is jmp *0(%rip) followed by the address: a call reaches 2 GiB in each direction only, and the functions of
- * this library may lie farther away than that. */
-static void write_stubs(Linker *l) {
-  static const unsigned char jump[] = {0xff, 0x25, 0, 0, 0, 0};
+static char *slot(const Linker *l, size_t number) { return l->memory + l->code_size + number * SLOT_BYTES; }
+
+static uint64_t number_of(const char *address) { return (uint64_t)(uintptr_t)address; }
+
+/* A stub jumps to where its slot says: a call reaches 128 MB or 2 GB, and the functions of this library may lie
+ * farther away than that. */
+static bool write_stubs(Linker *l) {
+  bool reach = true;
   for (size_t i = 0; i < l->outside.n; i++) {
-    memcpy(stub(l, i), jump, sizeof jump);
-    memcpy(stub(l, i) + sizeof jump, &l->outside.items[i].address, sizeof l->outside.items[i].address);
+    memcpy(slot(l, i), &l->outside.items[i].address, sizeof l->outside.items[i].address);
+    memcpy(stub(l, i), l->types->stub, l->types->stub_bytes);
+    for (int k = 0; k < MOST_PLACES_IN_STUB && l->types->places[k].type; k++) {
+      const PlaceInStub *in_stub = &l->types->places[k];
+      char *at = stub(l, i) + in_stub->offset;
+      const uint64_t value = number_of(slot(l, i)) + (uint64_t)in_stub->addend;
+      reach &= relocation_write(relocation_find(l->types->family, in_stub->type), value, number_of(at), at);
+    }
   }
+  return reach;
 }
 
 static void copy_sections(Linker *l) {
@@ -159,19 +170,21 @@ static void copy_sections(Linker *l) {
     }
 }
 
-/* Code and data are one mapping, each in whole pages, so a relocation between them always reaches. */
+/* Code and data are one mapping, each in whole pages of the system, so a relocation between them always reaches. */
 static tfm_status make_image(Linker *l) {
-  l->code_size = round_up(round_up(place(l, true, 0), STUB_BYTES) + l->outside.n * STUB_BYTES, PAGE);
-  l->size = round_up(place(l, false, l->code_size), PAGE);
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  l->stubs = round_up(place(l, true, 0), STUB_ALIGNMENT);
+  l->code_size = round_up(l->stubs + l->outside.n * l->types->stub_bytes, page);
+  const size_t data = l->code_size + l->outside.n * SLOT_BYTES;
+  l->size = round_up(place(l, false, data), page);
   if (l->size > INT32_MAX) return broken(l, "it is too large");
   void *memory = mmap(NULL, l->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return api_fault(l->error, TFM_E_NOMEM, "not enough memory for %zu bytes of code", l->size);
   l->memory = memory;
   place(l, true, 0);
-  place(l, false, l->code_size);
+  place(l, false, data);
   copy_sections(l);
-  write_stubs(l);
-  return TFM_OK;
+  return write_stubs(l) ? TFM_OK : broken(l, "a stub out of reach");
 }
 
 // ---- symbols ----
@@ -207,17 +220,55 @@ static char *address_of(const Linker *l, const ObjectFile *file, uint32_t number
 
 // ---- relocations ----
 
-static tfm_status relocate(Linker *l, const ObjectFile *file, uint32_t target, const Elf64_Rela *entry) {
-  const Relocation *row = relocation_find(cpu_family(), ELF64_R_TYPE(entry->r_info));
-  if (!row || row->kind != RELOCATION_DIRECT) return broken(l, "a relocation of an unknown kind");
-  const uint64_t size = file->sections[target].sh_size;
-  if (entry->r_offset > size || size - entry->r_offset < row->width)
+/* The entries of one section, and where it lies. */
+typedef struct Entries {
+  const ObjectFile *file;
+  const Elf64_Rela *items;
+  uint64_t n, section_size;
+  char *section;
+} Entries;
+
+/* What an entry asks for: `value`, an address with the addend, for the place `at`. */
+typedef struct Asked {
+  const Relocation *row;
+  uint64_t value;
+  char *at;
+} Asked;
+
+static tfm_status read_entry(Linker *l, const Entries *entries, const Elf64_Rela *entry, Asked *asked) {
+  asked->row = relocation_find(cpu_family(), ELF64_R_TYPE(entry->r_info));
+  if (!asked->row || asked->row->kind == RELOCATION_SLOT) return broken(l, "a relocation of an unknown kind");
+  const uint64_t size = entries->section_size;
+  if (entry->r_offset > size || size - entry->r_offset < asked->row->width)
     return broken(l, "a relocation outside of its section");
-  char *at = file->addresses[target] + entry->r_offset,
-       *address = address_of(l, file, (uint32_t)ELF64_R_SYM(entry->r_info));
+  asked->at = entries->section + entry->r_offset;
+  const char *address = address_of(l, entries->file, (uint32_t)ELF64_R_SYM(entry->r_info));
   if (!address) return broken(l, "a symbol that nothing defines");
-  const uint64_t value = (uint64_t)(uintptr_t)address + (uint64_t)entry->r_addend;
-  return relocation_write(row, value, (uint64_t)(uintptr_t)at, at) ? TFM_OK : broken(l, "a relocation out of reach");
+  asked->value = number_of(address) + (uint64_t)entry->r_addend;
+  return TFM_OK;
+}
+
+/* The distance that is asked for at the place which an entry names: it has the other half of it, and stands before. */
+static tfm_status find_pair(Linker *l, const Entries *entries, const Elf64_Rela *entry, Asked *asked) {
+  for (const Elf64_Rela *other = entry; other-- > entries->items;) {
+    if (number_of(entries->section) + other->r_offset != asked->value) continue;
+    Asked pair;
+    const tfm_status status = read_entry(l, entries, other, &pair);
+    if (status != TFM_OK) return status;
+    if (pair.row->base != BASE_RELATIVE) continue;
+    asked->value = pair.value - number_of(pair.at);
+    return TFM_OK;
+  }
+  return broken(l, "half of a relocation");
+}
+
+static tfm_status relocate(Linker *l, const Entries *entries, const Elf64_Rela *entry) {
+  Asked asked;
+  tfm_status status = read_entry(l, entries, entry, &asked);
+  if (status == TFM_OK && asked.row->kind == RELOCATION_PAIRED) status = find_pair(l, entries, entry, &asked);
+  if (status != TFM_OK) return status;
+  const bool reaches = relocation_write(asked.row, asked.value, number_of(asked.at), asked.at);
+  return reaches ? TFM_OK : broken(l, "a relocation out of reach");
 }
 
 static tfm_status relocate_section(Linker *l, const ObjectFile *file, const Elf64_Shdr *section) {
@@ -225,11 +276,12 @@ static tfm_status relocate_section(Linker *l, const ObjectFile *file, const Elf6
   if (section->sh_type != SHT_RELA) return TFM_OK;
   if (section->sh_info >= file->n_sections) return broken(l, "relocations of no section");
   if (!file->addresses[section->sh_info]) return TFM_OK;
-  const Elf64_Rela *entries = section_table(file, section, sizeof *entries);
-  if (!entries) return broken(l, "a table that leaves the file");
+  const Entries entries = {file, section_table(file, section, sizeof(Elf64_Rela)),
+                           section->sh_size / sizeof(Elf64_Rela), file->sections[section->sh_info].sh_size,
+                           file->addresses[section->sh_info]};
+  if (!entries.items) return broken(l, "a table that leaves the file");
   tfm_status status = TFM_OK;
-  for (uint64_t i = 0; status == TFM_OK && i < section->sh_size / sizeof *entries; i++)
-    status = relocate(l, file, section->sh_info, &entries[i]);
+  for (uint64_t i = 0; status == TFM_OK && i < entries.n; i++) status = relocate(l, &entries, &entries.items[i]);
   return status;
 }
 
@@ -244,10 +296,11 @@ static tfm_status relocate_all(Linker *l) {
 // ---- all of it ----
 
 /* Pages change from writable to executable, never both at once: hardened systems refuse such pages, and a bug could
- * not write into code. */
+ * not write into code. Most CPUs but those of x86 do not see by themselves that instructions were written. */
 static tfm_status finish(Linker *l, const char *symbol, LoadedCode *code) {
   char *entry = find(l, symbol);
   if (!entry || entry >= l->memory + l->code_size) return broken(l, "it lacks its entry");
+  __builtin___clear_cache(l->memory, l->memory + l->code_size);
   if (mprotect(l->memory, l->code_size, PROT_READ | PROT_EXEC) ||
       (l->size > l->code_size && mprotect(l->memory + l->code_size, l->size - l->code_size, PROT_READ)))
     return api_fault(
@@ -271,7 +324,9 @@ static tfm_status read_files(Linker *l, const Object *objects) {
 tfm_status objects_load(const Object *objects, size_t n, OutsideFunctions outside, const char *symbol, LoadedCode *code,
                         tfm_error *error) {
   *code = (LoadedCode){0};
-  Linker l = {.n = n, .outside = outside, .error = error, .files = calloc(n + 1, sizeof *l.files)};
+  Linker l = {.n = n, .outside = outside, .types = library_relocations(cpu_family()), .error = error,
+              .files = calloc(n + 1, sizeof *l.files)};
+  if (!l.types) return free(l.files), api_fault(error, TFM_E_ENV, "this machine is none that tfmc makes code for");
   if (!l.files) return api_fault(error, TFM_E_NOMEM, "not enough memory to load the code");
   tfm_status status = read_files(&l, objects);
   if (status == TFM_OK) status = make_image(&l);

@@ -22,6 +22,8 @@ const char *modules_usual_march(Arena *arena) {
   return list.text;
 }
 
+bool emits_command(const Session *session) { return option_is(&session->options, OPTION_EMIT, "lib", "wasi"); }
+
 // ---- names ----
 
 /* "out/m" and "out/m.wasm" name the same files. */
@@ -58,11 +60,14 @@ bool modules_choose_files(Session *session, const char *output, ModuleTargets ch
     const char *path = path_with(session, output, is_relaxed ? "-relaxed.wasm" : ".wasm");
     *(is_relaxed ? &paths->relaxed : &paths->plain) = path;
   }
-  paths->loader = path_with(session, output, ".mjs");
-  paths->types = path_with(session, output, ".d.ts");
-  paths->types_of_loader = path_with(session, output, ".d.mts");
+  paths->loader = path_with(session, output, ".mjs"); /* of a command what its weights are called after */
+  paths->made = emits_command(session) ? (paths->plain ? paths->plain : paths->relaxed) : paths->loader;
+  if (!emits_command(session)) {
+    paths->types = path_with(session, output, ".d.ts");
+    paths->types_of_loader = path_with(session, output, ".d.mts");
+  }
   const char *inputs[] = {session->options.files.items[0], option_text(&session->options, OPTION_WEIGHTS, NULL)};
-  const char *written[] = {paths->plain, paths->relaxed, paths->loader, paths->types, paths->types_of_loader};
+  const char *written[] = {paths->plain, paths->relaxed, paths->made, paths->types, paths->types_of_loader};
   for (size_t i = 0; i < sizeof written / sizeof *written; i++)
     if (written[i] && !session_check_output(session, written[i], inputs, inputs[1] ? 2 : 1)) return false;
   return true;
@@ -97,8 +102,12 @@ bool modules_write(Session *session, const LibraryParts *parts, const ModulePath
   const char *beside = base_of(file_beside(session->arena, paths->loader, ".tfmw"));
   const ModuleFiles files = {base_of(paths->plain), base_of(paths->relaxed),
                              parts->weights ? NULL : (paths->weights ? paths->weights : beside)};
+  LibraryParts each = *parts;
+  each.is_command = emits_command(session);
+  each.weights_beside = beside;
   for (uint32_t i = 0; i < parts->n_plans; i++)
-    if (!write_one(session, *parts, &parts->plans[i], paths)) return false;
+    if (!write_one(session, each, &parts->plans[i], paths)) return false;
+  if (each.is_command) return true;
   aot_module_texts(&loader, &types, parts, &files);
   return write_types(session, paths, &types) &&
          publish_file(session, paths->loader, (Bytes){loader.text, loader.length});

@@ -143,12 +143,17 @@ static bool share_sets(Session *session, CompileTargets *chosen) {
 static bool check_machine(Session *session, const CompileMachine *machine) {
   RuntimeArchive runtime;
   const tfm_family family = machine->info->family;
-  if (family != cpu_family() && option_given(&session->options, OPTION_TRAINING)) {
-    option_error(&session->diag, OPTION_TRAINING, "libraries that train are made for this machine, not for %s",
+  if (family_makes_modules(family) && option_given(&session->options, OPTION_TRAINING)) {
+    option_error(&session->diag, OPTION_TRAINING, "there are no modules that train: not for %s", machine->info->triple);
+    return false;
+  }
+  if (!family_makes_modules(family) && emits_command(session)) {
+    option_error(&session->diag, OPTION_EMIT, "a command of WASI is a module: --target=wasm32, not %s",
                  machine->info->triple);
     return false;
   }
-  return strcmp(emitted_kind(session), "lib") != 0 || emits_object(session) ||
+  const bool needs_runtime = strcmp(emitted_kind(session), "lib") == 0 || emits_command(session);
+  return !needs_runtime || emits_object(session) ||
          runtime_of_family(&session->diag, family, &runtime);
 }
 

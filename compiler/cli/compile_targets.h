@@ -2,7 +2,7 @@
  *
  * In: the command line. Out: machines, each with its instruction sets, of which a library is made for each machine.
  * Refused: unknown names, code of two kinds of machines in one library, machines without a runtime in this tfmc,
- * training for another machine than this one. */
+ * training in modules. */
 #ifndef TFM_CLI_COMPILE_TARGETS_H
 #define TFM_CLI_COMPILE_TARGETS_H
 

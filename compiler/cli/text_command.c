@@ -1,4 +1,4 @@
-/* tfmc generate FOLDER: the command line goes on as `python3 -m tfmc.text`, which has tokenizers.
+/* tfmc generate FOLDER, or FILE.gguf: the command line goes on as `python3 -m tfmc.text`, which has tokenizers.
  *
  * In: the command line. Out: the process is that of Python, with this program as its compiler. The Python is the one
  * beside this program, as in a virtual environment that has both, or else that of PATH. Refused: there is none. */
@@ -26,9 +26,11 @@ static const char LAUNCHER[] =
     "    sys.exit(3)\n"
     "sys.exit(main())\n";
 
-static bool is_folder(const char *path) {
+static bool is_checkpoint(const char *path) {
   struct stat status;
-  return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+  const size_t length = strlen(path);
+  return stat(path, &status) == 0 &&
+         (S_ISDIR(status.st_mode) || (length > 5 && strcmp(path + length - 5, ".gguf") == 0));
 }
 
 /* The own path goes to the environment, and a Python beside it into `python`. */
@@ -47,7 +49,7 @@ static void find_python(char *python, size_t size) {
 }
 
 int text_command(int argc, char **argv) {
-  if (argc < 3 || strcmp(argv[1], "generate") != 0 || !is_folder(argv[2])) return -1;
+  if (argc < 3 || strcmp(argv[1], "generate") != 0 || !is_checkpoint(argv[2])) return -1;
   char python[PATH_MAX + 8];
   char **arguments = calloc((size_t)argc + 3, sizeof *arguments);
   if (!arguments) return EXIT_NO_PYTHON;

@@ -127,22 +127,24 @@ static bool write_weights(Worker *w, uint64_t *offset) {
   w->header.weights = range_at(offset, TFM_WEIGHTS_HEADER_BYTES + bytes);
   size_t size = w->header.weights.size;
   if (ftruncate(w->output, (off_t)*offset)) return fail(w, "the result cannot be written");
-  char *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, w->output, (off_t)w->header.weights.offset);
-  if (page == MAP_FAILED) {
+  const size_t before = w->header.weights.offset % (size_t)sysconf(_SC_PAGESIZE); /* pages may be larger than ranges' */
+  char *pages = mmap(NULL, before + size, PROT_READ | PROT_WRITE, MAP_SHARED, w->output,
+                     (off_t)(w->header.weights.offset - before));
+  if (pages == MAP_FAILED) {
     diag_error_at(&session->diag, NULL, DIAG_MEMORY, "not enough memory for %zu bytes of weights", size);
     return false;
   }
-  char *packed = page + TFM_WEIGHTS_HEADER_BYTES;
+  char *page = pages + before, *packed = page + TFM_WEIGHTS_HEADER_BYTES;
   const CompileRequest request = compile_request(session, w->weights);
   bool ok = compile_pack_to(&request, &w->plans, packed);
   uint8_t layout[16];
   library_layout(session->arena, &w->plans, layout);
   if (ok) weights_file_header(page, model_prefix(session->arena, program->name), layout, packed, bytes);
-  munmap(page, size);
+  munmap(pages, before + size);
   return ok;
 }
 
-/* The weights that training begins with, if there are any, as a block of a trainer. Nothing is compiled for it. */
+/* The weights that training begins with, if there are any, as blocks of a trainer. Nothing is compiled for it. */
 static bool write_beginning(Worker *w, uint64_t *offset) {
   Training t = {.session = w->session};
   const TrainingWish wish = {.is_training = true, .fills = true, .only_weights = true};
@@ -151,9 +153,11 @@ static bool write_beginning(Worker *w, uint64_t *offset) {
   bool ok = training_begin(&t, w->session, &wish);
   w->header.begins_adapters = t.begun != NULL;
   if (ok) {
-    const TrainerState state = trainer_state(t.trainer);
-    w->header.weights = range_at(offset, (uint64_t)state.floats * sizeof *state.weights);
-    ok = write_at(w, state.weights, w->header.weights.size, w->header.weights.offset);
+    const tfm_trainer_weights all = tfm_trainer_all_weights(trainer_made(t.trainer));
+    w->header.weights = range_at(offset, all.trained_bytes);
+    w->header.frozen = range_at(offset, all.frozen_bytes);
+    ok = write_at(w, all.trained, all.trained_bytes, w->header.weights.offset) &&
+         write_at(w, all.frozen, all.frozen_bytes, w->header.frozen.offset);
   }
   trainer_free(t.trainer);
   return ok;

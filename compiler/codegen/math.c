@@ -52,13 +52,16 @@ Lanes math_exp(Emitter *e, Lanes x) {
 
 /* The bound keeps every result at 2^-126 or more, so that no product is denormal: on many CPUs that would cost a
  * hundred cycles. What comes out for smaller x is not looked at: the select replaces it. */
-Lanes math_exp_nonpositive(Emitter *e, Lanes x) {
-  const double least = -87.25;
+static Lanes exp_above(Emitter *e, Lanes x, double least) {
   Lanes n, whole;
   Lanes p = exp_reduced(e, x, &n, &whole);
   Lanes below = lanes_compare(e, LLVMRealOLT, x, lanes_number(e, least));
   return lanes_select(e, below, lanes_number(e, 0), lanes_scale_normal(e, p, n, whole));
 }
+
+Lanes math_exp_nonpositive(Emitter *e, Lanes x) { return exp_above(e, x, -87.25); }
+
+Lanes math_exp_dropping(Emitter *e, Lanes x) { return exp_above(e, x, -0x1.154244p+6); /* -100 ln 2 */ }
 
 // ---- log ----
 

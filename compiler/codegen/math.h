@@ -16,6 +16,8 @@ Lanes math_polynomial(Emitter *e, Lanes x, const float *c, size_t n);
 Lanes math_exp(Emitter *e, Lanes x);
 /* exp of x <= 0, and 0 for x < -87.25, where results come near the denormal numbers. For softmax, sigmoid, erf. */
 Lanes math_exp_nonpositive(Emitter *e, Lanes x);
+/* The same, and 0 where the result is below 2^-100, for steps of training: products with it are 0 or normal. */
+Lanes math_exp_dropping(Emitter *e, Lanes x);
 Lanes math_log(Emitter *e, Lanes x);
 Lanes math_rsqrt(Emitter *e, Lanes x); /* 1 / sqrt(x), each rounded */
 Lanes math_erf(Emitter *e, Lanes x);

@@ -416,16 +416,12 @@ void quantize_undo(Graph *graph, const char *name) {
 
 // ---- as stored ----
 
-static char letter_of(Stored stored) {
-  return stored >= STORED_BF16 ? *stored_names[stored] : '-';
-}
-
 const char *stored_write(Arena *arena, const Graph *graph) {
   const size_t n = graph->declared_weights.n;
   char *text = ARENA_ARRAY(arena, char, n + 1);
   bool any = false;
   for (size_t i = 0; i < n; i++) {
-    text[i] = letter_of(((const Node *)graph->declared_weights.items[i].value)->attr.stored);
+    text[i] = stored_table[((const Node *)graph->declared_weights.items[i].value)->attr.stored].letter;
     any = any || text[i] != '-';
   }
   return any ? text : NULL;
@@ -438,8 +434,8 @@ bool stored_read(Graph *graph, const char *text) {
   for (size_t i = 0; i < n; i++) {
     Node *weight = graph->declared_weights.items[i].value;
     for (Stored stored = STORED_BF16; stored < N_STORED; stored++)
-      if (text[i] == letter_of(stored)) weight->attr.stored = stored;
-    if (text[i] != '-' && text[i] != letter_of(weight->attr.stored)) return false;
+      if (text[i] == stored_table[stored].letter) weight->attr.stored = stored;
+    if (text[i] != '-' && text[i] != stored_table[weight->attr.stored].letter) return false;
   }
   return true;
 }

@@ -31,8 +31,8 @@ const char *quantized_name(Graph *graph, const Node *node);
 /* Takes back what rules did to this, or to everything if `name` is NULL. */
 void quantize_undo(Graph *graph, const char *name);
 
-/* What a library remembers of the file that it was compiled with: a letter for each declared weight, 'b', 'f', 'm'
- * for MXFP4, or '-' for f32. NULL: all are f32. */
+/* What a library remembers of the file that it was compiled with: a letter of graph/stored.def for each declared
+ * weight. NULL: all are f32. */
 const char *stored_write(Arena *arena, const Graph *graph);
 /* Notes it in the graph of the same model. False if it is not about this model. NULL is ignored. */
 bool stored_read(Graph *graph, const char *text);

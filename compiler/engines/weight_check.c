@@ -288,23 +288,30 @@ static void report_missing(const Comparison *c, const Node *node) {
               "\"%s\" has its shape; if the two are tied, use this one: linear(x, EMBEDDING.weight)", table->attr.name);
 }
 
+enum { BLOCK_OF_Q4_0 = 32 };
+
 /* What is merged is f32. */
 Stored weight_entry_stored(const WeightEntry *entry) {
   if (entry->delta) return STORED_ANY;
   if (entry->packed && entry->packed->config.method == PACKED_MXFP4) return STORED_MXFP4;
-  return entry->tensor->dtype == FILE_BF16 ? STORED_BF16 : entry->tensor->dtype == FILE_F16 ? STORED_F16 : STORED_ANY;
+  const int64_t of_file = entry->tensor->dtype == FILE_Q4_0 ? BLOCK_OF_Q4_0 : 1;
+  const int64_t group = entry->packed ? entry->packed->whole_groups : of_file;
+  switch (entry->tensor->dtype) {
+    case FILE_BF16: return stored_in_groups(TFM_FORM_BF16, group);
+    case FILE_F16: return stored_in_groups(TFM_FORM_F16, group);
+    case FILE_Q4_0: return stored_in_groups(TFM_FORM_F32, group);
+    default: return STORED_ANY;
+  }
 }
 
 /* What a library keeps in fewer bits is not rounded to them. */
 static void check_stored(const Comparison *c, const Node *node, const WeightEntry *entry) {
-  static const FileDType types[N_STORED] = {
-      [STORED_BF16] = FILE_BF16, [STORED_F16] = FILE_F16, [STORED_MXFP4] = FILE_MXFP4};
   const Stored stored = node->attr.stored;
   if (stored == STORED_ANY || stored == STORED_F32 || weight_entry_stored(entry) == stored) return;
   diag_error_at(c->check->diag, entry->file->file.path, DIAG_WEIGHT_DTYPE,
                 "tensor \"%s\": type %s; the library keeps it in the %s of the file that it was compiled with: compile "
                 "it with this file, or with --quantize=f32",
-                entry->tensor->name, entry->tensor->dtype_name, file_dtype_names[types[stored]]);
+                entry->tensor->name, entry->tensor->dtype_name, stored_table[stored].title);
 }
 
 /* What a weight may be, and how it becomes so. */

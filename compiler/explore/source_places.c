@@ -145,7 +145,7 @@ static void note_weight(Explorer *x, const Graph *graph, const Node *node) {
   json_array_append_new(
       json_object_get(module, "weights"),
       json_pack("{s:o, s:s, s:s, s:s, s:I, s:o}", "name", explorer_text(x, node->attr.name), "shape", shape.text,
-                "dtype", dtype_names[node->dtype], "stored", stored_names[node->attr.stored], "bytes",
+                "dtype", dtype_names[node->dtype], "stored", stored_table[node->attr.stored].name, "bytes",
                 (json_int_t)bytes, "line", explorer_place(x, node->origin.span)));
 }
 

@@ -47,8 +47,11 @@ const char *form_refuses(unsigned form, float number);
 float form_whole_row(unsigned form, float *row, int64_t k, int8_t *q);
 
 /* A group of x as a product of a mixed form has it: its whole numbers; returns the scale of these, halved, as numbers
- * of the weight are doubled. */
+ * of the weight, or what they are multiplied with, are doubled. */
 float form_mixed_group(const float *x, int8_t *q);
+/* What that is multiplied with, of a row of the weight: TFM_GROUP whole numbers from step `at` on; returns their
+ * factor. */
+float form_mixed_numbers(unsigned form, const float *row, int64_t at, int8_t *numbers);
 
 /* For the files of forms: row c of the part, in its work, and behind it room for two bytes for each of its numbers. */
 float *form_row_of(const FormPart *part, int64_t c);
@@ -64,5 +67,10 @@ float int4_round(const float *x, int64_t k, int8_t *q, int8_t *steps);
 /* Of MXFP4, the byte of the power of a group of x, and a number of 4 bits of such a group. */
 int mxfp4_power(const float *x);
 uint32_t mxfp4_code(float x, int power);
+/* Of MXFP4A8 a group that begins at w: twice its numbers; returns its power. */
+float mxfp4_twice(const float *w, int8_t *twice);
+
+/* Of Q4..A8 what TFM_GROUP numbers of the row from step `at` on are multiples of a scale; returns the scale. */
+float q4_steps(unsigned form, const float *row, int64_t at, int8_t *steps);
 
 #endif

@@ -26,6 +26,12 @@ void form_pack_mxfp4a8(const FormPart *part) {
   }
 }
 
+float mxfp4_twice(const float *w, int8_t *twice) {
+  const int power = mxfp4_power(w);
+  for (int i = 0; i < TFM_GROUP; i++) twice[i] = (int8_t)(2 * tfm_mxfp4_number((int)mxfp4_code(w[i], power)));
+  return ldexpf(1, power - TFM_MXFP4_BIAS);
+}
+
 void form_round_mxfp4a8(float *row, int64_t k, void *work) { form_round_mxfp4(row, k, work); }
 
 float form_mixed_group(const float *x, int8_t *q) {

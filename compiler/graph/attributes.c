@@ -102,7 +102,7 @@ void attribute_print(StrBuf *out, const SizeTable *table, const Node *node, Attr
     case ATTRIBUTE_IS_AXIS: strbuf_printf(out, "%d", *(const int32_t *)member); break;
     case ATTRIBUTE_IS_AXES: print_axes(out, node->rank, member); break;
     case ATTRIBUTE_IS_OPERATION: strbuf_add(out, op_table[*(const OpKind *)member].name); break;
-    case ATTRIBUTE_IS_STORED: strbuf_add(out, stored_names[*(const Stored *)member]); break;
+    case ATTRIBUTE_IS_STORED: strbuf_add(out, stored_table[*(const Stored *)member].name); break;
     case ATTRIBUTE_IS_FORM: strbuf_add(out, tfm_form_name(*(const tfm_form *)member)); break;
     case ATTRIBUTE_IS_TEXT: print_text(out, attr, *(const char *const *)member); break;
     case ATTRIBUTE_IS_VALUE:

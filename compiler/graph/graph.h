@@ -119,6 +119,7 @@ typedef struct Graph {
   bool ragged[SIZE_MAX_SYMBOLS]; /* symbols whose value differs from item to item, and the symbol of the batch: */
   int32_t ragged_batch; /* symbol index; -1: nothing is ragged */
   int32_t size_roles[N_SIZE_ROLES]; /* symbol index of the size that has the role; -1: none has */
+  bool is_of_step; /* a step of training, cut off from its gradients (train/cut_graphs.h) */
   bool is_portable; /* places in its plans name a file by Source.name, not by its path: for libraries, which move */
   const char *generate_input, *generate_output; /* the generate block, if there is one */
   VEC(GenerateSetting) generate_settings;
@@ -150,8 +151,7 @@ uint32_t graph_count(const Graph *graph);
 bool node_is_static(const Node *node);
 /* The same for every node, by id. The ids must be dense (graph_renumber). */
 bool *graph_static_flags(Arena *arena, const Graph *graph);
-/* A copy of everything in another arena (source texts and their spans are shared), with a SizeTable of its own. Nodes
- * keep their ids. */
+/* A copy in another arena, with the same ids and a SizeTable of its own. Source texts and their spans are shared. */
 Graph *graph_clone(Arena *arena, const Graph *graph);
 /* Turns a graph with ragged sizes into one whose items all have the same sizes in a run; checks then speak of one item,
  * whose batch is 1. No operation mixes items, so each is computed as if it were alone. */

@@ -186,6 +186,7 @@ Graph *graph_clone(Arena *arena, const Graph *graph) {
   clone_checks(&c, graph);
   memcpy(c.graph->ragged, graph->ragged, sizeof graph->ragged);
   c.graph->is_portable = graph->is_portable;
+  c.graph->is_of_step = graph->is_of_step;
   c.graph->ragged_batch = graph->ragged_batch;
   memcpy(c.graph->size_roles, graph->size_roles, sizeof graph->size_roles);
   clone_generate(&c, graph);

@@ -111,7 +111,7 @@ static bool read_flag(GraphReader *r, Pending *p, void *member) {
 static bool read_stored(GraphReader *r, Pending *p, void *member) {
   (void)p;
   for (Stored stored = STORED_F32; stored < N_STORED; stored++) {
-    if (!scan_word(&r->text, stored_names[stored])) continue;
+    if (!scan_word(&r->text, stored_table[stored].name)) continue;
     *(Stored *)member = stored;
     return true;
   }

@@ -11,24 +11,19 @@
  *   split:   for tiles that multiply pairs of bytes (abi/kernels.h), numbers whose sum is too large leave a rest, which
  *            is listed behind the row: one pair in fifty where numbers are about normal
  *
- * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. For
- * mixed forms each group is rounded by itself, as it is. */
+ * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it, or, for pairs, its own two. Of
+ * mixed forms each group is rounded by itself (quantize_groups.c). */
 #include "kernels/quantize_rows.h"
 
 #include "codegen/vector.h"
 #include "forms/rotate.h"
 #include "forms/whole_rows.h"
 #include "kernels/emit.h"
-#include "tfm/abi/form_mxfp4a8.h"
+#include "tfm/abi/kernels.h"
 
-enum { MOST_POINTS = 1 << ROTATE_STAGES, ROUNDING_BITS = 0x4b400000 };
-static const double ROUNDING = 12582912; /* 1.5 2^23 */
+enum { MOST_POINTS = 1 << ROTATE_STAGES };
 
 static LLVMTypeRef wide(LLVMTypeRef element, unsigned n) { return n == 1 ? element : LLVMVectorType(element, n); }
-
-LLVMValueRef quantize_float_at(Quantize *q, LLVMValueRef base, LLVMValueRef index) {
-  return emit_offset(q->e, base, emit_mul(q->e, index, emit_i64(q->e, sizeof(float))));
-}
 
 // ---- rotation ----
 
@@ -55,12 +50,6 @@ static void rotate_points(Quantize *q, LLVMValueRef *x, unsigned n) {
       x[i + apart] = LLVMBuildFSub(b, x[i], x[i + apart], "");
       x[i] = sum;
     }
-}
-
-LLVMValueRef quantize_magnitude(Quantize *q, LLVMValueRef x) {
-  LLVMValueRef mask = LLVMConstInt(q->e->i32, 0x7fffffff, false);
-  LLVMValueRef bits = LLVMBuildBitCast(q->e->builder, x, q->bits, "");
-  return LLVMBuildAnd(q->e->builder, bits, q->width == 1 ? mask : emit_splat(q->e, mask, q->width), "");
 }
 
 /* The first of the points of turn `t`: turns go through the neighbours, then through the periods. */
@@ -109,73 +98,8 @@ static LLVMValueRef emit_held(Quantize *q) {
 
 // ---- rounding ----
 
-/* Words stand as tiles take them apart: the even ones of four, then the odd ones. */
-LLVMValueRef quantize_narrowed(Quantize *q, LLVMValueRef bits) {
-  Emitter *e = q->e;
-  LLVMValueRef narrow = LLVMBuildTrunc(e->builder, bits, lanes_type(q->bytes == 1 ? e->i8 : e->i16), "");
-  if (q->bytes == 1) return narrow;
-  LLVMValueRef order[LANES];
-  for (unsigned i = 0; i < LANES; i++) order[i] = emit_i32(e, (i & ~3u) | (i & 1) << 1 | (i >> 1 & 1));
-  return LLVMBuildShuffleVector(e->builder, narrow, narrow, LLVMConstVector(order, LANES), "");
-}
-
-LLVMValueRef quantize_number_at(Quantize *q, LLVMValueRef index) {
-  return emit_offset(q->e, q->args[ARG_NUMBERS], emit_mul(q->e, index, emit_i64(q->e, q->bytes)));
-}
-
-/* LANES numbers of `x`, ROUNDING_BITS too large. */
-LLVMValueRef quantize_round_lanes(Quantize *q, LLVMValueRef factor, LLVMValueRef x) {
-  Emitter *e = q->e;
-  LLVMValueRef factors = emit_splat(e, factor, LANES), rounding = emit_splat(e, emit_f32(e, ROUNDING), LANES);
-  x = LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, x, factors, ""), rounding, "");
-  return LLVMBuildBitCast(e->builder, x, lanes_type(e->i32), "");
-}
-
-/* The same, and they are stored. */
-static LLVMValueRef emit_rounded(Quantize *q, LLVMValueRef factor, LLVMValueRef x, LLVMValueRef to) {
-  LLVMValueRef whole = quantize_round_lanes(q, factor, x);
-  emit_store(q->e, quantize_narrowed(q, whole), to, 1);
-  return whole;
-}
-
 static LLVMValueRef worked(Quantize *q, LLVMValueRef index) {
   return emit_load(q->e, lanes_type(q->e->f32), quantize_float_at(q, q->args[ARG_WORK], index), 4);
-}
-
-/* Of n numbers whose lanes were added. */
-static LLVMValueRef sum_of(Quantize *q, LLVMValueRef lanes, int64_t n) {
-  Emitter *e = q->e;
-  LLVMValueRef sum = emit_intrinsic(e, "llvm.vector.reduce.add", lanes_type(e->i32), 1, &lanes);
-  return emit_sub(e, sum, emit_i32(e, (int32_t)((uint32_t)n * (uint32_t)ROUNDING_BITS)));
-}
-
-/* Twice the same of the half of a group that even, or odd, pairs of numbers are. */
-static LLVMValueRef sum_of_pairs(Quantize *q, LLVMValueRef lanes, unsigned odd) {
-  Emitter *e = q->e;
-  LLVMValueRef places[LANES / 2];
-  for (unsigned i = 0; i < LANES / 2; i++) places[i] = emit_i32(e, i / 2 * 4 + i % 2 + odd * 2);
-  LLVMValueRef half = LLVMBuildShuffleVector(e->builder, lanes, lanes, LLVMConstVector(places, LANES / 2), "");
-  LLVMValueRef sum = emit_intrinsic(e, "llvm.vector.reduce.add", LLVMTypeOf(half), 1, &half);
-  return emit_sub(e, sum, emit_i32(e, (int32_t)(TFM_GROUP / 2 * (uint32_t)ROUNDING_BITS)));
-}
-
-/* By how much weights are stored too large. */
-static int too_large(const Quantize *q) { return q->is_mixed ? TFM_MXFP4A8_TWICE : q->is_grouped ? 8 : 128; }
-
-/* What tiles add up from, which makes them what they are. */
-static void store_start(Quantize *q, LLVMValueRef sum, LLVMValueRef numbers) {
-  Emitter *e = q->e;
-  if (!q->has_start) return;
-  LLVMValueRef start = emit_mul(e, sum, emit_i32(e, -too_large(q)));
-  emit_store(e, start, emit_offset(e, numbers, emit_i64(e, -(int64_t)sizeof(int32_t))), 1);
-}
-
-static void store_starts_of_pairs(Quantize *q, LLVMValueRef lanes, LLVMValueRef numbers) {
-  Emitter *e = q->e;
-  LLVMValueRef even = emit_mul(e, sum_of_pairs(q, lanes, 0), emit_i32(e, -too_large(q)));
-  LLVMValueRef odd = emit_mul(e, sum_of_pairs(q, lanes, 1), emit_i32(e, -too_large(q) * (1 << 16)));
-  LLVMValueRef both = LLVMBuildOr(e->builder, LLVMBuildAnd(e->builder, even, emit_i32(e, 0xffff), ""), odd, "");
-  emit_store(e, both, emit_offset(e, numbers, emit_i64(e, -(int64_t)sizeof(int32_t))), 1);
 }
 
 static void emit_held_rounding(Quantize *q, LLVMValueRef factor) {
@@ -183,19 +107,19 @@ static void emit_held_rounding(Quantize *q, LLVMValueRef factor) {
   LLVMValueRef sums = LLVMConstNull(lanes_type(e->i32));
   for (unsigned i = 0; i < q->n_held; i++) {
     LLVMValueRef to = quantize_number_at(q, emit_i64(e, (int64_t)i * LANES));
-    sums = emit_add(e, sums, emit_rounded(q, factor, q->held[i], to));
+    sums = emit_add(e, sums, quantize_rounded(q, factor, q->held[i], to));
   }
-  store_start(q, sum_of(q, sums, q->padded), q->args[ARG_NUMBERS]);
+  quantize_store_start(q, sums, q->padded, q->args[ARG_NUMBERS]);
 }
 
 static void emit_rounding(Quantize *q, LLVMValueRef factor) {
   Emitter *e = q->e;
   Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
   LLVMValueRef sums = loop_carry(e, &loop, LLVMConstNull(lanes_type(e->i32)));
-  LLVMValueRef whole = emit_rounded(q, factor, worked(q, loop.index), quantize_number_at(q, loop.index));
+  LLVMValueRef whole = quantize_rounded(q, factor, worked(q, loop.index), quantize_number_at(q, loop.index));
   loop_next(&loop, 0, emit_add(e, sums, whole));
   loop_end(e, &loop);
-  store_start(q, sum_of(q, loop.results[0], q->padded), q->args[ARG_NUMBERS]);
+  quantize_store_start(q, loop.results[0], q->padded, q->args[ARG_NUMBERS]);
 }
 
 // ---- pairs whose sum is too large ----
@@ -273,7 +197,7 @@ static void emit_split_rounding(Quantize *q, LLVMValueRef factor) {
   loop_next(&loop, 0, emit_add(e, sums, whole));
   loop_next(&loop, 1, list_any_rests(q, rests, loop.index, n));
   loop_end(e, &loop);
-  store_start(q, sum_of(q, loop.results[0], q->padded), q->args[ARG_NUMBERS]);
+  quantize_store_start(q, loop.results[0], q->padded, q->args[ARG_NUMBERS]);
   store_n_rests(q, loop.results[1]);
 }
 
@@ -286,48 +210,11 @@ static void emit_groups(Quantize *q, LLVMValueRef factor) {
   for (int64_t i = 0; i < TFM_GROUP; i += LANES) {
     LLVMValueRef index = emit_add(e, loop.index, emit_i64(e, i));
     LLVMValueRef place = emit_offset(e, to, emit_i64(e, i * q->bytes));
-    sums = emit_add(e, sums, emit_rounded(q, factor, worked(q, index), place));
+    sums = emit_add(e, sums, quantize_rounded(q, factor, worked(q, index), place));
   }
-  if (q->in_pairs) store_starts_of_pairs(q, sums, to);
-  else store_start(q, sum_of(q, sums, TFM_GROUP), to);
+  quantize_store_group_start(q, sums, to);
   loop_next(&loop, 0,
             emit_offset(e, to, emit_i64(e, tfm_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, TFM_GROUP))));
-  loop_end(e, &loop);
-}
-
-/* A group of a mixed form: its numbers from `to` on, its sum and its scale before them. Where no number is worth it the
- * factor is 0; where one is not finite whatever the numbers are is multiplied by NaN. */
-static void emit_mixed_group(Quantize *q, LLVMValueRef index, LLVMValueRef to) {
-  enum { N = TFM_GROUP / LANES };
-  Emitter *e = q->e;
-  LLVMBuilderRef b = e->builder;
-  LLVMValueRef x[N], sums = LLVMConstNull(lanes_type(e->i32)), greatest = sums, none = emit_f32(e, 0);
-  for (int i = 0; i < N; i++) {
-    LLVMValueRef at = emit_add(e, index, emit_i64(e, i * LANES));
-    x[i] = emit_load(e, lanes_type(e->f32), quantize_float_at(q, q->args[ARG_X], at), 4);
-    LLVMValueRef both[] = {greatest, quantize_magnitude(q, x[i])};
-    greatest = emit_intrinsic(e, "llvm.smax", lanes_type(e->i32), 2, both);
-  }
-  LLVMValueRef bits = emit_intrinsic(e, "llvm.vector.reduce.smax", lanes_type(e->i32), 1, &greatest);
-  LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
-  LLVMValueRef large = LLVMBuildAnd(b, finite, emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS)), "");
-  LLVMValueRef most = LLVMBuildBitCast(b, bits, e->f32, "");
-  LLVMValueRef factor = emit_select(e, large, LLVMBuildFDiv(b, emit_f32(e, WHOLE_MOST), most, ""), none);
-  LLVMValueRef scale = emit_select(e, large, LLVMBuildFDiv(b, most, emit_f32(e, TFM_MXFP4A8_TOP), ""), none);
-  scale = emit_select(e, finite, scale, emit_f32(e, (double)NAN));
-  for (int i = 0; i < N; i++)
-    sums = emit_add(e, sums, emit_rounded(q, factor, x[i], emit_offset(e, to, emit_i64(e, i * LANES * q->bytes))));
-  if (q->in_pairs) store_starts_of_pairs(q, sums, to);
-  else store_start(q, sum_of(q, sums, TFM_GROUP), to);
-  emit_store(e, scale, emit_offset(e, to, emit_i64(e, -2 * (int64_t)sizeof(float))), 4);
-}
-
-static void emit_mixed_groups(Quantize *q) {
-  Emitter *e = q->e;
-  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->k), TFM_GROUP);
-  LLVMValueRef to = loop_carry(e, &loop, q->args[ARG_NUMBERS]);
-  emit_mixed_group(q, loop.index, to);
-  loop_next(&loop, 0, emit_offset(e, to, emit_i64(e, tfm_row_bytes(TFM_FORM_MXFP4A8, (uint8_t)q->bytes, TFM_GROUP))));
   loop_end(e, &loop);
 }
 
@@ -336,7 +223,7 @@ static void emit_zeros(Quantize *q) {
   Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, row_bytes(q)), LANES);
   emit_store(e, LLVMConstNull(lanes_type(e->i8)), emit_offset(e, q->args[ARG_NUMBERS], loop.index), 1);
   loop_end(e, &loop);
-  store_start(q, emit_i32(e, 0), q->args[ARG_NUMBERS]);
+  quantize_store_start(q, NULL, 0, q->args[ARG_NUMBERS]);
   if (q->in_pairs && !q->is_grouped) store_n_rests(q, emit_i64(e, 0));
 }
 
@@ -399,7 +286,7 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   Loop rows = loop_begin(e, emit_i64(e, 0), q.args[ARG_ROWS], 1);
   q.args[ARG_X] = emit_offset(e, x, emit_mul(e, rows.index, q.args[ARG_X_STRIDE]));
   q.args[ARG_NUMBERS] = emit_offset(e, numbers, emit_mul(e, rows.index, q.args[ARG_STRIDE]));
-  (q.is_mixed ? emit_mixed_groups : emit_body)(&q);
+  (q.is_mixed ? quantize_groups : emit_body)(&q);
   loop_end(e, &rows);
   LLVMBuildRetVoid(e->builder);
 }

@@ -1,5 +1,5 @@
-/* What the kernels that make whole numbers of rows share: QUANTIZE (quantize_rows.c, which has the functions) and WEIGH
- * (weigh_rows.c). Private to kernels. */
+/* What the kernels that make whole numbers of rows share: QUANTIZE (quantize_rows.c, quantize_groups.c) and
+ * WEIGH (weigh_rows.c); the functions are in quantize_parts.c. Private to kernels. */
 #ifndef TFM_KERNELS_QUANTIZE_ROWS_H
 #define TFM_KERNELS_QUANTIZE_ROWS_H
 
@@ -32,6 +32,14 @@ LLVMValueRef quantize_number_at(Quantize *q, LLVMValueRef index);
 LLVMValueRef quantize_magnitude(Quantize *q, LLVMValueRef x);
 /* LANES numbers x * factor, rounded, in the low bits. */
 LLVMValueRef quantize_round_lanes(Quantize *q, LLVMValueRef factor, LLVMValueRef x);
+/* The same, and they are stored. */
+LLVMValueRef quantize_rounded(Quantize *q, LLVMValueRef factor, LLVMValueRef x, LLVMValueRef to);
+/* What tiles begin with, before the numbers: of n of them, whose sums by lanes these are (NULL: all are 0); the same of
+ * a group. */
+void quantize_store_start(Quantize *q, LLVMValueRef lanes, int64_t n, LLVMValueRef numbers);
+void quantize_store_group_start(Quantize *q, LLVMValueRef sums, LLVMValueRef numbers);
+/* A row of a mixed form (quantize_groups.c). */
+void quantize_groups(Quantize *q);
 /* Such numbers as bytes or words, as they lie in memory. */
 LLVMValueRef quantize_narrowed(Quantize *q, LLVMValueRef bits);
 

@@ -70,7 +70,8 @@ static LLVMValueRef one_number(RowKernel *k, const LLVMValueRef *state) {
 enum { SOFTMAX_MAXIMUM, SOFTMAX_FACTOR }; /* the values handed to passes; the factor is 1 / sum, or its log */
 
 static Lanes power(RowKernel *k, const Lanes *values) {
-  Lanes x = math_exp_nonpositive(k->e, lanes_sub(k->e, row_value_again(k), values[SOFTMAX_MAXIMUM]));
+  Lanes x = lanes_sub(k->e, row_value_again(k), values[SOFTMAX_MAXIMUM]);
+  x = (k->spec->drops_small ? math_exp_dropping : math_exp_nonpositive)(k->e, x);
   row_store(k, x);
   return x;
 }
@@ -317,7 +318,8 @@ static void norm_rows(RowKernel *k, const LinePass *passes) {
  *   x gets r (q - mean q - h mean(q h)), without `mean q` for rms_norm;  each row gives w g h.
  *
  * Both results come from one walk, after the walks that yield the four numbers. Of y = log_softmax(x): x gets
- * g - exp(y) sum g. There g is computed twice and not kept, so that the result may lie where y does. */
+ * g - exp(y) sum g, and exp(y) below 2^-100 is 0. There g is computed twice and not kept, so that the result may lie
+ * where y does. */
 
 enum { GRAD_MEAN = NORM_FACTOR + 1, GRAD_PRODUCT, GRAD_SUM = 0 }; /* mean q, mean(q h); log_softmax: sum g */
 
@@ -360,6 +362,7 @@ static Lanes grad_results(RowKernel *k, const Lanes *values) {
 static Lanes grad_of_softmax(RowKernel *k, const Lanes *values) {
   Emitter *e = k->e;
   Lanes power = math_exp(e, row_load(k, k->spec->grad_of));
+  power = lanes_select(e, lanes_compare(e, LLVMRealOLT, power, lanes_number(e, 0x1p-100)), lanes_number(e, 0), power);
   Lanes x = lanes_sub(e, row_values(k), lanes_mul(e, power, values[GRAD_SUM]));
   row_store(k, x);
   return x;

@@ -8,6 +8,7 @@
  *
  * Weighed, for values in whole numbers, it leaves each power times the scale of its value, and behind the strip's
  * columns the greatest of them for WEIGH: both take no pass of their own.
+ * In steps of training powers below 2^-100 are 0 (drops_small).
  *
  * FINITE tells whether all numbers of a matrix are finite. In: a matrix. Out: 1 or 0. If the values of attention are
  * finite, a probability of 0 contributes exactly 0 and plain tiles may be used; if not, exact tiles look at every
@@ -29,6 +30,7 @@ typedef struct Strip {
   LLVMValueRef column; /* of the vectors at hand */
   bool cut;            /* whether the last of them may reach beyond the columns */
   LLVMValueRef scales; /* of values; NULL: powers stay as they are */
+  bool drops_small;
   LLVMValueRef before, maximum, sum, scale; /* on the stack, one number per row of the strip */
 } Strip;
 
@@ -86,8 +88,12 @@ static void visit_maximum(Strip *s, LLVMValueRef *state, Lanes shift) {
   for (unsigned v = 0; v < s->e->n_vectors; v++) reducer_number_max.step(s->e, state, x.v[v], NULL);
 }
 
+static Lanes power_of(const Strip *s, Lanes x) {
+  return (s->drops_small ? math_exp_dropping : math_exp_nonpositive)(s->e, x);
+}
+
 static void visit_power(Strip *s, LLVMValueRef *state, Lanes shift) {
-  Lanes x = math_exp_nonpositive(s->e, lanes_sub(s->e, load_scores(s), shift));
+  Lanes x = power_of(s, lanes_sub(s->e, load_scores(s), shift));
   store_scores(s, x);
   for (unsigned v = 0; v < s->e->n_vectors; v++) reducer_sum.step(s->e, state, x.v[v], NULL);
 }
@@ -96,7 +102,7 @@ static void visit_power(Strip *s, LLVMValueRef *state, Lanes shift) {
 static void visit_weighed_power(Strip *s, LLVMValueRef *state, Lanes shift) {
   Emitter *e = s->e;
   LLVMTypeRef vector = lanes_type(e->f32), whole = lanes_type(e->i32);
-  Lanes x = math_exp_nonpositive(e, lanes_sub(e, load_scores(s), shift)), y = x;
+  Lanes x = power_of(s, lanes_sub(e, load_scores(s), shift)), y = x;
   for (unsigned v = 0; v < e->n_vectors; v++) {
     LLVMValueRef scale = emit_load(e, vector, pointer_to(e, s->scales, s->column, (int64_t)v * LANES), 4);
     y.v[v] = emit_weighed(e, x.v[v], scale);
@@ -165,7 +171,7 @@ static void emit_scales(Strip *s) {
   Lanes before = lanes_same(emit_load(e, vector, s->before, 64));
   Lanes maximum = lanes_same(emit_load(e, vector, s->maximum, 64));
   Lanes same = lanes_compare(e, LLVMRealOEQ, before, maximum);
-  Lanes power = math_exp_nonpositive(e, lanes_sub(e, before, maximum));
+  Lanes power = power_of(s, lanes_sub(e, before, maximum));
   emit_store(e, lanes_select(e, same, lanes_number(e, 1), power).v[0], s->scale, 64);
 }
 
@@ -192,7 +198,7 @@ static LLVMValueRef numbers_of_rows(Emitter *e) {
 }
 
 void emit_SOFTMAX(Emitter *e, const KernelSpec *spec, const char *name) {
-  Strip s = {.e = e};
+  Strip s = {.e = e, .drops_small = spec->drops_small};
   LLVMValueRef function = emit_kernel(e, KERNEL_SOFTMAX, name);
   for (unsigned i = 0; i < N_ARGS; i++) s.args[i] = LLVMGetParam(function, i);
   emit_parameter_noalias(e, ARG_STRIP), emit_parameter_noalias(e, ARG_MAXIMUM);

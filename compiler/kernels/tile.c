@@ -108,6 +108,8 @@ static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
 }
 
 static unsigned sums_of_chain(const Tile *t) { return t->spec->rows * t->n; }
+/* What a loop over k carries beside its places. */
+static unsigned n_carried(const Tile *t) { return t->side * sums_of_chain(t) + (tile_sums_values(t) ? t->n : 0); }
 static bool fetches_ahead(const Tile *t) { return !t->e->target->lacks_prefetch; }
 
 static unsigned steps_of_turn(const Tile *t) {
@@ -119,12 +121,12 @@ static unsigned steps_of_turn(const Tile *t) {
 static Position begin_turns(Tile *t, Loop *loop, Position from) {
   Position at = {.a = loop_carry(t->e, loop, from.a), .b = loop_carry(t->e, loop, from.b)};
   at.next = loop_carry(t->e, loop, from.next);
-  for (unsigned i = 0; i < t->side * sums_of_chain(t); i++) t->sums[i] = loop_carry(t->e, loop, t->sums[i]);
+  for (unsigned i = 0; i < n_carried(t); i++) t->sums[i] = loop_carry(t->e, loop, t->sums[i]);
   return at;
 }
 
 static Position end_turns(Tile *t, Loop *loop) {
-  const unsigned n_c = t->side * sums_of_chain(t);
+  const unsigned n_c = n_carried(t);
   for (unsigned i = 0; i < n_c; i++) loop_next(loop, 3 + i, t->sums[i]);
   loop_end(t->e, loop);
   for (unsigned i = 0; i < n_c; i++) t->sums[i] = loop->results[3 + i];
@@ -173,26 +175,43 @@ static LLVMValueRef behind_group(Tile *t, LLVMValueRef a) {
   return emit_offset(t->e, a, emit_i64(t->e, tfm_row_bytes(t->spec->b_form, tile_takes_bytes(t) ? 1 : 2, TFM_GROUP)));
 }
 
-/* Groups that have their numbers in one line of b, up to TFM_GROUPS, which is as many as bytes of a lane. */
+/* What makes numbers of a group; of Q4 they are made in emit_tile_group_q4. */
+static LLVMValueRef factor_of(Tile *t, LLVMValueRef number, unsigned j) {
+  if (!tile_has_words(t)) return (tile_is_integer(t) && !tile_is_mixed(t) ? tile_factors : tile_powers)(t, number);
+  if (!tile_is_mixed(t)) return number;
+  t->more[j] = tile_q4_more(t, number);
+  return tile_q4_factor(t, number);
+}
+
+static void emit_group(Tile *t, Position at, const LLVMValueRef *factors) {
+  if (tile_is_integer(t)) emit_tile_group(t, at.a, at.b, factors);
+  else (tile_has_words(t) ? emit_tile_group_q4 : emit_tile_group_mxfp4)(t, at.a, at.b, factors);
+}
+
+/* How many times 32 steps of k have what makes numbers of them in one line of b: as many as bytes of a lane, or what a
+ * word is for. */
+static unsigned groups_of_line(const Tile *t) {
+  return tile_has_words(t) ? tfm_form_row_of(t->spec->b_form)->group / TFM_GROUP : TFM_GROUPS;
+}
+
+/* Those of a line, or what is left of them. */
 static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
   Emitter *e = t->e;
   const unsigned n_c = t->spec->rows * t->n;
-  const bool has_powers = !tile_is_integer(t) || tile_is_mixed(t);
   LLVMValueRef numbers[MAX_VECTORS], factors[MAX_VECTORS];
   for (unsigned j = 0; j < t->n; j++) numbers[j] = tile_load_words(t, from.b, 0, j);
   from.b = emit_offset(e, from.b, emit_i64(e, tile_offset_in_b(t, 1, 0)));
   Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
   Position at = begin_turns(t, &loop, from);
-  for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
+  for (unsigned j = 0; j < t->n && !tile_has_words(t); j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
   if (t->first == 0 && fetches_ahead(t)) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < TILE_TURN && fetches_ahead(t); u++) emit_prefetches(t, at, u, u);
-  for (unsigned j = 0; j < t->n; j++) factors[j] = (has_powers ? tile_powers : tile_factors)(t, numbers[j]);
-  if (tile_is_integer(t)) emit_tile_group(t, at.a, at.b, factors);
-  else emit_tile_group_mxfp4(t, at.a, at.b, factors);
+  for (unsigned j = 0; j < t->n; j++) factors[j] = factor_of(t, numbers[j], j);
+  emit_group(t, at, factors);
   loop_next(&loop, 0, behind_group(t, at.a));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, TFM_GROUP / 8, 0))));
   loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
-  for (unsigned j = 0; j < t->n; j++)
+  for (unsigned j = 0; j < t->n && !tile_has_words(t); j++)
     loop_next(&loop, 3 + n_c + j, LLVMBuildLShr(e->builder, numbers[j], tile_splat_bits(t, 8), ""));
   return end_turns(t, &loop);
 }
@@ -202,9 +221,9 @@ static Position emit_all_groups(Tile *t, Position from) {
   Emitter *e = t->e;
   LLVMValueRef k = tile_is_integer(t) ? t->args[ARG_K] : t->steps;
   LLVMValueRef groups = LLVMBuildLShr(e->builder, k, emit_i64(e, 5), "");
-  Loop loop = loop_begin(e, emit_i64(e, 0), groups, TFM_GROUPS);
+  Loop loop = loop_begin(e, emit_i64(e, 0), groups, groups_of_line(t));
   Position at = begin_turns(t, &loop, from);
-  LLVMValueRef n = emit_least(e, emit_i64(e, TFM_GROUPS), emit_sub(e, groups, loop.index));
+  LLVMValueRef n = emit_least(e, emit_i64(e, groups_of_line(t)), emit_sub(e, groups, loop.index));
   at = emit_groups_together(t, n, at);
   loop_next(&loop, 0, at.a);
   loop_next(&loop, 1, at.b);
@@ -243,6 +262,7 @@ static void emit_start(Tile *t) {
                : starts_from_a ? tile_row_start(t, t->args[ARG_A], i / t->n)
                                : LLVMConstNull(t->vector);
   tile_take_up_c(t, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), begin, false);
+  for (unsigned i = sums_of_chain(t); i < n_carried(t); i++) t->c[i] = LLVMConstNull(t->vector);
 }
 
 /* How many chains are computed side by side, half of a turn of each: a few rows have so few sums that each addition
@@ -310,6 +330,7 @@ static void emit_columns(Tile *t) {
   Position position = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
   emit_start(t);
   position = emit_all_steps(t, position);
+  if (tile_sums_values(t)) emit_tile_values(t);
   if (tile_is_integer(t) && !tile_is_mixed(t)) emit_tile_scaling(t, position.a, position.b);
   emit_tile_finish(t);
 }
@@ -361,7 +382,8 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   t.c = t.sums;
   unsigned all = spec->width / t.lanes;
   const unsigned at_once = vectors_at_once(&t, all);
-  CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * at_once < LOOP_MAX_CARRIED - 3,
+  const unsigned most_carried = spec->rows * at_once + (tile_sums_values(&t) ? at_once : 0);
+  CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && most_carried < LOOP_MAX_CARRIED - 2,
         "a tile of %u x %u", spec->rows, spec->width);
   CHECK(!tile_is_grouped(&t) || (spec->rows + 1) * all <= LOOP_MAX_CARRIED - 3, "a tile of many rows");
   t.vector = LLVMVectorType(tile_is_integer(&t) ? e->i32 : e->f32, t.lanes);

@@ -28,7 +28,9 @@ typedef struct Tile {
   LLVMValueRef next_offset[TILE_TURN], next_advance; /* of the lines that are prefetched from `next` on */
   LLVMValueRef stack;          /* rows x width, where there are no masks */
   LLVMValueRef held[TFM_MAX_TILE_ROWS]; /* the bytes of each row for a turn, where a vector holds them; else NULL */
-  LLVMValueRef sums[MAX_VECTORS], *c; /* row by row, chain after chain; c: of the chain that is added to */
+  LLVMValueRef more[MAX_VECTORS]; /* of Q4..A8, for each vector */
+  LLVMValueRef sums[MAX_VECTORS], *c; /* row by row, chain after chain, then sums of values (tile_sums_values);
+                                         c: of the chain that is added to */
 } Tile;
 
 static inline int64_t tile_first_column(const Tile *t) { return (int64_t)t->first * t->lanes; }
@@ -39,8 +41,14 @@ static inline bool tile_is_integer(const Tile *t) { return tfm_form_has_whole_ro
 static inline bool tile_is_mixed(const Tile *t) { return tfm_form_is_mixed(t->spec->b_form); }
 /* A number of a is a byte; else, of whole numbers, a word. */
 static inline bool tile_takes_bytes(const Tile *t) { return t->e->target->dot_bytes || t->spec->in_pairs; }
-/* In groups of 32 k, each with a number or a power of two. */
+/* Whether rows, whose bytes are unsigned, lose 128 because dot_bytes takes signed ones, as values are: then they lack
+ * 128 times the sums of values. */
+static inline bool tile_sums_values(const Tile *t) {
+  return tile_is_integer(t) && t->spec->b_is_signed && t->e->target->dot_bytes && t->e->target->dot_is_signed;
+}
+/* In groups of 32 k, each with a number or a power of two, or of more with a word. */
 static inline bool tile_is_grouped(const Tile *t) { return tfm_form_has_groups(t->spec->b_form); }
+static inline bool tile_has_words(const Tile *t) { return tfm_form_has_words(t->spec->b_form); }
 
 /* Vector j of row u of b (tile_step.c): f32, or whole numbers as they lie. */
 LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j);
@@ -57,12 +65,19 @@ void emit_tile_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u);
 void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors);
 /* c += sums of x times numbers of MXFP4, times the powers of the group (tile_mxfp4.c). */
 void emit_tile_group_mxfp4(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors);
-/* Of mixed forms: four numbers of 4 bits, a byte each, as bytes that are 12 more than twice them. */
+/* Of MXFP4A8: four numbers of 4 bits, a byte each, as bytes that are TFM_MIXED_MORE more than twice them. */
 LLVMValueRef tile_mxfp4_bytes(Tile *t, LLVMValueRef codes);
 /* The powers of the next group as f32. */
 LLVMValueRef tile_powers(Tile *t, LLVMValueRef bytes);
+/* c += x times numbers of Q4, 32 steps; `words` are those of the group (tile_q4.c). */
+void emit_tile_group_q4(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *words);
+/* Of Q4..A8, from such a word: what is added to the bytes of the group, as t->more, and twice its scale. */
+LLVMValueRef tile_q4_more(Tile *t, LLVMValueRef word);
+LLVMValueRef tile_q4_factor(Tile *t, LLVMValueRef word);
 /* The numbers of the next group as factors. */
 LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers);
+/* 128 times the sums of values, to all rows. */
+void emit_tile_values(Tile *t);
 /* After the last call for c, but of mixed forms: sums, times the scale of the row, times that of the column, times the
  * factor, as bits in c. `a` and `b` have come to the scales. */
 void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b);

@@ -63,8 +63,8 @@ static LLVMValueRef bytes_by_sums(Tile *t, LLVMValueRef codes) {
   LLVMValueRef is_greatest = LLVMBuildICmp(b, LLVMIntEQ, magnitude, all_bytes(t, 7), "");
   LLVMValueRef twice = LLVMBuildAdd(b, magnitude, LLVMBuildSelect(b, is_greatest, all_bytes(t, 5), more, ""), "");
   LLVMValueRef is_negative = LLVMBuildICmp(b, LLVMIntUGT, codes, all_bytes(t, 7), "");
-  LLVMValueRef below = LLVMBuildSub(b, all_bytes(t, TFM_MXFP4A8_TWICE), twice, "");
-  LLVMValueRef above = LLVMBuildAdd(b, twice, all_bytes(t, TFM_MXFP4A8_TWICE), "");
+  LLVMValueRef below = LLVMBuildSub(b, all_bytes(t, TFM_MIXED_MORE), twice, "");
+  LLVMValueRef above = LLVMBuildAdd(b, twice, all_bytes(t, TFM_MIXED_MORE), "");
   return LLVMBuildSelect(b, is_negative, below, above, "");
 }
 
@@ -74,7 +74,7 @@ LLVMValueRef tile_mxfp4_bytes(Tile *t, LLVMValueRef codes) {
   codes = LLVMBuildBitCast(e->builder, codes, LLVMVectorType(e->i8, 4 * t->lanes), "");
   for (unsigned i = 0; i < 4 * t->lanes; i++) {
     const int twice = (int)(2 * tfm_mxfp4_number((int)(i % 16)));
-    table[i] = LLVMConstInt(e->i8, (unsigned)(TFM_MXFP4A8_TWICE + twice), false);
+    table[i] = LLVMConstInt(e->i8, (unsigned)(TFM_MIXED_MORE + twice), false);
   }
   LLVMValueRef both[] = {LLVMConstVector(table, 4 * t->lanes), codes};
   const char *looks_up = e->target->look_up_bytes;

@@ -149,16 +149,22 @@ static LLVMValueRef as_signed(Tile *t, LLVMValueRef bytes) {
   return LLVMBuildXor(t->e->builder, bytes, tile_splat_bits(t, 0x80808080u), "");
 }
 
-/* A line of b for dot_bytes. Where that takes signed bytes alone, weights lose the 128 here and not in what the row
- * begins with. Of values, which are signed, the numbers of rows lose it instead: *more becomes 128 times the sums of
- * four values, which is to be added. */
-static LLVMValueRef line_of_bytes(Tile *t, LLVMValueRef line, LLVMValueRef *more) {
-  *more = NULL;
+/* Line j of b for dot_bytes. Where that takes signed bytes alone, weights lose the 128 here and not in what the row
+ * begins with. Of values, which are signed, the numbers of rows lose it instead, and the values are added. */
+static LLVMValueRef line_of_bytes(Tile *t, LLVMValueRef line, unsigned j) {
   if (!t->e->target->dot_is_signed) return line;
   if (!t->spec->b_is_signed) return as_signed(t, line);
-  LLVMValueRef half = tile_splat_bits(t, 0x40404040u);
-  *more = dot_bytes(t, dot_bytes(t, LLVMConstNull(t->vector), half, line), half, line);
+  LLVMValueRef *sum = &t->c[t->spec->rows * t->n + j];
+  *sum = dot_bytes(t, *sum, tile_splat_bits(t, 0x01010101u), line);
   return line;
+}
+
+void emit_tile_values(Tile *t) {
+  const LLVMValueRef *sums = &t->c[t->spec->rows * t->n];
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef more = LLVMBuildShl(t->e->builder, sums[j], tile_splat_bits(t, 7), "");
+    for (unsigned i = 0; i < t->spec->rows; i++) t->c[i * t->n + j] = emit_add(t->e, t->c[i * t->n + j], more);
+  }
 }
 
 /* Where a vector has as many words as a turn has steps, an instruction takes one of them for all its lanes: splats of
@@ -204,8 +210,7 @@ static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, co
     LLVMValueRef *c = &t->c[i * t->n + j];
     if (target->dot_bytes) { /* unsigned bytes, then signed ones */
       const bool is_turned = t->spec->b_is_signed && !target->dot_is_signed;
-      LLVMValueRef before = t->spec->b_is_signed && odd[j] ? emit_add(e, *c, odd[j]) : *c;
-      *c = dot_bytes(t, before, is_turned ? x : even[j], is_turned ? even[j] : x);
+      *c = dot_bytes(t, *c, is_turned ? x : even[j], is_turned ? even[j] : x);
       continue;
     }
     LLVMValueRef first = dot_words(t, x, even[j]);
@@ -222,7 +227,7 @@ static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u)
   }
   for (unsigned j = 0; j < t->n; j++) {
     LLVMValueRef line = tile_load_b(t, b, u, j);
-    even[j] = t->e->target->dot_bytes ? line_of_bytes(t, line, &odd[j]) : words_of(t, line, false);
+    even[j] = t->e->target->dot_bytes ? line_of_bytes(t, line, j) : words_of(t, line, false);
     if (!t->e->target->dot_bytes) odd[j] = words_of(t, line, true);
   }
   for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
@@ -232,21 +237,23 @@ LLVMValueRef tile_row_start(Tile *t, LLVMValueRef a, unsigned row) {
   return splat_of_a(t, a, row, 0, -(int64_t)sizeof(int32_t));
 }
 
-/* Four numbers of each column, 8 too large, of a mixed form twice as large and 12 more: lower or upper halves of a
- * line. */
-static LLVMValueRef numbers_of_4(Tile *t, LLVMValueRef line, bool is_upper) {
+/* Four numbers of each column of vector j, 8 too large, of a mixed form TFM_MIXED_MORE: lower or upper halves of a
+ * line. None of the sums of bytes is more than a byte. */
+static LLVMValueRef numbers_of_4(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
+  LLVMValueRef line = tile_load_b(t, b, u / 2, j);
   LLVMBuilderRef builder = t->e->builder;
-  if (is_upper) line = LLVMBuildLShr(builder, line, tile_splat_bits(t, 4), "");
+  if (u % 2) line = LLVMBuildLShr(builder, line, tile_splat_bits(t, 4), "");
   LLVMValueRef numbers = LLVMBuildAnd(builder, line, tile_splat_bits(t, 0x0f0f0f0f), "");
+  if (tile_has_words(t)) return emit_add(t->e, numbers, t->more[j]);
   return tile_is_mixed(t) ? tile_mxfp4_bytes(t, numbers) : numbers;
 }
 
 /* The same with a number of a row, of which pairs of bytes are added in words: 8 pairs are at most 8 * 2 * 15 * 127,
- * and with what the words begin with 8 * 2 * 8 * 127. Of a mixed form a pair is at most 2 * 24 * 127, and all with what
- * they begin with 8 * 2 * 12 * 127, which is what remains whatever a sum on the way to it loses. */
+ * and with what the words begin with 8 * 2 * 8 * 127. Of a mixed form a pair is at most 2 * 32 * 127, and all with what
+ * they begin with 8 * 2 * 16 * 127, which is what remains whatever a sum on the way to it loses. */
 static void add_pairs_of_4(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   for (unsigned j = 0; j < t->n; j++) {
-    LLVMValueRef line = numbers_of_4(t, tile_load_b(t, b, u / 2, j), u % 2);
+    LLVMValueRef line = numbers_of_4(t, b, u, j);
     for (unsigned i = 0; i < t->spec->rows; i++) {
       LLVMValueRef *c = &t->c[i * t->n + j], sums = sums_of_pairs(t, line, splat_of_a(t, a, i, u, 0));
       *c = LLVMBuildBitCast(t->e->builder, emit_add(t->e, in_words(t, *c), sums), t->vector, "");
@@ -260,15 +267,18 @@ static LLVMValueRef add_group(Tile *t, LLVMValueRef before, LLVMValueRef sums, L
   return emit_add(t->e, before, dot_words(t, in_words(t, sums), factors));
 }
 
-/* The same in f32: the sum, as f32, times the scale of the row's group; that times the power of the column's, which is
- * exact, is added. So instruction sets without fused operations give the same bits. */
+/* The same in f32: the sum, as f32, times the scale of the row's group; that times the power of the column's is added,
+ * for which an FMA is as good, because the product is exact; of Q4..A8 that times twice the scale, which is not. So
+ * instruction sets without fused operations give the same bits. */
 static LLVMValueRef add_mixed_group(Tile *t, LLVMValueRef before, LLVMValueRef sums, LLVMValueRef scale,
                                     LLVMValueRef power) {
   LLVMBuilderRef b = t->e->builder;
   LLVMTypeRef floats = LLVMVectorType(t->e->f32, t->lanes);
   if (t->spec->in_pairs) sums = dot_words(t, in_words(t, sums), in_words(t, tile_splat_bits(t, 0x00010001)));
   LLVMValueRef scaled = LLVMBuildFMul(b, LLVMBuildSIToFP(b, sums, floats, ""), scale, "");
-  LLVMValueRef c = emit_fma(t->e, scaled, power, LLVMBuildBitCast(b, before, floats, ""));
+  before = LLVMBuildBitCast(b, before, floats, "");
+  LLVMValueRef c = tile_has_words(t) ? LLVMBuildFAdd(b, before, LLVMBuildFMul(b, scaled, power, ""), "")
+                                     : emit_fma(t->e, scaled, power, before);
   return LLVMBuildBitCast(b, c, t->vector, "");
 }
 
@@ -292,7 +302,7 @@ void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef
     }
     if (u % TILE_TURN == 0) tile_hold_rows(t, a, u);
     for (unsigned j = 0; j < t->n; j++) {
-      LLVMValueRef line = numbers_of_4(t, tile_load_b(t, b, u / 2, j), u % 2);
+      LLVMValueRef line = numbers_of_4(t, b, u, j);
       even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
       odd[j] = t->e->target->dot_bytes ? NULL : words_of(t, line, true);
     }

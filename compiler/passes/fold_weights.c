@@ -203,10 +203,12 @@ static bool factor_of_acc(Pass *pass, const Expr *expr, double *factor) {
 }
 
 /* With the factor a weight would have to be kept in f32. A rule for 16 bits asks for these; what a file happens to
- * store so must have the results of f32, which a factor keeps wherever it stands if it is a power of two. */
+ * store so must have the results of f32, which a factor keeps wherever it stands if it is a power of two. Of 4 bits f32
+ * would be eight times as much. */
 static bool stays_in_16_bits(const Node *weight, double factor) {
   int exponent;
   if (weight->op == OP_ROUND_TO && !tfm_form_has_scales(weight->attr.form)) return true;
+  if (weight->op == OP_WEIGHT && stored_table[weight->attr.stored].axis) return true;
   return weight->op == OP_WEIGHT && node_form(weight) != TFM_FORM_F32 && fabs(frexp(factor, &exponent)) == 0.5;
 }
 

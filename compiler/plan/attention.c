@@ -229,7 +229,8 @@ static bool step_is_weighed(const tfm_attention_step *step) {
 static void choose_row_kernels(Planner *p, const Nest *nest, tfm_attention_step *step) {
   const bool is_whole = step->form == TFM_FORM_INT8;
   step->score = contract_kernel(p, nest);
-  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX, .is_weighed = step_is_weighed(step)});
+  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX, .is_weighed = step_is_weighed(step),
+                                                .drops_small = plan_drops_small(p)});
   step->finite = is_whole ? TFM_NONE : plan_kernel(p, &(KernelSpec){.family = KERNEL_FINITE});
   KernelSpec scale = {
       .family = KERNEL_ROW,
@@ -296,9 +297,10 @@ static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm
   if (may_have_few_scores(a, nest))
     step->keys_in_place = plan_kernel(p, &(KernelSpec){.family = KERNEL_DIRECT, .width = 1, .y_is_line = true});
   if (!a->has_caches)
-    step->pack_keys = contract_pack(p, keys.width, k->strides[k->rank - 1], k->strides[k->rank - 2]);
+    step->pack_keys = contract_pack(p, keys.width, TFM_FORM_F32, k->strides[k->rank - 1], k->strides[k->rank - 2]);
   if (a->v_packed)
-    step->pack_values = contract_pack(p, a->value_width, v->strides[v->rank - 2], v->strides[v->rank - 1]);
+    step->pack_values =
+        contract_pack(p, a->value_width, TFM_FORM_F32, v->strides[v->rank - 2], v->strides[v->rank - 1]);
   step->whole_q = step->whole_k = step->whole_v = step->weigh = TFM_NONE;
   choose_row_kernels(p, nest, step);
 }

@@ -129,7 +129,7 @@ static void choose_narrow_tiles(Planner *p, const TileKind *qk, const TileKind *
     contract_tiles(p, &kinds[i], narrow);
     memcpy(tiles[i] + TFM_NARROW_TILES + 1, narrow + 1, shape.rows * sizeof *narrow);
   }
-  step->pack_narrow = contract_pack(p, shape.width, p->math.one, math_const(&p->math, TFM_STRIP_STRIDE));
+  step->pack_narrow = contract_pack(p, shape.width, TFM_FORM_F32, p->math.one, math_const(&p->math, TFM_STRIP_STRIDE));
 }
 
 static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *step) {
@@ -147,18 +147,20 @@ static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *ste
   contract_tiles(p, &of_k, step->k_tiles);
   contract_tiles(p, &of_v, step->v_tiles);
   const Size *far = math_const(&p->math, TFM_STRIP_STRIDE);
-  step->pack_columns = contract_pack(p, keys.width, p->math.one, far);
-  step->pack_h = contract_pack(p, h.width, far, p->math.one);
-  step->pack_e = contract_pack(p, e.width, far, p->math.one);
+  step->pack_columns = contract_pack(p, keys.width, TFM_FORM_F32, p->math.one, far);
+  step->pack_h = contract_pack(p, h.width, TFM_FORM_F32, far, p->math.one);
+  step->pack_e = contract_pack(p, e.width, TFM_FORM_F32, far, p->math.one);
 }
 
-/* result = operand 1 * operand 2 over strips, with one number a row as operand 2. */
+/* result = operand 1 * operand 2 over strips, with one number a row as operand 2; 0 where that is subnormal. */
 static uint32_t scale_kernel(Planner *p) {
   KernelSpec spec = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = 3};
   for (uint8_t i = 0; i < 3; i++) spec.operands[i] = (RowOperandSpec){.dtype = DTYPE_F32, .access = COLUMN_CONTIGUOUS};
   spec.operands[2].access = COLUMN_BROADCAST;
-  spec.expr = expr_op(p->arena, OP_MUL, DTYPE_F32, expr_input(p->arena, DTYPE_F32, 1),
-                      expr_input(p->arena, DTYPE_F32, 2), NULL);
+  Expr *product = expr_op(p->arena, OP_MUL, DTYPE_F32, expr_input(p->arena, DTYPE_F32, 1),
+                          expr_input(p->arena, DTYPE_F32, 2), NULL);
+  Expr *is_small = expr_op(p->arena, OP_LT, DTYPE_BOOL, product, expr_number(p->arena, 0x1p-126), NULL);
+  spec.expr = expr_op(p->arena, OP_WHERE, DTYPE_F32, is_small, expr_number(p->arena, 0), product);
   return plan_kernel(p, &spec);
 }
 
@@ -213,7 +215,7 @@ static void choose_row_kernels(Planner *p, Nest *nest, tfm_attention_grad_step *
   step->causal_offset = hints.causal ? plan_size(p, hints.causal_offset) : 0;
   step->padding = hints.padding;
   step->padding_true = hints.padding_true;
-  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX});
+  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX, .drops_small = true});
   step->scale_rows = scale_kernel(p);
   choose_term_kernels(p, nest, terms, step);
 }

@@ -89,7 +89,8 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
 
 /* The distances in the source are arguments; only the width and the direction are code. */
 static void print_PACK(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " width %d%s\n", spec->width, spec->pack_transposes ? " transposes" : "");
+  strbuf_printf(out, " width %d%s%s\n", spec->width, spec->pack_transposes ? " transposes" : "",
+                shown_form(spec->b_form));
 }
 
 static void print_QUANTIZE(StrBuf *out, const KernelSpec *spec) {
@@ -110,7 +111,7 @@ static void print_DIRECT(StrBuf *out, const KernelSpec *spec) {
 
 /* All attentions of a form share one: the number of keys and rows are arguments. */
 static void print_SOFTMAX(StrBuf *out, const KernelSpec *spec) {
-  strbuf_add(out, spec->is_weighed ? " weighed\n" : "\n");
+  strbuf_printf(out, "%s%s\n", spec->is_weighed ? " weighed" : "", spec->drops_small ? " dropping" : "");
 }
 
 static void print_FINITE(StrBuf *out, const KernelSpec *spec) {
@@ -132,6 +133,7 @@ static void print_STATE(StrBuf *out, const KernelSpec *spec) {
 static void print_ROW(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a%s\n", op_table[spec->reduction].name, spec->reduce,
                 spec->weight, spec->bias, spec->eps, line_names[spec->lines]);
+  if (spec->drops_small) strbuf_add(out, "  dropping\n");
   if (spec->grad_of) strbuf_printf(out, "  gradient of %d second %d\n", spec->grad_of, spec->second);
   for (uint32_t i = 0; i < spec->n_operands; i++) {
     const RowOperandSpec *operand = &spec->operands[i];

@@ -45,7 +45,7 @@ typedef struct KernelSpec {
   int64_t a_step;             /* elements between steps of k in a; 0: 1 */
   uint16_t chain;             /* TILE and DIRECT: steps of k in a chain of sums; 0: all are one, however many */
   bool goes_on;               /* TILE: the first chain may begin with c, and be added to it, as `accumulate` says */
-  uint8_t b_form;             /* tfm_form */
+  uint8_t b_form;             /* tfm_form; PACK: of the source */
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool has_all_columns;       /* every call is for all columns */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
@@ -58,6 +58,7 @@ typedef struct KernelSpec {
   bool is_grouped, is_mixed;  /* QUANTIZE: for b of form INT4, of a mixed one */
   bool in_pairs;              /* TILE and QUANTIZE: rows that dot_pairs of the target takes */
   bool is_weighed;            /* SOFTMAX and WEIGH: the softmax multiplies by the scales */
+  bool drops_small;           /* SOFTMAX, and ROW of a softmax: powers below 2^-100 are 0, in steps of training */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
   /* DIRECT: width 0: columns side by side, `rows` rows (0: any number); else rows side by side, `width` columns */

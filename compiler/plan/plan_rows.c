@@ -155,6 +155,8 @@ static bool has_gradients(const Planner *p) {
   return false;
 }
 
+bool plan_drops_small(const Planner *p) { return p->graph->is_of_step || has_gradients(p); }
+
 /* Of a step of training, logits are the largest values by far: their log_softmax takes the place of what a product has
  * made for it alone. */
 static void lay_over_logits(Planner *p, const Node *node) {
@@ -191,6 +193,7 @@ void plan_reduce(Planner *p, const Node *node) {
   KernelSpec spec = nest_spec(&nest);
   nest_reduces(&spec, reduction, reduce, node->attr.dims_in[axis]);
   if (reduce == 1 && !writes_rows(reduction)) spec.operands[0].access = COLUMN_BROADCAST;
+  spec.drops_small = reduction == OP_SOFTMAX && plan_drops_small(p);
   plan_row_step(p, &nest, &spec, op_table[reduction].name);
 }
 

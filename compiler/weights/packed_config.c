@@ -108,7 +108,7 @@ static const char *fault_of_scheme(Arena *arena, const json_t *scheme, int *bits
 }
 
 static PackedConfig compressed(Arena *arena, const json_t *quantized) {
-  PackedConfig c = {.method = PACKED_COMPRESSED, .needs_zeros = true};
+  PackedConfig c = {.method = PACKED_COMPRESSED, .needs_zeros = true, .no_zeros = true};
   const json_t *scheme;
   const char *name;
   json_object_foreach((json_t *)json_object_get(quantized, "config_groups"), name, scheme) {
@@ -117,6 +117,7 @@ static PackedConfig compressed(Arena *arena, const json_t *quantized) {
     if (!c.fault) c.fault = fault_of_scheme(arena, scheme, &c.bits);
     c.group = !c.group || c.group == group ? group : INT64_MIN;
     c.needs_zeros &= json_is_false(json_object_get(weights, "symmetric"));
+    c.no_zeros &= !json_is_false(json_object_get(weights, "symmetric"));
   }
   if (c.group == INT64_MIN) c.group = 0;
   if (!c.fault) c.fault = fault_of_bits(arena, c.bits);

@@ -26,6 +26,7 @@ typedef struct PackedConfig {
   int bits;
   int64_t group;     /* columns that share a scale; 0: the config does not say one number, -1: all */
   bool needs_zeros;  /* all weights have zero points */
+  bool no_zeros;     /* those that a file has nevertheless say nothing */
   bool needs_order;  /* each weight says which group a column is of */
   const char *fault; /* why it is not read; NULL: it is */
 } PackedConfig;

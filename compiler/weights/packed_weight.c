@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 
 const PackedNames packed_names[] = {
     [PACKED_COMPRESSED] = {"", {"_packed", "_scale", "_zero_point", "_g_idx", "_shape"}},
@@ -48,6 +48,13 @@ static const char *shape_fault(Arena *arena, const FileTensor *tensor) {
 
 static const FileTensor *part(const PackedWeight *w, PackedRole role) { return w->parts[role].tensor; }
 
+static void *bytes_of(Arena *arena, Diag *diag, const PackedPart *from) {
+  const size_t size = (size_t)(from->tensor->end - from->tensor->begin);
+  void *bytes = arena_alloc(arena, size);
+  const int64_t at = from->file->data_begin + from->tensor->begin;
+  return in_file_read(&from->file->file, diag, at, bytes, size) ? bytes : NULL;
+}
+
 /* Whether each group, of the config's size, is whole or the last. */
 static bool has_groups(const PackedWeight *w) {
   const int64_t size = w->config.group > 0 ? w->config.group : w->columns;
@@ -75,6 +82,7 @@ static const char *check_compressed(Arena *arena, Diag *diag, PackedWeight *w) {
   w->groups = is_single ? 0 : scales->elements / w->rows;
   if (!is_single && (!w->groups || w->columns % w->groups || (w->config.group && !has_groups(w))))
     return shape_fault(arena, scales);
+  if (!is_single && w->config.group > 0 && w->groups * w->config.group != w->columns) return shape_fault(arena, scales);
   if (zeros && (is_single || !(has_shape(zeros, FILE_I8, w->rows, w->groups) ||
                                has_shape(zeros, FILE_I32, words_for(w->rows, w->config.bits), w->groups))))
     return shape_fault(arena, zeros);
@@ -112,6 +120,45 @@ static const char *check_blocks(Arena *arena, PackedWeight *w) {
   return NULL;
 }
 
+/* Columns of a group, unless a tensor says which those are. */
+static int64_t size_of_group(const PackedWeight *w) {
+  if (w->config.method == PACKED_COMPRESSED) return w->groups ? w->columns / w->groups : w->columns;
+  return w->config.group > 0 && w->config.group < w->columns ? w->config.group : w->columns;
+}
+
+/* Whether columns are in the order of their groups; false too if that cannot be read, which is said when they are. */
+static bool is_in_order(Arena *arena, const PackedWeight *w, int64_t size) {
+  const FileTensor *order = part(w, PACKED_ORDER);
+  if (!order) return true;
+  Diag quiet = diag_new(arena);
+  int32_t *groups = ARENA_ARRAY(arena, int32_t, w->columns);
+  if (!tensor_file_read(w->parts[PACKED_ORDER].file, &quiet, order, DTYPE_I32, groups)) return false;
+  for (int64_t i = 0; i < w->columns; i++)
+    if (groups[i] != i / size) return false;
+  return true;
+}
+
+/* Whether zero points that are bytes are such as 4 bits have, which others always are. */
+static bool has_usual_zeros(Arena *arena, const PackedWeight *w) {
+  enum { MOST = 8 };
+  const FileTensor *tensor = part(w, PACKED_ZEROS);
+  if (!tensor || tensor->dtype != FILE_I8) return true;
+  Diag quiet = diag_new(arena);
+  const int8_t *zeros = bytes_of(arena, &quiet, &w->parts[PACKED_ZEROS]);
+  for (int64_t i = 0; zeros && i < tensor->elements; i++)
+    if (zeros[i] < -MOST || zeros[i] > MOST) return false;
+  return zeros != NULL;
+}
+
+/* Of 4 bits alone, as forms have none of others. */
+static int64_t whole_groups(Arena *arena, const PackedWeight *w) {
+  int64_t a = size_of_group(w), b = w->columns;
+  if (w->config.method == PACKED_MXFP4 || w->config.bits != 4) return 1;
+  if (!is_in_order(arena, w, a) || !has_usual_zeros(arena, w)) return 1;
+  for (int64_t rest; (rest = b % a); b = a, a = rest) continue;
+  return a;
+}
+
 static const char *missing_part(Arena *arena, const PackedWeight *w) {
   for (PackedRole role = 0; role < N_PACKED_ROLES; role++) {
     const bool may_lack =
@@ -144,26 +191,17 @@ const char *packed_weight_check(Arena *arena, Diag *diag, PackedWeight *w, FileT
   tensor->elements = w->experts * w->rows * w->columns;
   tensor->dtype = dtype;
   tensor->dtype_name = file_dtype_names[dtype];
+  w->whole_groups = whole_groups(arena, w);
   return NULL;
 }
 
 // ---- loading ----
 
-static void *bytes_of(Arena *arena, Diag *diag, const PackedPart *from) {
-  const size_t size = (size_t)(from->tensor->end - from->tensor->begin);
-  void *bytes = arena_alloc(arena, size);
-  const int64_t at = from->file->data_begin + from->tensor->begin;
-  return in_file_read(&from->file->file, diag, at, bytes, size) ? bytes : NULL;
-}
-
 /* GPTQ's g_idx, or groups one after the other. NULL after an error. */
 static int32_t *load_order(const PackedWeight *w, Diag *diag, Arena *arena) {
   const FileTensor *order = part(w, PACKED_ORDER);
   int32_t *groups = ARENA_ARRAY(arena, int32_t, w->columns);
-  const int64_t by_count = w->groups ? w->columns / w->groups : w->columns;
-  const int64_t size = w->config.method == PACKED_COMPRESSED ? by_count
-                       : w->config.group > 0                 ? w->config.group
-                                                             : w->columns;
+  const int64_t size = size_of_group(w);
   for (int64_t i = 0; i < w->columns; i++) groups[i] = w->groups ? (int32_t)(i / size) : 0;
   if (!order) return groups;
   if (!tensor_file_read(w->parts[PACKED_ORDER].file, diag, order, DTYPE_I32, groups)) return NULL;
@@ -209,7 +247,14 @@ static bool load_zeros(const PackedWeight *w, Diag *diag, PackedCache *cache) {
   if (tensor && !kept) return false;
   for (int64_t g = 0; g < groups; g++)
     for (int64_t o = 0; o < w->rows; o++) {
-      const int32_t zero = tensor ? zero_at(w, kept, g, o) : 1 << (w->config.bits - 1);
+      const int32_t none = 1 << (w->config.bits - 1), zero = tensor ? zero_at(w, kept, g, o) : none;
+      if (w->config.no_zeros && zero != none) {
+        diag_error_at(diag, w->parts[PACKED_ZEROS].file->file.path, DIAG_SAFETENSORS,
+                      "tensor \"%s\": row %lld, group %lld has a zero point, and the config says that weights are "
+                      "symmetric",
+                      tensor->name, (long long)o, (long long)g);
+        return false;
+      }
       if (w->config.method == PACKED_GPTQ && zero == 1 << w->config.bits) {
         diag_error_at(diag, w->parts[PACKED_ZEROS].file->file.path, DIAG_SAFETENSORS,
                       "tensor \"%s\": the zero point of row %lld, group %lld is 0, which libraries write in different "

@@ -51,6 +51,7 @@ typedef struct PackedWeight {
   PackedPart parts[N_PACKED_ROLES];
   PackedCache *cache;
   int64_t rows, columns, groups; /* of the weight as PyTorch has it: [out, in] */
+  int64_t whole_groups;          /* so many columns, or a divisor of it, are of one group; 1 if not those beside it */
   int64_t experts;               /* of MXFP4: [experts, columns, rows]; of others 1 */
 } PackedWeight;
 

@@ -13,7 +13,7 @@ import unittest
 
 import tfmc
 from support import Case
-from test_generate import Checkpoint
+from test_generate import CASES, Checkpoint, read_tensor
 
 try:
     import jinja2  # noqa: F401
@@ -298,14 +298,14 @@ class Answers(ChatCase):
         self.assertEqual("".join(writer.stream_chat([user("w5 w6")], max_new_tokens=4)).strip(),
                          writer.chat([user("w5 w6")], max_new_tokens=4))
 
-    def command(self, *arguments, given=None, python=sys.executable):
-        """tfmc generate FOLDER, with this Python as the one of PATH."""
+    def command(self, *arguments, given=None, python=sys.executable, of=None):
+        """tfmc generate of the folder or of another source, with this Python as the one of PATH."""
         bin = pathlib.Path(self.folder())
         (bin / "python3").write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
         (bin / "python3").chmod(0o755)
         environment = {**os.environ, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
                        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        return subprocess.run([tfmc._find.compiler(), "generate", str(self.home), *arguments], input=given, text=True,
+        return subprocess.run([tfmc._find.compiler(), "generate", str(of or self.home), *arguments], input=given, text=True,
                               capture_output=True, env=environment)
 
     def test_the_command_takes_texts(self):
@@ -321,6 +321,22 @@ class Answers(ChatCase):
             self.assertEqual(done.returncode, code, done.stderr)
         done = self.command("a", python="/usr/bin/false")
         self.assertEqual(done.returncode, 1)
+        done = self.command("a", f"--adapter={self.home}")
+        self.assertIn("no adapter of peft", done.stderr)
+
+    def test_the_command_takes_a_gguf_file(self):
+        """With the tokenizer of a folder, since the one in the file is not read."""
+        sys.path.insert(0, str(CASES.parent))
+        import gguf_file
+        c, path = Checkpoint("qwen2"), pathlib.Path(self.folder()) / "model.gguf"
+        gguf_file.write(path, c.case["files"]["config.json"], {n: read_tensor(c.folder / "model.safetensors", n) for n in c.case["weights"]})
+        done = self.command("w5 w6", "--max-new-tokens=4", f"--tokenizer={self.home}", of=path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.strip(), tfmc.text.Writer(path, folder=self.home).generate("w5 w6", max_new_tokens=4))
+        done = self.command("w5 w6", of=path)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--tokenizer=FOLDER", done.stderr)
+        self.refused(tfmc.EnvError, "give folder=", tfmc.text.Writer, path)
 
 
 @unittest.skipUnless(importlib.util.find_spec("transformers"), "not run: the package transformers is missing")

@@ -81,7 +81,6 @@ typedef struct RunState { /* operands.c, walk/walk.c: operands with their addres
   Claims claims;               /* one slot per thread */
   int32_t active, last_active; /* threads for a run with the bound sizes; of the last run */
   uint64_t *profile;           /* NULL: not asked for */
-  bool flushes;           /* subnormal numbers are 0: steps of training */
   bool goes_on;           /* sums of outputs that say so go on from the run before */
   bool waits;             /* they are not complete: a run follows that goes on */
   int32_t turn;           /* 0 or 1: what such a run finds, and leaves in the other place (StepState) */

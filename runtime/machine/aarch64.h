@@ -2,7 +2,6 @@
 #ifndef TFM_RUNTIME_AARCH64_H
 #define TFM_RUNTIME_AARCH64_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "machine/plain_floats.h"
@@ -12,11 +11,11 @@
 #define MACHINE_FEATURES "tfm/abi/features_aarch64.def"
 #define MACHINE_TUNING "tfm/abi/tuning_x86.def" /* nothing was measured there */
 
-/* FPCR: round to nearest, no traps; with `flushes`, subnormal operands and results are 0. Returns what it was. */
-static inline uint64_t fp_mode_enter_as(bool flushes) {
+/* FPCR: round to nearest, no traps. Returns what it was. */
+static inline uint64_t fp_mode_enter(void) {
   uint64_t before;
   __asm__ volatile("mrs %0, fpcr" : "=r"(before));
-  __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)flushes << 24));
+  __asm__ volatile("msr fpcr, %0" : : "r"(UINT64_C(0)));
   return before;
 }
 

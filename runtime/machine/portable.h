@@ -3,7 +3,6 @@
 #ifndef TFM_RUNTIME_PORTABLE_H
 #define TFM_RUNTIME_PORTABLE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "machine/plain_floats.h"
@@ -14,7 +13,7 @@
 #endif
 #define MACHINE_TUNING "tfm/abi/tuning_x86.def" /* nothing was measured there */
 
-static inline uint64_t fp_mode_enter_as(bool flushes) { return (void)flushes, 0; }
+static inline uint64_t fp_mode_enter(void) { return 0; }
 
 static inline void fp_mode_leave(uint64_t before) { (void)before; }
 

@@ -2,7 +2,6 @@
 #ifndef TFM_RUNTIME_RISCV64_H
 #define TFM_RUNTIME_RISCV64_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "machine/plain_floats.h"
@@ -12,11 +11,9 @@
 #define MACHINE_FEATURES "tfm/abi/features_riscv64.def"
 #define MACHINE_TUNING "tfm/abi/tuning_x86.def" /* nothing was measured there */
 
-/* frm: round to nearest. There are no traps, and subnormal numbers are kept, whatever `flushes` says: libraries that
- * train are refused for this machine. Returns what it was. */
-static inline uint64_t fp_mode_enter_as(bool flushes) {
+/* frm: round to nearest. There are no traps. Returns what it was. */
+static inline uint64_t fp_mode_enter(void) {
   uint64_t before;
-  (void)flushes;
   __asm__ volatile("fsrmi %0, 0" : "=r"(before));
   return before;
 }

@@ -1,8 +1,10 @@
 /* The features of an x86-64 CPU, from cpuid and xgetbv. In: the rows of features_x86.def. Out: their bits. Refuses
  * nothing. A feature whose registers the system does not save counts as missing, and so do tile registers that it does
  * not grant. This file and x86.h are the only ones of the runtime that know cpuid, XCR0, MXCSR and prefetchw. */
-#if defined(__x86_64__)
 #define _DEFAULT_SOURCE /* syscall */
+#include "tfm/abi/cpu.h"
+
+#if defined(__x86_64__)
 #include <cpuid.h>
 #include <stdbool.h>
 #include <stddef.h>

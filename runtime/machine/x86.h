@@ -3,7 +3,6 @@
 #define TFM_RUNTIME_X86_H
 
 #include <emmintrin.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -13,10 +12,10 @@
 #define MACHINE_FEATURES "tfm/abi/features_x86.def"
 #define MACHINE_TUNING "tfm/abi/tuning_x86.def"
 
-/* MXCSR: round to nearest, no traps; with `flushes`, subnormal operands and results are 0. Returns what it was. */
-static inline uint64_t fp_mode_enter_as(bool flushes) {
+/* MXCSR: round to nearest, no traps. Returns what it was. */
+static inline uint64_t fp_mode_enter(void) {
   unsigned before = _mm_getcsr();
-  _mm_setcsr(flushes ? 0x9fc0 : 0x1f80);
+  _mm_setcsr(0x1f80);
   return before;
 }
 

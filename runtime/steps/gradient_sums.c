@@ -56,7 +56,7 @@ static FirstNumbers first_numbers(const tfm_context *context, const Matmul *m) {
                         m->y->strides[row]};
 }
 
-/* Compared as numbers: in a step of training what is subnormal is 0. */
+/* Compared as numbers: -0 is 0. */
 static inline bool begins_with_numbers(const char *line) {
   Floats first, next;
   memcpy(&first, line, sizeof first);

@@ -117,7 +117,7 @@ static void walk(void *argument, PoolMember *member) {
                    .serial = context->run.claims.serial, .faults = &faults};
   Course course = {.profile = member->thread == 0 ? context->run.profile : NULL};
   if (course.profile) course.start = (uint64_t)now_ns();
-  uint64_t fp_mode = fp_mode_enter_as(context->run.flushes);
+  uint64_t fp_mode = fp_mode_enter();
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     if (walk_is_idle(call, i)) continue;
     const tfm_row_chain *chain = chain_at(call, i);

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import tally
@@ -63,7 +64,8 @@ def batches_text(header, prefix, batches):
 
 
 class Library:
-    """A library that trains, and the program that calls it with these batches."""
+    """A library that trains, and the program that calls it with these batches, compiled by `compiler` and begun by `start`."""
+    compiler, start = "cc", ()
 
     def __init__(self, work, model, options=(), batches=None, flags=()):
         self.work, self.so, self.program = work, work / "libx.so", work / "training"
@@ -75,7 +77,7 @@ class Library:
 
     def build(self, batches, flags=()):
         (self.work / "batches.c").write_text(batches_text(self.header, self.prefix, batches))
-        run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-O1", f"-DM_(name)={self.prefix}_##name",
+        run([self.compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-O1", f"-DM_(name)={self.prefix}_##name",
              "-include", self.work / "x.h", "-I", self.work, *flags, HERE / "host" / "training.c", "-o", self.program, self.so, "-lm",
              f"-Wl,-rpath,{self.work}"])
 
@@ -88,7 +90,7 @@ class Library:
         """{name: f32 numbers} that the program wrote"""
         for file in self.work.glob("out.*"):
             file.unlink()
-        run([self.program, self.work, steps, accumulate, seed, threads, mode, *more])
+        run([*self.start, self.program, self.work, steps, accumulate, seed, threads, mode, *more])
         return {f.name[4:]: array.array("f", f.read_bytes()) for f in self.work.glob("out.*")}
 
 
@@ -182,6 +184,16 @@ class Trains(unittest.TestCase):
         library = Library(self.work, self.work / "m.tfm", ["-Dp=0.0"], [batch(ids, good), batch(ids, [1, 2, 3, 4, 5, 99]), batch(ids, [0] * 6)],
                           ["-DREFUSALS"])
         library.run(mode="refusals")
+
+    def test_how_the_caller_rounds_changes_nothing(self):
+        """Neither initial values nor steps, whose rates, norms and sums are computed on the caller's thread."""
+        ids = [(5 * i + i // 7) % 7 for i in range(60)]
+        library = Library(self.work, self.work / "m.tfm", (), [batch(ids, ids[::-1])])
+        made = []
+        for rounding in "0123":
+            with unittest.mock.patch.dict(os.environ, ROUNDING=rounding):
+                made.append({name: data.tobytes() for name, data in library.run(3, 1, 5, 2).items()})
+        self.assertEqual([made[0]] * 4, made)
 
     def test_threads_sets_and_cuts_change_nothing(self):
         """The bits of 20 steps: threads, an instruction set, a library that was written without a linker."""

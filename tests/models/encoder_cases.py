@@ -125,7 +125,40 @@ def umt5s(case, every):
         case(name, hf.UMT5ForConditionalGeneration(hf.UMT5Config(**t5 | more)), texts | dict(decoder_input_ids=target), LOGITS,
              grows="decoder_input_ids")
     case("umt5_encoder", hf.UMT5EncoderModel(hf.UMT5Config(**t5)), texts, HIDDEN, masked="attention_mask")
+    ends = dict(input_ids=torch.where(torch.arange(texts["input_ids"].shape[1]) == 2, 1, texts["input_ids"]),
+                attention_mask=texts["attention_mask"])
+    case("umt5_classify", hf.UMT5ForSequenceClassification(hf.UMT5Config(**t5, num_labels=3)), ends, LOGITS)
+    case("umt5_answer", hf.UMT5ForQuestionAnswering(hf.UMT5Config(**t5)), texts, SPANS, masked="attention_mask")
     case("umt5_tokens", hf.UMT5ForTokenClassification(hf.UMT5Config(**t5, num_labels=3)), texts, LOGITS, masked="attention_mask")
+
+
+def t5gemmas(case, every):
+    """The encoder alone, and heads that read its states or those of a decoder."""
+    texts = only(every, "input_ids", "attention_mask")
+    half = dict(vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                head_dim=8, max_position_embeddings=64, sliding_window=3, query_pre_attn_scalar=12, attn_logit_softcapping=5.0)
+    first = half | dict(num_hidden_layers=2, hidden_size=24, num_attention_heads=2, num_key_value_heads=1, intermediate_size=40, sliding_window=2)
+    config = lambda encoder, **more: hf.T5GemmaConfig(encoder=hf.T5GemmaModuleConfig(**encoder), decoder=hf.T5GemmaModuleConfig(**half),
+                                                      vocab_size=40, **more)
+    alone = dict(masked="attention_mask", options=["--require-fusion=attention"])
+    classify, tokens = hf.T5GemmaForSequenceClassification, hf.T5GemmaForTokenClassification
+    case("t5gemma_encoder", hf.T5GemmaEncoderModel(config(first, is_encoder_decoder=False)), texts, HIDDEN, **alone)
+    case("t5gemma_encoder_unmasked", hf.T5GemmaEncoderModel(config(half, is_encoder_decoder=False)), only(texts, "input_ids"), HIDDEN)
+    case("t5gemma_classify", classify(config(first, num_labels=3)), texts, LOGITS)
+    case("t5gemma_classify_alone", classify(config(first, is_encoder_decoder=False, num_labels=3)), texts, LOGITS)
+    case("t5gemma_tokens", tokens(config(first, num_labels=3)), texts, LOGITS, **alone)
+    case("t5gemma_tokens_alone", tokens(config(half, is_encoder_decoder=False, num_labels=3)), texts, LOGITS, **alone)
+    case("sentence_t5gemma", hf.T5GemmaEncoderModel(config(first, is_encoder_decoder=False)), texts,
+         dict(sentence_embedding="sentence_embedding"), modules=[st.Pooling(24, "mean"), st.Normalize()])
+
+
+def nomics(case, every):
+    config = hf.NomicBertConfig(**SMALL, head_dim=6, num_labels=3)
+    case("nomic_mask", hf.NomicBertForMaskedLM(config), two(every), LOGITS, masked="attention_mask")
+    case("nomic_mask_untied", hf.NomicBertForMaskedLM(hf.NomicBertConfig(**SMALL, tie_word_embeddings=False)), two(every), LOGITS,
+         masked="attention_mask")
+    case("nomic_classify", hf.NomicBertForSequenceClassification(config), two(every), LOGITS)
+    case("nomic_tokens", hf.NomicBertForTokenClassification(config), every, LOGITS, masked="attention_mask")
 
 
 def static(keep, every):
@@ -161,3 +194,5 @@ def make(case, keep, every):
     ernies(case, every)
     large_robertas(case, every)
     umt5s(case, every)
+    t5gemmas(case, every)
+    nomics(case, every)

@@ -23,6 +23,7 @@ import encoder_cases
 import hybrid_cases
 import picture_cases
 import sentence_cases
+import sound_cases
 import text_part_cases
 
 torch.set_num_threads(1)
@@ -739,5 +740,6 @@ for make in (encoders, two_texts, counted_places, debertas, moderns, writers, re
     make()
 encoder_cases.make(case, keep_table, pairs([9, 6], 40))
 picture_cases.make(case)
+sound_cases.make(case)
 hybrid_cases.make(case)
 text_part_cases.make(case)

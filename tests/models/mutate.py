@@ -52,7 +52,7 @@ TOWER = (r"\b(vision_config|audio_config|mm_tokens_per_image|projector_hidden_ac
 
 # Types whose classes have numbers of their own at padding, which nobody reads, in outputs for each position.
 PADDED = ("bart bert camembert deberta deberta-v2 eurobert gemma2 gemma3_text gte jina_embeddings_v3 llama mbart modernbert mpnet nomic_bert qwen2 "
-          "qwen3 roberta t5 umt5 xlm-roberta").split()
+          "qwen3 roberta t5 t5gemma umt5 xlm-roberta").split()
 
 
 def digest(tensors):

@@ -24,6 +24,11 @@ def make(case):
     case("beit_first", hf.BeitModel(beit(**small, use_mean_pooling=False)), picture(16, 16), POOLED)
     case("data2vec_vision", hf.Data2VecVisionForImageClassification(hf.Data2VecVisionConfig(**small, use_relative_position_bias=True,
          num_labels=5)), picture(16, 16), LOGITS)
+    seen = dict(image_size=16, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40)
+    clip = hf.CLIPConfig(text_config=dict(hidden_size=32), vision_config=seen | dict(hidden_act="gelu"), num_labels=5)
+    case("clip_classify", hf.CLIPForImageClassification(clip), picture(16, 16), LOGITS)
+    siglip = hf.SiglipConfig(text_config=dict(hidden_size=32), vision_config=seen, num_labels=5)
+    case("siglip_classify", hf.SiglipForImageClassification(siglip), picture(16, 16), LOGITS)
     windows = dict(patch_size=2, embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=4)
     case("swin", hf.SwinModel(hf.SwinConfig(**windows, image_size=24, use_absolute_embeddings=True, mlp_ratio=1.5)), picture(24, 24), POOLED)
     case("swin_classify", hf.SwinForImageClassification(hf.SwinConfig(**windows | dict(depths=[3, 1], qkv_bias=False), image_size=16,

@@ -507,7 +507,7 @@ class Import(ImportCase):
         types = [t for line in lines for t in line.split()[1:]]
         counts = collections.Counter(types)  # bodies and heads of models that write are families of their own
         self.assertEqual({t for t, n in counts.items() if n > 1}, {"t5", "mt5", "umt5", "bart", "mbart", "llama", "mistral", "ministral", "qwen2", "qwen3",
-                                                                   "smollm3", "gemma2", "gemma3_text"})
+                                                                   "smollm3", "gemma2", "gemma3_text", "t5gemma", "clip", "siglip"})
 
 
 class EndsOfTexts(ImportCase):

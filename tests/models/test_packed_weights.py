@@ -7,11 +7,13 @@ is not read is refused by name. The last line is 'N passed, N failed' of unittes
 """
 import json
 import pathlib
+import re
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 import import_case
+import packed_llama
 from import_case import ImportCase
 
 MADE = json.loads((pathlib.Path(__file__).parent / "packed_weights.json").read_text())
@@ -31,12 +33,6 @@ def write_file(path, tensors):
         data += content
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-
-
-def packed_by_four(q):
-    """Rows of numbers from 0 to 15 as words, eight to a word."""
-    padded = np.pad(q, ((0, 0), (0, -q.shape[1] % 8))).astype(np.uint32).reshape(q.shape[0], -1, 8)
-    return np.bitwise_or.reduce(padded << np.arange(0, 32, 4, dtype=np.uint32), axis=2).view(np.int32)
 
 
 class PackedWeights(ImportCase):
@@ -76,9 +72,9 @@ class PackedWeights(ImportCase):
                         self.assertLess(np.abs(found["y"] - exact).max(), 1e-5)
 
     def test_numbers_of_16_bits_stay_so(self):
-        self.folder_of(MADE["AWQ"])
+        self.folder_of(MADE["GPTQ, columns in another order"])
         told = self.told(self.folder / "m.tfm", "--weights", self.folder, verb="check")
-        self.assertIn("f16", told)
+        self.assertRegex(told, r"\n  f16 +1 products")
 
     def test_a_whole_checkpoint(self):
         """A Llama whose layers are packed gives the bytes of one whose tensors hold the same numbers."""
@@ -87,34 +83,21 @@ class PackedWeights(ImportCase):
                 self.whole(method)
 
     def whole(self, method):
-        config, random = self.take("llama"), np.random.default_rng(8)
-        tensors, packed, plain = load_file(self.folder / "model.safetensors"), {}, {}
-        sizes = {"q_proj": (64, 64), "k_proj": (32, 64), "v_proj": (32, 64), "o_proj": (64, 64), "gate_proj": (96, 64), "up_proj": (96, 64),
-                 "down_proj": (64, 96)}
-        config |= {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
-        for name, array in tensors.items():
-            part = name.split(".")[-2]
-            if part not in sizes:
-                shape = (array.shape[0], 64) if array.ndim == 2 else (64,)
-                plain[name] = packed[name] = random.standard_normal(shape).astype(np.float32)
-                continue
-            n, k = sizes[part]
-            q, zeros = random.integers(0, 16, (n, k)), random.integers(1, 16, (n, k // 32))
-            scale = (random.random((n, k // 32)) * 0.02).astype(np.float16)
-            steps = (q - np.repeat(zeros, 32, axis=1)).astype(np.float16)
-            plain[name] = (steps * np.repeat(scale, 32, axis=1)).astype(np.float32)
-            packed |= getattr(self, method.split("-")[0])(name, q, zeros, scale)
+        config = self.take("llama") | packed_llama.SHAPE
+        plain, packed = packed_llama.make(method, self.case["weights"])
         save_file(plain, self.folder / "model.safetensors")
         self.write(config)
         wanted = self.written()
-        compressed = json.loads(json.dumps(MADE["compressed-tensors, zero points"]["config"]))
-        compressed["config_groups"]["group_0"]["weights"]["group_size"] = 32
-        settings = {"awq": {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True},
-                    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False},
-                    "compressed-tensors": compressed}
         save_file(packed, self.folder / "model.safetensors")
-        self.write(config | {"quantization_config": settings[method]})
+        self.write(config | {"quantization_config": packed_llama.CONFIGS[method]})
         self.assertEqual(self.written("--strict"), wanted)
+        self.assertEqual(self.written("--strict", rule="--quantize=as-stored"), wanted)  # heads of 16: their factor is a power of two
+        report = self.told(self.folder / "made.tfm", "--weights", self.folder, verb="check")
+        self.assertRegex(report, rf"q4g32 +{7 * config['num_hidden_layers']} products")
+        room = re.search(r"room +([\d.]+) MB, ([\d.]+) in f32", report)
+        layers = config["num_hidden_layers"] * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 96)
+        head = config["vocab_size"] * 64
+        self.assertAlmostEqual(float(room[1]), (layers * 5 / 8 + head * 4) / 1e6, delta=1e-3)
 
     def test_experts_in_mxfp4(self):
         """gpt-oss as it is published: blocks and powers of two in place of the experts' tensors."""
@@ -202,26 +185,47 @@ class PackedWeights(ImportCase):
                 with self.subTest(factor=factor, options=options):
                     self.assertEqual(self.outputs(*options)["y"].tobytes(), (values + np.float32(0)).tobytes())
 
-    def written(self, *options):
+    def test_products_in_groups(self):
+        """Rows of an identity give the numbers of the file to the bit, from panels of 4 bits; what is in no groups of 32 or more
+        neighbours, or has not 4 bits, has 16 bits, or 32 if its scales have."""
+        forms = {"compressed-tensors, groups": "q4g32", "compressed-tensors, zero points of groups of 32": "q4g32",
+                 "compressed-tensors, a scale for each row": "q4g128", "GPTQ, symmetric": "q4g32", "GPTQ, groups of 128": "q4g128",
+                 "GPTQ, a group of all columns": "q4g64", "GPTQ, a last group of fewer columns": "q4g32",
+                 "GPTQ, second format": "q4g32", "AWQ": "q4g32", "AWQ, groups of 64": "q4g64", "AWQ, a group of all columns": "q4g64",
+                 "compressed-tensors, rows that end within a word": None, "compressed-tensors, zero points": "bf16",
+                 "compressed-tensors, 8 bits": "bf16"}
+        for name, case in MADE.items():
+            form = forms.get(name, "f16")
+            if name != "MXFP4":
+                with self.subTest(name=name):
+                    self.identity(case, form)
+
+    def identity(self, case, form):
+        n, k = case["shape"]
+        wanted, model = np.frombuffer(bytes.fromhex(case["values"]), np.float32).reshape(n, k), self.folder / "m.tfm"
+        self.folder_of(case)
+        parts = {"v": (k, wanted), "concat([v, v[3:]], axis = 0)": (k, np.concatenate([wanted, wanted[3:]])), "v[2:]": (k, wanted[2:])}
+        if form and form.startswith("q4g") and k > (group := int(form[3:])):
+            parts[f"v[:, {group}:]"] = (k - group, wanted[:, group:])
+        for factor, (columns, values) in parts.items():
+            model.write_text(f'model S {{ weight v: {case["shape"]} as "p.score.weight"\n'
+                             f'forward(x: f32[n, {columns}]) {{ return y = linear(x, {factor}) }} }}\n')
+            plan = self.told(model, "--weights", self.folder, "--stage=plan", verb="dump")
+            self.assertIn(f"in {form} panels" if form else "in panels", plan, factor)
+            save_file({"x": np.eye(columns, dtype=np.float32)}, self.folder / "x.safetensors")
+            for options in [], ["-march=x86-64-v3"], ["-march=x86-64"], ["--engine=reference"], ["-O0"]:
+                with self.subTest(factor=factor, options=options):
+                    self.assertEqual(self.outputs(*options)["y"].T.tobytes(), (values + np.float32(0)).tobytes())
+        model.write_text(f'model S {{ weight v: {case["shape"]} as "p.score.weight"\n'
+                         f'forward(x: f32[n, {k - 3}]) {{ return y = linear(x, v[:, 3:]) }} }}\n')
+        self.assertNotIn("q4g", self.told(model, "--weights", self.folder, "--stage=plan", verb="dump"))
+
+    def written(self, *options, rule="--quantize=f32"):
         model, made = self.folder / "made.tfm", self.folder / "out.safetensors"
         save_file({n: np.array(v, np.int32) for n, v in self.case["inputs"].items()}, self.folder / "inputs.safetensors")
         self.tfmc(self.folder, "-o", model, *options)
-        self.tfmc(model, "--weights", self.folder, "--inputs", self.folder / "inputs.safetensors", "-o", made, "--quantize=f32", verb="run")
+        self.tfmc(model, "--weights", self.folder, "--inputs", self.folder / "inputs.safetensors", "-o", made, rule, verb="run")
         return {name: array.tobytes() for name, array in load_file(made).items()}
-
-    def compressed(self, name, q, zeros, scale):
-        return {f"{name}_packed": packed_by_four(q), f"{name}_scale": scale, f"{name}_shape": np.array(q.shape, np.int64),
-                f"{name}_zero_point": packed_by_four(zeros.T).T.copy()}
-
-    def gptq(self, name, q, zeros, scale):
-        stem = name.removesuffix(".weight")
-        return {f"{stem}.qweight": packed_by_four(q).T.copy(), f"{stem}.qzeros": packed_by_four(zeros.T - 1),
-                f"{stem}.scales": scale.T.copy(), f"{stem}.g_idx": (np.arange(q.shape[1]) // 32).astype(np.int32)}
-
-    def awq(self, name, q, zeros, scale):
-        stem, order = name.removesuffix(".weight"), [0, 2, 4, 6, 1, 3, 5, 7]
-        turned = [a.T.reshape(a.shape[1], -1, 8)[:, :, order].reshape(a.shape[1], -1) for a in (q, zeros)]
-        return {f"{stem}.qweight": packed_by_four(turned[0]), f"{stem}.qzeros": packed_by_four(turned[1]), f"{stem}.scales": scale.T.copy()}
 
     def test_configs_that_are_refused(self):
         for case, change, words in [

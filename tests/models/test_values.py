@@ -58,6 +58,8 @@ gpt_oss, mixtral, qwen3_moe: num_local_experts num_experts
 granite_hybrid: layer_types layers_block_type
 kimi_linear: model_max_length max_position_embeddings moe_renormalize norm_topk_prob num_expert_group n_group
 kimi_linear: num_experts num_local_experts num_experts_per_token num_experts_per_tok num_shared_experts n_shared_experts
+moonshine: decoder_num_key_value_heads num_key_value_heads decoder_num_attention_heads num_attention_heads
+moonshine: decoder_num_hidden_layers num_hidden_layers decoder_hidden_act hidden_act
 mpt: n_heads num_attention_heads d_model hidden_size n_layers num_hidden_layers
 nemotron_h: layers_block_type layer_types n_routed_experts num_local_experts
 xglm: attention_heads num_attention_heads d_model hidden_size num_layers num_hidden_layers

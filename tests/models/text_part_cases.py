@@ -12,6 +12,10 @@ TEXT = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_laye
 PICTURES = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8)
 
 
+# The whole of Llama 4 asks its part for text for this, which is not there in transformers 5.24.
+hf.models.llama4.modeling_llama4.MoeCausalLMOutputWithPast.image_outputs = None
+
+
 def rows():
     return torch.randint(3, 36, (2, 12), generator=torch.Generator().manual_seed(11))
 
@@ -117,7 +121,39 @@ def qwens(case):
         case(name, hf.Qwen3VLForConditionalGeneration(whole), **more(files={"generation_config.json": said}))
 
 
+def fourth_llamas(case):
+    small = dict(vocab_size=40, hidden_size=32, intermediate_size=16, intermediate_size_mlp=40, num_hidden_layers=4, num_attention_heads=4,
+                 num_key_value_heads=2, head_dim=8, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+                 num_local_experts=4, attention_chunk_size=4, floor_scale=3)
+    scaled = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=32)
+    kind, config = hf.Llama4ForCausalLM, hf.Llama4TextConfig
+    fused = more(gain=0.2, options=["--require-fusion=attention", "--require-fusion=experts"])
+    case("llama4", kind(config(**small)), **fused)
+    case("llama4_dense", kind(config(**small, moe_layers=[], use_qk_norm=False, hidden_act="gelu", no_rope_layers=[0, 1, 1, 0])),
+         **more(gain=0.2, options=["--require-fusion=attention"]))
+    case("llama4_two", kind(config(**small | dict(num_experts_per_tok=2, interleave_moe_layer_step=2, attention_bias=True,
+         attn_temperature_tuning=False, tie_word_embeddings=True, no_rope_layer_interval=3, rope_parameters=scaled))), **fused)
+    case("llama4_kinds", kind(config(**small | dict(moe_layers=[1, 2], attention_chunk_size=5,
+         layer_types=["full_attention", "chunked_attention", "chunked_attention", "full_attention"]))), **fused)
+    looks = dict(hidden_size=16, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4,
+                 vision_output_dim=16, projector_input_dim=16, projector_output_dim=16)
+    seen = dict(vision_config=looks, boi_token_index=37, eoi_token_index=38, image_token_index=39)
+    case("llama4_pictures", hf.Llama4ForConditionalGeneration(hf.Llama4Config(text_config=small, **seen)), **fused)
+    # What meta-llama/Llama-4-Scout-17B-16E says, smaller.
+    text = small | dict(model_type="llama4_text", _attn_implementation_autoset=True, attention_bias=False, attention_dropout=0.0,
+                        attn_scale=0.1, attn_temperature_tuning=True, for_llm_compressor=False, hidden_act="silu", initializer_range=0.02,
+                        interleave_moe_layer_step=1, moe_layers=[0, 1, 2, 3], no_rope_layers=[1, 1, 1, 0], num_experts_per_tok=1,
+                        output_router_logits=False, rms_norm_eps=1e-05, rope_scaling={k: v for k, v in scaled.items() if k != "rope_theta"},
+                        rope_theta=500000.0, router_aux_loss_coef=0.001, router_jitter_noise=0.0, torch_dtype="float32", use_cache=True,
+                        use_qk_norm=True)
+    first = dict(model_type="llama4", architectures=["Llama4ForConditionalGeneration"], text_config=text, torch_dtype="float32",
+                 transformers_version="4.51.0.dev0", **seen)
+    case("llama4_first", hf.Llama4ForConditionalGeneration(made(hf.Llama4Config, first)), **fused | dict(files={"config.json": first}))
+
+
 def make(case):
+    fourth_llamas(case)
     gemmas(case)
     fourth_gemmas(case)
     mistrals(case)

@@ -43,15 +43,16 @@ def leave_out_on_meta(kind):
 
 for _kind in (torch.nn.Linear, torch.nn.Embedding, torch.nn.LayerNorm, torch.nn.modules.conv._ConvNd):
     leave_out_on_meta(_kind)
+# The whole of Llama 4 asks its part for text for this, which is not there in transformers 5.24.
+hf.models.llama4.modeling_llama4.MoeCausalLMOutputWithPast.image_outputs = None
 EXPERTS = dict(experts_implementation="eager")  # torch's grouped products take rows of 16 bytes alone
 AUTO = {"ForCausalLM": hf.AutoModelForCausalLM, "LMHeadModel": hf.AutoModelForCausalLM, "MTModel": hf.AutoModelForSeq2SeqLM,
         "ForConditionalGeneration": hf.AutoModelForSeq2SeqLM, "ForMaskedLM": hf.AutoModelForMaskedLM,
         "ForSequenceClassification": hf.AutoModelForSequenceClassification,
         "ForTokenClassification": hf.AutoModelForTokenClassification, "ForQuestionAnswering": hf.AutoModelForQuestionAnswering,
         "ForMultipleChoice": hf.AutoModelForMultipleChoice, "ForNextSentencePrediction": hf.AutoModelForNextSentencePrediction,
-        "ForPreTraining": hf.AutoModelForPreTraining, "ForImageClassification": hf.AutoModelForImageClassification}
-
-
+        "ForPreTraining": hf.AutoModelForPreTraining, "ForImageClassification": hf.AutoModelForImageClassification,
+        "ForCTC": hf.AutoModelForCTC, "ForAudioFrameClassification": hf.AutoModelForAudioFrameClassification}
 
 
 class Declined(Exception):
@@ -73,7 +74,7 @@ def classes(config, writes):
     """The auto class first: it takes the config's own type for what it is. Then the class of the name."""
     name = architecture(config)
     suffix = next((s for s in AUTO if name.endswith(s)), None)
-    if config.get("model_type") == "whisper" and (suffix or writes):
+    if config.get("model_type") in ("whisper", "moonshine", "moonshine_streaming") and (suffix or writes):
         return [hf.AutoModelForSpeechSeq2Seq]
     if suffix:
         return [AUTO[suffix], getattr(hf, name, None)]

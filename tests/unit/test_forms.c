@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "forms/form.h"
 #include "forms/rotate.h"
 #include "tfm/abi/form_bf16.h"
@@ -13,6 +13,7 @@
 #include "tfm/abi/form_int8.h"
 #include "tfm/abi/form_mxfp4.h"
 #include "tfm/abi/form_mxfp4a8.h"
+#include "tfm/abi/form_q4.h"
 
 static float random_float(uint64_t *state) { /* in [-1, 1) */
   *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -45,6 +46,10 @@ static void unpack(unsigned form, const char *panel, int64_t width, int64_t lane
     case TFM_FORM_INT4: tfm_int4_unpack(panel, width, lane, k, scale_at(panel, form, width, lane, k), row); break;
     case TFM_FORM_MXFP4: tfm_mxfp4_unpack(panel, width, lane, k, row); return;
     case TFM_FORM_MXFP4A8: tfm_mxfp4a8_unpack(panel, width, lane, k, row); return;
+    case TFM_FORM_Q4G32: case TFM_FORM_Q4G64: case TFM_FORM_Q4G128:
+    case TFM_FORM_Q4G32A8: case TFM_FORM_Q4G64A8: case TFM_FORM_Q4G128A8:
+      tfm_q4_unpack(form, panel, width, lane, k, row);
+      return;
     default: cr_assert(false, "form %u has no way back", form);
   }
   rotate_row(row, k);
@@ -80,7 +85,7 @@ static void check_form(unsigned form, int64_t width, int64_t k, bool is_transpos
 }
 
 Test(forms, a_column_of_a_panel_is_the_row_as_it_was_rounded) {
-  static const int64_t widths[] = {1, 8, 48, 64}, lengths[] = {1, 7, 32, 96, 160, 288};
+  static const int64_t widths[] = {1, 8, 48, 64}, lengths[] = {1, 7, 32, 96, 128, 160, 256, 288};
   for (unsigned form = 0; form < TFM_N_FORMS; form++)
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
       for (size_t j = 0; j < sizeof lengths / sizeof *lengths; j++)
@@ -102,6 +107,49 @@ Test(forms, numbers_that_stand_for_themselves_stay_as_they_are) {
   }
 }
 
+/* A scale as a file has it, in f16 or bf16; small ones have fewer bits. */
+static float scale_of_file(uint64_t *seed, bool is_bf16, int i) {
+  const float scale = ldexpf(1 + fabsf(random_float(seed)), i % 5 == 4 ? (is_bf16 ? -130 : -22) : -(i % 11));
+  const float of_type = is_bf16 ? bf16_to_f32(f32_to_bf16(scale)) : f16_to_f32(f32_to_f16(scale));
+  return i % 7 == 6 ? -of_type : of_type;
+}
+
+/* Numbers of a file in groups of 4 bits stay what they are to the bit, whatever their scale, zero point and type: those of
+ * f16 and of bf16 are rounded, those of Q4_0 are not. */
+Test(forms, numbers_of_a_file_in_4_bits_stay_as_they_are) {
+  static const tfm_form forms[] = {TFM_FORM_Q4G32, TFM_FORM_Q4G64, TFM_FORM_Q4G128};
+  uint64_t seed = 11;
+  for (int i = 0; i < 6000; i++) {
+    const tfm_form form = forms[i % 3];
+    const int n = tfm_form_row_of(form)->group, type = i / 3 % 3, zero = i / 9 % 17, most = i % 13 == 0 ? i / 13 % 3 : 16;
+    const float scale = scale_of_file(&seed, type == 1, i / 9);
+    float row[128], again[128];
+    for (int j = 0; j < n; j++) {
+      int q = (int)((random_float(&seed) + 1) * 8);
+      if (abs(q - zero) > most) q = zero < 15 ? zero : 15; /* a few steps alone are harder to tell */
+      const float exact = (float)(q - zero) * scale;
+      row[j] = type == 0 ? f16_to_f32(f32_to_f16(exact)) : type == 1 ? bf16_to_f32(f32_to_bf16(exact)) : exact;
+    }
+    memcpy(again, row, sizeof row);
+    form_table[form].round(again, n, NULL);
+    for (int j = 0; j < n; j++) cr_assert_eq(again[j], row[j], "type %d zero %d scale %a: %a, not %a", type, zero,
+                                             (double)scale, (double)again[j], (double)row[j]);
+  }
+}
+
+/* Others become multiples of an eighth of the greatest, of as many bits as f16 has. */
+Test(forms, numbers_that_are_in_no_group_are_rounded) {
+  float row[32];
+  for (int i = 0; i < 32; i++) row[i] = (float)(i - 13) / 1.7f;
+  row[5] = 12.3f;
+  form_table[TFM_FORM_Q4G32].round(row, 32, NULL);
+  const float scale = f16_to_f32(f32_to_f16(12.3f / 8));
+  for (int i = 0; i < 32; i++) {
+    const float x = i == 5 ? 12.3f : (float)(i - 13) / 1.7f, steps = rintf(x / scale);
+    cr_expect_eq(row[i], f16_to_f32(f32_to_f16((steps < -7 ? -7 : steps) * scale)), "%d", i);
+  }
+}
+
 /* Four bytes in 4 for f32 and so on: the sizes that the formats had before there was a table of them. */
 Test(forms, sizes_of_columns) {
   cr_expect_eq(tfm_form_bytes(TFM_FORM_F32, 7), 28);
@@ -110,6 +158,9 @@ Test(forms, sizes_of_columns) {
   cr_expect_eq(tfm_form_bytes(TFM_FORM_INT8, 7), 8);
   cr_expect_eq(tfm_form_bytes(TFM_FORM_INT4, 32), 16 + 4);
   cr_expect_eq(tfm_form_bytes(TFM_FORM_INT4, 160), 80 + 8);
+  cr_expect_eq(tfm_form_bytes(TFM_FORM_MXFP4, 160), 80 + 8);
+  cr_expect_eq(tfm_form_bytes(TFM_FORM_Q4G32, 160), 80 + 20);
+  cr_expect_eq(tfm_form_bytes(TFM_FORM_Q4G128A8, 256), 128 + 8);
   cr_expect_eq(tfm_column_bytes(TFM_FORM_INT8, 8), 12);
   cr_expect_eq(tfm_column_bytes(TFM_FORM_BF16, 8), 16);
 }

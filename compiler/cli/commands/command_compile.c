@@ -41,7 +41,7 @@ static bool ends_in(const char *text, const char *end) {
 
 static bool makes_modules(const Compilation *c) {
   return family_makes_modules(c->targets.sets[0]->family) &&
-         (strcmp(emitted_kind(c->session), "lib") == 0 || emits_object(c->session));
+         (strcmp(emitted_kind(c->session), "lib") == 0 || emits_command(c->session) || emits_object(c->session));
 }
 
 static bool is_for_this_machine(const Compilation *c) { return c->targets.sets[0]->family == cpu_family(); }
@@ -53,10 +53,6 @@ static bool choose_one_file(Compilation *c) {
   c->is_one_file = true;
   if (c->targets.n > 1)
     option_error(&session->diag, OPTION_MARCH, "a .tfmm file holds the code of one instruction set");
-  else if (!is_for_this_machine(c))
-    option_error(&session->diag, OPTION_OUTPUT,
-                 "a .tfmm file holds code for this machine, not for %s: make a library, -o libNAME.so",
-                 target_family(c->targets.sets[0])->triple);
   else if (option_given(&session->options, OPTION_OBJECT) || strcmp(emitted_kind(c->session), "lib") != 0)
     option_error(&session->diag, OPTION_EMIT, "code alone is not a .tfmm file: name the output otherwise");
   else if (option_given(&session->options, OPTION_TRAINING))
@@ -132,7 +128,7 @@ static const char *base_name(const char *path) { return strrchr(path, '/') ? str
 /* One line on stdout, for people and for build logs; --quiet leaves it out. */
 static void say_what_was_made(const Compilation *c) {
   StrBuf text = strbuf_new(c->session->arena);
-  strbuf_printf(&text, "%s: for", makes_modules(c) ? c->modules.loader : c->output);
+  strbuf_printf(&text, "%s: for", !makes_modules(c) ? c->output : c->modules.made);
   for (uint32_t i = 0; i < c->targets.n; i++) strbuf_printf(&text, "%s %s", i ? "," : "", c->targets.sets[i]->name);
   if (c->is_one_file)
     strbuf_add(&text, "; code and weights, for tfmc " TFM_VERSION);

@@ -10,7 +10,6 @@
 #include "forms/form.h"
 #include "forms/rotate.h"
 #include "forms/whole_rows.h"
-#include "tfm/abi/form_mxfp4a8.h"
 
 enum { ROWS = 8 }; /* of x that go over y together */
 
@@ -108,18 +107,12 @@ static void rounded_product(const EvalNode *in, Tensor *out) {
   free(w.data);
 }
 
-/* A group of a weight in MXFP4 as whole numbers, twice its numbers; returns its power. */
-static float twice_numbers(const float *w, float *twice) {
-  const int power = mxfp4_power(w);
-  for (int i = 0; i < TFM_GROUP; i++) twice[i] = 2 * tfm_mxfp4_number((int)mxfp4_code(w[i], power));
-  return ldexpf(1, power - TFM_MXFP4_BIAS);
-}
-
-/* Group after group, of whole numbers; what each gives is scaled and added in f32 (tfm/abi/form_mxfp4a8.h). */
+/* Group after group, of whole numbers; what each gives is scaled and added in f32 (tfm/abi/form_mxfp4a8.h,
+ * form_q4.h). */
 static void mixed_product(const EvalNode *in, Tensor *out) {
   const Tensor *x = in->inputs[0], *w = in->inputs[1];
   const int64_t k = w->dims[1], n = w->dims[0], m = n ? tensor_elements(out) / n : 0;
-  float *rows = numbers(m * TFM_GROUP), *scales = numbers(m), *to = out->data, twice[TFM_GROUP];
+  float *rows = numbers(m * TFM_GROUP), *scales = numbers(m), *to = out->data;
   for (int64_t i = 0; i < m * n; i++) to[i] = 0;
   for (int64_t at = 0; at < k; at += TFM_GROUP) {
     for (int64_t i = 0; i < m; i++) {
@@ -128,11 +121,12 @@ static void mixed_product(const EvalNode *in, Tensor *out) {
       for (int j = 0; j < TFM_GROUP; j++) rows[i * TFM_GROUP + j] = q[j];
     }
     for (int64_t c = 0; c < n; c++) {
-      const float power = twice_numbers((const float *)w->data + c * k + at, twice);
+      int8_t numbers_of_w[TFM_GROUP];
+      const float factor = form_mixed_numbers(in->node->attr.form, (const float *)w->data + c * k, at, numbers_of_w);
       for (int64_t i = 0; i < m; i++) {
-        float sum = 0; /* exact: at most 32 * 127 * 12 */
-        for (int j = 0; j < TFM_GROUP; j++) sum += rows[i * TFM_GROUP + j] * twice[j];
-        to[i * n + c] = fmaf(sum * scales[i], power, to[i * n + c]);
+        float sum = 0; /* exact: at most 32 * 127 * 16 */
+        for (int j = 0; j < TFM_GROUP; j++) sum += rows[i * TFM_GROUP + j] * numbers_of_w[j];
+        to[i * n + c] += sum * scales[i] * factor;
       }
     }
   }

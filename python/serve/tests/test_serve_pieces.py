@@ -134,37 +134,45 @@ class Guesses(unittest.TestCase):
         guesser.add([1, 2, 3, 4, 5, 9, 1, 2, 3])
         self.assertEqual(guesser.guess(3), [4, 5, 9])
         self.assertEqual(guesser.guess(0), [])
-        guesser.add([7])
-        self.assertEqual(guesser.guess(3), [])
-        guesser.add([2, 3])
+        guesser.add([7, 2, 3])
         self.assertEqual(guesser.guess(2), [7, 2], "the latest place, of the last two tokens")
+        self.assertEqual(Guesser().guess(3), [], "nothing is known")
         repeated = Guesser()
         repeated.add([1, 2, 3, 1, 2])
-        self.assertEqual(repeated.guess(7), [3, 1, 2], "a few, until one was right")
-        repeated.learn(3, 3)
-        self.assertEqual(repeated.guess(7), [3, 1, 2, 3, 1, 2, 3])
+        self.assertEqual(repeated.guess(7), [3, 1, 2, 3, 1, 2, 3], "as in a repetition")
 
-    def test_no_guesses_for_a_while_after_wrong_ones(self):
+    def test_behind_another_value_what_followed_is_guessed(self):
+        """One token is another, then one is missing, then there is one more."""
+        guesser = Guesser()
+        guesser.add([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3])
+        self.assertEqual(guesser.guess(3), [4, 5, 6])
+        guesser.add([40])
+        self.assertEqual(guesser.guess(3), [5, 6, 7], "40 stands for 4")
+        guesser.add([6])
+        self.assertEqual(guesser.guess(3), [7, 8, 9], "5 is missing")
+        guesser.add([7, 70])
+        self.assertEqual(guesser.guess(3), [9, 1, 2])
+        guesser.add([8])
+        self.assertEqual(guesser.guess(3), [9, 1, 2], "70 stands before 8")
+        self.assertEqual(guesser.guess_behind([9, 10], 2), [2, 3])
+
+    def test_guesses_that_cost_more_than_they_save_rest(self):
         guesser = Guesser()
         guesser.add([1, 2] * 5)
-        for _ in range(3):
+        for _ in range(2):
             self.assertTrue(guesser.guess(2))
-            guesser.learn(2, 0)
+            guesser.learn(2, 0, 0.5)
         self.assertEqual(guesser.guess(2), [])
-        guesser.add([1, 2] * 8)
+        guesser.add([1, 2] * 30)
         self.assertTrue(guesser.guess(2))
-        for _ in range(3):
-            guesser.learn(2, 0)
-        guesser.add([1, 2] * 8)
-        self.assertEqual(guesser.guess(2), [], "the next pause is twice as long")
-        guesser.add([1, 2] * 8)
-        self.assertTrue(guesser.guess(2))
+        guesser.learn(2, 2, 0.5)
+        guesser.learn(2, 0, 1.5)
+        self.assertTrue(guesser.guess(2), "what was saved may be lost")
 
     def test_guesses_are_made_where_they_pay(self):
         costs, rows = Costs(), [Guesser(), Guesser()]
         for row in rows:
             row.add([1, 2] * 6)
-            row.learn(1, 1)
         for tokens in (1, 2, 4, 8):
             costs.learn(tokens, 1.0)  # all steps cost the same
         self.assertEqual([len(g) for g in share(costs, rows, [9, 3], 9)], [6, 3])

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from .errors import Fault
-from .guesses import Guesser
+from .guesses import PLAIN_PRICE, Guesser
 
 KINDS = ("json_schema", "regex", "lark")
 MOST_TEXT = 65536      # bytes of a grammar
@@ -27,7 +27,7 @@ KEPT = 64              # compiled grammars of a model
 SECONDS = 2.0          # that compiling one may take
 LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 STEP_WORK = 50_000     # for a token, in the package's own units: a step waits for it
-FORCED_RATE = 0.95     # of forced tokens that come, before any is known
+FORCED_RATE, LEAST_FORCED = 0.95, 0.3  # of forced tokens that come, before any is known; never less
 
 
 class Grammar(NamedTuple):
@@ -234,26 +234,32 @@ class Follower:
 
 
 class GrammarGuesser(Guesser):
-    """Guesses of a row with a grammar: what it forces, else what stood in the row before and is allowed."""
+    """Guesses of a row with a grammar: what it forces, and what stood in the row behind that and is allowed."""
 
     def __init__(self, follower: Follower) -> None:
         super().__init__()
-        self._follower, self._is_forced, self._forced_rate = follower, False, FORCED_RATE
+        self._follower, self._forced, self._forced_rate = follower, 0, FORCED_RATE
 
     def guess(self, most: int) -> list[int]:
+        self._forced = 0
         try:
-            forced = self._follower.forced() if most > 0 else []
-            self._is_forced = bool(forced)
-            return forced[:most] if forced else self._follower.allowed(super().guess(most))
+            forced = self._follower.forced()[:most] if most > 0 else []
+            self._forced = len(forced)
+            if not forced:
+                return self._follower.allowed(super().guess(most))
+            return self._follower.allowed(forced + self.guess_behind(forced, most - len(forced)))
         except ValueError:
             return []
 
-    @property
-    def hope(self) -> float:
-        return self._forced_rate if self._is_forced else self.rate
+    def hopes(self, n: int) -> list[float]:
+        forced = [self._forced_rate ** (i + 1) for i in range(min(n, self._forced))]
+        before = forced[-1] if forced else 1.0
+        return forced + [before * hope for hope in super().hopes(n - len(forced))]
 
-    def learn(self, guessed: int, right: int) -> None:
-        if not self._is_forced:
-            super().learn(guessed, right)
-        for i in range(min(guessed, right + 1) if self._is_forced else 0):
-            self._forced_rate = max(0.3, 0.9 * self._forced_rate + 0.1 * (i < right))
+    def learn(self, guessed: int, right: int, price: float = PLAIN_PRICE) -> None:
+        """Guesses behind forced tokens of which one was wrong were not tried."""
+        forced = min(guessed, self._forced)
+        for i in range(min(forced, right + 1)):
+            self._forced_rate = max(LEAST_FORCED, 0.9 * self._forced_rate + 0.1 * (i < right))
+        if right >= forced and guessed:
+            super().learn(guessed - forced, right - forced, price * (guessed - forced) / guessed)

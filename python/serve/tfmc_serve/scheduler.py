@@ -21,7 +21,7 @@ import tfmc
 
 from .errors import Fault
 from .grammar import Follower, GrammarGuesser, shown
-from .guesses import MOST, Costs, Guesser, share
+from .guesses import MOST, PLAIN_PRICE, Costs, Guesser, share
 from .metrics import Metrics
 from .pieces import Piece, Text
 from .prefixes import PAGE, Prefixes
@@ -397,8 +397,9 @@ class Scheduler:
         prompt = sum(part.n for part in plan if part.n > 1)
         self._metrics.stepped(len(plan), tokens, prompt, seconds)
         self._measure(len(plan), tokens, prompt, seconds)
+        price = self._price(plan)
         for part, (chosen, error) in zip(plan, results):
-            self._take(part.row, part.n, len(part.guesses), list(chosen), error)
+            self._take(part, list(chosen), error, price)
 
     def _masked(self, plan: list[Part]) -> list[Part]:
         """With the masks of rows whose next token a grammar restricts. A row whose grammar fails leaves."""
@@ -426,6 +427,15 @@ class Scheduler:
             before = self._token_seconds or found
             self._token_seconds = 0.8 * before + 0.2 * min(found, 2 * before)
 
+    def _price(self, plan: list[Part]) -> float:
+        """Of a guess, in steps of a row."""
+        guesses = sum(len(part.guesses) for part in plan)
+        if not guesses:
+            return 0.0
+        if not self._weighs:
+            return PLAIN_PRICE * sum(bool(part.guesses) for part in plan) / guesses
+        return self._costs.price(len(plan), guesses) / guesses
+
     def _write(self, plan: list[Part]) -> list[tuple[Any, Exception | None]]:
         """A step that fails as a whole is repeated row by row, so that one row's fault is its own."""
         wanted = sum((part.row.read + part.n + len(part.guesses)) // PAGE - part.row.read // PAGE + 2 for part in plan)
@@ -443,8 +453,9 @@ class Scheduler:
                 made += self._write([part])
         return made
 
-    def _take(self, row: Row, n: int, guessed: int, chosen: list[Any], error: Exception | None) -> None:
-        job = row.job
+    def _take(self, part: Part, chosen: list[Any], error: Exception | None, price: float) -> None:
+        """price: of a guess."""
+        row, guessed, job = part.row, len(part.guesses), part.row.job
         if error is not None:
             row.read = self.decoder.length(row.number)
             self._fail(row, error)
@@ -453,7 +464,7 @@ class Scheduler:
             self._take_scores(row, row.scoring, chosen)
             return
         if not chosen:
-            row.read += n
+            row.read += part.n
             self._snapshot(row)
             return
         row.read = self.decoder.length(row.number)  # a row with states reads what was guessed rightly beside a fault again
@@ -473,7 +484,7 @@ class Scheduler:
                 return
         if row.guesser is not None:
             row.guesser.add(ids)
-            row.guesser.learn(guessed, len(chosen) - 1)
+            row.guesser.learn(guessed, len(chosen) - 1, price * guessed)
         piece = row.text.add(row.index, chosen, row.chooser.length >= row.chooser.limit)
         self._metrics.counted("written", len(piece.tokens))
         self._metrics.counted("guessed", guessed)
@@ -526,6 +537,19 @@ class Scheduler:
 
     # ---- before the first request ----
 
+    def _measure_steps(self, row: int, chooser: Any, tokens: int) -> None:
+        """The first of a size may be slow, and others where the machine had other work."""
+        made = []
+        for _ in range(3):
+            if chooser.limit - chooser.length <= tokens:
+                break
+            began, n = time.monotonic(), chooser.length - self.decoder.length(row)  # with states more than 1: they go back
+            self.decoder.write([(row, chooser, n, [0] * (tokens - 1))])
+            made.append((time.monotonic() - began, n + tokens - 1))
+        if made:
+            seconds, size = min(made)
+            self._costs.learn(size, seconds)
+
     def warm_up(self) -> None:
         """Before start(): what steps of some sizes cost, one row alone."""
         translates = isinstance(self.served, ServedTranslator)
@@ -543,13 +567,9 @@ class Scheduler:
             self._token_seconds = (time.monotonic() - began) / length
         if length > 1:
             self._has_states = self.decoder.keeps(row, length - 1) < length - 1
-        for tokens in (1, 2, 3, 5, 8):
-            for _ in range(2):
-                if chooser.limit - chooser.length <= tokens:
-                    break
-                began, n = time.monotonic(), chooser.length - self.decoder.length(row)  # with states more than 1: they go back
-                self.decoder.write([(row, chooser, n, [0] * (tokens - 1))])
-                self._costs.learn(n + tokens - 1, time.monotonic() - began)
+        for tokens in (1, 2, 3, 5, 8, 1 + MOST):
+            if tokens <= 1 + self._most_guesses:
+                self._measure_steps(row, chooser, tokens)
         self._row_seconds = self._costs.of(1)
         self.decoder.leave(row)
         if translates:

@@ -4,6 +4,7 @@
  * dropout, which have no state; weights and moments, changed in place. The optimizers are those of torch.optim: every
  * operation is rounded alone, in f32; rates and corrections are computed in double. However threads share the work, the
  * numbers are the same: the sums of a chunk's squares are added in the order of chunks. Refuses nothing. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -84,6 +85,7 @@ void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values) 
   const Values of = values_of(parameter);
   const uint64_t h = hash_of(parameter->path);
   const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32) ^ 0xFFFFFFFEu};
+  const uint64_t fp_mode = fp_mode_enter();
   for (uint64_t e = 0; e < (uint64_t)parameter->elements; e++) {
     const uint32_t counter[4] = {(uint32_t)(e / 2), (uint32_t)(e / 2 >> 32), (uint32_t)h, (uint32_t)(h >> 32)};
     uint32_t words[4];
@@ -92,6 +94,7 @@ void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values) 
     values[e] = (float)(of.is_normal ? of.a + of.b * sqrt(-2 * double_log(u)) * double_cos(2 * PI * v)
                                      : of.a + (of.b - of.a) * u);
   }
+  fp_mode_leave(fp_mode);
 }
 
 // ---- dropout ----
@@ -288,10 +291,10 @@ int64_t optimizer_chunks(const tfm_training *training) {
   return n;
 }
 
-typedef struct Chunk { /* n elements of one parameter: from `at` on of the weights, from `moved` on of other blocks */
+typedef struct Chunk { /* n elements of one parameter, from `at` on in each block */
   const tfm_parameter *parameter;
   int64_t number, n;
-  uint64_t at, moved;
+  uint64_t at;
 } Chunk;
 
 typedef struct Job {
@@ -307,14 +310,13 @@ static void walk_job(void *argument, PoolMember *member) {
   const int64_t n = job->trainer->n_chunks;
   const int64_t from = n * member->thread / member->active, to = n * (member->thread + 1) / member->active;
   int64_t number = 0;
-  const uint64_t fp_mode = fp_mode_enter_as(true);
+  const uint64_t fp_mode = fp_mode_enter();
   for (uint32_t i = 0; i < training->n_parameters && number < to; i++) {
     const tfm_parameter *p = &training->parameters[i];
     const int64_t chunks = chunks_of(p);
     for (int64_t k = greatest_of(from - number, 0); k < chunks && number + k < to; k++) {
       const uint64_t from_first = (uint64_t)(k * CHUNK);
-      const Chunk chunk = {p, number + k, least_of(p->elements - k * CHUNK, CHUNK), p->offset + from_first,
-                           p->trained + from_first};
+      const Chunk chunk = {p, number + k, least_of(p->elements - k * CHUNK, CHUNK), p->offset + from_first};
       job->work(job, &chunk);
     }
     number += chunks;
@@ -353,7 +355,7 @@ static double sum_of_squares(const float *values, int64_t n) {
 }
 
 static void add_squares(const Job *job, const Chunk *chunk) {
-  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
+  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   double sum = 0;
   for (int64_t i = 0; i < chunk->n; i += SQUARES) sum += sum_of_squares(values + i, least_of(chunk->n - i, SQUARES));
   job->trainer->chunk_sums[chunk->number] = sum;
@@ -368,6 +370,10 @@ double optimizer_norm(tfm_trainer *t) {
 
 // ---- the optimizers ----
 
+/* Of gradients and first moments: what is smaller moves no weight. A moment that nothing is added to would sink below
+ * the normal numbers, which are a hundred times faster, and stay there. */
+static inline float dropping(float x) { return fabsf(x) < 0x1p-100f ? 0 : x; }
+
 static double decay_of(const tfm_trainer *t, const Chunk *chunk) {
   return chunk->parameter->decays ? t->settings.weight_decay : 0;
 }
@@ -377,7 +383,7 @@ static void add_momentum(const tfm_trainer *t, float *restrict m, float *restric
   const float mu = (float)t->settings.momentum;
   if (t->t - t->head.origin.optimizer == 1) memcpy(m, g, (size_t)n * sizeof *m);
   else
-    for (int64_t i = 0; i < n; i++) m[i] = m[i] * mu + g[i];
+    for (int64_t i = 0; i < n; i++) m[i] = dropping(m[i] * mu + g[i]);
   if (!t->settings.nesterov) memcpy(g, m, (size_t)n * sizeof *g);
   else
     for (int64_t i = 0; i < n; i++) g[i] = g[i] + mu * m[i];
@@ -390,11 +396,11 @@ static void sgd(const Job *job, const Chunk *chunk) {
   const float clip = (float)job->clip, decay = (float)decay_of(t, chunk), rate = (float)job->rate;
   float g[AT_ONCE];
   for (int64_t from = 0; from < chunk->n; from += AT_ONCE) {
-    const uint64_t at = chunk->moved + (uint64_t)from;
+    const uint64_t at = chunk->at + (uint64_t)from;
     const int64_t n = least_of(chunk->n - from, AT_ONCE);
     const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + at;
     float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at + from;
-    for (int64_t i = 0; i < n; i++) g[i] = gradient[i] * clip;
+    for (int64_t i = 0; i < n; i++) g[i] = dropping(gradient[i] * clip);
     for (int64_t i = 0; i < n && decay != 0; i++) g[i] = g[i] + weight[i] * decay;
     if (t->blocks[TFM_TENSOR_FIRST]) add_momentum(t, t->blocks[TFM_TENSOR_FIRST] + at, g, n);
     for (int64_t i = 0; i < n; i++) weight[i] = weight[i] - rate * g[i];
@@ -412,10 +418,10 @@ static void adam(const Job *job, const Chunk *chunk) {
   const float rest1 = (float)(1 - s->beta1), beta2 = (float)s->beta2, rest2 = (float)(1 - s->beta2);
   const float rate = (float)(job->rate / (1 - double_pow(s->beta1, (double)(t->t - t->head.origin.optimizer))));
   const float correction = (float)(1 / sqrt(1 - double_pow(s->beta2, (double)(t->t - t->head.origin.optimizer))));
-  const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
+  const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
-  float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->moved;
-  float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->moved;
+  float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->at;
+  float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->at;
   for (int64_t from = 0; from < chunk->n; from += LANES) {
     const int64_t end = least_of(chunk->n, from + LANES);
     __builtin_prefetch(gradient + from + OPTIMIZER_AHEAD);
@@ -423,10 +429,10 @@ static void adam(const Job *job, const Chunk *chunk) {
     __builtin_prefetch(first + from + OPTIMIZER_AHEAD, 1);
     __builtin_prefetch(second + from + OPTIMIZER_AHEAD, 1);
     for (int64_t i = from; i < end; i++) {
-      float p = weight[i] * shrink, g = gradient[i] * clip;
+      float p = weight[i] * shrink, g = dropping(gradient[i] * clip);
       if (decay != 0) g = g + p * decay;
-      const float m = first[i] + (g - first[i]) * rest1;
-      const float v = second[i] * beta2 + rest2 * (g * g);
+      const float m = dropping(first[i] + (g - first[i]) * rest1);
+      const float sum = second[i] * beta2 + rest2 * (g * g), v = sum < FLT_MIN ? 0 : sum;
       first[i] = m;
       second[i] = v;
       weight[i] = p - rate * (m / (sqrtf(v) * correction + eps));

@@ -4,9 +4,11 @@
  * usage: training FOLDER STEPS ACCUMULATE SEED THREADS [[evaluate | initial | refusals | stops | load | train] [FILE]]
  * stops: after each step the trainer is saved and ended, and another goes on from the file.
  * Weights are read from FOLDER/weight.PATH where that file exists; results, gradients of the first step and weights at
- * the end are written to FOLDER/out.NAME as raw f32. From the second step on nothing may be allocated. Exit code 1 and
- * a line on stderr after an error. */
+ * the end are written to FOLDER/out.NAME as raw f32. From the second step on nothing may be allocated. ROUNDING in
+ * the environment, a place in `modes`, is how the caller rounds, which must be the same at the end. Exit code 1 and a line
+ * on stderr after an error. */
 #define _POSIX_C_SOURCE 200809L
+#include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,6 +217,8 @@ static void refusals(M_(trainer) *trainer) {
 
 #endif
 
+static const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+
 int main(int n, char **words) {
   if (n < 6) return 2;
   folder = words[1];
@@ -226,6 +230,8 @@ int main(int n, char **words) {
                                        .allocator = {count_allocate, count_release, NULL}};
   M_(trainer) *trainer;
   tfm_error error;
+  const int rounding = getenv("ROUNDING") ? modes[atoi(getenv("ROUNDING"))] : FE_TONEAREST;
+  if (fesetround(rounding)) return 2;
   if (M_(trainer_new)(n > 7 ? words[7] : NULL, &options, &trainer, &error)) fail("new", &error);
   put_shapes(trainer);
   each_tensor(trainer, TFM_TENSOR_WEIGHT, "weight.", read_weight);
@@ -245,5 +251,5 @@ int main(int n, char **words) {
   if (strcmp(mode, "evaluate") != 0) each_tensor(trainer, TFM_TENSOR_WEIGHT, "after.", put_weight);
   put_model(trainer);
   M_(trainer_free)(trainer);
-  return 0;
+  return fegetround() != rounding;
 }

@@ -27,10 +27,13 @@ def _parser():
     parser = argparse.ArgumentParser(prog="tfmc", description=__doc__.split("\n\n")[0])
     command = parser.add_subparsers(dest="command", required=True).add_parser(
         "generate", help="write a text", description=__doc__.split("\n\n")[0])
-    command.add_argument("folder", help="a checkpoint's folder, with tokenizer.json")
+    command.add_argument("folder", help="a checkpoint's folder, with tokenizer.json, or a GGUF file")
     command.add_argument("text", nargs="?", help="the text; without it, or as -, the standard input")
     command.add_argument("--chat", action="store_true", help="the text is a message of a user, in the folder's chat template")
     command.add_argument("--system", metavar="TEXT", help="with --chat: the message of the system before it")
+    command.add_argument("--adapter", metavar="FOLDER", action="append", default=argparse.SUPPRESS,
+                         help="an adapter of peft (LoRA), which is merged; may be repeated")
+    command.add_argument("--tokenizer", metavar="FOLDER", help="where tokenizer.json is, for a GGUF file")
     for name, help in (("family", "a .tfm file with a checkpoint block"), ("quantize", "as in `tfmc compile`"),
                        ("march", "an instruction set")):
         command.add_argument(f"--{name}", default=argparse.SUPPRESS, help=help)
@@ -73,10 +76,13 @@ def run(given):
     given.pop("command")
     if system is not None and not is_chat:
         raise UsageError("--system is for --chat")
-    if not pathlib.Path(folder).is_dir():
+    tokenizer = given.pop("tokenizer")
+    if not pathlib.Path(folder).exists():
         raise EnvError(f"{folder}: there is no such folder")
-    compiling = {name: given.pop(name) for name in ("family", "quantize", "march", "threads") if name in given}
-    writer = Writer(folder, **compiling)
+    if not pathlib.Path(folder).is_dir() and tokenizer is None:
+        raise UsageError("the tokenizer in a GGUF file is not read: --tokenizer=FOLDER says where tokenizer.json is")
+    compiling = {name: given.pop(name) for name in ("family", "quantize", "march", "threads", "adapter") if name in given}
+    writer = Writer(folder, folder=tokenizer, **compiling)
     if is_chat:
         messages = [{"role": "system", "content": system}] * (system is not None) + [{"role": "user", "content": text}]
         pieces = writer.chat(messages, stream=True, **_limited(writer, writer.tokens_of(messages), given))

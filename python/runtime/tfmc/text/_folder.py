@@ -31,6 +31,8 @@ def loaded(folder):
     """(tokenizer, the side on which it cuts texts)."""
     tokenizers = need_tokenizers()
     path = pathlib.Path(folder) / "tokenizer.json"
+    if pathlib.Path(folder).is_file():
+        raise EnvError(f"{folder}: the tokenizer in a GGUF file is not read: give folder=, where tokenizer.json is")
     if not path.is_file():
         raise EnvError(f"{path}: there is no such file; tokenizer.save_pretrained writes it, in transformers, for "
                        "tokenizers that are fast")

@@ -22,8 +22,7 @@
 #include "tfm/abi/form_mxfp4.h"
 
 enum {
-  TFM_MXFP4A8_TWICE = 12, /* the greatest number of 4 bits, twice: whole, as twice all of them are */
-  TFM_MXFP4A8_TOP = 254   /* a scale times this is the greatest magnitude of a group of x: 127, and half of it */
+  TFM_MXFP4A8_TOP = 254 /* a scale times this is the greatest magnitude of a group of x: 127, and half of it */
 };
 
 static inline void tfm_mxfp4a8_unpack(const char *panel, int64_t width, int64_t lane, int64_t k, float *row) {

@@ -45,9 +45,14 @@ enum {
 #include "tfm/abi/forms.def"
 };
 
-#define FORM(ENUM, name, KIND, bits, together, group, beside, ...) | ((beside) > 1) << TFM_FORM_##ENUM
+#define FORM(ENUM, name, KIND, bits, together, group, beside, ...) | ((beside) > 0) << TFM_FORM_##ENUM
 enum {
   TFM_GROUPED_FORMS = 0
+#include "tfm/abi/forms.def"
+};
+#define FORM(ENUM, name, KIND, bits, together, group, beside, ...) | ((beside) == 1) << TFM_FORM_##ENUM
+enum {
+  TFM_WORD_FORMS = 0
 #include "tfm/abi/forms.def"
 };
 
@@ -57,8 +62,10 @@ static inline int tfm_form_is_integer(unsigned form) { return TFM_INTEGER_FORMS 
 static inline int tfm_form_is_mixed(unsigned form) { return TFM_MIXED_FORMS >> form & 1; }
 /* Whether rows that it is multiplied with are whole numbers of 8 bits. */
 static inline int tfm_form_has_whole_rows(unsigned form) { return (TFM_INTEGER_FORMS | TFM_MIXED_FORMS) >> form & 1; }
-/* Whether steps of k share numbers, of which those of several groups lie together: tiles go from group to group. */
+/* Whether steps of k share numbers: tiles go from group to group. */
 static inline int tfm_form_has_groups(unsigned form) { return TFM_GROUPED_FORMS >> form & 1; }
+/* Whether the number of a group takes 4 bytes, so that none lies together with those of other groups. */
+static inline int tfm_form_has_words(unsigned form) { return TFM_WORD_FORMS >> form & 1; }
 /* Whether numbers have a scale, so that rows of a weight are rounded as a whole. */
 static inline int tfm_form_has_scales(unsigned form) { return TFM_SCALED_FORMS >> form & 1; }
 
@@ -94,13 +101,13 @@ static inline int tfm_form_element_bytes(unsigned form) {
 // ---- how it lies in a panel ----
 
 typedef struct tfm_form_row { /* the columns of forms.def that the loops of products go by */
-  uint8_t together, lane, turn, unit;
+  uint8_t together, group, lane, turn, unit;
 } tfm_form_row;
 
 static inline const tfm_form_row *tfm_form_row_of(unsigned form) {
   static const tfm_form_row rows[TFM_N_FORMS] = {
 #define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, lane, turn, unit, line) \
-  {together, lane, turn, unit},
+  {together, group, lane, turn, unit},
 #include "tfm/abi/forms.def"
   };
   return &rows[form];
@@ -112,7 +119,7 @@ static inline int64_t tfm_form_bytes(unsigned form, int64_t k) {
 #define FORM(ENUM, name, KIND, bits, together, group, beside, ...)          \
   case TFM_FORM_##ENUM:                                                     \
     return (k + (together) - 1) / (together) * ((together) * (bits) / 8) +  \
-           ((beside) ? (k / (group) + (beside) - 1) / ((beside) ? (beside) : 1) * (beside) : 0);
+           ((beside) ? (k / (group) + (beside) - 1) / ((beside) ? (beside) : 1) * 4 : 0);
 #include "tfm/abi/forms.def"
     default: return 0;
   }

@@ -53,6 +53,7 @@ typedef void (*tfm_row_kernel)(const tfm_row_args *args);
 
 /* Of INT4: steps of k that share a number, and how many of these numbers lie together (forms.def has them too). */
 enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
+enum { TFM_MIXED_MORE = 16 }; /* by how much tiles make numbers of mixed forms too large, so that they have no sign */
 
 /* A row of whole numbers p, what tiles read as a; `a` points to p0:
  *
@@ -60,7 +61,7 @@ enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
  *   for INT4   .............. start of k 0 .. 31  | p0 ... p31  | start of k 32 .. 63 | p32 ... p63 | ... | scale
  *   mixed      ...... scale | start of k 0 .. 31  | p0 ... p31  | scale | start of k 32 .. 63 | p32 ... p63 | ...
  *
- * start, an i32, is -128 times the sum of all p, for INT4 -8 and for mixed forms -12 times that of its group: what
+ * start, an i32, is -128 times the sum of all p, for INT4 -8 and for mixed forms -16 times that of its group: what
  * weights are stored too large by is taken off with it. Behind the last p are zeros up to a multiple of four; the
  * scale is an f32. With a_bytes 1 a number is a byte, with 2 it is two, and four stand in the order 0 2 1 3. Rows are
  * tfm_row_floats apart: no multiple of a page of memory.
@@ -153,8 +154,9 @@ typedef struct tfm_direct_args {
 } tfm_direct_args;
 typedef void (*tfm_direct_kernel)(const tfm_direct_args *args);
 
-/* packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are zero. */
-typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k,
+/* packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are zero. The source is
+ * in the form of the kernel. */
+typedef void (*tfm_pack_kernel)(const void *source, int64_t k_stride, int64_t column_stride, int64_t k,
                                 int64_t columns, float *packed);
 
 /* The online softmax of one block of keys, in place on a strip of scores (row stride TFM_STRIP_STRIDE floats). The
