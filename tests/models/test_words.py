@@ -18,10 +18,10 @@ TFMC, MODELS = sys.argv[1], pathlib.Path(sys.argv[2])
 WORD = '"nobody-knows"'
 # Settings of generation, which the model does not compute with, and numbers of any sign.
 NOT_SIZES = {"bos", "eos", "pad", "start", "max_length", "high", "loud", "scale", "most", "source_score_cap"}
-# Sizes that count back from the end, or from which others are taken.
-ANY_SIGN = {"gemma4.own", "lfm2.ffn"}
+# Of these -1 means something, or others are made of them.
+ANY_SIGN = {"gemma4.own", "lfm2.ffn", "t5gemma_encoder.source_pad"}
 # Lists of numbers, whose elements are compared with numbers.
-NUMBERS = {"full", "faded", "turned", "scored", "dense", "near", "far"}
+NUMBERS = {"full", "faded", "turned", "scored", "dense", "near", "far", "sparse"}
 
 
 def parameters(text):

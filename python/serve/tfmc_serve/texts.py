@@ -148,6 +148,7 @@ class Served:
         for side in ("right", "left"):
             cutter = self._cutters[side] = type(tokenizer).from_str(text)
             cutter.enable_truncation(self.max_length, direction=side)
+            cutter.encode_special_tokens = tokenizer.encode_special_tokens
         self._splits = splits_words(json.loads(text).get("pre_tokenizer"))
 
     # ---- texts to rows ----

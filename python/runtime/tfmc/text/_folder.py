@@ -9,6 +9,7 @@ import numpy as np
 from .._commands import from_pretrained
 from .._errors import EnvError, InputError, UsageError
 from .._model import Model
+from . import _settings
 
 UNLIMITED = 10 ** 6  # what tokenizers say is beyond this where they know no limit
 
@@ -22,7 +23,12 @@ def need_tokenizers():
 
 
 def load_tokenizer(folder):
-    """The tokenizers.Tokenizer of a folder's tokenizer.json, which neither cuts nor pads."""
+    """The tokenizers.Tokenizer of a folder's tokenizer.json and tokenizer_config.json, which neither cuts nor pads."""
+    return loaded(folder)[0]
+
+
+def loaded(folder):
+    """(tokenizer, the side on which it cuts texts)."""
     tokenizers = need_tokenizers()
     path = pathlib.Path(folder) / "tokenizer.json"
     if pathlib.Path(folder).is_file():
@@ -34,9 +40,12 @@ def load_tokenizer(folder):
         tokenizer = tokenizers.Tokenizer.from_file(os.fspath(path))
     except Exception as error:  # the package raises plain exceptions
         raise InputError(f"{path}: {error}") from None
+    settings, place = read(folder, "tokenizer_config.json"), path.with_name("tokenizer_config.json")
+    side = _settings.side(tokenizer, settings, place)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return tokenizer
+    _settings.apply(tokenizers, tokenizer, settings, place)
+    return tokenizer, side
 
 
 def read(folder, name):
@@ -178,7 +187,8 @@ def open_encoder(model, folder, options, output, rank=2):
         raise InputError(f"{folder}: {model!r} gives a vector for each token, which tfmc.text.MultiVectorEmbedder takes")
     if more or len(kind.shape) != rank or not needed <= fed or "input_ids" not in model.inputs or not output[0](name):
         raise InputError(f"{folder}: {model!r} {output[1]}")
-    return model, folder, Cutter(lower_case(load_tokenizer(folder), folder), not is_static(folder)), (
+    tokenizer, side = loaded(folder)
+    return model, folder, Cutter(lower_case(tokenizer, folder), not is_static(folder), side), (
         "token_type_ids" in model.inputs and tells_apart(folder))
 
 
@@ -220,9 +230,9 @@ def most_tokens(folder):
 class Cutter:
     """A tokenizer, and a copy of it that cuts: tokenizers are changed by being told to cut, which threads would see."""
 
-    def __init__(self, tokenizer, special=True):
-        """special: texts get the special tokens of the tokenizer."""
-        self.tokenizer, self._special, self._cuts = tokenizer, special, (None, None)
+    def __init__(self, tokenizer, special=True, side="right"):
+        """special: texts get the special tokens of the tokenizer. side: where they are cut."""
+        self.tokenizer, self._special, self._side, self._cuts = tokenizer, special, side, (None, None)
 
     def whole(self, texts):
         return self.tokenizer.encode_batch_fast(texts, add_special_tokens=self._special)
@@ -239,7 +249,8 @@ class Cutter:
         cut_to, cuts = self._cuts
         if cut_to != max_length:
             cuts = need_tokenizers().Tokenizer.from_str(self.tokenizer.to_str())
-            cuts.enable_truncation(max_length)
+            cuts.enable_truncation(max_length, direction=self._side)
+            cuts.encode_special_tokens = self.tokenizer.encode_special_tokens
             self._cuts = max_length, cuts
         return cuts.encode_batch_fast(texts, add_special_tokens=self._special)
 

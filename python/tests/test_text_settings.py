@@ -1,0 +1,95 @@
+"""What tokenizer_config.json says beside tokenizer.json: the ids of transformers, by every setting that decides them."""
+import importlib.util
+import json
+import pathlib
+import unittest
+
+import tfmc
+from support import Case
+
+MISSING = [name for name in ("tokenizers", "transformers") if not importlib.util.find_spec(name)]
+WORDS = ["<unk>", "<pad>", "<s>", "</s>", "[CLS]", "[SEP]", "▁a", "▁b", "a", "b", "A", "é", "e", "中", "Ġa", "Ġb", "##a"]
+TEXTS = ["a b", "A b é", "a 中b", "<s> a", "a</s>", "  b", "[x] a", ""]
+
+
+@unittest.skipIf(MISSING, f"not run: {', '.join(MISSING)} is missing")
+class Settings(Case):
+    def saved(self, tokenizer, **settings):
+        folder = pathlib.Path(self.folder())
+        tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"} | settings))
+        return folder
+
+    def made(self, post="$A", **parts):
+        import tokenizers
+        numbers = {word: i for i, word in enumerate(WORDS)}
+        made = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="<unk>"))
+        for name, part in parts.items():
+            setattr(made, name, part)
+        made.add_special_tokens(WORDS[:6])
+        made.post_processor = tokenizers.processors.TemplateProcessing(post, f"{post} $B:1", special_tokens=[(w, numbers[w]) for w in WORDS[:6]])
+        return made
+
+    def agrees(self, folder, texts=TEXTS):
+        import transformers
+        theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), tfmc.text.load_tokenizer(folder)
+        for text in texts:
+            self.assertEqual(ours.encode(text).ids, theirs(text)["input_ids"], (text, theirs))
+            self.assertEqual(ours.encode(text, "b").ids, theirs(text, "b")["input_ids"], (text, theirs))
+        return ours
+
+    def test_tokens_around_a_text(self):
+        """tokenizer.json says which; the flags are for folders without it."""
+        import tokenizers
+        pieces = tokenizers.pre_tokenizers.Whitespace()
+        for post in "$A", "<s> $A", "<s> $A </s>":
+            for flags in dict(add_bos_token=True), dict(add_eos_token=True), dict(add_bos_token=False, add_eos_token=False):
+                self.agrees(self.saved(self.made(post, pre_tokenizer=pieces), bos_token="<s>", eos_token="</s>", **flags))
+
+    def test_tokens_of_its_own(self):
+        import tokenizers
+        pieces = tokenizers.pre_tokenizers.Whitespace()
+        self.agrees(self.saved(self.made(pre_tokenizer=pieces), mask_token="[x]", pad_token="<pad>"))
+        self.agrees(self.saved(self.made(pre_tokenizer=pieces), extra_special_tokens=["[x]", "[y]"]))
+        said = dict(content="[x]", lstrip=True, rstrip=False, normalized=False, single_word=False, special=True)
+        self.agrees(self.saved(self.made(pre_tokenizer=pieces), added_tokens_decoder={str(len(WORDS)): said}))
+        self.refused(tfmc.InputError, ("tokenizer_config.json", "added_tokens_decoder", "'[x]'", "99"), tfmc.text.load_tokenizer,
+                     self.saved(self.made(pre_tokenizer=pieces), added_tokens_decoder={"99": said}))
+        self.agrees(self.saved(self.made(pre_tokenizer=pieces), split_special_tokens=True))
+
+    def test_contradictions(self):
+        """Of letters and spaces; a class that takes tokenizer.json as it is does not look at these settings."""
+        import tokenizers
+        pre, bert = tokenizers.pre_tokenizers, tokenizers.normalizers.BertNormalizer
+        byte, space = pre.ByteLevel(add_prefix_space=False), pre.Metaspace(prepend_scheme="always")
+        lower = dict(normalizer=bert(lowercase=True, strip_accents=False), pre_tokenizer=pre.BertPreTokenizer())
+        for parts, right in ((lower, dict(do_lower_case=True)), (lower, dict(tokenize_chinese_chars=True)), (lower, dict(strip_accents=False)),
+                             (dict(pre_tokenizer=pre.Whitespace()), dict(do_lower_case=False)), (dict(pre_tokenizer=byte), dict(add_prefix_space=False)),
+                             (dict(pre_tokenizer=pre.Sequence([pre.Digits(), byte])), dict(add_prefix_space=False)),
+                             (dict(pre_tokenizer=space), dict(add_prefix_space=True))):
+            (key, value), = right.items()
+            for kind in "BertTokenizer", None:
+                named = {} if kind is None else dict(tokenizer_class=kind)
+                folder = self.saved(self.made(**parts), **named, **right)
+                tfmc.text.load_tokenizer(folder)
+                settings = {"tokenizer_class": kind, key: not value}
+                (folder / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in settings.items() if v is not None}))
+                self.refused(tfmc.InputError, ("tokenizer_config.json", f"{key} is {json.dumps(not value)}"), tfmc.text.load_tokenizer, folder)
+            self.agrees(self.saved(self.made(**parts), **{key: not value}))
+
+    def test_the_side_that_is_cut(self):
+        import tokenizers
+        from tfmc.text import _folder
+        for said, whole, wanted in ((None, None, "right"), ("left", None, "left"), ("right", "left", "right"), (None, "left", "left")):
+            made = self.made("<s> $A", pre_tokenizer=tokenizers.pre_tokenizers.Whitespace())
+            if whole:
+                made.enable_truncation(8, direction=whole)
+            tokenizer, side = _folder.loaded(self.saved(made, **({"truncation_side": said} if said else {})))
+            self.assertEqual(side, wanted)
+            cut = _folder.Cutter(tokenizer, side=side).encode(["a b b a", "a"], True, 3)
+            self.assertEqual([row.ids for row in cut], [[2, 9, 8] if wanted == "left" else [2, 8, 9], [2, 8]])
+        self.refused(tfmc.InputError, ("tokenizer_config.json", "truncation_side"), _folder.loaded, self.saved(made, truncation_side="middle"))
+
+
+if __name__ == "__main__":
+    unittest.main()
