@@ -21,7 +21,7 @@ NOT_SIZES = {"bos", "eos", "pad", "start", "max_length", "high", "loud", "scale"
 # Sizes that count back from the end, or from which others are taken.
 ANY_SIGN = {"gemma4.own", "lfm2.ffn"}
 # Lists of numbers, whose elements are compared with numbers.
-NUMBERS = {"full", "faded", "turned", "scored", "dense", "near", "far"}
+NUMBERS = {"full", "faded", "turned", "scored", "dense", "near", "far", "sparse"}
 
 
 def parameters(text):
