@@ -17,7 +17,7 @@ import unittest
 TFMC, MODELS = sys.argv[1], pathlib.Path(sys.argv[2])
 WORD = '"nobody-knows"'
 # Settings of generation, which the model does not compute with, and numbers of any sign.
-NOT_SIZES = {"bos", "eos", "pad", "start", "max_length", "high", "loud", "scale", "most", "source_score_cap"}
+NOT_SIZES = {"bos", "eos", "pad", "start", "max_length", "high", "loud", "scale", "most", "source_score_cap", "source_pad"}
 # Sizes that count back from the end, or from which others are taken.
 ANY_SIGN = {"gemma4.own", "lfm2.ffn"}
 # Lists of numbers, whose elements are compared with numbers.
