@@ -306,7 +306,9 @@ static LLVMValueRef emit_turns(GradKernel *s, const Back *walk, unsigned n, LLVM
 static void emit_walk(GradKernel *s, const Back *walk) {
   Emitter *e = s->e;
   const bool adds_rows = walk->ddecay && !s->spec->fades_by_rows;
-  const unsigned most = e->target->vector_floats == LANES ? STATE_GRAD_ROWS : 1; /* registers for their sums */
+  /* Sums of rows take registers; and a walk of few steps is not worth more code. */
+  const bool is_frequent = walk->k && walk->next_k;
+  const unsigned most = is_frequent && e->target->vector_floats == LANES ? STATE_GRAD_ROWS : 1;
   Loop groups = loop_begin(e, emit_i64(e, 0), s->n, ROWS_TOGETHER);
   LLVMValueRef sum = loop_carry(e, &groups, emit_f32(e, 0));
   LLVMValueRef n = emit_least(e, emit_sub(e, s->n, groups.index), emit_i64(e, ROWS_TOGETHER));

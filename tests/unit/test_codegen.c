@@ -116,7 +116,7 @@ static void add_everything(KernelBench *bench) {
     kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = i / 6 % N_STATE_PARTS, .width = i < 24 ? 32 : 64,
                                    .fades = i % 2, .beta = i / 2 % 3});
   for (uint8_t i = 0; i < 18; i++)
-    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE_GRAD, .width = i < 9 ? 32 : 128, .fades = i % 3 > 0,
+    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE_GRAD, .width = i < 9 ? 32 : 64, .fades = i % 3 > 0,
                                    .fades_by_rows = i % 3 > 1, .beta = i / 3 % 3});
 }
 
