@@ -180,7 +180,7 @@ void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values);
 /* The mask of a dropout with these dims, 1 where the element is kept. The threads of the pool share the work. */
 void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, const MaskPlace *place, uint8_t *mask);
 
-// ---- formulas.c: optimizers ----
+// ---- optimizers.c ----
 
 /* The rate of step t (from 1), in epoch `epoch` (from 0). */
 double optimizer_rate(const tfm_train_settings *settings, int64_t t, int64_t epoch);
