@@ -15,6 +15,7 @@ ROWS = {"pairs32": (("sentence_transformers",), 32, 2), "pairs256": (("sentence_
         "classifier": (("transformers",), 16, 1),
         "compiled": (("transformers_compiled",), 16, 1), "tutorial": (("torch_loop",), 32, 6),
         "lora": (("peft_loop",), 4, 2)}
+LAYERS, FEW = 2, 4  # of models whose losses are compared; their items
 MINILM = dict(vocab_size=VOCAB, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
 WORDS = [f"w{i}" for i in range(VOCAB - 5)]
 LORA = dict(rank=8, alpha=16, dropout=0.05)
@@ -24,6 +25,11 @@ LANGUAGE = """
   }
   train objective { optimizer = "adamw"  lr = 1e-4  weight_decay = 0.01  clip_norm = 1 }
 """
+
+
+def items(row, drop):
+    """Of a step: without dropout it is only looked at what its loss is."""
+    return ROWS[row][1] if drop else 2 * PARTS if row == "pairs256" else min(FEW, ROWS[row][1])
 
 
 # ---- data: the same for all engines ----
@@ -69,6 +75,8 @@ def bert_folder(folder, drop, **sizes):
     made.enable_padding(pad_id=0, pad_token="[PAD]")
     made.save(str(folder / "ours.json"))
     rates = dict(hidden_dropout_prob=drop, attention_probs_dropout_prob=drop)
+    if not drop:
+        sizes["num_hidden_layers"] = LAYERS
     return transformers.BertConfig(**sizes, **rates)
 
 
@@ -137,7 +145,7 @@ def translator(drop):
     class Translator(nn.Module):
         """Tables, places from sines, nn.Transformer, a last layer."""
 
-        def __init__(self, vocab=10000, d=512, heads=8, layers=6, ff=2048):
+        def __init__(self, vocab=10000, d=512, heads=8, layers=6 if drop else LAYERS, ff=2048):
             super().__init__()
             self.source, self.target, self.drop, self.d = nn.Embedding(vocab, d), nn.Embedding(vocab, d), nn.Dropout(drop), d
             self.transformer = nn.Transformer(d, heads, layers, layers, ff, drop, batch_first=True)
@@ -176,7 +184,8 @@ def prepare_lora(folder, drop):
     import torch
     import transformers
     torch.manual_seed(0)
-    transformers.GPT2LMHeadModel(transformers.GPT2Config(resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop)).save_pretrained(folder)
+    layers = {} if drop else {"n_layer": LAYERS}
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(**layers, resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop)).save_pretrained(folder)
 
 
 # ---- engines: each is (a function of one step, which returns the loss) ----
@@ -195,7 +204,7 @@ def padded(tokenizer, rows):
 def ours_pairs(row, folder, threads, drop):
     import tokenizers
     tokenizer, trainer, (asked, said) = tokenizers.Tokenizer.from_file(str(folder / "ours.json")), trainer_of(folder, threads), pairs()
-    n, at = ROWS[row][1], 0
+    n, at = items(row, drop), 0
 
     def step():
         nonlocal at
@@ -210,7 +219,7 @@ def ours_classifier(row, folder, threads, drop):
     import numpy as np
     import tokenizers
     tokenizer, trainer, (said, labels) = tokenizers.Tokenizer.from_file(str(folder / "ours.json")), trainer_of(folder, threads), reviews()
-    n, at = ROWS[row][1], 0
+    n, at = items(row, drop), 0
 
     def step():
         nonlocal at
@@ -223,11 +232,11 @@ def ours_classifier(row, folder, threads, drop):
 
 def ours_tutorial(row, folder, threads, drop):
     """A turn is a run of its own. Steps are counted from the end of the first: what begins a run is not in them."""
-    rows = translations()
+    rows, size = translations(), items(row, drop)
 
     def turn(n):
         trainer = trainer_of(folder, threads)
-        fit = trainer.fit(rows[:32 * n], steps=n, batch_items=32, log_every=1, pool=32)
+        fit = trainer.fit(rows[:size * n], steps=n, batch_items=size, log_every=1, pool=32)
         steps = [r for r in fit.history if r["kind"] == "step"]
         return [r["seconds"] for r in steps], [r["loss"] for r in steps]
     return turn
@@ -297,8 +306,8 @@ def peer_pairs(row, folder, threads, drop, answer):
     from sentence_transformers import losses, models
     word = models.Transformer(str(folder))
     model = st.SentenceTransformer(modules=[word, models.Pooling(word.get_word_embedding_dimension())])
-    n, said, (asked, answers) = ROWS[row][1], [], pairs()
-    loss = (losses.MultipleNegativesRankingLoss(model) if n == PARTS else
+    n, said, (asked, answers) = items(row, drop), [], pairs()
+    loss = (losses.MultipleNegativesRankingLoss(model) if n <= PARTS else
             losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=PARTS))
     recording(loss, said)
     arguments = arguments_of(st.SentenceTransformerTrainingArguments, folder, n)
@@ -325,7 +334,7 @@ def peer_classifier(row, folder, threads, drop, answer, compiled=False):
         made["labels"] = transformers.default_data_collator([{"labels": item["label"]} for item in items])["labels"]
         return made
     recording(model, said)
-    arguments = arguments_of(transformers.TrainingArguments, folder, ROWS[row][1], remove_unused_columns=False, torch_compile=compiled)
+    arguments = arguments_of(transformers.TrainingArguments, folder, items(row, drop), remove_unused_columns=False, torch_compile=compiled)
     in_order(transformers.Trainer(model=model, args=arguments, data_collator=collated, callbacks=[callback(answer, said)],
                                   train_dataset=datasets.Dataset.from_dict({"text": words, "label": labels}))).train()
 
@@ -346,13 +355,13 @@ def stepped(module, optimizer, loss):
 
 def peer_tutorial(row, folder, threads, drop):
     import torch
-    rows = translations()
+    rows, size = translations(), items(row, drop)
 
     def turn(n):
         module = translator(drop).train()
         optimizer, losses, ends = optimizer_of(module), [], []
-        for at in range(0, 32 * n, 32):
-            batch = {name: torch.tensor([item[name] for item in rows[at:at + 32]]) for name in rows[0]}
+        for at in range(0, size * n, size):
+            batch = {name: torch.tensor([item[name] for item in rows[at:at + size]]) for name in rows[0]}
             losses.append(stepped(module, optimizer, loss_of_tokens(module(batch["src"], batch["tgt"]), batch["labels"])))
             ends.append(time.monotonic())
         return ends, losses

@@ -146,6 +146,7 @@ member: NAME "=" expr as             { $$ = NODE(MEMBER, @1, $1, CHILDREN($3)); 
    }
  | "weight" "*" "=" expr             { $$ = NODE(INITIAL, span_join(@1, @2), NULL, CHILDREN($4)); }
  | "require" expr "," STRING         { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); $$->text = $4; }
+ | "require" expr                    { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); check_choice(parser, $2); }
  | "if" expr block_m else_m          { $$ = NODE(IF, @$, NULL, CHILDREN($2, $3, $4)); }
  | "fn" NAME header body             { $$ = NODE(FN, span_join(@1, @2), $2, CHILDREN($3, $4)); }
  | "forward" header body             {
@@ -176,6 +177,7 @@ stmts: %empty                        { $$ = list_new(parser); }
  | stmts stmt                        { $$ = list_add(parser, $1, $2); } ;
 stmt: names "=" expr                 { $$ = NODE(ASSIGN, @$, NULL, CHILDREN(NODE_OF(NAMES, @1, NULL, NULL, $1), $3)); }
  | "require" expr "," STRING         { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); $$->text = $4; }
+ | "require" expr                    { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); check_choice(parser, $2); }
  | "if" expr block_s else_s          { $$ = NODE(IF, @$, NULL, CHILDREN($2, $3, $4)); }
  | "for" NAME "in" expr block_s      { $$ = NODE(FOR, span_join(@1, @2), $2, CHILDREN($4, $5)); }
  | "return" results                  { $$ = NODE_OF(RETURN, @$, NULL, NULL, $2); }
@@ -209,7 +211,7 @@ not: cmp
 cmp: sum
  | sum cmpop sum                     { $$ = NODE(COMPARE, @$, intern(parser, $2), CHILDREN($1, $3)); } ;
 cmpop: "==" { $$ = "=="; } | "!=" { $$ = "!="; } | "<" { $$ = "<"; } | ">" { $$ = ">"; } | "<=" { $$ = "<="; }
- | ">=" { $$ = ">="; } ;
+ | ">=" { $$ = ">="; } | "in" { $$ = "in"; } ;
 sum: product
  | sum "+" product                   { $$ = NODE(BINARY, @$, intern(parser, "+"), CHILDREN($1, $3)); }
  | sum "-" product                   { $$ = NODE(BINARY, @$, intern(parser, "-"), CHILDREN($1, $3)); } ;

@@ -170,6 +170,7 @@ else
   stage "import, files of a folder" "$python" tests/models/test_folders.py "$tfmc" tests/models/cases
   stage "import, sparse vectors, vectors of tokens, tables" "$python" tests/models/test_sentence_modules.py "$tfmc" tests/models/cases
   stage "import, settings that decide numbers" "$python" tests/models/test_settings.py "$tfmc" tests/models/cases
+  stage "import, words that nobody knows" "$python" tests/models/test_words.py "$tfmc" models
   stage "import, keys that change nothing" "$python" tests/models/test_unchanging.py "$tfmc" tests/models/cases
   stage "import, one config with every key changed" "$python" tests/models/fuzz_configs.py "$tfmc" tests/models/cases deberta_v3
   stage "documents" "$python" tests/e2e/test_documents.py "$build"

@@ -27,10 +27,11 @@
 #include "tfm/abi/adapts.h"
 #include "tfm/abi/drivers.h"
 #include "tfm/abi/library.h"
-#include "tfm/abi/train_tables.h"
+#include "tfm/abi/trainer_weights.h"
 
 struct tfm_compiled {
   Mapping parts; /* the packed weights stay in it */
+  int file;      /* that it is of, where trainers map frozen weights of it too; 0: it is closed */
   LoadedCode code;
   tfm_model *model;             /* NULL: it trains */
   const tfm_training *training; /* NULL: it does not */
@@ -71,23 +72,36 @@ static tfm_status run_compiler(const tfm_compile_options *options, const Request
   return child_run(command_of(options, path), request, options, end, error);
 }
 
-/* The request holds the nameless files; once the parts are mapped, nothing of it is needed. */
-static tfm_status make_parts(const tfm_compile_options *options, Mapping *parts, tfm_error *error) {
+static const PartsHeader *header_of(const Mapping *parts) { return (const PartsHeader *)(const void *)parts->data; }
+
+/* Trainers do not copy frozen weights: each maps them for itself. Without a descriptor they do. */
+static void keep_file(tfm_compiled *made, int file) {
+  const int kept = header_of(&made->parts)->frozen.size ? fcntl(file, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) : 0;
+  made->file = kept > 0 ? kept : 0;
+}
+
+/* The request holds the nameless files; once the parts are mapped, nothing else of it is needed. */
+static tfm_status make_parts(const tfm_compile_options *options, tfm_compiled *made, tfm_error *error) {
   Request request;
   ChildEnd end;
   tfm_status status = request_create(options, &request, error);
   if (status != TFM_OK) return status;
   status = run_compiler(options, &request, &end, error);
-  if (status == TFM_OK) status = outcome_read(&request, options, &end, parts, error);
+  if (status == TFM_OK) status = outcome_read(&request, options, &end, &made->parts, error);
+  if (status == TFM_OK) keep_file(made, request.output);
   request_free(&request);
   return status;
 }
 
 // ---- what it made ----
 
-/* Weights to begin with are a block of the trainer. */
+/* Weights to begin with are blocks of the trainer: both, or none. */
 static tfm_status check_begin(const tfm_compiled *compiled, const PartsHeader *header, tfm_error *error) {
-  if (!header->weights.size || header->weights.size == compiled->training->floats * sizeof(float)) return TFM_OK;
+  const tfm_training *training = compiled->training;
+  const bool has_none = !header->weights.size && !header->frozen.size;
+  if (has_none || (header->weights.size == training->floats * sizeof(float) &&
+                   header->frozen.size == training->frozen_bytes))
+    return TFM_OK;
   return api_fault(error, TFM_E_INTERNAL, "the compiler left weights of another model");
 }
 
@@ -134,7 +148,7 @@ tfm_status tfm_compile(const tfm_compile_options *given, tfm_compiled **compiled
   if (status != TFM_OK) return status;
   tfm_compiled *made = calloc(1, sizeof *made);
   if (!made) return api_fault(error, TFM_E_NOMEM, "not enough memory for a model");
-  status = make_parts(&options, &made->parts, error);
+  status = make_parts(&options, made, error);
   if (status == TFM_OK) status = load(made, error);
   if (status == TFM_OK) *compiled = made;
   else tfm_compiled_free(made);
@@ -142,8 +156,6 @@ tfm_status tfm_compile(const tfm_compile_options *given, tfm_compiled **compiled
 }
 
 // ---- files ----
-
-static const PartsHeader *header_of(const Mapping *parts) { return (const PartsHeader *)(const void *)parts->data; }
 
 /* The header, in place of which the file gets one with the hash, then all else. 0, or an error number. */
 static int write_parts(const Mapping *parts, int file) {
@@ -178,7 +190,7 @@ tfm_status tfm_compiled_save(const tfm_compiled *compiled, const char *path, tfm
 }
 
 /* O_NONBLOCK: opening a pipe must not wait for its other end. */
-static tfm_status map_file(const char *path, Mapping *parts, tfm_error *error) {
+static tfm_status map_file(const char *path, Mapping *parts, int *kept, tfm_error *error) {
   struct stat info;
   int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (file < 0) return refuse_file(error, path, "cannot be read", errno);
@@ -190,6 +202,7 @@ static tfm_status map_file(const char *path, Mapping *parts, tfm_error *error) {
   void *data = status == TFM_OK ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
   if (status == TFM_OK && data == MAP_FAILED) status = refuse_file(error, path, "cannot be mapped", errno);
   if (status == TFM_OK) *parts = (Mapping){data, (size_t)info.st_size};
+  if (kept && status == TFM_OK) *kept = fcntl(file, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
   close(file);
   return status;
 }
@@ -218,12 +231,21 @@ static tfm_status check_file(const char *path, const Mapping *parts, tfm_error *
   return TFM_OK;
 }
 
-tfm_status parts_map(const char *path, Mapping *parts, tfm_error *error) {
+/* `kept` gets a descriptor of the file; NULL: none is needed. */
+static tfm_status map_checked(const char *path, Mapping *parts, int *kept, tfm_error *error) {
   *parts = (Mapping){0};
-  tfm_status status = map_file(path, parts, error);
+  tfm_status status = map_file(path, parts, kept, error);
   if (status == TFM_OK) status = check_file(path, parts, error);
   if (status != TFM_OK) mapping_free(parts);
+  if (kept && *kept > 0 && (status != TFM_OK || !header_of(parts)->frozen.size)) {
+    close(*kept);
+    *kept = 0;
+  }
   return status;
+}
+
+tfm_status parts_map(const char *path, Mapping *parts, tfm_error *error) {
+  return map_checked(path, parts, NULL, error);
 }
 
 /* What users call a family, or, `by_target`, what --target= takes for it. */
@@ -250,7 +272,7 @@ tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *e
   *compiled = NULL;
   tfm_compiled *made = calloc(1, sizeof *made);
   if (!made) return api_fault(error, TFM_E_NOMEM, "not enough memory for a model");
-  tfm_status status = parts_map(path, &made->parts, error);
+  tfm_status status = map_checked(path, &made->parts, &made->file, error);
   if (status == TFM_OK) status = check_machine(path, &made->parts, error);
   if (status == TFM_OK) status = load(made, error);
   if (status == TFM_OK)
@@ -262,19 +284,36 @@ tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *e
 
 // ---- trainers ----
 
-/* From the file that the compiler made, which has all weights; the first one begins the block. */
-static tfm_status begin_with(const tfm_compiled *compiled, const tfm_trainer_options *given, const float *weights,
+/* Frozen weights as a trainer's own memory, which is the file's as long as nobody writes to it. Where pages are larger
+ * than the file's ranges are aligned, it is a copy. NULL: there is no memory. */
+static void *map_frozen(const tfm_compiled *compiled) {
+  const PartsRange range = header_of(&compiled->parts)->frozen;
+  void *frozen = MAP_FAILED;
+  if (compiled->file > 0)
+    frozen = mmap(NULL, range.size, PROT_READ | PROT_WRITE, MAP_PRIVATE, compiled->file, (off_t)range.offset);
+  if (frozen != MAP_FAILED) return frozen;
+  frozen = mmap(NULL, range.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (frozen == MAP_FAILED) return NULL;
+  return memcpy(frozen, compiled->parts.data + range.offset, range.size);
+}
+
+/* From the file that the compiler made, which has all weights. A state has those that are trained, and perhaps all. */
+static tfm_status begin_with(const tfm_compiled *compiled, const char *state, const tfm_trainer_options *given,
                              tfm_trainer **trainer, tfm_error *error) {
-  const tfm_training *training = compiled->training;
-  tfm_status status;
+  const PartsHeader *header = header_of(&compiled->parts);
+  tfm_trainer_begin begin = {.frozen_mapping = header->frozen.size};
   tfm_trainer_options options = {0};
   if (given) memcpy(&options, given, given->struct_size < sizeof options ? given->struct_size : sizeof options);
   options.struct_size = sizeof options;
   options.fills = 1;
-  if ((status = tfm_library_trainer_new(training, NULL, &options, trainer, error))) return status;
-  if (training->floats)
-    memcpy(tfm_trainer_data(*trainer, 0, TFM_TENSOR_WEIGHT), weights, training->floats * sizeof(float));
-  return header_of(&compiled->parts)->begins_adapters ? tfm_trainer_draw_adapters(*trainer, error) : TFM_OK;
+  const void *trained = compiled->parts.data + header->weights.offset;
+  if (header->weights.size) begin.trained = trained;
+  if (header->frozen.size && !(begin.frozen = map_frozen(compiled)))
+    return api_fault(error, TFM_E_NOMEM, "not enough memory for %llu bytes of frozen weights",
+                     (unsigned long long)header->frozen.size);
+  const tfm_status status =
+      tfm_library_trainer_begin(compiled->training, &begin, state, &options, trainer, error);
+  return status || state || !header->begins_adapters ? status : tfm_trainer_draw_adapters(*trainer, error);
 }
 
 tfm_status tfm_compiled_trainer(const tfm_compiled *compiled, const char *state, const tfm_trainer_options *options,
@@ -284,10 +323,8 @@ tfm_status tfm_compiled_trainer(const tfm_compiled *compiled, const char *state,
   *trainer = NULL;
   if (!compiled->training)
     return api_fault(error, TFM_E_USAGE, "the model was not compiled to be trained: set `training` of the options");
-  const PartsRange weights = header_of(&compiled->parts)->weights;
-  if (!state && weights.size)
-    return begin_with(compiled, options, (const float *)(const void *)(compiled->parts.data + weights.offset), trainer,
-                      error);
+  const PartsHeader *header = header_of(&compiled->parts);
+  if (header->weights.size || header->frozen.size) return begin_with(compiled, state, options, trainer, error);
   return tfm_library_trainer_new(compiled->training, state, options, trainer, error);
 }
 
@@ -301,6 +338,7 @@ void tfm_compiled_free(tfm_compiled *compiled) {
   tfm_model_close(compiled->model);
   objects_unload(&compiled->code);
   mapping_free(&compiled->parts);
+  if (compiled->file > 0) close(compiled->file);
   free(compiled);
 }
 

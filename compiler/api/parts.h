@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-  PARTS_FORM = 5,
+  PARTS_FORM = 6,
   PARTS_ALIGNMENT = 4096,
   PARTS_MAX_OBJECTS = 4,
   PARTS_VERSION_BYTES = 32,
@@ -32,8 +32,9 @@ typedef struct PartsHeader {
   char message[PARTS_MESSAGE_BYTES];  /* the first error */
   PartsRange symbol;                  /* name of the function that returns the tfm_library, or the tfm_training of a
                                          model that trains, with its NUL */
-  PartsRange weights;                 /* what would be a .tfmw file; of a model that trains: weights to begin with, as a
-                                         block of its trainer, or nothing */
+  PartsRange weights;                 /* what would be a .tfmw file; of a model that trains: weights to begin with, as
+                                         the block of its trainer that has those that are trained, or nothing */
+  PartsRange frozen;                  /* with these, the block of those that are not */
   uint32_t n_objects, trains;
   uint32_t begins_adapters;           /* adapters in `weights` are new: the trainer draws them, by its seed */
   PartsRange objects[PARTS_MAX_OBJECTS];

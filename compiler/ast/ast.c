@@ -15,6 +15,8 @@ static const char *const kind_texts[N_AST_KINDS] = {
 
 const char *ast_kind_text(AstKind kind) { return kind_texts[kind]; }
 
+bool ast_is_in(const Ast *node) { return node->kind == AST_COMPARE && strcmp(node->name, "in") == 0; }
+
 // ---- dump ----
 
 /* What a node holds besides its children. A path and a text are quoted, since they may contain anything. */

@@ -37,6 +37,8 @@ struct Ast {
 };
 
 const char *ast_kind_text(AstKind kind);
+/* `x in list`. */
+bool ast_is_in(const Ast *node);
 /* The tree as .tfm text again: parsing it gives the same tree. */
 void ast_print(StrBuf *out, const Ast *node);
 /* The tree one node a line, indented, with line:column: for `dump --stage=ast`. */

@@ -316,6 +316,7 @@ static void print_require(StrBuf *out, const Ast *node, unsigned indent) {
   (void)indent;
   strbuf_add(out, "require ");
   print_expression(out, node->children[0], LEVEL_CHOICE);
+  if (!node->text) return;
   strbuf_add(out, ", ");
   print_quoted(out, node->text);
 }

@@ -69,6 +69,22 @@ static bool check_new(Session *session, const TrainGraphs *graphs) {
 
 // ---- weights, trainer ----
 
+/* Piece by piece: the numbers are rounded to what the trainer keeps them in. */
+static bool read_weight(const Training *t, uint32_t i, const WeightEntry *entry) {
+  enum { PIECE = 1 << 14 };
+  const int64_t n = t->graphs->parameters.items[i].elements;
+  Arena *scratch = arena_create();
+  float *piece = ARENA_ARRAY(scratch, float, PIECE);
+  bool good = true;
+  for (int64_t at = 0; at < n && good; at += PIECE) {
+    const int64_t some = n - at < PIECE ? n - at : PIECE;
+    good = weight_entry_read_part(entry, &t->session->diag, at, some, piece);
+    if (good) tfm_trainer_set(trainer_made(t->trainer), i, at, some, piece);
+  }
+  arena_destroy(scratch);
+  return good;
+}
+
 /* Of a weight that only a run of the model needs: from the file, if it is there. */
 static bool read_unreached(const Training *t, const WeightSource *weights, uint32_t i) {
   const Parameter *p = &t->graphs->parameters.items[i];
@@ -76,7 +92,7 @@ static bool read_unreached(const Training *t, const WeightSource *weights, uint3
   if (!entry || !weight_entry_is_readable(entry)) return trainer_draw(t->trainer, i);
   bool fits = entry->tensor->rank == p->rank;
   for (uint32_t axis = 0; axis < p->rank && fits; axis++) fits = entry->tensor->dims[axis] == p->dims[axis];
-  if (fits) return weight_entry_read_part(entry, &t->session->diag, 0, p->elements, trainer_weight(t->trainer, i));
+  if (fits) return read_weight(t, i, entry);
   diag_error_at(&t->session->diag, entry->file->file.path, DIAG_WEIGHT_SHAPE,
                 "tensor \"%s\" does not have the shape of the model's weight", p->path);
   return false;
@@ -86,8 +102,10 @@ static bool fill_weight(const Training *t, WeightSource *weights, uint32_t i) {
   const Parameter *p = &t->graphs->parameters.items[i];
   if (!weights || is_new(t->session, t->begun, p->path)) return trainer_draw(t->trainer, i);
   if (!p->is_reached) return read_unreached(t, weights, i);
+  const WeightEntry *entry = weights->set ? weight_set_find(weights->set, p->path) : NULL;
+  if (entry) return read_weight(t, i, entry);
   const Tensor *tensor = weight_source_get(weights, p->path);
-  if (tensor && p->elements) memcpy(trainer_weight(t->trainer, i), tensor->data, (size_t)p->elements * sizeof(float));
+  if (tensor) trainer_set(t->trainer, i, tensor->data);
   return tensor != NULL;
 }
 
@@ -96,21 +114,35 @@ static bool fill_weights(Training *t, WeightSource *weights, bool is_training) {
   bool good = true;
   for (uint32_t i = 0; i < t->graphs->parameters.n; i++)
     if (is_training || t->graphs->parameters.items[i].is_reached) good = fill_weight(t, weights, i) && good;
+  tfm_trainer_has_base(trainer_made(t->trainer));
   return good;
+}
+
+/* What is frozen may stay in the 16 bits of the file, whoever fills it in. */
+static bool note_types(Session *session, const WeightSource *weights, Graph *graph) {
+  const char *path = option_text(&session->options, OPTION_WEIGHTS, NULL);
+  WeightSet *set = weights ? weights->set : path ? weight_set_open(session->arena, &session->diag, path) : NULL;
+  if (!weights && path && (!set || !adapter_take_apart(session->arena, &session->diag, set, graph))) return false;
+  weight_set_note_types(set, graph);
+  if (!weights) weight_set_close(set);
+  return true;
 }
 
 bool training_begin(Training *t, Session *session, const TrainingWish *wish) {
   const Options *options = &session->options;
   *t = (Training){.session = session};
-  const bool is_training = wish->is_training, fills = wish->fills;
+  const bool is_training = wish->is_training;
   Objective *objective = training_objective(session, is_training);
   if (!objective) return false;
+  const bool has_base = objective->adapters || option_given(options, OPTION_WEIGHTS);
+  const bool fills = wish->fills && (!wish->resumes || has_base);
   const bool has_file = fills && (option_given(options, OPTION_WEIGHTS) || !is_training);
   if (has_file && is_training && !find_begun(session, objective, &t->begun)) return false;
   const bool begins = option_given(options, OPTION_NEW) || t->begun;
   Graph *needing = begins ? without_new(session, t->begun, objective->graph) : objective->graph;
   WeightSource *weights = has_file ? session_weights(session, needing) : NULL;
   if (has_file && !weights) return false;
+  if (!note_types(session, weights, objective->graph)) return false;
   t->graphs = train_graphs(session->arena, &session->diag, objective, is_training);
   if (t->graphs && check_new(session, t->graphs)) {
     const TrainerOptions with = {.kind = wish->only_weights ? &engine_reference : session_engine_kind(session),
@@ -132,6 +164,7 @@ bool training_of_library(Session *session, TrainingModel *model) {
   TrainGraphs *made[2] = {NULL, NULL};
   for (int i = 0; i < 2; i++) {
     Objective *objective = training_objective(session, i == 0);
+    if (objective && !note_types(session, NULL, objective->graph)) return false;
     made[i] = objective ? train_graphs(session->arena, &session->diag, objective, i == 0) : NULL;
     if (!made[i]) return false;
   }

@@ -23,6 +23,7 @@ typedef struct TrainingWish {
   bool is_training;  /* else the objective is only evaluated */
   bool fills;        /* with the weights of --weights, or initial values; else they are left for the caller */
   bool only_weights; /* no step is taken, so nothing is compiled */
+  bool resumes;      /* a checkpoint follows: only the base of adapters is filled in, or what --weights names */
 } TrainingWish;
 
 /* False after an error; the trainer must be freed all the same. The weights are opened before the graphs are made,

@@ -144,7 +144,7 @@ static bool write_weights(Worker *w, uint64_t *offset) {
   return ok;
 }
 
-/* The weights that training begins with, if there are any, as a block of a trainer. Nothing is compiled for it. */
+/* The weights that training begins with, if there are any, as blocks of a trainer. Nothing is compiled for it. */
 static bool write_beginning(Worker *w, uint64_t *offset) {
   Training t = {.session = w->session};
   const TrainingWish wish = {.is_training = true, .fills = true, .only_weights = true};
@@ -153,9 +153,11 @@ static bool write_beginning(Worker *w, uint64_t *offset) {
   bool ok = training_begin(&t, w->session, &wish);
   w->header.begins_adapters = t.begun != NULL;
   if (ok) {
-    const TrainerState state = trainer_state(t.trainer);
-    w->header.weights = range_at(offset, (uint64_t)state.floats * sizeof *state.weights);
-    ok = write_at(w, state.weights, w->header.weights.size, w->header.weights.offset);
+    const tfm_trainer_weights all = tfm_trainer_all_weights(trainer_made(t.trainer));
+    w->header.weights = range_at(offset, all.trained_bytes);
+    w->header.frozen = range_at(offset, all.frozen_bytes);
+    ok = write_at(w, all.trained, all.trained_bytes, w->header.weights.offset) &&
+         write_at(w, all.frozen, all.frozen_bytes, w->header.frozen.offset);
   }
   trainer_free(t.trainer);
   return ok;

@@ -298,8 +298,9 @@ LLVMValueRef emit_widened_bf16(Emitter *e, LLVMValueRef halves, unsigned n) {
   return LLVMBuildBitCast(e->builder, bits, LLVMVectorType(e->f32, n), "");
 }
 
-/* Without an instruction for it: the bits of exponent and mantissa, moved to their places in an f32, are the number
- * times 2^-112, also if it is subnormal. Infinity and NaN, which become 2^16 and more, get the greatest exponent. */
+/* Without an instruction for it: the bits of exponent and mantissa, moved to their places in an f32, with another bias
+ * of the exponent. A subnormal number is what such bits are beyond 2^-14, which is right where subnormal f32 count as 0
+ * too. Infinity and NaN get the greatest exponent. */
 static LLVMValueRef widened_by_hand(Emitter *e, LLVMValueRef halves, unsigned n) {
   LLVMBuilderRef b = e->builder;
   LLVMTypeRef floats = LLVMVectorType(e->f32, n), words = LLVMVectorType(e->i32, n);
@@ -308,9 +309,12 @@ static LLVMValueRef widened_by_hand(Emitter *e, LLVMValueRef halves, unsigned n)
   LLVMValueRef rest = LLVMBuildAnd(b, bits, emit_splat(e, emit_i32(e, 0x7fff), n), "");
   sign = LLVMBuildShl(b, sign, emit_splat(e, emit_i32(e, 16), n), "");
   rest = LLVMBuildShl(b, rest, emit_splat(e, emit_i32(e, 13), n), "");
-  LLVMValueRef scale = emit_splat(e, LLVMConstReal(e->f32, 0x1p112), n);
-  LLVMValueRef number = LLVMBuildFMul(b, LLVMBuildBitCast(b, rest, floats, ""), scale, "");
-  LLVMValueRef number_bits = LLVMBuildBitCast(b, number, words, "");
+  LLVMValueRef normal = LLVMBuildAdd(b, rest, emit_splat(e, emit_i32(e, 112 << 23), n), "");
+  LLVMValueRef beyond = LLVMBuildAdd(b, rest, emit_splat(e, emit_i32(e, 113 << 23), n), "");
+  LLVMValueRef least_normal = emit_splat(e, LLVMConstReal(e->f32, 0x1p-14), n);
+  LLVMValueRef small = LLVMBuildFSub(b, LLVMBuildBitCast(b, beyond, floats, ""), least_normal, "");
+  LLVMValueRef is_small = LLVMBuildICmp(b, LLVMIntULT, rest, emit_splat(e, emit_i32(e, 1 << 23), n), "");
+  LLVMValueRef number_bits = LLVMBuildSelect(b, is_small, LLVMBuildBitCast(b, small, words, ""), normal, "");
   LLVMValueRef least = emit_splat(e, emit_i32(e, 0x1f << 23), n);
   LLVMValueRef is_not_finite = LLVMBuildICmp(b, LLVMIntUGE, rest, least, "");
   LLVMValueRef greatest = LLVMBuildOr(b, number_bits, emit_splat(e, emit_i32(e, 0x7f800000), n), "");

@@ -196,6 +196,26 @@ bool need_required(Elaborator *e, Value condition, const char *text, const Scope
   return result;
 }
 
+static void add_element(Message *m, Value v) {
+  if (v.kind == VALUE_STRING) strbuf_add_quoted(&m->text, v.as.string);
+  if (v.kind == VALUE_PRIMITIVE || v.kind == VALUE_FUNCTION) strbuf_add(&m->text, "the function ");
+  if (v.kind != VALUE_STRING) message_add_value(m, v);
+}
+
+bool need_element(Elaborator *e, const Ast *place, Value x, const List *list) {
+  enum { MAX_SHOWN = 24 };
+  Message m = message_new(e);
+  strbuf_add_n(&m.text, place->span.source->text + place->span.begin, place->span.end - place->span.begin);
+  strbuf_add(&m.text, " must be one of [");
+  for (uint32_t i = 0; i < list->n && i < MAX_SHOWN; i++) {
+    if (i) strbuf_add(&m.text, ", ");
+    add_element(&m, list->items[i]);
+  }
+  strbuf_add(&m.text, list->n > MAX_SHOWN ? ", ...], not " : "], not ");
+  add_element(&m, x);
+  return settle(e, value_bool(false), DIAG_REQUIRE, &m);
+}
+
 const char *filled_text(Elaborator *e, const char *text, const Scope *scope) {
   Message m = message_new(e);
   if (!fill_text(e, &m, text, scope)) return NULL;

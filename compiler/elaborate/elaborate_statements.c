@@ -47,8 +47,19 @@ static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *res
   }
 }
 
+/* `require x in list` without a text. */
+static bool require_element(Elaborator *e, const Ast *node, Scope *scope) {
+  const Ast *compare = node->children[0];
+  Value x = eval(e, compare->children[0], scope), list = eval(e, compare->children[1], scope);
+  e->here = compare->span;
+  Value holds = operator_compare(e, compare->name, x, list);
+  e->here = node->span;
+  return is_poison(holds) || holds.as.boolean || need_element(e, compare->children[0], x, list.as.list);
+}
+
 /* A poisoned condition counts as holding: its fault has been reported. */
 bool run_require(Elaborator *e, const Ast *node, Scope *scope) {
+  if (!node->text) return require_element(e, node, scope);
   if (is_range(node->children[0], scope)) return require_range(e, node->children[0], node->text, scope);
   Value condition = truth_of(e, eval(e, node->children[0], scope), "what is required");
   return is_poison(condition) || need_required(e, condition, node->text, scope);

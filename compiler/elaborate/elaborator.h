@@ -78,6 +78,8 @@ bool need(Elaborator *e, Value condition, DiagCode code, const char *format, ...
 bool need_same(Elaborator *e, const Size *a, const Size *b, const char *format, ...);
 /* The text of `require`, with {name} filled in. */
 bool need_required(Elaborator *e, Value condition, const char *text, const Scope *scope);
+/* What `require x in list` without a text says of an x, written at `place`, that is no element of the list: false. */
+bool need_element(Elaborator *e, const Ast *place, Value x, const List *list);
 /* The text of `as`, with {name} filled in; NULL after an error. */
 /* The text of a `require` that says nothing of a run; NULL after an error. */
 const char *filled_text(Elaborator *e, const char *text, const Scope *scope);

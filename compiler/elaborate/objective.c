@@ -25,7 +25,8 @@ typedef enum SettingKind {
   SETTING_TRUTH,
   SETTING_PATTERNS, /* a list of strings */
   SETTING_OPTIMIZER,
-  SETTING_SCHEDULE
+  SETTING_SCHEDULE,
+  SETTING_FROZEN
 } SettingKind;
 
 typedef struct SettingRow {
@@ -62,11 +63,13 @@ static const SettingRow rows[] = {
     {"clip_norm", SETTING_POSITIVE, offsetof(TrainSettings, clip_norm), 0, 0},
     {"freeze", SETTING_PATTERNS, offsetof(TrainSettings, freeze), 0, 0},
     {"no_decay", SETTING_PATTERNS, offsetof(TrainSettings, no_decay), 0, 0},
+    {"frozen", SETTING_FROZEN, offsetof(TrainSettings, frozen), 0, 0},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, ROW_OPTIMIZER = 0, ROW_SCHEDULE = 7 };
 
 static const char *const optimizers[] = {"sgd", "adam", "adamw"};
 static const char *const schedules[] = {"constant", "linear", "cosine", "exponential", "noam", "inverse_sqrt"};
+static const char *const frozen[] = {"as-stored", "f32", "bf16"};
 
 /* The index of a word; -1 after an error. */
 static int word_of(Elaborator *e, const char *name, Value v, uint32_t n, const char *const *words) {
@@ -142,6 +145,10 @@ static void set_one(Elaborator *e, const SettingRow *row, Value v, TrainSettings
     case SETTING_SCHEDULE:
       word = word_of(e, row->name, v, sizeof schedules / sizeof *schedules, schedules);
       if (word >= 0) settings->schedule = (Schedule)word;
+      break;
+    case SETTING_FROZEN:
+      word = word_of(e, row->name, v, sizeof frozen / sizeof *frozen, frozen);
+      if (word >= 0) settings->frozen = (Frozen)word;
       break;
     case SETTING_BETAS:
       set_betas(e, v, settings);
@@ -256,6 +263,8 @@ static size_t bytes_of(SettingKind kind) {
       return sizeof defaults.optimizer;
     case SETTING_SCHEDULE:
       return sizeof defaults.schedule;
+    case SETTING_FROZEN:
+      return sizeof defaults.frozen;
     case SETTING_BETAS:
       return sizeof defaults.beta1 + sizeof defaults.beta2;
     case SETTING_PATTERNS:

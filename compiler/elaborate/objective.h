@@ -44,6 +44,10 @@ typedef enum Schedule {
   SCHEDULE_INVERSE_SQRT
 } Schedule;
 
+/* What matrices that are not trained are kept in: the 16 bits of their file, if it has them so, else f32; f32; bf16, to
+ * which they are rounded. */
+typedef enum Frozen { FROZEN_AS_STORED, FROZEN_F32, FROZEN_BF16 } Frozen;
+
 typedef struct Patterns { /* of weight paths, where `*` matches anything */
   VEC(const char *) texts;
 } Patterns;
@@ -55,6 +59,7 @@ typedef struct TrainSettings {
   double clip_norm; /* 0: none */
   bool nesterov;
   Patterns freeze, no_decay;
+  Frozen frozen;
 } TrainSettings;
 
 bool patterns_match(const Patterns *patterns, const char *path);

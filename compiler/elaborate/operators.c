@@ -216,6 +216,24 @@ static bool compare_numbers(OpKind op, Value a, Value b) {
   }
 }
 
+static bool is_open(Value v) {
+  return is_tensor(v) || v.kind == VALUE_SIZE || v.kind == VALUE_CONDITION;
+}
+
+/* `x in list`: whether an element equals x. What only a run decides is refused on both sides. */
+static Value is_element(Elaborator *e, Value x, Value list) {
+  if (list.kind != VALUE_LIST) return fail(e, DIAG_KIND, "what stands behind 'in' must be a list, not %K", list);
+  if (is_open(x)) return fail(e, DIAG_KIND, "'in' of %K and %K is not defined", x, list);
+  bool is_found = false;
+  for (uint32_t i = 0; i < list.as.list->n; i++) {
+    Value element = list.as.list->items[i];
+    if (is_poison(element)) return POISON;
+    if (is_open(element)) return fail(e, DIAG_KIND, "'in' of %K and a list with %K is not defined", x, element);
+    is_found = is_found || values_equal(x, element);
+  }
+  return value_bool(is_found);
+}
+
 static Value compare_tensors(Elaborator *e, const char *text, OpKind op, Value a, Value b) {
   Node *xs[2];
   const char *what = quoted(e, text);
@@ -233,6 +251,7 @@ static Value compare_sizes(Elaborator *e, OpKind op, Value a, Value b) {
  * decides has no truth here, hence neither has its comparison with something else. */
 Value operator_compare(Elaborator *e, const char *text, Value a, Value b) {
   if (is_poison(a) || is_poison(b)) return POISON;
+  if (strcmp(text, "in") == 0) return is_element(e, a, b);
   OpKind op = comparison_named(text);
   bool is_equality = op == OP_EQ || op == OP_NE;
   bool has_none = a.kind == VALUE_NONE || b.kind == VALUE_NONE;
@@ -240,8 +259,8 @@ Value operator_compare(Elaborator *e, const char *text, Value a, Value b) {
   if (is_number(a) && is_number(b)) return value_bool(compare_numbers(op, a, b));
   if (is_size(a) && is_size(b)) return compare_sizes(e, op, a, b);
   /* What a run decides has no truth here, so neither has its comparison with something else. */
-  bool is_open = a.kind == VALUE_CONDITION || b.kind == VALUE_CONDITION || (is_numeric(a) && is_numeric(b));
-  if (!is_equality || is_open) return fail(e, DIAG_KIND, "'%s' of %K and %K is not defined", text, a, b);
+  bool decides_later = a.kind == VALUE_CONDITION || b.kind == VALUE_CONDITION || (is_numeric(a) && is_numeric(b));
+  if (!is_equality || decides_later) return fail(e, DIAG_KIND, "'%s' of %K and %K is not defined", text, a, b);
   return value_bool(values_equal(a, b) == (op == OP_EQ));
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "graph/graph.h"
+#include "tfm/abi/half.h"
 
 // ---- compiled code: errors, inputs, a run ----
 
@@ -35,15 +36,29 @@ tfm_context_options context_options(const EngineSettings *settings) {
   return (tfm_context_options){.struct_size = sizeof(tfm_context_options), .threads = settings->threads};
 }
 
+/* The numbers of a tensor in 16 bits, as a program reads them that was made for them. */
+static void *in_form(Arena *arena, const Tensor *tensor, tfm_form form) {
+  const int64_t n = tensor_elements(tensor);
+  const float *from = tensor->data;
+  uint16_t *to = ARENA_ARRAY(arena, uint16_t, (size_t)n + 1);
+  for (int64_t i = 0; i < n; i++) to[i] = form == TFM_FORM_BF16 ? f32_to_bf16(from[i]) : f32_to_f16(from[i]);
+  return to;
+}
+
+static tfm_value value_of(Arena *arena, const Tensor *tensor, uint8_t form) {
+  void *data = form == TFM_FORM_F32 ? tensor->data : in_form(arena, tensor, (tfm_form)form);
+  return (tfm_value){data, (int32_t)tensor->dtype, (int32_t)tensor->rank, tensor->dims};
+}
+
 /* Inputs in the order of the program. An input that nothing needs may be left out; its value has no data, and the
  * runtime refuses it if a step reads it. */
-static tfm_value *order_inputs(Arena *arena, const tfm_program *program, const EvalInputs *inputs) {
+static tfm_value *order_inputs(Arena *arena, const Engine *base, const EvalInputs *inputs) {
+  const tfm_program *program = base->program;
   tfm_value *values = ARENA_ARRAY(arena, tfm_value, program->n_inputs);
   for (uint32_t i = 0; i < program->n_inputs; i++)
     for (uint32_t k = 0; k < inputs->n; k++)
       if (strcmp(program->inputs[i].name, inputs->names[k]) == 0)
-        values[i] = (tfm_value){inputs->tensors[k].data, (int32_t)inputs->tensors[k].dtype,
-                                (int32_t)inputs->tensors[k].rank, inputs->tensors[k].dims};
+        values[i] = value_of(arena, &inputs->tensors[k], base->forms ? base->forms[i] : TFM_FORM_F32);
   return values;
 }
 
@@ -72,7 +87,7 @@ static void make_outputs(const Engine *base, Arena *arena, Tensor *outputs, tfm_
 bool compiled_run(Engine *base, Arena *arena, const EvalInputs *inputs, Tensor *outputs) {
   const tfm_program *program = base->program;
   tfm_error error;
-  const tfm_value *in = order_inputs(arena, program, inputs);
+  const tfm_value *in = order_inputs(arena, base, inputs);
   tfm_value *out = ARENA_ARRAY(arena, tfm_value, program->n_outputs);
   tfm_status status = tfm_context_bind(base->context, in, &error);
   if (status == TFM_OK) {
@@ -118,11 +133,22 @@ static bool make_context(NativeEngine *engine, const EngineSettings *settings) {
   return false;
 }
 
+static const uint8_t *forms_of(Arena *arena, const Graph *graph) {
+  bool is_f32 = true;
+  uint8_t *forms = ARENA_ARRAY(arena, uint8_t, graph->inputs.n + 1);
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    forms[i] = (uint8_t)node_form(graph->inputs.items[i]);
+    is_f32 &= forms[i] == TFM_FORM_F32;
+  }
+  return is_f32 ? NULL : forms;
+}
+
 static Engine *native_create(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   CompileRequest request;
   if (!engine_request(settings, weights, &request)) return NULL;
   NativeEngine *engine = ARENA_NEW(request.arena, NativeEngine);
   if (!compile_forward(&request, graph, settings->derived, &engine->compiled)) return NULL;
+  engine->base.forms = forms_of(request.arena, graph); /* passes may have taken inputs away */
   if (make_context(engine, settings)) return &engine->base;
   native_destroy(&engine->base);
   return NULL;

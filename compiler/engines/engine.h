@@ -38,6 +38,7 @@ struct Engine { /* the first member of what each engine keeps */
   const EngineSettings *settings;
   const struct tfm_program *program; /* compiled code, and what runs it; NULL: it is interpreted */
   struct tfm_context *context;
+  const uint8_t *forms; /* of the inputs, a tfm_form each; NULL: all are as their type says */
   bool reuses_outputs; /* when runs are timed: outputs that an earlier run filled get the new values where they are */
 };
 

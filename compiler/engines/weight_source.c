@@ -9,7 +9,7 @@
 
 #include "aot/packed_weights.h"
 #include "base/check.h"
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "weights/adapter.h"
 
 // ---- random numbers ----

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "forms/rotate.h"
 #include "forms/whole_rows.h"
 

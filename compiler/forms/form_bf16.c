@@ -4,7 +4,7 @@
  * numbers themselves where the weight was rounded before. Refuses nothing. See form.h. */
 #include <string.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "forms/form.h"
 #include "tfm/abi/form_bf16.h"
 

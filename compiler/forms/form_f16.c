@@ -9,7 +9,7 @@
  * (form_refuses). See form.h. */
 #include <string.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "forms/form.h"
 
 void form_pack_f16(const FormPart *part) {

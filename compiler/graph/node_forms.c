@@ -32,7 +32,8 @@ bool node_moves_elements(const Node *node) {
 
 tfm_form node_form(const Node *node) {
   if (node->op == OP_ROUND_TO) return tfm_form_has_scales(node->attr.form) ? TFM_FORM_F32 : node->attr.form;
-  if (node->op == OP_WEIGHT) return stored_table[node->attr.stored].form;
+  if (node->op == OP_WEIGHT || (node->op == OP_INPUT && node->dtype == DTYPE_F32))
+    return stored_table[node->attr.stored].form;
   if (!node_moves_elements(node)) return TFM_FORM_F32;
   const tfm_form form = node_form(node->inputs.items[0]);
   for (size_t i = 1; i < node->inputs.n; i++)

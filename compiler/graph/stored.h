@@ -7,8 +7,8 @@
 
 #include "tfm/abi/forms.h"
 
-/* The type that a weight is kept in. Its values are those of f32 in any case: what a file holds in fewer bits is exact
- * in f32, and only kept in fewer bits. */
+/* The type that a weight is kept in, or that an input of f32 is given in. Its values are those of f32 in any case: what
+ * a file holds in fewer bits is exact in f32, and only kept in fewer bits. */
 typedef enum Stored {
 #define STORED(ENUM, ...) STORED_##ENUM,
 #include "graph/stored.def"
@@ -34,8 +34,8 @@ Stored stored_in_groups(tfm_form form, int64_t group);
 /* Whether the node's elements are those of what it takes, each as it is, in other places. */
 bool node_moves_elements(const Node *node);
 
-/* The form that holds all elements of a static value, each by itself, as those of weights and of rounded weights that
- * were only moved since: BF16 or F16; else F32. */
+/* The form that holds all elements of a static value or of an input, each by itself, as those of weights and of rounded
+ * weights that were only moved since: BF16 or F16; else F32. */
 tfm_form node_form(const Node *node);
 
 /* The form that a product with a static factor is in: what a rule says, or one that holds the factor as it is. */

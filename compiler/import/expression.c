@@ -99,7 +99,21 @@ static bool are_equal_operands(const Ast *node, const json_t *left, const json_t
   return values_are_equal(left, right);
 }
 
+/* `x in list`, by == with each element. */
+static json_t *element_value(Facts *f, const Ast *node) {
+  const json_t *x = expression_value(f, node->children[0]), *list = x ? expression_value(f, node->children[1]) : NULL;
+  if (!list) return NULL;
+  if (!json_is_array(list))
+    return facts_fault(f, node, "%s: what stands behind 'in' is %s, where a list is expected", f->file,
+                       value_kind(list));
+  bool is_found = false;
+  for (size_t i = 0; i < json_array_size(list); i++)
+    is_found = is_found || values_are_equal(x, json_array_get(list, i));
+  return json_boolean(is_found);
+}
+
 static json_t *compare_value(Facts *f, const Ast *node) {
+  if (ast_is_in(node)) return element_value(f, node);
   bool is_equality = strcmp(node->name, "==") == 0 || strcmp(node->name, "!=") == 0;
   json_t *left = is_equality ? expression_value(f, node->children[0]) : number_of(f, node->children[0]);
   json_t *right = !left ? NULL : is_equality ? expression_value(f, node->children[1]) : number_of(f, node->children[1]);

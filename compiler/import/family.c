@@ -293,15 +293,23 @@ bool family_writes(const Family *family) {
   return false;
 }
 
+static void add_task(Arena *arena, Texts *tasks, const Ast *node) {
+  if (node->kind != AST_STRING) return;
+  for (size_t i = 0; i < tasks->n; i++)
+    if (strcmp(tasks->items[i], node->text) == 0) return;
+  vec_push(arena, tasks, node->text);
+}
+
+/* What `task` is compared with, or may be an element of. */
 static void add_tasks(Arena *arena, Texts *tasks, const Ast *node) {
   if (!node) return;
   for (uint32_t i = 0; i < node->n_children; i++) add_tasks(arena, tasks, node->children[i]);
   if (node->kind != AST_COMPARE || node->n_children != 2) return;
   const Ast *left = node->children[0], *right = node->children[1];
-  if (left->kind != AST_NAME || strcmp(left->name, "task") != 0 || right->kind != AST_STRING) return;
-  for (size_t i = 0; i < tasks->n; i++)
-    if (strcmp(tasks->items[i], right->text) == 0) return;
-  vec_push(arena, tasks, right->text);
+  if (left->kind != AST_NAME || strcmp(left->name, "task") != 0) return;
+  add_task(arena, tasks, right);
+  const uint32_t n = right->kind == AST_LIST ? right->n_children : 0;
+  for (uint32_t i = 0; i < n; i++) add_task(arena, tasks, right->children[i]);
 }
 
 Texts family_tasks(Arena *arena, const Family *family) {

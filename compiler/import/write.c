@@ -1,8 +1,8 @@
 /* The written model: a family's text with the values of a checkpoint.
  *
  * In: the family, the values of its model's parameters. Out: text. It is edited, not printed anew, so comments and
- * layout stay: values take the place of defaults, the checkpoint block goes, and so does what the values decide against
- * in the model: branches that are not taken, and parameters that nothing reads then. */
+ * layout stay: values take the place of defaults, the checkpoint block goes, and so does what the values decide in the
+ * model: branches that are not taken, parameters that nothing reads then, and requirements of those. */
 #include <ctype.h>
 #include <fnmatch.h>
 #include <string.h>
@@ -18,11 +18,21 @@ typedef struct Writer {
   uint32_t at;    /* what stands before it is written */
   Facts *decided; /* the model's parameters that the checkpoint gives, as names */
   const json_t *generation; /* its settings of generation */
+  const char *unrequired;   /* the members without requirements of words; NULL: these are being written */
 } Writer;
 
 static void copy_to(Writer *w, uint32_t end) {
   if (end > w->at) strbuf_add_n(w->out, w->source->text + w->at, end - w->at);
   if (end > w->at) w->at = end;
+}
+
+static bool has_word(const char *text, const char *word) {
+  size_t length = strlen(word);
+  for (const char *at = strstr(text, word); at; at = strstr(at + 1, word)) {
+    bool begins = at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_');
+    if (begins && !(isalnum((unsigned char)at[length]) || at[length] == '_')) return true;
+  }
+  return false;
 }
 
 // ---- what the checkpoint decides ----
@@ -41,7 +51,8 @@ static void remove_hidden(json_t *names, const Ast *node) {
 
 /* Whether an expression has nothing but decided names and constants. */
 static bool is_decided(const json_t *names, const Ast *node) {
-  static const AstKind plain[] = {AST_NUMBER, AST_STRING, AST_TRUE, AST_FALSE, AST_NONE, AST_COMPARE, AST_BINARY};
+  static const AstKind plain[] = {AST_NUMBER, AST_STRING,  AST_TRUE,   AST_FALSE,
+                                  AST_NONE,   AST_COMPARE, AST_BINARY, AST_LIST};
   bool is_plain = node->kind == AST_NAME && json_object_get(names, node->name);
   for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) is_plain = is_plain || node->kind == plain[i];
   for (uint32_t i = 0; is_plain && i < node->n_children; i++) is_plain = is_decided(names, node->children[i]);
@@ -121,7 +132,7 @@ static bool write_branch(Writer *w, const Ast *branch) {
     return false;
   }
   StrBuf text = strbuf_new(w->out->arena);
-  Writer inner = {&text, w->source, taken->span.begin + 1, w->decided, w->generation};
+  Writer inner = {&text, w->source, taken->span.begin + 1, w->decided, w->generation, w->unrequired};
   bool ends = write_tree(&inner, taken);
   copy_to(&inner, taken->span.end - 1);
   write_lines(w, branch, text.text, text.length);
@@ -160,11 +171,22 @@ static void write_generate(Writer *w, const Ast *block) {
   generation_write(w->out, block, w->generation);
 }
 
+/* `require task in [...]` of a word that the checkpoint says and nothing else reads any more. */
+static bool is_idle_requirement(const Writer *w, const Ast *node) {
+  const Ast *word = node->kind == AST_REQUIRE && !node->text ? node->children[0]->children[0] : NULL;
+  if (!word || word->kind != AST_NAME || decided_truth(w->decided, node->children[0]) != 1) return false;
+  return !w->unrequired || !has_word(w->unrequired, word->name);
+}
+
 /* Writes what stands before and in a node, without what the checkpoint decides against. True: it returns. */
 static bool write_tree(Writer *w, const Ast *node) {
   if (!node) return false;
   if (node->kind == AST_BLOCK) return write_block(w, node);
   if (node->kind == AST_GENERATE) write_generate(w, node);
+  if (is_idle_requirement(w, node)) {
+    leave_out(w, node);
+    return false;
+  }
   int truth = node->kind == AST_IF || node->kind == AST_CHOICE ? decided_truth(w->decided, node->children[0]) : -1;
   if (truth >= 0 && node->kind == AST_IF) return write_branch(w, node);
   if (truth >= 0) write_choice(w, node, node->children[truth ? 1 : 2]);
@@ -182,20 +204,16 @@ static void write_members(Writer *w, const ImportValues *values) {
     if (values->of_params[i]) json_object_set(names, params->children[i]->name, values->of_params[i]);
   remove_hidden(names, model->children[1]);
   w->decided = &facts;
+  StrBuf unrequired = strbuf_new(w->out->arena);
+  Writer before = {&unrequired, w->source, w->at, w->decided, w->generation, NULL};
+  write_tree(&before, model->children[1]);
+  copy_to(&before, model->children[1]->span.end);
+  w->unrequired = unrequired.text;
   write_tree(w, model->children[1]);
   json_decref(names);
 }
 
 // ---- its parameters ----
-
-static bool has_word(const char *text, const char *word) {
-  size_t length = strlen(word);
-  for (const char *at = strstr(text, word); at; at = strstr(at + 1, word)) {
-    bool begins = at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_');
-    if (begins && !(isalnum((unsigned char)at[length]) || at[length] == '_')) return true;
-  }
-  return false;
-}
 
 /* Whether a parameter still means anything: in what follows, or in another one's default. */
 static bool is_needed(const Writer *w, const ImportValues *values, uint32_t i, const char *members) {
@@ -340,7 +358,7 @@ void import_write(StrBuf *out, const ImportValues *values, const Folder *folder,
   const Family *family = values->family;
   const uint32_t body = family->model->children[1]->span.begin;
   StrBuf members = strbuf_new(out->arena), own = strbuf_new(out->arena);
-  Writer w = {.out = &own, .source = family->source}, after = {&members, w.source, body, NULL, NULL};
+  Writer w = {.out = &own, .source = family->source}, after = {&members, w.source, body, NULL, NULL, NULL};
   after.generation = json_object_get(folder->names, "generation");
   write_members(&after, values);
   copy_to(&after, w.source->size);

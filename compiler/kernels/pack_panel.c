@@ -1,9 +1,10 @@
 /* PACK: packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are 0.
  *
- * In: a strided matrix. Out: a panel that tiles read as b, or as a for the left operand. Where k is contiguous in the
- * source, as in keys, squares as wide as a vector are transposed in registers. Elsewhere a line of the panel is a line
- * of the source, copied as vectors where columns are contiguous, under masks where there are fewer. Whatever is left is
- * copied number by number. The zeros let tiles compute whole vectors; what they give is never stored. Refuses nothing.
+ * In: a strided matrix, of f32 or of 16 bits, which are widened. Out: a panel that tiles read as b, or as a for the
+ * left operand. Where k is contiguous in the source, as in keys, squares as wide as a vector are transposed in
+ * registers. Elsewhere a line of the panel is a line of the source, copied as vectors where columns are contiguous,
+ * under masks where there are fewer. Whatever is left is copied number by number. The zeros let tiles compute whole
+ * vectors; what they give is never stored. Refuses nothing.
  */
 #include "base/check.h"
 #include "codegen/emitter.h"
@@ -15,6 +16,8 @@ enum { ARG_SOURCE, ARG_K_STRIDE, ARG_COLUMN_STRIDE, ARG_K, ARG_COLUMNS, ARG_PACK
 
 typedef struct Pack {
   Emitter *e;
+  tfm_form form; /* of the source */
+  int64_t bytes; /* of a number of it */
   int64_t width;
   unsigned lanes;
   LLVMTypeRef vector;
@@ -25,13 +28,30 @@ static LLVMValueRef source(Pack *p, LLVMValueRef k, LLVMValueRef column) {
   Emitter *e = p->e;
   LLVMValueRef at = emit_add(e, emit_mul(e, k, p->args[ARG_K_STRIDE]),
                              emit_mul(e, column, p->args[ARG_COLUMN_STRIDE]));
-  return emit_offset(e, p->args[ARG_SOURCE], emit_mul(e, at, emit_i64(e, 4)));
+  return emit_offset(e, p->args[ARG_SOURCE], emit_mul(e, at, emit_i64(e, p->bytes)));
 }
 
 static LLVMValueRef packed(Pack *p, LLVMValueRef k, LLVMValueRef column) {
   Emitter *e = p->e;
   LLVMValueRef at = emit_add(e, emit_mul(e, k, emit_i64(e, p->width)), column);
   return emit_offset(e, p->args[ARG_PACKED], emit_mul(e, at, emit_i64(e, 4)));
+}
+
+static LLVMTypeRef source_type(const Pack *p, unsigned n) {
+  if (p->form != TFM_FORM_F32) return LLVMVectorType(p->e->i16, n);
+  return n == 1 ? p->e->f32 : LLVMVectorType(p->e->f32, n);
+}
+
+static LLVMValueRef widened(Pack *p, LLVMValueRef numbers, unsigned n) {
+  switch (p->form) {
+    case TFM_FORM_BF16: return emit_widened_bf16(p->e, numbers, n);
+    case TFM_FORM_F16: return emit_widened_f16(p->e, numbers, n);
+    default: return numbers;
+  }
+}
+
+static LLVMValueRef load(Pack *p, LLVMValueRef from, unsigned n) {
+  return widened(p, emit_load(p->e, source_type(p, n), from, (unsigned)p->bytes), n);
 }
 
 static LLVMValueRef plus(Pack *p, LLVMValueRef value, unsigned more) {
@@ -43,7 +63,7 @@ static void copy_scalars(Pack *p, LLVMValueRef k, LLVMValueRef k_end, LLVMValueR
   Emitter *e = p->e;
   Loop ks = loop_begin(e, k, k_end, 1);
   Loop columns = loop_begin(e, column, column_end, 1);
-  emit_store(e, emit_load(e, e->f32, source(p, ks.index, columns.index), 4), packed(p, ks.index, columns.index), 4);
+  emit_store(e, load(p, source(p, ks.index, columns.index), 1), packed(p, ks.index, columns.index), 4);
   loop_end(e, &columns);
   loop_end(e, &ks);
 }
@@ -72,10 +92,10 @@ static void zero_columns(Pack *p, LLVMValueRef k) {
 static void transpose_square(Pack *p, LLVMValueRef k, LLVMValueRef column, LLVMValueRef zeros) {
   Emitter *e = p->e;
   LLVMValueRef r[LANES], from = source(p, k, column), left = emit_sub(e, p->args[ARG_COLUMNS], column);
-  LLVMValueRef distance = emit_mul(e, p->args[ARG_COLUMN_STRIDE], emit_i64(e, 4));
+  LLVMValueRef distance = emit_mul(e, p->args[ARG_COLUMN_STRIDE], emit_i64(e, p->bytes));
   for (unsigned i = 0; i < p->lanes; i++) {
     LLVMValueRef exists = emit_icmp(e, LLVMIntSGT, left, emit_i64(e, i));
-    r[i] = emit_load(e, p->vector, emit_select(e, exists, from, zeros), 4);
+    r[i] = load(p, emit_select(e, exists, from, zeros), p->lanes);
     from = emit_offset(e, from, distance);
   }
   emit_transposed(e, p->lanes, r);
@@ -105,10 +125,12 @@ static void copy_lines(Pack *p, const LLVMValueRef *masks) {
   Loop ks = loop_begin(e, emit_i64(e, 0), p->args[ARG_K], 1);
   LLVMValueRef from = source(p, ks.index, emit_i64(e, 0)), to = packed(p, ks.index, emit_i64(e, 0));
   for (int64_t column = 0; column < p->width; column += p->lanes) {
-    LLVMValueRef bytes = emit_i64(e, column * 4), pointer = emit_offset(e, from, bytes);
-    LLVMValueRef line = masks ? emit_load_masked(e, p->vector, pointer, masks[column / p->lanes], 4)
-                              : emit_load(e, p->vector, pointer, 4);
-    emit_store(e, line, emit_offset(e, to, bytes), 4);
+    LLVMTypeRef type = source_type(p, p->lanes);
+    const unsigned bytes = (unsigned)p->bytes;
+    LLVMValueRef pointer = emit_offset(e, from, emit_i64(e, column * p->bytes));
+    LLVMValueRef line = masks ? emit_load_masked(e, type, pointer, masks[column / p->lanes], bytes)
+                              : emit_load(e, type, pointer, bytes);
+    emit_store(e, widened(p, line, p->lanes), emit_offset(e, to, emit_i64(e, column * 4)), 4);
   }
   loop_end(e, &ks);
 }
@@ -136,9 +158,10 @@ static void pack_lines(Pack *p) {
   copy_lines(p, NULL);
   emit_jump(e, done);
   emit_at(e, other);
-  emit_branch(e, target_masks(e->target, 4) ? contiguous : LLVMConstNull(e->i1), parts, numbers);
+  const bool has_masks = target_masks(e->target, (unsigned)p->bytes);
+  emit_branch(e, has_masks ? contiguous : LLVMConstNull(e->i1), parts, numbers);
   emit_at(e, parts);
-  if (target_masks(e->target, 4)) copy_parts_of_lines(p);
+  if (has_masks) copy_parts_of_lines(p);
   emit_jump(e, done);
   emit_at(e, numbers);
   copy_scalars(p, emit_i64(e, 0), p->args[ARG_K], emit_i64(e, 0), p->args[ARG_COLUMNS]);
@@ -148,7 +171,8 @@ static void pack_lines(Pack *p) {
 }
 
 void emit_PACK(Emitter *e, const KernelSpec *spec, const char *name) {
-  Pack p = {.e = e, .width = spec->width, .lanes = e->target->vector_floats};
+  Pack p = {.e = e, .form = (tfm_form)spec->b_form, .width = spec->width, .lanes = e->target->vector_floats};
+  p.bytes = tfm_form_element_bytes(spec->b_form);
   CHECK(p.width > 0 && p.width % p.lanes == 0 && p.lanes >= 4 && p.width / p.lanes <= MAX_VECTORS,
         "a panel of %d columns", (int)p.width);
   p.vector = LLVMVectorType(e->f32, p.lanes);

@@ -33,7 +33,8 @@ static const Group groups[] = {
       TOK_NOT, TOK_IF, TOK_FORWARD_CALLED, TOK_TRAIN}},
     {TOK_PLUS, operator_text, {TOK_LPAREN, TOK_LBRACKET, TOK_DOT, TOK_PLUS,  TOK_MINUS, TOK_STAR, TOK_SLASH,
                                TOK_DSLASH, TOK_PERCENT,  TOK_AT,  TOK_POWER, TOK_EQ,    TOK_NE,   TOK_LT,
-                               TOK_GT,     TOK_LE,       TOK_GE,  TOK_AND,   TOK_OR,    TOK_ARROW}},
+                               TOK_GT,     TOK_LE,       TOK_GE,  TOK_IN,    TOK_AND,   TOK_OR,
+                               TOK_ARROW}},
     {TOK_RETURN, "a statement", {TOK_NAME, TOK_RETURN, TOK_REQUIRE, TOK_IF, TOK_FOR}},
     {TOK_EXPECT, "an entry", {TOK_NAME, TOK_EXPECT, TOK_REQUIRE, TOK_IGNORE}},
     {TOK_GENERATE,
@@ -51,7 +52,7 @@ static bool contains(const int *tokens, int n, int token) {
  * exceptions. */
 /* An operator that binds less tightly than a product, so that it cannot follow the target of a pipe. */
 static bool is_operator(int token) {
-  return token == TOK_PLUS || token == TOK_MINUS || token == TOK_AND || token == TOK_OR ||
+  return token == TOK_PLUS || token == TOK_MINUS || token == TOK_AND || token == TOK_OR || token == TOK_IN ||
          (token >= TOK_EQ && token <= TOK_GE);
 }
 

@@ -92,6 +92,13 @@ AstList *list_add_argument(Parser *parser, AstList *list, Ast *argument) {
   return list_add(parser, list, argument);
 }
 
+void check_choice(Parser *parser, const Ast *condition) {
+  if (!condition || ast_is_in(condition)) return;
+  parser_error(parser, condition->span, DIAG_SYNTAX,
+               "a text that says what is wrong must follow: require ..., \"text\" "
+               "(only of `x in [...]` it may be left out)");
+}
+
 const char *intern(Parser *parser, const char *text) { return map_intern(parser->names, text, strlen(text)); }
 
 SrcSpan span_join(SrcSpan first, SrcSpan last) { return (SrcSpan){first.source, first.begin, last.end}; }

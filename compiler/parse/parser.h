@@ -64,6 +64,9 @@ AstList *list_add(Parser *parser, AstList *list, Ast *node);
 /* The same for arguments of a call: none by place may follow one by name. */
 AstList *list_add_argument(Parser *parser, AstList *list, Ast *argument);
 
+/* An error unless the condition of a `require` without a text is `x in list`, which says itself what is wrong. */
+void check_choice(Parser *parser, const Ast *condition);
+
 /* The one copy of a text among the names. */
 const char *intern(Parser *parser, const char *text);
 

@@ -297,9 +297,10 @@ static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm
   if (may_have_few_scores(a, nest))
     step->keys_in_place = plan_kernel(p, &(KernelSpec){.family = KERNEL_DIRECT, .width = 1, .y_is_line = true});
   if (!a->has_caches)
-    step->pack_keys = contract_pack(p, keys.width, k->strides[k->rank - 1], k->strides[k->rank - 2]);
+    step->pack_keys = contract_pack(p, keys.width, TFM_FORM_F32, k->strides[k->rank - 1], k->strides[k->rank - 2]);
   if (a->v_packed)
-    step->pack_values = contract_pack(p, a->value_width, v->strides[v->rank - 2], v->strides[v->rank - 1]);
+    step->pack_values =
+        contract_pack(p, a->value_width, TFM_FORM_F32, v->strides[v->rank - 2], v->strides[v->rank - 1]);
   step->whole_q = step->whole_k = step->whole_v = step->weigh = TFM_NONE;
   choose_row_kernels(p, nest, step);
 }

@@ -129,7 +129,7 @@ static void choose_narrow_tiles(Planner *p, const TileKind *qk, const TileKind *
     contract_tiles(p, &kinds[i], narrow);
     memcpy(tiles[i] + TFM_NARROW_TILES + 1, narrow + 1, shape.rows * sizeof *narrow);
   }
-  step->pack_narrow = contract_pack(p, shape.width, p->math.one, math_const(&p->math, TFM_STRIP_STRIDE));
+  step->pack_narrow = contract_pack(p, shape.width, TFM_FORM_F32, p->math.one, math_const(&p->math, TFM_STRIP_STRIDE));
 }
 
 static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *step) {
@@ -147,9 +147,9 @@ static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *ste
   contract_tiles(p, &of_k, step->k_tiles);
   contract_tiles(p, &of_v, step->v_tiles);
   const Size *far = math_const(&p->math, TFM_STRIP_STRIDE);
-  step->pack_columns = contract_pack(p, keys.width, p->math.one, far);
-  step->pack_h = contract_pack(p, h.width, far, p->math.one);
-  step->pack_e = contract_pack(p, e.width, far, p->math.one);
+  step->pack_columns = contract_pack(p, keys.width, TFM_FORM_F32, p->math.one, far);
+  step->pack_h = contract_pack(p, h.width, TFM_FORM_F32, far, p->math.one);
+  step->pack_e = contract_pack(p, e.width, TFM_FORM_F32, far, p->math.one);
 }
 
 /* result = operand 1 * operand 2 over strips, with one number a row as operand 2; 0 where that is subnormal. */

@@ -89,7 +89,8 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
 
 /* The distances in the source are arguments; only the width and the direction are code. */
 static void print_PACK(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " width %d%s\n", spec->width, spec->pack_transposes ? " transposes" : "");
+  strbuf_printf(out, " width %d%s%s\n", spec->width, spec->pack_transposes ? " transposes" : "",
+                shown_form(spec->b_form));
 }
 
 static void print_QUANTIZE(StrBuf *out, const KernelSpec *spec) {

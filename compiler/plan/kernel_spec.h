@@ -45,7 +45,7 @@ typedef struct KernelSpec {
   int64_t a_step;             /* elements between steps of k in a; 0: 1 */
   uint16_t chain;             /* TILE and DIRECT: steps of k in a chain of sums; 0: all are one, however many */
   bool goes_on;               /* TILE: the first chain may begin with c, and be added to it, as `accumulate` says */
-  uint8_t b_form;             /* tfm_form */
+  uint8_t b_form;             /* tfm_form; PACK: of the source */
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool has_all_columns;       /* every call is for all columns */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */

@@ -163,7 +163,7 @@ static TileKind choose_strides(Planner *p, Product *m) {
     kind.a_stride = 1;
     kind.a_step = floats;
   }
-  m->y_stays = panels_may_stay(&kind, m->y, columns_in(m), y_n_stride(m), &floats);
+  m->y_stays = m->y->form == TFM_FORM_F32 && panels_may_stay(&kind, m->y, columns_in(m), y_n_stride(m), &floats);
   if (m->y_stays) kind.b_stride = floats;
   kind.has_all_columns = m->y_stays && m->in_order;
   return kind;
@@ -207,11 +207,13 @@ static void choose_kernels(Planner *p, const Product *m, const TileKind *kind, t
   const Size *n = columns_in(m);
   const bool is_row = size_equals(n, 1) || size_equals(y_n_stride(m), 1);
   step->direct_kernel = TFM_NONE;
+  const bool is_f32 = m->y->form == TFM_FORM_F32; /* other numbers become f32 when they are packed */
   if (m->in_order && size_equals(rows_in(m), 1) && is_row)
     step->direct = TFM_DIRECT_ONE_ROW;
-  else if (!m->exact_zero && !m->in_order && !step->live) choose_direct(p, m->nest, m->x, m->y, step);
+  else if (is_f32 && !m->exact_zero && !m->in_order && !step->live) choose_direct(p, m->nest, m->x, m->y, step);
   if (needs_tiles(step, n)) {
-    step->pack = m->y_stays ? TFM_NONE : contract_pack(p, kind->shape.width, y_k_stride(m), y_n_stride(m));
+    step->pack = m->y_stays ? TFM_NONE
+                            : contract_pack(p, kind->shape.width, (tfm_form)m->y->form, y_k_stride(m), y_n_stride(m));
     contract_tiles(p, kind, step->tiles);
   } else {
     leave_tiles_out(step);
@@ -278,7 +280,7 @@ static void plan_product(Planner *p, const Node *node, const Node *x_node, View 
   nest_add_other(p, &nest, &x_rows);
   nest_add_other(p, &nest, &y_columns);
   nest_simplify(p, &nest, 2, live_has_steps_of_items(node) ? 2 : 1);
-  const bool may_turn = x.rank >= 2 && y.rank >= 2 && !node->attr.rows_mask;
+  const bool may_turn = x.rank >= 2 && y.rank >= 2 && !node->attr.rows_mask && y.form == TFM_FORM_F32;
   if (may_turn && is_one_row(&nest, exact_zero)) turn_round(p, &nest, &x, &y);
   add_matmul(p, &(Product){.nest = &nest, .x = &x, .y = &y, .c = &epilogue.c, .exact_zero = exact_zero});
   contract_finish(p, node, &epilogue);
@@ -288,7 +290,7 @@ void plan_matmul(Planner *p, const Node *node) {
   if (node->attr.form != TFM_FORM_F32)
     plan_limit(p, "attention in 8 bits is computed as one operation, by the pass fuse-attention");
   if (plan_is_triangle(p, node)) plan_triangle(p, node);
-  else plan_product(p, node, node->inputs.items[0], plan_view(p, node->inputs.items[1]));
+  else plan_product(p, node, node->inputs.items[0], plan_packed_factor(p, node->inputs.items[1]));
 }
 
 // ---- linear ----
@@ -309,7 +311,7 @@ void plan_linear(Planner *p, const Node *node) {
   const Node *x = node->inputs.items[0], *w = node->inputs.items[1];
   const View x_view = plan_view(p, x);
   if (!p->values[w->id].is_static || is_narrow_linear(node, &x_view)) {
-    View y = plan_view(p, w);
+    View y = plan_packed_factor(p, w);
     plan_product(p, node, x, view_permute(&y, (const uint8_t[]){1, 0}));
     return;
   }

@@ -75,6 +75,7 @@ static void print_operand(StrBuf *out, const Plan *plan, const char *role, const
   }
   strbuf_add_char(out, ' ');
   print_sizes(out, plan, n_strides, operand->strides);
+  if (operand->form != TFM_FORM_F32) strbuf_printf(out, " in %s", tfm_form_name(operand->form));
   if (operand->gathered) strbuf_printf(out, " rows from operand %d", operand->gathered);
   strbuf_add_char(out, '\n');
 }

@@ -65,6 +65,24 @@ static View reshaped(Planner *p, const Node *node) {
   return view;
 }
 
+/* An input as it is given: other forms than f32 are for who packs or looks up. */
+static View given_view(Planner *p, const Node *node) {
+  View view = source_view(p, node, TFM_SPACE_INPUT, input_number(p, node));
+  view.form = (uint8_t)node_form(node);
+  return view;
+}
+
+/* All others read a copy in f32. */
+static View plan_input(Planner *p, const Node *node) {
+  const View view = given_view(p, node);
+  if (view.form == TFM_FORM_F32) return view;
+  const Node *user = p->node;
+  p->node = node;
+  const View wide = contiguous_copy(p, &view, "widen");
+  p->node = user;
+  return wide;
+}
+
 View plan_view(Planner *p, const Node *node) {
   Value *value = &p->values[node->id];
   if (value->has_view) return value->view;
@@ -73,7 +91,7 @@ View plan_view(Planner *p, const Node *node) {
     view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0, TFM_FORM_F32));
   } else {
     switch (node->op) {
-      case OP_INPUT: view = source_view(p, node, TFM_SPACE_INPUT, input_number(p, node)); break;
+      case OP_INPUT: view = plan_input(p, node); break;
       case OP_RESHAPE: view = reshaped(p, node); break;
       case OP_PERMUTE: view = plan_view(p, node->inputs.items[0]), view = view_permute(&view, node->attr.axes); break;
       case OP_SLICE:
@@ -87,7 +105,28 @@ View plan_view(Planner *p, const Node *node) {
   return view;
 }
 
+/* False: it is no input in a form of 16 bits, or strides cannot express what was done to it. */
+static bool view_as_given(Planner *p, const Node *node, View *view) {
+  if (node->op == OP_INPUT) {
+    *view = given_view(p, node);
+    return view->form != TFM_FORM_F32;
+  }
+  const bool is_moved = node->op == OP_PERMUTE || node->op == OP_SLICE || node->op == OP_RESHAPE;
+  if (!is_moved || !view_as_given(p, node->inputs.items[0], view)) return false;
+  const Size *const *dims = (const Size *const *)node->dims;
+  if (node->op == OP_PERMUTE) *view = view_permute(view, node->attr.axes);
+  if (node->op == OP_SLICE) *view = view_slice(&p->math, view, (const Size *const *)node->attr.starts, dims);
+  return node->op != OP_RESHAPE || view_reshape(&p->math, view, node->rank, dims, view);
+}
+
+View plan_packed_factor(Planner *p, const Node *node) {
+  View view;
+  return view_as_given(p, node, &view) ? view : plan_view(p, node);
+}
+
 View plan_gathered(Planner *p, const Node *node) {
+  View given;
+  if (node->op == OP_INPUT && view_as_given(p, node, &given)) return given;
   const tfm_form form = p->values[node->id].is_static ? node_form(node) : TFM_FORM_F32;
   if (form == TFM_FORM_F32) return plan_view(p, node);
   View view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0, form));

@@ -102,6 +102,8 @@ View plan_view(Planner *p, const Node *node);
  * last: the value itself, or a copy that later users share. Tiles need this, because their strides are constants of the
  * code. `columns` is the size of the last axis. */
 View plan_compact(Planner *p, const Node *node, bool all_rows, int64_t columns);
+/* The view of the factor of a product that is packed when it runs: an input in 16 bits is read as it is given. */
+View plan_packed_factor(Planner *p, const Node *node);
 /* The view of a table that rows are taken from: in 16 bits if these hold it. */
 View plan_gathered(Planner *p, const Node *node);
 /* Whether rows of a table must be unpacked before anything reads them; the step for it, and where it puts them. */

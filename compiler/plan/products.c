@@ -34,8 +34,8 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
 }
 
 /* Only which of the two strides is 1 decides what code packs a panel; the distances themselves are arguments. */
-uint32_t contract_pack(Planner *p, uint32_t width, const Size *k_stride, const Size *column_stride) {
-  KernelSpec spec = {.family = KERNEL_PACK, .width = (uint8_t)width,
+uint32_t contract_pack(Planner *p, uint32_t width, tfm_form form, const Size *k_stride, const Size *column_stride) {
+  KernelSpec spec = {.family = KERNEL_PACK, .width = (uint8_t)width, .b_form = (uint8_t)form,
                      .pack_transposes = size_equals(k_stride, 1) && !size_equals(column_stride, 1)};
   return plan_kernel(p, &spec);
 }

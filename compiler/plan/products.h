@@ -25,8 +25,8 @@ typedef struct TileKind {
 /* Sets tiles[r] to the kernel for r rows, for least_rows to shape.rows; TFM_NONE for the rest. Every number of rows has
  * a kernel of its own, because the rows of a tile are registers and cannot be counted at run time. */
 void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TILE_ROWS + 1]);
-/* Returns the kernel that packs panels from a matrix with these strides. */
-uint32_t contract_pack(Planner *p, uint32_t width, const Size *k_stride, const Size *column_stride);
+/* Returns the kernel that packs panels of f32 from a matrix with these strides, whose numbers are in the form. */
+uint32_t contract_pack(Planner *p, uint32_t width, tfm_form form, const Size *k_stride, const Size *column_stride);
 /* Whether x is the result of a softmax, seen through views. A weight of exactly 0 must then contribute 0 whatever the
  * other factor holds, NaN included (docs/decisions/0002-bits.md), so the product takes exact tiles. */
 bool contract_is_softmax(const Node *x);

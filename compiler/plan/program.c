@@ -107,8 +107,8 @@ void plan_use(Planner *p, uint8_t space, uint32_t index) {
 
 tfm_operand plan_operand(Planner *p, const View *view) {
   plan_use(p, view->space, view->index);
-  return (tfm_operand){.space = view->space, .dtype = (uint8_t)view->dtype, .index = view->index,
-                       .offset = plan_size(p, view->offset)};
+  return (tfm_operand){.space = view->space, .dtype = (uint8_t)view->dtype, .form = view->form,
+                       .index = view->index, .offset = plan_size(p, view->offset)};
 }
 
 /* Names are "operation path.of.module", which is what profiles group by. */

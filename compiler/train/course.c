@@ -41,10 +41,22 @@ static void listen(bool listens) {
 
 // ---- validation ----
 
+/* The judge looks at the weights of the trainer. Its objective is elaborated anew, so their order may be another. */
+static void lend_weights(const Course *c) {
+  const TrainGraphs *from = c->request->graphs, *to = c->request->judge_graphs;
+  for (uint32_t i = 0; i < to->parameters.n; i++) {
+    const Parameter *p = &to->parameters.items[i];
+    uint32_t k = 0;
+    while (k + 1 < from->parameters.n && strcmp(from->parameters.items[k].path, p->path) != 0) k++;
+    tfm_trainer_lend(trainer_made(c->request->judge), i, tfm_trainer_place(trainer_made(c->request->trainer), k));
+  }
+}
+
 /* All batches are made once and stay: they are the same each time. */
 static bool make_valid(Course *c) {
   const CourseRequest *request = c->request;
   const Order *order = request->judge ? order_of_file(request->arena, request->valid, &request->order) : NULL;
+  if (request->judge) lend_weights(c);
   c->n_valid = order ? (uint32_t)order->batches.n : 0;
   c->valid = ARENA_ARRAY(request->arena, EvalInputs, c->n_valid + 1);
   int64_t least[SIZE_MAX_SYMBOLS] = {0};
@@ -58,24 +70,12 @@ static bool make_valid(Course *c) {
   return true;
 }
 
-/* The judge's objective is elaborated anew, so the order of its weights may be another. */
-static void lend_weights(const Course *c) {
-  const TrainGraphs *from = c->request->graphs, *to = c->request->judge_graphs;
-  for (uint32_t i = 0; i < to->parameters.n; i++) {
-    const Parameter *p = &to->parameters.items[i];
-    uint32_t k = 0;
-    while (k + 1 < from->parameters.n && strcmp(from->parameters.items[k].path, p->path) != 0) k++;
-    memcpy(trainer_weight(c->request->judge, i), trainer_weight(c->request->trainer, k),
-           (size_t)p->elements * sizeof(float));
-  }
-}
-
 /* The command sees the weights of this step, which need not be the best. False if they cannot be written. */
 static bool run_command(Course *c, double *score) {
   tfm_error error;
   const CourseRequest *request = c->request;
   const char *path = arena_printf(request->arena, "%s/" VALID_WEIGHTS, request->folder);
-  if (tfm_write_tensors(path, course_named_weights(c), (int64_t)request->graphs->parameters.n, &error))
+  if (tfm_trainer_write_weights(trainer_made(request->trainer), path, &error))
     return course_fails(c, DIAG_FILE, &error);
   const char *fault = valid_command_run(request->arena, request->valid_command, path, c->head.step, score);
   unlink(path);
@@ -95,7 +95,6 @@ static void judge(Course *c, bool is_better, double score) {
 }
 
 static bool validate(Course *c) {
-  lend_weights(c);
   if (!trainer_evaluate(c->request->judge, c->valid, c->n_valid, c->judged)) return false;
   double score = NAN;
   if (c->request->valid_command && !run_command(c, &score)) return false;

@@ -43,7 +43,8 @@ static uint64_t hash_of_settings(const TrainSettings *s) {
                             s->final_lr,  s->model_size,   s->gamma,    s->clip_norm, s->nesterov};
   uint64_t hash = hash_bytes(HASH_BEGIN, numbers, sizeof numbers);
   hash = hash_patterns(hash, &s->freeze);
-  return hash_patterns(hash, &s->no_decay);
+  hash = hash_patterns(hash, &s->no_decay);
+  return s->frozen ? hash_number(hash, (double)s->frozen) : hash;
 }
 
 /* Shards decide how sums are rounded; one is the run without them. */
@@ -59,7 +60,7 @@ static uint64_t hash_of_data(const CourseRequest *request) {
 
 tfm_state_head course_first_head(const CourseRequest *request) {
   return (tfm_state_head){.model = request->model,
-                          .trained = trainer_state(request->trainer).trained,
+                          .trained = tfm_trainer_trained(trainer_made(request->trainer)),
                           .settings = hash_of_run(request),
                           .data = hash_of_data(request),
                           .seed = request->order.seed,
@@ -123,28 +124,29 @@ static void go_on_from(Course *c, const tfm_state_head *then) {
   trainer_set_steps(request->trainer, c->head.step, &c->head.origin);
 }
 
-/* Moments that begin anew are zeroes, which they are already. */
-static bool load_blocks(Course *c, const tfm_state_file *file) {
-  tfm_error error;
-  const TrainerState state = trainer_state(c->request->trainer);
-  float *const blocks[] = {state.weights, state.first, state.second};
-  const int n = c->request->resets_optimizer ? 1 : 3;
-  if (n > 1 && file->head.trained != state.trained) {
+/* Moments must be of the same weights and of the same optimizer. */
+static bool check_moments(const Course *c, const tfm_state_file *file) {
+  const tfm_trainer *trainer = trainer_made(c->request->trainer);
+  uint64_t bytes[2];
+  tfm_trainer_moment_bytes(trainer, bytes);
+  if (file->head.trained != tfm_trainer_trained(trainer)) {
     diag_error_at(course_diag(c), file->path, DIAG_STATE,
                   "this checkpoint is of a run with other frozen weights: --reset=optimizer begins with new moments");
     return false;
   }
-  for (int i = 0; i < n; i++) {
-    const int64_t floats = i ? state.trained_floats : state.floats;
-    if (file->bytes[i] == (blocks[i] ? (uint64_t)floats * sizeof(float) : 0)) continue;
-    diag_error_at(course_diag(c), file->path, DIAG_STATE, "this checkpoint is of a run with another %s",
-                  i ? "optimizer: --reset=optimizer begins with a new one" : "model");
-    return false;
-  }
-  for (int i = 0; i < n; i++)
-    if (blocks[i] && tfm_state_read(file, (tfm_state_block)i, blocks[i], &error))
-      return course_fails(c, DIAG_STATE, &error);
-  return true;
+  if (file->bytes[TFM_STATE_FIRST] == bytes[0] && file->bytes[TFM_STATE_SECOND] == bytes[1]) return true;
+  diag_error_at(course_diag(c), file->path, DIAG_STATE,
+                "this checkpoint is of a run with another optimizer: --reset=optimizer begins with a new one");
+  return false;
+}
+
+/* Moments that begin anew are zeroes, which they are already. */
+static bool load_blocks(Course *c, const tfm_state_file *file) {
+  tfm_error error;
+  const bool with_moments = !c->request->resets_optimizer;
+  if (with_moments && !check_moments(c, file)) return false;
+  return !tfm_trainer_take_state(trainer_made(c->request->trainer), file, with_moments, &error) ||
+         course_fails(c, DIAG_STATE, &error);
 }
 
 static bool load(Course *c, const char *path) {
@@ -175,21 +177,11 @@ bool course_find_beginning(Course *c) {
 
 // ---- writing ----
 
-tfm_named_tensor *course_named_weights(const Course *c) {
-  const TrainGraphs *graphs = c->request->graphs;
-  tfm_named_tensor *tensors = ARENA_ARRAY(c->request->arena, tfm_named_tensor, graphs->parameters.n + 1);
-  for (uint32_t i = 0; i < graphs->parameters.n; i++) {
-    const Parameter *p = &graphs->parameters.items[i];
-    tensors[i] = (tfm_named_tensor){p->path, trainer_weight(c->request->trainer, i), p->dims, (int32_t)p->rank};
-  }
-  return tensors;
-}
-
 /* The weights that people take: the best by validation, or the newest. */
 bool course_write_weights(Course *c) {
   tfm_error error;
   const char *path = arena_printf(c->request->arena, "%s/" TFM_CHECKPOINT_WEIGHTS, c->request->folder);
-  if (tfm_write_tensors(path, course_named_weights(c), (int64_t)c->request->graphs->parameters.n, &error))
+  if (tfm_trainer_write_weights(trainer_made(c->request->trainer), path, &error))
     return course_fails(c, DIAG_FILE, &error);
   if (!trainer_has_adapter(c->request->trainer)) return true;
   const char *folder = arena_printf(c->request->arena, "%s/adapter", c->request->folder), *base = c->request->base;
@@ -200,16 +192,10 @@ bool course_write_weights(Course *c) {
 bool course_save(Course *c) {
   tfm_error error;
   const CourseRequest *request = c->request;
-  const TrainerState state = trainer_state(request->trainer);
-  const uint64_t moved = (uint64_t)state.trained_floats * sizeof(float);
-  const tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {{state.weights, (uint64_t)state.floats * sizeof(float)},
-                                                    {state.first, state.first ? moved : 0},
-                                                    {state.second, state.second ? moved : 0}};
   const Record record = {.kind = RECORD_CHECKPOINT, .step = c->head.step, .epoch = c->head.epoch};
   if (c->saved == c->head.step) return true;
   c->cannot_write = true; /* until it is done */
-  if (tfm_checkpoint_save(request->folder, &c->head, blocks, course_named_weights(c),
-                          (int64_t)request->graphs->parameters.n, &error))
+  if (tfm_trainer_checkpoint(trainer_made(request->trainer), request->folder, &c->head, NULL, &error))
     return course_fails(c, DIAG_FILE, &error);
   tfm_checkpoint_tidy(request->folder, request->keep);
   c->saved = c->head.step;

@@ -35,7 +35,6 @@ tfm_state_head course_first_head(const CourseRequest *request);
 bool course_open_folder(Course *c);
 /* Goes on from the latest checkpoint, or begins in a folder without one. */
 bool course_find_beginning(Course *c);
-tfm_named_tensor *course_named_weights(const Course *c);
 /* The weights that people take: the best by validation, or the newest. */
 bool course_write_weights(Course *c);
 /* A checkpoint of the step that the run is at, unless there is one. */

@@ -55,7 +55,7 @@ static bool is_trained(const void *context, const Node *weight) {
   const Copy *c = context;
   for (size_t i = 0; i < c->made->cut.values.n; i++)
     if (c->cuts[i] == weight) return c->made->cut.values.items[i].has_gradient;
-  return !patterns_match(&c->request->objective->settings.freeze, weight->attr.name);
+  return train_changes(c->request->objective, weight->attr.name);
 }
 
 static bool differentiate_copy(const Copy *c, const Seed *seeds, uint32_t n, Gradients *gradients) {
@@ -177,7 +177,7 @@ static bool make_mixture(const CutGraphsRequest *request, CutGraphs *made) {
   train_delete_unneeded(c.graph);
   if (request->has_gradients && !differentiate_mixture(&c)) return false;
   weights_to_inputs(&c);
-  train_free_weights(request->arena, c.graph);
+  train_free_weights(request->arena, request->objective, c.graph);
   train_delete_unneeded(c.graph);
   train_delete_unread_inputs(c.graph);
   c.graph->is_of_step = request->has_gradients;
@@ -192,7 +192,7 @@ static void make_vectors(const CutGraphsRequest *request, CutGraphs *made) {
   Copy c = copy_new(request, made);
   add_values(&c);
   train_delete_unneeded(c.graph);
-  train_free_weights(request->arena, c.graph);
+  train_free_weights(request->arena, request->objective, c.graph);
   train_delete_unneeded(c.graph);
   train_drop_checks(c.graph, request->objective->batch);
   c.graph->is_of_step = request->has_gradients;
@@ -217,7 +217,7 @@ static bool make_back(const CutGraphsRequest *request, CutGraphs *made) {
   if (!seeds.n) return true;
   if (!differentiate_copy(&c, seeds.items, (uint32_t)seeds.n, &gradients)) return false;
   add_gradients(&c, &gradients, false);
-  train_free_weights(request->arena, c.graph);
+  train_free_weights(request->arena, request->objective, c.graph);
   train_delete_unneeded(c.graph);
   train_drop_checks(c.graph, request->objective->batch);
   made->back = c.graph;

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tfm/abi/state_file.h"
+#include "tfm/abi/checkpoint.h"
+#include "tfm/abi/forms.h"
 #include "train/training_tables.h"
 
 typedef enum GraphKind { OF_TOPS, OF_BOTTOMS, OF_VECTORS, OF_WHOLE, OF_BACK, N_KINDS } GraphKind;
@@ -92,6 +93,18 @@ typedef struct Computer {
   void *user;
 } Computer;
 
+/* The interpreter takes f32. */
+static bool is_narrow(const Trainer *t, const tfm_train_input *input) {
+  return input->source == TFM_FROM_PARAMETER && t->training->parameters[input->number].form != TFM_FORM_F32;
+}
+
+static float *widened(const Trainer *t, Arena *arena, uint32_t parameter) {
+  const int64_t n = t->training->parameters[parameter].elements;
+  float *numbers = ARENA_ARRAY(arena, float, (size_t)n + 1);
+  tfm_trainer_get(t->made, parameter, 0, n, numbers);
+  return numbers;
+}
+
 /* Errors are in the diag already: the status has no message. */
 static tfm_status run_by(const Trainer *t, Computer by, const tfm_train_graph *graph, const tfm_value *inputs,
                          const tfm_value *outputs, tfm_error *error) {
@@ -103,6 +116,7 @@ static tfm_status run_by(const Trainer *t, Computer by, const tfm_train_graph *g
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
     names[i] = from->inputs.items[i]->attr.name;
     tensors[i] = (Tensor){.dtype = (DType)inputs[i].dtype, .rank = (uint32_t)inputs[i].rank, .data = inputs[i].data};
+    if (is_narrow(t, &graph->inputs[i])) tensors[i].data = widened(t, arena, graph->inputs[i].number);
     if (inputs[i].rank) memcpy(tensors[i].dims, inputs[i].dims, (size_t)inputs[i].rank * sizeof *inputs[i].dims);
   }
   const EvalInputs all = {names, tensors, graph->n_inputs};
@@ -211,14 +225,14 @@ void trainer_free(Trainer *t) {
   weight_source_close(t->none);
 }
 
-float *trainer_tensor(Trainer *t, uint32_t parameter, tfm_train_tensor which) {
-  return tfm_trainer_data(t->made, parameter, which);
+tfm_trainer *trainer_made(const Trainer *t) { return t->made; }
+
+void trainer_set(Trainer *t, uint32_t parameter, const float *numbers) {
+  tfm_trainer_set(t->made, parameter, 0, t->training->parameters[parameter].elements, numbers);
 }
 
-float *trainer_weight(Trainer *t, uint32_t parameter) { return trainer_tensor(t, parameter, TFM_TENSOR_WEIGHT); }
-
 const float *trainer_gradient(Trainer *t, uint32_t parameter) {
-  return trainer_tensor(t, parameter, TFM_TENSOR_GRADIENT);
+  return tfm_trainer_data(t->made, parameter, TFM_TENSOR_GRADIENT);
 }
 
 bool trainer_draw(Trainer *t, uint32_t parameter) {
@@ -229,22 +243,6 @@ bool trainer_draw(Trainer *t, uint32_t parameter) {
                 "weight '%s' has no initial value: write 'weight ...: [...] = xavier_uniform()', or give --weights",
                 t->training->parameters[parameter].path);
   return false;
-}
-
-/* Where a block begins: a tensor of it, less its offset. Weights that are not trained have no moments. */
-static float *block_of(const Trainer *t, tfm_train_tensor which) {
-  for (uint32_t i = 0; i < t->training->n_parameters; i++) {
-    float *tensor = tfm_trainer_data(t->made, i, which);
-    const tfm_parameter *p = &t->training->parameters[i];
-    if (tensor) return tensor - (which == TFM_TENSOR_WEIGHT ? p->offset : p->trained);
-  }
-  return NULL;
-}
-
-TrainerState trainer_state(Trainer *t) {
-  return (TrainerState){block_of(t, TFM_TENSOR_WEIGHT),       block_of(t, TFM_TENSOR_FIRST),
-                        block_of(t, TFM_TENSOR_SECOND),       (int64_t)t->training->floats,
-                        (int64_t)t->training->trained_floats, tfm_trainer_trained(t->made)};
 }
 
 void trainer_set_steps(Trainer *t, int64_t steps, const tfm_trainer_origin *origin) {
@@ -268,18 +266,12 @@ bool trainer_save_adapter(Trainer *t, const char *folder, const char *base) {
   return !tfm_trainer_save_adapter(t->made, folder, base, &error) || report(t, &error);
 }
 
-/* There are no moments in it, which a trainer that begins takes for zeroes, whatever its optimizer is. */
 bool trainer_write_start(Trainer *t, const char *path) {
-  const TrainerState state = trainer_state(t);
-  const tfm_state_head head = {.model = t->graphs->model,
-                               .trained = state.trained,
-                               .seed = t->options.seed,
-                               .best = INFINITY,
-                               .best_score = -INFINITY};
-  const tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {{state.weights, (uint64_t)state.floats * sizeof(float)}};
+  const tfm_state_head head = {
+      .model = t->graphs->model, .seed = t->options.seed, .best = INFINITY, .best_score = -INFINITY};
   const char *part = arena_printf(arena_of(t), "%s.%ld.tmp", path, (long)getpid());
   tfm_error error;
-  tfm_status status = tfm_state_write(part, &head, blocks, &error);
+  tfm_status status = tfm_trainer_write_start(t->made, part, &head, &error);
   if (!status && rename(part, path) != 0) status = tfm_file_failed(&error, path, "write the file");
   if (status) unlink(part);
   if (status) diag_error_at(diag_of(t), "pack", DIAG_FILE, "%s", error.message);
@@ -407,8 +399,7 @@ static void find_fault(Trainer *t, const tfm_train_parts *parts, int64_t epoch, 
   tfm_error error;
   if (tfm_trainer_create(t->training, &engine, &options, &again, &error)) return;
   for (uint32_t i = 0; i < t->training->n_parameters; i++)
-    memcpy(tfm_trainer_data(again, i, TFM_TENSOR_WEIGHT), tfm_trainer_data(t->made, i, TFM_TENSOR_WEIGHT),
-           (size_t)t->training->parameters[i].elements * sizeof(float));
+    tfm_trainer_lend(again, i, tfm_trainer_place(t->made, i));
   tfm_trainer_set_steps(again, tfm_trainer_steps(t->made));
   tfm_trainer_set_epoch(again, epoch);
   tfm_train_gradients(again, parts, 0, results, &error);

@@ -7,7 +7,7 @@
 #define TFM_TRAIN_TRAINER_H
 
 #include "engines/engine.h"
-#include "tfm/abi/train_tables.h"
+#include "tfm/abi/trainer_weights.h"
 #include "train/graphs.h"
 
 typedef struct Trainer Trainer;
@@ -28,22 +28,14 @@ typedef struct StepResult {
 Trainer *trainer_new(const TrainerOptions *options, TrainGraphs *graphs);
 void trainer_free(Trainer *trainer); /* NULL is ignored */
 
-/* What a parameter is at present, to be read or filled in. */
-float *trainer_weight(Trainer *trainer, uint32_t parameter);
+/* The trainer of the runtime that it is, for what needs no graphs: weights, states, checkpoints. */
+tfm_trainer *trainer_made(const Trainer *trainer);
+/* Sets a parameter to numbers, which are rounded to what it is kept in. */
+void trainer_set(Trainer *trainer, uint32_t parameter, const float *numbers);
 /* As the last step computed it, before clipping; only of trained parameters. */
 const float *trainer_gradient(Trainer *trainer, uint32_t parameter);
-/* Any of its tensors; NULL: there is none. */
-float *trainer_tensor(Trainer *trainer, uint32_t parameter, tfm_train_tensor which);
 /* The initial value of a parameter; an error, which names it, if it has none. */
 bool trainer_draw(Trainer *trainer, uint32_t parameter);
-/* What a run goes on from: a block of `floats` numbers, in which all weights lie in their order, and moments of those
- * that are trained, each of `trained_floats`. A moment that the optimizer does not have is NULL. */
-typedef struct TrainerState {
-  float *weights, *first, *second;
-  int64_t floats, trained_floats;
-  uint64_t trained; /* hash of which are trained */
-} TrainerState;
-TrainerState trainer_state(Trainer *trainer);
 /* Steps that are done, for a trainer that goes on, and when the optimizer and the schedule began. */
 void trainer_set_steps(Trainer *trainer, int64_t steps, const tfm_trainer_origin *origin);
 /* Bytes of what a trainer keeps, and of the run of a part whose run-time sizes are these, by symbol; -1: one is out of

@@ -198,12 +198,7 @@ static void set_outputs(Graph *graph, const GraphOutput *items, size_t n) {
 
 // ---- gradients ----
 
-/* Patterns are of paths; a name is the path after --weights-prefix, which training does not take. */
-static bool is_trained(const void *context, const Node *weight) {
-  const Objective *objective = context;
-  return adapters_train(objective->adapters, weight->attr.name) &&
-         !patterns_match(&objective->settings.freeze, weight->attr.name);
-}
+static bool is_trained(const void *context, const Node *weight) { return train_changes(context, weight->attr.name); }
 
 static void add_seeds(Maker *m) {
   Builder builder = {.graph = m->graph};
@@ -251,6 +246,7 @@ static bool add_gradients(Maker *m) {
 
 static void list_parameter(Maker *m, const Node *node, bool is_reached) {
   Parameter p = {.path = node->attr.name, .rank = node->rank, .elements = 1, .gradient = NO_OUTPUT};
+  p.form = train_kept_form(m->objective, node);
   p.is_reached = is_reached;
   p.input = arena_printf(m->arena, "weight.%s", p.path);
   for (uint32_t i = 0; i < node->rank; i++) {
@@ -279,14 +275,18 @@ static Graph *counts_graph(Maker *m) {
   graph_renumber(m->graph);
   Graph *counts = graph_clone(m->arena, m->graph);
   train_delete_unneeded(counts); /* with the weights that no divisor depends on */
-  train_free_weights(m->arena, counts);
+  train_free_weights(m->arena, m->objective, counts);
   if (m->made->cut) train_drop_checks(counts, m->objective->batch);
   return counts;
 }
 
-static uint64_t hash_of_text(Arena *arena, Graph *graph) {
+/* Whatever types a file has its weights in. */
+static uint64_t hash_of_text(Arena *arena, const Graph *graph) {
   StrBuf text = strbuf_new(arena);
-  graph_print(&text, graph);
+  Graph *copy = graph_clone(arena, graph);
+  for (Node *node = copy->first; node; node = node->next)
+    if (node->op == OP_WEIGHT) node->attr.stored = STORED_ANY;
+  graph_print(&text, copy);
   return hash_bytes(HASH_BEGIN, text.text, text.length);
 }
 
@@ -304,7 +304,7 @@ TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool h
   m.made->counts = counts_graph(&m);
   set_outputs(m.graph, m.tops.items, m.tops.n);
   if (has_gradients && !add_gradients(&m)) return NULL;
-  train_free_weights(arena, m.graph);
+  train_free_weights(arena, objective, m.graph);
   train_delete_unneeded(m.graph);
   m.made->gradients = m.graph;
   return m.made;

@@ -43,6 +43,7 @@ typedef struct Parameter {
   uint32_t rank;
   int64_t dims[MAX_RANK], elements;
   uint32_t gradient; /* output of the gradients; NO_OUTPUT: it is not trained */
+  tfm_form form;     /* that it is kept in; what is trained is F32 */
   bool is_reached;   /* the objective depends on it; else it is only kept with the others */
 } Parameter;
 

@@ -4,6 +4,8 @@
  * What no item reaches belongs to the mixture too and is computed there again: weights, masks of dropout, positions. */
 #include "train/item_cut.h"
 
+#include "train/weight_inputs.h"
+
 #include "graph/attributes.h"
 #include "graph/build.h"
 
@@ -29,7 +31,7 @@ static uint64_t symbols_of(const Size *const *sizes, size_t n) {
 // ---- what gradients flow to ----
 
 static bool is_trained(const Finder *f, const Node *node) {
-  return node->op == OP_WEIGHT && !patterns_match(&f->request.objective->settings.freeze, node->attr.name);
+  return node->op == OP_WEIGHT && train_changes(f->request.objective, node->attr.name);
 }
 
 /* As differentiate has it: through values in f32 that nothing stops. */

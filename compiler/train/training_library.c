@@ -165,7 +165,7 @@ static Graph *graph_of(Packing *p, const Plan *plan) {
   }
   train_delete_unneeded(graph);
   graph_delete_inputs(graph);
-  train_free_weights(arena_of(p), graph);
+  train_free_weights(arena_of(p), NULL, graph);
   graph_renumber(graph);
   return graph;
 }

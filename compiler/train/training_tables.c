@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "aot/args_layout.h"
+#include "tfm/abi/forms.h"
 #include "train/adapter_text.h"
 
 _Static_assert((int)TFM_INITIAL_NONE == (int)N_INITIALS && (int)TFM_INITIAL_NORMAL == (int)INITIAL_NORMAL &&
@@ -14,29 +15,33 @@ _Static_assert((int)TFM_INITIAL_NONE == (int)N_INITIALS && (int)TFM_INITIAL_NORM
 
 // ---- weights ----
 
-/* Parameters begin at multiples of 16 numbers. */
+/* Trained ones begin at multiples of 16 numbers, frozen ones of 64 bytes. */
+static void place_parameter(tfm_training *training, tfm_parameter *p) {
+  enum { FLOATS = 16, BYTES = 64 };
+  const uint64_t n = (uint64_t)p->elements, bytes = n * (uint64_t)tfm_form_element_bytes(p->form);
+  p->offset = p->gradient == TFM_NONE ? training->frozen_bytes : training->floats;
+  if (p->gradient == TFM_NONE) training->frozen_bytes += (bytes + BYTES - 1) / BYTES * BYTES;
+  else training->floats += (n + FLOATS - 1) / FLOATS * FLOATS;
+}
+
 static void add_parameters(Arena *arena, tfm_training *training, const TrainGraphs *graphs) {
-  enum { ALIGN = 16 };
   const Objective *objective = graphs->objective;
   tfm_parameter *parameters = ARENA_ARRAY(arena, tfm_parameter, graphs->parameters.n);
   for (size_t i = 0; i < graphs->parameters.n; i++) {
     const Parameter *p = &graphs->parameters.items[i];
     const Initial *initial = map_get(&objective->initials, p->path);
     parameters[i] = (tfm_parameter){.path = p->path,
-                                    .offset = training->floats,
                                     .elements = p->elements,
                                     .initial = {.kind = TFM_INITIAL_NONE},
                                     .gradient = p->gradient == NO_OUTPUT ? TFM_NONE : p->gradient,
                                     .rank = (uint8_t)p->rank,
+                                    .form = (uint8_t)p->form,
                                     .decays = !patterns_match(&objective->settings.no_decay, p->path)};
     if (initial) parameters[i].initial = (tfm_initial){(uint32_t)initial->kind, initial->a, initial->b};
     memcpy(parameters[i].dims, p->dims, sizeof p->dims);
-    const uint64_t room = (uint64_t)(p->elements + ALIGN - 1) / ALIGN * ALIGN;
-    training->floats += room;
-    if (p->gradient == NO_OUTPUT) continue;
-    parameters[i].trained = training->trained_floats;
-    training->trained_floats += room;
+    place_parameter(training, &parameters[i]);
   }
+  training->base_is_apart = objective->adapters != NULL;
   adapter_describe(arena, graphs, training, parameters);
   training->parameters = parameters;
   training->n_parameters = (uint32_t)graphs->parameters.n;

@@ -2,15 +2,38 @@
  * that nothing reads, checks that are another graph's. See weight_inputs.h. */
 #include "train/weight_inputs.h"
 
+#include "elaborate/adapters.h"
 #include "graph/build.h"
+#include "tfm/abi/forms.h"
 
-void train_free_weights(Arena *arena, Graph *graph) {
+/* Patterns are of paths; a name is the path after --weights-prefix, which training does not take. */
+bool train_changes(const Objective *objective, const char *path) {
+  return adapters_train(objective->adapters, path) && !patterns_match(&objective->settings.freeze, path);
+}
+
+/* Vectors are never kept in 16 bits. */
+tfm_form train_kept_form(const Objective *objective, const Node *weight) {
+  if (weight->rank < 2 || train_changes(objective, weight->attr.name)) return TFM_FORM_F32;
+  switch (objective->settings.frozen) {
+    case FROZEN_F32: return TFM_FORM_F32;
+    case FROZEN_BF16: return TFM_FORM_BF16;
+    case FROZEN_AS_STORED: return node_form(weight);
+  }
+  return TFM_FORM_F32;
+}
+
+static Stored stored_in(tfm_form form) {
+  return form == TFM_FORM_BF16 ? STORED_BF16 : form == TFM_FORM_F16 ? STORED_F16 : STORED_ANY;
+}
+
+void train_free_weights(Arena *arena, const Objective *objective, Graph *graph) {
   for (Node *node = graph->first, *next; node; node = next) {
     next = node->next;
     if (node->op != OP_WEIGHT) continue;
     Builder builder = {.graph = graph, .before = node, .origin = node->origin};
     Node *input = build_input(&builder, arena_printf(arena, "weight.%s", node->attr.name), DTYPE_F32, node->rank,
                               (const Size *const *)node->dims);
+    if (objective) input->attr.stored = stored_in(train_kept_form(objective, node));
     graph_replace_uses(graph, node, input);
     graph_delete(graph, node);
   }

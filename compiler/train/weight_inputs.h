@@ -2,10 +2,15 @@
 #ifndef TFM_TRAIN_WEIGHT_INPUTS_H
 #define TFM_TRAIN_WEIGHT_INPUTS_H
 
-#include "graph/graph.h"
+#include "elaborate/objective.h"
 
-/* Weights become inputs "weight.PATH": nothing that depends on them may be computed before a run. */
-void train_free_weights(Arena *arena, Graph *graph);
+/* Whether the weight of this path is one that training may change: no setting freezes it, and adapters do not. */
+bool train_changes(const Objective *objective, const char *path);
+/* What a weight is kept in: matrices that are not trained may have 16 bits. */
+tfm_form train_kept_form(const Objective *objective, const Node *weight);
+/* Weights become inputs "weight.PATH": nothing that depends on them may be computed before a run. They are given in the
+ * form that they are kept in; without an objective in f32. */
+void train_free_weights(Arena *arena, const Objective *objective, Graph *graph);
 /* Deletes what no output needs, but for inputs: a rule may compute what it does not use. */
 void train_delete_unneeded(Graph *graph);
 /* Deletes inputs that no node reads. */

@@ -5,7 +5,7 @@
  * that of Q6_K, so that another order, or multiply-adds, would give the same bits. */
 #include <string.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "weights/convert.h"
 
 enum { MOST_BLOCK = 256 };

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "forms/form.h"
 
 // ---- recipes as rows of tensors ----

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 
 const PackedNames packed_names[] = {
     [PACKED_COMPRESSED] = {"", {"_packed", "_scale", "_zero_point", "_g_idx", "_shape"}},

@@ -277,7 +277,7 @@ class ScriptedParts(nn.Module):
         return gated(x, x.mean(1))
 
 
-@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT}, refused=("idioms_public.py:",))
+@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT}, refused=("idioms_public.py:", "leave out the autocast"))
 class Autocast(nn.Module):
     """Products in bfloat16 within autocast: other numbers than in f32."""
     def __init__(self):

@@ -86,7 +86,8 @@ Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threa
   const int64_t block = m.by_blocks && m.is_sideways ? SIDEWAYS_BLOCK : TFM_KEY_BLOCK;
   m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, block) : m.k;
   m.k_block = info->x_stays && m.packed_k == m.k && m.k <= TFM_K_BLOCK ? m.k : block;
-  m.y_stays = info->y_stays || (m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
+  m.y_stays = info->y_stays || (m.columns == info->width && m.y->bytes == sizeof(float) &&
+                                m.y->strides[info->rank - 1] == sizeof(float) &&
                                 m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float));
   const int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
   const int64_t most = greatest_of(1, group_bytes() / panel_bytes); /* panels */

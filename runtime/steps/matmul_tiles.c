@@ -19,18 +19,19 @@ static const int64_t *y_strides(const Matmul *m) { return m->y->strides + m->ste
  * and not a piece in each page. */
 static void pack_steps(const MatmulUnit *unit, int64_t k, int64_t end, float *packed) {
   const Matmul *m = unit->m;
-  const int64_t size = sizeof(float), width = m->step->width;
+  const int64_t size = m->y->bytes, width = m->step->width;
   const int64_t k_stride = y_strides(m)[0] / size, column_stride = y_strides(m)[1] / size;
   const bool is_wide = column_stride == 1 && unit->end_panel - unit->first_panel > 1;
   const int64_t together = is_wide ? LINES_TOGETHER : greatest_of(1, end - k);
   PanelJob job = {.pack = m->pack,
+                  .bytes = size,
                   .k_stride = k_stride,
                   .column_stride = column_stride,
                   .columns = matmul_columns(unit),
                   .width = width,
                   .panel_floats = m->packed_k * width};
   for (int64_t line = k; line < end; line += together) {
-    job.from = (const float *)unit->y + line * k_stride + matmul_column(unit) * column_stride;
+    job.from = unit->y + (line * k_stride + matmul_column(unit) * column_stride) * size;
     job.k = least_of(together, end - line);
     panels_pack(&job, packed + (line - k) * width);
   }

@@ -228,7 +228,8 @@ static void pack_keys(const AttentionStrip *s, const KeyBlock *keys, float *pack
   const Attention *a = s->attention;
   const int64_t *strides = a->k->strides + a->step->rank - 2, size = sizeof(float);
   const PanelJob job = {.pack = KERNEL_OF(tfm_pack_kernel, s->walker->context, a->step->pack_keys),
-                        .from = (const float *)(s->item->k + keys->first * strides[0]),
+                        .from = s->item->k + keys->first * strides[0],
+                        .bytes = size,
                         .k_stride = strides[1] / size,
                         .column_stride = strides[0] / size,
                         .k = a->step->h,
@@ -241,7 +242,8 @@ static void pack_keys(const AttentionStrip *s, const KeyBlock *keys, float *pack
 static void pack_values(const AttentionStrip *s, const KeyBlock *keys, float *packed) {
   const Attention *a = s->attention;
   const PanelJob job = {.pack = KERNEL_OF(tfm_pack_kernel, s->walker->context, a->step->pack_values),
-                        .from = values_at(a, s->item, keys->first),
+                        .from = (const char *)values_at(a, s->item, keys->first),
+                        .bytes = sizeof(float),
                         .k_stride = row_stride(a, a->v) / (int64_t)sizeof(float),
                         .column_stride = 1,
                         .k = keys->n,

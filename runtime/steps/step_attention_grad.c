@@ -96,7 +96,8 @@ int64_t attention_grad_scratch_bytes(const tfm_context *context, const tfm_step 
 static void pack_columns(const GradJob *job, const char *rows, const Operand *operand, int64_t columns, float *packed) {
   const Grad *a = job->grad;
   const PanelJob panels = {.pack = KERNEL_OF(tfm_pack_kernel, job->walker->context, a->pack_columns),
-                           .from = (const float *)rows,
+                           .from = rows,
+                           .bytes = sizeof(float),
                            .k_stride = 1,
                            .column_stride = grad_floats(a, operand),
                            .k = columns,
@@ -114,7 +115,8 @@ typedef struct Rows { /* n rows of an operand, from `from` on: bytes between the
 /* Rows as rows of panels. */
 static void pack_rows(const GradJob *job, uint32_t kernel, const Rows *rows, int64_t width, float *packed) {
   const PanelJob panels = {.pack = KERNEL_OF(tfm_pack_kernel, job->walker->context, kernel),
-                           .from = (const float *)rows->from,
+                           .from = rows->from,
+                           .bytes = sizeof(float),
                            .k_stride = rows->stride / (int64_t)sizeof(float),
                            .column_stride = 1,
                            .k = rows->n,

@@ -57,7 +57,7 @@ static tfm_status write_adapters(tfm_trainer *t, const char *path, tfm_error *er
   for (uint32_t i = 0; i < training->n_parameters; i++) {
     const tfm_parameter *p = &training->parameters[i];
     if (!p->adapts) continue;
-    tensors[n++] = (tfm_named_tensor){name, tfm_trainer_data(t, i, TFM_TENSOR_WEIGHT), p->dims, p->rank};
+    tensors[n++] = (tfm_named_tensor){name, tfm_trainer_place(t, i), p->dims, p->rank, p->form};
     name += sprintf(name, ROOT "%s", p->path) + 1;
   }
   const tfm_status status = tfm_write_tensors(path, tensors, n, error);

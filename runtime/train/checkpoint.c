@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "tfm/abi/forms.h"
 
 // ---- paths ----
 
@@ -46,7 +47,7 @@ static bool close_synced(FILE *file) {
 // ---- safetensors ----
 
 static uint64_t named_tensor_bytes(const tfm_named_tensor *tensor) {
-  uint64_t n = sizeof(float);
+  uint64_t n = (uint64_t)tfm_form_element_bytes(tensor->form);
   for (int32_t i = 0; i < tensor->rank; i++) n *= (uint64_t)tensor->dims[i];
   return n;
 }
@@ -80,7 +81,9 @@ static uint64_t header(FILE *file, const tfm_named_tensor *tensors, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     if (i) length += text(file, ",");
     length += tfm_write_quoted(file, tensors[i].name);
-    length += text(file, ":{\"dtype\":\"F32\",\"shape\":[");
+    length += text(file, ":{\"dtype\":\"");
+    length += text(file, tensors[i].form == TFM_FORM_BF16 ? "BF16" : tensors[i].form == TFM_FORM_F16 ? "F16" : "F32");
+    length += text(file, "\",\"shape\":[");
     for (int32_t axis = 0; axis < tensors[i].rank; axis++)
       length += number(file, (uint64_t)tensors[i].dims[axis], axis ? "," : "");
     length += number(file, offset, "],\"data_offsets\":[");

@@ -7,27 +7,45 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/error.h"
 #include "library/exports.h"
 #include "library/open.h"
+#include "tfm/abi/forms.h"
+#include "tfm/abi/half.h"
 #include "train/trainer_parts.h"
 
 // ---- pieces ----
 
-static const float *data_of(tfm_trainer *t, const tfm_packed_piece *piece, const char *block) {
-  if (piece->source == TFM_PIECE_NUMBER) return &piece->number;
-  const float *data = (const float *)(const void *)block;
-  if (piece->source != TFM_PIECE_MADE) data = tfm_trainer_data(t, piece->source, TFM_TENSOR_WEIGHT);
-  return data + piece->first;
+typedef struct Numbers { /* of a piece, from its first one on */
+  const char *data;
+  uint8_t form; /* tfm_form */
+} Numbers;
+
+static Numbers numbers_of_piece(const tfm_trainer *t, const tfm_packed_piece *piece, const char *block) {
+  if (piece->source == TFM_PIECE_NUMBER) return (Numbers){(const char *)&piece->number, TFM_FORM_F32};
+  if (piece->source == TFM_PIECE_MADE)
+    return (Numbers){block + piece->first * (int64_t)sizeof(float), TFM_FORM_F32};
+  const uint8_t form = t->training->parameters[piece->source].form;
+  const char *weight = tfm_trainer_place(t, piece->source);
+  return (Numbers){weight + piece->first * tfm_form_element_bytes(form), form};
+}
+
+static inline float number_of_piece(const Numbers *numbers, int64_t i) {
+  switch (numbers->form) {
+    case TFM_FORM_BF16: return bf16_to_f32(((const uint16_t *)(const void *)numbers->data)[i]);
+    case TFM_FORM_F16: return f16_to_f32(((const uint16_t *)(const void *)numbers->data)[i]);
+    default: return ((const float *)(const void *)numbers->data)[i];
+  }
 }
 
 /* Rows from number `row` of the tensor on. In a panel the numbers of a row are `width` apart. */
-static void put_piece(const tfm_packed_tensor *tensor, const tfm_packed_piece *piece, const float *data, int64_t row,
+static void put_piece(const tfm_packed_tensor *tensor, const tfm_packed_piece *piece, Numbers numbers, int64_t row,
                       float *to) {
   const int64_t columns = tensor->columns, width = tensor->width, step = width ? width : 1;
-  for (int64_t i = 0; i < piece->rows; i++, row++, data += piece->row_stride) {
+  for (int64_t i = 0; i < piece->rows; i++, row++) {
     float *line = to + (width ? row / width * width * columns + row % width : row * columns);
     for (int64_t k = 0; k < columns; k++) {
-      float value = data[k * piece->column_stride];
+      float value = number_of_piece(&numbers, i * piece->row_stride + k * piece->column_stride);
       for (uint32_t f = 0; f < piece->n_factors; f++) value *= piece->factors[f];
       line[k * step] = value;
     }
@@ -40,17 +58,39 @@ static void put_tensors(tfm_trainer *t, char *block) {
     const tfm_packed_tensor *tensor = &p->tensors[i];
     int64_t row = 0;
     for (uint32_t k = tensor->first_piece; k < tensor->first_piece + tensor->n_pieces; row += p->pieces[k++].rows)
-      put_piece(tensor, &p->pieces[k], data_of(t, &p->pieces[k], block), row,
+      put_piece(tensor, &p->pieces[k], numbers_of_piece(t, &p->pieces[k], block), row,
                 (float *)(void *)(block + tensor->offset));
   }
 }
 
 // ---- what is computed of weights ----
 
+/* Bytes for what a graph takes of weights that are kept in 16 bits. */
+static int64_t widened_bytes(const tfm_trainer *t, const tfm_train_graph *graph) {
+  int64_t n = 0;
+  for (uint32_t i = 0; i < graph->n_inputs; i++) {
+    const tfm_parameter *p = &t->training->parameters[graph->inputs[i].number];
+    if (p->form != TFM_FORM_F32) n += round_up(p->elements, ALIGNMENT);
+  }
+  return n * (int64_t)sizeof(float);
+}
+
+static void give_weights(const tfm_trainer *t, const tfm_train_graph *graph, tfm_value *values, float *room) {
+  for (uint32_t i = 0; i < graph->n_inputs; i++) {
+    const uint32_t number = graph->inputs[i].number;
+    const tfm_parameter *p = &t->training->parameters[number];
+    values[i] = (tfm_value){.data = tfm_trainer_place(t, number), .rank = p->rank, .dims = p->dims};
+    if (p->form == TFM_FORM_F32) continue;
+    tfm_trainer_get(t, number, 0, p->elements, room);
+    values[i].data = room;
+    room += round_up(p->elements, ALIGNMENT);
+  }
+}
+
 static tfm_status compute_packed(tfm_trainer *t, const tfm_train_graph *graph, const uint64_t *places, char *block,
                                  tfm_error *error) {
   uint32_t number;
-  tfm_context *context;
+  tfm_context *context = NULL;
   const tfm_context_options options = {.struct_size = sizeof options, .pool = t->pool, .allocator = t->allocator};
   tfm_status status = training_choose(t->training, &number, error);
   if (status) return status;
@@ -58,16 +98,16 @@ static tfm_status compute_packed(tfm_trainer *t, const tfm_train_graph *graph, c
   tfm_value *values = allocate(&t->allocator, bytes, ALIGNMENT);
   if (!values) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a list of weights");
   tfm_value *results = values + graph->n_inputs;
-  status = training_context(graph, number, &options, &context, error);
-  for (uint32_t i = 0; i < graph->n_inputs && !status; i++) {
-    const tfm_parameter *p = &t->training->parameters[graph->inputs[i].number];
-    values[i] = (tfm_value){
-        .data = tfm_trainer_data(t, graph->inputs[i].number, TFM_TENSOR_WEIGHT), .rank = p->rank, .dims = p->dims};
-  }
+  int64_t wide = widened_bytes(t, graph);
+  float *room = wide ? allocate_room(&t->allocator, &wide) : NULL;
+  status = wide && !room ? tfm_refuse(error, TFM_E_NOMEM, "no memory for weights in f32")
+                         : training_context(graph, number, &options, &context, error);
+  if (!status) give_weights(t, graph, values, room);
   for (uint32_t i = 0; i < graph->n_outputs; i++) results[i] = (tfm_value){.data = block + places[i]};
   if (!status) status = tfm_context_bind(context, values, error);
   if (!status) status = tfm_context_run(context, values, results, error);
   training_context_free(context);
+  release_room(&t->allocator, room, wide);
   release(&t->allocator, values, bytes);
   return status;
 }

@@ -146,7 +146,7 @@ static void give_inputs(const Run *run) {
       value->data = &t->seeds[input->number];
     } else if (input->source == TFM_FROM_PARAMETER) {
       const tfm_parameter *p = &t->training->parameters[input->number];
-      *value = (tfm_value){.data = t->blocks[TFM_TENSOR_WEIGHT] + p->offset, .rank = p->rank, .dims = p->dims};
+      *value = (tfm_value){.data = t->places[input->number], .rank = p->rank, .dims = p->dims};
     }
   }
 }

@@ -63,6 +63,10 @@ static uint64_t bytes_hash(const void *bytes, uint64_t n) {
   return hash_end(&hash);
 }
 
+uint64_t tfm_state_hash(uint64_t hash, const void *bytes, uint64_t n) {
+  return (hash ^ bytes_hash(bytes, n)) * PRIME;
+}
+
 // ---- the header ----
 
 typedef struct Header {

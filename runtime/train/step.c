@@ -66,7 +66,7 @@ static void add_floats(void *argument, PoolMember *member) {
   float *const *blocks = argument;
   float *sum = blocks[0];
   const float *more = blocks[1];
-  const int64_t n = (int64_t)((const tfm_trainer *)(const void *)blocks[2])->training->trained_floats;
+  const int64_t n = (int64_t)((const tfm_trainer *)(const void *)blocks[2])->training->floats;
   for (int64_t i = n * member->thread / member->active; i < n * (member->thread + 1) / member->active; i++)
     sum[i] += more[i];
 }
@@ -92,7 +92,7 @@ static bool goes_on(const Sum *s, uint32_t output) {
 static void aim_gradients(const Sum *s, float *sums, bool is_first, bool is_last) {
   tfm_trainer *t = s->run.t;
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
-    const uint64_t place = t->training->parameters[i].trained;
+    const uint64_t place = t->training->parameters[i].offset;
     const uint32_t output = output_of(s, i);
     if (output == TFM_NONE) continue;
     t->results[output] = (tfm_value){.data = (is_first || goes_on(s, output) ? sums : t->part) + place};
@@ -113,17 +113,17 @@ static void add_part(const Sum *s, float *sums) {
     const tfm_parameter *p = &t->training->parameters[i];
     const uint32_t output = output_of(s, i);
     if (output == TFM_NONE || goes_on(s, output)) continue;
-    for (uint64_t k = p->trained; k < p->trained + (uint64_t)p->elements; k++) sums[k] += t->part[k];
+    for (uint64_t k = p->offset; k < p->offset + (uint64_t)p->elements; k++) sums[k] += t->part[k];
   }
 }
 
 static tfm_status make_block(tfm_trainer *t, float **block, tfm_error *error) {
-  int64_t bytes = (int64_t)(t->training->trained_floats * sizeof(float));
+  int64_t bytes = (int64_t)(t->training->floats * sizeof(float));
   if (*block) return TFM_OK;
   *block = allocate_room(&t->allocator, &bytes);
   t->block_bytes = bytes;
   if (!*block) return tfm_refuse(error, TFM_E_NOMEM, "no memory for the gradients of several parts");
-  memset(*block, 0, (size_t)t->training->trained_floats * sizeof(float));
+  memset(*block, 0, (size_t)t->training->floats * sizeof(float));
   return TFM_OK;
 }
 
@@ -152,7 +152,7 @@ static tfm_status sum_shard(Sum *s, int64_t shard, int depth, tfm_error *error) 
   float *gradients = s->has_gradients ? gradients_at(t, depth) : NULL;
   const int64_t from = shard * s->parts_of_shard, to = from + s->parts_of_shard;
   memset(numbers, 0, s->n_numbers * sizeof *numbers);
-  if (s->outputs) memset(gradients, 0, t->training->trained_floats * sizeof *gradients); /* of weights without any */
+  if (s->outputs) memset(gradients, 0, t->training->floats * sizeof *gradients); /* of weights without any */
   for (uint32_t k = 0; k < s->n_numbers; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
   for (int64_t i = from; i < to; i++) {
     const bool is_first = i == 0 && t->ranks.rank == 0;
@@ -238,7 +238,7 @@ static tfm_status sum_all(tfm_trainer *t, Total total, const tfm_train_parts *pa
   tfm_status status = needs_other ? make_block(t, &t->part, error) : TFM_OK;
   if (!status) status = sum_tree(&s, 0, shards, 0, error);
   if (!status && has_gradients)
-    status = sum_ranks(t, t->blocks[TFM_TENSOR_GRADIENT], t->part, (int64_t)t->training->trained_floats, false, error);
+    status = sum_ranks(t, t->blocks[TFM_TENSOR_GRADIENT], t->part, (int64_t)t->training->floats, false, error);
   return status ? status : sum_ranks(t, total.numbers, total.numbers + total.n, total.n, true, error);
 }
 
@@ -268,7 +268,7 @@ static tfm_status mixed_gradients(tfm_trainer *t, const tfm_train_parts *parts, 
   tfm_status status = mixer_of(t)->compute(t, &request, results, error);
   const Total back = {&mixture->back, contexts[2], t->tops, 0};
   if (!mixture->back.n_outputs)
-    memset(t->blocks[TFM_TENSOR_GRADIENT], 0, t->training->trained_floats * sizeof(float));
+    memset(t->blocks[TFM_TENSOR_GRADIENT], 0, t->training->floats * sizeof(float));
   if (!status) status = sum_all(t, back, parts, first_item, error);
   if (!status) mixer_of(t)->add_gradients(t, t->blocks[TFM_TENSOR_GRADIENT]);
   return status;

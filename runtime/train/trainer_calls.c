@@ -234,7 +234,7 @@ int64_t tfm_trainer_part_bytes(const tfm_trainer *t, const int64_t *sizes) {
 int64_t tfm_trainer_state_bytes(const tfm_trainer *t) {
   int64_t blocks = t->blocks[TFM_TENSOR_GRADIENT] != NULL;
   for (int32_t shards = 1; shards < t->ranks.shards; shards *= 2) blocks += blocks > 0;
-  return t->bytes + blocks * (int64_t)(t->training->trained_floats * sizeof(float));
+  return t->bytes + (int64_t)t->training->frozen_bytes + blocks * (int64_t)(t->training->floats * sizeof(float));
 }
 
 /* A library has no more run-time sizes than a program may have: the bits of a word stand for them. */

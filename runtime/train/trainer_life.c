@@ -1,17 +1,17 @@
-/* The life of a trainer: making it (<model>_trainer_new, tfm_trainer_open), drawing its weights, ending it.
+/* The life of a trainer: making it (<model>_trainer_new, tfm_trainer_open), filling in its weights, ending it.
  *
  * In: a tfm_training, or the path of a library that has one; what runs its graphs, a tfm_trainer_options of any
  * version. Out: a trainer, whose weights are zeroes until they are drawn or filled in. Refused: settings out of range,
  * weights without an initial value, a library that does not train or is of another version. The trainer, its arrays and
- * its blocks are one block of memory. */
+ * its blocks are one block of memory; what is frozen is another, or a file's. */
 #include <dlfcn.h>
 #include <math.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/error.h"
 #include "library/exports.h"
 #include "library/open.h"
-#include "tfm/abi/adapts.h"
 #include "train/trainer_parts.h"
 
 // ---- making ----
@@ -65,9 +65,9 @@ static int64_t place_trainer_arrays(tfm_trainer *t, char *block) {
   layout_take(&layout, 1, sizeof *t);
   for (int i = 0; i < N_TENSORS; i++)
     t->blocks[i] =
-        needs(t, (tfm_train_tensor)i) ? layout_take(&layout, (int64_t)trainer_floats(training, i), sizeof(float))
-                                      : NULL;
+        needs(t, (tfm_train_tensor)i) ? layout_take(&layout, (int64_t)training->floats, sizeof(float)) : NULL;
 #define ARRAY(field, count) (t->field = layout_take(&layout, (count), sizeof *t->field))
+  ARRAY(places, training->n_parameters);
   ARRAY(tops, (int64_t)outputs * (MOST_LEVELS + 1));
   ARRAY(bottoms, (int64_t)outputs * (MOST_LEVELS + 1));
   ARRAY(numbers, (int64_t)training->step.n_results + training->evaluation.n_results);
@@ -133,6 +133,35 @@ static tfm_status read_ranks(const tfm_trainer_options *o, Ranks *ranks, tfm_err
   return wrong ? tfm_refuse(error, TFM_E_USAGE, "options of training: %s", wrong) : TFM_OK;
 }
 
+/* Address space that takes no memory before it is filled, or mapped over by a file's. NULL: there is none. */
+static char *make_frozen(tfm_trainer *t) {
+  t->frozen_room = (int64_t)t->training->frozen_bytes;
+  if (t->training->frozen_bytes > INT64_MAX / 2) return NULL;
+  char *frozen = allocate_room(&t->allocator, &t->frozen_room);
+  if (frozen && t->allocator.allocate) memset(frozen, 0, (size_t)t->training->frozen_bytes);
+  return frozen;
+}
+
+static void find_places(tfm_trainer *t) {
+  for (uint32_t i = 0; i < t->training->n_parameters; i++) {
+    const tfm_parameter *p = &t->training->parameters[i];
+    const bool is_trained = p->gradient != TFM_NONE;
+    t->places[i] = is_trained ? (void *)(t->blocks[TFM_TENSOR_WEIGHT] + p->offset) : (void *)(t->frozen + p->offset);
+  }
+}
+
+static void free_frozen(tfm_trainer *t) {
+  if (t->frozen_mapping) munmap(t->frozen, (size_t)t->frozen_mapping);
+  if (t->frozen_room) release_room(&t->allocator, t->frozen, t->frozen_room);
+  t->frozen_mapping = t->frozen_room = 0;
+}
+
+static tfm_status no_trainer_memory(const tfm_training *training, tfm_error *error) {
+  return tfm_refuse(error, TFM_E_NOMEM,
+                    "no memory for the %llu numbers of each kind that a trainer has, and %llu bytes of frozen weights",
+                    (unsigned long long)training->floats, (unsigned long long)training->frozen_bytes);
+}
+
 tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engine *engine,
                               const tfm_trainer_options *given, tfm_trainer **trainer, tfm_error *error) {
   const tfm_trainer_options options = read_options(given);
@@ -150,13 +179,16 @@ tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engi
   shape.n_chunks = optimizer_chunks(training);
   shape.bytes = place_trainer_arrays(&shape, NULL);
   char *block = shape.bytes < 0 ? NULL : allocate_room(&options.allocator, &shape.bytes);
-  if (!block)
-    return tfm_refuse(error, TFM_E_NOMEM, "no memory for the %llu numbers of each kind that a trainer has",
-                      (unsigned long long)training->floats);
+  if (block && training->frozen_bytes && !(shape.frozen = make_frozen(&shape))) {
+    release_room(&options.allocator, block, shape.bytes);
+    block = NULL;
+  }
+  if (!block) return no_trainer_memory(training, error);
   if (options.allocator.allocate) memset(block, 0, (size_t)shape.bytes);
   place_trainer_arrays(&shape, block);
   *trainer = (tfm_trainer *)(void *)block;
   **trainer = shape;
+  find_places(*trainer);
   return tfm_succeed(error);
 }
 
@@ -164,7 +196,9 @@ int64_t trainer_bytes(const tfm_training *training, const tfm_trainer_options *o
   tfm_trainer shape = {.training = training, .n_chunks = optimizer_chunks(training)};
   const tfm_trainer_options known = read_options(options);
   shape.settings = known.settings ? *known.settings : training->settings;
-  return place_trainer_arrays(&shape, NULL);
+  const int64_t bytes = place_trainer_arrays(&shape, NULL);
+  return bytes < 0 || training->frozen_bytes > (uint64_t)(INT64_MAX - bytes) ? -1
+                                                                             : bytes + (int64_t)training->frozen_bytes;
 }
 
 static void free_contexts(const tfm_train_engine *engine) {
@@ -194,32 +228,10 @@ void tfm_trainer_destroy(tfm_trainer *t) {
   for (int i = 0; i < MOST_LEVELS; i++) release_room(&allocator, t->levels[i], t->block_bytes);
   release(&allocator, t->masks, (size_t)t->mask_bytes);
   release(&allocator, t->note, (size_t)t->note_bytes);
+  free_frozen(t);
   release_room(&allocator, t, t->bytes);
   training_free_tables(training);
   tfm_model_close(owner);
-}
-
-tfm_status tfm_trainer_draw_one(tfm_trainer *t, uint32_t parameter, tfm_error *error) {
-  const tfm_parameter *p = &t->training->parameters[parameter];
-  if (p->initial.kind == TFM_INITIAL_NONE)
-    return tfm_refuse(error, TFM_E_INPUT, "weight '%s' has no initial value", p->path);
-  draw_initial(p, t->seed, tfm_trainer_data(t, parameter, TFM_TENSOR_WEIGHT));
-  return tfm_succeed(error);
-}
-
-tfm_status tfm_trainer_draw(tfm_trainer *t, tfm_error *error) {
-  tfm_status status = tfm_succeed(error);
-  for (uint32_t i = 0; i < t->training->n_parameters && !status; i++)
-    if (t->training->parameters[i].initial.kind != TFM_INITIAL_NONE || !t->fills)
-      status = tfm_trainer_draw_one(t, i, error);
-  return status;
-}
-
-tfm_status tfm_trainer_draw_adapters(tfm_trainer *t, tfm_error *error) {
-  tfm_status status = tfm_succeed(error);
-  for (uint32_t i = 0; i < t->training->n_parameters && !status; i++)
-    if (t->training->parameters[i].adapts == TFM_ADAPTS_PAIR) status = tfm_trainer_draw_one(t, i, error);
-  return status;
 }
 
 void tfm_trainer_cancel(tfm_trainer *t) {
@@ -303,21 +315,58 @@ void tfm_library_training_defaults(const tfm_training *training, tfm_train_setti
 
 // ---- making one ----
 
-tfm_status tfm_library_trainer_new(const tfm_training *training, const char *state, const tfm_trainer_options *given,
-                                   tfm_trainer **trainer, tfm_error *error) {
-  tfm_trainer_options options = {0};
+/* What is frozen lies where the file was mapped, in place of memory of its own. */
+static void take_mapping(tfm_trainer *t, const tfm_trainer_begin *begin) {
+  free_frozen(t);
+  t->frozen = begin->frozen;
+  t->frozen_mapping = (int64_t)begin->frozen_mapping;
+  t->has_base = true;
+  find_places(t);
+}
+
+/* From a file, from a state, or from the seed; of a model with adapters, a base and then what a state has. */
+static tfm_status fill_trainer(tfm_trainer *t, const tfm_trainer_begin *begin, const char *state,
+                       const tfm_trainer_options *options, tfm_error *error) {
+  const bool has_file = begin && (begin->trained || begin->frozen);
+  tfm_status status = TFM_OK;
+  if (begin && begin->frozen) take_mapping(t, begin);
+  if (options->base && !t->has_base) status = trainer_load_base(t, options->base, error);
+  if (status) return status;
+  if (state) return trainer_load(t, state, error);
+  if (!has_file) return tfm_trainer_draw(t, error);
+  if (begin->trained && t->training->floats)
+    memcpy(t->blocks[TFM_TENSOR_WEIGHT], begin->trained, t->training->floats * sizeof(float));
+  return TFM_OK;
+}
+
+static tfm_status make_as_asked(const tfm_training *training, const tfm_trainer_options *given,
+                                tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error) {
   if (!trainer) return tfm_refuse_call(error, "there is no place for the trainer");
   *trainer = NULL;
-  if (given) memcpy(&options, given, least_of((int64_t)given->struct_size, sizeof options));
-  options.struct_size = sizeof options;
-  if (!options.allocator.allocate != !options.allocator.release)
+  *options = (tfm_trainer_options){0};
+  if (given) memcpy(options, given, least_of((int64_t)given->struct_size, sizeof *options));
+  options->struct_size = sizeof *options;
+  if (!options->allocator.allocate != !options->allocator.release)
     return tfm_refuse_call(error, "an allocator needs both functions");
-  tfm_status status = make_trainer(training, &options, trainer, error);
-  if (!status) status = state ? trainer_load(*trainer, state, error) : tfm_trainer_draw(*trainer, error);
+  return make_trainer(training, options, trainer, error);
+}
+
+tfm_status tfm_library_trainer_begin(const tfm_training *training, const tfm_trainer_begin *begin, const char *state,
+                                     const tfm_trainer_options *given, tfm_trainer **trainer, tfm_error *error) {
+  tfm_trainer_options options;
+  tfm_status status = make_as_asked(training, given, &options, trainer, error);
+  if (status && begin && begin->frozen) munmap(begin->frozen, begin->frozen_mapping);
+  if (status) return status;
+  status = fill_trainer(*trainer, begin, state, &options, error);
   if (!status) return tfm_succeed(error);
   tfm_trainer_destroy(*trainer);
   *trainer = NULL;
   return status;
+}
+
+tfm_status tfm_library_trainer_new(const tfm_training *training, const char *state, const tfm_trainer_options *options,
+                                   tfm_trainer **trainer, tfm_error *error) {
+  return tfm_library_trainer_begin(training, NULL, state, options, trainer, error);
 }
 
 tfm_status tfm_library_trainer_new_as(const tfm_training *training, uint64_t layout, const char *state,

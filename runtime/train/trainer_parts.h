@@ -8,7 +8,7 @@
 #include "context/context.h"
 #include "machine/fp_mode.h"
 #include "tfm/abi/state_file.h"
-#include "tfm/abi/train_tables.h"
+#include "tfm/abi/trainer_weights.h"
 #include "pool/pool.h"
 
 enum { N_TENSORS = TFM_TENSOR_SECOND + 1 };
@@ -35,7 +35,11 @@ struct tfm_trainer {
   uint64_t seed;
   int64_t t, epoch;         /* steps done */
   int64_t bytes;            /* of the memory that the trainer and its arrays lie in */
-  float *blocks[N_TENSORS]; /* each `floats` long; NULL: not needed */
+  float *blocks[N_TENSORS]; /* of what is trained, each `floats` long; NULL: not needed */
+  void **places;            /* of all weights: in the block of trained ones, in `frozen`, or with their lender */
+  char *frozen;             /* in memory of its own, or mapped from a file */
+  int64_t frozen_room, frozen_mapping; /* their bytes; one is 0 */
+  bool has_base;            /* what is frozen is known already, whatever a state holds */
   float *part;              /* the gradients of one part of several, or of another rank; made when it is needed */
   float *levels[MOST_LEVELS]; /* sums of shards, made when they are needed; [0] is not used */
   int64_t block_bytes;        /* of each of these */
@@ -97,12 +101,10 @@ tfm_status training_leave(tfm_trainer *trainer, tfm_status status);
 
 // ---- trainer_state.c ----
 
-/* How many numbers of a kind all weights, or all trained weights, have. */
-static inline uint64_t trainer_floats(const tfm_training *training, int which) {
-  return which == TFM_TENSOR_WEIGHT ? training->floats : training->trained_floats;
-}
 /* The trainer goes on from the state in a file. */
 tfm_status trainer_load(tfm_trainer *trainer, const char *path, tfm_error *error);
+/* The frozen weights of a state. */
+tfm_status trainer_load_base(tfm_trainer *trainer, const char *path, tfm_error *error);
 
 // ---- part_run.c ----
 

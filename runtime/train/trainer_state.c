@@ -12,20 +12,15 @@
 #include "tfm/abi/checkpoint.h"
 #include "train/trainer_parts.h"
 
-enum { N_SAVED = TFM_STATE_SECOND + 1 };
-
-static const tfm_train_tensor saved[N_SAVED] = {TFM_TENSOR_WEIGHT, TFM_TENSOR_FIRST, TFM_TENSOR_SECOND};
-
-static uint64_t saved_bytes(const tfm_trainer *t, int i) {
-  return t->blocks[saved[i]] ? trainer_floats(t->training, saved[i]) * sizeof(float) : 0;
-}
-
+/* Moments are of what is trained and of the optimizer. A start from `tfmc pack` has none: they are zeroes. */
 static tfm_status check_state(const tfm_trainer *t, const tfm_state_file *file, tfm_error *error) {
+  const tfm_train_tensor moments[] = {TFM_TENSOR_FIRST, TFM_TENSOR_SECOND};
   bool fits = file->head.model == t->training->model;
-  for (int i = 0; i < N_SAVED; i++) {
-    const bool begins = i && !file->head.step && !file->bytes[i]; /* a start from `tfmc pack`: moments are zeroes */
-    const bool is_same = file->bytes[i] == saved_bytes(t, i) && (!i || file->head.trained == tfm_trainer_trained(t));
-    fits = fits && (begins || is_same);
+  for (int i = 0; i < 2; i++) {
+    const uint64_t there = file->bytes[TFM_STATE_FIRST + i];
+    const uint64_t here = t->blocks[moments[i]] ? t->training->floats * sizeof(float) : 0;
+    const bool begins = !file->head.step && !there;
+    fits = fits && (begins || (there == here && file->head.trained == tfm_trainer_trained(t)));
   }
   return fits ? TFM_OK
               : tfm_refuse(error, TFM_E_ENV,
@@ -48,13 +43,21 @@ tfm_status trainer_load(tfm_trainer *t, const char *path, tfm_error *error) {
   tfm_status status = tfm_state_open(&file, path, error);
   if (status) return status;
   status = check_state(t, &file, error);
-  for (int i = 0; i < N_SAVED && !status; i++)
-    if (file.bytes[i]) status = tfm_state_read(&file, (tfm_state_block)i, t->blocks[saved[i]], error);
+  if (!status) status = tfm_trainer_take_state(t, &file, true, error);
   if (!status) status = read_note(t, &file, error);
   t->head = file.head;
   t->t = file.head.step;
   t->epoch = file.head.epoch;
   t->seed = file.head.seed;
+  tfm_state_close(&file);
+  return status;
+}
+
+tfm_status trainer_load_base(tfm_trainer *t, const char *path, tfm_error *error) {
+  tfm_state_file file;
+  tfm_status status = tfm_state_open(&file, path, error);
+  if (status) return status;
+  status = tfm_trainer_take_base(t, &file, error);
   tfm_state_close(&file);
   return status;
 }
@@ -81,29 +84,17 @@ static tfm_status check_folder(const tfm_trainer *t, const char *folder, tfm_err
 
 static tfm_status save_state(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
                              tfm_error *error) {
-  const uint32_t n = t->training->n_parameters;
-  tfm_named_tensor *tensors = allocate(&t->allocator, (n + 1) * sizeof *tensors, ALIGNMENT);
-  tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {0};
-  if (!tensors) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a list of weights");
-  for (uint32_t i = 0; i < n; i++) {
-    const tfm_parameter *p = &t->training->parameters[i];
-    tensors[i] = (tfm_named_tensor){p->path, tfm_trainer_data(t, i, TFM_TENSOR_WEIGHT), p->dims, p->rank};
-  }
-  for (int i = 0; i < N_SAVED; i++) blocks[i] = (tfm_state_bytes){t->blocks[saved[i]], saved_bytes(t, i)};
-  if (note) blocks[TFM_STATE_NOTE] = (tfm_state_bytes){note, (uint64_t)note_bytes};
+  const tfm_state_bytes bytes = {note, (uint64_t)note_bytes};
   tfm_state_head head = t->head;
   head.model = t->training->model;
-  head.trained = tfm_trainer_trained(t);
   head.seed = t->seed;
   head.step = t->t;
   head.epoch = t->epoch;
   if (!t->head.model) head.best = INFINITY;
   if (!t->head.model) head.best_score = -INFINITY;
   mkdir(folder, 0777); /* it may be there */
-  tfm_status status = check_folder(t, folder, error);
-  if (!status) status = tfm_checkpoint_save(folder, &head, blocks, tensors, n, error);
-  release(&t->allocator, tensors, (n + 1) * sizeof *tensors);
-  return status;
+  const tfm_status status = check_folder(t, folder, error);
+  return status ? status : tfm_trainer_checkpoint(t, folder, &head, note ? &bytes : NULL, error);
 }
 
 const void *tfm_trainer_note(const tfm_trainer *t, int64_t *bytes) {

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "machine/fp_mode.h"
+#include "tfm/abi/adapts.h"
+#include "tfm/abi/half.h"
 #include "train/trainer_parts.h"
 
 // ---- using one ----
@@ -26,8 +28,33 @@ tfm_status training_leave(tfm_trainer *t, tfm_status status) {
 
 float *tfm_trainer_data(tfm_trainer *t, uint32_t parameter, tfm_train_tensor which) {
   const tfm_parameter *p = &t->training->parameters[parameter];
-  if (!t->blocks[which] || (which != TFM_TENSOR_WEIGHT && p->gradient == TFM_NONE)) return NULL;
-  return t->blocks[which] + (which == TFM_TENSOR_WEIGHT ? p->offset : p->trained);
+  if (which == TFM_TENSOR_WEIGHT) return p->form == TFM_FORM_F32 ? t->places[parameter] : NULL;
+  return t->blocks[which] && p->gradient != TFM_NONE ? t->blocks[which] + p->offset : NULL;
+}
+
+void *tfm_trainer_place(const tfm_trainer *t, uint32_t parameter) { return t->places[parameter]; }
+void tfm_trainer_lend(tfm_trainer *t, uint32_t parameter, void *place) { t->places[parameter] = place; }
+void tfm_trainer_has_base(tfm_trainer *t) { t->has_base = true; }
+
+tfm_trainer_weights tfm_trainer_all_weights(const tfm_trainer *t) {
+  return (tfm_trainer_weights){t->blocks[TFM_TENSOR_WEIGHT], t->frozen, t->training->floats * sizeof(float),
+                               t->training->frozen_bytes};
+}
+
+void tfm_trainer_get(const tfm_trainer *t, uint32_t parameter, int64_t first, int64_t n, float *to) {
+  const uint8_t form = t->training->parameters[parameter].form;
+  const uint16_t *halves = (const uint16_t *)t->places[parameter] + first;
+  if (form == TFM_FORM_F32 && n) memcpy(to, (const float *)t->places[parameter] + first, (size_t)n * sizeof *to);
+  for (int64_t i = 0; i < n && form == TFM_FORM_BF16; i++) to[i] = bf16_to_f32(halves[i]);
+  for (int64_t i = 0; i < n && form == TFM_FORM_F16; i++) to[i] = f16_to_f32(halves[i]);
+}
+
+void tfm_trainer_set(tfm_trainer *t, uint32_t parameter, int64_t first, int64_t n, const float *from) {
+  const uint8_t form = t->training->parameters[parameter].form;
+  uint16_t *halves = (uint16_t *)t->places[parameter] + first;
+  if (form == TFM_FORM_F32 && n) memcpy((float *)t->places[parameter] + first, from, (size_t)n * sizeof *from);
+  for (int64_t i = 0; i < n && form == TFM_FORM_BF16; i++) halves[i] = f32_to_bf16(from[i]);
+  for (int64_t i = 0; i < n && form == TFM_FORM_F16; i++) halves[i] = f32_to_f16(from[i]);
 }
 
 uint64_t tfm_trainer_trained(const tfm_trainer *t) {
@@ -41,6 +68,40 @@ int64_t tfm_trainer_steps(const tfm_trainer *t) { return t->t; }
 void tfm_trainer_set_steps(tfm_trainer *t, int64_t steps) { t->t = steps; }
 void tfm_trainer_set_origin(tfm_trainer *t, const tfm_trainer_origin *origin) { t->head.origin = *origin; }
 void tfm_trainer_set_epoch(tfm_trainer *t, int64_t epoch) { t->epoch = epoch; }
+
+// ---- initial values ----
+
+tfm_status tfm_trainer_draw_one(tfm_trainer *t, uint32_t parameter, tfm_error *error) {
+  const tfm_parameter *p = &t->training->parameters[parameter];
+  if (p->initial.kind == TFM_INITIAL_NONE)
+    return tfm_refuse(error, TFM_E_INPUT, "weight '%s' has no initial value", p->path);
+  if (p->form == TFM_FORM_F32) {
+    draw_initial(p, t->seed, t->places[parameter]);
+    return tfm_succeed(error);
+  }
+  const size_t bytes = (size_t)p->elements * sizeof(float) + 1;
+  float *values = allocate(&t->allocator, bytes, ALIGNMENT);
+  if (!values) return tfm_refuse(error, TFM_E_NOMEM, "no memory for the initial values of '%s'", p->path);
+  draw_initial(p, t->seed, values);
+  tfm_trainer_set(t, parameter, 0, p->elements, values);
+  release(&t->allocator, values, bytes);
+  return tfm_succeed(error);
+}
+
+tfm_status tfm_trainer_draw(tfm_trainer *t, tfm_error *error) {
+  tfm_status status = tfm_succeed(error);
+  for (uint32_t i = 0; i < t->training->n_parameters && !status; i++)
+    if (t->training->parameters[i].initial.kind != TFM_INITIAL_NONE || !t->fills)
+      status = tfm_trainer_draw_one(t, i, error);
+  return status;
+}
+
+tfm_status tfm_trainer_draw_adapters(tfm_trainer *t, tfm_error *error) {
+  tfm_status status = tfm_succeed(error);
+  for (uint32_t i = 0; i < t->training->n_parameters && !status; i++)
+    if (t->training->parameters[i].adapts == TFM_ADAPTS_PAIR) status = tfm_trainer_draw_one(t, i, error);
+  return status;
+}
 
 // ---- what the objective is ----
 
@@ -66,19 +127,53 @@ const char *tfm_trainer_path(const tfm_trainer *t, int64_t parameter) {
   return is_there ? t->training->parameters[parameter].path : NULL;
 }
 
+/* TFM_NONE: there is no such weight, and the error says so. */
+static uint32_t find_weight(const tfm_trainer *t, const char *path, tfm_error *error) {
+  for (uint32_t i = 0; i < t->training->n_parameters; i++)
+    if (strcmp(t->training->parameters[i].path, path) == 0) return i;
+  tfm_refuse(error, TFM_E_INPUT, "the objective has no weight '%s'", path);
+  return TFM_NONE;
+}
+
+const char *tfm_trainer_form(const tfm_trainer *t, const char *path) {
+  const uint32_t i = t && path ? find_weight(t, path, NULL) : TFM_NONE;
+  return i == TFM_NONE ? NULL : tfm_form_name(t->training->parameters[i].form);
+}
+
+tfm_status tfm_trainer_read(tfm_trainer *t, const char *path, float *to, tfm_error *error) {
+  if (!t || !path || !to) return tfm_refuse_call(error, "a trainer, a path and a place for the numbers are needed");
+  const uint32_t i = find_weight(t, path, error);
+  if (i == TFM_NONE) return TFM_E_INPUT;
+  tfm_trainer_get(t, i, 0, t->training->parameters[i].elements, to);
+  return tfm_succeed(error);
+}
+
+tfm_status tfm_trainer_write(tfm_trainer *t, const char *path, const float *from, tfm_error *error) {
+  if (!t || !path || !from) return tfm_refuse_call(error, "a trainer, a path and numbers are needed");
+  const uint32_t i = find_weight(t, path, error);
+  if (i == TFM_NONE) return TFM_E_INPUT;
+  tfm_trainer_set(t, i, 0, t->training->parameters[i].elements, from);
+  return tfm_succeed(error);
+}
+
+static tfm_status refuse_tensor(const tfm_trainer *t, uint32_t i, int32_t which, tfm_error *error) {
+  const tfm_parameter *p = &t->training->parameters[i];
+  if (which == TFM_TENSOR_WEIGHT)
+    return tfm_refuse(error, TFM_E_USAGE, "weight '%s' is kept in %s: tfm_trainer_read gives its numbers", p->path,
+                      tfm_form_name(p->form));
+  return tfm_refuse(error, TFM_E_INPUT, "weight '%s' is not trained, or the optimizer keeps no such number", p->path);
+}
+
 tfm_status tfm_trainer_tensor(tfm_trainer *t, const char *path, int32_t which, float **data, int64_t *dims,
                               int32_t *rank, tfm_error *error) {
   if (!t || !path || !data) return tfm_refuse_call(error, "a trainer, a path and a place for the tensor are needed");
   *data = NULL;
   if (which < TFM_TENSOR_WEIGHT || which > TFM_TENSOR_SECOND) return tfm_refuse_call(error, "there is no such tensor");
-  for (uint32_t i = 0; i < t->training->n_parameters; i++) {
-    const tfm_parameter *p = &t->training->parameters[i];
-    if (strcmp(p->path, path) != 0) continue;
-    *data = tfm_trainer_data(t, i, (tfm_train_tensor)which);
-    if (dims) memcpy(dims, p->dims, sizeof p->dims);
-    if (rank) *rank = p->rank;
-    if (*data) return tfm_succeed(error);
-    return tfm_refuse(error, TFM_E_INPUT, "weight '%s' is not trained, or the optimizer keeps no such number", path);
-  }
-  return tfm_refuse(error, TFM_E_INPUT, "the objective has no weight '%s'", path);
+  const uint32_t i = find_weight(t, path, error);
+  if (i == TFM_NONE) return TFM_E_INPUT;
+  const tfm_parameter *p = &t->training->parameters[i];
+  *data = tfm_trainer_data(t, i, (tfm_train_tensor)which);
+  if (dims) memcpy(dims, p->dims, sizeof p->dims);
+  if (rank) *rank = p->rank;
+  return *data ? tfm_succeed(error) : refuse_tensor(t, i, which, error);
 }

@@ -108,6 +108,16 @@ PROGRAMS = [
             return y = ids
           }
         }"""),
+    ("--input y=2x3", """
+        model Words(kind = "b", word = "gelu", words = ["relu", "gelu"]) {
+          require kind in ["a", "b"]
+          list = words + [known(kind, ["b"])]
+          x = "b"
+          held = x in list
+          forward(y: f32[batch, n]) {
+            return z = if held then activation_named(word)(y) else y
+          }
+        }"""),
     ("--input x=2x35x6 --input w=31 --input y=2x5x6", """
         model Lists {
           forward(x: f32[m, t, d], w: f32[31], y: f32[m, n, d]) {
@@ -301,7 +311,8 @@ NO_CODE = {"%", "+", "tfmc check", "tfmc compile", "tfmc run", "-D name=value", 
            "[batch, d]", "[batch, channels, ...]", "[inputs, outputs]", "[time, h // 2]", "{name}", "[..., time, channels]",
            "[channels, 1, kernel]", "groups = channels",
            "weight * expert(x)", "--require-fusion=experts", "[..., windows, ..., size]", "[batch, in, n]", "[in, out, kernel]", "<=",
-           'input "ids"[0,2] = 100, legal range is [0, 100): ...'}
+           'input "ids"[0,2] = 100, legal range is [0, 100): ...', "-D 'kind=\"c\"'", 'kind must be one of ["a", "b"], not "c"',
+           "require x in [...]"}
 
 
 def plain(text):

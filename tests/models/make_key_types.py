@@ -14,7 +14,6 @@ import os
 import pathlib
 import re
 import sys
-import textwrap
 import types
 import typing
 
@@ -167,18 +166,25 @@ def table(families, text_parts):
     return rows
 
 
-def literal(text):
-    lines = textwrap.wrap(text, WIDTH - 10, break_long_words=False, break_on_hyphens=False) or [""]
-    return "\n         ".join(f'"{line}{" " if line is not lines[-1] else ""}"' for line in lines)
+def row(words, *texts):
+    """KEY_TYPE with these texts, which are cut between words where a line is full."""
+    lines = [f'KEY_TYPE("{words}"']
+    for text in texts:
+        lines[-1] += ", "
+        if len(lines[-1]) + len(text.split(" ")[0]) + 4 > WIDTH:
+            lines.append(" " * 9)
+        lines[-1] += '"'
+        for word in re.findall(r"\S+ ?", text) or [""]:
+            if len(lines[-1]) + len(word) + 2 > WIDTH:
+                lines[-1] += '"'
+                lines.append(" " * 9 + '"')
+            lines[-1] += word
+        lines[-1] += '"'
+    return "\n".join(line.rstrip() for line in lines) + ")"
 
 
 def text(rows):
-    lines = []
-    for (words, of_types), keys in sorted(rows.items()):
-        row = f'KEY_TYPE("{words}", {literal(of_types)}, {literal(" ".join(keys))})'
-        if max(map(len, row.split("\n"))) > WIDTH:
-            row = f'KEY_TYPE("{words}",\n         {literal(of_types)},\n         {literal(" ".join(keys))})'
-        lines.append(row)
+    lines = [row(words, of_types, " ".join(keys)) for (words, of_types), keys in sorted(rows.items())]
     return HEAD + "\n".join(lines) + "\n#undef KEY_TYPE\n"
 
 

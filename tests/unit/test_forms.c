@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "forms/form.h"
 #include "forms/rotate.h"
 #include "tfm/abi/form_bf16.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "weight_files.h"
 #include "weights/gguf.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 
 typedef struct Format {
   const char *name;

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "../support/kernel_bench.h"
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "graph/eval/eval_run.h"
 
 enum { MAX_ROWS = 3, MAX_COLUMNS = 120, STRIDE = 3, ROW = MAX_COLUMNS * STRIDE + 8 };

@@ -105,7 +105,7 @@ Test(state_file, refuses_every_flipped_bit_and_every_other_length) {
 
 static void save(int64_t step) {
   const int64_t dims[] = {FLOATS};
-  const tfm_named_tensor tensor = {"a.\"b", weights, dims, 1};
+  const tfm_named_tensor tensor = {.name = "a.\"b", .data = weights, .dims = dims, .rank = 1};
   const tfm_state_head head = head_of(step);
   cr_assert_eq(tfm_checkpoint_save(folder, &head, blocks(), &tensor, 1, &error), TFM_OK, "%s", error.message);
 }

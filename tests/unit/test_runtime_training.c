@@ -106,7 +106,7 @@ static tfm_trainer *toy_with(Toy *toy, int64_t n, const float *gradients, const 
   toy->parameter = (tfm_parameter){.path = "w", .elements = n, .rank = 1, .dims = {n}, .gradient = 1, .decays = 1};
   tfm_training *training = &toy->training;
   training->parameters = &toy->parameter;
-  training->floats = training->trained_floats = (uint64_t)(n + 15) / 16 * 16;
+  training->floats = (uint64_t)(n + 15) / 16 * 16;
   training->n_parameters = training->n_inputs = training->n_seeds = training->n_sizes = 1;
   training->batch = 0;
   training->step = (tfm_objective){.results = &result, .parts = &part, .n_results = 1, .n_parts = 1, .n_tops = 1};

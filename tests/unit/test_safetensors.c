@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/half.h"
+#include "tfm/abi/half.h"
 #include "weight_files.h"
 #include "weights/weight_set.h"
 

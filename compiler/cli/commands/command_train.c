@@ -116,8 +116,6 @@ static bool check_options(Session *session) {
     return refuse(session, OPTION_VALID_EVERY, "there is nothing to validate on: --valid names the data");
   if (given(session, OPTION_EARLY_STOPPING) && !given(session, OPTION_VALID))
     return refuse(session, OPTION_EARLY_STOPPING, "there is nothing to validate on: --valid names the data");
-  if (given(session, OPTION_RESUME) && given(session, OPTION_WEIGHTS))
-    return refuse(session, OPTION_WEIGHTS, "a run that is resumed has its weights");
   if (given(session, OPTION_NEW) && !given(session, OPTION_WEIGHTS))
     return refuse(session, OPTION_NEW, "without --weights all weights are new");
   if (given(session, OPTION_VALID_COMMAND) && !given(session, OPTION_VALID))
@@ -137,6 +135,15 @@ static const char *base_folder(Session *session) {
   struct stat status;
   if (path && stat(path, &status) != 0 && plus) path = arena_strndup(session->arena, path, (size_t)(plus - path));
   return path && stat(path, &status) == 0 && S_ISDIR(status.st_mode) ? path : NULL;
+}
+
+/* A run that is resumed has its weights, but for those that adapters are for. */
+static bool check_base(const Training *t) {
+  Session *session = t->session;
+  if (!given(session, OPTION_RESUME) || !given(session, OPTION_WEIGHTS)) return true;
+  for (size_t i = 0; i < t->graphs->parameters.n; i++)
+    if (t->graphs->parameters.items[i].gradient == NO_OUTPUT) return true;
+  return refuse(session, OPTION_WEIGHTS, "a run that is resumed has its weights, and none of them are frozen");
 }
 
 static bool fill_request(const Training *t, CourseRequest *request) {
@@ -234,8 +241,8 @@ static void train_on_data(Session *session) {
   const bool resumes = given(session, OPTION_RESUME);
   DataSet *data = NULL, *valid = NULL;
   const bool only_looks = given(session, OPTION_STEPS) && !count(session, OPTION_STEPS, 0);
-  bool good = training_begin(&t, session, &(TrainingWish){.is_training = true, .fills = !resumes && !only_looks}) &&
-              fill_request(&t, &request);
+  const TrainingWish wish = {.is_training = true, .fills = !only_looks, .resumes = resumes};
+  bool good = training_begin(&t, session, &wish) && check_base(&t) && fill_request(&t, &request);
   if (good) data = open_data(&t, OPTION_DATA);
   request.data = data;
   good = good && data && add_judge(&judge, &request, &valid) && make_room(session, &request, &note);
@@ -280,8 +287,11 @@ static void add_parameters(Written *w, Training *t, bool are_gradients) {
     const Parameter *p = &t->graphs->parameters.items[i];
     if (are_gradients && p->gradient == NO_OUTPUT) continue;
     const char *name = arena_printf(w->arena, "%s.%s", are_gradients ? "grad" : "after", p->path);
-    add_tensor(w, name, p->rank, p->dims,
-               are_gradients ? trainer_gradient(t->trainer, i) : trainer_weight(t->trainer, i));
+    Tensor *tensor = tensor_new(w->arena, DTYPE_F32, p->rank, p->dims);
+    if (are_gradients) memcpy(tensor->data, trainer_gradient(t->trainer, i), (size_t)p->elements * sizeof(float));
+    else tfm_trainer_get(trainer_made(t->trainer), i, 0, p->elements, tensor->data);
+    vec_push(w->arena, &w->names, name);
+    vec_push(w->arena, &w->tensors, *tensor);
   }
 }
 

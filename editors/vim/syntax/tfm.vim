@@ -13,19 +13,19 @@ syntax match tfmItem @^\s*\zs\%(checkpoint\|expect\|ignore\|adapt\)\>\ze\s*["\[A
 syntax keyword tfmType bool f32 i32
 syntax keyword tfmLayer BatchNorm1d BatchNorm2d CausalConv1d Conv1d Conv2d Decoder DecoderLayer Dropout Embedding Encoder
 syntax keyword tfmLayer EncoderLayer GLU GroupNorm LayerNorm Linear MultiheadAttention PositionalEncoding RMSNorm Transformer
-syntax keyword tfmFunction abs all amax amin any arange argmax avg_pool1d batch_norm binary_cross_entropy
-syntax keyword tfmFunction binary_cross_entropy_with_logits causal_conv1d causal_mask ceil checked clamp concat contrastive_loss conv1d conv2d
-syntax keyword tfmFunction conv_transpose1d cos cosent_loss cosine_embedding_loss cosine_similarity cross_entropy cumsum dropout dtype elu
-syntax keyword tfmFunction embedding erf exp expand expm1 flip floor fmod full gather
-syntax keyword tfmFunction gaussian_nll_loss gelu gelu_tanh glu group_norm hardsigmoid hardswish hinge_embedding_loss huber_loss instance_norm
-syntax keyword tfmFunction is_list kaiming_normal kaiming_uniform kl_div l1_loss layer_norm leaky_relu len linear linear_attention
-syntax keyword tfmFunction log log1p log_softmax logsigmoid logsumexp margin_ranking_loss masked_fill max max_pool1d maximum
-syntax keyword tfmFunction mean mean_pooling merge_heads min minimum mish mse_loss multiple_negatives_ranking_loss nll_loss norm
-syntax keyword tfmFunction normal normalize one_hot pad pairwise_distance poisson_nll_loss positions pow quick_gelu rank
-syntax keyword tfmFunction relu relu6 remainder reshape rms_norm roll rotary round rsqrt selu
-syntax keyword tfmFunction shape shift sigmoid sign silu sin sinusoid smooth_l1_loss soft_margin_loss softmax
-syntax keyword tfmFunction softplus split_heads sqrt stack stop_gradient sum tanh topk transpose triplet_margin_loss
-syntax keyword tfmFunction trunc unfold uniform vector where xavier_normal xavier_uniform
+syntax keyword tfmFunction abs activation_named all amax amin any arange argmax avg_pool1d batch_norm
+syntax keyword tfmFunction binary_cross_entropy binary_cross_entropy_with_logits causal_conv1d causal_mask ceil checked clamp concat contrastive_loss conv1d
+syntax keyword tfmFunction conv2d conv_transpose1d cos cosent_loss cosine_embedding_loss cosine_similarity cross_entropy cumsum dropout dtype
+syntax keyword tfmFunction elu embedding erf exp expand expm1 flip floor fmod full
+syntax keyword tfmFunction gather gaussian_nll_loss gelu gelu_tanh glu group_norm hardsigmoid hardswish hinge_embedding_loss huber_loss
+syntax keyword tfmFunction instance_norm is_list kaiming_normal kaiming_uniform kl_div known l1_loss layer_norm leaky_relu len
+syntax keyword tfmFunction linear linear_attention log log1p log_softmax logsigmoid logsumexp margin_ranking_loss masked_fill max
+syntax keyword tfmFunction max_pool1d maximum mean mean_pooling merge_heads min minimum mish mse_loss multiple_negatives_ranking_loss
+syntax keyword tfmFunction nll_loss norm normal normalize one_hot pad pairwise_distance poisson_nll_loss positions pow
+syntax keyword tfmFunction quick_gelu rank relu relu6 remainder reshape rms_norm roll rotary round
+syntax keyword tfmFunction rsqrt selu shape shift sigmoid sign silu sin sinusoid smooth_l1_loss
+syntax keyword tfmFunction soft_margin_loss softmax softplus split_heads sqrt stack stop_gradient sum tanh topk
+syntax keyword tfmFunction transpose triplet_margin_loss trunc unfold uniform vector where xavier_normal xavier_uniform
 syntax match tfmNumber "\<\d\+\%(\.\d\+\)\?\%([eE][+-]\?\d\+\)\?\>"
 syntax match tfmMark "->\|\.\.\.\|\*\*\|//\|[=!<>]=\|[-+*/%@=<>×]"
 syntax match tfmPlace "{\w\+}" contained

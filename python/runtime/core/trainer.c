@@ -99,22 +99,40 @@ static PyObject *begin(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* Weights, moments and steps of another trainer of the same objective. */
-static void take_over(tfm_trainer *to, tfm_trainer *from) {
+static size_t bytes_in(const int64_t *dims, int32_t rank) {
+  size_t bytes = sizeof(float);
+  for (int32_t axis = 0; axis < rank; axis++) bytes *= (size_t)dims[axis];
+  return bytes;
+}
+
+/* Of a weight that is kept in 16 bits. One that is the same is not written: it may lie in a file that is mapped. */
+static bool take_over_kept(tfm_trainer *to, tfm_trainer *from, const char *path, size_t bytes) {
+  float *own = malloc(2 * bytes + 1), *other = own ? own + bytes / sizeof *own : NULL;
+  if (!own) return false;
+  tfm_trainer_read(to, path, own, NULL);
+  tfm_trainer_read(from, path, other, NULL);
+  if (memcmp(own, other, bytes)) tfm_trainer_write(to, path, other, NULL);
+  free(own);
+  return true;
+}
+
+/* Weights, moments and steps of another trainer of the same objective. False: there is no memory. */
+static bool take_over(tfm_trainer *to, tfm_trainer *from) {
   const char *path;
   for (int64_t i = 0; (path = tfm_trainer_path(to, i)); i++)
     for (int which = TFM_TENSOR_WEIGHT; which <= TFM_TENSOR_SECOND; which++) {
       float *own, *other;
       int64_t dims[TFM_MAX_RANK];
       int32_t rank;
-      if (which == TFM_TENSOR_GRADIENT || tfm_trainer_tensor(to, path, which, &own, dims, &rank, NULL) ||
-          tfm_trainer_tensor(from, path, which, &other, NULL, NULL, NULL))
-        continue;
-      size_t bytes = sizeof *own;
-      for (int32_t axis = 0; axis < rank; axis++) bytes *= (size_t)dims[axis];
-      memcpy(own, other, bytes);
+      if (which == TFM_TENSOR_GRADIENT) continue;
+      const tfm_status status = tfm_trainer_tensor(to, path, which, &own, dims, &rank, NULL);
+      if (status == TFM_E_USAGE && !take_over_kept(to, from, path, bytes_in(dims, rank))) return false;
+      if (status || tfm_trainer_tensor(from, path, which, &other, NULL, NULL, NULL)) continue;
+      const size_t bytes = bytes_in(dims, rank);
+      if (memcmp(own, other, bytes)) memcpy(own, other, bytes);
     }
   tfm_trainer_set_steps(to, tfm_trainer_steps(from));
+  return true;
 }
 
 static PyObject *note_in(const tfm_trainer *trainer) {
@@ -136,9 +154,14 @@ static PyObject *load(PyObject *object, PyObject *args) {
   if (!self->compiled) return raise_status(TFM_E_USAGE, "a trainer of a library cannot take over a run");
   if (!(options.pool = pool_get(self->pool))) return NULL;
   tfm_status status;
+  bool has_memory = true;
   Py_BEGIN_ALLOW_THREADS status = tfm_compiled_trainer(self->compiled, state, &options, &other, &error);
-  if (!status) take_over(self->trainer, other);
+  if (!status) has_memory = take_over(self->trainer, other);
   Py_END_ALLOW_THREADS if (status) return raise_error(&error);
+  if (!has_memory) {
+    tfm_trainer_destroy(other);
+    return PyErr_NoMemory();
+  }
   tfm_trainer_set_epoch(self->trainer, epoch);
   PyObject *note = note_in(other);
   tfm_trainer_destroy(other);
@@ -353,6 +376,65 @@ static PyType_Slot array_slots[] = {
 PyType_Spec trainer_array_spec = {"tfmc._core.TrainerArray", sizeof(TrainerArray), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, array_slots};
 
+// ---- weights that are kept in 16 bits ----
+
+static bool shape_of(TrainerObject *self, const char *path, int64_t dims[TFM_MAX_RANK], int32_t *rank) {
+  float *data;
+  tfm_error error;
+  const tfm_status status = tfm_trainer_tensor(self->trainer, path, TFM_TENSOR_WEIGHT, &data, dims, rank, &error);
+  return !status || status == TFM_E_USAGE || (raise_error(&error), false);
+}
+
+/* _form(path): "f32", "bf16" or "f16", and the shape. */
+static PyObject *form_of(PyObject *object, PyObject *args) {
+  TrainerObject *self = (TrainerObject *)object;
+  const char *path;
+  int64_t dims[TFM_MAX_RANK];
+  int32_t rank;
+  if (!PyArg_ParseTuple(args, "s", &path) || !trainer_ready(self) || !shape_of(self, path, dims, &rank)) return NULL;
+  PyObject *shape = PyTuple_New(rank);
+  for (int32_t i = 0; shape && i < rank; i++) {
+    PyObject *dim = PyLong_FromLongLong(dims[i]);
+    if (!dim || PyTuple_SetItem(shape, i, dim)) Py_CLEAR(shape);
+  }
+  return shape ? Py_BuildValue("sN", tfm_trainer_form(self->trainer, path), shape) : NULL;
+}
+
+/* _read(path): the numbers as bytes of f32. */
+static PyObject *read_kept(PyObject *object, PyObject *args) {
+  TrainerObject *self = (TrainerObject *)object;
+  const char *path;
+  int64_t dims[TFM_MAX_RANK];
+  int32_t rank;
+  tfm_error error;
+  if (!PyArg_ParseTuple(args, "s", &path) || !trainer_ready(self) || !shape_of(self, path, dims, &rank)) return NULL;
+  PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes_in(dims, rank));
+  if (!bytes) return NULL;
+  char *to = PyBytes_AsString(bytes);
+  if (!tfm_trainer_read(self->trainer, path, (float *)(void *)to, &error)) return bytes;
+  Py_DECREF(bytes);
+  return raise_error(&error);
+}
+
+/* _write(path, numbers): a contiguous buffer of f32 of its size. */
+static PyObject *write_kept(PyObject *object, PyObject *args) {
+  TrainerObject *self = (TrainerObject *)object;
+  const char *path;
+  int64_t dims[TFM_MAX_RANK];
+  int32_t rank;
+  Py_buffer numbers;
+  tfm_error error;
+  if (!trainer_ready(self) || !PyArg_ParseTuple(args, "sy*", &path, &numbers)) return NULL;
+  const bool is_known = shape_of(self, path, dims, &rank);
+  const bool fits = is_known && (size_t)numbers.len == bytes_in(dims, rank);
+  const tfm_status status = fits ? tfm_trainer_write(self->trainer, path, numbers.buf, &error) : TFM_OK;
+  PyBuffer_Release(&numbers);
+  if (!is_known) return NULL;
+  if (!fits) return raise_status(TFM_E_USAGE, "the weight %s has another size", path);
+  if (status) return raise_error(&error);
+  Py_RETURN_NONE;
+}
+
 // ---- the type ----
 
 /* In the child of a fork its threads do not exist, so that it cannot be ended: its memory stays. */
@@ -381,6 +463,8 @@ static PyMethodDef methods[] = {
     {"_update", trainer_update, METH_NOARGS, NULL}, {"_save_compiled", save_compiled, METH_VARARGS, NULL},
     {"_save_adapter", save_adapter, METH_VARARGS, NULL}, {"_has_adapter", has_adapter, METH_NOARGS, NULL},
     {"_no_adapter", no_adapter, METH_NOARGS, NULL},
+    {"_form", form_of, METH_VARARGS, NULL},         {"_read", read_kept, METH_VARARGS, NULL},
+    {"_write", write_kept, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)drop}, {Py_tp_methods, methods}, {0, NULL}};

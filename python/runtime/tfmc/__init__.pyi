@@ -278,7 +278,7 @@ class Trainer:
                  on_message: Callable[[Diagnostic], object] | None = None, **more_settings: _Setting) -> None: ...
     @classmethod
     def resume(cls, folder: str | os.PathLike[str], source: str | os.PathLike[str] | Source, *,
-               objective: str | None = None, settings: Mapping[str, _Setting] = {}, threads: int | None = None,
+               weights: _Weights | None = None, objective: str | None = None, settings: Mapping[str, _Setting] = {}, threads: int | None = None,
                pool: Pool | None = None, shards: int = 1, group: object = None, march: str | None = None, compiler: str | None = None,
                config: Mapping[str, _ConfigValue] = {}, on_message: Callable[[Diagnostic], object] | None = None,
                **more_settings: _Setting) -> Trainer: ...

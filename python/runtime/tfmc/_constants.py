@@ -17,6 +17,7 @@ from ._signature import literal
 
 DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.uint8: "i32", torch.bool: "bool"}
 FLOAT = "tfmc computes f32, i32 and bool: module.float()"
+IN_F32 = "the module's own numbers are f32: leave out the autocast, or the conversion, that asks for this type"
 LOGICAL = {"bitwise_and", "logical_and", "__and__", "bitwise_or", "logical_or", "__or__"}
 # Operations on elements, whose operands may have fewer axes than the result.
 SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "where", "masked_fill", "maximum", "minimum",

@@ -16,7 +16,7 @@ from ._aten import WHOLE
 from ._aten_einsum import moved
 from ._aten_table import ATEN
 from ._bounds import Bounds
-from ._constants import DTYPES, FLOAT, LOGICAL, SPREAD, Constants
+from ._constants import DTYPES, FLOAT, IN_F32, LOGICAL, SPREAD, Constants
 from ._errors import CompileError, UsageError
 from ._fold import Folder, Line, Type, hoisted
 from ._inputs import flat, nested, renamed
@@ -125,6 +125,10 @@ class Writer(Constants):
     def no(self, what, cure):
         raise CompileError(f"from_torch cannot take {what}, {self.place()}: {cure}")
 
+    def to_f32(self):
+        """How numbers of another type become f32: those of the module, or those that its forward makes."""
+        return FLOAT if any(tensor.dtype not in DTYPES for tensor in self.state.values()) else IN_F32
+
     # ---- sizes ----
 
     def size(self, value):
@@ -208,7 +212,7 @@ class Writer(Constants):
         if DTYPES.get(have) == DTYPES.get(want):
             return text
         if want not in DTYPES or have not in DTYPES:
-            self.no(f"the type {str(want if have in DTYPES else have)[6:]}", FLOAT)
+            self.no(f"the type {str(want if have in DTYPES else have)[6:]}", self.to_f32())
         if want == torch.bool:
             return f"({text}) != {'0.0' if have == torch.float32 else '0'}"
         if want in WHOLE and have == torch.float32 and self.node in self.bounds.conversions:
@@ -433,7 +437,7 @@ class Writer(Constants):
             self.no(f"the operation aten.{operation}", "from_torch does not know how to write it; write it with others, "
                     "or compile the part of the module before it")
         if self.dtype(node) is not None and self.dtype(node) not in DTYPES:
-            self.no(f"aten.{operation} in {str(self.dtype(node))[6:]}", FLOAT)
+            self.no(f"aten.{operation} in {str(self.dtype(node))[6:]}", self.to_f32())
         try:
             self.spread = self.dtype(node) is not None and self.is_spread(node) and self.broadcast(
                 node, [x for x in node.all_input_nodes if self.dtype(x) is not None])

@@ -57,7 +57,7 @@ class _Scores:
         answer = ""
         try:
             for name, array in _tensors.read_tensors(path).items():
-                self.trainer.weight(name)[...] = array
+                self.trainer._set(name, array)
             answer = repr(_fit_batches.score_of(self.metric, self.trainer))
         finally:
             with open(self.answers, "w", encoding="ascii") as file:
@@ -217,8 +217,8 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
             flags.append(f"--valid={files[0]}")
         if goes_on:
             flags.append("--resume")
-        else:
-            _tensors.write_tensors(made / "begin.safetensors", trainer.weights())
+        if not goes_on or len(trainer.trained) < len(trainer._paths):
+            _fit_batches.write_weights(trainer, made / "begin.safetensors")  # the base, too, of a run that goes on
             flags.append(f"--weights={made / 'begin.safetensors'}")
         flags += [f"--out={folder}", *(["--skip-long"] if skip_long else [])]
         scores = _Scores(made, trainer, metric) if metric is not None else None

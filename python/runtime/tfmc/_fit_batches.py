@@ -42,6 +42,19 @@ def is_first(trainer):
     return trainer._group is None or trainer._group.rank == 0
 
 
+def is_base_apart(trainer):
+    """Whether the model has adapters: what is saved of it is what is trained."""
+    return trainer._has_adapter() or trainer._no_adapter() is not None
+
+
+def write_weights(trainer, path, only_trained=False):
+    paths = trainer.trained if only_trained else trainer._paths
+    forms = {name: form for name, form in trainer._narrow.items() if name in paths}
+    weights = {name: _tensors.narrow(trainer.weight(name), forms[name]) if name in forms else trainer.weight(name)
+               for name in paths}
+    _tensors.write_tensors(path, weights, forms=forms)
+
+
 def has_batches(data):
     return isinstance(data, collections.abc.Iterable) and not _items.has_items(data)
 
@@ -189,7 +202,7 @@ class _Run:
         if not is_first(self.trainer):
             return
         new = self.folder / "weights.new"
-        _tensors.write_tensors(new, self.trainer.weights())
+        write_weights(self.trainer, new, is_base_apart(self.trainer))
         os.replace(new, self.folder / "weights.safetensors")
         if self.trainer.has_adapter:
             self.trainer.save_adapter(self.folder / "adapter")

@@ -6,14 +6,24 @@ import json
 
 import numpy as np
 
+NARROW = {"bf16": "BF16", "f16": "F16"}
 SAVED = {"float32": "F32", "int32": "I32", "int64": "I64", "bool": "BOOL"}
 READ = {saved: dtype for dtype, saved in SAVED.items()}
 
 
-def write_tensors(path, tensors, metadata=None):
+def narrow(array, form):
+    """An f32 array that bf16 or f16 holds exactly, in its bits."""
+    if form == "f16":
+        return array.astype(np.float16).view(np.uint16)
+    return (np.ascontiguousarray(array).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def write_tensors(path, tensors, metadata=None, forms={}):
+    """forms: of arrays that are bits (narrow), by name."""
     header, at = ({"__metadata__": metadata} if metadata else {}), 0
     for name, array in tensors.items():
-        header[name] = {"dtype": SAVED[array.dtype.name], "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        dtype = NARROW[forms[name]] if name in forms else SAVED[array.dtype.name]
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
         at += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -23,6 +33,14 @@ def write_tensors(path, tensors, metadata=None):
             file.write(np.ascontiguousarray(array).data if array.size else b"")
 
 
+def _widened(data, dtype):
+    if dtype == "BF16":
+        return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
+    if dtype == "F16":
+        return np.frombuffer(data, np.float16).astype(np.float32)
+    return np.frombuffer(data, READ[dtype])
+
+
 def read_tensors(path):
     data = np.memmap(path, np.uint8, "r")
     n = 8 + int.from_bytes(bytes(data[:8]), "little")
@@ -30,5 +48,5 @@ def read_tensors(path):
     for name, info in json.loads(bytes(data[8:n])).items():
         if name != "__metadata__":
             begin, end = info["data_offsets"]
-            found[name] = np.frombuffer(bytes(data[n + begin:n + end]), READ[info["dtype"]]).reshape(info["shape"])
+            found[name] = _widened(bytes(data[n + begin:n + end]), info["dtype"]).reshape(info["shape"])
     return found

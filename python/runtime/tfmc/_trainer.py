@@ -70,12 +70,13 @@ class Trainer(_core.Trainer):
                    on_message=on_message)
 
     @classmethod
-    def resume(cls, folder, source, *, objective=None, settings={}, threads=None, pool=None, shards=1, group=None, march=None,
+    def resume(cls, folder, source, *, weights=None, objective=None, settings={}, threads=None, pool=None, shards=1, group=None, march=None,
                compiler=None, config={}, on_message=None, **more_settings):
         """Goes on from a checkpoint: a folder step-XXXXXXXX, the folder of a run (from its newest), or a state.tfmt. The
-        seed is the checkpoint's; what it was compiled of, and settings, are to be given again."""
+        seed is the checkpoint's; what it was compiled of, and settings, are to be given again; of a model with adapters the
+        base too, as weights or as those of the Source."""
         made = cls.__new__(cls)
-        made._make(source, _state_in(folder), weights=None, objective=objective, settings={**settings, **more_settings},
+        made._make(source, _state_in(folder), weights=weights, objective=objective, settings={**settings, **more_settings},
                    seed=0, threads=threads, pool=pool, shards=shards, group=group, march=march, compiler=compiler, config=config,
                    on_message=on_message)
         return made
@@ -101,13 +102,13 @@ class Trainer(_core.Trainer):
         else:
             if objective is not None:
                 text = with_objective(pathlib.Path(path).read_text(encoding="utf-8") if text is None else text, objective)
-            if weights is None and state is None and self.source is not None:
+            if weights is None and self.source is not None and (state is None or self.source.adapts):
                 weights = self.source.weights
             words = tuple(f"{n}={_setting(n, v)}" for n, v in settings.items())
             self._made = {"path": None if path is None else os.path.abspath(path), "text": text, "march": march,
                           "compiler": compiler, "config": config, "settings": words, "shards": shards}
             options = {
-                **_model.request(path, text, None if state else weights, config), "training": 1,
+                **_model.request(path, text, weights, config), "training": 1,
                 "march": _model._encode(march), "compiler": _model._encode(_find.compiler(compiler)),
                 "settings": tuple(word.encode() for word in words)}
             _model.run_compiler(self, options, text, on_message)
@@ -118,6 +119,9 @@ class Trainer(_core.Trainer):
         self.inputs = {name: _model._type_of(kind) for name, kind in inputs}
         self.results, self._paths = tuple(self.results), tuple(self._paths)
         self.trained = tuple(p for p in self._paths if self._tensor(p, GRADIENT) is not None)
+        forms = {path: self._form(path) for path in self._paths}
+        self._shapes = {path: shape for path, (_, shape) in forms.items()}
+        self._narrow = {path: form for path, (form, _) in forms.items() if form != "f32"}  # kept in 16 bits
         self._epoch, self._pool = 0, pool
         self._check_ranks()
 
@@ -251,7 +255,19 @@ class Trainer(_core.Trainer):
 
     # ---- weights ----
 
+    def _numbers(self, path):
+        """Those of a weight that is kept in 16 bits, to be read."""
+        return np.frombuffer(self._read(path), np.float32).reshape(self._shapes[path])
+
+    def _set(self, path, value):
+        if path in self._narrow:
+            self._write(path, np.ascontiguousarray(value, np.float32))
+        else:
+            self.weight(path)[...] = value
+
     def _array(self, path, which):
+        if which == WEIGHT and path in self._narrow:
+            return self._numbers(path)
         found = self._tensor(path, which)
         if found is None:
             known = self._paths if which == WEIGHT else self.trained
@@ -260,7 +276,8 @@ class Trainer(_core.Trainer):
         return np.asarray(found)
 
     def weight(self, path):
-        """The trainer's own memory, to be read and written between calls."""
+        """The trainer's own memory, to be read and written between calls; of a weight that is kept in 16 bits a copy that can
+        only be read (load_state_dict sets it)."""
         return self._array(path, WEIGHT)
 
     def gradient(self, path):
@@ -300,7 +317,7 @@ class Trainer(_core.Trainer):
                 if not np.array_equal(first, value, equal_nan=True):
                     raise InputError(f"{values[0][0]} and {name} are one weight, and differ", reason="value")
         for path, values in found.items():
-            self.weight(path)[...] = values[0][1]
+            self._set(path, values[0][1])
 
     def to_torch(self, module, strict=True):
         """Copies the weights into a module of torch, which has the names of state_dict: all or nothing."""
@@ -331,10 +348,9 @@ class Trainer(_core.Trainer):
         return {path: path for path in self._paths}
 
     def _checked(self, name, path, value):
-        own = self.weight(path)
         array = _as_array(name, value)
-        if array.shape != own.shape:
-            raise InputError(f"the weight {name} is {list(array.shape)}, expected {list(own.shape)}", reason="shape")
+        if array.shape != self._shapes[path]:
+            raise InputError(f"the weight {name} is {list(array.shape)}, expected {list(self._shapes[path])}", reason="shape")
         return array
 
     # ---- checkpoints and models ----

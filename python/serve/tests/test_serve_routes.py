@@ -190,7 +190,7 @@ class Routes(Case):
     def test_the_page_takes_nothing_from_elsewhere(self):
         page = self.client.get("/")
         self.assertEqual(page.headers["content-security-policy"], "default-src 'self'")
-        for part in ("page.js", "page.css"):
+        for part in ("page.js", "page.css", "icon.svg"):
             self.assertIn(f"/page/{part}", page.body.decode())
             self.assertEqual(self.client.get(f"/page/{part}").status, 200)
         for other in ("/page/index.html", "/page/..%2fapp.py", "/page/../app.py"):

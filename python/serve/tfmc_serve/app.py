@@ -29,7 +29,7 @@ from .translators import ServedTranslator
 from .writers import ServedWriter
 
 OPEN = ("/health", "/ready")  # without a key
-PAGE = {"page.js": "text/javascript", "page.css": "text/css"}
+PAGE = {"page.js": "text/javascript", "page.css": "text/css", "icon.svg": "image/svg+xml"}
 log = logging.getLogger("tfmc_serve")
 requests_log = logging.getLogger("tfmc_serve.requests")
 

@@ -85,7 +85,7 @@ TFM_API tfm_status tfm_model_context(tfm_model *model, const tfm_context_options
 /* --- Training, without the header of a library --- */
 
 /* Weights, their gradients and the moments of the optimizer, for the objective that the model's train block names.
- * Weights and all numbers are f32, results are double. tfm_compiled_trainer (tfm/compile.h) makes one of a text. */
+ * Numbers are f32, results are double. tfm_compiled_trainer (tfm/compile.h) makes one of a text. */
 typedef struct tfm_trainer tfm_trainer;
 
 /* A trainer of a library made by `tfmc compile --training`, which it keeps loaded. `state` NULL: the weights have their
@@ -140,6 +140,13 @@ TFM_API int64_t tfm_trainer_bytes(const tfm_trainer *trainer, const tfm_value *l
  * not trained, or the optimizer keeps no such moment. */
 TFM_API tfm_status tfm_trainer_tensor(tfm_trainer *trainer, const char *path, int32_t which, float **data,
                                       int64_t *dims, int32_t *rank, tfm_error *error);
+/* Weights that are not trained may be kept in 16 bits, as the file had them or as `frozen` of the train block says:
+ * then tfm_trainer_tensor has none (TFM_E_USAGE), and these functions give and take their numbers in f32, row-major.
+ * What is written is rounded to the nearest number that is kept. They are for any weight. The form is "f32", "bf16" or
+ * "f16"; NULL: there is no such weight. */
+TFM_API const char *tfm_trainer_form(const tfm_trainer *trainer, const char *path);
+TFM_API tfm_status tfm_trainer_read(tfm_trainer *trainer, const char *path, float *to, tfm_error *error);
+TFM_API tfm_status tfm_trainer_write(tfm_trainer *trainer, const char *path, const float *from, tfm_error *error);
 /* The model with the weights as they are now, which stay its own whatever the trainer does. The caller owns *model and
  * ends it with tfm_model_close; it may outlive the trainer. TFM_E_USAGE: the model keeps weights in fewer bits. */
 TFM_API tfm_status tfm_trainer_model(tfm_trainer *trainer, tfm_model **model, tfm_error *error);

@@ -55,6 +55,10 @@ typedef struct tfm_trainer_options { /* zeroes: the defaults */
   tfm_exchange exchange;
   void *user;
   int32_t fills; /* 1: weights without an initial value are zeroes, which the caller fills in; 0: they are an error */
+  /* Of a model with adapters: a state that has its frozen weights, as `tfmc pack --training` makes it. A checkpoint of
+   * such a model has its trained weights alone, and is refused with another base than its own. NULL: what the state
+   * has, or initial values. */
+  const char *base;
 } tfm_trainer_options;
 
 typedef struct tfm_step_result {

@@ -47,10 +47,10 @@ int64_t optimizer_chunks(const tfm_training *training) {
   return n;
 }
 
-typedef struct Chunk { /* n elements of one parameter: from `at` on of the weights, from `moved` on of other blocks */
+typedef struct Chunk { /* n elements of one parameter, from `at` on in each block */
   const tfm_parameter *parameter;
   int64_t number, n;
-  uint64_t at, moved;
+  uint64_t at;
 } Chunk;
 
 typedef struct Job {
@@ -72,8 +72,7 @@ static void walk_job(void *argument, PoolMember *member) {
     const int64_t chunks = chunks_of(p);
     for (int64_t k = greatest_of(from - number, 0); k < chunks && number + k < to; k++) {
       const uint64_t from_first = (uint64_t)(k * CHUNK);
-      const Chunk chunk = {p, number + k, least_of(p->elements - k * CHUNK, CHUNK), p->offset + from_first,
-                           p->trained + from_first};
+      const Chunk chunk = {p, number + k, least_of(p->elements - k * CHUNK, CHUNK), p->offset + from_first};
       job->work(job, &chunk);
     }
     number += chunks;
@@ -111,7 +110,7 @@ static double sum_of_squares(const float *values, int64_t n) {
 }
 
 static void add_squares(const Job *job, const Chunk *chunk) {
-  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
+  const float *values = job->trainer->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   double sum = 0;
   for (int64_t i = 0; i < chunk->n; i += SQUARES) sum += sum_of_squares(values + i, least_of(chunk->n - i, SQUARES));
   job->trainer->chunk_sums[chunk->number] = sum;
@@ -152,7 +151,7 @@ static void sgd(const Job *job, const Chunk *chunk) {
   const float clip = (float)job->clip, decay = (float)decay_of(t, chunk), rate = (float)job->rate;
   float g[AT_ONCE];
   for (int64_t from = 0; from < chunk->n; from += AT_ONCE) {
-    const uint64_t at = chunk->moved + (uint64_t)from;
+    const uint64_t at = chunk->at + (uint64_t)from;
     const int64_t n = least_of(chunk->n - from, AT_ONCE);
     const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + at;
     float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at + from;
@@ -222,10 +221,10 @@ static AdamStep adam_step(const Job *job, double taken) {
 static void adam(const Job *job, const Chunk *chunk) {
   const tfm_trainer *t = job->trainer;
   const AdamStep step = adam_step(job, decay_of(t, chunk));
-  const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->moved;
+  const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
-  float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->moved;
-  float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->moved;
+  float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->at;
+  float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->at;
   int64_t i = 0;
   for (; i + 4 <= chunk->n; i += 4) {
     if (i % LANES == 0) {

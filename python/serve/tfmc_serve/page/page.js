@@ -73,10 +73,12 @@ async function write() {
   writing = new AbortController();
   at("go").disabled = !(at("stop").disabled = false);
   try {
+    const schema = at("schema").value.trim();
     const made = await fetch("/v1/completions", {
       method: "POST", headers: {"content-type": "application/json"}, signal: writing.signal,
       body: JSON.stringify({prompt: at("prompt").value, max_tokens: Number(at("tokens").value), stream: true,
-        temperature: Number(at("temperature").value), seed: Number(at("seed").value)})});
+        temperature: Number(at("temperature").value), seed: Number(at("seed").value),
+        ...(schema && {grammar: {json_schema: JSON.parse(schema)}})})});
     if (!made.ok) throw new Error((await made.json()).error.message);
     for await (const piece of pieces(made.body)) place.textContent += piece;
   } catch (error) {

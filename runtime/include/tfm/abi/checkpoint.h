@@ -1,7 +1,8 @@
 /* A checkpoint: the folder step-XXXXXXXX of a training run.
  *
  *   DIR/step-00004000/state.tfmt            what the run goes on from (state_file.h)
- *   DIR/step-00004000/weights.safetensors   the weights for everybody else, f32, under their names
+ *   DIR/step-00004000/weights.safetensors   the weights for everybody else, under their names; of a model with adapters
+ *                                           those that are trained, as its state has them
  *   DIR/latest                              a text: the name of the newest
  *
  * In: the folder of the run, its state, its weights. Out: a new checkpoint, whole or not at all: it is written to a
@@ -17,11 +18,12 @@
 #define TFM_CHECKPOINT_STATE "state.tfmt"
 #define TFM_CHECKPOINT_WEIGHTS "weights.safetensors"
 
-typedef struct tfm_named_tensor { /* f32, row-major */
+typedef struct tfm_named_tensor { /* row-major */
   const char *name;
-  const float *data;
+  const void *data;
   const int64_t *dims;
   int32_t rank;
+  uint32_t form; /* tfm_form: F32, BF16 or F16 */
 } tfm_named_tensor;
 
 /* Replaces a safetensors file, whole or not at all. */
@@ -35,6 +37,26 @@ uint64_t tfm_write_quoted(FILE *file, const char *text);
 tfm_status tfm_checkpoint_save(const char *folder, const tfm_state_head *head,
                                const tfm_state_bytes blocks[TFM_STATE_BLOCKS], const tfm_named_tensor *tensors,
                                int64_t n_tensors, tfm_error *error);
+
+// ---- of a trainer (runtime/train/saved.c) ----
+
+/* The checkpoint of head->step of a trainer, whose note it may have; the hash of what is trained is set. */
+tfm_status tfm_trainer_checkpoint(tfm_trainer *trainer, const char *folder, const tfm_state_head *head,
+                                  const tfm_state_bytes *note, tfm_error *error);
+/* The same weights alone, as a safetensors file. */
+tfm_status tfm_trainer_write_weights(tfm_trainer *trainer, const char *path, tfm_error *error);
+/* A state of all weights without moments, which the trainer's optimizer takes for zeroes. The file must not exist. */
+tfm_status tfm_trainer_write_start(tfm_trainer *trainer, const char *path, const tfm_state_head *head,
+                                   tfm_error *error);
+/* The weights of a state, whatever was trained and in whichever forms they are there, and if asked for its moments,
+ * which must be of the same weights and optimizer. Refused: the state of another model; one without frozen weights, if
+ * those that the trainer has, or draws with the seed of the state, are others: the first one is named. */
+tfm_status tfm_trainer_take_state(tfm_trainer *trainer, const tfm_state_file *file, int with_moments, tfm_error *error);
+/* How many bytes of first and of second moments the trainer has. */
+void tfm_trainer_moment_bytes(const tfm_trainer *trainer, uint64_t bytes[2]);
+/* The frozen weights of a state that has them. */
+tfm_status tfm_trainer_take_base(tfm_trainer *trainer, const tfm_state_file *file, tfm_error *error);
+
 /* The path of the latest checkpoint in `folder`, in `path` of `bytes` bytes. Empty: there is none. */
 tfm_status tfm_checkpoint_latest(const char *folder, char *path, size_t bytes, tfm_error *error);
 /* Removes all but the `keep` newest checkpoints (0: none is removed), and what runs that were killed have left. */

@@ -154,8 +154,9 @@ typedef struct tfm_direct_args {
 } tfm_direct_args;
 typedef void (*tfm_direct_kernel)(const tfm_direct_args *args);
 
-/* packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are zero. */
-typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k,
+/* packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are zero. The source is
+ * in the form of the kernel. */
+typedef void (*tfm_pack_kernel)(const void *source, int64_t k_stride, int64_t column_stride, int64_t k,
                                 int64_t columns, float *packed);
 
 /* The online softmax of one block of keys, in place on a strip of scores (row stride TFM_STRIP_STRIDE floats). The

@@ -43,7 +43,7 @@ typedef struct tfm_operand {
   uint8_t space, dtype;
   uint8_t gathered; /* row kernels: the operand with this number holds the row numbers (i32) of this one, a table:
                        its stride along the row axis is the distance of table rows and is not walked; 0: no table */
-  uint8_t form;     /* tfm_form of a table's elements in memory: F32 (as dtype says), BF16 or F16 in order */
+  uint8_t form;     /* tfm_form of the elements in memory: F32 (as dtype says); of tables and factors BF16 or F16 */
   uint32_t index;   /* of the input, output, weight, buffer; or the tfm_size */
   tfm_size offset;  /* elements from its beginning */
   tfm_size strides[TFM_MAX_RANK]; /* elements, one per axis of the step that uses it; 0 where it is broadcast */

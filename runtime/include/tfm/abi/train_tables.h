@@ -35,15 +35,17 @@ typedef struct tfm_initial {
   double a, b; /* the value; low, high; mean, std; gain; a of kaiming */
 } tfm_initial;
 
+/* What is trained lies in blocks of numbers of equal layout: weights, gradients, moments. What is frozen lies in a
+ * block of bytes of its own, each weight in its form. */
 typedef struct tfm_parameter {
   const char *path;
-  uint64_t offset;  /* in the block of weights, in elements: a multiple of 16 */
-  uint64_t trained; /* likewise in those of gradients and moments, which have room for trained weights alone */
+  uint64_t offset; /* in its blocks: numbers of what is trained, 16 times n; bytes of what is frozen, 64 times n */
   int64_t elements, dims[TFM_MAX_RANK];
   tfm_initial initial;
   uint32_t gradient;    /* output of the gradients; TFM_NONE: it is not trained */
   uint8_t rank, decays; /* decays: weight_decay is for it too */
   uint8_t adapts;       /* a tfm_adapts (adapts.h) */
+  uint8_t form;         /* tfm_form: F32; of what is frozen also BF16 or F16 */
 } tfm_parameter;
 
 // ---- dropout ----
@@ -99,11 +101,12 @@ typedef struct tfm_training {
       packing_graphs[TFM_PACKING_GRAPHS]; /* packed weights that are computed of others; n_outputs 0: none */
   const tfm_packing *packing;     /* NULL: there is no library */
   uint64_t model;                 /* hash of the objective: states of another do not fit */
-  uint64_t floats, trained_floats; /* of the block of weights; of one of gradients or moments */
+  uint64_t floats, frozen_bytes;  /* of a block of what is trained; of the block of what is frozen */
   uint32_t n_parameters, n_dropouts, n_seeds; /* seeds: the parts of the loss that have tops, in order */
   uint32_t n_inputs, n_sizes;                 /* of the objective */
   uint32_t batch;                             /* the run-time size that counts items; TFM_NONE: there is none */
   uint32_t args_size, optimizer;
+  uint32_t base_is_apart;                     /* checkpoints do not hold what is frozen: the model has adapters */
   uint64_t args_number;                       /* of the args struct of the objective (tfm_args_layout.number) */
   tfm_train_settings settings;
   /* In a library: the tables of weights, masks and inputs of graphs, and those of `packing`, whose members count from
@@ -142,9 +145,8 @@ tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engi
 /* Initial values for all weights, from the seed. */
 tfm_status tfm_trainer_draw(tfm_trainer *trainer, tfm_error *error);
 tfm_status tfm_trainer_draw_one(tfm_trainer *trainer, uint32_t parameter, tfm_error *error);
-/* A tensor of a parameter, to be read or written; NULL: the trainer has none. */
+/* A tensor of a parameter, to be read or written; NULL: the trainer has none, or keeps it in 16 bits. */
 float *tfm_trainer_data(tfm_trainer *trainer, uint32_t parameter, tfm_train_tensor which);
-uint64_t tfm_trainer_trained(const tfm_trainer *trainer); /* hash of which are trained: other moments do not fit */
 /* After how many steps, and in which epoch, the moments were zero and the schedule began anew; zeroes: at the start. */
 typedef struct tfm_trainer_origin { int64_t optimizer, schedule, epoch; } tfm_trainer_origin;
 void tfm_trainer_set_origin(tfm_trainer *trainer, const tfm_trainer_origin *origin);

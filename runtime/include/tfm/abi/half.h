@@ -1,11 +1,11 @@
-/* Half: numbers of 16 bits, to and from f32.
+/* tfm/abi/half.h: numbers of 16 bits, to and from f32. C99.
  *
  * In: bits of an f16 (IEEE 754 binary16) or bf16 (the upper half of an f32), or an f32. Out: the f32 of the same value,
  * exactly; or the nearest number of 16 bits, of two that are equally near the even one. What is too large becomes
  * infinite, and NaN stays NaN, as in every conversion of IEEE 754. Refuses nothing. Everything is
  * done with integers, so that the result does not depend on the rounding mode or on what the CPU can convert. */
-#ifndef TFM_BASE_HALF_H
-#define TFM_BASE_HALF_H
+#ifndef TFM_ABI_HALF_H
+#define TFM_ABI_HALF_H
 
 #include <stdint.h>
 #include <string.h>
