@@ -93,7 +93,7 @@ int64_t training_measure_run(const tfm_train_graph *graph, const tfm_program *pr
 
 // ---- trainer_tensors.c ----
 
-/* Makes the trainer the caller's, in the runtime's floating-point mode, until training_leave, which returns `status`. */
+/* Makes the trainer the caller's, in the runtime's floating-point mode, until training_leave, which returns status. */
 tfm_status training_enter(tfm_trainer *trainer, tfm_error *error);
 tfm_status training_leave(tfm_trainer *trainer, tfm_status status);
 
