@@ -185,7 +185,12 @@ def prepare_lora(folder, drop):
     import transformers
     torch.manual_seed(0)
     layers = {} if drop else {"n_layer": LAYERS}
-    transformers.GPT2LMHeadModel(transformers.GPT2Config(**layers, resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop)).save_pretrained(folder)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**layers, resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop))
+    with torch.no_grad():
+        for weight in model.parameters():  # numbers that bf16 has: those of both, whatever they are kept in
+            if weight.dim() > 1:
+                weight.copy_(weight.bfloat16().float())
+    model.save_pretrained(folder)
 
 
 # ---- engines: each is (a function of one step, which returns the loss) ----
@@ -231,11 +236,19 @@ def ours_classifier(row, folder, threads, drop):
 
 
 def ours_tutorial(row, folder, threads, drop):
-    """A turn is a run of its own. Steps are counted from the end of the first: what begins a run is not in them."""
+    """A turn is a run of its own. Steps are counted from the end of the first: what begins a run is not in them. Losses are
+    compared of items in their order, which a run shuffles."""
     rows, size = translations(), items(row, drop)
+
+    def in_order(trainer, n):
+        batches = [rows[at:at + size] for at in range(0, size * n, size)]
+        losses = [trainer.step({name: [item[name] for item in batch] for name in rows[0]}).loss for batch in batches]
+        return [0.0] * n, losses
 
     def turn(n):
         trainer = trainer_of(folder, threads)
+        if not drop:
+            return in_order(trainer, n)
         fit = trainer.fit(rows[:size * n], steps=n, batch_items=size, log_every=1, pool=32)
         steps = [r for r in fit.history if r["kind"] == "step"]
         return [r["seconds"] for r in steps], [r["loss"] for r in steps]
@@ -246,7 +259,7 @@ def ours_lora(row, folder, threads, drop):
     import tfmc
     targets = ["*.c_attn"]
     source = tfmc.lora(tfmc.import_model(str(folder)), rank=LORA["rank"], alpha=LORA["alpha"], targets=targets, dropout=drop and LORA["dropout"])
-    trainer = tfmc.Trainer(source, objective=LANGUAGE, seed=1, threads=threads)
+    trainer = tfmc.Trainer(source, objective=LANGUAGE, seed=1, threads=threads, frozen="bf16")
     return over_rows(lambda ids: trainer.step(ids=ids, labels=ids).loss)
 
 

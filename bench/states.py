@@ -78,6 +78,7 @@ class Worker:
     """A process of states_worker.py, stopped while it is not asked."""
 
     def __init__(self, args, engine, file):
+        self.engine = engine
         python = args.llama if engine == "llama" else sys.executable
         words = [python, HERE / "states_worker.py", engine, file, args.threads, args.prompt, args.new]
         environment = {**os.environ, "PYTHONPATH": str(args.build / "python"), "OMP_NUM_THREADS": str(args.threads)}
@@ -97,12 +98,14 @@ class Worker:
         return []
 
     def ask(self, command):
-        if self.failure:
-            return []
+        """The words of the answer. An engine that ended in between ends the run, and is named."""
         self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
-        return self.answer()
+        said = self.answer()
+        if self.failure:
+            sys.exit(f"{self.engine}: {command}: {self.failure}")
+        return said
 
     def close(self):
         self.process.kill()

@@ -13,6 +13,7 @@ import time
 import numpy as np
 
 VOCAB = 32768
+RAGGED = [32 + 4 * i for i in range(8)]  # tokens of the prompts of `rows`
 
 
 def prompt_of(length, row=0):
@@ -26,19 +27,24 @@ class Tfmc:
         self.decoder = self.model.decoder(max_rows=8, max_length=room)
         self.row = None
 
-    def clear(self):
+    def leave(self):
         if self.row is not None:
             self.decoder.leave(self.row)
+        self.row = None
+
+    def clear(self):
+        self.leave()
         self.row = self.decoder.join()
 
     def step(self, tokens):
         return int(np.asarray(self.decoder.step([(self.row, tokens)])).argmax())
 
     def rows(self, n, new):
-        """Seconds of a step with n rows behind prompts of 32, 36, ... tokens."""
+        """Seconds of a step with n rows behind prompts of different lengths."""
+        self.leave()
         rows = [self.decoder.join() for _ in range(n)]
         for i, row in enumerate(rows):
-            self.decoder.step([(row, prompt_of(32 + 4 * i, i))])
+            self.decoder.step([(row, prompt_of(RAGGED[i], i))])
         token, began = np.array([5], np.int32), time.perf_counter()
         for _ in range(new):
             self.decoder.step([(row, token) for row in rows])
@@ -95,7 +101,7 @@ def main():
     os.dup2(2, 1)  # what engines print is no answer
     kind, path, threads, length, new = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
     try:
-        engine = {"tfmc": Tfmc, "llama": Llama}[kind](path, threads, length + new + 16)
+        engine = {"tfmc": Tfmc, "llama": Llama}[kind](path, threads, max(length, *RAGGED) + new + 16)
         engine.clear()
         engine.step(prompt_of(4))
     except Exception as reason:  # whatever an engine raises

@@ -166,6 +166,8 @@ else
   stage "import, shapes of tensors that are left out" "$python" tests/models/test_unread_shapes.py "$tfmc" tests/models/cases
   stage "import, GGUF" "$python" tests/models/test_gguf.py "$tfmc" tests/models/cases
   stage "weights packed in few bits" "$python" tests/models/test_packed_weights.py "$tfmc" tests/models/cases
+  stage "folders of packed weights with one thing changed" "$python" tests/models/test_packed_mutations.py "$tfmc" \
+    tests/models/cases --thin 9
   stage "import, adapters" "$python" tests/models/test_adapters.py "$tfmc" tests/models/cases
   stage "import, files of a folder" "$python" tests/models/test_folders.py "$tfmc" tests/models/cases
   stage "import, sparse vectors, vectors of tokens, tables" "$python" tests/models/test_sentence_modules.py "$tfmc" tests/models/cases

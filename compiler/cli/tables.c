@@ -240,7 +240,7 @@ void table_of_forms(StrBuf *out) {
   static const char *const of_kind[] = {[TFM_KIND_FLOAT] = "of f32", [TFM_KIND_INTEGER] = "of whole numbers",
                                         [TFM_KIND_MIXED] = "of whole numbers in groups"};
   begin_table(out, "form | products | bits of a number | what it is");
-#define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, lane, turn, unit, line) \
+#define FORM(ENUM, name, KIND, bits, together, group, each, beside, SCALE, lane, turn, unit, line) \
   ROW(#name, of_kind[TFM_KIND_##KIND], #bits, line);
 #include "tfm/abi/forms.def"
 }

@@ -93,8 +93,10 @@ static bool write_at(Worker *w, const void *bytes, size_t size, uint64_t offset)
   return true;
 }
 
-/* The range that begins at `offset`; the next one can begin where it ends. */
+/* The range that begins at `offset`; the next one can begin where it ends. An empty one is nowhere: the file may end
+ * before. */
 static PartsRange range_at(uint64_t *offset, uint64_t size) {
+  if (!size) return (PartsRange){0, 0};
   PartsRange range = {*offset, size};
   *offset += (size + PARTS_ALIGNMENT - 1) / PARTS_ALIGNMENT * PARTS_ALIGNMENT;
   return range;

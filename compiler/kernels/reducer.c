@@ -139,24 +139,23 @@ void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state) {
   }
 }
 
-/* Of vectors put behind each other, in pieces of `piece` numbers, the first or the second of each pair. */
-static LLVMValueRef halves_of(Emitter *e, LLVMValueRef a, LLVMValueRef b, unsigned n, unsigned piece, bool second) {
+/* Of the pieces of `piece` numbers that two vectors have, the first or the second of each pair: those of `a` before
+ * those of `b`, or, of pieces of less than a quarter, in each quarter. */
+static LLVMValueRef halves_of(Emitter *e, LLVMValueRef a, LLVMValueRef b, unsigned piece, bool second) {
+  const unsigned group = piece < LANES / 4 ? LANES / 4 : LANES, half = group / 2;
   LLVMValueRef places[LANES];
-  for (unsigned i = 0; i < n; i++)
-    places[i] = emit_i32(e, (int32_t)(i / piece * 2 * piece + i % piece + (second ? piece : 0)));
-  return LLVMBuildShuffleVector(e->builder, a, b, LLVMConstVector(places, n), "");
+  for (unsigned i = 0; i < LANES; i++) {
+    const unsigned of = i % half, from = i % group < half ? 0 : LANES;
+    places[i] = emit_i32(e, (int32_t)(from + i / group * group + of / piece * 2 * piece + of % piece + second * piece));
+  }
+  return LLVMBuildShuffleVector(e->builder, a, b, LLVMConstVector(places, LANES), "");
 }
 
-static LLVMValueRef add_halves(Emitter *e, LLVMValueRef a, LLVMValueRef b, unsigned n, unsigned piece) {
-  return LLVMBuildFAdd(e->builder, halves_of(e, a, b, n, piece, false), halves_of(e, a, b, n, piece, true), "");
-}
-
-/* Lane i and i + 8 of two sums fill a vector, and so on: five additions in place of sixteen. */
-void reducer_four_sums(Emitter *e, LLVMValueRef lanes[4]) {
-  LLVMValueRef first = add_halves(e, lanes[0], lanes[1], LANES, 8);
-  LLVMValueRef second = add_halves(e, lanes[2], lanes[3], LANES, 8);
-  LLVMValueRef sums = add_halves(e, first, second, LANES, 4);
-  sums = add_halves(e, sums, LLVMGetPoison(LLVMTypeOf(sums)), 8, 2);
-  sums = add_halves(e, sums, LLVMGetPoison(LLVMTypeOf(sums)), 4, 1);
-  for (unsigned i = 0; i < 4; i++) lanes[i] = LLVMBuildExtractElement(e->builder, sums, emit_i32(e, i), "");
+/* Two vectors of sums become one, of half as many lanes each; from one level of the trees to the next. */
+LLVMValueRef reducer_sums(Emitter *e, LLVMValueRef lanes[LANES]) {
+  for (unsigned n = LANES / 2; n > 0; n /= 2)
+    for (unsigned i = 0; i < n; i++)
+      lanes[i] = LLVMBuildFAdd(e->builder, halves_of(e, lanes[2 * i], lanes[2 * i + 1], n, false),
+                               halves_of(e, lanes[2 * i], lanes[2 * i + 1], n, true), "");
+  return lanes[0];
 }

@@ -35,7 +35,7 @@ LLVMTypeRef reducer_type(Emitter *e, const Reducer *reducer, unsigned i); /* of 
 void reducer_begin(Emitter *e, const Reducer *reducer, LLVMValueRef *state);
 /* Combines the 16 lanes of the state; the results are scalars. */
 void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state);
-/* The trees of four sums side by side: each of `lanes`, 16 of them, becomes the scalar that reducer_tree gives. */
-void reducer_four_sums(Emitter *e, LLVMValueRef lanes[4]);
+/* The trees of 16 sums side by side: what reducer_tree gives for lanes[4 i + j] is lane 4 j + i of the result. */
+LLVMValueRef reducer_sums(Emitter *e, LLVMValueRef lanes[LANES]);
 
 #endif

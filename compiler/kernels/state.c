@@ -26,12 +26,18 @@ typedef struct Rows { /* of a state in memory; base NULL: nowhere */
   unsigned align;
 } Rows;
 
-typedef struct Walk { /* over the rows of the state; what a walk does not do is NULL, and u is not read */
-  Rows from, to;
-  LLVMValueRef fade;       /* what `from` is multiplied with first */
-  LLVMValueRef q, k_write; /* of the step that writes */
+typedef struct Written { /* a step that a walk writes; NULL: it does not fade, gives nothing */
+  LLVMValueRef fade, k, q;
   Lanes u;
-  Rows kept;                  /* where it is left before it fades */
+} Written;
+
+enum { MOST_WRITTEN = 2, MOST_SUMS = MOST_WRITTEN + 1 };
+
+typedef struct Walk { /* over the rows of the state; what a walk does not do is NULL */
+  Rows from, to;
+  unsigned n_written;
+  Written written[MOST_WRITTEN];
+  Rows kept;                  /* where it is left behind these steps */
   LLVMValueRef k_read, decay; /* of the step that reads next */
   const Rows *soon;           /* what is written by the next walk, if that is the last one; `from` is as far away */
 } Walk;
@@ -113,30 +119,42 @@ static Lanes load_row(StateKernel *s, const Walk *walk, LLVMValueRef i) {
   return row;
 }
 
-/* Walks the rows; gives what the query reads in `y` and what the next key reads in `r`. */
-static void emit_walk(StateKernel *s, const Walk *walk, Lanes *y, Lanes *r) {
+/* A row of the walk, from what `from` holds; `sums`: what queries read so far, then what the next key reads. */
+static void emit_row_of(StateKernel *s, const Walk *walk, LLVMValueRef i, const Factors *fades, Lanes *sums) {
   Emitter *e = s->e;
-  const Factors fade = factors_at(s, walk->fade), decay = factors_at(s, walk->decay);
-  Loop rows = loop_begin(e, emit_i64(e, 0), s->n, 1);
-  LLVMValueRef i = rows.index;
-  Lanes sums[2];
-  for (unsigned j = 0; j < 2 * s->vectors; j++)
-    sums[j / s->vectors].v[j % s->vectors] = loop_carry(e, &rows, LLVMConstNull(lanes_type(e->f32)));
-  Lanes row = faded(s, &fade, i, load_row(s, walk, i));
-  if (walk->k_write) row = lanes_fma(e, number_of_row(s, walk->k_write, i), walk->u, row);
-  if (walk->q) sums[0] = lanes_fma(e, number_of_row(s, walk->q, i), row, sums[0]);
+  Lanes row = load_row(s, walk, i), *all[MOST_SUMS + 1] = {&row}; /* before stores: those of a row go out together */
+  unsigned n = 1;
+  for (unsigned w = 0; w < walk->n_written; w++) {
+    const Written *of = &walk->written[w];
+    row = lanes_fma(e, number_of_row(s, of->k, i), of->u, faded(s, &fades[w], i, row));
+    if (!of->q) continue;
+    sums[w] = lanes_fma(e, number_of_row(s, of->q, i), row, sums[w]);
+    all[n++] = &sums[w];
+  }
   store_row(s, &walk->kept, i, row);
-  row = faded(s, &decay, i, row);
-  if (walk->k_read) sums[1] = lanes_fma(e, number_of_row(s, walk->k_read, i), row, sums[1]);
-  Lanes *all[3] = {&row};
-  unsigned n = 1; /* what comes before the stores: those of a row go out together */
-  if (walk->q) all[n++] = &sums[0];
-  if (walk->k_read) all[n++] = &sums[1];
+  row = faded(s, &fades[walk->n_written], i, row);
+  if (walk->k_read) {
+    sums[walk->n_written] = lanes_fma(e, number_of_row(s, walk->k_read, i), row, sums[walk->n_written]);
+    all[n++] = &sums[walk->n_written];
+  }
   if (walk->to.base && s->spec->part != STATE_GIVES_ONE) lanes_await(e, all, n);
   store_row(s, &walk->to, i, row);
-  for (unsigned j = 0; j < 2 * s->vectors; j++) loop_next(&rows, j, sums[j / s->vectors].v[j % s->vectors]);
+}
+
+/* Walks the rows; gives what the query of each step reads, then what the next key reads. */
+static void emit_walk(StateKernel *s, const Walk *walk, Lanes *sums) {
+  Emitter *e = s->e;
+  const unsigned n_sums = walk->n_written + 1, n = n_sums * s->vectors;
+  Factors fades[MOST_SUMS];
+  for (unsigned w = 0; w < walk->n_written; w++) fades[w] = factors_at(s, walk->written[w].fade);
+  fades[walk->n_written] = factors_at(s, walk->decay);
+  Loop rows = loop_begin(e, emit_i64(e, 0), s->n, 1);
+  for (unsigned j = 0; j < n; j++)
+    sums[j / s->vectors].v[j % s->vectors] = loop_carry(e, &rows, LLVMConstNull(lanes_type(e->f32)));
+  emit_row_of(s, walk, rows.index, fades, sums);
+  for (unsigned j = 0; j < n; j++) loop_next(&rows, j, sums[j / s->vectors].v[j % s->vectors]);
   loop_end(e, &rows);
-  for (unsigned j = 0; j < s->vectors; j++) y->v[j] = rows.results[j], r->v[j] = rows.results[s->vectors + j];
+  for (unsigned j = 0; j < n; j++) sums[j / s->vectors].v[j % s->vectors] = rows.results[j];
 }
 
 /* What a step writes; `r`: what its key reads. */
@@ -177,40 +195,58 @@ static void fetch_columns(StateKernel *s, LLVMValueRef base) {
     emit_prefetch(s->e, emit_offset(s->e, base, emit_i64(s->e, at)), 3);
 }
 
-/* A walk writes step t and reads for step t + 1. This is called before it, for the walk behind it. */
-static void fetch_next(StateKernel *s, LLVMValueRef next) {
-  LLVMValueRef behind = emit_add(s->e, next, emit_i64(s->e, 1));
-  fetch_numbers(s, k_at(s, behind));
-  if (s->spec->fades_by_rows) fetch_numbers(s, decay_at(s, behind));
-  fetch_columns(s, at_step(s, ARG(s, v, pointer), ARG(s, v_step, i64), next));
-  if (s->spec->beta == TFM_BETA_EACH)
-    fetch_columns(s, at_step(s, ARG(s, beta, pointer), ARG(s, beta_step, i64), next));
+/* What step t reads by, and what it writes and gives. */
+static void fetch_key(StateKernel *s, LLVMValueRef t) {
+  fetch_numbers(s, k_at(s, t));
+  if (s->spec->fades_by_rows) fetch_numbers(s, decay_at(s, t));
+}
+
+static void fetch_rest(StateKernel *s, LLVMValueRef t) {
+  fetch_columns(s, at_step(s, ARG(s, v, pointer), ARG(s, v_step, i64), t));
+  if (s->spec->beta == TFM_BETA_EACH) fetch_columns(s, at_step(s, ARG(s, beta, pointer), ARG(s, beta_step, i64), t));
   if (s->spec->part != STATE_GIVES) return;
-  fetch_numbers(s, at_step(s, ARG(s, q, pointer), ARG(s, q_step, i64), next));
-  fetch_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), next));
+  fetch_numbers(s, at_step(s, ARG(s, q, pointer), ARG(s, q_step, i64), t));
+  fetch_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), t));
 }
 
 // ---- what steps give, and the state behind them ----
 
-/* Writes step t and gives its result; fades and reads for step `next` in the same walk, unless that is NULL. */
+static Written written_at(StateKernel *s, LLVMValueRef t, LLVMValueRef fade, Lanes u) {
+  const bool gives = s->spec->part == STATE_GIVES || s->spec->part == STATE_GIVES_ONE;
+  return (Written){.fade = fade, .k = k_at(s, t), .u = u,
+                   .q = gives ? at_step(s, ARG(s, q, pointer), ARG(s, q_step, i64), t) : NULL};
+}
+
+static void give(StateKernel *s, LLVMValueRef t, Lanes y) {
+  if (s->spec->part == STATE_GIVES) store_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), t), y);
+}
+
+static Rows rows_before(StateKernel *s) { return (Rows){ARG(s, in, pointer), ARG(s, in_row, i64), 4}; }
+static Rows rows_behind(StateKernel *s) { return (Rows){ARG(s, out, pointer), ARG(s, out_row, i64), 4}; }
+
+/* Writes step t and gives its result; fades and reads for step `next` in the same walk, unless that is NULL. `kept`:
+ * where the state behind the step goes too. A walk fetches what the one behind it takes. */
+static void emit_step_to(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Rows kept, Lanes *r) {
+  Lanes sums[MOST_SUMS];
+  const Walk walk = {.n_written = 1, .written = {written_at(s, t, NULL, emit_written(s, t, *r))}, .kept = kept,
+                     .from = scratch_rows(s), .k_read = next ? k_at(s, next) : NULL,
+                     .decay = next ? decay_at(s, next) : NULL, .to = next ? scratch_rows(s) : rows_behind(s)};
+  if (next) fetch_key(s, emit_add(s->e, next, emit_i64(s->e, 1))), fetch_rest(s, next);
+  emit_walk(s, &walk, sums);
+  give(s, t, sums[0]);
+  *r = sums[1];
+}
+
 static void emit_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r) {
-  const bool gives = s->spec->part != STATE_PASSES;
-  Lanes y;
-  Walk walk = {.q = gives ? at_step(s, ARG(s, q, pointer), ARG(s, q_step, i64), t) : NULL, .k_write = k_at(s, t),
-               .u = emit_written(s, t, *r), .from = scratch_rows(s), .k_read = next ? read_at(s, next) : NULL,
-               .decay = next ? decay_at(s, next) : NULL,
-               .to = next ? scratch_rows(s) : (Rows){ARG(s, out, pointer), ARG(s, out_row, i64), 4}};
-  if (next) fetch_next(s, next);
-  emit_walk(s, &walk, &y, r);
-  if (gives) store_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), t), y);
+  emit_step_to(s, t, next, (Rows){NULL}, r);
 }
 
 typedef void StepEmitter(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r);
 
-/* All steps but the last one, which `last` is; `step` emits one, with what its key reads. Returns that of the last. */
-static Lanes emit_all_steps(StateKernel *s, LLVMValueRef last, Lanes r, StepEmitter *step) {
+/* Steps from `first` up to that before `last`; `step` emits one, with what its key reads. Returns that of the last. */
+static Lanes emit_all_steps(StateKernel *s, LLVMValueRef first, LLVMValueRef last, Lanes r, StepEmitter *step) {
   Emitter *e = s->e;
-  Loop steps = loop_begin(e, emit_i64(e, 0), last, 1);
+  Loop steps = loop_begin(e, first, last, 1);
   for (unsigned i = 0; i < s->vectors; i++) r.v[i] = loop_carry(e, &steps, r.v[i]);
   step(s, steps.index, emit_add(e, steps.index, emit_i64(e, 1)), &r);
   for (unsigned i = 0; i < s->vectors; i++) loop_next(&steps, i, r.v[i]);
@@ -220,30 +256,83 @@ static Lanes emit_all_steps(StateKernel *s, LLVMValueRef last, Lanes r, StepEmit
 }
 
 /* Before the first step the state fades and is read by its key; behind the last one neither. */
-static void emit_steps(StateKernel *s, LLVMValueRef last) {
+static Lanes emit_first(StateKernel *s) {
   LLVMValueRef zero = emit_i64(s->e, 0);
-  Lanes r, unused;
-  const Rows behind = {ARG(s, out, pointer), ARG(s, out_row, i64), 4};
-  const Walk first = {.from = {ARG(s, in, pointer), ARG(s, in_row, i64), 4}, .to = scratch_rows(s),
-                      .k_read = read_at(s, zero), .decay = decay_at(s, zero), .soon = &behind};
-  emit_walk(s, &first, &unused, &r);
-  r = emit_all_steps(s, last, r, emit_step);
+  Lanes r;
+  const Rows behind = rows_behind(s);
+  const Walk walk = {.from = rows_before(s), .to = scratch_rows(s), .k_read = k_at(s, zero),
+                     .decay = decay_at(s, zero), .soon = s->spec->part == STATE_GIVES ? &behind : NULL};
+  emit_walk(s, &walk, &r);
+  return r;
+}
+
+static void emit_steps(StateKernel *s, LLVMValueRef last) {
+  Lanes r = emit_all_steps(s, emit_i64(s->e, 0), last, emit_first(s), emit_step);
   emit_step(s, last, NULL, &r);
+}
+
+/* The last step of each stretch leaves its state, and the walk goes on. */
+static void emit_stretches(StateKernel *s, LLVMValueRef last) {
+  Emitter *e = s->e;
+  LLVMValueRef one = emit_i64(e, 1), steps = emit_add(e, last, one), kept_row = ARG(s, kept_row, i64);
+  Lanes r = emit_first(s);
+  Loop stretches = loop_begin(e, emit_i64(e, 0), ARG(s, stretches, i64), 1);
+  for (unsigned i = 0; i < s->vectors; i++) r.v[i] = loop_carry(e, &stretches, r.v[i]);
+  LLVMValueRef first = emit_mul(e, stretches.index, steps), end = emit_add(e, first, last);
+  const Rows kept = {at_step(s, ARG(s, kept, pointer), ARG(s, kept_step, i64), stretches.index), kept_row, 64};
+  r = emit_all_steps(s, first, end, r, emit_step);
+  emit_step_to(s, end, emit_add(e, end, one), kept, &r);
+  for (unsigned i = 0; i < s->vectors; i++) loop_next(&stretches, i, r.v[i]);
+  loop_end(e, &stretches);
+}
+
+static Rows either(StateKernel *s, LLVMValueRef condition, Rows yes, Rows no) {
+  return (Rows){emit_select(s->e, condition, yes.base, no.base), emit_select(s->e, condition, yes.bytes, no.bytes), 4};
+}
+
+/* Writes and gives `n` steps from step t on in one walk; `end`: the first that does not exist. */
+static void emit_steps_together(StateKernel *s, LLVMValueRef t, unsigned n, LLVMValueRef end) {
+  Emitter *e = s->e;
+  LLVMValueRef next = emit_add(e, t, emit_i64(e, n)), at[MOST_WRITTEN];
+  Lanes sums[MOST_SUMS] = {{{NULL}}};
+  Walk walk = {.n_written = n,
+               .from = either(s, emit_icmp(e, LLVMIntEQ, t, emit_i64(e, 0)), rows_before(s), scratch_rows(s)),
+               .to = either(s, emit_icmp(e, LLVMIntEQ, next, end), rows_behind(s), scratch_rows(s))};
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef soon = emit_add(e, next, emit_i64(e, i));
+    at[i] = emit_add(e, t, emit_i64(e, i));
+    walk.written[i] = written_at(s, at[i], decay_at(s, at[i]), emit_written(s, at[i], sums[0]));
+    fetch_key(s, soon), fetch_rest(s, soon);
+  }
+  emit_walk(s, &walk, sums);
+  for (unsigned i = 0; i < n; i++) give(s, at[i], sums[i]);
+}
+
+/* Without beta what a step writes does not wait for what its key reads, so a walk takes several steps. */
+static void emit_unread_steps(StateKernel *s, LLVMValueRef last) {
+  Emitter *e = s->e;
+  const unsigned n = e->target->vector_floats == LANES ? MOST_WRITTEN : 1;
+  LLVMValueRef end = emit_add(e, last, emit_i64(e, 1));
+  Loop pairs = loop_begin(e, emit_i64(e, 0), emit_sub(e, end, emit_i64(e, n - 1)), n);
+  emit_steps_together(s, pairs.index, n, end);
+  loop_end(e, &pairs);
+  Loop rest = loop_begin(e, pairs.last, end, 1);
+  if (n > 1) emit_steps_together(s, rest.index, 1, end);
+  loop_end(e, &rest);
 }
 
 /* One step takes its time for bytes: what is read once is still in a cache, so it fades a second time, and nothing is
  * written but the state behind the step. */
 static void emit_one_step(StateKernel *s) {
   LLVMValueRef zero = emit_i64(s->e, 0);
-  const Rows before = {ARG(s, in, pointer), ARG(s, in_row, i64), 4};
-  const Rows behind = {ARG(s, out, pointer), ARG(s, out_row, i64), 4};
-  Lanes r = lanes_splat(s->e, emit_f32(s->e, 0)), y, unused;
-  const Walk reads = {.from = before, .fade = decay_at(s, zero), .k_read = read_at(s, zero), .soon = &behind};
-  if (reads.k_read) emit_walk(s, &reads, &unused, &r);
-  const Walk writes = {.from = before, .fade = decay_at(s, zero), .q = ARG(s, q, pointer), .k_write = k_at(s, zero),
-                       .u = emit_written(s, zero, r), .to = behind, .soon = reads.k_read ? NULL : &behind};
-  emit_walk(s, &writes, &y, &unused);
-  store_columns(s, ARG(s, y, pointer), y);
+  const Rows before = rows_before(s), behind = rows_behind(s);
+  Lanes r = lanes_splat(s->e, emit_f32(s->e, 0)), sums[MOST_SUMS];
+  const Walk reads = {.from = before, .decay = decay_at(s, zero), .k_read = read_at(s, zero), .soon = &behind};
+  if (reads.k_read) emit_walk(s, &reads, &r);
+  const Walk writes = {.n_written = 1, .written = {written_at(s, zero, decay_at(s, zero), emit_written(s, zero, r))},
+                       .from = before, .to = behind, .soon = reads.k_read ? NULL : &behind};
+  emit_walk(s, &writes, sums);
+  store_columns(s, ARG(s, y, pointer), sums[0]);
 }
 
 // ---- the states before steps, and what their keys read ----
@@ -257,26 +346,25 @@ static void keep_reads(StateKernel *s, LLVMValueRef t, Lanes r) {
 /* From the state before step t that before step `next`. */
 static void emit_kept_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r) {
   Emitter *e = s->e;
-  LLVMValueRef is_first = emit_icmp(e, LLVMIntEQ, t, emit_i64(e, 0)), kept = ARG(s, kept, pointer);
-  LLVMValueRef row = ARG(s, kept_row, i64), step = ARG(s, kept_step, i64);
-  const Rows before = {emit_select(e, is_first, ARG(s, in, pointer), at_step(s, kept, step, t)),
-                       emit_select(e, is_first, ARG(s, in_row, i64), row), 4};
-  Lanes unused;
+  LLVMValueRef kept = ARG(s, kept, pointer), row = ARG(s, kept_row, i64), step = ARG(s, kept_step, i64);
+  const Rows last = {at_step(s, kept, step, t), row, 64};
+  Lanes sums[MOST_SUMS];
   keep_reads(s, t, *r);
-  fetch_next(s, next);
-  const Walk walk = {.from = before, .fade = decay_at(s, t), .k_write = k_at(s, t), .u = emit_written(s, t, *r),
+  fetch_key(s, emit_add(e, next, emit_i64(e, 1))), fetch_rest(s, next);
+  const Walk walk = {.from = either(s, emit_icmp(e, LLVMIntEQ, t, emit_i64(e, 0)), rows_before(s), last),
+                     .n_written = 1, .written = {written_at(s, t, decay_at(s, t), emit_written(s, t, *r))},
                      .kept = {at_step(s, kept, step, next), row, 64}, .k_read = read_at(s, next),
                      .decay = read_at(s, next) ? decay_at(s, next) : NULL};
-  emit_walk(s, &walk, &unused, r);
+  emit_walk(s, &walk, sums);
+  *r = sums[1];
 }
 
 static void emit_kept(StateKernel *s, LLVMValueRef last) {
   LLVMValueRef zero = emit_i64(s->e, 0);
-  Lanes r = lanes_splat(s->e, emit_f32(s->e, 0)), unused;
-  const Walk first = {.from = {ARG(s, in, pointer), ARG(s, in_row, i64), 4}, .fade = decay_at(s, zero),
-                      .k_read = read_at(s, zero)};
-  if (first.k_read) emit_walk(s, &first, &unused, &r);
-  r = emit_all_steps(s, last, r, emit_kept_step);
+  Lanes r = lanes_splat(s->e, emit_f32(s->e, 0));
+  const Walk first = {.from = rows_before(s), .decay = decay_at(s, zero), .k_read = read_at(s, zero)};
+  if (first.k_read) emit_walk(s, &first, &r);
+  r = emit_all_steps(s, zero, last, r, emit_kept_step);
   keep_reads(s, last, r);
 }
 
@@ -294,6 +382,8 @@ void emit_STATE(Emitter *e, const KernelSpec *spec, const char *name) {
   LLVMValueRef last = emit_sub(e, ARG(&s, steps, i64), emit_i64(e, 1));
   if (spec->part == STATE_KEEPS) emit_kept(&s, last);
   else if (spec->part == STATE_GIVES_ONE) emit_one_step(&s);
+  else if (spec->beta == TFM_BETA_NONE) emit_unread_steps(&s, last);
+  else if (spec->part == STATE_PASSES) emit_stretches(&s, last);
   else emit_steps(&s, last);
   LLVMBuildRetVoid(e->builder);
 }

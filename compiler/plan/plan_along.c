@@ -227,6 +227,11 @@ static uint8_t block_of_state(const Planner *p, int64_t n, const Size *columns) 
   return cost_state_columns(p->target->vector_floats, n, size_is_const(columns, &d) ? d : 0);
 }
 
+static uint8_t wide_block(const Planner *p, const Size *columns) {
+  int64_t d;
+  return cost_wide_columns(p->target->vector_floats, size_is_const(columns, &d) ? d : 0);
+}
+
 void plan_linear_attention(Planner *p, const Node *node) {
   Node *const *xs = node->inputs.items;
   const uint32_t rank = node->rank;
@@ -251,9 +256,7 @@ void plan_linear_attention(Planner *p, const Node *node) {
   step.kernel = plan_kernel(p, &spec);
   step.one = TFM_NONE;
   if (step.has_initial) {
-    int64_t d;
-    step.one_block = cost_one_step_columns(p->target->vector_floats,
-                                           size_is_const(node->dims[rank - 1], &d) ? d : 0);
+    step.one_block = wide_block(p, node->dims[rank - 1]);
     spec.part = STATE_GIVES_ONE, spec.width = step.one_block;
     step.one = plan_kernel(p, &spec);
   }
@@ -308,12 +311,13 @@ void plan_linear_attention_grad(Planner *p, const Node *node) {
   step.beta = (uint8_t)(!beta ? TFM_BETA_NONE : has_one_column(beta) ? TFM_BETA_ONE : TFM_BETA_EACH);
   step.n = rows_of_state(node->dims[node->rank - 1]);
   step.block = block_of_state(p, step.n, g->dims[g->rank - 1]);
+  step.wide = wide_block(p, g->dims[g->rank - 1]);
   KernelSpec spec = {.family = KERNEL_STATE, .part = STATE_PASSES, .width = step.block, .fades = decay != NULL,
                      .fades_by_rows = step.decay_by_rows, .beta = step.beta};
   step.passes = plan_kernel(p, &spec);
-  spec.part = STATE_KEEPS;
+  spec.part = STATE_KEEPS, spec.width = step.wide;
   step.keeps = plan_kernel(p, &spec);
-  step.through = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE_GRAD, .width = step.block, .fades = decay != NULL,
+  step.through = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE_GRAD, .width = step.wide, .fades = decay != NULL,
                                               .fades_by_rows = step.decay_by_rows, .beta = step.beta});
   for (uint32_t i = 0; i < node->rank; i++) step.dims[i] = plan_size(p, g->dims[i]);
   vec_push(p->arena, &p->state_grads, step);

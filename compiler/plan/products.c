@@ -191,10 +191,12 @@ int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t
 /* The tiles over panels of `panel` columns in this form, for rows that are not known yet. */
 static TileKind gemm_tiles(const Planner *p, uint8_t form, uint32_t panel, int64_t k) {
   const bool has_whole_rows = tfm_form_has_whole_rows(form);
+  const bool is_made = tfm_form_has_words(form) && !has_whole_rows;
   TileShape shape = (tfm_form_is_mixed(form) ? target_mixed_tile
                      : has_whole_rows        ? target_whole_tile
+                     : is_made               ? target_tall_tile
                                              : target_panel_tile)(p->target, panel);
-  if (tfm_form_has_groups(form)) shape.rows /= 2; /* the sums of a group take registers too */
+  if (tfm_form_has_groups(form) && !is_made) shape.rows /= 2; /* the sums of a group take registers too */
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
                    .in_pairs = has_whole_rows && p->target->dot_pairs,
                    .k = form == TFM_FORM_INT8 && p->target->dot_pairs ? k : 0};

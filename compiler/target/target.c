@@ -147,6 +147,15 @@ TileShape target_panel_tile(const TargetInfo *target, uint32_t panel) {
   UNREACHABLE("no tile of %s divides a panel of %u", target->name, panel);
 }
 
+TileShape target_tall_tile(const TargetInfo *target, uint32_t panel) {
+  TileShape most = target_panel_tile(target, panel);
+  for (size_t i = 0; i < N_GEMM_TILES && target->gemm_tiles[i].rows; i++)
+    if (panel % target->gemm_tiles[i].width == 0 && target->gemm_tiles[i].rows > most.rows)
+      most = target->gemm_tiles[i];
+  most.rows = (uint8_t)(most.rows - most.rows / 4); /* what makes numbers of a group takes registers too */
+  return most;
+}
+
 TileShape target_mixed_tile(const TargetInfo *target, uint32_t panel) {
   TileShape most = target_whole_tile(target, panel);
   for (size_t i = 0; i < N_GEMM_TILES && target->gemm_tiles[i].rows && !target->word_tile.rows; i++)

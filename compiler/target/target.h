@@ -100,6 +100,8 @@ uint32_t target_mixed_panel_width(int64_t n); /* of mixed forms */
 /* Returns the tile that walks such a panel: the first whose width divides the panel. Narrower tiles take turns on
  * it. */
 TileShape target_panel_tile(const TargetInfo *target, uint32_t panel);
+/* The one with most rows, less a part: for weights whose numbers are made for all rows of a tile at some cost. */
+TileShape target_tall_tile(const TargetInfo *target, uint32_t panel);
 /* The same for whole numbers of products with weights. */
 TileShape target_whole_tile(const TargetInfo *target, uint32_t panel);
 /* The same of mixed forms: what numbers of weights are made of is worth it for as many rows as there can be. */

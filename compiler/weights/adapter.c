@@ -146,11 +146,7 @@ static void add_pair(Merge *m, const char *module, const FileTensor *a) {
   entry->delta = delta;
 }
 
-/* What the adapter holds whole takes the place of the base's, or stands beside it, as the head of another task. */
-static void add_whole(const Merge *m, const FileTensor *tensor) {
-  static const char inner[] = ".base_layer.";
-  const char *name = tensor->name + strlen(root), *at = strstr(name, inner);
-  if (at) name = arena_printf(m->arena, "%.*s.%s", (int)(at - name), name, at + strlen(inner));
+static void put_whole(const Merge *m, const FileTensor *tensor, const char *name) {
   WeightEntry *entry = find_in_base(m, name);
   if (!entry) {
     weight_set_add(m->arena, m->set, m->file, tensor, name);
@@ -164,6 +160,14 @@ static void add_whole(const Merge *m, const FileTensor *tensor) {
     return;
   }
   *entry = (WeightEntry){.file = m->file, .tensor = tensor, .name = entry->name};
+}
+
+/* What the adapter holds whole takes the place of the base's, or stands beside it, as the head of another task. */
+static void add_whole(const Merge *m, const FileTensor *tensor) {
+  static const char inner[] = ".base_layer.";
+  const char *name = tensor->name + strlen(root), *at = strstr(name, inner);
+  if (at) name = arena_printf(m->arena, "%.*s.%s", (int)(at - name), name, at + strlen(inner));
+  put_whole(m, tensor, name);
 }
 
 static void add_tensor(Merge *m, const FileTensor *tensor) {
@@ -257,11 +261,30 @@ bool adapter_take_apart(Arena *arena, Diag *diag, WeightSet *set, const Graph *g
 
 // ---- opening ----
 
-/* "BASE+ADAPTER", if it is no file or folder itself: the last "+" behind which the folder of an adapter stands. */
+/* The weights of a file take the place of those of the same names, or come beside them. */
+static bool add_file(Arena *arena, Diag *diag, WeightSet *set, const char *path) {
+  const int before = diag->n_errors;
+  TensorFile *file = safetensors_open(arena, diag, path);
+  if (!file) return false;
+  vec_push(arena, &set->files, file);
+  const Merge m = {.arena = arena, .diag = diag, .set = set, .file = file};
+  for (size_t i = 0; i < file->tensors.n; i++) put_whole(&m, file->tensors.items[i], file->tensors.items[i]->name);
+  return diag->n_errors == before;
+}
+
+static bool is_file_of_weights(const char *path) {
+  static const char ending[] = ".safetensors";
+  const size_t length = strlen(path), n = sizeof ending - 1;
+  return length > n && strcmp(path + length - n, ending) == 0 && exists(path);
+}
+
+/* "BASE+ADAPTER" or "BASE+FILE", if it is no file or folder itself: the last "+" behind which the folder of an adapter
+ * or a file of weights stands. */
 static bool split(Arena *arena, const char *path, const char **base, const char **adapter) {
   if (exists(path)) return false;
   for (const char *plus = path + strlen(path); plus > path; plus--) {
-    if (*plus != '+' || !exists(arena_printf(arena, "%s/adapter_config.json", plus + 1))) continue;
+    if (*plus != '+') continue;
+    if (!is_file_of_weights(plus + 1) && !exists(arena_printf(arena, "%s/adapter_config.json", plus + 1))) continue;
     *base = arena_strndup(arena, path, (size_t)(plus - path));
     *adapter = plus + 1;
     return true;
@@ -277,7 +300,7 @@ WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
     return only;
   }
   WeightSet *set = weight_set_open(arena, diag, base);
-  if (!set || adapter_add(arena, diag, set, adapter)) return set;
+  if (!set || (is_file_of_weights(adapter) ? add_file : adapter_add)(arena, diag, set, adapter)) return set;
   weight_set_close(set);
   return NULL;
 }

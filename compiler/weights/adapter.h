@@ -3,9 +3,10 @@
  * In: the weights of the base, the folder of an adapter (adapter_config.json, adapter_model.safetensors). Out: the
  * same weights, of which those that the adapter names are W + s B A, summed in double and rounded to f32 once; s is
  * alpha / r, or alpha / sqrt(r) for rslora, by the patterns that the config may have for modules. Tensors that the
- * adapter holds whole (modules_to_save, biases) take the place of the base's. Refused: other kinds of adapters and of
- * LoRA, keys that are not known, weights of modules that the config does not name, shapes that do not fit the base, a
- * half of a pair, ways to begin that change the base itself. */
+ * adapter holds whole (modules_to_save, biases) take the place of the base's. In place of a folder there may be a file,
+ * whose tensors take the place of those of their names: what was trained of a base. Refused: other kinds of adapters
+ * and of LoRA, keys that are not known, weights of modules that the config does not name, shapes that do not fit the
+ * base, a half of a pair, ways to begin that change the base itself. */
 #ifndef TFM_WEIGHTS_ADAPTER_H
 #define TFM_WEIGHTS_ADAPTER_H
 

@@ -6,7 +6,7 @@
 
 /* Blocks of k end where a call may end, in f32 with a chain: so where they end changes no bit. */
 _Static_assert(TFM_CHAIN % TFM_SHORT_CHAIN == 0, "a long chain is whole short ones");
-#define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, lane, turn, unit, line) \
+#define FORM(ENUM, name, KIND, bits, together, group, each, beside, SCALE, lane, turn, unit, line) \
   _Static_assert((TFM_KIND_##KIND == TFM_KIND_INTEGER ? WHOLE_K_BLOCK : TFM_K_BLOCK) % (unit) == 0, #name);
 #include "tfm/abi/forms.def"
 

@@ -19,7 +19,7 @@
  *     keep_states     S before every apart'th step       kernel passes
  *     stretch_back    `apart` steps, the last stretch first
  *       walk_steps    S before each of them, what their keys read           kernel keeps
- *       step_back     the last step first: what its operands get            kernel through */
+ *       steps_back    the last step first: what its operands get            kernel through */
 #include <string.h>
 
 #include "machine/tuning.h"
@@ -147,12 +147,12 @@ static int64_t distance_between(int64_t steps, int64_t state_bytes) {
 
 static StateGrad state_grad_of(const tfm_context *context, const tfm_step *step) {
   const tfm_state_grad_step *info = &context->program->state_grads[step->index];
-  const int64_t block = info->block;
+  const int64_t wide = info->wide;
   StateGrad a = {.context = context, .step = info, .operands = &operands_of(context, step)->state_grad,
                  .items = items_of(context, info->dims, info->rank - 2),
                  .steps = value_of(context, info->dims[info->rank - 2]),
                  .columns = value_of(context, info->dims[info->rank - 1])};
-  a.row = (a.columns + block - 1) / block * block * (int64_t)sizeof(float);
+  a.row = (a.columns + wide - 1) / wide * wide * (int64_t)sizeof(float);
   a.state_bytes = info->n * a.row;
   a.apart = distance_between(a.steps, a.state_bytes);
   return a;
@@ -162,7 +162,8 @@ static StateGrad state_grad_of(const tfm_context *context, const tfm_step *step)
 static int64_t lay_out_states(StateGrad *a, char *base) {
   const int64_t n_kept = (a->steps + a->apart - 1) / a->apart, of_block = a->step->n * a->step->block;
   const int64_t stretch = n_kept * a->state_bytes, reads = stretch + a->apart * a->state_bytes;
-  const int64_t gets = reads + a->apart * a->row, lines = gets + a->state_bytes, block = lines + 3 * a->row;
+  const int64_t gets = reads + a->apart * a->row, lines = gets + a->state_bytes;
+  const int64_t block = lines + TFM_STATE_LINES * a->row;
   if (!base) return block + of_block * (int64_t)sizeof(float);
   a->kept = base, a->stretch = base + stretch, a->reads = base + reads;
   a->gets = (float *)(void *)(base + gets), a->lines = (float *)(void *)(base + lines);
@@ -203,16 +204,16 @@ static tfm_state_args args_from(const StateGrad *a, const ItemPlaces *at, int64_
                           .kept_step = a->state_bytes, .reads_step = a->row};
 }
 
-/* Walks `args->steps` steps from step t on, block by block. */
+/* Walks steps from step t on, block by block of `width` columns. */
 static void walk_steps(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *from, uint32_t number,
-                       tfm_state_args *args) {
+                       int64_t width, tfm_state_args *args) {
   static const float zeros[TFM_STATE_COLUMNS];
   const tfm_state_kernel kernel = KERNEL_OF(tfm_state_kernel, a->context, number);
   const struct state_grad_operands *of = a->operands;
   const int axis = a->step->rank - 2, last = axis + 1;
-  const int64_t along = a->step->block * (int64_t)sizeof(float);
-  for (int64_t column = 0; column < a->columns; column += a->step->block) {
-    args->columns = least_of(a->columns - column, a->step->block);
+  const int64_t along = width * (int64_t)sizeof(float);
+  for (int64_t column = 0; column < a->columns; column += width) {
+    args->columns = least_of(a->columns - column, width);
     args->v = at->v + t * of->v.strides[axis] + column * (int64_t)sizeof(float);
     args->beta = at->beta + t * of->beta_values.strides[axis] + column * of->beta_values.strides[last];
     args->in = from ? from + column * (int64_t)sizeof(float) : (const char *)zeros;
@@ -223,31 +224,39 @@ static void walk_steps(const StateGrad *a, const ItemPlaces *at, int64_t t, cons
 
 static char *kept_state(const StateGrad *a, int64_t number) { return a->kept + number * a->state_bytes; }
 
-/* The states before every apart'th of the steps. */
+/* The states before every apart'th of the steps: of one walk over all of them, or of one for each stretch. */
 static void keep_states(const StateGrad *a, const ItemPlaces *at, int64_t steps) {
+  const int64_t stretches = steps ? (steps - 1) / a->apart : 0, calls = a->step->beta ? stretches > 0 : stretches;
   memset(a->kept, 0, (size_t)a->state_bytes);
-  for (int64_t t = a->apart; t < steps; t += a->apart) {
-    const char *from = t == a->apart ? NULL : kept_state(a, t / a->apart - 1);
-    tfm_state_args args = args_from(a, at, t - a->apart, from);
-    args.steps = a->apart, args.out = kept_state(a, t / a->apart), args.kept = a->stretch, args.reads = a->reads;
-    walk_steps(a, at, t - a->apart, from, a->step->passes, &args);
+  for (int64_t i = 0; i < calls; i++) {
+    const char *from = i ? kept_state(a, i) : NULL;
+    tfm_state_args args = args_from(a, at, i * a->apart, from);
+    args.steps = a->apart, args.stretches = stretches, args.out = args.kept = kept_state(a, i + 1);
+    args.reads = a->reads;
+    walk_steps(a, at, i * a->apart, from, a->step->passes, a->step->block, &args);
   }
 }
 
-static void step_back(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *before, const char *reads) {
+/* What the operands of `steps` steps from step t on get; `from`: the state before them. */
+static void steps_back(const StateGrad *a, const ItemPlaces *at, int64_t t, int64_t steps, const char *from) {
   const tfm_state_grad_kernel kernel = KERNEL_OF(tfm_state_grad_kernel, a->context, a->step->through);
   const struct state_grad_operands *of = a->operands;
   const int axis = a->step->rank - 2;
-  kernel(&(tfm_state_grad_args){
-      .q = at->q + t * of->q.strides[axis], .k = at->k + t * of->k.strides[axis], .v = at->v + t * of->v.strides[axis],
-      .decay = at->decay + t * of->decay.strides[axis], .beta = at->beta + t * of->beta_values.strides[axis],
-      .g = at->g + t * of->g.strides[axis], .before = (const float *)(const void *)before,
-      .reads = (const float *)(const void *)reads, .state = a->gets,
-      .lines = a->lines, .dq = at->c + t * of->c.strides[axis], .dk = at->dk + t * of->dk.strides[axis],
-      .dv = at->dv + t * of->dv.strides[axis],
-      .ddecay = a->step->has_decay ? at->ddecay + t * of->ddecay.strides[axis] : NULL,
-      .dbeta = a->step->beta ? at->dbeta + t * of->dbeta.strides[axis] : NULL,
-      .n = a->step->n, .columns = a->columns, .row = a->row});
+  tfm_state_grad_args args = {
+      .n = a->step->n, .steps = steps, .columns = a->columns, .row = a->row,
+      .first = from, .before = a->stretch, .before_step = a->state_bytes, .reads = a->reads, .reads_step = a->row,
+      .state = a->gets, .lines = a->lines,
+      .q_step = of->q.strides[axis], .k_step = of->k.strides[axis], .v_step = of->v.strides[axis],
+      .decay_step = of->decay.strides[axis], .beta_step = of->beta_values.strides[axis], .g_step = of->g.strides[axis],
+      .dq_step = of->c.strides[axis], .dk_step = of->dk.strides[axis], .dv_step = of->dv.strides[axis],
+      .ddecay_step = of->ddecay.strides[axis], .dbeta_step = of->dbeta.strides[axis]};
+  args.q = at->q + t * args.q_step, args.k = at->k + t * args.k_step, args.v = at->v + t * args.v_step;
+  args.decay = at->decay + t * args.decay_step, args.beta = at->beta + t * args.beta_step;
+  args.g = at->g + t * args.g_step;
+  args.dq = at->c + t * args.dq_step, args.dk = at->dk + t * args.dk_step, args.dv = at->dv + t * args.dv_step;
+  if (a->step->has_decay) args.ddecay = at->ddecay + t * args.ddecay_step;
+  if (a->step->beta) args.dbeta = at->dbeta + t * args.dbeta_step;
+  kernel(&args);
 }
 
 /* Steps [first, end) of an item, from the last to the first. */
@@ -255,10 +264,8 @@ static void stretch_back(const StateGrad *a, const ItemPlaces *at, int64_t first
   const char *from = kept_state(a, first / a->apart);
   tfm_state_args args = args_from(a, at, first, from);
   args.steps = end - first, args.out = a->stretch, args.kept = a->stretch, args.reads = a->reads;
-  walk_steps(a, at, first, from, a->step->keeps, &args);
-  for (int64_t t = end; t-- > first;)
-    step_back(a, at, t, t == first ? from : a->stretch + (t - first) * a->state_bytes,
-              a->reads + (t - first) * a->row);
+  walk_steps(a, at, first, from, a->step->keeps, a->step->wide, &args);
+  steps_back(a, at, first, end - first, from);
 }
 
 /* Steps up to the last one that gets something. */

@@ -45,16 +45,14 @@ struct tfm_trainer {
   int64_t block_bytes;        /* of each of these */
   double *tops, *bottoms; /* of the results, summed over parts */
   double *numbers;        /* results of the last step, then those of the last evaluation */
-  float *outputs;         /* those of rank 0 of one run */
-  float *seeds;           /* as a run is given them */
+  float *outputs, *seeds; /* those of rank 0 of one run; as a run is given them */
   float *cotangents;      /* of the tops of the loss, in a step */
   double *formula;        /* values of the steps of formulas, then what the loss changes with each */
   double *chunk_sums; /* of squares of the gradients */
   int64_t n_chunks;
   tfm_value *values, *results; /* what a run is given */
   void **rests;                /* the same: RunState.rests */
-  int64_t *dims;               /* TFM_MAX_RANK for each input, where no context has them */
-  int64_t *result_dims;        /* and for each output */
+  int64_t *dims, *result_dims; /* TFM_MAX_RANK for each input, where no context has them; for each output */
   Joined *joined;              /* what parts gave, where results mix items; NULL: no step had several parts yet */
   int64_t *sizes;
   char *masks; /* of a run, one behind the other */

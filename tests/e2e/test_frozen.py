@@ -139,6 +139,9 @@ class Frozen(unittest.TestCase):
         self.assertEqual(names, {f"{m}.lora_{x}.weight" for m in ("up", "down") for x in "AB"} | {"head.weight", "head.bias"})
         trained = sum(len(t[2]) for t in read_tensors(self.work / "whole/step-00000008/weights.safetensors").values())
         self.assertLess(len(self.state("whole", 8)), 12 * trained + 2000)
+        said = [self.tfmc("evaluate", "m.tfm", "--data=d.safetensors", f"--weights=BF16.safetensors+whole/{what}")
+                for what in ("weights.safetensors", "step-00000008/weights.safetensors", "adapter")]
+        self.assertEqual(len(set(said)), 1, said)
         # the same base in other types; none; another
         self.tfmc(*self.run, "--weights=F32.safetensors", "--steps=12", "--out=whole", "--resume")
         self.tfmc(*self.run, "--weights=F16.safetensors", "--steps=12", "--out=cut", "--resume")

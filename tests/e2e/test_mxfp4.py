@@ -151,7 +151,7 @@ class Mxfp4(unittest.TestCase):
         self.assertIn("mxfp4a8        2 products", said)
         self.assertIn("in mxfp4a8 panels", said)
         said = self.tfm("run", "m.tfm", "--quantize=mxfp4a9", "--weights=w.safetensors", "--inputs=x1.safetensors", code=2)
-        self.assertIn("mxfp4 and mxfp4a8", said)
+        self.assertIn("mxfp4, mxfp4a8", said)
 
     def test_what_is_said(self):
         said = self.tfm("dump", "m.tfm", "--stage=plan", "--report", "--quantize=mxfp4")

@@ -446,7 +446,7 @@ class Import(ImportCase):
         text = self.tfmc(self.folder, "--strict").stdout
         self.assertIn('sentence = [["pool", ["mean"], true], ["normalize"]]', text)
         self.assertIn("\n  vector = Sentence(sentence) as \"\"\n", text)
-        self.assertLess(text.index("layer Sentence(steps"), text.index("layer Embeddings("))
+        self.assertLess(text.index("layer Sentence("), text.index("layer Embeddings("))
         self.assertNotIn("include", text)
         self.take("bert")
         (self.folder / "modules.json").unlink()

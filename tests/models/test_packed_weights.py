@@ -213,7 +213,7 @@ class PackedWeights(ImportCase):
             plan = self.told(model, "--weights", self.folder, "--stage=plan", verb="dump")
             self.assertIn(f"in {form} panels" if form else "in panels", plan, factor)
             save_file({"x": np.eye(columns, dtype=np.float32)}, self.folder / "x.safetensors")
-            for options in [], ["-march=x86-64-v3"], ["-march=x86-64"], ["--engine=reference"], ["-O0"]:
+            for options in ([], ["-march=x86-64"]) if factor != "v" else ([], ["-march=x86-64-v3"], ["--engine=reference"]):
                 with self.subTest(factor=factor, options=options):
                     self.assertEqual(self.outputs(*options)["y"].T.tobytes(), (values + np.float32(0)).tobytes())
         model.write_text(f'model S {{ weight v: {case["shape"]} as "p.score.weight"\n'

@@ -1,5 +1,10 @@
 /* The kernels around attention: softmax by blocks, packing, the test for finite numbers. */
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
 #include "../support/kernel_bench.h"
+#include "tfm/abi/half.h"
 
 enum { ROWS = 7, MOST = 1200 };
 
@@ -107,29 +112,52 @@ Test(softmax, right_padding) {
 
 // ---- packing ----
 
+/* Numbers of 16 bits are most that there are: subnormal ones, infinities and NaN too. */
+static float number_in(uint8_t form, int64_t i) {
+  return form == TFM_FORM_BF16 ? bf16_to_f32((uint16_t)i) : form == TFM_FORM_F16 ? f16_to_f32((uint16_t)i) : (float)i;
+}
+
+/* As in a step of training, where subnormal f32 count as 0. */
+static void run_pack(const KernelBench *bench, const void *source, const int64_t strides[2], int64_t k, int64_t columns,
+                     float *packed) {
+#ifdef __SSE__
+  const unsigned mode = _mm_getcsr();
+  _mm_setcsr(mode | 0x8040);
+#endif
+  ((tfm_pack_kernel)(uintptr_t)kernel_get(bench, 0))(source, strides[0], strides[1], k, columns, packed);
+#ifdef __SSE__
+  _mm_setcsr(mode);
+#endif
+}
+
 static void check_pack(const KernelBench *bench, int64_t width, int64_t k_stride, int64_t column_stride, int64_t k,
                        int64_t columns) {
   static float source[200 * 200], packed[200 * 64 + 1];
-  for (int i = 0; i < 200 * 200; i++) source[i] = (float)i;
+  static uint16_t halves[200 * 200];
+  const uint8_t form = bench->plan.kernels.items[0].spec.b_form;
+  for (int i = 0; i < 200 * 200; i++) source[i] = (float)i, halves[i] = (uint16_t)i;
   for (int i = 0; i < 200 * 64 + 1; i++) packed[i] = -1;
-  ((tfm_pack_kernel)(uintptr_t)kernel_get(bench, 0))(source, k_stride, column_stride, k, columns, packed);
+  run_pack(bench, form == TFM_FORM_F32 ? (const void *)source : halves, (const int64_t[]){k_stride, column_stride}, k,
+           columns, packed);
   for (int64_t i = 0; i < k; i++)
     for (int64_t j = 0; j < width; j++) {
-      float want = j < columns ? source[i * k_stride + j * column_stride] : 0;
-      cr_assert(packed[i * width + j] == want, "%s width %d k %d columns %d strides %d %d [%d][%d]: %g, not %g",
+      float want = j < columns ? number_in(form, i * k_stride + j * column_stride) : 0;
+      cr_assert(same_float(packed[i * width + j], want),
+                "%s width %d k %d columns %d strides %d %d [%d][%d]: %g, not %g",
                 bench->plan.target->name, (int)width, (int)k, (int)columns, (int)k_stride, (int)column_stride, (int)i,
                 (int)j, (double)packed[i * width + j], (double)want);
     }
   cr_assert(packed[k * width] == -1, "written beyond the panel");
 }
 
-Test(softmax, pack) {
+static void check_packs(uint8_t form) {
   static const int64_t lengths[] = {1, 4, 7, 16, 33, 64, 100};
   for (int t = 0; t < 3; t++)
-    for (int width = 16; width <= 64; width += 16)
+    for (int width = 16; width <= 64; width += form == TFM_FORM_F32 ? 16 : 48)
       for (int transposes = 0; transposes < 2; transposes++) {
         if (!host_runs(names[t])) continue;
-        KernelSpec spec = {.family = KERNEL_PACK, .width = (uint8_t)width, .pack_transposes = transposes};
+        KernelSpec spec = {
+            .family = KERNEL_PACK, .width = (uint8_t)width, .b_form = form, .pack_transposes = transposes};
         KernelBench bench = compile(names[t], spec);
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
           for (int columns = 1; columns <= width; columns += columns < width - 1 && columns > 5 ? 7 : 1) {
@@ -142,6 +170,12 @@ Test(softmax, pack) {
         if (transposes) check_pack(&bench, width, 1, 101, 100, width);
         kernel_bench_free(&bench);
       }
+}
+
+Test(softmax, pack) {
+  check_packs(TFM_FORM_F32);
+  check_packs(TFM_FORM_BF16);
+  check_packs(TFM_FORM_F16);
 }
 
 // ---- finite ----

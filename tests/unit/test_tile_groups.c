@@ -139,8 +139,9 @@ static void check_form(const char *name, unsigned form) {
     quantize[l] = kernel_add(&bench, (KernelSpec){.family = KERNEL_QUANTIZE, .k = lengths[l], .is_mixed = true,
                                                   .in_pairs = g.in_pairs});
   for (int i = 0; i < PANELS; i++) {
-    shapes[i] = (is_mixed(&g) ? target_mixed_tile : target_panel_tile)(target, panels[i]);
-    shapes[i].rows /= 2;
+    const bool is_made = tfm_form_has_words(form) && !is_mixed(&g);
+    shapes[i] = (is_mixed(&g) ? target_mixed_tile : is_made ? target_tall_tile : target_panel_tile)(target, panels[i]);
+    if (!is_made) shapes[i].rows /= 2;
     for (int rows = 1; rows <= shapes[i].rows; rows++) { /* a part of them: each takes its time to compile */
       tiles[i][rows] = SIZE_MAX;
       if (rows < shapes[i].rows && (rows + (int)form) % 3) continue;

@@ -567,7 +567,7 @@ class Scheduler:
             self._token_seconds = (time.monotonic() - began) / length
         if length > 1:
             self._has_states = self.decoder.keeps(row, length - 1) < length - 1
-        for tokens in (1, 2, 3, 5, 8, 1 + MOST):
+        for tokens in (1, 2, 3, 5, 8, 12, 1 + MOST):
             if tokens <= 1 + self._most_guesses:
                 self._measure_steps(row, chooser, tokens)
         self._row_seconds = self._costs.of(1)

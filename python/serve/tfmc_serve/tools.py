@@ -178,7 +178,8 @@ def find_form(chat: Any, ends: list[str]) -> Form:
         raise ValueError("the chat template of this model knows no tools")
 
     def render(names: tuple[str, ...]) -> str:
-        calls = [{"id": call_id(), "type": "function", "function": {"name": name, "arguments": ARGUMENTS}} for name in names]
+        calls: list[dict[str, Any]] = [
+            {"id": call_id(), "type": "function", "function": {"name": name, "arguments": ARGUMENTS}} for name in names]
         results = [{"role": "tool", "tool_call_id": call["id"], "content": "0"} for call in calls]
         text: str = chat.text([user, {"role": "assistant", "content": "", "tool_calls": calls}, *results], [tool], None, False)
         for call in calls:  # a template may write its name, too; a model need not

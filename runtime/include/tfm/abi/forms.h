@@ -38,19 +38,19 @@ enum {
   TFM_MIXED_FORMS = 0
 #include "tfm/abi/forms.def"
 };
-#define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, ...) \
+#define FORM(ENUM, name, KIND, bits, together, group, each, beside, SCALE, ...) \
   | (TFM_SCALE_##SCALE != TFM_SCALE_NONE) << TFM_FORM_##ENUM
 enum {
   TFM_SCALED_FORMS = 0
 #include "tfm/abi/forms.def"
 };
 
-#define FORM(ENUM, name, KIND, bits, together, group, beside, ...) | ((beside) > 0) << TFM_FORM_##ENUM
+#define FORM(ENUM, name, KIND, bits, together, group, each, beside, ...) | ((beside) > 1) << TFM_FORM_##ENUM
 enum {
   TFM_GROUPED_FORMS = 0
 #include "tfm/abi/forms.def"
 };
-#define FORM(ENUM, name, KIND, bits, together, group, beside, ...) | ((beside) == 1) << TFM_FORM_##ENUM
+#define FORM(ENUM, name, KIND, bits, together, group, each, beside, ...) | ((each) == 4) << TFM_FORM_##ENUM
 enum {
   TFM_WORD_FORMS = 0
 #include "tfm/abi/forms.def"
@@ -62,9 +62,9 @@ static inline int tfm_form_is_integer(unsigned form) { return TFM_INTEGER_FORMS 
 static inline int tfm_form_is_mixed(unsigned form) { return TFM_MIXED_FORMS >> form & 1; }
 /* Whether rows that it is multiplied with are whole numbers of 8 bits. */
 static inline int tfm_form_has_whole_rows(unsigned form) { return (TFM_INTEGER_FORMS | TFM_MIXED_FORMS) >> form & 1; }
-/* Whether steps of k share numbers: tiles go from group to group. */
+/* Whether steps of k share numbers of which several bytes lie together: tiles go from group to group. */
 static inline int tfm_form_has_groups(unsigned form) { return TFM_GROUPED_FORMS >> form & 1; }
-/* Whether the number of a group takes 4 bytes, so that none lies together with those of other groups. */
+/* Whether the number of a group is a word. */
 static inline int tfm_form_has_words(unsigned form) { return TFM_WORD_FORMS >> form & 1; }
 /* Whether numbers have a scale, so that rows of a weight are rounded as a whole. */
 static inline int tfm_form_has_scales(unsigned form) { return TFM_SCALED_FORMS >> form & 1; }
@@ -91,7 +91,7 @@ static inline const char *tfm_form_name(unsigned form) {
 /* Of a number that stands for itself, wherever it lies; 0: none does. */
 static inline int tfm_form_element_bytes(unsigned form) {
   switch (form) {
-#define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, ...) \
+#define FORM(ENUM, name, KIND, bits, together, group, each, beside, SCALE, ...) \
   case TFM_FORM_##ENUM: return TFM_SCALE_##SCALE == TFM_SCALE_NONE ? (bits) / 8 : 0;
 #include "tfm/abi/forms.def"
     default: return 0;
@@ -106,7 +106,7 @@ typedef struct tfm_form_row { /* the columns of forms.def that the loops of prod
 
 static inline const tfm_form_row *tfm_form_row_of(unsigned form) {
   static const tfm_form_row rows[TFM_N_FORMS] = {
-#define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, lane, turn, unit, line) \
+#define FORM(ENUM, name, KIND, bits, together, group, each, beside, SCALE, lane, turn, unit, line) \
   {together, group, lane, turn, unit},
 #include "tfm/abi/forms.def"
   };
@@ -116,10 +116,10 @@ static inline const tfm_form_row *tfm_form_row_of(unsigned form) {
 /* What k steps of one column take, without its scale. k is a multiple of `together`, or all there are. */
 static inline int64_t tfm_form_bytes(unsigned form, int64_t k) {
   switch (form) {
-#define FORM(ENUM, name, KIND, bits, together, group, beside, ...)          \
+#define FORM(ENUM, name, KIND, bits, together, group, each, beside, ...)          \
   case TFM_FORM_##ENUM:                                                     \
     return (k + (together) - 1) / (together) * ((together) * (bits) / 8) +  \
-           ((beside) ? (k / (group) + (beside) - 1) / ((beside) ? (beside) : 1) * 4 : 0);
+           ((beside) ? (k / (group) * (each) + (beside) - 1) / ((beside) ? (beside) : 1) * (beside) : 0);
 #include "tfm/abi/forms.def"
     default: return 0;
   }
@@ -128,7 +128,7 @@ static inline int64_t tfm_form_bytes(unsigned form, int64_t k) {
 /* What a whole column takes, with its scale. */
 static inline int64_t tfm_column_bytes(unsigned form, int64_t k) {
   switch (form) {
-#define FORM(ENUM, name, KIND, bits, together, group, beside, SCALE, ...) \
+#define FORM(ENUM, name, KIND, bits, together, group, each, beside, SCALE, ...) \
   case TFM_FORM_##ENUM: return tfm_form_bytes(form, k) + (TFM_SCALE_##SCALE == TFM_SCALE_COLUMN ? 4 : 0);
 #include "tfm/abi/forms.def"
     default: return 0;

@@ -64,7 +64,7 @@ typedef struct tfm_state_grad_step {
   uint32_t passes, keeps; /* tfm_state_kernel: computes states again; keeps those before each step */
   uint32_t through;       /* tfm_state_grad_kernel */
   uint8_t rank, has_decay, decay_by_rows, beta; /* tfm_beta */
-  uint8_t block;                                /* columns that the kernels take */
+  uint8_t block, wide; /* columns that `passes` takes; that `keeps` and `through` take, a multiple of block */
   int64_t n;
   tfm_operand q, k, v, decay, beta_values, g, c, dk, dv, ddecay, dbeta;
   tfm_size dims[TFM_MAX_RANK];
