@@ -89,11 +89,7 @@ static Subject *add_case(Bench *bench, const Decoding *decoding, int64_t rows, i
   double bytes = work.weight_bytes + work.cache_bytes;
   Subject *subject = subject_add(bench, "decoding", name, bench->threads, 0);
   subject->probe_bytes = bytes < MOST_PROBE_BYTES ? (size_t)bytes : MOST_PROBE_BYTES;
-  subject->run = run;
-  subject->least = least;
-  subject->context = item;
-  subject->flops = work.flops;
-  subject->bytes = bytes;
+  subject_runs(subject, run, least, item, work.flops, bytes);
   return subject;
 }
 

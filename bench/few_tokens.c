@@ -64,11 +64,7 @@ static Subject *add_case(Bench *bench, const Row *row, const char *form, int32_t
   char name[64];
   snprintf(name, sizeof name, "%s, %d tokens", form, (int)n);
   Subject *subject = subject_add(bench, "steps", name, threads, (size_t)bytes);
-  subject->run = run;
-  subject->least = least;
-  subject->context = item;
-  subject->flops = work.flops;
-  subject->bytes = bytes;
+  subject_runs(subject, run, least, item, work.flops, bytes);
   return subject;
 }
 

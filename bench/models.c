@@ -67,11 +67,8 @@ static bool add_case(Bench *bench, const MeasuredRow *row, const LoadedModel *mo
   snprintf(name, sizeof name, sizes[1] ? "%s, %dx%d" : "%s, %d", row->name, (int)sizes[0], (int)sizes[1]);
   size_t bytes = (size_t)(row->is_row_kernel ? 2 * sizeof(float) * elements : work.weight_bytes);
   Subject *subject = subject_add(bench, row->group, name, threads, bytes);
-  subject->run = run;
-  subject->least = row->is_row_kernel ? least_of_rows : least_of_model;
-  subject->context = item;
-  subject->flops = work.flops;
-  subject->bytes = row->is_row_kernel ? (double)bytes : work.weight_bytes;
+  if (row->is_row_kernel) subject_runs(subject, run, least_of_rows, item, work.flops, (double)bytes);
+  else subject_runs(subject, run, least_of_model, item, work.flops, work.weight_bytes);
   subject->elements = elements;
   return true;
 }

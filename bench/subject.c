@@ -24,6 +24,15 @@ Subject *subject_add(Bench *bench, const char *group, const char *name, int32_t 
   return subject;
 }
 
+void subject_runs(Subject *subject, void (*run)(void *), double (*least)(void *, const Probe *), void *context, double flops,
+                  double bytes) {
+  subject->run = run;
+  subject->least = least;
+  subject->context = context;
+  subject->flops = flops;
+  subject->bytes = bytes;
+}
+
 static int compare_doubles(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);

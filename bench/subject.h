@@ -36,8 +36,11 @@ typedef struct Bench {
   VEC(Subject *) subjects;
 } Bench;
 
-/* A subject to be filled in by the caller. `name` is copied. */
+/* A subject, which subject_runs fills in. `name` is copied. */
 Subject *subject_add(Bench *bench, const char *group, const char *name, int32_t threads, size_t probe_bytes);
+/* What is run with the context, what it takes at best, and what it computes and reads (0: does not apply). */
+void subject_runs(Subject *subject, void (*run)(void *), double (*least)(void *, const Probe *), void *context, double flops,
+                  double bytes);
 /* False if a probe could not run. */
 bool subjects_measure(Bench *bench);
 

@@ -70,10 +70,7 @@ bool tile_subjects(Bench *bench) {
     char name[32];
     snprintf(name, sizeof name, "tile %dx%d", spec->rows, spec->width);
     Subject *subject = subject_add(bench, "tiles", name, 1, 0);
-    subject->run = run;
-    subject->least = least;
-    subject->context = tile;
-    subject->flops = flops_of(tile);
+    subject_runs(subject, run, least, tile, flops_of(tile), 0);
   }
   return true;
 }

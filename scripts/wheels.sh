@@ -3,7 +3,7 @@
 # Makes the wheels of the Python package in BUILD/dist, checks them, and tests them in a fresh environment: nothing but
 # these wheels, numpy and safetensors installed, without an index, and with a PATH on which there is no C compiler.
 # auditwheel must find no symbol of a glibc later than 2.34, abi3audit none outside of the limited API of Python 3.11;
-# stubs must be what the package has (mypy's stubtest); the compiler may have 15 MB, the runtime 0.5 MB. tfmc-serve is
+# stubs must be what the package has (mypy's stubtest); the compiler may have 25 MB, the runtime 0.5 MB. tfmc-serve is
 # checked by mypy and tested in an environment of its own. The last line is `N passed, N failed`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +13,7 @@ plat=manylinux_2_34_x86_64
 made=${TFM_WORK:-build}
 tools=$made/wheel-tools
 packages=$made/wheel-packages
-most_compiler=15000000 most_runtime=500000
+most_compiler=25000000 most_runtime=500000
 
 [ -f "$build/build.ninja" ] || cmake --preset release -B "$build" -DTFM_LLVM_STATIC=ON -DTFM_TESTS=OFF -DTFM_PYTHON=ON
 cmake --build "$build" --target tfmc python_package

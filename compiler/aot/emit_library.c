@@ -372,6 +372,10 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
                plain(&e, "objective_inputs", t->inputs, t->n_inputs * sizeof *t->inputs));
   blob_pointer(&e.top, offsetof(tfm_training, mixer),
                t->mixer ? runtime_function(module, "tfm_mixer_of_items") : NULL);
+  blob_pointer(&e.top, offsetof(tfm_training, formulas),
+               t->formulas ? runtime_function(module, "tfm_walk_formulas") : NULL);
+  blob_pointer(&e.top, offsetof(tfm_training, optimize),
+               runtime_function(module, t->optimizer == TFM_OPTIMIZER_SGD ? "tfm_optimize_sgd" : "tfm_optimize_adam"));
   blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
   blob_text(&e.top, offsetof(tfm_training, whole_why), t->whole_why);
   blob_text(&e.top, offsetof(tfm_training, adapter), t->adapter);

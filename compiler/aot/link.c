@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "aot/runtime_archives.h"
+#include "base/whole_io.h"
 #include "target/relocations.h"
 
 extern char **environ;
@@ -38,17 +39,6 @@ static bool fail(Linking *l, const char *what) {
 static void argument(Linking *l, const char *text) { vec_push(l->arena, &l->arguments, arena_strdup(l->arena, text)); }
 
 // ---- what the compiler reads ----
-
-static bool write_all(int fd, const char *data, size_t size) {
-  while (size) {
-    ssize_t n = write(fd, data, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    data += n;
-    size -= (size_t)n;
-  }
-  return true;
-}
 
 /* Puts bytes into a file without a name and returns its path for the compiler, or NULL. The descriptor is inherited
  * (no close-on-exec), so /proc/self/fd/N means the same file in the child. */

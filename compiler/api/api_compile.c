@@ -46,6 +46,9 @@ static const OutsideFunction runtime_functions[] = {
 #define PART(NAME, Type, member, function) {#function, (AnyFunction)function},
 #include "tfm/abi/drivers.def"
     {"tfm_mixer_of_items", (AnyFunction)tfm_mixer_of_items},
+    {"tfm_walk_formulas", (AnyFunction)tfm_walk_formulas},
+    {"tfm_optimize_sgd", (AnyFunction)tfm_optimize_sgd},
+    {"tfm_optimize_adam", (AnyFunction)tfm_optimize_adam},
 };
 
 // ---- asking the compiler ----

@@ -21,6 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/whole_io.h"
+
 // ---- what went wrong ----
 
 tfm_status api_fault(tfm_error *error, tfm_status status, const char *format, ...) {
@@ -49,18 +51,6 @@ int nameless_create(tfm_error *error) {
   if (file < 0) fault_of_system(error, TFM_E_ENV, errno, "no file can be made in memory");
   if (low >= 0) close(low);
   return file;
-}
-
-/* False after a fault; errno tells. */
-static bool write_all(int file, const char *from, size_t size) {
-  while (size) {
-    ssize_t n = write(file, from, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    from += n;
-    size -= (size_t)n;
-  }
-  return true;
 }
 
 /* A limit on the size of files (RLIMIT_FSIZE) makes the write fail with EFBIG and sends SIGXFSZ, which would end the

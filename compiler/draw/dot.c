@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/whole_io.h"
+
 extern char **environ;
 
 /* Returns a file without a name that holds the text, positioned at its beginning; -1 with errno set. Files and not
@@ -23,14 +25,9 @@ static int file_of(const StrBuf *text) {
   int fd = mkstemp(name);
   if (fd < 0) return -1;
   unlink(name);
-  for (size_t at = 0; at < text->length;) {
-    ssize_t n = write(fd, text->text + at, text->length - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      close(fd);
-      return -1;
-    }
-    at += (size_t)n;
+  if (!write_all(fd, text->text, text->length)) {
+    close(fd);
+    return -1;
   }
   lseek(fd, 0, SEEK_SET);
   return fd;
@@ -66,7 +63,7 @@ static int start_dot(const char *name, const char *edges, const DotFiles *files,
   return error;
 }
 
-static void read_all(int fd, StrBuf *text) {
+static void read_to_end(int fd, StrBuf *text) {
   char piece[4096];
   lseek(fd, 0, SEEK_SET);
   for (ssize_t n; (n = read(fd, piece, sizeof piece)) > 0;) strbuf_add_n(text, piece, (size_t)n);
@@ -80,8 +77,8 @@ DotAttempt dot_attempt(Arena *arena, const StrBuf *text, const char *format, con
   const bool is_open = files.in >= 0 && files.out >= 0 && files.err >= 0;
   attempt.error = is_open ? start_dot(format, edges, &files, &pid) : errno;
   if (!attempt.error && waitpid(pid, &attempt.status, 0) < 0) attempt.error = errno;
-  if (!attempt.error && !attempt.status) read_all(files.out, &attempt.picture);
-  if (!attempt.error) read_all(files.err, &attempt.said);
+  if (!attempt.error && !attempt.status) read_to_end(files.out, &attempt.picture);
+  if (!attempt.error) read_to_end(files.err, &attempt.said);
   close_files(&files);
   return attempt;
 }

@@ -18,6 +18,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/whole_io.h"
 #include "weights/files.h"
 
 extern const char code_identity[]; /* made by cmake/identity.cmake */
@@ -121,17 +122,6 @@ static Footer footer_of(const CacheKey *key, const char *object, size_t size) {
   return footer;
 }
 
-static bool read_whole(int fd, char *bytes, size_t size) {
-  while (size) {
-    ssize_t n = read(fd, bytes, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    bytes += n;
-    size -= (size_t)n;
-  }
-  return true;
-}
-
 /* Returns the object of an open entry if the entry is whole, else NULL. The checks are made on the open file and not
  * on its name, which may change meanwhile. */
 static const char *read_entry(Arena *arena, int fd, const CacheKey *key, uint64_t most_bytes, size_t *size) {
@@ -140,7 +130,7 @@ static const char *read_entry(Arena *arena, int fd, const CacheKey *key, uint64_
   size_t bytes = (size_t)status.st_size;
   if (bytes <= sizeof(Footer) || bytes > most_bytes) return NULL;
   char *object = arena_alloc(arena, bytes);
-  if (!read_whole(fd, object, bytes)) return NULL;
+  if (!read_all(fd, object, bytes)) return NULL;
   *size = bytes - sizeof(Footer);
   Footer expected = footer_of(key, object, *size);
   return memcmp(object + *size, &expected, sizeof expected) == 0 ? object : NULL;

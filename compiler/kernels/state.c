@@ -31,12 +31,12 @@ typedef struct Written { /* a step that a walk writes; NULL: it does not fade, g
   Lanes u;
 } Written;
 
-enum { MOST_WRITTEN = 2, MOST_SUMS = MOST_WRITTEN + 1 };
+enum { MOST_SUMS = STATE_STEPS + 1 };
 
 typedef struct Walk { /* over the rows of the state; what a walk does not do is NULL */
   Rows from, to;
   unsigned n_written;
-  Written written[MOST_WRITTEN];
+  Written written[STATE_STEPS];
   Rows kept;                  /* where it is left behind these steps */
   LLVMValueRef k_read, decay; /* of the step that reads next */
   const Rows *soon;           /* what is written by the next walk, if that is the last one; `from` is as far away */
@@ -293,7 +293,7 @@ static Rows either(StateKernel *s, LLVMValueRef condition, Rows yes, Rows no) {
 /* Writes and gives `n` steps from step t on in one walk; `end`: the first that does not exist. */
 static void emit_steps_together(StateKernel *s, LLVMValueRef t, unsigned n, LLVMValueRef end) {
   Emitter *e = s->e;
-  LLVMValueRef next = emit_add(e, t, emit_i64(e, n)), at[MOST_WRITTEN];
+  LLVMValueRef next = emit_add(e, t, emit_i64(e, n)), at[STATE_STEPS];
   Lanes sums[MOST_SUMS] = {{{NULL}}};
   Walk walk = {.n_written = n,
                .from = either(s, emit_icmp(e, LLVMIntEQ, t, emit_i64(e, 0)), rows_before(s), scratch_rows(s)),
@@ -311,7 +311,7 @@ static void emit_steps_together(StateKernel *s, LLVMValueRef t, unsigned n, LLVM
 /* Without beta what a step writes does not wait for what its key reads, so a walk takes several steps. */
 static void emit_unread_steps(StateKernel *s, LLVMValueRef last) {
   Emitter *e = s->e;
-  const unsigned n = e->target->vector_floats == LANES ? MOST_WRITTEN : 1;
+  const unsigned n = e->target->vector_floats == LANES ? STATE_STEPS : 1;
   LLVMValueRef end = emit_add(e, last, emit_i64(e, 1));
   Loop pairs = loop_begin(e, emit_i64(e, 0), emit_sub(e, end, emit_i64(e, n - 1)), n);
   emit_steps_together(s, pairs.index, n, end);

@@ -10,9 +10,10 @@
 #include <string.h>
 
 #include "kernels/emit.h"
+#include "kernels/kernel_tuning.h"
 #include "kernels/reducer.h"
 
-enum { MOST_VECTORS = TFM_STATE_COLUMNS / LANES, N_SUMS = 4, ROWS_TOGETHER = LANES / N_SUMS, MOST_ROWS = 2 };
+enum { MOST_VECTORS = TFM_STATE_COLUMNS / LANES, N_SUMS = 4, ROWS_TOGETHER = LANES / N_SUMS };
 
 typedef struct GradKernel {
   Emitter *e;
@@ -191,17 +192,24 @@ static LLVMValueRef emit_along(GradKernel *s, const RowNumbers *of, const LineVe
   return LLVMBuildFMul(e->builder, of->decay, left, "");
 }
 
-/* A vector of each of `n` neighbouring rows, `at` bytes from the beginning of the first. Down the columns the step
- * before is added to what the state gets, and to what its key reads of that. */
-static void emit_part(GradKernel *s, const Back *walk, unsigned n, const LLVMValueRef *rows, LLVMValueRef at,
-                      const RowNumbers *of, Along *sums) {
+typedef struct Turn { /* neighbouring rows */
+  unsigned n;
+  LLVMValueRef rows[STATE_GRAD_ROWS]; /* where they begin, in bytes */
+  RowNumbers numbers[STATE_GRAD_ROWS];
+  Along sums[STATE_GRAD_ROWS];
+} Turn;
+
+/* A vector of each row, `at` bytes from its beginning. Down the columns the step before is added to what the state
+ * gets, and to what its key reads of that. */
+static void emit_part(GradKernel *s, const Back *walk, Turn *turn, LLVMValueRef at) {
   LineVectors lines = line_vectors(s, walk, at);
-  for (unsigned i = 0; i < n; i++) {
-    LLVMValueRef place = emit_add(s->e, rows[i], at), state = load_vector(s, s->state, place);
-    if (walk->k) state = emit_along(s, &of[i], &lines, load_vector(s, walk->before, place), state, &sums[i]);
+  for (unsigned i = 0; i < turn->n; i++) {
+    const RowNumbers *of = &turn->numbers[i];
+    LLVMValueRef place = emit_add(s->e, turn->rows[i], at), state = load_vector(s, s->state, place);
+    if (walk->k) state = emit_along(s, of, &lines, load_vector(s, walk->before, place), state, &turn->sums[i]);
     if (walk->next_k) {
-      state = emit_fma(s->e, of[i].next_query, lines.next_given, state);
-      lines.gets = emit_fma(s->e, of[i].next_key, state, lines.gets);
+      state = emit_fma(s->e, of->next_query, lines.next_given, state);
+      lines.gets = emit_fma(s->e, of->next_key, state, lines.gets);
     }
     store_vector(s, s->state, place, state);
   }
@@ -209,23 +217,25 @@ static void emit_part(GradKernel *s, const Back *walk, unsigned n, const LLVMVal
 }
 
 /* `n` rows from row i on, block by block. */
-static void emit_rows(GradKernel *s, const Back *walk, unsigned n, LLVMValueRef i, Along *sums) {
+static Turn emit_rows(GradKernel *s, const Back *walk, unsigned n, LLVMValueRef i) {
   Emitter *e = s->e;
-  RowNumbers of[MOST_ROWS];
-  LLVMValueRef rows[MOST_ROWS], *all[MOST_ROWS * N_SUMS];
+  Turn turn = {.n = n};
+  LLVMValueRef *all[STATE_GRAD_ROWS * N_SUMS];
   for (unsigned r = 0; r < n; r++) {
     LLVMValueRef row = emit_add(e, i, emit_i64(e, r));
-    of[r] = numbers_of(s, walk, row), rows[r] = emit_mul(e, s->row, row);
-    LLVMValueRef *const own[N_SUMS] = {&sums[r].q, &sums[r].k, &sums[r].taken, &sums[r].decay};
+    Along *sums = &turn.sums[r];
+    turn.numbers[r] = numbers_of(s, walk, row), turn.rows[r] = emit_mul(e, s->row, row);
+    LLVMValueRef *const own[N_SUMS] = {&sums->q, &sums->k, &sums->taken, &sums->decay};
     memcpy(all + r * N_SUMS, own, sizeof own);
   }
   Loop blocks = loop_begin(e, emit_i64(e, 0), s->blocks, 1);
   for (unsigned j = 0; j < n * N_SUMS; j++) *all[j] = loop_carry(e, &blocks, LLVMConstNull(lanes_type(e->f32)));
   LLVMValueRef block = emit_mul(e, blocks.index, block_bytes(s));
-  for (unsigned j = 0; j < s->vectors; j++) emit_part(s, walk, n, rows, vector_at(s, block, j), of, sums);
+  for (unsigned j = 0; j < s->vectors; j++) emit_part(s, walk, &turn, vector_at(s, block, j));
   for (unsigned j = 0; j < n * N_SUMS; j++) loop_next(&blocks, j, *all[j]);
   loop_end(e, &blocks);
   for (unsigned j = 0; j < n * N_SUMS; j++) *all[j] = blocks.results[j];
+  return turn;
 }
 
 static LLVMValueRef sums_of_row(GradKernel *s, LLVMValueRef row) {
@@ -286,10 +296,9 @@ static LLVMValueRef add_in_order(GradKernel *s, LLVMValueRef sum, LLVMValueRef n
 static LLVMValueRef emit_turns(GradKernel *s, const Back *walk, unsigned n, LLVMValueRef i, LLVMValueRef first,
                                LLVMValueRef end) {
   Emitter *e = s->e;
-  Along sums[MOST_ROWS];
   Loop turns = loop_begin(e, first, emit_sub(e, end, emit_i64(e, n - 1)), n);
-  emit_rows(s, walk, n, emit_add(e, i, turns.index), sums);
-  for (unsigned r = 0; r < n && walk->k; r++) keep_sums(s, emit_add(e, turns.index, emit_i64(e, r)), &sums[r]);
+  const Turn turn = emit_rows(s, walk, n, emit_add(e, i, turns.index));
+  for (unsigned r = 0; r < n && walk->k; r++) keep_sums(s, emit_add(e, turns.index, emit_i64(e, r)), &turn.sums[r]);
   loop_end(e, &turns);
   return turns.last;
 }
@@ -297,11 +306,14 @@ static LLVMValueRef emit_turns(GradKernel *s, const Back *walk, unsigned n, LLVM
 static void emit_walk(GradKernel *s, const Back *walk) {
   Emitter *e = s->e;
   const bool adds_rows = walk->ddecay && !s->spec->fades_by_rows;
+  /* Sums of rows take registers; and a walk of few steps is not worth more code. */
+  const bool is_frequent = walk->k && walk->next_k;
+  const unsigned most = is_frequent && e->target->vector_floats == LANES ? STATE_GRAD_ROWS : 1;
   Loop groups = loop_begin(e, emit_i64(e, 0), s->n, ROWS_TOGETHER);
   LLVMValueRef sum = loop_carry(e, &groups, emit_f32(e, 0));
   LLVMValueRef n = emit_least(e, emit_sub(e, s->n, groups.index), emit_i64(e, ROWS_TOGETHER));
-  LLVMValueRef left = emit_turns(s, walk, MOST_ROWS, groups.index, emit_i64(e, 0), n);
-  emit_turns(s, walk, 1, groups.index, left, n);
+  LLVMValueRef left = emit_turns(s, walk, most, groups.index, emit_i64(e, 0), n);
+  if (most > 1) emit_turns(s, walk, 1, groups.index, left, n);
   if (walk->k) {
     LLVMValueRef of_decay = emit_sums(s, walk, groups.index, n);
     if (adds_rows) sum = add_in_order(s, sum, of_decay, n);

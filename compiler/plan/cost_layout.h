@@ -39,13 +39,20 @@ static inline uint8_t cost_state_columns(uint32_t vector_floats, int64_t rows, i
   return vector_floats >= COST_LINE && rows * MANY <= MOST_FLOATS && columns > FEW ? MANY : FEW;
 }
 
-/* The same of walks that take their time for bytes, a single step and those of a gradient: whole rows come faster than
- * halves of them. A walk needs two or three registers for each vector. */
-static inline uint8_t cost_wide_columns(uint32_t vector_floats, int64_t columns) {
+/* The same of a single step, which takes its time for bytes: whole rows come faster than halves of them. A block is
+ * walked for what its key reads, then for what is written, which needs two registers for each vector. */
+static inline uint8_t cost_one_step_columns(uint32_t vector_floats, int64_t columns) {
   const int64_t most = vector_floats >= COST_LINE ? 128 : vector_floats >= COST_LINE / 2 ? 64 : 32;
   int64_t n = 32;
   while (n < most && n < columns) n *= 2;
   return (uint8_t)n;
+}
+
+/* The same of a gradient's walks beside the state before each step, which take their time for bytes too, but read and
+ * write in one walk, with three registers for each vector. */
+static inline uint8_t cost_kept_columns(uint32_t vector_floats, int64_t rows, int64_t columns) {
+  return vector_floats >= COST_LINE ? cost_one_step_columns(vector_floats, columns)
+                                    : cost_state_columns(vector_floats, rows, columns);
 }
 
 /* A row kernel pays for every row it begins: addresses, and the part of the expression that is the same in all

@@ -222,14 +222,13 @@ static int64_t rows_of_state(const Size *size) {
   return n;
 }
 
-static uint8_t block_of_state(const Planner *p, int64_t n, const Size *columns) {
+static int64_t columns_or_0(const Size *columns) {
   int64_t d;
-  return cost_state_columns(p->target->vector_floats, n, size_is_const(columns, &d) ? d : 0);
+  return size_is_const(columns, &d) ? d : 0;
 }
 
-static uint8_t wide_block(const Planner *p, const Size *columns) {
-  int64_t d;
-  return cost_wide_columns(p->target->vector_floats, size_is_const(columns, &d) ? d : 0);
+static uint8_t block_of_state(const Planner *p, int64_t n, const Size *columns) {
+  return cost_state_columns(p->target->vector_floats, n, columns_or_0(columns));
 }
 
 void plan_linear_attention(Planner *p, const Node *node) {
@@ -256,7 +255,7 @@ void plan_linear_attention(Planner *p, const Node *node) {
   step.kernel = plan_kernel(p, &spec);
   step.one = TFM_NONE;
   if (step.has_initial) {
-    step.one_block = wide_block(p, node->dims[rank - 1]);
+    step.one_block = cost_one_step_columns(p->target->vector_floats, columns_or_0(node->dims[rank - 1]));
     spec.part = STATE_GIVES_ONE, spec.width = step.one_block;
     step.one = plan_kernel(p, &spec);
   }
@@ -311,7 +310,7 @@ void plan_linear_attention_grad(Planner *p, const Node *node) {
   step.beta = (uint8_t)(!beta ? TFM_BETA_NONE : has_one_column(beta) ? TFM_BETA_ONE : TFM_BETA_EACH);
   step.n = rows_of_state(node->dims[node->rank - 1]);
   step.block = block_of_state(p, step.n, g->dims[g->rank - 1]);
-  step.wide = wide_block(p, g->dims[g->rank - 1]);
+  step.wide = cost_kept_columns(p->target->vector_floats, step.n, columns_or_0(g->dims[g->rank - 1]));
   KernelSpec spec = {.family = KERNEL_STATE, .part = STATE_PASSES, .width = step.block, .fades = decay != NULL,
                      .fades_by_rows = step.decay_by_rows, .beta = step.beta};
   step.passes = plan_kernel(p, &spec);

@@ -289,6 +289,7 @@ tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGr
   if (either->whole && !either->cut) training->whole_why = train_graphs_whole(arena, either);
   if (either->whole && !either->cut) training->whole = place_of(arena, either->whole->where);
   training->mixer = either->cut ? tfm_mixer_of_items : NULL;
+  training->optimize = training->optimizer == TFM_OPTIMIZER_SGD ? tfm_optimize_sgd : tfm_optimize_adam;
   training->model = either->model;
   training->batch = batch < 0 ? TFM_NONE : (uint32_t)batch;
   training->n_inputs = either->n_inputs;
@@ -298,5 +299,6 @@ tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGr
   if (step) add_dropouts(arena, training, step);
   if (step) training->step = objective_of(arena, training, step);
   if (evaluation) training->evaluation = objective_of(arena, training, evaluation);
+  if (training->step.n_steps || training->evaluation.n_steps) training->formulas = tfm_walk_formulas;
   return training;
 }

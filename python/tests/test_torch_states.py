@@ -45,7 +45,7 @@ def sequential(q, k, v, decay=None, beta=None):
 
 def shapes(r):
     """Operands of a random linear_attention, which may broadcast: {name: shape}."""
-    n, d, t, heads = r.choice([1, 3, 8, 17, 40]), r.choice([1, 5, 16, 33, 70]), r.choice([1, 2, 9, 33, 70]), r.choice([1, 3])
+    n, d, t, heads = r.choice([1, 3, 8, 17, 40]), r.choice([1, 5, 16, 33, 70, 150]), r.choice([1, 2, 9, 33, 70]), r.choice([1, 3])
     lead = lambda: [r.choice([1, 2]), r.choice([1, heads])]
     made = {"q": lead() + [t, n], "k": lead() + [t, n], "v": [2, heads, t, d]}
     if r.random() < 0.7:

@@ -47,6 +47,7 @@ uint32_t cpu_features(void) {
 
 #define OF_GCC __attribute__((visibility("hidden")))
 OF_GCC int __ctzdi2(uint64_t x);
+OF_GCC int __clzdi2(uint64_t x);
 OF_GCC uint32_t __bswapsi2(uint32_t x);
 OF_GCC uint64_t __bswapdi2(uint64_t x);
 
@@ -57,6 +58,16 @@ int __ctzdi2(uint64_t x) {
     if (x & ((UINT64_C(1) << half) - 1)) continue;
     n += half;
     x >>= half;
+  }
+  return n;
+}
+
+int __clzdi2(uint64_t x) {
+  int n = 0;
+  for (int half = 32; half; half /= 2) {
+    if (x >> (64 - half)) continue;
+    n += half;
+    x <<= half;
   }
   return n;
 }

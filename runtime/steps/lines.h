@@ -1,9 +1,10 @@
-/* Lines: what steps along the last axis (step_along.c) do to one line of a tensor, or to some that lie side by side. */
+/* Lines: what steps along the last axis do to one line of a tensor, or to some that lie side by side. */
 #ifndef TFM_RUNTIME_LINES_H
 #define TFM_RUNTIME_LINES_H
 
 #include <string.h>
 
+#include "steps/items.h"
 #include "steps/walker.h"
 
 /* Lines that lie side by side are walked together, so that what lies between their elements is read once. */
@@ -29,24 +30,14 @@ static inline int32_t i32_at(const char *address) {
   return number;
 }
 
-// ---- step_scan.c: running sums of one line, or of BESIDE of them; of a product with a triangle of ones ----
+/* What becomes of a line, or of `width` that lie side by side. */
+typedef void LineWork(const Line *line, const tfm_along_step *along, char *scratch, int width);
 
-void scan_f32(const Line *line, bool is_product, int width);
-void scan_i32(const Line *line);
-void power_of_line(const Line *line);
-void scan_to_one(const Line *line, tfm_along what);
+/* Threads share the lines of the step. */
+void along_lines(Walker *walker, const tfm_step *step, LineWork *work);
 
-// ---- step_select.c ----
-
-void select_greatest(const Line *line, char *scratch); /* the places of the greatest elements, as topk */
-void select_places(const Line *line);                  /* of the true elements, then of the others */
-void select_before(const Line *line);                  /* how many true elements stand before each */
-void select_taken(const Line *line);                   /* the elements that ids pick */
-
-// ---- step_lookup.c ----
-
-void look_up_row(const Line *line, const tfm_along_step *along); /* a row of a packed table */
-/* Rows that are added to rows of c; all lines of the step. */
-void scatter_rows(const Walker *walker, const tfm_along_step *along, const Line *line);
+/* The strides and lengths of the step's lines; the first elements of the one where item `number` is. */
+Line line_of(const tfm_context *context, const tfm_step *step);
+void line_place(const Walker *walker, const tfm_step *step, const Items *items, int64_t number, Line *line);
 
 #endif

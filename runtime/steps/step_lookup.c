@@ -49,7 +49,8 @@ static void rotate(float *row, int64_t k) {
       }
 }
 
-void look_up_row(const Line *line, const tfm_along_step *along) {
+static void look_up_row(const Line *line, const tfm_along_step *along, char *scratch, int together) {
+  (void)scratch, (void)together;
   const int64_t k = line->n, width = along->panel, id = i32_at(line->y), lane = id % width;
   const char *panel = line->x + id / width * width * tfm_column_bytes(along->form, k);
   float *row = (float *)(void *)line->c, scale;
@@ -62,11 +63,13 @@ void look_up_row(const Line *line, const tfm_along_step *along) {
   rotate(row, k);
 }
 
+void step_look_up(Walker *walker, const tfm_step *step) { along_lines(walker, step, look_up_row); }
+
 // ---- rows that are added ----
 
 /* Threads share columns, each of which gets its numbers in the order of the rows. The axis before the last is that of
  * columns, which are neighbours; the last one is that of the rows of c. */
-void scatter_rows(const Walker *walker, const tfm_along_step *along, const Line *line) {
+static void scatter_rows(const Walker *walker, const tfm_along_step *along, const Line *line) {
   const int64_t columns = value_of(walker->context, along->dims[0]), blocks = ceil_div(columns, BESIDE);
   const int64_t first = blocks * walker->thread / walker->threads * BESIDE;
   const int64_t n = least_of(columns, blocks * (walker->thread + 1) / walker->threads * BESIDE) - first;
@@ -82,4 +85,10 @@ void scatter_rows(const Walker *walker, const tfm_along_step *along, const Line 
     const float *restrict from = (const float *)(const void *)(x + i * line->x_stride);
     for (int64_t j = 0; j < n; j++) to[j] += from[j];
   }
+}
+
+void step_scatter(Walker *walker, const tfm_step *step) {
+  Line line = line_of(walker->context, step);
+  line_place(walker, step, &(Items){0}, 0, &line);
+  scatter_rows(walker, &walker->context->program->alongs[step->index], &line);
 }

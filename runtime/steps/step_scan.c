@@ -5,7 +5,6 @@
 #include <math.h>
 
 #include "steps/lines.h"
-#include "tfm/abi/double_functions.h"
 
 // ---- running sums ----
 
@@ -67,13 +66,13 @@ static void spoil_before(const Line *line, int column) {
 }
 
 /* One line, or BESIDE of them. */
-void scan_f32(const Line *line, bool is_product, int width) {
+static void scan_f32(const Line *line, bool is_product, int width) {
   if (width == BESIDE) running_sums(line, is_product, BESIDE);
   else running_sums(line, is_product, 1);
   for (int j = 0; is_product && line->count && j < width; j++) spoil_before(line, j);
 }
 
-void scan_i32(const Line *line) {
+static void scan_i32(const Line *line) {
   uint32_t sum = 0;
   for (int64_t i = 0; i < line->count; i++) {
     sum += (uint32_t)i32_at(line->x + i * line->x_stride);
@@ -81,17 +80,10 @@ void scan_i32(const Line *line) {
   }
 }
 
-// ---- powers, reductions of i32 ----
-
-void power_of_line(const Line *line) {
-  for (int64_t i = 0; i < line->count; i++) {
-    float result = float_pow(f32_at(line->x + i * line->x_stride), f32_at(line->y + i * line->y_stride));
-    memcpy(line->c + i * line->c_stride, &result, sizeof result);
-  }
-}
+// ---- reductions of i32 ----
 
 /* Of nothing: sum 0, max the smallest i32, min the greatest. */
-void scan_to_one(const Line *line, tfm_along what) {
+static void scan_to_one(const Line *line, tfm_along what) {
   uint32_t sum = 0;
   int32_t greatest = INT32_MIN, least = INT32_MAX;
   for (int64_t i = 0; i < line->n; i++) {
@@ -104,3 +96,15 @@ void scan_to_one(const Line *line, tfm_along what) {
   if (what == TFM_ALONG_SUM) memcpy(&result, &sum, sizeof sum);
   memcpy(line->c, &result, sizeof result);
 }
+
+// ---- the steps ----
+
+static void scan_line(const Line *line, const tfm_along_step *along, char *scratch, int width) {
+  const tfm_along what = (tfm_along)along->what;
+  (void)scratch;
+  if (what != TFM_ALONG_CUMSUM && what != TFM_ALONG_TRIANGLE) scan_to_one(line, what);
+  else if (along->x.dtype == TFM_F32) scan_f32(line, what == TFM_ALONG_TRIANGLE, width);
+  else scan_i32(line);
+}
+
+void step_scan(Walker *walker, const tfm_step *step) { along_lines(walker, step, scan_line); }

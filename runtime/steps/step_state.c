@@ -204,14 +204,14 @@ static tfm_state_args args_from(const StateGrad *a, const ItemPlaces *at, int64_
                           .kept_step = a->state_bytes, .reads_step = a->row};
 }
 
-/* Walks steps from step t on, block by block of `width` columns. */
+/* Walks steps from step t on, block by block of `args->columns`. */
 static void walk_steps(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *from, uint32_t number,
-                       int64_t width, tfm_state_args *args) {
+                       tfm_state_args *args) {
   static const float zeros[TFM_STATE_COLUMNS];
   const tfm_state_kernel kernel = KERNEL_OF(tfm_state_kernel, a->context, number);
   const struct state_grad_operands *of = a->operands;
   const int axis = a->step->rank - 2, last = axis + 1;
-  const int64_t along = width * (int64_t)sizeof(float);
+  const int64_t width = args->columns, along = width * (int64_t)sizeof(float);
   for (int64_t column = 0; column < a->columns; column += width) {
     args->columns = least_of(a->columns - column, width);
     args->v = at->v + t * of->v.strides[axis] + column * (int64_t)sizeof(float);
@@ -232,8 +232,8 @@ static void keep_states(const StateGrad *a, const ItemPlaces *at, int64_t steps)
     const char *from = i ? kept_state(a, i) : NULL;
     tfm_state_args args = args_from(a, at, i * a->apart, from);
     args.steps = a->apart, args.stretches = stretches, args.out = args.kept = kept_state(a, i + 1);
-    args.reads = a->reads;
-    walk_steps(a, at, i * a->apart, from, a->step->passes, a->step->block, &args);
+    args.columns = a->step->block, args.reads = a->reads;
+    walk_steps(a, at, i * a->apart, from, a->step->passes, &args);
   }
 }
 
@@ -263,8 +263,9 @@ static void steps_back(const StateGrad *a, const ItemPlaces *at, int64_t t, int6
 static void stretch_back(const StateGrad *a, const ItemPlaces *at, int64_t first, int64_t end) {
   const char *from = kept_state(a, first / a->apart);
   tfm_state_args args = args_from(a, at, first, from);
-  args.steps = end - first, args.out = a->stretch, args.kept = a->stretch, args.reads = a->reads;
-  walk_steps(a, at, first, from, a->step->keeps, a->step->wide, &args);
+  args.steps = end - first, args.columns = a->step->wide;
+  args.out = a->stretch, args.kept = a->stretch, args.reads = a->reads;
+  walk_steps(a, at, first, from, a->step->keeps, &args);
   steps_back(a, at, first, end - first, from);
 }
 

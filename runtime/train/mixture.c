@@ -3,61 +3,12 @@
  * In: tops and bottoms, summed over parts, shards and ranks. Out: results in double; what each top of the loss gets as
  * its cotangent: a factor over a divisor, or the slope of a formula. Refuses nothing: a result whose divisor is 0 is
  * not a number. */
-#include <math.h>
 #include <string.h>
 
 #include "train/trainer_parts.h"
 
-// ---- formulas ----
-
-static double compute(const tfm_formula_step *step, const double *values, const double *tops, const double *bottoms) {
-  const uint32_t *in = step->operands;
-  double x = 0, y = 0, z = 0;
-  if (step->op == TFM_FORMULA_NUMBER) return step->number;
-  if (step->op == TFM_FORMULA_TOP) return tops[in[0]];
-  if (step->op == TFM_FORMULA_BOTTOM) return bottoms[in[0]];
-  x = values[in[0]];
-  y = values[in[1]];
-  z = values[in[2]];
-  switch ((tfm_formula_op)step->op) {
-#define FORMULA(Enum, operands, value, slope0, slope1, slope2) \
-  case TFM_FORMULA_##Enum:                                     \
-    return value;
-    TFM_FORMULA_OPS(FORMULA)
-#undef FORMULA
-    default:
-      return NAN + z;
-  }
-}
-
-/* Adds what the step hands on to its operands. An operand that nothing flows to gets nothing, not 0 times infinity. */
-static void hand_on(const tfm_formula_step *step, const double *values, double v, double slope, double *slopes) {
-  const uint32_t *in = step->operands;
-  double of[TFM_FORMULA_OPERANDS] = {0};
-  if (slope == 0 || step->op >= TFM_FORMULA_NUMBER) return;
-  const double x = values[in[0]], y = values[in[1]], z = values[in[2]];
-  (void)v;
-  (void)y;
-  (void)z;
-  switch ((tfm_formula_op)step->op) {
-#define FORMULA(Enum, operands, value, slope0, slope1, slope2) \
-  case TFM_FORMULA_##Enum:                                     \
-    of[0] = slope0;                                            \
-    of[1] = slope1;                                            \
-    of[2] = slope2;                                            \
-    break;
-    TFM_FORMULA_OPS(FORMULA)
-#undef FORMULA
-    default:
-      break;
-  }
-  for (int i = 0; i < TFM_FORMULA_OPERANDS; i++)
-    if (of[i] != 0) slopes[in[i]] += slope * of[i];
-}
-
 static void compute_all(tfm_trainer *t, const tfm_objective *objective) {
-  for (uint32_t i = 0; i < objective->n_steps; i++)
-    t->formula[i] = compute(&objective->steps[i], t->formula, t->tops, t->bottoms);
+  if (objective->n_steps) t->training->formulas(t, objective, NULL);
 }
 
 // ---- parts ----
@@ -96,15 +47,14 @@ bool mixture_lacks_divisor(tfm_trainer *t, const tfm_objective *objective) {
 
 // ---- cotangents ----
 
-static void find_slopes(const tfm_trainer *t, const tfm_objective *objective, double *slopes) {
+static void find_slopes(tfm_trainer *t, const tfm_objective *objective, double *slopes) {
   const tfm_train_result *loss = &objective->results[0];
   memset(slopes, 0, objective->n_steps * sizeof *slopes);
   for (uint32_t i = 0; i < loss->n_parts; i++) {
     const tfm_result_part *part = &objective->parts[loss->first_part + i];
     if (part->slope == TFM_NONE && part->top == TFM_NONE) slopes[part->formula] += part->factor;
   }
-  for (uint32_t i = objective->n_steps; i-- > 0;)
-    hand_on(&objective->steps[i], t->formula, t->formula[i], slopes[i], slopes);
+  t->training->formulas(t, objective, slopes);
 }
 
 void mixture_find_seeds(tfm_trainer *t) {
@@ -113,7 +63,7 @@ void mixture_find_seeds(tfm_trainer *t) {
   double *slopes = t->formula + objective->n_steps;
   uint32_t n = 0;
   compute_all(t, objective);
-  find_slopes(t, objective, slopes);
+  if (objective->n_steps) find_slopes(t, objective, slopes);
   for (uint32_t i = 0; i < loss->n_parts; i++) {
     const tfm_result_part *part = &objective->parts[loss->first_part + i];
     if (part->top == TFM_NONE) continue;

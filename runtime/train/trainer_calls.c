@@ -46,58 +46,49 @@ static void give(const tfm_trainer *t, const tfm_objective *objective, const dou
   memcpy(result, &made, made.struct_size);
 }
 
-static tfm_status gradients(tfm_trainer *t, tfm_train_parts *parts, int64_t first_item, tfm_error *error) {
-  tfm_status status = read_parts(t->training, parts, error);
-  return status ? status : tfm_train_gradients(t, parts, first_item, t->numbers, error);
+static tfm_status gradients(tfm_trainer *t, tfm_train_parts parts, int64_t first_item, tfm_error *error) {
+  tfm_status status = read_parts(t->training, &parts, error);
+  return status ? status : tfm_train_gradients(t, &parts, first_item, t->numbers, error);
 }
 
-static tfm_status run_gradients(tfm_trainer *t, tfm_train_parts parts, int64_t first_item, tfm_step_result *result,
-                                tfm_error *error) {
+/* The gradients of the parts (NULL: those that there are stay), the update, or both, which are a step. */
+static tfm_status run_step(tfm_trainer *t, const tfm_train_parts *parts, int64_t first_item, bool updates,
+                           tfm_step_result *result, tfm_error *error) {
+  double norm = 0, rate = 0;
   tfm_status status = training_enter(t, error);
   if (status) return status;
-  status = gradients(t, &parts, first_item, error);
-  if (!status) give(t, &t->training->step, t->numbers, 0, 0, result);
+  if (parts) status = gradients(t, *parts, first_item, error);
+  if (!status && updates) status = tfm_train_update(t, t->loss, &norm, &rate, error);
+  if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
   return training_leave(t, status);
 }
 
 tfm_status tfm_library_trainer_gradients(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
                                          tfm_step_result *result, tfm_error *error) {
-  return run_gradients(t, parts_of_args(args, n), first_item, result, error);
+  const tfm_train_parts parts = parts_of_args(args, n);
+  return run_step(t, &parts, first_item, false, result, error);
 }
 
-tfm_status tfm_trainer_gradients(tfm_trainer *t, const tfm_value *parts, int64_t n, int64_t first_item,
+tfm_status tfm_trainer_gradients(tfm_trainer *t, const tfm_value *values, int64_t n, int64_t first_item,
                                  tfm_step_result *result, tfm_error *error) {
-  return run_gradients(t, parts_of(parts, n), first_item, result, error);
+  const tfm_train_parts parts = parts_of(values, n);
+  return run_step(t, &parts, first_item, false, result, error);
 }
 
 tfm_status tfm_trainer_update(tfm_trainer *t, tfm_step_result *result, tfm_error *error) {
-  double norm, rate;
-  tfm_status status = training_enter(t, error);
-  if (status) return status;
-  status = tfm_train_update(t, t->loss, &norm, &rate, error);
-  if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
-  return training_leave(t, status);
-}
-
-static tfm_status run_step(tfm_trainer *t, tfm_train_parts parts, int64_t first_item, tfm_step_result *result,
-                           tfm_error *error) {
-  double norm, rate;
-  tfm_status status = training_enter(t, error);
-  if (status) return status;
-  status = gradients(t, &parts, first_item, error);
-  if (!status) status = tfm_train_update(t, t->loss, &norm, &rate, error);
-  if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
-  return training_leave(t, status);
+  return run_step(t, NULL, 0, true, result, error);
 }
 
 tfm_status tfm_library_trainer_step(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
                                     tfm_step_result *result, tfm_error *error) {
-  return run_step(t, parts_of_args(args, n), first_item, result, error);
+  const tfm_train_parts parts = parts_of_args(args, n);
+  return run_step(t, &parts, first_item, true, result, error);
 }
 
-tfm_status tfm_trainer_step(tfm_trainer *t, const tfm_value *parts, int64_t n, int64_t first_item,
+tfm_status tfm_trainer_step(tfm_trainer *t, const tfm_value *values, int64_t n, int64_t first_item,
                             tfm_step_result *result, tfm_error *error) {
-  return run_step(t, parts_of(parts, n), first_item, result, error);
+  const tfm_train_parts parts = parts_of(values, n);
+  return run_step(t, &parts, first_item, true, result, error);
 }
 
 static tfm_status run_evaluation(tfm_trainer *t, tfm_train_parts parts, tfm_step_result *result, tfm_error *error) {

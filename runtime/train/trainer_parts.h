@@ -30,7 +30,7 @@ struct tfm_trainer {
   tfm_train_engine engine;
   tfm_train_settings settings;
   tfm_allocator allocator;
-  Pool *pool; /* NULL: one thread */
+  Pool *pool, *own_pool; /* NULL: one thread */
   Ranks ranks;
   uint64_t seed;
   int64_t t, epoch;         /* steps done */
@@ -65,7 +65,6 @@ struct tfm_trainer {
   bool has_gradients; /* of a step that is not over */
   bool owns_contexts; /* those of `engine`, and the pool if it is not the caller's */
   tfm_model *owner;   /* keeps the library loaded that the trainer was opened from; NULL: the caller does */
-  Pool *own_pool;
   uint64_t callers_mode; /* of floats, while it is running */
   _Atomic uint32_t cancelled, running; /* 0 or 1 */
 };
@@ -92,8 +91,7 @@ int64_t training_measure_run(const tfm_train_graph *graph, const tfm_program *pr
 
 // ---- trainer_tensors.c ----
 
-/* Makes the trainer the caller's until training_leave, which returns `status`; in between the floating-point mode is
- * the runtime's, which the functions of a caller that are called then see too. */
+/* Makes the trainer the caller's, in the runtime's floating-point mode, until training_leave, which returns status. */
 tfm_status training_enter(tfm_trainer *trainer, tfm_error *error);
 tfm_status training_leave(tfm_trainer *trainer, tfm_status status);
 
@@ -180,14 +178,12 @@ void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values);
 /* The mask of a dropout with these dims, 1 where the element is kept. The threads of the pool share the work. */
 void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, const MaskPlace *place, uint8_t *mask);
 
-// ---- formulas.c: optimizers ----
+// ---- optimizers.c ----
 
 /* The rate of step t (from 1), in epoch `epoch` (from 0). */
 double optimizer_rate(const tfm_train_settings *settings, int64_t t, int64_t epoch);
-/* How many doubles chunk_sums has. */
-int64_t optimizer_chunks(const tfm_training *training);
-/* The norm of all gradients. */
-double optimizer_norm(tfm_trainer *trainer);
+int64_t optimizer_chunks(const tfm_training *training); /* how many doubles chunk_sums has */
+double optimizer_norm(tfm_trainer *trainer);            /* of all gradients */
 /* Changes weights and moments; `clip` multiplies gradients, `rate` is that of step trainer->t. */
 void optimizer_update(tfm_trainer *trainer, double clip, double rate);
 

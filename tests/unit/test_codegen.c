@@ -112,9 +112,9 @@ static void add_everything(KernelBench *bench) {
     kernel_add(bench, (KernelSpec){.family = KERNEL_DIRECT, .width = width, .y_is_line = width % 2});
   kernel_add(bench, (KernelSpec){.family = KERNEL_SOFTMAX});
   kernel_add(bench, (KernelSpec){.family = KERNEL_FINITE});
-  for (uint8_t i = 0; i < 36; i++)
-    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = i / 6 % 3, .width = i < 18 ? 32 : 64, .fades = i % 2,
-                                   .beta = i / 2 % 3});
+  for (uint8_t i = 0; i < 48; i++)
+    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = i / 6 % N_STATE_PARTS, .width = i < 24 ? 32 : 64,
+                                   .fades = i % 2, .beta = i / 2 % 3});
   for (uint8_t i = 0; i < 18; i++)
     kernel_add(bench, (KernelSpec){.family = KERNEL_STATE_GRAD, .width = i < 9 ? 32 : 64, .fades = i % 3 > 0,
                                    .fades_by_rows = i % 3 > 1, .beta = i / 3 % 3});

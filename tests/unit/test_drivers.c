@@ -45,6 +45,8 @@ Test(drivers, programs_have_those_of_their_steps_alone) {
                                "  output y = %2\n}\n"),
                bit(TFM_DRIVER_QUANTIZE) | bit(TFM_DRIVER_GEMM) | of_chains);
   cr_expect_eq(drivers_of(ROWS "  %1 = cumsum %0, axis=0 : f32[n, 64]\n  output y = %1\n}\n"), bit(TFM_DRIVER_ALONG));
+  cr_expect_eq(drivers_of(ROWS "  %1 = power %0, %0 : f32[n, 64]\n  output y = %1\n}\n"), bit(TFM_DRIVER_ALONG_POWER));
+  cr_expect_eq(drivers_of(ROWS "  %1 = topk %0, axis=1 : i32[n, 3]\n  output y = %1\n}\n"), bit(TFM_DRIVER_ALONG_SELECT));
   cr_expect_eq(drivers_of(ROWS "  %1 = linear_attention %0, %0, %0 : f32[n, 64]\n  output y = %1\n}\n"),
                bit(TFM_DRIVER_STATE));
 }

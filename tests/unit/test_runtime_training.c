@@ -106,6 +106,7 @@ static tfm_trainer *toy_with(Toy *toy, int64_t n, const float *gradients, const 
   toy->parameter = (tfm_parameter){.path = "w", .elements = n, .rank = 1, .dims = {n}, .gradient = 1, .decays = 1};
   tfm_training *training = &toy->training;
   training->parameters = &toy->parameter;
+  training->optimize = training->optimizer == TFM_OPTIMIZER_SGD ? tfm_optimize_sgd : tfm_optimize_adam;
   training->floats = (uint64_t)(n + 15) / 16 * 16;
   training->n_parameters = training->n_inputs = training->n_seeds = training->n_sizes = 1;
   training->batch = 0;

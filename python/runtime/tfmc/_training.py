@@ -231,6 +231,7 @@ class Split:
                 raise UsageError(f"the result {output} has a size that is computed (axis {axis}, {size.node.expr}): compute the "
                                  "loss in forward, with loss= the name of the result")
         self.is_one = all(len(factors) == 1 for factors in self.factors)
+        self.axes = sum(self.factors, [])  # of the result with such axes apart
 
     @staticmethod
     def named(expr, symbols):
@@ -238,10 +239,10 @@ class Split:
         return [int(part) if part.is_Integer else symbols.get(str(part)) for part in parts]
 
     def sizes(self):
-        return {i: factor for i, factor in enumerate(sum(self.factors, [])) if isinstance(factor, str)}
+        return {i: factor for i, factor in enumerate(self.axes) if isinstance(factor, str)}
 
     def apart(self, leaf, values):
-        return leaf if self.is_one else leaf.reshape([values.get(factor, factor) for factor in sum(self.factors, [])])
+        return leaf if self.is_one else leaf.reshape([values.get(factor, factor) for factor in self.axes])
 
     def together(self, leaf):
         for axis, factors in enumerate(self.factors):
@@ -249,7 +250,7 @@ class Split:
         return leaf
 
     def line(self, name):
-        return [] if self.is_one else [f"    {name} = reshape({name}, [{', '.join(map(str, sum(self.factors, [])))}])"]
+        return [] if self.is_one else [f"    {name} = reshape({name}, [{', '.join(map(str, self.axes))}])"]
 
 
 class Losses(torch.nn.Module):

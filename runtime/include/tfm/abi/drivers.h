@@ -62,6 +62,14 @@ static inline uint32_t tfm_driver_of(const tfm_program *program, const tfm_step 
 #define STEP(KIND, ...) TFM_DRIVER_##KIND,
 #include "tfm/abi/steps.def"
   };
+  static const uint8_t of_along[] = {
+      [TFM_ALONG_CUMSUM] = TFM_DRIVER_ALONG,         [TFM_ALONG_TRIANGLE] = TFM_DRIVER_ALONG,
+      [TFM_ALONG_SUM] = TFM_DRIVER_ALONG,            [TFM_ALONG_MAX] = TFM_DRIVER_ALONG,
+      [TFM_ALONG_MIN] = TFM_DRIVER_ALONG,            [TFM_ALONG_POWER] = TFM_DRIVER_ALONG_POWER,
+      [TFM_ALONG_TOPK] = TFM_DRIVER_ALONG_SELECT,    [TFM_ALONG_TAKE] = TFM_DRIVER_ALONG_SELECT,
+      [TFM_ALONG_PLACES] = TFM_DRIVER_ALONG_SELECT,  [TFM_ALONG_BEFORE] = TFM_DRIVER_ALONG_SELECT,
+      [TFM_ALONG_LOOK_UP] = TFM_DRIVER_ALONG_LOOK_UP, [TFM_ALONG_SCATTER] = TFM_DRIVER_ALONG_SCATTER};
+  if (step->kind == TFM_STEP_ALONG) return of_along[program->alongs[step->index].what];
   if (step->kind == TFM_STEP_MATMUL) {
     const tfm_matmul_step *matmul = &program->matmuls[step->index];
     if (matmul->in_order || matmul->direct == TFM_DIRECT_ONE_ROW) return TFM_DRIVER_MATMUL_GRADIENT;

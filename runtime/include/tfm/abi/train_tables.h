@@ -94,6 +94,8 @@ typedef struct tfm_training {
   const tfm_dropout *dropouts;
   const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
   tfm_mixer_of *mixer;           /* NULL: no result mixes items */
+  tfm_formula_walk *formulas;    /* NULL: no result is a formula over sums */
+  tfm_optimizer_work *optimize;
   const char *whole, *whole_why; /* place and reason that a step must be one part; both NULL: it may be several */
   const char *adapter, *no_adapter; /* of adapts.h */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
