@@ -158,7 +158,7 @@ class Peers(Case):
         self.assertEqual(writer.chat(messages, max_new_tokens=5),
                          writer.generate("<s> w1 w2 </s> <s> w3 </s> <s> w4 </s> w0", max_new_tokens=5))
         self.assertEqual("".join(writer.stream_chat(messages, max_new_tokens=5)).strip(), writer.chat(messages, max_new_tokens=5))
-        self.refused(tfmc.UsageError, "chat template", writer.chat, [{"role": "user"}])
+        self.refused(tfmc.UsageError, "messages[0] has no content", writer.chat, [{"role": "user"}])
 
     def translations(self, model, tokenizer, texts, given={}, **options):
         """Both translate greedily and with three beams. <pad> is never written, for which M2M100 counts no position."""
