@@ -122,7 +122,7 @@ static tfm_status run_by(const Trainer *t, Computer by, const tfm_train_graph *g
   const EvalInputs all = {names, tensors, graph->n_inputs};
   const bool good = by.compute(by.user, graph, arena, &all, results);
   for (uint32_t i = 0; good && i < graph->n_outputs; i++)
-    if (tensor_elements(&results[i]))
+    if (tensor_elements(&results[i]) && outputs[i].data)
       memcpy(outputs[i].data, results[i].data, (size_t)tensor_elements(&results[i]) * dtype_bytes[results[i].dtype]);
   arena_destroy(arena);
   *error = (tfm_error){.status = good ? TFM_OK : TFM_E_INTERNAL};

@@ -434,7 +434,7 @@ static void add_mixed(tfm_trainer *t, float *gradients) {
     const tfm_parameter *p = &t->training->parameters[i];
     if (j->mixture->gradients[i] == TFM_NONE) continue;
     const float *from = (const float *)(const void *)(j->gradients.memory + at);
-    for (int64_t k = 0; k < p->elements; k++) gradients[p->offset + (uint64_t)k] += from[k];
+    for (int64_t k = 0; k < p->elements && p->gradient != TFM_NONE; k++) gradients[p->offset + (uint64_t)k] += from[k];
     at += aligned(p->elements * (int64_t)sizeof(float));
   }
 }

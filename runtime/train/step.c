@@ -95,6 +95,8 @@ static void aim_gradients(const Sum *s, float *sums, bool is_first, bool is_last
     const uint64_t place = t->training->parameters[i].offset;
     const uint32_t output = output_of(s, i);
     if (output == TFM_NONE) continue;
+    t->results[output] = (tfm_value){.data = NULL};
+    if (t->training->parameters[i].gradient == TFM_NONE) continue; /* zeroes, of a weight that metrics alone reach */
     t->results[output] = (tfm_value){.data = (is_first || goes_on(s, output) ? sums : t->part) + place};
     if (!is_first || !is_last) t->rests[output] = t->part + place;
   }
@@ -112,7 +114,7 @@ static void add_part(const Sum *s, float *sums) {
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
     const uint32_t output = output_of(s, i);
-    if (output == TFM_NONE || goes_on(s, output)) continue;
+    if (output == TFM_NONE || p->gradient == TFM_NONE || goes_on(s, output)) continue;
     for (uint64_t k = p->offset; k < p->offset + (uint64_t)p->elements; k++) sums[k] += t->part[k];
   }
 }
