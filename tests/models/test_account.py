@@ -39,7 +39,6 @@ HEADS = [("llama_tied", "lm_head.weight", "model.embed_tokens.weight"), ("gpt_os
          ("modernbert_mask", "decoder.weight", "model.embeddings.tok_embeddings.weight"),
          ("ernie_mask", "cls.predictions.decoder.weight", "ernie.embeddings.word_embeddings.weight"),
          ("nomic_mask", "cls.predictions.decoder.weight", "nomic_bert.embeddings.word_embeddings.weight"),
-         ("llama4_two", "lm_head.weight", "model.embed_tokens.weight"),
          ("moonshine", "proj_out.weight", "model.decoder.embed_tokens.weight"),
          ("gte_mask", "lm_head.decoder.weight", "gte.embeddings.word_embeddings.weight"),
          ("jina_v3_mask", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
