@@ -204,7 +204,8 @@ static tfm_state_args args_from(const StateGrad *a, const ItemPlaces *at, int64_
                           .kept_step = a->state_bytes, .reads_step = a->row};
 }
 
-/* Walks steps from step t on, block by block of `args->columns`. */
+/* Walks steps from step t on, block by block of `args->columns`, to the end of rows: columns that there are not become
+ * 0, since other kernels take wider blocks. */
 static void walk_steps(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *from, uint32_t number,
                        tfm_state_args *args) {
   static const float zeros[TFM_STATE_COLUMNS];
@@ -212,7 +213,7 @@ static void walk_steps(const StateGrad *a, const ItemPlaces *at, int64_t t, cons
   const struct state_grad_operands *of = a->operands;
   const int axis = a->step->rank - 2, last = axis + 1;
   const int64_t width = args->columns, along = width * (int64_t)sizeof(float);
-  for (int64_t column = 0; column < a->columns; column += width) {
+  for (int64_t column = 0; column * (int64_t)sizeof(float) < a->row; column += width) {
     args->columns = least_of(a->columns - column, width);
     args->v = at->v + t * of->v.strides[axis] + column * (int64_t)sizeof(float);
     args->beta = at->beta + t * of->beta_values.strides[axis] + column * of->beta_values.strides[last];
