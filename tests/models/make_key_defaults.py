@@ -17,7 +17,7 @@ import sys
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from make_key_types import NO_TRANSFORMERS, literal, write_or_check
+from make_key_types import NO_TRANSFORMERS, row, write_or_check
 
 HEAD = """\
 /* What a key of config.json is where it is missing: KEY_DEFAULT("value", "types", "keys"), the value as JSON writes it.
@@ -91,7 +91,7 @@ def text(rows):
         for of_type, keys in of_types.items():
             of_keys[" ".join(sorted(set(keys)))].append(of_type)
         for keys, types in sorted(of_keys.items()):
-            lines.append(f"KEY_DEFAULT({json.dumps(value)}, {literal(' '.join(types))}, {literal(keys)})")
+            lines.append(row(f"KEY_DEFAULT({json.dumps(value)}", " ".join(types), keys))
     return HEAD + "\n".join(lines) + "\n#undef KEY_DEFAULT\n"
 
 

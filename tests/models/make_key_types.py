@@ -166,9 +166,9 @@ def table(families, text_parts):
     return rows
 
 
-def row(words, *texts):
-    """KEY_TYPE with these texts, which are cut between words where a line is full."""
-    lines = [f'KEY_TYPE("{words}"']
+def row(begin, *texts):
+    """The row that begins so, with these texts, which are cut between words where a line is full."""
+    lines = [begin]
     for text in texts:
         lines[-1] += ", "
         if len(lines[-1]) + len(text.split(" ")[0]) + 4 > WIDTH:
@@ -184,7 +184,7 @@ def row(words, *texts):
 
 
 def text(rows):
-    lines = [row(words, of_types, " ".join(keys)) for (words, of_types), keys in sorted(rows.items())]
+    lines = [row(f'KEY_TYPE("{words}"', of_types, " ".join(keys)) for (words, of_types), keys in sorted(rows.items())]
     return HEAD + "\n".join(lines) + "\n#undef KEY_TYPE\n"
 
 
