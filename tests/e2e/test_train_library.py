@@ -399,12 +399,12 @@ class Trains(unittest.TestCase):
         self.assertLess(library.so.stat().st_size, 400000)
 
     def test_size(self):
-        """Of models of the sizes of those that bench/training.py measures, with the widest tiles."""
+        """Of models of the sizes of those that bench/training.py measures, with the widest tiles; a page more or less is where relocated data begin."""
         for work in ("base", "bert", "004"):
             (self.work / "w.tfm").write_text(training.text_of(training.WORKS[work][0]))
             defines = [word for name, n in training.WORKS[work][3].items() for word in ("-D", f"{name}={n}")]
             run([TFMC, "compile", "--training", "--quiet", "-march=x86-64-v4", *defines, self.work / "w.tfm", "-o", self.work / "libw.so"])
-            self.assertLess((self.work / "libw.so").stat().st_size, 428000, work)
+            self.assertLess((self.work / "libw.so").stat().st_size, 432000, work)
 
     def test_a_model_without_training_stays_as_it_is(self):
         (self.work / "n.tfm").write_text(re.sub(r"  fn objective.*?\n  }\n|  train .*?}\n", "", MODEL, flags=re.S))

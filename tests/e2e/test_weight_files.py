@@ -9,6 +9,7 @@ import json
 import math
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -232,7 +233,10 @@ class Trials:
             said = self.tfm("check", model, "--weights", gguf, "-v")
             self.check(f"{kind} is whole", "has all of them" in said, said)
             told = [self.tfm("check", model, "--weights", file).split("has all of them")[1:] for file in (gguf, safetensors)]
-            self.check(f"{kind} is kept alike", told[0] == told[1], told)
+            if kind == "Q4_0":  # which a form has, and the same numbers in f32 are not said to be of it
+                self.check(f"{kind} is kept in 4 bits", re.search(r"q4g32 +5 products", told[0][0]) and "q4g32" not in told[1][0], told)
+            else:
+                self.check(f"{kind} is kept alike", told[0] == told[1], told)
         mixed = {"token_embd.weight": "Q6_K", "output.weight": "F16", "blk.1.ffn_up.weight": "Q4_K"}
         for how in ({"alignment": 8}, {"alignment": 4096, "version": 2}):
             gguf, safetensors = self.gguf(lambda name: mixed.get(name, "Q8_0"), shapes_of_model(), **how)

@@ -58,14 +58,15 @@ const struct Mixer *tfm_mixer_of_items(void);
 struct OptimizerJob;
 struct Chunk;
 struct tfm_objective;
+struct tfm_trainer;
 
-/* What an optimizer does to a piece of the weights (runtime/train/vectors/formulas.c). */
+/* What an optimizer does to a piece of the weights (runtime/train/vectors/optimizers.c). */
 typedef void tfm_optimizer_work(const struct OptimizerJob *job, const struct Chunk *chunk);
 tfm_optimizer_work tfm_optimize_sgd, tfm_optimize_adam;
 
 /* Computes the steps of an objective's formulas over sums, or, with slopes, what the loss changes with each of them,
  * from the last one to the first (runtime/train/formula_steps.c). */
-typedef void tfm_formula_walk(tfm_trainer *trainer, const struct tfm_objective *objective, double *slopes);
+typedef void tfm_formula_walk(struct tfm_trainer *trainer, const struct tfm_objective *objective, double *slopes);
 tfm_formula_walk tfm_walk_formulas;
 
 #endif
