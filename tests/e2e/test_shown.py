@@ -237,7 +237,7 @@ def cases():
         case = json.loads(path.read_text())
         config = case["files"].get("config.json", {})
         name = str((config.get("architectures") or [""])[0])
-        kinds = {(config.get("model_type"), "tokens" in case, "Encoder" in name),
+        kinds = {(config.get("model_type"), "tokens" in case, "Encoder" in name, "ImageClassification" in name),
                  ("head", re.search(r"For\w+$|$", name)[0]), ("folder", *sorted(f for f in case["files"] if "generation" not in f))}
         if not kinds <= seen or f"models/{path.stem}" in ONLY:
             seen |= kinds

@@ -80,7 +80,7 @@ class Splade(ModuleFiles):
                 self.refused_in("modules.json", "stands in another place")
 
     def test_families_without_a_head_for_words(self):
-        for name in ("nomic_bert", "gpt2"):
+        for name in ("t5_encoder", "gpt2"):
             config = self.take(name)
             self.refused_in("modules.json", "the folder makes numbers of words (SpladePooling) of a text, and model")
         self.write(config)
