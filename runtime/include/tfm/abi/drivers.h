@@ -56,20 +56,27 @@ struct tfm_drivers { /* NULL in place of functions that no program of the librar
 #include "tfm/abi/drivers.def"
 };
 
+/* Of steps along lines each library has those that it needs: `what` is a TFM_ALONG_*. */
+static inline uint32_t tfm_driver_of_along(uint32_t what) {
+  switch (what) {
+    case TFM_ALONG_POWER: return TFM_DRIVER_ALONG_POWER;
+    case TFM_ALONG_TOPK:
+    case TFM_ALONG_TAKE:
+    case TFM_ALONG_PLACES:
+    case TFM_ALONG_BEFORE: return TFM_DRIVER_ALONG_SELECT;
+    case TFM_ALONG_LOOK_UP: return TFM_DRIVER_ALONG_LOOK_UP;
+    case TFM_ALONG_SCATTER: return TFM_DRIVER_ALONG_SCATTER;
+    default: return TFM_DRIVER_ALONG;
+  }
+}
+
 /* The driver of a step: that of its kind, or the one for what only some steps of the kind are. */
 static inline uint32_t tfm_driver_of(const tfm_program *program, const tfm_step *step) {
   static const uint8_t of_kind[] = {
 #define STEP(KIND, ...) TFM_DRIVER_##KIND,
 #include "tfm/abi/steps.def"
   };
-  static const uint8_t of_along[] = {
-      [TFM_ALONG_CUMSUM] = TFM_DRIVER_ALONG,         [TFM_ALONG_TRIANGLE] = TFM_DRIVER_ALONG,
-      [TFM_ALONG_SUM] = TFM_DRIVER_ALONG,            [TFM_ALONG_MAX] = TFM_DRIVER_ALONG,
-      [TFM_ALONG_MIN] = TFM_DRIVER_ALONG,            [TFM_ALONG_POWER] = TFM_DRIVER_ALONG_POWER,
-      [TFM_ALONG_TOPK] = TFM_DRIVER_ALONG_SELECT,    [TFM_ALONG_TAKE] = TFM_DRIVER_ALONG_SELECT,
-      [TFM_ALONG_PLACES] = TFM_DRIVER_ALONG_SELECT,  [TFM_ALONG_BEFORE] = TFM_DRIVER_ALONG_SELECT,
-      [TFM_ALONG_LOOK_UP] = TFM_DRIVER_ALONG_LOOK_UP, [TFM_ALONG_SCATTER] = TFM_DRIVER_ALONG_SCATTER};
-  if (step->kind == TFM_STEP_ALONG) return of_along[program->alongs[step->index].what];
+  if (step->kind == TFM_STEP_ALONG) return tfm_driver_of_along(program->alongs[step->index].what);
   if (step->kind == TFM_STEP_MATMUL) {
     const tfm_matmul_step *matmul = &program->matmuls[step->index];
     if (matmul->in_order || matmul->direct == TFM_DIRECT_ONE_ROW) return TFM_DRIVER_MATMUL_GRADIENT;
