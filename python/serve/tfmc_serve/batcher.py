@@ -233,14 +233,12 @@ class Batcher:
                     served, run, alone = self._take()
                     self._running[number] = time.monotonic()
                     self.rows_running += len(run)
-                self._compute(served, run, alone)
-                with self._changed:
-                    del self._running[number]
-                    self.rows_running -= len(run)
+                self._compute(number, served, run, alone)
         except BaseException as error:
             self._died(error)
 
-    def _compute(self, served: Computes, run: list[Waiting], alone: bool) -> None:
+    def _compute(self, number: int, served: Computes, run: list[Waiting], alone: bool) -> None:
+        """The run of a worker, which is over before anybody hears of it: who asks again at once gets all threads."""
         began = time.monotonic()
         for waiting in run:
             self._metrics.phase("wait", began - waiting.owner.put_at)
@@ -251,6 +249,8 @@ class Batcher:
         self._measure(tokens, seconds if alone else seconds / len(self._workers))
         finished: list[Job] = []
         with self._changed:
+            del self._running[number]
+            self.rows_running -= len(run)
             for waiting, row in zip(run, numbers):
                 for job, i in waiting.wanted:
                     if job.done:
