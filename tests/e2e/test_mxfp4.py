@@ -6,25 +6,15 @@ libraries. Of mxfp4a8 the product is the definition to the bit, without FMA too.
 usage: test_mxfp4.py TFMC          The last line is 'N passed, N failed'.
 """
 import pathlib
-import subprocess
 import sys
-import tempfile
-import unittest
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 import tally
+from few_bits import FewBits, sets_of_host, whole_rows
 
 NUMBERS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-# Sums of whole blocks of four groups and of parts of one; of no whole groups, which have 8 bits.
-MODEL = """model M {
-  up   = Linear(96, 40)
-  long = Linear(4256, 61)
-  odd  = Linear(40, 7)
-  forward(x: f32[n, 96], wide: f32[n, 4256]) { return y = up(x), z = odd(up(x)), far = long(wide) }
-}
-"""
 
 
 def number(x):
@@ -53,53 +43,23 @@ def product(x, w):
     powers = np.zeros((w.shape[0], w.shape[1] // 32))
     w, out = mxfp4(w, powers), np.zeros((x.shape[0], w.shape[0]), np.float32)
     for g in range(powers.shape[1]):
-        part = x[:, 32 * g:32 * g + 32]
-        a = np.abs(part).max(axis=1, keepdims=True)
-        is_none, is_finite = ~(a >= np.float32(2.0 ** -100)), np.isfinite(part).all(axis=1, keepdims=True)
-        a = np.where(is_none | ~is_finite, np.float32(1), a)
-        q = np.rint(np.where(is_none | ~is_finite, np.float32(0), part) * (np.float32(127) / a))
-        scale = np.where(is_finite, np.where(is_none, np.float32(0), a / np.float32(254)), np.float32(np.nan))
+        q, scale = whole_rows(x[:, 32 * g:32 * g + 32])
         twice = 2 * w[:, 32 * g:32 * g + 32] / powers[:, g:g + 1]
-        sums = (q.astype(np.float64) @ twice.T).astype(np.float32)
+        sums = (q @ twice.T).astype(np.float32)
         out = (out.astype(np.longdouble) + (sums * scale).astype(np.longdouble) * powers[:, g]).astype(np.float32)
         assert out.dtype == np.float32
     return out
 
 
-class Mxfp4(unittest.TestCase):
+class Mxfp4(FewBits):
+    short, long = 96, 4256  # sums of whole blocks of four groups and of parts of one
+
     @classmethod
-    def setUpClass(cls):
-        random = np.random.default_rng(3)
-        cls.weights = {name: random.normal(size=shape) for name, shape in
-                       [("up.weight", (40, 96)), ("up.bias", 40), ("long.weight", (61, 4256)), ("long.bias", 61),
-                        ("odd.weight", (7, 40)), ("odd.bias", 7)]}
-        up = cls.weights["up.weight"]
-        up *= np.exp2(random.integers(-20, 20, size=(40, 96)) / 8.0)
+    def put_edges(cls, up):
         up[3, 32:64] = 0
         up[4, :32] = 0
         up[4, :9] = [6, 5, 3.5, 2.5, 1.75, 1.25, 0.75, 0.25, 7.5]  # ties, and more than the greatest number
         up[5, 64:96] *= 2.0 ** -100
-        cls.weights = {name: value.astype(np.float32) for name, value in cls.weights.items()}
-        cls.inputs = {"x": random.normal(size=(40, 96)).astype(np.float32), "wide": random.normal(size=(40, 4256)).astype(np.float32)}
-
-    def setUp(self):
-        made = tempfile.TemporaryDirectory()
-        self.addCleanup(made.cleanup)
-        self.folder = pathlib.Path(made.name)
-        (self.folder / "m.tfm").write_text(MODEL)
-        save_file(self.weights, self.folder / "w.safetensors")
-        for rows in 40, 3, 1:
-            save_file({name: value[:rows] for name, value in self.inputs.items()}, self.folder / f"x{rows}.safetensors")
-
-    def tfm(self, *args, code=0):
-        done = subprocess.run([TFMC, *args], cwd=self.folder, capture_output=True, text=True, timeout=300)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done.stdout + done.stderr
-
-    def outputs(self, what, rows, *options, form="mxfp4"):
-        given = ["--weights=w.safetensors", f"--quantize={form}"] if what.endswith(".tfm") else []
-        self.tfm("run", what, *given, f"--inputs=x{rows}.safetensors", "-o", "out.safetensors", *options)
-        return load_file(self.folder / "out.safetensors")
 
     def test_products_are_those_of_the_numbers(self):
         self.tfm("compile", "m.tfm", "--weights=w.safetensors", "--quantize=mxfp4", "-march=x86-64-v3", "-o", "libm.so")
@@ -110,7 +70,7 @@ class Mxfp4(unittest.TestCase):
             for what, *where in (["m.tfm"], ["m.tfm", "--threads=1"], ["m.tfm", "-march=x86-64-v3"], ["libm.so"],
                                  ["m.tfm", "-march=x86-64"], ["m.tfm", "--engine=reference"]):
                 with self.subTest(rows=rows, what=what, where=where):
-                    got = self.outputs(what, rows, *where)
+                    got = self.outputs(what, rows, *where, form="mxfp4")
                     first = first or got
                     for name, exact in wanted.items():
                         self.assertLess(np.abs(got[name] - exact[:rows]).max() / np.abs(exact).max(), 2e-6)
@@ -119,25 +79,16 @@ class Mxfp4(unittest.TestCase):
                                          {name: first[name][:rows].tobytes() for name in got})
 
     def test_products_of_rows_in_8_bits(self):
-        x = self.inputs["x"].copy()
-        x[2, 32:64] = 0
-        x[3] *= np.float32(2.0 ** -100)  # some groups are worth nothing, others hardly anything
-        x[4, 64:] *= np.float32(1e30)
-        x[5, :] = np.where(np.arange(96) % 2, 127, 126.5)  # ties; all of one sign, as large as they can be
-        x[6, 40] = np.inf
-        x[39, 95] = np.nan
-        for rows in 40, 3, 1:
-            save_file({"x": x[:rows], "wide": self.inputs["wide"][:rows]}, self.folder / f"x{rows}.safetensors")
+        x = self.hard_rows()
+        self.write({"x": x, "wide": self.inputs["wide"]})
         self.tfm("compile", "m.tfm", "--weights=w.safetensors", "--quantize=mxfp4a8", "-march=x86-64-v3", "-o", "libm.so")
         with np.errstate(under="ignore"):
             wanted = {out: product(x, self.weights[f"{w}.weight"]) + self.weights[f"{w}.bias"]
                       for out, x, w in [("y", x, "up"), ("far", self.inputs["wide"], "long")]}
         self.assertTrue(np.isnan(wanted["y"][[6, 39]]).all() and np.isfinite(wanted["y"][:6]).all())
-        sets = [name for name, flag in [("x86-64-v3-vnni", "avx_vnni"), ("x86-64-v4", "avx512f"), ("x86-64-v4-vnni", "avx512_vnni")]
-                if flag in pathlib.Path("/proc/cpuinfo").read_text().split()]
         for rows in 40, 3, 1:
-            for what, *where in (["m.tfm"], ["m.tfm", "--threads=1"], ["m.tfm", "-march=x86-64-v3"], ["libm.so"], ["m.tfm", "-O0"],
-                                 ["m.tfm", "-march=x86-64"], ["m.tfm", "--engine=reference"], *(["m.tfm", f"-march={s}"] for s in sets)):
+            for what, *where in (["m.tfm"], ["m.tfm", "--threads=1"], ["libm.so"], ["m.tfm", "-O0"],
+                                 ["m.tfm", "-march=x86-64"], ["m.tfm", "--engine=reference"], *(["m.tfm", f"-march={s}"] for s in sets_of_host())):
                 with self.subTest(rows=rows, what=what, where=where):
                     got = self.outputs(what, rows, *where, form="mxfp4a8")
                     for name, exact in wanted.items():
@@ -170,5 +121,5 @@ class Mxfp4(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TFMC = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    FewBits.tfmc = str(pathlib.Path(sys.argv.pop(1)).resolve())
     sys.exit(tally.run())

@@ -6,24 +6,14 @@ the definition to the bit, by every engine, for any number of rows and threads, 
 usage: test_q4.py TFMC          The last line is 'N passed, N failed'.
 """
 import pathlib
-import subprocess
 import sys
-import tempfile
-import unittest
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 import tally
+from few_bits import FewBits, sets_of_host, whole_rows
 
-# Sums of whole blocks and of parts of one; of no whole groups, which have 8 bits.
-MODEL = """model M {
-  up   = Linear(384, 40)
-  long = Linear(4352, 61)
-  odd  = Linear(40, 7)
-  forward(x: f32[n, 384], wide: f32[n, 4352]) { return y = up(x), z = odd(up(x)), far = long(wide) }
-}
-"""
 GROUPS = (32, 64, 128)
 
 
@@ -51,59 +41,20 @@ def product(x, steps, scales):
     """x times rows of steps, x in groups of 32 whole numbers: every operation one of f32, group after group."""
     out = np.zeros((x.shape[0], steps.shape[0]), np.float32)
     for g in range(scales.shape[1]):
-        part = x[:, 32 * g:32 * g + 32]
-        a = np.abs(part).max(axis=1, keepdims=True)
-        is_none, is_finite = ~(a >= np.float32(2.0 ** -100)), np.isfinite(part).all(axis=1, keepdims=True)
-        a = np.where(is_none | ~is_finite, np.float32(1), a)
-        q = np.rint(np.where(is_none | ~is_finite, np.float32(0), part) * (np.float32(127) / a))
-        scale = np.where(is_finite, np.where(is_none, np.float32(0), a / np.float32(254)), np.float32(np.nan))
-        sums = (q.astype(np.float64) @ steps[:, 32 * g:32 * g + 32].T).astype(np.float32)
+        q, scale = whole_rows(x[:, 32 * g:32 * g + 32])
+        sums = (q @ steps[:, 32 * g:32 * g + 32].T).astype(np.float32)
         out = out + sums * scale * (2 * scales[:, g]).astype(np.float32)
         assert out.dtype == np.float32
     return out
 
 
-def sets_of_host():
-    flags = pathlib.Path("/proc/cpuinfo").read_text().split()
-    return [name for name, flag in [("x86-64-v3", "avx2"), ("x86-64-v3-vnni", "avx_vnni"), ("x86-64-v4", "avx512f"),
-                                    ("x86-64-v4-vnni", "avx512_vnni")] if flag in flags]
+class Q4(FewBits):
+    short, long = 384, 4352  # sums of whole blocks and of parts of one
 
-
-class Q4(unittest.TestCase):
     @classmethod
-    def setUpClass(cls):
-        random = np.random.default_rng(3)
-        cls.weights = {name: random.normal(size=shape) for name, shape in
-                       [("up.weight", (40, 384)), ("up.bias", 40), ("long.weight", (61, 4352)), ("long.bias", 61),
-                        ("odd.weight", (7, 40)), ("odd.bias", 7)]}
-        up = cls.weights["up.weight"]
-        up *= np.exp2(random.integers(-20, 20, size=(40, 384)) / 8.0)
+    def put_edges(cls, up):
         up[3, 128:256] = 0
         up[5, 256:384] *= 2.0 ** -110
-        cls.weights = {name: value.astype(np.float32) for name, value in cls.weights.items()}
-        cls.inputs = {"x": random.normal(size=(40, 384)).astype(np.float32), "wide": random.normal(size=(40, 4352)).astype(np.float32)}
-
-    def setUp(self):
-        made = tempfile.TemporaryDirectory()
-        self.addCleanup(made.cleanup)
-        self.folder = pathlib.Path(made.name)
-        (self.folder / "m.tfm").write_text(MODEL)
-        save_file(self.weights, self.folder / "w.safetensors")
-        self.write(self.inputs)
-
-    def write(self, inputs):
-        for rows in 40, 3, 1:
-            save_file({name: value[:rows] for name, value in inputs.items()}, self.folder / f"x{rows}.safetensors")
-
-    def tfm(self, *args, code=0):
-        done = subprocess.run([TFMC, *args], cwd=self.folder, capture_output=True, text=True, timeout=300)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done.stdout + done.stderr
-
-    def outputs(self, what, rows, *options, form="f32", weights="w.safetensors"):
-        given = [f"--weights={weights}", f"--quantize={form}"] if what.endswith(".tfm") else []
-        self.tfm("run", what, *given, f"--inputs=x{rows}.safetensors", "-o", "out.safetensors", *options)
-        return load_file(self.folder / "out.safetensors")
 
     def test_products_are_those_of_the_numbers(self):
         """Of the same numbers in f32, to the bit, also where the file has them in f32 and they are found to be in groups."""
@@ -128,13 +79,7 @@ class Q4(unittest.TestCase):
                                 np.testing.assert_array_equal(got[name], plain[name])
 
     def test_products_of_rows_in_8_bits(self):
-        x = self.inputs["x"].copy()
-        x[2, 32:64] = 0
-        x[3] *= np.float32(2.0 ** -100)  # some groups are worth nothing, others hardly anything
-        x[4, 64:96] *= np.float32(1e30)
-        x[5, :] = np.where(np.arange(384) % 2, 127, 126.5)  # ties; all of one sign, as large as they can be
-        x[6, 40] = np.inf
-        x[39, 95] = np.nan
+        x = self.hard_rows()
         self.write({"x": x, "wide": self.inputs["wide"]})
         for group in GROUPS:
             form, wanted = f"q4g{group}a8", {}
@@ -175,5 +120,5 @@ class Q4(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TFMC = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    FewBits.tfmc = str(pathlib.Path(sys.argv.pop(1)).resolve())
     sys.exit(tally.run())

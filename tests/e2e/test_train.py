@@ -447,6 +447,12 @@ class Train(unittest.TestCase):
         rng = random.Random(3)
         self.engines_agree({"x": ("F32", [3, 4, 6], [rng.gauss(0, 1) for _ in range(72)])})
 
+    def loss_after(self):
+        """Of x.safetensors, with the weights that a step has left."""
+        self.tfmc("evaluate", "m.tfm", "--weights=w.safetensors", "--weights-prefix=after.", "--batches=x.safetensors",
+                  "-o", "e.safetensors")
+        return numbers_of(self.work / "e.safetensors")["loss"][0]
+
     def test_subnormal_numbers_are_kept(self):
         """A step computes as every run does: CPUs that turn them into 0 do so by different rules."""
         self.model('optimizer = "sgd"  lr = 1', """model Line {
@@ -461,9 +467,7 @@ class Train(unittest.TestCase):
         gradient = numbers_of(self.work / "w.safetensors")["grad.w"]
         self.assertEqual(gradient, array.array("f", [2 * array.array("f", [1e-40])[0], 4, 0, 2e-30]))
         write_tensors(self.work / "x.safetensors", {"x": ("F32", [1, 4], [1e-40, 0, 0, 0])})
-        self.tfmc("evaluate", "m.tfm", "--weights=w.safetensors", "--weights-prefix=after.", "--batches=x.safetensors",
-                  "-o", "e.safetensors")
-        self.assertGreater(numbers_of(self.work / "e.safetensors")["loss"][0], 0)
+        self.assertGreater(self.loss_after(), 0)
 
     def test_what_makes_many_subnormal_numbers_drops_them(self):
         """Powers of a softmax that are below 2^-100 are 0 in a step, and not where a loss is evaluated."""
@@ -478,9 +482,7 @@ class Train(unittest.TestCase):
         self.train("--batches=x.safetensors", "--gradients", "-o", "w.safetensors")
         step = numbers_of(self.work / "w.safetensors")
         self.assertEqual((list(step["losses"]), list(step["grad.w"])), ([0], [0, 0]))
-        self.tfmc("evaluate", "m.tfm", "--weights=w.safetensors", "--weights-prefix=after.", "--batches=x.safetensors",
-                  "-o", "e.safetensors")
-        self.assertAlmostEqual(numbers_of(self.work / "e.safetensors")["loss"][0], 0.3975, 3)
+        self.assertAlmostEqual(self.loss_after(), 0.3975, 3)
 
     def test_moments_do_not_sink_below_the_normal_numbers(self):
         """The first one of a weight that gets nothing any more is 0 as soon as it is below 2^-100, here in the fourth step."""
