@@ -21,8 +21,7 @@ static uint64_t rounded(uint64_t n, uint64_t multiple) { return (n + multiple - 
 
 // ---- hashes ----
 
-/* Of the numbers, in whichever form they are kept. */
-static uint64_t hash_of_weight(const tfm_trainer *t, uint32_t i) {
+uint64_t trainer_weight_hash(const tfm_trainer *t, uint32_t i) {
   enum { PIECE = 4096 };
   const int64_t n = t->training->parameters[i].elements;
   uint64_t hash = 0;
@@ -54,7 +53,7 @@ static tfm_status list_saved(tfm_trainer *t, Saved *saved, tfm_error *error) {
   saved->tensors = (tfm_named_tensor *)(void *)((char *)saved->places + places);
   for (uint32_t i = 0; i < n; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
-    saved->places[i] = (tfm_state_place){is_frozen(p) ? hash_of_weight(t, i) : 0, p->form, is_frozen(p)};
+    saved->places[i] = (tfm_state_place){is_frozen(p) ? trainer_weight_hash(t, i) : 0, p->form, is_frozen(p)};
     if (is_frozen(p) && t->training->base_is_apart) continue;
     saved->tensors[saved->n_tensors++] = (tfm_named_tensor){p->path, t->places[i], p->dims, p->rank, p->form};
   }
@@ -210,7 +209,7 @@ static tfm_status spread_block(Reader *r, tfm_state_block block, bool frozen_onl
 static bool has_same_base(const Reader *r) {
   if (!r->t->has_base) return false;
   for (uint32_t i = 0; i < r->t->training->n_parameters; i++)
-    if (r->places[i].is_frozen && hash_of_weight(r->t, i) != r->places[i].hash) return false;
+    if (r->places[i].is_frozen && trainer_weight_hash(r->t, i) != r->places[i].hash) return false;
   return true;
 }
 
@@ -251,7 +250,7 @@ static tfm_status draw_base(const Reader *r) {
 static tfm_status check_base(const Reader *r) {
   const tfm_training *training = r->t->training;
   for (uint32_t i = 0; i < training->n_parameters; i++)
-    if (r->places[i].is_frozen && hash_of_weight(r->t, i) != r->places[i].hash)
+    if (r->places[i].is_frozen && trainer_weight_hash(r->t, i) != r->places[i].hash)
       return tfm_refuse(r->error, TFM_E_ENV,
                         "%s: this checkpoint is of another base: its run began with another '%s'; give the weights "
                         "that it began with",

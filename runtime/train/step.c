@@ -323,16 +323,15 @@ tfm_status tfm_train_evaluate(tfm_trainer *t, const tfm_train_parts *parts, doub
   return tfm_succeed(error);
 }
 
-/* Weights that were equal stay so; what ranks do not have in common is a fault of the machine or of a caller that gave
+/* Weights that were equal stay so, those that are not trained too; what ranks do not have in common is a fault of the machine or of a caller that gave
  * them different things. Numbers below 2^32 are added exactly. */
 static tfm_status compare_ranks(tfm_trainer *t, tfm_error *error) {
   enum { EVERY = 100 };
-  uint64_t h = 14695981039346656037u; /* FNV-1a, of words */
+  uint64_t h = 0;
   if (t->ranks.ranks < 2 || t->t % EVERY) return TFM_OK;
-  for (uint64_t i = 0; i < t->training->floats; i++) {
-    uint32_t word;
-    memcpy(&word, &t->blocks[TFM_TENSOR_WEIGHT][i], sizeof word);
-    h = (h ^ word) * 1099511628211u;
+  for (uint32_t i = 0; i < t->training->n_parameters; i++) {
+    const uint64_t of_weight = trainer_weight_hash(t, i);
+    h = tfm_state_hash(h, &of_weight, sizeof of_weight);
   }
   const double own = (double)(uint32_t)(h >> 32);
   double sum[2] = {own, 0};

@@ -102,6 +102,10 @@ tfm_status trainer_load(tfm_trainer *trainer, const char *path, tfm_error *error
 /* The frozen weights of a state. */
 tfm_status trainer_load_base(tfm_trainer *trainer, const char *path, tfm_error *error);
 
+// ---- saved.c: of a weight's numbers, in whichever form they are kept; never 0 ----
+
+uint64_t trainer_weight_hash(const tfm_trainer *trainer, uint32_t parameter);
+
 // ---- part_run.c ----
 
 typedef struct Run {

@@ -68,7 +68,8 @@ Test(training, rates_of_schedules) {
  * number of items in the part, which its only input holds. */
 typedef struct Toy {
   int64_t n; /* elements of the weight */
-  tfm_parameter parameter;
+  bool has_base;
+  tfm_parameter parameters[2]; /* one that is trained; a base, which is not */
   tfm_training training;
   const float *gradients;
   int runs;
@@ -103,12 +104,15 @@ static tfm_trainer *toy_with(Toy *toy, int64_t n, const float *gradients, const 
   tfm_error error;
   toy->n = n;
   toy->gradients = gradients;
-  toy->parameter = (tfm_parameter){.path = "w", .elements = n, .rank = 1, .dims = {n}, .gradient = 1, .decays = 1};
+  toy->parameters[0] = (tfm_parameter){.path = "w", .elements = n, .rank = 1, .dims = {n}, .gradient = 1, .decays = 1};
   tfm_training *training = &toy->training;
-  training->parameters = &toy->parameter;
+  toy->parameters[1] = (tfm_parameter){.path = "base", .elements = 8, .rank = 1, .dims = {8}, .gradient = TFM_NONE};
+  training->parameters = toy->parameters;
+  training->frozen_bytes = toy->has_base ? 64 : 0;
   training->optimize = training->optimizer == TFM_OPTIMIZER_SGD ? tfm_optimize_sgd : tfm_optimize_adam;
   training->floats = (uint64_t)(n + 15) / 16 * 16;
-  training->n_parameters = training->n_inputs = training->n_seeds = training->n_sizes = 1;
+  training->n_inputs = training->n_seeds = training->n_sizes = 1;
+  training->n_parameters = toy->has_base ? 2 : 1;
   training->batch = 0;
   training->step = (tfm_objective){.results = &result, .parts = &part, .n_results = 1, .n_parts = 1, .n_tops = 1};
   training->step.tops = (tfm_train_graph){.inputs = inputs, .n_inputs = 2, .n_outputs = 2};
@@ -274,7 +278,7 @@ typedef struct Meeting {
 typedef struct Member { /* a rank, and what comes of it */
   Meeting *meeting;
   int32_t rank, shards, steps;
-  bool sums, spoils, fails;
+  bool sums, spoils, spoils_base, fails;
   tfm_status status;
   tfm_error error;
   double loss, norm;
@@ -316,7 +320,7 @@ static void *train_rank(void *argument) {
   const int32_t ranks = m->meeting->ranks, n = PARTS / ranks;
   int32_t items[PARTS];
   float own[STEPS * PARTS];
-  Toy toy = {.training = {.optimizer = TFM_OPTIMIZER_ADAM, .settings = plain}};
+  Toy toy = {.has_base = true, .training = {.optimizer = TFM_OPTIMIZER_ADAM, .settings = plain}};
   const tfm_trainer_options options = {.struct_size = sizeof options, .rank = m->rank, .ranks = ranks, .shards = m->shards,
                                        .sum = m->sums ? sum : NULL, .exchange = m->sums ? NULL : exchange, .user = m};
   for (int i = 0; i < PARTS; i++) items[i] = 1;
@@ -326,6 +330,7 @@ static void *train_rank(void *argument) {
   for (int step = 0; step < m->steps && !m->status; step++) {
     double rate;
     if (m->spoils && step == 50) tfm_trainer_data(trainer, 0, TFM_TENSOR_WEIGHT)[3] = 0.5f;
+    if (m->spoils_base && step == 50) ((float *)tfm_trainer_place(trainer, 1))[7] = 0.5f;
     toy.runs = step % STEPS * n;
     m->status = toy_gradients(trainer, items, n, &m->loss, &m->error);
     if (!m->status) m->status = tfm_train_update(trainer, m->loss, &m->norm, &rate, &m->error);
@@ -346,6 +351,7 @@ static void train_ranks(int32_t ranks, const Member *like, Member *members) {
     members[r].meeting = &meeting;
     members[r].rank = r;
     members[r].spoils = like->spoils && r == 0;
+    members[r].spoils_base = like->spoils_base && r == 0;
     pthread_create(&threads[r], NULL, train_rank, &members[r]);
   }
   for (int32_t r = 0; r < ranks; r++) pthread_join(threads[r], NULL);
@@ -383,10 +389,12 @@ Test(training, ranks_that_fail_or_disagree) {
   Member members[MOST_RANKS];
   train_ranks(2, &(Member){.sums = true, .fails = true, .steps = 1}, members);
   cr_expect(members[1].status == TFM_E_ENV && strstr(members[1].error.message, "sum, the function of the caller"));
-  train_ranks(2, &(Member){.sums = true, .spoils = true, .steps = 120}, members);
-  for (int32_t r = 0; r < 2; r++) {
-    cr_expect(members[r].status == TFM_E_USAGE, "%d", members[r].status);
-    cr_expect(strstr(members[r].error.message, "do not have the same weights after step 100"), "%s", members[r].error.message);
+  for (int of_base = 0; of_base < 2; of_base++) {
+    train_ranks(2, &(Member){.sums = true, .spoils = !of_base, .spoils_base = of_base, .steps = 120}, members);
+    for (int32_t r = 0; r < 2; r++) {
+      cr_expect(members[r].status == TFM_E_USAGE, "%d", members[r].status);
+      cr_expect(strstr(members[r].error.message, "do not have the same weights after step 100"), "%s", members[r].error.message);
+    }
   }
 }
 
