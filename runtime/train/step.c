@@ -323,8 +323,8 @@ tfm_status tfm_train_evaluate(tfm_trainer *t, const tfm_train_parts *parts, doub
   return tfm_succeed(error);
 }
 
-/* Weights that were equal stay so, those that are not trained too; what ranks do not have in common is a fault of the machine or of a caller that gave
- * them different things. Numbers below 2^32 are added exactly. */
+/* Weights that were equal stay so, those that are not trained too; what ranks do not have in common is a fault of the
+ * machine or of a caller that gave them different things. Numbers below 2^32 are added exactly. */
 static tfm_status compare_ranks(tfm_trainer *t, tfm_error *error) {
   enum { EVERY = 100 };
   uint64_t h = 0;
