@@ -57,6 +57,12 @@ class Settings(Case):
                      self.saved(self.made(pre_tokenizer=pieces), added_tokens_decoder={"99": said}))
         self.agrees(self.saved(self.made(pre_tokenizer=pieces), split_special_tokens=True))
 
+    def test_tokens_that_are_not_said_so(self):
+        for damaged in dict(added_tokens_decoder=["a"]), dict(added_tokens_decoder={"x": {"content": "[x]"}}), \
+                dict(added_tokens_decoder={"17": {}}), dict(added_tokens_decoder={"17": {"content": 5}}), dict(mask_token=5), \
+                dict(extra_special_tokens=5):
+            self.refused(tfmc.InputError, ("tokenizer_config.json",), tfmc.text.load_tokenizer, self.saved(self.made(), **damaged))
+
     def test_contradictions(self):
         """Of letters and spaces; a class that takes tokenizer.json as it is does not look at these settings."""
         import tokenizers

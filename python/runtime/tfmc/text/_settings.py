@@ -19,7 +19,10 @@ def content(token):
 def apply(tokenizers, tokenizer, settings, place):
     """Gives the tokenizer the settings of the file `place`."""
     _check(tokenizers, tokenizer, settings, place)
-    _add(tokenizers, tokenizer, settings, place)
+    try:
+        _add(tokenizers, tokenizer, settings, place)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InputError(f"{place}: tokens are not said as transformers says them ({error!r})") from error
     tokenizer.encode_special_tokens = bool(settings.get("split_special_tokens"))
 
 
@@ -59,6 +62,8 @@ def _add(tokenizers, tokenizer, settings, place):
     """Tokens that the settings name: those that tokenizer.json lacks stand behind its own, in the order of their ids."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     decoder = settings.get("added_tokens_decoder") or {}
+    if not all(number.isdecimal() for number in decoder):
+        raise InputError(f"{place}: a key of added_tokens_decoder is no id")
     for number, said in sorted(decoder.items(), key=lambda item: int(item[0])):
         if said["content"] in known:
             continue
