@@ -18,7 +18,7 @@
 #include "kernels/emit.h"
 #include "kernels/kernel_tuning.h"
 
-enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4, ROWS_TURN = 4 };
+enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4, QUARTER = 4 };
 
 /* The members of tfm_direct_args, in their order; all have eight bytes. */
 enum { X, Y, C, ITEMS, ROWS, COLUMNS, K, X_ITEM, X_ROW, X_STEP, Y_ITEM, Y_STEP, Y_COLUMN, C_ITEM, C_ROW, N_MEMBERS };
@@ -271,8 +271,8 @@ static void load_four(Direct *d, RowGroup *g, LLVMValueRef along, LLVMValueRef *
   emit_transposed_quarters(e, d->lanes, r);
 }
 
-/* Rows are too many streams for the CPU to fetch ahead. The rows of the next group lie behind those of this one, so that
- * they come in the order of memory, each line once: n turns, the first of which is `step`, fetch what n turns read. Of
+/* Rows are too many streams for the CPU to fetch ahead. The rows of the next group lie behind those of this one, so
+ * that they come in the order of memory, each line once: n turns, the first of which is `step`, fetch what n turns read. Of
  * rows with something between them nothing is fetched: their own lines, which are here. Several columns leave time
  * enough to have them come to the second-level cache alone, which is faster where rows fill sets of the first. */
 static void fetch_ahead(Direct *d, const RowGroup *g, LLVMValueRef step, unsigned n) {
@@ -289,9 +289,9 @@ static void fetch_ahead(Direct *d, const RowGroup *g, LLVMValueRef step, unsigne
 
 /* A turn: four steps, as few as a square of quarters has, so that no row's address waits on the stack. */
 static void add_turn(Direct *d, RowGroup *g, LLVMValueRef along) {
-  LLVMValueRef r[ROWS_TURN];
+  LLVMValueRef r[QUARTER];
   load_four(d, g, along, r);
-  for (unsigned i = 0; i < ROWS_TURN; i++) {
+  for (unsigned i = 0; i < QUARTER; i++) {
     add_step(d, g, r[i], g->y);
     g->y = emit_offset(d->e, g->y, d->args[Y_STEP]);
   }
@@ -333,7 +333,7 @@ static void emit_pairs_of_chains(Direct *d, RowGroup *g, Chains *chains) {
   first.y = loop_carry(e, &pairs, chains->y);
   LLVMValueRef before = loop_carry(e, &pairs, chains->before[0]), distance = emit_i64(e, 4 * chain);
   second.y = emit_offset(e, first.y, emit_mul(e, d->args[Y_STEP], emit_i64(e, chain)));
-  Loop ks = loop_begin(e, pairs.index, emit_add(e, pairs.index, emit_i64(e, chain)), ROWS_TURN);
+  Loop ks = loop_begin(e, pairs.index, emit_add(e, pairs.index, emit_i64(e, chain)), QUARTER);
   first.y = loop_carry(e, &ks, first.y), second.y = loop_carry(e, &ks, second.y);
   first.sums[0] = second.sums[0] = LLVMConstNull(d->vector);
   first.sums[0] = loop_carry(e, &ks, first.sums[0]), second.sums[0] = loop_carry(e, &ks, second.sums[0]);
@@ -381,7 +381,7 @@ static void store_group(Direct *d, RowGroup *g) {
 static void emit_rows_side_by_side(Direct *d) {
   Emitter *e = d->e;
   LLVMValueRef zero = emit_i64(e, 0);
-  LLVMValueRef whole = LLVMBuildAnd(e->builder, d->args[K], emit_i64(e, -ROWS_TURN), "");
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, d->args[K], emit_i64(e, -QUARTER), "");
   Loop groups = loop_begin(e, zero, d->args[ROWS], d->lanes);
   RowGroup g = {.first = groups.index};
   for (unsigned i = 0; i < d->lanes; i++) g.x[i] = row_at(d, X, row_or_last(d, groups.index, i), X_ROW);
@@ -391,7 +391,7 @@ static void emit_rows_side_by_side(Direct *d) {
   g.y = chains.y;
   for (unsigned j = 0; j < d->spec->width; j++) g.sums[j] = LLVMConstNull(d->vector);
   LLVMValueRef end = emit_least(e, whole, chains.end);
-  emit_group_steps(d, &g, chains.begin, end, ROWS_TURN);
+  emit_group_steps(d, &g, chains.begin, end, QUARTER);
   emit_group_steps(d, &g, end, chains.end, 1);
   chains.y = g.y;
   chains_end(d, &chains, g.sums, d->spec->width);
