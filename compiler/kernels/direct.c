@@ -271,10 +271,10 @@ static void load_four(Direct *d, RowGroup *g, LLVMValueRef along, LLVMValueRef *
   emit_transposed_quarters(e, d->lanes, r);
 }
 
-/* Rows are too many streams for the CPU to fetch ahead. The rows of the next group lie behind those of this one, so
- * that they come in the order of memory, each line once: n turns, the first of which is `step`, fetch what n turns read. Of
- * rows with something between them nothing is fetched: their own lines, which are here. Several columns leave time
- * enough to have them come to the second-level cache alone, which is faster where rows fill sets of the first. */
+/* Rows are too many streams for the CPU to fetch ahead. Those of the next group lie behind those of this one, so they
+ * come in the order of memory, each line once: n turns, the first of which is `step`, fetch what n turns read. Of rows
+ * with something between them nothing is fetched: their own lines, which are here. Several columns leave time enough to
+ * have them come to the second-level cache alone, which is faster where rows fill sets of the first. */
 static void fetch_ahead(Direct *d, const RowGroup *g, LLVMValueRef step, unsigned n) {
   Emitter *e = d->e;
   LLVMValueRef along = emit_mul(e, step, emit_i64(e, sizeof(float))), lanes = emit_i64(e, d->lanes);
