@@ -251,7 +251,7 @@ NUMBER = re.compile(r"\b([A-Z][A-Z0-9_]*) = [^,]*?\d")
 
 # The same for kernels, whose page is kernel_tuning.def: numbers of registers, of members, of bits.
 KERNEL_NO_TUNING = {
-    "direct.c": "MAX_ROWS FEW_ROWS MAX_COLUMNS", "tile.h": "MAX_VECTORS", "pack_panel.c": "MAX_VECTORS",
+    "direct.c": "MAX_ROWS FEW_ROWS MAX_COLUMNS QUARTER", "tile.h": "MAX_VECTORS", "pack_panel.c": "MAX_VECTORS",
     "matrix_tile.c": "MOST_SUMS TILE_A TILE_B N_TILES_B TILE_BYTES TURN B_ROWS", "reducer.h": "REDUCER_MAX_STATE",
     "line_passes.h": "LINE_NUMBERS LINE_RESULT", "quantize_rows.c": "MOST_POINTS", "quantize_parts.c": "ROUNDING_BITS",
     "quantize_rows.h": "INFINITE_BITS LEAST_BITS", "row_ops.c": "NORM_SHIFT GRAD_MEAN GRAD_SUM",
