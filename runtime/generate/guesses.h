@@ -2,7 +2,7 @@
  * what guesses save and cost, in steps.
  *
  * In: the row as it grows, how many guesses were right, what they cost. Out: tokens behind the row. Guesses never
- * change what is written, so how many are made may follow the clock. The server's rule is the same (guesses.py there). */
+ * change what is written, so how many are made may follow the clock. The rule is the server's (guesses.py there). */
 #ifndef TFM_RUNTIME_GUESSES_H
 #define TFM_RUNTIME_GUESSES_H
 
