@@ -42,7 +42,7 @@ class Wrong(Exception):
 class Owner(Protocol):
     """What a connection needs of its server."""
     connections: set[Connection]
-    tasks: set[asyncio.Task[None]]
+    open: set[Exchange]
     loop: Any
     most_body: int
 
@@ -196,6 +196,7 @@ class Connection(asyncio.Protocol):
 
     def answered(self, exchange: Exchange) -> None:
         """The next request has its turn, or what is owed besides."""
+        self.owner.open.discard(exchange)
         if exchange is not self._exchange:
             return
         self._exchange = None
@@ -289,6 +290,7 @@ class Server:
                  connection: type[Connection] = Connection) -> None:
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.open: set[Exchange] = set()  # that have begun and are not answered
         self.loop: Any = None
         self.most_body, self._app, self.connection = most_body, app, connection
         self._asked_to_end = asyncio.Event()
@@ -318,6 +320,7 @@ class Server:
         self._asked_to_end.set()
 
     def begin(self, exchange: Exchange, connection: Connection) -> None:
+        self.open.add(exchange)
         task = self.loop.create_task(self._answer(exchange, connection))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -330,6 +333,7 @@ class Server:
         except Exception:
             log.exception("a request failed")
         finally:
+            self.open.discard(exchange)
             if not exchange.is_answered and not exchange.gone:
                 exchange.cut()
 

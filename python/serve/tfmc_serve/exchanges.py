@@ -53,7 +53,8 @@ class Exchange:
     @property
     def is_alone(self) -> bool:
         """No other request of this server has begun and is not answered."""
-        return len(self._connection.owner.tasks) < 2
+        others = self._connection.owner.open
+        return not others or (len(others) == 1 and self in others)
 
     # ---- the request ----
 
