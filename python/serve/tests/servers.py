@@ -238,11 +238,14 @@ class Process:
         self.lines, self.log, self._seen = [], queue.Queue(), 0
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        listening = self.wait_for("listening on")
-        self.ports = [int(port) for port in re.findall(r"', (\d+)", listening)]
-        self.port = self.ports[0]
-        if wait_ready:
-            self.wait_for("ready: ")
+        try:
+            self.ports = [int(port) for port in re.findall(r"', (\d+)", self.wait_for("listening on"))]
+            self.port = self.ports[0]
+            if wait_ready:
+                self.wait_for("ready: ")
+        except BaseException:
+            self.close()
+            raise
 
     def _read(self):
         for line in self.process.stderr:

@@ -61,6 +61,7 @@ class Serving:
         self.options, self.service = options, Service(options)
         self.status = 0
         self._asked_to_end: asyncio.Event | None = None
+        self._watching: asyncio.Future[None] | None = None
 
     async def run(self) -> int:
         loop, self._asked_to_end = asyncio.get_running_loop(), asyncio.Event()
@@ -77,13 +78,12 @@ class Serving:
         log.info("listening on %s", ", ".join(str(s.getsockname()) for s in sockets))
         self._warn_about_openness(sockets[0])
         serving = [asyncio.ensure_future(server.serve(s, LAST_SECONDS)) for server, s in zip(servers, sockets)]
-        watching = asyncio.ensure_future(watchdog()) if os.environ.get("WATCHDOG_USEC", "").isdigit() else None
         await self._load_and_wait()
         for server in servers:
             server.end()
         await asyncio.gather(*serving)
-        if watching is not None:
-            watching.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         return self.status
 
     async def _load_and_wait(self) -> None:
@@ -101,6 +101,8 @@ class Serving:
                 return
             freeze()
             tell_systemd("READY=1")
+            if os.environ.get("WATCHDOG_USEC", "").isdigit():  # not before: that many would leave no room for the first word
+                self._watching = asyncio.ensure_future(watchdog())
             log.info("ready: %s", ", ".join(f"{s.name} ({s.kind})" for s in self.service.models.values()))
             await ending
         tell_systemd("STOPPING=1")
