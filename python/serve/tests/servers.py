@@ -296,13 +296,13 @@ class Inside:
     async def _serve(self):
         self.service = Service(self._options, self.deaths.append)
         self.service.start()
-        listening = serving.listen(self._options, 0)
+        self.listening = serving.listen(self._options, 0)
         self.server = serving.make_server(app.make_app(self.service))
         self.server.connection = self._connection or self.server.connection
         self.loop = asyncio.get_running_loop()
         await self.service.load()
-        self._began.put(listening.getsockname()[1])
-        await self.server.serve(listening, serving.LAST_SECONDS)
+        self._began.put(self.listening.getsockname()[1])
+        await self.server.serve(self.listening, serving.LAST_SECONDS)
         self.service.close()
 
     def client(self, **named):

@@ -447,9 +447,7 @@ class Reading(Case):
             unread_seconds = 0.2
         server = Inside("write", connection=Impatient)
         self.addCleanup(server.close)
-        server.until(lambda service: server.server.servers)
-        for listening in server.server.servers[0].sockets:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        server.listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         data = json.dumps({"prompt": "a", "n": 64, "max_tokens": 62, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
