@@ -3,7 +3,7 @@
 
 Writes what test_ages.py reads: of each class of the cases that releases of transformers before 5.0 have, its config as three
 of them write it, the first, the last and one between. WHEELS: a folder with those releases, as
-`pip download --no-deps transformers==VERSION` fetches them. What transformers of today computes from the older config
+`pip download --no-deps transformers==VERSION` fetches them; classes that FILE has already are left alone. What transformers of today computes from the older config
 with the same weights must be what the case has (within 1e-5); where it is not, because a setting of the case is younger
 than the release, another case of the class stands for it. Needs torch and transformers.
 """
@@ -12,6 +12,7 @@ import collections
 import json
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import torch
 import checkpoint
 from theirs import Declined, Theirs, architecture
 
-MOST_CASES = 4  # of a class
+MOST_CASES, MOST_BYTES = 4, 9 << 30  # of a class; of memory
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -75,6 +76,11 @@ def change(config, older):
     return [[k for k in config if k not in older], {k: v for k, v in older.items() if k not in config or config[k] != v or type(config[k]) is not type(v)}]
 
 
+def write(rows, file):
+    lines = [f"{json.dumps(n)}: " + json.dumps(rows[n], separators=(",", ":"), sort_keys=True) for n in sorted(rows)]
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[0][7:])
     parser.add_argument("wheels", type=pathlib.Path)
@@ -82,6 +88,7 @@ def main():
     parser.add_argument("file", type=pathlib.Path)
     parser.add_argument("--show", action="store_true")
     args = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))  # a size that got lost makes a model of billions
     cases = {p.stem: json.loads(p.read_text()) for p in sorted(args.cases.glob("*.json"))}
     cases = {n: c for n, c in cases.items() if "modules.json" not in c["files"] and architecture(c["files"].get("config.json", {}))}
     configs = {n: c["files"]["config.json"] for n, c in cases.items()}
@@ -90,9 +97,11 @@ def main():
         of_class[config["model_type"], architecture(config)].append(name)
     named = {n: configs[n] for names in of_class.values() for n in names[:MOST_CASES]}
     older = {number(w): older_configs(w, named) for w in sorted(args.wheels.glob("*.whl"), key=number)}
-    rows = collections.defaultdict(dict)
+    rows = collections.defaultdict(dict, json.loads(args.file.read_text()) if args.file.exists() else {})
     for names in of_class.values():
         names = names[:MOST_CASES]
+        if rows.keys() & set(names):
+            continue  # of a run before
         for version in spread([v for v in older if any(isinstance(older[v][n], dict) for n in names)]):
             for name in names:
                 config = older[version][name]
@@ -102,8 +111,7 @@ def main():
                     break
                 if args.show or name == names[-1]:
                     print(f"{name} {version}: {wrong}", flush=True)
-    lines = [f"{json.dumps(n)}: " + json.dumps(rows[n], separators=(",", ":"), sort_keys=True) for n in sorted(rows)]
-    args.file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        write(rows, args.file)
     print(f"{len(of_class)} classes, of {len(rows)} an older config, {sum(map(len, rows.values()))} configs")
 
 

@@ -19,9 +19,15 @@ import tempfile
 import types
 import zipfile
 
+# Settings of such folders that their class of today has no key for.
+MEANT = {"marian": dict(normalize_embedding=False, static_position_embeddings=True),
+         "pegasus": dict(normalize_embedding=False, static_position_embeddings=True, normalize_before=True, add_final_layer_norm=True),
+         "mbart": dict(normalize_before=True, add_final_layer_norm=True)}
 NEVER = {"architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "rope_parameters", "_name_or_path"}
 NEW_NAME_OF_TYPE = (4, 43)  # "rope_type", before that "type"
 DTYPE_SINCE, GENERIC = (4, 7), "float32"
+RENAMED = {"num_local_experts": "num_experts"}  # today -> before
+BY_ANY_NAME = {"deberta", "deberta-v2"}  # whose models read keys that the class has no parameter for
 OLD_NAMES = {"T5ForConditionalGeneration": "T5WithLMHeadModel"}
 
 
@@ -150,7 +156,9 @@ def older(kind, config, version, generic, whole=True):
         parts = {}
     for key, value in config.items():
         key = f"{key}_dict" if f"{key}_dict" in names and key not in names else key  # CLIP's parts, at first
-        if key in NEVER or key not in names | generic:
+        key = RENAMED[key] if key in RENAMED and key not in names else key
+        is_taken = key in names | generic or config.get("model_type") in BY_ANY_NAME
+        if key in NEVER or not is_taken:
             continue
         given[key] = value
         if (part := parts.get(key.removesuffix("_dict"))) and isinstance(value, dict):
@@ -170,7 +178,8 @@ def written(release, version, config, classes):
         return None
     base = importlib.import_module("transformers.configuration_utils").PretrainedConfig
     generic = set(vars(base())) | {"id2label", "label2id"}
-    made = kind(**older(kind, config, version, generic))
+    meant = {k: v for k, v in MEANT.get(config["model_type"], {}).items() if k in names_of(kind)}
+    made = kind(**meant | older(kind, config, version, generic))
     made.architectures = [name if name in classes else OLD_NAMES[name]]
     text = json.loads(made.to_json_string())
     text.setdefault("transformers_version", ".".join(map(str, version))) if version >= (4, 0) else None

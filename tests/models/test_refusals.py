@@ -2,8 +2,8 @@
 """usage: test_refusals.py TFMC CASES
 
 What a folder that is refused is told: why, which family it is of, and what to do next, in four lines at most. Of each type
-a class that nothing computes, a key that nothing reads, and each setting for which its family computes one value, or some,
-with another one. fuzz_configs.py asks the same of every message that it gets. The last line is 'N passed, N failed'.
+a class that nothing computes and a key that nothing reads, of each family each setting for which it computes one value, or
+some, with another one. fuzz_configs.py asks the same of every message that it gets. The last line is 'N passed, N failed'.
 """
 import concurrent.futures
 import json
@@ -21,11 +21,11 @@ MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
 
 
 def settings(model_type):
-    """{key: a value that the families of the type do not have}."""
+    """{key: a value that a family does not have}, of the families whose first type this is."""
     found = {}
     for path in MODELS.glob("*.tfm"):
         head, block = re.search(r"^checkpoint (.*?) \{\n(.*?)^\}", path.read_text(), re.M | re.S).groups()
-        if model_type not in re.findall(r'"([\w-]+)"', head):
+        if model_type != re.findall(r'"([\w-]+)"', head)[0]:
             continue
         for key, value in re.findall(r"^  expect (\w+) = (\S+)$", block, re.M):
             found[key] = {"true": False, "false": True, "none": 3}.get(value, "nobody-knows" if value[0] == '"' else 77)
@@ -54,7 +54,7 @@ def of_type(case):
         checkpoint.write(case, folder)
         for what, change in changes.items():
             if "text_config" in config and what not in ("a class", "a key"):
-                change = dict(text_config=config["text_config"] | change)
+                change = change | dict(text_config=config["text_config"] | change)
             stderr = refused(folder, config | change)
             fault = "it is taken" if stderr is None else fault_of(stderr)
             lines = (stderr or "").strip().split("\n")

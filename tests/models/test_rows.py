@@ -56,7 +56,7 @@ def run(case):
     with tempfile.TemporaryDirectory() as folder:
         checkpoint.write(case, pathlib.Path(folder))
         size = {k: int(v) for option in case.get("options", []) if (parts := option.split("=")) and parts[0] == "size" for k, v in [parts]}
-        model = tfmc.from_pretrained(folder, threads=1, strict=True, **size)
+        model = tfmc.from_pretrained(folder, threads=1, config=size)
     inputs, config, count = arrays(case["inputs"]), case["files"].get("config.json", {}), 0
     symbols = {shape_of(t)[0] for t in model.outputs.values()}
     assert len(symbols) == 1, f"outputs of {symbols}"
