@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 FUNCTIONS = ["exp(x)", "log(x)", "sqrt(x)", "rsqrt(x)", "abs(x)", "sin(x)", "cos(x)", "tanh(x)", "sigmoid(x)", "erf(x)", "relu(x)",
              "silu(x)", "gelu(x)", "gelu_tanh(x)", "quick_gelu(x)", "-x", "floor(x)", "ceil(x)", "round(x)", "f32(i32(x))", "x / y",
              "x ** y", "maximum(x, y)", "minimum(x, y)"]
-PIECE = 1 << 17
+PIECE = 1 << 15
 # Options of qemu and instruction sets beside the usual ones.
 MORE = {"riscv64-linux-gnu": [(["-cpu", f"{cross.RV64}256"], "rv64gcv-zvl256b")]}
 
