@@ -118,7 +118,7 @@ else
     tests/goldens/train/train-{adamw,mha-causal}
   stage "libraries for AArch64, int8 and int4" "$python" tests/e2e/cross.py "$tfmc" --target=aarch64-linux-gnu \
     --march=armv8.2-a-dotprod --march=armv8.6-a-i8mm --threads=2 --qemu-option=-cpu --qemu-option=max \
-    tests/goldens/{q8-encoder,q8-outliers,q4-linear} tests/cases/{q4-mxfp4a8,q4-groups}
+    tests/goldens/{q8-encoder,q8-outliers,q4-linear} tests/cases/{q4-mxfp4a8,q4-groups,q8-long}
   stage "libraries for RISC-V with vectors of 256 bits" "$python" tests/e2e/cross.py "$tfmc" --target=riscv64-linux-gnu \
     --march=rv64gcv-zvl256b --threads=2 --qemu-option=-cpu --qemu-option=rv64,v=true,vlen=256,vext_spec=v1.0 \
     tests/goldens/{encoder-stack,hf-llama,q8-encoder,gen-gpt2-beam} tests/cases/{q4-mxfp4a8,q4-groups}

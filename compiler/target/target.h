@@ -20,9 +20,11 @@ typedef struct TileShape {
   uint8_t rows, width; /* the most rows of a tile; its columns, in floats */
 } TileShape;
 
-/* Tile registers: each takes 64 bytes of so many rows. Names are LLVM's. */
+/* Tile registers: each takes 64 bytes of so many rows. Names are LLVM's. Without setup: products of two rows by two
+ * columns, 8 bytes of each, those of columns unsigned, added to four numbers of a vector; tiles have so many rows. */
 typedef struct MatrixInfo {
-  uint8_t rows; /* 0: there are none */
+  uint8_t rows;       /* 0: there are none */
+  uint8_t least_rows; /* of tiles that take them; 0: more than those in vectors have */
   const char *setup, *zero, *load, *dot, *store;
 } MatrixInfo;
 

@@ -255,7 +255,7 @@ KERNEL_NO_TUNING = {
     "matrix_tile.c": "MOST_SUMS TILE_A TILE_B N_TILES_B TILE_BYTES TURN B_ROWS", "reducer.h": "REDUCER_MAX_STATE",
     "line_passes.h": "LINE_NUMBERS LINE_RESULT", "quantize_rows.c": "MOST_POINTS", "quantize_parts.c": "ROUNDING_BITS",
     "quantize_rows.h": "INFINITE_BITS LEAST_BITS", "row_ops.c": "NORM_SHIFT GRAD_MEAN GRAD_SUM",
-    "state.c": "MOST_SUMS", "state_grad.c": "N_SUMS",
+    "state.c": "MOST_SUMS", "state_grad.c": "N_SUMS", "tile_mmla.c": "COLUMNS VECTOR TURN STEPS MOST_PAIRS SQUARES",
 }
 
 
