@@ -102,7 +102,7 @@ class BiasOfDistances(nn.Module):
 
     def forward(self, x):
         t = x.size(1)
-        places = torch.arange(t, dtype=torch.float, device=x.device)
+        places = torch.arange(t, device=x.device).to(x.dtype)
         far = places[:, None] - places[None, :]
         threshold = torch.abs(self.initial * 0.5)
         normalizer = torch.log(torch.abs(self.c * torch.clamp(places[:, None], min=threshold)) + 1)
