@@ -182,7 +182,7 @@ else
   stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
   if [ -n "$(has_package yes)" ]; then
     stage "the Python package" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/tests/run.py
-    if "$python" -c 'import httptools, uvloop, orjson, jinja2' 2>/dev/null; then
+    if "$python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client, jinja2' 2>/dev/null; then
       stage "tfmc-serve" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/serve/tests/run_serve.py
     else
       not_run "tfmc-serve" "the packages that it requires could not be installed"

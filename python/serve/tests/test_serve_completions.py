@@ -13,7 +13,7 @@ import tfmc
 
 from servers import WAIT, Case, Client, Inside, Process, head, library, place
 
-from tfmc_serve import connections, scheduler as scheduling
+from tfmc_serve import limits, scheduler as scheduling
 
 LONG = "TFM_LONG" in os.environ
 VOCAB = 40
@@ -443,11 +443,13 @@ class Steps(Case):
 
 class Reading(Case):
     def test_a_client_that_reads_nothing_of_a_stream_is_cut_off(self):
-        class Impatient(connections.Connection):
+        class Impatient(limits.LimitedProtocol):
             unread_seconds = 0.2
-        server = Inside("write", connection=Impatient)
+        server = Inside("write", protocol=Impatient)
         self.addCleanup(server.close)
-        server.listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        server.until(lambda service: server.server.servers)
+        for listening in server.server.servers[0].sockets:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         data = json.dumps({"prompt": "a", "n": 64, "max_tokens": 62, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

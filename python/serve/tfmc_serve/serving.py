@@ -14,18 +14,31 @@ import signal
 import socket
 from collections.abc import Iterator
 
+import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
-from .app import Gate, make_app, make_metrics_app
-from .connections import Server
+from .app import make_app, make_metrics_app
+from .limits import LimitedProtocol
 from .service import Options, Service
 
+KEEP_ALIVE = 65  # seconds that an idle connection stays: longer than proxies keep theirs
 LAST_SECONDS = 2  # for answers on their way when the rest has ended
 log = logging.getLogger("tfmc_serve")
 
 
-def make_server(app: Gate) -> Server:
-    return Server(app, app.service.options.max_body)
+class Server(uvicorn.Server):
+    """Signals are the caller's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def make_server(app: ASGIApp) -> Server:
+    return Server(uvicorn.Config(
+        app, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=LAST_SECONDS))
 
 
 def listen(options: Options, port: int) -> socket.socket:
@@ -77,10 +90,10 @@ class Serving:
             loop.add_signal_handler(signal.SIGHUP, self.service.keys.reread)
         log.info("listening on %s", ", ".join(str(s.getsockname()) for s in sockets))
         self._warn_about_openness(sockets[0])
-        serving = [asyncio.ensure_future(server.serve(s, LAST_SECONDS)) for server, s in zip(servers, sockets)]
+        serving = [asyncio.ensure_future(server.serve([s])) for server, s in zip(servers, sockets)]
         await self._load_and_wait()
         for server in servers:
-            server.end()
+            server.should_exit = True
         await asyncio.gather(*serving)
         if self._watching is not None:
             self._watching.cancel()

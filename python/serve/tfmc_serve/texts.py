@@ -33,10 +33,6 @@ LONG = 16 * 1024   # characters from which on a text is not tokenized on the eve
 SPLIT = ("BertPreTokenizer", "ByteLevel", "Metaspace", "Whitespace", "WhitespaceSplit")
 
 
-class TakesLong(Exception):
-    """It is no work for the event loop."""
-
-
 class Row:
     """The tokens of one text or pair. `key`: equal rows have the same."""
     __slots__ = ("ids", "type_ids", "_key")
@@ -156,11 +152,9 @@ class Served:
         splitter = tokenizer.pre_tokenizer
         self._splits = splits_words(None if splitter is None else json.loads(splitter.__getstate__()))
 
-    def _cutter(self, side: str, waits: bool) -> Any:
+    def _cutter(self, side: str) -> Any:
         """Tokenizers are changed by being told to cut, which other threads would see: a copy for each side, made when
         the first text is cut on it."""
-        if side not in self._cutters and not waits:
-            raise TakesLong
         with self._cutting:
             if side not in self._cutters:
                 made = type(self.tokenizer).from_str(self.tokenizer.to_str())
@@ -188,10 +182,8 @@ class Served:
             self._chosen = text
         return text
 
-    def encode(self, texts: list[Any], where: str, truncate: bool, side: str = "right", count: bool = False,
-               waits: bool = True) -> Encoded:
-        """Rows of texts, pairs of texts and rows of ids. `count`: how many tokens are cut off is wanted, too; without
-        `waits` TakesLong is raised if something must be made first."""
+    def encode(self, texts: list[Any], where: str, truncate: bool, side: str = "right", count: bool = False) -> Encoded:
+        """Rows of texts, pairs of texts and rows of ids. `count`: how many tokens are cut off is wanted, too."""
         rows: list[Row | None] = [None] * len(texts)
         truncated, numbers = 0, []
         for i, text in enumerate(texts):
@@ -210,7 +202,7 @@ class Served:
                         raise too_long(f"{where}[{i}]" if len(texts) > 1 else where, len(encoding.ids), self.max_length)
                     whole = len(encoding.ids)
                     first, second = texts[i] if isinstance(texts[i], tuple) else (texts[i], None)
-                    encoding = self._cutter(side, waits).encode(first, second)
+                    encoding = self._cutter(side).encode(first, second)
                     truncated += whole - len(encoding.ids)
                 if not encoding.ids:
                     raise Fault("invalid", f"{where}[{i}]: the text has no tokens", where)
