@@ -344,6 +344,13 @@ WeightSource *session_weights(Session *session, Graph *graph) {
   return weights;
 }
 
+bool session_note_weights(Session *session, Graph *graph) {
+  if (!option_given(&session->options, OPTION_WEIGHTS)) return true;
+  WeightSource *weights = session_weights(session, graph);
+  weight_source_close(weights);
+  return weights != NULL;
+}
+
 // ---- this machine ----
 
 const TargetInfo *host_choose_target(Session *session, bool must_run) {

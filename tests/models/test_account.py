@@ -61,7 +61,7 @@ def kinds_of_keys(ranges=False):
     return found
 
 
-TABLES = {"static_embedding", "model2vec"}  # of vectors alone, which transformers does not know: cases in tests/models/tables
+TABLES = {"static_embedding", "model2vec", "nomic_bert_experts"}  # which transformers has no class for
 # Types of models that read more than text: the type of the part that is taken of each (compiler/import/text_parts.def).
 WHOLES = dict(reversed(re.findall(r'^TEXT_PART\("(\w+)", "(\w+)"', (ROOT / "compiler/import/text_parts.def").read_text(), re.M)))
 
