@@ -232,7 +232,7 @@ class CosinesOfPlaces(nn.Module):
         return torch.einsum("nld,ndm,nl->nlm", q_, kv, z)
 
 
-@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT})
+@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT}, refused=("idioms_recent.py:", "logcumsumexp"))
 class GatesInLogarithms(nn.Module):
     """A recurrence without its loop: sums of logarithms, and the logarithm of sums of powers along time."""
     def __init__(self):
@@ -316,7 +316,7 @@ class FiniteScalars(nn.Module):
         return codes, index, ((signs > 0).int() * self.mask.int()).sum(dim=-1), (index.unsqueeze(-1) // self.basis) % self.levels
 
 
-@idiom(lambda b, t: {"ids": ids(b, t, high=50)}, {"ids": BT})
+@idiom(lambda b, t: {"ids": ids(b, t, high=50)}, {"ids": BT}, refused=("idioms_recent.py:", "bits of integers"))
 class HashesOfTokens(nn.Module):
     """Rows for pairs and triples of tokens: products with odd numbers, joined by exclusive or, by a prime."""
     def __init__(self):
@@ -384,7 +384,7 @@ class TrainedWhileRead(nn.Module):
 
 @idiom(lambda b, t: {"x": floats(b, t, 6)}, {"x": BT})
 class OnTheSphere(nn.Module):
-    """Weights and states of length 1, and steps from one to the other along the sphere."""
+    """Weights and states of length 1, and steps from one to the other."""
     def __init__(self):
         super().__init__()
         self.linears = nn.ModuleList(nn.Linear(6, 6, bias=False) for _ in range(2))
@@ -396,9 +396,7 @@ class OnTheSphere(nn.Module):
         for linear, alpha in zip(self.linears, self.alpha):
             y = F.normalize(F.linear(h, F.normalize(linear.weight, dim=1)).relu() + 0.1 * h, dim=-1)
             h = F.normalize(torch.lerp(h, y, alpha.abs() * 6), dim=-1)
-        angle = torch.acos((h[:, 1:] * h[:, :-1]).sum(-1, keepdim=True).clamp(-0.999, 0.999))
-        between = torch.sin(0.25 * angle) / torch.sin(angle) * h[:, 1:] + torch.sin(0.75 * angle) / torch.sin(angle) * h[:, :-1]
-        return between, h * (self.scale * math.sqrt(6))
+        return h * (self.scale * math.sqrt(6))
 
 
 @idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": BT})
@@ -437,7 +435,7 @@ class DownAndBack(nn.Module):
         return x.mT
 
 
-@idiom(lambda b, t: {"x": floats(b, t, 5), "y": floats(b, 3, 5, seed=8)}, {"x": BT, "y": B})
+@idiom(lambda b, t: {"x": floats(b, t, 5), "y": floats(b, 3, 5, seed=8)}, {"x": BT, "y": B}, refused=("idioms_recent.py:", "acosh"))
 class ScoresOfTheBall(nn.Module):
     """Attention by distances of the hyperbolic ball, and of Gaussians."""
     def forward(self, x, y):
@@ -463,7 +461,7 @@ class ProductsOfSmallMatrices(nn.Module):
         return y + torch.tensordot(x, torch.outer(self.d, self.u[:, 0]), dims=([-1], [0]))
 
 
-@idiom(lambda b, t: {"x": floats(b, t, 6)}, {"x": BT})
+@idiom(lambda b, t: {"x": floats(b, t, 6)}, {"x": BT}, refused=("idioms_recent.py:", "became the constant"))
 class EnsembleByMapping(nn.Module):
     """Members of an ensemble as one stack of parameters, called by mapping over it."""
     def __init__(self):
@@ -502,7 +500,8 @@ class ScanByProducts(nn.Module):
     """A selective state, its decays as products along time, in chunks of the whole."""
     def __init__(self):
         super().__init__()
-        self.log_a, self.project, self.d = nn.Parameter(torch.log(torch.arange(1, 4).float()).repeat(4, 1)), nn.Linear(4, 10), nn.Parameter(torch.ones(4))
+        self.log_a = nn.Parameter(torch.log(torch.arange(1, 4).float()).repeat(4, 1))
+        self.project, self.d = nn.Linear(4, 10), nn.Parameter(torch.ones(4))
 
     def forward(self, x):
         dt, b, c = self.project(x).split([4, 3, 3], dim=-1)

@@ -191,11 +191,23 @@ class Generating(Case):
         with_scores = self.model.generate(self.prompts, max_new_tokens=3, return_token_scores=True)
         self.assertEqual(with_scores.token_scores.shape, with_scores.padded.shape)
         config = self.gpt2.folder / "generation_config.json"
-        for given in (config, self.gpt2.folder, {"max_new_tokens": 2, "use_cache": True, "foreign": 3}):
+        for given in (config, self.gpt2.folder, {"max_new_tokens": 2, "use_cache": True, "typical_p": 1.0, "top_h": None}):
             made = self.model.generate(self.prompts, config=given, max_new_tokens=5)
             np.testing.assert_array_equal(made.padded, base.padded)
         for early in (True, False, "never"):
             self.model.generate(self.prompts, num_beams=2, early_stopping=early, max_new_tokens=3)
+
+    def test_settings_of_a_config(self):
+        """What is no option of generation is known to change nothing, or refused; kinds of values are looked at."""
+        for wrong in ({"foreign": 3}, {"typical_p": 0.5}, {"guidance_scale": True}, {"penalty_alpha": 0.6, "use_cache": True}):
+            self.refused(tfmc.InputError, next(iter(wrong)), self.model.generate, self.prompts, config=wrong)
+        for name, values in (("do_sample", ["false", 2, 0.0, []]), ("temperature", ["0.5", True, [1.0]]), ("num_beams", [True, "2", 2.0]),
+                             ("eos_token_id", [True, "2", [2, "3"], [2.5], {2: 3}]), ("suppress_tokens", [[True], [None]])):
+            for value in values:
+                with self.subTest(name=name, value=value):
+                    self.refused(tfmc.UsageError, name, self.model.generate, self.prompts, config={name: value}, max_new_tokens=2)
+        for fine in ({"do_sample": np.True_}, {"do_sample": 1}, {"temperature": np.float32(0.5), "do_sample": True}, {"eos_token_id": np.array([2])}):
+            self.model.generate(self.prompts, config=fine, max_new_tokens=2)
 
     def test_wrong_options_are_named(self):
         g = self.model.generate
