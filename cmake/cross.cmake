@@ -21,6 +21,8 @@ foreach(kind LIBRARY INCLUDE PACKAGE)
 endforeach()
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${TFM_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR} ${TFM_SYSROOT}/usr/lib/${triple}/pkgconfig:${TFM_SYSROOT}/usr/share/pkgconfig)
+# Of Python the headers of that machine; the interpreter is this one's, which says nothing about them.
+file(GLOB Python3_INCLUDE_DIR ${TFM_SYSROOT}/usr/include/python3.*)
 find_program(TFM_EMULATOR NAMES qemu-${TFM_MACHINE} qemu-${TFM_MACHINE}-static)
 if(TFM_EMULATOR)
   set(CMAKE_CROSSCOMPILING_EMULATOR ${TFM_EMULATOR} -L ${TFM_SYSROOT})

@@ -1,7 +1,7 @@
 # TFM_LLVM_STATIC: LLVM's archives, and those of all that it and tfmc need, so that tfmc runs wherever libc and libgcc_s
 # are. Debian's archives of LLVM name z3 and libxml2 too, of which nothing is reached. libgcc_s stays shared: its static
 # form needs a glibc of 2.35. The same holds for arc4random, which libstdc++ calls and cmake/arc4random.c is.
-execute_process(COMMAND ${LLVM_TOOLS_BINARY_DIR}/llvm-config --link-static --libfiles x86 aarch64 riscv webassembly orcjit passes
+execute_process(COMMAND ${CMAKE_CROSSCOMPILING_EMULATOR} ${LLVM_TOOLS_BINARY_DIR}/llvm-config --link-static --libfiles x86 aarch64 riscv webassembly orcjit passes
   OUTPUT_VARIABLE llvm_archives OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(llvm_archives)
 function(tfm_archive variable name)

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Makes the four distributions of the Python packages: usage: wheels.py BUILD FOLDER
 
-BUILD was configured with TFM_LLVM_STATIC and has built tfmc and python_package. Written to FOLDER: tfmc-runtime (the
+BUILD was configured with TFM_LLVM_STATIC and has built tfmc and python_package, for this machine or, with a preset of
+CMakePresets.json, for another one. Written to FOLDER: tfmc-runtime (the
 import package tfmc, for Python 3.11 and all later versions), tfmc-compiler (the command tfmc), tfmc (needs both) and
 tfmc-serve (the server; needs tfmc-runtime).
 Equal inputs give equal files, byte for byte. scripts/wheels.sh checks and tests them.
 """
 import base64
 import hashlib
+import os
 import pathlib
 import re
 import subprocess
@@ -16,14 +18,11 @@ import tempfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PLATFORM = "linux_x86_64"  # auditwheel gives the wheels their final tag
 DATE = (2020, 1, 1, 0, 0, 0)
 # Debian packages whose code is linked into the command; their terms go with it.
 LINKED = ("llvm-19-dev", "libstdc++-12-dev", "zlib1g-dev", "libzstd-dev", "libjansson-dev", "libpopt-dev")
 NUMPY = "numpy>=1.26"
-# of uvicorn a class that is its own affair is extended, hence the upper limit
-SERVE = ["tokenizers>=0.21", "starlette>=1.10", "uvicorn>=0.54,<1", "httptools>=0.9", "uvloop>=0.23", "orjson>=3.13",
-         "prometheus-client>=0.26", "jinja2>=3.1.6"]
+SERVE = ["tokenizers>=0.21", "httptools>=0.9", "uvloop>=0.23", "orjson>=3.13", "jinja2>=3.1.6"]
 GRAMMAR = ["llguidance>=1.9"]  # for answers that follow a schema
 
 
@@ -65,27 +64,39 @@ class Wheel:
         print(self.path)
 
 
-def stripped(path):
+def machine_of(build):
+    """What BUILD is for, as `uname -m` says it there."""
+    given = re.search(r"^TFM_MACHINE:\w+=(\w+)$", (build / "CMakeCache.txt").read_text(), re.M)
+    return given[1] if given else os.uname().machine
+
+
+def platform_of(build):
+    return f"linux_{machine_of(build)}"  # auditwheel gives the wheels their final tag
+
+
+def stripped(build, path):
     """The file without symbols and notes of the build."""
+    machine = machine_of(build)
+    strip = "strip" if machine == os.uname().machine else f"{machine}-linux-gnu-strip"
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / path.name
-        subprocess.run(["strip", "--strip-unneeded", "--remove-section=.comment", "-o", copy, path], check=True)
+        subprocess.run([strip, "--strip-unneeded", "--remove-section=.comment", "-o", copy, path], check=True)
         return copy.read_bytes()
 
 
 def make_runtime(build, folder):
-    wheel = Wheel(folder, "tfmc-runtime", f"cp311-abi3-{PLATFORM}", "runs models that tfmc has compiled", [NUMPY])
+    wheel = Wheel(folder, "tfmc-runtime", f"cp311-abi3-{platform_of(build)}", "runs models that tfmc has compiled", [NUMPY])
     package = ROOT / "python" / "runtime" / "tfmc"
     for file in sorted(package.rglob("*")):
         if file.suffix in (".py", ".pyi") or file.name == "py.typed":
             wheel.add(f"tfmc/{file.relative_to(package).as_posix()}", file.read_bytes())
-    wheel.add("tfmc/_core.abi3.so", stripped(build / "python" / "tfmc" / "_core.abi3.so"), True)
+    wheel.add("tfmc/_core.abi3.so", stripped(build, build / "python" / "tfmc" / "_core.abi3.so"), True)
     wheel.end()
 
 
 def make_compiler(build, folder):
-    wheel = Wheel(folder, "tfmc-compiler", f"py3-none-{PLATFORM}", "the compiler tfmc for Transformer models")
-    wheel.add(f"{wheel.data}/scripts/tfmc", stripped(build / "tfmc"), True)
+    wheel = Wheel(folder, "tfmc-compiler", f"py3-none-{platform_of(build)}", "the compiler tfmc for Transformer models")
+    wheel.add(f"{wheel.data}/scripts/tfmc", stripped(build, build / "tfmc"), True)
     for package in LINKED:
         terms = pathlib.Path("/usr/share/doc") / package / "copyright"
         if terms.exists():

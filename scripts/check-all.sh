@@ -79,9 +79,10 @@ for option in -march=x86-64-v3 -march=x86-64 --engine=reference --recompute; do
 done
 stage "golden cases on other machines" build/venv/bin/python tests/e2e/cross.py build/release/tfmc tests/goldens \
   tests/goldens/lang11 tests/goldens/state tests/cases
+stage "functions of single numbers on other machines" build/venv/bin/python tests/e2e/cross_pointwise.py build/release/tfmc
 stage "golden cases of int8 and int4 on AArch64" build/venv/bin/python tests/e2e/cross.py build/release/tfmc \
   --target=aarch64-linux-gnu --march=armv8.2-a-dotprod --march=armv8.6-a-i8mm --qemu-option=-cpu --qemu-option=max \
-  tests/goldens/q[48]-*
+  tests/goldens/q[48]-* tests/cases/q[48]-*
 for march in rv64gcv-zvl256b rv64gc; do
   stage "golden cases on RISC-V, $march" build/venv/bin/python tests/e2e/cross.py build/release/tfmc \
     --target=riscv64-linux-gnu --march=$march --threads=2 --qemu-option=-cpu \
@@ -126,7 +127,7 @@ package_long() {
 }
 stage "the Python package, 10,000 streams and 100 kills" package_long
 serve_long() {
-  build/venv/bin/python -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client, jinja2' || return 77
+  build/venv/bin/python -c 'import httptools, uvloop, orjson, jinja2' || return 77
   TFM_LONG=1 PYTHONPATH=build/release/python TFM_COMPILER=build/release/tfmc build/venv/bin/python \
     python/serve/tests/run_serve.py test_serve_load test_serve_completions.Bits
 }

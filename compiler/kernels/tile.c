@@ -373,19 +373,29 @@ static void begin_function(Tile *t, const char *name) {
   for (unsigned i = 0; i < N_ARGS; i++) t->args[i] = LLVMGetParam(function, i);
 }
 
+/* Group by group of columns. */
+static void emit_all_columns(Tile *t) {
+  const KernelSpec *spec = t->spec;
+  const unsigned all = spec->width / t->lanes, at_once = vectors_at_once(t, all);
+  const unsigned most_carried = spec->rows * at_once + (tile_sums_values(t) ? at_once : 0);
+  CHECK(spec->rows > 0 && all > 0 && all * t->lanes == spec->width && most_carried < LOOP_MAX_CARRIED - 2,
+        "a tile of %u x %u", spec->rows, spec->width);
+  CHECK(!tile_is_grouped(t) || (spec->rows + 1) * all <= LOOP_MAX_CARRIED - 3, "a tile of many rows");
+  prepare_prefetches(t);
+  for (t->first = 0; t->first < all; t->first += t->n) {
+    t->n = at_once < all - t->first ? at_once : all - t->first;
+    t->side = chains_beside(t);
+    emit_columns(t);
+  }
+}
+
 void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
-  if (spec->is_matrix) {
+  if (spec->is_matrix && e->target->matrix.setup) {
     emit_matrix_tile(e, spec, name);
     return;
   }
   Tile t = {.e = e, .spec = spec, .lanes = e->target->vector_floats};
   t.c = t.sums;
-  unsigned all = spec->width / t.lanes;
-  const unsigned at_once = vectors_at_once(&t, all);
-  const unsigned most_carried = spec->rows * at_once + (tile_sums_values(&t) ? at_once : 0);
-  CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && most_carried < LOOP_MAX_CARRIED - 2,
-        "a tile of %u x %u", spec->rows, spec->width);
-  CHECK(!tile_is_grouped(&t) || (spec->rows + 1) * all <= LOOP_MAX_CARRIED - 3, "a tile of many rows");
   t.vector = LLVMVectorType(tile_is_integer(&t) ? e->i32 : e->f32, t.lanes);
   begin_function(&t, name);
   if (spec->of_one_row) {
@@ -400,11 +410,6 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   emit_parameter_noalias(e, ARG_C);
   if (tile_is_staged(&t))
     t.stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->rows * spec->width), 16);
-  prepare_prefetches(&t);
-  for (t.first = 0; t.first < all; t.first += t.n) {
-    t.n = at_once < all - t.first ? at_once : all - t.first;
-    t.side = chains_beside(&t);
-    emit_columns(&t);
-  }
+  (spec->is_matrix ? emit_tile_mmla : emit_all_columns)(&t);
   LLVMBuildRetVoid(e->builder);
 }

@@ -41,8 +41,8 @@ static inline bool tile_is_integer(const Tile *t) { return tfm_form_has_whole_ro
 static inline bool tile_is_mixed(const Tile *t) { return tfm_form_is_mixed(t->spec->b_form); }
 /* A number of a is a byte; else, of whole numbers, a word. */
 static inline bool tile_takes_bytes(const Tile *t) { return t->e->target->dot_bytes || t->spec->in_pairs; }
-/* Whether rows, whose bytes are unsigned, lose 128 because dot_bytes takes signed ones, as values are: then they lack
- * 128 times the sums of values. */
+/* Whether rows, whose bytes are unsigned, come 128 too small because dot_bytes takes signed ones, as values are: then
+ * they lack 128 times the sums of values. */
 static inline bool tile_sums_values(const Tile *t) {
   return tile_is_integer(t) && t->spec->b_is_signed && t->e->target->dot_bytes && t->e->target->dot_is_signed;
 }
@@ -76,6 +76,8 @@ LLVMValueRef tile_q4_more(Tile *t, LLVMValueRef word);
 LLVMValueRef tile_q4_factor(Tile *t, LLVMValueRef word);
 /* The numbers of the next group as factors. */
 LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers);
+/* All of a kernel whose arguments and steps are set (tile_mmla.c). */
+void emit_tile_mmla(Tile *t);
 /* 128 times the sums of values, to all rows. */
 void emit_tile_values(Tile *t);
 /* After the last call for c, but of mixed forms: sums, times the scale of the row, times that of the column, times the

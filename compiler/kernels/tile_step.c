@@ -150,7 +150,7 @@ static LLVMValueRef as_signed(Tile *t, LLVMValueRef bytes) {
 }
 
 /* Line j of b for dot_bytes. Where that takes signed bytes alone, weights lose the 128 here and not in what the row
- * begins with. Of values, which are signed, the numbers of rows lose it instead, and the values are added. */
+ * begins with. Of values, which are signed, numbers of rows have lost it (weigh_rows.c), and values are added. */
 static LLVMValueRef line_of_bytes(Tile *t, LLVMValueRef line, unsigned j) {
   if (!t->e->target->dot_is_signed) return line;
   if (!t->spec->b_is_signed) return as_signed(t, line);
@@ -173,10 +173,7 @@ void tile_hold_rows(Tile *t, LLVMValueRef a, unsigned u) {
   const unsigned rows = t->spec->rows;
   if (!tile_is_integer(t) || !t->e->target->dot_bytes || t->lanes != TILE_TURN) return;
   if (rows * t->n + rows + t->n > TILE_REGISTERS) return;
-  for (unsigned i = 0; i < rows; i++) {
-    t->held[i] = emit_load(t->e, t->vector, tile_offset_in_a(t, a, i, u), 4);
-    if (t->e->target->dot_is_signed && t->spec->b_is_signed) t->held[i] = as_signed(t, t->held[i]);
-  }
+  for (unsigned i = 0; i < rows; i++) t->held[i] = emit_load(t->e, t->vector, tile_offset_in_a(t, a, i, u), 4);
 }
 
 void tile_drop_rows(Tile *t) {
@@ -185,10 +182,7 @@ void tile_drop_rows(Tile *t) {
 
 /* The bytes of a row for step u, in all lanes. */
 static LLVMValueRef bytes_of_row(Tile *t, LLVMValueRef a, unsigned row, unsigned u) {
-  if (!t->held[row]) {
-    LLVMValueRef x = splat_of_a(t, a, row, u, 0);
-    return t->e->target->dot_is_signed && t->spec->b_is_signed ? as_signed(t, x) : x;
-  }
+  if (!t->held[row]) return splat_of_a(t, a, row, u, 0);
   LLVMValueRef places = emit_splat(t->e, emit_i32(t->e, (int32_t)(u % TILE_TURN)), t->lanes);
   return LLVMBuildShuffleVector(t->e->builder, t->held[row], LLVMGetUndef(t->vector), places, "");
 }

@@ -2,8 +2,8 @@
  *
  * In: weights of a softmax, none of them negative, and a scale for each column, by which it is multiplied first, unless
  * the softmax has done so. Out: the numbers and the scale of each row. Each operation is one of forms/whole_rows.h,
- * rounded by itself, so all targets give the same bits. Refuses nothing: a row that is not finite gets zeros and the
- * scale NaN. */
+ * rounded by itself, so all targets give the same bits; where tiles multiply signed bytes alone (dot_is_signed),
+ * numbers are 128 too small. Refuses nothing: a row that is not finite gets zeros and the scale NaN. */
 #include <math.h>
 
 #include "kernels/quantize_rows.h"
@@ -48,6 +48,7 @@ static void emit_weights(Weigh *w, LLVMValueRef factor, LLVMValueRef none) {
   Loop loop = loop_begin(e, emit_i64(e, 0), w->columns, LANES);
   LLVMValueRef x = emit_load(e, q->floats, quantize_float_at(q, q->args[ARG_WORK], loop.index), 4);
   LLVMValueRef whole = LLVMBuildAnd(e->builder, quantize_round_lanes(q, factor, x), keep, "");
+  if (e->target->dot_is_signed) whole = LLVMBuildXor(e->builder, whole, emit_splat(e, emit_i32(e, 128), LANES), "");
   emit_store(e, quantize_narrowed(q, whole), quantize_number_at(q, loop.index), 1);
   loop_end(e, &loop);
 }

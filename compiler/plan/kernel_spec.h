@@ -51,7 +51,7 @@ typedef struct KernelSpec {
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   bool b_is_signed;           /* form INT8: b is values of attention */
   float factor;               /* form INT8: what results are multiplied by at last; 0: nothing */
-  bool is_matrix;             /* form INT8: on the tile registers of the target */
+  bool is_matrix;             /* form INT8: by what the target has for matrices (MatrixInfo) */
   const char *of_one_row;     /* the kernel that this one calls for each row; NULL: all rows are computed at once */
   int64_t k;                  /* QUANTIZE, and TILE of form INT8 in pairs: numbers of a row */
   bool is_rotated, as_bytes;  /* QUANTIZE: before it is rounded; numbers are bytes whatever tiles take */

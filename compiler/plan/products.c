@@ -201,7 +201,8 @@ static TileKind gemm_tiles(const Planner *p, uint8_t form, uint32_t panel, int64
                    .in_pairs = has_whole_rows && p->target->dot_pairs,
                    .k = form == TFM_FORM_INT8 && p->target->dot_pairs ? k : 0};
   if (form == TFM_FORM_INT8 && p->target->matrix.rows) {
-    kind.least_matrix_rows = (uint8_t)(shape.rows + 1); /* fewer are faster in vectors: those take as long as 16 */
+    /* fewer are faster in vectors: those of tile registers take as long as 16 */
+    kind.least_matrix_rows = p->target->matrix.least_rows ? p->target->matrix.least_rows : (uint8_t)(shape.rows + 1);
     kind.shape = (TileShape){p->target->matrix.rows, (uint8_t)panel};
   }
   return kind;
@@ -224,7 +225,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
                         .panel = (uint8_t)panel,
                         .form = form,
                         .a_bytes = has_whole_rows ? number_bytes(p) : (uint8_t)sizeof(float),
-                        .is_matrix = kind.least_matrix_rows != 0,
+                        .is_matrix = kind.least_matrix_rows && p->target->matrix.setup,
                         .rank = (uint8_t)nest->rank,
                         .n_operands = (uint8_t)nest->n_operands,
                         .weight = weight,

@@ -19,7 +19,7 @@ typedef struct TileKind {
   bool b_is_page, has_all_columns, exact_zero, b_is_signed, in_pairs;
   float factor; /* as in KernelSpec */
   uint8_t least_rows;        /* of the heights that are needed, up to shape.rows; 0: all are */
-  uint8_t least_matrix_rows; /* tiles of so many rows and more take the tile registers of the target; 0: none do */
+  uint8_t least_matrix_rows; /* tiles of so many rows and more take what the target has for matrices; 0: none do */
 } TileKind;
 
 /* Sets tiles[r] to the kernel for r rows, for least_rows to shape.rows; TFM_NONE for the rest. Every number of rows has

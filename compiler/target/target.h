@@ -20,9 +20,11 @@ typedef struct TileShape {
   uint8_t rows, width; /* the most rows of a tile; its columns, in floats */
 } TileShape;
 
-/* Tile registers: each takes 64 bytes of so many rows. Names are LLVM's. */
+/* Tile registers: each takes 64 bytes of so many rows. Names are LLVM's. Without setup: products of two rows by two
+ * columns, 8 bytes of each, those of columns unsigned, added to four numbers of a vector; tiles have so many rows. */
 typedef struct MatrixInfo {
-  uint8_t rows; /* 0: there are none */
+  uint8_t rows;       /* 0: there are none */
+  uint8_t least_rows; /* of tiles that take them; 0: more than those in vectors have */
   const char *setup, *zero, *load, *dot, *store;
 } MatrixInfo;
 
@@ -88,6 +90,9 @@ extern const FamilyInfo cpu_families[];
 bool family_makes_modules(tfm_family family);
 /* What a library of a family is made for unless users say otherwise. */
 const TargetInfo *target_for_libraries(tfm_family family);
+/* Doubles that functions of the runtime take together in code for the target: a register of x86-64, two elsewhere
+ * (runtime/machine/wide.h). */
+uint32_t target_wide_doubles(const TargetInfo *target);
 /* Whether loads and stores of elements of this size can be masked. */
 bool target_masks(const TargetInfo *target, unsigned bytes);
 /* Returns the tile for a product of n columns: the first whose width divides n, else the one that computes the fewest

@@ -20,7 +20,8 @@ typedef struct Command {
   bool generates;
   CommandTensors given, made;
   int64_t sizes[MOST_SIZES];
-  uint64_t *args; /* the library's struct, in words */
+  uint64_t *args;         /* the library's struct, in words */
+  const int64_t *lengths; /* of prompts; NULL: they are as long as one another */
 } Command;
 
 static void check(tfm_status status, const tfm_error *error) {
@@ -110,9 +111,29 @@ static void set_tokens(void *to, const char *text, const char *word) {
   *(tfm_token_list *)to = (tfm_token_list){tokens, n};
 }
 
+/* Ends the text where `mark` stands. What is behind it; NULL: it does not stand there. */
+static char *cut_at(char *text, char mark) {
+  while (*text && *text != mark) text++;
+  if (!*text) return NULL;
+  *text = 0;
+  return text + 1;
+}
+
+/* 17:-100,4:0.5 */
 static void set_biases(void *to, const char *text, const char *word) {
-  (void)to, (void)text;
-  command_fail(TFM_E_USAGE, "%s: a command takes no biases", word);
+  const size_t n = strlen(text);
+  tfm_bias_list list = {0};
+  tfm_token_bias *biases = zeroes(n, sizeof *biases);
+  char *at = zeroes(n + 1, 1);
+  memcpy(at, text, n);
+  while (at) {
+    char *rest = cut_at(at, ','), *bias = cut_at(at, ':');
+    if (!bias) command_fail(TFM_E_USAGE, "%s: a token, a colon and a number are needed, as in 17:-1.5,4:2", word);
+    biases[list.n++] = (tfm_token_bias){whole_number(at, word), real_number(bias, word)};
+    at = rest;
+  }
+  list.biases = biases;
+  *(tfm_bias_list *)to = list;
 }
 
 static void set_start(void *to, const char *text, const char *word) {
@@ -140,9 +161,29 @@ static const CommandTensor *given_as(const Command *c, const char *name) {
   return NULL;
 }
 
+static bool has_lengths(const Command *c, uint32_t symbol) {
+  const tfm_args_layout *args = &c->library->args;
+  return c->generates && (symbol == c->library->generation->length || (args->lengths && args->lengths[symbol]));
+}
+
+/* The tensor NAME.lengths of a size: what it is in each item. */
+static const CommandTensor *given_lengths(const Command *c, uint32_t symbol) {
+  static const char end[] = ".lengths";
+  const char *name = c->program->symbols[symbol];
+  const size_t n = strlen(name), whole = n + strlen(end);
+  for (uint32_t i = 0; i < c->given.n && has_lengths(c, symbol); i++) {
+    const CommandTensor *tensor = &c->given.items[i];
+    if (tensor->length == whole && memcmp(tensor->name, name, n) == 0 && memcmp(tensor->name + n, end, whole - n) == 0)
+      return tensor;
+  }
+  return NULL;
+}
+
 static bool is_input(const Command *c, const CommandTensor *tensor) {
   for (uint32_t i = 0; i < c->program->n_inputs; i++)
     if (given_as(c, c->program->inputs[i].name) == tensor) return true;
+  for (uint32_t i = 0; i < c->program->n_symbols; i++)
+    if (given_lengths(c, i) == tensor) return true;
   return false;
 }
 
@@ -199,6 +240,25 @@ static void check_dims(const Command *c) {
 
 static void set_member(Command *c, uint32_t offset, uint64_t value) { c->args[offset / sizeof *c->args] = value; }
 
+/* Of a size that items of a batch have each their own of. */
+static void read_lengths(Command *c, uint32_t symbol) {
+  const CommandTensor *tensor = given_lengths(c, symbol);
+  if (!tensor) return;
+  const uint32_t of_batch = c->library->generation->batch;
+  const int64_t items = of_batch == TFM_NONE ? 1 : c->sizes[of_batch];
+  if (tensor->dtype != TFM_I32 || tensor->rank != 1 || tensor->dims[0] != items)
+    command_fail(TFM_E_INPUT, "input \"%.*s\" is another tensor than i32[%lld], a length for each item",
+                 (int)tensor->length, tensor->name, (long long)items);
+  int64_t *lengths = zeroes((size_t)items, sizeof *lengths);
+  for (int64_t i = 0; i < items; i++) {
+    int32_t length;
+    memcpy(&length, tensor->data + i * (int64_t)sizeof length, sizeof length);
+    lengths[i] = length;
+  }
+  if (symbol == c->library->generation->length) c->lengths = lengths;
+  else set_member(c, c->library->args.lengths[symbol], (uintptr_t)lengths);
+}
+
 static void read_inputs(Command *c) {
   tfm_error error;
   command_read_tensors(c->inputs, &c->given);
@@ -220,6 +280,7 @@ static void read_inputs(Command *c) {
     const CommandTensor *tensor = given_as(c, c->program->inputs[i].name);
     if (tensor) set_member(c, c->library->args.inputs[i], (uintptr_t)tensor->data);
   }
+  for (uint32_t i = 0; i < c->program->n_symbols; i++) read_lengths(c, i);
 }
 
 // ---- results ----
@@ -251,7 +312,7 @@ static void generate_all(Command *c) {
   tfm_error error;
   tfm_library_generate_defaults(c->library, &options);
   for (char **word = c->words; *word; word++) set_option(&options, *word);
-  check(tfm_library_generate(c->context, c->args, NULL, &options, &generated, &error), &error);
+  check(tfm_library_generate(c->context, c->args, c->lengths, &options, &generated, &error), &error);
   const int64_t dims[] = {generated.n, generated.width};
   int32_t *lengths = zeroes((size_t)generated.n, sizeof *lengths);
   for (int64_t i = 0; i < generated.n; i++) lengths[i] = (int32_t)generated.lengths[i];

@@ -2,7 +2,9 @@
  *
  * NAME INPUTS OUTPUTS [--weights=FILE] [SIZE=N ...]: runs the model
  * NAME --generate INPUTS OUTPUTS [--weights=FILE] [OPTION=VALUE ...]: generates, with options of a generation config
+ * and logit_bias=TOKEN:NUMBER,...
  *
+ * Of a generation INPUTS may hold SIZE.lengths, i32[items]: of prompts, and of sizes that each item has its own of.
  * INPUTS and OUTPUTS are safetensors files; - is standard input or output. Files lie in the folders that the engine
  * gives. Exit codes are those of tfmc: 1 the model or its inputs, 2 the call, 3 files, 4 memory; a message goes to
  * standard error. */

@@ -23,6 +23,7 @@ GOLDENS = HERE.parent / "goldens"
 try:
     import cross
     import wasmtime
+    from safetensors.numpy import save_file
     MISSING = None
 except ImportError as missing:
     cross, MISSING = None, f"no {missing.name} (Python)"
@@ -64,9 +65,9 @@ class Wasi(Case):
         if cross.MODULES not in cross.triples():
             self.skipTest("tfmc holds no runtime for wasm32")
 
-    def golden(self, name):
+    def golden(self, name, of=GOLDENS):
         """A golden case in the folder: its spec and what the compiler needs for it."""
-        folder = GOLDENS / name
+        folder = of / name
         spec = json.loads((folder / "case.json").read_text())
         case = cross.Case(str(folder), spec, self.folder.name)
         return folder, spec, case
@@ -125,6 +126,59 @@ class Wasi(Case):
                 code, _, err = command("--generate", "in.safetensors", "got.safetensors", *options)
                 self.assertEqual(code, 2, err)
                 self.assertIn(says, err)
+
+    def generate(self, command, inputs, *options):
+        self.save(inputs)
+        self.assertEqual(command("--generate", "in.safetensors", "got.safetensors", *options), (0, b"", ""))
+        return cross.load_file(self.path("got.safetensors"))
+
+    def save(self, inputs):
+        save_file(inputs, self.path("in.safetensors"))
+
+    def test_sources_of_their_own_lengths(self):
+        folder, spec, case = self.golden("gen-strided-source", GOLDENS.parent / "cases")
+        command = self.command(case, folder)
+        self.path("g.json").write_text(json.dumps(spec["generate"]))
+        self.tfmc("generate", folder / "model.tfm", *case.options, "-march=x86-64", "--inputs", folder / "inputs.safetensors",
+                  "--generation-config", "g.json", "-o", "want.safetensors")
+        options = [f"{k}={cross.text_of(v)}" for k, v in spec["generate"].items() if k != "decoder_start_token_id"]
+        inputs = {name: cross.np.ascontiguousarray(values) for name, values in case.inputs.items()}
+        self.generate(command, inputs, *options)
+        self.same("want.safetensors", "got.safetensors")
+        lengths = inputs["source.lengths"]
+        for wrong, says in ((lengths[:2], "is another tensor than i32[3]"), (lengths + 100, "source.lengths' has a length of"),
+                            (lengths.astype(cross.np.float32), "is another tensor than i32[3]")):
+            self.save({**inputs, "source.lengths": wrong})
+            code, _, err = command("--generate", "in.safetensors", "got.safetensors")
+            self.assertEqual(code, 1, err)
+            self.assertIn(says, err)
+
+    def test_prompts_of_their_own_lengths_and_biases(self):
+        folder, _, case = self.golden("gen-gpt2-greedy")
+        command, rng = self.command(case, folder), cross.np.random.default_rng(3)
+        ids, lengths = rng.integers(1, 60, (3, 5), dtype=cross.np.int32), [5, 3, 4]
+        options = ["max_new_tokens=6", "eos_token_id=0"]
+        got = self.generate(command, {"input_ids": ids, "time.lengths": cross.np.array(lengths, cross.np.int32)}, *options)
+        for i, n in enumerate(lengths):
+            alone = self.generate(command, {"input_ids": ids[i:i + 1, :n].copy()}, *options)
+            n_alone = alone["lengths"][0]
+            self.assertEqual(got["lengths"][i], n_alone)
+            self.assertEqual(got["sequences"][i, :n_alone].tolist(), alone["sequences"][0, :n_alone].tolist())
+        prompts = {"input_ids": ids}
+        usual = self.generate(command, prompts, *options)["sequences"]
+        first = sorted(set(usual[:, 5].tolist()))
+        without = self.generate(command, prompts, *options, "suppress_tokens=" + ",".join(map(str, first)))["sequences"]
+        biased = self.generate(command, prompts, *options, "logit_bias=" + ",".join(f"{t}:-1000" for t in first))["sequences"]
+        self.assertEqual(biased.tolist(), without.tolist())
+        self.assertNotEqual(biased.tolist(), usual.tolist())
+        for option, says in (("logit_bias=3", "a token, a colon and a number"), ("logit_bias=3:x", "a number"),
+                             ("logit_bias=3:1,", "a token, a colon and a number"), ("logit_bias=99:1", "logit_bias"),
+                             ("logit_bias=3:2000", "logit_bias"), ("decoder_start_token_id=1", "is their prompt")):
+            code, _, err = command("--generate", "in.safetensors", "got.safetensors", option)
+            self.assertIn(code, (1, 2), err)
+            self.assertIn(says, err)
+        self.save({"input_ids": ids, "batch.lengths": cross.np.array(lengths, cross.np.int32)})
+        self.assertIn('"batch.lengths" is no input', command("--generate", "in.safetensors", "got.safetensors")[2])
 
     def test_refusals_of_a_command(self):
         folder, _, case = self.golden("encoder-stack")

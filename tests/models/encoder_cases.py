@@ -143,7 +143,7 @@ def t5gemmas(case, every):
     alone = dict(masked="attention_mask", options=["--require-fusion=attention"])
     classify, tokens = hf.T5GemmaForSequenceClassification, hf.T5GemmaForTokenClassification
     case("t5gemma_encoder", hf.T5GemmaEncoderModel(config(first, is_encoder_decoder=False)), texts, HIDDEN, **alone)
-    case("t5gemma_encoder_unmasked", hf.T5GemmaEncoderModel(config(half, is_encoder_decoder=False)), only(texts, "input_ids"), HIDDEN)
+    case("t5gemma_encoder_unmasked", hf.T5GemmaEncoderModel(config(half, is_encoder_decoder=False)), only(texts, "input_ids"), HIDDEN, masked="input_ids")
     case("t5gemma_classify", classify(config(first, num_labels=3)), texts, LOGITS)
     case("t5gemma_classify_alone", classify(config(first, is_encoder_decoder=False, num_labels=3)), texts, LOGITS)
     case("t5gemma_tokens", tokens(config(first, num_labels=3)), texts, LOGITS, **alone)

@@ -488,7 +488,7 @@ class Account(ImportCase):
         file = self.folder / "generation_config.json"
         settings = json.loads(file.read_text())
         whole = self.tfmc(self.folder, "--strict").stdout
-        found = re.findall(r'^(?:TOKEN|HARMLESS)\("(\w+)", "(\S+)"\)$', (ROOT / "compiler/import/generation_keys.def").read_text(), re.M)
+        found = re.findall(r'^(?:TOKEN|HARMLESS)\("(\w+)", "(\S+)"\)$', (ROOT / "runtime/include/tfm/abi/generation_keys.def").read_text(), re.M)
         self.assertGreater(len(found), 20)
         samples = {"bool": True, "int": 2, "float": 0.5, "str": "a", "list[int]": [2], "list": [0.5], "dict": dict(a=1)}
         for kind, sample in samples.items():

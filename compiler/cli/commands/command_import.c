@@ -184,6 +184,11 @@ static bool check_output(Session *session, const char *folder) {
 
 void command_import(Session *session) {
   if (option_given(&session->options, OPTION_LIST)) {
+    if (session->options.files.n) {
+      diag_error_at(&session->diag, NULL, DIAG_USAGE, "--list is of no folder: leave '%s' out",
+                    session->options.files.items[0]);
+      return;
+    }
     StrBuf list = strbuf_new(session->arena);
     if (option_given(&session->options, OPTION_JSON))
       family_list_json(&list);

@@ -112,9 +112,9 @@ typedef void (*tfm_quantize_kernel)(const float *x, int64_t x_stride, int64_t ro
                                     int64_t stride);
 
 /* The same for weights of a block of keys, `rows` of a strip, whose rows are as a softmax kernel leaves them: each
- * weight times the scale of its value, 0 times anything being 0, is rounded to 0 to 255. The strip is overwritten. Rows
- * of whole numbers are those of TFM_KEY_BLOCK numbers; a scale stands behind the first `columns` of them, rounded up
- * to four. scales: readable up to a multiple of 16. */
+ * weight times the scale of its value, 0 times anything being 0, is rounded to 0 to 255, and is 128 less where tiles
+ * multiply signed bytes alone. The strip is overwritten. Rows of whole numbers are those of TFM_KEY_BLOCK numbers; a
+ * scale stands behind the first `columns` of them, rounded up to four. scales: readable up to a multiple of 16. */
 typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, const float *scales, void *numbers);
 
 /* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. k may
