@@ -167,6 +167,8 @@ stage "random gradients" build/venv/bin/python tests/differential/gradients.py b
 training() { "${PYTHON:-build/venv/bin/python}" tests/differential/training.py build/release/tfmc "$1"; }
 for run in 00{0..4} 00{0..4}-dropout gpt2 dates; do stage "training, $run" training "$run"; done
 stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
+stage "checkpoints, rows of batches" env PYTHONPATH=build/release/python TFM_COMPILER="$PWD/build/release/tfmc" \
+  build/venv/bin/python -W ignore tests/models/test_rows.py tests/models/cases
 stage "import, configs of all types with every key changed" build/venv/bin/python tests/models/fuzz_configs.py \
   build/release/tfmc tests/models/cases
 stage_alone "bare machines: Debian 12 and 13" env TFM_BARE_CHECK=yes scripts/bare-debian.sh

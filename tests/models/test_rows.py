@@ -16,7 +16,8 @@ import checkpoint
 
 CASES = pathlib.Path(sys.argv[1])
 # Where what stands behind a text or a sound is read too, as in transformers: docs/import.md says so of each.
-READS_PADDING = {"mobilebert": lambda config: True, "moonshine": lambda config: True,
+READS_PADDING = {"mobilebert": lambda config: True, "moonshine_streaming": lambda config: True,  # which takes whole frames
+                 "moonshine": lambda config: True,
                  "wav2vec2": lambda config: config["feat_extract_norm"] == "group"}
 
 
