@@ -37,16 +37,15 @@ TOKEN = """model Token {
 }
 """
 GRADIENTS = """model Gradients {
-  weight qs: [1, 1, 2048]
-  weight ks: [1, 1, 2048]
-  weight vs: [1, 1, 2048]
-  weight rs: [1, 1, 16]
-  weight bs: [1, 1, 16]
+  weight q: [%(batch)d, %(time)d, 2048]
+  weight k: [%(batch)d, %(time)d, 2048]
+  weight v: [%(batch)d, %(time)d, 2048]
+  weight a: [%(batch)d, %(time)d, 16]
+  weight b: [%(batch)d, %(time)d, 16]
   forward(x: f32[batch, time, 2048]) { return y = x }
-  fn objective(q: f32[batch, time, 2048], k: f32[batch, time, 2048], v: f32[batch, time, 2048], a: f32[batch, time, 16],
-               b: f32[batch, time, 16], g: f32[batch, time, 2048]) {
-    y = linear_attention(split_heads(q * qs, 16), split_heads(k * ks, 16), split_heads(v * vs, 16),
-                         decay = split_heads(a * rs, 16), beta = split_heads(b * bs, 16))
+  fn objective(g: f32[batch, time, 2048]) {
+    y = linear_attention(split_heads(q, 16), split_heads(k, 16), split_heads(v, 16),
+                         decay = split_heads(a, 16), beta = split_heads(b, 16))
     return loss = sum(sum(sum(merge_heads(y) * g)))
   }
   train objective { optimizer = "sgd" }
@@ -144,15 +143,17 @@ def token(args, scratch):
 def training(args, scratch):
     tfmc = package(args)
     batch, length = args.batch, 512
-    values = operands(batch, length, HEADS, HEADS, N) | {"g": np.random.default_rng(2).standard_normal((batch, length, 2048), np.float32)}
-    ones = {name: np.ones((1, 1, 16 if name in ("rs", "bs") else 2048), np.float32) for name in ("qs", "ks", "vs", "rs", "bs")}
-    trainer = tfmc.Trainer(GRADIENTS, weights=ones, threads=args.threads)
-    given, function, g = chunked(values, True), chunk_function(), torch.from_numpy(values["g"]).reshape(batch, length, HEADS, N)
+    values = operands(batch, length, HEADS, HEADS, N)
+    x = np.random.default_rng(2).standard_normal((batch, length, 2048), np.float32)
+    trainer = tfmc.Trainer(GRADIENTS % {"batch": batch, "time": length}, weights=values, threads=args.threads)
+    given, function, g = chunked(values, True), chunk_function(), torch.from_numpy(x).reshape(batch, length, HEADS, N)
 
     def theirs():
+        for one in given:
+            one.grad = None
         (function(*given) * g).sum().backward()
     elements = batch * length * HEADS * N * N
-    yield Case(f"gradients of linear attention, {batch} x {length}", seconds(lambda: trainer.gradients(**values)), seconds(theirs),
+    yield Case(f"gradients of linear attention, {batch} x {length}", seconds(lambda: trainer.gradients(g=x)), seconds(theirs),
                state_floor(elements, 5 * 4), 1.5, 0.25)
     del trainer, given
     yield block(args, tfmc, scratch, batch, length, elements)

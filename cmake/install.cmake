@@ -33,7 +33,8 @@ foreach(triple ${tfm_other_runtimes})
     RENAME libtfm_runtime-${triple}.a)
 endforeach()
 install(DIRECTORY runtime/include/tfm ${generated}/include/tfm compiler/api/include/tfm
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h PATTERN *.def PATTERN generate_options.def EXCLUDE)
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h PATTERN *.def PATTERN generate_options.def EXCLUDE
+  PATTERN generation_keys.def EXCLUDE)
 install(CODE "set(of_prefix \"\")
 if(CMAKE_INSTALL_PREFIX MATCHES \"/usr$\")
   set(of_prefix /usr)

@@ -22,9 +22,7 @@ DATE = (2020, 1, 1, 0, 0, 0)
 # Debian packages whose code is linked into the command; their terms go with it.
 LINKED = ("llvm-19-dev", "libstdc++-12-dev", "zlib1g-dev", "libzstd-dev", "libjansson-dev", "libpopt-dev")
 NUMPY = "numpy>=1.26"
-# of uvicorn a class that is its own affair is extended, hence the upper limit
-SERVE = ["tokenizers>=0.21", "starlette>=1.10", "uvicorn>=0.54,<1", "httptools>=0.9", "uvloop>=0.23", "orjson>=3.13",
-         "prometheus-client>=0.26", "jinja2>=3.1.6"]
+SERVE = ["tokenizers>=0.21", "httptools>=0.9", "uvloop>=0.23", "orjson>=3.13", "jinja2>=3.1.6"]
 GRAMMAR = ["llguidance>=1.9"]  # for answers that follow a schema
 
 

@@ -158,10 +158,13 @@ else
   stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
   stage "reports of models with states" "$python" tests/models/test_reports.py "$tfmc" tests/models/cases
   stage "tables of vectors" "$python" tests/models/test_models.py "$tfmc" tests/models/tables
+  stage "models that transformers has no class for" "$python" tests/models/test_models.py "$tfmc" tests/models/by_hand
+  stage "configs of older versions of transformers" "$python" tests/models/test_ages.py "$tfmc" tests/models/cases
   stage "checkpoints with one key or one tensor changed" "$python" tests/models/test_mutations.py "$tfmc" tests/models/cases \
     tests/models/mutations
   stage "import, refusals" "$python" tests/models/test_import.py "$tfmc" tests/models/cases
   stage "import, an account of tensors and keys" "$python" tests/models/test_account.py "$tfmc" tests/models/cases
+  stage "import, what a refused folder is told" "$python" tests/models/test_refusals.py "$tfmc" tests/models/cases
   stage "import, values" "$python" tests/models/test_values.py "$tfmc" tests/models/cases
   stage "import, shapes of tensors that are left out" "$python" tests/models/test_unread_shapes.py "$tfmc" tests/models/cases
   stage "import, GGUF" "$python" tests/models/test_gguf.py "$tfmc" tests/models/cases
@@ -179,7 +182,7 @@ else
   stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
   if [ -n "$(has_package yes)" ]; then
     stage "the Python package" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/tests/run.py
-    if "$python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client, jinja2' 2>/dev/null; then
+    if "$python" -c 'import httptools, uvloop, orjson, jinja2' 2>/dev/null; then
       stage "tfmc-serve" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/serve/tests/run_serve.py
     else
       not_run "tfmc-serve" "the packages that it requires could not be installed"

@@ -9,7 +9,7 @@ work=${TFM_WORK:-build}
 venv=$work/venv
 packages=(numpy==2.2.6 safetensors==0.5.3 tokenizers==0.21.1)
 templates=(jinja2==3.1.6)
-serve=(starlette==1.10.0 uvicorn==0.54.0 httptools==0.9.0 uvloop==0.23.0 orjson==3.13.0 prometheus-client==0.26.0)
+serve=(httptools==0.9.0 uvloop==0.23.0 orjson==3.13.0)
 grammars=(llguidance==1.9.0)
 modules=(wasmtime==50.0.1)
 client=(pytest==9.2.0 pytest-lsp==1.0.1 pygls==2.1.1 lsprotocol==2025.0.0)
@@ -28,7 +28,7 @@ if ! "$venv/bin/python" -c 'import numpy, safetensors, tokenizers' 2>/dev/null; 
   python3 -m venv "$venv"
   install "${packages[@]}" || exit 1
 fi
-"$venv/bin/python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client' 2>/dev/null ||
+"$venv/bin/python" -c 'import httptools, uvloop, orjson' 2>/dev/null ||
   install "${serve[@]}" || true
 "$venv/bin/python" -c 'import pytest_lsp' 2>/dev/null || install "${client[@]}" || true
 "$venv/bin/python" -c 'import llguidance' 2>/dev/null || install "${grammars[@]}" || true

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${TFM_WORK:-build}/clients-venv
 packages=(openai==3.57.0 huggingface_hub==2.4.0 langchain-openai==1.7.4 schemathesis==4.32.5 playwright==1.65.2 numpy==2.2.6 tokenizers==0.23.3
-  starlette==1.10.0 uvicorn==0.54.0 httptools==0.9.0 uvloop==0.23.0 orjson==3.13.0 prometheus-client==0.26.0 jinja2==3.1.6
+  httptools==0.9.0 uvloop==0.23.0 orjson==3.13.0 jinja2==3.1.6
   llguidance==1.9.1)
 if ! "$venv/bin/python" -c 'import openai, huggingface_hub, langchain_openai, schemathesis, playwright, llguidance, uvloop' 2>/dev/null; then
   python3 -m venv "$venv"

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Load for a server of embeddings or of reranking, and what the same rows take without one.
+"""Load for a server of embeddings, of reranking or of translations, and what the same rows take without one.
 
-usage: load.py URL... --words FILE [--route embed|openai|rerank] [--clients 1,8,64] [--rates 50,100] [--requests N]
-               [--texts N] [--lengths 3-64] [--rounds N] [--offline FOLDER[=FILE.tfmm]] [--threads N] [--key KEY]
+usage: load.py URL... --words FILE [--route embed|openai|rerank|translate] [--clients 1,8,64] [--rates 50,100]
+               [--shares 50,80,95] [--requests N] [--texts N] [--lengths 3-64] [--tokens N] [--rounds N]
+               [--offline FOLDER[=FILE.tfmm]] [--threads N] [--key KEY]
 
 In: servers that run already (tfmc-serve, or a peer with the same route), and a file of words, of which texts are made
 (vocab.txt of a BERT, or any text). Closed load: each of so many clients asks again when it is answered. Open load: so
-many requests a second, at random moments, whatever is answered. Servers take turns in every round, after their answers
+many requests a second, at random moments, whatever is answered; --shares are percents of what the last server answers
+in a closed load of the most clients, while the first round warms. --tokens: of a translation at most. Servers take turns in every round, after their answers
 to the same texts were compared. --offline: all texts of a closed load by tfmc.text in one call, in the same rounds: the
 floor that a server is measured by.
 Out: a table of requests and rows a second and of the times of requests, in the median of the rounds. Refused: answers
-that are not 200, and servers whose answers differ by more than 1e-3.
+that are not 200, and servers whose answers differ by more than 1e-3; how many translations are the same is said.
 """
 import argparse
 import asyncio
@@ -39,11 +41,13 @@ def requests_of(arguments):
     groups = [texts[i:i + arguments.texts] for i in range(0, len(texts), arguments.texts)]
     if arguments.route == "rerank":
         return groups, [{"query": groups[0][0], "texts": group, "truncate": True} for group in groups]
+    if arguments.route == "translate":
+        return groups, [{"text": group, "num_beams": 1, "max_new_tokens": arguments.tokens} for group in groups]
     member = "input" if arguments.route == "openai" else "inputs"
     return groups, [{member: group, "truncate": True} for group in groups]
 
 
-PATHS = {"embed": "/embed", "openai": "/v1/embeddings", "rerank": "/rerank"}
+PATHS = {"embed": "/embed", "openai": "/v1/embeddings", "rerank": "/rerank", "translate": "/translate"}
 
 
 class Server:
@@ -106,6 +110,8 @@ async def opened(server, bodies, rate):
 
 def numbers(answer, route):
     content = json.loads(answer)
+    if route == "translate":
+        return content["translations"]
     if route == "rerank":
         return [hit["score"] for hit in sorted(content, key=lambda hit: hit["index"])]
     vectors = content if route == "embed" else [entry["embedding"] for entry in content["data"]]
@@ -120,6 +126,10 @@ async def compare(servers, body, route):
         found.append(numbers(await server.ask(connection, body), route))
         connection[1].close()
     for server, other in zip(servers[1:], found[1:]):
+        if route == "translate":
+            same = sum(a == b for a, b in zip(found[0], other))
+            print(f"{server.name}: {same} of {len(other)} translations are those of {servers[0].name}")
+            continue
         far = max(abs(a - b) for a, b in zip(found[0], other))
         print(f"{server.name}: answers differ from {servers[0].name}'s by at most {far:.1e}")
         if far > 1e-3 or len(other) != len(found[0]):
@@ -137,6 +147,9 @@ def offline(arguments, groups):
     if arguments.route == "rerank":
         made = tfmc.text.Reranker(model, folder=folder)
         return lambda: made.predict([(groups[0][0], text) for text in texts])
+    if arguments.route == "translate":
+        made = tfmc.text.Translator(model, folder=folder)
+        return lambda: made.translate(texts, num_beams=1, max_new_tokens=arguments.tokens)
     made = tfmc.text.Embedder(model, folder=folder)
     return lambda: made.encode(texts)
 
@@ -158,6 +171,11 @@ async def measure(arguments, groups, bodies):
     alone = offline(arguments, groups) if arguments.offline else None
     print("| server | load | requests a second | rows a second | median ms | 95 % | 99 % |\n|---|---|---|---|---|---|---|")
     found, floor = {}, []
+    if arguments.shares:
+        clients = max(int(n) for n in arguments.clients.split(",") if n)
+        await closed(servers[-1], bodies, clients)
+        most = len(bodies) / (await closed(servers[-1], bodies, clients))[0]
+        loads += [("a second", round(float(share) / 100 * most, 1), opened) for share in arguments.shares.split(",")]
     for number in range(arguments.rounds + 1):  # the first warms
         for word, size, load in loads:
             for server in servers if number % 2 else servers[::-1]:
@@ -182,6 +200,8 @@ def main():
     parser.add_argument("--route", choices=PATHS, default="embed")
     parser.add_argument("--clients", default="1,8,64")
     parser.add_argument("--rates", default="")
+    parser.add_argument("--shares", default="")
+    parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--texts", type=int, default=1)
     parser.add_argument("--lengths", default="3-64")

@@ -2,11 +2,12 @@
 """Models with random weights in the sizes that people serve, for load: a folder for tfmc-serve and for transformers, and a
 GGUF file for llama.cpp with the same weights.
 
-usage: make_models.py FOLDER llama|gpt2 [--gguf]
+usage: make_models.py FOLDER llama|gpt2|m2m [--gguf]
 
 llama: the sizes of SmolLM2-360M (49,152 tokens). gpt2: those of GPT-2 small, with 2,048 positions and 32,000 tokens.
+m2m: a translator of the size of Transformer-base, with 32,000 tokens, and FOLDER/ct2, the same weights for CTranslate2.
 The tokenizer has tokens of bytes (BPE), learned from the texts of this project; tokens that these do not give are called
-<extra N>. --gguf: FOLDER/model.gguf too, in f32; llama alone. Needs torch, transformers, tokenizers, safetensors, gguf.
+<extra N>. --gguf: FOLDER/model.gguf too, in f32; llama alone. Needs torch, transformers, tokenizers, safetensors, gguf; m2m: ctranslate2.
 Out: FOLDER, which must not be there.
 """
 import argparse
@@ -16,7 +17,7 @@ import sys
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 END = 0
@@ -45,6 +46,11 @@ def model_of(kind):
         return transformers.LlamaForCausalLM(transformers.LlamaConfig(
             vocab_size=49152, hidden_size=960, intermediate_size=2560, num_hidden_layers=32, num_attention_heads=15,
             num_key_value_heads=5, max_position_embeddings=8192, tie_word_embeddings=True, **shared))
+    if kind == "m2m":
+        return transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(
+            vocab_size=32000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_ffn_dim=2048, decoder_ffn_dim=2048,
+            encoder_attention_heads=8, decoder_attention_heads=8, max_position_embeddings=512, bos_token_id=END,
+            eos_token_id=END, pad_token_id=1, decoder_start_token_id=END))
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=32000, n_positions=2048, **shared))
 
 
@@ -93,10 +99,25 @@ def write_gguf(model, tokenizer, path):
     out.close()
 
 
+def write_ct2(model, tokenizer, folder):
+    """What the converter of CTranslate2 makes, with the tokens of this tokenizer."""
+    from ctranslate2.converters.transformers import M2M100Loader
+    spec = M2M100Loader().get_model_spec(model)
+    tokens = [tokenizer.id_to_token(number) for number in range(model.config.vocab_size)]
+    spec.register_source_vocabulary(tokens)
+    spec.register_target_vocabulary(tokens)
+    spec.config.bos_token = spec.config.eos_token = spec.config.decoder_start_token = tokens[END]
+    spec.config.unk_token = tokens[END]
+    spec.validate()
+    spec.optimize(quantization="float32")
+    folder.mkdir()
+    spec.save(str(folder))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("kind", choices=("llama", "gpt2"))
+    parser.add_argument("kind", choices=("llama", "gpt2", "m2m"))
     parser.add_argument("--gguf", action="store_true")
     arguments = parser.parse_args()
     if arguments.folder.exists():
@@ -105,8 +126,12 @@ def main():
         parser.error("--gguf: of llama alone")
     model = model_of(arguments.kind)
     tokenizer = tokenizer_of(model.config.vocab_size)
+    if arguments.kind == "m2m":
+        tokenizer.post_processor = processors.TemplateProcessing("$A <end>", special_tokens=[("<end>", END)])
     model.save_pretrained(arguments.folder)
     tokenizer.save(str(arguments.folder / "tokenizer.json"))
+    if arguments.kind == "m2m":
+        write_ct2(model, tokenizer, arguments.folder / "ct2")
     if arguments.gguf:
         write_gguf(model, tokenizer, arguments.folder / "model.gguf")
 

@@ -72,7 +72,8 @@ LibraryFile *library_of_file(Session *session, const char *path) {
 static bool check_fixed(Session *session) {
   static const Option fixed[] = {OPTION_DEFINE, OPTION_MODEL,    OPTION_WEIGHTS_PREFIX, OPTION_ENGINE,
                                  OPTION_MARCH,  OPTION_OPTIMIZE, OPTION_REPORT,         OPTION_REQUIRE_FUSION,
-                                 OPTION_ONLY,   OPTION_DISABLE,  OPTION_STOP_AFTER,     OPTION_QUANTIZE};
+                                 OPTION_ONLY,   OPTION_DISABLE,  OPTION_STOP_AFTER,     OPTION_QUANTIZE,
+                                 OPTION_PRINT_AFTER, OPTION_DUMP_DIR, OPTION_TIME_PASSES};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
     if (option_given(&session->options, fixed[i]))
       option_error(&session->diag, fixed[i], "this was fixed when the library was compiled: leave it out");
@@ -341,6 +342,13 @@ WeightSource *session_weights(Session *session, Graph *graph) {
   WeightSource *weights = weight_source_open(&request, graph);
   if (weights) note_types(session, weights, graph);
   return weights;
+}
+
+bool session_note_weights(Session *session, Graph *graph) {
+  if (!option_given(&session->options, OPTION_WEIGHTS)) return true;
+  WeightSource *weights = session_weights(session, graph);
+  weight_source_close(weights);
+  return weights != NULL;
 }
 
 // ---- this machine ----

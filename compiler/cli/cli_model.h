@@ -63,6 +63,8 @@ Engine *session_engine_again(Session *session, Graph *graph, WeightSource *weigh
 WeightCheck session_weight_check(Session *session);
 /* Of --weights or --random-weights, or of the library. NULL after an error; else weight_source_close when done. */
 WeightSource *session_weights(Session *session, Graph *graph);
+/* Notes types of --weights, if given, in the graph: 16 bits are packed, and fused, in another way. False: an error. */
+bool session_note_weights(Session *session, Graph *graph);
 
 // ---- this machine ----
 

@@ -2,8 +2,8 @@
  * loop and the start token. See generation_settings.h for which wins.
  *
  * Each source is turned into a JSON object first, and one reader applies them all, so a value is checked and converted
- * in one place whatever it was written as. The table of settings is generate_options.def; names of a config that it
- * lacks are warned of, never silently dropped. */
+ * in one place whatever it was written as. The table of settings is generate_options.def; what else a config says must
+ * change nothing (generation_keys.def). */
 #include "cli/generation_settings.h"
 
 #include <jansson.h>
@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/option_rules.h"
+#include "import/generation_keys.h"
 #include "weights/files.h"
 
 // ---- where settings come from, and where they go ----
@@ -113,11 +115,6 @@ static bool read_fallback(Reader *reader, const json_t *value, void *member) {
   return read_integer(value, &reader->fallback);
 }
 
-static bool read_ignored(Reader *reader, const json_t *value, void *member) {
-  (void)reader, (void)value, (void)member;
-  return true;
-}
-
 // ---- the table ----
 
 typedef struct SettingKind {
@@ -130,8 +127,7 @@ static const SettingKind kind_count = {"a whole number", read_count}, kind_real 
                          kind_tokens = {"an id or a list of ids", read_tokens},
                          kind_early = {"true, false or \"never\"", read_early},
                          kind_words = {"a list of lists of one id each", read_words},
-                         kind_start = {"a token's id", read_start}, kind_fallback = {"a token's id", read_fallback},
-                         kind_ignored = {"", read_ignored};
+                         kind_start = {"a token's id", read_start}, kind_fallback = {"a token's id", read_fallback};
 
 typedef struct Setting {
   const char *name;
@@ -170,17 +166,22 @@ static void apply(Reader *reader, const Layer *layer, const Setting *setting, co
 
 // ---- layers ----
 
-static void warn_unknown(const Layer *layer) {
+/* What the table lacks is known to change nothing, or refused: the tokens would be others than the config asks for. */
+static void refuse_others(const Layer *layer) {
+  Diag *diag = &layer->session->diag;
   const char *names[N_SETTINGS], *key;
   const json_t *value;
   for (size_t i = 0; i < N_SETTINGS; i++) names[i] = settings_table[i].name;
   json_object_foreach((json_t *)(uintptr_t)layer->object, key, value) {
     size_t i = 0;
     while (i < N_SETTINGS && strcmp(names[i], key) != 0) i++;
-    if (i < N_SETTINGS) continue;
-    const char *nearest = diag_nearest(key, names, N_SETTINGS);
-    diag_warning_at(&layer->session->diag, layer->place, DIAG_UNUSED, "\"%s\" is not an option of generation%s%s%s",
-                    key, nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    if (i < N_SETTINGS || json_is_null(value)) continue;
+    const char *fault = generation_wrong_kind(diag->arena, key, value);
+    if (!fault && !generation_fault(layer->object, key, value)) continue;
+    const char *nearest = generation_has_key(key) ? NULL : diag_nearest(key, names, N_SETTINGS);
+    if (!fault) fault = "it is no option of generation here, and may change the tokens: take it out";
+    diag_error_at(diag, layer->place, DIAG_INPUT_VALUE, "\"%s\": %s%s%s%s", key, fault,
+                  nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
   }
 }
 
@@ -204,7 +205,7 @@ static void apply_layer(Reader *reader, const Layer *layer) {
     if (is_of_eos(setting) == (i < N_SETTINGS) && has(layer->object, setting->name))
       apply(reader, layer, setting, json_object_get(layer->object, setting->name));
   }
-  warn_unknown(layer);
+  refuse_others(layer);
 }
 
 /* NULL for what JSON cannot say (infinity, NaN); the setting is null then, that is, not given. */
@@ -277,6 +278,16 @@ static json_t *of_flags(Session *session) {
   return object;
 }
 
+/* What the settings together leave without effect. */
+static void refuse_unread(Session *session, const tfm_generate_options *options) {
+  const Options *given = &session->options;
+  if (option_given(given, OPTION_SEED) && !options->do_sample && !options_have_random_input(given))
+    option_error(&session->diag, OPTION_SEED,
+                 "it would change nothing: no token is drawn (--do-sample), no input is random");
+  if (option_given(given, OPTION_GENERATE_guesses) && options->num_beams > 1)
+    option_error(&session->diag, OPTION_GENERATE_guesses, "it would change nothing: rows of beams are not guessed");
+}
+
 /* A flag without effect is probably a mistake; transformers warns of it, too. A temperature of 0 asks for no sampling
  * and needs no warning. */
 static void warn_without_effect(Session *session, const tfm_generate_options *options) {
@@ -328,5 +339,6 @@ bool generation_settings_read(Session *session, const Graph *graph, bool is_deco
     settings->start = reader.fallback;
   read_layer(&reader, of_flags(session), NULL);
   warn_without_effect(session, &settings->options);
+  refuse_unread(session, &settings->options);
   return !diag_has_errors(&session->diag);
 }

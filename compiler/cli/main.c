@@ -17,6 +17,7 @@
 #include "aot/library_file.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/command_help.h"
+#include "cli/option_rules.h"
 #include "cli/text_command.h"
 
 enum { STACK_BYTES = 64 << 20, EXIT_ENVIRONMENT = 3 };
@@ -41,7 +42,7 @@ static void obey(Session *session, int argc, char **argv) {
     StrBuf help = strbuf_new(session->arena);
     help_verb(&help, options->verb);
     session_print(&help);
-  } else {
+  } else if (options_are_all_read(&session->diag, options)) {
     commands[options->verb](session);
   }
 }

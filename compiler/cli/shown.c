@@ -53,17 +53,9 @@ static Graph *gradients(Session *session) {
   return graphs ? graphs->gradients : NULL;
 }
 
-/* A weight of the file that has 16 bits is packed, and fused, in another way than one of 32. */
-static bool note_weights(Session *session, Graph *graph) {
-  if (!option_given(&session->options, OPTION_WEIGHTS)) return true;
-  WeightSource *weights = session_weights(session, graph);
-  weight_source_close(weights);
-  return weights != NULL;
-}
-
 Graph *shown_graph(Session *session, const StageInfo *stage) {
   Graph *graph = model_load(session);
-  if (!graph || !note_weights(session, graph)) return NULL;
+  if (!graph || !session_note_weights(session, graph)) return NULL;
   if (stage->part == PART_ENCODER || stage->part == PART_STEP) return graph_of_part(session, graph, stage);
   if (stage->part == PART_TRAINING) graph = gradients(session);
   if (!graph) return NULL;

@@ -151,8 +151,7 @@ void table_of_generate_options(StrBuf *out) {
     const char *kind = settings[i].kind, *help = settings[i].help;
     const bool is_start = strcmp(kind, "start") == 0 || strcmp(kind, "fallback") == 0;
     const bool is_early = strcmp(kind, "early") == 0;
-    if (strcmp(kind, "ignored") == 0) help = "read without effect";
-    else if (is_alias(i)) help = help_of_alias(out->arena, i);
+    if (is_alias(i)) help = help_of_alias(out->arena, i);
     ROW(settings[i].name, is_start ? "token" : kind, shown_default(kind, settings[i].initial),
         is_early ? "false, true or never" : settings[i].range, where_accepted(settings[i].accepted), help);
   }

@@ -267,8 +267,7 @@ bool broadcast_shapes(Elaborator *e, const char *what, uint32_t n, const Shape *
 }
 
 const Size *product_of(Elaborator *e, uint32_t n, const Size *const *dims) {
-  const Size *product = size_const(e->sizes, 1);
-  for (uint32_t i = 0; i < n && product; i++) product = size_mul(e->sizes, product, dims[i]);
+  const Size *product = sizes_product(e->sizes, n, dims);
   if (!product) fail(e, DIAG_LIMIT, "a product of sizes is too large to be computed");
   return product;
 }

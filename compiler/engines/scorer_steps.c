@@ -141,7 +141,7 @@ static Tensor gather_encoded(StepScorer *s, const RowGroup *group, const StepInp
                                : parts_gather(s->scratch, whole, s->items, (uint32_t)input->batch_axis, group);
 }
 
-static bool goes_on(const StepInput *input) { return input->role.kind == ROLE_CACHE || role_is_state(input->role); }
+static bool goes_on(const StepInput *input) { return role_goes_on(input->role); }
 
 /* The cache of rows without earlier tokens: its axis of positions has length 0, and every other size has its value. A
  * state is all zeros, a running sum of f32 all -0. */

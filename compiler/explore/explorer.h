@@ -11,6 +11,7 @@
 
 #include "explore/explore.h"
 #include "explore/tracks.h"
+#include "graph/stable_names.h"
 
 typedef struct ExploredProgram {
   const char *name; /* whole, encoder, step, gradients */
@@ -93,7 +94,5 @@ int64_t explorer_default_size(const Explorer *x, const Graph *graph, uint32_t sy
 void explorer_add_workspace(Explorer *x, const ExploredProgram *program, json_t *to);
 json_t *explorer_fusions(Explorer *x);                             /* pass_data.c */
 json_t *explorer_passes(Explorer *x);
-/* "layers.3.self_attn" -> "layers.*.self_attn" */
-const char *path_without_numbers(Arena *arena, const char *path);
 
 #endif

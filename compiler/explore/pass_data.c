@@ -1,23 +1,10 @@
 /* Passes: what was fused, what was not and why, and what each pass changed.
  *
- * * In: the logs and tracks of the programs. Out: the lists `fusions` and `passes`. The same change in modules that
+ * In: the logs and tracks of the programs. Out: the lists `fusions` and `passes`. The same change in modules that
  * differ in numbers only is one entry. Refuses nothing. */
 #include <string.h>
 
 #include "explore/explorer.h"
-
-/* "layers.3.self_attn" -> "layers.*.self_attn" */
-const char *path_without_numbers(Arena *arena, const char *path) {
-  StrBuf out = strbuf_new(arena);
-  while (*path) {
-    const size_t length = strcspn(path, "."), digits = strspn(path, "0123456789");
-    if (length && digits == length) strbuf_add_char(&out, '*');
-    else strbuf_add_n(&out, path, length);
-    path += length;
-    if (*path) strbuf_add_char(&out, *path++);
-  }
-  return out.text;
-}
 
 // ---- fusions ----
 

@@ -167,9 +167,7 @@ bool node_same_shape(const Node *a, const Node *b) {
 }
 
 const Size *node_elements(SizeTable *table, const Node *node) {
-  const Size *product = size_const(table, 1);
-  for (uint8_t i = 0; i < node->rank && product; i++) product = size_mul(table, product, node->dims[i]);
-  return product;
+  return sizes_product(table, node->rank, node->dims);
 }
 
 // ---- roles ----

@@ -34,6 +34,8 @@ extern const RoleInfo role_table[N_ROLES];
 extern const char *const size_role_names[N_SIZE_ROLES];
 
 static inline bool role_is_state(Role role) { return role.kind == ROLE_STATE || role.kind == ROLE_RUNNING_SUM; }
+/* Whether a step gives what it becomes, which the next one reads. */
+static inline bool role_goes_on(Role role) { return role.kind == ROLE_CACHE || role_is_state(role); }
 static inline bool role_is(Role a, Role b) { return a.kind == b.kind && a.number == b.number; }
 
 #endif

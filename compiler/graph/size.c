@@ -115,6 +115,12 @@ const Size *size_mul(SizeTable *table, const Size *a, const Size *b) {
   return sum;
 }
 
+const Size *sizes_product(SizeTable *table, uint32_t n, const Size *const *sizes) {
+  const Size *product = size_const(table, 1);
+  for (uint32_t i = 0; i < n && product; i++) product = size_mul(table, product, sizes[i]);
+  return product;
+}
+
 /* False if the coefficient is not divisible, or a symbol of `b` is missing in `a`. INT64_MIN / -1 overflows. */
 static bool term_quotient(const SizeTerm *a, const SizeTerm *b, SizeTerm *quotient) {
   *quotient = (SizeTerm){0};

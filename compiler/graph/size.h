@@ -64,6 +64,7 @@ const Size *size_symbol(SizeTable *table, const char *name);
 const Size *size_add(SizeTable *table, const Size *a, const Size *b);
 const Size *size_sub(SizeTable *table, const Size *a, const Size *b);
 const Size *size_mul(SizeTable *table, const Size *a, const Size *b);
+const Size *sizes_product(SizeTable *table, uint32_t n, const Size *const *sizes);
 /* The exact quotient; NULL if there is none, or if b is 0. */
 const Size *size_div(SizeTable *table, const Size *a, const Size *b);
 /* The quotient by a number greater than 0, rounded down, in the normal form that docs/language.md defines: of

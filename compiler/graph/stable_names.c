@@ -58,3 +58,17 @@ const char *stable_name(const StableNames *names, const Node *node) {
   CHECK(entry, "node %%%u has no name", node->id);
   return entry->value;
 }
+
+// ---- module paths ----
+
+const char *path_without_numbers(Arena *arena, const char *path) {
+  StrBuf out = strbuf_new(arena);
+  while (*path) {
+    const size_t length = strcspn(path, "."), digits = strspn(path, "0123456789");
+    if (length && digits == length) strbuf_add_char(&out, '*');
+    else strbuf_add_n(&out, path, length);
+    path += length;
+    if (*path) strbuf_add_char(&out, *path++);
+  }
+  return out.text;
+}

@@ -21,5 +21,7 @@ void stable_names_note(StableNames *names, const Graph *graph);
 const char *stable_name(const StableNames *names, const Node *node);
 /* As graph_print does, with these names in place of numbers; not for graph_read. Nodes without one are noted. */
 void graph_print_with_names(StrBuf *out, Graph *graph, StableNames *names);
+/* "layers.3.self_attn" -> "layers.*.self_attn" */
+const char *path_without_numbers(Arena *arena, const char *path);
 
 #endif

@@ -245,15 +245,12 @@ static bool replaces(const Verifier *v, const Node *input, const Node *output) {
   return true;
 }
 
-/* A step gives what it becomes: it is read by the next one. */
-static bool goes_on(Role role) { return role.kind == ROLE_CACHE || role_is_state(role); }
-
 static void check_caches(Verifier *v) {
   const Graph *graph = v->graph;
   for (size_t i = 0; i < graph->inputs.n; i++) {
     const Node *input = graph->inputs.items[i];
     const Role role = input->attr.role;
-    if (!goes_on(role)) continue;
+    if (!role_goes_on(role)) continue;
     const GraphOutput *output = graph_output_with(graph, role);
     if (!output) fault(v, input, "no output is %s", role_text(v, role));
     else if (role.kind == ROLE_CACHE && !continues(v, input, output->node))
@@ -263,7 +260,7 @@ static void check_caches(Verifier *v) {
   }
   for (size_t i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.items[i];
-    if (goes_on(output->role) && !graph_input_with(graph, output->role))
+    if (role_goes_on(output->role) && !graph_input_with(graph, output->role))
       fault(v, NULL, "no input is %s", role_text(v, output->role));
   }
 }

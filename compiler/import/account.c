@@ -77,6 +77,24 @@ static bool is_negative_share(const char *key, const json_t *value) {
   return strcmp(key, "partial_rotary_factor") == 0 && json_is_number(value) && json_number_value(value) < 0;
 }
 
+/* Said within the settings of a part, and what these mean without it. */
+static bool is_default_of_part(const char *key, const json_t *value) {
+  static const struct {
+    const char *key, *value;
+  } defaults[] = {
+#define PART_DEFAULT(key, value) {key, value},
+#include "import/part_defaults.def"
+  };
+  for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+    if (strcmp(key, defaults[i].key) != 0) continue;
+    json_t *usual = json_loads(defaults[i].value, JSON_DECODE_ANY, NULL);
+    const bool is_equal = usual && values_are_equal(usual, value);
+    json_decref(usual);
+    return is_equal;
+  }
+  return false;
+}
+
 /* `path`: "" or that of the object with a dot behind it. What changes nothing at the top changes nothing in an object
  * either. */
 static void account_for_object(const Keys *k, const json_t *object, const char *path, unsigned depth) {
@@ -96,7 +114,7 @@ static void account_for_object(const Keys *k, const json_t *object, const char *
     if (map_has(&k->named, arena_printf(k->arena, "%s.*", name))) continue; /* whose members are read one by one */
     if (json_is_object(value) && json_object_size(value) && depth < MAX_DEPTH)
       account_for_object(k, value, arena_printf(k->arena, "%s.", name), depth + 1);
-    else if (!map_has(&k->named, name))
+    else if (!map_has(&k->named, name) && !(depth && is_default_of_part(key, value)))
       report_unread(k, name, value);
   }
 }

@@ -156,7 +156,7 @@ static Family *embedded_family(Arena *arena, Map *names, Diag *diag, const Embed
   return family;
 }
 
-static bool is_for(const Family *family, const char *type) {
+bool family_is_for(const Family *family, const char *type) {
   const Ast *types = family->checkpoint->children[0];
   for (uint32_t i = 0; i < types->n_children; i++)
     if (strcmp(types->children[i]->text, type) == 0) return true;
@@ -203,7 +203,7 @@ static Family *embedded_for(Arena *arena, Map *names, Diag *diag, const Folder *
     if (!mentions(&embedded[i], quoted)) continue;
     Family *family = embedded_family(arena, names, diag, &embedded[i]);
     if (!family) return NULL;
-    if (!is_for(family, type) || (param && family_param(family, param) < 0)) continue;
+    if (!family_is_for(family, type) || (param && family_param(family, param) < 0)) continue;
     if (!first) first = family;
     if (computes(arena, family, class)) return family;
   }

@@ -21,6 +21,7 @@ typedef struct Family {
  * that computes its class, else the first. NULL after an error; a folder without a model_type is one unless a file is
  * given. */
 Family *family_choose(Arena *arena, Map *names, Diag *diag, const Folder *folder, const char *path);
+bool family_is_for(const Family *family, const char *type);
 /* Those of models/, but for parts that others include. */
 typedef VEC(Family *) Families;
 Families families_embedded(Arena *arena, Map *names);

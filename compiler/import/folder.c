@@ -20,14 +20,21 @@ static json_t *read_optional(Arena *arena, Diag *diag, const char *path) {
   return file_exists(path) ? read_json(arena, diag, path, JSON_OBJECT) : json_object();
 }
 
-// ---- models that other folders have in a form that is read ----
+// ---- folders that the type alone does not tell ----
 
 typedef struct OtherForm {
-  const char *type, *key, *value, *cure;
+  const char *type, *key, *value, *text; /* the cure, or the type of the family */
 } OtherForm;
 
-static const OtherForm other_forms[] = {
 #define OTHER_FORM(type, key, value, cure) {type, key, value, cure},
+#define OWN_TYPE(...)
+static const OtherForm other_forms[] = {
+#include "import/other_forms.def"
+};
+
+#define OTHER_FORM(...)
+#define OWN_TYPE(type, key, value, family) {type, key, value, family},
+static const OtherForm own_types[] = {
 #include "import/other_forms.def"
 };
 
@@ -51,10 +58,15 @@ static bool is_form(const OtherForm *form, const json_t *config) {
 static bool check_other_forms(Diag *diag, const json_t *config, const char *path) {
   for (size_t i = 0; i < sizeof other_forms / sizeof *other_forms; i++) {
     if (!is_form(&other_forms[i], config)) continue;
-    diag_error_at(diag, path, DIAG_CHECKPOINT, "\"%s\": %s", other_forms[i].key, other_forms[i].cure);
+    diag_error_at(diag, path, DIAG_CHECKPOINT, "\"%s\": %s", other_forms[i].key, other_forms[i].text);
     return false;
   }
   return true;
+}
+
+static void take_own_type(json_t *config) {
+  for (size_t i = 0; i < sizeof own_types / sizeof *own_types; i++)
+    if (is_form(&own_types[i], config)) json_object_set_new(config, "model_type", json_string(own_types[i].text));
 }
 
 // ---- config.json ----
@@ -77,7 +89,7 @@ static const char *architecture_of(const json_t *config) {
     if (tolower((unsigned char)*at) != tolower((unsigned char)*type)) break;
     at++;
   }
-  return type == end || strcmp(type, "text") == 0 ? at : name;
+  return type == end || strcmp(type, "text") == 0 || strcmp(type, "experts") == 0 ? at : name;
 }
 
 static bool same_value(const json_t *a, const json_t *b) {
@@ -309,6 +321,7 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
                                : read_config(arena, diag, folder->config_path);
   if (!folder->config || !take_text_part(arena, diag, folder)) return NULL;
   folder->written = json_copy(folder->config);
+  take_own_type(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
   json_t *scaling = json_incref(json_object_get(folder->config, "rope_scaling"));
   const bool is_good = check_other_forms(diag, folder->config, folder->config_path) &&

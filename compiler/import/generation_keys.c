@@ -35,7 +35,7 @@ static const OtherKey others[] = {
 #define TOKEN(key, kinds) {key, kinds, NULL, true},
 #define HARMLESS(key, kinds) {key, kinds, NULL, false},
 #define NEUTRAL(key, json) {key, NULL, json, false},
-#include "import/generation_keys.def"
+#include "tfm/abi/generation_keys.def"
 };
 enum { N_OTHERS = sizeof others / sizeof *others };
 

@@ -243,6 +243,26 @@ static const char *module_param(const Evaluation *e) {
   return sentence_param(json_object_get(e->folder->names, "sentence"));
 }
 
+static bool has_text(const Texts *texts, const char *text) {
+  for (size_t i = 0; i < texts->n; i++)
+    if (strcmp(texts->items[i], text) == 0) return true;
+  return false;
+}
+
+/* The classes of all families for the type: another file may compute what this one does not. */
+static Texts classes_of_type(const Evaluation *e) {
+  Map names = map_new(e->arena);
+  Texts found = family_texts(e->arena, e->values->family, "classes");
+  const char *type = json_string_value(json_object_get(e->folder->config, "model_type"));
+  const Families families = e->values->family->is_embedded && type ? families_embedded(e->arena, &names) : (Families){0};
+  for (size_t i = 0; i < families.n; i++) {
+    const Texts classes = family_texts(e->arena, families.items[i], "classes");
+    for (size_t k = 0; family_is_for(families.items[i], type) && k < classes.n; k++)
+      if (!has_text(&found, classes.items[k])) vec_push(e->arena, &found, classes.items[k]);
+  }
+  return found;
+}
+
 /* A class of the model's own type whose head is not computed may be taken without it, if the user says so by a task,
  * or where sentence transformers take the body alone; one of another name is of other code, and nothing here knows what
  * it computes. */
@@ -254,8 +274,8 @@ static void check_class(Evaluation *e) {
   const bool is_body = e->options->task || module_param(e); /* whose head is left out */
   if (!classes.n || !class || (is_body && !is_other_code)) return;
   if (e->folder->ignored && map_has(e->folder->ignored, "architectures")) return;
-  for (size_t i = 0; i < classes.n; i++)
-    if (strcmp(classes.items[i], part) == 0) return;
+  if (has_text(&classes, part)) return;
+  const Texts of_type = classes_of_type(e);
   const Texts tasks = family_tasks(e->arena, e->values->family);
   const char *prefix = is_other_code ? "..." : arena_strndup(e->arena, class, strlen(class) - strlen(part));
   const char *cure = is_other_code ? "--ignore architectures says that it computes the same"
@@ -264,7 +284,7 @@ static void check_class(Evaluation *e) {
                                    : "In Python, tfmc.from_torch takes the module itself";
   report(e, true,
          arena_printf(e->arena, "\"architectures\": the class %s is not computed; computed: %s. %s", class,
-                      class_names(e->arena, &classes, prefix), cure));
+                      class_names(e->arena, &of_type, prefix), cure));
 }
 
 static void check_task(Evaluation *e) {
@@ -320,6 +340,13 @@ static Evaluation evaluation_new(Arena *arena, Diag *diag, const Folder *folder,
 static ImportValues values_new(Arena *arena, const Family *family) {
   json_t **of_params = ARENA_ARRAY(arena, json_t *, family->model->children[0]->n_children);
   return (ImportValues){family, of_params, json_array(), "", map_new(arena)};
+}
+
+void import_note_family(Diag *diag, const Family *family) {
+  if (!family->is_embedded || !diag_has_errors(diag)) return;
+  diag_note(diag, family->checkpoint->span,
+            "this is the family of the folder; --family FILE takes a changed copy of it, and in Python tfmc.from_torch "
+            "takes the module itself");
 }
 
 bool import_check(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options) {

@@ -275,7 +275,7 @@ static bool add_module(const Reader *r, const char *modules, const json_t *modul
                          "SpladePooling, MultiVectorMask and StaticEmbedding are");
   if (!check_place(r, modules, kind, i)) return false;
   if (kind->is_first && place && strcmp(place, ".") == 0) place = ""; /* so model2vec writes it */
-  if (!place || strchr(place, '/') || *place == '.' || (kind->needs_config && !*place))
+  if (!place || strchr(place, '/') || *place == '.' || ((kind->needs_config || kind->file == Drop) && !*place))
     return refuse_module(r, modules, name, "has no \"path\" of a folder in this one");
   if (kind->is_first && *place)
     return refuse_module(r, modules, name,

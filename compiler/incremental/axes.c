@@ -102,9 +102,7 @@ static int32_t axis_of_slice(const Cut *cut, const Node *node, size_t operand, u
 }
 
 const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis) {
-  const Size *product = size_const(sizes, 1);
-  for (uint32_t i = 0; i < axis && product; i++) product = size_mul(sizes, product, node->dims[i]);
-  return product;
+  return sizes_product(sizes, axis, node->dims);
 }
 
 /* The elements before an axis, those of the batch in it too if it is merged. */

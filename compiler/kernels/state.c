@@ -181,18 +181,24 @@ static LLVMValueRef read_at(StateKernel *s, LLVMValueRef t) {
 
 // ---- what the next walk takes ----
 
-/* Steps of an operand lie further apart than they are long, so the processor does not foresee them. */
+static void fetch_number(StateKernel *s, LLVMValueRef base, LLVMValueRef i) {
+  emit_prefetch(s->e, emit_offset(s->e, base, emit_mul(s->e, i, emit_i64(s->e, sizeof(float)))), 3);
+}
+
+/* Steps of an operand lie further apart than they are long, so the processor does not foresee them. Where they do not
+ * begin with a line, they end in one more. */
 static void fetch_numbers(StateKernel *s, LLVMValueRef base) {
   Emitter *e = s->e;
-  const int64_t line = e->target->cache_line, of_line = line / (int64_t)sizeof(float);
-  Loop lines = loop_begin(e, emit_i64(e, 0), s->n, of_line);
-  emit_prefetch(e, emit_offset(e, base, emit_mul(e, lines.index, emit_i64(e, sizeof(float)))), 3);
+  Loop lines = loop_begin(e, emit_i64(e, 0), s->n, e->target->cache_line / (int64_t)sizeof(float));
+  fetch_number(s, base, lines.index);
   loop_end(e, &lines);
+  fetch_number(s, base, emit_sub(e, s->n, emit_i64(e, 1)));
 }
 
 static void fetch_columns(StateKernel *s, LLVMValueRef base) {
-  for (unsigned at = 0; at < s->vectors * LANES * sizeof(float); at += s->e->target->cache_line)
-    emit_prefetch(s->e, emit_offset(s->e, base, emit_i64(s->e, at)), 3);
+  const unsigned columns = s->vectors * LANES, of_line = s->e->target->cache_line / sizeof(float);
+  for (unsigned i = 0; i < columns; i += of_line) fetch_number(s, base, emit_i64(s->e, i));
+  fetch_number(s, base, emit_i64(s->e, columns - 1));
 }
 
 /* What step t reads by, and what it writes and gives. */

@@ -336,12 +336,17 @@ static void place_next(GradKernel *s, LLVMValueRef t, LLVMValueRef given, Back *
   walk->next_given = given, walk->next_k = STEP_OF(s, k, t), walk->next_q = STEP_OF(s, q, t);
 }
 
+static void fetch_number(GradKernel *s, LLVMValueRef base, LLVMValueRef i) {
+  emit_prefetch(s->e, emit_offset(s->e, base, emit_mul(s->e, i, emit_i64(s->e, sizeof(float)))), 3);
+}
+
+/* Numbers that do not begin with a line end in one more. */
 static void fetch(GradKernel *s, LLVMValueRef base, LLVMValueRef numbers) {
   Emitter *e = s->e;
-  const int64_t line = e->target->cache_line, of_line = line / (int64_t)sizeof(float);
-  Loop lines = loop_begin(e, emit_i64(e, 0), numbers, of_line);
-  emit_prefetch(e, emit_offset(e, base, emit_mul(e, lines.index, emit_i64(e, sizeof(float)))), 3);
+  Loop lines = loop_begin(e, emit_i64(e, 0), numbers, e->target->cache_line / (int64_t)sizeof(float));
+  fetch_number(s, base, lines.index);
   loop_end(e, &lines);
+  fetch_number(s, base, emit_sub(e, numbers, emit_i64(e, 1)));
 }
 
 /* What the next walk takes: operands of neighbouring steps lie far apart, so the processor does not foresee them. */

@@ -1,17 +1,20 @@
-/* In: 32 steps of a group of a panel in Q4 (tfm/abi/form_q4.h), its word, and the steps of k of a that they are
+/* In: 32 steps of a group of a panel in Q4 (tfm/abi/form_q4.h), its word, and the steps of k of a that it is
  * multiplied with. Out: code that adds their products to c. See tile.h.
  *
- * A number of 4 bits times the scale less the zero point times it is one exact FMA; a sum and a difference round that
- * as the scale's type does, whatever the type is: what they add is a power of two and a half, made of the exponent. For
- * rows of 8 bits numbers are bytes, and the word says what is added to these and what their sum is multiplied with.
- * Refuses nothing. */
+ * With v = d s, the whole number times the scale, v + 2^r v less 2^r v is v rounded to 24 - r bits. d s + 2^r d s is
+ * one product, of d and s + 2^r s, which has at most 24 bits; the other is exact, and so is the difference. So it is
+ * two operations, an FMA the second, and where there is none its product is exact all the same. That a sum with the
+ * largest power would round the same way, also of two equally near numbers: v has at most 16 bits, so 2^r v is an even
+ * multiple of the last bit of the sum. For rows of 8 bits numbers are bytes, and the word says what is added to these
+ * and what their sum is multiplied with. Refuses nothing. */
 #include "tfm/abi/form_q4.h"
 
 #include "codegen/vector.h"
 #include "kernels/tile.h"
 
 typedef struct Numbers {
-  LLVMValueRef scale, start, large; /* the start is -z s; large is what the bits of a power of two get */
+  LLVMValueRef start;        /* -z */
+  LLVMValueRef both, larger; /* s + 2^r s, and -2^r s */
 } Numbers;
 
 static LLVMTypeRef floats_of(Tile *t) { return LLVMVectorType(t->e->f32, t->lanes); }
@@ -21,15 +24,21 @@ static LLVMValueRef scale_of(Tile *t, LLVMValueRef word) {
   return LLVMBuildBitCast(t->e->builder, bits, floats_of(t), "");
 }
 
+/* -2^r: r becomes an exponent. */
+static LLVMValueRef power_of(Tile *t, LLVMValueRef word) {
+  LLVMBuilderRef b = t->e->builder;
+  LLVMValueRef r = LLVMBuildShl(b, word, tile_splat_bits(t, 23 - TFM_Q4_SHIFT), "");
+  r = LLVMBuildAnd(b, r, tile_splat_bits(t, 31u << 23), "");
+  LLVMValueRef bits = emit_add(t->e, r, tile_splat_bits(t, 0x80000000u + (127u << 23)));
+  return LLVMBuildBitCast(b, bits, floats_of(t), "");
+}
+
 static Numbers numbers_of(Tile *t, LLVMValueRef word) {
   LLVMBuilderRef b = t->e->builder;
-  LLVMValueRef more = LLVMBuildAnd(b, word, tile_splat_bits(t, TFM_Q4_ZEROS), "");
-  LLVMValueRef zero = LLVMBuildSIToFP(b, emit_sub(t->e, more, tile_splat_bits(t, TFM_Q4_ZERO)), floats_of(t), "");
-  LLVMValueRef large = LLVMBuildShl(b, word, tile_splat_bits(t, 23 - TFM_Q4_SHIFT), "");
-  large = LLVMBuildAnd(b, large, tile_splat_bits(t, 31u << 23), "");
-  Numbers numbers = {.scale = scale_of(t, word)};
-  numbers.start = LLVMBuildFMul(b, zero, numbers.scale, "");
-  numbers.large = emit_add(t->e, large, tile_splat_bits(t, TFM_Q4_HALF));
+  LLVMValueRef more = LLVMBuildAnd(b, word, tile_splat_bits(t, TFM_Q4_ZEROS), ""), scale = scale_of(t, word);
+  Numbers numbers = {.larger = LLVMBuildFMul(b, scale, power_of(t, word), "")};
+  numbers.start = LLVMBuildSIToFP(b, emit_sub(t->e, more, tile_splat_bits(t, TFM_Q4_ZERO)), floats_of(t), "");
+  numbers.both = LLVMBuildFSub(b, scale, numbers.larger, "");
   return numbers;
 }
 
@@ -48,12 +57,8 @@ static LLVMValueRef code_of(Tile *t, LLVMValueRef line, unsigned step) {
 }
 
 static LLVMValueRef number_of(Tile *t, const Numbers *numbers, LLVMValueRef code) {
-  LLVMBuilderRef b = t->e->builder;
-  LLVMValueRef exact = emit_fma(t->e, code, numbers->scale, numbers->start);
-  LLVMValueRef bits = LLVMBuildBitCast(b, exact, LLVMVectorType(t->e->i32, t->lanes), "");
-  LLVMValueRef power = LLVMBuildAnd(b, bits, tile_splat_bits(t, TFM_Q4_EXPONENT), "");
-  LLVMValueRef large = LLVMBuildBitCast(b, emit_add(t->e, power, numbers->large), floats_of(t), "");
-  return LLVMBuildFSub(b, LLVMBuildFAdd(b, exact, large, ""), large, "");
+  LLVMValueRef steps = LLVMBuildFAdd(t->e->builder, code, numbers->start, "");
+  return emit_fma(t->e, steps, numbers->larger, LLVMBuildFMul(t->e->builder, steps, numbers->both, ""));
 }
 
 void emit_tile_group_q4(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *words) {

@@ -10,9 +10,7 @@
 
 /* The product of the first n dims; NULL on overflow. */
 static const Size *leading_product(SizeTable *sizes, const Node *x, uint32_t n) {
-  const Size *product = size_const(sizes, 1);
-  for (uint32_t i = 0; i < n && product; i++) product = size_mul(sizes, product, x->dims[i]);
-  return product;
+  return sizes_product(sizes, n, x->dims);
 }
 
 /* Sums down the first axis, as a product with a row of ones: one chain for each column, from the first item to the

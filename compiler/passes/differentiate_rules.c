@@ -271,8 +271,7 @@ static void rule_concat(Backward *d, Node *y, Node *g) {
 static void rule_gather(Backward *d, Node *y, Node *g) {
   Node *table = y->inputs.items[0], *ids = y->inputs.items[1], *before = d->cotangents[table->id];
   SizeTable *sizes = d->builder.graph->sizes;
-  const Size *reads = node_elements(sizes, ids), *width = size_const(sizes, 1);
-  for (uint32_t i = 1; i < table->rank && width; i++) width = size_mul(sizes, width, table->dims[i]);
+  const Size *reads = node_elements(sizes, ids), *width = sizes_product(sizes, table->rank - 1u, table->dims + 1);
   if (!d->active[table->id]) return;
   if (!reads || !width) {
     refuse_size(d, y);
@@ -333,9 +332,7 @@ static bool is_same_rows(const Node *a, const Node *g) {
 
 /* x with all axes but the last as one; NULL (after reporting) if that is too large. */
 static Node *as_rows(Backward *d, const Node *y, Node *x) {
-  SizeTable *sizes = d->builder.graph->sizes;
-  const Size *rows = size_const(sizes, 1);
-  for (uint32_t i = 0; i + 1 < x->rank && rows; i++) rows = size_mul(sizes, rows, x->dims[i]);
+  const Size *rows = sizes_product(d->builder.graph->sizes, x->rank - 1u, x->dims);
   if (rows) return x->rank == 2 ? x : reshape(d, x, 2, (const Size *const[]){rows, x->dims[x->rank - 1]});
   refuse_size(d, y);
   return NULL;

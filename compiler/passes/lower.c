@@ -25,8 +25,7 @@ enum { MOST_MIXED = 32 }; /* heads or channels that are mixed where they lie: th
 static Node *lower_gather(Pass *pass, Builder *b, Node *node) {
   Node *table = node->inputs.items[0];
   if (table->rank == 2) return NULL;
-  const Size *width = size_const(pass->graph->sizes, 1);
-  for (uint32_t i = 1; i < table->rank && width; i++) width = size_mul(pass->graph->sizes, width, table->dims[i]);
+  const Size *width = sizes_product(pass->graph->sizes, table->rank - 1u, table->dims + 1);
   if (!width) return NULL;
   Node *flat = match_reshape(b, table, 2, (const Size *const[]){table->dims[0], width});
   return build_reshape(b, build_gather(b, flat, node->inputs.items[1]), node->rank, node->dims);

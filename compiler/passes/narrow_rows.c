@@ -88,9 +88,7 @@ static bool axes_of_permute(SizeTable *sizes, const Node *node, uint32_t axis, i
 
 /* The elements before an axis; NULL: too large a polynomial. */
 static const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis) {
-  const Size *product = size_const(sizes, 1);
-  for (uint32_t i = 0; i < axis && product; i++) product = size_mul(sizes, product, node->dims[i]);
-  return product;
+  return sizes_product(sizes, axis, node->dims);
 }
 
 /* In row-major order an axis survives a reshape if it has the same size and as many elements stand before it. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "forms/whole_rows.h"
+#include "graph/stable_names.h"
 #include "passes/pass.h"
 #include "tfm/abi/forms.h"
 
@@ -133,25 +134,12 @@ typedef struct Report {
 
 // ---- lines ----
 
-/* "layers.3.self_attn" -> "layers.*.self_attn" */
-static const char *without_numbers(Arena *arena, const char *path) {
-  StrBuf out = strbuf_new(arena);
-  while (*path) {
-    size_t length = strcspn(path, "."), digits = strspn(path, "0123456789");
-    if (length && digits == length) strbuf_add_char(&out, '*');
-    else strbuf_add_n(&out, path, length);
-    path += length;
-    if (*path) strbuf_add_char(&out, *path++);
-  }
-  return out.text;
-}
-
 static bool same_line(Arena *arena, const ReportLine *line, const FusionRecord *record) {
   const FusionRecord *first = line->first;
   return first->done == record->done && first->fusion == record->fusion &&
          !strcmp(first->reason, record->reason) && first->origin.span.source == record->origin.span.source &&
          first->origin.span.begin == record->origin.span.begin &&
-         !strcmp(without_numbers(arena, first->origin.path), without_numbers(arena, record->origin.path));
+         !strcmp(path_without_numbers(arena, first->origin.path), path_without_numbers(arena, record->origin.path));
 }
 
 static void add_record(Report *r, const FusionRecord *record) {
@@ -160,7 +148,7 @@ static void add_record(Report *r, const FusionRecord *record) {
     if (!same_line(r->arena, line, record)) continue;
     line->count++;
     if (strcmp(line->first->origin.path, record->origin.path) != 0)
-      line->path = without_numbers(r->arena, record->origin.path);
+      line->path = path_without_numbers(r->arena, record->origin.path);
     return;
   }
   vec_push(r->arena, &r->lines, (ReportLine){.first = record, .path = record->origin.path, .count = 1});

@@ -166,9 +166,7 @@ void rows_widened_axes(const Node *operand, uint32_t rank, int32_t *axes) {
 // ---- reshapes ----
 
 static const Size *elements(SizeTable *sizes, const Node *node, uint32_t from, uint32_t to) {
-  const Size *product = size_const(sizes, 1);
-  for (uint32_t i = from; i < to && product; i++) product = size_mul(sizes, product, node->dims[i]);
-  return product;
+  return sizes_product(sizes, to - from, node->dims + from);
 }
 
 uint32_t rows_merged_axes(SizeTable *sizes, const Node *reshape, uint32_t axis, int32_t *axes) {

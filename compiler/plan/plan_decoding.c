@@ -101,7 +101,7 @@ static void find_inputs(Arena *arena, const DecodingPlan *plans, tfm_decoding *d
   for (uint32_t i = 0; i < step->n_inputs; i++) {
     const tfm_tensor_info *info = &step->inputs[i];
     const Role role = plans->step->input_roles[i];
-    const bool goes_on = role.kind == ROLE_CACHE || role_is_state(role);
+    const bool goes_on = role_goes_on(role);
     inputs[i] = (tfm_step_input){.is_cache = goes_on, .batch_axis = TFM_NONE, .past_axis = TFM_NONE};
     if (role_is_state(role)) inputs[i].first = first_value(role, info);
     if (i == d->decoder_input) continue;

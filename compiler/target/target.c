@@ -109,6 +109,10 @@ const TargetInfo *target_for_libraries(tfm_family family) {
   UNREACHABLE("no row for libraries of family %d", (int)family);
 }
 
+uint32_t target_wide_doubles(const TargetInfo *target) {
+  return target->family == TFM_FAMILY_X86_64 ? target->vector_floats / 2 : 2;
+}
+
 bool target_masks(const TargetInfo *target, unsigned bytes) {
   for (size_t i = 0; i < sizeof target->masked_bytes; i++)
     if (target->masked_bytes[i] == bytes) return true;

@@ -90,6 +90,9 @@ extern const FamilyInfo cpu_families[];
 bool family_makes_modules(tfm_family family);
 /* What a library of a family is made for unless users say otherwise. */
 const TargetInfo *target_for_libraries(tfm_family family);
+/* Doubles that functions of the runtime take together in code for the target: a register of x86-64, two elsewhere
+ * (runtime/machine/wide.h). */
+uint32_t target_wide_doubles(const TargetInfo *target);
 /* Whether loads and stores of elements of this size can be masked. */
 bool target_masks(const TargetInfo *target, unsigned bytes);
 /* Returns the tile for a product of n columns: the first whose width divides n, else the one that computes the fewest

@@ -107,9 +107,7 @@ static bool only_first(const ItemKinds *k, const Node *node) {
 }
 
 static const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis) {
-  const Size *product = size_const(sizes, 1);
-  for (uint32_t i = 0; i < axis && product; i++) product = size_mul(sizes, product, node->dims[i]);
-  return product;
+  return sizes_product(sizes, axis, node->dims);
 }
 
 /* In row-major order items keep their runs if as many elements stand before them. */

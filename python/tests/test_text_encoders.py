@@ -132,6 +132,8 @@ class Encoding(TextCase):
 
     def test_what_is_no_text(self):
         """Every refusal is the package's own, whatever lies below."""
+        self.refused(tfmc.UsageError, "NoneType", self.embedder.encode, None)
+        self.refused(tfmc.UsageError, "surrogate", self.embedder.encode, ["\ud800"])
         for call in (self.embedder.encode, self.embedder.encode_query, self.embedder.encode_document, self.embedder.tokens):
             self.refused(tfmc.UsageError, "NoneType", call, None)
             self.refused(tfmc.UsageError, ["text 1", "surrogate"], call, ["a", "b\ud800"])

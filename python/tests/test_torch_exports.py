@@ -162,8 +162,11 @@ class Weights(ExportCase):
         self.assertEqual(source.constants, ("many",))
         self.refused(tfmc.UsageError, "'other' is none", source.state_dict, {**weights, "other": weights["many"]})
         self.refused(tfmc.UsageError, "missing", source.state_dict, {})
+
+    def test_numbers_of_a_module_are_no_weights(self):
         plain = given(lambda self, x: self.linear(x) / self.root)
         source = tfmc.from_torch(plain, {"x": floats(3, 4)}, sizes={"x": N})
+        self.assertEqual(sorted(source.weights), ["linear.bias", "linear.weight"])
         plain.linear.load_state_dict({k.removeprefix("linear."): v for k, v in source.weights.items()}, strict=True)
 
     def test_names_of_weights_begin_with_no_digit(self):
@@ -177,6 +180,8 @@ class Weights(ExportCase):
                 x = self.head(x)
                 return self.heads[0](x) + F.linear(x, self.heads[1][0].running_var.expand(2, 2)) + self.head[2].weight[:2]
         compared(Head().eval(), ({"x": floats(3, 4)}, {"x": floats(5, 4)}), {"x": N})
+
+    def test_norms_of_a_sequence(self):
         compared(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, 1)).eval(),
                  ({"input": floats(3, 4)}, {"input": floats(5, 4)}), {"input": N})
 

@@ -22,6 +22,7 @@
 #include "base/allocate.h"
 #include "decode/decoder_memory.h"
 #include "decode/row_caches.h"
+#include "tfm/abi/drivers.h"
 
 // ---- room ----
 
@@ -205,7 +206,7 @@ static tfm_status cut_block(tfm_decoder *decoder, DecoderRow *row, int64_t lengt
 }
 
 /* A row without tokens needs no block. */
-tfm_status caches_cut_row(tfm_decoder *decoder, DecoderRow *row, int64_t length, tfm_error *error) {
+tfm_status caches_cut_flat(tfm_decoder *decoder, DecoderRow *row, int64_t length, tfm_error *error) {
   if (!keeps(decoder, row, length)) return refuse_kept(decoder, row, length, error);
   if (length == 0) {
     drop_flat(decoder, &row->flat);
@@ -213,11 +214,16 @@ tfm_status caches_cut_row(tfm_decoder *decoder, DecoderRow *row, int64_t length,
   } else if (decoder->caches.has_states && length < row->length) {
     return_to_before(decoder, row);
   } else if (row->flat && length < row->length) {
-    tfm_status status = cut_block(decoder, row, length, error);
-    if (status) return status;
+    return cut_block(decoder, row, length, error);
   }
-  page_list_cut(&decoder->caches.own, &row->own, length);
   return TFM_OK;
+}
+
+tfm_status caches_cut_row(tfm_decoder *decoder, DecoderRow *row, int64_t length, tfm_error *error) {
+  tfm_flat_cutter *const cut = decoder->decoding->step->drivers->cut_flat;
+  const tfm_status status = cut ? cut(decoder, row, length, error) : TFM_OK;
+  if (!status) page_list_cut(&decoder->caches.own, &row->own, length);
+  return status;
 }
 
 // ---- steps ----

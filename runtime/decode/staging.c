@@ -13,6 +13,7 @@
 #include "decode/decoder_memory.h"
 #include "decode/row_caches.h"
 #include "decode/staging.h"
+#include "tfm/abi/drivers.h"
 
 // ---- room ----
 
@@ -220,7 +221,7 @@ static bool is_alone(const BoundRun *run) { return run->info->sizes.rows == 1; }
 
 /* Puts the caches that are tensors together. One that is the same for all rows is read from the first. Either all rows
  * of a run have tokens or none has. */
-static void gather_flat(tfm_decoder *decoder, const BoundRun *run, uint32_t input) {
+void staging_gather_flat(tfm_decoder *decoder, const BoundRun *run, uint32_t input) {
   Parts parts = input_parts(decoder, run, input);
   int64_t rows = decoder->decoding->inputs[input].batch_axis == TFM_NONE ? 1 : run->info->sizes.rows;
   if (parts.bytes * parts.outer == 0) return; /* no positions yet */
@@ -241,7 +242,7 @@ static void *input_address(tfm_decoder *decoder, const BoundRun *run, uint32_t i
     DecoderRow *row = run->rows[0];
     /* A chunk behind the first one writes to the block that it reads. */
     if (is_alone(run) && row->flat && !row->next_flat) return row->flat + decoder->staging.inputs[input].flat_offset;
-    gather_flat(decoder, run, input);
+    decoding->step->drivers->gather_flat(decoder, run, input);
     return staging_of(decoder, run, input);
   }
   void *kept = kept_in_place(decoder, run, input, in_order);
@@ -290,7 +291,7 @@ static void set_outputs(tfm_decoder *decoder, const BoundRun *run) {
 }
 
 /* Cuts the next value of a cache into the parts of the rows. */
-static void take_flat(tfm_decoder *decoder, const BoundRun *run, uint32_t input) {
+void staging_take_flat(tfm_decoder *decoder, const BoundRun *run, uint32_t input) {
   const tfm_step_input *info = &decoder->decoding->inputs[input];
   const int64_t rows = run->info->sizes.rows;
   Parts parts = parts_of(&decoder->decoding->step->outputs[info->number],
@@ -310,8 +311,9 @@ void staging_take_results(tfm_decoder *decoder, const BoundRun *run) {
   if (!decoder->caches.flat_bytes || is_alone(run)) return;
   for (int64_t i = 0; i < run->info->sizes.rows; i++)
     caches_take_next(decoder, run->rows[i]);
-  for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
-    if (input_is_flat_cache(decoder->decoding, i)) take_flat(decoder, run, i);
+  const tfm_program *step = decoder->decoding->step;
+  for (uint32_t i = 0; i < step->n_inputs; i++)
+    if (input_is_flat_cache(decoder->decoding, i)) step->drivers->take_flat(decoder, run, i);
 }
 
 void staging_set_tensors(tfm_decoder *decoder, const BoundRun *run) {

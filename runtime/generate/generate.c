@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "generate/generation_state.h"
+#include "generate/guesses.h"
 #include "decode/loops/logit_row.h"
 
 // ---- beginning and end ----
@@ -32,6 +33,12 @@ static bool make_row_room(Generation *g, int64_t rows) {
          (g->logsumexp || !wants_sums) && chooser->changed && chooser->stamps && chooser->written && chooser->heap;
 }
 
+/* Of a call: the beams of each item, or one for each guess and one more. */
+static int64_t most_rows(const Generation *g) {
+  if (!generation_is_guessing(g)) return g->n_items * g->beams;
+  return g->options.guesses < 0 ? g->n_items + MOST_GUESSES : g->n_items * (g->options.guesses + 1);
+}
+
 /* Beam search looks at max(2, 1 + ends) * beams candidates, as transformers does: even if all ends are among them, as
  * many others as there are beams remain. The heap also serves top_k of sampling, which may want the whole
  * vocabulary. */
@@ -49,8 +56,7 @@ static tfm_status begin_generation(Generation *g, const tfm_generate_options *op
   const int64_t all = g->beams * g->vocab;
   const int64_t candidates = (n_eos < 1 ? 2 : 1 + (int64_t)n_eos) * g->beams;
   g->heap_size = g->beams == 1 ? g->vocab : candidates < all ? candidates : all;
-  g->row_room = g->beams > 1 ? g->beams : g->model->guessed ? g->options.guesses + 1 : 1;
-  return make_row_room(g, g->n_items * g->row_room) ? TFM_OK : generation_no_memory(g);
+  return make_row_room(g, most_rows(g)) ? TFM_OK : generation_no_memory(g);
 }
 
 static void end(Generation *g) {

@@ -40,7 +40,6 @@ typedef struct Generation {
   Item *items;
   /* The call for logits: rows are added to it, then it is made. */
   int64_t n_rows;
-  int64_t row_room; /* rows of a call for each item: the beams, or one for each guess and one more */
   const int32_t **row_tokens;
   int64_t *row_lengths, *row_items, *row_parents;
   float *scores; /* [n_rows][vocab]: logits, which the options change in place */
@@ -54,7 +53,7 @@ typedef struct Generation {
   uint64_t *apart;         /* [n_rows][row_words]; NULL: the options concern no tokens */
   int64_t heap_size; /* entries of chooser.heap */
   bool is_stopped; /* by the caller */
-  void *blocks[24];
+  void *blocks[32];
   int n_blocks;
   tfm_error *error;
 } Generation;
@@ -102,6 +101,9 @@ tfm_status generation_check_row(Generation *g, int64_t row);
 tfm_status generation_refuse_scores(Generation *g, int64_t row, bool are_numbers);
 /* Every token of a row is forbidden, so there is nothing to choose. */
 tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length);
+static inline bool generation_is_guessing(const Generation *g) {
+  return g->beams == 1 && g->options.guesses && g->model->guessed;
+}
 static inline float *generation_row_scores(const Generation *g, int64_t row) { return g->scores + row * g->vocab; }
 bool generation_is_eos(const Generation *g, int64_t token);
 

@@ -2,6 +2,7 @@
 #ifndef TFM_RUNTIME_AARCH64_H
 #define TFM_RUNTIME_AARCH64_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "machine/plain_floats.h"
@@ -25,6 +26,8 @@ static inline void fp_mode_leave(uint64_t before) { __asm__ volatile("msr fpcr, 
 static inline void cpu_relax(void) { __asm__ volatile("isb"); }
 
 static inline void fetch_for_writing(const float *address) { __builtin_prefetch(address, 1, 3); }
+
+static inline bool machine_reads_ahead(void) { return false; } /* not measured */
 
 static inline int32_t machine_vector_bytes(uint32_t features) { return (void)features, 16; }
 

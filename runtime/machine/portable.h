@@ -3,6 +3,7 @@
 #ifndef TFM_RUNTIME_PORTABLE_H
 #define TFM_RUNTIME_PORTABLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "machine/plain_floats.h"
@@ -20,6 +21,8 @@ static inline void fp_mode_leave(uint64_t before) { (void)before; }
 static inline void cpu_relax(void) {}
 
 static inline void fetch_for_writing(const float *address) { __builtin_prefetch(address, 1, 3); }
+
+static inline bool machine_reads_ahead(void) { return false; } /* not measured */
 
 static inline int32_t machine_vector_bytes(uint32_t features) { return (void)features, 16; }
 

@@ -10,6 +10,8 @@
 #else
 #define MOST_WIDE 2
 #define TARGET_2
+#define TARGET_4
+#define TARGET_8
 #define MULTIPLY_2(x, y) (((x) & UINT32_MAX) * (y))
 #define WIDEN_2(x) __builtin_convertvector(x, Words_2)
 #define NARROW_2(x) __builtin_convertvector(x, Halves_2)

@@ -3,6 +3,7 @@
 #define TFM_RUNTIME_X86_H
 
 #include <emmintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -26,6 +27,9 @@ static inline void cpu_relax(void) { __builtin_ia32_pause(); }
 /* Asks for the line that holds `address`, to have it alone: a line that is written comes as slowly as one that is
  * read. The compiler's own form of prefetchw needs a newer CPU. */
 static inline void fetch_for_writing(const float *address) { __asm__ volatile("prefetchw %0" : : "m"(*address)); }
+
+/* Whether this CPU, alone, reads on in memory that it reads in one piece faster than programs fetch it. */
+bool machine_reads_ahead(void);
 
 /* Bytes of the vectors that code for these features works on. */
 static inline int32_t machine_vector_bytes(uint32_t features) {

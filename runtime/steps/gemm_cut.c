@@ -1,6 +1,7 @@
 /* In: a gemm step, its rows in a run. Out: how it is cut. See gemm_cut.h. */
 #include "steps/gemm_cut.h"
 
+#include "machine/machine.h"
 #include "machine/processors.h"
 #include "machine/tuning.h"
 
@@ -126,6 +127,12 @@ int64_t gemm_bytes_ahead(const tfm_gemm_step *step, const Block *block, int64_t 
          ALIGNMENT;
 }
 
+/* Whether the CPU reads on in the weights of a few rows faster than tiles fetch them. Forms of groups compute too
+ * long between two lines. */
+static bool is_read_ahead(const tfm_gemm_step *step, const Block *block) {
+  return block->rows <= ROWS_READ_AHEAD && tfm_form_row_of(step->form)->group == 1 && machine_reads_ahead();
+}
+
 /* What tiles fetch of the next panel meanwhile: lines in each turn, and the bytes of a call with k steps, which is what
  * most calls have. */
 static void pace_block(const Gemm *gemm, Block *block) {
@@ -133,6 +140,7 @@ static void pace_block(const Gemm *gemm, Block *block) {
   block->together = steps_together(gemm, block->n);
   block->lines = least_of(TFM_PREFETCH_LINES,
                           ceil_div(gemm_panel_bytes(step, turn_of(step)), ALIGNMENT * calls_of(step, block)));
+  if (is_read_ahead(step, block)) block->lines = 0;
   block->k = least_of(block->together, least_of(k_block_of(step), gemm_chain(gemm, 0).end));
   block->ahead = gemm_bytes_ahead(step, block, block->k);
 }

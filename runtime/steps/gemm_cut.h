@@ -17,6 +17,9 @@ typedef struct GemmChain { /* steps [begin, end) of k, in so many blocks */
   int64_t begin, end, blocks;
 } GemmChain;
 
+struct GemmJob; /* step_gemm.c */
+typedef void ChainRunner(const struct GemmJob *job);
+
 typedef struct Gemm {
   const tfm_context *context;
   const tfm_gemm_step *step;
@@ -33,6 +36,7 @@ typedef struct Gemm {
   Epilogue epilogue;
   EpilogueCall *prepared; /* its kernel is NULL where no call serves all tiles: see finish_tile of step_gemm.c */
   const GemmConsumer *consumer; /* NULL: results go to c, the whole matrix */
+  ChainRunner *run_chains;      /* of several; NULL: k is one chain */
 } Gemm;
 
 typedef struct Tile {

@@ -58,8 +58,7 @@ MARKED static inline void NAMED(fast_sines, TOGETHER)(const double *rates, doubl
 
 /* The columns of one position: rotary has all cosines, then all sines; sinusoid all sines, then all cosines, or
  * pairs. */
-MARKED static void NAMED(fill_row, TOGETHER)(const tfm_table_step *table, const double *rates, double position,
-                                             char *row) {
+MARKED void NAMED(table_fill, TOGETHER)(const tfm_table_step *table, const double *rates, double position, char *row) {
   const int64_t angles = angles_of(table), apart = table->interleaved && !table->rotary ? 2 : 1;
   char *sines = row + (table->rotary ? angles : 0) * 4;
   char *cosines = row + (table->rotary ? 0 : apart == 2 ? 1 : angles) * 4;

@@ -240,7 +240,7 @@ static void run_chain(const GemmJob *job, int64_t chain) {
   gemm_block(&part);
 }
 
-/* The epilogue comes when the sums are complete. Few programs have such a long k, and all libraries have this code. */
+/* The epilogue comes when the sums are complete. Few programs have such a long k: those of step_gemm_long. */
 __attribute__((cold)) static void run_chains(const GemmJob *job) {
   const Gemm *gemm = job->gemm;
   const tfm_gemm_step *step = gemm->step;
@@ -285,7 +285,7 @@ static void run_job(GemmJob *job) {
   for (int64_t panel = job->first_panel; panel < end; panel += CHAINED_PANELS) {
     job->first_panel = panel;
     job->end_panel = least_of(end, panel + CHAINED_PANELS);
-    run_chains(job);
+    job->gemm->run_chains(job);
   }
 }
 
@@ -379,7 +379,7 @@ static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, 
   } else if (gemm->live.mask) gemm->rows = live_count(&gemm->live, gemm->all_rows);
 }
 
-void step_gemm(Walker *walker, const tfm_step *step) {
+static void gemm_step(Walker *walker, const tfm_step *step, ChainRunner *chains) {
   const tfm_context *context = walker->context;
   const tfm_gemm_step *info = &context->program->gemms[step->index];
   const struct gemm_operands *operands = &operands_of(context, step)->gemm;
@@ -393,7 +393,8 @@ void step_gemm(Walker *walker, const tfm_step *step) {
                .epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand,
                                        info->dims),
                .waiting = (float *)walker->scratch + consumed_floats(context, step),
-               .consumer = is_consumed(context, step) ? walker->call->consumer : NULL};
+               .consumer = is_consumed(context, step) ? walker->call->consumer : NULL,
+               .run_chains = chains};
   char joined[MOST_JOINED_ROWS];
   choose_rows(walker, step, &gemm, joined);
   if (gemm.all_rows <= 0 || info->n <= 0) return;
@@ -417,3 +418,7 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   }
   if (info->is_matrix) tfm_tiles_end();
 }
+
+void step_gemm(Walker *walker, const tfm_step *step) { gemm_step(walker, step, NULL); }
+
+void step_gemm_long(Walker *walker, const tfm_step *step) { gemm_step(walker, step, run_chains); }

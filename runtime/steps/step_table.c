@@ -28,27 +28,18 @@ static void fill_rates(const tfm_table_step *table, double *rates) {
   for (; i % MOST_TOGETHER; i++) rates[i] = 0;
 }
 
-/* fill_row_2, _4 and _8: the columns of one position for so many angles together. */
+/* table_fill_2, _4 and _8: the columns of one position for so many angles together. */
 #define TOGETHER 2
 #include "steps/sines.h"
-#if MOST_WIDE >= 8
 #define TOGETHER 4
 #include "steps/sines.h"
 #define TOGETHER 8
 #include "steps/sines.h"
-#endif
 
-typedef void (*RowFiller)(const tfm_table_step *table, const double *rates, double position, char *row);
-
-/* What the kernels may use, this may use too. */
-static RowFiller filler_for(uint32_t features) {
-#if MOST_WIDE >= 8
-  const int32_t bytes = machine_vector_bytes(features);
-  if (bytes >= 64) return fill_row_8;
-  if (bytes >= 32) return fill_row_4;
-#endif
-  (void)features;
-  return fill_row_2;
+/* What the kernels may use, this may use too: plan_drivers in the compiler chooses alike. */
+static tfm_row_filler *filler_of(const tfm_program *program) {
+  const int32_t bytes = machine_vector_bytes(program->features);
+  return bytes >= 64 ? program->drivers->fill_8 : bytes >= 32 ? program->drivers->fill_4 : program->drivers->fill_2;
 }
 
 /* Both types are exact in double. */
@@ -69,7 +60,7 @@ void step_table(Walker *walker, const tfm_step *step) {
   const int64_t rows = items_count(&items);
   double *rates = (double *)walker->scratch;
   fill_rates(table, rates);
-  const RowFiller fill = filler_for(context->program->features);
+  tfm_row_filler *const fill = filler_of(context->program);
   int64_t end = rows * (walker->thread + 1) / walker->threads;
   for (int64_t row = rows * walker->thread / walker->threads; row < end; row++) {
     const double position = position_at(items_address(context, &items, positions, row), table->positions.dtype);

@@ -882,6 +882,29 @@ class Texts(Case):
             text = self.tfmc("graph", "m.tfm", "--depth=9", *options).out
             self.assertEqual(re.findall(r'shape=box, style=rounded, label="(.*)"', text), expected)
 
+    def test_experts_of_a_ragged_model_are_shown_as_they_run(self):
+        """test_shown.py holds every model against its run; this is the kind that was shown without its fusions."""
+        self.path("moe.tfm").write_text("""layer Mixture(d, n, k) {
+  router  = Linear(d, n, bias = false)
+  experts = [Linear(d, d, bias = false) for e in n]
+  forward(x) {
+    best, chosen = topk(softmax(router(x)), k)
+    weights = sum(best[..., none] * one_hot(chosen, n), axis = -2)
+    return sum([weights[..., e, none] * experts[e](x) for e in n])
+  }
+}
+model M(vocab = 30, d = 16) {
+  embed = Embedding(vocab, d)
+  mix   = Mixture(d, 4, 2)
+  head  = Linear(d, vocab)
+  forward(ids: i32[batch, ragged time]) { return logits = head(mix(embed(ids))) }
+  generate ids from logits { bos = 1  eos = 2 }
+}
+""")
+        self.tfmc("bench", "moe.tfm", "--random-weights=1", "--input=ids=1x8", "--iterations=1", "--warmup=0", "--require-fusion=experts")
+        self.tfmc("dump", "moe.tfm", "--stage=fused", "--require-fusion=experts")
+        self.assertNotIn("not fused: experts", self.tfmc("dump", "moe.tfm", "--stage=fused", "--report").out)
+
     def test_picture_of_every_stage_of_dump(self):
         """Graphs and plans are drawn, of the incremental form and of gradients too; texts are refused."""
         trained = "model T { l = Linear(4, 4)\n forward(x: f32[n, 4]) { return y = l(x) }\n fn loss(x: f32[n, 4]) { return e = mean(mean(forward(x))) }\n train loss { lr = 1 } }"

@@ -128,10 +128,11 @@ class Options(Case):
         rows = self.rows(language(), None, "--suppress-tokens=18", "--max-length=5")
         config = {"bad_words_ids": [[18], [2]], "max_length": 5, "top_k": None, "transformers_version": "5.23"}
         self.assertEqual(self.rows(language(), None, config=config), rows)
-        proc = self.tfmc(language(), None, config={"temprature": 2, "penalty_alpha": 0.6})
-        self.assertEqual(proc.returncode, 0, proc.stderr)
+        proc = self.tfmc(language(), None, config={"temprature": 2, "penalty_alpha": 0.6, "typical_p": 1.0})
+        self.assertEqual(proc.returncode, 1, proc.stderr)
         self.assertIn('did you mean "temperature"', proc.stderr)
-        self.assertIn('"penalty_alpha" is not an option', proc.stderr)
+        self.assertIn('"penalty_alpha": it is no option of generation here', proc.stderr)
+        self.assertNotIn("typical_p", proc.stderr)
 
     def test_configs_that_are_none(self):
         self.refused(language(), None, config='{"num_beams": 2', says="config.json")

@@ -686,6 +686,26 @@ class Train(unittest.TestCase):
                 self.train("--batches=x.safetensors", "--weights=w.safetensors", "--gradients", option, "-o", "o.safetensors")
                 self.close(numbers_of(self.work / "o.safetensors")["grad.w"], wanted)
 
+    def test_bounds_that_are_hit(self):
+        """As in PyTorch nothing passes where a bound is hit exactly, all of it between."""
+        self.model('optimizer = "sgd"  lr = 1', """model M {
+  weight w: [2, 4] = uniform(-1, 1)
+  forward(x: f32[2]) { return y = x }
+  fn f(x: f32[2]) { return loss = sum(FUNCTION) + sum(x) }
+  train f { SETTINGS }
+}
+""")
+        text = (self.work / "m.tfm").read_text()
+        write_tensors(self.work / "x.safetensors", {"x": ("F32", [2], [0, 0])})
+        numbers = [0, 6, -1, 1, 3, -3, 0.5, 7]
+        write_tensors(self.work / "w.safetensors", {"w": ("F32", [2, 4], numbers)})
+        for function, least, most, slope in (("sum(relu6(w))", 0, 6, 1), ("sum(clamp(w, -1, 1))", -1, 1, 1), ("sum(hardsigmoid(w))", -3, 3, 1 / 6),
+                                             ("sum(clamp(w, -3, 7))", -3, 7, 1)):
+            (self.work / "m.tfm").write_text(text.replace("FUNCTION", function))
+            for option in "-O2", "-O0", "--engine=reference":
+                self.train("--batches=x.safetensors", "--weights=w.safetensors", "--gradients", option, "-o", "o.safetensors")
+                self.close(numbers_of(self.work / "o.safetensors")["grad.w"], [slope if least < v < most else 0 for v in numbers])
+
     def test_operations_without_a_gradient(self):
         self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"
                    "  fn f(x: f32[3]) { return loss = sum(sum(sinusoid(w, 4))) }\n  train f { SETTINGS }\n}\n")

@@ -143,7 +143,7 @@ def t5gemmas(case, every):
     alone = dict(masked="attention_mask", options=["--require-fusion=attention"])
     classify, tokens = hf.T5GemmaForSequenceClassification, hf.T5GemmaForTokenClassification
     case("t5gemma_encoder", hf.T5GemmaEncoderModel(config(first, is_encoder_decoder=False)), texts, HIDDEN, **alone)
-    case("t5gemma_encoder_unmasked", hf.T5GemmaEncoderModel(config(half, is_encoder_decoder=False)), only(texts, "input_ids"), HIDDEN)
+    case("t5gemma_encoder_unmasked", hf.T5GemmaEncoderModel(config(half, is_encoder_decoder=False)), only(texts, "input_ids"), HIDDEN, masked="input_ids")
     case("t5gemma_classify", classify(config(first, num_labels=3)), texts, LOGITS)
     case("t5gemma_classify_alone", classify(config(first, is_encoder_decoder=False, num_labels=3)), texts, LOGITS)
     case("t5gemma_tokens", tokens(config(first, num_labels=3)), texts, LOGITS, **alone)
@@ -183,10 +183,82 @@ def static(keep, every):
         keep(name, found)
 
 
-def make(case, keep, every):
-    """`every`: two rows of ids, masks, kinds and places, padded behind. case() computes a case; keep() writes one."""
+def nomic_experts(keep, every):
+    """Of Nomic's second BERT transformers has no class: what its settings mean, written out."""
+    d, heads, ffn, depth, experts, eps = 24, 4, 40, 4, 5, 1e-5
+    # What nomic-ai/nomic-embed-text-v2-moe says, smaller.
+    config = dict(activation_function="gelu", add_pooling_layer=False, architectures=["NomicBertModel"], attn_pdrop=0.0, bos_token_id=None,
+                  causal=False, dense_seq_output=True, embd_pdrop=0.1, eos_token_id=None, expert_choice_router=False, ffn_div=1,
+                  fused_bias_fc=True, fused_dropout_add_ln=True, initializer_range=0.02, layer_norm_epsilon=eps, max_trained_positions=2048,
+                  mlp_fc1_bias=True, mlp_fc2_bias=True, model_type="nomic_bert", moe_every_n_layers=2, moe_impl="megablocks",
+                  moe_normalize_expert_weights=False, moe_resid_pdrop=0.0, moe_top_k=2, n_embd=d, n_head=heads, n_inner=ffn, n_layer=depth,
+                  n_positions=2048, num_experts=experts, num_shared_experts=0, pad_token_id=1, pad_vocab_size_multiple=64,
+                  parallel_block=False, parallel_block_tied_norm=False, prenorm=False, qkv_proj_bias=True, reorder_and_upcast_attn=False,
+                  resid_pdrop=0.0, rotary_emb_base=10000, rotary_emb_fraction=1.0, rotary_emb_interleaved=False, rotary_emb_scale_base=None,
+                  rotary_scaling_factor=None, router_aux_loss_coef=0.1, scale_attn_by_inverse_layer_idx=False, scale_attn_weights=True,
+                  summary_activation=None, summary_first_dropout=0.1, summary_proj_to_labels=True, summary_type="cls_index",
+                  summary_use_proj=True, torch_dtype="float32", transformers_version="4.44.2", type_vocab_size=1, use_cache=True,
+                  use_flash_attn=True, use_rms_norm=None, use_xentropy=True, vocab_size=40)
+    shapes = {"embeddings.word_embeddings.weight": [40, d], "embeddings.token_type_embeddings.weight": [1, d]}
+    shapes |= {f"emb_ln.{part}": [d] for part in ("weight", "bias")}
+    for i in range(depth):
+        of = {"attn.Wqkv.weight": [3 * d, d], "attn.Wqkv.bias": [3 * d], "attn.out_proj.weight": [d, d], "attn.out_proj.bias": [d]}
+        of |= {f"norm{n}.{part}": [d] for n in (1, 2) for part in ("weight", "bias")}
+        of |= ({"mlp.router.layer.weight": [experts, d], "mlp.experts.mlp.w1": [experts * ffn, d], "mlp.experts.mlp.w2": [experts * ffn, d],
+                "mlp.experts.bias": [d]} if i % 2 else
+               {"mlp.fc1.weight": [ffn, d], "mlp.fc1.bias": [ffn], "mlp.fc2.weight": [d, ffn], "mlp.fc2.bias": [d]})
+        shapes |= {f"encoder.layers.{i}.{name}": shape for name, shape in of.items()}
+    F = torch.nn.functional
+
+    def hidden(w, rows, mask):
+        norm = lambda x, name: F.layer_norm(x, (d,), w[name + ".weight"], w[name + ".bias"], eps)
+        size = d // heads
+        angle = torch.arange(rows.shape[1])[:, None] / 10000.0 ** (torch.arange(0, size, 2) / size)
+        turn = torch.polar(torch.ones_like(angle), angle)  # the first half of a head with the second
+
+        def turned(x):
+            y = torch.complex(x[..., :size // 2], x[..., size // 2:]) * turn
+            return torch.cat([y.real, y.imag], -1)
+        x = norm(w["embeddings.word_embeddings.weight"][rows] + w["embeddings.token_type_embeddings.weight"][0], "emb_ln")
+        for i in range(depth):
+            of = {name.removeprefix(f"encoder.layers.{i}."): value for name, value in w.items()}
+            q, k, v = (y.unflatten(-1, (heads, size)).transpose(1, 2)
+                       for y in F.linear(x, of["attn.Wqkv.weight"], of["attn.Wqkv.bias"]).chunk(3, -1))
+            scores = turned(q) @ turned(k).mT / size**0.5 + torch.where(mask == 0, -torch.inf, 0.0)[:, None, None]
+            y = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+            x = norm(x + F.linear(y, of["attn.out_proj.weight"], of["attn.out_proj.bias"]), f"encoder.layers.{i}.norm1")
+            if i % 2 == 0:
+                y = F.linear(F.gelu(F.linear(x, of["mlp.fc1.weight"], of["mlp.fc1.bias"])), of["mlp.fc2.weight"], of["mlp.fc2.bias"])
+            else:
+                share, chosen = (x @ of["mlp.router.layer.weight"].T).softmax(-1).topk(2)
+                up, down = (of[f"mlp.experts.mlp.{name}"].unflatten(0, (experts, ffn)) for name in ("w1", "w2"))
+                all_of = torch.einsum("btef,efd->bted", F.gelu(torch.einsum("btd,efd->btef", x, up)), down)
+                picked = all_of.gather(2, chosen[..., None].expand(-1, -1, -1, d))
+                y = (share[..., None] * picked).sum(2) + of["mlp.experts.bias"]
+            x = norm(x + y, f"encoder.layers.{i}.norm2")
+        return x
+    pool = dict(word_embedding_dimension=d, pooling_mode_mean_tokens=True)
+    module = lambda i, path, kind: dict(idx=i, name=str(i), path=path, type=f"sentence_transformers.models.{kind}")
+    vectors = {"modules.json": [module(0, "", "Transformer"), module(1, "1_Pooling", "Pooling"), module(2, "2_Normalize", "Normalize")],
+               "1_Pooling/config.json": pool, "sentence_bert_config.json": dict(max_seq_length=512, do_lower_case=False)}
+    for name, files in (("nomic_experts", {}), ("sentence_nomic_experts", vectors)):
+        found = dict(files={"config.json": config} | files, weights=shapes, gain=0.25, inputs={k: v.tolist() for k, v in every.items()},
+                     masked=None if files else "attention_mask", options=["--require-fusion=experts", "--require-fusion=attention"])
+        for seed, run in enumerate((found, found.setdefault("second", {}))):
+            rows, mask = (torch.from_numpy(checkpoint.turned(v.numpy())) if seed else v for v in every.values())
+            x = hidden({n: torch.from_numpy(checkpoint.weight(n, s, 0.25, seed)) for n, s in shapes.items()}, rows, mask)
+            mean = (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+            made = dict(sentence_embedding=F.normalize(mean, dim=-1)) if files else dict(last_hidden_state=x)
+            run["outputs"] = {k: json.loads(json.dumps(v.tolist()), parse_float=lambda text: float(f"{float(text):.7g}")) for k, v in made.items()}
+        keep(name, found)
+
+
+def make(case, keep, keep_by_hand, every):
+    """`every`: two rows of ids, masks, kinds and places, padded behind. case() computes a case; keep() and keep_by_hand()
+    write one."""
     with torch.no_grad():
         static(keep, only(every, "input_ids", "attention_mask"))
+        nomic_experts(keep_by_hand, only(every, "input_ids", "attention_mask"))
     rotary_berts(case, every)
     euroberts(case, every)
     debertas(case, every)

@@ -85,6 +85,11 @@ def keep_table(name, case):
     keep(name, case, TARGET.parent / "tables")
 
 
+def keep_by_hand(name, case):
+    """Of a model that transformers has no class for."""
+    keep(name, case, TARGET.parent / "by_hand")
+
+
 def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False, options=(),
          attention="eager", modules=(), whole=False, weights=None):
     """outputs: names here -> names of transformers; masked: rows compared where this input is not 0; options: of tfmc;
@@ -738,7 +743,7 @@ for make in (encoders, two_texts, counted_places, debertas, moderns, writers, re
              latents, layer_norm_relatives, decoders_that_read, mixtures, translators, translators_that_classify, pictures, halves,
              settings, turned_places, types_of_shared_files):
     make()
-encoder_cases.make(case, keep_table, pairs([9, 6], 40))
+encoder_cases.make(case, keep_table, keep_by_hand, pairs([9, 6], 40))
 picture_cases.make(case)
 sound_cases.make(case)
 hybrid_cases.make(case)

@@ -43,7 +43,7 @@ OF_ALL = {"initializer_range": "bool|float[0,)|int[0,)|null", "dtype": NAMES, "t
 RANGES = {r"dropout|pdrop|layerdrop|drop_path|_drop_rate$|_drop$": "[0,1]", r"^initializer_|^init_std$": "[0,)"}
 # Numbers of which torch makes a parameter as they are: of whole ones it makes none, since they have no gradient.
 PARAMETERS = ("logit_scale_init_value",)
-NO_TRANSFORMERS = ("static_embedding", "model2vec")  # tables of vectors, which transformers does not know
+NO_TRANSFORMERS = ("static_embedding", "model2vec", "nomic_bert_experts")  # which transformers has no class for
 WIDTH = 118
 
 

@@ -47,7 +47,7 @@ SHAKES = 4
 VERDICTS = ("equal", "refused", "both refuse", "silent", "theirs refuses", "crash", "tower")
 TOWER = (r"\b(vision_config|audio_config|mm_tokens_per_image|projector_hidden_act|spatial_merge_size|image_token_\w+|"
          r"scale_factor|downsample_ratio|image_seq_length|vision_feature_\w+|multimodal_projector_bias)\b"
-         r"|\b(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\.")
+         r"|\b(visual|vision_tower|vision_model|audio_tower|embed_vision|embed_audio|multi_modal_projector|connector)\.")
 
 
 # Types whose classes have numbers of their own at padding, which nobody reads, in outputs for each position.

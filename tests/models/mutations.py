@@ -157,8 +157,15 @@ def of_other_types(value):
     if isinstance(value, str):
         return ["", 1, True, [value], {}]
     if isinstance(value, list):
-        return [*value[:1], "something", 1, True, {}]
+        return [*value[:1], "something", 1, True, {}, *of_other_elements(value)]
     return [] if value is None else ["something", 1, True, []]
+
+
+def of_other_elements(values):
+    """The same list with the first element, or the last, of another type, or none."""
+    if not values or isinstance(values[0], dict):
+        return []
+    return [[x, *values[1:]] for x in [*of_other_types(values[0]), None]] + [[*values[:-1], x] for x in [*of_other_types(values[-1]), None]]
 
 
 def of_its_type(key, value):

@@ -29,6 +29,10 @@ def wav2vec2s(case):
     case("wav2vec2_classify", hf.Wav2Vec2ForSequenceClassification(config(**small)), sound(200, 150), LOGITS)
     case("wav2vec2_classify_mixed", hf.Wav2Vec2ForSequenceClassification(config(**large, use_weighted_layer_sum=True)), sound(200), LOGITS)
     case("wav2vec2_frames", hf.Wav2Vec2ForAudioFrameClassification(config(**small, use_weighted_layer_sum=True)), sound(200, 150), LOGITS)
+    speaker = dict(tdnn_dim=[12, 8, 20], tdnn_kernel=[3, 2, 1], tdnn_dilation=[1, 2, 1], xvector_output_dim=6)
+    both, kind = LOGITS | dict(embeddings="embeddings"), hf.Wav2Vec2ForXVector
+    case("wav2vec2_speaker", kind(config(**small | speaker)), sound(300), both, options=fused)
+    case("wav2vec2_speaker_mixed", kind(config(**large | speaker, use_weighted_layer_sum=True)), sound(300, 250), both, options=fused)
     # What facebook/wav2vec2-base-960h says, smaller, with the names that its tensors had.
     first = {k: v for k, v in small.items() if k not in ("classifier_proj_size", "num_labels")} | dict(
         model_type="wav2vec2", architectures=["Wav2Vec2ForCTC"], activation_dropout=0.1, apply_spec_augment=True, attention_dropout=0.1,

@@ -252,6 +252,21 @@ class SentenceFiles(ImportCase):
         self.write(config | dict(architectures=None))
 
 
+class Vectors(ImportCase):
+    def test_a_folder_of_vectors_becomes_no_model_that_writes(self):
+        """As sentence-transformers has always written such folders: nothing reads the pooling of a family that writes."""
+        modules = [dict(idx=i, name=str(i), path=path, type=f"sentence_transformers.models.{kind}")
+                   for i, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")))]
+        for name in ("gpt2", "gpt_neox", "falcon"):
+            with self.subTest(case=name):
+                config = self.take(name)
+                (self.folder / "modules.json").write_text(json.dumps(modules))
+                (self.folder / "1_Pooling").mkdir(exist_ok=True)
+                (self.folder / "1_Pooling/config.json").write_text(json.dumps(dict(
+                    word_embedding_dimension=config.get("hidden_size", config.get("n_embd")), pooling_mode_lasttoken=True)))
+                self.tfmc(self.folder, "--strict", code=1, says="the folder makes vectors of a text, and model")
+
+
 class Spellings(ImportCase):
     def test_rotary_settings(self):
         """`rope_theta` and `rope_scaling` at the top, beside `rope_parameters` or in their place: they agree, or are refused."""

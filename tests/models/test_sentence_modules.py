@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 import checkpoint
 import import_case
-from import_case import ImportCase
+from import_case import CASES, ImportCase
 
 KIND = "sentence_transformers.base.modules."
 TOKENS = dict(module_input_name="token_embeddings", module_output_name="token_embeddings")
@@ -190,18 +190,27 @@ class OtherForms(ImportCase):
         for config, says in ((dict(model_type="new", architectures=["NewModel"], auto_map={}, pack_qkv=True), "alibaba-nlp-community"),
                              (dict(model_type="xlm-roberta", architectures=["XLMRobertaModel"], lora_adaptations=["a"], lora_rank=4, rotary_emb_base=1.0),
                               "jinaai/jina-embeddings-v3-hf"),
-                             (dict(model_type="nomic_bert", architectures=["NomicBertModel"], num_experts=8, moe_top_k=2), "tfmc.from_torch"),
                              (dict(model_type="bert", architectures=["HF_ColBERT"]), "MultiVectorEncoder(FOLDER).save(NEW_FOLDER)")):
             with self.subTest(config=config):
                 self.write(config)
                 found = self.tfmc(self.folder, code=1, says=["config.json", says])
                 self.assertEqual(len(found.stderr.strip().split("\n")), 2, found.stderr)
 
-    def test_keys_that_say_nothing(self):
+    def test_a_type_that_two_families_share(self):
+        """Nomic's BERTs with experts and without: the key that counts them decides, if it counts any."""
         config = self.take("nomic_bert")
         for value in (0, None, False):
             self.write(config | dict(num_experts=value))
-            self.assertNotIn("tfmc.from_torch takes", self.tfmc(self.folder, code=None).stderr)
+            self.assertNotIn("models/nomic_experts.tfm", self.tfmc(self.folder, code=None).stderr)
+        config = self.take("nomic_experts", CASES.parent / "by_hand")
+        self.assertIn("model NomicExperts", self.tfmc(self.folder, "--strict").stdout)
+        for key, value, says in (("moe_top_k", None, "how many experts"), ("moe_top_k", 6, "of 5 experts"), ("moe_every_n_layers", 1, "every = 1"),
+                                 ("num_shared_experts", 1, "num_shared_experts"), ("activation_function", "swiglu", "activation_function"),
+                                 ("mlp_fc1_bias", None, "a bias"), ("rotary_scaling_factor", 2.0, "rotary_scaling_factor"),
+                                 ("architectures", ["NomicBertForMaskedLM"], "is not computed")):
+            with self.subTest(key=key):
+                self.write(config | {key: value})
+                self.assertIn(says, self.tfmc(self.folder, "--strict", code=1, says="models/nomic_experts.tfm").stderr)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ AUTO = {"ForCausalLM": hf.AutoModelForCausalLM, "LMHeadModel": hf.AutoModelForCa
         "ForTokenClassification": hf.AutoModelForTokenClassification, "ForQuestionAnswering": hf.AutoModelForQuestionAnswering,
         "ForMultipleChoice": hf.AutoModelForMultipleChoice, "ForNextSentencePrediction": hf.AutoModelForNextSentencePrediction,
         "ForPreTraining": hf.AutoModelForPreTraining, "ForImageClassification": hf.AutoModelForImageClassification,
-        "ForCTC": hf.AutoModelForCTC, "ForAudioFrameClassification": hf.AutoModelForAudioFrameClassification}
+        "ForCTC": hf.AutoModelForCTC, "ForXVector": hf.AutoModelForAudioXVector, "ForAudioFrameClassification": hf.AutoModelForAudioFrameClassification}
 
 
 class Declined(Exception):

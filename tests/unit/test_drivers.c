@@ -21,8 +21,8 @@ static uint32_t drivers_in(const tfm_drivers *table) {
 }
 
 /* The drivers of a graph by the function that chooses them, which are those of the program in memory too. */
-static uint32_t drivers_of(const char *text) {
-  const Plan *plan = planned(read_graph(text), "x86-64-v3");
+static uint32_t drivers_on(const char *text, const char *target) {
+  const Plan *plan = planned(read_graph(text), target);
   Jit *jit = jit_create(arena, &diag, plan, NULL, NULL);
   cr_assert(jit, "%s", fault());
   const uint32_t chosen = plan_drivers(plan);
@@ -30,6 +30,7 @@ static uint32_t drivers_of(const char *text) {
   jit_destroy(jit);
   return chosen;
 }
+static uint32_t drivers_of(const char *text) { return drivers_on(text, "x86-64-v3"); }
 
 #define ROWS "graph G(sizes n) {\n  %0 = input \"x\" : f32[n, 64]\n"
 
@@ -49,6 +50,35 @@ Test(drivers, programs_have_those_of_their_steps_alone) {
   cr_expect_eq(drivers_of(ROWS "  %1 = topk %0, axis=1 : i32[n, 3]\n  output y = %1\n}\n"), bit(TFM_DRIVER_ALONG_SELECT));
   cr_expect_eq(drivers_of(ROWS "  %1 = linear_attention %0, %0, %0 : f32[n, 64]\n  output y = %1\n}\n"),
                bit(TFM_DRIVER_STATE));
+}
+
+/* Which of its two drivers a product of k columns has. */
+static uint32_t driver_of_product(int k, const char *form) {
+  const char *text = arena_printf(arena, "graph G(sizes n) {\n  %%0 = input \"x\" : f32[n, %d]\n"
+                                  "  %%1 = weight \"w\" : f32[32, %d]\n  %%2 = linear %%0, %%1%s : f32[n, 32]\n"
+                                  "  output y = %%2\n}\n", k, k, form);
+  return drivers_of(text) & (bit(TFM_DRIVER_GEMM) | bit(TFM_DRIVER_GEMM_LONG));
+}
+
+/* Whole numbers are one chain, whatever k is. */
+Test(drivers, products_of_a_long_k_add_up_chains) {
+  cr_expect_eq(driver_of_product(16384, ""), bit(TFM_DRIVER_GEMM));
+  cr_expect_eq(driver_of_product(16400, ""), bit(TFM_DRIVER_GEMM_LONG));
+  cr_expect_eq(driver_of_product(16400, ", form=int8"), bit(TFM_DRIVER_GEMM));
+}
+
+/* Tables of sines are filled by the function that is as wide as the vectors of the target. */
+Test(drivers, tables_are_as_wide_as_vectors) {
+  const char *text = "graph G(sizes n) {\n  %0 = input \"p\" : i32[n]\n"
+                     "  %1 = sinusoid %0, base=10000.0, interleaved=true : f32[n, 8]\n  output y = %1\n}\n";
+  const uint32_t table = bit(TFM_DRIVER_TABLE);
+  cr_expect_eq(drivers_on(text, "x86-64"), table | bit(TFM_DRIVER_FILL_2));
+  cr_expect_eq(drivers_on(text, "x86-64-v3"), table | bit(TFM_DRIVER_FILL_4));
+  for (const TargetInfo *target = targets; target->name; target++) {
+    const Plan *plan = planned(read_graph(text), target->name);
+    const bool is_wide = target->family == TFM_FAMILY_X86_64 && target->vector_floats == 16;
+    cr_expect_eq(plan_drivers(plan) >> TFM_DRIVER_FILL_8 & 1, is_wide, "%s", target->name);
+  }
 }
 
 #define HEADS                                                                                       \

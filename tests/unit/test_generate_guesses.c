@@ -178,7 +178,7 @@ static void compare_round(const Model *m, Sums *sums) {
   const tfm_generate_options options = random_options(tokens);
   Watched plain = {0}, guessing = {0};
   if (is_alone && !draw(3)) plain.stop_after = guessing.stop_after = 1 + draw(9);
-  const int64_t guesses = 1 + draw(15);
+  const int64_t guesses = draw(4) ? 1 + (int64_t)draw(15) : -1;
   const tfm_status status = generate(m, &prompts, options, 0, &plain, &wanted, &wanted_error);
   cr_assert_eq(plain.guesses, 0);
   cr_assert_eq(generate(m, &prompts, options, guesses, &guessing, &got, &error), status, "%s; %s", error.message,
@@ -229,8 +229,9 @@ Test(generate_guesses, need_a_model_that_can_and_no_beams) {
   cr_expect_eq(tfm_generate(&model, &prompts.given, &options, &out, &error), TFM_E_INPUT);
   cr_expect_str_eq(error.message, "guesses is 4 and num_beams 2: tokens of beams are not guessed");
   options.num_beams = 1;
-  options.guesses = 16;
-  cr_expect_eq(tfm_generate(&model, &prompts.given, &options, &out, &error), TFM_E_INPUT);
-  cr_expect(strstr(error.message, "guesses is 16"), "%s", error.message);
+  for (options.guesses = -2; options.guesses <= 16; options.guesses += 18) {
+    cr_expect_eq(tfm_generate(&model, &prompts.given, &options, &out, &error), TFM_E_INPUT);
+    cr_expect(strstr(error.message, options.guesses < 0 ? "guesses is -2" : "guesses is 16"), "%s", error.message);
+  }
   close_model(&m);
 }

@@ -9,6 +9,13 @@ TestSuite(plan_caches, .init = setup, .fini = teardown);
 
 static const Plan *plan_on(const char *text, const char *target) { return planned(read_graph(text), target); }
 static bool needs(const Plan *made, tfm_driver_number driver) { return plan_drivers(made) >> driver & 1; }
+/* What caches that are tensors need. */
+static bool has_flat_caches(const Plan *made) {
+  const bool cuts = needs(made, TFM_DRIVER_CUT_FLAT);
+  cr_assert_eq(needs(made, TFM_DRIVER_GATHER_FLAT), cuts);
+  cr_assert_eq(needs(made, TFM_DRIVER_TAKE_FLAT), cuts);
+  return cuts;
+}
 static const tfm_program *plan(const char *text) { return &plan_on(text, "x86-64-v4")->program; }
 
 /* A layer of 8 heads of 8: the projection of all three, attention to itself, then `rest`. */
@@ -42,7 +49,9 @@ static const tfm_program *plan(const char *text) { return &plan_on(text, "x86-64
 
 Test(plan_caches, keys_and_values_lie_in_pages) {
   for (const TargetInfo *target = targets; target->name; target++) {
-    const tfm_program *p = &plan_on(SELF, target->name)->program;
+    const Plan *made = plan_on(SELF, target->name);
+    const tfm_program *p = &made->program;
+    cr_assert(!has_flat_caches(made));
     cr_assert_eq(p->n_inputs, 2); /* source.0 is not used: it stays what it is */
     cr_assert_str_eq(p->inputs[0].name, "tgt");
     cr_assert_eq(p->n_outputs, 1);
@@ -117,7 +126,7 @@ Test(plan_caches, attentions_of_two_forms_share_no_pages) {
   const tfm_program *p = &made->program;
   cr_assert_eq(p->n_caches, 0);
   for (uint32_t i = 0; i < 2; i++) cr_assert_eq(p->attentions[i].k_cache, TFM_NONE);
-  cr_assert(needs(made, TFM_DRIVER_ATTENTION_INT8) && needs(made, TFM_DRIVER_ATTENTION));
+  cr_assert(needs(made, TFM_DRIVER_ATTENTION_INT8) && needs(made, TFM_DRIVER_ATTENTION) && has_flat_caches(made));
   cr_assert(!needs(made, TFM_DRIVER_ATTENTION_PAGED_INT8) && !needs(made, TFM_DRIVER_APPEND_INT8));
   text = with(text, "attention %16, %17, %18, form=int8,", "attention %16, %17, %18,");
   cr_assert_eq(plan(text)->n_caches, 2);

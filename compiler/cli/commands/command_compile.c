@@ -55,6 +55,9 @@ static bool choose_one_file(Compilation *c) {
     option_error(&session->diag, OPTION_MARCH, "a .tfmm file holds the code of one instruction set");
   else if (option_given(&session->options, OPTION_OBJECT) || strcmp(emitted_kind(c->session), "lib") != 0)
     option_error(&session->diag, OPTION_EMIT, "code alone is not a .tfmm file: name the output otherwise");
+  else if (option_given(&session->options, OPTION_EMBED_WEIGHTS) || option_given(&session->options, OPTION_CC))
+    option_error(&session->diag, option_given(&session->options, OPTION_CC) ? OPTION_CC : OPTION_EMBED_WEIGHTS,
+                 "a .tfmm file always holds its weights, and is not linked: leave this out");
   else if (option_given(&session->options, OPTION_TRAINING))
     option_error(&session->diag, OPTION_TRAINING,
                  "a .tfmm file that trains is made by libtfm (tfm_compiled_save): make a library, -o libNAME.so");

@@ -49,6 +49,8 @@ static void print_stage(Session *session, StrBuf *text) {
     if (option_given(&session->options, OPTION_REQUIRE_FUSION))
       option_error(&session->diag, OPTION_REQUIRE_FUSION, "--stage=ast has no graph in which something could be fused");
     print_ast(session, text);
+    Graph *none = option_given(&session->options, OPTION_REPORT) ? model_load(session) : NULL;
+    if (none) report_no_passes(session, none);
     return;
   }
   Graph *graph = shown_graph(session, stage);

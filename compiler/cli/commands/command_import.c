@@ -126,6 +126,7 @@ static void write_model(Session *session, const Family *family, Folder *folder, 
                       i.values.lacking);
     }
   }
+  import_note_family(&session->diag, family);
   json_decref(i.values.owned);
 }
 
@@ -155,6 +156,8 @@ static void import_folder(Session *session, const char *path) {
   Family *family = family_choose(session->arena, &session->names, &session->diag, folder, named);
   if (family && import_check(session->arena, &session->diag, family, folder, &options))
     write_model(session, family, folder, &options);
+  else if (family)
+    import_note_family(&session->diag, family);
   if (!family && !named && json_object_get(folder->config, "auto_map"))
     diag_error_at(&session->diag, folder->config_path, DIAG_CHECKPOINT,
                   "\"auto_map\": the model is Python code of its own, which is not run here; in Python, "
@@ -181,6 +184,11 @@ static bool check_output(Session *session, const char *folder) {
 
 void command_import(Session *session) {
   if (option_given(&session->options, OPTION_LIST)) {
+    if (session->options.files.n) {
+      diag_error_at(&session->diag, NULL, DIAG_USAGE, "--list is of no folder: leave '%s' out",
+                    session->options.files.items[0]);
+      return;
+    }
     StrBuf list = strbuf_new(session->arena);
     if (option_given(&session->options, OPTION_JSON))
       family_list_json(&list);

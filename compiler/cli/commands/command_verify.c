@@ -265,7 +265,8 @@ static void verify_reference(const Verification *v) {
 static bool check_options(Session *session, bool compares_with_f32) {
   const Options *options = &session->options;
   if (compares_with_f32 && option_given(options, OPTION_GOLDEN))
-    option_error(&session->diag, OPTION_GOLDEN, "excludes --verification_compare-with");
+    option_error(&session->diag, OPTION_GOLDEN,
+                 "what fewer bits change is compared with the model in f32: leave this out");
   if (!compares_with_f32 && option_given(options, OPTION_MIN_COSINE))
     option_error(&session->diag, OPTION_MIN_COSINE, "is about --compare-with=f32, which is missing");
   return !diag_has_errors(&session->diag);

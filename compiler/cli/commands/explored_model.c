@@ -124,17 +124,9 @@ static const char *command_text(const Session *session, const ParsedProgram *pro
   return text.text;
 }
 
-/* A weight that a file has in 16 bits is packed, and fused, in another way than one of 32. */
-static bool note_weights(Session *session, Graph *graph) {
-  if (!option_given(&session->options, OPTION_WEIGHTS)) return true;
-  WeightSource *weights = session_weights(session, graph);
-  weight_source_close(weights);
-  return weights != NULL;
-}
-
 json_t *explored_model(Session *session, bool is_for_comparison, const ExploreSizes *sizes) {
   Graph *graph = model_load(session);
-  if (!graph || !note_weights(session, graph)) return NULL;
+  if (!graph || !session_note_weights(session, graph)) return NULL;
   ExploreRequest request = {.compile = compile_request(session, NULL),
                             .is_for_comparison = is_for_comparison,
                             .version = TFM_VERSION,

@@ -230,5 +230,6 @@ PyObject *model_generate(PyObject *self, PyObject *args);
 PyObject *model_decoder(PyObject *self, PyObject *args);
 PyObject *model_sources(PyObject *self, PyObject *unused);
 PyObject *option_names(PyObject *module, PyObject *unused);
+PyObject *setting_names(PyObject *module, PyObject *unused);
 
 #endif

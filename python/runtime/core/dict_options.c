@@ -18,8 +18,7 @@ typedef enum Kind {
   KIND_seed,
   KIND_start,
   KIND_words,
-  KIND_fallback,
-  KIND_ignored
+  KIND_fallback
 } Kind;
 
 typedef struct Option {
@@ -38,7 +37,7 @@ enum { N_OPTIONS = sizeof table / sizeof *table };
 /* The names, for the package: {name: kind}. */
 PyObject *option_names(PyObject *self, PyObject *unused) {
   static const char *const kinds[] = {"count", "real",  "flag",  "token",    "tokens", "biases", "early",
-                                      "seed",  "start", "words", "fallback", "ignored"};
+                                      "seed",  "start", "words", "fallback"};
   (void)self, (void)unused;
   PyObject *names = PyDict_New();
   for (size_t i = 0; names && i < N_OPTIONS; i++) {
@@ -49,24 +48,59 @@ PyObject *option_names(PyObject *self, PyObject *unused) {
   return names;
 }
 
+/* What a config may say besides, for the package: {name: JSON of the values that change nothing, None: all}. */
+PyObject *setting_names(PyObject *self, PyObject *unused) {
+  static const struct {
+    const char *name, *neutral;
+  } others[] = {
+#define TOKEN(key, kinds) {key, NULL},
+#define HARMLESS(key, kinds) {key, NULL},
+#define NEUTRAL(key, json) {key, json},
+#include "tfm/abi/generation_keys.def"
+  };
+  (void)self, (void)unused;
+  PyObject *names = PyDict_New();
+  for (size_t i = 0; names && i < sizeof others / sizeof *others; i++) {
+    PyObject *neutral = Py_BuildValue("z", others[i].neutral);
+    if (!neutral || PyDict_SetItemString(names, others[i].name, neutral)) Py_CLEAR(names);
+    Py_XDECREF(neutral);
+  }
+  return names;
+}
+
+// ---- values ----
+
+/* A bool is an int in Python, and no id or number in a config. */
+static PyObject *whole_number(PyObject *value) { return PyBool_Check(value) ? NULL : PyNumber_Index(value); }
+
+static bool wrong(const Option *option, PyObject *value, const char *wanted) {
+  PyErr_Clear();
+  raise_status(TFM_E_USAGE, "%s is %R, not %s", option->name, value, wanted);
+  return false;
+}
+
 /* One id, or a sequence of them. */
-static bool read_tokens(PyObject *value, tfm_token_list *list, OptionLists *lists) {
-  PyObject *all = PyLong_Check(value) ? PyTuple_Pack(1, value) : PySequence_Tuple(value);
-  const Py_ssize_t n = all ? PyTuple_Size(all) : 0;
-  int64_t *tokens = all && lists->n < MOST_OPTION_LISTS ? PyMem_Calloc((size_t)n + 1, sizeof *tokens) : NULL;
+static bool read_tokens(const Option *option, PyObject *value, tfm_token_list *list, OptionLists *lists) {
+  const bool is_word = PyUnicode_Check(value) || PyDict_Check(value);
+  PyObject *all = is_word ? NULL : PyLong_Check(value) ? PyTuple_Pack(1, value) : PySequence_Tuple(value);
+  if (!all) return wrong(option, value, "a token or a list of tokens");
+  const Py_ssize_t n = PyTuple_Size(all);
+  int64_t *tokens = lists->n < MOST_OPTION_LISTS ? PyMem_Calloc((size_t)n + 1, sizeof *tokens) : NULL;
+  bool is_good = true;
   if (!tokens) {
-    Py_XDECREF(all);
-    return PyErr_Occurred() ? false : (PyErr_NoMemory(), false);
+    Py_DECREF(all);
+    return PyErr_NoMemory(), false;
   }
   lists->tokens[lists->n++] = tokens;
   for (Py_ssize_t i = 0; i < n; i++) {
-    PyObject *number = PyNumber_Index(PyTuple_GetItem(all, i));
+    PyObject *number = whole_number(PyTuple_GetItem(all, i));
     tokens[i] = number ? PyLong_AsLongLong(number) : 0;
+    is_good &= number && !PyErr_Occurred();
     Py_XDECREF(number);
   }
   *list = (tfm_token_list){tokens, (uint64_t)n};
   Py_DECREF(all);
-  return !PyErr_Occurred();
+  return is_good || wrong(option, value, "a token or a list of tokens");
 }
 
 /* A dict of ids and numbers. */
@@ -104,11 +138,8 @@ static bool read_early(PyObject *value, tfm_early_stopping *early) {
 }
 
 static bool read_number(const Option *option, PyObject *value, char *to) {
-  PyObject *number = PyNumber_Index(value);
-  if (!number) {
-    PyErr_Clear();
-    return raise_status(TFM_E_USAGE, "%s is %R, not a whole number", option->name, value), false;
-  }
+  PyObject *number = whole_number(value);
+  if (!number) return wrong(option, value, "a whole number");
   if (option->kind == KIND_seed) {
     const uint64_t seed = PyLong_AsUnsignedLongLong(number);
     memcpy(to, &seed, sizeof seed);
@@ -122,21 +153,30 @@ static bool read_number(const Option *option, PyObject *value, char *to) {
   return raise_status(TFM_E_INPUT, "%s is %R, which is out of range", option->name, value), false;
 }
 
+/* True, False, 1 or 0, of numpy too. */
+static bool read_flag(const Option *option, PyObject *value, char *to) {
+  const bool is_word = PyUnicode_Check(value) || PyFloat_Check(value) || PySequence_Check(value) || PyDict_Check(value);
+  const long number = PyLong_Check(value) ? PyLong_AsLong(value) : 0;
+  const int32_t flag = is_word ? -1 : PyObject_IsTrue(value);
+  if (flag < 0 || number < 0 || number > 1) return wrong(option, value, "True or False");
+  memcpy(to, &flag, sizeof flag);
+  return true;
+}
+
+static bool read_real(const Option *option, PyObject *value, char *to) {
+  const double real = PyBool_Check(value) ? -1 : PyFloat_AsDouble(value);
+  if (PyBool_Check(value) || PyErr_Occurred()) return wrong(option, value, "a number");
+  memcpy(to, &real, sizeof real);
+  return true;
+}
+
 static bool read_option(const Option *option, PyObject *value, tfm_generate_options *options, OptionLists *lists) {
   char *to = (char *)options + option->at;
-  if (option->kind == KIND_tokens) return read_tokens(value, (tfm_token_list *)(void *)to, lists);
+  if (option->kind == KIND_tokens) return read_tokens(option, value, (tfm_token_list *)(void *)to, lists);
   if (option->kind == KIND_biases) return read_biases(value, (tfm_bias_list *)(void *)to, lists);
   if (option->kind == KIND_early) return read_early(value, (tfm_early_stopping *)(void *)to);
-  if (option->kind == KIND_real) {
-    const double real = PyFloat_AsDouble(value);
-    memcpy(to, &real, sizeof real);
-    return !PyErr_Occurred();
-  }
-  if (option->kind == KIND_flag) {
-    const int32_t flag = PyObject_IsTrue(value);
-    memcpy(to, &flag, sizeof flag);
-    return flag >= 0;
-  }
+  if (option->kind == KIND_real) return read_real(option, value, to);
+  if (option->kind == KIND_flag) return read_flag(option, value, to);
   if (option->kind == KIND_count || option->kind == KIND_token || option->kind == KIND_seed)
     return read_number(option, value, to);
   return true; /* the package has seen to the others */

@@ -52,6 +52,7 @@ static PyObject *after_fork(PyObject *self, PyObject *unused) {
 static PyMethodDef functions[] = {
     {"version", version, METH_NOARGS, "The version of libtfm."},
     {"options", option_names, METH_NOARGS, "Options of generation, with their kinds."},
+    {"settings", setting_names, METH_NOARGS, "What else a config of generation may say, with what changes nothing."},
     {"after_fork", after_fork, METH_NOARGS, "To be called in the child of a fork."},
     {NULL, NULL, 0, NULL},
 };

@@ -13,6 +13,7 @@ from . import _core
 from ._errors import InputError, UsageError
 
 OPTIONS = _core.options()  # name -> kind (generate_options.def)
+SETTINGS = _core.settings()  # what else a config may say: name -> JSON of what changes nothing, None: all (generation_keys.def)
 
 Token = collections.namedtuple("Token", "item token")
 Generation = collections.namedtuple("Generation", "input output vocab incremental reason bytes_per_token")
@@ -44,9 +45,11 @@ class Generated(collections.abc.Sequence):
 # ---- what is given ----
 
 def _read_config(config):
-    """A generation_config.json, its folder, or its content: the options that are set there."""
+    """A generation_config.json, its folder, or its content: the options that are set there. What else is set must change
+    nothing."""
     if config is None:
         return {}
+    path = "config"
     if not isinstance(config, collections.abc.Mapping):
         path = os.fspath(config)
         if os.path.isdir(path):
@@ -55,7 +58,19 @@ def _read_config(config):
             config = json.load(file)
         if not isinstance(config, dict):
             raise InputError(f"{path}: a generation config must be a JSON object")
+    for name, value in config.items():
+        if value is not None and name not in OPTIONS and not _changes_nothing(name, value):
+            raise InputError(f"{path}: {name!r} ({value!r}) is no option of generation here, and may change the tokens: take "
+                             "it out", reason="value")
     return {name: value for name, value in config.items() if name in OPTIONS and value is not None}
+
+
+def _changes_nothing(name, value):
+    if name not in SETTINGS or SETTINGS[name] is None:
+        return name in SETTINGS
+    neutral = json.loads(SETTINGS[name])
+    same = lambda other: value == other and isinstance(value, bool) == isinstance(other, bool)  # noqa: E731
+    return same(neutral) or isinstance(neutral, list) and any(map(same, neutral))
 
 
 def _split(model, given):
@@ -64,7 +79,7 @@ def _split(model, given):
     for name, value in given.items():
         if name in model.inputs:
             inputs[name] = value
-        elif name in OPTIONS and OPTIONS[name] != "ignored":
+        elif name in OPTIONS:
             options[name] = value
         else:
             import difflib
@@ -233,7 +248,7 @@ def chooser(model, prompt, limit, config, seed, number, logprobs, options):
         raise UsageError(f"{next(iter(inputs))!r} is an input of {model.name}, and no option of generation")
     options = {**_read_config(config), **options}
     for name, kind in OPTIONS.items():  # what a row begins with is its prompt, and how long it may be is its limit
-        if kind in ("start", "fallback", "ignored") or name in ("max_length", "max_new_tokens", "seed"):
+        if kind in ("start", "fallback") or name in ("max_length", "max_new_tokens", "seed"):
             options.pop(name, None)
         elif kind == "words" and name in options:
             options["suppress_tokens"] = [*options.get("suppress_tokens", ()), *_words(options.pop(name))]

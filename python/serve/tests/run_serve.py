@@ -12,6 +12,6 @@ sys.path.insert(0, str(HERE.parents[1] / "tests"))
 from run import main  # noqa: E402
 
 if __name__ == "__main__":
-    for name in ("uvicorn", "asyncio"):  # about requests that are broken on purpose, and a machine that has other work
+    for name in ("asyncio",):  # about requests that are broken on purpose, and a machine that has other work
         logging.getLogger(name).setLevel(logging.CRITICAL)
     sys.exit(main(sys.argv[1:], HERE))

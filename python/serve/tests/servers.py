@@ -238,11 +238,14 @@ class Process:
         self.lines, self.log, self._seen = [], queue.Queue(), 0
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        listening = self.wait_for("listening on")
-        self.ports = [int(port) for port in re.findall(r"', (\d+)", listening)]
-        self.port = self.ports[0]
-        if wait_ready:
-            self.wait_for("ready: ")
+        try:
+            self.ports = [int(port) for port in re.findall(r"', (\d+)", self.wait_for("listening on"))]
+            self.port = self.ports[0]
+            if wait_ready:
+                self.wait_for("ready: ")
+        except BaseException:
+            self.close()
+            raise
 
     def _read(self):
         for line in self.process.stderr:
@@ -279,10 +282,10 @@ class Process:
 class Inside:
     """A server in a thread of this process, whose models a test can hold. `options` are those of Options."""
 
-    def __init__(self, *kinds, protocol=None, **options):
+    def __init__(self, *kinds, connection=None, **options):
         self.deaths, self._began, self._kinds = [], queue.Queue(), kinds
         places = tuple(texts.read_place(place(kind)) for kind in kinds)
-        self._options, self._protocol = Options(places=places, port=0, **{"threads": 2, **options}), protocol
+        self._options, self._connection = Options(places=places, port=0, **{"threads": 2, **options}), connection
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         self.port = self._began.get(timeout=WAIT)
@@ -293,14 +296,13 @@ class Inside:
     async def _serve(self):
         self.service = Service(self._options, self.deaths.append)
         self.service.start()
-        listening = serving.listen(self._options, 0)
+        self.listening = serving.listen(self._options, 0)
         self.server = serving.make_server(app.make_app(self.service))
-        if self._protocol is not None:
-            self.server.config.http = self._protocol
+        self.server.connection = self._connection or self.server.connection
         self.loop = asyncio.get_running_loop()
         await self.service.load()
-        self._began.put(listening.getsockname()[1])
-        await self.server.serve([listening])
+        self._began.put(self.listening.getsockname()[1])
+        await self.server.serve(self.listening, serving.LAST_SECONDS)
         self.service.close()
 
     def client(self, **named):
@@ -315,7 +317,7 @@ class Inside:
         raise AssertionError("it did not come to be")
 
     def close(self):
-        self.server.should_exit = True
+        self.loop.call_soon_threadsafe(self.server.end)
         self._thread.join(WAIT)
 
 
@@ -341,12 +343,12 @@ def held(inside, kind="embed"):
     """The model of a kind, held until the end."""
     served = next(s for s in inside.service.models.values() if s.kind == kind)
     model = served.model
-    served.model = Held(model)
+    served.model, inside.service.batcher.alone = Held(model), -10 ** 6  # the event loop must not be held
     try:
         yield served.model
     finally:
         served.model.go.set()
-        served.model = model
+        served.model, inside.service.batcher.alone = model, 0
 
 
 class Case(unittest.TestCase):

@@ -114,7 +114,8 @@ class Chat(Case):
         refuse("messages[0]", "image_url", messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])
         for message in ({"role": "user"}, {"role": "system", "content": None}, {"role": "assistant", "tool_calls": []}):
             refuse("messages[1] has no content", messages=[user("a"), message])
-        refuse("no variable", chat_template_kwargs={"enable_thinking": False})
+        refuse("without parts", messages=[{"role": "user", "content": []}])
+        refuse("chat_template_kwargs: the chat template has no variable", chat_template_kwargs={"enable_thinking": False})
         refuse("messages is no variable", chat_template_kwargs={"messages": [user("b")]})
         refuse("tools is no variable", chat_template_kwargs={"tools": []})
         refuse("has 74 tokens", "64", messages=[user("a " * 70)], max_tokens=3)

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from servers import CASES, HERE, SOURCES, made, place, write_case
@@ -91,9 +92,26 @@ class Documents(unittest.TestCase):
             self.assertIn(path.replace("{id}", "ID") if "page" not in path else "/", self.page)
 
     def test_metrics(self):
-        for family in Metrics().registry.collect():
-            name = family.name + ("_total" if family.type == "counter" else "")
+        found = re.findall(r"^# TYPE (\w+) ", Metrics().text().decode(), re.M)
+        self.assertGreater(len(found), 20)
+        for name in found:
             self.assertTrue(f"`{name}" in self.page or name.startswith("process_"), name)
+
+    def test_text_of_metrics(self):
+        """As Prometheus reads it: labels are escaped, buckets count all below them, too."""
+        made = Metrics()
+        made.answered("/embed", 'a"b\\c\n', 200, 0.003)
+        made.answered("/embed", "d", 200, 0.005)
+        made.answered("/embed", "d", 200, 1e9)
+        lines = made.text().decode().splitlines()
+        self.assertIn('tfmc_requests_total{code="200",model="a\\"b\\\\c\\n",route="/embed"} 1.0', lines)
+        for bound, count in (("0.0025", 0), ("0.005", 2), ("300.0", 2), ("+Inf", 3)):
+            self.assertIn(f'tfmc_request_seconds_bucket{{le="{bound}",route="/embed"}} {float(count)}', lines)
+        self.assertIn('tfmc_request_seconds_count{route="/embed"} 3.0', lines)
+        self.assertIn('tfmc_tokens_total{kind="written"} 0.0', lines)
+        values = dict(line.rsplit(" ", 1) for line in lines if line[0] != "#")
+        self.assertTrue(1e6 < float(values["process_resident_memory_bytes"]) < 1e12)
+        self.assertLess(abs(float(values["process_start_time_seconds"]) - time.time()), 86400)
 
 
 class Kinds(unittest.TestCase):

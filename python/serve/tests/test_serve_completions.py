@@ -13,7 +13,7 @@ import tfmc
 
 from servers import WAIT, Case, Client, Inside, Process, head, library, place
 
-from tfmc_serve import limits, scheduler as scheduling
+from tfmc_serve import connections, scheduler as scheduling
 
 LONG = "TFM_LONG" in os.environ
 VOCAB = 40
@@ -261,6 +261,9 @@ class Answers(Case):
         refuse(400, "max_tokens", "one token", max_tokens=0, echo=True, logprobs=1, prompt="a")
         refuse(400, "stream_options", stream_options={"include_usage": True})
         refuse(400, "min_new_tokens", min_tokens=9, max_tokens=8)
+        refuse(413, "17 stops; there may be 16", stop=["a"] * 17)
+        found = self.client.post("/v1/completions", {"prompt": "a", "logit_bias": {str(VOCAB): 1}})
+        self.assertEqual((found.status, found.json["error"]["param"]), (400, "logit_bias"))
         for name, value in (("suffix", "x"), ("num_beams", 2), ("tools", [1])):
             refuse(400, name, "is not known here", **{name: value})
         refuse(400, "/embed", model="embed")
@@ -440,13 +443,11 @@ class Steps(Case):
 
 class Reading(Case):
     def test_a_client_that_reads_nothing_of_a_stream_is_cut_off(self):
-        class Impatient(limits.LimitedProtocol):
+        class Impatient(connections.Connection):
             unread_seconds = 0.2
-        server = Inside("write", protocol=Impatient)
+        server = Inside("write", connection=Impatient)
         self.addCleanup(server.close)
-        server.until(lambda service: server.server.servers)
-        for listening in server.server.servers[0].sockets:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        server.listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         data = json.dumps({"prompt": "a", "n": 64, "max_tokens": 62, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

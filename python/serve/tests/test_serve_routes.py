@@ -3,6 +3,7 @@ import base64
 import json
 import random
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -175,7 +176,7 @@ class Routes(Case):
     def test_openapi_has_all_routes_and_shapes(self):
         document = self.client.get("/openapi.json").json
         found = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
-        wanted = {(route.path.replace(":path}", "}"), method) for route in app.Routes(self.server.service).routes
+        wanted = {(route.path, method) for route in app.Routes(self.server.service).routes
                   for method in route.methods - {"HEAD"}}
         self.assertEqual(found, wanted)
         for name, shape in SHAPES.items():
@@ -197,7 +198,25 @@ class Routes(Case):
             self.assertEqual(self.client.get(other).status, 404)
         self.assertNotRegex(page.body.decode() + self.client.get("/page/page.js").body.decode(), "https?://")
 
-    # ---- under load ----
+    # ---- alone, and under load ----
+
+    def test_requests_that_come_alone_are_computed_at_once(self):
+        """On the event loop, with the same bits, until others come at the same time."""
+        batcher, text = self.server.service.batcher, "a b c"
+        batcher._short = dict.fromkeys(self.server.service.models.values(), 1e-4)  # a slow machine is no reason to fail
+        with mock.patch.object(batcher, "put", side_effect=batcher.put) as put, \
+                mock.patch("tfmc_serve.batcher.AT_ONCE_SECONDS", 1e6):
+            for _ in range(40):
+                self.same(self.ok("/embed", {"inputs": text}), library("embed").encode([text]))
+            self.assertLess(put.call_count, 40)
+            self.assertGreater(batcher.alone, 0)
+            own = [self.server.client() for _ in range(8)]
+            for answer in self.threads([lambda c=c: [c.post("/embed", {"inputs": text}) for _ in range(20)] for c in own]):
+                for found in answer:
+                    self.same(found.json, library("embed").encode([text]))
+            for client in own:
+                client.close()
+
 
     def test_answers_under_load_are_those_alone(self):
         """Random requests of all kinds at once: each row has the bits that it has alone."""

@@ -1,25 +1,21 @@
 """The routes, and the one middleware in front of all of them: keys, states, ids, errors, log and metrics."""
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
-import importlib.resources
 import logging
+import os
+import pathlib
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import orjson
-from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import batcher, openapi, routes_chat, routes_completions, routes_openai, routes_tei, routes_translate
 from .errors import Fault, Gone, is_openai
+from .exchanges import Exchange
 from .limits import read_body
 from .service import TOKENIZERS, Answer, AnyServed, Call, Record, Service, internal
 from .shapes import SHAPES, read
@@ -71,9 +67,28 @@ GETS = [("/health", "whether what is asked is computed", JSON), ("/ready", "whet
         ("/page/{id}", "the page's parts", "text/*")]
 
 
-def answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+class Reply(NamedTuple):
+    """What is answered at once."""
+    body: bytes
+    status: int = 200
+    fields: tuple[tuple[bytes, bytes], ...] = ((b"content-type", b"application/json"),)
+
+
+class Route(NamedTuple):
+    """A path, or the beginning of paths that end with an id: then it ends with {id}."""
+    path: str
+    methods: frozenset[str]
+    handler: Callable[[Exchange], Awaitable[Reply | EventStream]]
+
+
+def answer(content: Any) -> Reply:
     """Numbers get the fewest digits that give the f32 back, so JSON carries their bits."""
-    return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), status, headers, "application/json")
+    return Reply(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def refused(fault: Fault, path: str) -> Reply:
+    fields = [(name.encode(), value.encode()) for name, value in fault.headers.items()]
+    return Reply(orjson.dumps(fault.body(path)), fault.status(path), ((b"content-type", b"application/json"), *fields))
 
 
 class Routes:
@@ -84,28 +99,39 @@ class Routes:
         handlers = {"/health": self.health, "/ready": self.ready, "/info": self.info, "/metrics": self.metrics,
                     "/v1/models": self.models, "/v1/models/{id}": self.model, "/openapi.json": self.openapi,
                     "/": self.page, "/page/{id}": self.page_part}
-        self.routes = [Route(path.replace("/v1/models/{id}", "/v1/models/{id:path}"), handlers[path], methods=["GET"])
-                       for path, *_ in GETS]
-        self.routes += [Route(post.path, self.endpoint(post), methods=["POST"]) for post in POSTS]
-        self.routes.append(Route("/", self.own_route, methods=["POST"]))
+        self.routes = [Route(path, frozenset(("GET", "HEAD")), handlers[path]) for path, *_ in GETS]
+        self.routes += [Route(post.path, frozenset(("POST",)), self.endpoint(post)) for post in POSTS]
+        self.routes.append(Route("/", frozenset(("POST",)), self.own_route))
+        self._found = {(method, route.path): route.handler for route in self.routes for method in route.methods}
+
+    def find(self, exchange: Exchange) -> Callable[[Exchange], Awaitable[Reply | EventStream]]:
+        path = exchange.path if exchange.path in KNOWN else pattern_of(exchange.path)
+        found = self._found.get((exchange.method, path))
+        if found is not None:
+            return found
+        allowed = {method for method, known in self._found if known == path}
+        if not allowed:
+            raise no_route(exchange.path)
+        ways = ", ".join(method for method in ("GET", "HEAD", "POST") if method in allowed)
+        raise Fault("method", f"{exchange.method} is not for this route; {ways} is", headers={"allow": ways})
 
     # ---- POST ----
 
-    def endpoint(self, post: Post) -> Callable[[Request], Awaitable[ASGIApp]]:
-        async def handle(request: Request) -> ASGIApp:
-            return await self.compute(request, lambda body: post)
+    def endpoint(self, post: Post) -> Callable[[Exchange], Awaitable[Reply | EventStream]]:
+        async def handle(exchange: Exchange) -> Reply | EventStream:
+            return await self.compute(exchange, lambda body: post)
         return handle
 
-    async def own_route(self, request: Request) -> ASGIApp:
+    async def own_route(self, exchange: Exchange) -> Reply | EventStream:
         """What the first model is for, or the one that is named; similarity is told by its inputs."""
         def choose(body: Any) -> Post:
             name = body.get("model") if isinstance(body, dict) else None
             first = next(iter(self.service.models))
             post = OWN[self.service.pick(name if isinstance(name, str) else first, KINDS).kind]
             return SIMILARITY if post is EMBED and isinstance(body, dict) and isinstance(body.get("inputs"), dict) else post
-        return await self.compute(request, choose)
+        return await self.compute(exchange, choose)
 
-    async def compute(self, request: Request, choose: Callable[[Any], Post]) -> ASGIApp:
+    async def compute(self, exchange: Exchange, choose: Callable[[Any], Post]) -> Reply | EventStream:
         service, options = self.service, self.service.options
         deadline = time.monotonic() + options.timeout
         service.check_ready()
@@ -113,13 +139,13 @@ class Routes:
         service.waiting += 1
         made = None
         try:
-            body = await read_body(request, options.max_body)
+            body = await read_body(exchange, options.max_body)
             post = choose(body)
             asked = read(SHAPES[post.shape], body, options.max_inputs)
-            served = choose_model(service, asked["model"], post, request.url.path)
-            record: Record = request.scope["tfmc"]
+            served = choose_model(service, asked["model"], post, exchange.path)
+            record: Record = exchange.record
             record.model = served.name
-            made = await post.handler(Call(service, request, record, asked, served, deadline))
+            made = await post.handler(Call(service, exchange, record, asked, served, deadline))
         finally:
             if made is None or made.events is None:
                 service.waiting -= 1
@@ -132,17 +158,17 @@ class Routes:
 
     # ---- GET ----
 
-    async def health(self, request: Request) -> Response:
+    async def health(self, exchange: Exchange) -> Reply:
         stuck = self.service.stuck()
         if stuck is not None:
             raise Fault("not_ready", f"{stuck} has computed for more than {batcher.STUCK:g} s, and rows wait")
         return answer({"status": "ok"})
 
-    async def ready(self, request: Request) -> Response:
+    async def ready(self, exchange: Exchange) -> Reply:
         self.service.check_ready()
         return answer({"status": "ready"})
 
-    async def info(self, request: Request) -> Response:
+    async def info(self, exchange: Exchange) -> Reply:
         self.service.check_ready()
         options, first = self.service.options, next(iter(self.service.models.values()))
         return answer({
@@ -158,30 +184,30 @@ class Routes:
         return {"id": served.name, "object": "model", "created": self.service.started_at, "owned_by": "tfmc",
                 "tfmc": served.settings()}
 
-    async def models(self, request: Request) -> Response:
+    async def models(self, exchange: Exchange) -> Reply:
         self.service.check_ready()
         return answer({"object": "list", "data": [self.entry(served) for served in self.service.models.values()]})
 
-    async def model(self, request: Request) -> Response:
+    async def model(self, exchange: Exchange) -> Reply:
         self.service.check_ready()
-        return answer(self.entry(self.service.pick(request.path_params["id"], KINDS)))
+        return answer(self.entry(self.service.pick(id_of(exchange.path), KINDS)))
 
-    async def metrics(self, request: Request) -> Response:
-        return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4")
+    async def metrics(self, exchange: Exchange) -> Reply:
+        return Reply(self.service.metrics.text(), fields=((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),))
 
-    async def openapi(self, request: Request) -> Response:
+    async def openapi(self, exchange: Exchange) -> Reply:
         posts = [(post.path, post.shape, post.about) for post in POSTS]
         posts.append(("/", "", "the first model's own route, or that of the one that is named"))
         return answer(openapi.document(posts, GETS, self.service.version,
                                         OPEN if self.service.keys is not None else None))
 
-    async def page(self, request: Request) -> Response:
+    async def page(self, exchange: Exchange) -> Reply:
         return page_file("index.html", "text/html")
 
-    async def page_part(self, request: Request) -> Response:
-        name = request.path_params["id"]
+    async def page_part(self, exchange: Exchange) -> Reply:
+        name = id_of(exchange.path)
         if name not in PAGE:
-            raise HTTPException(404)
+            raise no_route(exchange.path)
         return page_file(name, PAGE[name])
 
 
@@ -193,10 +219,12 @@ def choose_model(service: Service, name: str | None, post: Post, path: str) -> A
     return service.pick(name, post.kinds)
 
 
-def page_file(name: str, kind: str) -> Response:
-    content = importlib.resources.files(__package__).joinpath("page", name).read_bytes()
-    return Response(content, media_type=kind, headers={
-        "content-security-policy": "default-src 'self'", "x-content-type-options": "nosniff", "cache-control": "no-store"})
+def page_file(name: str, kind: str) -> Reply:
+    content = (pathlib.Path(__file__).parent / "page" / name).read_bytes()
+    return Reply(content, fields=(
+        (b"content-type", f"{kind}; charset=utf-8".encode() if kind.startswith("text/") else kind.encode()),
+        (b"content-security-policy", b"default-src 'self'"), (b"x-content-type-options", b"nosniff"),
+        (b"cache-control", b"no-store")))
 
 
 def model_type(served: AnyServed) -> dict[str, Any]:
@@ -213,106 +241,123 @@ def model_type(served: AnyServed) -> dict[str, Any]:
 
 
 class Gate:
-    """Every request passes here first. `paths`: those that are served; None: all."""
+    """Every request passes here first, and every answer last. `paths`: those that are served; None: all."""
 
-    def __init__(self, app: ASGIApp, service: Service, paths: tuple[str, ...] | None = None) -> None:
-        self.app, self.service, self.paths = app, service, paths
+    def __init__(self, routes: Routes, service: Service, paths: tuple[str, ...] | None = None) -> None:
+        self.routes, self.service, self.paths = routes, service, paths
+        self.origin = None if service.options.origin is None or paths is not None else service.options.origin.encode()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        began, record, status = time.monotonic(), Record(request_id(scope)), 0
-        scope["tfmc"], scope["app"] = record, self
-
-        async def sends(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", []), (b"x-request-id", record.id.encode())]
-            await send(message)
+    async def __call__(self, exchange: Exchange) -> None:
+        began = time.monotonic()
+        record = exchange.record = Record(request_id(exchange))
         self.service.enter()
+        is_gone = True
         try:
-            await self.answer(scope, receive, sends, record)
+            await self.reply(exchange, record)
+            is_gone = exchange.gone
         except Gone:
             record.fault = "the client has gone"
             self.service.metrics.gone("client")
-            status = 499  # as nginx's log has it; nobody is answered
         finally:
             self.service.leave()
-            self.report(scope, record, status, time.monotonic() - began)
+            if record.at_once:
+                await self.look_around(exchange)
+            status = 499 if is_gone else exchange.status  # as nginx's log has it; nobody is answered
+            self.report(exchange, record, status, time.monotonic() - began)
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send, record: Record) -> None:
-        path = scope["path"]
+    async def look_around(self, exchange: Exchange) -> None:
+        """Others that came while the event loop computed begin in its next turns: then requests are not alone."""
+        for _ in range(2):
+            await asyncio.sleep(0)
+            if not exchange.is_alone:
+                self.service.batcher.alone = 0
+
+    async def reply(self, exchange: Exchange, record: Record) -> None:
+        made = await self.made(exchange, record)
+        own = [(b"x-request-id", record.id.encode())]
+        origin = exchange.field(b"origin") if self.origin is not None else ""
+        if origin:
+            own.append((b"vary", b"origin"))
+            if origin.encode("latin-1") == self.origin:
+                own += [(b"access-control-allow-origin", self.origin),
+                        (b"access-control-expose-headers", b"x-request-id, retry-after")]
+        if isinstance(made, EventStream):
+            await made.send(exchange, own)
+        else:
+            exchange.answer(made.status, [*made.fields, *own], made.body)
+
+    async def made(self, exchange: Exchange, record: Record) -> Reply | EventStream:
+        path = exchange.path
         try:
-            self.check_key(scope, record)
+            if self.origin is not None and exchange.method == "OPTIONS" and exchange.field(b"access-control-request-method"):
+                return MAY_ASK
+            self.check_key(exchange, record)
             if self.paths is not None and path not in self.paths:
-                raise HTTPException(404)
+                raise no_route(path)
             if self.service.state == "ending" and path not in (*OPEN, "/metrics"):
                 self.service.check_ready()
-            await self.app(scope, receive, send)
-            return
-        except (Fault, Gone) as error:
-            if isinstance(error, Gone):
-                raise
+            return await self.routes.find(exchange)(exchange)
+        except Gone:
+            raise
+        except Fault as error:
             fault = error
-        except HTTPException as error:
-            fault = fault_of(error, scope)
         except Exception:
-            log.exception("%s: %s %s", record.id, scope["method"], route_of(path))
+            log.exception("%s: %s %s", record.id, exchange.method, route_of(path))
             fault = internal(record.id)
         record.fault = fault.message
-        await answer(fault.body(path), fault.status(path), fault.headers)(scope, receive, send)
+        return refused(fault, path)
 
-    def check_key(self, scope: Scope, record: Record) -> None:
+    def check_key(self, exchange: Exchange, record: Record) -> None:
         keys = self.service.keys
-        if keys is None or scope["path"] in OPEN:
+        if keys is None or exchange.path in OPEN:
             return
-        name = keys.name_of(given_key(scope))
+        name = keys.name_of(given_key(exchange))
         if name is None:
             # a browser asks for the key by itself, and sends it as a password
-            ask = "Basic realm=\"tfmc-serve: the key as password\"" if scope["path"] == "/" and scope["method"] == "GET" \
+            ask = "Basic realm=\"tfmc-serve: the key as password\"" if exchange.path == "/" and exchange.method == "GET" \
                 else "Bearer"
             raise Fault("key", "a key is needed: authorization: Bearer KEY", headers={"www-authenticate": ask})
         record.key = name
 
-    def report(self, scope: Scope, record: Record, status: int, seconds: float) -> None:
-        route = route_of(scope["path"])
+    def report(self, exchange: Exchange, record: Record, status: int, seconds: float) -> None:
+        route = route_of(exchange.path)
         self.service.metrics.answered(route, record.model, status, seconds)
+        if not requests_log.isEnabledFor(logging.INFO):
+            return
         requests_log.info("request", extra={"tfmc": {
-            "id": record.id, "method": scope["method"], "route": route, "code": status, "seconds": round(seconds, 6),
+            "id": record.id, "method": exchange.method, "route": route, "code": status, "seconds": round(seconds, 6),
             **{name: value for name, value in (("key", record.key), ("model", record.model), ("rows", record.rows),
                                                ("tokens", record.tokens)) if value}}})
 
 
-def fault_of(error: HTTPException, scope: Scope) -> Fault:
-    if error.status_code == 405:
-        posts = [post.path for post in POSTS] + ["/"]
-        allowed = ", ".join((["GET", "HEAD"] if route_of(scope["path"]) in {path for path, *_ in GETS} else []) +
-                            (["POST"] if scope["path"] in posts else []))
-        return Fault("method", f"{scope['method']} is not for this route; {allowed} is", headers={"allow": allowed})
-    return Fault("route", "there is no such route; " + ELSEWHERE.get(scope["path"], "/openapi.json lists them"))
+# before a page of the origin sends what it could not send without being allowed to
+MAY_ASK = Reply(b"", fields=((b"access-control-allow-methods", b"GET, POST"), (b"access-control-max-age", b"600"),
+                             (b"access-control-allow-headers", b"authorization, content-type, x-request-id")))
 
 
-def given_key(scope: Scope) -> str:
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            kind, _, key = value.decode("latin-1").partition(" ")
-            if kind.lower() == "bearer":
-                return str(key.strip())
-            if kind.lower() == "basic":
-                try:
-                    return base64.b64decode(key, validate=True).decode().partition(":")[2]
-                except (binascii.Error, UnicodeDecodeError):
-                    return ""
+def given_key(exchange: Exchange) -> str:
+    """Of two fields the first counts."""
+    kind, _, key = exchange.field(b"authorization").partition(" ")
+    if kind.lower() == "bearer":
+        return key.strip()
+    if kind.lower() == "basic":
+        try:
+            return base64.b64decode(key, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
     return ""
 
 
-def request_id(scope: Scope) -> str:
+def request_id(exchange: Exchange) -> str:
     """The client's own, if it can be printed, or a new one."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and 0 < len(value) <= 128 and all(33 <= byte < 127 for byte in value):
-            return str(value.decode())
-    return uuid.uuid4().hex
+    given = exchange.field(b"x-request-id")
+    if 0 < len(given) <= 128 and all("!" <= letter <= "~" for letter in given):
+        return given
+    return os.urandom(16).hex()
+
+
+def no_route(path: str) -> Fault:
+    return Fault("route", "there is no such route; " + ELSEWHERE.get(path, "/openapi.json lists them"))
 
 
 ELSEWHERE = {  # routes of other servers, and what is here
@@ -323,29 +368,29 @@ ELSEWHERE = {  # routes of other servers, and what is here
 KNOWN = {path for path, *_ in GETS} | {post.path for post in POSTS}
 
 
+BEGINNINGS = ("/v1/models/", "/page/")
+
+
+def pattern_of(path: str) -> str:
+    """The path of its route."""
+    found = next((start for start in BEGINNINGS if path.startswith(start) and len(path) > len(start)), None)
+    return path if found is None else found + "{id}"
+
+
+def id_of(path: str) -> str:
+    return next(path.removeprefix(start) for start in BEGINNINGS if path.startswith(start))
+
+
 def route_of(path: str) -> str:
     """For log and metrics, where what a client makes up has no place."""
-    if path.startswith("/v1/models/"):
-        return "/v1/models/{id}"
-    if path.startswith("/page/"):
-        return "/page/{id}"
-    return path if path in KNOWN else "other"
+    found = pattern_of(path)
+    return found if found in KNOWN else "other"
 
 
-async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    raise HTTPException(404)
+def make_app(service: Service) -> Gate:
+    return Gate(Routes(service), service)
 
 
-def make_app(service: Service) -> ASGIApp:
-    router = Router(Routes(service).routes, redirect_slashes=False, default=nothing)
-    app: ASGIApp = Gate(router, service)
-    if service.options.origin is not None:
-        app = CORSMiddleware(app, allow_origins=[service.options.origin], allow_methods=["GET", "POST"],
-                             allow_headers=["authorization", "content-type", "x-request-id"],
-                             expose_headers=["x-request-id", "retry-after"])
-    return app
-
-
-def make_metrics_app(service: Service) -> ASGIApp:
+def make_metrics_app(service: Service) -> Gate:
     """For --metrics-port: health, readiness and numbers alone."""
-    return Gate(Router(Routes(service).routes, redirect_slashes=False, default=nothing), service, (*OPEN, "/metrics"))
+    return Gate(Routes(service), service, (*OPEN, "/metrics"))

@@ -1,176 +1,33 @@
-"""What a client may send: sizes and times of heads and bodies, numbers of connections, keys.
-
-uvicorn has no limits of its own with httptools, so its protocol is extended by counts and timers.
-"""
+"""What a client may send: JSON in a body, and keys. Sizes and times of heads and bodies are in connections.py."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import json
 import logging
 import os
 import pathlib
-from asyncio import TimerHandle, Transport
 from typing import Any
 
 import orjson
-from starlette.requests import ClientDisconnect, Request
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from .errors import Fault, Gone
+from .errors import Fault
+from .exchanges import Exchange, TooLarge
 
-HEAD_BYTES, HEADERS, HEAD_SECONDS, BODY_SECONDS = 16 * 1024, 64, 10.0, 60.0
-CONNECTIONS, UNREAD_SECONDS = 1024, 60.0
 LEAST_KEY = 32  # characters
 log = logging.getLogger("tfmc_serve")
 
 
-class TooMuch(Exception):
-    """A head that is beyond the limits."""
-
-
-class LimitedProtocol(HttpToolsProtocol):
-    """Answers 431 to large heads, 408 to slow ones and to slow bodies, 503 to too many connections; ends the connection
-    of a client that reads nothing of its answer."""
-
-    head_seconds, body_seconds, unread_seconds, connections_most = HEAD_SECONDS, BODY_SECONDS, UNREAD_SECONDS, CONNECTIONS
-    _timer: TimerHandle | None = None  # of a head or a body that has begun
-    _unread: TimerHandle | None = None
-    _in_head, _in_body, _head_bytes, _head_fields = False, False, 0, 0
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > self.connections_most:
-            self._refuse(503, "there are too many connections")
-            return
-        self._arm(self.head_seconds)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        if self._unread is not None:
-            self._unread.cancel()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        if self._timer is None and not self._in_body:
-            self._arm(self.head_seconds)
-        went_on = self._in_head
-        super().data_received(data)
-        if went_on and self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
-                self._refuse(431, f"the head of a request may have {HEAD_BYTES} bytes")
-
-    def send_400_response(self, msg: str) -> None:
-        if self._head_fields > HEADERS or self._head_bytes > HEAD_BYTES:
-            self._refuse(431, f"the head of a request may have {HEADERS} fields and {HEAD_BYTES} bytes")
-        else:
-            self._refuse(400, "this is no HTTP request")
-
-    # ---- what the parser reports ----
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head, self._in_body, self._head_bytes, self._head_fields = True, False, 0, 0
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        if len(self.url) > HEAD_BYTES:
-            self._head_bytes = len(self.url)
-            raise TooMuch
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        self._head_fields += 1
-        if self._head_fields > HEADERS or sum(len(n) + len(v) for n, v in self.headers) > HEAD_BYTES:
-            self._head_fields = HEADERS + 1
-            raise TooMuch
-
-    def on_headers_complete(self) -> None:
-        self._in_head, self._in_body = False, True
-        self._arm(self.body_seconds)
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._in_head = self._in_body = False
-        self._disarm()
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._watch_reader(self.transport.get_write_buffer_size())
-
-    def pause_writing(self) -> None:
-        """In a stream: more waits for the client than the transport takes."""
-        super().pause_writing()
-        if self._unread is None:
-            self._watch_reader(self.transport.get_write_buffer_size())
-
-    # ---- timers ----
-
-    def _arm(self, seconds: float) -> None:
-        self._disarm()
-        self._timer = self.loop.call_later(seconds, self._late)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _late(self) -> None:
-        self._timer = None
-        if self.cycle is not None and (self.cycle.response_started or not self._in_body):
-            self.transport.close()  # between two requests, or while an answer is read
-        else:
-            self._refuse(408, "the request did not come in time")
-
-    def _watch_reader(self, unread: int) -> None:
-        """Ends a connection whose client has read nothing of what waits for it in a while."""
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-        if unread:
-            self._unread = self.loop.call_later(self.unread_seconds, self._check_reader, unread)
-
-    def _check_reader(self, before: int) -> None:
-        self._unread = None
-        now = self.transport.get_write_buffer_size()
-        if now >= before:
-            self.transport.abort()
-        else:
-            self._watch_reader(now)
-
-    def _refuse(self, status: int, message: str) -> None:
-        self._disarm()
-        body = orjson.dumps({"error": message, "error_type": "Validation"})
-        self.transport.write(STATUS_LINE[status] + b"content-type: application/json\r\nconnection: close\r\n"
-                             b"content-length: %d\r\n\r\n" % len(body) + body)
-        self.transport.close()
-
-
 # ---- bodies ----
 
-async def read_body(request: Request, most: int) -> Any:
+async def read_body(exchange: Exchange, most: int) -> Any:
     """The JSON of a request. Counted while it arrives: no more than `most` bytes are ever kept."""
-    check_kind(request)
-    length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > most:
-        raise too_large(most)
-    parts, size = [], 0
+    check_kind(exchange)
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise too_large(most)
-            parts.append(part)
-    except ClientDisconnect:
-        raise Gone from None
-    if not size:
+        body = await exchange.body()
+    except TooLarge:
+        raise too_large(most) from None
+    if not body:
         raise Fault("json", "the body is empty; it is a JSON object")
-    body = b"".join(parts)
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -203,13 +60,16 @@ def _refuse_twice(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def check_kind(request: Request) -> None:
+def check_kind(exchange: Exchange) -> None:
     """A page of another origin may send anything else than JSON without being asked: nothing else is taken."""
-    kind, _, settings = request.headers.get("content-type", "").partition(";")
+    given = exchange.field(b"content-type")
+    if given == "application/json" and b"content-encoding" not in exchange.fields:
+        return
+    kind, _, settings = given.partition(";")
     charset = settings.strip().lower()
     if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
         raise Fault("encoding", "content-type: application/json, in UTF-8, is expected")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
+    if exchange.field(b"content-encoding").lower() not in ("", "identity"):
         raise Fault("encoding", "content-encoding: bodies are taken as they are, not compressed")
 
 
@@ -218,6 +78,11 @@ def too_large(most: int) -> Fault:
 
 
 # ---- keys ----
+
+def digest(key: str) -> bytes:
+    import hashlib  # OpenSSL comes with it, which a server without keys need not have
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
 
 class Keys:
     """The keys of a file with lines NAME KEY. Kept as SHA-256, compared in constant time, never logged."""
@@ -235,9 +100,10 @@ class Keys:
             log.error("the keys are those of before: %s", error)
 
     def name_of(self, key: str) -> str | None:
-        digest, found = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest(), None
+        import hmac
+        given, found = digest(key), None
         for name, known in self._keys:
-            if hmac.compare_digest(digest, known):
+            if hmac.compare_digest(given, known):
                 found = name
         return found
 
@@ -254,7 +120,7 @@ def read_keys(path: pathlib.Path) -> list[tuple[str, bytes]]:
             raise ValueError(f"{path}:{number}: a line is NAME KEY")
         if len(parts[1]) < LEAST_KEY:
             raise ValueError(f"{path}:{number}: a key has {LEAST_KEY} characters or more")
-        keys.append((parts[0], hashlib.sha256(parts[1].encode()).digest()))
+        keys.append((parts[0], digest(parts[1])))
     if not keys:
         raise ValueError(f"{path}: there are no keys in it")
     return keys

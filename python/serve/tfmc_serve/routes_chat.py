@@ -140,7 +140,8 @@ async def chat_completions(call: Call) -> Answer:
             ids: list[int] = served.chat.tokens(messages, wanted and wanted.shown, asked["chat_template_kwargs"])
         except tfmc.Error as error:
             said = str(error).removeprefix(f"{served.folder}: ")
-            raise Fault("invalid", said if said.startswith("messages") else f"messages: {said}", "messages") from None
+            member = "chat_template_kwargs" if "no variable" in said else "messages"
+            raise Fault("invalid", said if said.startswith("messages[") else f"{member}: {said}", member) from None
         served.check(ids, "messages")
         return ids
     prompt = await call.tokenizing(work, LONG + 1)  # a template may take a while: never on the event loop

@@ -26,6 +26,7 @@ from .metrics import Metrics
 from .pieces import Piece, Text
 from .prefixes import PAGE, Prefixes
 from .scoring import Scoring
+from .shapes import SHAPES
 from .translators import Ids, ServedTranslator
 from .writers import ServedWriter
 
@@ -35,6 +36,12 @@ FIRST_MARK = 512      # tokens of a prompt behind which a model with states has 
 MOST_PIECES = 1024    # that wait for a client before it counts as one that reads nothing
 STUCK = 30.0          # seconds after which a step that has not ended is reported
 log = logging.getLogger("tfmc_serve")
+
+
+def option_named(message: str) -> str | None:
+    """The member of a request that a refusal of the runtime begins with."""
+    name = message.replace("min_new_tokens", "min_tokens").partition(" ")[0].rstrip(":")
+    return name if name in SHAPES["completions"] else None
 
 
 class Job:
@@ -135,7 +142,7 @@ class Scheduler:
             return self.served.model.chooser(prompt, limit=limit, config=self.served.settings_of_folder, seed=seed,
                                              number=number, logprobs=logprobs, **options)
         except (tfmc.InputError, tfmc.UsageError) as error:
-            raise Fault("invalid", str(error)) from None
+            raise Fault("invalid", str(error), option_named(str(error))) from None
 
     def put(self, job: Job) -> None:
         for row in job.rows:

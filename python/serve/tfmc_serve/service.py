@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
+import functools
 import logging
 import math
 import os
@@ -16,21 +16,21 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tfmc
-from starlette.requests import Request
 
 from . import batcher
 from .errors import Fault, Gone
+from .exchanges import Exchange
 from .grammar import SECONDS, Grammar, Grammars
 from .limits import Keys
 from .metrics import Metrics
 from .pieces import Piece
 from .scheduler import Job, Scheduler
-from .texts import LONG, ROUTES, Encoded, Floats, Place, Row, Served, kind_of
+from .texts import LONG, ROUTES, Encoded, Floats, Place, Row, Served, TakesLong, kind_of
 from .translators import Searcher, ServedTranslator
 from .writers import ServedWriter
 
@@ -74,7 +74,7 @@ class Answer(NamedTuple):
     events: AsyncIterator[Any] | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Record:
     """Of one request, for the log and the metrics."""
     id: str
@@ -83,10 +83,11 @@ class Record:
     rows: int = 0
     tokens: int = 0
     fault: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
+    at_once: bool = False  # it was computed on the event loop
 
 
 def version() -> str:
+    import importlib.metadata  # takes longer than all else here
     for name in ("tfmc-serve", "tfmc-runtime"):
         try:
             return importlib.metadata.version(name)
@@ -110,17 +111,21 @@ class Service:
         self.keys = Keys(options.api_key_file) if options.api_key_file is not None else None
         self.metrics = Metrics()
         self.models: dict[str, AnyServed] = {}
+        self._firsts: dict[tuple[str, ...], AnyServed] = {}  # of some kinds, once all are loaded
         self.schedulers: dict[str, Scheduler] = {}  # of models that write, and of those that translate
         self.searchers: dict[str, Searcher] = {}    # of models that translate
         self.state, self.started_at = "loading", int(time.time())
         self.threads = options.threads or len(os.sched_getaffinity(0))
         self.pool = tfmc.Pool(self.threads)
         self.executor = ThreadPoolExecutor(TOKENIZERS, "tokenizer")
-        self.version = version()
         self.batcher: Any = None
         self.inside = self.waiting = 0  # requests: that are answered now; of these, that want something computed
         self._nobody: asyncio.Event | None = None
         self._loader: threading.Thread | None = None
+
+    @functools.cached_property
+    def version(self) -> str:
+        return version()
 
     # ---- beginning and end ----
 
@@ -175,7 +180,7 @@ class Service:
         return future
 
     async def add(self, served: AnyServed) -> None:
-        """One row, then a full run, whose time tells how much work fits into --timeout."""
+        """One row, then some more, whose time tells how much work fits into --timeout."""
         if not isinstance(served, Served):
             self.schedulers[served.name].start()
             if isinstance(served, ServedTranslator):
@@ -187,7 +192,7 @@ class Service:
 
     async def _compute_once(self, served: Served) -> None:
         length = min(32, served.max_length)
-        for count in (1, max(1, batcher.RUN_TOKENS // length)):
+        for count in (1, -(-batcher.MEASURED_TOKENS // length)):
             rows = [Row([i % served.vocab] * length, [0] * length) for i in range(count)]
             await self.batcher.put(served, rows).future
 
@@ -253,9 +258,12 @@ class Service:
     def pick(self, name: str | None, kinds: tuple[str, ...]) -> AnyServed:
         """The model of a request: the one with this name, or the first of the first of these kinds that there is."""
         if name is None:
-            found = next((served for kind in kinds for served in self.models.values() if served.kind == kind), None)
+            found = self._firsts.get(kinds)
             if found is None:
-                raise Fault("wrong_kind", f"no model here is of the kind {' or '.join(kinds)}; /v1/models lists them")
+                found = next((served for kind in kinds for served in self.models.values() if served.kind == kind), None)
+                if found is None:
+                    raise Fault("wrong_kind", f"no model here is of the kind {' or '.join(kinds)}; /v1/models lists them")
+                self._firsts[kinds] = found
             return found
         served = self.models.get(name)
         if served is None:
@@ -266,11 +274,11 @@ class Service:
         return served
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
     """A request whose body was read. `asked`: its members; `deadline`: by time.monotonic()."""
     service: Service
-    request: Request
+    exchange: Exchange
     record: Record
     asked: dict[str, Any]
     served: Any
@@ -306,11 +314,14 @@ class Call:
 
     async def encode(self, texts: list[Any], where: str, truncate: bool, side: str = "right",
                      count: bool = False) -> Encoded:
-        def work() -> Encoded:
-            made: Encoded = self.served.encode(texts, where, truncate, side, count)
+        def work(waits: bool = True) -> Encoded:
+            made: Encoded = self.served.encode(texts, where, truncate, side, count, waits)
             return made
         characters = sum(len(text) if not isinstance(text, tuple) else len(text[0]) + len(text[1]) for text in texts)
-        encoded = await self.tokenizing(work, characters)
+        try:
+            encoded = await self.tokenizing(work if characters > LONG else lambda: work(False), characters)
+        except TakesLong:
+            encoded = await self.tokenizing(work, LONG + 1)
         self.record.rows, self.record.tokens = len(encoded.rows), encoded.tokens
         self.service.metrics.truncated(encoded.truncated)
         return encoded
@@ -321,16 +332,27 @@ class Call:
         waits = service.batcher.seconds_of_work()
         if waits and waits + encoded.tokens * service.batcher.seconds_per_token > service.options.timeout:
             raise service.overloaded("what waits takes longer than --timeout")
+        is_alone = self.exchange.is_alone
+        service.batcher.alone = service.batcher.alone + 1 if is_alone else 0
+        made = service.batcher.at_once(self.served, encoded.rows[0]) if is_alone and len(encoded.rows) == 1 else None
+        if isinstance(made, batcher.RowFailed):
+            raise self._failed(made)
+        if made is not None:
+            self.record.at_once = True
+            return np.asarray(made)[None]
         job = service.batcher.put(self.served, encoded.rows)
         try:
             await self.until_deadline(job.future)
         except batcher.RowFailed as error:
-            log.error("%s: %s: %s", self.record.id, self.served.name, error)
-            raise internal(self.record.id) from None
+            raise self._failed(error) from None
         finally:
             service.batcher.cancel(job)
         numbers: Floats = np.asarray(job.numbers)
         return numbers
+
+    def _failed(self, error: batcher.RowFailed) -> Fault:
+        log.error("%s: %s: %s", self.record.id, self.served.name, error)
+        return internal(self.record.id)
 
     def put(self, job: Job) -> None:
         """Rows for a model that writes."""
@@ -342,7 +364,7 @@ class Call:
     async def follow(self, job: Job) -> AsyncIterator[list[Piece] | None]:
         """What its rows gain, until all have ended; None after a while without news. A client that goes takes its rows
         with it."""
-        gone: asyncio.Future[Any] = asyncio.ensure_future(self._has_gone())
+        self.exchange.on_gone(job.changed.set)
         written = 0
         try:
             while job.left or job.pieces or job.fault is not None:
@@ -352,25 +374,37 @@ class Call:
                     some, job.pieces = list(job.pieces), type(job.pieces)()
                     written += sum(len(piece.tokens) for piece in some)
                     yield some
-                    continue
-                job.changed.clear()
-                news: asyncio.Future[Any] = asyncio.ensure_future(job.changed.wait())
-                left = self.deadline - time.monotonic()
-                both: set[asyncio.Future[Any]] = {news, gone}
-                done, _ = await asyncio.wait(both, timeout=max(0.0, min(PING_SECONDS, left)),
-                                             return_when=asyncio.FIRST_COMPLETED)
-                news.cancel()
-                if gone in done:
-                    raise Gone
-                if not done and left <= PING_SECONDS:
-                    raise self._late()
-                if not done:
+                elif not await self._news(job):
                     yield None
             if written > 1:
                 self.service.metrics.tokens_took((time.monotonic() - job.first_at) / (written - 1))
         finally:
-            gone.cancel()
+            self.exchange.off_gone(job.changed.set)
             self.scheduler.cancel(job)
+
+    async def _news(self, job: Job) -> bool:
+        """Waits for them; False after a while without any."""
+        if self.exchange.gone:
+            raise Gone
+        job.changed.clear()
+        left, is_late = self.deadline - time.monotonic(), False
+
+        def tick() -> None:
+            nonlocal is_late
+            is_late = True
+            job.changed.set()
+        timer = asyncio.get_running_loop().call_later(max(0.0, min(PING_SECONDS, left)), tick)
+        try:
+            await job.changed.wait()
+        finally:
+            timer.cancel()
+        if self.exchange.gone:
+            raise Gone
+        if not is_late or job.pieces or job.fault is not None:
+            return True
+        if left <= PING_SECONDS:
+            raise self._late()
+        return False
 
     def _of(self, fault: Fault) -> Fault:
         return internal(self.record.id) if fault.kind == "internal" else fault
@@ -379,25 +413,28 @@ class Call:
         self.service.metrics.gone("time")
         return Fault("time", f"it was not computed within {self.service.options.timeout:g} s (--timeout)")
 
-    async def _has_gone(self) -> None:
-        """Ends when the client does; its body has been read."""
-        while (await self.request.receive())["type"] != "http.disconnect":
-            pass
-
     async def until_deadline(self, wanted: asyncio.Future[T]) -> T:
-        gone: asyncio.Future[Any] = asyncio.ensure_future(self._has_gone())
-        both: set[asyncio.Future[Any]] = {wanted, gone}
+        """Its result. It is cancelled when the client goes, and when the time is over."""
+        is_late = False
+
+        def end() -> None:
+            nonlocal is_late
+            is_late = True
+            wanted.cancel()
+        timer = asyncio.get_running_loop().call_later(max(0.0, self.deadline - time.monotonic()), end)
+        cancel = wanted.cancel
+        self.exchange.on_gone(cancel)
         try:
-            done, _ = await asyncio.wait(both, timeout=max(0.0, self.deadline - time.monotonic()),
-                                         return_when=asyncio.FIRST_COMPLETED)
+            return await wanted
+        except asyncio.CancelledError:
+            if self.exchange.gone:
+                raise Gone from None
+            if is_late:
+                raise self._late() from None
+            raise
         finally:
-            gone.cancel()
-        if wanted in done:
-            return wanted.result()
-        wanted.cancel()
-        if gone in done:
-            raise Gone
-        raise self._late()
+            timer.cancel()
+            self.exchange.off_gone(cancel)
 
 
 def internal(request_id: str) -> Fault:

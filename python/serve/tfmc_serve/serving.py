@@ -14,31 +14,18 @@ import signal
 import socket
 from collections.abc import Iterator
 
-import uvicorn
 import uvloop
-from starlette.types import ASGIApp
 
-from .app import make_app, make_metrics_app
-from .limits import LimitedProtocol
+from .app import Gate, make_app, make_metrics_app
+from .connections import Server
 from .service import Options, Service
 
-KEEP_ALIVE = 65  # seconds that an idle connection stays: longer than proxies keep theirs
 LAST_SECONDS = 2  # for answers on their way when the rest has ended
 log = logging.getLogger("tfmc_serve")
 
 
-class Server(uvicorn.Server):
-    """Signals are the caller's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def make_server(app: ASGIApp) -> Server:
-    return Server(uvicorn.Config(
-        app, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-        timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=LAST_SECONDS))
+def make_server(app: Gate) -> Server:
+    return Server(app, app.service.options.max_body)
 
 
 def listen(options: Options, port: int) -> socket.socket:
@@ -74,6 +61,7 @@ class Serving:
         self.options, self.service = options, Service(options)
         self.status = 0
         self._asked_to_end: asyncio.Event | None = None
+        self._watching: asyncio.Future[None] | None = None
 
     async def run(self) -> int:
         loop, self._asked_to_end = asyncio.get_running_loop(), asyncio.Event()
@@ -89,14 +77,13 @@ class Serving:
             loop.add_signal_handler(signal.SIGHUP, self.service.keys.reread)
         log.info("listening on %s", ", ".join(str(s.getsockname()) for s in sockets))
         self._warn_about_openness(sockets[0])
-        serving = [asyncio.ensure_future(server.serve([s])) for server, s in zip(servers, sockets)]
-        watching = asyncio.ensure_future(watchdog()) if os.environ.get("WATCHDOG_USEC", "").isdigit() else None
+        serving = [asyncio.ensure_future(server.serve(s, LAST_SECONDS)) for server, s in zip(servers, sockets)]
         await self._load_and_wait()
         for server in servers:
-            server.should_exit = True
+            server.end()
         await asyncio.gather(*serving)
-        if watching is not None:
-            watching.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         return self.status
 
     async def _load_and_wait(self) -> None:
@@ -114,6 +101,8 @@ class Serving:
                 return
             freeze()
             tell_systemd("READY=1")
+            if os.environ.get("WATCHDOG_USEC", "").isdigit():  # not before: that many would leave no room for the first word
+                self._watching = asyncio.ensure_future(watchdog())
             log.info("ready: %s", ", ".join(f"{s.name} ({s.kind})" for s in self.service.models.values()))
             await ending
         tell_systemd("STOPPING=1")

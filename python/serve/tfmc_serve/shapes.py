@@ -148,7 +148,9 @@ class Stops(Kind):
     characters: int
 
     def read(self, value: Any, where: str, most: int) -> tuple[str, ...]:
-        stops = [value] if isinstance(value, str) else read_list(value, where, self.most)
+        stops = [value] if isinstance(value, str) else read_list(value, where, 10 ** 9)
+        if len(stops) > self.most:
+            raise Fault("too_large", f"{where}: {len(stops)} stops; there may be {self.most}", where)
         for i, stop in enumerate(stops):
             if not isinstance(stop, str):
                 raise wrong(f"{where}[{i}]", "a text", stop)
@@ -247,14 +249,14 @@ class Texts(Kind):
         texts = []
         for i, text in enumerate(read_list(value, where, most)):
             if self.records and isinstance(text, dict):
-                text = read({"text": Member(Text())}, text, most, f"{where}[{i}].")["text"]
+                text = read(TEXT_RECORD, text, most, f"{where}[{i}].")["text"]
             if not isinstance(text, str):
                 raise wrong(f"{where}[{i}]", "a text", text)
             texts.append(text)
         return texts
 
     def schema(self) -> dict[str, Any]:
-        record = schema({"text": Member(Text())})
+        record = schema(TEXT_RECORD)
         return {"type": "array", "items": {"oneOf": [TEXT, record]} if self.records else TEXT, "minItems": 1}
 
 
@@ -339,18 +341,29 @@ def read(shape: dict[str, Member], body: Any, most: int, before: str = "") -> di
         if name not in shape and value:
             raise Fault("invalid", f"{before + name[:100]!r} is not known here; the members are {', '.join(shape)}",
                         f"{before}{name[:100]}")
-    found = {}
-    for name, member in shape.items():
-        value = body.get(name)
-        if value is not None:
-            found[name] = member.kind.read(value, before + name, most)
-        elif member.default is REQUIRED:
+    defaults, needed = plan_of(shape, most)
+    found = defaults.copy()
+    for name, value in body.items():
+        if value is not None and name in shape:
+            found[name] = shape[name].kind.read(value, before + name, most)
+    for name in needed:
+        if name not in found:
             raise Fault("invalid", f"{before}{name} is missing", before + name)
-        elif isinstance(member.kind, Record):
-            found[name] = member.kind.read(member.default, before + name, most)
-        else:
-            found[name] = member.default
     return found
+
+
+TEXT_RECORD = {"text": Member(Text())}
+plans: dict[tuple[int, int], tuple[dict[str, Any], list[str]]] = {}  # shapes are never made while the server runs
+
+
+def plan_of(shape: dict[str, Member], most: int) -> tuple[dict[str, Any], list[str]]:
+    """What the members are that a request leaves out, and which it must have; found once for each shape."""
+    plan = plans.get((id(shape), most))
+    if plan is None:
+        defaults = {name: member.kind.read(member.default, name, most) if isinstance(member.kind, Record) else member.default
+                    for name, member in shape.items() if member.default is not REQUIRED}
+        plan = plans[id(shape), most] = defaults, [name for name, member in shape.items() if member.default is REQUIRED]
+    return plan
 
 
 def schema(shape: dict[str, Member]) -> dict[str, Any]:

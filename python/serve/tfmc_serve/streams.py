@@ -4,14 +4,15 @@ An error that comes when the answer has begun is an event of its own, and the en
 """
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import orjson
-from starlette.types import Receive, Scope, Send
 
 from .errors import Fault, Gone
+from .exchanges import Exchange, Fields
 
 DONE, PING = b"data: [DONE]\n\n", b": ping\n\n"
 HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
@@ -24,21 +25,22 @@ def event(content: Any) -> bytes:
 
 
 class EventStream:
-    """An ASGI application that sends what an iterator gives: objects, or None for a sign of life."""
+    """An answer that is what an iterator gives: objects, or None for a sign of life."""
 
     def __init__(self, events: AsyncIterator[Any], ended: Callable[[], None], internal: Callable[[], Fault]) -> None:
         self._events, self._ended, self._internal = events, ended, internal
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def send(self, exchange: Exchange, fields: Fields) -> None:
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-            async for data in self._parts(scope):
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            exchange.begin(200, [*HEADERS, *fields])
+            async with contextlib.aclosing(self._parts(exchange)) as parts:
+                async for data in parts:
+                    await exchange.write(data)
+            exchange.end()
         finally:
             self._ended()
 
-    async def _parts(self, scope: Scope) -> AsyncIterator[bytes]:
+    async def _parts(self, exchange: Exchange) -> AsyncGenerator[bytes, None]:
         try:
             async for content in self._events:
                 yield PING if content is None else event(content)
@@ -46,8 +48,8 @@ class EventStream:
         except Gone:
             raise
         except Fault as fault:
-            scope["tfmc"].fault = fault.message
-            yield event(fault.body(scope["path"]))
+            exchange.record.fault = fault.message
+            yield event(fault.body(exchange.path))
         except Exception:
-            log.exception("%s: %s", scope["tfmc"].id, scope["path"])
-            yield event(self._internal().body(scope["path"]))
+            log.exception("%s: %s", exchange.record.id, exchange.path)
+            yield event(self._internal().body(exchange.path))

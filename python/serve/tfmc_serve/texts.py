@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import pathlib
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +33,21 @@ LONG = 16 * 1024   # characters from which on a text is not tokenized on the eve
 SPLIT = ("BertPreTokenizer", "ByteLevel", "Metaspace", "Whitespace", "WhitespaceSplit")
 
 
+class TakesLong(Exception):
+    """It is no work for the event loop."""
+
+
 class Row:
-    """The tokens of one text or pair."""
-    __slots__ = ("ids", "type_ids", "key")
+    """The tokens of one text or pair. `key`: equal rows have the same."""
+    __slots__ = ("ids", "type_ids", "_key")
 
     def __init__(self, ids: list[int], type_ids: list[int]) -> None:
-        self.ids, self.type_ids = ids, type_ids
-        self.key = np.array([ids, type_ids], np.int32).tobytes()
+        self.ids, self.type_ids, self._key = ids, type_ids, b""
+
+    @property
+    def key(self) -> bytes:
+        self._key = self._key or np.array([self.ids, self.type_ids], np.int32).tobytes()
+        return self._key
 
 
 @dataclass(frozen=True)
@@ -119,6 +128,7 @@ class Served:
         if place.kind == "rerank" and self.kind != "rerank":
             raise ValueError(f"{place.folder}: it has {self.width} labels, and a model that ranks has one")
         self._made = made
+        self._chosen: str | None = None  # the prompt of requests that name none
         self.max_length: int = made.max_length
         self._check_length(place.folder)
         self._read_settings(place.folder)
@@ -142,19 +152,29 @@ class Served:
         self.pooling = pooling_of(folder)
 
     def _prepare_tokenizers(self, tokenizer: Any) -> None:
-        """Tokenizers are changed by being told to cut, which other threads would see: a copy for each side."""
-        self.tokenizer, text = tokenizer, tokenizer.to_str()
-        self._cutters = {}
-        for side in ("right", "left"):
-            cutter = self._cutters[side] = type(tokenizer).from_str(text)
-            cutter.enable_truncation(self.max_length, direction=side)
-            cutter.encode_special_tokens = tokenizer.encode_special_tokens
-        self._splits = splits_words(json.loads(text).get("pre_tokenizer"))
+        self.tokenizer, self._cutters, self._cutting = tokenizer, dict[str, Any](), threading.Lock()
+        splitter = tokenizer.pre_tokenizer
+        self._splits = splits_words(None if splitter is None else json.loads(splitter.__getstate__()))
+
+    def _cutter(self, side: str, waits: bool) -> Any:
+        """Tokenizers are changed by being told to cut, which other threads would see: a copy for each side, made when
+        the first text is cut on it."""
+        if side not in self._cutters and not waits:
+            raise TakesLong
+        with self._cutting:
+            if side not in self._cutters:
+                made = type(self.tokenizer).from_str(self.tokenizer.to_str())
+                made.enable_truncation(self.max_length, direction=side)
+                made.encode_special_tokens = self.tokenizer.encode_special_tokens
+                self._cutters[side] = made
+            return self._cutters[side]
 
     # ---- texts to rows ----
 
     def prompt(self, name: str | None) -> str:
         """The text that the folder has under this name; None: its own choice."""
+        if name is None and self._chosen is not None:
+            return self._chosen
         prompts: dict[str, str] = self._made.prompts
         if name is not None and name not in prompts:
             raise Fault("invalid", f"prompt_name: there is no prompt {name[:100]!r}; the model has {', '.join(prompts)}",
@@ -164,10 +184,14 @@ class Served:
         except tfmc.InputError:
             raise Fault("invalid", "prompt_name: this model's pooling leaves the tokens of a prompt out, which is not "
                         "computed here; texts without a prompt are", "prompt_name") from None
+        if name is None:
+            self._chosen = text
         return text
 
-    def encode(self, texts: list[Any], where: str, truncate: bool, side: str = "right", count: bool = False) -> Encoded:
-        """Rows of texts, pairs of texts and rows of ids. `count`: how many tokens are cut off is wanted, too."""
+    def encode(self, texts: list[Any], where: str, truncate: bool, side: str = "right", count: bool = False,
+               waits: bool = True) -> Encoded:
+        """Rows of texts, pairs of texts and rows of ids. `count`: how many tokens are cut off is wanted, too; without
+        `waits` TakesLong is raised if something must be made first."""
         rows: list[Row | None] = [None] * len(texts)
         truncated, numbers = 0, []
         for i, text in enumerate(texts):
@@ -186,7 +210,7 @@ class Served:
                         raise too_long(f"{where}[{i}]" if len(texts) > 1 else where, len(encoding.ids), self.max_length)
                     whole = len(encoding.ids)
                     first, second = texts[i] if isinstance(texts[i], tuple) else (texts[i], None)
-                    encoding = self._cutters[side].encode(first, second)
+                    encoding = self._cutter(side, waits).encode(first, second)
                     truncated += whole - len(encoding.ids)
                 if not encoding.ids:
                     raise Fault("invalid", f"{where}[{i}]: the text has no tokens", where)

@@ -45,12 +45,12 @@ static void set_way(int way, tfm_generate_options *options) {
       model##_generate_defaults(&options); \
       set_way(way, &options); \
       SUCCEEDS(model##_generate((context), (args), (lengths), &options, &plain, &error)); \
-      for (options.guesses = 1; options.guesses <= 15; options.guesses += 7) { \
+      for (options.guesses = -1; options.guesses <= 15; options.guesses += options.guesses < 0 ? 2 : 7) { \
         n_steps = 0; \
         SUCCEEDS(model##_generate((context), (args), (lengths), &options, &guessed, &error)); \
         CHECK(same_rows(&plain, &guessed)); \
         CHECK((n_steps > 0) == (guessing)); \
-        n_fewer += (guessing) && n_steps < guessed.width - 1; \
+        n_fewer += (guessing) && options.guesses > 0 && n_steps < guessed.width - 1; \
         model##_generated_free(&guessed); \
       } \
       model##_generated_free(&plain); \

@@ -164,6 +164,8 @@ def _plain(value, place):
 def _check_content(content, place):
     if not isinstance(content, (str, list, dict, type(None))):
         raise UsageError(f"{place} is no text")
+    if content == []:
+        raise UsageError(f"{place} is a list without parts")
     for part in content if isinstance(content, list) else []:
         if isinstance(part, dict) and part.get("type", "text") != "text":
             raise UsageError(f"{place} has a part of type {part['type']!r}; texts alone are taken")

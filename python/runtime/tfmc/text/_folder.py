@@ -1,4 +1,5 @@
 """What the classes of tfmc.text share: a checkpoint's folder, rows of tokens, runs of rows of like length."""
+import fnmatch
 import json
 import os
 import pathlib
@@ -85,6 +86,13 @@ def open_model(model, folder, options):
     if options:
         raise UsageError(f"{next(iter(options))}= is for models that are compiled here")
     return model, pathlib.Path(folder)
+
+
+def generation_settings(folder, options):
+    """Those of generation_config.json, without what from_pretrained was told to leave out."""
+    left_out = options.get("ignore", ())
+    return {name: value for name, value in read(folder, "generation_config.json").items()
+            if not any(fnmatch.fnmatchcase(name, pattern) for pattern in left_out)}
 
 
 def check_text(text, what):

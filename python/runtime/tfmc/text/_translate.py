@@ -120,11 +120,10 @@ class Translator:
             raise InputError(f"{self.folder}: {self.model!r} does not write texts from input_ids and attention_mask")
         self.max_length = _folder.positions(self.folder) if max_length is None else max_length
         self.batch_tokens = batch_tokens
-        self.defaults = self._defaults()
+        self.defaults = self._defaults(_folder.generation_settings(self.folder, options))
 
-    def _defaults(self):
-        """The folder's generation_config.json, with a limit of length and without chance."""
-        settings = _folder.read(self.folder, "generation_config.json")
+    def _defaults(self, settings):
+        """The folder's settings of generation, with a limit of length and without chance."""
         defaults = {"config": settings} if settings else {}
         if not {"max_length", "max_new_tokens"} & {name for name, value in settings.items() if value is not None}:
             most = _folder.positions(self.folder)

@@ -12,12 +12,11 @@ class Writer:
         self.tokenizer = _folder.load_tokenizer(self.folder)
         if self.model.generation is None or len(self.model.inputs) != 1:
             raise InputError(f"{self.folder}: {self.model!r} does not continue rows of tokens")
-        self._template = None
+        self._template, self._settings = None, _folder.generation_settings(self.folder, options)
 
     def _options(self, rows, options):
         """Options of Model.generate for these rows of ids."""
-        if "config" not in options and (self.folder / "generation_config.json").is_file():
-            options = {"config": self.folder, **options}
+        options = {"config": self._settings, **options}
         for i, row in enumerate(rows):
             if not row:
                 raise InputError(f"text {i} has no tokens: there is nothing to continue")

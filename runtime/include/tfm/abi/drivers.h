@@ -15,6 +15,9 @@
 struct Walker; /* runtime/steps/walker.h */
 struct Course; /* runtime/walk/walk.h */
 struct PageSlice; /* runtime/decode/cache_pages.h */
+struct DecoderRow; /* runtime/decode/decoder_state.h */
+struct BoundRun; /* runtime/decode/staging.h */
+struct tfm_decoder;
 
 typedef struct tfm_driver {
   void (*run)(struct Walker *walker, const tfm_step *step);
@@ -33,6 +36,13 @@ typedef bool tfm_chain_planner(tfm_context *context); /* widens the lives of buf
 typedef bool tfm_chain_taker(struct Walker *walker, const tfm_row_chain *chain, struct Course *course);
 typedef void tfm_page_writer(const struct PageSlice *slice, int64_t column, int64_t columns, const char *source,
                              int64_t position_stride, int64_t column_stride);
+
+typedef tfm_status tfm_flat_cutter(struct tfm_decoder *decoder, struct DecoderRow *row, int64_t length,
+                                   tfm_error *error);
+typedef void tfm_flat_gatherer(struct tfm_decoder *decoder, const struct BoundRun *run, uint32_t input);
+typedef void tfm_flat_taker(struct tfm_decoder *decoder, const struct BoundRun *run, uint32_t input);
+/* The columns of one position. rates: the angle per position of each pair of columns. */
+typedef void tfm_row_filler(const tfm_table_step *table, const double *rates, double position, char *row);
 
 typedef enum tfm_driver_number {
 #define DRIVER(NAME, run) TFM_DRIVER_##NAME,
@@ -77,6 +87,10 @@ static inline uint32_t tfm_driver_of(const tfm_program *program, const tfm_step 
 #include "tfm/abi/steps.def"
   };
   if (step->kind == TFM_STEP_ALONG) return tfm_driver_of_along(program->alongs[step->index].what);
+  if (step->kind == TFM_STEP_GEMM) {
+    const tfm_gemm_step *gemm = &program->gemms[step->index];
+    if (gemm->k > TFM_CHAIN && !tfm_form_has_whole_rows(gemm->form)) return TFM_DRIVER_GEMM_LONG;
+  }
   if (step->kind == TFM_STEP_MATMUL) {
     const tfm_matmul_step *matmul = &program->matmuls[step->index];
     if (matmul->in_order || matmul->direct == TFM_DIRECT_ONE_ROW) return TFM_DRIVER_MATMUL_GRADIENT;
