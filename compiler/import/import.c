@@ -254,7 +254,8 @@ static Texts classes_of_type(const Evaluation *e) {
   Map names = map_new(e->arena);
   Texts found = family_texts(e->arena, e->values->family, "classes");
   const char *type = json_string_value(json_object_get(e->folder->config, "model_type"));
-  const Families families = e->values->family->is_embedded && type ? families_embedded(e->arena, &names) : (Families){0};
+  const Families families =
+      e->values->family->is_embedded && type ? families_embedded(e->arena, &names) : (Families){0};
   for (size_t i = 0; i < families.n; i++) {
     const Texts classes = family_texts(e->arena, families.items[i], "classes");
     for (size_t k = 0; family_is_for(families.items[i], type) && k < classes.n; k++)

@@ -27,8 +27,8 @@ typedef struct ImportValues {
 /* What can be said without the weights: the class, the task, the keys, the conditions that need no weights. False
  * after an error. */
 bool import_check(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options);
-/* Behind what is wrong with a folder: which family of models/ that is, and what else takes the folder. Adds nothing where
- * nothing is wrong, or the family is the user's. */
+/* Behind what is wrong with a folder: which family of models/ that is, and what else takes the folder. Adds nothing
+ * where nothing is wrong, or the family is the user's. */
 void import_note_family(Diag *diag, const Family *family);
 /* What the family's block makes of the checkpoint. False after an error; either way json_decref(values->owned). */
 bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options,
