@@ -8,7 +8,7 @@
  *            numbers of x are broadcast. For small matrices, and for few columns of any number of rows
  *   lines    the same of one row of x and any number of columns: a few lines of y after the other, added to sums that
  *            wait in a cache
- *   rows     the rows of x are the lanes: squares of x, contiguous along k, are transposed in registers, and the
+ *   rows     the rows of x are the lanes: quarters of x, contiguous along k, are transposed in registers, and the
  *            numbers of y are broadcast, one for each of `width` columns. For one column or a few and many rows
  *
  * Rows beyond the last are the last one again: they compute the same number for the same place. Refuses nothing. */
@@ -18,7 +18,7 @@
 #include "kernels/emit.h"
 #include "kernels/kernel_tuning.h"
 
-enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4 };
+enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4, QUARTER = 4 };
 
 /* The members of tfm_direct_args, in their order; all have eight bytes. */
 enum { X, Y, C, ITEMS, ROWS, COLUMNS, K, X_ITEM, X_ROW, X_STEP, Y_ITEM, Y_STEP, Y_COLUMN, C_ITEM, C_ROW, N_MEMBERS };
@@ -256,16 +256,6 @@ static void add_step(Direct *d, RowGroup *g, LLVMValueRef numbers, LLVMValueRef 
   }
 }
 
-/* Rows are so many streams that the CPU finds each anew, page by page: lines a little ahead are fetched, at the end of
- * the rows those of the rows that come next. */
-static LLVMValueRef ahead_of(Direct *d, LLVMValueRef along) {
-  Emitter *e = d->e;
-  LLVMValueRef at = emit_add(e, along, emit_i64(e, ROWS_AHEAD));
-  LLVMValueRef row = emit_mul(e, d->args[K], emit_i64(e, sizeof(float)));
-  LLVMValueRef next = emit_sub(e, emit_mul(e, d->args[X_ROW], emit_i64(e, d->lanes)), row);
-  return emit_select(e, emit_icmp(e, LLVMIntSLT, at, row), at, emit_add(e, at, next));
-}
-
 /* Numbers [0, 4) from `along` on of all rows, as four vectors with a lane for each row. A vector is put together from
  * quarters as they are loaded, row i + 4 q in quarter q, so that only what lies within quarters changes places in
  * registers: whole lines would take twice as many shuffles. */
@@ -281,20 +271,29 @@ static void load_four(Direct *d, RowGroup *g, LLVMValueRef along, LLVMValueRef *
   emit_transposed_quarters(e, d->lanes, r);
 }
 
-static void fetch_ahead(Direct *d, const RowGroup *g, LLVMValueRef along) {
-  LLVMValueRef ahead = ahead_of(d, along);
-  for (unsigned i = 0; i < d->lanes; i++) emit_prefetch(d->e, emit_offset(d->e, g->x[i], ahead), 2);
+/* Rows are too many streams for the CPU to fetch ahead. Those of the next group lie behind those of this one, so they
+ * come in the order of memory, each line once: n turns, the first of which is `step`, fetch what n turns read. Of rows
+ * with something between them nothing is fetched: their own lines, which are here. Several columns leave time enough to
+ * have them come to the second-level cache alone, which is faster where rows fill sets of the first. */
+static void fetch_ahead(Direct *d, const RowGroup *g, LLVMValueRef step, unsigned n) {
+  Emitter *e = d->e;
+  LLVMValueRef along = emit_mul(e, step, emit_i64(e, sizeof(float))), lanes = emit_i64(e, d->lanes);
+  LLVMValueRef bytes = emit_mul(e, d->args[K], emit_i64(e, sizeof(float)));
+  LLVMValueRef ahead = emit_mul(e, emit_add(e, bytes, along), lanes);
+  LLVMValueRef is_next = emit_icmp(e, LLVMIntEQ, bytes, d->args[X_ROW]);
+  LLVMValueRef at = emit_offset(e, g->x[0], emit_select(e, is_next, ahead, along));
+  const unsigned locality = d->spec->width == 1 ? 3 : 2;
+  for (unsigned line = 0; line < n * d->lanes / 4; line++)
+    emit_prefetch(e, emit_offset(e, at, emit_i64(e, 64 * (int64_t)line)), locality);
 }
 
-static void add_square(Direct *d, RowGroup *g, LLVMValueRef along) {
-  Emitter *e = d->e;
-  LLVMValueRef r[4];
-  for (unsigned k = 0; k < d->lanes; k += 4) {
-    load_four(d, g, emit_add(e, along, emit_i64(e, k * 4)), r);
-    for (unsigned i = 0; i < 4; i++) {
-      add_step(d, g, r[i], g->y);
-      g->y = emit_offset(e, g->y, d->args[Y_STEP]);
-    }
+/* A turn: four steps, as few as a square of quarters has, so that no row's address waits on the stack. */
+static void add_turn(Direct *d, RowGroup *g, LLVMValueRef along) {
+  LLVMValueRef r[QUARTER];
+  load_four(d, g, along, r);
+  for (unsigned i = 0; i < QUARTER; i++) {
+    add_step(d, g, r[i], g->y);
+    g->y = emit_offset(d->e, g->y, d->args[Y_STEP]);
   }
 }
 
@@ -315,8 +314,8 @@ static void emit_group_steps(Direct *d, RowGroup *g, LLVMValueRef begin, LLVMVal
   g->y = loop_carry(e, &ks, g->y);
   for (unsigned j = 0; j < d->spec->width; j++) g->sums[j] = loop_carry(e, &ks, g->sums[j]);
   LLVMValueRef along = emit_mul(e, ks.index, emit_i64(e, 4));
-  if (together > 1) fetch_ahead(d, g, along);
-  (together > 1 ? add_square : add_single)(d, g, along);
+  if (together > 1) fetch_ahead(d, g, ks.index, 1);
+  (together > 1 ? add_turn : add_single)(d, g, along);
   loop_next(&ks, 0, g->y);
   for (unsigned j = 0; j < d->spec->width; j++) loop_next(&ks, 1 + j, g->sums[j]);
   loop_end(e, &ks);
@@ -325,8 +324,7 @@ static void emit_group_steps(Direct *d, RowGroup *g, LLVMValueRef begin, LLVMVal
 }
 
 /* A chain of one column waits for its own multiply-adds most of the time, so two chains of the rows go side by side as
- * long as there are two: those of `chains` from its begin on. Of what is left, chains gets the begin. Lines are not
- * fetched ahead: where rows come from a cache that takes half of the time again, and from memory a tenth. */
+ * long as there are two: those of `chains` from its begin on. Of what is left, chains gets the begin. */
 static void emit_pairs_of_chains(Direct *d, RowGroup *g, Chains *chains) {
   Emitter *e = d->e;
   const int64_t chain = d->spec->chain;
@@ -335,13 +333,14 @@ static void emit_pairs_of_chains(Direct *d, RowGroup *g, Chains *chains) {
   first.y = loop_carry(e, &pairs, chains->y);
   LLVMValueRef before = loop_carry(e, &pairs, chains->before[0]), distance = emit_i64(e, 4 * chain);
   second.y = emit_offset(e, first.y, emit_mul(e, d->args[Y_STEP], emit_i64(e, chain)));
-  Loop ks = loop_begin(e, pairs.index, emit_add(e, pairs.index, emit_i64(e, chain)), d->lanes);
+  Loop ks = loop_begin(e, pairs.index, emit_add(e, pairs.index, emit_i64(e, chain)), QUARTER);
   first.y = loop_carry(e, &ks, first.y), second.y = loop_carry(e, &ks, second.y);
   first.sums[0] = second.sums[0] = LLVMConstNull(d->vector);
   first.sums[0] = loop_carry(e, &ks, first.sums[0]), second.sums[0] = loop_carry(e, &ks, second.sums[0]);
   LLVMValueRef along = emit_mul(e, ks.index, emit_i64(e, 4));
-  add_square(d, &first, along);
-  add_square(d, &second, emit_add(e, along, distance));
+  fetch_ahead(d, g, emit_sub(e, emit_add(e, ks.index, ks.index), pairs.index), 2);
+  add_turn(d, &first, along);
+  add_turn(d, &second, emit_add(e, along, distance));
   LLVMValueRef next[] = {first.y, second.y, first.sums[0], second.sums[0]};
   for (unsigned i = 0; i < 4; i++) loop_next(&ks, i, next[i]);
   loop_end(e, &ks);
@@ -382,7 +381,7 @@ static void store_group(Direct *d, RowGroup *g) {
 static void emit_rows_side_by_side(Direct *d) {
   Emitter *e = d->e;
   LLVMValueRef zero = emit_i64(e, 0);
-  LLVMValueRef whole = LLVMBuildAnd(e->builder, d->args[K], emit_i64(e, -(int64_t)d->lanes), "");
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, d->args[K], emit_i64(e, -QUARTER), "");
   Loop groups = loop_begin(e, zero, d->args[ROWS], d->lanes);
   RowGroup g = {.first = groups.index};
   for (unsigned i = 0; i < d->lanes; i++) g.x[i] = row_at(d, X, row_or_last(d, groups.index, i), X_ROW);
@@ -392,7 +391,7 @@ static void emit_rows_side_by_side(Direct *d) {
   g.y = chains.y;
   for (unsigned j = 0; j < d->spec->width; j++) g.sums[j] = LLVMConstNull(d->vector);
   LLVMValueRef end = emit_least(e, whole, chains.end);
-  emit_group_steps(d, &g, chains.begin, end, d->lanes);
+  emit_group_steps(d, &g, chains.begin, end, QUARTER);
   emit_group_steps(d, &g, end, chains.end, 1);
   chains.y = g.y;
   chains_end(d, &chains, g.sums, d->spec->width);

@@ -35,17 +35,7 @@ static double value_of(const Divisors *d, const ResultStep *step) {
     of[i] = d->values[in[i]];
     if (isnan(of[i]) && (step->op != TFM_FORMULA_WHERE || i == 0)) return NAN;
   }
-  const double x = of[0], y = of[1], z = of[2];
-  (void)z; /* of the last operation alone */
-  switch ((tfm_formula_op)step->op) {
-#define FORMULA(Enum, operands, value, slope0, slope1, slope2) \
-  case TFM_FORMULA_##Enum:                                     \
-    return value;
-    TFM_FORMULA_OPS(FORMULA)
-#undef FORMULA
-    default:
-      return NAN;
-  }
+  return tfm_formula_value(step->op, of[0], of[1], of[2]);
 }
 
 /* Whether the value of a step needs a division by 0; what a `where` does not select is not needed. Steps come behind

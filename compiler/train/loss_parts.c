@@ -41,35 +41,11 @@ static const struct {
   OpKind op;
   uint32_t operands;
 } formula_ops[] = {
-    [TFM_FORMULA_STOP] = {OP_RESHAPE, 1},
-#define ROW(Enum, n) [TFM_FORMULA_##Enum] = {OP_##Enum, n}
-    ROW(NEG, 1),
-    ROW(EXP, 1),
-    ROW(LOG, 1),
-    ROW(SQRT, 1),
-    ROW(RSQRT, 1),
-    ROW(ABS, 1),
-    ROW(TANH, 1),
-    ROW(SIGMOID, 1),
-    ROW(RELU, 1),
-    ROW(NOT, 1),
-    ROW(ADD, 2),
-    ROW(SUB, 2),
-    ROW(MUL, 2),
-    ROW(DIV, 2),
-    ROW(MAXIMUM, 2),
-    ROW(MINIMUM, 2),
-    ROW(POWER, 2),
-    ROW(EQ, 2),
-    ROW(NE, 2),
-    ROW(LT, 2),
-    ROW(GT, 2),
-    ROW(LE, 2),
-    ROW(GE, 2),
-    ROW(AND, 2),
-    ROW(OR, 2),
-    ROW(WHERE, 3),
-#undef ROW
+#define OP_STOP OP_RESHAPE /* one that is_stopped knows */
+#define FORMULA(Enum, operands, value, slope0, slope1, slope2) [TFM_FORMULA_##Enum] = {OP_##Enum, operands},
+#include "tfm/abi/train_formula.def"
+#undef FORMULA
+#undef OP_STOP
 };
 enum { N_FORMULA_OPS = sizeof formula_ops / sizeof *formula_ops };
 

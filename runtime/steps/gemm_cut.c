@@ -61,7 +61,7 @@ static void add_tile(const Gemm *gemm, Block *block, int64_t row, int64_t rows) 
 /* Tiles of weights in 16 bits whose equal height has hardly enough sums for additions to follow one another, while half
  * of a whole tile computes two chains side by side (kernels/tile.c). */
 static bool has_slow_height(const tfm_gemm_step *step, int64_t rows, int64_t tiles) {
-  const bool is_half = !is_whole_numbers(step) && step->form != TFM_FORM_F32;
+  const bool is_half = !rows_are_whole(step) && step->form != TFM_FORM_F32;
   return is_half && step->width <= NARROW_COLUMNS && tiles > 1 && rows / tiles == step->tile_rows - 2;
 }
 
@@ -113,7 +113,7 @@ static int64_t steps_together(const Gemm *gemm, int64_t tiles) {
   const int64_t unit = unit_of(step), of_a = unit * tiles * step->tile_rows * step->a_bytes;
   const int64_t bytes = gemm_panel_bytes(step, unit) + of_a;
   const int64_t most = unit * greatest_of(1, near_bytes() / bytes);
-  if (!is_whole_numbers(step) || step->k <= most) return most;
+  if (!rows_are_whole(step) || step->k <= most) return most;
   return round_up(ceil_div(step->k, ceil_div(step->k, most)), unit);
 }
 

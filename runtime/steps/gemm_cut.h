@@ -57,10 +57,11 @@ static inline int64_t full_panel_bytes(const tfm_gemm_step *step) {
   return tfm_column_bytes(step->form, step->k) * step->panel;
 }
 
-/* Whole numbers take less room, and their sums have no order, or that of k: long blocks, one chain. */
-static inline bool is_whole_numbers(const tfm_gemm_step *step) { return tfm_form_has_whole_rows(step->form); }
+/* Rows of whole numbers take less room, and their sums have no order (INT8, INT4), or that of k (MIXED forms): long
+ * blocks, one chain. */
+static inline bool rows_are_whole(const tfm_gemm_step *step) { return tfm_form_has_whole_rows(step->form); }
 static inline int64_t k_block_of(const tfm_gemm_step *step) {
-  return is_whole_numbers(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK;
+  return rows_are_whole(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK;
 }
 /* Steps of k in a turn of a tile. */
 static inline int64_t turn_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->turn; }
@@ -69,7 +70,7 @@ static inline int64_t unit_of(const tfm_gemm_step *step) { return tfm_form_row_o
 /* Bytes from a column of a panel to the next one. */
 static inline int64_t lane_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->lane; }
 static inline int64_t chains_of(const tfm_gemm_step *step) {
-  return is_whole_numbers(step) ? 1 : partial_chains(step->k);
+  return rows_are_whole(step) ? 1 : partial_chains(step->k);
 }
 
 static inline bool is_short(const Gemm *gemm) { return gemm->step->k <= SHORT_K; }

@@ -27,9 +27,10 @@
  *
  * The epilogue of a tile follows its last piece of k (run_tiles), or, of several chains, the last sum (run_chains).
  *
- * In f32, rows of a are read where they are. In whole numbers (INT8, INT4) a step before this one has rounded them
- * (step_quantize of step_row.c; abi/kernels.h has the picture of such a row), the loops are the same, and only the tile
- * kernel is another. Their sums have no order: c holds them, i32, until the last call for a tile scales them.
+ * In f32, rows of a are read where they are. Of INT8, INT4 and the MIXED forms of forms.def (`rows_are_whole`) a step
+ * before this one has rounded them (step_quantize of step_row.c; abi/kernels.h draws such a row), the loops
+ * are the same, and only the tile kernel is another. Sums of INT8 and INT4 have no order: c holds them, i32, until the
+ * last call for a tile scales them. Those of MIXED forms are f32, group after group of k.
  *
  * While a panel is used, the next one is on its way: each tile names its part of it (`next`), and the last unit of a
  * step names the first panel of the next gemm.
@@ -120,7 +121,7 @@ static inline void run_tiles(const PanelWalk *walk, const Strip *strip) {
   const Gemm *gemm = job->gemm;
   const tfm_gemm_step *step = gemm->step;
   const char *a = (const char *)gemm->a + tfm_row_bytes(step->form, step->a_bytes, strip->first_k);
-  const bool is_end = strip->first_k + strip->k == step->k, goes_on = is_whole_numbers(step) && !is_end;
+  const bool is_end = strip->first_k + strip->k == step->k, goes_on = rows_are_whole(step) && !is_end;
   const int64_t accumulate = (strip->first_k > job->k.begin ? TFM_ACCUMULATE : 0) | (goes_on ? TFM_MORE_FOLLOW : 0);
   const Tile *tile = &job->block->tiles[walk->tile], *end = tile + walk->tiles;
   for (const char *next = strip->next; tile < end; tile++, next += strip->ahead) {
@@ -187,7 +188,7 @@ static PanelWalk walk_of(const GemmJob *job) {
   walk.lines = one_tile ? 0 : job->block->lines;
   walk.scales = in_one_piece ? gemm_panel_bytes(step, step->k) : walk.panel_bytes;
   walk.column_bytes = lane_of(step);
-  walk.fetches_next = in_one_piece && is_whole_numbers(step) && gemm->blocks > 1;
+  walk.fetches_next = in_one_piece && rows_are_whole(step) && gemm->blocks > 1;
   walk.fetches_rows = one_tile && has_whole_rows;
   return walk;
 }
@@ -344,7 +345,7 @@ static int64_t consumed_floats(const tfm_context *context, const tfm_step *step)
 /* Consumed results, then chains that wait; most steps have neither. */
 int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_gemm_step *info = &context->program->gemms[step->index];
-  const int64_t levels = is_whole_numbers(info) ? 0 : partial_levels(info->k);
+  const int64_t levels = rows_are_whole(info) ? 0 : partial_levels(info->k);
   return (consumed_floats(context, step) + levels * waiting_floats(info)) * (int64_t)sizeof(float);
 }
 
@@ -405,7 +406,7 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   gemm.prepared = &prepared;
   gemm_size_units(&gemm, walker->threads);
   Claimer claimer = walker_claimer(walker, gemm.blocks, ceil_div(gemm.panels, gemm.panels_per_group));
-  claimer.keeps = is_whole_numbers(info); /* units are a quarter as long as those of f32 */
+  claimer.keeps = rows_are_whole(info); /* units are a quarter as long as those of f32 */
   Block block; /* its tiles are set when it is entered */
   block.number = -1;
   block.cursor = gemm.share.cursor;

@@ -9,22 +9,10 @@
 
 static double compute(const tfm_formula_step *step, const double *values, const double *tops, const double *bottoms) {
   const uint32_t *in = step->operands;
-  double x = 0, y = 0, z = 0;
   if (step->op == TFM_FORMULA_NUMBER) return step->number;
   if (step->op == TFM_FORMULA_TOP) return tops[in[0]];
   if (step->op == TFM_FORMULA_BOTTOM) return bottoms[in[0]];
-  x = values[in[0]];
-  y = values[in[1]];
-  z = values[in[2]];
-  switch ((tfm_formula_op)step->op) {
-#define FORMULA(Enum, operands, value, slope0, slope1, slope2) \
-  case TFM_FORMULA_##Enum:                                     \
-    return value;
-    TFM_FORMULA_OPS(FORMULA)
-#undef FORMULA
-    default:
-      return NAN + z;
-  }
+  return tfm_formula_value(step->op, values[in[0]], values[in[1]], values[in[2]]);
 }
 
 /* Adds what the step hands on to its operands. An operand that nothing flows to gets nothing, not 0 times infinity. */
@@ -43,7 +31,7 @@ static void hand_on(const tfm_formula_step *step, const double *values, double v
     of[1] = slope1;                                            \
     of[2] = slope2;                                            \
     break;
-    TFM_FORMULA_OPS(FORMULA)
+#include "tfm/abi/train_formula.def"
 #undef FORMULA
     default:
       break;

@@ -11,7 +11,7 @@
 #include "library/exports.h"
 #include "library/open.h"
 #include "tfm/abi/forms.h"
-#include "tfm/abi/half.h"
+#include "train/kept.h"
 #include "train/trainer_parts.h"
 
 // ---- pieces ----
@@ -30,14 +30,6 @@ static Numbers numbers_of_piece(const tfm_trainer *t, const tfm_packed_piece *pi
   return (Numbers){weight + piece->first * tfm_form_element_bytes(form), form};
 }
 
-static inline float number_of_piece(const Numbers *numbers, int64_t i) {
-  switch (numbers->form) {
-    case TFM_FORM_BF16: return bf16_to_f32(((const uint16_t *)(const void *)numbers->data)[i]);
-    case TFM_FORM_F16: return f16_to_f32(((const uint16_t *)(const void *)numbers->data)[i]);
-    default: return ((const float *)(const void *)numbers->data)[i];
-  }
-}
-
 /* Rows from number `row` of the tensor on. In a panel the numbers of a row are `width` apart. */
 static void put_piece(const tfm_packed_tensor *tensor, const tfm_packed_piece *piece, Numbers numbers, int64_t row,
                       float *to) {
@@ -45,7 +37,7 @@ static void put_piece(const tfm_packed_tensor *tensor, const tfm_packed_piece *p
   for (int64_t i = 0; i < piece->rows; i++, row++) {
     float *line = to + (width ? row / width * width * columns + row % width : row * columns);
     for (int64_t k = 0; k < columns; k++) {
-      float value = number_of_piece(&numbers, i * piece->row_stride + k * piece->column_stride);
+      float value = kept_number(numbers.form, numbers.data, i * piece->row_stride + k * piece->column_stride);
       for (uint32_t f = 0; f < piece->n_factors; f++) value *= piece->factors[f];
       line[k * step] = value;
     }

@@ -10,7 +10,7 @@
 #include "base/numbers.h"
 #include "tfm/abi/checkpoint.h"
 #include "tfm/abi/forms.h"
-#include "tfm/abi/half.h"
+#include "train/kept.h"
 #include "train/trainer_parts.h"
 
 enum { FLOATS = 16, BYTES = 64 }; /* multiples of which weights begin at */
@@ -182,13 +182,10 @@ static bool places_are_alike(const Reader *r) {
 static void set_from(tfm_trainer *t, uint32_t i, uint32_t form, const void *from) {
   enum { PIECE = 1024 };
   const int64_t n = t->training->parameters[i].elements;
-  const uint16_t *halves = from;
   for (int64_t at = 0; at < n; at += PIECE) {
     const int64_t some = least_of(PIECE, n - at);
     float piece[PIECE];
-    if (form == TFM_FORM_F32) memcpy(piece, (const float *)from + at, (size_t)some * sizeof *piece);
-    for (int64_t k = 0; k < some && form == TFM_FORM_BF16; k++) piece[k] = bf16_to_f32(halves[at + k]);
-    for (int64_t k = 0; k < some && form == TFM_FORM_F16; k++) piece[k] = f16_to_f32(halves[at + k]);
+    kept_read(form, from, at, some, piece);
     tfm_trainer_set(t, i, at, some, piece);
   }
 }

@@ -10,6 +10,7 @@
 
 #include "base/double_bits.h"
 #include "base/error.h"
+#include "base/fnv.h"
 
 tfm_status tfm_file_failed(tfm_error *error, const char *path, const char *what) {
   return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL, "%s: cannot %s: %s", path, what, strerror(errno));
@@ -21,17 +22,14 @@ static const char MAGIC[8] = "TFMSTATE";
 
 enum { LANES = 8, UNIT = LANES * (int)sizeof(uint64_t) };
 
-/* FNV-1a on words in eight lanes, as fast as memory. Every step is a bijection of the lane and of the word, so a word
- * that differs, and nothing else, always gives another hash. */
+/* FNV-1a on words in eight lanes, as fast as memory: a single word that differs always gives another hash. */
 typedef struct Hash {
   uint64_t lanes[LANES];
 } Hash;
 
-static const uint64_t PRIME = UINT64_C(0x100000001b3);
-
 static Hash hash_begin(void) {
   Hash hash;
-  for (int i = 0; i < LANES; i++) hash.lanes[i] = UINT64_C(0xcbf29ce484222325) + (uint64_t)i;
+  for (int i = 0; i < LANES; i++) hash.lanes[i] = FNV_BEGIN + (uint64_t)i;
   return hash;
 }
 
@@ -41,14 +39,14 @@ static void hash_add(Hash *hash, const unsigned char *bytes, uint64_t n) {
   memcpy(lanes, hash->lanes, sizeof lanes);
   for (uint64_t at = 0; at < n; at += UNIT) {
     memcpy(words, bytes + at, sizeof words);
-    for (int i = 0; i < LANES; i++) lanes[i] = (lanes[i] ^ words[i]) * PRIME;
+    for (int i = 0; i < LANES; i++) lanes[i] = fnv_add(lanes[i], words[i]);
   }
   memcpy(hash->lanes, lanes, sizeof lanes);
 }
 
 static uint64_t hash_end(const Hash *hash) {
-  uint64_t all = UINT64_C(0xcbf29ce484222325);
-  for (int i = 0; i < LANES; i++) all = (all ^ hash->lanes[i]) * PRIME;
+  uint64_t all = FNV_BEGIN;
+  for (int i = 0; i < LANES; i++) all = fnv_add(all, hash->lanes[i]);
   return all;
 }
 
@@ -64,7 +62,7 @@ static uint64_t bytes_hash(const void *bytes, uint64_t n) {
 }
 
 uint64_t tfm_state_hash(uint64_t hash, const void *bytes, uint64_t n) {
-  return (hash ^ bytes_hash(bytes, n)) * PRIME;
+  return fnv_add(hash, bytes_hash(bytes, n));
 }
 
 // ---- the header ----

@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "machine/fp_mode.h"
 #include "tfm/abi/adapts.h"
-#include "tfm/abi/half.h"
+#include "train/kept.h"
 #include "train/trainer_parts.h"
 
 // ---- using one ----
@@ -44,11 +45,7 @@ tfm_trainer_weights tfm_trainer_all_weights(const tfm_trainer *t) {
 }
 
 void tfm_trainer_get(const tfm_trainer *t, uint32_t parameter, int64_t first, int64_t n, float *to) {
-  const uint8_t form = t->training->parameters[parameter].form;
-  const uint16_t *halves = (const uint16_t *)t->places[parameter] + first;
-  if (form == TFM_FORM_F32 && n) memcpy(to, (const float *)t->places[parameter] + first, (size_t)n * sizeof *to);
-  for (int64_t i = 0; i < n && form == TFM_FORM_BF16; i++) to[i] = bf16_to_f32(halves[i]);
-  for (int64_t i = 0; i < n && form == TFM_FORM_F16; i++) to[i] = f16_to_f32(halves[i]);
+  kept_read(t->training->parameters[parameter].form, t->places[parameter], first, n, to);
 }
 
 void tfm_trainer_set(tfm_trainer *t, uint32_t parameter, int64_t first, int64_t n, const float *from) {
@@ -60,9 +57,9 @@ void tfm_trainer_set(tfm_trainer *t, uint32_t parameter, int64_t first, int64_t 
 }
 
 uint64_t tfm_trainer_trained(const tfm_trainer *t) {
-  uint64_t h = 14695981039346656037u; /* FNV-1a, of words */
+  uint64_t h = FNV_BEGIN;
   for (uint32_t i = 0; i < t->training->n_parameters; i++)
-    if (t->training->parameters[i].gradient != TFM_NONE) h = (h ^ i) * 1099511628211u;
+    if (t->training->parameters[i].gradient != TFM_NONE) h = fnv_add(h, i);
   return h;
 }
 

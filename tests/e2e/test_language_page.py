@@ -32,7 +32,6 @@ BLOCKS = {
     "layer Block(d, local)": ("%", "--input x=2x3x16"),
     "model Steps(": ("%", "--input x=2x3x8"),
     "forward(x: f32[batch, time, 64]": ("model M { fn f(x) = relu(x) % }", "--input x=2x3x64 --input mask=2x3"),
-    "layer Attention(d, heads": ("%", "-D d=64 -D window=3 -D vocab=50 --input ids=2x5"),
     "layer Expert(d, ffn)": ("%", "-D d=16 -D ffn=24 --input x=2x3x16"),
     "layer Memory(d, heads)": ("% model M { memory = Memory(16, 2) forward(x: f32[n, t, 16]) { return y = memory(x) } }", "--input x=2x5x16"),
 }

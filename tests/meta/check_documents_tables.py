@@ -2,10 +2,11 @@
 """usage: check_documents_tables.py TFMC ROOT [--write]
 
 The documents say what the tables of the compiler say. Between `<!-- tfmc document TABLE -->` and `<!-- end -->` a page
-holds what that command prints; docs/reference.md, or docs/explore.md, holds every table, and the manual page names every row of
-those that it is made from. Between `<!-- patches -->` and `<!-- end -->` stands what tests/meta/patches say a change of each
+holds what that command prints, or what the sources of the server and of the standard library say (serve-options,
+standard-functions); each table has its page, and the manual page names every row of those that it is made from. Between `<!-- patches -->` and `<!-- end -->` stands what tests/meta/patches say a change of each
 kind takes (check_cost.py --page). Paths, test names and links in the documents lead somewhere. --write prints the tables anew.
 """
+import ast
 import fnmatch
 import pathlib
 import re
@@ -41,8 +42,32 @@ def printed(tfmc, table):
     return subprocess.run([tfmc, "document", table], capture_output=True, text=True, check=True).stdout
 
 
+def serve_options(root):
+    """The options of tfmc-serve, from the calls that declare them."""
+    rows = ["| option | what (default) |", "|---|---|"]
+    for call in ast.walk(ast.parse((root / "python/serve/tfmc_serve/command.py").read_text())):
+        if not isinstance(call, ast.Call) or getattr(call.func, "id", "") != "add" or call.args[0].value == "--version":
+            continue
+        said = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg != "type"}
+        if call.args[0].value.startswith("--"):
+            values = said.get("metavar", ", ".join(said.get("choices", ())))
+            rows.append(f"| `{call.args[0].value} {values}".strip() + f"` | {said['help'] % {'default': said.get('default')}} |")
+    return "\n".join(rows) + "\n"
+
+
+def standard_functions(root):
+    """The functions that the language is given in itself, with the comment above each."""
+    rows = ["| function | |", "|---|---|"]
+    for name in ("std", "functions", "losses"):
+        text = (root / f"compiler/elaborate/std/{name}.tfm").read_text()
+        for comment, function in re.findall(r"((?:^# .*\n)*)^fn ([a-z]\w*\([^\n]*?\))(?= =| \{)", text, re.M):
+            rows.append(f"| `{function}` | {' '.join(line[2:] for line in comment.splitlines())} |")
+    return "\n".join(rows) + "\n"
+
+
 def check_tables(tfmc, root, pages, write):
     texts = {table: printed(tfmc, table) for table in tables_of(tfmc)}
+    texts |= {"serve-options": serve_options(root), "standard-functions": standard_functions(root)}
     shown = set()
     for page in pages:
         old = page.read_text()
@@ -52,7 +77,7 @@ def check_tables(tfmc, root, pages, write):
                 yield f"{name}: tfmc document has no table '{table}'"
             elif text != texts[table] and not write:
                 yield f"{name}: the table '{table}' is not what tfmc document prints; --write prints it anew"
-            if name.name in ("reference.md", "explore.md", "import.md"):
+            if name.name in ("reference.md", "explore.md", "import.md", "serving.md", "language.md"):
                 shown.add(table)
         if len(MARKED.findall(old)) != old.count("<!-- tfmc document "):
             yield f"{name}: a table without its <!-- end -->"

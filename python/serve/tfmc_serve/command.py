@@ -67,29 +67,36 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     add = made.add_argument
     add("models", nargs="+", metavar="MODEL")
-    add("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
-    add("--port", type=number(int, 0, 65535), default=8080, help="its port (%(default)s; 0: a free one, see the log)")
-    add("--fd", type=number(int, 0, 2 ** 20), help="a socket that is open already, as systemd gives it: 3")
-    add("--threads", type=number(int, 1, 1024), help="that compute (one for each processor)")
-    add("--quantize", metavar="RULES", help="bf16, int8 or int4, or rules as `tfmc compile` takes them")
-    add("--max-length", type=number(int, 1, 2 ** 20), metavar="N", help="tokens of a text (what the folder says)")
-    add("--max-waiting", type=number(int, 1, 10 ** 6), default=512, metavar="N", help="requests at a time (%(default)s)")
-    add("--max-inputs", type=number(int, 1, 10 ** 6), default=256, metavar="N", help="of a request (%(default)s)")
-    add("--max-body", type=number(int, 1, 10 ** 9), default=2_000_000, metavar="BYTES", help="of a request (%(default)s)")
-    add("--timeout", type=number(float, 0.001, 10 ** 6), default=300.0, metavar="S", help="for a request (%(default)g s)")
+    add("--host", metavar="ADDRESS", default="127.0.0.1", help="where to listen (%(default)s)")
+    add("--port", type=number(int, 0, 65535), metavar="N", default=8080, help="its port (%(default)s); 0: a free one, see the log")
+    add("--fd", type=number(int, 0, 2 ** 20), metavar="N", help="a socket that is open already, as systemd gives it: 3")
+    add("--threads", type=number(int, 1, 1024), metavar="N", help="threads that compute (one for each processor)")
+    add("--quantize", metavar="RULES", help="rules as `tfmc compile` takes them, such as int8")
+    add("--max-length", type=number(int, 1, 2 ** 20), metavar="N",
+        help="tokens of a text; of a row that is written, with its prompt (what the folder says, else 4096)")
+    add("--max-waiting", type=number(int, 1, 10 ** 6), default=512, metavar="N",
+        help="requests at a time; more get 429 (%(default)s)")
+    add("--max-inputs", type=number(int, 1, 10 ** 6), default=256, metavar="N",
+        help="texts of a request; more get 413 (%(default)s)")
+    add("--max-body", type=number(int, 1, 10 ** 9), default=2_000_000, metavar="BYTES",
+        help="of a request; more get 413 (%(default)s)")
+    add("--timeout", type=number(float, 0.001, 10 ** 6), default=300.0, metavar="S",
+        help="seconds from the head of a request to its answer; then 504 (%(default)g)")
     add("--api-key-file", type=pathlib.Path, metavar="FILE", help="lines NAME KEY; read again after SIGHUP")
-    add("--metrics-port", type=number(int, 0, 65535), metavar="N", help="a second port for /metrics, /health and /ready")
-    add("--origin", metavar="URL", help="whose pages may ask, like https://example.org (none)")
-    add("--grace", type=number(float, 0, 10 ** 6), default=30.0, metavar="S", help="for what runs at the end (%(default)g s)")
-    add("--max-rows", type=number(int, 1, 1024), default=32, metavar="N", help="that a model writes at a time (%(default)s)")
-    add("--cache-bytes", type=cache_bytes, default="25%", metavar="N", help="of a model's caches, or N%% of memory (25%%)")
+    add("--metrics-port", type=number(int, 0, 65535), metavar="N", help="a second port, for /metrics, /health and /ready alone")
+    add("--origin", metavar="URL", help="whose web pages may ask (CORS), like https://example.org (none)")
+    add("--grace", type=number(float, 0, 10 ** 6), default=30.0, metavar="S",
+        help="seconds for what runs when a signal ends the server (%(default)g)")
+    add("--max-rows", type=number(int, 1, 1024), default=32, metavar="N", help="rows that a model writes at a time (%(default)s)")
+    add("--cache-bytes", type=cache_bytes, default="25%", metavar="N",
+        help="of the caches of a model that writes, or N%% of the memory, taken as needed (25%%)")
     add("--step-ms", type=number(float, 1, 10 ** 6), default=100.0, metavar="N",
-        help="that reading prompts may delay rows that write (%(default)g)")
+        help="ms that reading prompts may delay rows that write (%(default)g)")
     add("--speculate", type=guesses, default="auto", metavar="N",
-        help="guessed tokens of a step: auto, those that pay; off; or 1 to 15 (auto)")
+        help="guesses of a step: auto, those that pay; off; or all that there are, at most 1 to 15 (auto)")
     add("--prefixes", choices=("on", "off", "shared"), default="on",
         help="keep beginnings of rows that were computed; shared: for all keys (%(default)s)")
-    add("--log", choices=("text", "json"), default="text", help="the form of the log (%(default)s)")
+    add("--log", choices=("text", "json"), default="text", help="the form of the log, on standard error (%(default)s)")
     add("--check", action="store_true", help="load the models, compute once, say what there is, and end")
     add("--version", action="version", version=f"tfmc-serve {version()}")
     return made

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fnv.h"
 #include "base/numbers.h"
 #include "machine/fp_mode.h"
 #include "machine/tuning.h"
@@ -43,9 +44,9 @@ void train_share(Pool *pool, PoolWork work, void *argument) {
 
 // ---- initial values ----
 
-static uint64_t hash_of(const char *path) { /* FNV-1a */
-  uint64_t h = 14695981039346656037u;
-  for (; *path; path++) h = (h ^ (unsigned char)*path) * 1099511628211u;
+static uint64_t hash_of(const char *path) {
+  uint64_t h = FNV_BEGIN;
+  for (; *path; path++) h = fnv_add(h, (unsigned char)*path);
   return h;
 }
 

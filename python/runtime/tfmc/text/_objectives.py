@@ -171,7 +171,7 @@ def classes(towers, rows, names, word):
     items["labels"] = [[float(i in row) for i in range(len(names))] for row in found]
     lines = [f"scores = {towers.call('text')}",
              "return loss = binary_cross_entropy_with_logits(scores, labels), "
-             "accuracy = mean(mean(f32((scores > 0) == (labels > 0.5))))"]
+             "accuracy = mean(mean(f32(f32(scores > 0) == f32(labels > 0.5))))"]
     return _function([*towers.parameters("text"), f"labels: f32[batch, {len(names)}]"], lines), items
 
 
