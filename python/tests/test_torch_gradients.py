@@ -117,10 +117,10 @@ class Gradients(Case):
             def __init__(self):
                 super().__init__()
                 self.table = nn.Embedding(9, 24)
+                nn.init.eye_(self.table.weight).data.mul_(5)  # probabilities of 1 - 1e-10, which f32 does not have
 
             def forward(self, ids):
                 return self.table(ids) @ self.table.weight.T
-        torch.manual_seed(1)
         ids, named = torch.tensor([[5, 8, 2], [7, 1, 3]]), {0: "batch", 1: "time"}
         given = {"sizes": {"ids": named, "labels": named}, "training": True,
                  "loss": lambda logits, labels: F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
