@@ -5,7 +5,7 @@ usage: finetuning.py [ROW ...] [--rounds 5] [--threads 1] [--limit 300] [--losse
 
 | row | ours | beside |
 |---|---|---|
-| pairs32, pairs256 | Trainer.step over pairs of texts, MiniLM's shape; 256 in parts of 32 | the trainer of sentence-transformers with MultipleNegativesRankingLoss; for 256 its cached loss in parts of 32 |
+| pairs32, pairs256 | Trainer.step over pairs of texts, MiniLM's shape; 256 in parts that memory= decides | the trainer of sentence-transformers with MultipleNegativesRankingLoss; for 256 its cached loss in parts of 32 |
 | classifier, compiled | Trainer.step, BERT-base with a head, 16 texts | Trainer of transformers; with torch_compile |
 | tutorial | fit over items, an encoder and decoder as tutorials have them, 32 x 32 | a loop of torch, fused AdamW |
 | lora | Trainer.step, GPT-2 small in bf16, rank 8 at c_attn, 4 x 128 | a loop of torch over a module of peft |

@@ -8,7 +8,7 @@ import pathlib
 import random
 import time
 
-VOCAB, PARTS = 30522, 32
+VOCAB, PARTS, MEMORY = 30522, 32, 600 << 20  # parts of the peer; bytes of ours, whose parts they decide
 RATE = 1e-4
 # row: (peers, items of a step, steps of a turn)
 ROWS = {"pairs32": (("sentence_transformers",), 32, 2), "pairs256": (("sentence_transformers",), 256, 1),
@@ -195,10 +195,10 @@ def prepare_lora(folder, drop):
 
 # ---- engines: each is (a function of one step, which returns the loss) ----
 
-def trainer_of(folder, threads):
+def trainer_of(folder, threads, memory=None):
     import tfmc
     return tfmc.Trainer(folder / "m.tfm", weights=folder / "m.safetensors", optimizer="adamw", lr=RATE, weight_decay=0.01,
-                        clip_norm=1, seed=1, threads=threads)
+                        clip_norm=1, seed=1, threads=threads, memory=memory)
 
 
 def padded(tokenizer, rows):
@@ -208,15 +208,15 @@ def padded(tokenizer, rows):
 
 def ours_pairs(row, folder, threads, drop):
     import tokenizers
-    tokenizer, trainer, (asked, said) = tokenizers.Tokenizer.from_file(str(folder / "ours.json")), trainer_of(folder, threads), pairs()
     n, at = items(row, drop), 0
+    tokenizer, (asked, said) = tokenizers.Tokenizer.from_file(str(folder / "ours.json")), pairs()
+    trainer = trainer_of(folder, threads, MEMORY if n > PARTS else None)
 
     def step():
         nonlocal at
-        parts = [{"question": padded(tokenizer, asked[i:i + PARTS]), "answer": padded(tokenizer, said[i:i + PARTS])}
-                 for i in range(at, at + n, PARTS)]
+        batch = {"question": padded(tokenizer, asked[at:at + n]), "answer": padded(tokenizer, said[at:at + n])}
         at = (at + n) % (2000 - n)
-        return trainer.step(parts=parts).loss if len(parts) > 1 else trainer.step(parts[0]).loss
+        return trainer.step(batch).loss
     return step
 
 

@@ -376,6 +376,8 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
                t->formulas ? runtime_function(module, "tfm_walk_formulas") : NULL);
   blob_pointer(&e.top, offsetof(tfm_training, optimize),
                runtime_function(module, t->optimizer == TFM_OPTIMIZER_SGD ? "tfm_optimize_sgd" : "tfm_optimize_adam"));
+  blob_pointer(&e.top, offsetof(tfm_training, average),
+               t->average ? runtime_function(module, "tfm_average_weights") : NULL);
   blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
   blob_text(&e.top, offsetof(tfm_training, whole_why), t->whole_why);
   blob_text(&e.top, offsetof(tfm_training, adapter), t->adapter);

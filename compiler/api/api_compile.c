@@ -20,22 +20,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/objects.h"
-#include "api/api_run.h"
+#include "api/api_compile.h"
 #include "target/relocations.h"
 #include "tfm/generate.h"
 #include "tfm/abi/adapts.h"
 #include "tfm/abi/drivers.h"
 #include "tfm/abi/library.h"
 #include "tfm/abi/trainer_weights.h"
-
-struct tfm_compiled {
-  Mapping parts; /* the packed weights stay in it */
-  int file;      /* that it is of, where trainers map frozen weights of it too; 0: it is closed */
-  LoadedCode code;
-  tfm_model *model;             /* NULL: it trains */
-  const tfm_training *training; /* NULL: it does not */
-};
 
 /* The functions of the runtime that a compiled model's own functions call, or its tables point to. */
 static const OutsideFunction runtime_functions[] = {
@@ -49,6 +40,7 @@ static const OutsideFunction runtime_functions[] = {
     {"tfm_walk_formulas", (AnyFunction)tfm_walk_formulas},
     {"tfm_optimize_sgd", (AnyFunction)tfm_optimize_sgd},
     {"tfm_optimize_adam", (AnyFunction)tfm_optimize_adam},
+    {"tfm_average_weights", (AnyFunction)tfm_average_weights},
 };
 
 // ---- asking the compiler ----
@@ -75,11 +67,9 @@ static tfm_status run_compiler(const tfm_compile_options *options, const Request
   return child_run(command_of(options, path), request, options, end, error);
 }
 
-static const PartsHeader *header_of(const Mapping *parts) { return (const PartsHeader *)(const void *)parts->data; }
-
 /* Trainers do not copy frozen weights: each maps them for itself. Without a descriptor they do. */
 static void keep_file(tfm_compiled *made, int file) {
-  const int kept = header_of(&made->parts)->frozen.size ? fcntl(file, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) : 0;
+  const int kept = parts_header(&made->parts)->frozen.size ? fcntl(file, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) : 0;
   made->file = kept > 0 ? kept : 0;
 }
 
@@ -102,8 +92,10 @@ static tfm_status make_parts(const tfm_compile_options *options, tfm_compiled *m
 static tfm_status check_begin(const tfm_compiled *compiled, const PartsHeader *header, tfm_error *error) {
   const tfm_training *training = compiled->training;
   const bool has_none = !header->weights.size && !header->frozen.size;
-  if (has_none || (header->weights.size == training->floats * sizeof(float) &&
-                   header->frozen.size == training->frozen_bytes))
+  const bool fits = header->weights.size == training->floats * sizeof(float) &&
+                    header->frozen.size == training->frozen_bytes &&
+                    (!header->drawn.size || header->drawn.size == training->n_parameters);
+  if (has_none || fits)
     return TFM_OK;
   return api_fault(error, TFM_E_INTERNAL, "the compiler left weights of another model");
 }
@@ -162,7 +154,7 @@ tfm_status tfm_compile(const tfm_compile_options *given, tfm_compiled **compiled
 
 /* The header, in place of which the file gets one with the hash, then all else. 0, or an error number. */
 static int write_parts(const Mapping *parts, int file) {
-  PartsHeader header = *header_of(parts);
+  PartsHeader header = *parts_header(parts);
   header.hash = parts_hash(parts);
   int number = file_write(file, &header, sizeof header);
   if (!number) number = file_write(file, parts->data + sizeof header, parts->size - sizeof header);
@@ -176,20 +168,27 @@ static tfm_status refuse_file(tfm_error *error, const char *path, const char *wh
 }
 
 /* The name of the file beside is this process's and this call's own. */
-tfm_status tfm_compiled_save(const tfm_compiled *compiled, const char *path, tfm_error *error) {
+tfm_status parts_save(const Mapping *parts, const char *path, tfm_error *error) {
   static _Atomic unsigned calls;
-  if (!compiled || !path) return api_fault(error, TFM_E_USAGE, "the model or the path is a null pointer");
   char beside[MOST_PATH];
   int length = snprintf(beside, sizeof beside, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&calls, 1u));
   if (length < 0 || (size_t)length >= sizeof beside) return refuse_file(error, path, "cannot be written", ENAMETOOLONG);
   int file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0) return refuse_file(error, path, "cannot be written", errno);
-  int number = write_parts(&compiled->parts, file);
+  int number = write_parts(parts, file);
   if (close(file) && !number) number = errno;
   if (!number && rename(beside, path)) number = errno;
   if (!number) return TFM_OK;
   unlink(beside);
   return refuse_file(error, path, "cannot be written", number);
+}
+
+tfm_status tfm_compiled_save(const tfm_compiled *compiled, const char *path, tfm_error *error) {
+  if (!compiled || !path) return api_fault(error, TFM_E_USAGE, "the model or the path is a null pointer");
+  if (compiled->is_released)
+    return api_fault(error, TFM_E_USAGE, "the weights that training begins with were released: "
+                                         "tfm_compiled_save_trainer writes those of a trainer");
+  return parts_save(&compiled->parts, path, error);
 }
 
 /* O_NONBLOCK: opening a pipe must not wait for its other end. */
@@ -219,7 +218,7 @@ static bool is_other_version(const char *version) {
 
 /* Versions before anything that a version may change. */
 static tfm_status check_file(const char *path, const Mapping *parts, tfm_error *error) {
-  const PartsHeader *header = header_of(parts);
+  const PartsHeader *header = parts_header(parts);
   if (memcmp(header->magic, PARTS_MAGIC, sizeof header->magic) != 0)
     return api_fault(error, TFM_E_ENV, "%s is no .tfmm file", path);
   if (is_other_version(header->version))
@@ -240,7 +239,7 @@ static tfm_status map_checked(const char *path, Mapping *parts, int *kept, tfm_e
   tfm_status status = map_file(path, parts, kept, error);
   if (status == TFM_OK) status = check_file(path, parts, error);
   if (status != TFM_OK) mapping_free(parts);
-  if (kept && *kept > 0 && (status != TFM_OK || !header_of(parts)->frozen.size)) {
+  if (kept && *kept > 0 && (status != TFM_OK || !parts_header(parts)->frozen.size)) {
     close(*kept);
     *kept = 0;
   }
@@ -261,7 +260,7 @@ static const char *family_called(tfm_family family, bool by_target) {
 
 /* Objects say which machine they are for. */
 static tfm_status check_machine(const char *path, const Mapping *parts, tfm_error *error) {
-  const PartsHeader *header = header_of(parts);
+  const PartsHeader *header = parts_header(parts);
   if (!header->n_objects || header->objects[0].size < sizeof(Elf64_Ehdr)) return TFM_OK; /* it cannot be loaded */
   const Elf64_Ehdr *object = (const Elf64_Ehdr *)(const void *)(parts->data + header->objects[0].offset);
   const tfm_family family = family_of_elf(object->e_machine), here = cpu_family();
@@ -283,52 +282,6 @@ tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *e
   else
     tfm_compiled_free(made);
   return status;
-}
-
-// ---- trainers ----
-
-/* Frozen weights as a trainer's own memory, which is the file's as long as nobody writes to it. Where pages are larger
- * than the file's ranges are aligned, it is a copy. NULL: there is no memory. */
-static void *map_frozen(const tfm_compiled *compiled) {
-  const PartsRange range = header_of(&compiled->parts)->frozen;
-  void *frozen = MAP_FAILED;
-  if (compiled->file > 0)
-    frozen = mmap(NULL, range.size, PROT_READ | PROT_WRITE, MAP_PRIVATE, compiled->file, (off_t)range.offset);
-  if (frozen != MAP_FAILED) return frozen;
-  frozen = mmap(NULL, range.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (frozen == MAP_FAILED) return NULL;
-  return memcpy(frozen, compiled->parts.data + range.offset, range.size);
-}
-
-/* From the file that the compiler made, which has all weights. A state has those that are trained, and perhaps all. */
-static tfm_status begin_with(const tfm_compiled *compiled, const char *state, const tfm_trainer_options *given,
-                             tfm_trainer **trainer, tfm_error *error) {
-  const PartsHeader *header = header_of(&compiled->parts);
-  tfm_trainer_begin begin = {.frozen_mapping = header->frozen.size};
-  tfm_trainer_options options = {0};
-  if (given) memcpy(&options, given, given->struct_size < sizeof options ? given->struct_size : sizeof options);
-  options.struct_size = sizeof options;
-  options.fills = 1;
-  const void *trained = compiled->parts.data + header->weights.offset;
-  if (header->weights.size) begin.trained = trained;
-  if (header->frozen.size && !(begin.frozen = map_frozen(compiled)))
-    return api_fault(error, TFM_E_NOMEM, "not enough memory for %llu bytes of frozen weights",
-                     (unsigned long long)header->frozen.size);
-  const tfm_status status =
-      tfm_library_trainer_begin(compiled->training, &begin, state, &options, trainer, error);
-  return status || state || !header->begins_adapters ? status : tfm_trainer_draw_adapters(*trainer, error);
-}
-
-tfm_status tfm_compiled_trainer(const tfm_compiled *compiled, const char *state, const tfm_trainer_options *options,
-                                tfm_trainer **trainer, tfm_error *error) {
-  if (!compiled || !trainer)
-    return api_fault(error, TFM_E_USAGE, "the model or the place for the trainer is a null pointer");
-  *trainer = NULL;
-  if (!compiled->training)
-    return api_fault(error, TFM_E_USAGE, "the model was not compiled to be trained: set `training` of the options");
-  const PartsHeader *header = header_of(&compiled->parts);
-  if (header->weights.size || header->frozen.size) return begin_with(compiled, state, options, trainer, error);
-  return tfm_library_trainer_new(compiled->training, state, options, trainer, error);
 }
 
 // ---- the model ----

@@ -258,7 +258,7 @@ static bool is_whole(const Mapping *parts) {
 
 static bool ranges_are_sound(const Mapping *parts, const PartsHeader *header) {
   if (header->n_objects > PARTS_MAX_OBJECTS || !is_within(parts, &header->symbol) ||
-      !is_within(parts, &header->weights) || !is_within(parts, &header->frozen))
+      !is_within(parts, &header->weights) || !is_within(parts, &header->frozen) || !is_within(parts, &header->drawn))
     return false;
   for (uint32_t i = 0; i < header->n_objects; i++)
     if (!is_within(parts, &header->objects[i])) return false;

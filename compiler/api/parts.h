@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-  PARTS_FORM = 6,
+  PARTS_FORM = 7,
   PARTS_ALIGNMENT = 4096,
   PARTS_MAX_OBJECTS = 4,
   PARTS_VERSION_BYTES = 32,
@@ -36,7 +36,8 @@ typedef struct PartsHeader {
                                          the block of its trainer that has those that are trained, or nothing */
   PartsRange frozen;                  /* with these, the block of those that are not */
   uint32_t n_objects, trains;
-  uint32_t begins_adapters;           /* adapters in `weights` are new: the trainer draws them, by its seed */
+  PartsRange drawn;                   /* with these, a byte for each parameter of the trainer: 1: its numbers here mean
+                                         nothing, the trainer draws them, by its seed; or no bytes */
   PartsRange objects[PARTS_MAX_OBJECTS];
   uint64_t hash; /* of a .tfmm file: parts_hash; else 0 */
 } PartsHeader;

@@ -189,7 +189,7 @@ tfm_status tensors_write(int file, const tfm_tensor *tensors, size_t n, tfm_erro
 
 // ---- the request ----
 
-enum { MOST_FIXED_ARGUMENTS = 26 };
+enum { MOST_FIXED_ARGUMENTS = 28 };
 
 /* Only what would crash this process is checked; everything else is for the compiler, which has the better message. */
 static tfm_status check_options(const tfm_compile_options *options, tfm_error *error) {
@@ -203,6 +203,13 @@ static tfm_status check_options(const tfm_compile_options *options, tfm_error *e
     return api_fault(error, TFM_E_USAGE, "the settings are a null pointer, or the model is not compiled to be trained");
   for (size_t i = 0; i < options->n_settings; i++)
     if (!options->settings[i]) return api_fault(error, TFM_E_USAGE, "setting %zu is a null pointer", i);
+  if ((options->recompute || options->n_new_weights) && !options->training)
+    return api_fault(error, TFM_E_USAGE, "recompute and new_weights are for a model that is compiled to be trained");
+  for (size_t i = 0; i < options->n_new_weights; i++)
+    if (!options->new_weights || !options->new_weights[i])
+      return api_fault(error, TFM_E_USAGE, "pattern %zu of new weights is a null pointer", i);
+  if (options->n_new_weights && !options->n_weights && !options->weights_path)
+    return api_fault(error, TFM_E_USAGE, "without weights all weights are new");
   if (options->n_weights && !options->weights) return api_fault(error, TFM_E_USAGE, "the weights are a null pointer");
   if (options->n_weights && options->weights_path)
     return api_fault(error, TFM_E_USAGE, "weights are given both as a file and in memory");
@@ -236,9 +243,11 @@ static void fill_arguments(const tfm_compile_options *options, Request *request)
   add_option(request, "--quantize", options->quantize);
   add_option(request, "--weights", options->n_weights ? request->weights : options->weights_path);
   if (options->training) add(request, "--training");
+  add_option(request, "--recompute", options->recompute);
   if (options->memory_limit && !options->in_process) add_option(request, "--memory-limit", request->memory_limit);
   for (size_t i = 0; i < options->n_definitions; i++) add_option(request, "-D", options->definitions[i]);
   for (size_t i = 0; i < options->n_settings; i++) add_option(request, "--set", options->settings[i]);
+  for (size_t i = 0; i < options->n_new_weights; i++) add_option(request, "--new", options->new_weights[i]);
   add(request, "--");
   add(request, options->path ? options->path : "<text>");
   if (options->text) add(request, "-"); /* the text is in standard input */
@@ -250,9 +259,10 @@ static tfm_status make_arguments(const tfm_compile_options *options, Request *re
   int descriptor = options->in_process ? request->tensors : CHILD_TENSORS;
   snprintf(request->weights, sizeof request->weights, "/proc/self/fd/%d", descriptor);
   snprintf(request->memory_limit, sizeof request->memory_limit, "%llu", (unsigned long long)options->memory_limit);
-  if (options->n_definitions > INT32_MAX / 8 || options->n_settings > INT32_MAX / 8)
-    return api_fault(error, TFM_E_USAGE, "too many definitions or settings");
-  const size_t n = MOST_FIXED_ARGUMENTS + 2 * (options->n_definitions + options->n_settings);
+  const size_t most = INT32_MAX / 8;
+  if (options->n_definitions > most || options->n_settings > most || options->n_new_weights > most)
+    return api_fault(error, TFM_E_USAGE, "too many definitions, settings or patterns");
+  const size_t n = MOST_FIXED_ARGUMENTS + 2 * (options->n_definitions + options->n_settings + options->n_new_weights);
   request->arguments = calloc(n, sizeof *request->arguments);
   if (!request->arguments) return api_fault(error, TFM_E_NOMEM, "not enough memory for the request");
   fill_arguments(options, request);

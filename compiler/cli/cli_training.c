@@ -109,6 +109,17 @@ static bool fill_weight(const Training *t, WeightSource *weights, uint32_t i) {
   return tensor != NULL;
 }
 
+const uint8_t *training_drawn(const Training *t) {
+  const size_t n = t->graphs->parameters.n;
+  uint8_t *drawn = ARENA_ARRAY(t->session->arena, uint8_t, n + 1);
+  bool any = false;
+  for (size_t i = 0; i < n; i++) {
+    drawn[i] = is_new(t->session, t->begun, t->graphs->parameters.items[i].path);
+    any |= drawn[i] != 0;
+  }
+  return any ? drawn : NULL;
+}
+
 /* From the file, or initial values; every one that has neither is named. An evaluation needs those that it reaches. */
 static bool fill_weights(Training *t, WeightSource *weights, bool is_training) {
   bool good = true;

@@ -30,6 +30,9 @@ typedef struct TrainingWish {
  * while the objective's has WEIGHT nodes. */
 bool training_begin(Training *t, Session *session, const TrainingWish *wish);
 
+/* A byte for each parameter: 1 where it has its initial value, although others are of a file. NULL: there is none. */
+const uint8_t *training_drawn(const Training *t);
+
 /* The graphs of a library that trains. False after an error. */
 bool training_of_library(Session *session, TrainingModel *model);
 

@@ -153,13 +153,15 @@ static bool write_beginning(Worker *w, uint64_t *offset) {
   w->header.trains = 1;
   if (!option_given(&w->session->options, OPTION_WEIGHTS)) return true;
   bool ok = training_begin(&t, w->session, &wish);
-  w->header.begins_adapters = t.begun != NULL;
+  const uint8_t *drawn = ok ? training_drawn(&t) : NULL;
   if (ok) {
     const tfm_trainer_weights all = tfm_trainer_all_weights(trainer_made(t.trainer));
     w->header.weights = range_at(offset, all.trained_bytes);
     w->header.frozen = range_at(offset, all.frozen_bytes);
     ok = write_at(w, all.trained, all.trained_bytes, w->header.weights.offset) &&
          write_at(w, all.frozen, all.frozen_bytes, w->header.frozen.offset);
+    if (drawn) w->header.drawn = range_at(offset, t.graphs->parameters.n);
+    ok = ok && (!drawn || write_at(w, drawn, t.graphs->parameters.n, w->header.drawn.offset));
   }
   trainer_free(t.trainer);
   return ok;

@@ -153,7 +153,7 @@ Value primitive_cross_entropy(Elaborator *e, const PrimitiveCall *call) {
 /* The mask is an input, which the trainer fills before each run: a function of the seed, the step and the place alone.
  * Of p = 1 nothing is left, not even where x is infinite. */
 Node *dropped_out(Elaborator *e, Node *x, double p) {
-  if (!e->is_training || p == 0) return x;
+  if (!e->is_training || p == 0 || !e->objective->settings.drops) return x;
   Objective *objective = e->objective;
   const uint32_t number = (uint32_t)objective->masks.n;
   const char *name = arena_printf(e->arena, "train.keep.%u", number);

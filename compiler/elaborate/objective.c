@@ -26,7 +26,8 @@ typedef enum SettingKind {
   SETTING_PATTERNS, /* a list of strings */
   SETTING_OPTIMIZER,
   SETTING_SCHEDULE,
-  SETTING_FROZEN
+  SETTING_FROZEN,
+  SETTING_SAVED
 } SettingKind;
 
 typedef struct SettingRow {
@@ -64,12 +65,16 @@ static const SettingRow rows[] = {
     {"freeze", SETTING_PATTERNS, offsetof(TrainSettings, freeze), 0, 0},
     {"no_decay", SETTING_PATTERNS, offsetof(TrainSettings, no_decay), 0, 0},
     {"frozen", SETTING_FROZEN, offsetof(TrainSettings, frozen), 0, 0},
+    {"saved", SETTING_SAVED, offsetof(TrainSettings, saved), 0, 0},
+    {"dropout", SETTING_TRUTH, offsetof(TrainSettings, drops), 0, 0},
+    {"average", SETTING_BELOW_ONE, offsetof(TrainSettings, average), 0, 0},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, ROW_OPTIMIZER = 0, ROW_SCHEDULE = 7 };
 
 static const char *const optimizers[] = {"sgd", "adam", "adamw"};
 static const char *const schedules[] = {"constant", "linear", "cosine", "exponential", "noam", "inverse_sqrt"};
 static const char *const frozen[] = {"as-stored", "f32", "bf16"};
+static const char *const saved[] = {"all", "trained"};
 
 /* The index of a word; -1 after an error. */
 static int word_of(Elaborator *e, const char *name, Value v, uint32_t n, const char *const *words) {
@@ -149,6 +154,10 @@ static void set_one(Elaborator *e, const SettingRow *row, Value v, TrainSettings
     case SETTING_FROZEN:
       word = word_of(e, row->name, v, sizeof frozen / sizeof *frozen, frozen);
       if (word >= 0) settings->frozen = (Frozen)word;
+      break;
+    case SETTING_SAVED:
+      word = word_of(e, row->name, v, sizeof saved / sizeof *saved, saved);
+      if (word >= 0) settings->saved = (Saved)word;
       break;
     case SETTING_BETAS:
       set_betas(e, v, settings);
@@ -255,7 +264,8 @@ typedef struct SettingReader {
 
 static const double UNSET = -1;
 static const TrainSettings defaults = {
-    .optimizer = OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = UNSET};
+    .optimizer = OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9,   .beta2 = 0.999,
+    .eps = 1e-8,                  .drops = true, .weight_decay = UNSET};
 
 static size_t bytes_of(SettingKind kind) {
   switch (kind) {
@@ -265,6 +275,8 @@ static size_t bytes_of(SettingKind kind) {
       return sizeof defaults.schedule;
     case SETTING_FROZEN:
       return sizeof defaults.frozen;
+    case SETTING_SAVED:
+      return sizeof defaults.saved;
     case SETTING_BETAS:
       return sizeof defaults.beta1 + sizeof defaults.beta2;
     case SETTING_PATTERNS:

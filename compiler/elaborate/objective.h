@@ -48,6 +48,9 @@ typedef enum Schedule {
  * which they are rounded. */
 typedef enum Frozen { FROZEN_AS_STORED, FROZEN_F32, FROZEN_BF16 } Frozen;
 
+/* What checkpoints hold: all weights; those that are trained, beside a base. */
+typedef enum Saved { SAVED_ALL, SAVED_TRAINED } Saved;
+
 typedef struct Patterns { /* of weight paths, where `*` matches anything */
   VEC(const char *) texts;
 } Patterns;
@@ -60,6 +63,9 @@ typedef struct TrainSettings {
   bool nesterov;
   Patterns freeze, no_decay;
   Frozen frozen;
+  Saved saved;
+  bool drops;     /* dropouts of the objective are kept */
+  double average; /* share of the running mean that a step leaves; 0: there is none */
 } TrainSettings;
 
 bool patterns_match(const Patterns *patterns, const char *path);

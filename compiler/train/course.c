@@ -41,14 +41,17 @@ static void listen(bool listens) {
 
 // ---- validation ----
 
-/* The judge looks at the weights of the trainer. Its objective is elaborated anew, so their order may be another. */
+/* The judge looks at the weights of the trainer, or at their running mean. Its objective is elaborated anew, so their
+ * order may be another. */
 static void lend_weights(const Course *c) {
   const TrainGraphs *from = c->request->graphs, *to = c->request->judge_graphs;
+  tfm_trainer *trainer = trainer_made(c->request->trainer);
   for (uint32_t i = 0; i < to->parameters.n; i++) {
     const Parameter *p = &to->parameters.items[i];
     uint32_t k = 0;
     while (k + 1 < from->parameters.n && strcmp(from->parameters.items[k].path, p->path) != 0) k++;
-    tfm_trainer_lend(trainer_made(c->request->judge), i, tfm_trainer_place(trainer_made(c->request->trainer), k));
+    float *mean = tfm_trainer_data(trainer, k, TFM_TENSOR_MEAN);
+    tfm_trainer_lend(trainer_made(c->request->judge), i, mean ? mean : tfm_trainer_place(trainer, k));
   }
 }
 
@@ -75,7 +78,8 @@ static bool run_command(Course *c, double *score) {
   tfm_error error;
   const CourseRequest *request = c->request;
   const char *path = arena_printf(request->arena, "%s/" VALID_WEIGHTS, request->folder);
-  if (tfm_trainer_write_weights(trainer_made(request->trainer), path, &error))
+  tfm_trainer *trainer = trainer_made(request->trainer);
+  if (tfm_trainer_write_weights(trainer, path, tfm_trainer_has_mean(trainer), &error))
     return course_fails(c, DIAG_FILE, &error);
   const char *fault = valid_command_run(request->arena, request->valid_command, path, c->head.step, score);
   unlink(path);
@@ -86,12 +90,24 @@ static bool run_command(Course *c, double *score) {
   return true;
 }
 
-/* With a command its score counts, the greater the better; one without a number changes nothing. */
+/* With a command its score counts, the greater the better, unless --best names what does; one without a number changes
+ * nothing. */
 static void judge(Course *c, bool is_better, double score) {
-  if (c->request->valid_command && isnan(score)) return;
-  if (c->request->valid_command) is_better = score > c->head.best_score;
-  if (c->request->valid_command && is_better) c->head.best_score = score;
+  const bool by_score = c->request->valid_command && !c->request->best;
+  if (by_score && isnan(score)) return;
+  if (by_score) is_better = score > c->head.best_score;
+  if (by_score && is_better) c->head.best_score = score;
   c->head.stale = is_better ? 0 : c->head.stale + 1;
+}
+
+/* What of a validation decides whether it is the best: the less, the better. NaN is never better. */
+static double rating(const Course *c, double score) {
+  const char *best = c->request->best ? c->request->best : "-loss", *name = best + (*best == '-');
+  double value = c->judged[0]; /* whatever the loss is called */
+  if (strcmp(name, "score") == 0) value = score;
+  for (uint32_t i = 0; i < c->n_results; i++)
+    if (strcmp(name, c->request->graphs->results.items[i].name) == 0) value = c->judged[i];
+  return *best == '-' ? value : -value;
 }
 
 static bool validate(Course *c) {
@@ -105,7 +121,8 @@ static bool validate(Course *c) {
                          .has_score = !isnan(score),
                          .score = score};
   journal_write(c->journal, &record);
-  const bool is_better = c->judged[0] < c->head.best;
+  const double rated = rating(c, score);
+  const bool is_better = rated < c->head.best;
   Arena *arena = arena_create();
   StrBuf text = strbuf_new(arena);
   journal_results(&text, c->journal, c->judged);
@@ -113,7 +130,7 @@ static bool validate(Course *c) {
               text.text, is_better ? "  best" : "");
   arena_destroy(arena);
   judge(c, is_better, score);
-  if (is_better) c->head.best = c->judged[0];
+  if (is_better) c->head.best = rated;
   if (is_better) c->head.best_step = c->head.step;
   c->has_stopped = c->request->patience && c->head.stale >= c->request->patience;
   return (!is_better || course_write_weights(c)) && journal_draw(c->journal);

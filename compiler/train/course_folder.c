@@ -44,18 +44,23 @@ static uint64_t hash_of_settings(const TrainSettings *s) {
   uint64_t hash = hash_bytes(HASH_BEGIN, numbers, sizeof numbers);
   hash = hash_patterns(hash, &s->freeze);
   hash = hash_patterns(hash, &s->no_decay);
+  if (s->saved) hash = hash_number(hash, (double)s->saved);
+  if (!s->drops) hash = hash_number(hash, 0);
+  if (s->average > 0) hash = hash_number(hash, s->average);
   return s->frozen ? hash_number(hash, (double)s->frozen) : hash;
 }
 
 /* Shards decide how sums are rounded; one is the run without them. */
 static uint64_t hash_of_run(const CourseRequest *request) {
-  const uint64_t hash = hash_of_settings(&request->graphs->objective->settings);
+  uint64_t hash = hash_of_settings(&request->graphs->objective->settings);
+  if (request->best) hash = hash_bytes(hash, request->best, strlen(request->best));
   return request->parts.shards > 1 ? hash_number(hash, (double)request->parts.shards) : hash;
 }
 
 static uint64_t hash_of_data(const CourseRequest *request) {
   const int64_t cut[] = {request->order.batch_tokens, request->order.batch_items, request->order.pool};
-  return hash_bytes(request->data->hash, cut, sizeof cut);
+  const uint64_t hash = hash_bytes(request->data->hash, cut, sizeof cut);
+  return request->order.is_given ? hash_number(hash, 1) : hash;
 }
 
 tfm_state_head course_first_head(const CourseRequest *request) {
@@ -76,12 +81,14 @@ static bool is_of_this_run(const Course *c, const tfm_state_file *file) {
     what = "another model, or another -D";
   else if (now->settings != then->settings && !request->resets_optimizer && !request->resets_schedule)
     what =
-        "other settings of the train block, another --set or other --shards (--reset=schedule or --reset=optimizer "
-        "takes new ones)";
+        "other settings of the train block, another --set or --best, or other --shards (--reset=schedule or "
+        "--reset=optimizer takes new ones)";
   else if (now->seed != then->seed)
     what = "another --seed";
   else if (now->data != then->data && !request->resets_data)
-    what = "other data, or another --batch-tokens, --batch-items, --pool or --window (--reset=data takes new ones)";
+    what =
+        "other data, or another --batch-tokens, --batch-items, --pool, --order or --window (--reset=data takes new "
+        "ones)";
   if (what) diag_error_at(course_diag(c), file->path, DIAG_STATE, "this checkpoint is of a run with %s", what);
   return !what;
 }
@@ -177,11 +184,14 @@ bool course_find_beginning(Course *c) {
 
 // ---- writing ----
 
-/* The weights that people take: the best by validation, or the newest. */
+/* The weights that people take: the best by validation, or the newest, and their running mean. */
 bool course_write_weights(Course *c) {
   tfm_error error;
   const char *path = arena_printf(c->request->arena, "%s/" TFM_CHECKPOINT_WEIGHTS, c->request->folder);
-  if (tfm_trainer_write_weights(trainer_made(c->request->trainer), path, &error))
+  const char *mean = arena_printf(c->request->arena, "%s/" TFM_CHECKPOINT_AVERAGE, c->request->folder);
+  tfm_trainer *trainer = trainer_made(c->request->trainer);
+  if (tfm_trainer_write_weights(trainer, path, false, &error) ||
+      (tfm_trainer_has_mean(trainer) && tfm_trainer_write_weights(trainer, mean, true, &error)))
     return course_fails(c, DIAG_FILE, &error);
   if (!trainer_has_adapter(c->request->trainer)) return true;
   const char *folder = arena_printf(c->request->arena, "%s/adapter", c->request->folder), *base = c->request->base;

@@ -25,6 +25,8 @@ typedef struct CourseRequest {
   const char *base; /* of adapters: the folder of the weights that the run began with; NULL: there is none */
   const char *folder;
   const char *valid_command; /* run after each validation; NULL: none */
+  const char *best; /* the name of the result by which validations are judged, or "score", perhaps with - before it;
+                       NULL: the least loss is the best, and patience follows the score where there is one */
   bool resumes, is_quiet;
   bool skips_empty; /* batches in which no label counts are left out, else they are an error */
   bool resets_optimizer, resets_schedule, resets_data; /* what a run that is resumed begins anew */

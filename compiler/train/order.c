@@ -127,6 +127,10 @@ static Order *all_items(Arena *arena, const DataSet *data) {
 
 Order *order_of_epoch(Arena *arena, const DataSet *data, const OrderRequest *request, int64_t epoch) {
   Order *order = all_items(arena, data);
+  if (request->is_given) {
+    cut_pool(arena, data, request, order, 0, data->n_items);
+    return order;
+  }
   Shuffle shuffle = {request->seed, (uint32_t)epoch, 0};
   shuffle_elements(&shuffle, order->items, sizeof *order->items, data->n_items);
   for (int64_t first = 0; first < data->n_items;) {

@@ -15,6 +15,7 @@ typedef struct OrderRequest {
   int64_t batch_tokens, batch_items; /* one of them is 0 */
   int64_t pool;                      /* how many batches are sorted together */
   uint64_t seed;
+  bool is_given; /* the items stay in their order, whatever the seed */
 } OrderRequest;
 
 typedef struct Batch { /* items [first, first + n) of the order */

@@ -41,7 +41,7 @@ static void add_parameters(Arena *arena, tfm_training *training, const TrainGrap
     memcpy(parameters[i].dims, p->dims, sizeof p->dims);
     place_parameter(training, &parameters[i]);
   }
-  training->base_is_apart = objective->adapters != NULL;
+  training->base_is_apart = objective->adapters != NULL || objective->settings.saved == SAVED_TRAINED;
   adapter_describe(arena, graphs, training, parameters);
   training->parameters = parameters;
   training->n_parameters = (uint32_t)graphs->parameters.n;
@@ -290,6 +290,8 @@ tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGr
   if (either->whole && !either->cut) training->whole = place_of(arena, either->whole->where);
   training->mixer = either->cut ? tfm_mixer_of_items : NULL;
   training->optimize = training->optimizer == TFM_OPTIMIZER_SGD ? tfm_optimize_sgd : tfm_optimize_adam;
+  training->average_share = either->objective->settings.average;
+  training->average = training->average_share > 0 ? tfm_average_weights : NULL;
   training->model = either->model;
   training->batch = batch < 0 ? TFM_NONE : (uint32_t)batch;
   training->n_inputs = either->n_inputs;

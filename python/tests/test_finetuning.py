@@ -28,7 +28,7 @@ class Page(Case):
             warnings.simplefilter("ignore")
             for block in blocks:
                 exec(compile(block, str(PAGE), "exec"), names)
-        self.assertEqual(len(blocks), 7)
+        self.assertEqual(len(blocks), 8)
         self.assertIn("[1, 5, 6, 7, 8, 9, 10, 11, 2]", said.getvalue())
         first, best = map(float, said.getvalue().splitlines()[-1].split())
         self.assertLess(best, first)
@@ -41,6 +41,8 @@ class Page(Case):
         self.assertTrue(all(np.array_equal(again.weight(p), names["trainer"].weight(p)) for p in again.trained))
         self.assertEqual(len(again.trained), 8)
         np.testing.assert_allclose(merged(x), names["model"](x), rtol=1e-4, atol=1e-5)
+        self.assertEqual(names["vectors"].shape, (2, 32))
+        self.assertTrue(pathlib.Path("finetuned/tokenizer.json").is_file())
 
 
 if __name__ == "__main__":

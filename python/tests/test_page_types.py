@@ -28,11 +28,11 @@ class Types(Case):
         text, folder = PAGE.read_text(encoding="utf-8"), pathlib.Path(self.folder())
         programs = ["\n".join(re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)) for section in text.split("\n## ")]
         programs = [program for program in programs if program]
-        self.assertEqual(len(programs), 4)
+        self.assertEqual(len(programs), 5)
         imports = "".join(re.findall(r"^(?:import|from) .*\n", programs[0], re.MULTILINE))
         for i, program in enumerate(programs):
             (folder / f"program_{i}.py").write_text(program if i == 0 else imports + program)
-        code, said = self.check(folder, [f"program_{i}.py" for i in range(4)])
+        code, said = self.check(folder, [f"program_{i}.py" for i in range(5)])
         self.assertEqual(code, 0, said)
         (folder / "wrong.py").write_text(programs[0].replace("lr=3e-3, seed=1", "lr=3e-3, seed=[1]"))
         code, said = self.check(folder, ["wrong.py"])

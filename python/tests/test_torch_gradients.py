@@ -111,6 +111,23 @@ class Gradients(Case):
             with self.subTest(name):
                 np.testing.assert_allclose(got[f"w{i}"], getattr(exact, f"w{i}").grad.numpy(), rtol=1e-4, atol=1e-5)
 
+    def test_an_example_that_shows_nothing(self):
+        """Where the module is right already, rounding is all that gradients are: the example is at fault, not the text."""
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = nn.Embedding(9, 24)
+                nn.init.eye_(self.table.weight).data.mul_(5)  # probabilities of 1 - 1e-10, which f32 does not have
+
+            def forward(self, ids):
+                return self.table(ids) @ self.table.weight.T
+        ids, named = torch.tensor([[5, 8, 2], [7, 1, 3]]), {0: "batch", 1: "time"}
+        given = {"sizes": {"ids": named, "labels": named}, "training": True,
+                 "loss": lambda logits, labels: F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
+        self.refused(tfmc.CompileError, ["shows nothing", "labels that are not its inputs"], tfmc.from_torch, Tied().eval(), {"ids": ids},
+                     targets={"labels": ids}, **given)
+        tfmc.from_torch(Tied().eval(), {"ids": ids}, targets={"labels": ids.roll(1, 1)}, **given)
+
     def test_numbers_beside_nan(self):
         class Least(nn.Module):
             def forward(self, x, y):

@@ -12,6 +12,9 @@ import tfmc
 from support import Case
 from torch_cases import nn, torch
 
+if importlib.util.find_spec("safetensors"):
+    from safetensors.numpy import load_file
+
 VOCAB, STEPS = 60, 8
 
 
@@ -92,7 +95,17 @@ class Adapters(Case):
                 np.testing.assert_allclose(weight.detach().numpy(), exact.get_parameter(name).detach().numpy(), atol=2e-4, err_msg=name)
         numbers = [sum(w.numel() for w in module.parameters() if w.requires_grad is grad) for grad in (False, True)]
         state = (folder / "run" / (folder / "run/latest").read_text().strip() / "state.tfmt").stat().st_size
-        self.assertLess(state, 4 * (numbers[0] + 3 * numbers[1]) + 20000)  # moments of what is trained alone
+        self.assertLess(state, 4 * 3 * numbers[1] + 64 * len(frozen) + 20000)  # what is trained and its moments, no base
+        self.assertEqual(set(load_file(folder / "run/weights.safetensors")), set(trainer.trained))
+        again = tfmc.Trainer(source, optimizer="adam", lr=5e-3, seed=1)
+        batches = [{"ids": ids(s % 2), "labels": ids(s % 2 + 100)} for s in range(STEPS)]
+        self.assertEqual(again.fit(iter(batches), steps=STEPS, out=folder / "run", resume=True).stopped, "end")
+        self.assertTrue(all(np.array_equal(again.weight(path), trainer.weight(path)) for path in again.weights()))
+        resumed = tfmc.Trainer.resume(folder / "run", source, optimizer="adam", lr=5e-3)
+        self.assertTrue(all(np.array_equal(resumed.weight(path), trainer.weight(path)) for path in resumed.weights()))
+        other = {name: value + 1 if name == next(iter(frozen)) else value for name, value in source.weights.items()}
+        if len(other) and next(iter(frozen)) in other:
+            self.refused(tfmc.EnvError, "another base", tfmc.Trainer.resume, folder / "run", source, weights=other, optimizer="adam", lr=5e-3)
         module.model.save_pretrained(folder / "adapter")
         self.assertEqual(json.loads((folder / "adapter/adapter_config.json").read_text())["r"], settings["r"])
         merged = tfmc.from_pretrained(folder / "base", adapter=folder / "adapter", on_message=lambda message: None)

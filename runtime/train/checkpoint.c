@@ -130,7 +130,7 @@ tfm_status tfm_write_tensors(const char *path, const tfm_named_tensor *tensors, 
 
 /* A folder that was hidden before, so that nobody meets half a checkpoint. It has these files and nothing else. */
 static void remove_hidden(const char *folder) {
-  static const char *const names[] = {TFM_CHECKPOINT_STATE, TFM_CHECKPOINT_WEIGHTS};
+  static const char *const names[] = {TFM_CHECKPOINT_STATE, TFM_CHECKPOINT_WEIGHTS, TFM_CHECKPOINT_AVERAGE};
   Path path;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (join(path, folder, names[i])) unlink(path);
@@ -160,21 +160,23 @@ static bool write_latest(const char *folder, const char *name) {
 }
 
 static tfm_status write_files(const char *made, const tfm_state_head *head,
-                              const tfm_state_bytes blocks[TFM_STATE_BLOCKS], const tfm_named_tensor *tensors,
-                              int64_t n_tensors, tfm_error *error) {
+                              const tfm_state_bytes blocks[TFM_STATE_BLOCKS], const tfm_named_tensors files[2],
+                              tfm_error *error) {
+  static const char *const names[] = {TFM_CHECKPOINT_WEIGHTS, TFM_CHECKPOINT_AVERAGE};
   Path state, weights;
-  if (!join(state, made, TFM_CHECKPOINT_STATE) || !join(weights, made, TFM_CHECKPOINT_WEIGHTS) ||
-      mkdir(made, 0777) != 0)
+  if (!join(state, made, TFM_CHECKPOINT_STATE) || mkdir(made, 0777) != 0)
     return tfm_file_failed(error, made, "write a checkpoint");
   const tfm_status status = tfm_state_write(state, head, blocks, error);
   if (status) return status;
-  if (!write_tensors(weights, tensors, n_tensors)) return tfm_file_failed(error, weights, "write the file");
+  for (int i = 0; i < 2; i++)
+    if ((!i || files[i].n) && (!join(weights, made, names[i]) || !write_tensors(weights, files[i].items, files[i].n)))
+      return tfm_file_failed(error, made, "write a checkpoint");
   return sync_folder(made) ? TFM_OK : tfm_file_failed(error, made, "write a checkpoint");
 }
 
 tfm_status tfm_checkpoint_save(const char *folder, const tfm_state_head *head,
-                               const tfm_state_bytes blocks[TFM_STATE_BLOCKS], const tfm_named_tensor *tensors,
-                               int64_t n_tensors, tfm_error *error) {
+                               const tfm_state_bytes blocks[TFM_STATE_BLOCKS], const tfm_named_tensors files[2],
+                               tfm_error *error) {
   char name[32], hidden[64];
   Path made, path;
   snprintf(name, sizeof name, "step-%08lld", (long long)head->step);
@@ -182,7 +184,7 @@ tfm_status tfm_checkpoint_save(const char *folder, const tfm_state_head *head,
   if (!join(made, folder, hidden) || !join(path, folder, name))
     return tfm_file_failed(error, folder, "write a checkpoint");
   remove_hidden(made); /* of a process of the same number that was killed */
-  tfm_status status = write_files(made, head, blocks, tensors, n_tensors, error);
+  tfm_status status = write_files(made, head, blocks, files, error);
   if (!status && (!put_in_place(made, path) || !sync_folder(folder) || !write_latest(folder, name)))
     status = tfm_file_failed(error, path, "write a checkpoint");
   if (status) remove_hidden(made);

@@ -37,7 +37,7 @@ uint64_t trainer_weight_hash(const tfm_trainer *t, uint32_t i) {
 
 typedef struct Saved { /* lists, in one block of memory */
   tfm_state_place *places;
-  tfm_named_tensor *tensors;
+  tfm_named_tensor *tensors[2]; /* weights; the same with the running mean in the place of what is trained */
   int64_t n_tensors;
   size_t bytes;
 } Saved;
@@ -47,15 +47,20 @@ static bool is_frozen(const tfm_parameter *p) { return p->gradient == TFM_NONE; 
 static tfm_status list_saved(tfm_trainer *t, Saved *saved, tfm_error *error) {
   const uint32_t n = t->training->n_parameters;
   const size_t places = (n + 1) * sizeof *saved->places;
-  *saved = (Saved){.bytes = places + (n + 1) * sizeof *saved->tensors};
+  *saved = (Saved){.bytes = places + 2 * (n + 1) * sizeof **saved->tensors};
   saved->places = allocate(&t->allocator, saved->bytes, ALIGNMENT);
   if (!saved->places) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a list of weights");
-  saved->tensors = (tfm_named_tensor *)(void *)((char *)saved->places + places);
+  saved->tensors[0] = (tfm_named_tensor *)(void *)((char *)saved->places + places);
+  saved->tensors[1] = saved->tensors[0] + n + 1;
   for (uint32_t i = 0; i < n; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
     saved->places[i] = (tfm_state_place){is_frozen(p) ? trainer_weight_hash(t, i) : 0, p->form, is_frozen(p)};
     if (is_frozen(p) && t->training->base_is_apart) continue;
-    saved->tensors[saved->n_tensors++] = (tfm_named_tensor){p->path, t->places[i], p->dims, p->rank, p->form};
+    const tfm_named_tensor tensor = {p->path, t->places[i], p->dims, p->rank, p->form};
+    saved->tensors[0][saved->n_tensors] = saved->tensors[1][saved->n_tensors] = tensor;
+    const float *mean = tfm_trainer_data(t, i, TFM_TENSOR_MEAN);
+    if (mean) saved->tensors[1][saved->n_tensors].data = mean;
+    saved->n_tensors++;
   }
   return TFM_OK;
 }
@@ -87,18 +92,21 @@ tfm_status tfm_trainer_checkpoint(tfm_trainer *t, const char *folder, const tfm_
   list_saved_blocks(t, &saved, !t->training->base_is_apart, blocks);
   blocks[TFM_STATE_FIRST] = floats_of(t, TFM_TENSOR_FIRST);
   blocks[TFM_STATE_SECOND] = floats_of(t, TFM_TENSOR_SECOND);
+  blocks[TFM_STATE_MEAN] = floats_of(t, TFM_TENSOR_MEAN);
+  const int64_t n = saved.n_tensors;
+  const tfm_named_tensors files[2] = {{saved.tensors[0], n}, {saved.tensors[1], blocks[TFM_STATE_MEAN].n ? n : 0}};
   if (note) blocks[TFM_STATE_NOTE] = *note;
   head.trained = tfm_trainer_trained(t);
-  status = tfm_checkpoint_save(folder, &head, blocks, saved.tensors, saved.n_tensors, error);
+  status = tfm_checkpoint_save(folder, &head, blocks, files, error);
   free_saved(t, &saved);
   return status;
 }
 
-tfm_status tfm_trainer_write_weights(tfm_trainer *t, const char *path, tfm_error *error) {
+tfm_status tfm_trainer_write_weights(tfm_trainer *t, const char *path, int is_mean, tfm_error *error) {
   Saved saved;
   tfm_status status = list_saved(t, &saved, error);
   if (status) return status;
-  status = tfm_write_tensors(path, saved.tensors, saved.n_tensors, error);
+  status = tfm_write_tensors(path, saved.tensors[is_mean != 0], saved.n_tensors, error);
   free_saved(t, &saved);
   return status;
 }
@@ -261,6 +269,18 @@ static bool lacks_base(const Reader *r) {
   return any && !r->file->bytes[TFM_STATE_FROZEN];
 }
 
+/* A state without one, or of other weights, is where the mean begins. */
+static tfm_status take_mean(Reader *r, bool with_moments) {
+  const tfm_trainer *t = r->t;
+  float *mean = t->blocks[TFM_TENSOR_MEAN];
+  const uint64_t bytes = t->training->floats * sizeof *mean;
+  if (!mean || !bytes) return TFM_OK;
+  if (with_moments && r->file->bytes[TFM_STATE_MEAN] == bytes && r->file->head.trained == tfm_trainer_trained(t))
+    return tfm_state_read(r->file, TFM_STATE_MEAN, mean, r->error);
+  memcpy(mean, t->blocks[TFM_TENSOR_WEIGHT], bytes);
+  return TFM_OK;
+}
+
 static tfm_status take_state(Reader *r, bool with_moments) {
   tfm_trainer *t = r->t;
   tfm_status status = read_places(r);
@@ -272,7 +292,7 @@ static tfm_status take_state(Reader *r, bool with_moments) {
     if (r->file->bytes[i])
       status = tfm_state_read(r->file, (tfm_state_block)i,
                               t->blocks[i == TFM_STATE_FIRST ? TFM_TENSOR_FIRST : TFM_TENSOR_SECOND], r->error);
-  return status;
+  return status ? status : take_mean(r, with_moments);
 }
 
 static tfm_status end_reading(Reader *r, tfm_status status) {

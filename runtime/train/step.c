@@ -125,7 +125,7 @@ static tfm_status make_block(tfm_trainer *t, float **block, tfm_error *error) {
   *block = allocate_room(&t->allocator, &bytes);
   t->block_bytes = bytes;
   if (!*block) return tfm_refuse(error, TFM_E_NOMEM, "no memory for the gradients of several parts");
-  memset(*block, 0, (size_t)t->training->floats * sizeof(float));
+  if (t->allocator.allocate) memset(*block, 0, (size_t)t->training->floats * sizeof(float));
   return TFM_OK;
 }
 
@@ -354,7 +354,9 @@ tfm_status tfm_train_update(tfm_trainer *t, double loss, double *norm, double *r
                     (long long)t->t + 1, loss, *norm);
   t->t++;
   *rate = optimizer_rate(s, t->t - t->head.origin.schedule, t->epoch - t->head.origin.epoch);
+  if (t->training->average) t->training->average(t, 1);
   optimizer_update(t, s->clip_norm > 0 ? lesser_of(1, s->clip_norm / (*norm + 1e-6)) : 1, *rate);
+  if (t->training->average) t->training->average(t, 0);
   const tfm_status status = compare_ranks(t, error);
   return status ? status : tfm_succeed(error);
 }

@@ -229,10 +229,19 @@ int64_t tfm_trainer_state_bytes(const tfm_trainer *t) {
 }
 
 /* A library has no more run-time sizes than a program may have: the bits of a word stand for them. */
+static bool find_sizes(const tfm_trainer *t, const tfm_value *values, int64_t sizes[64]) {
+  if (!t || !values || t->training->n_sizes > 64) return false;
+  training_find_sizes(&t->training->step.tops, t->engine.step_tops->program, values, sizes);
+  return true;
+}
+
 int64_t tfm_trainer_bytes(const tfm_trainer *t, const tfm_value *largest) {
   int64_t sizes[64] = {0};
-  if (!t || !largest || t->training->n_sizes > 64) return -1;
-  training_find_sizes(&t->training->step.tops, t->engine.step_tops->program, largest, sizes);
-  const int64_t part = tfm_trainer_part_bytes(t, sizes);
+  const int64_t part = find_sizes(t, largest, sizes) ? tfm_trainer_part_bytes(t, sizes) : -1;
   return part < 0 ? -1 : tfm_trainer_state_bytes(t) + part;
+}
+
+int64_t tfm_trainer_mixture_bytes(const tfm_trainer *t, const tfm_value *whole) {
+  int64_t sizes[64] = {0};
+  return find_sizes(t, whole, sizes) ? tfm_trainer_whole_bytes(t, sizes) : -1;
 }

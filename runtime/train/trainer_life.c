@@ -53,6 +53,7 @@ static bool needs(const tfm_trainer *t, tfm_train_tensor which) {
   const bool is_sgd = t->training->optimizer == TFM_OPTIMIZER_SGD;
   if (which == TFM_TENSOR_WEIGHT) return true;
   if (!t->training->step.n_results) return false;
+  if (which == TFM_TENSOR_MEAN) return t->training->average != NULL;
   if (which == TFM_TENSOR_FIRST) return !is_sgd || t->settings.momentum > 0;
   return which == TFM_TENSOR_GRADIENT || !is_sgd;
 }

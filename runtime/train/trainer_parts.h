@@ -11,7 +11,7 @@
 #include "tfm/abi/trainer_weights.h"
 #include "pool/pool.h"
 
-enum { N_TENSORS = TFM_TENSOR_SECOND + 1 };
+enum { N_TENSORS = TFM_TENSOR_MEAN + 1 };
 
 enum { MOST_LEVELS = 11 }; /* 1,024 shards of a rank */
 

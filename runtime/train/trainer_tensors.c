@@ -36,6 +36,8 @@ float *tfm_trainer_data(tfm_trainer *t, uint32_t parameter, tfm_train_tensor whi
 void *tfm_trainer_place(const tfm_trainer *t, uint32_t parameter) { return t->places[parameter]; }
 void tfm_trainer_lend(tfm_trainer *t, uint32_t parameter, void *place) { t->places[parameter] = place; }
 void tfm_trainer_has_base(tfm_trainer *t) { t->has_base = true; }
+int32_t tfm_trainer_base_is_apart(const tfm_trainer *t) { return t && t->training->base_is_apart; }
+int tfm_trainer_has_mean(const tfm_trainer *t) { return t->blocks[TFM_TENSOR_MEAN] != NULL; }
 
 tfm_trainer_weights tfm_trainer_all_weights(const tfm_trainer *t) {
   return (tfm_trainer_weights){t->blocks[TFM_TENSOR_WEIGHT], t->frozen, t->training->floats * sizeof(float),
@@ -90,13 +92,6 @@ tfm_status tfm_trainer_draw(tfm_trainer *t, tfm_error *error) {
   for (uint32_t i = 0; i < t->training->n_parameters && !status; i++)
     if (t->training->parameters[i].initial.kind != TFM_INITIAL_NONE || !t->fills)
       status = tfm_trainer_draw_one(t, i, error);
-  return status;
-}
-
-tfm_status tfm_trainer_draw_adapters(tfm_trainer *t, tfm_error *error) {
-  tfm_status status = tfm_succeed(error);
-  for (uint32_t i = 0; i < t->training->n_parameters && !status; i++)
-    if (t->training->parameters[i].adapts == TFM_ADAPTS_PAIR) status = tfm_trainer_draw_one(t, i, error);
   return status;
 }
 
@@ -165,7 +160,7 @@ tfm_status tfm_trainer_tensor(tfm_trainer *t, const char *path, int32_t which, f
                               int32_t *rank, tfm_error *error) {
   if (!t || !path || !data) return tfm_refuse_call(error, "a trainer, a path and a place for the tensor are needed");
   *data = NULL;
-  if (which < TFM_TENSOR_WEIGHT || which > TFM_TENSOR_SECOND) return tfm_refuse_call(error, "there is no such tensor");
+  if (which < TFM_TENSOR_WEIGHT || which > TFM_TENSOR_MEAN) return tfm_refuse_call(error, "there is no such tensor");
   const uint32_t i = find_weight(t, path, error);
   if (i == TFM_NONE) return TFM_E_INPUT;
   const tfm_parameter *p = &t->training->parameters[i];

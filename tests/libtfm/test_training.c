@@ -233,6 +233,63 @@ static void test_files(const tfm_compiled *compiled) {
   tfm_compiled_free(mapped);
 }
 
+/* They can be released once a trainer has its own; a file has those of a trainer then. */
+static void test_released_weights(tfm_compiled *compiled) {
+  tfm_trainer *trainer = trainer_of(compiled, NULL), *none = NULL;
+  tfm_error error;
+  CHECK(tfm_compiled_release_weights(compiled, &error) == TFM_OK, "%s", error.message);
+  CHECK(tfm_compiled_release_weights(compiled, &error) == TFM_OK, "%s", error.message);
+  CHECK(tfm_compiled_trainer(compiled, NULL, NULL, &none, &error) == TFM_E_USAGE && strstr(error.message, "released"),
+        "%s", error.message);
+  CHECK(tfm_compiled_save(compiled, in_folder("x.tfmm"), &error) == TFM_E_USAGE, "%s", error.message);
+  train(trainer, 0, 2);
+  CHECK(tfm_compiled_save_trainer(compiled, trainer, in_folder("x.tfmm"), &error) == TFM_OK, "%s", error.message);
+  CHECK(tfm_trainer_save(trainer, in_folder("released"), NULL, 0, &error) == TFM_OK, "%s", error.message);
+  tfm_compiled *mapped = NULL;
+  CHECK(tfm_model_map(in_folder("x.tfmm"), &mapped, &error) == TFM_OK, "%s", error.message);
+  tfm_trainer *again = trainer_of(mapped, NULL);
+  expect_weights(again, in_folder("released/step-00000002/weights.safetensors"), "");
+  CHECK(tfm_trainer_steps(again) == 0, "steps of a trainer that begins");
+  tfm_trainer_destroy(again);
+  tfm_compiled_free(mapped);
+  again = trainer_of(compiled, in_folder("released/step-00000002/state.tfmt")); /* a state is enough */
+  train(again, 2, 3);
+  train(trainer, 2, 3);
+  CHECK(tfm_trainer_save(trainer, in_folder("released"), NULL, 0, &error) == TFM_OK, "%s", error.message);
+  expect_weights(again, in_folder("released/step-00000003/weights.safetensors"), "");
+  tfm_trainer_destroy(again);
+  tfm_trainer_destroy(trainer);
+}
+
+/* Some begin with initial values although the others are given, of the trainer's seed. */
+static void test_new_weights(tfm_compile_options options) {
+  static const char *const patterns[] = {"head.*"};
+  float *own = NULL, *fresh = NULL;
+  tfm_compiled *compiled = NULL, *plain = NULL;
+  tfm_error error;
+  options.n_weights = 1;
+  options.new_weights = patterns;
+  options.n_new_weights = 1;
+  options.recompute = "layer";
+  CHECK(tfm_compile(&options, &compiled, &error) == TFM_OK, "%s", error.message);
+  options = training_options();
+  CHECK(tfm_compile(&options, &plain, &error) == TFM_OK, "%s", error.message);
+  tfm_trainer *trainer = trainer_of_seed(compiled, NULL, 9), *other = trainer_of_seed(plain, NULL, 9);
+  tfm_trainer_tensor(trainer, "head.weight", TFM_TENSOR_WEIGHT, &own, NULL, NULL, &error);
+  tfm_trainer_tensor(other, "head.weight", TFM_TENSOR_WEIGHT, &fresh, NULL, NULL, &error);
+  CHECK(own && fresh && !memcmp(own, fresh, MOST * sizeof *own), "a weight that is new");
+  tfm_trainer_tensor(trainer, "embed.weight", TFM_TENSOR_WEIGHT, &own, NULL, NULL, &error);
+  tfm_trainer_tensor(other, "embed.weight", TFM_TENSOR_WEIGHT, &fresh, NULL, NULL, &error);
+  CHECK(own && fresh && memcmp(own, fresh, MOST * sizeof *own), "a weight that is given");
+  tfm_trainer_destroy(trainer);
+  tfm_trainer_destroy(other);
+  tfm_compiled_free(compiled);
+  tfm_compiled_free(plain);
+  options.new_weights = patterns;
+  options.n_new_weights = 1;
+  CHECK(tfm_compile(&options, &compiled, &error) == TFM_E_USAGE, "%s", error.message);
+}
+
 /* Weights that the text is compiled with are those that training begins with. */
 static void test_given_weights(void) {
   float numbers[3][MOST];
@@ -252,7 +309,9 @@ static void test_given_weights(void) {
   tfm_trainer *trainer = trainer_of(compiled, NULL);
   expect_weights(trainer, in_folder("start.safetensors"), "after.");
   tfm_trainer_destroy(trainer);
+  test_released_weights(compiled);
   tfm_compiled_free(compiled);
+  test_new_weights(options);
   options.n_weights = 2;
   CHECK(tfm_compile(&options, &compiled, &error) == TFM_E_INPUT && strstr(error.message, "head.bias"), "%s",
         error.message);

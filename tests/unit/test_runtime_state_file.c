@@ -107,7 +107,7 @@ static void save(int64_t step) {
   const int64_t dims[] = {FLOATS};
   const tfm_named_tensor tensor = {.name = "a.\"b", .data = weights, .dims = dims, .rank = 1};
   const tfm_state_head head = head_of(step);
-  cr_assert_eq(tfm_checkpoint_save(folder, &head, blocks(), &tensor, 1, &error), TFM_OK, "%s", error.message);
+  cr_assert_eq(tfm_checkpoint_save(folder, &head, blocks(), (tfm_named_tensors[]){{&tensor, 1}, {NULL, 0}}, &error), TFM_OK, "%s", error.message);
 }
 
 static bool exists(const char *name) {
@@ -151,7 +151,7 @@ Test(state_file, checkpoints_are_found_kept_and_replaced) {
 Test(state_file, a_folder_that_cannot_be_written) {
   const tfm_state_head head = head_of(1);
   snprintf(path, sizeof path, "%s/none", folder);
-  cr_assert_eq(tfm_checkpoint_save(path, &head, blocks(), NULL, 0, &error), TFM_E_ENV);
+  cr_assert_eq(tfm_checkpoint_save(path, &head, blocks(), (tfm_named_tensors[2]){{NULL, 0}}, &error), TFM_E_ENV);
   cr_assert(strstr(error.message, "none"));
   cr_assert_eq(tfm_write_tensors(folder, NULL, 0, &error), TFM_E_ENV);
 }

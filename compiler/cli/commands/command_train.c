@@ -34,6 +34,7 @@ static OrderRequest order_request(const Session *session) {
   return (OrderRequest){.batch_items = items,
                         .batch_tokens = items ? 0 : count(session, OPTION_BATCH_TOKENS, BATCH_TOKENS),
                         .pool = count(session, OPTION_POOL, POOL),
+                        .is_given = option_is(&session->options, OPTION_ORDER, "random", "given"),
                         .seed = option_count(&session->options, OPTION_SEED, 0)};
 }
 
@@ -116,6 +117,10 @@ static bool check_options(Session *session) {
     return refuse(session, OPTION_VALID_EVERY, "there is nothing to validate on: --valid names the data");
   if (given(session, OPTION_EARLY_STOPPING) && !given(session, OPTION_VALID))
     return refuse(session, OPTION_EARLY_STOPPING, "there is nothing to validate on: --valid names the data");
+  if (given(session, OPTION_BEST) && !given(session, OPTION_VALID))
+    return refuse(session, OPTION_BEST, "there is nothing to validate on: --valid names the data");
+  if (given(session, OPTION_POOL) && option_is(&session->options, OPTION_ORDER, "random", "given"))
+    return refuse(session, OPTION_POOL, "it does not go with --order=given, which brings no items together");
   if (given(session, OPTION_NEW) && !given(session, OPTION_WEIGHTS))
     return refuse(session, OPTION_NEW, "without --weights all weights are new");
   if (given(session, OPTION_VALID_COMMAND) && !given(session, OPTION_VALID))
@@ -146,6 +151,17 @@ static bool check_base(const Training *t) {
   return refuse(session, OPTION_WEIGHTS, "a run that is resumed has its weights, and none of them are frozen");
 }
 
+/* Whether --best names a result of the objective, or the score of a command. */
+static bool check_best(const Training *t) {
+  Session *session = t->session;
+  const char *best = option_text(&session->options, OPTION_BEST, "-loss"), *name = best + (*best == '-');
+  bool is_there = !given(session, OPTION_BEST);
+  is_there |= strcmp(name, "score") == 0 && given(session, OPTION_VALID_COMMAND);
+  for (size_t i = 0; i < t->graphs->results.n; i++) is_there |= strcmp(name, t->graphs->results.items[i].name) == 0;
+  return is_there || refuse(session, OPTION_BEST, "it names no result of the objective, nor the `score` of a "
+                                                  "--valid-command");
+}
+
 static bool fill_request(const Training *t, CourseRequest *request) {
   Session *session = t->session;
   const int64_t planned = (int64_t)t->graphs->objective->settings.steps;
@@ -166,6 +182,7 @@ static bool fill_request(const Training *t, CourseRequest *request) {
       .folder = option_text(&session->options, OPTION_OUT, NULL),
       .base = base_folder(session),
       .valid_command = option_text(&session->options, OPTION_VALID_COMMAND, NULL),
+      .best = option_text(&session->options, OPTION_BEST, NULL),
       .resumes = given(session, OPTION_RESUME),
       .resets_optimizer = resets(session, "optimizer"),
       .resets_schedule = resets(session, "schedule"),
@@ -242,7 +259,7 @@ static void train_on_data(Session *session) {
   DataSet *data = NULL, *valid = NULL;
   const bool only_looks = given(session, OPTION_STEPS) && !count(session, OPTION_STEPS, 0);
   const TrainingWish wish = {.is_training = true, .fills = !only_looks, .resumes = resumes};
-  bool good = training_begin(&t, session, &wish) && check_base(&t) && fill_request(&t, &request);
+  bool good = training_begin(&t, session, &wish) && check_base(&t) && check_best(&t) && fill_request(&t, &request);
   if (good) data = open_data(&t, OPTION_DATA);
   request.data = data;
   good = good && data && add_judge(&judge, &request, &valid) && make_room(session, &request, &note);

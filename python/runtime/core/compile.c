@@ -1,8 +1,8 @@
 /* Model._compile, Trainer._compile: tfm_compile with the options of a dict. The package has checked and filled it in, so that what is
  * here only turns objects of Python into C.
  *
- * In: {"path", "text", "model", "march", "quantize", "weights_path", "weights_prefix", "compiler": bytes or None,
- * "definitions", "settings": tuples of bytes, "weights": tuple of (name, dtype, dims, buffer), numbers}, and a function that gets
+ * In: {"path", "text", "model", "march", "quantize", "weights_path", "weights_prefix", "compiler", "recompute": bytes or None,
+ * "definitions", "settings", "new": tuples of bytes, "weights": tuple of (name, dtype, dims, buffer), numbers}, and a function that gets
  * each message of the compiler. The GIL is released while the compiler works. */
 #include "core.h"
 
@@ -11,7 +11,7 @@
 typedef struct Request {
   tfm_compile_options options;
   PyObject *dict;
-  const char **definitions, **settings;
+  const char **definitions, **settings, **new_weights;
   tfm_tensor *tensors;
   int64_t (*dims)[TFM_MAX_RANK];
   Py_buffer *views;
@@ -48,11 +48,14 @@ static Py_ssize_t read_texts(const Request *request, const char *key, const char
 static bool read_definitions(Request *request) {
   const Py_ssize_t n = read_texts(request, "definitions", &request->definitions);
   const Py_ssize_t n_settings = n < 0 ? -1 : read_texts(request, "settings", &request->settings);
-  if (n_settings < 0) return false;
+  const Py_ssize_t n_new = n_settings < 0 ? -1 : read_texts(request, "new", &request->new_weights);
+  if (n_new < 0) return false;
   request->options.definitions = request->definitions;
   request->options.n_definitions = (size_t)n;
   request->options.settings = request->settings;
   request->options.n_settings = (size_t)n_settings;
+  request->options.new_weights = request->new_weights;
+  request->options.n_new_weights = (size_t)n_new;
   return true;
 }
 
@@ -93,6 +96,7 @@ static void forget(Request *request) {
   for (size_t i = 0; i < request->n_views; i++) PyBuffer_Release(&request->views[i]);
   PyMem_Free(request->definitions);
   PyMem_Free(request->settings);
+  PyMem_Free(request->new_weights);
   PyMem_Free(request->tensors);
   PyMem_Free(request->dims);
   PyMem_Free(request->views);
@@ -132,6 +136,7 @@ static bool fill(Request *request) {
                                            .march = text_of(request, "march"),
                                            .quantize = text_of(request, "quantize"),
                                            .compiler = text_of(request, "compiler"),
+                                           .recompute = text_of(request, "recompute"),
                                            .training = (int32_t)number_of(request, "training"),
                                            .in_process = (int32_t)number_of(request, "in_process"),
                                            .deadline_ms = number_of(request, "deadline_ms"),

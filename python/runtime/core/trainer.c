@@ -89,6 +89,7 @@ static PyObject *begin(PyObject *object, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS if (self->compiled) status =
       tfm_compiled_trainer(self->compiled, state, &options, &self->trainer, &error);
   else status = tfm_trainer_open(self->library, state, &options, &self->trainer, &error);
+  if (!status && self->compiled) status = tfm_compiled_release_weights(self->compiled, &error); /* it has its own */
   Py_END_ALLOW_THREADS if (status) return raise_error(&error);
   Py_INCREF(pool);
   self->pool = (PoolObject *)pool;
@@ -120,7 +121,7 @@ static bool take_over_kept(tfm_trainer *to, tfm_trainer *from, const char *path,
 static bool take_over(tfm_trainer *to, tfm_trainer *from) {
   const char *path;
   for (int64_t i = 0; (path = tfm_trainer_path(to, i)); i++)
-    for (int which = TFM_TENSOR_WEIGHT; which <= TFM_TENSOR_SECOND; which++) {
+    for (int which = TFM_TENSOR_WEIGHT; which <= TFM_TENSOR_MEAN; which++) {
       float *own, *other;
       int64_t dims[TFM_MAX_RANK];
       int32_t rank;
@@ -223,9 +224,9 @@ static PyObject *set_epoch(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* _bytes(dims): a tuple of dims for each input. */
-static PyObject *bytes_of(PyObject *object, PyObject *given) {
-  TrainerObject *self = (TrainerObject *)object;
+/* What a function says of a batch whose inputs have these dims, a tuple for each. */
+static PyObject *measure(TrainerObject *self, PyObject *given,
+                         int64_t (*function)(const tfm_trainer *, const tfm_value *)) {
   tfm_value values[MOST_TENSORS];
   int64_t dims[MOST_TENSORS][TFM_MAX_RANK];
   if (!trainer_ready(self)) return NULL;
@@ -234,7 +235,22 @@ static PyObject *bytes_of(PyObject *object, PyObject *given) {
     values[i] = (tfm_value){NULL, self->inputs[i].dtype, self->inputs[i].rank, dims[i]};
     for (int k = 0; row && k < self->inputs[i].rank; k++) dims[i][k] = PyLong_AsLongLong(PyTuple_GetItem(row, k));
   }
-  return PyErr_Occurred() ? NULL : PyLong_FromLongLong(tfm_trainer_bytes(self->trainer, values));
+  return PyErr_Occurred() ? NULL : PyLong_FromLongLong(function(self->trainer, values));
+}
+
+/* _bytes(dims) of a part, the trainer's own with it; _mixture_bytes(dims) of what mixes a batch of several parts. */
+static PyObject *bytes_of(PyObject *object, PyObject *given) {
+  return measure((TrainerObject *)object, given, tfm_trainer_bytes);
+}
+
+static PyObject *mixture_bytes(PyObject *object, PyObject *given) {
+  return measure((TrainerObject *)object, given, tfm_trainer_mixture_bytes);
+}
+
+static PyObject *state_bytes(PyObject *object, PyObject *unused) {
+  const TrainerObject *self = (TrainerObject *)object;
+  (void)unused;
+  return trainer_ready(self) ? PyLong_FromLongLong(tfm_trainer_state_bytes(self->trainer)) : NULL;
 }
 
 // ---- checkpoints ----
@@ -270,6 +286,12 @@ static PyObject *has_adapter(PyObject *object, PyObject *unused) {
   return trainer_ready(self) ? PyBool_FromLong(tfm_trainer_has_adapter(self->trainer)) : NULL;
 }
 
+static PyObject *base_is_apart(PyObject *object, PyObject *unused) {
+  const TrainerObject *self = (TrainerObject *)object;
+  (void)unused;
+  return trainer_ready(self) ? PyBool_FromLong(tfm_trainer_base_is_apart(self->trainer)) : NULL;
+}
+
 static PyObject *no_adapter(PyObject *object, PyObject *unused) {
   const TrainerObject *self = (TrainerObject *)object;
   (void)unused;
@@ -292,7 +314,7 @@ static PyObject *save_compiled(PyObject *object, PyObject *args) {
   if (!PyArg_ParseTuple(args, "y", &path) || !trainer_ready(self)) return NULL;
   if (!self->compiled) return raise_status(TFM_E_USAGE, "the trainer is of a library: copy its file");
   tfm_status status;
-  Py_BEGIN_ALLOW_THREADS status = tfm_compiled_save(self->compiled, path, &error);
+  Py_BEGIN_ALLOW_THREADS status = tfm_compiled_save_trainer(self->compiled, self->trainer, path, &error);
   Py_END_ALLOW_THREADS if (status) return raise_error(&error);
   Py_RETURN_NONE;
 }
@@ -458,11 +480,12 @@ static PyMethodDef methods[] = {
     {"_open", open_library, METH_VARARGS, NULL},    {"_begin", begin, METH_VARARGS, NULL},
     {"_load", load, METH_VARARGS, NULL},            {"_describe", describe, METH_NOARGS, NULL},     {"_steps", steps_of, METH_NOARGS, NULL},
     {"_set_epoch", set_epoch, METH_VARARGS, NULL},  {"_bytes", bytes_of, METH_O, NULL},
+    {"_mixture_bytes", mixture_bytes, METH_O, NULL}, {"_state_bytes", state_bytes, METH_NOARGS, NULL},
     {"_save", save, METH_VARARGS, NULL},            {"_note", note_of, METH_NOARGS, NULL},
     {"_tensor", tensor_of, METH_VARARGS, NULL},     {"_run", trainer_run, METH_VARARGS, NULL},
     {"_update", trainer_update, METH_NOARGS, NULL}, {"_save_compiled", save_compiled, METH_VARARGS, NULL},
     {"_save_adapter", save_adapter, METH_VARARGS, NULL}, {"_has_adapter", has_adapter, METH_NOARGS, NULL},
-    {"_no_adapter", no_adapter, METH_NOARGS, NULL},
+    {"_no_adapter", no_adapter, METH_NOARGS, NULL}, {"_base_is_apart", base_is_apart, METH_NOARGS, NULL},
     {"_form", form_of, METH_VARARGS, NULL},         {"_read", read_kept, METH_VARARGS, NULL},
     {"_write", write_kept, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

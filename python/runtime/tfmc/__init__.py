@@ -9,6 +9,7 @@ from ._core import Chooser, Decoder, Pool
 from ._errors import (Cancelled, CompileError, Diagnostic, Diverged, EnvError, Error, InputError, InternalError, OutOfMemory,
                       UsageError)
 from ._generate import Generated, Generation, Token, TokenStream
+from ._judging import Event
 from ._lora import lora
 from ._model import CompileWarning, Model, TensorType, compile, load
 from ._source import Source
@@ -28,6 +29,6 @@ def __getattr__(name):
 
 
 __all__ = ["Cancelled", "Chooser", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "Diverged",
-           "EnvError", "Error", "Fit", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
+           "EnvError", "Error", "Event", "Fit", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
            "Step", "TensorType", "Token", "TokenStream", "Trainer", "UsageError", "Verified", "build", "check", "compile",
            "from_pretrained", "from_torch", "import_model", "load", "lora", "verify_torch"]

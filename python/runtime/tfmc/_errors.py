@@ -124,9 +124,14 @@ class Cancelled(Error):
 
 
 class Diverged(Error, ArithmeticError):
-    """A loss or a gradient of training is not finite. The weights are those of the step before."""
+    """A loss or a gradient of training is not finite. The weights are those of the step before.
+
+    step: which it was; of fit also first: what made the first number that was not finite, and checkpoint: the folder of the
+    newest (None: not known).
+    """
 
     status = "diverged"
+    step = first = checkpoint = None
 
 
 class InternalError(Error, RuntimeError):

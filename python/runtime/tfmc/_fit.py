@@ -7,7 +7,6 @@ of a program, such as a DataLoader's, are _fit_batches.py's.
 """
 import ctypes
 import json
-import math
 import os
 import pathlib
 import shlex
@@ -17,7 +16,7 @@ import sys
 import tempfile
 import warnings
 
-from . import _errors, _find, _fit_batches, _items, _lora, _progress, _source, _tensors
+from . import _errors, _find, _fit_batches, _items, _judging, _lora, _progress, _source, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._model import CompileWarning
 from ._trainer import Fit, newest_checkpoint
@@ -29,21 +28,22 @@ LOOK = 0.05  # seconds between two looks at a run
 OPTIONS = {"epochs": "epochs", "steps": "steps", "batch_items": "batch-items", "batch_tokens": "batch-tokens",
            "part_tokens": "part-tokens", "pool": "pool", "valid_every": "valid-every", "save_every": "save-every",
            "log_every": "log-every", "keep": "keep", "patience": "early-stopping", "memory": "memory",
-           "empty_batches": "empty-batches", "recompute": "recompute"}
+           "empty_batches": "empty-batches", "recompute": "recompute", "order": "order", "best": "best"}
 
 
 class _Scores:
     """metric=: the command asks a shell for a score, which this process computes."""
 
-    def __init__(self, folder, trainer, metric):
+    def __init__(self, folder, trainer, metric, best):
         self.asked, self.answers, self.trainer, self.metric = folder / "asked", folder / "answers", trainer, metric
+        self.best, self.numbers = best, {}  # numbers: step -> what the metric gave
         os.mkfifo(self.asked)
         os.mkfifo(self.answers)
         self.file = os.open(self.asked, os.O_RDWR | os.O_NONBLOCK)
         self.text = b""
 
     def command(self):
-        return f'echo "$TFM_WEIGHTS" > {shlex.quote(str(self.asked))} && cat {shlex.quote(str(self.answers))}'
+        return f'echo "$TFM_STEP $TFM_WEIGHTS" > {shlex.quote(str(self.asked))} && cat {shlex.quote(str(self.answers))}'
 
     def look(self):
         """Answers a question, if there is one."""
@@ -53,12 +53,14 @@ class _Scores:
             return
         if not self.text.endswith(b"\n"):
             return
-        path, self.text = os.fsdecode(self.text[:-1]), b""
-        answer = ""
+        step, _, path = os.fsdecode(self.text[:-1]).partition(" ")
+        answer, self.text = "", b""
         try:
             for name, array in _tensors.read_tensors(path).items():
                 self.trainer._set(name, array)
-            answer = repr(_fit_batches.score_of(self.metric, self.trainer))
+            found = self.numbers[int(step)] = _judging.scores_of(self.metric, self.trainer, self.best)
+            is_apart = _judging.is_of_metric(self.trainer, self.best)
+            answer = repr(_judging.rating(found, self.best) if is_apart else found.get("score", next(iter(found.values()))))
         finally:
             with open(self.answers, "w", encoding="ascii") as file:
                 file.write(f"{answer}\n")
@@ -90,14 +92,23 @@ def _records(path, seen):
 
 
 class _Run:
-    def __init__(self, arguments, folder, callbacks, scores, progress):
-        self.folder, self.callbacks, self.scores, self.progress = folder, callbacks, scores, progress
+    def __init__(self, arguments, folder, callbacks, scores, progress, trainer):
+        self.folder, self.callbacks, self.scores, self.progress, self.trainer = folder, callbacks, scores, progress, trainer
+        self.numbers = scores.numbers if scores else {}
         self.log = folder / "log.jsonl"
         self.seen, self.shown, self.stopped, self.fault = len(_records(self.log, 0)), False, None, None
         self.messages = tempfile.TemporaryFile()
         self.output = tempfile.TemporaryFile()
         self.child = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.messages,
                                       start_new_session=True, preexec_fn=_die_with_parent())
+
+    def records(self, seen):
+        """The lines of the log from line `seen` on, with what a metric gave."""
+        found = _records(self.log, seen)
+        for record in found:
+            if record["kind"] == "valid":
+                record.update(self.numbers.get(record["step"], {}))
+        return found
 
     def _stop(self, why):
         """The command ends after its step, with a checkpoint."""
@@ -106,13 +117,13 @@ class _Run:
             self.child.send_signal(signal.SIGINT)
 
     def _tell(self):
-        for record in _records(self.log, self.seen):
+        for record in self.records(self.seen):
             self.seen += 1
             if self.progress:
                 _progress.show(record)
                 self.shown = True
             for callback in self.callbacks:
-                if callback(record) is True:
+                if callback(_judging.Event(record, self.trainer)) is True:
                     self._stop("callback")
 
     def _look(self):
@@ -167,7 +178,7 @@ def _arguments(trainer, folder, given, flags):
     return [*arguments, *flags, "--", os.fspath(path)]
 
 
-def _data(trainer, data, path, pad, word):
+def data_files(trainer, data, path, pad, word):
     """The files of the items."""
     if isinstance(data, (list, tuple)) and data and all(map(_items.is_path, data)):
         return [os.fspath(file) for file in data]
@@ -195,6 +206,7 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
         raise UsageError("the trainer is of a compiled file: fit is for texts")
     if trainer.seed is None:
         raise UsageError("the trainer was resumed: fit goes on with a run by Trainer(source, seed=...) and resume=True")
+    _judging.refuse_average(given)
     unknown = [name for name in given if name not in OPTIONS]
     if unknown:
         raise UsageError(f"fit has no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
@@ -202,6 +214,11 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
         raise UsageError("resume=True goes on with the run in out=, which is not given")
     if valid is None and (metric is not None or given.get("patience")):
         raise UsageError("metric and patience are for a run with valid=")
+    best = given.get("best")
+    _judging.check(trainer, best, valid, metric)
+    judged_by = "score" if _judging.is_of_metric(trainer, best) else best
+    given = {"memory": trainer.memory, "recompute": trainer._made["recompute"],
+             **{name: value for name, value in given.items() if value is not None}, "best": judged_by}
     with tempfile.TemporaryDirectory(prefix="tfmc-") as made:
         made = pathlib.Path(made)
         folder = made / "run" if out is None else pathlib.Path(out)
@@ -209,9 +226,9 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
         if trainer.steps and not goes_on:
             raise UsageError(f"the trainer has done {trainer.steps} steps: fit begins with a new one, or goes on with the run in "
                              "out= (resume=True)")
-        flags = [f"--data={file}" for file in _data(trainer, train, made / "train.safetensors", pad, "train")]
+        flags = [f"--data={file}" for file in data_files(trainer, train, made / "train.safetensors", pad, "train")]
         if valid is not None:
-            files = _data(trainer, valid, made / "valid.safetensors", pad, "valid")
+            files = data_files(trainer, valid, made / "valid.safetensors", pad, "valid")
             if len(files) != 1:
                 raise UsageError("valid= is one file")
             flags.append(f"--valid={files[0]}")
@@ -221,15 +238,15 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
             _fit_batches.write_weights(trainer, made / "begin.safetensors")  # the base, too, of a run that goes on
             flags.append(f"--weights={made / 'begin.safetensors'}")
         flags += [f"--out={folder}", *(["--skip-long"] if skip_long else [])]
-        scores = _Scores(made, trainer, metric) if metric is not None else None
+        scores = _Scores(made, trainer, metric, best) if metric is not None else None
         flags += [f"--valid-command={scores.command()}"] if scores else []
-        run = _run(_arguments(trainer, made, given, flags), folder, callbacks, scores, progress)
-        return _end(trainer, run, folder, out, given.get("patience"))
+        progress = sys.stderr.isatty() if progress is None else progress
+        run = _Run(_arguments(trainer, made, given, flags), folder, tuple(callbacks), scores, progress, trainer)
+        _wait(run, scores)
+        return _end(run, out, given)
 
 
-def _run(arguments, folder, callbacks, scores, progress):
-    progress = sys.stderr.isatty() if progress is None else progress
-    run = _Run(arguments, folder, tuple(callbacks), scores, progress)
+def _wait(run, scores):
     try:
         run.code = run.wait()
     finally:
@@ -238,12 +255,11 @@ def _run(arguments, folder, callbacks, scores, progress):
             run.child.wait()
         if scores:
             scores.close()
-    return run
 
 
-def _end(trainer, run, folder, out, patience):
+def _end(run, out, given):
     """The trainer as the run ended, also after an error."""
-    history = _records(run.log, 0)
+    trainer, folder, history, judged_by = run.trainer, run.folder, run.records(0), given["best"]
     if _is_begun(folder):
         newest = [r for r in history if r["kind"] == "checkpoint"]
         _lora.name_base(folder / "adapter", trainer.source)
@@ -256,31 +272,35 @@ def _end(trainer, run, folder, out, patience):
     ended_by = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
     stopped = run.stopped if run.code in ended_by else None
     if run.code and stopped is None:
-        raise _failed(run, messages, trainer)
+        raise _failed(run, messages, trainer, out is not None)
     for message in messages:
         if trainer._on_message:
             trainer._on_message(message)
         else:
             warnings.warn(_errors.render([message]), CompileWarning, stacklevel=4)
     valid = [r for r in history if r["kind"] == "valid"]
-    best = min(valid, key=lambda r: r["loss"] if r["loss"] is not None else float("inf")) if valid else None
+    best = max(valid, key=lambda record: _judging.rating(record, judged_by or "-loss"), default=None)
     skipped = sum(r.get("left_out", 0) for r in history)
     seconds = max((r["seconds"] for r in history), default=0.0)
-    return Fit(best, history, seconds, skipped, stopped or _why(valid, patience), None if out is None else folder)
+    why = stopped or _why(valid, given.get("patience"), judged_by)
+    return Fit(best, history, seconds, skipped, why, None if out is None else folder)
 
 
-def _why(valid, patience):
+def _why(valid, patience, best):
     """Whether the run ended because its last validations were no better."""
-    judged = [r.get("score", -r["loss"] if r["loss"] is not None else -math.inf) for r in valid]
+    judged = [_judging.rating(record, best) for record in valid]
     stale = len(judged) - 1 - judged.index(max(judged)) if judged else 0
     return "patience" if patience and stale >= patience else "end"
 
 
-def _failed(run, messages, trainer):
+def _failed(run, messages, trainer, is_kept):
     errors = [m for m in messages if m.severity == "error"]
     text = _errors.render(errors) if errors else f"tfmc train ended with {run.code}: " + "\n".join(run.said()[-5:])
     kind = _errors.Diverged if "diverged" in text else {**_find.EXITS, 1: InputError}.get(run.code, EnvError)
     error = kind(text, place=errors[0].place if errors else None, diagnostics=messages)
     if kind is _errors.Diverged:
         error.step = trainer.steps + 1
+        notes = [note.text for message in errors for note in message.notes]
+        error.first = next((text for text in notes if "not finite" in text), None)
+        error.checkpoint = newest_checkpoint(run.folder) if is_kept else None
     return error

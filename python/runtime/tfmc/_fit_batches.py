@@ -24,17 +24,16 @@ import warnings
 
 import numpy as np
 
-from . import _arrays, _items, _progress, _tensors
+from . import _arrays, _items, _judging, _progress, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._model import CompileWarning
-from ._trainer import Fit, _state_in, newest_checkpoint
+from ._trainer import NO_LABEL, STEP, Fit, _state_in, newest_checkpoint
 
-OPTIONS = ("epochs", "steps", "valid_every", "save_every", "log_every", "keep", "patience", "empty_batches")
+OPTIONS = ("epochs", "steps", "valid_every", "save_every", "log_every", "keep", "patience", "empty_batches", "best")
 # Of a checkpoint: a mark, the seed, the epoch and its batches that are done, how many were left out in all, hashes of the
 # settings and of all batches.
 NOTE = struct.Struct("<8sQQQQ32s32s")
 MARK = b"batches1"
-NO_LABEL = "no label that counts"
 
 
 def is_first(trainer):
@@ -43,8 +42,8 @@ def is_first(trainer):
 
 
 def is_base_apart(trainer):
-    """Whether the model has adapters: what is saved of it is what is trained."""
-    return trainer._has_adapter() or trainer._no_adapter() is not None
+    """Whether what is saved of the model is what is trained, as of one with adapters."""
+    return trainer._base_is_apart()
 
 
 def write_weights(trainer, path, only_trained=False):
@@ -59,7 +58,7 @@ def has_batches(data):
     return isinstance(data, collections.abc.Iterable) and not _items.has_items(data)
 
 
-def _row(batch, inputs, where):
+def row_of(batch, inputs, where):
     """The batch as arrays by name. Values that are no arrays, other names and NaN are refused with the batch's number."""
     if isinstance(batch, collections.abc.Mapping):
         unknown = [name for name in batch if name not in inputs]
@@ -109,7 +108,7 @@ class _Batches:
                 raise InputError(f"train gives no batch in epoch {self.epoch}") from None
             self.epoch, self.at, self.source = self.epoch + 1, 0, None
             return None
-        row = _row(batch, self.inputs, f"batch {self.at} of epoch {self.epoch}")
+        row = row_of(batch, self.inputs, f"batch {self.at} of epoch {self.epoch}")
         self.at += 1
         for name, array in row.items():
             self.hash.update(f"{name} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
@@ -161,7 +160,7 @@ class _Log:
         if self.progress:
             _progress.show(record)
         for callback in self.callbacks:
-            self.stops |= callback(record) is True
+            self.stops |= callback(_judging.Event(record, self.trainer)) is True
 
 
 class _Run:
@@ -171,7 +170,8 @@ class _Run:
         self.trainer, self.valid, self.folder, self.metric, self.log, self.given = trainer, valid, folder, metric, log, given
         self.batches = _Batches(train, trainer.inputs)
         self.skipped, self.stopped, self.asked, self.saved = 0, None, False, None
-        self.settings = hashlib.sha256(repr((trainer.settings, trainer._made and trainer._made["shards"])).encode()).digest()
+        self.averages, self.best = trainer.has_average, given.get("best")
+        self.settings = hashlib.sha256(repr((trainer.settings, trainer._made and trainer._made["shards"], *([self.best] if self.best else []))).encode()).digest()
         self.commit()
 
     def number(self, name, default=None):
@@ -204,6 +204,10 @@ class _Run:
         new = self.folder / "weights.new"
         write_weights(self.trainer, new, is_base_apart(self.trainer))
         os.replace(new, self.folder / "weights.safetensors")
+        if self.averages:
+            with self.trainer._averaged():
+                write_weights(self.trainer, new, is_base_apart(self.trainer))
+            os.replace(new, self.folder / "average.safetensors")
         if self.trainer.has_adapter:
             self.trainer.save_adapter(self.folder / "adapter")
 
@@ -234,7 +238,7 @@ class _Run:
 
     def look_back(self):
         """Ends the run if the last validations were no better."""
-        judged = [_judged(r) for r in self.validated()]
+        judged = [_judging.rating(r, self.best) for r in self.validated()]
         if self.number("patience") and judged and len(judged) - 1 - judged.index(max(judged)) >= self.given["patience"]:
             self.stopped = "patience"
 
@@ -242,16 +246,20 @@ class _Run:
         done = self.validated()
         if done and done[-1]["step"] == self.trainer.steps:
             return
-        parts = [_row(batch, self.trainer.inputs, f"batch {i} of valid") for i, batch in enumerate(self.valid)]
+        parts = [row_of(batch, self.trainer.inputs, f"batch {i} of valid") for i, batch in enumerate(self.valid)]
         if not parts:
             raise InputError("valid gives no batch")
-        results, more = self.trainer.evaluate(parts=parts), {}
-        if self.metric is not None:
-            score = score_of(self.metric, self.trainer)
-            group = self.trainer._group
-            more["score"] = score if group is None else struct.unpack("<d", group.of_first(struct.pack("<d", score)))[0]
+        with self.trainer._averaged(self.averages):
+            results, more = self.trainer.evaluate(parts=parts), {}
+            if self.metric is not None:
+                more = _judging.scores_of(self.metric, self.trainer, self.best)
+                group = self.trainer._group
+                if group is not None:
+                    data = np.array(list(more.values()), np.float64).tobytes()
+                    more = dict(zip(more, np.frombuffer(group.of_first(data), np.float64).tolist()))
         record = self.log.record("valid", self.batches.epoch, results, **more)
-        if self.folder is not None and all(_judged(r) < _judged(record) for r in done):
+        rating = _judging.rating(record, self.best)
+        if self.folder is not None and all(_judging.rating(r, self.best) < rating for r in done):
             self.keep_weights()
         self.log.put(record)
         self.look_back()
@@ -273,7 +281,7 @@ class _Run:
             return
         where = f"batch {self.batches.at - 1} of epoch {self.batches.epoch}"
         try:
-            result = self.trainer.step(row)
+            result = self.trainer._do(STEP, self.trainer._parts(row, None, {}))
         except InputError as error:
             if NO_LABEL not in str(error) or self.number("empty_batches") != "skip":
                 raise InputError(f"{where}: {error}", reason=error.reason, place=error.place) from None
@@ -340,29 +348,14 @@ class _Run:
             self.save()
 
 
-def score_of(metric, trainer):
-    """What the metric gives: a number, which validations are compared by."""
-    score = metric(trainer)
-    try:
-        number = float(score)
-    except (TypeError, ValueError):
-        raise InputError(f"metric gave {score!r}, not a number", reason="type") from None
-    if math.isnan(number):
-        raise InputError("metric gave NaN, which is no better or worse than another number", reason="value")
-    return number
-
-
-def _judged(record):
-    if "score" in record:
-        return record["score"]
-    return -record["loss"] if record["loss"] is not None else -math.inf
-
-
-def _check(train, valid, given, metric):
+def _check(trainer, train, valid, given, metric):
+    _judging.refuse_average(given)
     for name, value in given.items():
         if name not in OPTIONS:
             raise UsageError(f"{name}= is for items; train gives batches, for which fit has {', '.join(OPTIONS)}")
-        if name == "empty_batches":
+        if name == "best":
+            _judging.check(trainer, value, valid, metric)
+        elif name == "empty_batches":
             if value not in (None, "skip", "error"):
                 raise UsageError(f'empty_batches is {value!r}, not "skip" or "error"')
         elif value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -395,7 +388,7 @@ def _locked(folder):
 
 
 def fit(trainer, train, valid, out, resume, metric, callbacks, progress, given):
-    _check(train, valid, given, metric)
+    _check(trainer, train, valid, given, metric)
     if resume and out is None:
         raise UsageError("resume=True goes on with the run in out=, which is not given")
     folder = None if out is None else pathlib.Path(out)
@@ -420,5 +413,5 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, given):
         run.run()
     if log.progress:
         sys.stderr.write("\r\033[K")
-    best = max(run.validated(), key=_judged, default=None)
+    best = max(run.validated(), key=lambda record: _judging.rating(record, run.best), default=None)
     return Fit(best, log.history, max((r["seconds"] for r in log.history), default=0.0), run.skipped, run.stopped, folder)

@@ -13,6 +13,7 @@ from ._check import CURE, DOUBLED, TOLERANCE, Exported, as_array, as_input, copi
 from ._errors import CompileError, Error
 from ._source import Source
 
+ROUGH = 1e-2  # what torch's own rounding may be of a gradient that is compared
 SMALL = 1e-3  # of the greatest gradient: smaller ones are compared with this
 
 
@@ -120,7 +121,12 @@ def compared(source, plain, writer, objective, inputs, targets):
         far = distance(got[path], gradient, most)
         if far > TOLERANCE:
             single = single or of_torch(writer, objective, inputs, torch.float32)
-            if far > TOLERANCE + 4 * min(distance(single[1][path], gradient, most), 1e-2):
+            own = distance(single[1][path], gradient, most)
+            if far > TOLERANCE + 4 * min(own, ROUGH) and own > ROUGH:
+                raise CompileError(f"the example shows nothing of the gradient of {path}: torch's own in f32 is {own:.2g} of its largest "
+                                   f"value away from that in double, where the loss is {loss:.2g}. Give an example that the module "
+                                   "does not get right, such as labels that are not its inputs")
+            if far > TOLERANCE + 4 * min(own, ROUGH):
                 refuse(f"the gradient of {path} differs by {far:.2g} of its largest value")
 
 

@@ -92,7 +92,7 @@ def of(group):
 
 # ---- shares ----
 
-def _item_axes(inputs):
+def item_axes(inputs):
     """For each input the axis of the items: of the size called batch, else of the one that comes first in every input."""
     shapes = [kind.shape for kind in inputs.values()]
     firsts = {shape[0] if shape else None for shape in shapes}
@@ -102,14 +102,14 @@ def _item_axes(inputs):
     return [shape.index(size) if size in shape else None for shape in shapes]
 
 
-def _cut(part, axes, begin, end):
+def cut(part, axes, begin, end):
     return tuple(value if axis is None else value[(slice(None),) * axis + (slice(begin, end),)]
                  for value, axis in zip(part, axes))
 
 
 def shares(parts, inputs, shards):
     """(the parts, arrays, as many as shards divide: the largest is halved as long as they are not; items of each)"""
-    axes = _item_axes(inputs)
+    axes = item_axes(inputs)
     first = next(i for i, axis in enumerate(axes) if axis is not None)
     made = [tuple(_arrays.convert(value, kind.dtype, name, str(kind)) for (name, kind), value in zip(inputs.items(), part))
             for part in parts]
@@ -122,5 +122,5 @@ def shares(parts, inputs, shards):
         items = count(made[at])
         if items < 2:
             raise UsageError(f"a step of {sum(map(count, made))} items cannot be cut into {shards} shards of equally many parts")
-        made[at:at + 1] = [_cut(made[at], axes, 0, items // 2), _cut(made[at], axes, items // 2, items)]
+        made[at:at + 1] = [cut(made[at], axes, 0, items // 2), cut(made[at], axes, items // 2, items)]
     return made, [count(part) for part in made]

@@ -13,6 +13,7 @@ class Source:
         self.probed, self.probes, self.versions = None, (), {}  # of from_torch, for verify_torch
         self.state, self.constants, self.dropout = {}, (), True
         self.adapts = False  # the text has adapters (lora)
+        self.base_is_apart = False  # of a module that peft wrapped: checkpoints hold what is trained
         self.guards = {}  # where f32 become integers that have a bound -> the bound
 
     def explained(self, error):

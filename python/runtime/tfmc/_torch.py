@@ -166,6 +166,7 @@ def _with_objective(module, given, inputs, own, dropout, wanted, check, training
     objective = _training.Objective(writer, module, given, targets, loss, metrics, sizes)
     lines = objective.text()
     source = _source_of(writer, _training.with_objective(text, lines), wanted[0], dropout)
+    source.base_is_apart = _training.is_adapted(module)
 
     def gradients():
         plain = Writer(module, given, inputs, own, dropout, program=(writer.program, writer.guards)).write(*wanted)

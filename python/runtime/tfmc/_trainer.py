@@ -1,22 +1,26 @@
 """Trainers: steps of a model's objective on batches that a program makes, and the weights as they are."""
 import collections
 import collections.abc
+import contextlib
 import hashlib
+import math
 import os
 import pathlib
 import re
 
 import numpy as np
 
-from . import _core, _errors, _find, _group, _lora, _model, _source
+from . import _core, _errors, _find, _group, _lora, _model, _room, _source
 from ._errors import Diverged, EnvError, InputError, UsageError
 
 STEP, GRADIENTS, EVALUATE = range(3)  # of _core.Trainer._run
-WEIGHT, GRADIENT = range(2)           # of _core.Trainer._tensor
+WEIGHT, GRADIENT, MEAN = 0, 1, 4       # of _core.Trainer._tensor
+NO_LABEL = "no label that counts"      # in the message about a batch without anything to divide by
 
 
-class Step(collections.namedtuple("Step", "step loss norm rate results")):
-    """step: how many are done; norm: of all gradients, before clipping; results: of the objective by name, the loss first."""
+class Step(collections.namedtuple("Step", "step loss norm rate results skipped", defaults=(False,))):
+    """step: how many are done; norm: of all gradients, before clipping; results: of the objective by name, the loss first;
+    skipped: no label counts in the batch, so that nothing was changed and the loss is NaN."""
 
     __slots__ = ()
 
@@ -39,6 +43,22 @@ def _setting(name, value):
                          "None") from None
 
 
+def _recompute(word):
+    if word not in (None, "none", "cheap", "layer"):
+        raise UsageError(f'recompute is {word!r}, not "none", "cheap" or "layer"')
+    return word
+
+
+def _patterns(new, weights):
+    new = [new] if isinstance(new, str) else list(new)
+    wrong = [pattern for pattern in new if not isinstance(pattern, str) or not pattern]
+    if wrong:
+        raise UsageError(f'new is {wrong[0]!r}, not a pattern of weights, such as "head.*"')
+    if new and weights is None:
+        raise UsageError("new= says which weights are not those of weights=: without any all of them are new")
+    return new
+
+
 def with_objective(text, objective):
     """The text with these members before the last brace of its model."""
     end = text.rfind("}")
@@ -50,7 +70,10 @@ def with_objective(text, objective):
 class Trainer(_core.Trainer):
     """Trains the weights of a model, as its train block says: a text, a Source, or what `tfmc compile --training` made.
 
-    weights: what training begins with; None: the weights of the Source, or initial values for `seed`. settings and
+    weights: what training begins with; None: the weights of the Source, or initial values for `seed`; new: patterns of
+    those that have initial values nevertheless, such as a new head. memory: bytes that a step may take: batches are computed
+    in parts that fit, with the same results. recompute: "none", "cheap" (None) or "layer", what is computed again in place of
+    being kept; less memory, the same numbers. settings and
     more_settings take the place of those of the train block (lr=1e-4, schedule="linear"); objective is text that goes
     before the model's last brace, such as an objective and a train block. config: values of the model's configuration.
     One thread at a time; Ctrl-C ends a step, and the weights are as before.
@@ -63,26 +86,28 @@ class Trainer(_core.Trainer):
     def __new__(cls, *args, **named):
         return super().__new__(cls)
 
-    def __init__(self, source, *, weights=None, objective=None, settings={}, seed=0, threads=None, pool=None, shards=1,
-                 group=None, march=None, compiler=None, config={}, on_message=None, **more_settings):
-        self._make(source, None, weights=weights, objective=objective, settings={**settings, **more_settings}, seed=seed,
-                   threads=threads, pool=pool, shards=shards, group=group, march=march, compiler=compiler, config=config,
-                   on_message=on_message)
+    def __init__(self, source, *, weights=None, new=(), objective=None, settings={}, seed=0, threads=None, pool=None,
+                 memory=None, recompute=None, shards=1, group=None, march=None, compiler=None, config={}, on_message=None,
+                 **more_settings):
+        self._make(source, None, weights=weights, new=new, objective=objective, settings={**settings, **more_settings},
+                   seed=seed, threads=threads, pool=pool, memory=memory, recompute=recompute, shards=shards, group=group,
+                   march=march, compiler=compiler, config=config, on_message=on_message)
 
     @classmethod
-    def resume(cls, folder, source, *, weights=None, objective=None, settings={}, threads=None, pool=None, shards=1, group=None, march=None,
-               compiler=None, config={}, on_message=None, **more_settings):
+    def resume(cls, folder, source, *, weights=None, objective=None, settings={}, threads=None, pool=None, memory=None,
+               recompute=None, shards=1, group=None, march=None, compiler=None, config={}, on_message=None, **more_settings):
         """Goes on from a checkpoint: a folder step-XXXXXXXX, the folder of a run (from its newest), or a state.tfmt. The
         seed is the checkpoint's; what it was compiled of, and settings, are to be given again; of a model with adapters the
         base too, as weights or as those of the Source."""
         made = cls.__new__(cls)
-        made._make(source, _state_in(folder), weights=weights, objective=objective, settings={**settings, **more_settings},
-                   seed=0, threads=threads, pool=pool, shards=shards, group=group, march=march, compiler=compiler, config=config,
+        made._make(source, _state_in(folder), weights=weights, new=(), objective=objective,
+                   settings={**settings, **more_settings}, seed=0, threads=threads, pool=pool, memory=memory,
+                   recompute=recompute, shards=shards, group=group, march=march, compiler=compiler, config=config,
                    on_message=on_message)
         return made
 
-    def _make(self, source, state, *, weights, objective, settings, seed, threads, pool, shards, group, march, compiler,
-              config, on_message):
+    def _make(self, source, state, *, weights, new, objective, settings, seed, threads, pool, memory, recompute, shards, group,
+              march, compiler, config, on_message):
         self._group = _group.of(group)
         if self._group is not None and shards == 1:
             shards = self._group.ranks
@@ -93,7 +118,8 @@ class Trainer(_core.Trainer):
         self.source = source if isinstance(source, _source.Source) else None
         self._made, self._on_message, self.seed = None, on_message, seed if state is None else None
         if path is not None and _model.is_made(path):
-            given = {"weights": weights, "objective": objective, "settings": settings, "march": march, "config": config}
+            given = {"weights": weights, "new": new, "objective": objective, "settings": settings, "recompute": recompute,
+                     "march": march, "config": config}
             for name, value in given.items():
                 if value:
                     raise UsageError(f"{path} is compiled: {name}= is for texts")
@@ -102,16 +128,12 @@ class Trainer(_core.Trainer):
         else:
             if objective is not None:
                 text = with_objective(pathlib.Path(path).read_text(encoding="utf-8") if text is None else text, objective)
-            if weights is None and self.source is not None and (state is None or self.source.adapts):
+            if weights is None and self.source is not None and (state is None or self.source.adapts or self.source.base_is_apart):
                 weights = self.source.weights
             words = tuple(f"{n}={_setting(n, v)}" for n, v in settings.items())
             self._made = {"path": None if path is None else os.path.abspath(path), "text": text, "march": march,
-                          "compiler": compiler, "config": config, "settings": words, "shards": shards}
-            options = {
-                **_model.request(path, text, weights, config), "training": 1,
-                "march": _model._encode(march), "compiler": _model._encode(_find.compiler(compiler)),
-                "settings": tuple(word.encode() for word in words)}
-            _model.run_compiler(self, options, text, on_message)
+                          "compiler": compiler, "config": config, "settings": words, "shards": shards, "recompute": recompute}
+            self._compile_with(weights, (), _patterns(new, weights))
         pool = _model._pool_for(threads, pool)
         ranks = (0, 1, None) if self._group is None else (self._group.rank, self._group.ranks, self._group.exchange)
         self._begin(pool, seed, None if state is None else os.fsencode(state), shards, *ranks)
@@ -122,8 +144,21 @@ class Trainer(_core.Trainer):
         forms = {path: self._form(path) for path in self._paths}
         self._shapes = {path: shape for path, (_, shape) in forms.items()}
         self._narrow = {path: form for path, (form, _) in forms.items() if form != "f32"}  # kept in 16 bits
-        self._epoch, self._pool = 0, pool
+        self._epoch, self._pool, self._without_dropout, self.memory = 0, pool, None, memory
+        self.has_average = bool(self.trained) and self._tensor(self.trained[0], MEAN) is not None
+        if memory is not None:
+            _room.check(self, memory)
         self._check_ranks()
+
+    def _compile_with(self, weights, more_settings, new):
+        made = self._made
+        options = {
+            **_model.request(made["path"], made["text"], weights, made["config"]), "training": 1,
+            "march": _model._encode(made["march"]), "compiler": _model._encode(_find.compiler(made["compiler"])),
+            "recompute": _model._encode(_recompute(made["recompute"])),
+            "settings": tuple(word.encode() for word in (*made["settings"], *more_settings)),
+            "new": tuple(word.encode() for word in new)}
+        _model.run_compiler(self, options, made["text"], self._on_message)
 
     def _check_ranks(self):
         if self._group is None:
@@ -161,6 +196,8 @@ class Trainer(_core.Trainer):
 
     def _share(self, parts):
         """The parts that are this process's, and how many items come before them."""
+        if self.memory is not None:
+            parts = _room.fitting(self, parts)
         if self._shards == 1 or len(parts) % self._shards == 0 and self._group is None:
             return parts, 0
         parts, items = _group.shares(parts, self.inputs, self._shards)
@@ -180,14 +217,38 @@ class Trainer(_core.Trainer):
             raise (self.source.explained(error) if self.source is not None else error) from None
 
     def step(self, batch=None, /, *, parts=None, **named):
-        """One step on a batch: arrays by the names of the objective's inputs. parts: several batches that count as one."""
-        return self._do(STEP, self._parts(batch, parts, named))
+        """One step on a batch: arrays by the names of the objective's inputs. parts: several batches that count as one. A batch
+        in which no label counts changes nothing: `skipped` of what is returned is true."""
+        try:
+            return self._do(STEP, self._parts(batch, parts, named))
+        except InputError as error:
+            if NO_LABEL not in str(error):
+                raise
+            return Step(self.steps, math.nan, 0.0, 0.0, dict.fromkeys(self.results, math.nan), True)
 
-    def gradients(self, batch=None, /, *, parts=None, **named):
+    def gradients(self, batch=None, /, *, parts=None, dropout=True, **named):
         """The first half of a step: {path: gradient} of what is trained, the trainer's own memory, which may be changed
-        before update()."""
+        before update(). dropout=False: those of the objective without dropout, as copies, which update() takes after a call
+        with it alone."""
+        if not dropout:
+            return {path: array.copy() for path, array in self._plain().gradients(batch, parts=parts, **named).items()}
         self._do(GRADIENTS, self._parts(batch, parts, named))
         return {path: self.gradient(path) for path in self.trained}
+
+    def _plain(self):
+        """A trainer of the same objective without dropout, with the weights of now."""
+        if self._made is None:
+            raise UsageError("the trainer is of a compiled file: dropout=False is for texts")
+        if self._without_dropout is None:
+            made = type(self).__new__(type(self))
+            made.__dict__.update(self.__dict__)
+            made._compile_with(self.weights(), ("dropout=false", 'frozen="f32"'), ())
+            made._begin(self._pool, 0, None, self._shards, 0, 1, None)
+            made._narrow, made._group = {}, None
+            self._without_dropout = made
+        for path in self._paths:
+            self._without_dropout.weight(path)[...] = self.weight(path)
+        return self._without_dropout
 
     def update(self, gradients=None):
         """The second half. gradients: what takes the place of some, by path."""
@@ -198,9 +259,20 @@ class Trainer(_core.Trainer):
             own[...] = value
         return self._step_of(self._update())
 
-    def evaluate(self, batch=None, /, *, parts=None, **named):
-        """The results by name, without dropout; no weight changes."""
-        return self._do(EVALUATE, self._parts(batch, parts, named)).results
+    def evaluate(self, data=None, /, *, parts=None, batch_items=None, batch_tokens=None, pad=None, average=False, **named):
+        """The results by name, without dropout; no weight changes.
+
+        data: a batch, as of step(); or items, as fit() takes them (columns with batch_items or batch_tokens, which say how many
+        are computed at a time), or batches, such as a DataLoader's: the results over all of them. average: of the running mean
+        of the weights.
+        """
+        from . import _evaluate
+        with self._averaged(average):
+            if parts is None and not named and _evaluate.is_data(data, batch_items, batch_tokens):
+                return _evaluate.evaluate(self, data, batch_items, batch_tokens, pad)
+            if batch_items or batch_tokens or pad:
+                raise UsageError("batch_items, batch_tokens and pad are for items, not for a batch")
+            return self._do(EVALUATE, self._parts(data, parts, named)).results
 
     # ---- runs ----
 
@@ -214,8 +286,11 @@ class Trainer(_core.Trainer):
         or tuples), then for both, with options epochs or steps, valid_every, save_every, log_every, keep, patience,
         empty_batches. options: epochs or steps, batch_items or batch_tokens, part_tokens, pool,
         valid_every, save_every, log_every, keep, patience, memory, empty_batches, recompute. resume: go on with the run in
-        `out`, if there is one. metric(trainer) gives a number after each validation, the greater the better, which patience
-        follows. callbacks get each line of the log as a dict; one that returns True ends the run.
+        `out`, if there is one. order="given" keeps the order of the items. metric(trainer) gives a number after each validation,
+        the greater the better, or a dict of numbers; best names the result or number by which validations are judged ("accuracy",
+        "-loss"; "score" is a single metric's): the best weights are kept, and patience follows it. Without best= these are the
+        least loss, and patience follows a metric. callbacks get each line of the log as an Event; one that returns True ends the
+        run.
         """
         from . import _fit
         return _fit.fit(self, train, valid, out, resume, metric, callbacks, progress, pad, skip_long, options)
@@ -284,14 +359,35 @@ class Trainer(_core.Trainer):
         """That of the last step, before clipping: the trainer's own memory."""
         return self._array(path, GRADIENT)
 
-    def weights(self):
-        """Copies of all weights, under the paths of the text."""
-        return {path: self.weight(path).copy() for path in self._paths}
+    @contextlib.contextmanager
+    def _averaged(self, wanted=True):
+        """Within it the weights are their running mean."""
+        means = {path: self._tensor(path, MEAN) for path in self.trained} if wanted else {}
+        if None in means.values():
+            raise UsageError("there is no running mean of the weights: the setting average=0.999 makes one")
+        exchanged = [(self.weight(path), np.asarray(mean)) for path, mean in means.items()] if self.steps else []
+        for weight, mean in exchanged:  # before the first step it is the weights
+            weight[...], mean[...] = mean.copy(), weight.copy()
+        try:
+            yield
+        finally:
+            for weight, mean in exchanged:
+                weight[...], mean[...] = mean.copy(), weight.copy()
 
-    def state_dict(self):
+    @property
+    def state_bytes(self):
+        """Bytes of what is kept between steps: weights, gradients, moments."""
+        return self._state_bytes()
+
+    def weights(self, *, average=False):
+        """Copies of all weights, under the paths of the text; with average their running mean."""
+        with self._averaged(average):
+            return {path: self.weight(path).copy() for path in self._paths}
+
+    def state_dict(self, *, average=False):
         """Copies of all weights. Of a Source of from_torch they are what the module's load_state_dict takes: tied weights
         have all their names, and what the text does not use is as it was."""
-        weights = self.weights()
+        weights = self.weights(average=average)
         if self.source is None or not self.source.state:
             return weights
         return {name: value.detach().clone() if hasattr(value, "detach") else value
@@ -319,10 +415,10 @@ class Trainer(_core.Trainer):
         for path, values in found.items():
             self._set(path, values[0][1])
 
-    def to_torch(self, module, strict=True):
+    def to_torch(self, module, strict=True, *, average=False):
         """Copies the weights into a module of torch, which has the names of state_dict: all or nothing."""
         import torch
-        state = {name: torch.as_tensor(value) for name, value in self.state_dict().items()}
+        state = {name: torch.as_tensor(value) for name, value in self.state_dict(average=average).items()}
         own = module.state_dict(keep_vars=True)
         wrong = [f"{name} is {list(state[name].shape)} here and {list(own[name].shape)} in the module" for name in state
                  if name in own and state[name].shape != own[name].shape]
@@ -383,17 +479,25 @@ class Trainer(_core.Trainer):
         return self._note()
 
     def save_compiled(self, path):
-        """Writes the code, and the weights that training began with, to one file (x.tfmm): Trainer(path) needs no
-        compiler. Only the same version of tfmc opens it."""
+        """Writes the code to one file (x.tfmm), with the weights of now if training began with given ones: Trainer(path)
+        needs no compiler. Only the same version of tfmc opens it."""
         path = pathlib.Path(path)
         self._save_compiled(os.fsencode(path))
         return path
 
-    def model(self, *, threads=None, pool=None):
-        """A Model with the weights of now, which stay its own. It cannot be saved; tfmc.compile(source,
-        weights=trainer.weights()) makes one that can."""
+    def model(self, *, average=False, quantize=None, threads=None, pool=None):
+        """A Model with the weights of now, which stay its own; with average their running mean. It cannot be saved, but with
+        quantize=, for which it is compiled anew; tfmc.compile(source, weights=trainer.weights()) makes one that can."""
+        if quantize is not None:
+            if self._made is None:
+                raise UsageError("the trainer is of a compiled file: quantize= is for texts")
+            made = self._made
+            source = _source.Source(made["text"]) if made["path"] is None else made["path"]
+            return _model.compile(source, weights=self.weights(average=average), quantize=quantize, march=made["march"],
+                                  compiler=made["compiler"], config=made["config"], threads=threads, pool=pool)
         made = _model.Model.__new__(_model.Model)
-        made._of(self)
+        with self._averaged(average):
+            made._of(self)
         return made._begin("it belongs to a trainer", threads, self._pool if threads is None and pool is None else pool)
 
     def __reduce__(self):

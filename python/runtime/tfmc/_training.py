@@ -307,7 +307,11 @@ class Objective:
 
     def whole(self, heads, lines, returned):
         params = ", ".join(f"{name}: {kind}" for name, kind in heads.items())
-        return "\n".join([f"  fn objective({params}) {{", *lines, f"    return {returned}", "  }", "  train objective {", "  }"])
+        return "\n".join([f"  fn objective({params}) {{", *lines, f"    return {returned}", "  }", "  train objective {", *self.settings(), "  }"])
+
+    def settings(self):
+        """Of a module that peft wrapped checkpoints hold what is trained, as peft's own files do."""
+        return ['    saved = "trained"'] if is_adapted(self.module) else []
 
     def chosen(self):
         """The result that is the loss."""
@@ -383,6 +387,11 @@ class Objective:
         from ._check import copied, unchanged
         with mode(self.module, False), unchanged(self.module, self.writer.dropout):
             return self.module(**copied(self.given))
+
+
+def is_adapted(module):
+    """Whether peft put adapters into the module."""
+    return any(type(part).__module__.startswith("peft.") for part in module.modules())
 
 
 def with_objective(text, objective):

@@ -134,6 +134,11 @@ TFM_API tfm_status tfm_trainer_reserve(tfm_trainer *trainer, const tfm_value *la
 /* Bytes of memory for steps with parts of these dims, that of the trainer included, without what evaluation takes; -1
  * if a dim is out of range. */
 TFM_API int64_t tfm_trainer_bytes(const tfm_trainer *trainer, const tfm_value *largest);
+/* Of these, bytes of what it keeps between steps: weights, gradients, moments. */
+TFM_API int64_t tfm_trainer_state_bytes(const tfm_trainer *trainer);
+/* Bytes that a step takes besides if its batch, with these dims as a whole, has several parts and the objective mixes
+ * their items; 0: it does not. -1: a dim is out of range. */
+TFM_API int64_t tfm_trainer_mixture_bytes(const tfm_trainer *trainer, const tfm_value *whole);
 
 /* A tensor of the weight `path`, row-major, to be read or written between calls; it lies where it is until the trainer
  * is destroyed. `which`: a tfm_train_tensor. dims[8] and rank may be NULL. TFM_E_INPUT: there is no such weight, it is
@@ -162,6 +167,8 @@ TFM_API tfm_status tfm_trainer_save(tfm_trainer *trainer, const char *folder, co
  * be written. */
 TFM_API tfm_status tfm_trainer_save_adapter(tfm_trainer *trainer, const char *folder, const char *base,
                                             tfm_error *error);
+/* Whether states and weights.safetensors hold what is trained alone, as of a model with adapters: 1 or 0. */
+TFM_API int32_t tfm_trainer_base_is_apart(const tfm_trainer *trainer);
 /* Whether the model has such adapters: 1 or 0. */
 TFM_API int32_t tfm_trainer_has_adapter(const tfm_trainer *trainer);
 /* Why tfm_trainer_save_adapter cannot write the adapters that the model has; NULL: it can, or there are none. The text

@@ -68,12 +68,14 @@ typedef struct tfm_step_result {
   double results[TFM_MAX_RESULTS]; /* of the objective, the loss first */
 } tfm_step_result;
 
-/* What a trainer has of each weight: itself, its gradient of the last step, before clipping, and moments. */
+/* What a trainer has of each weight: itself, its gradient of the last step, before clipping, moments, and its running
+ * mean (`average`). */
 typedef enum tfm_train_tensor {
   TFM_TENSOR_WEIGHT,
   TFM_TENSOR_GRADIENT,
   TFM_TENSOR_FIRST,
-  TFM_TENSOR_SECOND
+  TFM_TENSOR_SECOND,
+  TFM_TENSOR_MEAN
 } tfm_train_tensor;
 
 #ifdef __cplusplus

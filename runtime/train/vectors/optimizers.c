@@ -238,6 +238,25 @@ void tfm_optimize_adam(const Job *job, const Chunk *chunk) {
   if (i < chunk->n) adam_rest(&step, gradient + i, (float *[]){weight + i, first + i, second + i}, chunk->n - i);
 }
 
+// ---- the running mean ----
+
+static void move_mean(const Job *job, const Chunk *chunk) {
+  const float rate = (float)job->rate;
+  const float *restrict weight = job->trainer->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
+  float *restrict mean = job->trainer->blocks[TFM_TENSOR_MEAN] + chunk->at;
+  for (int64_t i = 0; i < chunk->n; i++) mean[i] = mean[i] + rate * (weight[i] - mean[i]);
+}
+
+/* It begins with the weights before the first step; a young one moves faster. */
+void tfm_average_weights(tfm_trainer *t, int is_before) {
+  const double steps = (double)(t->t - t->head.origin.optimizer);
+  const double share = lesser_of(t->training->average_share, (steps + 1) / (steps + 10));
+  if (!is_before)
+    share_job(t, (Job){.trainer = t, .rate = 1 - share, .work = move_mean});
+  else if (steps == 1)
+    memcpy(t->blocks[TFM_TENSOR_MEAN], t->blocks[TFM_TENSOR_WEIGHT], t->training->floats * sizeof(float));
+}
+
 void optimizer_update(tfm_trainer *t, double clip, double rate) {
   share_job(t, (Job){.trainer = t, .clip = clip, .rate = rate, .work = t->training->optimize});
 }

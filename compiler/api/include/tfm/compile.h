@@ -53,6 +53,11 @@ typedef struct tfm_compile_options {
                        weights are those that training begins with; without any, initial values */
   const char *const *settings; /* "lr=1e-4": with `training`, settings in place of those of the train block */
   size_t n_settings;
+  const char *recompute; /* "none", "cheap" or "layer": with `training`, what a step computes again in place of keeping
+                            it; NULL: "cheap" */
+  const char *const *new_weights; /* "head.*": with `training` and weights, patterns of paths of those that begin with
+                                     initial values nevertheless; they need not be among the weights */
+  size_t n_new_weights;
 } tfm_compile_options;
 
 /* TFM_E_INPUT: the model, a definition or the weights are wrong, error->message is the first fault. TFM_E_ENV: a file
@@ -68,12 +73,19 @@ TFM_API tfm_model *tfm_compiled_model(const tfm_compiled *compiled);
  * settings out of range, or a weight without an initial value. TFM_E_ENV: the state does not fit. TFM_E_NOMEM. */
 TFM_API tfm_status tfm_compiled_trainer(const tfm_compiled *compiled, const char *state,
                                         const tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error);
+/* Frees the weights that training begins with, once a trainer has its own: trainers that are made later need a state.
+ * Nothing happens where trainers share them, as with adapters. */
+TFM_API tfm_status tfm_compiled_release_weights(tfm_compiled *compiled, tfm_error *error);
 /* NULL is ignored. The model's contexts must be gone, and so must trainers and the models that they gave. */
 TFM_API void tfm_compiled_free(tfm_compiled *compiled);
 
 /* Writes the model, code and packed weights in one file (by custom named .tfmm), for tfm_model_map on machines of the
  * same kind. The file is whole or absent: it is written beside and renamed. TFM_E_ENV: it cannot be written. */
 TFM_API tfm_status tfm_compiled_save(const tfm_compiled *compiled, const char *path, tfm_error *error);
+/* The same; if the model was compiled with weights, those that the trainer, made of it, has now take their place.
+ * TFM_E_NOMEM: all of the file lies in memory for a moment. */
+TFM_API tfm_status tfm_compiled_save_trainer(const tfm_compiled *compiled, const tfm_trainer *trainer, const char *path,
+                                             tfm_error *error);
 /* Opens such a file as tfm_compile would have made it. The weights are mapped, so that processes share them; the file
  * may be replaced by a rename, but must not be changed in place while it is open. TFM_E_ENV: the file cannot be read,
  * is no such file, is damaged, was made by another version, or its code is not for this CPU. Its code is run: open

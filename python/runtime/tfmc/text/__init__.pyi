@@ -1,16 +1,25 @@
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from .. import Model
+from .. import Diagnostic, Fit, Model
 
-__all__ = ["BATCH_TOKENS", "Embedder", "MultiVectorEmbedder", "Reranker", "Translator", "UNLIMITED", "Writer", "load_tokenizer"]
+__all__ = ["BATCH_TOKENS", "Embedder", "MultiVectorEmbedder", "Reranker", "Translator", "UNLIMITED", "Writer", "finetune",
+           "load_tokenizer"]
 
 BATCH_TOKENS: int
 UNLIMITED: int
 
 def load_tokenizer(folder: str | os.PathLike[str]) -> Any: ...
+
+# data: rows of texts (lists of tuples or dicts), columns, a datasets.Dataset; options: of Trainer.fit, and settings.
+def finetune(folder: str | os.PathLike[str], data: Any, *, task: Literal["pairs", "scores", "triplets", "labels", "text"],
+             out: str | os.PathLike[str], valid: Any = None, lora: Mapping[str, Any] | None = None, max_tokens: int | None = None,
+             loss: str | None = None, labels: Sequence[str] | None = None, pack: bool = False, seed: int = 0,
+             resume: bool = False, threads: int | None = None, settings: Mapping[str, Any] = {},
+             config: Mapping[str, Any] = {}, compiler: str | None = None,
+             on_message: Callable[[Diagnostic], object] | None = None, **options: Any) -> Fit: ...
 
 class Embedder:
     model: Model

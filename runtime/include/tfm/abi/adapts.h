@@ -11,7 +11,4 @@
 /* PAIR: it is A or B of an adapter; WHOLE: it is of a module that is trained beside them. */
 typedef enum tfm_adapts { TFM_ADAPTS_NOT, TFM_ADAPTS_PAIR, TFM_ADAPTS_WHOLE } tfm_adapts;
 
-/* Initial values for adapters alone: those that no file had, of a model whose other weights are of a file. */
-tfm_status tfm_trainer_draw_adapters(tfm_trainer *trainer, tfm_error *error);
-
 #endif

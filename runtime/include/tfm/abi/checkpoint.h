@@ -3,6 +3,7 @@
  *   DIR/step-00004000/state.tfmt            what the run goes on from (state_file.h)
  *   DIR/step-00004000/weights.safetensors   the weights for everybody else, under their names; of a model with adapters
  *                                           those that are trained, as its state has them
+ *   DIR/step-00004000/average.safetensors   the same with their running mean, where there is one
  *   DIR/latest                              a text: the name of the newest
  *
  * In: the folder of the run, its state, its weights. Out: a new checkpoint, whole or not at all: it is written to a
@@ -17,6 +18,7 @@
 
 #define TFM_CHECKPOINT_STATE "state.tfmt"
 #define TFM_CHECKPOINT_WEIGHTS "weights.safetensors"
+#define TFM_CHECKPOINT_AVERAGE "average.safetensors"
 
 typedef struct tfm_named_tensor { /* row-major */
   const char *name;
@@ -26,6 +28,11 @@ typedef struct tfm_named_tensor { /* row-major */
   uint32_t form; /* tfm_form: F32, BF16 or F16 */
 } tfm_named_tensor;
 
+typedef struct tfm_named_tensors { /* what a file holds */
+  const tfm_named_tensor *items;
+  int64_t n;
+} tfm_named_tensors;
+
 /* Replaces a safetensors file, whole or not at all. */
 tfm_status tfm_write_tensors(const char *path, const tfm_named_tensor *tensors, int64_t n, tfm_error *error);
 
@@ -33,18 +40,18 @@ tfm_status tfm_write_tensors(const char *path, const tfm_named_tensor *tensors, 
 uint64_t tfm_write_quoted(FILE *file, const char *text);
 
 /* Writes the checkpoint of head->step below `folder`, which exists, and makes it the latest. One of the same step is
- * replaced. */
+ * replaced. files: the weights; their running mean, without tensors where there is none. */
 tfm_status tfm_checkpoint_save(const char *folder, const tfm_state_head *head,
-                               const tfm_state_bytes blocks[TFM_STATE_BLOCKS], const tfm_named_tensor *tensors,
-                               int64_t n_tensors, tfm_error *error);
+                               const tfm_state_bytes blocks[TFM_STATE_BLOCKS], const tfm_named_tensors files[2],
+                               tfm_error *error);
 
 // ---- of a trainer (runtime/train/saved.c) ----
 
 /* The checkpoint of head->step of a trainer, whose note it may have; the hash of what is trained is set. */
 tfm_status tfm_trainer_checkpoint(tfm_trainer *trainer, const char *folder, const tfm_state_head *head,
                                   const tfm_state_bytes *note, tfm_error *error);
-/* The same weights alone, as a safetensors file. */
-tfm_status tfm_trainer_write_weights(tfm_trainer *trainer, const char *path, tfm_error *error);
+/* The same weights alone, as a safetensors file; with `is_mean` their running mean, if the trainer has one. */
+tfm_status tfm_trainer_write_weights(tfm_trainer *trainer, const char *path, int is_mean, tfm_error *error);
 /* A state of all weights without moments, which the trainer's optimizer takes for zeroes. The file must not exist. */
 tfm_status tfm_trainer_write_start(tfm_trainer *trainer, const char *path, const tfm_state_head *head,
                                    tfm_error *error);

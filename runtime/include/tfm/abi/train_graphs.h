@@ -64,6 +64,10 @@ struct tfm_trainer;
 typedef void tfm_optimizer_work(const struct OptimizerJob *job, const struct Chunk *chunk);
 tfm_optimizer_work tfm_optimize_sgd, tfm_optimize_adam;
 
+/* Moves the running mean of the weights: called before each update and after it (the same file). */
+typedef void tfm_weight_average(struct tfm_trainer *trainer, int is_before);
+tfm_weight_average tfm_average_weights;
+
 /* Computes the steps of an objective's formulas over sums, or, with slopes, what the loss changes with each of them,
  * from the last one to the first (runtime/train/formula_steps.c). */
 typedef void tfm_formula_walk(struct tfm_trainer *trainer, const struct tfm_objective *objective, double *slopes);

@@ -96,6 +96,7 @@ typedef struct tfm_training {
   tfm_mixer_of *mixer;           /* NULL: no result mixes items */
   tfm_formula_walk *formulas;    /* NULL: no result is a formula over sums */
   tfm_optimizer_work *optimize;
+  tfm_weight_average *average;   /* NULL: there is no running mean of the weights */
   const char *whole, *whole_why; /* place and reason that a step must be one part; both NULL: it may be several */
   const char *adapter, *no_adapter; /* of adapts.h */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
@@ -108,9 +109,10 @@ typedef struct tfm_training {
   uint32_t n_inputs, n_sizes;                 /* of the objective */
   uint32_t batch;                             /* the run-time size that counts items; TFM_NONE: there is none */
   uint32_t args_size, optimizer;
-  uint32_t base_is_apart;                     /* checkpoints do not hold what is frozen: the model has adapters */
+  uint32_t base_is_apart;                     /* checkpoints do not hold what is frozen: it has adapters, or says so */
   uint64_t args_number;                       /* of the args struct of the objective (tfm_args_layout.number) */
   tfm_train_settings settings;
+  double average_share;           /* of the mean that a step leaves, once it is old enough */
   /* In a library: the tables of weights, masks and inputs of graphs, and those of `packing`, whose members count from
    * the end of this struct. NULL stands in their place, and in that of paths. */
   tfm_packed_tables tables;
@@ -162,8 +164,7 @@ tfm_status tfm_train_update(tfm_trainer *trainer, double loss, double *norm, dou
 /* The results over all parts, without dropout. */
 tfm_status tfm_train_evaluate(tfm_trainer *trainer, const tfm_train_parts *parts, double *results,
                                 tfm_error *error);
-/* Bytes of what a trainer keeps, and of the run of a part with these run-time sizes (-1: one is out of range). */
-int64_t tfm_trainer_state_bytes(const tfm_trainer *trainer);
+/* Bytes of the run of a part with these run-time sizes (-1: one is out of range). */
 int64_t tfm_trainer_part_bytes(const tfm_trainer *trainer, const int64_t *sizes);
 /* Bytes of what mixes the items of a whole batch with these sizes, where its parts are run one by one; 0: nothing. */
 int64_t tfm_trainer_whole_bytes(const tfm_trainer *trainer, const int64_t *sizes);

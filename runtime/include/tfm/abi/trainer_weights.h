@@ -16,6 +16,8 @@ uint64_t tfm_trainer_trained(const tfm_trainer *trainer);
  * same objective, which moves it. */
 void *tfm_trainer_place(const tfm_trainer *trainer, uint32_t parameter);
 void tfm_trainer_lend(tfm_trainer *trainer, uint32_t parameter, void *place);
+/* Whether it keeps a running mean of what is trained (`average`). */
+int tfm_trainer_has_mean(const tfm_trainer *trainer);
 /* Both blocks of weights, as they are. */
 typedef struct tfm_trainer_weights {
   const void *trained, *frozen;
