@@ -38,7 +38,7 @@ class Case(test_cli.Case):
         return {str(p.relative_to(root)): (p.read_bytes(), p.stat().st_mode) for p in root.rglob("*") if p.is_file()}
 
     def compile(self, *args, model="model.tfm", out="libm.so", **kwargs):
-        words = ["compile", model, "-o", out, *self.linking, *args]
+        words = ["compile", model, "-o", out, *(() if out.endswith(".tfmm") else self.linking), *args]
         if kwargs or any(os.path.isabs(str(word)) for word in words):
             return self.tfmc(*words, **kwargs)
         before = self.contents()

@@ -288,7 +288,7 @@ class Trials:
         self.check("least cosine", "[E0803]" in verify("--quantize=int8", "--compare-with=f32", "--min-cosine=1", code=5))
         self.check("nothing to compare", "fewer bits" in verify("--compare-with=f32", code=2))
         self.check("alone", "--compare-with" in verify("--quantize=int8", "--min-cosine=1", code=2))
-        self.check("golden", "excludes" in verify("--quantize=int8", "--golden=w.safetensors", "--compare-with=f32", code=2))
+        self.check("golden", "compared with the model in f32" in verify("--quantize=int8", "--golden=w.safetensors", "--compare-with=f32", code=2))
         said = self.tfm("verify", "libint8.so", "--weights", "w.safetensors", *inputs, "--compare-with=f32", "--sensitivity", "-v")
         self.check("of a library", said == verify("--quantize=int8", "--compare-with=f32", "--sensitivity", "-v"), said)
         self.check("packed weights", "needs the file" in self.tfm("verify", "libint8.so", "--weights", "int8.tfmw", *inputs,

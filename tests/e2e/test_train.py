@@ -245,7 +245,7 @@ class Train(unittest.TestCase):
                                  ("gamma = 0.5", '"constant"', "for exponential"), ('schedule = "cosin"', "did you mean", "cosine"),
                                  ('schedule = "noam"  warmup = 3  model_size = 4  final_lr = 0.1', "final_lr", "for linear, cosine"), ("freeze = 3", "list of strings"), ('freeze = ["*"]', "no trained weight"),
                                  ('no_decay = ["x"]', "no_decay", '"x"'), ("lr = 1  lr = 2", "twice"), ("clip_norm = -1", "clip_norm", "-1"),
-                                 ("lr = lr", "unknown name"), ("average = 0.5", "no setting 'average'")]:
+                                 ("lr = lr", "unknown name"), ("rate = 0.5", "no setting 'rate'")]:
             self.model(settings)
             message = self.tfmc("check", "m.tfm", code=1)
             for word in words:

@@ -179,7 +179,7 @@ class TrainData(unittest.TestCase):
     def test_options_that_do_not_fit(self):
         for words, args in [("not both", ["--epochs=1"]), ("not both", ["--batch-items=1"]), ("nothing to validate", ["--valid-every=1"]),
                             ("nothing to validate", ["--early-stopping=1"]), ("without --weights", ["--new=x"]),
-                            ("does not go with --data", ["--gradients"])]:
+                            ("does not go with --data", ["--gradients", "--output=g.safetensors"])]:
             self.refused(words, args=args, code=2)
         self.assertIn("--out", self.tfmc("train", "m.tfm", "--data=d.safetensors", "--steps=1", code=2))
         self.assertIn("not both", self.tfmc("evaluate", "m.tfm", "--data=d.safetensors", "--batches=d.safetensors", "--weights=w", code=2))
