@@ -112,12 +112,15 @@ static bool take_setting(json_t *object, const char *key, json_t *value) {
   return json_object_set(object, key, value) == 0;
 }
 
-/* A copy in which the kind is called `rope_type`, as it is now, and rope_theta is that of the config if it has none.
+/* A copy in which the kind is called `rope_type`, as it is now, and rope_theta is that of the config if it has none. A
+ * kind that is null is none, whatever `type` says.
  * NULL after an error; `name`: of the object. */
 static json_t *rotary_copy(Arena *arena, Diag *diag, const Folder *folder, const char *name) {
   const json_t *object = json_object_get(folder->config, name);
   json_t *copy = json_is_object(object) ? json_copy((json_t *)object) : json_object();
-  if (!take_setting(copy, "rope_type", json_object_get(copy, "type")))
+  const json_t *kind = json_object_get(copy, "type");
+  const bool is_null = kind && !json_is_null(kind) && json_is_null(json_object_get(copy, "rope_type"));
+  if (is_null || !take_setting(copy, "rope_type", (json_t *)kind))
     report_contradiction(diag, folder, arena_printf(arena, "%s.type", name), arena_printf(arena, "%s.rope_type", name));
   json_object_del(copy, "type");
   if (!take_setting(copy, "rope_theta", json_object_get(folder->config, "rope_theta")))
