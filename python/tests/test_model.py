@@ -191,6 +191,8 @@ class Inspecting(Case):
         save_file(PAIR_WEIGHTS, folder / "pair.safetensors")
         model = tfmc.compile(folder / "pair.tfm", weights=folder / "pair.safetensors", threads=1, quantize="f32")
         self.assertIn("f32[n, 4]", model.dump("graph"))
+        self.assertIn("Pair", model.dump("ast"))
+        self.assertIn("fma", model.dump("llvm"))
         wide = tfmc.compile(ONE, weights={"product.weight": np.zeros((7, 7), np.float32)}, d=7)
         self.assertIn("f32[n, 7]", wide.dump("graph"))
         for inputs in ({"x": X, "ids": IDS.tolist(), "keep": KEEP}, {"x": "5x4", "ids": "5", "keep": "5"}):

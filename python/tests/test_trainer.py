@@ -305,7 +305,8 @@ class Refusals(Case):
                  (tfmc.InputError, {**batch, "labels": np.zeros((2, 3), int)}, "counts"),
                  (tfmc.InputError, {**batch, "ids": np.full((2, 3), 1 << 40)}, "does not fit")]
         for kind, given, words in wrong:
-            for call in (trainer.step, trainer.gradients, trainer.evaluate):
+            calls = (trainer.step, trainer.gradients, trainer.evaluate)
+            for call in calls[words == "counts":]:  # such a step is skipped: test_trainer_options
                 with self.subTest(words=words, call=call.__name__):
                     self.refused(kind, words, call, given)
         self.refused(tfmc.UsageError, "not both", trainer.step, batch, parts=[batch])

@@ -72,7 +72,7 @@ class Writing(Case):
         with self.assertRaisesRegex(tfmc.InputError, "guesses is 2 and num_beams 3: tokens of beams are not guessed"):
             self.model.generate([[1]], num_beams=3, guesses=2)
         with self.assertRaisesRegex(tfmc.InputError, "guesses"):
-            self.model.generate([[1]], guesses=-1)
+            self.model.generate([[1]], guesses=-2)
 
     def test_rows_together_are_those_of_generate_alone(self):
         choose, ended = random.Random(3), 0

@@ -233,7 +233,7 @@ WHOLE_MODELS = ("hf-", "gen-", "seed-", "experts", "fn-")  # of tests/goldens: o
 
 def cases():
     seen = set()
-    for path in [*sorted((ROOT / "tests/models/cases").glob("*.json")), *sorted((ROOT / "tests/models/tables").glob("*.json"))]:
+    for path in [p for part in ("cases", "tables", "by_hand") for p in sorted((ROOT / "tests/models" / part).glob("*.json"))]:
         case = json.loads(path.read_text())
         config = case["files"].get("config.json", {})
         name = str((config.get("architectures") or [""])[0])

@@ -69,17 +69,26 @@ def _arguments(source, weights, weights_prefix, model, quantize, settings):
 
 # ---- about a model that was compiled ----
 
-def of_model(model, command, options, weights=False):
-    """What a command prints about the source of a model; with `weights`, for a command that computes."""
+def stage_of(model, stage, *options):
+    """What `tfmc dump` prints. Each stage gets what it depends on: the others refuse an instruction set, and the syntax
+    tree everything but the text."""
+    march = [f"-march={model.march}"] if stage.endswith("plan") or stage in ("llvm", "asm") else []
+    return of_model(model, "dump", [*march, f"--stage={stage}", *options], bare=stage == "ast")
+
+
+def of_model(model, command, options, weights=False, bare=False):
+    """What a command prints about the source of a model; with `weights`, for a command that computes; `bare`: of the text
+    alone."""
     if model.closed:
         raise UsageError("the model is closed")
     if model._made_from is None:
         raise UsageError("the model was loaded, and its source is not known: `tfmc.compile` makes models that have one")
     made, compiler = model._made_from
+    made = dict.fromkeys(made) | {"source": made["source"], "settings": {}} if bare else made
     arguments, text = _arguments(**{**made, "weights": made["weights"] if weights else None})
     if weights and not made["weights"]:
         options = [*options, "--random-weights=1"]
-    return _find.command([command, f"-march={model.march}", *options, *arguments], given=compiler, text=text,
+    return _find.command([command, *options, *arguments], given=compiler, text=text,
                          on_message=lambda message: None)
 
 
@@ -88,7 +97,7 @@ def profile(model, inputs, iterations, decode):
 
     import numpy as np
     kinds = {"f32": np.float32, "i32": np.int32, "bool": np.bool_}
-    options = [f"--iterations={iterations}", *(["--decode"] if decode else []),
+    options = [f"-march={model.march}", f"--iterations={iterations}", *(["--decode"] if decode else []),
                *([f"--threads={model._pool_threads}"] if model._pool_threads else [])]
     with tempfile.TemporaryDirectory(prefix="tfmc-") as folder:
         for number, (name, value) in enumerate(inputs.items()):

@@ -146,12 +146,12 @@ class Model(_core.Model):
         """A stage of compilation as text: ast, graph, fused, plan, llvm, asm; of models that write also step, step-plan
         and others. Of models made by tfmc.compile; a source that is a file is read again."""
         from . import _commands
-        return _commands.of_model(self, "dump", [f"--stage={stage}"])
+        return _commands.stage_of(self, stage)
 
     def report(self):
         """What was fused, what was not, and why, as text. Of models made by tfmc.compile."""
         from . import _commands
-        return _commands.of_model(self, "dump", ["--stage=fused", "--report"])
+        return _commands.stage_of(self, "fused", "--report")
 
     def profile(self, inputs=None, /, *, iterations=20, decode=False, **named):
         """Where the time of a run goes, as text: measured by the command, in a process of its own, with the model's
