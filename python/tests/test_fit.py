@@ -65,17 +65,21 @@ def contents(folder):
     return found, lines
 
 
+def run_of_command(folder, *options):
+    """What the command makes of the same items in a folder, which is returned."""
+    folder = pathlib.Path(folder)
+    (folder / "model.tfm").write_text(TINY % TRAIN)
+    as_file(folder / "train.safetensors", ITEMS)
+    as_file(folder / "valid.safetensors", VALID)
+    subprocess.run([compiler(), "train", folder / "model.tfm", "--data", folder / "train.safetensors", "--valid",
+                    folder / "valid.safetensors", "--out", folder / "run", "--seed=3", "--epochs=2", "--batch-items=4",
+                    "--save-every=5", "--log-every=4", *options], check=True, capture_output=True)
+    return folder
+
+
 class Runs(Case):
     def command(self, *options):
-        """What the command makes of the same items."""
-        folder = pathlib.Path(self.folder())
-        (folder / "model.tfm").write_text(TINY % TRAIN)
-        as_file(folder / "train.safetensors", ITEMS)
-        as_file(folder / "valid.safetensors", VALID)
-        subprocess.run([compiler(), "train", folder / "model.tfm", "--data", folder / "train.safetensors", "--valid",
-                        folder / "valid.safetensors", "--out", folder / "run", "--seed=3", "--epochs=2", "--batch-items=4",
-                        "--save-every=5", "--log-every=4", *options], check=True, capture_output=True)
-        return folder
+        return run_of_command(self.folder(), *options)
 
     def test_the_files_are_those_of_the_command(self):
         """From rows, tuples, columns of lists and of i64, and files: to the byte. The trainer is as the run ended."""

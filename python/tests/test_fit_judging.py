@@ -1,15 +1,13 @@
 """Trainer.fit: which validation is the best, running means, the order of items, what callbacks are told, memory of a trainer."""
 import json
 import pathlib
-import subprocess
 
 import numpy as np
 
 import tfmc
-from tfmc._find import compiler
 from support import Case
-from test_fit import ITEMS, RUN, TRAIN, VALID, as_file, contents, trainer
-from test_trainer import TINY, tensors
+from test_fit import ITEMS, RUN, VALID, contents, run_of_command, trainer
+from test_trainer import tensors
 
 BATCHES = [{name: np.stack([item[name] for item in group]) for name in ("ids", "labels")} for n in range(2, 9)
            for group in [[item for item in ITEMS if len(item["ids"]) == n]] if group]
@@ -67,13 +65,7 @@ class Best(Case):
 class Averages(Case):
     def test_runs_judge_the_mean(self):
         """The run, the command, a trainer that goes on: the same bytes; validation is of the mean."""
-        folder = pathlib.Path(self.folder())
-        (folder / "model.tfm").write_text(TINY % TRAIN)
-        as_file(folder / "train.safetensors", ITEMS)
-        as_file(folder / "valid.safetensors", VALID)
-        subprocess.run([compiler(), "train", folder / "model.tfm", "--data", folder / "train.safetensors", "--valid",
-                        folder / "valid.safetensors", "--out", folder / "run", "--seed=3", "--epochs=2", "--batch-items=4",
-                        "--save-every=5", "--log-every=4", "--set=average=0.9"], check=True, capture_output=True)
+        folder = run_of_command(self.folder(), "--set=average=0.9")
         files, lines = contents(folder / "run")
         self.assertIn("average.safetensors", files)
         self.assertIn("step-00000024/average.safetensors", files)

@@ -12,13 +12,12 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
 from safetensors.numpy import load_file, save_file
 
 import checkpoint
+from case_outputs import arrays, compare_outputs, each
 
 TFMC, CASES = sys.argv[1], pathlib.Path(sys.argv[2])
-TOLERANCE = 1e-5
 
 
 def tfmc(*args):
@@ -26,25 +25,6 @@ def tfmc(*args):
     if done.returncode or "warning" in done.stderr:
         raise AssertionError(f"tfmc {args[0]} ends with {done.returncode}: {done.stderr}")
     return done.stdout
-
-
-def arrays(values):
-    found = {k: np.array(v) for k, v in values.items()}
-    return {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in found.items()}
-
-
-def compare_outputs(case, inputs, run, folder, model):
-    save_file(inputs, folder / "in.safetensors")
-    tfmc("run", *model, "--inputs", folder / "in.safetensors", "-o", folder / "out.safetensors")
-    made, wanted = load_file(folder / "out.safetensors"), arrays(run["outputs"])
-    assert sorted(made) == sorted(wanted), f"outputs {sorted(made)}, wanted {sorted(wanted)}"
-    for name, b in wanted.items():
-        a = made[name]
-        assert a.shape == b.shape, f"{name} is {a.shape}, wanted {b.shape}"
-        if case["masked"]:
-            a, b = (x[inputs[case["masked"]] != 0] for x in (a, b))
-        worst = np.abs(a - b).max() / max(1, np.abs(b).max())
-        assert worst < TOLERANCE, f"{name} differs by {worst:.2g}"
 
 
 def ended(row):
@@ -63,7 +43,8 @@ def compare_tokens(case, inputs, run, folder, model):
         assert [ended(r) for r in made] == [ended(r) for r in wanted], f"{beams} beams: {made}, wanted {wanted}"
 
 
-def run(case):
+def run(name):
+    case = json.loads((CASES / f"{name}.json").read_text())
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         checkpoint.write(case, folder)
@@ -76,23 +57,13 @@ def run(case):
                 checkpoint.write(case, folder, seed)
                 assert tfmc("import", folder, "--strict") == text.read_text()
                 inputs = {k: checkpoint.turned(v) for k, v in inputs.items()}
-            compare_outputs(case, inputs, run, folder, model)
+            compare_outputs(tfmc, case, inputs, run["outputs"], folder, model)
             if "tokens" in run:
                 compare_tokens(case, inputs, run, folder, model)
 
 
 def main():
-    failed = 0
-    paths = sorted(p for p in CASES.glob("*.json") if p.stem in sys.argv[3:] or not sys.argv[3:])
-    for path in paths:
-        try:
-            run(json.loads(path.read_text()))
-            print(f"ok    {path.stem}")
-        except AssertionError as fault:
-            failed += 1
-            print(f"FAIL  {path.stem}: {str(fault)[:1500]}")
-    print(f"{len(paths) - failed} passed, {failed} failed")
-    return failed != 0 or not paths
+    return each(sorted(p.stem for p in CASES.glob("*.json") if p.stem in sys.argv[3:] or not sys.argv[3:]), run)
 
 
 sys.exit(main())

@@ -13,17 +13,13 @@ import numpy as np
 import tfmc
 
 import checkpoint
+from case_outputs import arrays
 
 CASES = pathlib.Path(sys.argv[1])
 # Where what stands behind a text or a sound is read too, as in transformers: docs/import.md says so of each.
 READS_PADDING = {"mobilebert": lambda config: True, "moonshine_streaming": lambda config: True,  # which takes whole frames
                  "moonshine": lambda config: True,
                  "wav2vec2": lambda config: config["feat_extract_norm"] == "group"}
-
-
-def arrays(values):
-    found = {k: np.array(v) for k, v in values.items()}
-    return {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in found.items()}
 
 
 def shape_of(tensor):
