@@ -77,17 +77,11 @@ for option in -march=x86-64-v3 -march=x86-64 --engine=reference --recompute; do
   stage "golden cases of generation, $option" build/venv/bin/python tests/goldens/check.py build/release/tfmc \
     tests/goldens tests/cases --generate "--option=$option"
 done
-stage "golden cases on other machines" build/venv/bin/python tests/e2e/cross.py build/release/tfmc tests/goldens \
-  tests/goldens/lang11 tests/goldens/state tests/cases
+stage "golden cases on other machines" build/venv/bin/python tests/e2e/cross.py build/release/tfmc --everywhere \
+  tests/goldens tests/goldens/lang11 tests/goldens/state tests/cases
 stage "functions of single numbers on other machines" build/venv/bin/python tests/e2e/cross_pointwise.py build/release/tfmc
-stage "golden cases of int8 and int4 on AArch64" build/venv/bin/python tests/e2e/cross.py build/release/tfmc \
-  --target=aarch64-linux-gnu --march=armv8.2-a-dotprod --march=armv8.6-a-i8mm --qemu-option=-cpu --qemu-option=max \
-  tests/goldens/q[48]-* tests/cases/q[48]-*
-for march in rv64gcv-zvl256b rv64gc; do
-  stage "golden cases on RISC-V, $march" build/venv/bin/python tests/e2e/cross.py build/release/tfmc \
-    --target=riscv64-linux-gnu --march=$march --threads=2 --qemu-option=-cpu \
-    --qemu-option=rv64,v=true,vlen=256,vext_spec=v1.0 tests/goldens
-done
+stage "golden cases on RISC-V without vectors" build/venv/bin/python tests/e2e/cross.py build/release/tfmc \
+  --target=riscv64-linux-gnu --march=rv64gc --threads=2 --qemu-option=-cpu --qemu-option=rv64 tests/goldens
 stage "libraries that train, on other machines" build/venv/bin/python tests/e2e/cross_train.py build/release/tfmc
 # Some of each kind: an emulated compiler takes ten times as long.
 other_host() {
@@ -99,6 +93,8 @@ stage "a tfmc for arm64" other_host arm64 --threads=2
 stage "a tfmc for riscv64" other_host riscv64 --threads=1 # of more qemu 7.2 ends by an assertion of its own
 stage "golden cases as WebAssembly modules" build/venv/bin/python tests/e2e/wasm.py build/release/tfmc tests/goldens \
   tests/goldens/lang11 tests/goldens/state tests/cases
+pages_of_machines() { TFM_LONG=1 build/venv/bin/python tests/e2e/test_machine_pages.py build/release/tfmc; }
+stage "the pages of other machines and the browser" pages_of_machines
 stage "random decoding" build/venv/bin/python tests/differential/decoding.py build/release/libtfm.so --first 1000 \
   --count 20000
 threads_of_libraries() { python3 tests/e2e/test_library_threads.py build/release/tfmc . "$@"; }
@@ -119,6 +115,7 @@ else stage "libtfm_limits, test_decoding_bits, bench-compare" false; fi
 stage_alone "what a change costs: every patch built and tried" python3 tests/meta/check_cost.py . --build build/cost --together
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-600}"
 stage "wheels" scripts/wheels.sh build/wheels
+stage "wheels for AArch64" scripts/wheels-arm64.sh build/wheels-arm64
 package_long() {
   [ -d build/release/python/CMakeFiles/tfm_python.dir ] || return 77 # no headers of Python
   cmake --build build/release --target python_package >/dev/null &&

@@ -126,6 +126,7 @@ else
   stage "WebAssembly modules" "$python" tests/e2e/test_web.py "$tfmc"
   stage "WebAssembly modules as commands" "$python" tests/e2e/test_wasi.py "$tfmc"
   stage "WebAssembly modules of whole models" "$python" tests/e2e/test_web_models.py "$tfmc"
+  stage "the pages of other machines and the browser" "$python" tests/e2e/test_machine_pages.py "$tfmc"
   stage "WebAssembly modules, golden cases" "$python" tests/e2e/wasm.py "$tfmc" \
     tests/goldens/{encoder-stack,hf-mixtral,prim-pointwise,q8-encoder,gen-gpt2-beam} tests/cases/{q4-mxfp4a8,q4-groups}
   stage "weights in MXFP4" "$python" tests/e2e/test_mxfp4.py "$tfmc"

@@ -265,7 +265,7 @@ static tfm_status check_machine(const char *path, const Mapping *parts, tfm_erro
   const Elf64_Ehdr *object = (const Elf64_Ehdr *)(const void *)(parts->data + header->objects[0].offset);
   const tfm_family family = family_of_elf(object->e_machine), here = cpu_family();
   if (family == here || family == TFM_FAMILY_ANY) return TFM_OK;
-  return api_fault(error, TFM_E_ENV, "%s holds code for %s; this machine is %s: compile the model with --target=%s",
+  return api_fault(error, TFM_E_ENV, "%s holds code for %s, and this machine is %s; compile it again with --target=%s",
                    path, family_called(family, false), family_called(here, false), family_called(here, true));
 }
 

@@ -107,7 +107,7 @@ static CompileMachine *machine_of(CompileTargets *chosen, const TargetInfo *targ
 }
 
 static void refuse_set(Session *session, const CompileTargets *chosen, const TargetInfo *target) {
-  const TargetInfo *other = chosen->sets[0] == target ? chosen->sets[chosen->n - 1] : chosen->sets[0];
+  const TargetInfo *first = chosen->sets[0]; /* which names the machine, if --target does not */
   if (chosen->n_machines > 1)
     option_error(&session->diag, OPTION_MARCH, "%s is code for %s, which --target does not name", target->name,
                  target_family(target)->triple);
@@ -116,7 +116,7 @@ static void refuse_set(Session *session, const CompileTargets *chosen, const Tar
                  target_family(target)->triple, chosen->machines[0].info->triple);
   else
     option_error(&session->diag, OPTION_MARCH, "a library holds code for one kind of machine: %s is %s, %s is %s",
-                 target->name, target_family(target)->name, other->name, target_family(other)->name);
+                 first->name, target_family(first)->name, target->name, target_family(target)->name);
 }
 
 /* Each set goes to its machine, and each machine has one. */

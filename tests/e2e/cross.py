@@ -2,14 +2,16 @@
 """Compiled libraries for other machines: their bits against those of libraries for this one.
 
 usage: cross.py TFMC [--target=TRIPLE ...] [--march=LIST ...] [--threads=N ...] [--cc=NAME] [--qemu-option=TEXT ...] CASE... [-v]
+       cross.py TFMC --everywhere [--target=TRIPLE ...] [--threads=N ...] [--log=FILE] [--minutes=N] [--part=I/N]
+                CASE... [-v]
        cross.py TFMC [--target=TRIPLE ...] --choices CASE [-v]
 
 CASE is a case folder or a folder of them (tests/goldens/README.md). Each case that runs is compiled here for this machine
 (x86-64-v3, whose products are fused with sums) and with --target for every TRIPLE (all that tfmc holds a runtime for), and
 for each LIST of its instruction sets (its default), without a C compiler unless --cc names one. cross_run.c runs both on the case's inputs, the other one under qemu; outputs,
 and what is generated with its scores, must be equal to the bit, but that a NaN is a NaN. The packed weights must be the
-same file. With --choices a library of all instruction sets of a family must choose the best that each CPU of CHOICES has,
-and one of a single set must refuse a CPU by the name of what that lacks. What is missing (a runtime, TRIPLE-gcc for cross_run.c, qemu) is said and not counted. Needs numpy and
+same file. With --everywhere each case runs on every row of EVERYWHERE (--log, --minutes, --part: sweep.py). With --choices
+a library of all instruction sets of a family must choose the best that each CPU of CHOICES has, and one of a single set must refuse a CPU by the name of what that lacks. What is missing (a runtime, TRIPLE-gcc for cross_run.c, qemu) is said and not counted. Needs numpy and
 safetensors. The last line is 'N passed, N failed'.
 """
 import copy
@@ -29,6 +31,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "goldens"))
 import check  # noqa: E402
 import compiled  # noqa: E402
+import sweep  # noqa: E402
 
 HOME, FUSED = "x86_64-linux-gnu", "x86-64-v3"
 # What qemu's CPU has unless --qemu-option says otherwise: that of RISC-V has no vectors by itself.
@@ -45,6 +48,10 @@ CHOICES = {
                           [("rv64gcv", "rv64", "V"), ("rv64gcv-zvl256b", "rv64", "V"), ("rv64gcv-zvl256b", f"{RV64}128", "Zvl256b")]),
 }
 MODULES = "wasm32"  # its cases are wasm.py's
+# Machine, instruction set, CPU of qemu; those of INTEGERS concern cases that hold int8 or int4, as compiled libraries do.
+EVERYWHERE = [("aarch64-linux-gnu", "armv8-a", "cortex-a53"), ("riscv64-linux-gnu", "rv64gcv", f"{RV64}128"),
+              ("riscv64-linux-gnu", "rv64gcv-zvl256b", f"{RV64}256")]
+INTEGERS = [("aarch64-linux-gnu", "armv8.2-a-dotprod", "max"), ("aarch64-linux-gnu", "armv8.6-a-i8mm", "max")]
 
 
 def call(*command, timeout=300):
@@ -194,19 +201,41 @@ def differ(one, two):
     return int(((a != b) & ~are_nan).sum())
 
 
+def weights_of(library):
+    packed = pathlib.Path(library).with_name("m.tfmw")
+    return packed.read_bytes() if packed.exists() else None
+
+
+class AtHome:
+    """What this machine's library of a case is and gives, kept for the last case: several machines are held against it."""
+
+    def __init__(self, machine):
+        self.machine, self.case, self.kept = machine, None, None
+
+    def of(self, folder, spec):
+        """What `info` says, the packed weights, the results."""
+        if self.case != (folder, spec):
+            with tempfile.TemporaryDirectory() as tmp:
+                case = Case(folder, spec, tmp)
+                library = case.compile("home", f"-march={FUSED}")
+                about = json.loads(call(TFMC, "info", library, "--json").stdout)
+                case.prepare(about)
+                self.kept = about, weights_of(library), case.run(self.machine, library, about, 1)
+            self.case = folder, spec
+        return self.kept
+
+
 def try_case(folder, spec, machines, threads, linking, tmp):
     """What is wrong with a case on a machine, or None."""
     case, (home, there) = Case(folder, spec, tmp), machines
     try:
-        libraries = [case.compile("home", f"-march={FUSED}"), case.compile("there", f"--target={there.triple}", *linking)]
-        weights = [pathlib.Path(library).with_name("m.tfmw") for library in libraries]
-        if weights[0].exists() and weights[0].read_bytes() != weights[1].read_bytes():
+        about, weights, want = home.of(folder, spec)
+        library = case.compile("there", f"--target={there.triple}", *linking)
+        if weights is not None and weights != weights_of(library):
             return "other packed weights"
-        about = json.loads(call(TFMC, "info", libraries[0], "--json").stdout)
         case.prepare(about)
-        want = case.run(home, libraries[0], about, 1)
         for n in threads:
-            n_differ = differ(want, case.run(there, libraries[1], about, n))
+            n_differ = differ(want, case.run(there, library, about, n))
             if n_differ:
                 return f"{n} threads: {n_differ} of {len(want) // 4} words differ"
     except Failed as failed:
@@ -242,33 +271,60 @@ def triples(*leaving_out):
     return [t for t in line.removeprefix("libraries for: ").split(", ") if t and t not in (HOME, *leaving_out)]
 
 
+def holds_bytes(spec):
+    return any("int8" in option or "int4" in option or "a8" in option for option in spec.get("options", []))
+
+
+def usable(triple, held, folder, home, options):
+    """A machine, or None and why there is none."""
+    there = Machine(triple, folder, options)
+    lacks = there.lacks or home.lacks or ("" if triple in held else f"tfmc holds no runtime for {triple}")
+    if lacks:
+        print(f"not run: libraries for {triple}: {lacks}")
+    return None if lacks else there
+
+
+def try_everywhere(tally, roots, machines, threads):
+    """machines: this one, and the others by their triples."""
+    home, others = machines
+    for folder, spec in tally.cases(roots, lambda spec: "expect_error" not in spec):
+        for triple, march, cpu in EVERYWHERE + (INTEGERS if holds_bytes(spec) else []):
+            if triple in others:
+                tally.add(f"{folder} {march} {cpu} threads={threads}", try_case, folder, spec, (home, others[triple].on(cpu)), threads,
+                          [f"-march={march}"])
+
+
+def try_there(tally, roots, machines, threads, rest):
+    """rest: options of linking, and the lists of instruction sets."""
+    there, (linking, sets) = machines[1], rest
+    for case, spec in tally.cases(roots, lambda spec: "expect_error" not in spec):
+        for march in sets or [None]:
+            how = [f"-march={march}"] if march else []
+            tally.add(" ".join([case, f"--target={there.triple}", *how]), try_case, case, spec, machines, threads, linking + how)
+
+
 def main(argv):
     def options(name):
         return [a.split("=", 1)[1] for a in argv if a.startswith(f"--{name}=")]
     roots = [a for a in argv[1:] if not a.startswith("-")]
-    tally = check.Tally("-v" in argv)
+    tally = sweep.Tally(argv, TFMC)
     threads, held = options("threads") or ["1", "3"], triples(MODULES)
-    linking = [f"--cc={cc}" for cc in options("cc")]
+    rest = [f"--cc={cc}" for cc in options("cc")], options("march")
     if not (options("target") or held):
         print("not run: this tfmc holds no runtime for another machine")
     with tempfile.TemporaryDirectory() as folder:
         home = Machine(HOME, folder, [])
-        for triple in options("target") or held:
-            there = Machine(triple, folder, options("qemu-option"))
-            lacks = there.lacks or home.lacks or ("" if triple in held else f"tfmc holds no runtime for {triple}")
-            if lacks:
-                print(f"not run: libraries for {triple}: {lacks}")
-                continue
-            if "--choices" in argv and triple not in CHOICES:
-                continue
-            for case, spec in tally.cases(roots, lambda spec: "expect_error" not in spec):
-                if "--choices" in argv:
+        others = {triple: usable(triple, held, folder, home, options("qemu-option")) for triple in options("target") or held}
+        others = {triple: there for triple, there in others.items() if there}
+        if "--everywhere" in argv:
+            try_everywhere(tally, roots, (AtHome(home), others), threads)
+        elif "--choices" in argv:
+            for there in (there for triple, there in others.items() if triple in CHOICES):
+                for case, spec in tally.cases(roots, lambda spec: "expect_error" not in spec):
                     try_choices(tally, case, spec, there)
-                    continue
-                for march in options("march") or [None]:
-                    how = [f"-march={march}"] if march else []
-                    tally.add(" ".join([case, f"--target={triple}", *how]), try_case, case, spec, (home, there), threads,
-                              linking + how)
+        else:
+            for there in others.values():
+                try_there(tally, roots, (AtHome(home), there), threads, rest)
     return tally.end()
 
 

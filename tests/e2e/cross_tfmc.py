@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """A tfmc that was built for another machine, under qemu: what it computes against what this machine's does, to the bit.
 
-usage: cross_tfmc.py TFMC BUILD [--threads=N] [--qemu-option=TEXT ...] [--without-files] CASE... [-v]
+usage: cross_tfmc.py TFMC BUILD [--threads=N] [--qemu-option=TEXT ...] [--without-files] [--log=FILE] [--minutes=N] [--part=I/N]
+                     CASE... [-v]
 
 BUILD is a folder that `cmake --preset arm64` or riscv64 prepared (scripts/cross-build.sh). CASE is a case folder or a folder
 of them (tests/goldens/README.md); those of training are told by their block. Each is run by TFMC for x86-64-v3 and by
 BUILD/tfmc, which compiles it in its process: outputs, what is generated, and of training gradients and weights must be
 equal, but that a NaN is a NaN. A case that computes outputs is also compiled by TFMC to a .tfmm file for that machine, which
-BUILD/tfmc opens, unless --without-files is given; the first one by BUILD/tfmc too. What is missing is said and not counted. Needs numpy and safetensors. The last line is 'N passed, N failed'.
+BUILD/tfmc opens, unless --without-files is given; the first one by BUILD/tfmc too. --log, --minutes and --part are those of
+sweep.py. What is missing is said and not counted. Needs numpy and safetensors. The last line is 'N passed, N failed'.
 """
 import os
 import pathlib
@@ -16,6 +18,7 @@ import shutil
 import sys
 
 import cross
+import sweep
 
 sys.path.insert(0, str(cross.HERE.parent / "goldens"))
 import check  # noqa: E402
@@ -103,11 +106,11 @@ def main(argv):
     def options(name):
         return [a.split("=", 1)[1] for a in argv if a.startswith(f"--{name}=")]
     tfmc, build, *roots = [a for a in argv[1:] if not a.startswith("-")]
-    tally, threads = check.Tally("-v" in argv), (options("threads") or [2])[0]
-    there, lacks = host_of(build, options("qemu-option"))
+    threads, (there, lacks) = (options("threads") or [2])[0], host_of(build, options("qemu-option"))
     if lacks:
         print(f"not run: tfmc on another machine: {lacks}")
         return 77
+    tally = sweep.Tally(argv, tfmc, os.path.join(build, "tfmc"))
     hosts, is_first = (Host([os.path.abspath(tfmc)], cross.HOME), there), True
     for folder, spec in tally.cases(roots, lambda spec: "expect_error" not in spec and spec.get("stage") != "check"):
         tally.add(f"{folder} on {there.triple}", try_case, folder, spec, hosts, threads)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Libraries that train for other machines: what they compute against what those for this machine do, to the bit.
 
-usage: cross_train.py TFMC [--target=TRIPLE ...] [--threads=N ...] [CASE ...] [-v]
+usage: cross_train.py TFMC [--target=TRIPLE ...] [--threads=N ...] [--log=FILE] [--minutes=N] [--part=I/N] [CASE ...] [-v]
 
 CASE is a golden case of training (all of tests/goldens/train), whose library is compiled for this machine (x86-64-v3) and
-with --target for every TRIPLE (all that tfmc holds a runtime for). host/training.c runs both, the other one under qemu:
+for the rows of cross.EVERYWHERE of every TRIPLE (all that tfmc holds a runtime for). host/training.c runs both, the other one under qemu:
 results, gradients of the first step, weights and packed weights at the end must be equal; a NaN is a NaN. What is missing (a
-runtime, TRIPLE-gcc, qemu) is said and not counted. Needs numpy and safetensors. The last line is 'N passed, N failed'.
+runtime, TRIPLE-gcc, qemu) is said and not counted; --log, --minutes and --part are those of sweep.py. Needs numpy and
+safetensors. The last line is 'N passed, N failed'.
 """
 import json
 import os
@@ -15,6 +16,7 @@ import sys
 import tempfile
 
 import cross
+import sweep
 import test_train_library as trained
 
 
@@ -33,14 +35,33 @@ def made(folder, spec, work, machine, options):
     return library
 
 
-def try_case(folder, spec, machines, threads, tmp):
-    """What is wrong with a case on a machine, or None."""
-    home, there = machines
+class AtHome:
+    """What this machine's library of a case computes, kept for the last case."""
+
+    def __init__(self, machine):
+        self.machine, self.case, self.kept = machine, None, None
+
+    def of(self, folder, spec):
+        if self.case != folder:
+            with tempfile.TemporaryDirectory() as tmp:
+                library = made(folder, spec, pathlib.Path(tmp, "home"), self.machine, [f"-march={cross.FUSED}"])
+                self.kept = library.run(*call_of(spec)[0], 1, call_of(spec)[1])
+            self.case = folder
+        return self.kept
+
+
+def call_of(spec):
+    """Steps, pieces of a batch, the seed; and what is done."""
     train = spec.get("train", {})
     mode = train.get("mode", "train")
-    call = 0 if mode == "initial" else train.get("steps", 1), train.get("accumulate", 1), train.get("seed", 0)
-    want = made(folder, spec, pathlib.Path(tmp, "home"), home, [f"-march={cross.FUSED}"]).run(*call, 1, mode)
-    library = made(folder, spec, pathlib.Path(tmp, "there"), there, [f"--target={there.triple}"])
+    return (0 if mode == "initial" else train.get("steps", 1), train.get("accumulate", 1), train.get("seed", 0)), mode
+
+
+def try_case(folder, spec, machines, march, threads, tmp):
+    """What is wrong with a case on a machine, or None."""
+    home, there = machines
+    want, (call, mode) = home.of(folder, spec), call_of(spec)
+    library = made(folder, spec, pathlib.Path(tmp, "there"), there, [f"-march={march}"])
     for n in threads:
         got = library.run(*call, n, mode)
         if set(got) != set(want) or not want:
@@ -55,19 +76,17 @@ def try_case(folder, spec, machines, threads, tmp):
 def main(argv):
     def options(name):
         return [a.split("=", 1)[1] for a in argv if a.startswith(f"--{name}=")]
-    roots = [pathlib.Path(a) for a in argv[1:] if not a.startswith("-")] or sorted(trained.CASES.glob("train-*"))
-    tally, threads, held = cross.check.Tally("-v" in argv), options("threads") or ["2"], cross.triples(cross.MODULES)
+    roots = [a for a in argv[1:] if not a.startswith("-")] or sorted(map(str, trained.CASES.glob("train-*")))
+    tally, threads, held = sweep.Tally(argv, cross.TFMC), options("threads") or ["2"], cross.triples(cross.MODULES)
     with tempfile.TemporaryDirectory() as folder:
         home = cross.Machine(cross.HOME, folder, [])
-        for triple in options("target") or held:
-            there = cross.Machine(triple, folder, [])
-            lacks = there.lacks or home.lacks or ("" if triple in held else f"tfmc holds no runtime for {triple}")
-            if lacks:
-                print(f"not run: libraries that train for {triple}: {lacks}")
-                continue
-            for case in roots:
-                spec = json.loads((case / "case.json").read_text())
-                tally.add(f"{case} --target={triple}", try_case, case, spec, (home, there), threads)
+        others = {triple: cross.usable(triple, held, folder, home, []) for triple in options("target") or held}
+        at_home = AtHome(home)
+        for case, spec in tally.cases(roots, lambda spec: True):
+            for triple, march, cpu in cross.EVERYWHERE:
+                if others.get(triple):
+                    tally.add(f"{case} {march} {cpu} threads={threads}", try_case, pathlib.Path(case), spec,
+                              (at_home, others[triple].on(cpu)), march, threads)
     return tally.end()
 
 

@@ -12,6 +12,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import unittest.mock
 
 import tally
 import test_cli
@@ -21,9 +22,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 GOLDENS = HERE.parent / "goldens"
 sys.path.insert(0, str(GOLDENS))
 import cross  # noqa: E402
+import cross_train  # noqa: E402
 
 PAGES = {"aarch64-linux-gnu": (4096, 16384, 65536)}  # RISC-V has pages of 4 KB
 MODES = ("nearest", "up", "down", "zero", "flush")
+ROUNDINGS = "0123"  # places in host/training.c's `modes`
 WRITES = """model M(vocab = 20, d = 16) {
   words = Embedding(vocab, d)
   body = Transformer(d, 2, 1, 2, 32)
@@ -95,6 +98,21 @@ class Modes(Machines):
                     finally:
                         del os.environ["CROSS_MODE"]
 
+    def test_training_in_every_rounding_mode_which_is_put_back(self):
+        folder = GOLDENS / "train/train-mha-causal"
+        spec = json.loads((folder / "case.json").read_text())
+        call, mode = cross_train.call_of(spec)
+        libraries = [cross_train.made(folder, spec, pathlib.Path(tempfile.mkdtemp(dir=self.folder.name), "it"), machine,
+                                      [f"-march={cross.FUSED}" if machine.triple == cross.HOME else f"--target={machine.triple}"])
+                     for machine in (self.home(), *self.machines())]
+        want = libraries[0].run(*call, 2, mode)
+        for library in libraries:
+            for rounding in ROUNDINGS:
+                with unittest.mock.patch.dict(os.environ, ROUNDING=rounding):
+                    got = library.run(*call, 2, mode)
+                self.assertEqual({name: cross.differ(values.tobytes(), got[name].tobytes()) for name, values in want.items()},
+                                 dict.fromkeys(got, 0), f"{library.compiler}, rounding {rounding}")
+
 
 class Callbacks(Machines):
     def test_a_backtrace_from_a_callback_reaches_main(self):
@@ -109,5 +127,5 @@ class Callbacks(Machines):
 
 
 if __name__ == "__main__":
-    cross.TFMC = test_cli.TFMC = os.path.abspath(sys.argv.pop(1))
+    cross.TFMC = cross_train.trained.TFMC = test_cli.TFMC = os.path.abspath(sys.argv.pop(1))
     sys.exit(tally.run())

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Models as WebAssembly modules: their bits against those of libraries for this machine.
 
-usage: wasm.py TFMC [--module=plain|relaxed|deterministic ...] CASE... [-v]
+usage: wasm.py TFMC [--module=plain|relaxed|deterministic ...] [--log=FILE] [--minutes=N] [--part=I/N] CASE... [-v]
 
 CASE is a case folder or a folder of them (tests/goldens/README.md). Each case that runs is compiled for this machine and with
 --target=wasm32. m.wasm, run by wasmtime, must give the bits of -march=x86-64, and m-relaxed.wasm, which wasmtime fuses as
 x86-64-v3 does, those of -march=x86-64-v3: outputs, and what is generated with its scores; a NaN is a NaN. "deterministic" is
 m-relaxed.wasm where wasmtime takes for every relaxed instruction what the specification names for machines that must agree;
 without --module the other two run. The packed weights must be the same file, and modules import nothing. What is missing (a
-runtime for wasm32 in TFMC, wasmtime) is said and not counted. Needs numpy, safetensors and wasmtime. The last line is
-'N passed, N failed'.
+runtime for wasm32 in TFMC, wasmtime) is said and not counted; --log, --minutes and --part are those of sweep.py. Needs
+numpy, safetensors and wasmtime. The last line is 'N passed, N failed'.
 """
 import json
 import os
@@ -23,8 +23,8 @@ from safetensors.numpy import load_file
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "goldens")]
-import check  # noqa: E402
 import cross  # noqa: E402
+import sweep  # noqa: E402
 
 try:
     import wasmtime
@@ -222,7 +222,7 @@ def try_case(folder, spec, home, names, tmp):
 def main(argv):
     names = [a.split("=", 1)[1] for a in argv if a.startswith("--module=")] or USUAL
     roots = [a for a in argv[1:] if not a.startswith("-")]
-    tally = check.Tally("-v" in argv)
+    tally = sweep.Tally(argv, cross.TFMC)
     with tempfile.TemporaryDirectory() as folder:
         home = cross.Machine(cross.HOME, folder, [])
         lacks = home.lacks or ("" if TRIPLE in cross.triples() else "this tfmc holds no runtime for it")
@@ -231,7 +231,7 @@ def main(argv):
             print(f"not run: modules for {TRIPLE}: {lacks}")
             return tally.end()
         for case, spec in tally.cases(roots, lambda spec: "expect_error" not in spec):
-            tally.add(f"{case} --target={TRIPLE}", try_case, case, spec, home, names)
+            tally.add(f"{case} --target={TRIPLE} {' '.join(names)}", try_case, case, spec, home, names)
     return tally.end()
 
 
