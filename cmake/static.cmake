@@ -13,6 +13,10 @@ function(tfm_archive variable name)
 endfunction()
 tfm_archive(z z)
 tfm_archive(zstd zstd)
+if(CMAKE_SYSROOT) # a cross compiler looks for its own, which Debian has no package of
+  file(GLOB of_compiler ${CMAKE_SYSROOT}/usr/lib/gcc/${CMAKE_LIBRARY_ARCHITECTURE}/*)
+  target_link_directories(tfm_llvm INTERFACE ${of_compiler})
+endif()
 target_link_libraries(tfm_llvm INTERFACE -Wl,--start-group ${llvm_archives} -Wl,--end-group ${z} ${zstd} -l:libstdc++.a m)
 target_link_options(tfm_llvm INTERFACE -Wl,--gc-sections -Wl,--exclude-libs,ALL)
 # Names that link lines use become these archives.

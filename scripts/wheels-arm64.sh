@@ -31,8 +31,12 @@ fi
 
 rm -rf "$build/dist" "$build/wheels-as-linked" "$build/fresh"
 python3 python/wheels.py "$build" "$build/wheels-as-linked" >/dev/null
+auditwheel() { # which knows the platforms of the machine that it runs on, and asks Python which one that is
+  PATH="$tools/bin:$PATH" "$tools/bin/python" -c 'import platform, sys; platform.machine = lambda: "aarch64"
+from auditwheel.main import main; sys.exit(main())' "$@"
+}
 for wheel in "$build"/wheels-as-linked/*aarch64.whl; do
-  PATH="$tools/bin:$PATH" "$tools/bin/auditwheel" repair --plat "$plat" --only-plat -w "$build/dist" "$wheel" 2>&1 | tail -n 1
+  auditwheel repair --plat "$plat" --only-plat -w "$build/dist" "$wheel"
 done
 "$tools/bin/abi3audit" --strict --assume-minimum-abi3 3.11 "$build"/dist/tfmc_runtime-*.whl
 
@@ -63,8 +67,8 @@ check "pages of the extension" large_pages "$build/fresh/tfmc/_core.abi3.so"
 # A process of that machine starts the command by a script of this one.
 printf '#!/bin/sh\nexec "%s" -L "%s" "%s" "$@"\n' "$qemu" "$sysroot" "$tfmc" >"$build/fresh/tfmc-there"
 chmod +x "$build/fresh/tfmc-there"
-there() {
-  PYTHONPATH="$build/fresh" TFM_COMPILER="$build/fresh/tfmc-there" TFM_CACHE_DIR='' OPENBLAS_NUM_THREADS=1 \
+there() { # without a C compiler: this machine's makes no code for that one
+  PATH="$build/fresh" PYTHONPATH="$build/fresh" TFM_COMPILER="$build/fresh/tfmc-there" TFM_CACHE_DIR='' OPENBLAS_NUM_THREADS=1 \
     "$qemu" -L "$sysroot" "$sysroot/usr/bin/python3.11" "$@"
 }
 log=$(there python/tests/goldens.py --saved --library tests/goldens/{encoder-stack,prim-softmax,q8-linear-odd,bad-shape-linear}) || true

@@ -8,11 +8,13 @@ usage: cross.py TFMC [--target=TRIPLE ...] [--march=LIST ...] [--threads=N ...] 
 
 CASE is a case folder or a folder of them (tests/goldens/README.md). Each case that runs is compiled here for this machine
 (x86-64-v3, whose products are fused with sums) and with --target for every TRIPLE (all that tfmc holds a runtime for), and
-for each LIST of its instruction sets (its default), without a C compiler unless --cc names one. cross_run.c runs both on the case's inputs, the other one under qemu; outputs,
-and what is generated with its scores, must be equal to the bit, but that a NaN is a NaN. The packed weights must be the
-same file. With --everywhere each case runs on every row of EVERYWHERE (--log, --minutes, --part: sweep.py). With --choices
-a library of all instruction sets of a family must choose the best that each CPU of CHOICES has, and one of a single set must refuse a CPU by the name of what that lacks. What is missing (a runtime, TRIPLE-gcc for cross_run.c, qemu) is said and not counted. Needs numpy and
-safetensors. The last line is 'N passed, N failed'.
+for each LIST of its instruction sets (its default), without a C compiler unless --cc names one. cross_run.c runs both on
+the case's inputs, the other one under qemu; outputs, and what is generated with its scores, must be equal to the bit, but
+that a NaN is a NaN. The packed weights must be the same file. With --everywhere each case runs on every row of EVERYWHERE
+(--log, --minutes, --part: sweep.py). With --choices a library of all instruction sets of a family must choose the best that
+each CPU of CHOICES has, and one of a single set must refuse a CPU by the name of what that lacks. What is missing (a
+runtime, TRIPLE-gcc for cross_run.c, qemu) is said and not counted. Needs numpy and safetensors. qemu 7.2 ends now and then,
+on RISC-V, in an assertion of its own (decode_save_opc); 10 does not. The last line is 'N passed, N failed'.
 """
 import copy
 import json
@@ -272,6 +274,7 @@ def triples(*leaving_out):
 
 
 def holds_bytes(spec):
+    """Whether the case asks for weights whose products are of bytes."""
     return any("int8" in option or "int4" in option or "a8" in option for option in spec.get("options", []))
 
 

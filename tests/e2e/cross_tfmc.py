@@ -102,6 +102,14 @@ def try_file(folder, spec, hosts, is_made_twice, tmp):
     return None
 
 
+def goes_into_a_file(folder, spec):
+    """With weights; items with sizes of their own are for `tfmc run` alone."""
+    inputs = os.path.join(folder, "inputs.safetensors")
+    is_ragged = os.path.exists(inputs) and any(name.endswith(".lengths") for name in cross.load_file(inputs))
+    has_weights = os.path.exists(os.path.join(folder, "weights.safetensors"))
+    return has_weights and not is_ragged and not {"train", "generate"} & spec.keys()
+
+
 def main(argv):
     def options(name):
         return [a.split("=", 1)[1] for a in argv if a.startswith(f"--{name}=")]
@@ -114,8 +122,7 @@ def main(argv):
     hosts, is_first = (Host([os.path.abspath(tfmc)], cross.HOME), there), True
     for folder, spec in tally.cases(roots, lambda spec: "expect_error" not in spec and spec.get("stage") != "check"):
         tally.add(f"{folder} on {there.triple}", try_case, folder, spec, hosts, threads)
-        has_weights = os.path.exists(os.path.join(folder, "weights.safetensors"))
-        if has_weights and not {"train", "generate"} & spec.keys() and "--without-files" not in argv:
+        if goes_into_a_file(folder, spec) and "--without-files" not in argv:
             tally.add(f"{folder} as a .tfmm file on {there.triple}", try_file, folder, spec, hosts, is_first)
             is_first = False
     return tally.end()

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The own functions of a double (tfm/abi/double_functions.h) on every machine: one table of hashes, and at most 1 ulp.
 
-usage: test_double_bits.py TFMC [--count N] [-v]
+usage: test_double_bits.py TFMC [--count N] [--test NAME] [-v]
 
 The runtimes beside TFMC (its build folder) are linked to double_run.c: for this machine, with and without FMA (asked away by
 GLIBC_TUNABLES, which libm would follow), for AArch64 and RISC-V under qemu, for WebAssembly in wasmtime. N results (20,000) of
 each function and kind of argument have the same hash everywhere. Beside libquadmath's functions of 113 bits none is off by
-more than 1 ulp, nor a float of float_pow by more than 1. --count 10000000 takes half an hour. What is missing (a compiler,
-qemu, wasmtime, wasm-ld, libquadmath) is said and not counted. The last line is 'N passed, N failed'.
+more than 1 ulp, nor a float of float_pow by more than 1. --count 10000000 takes half an hour; --test runs one of the tests
+alone, by its name. What is missing (a compiler, qemu, wasmtime, wasm-ld, libquadmath) is said and not counted. The last line
+is 'N passed, N failed'.
 """
 import os
 import pathlib
@@ -104,7 +105,8 @@ def main(argv):
         if cross.MODULES in cross.triples():
             tests["hashes of WebAssembly"] = lambda: is_same(lambda: module(folder, n), folder, n)
         tests["at most 1 ulp"] = lambda: ulps(folder, n)
-        for name, test in tests.items():
+        wanted = argv[argv.index("--test") + 1] if "--test" in argv else ""
+        for name, test in ((name, test) for name, test in tests.items() if wanted in name):
             try:
                 why = test()
             except Missing as lacks:

@@ -128,6 +128,38 @@ class Machines(Page):
         self.assertEqual(pathlib.Path(out).read_bytes(), want.tobytes())
         self.assertIn('"../model.tfmw"', self.path("out/wasm32/model.mjs").read_text())
 
+    @unittest.skipUnless(os.environ.get("TFM_LONG"), "TFM_LONG=1 runs it")
+    def test_minilm_from_one_run_of_the_compiler(self):
+        """The published weights: one header, one file of weights, and of all machines the bits of x86-64-v3; m.wasm has x86-64's."""
+        self.needs("wasm32", "aarch64-linux-gnu")
+        if test_web.lacking()["weights"]:
+            self.skipTest("no build/weights (scripts/fetch-weights.sh)")
+        model, weights = ROOT / "examples/minilm/minilm.tfm", ["--weights", test_web.MINILM / "model.safetensors"]
+        self.tfmc("compile", model, "--target=x86_64-linux-gnu,aarch64-linux-gnu,wasm32", *weights, "-q", "-o", "out")
+        self.tfmc("compile", model, "-march=x86-64", *weights, "-q", "-o", "plain.so")
+        out, tmp = self.path("out"), self.folder.name
+        self.assertEqual({p.name for p in out.iterdir() if p.is_file()}, {"minilm.h", "minilm.tfmw"})
+        self.assertEqual(self.bytes("plain.tfmw"), (out / "minilm.tfmw").read_bytes())
+        machines = {triple: cross.Machine(triple, tmp, []) for triple in (cross.HOME, "aarch64-linux-gnu")}
+        for triple, machine in machines.items():
+            self.assertFalse(machine.lacks, triple)
+        case, random = cross.Case(tmp, {}, tmp), np.random.default_rng(1)
+        lengths = np.arange(1, 41, 5)[:, None]
+        case.inputs = {"input_ids": random.integers(0, 30522, (8, 40), np.int32), "attention_mask": (np.arange(40) < lengths).astype(np.int32)}
+        about = json.loads(self.tfmc("info", "plain.so", "--json").out)
+        case.prepare(about)
+
+        def bits(machine, file, *rest):
+            ran = machine.run(str(file), about["prefix"], str(out / "minilm.tfmw"), *case.arguments(str(self.path("bits")), *rest))
+            self.assertEqual((ran.returncode, ran.stderr), (0, ""), file)
+            return self.bytes("bits")
+        engine = wasm.Engine(False)
+        plain, fused = bits(machines[cross.HOME], self.path("plain.so"), 1), bits(machines[cross.HOME], out / cross.HOME / "libminilm.so", 2)
+        self.assertNotEqual(plain, fused)
+        self.assertEqual(bits(machines["aarch64-linux-gnu"], out / "aarch64-linux-gnu/libminilm.so", 2), fused)
+        self.assertEqual(bits(engine, out / "wasm32/minilm.wasm", 1), plain)
+        self.assertEqual(bits(engine, out / "wasm32/minilm-relaxed.wasm", 1), fused)
+
     def test_what_there_is(self):
         rows = {row[0]: row[1:] for row in table(MACHINES, "| | x86-64")}
         triples = [quoted(cell)[0] for cell in rows["`--target`"]]

@@ -176,7 +176,8 @@ class Engine:
         self.is_deterministic = is_deterministic
 
     def run(self, module, prefix, weights, call, out, _threads, *generation):
-        loaded = Module(module, known(pathlib.Path(module).with_name("m.mjs")), self.is_deterministic)
+        loader = pathlib.Path(module.replace("-relaxed.wasm", ".wasm")).with_suffix(".mjs")
+        loaded = Module(module, known(loader), self.is_deterministic)
         result = type("Result", (), {"returncode": 0, "stderr": ""})()
         try:
             context = loaded.open(None if loaded.about["embedded"] else pathlib.Path(weights).read_bytes())
