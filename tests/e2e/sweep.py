@@ -47,16 +47,19 @@ class Tally(check.Tally):
         self.end_at = time.monotonic() + 60 * float(self.minutes) if self.minutes else None
         self.n_before, self.n_left = 0, 0
         self.key = hashlib.sha256(b"".join(pathlib.Path(p).read_bytes() for p in programs)).hexdigest()[:16] if self.file else ""
-        lines = pathlib.Path(self.file).read_text().splitlines() if self.file and os.path.exists(self.file) else []
-        self.before = {line.partition(" ")[2] for line in lines if line.startswith(self.key)}
 
     def cases(self, roots, concerned):
         found = list(super().cases(roots, concerned))
         part, of = map(int, self.part.split("/"))
         return (by_words(found) if self.minutes else found)[part - 1::of]
 
+    def before(self):
+        """What has passed, in processes beside this one too."""
+        lines = pathlib.Path(self.file).read_text().splitlines() if self.file and os.path.exists(self.file) else []
+        return {line.partition(" ")[2] for line in lines if line.startswith(self.key)}
+
     def add(self, name, trial, *args):
-        if name in self.before:
+        if name in self.before():
             self.n_before += 1
             return
         if self.end_at and time.monotonic() > self.end_at:
