@@ -234,7 +234,8 @@ def from_torch(module: Any, inputs: Mapping[str, Any], *, sizes: Mapping[str, Ma
                outputs: Sequence[str] | None = None, generate: str | None = None, name: str = "Model",
                fold: bool = True, check: bool = True, dropout: bool = True, training: bool = False,
                targets: Mapping[str, Any] | None = None, loss: Callable[..., Any] | str | None = None,
-               metrics: Mapping[str, Callable[..., Any]] | None = None) -> Source: ...
+               metrics: Mapping[str, Callable[..., Any]] | None = None,
+               ranges: Mapping[str, tuple[int, int]] | None = None) -> Source: ...
 
 class Verified:
     same: bool
