@@ -1,7 +1,8 @@
 /* The settings of a train block, and the patterns of weights among them.
  *
- * In: the block, what the command line says in its place; paths of weights. Out: settings; which weights are trained, and by
- * which rate. Refuses settings out of range, those that nothing uses, and patterns that match nothing. See train_settings.h. */
+ * In: the block, what the command line says in its place; paths of weights. Out: settings; which weights are trained,
+ * and by which rate. Refuses settings out of range, those that nothing uses, and patterns that match nothing. See
+ * train_settings.h. */
 #include "elaborate/train_settings.h"
 
 #include <fnmatch.h>

@@ -5,8 +5,8 @@
 #include "graph/build.h"
 #include "tfm/abi/forms.h"
 
-/* Vectors are never kept in 16 bits. Patterns are of paths; a name is the path after --weights-prefix, which training does
- * not take. */
+/* Vectors are never kept in 16 bits. Patterns are of paths; a name is the path after --weights-prefix, which training
+ * does not take. */
 tfm_form train_kept_form(const Objective *objective, const Node *weight) {
   if (weight->rank < 2 || objective_trains(objective, weight->attr.name)) return TFM_FORM_F32;
   switch (objective->settings.frozen) {
