@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Never, Protocol, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from . import corpus as corpus, text as text
+
 __version__: str
 __all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "Diverged", "EnvError",
            "Error", "Event", "Fit", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
@@ -278,7 +280,7 @@ class Fit(NamedTuple):
 # Columns, rows, data sets of torch or datasets (which are no dependencies), files.
 _Items = Any
 _Batch = Mapping[str, _ArrayLike]
-_Setting = int | float | bool | str | None | Sequence[str] | Sequence[float]
+_Setting = int | float | bool | str | None | Sequence[str] | Sequence[float] | Sequence[Sequence[str | float]]
 
 class Trainer:
     source: Source | None
