@@ -272,6 +272,8 @@ static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta, 
   const char *path = folder_file(arena, folder->path, "generation_config.json");
   json_t *file = read_optional(arena, diag, path);
   folder->generation = file ? generation_written(file_exists(path) ? file : NULL, folder->config) : NULL;
+  const json_t *padding = file && !file_exists(path) ? text_padding(folder->whole) : NULL;
+  if (padding) json_object_set(folder->generation, "pad_token_id", (json_t *)padding);
   json_t *generation = file ? generation_completed(folder->generation) : NULL;
   json_decref(file);
   folder->generation_path = file_exists(path) ? path : folder->config_path;
