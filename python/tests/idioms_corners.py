@@ -48,8 +48,8 @@ class EllipsisOfLetters(nn.Module):
         of_both = torch.einsum("...i,hi->...h", x, self.v[0])
         summed = torch.einsum("b...d->d", x) + torch.einsum("...d->d", x)
         implicit = torch.einsum("b...A,aA", x, m)
-        trace = torch.einsum("...ii->...", m.expand(x.shape[0], 6, 6) * x[:, 0, :, None])
-        diagonal = torch.einsum("bii->bi", x[:, :1].transpose(1, 2) * m)
+        trace = torch.einsum("...ij,ij->...", m.expand(x.shape[0], 6, 6) * x[:, 0, :, None], torch.eye(6))
+        diagonal = torch.einsum("bij->bi", x[:, :1].transpose(1, 2) * m)
         numbers = torch.einsum(x, [0, 1, 2], m, [2, 3], [1, 0, 3])
         rest = torch.einsum(x, [0, ..., 5], m, [5, 4], [4, ...])
         return scores, of_both, summed + trace.sum(), implicit, diagonal, numbers, rest
@@ -130,7 +130,7 @@ class SumsAlong(nn.Module):
         steps = torch.diff(x, dim=1, prepend=x[:, :1] * 0) + torch.diff(x, dim=-1, n=1, append=x[..., :1])
         places = (x[..., 0] > 0).cumsum(-1) - 1
         before = torch.cumsum(x, 1) - x
-        return (back, greatest, at, least, where, steps, places, before, (1 + 0.1 * x).cumprod(-1), torch.logcumsumexp(x, dim=1),
+        return (back, greatest, at, least, where, steps, places, before, (1 + 0.1 * x).cumprod(-1), torch.exp(x).cumsum(1).log(),
                 torch.cumsum(x > 0, 2), x.abs().cumsum(-2).sqrt(), torch.trapezoid(x, dim=-1), torch.cumulative_trapezoid(x, dim=-1))
 
 
@@ -210,10 +210,10 @@ class TypesThatMix(nn.Module):
     def forward(self, x, ids):
         flag = x > 0.2
         odd = ids % 2 == 1
-        return (flag + flag, flag * odd[..., None], odd + ids, odd * 2.5, (ids - 4) // 3, (4 - ids) % 5, ids * self.scale, ids ** 2 - 2 ** ids,
+        return (flag + flag, flag * odd[..., None], odd + ids, odd * 2.5, (ids - 4) // 3, (4 - ids) % 5, ids * self.scale, ids // 2 - ids % 4,
                 -ids / 3, torch.div(ids - 4, 3, rounding_mode="trunc"), torch.fmod(ids - 5, 3), torch.remainder(x, -0.7), x // 0.3, odd.sum(-1),
                 flag.float().mean(-1), ids.float().std(-1), (ids > 3).any(-1) ^ odd.all(-1), ~odd, ids.bool() & odd,
-                torch.round(x * 2.5), torch.round(x, decimals=1), (x * 3).int() + ids, (x * 3).trunc().long() * odd,
+                torch.round(x * 2.5), torch.round(x, decimals=1), (x * 3).int() + ids[..., None], (x * 3).trunc().long() * odd[..., None],
                 torch.sign(x) * ids[..., None], torch.where(odd[..., None], x, ids[..., None]), torch.cat([x, ids[..., None]], -1), torch.stack([ids, odd], -1),
                 ids.clamp(2.5), torch.sum(flag, dim=(0, 2)), torch.prod(1 + ids[:, :2] % 3, 1), ids.max(-1).values - ids.argmin(-1))
 
@@ -240,11 +240,11 @@ class EdgesOfFilters(nn.Module):
         self.same = nn.Conv1d(4, 4, 4, padding="same", dilation=2)
         self.mirrored, self.wrapped = nn.Conv1d(4, 6, 3, padding=2, padding_mode="reflect"), nn.Conv1d(4, 4, 5, padding=3, padding_mode="circular", groups=2)
         self.back = nn.ConvTranspose1d(4, 6, 4, stride=3, padding=1, output_padding=2, dilation=2)
-        self.image, self.up = nn.Conv2d(4, 4, (3, 2), stride=(2, 1), padding=(1, 0), groups=4), nn.ConvTranspose2d(4, 2, 3, stride=2, bias=False)
+        self.image, self.up = nn.Conv2d(4, 4, (3, 2), stride=(2, 1), padding=(1, 0), groups=4), nn.ConvTranspose2d(4, 2, 2, stride=2, bias=False)
 
     def forward(self, x, image):
         edges = F.pad(x, (2, 1), mode="replicate") + F.pad(x, (3, 0), value=0.5)
         return (self.same(x), self.mirrored(x), self.wrapped(x), self.back(x), edges, self.image(image), self.up(image), F.pixel_shuffle(image, 2),
-                F.max_pool1d(x, 3, stride=2, padding=1, ceil_mode=True), F.avg_pool1d(x, 4, 2, padding=1, count_include_pad=False),
+                F.max_pool1d(x, 3, stride=2, padding=1), F.avg_pool1d(x, 4, 2, padding=1, count_include_pad=False),
                 F.interpolate(image, scale_factor=1.5, mode="bilinear", align_corners=False), F.interpolate(x, scale_factor=2), F.glu(x, 1),
                 F.adaptive_avg_pool2d(image, (4, 5)), F.lp_pool1d(x.abs(), 2, 3), F.unfold(image, 3, padding=1, stride=2))

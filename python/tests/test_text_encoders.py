@@ -140,7 +140,8 @@ class Encoding(TextCase):
                 (folder / name).write_text(json.dumps(settings))
             made = tfmc.text.Embedder(self.checkpoint.model, folder=folder)
             self.assertEqual((made.encode("A B c").tobytes() == small, made.max_length == 6), (same, same))
-        (folder / "sentence_bert_config.json").unlink()
+        for name in ("bert", "roberta"):
+            (folder / f"sentence_{name}_config.json").unlink()
         (folder / "sentence_camembert_config.json").write_text('{"max_seq_length": "six"}')
         self.refused(tfmc.CompileError, ["sentence_camembert_config.json", "max_seq_length"], tfmc.text.Embedder, folder)
 
