@@ -359,8 +359,18 @@ static bool modules_have_weights(Arena *arena, Diag *diag, const Folder *folder)
   return diag->n_errors == before;
 }
 
+/* transformers computes with an adapter that lies beside the model, whoever asks for the model. */
+static bool has_no_adapter(Arena *arena, Diag *diag, const Folder *folder) {
+  const char *path = folder_file(arena, folder->path, "adapter_config.json");
+  if (strcmp(folder->weights_path, folder->path) != 0 || !file_exists(path)) return true;
+  diag_error_at(diag, path, DIAG_CHECKPOINT, "an adapter lies beside the model, and transformers computes with both: give "
+                "--adapter %s, or take the file away for the model alone", folder->path);
+  return false;
+}
+
 bool folder_open_weights(Arena *arena, Diag *diag, Folder *folder) {
   const char *path = weight_set_path(arena, folder->path);
+  if (!has_no_adapter(arena, diag, folder)) return false;
   if (file_exists(path))
     folder->weights = weight_set_open(arena, diag, folder->weights_path);
   else

@@ -218,6 +218,23 @@ class TypesThatMix(nn.Module):
                 ids.clamp(2.5), torch.sum(flag, dim=(0, 2)), torch.prod(1 + ids[:, :2] % 3, 1), ids.max(-1).values - ids.argmin(-1))
 
 
+@idiom(lambda b, t: {"x": floats(b, t), "ids": ids(b, t, high=9)}, {"x": BT, "ids": BT})
+class TypesThatMeet(nn.Module):
+    """Operations of several tensors of other types: what is put into a tensor takes its type, the rest what torch promotes to."""
+    def forward(self, x, ids):
+        flag, put, cut = ids > 4, x.clone(), ids.clone()
+        put[:, 0] = ids[:, 1]
+        put[:, 1:3] = flag[:, :2]
+        cut[:, 0] = (x[:, 0] * 3).clamp(-9, 9)
+        cut[:, 1:2] = flag[:, :1]
+        put[flag] = 2
+        return (put, cut, torch.maximum(ids, x), torch.minimum(x, ids), torch.addcmul(x, ids, x, value=0.5), torch.add(ids, x, alpha=2), torch.sub(ids, flag),
+                torch.pow(ids, 0.5), x.abs() ** ids, ids < x, flag == ids, torch.clamp(ids, min=x), torch.stack([x, ids], 1),
+                torch.stack([ids, flag, flag], 0), torch.cat([flag, ids], 1), torch.column_stack([ids[:, 0], x[:, 0]]), torch.where(flag, flag, x),
+                torch.addcdiv(x, x, 1 + ids), flag.int() - x, torch.mul(flag, 0.5), torch.div(ids, ids + 1),
+                ids.new_full((2,), 3) * x[0, 0], torch.full_like(ids, 2.7), torch.ones_like(x, dtype=torch.long) + flag)
+
+
 @idiom(lambda b, t: {"x": floats(b, t, 7)}, {"x": BT})
 class MiddlesAndSpreads(nn.Module):
     """Medians of odd and even numbers, quantiles, several extremes at once, spreads with corrections over axes, without what is no number."""
