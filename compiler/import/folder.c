@@ -363,8 +363,8 @@ static bool modules_have_weights(Arena *arena, Diag *diag, const Folder *folder)
 static bool has_no_adapter(Arena *arena, Diag *diag, const Folder *folder) {
   const char *path = folder_file(arena, folder->path, "adapter_config.json");
   if (strcmp(folder->weights_path, folder->path) != 0 || !file_exists(path)) return true;
-  diag_error_at(diag, path, DIAG_CHECKPOINT, "an adapter lies beside the model, and transformers computes with both: give "
-                "--adapter %s, or take the file away for the model alone", folder->path);
+  diag_error_at(diag, path, DIAG_CHECKPOINT, "an adapter lies beside the model, and transformers computes with both: "
+                "give --adapter %s, or take the file away for the model alone", folder->path);
   return false;
 }
 

@@ -367,8 +367,8 @@ const char *sentence_param(const json_t *sentence) {
   return json_object_get(sentence, "score") ? "scored" : NULL;
 }
 
-/* How the transformer takes texts, of the first file that says anything: sentence transformers has a name for each of the
- * types that it once had. `path`: of that file, or of the first name. */
+/* How the transformer takes texts, of the first file that says anything: sentence transformers has a name for each of
+ * the types that it once had. `path`: of that file, or of the first name. */
 static json_t *read_text_settings(const Reader *r, const char **path) {
   static const char *const of[] = {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"};
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {

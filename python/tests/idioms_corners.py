@@ -228,7 +228,7 @@ class TypesThatMeet(nn.Module):
         cut[:, 0] = (x[:, 0] * 3).clamp(-9, 9)
         cut[:, 1:2] = flag[:, :1]
         put[flag] = 2
-        return (put, cut, torch.maximum(ids, x), torch.minimum(x, ids), torch.addcmul(x, ids, x, value=0.5), torch.add(ids, x, alpha=2), torch.sub(ids, flag),
+        return (put, cut, torch.maximum(ids, x), torch.minimum(x, ids), torch.addcmul(x, ids, x, value=0.5), torch.add(ids, x, alpha=2), torch.sub(ids, x),
                 torch.pow(ids, 0.5), x.abs() ** ids, ids < x, flag == ids, torch.clamp(ids, min=x), torch.stack([x, ids], 1),
                 torch.stack([ids, flag, flag], 0), torch.cat([flag, ids], 1), torch.column_stack([ids[:, 0], x[:, 0]]), torch.where(flag, flag, x),
                 torch.addcdiv(x, x, 1 + ids), flag.int() - x, torch.mul(flag, 0.5), torch.div(ids, ids + 1),
