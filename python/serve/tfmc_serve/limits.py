@@ -16,6 +16,7 @@ from asyncio import TimerHandle, Transport
 from collections.abc import Callable
 from typing import Any
 
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -83,7 +84,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         went_on, self._has_ended = self._in_head, False
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
         if self.transport.is_closing():
             return
         if went_on and self._in_head:
@@ -92,6 +97,21 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._refuse(431, f"the head of a request may have {HEAD_BYTES} bytes")
                 return
         self._time_rest()
+
+    def _parse(self, data: bytes) -> None:
+        """The parser takes what follows the wish for another protocol (h2c, as Java's client has it) for that protocol's.
+        It is not fulfilled: the head is read again without it, so that the body belongs to the request."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as wish:
+            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+            if method == b"CONNECT":
+                self.send_400_response("")
+                return
+            fields = [b"%s: %s\r\n" % (name, b"close" if name == b"connection" else value) for name, value in self.headers
+                      if name != b"upgrade" and (name != b"connection" or b"close" in value.lower())]
+            self.parser = httptools.HttpRequestParser(self)
+            self._parse(b"%s %s HTTP/%s\r\n%s\r\n" % (method, self.url, version, b"".join(fields)) + data[wish.args[0]:])
 
     def _time_rest(self) -> None:
         """Of a message that is not whole yet. Empty lines, too, must become a head in time."""
@@ -132,10 +152,14 @@ class LimitedProtocol(HttpToolsProtocol):
             raise TooMuch
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._in_head, self._in_body = False, True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._in_head, self._in_body, self._has_ended = False, False, True
         super().on_message_complete()
         if not self.pipeline:  # what was too much to be kept has been read; whether the client goes is seen by reading
@@ -258,6 +282,8 @@ def check_kind(fields: dict[bytes, str]) -> None:
     charset = settings.strip().lower()
     if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
         raise Fault("encoding", "content-type: application/json, in UTF-8, is expected")
+    if fields.get(b"transfer-encoding", "chunked").lower() != "chunked":
+        raise Fault("encoding", "transfer-encoding: chunked, and no other, is taken")
     if fields.get(b"content-encoding", "identity").lower() != "identity":
         raise Fault("encoding", "content-encoding: bodies are taken as they are, not compressed")
 
