@@ -34,11 +34,15 @@ class TooMuch(Exception):
 
 
 class Client:
-    """Whoever has a connection. `calls`: what is called once it has gone."""
+    """Whoever has a connection. requests: all of the server that have begun, also those whose turn has not come yet."""
 
-    def __init__(self) -> None:
-        self.has_gone = False
+    def __init__(self, requests: set[Any]) -> None:
+        self.has_gone, self._requests = False, requests
         self._calls: dict[Callable[[], Any], None] = {}
+
+    @property
+    def is_alone(self) -> bool:
+        return len(self._requests) == 1
 
     def on_gone(self, call: Callable[[], Any]) -> None:
         self._calls[call] = None
@@ -67,7 +71,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._client = Client()
+        self._client = Client(self.tasks)
         if len(self.connections) > self.connections_most:
             self._refuse(503, "there are too many connections")
             return

@@ -319,7 +319,7 @@ class Call:
         waits = service.batcher.seconds_of_work()
         if waits and waits + encoded.tokens * service.batcher.seconds_per_token > service.options.timeout:
             raise service.overloaded("what waits takes longer than --timeout")
-        service.batcher.alone = service.batcher.alone + 1 if service.inside == 1 else 0
+        service.batcher.alone = service.batcher.alone + 1 if self.client.is_alone else 0
         made = service.batcher.at_once(self.served, encoded.rows[0]) if len(encoded.rows) == 1 else None
         if made is None:
             job = service.batcher.put(self.served, encoded.rows)

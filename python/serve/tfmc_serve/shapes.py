@@ -53,7 +53,8 @@ class Whole(Kind):
             raise wrong(where, "a whole number", value)
         if not self.least <= value <= self.greatest:
             raise Fault("invalid", f"{where}: {value} is not between {self.least} and {self.greatest}", where)
-        return value
+        found: int = value
+        return found
 
     def schema(self) -> dict[str, Any]:
         return {"type": "integer", "minimum": self.least, "maximum": self.greatest}
