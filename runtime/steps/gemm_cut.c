@@ -127,8 +127,8 @@ int64_t gemm_bytes_ahead(const tfm_gemm_step *step, const Block *block, int64_t 
          ALIGNMENT;
 }
 
-/* Whether the CPU reads on in the weights of a few rows faster than tiles fetch them. Tiles whose vectors are half a
- * line take 1.3 (f32) to 2.4 times as long (bf16) if nobody fetches; forms of groups compute too long between two lines. */
+/* Whether the CPU reads on in the weights of a few rows faster than tiles fetch them. Forms of groups compute too long
+ * between two lines; tiles whose vectors are half a line take up to 2.4 times as long if nobody fetches (bf16). */
 static bool is_read_ahead(const Gemm *gemm, const Block *block) {
   return block->rows <= ROWS_READ_AHEAD && tfm_form_row_of(gemm->step->form)->group == 1 && machine_reads_ahead() &&
          machine_vector_bytes(gemm->context->program->features) == ALIGNMENT;
