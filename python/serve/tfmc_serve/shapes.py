@@ -51,7 +51,7 @@ class Whole(Kind):
         is_huge = isinstance(value, float) and abs(value) >= 2 ** 63  # as JSON's integers of more than 64 bits are read
         if (not isinstance(value, int) or isinstance(value, bool)) and not is_huge:
             raise wrong(where, "a whole number", value)
-        if not self.least <= value <= self.greatest:
+        if is_huge or not self.least <= value <= self.greatest:
             raise Fault("invalid", f"{where}: {value} is not between {self.least} and {self.greatest}", where)
         found: int = value
         return found
