@@ -120,9 +120,9 @@ package_long() {
   [ -d build/release/python/CMakeFiles/tfm_python.dir ] || return 77 # no headers of Python
   cmake --build build/release --target python_package >/dev/null &&
     TFM_LONG=1 PYTHONPATH=build/release/python TFM_COMPILER=build/release/tfmc build/venv/bin/python python/tests/run.py \
-      test_generate.Streams test_file
+      test_generate.Streams test_file test_fit.Runs test_fit_batches.Runs test_mixed test_trainer_goldens
 }
-stage "the Python package, 10,000 streams and 100 kills" package_long
+stage "the Python package, 10,000 streams, kills, mixed results by ranks, all cases of training" package_long
 serve_long() {
   build/venv/bin/python -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client, jinja2' || return 77
   TFM_LONG=1 PYTHONPATH=build/release/python TFM_COMPILER=build/release/tfmc build/venv/bin/python \
@@ -166,6 +166,8 @@ for run in 00{0..4} 00{0..4}-dropout gpt2 dates; do stage "training, $run" train
 stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
 stage "checkpoints, rows of batches" env PYTHONPATH=build/release/python TFM_COMPILER="$PWD/build/release/tfmc" \
   build/venv/bin/python -W ignore tests/models/test_rows.py tests/models/cases
+stage "dropouts of imported families, beside transformers" "${PYTHON:-build/venv/bin/python}" tests/models/test_dropouts.py \
+  build/release/tfmc tests/models/cases
 stage "import, configs of all types with every key changed" build/venv/bin/python tests/models/fuzz_configs.py \
   build/release/tfmc tests/models/cases
 stage_alone "bare machines: Debian 12 and 13" env TFM_BARE_CHECK=yes scripts/bare-debian.sh

@@ -55,6 +55,13 @@ typedef struct Patterns { /* of weight paths, where `*` matches anything */
   VEC(const char *) texts;
 } Patterns;
 
+typedef struct RateOf { /* of the weights of a pattern: a factor of the learning rate */
+  const char *pattern;
+  double factor;
+} RateOf;
+
+typedef VEC(RateOf) Rates; /* of two that match a weight the later one counts */
+
 typedef struct TrainSettings {
   Optimizer optimizer;
   Schedule schedule;
@@ -62,6 +69,8 @@ typedef struct TrainSettings {
   double clip_norm; /* 0: none */
   bool nesterov;
   Patterns freeze, no_decay;
+  Patterns train_only; /* empty: all that freeze leaves */
+  Rates rates;
   Frozen frozen;
   Saved saved;
   bool drops;     /* dropouts of the objective are kept */
@@ -69,6 +78,8 @@ typedef struct TrainSettings {
 } TrainSettings;
 
 bool patterns_match(const Patterns *patterns, const char *path);
+/* What the learning rate of the weight is multiplied with. */
+double rate_factor(const Rates *rates, const char *path);
 
 // ---- the objective ----
 
@@ -88,6 +99,9 @@ typedef struct Objective {
   VEC(DropoutMask) masks;
   Map initials; /* name of a weight -> Initial *, of those that have one */
 } Objective;
+
+/* Whether the weight of this path is one that training may change: no setting freezes it, and adapters do not. */
+bool objective_trains(const Objective *objective, const char *path);
 
 /* NULL after an error. Without a name if the model has no train block. */
 Objective *elaborate_objective(Arena *arena, Map *names, Diag *diag, const ParsedProgram *program,

@@ -272,6 +272,8 @@ static bool read_names(Arena *arena, Diag *diag, Folder *folder, json_t *theta, 
   const char *path = folder_file(arena, folder->path, "generation_config.json");
   json_t *file = read_optional(arena, diag, path);
   folder->generation = file ? generation_written(file_exists(path) ? file : NULL, folder->config) : NULL;
+  const json_t *padding = file && !file_exists(path) ? text_padding(folder->whole) : NULL;
+  if (padding) json_object_set(folder->generation, "pad_token_id", (json_t *)padding);
   json_t *generation = file ? generation_completed(folder->generation) : NULL;
   json_decref(file);
   folder->generation_path = file_exists(path) ? path : folder->config_path;
@@ -357,8 +359,18 @@ static bool modules_have_weights(Arena *arena, Diag *diag, const Folder *folder)
   return diag->n_errors == before;
 }
 
+/* transformers computes with an adapter that lies beside the model, whoever asks for the model. */
+static bool has_no_adapter(Arena *arena, Diag *diag, const Folder *folder) {
+  const char *path = folder_file(arena, folder->path, "adapter_config.json");
+  if (strcmp(folder->weights_path, folder->path) != 0 || !file_exists(path)) return true;
+  diag_error_at(diag, path, DIAG_CHECKPOINT, "an adapter lies beside the model, and transformers computes with both: "
+                "give --adapter %s, or take the file away for the model alone", folder->path);
+  return false;
+}
+
 bool folder_open_weights(Arena *arena, Diag *diag, Folder *folder) {
   const char *path = weight_set_path(arena, folder->path);
+  if (!has_no_adapter(arena, diag, folder)) return false;
   if (file_exists(path))
     folder->weights = weight_set_open(arena, diag, folder->weights_path);
   else

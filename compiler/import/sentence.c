@@ -367,6 +367,20 @@ const char *sentence_param(const json_t *sentence) {
   return json_object_get(sentence, "score") ? "scored" : NULL;
 }
 
+/* How the transformer takes texts, of the first file that says anything: sentence transformers has a name for each of
+ * the types that it once had. `path`: of that file, or of the first name. */
+static json_t *read_text_settings(const Reader *r, const char **path) {
+  static const char *const of[] = {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    *path = folder_file(r->arena, r->folder, arena_printf(r->arena, "sentence_%s_config.json", of[i]));
+    json_t *object = checked_file(r, Bert, *path);
+    if (json_object_size(object)) return object;
+    json_decref(object);
+  }
+  *path = folder_file(r->arena, r->folder, "sentence_bert_config.json");
+  return NULL;
+}
+
 json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *ignored) {
   const char *path = folder_file(arena, folder, "modules.json");
   json_t *sentence = json_object(), *module;
@@ -378,8 +392,8 @@ json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *i
   size_t i;
   json_array_foreach(modules, i, module) is_good = is_good && add_module(&r, path, module, i);
   for (i = 0; is_good && i < json_array_size(modules); i++) check_name(&r, path, modules, i);
-  const char *bert_path = folder_file(arena, folder, "sentence_bert_config.json");
-  json_t *bert = checked_file(&r, Bert, bert_path);
+  const char *bert_path;
+  json_t *bert = read_text_settings(&r, &bert_path);
   const char *task = json_string_value(json_object_get(bert, "transformer_task"));
   if (is_good) check_task(&r, modules, task, path);
   if (is_good) check_states(&r, modules, bert, bert_path);

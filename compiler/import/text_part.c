@@ -113,4 +113,10 @@ json_t *text_part(Diag *diag, const json_t *config, const char *path) {
   return NULL;
 }
 
+const json_t *text_padding(const json_t *whole) {
+  const TextPart *row = part_of(whole, NULL);
+  const json_t *token = row && is_listed(row->keys, "pad_token_id") ? json_object_get(whole, "pad_token_id") : NULL;
+  return json_is_null(token) ? NULL : token;
+}
+
 bool has_text_part(const json_t *config) { return json_is_object(json_object_get(config, "text_config")); }

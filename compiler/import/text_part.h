@@ -14,6 +14,8 @@
 /* The settings of the part, a new reference; NULL if the config is of another type, or after an error. `path`: of
  * config.json, for messages. */
 json_t *text_part(Diag *diag, const json_t *config, const char *path);
+/* The token for padding of a whole that has one for itself, where no generation_config.json says it; NULL. */
+const json_t *text_padding(const json_t *whole);
 /* Whether a type that no family is for is one of such models, as far as its config shows. */
 bool has_text_part(const json_t *config);
 

@@ -37,6 +37,14 @@ static uint64_t hash_patterns(uint64_t hash, const Patterns *patterns) {
   return hash_number(hash, (double)patterns->texts.n);
 }
 
+static uint64_t hash_rates(uint64_t hash, const Rates *rates) {
+  for (size_t i = 0; i < rates->n; i++) {
+    hash = hash_bytes(hash, rates->items[i].pattern, strlen(rates->items[i].pattern) + 1);
+    hash = hash_number(hash, rates->items[i].factor);
+  }
+  return hash;
+}
+
 static uint64_t hash_of_settings(const TrainSettings *s) {
   const double numbers[] = {s->optimizer, s->schedule,     s->lr,       s->beta1,     s->beta2,
                             s->eps,       s->weight_decay, s->momentum, s->warmup,    s->steps,
@@ -46,6 +54,8 @@ static uint64_t hash_of_settings(const TrainSettings *s) {
   hash = hash_patterns(hash, &s->no_decay);
   if (s->saved) hash = hash_number(hash, (double)s->saved);
   if (!s->drops) hash = hash_number(hash, 0);
+  if (s->train_only.texts.n) hash = hash_patterns(hash, &s->train_only);
+  hash = hash_rates(hash, &s->rates);
   if (s->average > 0) hash = hash_number(hash, s->average);
   return s->frozen ? hash_number(hash, (double)s->frozen) : hash;
 }

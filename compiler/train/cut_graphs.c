@@ -55,7 +55,7 @@ static bool is_trained(const void *context, const Node *weight) {
   const Copy *c = context;
   for (size_t i = 0; i < c->made->cut.values.n; i++)
     if (c->cuts[i] == weight) return c->made->cut.values.items[i].has_gradient;
-  return train_changes(c->request->objective, weight->attr.name);
+  return objective_trains(c->request->objective, weight->attr.name);
 }
 
 static bool differentiate_copy(const Copy *c, const Seed *seeds, uint32_t n, Gradients *gradients) {

@@ -198,7 +198,7 @@ static void set_outputs(Graph *graph, const GraphOutput *items, size_t n) {
 
 // ---- gradients ----
 
-static bool is_trained(const void *context, const Node *weight) { return train_changes(context, weight->attr.name); }
+static bool is_trained(const void *context, const Node *weight) { return objective_trains(context, weight->attr.name); }
 
 static void add_seeds(Maker *m) {
   Builder builder = {.graph = m->graph};

@@ -31,7 +31,7 @@ static uint64_t symbols_of(const Size *const *sizes, size_t n) {
 // ---- what gradients flow to ----
 
 static bool is_trained(const Finder *f, const Node *node) {
-  return node->op == OP_WEIGHT && train_changes(f->request.objective, node->attr.name);
+  return node->op == OP_WEIGHT && objective_trains(f->request.objective, node->attr.name);
 }
 
 /* As differentiate has it: through values in f32 that nothing stops. */

@@ -2,18 +2,13 @@
  * that nothing reads, checks that are another graph's. See weight_inputs.h. */
 #include "train/weight_inputs.h"
 
-#include "elaborate/adapters.h"
 #include "graph/build.h"
 #include "tfm/abi/forms.h"
 
-/* Patterns are of paths; a name is the path after --weights-prefix, which training does not take. */
-bool train_changes(const Objective *objective, const char *path) {
-  return adapters_train(objective->adapters, path) && !patterns_match(&objective->settings.freeze, path);
-}
-
-/* Vectors are never kept in 16 bits. */
+/* Vectors are never kept in 16 bits. Patterns are of paths; a name is the path after --weights-prefix, which training
+ * does not take. */
 tfm_form train_kept_form(const Objective *objective, const Node *weight) {
-  if (weight->rank < 2 || train_changes(objective, weight->attr.name)) return TFM_FORM_F32;
+  if (weight->rank < 2 || objective_trains(objective, weight->attr.name)) return TFM_FORM_F32;
   switch (objective->settings.frozen) {
     case FROZEN_F32: return TFM_FORM_F32;
     case FROZEN_BF16: return TFM_FORM_BF16;

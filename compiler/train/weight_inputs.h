@@ -4,8 +4,6 @@
 
 #include "elaborate/objective.h"
 
-/* Whether the weight of this path is one that training may change: no setting freezes it, and adapters do not. */
-bool train_changes(const Objective *objective, const char *path);
 /* What a weight is kept in: matrices that are not trained may have 16 bits. */
 tfm_form train_kept_form(const Objective *objective, const Node *weight);
 /* Weights become inputs "weight.PATH": nothing that depends on them may be computed before a run. They are given in the

@@ -97,6 +97,24 @@ static void add_mapped(const Shards *s, const char *tensor_name, const json_t *f
     diag_error_at(diag, set->path, DIAG_SAFETENSORS, "tensor \"%s\" is not in \"%s\"", tensor_name, name);
 }
 
+/* Tensors of a shard that the map leaves out are read, too, as transformers reads them; of a tensor that stands in two
+ * shards it takes the last, whatever the map says: such a folder is refused. */
+static void add_unmapped(const Shards *s, const json_t *map) {
+  WeightSet *set = s->set;
+  for (size_t i = 0; i < set->files.n; i++) {
+    TensorFile *file = set->files.items[i];
+    for (size_t k = 0; k < file->tensors.n; k++) {
+      const FileTensor *tensor = file->tensors.items[k];
+      const WeightEntry *known = weight_set_find(set, tensor->name);
+      if (!known && !json_object_get(map, tensor->name))
+        add_entry(s->arena, set, file, tensor);
+      else if (known && known->file != file)
+        diag_error_at(s->diag, set->path, DIAG_SAFETENSORS, "tensor \"%s\" is in two files, \"%s\" and \"%s\"",
+                      tensor->name, known->file->file.path, file->file.path);
+    }
+  }
+}
+
 /* Duplicate keys are refused, as in a header. Every fault of the map is reported, not only the first. */
 static bool add_index(Arena *arena, Diag *diag, WeightSet *set, const char *path) {
   size_t size;
@@ -116,6 +134,7 @@ static bool add_index(Arena *arena, Diag *diag, WeightSet *set, const char *path
   json_t *file_name;
   json_object_foreach((json_t *)map, tensor_name, file_name)
       add_mapped(&shards, tensor_name, file_name);
+  add_unmapped(&shards, map);
   json_decref(json);
   return !diag_has_errors(diag);
 }

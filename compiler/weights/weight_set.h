@@ -4,9 +4,10 @@
  * In: a path. Out: every tensor by its name; the set lives in the arena and owns its open files. An index
  * (model.safetensors.index.json) is JSON: {"weight_map": {"tensor": "file", ...}}. It may come from strangers, so the
  * names in it must stay in its own folder or below: absolute paths and `..` are refused, as is a tensor that its file
- * does not have. Symbolic links are followed. Each file is opened once. `LayerNorm.gamma` and `LayerNorm.beta`, as the
- * first BERTs have them, are found as `LayerNorm.weight` and `LayerNorm.bias` too, and `after.NAME`, which `tfmc train`
- * writes beside gradients, as NAME, unless there are such. Weights of a folder's modules are found as FOLDER.NAME.
+ * does not have or that two of its files have; one that it leaves out is read. Symbolic links are followed. Each file
+ * is opened once. `LayerNorm.gamma` and `LayerNorm.beta`, as the first BERTs have them, are found as `LayerNorm.weight`
+ * and `LayerNorm.bias` too, and `after.NAME`, which `tfmc train` writes beside gradients, as NAME, unless there are
+ * such. Weights of a folder's modules are found as FOLDER.NAME.
  * Tensors of a GGUF file whose architecture gguf_names.def has are found by the names that they have in PyTorch, too,
  * and then as they are there (gguf_names.h). Tensors in F8_E4M3 and I8 have a scale if there is NAME_scale or
  * NAME_scale_inv, as compressed-tensors, transformers and vLLM write them: a number, one for each row ([n] or [n, 1]),

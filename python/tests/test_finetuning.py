@@ -40,7 +40,8 @@ class Page(Case):
         again, merged, x = names["again"], names["merged"], np.array([[1, 7, 8, 9]], np.int32)
         self.assertTrue(all(np.array_equal(again.weight(p), names["trainer"].weight(p)) for p in again.trained))
         self.assertEqual(len(again.trained), 8)
-        np.testing.assert_allclose(merged(x), names["model"](x), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(merged(x), again.model()(x), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(merged(x), names["model"](x), atol=5e-3)  # whose base was rounded to bf16
         self.assertEqual(names["vectors"].shape, (2, 32))
         self.assertTrue(pathlib.Path("finetuned/tokenizer.json").is_file())
 

@@ -22,7 +22,10 @@ ITEMS = [{"ids": RANDOM.integers(1, 7, n).astype(np.int32), "labels": RANDOM.int
          for n in RANDOM.integers(2, 9, 48)]
 VALID = ITEMS[:8]
 RUN = {"epochs": 2, "batch_items": 4, "save_every": 5, "log_every": 4}
-# A run in a process of its own, for those that are killed: PART is where it is to say that it goes on.
+# A run of half a second, whose weights change in each step.
+LONGER = {**RUN, "epochs": 40, "save_every": 7}
+STEADY = {"schedule": None, "warmup": None, "steps": None}
+# A run in a process of its own, for those that are killed: it says that it goes on.
 PROGRAM = """
 import sys; sys.path.insert(0, {folder!r})
 from test_fit import *
@@ -30,6 +33,13 @@ def slow(record):
     print(record["step"], flush=True)
     time.sleep(0.05)
 print(trainer().fit(ITEMS, VALID, out={out!r}, resume=True, callbacks=[slow], **RUN).stopped)
+"""
+STEADY_PROGRAM = """
+import sys; sys.path.insert(0, {folder!r})
+from test_fit import *
+made = trainer(**STEADY)
+print("begun", flush=True)
+made.fit(ITEMS, VALID, out={out!r}, resume=True, **LONGER)
 """
 
 
@@ -190,35 +200,52 @@ class Runs(Case):
         self.assertEqual((folder / "latest").read_text().strip(), f"step-{run.steps:08d}")
 
     def test_killed_with_its_command(self):
-        """SIGKILL to the program and the command at once, at times that nobody chooses: nothing of either runs to its end."""
-        files, lines = contents(self.command() / "run")
-        folder = pathlib.Path(self.folder()) / "run"
-        program = PROGRAM.format(folder=os.path.dirname(os.path.abspath(__file__)), out=str(folder))
+        """SIGKILL to the program and its command at moments from before the first step to the end of the run; each run, resumed,
+        has the files of one that nobody killed."""
+        folder = pathlib.Path(self.folder())
+        seconds = self.lived(folder / "whole")
+        moments, killed = 20 if LONG else 3, 0
+        for i in range(moments):
+            run = folder / f"run{i}"
+            at = seconds * (i + random.random()) / moments
+            killed += self.lived(run, at) is None
+            for _ in range(100):  # the command that was killed may still hold the folder
+                with contextlib.suppress(tfmc.EnvError):
+                    trainer(**STEADY).fit(ITEMS, VALID, out=run, resume=True, **LONGER)
+                    break
+                time.sleep(0.1)
+            for name in ("step-00000480/state.tfmt", "step-00000480/weights.safetensors", "weights.safetensors", "latest"):
+                self.assertEqual((run / name).read_bytes(), (folder / "whole" / name).read_bytes(), f"{name}, killed after {at} s")
+        self.assertGreater(killed, moments // 2)
+
+    def lived(self, folder, at=None):
+        """How many seconds a run took, in a process of its own; None: it was killed so many seconds after it began."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TMPDIR": str(self.folder())}
-        for _ in range(20 if LONG else 4):
-            process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
-            process.stdout.readline()
-            time.sleep(random.random() * 0.05)
-            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            for number in [*map(int, children), process.pid]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(number, signal.SIGKILL)
-            process.wait()
-            process.stdout.close()
-        self.resume(folder)
-        for name in ("step-00000024/state.tfmt", "step-00000024/weights.safetensors", "weights.safetensors", "latest"):
-            self.assertEqual((folder / name).read_bytes(), files[name], name)
+        program = STEADY_PROGRAM.format(folder=os.path.dirname(os.path.abspath(__file__)), out=str(folder))
+        process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+        process.stdout.readline()
+        process.stdout.close()
+        begun = time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.assertEqual(process.wait(at), 0)
+            return time.monotonic() - begun
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for number in [*map(int, children), process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        process.wait()
+        return None
 
     def test_interrupted_runs_go_on_to_the_same_bytes(self):
         files, _ = contents(self.command() / "run")
-        for step in (4, 12, 20):
+        for step in range(1, 24) if LONG else (4, 12, 20):
             folder = pathlib.Path(self.folder()) / "run"
 
             def interrupt(record):
                 if record["step"] == step and record["kind"] == "step":
                     os.kill(os.getpid(), signal.SIGINT)
             run = trainer()
-            first = run.fit(ITEMS, VALID, out=folder, callbacks=[interrupt], **RUN)
+            first = run.fit(ITEMS, VALID, out=folder, callbacks=[interrupt], **{**RUN, "log_every": 1})
             self.assertIn(first.stopped, ("signal", "end"))  # the command may have been done before it was asked
             self.assertEqual(trainer().fit(ITEMS, VALID, out=folder, resume=True, **RUN).stopped, "end")
             for name in ("step-00000024/state.tfmt", "step-00000024/weights.safetensors", "weights.safetensors", "latest"):

@@ -119,7 +119,7 @@ def work(rank, pipes, answers, name, args):
 
 
 class Groups(Case):
-    def ranks(self, n, name, *args):
+    def ranks(self, n, name, *args, work=work):
         """What each of n processes answers."""
         context = multiprocessing.get_context("spawn")
         pipes = [[None] * n for _ in range(n)]

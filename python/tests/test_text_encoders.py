@@ -130,6 +130,21 @@ class Encoding(TextCase):
             made = tfmc.text.Embedder(self.checkpoint.model, folder=folder).encode("A B c")
             self.assertEqual(made.tobytes() == self.embedder.encode("a b c").tobytes(), same)
 
+    def test_settings_of_texts_by_older_names(self):
+        """The first file that says anything counts, by the command too."""
+        lower, kept, none = ({"max_seq_length": 6, "do_lower_case": True}, {"do_lower_case": False}, {})
+        small = self.embedder.encode("a b c").tobytes()
+        for files, same in (((none, lower, kept), True), ((none, kept, lower), False), ((lower, kept, none), True)):
+            folder = self.settings("sentence_bert_config.json", files[0])
+            for name, settings in zip(("sentence_roberta_config.json", "sentence_xlnet_config.json"), files[1:]):
+                (folder / name).write_text(json.dumps(settings))
+            made = tfmc.text.Embedder(self.checkpoint.model, folder=folder)
+            self.assertEqual((made.encode("A B c").tobytes() == small, made.max_length == 6), (same, same))
+        for name in ("bert", "roberta"):
+            (folder / f"sentence_{name}_config.json").unlink()
+        (folder / "sentence_camembert_config.json").write_text('{"max_seq_length": "six"}')
+        self.refused(tfmc.CompileError, ["sentence_camembert_config.json", "max_seq_length"], tfmc.text.Embedder, folder)
+
     def test_what_is_no_text(self):
         """Every refusal is the package's own, whatever lies below."""
         self.refused(tfmc.UsageError, "NoneType", self.embedder.encode, None)

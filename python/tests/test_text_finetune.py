@@ -152,6 +152,20 @@ class Tasks(Case):
         made = transformers.AutoModelForSequenceClassification.from_pretrained(self.out.with_name("several"))
         self.assertEqual((made.config.problem_type, made.config.num_labels), ("multi_label_classification", 3))
 
+    def test_dropouts_of_the_checkpoint(self):
+        """Those of its config, as a Trainer of transformers has them; dropout=False: none."""
+        self.encoder()
+        config = json.loads((self.base / "config.json").read_text())
+        (self.base / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.2}))
+        run = {**RUN, "steps": 2}
+        losses = [self.losses(tfmc.text.finetune(self.base, PAIRS, task="pairs", out=self.out.with_name(name), **run, **more))
+                  for name, more in (("a", {}), ("b", {}), ("c", {"dropout": False}))]
+        (self.base / "config.json").write_text(json.dumps(config))
+        losses.append(self.losses(tfmc.text.finetune(self.base, PAIRS, task="pairs", out=self.out.with_name("d"), **run)))
+        self.assertEqual(losses[0], losses[1])
+        self.assertNotEqual(losses[0], losses[2])
+        self.assertEqual(losses[2], losses[3])
+
     def writer(self):
         config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, n_positions=64, bos_token_id=2, eos_token_id=3,
                                          resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)

@@ -135,8 +135,9 @@ class Peers(Case):
                 np.testing.assert_allclose(getattr(ours, name)(texts, **options), wanted, atol=1e-5, err_msg=str(options))
 
     def test_sentences_in_small_letters(self):
-        for asked in (True, False):
-            theirs, folder = self.sentence_encoder({}, **{"sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": asked}})
+        for asked, kind in ((True, "bert"), (False, "bert"), (True, "roberta"), (True, "xlm-roberta"), (True, "xlnet")):
+            theirs, folder = self.sentence_encoder({}, **{f"sentence_{kind}_config.json": {"max_seq_length": 5, "do_lower_case": asked}})
+            self.assertEqual(theirs.max_seq_length, 5)
             texts = [text.upper() for text in sentences(4, 9)]
             np.testing.assert_allclose(tfmc.text.Embedder(folder).encode(texts), theirs.encode(texts), atol=1e-5)
 

@@ -57,6 +57,39 @@ class Settings(Case):
                      self.saved(self.made(pre_tokenizer=pieces), added_tokens_decoder={"99": said}))
         self.agrees(self.saved(self.made(pre_tokenizer=pieces), split_special_tokens=True))
 
+    def test_tokens_of_older_files(self):
+        """They count where tokenizer_config.json has no list of tokens; the map is before it."""
+        import tokenizers
+        pieces = tokenizers.pre_tokenizers.Whitespace()
+        said = dict(content="[x]", lstrip=True, rstrip=False, normalized=False, single_word=False)
+        texts = [*TEXTS, "a [x] b", "a[y]b [z]", "b [z]b"]
+        for files in (dict(special_tokens_map=dict(mask_token=said)), dict(special_tokens_map=dict(mask_token="[x]", image_token="[y]")),
+                      dict(special_tokens_map=dict(additional_special_tokens=["[y]", "[x]"])), dict(added_tokens={"[y]": 18, "[x]": 17}),
+                      dict(special_tokens_map=dict(extra_special_tokens=["[z]", said])), dict(added_tokens={"[x]": 17}, special_tokens_map=dict(pad_token="[z]")),
+                      dict(special_tokens_map=dict(pad_token="[x]"), added_tokens={"[x]": 17})):
+            for settings in {}, dict(mask_token="[z]", pad_token="<pad>"), dict(added_tokens_decoder={}), dict(extra_special_tokens=["[y]"]):
+                folder = self.saved(self.made(pre_tokenizer=pieces), **settings)
+                for name, content in files.items():
+                    (folder / f"{name}.json").write_text(json.dumps(content))
+                with self.subTest(files=files, settings=settings):
+                    self.agrees(folder, texts)
+        (folder / "tokenizer_config.json").write_text("{}")
+        (folder / "added_tokens.json").write_text('{"[x]": 40}')
+        self.refused(tfmc.InputError, ("added_tokens.json", "'[x]'", "40"), tfmc.text.load_tokenizer, folder)
+
+    def test_what_tokens_do_to_spaces(self):
+        """The settings have the last word on tokens that tokenizer.json has, too, and names of one model's own are names."""
+        import tokenizers
+        byte = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        for there in (dict(lstrip=True), dict(rstrip=True), dict(special=False), dict(single_word=True)):
+            for here in (dict(lstrip=True, special=True), dict(rstrip=True, special=True), dict(special=False, normalized=True), dict(special=True, normalized=False)):
+                made = self.made(pre_tokenizer=byte)
+                made.add_tokens([tokenizers.AddedToken("[x]", **(dict(special=True, normalized=False) | there))])
+                with self.subTest(there=there, here=here):
+                    self.agrees(self.saved(made, added_tokens_decoder={"17": dict(content="[x]") | here}), ["a [x] b", "a[x]b", "[x] [x]", " [x]"])
+                    self.agrees(self.saved(made, mask_token=dict(content="[x]", __type="AddedToken") | here), ["a [x] b", "a[x]b", "[x] [x]", " [x]"])
+                    self.agrees(self.saved(self.made(pre_tokenizer=byte), audio_token=dict(content="[x]", __type="AddedToken") | here), ["a [x] b", "a[x]b"])
+
     def test_tokens_that_are_not_said_so(self):
         for damaged in dict(added_tokens_decoder=["a"]), dict(added_tokens_decoder={"x": {"content": "[x]"}}), \
                 dict(added_tokens_decoder={"17": {}}), dict(added_tokens_decoder={"17": {"content": 5}}), dict(mask_token=5), \

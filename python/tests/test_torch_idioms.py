@@ -14,7 +14,7 @@ from support import Case
 from torch_cases import compared, nn, torch
 
 if torch is not None:
-    for name in ("attention", "fields", "flags", "forms", "hostile", "inputs", "layers", "losses", "modern", "parts", "public", "recent", "routes", "shapes", "signals", "sizes", "written"):
+    for name in ("attention", "corners", "fields", "flags", "forms", "hostile", "inputs", "layers", "losses", "modern", "parts", "public", "recent", "routes", "shapes", "signals", "sizes", "written"):
         importlib.import_module(f"idioms_{name}")
     from idioms_table import IDIOMS
     from safetensors.torch import load_file, save_file

@@ -270,6 +270,61 @@ class Objectives(Case):
         self.assertAlmostEqual(trainer.evaluate(parts=parts)["loss"], whole, 5)
         trainer.step(parts=parts)
 
+    def test_nested_inputs(self):
+        """What the module takes, its model, steps, evaluations and fit take."""
+        class Nested(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(6)
+                self.embed, self.head = nn.Embedding(10, 4), nn.Linear(4, 3)
+
+            def forward(self, batch, pairs):
+                return self.head(self.embed(batch["ids"]).mean(1) * pairs[0] + pairs[1]["scale"])
+        module = Nested().eval()
+        given = {"batch": {"ids": IDS}, "pairs": (torch.randn(2, 4), {"scale": torch.randn(2, 4)})}
+        rows = {name: {0: "batch"} for name in ("pairs_0", "pairs_1_scale", "y")}
+        source = tfmc.from_torch(module, given, sizes={"batch_ids": {0: "batch", 1: "time"}, **rows}, targets={"y": torch.tensor([1, 2])},
+                                 training=True, loss=lambda out, y: F.cross_entropy(out, y), outputs=["out"])
+        flat = {"batch_ids": IDS, "pairs_0": given["pairs"][0], "pairs_1_scale": given["pairs"][1]["scale"]}
+        model, wanted = tfmc.compile(source), module(**given).detach().numpy()
+        for made in (model(**given), model(**flat), model.run(given)["out"], model.run(flat)["out"], model(batch=given["batch"], pairs=list(given["pairs"]))):
+            np.testing.assert_allclose(made, wanted, atol=1e-6)
+        labels, trainers = torch.tensor([1, 2]), [tfmc.Trainer(source, seed=1) for _ in range(4)]
+        step = trainers[0].step(**flat, y=labels)
+        self.assertEqual(trainers[1].step({**given, "y": labels}), step)
+        self.assertEqual(trainers[2].fit(iter([{**given, "y": labels}]), steps=1, log_every=1).history[0]["loss"], step.loss)
+        items = [{"batch": {"ids": IDS[i]}, "pairs": [given["pairs"][0][i], {"scale": given["pairs"][1]["scale"][i]}], "y": labels[i]} for i in range(2)]
+        self.assertAlmostEqual(trainers[3].fit(items, steps=1, batch_items=2, log_every=1).history[0]["loss"], step.loss, 5)
+        self.refused(tfmc.UsageError, 'no input "batch"', model, batch={"id": IDS}, **{k: v for k, v in flat.items() if k != "batch_ids"})
+        self.refused(tfmc.UsageError, "given twice", model, **given, pairs_0=flat["pairs_0"])
+        self.refused(tfmc.UsageError, 'no input "batch"', trainers[0].step, batch=IDS)
+
+    def test_ranges_of_integers(self):
+        """An input's and a target's: in the text, in each run and step; arithmetic that fits with them is taken as it is."""
+        class Hashed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(7)
+                self.table, self.head = nn.Embedding(97, 4), nn.Linear(4, 5)
+
+            def forward(self, ids):
+                return self.head(self.table((ids * 40000) % 97))
+        module, labels = Hashed().eval(), torch.tensor([[1, 2, 3, 4], [0, 1, 2, 3]])
+        call = dict(sizes=SIZES, targets={"labels": labels}, training=True, loss=lambda out, labels: F.cross_entropy(out.flatten(0, 1), labels.flatten()))
+        source = tfmc.from_torch(module, {"ids": IDS}, ranges={"ids": (0, 49999), "labels": (0, 4)}, **call)
+        self.assertIn('require ids >= 0 and ids <= 49999, "ids holds integers of 0 to 49999"', source.text)
+        self.assertIn("require labels >= 0 and labels <= 4", source.text)
+        many = torch.tensor([[49999, 0, 7, 30000]])
+        model, trainer = tfmc.compile(source), tfmc.Trainer(source, threads=1)
+        np.testing.assert_allclose(model(many), module(many).detach().numpy(), atol=1e-6)
+        trainer.step(ids=many, labels=labels[:1])
+        self.refused(tfmc.InputError, "49999", model, torch.tensor([[50000]]))
+        self.refused(tfmc.InputError, "ids", trainer.step, ids=many + 1, labels=labels[:1])
+        self.refused(tfmc.InputError, "labels", trainer.step, ids=many, labels=labels[:1] + 3)
+        for ranges, words in (({"x": (0, 1)}, "names 'x'"), ({"ids": 3}, "least and the greatest"), ({"ids": (0, 1 << 31)}, "32 bits"),
+                              ({"ids": (5, 2)}, "least and the greatest"), ({"ids": (0, 8)}, "holds 0 to 9"), ({"ids": (0, 9.5)}, "least and the greatest")):
+            self.refused(tfmc.UsageError, words, tfmc.from_torch, module, {"ids": IDS}, ranges=ranges, **call)
+
     def test_what_is_refused(self):
         module = Line().eval()
 

@@ -104,6 +104,53 @@ class New(Case):
         self.refused(tfmc.UsageError, "not a pattern", tiny, weights=state, new=[3])
 
 
+class Chosen(Case):
+    """Settings that choose weights by patterns."""
+
+    def test_rates(self):
+        """A step has, for each weight, the bits of a step with its own learning rate; of two patterns the later one counts."""
+        for more in ({}, {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.1}, {"clip_norm": 0.01}):
+            made = {}
+            for name, lr, rates in (("all", 0.01, [["*", 7], ["head.*", 3], ["head.bias", 0.5]]), (7, 0.01 * 7, []), (3, 0.01 * 3, []), (0.5, 0.01 * 0.5, [])):
+                trainer = tfmc.Trainer(TINY % TRAIN, seed=1, settings={"schedule": None, "warmup": None, "steps": None, **more}, lr=lr, rates=rates)
+                trainer.step(BATCHES[0])
+                made[name] = trainer.weights()
+            for path, array in made["all"].items():
+                factor = 0.5 if path == "head.bias" else 3 if path == "head.weight" else 7
+                np.testing.assert_array_equal(array, made[factor][path], f"{path} {more}")
+                self.assertFalse(np.array_equal(array, made[3 if factor != 3 else 7][path]))
+
+    def test_train_only_is_the_other_side_of_freeze(self):
+        only, frozen = (tfmc.Trainer(TINY % TRAIN, seed=1, **s) for s in ({"train_only": ["head.*", "norm.bias"]}, {"freeze": ["embed.*", "norm.weight"]}))
+        self.assertEqual(only.trained, ("norm.bias", "head.weight", "head.bias"))
+        for _ in range(3):
+            self.assertEqual(only.step(BATCHES[0]), frozen.step(BATCHES[0]))
+        for path, array in only.weights().items():
+            np.testing.assert_array_equal(array, frozen.weight(path), path)
+        both = tfmc.Trainer(TINY % TRAIN, train_only=["head.*", "norm.bias"], freeze=["head.bias"])
+        self.assertEqual(both.trained, ("norm.bias", "head.weight"))
+
+    def test_runs_know_them(self):
+        """A run goes on with the same rates alone."""
+        folder = pathlib.Path(self.folder())
+        items = [{"ids": [1, 2], "labels": [2, 3]}] * 4
+        run = {"batch_items": 2, "out": folder / "run"}
+        tfmc.Trainer(TINY % TRAIN, rates=[["head.*", 3]]).fit(items, epochs=1, **run)
+        for wrong in ({}, {"rates": [["head.*", 2]]}, {"rates": [["head.*", 3]], "train_only": ["head.*"]}):
+            self.refused(tfmc.Error, "", tfmc.Trainer(TINY % TRAIN, **wrong).fit, items, epochs=2, resume=True, **run)
+        self.assertEqual(tfmc.Trainer(TINY % TRAIN, rates=[["head.*", 3]]).fit(items, epochs=2, resume=True, **run).stopped, "end")
+
+    def test_what_is_refused(self):
+        for settings, words in (({"rates": [["none.*", 2]]}, 'rates: no weight that is trained matches "none.*"'),
+                                ({"rates": [["head.*", 2]], "freeze": ["head.*"]}, "no weight that is trained"),
+                                ({"rates": [["head.*", 0]]}, "greater than 0"), ({"rates": ["head.*"]}, "list of patterns with their factors"),
+                                ({"rates": [["head.*", 1, 2]]}, "list of patterns with their factors"), ({"rates": 3}, "list of patterns"),
+                                ({"train_only": ["none.*"]}, 'train_only: no weight that is trained matches "none.*"'),
+                                ({"train_only": ["head.bias"], "freeze": ["head.*"]}, "train_only"), ({"train_only": "head"}, "train_only")):
+            with self.subTest(words=words):
+                self.refused(tfmc.CompileError, words, tfmc.Trainer, TINY % TRAIN, **settings)
+
+
 class Average(Case):
     def test_the_mean_is_that_of_the_formula(self):
         run = tiny(seed=3, average=0.5)

@@ -27,7 +27,7 @@ def use(folder: pathlib.Path) -> list[int]:
         tfmc.load(path, threads=1)
     except tfmc.CompileError as error:
         print(error.place, [d.line for d in error.diagnostics], shape, results)
-    trainer = tfmc.Trainer(folder / "model.tfm", seed=1, lr=1e-3, schedule="linear", freeze=["embed.*"])
+    trainer = tfmc.Trainer(folder / "model.tfm", seed=1, lr=1e-3, schedule="linear", freeze=["embed.*"], rates=[["head.*", 10]])
     loss: float = trainer.step(ids=[[1, 2]], labels=y).loss + trainer.evaluate({"ids": y})["loss"]
     run = trainer.fit([{"ids": [1, 2]}], epochs=2, patience=1, callbacks=[lambda record: record["step"] > loss])
     print(run.stopped, trainer.save(folder, note=b"mine").name, trainer.state_dict().keys(), trainer.model().march)

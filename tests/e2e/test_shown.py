@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""usage: test_shown.py TFMC ROOT [NAME ...]
+"""usage: test_shown.py TFMC ROOT [--all] [NAME ...]
 
 What is shown is what runs. Every family of models/ (a checkpoint of tests/models/cases for each of its model types, each
 head, each kind of a folder of sentence transformers), the golden cases that are whole models, and the examples are run
@@ -13,7 +13,8 @@ by `tfmc profile`, which counts the steps that it ran. Beside it:
 
 Models with a train block are trained by `tfmc train`, which says what a part of a batch runs: the steps are those of
 `dump --stage=gradients-plan`, the reports and what --require-fusion says are the same. `evaluate` runs fewer steps and
-says so. Every file of models/ is among the cases. NAME: only these cases. The last line is 'N passed, N failed'.
+says so. Every file of models/ is among the cases. NAME: only these cases; --all: every checkpoint of tests/models and
+every golden case, single operations too, in an hour. The last line is 'N passed, N failed'.
 """
 import json
 import pathlib
@@ -26,7 +27,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 TFMC, ROOT = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
-ONLY = set(sys.argv[3:])
+ALL = "--all" in sys.argv
+ONLY = set(sys.argv[3:]) - {"--all"}
 sys.path.insert(0, str(ROOT / "tests/models"))
 import checkpoint  # noqa: E402
 
@@ -239,12 +241,12 @@ def cases():
         name = str((config.get("architectures") or [""])[0])
         kinds = {(config.get("model_type"), "tokens" in case, "Encoder" in name, "ImageClassification" in name),
                  ("head", re.search(r"For\w+$|$", name)[0]), ("folder", *sorted(f for f in case["files"] if "generation" not in f))}
-        if not kinds <= seen or f"models/{path.stem}" in ONLY:
+        if ALL or not kinds <= seen or f"models/{path.stem}" in ONLY:
             seen |= kinds
             yield f"models/{path.stem}", family, case
     for root in ("tests/goldens", "tests/goldens/ragged", "tests/goldens/lang11", "tests/cases"):
         for path in sorted((ROOT / root).glob("*/case.json")):
-            if runs(path.parent) and (path.parent.name.startswith(WHOLE_MODELS) or root != "tests/goldens"):
+            if runs(path.parent) and (ALL or path.parent.name.startswith(WHOLE_MODELS) or root != "tests/goldens"):
                 yield f"{root}/{path.parent.name}", golden, path.parent
     for path in sorted((ROOT / "tests/goldens/train").glob("*/case.json")):
         if runs(path.parent):

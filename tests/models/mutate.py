@@ -13,7 +13,8 @@ text is compared; what transformers cannot read the pictures with is counted as 
 not looked at. The last line
 is 'N passed, N failed'; before it one for each case and part. With --keep what transformers made is kept, so that
 another binary is compared without asking it again. Needs torch and transformers; test_mutations.py compares a part of
-it with what was recorded here (--record).
+it with what was recorded here (--record). A change by which the process of transformers dies, or for which it wants more than
+GIGABYTES of memory, has no answer: it is counted as such, is neither passed nor failed, and the case begins again without it.
 """
 import argparse
 import collections
@@ -23,6 +24,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import sys
 import tempfile
 import traceback
@@ -39,12 +41,13 @@ import mutations
 import unchanging
 from import_and_run import SECONDS, Crash, Ours, Refused, write
 from mutation_log import Log
-from theirs import Declined, Kept, Theirs, aliases, architecture, prefixed, quiet, related
+from theirs import Declined, Kept, Theirs, Unanswered, aliases, architecture, prefixed, quiet, related
 
 TOLERANCE = 1e-5
 MOST_OF_ROUNDING = 1e-3
 SHAKES = 4
-VERDICTS = ("equal", "refused", "both refuse", "silent", "theirs refuses", "crash", "tower")
+VERDICTS = ("equal", "refused", "both refuse", "silent", "theirs refuses", "crash", "tower", "no answer")
+GIGABYTES = 6  # of the process of a case, beyond what it has when it begins
 TOWER = (r"\b(vision_config|audio_config|mm_tokens_per_image|projector_hidden_act|spatial_merge_size|image_token_\w+|"
          r"scale_factor|downsample_ratio|image_seq_length|vision_feature_\w+|multimodal_projector_bias)\b"
          r"|\b(visual|vision_tower|vision_model|audio_tower|embed_vision|embed_audio|multi_modal_projector|connector)\.")
@@ -143,9 +146,13 @@ class Case:
         except Crash as e:
             return self.fault(label, "crash", str(e))
         try:
-            wanted, declined = None if refusal and self.args.quick else reference(), None
+            wanted, declined = None if refusal and self.args.quick else self.asked(label, reference), None
         except Declined as e:
             declined = e
+        except Unanswered as e:
+            if not refusal:
+                return self.without_answer(label, str(e))
+            declined = None
         if refusal:
             self.counts["both refuse" if declined else "refused"] += 1
             self.counts["late"] += refusal.late
@@ -168,6 +175,21 @@ class Case:
             print(f"  {'unchanged' if same_numbers(made, self.base[type(made)]) else 'equal'}: {label}", flush=True)
         return "equal", wanted if isinstance(wanted, list) else {k: wanted[k][self.mask] if self.is_masked(wanted[k]) else wanted[k]
                                                                  for k in made}
+
+    def asked(self, label, reference):
+        """What transformers makes. Its process may die of it: the parent then finds the label in the file."""
+        if label in self.args.deadly:
+            raise Unanswered("its process dies")
+        self.args.asking.write_text(label)
+        try:
+            return reference()
+        finally:
+            self.args.asking.write_text("")
+
+    def without_answer(self, label, text):
+        self.counts["no answer"] += 1
+        print(f"  {self.name}: no answer: {label}: {text}", flush=True)
+        return "no answer", None
 
     def is_of_tower(self, label):
         """Of a folder that reads pictures only its part for text is taken: what transformers reads them with may not be built.
@@ -408,12 +430,32 @@ def run_case(path, args):
 
 
 def forked(path, args):
-    """The same in a process of its own: what one case leaves in torch, or how it dies, is no matter of the next."""
+    """The same in a process of its own: what one case leaves in torch, or how it dies, is no matter of the next. The changes that
+    transformers dies of are left out one by one."""
+    args.deadly = set()
+    with tempfile.TemporaryDirectory() as folder:
+        args.asking = pathlib.Path(folder, "asking")
+        while True:
+            args.asking.write_text("")
+            made = in_a_process(path, args)
+            label = args.asking.read_text()
+            if made:
+                return made
+            if not label or label in args.deadly:
+                return {}, ["broken: the process of the case died"], {}
+            args.deadly.add(label)
+
+
+def in_a_process(path, args):
+    """Without a result if the process died."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         made = {}, ["broken: the script itself"], {}
         try:
+            limit = GIGABYTES * 2**30 + int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+            resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
             made = run_case(path, args)
         except BaseException:
             traceback.print_exc()
@@ -425,7 +467,7 @@ def forked(path, args):
     with os.fdopen(reading) as made:
         text = made.read()
     os.waitpid(child, 0)
-    return json.loads(text) if text else ({}, ["broken: the process of the case died"], {})
+    return json.loads(text) if text else None
 
 
 def paths_of(args):

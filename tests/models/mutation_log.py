@@ -9,7 +9,7 @@ import json
 import time
 
 COLUMNS = [("equal", "right"), ("both refuse", "refused by both"), ("refused", "refused by us"), ("theirs refuses", "transformers refuses"),
-           ("tower", "tower"), ("silent", "silent"), ("crash", "crash")]
+           ("tower", "tower"), ("silent", "silent"), ("crash", "crash"), ("no answer", "without an answer of transformers")]
 
 
 def short_hash(path):

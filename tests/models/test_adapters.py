@@ -57,6 +57,17 @@ class Adapters(ImportCase):
         self.tfmc(model, "--weights", weights, "--inputs", inputs, "-o", out, verb="run")
         return {name: array.tobytes() for name, array in load_file(out).items()}
 
+    def test_an_adapter_beside_the_model(self):
+        """transformers computes with both: whoever imports the folder alone would get other numbers."""
+        self.begin()
+        wanted = self.outputs(f"{self.folder}+{self.adapter}", source=self.folder)
+        for path in list(self.adapter.iterdir()):
+            path.rename(self.folder / path.name)
+        (self.folder / "made.tfm").unlink()
+        said = self.tfmc(self.folder, "-o", self.folder / "made.tfm", code=1, says=["adapter_config.json: error: an adapter lies beside"]).stderr
+        self.assertIn(f"--adapter {self.folder}", said)
+        self.assertEqual(self.outputs(f"{self.folder}+{self.folder}", "--adapter", self.folder, source=self.folder), wanted)
+
     def check(self, parts, scale, turned=False, whole={}):
         """`scale`: of a module."""
         tensors = dict(self.base)

@@ -467,6 +467,23 @@ class Generation(ImportCase):
                     self.tfmc(model, "--weights", self.folder, "--inputs", self.folder / "in.safetensors", "--max-new-tokens", 2,
                               "-o", self.folder / "out.safetensors", "--engine=reference", verb="generate")
 
+    def test_padding_of_a_whole_that_has_its_own(self):
+        """SmolVLM and Idefics 3: it counts where no file says how to write, before that of the part for text."""
+        for name in ("smolvlm", "idefics3"):
+            config = self.take(name)
+            file = self.folder / "generation_config.json"
+            written = json.loads(file.read_text())
+            for top, part, said, wanted in ((7, 5, None, 7), (7, None, None, 7), (None, 5, None, 5), (None, None, None, 2), (7, 5, 9, 9), (7, 5, 0, 0)):
+                with self.subTest(case=name, top=top, part=part, file=said):
+                    file.unlink(missing_ok=True)
+                    if said is not None:
+                        file.write_text(json.dumps(written | dict(pad_token_id=said)))
+                    self.write(config | dict(pad_token_id=top, text_config=config["text_config"] | dict(pad_token_id=part)))
+                    self.assertRegex(self.tfmc(self.folder, "--strict").stdout, rf"\bpad = {wanted}\b")
+            self.write(config | dict(pad_token_id=[5]))
+            file.unlink()
+            self.refused('"pad_token_id": it is a list ([5])')
+
     def test_a_config_as_transformers_saves_it(self):
         """Nothing is said of keys that say what a Python program gets back."""
         self.take("llama")

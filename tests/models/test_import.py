@@ -356,6 +356,16 @@ class Import(ImportCase):
         text = self.folder / "model.tfm"
         self.tfmc(self.folder, "-o", text, "--strict")
         self.tfmc(text, "--weights", self.folder, verb="check")
+        whole = text.read_text()
+        for name in list(index["weight_map"])[::3]:  # transformers reads all of a shard that is named
+            (self.folder / "model.safetensors.index.json").write_text(json.dumps(dict(weight_map={k: v for k, v in index["weight_map"].items() if k != name})))
+            self.tfmc(self.folder, "-o", text, "--strict")
+            self.assertEqual(text.read_text(), whole)
+            self.tfmc(text, "--weights", self.folder, verb="check")
+        (self.folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        twice = next(iter(shards["model-0-of-2.safetensors"].items()))
+        save_file(shards["model-1-of-2.safetensors"] | {twice[0]: twice[1] * 2}, self.folder / "model-1-of-2.safetensors")
+        self.tfmc(self.folder, code=1, says=[f'tensor "{twice[0]}" is in two files', "model-0-of-2.safetensors", "model-1-of-2.safetensors"])
         (self.folder / "model-1-of-2.safetensors").unlink()
         self.tfmc(self.folder, code=3, says="model-1-of-2.safetensors")
 

@@ -43,6 +43,29 @@ class Settings(ImportCase):
             found = self.computed(config | dict(text_config=text | dict(eos_token_id=end)), inputs)
             np.testing.assert_allclose(found["text_embeds"], said["text_embeds"], atol=1e-6, err_msg=str(end))
 
+    def test_flags_that_are_missing_are_on(self):
+        """Falcon's class has parallel_attn and multi_query where config.json says nothing; a null is off."""
+        config = self.take("falcon")
+        said = self.computed(config)["logits"]
+        for keys in (("parallel_attn",), ("multi_query",), ("parallel_attn", "multi_query")):
+            np.testing.assert_array_equal(self.computed({k: v for k, v in config.items() if k not in keys})["logits"], said)
+        config = self.take("falcon_rw")
+        said = self.computed(config | dict(parallel_attn=None, multi_query=None))["logits"]
+        np.testing.assert_array_equal(self.computed(config)["logits"], said)
+        (self.folder / "model.tfm").unlink()
+        for key, says in (("parallel_attn", "post_attention_layernorm"), ("multi_query", "query_key_value")):
+            self.write({k: v for k, v in config.items() if k != key})
+            self.refused(says)
+        self.write(config | dict(num_kv_heads=8))
+        self.refused("num_kv_heads is not num_attention_heads")
+        self.write(config | dict(output_attentions=True))
+        self.refused("ALiBi")
+        self.write(config)
+        written = json.loads((self.folder / "generation_config.json").read_text())
+        for key, value in (("output_attentions", True), ("cache_implementation", "static")):
+            (self.folder / "generation_config.json").write_text(json.dumps(written | {key: value}))
+            self.refused("ALiBi")
+
     def test_texts_without_the_end_have_no_label(self):
         """The label is read at the last end token; a text without one is refused, as by the classes of transformers."""
         for name in "bart_classify", "mbart_classify", "t5_classify":

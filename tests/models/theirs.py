@@ -59,6 +59,17 @@ class Declined(Exception):
     """transformers computes nothing, or nothing that the folder determines."""
 
 
+class Unanswered(Exception):
+    """transformers wants more memory than there is, or its process dies: what the folder gives is not known."""
+
+
+def declined(fault):
+    """What stands for whatever transformers, torch and its checks of configs raise."""
+    if isinstance(fault, MemoryError) or "can't allocate memory" in str(fault) or "std::bad_alloc" in str(fault):
+        return Unanswered("it wants more memory than it may have")
+    return Declined(f"{type(fault).__name__}: {str(fault)[:200]}")
+
+
 @contextlib.contextmanager
 def quiet():
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -93,11 +104,11 @@ def loaded(folder, config, writes, attention, dtype=torch.float32):
                 model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=dtype, attn_implementation=attention,
                                                    **EXPERTS)
             return model.eval(), info
-        except Exception as e:  # whatever transformers, torch and its checks of configs raise
+        except Exception as e:
             fault = e
             if "Unrecognized configuration class" not in str(e):
                 break
-    raise Declined(f"{type(fault).__name__}: {str(fault)[:200]}")
+    raise declined(fault)
 
 
 def missing_of(model, info):
@@ -138,7 +149,7 @@ class Theirs:
             with quiet():
                 made = model(**inputs, return_dict=True)
         except Exception as e:
-            raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
+            raise declined(e) from e
         return {k: v.numpy() for k, v in made.items() if isinstance(v, torch.Tensor)}
 
     def outputs(self, folder, config, inputs):
@@ -159,7 +170,7 @@ class Theirs:
             with quiet():
                 made = sentence_reference.outputs(folder, inputs, attention_of(config), self.dtype)
         except Exception as e:
-            raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
+            raise declined(e) from e
         if not made:
             raise Declined("missing: tensors that the vectors need")
         return made
@@ -194,7 +205,7 @@ class Theirs:
                                                    return_dict_in_generate=False)
                 return made.tolist()
         except Exception as e:
-            raise Declined(f"{type(e).__name__}: {str(e)[:200]}") from e
+            raise declined(e) from e
 
 
 class Kept:

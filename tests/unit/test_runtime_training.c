@@ -104,7 +104,7 @@ static tfm_trainer *toy_with(Toy *toy, int64_t n, const float *gradients, const 
   tfm_error error;
   toy->n = n;
   toy->gradients = gradients;
-  toy->parameters[0] = (tfm_parameter){.path = "w", .elements = n, .rank = 1, .dims = {n}, .gradient = 1, .decays = 1};
+  toy->parameters[0] = (tfm_parameter){.path = "w", .elements = n, .rank = 1, .dims = {n}, .gradient = 1, .rate = 1, .decays = 1};
   tfm_training *training = &toy->training;
   toy->parameters[1] = (tfm_parameter){.path = "base", .elements = 8, .rank = 1, .dims = {8}, .gradient = TFM_NONE};
   training->parameters = toy->parameters;

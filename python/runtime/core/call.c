@@ -12,6 +12,7 @@ typedef struct Call {
   Slot *slot;
   bool alone; /* without the threads of the pool */
   uint32_t n_inputs, n_outputs;
+  PyObject *apart;               /* the arguments with names, where nested ones were taken apart; NULL: none were */
   PyObject *given[MOST_TENSORS]; /* borrowed */
   PyObject *out[MOST_TENSORS];   /* borrowed; NULL: a new array */
   bool unwanted[MOST_TENSORS];
@@ -24,6 +25,7 @@ static void begin(Call *call, ModelObject *model, bool alone) {
   call->model = model;
   call->alone = alone;
   call->slot = NULL;
+  call->apart = NULL;
   call->n_inputs = model->program->n_inputs;
   call->n_outputs = model->program->n_outputs;
   for (uint32_t i = 0; i < call->n_inputs; i++) call->given[i] = NULL, call->inputs[i].held = false;
@@ -39,6 +41,7 @@ static void end(Call *call) {
     array_release(&call->outputs[i]);
     Py_XDECREF(call->results[i]);
   }
+  Py_XDECREF(call->apart);
   if (call->slot) slot_give(call->model, call->slot);
 }
 
@@ -132,6 +135,15 @@ static bool refuse_names(const Call *call, Py_ssize_t n_places, PyObject *named)
   return raise_status(TFM_E_USAGE, "the inputs do not fit"), false;
 }
 
+/* Nested arguments as the flat ones of the model, in call->apart. False: there are none, or an exception is set. */
+static bool take_apart(Call *call, PyObject *named) {
+  if (call->apart) return false;
+  PyObject *apart = PyObject_CallMethod((PyObject *)call->model, "_apart", "O", named);
+  if (apart && apart != Py_None) return call->apart = apart, true;
+  Py_XDECREF(apart);
+  return false;
+}
+
 /* None for an input that has a default is no input, as in PyTorch. */
 static void leave_out(Call *call) {
   for (uint32_t i = 0; i < call->n_inputs; i++)
@@ -148,6 +160,8 @@ static bool read_arguments(Call *call, PyObject *args, PyObject *named) {
     if ((Py_ssize_t)i < n_places) call->given[i] = PyTuple_GetItem(args, i);
     else if (n_named) call->given[i] = PyDict_GetItemWithError(named, name_of(call, i)), used += !!call->given[i];
   }
+  if (PyErr_Occurred()) return false;
+  if (used != n_named && take_apart(call, named)) return read_arguments(call, args, call->apart);
   if (PyErr_Occurred()) return false;
   if (used != n_named) return refuse_names(call, n_places, named);
   leave_out(call);

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Never, Protocol, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from . import corpus as corpus, text as text
+
 __version__: str
 __all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "Diverged", "EnvError",
            "Error", "Event", "Fit", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
@@ -234,7 +236,8 @@ def from_torch(module: Any, inputs: Mapping[str, Any], *, sizes: Mapping[str, Ma
                outputs: Sequence[str] | None = None, generate: str | None = None, name: str = "Model",
                fold: bool = True, check: bool = True, dropout: bool = True, training: bool = False,
                targets: Mapping[str, Any] | None = None, loss: Callable[..., Any] | str | None = None,
-               metrics: Mapping[str, Callable[..., Any]] | None = None) -> Source: ...
+               metrics: Mapping[str, Callable[..., Any]] | None = None,
+               ranges: Mapping[str, tuple[int, int]] | None = None) -> Source: ...
 
 class Verified:
     same: bool
@@ -277,7 +280,7 @@ class Fit(NamedTuple):
 # Columns, rows, data sets of torch or datasets (which are no dependencies), files.
 _Items = Any
 _Batch = Mapping[str, _ArrayLike]
-_Setting = int | float | bool | str | None | Sequence[str] | Sequence[float]
+_Setting = int | float | bool | str | None | Sequence[str] | Sequence[float] | Sequence[Sequence[str | float]]
 
 class Trainer:
     source: Source | None

@@ -167,7 +167,7 @@ def cat(w, node, xs, axis=0):
 
 @aten("stack")
 def stack(w, node, xs, axis=0):
-    return f"stack({', '.join(map(w.text, xs))}, axis = {axis})"
+    return f"stack({', '.join(w.cast(x, node.meta['val'].dtype) for x in xs)}, axis = {axis})"
 
 
 @aten("repeat_interleave")

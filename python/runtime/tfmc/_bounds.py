@@ -37,7 +37,8 @@ class Bounds(Intervals):
         self.nodes = nodes
         self.tables = self.of_tables()
         self.nodes = self.that_matter(nodes)
-        self.unknown = [n for n in nodes if n.op == "placeholder" and n not in self.tables and self.is_input(n)]
+        self.unknown = [n for n in nodes if n.op == "placeholder" and n not in self.tables and self.is_input(n)
+                        and n.name not in writer.ranges]
         if not self.fits(SIZES[0], None):
             for node in self.nodes:
                 self.modular.update(self.under_remainder(node))
@@ -193,7 +194,10 @@ class Bounds(Intervals):
             if node.op != "placeholder" or self.writer.kinds[node.name].kind.name != "USER_INPUT":
                 continue
             name = self.writer.aliases.get(node.name, node.name)
-            if self.writer.dtype(node) == torch.uint8:
+            if node.name in self.writer.ranges:
+                low, high = self.writer.ranges[node.name]
+                yield f'    require {name} >= {low} and {name} <= {high}, "{node.name} holds integers of {low} to {high}"'
+            elif self.writer.dtype(node) == torch.uint8:
                 yield f'    require {name} >= 0 and {name} < 256, "{node.name} is a tensor of bytes"'
             elif node in self.guarded:
                 bound = self.guarded[node]

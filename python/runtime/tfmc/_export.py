@@ -100,12 +100,12 @@ def refused_size(sizes, name, axis, number, where=""):
 
 
 class Writer(Constants):
-    def __init__(self, module, given, inputs, sizes, dropout=True, training=False, program=None):
+    def __init__(self, module, given, inputs, sizes, dropout=True, training=False, program=None, ranges=None):
         """given: what forward takes (forms); inputs: its tensors and numbers by the names that the text has (_inputs.py).
-        program: an export of the module that is there, whose dropouts are left out."""
+        program: an export of the module that is there, whose dropouts are left out. ranges: integer input -> (least, greatest)."""
         self.program, self.guards = program or exported(module, given, sizes, dropout, training)
         self.dropout, self.forms, self.drops = dropout, given, program is None
-        self.inputs, self.sizes, self.node = inputs, sizes, None
+        self.inputs, self.sizes, self.ranges, self.node = inputs, sizes, ranges or {}, None
         self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
         self.iota, self.uniform, self.scalars, self.symbols = {}, {}, {}, {}
         self.symbol_names = {name for axes in sizes.values() for name in axes.values()}

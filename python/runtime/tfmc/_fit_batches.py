@@ -24,7 +24,7 @@ import warnings
 
 import numpy as np
 
-from . import _arrays, _items, _judging, _progress, _tensors
+from . import _arrays, _items, _judging, _nested, _progress, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._model import CompileWarning
 from ._trainer import NO_LABEL, STEP, Fit, _state_in, newest_checkpoint
@@ -61,6 +61,7 @@ def has_batches(data):
 def row_of(batch, inputs, where):
     """The batch as arrays by name. Values that are no arrays, other names and NaN are refused with the batch's number."""
     if isinstance(batch, collections.abc.Mapping):
+        batch = _nested.flat(batch, inputs)
         unknown = [name for name in batch if name not in inputs]
         missing = [name for name in inputs if name not in batch]
         if unknown or missing:

@@ -119,10 +119,14 @@ class Intervals:
             return (tensor.item(),) * 2 if tensor.ndim == 0 and not self.writer.signature.is_kept(spec) else ANY
         if not isinstance(value, torch.Tensor) or value.dtype not in WHOLE:
             return TRUTH if isinstance(value, torch.Tensor) and value.dtype == torch.bool else ANY
+        low, high = self.writer.ranges.get(node.name, (LEAST, MOST))
         if value.dtype == torch.uint8:
-            return 0, 255
+            return max(low, 0), min(high, 255)
         if node in self.tables:
-            return self.tables[node]
+            least, most = self.tables[node]
+            return max(low, least), min(high, most)
+        if node.name in self.writer.ranges:
+            return low, high
         return self.source(node, (LEAST, MOST))
 
     def source(self, node, otherwise):

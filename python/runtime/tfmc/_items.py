@@ -10,7 +10,7 @@ import pathlib
 
 import numpy as np
 
-from . import _arrays
+from . import _arrays, _nested
 from ._errors import InputError, UsageError
 from ._tensors import write_tensors
 
@@ -29,7 +29,7 @@ def has_items(data):
 def _columns(data, inputs):
     """name -> the values of all items."""
     if isinstance(data, collections.abc.Mapping):
-        return {name: data[name] for name in data}
+        return dict(_nested.flat(data, inputs))
     if hasattr(data, "column_names"):  # datasets.Dataset
         if unknown := [name for name in data.column_names if name not in inputs]:
             raise InputError(f'the data set has a column "{unknown[0]}", which is no input of the objective: give fit '
@@ -37,7 +37,7 @@ def _columns(data, inputs):
         return {name: data[name] for name in data.column_names}
     if not len(data):
         raise InputError("there are no items to train on")
-    rows = [data[i] for i in range(len(data))]
+    rows = [_nested.flat(row, inputs) if isinstance(row, collections.abc.Mapping) else row for row in (data[i] for i in range(len(data)))]
     first = rows[0]
     if isinstance(first, collections.abc.Mapping):
         for number, row in enumerate(rows):

@@ -8,7 +8,7 @@ import threading
 import warnings
 import weakref
 
-from . import _arrays, _core, _errors, _find, _generate, _source
+from . import _arrays, _core, _errors, _find, _generate, _nested, _source
 from ._core import Pool
 from ._errors import CompileError, EnvError, InputError, UsageError
 
@@ -93,9 +93,14 @@ class Model(_core.Model):
         self._set_outputs_type(_Maker(self._outputs_type))
         return self
 
+    def _apart(self, named):
+        """For a call with names that are no inputs: the values of nested inputs; None: there are none."""
+        found = _nested.flat(named, self.inputs)
+        return None if found is named else found
+
     def run(self, inputs, *, outputs=None, out=None):
         """The outputs by name. outputs: the names of those that are wanted; out: arrays to write some of them to."""
-        out = out or {}
+        inputs, out = _nested.flat(inputs, self.inputs), out or {}
         unknown = [n for n in inputs if n not in self.inputs]
         missing = [n for n, kind in self.inputs.items() if n not in inputs and kind.default is None]
         if unknown or missing:

@@ -85,6 +85,18 @@ def _check_inputs(inputs, sizes, torch):
                 raise UsageError(f"{size!r} is an input and a size: give the size another name")
 
 
+def _check_ranges(ranges, inputs, torch):
+    for name, range_ in ranges.items():
+        value = inputs.get(name)
+        if not isinstance(value, torch.Tensor) or value.dtype not in (torch.int32, torch.int64, torch.uint8):
+            raise UsageError(f"ranges= names {name!r}, which is no tensor of integers among inputs and targets ({', '.join(inputs)})")
+        good = isinstance(range_, (tuple, list)) and len(range_) == 2 and all(type(end) is int for end in range_)
+        if not good or not -1 << 31 <= range_[0] <= range_[1] < 1 << 31:
+            raise UsageError(f"ranges= has {range_!r} for {name!r}: give the least and the greatest integer, of 32 bits each")
+        if value.numel() and not range_[0] <= int(value.min()) <= int(value.max()) <= range_[1]:
+            raise UsageError(f"the example of {name} holds {int(value.min())} to {int(value.max())}, but ranges= says {range_[0]} to {range_[1]}")
+
+
 def _checked_targets(targets, inputs, training, loss, metrics):
     if not training and (targets or loss is not None or metrics):
         raise UsageError("targets=, loss= and metrics= are for training=True")
@@ -95,7 +107,7 @@ def _checked_targets(targets, inputs, training, loss, metrics):
 
 
 def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model", fold=True, check=True,
-               dropout=True, training=False, targets=None, loss=None, metrics=None):
+               dropout=True, training=False, targets=None, loss=None, metrics=None, ranges=None):
     """A module of torch as a Source, by torch.export.
 
     inputs: name of forward's parameter -> example; sizes: input -> {axis: name} of the sizes that runs may choose (of
@@ -107,6 +119,7 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
     training: the text keeps dropouts, and has an objective and a train block for Trainer: `loss` is a function of the
     module's result and of targets and inputs by their names, or the name of a result of forward, or None for the only one;
     targets: name -> example; metrics: name -> such a function. The check then compares loss and gradients too.
+    ranges: input or target -> (least, greatest) of the integers that it holds, which every run checks.
     """
     try:
         import torch
@@ -121,14 +134,15 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
     inputs, targets = flat(given), dict(targets or {})
     _checked_targets(targets, inputs, training, loss, metrics)
     _check_inputs({**inputs, **targets}, sizes, torch)
+    _check_ranges(ranges := dict(ranges or {}), {**inputs, **targets}, torch)
     for output in outputs or ():
         _named("the output", output, KEYWORDS)
     from ._export import Writer
     wanted = _named("the model", name), outputs, generate, fold
     own = {one: axes for one, axes in sizes.items() if one not in targets}
     if training:
-        return _with_objective(module, given, inputs, own, dropout, wanted, check, (targets, loss, metrics or {}, sizes))
-    writer = Writer(module, given, inputs, own, dropout)
+        return _with_objective(module, given, inputs, own, dropout, wanted, check, (targets, loss, metrics or {}, sizes, ranges))
+    writer = Writer(module, given, inputs, own, dropout, ranges=ranges)
     text = writer.write(*wanted)
     source = _source_of(writer, text, name, dropout)
     return _checked(source, writer, module, inputs, check)
@@ -155,13 +169,13 @@ def _checked(source, writer, module, inputs, check, gradients=None):
 
 
 def _with_objective(module, given, inputs, own, dropout, wanted, check, training):
-    """training: targets, loss, metrics, sizes of all."""
+    """training: targets, loss, metrics, sizes of all, ranges."""
     from . import _gradients, _training
     from ._export import Writer
-    targets, loss, metrics, sizes = training
+    targets, loss, metrics, sizes, ranges = training
     _training.check_modes(module)
     with _training.mode(module, True):
-        writer = Writer(module, given, inputs, own, dropout, training=True)
+        writer = Writer(module, given, inputs, own, dropout, training=True, ranges=ranges)
     text = writer.write(*wanted)
     objective = _training.Objective(writer, module, given, targets, loss, metrics, sizes)
     lines = objective.text()
@@ -169,7 +183,7 @@ def _with_objective(module, given, inputs, own, dropout, wanted, check, training
     source.base_is_apart = _training.is_adapted(module)
 
     def gradients():
-        plain = Writer(module, given, inputs, own, dropout, program=(writer.program, writer.guards)).write(*wanted)
+        plain = Writer(module, given, inputs, own, dropout, program=(writer.program, writer.guards), ranges=ranges).write(*wanted)
         _gradients.checked(source, _training.with_objective(plain, lines), writer, objective, inputs, targets)
     with _training.mode(module, False):
         return _checked(source, writer, module, inputs, check, gradients)

@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from . import _core, _errors, _find, _group, _lora, _model, _room, _source
+from . import _core, _errors, _find, _group, _lora, _model, _nested, _room, _source
 from ._errors import Diverged, EnvError, InputError, UsageError
 
 STEP, GRADIENTS, EVALUATE = range(3)  # of _core.Trainer._run
@@ -35,7 +35,7 @@ class Fit(collections.namedtuple("Fit", "best history seconds skipped stopped fo
 def _setting(name, value):
     """A setting of the train block as the compiler takes it; a str is a word, or an expression of the language."""
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(f'"{v}"' if isinstance(v, str) else repr(v) for v in value) + "]"
+        return "[" + ", ".join(f'"{v}"' if isinstance(v, str) else _setting(name, v) for v in value) + "]"
     try:
         return _source._expression(name, value)
     except UsageError:
@@ -172,7 +172,7 @@ class Trainer(_core.Trainer):
     # ---- steps ----
 
     def _row(self, batch, named):
-        values = {**(batch or {}), **named}
+        values = _nested.flat({**(batch or {}), **named}, self.inputs)
         unknown = [n for n in values if n not in self.inputs]
         missing = [n for n in self.inputs if n not in values]
         if unknown or missing:

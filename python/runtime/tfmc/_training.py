@@ -345,7 +345,8 @@ class Objective:
                  **{name: axes for name, axes in self.sizes.items() if name in given}}
         members = set(re.findall(r"^  (?:weight )?(\w+)\b", self.writer.said, re.MULTILINE))
         for fold in (True, False):
-            losses = Writer(Losses(self.functions, spec, places, split), given, flat(given), sizes, training=True)
+            losses = Writer(Losses(self.functions, spec, places, split), given, flat(given), sizes, training=True,
+                            ranges={name: self.writer.ranges[name] for name in self.targets if name in self.writer.ranges})
             text = losses.write("Objective", list(self.functions), None, fold)
             body = re.fullmatch(r"model Objective \{\n+  forward\([^{]*\) \{\n(.*?)    return (.*?)\n  \}\n?\}\n?", text, re.DOTALL)
             if body is None or losses.weights:

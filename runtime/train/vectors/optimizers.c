@@ -133,6 +133,8 @@ static double decay_of(const tfm_trainer *t, const Chunk *chunk) {
   return chunk->parameter->decays ? t->settings.weight_decay : 0;
 }
 
+static double rate_of(const Job *job, const Chunk *chunk) { return job->rate * chunk->parameter->rate; }
+
 /* m = g at first, then m mu + g; g becomes what the weight moves by. */
 static void add_momentum(const tfm_trainer *t, float *restrict m, float *restrict g, int64_t n) {
   const float mu = (float)t->settings.momentum;
@@ -148,7 +150,7 @@ static void add_momentum(const tfm_trainer *t, float *restrict m, float *restric
 void tfm_optimize_sgd(const Job *job, const Chunk *chunk) {
   enum { AT_ONCE = 512 };
   const tfm_trainer *t = job->trainer;
-  const float clip = (float)job->clip, decay = (float)decay_of(t, chunk), rate = (float)job->rate;
+  const float clip = (float)job->clip, decay = (float)decay_of(t, chunk), rate = (float)rate_of(job, chunk);
   float g[AT_ONCE];
   for (int64_t from = 0; from < chunk->n; from += AT_ONCE) {
     const uint64_t at = chunk->at + (uint64_t)from;
@@ -202,25 +204,25 @@ static void adam_rest(const AdamStep *s, const float *gradient, float *const cha
 }
 
 /* adamw takes the decay from the weight itself, adam adds it to the gradient. */
-static AdamStep adam_step(const Job *job, double taken) {
+static AdamStep adam_step(const Job *job, double rate, double taken) {
   const tfm_trainer *t = job->trainer;
   const tfm_train_settings *s = &t->settings;
   const bool is_apart = t->training->optimizer == TFM_OPTIMIZER_ADAMW;
   const double steps = (double)(t->t - t->head.origin.optimizer);
   return (AdamStep){.clip = (float)job->clip,
                     .decay = is_apart ? 0 : (float)taken,
-                    .shrink = is_apart ? (float)(1 - job->rate * taken) : 1,
+                    .shrink = is_apart ? (float)(1 - rate * taken) : 1,
                     .rest1 = (float)(1 - s->beta1),
                     .beta2 = (float)s->beta2,
                     .rest2 = (float)(1 - s->beta2),
-                    .rate = (float)(job->rate / (1 - double_pow(s->beta1, steps))),
+                    .rate = (float)(rate / (1 - double_pow(s->beta1, steps))),
                     .correction = (float)(1 / sqrt(1 - double_pow(s->beta2, steps))),
                     .eps = (float)s->eps};
 }
 
 void tfm_optimize_adam(const Job *job, const Chunk *chunk) {
   const tfm_trainer *t = job->trainer;
-  const AdamStep step = adam_step(job, decay_of(t, chunk));
+  const AdamStep step = adam_step(job, rate_of(job, chunk), decay_of(t, chunk));
   const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
   float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->at;

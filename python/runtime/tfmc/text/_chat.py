@@ -122,10 +122,9 @@ def templates(folder):
 def named_tokens(folder):
     """{"bos_token": "<s>"}: what a template may write by name."""
     found = {}
-    for name, value in {**_folder.read(folder, "special_tokens_map.json"),
-                        **_folder.read(folder, "tokenizer_config.json")}.items():
+    for name, value in _folder.tokenizer_settings(folder).items():
         value = value.get("content") if isinstance(value, dict) else value
-        if name in NAMED:
+        if name in NAMED or (name.endswith("_token") and isinstance(value, str)):
             found[name] = value if isinstance(value, str) else None
     return found
 

@@ -71,7 +71,7 @@ def _with_head(folder, names, several, seed, made):
         folder, num_labels=len(names), id2label=dict(enumerate(map(str, names))), problem_type=problem, dtype=torch.float32,
         label2id={str(name): i for i, name in enumerate(names)}, ignore_mismatched_sizes=True)
     _finetuned.copy_files(folder, made)
-    for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+    for name in ("modules.json", *_folder.TEXT_SETTINGS, "config_sentence_transformers.json"):
         pathlib.Path(made, name).unlink(missing_ok=True)  # it is no sentence encoder any more
     model.save_pretrained(made)
     return made

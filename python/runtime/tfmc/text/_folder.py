@@ -41,12 +41,16 @@ def loaded(folder):
         tokenizer = tokenizers.Tokenizer.from_file(os.fspath(path))
     except Exception as error:  # the package raises plain exceptions
         raise InputError(f"{path}: {error}") from None
-    settings, place = read(folder, "tokenizer_config.json"), path.with_name("tokenizer_config.json")
+    settings, place = tokenizer_settings(folder), path.with_name("tokenizer_config.json")
     side = _settings.side(tokenizer, settings, place)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     _settings.apply(tokenizers, tokenizer, settings, place)
     return tokenizer, side
+
+
+def tokenizer_settings(folder):
+    return _settings.with_older(*(read(folder, name) for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")))
 
 
 def read(folder, name):
@@ -61,6 +65,14 @@ def read(folder, name):
     if not isinstance(content, dict):
         raise InputError(f"{path}: an object is expected")
     return content
+
+
+# How sentence-transformers takes texts: the first of these files that says anything.
+TEXT_SETTINGS = tuple(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"))
+
+
+def text_settings(folder):
+    return next((found for name in TEXT_SETTINGS if (found := read(folder, name))), {})
 
 
 def read_list(folder, name):
@@ -159,9 +171,9 @@ def tells_apart(folder):
 
 
 def lower_case(tokenizer, folder):
-    """What sentence-transformers does for do_lower_case in sentence_bert_config.json: texts in small letters, before
+    """What sentence-transformers does for do_lower_case in its settings of texts: texts in small letters, before
     the tokenizer's own normalizer."""
-    if not read(folder, "sentence_bert_config.json").get("do_lower_case"):
+    if not text_settings(folder).get("do_lower_case"):
         return tokenizer
     normalizers = need_tokenizers().normalizers
     own = tokenizer.normalizer
@@ -178,9 +190,8 @@ def is_static(folder):
 
 
 def special_token(folder, name):
-    """The text of a special token that tokenizer_config.json names, or None."""
-    token = read(folder, "tokenizer_config.json").get(name, read(folder, "special_tokens_map.json").get(name))
-    return token.get("content") if isinstance(token, dict) else token
+    """The text of a special token that tokenizer_config.json or special_tokens_map.json names, or None."""
+    return _settings.content(tokenizer_settings(folder).get(name))
 
 
 def open_encoder(model, folder, options, output, rank=2):
@@ -229,7 +240,7 @@ def most_tokens(folder):
     if is_static(folder):
         cut = read(folder, "tokenizer.json").get("truncation")
         return cut["max_length"] if cut else UNLIMITED
-    limits = [read(folder, "sentence_bert_config.json").get("max_seq_length"),
+    limits = [text_settings(folder).get("max_seq_length"),
               read(folder, "tokenizer_config.json").get("model_max_length"), positions(folder)]
     limits = [int(n) for n in limits if isinstance(n, (int, float)) and 0 < n < UNLIMITED]
     return min(limits, default=512)

@@ -50,7 +50,7 @@ class MultiVectorEmbedder(Prompts):
                                      "tfmc.text.Embedder takes what gives one for a text"), rank=3)
         self.tokenizer = self._cutter.tokenizer
         self.dimension = next(iter(self.model.outputs.values())).shape[2]
-        settings = _folder.read(self.folder, "sentence_bert_config.json")
+        settings = _folder.text_settings(self.folder)
         most, positions = _folder.most_tokens(self.folder), _folder.positions(self.folder)
         lengths = {"query": settings.get("query_length"), "document": settings.get("document_length")}
         self._lengths = {task: max_length or (min(n, positions or n) if n else most) for task, n in lengths.items()}

@@ -1,4 +1,5 @@
-"""What tokenizer_config.json says of a tokenizer beside tokenizer.json, as transformers takes it.
+"""What tokenizer_config.json says of a tokenizer beside tokenizer.json, as transformers takes it, or in its place the older
+special_tokens_map.json and added_tokens.json.
 
 In: the tokenizer of tokenizer.json, the settings. Out: the tokenizer with tokens that the settings name, and the side on
 which texts are cut. Refused: what contradicts tokenizer.json. Which tokens stand around a text is for tokenizer.json alone:
@@ -9,6 +10,7 @@ import json
 from .._errors import InputError
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+PROPERTIES = ("lstrip", "rstrip", "normalized", "single_word", "special")
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that take tokenizer.json as it is
 
 
@@ -58,26 +60,61 @@ def _check(tokenizers, tokenizer, settings, place):
 
 # ---- tokens ----
 
-def _add(tokenizers, tokenizer, settings, place):
-    """Tokens that the settings name: those that tokenizer.json lacks stand behind its own, in the order of their ids."""
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+def with_older(settings, tokens, added):
+    """The settings with those of special_tokens_map.json and added_tokens.json, which count where tokenizer_config.json has
+    no list of its own of the tokens behind the vocabulary."""
+    if "added_tokens_decoder" in settings:
+        return settings
+    merged = {**settings, **tokens}
+    more = [settings.get("extra_special_tokens"), tokens.get("extra_special_tokens")]
+    if all(isinstance(m, list) for m in more):
+        merged["extra_special_tokens"] = [*more[0], *(m for m in more[1] if m not in more[0])]
+    return {**merged, "added_tokens": added} if added else merged
+
+
+def named(settings):
+    """{name: token} of those that have a name of their own, the usual ones first; None for those that have none."""
+    own = {name: token for name, token in settings.items() if name.endswith("_token") and isinstance(token, (str, dict))}
+    more = settings.get("extra_special_tokens")
+    return {name: settings.get(name) for name in NAMED} | own | (more if isinstance(more, dict) else {})
+
+
+def _made(tokenizers, said, special=False):
+    """Of a text, or of an object with what it does to spaces beside it. `special`: it is, whatever the object says."""
+    if isinstance(said, str):
+        return tokenizers.AddedToken(said, special=True)
+    made = tokenizers.AddedToken(said["content"], **{name: said[name] for name in PROPERTIES if name in said})
+    made.special = made.special or special
+    return made
+
+
+def _listed(tokenizers, settings, place):
+    """The tokens with an id, in the order of these: of added_tokens_decoder, or of added_tokens.json."""
     decoder = settings.get("added_tokens_decoder") or {}
     if not all(number.isdecimal() for number in decoder):
         raise InputError(f"{place}: a key of added_tokens_decoder is no id")
-    for number, said in sorted(decoder.items(), key=lambda item: int(item[0])):
-        if said["content"] in known:
+    found = [(int(number), _made(tokenizers, said)) for number, said in decoder.items()]
+    names = {content(token) for token in [*named(settings).values(), *(settings.get("extra_special_tokens") or [])]}
+    found += [(number, tokenizers.AddedToken(said, normalized=said not in names, special=said in names))
+              for said, number in settings.get("added_tokens", {}).items()]
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _add(tokenizers, tokenizer, settings, place):
+    """Tokens that the settings name: those that tokenizer.json lacks stand behind its own, in the order of their ids; of
+    those that it has, too, the properties are those that are said here."""
+    known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    is_older = "added_tokens_decoder" not in settings
+    for number, token in _listed(tokenizers, settings, place):
+        if is_older and token.content in known:
             continue
-        properties = {name: said[name] for name in ("lstrip", "rstrip", "normalized", "single_word", "special") if name in said}
-        tokenizer.add_tokens([tokenizers.AddedToken(said["content"], **properties)])
-        known.add(said["content"])
-        if tokenizer.token_to_id(said["content"]) != int(number):
-            raise InputError(f"{place}: added_tokens_decoder gives {said['content']!r} the id {number}, tokenizer.json "
-                             f"{tokenizer.token_to_id(said['content'])}")
-    named = [content(settings.get(name)) for name in NAMED]
-    for more in ("additional_special_tokens", "extra_special_tokens"):
-        tokens = settings.get(more) or []
-        named += [content(token) for token in (tokens.values() if isinstance(tokens, dict) else tokens)]
-    for token in named:
-        if token and token not in known:
-            tokenizer.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True)])
-            known.add(token)
+        tokenizer.add_tokens([token])
+        known[token.content] = token
+        if tokenizer.token_to_id(token.content) != number:
+            raise InputError(f"{place}: {'added_tokens.json' if is_older else 'added_tokens_decoder'} gives {token.content!r} the id "
+                             f"{number}, tokenizer.json {tokenizer.token_to_id(token.content)}")
+    more = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
+    for token in [*named(settings).values(), *([] if isinstance(more, dict) else more)]:
+        if token is not None and content(token) and content(token) not in known:
+            tokenizer.add_tokens([_made(tokenizers, token, special=True)])
+            known[content(token)] = token

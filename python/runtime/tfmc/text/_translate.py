@@ -48,8 +48,8 @@ class PieceTokens:
         for name in ("<unk>", "</s>"):
             if name not in self.ids:
                 raise InputError(f"{folder / 'vocab.json'}: there is no \"{name}\"")
-        settings = _folder.read(folder, "tokenizer_config.json")
-        more = {**_folder.read(folder, "special_tokens_map.json"), **settings}.get("additional_special_tokens") or []
+        settings = _folder.tokenizer_settings(folder)
+        more = settings.get("additional_special_tokens") or settings.get("extra_special_tokens") or []
         self.languages = {}
         for name in more:  # behind the vocabulary, in this order
             name = name if isinstance(name, str) else name["content"]

@@ -207,7 +207,7 @@ class Reranker(Prompts):
 
     def _chat_template(self):
         """The folder's chat template and its variables, if pairs are messages for it, as in a model that writes; None."""
-        settings = _folder.read(self.folder, "sentence_bert_config.json")
+        settings = _folder.text_settings(self.folder)
         if "message" not in (settings.get("modality_config") or {}):
             return None
         asked = ((settings.get("processing_kwargs") or {}).get("chat_template") or {}).get("add_generation_prompt", False)

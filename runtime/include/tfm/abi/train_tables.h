@@ -42,6 +42,7 @@ typedef struct tfm_parameter {
   uint64_t offset; /* in its blocks: numbers of what is trained, 16 times n; bytes of what is frozen, 64 times n */
   int64_t elements, dims[TFM_MAX_RANK];
   tfm_initial initial;
+  double rate;          /* what the learning rate is multiplied with */
   uint32_t gradient;    /* output of the gradients; TFM_NONE: it is not trained */
   uint8_t rank, decays; /* decays: weight_decay is for it too */
   uint8_t adapts;       /* a tfm_adapts (adapts.h) */
