@@ -223,16 +223,21 @@ def some_arguments(given):
 
 
 def engine_ort(given):
-    import onnxruntime
     import torch
     from onnxruntime.transformers.optimizer import optimize_model
     path, names = f"{given.folder}/model.onnx", ["x", "mask"][:1 if given.workload == "W1" else 2]
     torch.onnx.export(torch_model(given, fused=False), some_arguments(given), path, dynamo=False, opset_version=17,
                       input_names=names, output_names=["y"], dynamic_axes={n: {0: "batch", 1: "time"} for n in names})
     optimize_model(path, "bert", given.m.heads, given.m.d, opt_level=0).save_model_to_file(path)
+    return ort_session(given, path)
+
+
+def ort_session(given, path):
+    import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = THREADS, 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [i.name for i in session.get_inputs()]
 
     def prepare(case):
         feed = dict(zip(names, given.arguments(case)))

@@ -9,7 +9,7 @@
  *
  *   start:  c from memory if `accumulate`, else 0; with chains always 0, and from here on once for each chain
  *   steps:  four k per turn (or as many as the target says), of bf16 whole pairs (tile_step.c). B is loaded as vectors,
- *           a as broadcast scalars. B is prefetched into L1 eight steps ahead (unless it is a page of a cache, behind
+ *           a as broadcast scalars. B is prefetched into L1 some steps ahead (unless it is a page of a cache, behind
  *           which something else lies), and `next` into L2: one line per step of k, the same one again where fewer are
  *           asked for, more before the turn where more are (with AVX2 `next` into L1, and B of a few rows not at all).
  *           Where the rows of a lie side by side, a is too, and `next` a row per turn
@@ -50,15 +50,27 @@ static bool leaves_own_lines(const Tile *t) {
   return has_half_lines(t) && t->spec->rows > 1 && t->spec->rows <= TILE_FEW_ROWS;
 }
 
-/* Eight steps ahead is far enough for L2 to answer and near enough that lines stay in L1 until they are used. A
- * prefetch of an address beyond the panel does no harm. What is read next comes to L1 too where lines are halved: those
- * that were fetched to L2 alone are read more slowly there. */
+/* A vector is a line of the cache: AVX-512. */
+static bool has_whole_lines(const Tile *t) { return t->lanes == LANES; }
+/* Rows of b follow one another, so that what is fetched beyond the last one is read next. */
+static bool lies_in_a_panel(const KernelSpec *spec) { return spec->b_stride < 2 * spec->width; }
+
+/* How far ahead of step u a tile fetches its own lines, in steps. */
+static unsigned steps_ahead(const Tile *t) {
+  if (!has_whole_lines(t) || !lies_in_a_panel(t->spec)) return TILE_AHEAD;
+  return t->spec->b_form == TFM_FORM_BF16 || t->spec->b_form == TFM_FORM_F16 ? 2 * TILE_LINES_AHEAD : TILE_LINES_AHEAD;
+}
+
+/* A prefetch of an address beyond the panel does no harm. What is read next comes to L1 too where lines are halved:
+ * those that were fetched to L2 alone are read more slowly there. Of bytes a turn of halved lines is too short for its
+ * own fetches, and groups compute too long between two lines. */
 static void emit_prefetches(Tile *t, Position at, unsigned u, unsigned line_of_turn) {
   const int64_t line = t->e->target->cache_line / (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
-  const bool by_cpu = t->spec->b_is_page || tile_is_integer(t) || tile_is_grouped(t) || leaves_own_lines(t);
+  const bool by_cpu = t->spec->b_is_page || (tile_is_integer(t) && !has_whole_lines(t)) || tile_is_grouped(t) ||
+                      leaves_own_lines(t);
   const bool is_fetched = by_cpu || (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* in time; with its pair */
   for (int64_t column = tile_first_column(t); column < tile_end_column(t) && !is_fetched; column += line)
-    emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + TILE_AHEAD, column))), 3);
+    emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + steps_ahead(t), column))), 3);
   if (t->first) return;
   const int64_t of_row = u * t->e->target->cache_line;
   LLVMValueRef next = is_sideways(t->spec) ? at.next : emit_offset(t->e, at.next, t->next_offset[line_of_turn]);

@@ -313,6 +313,7 @@ def each_run(model, rows, batch_tokens, work):
     one thread, which wait for each other less than threads that share every run; few are shared by all threads."""
     threads = threads_of(model)
     alone = list(even_runs(rows, batch_tokens, 1)) if threads > 1 else []
+    alone.sort(key=lambda run: -len(run) * max(len(rows[i]) for i in run))  # who ends last waits for a short one
     if len(alone) < MANY_RUNS * threads:
         for run in even_runs(rows, batch_tokens, threads):
             work(model, run)
