@@ -21,6 +21,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 END = 0
+NEVER = 31999  # where m2m ends: with random weights the token that begins a row is the likeliest after itself
 
 
 def texts():
@@ -50,7 +51,7 @@ def model_of(kind):
         return transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(
             vocab_size=32000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_ffn_dim=2048, decoder_ffn_dim=2048,
             encoder_attention_heads=8, decoder_attention_heads=8, max_position_embeddings=512, bos_token_id=END,
-            eos_token_id=END, pad_token_id=1, decoder_start_token_id=END))
+            eos_token_id=NEVER, pad_token_id=1, decoder_start_token_id=END))
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=32000, n_positions=2048, **shared))
 
 
@@ -106,7 +107,8 @@ def write_ct2(model, tokenizer, folder):
     tokens = [tokenizer.id_to_token(number) for number in range(model.config.vocab_size)]
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
-    spec.config.bos_token = spec.config.eos_token = spec.config.decoder_start_token = tokens[END]
+    spec.config.bos_token = spec.config.decoder_start_token = tokens[END]
+    spec.config.eos_token = tokens[NEVER]
     spec.config.unk_token = tokens[END]
     spec.validate()
     spec.optimize(quantization="float32")

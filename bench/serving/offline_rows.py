@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens a second of Model.generate with as many rows at once: the floor of completions.py.
 
-usage: offline_rows.py FOLDER [--quantize RULES] [--rows 1,4,16,32] [--prompt N] [--tokens N] [--vocab N] [--rounds N]
+usage: offline_rows.py FOLDER|FILE.tfmm [--quantize RULES] [--rows 1,4,16,32] [--prompt N] [--tokens N] [--vocab N] [--rounds N]
                        [--threads N]
 
 Prompts are random ids; no row ends before its last token. Out: for each number of rows the best
@@ -25,7 +25,9 @@ def main():
     for name, default in (("prompt", 128), ("tokens", 64), ("vocab", 49152), ("rounds", 2), ("threads", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
     arguments = parser.parse_args()
-    model = tfmc.from_pretrained(arguments.folder, quantize=arguments.quantize, pool=tfmc.Pool(arguments.threads))
+    pool = tfmc.Pool(arguments.threads)
+    model = tfmc.load(arguments.folder, pool=pool) if arguments.folder.endswith(".tfmm") else \
+        tfmc.from_pretrained(arguments.folder, quantize=arguments.quantize, pool=pool)
     choose = random.Random(1)
     for rows in map(int, arguments.rows.split(",")):
         prompts = np.array([[choose.randrange(3, arguments.vocab) for _ in range(arguments.prompt)] for _ in range(rows)], np.int32)

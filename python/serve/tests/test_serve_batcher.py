@@ -287,6 +287,30 @@ class Workers(Batches):
     test_a_row_that_another_wants_stays_when_its_owner_goes = None
     test_of_one_request_at_most_half_a_run_while_others_wait = test_stuck_workers = None
 
+    async def test_a_row_that_comes_alone_is_computed_at_once(self):
+        self.batcher.seconds_per_token, self.batcher._row_seconds[self.model] = 1e-6, 1e-3
+        self.assertIsNone(self.batcher.at_once(self.model, row(3, 4)))  # not enough came alone
+        self.batcher.alone = batcher.ALONE
+        self.assertEqual(self.batcher.at_once(self.model, row(3, 4)).tolist(), [7])
+        self.assertEqual(self.model.together, [[[3, 4]]])  # by all threads
+        self.batcher.seconds_per_token = 1.0
+        self.assertIsNone(self.batcher.at_once(self.model, row(3, 4)))  # it would take long
+        self.batcher.seconds_per_token, self.batcher._row_seconds[self.model] = 1e-6, 1.0
+        self.assertIsNone(self.batcher.at_once(self.model, row(3, 4)))  # such rows did
+        self.batcher._row_seconds[self.model] = 1e-3
+        await self.hold()
+        self.assertIsNone(self.batcher.at_once(self.model, row(3, 4)))  # others are computed
+        self.model.go.set()
+
+    async def test_a_row_that_fails_at_once_says_so(self):
+        self.batcher.seconds_per_token, self.batcher._row_seconds[self.model], self.batcher.alone = 1e-6, 1e-3, batcher.ALONE
+
+        def fails(rows):
+            raise ValueError("no")
+        self.model.fails = fails
+        with self.assertLogs("tfmc_serve", "ERROR"):
+            self.assertIsInstance(self.batcher.at_once(self.model, row(1)), RowFailed)
+
     async def test_stuck_workers_are_named(self):
         await self.hold()
         with mock.patch.object(batcher, "STUCK", 0):

@@ -115,7 +115,7 @@ class Answers(Case):
                           logit_bias={str(ids[0]): -100})["choices"][0]
         self.assertNotIn(ids[0], banned["token_ids"])
         for biases, word in (({"40": 1}, "token 40"), ({"a": 1}, "no token's id"), ({"1": "2"}, "logit_bias.1"),
-                             ({"1": 101}, "100"), ({"-1": 1}, "no token's id")):
+                             ({"1": 101}, "100"), ({"-1": 1}, "no token's id"), ({"3": 1, "03": 2}, "no token's id")):
             self.refused(self.client.post("/v1/completions", {"prompt": "a", "logit_bias": biases}), 400, "logit_bias", word,
                          openai=True)
         many = {str(i): 1 for i in range(1025)}

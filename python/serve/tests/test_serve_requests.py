@@ -42,6 +42,34 @@ class Requests(Case):
         self.refused(answer, 400, "'text' stands twice", openai=True)
         self.assertEqual(self.client.post("/embed", b'{"inputs": ["a: b", ": \\": "]}').status, 200)
 
+    def test_a_wish_for_another_protocol_is_passed_over(self):
+        """Java's client sends it with its first request, and then the body."""
+        wish = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAAB\r\n"
+        request = head("/embed", len(GOOD)).replace(b"\r\n\r\n", b"\r\n" + wish + b"\r\n", 1) + GOOD
+        for cuts in ((), (len(request) - len(GOOD),), (40, 90, len(request) - 3), range(1, len(request))):
+            with socket.create_connection(("127.0.0.1", self.server.port)) as connection:
+                for part in [request[a:b] for a, b in zip((0, *cuts), (*cuts, len(request)))]:
+                    connection.sendall(part)
+                answer = read_answer(connection)
+                self.assertIn(b" 200 ", answer[:20])
+                connection.sendall(head("/embed", len(GOOD)) + GOOD)  # the connection goes on
+                self.assertEqual(read_answer(connection).partition(b"\r\n\r\n")[2], answer.partition(b"\r\n\r\n")[2])
+        with socket.create_connection(("127.0.0.1", self.server.port)) as connection:
+            connection.sendall(request + request.replace(b"connection: upgrade,", b"connection: close, upgrade,"))
+            self.assertEqual(b"".join(iter(lambda: connection.recv(65536), b"")).count(b" 200 OK"), 2)
+        self.assertIn(b" 400 ", raw(self.server.port, b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n")[:20])
+
+    def test_whole_numbers_of_more_than_64_bits(self):
+        for number in (2 ** 64, -2 ** 64, 10 ** 30):
+            answer = self.client.post("/embed", b'{"inputs": "a", "dimensions": %d}' % number)
+            self.refused(answer, 422, "dimensions", "is not between 1 and 65536")
+
+    def test_other_encodings_of_a_transfer(self):
+        request = b"POST /embed HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n" \
+            b"transfer-encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        self.assertIn(b" 415 ", raw(self.server.port, request)[:20])
+        self.still_serves()
+
     def test_half_a_body_and_a_client_that_goes(self):
         with socket.create_connection(("127.0.0.1", self.server.port)) as connection:
             connection.sendall(head("/embed", len(GOOD)) + GOOD[:5])

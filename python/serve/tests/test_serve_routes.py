@@ -2,11 +2,14 @@
 import base64
 import json
 import random
+import socket
+import threading
+import time
 import unittest
 
 import numpy as np
 
-from servers import Case, Inside, f32, library, made
+from servers import Case, Inside, f32, head, library, made, read_answer
 
 from tfmc_serve import app
 from tfmc_serve.shapes import SHAPES
@@ -37,6 +40,26 @@ class Routes(Case):
         self.same(self.ok("/embed", {"inputs": TEXTS}), library("embed").encode(TEXTS))
         for text in TEXTS:
             self.same(self.ok("/embed", {"inputs": text}), library("embed").encode([text]))
+
+    def test_requests_that_come_at_once_are_not_alone(self):
+        service, bits = self.server.service, library("embed").encode("a b").tobytes()
+        for _ in range(20):  # in the end the event loop computes them
+            self.assertEqual(f32(self.client.post("/embed", {"inputs": "a b"}).json[0]).tobytes(), bits)
+        self.assertGreaterEqual(service.batcher.alone, 1)
+        service.batcher.alone = 10 ** 6
+        opened = self.server.server.server_state.connections
+        before, go = len(opened), threading.Event()
+        connections = [socket.create_connection(("127.0.0.1", self.server.port)) for _ in range(4)]
+        self.server.until(lambda service: len(opened) >= before + 4)
+        self.server.loop.call_soon_threadsafe(go.wait)
+        for connection in connections:
+            connection.sendall(head("/embed", 17) + b'{"inputs": "a b"}')
+        time.sleep(0.1)  # until all are there: a loop that is held sees them together
+        go.set()
+        for connection in connections:
+            self.assertIn(b" 200 ", read_answer(connection)[:20])
+            connection.close()
+        self.assertEqual(service.batcher.alone, 0)
 
     def test_embed_takes_ids(self):
         wanted = library("embed").encode(["a b"])
@@ -175,8 +198,8 @@ class Routes(Case):
     def test_openapi_has_all_routes_and_shapes(self):
         document = self.client.get("/openapi.json").json
         found = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
-        wanted = {(route.path.replace(":path}", "}"), method) for route in app.Routes(self.server.service).routes
-                  for method in route.methods - {"HEAD"}}
+        endpoints = app.Routes(self.server.service).endpoints
+        wanted = {(path, method) for path, methods in endpoints.items() for method in methods}
         self.assertEqual(found, wanted)
         for name, shape in SHAPES.items():
             self.assertEqual(list(document["components"]["schemas"][name]["properties"]), list(shape))

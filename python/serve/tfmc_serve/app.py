@@ -1,6 +1,7 @@
 """The routes, and the one middleware in front of all of them: keys, states, ids, errors, log and metrics."""
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import importlib.resources
@@ -11,14 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import orjson
-from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import batcher, openapi, routes_chat, routes_completions, routes_openai, routes_tei, routes_translate
+from .asgi import App, Message, Receive, Scope, Send, Whole
 from .errors import Fault, Gone, is_openai
 from .limits import read_body
 from .service import TOKENIZERS, Answer, AnyServed, Call, Record, Service, internal
@@ -29,7 +25,8 @@ from .translators import ServedTranslator
 from .writers import ServedWriter
 
 OPEN = ("/health", "/ready")  # without a key
-PAGE = {"page.js": "text/javascript", "page.css": "text/css", "icon.svg": "image/svg+xml"}
+INDEX, PAGE = "index.html", {"page.js": b"text/javascript; charset=utf-8", "page.css": b"text/css; charset=utf-8",
+                             "icon.svg": b"image/svg+xml"}
 log = logging.getLogger("tfmc_serve")
 requests_log = logging.getLogger("tfmc_serve.requests")
 
@@ -71,41 +68,55 @@ GETS = [("/health", "whether what is asked is computed", JSON), ("/ready", "whet
         ("/page/{id}", "the page's parts", "text/*")]
 
 
-def answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def answer(content: Any) -> Whole:
     """Numbers get the fewest digits that give the f32 back, so JSON carries their bits."""
-    return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), status, headers, "application/json")
+    return Whole(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+Endpoint = Callable[[Scope, Receive], Awaitable[App]]
 
 
 class Routes:
-    """The endpoints of a service."""
+    """The endpoints of a service, by path and method."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
         handlers = {"/health": self.health, "/ready": self.ready, "/info": self.info, "/metrics": self.metrics,
                     "/v1/models": self.models, "/v1/models/{id}": self.model, "/openapi.json": self.openapi,
                     "/": self.page, "/page/{id}": self.page_part}
-        self.routes = [Route(path.replace("/v1/models/{id}", "/v1/models/{id:path}"), handlers[path], methods=["GET"])
-                       for path, *_ in GETS]
-        self.routes += [Route(post.path, self.endpoint(post), methods=["POST"]) for post in POSTS]
-        self.routes.append(Route("/", self.own_route, methods=["POST"]))
+        self.endpoints: dict[str, dict[str, Endpoint]] = {path: {"GET": handlers[path]} for path, *_ in GETS}
+        for post in POSTS:
+            self.endpoints[post.path] = {"POST": self.endpoint(post)}
+        self.endpoints["/"]["POST"] = self.own_route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        methods = self.endpoints.get(route_of(path))
+        if methods is None:
+            raise Fault("route", "there is no such route; " + ELSEWHERE.get(path, "/openapi.json lists them"))
+        endpoint = methods.get("GET" if method == "HEAD" else method)
+        if endpoint is None:
+            allowed = ", ".join(name for known in methods for name in (("GET", "HEAD") if known == "GET" else (known,)))
+            raise Fault("method", f"{method} is not for this route; {allowed} is", headers={"allow": allowed})
+        await (await endpoint(scope, receive))(scope, receive, send)
 
     # ---- POST ----
 
-    def endpoint(self, post: Post) -> Callable[[Request], Awaitable[ASGIApp]]:
-        async def handle(request: Request) -> ASGIApp:
-            return await self.compute(request, lambda body: post)
+    def endpoint(self, post: Post) -> Endpoint:
+        async def handle(scope: Scope, receive: Receive) -> App:
+            return await self.compute(scope, receive, lambda body: post)
         return handle
 
-    async def own_route(self, request: Request) -> ASGIApp:
+    async def own_route(self, scope: Scope, receive: Receive) -> App:
         """What the first model is for, or the one that is named; similarity is told by its inputs."""
         def choose(body: Any) -> Post:
             name = body.get("model") if isinstance(body, dict) else None
             first = next(iter(self.service.models))
             post = OWN[self.service.pick(name if isinstance(name, str) else first, KINDS).kind]
             return SIMILARITY if post is EMBED and isinstance(body, dict) and isinstance(body.get("inputs"), dict) else post
-        return await self.compute(request, choose)
+        return await self.compute(scope, receive, choose)
 
-    async def compute(self, request: Request, choose: Callable[[Any], Post]) -> ASGIApp:
+    async def compute(self, scope: Scope, receive: Receive, choose: Callable[[Any], Post]) -> App:
         service, options = self.service, self.service.options
         deadline = time.monotonic() + options.timeout
         service.check_ready()
@@ -113,13 +124,13 @@ class Routes:
         service.waiting += 1
         made = None
         try:
-            body = await read_body(request, options.max_body)
+            body = await read_body(scope, receive, options.max_body)
             post = choose(body)
             asked = read(SHAPES[post.shape], body, options.max_inputs)
-            served = choose_model(service, asked["model"], post, request.url.path)
-            record: Record = request.scope["tfmc"]
+            served = choose_model(service, asked["model"], post, scope["path"])
+            record: Record = scope["tfmc"]
             record.model = served.name
-            made = await post.handler(Call(service, request, record, asked, served, deadline))
+            made = await post.handler(Call(service, scope["state"]["client"], record, asked, served, deadline))
         finally:
             if made is None or made.events is None:
                 service.waiting -= 1
@@ -132,17 +143,17 @@ class Routes:
 
     # ---- GET ----
 
-    async def health(self, request: Request) -> Response:
+    async def health(self, scope: Scope, receive: Receive) -> App:
         stuck = self.service.stuck()
         if stuck is not None:
             raise Fault("not_ready", f"{stuck} has computed for more than {batcher.STUCK:g} s, and rows wait")
         return answer({"status": "ok"})
 
-    async def ready(self, request: Request) -> Response:
+    async def ready(self, scope: Scope, receive: Receive) -> App:
         self.service.check_ready()
         return answer({"status": "ready"})
 
-    async def info(self, request: Request) -> Response:
+    async def info(self, scope: Scope, receive: Receive) -> App:
         self.service.check_ready()
         options, first = self.service.options, next(iter(self.service.models.values()))
         return answer({
@@ -158,30 +169,28 @@ class Routes:
         return {"id": served.name, "object": "model", "created": self.service.started_at, "owned_by": "tfmc",
                 "tfmc": served.settings()}
 
-    async def models(self, request: Request) -> Response:
+    async def models(self, scope: Scope, receive: Receive) -> App:
         self.service.check_ready()
         return answer({"object": "list", "data": [self.entry(served) for served in self.service.models.values()]})
 
-    async def model(self, request: Request) -> Response:
+    async def model(self, scope: Scope, receive: Receive) -> App:
         self.service.check_ready()
-        return answer(self.entry(self.service.pick(request.path_params["id"], KINDS)))
+        return answer(self.entry(self.service.pick(scope["path"].removeprefix("/v1/models/"), KINDS)))
 
-    async def metrics(self, request: Request) -> Response:
-        return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4")
+    async def metrics(self, scope: Scope, receive: Receive) -> App:
+        return Whole(self.service.metrics.text(), kind=b"text/plain; version=0.0.4; charset=utf-8")
 
-    async def openapi(self, request: Request) -> Response:
+    async def openapi(self, scope: Scope, receive: Receive) -> App:
         posts = [(post.path, post.shape, post.about) for post in POSTS]
         posts.append(("/", "", "the first model's own route, or that of the one that is named"))
         return answer(openapi.document(posts, GETS, self.service.version,
                                         OPEN if self.service.keys is not None else None))
 
-    async def page(self, request: Request) -> Response:
-        return page_file("index.html", "text/html")
+    async def page(self, scope: Scope, receive: Receive) -> App:
+        return page_file(INDEX, b"text/html; charset=utf-8")
 
-    async def page_part(self, request: Request) -> Response:
-        name = request.path_params["id"]
-        if name not in PAGE:
-            raise HTTPException(404)
+    async def page_part(self, scope: Scope, receive: Receive) -> App:
+        name = scope["path"].removeprefix("/page/")
         return page_file(name, PAGE[name])
 
 
@@ -193,10 +202,11 @@ def choose_model(service: Service, name: str | None, post: Post, path: str) -> A
     return service.pick(name, post.kinds)
 
 
-def page_file(name: str, kind: str) -> Response:
+def page_file(name: str, kind: bytes) -> Whole:
     content = importlib.resources.files(__package__).joinpath("page", name).read_bytes()
-    return Response(content, media_type=kind, headers={
-        "content-security-policy": "default-src 'self'", "x-content-type-options": "nosniff", "cache-control": "no-store"})
+    return Whole(content, 200, kind, (
+        (b"content-security-policy", b"default-src 'self'"), (b"x-content-type-options", b"nosniff"),
+        (b"cache-control", b"no-store")))
 
 
 def model_type(served: AnyServed) -> dict[str, Any]:
@@ -215,14 +225,14 @@ def model_type(served: AnyServed) -> dict[str, Any]:
 class Gate:
     """Every request passes here first. `paths`: those that are served; None: all."""
 
-    def __init__(self, app: ASGIApp, service: Service, paths: tuple[str, ...] | None = None) -> None:
+    def __init__(self, app: App, service: Service, paths: tuple[str, ...] | None = None) -> None:
         self.app, self.service, self.paths = app, service, paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         began, record, status = time.monotonic(), Record(request_id(scope)), 0
-        scope["tfmc"], scope["app"] = record, self
+        scope["tfmc"] = record
 
         async def sends(message: Message) -> None:
             nonlocal status
@@ -239,29 +249,29 @@ class Gate:
             status = 499  # as nginx's log has it; nobody is answered
         finally:
             self.service.leave()
-            self.report(scope, record, status, time.monotonic() - began)
+            asyncio.get_running_loop().call_soon(  # behind the answer, which goes to the socket when the loop turns
+                self.report, scope, record, status, time.monotonic() - began)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send, record: Record) -> None:
         path = scope["path"]
         try:
             self.check_key(scope, record)
             if self.paths is not None and path not in self.paths:
-                raise HTTPException(404)
+                raise Fault("route", "there is no such route; " + ", ".join(self.paths) + " are")
             if self.service.state == "ending" and path not in (*OPEN, "/metrics"):
                 self.service.check_ready()
             await self.app(scope, receive, send)
             return
-        except (Fault, Gone) as error:
-            if isinstance(error, Gone):
-                raise
+        except Gone:
+            raise
+        except Fault as error:
             fault = error
-        except HTTPException as error:
-            fault = fault_of(error, scope)
         except Exception:
             log.exception("%s: %s %s", record.id, scope["method"], route_of(path))
             fault = internal(record.id)
         record.fault = fault.message
-        await answer(fault.body(path), fault.status(path), fault.headers)(scope, receive, send)
+        headers = tuple((name.encode(), value.encode("latin-1")) for name, value in fault.headers.items())
+        await Whole(orjson.dumps(fault.body(path)), fault.status(path), headers=headers)(scope, receive, send)
 
     def check_key(self, scope: Scope, record: Record) -> None:
         keys = self.service.keys
@@ -282,15 +292,6 @@ class Gate:
             "id": record.id, "method": scope["method"], "route": route, "code": status, "seconds": round(seconds, 6),
             **{name: value for name, value in (("key", record.key), ("model", record.model), ("rows", record.rows),
                                                ("tokens", record.tokens)) if value}}})
-
-
-def fault_of(error: HTTPException, scope: Scope) -> Fault:
-    if error.status_code == 405:
-        posts = [post.path for post in POSTS] + ["/"]
-        allowed = ", ".join((["GET", "HEAD"] if route_of(scope["path"]) in {path for path, *_ in GETS} else []) +
-                            (["POST"] if scope["path"] in posts else []))
-        return Fault("method", f"{scope['method']} is not for this route; {allowed} is", headers={"allow": allowed})
-    return Fault("route", "there is no such route; " + ELSEWHERE.get(scope["path"], "/openapi.json lists them"))
 
 
 def given_key(scope: Scope) -> str:
@@ -328,24 +329,20 @@ def route_of(path: str) -> str:
     if path.startswith("/v1/models/"):
         return "/v1/models/{id}"
     if path.startswith("/page/"):
-        return "/page/{id}"
+        return "/page/{id}" if path.removeprefix("/page/") in PAGE else "other"
     return path if path in KNOWN else "other"
 
 
-async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    raise HTTPException(404)
-
-
-def make_app(service: Service) -> ASGIApp:
-    router = Router(Routes(service).routes, redirect_slashes=False, default=nothing)
-    app: ASGIApp = Gate(router, service)
+def make_app(service: Service) -> App:
+    app: App = Gate(Routes(service), service)
     if service.options.origin is not None:
+        from starlette.middleware.cors import CORSMiddleware  # most servers are not for pages of others
         app = CORSMiddleware(app, allow_origins=[service.options.origin], allow_methods=["GET", "POST"],
                              allow_headers=["authorization", "content-type", "x-request-id"],
                              expose_headers=["x-request-id", "retry-after"])
     return app
 
 
-def make_metrics_app(service: Service) -> ASGIApp:
+def make_metrics_app(service: Service) -> App:
     """For --metrics-port: health, readiness and numbers alone."""
-    return Gate(Router(Routes(service).routes, redirect_slashes=False, default=nothing), service, (*OPEN, "/metrics"))
+    return Gate(Routes(service), service, (*OPEN, "/metrics"))

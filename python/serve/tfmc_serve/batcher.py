@@ -1,7 +1,7 @@
 """The batcher: rows of all requests in, runs of rows of about the same length through the models.
 
 A free worker takes the oldest row and fills a run with waiting rows of its model and about its length; there is no timer,
-so runs grow with the load. Numbers of a row do not depend on the run that it is in, so rows may be put together as it
+so runs grow with the load. A single row of a client that is alone is computed where it is asked for. Numbers of a row do not depend on the run that it is in, so rows may be put together as it
 suits, and equal rows that wait together are computed once. Of one request at most half of a run is taken while others
 wait. Rows of a request that was cancelled leave before they are computed.
 """
@@ -25,6 +25,7 @@ from .texts import Floats, Row
 _folder: Any = importlib.import_module("tfmc.text._folder")
 RUN_TOKENS = 512            # of a run: enough for a thread, and what it writes stays in its cache
 LEAST_CELLS: int = _folder.LEAST_CELLS  # a run of fewer takes as long as with these, so padding up to them costs nothing
+ALONE, AT_ONCE_SECONDS = 16, 0.01  # when a row is computed at once: after so many requests that came alone; by its time
 STUCK = 30.0                # seconds after which a run that has not ended is reported
 log = logging.getLogger("tfmc_serve")
 
@@ -120,6 +121,8 @@ class Batcher:
         self._live: dict[Job, None] = {}      # those that are not done
         self._ended = False
         self.tokens_waiting = self.rows_waiting = self.rows_running = 0
+        self._row_seconds: dict[Computes, float] = {}  # of a row alone, of late
+        self.alone = 0  # requests, one after the other, beside which there was no other
         self.seconds_per_token = 0.0  # of the whole server, measured; 0: not yet
         self._workers = [threading.Thread(target=self._work, args=(i,), name=f"worker {i}", daemon=True)
                          for i in range(workers)]
@@ -185,6 +188,20 @@ class Batcher:
         """How long what waits will take."""
         return self.tokens_waiting * self.seconds_per_token
 
+    def at_once(self, served: Computes, row: Row) -> Any:
+        """The numbers of a row whose request is the only one, computed here, on the event loop: two changes of threads
+        take longer than all else beside the model. None: others come at the same time now and then, or it would keep the
+        loop for long."""
+        if self.alone < ALONE or max(self._row_seconds.get(served, 1.0), len(row.ids) * self.seconds_per_token) > AT_ONCE_SECONDS:
+            return None
+        with self._changed:
+            if self._jobs or self._running:
+                return None
+        began = time.monotonic()
+        numbers = self._numbers(served, [row], True)
+        self._loop.call_soon(self._ran, served, 1, len(row.ids), time.monotonic() - began, True)  # behind the answer
+        return numbers[0]
+
     # ---- with the lock ----
 
     def _count(self, rows: int, tokens: int) -> None:
@@ -242,11 +259,8 @@ class Batcher:
         began = time.monotonic()
         for waiting in run:
             self._metrics.phase("wait", began - waiting.owner.put_at)
-        numbers: list[Any] = self._numbers(served, run, alone)
-        seconds = time.monotonic() - began
-        tokens = sum(len(waiting.row.ids) for waiting in run)
-        self._metrics.ran(len(run), tokens, seconds)
-        self._measure(tokens, seconds if alone else seconds / len(self._workers))
+        numbers: list[Any] = self._numbers(served, [waiting.row for waiting in run], alone)
+        self._ran(served, len(run), sum(len(waiting.row.ids) for waiting in run), time.monotonic() - began, alone)
         finished: list[Job] = []
         with self._changed:
             del self._running[number]
@@ -271,22 +285,27 @@ class Batcher:
             with contextlib.suppress(RuntimeError):  # of a loop that has ended: nobody waits
                 self._loop.call_soon_threadsafe(hand_over, finished)
 
-    def _measure(self, tokens: int, seconds: float) -> None:
+    def _ran(self, served: Computes, rows: int, tokens: int, seconds: float, alone: bool) -> None:
+        """What is to be known of a run; at most twice what was known: a machine that stood still is not a slow one."""
+        self._metrics.ran(rows, tokens, seconds)
+        if alone and rows == 1:
+            before = self._row_seconds.get(served, seconds)
+            self._row_seconds[served] = 0.8 * before + 0.2 * min(seconds, 2 * before)
         if tokens >= RUN_TOKENS // 4 or not self.seconds_per_token:
-            found = seconds / max(tokens, 1)
-            before = self.seconds_per_token or found  # at most twice that: a machine that stood still is not a slow one
+            found = (seconds if alone else seconds / len(self._workers)) / max(tokens, 1)
+            before = self.seconds_per_token or found
             self.seconds_per_token = 0.8 * before + 0.2 * min(found, 2 * before)
 
-    def _numbers(self, served: Computes, run: list[Waiting], alone: bool) -> list[Any]:
+    def _numbers(self, served: Computes, rows: list[Row], alone: bool) -> list[Any]:
         """The numbers of each row, or why it has none: a run that fails is repeated row by row."""
         try:
             call = served.model if alone and len(self._workers) > 1 else served.model._call_alone
-            made = call(**served.inputs([waiting.row for waiting in run]))
+            made = call(**served.inputs(rows))
         except Exception as error:
-            if len(run) == 1:
-                log.exception("%s: a row of %d tokens failed", served.name, len(run[0].row.ids))
+            if len(rows) == 1:
+                log.exception("%s: a row of %d tokens failed", served.name, len(rows[0].ids))
                 return [RowFailed(str(error))]
-            return [self._numbers(served, [waiting], False)[0] for waiting in run]
+            return [self._numbers(served, [row], False)[0] for row in rows]
         finite = np.isfinite(made).all(axis=1)
         return [row if good else RowFailed("its numbers are not finite") for row, good in zip(made, finite)]
 

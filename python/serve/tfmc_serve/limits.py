@@ -1,6 +1,7 @@
 """What a client may send: sizes and times of heads and bodies, numbers of connections, keys.
 
-uvicorn has no limits of its own with httptools, so its protocol is extended by counts and timers.
+uvicorn has no limits of its own with httptools, so its protocol is extended by counts and timers. A timer runs only while
+a head or a body is on its way: most requests come in one piece.
 """
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ import logging
 import os
 import pathlib
 from asyncio import TimerHandle, Transport
+from collections.abc import Callable
 from typing import Any
 
+import httptools
 import orjson
-from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from .asgi import Receive, Scope
 from .errors import Fault, Gone
 
 HEAD_BYTES, HEADERS, HEAD_SECONDS, BODY_SECONDS = 16 * 1024, 64, 10.0, 60.0
@@ -30,6 +33,31 @@ class TooMuch(Exception):
     """A head that is beyond the limits."""
 
 
+class Client:
+    """Whoever has a connection. requests: all of the server that have begun, also those whose turn has not come yet."""
+
+    def __init__(self, requests: set[Any]) -> None:
+        self.has_gone, self._requests = False, requests
+        self._calls: dict[Callable[[], Any], None] = {}
+
+    @property
+    def is_alone(self) -> bool:
+        return len(self._requests) == 1
+
+    def on_gone(self, call: Callable[[], Any]) -> None:
+        self._calls[call] = None
+        if self.has_gone:
+            call()
+
+    def off_gone(self, call: Callable[[], Any]) -> None:
+        self._calls.pop(call, None)
+
+    def end(self) -> None:
+        self.has_gone = True
+        for call in list(self._calls):
+            call()
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """Answers 431 to large heads, 408 to slow ones and to slow bodies, 503 to too many connections; ends the connection
     of a client that reads nothing of its answer."""
@@ -37,10 +65,13 @@ class LimitedProtocol(HttpToolsProtocol):
     head_seconds, body_seconds, unread_seconds, connections_most = HEAD_SECONDS, BODY_SECONDS, UNREAD_SECONDS, CONNECTIONS
     _timer: TimerHandle | None = None  # of a head or a body that has begun
     _unread: TimerHandle | None = None
-    _in_head, _in_body, _head_bytes, _head_fields = False, False, 0, 0
+    _timed = (1, False)  # what the timer is for: the message by its number; its body
+    _in_head, _in_body, _has_ended, _messages = False, False, False, 0
+    _head_bytes, _head_fields, _field_bytes = 0, 0, 0
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._client = Client(self.tasks)
         if len(self.connections) > self.connections_most:
             self._refuse(503, "there are too many connections")
             return
@@ -51,18 +82,50 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._unread is not None:
             self._unread.cancel()
         super().connection_lost(exc)
+        self._client.end()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        if self._timer is None and not self._in_body:
-            self._arm(self.head_seconds)
-        went_on = self._in_head
-        super().data_received(data)
-        if went_on and self._in_head and not self.transport.is_closing():
+        went_on, self._has_ended = self._in_head, False
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
+        if self.transport.is_closing():
+            return
+        if went_on and self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
                 self._refuse(431, f"the head of a request may have {HEAD_BYTES} bytes")
+                return
+        self._time_rest()
+
+    def _parse(self, data: bytes) -> None:
+        """The parser takes what follows the wish for another protocol (h2c, as Java's client has it) for that protocol's.
+        It is not fulfilled: the head is read again without it, so that the body belongs to the request."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as wish:
+            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+            if method == b"CONNECT":
+                self.send_400_response("")
+                return
+            fields = [b"%s: %s\r\n" % (name, b"close" if name == b"connection" else value) for name, value in self.headers
+                      if name != b"upgrade" and (name != b"connection" or b"close" in value.lower())]
+            self.parser = httptools.HttpRequestParser(self)
+            self._parse(b"%s %s HTTP/%s\r\n%s\r\n" % (method, self.url, version, b"".join(fields)) + data[wish.args[0]:])
+
+    def _time_rest(self) -> None:
+        """Of a message that is not whole yet. Empty lines, too, must become a head in time."""
+        if self._has_ended and not self._in_head and not self._in_body:
+            self._disarm()
+            return
+        timed = self._messages, self._in_body
+        if self._timer is None or (timed != self._timed and (self._in_head or self._in_body)):
+            self._timed = timed
+            self._arm(self.body_seconds if self._in_body else self.head_seconds)
 
     def send_400_response(self, msg: str) -> None:
         if self._head_fields > HEADERS or self._head_bytes > HEAD_BYTES:
@@ -74,7 +137,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head, self._in_body, self._head_bytes, self._head_fields = True, False, 0, 0
+        self.scope["state"]["client"] = self._client
+        self._messages += 1
+        self._in_head, self._in_body, self._head_bytes, self._head_fields, self._field_bytes = True, False, 0, 0, 0
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -85,23 +150,33 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
         self._head_fields += 1
-        if self._head_fields > HEADERS or sum(len(n) + len(v) for n, v in self.headers) > HEAD_BYTES:
+        self._field_bytes += len(name) + len(value)
+        if self._head_fields > HEADERS or self._field_bytes > HEAD_BYTES:
             self._head_fields = HEADERS + 1
             raise TooMuch
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._in_head, self._in_body = False, True
-        self._arm(self.body_seconds)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._in_head = self._in_body = False
-        self._disarm()
+        if self.parser.should_upgrade():
+            return
+        self._in_head, self._in_body, self._has_ended = False, False, True
         super().on_message_complete()
+        if not self.pipeline:  # what was too much to be kept has been read; whether the client goes is seen by reading
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._watch_reader(self.transport.get_write_buffer_size())
+        self.loop.call_soon(self._check_written)  # the loop writes when it turns
+
+    def _check_written(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        if unread or self._unread is not None:
+            self._watch_reader(unread)
 
     def pause_writing(self) -> None:
         """In a stream: more waits for the client than the transport takes."""
@@ -153,21 +228,23 @@ class LimitedProtocol(HttpToolsProtocol):
 
 # ---- bodies ----
 
-async def read_body(request: Request, most: int) -> Any:
+async def read_body(scope: Scope, receive: Receive, most: int) -> Any:
     """The JSON of a request. Counted while it arrives: no more than `most` bytes are ever kept."""
-    check_kind(request)
-    length = request.headers.get("content-length", "")
+    fields = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}  # of two the first
+    check_kind(fields)
+    length = fields.get(b"content-length", "")
     if length.isdigit() and int(length) > most:
         raise too_large(most)
-    parts, size = [], 0
-    try:
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise too_large(most)
-            parts.append(part)
-    except ClientDisconnect:
-        raise Gone from None
+    parts, size, goes_on = [], 0, True
+    while goes_on:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        size += len(message["body"])
+        if size > most:
+            raise too_large(most)
+        parts.append(message["body"])
+        goes_on = message["more_body"]
     if not size:
         raise Fault("json", "the body is empty; it is a JSON object")
     body = b"".join(parts)
@@ -203,13 +280,15 @@ def _refuse_twice(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def check_kind(request: Request) -> None:
+def check_kind(fields: dict[bytes, str]) -> None:
     """A page of another origin may send anything else than JSON without being asked: nothing else is taken."""
-    kind, _, settings = request.headers.get("content-type", "").partition(";")
+    kind, _, settings = fields.get(b"content-type", "").partition(";")
     charset = settings.strip().lower()
     if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
         raise Fault("encoding", "content-type: application/json, in UTF-8, is expected")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
+    if fields.get(b"transfer-encoding", "chunked").lower() != "chunked":
+        raise Fault("encoding", "transfer-encoding: chunked, and no other, is taken")
+    if fields.get(b"content-encoding", "identity").lower() != "identity":
         raise Fault("encoding", "content-encoding: bodies are taken as they are, not compressed")
 
 

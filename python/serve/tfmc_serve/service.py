@@ -21,12 +21,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tfmc
-from starlette.requests import Request
-
 from . import batcher
 from .errors import Fault, Gone
 from .grammar import SECONDS, Grammar, Grammars
-from .limits import Keys
+from .limits import Client, Keys
 from .metrics import Metrics
 from .pieces import Piece
 from .scheduler import Job, Scheduler
@@ -270,7 +268,7 @@ class Service:
 class Call:
     """A request whose body was read. `asked`: its members; `deadline`: by time.monotonic()."""
     service: Service
-    request: Request
+    client: Client
     record: Record
     asked: dict[str, Any]
     served: Any
@@ -321,16 +319,20 @@ class Call:
         waits = service.batcher.seconds_of_work()
         if waits and waits + encoded.tokens * service.batcher.seconds_per_token > service.options.timeout:
             raise service.overloaded("what waits takes longer than --timeout")
-        job = service.batcher.put(self.served, encoded.rows)
-        try:
-            await self.until_deadline(job.future)
-        except batcher.RowFailed as error:
-            log.error("%s: %s: %s", self.record.id, self.served.name, error)
-            raise internal(self.record.id) from None
-        finally:
-            service.batcher.cancel(job)
-        numbers: Floats = np.asarray(job.numbers)
-        return numbers
+        service.batcher.alone = service.batcher.alone + 1 if self.client.is_alone else 0
+        made = service.batcher.at_once(self.served, encoded.rows[0]) if len(encoded.rows) == 1 else None
+        if made is None:
+            job = service.batcher.put(self.served, encoded.rows)
+            try:
+                await self.until_deadline(job.future)
+            except batcher.RowFailed as error:
+                made = error
+            finally:
+                service.batcher.cancel(job)
+        if isinstance(made, batcher.RowFailed):
+            log.error("%s: %s: %s", self.record.id, self.served.name, made)
+            raise internal(self.record.id)
+        return np.asarray(job.numbers if made is None else made[None])
 
     def put(self, job: Job) -> None:
         """Rows for a model that writes."""
@@ -342,7 +344,7 @@ class Call:
     async def follow(self, job: Job) -> AsyncIterator[list[Piece] | None]:
         """What its rows gain, until all have ended; None after a while without news. A client that goes takes its rows
         with it."""
-        gone: asyncio.Future[Any] = asyncio.ensure_future(self._has_gone())
+        self.client.on_gone(job.changed.set)
         written = 0
         try:
             while job.left or job.pieces or job.fault is not None:
@@ -352,25 +354,32 @@ class Call:
                     some, job.pieces = list(job.pieces), type(job.pieces)()
                     written += sum(len(piece.tokens) for piece in some)
                     yield some
-                    continue
-                job.changed.clear()
-                news: asyncio.Future[Any] = asyncio.ensure_future(job.changed.wait())
-                left = self.deadline - time.monotonic()
-                both: set[asyncio.Future[Any]] = {news, gone}
-                done, _ = await asyncio.wait(both, timeout=max(0.0, min(PING_SECONDS, left)),
-                                             return_when=asyncio.FIRST_COMPLETED)
-                news.cancel()
-                if gone in done:
-                    raise Gone
-                if not done and left <= PING_SECONDS:
-                    raise self._late()
-                if not done:
+                elif not await self._news(job):
                     yield None
             if written > 1:
                 self.service.metrics.tokens_took((time.monotonic() - job.first_at) / (written - 1))
         finally:
-            gone.cancel()
+            self.client.off_gone(job.changed.set)
             self.scheduler.cancel(job)
+
+    async def _news(self, job: Job) -> bool:
+        """Waits for them; False after a while without any."""
+        if self.client.has_gone:
+            raise Gone
+        job.changed.clear()
+        left = self.deadline - time.monotonic()
+        timer = asyncio.get_running_loop().call_later(max(0.0, min(PING_SECONDS, left)), job.changed.set)
+        try:
+            await job.changed.wait()
+        finally:
+            timer.cancel()
+        if self.client.has_gone:
+            raise Gone
+        if job.pieces or job.fault is not None:
+            return True
+        if left <= PING_SECONDS:
+            raise self._late()
+        return False
 
     def _of(self, fault: Fault) -> Fault:
         return internal(self.record.id) if fault.kind == "internal" else fault
@@ -379,25 +388,26 @@ class Call:
         self.service.metrics.gone("time")
         return Fault("time", f"it was not computed within {self.service.options.timeout:g} s (--timeout)")
 
-    async def _has_gone(self) -> None:
-        """Ends when the client does; its body has been read."""
-        while (await self.request.receive())["type"] != "http.disconnect":
-            pass
-
     async def until_deadline(self, wanted: asyncio.Future[T]) -> T:
-        gone: asyncio.Future[Any] = asyncio.ensure_future(self._has_gone())
-        both: set[asyncio.Future[Any]] = {wanted, gone}
+        """Its result. It is cancelled when the client goes, and when the time is over."""
+        is_late = False
+
+        def end() -> None:
+            nonlocal is_late
+            is_late = wanted.cancel()
+        timer = asyncio.get_running_loop().call_later(max(0.0, self.deadline - time.monotonic()), end)
+        self.client.on_gone(wanted.cancel)
         try:
-            done, _ = await asyncio.wait(both, timeout=max(0.0, self.deadline - time.monotonic()),
-                                         return_when=asyncio.FIRST_COMPLETED)
+            return await wanted
+        except asyncio.CancelledError:
+            if self.client.has_gone:
+                raise Gone from None
+            if is_late:
+                raise self._late() from None
+            raise
         finally:
-            gone.cancel()
-        if wanted in done:
-            return wanted.result()
-        wanted.cancel()
-        if gone in done:
-            raise Gone
-        raise self._late()
+            timer.cancel()
+            self.client.off_gone(wanted.cancel)
 
 
 def internal(request_id: str) -> Fault:

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 
 import uvicorn
 import uvloop
-from starlette.types import ASGIApp
 
 from .app import make_app, make_metrics_app
+from .asgi import App
 from .limits import LimitedProtocol
 from .service import Options, Service
 
@@ -35,7 +35,7 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: ASGIApp) -> Server:
+def make_server(app: App) -> Server:
     return Server(uvicorn.Config(
         app, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
         timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=LAST_SECONDS))

@@ -48,11 +48,13 @@ class Whole(Kind):
     greatest: int
 
     def read(self, value: Any, where: str, most: int) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
+        is_huge = isinstance(value, float) and abs(value) >= 2 ** 63  # as JSON's integers of more than 64 bits are read
+        if (not isinstance(value, int) or isinstance(value, bool)) and not is_huge:
             raise wrong(where, "a whole number", value)
-        if not self.least <= value <= self.greatest:
+        if is_huge or not self.least <= value <= self.greatest:
             raise Fault("invalid", f"{where}: {value} is not between {self.least} and {self.greatest}", where)
-        return value
+        found: int = value
+        return found
 
     def schema(self) -> dict[str, Any]:
         return {"type": "integer", "minimum": self.least, "maximum": self.greatest}
@@ -131,13 +133,13 @@ class Biases(Kind):
             raise Fault("too_large", f"{where}: {len(value)} tokens; there may be {self.most}", where)
         found: dict[int, float] = {}
         for token, bias in value.items():
-            if not (token.isascii() and token.isdigit() and len(token) < 11):
+            if not (token.isascii() and token.isdigit() and len(token) < 11) or (token[0] == "0" and token != "0"):
                 raise Fault("invalid", f"{where}: {token[:100]!r} is no token's id", where)
             found[int(token)] = Real(-self.greatest, self.greatest).read(bias, f"{where}.{token}", most)
         return found
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "object", "maxProperties": self.most, "propertyNames": {"pattern": "^[0-9]{1,10}$"},
+        return {"type": "object", "maxProperties": self.most, "propertyNames": {"pattern": "^(0|[1-9][0-9]{0,9})$"},
                 "additionalProperties": Real(-self.greatest, self.greatest).schema()}
 
 

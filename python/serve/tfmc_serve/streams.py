@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import orjson
-from starlette.types import Receive, Scope, Send
-
+from .asgi import Receive, Scope, Send
 from .errors import Fault, Gone
 
 DONE, PING = b"data: [DONE]\n\n", b": ping\n\n"
