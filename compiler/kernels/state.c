@@ -2,9 +2,8 @@
  *
  * In: the columns of a block, what the walk leaves, whether the state fades, and what a step takes out before it
  * writes. Out: a function. The state is walked once for each step: the walk that writes step t and reads it by the
- * query also fades the state for step t + 1 and reads it by its key. Of a gradient, a walk that keeps has the states as
- * they were before they faded in memory, so it fades them a second time. Order and rounding of every element are those
- * of one step after the other. Refuses nothing. */
+ * query also fades the state for step t + 1 and reads it by its key. Order and rounding of every element are those of
+ * one step after the other. Refuses nothing. */
 #include <stddef.h>
 
 #include "codegen/vector.h"
@@ -210,6 +209,8 @@ static void fetch_key(StateKernel *s, LLVMValueRef t) {
 static void fetch_rest(StateKernel *s, LLVMValueRef t) {
   fetch_columns(s, at_step(s, ARG(s, v, pointer), ARG(s, v_step, i64), t));
   if (s->spec->beta == TFM_BETA_EACH) fetch_columns(s, at_step(s, ARG(s, beta, pointer), ARG(s, beta_step, i64), t));
+  if (s->spec->part == STATE_PASSES && s->spec->beta != TFM_BETA_NONE)
+    fetch_columns(s, at_step(s, ARG(s, reads, pointer), ARG(s, reads_step, i64), t));
   if (s->spec->part != STATE_GIVES) return;
   fetch_numbers(s, at_step(s, ARG(s, q, pointer), ARG(s, q_step, i64), t));
   fetch_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), t));
@@ -277,19 +278,32 @@ static void emit_steps(StateKernel *s, LLVMValueRef last) {
   emit_step(s, last, NULL, &r);
 }
 
-/* The last step of each stretch leaves its state, and the walk goes on. */
+static void keep_reads(StateKernel *s, LLVMValueRef t, Lanes r) {
+  store_columns(s, at_step(s, ARG(s, reads, pointer), ARG(s, reads_step, i64), t), r);
+}
+
+static void emit_read_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r) {
+  keep_reads(s, t, *r);
+  emit_step(s, t, next, r);
+}
+
+/* Leaves what keys read. The last step of each stretch but the last leaves its state, and the walk goes on. */
 static void emit_stretches(StateKernel *s, LLVMValueRef last) {
   Emitter *e = s->e;
-  LLVMValueRef one = emit_i64(e, 1), steps = emit_add(e, last, one), kept_row = ARG(s, kept_row, i64);
+  LLVMValueRef one = emit_i64(e, 1), stretch = ARG(s, stretch, i64), kept_row = ARG(s, kept_row, i64);
   Lanes r = emit_first(s);
-  Loop stretches = loop_begin(e, emit_i64(e, 0), ARG(s, stretches, i64), 1);
+  Loop stretches = loop_begin(e, emit_i64(e, 0), LLVMBuildSDiv(e->builder, last, stretch, ""), 1);
   for (unsigned i = 0; i < s->vectors; i++) r.v[i] = loop_carry(e, &stretches, r.v[i]);
-  LLVMValueRef first = emit_mul(e, stretches.index, steps), end = emit_add(e, first, last);
+  LLVMValueRef first = emit_mul(e, stretches.index, stretch), end = emit_sub(e, emit_add(e, first, stretch), one);
   const Rows kept = {at_step(s, ARG(s, kept, pointer), ARG(s, kept_step, i64), stretches.index), kept_row, 64};
-  r = emit_all_steps(s, first, end, r, emit_step);
+  r = emit_all_steps(s, first, end, r, emit_read_step);
+  keep_reads(s, end, r);
   emit_step_to(s, end, emit_add(e, end, one), kept, &r);
   for (unsigned i = 0; i < s->vectors; i++) loop_next(&stretches, i, r.v[i]);
   loop_end(e, &stretches);
+  for (unsigned i = 0; i < s->vectors; i++) r.v[i] = stretches.results[i];
+  r = emit_all_steps(s, emit_mul(e, stretches.last, stretch), last, r, emit_read_step);
+  keep_reads(s, last, r);
 }
 
 static Rows either(StateKernel *s, LLVMValueRef condition, Rows yes, Rows no) {
@@ -341,39 +355,6 @@ static void emit_one_step(StateKernel *s) {
   store_columns(s, ARG(s, y, pointer), sums[0]);
 }
 
-// ---- the states before steps, and what their keys read ----
-
-static void keep_reads(StateKernel *s, LLVMValueRef t, Lanes r) {
-  if (s->spec->beta == TFM_BETA_NONE) return;
-  LLVMValueRef at = at_step(s, ARG(s, reads, pointer), ARG(s, reads_step, i64), t);
-  for (unsigned i = 0; i < s->vectors; i++) emit_store(s->e, r.v[i], vector_at(s, at, i), 64);
-}
-
-/* From the state before step t that before step `next`. */
-static void emit_kept_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r) {
-  Emitter *e = s->e;
-  LLVMValueRef kept = ARG(s, kept, pointer), row = ARG(s, kept_row, i64), step = ARG(s, kept_step, i64);
-  const Rows last = {at_step(s, kept, step, t), row, 64};
-  Lanes sums[MOST_SUMS];
-  keep_reads(s, t, *r);
-  fetch_key(s, emit_add(e, next, emit_i64(e, 1))), fetch_rest(s, next);
-  const Walk walk = {.from = either(s, emit_icmp(e, LLVMIntEQ, t, emit_i64(e, 0)), rows_before(s), last),
-                     .n_written = 1, .written = {written_at(s, t, decay_at(s, t), emit_written(s, t, *r))},
-                     .kept = {at_step(s, kept, step, next), row, 64}, .k_read = read_at(s, next),
-                     .decay = read_at(s, next) ? decay_at(s, next) : NULL};
-  emit_walk(s, &walk, sums);
-  *r = sums[1];
-}
-
-static void emit_kept(StateKernel *s, LLVMValueRef last) {
-  LLVMValueRef zero = emit_i64(s->e, 0);
-  Lanes r = lanes_splat(s->e, emit_f32(s->e, 0));
-  const Walk first = {.from = rows_before(s), .decay = decay_at(s, zero), .k_read = read_at(s, zero)};
-  if (first.k_read) emit_walk(s, &first, &r);
-  r = emit_all_steps(s, zero, last, r, emit_kept_step);
-  keep_reads(s, last, r);
-}
-
 void emit_STATE(Emitter *e, const KernelSpec *spec, const char *name) {
   LLVMValueRef function = emit_kernel(e, KERNEL_STATE, name);
   emit_parameter_readonly(e, 0);
@@ -386,8 +367,7 @@ void emit_STATE(Emitter *e, const KernelSpec *spec, const char *name) {
     s.masks[i] = emit_icmp(e, LLVMIntSLT, emit_ramp(e, LANES), emit_splat(e, left, LANES));
   }
   LLVMValueRef last = emit_sub(e, ARG(&s, steps, i64), emit_i64(e, 1));
-  if (spec->part == STATE_KEEPS) emit_kept(&s, last);
-  else if (spec->part == STATE_GIVES_ONE) emit_one_step(&s);
+  if (spec->part == STATE_GIVES_ONE) emit_one_step(&s);
   else if (spec->beta == TFM_BETA_NONE) emit_unread_steps(&s, last);
   else if (spec->part == STATE_PASSES) emit_stretches(&s, last);
   else emit_steps(&s, last);

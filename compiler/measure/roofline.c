@@ -164,10 +164,10 @@ static StepWork state_work(const tfm_state_step *step) {
   return work;
 }
 
-/* The states once more, mostly twice, and for each element what step_state_grad's kernel does. */
+/* The states twice, once beside what keys read, and for each element what step_state_grad's kernels do. */
 static StepWork state_grad_work(const tfm_state_grad_step *step) {
-  const double takes = step->beta != TFM_BETA_NONE, forward = 2 + takes, back = 5 + 3 * takes + step->has_decay;
-  return (StepWork){.flops = term_of(2 * (2 * forward + back) * (double)step->n, step->rank, step->dims)};
+  const double takes = step->beta != TFM_BETA_NONE, states = 2 + takes, back = 4 + 2 * takes + step->has_decay;
+  return (StepWork){.flops = term_of(2 * (states + back) * (double)step->n, step->rank, step->dims)};
 }
 
 /* Elementwise work and reductions are free: they are bound by activations, which stay in caches. Steps of preparation

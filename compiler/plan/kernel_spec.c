@@ -124,8 +124,10 @@ static void print_STATE_GRAD(StrBuf *out, const KernelSpec *spec) {
                 spec->fades_by_rows ? " fades by rows" : spec->fades ? " fades" : "", spec->beta);
 }
 
+static void print_STATE_KEPT(StrBuf *out, const KernelSpec *spec) { print_STATE_GRAD(out, spec); }
+
 static void print_STATE(StrBuf *out, const KernelSpec *spec) {
-  static const char *const parts[N_STATE_PARTS] = {"", " one", " passes", " keeps"};
+  static const char *const parts[N_STATE_PARTS] = {"", " one", " passes"};
   strbuf_add(out, parts[spec->part]);
   print_STATE_GRAD(out, spec);
 }

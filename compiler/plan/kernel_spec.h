@@ -34,8 +34,8 @@ typedef struct RowOperandSpec {
 } RowOperandSpec;
 
 /* What a walk over the steps of a state leaves: what each step gives and the state behind the last one; the same of one
- * step; that state; the states before the steps, and what their keys read. */
-typedef enum StatePart { STATE_GIVES, STATE_GIVES_ONE, STATE_PASSES, STATE_KEEPS, N_STATE_PARTS } StatePart;
+ * step; states behind some steps, and what keys read. */
+typedef enum StatePart { STATE_GIVES, STATE_GIVES_ONE, STATE_PASSES, N_STATE_PARTS } StatePart;
 
 typedef struct KernelSpec {
   KernelFamily family;
@@ -64,7 +64,7 @@ typedef struct KernelSpec {
   /* DIRECT: width 0: columns side by side, `rows` rows (0: any number); else rows side by side, `width` columns */
   bool y_is_line;   /* the numbers of a column of y are neighbours */
   bool all_columns; /* x is one row, whose columns side by side are however many, and neighbours */
-  /* STATE, STATE_GRAD: width too, the columns of a block */
+  /* STATE, STATE_KEPT, STATE_GRAD: width too, the columns of a block */
   StatePart part;             /* STATE */
   bool fades;                 /* each step multiplies the rows of the state first */
   bool fades_by_rows;         /* by a factor for each */

@@ -314,10 +314,10 @@ void plan_linear_attention_grad(Planner *p, const Node *node) {
   KernelSpec spec = {.family = KERNEL_STATE, .part = STATE_PASSES, .width = step.block, .fades = decay != NULL,
                      .fades_by_rows = step.decay_by_rows, .beta = step.beta};
   step.passes = plan_kernel(p, &spec);
-  spec.part = STATE_KEEPS, spec.width = step.wide;
+  spec.part = STATE_GIVES, spec.width = step.wide, spec.family = KERNEL_STATE_KEPT;
   step.keeps = plan_kernel(p, &spec);
-  step.through = plan_kernel(p, &(KernelSpec){.family = KERNEL_STATE_GRAD, .width = step.wide, .fades = decay != NULL,
-                                              .fades_by_rows = step.decay_by_rows, .beta = step.beta});
+  spec.family = KERNEL_STATE_GRAD;
+  step.through = plan_kernel(p, &spec);
   for (uint32_t i = 0; i < node->rank; i++) step.dims[i] = plan_size(p, g->dims[i]);
   vec_push(p->arena, &p->state_grads, step);
   enum { OF_FORWARD = 5 }; /* times the work of the forward half */

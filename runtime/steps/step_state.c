@@ -4,10 +4,10 @@
  * In: operands resolved to bytes, what the result gets. Out: what each step reads of the state, and the state behind
  * the last one; what each operand gets. Threads share items and blocks of columns, and a block is walked from its first
  * step to its last by one of them, so no number depends on how many there are. Of the gradient a unit is an item with
- * all columns. Nothing is kept of the first half but operands: states are computed again by the kernel that computed
- * them there, first those before every `apart`th step, then, for one such stretch after the other, those before each of
- * its steps, and what their keys read. So how far apart they are changes no bit. Steps behind the last one that gets
- * something are left out and give zeros, whatever their operands hold. Nothing is refused.
+ * all columns. Nothing is kept of the first half but operands: states are computed again, first what keys read, and the
+ * states before every `apart`th step, then, for one such stretch after the other, those before each of its steps. So
+ * how far apart they are changes no bit. Steps behind the last one that gets something are left out and give zeros,
+ * whatever their operands hold. Nothing is refused.
  *
  * The loops, from outside to inside:
  *
@@ -16,10 +16,10 @@
  *       steps, rows   t ascending, then i of n           in the kernel (kernels/state.c)
  *
  *   items             of the gradient, with all columns                     units
- *     keep_states     S before every apart'th step       kernel passes
- *     stretch_back    `apart` steps, the last stretch first
- *       walk_steps    S before each of them, what their keys read           kernel keeps
- *       steps_back    the last step first: what its operands get            kernel through */
+ *     keep_states     S before every apart'th step, what keys read        kernel passes
+ *     steps_back      `apart` steps, the last stretch first
+ *                     S before every second of them, what q gets          kernel keeps
+ *                     the last step first: what other operands get        kernel through */
 #include <string.h>
 
 #include "machine/tuning.h"
@@ -127,8 +127,8 @@ typedef struct StateGrad {
   Items items;
   int64_t steps, columns, row; /* of an item; bytes from row to row of a state */
   int64_t state_bytes, apart;
-  char *kept, *stretch, *reads; /* states before every apart'th step; of a stretch: before each step, what keys read */
-  float *gets, *lines, *block;  /* what a state gets; scratch of the kernels */
+  char *kept, *stretch, *written, *given; /* states before every apart'th step; of a stretch: before each step, lines */
+  float *gets, *sums, *lines, *block;     /* what a state gets; scratch of the kernels */
 } StateGrad;
 
 typedef struct ItemPlaces { /* where an item begins */
@@ -141,7 +141,8 @@ typedef struct ItemPlaces { /* where an item begins */
 static int64_t distance_between(int64_t steps, int64_t state_bytes) {
   int64_t apart = 1;
   while (apart * apart < steps) apart *= 2;
-  while (apart > 1 && apart * state_bytes > STATES_IN_CACHE && steps * 2 / apart <= STATES_KEPT) apart /= 2;
+  while (apart > 1 && apart / TFM_STATE_APART * state_bytes > STATES_IN_CACHE && steps * 2 / apart <= STATES_KEPT)
+    apart /= 2;
   return apart;
 }
 
@@ -161,13 +162,15 @@ static StateGrad state_grad_of(const tfm_context *context, const tfm_step *step)
 /* The parts of a thread's scratch, one behind the other from `base`, in whole lines of a cache; returns their bytes. */
 static int64_t lay_out_states(StateGrad *a, char *base) {
   const int64_t n_kept = (a->steps + a->apart - 1) / a->apart, of_block = a->step->n * a->step->block;
-  const int64_t stretch = n_kept * a->state_bytes, reads = stretch + a->apart * a->state_bytes;
-  const int64_t gets = reads + a->apart * a->row, lines = gets + a->state_bytes;
+  const int64_t of_stretch = (a->apart + 1) / TFM_STATE_APART, stretch = n_kept * a->state_bytes;
+  const int64_t written = stretch + of_stretch * a->state_bytes;
+  const int64_t given = written + a->apart * a->row, gets = given + a->apart * a->row;
+  const int64_t sums = gets + a->state_bytes, lines = sums + a->apart * TFM_STATE_SUMS * (int64_t)sizeof(float);
   const int64_t block = lines + TFM_STATE_LINES * a->row;
   if (!base) return block + of_block * (int64_t)sizeof(float);
-  a->kept = base, a->stretch = base + stretch, a->reads = base + reads;
-  a->gets = (float *)(void *)(base + gets), a->lines = (float *)(void *)(base + lines);
-  a->block = (float *)(void *)(base + block);
+  a->kept = base, a->stretch = base + stretch, a->written = base + written, a->given = base + given;
+  a->gets = (float *)(void *)(base + gets), a->sums = (float *)(void *)(base + sums);
+  a->lines = (float *)(void *)(base + lines), a->block = (float *)(void *)(base + block);
   return 0;
 }
 
@@ -201,18 +204,16 @@ static tfm_state_args args_from(const StateGrad *a, const ItemPlaces *at, int64_
                           .k_step = of->k.strides[axis], .v_step = of->v.strides[axis],
                           .decay_step = of->decay.strides[axis], .beta_step = of->beta_values.strides[axis],
                           .in_row = from ? a->row : 0, .out_row = a->row, .kept_row = a->row,
-                          .kept_step = a->state_bytes, .reads_step = a->row};
+                          .kept_step = a->state_bytes, .reads_step = of->dv.strides[axis]};
 }
 
-/* Walks steps from step t on, block by block of `args->columns`, to the end of rows: columns that there are not become
- * 0, since other kernels take wider blocks. */
-static void walk_steps(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *from, uint32_t number,
-                       tfm_state_args *args) {
+/* Walks steps from step t on, block by block of columns. `args->out` and `kept` are rows of whole blocks. */
+static void walk_steps(const StateGrad *a, const ItemPlaces *at, int64_t t, const char *from, tfm_state_args *args) {
   static const float zeros[TFM_STATE_COLUMNS];
-  const tfm_state_kernel kernel = KERNEL_OF(tfm_state_kernel, a->context, number);
+  const tfm_state_kernel kernel = KERNEL_OF(tfm_state_kernel, a->context, a->step->passes);
   const struct state_grad_operands *of = a->operands;
   const int axis = a->step->rank - 2, last = axis + 1;
-  const int64_t width = args->columns, along = width * (int64_t)sizeof(float);
+  const int64_t width = a->step->block, along = width * (int64_t)sizeof(float);
   for (int64_t column = 0; column * (int64_t)sizeof(float) < a->row; column += width) {
     args->columns = least_of(a->columns - column, width);
     args->v = at->v + t * of->v.strides[axis] + column * (int64_t)sizeof(float);
@@ -225,28 +226,29 @@ static void walk_steps(const StateGrad *a, const ItemPlaces *at, int64_t t, cons
 
 static char *kept_state(const StateGrad *a, int64_t number) { return a->kept + number * a->state_bytes; }
 
-/* The states before every apart'th of the steps: of one walk over all of them, or of one for each stretch. */
+/* The states before every apart'th of the steps: without beta of a walk for each stretch. With beta one walk over all
+ * steps leaves what keys read too, where v gets something later. */
 static void keep_states(const StateGrad *a, const ItemPlaces *at, int64_t steps) {
-  const int64_t stretches = steps ? (steps - 1) / a->apart : 0, calls = a->step->beta ? stretches > 0 : stretches;
+  const int64_t stretches = steps ? (steps - 1) / a->apart : 0, calls = a->step->beta ? steps > 0 : stretches;
   memset(a->kept, 0, (size_t)a->state_bytes);
   for (int64_t i = 0; i < calls; i++) {
     const char *from = i ? kept_state(a, i) : NULL;
     tfm_state_args args = args_from(a, at, i * a->apart, from);
-    args.steps = a->apart, args.stretches = stretches, args.out = args.kept = kept_state(a, i + 1);
-    args.columns = a->step->block, args.reads = a->reads;
-    walk_steps(a, at, i * a->apart, from, a->step->passes, &args);
+    args.steps = a->step->beta ? steps : a->apart, args.stretch = a->apart;
+    args.out = args.kept = kept_state(a, i + 1), args.reads = at->dv;
+    walk_steps(a, at, i * a->apart, from, &args);
   }
 }
 
 /* What the operands of `steps` steps from step t on get; `from`: the state before them. */
 static void steps_back(const StateGrad *a, const ItemPlaces *at, int64_t t, int64_t steps, const char *from) {
-  const tfm_state_grad_kernel kernel = KERNEL_OF(tfm_state_grad_kernel, a->context, a->step->through);
   const struct state_grad_operands *of = a->operands;
   const int axis = a->step->rank - 2;
   tfm_state_grad_args args = {
       .n = a->step->n, .steps = steps, .columns = a->columns, .row = a->row,
-      .first = from, .before = a->stretch, .before_step = a->state_bytes, .reads = a->reads, .reads_step = a->row,
-      .state = a->gets, .lines = a->lines,
+      .first = from, .before = a->stretch, .before_step = a->state_bytes / TFM_STATE_APART,
+      .written = a->written, .written_step = a->row, .given = a->given, .given_step = a->row,
+      .state = a->gets, .sums = a->sums, .lines = a->lines,
       .q_step = of->q.strides[axis], .k_step = of->k.strides[axis], .v_step = of->v.strides[axis],
       .decay_step = of->decay.strides[axis], .beta_step = of->beta_values.strides[axis], .g_step = of->g.strides[axis],
       .dq_step = of->c.strides[axis], .dk_step = of->dk.strides[axis], .dv_step = of->dv.strides[axis],
@@ -257,17 +259,8 @@ static void steps_back(const StateGrad *a, const ItemPlaces *at, int64_t t, int6
   args.dq = at->c + t * args.dq_step, args.dk = at->dk + t * args.dk_step, args.dv = at->dv + t * args.dv_step;
   if (a->step->has_decay) args.ddecay = at->ddecay + t * args.ddecay_step;
   if (a->step->beta) args.dbeta = at->dbeta + t * args.dbeta_step;
-  kernel(&args);
-}
-
-/* Steps [first, end) of an item, from the last to the first. */
-static void stretch_back(const StateGrad *a, const ItemPlaces *at, int64_t first, int64_t end) {
-  const char *from = kept_state(a, first / a->apart);
-  tfm_state_args args = args_from(a, at, first, from);
-  args.steps = end - first, args.columns = a->step->wide;
-  args.out = a->stretch, args.kept = a->stretch, args.reads = a->reads;
-  walk_steps(a, at, first, from, a->step->keeps, &args);
-  steps_back(a, at, first, end - first, from);
+  KERNEL_OF(tfm_state_grad_kernel, a->context, a->step->keeps)(&args);
+  KERNEL_OF(tfm_state_grad_kernel, a->context, a->step->through)(&args);
 }
 
 /* Steps up to the last one that gets something. */
@@ -300,7 +293,7 @@ static void do_item(const StateGrad *a, int64_t number) {
   keep_states(a, &at, steps);
   memset(a->gets, 0, (size_t)a->state_bytes);
   for (int64_t first = (steps - 1) / a->apart * a->apart; steps && first >= 0; first -= a->apart)
-    stretch_back(a, &at, first, least_of(first + a->apart, steps));
+    steps_back(a, &at, first, least_of(a->apart, steps - first), kept_state(a, first / a->apart));
 }
 
 void step_state_grad(Walker *walker, const tfm_step *step) {

@@ -15,16 +15,24 @@ import tempfile
 
 from runtime_files import runtime_files
 
-# Attention with dropout and without, padding, a causal mask, and a table that is an output layer too; masks and products are
-# large enough to be shared by threads.
+# Attention with dropout and without, padding, a causal mask, a layer with states and a shift, and a table that is an output
+# layer too; masks and products are large enough to be shared by threads.
 MODEL = """model Pupil(vocab = 60, d = 32) {
   embed  = Embedding(vocab, d)
   first  = EncoderLayer(d, 4, 128, dropout = 0.1)
   second = EncoderLayer(d, 4, 128)
+  keys   = Linear(d, d)
+  rates  = Linear(d, 4)
 
+  fn heads(x) = split_heads(x, 4)
+  fn remembered(x) {
+    k = normalize(heads(keys(x)))
+    r = heads(sigmoid(rates(x)))
+    return merge_heads(linear_attention(heads(shift(x, 1)), k, heads(x), decay = r, beta = r))
+  }
   forward(ids: i32[batch, time]) {
     hidden = second(first(embed(ids), src_key_padding_mask = ids == 0), is_causal = true)
-    return logits = linear(hidden, embed.weight)
+    return logits = linear(hidden + remembered(hidden), embed.weight)
   }
   fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
     return loss = cross_entropy(forward(ids), labels, ignore_index = 0)

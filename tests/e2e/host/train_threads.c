@@ -13,7 +13,7 @@
 
 #include "callers.h"
 
-enum { CALLERS = 6, STEPS = 6, CANCELS = 3, PARTS = 4, ITEMS = 4, TIME = 36, RANKS = 4, WEIGHTS = 60 * 32 + 2 * 12704 };
+enum { CALLERS = 6, STEPS = 6, CANCELS = 3, PARTS = 4, ITEMS = 4, TIME = 36, RANKS = 4, WEIGHTS = 60 * 32 + 2 * 12704 + 36 * 33 };
 
 static const char *folder;
 static tfm_pool *pool;

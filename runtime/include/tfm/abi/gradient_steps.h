@@ -61,8 +61,8 @@ typedef struct tfm_attention_grad_step {
  * and last; g is what its result gets. Results have the items and steps of g and neighbours as columns; c is what q
  * gets. ddecay and dbeta are dv where there is no decay, no beta. */
 typedef struct tfm_state_grad_step {
-  uint32_t passes, keeps; /* tfm_state_kernel: computes states again; keeps those before each step */
-  uint32_t through;       /* tfm_state_grad_kernel */
+  uint32_t passes;         /* tfm_state_kernel: computes states again */
+  uint32_t keeps, through; /* tfm_state_grad_kernel: the states before each step; what operands get */
   uint8_t rank, has_decay, decay_by_rows, beta; /* tfm_beta */
   uint8_t block, wide; /* columns that `passes` takes; that `keeps` and `through` take, a multiple of block */
   int64_t n;

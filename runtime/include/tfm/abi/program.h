@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 33 };
+enum { TFM_PROGRAM_VERSION = 34 };
 typedef struct tfm_tensor_info { /* an input or output of the model */
   TFM_SLOT(const char *name);
   uint8_t dtype, rank, has_default; /* has_default: an input that a run may leave out (data NULL) */

@@ -23,11 +23,10 @@ typedef enum tfm_beta { TFM_BETA_NONE, TFM_BETA_ONE, TFM_BETA_EACH } tfm_beta;
  * beta (v[j] - r), a difference and a product; S[i][j] = fma(k[i], u, S[i][j]); y[j] = fma(q[i], S[i][j], y) from 0. So
  * the bits depend on nothing but the numbers. Distances are in bytes; columns of q, k, v, y, and of a decay and a beta
  * for each are neighbours. Where the kernel does not fade, or has no beta, these are not read. n and steps are not 0.
- * A kernel of one step reads `in` twice and no `state`. Of a gradient two kernels compute states again and read no q.
- * One that passes leaves `out`, or, with beta, the state behind each of `stretches` of as many steps, `kept_step`
- * bytes apart from `kept` on, in rows of `kept_row` bytes; it reads k and decay of one step more. One that keeps
- * leaves the states before step 1 and later ones, as far apart, and, with beta, what the key of each step reads,
- * `reads_step` bytes apart, and no more. */
+ * A kernel of one step reads `in` twice and no `state`. Of a gradient a kernel passes: it computes states again and
+ * reads no q. Without beta it leaves `out`. With beta it leaves what the key of each step reads, `reads_step` bytes
+ * apart, and the state behind each stretch of `stretch` steps but the last, `kept_step` bytes apart from `kept` on, in
+ * rows of `kept_row` bytes. */
 typedef struct tfm_state_args {
   TFM_SLOT(const char *q);
   TFM_SLOT(const char *k);
@@ -42,30 +41,33 @@ typedef struct tfm_state_args {
   TFM_SLOT(char *reads);
   int64_t kept_row, kept_step, reads_step;
   int64_t in_row, out_row; /* between rows of `in`, of `out`; 0 for a row that is all rows of `in` */
-  int64_t n, steps, stretches, columns;
+  int64_t n, steps, stretch, columns;
   int64_t q_step, k_step, v_step, decay_step, beta_step, y_step;
 } tfm_state_args;
 typedef void (*tfm_state_kernel)(const tfm_state_args *args);
 
-/* What the operands of a stretch of steps get, from the last one to the first, with the operands of a tfm_state_args
- * for them and g, what their results get; distances between steps in bytes. The state before the first step is
- * `first`, that before a later step t lies `t * before_step` bytes from `before`; [n][row] with rows of whole blocks
- * of columns, and so is `state`: in, what the state behind the last step gets from later ones; out, what the one
- * before the first gets. f is decay S, r what the key reads of it (`reads`, with beta) and u what is written, as in
- * the step. Each column j, rows i ascending: state = fma(q[i], g[j], state); x = fma(k[i], state, x) from 0. dv = x,
- * or beta x, and dbeta = x (v - r). Each row i, columns ascending: dq sums what the state behind the step holds times
- * g, dk state times u, less what f times dv sums; then state = fma(-k[i], dv, state), ddecay sums state times the
- * state before, and state = decay state. Sums along columns are fma in 16 lanes, column j in lane j mod 16, added as a
- * tree; of one decay, those of rows are added in order. Operands and results of a step are neighbours. `lines` of
- * `row` bytes are scratch; these and states are aligned to 64 bytes. steps is not 0. */
-enum { TFM_STATE_LINES = 5 };
+/* What the operands of a stretch of steps get, with the operands of a tfm_state_args for them and g, what their
+ * results get; distances between steps in bytes. A first kernel keeps, from the first step to the last: the state
+ * before the first step is `first`, those before later even steps t go `t * before_step` bytes behind `before`;
+ * [n][row] with rows of whole blocks of columns, as `state`; what each step writes, u, and g go into lines of `row`
+ * bytes; dq sums what the state behind the step holds times g. A second one goes from the last step to the first:
+ * `state` is in, what the state behind the last step gets from later ones; out, what the one before the first gets. f
+ * is decay S, r what the key reads of it. With beta dv holds r before the kernels, until it is what v gets. Each
+ * column j, rows i ascending: state = fma(q[i], g[j], state); x = fma(k[i], state, x) from 0. dv = x, or beta x, and
+ * dbeta = x (v - r). Each row i, columns ascending: dk sums state times u, less what f times dv sums; then state =
+ * fma(-k[i], dv, state), ddecay sums state times the state before, and state = decay state. Sums along columns are
+ * fma in 16 lanes, column j in lane j mod 16, added as a tree; of one decay, those of rows are added in order.
+ * Operands and results of a step are neighbours. `sums`, of TFM_STATE_SUMS numbers a step, and `lines`, of `row`
+ * bytes, are scratch; these and states are aligned to 64 bytes. steps is not 0. */
+enum { TFM_STATE_LINES = 2, TFM_STATE_SUMS = 256, TFM_STATE_APART = 2 };
 typedef struct tfm_state_grad_args {
   const char *q, *k, *v, *decay, *beta, *g;
-  const char *first, *before, *reads;
-  float *state, *lines;
+  const char *first;
+  char *before, *written, *given;
+  float *state, *sums, *lines;
   char *dq, *dk, *dv, *ddecay, *dbeta;
   int64_t n, steps, columns, row; /* row: bytes from row to row of the states */
-  int64_t q_step, k_step, v_step, decay_step, beta_step, g_step, before_step, reads_step;
+  int64_t q_step, k_step, v_step, decay_step, beta_step, g_step, before_step, written_step, given_step;
   int64_t dq_step, dk_step, dv_step, ddecay_step, dbeta_step;
 } tfm_state_grad_args;
 typedef void (*tfm_state_grad_kernel)(const tfm_state_grad_args *args);
