@@ -396,7 +396,7 @@ static void check_labels(Evaluation *e) {
   const char *part = json_string_value(json_object_get(e->folder->names, "architecture"));
   const json_t *rows = labels < 0 ? NULL : e->values->of_params[labels];
   if (!json_is_object(names) || !json_is_integer(rows) || e->options->task) return;
-  if (!part || !strstr(part, "Classification")) return;
+  if (!part || (!strstr(part, "Classification") && !strstr(part, "XVector"))) return;
   if ((json_int_t)json_object_size(names) == json_integer_value(rows)) return;
   report(e, true,
          arena_printf(e->arena, "\"id2label\" has %zu labels, and the head has %lld", json_object_size(names),
