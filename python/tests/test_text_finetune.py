@@ -166,6 +166,17 @@ class Tasks(Case):
         self.assertNotEqual(losses[0], losses[2])
         self.assertEqual(losses[2], losses[3])
 
+    def test_dropouts_that_the_text_of_a_family_lacks(self):
+        config = transformers.LlamaConfig(vocab_size=64, num_key_value_heads=2, attention_dropout=0.1, bos_token_id=2, eos_token_id=3,
+                                          pad_token_id=0, **SIZES)
+        transformers.LlamaForCausalLM(config).save_pretrained(self.base)
+        self.tokenizer()
+        texts, run = [a for a, _ in PAIRS], {**RUN, "steps": 1}
+        self.refused(tfmc.UsageError, "attention_dropout = 0.1", tfmc.text.finetune, self.base, texts, task="text", out=self.out, **run)
+        self.assertFalse(self.out.exists())
+        fit = tfmc.text.finetune(self.base, texts, task="text", out=self.out, dropout=False, **run)
+        self.assertEqual(len(self.losses(fit)), 1)
+
     def writer(self):
         config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, n_positions=64, bos_token_id=2, eos_token_id=3,
                                          resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)

@@ -96,6 +96,7 @@ class _Task:
         self.folder, self.task, self.loss, self.names, self.pack = pathlib.Path(folder), task, loss, names, pack
         kind = {"labels": "classify", "text": None}.get(task, "embed")
         self.source = import_model(folder, task=kind)
+        self.has_dropouts = "dropout(" in self.source.text
         if lora is not None:
             self.source = _lora.lora(self.source, **lora)
         tokenizer, side = _folder.loaded(folder)
@@ -113,6 +114,15 @@ class _Task:
         if self.task == "text":
             return _objectives.texts(self.towers, rows, _end(self.folder), self.pack, word)
         return getattr(_objectives, self.task)(self.towers, rows, self.loss, word)
+
+
+def _check_dropouts(folder, job, settings):
+    """Dropouts that the config asks for are those of the text, or are left out by who says so."""
+    said = {name: p for name, p in _folder.read(folder, "config.json").items()
+            if "drop" in name and isinstance(p, (int, float)) and not isinstance(p, bool) and p > 0}
+    if said and not job.has_dropouts and settings.get("dropout", True):
+        raise UsageError(f"config.json asks for dropout ({', '.join(f'{name} = {p:g}' for name, p in said.items())}), and the text of "
+                         "this family has none; dropout=False trains without")
 
 
 def _write_out(job, trainer, run, out):
@@ -150,6 +160,7 @@ def finetune(folder, data, *, task, out, valid=None, lora=None, max_tokens=None,
         names = _names(rows, labels, _folder.read(folder, "config.json")) if task == "labels" else None
         begin = folder if names is None else _with_head(folder, names, isinstance(rows[0][-1], (list, tuple, set, frozenset)), seed, made)
         job = _Task(begin, task, loss, names, pack, max_tokens, lora)
+        _check_dropouts(begin, job, settings)
         objective, items = job.items(rows, "data")
         held = None if checked is None else job.items(checked, "valid")[1]
         trainer = Trainer(job.source, objective=objective, settings=settings, seed=seed, threads=threads, config=config,
