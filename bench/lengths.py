@@ -5,7 +5,8 @@ usage: lengths.py BUILD [--march SET] [--rounds N] [--only CASE ...] [--patience
 
 BUILD has `tfmc` and `bench-compare`. Engines, workloads and turns are those of peers.py; int8 is ONNX Runtime's dynamic
 quantization beside `--quantize=int8`. With --march of another instruction set than this CPU's best, what other engines use
-is limited to it where they can be told (oneDNN, MKL, ATen, CTranslate2: AVX2); ONNX Runtime cannot, and is not run then.
+is limited to it where they can be told (MKL, oneDNN, ATen, CTranslate2: AVX2); ONNX Runtime cannot, nor OpenVINO, whose times
+lie under what AVX2 allows, and neither is run then.
 
 Printed for each case: of the median times of a round, tfmc's over the best f32 peer's, and int8's over ONNX Runtime's; the
 least time over the floor, which is what `tfmc bench` says is possible on this machine, measured before and after; and how far
@@ -31,6 +32,7 @@ CASES = [(f"bert{n}", "W1", [n], f"BERT-base, {n} tokens") for n in (16, 32, 128
 OURS = {"tfmc": [], "tfmc8": ["--quantize=int8"]}
 F32 = ("torch", "ort", "openvino", "ct2")
 NAMES = peers.ENGINES | {"tfmc8": "tfmc int8", "ort8": "ONNX Runtime int8"}
+UNTOLD = ("ort", "ort8", "openvino")
 LIMITS = {"ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
           "ATEN_CPU_CAPABILITY": "avx2", "CT2_FORCE_CPU_ISA": "AVX2"}
 MODELS = {"W1": ("bench/models/encoder.tfm", "Encoder", lambda n: [f"x=1x{n}x768"]),
@@ -58,7 +60,7 @@ def is_narrow(march):
 def start(given, workload, folder, workers):
     """Workers of the engines that can run; prints why the others cannot."""
     for engine in [*OURS, *F32, "ort8"]:
-        if is_narrow(given.march) and engine.startswith("ort"):
+        if is_narrow(given.march) and engine in UNTOLD:
             print(f"not run: {NAMES[engine]}: it cannot be told to use {given.march} alone")
             continue
         program = [str(given.build / "bench-compare"), *([f"--march={given.march}"] if given.march else []), *OURS.get(engine, [])]

@@ -513,7 +513,7 @@ class Account(ImportCase):
         """--ignore, and a family of one's own, whose types may be another's."""
         config = self.take("bert")
         whole = self.tfmc(self.folder, "--strict").stdout
-        for key, value in (("initializer_range", None), ("initializer_range", 1), ("use_cache", "yes"), ("hidden_dropout_prob", [0.1])):
+        for key, value in (("initializer_range", None), ("initializer_range", 1), ("use_cache", "yes"), ("use_cache", [0.1])):
             self.write(config | {key: value})
             self.refused(f'"{key}" is ')
             self.assertEqual(self.tfmc(self.folder, "--strict", "--ignore", key).stdout, whole)
