@@ -204,11 +204,11 @@ class Runs(Case):
         has the files of one that nobody killed."""
         folder = pathlib.Path(self.folder())
         seconds = self.lived(folder / "whole")
-        moments, killed = 20 if LONG else 3, 0
+        moments = 20 if LONG else 3
         for i in range(moments):
-            run = folder / f"run{i}"
-            at = seconds * (i + random.random()) / moments
-            killed += self.lived(run, at) is None
+            at, tries = seconds * (i + random.random()) / moments, 0
+            while self.lived(run := folder / f"run{i}.{tries}", at) is not None:
+                at, tries = at / 2, tries + 1  # it had ended before
             for _ in range(100):  # the command that was killed may still hold the folder
                 with contextlib.suppress(tfmc.EnvError):
                     trainer(**STEADY).fit(ITEMS, VALID, out=run, resume=True, **LONGER)
@@ -216,7 +216,6 @@ class Runs(Case):
                 time.sleep(0.1)
             for name in ("step-00000480/state.tfmt", "step-00000480/weights.safetensors", "weights.safetensors", "latest"):
                 self.assertEqual((run / name).read_bytes(), (folder / "whole" / name).read_bytes(), f"{name}, killed after {at} s")
-        self.assertGreater(killed, moments // 2)
 
     def lived(self, folder, at=None):
         """How many seconds a run took, in a process of its own; None: it was killed so many seconds after it began."""
