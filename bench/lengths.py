@@ -14,7 +14,6 @@ medians are from the least, of tfmc and of that peer. Sentences of different len
 It measures, and is no part of the tests; on an idle machine.
 """
 import argparse
-import importlib.util
 import json
 import os
 import pathlib
@@ -133,9 +132,7 @@ def main():
     parser.add_argument("--patience", type=float, default=600)
     parser.add_argument("--only", nargs="*", choices=[case[0] for case in CASES], default=[case[0] for case in CASES])
     given = parser.parse_args()
-    missing = [name for name in ("numpy", "safetensors", "torch") if not importlib.util.find_spec(name)]
-    if missing:
-        print(f"not run: this Python lacks {', '.join(missing)}")
+    if peers.lacks_packages():
         return 77
     import numpy as np
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # workers must not stay behind, least of all stopped

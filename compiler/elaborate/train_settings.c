@@ -78,15 +78,34 @@ static const char *const schedules[] = {"constant", "linear", "cosine", "exponen
 static const char *const frozen[] = {"as-stored", "f32", "bf16"};
 static const char *const saved[] = {"all", "trained"};
 
-/* The index of a word; -1 after an error. */
-static int word_of(Elaborator *e, const char *name, Value v, uint32_t n, const char *const *words) {
-  for (uint32_t i = 0; v.kind == VALUE_STRING && i < n; i++)
-    if (strcmp(words[i], v.as.string) == 0) return (int)i;
+typedef struct Words { /* of a kind whose values are words, in the order of its enum */
+  const char *const *words;
+  uint32_t n;
+} Words;
+
+#define WORDS(array) {array, sizeof array / sizeof *array}
+static const Words words_of_kinds[] = {[SETTING_OPTIMIZER] = WORDS(optimizers),
+                                       [SETTING_SCHEDULE] = WORDS(schedules),
+                                       [SETTING_FROZEN] = WORDS(frozen),
+                                       [SETTING_SAVED] = WORDS(saved)};
+#undef WORDS
+/* A word is written as an int. */
+_Static_assert(sizeof(Optimizer) == sizeof(int) && sizeof(Schedule) == sizeof(int) && sizeof(Frozen) == sizeof(int) &&
+                   sizeof(Saved) == sizeof(int),
+               "enums of settings");
+
+static void set_word(Elaborator *e, const SettingRow *row, Value v, int *to) {
+  const Words *known = &words_of_kinds[row->kind];
+  for (uint32_t i = 0; v.kind == VALUE_STRING && i < known->n; i++) {
+    if (strcmp(known->words[i], v.as.string) != 0) continue;
+    *to = (int)i;
+    return;
+  }
   if (v.kind != VALUE_STRING)
-    fail(e, DIAG_KIND, "%s must be a string, one of %s, not %K", name, listed(e, words, n), v);
+    fail(e, DIAG_KIND, "%s must be a string, one of %s, not %K", row->name, listed(e, known->words, known->n), v);
   else
-    fail(e, DIAG_RANGE, "%s has no value \"%V\"%s", name, v, nearest_or_all(e, v.as.string, "has", words, n));
-  return -1;
+    fail(e, DIAG_RANGE, "%s has no value \"%V\"%s", row->name, v,
+         nearest_or_all(e, v.as.string, "has", known->words, known->n));
 }
 
 /* What the kind asks of a number, as the end of a message. */
@@ -156,23 +175,12 @@ static void set_rates(Elaborator *e, Value v, Rates *to) {
 
 static void set_one(Elaborator *e, const SettingRow *row, Value v, TrainSettings *settings) {
   void *to = (char *)settings + row->offset;
-  int word;
   switch (row->kind) {
     case SETTING_OPTIMIZER:
-      word = word_of(e, row->name, v, sizeof optimizers / sizeof *optimizers, optimizers);
-      if (word >= 0) settings->optimizer = (Optimizer)word;
-      break;
     case SETTING_SCHEDULE:
-      word = word_of(e, row->name, v, sizeof schedules / sizeof *schedules, schedules);
-      if (word >= 0) settings->schedule = (Schedule)word;
-      break;
     case SETTING_FROZEN:
-      word = word_of(e, row->name, v, sizeof frozen / sizeof *frozen, frozen);
-      if (word >= 0) settings->frozen = (Frozen)word;
-      break;
     case SETTING_SAVED:
-      word = word_of(e, row->name, v, sizeof saved / sizeof *saved, saved);
-      if (word >= 0) settings->saved = (Saved)word;
+      set_word(e, row, v, to);
       break;
     case SETTING_BETAS:
       set_betas(e, v, settings);

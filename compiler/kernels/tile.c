@@ -50,14 +50,12 @@ static bool leaves_own_lines(const Tile *t) {
   return has_half_lines(t) && t->spec->rows > 1 && t->spec->rows <= TILE_FEW_ROWS;
 }
 
-/* A vector is a line of the cache: AVX-512. */
-static bool has_whole_lines(const Tile *t) { return t->lanes == LANES; }
 /* Rows of b follow one another, so that what is fetched beyond the last one is read next. */
 static bool lies_in_a_panel(const KernelSpec *spec) { return spec->b_stride < 2 * spec->width; }
 
 /* How far ahead of step u a tile fetches its own lines, in steps. */
 static unsigned steps_ahead(const Tile *t) {
-  if (!has_whole_lines(t) || !lies_in_a_panel(t->spec)) return TILE_AHEAD;
+  if (!t->e->target->fetches_lines || !lies_in_a_panel(t->spec)) return TILE_AHEAD;
   return t->spec->b_form == TFM_FORM_BF16 || t->spec->b_form == TFM_FORM_F16 ? 2 * TILE_LINES_AHEAD : TILE_LINES_AHEAD;
 }
 
@@ -66,8 +64,8 @@ static unsigned steps_ahead(const Tile *t) {
  * own fetches, and groups compute too long between two lines. */
 static void emit_prefetches(Tile *t, Position at, unsigned u, unsigned line_of_turn) {
   const int64_t line = t->e->target->cache_line / (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
-  const bool by_cpu = t->spec->b_is_page || (tile_is_integer(t) && !has_whole_lines(t)) || tile_is_grouped(t) ||
-                      leaves_own_lines(t);
+  const bool by_cpu = t->spec->b_is_page || tile_is_grouped(t) || leaves_own_lines(t) ||
+                      (tile_is_integer(t) && !t->e->target->fetches_lines);
   const bool is_fetched = by_cpu || (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* in time; with its pair */
   for (int64_t column = tile_first_column(t); column < tile_end_column(t) && !is_fetched; column += line)
     emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, tile_offset_in_b(t, u + steps_ahead(t), column))), 3);

@@ -11,6 +11,7 @@ import numpy as np
 
 import tfmc
 from support import Case
+from tfmc.text import _finetune
 
 HAS = all(importlib.util.find_spec(name) is not None for name in ("torch", "transformers", "tokenizers"))
 if HAS:
@@ -174,6 +175,8 @@ class Tasks(Case):
         texts, run = [a for a, _ in PAIRS], {**RUN, "steps": 1}
         self.refused(tfmc.UsageError, "attention_dropout = 0.1", tfmc.text.finetune, self.base, texts, task="text", out=self.out, **run)
         self.assertFalse(self.out.exists())
+        self.assertEqual(_finetune._dropouts({"text_config": {"hidden_dropout": 0.2, "attention_dropout": 0}, "pdrop": True, "drop": 1}),
+                         {"text_config.hidden_dropout": 0.2, "drop": 1})
         fit = tfmc.text.finetune(self.base, texts, task="text", out=self.out, dropout=False, **run)
         self.assertEqual(len(self.losses(fit)), 1)
 

@@ -116,10 +116,20 @@ class _Task:
         return getattr(_objectives, self.task)(self.towers, rows, self.loss, word)
 
 
+def _dropouts(config, of=""):
+    """{key: p} of those above 0, of parts too."""
+    found = {}
+    for name, p in config.items():
+        if isinstance(p, dict):
+            found |= _dropouts(p, f"{of}{name}.")
+        elif "drop" in name and isinstance(p, (int, float)) and not isinstance(p, bool) and p > 0:
+            found[of + name] = p
+    return found
+
+
 def _check_dropouts(folder, job, settings):
     """Dropouts that the config asks for are those of the text, or are left out by who says so."""
-    said = {name: p for name, p in _folder.read(folder, "config.json").items()
-            if "drop" in name and isinstance(p, (int, float)) and not isinstance(p, bool) and p > 0}
+    said = _dropouts(_folder.read(folder, "config.json"))
     if said and not job.has_dropouts and settings.get("dropout", True):
         raise UsageError(f"config.json asks for dropout ({', '.join(f'{name} = {p:g}' for name, p in said.items())}), and the text of "
                          "this family has none; dropout=False trains without")
