@@ -66,6 +66,47 @@ class Settings(ImportCase):
             (self.folder / "generation_config.json").write_text(json.dumps(written | {key: value}))
             self.refused("ALiBi")
 
+    def changed(self, name, says, tensors=None, file="config.json", **keys):
+        """The case is taken, and refused with these keys, or with tensors of other shapes."""
+        self.take(name)
+        self.tfmc(self.folder, "--strict")
+        path = self.folder / file
+        path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+        if tensors:
+            weights = load_file(self.folder / "model.safetensors")
+            save_file({k: np.resize(v, tensors[k]) if k in tensors else v for k, v in weights.items()}, self.folder / "model.safetensors")
+        self.assertIn(says, self.tfmc(self.folder, code=1).stderr)
+
+    def test_the_length_of_texts_in_training(self):
+        """LongRoPE's, which the class of Phi-3 takes from the top of the config, or 4096, whatever rope_parameters say."""
+        for name in "phi3_longrope", "phi4_mini":
+            (self.folder / "model.tfm").unlink(missing_ok=True)
+            config = self.take(name)
+            rope = config["rope_parameters"]
+            self.write({k: v for k, v in config.items() if k != "original_max_position_embeddings"})
+            self.refused("said in two ways")
+            self.write(config | dict(rope_parameters=rope | dict(original_max_position_embeddings=8)))
+            self.refused("said in two ways")
+            said = self.computed({k: v for k, v in config.items() if k != "original_max_position_embeddings"} |
+                                 dict(rope_parameters=rope | dict(original_max_position_embeddings=4096)))["logits"]
+            found = self.computed(config | dict(original_max_position_embeddings=4096,
+                                                rope_parameters=rope | dict(original_max_position_embeddings=4096)))["logits"]
+            np.testing.assert_array_equal(found, said)
+
+    def test_factors_of_both_sets(self):
+        """Those of long texts are checked where short ones are computed, too."""
+        for factors, says in (([1.0], "factors are needed"), ([], "factors are needed"), ([1.0, 1.5, "3.0", 7.0], "str")):
+            rope = self.take("phi3_longrope")["rope_parameters"]
+            self.changed("phi3_longrope", says, rope_parameters=rope | dict(long_factor=factors))
+
+    def test_what_a_class_has_no_use_for(self):
+        self.changed("moonshine_streaming_alike", "without a cache", file="generation_config.json", use_cache=False)
+        self.changed("granite_hybrid_dense", "output_router_logits", output_router_logits=True)
+        self.changed("wav2vec2_speaker", '"id2label" has 2 labels', id2label={"0": "a", "1": "b"})
+        self.changed("wav2vec2_speaker", "not positive", tdnn_dilation=[1, 2, 0])
+        self.changed("wav2vec2_speaker", "objective.weight", tensors={"objective.weight": (8, 3)})
+        self.changed("nomic_mask_untied", "cls.predictions.bias", tensors={"cls.predictions.bias": (41,)})
+
     def test_texts_without_the_end_have_no_label(self):
         """The label is read at the last end token; a text without one is refused, as by the classes of transformers."""
         for name in "bart_classify", "mbart_classify", "t5_classify":
