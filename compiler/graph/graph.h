@@ -120,6 +120,7 @@ typedef struct Graph {
   int32_t ragged_batch; /* symbol index; -1: nothing is ragged */
   int32_t size_roles[N_SIZE_ROLES]; /* symbol index of the size that has the role; -1: none has */
   bool is_of_step; /* a step of training, cut off from its gradients (train/cut_graphs.h) */
+  bool is_half_lowered; /* a pass was left out that lowers graphs for the plan, which may not know all operations then */
   bool is_portable; /* places in its plans name a file by Source.name, not by its path: for libraries, which move */
   const char *generate_input, *generate_output; /* the generate block, if there is one */
   VEC(GenerateSetting) generate_settings;
@@ -129,8 +130,7 @@ typedef struct Graph {
 } Graph;
 
 Graph *graph_new(Arena *arena, const char *name);
-/* A new node at the end of the list, or before `before` if that is not NULL. Dims and inputs are copied. An INPUT is
- * added to graph->inputs too. */
+/* A new node before `before`, or at the end if that is NULL; dims and inputs are copied, an INPUT joins the inputs. */
 Node *graph_add(Graph *graph, Node *before, OpKind op, DType dtype, uint32_t rank, const Size *const *dims,
                 uint32_t n_inputs, Node *const *inputs, Origin origin);
 void graph_set_input(Node *node, uint32_t index, Node *input);

@@ -253,8 +253,12 @@ bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *l
   if (options->names) stable_names_note(options->names, graph);
   const uint32_t needed = count_needed(graph);
   bool good = true, stopped = false;
-  for (uint32_t i = 0; i < N_ROWS && good && !stopped; i++) {
-    if (!selected(options, &rows[i], needed)) continue;
+  graph->is_half_lowered = false;
+  for (uint32_t i = 0; i < N_ROWS && good; i++) {
+    if (stopped || !selected(options, &rows[i], needed)) {
+      graph->is_half_lowered |= rows[i].least == 0;
+      continue;
+    }
     good = run_row(&run, i);
     stopped = options->stop_after && !strcmp(options->stop_after, rows[i].name);
   }

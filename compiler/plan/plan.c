@@ -99,6 +99,15 @@ static const Node *last_that_can_fail(Planner *p) {
   return NULL;
 }
 
+/* Which passes run is for users to say; without their help the passes leave nothing that no step computes. */
+static bool refuse_node(Planner *p, const Node *node) {
+  const char *name = op_table[node->op].name;
+  CHECK(p->graph->is_half_lowered, "%s is no operation of a fused graph", name);
+  diag_error(p->diag, origin_place(&node->origin), DIAG_PASS_LEFT_OUT,
+             "%s has no step: a pass that lowers it was left out by --only, --disable or --stop-after", name);
+  return false;
+}
+
 /* Views, inputs and second results have no step of their own: the steps that use or write them resolve them. */
 static bool plan_nodes(Planner *p) {
   const Node *last = last_that_can_fail(p);
@@ -107,7 +116,7 @@ static bool plan_nodes(Planner *p) {
     bool is_resolved_on_use =
         op_table[node->op].category == CATEGORY_VIEW || node->op == OP_INPUT || op_is_part(node->op);
     if (!value->is_live || value->is_static || is_resolved_on_use) continue;
-    CHECK(plan_node[node->op], "%s is no operation of a fused graph", op_table[node->op].name);
+    if (!plan_node[node->op]) return refuse_node(p, node);
     p->node = node;
     p->prepare = value->is_prepare;
     p->may_write_outputs = !last || node->id > last->id;

@@ -166,6 +166,23 @@ class Others(Case):
             self.tfmc("pack", "libm.so", "--weights=w.safetensors", option, code=2, says=["fixed when the library was compiled", option.split("=")[0]])
         self.tfmc("run", "libm.so", "--inputs=in.safetensors", "--reject-nonfinite", code=2, says=f"--reject-nonfinite: {NOTHING}")
 
+    def test_passes_that_are_left_out(self):
+        """Of what is left of a graph there is a plan, or a message that names the options: never an internal error."""
+        self.path("soft.tfm").write_text("model M {\n  norm = LayerNorm(8)\n  forward(ids: i32[n, 8], x: f32[n, 8]) {\n"
+                                         "    return y = softmax(norm(x)) -> gather(ids, -1)\n  }\n}\n")
+        names = set(re.findall(r'^PASS\(\w+, "([\w-]+)"', (ROOT / "compiler/passes/passes.def").read_text(), re.M))
+        self.assertGreater(len(names), 20)
+        refused = 0
+        for name in sorted(names):
+            for option in "--only", "--disable", "--stop-after":
+                with self.subTest(option=option, name=name):
+                    done = subprocess.run([test_cli.TFMC, "dump", "soft.tfm", "--stage=plan", f"{option}={name}"], capture_output=True,
+                                          cwd=self.folder.name, text=True, timeout=60)
+                    self.assertIn(done.returncode, (0, 2), done.stderr)
+                    self.assertEqual("[E0307]" in done.stderr, done.returncode == 2, done.stderr)
+                    refused += done.returncode == 2
+        self.assertGreater(refused, 20)
+
 
 if __name__ == "__main__":
     test_cli.TFMC = os.path.abspath(sys.argv.pop(1))
