@@ -39,7 +39,9 @@ static uint64_t hash_patterns(uint64_t hash, const Patterns *patterns) {
 }
 
 /* What is as it always was when it is not said: its name stands before it, or two of one value would be one run. */
-static uint64_t hash_named(uint64_t hash, const char *name, double number) { return hash_number(hash_text(hash, name), number); }
+static uint64_t hash_named(uint64_t hash, const char *name, double number) {
+  return hash_number(hash_text(hash, name), number);
+}
 
 static uint64_t hash_rates(uint64_t hash, const Rates *rates) {
   for (size_t i = 0; i < rates->n; i++) hash = hash_named(hash, rates->items[i].pattern, rates->items[i].factor);
