@@ -24,10 +24,12 @@ import sys
 import tempfile
 
 import peers
+import peers_engines
+import peers_models
 
 CASES = [(f"bert{n}", "W1", [n], f"BERT-base, {n} tokens") for n in (16, 32, 128, 384)] + \
         [(f"minilm{n}", "W2", [n], f"MiniLM, {n} tokens") for n in (8, 16, 32, 128)] + \
-        [("minilmbatch", "W2", peers.RAGGED, "MiniLM, 32 sentences")]
+        [("minilmbatch", "W2", peers_models.RAGGED, "MiniLM, 32 sentences")]
 OURS = {"tfmc": [], "tfmc8": ["--quantize=int8"]}
 F32 = ("torch", "ort", "openvino", "ct2")
 NAMES = peers.ENGINES | {"tfmc8": "tfmc int8", "ort8": "ONNX Runtime int8"}
@@ -36,20 +38,20 @@ LIMITS = {"ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_
           "ATEN_CPU_CAPABILITY": "avx2", "CT2_FORCE_CPU_ISA": "AVX2"}
 MODELS = {"W1": ("bench/models/encoder.tfm", "Encoder", lambda n: [f"x=1x{n}x768"]),
           "W2": ("examples/minilm/minilm.tfm", "MiniLM", lambda n: [f"input_ids=1x{n}", f"attention_mask=1x{n}"])}
-peers.CASES, peers.ENGINES = CASES, NAMES
+peers_models.CASES, peers.ENGINES = CASES, NAMES
 
 
 def engine_ort8(given):
     """The optimized graph of engine_ort, its products with weights in 8 bits."""
     import onnxruntime.quantization as quantization
-    peers.engine_ort(given)
+    peers_engines.engine_ort(given)
     path = f"{given.folder}/model.onnx"
     quantization.quantize_dynamic(path, path, weight_type=quantization.QuantType.QInt8,
                                   extra_options={"MatMulConstBOnly": True, "DefaultTensorType": 1})
-    return peers.ort_session(given, path)
+    return peers_engines.ort_session(given, path)
 
 
-peers.engine_ort8 = engine_ort8
+peers_engines.engine_ort8 = engine_ort8
 
 
 def is_narrow(march):
@@ -71,7 +73,7 @@ def start(given, workload, folder, workers):
                 (place / file.name).symlink_to(file)
         worker = peers.Worker(engine, [*(program if engine in OURS else own), workload, str(place)], given.patience)
         if worker.failure:
-            print(f"not run: {peers.MODELS[workload].title} by {NAMES[engine]}: {worker.failure}")
+            print(f"not run: {peers_models.MODELS[workload].title} by {NAMES[engine]}: {worker.failure}")
             worker.close()
         else:
             workers.append(worker)
@@ -83,8 +85,8 @@ def floor(given, workload, lengths, quantize):
     if len(lengths) > 1:
         return None
     command = [given.build / "tfmc", "bench", file, f"--model={model}", "--random-weights=1", "--iterations=1", "--warmup=0", "--json",
-               f"--threads={peers.THREADS}", *[f"--input={text}" for text in inputs(lengths[0])], *quantize]
-    done = subprocess.run(command + ([f"-march={given.march}"] if given.march else []), cwd=peers.PROJECT, capture_output=True, text=True)
+               f"--threads={peers_models.THREADS}", *[f"--input={text}" for text in inputs(lengths[0])], *quantize]
+    done = subprocess.run(command + ([f"-march={given.march}"] if given.march else []), cwd=peers_models.PROJECT, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout)["roofline_seconds"]
@@ -107,7 +109,7 @@ def measure(np, given, workload, cases, rows):
     from safetensors.numpy import save_file
     workers = []
     with tempfile.TemporaryDirectory() as folder:
-        peers.write_folder(np, save_file, workload, folder)
+        peers_models.write_folder(np, save_file, workload, folder)
         try:
             start(given, workload, folder, workers)
             for case, _, lengths, title in cases:
@@ -124,7 +126,7 @@ def measure(np, given, workload, cases, rows):
 
 def main():
     if sys.argv[1:2] == ["--worker"]:
-        return peers.work(*sys.argv[2:])
+        return peers_engines.work(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("--march")

@@ -8,7 +8,6 @@ both of one run, in microseconds, the ratio AFTER / BEFORE of the best and the m
 1, AFTER is slower. One thread. Each build compiles one library a case; the libraries run in this process, on the same
 arrays, and each round starts with the other one.
 """
-import argparse
 import pathlib
 import sys
 import tempfile
@@ -18,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/e2e"))
 from compiled import Library, compile_model
-from versions import header, report
+from versions import header, parser_of_sides, report
 
 OPERATIONS = {"softmax": "softmax(x)", "log_softmax": "log_softmax(x)", "layer_norm": "layer_norm(x, g, b, 1e-5)",
               "rms_norm": "rms_norm(x, g, 1e-5)", "mean": "mean(x, axis=-1)", "sum": "sum(x, axis=-1)"}
@@ -77,11 +76,7 @@ def compare(cases, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("before", type=lambda p: pathlib.Path(p).resolve())
-    parser.add_argument("after", type=lambda p: pathlib.Path(p).resolve())
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--march", help="the instruction set; without it the best of this CPU")
+    parser = parser_of_sides(__doc__, 40)
     parser.add_argument("--only", nargs="*", choices=OPERATIONS, default=list(OPERATIONS))
     args = parser.parse_args()
     march = [f"-march={args.march}" if args.march else "-march=native"]

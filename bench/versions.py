@@ -93,12 +93,17 @@ def report(case, before, after, scale=1e3):
           flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parser_of_sides(description, rounds):
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("before", type=lambda p: pathlib.Path(p).resolve())
     parser.add_argument("after", type=lambda p: pathlib.Path(p).resolve())
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--march", help="the instruction set; without it the best of this CPU")
+    return parser
+
+
+def main():
+    parser = parser_of_sides(__doc__, 12)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=[c[0] for c in CASES], default=[c[0] for c in CASES])
     args = parser.parse_args()

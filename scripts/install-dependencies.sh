@@ -10,7 +10,8 @@ tests=(ca-certificates g++ pkg-config libcriterion-dev locales graphviz python3 
   strace abigail-tools valgrind chromium chromium-driver python3-selenium)
 package=(dpkg-dev file)
 wheels=(zlib1g-dev libzstd-dev libstdc++-12-dev python3 python3-dev python3-venv)
-all=(clang-14 clang-19 llvm-14 debootstrap git)
+all=(clang-14 clang-19 llvm-14 debootstrap git qemu-user-static gcc-aarch64-linux-gnu gcc-riscv64-linux-gnu
+  gcc-powerpc64le-linux-gnu libc6-dev-ppc64el-cross)
 
 case ${1:-} in
   tests) needed=("${build[@]}" "${tests[@]}") ;;

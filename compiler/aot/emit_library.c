@@ -352,6 +352,18 @@ static void add_parameters(Training *e) {
             (PackedItems){parameters, t->n_parameters, sizeof *parameters});
 }
 
+/* What only some trainers need: the linker leaves out what no table points to. */
+static void point_to_functions(Blob *top, LLVMModuleRef module, const tfm_training *t) {
+  blob_pointer(top, offsetof(tfm_training, mixer),
+               t->mixer ? runtime_function(module, "tfm_mixer_of_items") : NULL);
+  blob_pointer(top, offsetof(tfm_training, formulas),
+               t->formulas ? runtime_function(module, "tfm_walk_formulas") : NULL);
+  blob_pointer(top, offsetof(tfm_training, optimize),
+               runtime_function(module, t->optimizer == TFM_OPTIMIZER_SGD ? "tfm_optimize_sgd" : "tfm_optimize_adam"));
+  blob_pointer(top, offsetof(tfm_training, average),
+               t->average ? runtime_function(module, "tfm_average_weights") : NULL);
+}
+
 static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const LibraryParts *parts, LLVMValueRef library) {
   tfm_training made = *parts->training->table;
   made.args_number = objective_number(arena, parts);
@@ -370,14 +382,7 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
                plain(&e, "objective_sizes", t->sizes, t->n_sizes * sizeof *t->sizes));
   blob_pointer(&e.top, offsetof(tfm_training, inputs),
                plain(&e, "objective_inputs", t->inputs, t->n_inputs * sizeof *t->inputs));
-  blob_pointer(&e.top, offsetof(tfm_training, mixer),
-               t->mixer ? runtime_function(module, "tfm_mixer_of_items") : NULL);
-  blob_pointer(&e.top, offsetof(tfm_training, formulas),
-               t->formulas ? runtime_function(module, "tfm_walk_formulas") : NULL);
-  blob_pointer(&e.top, offsetof(tfm_training, optimize),
-               runtime_function(module, t->optimizer == TFM_OPTIMIZER_SGD ? "tfm_optimize_sgd" : "tfm_optimize_adam"));
-  blob_pointer(&e.top, offsetof(tfm_training, average),
-               t->average ? runtime_function(module, "tfm_average_weights") : NULL);
+  point_to_functions(&e.top, module, t);
   blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
   blob_text(&e.top, offsetof(tfm_training, whole_why), t->whole_why);
   blob_text(&e.top, offsetof(tfm_training, adapter), t->adapter);

@@ -122,9 +122,8 @@ Graph *model_load(Session *session) {
 /* The words that some settings are chosen from may stand without the quotes of the language, which a shell takes. */
 static const char *with_quotes(Session *session, const char *name, const char *value) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
-  const bool is_chosen = strcmp(name, "optimizer") == 0 || strcmp(name, "schedule") == 0 || strcmp(name, "frozen") == 0;
   const bool is_word = *value && value[strspn(value, letters)] == 0 && strcmp(value, "none") != 0;
-  return is_chosen && is_word ? arena_printf(session->arena, "\"%s\"", value) : value;
+  return is_word && setting_is_word(name) ? arena_printf(session->arena, "\"%s\"", value) : value;
 }
 
 /* Splits each --set at its first "=". False after an error. */

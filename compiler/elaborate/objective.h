@@ -77,6 +77,9 @@ typedef struct TrainSettings {
   double average; /* share of the running mean that a step leaves; 0: there is none */
 } TrainSettings;
 
+/* Whether the values of the setting are words of a list. */
+bool setting_is_word(const char *name);
+
 bool patterns_match(const Patterns *patterns, const char *path);
 /* What the learning rate of the weight is multiplied with. */
 double rate_factor(const Rates *rates, const char *path);

@@ -94,6 +94,13 @@ _Static_assert(sizeof(Optimizer) == sizeof(int) && sizeof(Schedule) == sizeof(in
                    sizeof(Saved) == sizeof(int),
                "enums of settings");
 
+bool setting_is_word(const char *name) {
+  for (size_t i = 0; i < N_ROWS; i++)
+    if (strcmp(rows[i].name, name) == 0)
+      return rows[i].kind < sizeof words_of_kinds / sizeof *words_of_kinds && words_of_kinds[rows[i].kind].n > 0;
+  return false;
+}
+
 static void set_word(Elaborator *e, const SettingRow *row, Value v, int *to) {
   const Words *known = &words_of_kinds[row->kind];
   for (uint32_t i = 0; v.kind == VALUE_STRING && i < known->n; i++) {

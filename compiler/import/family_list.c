@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "import/family.h"
 
@@ -57,15 +58,27 @@ void family_list_json(StrBuf *out) {
 
 // ---- as a table ----
 
+/* The comment that the file begins with, up to its first empty line: what models these are. */
+static void add_head(StrBuf *out, const char *text) {
+  for (; text[0] == '#' && text[1] == ' '; text += text[0] == '\n') {
+    const size_t length = strcspn(text, "\n");
+    strbuf_printf(out, " %.*s", (int)(length - 2), text + 2);
+    text += length;
+  }
+}
+
 void family_list_table(StrBuf *out) {
   Map names = map_new(out->arena);
   const Families families = families_embedded(out->arena, &names);
-  strbuf_add(out, "| file | `model_type` | classes, without the model's name | tasks | |\n|---|---|---|---|---|\n");
+  strbuf_add(out, "| file | what it is | `model_type` | classes, without the model's name | tasks | |\n"
+                  "|---|---|---|---|---|---|\n");
   for (size_t i = 0; i < families.n; i++) {
     const Family *family = families.items[i];
     const Texts types = types_of(out->arena, family), tasks = family_tasks(out->arena, family);
     const Texts classes = family_texts(out->arena, family, "classes");
-    strbuf_printf(out, "| `%s` | ", family->source->path);
+    strbuf_printf(out, "| `%s` |", family->source->path);
+    add_head(out, family->source->text);
+    strbuf_add(out, " | ");
     add_joined(out, &types, ", ");
     strbuf_add(out, " | ");
     add_joined(out, &classes, ", ");

@@ -367,17 +367,19 @@ const char *sentence_param(const json_t *sentence) {
   return json_object_get(sentence, "score") ? "scored" : NULL;
 }
 
-/* How the transformer takes texts, of the first file that says anything: sentence transformers has a name for each of
- * the types that it once had. `path`: of that file, or of the first name. */
+/* How the transformer takes texts. `path`: of the file that says so, or of the first name. */
 static json_t *read_text_settings(const Reader *r, const char **path) {
-  static const char *const of[] = {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"};
-  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-    *path = folder_file(r->arena, r->folder, arena_printf(r->arena, "sentence_%s_config.json", of[i]));
+  static const char *const names[] = {
+#define SENTENCE_FILE(name) name,
+#include "import/sentence_files.def"
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    *path = folder_file(r->arena, r->folder, names[i]);
     json_t *object = checked_file(r, Bert, *path);
     if (json_object_size(object)) return object;
     json_decref(object);
   }
-  *path = folder_file(r->arena, r->folder, "sentence_bert_config.json");
+  *path = folder_file(r->arena, r->folder, names[0]);
   return NULL;
 }
 

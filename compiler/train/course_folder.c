@@ -31,17 +31,20 @@ bool course_fails(const Course *c, DiagCode code, const tfm_error *error) {
 
 static uint64_t hash_number(uint64_t hash, double number) { return hash_bytes(hash, &number, sizeof number); }
 
+static uint64_t hash_text(uint64_t hash, const char *text) { return hash_bytes(hash, text, strlen(text) + 1); }
+
 static uint64_t hash_patterns(uint64_t hash, const Patterns *patterns) {
-  for (size_t i = 0; i < patterns->texts.n; i++)
-    hash = hash_bytes(hash, patterns->texts.items[i], strlen(patterns->texts.items[i]) + 1);
+  for (size_t i = 0; i < patterns->texts.n; i++) hash = hash_text(hash, patterns->texts.items[i]);
   return hash_number(hash, (double)patterns->texts.n);
 }
 
+/* What is as it always was when it is not said: its name stands before it, or two of one value would be one run. */
+static uint64_t hash_named(uint64_t hash, const char *name, double number) {
+  return hash_number(hash_text(hash, name), number);
+}
+
 static uint64_t hash_rates(uint64_t hash, const Rates *rates) {
-  for (size_t i = 0; i < rates->n; i++) {
-    hash = hash_bytes(hash, rates->items[i].pattern, strlen(rates->items[i].pattern) + 1);
-    hash = hash_number(hash, rates->items[i].factor);
-  }
+  for (size_t i = 0; i < rates->n; i++) hash = hash_named(hash, rates->items[i].pattern, rates->items[i].factor);
   return hash;
 }
 
@@ -52,19 +55,19 @@ static uint64_t hash_of_settings(const TrainSettings *s) {
   uint64_t hash = hash_bytes(HASH_BEGIN, numbers, sizeof numbers);
   hash = hash_patterns(hash, &s->freeze);
   hash = hash_patterns(hash, &s->no_decay);
-  if (s->saved) hash = hash_number(hash, (double)s->saved);
-  if (!s->drops) hash = hash_number(hash, 0);
-  if (s->train_only.texts.n) hash = hash_patterns(hash, &s->train_only);
-  hash = hash_rates(hash, &s->rates);
-  if (s->average > 0) hash = hash_number(hash, s->average);
-  return s->frozen ? hash_number(hash, (double)s->frozen) : hash;
+  if (s->saved) hash = hash_named(hash, "saved", s->saved);
+  if (!s->drops) hash = hash_named(hash, "dropout", 0);
+  if (s->train_only.texts.n) hash = hash_patterns(hash_text(hash, "train_only"), &s->train_only);
+  if (s->rates.n) hash = hash_rates(hash_text(hash, "rates"), &s->rates);
+  if (s->average > 0) hash = hash_named(hash, "average", s->average);
+  return s->frozen ? hash_named(hash, "frozen", s->frozen) : hash;
 }
 
 /* Shards decide how sums are rounded; one is the run without them. */
 static uint64_t hash_of_run(const CourseRequest *request) {
   uint64_t hash = hash_of_settings(&request->graphs->objective->settings);
-  if (request->best) hash = hash_bytes(hash, request->best, strlen(request->best));
-  return request->parts.shards > 1 ? hash_number(hash, (double)request->parts.shards) : hash;
+  if (request->best) hash = hash_text(hash_text(hash, "best"), request->best);
+  return request->parts.shards > 1 ? hash_named(hash, "shards", request->parts.shards) : hash;
 }
 
 static uint64_t hash_of_data(const CourseRequest *request) {

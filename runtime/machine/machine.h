@@ -1,6 +1,6 @@
 /* The machine that this code is compiled for, the family of its CPU in one header each: what it is called, how its
- * floating-point mode is set, how a thread waits, how a line is fetched to be written. Who needs an instruction that
- * not all machines have asks here; no other header or file of the runtime names a family. */
+ * floating-point mode is set, how a thread waits, how a line is fetched to be written, whether it reads ahead. Who
+ * needs an instruction that not all machines have asks here; no other header or file of the runtime names a family. */
 #ifndef TFM_RUNTIME_MACHINE_H
 #define TFM_RUNTIME_MACHINE_H
 

@@ -72,7 +72,7 @@ static inline int64_t turn_of(const tfm_gemm_step *step) { return tfm_form_row_o
 /* The steps of k in a call are a multiple of these. */
 static inline int64_t unit_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->unit; }
 /* Bytes from a column of a panel to the next one. */
-static inline int64_t lane_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->lane; }
+static inline int64_t column_bytes_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->lane; }
 static inline int64_t chains_of(const tfm_gemm_step *step) {
   return rows_are_whole(step) ? 1 : partial_chains(step->k);
 }

@@ -3,21 +3,22 @@
  * In: rows of a, f32 or whole numbers; weights in panels; operands of the epilogue. Out: rows of c, or their units for
  * the run's consumer. Refuses nothing.
  *
- * The loops, from outside to inside; beside them what they are cut by, and where it stays:
+ * The loops, from outside to inside; beside them what they are cut by, and where it stays; in brackets the function
+ * that has each:
  *
  *   units              a block of rows (128) x a group of panels      threads share them; a thread keeps its panels
- *     chains           TFM_CHAIN steps of k, CHAINED_PANELS panels    results that wait in scratch (partial_sums.h)
+ *     chains           TFM_CHAIN steps of k, CHAINED_PANELS panels    results that wait in scratch    [run_chains]
  *       blocks of k    TFM_K_BLOCK steps (WHOLE_K_BLOCK of bytes)     of the rows: the second-level cache
  *         tiles        all of the block; where k is short, one        its rows of results are written as a whole
- *           panels     step->panel columns of packed weights          read once, each names the next one (`next`)
+ *           panels     step->panel columns of packed weights          read once, each names the next  [gemm_block]
  *             strips   step->width columns                            the columns of a tile
- *               pieces Block.together steps of k                      of the weights: the nearest cache
- *                 tile tile_rows x width results                      registers: a generated kernel
+ *               pieces Block.together steps of k                      of the weights: the nearest cache [run_panel]
+ *                 tile tile_rows x width results                      registers: a generated kernel   [run_tiles]
  *               chains TFM_SHORT_CHAIN steps, f32 of longer k         in the kernel (kernels/tile.c)
  *                turns 4 steps of k; of INT8 16, of INT4 32           in the kernel
  *
- * gemm_block is all of it from the blocks of k on. All threads of the step call step_gemm, cut it alike (gemm_cut.c)
- * and claim units (pool/share.h). Panels are cut over threads first, so that each streams its own weights; rows only
+ * All threads of the step call gemm_step, which has the loop over units: they cut it alike (gemm_cut.c) and claim units
+ * (pool/share.h). Panels are cut over threads first, so that each streams its own weights; rows only
  * when there are more threads than panels. A thread that takes rows through a chain of steps (walk/chains.c) has all
  * units of these rows.
  *
@@ -187,7 +188,7 @@ static PanelWalk walk_of(const GemmJob *job) {
   walk.tiles = one_tile ? 1 : job->block->n;
   walk.lines = one_tile ? 0 : job->block->lines;
   walk.scales = in_one_piece ? gemm_panel_bytes(step, step->k) : walk.panel_bytes;
-  walk.column_bytes = lane_of(step);
+  walk.column_bytes = column_bytes_of(step);
   walk.fetches_next = in_one_piece && rows_are_whole(step) && gemm->blocks > 1;
   walk.fetches_rows = one_tile && has_whole_rows;
   return walk;

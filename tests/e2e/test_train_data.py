@@ -306,6 +306,17 @@ class TrainData(unittest.TestCase):
         self.assertEqual(self.weights("out"), before)
         self.train(*again)
 
+    def test_settings_of_one_value_are_not_one_run(self):
+        """Settings that are told apart by their place in a list: bf16 is the second of `frozen`, and there are two shards."""
+        self.model('optimizer = "sgd"  lr = 0.1  freeze = ["embed.*"]')
+        run = ("train", "m.tfm", "--data=d.safetensors", "--batch-items=8")
+        for one, other in ("--set=frozen=bf16", "--shards=2"), ("--set=frozen=f32", "--set=saved=trained"), (
+                "--set=saved=trained", "--set=frozen=f32"):
+            out = "--out=" + one[-4:]
+            self.tfmc(*run, out, "--steps=2", one)
+            self.assertIn("other settings", self.tfmc(*run, out, "--steps=4", "--resume", other, code=1), (one, other))
+            self.tfmc(*run, out, "--steps=4", "--resume", one)
+
     def test_checkpoints_that_are_kept(self):
         self.train("--steps=7", "--save-every=1", "--keep=2")
         self.assertEqual(sorted(path.name for path in (self.work / "out").iterdir()),

@@ -42,6 +42,21 @@ static PyObject *version(PyObject *self, PyObject *unused) {
   return PyUnicode_FromString(tfm_version());
 }
 
+static PyObject *sentence_files(PyObject *self, PyObject *unused) {
+  (void)self, (void)unused;
+  static const char *const names[] = {
+#define SENTENCE_FILE(name) name,
+#include "import/sentence_files.def"
+  };
+  enum { N = sizeof names / sizeof *names };
+  PyObject *list = PyList_New(N);
+  for (Py_ssize_t i = 0; list && i < N; i++) {
+    PyObject *name = PyUnicode_FromString(names[i]);
+    if (!name || PyList_SetItem(list, i, name)) Py_CLEAR(list);
+  }
+  return list;
+}
+
 /* Threads do not survive a fork: what belongs to them is made anew when it is needed. */
 static PyObject *after_fork(PyObject *self, PyObject *unused) {
   (void)self, (void)unused;
@@ -53,6 +68,7 @@ static PyMethodDef functions[] = {
     {"version", version, METH_NOARGS, "The version of libtfm."},
     {"options", option_names, METH_NOARGS, "Options of generation, with their kinds."},
     {"settings", setting_names, METH_NOARGS, "What else a config of generation may say, with what changes nothing."},
+    {"sentence_files", sentence_files, METH_NOARGS, "Files that say how sentence transformers takes texts, in their order."},
     {"after_fork", after_fork, METH_NOARGS, "To be called in the child of a fork."},
     {NULL, NULL, 0, NULL},
 };

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 
-from . import _source
+from . import _source, _tensors
 from ._errors import EnvError, InputError, UsageError
 
 ROOT, ENDING = "base_model.model.", ".lora_A.weight"
@@ -27,17 +27,12 @@ def _patterns(name, given):
     return given
 
 
-def _names_in(path):
-    with open(path, "rb") as file:
-        return [name for name in json.loads(file.read(int.from_bytes(file.read(8), "little"))) if name != "__metadata__"]
-
-
 def _read(folder):
     """What an adapter of peft is: the settings of the line, by name."""
     path = pathlib.Path(folder) / "adapter_config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        names = _names_in(pathlib.Path(folder) / "adapter_model.safetensors")
+        names = _tensors.mapped(pathlib.Path(folder) / "adapter_model.safetensors")
     except FileNotFoundError as error:
         raise EnvError(f"{folder} is no adapter of peft: there is no {error.filename}") from None
     except ValueError as error:

@@ -20,16 +20,21 @@ def narrow(array, form):
 
 def write_tensors(path, tensors, metadata=None, forms={}):
     """forms: of arrays that are bits (narrow), by name."""
+    write_parts(path, {name: (NARROW[forms[name]] if name in forms else SAVED[array.dtype.name], array.shape, array)
+                       for name, array in tensors.items()}, metadata)
+
+
+def write_parts(path, parts, metadata=None):
+    """parts: name -> (type, shape, array), as `mapped` has them."""
     header, at = ({"__metadata__": metadata} if metadata else {}), 0
-    for name, array in tensors.items():
-        dtype = NARROW[forms[name]] if name in forms else SAVED[array.dtype.name]
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+    for name, (dtype, shape, array) in parts.items():
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + array.nbytes]}
         at += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for array in tensors.values():
+        for _, _, array in parts.values():
             file.write(np.ascontiguousarray(array).data if array.size else b"")
 
 
@@ -41,12 +46,17 @@ def _widened(data, dtype):
     return np.frombuffer(data, READ[dtype])
 
 
-def read_tensors(path):
+def mapped(path):
+    """name -> (type, shape, bytes) of each tensor, which stays in the file."""
     data = np.memmap(path, np.uint8, "r")
     n = 8 + int.from_bytes(bytes(data[:8]), "little")
     found = {}
     for name, info in json.loads(bytes(data[8:n])).items():
         if name != "__metadata__":
             begin, end = info["data_offsets"]
-            found[name] = _widened(bytes(data[n + begin:n + end]), info["dtype"]).reshape(info["shape"])
+            found[name] = info["dtype"], tuple(info["shape"]), data[n + begin:n + end]
     return found
+
+
+def read_tensors(path):
+    return {name: _widened(bytes(data), dtype).reshape(shape) for name, (dtype, shape, data) in mapped(path).items()}

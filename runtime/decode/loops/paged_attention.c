@@ -24,9 +24,9 @@
 #include <string.h>
 
 #include "decode/cache_pages.h"
-#include "decode/lockstep.h"
 #include "machine/tuning.h"
 #include "steps/attention_int8.h"
+#include "steps/run_call.h"
 #include "steps/step_attention.h"
 
 enum {

@@ -11,6 +11,7 @@ import shutil
 
 import numpy as np
 
+from .. import _tensors
 from .._errors import InputError
 from . import _folder
 
@@ -19,23 +20,13 @@ NOT_COPIED = (".index.json", "trainer_state.json", "adapter_config.json")
 SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
-class _Tensors:
-    """The tensors of the safetensors files of a folder, mapped."""
-
-    def __init__(self, folder):
-        self.found = {}  # name -> (type, shape, bytes)
-        single = folder / "model.safetensors"
-        index = folder / "model.safetensors.index.json"
-        files = [single] if single.is_file() else sorted(
-            {folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
-            if index.is_file() else ())
-        for path in files:
-            data = np.memmap(path, np.uint8, "r")
-            begin = 8 + int.from_bytes(bytes(data[:8]), "little")
-            for name, info in json.loads(bytes(data[8:begin])).items():
-                if name != "__metadata__":
-                    first, last = info["data_offsets"]
-                    self.found[name] = info["dtype"], tuple(info["shape"]), data[begin + first:begin + last]
+def _tensors_of(folder):
+    """name -> (type, shape, bytes) of the safetensors files of a folder, mapped."""
+    single = folder / "model.safetensors"
+    index = folder / "model.safetensors.index.json"
+    files = [single] if single.is_file() else sorted(
+        {folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()} if index.is_file() else ())
+    return {name: tensor for path in files for name, tensor in _tensors.mapped(path).items()}
 
 
 def _copies(tensors, trained):
@@ -43,11 +34,11 @@ def _copies(tensors, trained):
     alike for another reason."""
     sizes = {}
     for name in trained:
-        sizes.setdefault((*tensors.found[name][:2],), []).append(name)
+        sizes.setdefault((*tensors[name][:2],), []).append(name)
     found = {}
-    for name, (dtype, shape, data) in tensors.found.items():
+    for name, (dtype, shape, data) in tensors.items():
         for other in sizes.get((dtype, shape), ()) if name not in trained and len(shape) > 1 else ():
-            if np.array_equal(data, tensors.found[other][2]) and np.any(data[SIZES.get(dtype, 1):] != data[:-SIZES.get(dtype, 1)]):
+            if np.array_equal(data, tensors[other][2]) and np.any(data[SIZES.get(dtype, 1):] != data[:-SIZES.get(dtype, 1)]):
                 found[name] = other
                 break
     return found
@@ -56,18 +47,10 @@ def _copies(tensors, trained):
 def _write(path, tensors, trained):
     """The tensors, those that were trained in f32."""
     taken = {**{name: name for name in trained}, **_copies(tensors, trained)}
-    header, at = {"__metadata__": {"format": "pt"}}, 0
-    for name, (dtype, shape, data) in tensors.found.items():
-        size = 4 * int(np.prod(shape, dtype=np.int64)) if name in taken else len(data)
-        header[name] = {"dtype": "F32" if name in taken else dtype, "shape": list(shape), "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    parts = {name: ("F32", shape, np.asarray(trained[taken[name]], np.float32)) if name in taken else (dtype, shape, data)
+             for name, (dtype, shape, data) in tensors.items()}
     new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with open(new, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name, (_, _, data) in tensors.found.items():
-            file.write(np.ascontiguousarray(trained[taken[name]], np.float32).data if name in taken else data.data)
+    _tensors.write_parts(new, parts, {"format": "pt"})
     os.replace(new, path)
 
 
@@ -94,13 +77,13 @@ def write(folder, out, weights):
     left = dict(weights)
     modules = [module["path"] for module in _folder.read_list(folder, "modules.json") if module.get("path")]
     for place in [*modules, ""]:
-        tensors, prefix = _Tensors(folder / place), f"{place}." if place else ""
-        trained = {name: left.pop(prefix + name) for name in tensors.found if prefix + name in left}
-        wrong = [name for name, value in trained.items() if tensors.found[name][1] != value.shape]
+        tensors, prefix = _tensors_of(folder / place), f"{place}." if place else ""
+        trained = {name: left.pop(prefix + name) for name in tensors if prefix + name in left}
+        wrong = [name for name, value in trained.items() if tensors[name][1] != value.shape]
         if wrong:
-            raise InputError(f"{folder}: {wrong[0]} is {list(tensors.found[wrong[0]][1])}, and the model's weight is "
+            raise InputError(f"{folder}: {wrong[0]} is {list(tensors[wrong[0]][1])}, and the model's weight is "
                              f"{list(trained[wrong[0]].shape)}", reason="shape")
-        if tensors.found:
+        if tensors:
             _write(out / place / "model.safetensors", tensors, trained)
     if left:
         raise InputError(f"{folder} has no tensor {next(iter(left))}: this family's weights have other names than the checkpoint's; "

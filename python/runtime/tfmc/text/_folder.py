@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 
+from .. import _core
 from .._commands import from_pretrained
 from .._errors import EnvError, InputError, UsageError
 from .._model import Model
@@ -67,8 +68,8 @@ def read(folder, name):
     return content
 
 
-# How sentence-transformers takes texts: the first of these files that says anything.
-TEXT_SETTINGS = tuple(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"))
+# How sentence-transformers takes texts: the first of these files that says anything (sentence_files.def).
+TEXT_SETTINGS = tuple(_core.sentence_files())
 
 
 def text_settings(folder):
