@@ -405,6 +405,20 @@ static void warn_of_extra(const Comparison *c) {
     diag_warning_at(c->check->diag, c->set->path, DIAG_WEIGHT_EXTRA, "%zu more tensors of this kind", n - MOST_LISTED);
 }
 
+/* What the model does not read of an adapter has no part in the result: a model that was written of the base alone may
+ * take the table of words for the head that the adapter changes. */
+static void warn_of_adapter(const Comparison *c, const Map *used) {
+  for (size_t i = 0; i < c->set->entries.n; i++) {
+    const WeightEntry *entry = &c->set->entries.items[i];
+    const bool is_used = map_has(used, entry->name) || map_has(used, entry->tensor->name);
+    if (is_used || (!entry->delta && !entry->is_of_adapter)) continue;
+    diag_warning_at(c->check->diag, (entry->delta ? entry->delta->file : entry->file)->file.path, DIAG_WEIGHT_EXTRA,
+                    "the adapter changes \"%s\", which the model does not read; `tfmc import BASE --adapter FOLDER` "
+                    "writes the model of both",
+                    entry->name);
+  }
+}
+
 /* A tensor that the model itself reads under its name is no misspelling of another. */
 static void find_spare_names(Comparison *c, const NodeList *needed) {
   Map asked = map_new(c->check->arena);
@@ -427,6 +441,7 @@ size_t weight_set_check(const WeightCheck *check, Graph *graph, const WeightSet 
     map_put(&used, needed.nodes.items[i]->attr.name, NULL);
   }
   if (!check->is_import) warn_of_extra(&c);
+  if (!check->is_import) warn_of_adapter(&c, &used);
   size_t unused = 0;
   for (size_t i = 0; i < set->entries.n; i++)
     unused += !map_has(&used, set->entries.items[i].name) && !map_has(&used, set->entries.items[i].tensor->name);

@@ -45,13 +45,14 @@ static bool same_numbers(Facts *f, const WeightEntry *a, const WeightEntry *b) {
   return true;
 }
 
-/* same("a", "b"): the file has no a, or it holds the numbers of b. */
+/* same("a", "b"): the file has no a, or it holds the numbers of b. Where an adapter holds b whole, what was tied to it
+ * keeps the numbers of the base, as in peft, and the file does not have them any more. */
 static json_t *same_value(Facts *f, const Ast *call, json_t **given, uint32_t n) {
   const json_t *a = n == 2 ? given[0] : NULL, *b = n == 2 ? given[1] : NULL;
   if (!json_is_string(a) || !json_is_string(b)) return facts_fault(f, call, "same takes the names of two weights");
   const WeightEntry *left = f->weights ? weight_set_find(f->weights, json_string_value(a)) : NULL;
   const WeightEntry *right = f->weights ? weight_set_find(f->weights, json_string_value(b)) : NULL;
-  if (!left) return json_true();
+  if (!left) return json_boolean(!right || !right->is_of_adapter);
   if (!right || !same_numbers(f, left, right)) return json_false();
   if (f->copies) map_put(f->copies, arena_strdup(f->arena, json_string_value(a)), NULL);
   return json_true();

@@ -210,15 +210,27 @@ static void read_factors(const Reader *r) {
          "safetensors");
 }
 
+/* NULL: none. llama.cpp takes a factor without a type for linear, and one of 0, or none, for no scaling. */
+static const char *scaling_of(const Reader *r, json_t *rotation) {
+  const char *type = json_string_value(json_object_get(rotation, "rope_type"));
+  const double factor = json_number_value(json_object_get(rotation, "factor"));
+  if (type && strcmp(type, "linear") != 0) return strcmp(type, "none") == 0 ? NULL : arena_strdup(r->arena, type);
+  return factor != 0 ? "linear" : NULL;
+}
+
 static void read_positions(const Reader *r) {
   json_t *rotation = json_object_get(r->config, "rope_parameters");
-  const char *type = json_string_value(json_object_get(rotation, "rope_type"));
   if (!rotation || !json_object_get(rotation, "rope_theta")) put(r, "rope_parameters.rope_theta", json_real(10000));
   rotation = json_object_get(r->config, "rope_parameters");
-  if (!type || strcmp(type, "none") == 0) json_object_set_new(rotation, "rope_type", json_string("default"));
-  else if (strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
+  const char *type = scaling_of(r, rotation);
+  json_object_set_new(rotation, "rope_type", json_string(type ? type : "default"));
+  if (!type) json_object_del(rotation, "factor");
+  if (type && strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
     refuse(r, "\"%s\" is \"%s\"; none, linear and yarn are read", key_of(r, "rope.scaling.type"), type);
-  read_factors(r);
+  if (type && tensor_of(r, "rope_freqs.weight"))
+    refuse(r, "\"rope_freqs.weight\" stands beside positions that are scaled (%s): one of both is read", type);
+  else
+    read_factors(r);
 }
 
 // ---- tokens ----

@@ -45,7 +45,7 @@ static bool is_settled(const char *key) {
 static bool is_of_each(const char *key) {
   static const char keys[] =
       "_name_or_path transformers_version dtype torch_dtype "
-      "use_cache output_attentions output_hidden_states";
+      "use_cache output_attentions output_hidden_states initializer_range";
   return is_settled(key) || is_listed(keys, key);
 }
 

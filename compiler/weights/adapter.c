@@ -159,7 +159,7 @@ static void put_whole(const Merge *m, const FileTensor *tensor, const char *name
            shape_text(m, entry->tensor));
     return;
   }
-  *entry = (WeightEntry){.file = m->file, .tensor = tensor, .name = entry->name};
+  *entry = (WeightEntry){.file = m->file, .tensor = tensor, .name = entry->name, .is_of_adapter = m->config != NULL};
 }
 
 /* What the adapter holds whole takes the place of the base's, or stands beside it, as the head of another task. */

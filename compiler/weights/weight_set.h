@@ -49,6 +49,7 @@ typedef struct WeightEntry {
   const WeightDelta *delta; /* of an adapter (adapter.h); NULL: none */
   const char *fault; /* why it is no weight all the same, with the way out; NULL: nothing is wrong with its scale */
   bool is_part;      /* of a quantized weight: a scale, and what else stands beside it */
+  bool is_of_adapter; /* an adapter of peft holds it whole, and it stands in the place of the base's */
 } WeightEntry;
 
 typedef struct WeightSet {

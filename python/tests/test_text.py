@@ -297,8 +297,9 @@ class Reranking(TextCase):
         self.addCleanup(settings.unlink)
         squashed = tfmc.text.Reranker(self.checkpoint.model).predict(PAIRS)
         np.testing.assert_allclose(squashed, 1 / (1 + np.exp(-logits)), rtol=1e-5)
-        settings.write_text(json.dumps({"activation_fn": "my.own.Squash"}))
-        self.refused(tfmc.InputError, ["my.own.Squash", "activation_fn="], tfmc.text.Reranker, self.checkpoint.model)
+        for name in ("torch.nn.Squash", "my.own.Tanh"):  # sentence-transformers takes classes of torch alone
+            settings.write_text(json.dumps({"activation_fn": name}))
+            self.refused(tfmc.InputError, [name, "activation_fn="], tfmc.text.Reranker, self.checkpoint.model)
 
     def test_refusals(self):
         self.refused(tfmc.UsageError, "3 labels", self.reranker.rank, "a", ["b"])

@@ -36,9 +36,12 @@ SAMPLES = {"null": None, "bool": True, "int": 1, "float": 0.5, "str": "something
            "list[str]": ["something"], "dict": {}, "dict[dict]": dict(full_attention={})}
 WORDS = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "list", dict: "dict"}
 # Keys that the base of all models reads of its config, known to the class of the config or not: the spread of what a folder
-# lacks, where nothing is as good as a number, and torch's names of what models are computed in.
+# lacks, where nothing is as good as a number, torch's names of what models are computed in, how attention is computed, and
+# in whose code classes are looked for.
 NAMES = "'bfloat16'|'double'|'float'|'float16'|'float32'|'float64'|'half'|null"
-OF_ALL = {"initializer_range": "bool|float[0,)|int[0,)|null", "dtype": NAMES, "torch_dtype": NAMES}
+ATTENTION = "'eager'|'flash_attention_2'|'flash_attention_3'|'flash_attention_4'|'flex_attention'|'sdpa'|dict|null"
+OF_ALL = {"initializer_range": "bool|float[0,)|int[0,)|null", "dtype": NAMES, "torch_dtype": NAMES,
+          "_attn_implementation": ATTENTION, "auto_map": "dict|list|str"}
 # Numbers that torch refuses outside a range when the model is made: shares that are dropped, and the spread of random numbers.
 RANGES = {r"dropout|pdrop|layerdrop|drop_path|_drop_rate$|_drop$": "[0,1]", r"^initializer_|^init_std$": "[0,)"}
 # Numbers of which torch makes a parameter as they are: of whole ones it makes none, since they have no gradient.

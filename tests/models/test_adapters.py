@@ -111,6 +111,33 @@ class Adapters(ImportCase):
         self.put(self.tensors | {f"base_model.model.{n}": v for n, v in whole.items()}, self.config)
         self.check(parts, lambda module: 1.5, whole=whole)
 
+    def test_a_table_of_words_that_is_kept_whole(self):
+        """In peft a head that is tied to it keeps the numbers of the base, whether the base's file has it or not."""
+        name, head = "model.embed_tokens.weight", "lm_head.weight"
+        parts = self.begin("llama_tied")
+        table = {name: np.linspace(-1, 1, self.base[name].size, dtype=np.float32).reshape(self.base[name].shape)}
+        self.put(self.tensors | {f"base_model.model.{n}": v for n, v in table.items()}, self.config)
+        self.tfmc(self.folder, "--adapter", self.adapter, code=1, says=[f'"{head}"'])
+        self.base[head] = self.base[name].copy()
+        save_file(self.base, self.folder / "model.safetensors")
+        self.check(parts, lambda module: 1.5, whole=table)
+
+    def test_a_model_of_the_base_alone(self):
+        """It may not read what the adapter changes."""
+        self.begin("llama_tied")
+        self.base["lm_head.weight"] = self.base["model.embed_tokens.weight"].copy()
+        save_file(self.base, self.folder / "model.safetensors")
+        rows, columns = self.base["lm_head.weight"].shape
+        pair = {"A": np.ones((2, columns), np.float32), "B": np.ones((rows, 2), np.float32)}
+        self.put(self.tensors | {f"base_model.model.lm_head.lora_{half}.weight": v for half, v in pair.items()},
+                 self.config | {"target_modules": ["q_proj", "down_proj", "lm_head"]})
+        inputs, model, both = self.folder / "inputs.safetensors", self.folder / "made.tfm", f"{self.folder}+{self.adapter}"
+        save_file({n: np.array(v, np.int32) for n, v in self.case["inputs"].items()}, inputs)
+        for options, count in (((), 1), (("--adapter", self.adapter), 0)):
+            self.tfmc(self.folder, *options, "-o", model)
+            said = self.tfmc(model, "--weights", both, "--inputs", inputs, "-o", self.folder / "out.safetensors", verb="run").stderr
+            self.assertEqual(said.count('changes "lm_head.weight", which the model does not read'), count, said)
+
     def test_two_adapters(self):
         self.begin()
         both = f"{self.folder}+{self.adapter}+{self.adapter}"

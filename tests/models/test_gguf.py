@@ -93,6 +93,28 @@ class Files(ImportCase):
         gguf_file.write(path, config, load_file(self.folder / "model.safetensors"))
         self.tfmc(path, code=1, says="rope_freqs.weight\" has other factors")
 
+    def test_scaling_as_llama_cpp_takes_it(self):
+        """A factor without a type is linear; a type without a factor, or with one of 0, scales nothing."""
+        for change, scaling in (({"factor": 4.0}, ("linear", 4.0)), ({"type": "linear"}, None), ({"type": "none", "factor": 4.0}, None),
+                                ({"type": "linear", "factor": 0.0}, None), ({"factor": 0.0}, None)):
+            with self.subTest(change=change):
+                path = self.gguf("llama", change={f"llama.rope.scaling.{key}": value for key, value in change.items()})
+                config = self.case["files"]["config.json"]
+                if scaling:
+                    config = config | {"rope_parameters": config["rope_parameters"] | dict(zip(("rope_type", "factor"), scaling))}
+                self.write(config)
+                self.assertEqual(self.outputs(path), self.outputs(self.folder))
+
+    def test_two_kinds_of_scaling(self):
+        """llama.cpp turns by both; a model here has one."""
+        config, path = self.take("llama3"), self.folder / "model.gguf"
+        config["rope_parameters"] = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+                                     "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+        for change in ({"factor": 2.0}, {"type": "linear", "factor": 2.0}, {"type": "yarn", "factor": 2.0}):
+            gguf_file.write(path, config, load_file(self.folder / "model.safetensors"),
+                            change={f"llama.rope.scaling.{key}": value for key, value in change.items()})
+            self.tfmc(path, code=1, says="stands beside positions that are scaled")
+
     def test_tokens(self):
         """Those of the folder, and each end token ends a text."""
         path = self.gguf("llama")

@@ -77,6 +77,27 @@ class Settings(ImportCase):
             save_file({k: np.resize(v, tensors[k]) if k in tensors else v for k, v in weights.items()}, self.folder / "model.safetensors")
         self.assertIn(says, self.tfmc(self.folder, code=1).stderr)
 
+    def test_kinds_of_keys_that_change_nothing(self):
+        """transformers reads none of these, or ends with an error."""
+        for name in ("llama", "bert"):
+            for value in (True, 1, 0.5):
+                self.changed(name, '"auto_map" is', auto_map=value)
+                self.changed(name, '"_attn_implementation" is', _attn_implementation=value)
+            self.changed(name, '"_attn_implementation" is', _attn_implementation="something")
+            self.write(self.take(name) | dict(auto_map={"AutoModel": "mine.Mine"}, _attn_implementation="flash_attention_2"))
+            self.tfmc(self.folder)
+
+    def test_settings_of_the_whole_and_of_its_part(self):
+        """Where the settings of text stand beside the others, the text's class reads them all; else each has its own."""
+        for value in (True, 1, "something"):
+            self.changed("qwen2_5_vl_first", '"initializer_range" is', initializer_range=value)
+        config = self.take("qwen2_5_vl")
+        self.write(config | dict(initializer_range=1))
+        self.tfmc(self.folder, "--strict")
+        config = self.take("gemma3_pictures_first")
+        for value in (True, 2, "something", ["linear"]):
+            self.changed("gemma3_pictures_first", "rope_scaling", text_config=config["text_config"] | dict(rope_scaling=value))
+
     def test_the_length_of_texts_in_training(self):
         """LongRoPE's, which the class of Phi-3 takes from the top of the config, or 4096, whatever rope_parameters say."""
         for name in "phi3_longrope", "phi4_mini":

@@ -236,7 +236,7 @@ class Reranker(Prompts):
                 or config.get("sbert_ce_default_activation_function"))
         if name is None:
             return _sigmoid if self.num_labels == 1 else _identity
-        if name.rpartition(".")[2] not in ACTIVATIONS:
+        if not name.startswith("torch.") or name.rpartition(".")[2] not in ACTIVATIONS:  # other code may call itself so
             raise InputError(f"{self.folder}: the activation {name} is none of {', '.join(ACTIVATIONS)}; give "
                              "activation_fn=, a function of an array")
         return ACTIVATIONS[name.rpartition(".")[2]]
