@@ -143,8 +143,8 @@ class Chosen(Case):
     def test_what_is_refused(self):
         for settings, words in (({"rates": [["none.*", 2]]}, 'rates: no weight that is trained matches "none.*"'),
                                 ({"rates": [["head.*", 2]], "freeze": ["head.*"]}, "no weight that is trained"),
-                                ({"rates": [["head.*", 0]]}, "greater than 0"), ({"rates": ["head.*"]}, "list of patterns with their factors"),
-                                ({"rates": [["head.*", 1, 2]]}, "list of patterns with their factors"), ({"rates": 3}, "list of patterns"),
+                                ({"rates": [["head.*", 0]]}, "greater than 0"), ({"rates": ["head.*"]}, "list of patterns with their numbers"),
+                                ({"rates": [["head.*", 1, 2]]}, "list of patterns with their numbers"), ({"rates": 3}, "list of patterns"),
                                 ({"train_only": ["none.*"]}, 'train_only: no weight that is trained matches "none.*"'),
                                 ({"train_only": ["head.bias"], "freeze": ["head.*"]}, "train_only"), ({"train_only": "head"}, "train_only")):
             with self.subTest(words=words):

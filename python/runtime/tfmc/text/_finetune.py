@@ -8,6 +8,7 @@ import collections.abc
 import json
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 
@@ -96,7 +97,6 @@ class _Task:
         self.folder, self.task, self.loss, self.names, self.pack = pathlib.Path(folder), task, loss, names, pack
         kind = {"labels": "classify", "text": None}.get(task, "embed")
         self.source = import_model(folder, task=kind)
-        self.has_dropouts = "dropout(" in self.source.text
         if lora is not None:
             self.source = _lora.lora(self.source, **lora)
         tokenizer, side = _folder.loaded(folder)
@@ -116,23 +116,15 @@ class _Task:
         return getattr(_objectives, self.task)(self.towers, rows, self.loss, word)
 
 
-def _dropouts(config, of=""):
-    """{key: p} of those above 0, of parts too."""
-    found = {}
-    for name, p in config.items():
-        if isinstance(p, dict):
-            found |= _dropouts(p, f"{of}{name}.")
-        elif "drop" in name and isinstance(p, (int, float)) and not isinstance(p, bool) and p > 0:
-            found[of + name] = p
-    return found
+LACKING = re.compile(r"^# Training is without the dropouts of config.json: (.*)$", re.MULTILINE)  # in the head of what was imported
 
 
-def _check_dropouts(folder, job, settings):
+def _check_dropouts(job, settings):
     """Dropouts that the config asks for are those of the text, or are left out by who says so."""
-    said = _dropouts(_folder.read(folder, "config.json"))
-    if said and not job.has_dropouts and settings.get("dropout", True):
-        raise UsageError(f"config.json asks for dropout ({', '.join(f'{name} = {p:g}' for name, p in said.items())}), and the text of "
-                         "this family has none; dropout=False trains without")
+    said = LACKING.search(job.source.text)
+    if said and settings.get("dropout", True):
+        raise UsageError(f"config.json asks for dropout that the text of this family does not have ({said[1]}); dropout=False trains "
+                         "without any")
 
 
 def _write_out(job, trainer, run, out):
@@ -170,7 +162,7 @@ def finetune(folder, data, *, task, out, valid=None, lora=None, max_tokens=None,
         names = _names(rows, labels, _folder.read(folder, "config.json")) if task == "labels" else None
         begin = folder if names is None else _with_head(folder, names, isinstance(rows[0][-1], (list, tuple, set, frozenset)), seed, made)
         job = _Task(begin, task, loss, names, pack, max_tokens, lora)
-        _check_dropouts(begin, job, settings)
+        _check_dropouts(job, settings)
         objective, items = job.items(rows, "data")
         held = None if checked is None else job.items(checked, "valid")[1]
         trainer = Trainer(job.source, objective=objective, settings=settings, seed=seed, threads=threads, config=config,
