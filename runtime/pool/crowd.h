@@ -1,9 +1,9 @@
 /* Crowd: whether other work has the CPUs of a pool's threads.
  *
- * In: of each run how long it took, how long its threads waited for each other, and how often the system has taken a CPU
- * from the caller. Out: whether runs are the caller's alone for now. On a machine that others use too, a barrier waits for
- * whichever thread has no CPU, and several threads can be many times slower than one; no number depends on how many
- * there are. On a machine with idle CPUs nobody is interrupted, and nothing changes. */
+ * In: of each run how long it took, how long its threads waited for each other, and how often the system has taken a
+ * CPU from the caller. Out: whether runs are the caller's alone for now. On a machine that others use too, a barrier
+ * waits for whichever thread has no CPU, and several threads can be many times slower than one; no number depends on how
+ * many there are. On a machine with idle CPUs nobody is interrupted, and nothing changes. */
 #ifndef TFM_RUNTIME_CROWD_H
 #define TFM_RUNTIME_CROWD_H
 

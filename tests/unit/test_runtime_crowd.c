@@ -5,11 +5,11 @@
 
 #define MS INT64_C(1000000)
 
-/* Runs of two threads for 30 ms, in which they waited `share` of the time, and then the judgement. */
+/* Ten runs of two threads, 20 ms in all, in which they waited `share` of the time, and then the judgement. */
 static void look(Crowd *crowd, int64_t now, double share, int64_t interrupted) {
   bool is_time = false;
   for (int i = 0; i < 10; i++) {
-    if (crowd_note(crowd, 2, 3 * MS, (int64_t)(share * 3e6))) crowd_judge(crowd, now, interrupted), is_time = true;
+    if (crowd_note(crowd, 2, 2 * MS, (int64_t)(share * 2e6))) crowd_judge(crowd, now, interrupted), is_time = true;
   }
   cr_assert(is_time);
 }

@@ -3,14 +3,13 @@
 In: a source, patterns of weights, or the folder of an adapter. Out: a Source whose text has the line, and whose weights are
 read with the adapter's. Refused: kinds of adapters that the line has no words for.
 """
-import collections.abc
 import copy
 import json
 import os
 import pathlib
 import re
 
-from . import _source
+from . import _options, _source
 from ._errors import EnvError, InputError, UsageError
 
 ROOT, ENDING = "base_model.model.", ".lora_A.weight"
@@ -19,14 +18,6 @@ UNSAID = {"use_dora", "layer_replication", "lora_bias", "target_parameters", "tr
 
 def _text_list(items):
     return "[" + ", ".join(json.dumps(item, ensure_ascii=False) for item in items) + "]"
-
-
-def _patterns(name, given):
-    given = [given] if isinstance(given, str) else list(given)
-    wrong = [item for item in given if not isinstance(item, str) or not item]
-    if wrong:
-        raise UsageError(f"{name} are patterns of paths, such as \"*.query\", not {wrong[0]!r}")
-    return given
 
 
 def _names_in(path):
@@ -67,9 +58,8 @@ def _of_modules(patterns, modules):
 
 
 def _numbers(name, given):
-    if not isinstance(given, collections.abc.Mapping):
-        raise UsageError(f"{name} are numbers by patterns of weights, such as {{\"*.query\": 4}}, not {given!r}")
-    pairs = zip(_patterns(name, given), given.values())
+    _options.mapping(name, given, 'a dict of numbers by patterns, such as {"*.query": 4}')
+    pairs = zip(_options.patterns(name, given), given.values())
     return "[" + ", ".join(f"[{json.dumps(p, ensure_ascii=False)}, {_source._expression(name, n)}]" for p, n in pairs) + "]"
 
 
@@ -83,7 +73,7 @@ def lora(source, rank=None, alpha=None, targets=None, *, dropout=None, rslora=No
     """
     found = {"rank": 8, "alpha": None, "dropout": 0.0, "rslora": False, "also": [], "targets": None, "ranks": {}, "alphas": {}}
     if adapter is not None:
-        found.update(_read(adapter))
+        found.update(_read(_options.path("adapter", adapter)))
     given = {"rank": rank, "alpha": alpha, "dropout": dropout, "rslora": rslora, "also": also, "targets": targets,
              "ranks": ranks, "alphas": alphas}
     found.update({name: value for name, value in given.items() if value is not None})
@@ -94,12 +84,12 @@ def lora(source, rank=None, alpha=None, targets=None, *, dropout=None, rslora=No
         settings.append(f"alpha = {_source._expression('alpha', found['alpha'])}")
     if found["dropout"]:
         settings.append(f"dropout = {_source._expression('dropout', found['dropout'])}")
-    if found["rslora"]:
+    if _options.flag("rslora", found["rslora"]):
         settings.append("rslora = true")
     if found["also"]:
-        settings.append(f"also = {_text_list(_patterns('also', found['also']))}")
+        settings.append(f"also = {_text_list(_options.patterns('also', found['also']))}")
     settings += [f"{name} = {_numbers(name, found[name])}" for name in ("ranks", "alphas") if found[name]]
-    line = f"  adapt {_text_list(_patterns('targets', found['targets']))} {{ {'  '.join(settings)} }}"
+    line = f"  adapt {_text_list(_options.patterns('targets', found['targets']))} {{ {'  '.join(settings)} }}"
     return _with_line(source, line, adapter)
 
 
