@@ -8,6 +8,7 @@
 #include "elaborate/modules.h"
 #include "elaborate/operators.h"
 #include "elaborate/tensors.h"
+#include "elaborate/train_settings.h"
 
 static const char weight_ending[] = ".weight", a_ending[] = ".lora_A.weight", b_ending[] = ".lora_B.weight";
 
@@ -22,11 +23,21 @@ static void read_patterns(Elaborator *e, const char *name, Value v, Patterns *to
   if (!good && !is_poison(v)) fail(e, DIAG_KIND, "%s must be a list of strings, patterns of paths, not %V", name, v);
 }
 
+enum { MOST = 1 << 20 }; /* of a rank */
+
 static void read_rank(Elaborator *e, Value v, Adapters *adapters) {
-  enum { MOST = 1 << 20 };
   if (!integer_of(e, v, "rank", &adapters->rank)) return;
   if (adapters->rank < 1 || adapters->rank > MOST)
     fail(e, DIAG_RANGE, "rank must be from 1 to %d, not %V", (int)MOST, v);
+}
+
+static void read_ranks(Elaborator *e, Value v, Adapters *adapters) {
+  read_rates(e, "ranks", v, &adapters->ranks);
+  for (size_t i = 0; i < adapters->ranks.n; i++) {
+    const RateOf *of = &adapters->ranks.items[i];
+    if (of->factor >= 1 && of->factor <= MOST && of->factor == floor(of->factor)) continue;
+    fail(e, DIAG_RANGE, "ranks: the rank of \"%s\" must be a whole number from 1 to %d", of->pattern, (int)MOST);
+  }
 }
 
 static void read_number(Elaborator *e, const char *name, Value v, double *to) {
@@ -37,7 +48,7 @@ static void read_number(Elaborator *e, const char *name, Value v, double *to) {
 }
 
 static void read_setting(Elaborator *e, const char *name, Value v, Adapters *adapters) {
-  static const char *const names[] = {"rank", "alpha", "dropout", "rslora", "also"};
+  static const char *const names[] = {"rank", "alpha", "dropout", "rslora", "also", "ranks", "alphas"};
   enum { N = sizeof names / sizeof *names };
   if (is_poison(v)) return;
   if (strcmp(name, "rank") == 0)
@@ -48,6 +59,10 @@ static void read_setting(Elaborator *e, const char *name, Value v, Adapters *ada
     read_number(e, name, v, &adapters->dropout);
   else if (strcmp(name, "also") == 0)
     read_patterns(e, name, v, &adapters->also);
+  else if (strcmp(name, "ranks") == 0)
+    read_ranks(e, v, adapters);
+  else if (strcmp(name, "alphas") == 0)
+    read_rates(e, name, v, &adapters->alphas);
   else if (strcmp(name, "rslora") != 0)
     fail(e, DIAG_INPUT_DECLARATION, "adapt has no setting '%s'%s", name, nearest_or_all(e, name, "has", names, N));
   else if (v.kind != VALUE_BOOL)
@@ -73,7 +88,6 @@ static void read_line(Elaborator *e, const Ast *node, Scope *scope, Adapters *ad
   if (!map_has(&seen, "rank")) fail(e, DIAG_INPUT_DECLARATION, "adapt needs the setting 'rank'");
 }
 
-/* alpha is twice the rank if it is left out. */
 void declare_adapters(Elaborator *e, const Module *model) {
   if (!model->adapt) return;
   const SrcSpan saved = e->here;
@@ -83,11 +97,16 @@ void declare_adapters(Elaborator *e, const Module *model) {
   read_line(e, model->adapt, model->scope, adapters);
   e->here = saved;
   if (e->diag->n_errors != before) return;
-  const double rank = (double)adapters->rank;
-  if (adapters->alpha == 0) adapters->alpha = 2 * rank;
-  adapters->scale = adapters->alpha / (adapters->is_rslora ? sqrt(rank) : rank);
   e->adapters = adapters;
   if (e->objective) e->objective->adapters = adapters;
+}
+
+double adapters_alpha(const Adapters *adapters) {
+  return adapters->alpha > 0 ? adapters->alpha : 2 * (double)adapters->rank;
+}
+
+double adapters_scale(const Adapters *adapters, double rank, double alpha) {
+  return alpha / (adapters->is_rslora ? sqrt(rank) : rank);
 }
 
 // ---- weights ----
@@ -138,22 +157,22 @@ static Node *declare(Elaborator *e, const char *path, const Size *rows, const Si
 /* Initial values are peft's: B is zero, so that the model begins as it was. */
 static bool add_weights(Elaborator *e, AdaptedWeight *adapted) {
   const Node *w = adapted->weight;
-  const Size *rank = size_const(e->sizes, e->adapters->rank);
+  const Size *rank = size_const(e->sizes, adapted->rank);
   const Size *in = w->dims[!adapted->is_turned], *out = w->dims[adapted->is_turned];
   const Initial uniform = {.kind = INITIAL_KAIMING_UNIFORM, .a = sqrt(5)}, zero = {.kind = INITIAL_CONSTANT};
   const char *module = adapted->module;
   adapted->a = declare(e, arena_printf(e->arena, "%s%s", module, a_ending), rank, in, uniform);
   adapted->b = declare(e, arena_printf(e->arena, "%s%s", module, b_ending), out, rank, zero);
   if (!adapted->a || !adapted->b) return false;
-  const GraphAdapter noted = {w->attr.name, adapted->a->attr.name, adapted->b->attr.name, e->adapters->scale};
+  const GraphAdapter noted = {w->attr.name, adapted->a->attr.name, adapted->b->attr.name, adapted->scale};
   vec_push(e->graph->arena, &e->graph->adapters, noted);
   return true;
 }
 
 // ---- products ----
 
-static Node *scaled(Elaborator *e, Node *x) {
-  Node *scale = x ? made(e, build_scalar(build_here(e), DTYPE_F32, e->adapters->scale, 0)) : NULL;
+static Node *scaled(Elaborator *e, Node *x, double by) {
+  Node *scale = x ? made(e, build_scalar(build_here(e), DTYPE_F32, by, 0)) : NULL;
   return scale ? made(e, build_binary(build_here(e), OP_MUL, x, scale)) : NULL;
 }
 
@@ -169,7 +188,7 @@ static Node *product(Elaborator *e, Node *x, Node *w, bool is_turned) {
 static Node *merge(Elaborator *e, const AdaptedWeight *adapted) {
   Node *change = made(e, build_matmul(build_here(e), adapted->b, adapted->a));
   if (change && adapted->is_turned) change = made(e, build_permute(build_here(e), change, (const uint8_t[]){1, 0}));
-  return sum(e, adapted->weight, scaled(e, change));
+  return sum(e, adapted->weight, scaled(e, change, adapted->scale));
 }
 
 static Node *with_adapter(Elaborator *e, Node *x, AdaptedWeight *adapted) {
@@ -179,7 +198,18 @@ static Node *with_adapter(Elaborator *e, Node *x, AdaptedWeight *adapted) {
   }
   Node *base = product(e, x, adapted->weight, adapted->is_turned);
   Node *down = product(e, dropped_out(e, x, e->adapters->dropout), adapted->a, false);
-  return sum(e, base, scaled(e, product(e, down, adapted->b, false)));
+  return sum(e, base, scaled(e, product(e, down, adapted->b, false), adapted->scale));
+}
+
+/* alpha is twice the rank if it is left out. */
+static AdaptedWeight new_adapted(const Adapters *adapters, Node *w, const char *module, bool is_turned) {
+  AdaptedWeight made = {.weight = w, .module = module, .is_turned = is_turned};
+  const double rank = rate_factor(&adapters->ranks, module, (double)adapters->rank);
+  const double alpha = rate_factor(&adapters->alphas, module, adapters->alpha);
+  made.rank = (int64_t)rank;
+  made.alpha = alpha > 0 ? alpha : 2 * rank;
+  made.scale = adapters_scale(adapters, rank, made.alpha);
+  return made;
 }
 
 static AdaptedWeight *known(const Adapters *adapters, const Node *w) {
@@ -204,7 +234,7 @@ Node *product_with_adapter(Elaborator *e, Node *x, Node *w, bool is_turned) {
     return product(e, x, w, is_turned);
   AdaptedWeight *adapted = known(adapters, w);
   if (!adapted) {
-    AdaptedWeight found = {.weight = w, .module = module, .is_turned = is_turned};
+    AdaptedWeight found = new_adapted(adapters, w, module, is_turned);
     if (!add_weights(e, &found)) return NULL;
     vec_push(e->arena, &adapters->weights, found);
     adapted = known(adapters, w);
@@ -252,6 +282,18 @@ static void check_also(Elaborator *e, const char *pattern) {
   fail(e, DIAG_INPUT_DECLARATION, "adapt: no weight matches \"%s\" of also", pattern);
 }
 
+/* Patterns of ranks and alphas are of modules, as those of targets without ".weight". */
+static void check_numbers(Elaborator *e, const char *name, const Rates *rates) {
+  for (size_t i = 0; i < rates->n; i++) {
+    const char *pattern = rates->items[i].pattern;
+    const Patterns one = {.texts = {.items = &pattern, .n = 1}};
+    size_t k = 0;
+    while (k < e->adapters->weights.n && !patterns_match(&one, e->adapters->weights.items[k].module)) k++;
+    if (k == e->adapters->weights.n)
+      fail(e, DIAG_INPUT_DECLARATION, "adapt: no module with an adapter matches \"%s\" of %s", pattern, name);
+  }
+}
+
 void check_adapters(Elaborator *e) {
   const Adapters *adapters = e->adapters;
   if (!adapters || diag_has_errors(e->diag)) return;
@@ -259,6 +301,8 @@ void check_adapters(Elaborator *e) {
   e->here = adapters->span;
   for (size_t i = 0; i < adapters->targets.texts.n; i++) check_met(e, adapters->targets.texts.items[i]);
   for (size_t i = 0; i < adapters->also.texts.n; i++) check_also(e, adapters->also.texts.items[i]);
+  check_numbers(e, "ranks", &adapters->ranks);
+  check_numbers(e, "alphas", &adapters->alphas);
   for (size_t i = 0; i < adapters->weights.n; i++) check_uses(e, &adapters->weights.items[i]);
   e->here = saved;
 }

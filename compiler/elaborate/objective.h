@@ -81,8 +81,8 @@ typedef struct TrainSettings {
 bool setting_is_word(const char *name);
 
 bool patterns_match(const Patterns *patterns, const char *path);
-/* What the learning rate of the weight is multiplied with. */
-double rate_factor(const Rates *rates, const char *path);
+/* The number of a weight; `otherwise`: no pattern matches it. */
+double rate_factor(const Rates *rates, const char *path, double otherwise);
 
 // ---- the objective ----
 

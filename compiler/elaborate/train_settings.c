@@ -167,17 +167,18 @@ static void set_patterns(Elaborator *e, const char *name, Value v, Patterns *to)
   if (!good) fail(e, DIAG_KIND, "%s must be a list of strings, patterns of weight paths, not %V", name, v);
 }
 
-static void set_rates(Elaborator *e, Value v, Rates *to) {
+void read_rates(Elaborator *e, const char *name, Value v, Rates *to) {
   bool good = v.kind == VALUE_LIST;
   for (uint32_t i = 0; good && i < v.as.list->n; i++) {
     const Value row = v.as.list->items[i];
     good = row.kind == VALUE_LIST && row.as.list->n == 2 && row.as.list->items[0].kind == VALUE_STRING;
     if (!good) break;
     RateOf rate = {.pattern = row.as.list->items[0].as.string};
-    set_number(e, "a factor of rates", SETTING_POSITIVE, row.as.list->items[1], &rate.factor);
+    set_number(e, arena_printf(e->arena, "a number of %s", name), SETTING_POSITIVE, row.as.list->items[1], &rate.factor);
     vec_push(e->arena, to, rate);
   }
-  if (!good) fail(e, DIAG_KIND, "rates must be a list of patterns with their factors, [[\"head.*\", 10]], not %V", v);
+  if (!good)
+    fail(e, DIAG_KIND, "%s must be a list of patterns with their numbers, [[\"head.*\", 10]], not %V", name, v);
 }
 
 static void set_one(Elaborator *e, const SettingRow *row, Value v, TrainSettings *settings) {
@@ -196,7 +197,7 @@ static void set_one(Elaborator *e, const SettingRow *row, Value v, TrainSettings
       set_patterns(e, row->name, v, to);
       break;
     case SETTING_RATES:
-      set_rates(e, v, to);
+      read_rates(e, row->name, v, to);
       break;
     case SETTING_TRUTH:
       if (v.kind != VALUE_BOOL)
@@ -369,8 +370,8 @@ bool patterns_match(const Patterns *patterns, const char *path) {
   return false;
 }
 
-double rate_factor(const Rates *rates, const char *path) {
-  double factor = 1;
+double rate_factor(const Rates *rates, const char *path, double otherwise) {
+  double factor = otherwise;
   for (size_t i = 0; i < rates->n; i++)
     if (fnmatch(rates->items[i].pattern, path, FNM_NOESCAPE) == 0) factor = rates->items[i].factor;
   return factor;

@@ -183,7 +183,7 @@ static const json_t *value_at(Arena *arena, const json_t *object, const char *pa
   return value_at(arena, json_object_get(object, first), dot + 1);
 }
 
-void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Folder *folder) {
+static Keys keys_of(Arena *arena, Diag *diag, const Family *family, const Folder *folder) {
   const Ast *block = family->checkpoint->children[1];
   Keys k = {arena, diag, folder, map_new(arena), map_new(arena)};
   for (uint32_t i = 0; i < block->n_children; i++) {
@@ -192,6 +192,11 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
       map_put(&k.ignored, entry->children[n]->text, NULL);
     if (entry->kind != AST_IGNORE && entry->kind != AST_LISTING) expression_add_keys(&k.named, entry);
   }
+  return k;
+}
+
+void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Folder *folder) {
+  const Keys k = keys_of(arena, diag, family, folder);
   account_for_object(&k, folder->config, "", 0);
   if (is_null_base(&k)) report_null(&k, "rope_theta");
   check_padding(&k);
@@ -199,6 +204,28 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
   const Texts needed = family_texts(arena, family, "needed");
   for (size_t i = 0; i < needed.n; i++)
     if (json_is_null(value_at(arena, folder->config, needed.items[i]))) report_null(&k, needed.items[i]);
+}
+
+// ---- dropouts ----
+
+/* Keys of training that all families ignore change nothing of a run. A block that ignores one itself says that the
+ * class reads it nowhere. */
+static void add_lacking(const Keys *k, const json_t *object, const char *path, StrBuf *out) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)object, key, value) {
+    const char *name = arena_printf(k->arena, "%s%s", path, key);
+    if (map_has(&k->ignored, name) || is_ignored_by_user(k->folder, name)) continue;
+    if (json_is_object(value)) add_lacking(k, value, arena_printf(k->arena, "%s.", name), out);
+    const bool is_dropout = strstr(key, "drop") && json_is_number(value) && json_number_value(value) > 0;
+    if (!is_dropout || !is_common(key) || map_has(&k->named, name)) continue;
+    strbuf_printf(out, "%s%s = %g", out->length ? ", " : "", name, json_number_value(value));
+  }
+}
+
+void account_lacking_dropouts(StrBuf *out, const Family *family, const Folder *folder) {
+  const Keys k = keys_of(out->arena, NULL, family, folder);
+  add_lacking(&k, folder->config, "", out);
 }
 
 // ---- tensors ----

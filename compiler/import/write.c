@@ -7,6 +7,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
+#include "import/account.h"
 #include "import/expression.h"
 #include "import/generation_keys.h"
 #include "import/import.h"
@@ -352,6 +353,9 @@ static void write_head(StrBuf *out, const Family *family, const Folder *folder, 
   strbuf_printf(out, " by tfmc %s. To go on:\n#   tfmc compile THIS_FILE --weights %s -o libmodel.so\n#\n",
                 options->version, quoted.text);
   if (folder->part_of) write_unseen(out, family, folder);
+  StrBuf lacking = strbuf_new(out->arena);
+  account_lacking_dropouts(&lacking, family, folder);
+  if (lacking.length) strbuf_printf(out, "# Training is without the dropouts of config.json: %s\n#\n", lacking.text);
 }
 
 void import_write(StrBuf *out, const ImportValues *values, const Folder *folder, const ImportOptions *options) {

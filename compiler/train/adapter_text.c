@@ -91,6 +91,18 @@ static json_t *number(double x) {
   return x == floor(x) && fabs(x) < 0x1p53 ? json_integer((json_int_t)x) : json_real(x);
 }
 
+/* Modules whose rank or alpha is another one: peft's patterns, which a whole path is, too. */
+static json_t *pattern_of(const Adapters *adapters, bool is_rank) {
+  json_t *object = json_object();
+  for (size_t i = 0; i < adapters->weights.n; i++) {
+    const AdaptedWeight *of = &adapters->weights.items[i];
+    const double own = is_rank ? (double)of->rank : of->alpha;
+    if (own == (is_rank ? (double)adapters->rank : adapters_alpha(adapters))) continue;
+    if (json_object_set_new(object, of->module, number(own))) out_of_memory("for the config of an adapter", 0);
+  }
+  return object;
+}
+
 static void set(json_t *config, const char *key, json_t *value) {
   if (!value || json_object_set_new(config, key, value)) out_of_memory("for the config of an adapter", 0);
 }
@@ -102,7 +114,9 @@ static const char *text_of(Described *d) {
   set(config, "peft_type", json_string("LORA"));
   set(config, "task_type", json_null());
   set(config, "r", json_integer(adapters->rank));
-  set(config, "lora_alpha", number(adapters->alpha));
+  set(config, "lora_alpha", number(adapters_alpha(adapters)));
+  set(config, "rank_pattern", pattern_of(adapters, true));
+  set(config, "alpha_pattern", pattern_of(adapters, false));
   set(config, "lora_dropout", number(adapters->dropout));
   set(config, "use_rslora", json_boolean(adapters->is_rslora));
   set(config, "target_modules", targets_of(d, &is_turned));

@@ -359,10 +359,14 @@ static void print_cut(StrBuf *out, const TrainGraphs *graphs) {
 static void print_adapters(StrBuf *out, const Adapters *adapters) {
   enum { SHOWN = 8 };
   if (!adapters) return;
-  strbuf_printf(out, "adapters: %zu of rank %lld, times %g:", adapters->weights.n, (long long)adapters->rank,
-                adapters->scale);
-  for (size_t i = 0; i < adapters->weights.n && i < SHOWN; i++)
-    strbuf_printf(out, " %s", text_shown(out->arena, adapters->weights.items[i].module));
+  const double scale = adapters_scale(adapters, (double)adapters->rank, adapters_alpha(adapters));
+  strbuf_printf(out, "adapters: %zu of rank %lld, times %g:", adapters->weights.n, (long long)adapters->rank, scale);
+  for (size_t i = 0; i < adapters->weights.n && i < SHOWN; i++) {
+    const AdaptedWeight *of = &adapters->weights.items[i];
+    strbuf_printf(out, " %s", text_shown(out->arena, of->module));
+    if (of->rank != adapters->rank || of->scale != scale)
+      strbuf_printf(out, " (rank %lld, times %g)", (long long)of->rank, of->scale);
+  }
   strbuf_add(out, adapters->weights.n > SHOWN ? " ...\n" : "\n");
 }
 

@@ -36,7 +36,7 @@ static void add_parameters(Arena *arena, tfm_training *training, const TrainGrap
                                     .gradient = p->gradient == NO_OUTPUT ? TFM_NONE : p->gradient,
                                     .rank = (uint8_t)p->rank,
                                     .form = (uint8_t)p->form,
-                                    .rate = rate_factor(&objective->settings.rates, p->path),
+                                    .rate = rate_factor(&objective->settings.rates, p->path, 1),
                                     .decays = !patterns_match(&objective->settings.no_decay, p->path)};
     if (initial) parameters[i].initial = (tfm_initial){(uint32_t)initial->kind, initial->a, initial->b};
     memcpy(parameters[i].dims, p->dims, sizeof p->dims);

@@ -123,6 +123,29 @@ class Lines(Case):
     def test_a_head_that_is_trained_whole(self):
         self.check(llama, r=2, target_modules=["o_proj"], modules_to_save=["lm_head"])
 
+    def test_ranks_and_alphas_of_some_modules(self):
+        """peft's patterns in both directions; a module that no pattern names has the common ones."""
+        settings = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"], "rank_pattern": {"v_proj": 2, r".*\.0\.self_attn\.q_proj": 6},
+                    "alpha_pattern": {r"layers\.1\.self_attn\.v_proj": 3}}
+        for more in ({}, {"use_rslora": True}):
+            folder, _, _ = self.check(llama, **settings, **more)
+            written = json.loads((folder / "out/adapter_config.json").read_text())
+            self.assertEqual(written["rank_pattern"], {"model.layers.0.self_attn.q_proj": 6, "model.layers.0.self_attn.v_proj": 2,
+                                                       "model.layers.1.self_attn.v_proj": 2})
+            self.assertEqual(written["alpha_pattern"], {"model.layers.1.self_attn.v_proj": 3})
+
+    def test_ranks_by_patterns(self):
+        source = self.base(llama, pathlib.Path(self.folder()) / "base")
+        trainer = tfmc.Trainer(tfmc.lora(source, rank=4, targets=["*.q_proj", "*.v_proj"], ranks={"*.v_proj": 2}, alphas={"*.1.*": 3}), seed=1)
+        shapes = {path: trainer.weight(path).shape[0] for path in trainer.trained if "lora_A" in path}
+        self.assertEqual(set(shapes.values()), {2, 4})
+        self.assertTrue(all((rank == 2) == ("v_proj" in path) for path, rank in shapes.items()))
+        for settings, words in (({"ranks": {"*.x": 2}}, 'no module with an adapter matches "*.x" of ranks'), ({"ranks": {"*.v_proj": 1.5}}, "whole number"),
+                                ({"alphas": {"*.v_proj": 0}}, "greater than 0")):
+            self.refused(tfmc.CompileError, words, tfmc.Trainer, tfmc.lora(source, targets=["*.v_proj"], **settings))
+        for settings in ({"ranks": 3}, {"ranks": {3: 3}}, {"alphas": {"*": [1]}}):
+            self.refused(tfmc.UsageError, "alphas" if "alphas" in settings else "ranks", tfmc.lora, source, targets=["*.v_proj"], **settings)
+
     def test_gpt2(self):
         """Its modules have their weights the other way round."""
         self.check(gpt2, r=2, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True)
@@ -180,9 +203,6 @@ class Lines(Case):
         with self.assertRaisesRegex(tfmc.UsageError, "no adapters"):
             tfmc.Trainer(source).save_adapter(folder / "none")
         self.assertFalse((folder / "none").exists())
-        self.adapted(llama, folder / "base", r=4, target_modules=["q_proj", "v_proj"], rank_pattern={"v_proj": 2}).save_pretrained(folder / "ranks")
-        with self.assertRaisesRegex(tfmc.InputError, "rank_pattern"):
-            tfmc.lora(source, adapter=folder / "ranks")
         self.adapted(llama, folder / "base", r=4, target_modules=["q_proj", "v_proj"]).save_pretrained(folder / "two")
         with self.assertRaisesRegex(tfmc.CompileError, "names no such weight"):
             tfmc.Trainer(tfmc.lora(source, adapter=folder / "two", targets=["*.q_proj"]))

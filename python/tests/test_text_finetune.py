@@ -11,7 +11,6 @@ import numpy as np
 
 import tfmc
 from support import Case
-from tfmc.text import _finetune
 
 HAS = all(importlib.util.find_spec(name) is not None for name in ("torch", "transformers", "tokenizers"))
 if HAS:
@@ -168,17 +167,30 @@ class Tasks(Case):
         self.assertEqual(losses[2], losses[3])
 
     def test_dropouts_that_the_text_of_a_family_lacks(self):
-        config = transformers.LlamaConfig(vocab_size=64, num_key_value_heads=2, attention_dropout=0.1, bos_token_id=2, eos_token_id=3,
+        """Each that it lacks is named, beside others that it has; dropout=False leaves out those, too."""
+        sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16, "vocab_size": 64, "bos_token_id": 2, "eos_token_id": 3,
+                 "pad_token_id": 0, "max_position_embeddings": 64}
+        some = transformers.OPTConfig(ffn_dim=24, word_embed_proj_dim=16, dropout=0.1, attention_dropout=0.2, layerdrop=0.3, **sizes)
+        none = transformers.Gemma3TextConfig(intermediate_size=24, num_key_value_heads=2, head_dim=8, attention_dropout=0.1, **sizes)
+        texts, run = [a for a, _ in PAIRS], {**RUN, "steps": 1, "task": "text", "out": self.out}
+        for kind, config, lacking in ((transformers.OPTForCausalLM, some, "layerdrop = 0.3"),
+                                      (transformers.Gemma3ForCausalLM, none, "attention_dropout = 0.1")):
+            with self.subTest(lacking):
+                kind(config).save_pretrained(self.base)
+                self.tokenizer()
+                self.refused(tfmc.UsageError, f"does not have ({lacking});", tfmc.text.finetune, self.base, texts, **run)
+                self.assertFalse(self.out.exists())
+        self.assertEqual(len(self.losses(tfmc.text.finetune(self.base, texts, dropout=False, **run))), 1)
+
+    def test_dropouts_of_a_llama(self):
+        config = transformers.LlamaConfig(vocab_size=64, num_key_value_heads=2, attention_dropout=0.3, bos_token_id=2, eos_token_id=3,
                                           pad_token_id=0, **SIZES)
         transformers.LlamaForCausalLM(config).save_pretrained(self.base)
         self.tokenizer()
-        texts, run = [a for a, _ in PAIRS], {**RUN, "steps": 1}
-        self.refused(tfmc.UsageError, "attention_dropout = 0.1", tfmc.text.finetune, self.base, texts, task="text", out=self.out, **run)
-        self.assertFalse(self.out.exists())
-        self.assertEqual(_finetune._dropouts({"text_config": {"hidden_dropout": 0.2, "attention_dropout": 0}, "pdrop": True, "drop": 1}),
-                         {"text_config.hidden_dropout": 0.2, "drop": 1})
-        fit = tfmc.text.finetune(self.base, texts, task="text", out=self.out, dropout=False, **run)
-        self.assertEqual(len(self.losses(fit)), 1)
+        texts, run = [a for a, _ in PAIRS], {**RUN, "steps": 2, "task": "text"}
+        with_it, without = (self.losses(tfmc.text.finetune(self.base, texts, out=self.out.with_name(str(drop)), dropout=drop, **run))
+                            for drop in (True, False))
+        self.assertNotEqual(with_it, without)
 
     def writer(self):
         config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, n_positions=64, bos_token_id=2, eos_token_id=3,

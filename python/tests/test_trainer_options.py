@@ -61,7 +61,7 @@ class Memory(Case):
         self.refused(tfmc.UsageError, f"take {state} bytes", tfmc.Trainer, WIDE, memory=state - 1)
         self.refused(tfmc.InputError, "an item of this batch takes", tfmc.Trainer(WIDE, memory=state + 8).step, x=X)
         for wrong in (0, 1.5, True, "1G"):
-            self.refused(tfmc.UsageError, "not a number of bytes", tfmc.Trainer, WIDE, memory=wrong)
+            self.refused(tfmc.UsageError, f"memory is {wrong!r}", tfmc.Trainer, WIDE, memory=wrong)
         self.refused(tfmc.InputError, "expected", tfmc.Trainer(WIDE, memory=1 << 30).step, x=X[0])
 
     def test_recompute_has_the_same_bits(self):
@@ -101,7 +101,7 @@ class New(Case):
         self.refused(tfmc.CompileError, "head", tiny, weights=given)
         self.refused(tfmc.UsageError, 'no weight of the objective is called "tail.*"', tiny, weights=state, new=["tail.*"])
         self.refused(tfmc.UsageError, "without any all of them are new", tiny, new=["head.*"])
-        self.refused(tfmc.UsageError, "not a pattern", tiny, weights=state, new=[3])
+        self.refused(tfmc.UsageError, "new are patterns of paths", tiny, weights=state, new=[3])
 
 
 class Chosen(Case):
@@ -143,8 +143,8 @@ class Chosen(Case):
     def test_what_is_refused(self):
         for settings, words in (({"rates": [["none.*", 2]]}, 'rates: no weight that is trained matches "none.*"'),
                                 ({"rates": [["head.*", 2]], "freeze": ["head.*"]}, "no weight that is trained"),
-                                ({"rates": [["head.*", 0]]}, "greater than 0"), ({"rates": ["head.*"]}, "list of patterns with their factors"),
-                                ({"rates": [["head.*", 1, 2]]}, "list of patterns with their factors"), ({"rates": 3}, "list of patterns"),
+                                ({"rates": [["head.*", 0]]}, "greater than 0"), ({"rates": ["head.*"]}, "list of patterns with their numbers"),
+                                ({"rates": [["head.*", 1, 2]]}, "list of patterns with their numbers"), ({"rates": 3}, "list of patterns"),
                                 ({"train_only": ["none.*"]}, 'train_only: no weight that is trained matches "none.*"'),
                                 ({"train_only": ["head.bias"], "freeze": ["head.*"]}, "train_only"), ({"train_only": "head"}, "train_only")):
             with self.subTest(words=words):

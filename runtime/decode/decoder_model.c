@@ -104,7 +104,7 @@ static void model_share(void *user, void (*work)(void *context, int64_t part, in
   Pool *pool = decoder->step->pool;
   SharedWork shared = {work, context};
   bool claimed = decoder->step->threads > 1 && pool_claim(pool);
-  pool_run(pool, claimed ? pool_threads(pool) : 1, do_part, &shared);
+  pool_run(pool, claimed ? pool_threads_now(pool, pool_threads(pool)) : 1, do_part, &shared);
   if (claimed) pool_release(pool);
 }
 

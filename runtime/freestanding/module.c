@@ -40,6 +40,7 @@ bool pool_claim(Pool *pool) {
 
 void pool_release(Pool *pool) { pool->is_claimed = false; }
 int32_t pool_threads(const Pool *pool) { return (void)pool, 1; }
+int32_t pool_threads_now(Pool *pool, int32_t worth) { return (void)pool, worth; }
 bool pool_alive(const Pool *pool) { return (void)pool, true; }
 
 void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument) {

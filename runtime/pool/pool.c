@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "machine/tuning.h"
+#include "pool/crowd.h"
 
 enum {
   CACHE_LINE = 64,
@@ -43,6 +45,7 @@ struct tfm_pool {
   uint32_t first_phase; /* of the run */
   int32_t n_threads;
   int64_t spin_ns;
+  Crowd crowd; /* of who has claimed the pool */
   _Atomic uint32_t stop, claimed; /* 0 or 1: RISC-V has no instructions for narrower ones */
   tfm_allocator allocator;
   pid_t process;
@@ -51,6 +54,7 @@ struct tfm_pool {
   struct Worker {
     Pool *pool;
     int32_t number;
+    int64_t waited; /* in its last run, but for the end; the barrier there makes it visible */
     pthread_t thread;
   } workers[];
 };
@@ -95,7 +99,8 @@ static uint64_t wait_for_signal(Pool *pool, uint64_t seen) {
 
 /* Waits until `phase` is over, that is, until the word is another than the phase before: it was that when this thread
  * arrived, and it never goes back. It may be several phases ahead, because later runs may not need this thread. */
-static void wait_for_phase(Pool *pool, uint32_t phase) {
+static void wait_for_phase(PoolMember *member, uint32_t phase) {
+  Pool *pool = member->pool;
   const uint32_t before = phase - 1;
   int64_t start = 0;
   for (unsigned i = 1; atomic_load_explicit(&pool->phase, memory_order_acquire) == before; i++) {
@@ -104,6 +109,7 @@ static void wait_for_phase(Pool *pool, uint32_t phase) {
     while (atomic_load(&pool->phase) == before) futex_wait(&pool->phase, before);
     atomic_fetch_sub(&pool->sleeping_inside, 1);
   }
+  if (start) member->waited += now_ns() - start;
 }
 
 /* A worker that a run does not need (its number is too high) goes on waiting. `seen` is the signal of the last run:
@@ -116,8 +122,9 @@ static void *worker_main(void *argument) {
     if (atomic_load_explicit(&pool->stop, memory_order_relaxed)) return NULL;
     int32_t active = (int32_t)(seen & ((1u << ACTIVE_BITS) - 1));
     if (self->number >= active) continue;
-    PoolMember member = {pool, self->number, active, pool->first_phase};
+    PoolMember member = {pool, self->number, active, pool->first_phase, 0};
     pool->work(pool->argument, &member);
+    self->waited = member.waited;
     pool_barrier(&member);
   }
 }
@@ -131,9 +138,28 @@ static void wake_all(Pool *pool, int32_t active) {
 
 // ---- a run ----
 
+/* How often the system took the CPU from this thread for another one. */
+static int64_t times_interrupted(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_THREAD, &usage) ? 0 : usage.ru_nivcsw;
+}
+
+static void note_run(Pool *pool, const PoolMember *caller, int64_t start) {
+  const int64_t now = now_ns();
+  int64_t waited = caller->waited;
+  for (int32_t i = 1; i < caller->active; i++) waited += pool->workers[i - 1].waited;
+  if (crowd_note(&pool->crowd, caller->active, now - start, waited))
+    crowd_judge(&pool->crowd, now, times_interrupted());
+}
+
+int32_t pool_threads_now(Pool *pool, int32_t worth) {
+  return pool->crowd.alone_until ? crowd_threads(&pool->crowd, worth, now_ns()) : worth;
+}
+
 /* The barrier at the end makes the results of all threads visible to the caller. */
 void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument) {
-  PoolMember member = {pool, 0, active, atomic_load_explicit(&pool->phase, memory_order_relaxed)};
+  PoolMember member = {pool, 0, active, atomic_load_explicit(&pool->phase, memory_order_relaxed), 0};
+  const int64_t start = active > 1 ? now_ns() : 0;
   if (active > 1) {
     pool->work = work;
     pool->argument = argument;
@@ -142,6 +168,7 @@ void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument) {
   }
   work(argument, &member);
   pool_barrier(&member);
+  if (active > 1) note_run(pool, &member, start);
 }
 
 /* The last to arrive resets the count before it moves the phase: nobody can arrive at the next barrier before that. */
@@ -155,7 +182,7 @@ void pool_barrier(PoolMember *member) {
     if (atomic_load(&pool->sleeping_inside)) futex_wake_all(&pool->phase);
     return;
   }
-  wait_for_phase(pool, phase);
+  wait_for_phase(member, phase);
 }
 
 // ---- beginning and end ----
@@ -197,6 +224,7 @@ Pool *pool_create(int32_t threads, int64_t spin_ns, const tfm_allocator *allocat
   Pool *pool = allocate(allocator, bytes, CACHE_LINE);
   if (!pool) return NULL;
   *pool = (Pool){.n_threads = 1, .spin_ns = spin_ns, .process = getpid(), .allocator = *allocator, .bytes = bytes};
+  pool->crowd.interrupted = INT64_MAX; /* not known: the first judgement is a beginning */
   if (threads > 1) {
     pool->own = page_of_this_process();
     start_workers(pool, threads);

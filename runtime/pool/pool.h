@@ -23,6 +23,7 @@ typedef struct PoolMember { /* a thread inside a run */
   Pool *pool;
   int32_t thread, active; /* its number, how many there are */
   uint32_t phase;
+  int64_t waited; /* ns at barriers, as far as the clock was looked at */
 } PoolMember;
 
 typedef void (*PoolWork)(void *argument, PoolMember *member);
@@ -42,6 +43,8 @@ bool pool_claim(Pool *pool);
 void pool_release(Pool *pool);
 int32_t pool_threads(const Pool *pool); /* the caller included */
 bool pool_alive(const Pool *pool);
+/* The threads for the next run of a claimed pool, of as many as it is worth: 1 while other work has the CPUs. */
+int32_t pool_threads_now(Pool *pool, int32_t worth);
 /* active <= pool_threads; 1 unless the pool is claimed. */
 void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument);
 /* Returns when every active thread of the run has called it. */

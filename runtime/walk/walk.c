@@ -229,7 +229,7 @@ tfm_status walk_run(const RunCall *call, tfm_error *error) {
   }
   int32_t worth = call->n > 1 ? call->lockstep->share_steps(call) : first->run.active;
   bool claimed = worth > 1 && pool_claim(first->pool);
-  int32_t active = claimed ? worth : 1;
+  int32_t active = claimed ? pool_threads_now(first->pool, worth) : 1;
   reset_claims(call, active);
   pool_run(first->pool, active, walk, (void *)call);
   first->run.claims.serial = first->run.claims.next;

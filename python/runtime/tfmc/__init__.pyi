@@ -217,7 +217,8 @@ def build(source: str | os.PathLike[str] | Source, output: str | os.PathLike[str
           **more_config: _ConfigValue) -> pathlib.Path: ...
 def lora(source: str | os.PathLike[str] | Source, rank: int | None = None, alpha: float | None = None,
          targets: str | Sequence[str] | None = None, *, dropout: float | None = None, rslora: bool | None = None,
-         also: str | Sequence[str] | None = None, adapter: str | os.PathLike[str] | None = None) -> Source: ...
+         also: str | Sequence[str] | None = None, ranks: Mapping[str, int] | None = None,
+         alphas: Mapping[str, float] | None = None, adapter: str | os.PathLike[str] | None = None) -> Source: ...
 def import_model(folder: str | os.PathLike[str], output: str | os.PathLike[str] | None = None, *,
                  task: str | None = None, family: str | os.PathLike[str] | None = None, strict: bool = False,
                  ignore: Sequence[str] = (),

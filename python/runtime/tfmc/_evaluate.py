@@ -17,7 +17,7 @@ from ._trainer import EVALUATE
 def is_data(data, batch_items, batch_tokens):
     """Whether this is a data set. A dict is a batch, unless it is said how many of its items make one."""
     if isinstance(data, collections.abc.Mapping):
-        return bool(batch_items or batch_tokens)
+        return (batch_items, batch_tokens) != (None, None)
     return data is not None
 
 
@@ -43,7 +43,7 @@ def _arguments(trainer, folder, batch_items, batch_tokens):
 
 def evaluate(trainer, data, batch_items, batch_tokens, pad):
     if _fit_batches.has_batches(data):
-        if batch_items or batch_tokens or pad:
+        if (batch_items, batch_tokens, pad) != (None, None, None):
             raise UsageError("batch_items, batch_tokens and pad are for items: batches of a program are as they are")
         return _of_batches(trainer, data)
     if trainer._made is None:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import warnings
 
-from . import _errors, _find, _fit_batches, _items, _judging, _lora, _progress, _source, _tensors
+from . import _errors, _find, _fit_batches, _items, _judging, _lora, _options, _progress, _source, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._model import CompileWarning
 from ._trainer import Fit, newest_checkpoint
@@ -194,7 +194,22 @@ def _is_begun(out):
     return newest_checkpoint(out) is not None
 
 
+def _check(out, resume, metric, callbacks, progress, skip_long):
+    """What both kinds of data have."""
+    if out is not None and not os.fspath(_options.path("out", out)):
+        raise UsageError("out is an empty path")
+    for name, value in (("resume", resume), ("skip_long", skip_long), ("progress", False if progress is None else progress)):
+        _options.flag(name, value)
+    _options.function("metric", metric)
+    if not isinstance(callbacks, (list, tuple)):
+        raise UsageError(f"callbacks is of type {type(callbacks).__name__}, not a list of functions")
+    for callback in callbacks:
+        if not callable(callback):
+            raise UsageError(f"callbacks holds {callback!r:.60}, which is no function")
+
+
 def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, skip_long, given):
+    _check(out, resume, metric, callbacks, progress, skip_long)
     if _fit_batches.has_batches(train):
         if pad is not None or skip_long:
             raise UsageError("pad and skip_long are for items: batches of a program are as they are")

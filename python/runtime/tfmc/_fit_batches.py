@@ -24,7 +24,7 @@ import warnings
 
 import numpy as np
 
-from . import _arrays, _items, _judging, _nested, _progress, _tensors
+from . import _arrays, _items, _judging, _nested, _options, _progress, _tensors
 from ._errors import EnvError, InputError, UsageError
 from ._model import CompileWarning
 from ._trainer import NO_LABEL, STEP, Fit, _state_in, newest_checkpoint
@@ -359,8 +359,8 @@ def _check(trainer, train, valid, given, metric):
         elif name == "empty_batches":
             if value not in (None, "skip", "error"):
                 raise UsageError(f'empty_batches is {value!r}, not "skip" or "error"')
-        elif value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise UsageError(f"{name} is {value!r}, not a number of at least 1")
+        elif value is not None:
+            _options.whole(name, value)
     if not (given.get("epochs") or given.get("steps")):
         raise UsageError("fit needs epochs= or steps= for batches of a program")
     if valid is None and (metric is not None or given.get("patience") or given.get("valid_every")):

@@ -10,7 +10,7 @@ import pathlib
 
 import numpy as np
 
-from . import _arrays, _nested
+from . import _arrays, _nested, _options
 from ._errors import InputError, UsageError
 from ._tensors import write_tensors
 
@@ -85,15 +85,16 @@ def _joined(values, kind, name):
 
 def write_items(path, data, inputs, pad=None):
     """Writes the items for the objective's inputs (name -> TensorType)."""
+    pad = _options.mapping("pad", {} if pad is None else pad, "a dict of numbers by the inputs' names")
     columns = _columns(data, inputs)
     missing = [name for name in inputs if name not in columns]
     if missing:
         raise InputError(f'the data have no column "{missing[0]}"; the inputs of the objective are {", ".join(inputs)}')
-    unknown = [name for name in (*columns, *(pad or {})) if name not in inputs]
+    unknown = [name for name in (*columns, *pad) if name not in inputs]
     if unknown:
         raise InputError(f'the objective has no input "{unknown[0]}"; its inputs are {", ".join(inputs)}')
-    for name, value in (pad or {}).items():
-        if not isinstance(value, (int, float)):
+    for name, value in pad.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise UsageError(f'pad has {value!r} for "{name}", which is no number')
     for name in inputs:
         if not hasattr(columns[name], "__len__"):
@@ -108,5 +109,5 @@ def write_items(path, data, inputs, pad=None):
     for name, kind in inputs.items():
         varies = len(kind.shape) > 1 and isinstance(kind.shape[1], str)
         tensors |= (_joined if varies else _stacked)(columns[name], kind, name)
-    write_tensors(path, tensors, {f"{name}.pad": str(value) for name, value in (pad or {}).items()})
+    write_tensors(path, tensors, {f"{name}.pad": str(value) for name, value in pad.items()})
     return pathlib.Path(path)

@@ -1,30 +1,25 @@
 """Adapters (LoRA): the line `adapt` of a text, from settings or from an adapter of peft.
 
 In: a source, patterns of weights, or the folder of an adapter. Out: a Source whose text has the line, and whose weights are
-read with the adapter's. Refused: adapters that differ from module to module, and kinds of them that the line has no words for.
+read with the adapter's. Refused: kinds of adapters that the line has no words for.
 """
 import copy
 import json
 import os
 import pathlib
+import re
 
-from . import _source, _tensors
+from . import _options, _source, _tensors
 from ._errors import EnvError, InputError, UsageError
 
 ROOT, ENDING = "base_model.model.", ".lora_A.weight"
-UNSAID = {"rank_pattern", "alpha_pattern", "use_dora", "layer_replication", "lora_bias", "target_parameters", "trainable_token_indices"}
+UNSAID = {"use_dora", "layer_replication", "lora_bias", "target_parameters", "trainable_token_indices"}
 
 
 def _text_list(items):
     return "[" + ", ".join(json.dumps(item, ensure_ascii=False) for item in items) + "]"
 
 
-def _patterns(name, given):
-    given = [given] if isinstance(given, str) else list(given)
-    wrong = [item for item in given if not isinstance(item, str) or not item]
-    if wrong:
-        raise UsageError(f"{name} are patterns of paths, such as \"*.query\", not {wrong[0]!r}")
-    return given
 
 
 def _read(folder):
@@ -41,26 +36,43 @@ def _read(folder):
         raise InputError(f"{path}: peft_type is {config.get('peft_type')!r}; LORA is read")
     said = [key for key in sorted(UNSAID) if config.get(key)]
     if said:
-        raise InputError(f"{path}: {said[0]} is set, and the line adapt has one rank and one alpha for all; "
-                         "import_model(adapter=) merges such an adapter")
+        raise InputError(f"{path}: {said[0]} is set, and the line adapt has no word for it")
     targets = sorted(n[len(ROOT):-len(ENDING)] for n in names if n.startswith(ROOT) and n.endswith(ENDING))
     whole = sorted({n[len(ROOT):].rpartition(".")[0] for n in names if n.startswith(ROOT) and ".lora_" not in n})
     return {"rank": config.get("r", 8), "alpha": config.get("lora_alpha", 8), "dropout": config.get("lora_dropout", 0.0),
+            "ranks": _of_modules(config.get("rank_pattern"), targets), "alphas": _of_modules(config.get("alpha_pattern"), targets),
             "rslora": bool(config.get("use_rslora")), "targets": targets, "also": [f"{module}.*" for module in whole]}
 
 
-def lora(source, rank=None, alpha=None, targets=None, *, dropout=None, rslora=None, also=None, adapter=None):
+def _of_modules(patterns, modules):
+    """The numbers of modules, by peft's rule: the first expression that is the end of a module's name."""
+    found = {}
+    for module in modules:
+        number = next((n for key, n in (patterns or {}).items() if re.match(rf"(.*\.)?({key})$", module)), None)
+        if number is not None:
+            found[module] = number
+    return found
+
+
+def _numbers(name, given):
+    _options.mapping(name, given, 'a dict of numbers by patterns, such as {"*.query": 4}')
+    pairs = zip(_options.patterns(name, given), given.values())
+    return "[" + ", ".join(f"[{json.dumps(p, ensure_ascii=False)}, {_source._expression(name, n)}]" for p, n in pairs) + "]"
+
+
+def lora(source, rank=None, alpha=None, targets=None, *, dropout=None, rslora=None, also=None, ranks=None, alphas=None, adapter=None):
     """The source with adapters: a Source whose text has a line `adapt`. Training moves them and the weights of `also` alone.
 
     targets: patterns of paths of weights that are factors of products (linear, x @ w), with or without ".weight"; rank (8):
     of the changes, which count alpha / rank times (alpha None: 2 rank), with rslora alpha / sqrt(rank); dropout: before
-    A. adapter: the folder of an adapter of peft, with whose settings and weights training goes on; what is given besides
+    A; ranks, alphas: other numbers of some modules, by patterns. adapter: the folder of an adapter of peft, with whose settings and weights training goes on; what is given besides
     takes the place of its settings.
     """
-    found = {"rank": 8, "alpha": None, "dropout": 0.0, "rslora": False, "also": [], "targets": None}
+    found = {"rank": 8, "alpha": None, "dropout": 0.0, "rslora": False, "also": [], "targets": None, "ranks": {}, "alphas": {}}
     if adapter is not None:
-        found.update(_read(adapter))
-    given = {"rank": rank, "alpha": alpha, "dropout": dropout, "rslora": rslora, "also": also, "targets": targets}
+        found.update(_read(_options.path("adapter", adapter)))
+    given = {"rank": rank, "alpha": alpha, "dropout": dropout, "rslora": rslora, "also": also, "targets": targets,
+             "ranks": ranks, "alphas": alphas}
     found.update({name: value for name, value in given.items() if value is not None})
     if found["targets"] is None:
         raise UsageError("targets= are patterns of the weights that get adapters, such as [\"*.query\", \"*.value\"]")
@@ -69,11 +81,12 @@ def lora(source, rank=None, alpha=None, targets=None, *, dropout=None, rslora=No
         settings.append(f"alpha = {_source._expression('alpha', found['alpha'])}")
     if found["dropout"]:
         settings.append(f"dropout = {_source._expression('dropout', found['dropout'])}")
-    if found["rslora"]:
+    if _options.flag("rslora", found["rslora"]):
         settings.append("rslora = true")
     if found["also"]:
-        settings.append(f"also = {_text_list(_patterns('also', found['also']))}")
-    line = f"  adapt {_text_list(_patterns('targets', found['targets']))} {{ {'  '.join(settings)} }}"
+        settings.append(f"also = {_text_list(_options.patterns('also', found['also']))}")
+    settings += [f"{name} = {_numbers(name, found[name])}" for name in ("ranks", "alphas") if found[name]]
+    line = f"  adapt {_text_list(_options.patterns('targets', found['targets']))} {{ {'  '.join(settings)} }}"
     return _with_line(source, line, adapter)
 
 

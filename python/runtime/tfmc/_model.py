@@ -8,7 +8,7 @@ import threading
 import warnings
 import weakref
 
-from . import _arrays, _core, _errors, _find, _generate, _nested, _source
+from . import _arrays, _core, _errors, _find, _generate, _nested, _options, _source
 from ._core import Pool
 from ._errors import CompileError, EnvError, InputError, UsageError
 
@@ -28,7 +28,7 @@ def _pool_for(threads, pool):
             raise UsageError(f"the pool is of type {type(pool).__name__}, not a tfmc.Pool")
         return pool
     if threads is not None:
-        return Pool(threads)
+        return Pool(_options.whole("threads", threads, 0, 1024))
     with _lock:
         if _shared_pool is None:
             _shared_pool = Pool()

@@ -4,14 +4,13 @@ In: a trainer, the parts of a step, how many bytes it may take. Out: the parts, 
 of their items into parts of about the same size. What is computed is the same, within rounding. Refused: a bound below what
 the trainer keeps, or below what a single item takes, with the number of bytes that are needed.
 """
-from . import _arrays, _group
+from . import _arrays, _group, _options
 from ._errors import InputError, UsageError
 
 
 def check(trainer, memory):
     """Refuses a bound that no step can keep to."""
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
-        raise UsageError(f"memory is {memory!r}, not a number of bytes")
+    memory = _options.whole("memory", memory)
     if trainer._state_bytes() > memory:
         raise UsageError(f"weights, gradients and moments take {trainer._state_bytes()} bytes, memory= allows {memory}")
 

@@ -6,6 +6,7 @@ compiled by TorchScript, inputs that forward has not, inputs and sizes that do n
 """
 import inspect
 
+from . import _options
 from ._errors import UsageError
 from ._source import Source
 
@@ -73,7 +74,7 @@ def _check_inputs(inputs, sizes, torch):
         for axis, size in axes.items():
             shape = inputs[name].shape
             _named("the size", size)
-            if not isinstance(axis, int) or not 0 <= axis < len(shape):
+            if type(axis) is not int or not 0 <= axis < len(shape):
                 raise UsageError(f"sizes= names axis {axis} of {name}, whose axes are 0 to {len(shape) - 1}")
             where, number = known.setdefault(size, (name, shape[axis]))
             if number != shape[axis]:
@@ -106,6 +107,20 @@ def _checked_targets(targets, inputs, training, loss, metrics):
             raise UsageError(f"{one!r} is an input and a target: the loss may take inputs by their names")
 
 
+def _check_options(inputs, sizes, outputs, generate, flags, mappings):
+    for name, value in flags.items():
+        _options.flag(name, value)
+    _options.mapping("inputs", inputs, "a dict of examples by the names of forward's parameters")
+    for name, axes in _options.mapping("sizes", sizes, 'a dict such as {"ids": {0: "batch"}}').items():
+        _options.mapping(f"sizes= of {name}", axes, 'a dict such as {0: "batch"}')
+    for name, value in mappings.items():
+        _options.mapping(name, {} if value is None else value, "a dict by names")
+    if outputs is not None and (not isinstance(outputs, (list, tuple)) or not outputs):
+        raise UsageError(f"outputs is {outputs!r:.60}, not a list of names")
+    if generate is not None and not (isinstance(generate, str) and generate.strip()):
+        raise UsageError(f"generate is {generate!r:.60}, not the text behind `generate` in a model")
+
+
 def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model", fold=True, check=True,
                dropout=True, training=False, targets=None, loss=None, metrics=None, ranges=None):
     """A module of torch as a Source, by torch.export.
@@ -127,6 +142,8 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
         raise UsageError("from_torch needs torch: pip install torch") from error
     if not hasattr(torch, "export") or not hasattr(getattr(torch.export, "Dim", None), "DYNAMIC"):
         raise UsageError(f"from_torch needs torch 2.6 or later, this is {torch.__version__}")
+    _check_options(inputs, sizes, outputs, generate, {"fold": fold, "check": check, "dropout": dropout, "training": training},
+                   {"targets": targets, "metrics": metrics, "ranges": ranges})
     _check_module(module, torch, training)
     _check_names(module, inputs)
     from ._inputs import flat

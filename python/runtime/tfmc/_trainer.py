@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from . import _core, _errors, _find, _group, _lora, _model, _nested, _room, _source
+from . import _core, _errors, _find, _group, _lora, _model, _nested, _options, _room, _source
 from ._errors import Diverged, EnvError, InputError, UsageError
 
 STEP, GRADIENTS, EVALUATE = range(3)  # of _core.Trainer._run
@@ -50,10 +50,7 @@ def _recompute(word):
 
 
 def _patterns(new, weights):
-    new = [new] if isinstance(new, str) else list(new)
-    wrong = [pattern for pattern in new if not isinstance(pattern, str) or not pattern]
-    if wrong:
-        raise UsageError(f'new is {wrong[0]!r}, not a pattern of weights, such as "head.*"')
+    new = _options.patterns("new", new)
     if new and weights is None:
         raise UsageError("new= says which weights are not those of weights=: without any all of them are new")
     return new
@@ -89,7 +86,8 @@ class Trainer(_core.Trainer):
     def __init__(self, source, *, weights=None, new=(), objective=None, settings={}, seed=0, threads=None, pool=None,
                  memory=None, recompute=None, shards=1, group=None, march=None, compiler=None, config={}, on_message=None,
                  **more_settings):
-        self._make(source, None, weights=weights, new=new, objective=objective, settings={**settings, **more_settings},
+        settings = _options.apart(_options.mapping("settings", settings, "a dict"), more_settings)
+        self._make(source, None, weights=weights, new=new, objective=objective, settings=settings,
                    seed=seed, threads=threads, pool=pool, memory=memory, recompute=recompute, shards=shards, group=group,
                    march=march, compiler=compiler, config=config, on_message=on_message)
 
@@ -100,20 +98,26 @@ class Trainer(_core.Trainer):
         seed is the checkpoint's; what it was compiled of, and settings, are to be given again; of a model with adapters the
         base too, as weights or as those of the Source."""
         made = cls.__new__(cls)
-        made._make(source, _state_in(folder), weights=weights, new=(), objective=objective,
-                   settings={**settings, **more_settings}, seed=0, threads=threads, pool=pool, memory=memory,
+        settings = _options.apart(_options.mapping("settings", settings, "a dict"), more_settings)
+        made._make(source, _state_in(_options.path("folder", folder)), weights=weights, new=(), objective=objective,
+                   settings=settings, seed=0, threads=threads, pool=pool, memory=memory,
                    recompute=recompute, shards=shards, group=group, march=march, compiler=compiler, config=config,
                    on_message=on_message)
         return made
 
     def _make(self, source, state, *, weights, new, objective, settings, seed, threads, pool, memory, recompute, shards, group,
               march, compiler, config, on_message):
+        shards = _options.whole("shards", shards)
+        seed = _options.whole("seed", seed, 0, (1 << 64) - 1)
+        _options.function("on_message", on_message)
+        _options.mapping("config", config, "a dict of the configuration's values")
+        for name, text in (("march", march), ("compiler", compiler)):
+            if text is not None:
+                _options.path(name, text)
         self._group = _group.of(group)
         if self._group is not None and shards == 1:
             shards = self._group.ranks
         self._shards = shards
-        if not 0 <= seed < 1 << 64:
-            raise UsageError(f"the seed is {seed}, not 0 to 2^64 - 1")
         path, text = _source.read(source)
         self.source = source if isinstance(source, _source.Source) else None
         self._made, self._on_message, self.seed = None, on_message, seed if state is None else None
@@ -133,6 +137,8 @@ class Trainer(_core.Trainer):
             words = tuple(f"{n}={_setting(n, v)}" for n, v in settings.items())
             self._made = {"path": None if path is None else os.path.abspath(path), "text": text, "march": march,
                           "compiler": compiler, "config": config, "settings": words, "shards": shards, "recompute": recompute}
+            if isinstance(weights, collections.abc.Mapping) and not weights:
+                raise UsageError("weights= has no weight: leave it out for initial values")
             self._compile_with(weights, (), _patterns(new, weights))
         pool = _model._pool_for(threads, pool)
         ranks = (0, 1, None) if self._group is None else (self._group.rank, self._group.ranks, self._group.exchange)
@@ -172,7 +178,14 @@ class Trainer(_core.Trainer):
     # ---- steps ----
 
     def _row(self, batch, named):
-        values = _nested.flat({**(batch or {}), **named}, self.inputs)
+        if batch is None:
+            batch = {}
+        elif type(batch) is not dict:  # asked first, for each step
+            _options.mapping("the batch", batch, "a dict of arrays by the inputs' names")
+        twice = [name for name in named if name in batch]
+        if twice:
+            raise UsageError(f'input "{twice[0]}" is given twice, in the batch and by its name')
+        values = _nested.flat({**batch, **named}, self.inputs)
         unknown = [n for n in values if n not in self.inputs]
         missing = [n for n in self.inputs if n not in values]
         if unknown or missing:
@@ -185,6 +198,8 @@ class Trainer(_core.Trainer):
             return (self._row(batch, named),)
         if batch is not None or named:
             raise UsageError("give a batch or parts, not both")
+        if not isinstance(parts, (list, tuple)):
+            raise UsageError(f"parts is of type {type(parts).__name__}, not a list of batches")
         parts = tuple(self._row(part, {}) for part in parts)
         if not parts:
             raise UsageError("there are no parts: at least one is needed")
@@ -230,7 +245,7 @@ class Trainer(_core.Trainer):
         """The first half of a step: {path: gradient} of what is trained, the trainer's own memory, which may be changed
         before update(). dropout=False: those of the objective without dropout, as copies, which update() takes after a call
         with it alone."""
-        if not dropout:
+        if not _options.flag("dropout", dropout):
             return {path: array.copy() for path, array in self._plain().gradients(batch, parts=parts, **named).items()}
         self._do(GRADIENTS, self._parts(batch, parts, named))
         return {path: self.gradient(path) for path in self.trained}
@@ -252,7 +267,7 @@ class Trainer(_core.Trainer):
 
     def update(self, gradients=None):
         """The second half. gradients: what takes the place of some, by path."""
-        for path, value in (gradients or {}).items():
+        for path, value in _options.mapping("gradients", {} if gradients is None else gradients, "a dict of arrays by path").items():
             own, value = self.gradient(path), np.asarray(value)
             if value.shape != own.shape:
                 raise InputError(f"the gradient of {path} is {list(value.shape)}, expected {list(own.shape)}", reason="shape")
@@ -270,7 +285,7 @@ class Trainer(_core.Trainer):
         with self._averaged(average):
             if parts is None and not named and _evaluate.is_data(data, batch_items, batch_tokens):
                 return _evaluate.evaluate(self, data, batch_items, batch_tokens, pad)
-            if batch_items or batch_tokens or pad:
+            if (batch_items, batch_tokens, pad) != (None, None, None):
                 raise UsageError("batch_items, batch_tokens and pad are for items, not for a batch")
             return self._do(EVALUATE, self._parts(data, parts, named)).results
 
@@ -315,6 +330,7 @@ class Trainer(_core.Trainer):
 
     @epoch.setter
     def epoch(self, number):
+        number = _options.whole("epoch", number, 0)
         self._set_epoch(number)
         self._epoch = number
 
@@ -323,6 +339,7 @@ class Trainer(_core.Trainer):
         names = {d for kind in self.inputs.values() for d in kind.shape if isinstance(d, str)}
         if set(sizes) != names:
             raise UsageError(f"the sizes are {', '.join(sorted(names)) or 'none'}, not {', '.join(sizes) or 'none'}")
+        sizes = {name: _options.whole(f"the size {name}", size, 0) for name, size in sizes.items()}
         found = self._bytes(tuple(tuple(sizes.get(d, d) for d in kind.shape) for kind in self.inputs.values()))
         if found < 0:
             raise InputError("a size is out of range", reason="shape")
@@ -341,6 +358,8 @@ class Trainer(_core.Trainer):
             self.weight(path)[...] = value
 
     def _array(self, path, which):
+        if not isinstance(path, str):
+            raise UsageError(f"the path of a weight is {path!r:.60}, not a text")
         if which == WEIGHT and path in self._narrow:
             return self._numbers(path)
         found = self._tensor(path, which)
@@ -397,6 +416,8 @@ class Trainer(_core.Trainer):
         """Sets weights by name: of the text, or of the module that from_torch took. All or nothing; strict: every weight
         and nothing else. Moments and steps stay as they are."""
         names = self._names_of_state()
+        _options.mapping("state", state, "a dict of weights by name")
+        _options.flag("strict", strict)
         unknown = [n for n in state if n not in names]
         given = {names[n] for n in state if names.get(n)}
         missing = [p for p in self._paths if p not in given and p not in self._constants()]
@@ -456,7 +477,7 @@ class Trainer(_core.Trainer):
         weights.safetensors. note: bytes of your own, found again as `note`. Returns the path."""
         if note is not None and not isinstance(note, bytes):
             raise UsageError(f"the note is of type {type(note).__name__}, not bytes")
-        folder = pathlib.Path(folder)
+        folder = pathlib.Path(_options.path("folder", folder))
         self._save(os.fsencode(folder), note)
         return folder / f"step-{self.steps:08d}"
 
@@ -470,7 +491,7 @@ class Trainer(_core.Trainer):
         adapter_model.safetensors. base: what the config names as the model that they are for; None: the folder of the
         source's weights. Returns the folder."""
         base = _lora.base_of(self.source) if base is None else base
-        self._save_adapter(os.fsencode(folder), None if base is None else os.fsdecode(base))
+        self._save_adapter(os.fsencode(_options.path("folder", folder)), None if base is None else os.fsdecode(base))
         return pathlib.Path(folder)
 
     @property
@@ -481,7 +502,7 @@ class Trainer(_core.Trainer):
     def save_compiled(self, path):
         """Writes the code to one file (x.tfmm), with the weights of now if training began with given ones: Trainer(path)
         needs no compiler. Only the same version of tfmc opens it."""
-        path = pathlib.Path(path)
+        path = pathlib.Path(_options.path("path", path))
         self._save_compiled(os.fsencode(path))
         return path
 

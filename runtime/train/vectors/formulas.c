@@ -34,7 +34,7 @@ void tfm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words
 void train_share(Pool *pool, PoolWork work, void *argument) {
   const int32_t threads = pool ? pool_threads(pool) : 1;
   if (threads > 1 && pool_claim(pool)) {
-    pool_run(pool, threads, work, argument);
+    pool_run(pool, pool_threads_now(pool, threads), work, argument);
     pool_release(pool);
   } else {
     PoolMember alone = {.active = 1};

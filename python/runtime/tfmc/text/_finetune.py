@@ -5,13 +5,15 @@ open, or, with lora, the files of peft; the run (checkpoints, log) beside it. Re
 for, rows of another form, options that do not belong to the task.
 """
 import collections.abc
+import inspect
 import json
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 
-from .. import _fit, _lora, _tensors
+from .. import _fit, _lora, _options, _tensors
 from .._commands import check, import_model
 from .._errors import EnvError, UsageError
 from .._trainer import Trainer
@@ -22,6 +24,15 @@ LOSSES = {"pairs": ("multiple_negatives",), "scores": ("cosine", "cosent"), "tri
 OF_FIT = (*_fit.OPTIONS, "metric", "callbacks", "progress", "skip_long")
 
 
+def _checked_adapters(lora):
+    known = [name for name in inspect.signature(_lora.lora).parameters if name != "source"]
+    if not isinstance(lora, collections.abc.Mapping) or "targets" not in lora:
+        raise UsageError('lora is what tfmc.lora takes, such as {"targets": ["*.query", "*.value"], "rank": 8}')
+    unknown = [name for name in lora if name not in known]
+    if unknown:
+        raise UsageError(f"lora has {unknown[0]!r}, and tfmc.lora takes {', '.join(known)}")
+
+
 def _checked(task, loss, labels, pack, folder, out):
     if task not in LOSSES:
         raise UsageError(f"task is {task!r}, none of {', '.join(LOSSES)}")
@@ -29,7 +40,9 @@ def _checked(task, loss, labels, pack, folder, out):
         raise UsageError(f"loss is {loss!r}; for {task!r} there is {', '.join(LOSSES[task])}")
     if labels is not None and task != "labels":
         raise UsageError('labels= are the names of the classes of task="labels"')
-    if pack and task != "text":
+    if labels is not None and (isinstance(labels, str) or not isinstance(labels, collections.abc.Iterable) or len({*labels}) < len([*labels])):
+        raise UsageError(f"labels is {labels!r:.60}, not a list of different names")
+    if _options.flag("pack", pack) and task != "text":
         raise UsageError('pack=True is for task="text"')
     if not pathlib.Path(folder).is_dir():
         raise EnvError(f"{folder}: there is no such folder; finetune begins with the folder of a checkpoint")
@@ -96,7 +109,6 @@ class _Task:
         self.folder, self.task, self.loss, self.names, self.pack = pathlib.Path(folder), task, loss, names, pack
         kind = {"labels": "classify", "text": None}.get(task, "embed")
         self.source = import_model(folder, task=kind)
-        self.has_dropouts = "dropout(" in self.source.text
         if lora is not None:
             self.source = _lora.lora(self.source, **lora)
         tokenizer, side = _folder.loaded(folder)
@@ -116,23 +128,15 @@ class _Task:
         return getattr(_objectives, self.task)(self.towers, rows, self.loss, word)
 
 
-def _dropouts(config, of=""):
-    """{key: p} of those above 0, of parts too."""
-    found = {}
-    for name, p in config.items():
-        if isinstance(p, dict):
-            found |= _dropouts(p, f"{of}{name}.")
-        elif "drop" in name and isinstance(p, (int, float)) and not isinstance(p, bool) and p > 0:
-            found[of + name] = p
-    return found
+LACKING = re.compile(r"^# Training is without the dropouts of config.json: (.*)$", re.MULTILINE)  # in the head of what was imported
 
 
-def _check_dropouts(folder, job, settings):
+def _check_dropouts(job, settings):
     """Dropouts that the config asks for are those of the text, or are left out by who says so."""
-    said = _dropouts(_folder.read(folder, "config.json"))
-    if said and not job.has_dropouts and settings.get("dropout", True):
-        raise UsageError(f"config.json asks for dropout ({', '.join(f'{name} = {p:g}' for name, p in said.items())}), and the text of "
-                         "this family has none; dropout=False trains without")
+    said = LACKING.search(job.source.text)
+    if said and settings.get("dropout", True):
+        raise UsageError(f"config.json asks for dropout that the text of this family does not have ({said[1]}); dropout=False trains "
+                         "without any")
 
 
 def _write_out(job, trainer, run, out):
@@ -155,12 +159,13 @@ def finetune(folder, data, *, task, out, valid=None, lora=None, max_tokens=None,
     loss: "cosent" for scores. labels: names of the classes. max_tokens: longer texts are cut. pack: texts stand end to end.
     options are those of Trainer.fit (epochs, batch_items, patience ...) and settings of the train block (lr=2e-5).
     """
-    folder, out = pathlib.Path(folder), pathlib.Path(out)
+    folder, out = pathlib.Path(_options.path("folder", folder)), pathlib.Path(_options.path("out", out))
+    seed = _options.whole("seed", seed, 0, (1 << 64) - 1)
     _checked(task, loss, labels, pack, folder, out)
     of_fit = {name: options.pop(name) for name in OF_FIT if name in options}
-    settings = {"lr": 5e-5, "weight_decay": 0.0, "clip_norm": 1, **settings, **options}
-    if lora is not None and (not isinstance(lora, collections.abc.Mapping) or "targets" not in lora):
-        raise UsageError('lora is what tfmc.lora takes, such as {"targets": ["*.query", "*.value"], "rank": 8}')
+    settings = {"lr": 5e-5, "weight_decay": 0.0, "clip_norm": 1, **_options.apart(_options.mapping("settings", settings, "a dict"), options)}
+    if lora is not None:
+        _checked_adapters(lora)
     rows, checked = _objectives.rows_of(data, "data"), None if valid is None else _objectives.rows_of(valid, "valid")
     if not of_fit.get("epochs") and not of_fit.get("steps"):
         of_fit["epochs"] = 1
@@ -170,7 +175,7 @@ def finetune(folder, data, *, task, out, valid=None, lora=None, max_tokens=None,
         names = _names(rows, labels, _folder.read(folder, "config.json")) if task == "labels" else None
         begin = folder if names is None else _with_head(folder, names, isinstance(rows[0][-1], (list, tuple, set, frozenset)), seed, made)
         job = _Task(begin, task, loss, names, pack, max_tokens, lora)
-        _check_dropouts(begin, job, settings)
+        _check_dropouts(job, settings)
         objective, items = job.items(rows, "data")
         held = None if checked is None else job.items(checked, "valid")[1]
         trainer = Trainer(job.source, objective=objective, settings=settings, seed=seed, threads=threads, config=config,

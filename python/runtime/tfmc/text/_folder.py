@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from .. import _core
+from .. import _core, _options
 from .._commands import from_pretrained
 from .._errors import EnvError, InputError, UsageError
 from .._model import Model
@@ -149,9 +149,7 @@ def without_faults(texts):
 
 def whole(number, name):
     """A number of at least 1, or None."""
-    if number is None or (isinstance(number, (int, np.integer)) and not isinstance(number, bool) and number > 0):
-        return None if number is None else int(number)
-    raise UsageError(f"{name} is a whole number of at least 1, not {number!r}")
+    return None if number is None else _options.whole(name, number)
 
 
 # Classes of tokenizers whose texts of a pair are told apart by token_type_ids, as transformers 5 has them; those of other
