@@ -1,14 +1,18 @@
 """Clients that go, time that runs out, too much work, and the end of the server in each of its phases."""
 import contextlib
+import os
 import pathlib
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
+import time
 import unittest
 from unittest import mock
 
-from servers import HERE, WAIT, Case, Inside, Process, f32, head, held, library, place, read_answer
+from servers import HERE, SOURCES, WAIT, Case, Client, Inside, Process, f32, head, held, library, place, read_answer
 
 from tfmc_serve import batcher, texts
 
@@ -203,6 +207,38 @@ class Ending(Case):
             server.signal(number)
             self.assertEqual(server.ended(), 0)
             self.assertNotIn("Traceback", "".join(server.lines))
+
+    def test_a_hangup_without_keys_changes_nothing(self):
+        server = self.start(place("embed"), slow=False)
+        server.signal(signal.SIGHUP)
+        server.wait_for("there are no keys")
+        self.assertEqual(server.client().get("/ready").status, 200)
+        server.signal()
+        self.assertEqual(server.ended(), 0)
+
+    def test_a_log_that_is_closed_or_full(self):
+        """Numbers of the standard files are no connection's, and what cannot be written keeps nobody waiting."""
+        for number, to in ((2, "os.close(2)"), (0, "os.close(0)"), (2, "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)")):
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                port = listening.getsockname()[1]
+            program = f"import os, sys\n{to}\nos.execv(sys.executable, [sys.executable, '-m', 'tfmc_serve', *sys.argv[1:]])"
+            path = os.pathsep.join([*SOURCES, *filter(None, [os.environ.get("PYTHONPATH")])])
+            process = subprocess.Popen([sys.executable, "-c", program, place("embed"), f"--port={port}"],
+                                       env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL)
+            self.addCleanup(process.kill)
+            while not self.is_ready(port):
+                self.assertIsNone(process.poll(), to)
+            self.assertEqual(Client(port).post("/embed", {"inputs": "a"}).status, 200)
+            self.assertNotIn("socket", os.readlink(f"/proc/{process.pid}/fd/{number}"))
+            process.terminate()
+            self.assertEqual(process.wait(WAIT), 0, to)
+
+    @staticmethod
+    def is_ready(port):
+        with contextlib.suppress(OSError):
+            return Client(port).get("/ready").status == 200
+        time.sleep(0.02)
+        return False
 
     def test_what_runs_is_answered_and_new_requests_are_refused(self):
         server = self.start(place("embed"))

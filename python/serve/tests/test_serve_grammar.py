@@ -2,6 +2,8 @@
 has, and what cannot be followed is refused in words."""
 import importlib.util
 import json
+import os
+import pathlib
 import random
 import re
 import socket
@@ -17,6 +19,10 @@ LIST = {"type": "array", "items": {"type": "object", "properties": {"is": {"type
                                    "additionalProperties": False}, "minItems": 2, "maxItems": 3}
 REGEX = r"(ab|cd){3} [0-9]{2,5}"
 LARK = 'start: "x" item+ "."\nitem: "one " | "two "'
+
+
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def named(schema, **more):
@@ -186,6 +192,21 @@ class Structured(Case):
         refuse("ignore_eos", grammar={"regex": "a"}, ignore_eos=True)
         refuse("65536", grammar={"regex": "a" * 70000})
         refuse("bytes of the model's tokens", model="chat", grammar={"regex": "a"}, max_tokens=4)
+
+    def test_what_is_nested_too_deep_is_refused(self):
+        deep = {}
+        for _ in range(300):
+            deep = {"items": deep}
+        tool = {"type": "function", "function": {"name": "f", "parameters": deep}}
+        for member in ({"response_format": named(deep)}, {"chat_template_kwargs": {"a": deep}}, {"tools": [tool]}):
+            self.refused(self.post(**member), 400, "128 objects and lists inside one another", openai=True)
+
+    def test_grammars_that_are_kept_are_small(self):
+        self.ask(grammar={"regex": "[ab]"}, max_tokens=4)
+        before = resident()
+        for more in range(6):
+            self.refused(self.post(max_tokens=4, grammar={"regex": "x{%d}" % (10 ** 9 - more)}), 400, "too much work", openai=True)
+        self.assertLess(resident() - before, 150e6)
 
     def test_absurd_grammars_end_their_own_request_alone(self):
         deep = {"type": "string"}

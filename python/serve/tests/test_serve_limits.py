@@ -1,6 +1,8 @@
 """Heads, slow clients, clients that read nothing, numbers of connections, and keys over all routes."""
 import base64
+import contextlib
 import pathlib
+import resource
 import socket
 import tempfile
 import unittest
@@ -8,7 +10,7 @@ import unittest
 from servers import WAIT, Case, Client, Inside, Process, head, place, raw, read_answer
 
 from tfmc_serve import app
-from tfmc_serve.limits import Keys, LimitedProtocol, read_keys
+from tfmc_serve.limits import SPARE, Keys, LimitedProtocol, read_keys
 
 BODY = b'{"inputs": "a"}'
 
@@ -132,6 +134,37 @@ class Connections(Case):
         self.assertEqual(self.client.post("/embed", {"inputs": "a"}).status, 200)
 
 
+class Descriptors(Case):
+    """Processes that may have few files open."""
+
+    def start(self, soft, hard):
+        program = f"import resource, sys\nresource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n" \
+            "from tfmc_serve import command\nsys.exit(command.main(sys.argv[1:]))"
+        return self.started(Process(place("embed"), program=("-c", program)))
+
+    def connect(self, server, count, most):
+        """So many connections, of which those beyond `most` are told so; a page is answered beside those that stay."""
+        with contextlib.ExitStack() as held:
+            opened = [held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=WAIT))
+                      for _ in range(count)]
+            for connection in opened[most:]:
+                self.assertIn(b" 503 ", connection.recv(20))
+            opened[0].sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            self.assertIn(b" 200 ", read_answer(opened[0])[:20])
+            for connection in opened[1:most]:
+                connection.setblocking(False)
+                self.assertRaises(BlockingIOError, connection.recv, 20)
+
+    def test_too_many_connections_are_told_so_before_descriptors_run_out(self):
+        self.connect(self.start(200, 200), 300, 200 - SPARE)
+
+    def test_a_process_takes_the_descriptors_that_it_may_have(self):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if hard < 2000:
+            self.skipTest("this process may have fewer files open")
+        self.connect(self.start(64, hard), 150, 150)
+
+
 KEYS = {"one": "k" * 32, "two": "K" * 32}
 
 
@@ -192,6 +225,17 @@ class AllRoutes(KeyCase):
             for path in ("/info", "/", "/metrics", "/openapi.json"):
                 self.assertEqual(self.client.get(path, headers={"authorization": header}).status, 200)
         self.assertEqual(self.server.client(key=KEYS["one"]).post("/embed", {"inputs": "a"}).status, 200)
+
+    def test_fields_behind_a_body_are_none_of_its_head(self):
+        """A key, or a name of the request, that comes after the body is passed over, though it came with the head."""
+        chunked = b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n%s\r\n" \
+                  b"f\r\n" + BODY + b"\r\n0\r\n%s\r\n"
+        key = b"authorization: Bearer " + KEYS["one"].encode() + b"\r\n"
+        self.assertIn(b" 401 ", raw(self.server.port, chunked % (b"", key))[:20])
+        answer = raw(self.server.port, chunked % (key, b"x-request-id: late\r\n"))
+        self.assertIn(b" 200 ", answer[:20])
+        self.assertNotIn(b"late", answer)
+        self.assertIn(b" 431 ", raw(self.server.port, chunked % (key, b"a: b\r\n" * 100))[:20])
 
     def test_a_browser_is_asked_for_a_key(self):
         self.assertIn("Basic", self.client.get("/").headers["www-authenticate"])

@@ -166,6 +166,15 @@ def set_log(form: str) -> None:
 
 # ---- the command ----
 
+def open_standard_files() -> None:
+    """Where the shell has closed one (2>&-): else the next file or connection got its number, and what is meant for a log."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+
+
 async def check(options: Options) -> None:
     service = Service(options)
     service.start()
@@ -179,6 +188,7 @@ async def check(options: Options) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    open_standard_files()
     options = read_options(sys.argv[1:] if arguments is None else arguments, dict(os.environ))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the workers have the processors
     set_log(options.log)

@@ -5,13 +5,13 @@ a head or a body is on its way: most requests come in one piece.
 """
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import json
 import logging
 import os
 import pathlib
+import resource
 from asyncio import TimerHandle, Transport
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +25,8 @@ from .errors import Fault, Gone
 
 HEAD_BYTES, HEADERS, HEAD_SECONDS, BODY_SECONDS = 16 * 1024, 64, 10.0, 60.0
 CONNECTIONS, UNREAD_SECONDS = 1024, 60.0
+NESTED = 128  # objects and lists inside one another; what reads schemas takes no more either
+SPARE = 96    # descriptors for all but connections
 LEAST_KEY = 32  # characters
 log = logging.getLogger("tfmc_serve")
 
@@ -56,6 +58,20 @@ class Client:
         self.has_gone = True
         for call in list(self._calls):
             call()
+
+
+def raise_descriptors() -> int:
+    """As many files as this process may have open; how many connections there may be. A shell's 1,024 are too few for as
+    many connections: then those beyond were closed without a word, and nothing else could be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + SPARE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    most = CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(CONNECTIONS, soft - SPARE))
+    if most < CONNECTIONS:
+        log.warning("%d connections at most: this process may have %d files open (ulimit -Hn)", most, soft)
+    return most
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -148,7 +164,8 @@ class LimitedProtocol(HttpToolsProtocol):
             raise TooMuch
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        if not self._in_body:  # what follows a body in pieces counts, and is passed over: no field of the head comes late
+            super().on_header(name, value)
         self._head_fields += 1
         self._field_bytes += len(name) + len(value)
         if self._head_fields > HEADERS or self._field_bytes > HEAD_BYTES:
@@ -253,21 +270,26 @@ async def read_body(scope: Scope, receive: Receive, most: int) -> Any:
     except orjson.JSONDecodeError as error:
         raise Fault("json", f"the body is no JSON: {error}") from None
     if body.count(b":") != _count_members(content):  # a text may have colons, so this is no proof
-        with contextlib.suppress(RecursionError):  # too deep, which is refused later
-            json.loads(body, object_pairs_hook=_refuse_twice)
+        json.loads(body, object_pairs_hook=_refuse_twice)
     return content
 
 
 def _count_members(content: Any) -> int:
-    """Of all objects. Of two with the same name only one is left by then."""
-    members, waiting = 0, [content]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            members += len(value)
-        if isinstance(value, (dict, list)):
-            items = value.values() if isinstance(value, dict) else value
-            waiting += [item for item in items if isinstance(item, (dict, list))]
+    """Of all objects. Of two with the same name only one is left by then. What is nested too deep is refused: nothing
+    behind this calls itself too often."""
+    members, level, depth = 0, [content] if isinstance(content, (dict, list)) else [], 0
+    while level:
+        depth += 1
+        if depth > NESTED:
+            raise Fault("json", f"the body has more than {NESTED} objects and lists inside one another")
+        inside: list[Any] = []
+        for value in level:
+            items = value
+            if isinstance(value, dict):
+                members += len(value)
+                items = value.values()
+            inside += [item for item in items if isinstance(item, (dict, list))]
+        level = inside
     return members
 
 

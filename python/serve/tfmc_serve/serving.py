@@ -19,7 +19,7 @@ import uvloop
 
 from .app import make_app, make_metrics_app
 from .asgi import App
-from .limits import LimitedProtocol
+from .limits import LimitedProtocol, raise_descriptors
 from .service import Options, Service
 
 KEEP_ALIVE = 65  # seconds that an idle connection stays: longer than proxies keep theirs
@@ -78,6 +78,7 @@ class Serving:
 
     async def run(self) -> int:
         loop, self._asked_to_end = asyncio.get_running_loop(), asyncio.Event()
+        LimitedProtocol.connections_most = raise_descriptors()
         sockets = [listen(self.options, self.options.port)]
         servers = [make_server(make_app(self.service))]
         if self.options.metrics_port is not None:
@@ -86,8 +87,7 @@ class Serving:
         self.service.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end_asked, number)
-        if self.service.keys is not None:
-            loop.add_signal_handler(signal.SIGHUP, self.service.keys.reread)
+        loop.add_signal_handler(signal.SIGHUP, self._reread)
         log.info("listening on %s", ", ".join(str(s.getsockname()) for s in sockets))
         self._warn_about_openness(sockets[0])
         serving = [asyncio.ensure_future(server.serve([s])) for server, s in zip(servers, sockets)]
@@ -121,6 +121,12 @@ class Serving:
         tell_systemd("STOPPING=1")
         log.info("ending: %d requests are open", self.service.inside)
         await self.service.end(self.options.grace)
+
+    def _reread(self) -> None:
+        if self.service.keys is None:
+            log.warning("SIGHUP: there are no keys to read again (--api-key-file)")
+        else:
+            self.service.keys.reread()
 
     def _end_asked(self, number: int) -> None:
         assert self._asked_to_end is not None
