@@ -170,12 +170,6 @@ static LLVMValueRef list_rests(Quantize *q, LLVMValueRef rests, LLVMValueRef ind
   return n;
 }
 
-/* An entry that adds nothing, behind the last one of n, for tiles that take RESTS_TOGETHER (2). */
-static void store_no_rests(Quantize *q, LLVMValueRef n) {
-  LLVMValueRef list = emit_offset(q->e, q->args[ARG_NUMBERS], emit_i64(q->e, row_bytes(q) + TFM_RESTS_AT));
-  emit_store(q->e, emit_i64(q->e, 0), emit_offset(q->e, list, emit_mul(q->e, n, emit_i64(q->e, 8))), 1);
-}
-
 /* The same if any has. */
 static LLVMValueRef list_any_rests(Quantize *q, LLVMValueRef rests, LLVMValueRef index, LLVMValueRef n) {
   Emitter *e = q->e;
@@ -205,7 +199,6 @@ static void emit_split_rounding(Quantize *q, LLVMValueRef factor) {
   loop_end(e, &loop);
   quantize_store_start(q, loop.results[0], q->padded, q->args[ARG_NUMBERS]);
   store_n_rests(q, loop.results[1]);
-  if (e->target->vector_floats < LANES) store_no_rests(q, loop.results[1]);
 }
 
 // ---- rows ----

@@ -106,19 +106,6 @@ static void emit_pairs(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   }
 }
 
-/* c += entry `number` of the list `at`, times its four steps of the panel, which begins at b. */
-static void emit_rest(Tile *t, LLVMValueRef *c, LLVMValueRef at, LLVMValueRef number, LLVMValueRef b) {
-  Emitter *e = t->e;
-  const int64_t fours = (t->spec->k + 3) / 4, bytes = tile_offset_in_b(t, 1, 0);
-  LLVMValueRef entry = emit_add(e, emit_mul(e, number, emit_i64(e, 8)), emit_i64(e, TFM_RESTS_AT));
-  entry = emit_offset(e, at, entry);
-  LLVMValueRef step = LLVMBuildZExt(e->builder, emit_load(e, e->i32, entry, 4), e->i64, "");
-  LLVMValueRef rests = emit_load(e, e->i32, emit_offset(e, entry, emit_i64(e, sizeof(int32_t))), 4);
-  b = emit_offset(e, b, emit_mul(e, emit_least(e, step, emit_i64(e, fours - 1)), emit_i64(e, bytes)));
-  for (unsigned j = 0; j < t->n; j++)
-    c[j] = add_words(t, c[j], sums_of_pairs(t, tile_load_b(t, b, 0, j), emit_splat(e, rests, t->lanes)));
-}
-
 /* The rests of a row, which are listed behind its scale: `a` and `b` have come to the scales. Rows that were left out
  * are computed too where results are consumed (runtime/steps/step_gemm.c), for nobody: whatever lies where their list
  * would be, only the row and the panel are read. */
@@ -129,12 +116,17 @@ static void emit_rests(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned row) {
   LLVMValueRef n = emit_load(e, e->i32, emit_offset(e, at, emit_i64(e, sizeof(float))), 4);
   n = emit_least(e, LLVMBuildZExt(e->builder, n, e->i64, ""), emit_i64(e, fours));
   b = emit_offset(e, b, emit_i64(e, -fours * bytes));
-  const unsigned together = t->lanes < LANES ? RESTS_TOGETHER : 1;
-  Loop loop = loop_begin(e, emit_i64(e, 0), n, together);
+  Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
   for (unsigned j = 0; j < t->n; j++) c[j] = loop_carry(e, &loop, c[j]);
-  for (unsigned i = 0; i < together; i++)
-    emit_rest(t, c, at, i ? emit_add(e, loop.index, emit_i64(e, i)) : loop.index, b);
-  for (unsigned j = 0; j < t->n; j++) loop_next(&loop, j, c[j]);
+  LLVMValueRef entry = emit_add(e, emit_mul(e, loop.index, emit_i64(e, 8)), emit_i64(e, TFM_RESTS_AT));
+  entry = emit_offset(e, at, entry);
+  LLVMValueRef step = LLVMBuildZExt(e->builder, emit_load(e, e->i32, entry, 4), e->i64, "");
+  LLVMValueRef rests = emit_load(e, e->i32, emit_offset(e, entry, emit_i64(e, sizeof(int32_t))), 4);
+  b = emit_offset(e, b, emit_mul(e, emit_least(e, step, emit_i64(e, fours - 1)), emit_i64(e, bytes)));
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef sums = sums_of_pairs(t, tile_load_b(t, b, 0, j), emit_splat(e, rests, t->lanes));
+    loop_next(&loop, j, add_words(t, c[j], sums));
+  }
   loop_end(e, &loop);
   for (unsigned j = 0; j < t->n; j++) c[j] = loop.results[j];
 }

@@ -59,11 +59,12 @@ static void add_tile(const Gemm *gemm, Block *block, int64_t row, int64_t rows) 
   block->rows += rows;
 }
 
+static bool is_half(const tfm_gemm_step *step) { return !rows_are_whole(step) && step->form != TFM_FORM_F32; }
+
 /* Tiles of weights in 16 bits whose equal height has hardly enough sums for additions to follow one another, while half
  * of a whole tile computes two chains side by side (kernels/tile.c). */
 static bool has_slow_height(const tfm_gemm_step *step, int64_t rows, int64_t tiles) {
-  const bool is_half = !rows_are_whole(step) && step->form != TFM_FORM_F32;
-  return is_half && step->width <= NARROW_COLUMNS && tiles > 1 && rows / tiles == step->tile_rows - 2;
+  return is_half(step) && step->width <= NARROW_COLUMNS && tiles > 1 && rows / tiles == step->tile_rows - 2;
 }
 
 /* The first row of a tile of a run. Tiles have nearly equal heights; but tile registers are set up for whole ones, and
@@ -122,7 +123,8 @@ static int64_t steps_together(const Gemm *gemm, const Block *block) {
   if (tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES) || (tiles <= 1 && !block->in_order)) return INT64_MAX;
   const int64_t unit = unit_of(step), of_a = unit * tiles * step->tile_rows * step->a_bytes;
   const int64_t bytes = gemm_panel_bytes(step, unit) * (block->in_order ? 2 : 1) + of_a;
-  const int64_t most = unit * greatest_of(1, near_bytes() / bytes);
+  const int64_t chains = is_half(step) && step->width <= NARROW_COLUMNS ? 2 : 1; /* go side by side (kernels/tile.c) */
+  const int64_t most = unit * greatest_of(chains, near_bytes() / bytes / chains * chains);
   if (!rows_are_whole(step) || step->k <= most) return most;
   return round_up(ceil_div(step->k, ceil_div(step->k, most)), unit);
 }
