@@ -19,6 +19,15 @@ static void pointwise_body(RowKernel *k, void *context, LLVMValueRef *state) {
   row_store(k, row_values(k));
 }
 
+/* What follows a product sees the columns of one tile at a time: a turn of more would never come, and the rest of a
+ * turn goes under masks, which AVX2 stores one lane after the other. */
+static unsigned pointwise_unroll(const RowKernel *k) {
+  const unsigned usual = row_unroll(k), of_tile = k->e->target->gemm_tiles[0].width / LANES;
+  for (uint32_t i = 0; i < k->program.n; i++)
+    if (k->program.nodes[i]->kind == EXPR_ACC && of_tile > 0 && of_tile < usual) return of_tile;
+  return usual;
+}
+
 static void emit_pointwise(RowKernel *k) {
   if (row_has_squares(k)) {
     row_squares(k, pointwise_body);
@@ -26,7 +35,7 @@ static void emit_pointwise(RowKernel *k) {
   }
   Loop rows = loop_begin(k->e, emit_i64(k->e, 0), k->rows, 1);
   row_begin(k, rows.index);
-  row_walk(k, row_unroll(k), (RowWalk){.body = pointwise_body});
+  row_walk(k, pointwise_unroll(k), (RowWalk){.body = pointwise_body});
   loop_end(k->e, &rows);
 }
 

@@ -59,11 +59,12 @@ static void add_tile(const Gemm *gemm, Block *block, int64_t row, int64_t rows) 
   block->rows += rows;
 }
 
+static bool is_half(const tfm_gemm_step *step) { return !rows_are_whole(step) && step->form != TFM_FORM_F32; }
+
 /* Tiles of weights in 16 bits whose equal height has hardly enough sums for additions to follow one another, while half
  * of a whole tile computes two chains side by side (kernels/tile.c). */
 static bool has_slow_height(const tfm_gemm_step *step, int64_t rows, int64_t tiles) {
-  const bool is_half = !rows_are_whole(step) && step->form != TFM_FORM_F32;
-  return is_half && step->width <= NARROW_COLUMNS && tiles > 1 && rows / tiles == step->tile_rows - 2;
+  return is_half(step) && step->width <= NARROW_COLUMNS && tiles > 1 && rows / tiles == step->tile_rows - 2;
 }
 
 /* The first row of a tile of a run. Tiles have nearly equal heights; but tile registers are set up for whole ones, and
@@ -104,16 +105,26 @@ static void cut_live_rows(const Gemm *gemm, Block *block) {
   }
 }
 
-/* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that
- * all but the first tile find them in the nearest cache. Pieces of whole numbers are as long as one another, because a
- * short last one takes longer to begin than to compute. */
-static int64_t steps_together(const Gemm *gemm, int64_t tiles) {
+/* Whether the weights of a few rows are read in the order of memory. Where tiles are as wide as panels they are; where a
+ * tile takes a line of several, as with AVX2, a CPU does not foresee the next one (bench/notes.md). */
+static bool reads_in_order(const Gemm *gemm, int64_t tiles) {
   const tfm_gemm_step *step = gemm->step;
+  return tiles <= NEAR_TILES && step->width < step->panel &&
+         machine_vector_bytes(gemm->context->program->features) == ALIGNMENT / 2;
+}
+
+/* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that
+ * all but the first tile find them in the nearest cache, and the strips of a single one too. Pieces of whole numbers are
+ * as long as one another, because a short last one takes longer to begin than to compute. */
+static int64_t steps_together(const Gemm *gemm, const Block *block) {
+  const tfm_gemm_step *step = gemm->step;
+  const int64_t tiles = block->n;
   bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
-  if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return INT64_MAX;
+  if (tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES) || (tiles <= 1 && !block->in_order)) return INT64_MAX;
   const int64_t unit = unit_of(step), of_a = unit * tiles * step->tile_rows * step->a_bytes;
-  const int64_t bytes = gemm_panel_bytes(step, unit) + of_a;
-  const int64_t most = unit * greatest_of(1, near_bytes() / bytes);
+  const int64_t bytes = gemm_panel_bytes(step, unit) * (block->in_order ? 2 : 1) + of_a;
+  const int64_t chains = is_half(step) && step->width <= NARROW_COLUMNS ? 2 : 1; /* go side by side (kernels/tile.c) */
+  const int64_t most = unit * greatest_of(chains, near_bytes() / bytes / chains * chains);
   if (!rows_are_whole(step) || step->k <= most) return most;
   return round_up(ceil_div(step->k, ceil_div(step->k, most)), unit);
 }
@@ -138,7 +149,8 @@ static bool is_read_ahead(const Gemm *gemm, const Block *block) {
  * most calls have. */
 static void pace_block(const Gemm *gemm, Block *block) {
   const tfm_gemm_step *step = gemm->step;
-  block->together = steps_together(gemm, block->n);
+  block->in_order = reads_in_order(gemm, block->n);
+  block->together = steps_together(gemm, block);
   block->lines = least_of(TFM_PREFETCH_LINES,
                           ceil_div(gemm_panel_bytes(step, turn_of(step)), ALIGNMENT * calls_of(step, block)));
   if (is_read_ahead(gemm, block)) block->lines = 0;

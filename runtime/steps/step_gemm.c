@@ -107,6 +107,7 @@ typedef struct PanelWalk { /* the loops around a panel */
   int64_t scales, panel_bytes;     /* scales: where those begin that no tile fetches; if there are none, panel_bytes */
   int64_t column_bytes, lines;     /* between neighbouring columns; what tiles fetch, see pace_block in gemm_cut.c */
   bool fetches_next, fetches_rows; /* results: of the next tile; whole rows of a later one */
+  bool in_order;                   /* see Block */
 } PanelWalk;
 
 typedef struct Strip { /* of a panel: the columns of one tile, some steps of k */
@@ -149,47 +150,64 @@ static inline void fetch_rows(const PanelWalk *walk, int64_t column, int64_t col
   for (int64_t i = lines * column / n; i < end; i++) __builtin_prefetch(later + i * line, 0, 2);
 }
 
-/* A block of k of a panel, strip after strip and piece after piece: its weights stay near while the rows go by. */
+/* Goes on behind a piece of a strip: to the next piece, or to that of the next strip where pieces are read in order, and
+ * what is read next is the piece behind it. False: that was the last one. */
+static inline bool moves_on(const PanelWalk *walk, Strip *strip, int64_t *done, int64_t columns) {
+  const int64_t width = walk->job->gemm->step->width;
+  if (walk->in_order) {
+    *done = *done + width < columns ? *done + width : 0;
+    if (*done == 0) strip->first_k += strip->k;
+    return strip->first_k < walk->end_k;
+  }
+  strip->first_k += strip->k;
+  if (strip->first_k < walk->end_k) return true;
+  strip->first_k = walk->first_k;
+  *done += width;
+  return *done < columns;
+}
+
+/* A block of k of a panel, strip after strip and piece after piece: its weights stay near while the rows go by. Of a few
+ * rows it is piece after piece, and strip after strip of each. */
 static inline void run_panel(const PanelWalk *walk, int64_t panel, const char *weights, const char *next) {
   const tfm_gemm_step *step = walk->job->gemm->step;
   const Block *block = walk->job->block;
   const int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
-  Strip strip = {.next = next};
+  Strip strip = {.next = next, .first_k = walk->first_k};
+  int64_t done = 0;
   for (int64_t at = walk->scales; at < walk->panel_bytes; at += ALIGNMENT) __builtin_prefetch(weights + at, 0, 3);
-  for (int64_t done = 0; done < columns; done += step->width, weights += step->width * walk->column_bytes) {
+  do { /* once if there are no steps at all: zeroes */
     strip.column = column + done;
     strip.columns = least_of(step->width, columns - done);
-    strip.first_k = walk->first_k;
     if (walk->fetches_rows) fetch_rows(walk, strip.column, strip.columns);
-    do { /* once if there are no steps at all: zeroes */
-      strip.k = least_of(block->together, walk->end_k - strip.first_k);
-      strip.ahead = strip.k == block->k ? block->ahead : gemm_bytes_ahead(step, block, strip.k);
-      strip.weights = weights;
-      if (strip.first_k > walk->first_k) strip.weights += gemm_panel_bytes(step, strip.first_k - walk->first_k);
-      run_tiles(walk, &strip);
-      strip.next += walk->tiles * strip.ahead;
-      strip.first_k += strip.k;
-    } while (strip.first_k < walk->end_k);
-  }
+    strip.k = least_of(block->together, walk->end_k - strip.first_k);
+    strip.ahead = strip.k == block->k ? block->ahead : gemm_bytes_ahead(step, block, strip.k);
+    const int64_t before = strip.first_k - walk->first_k;
+    strip.weights = weights + done * walk->column_bytes + (before ? gemm_panel_bytes(step, before) : 0);
+    if (walk->in_order && done == 0)
+      strip.next = strip.first_k + strip.k < walk->end_k ? weights + gemm_panel_bytes(step, before + strip.k) : next;
+    run_tiles(walk, &strip);
+    strip.next += walk->tiles * strip.ahead;
+  } while (moves_on(walk, &strip, &done, columns));
 }
 
-/* Whether a call of a tile takes a panel as a whole: all of its columns and all of k. */
-static bool takes_whole_panels(const Gemm *gemm, const Block *block) {
-  const tfm_gemm_step *step = gemm->step;
-  return gemm->chains == 1 && gemm->k_blocks == 1 && step->width == step->panel && block->k == step->k;
+/* Whether a call of a tile takes all of k. */
+static bool takes_all_steps(const Gemm *gemm, const Block *block) {
+  return gemm->chains == 1 && gemm->k_blocks == 1 && block->k == gemm->step->k;
 }
 
 static PanelWalk walk_of(const GemmJob *job) {
   const Gemm *gemm = job->gemm;
   const tfm_gemm_step *step = gemm->step;
   PanelWalk walk = {.job = job, .panel_bytes = full_panel_bytes(step)};
-  const bool one_tile = is_short(gemm), in_one_piece = !one_tile && takes_whole_panels(gemm, job->block);
+  const bool one_tile = is_short(gemm), in_one_piece = !one_tile && takes_all_steps(gemm, job->block);
+  const bool whole_panels = in_one_piece && step->width == step->panel;
   const bool has_whole_rows = job->to.stride == step->n && job->end_panel - job->first_panel == gemm->panels;
   walk.tiles = one_tile ? 1 : job->block->n;
   walk.lines = one_tile ? 0 : job->block->lines;
-  walk.scales = in_one_piece ? gemm_panel_bytes(step, step->k) : walk.panel_bytes;
+  walk.in_order = job->block->in_order && !one_tile;
+  walk.scales = whole_panels ? gemm_panel_bytes(step, step->k) : walk.panel_bytes;
   walk.column_bytes = column_bytes_of(step);
-  walk.fetches_next = in_one_piece && rows_are_whole(step) && gemm->blocks > 1;
+  walk.fetches_next = in_one_piece && rows_are_whole(step) && (gemm->blocks > 1 || !whole_panels);
   walk.fetches_rows = one_tile && has_whole_rows;
   return walk;
 }

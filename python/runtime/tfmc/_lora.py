@@ -20,8 +20,6 @@ def _text_list(items):
     return "[" + ", ".join(json.dumps(item, ensure_ascii=False) for item in items) + "]"
 
 
-
-
 def _read(folder):
     """What an adapter of peft is: the settings of the line, by name."""
     path = pathlib.Path(folder) / "adapter_config.json"
