@@ -271,6 +271,14 @@ static void load_four(Direct *d, RowGroup *g, LLVMValueRef along, LLVMValueRef *
   emit_transposed_quarters(e, d->lanes, r);
 }
 
+/* Rows so long that those of the next group leave the nearest caches before they are read fetch their own next lines
+ * (AVX2, which has half the rows, and smaller caches). */
+static void fetch_own_lines(Direct *d, const RowGroup *g, LLVMValueRef along) {
+  Emitter *e = d->e;
+  LLVMValueRef ahead = emit_add(e, along, emit_i64(e, ROWS_AHEAD));
+  for (unsigned i = 0; i < d->lanes; i++) emit_prefetch(e, emit_offset(e, g->x[i], ahead), 3);
+}
+
 /* Rows are too many streams for the CPU to fetch ahead. Those of the next group lie behind those of this one, so they
  * come in the order of memory, each line once: n turns, the first of which is `step`, fetch what n turns read. Of rows
  * with something between them nothing is fetched: their own lines, which are here. Several columns leave time enough to
@@ -283,8 +291,17 @@ static void fetch_ahead(Direct *d, const RowGroup *g, LLVMValueRef step, unsigne
   LLVMValueRef is_next = emit_icmp(e, LLVMIntEQ, bytes, d->args[X_ROW]);
   LLVMValueRef at = emit_offset(e, g->x[0], emit_select(e, is_next, ahead, along));
   const unsigned locality = d->spec->width == 1 ? 3 : 2;
+  If is_short;
+  if (d->lanes == LANES / 2) {
+    LLVMValueRef is_long = emit_icmp(e, LLVMIntSGE, d->args[K], emit_i64(e, ROWS_LONG));
+    If own = if_begin(e, is_long);
+    fetch_own_lines(d, g, along);
+    if_end(e, &own);
+    is_short = if_begin(e, LLVMBuildNot(e->builder, is_long, ""));
+  }
   for (unsigned line = 0; line < n * d->lanes / 4; line++)
     emit_prefetch(e, emit_offset(e, at, emit_i64(e, 64 * (int64_t)line)), locality);
+  if (d->lanes == LANES / 2) if_end(e, &is_short);
 }
 
 /* A turn: four steps, as few as a square of quarters has, so that no row's address waits on the stack. */

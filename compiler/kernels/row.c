@@ -79,6 +79,7 @@ static LLVMValueRef row_pointer(RowKernel *k, uint32_t i) {
   LLVMValueRef base = argument(k, e->pointer, at + offsetof(tfm_row_operand, base));
   LLVMValueRef stride = argument(k, e->i64, at + offsetof(tfm_row_operand, row_stride));
   LLVMValueRef number = k->row;
+  if (k->spec->operands[i].access == COLUMN_LOOKED_UP) return base;
   if (k->spec->operands[i].gathered) {
     LLVMValueRef id = emit_load(e, e->i32, row_pointer(k, k->spec->operands[i].gathered), 4);
     number = LLVMBuildSExt(e->builder, id, e->i64, "");
@@ -95,6 +96,8 @@ void row_begin(RowKernel *k, LLVMValueRef row) {
     k->pointers[i] = row_pointer(k, i);
     size_t stride = operand_offset(i) + offsetof(tfm_row_operand, column_stride);
     k->strides[i] = is_strided(&k->spec->operands[i]) ? argument(k, e->i64, stride) : NULL;
+    if (k->spec->operands[i].access == COLUMN_LOOKED_UP)
+      k->strides[i] = argument(k, e->i64, operand_offset(i) + offsetof(tfm_row_operand, row_stride));
   }
   ExprEmitter emitter = {.e = e, .program = &k->program, .leaf = leaf, .context = k, .fault = k->fault};
   emit_expr_per_row(&emitter);
@@ -212,6 +215,22 @@ static LLVMValueRef load_vector(RowKernel *k, uint32_t i, unsigned vector) {
   return k->mask ? emit_load_masked(k->e, type, pointer, k->mask, bytes) : emit_load(k->e, type, pointer, bytes);
 }
 
+/* Elements of a table of one column, one for each lane. Lanes that are not in use take the first. */
+static LLVMValueRef look_up(RowKernel *k, uint32_t i, unsigned vector) {
+  Emitter *e = k->e;
+  const RowOperandSpec *operand = &k->spec->operands[i];
+  LLVMValueRef ids = load_vector(k, operand->gathered, vector), found = LLVMGetUndef(lanes_type(element_type(k, operand)));
+  if (k->mask) ids = emit_select(e, k->mask, ids, LLVMConstNull(lanes_type(e->i32)));
+  for (unsigned lane = 0; lane < LANES; lane++) {
+    LLVMValueRef id = LLVMBuildExtractElement(e->builder, ids, emit_i32(e, (int32_t)lane), "");
+    LLVMValueRef bytes = emit_mul(e, LLVMBuildSExt(e->builder, id, e->i64, ""), k->strides[i]);
+    LLVMValueRef at = emit_offset(e, k->pointers[i], bytes);
+    LLVMValueRef element = emit_load(e, element_type(k, operand), at, element_bytes(operand));
+    found = LLVMBuildInsertElement(e->builder, found, element, emit_i32(e, (int32_t)lane), "");
+  }
+  return found;
+}
+
 /* A bool is a byte in memory and i1 in a register; any byte but 0 is true. */
 Lanes row_load(RowKernel *k, uint32_t i) {
   Emitter *e = k->e;
@@ -222,7 +241,8 @@ Lanes row_load(RowKernel *k, uint32_t i) {
     lanes = lanes_splat(e, emit_load(e, type, k->pointers[i], element_bytes(operand)));
   } else {
     lanes = lanes_same(NULL);
-    for (unsigned v = 0; v < e->n_vectors; v++) lanes.v[v] = load_vector(k, i, v);
+    LLVMValueRef (*const load)(RowKernel *, uint32_t, unsigned) = operand->access == COLUMN_LOOKED_UP ? look_up : load_vector;
+    for (unsigned v = 0; v < e->n_vectors; v++) lanes.v[v] = load(k, i, v);
   }
   for (unsigned v = 0; v < e->n_vectors && is_narrow(operand); v++)
     lanes.v[v] = (operand->form == TFM_FORM_BF16 ? emit_widened_bf16 : emit_widened_f16)(e, lanes.v[v], LANES);

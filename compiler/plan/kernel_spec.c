@@ -17,7 +17,7 @@ const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES] = {
 #include "plan/kernels.def"
 
 static const char *const line_names[] = {"", " long", " of any length"};
-static const char *const access_names[] = {"contiguous", "broadcast", "strided", "transposed"};
+static const char *const access_names[] = {"contiguous", "broadcast", "strided", "transposed", "looked up"};
 
 /* f32 goes without saying. */
 static const char *shown_form(uint8_t form) {

@@ -5,9 +5,11 @@
 #include "plan/cost.h"
 
 /* The only property of strides that generated code depends on: 1 is a vector load, 0 a broadcast, anything else a load
- * per element. */
+ * per element. But a table whose ids differ from column to column has one column itself. */
 static ColumnAccess access_of(const Nest *nest, const NestOperand *operand) {
-  const Size *stride = operand->strides[nest->rank - 1];
+  const uint32_t columns = nest->rank - 1;
+  const Size *stride = operand->strides[columns];
+  if (operand->ids && !size_equals(nest->operands[operand->ids].strides[columns], 0)) return COLUMN_LOOKED_UP;
   if (size_equals(stride, 0)) return COLUMN_BROADCAST;
   return size_equals(stride, 1) ? COLUMN_CONTIGUOUS : COLUMN_STRIDED;
 }

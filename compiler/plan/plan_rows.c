@@ -14,8 +14,11 @@
 
 static const Size *const *dims_of(const Node *node) { return (const Size *const *)node->dims; }
 
-/* Returns how many of the last axes must stay as they are: a gather needs its columns. */
-static uint32_t fixed_axes(Planner *p, const Body *body) { return expr_has_kind(p, body->expr, EXPR_GATHER); }
+/* Returns how many of the last axes must stay as they are: a gather needs its columns, unless they are one. Then rows
+ * become columns, with an id for each. */
+static uint32_t fixed_axes(Planner *p, const Body *body) {
+  return expr_has_kind(p, body->expr, EXPR_GATHER) && !size_equals(body->dims[body->rank - 1], 1);
+}
 
 /* A mask of rows says which rows of the result are computed, so the rows must stay the node's own: nothing is merged
  * into the columns. */

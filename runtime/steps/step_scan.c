@@ -10,47 +10,52 @@
 
 enum { MOST_WAITING = 40 };
 
+/* Of lines side by side, or of one, whose other numbers are 0: a vector of the compiler, so that it stays in registers
+ * from element to element, which arrays do not where code is to be small. */
+typedef float Sums __attribute__((vector_size(BESIDE * sizeof(float))));
+
 /* Of the product: what its kernels do to chains of TFM_SHORT_CHAIN steps, and partial_sums.h to the sums of TFM_CHAIN
  * steps. The sums that wait are a binary counter, and chains behind an element hold only zeros. */
 typedef struct Waiting {
-  float sums[MOST_WAITING][BESIDE];
+  Sums sums[MOST_WAITING];
   int n;
-  float before[BESIDE]; /* the short chains before this one, if there are any */
+  Sums before; /* the short chains before this one, if there are any */
   bool has_before;
 } Waiting;
 
-static inline void push_chain(Waiting *waiting, float *sum, int64_t chain, int width) {
-  for (; chain & 1; chain >>= 1) {
-    waiting->n--;
-    for (int j = 0; j < width; j++) sum[j] += waiting->sums[waiting->n][j];
-  }
-  memcpy(waiting->sums[waiting->n++], sum, (size_t)width * sizeof *sum);
-}
-
 /* The short chain that ends before element i becomes one of those before, and a long chain of these waits. */
-static inline void end_chain(Waiting *waiting, const float *sum, int64_t i, int width) {
-  for (int j = 0; j < width; j++) waiting->before[j] = waiting->has_before ? waiting->before[j] + sum[j] : sum[j];
+static void end_chain(Waiting *waiting, const Sums *chain, int64_t i) {
+  Sums sum = waiting->has_before ? waiting->before + *chain : *chain;
+  waiting->before = sum;
   waiting->has_before = i % TFM_CHAIN != 0;
-  if (!waiting->has_before) push_chain(waiting, waiting->before, i / TFM_CHAIN - 1, width);
+  if (waiting->has_before) return;
+  for (int64_t number = i / TFM_CHAIN - 1; number & 1; number >>= 1) sum += waiting->sums[--waiting->n];
+  waiting->sums[waiting->n++] = sum;
 }
 
-/* Without chains the first sum is the first element itself, so that -0 stays -0; a product begins with 0. */
-static inline void running_sums(const Line *line, bool has_chains, int width) {
-  float sum[BESIDE], x[BESIDE];
+/* Chain by chain; without chains all is one. Nothing changes what is added to -0: so begins what has no sum yet, but a
+ * product begins with 0. */
+static void running_sums(const Line *line, bool has_chains, bool is_single) {
+  const Sums zero = {0}, none = -zero;
+  Sums x;
   Waiting waiting = {.n = 0};
-  for (int64_t i = 0; i < line->count; i++) {
-    const bool begins = i == 0 || (has_chains && i % TFM_SHORT_CHAIN == 0);
-    memcpy(x, line->x + i * line->x_stride, (size_t)width * sizeof *x);
-    if (begins && i) end_chain(&waiting, sum, i, width);
-    if (begins)
-      for (int j = 0; j < width; j++) sum[j] = has_chains ? 0.0f + x[j] : x[j];
-    else
-      for (int j = 0; j < width; j++) sum[j] += x[j];
-    memcpy(x, sum, sizeof x);
-    for (int j = 0; waiting.has_before && j < width; j++) x[j] = waiting.before[j] + x[j];
-    for (int block = waiting.n; block-- > 0;)
-      for (int j = 0; j < width; j++) x[j] += waiting.sums[block][j];
-    memcpy(line->c + i * line->c_stride, x, (size_t)width * sizeof *x);
+  const int64_t chain = has_chains ? TFM_SHORT_CHAIN : line->count;
+  const char *from = line->x;
+  char *to = line->c;
+  for (int64_t begin = 0; begin < line->count; begin += chain) {
+    Sums sum = has_chains ? zero : none;
+    const Sums before = waiting.has_before ? waiting.before : none;
+    const int64_t n = least_of(chain, line->count - begin);
+    for (int64_t i = 0; i < n; i++, from += line->x_stride, to += line->c_stride) {
+      if (is_single) x = (Sums){f32_at(from)};
+      else memcpy(&x, from, sizeof x);
+      sum += x;
+      Sums all = before + sum;
+      for (int block = waiting.n; block-- > 0;) all += waiting.sums[block];
+      if (is_single) memcpy(to, &(float){all[0]}, sizeof(float));
+      else memcpy(to, &all, sizeof all);
+    }
+    end_chain(&waiting, &sum, begin + n);
   }
 }
 
@@ -67,8 +72,7 @@ static void spoil_before(const Line *line, int column) {
 
 /* One line, or BESIDE of them. */
 static void scan_f32(const Line *line, bool is_product, int width) {
-  if (width == BESIDE) running_sums(line, is_product, BESIDE);
-  else running_sums(line, is_product, 1);
+  running_sums(line, is_product, width == 1);
   for (int j = 0; is_product && line->count && j < width; j++) spoil_before(line, j);
 }
 
