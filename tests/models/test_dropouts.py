@@ -66,6 +66,8 @@ def without(config, path):
 def imported(case, folder):
     """The text, and the config whose dropouts it has all."""
     config = case["files"]["config.json"] = marked(case["files"]["config.json"])[0]
+    if config["model_type"] == "wav2vec2":
+        config["apply_spec_augment"] = False  # sounds that are hidden at random
     checkpoint.write(case, folder)
     lacking = re.search(r"^# Training is without the dropouts of config.json: (.*)$", tfmc("import", folder), re.M)
     for said in lacking[1].split(", ") if lacking else ():
