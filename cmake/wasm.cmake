@@ -4,8 +4,7 @@
 # one, OFF leaves the family out.
 
 # Without files, threads and training.
-set(tfm_not_for_modules /train/ /pool/pool.c /pool/crowd.c /machine/processors.c /machine/x86.c
-  /library/open_path.c /walk/all_drivers.c)
+set(tfm_not_for_modules /train/ /pool/pool.c /machine/processors.c /machine/x86.c /library/open_path.c /walk/all_drivers.c)
 # What every browser since 2023 has. Roots are instructions: there is no errno.
 set(tfm_module_options --target=wasm32 -nostdlibinc -std=c17 -DNDEBUG -D_GNU_SOURCE -DXXH_VECTOR=0 -O2 -g0 -mbulk-memory
   -mmutable-globals -mnontrapping-fptoint -msign-ext -msimd128 -ffp-contract=off -fno-math-errno -fno-strict-aliasing

@@ -18,7 +18,7 @@ typedef struct AdaptedWeight {
   const char *module; /* the path of the weight without ".weight" */
   int64_t rank;
   double alpha, scale;
-  bool is_turned;     /* it is [in, out], of x @ w; else [out, in], of linear(x, w) */
+  bool is_turned; /* it is [in, out], of x @ w; else [out, in], of linear(x, w) */
 } AdaptedWeight;
 
 typedef struct Adapters {

@@ -174,7 +174,8 @@ void read_rates(Elaborator *e, const char *name, Value v, Rates *to) {
     good = row.kind == VALUE_LIST && row.as.list->n == 2 && row.as.list->items[0].kind == VALUE_STRING;
     if (!good) break;
     RateOf rate = {.pattern = row.as.list->items[0].as.string};
-    set_number(e, arena_printf(e->arena, "a number of %s", name), SETTING_POSITIVE, row.as.list->items[1], &rate.factor);
+    const char *what = arena_printf(e->arena, "a number of %s", name);
+    set_number(e, what, SETTING_POSITIVE, row.as.list->items[1], &rate.factor);
     vec_push(e->arena, to, rate);
   }
   if (!good)

@@ -12,7 +12,8 @@
 /* Adds an error for each key of config.json that the block does not name and that is not known to change nothing. */
 void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Folder *folder);
 
-/* Adds the keys of dropouts above 0 that training would have and the family's text has none for, "a = 0.1, b.c = 0.2". */
+/* Adds the keys of dropouts above 0 that training would have and the family's text has none for:
+ * "a = 0.1, b.c = 0.2". */
 void account_lacking_dropouts(StrBuf *out, const Family *family, const Folder *folder);
 
 typedef struct TensorUse {

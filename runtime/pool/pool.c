@@ -45,7 +45,7 @@ struct tfm_pool {
   uint32_t first_phase; /* of the run */
   int32_t n_threads;
   int64_t spin_ns;
-  Crowd crowd; /* of who has claimed the pool */
+  Crowd crowd;                    /* of who has claimed the pool */
   _Atomic uint32_t stop, claimed; /* 0 or 1: RISC-V has no instructions for narrower ones */
   tfm_allocator allocator;
   pid_t process;

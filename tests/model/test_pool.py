@@ -85,8 +85,7 @@ def explore(root, cc, folder, number, source, scenarios):
     (folder / "pool_source.c").write_text(source)
     here, program = root / "tests/model/pool_explorer.c", folder / "explorer"
     subprocess.run([cc, "-std=c17", "-O2", "-w", f"-I{folder}", f"-I{root}/runtime/include", f"-I{root}/runtime",
-                    "-DPOOL_C=\"pool_source.c\"", "-o", program, here,
-                    root / "runtime/pool/crowd.c"], check=True)
+                    "-DPOOL_C=\"pool_source.c\"", "-o", program, here], check=True)
     done = subprocess.run([program, *scenarios], capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 

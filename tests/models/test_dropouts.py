@@ -45,10 +45,10 @@ def tfmc(*args):
 
 
 def marked(config, number=0):
-    """The config with a p of its own for each key of a dropout, in parts too."""
+    """The config with a p of its own for each key of a dropout, in parts too; MPT's in attn_config is 0 or 1."""
     made = {}
     for key, value in sorted(config.items()):
-        if isinstance(value, dict) and key not in ("rope_parameters", "rope_scaling"):
+        if isinstance(value, dict) and key not in ("rope_parameters", "rope_scaling", "attn_config"):
             made[key], number = marked(value, number)
         elif "drop" in key and not isinstance(value, (bool, str)):
             made[key], number = (0.0 if any(word in key for word in OFF) else round(0.05 + 0.06 * (number % 14), 2)), number + 1
@@ -66,6 +66,8 @@ def without(config, path):
 def imported(case, folder):
     """The text, and the config whose dropouts it has all."""
     config = case["files"]["config.json"] = marked(case["files"]["config.json"])[0]
+    if config["model_type"] == "wav2vec2":
+        config["apply_spec_augment"] = False  # sounds that are hidden at random
     checkpoint.write(case, folder)
     lacking = re.search(r"^# Training is without the dropouts of config.json: (.*)$", tfmc("import", folder), re.M)
     for said in lacking[1].split(", ") if lacking else ():
