@@ -116,6 +116,18 @@ class Settings(Case):
                 self.refused(tfmc.InputError, ("tokenizer_config.json", f"{key} is {json.dumps(not value)}"), tfmc.text.load_tokenizer, folder)
             self.agrees(self.saved(self.made(**parts), **{key: not value}))
 
+    def test_what_classes_of_bert_do_unasked(self):
+        """They make small letters and take Chinese apart, whatever tokenizer.json does."""
+        import tokenizers
+        pre = tokenizers.pre_tokenizers.BertPreTokenizer()
+        for key, parts in ("do_lower_case", dict(lowercase=False)), ("tokenize_chinese_chars", dict(handle_chinese_chars=False)):
+            made = self.made(normalizer=tokenizers.normalizers.BertNormalizer(**parts), pre_tokenizer=pre)
+            for kind in "BertTokenizerFast", "ElectraTokenizer":
+                self.refused(tfmc.InputError, (f"{key} is true where it is not said",), tfmc.text.load_tokenizer,
+                             self.saved(made, tokenizer_class=kind))
+                tfmc.text.load_tokenizer(self.saved(made, tokenizer_class=kind, **{key: False}))
+            self.agrees(self.saved(made))
+
     def test_the_side_that_is_cut(self):
         import tokenizers
         from tfmc.text import _folder

@@ -12,6 +12,8 @@ from .._errors import InputError
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 PROPERTIES = ("lstrip", "rstrip", "normalized", "single_word", "special")
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that take tokenizer.json as it is
+BERTS = ("Bert", "DistilBert", "Electra", "MobileBert", "Funnel", "LayoutLM", "MPNet")
+OF_BERTS = dict(do_lower_case=True, tokenize_chinese_chars=True)  # what they do where tokenizer_config.json does not say it
 
 
 def content(token):
@@ -44,7 +46,9 @@ def _check(tokenizers, tokenizer, settings, place):
         return
     own, pre = tokenizer.normalizer, json.loads(tokenizer.pre_tokenizer.__getstate__()) if tokenizer.pre_tokenizer else {}
     there = {"do_lower_case": own is not None and own.normalize_str("A").strip("▁ ") == "a"}
-    if isinstance(own, tokenizers.normalizers.BertNormalizer):
+    is_bert = isinstance(own, tokenizers.normalizers.BertNormalizer)
+    usual = OF_BERTS if is_bert and (settings.get("tokenizer_class") or "").startswith(BERTS) else {}
+    if is_bert:
         there |= {"strip_accents": own.strip_accents, "tokenize_chinese_chars": own.handle_chinese_chars}
     for part in pre.get("pretokenizers", [pre]):
         if part.get("type") == "ByteLevel":
@@ -52,10 +56,11 @@ def _check(tokenizers, tokenizer, settings, place):
         if part.get("type") == "Metaspace":
             there["add_prefix_space"] = part["prepend_scheme"] != "never"
     for key, found in there.items():
-        said = settings.get(key)
+        said = settings.get(key, usual.get(key))
         if isinstance(said, bool) and isinstance(found, bool) and said != found:
-            raise InputError(f"{place}: {key} is {json.dumps(said)}, and tokenizer.json says {json.dumps(found)}; which of them holds "
-                             "depends on the class: save the tokenizer anew with transformers")
+            unsaid = "" if key in settings else " where it is not said"
+            raise InputError(f"{place}: {key} is {json.dumps(said)}{unsaid}, and tokenizer.json says {json.dumps(found)}; which of "
+                             "them holds depends on the class: save the tokenizer anew with transformers")
 
 
 # ---- tokens ----
