@@ -283,7 +283,7 @@ static void check_look_up(const char *name, tfm_form form, const float *table, c
   int32_t ids[2][3 * (MOST + GUARD)];
   uint64_t seed = 5;
   for (int64_t columns = 1; columns <= MOST; columns++) {
-    for (int i = 0; i < 2 * (MOST + GUARD) * 3; i++) ids[0][i] = INT32_MAX - i;
+    for (int i = 0; i < 2 * 3 * (MOST + GUARD); i++) ids[i % 2][i / 2] = INT32_MAX - i;
     for (int64_t i = 0; i < 2 * columns; i++) {
       ids[i / columns][i % columns * stride] = (int32_t)((7 * i + columns) % 100);
       in[i / columns][i % columns] = random_float(&seed);
