@@ -267,32 +267,17 @@ Test(plan, tables_are_walked_by_their_ids) {
                               "  %0 = input \"ids\" : i32[b, t]\n"
                               "  %1 = weight \"e\" : f32[100, 64]\n"
                               "  %2 = pointwise %1, %0, { gather($0, $1) } : f32[b, t, 64]\n"
-                              "  output y = %2\n"
+                              "  %3 = weight \"s\" : f32[100, 1]\n"
+                              "  %4 = pointwise %3, %0, { gather($0, $1) } : f32[b, t, 1]\n"
+                              "  output y = %2\n  output z = %4\n"
                               "}\n");
   const tfm_operand *operands = &p->operands[row(p, 0)->first_operand];
   cr_assert_eq(row(p, 0)->rank, 2);
   cr_assert_eq(operands[2].gathered, 1);
   expect_size(p, operands[2].strides[0], "64");
   expect_size(p, operands[1].strides[0], "1");
-}
-
-/* Ids of scalars are the columns, not rows of one column; a mask or other columns keep rows. */
-Test(plan, ids_of_a_table_of_one_column_are_columns) {
-  const tfm_program *p = plan("graph G(sizes b, t) {\n"
-                              "  %0 = input \"ids\" : i32[b, t]\n"
-                              "  %1 = weight \"e\" : f32[100, 1]\n"
-                              "  %2 = pointwise %1, %0, { gather($0, $1) } : f32[b, t, 1]\n"
-                              "  output y = %2\n"
-                              "}\n");
-  const tfm_row_step *step = row(p, 0);
-  const tfm_operand *operands = &p->operands[step->first_operand];
-  cr_assert_eq(step->rank, 2);
-  expect_size(p, step->dims[1], "t");
-  cr_assert_eq(operands[2].gathered, 1);
-  expect_size(p, operands[0].strides[1], "1");
-  expect_size(p, operands[1].strides[1], "1");
-  expect_size(p, operands[2].strides[0], "1");
-  expect_size(p, operands[2].strides[1], "0");
+  expect_size(p, row(p, 1)->dims[1], "t"); /* ids of scalars are columns */
+  expect_size(p, p->operands[row(p, 1)->first_operand + 1].strides[1], "1");
 }
 
 /* A product's panels serve a look-up in the same weight; without one each row is a panel. */
