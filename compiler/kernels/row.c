@@ -94,10 +94,10 @@ void row_begin(RowKernel *k, LLVMValueRef row) {
   k->row = row;
   for (uint32_t i = 0; i < k->spec->n_operands; i++) {
     k->pointers[i] = row_pointer(k, i);
-    size_t stride = operand_offset(i) + offsetof(tfm_row_operand, column_stride);
-    k->strides[i] = is_strided(&k->spec->operands[i]) ? argument(k, e->i64, stride) : NULL;
-    if (k->spec->operands[i].access == COLUMN_LOOKED_UP)
-      k->strides[i] = argument(k, e->i64, operand_offset(i) + offsetof(tfm_row_operand, row_stride));
+    const bool is_looked_up = k->spec->operands[i].access == COLUMN_LOOKED_UP;
+    size_t stride = is_looked_up ? offsetof(tfm_row_operand, row_stride) : offsetof(tfm_row_operand, column_stride);
+    const bool has_stride = is_looked_up || is_strided(&k->spec->operands[i]);
+    k->strides[i] = has_stride ? argument(k, e->i64, operand_offset(i) + stride) : NULL;
   }
   ExprEmitter emitter = {.e = e, .program = &k->program, .leaf = leaf, .context = k, .fault = k->fault};
   emit_expr_per_row(&emitter);
@@ -219,13 +219,14 @@ static LLVMValueRef load_vector(RowKernel *k, uint32_t i, unsigned vector) {
 static LLVMValueRef look_up(RowKernel *k, uint32_t i, unsigned vector) {
   Emitter *e = k->e;
   const RowOperandSpec *operand = &k->spec->operands[i];
-  LLVMValueRef ids = load_vector(k, operand->gathered, vector), found = LLVMGetUndef(lanes_type(element_type(k, operand)));
+  LLVMTypeRef type = element_type(k, operand);
+  LLVMValueRef ids = load_vector(k, operand->gathered, vector), found = LLVMGetUndef(lanes_type(type));
   if (k->mask) ids = emit_select(e, k->mask, ids, LLVMConstNull(lanes_type(e->i32)));
   for (unsigned lane = 0; lane < LANES; lane++) {
     LLVMValueRef id = LLVMBuildExtractElement(e->builder, ids, emit_i32(e, (int32_t)lane), "");
     LLVMValueRef bytes = emit_mul(e, LLVMBuildSExt(e->builder, id, e->i64, ""), k->strides[i]);
     LLVMValueRef at = emit_offset(e, k->pointers[i], bytes);
-    LLVMValueRef element = emit_load(e, element_type(k, operand), at, element_bytes(operand));
+    LLVMValueRef element = emit_load(e, type, at, element_bytes(operand));
     found = LLVMBuildInsertElement(e->builder, found, element, emit_i32(e, (int32_t)lane), "");
   }
   return found;
@@ -241,8 +242,8 @@ Lanes row_load(RowKernel *k, uint32_t i) {
     lanes = lanes_splat(e, emit_load(e, type, k->pointers[i], element_bytes(operand)));
   } else {
     lanes = lanes_same(NULL);
-    LLVMValueRef (*const load)(RowKernel *, uint32_t, unsigned) = operand->access == COLUMN_LOOKED_UP ? look_up : load_vector;
-    for (unsigned v = 0; v < e->n_vectors; v++) lanes.v[v] = load(k, i, v);
+    const bool is_looked_up = operand->access == COLUMN_LOOKED_UP;
+    for (unsigned v = 0; v < e->n_vectors; v++) lanes.v[v] = (is_looked_up ? look_up : load_vector)(k, i, v);
   }
   for (unsigned v = 0; v < e->n_vectors && is_narrow(operand); v++)
     lanes.v[v] = (operand->form == TFM_FORM_BF16 ? emit_widened_bf16 : emit_widened_f16)(e, lanes.v[v], LANES);

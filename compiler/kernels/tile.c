@@ -45,9 +45,10 @@ typedef struct Position {
 } Position;
 
 /* A few rows of half lines: there are as many fetches as half of the additions, and each takes a place from those that
- * go to memory; the CPU reads ahead by itself. */
+ * go to memory; the CPU reads ahead by itself. In f32 it does so for any rows, which then have a load a step less. */
 static bool leaves_own_lines(const Tile *t) {
-  return has_half_lines(t) && t->spec->rows > 1 && t->spec->rows <= TILE_FEW_ROWS;
+  const KernelSpec *spec = t->spec;
+  return has_half_lines(t) && spec->rows > 1 && (spec->rows <= TILE_FEW_ROWS || spec->b_form == TFM_FORM_F32);
 }
 
 /* Rows of b follow one another, so that what is fetched beyond the last one is read next. */

@@ -21,7 +21,7 @@ typedef enum ColumnAccess {
   COLUMN_BROADCAST,  /* column stride 0: one value per row */
   COLUMN_STRIDED,    /* any column stride, read from the arguments */
   COLUMN_TRANSPOSED, /* the same, with neighbouring rows side by side: row stride = size of an element, 4 bytes */
-  COLUMN_LOOKED_UP   /* a table of one column: `gathered` holds an id for each column, the row stride is that of an id */
+  COLUMN_LOOKED_UP   /* a table of one column: `gathered` has an id for each column, the row stride is that of an id */
 } ColumnAccess;
 
 /* The lengths of lines that are summed: whether they are one chain of TFM_ROW_CHAIN elements. */

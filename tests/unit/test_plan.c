@@ -267,13 +267,17 @@ Test(plan, tables_are_walked_by_their_ids) {
                               "  %0 = input \"ids\" : i32[b, t]\n"
                               "  %1 = weight \"e\" : f32[100, 64]\n"
                               "  %2 = pointwise %1, %0, { gather($0, $1) } : f32[b, t, 64]\n"
-                              "  output y = %2\n"
+                              "  %3 = weight \"s\" : f32[100, 1]\n"
+                              "  %4 = pointwise %3, %0, { gather($0, $1) } : f32[b, t, 1]\n"
+                              "  output y = %2\n  output z = %4\n"
                               "}\n");
   const tfm_operand *operands = &p->operands[row(p, 0)->first_operand];
   cr_assert_eq(row(p, 0)->rank, 2);
   cr_assert_eq(operands[2].gathered, 1);
   expect_size(p, operands[2].strides[0], "64");
   expect_size(p, operands[1].strides[0], "1");
+  expect_size(p, row(p, 1)->dims[1], "t"); /* ids of scalars are columns */
+  expect_size(p, p->operands[row(p, 1)->first_operand + 1].strides[1], "1");
 }
 
 /* A product's panels serve a look-up in the same weight; without one each row is a panel. */

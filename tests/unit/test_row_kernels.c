@@ -266,6 +266,44 @@ static void check_gather(const char *name, tfm_form form, float table[10][20], c
   kernel_bench_free(&bench);
 }
 
+/* table[ids] + x of a table of one column, every second number of `table`: an id for each column. Ids behind the last
+ * column are of no table. */
+static void check_look_up(const char *name, tfm_form form, const float *table, const void *kept, ColumnAccess access) {
+  enum { MOST = 70, GUARD = 32 };
+  KernelBench bench = kernel_bench_new(name);
+  Arena *a = bench.arena;
+  KernelSpec spec = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = 4};
+  spec.operands[1] = (RowOperandSpec){.dtype = F, .gathered = 2, .form = (uint8_t)form, .access = COLUMN_LOOKED_UP};
+  spec.operands[2] = (RowOperandSpec){.dtype = I, .access = access};
+  spec.expr = expr_op(a, OP_ADD, F, expr_gather(a, F, 1, 2), expr_input(a, F, 3), NULL);
+  kernel_add(&bench, spec);
+  kernels_compile(&bench);
+  const int64_t stride = access == COLUMN_STRIDED ? 3 : 1;
+  float out[2][MOST + GUARD], in[2][MOST];
+  int32_t ids[2][3 * (MOST + GUARD)];
+  uint64_t seed = 5;
+  for (int64_t columns = 1; columns <= MOST; columns++) {
+    for (int i = 0; i < 2 * 3 * (MOST + GUARD); i++) ids[i % 2][i / 2] = INT32_MAX - i;
+    for (int64_t i = 0; i < 2 * columns; i++) {
+      ids[i / columns][i % columns * stride] = (int32_t)((7 * i + columns) % 100);
+      in[i / columns][i % columns] = random_float(&seed);
+    }
+    const int64_t bytes = form == TFM_FORM_F32 ? 4 : 2;
+    tfm_row_args args = {.rows = 2, .columns = columns};
+    args.operands[0] = (tfm_row_operand){(char *)out, sizeof out[0], 4};
+    args.operands[1] = (tfm_row_operand){(char *)kept, 2 * bytes, 0};
+    args.operands[2] = (tfm_row_operand){(char *)ids, sizeof ids[0], 4 * stride};
+    args.operands[3] = (tfm_row_operand){(char *)in, sizeof in[0], 4};
+    run(&bench, &args);
+    for (int64_t i = 0; i < 2 * columns; i++) {
+      const int64_t r = i / columns, c = i % columns;
+      cr_assert(out[r][c] == table[2 * ids[r][c * stride]] + in[r][c], "%s form %d, %d of %d", name, form, (int)c,
+                (int)columns);
+    }
+  }
+  kernel_bench_free(&bench);
+}
+
 Test(row_kernels, gather) {
   float table[3][10][20]; /* by form */
   uint16_t halves[3][200];
@@ -278,8 +316,12 @@ Test(row_kernels, gather) {
     table[TFM_FORM_F16][i / 20][i % 20] = f16_to_f32(halves[TFM_FORM_F16][i]);
   }
   for (int t = 0; t < 3; t++)
-    for (int form = TFM_FORM_F32; form <= TFM_FORM_F16 && host_runs(names[t]); form++)
-      check_gather(names[t], (tfm_form)form, table[form], form == TFM_FORM_F32 ? (void *)table[0] : halves[form]);
+    for (int form = TFM_FORM_F32; form <= TFM_FORM_F16 && host_runs(names[t]); form++) {
+      const void *kept = form == TFM_FORM_F32 ? (void *)table[0] : halves[form];
+      check_gather(names[t], (tfm_form)form, table[form], kept);
+      check_look_up(names[t], (tfm_form)form, &table[form][0][0], kept, COLUMN_CONTIGUOUS);
+      check_look_up(names[t], (tfm_form)form, &table[form][0][0], kept, COLUMN_STRIDED);
+    }
 }
 
 // ---- division ----
