@@ -197,6 +197,7 @@ static TileKind gemm_tiles(const Planner *p, uint8_t form, uint32_t panel, int64
                      : is_made               ? target_tall_tile
                                              : target_panel_tile)(p->target, panel);
   if (tfm_form_has_groups(form) && !is_made) shape.rows /= 2; /* the sums of a group take registers too */
+  /* pairs take registers for a product and a factor, and AVX2 has 16: the sums of six rows would not stay in them */
   if (form == TFM_FORM_INT8 && p->target->dot_pairs && p->target->vector_floats < TFM_NARROW_PANEL) shape.rows--;
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
                    .in_pairs = has_whole_rows && p->target->dot_pairs,

@@ -105,8 +105,8 @@ static void cut_live_rows(const Gemm *gemm, Block *block) {
   }
 }
 
-/* Whether the weights of a few rows are read in the order of memory. Where tiles are as wide as panels they are; where a
- * tile takes a line of several, as with AVX2, a CPU does not foresee the next one (bench/notes.md). */
+/* Whether pieces of the weights of a few rows are read in the order of memory. Tiles as wide as panels read so anyway;
+ * where a tile takes a line of several, as with AVX2, a CPU does not foresee the next one (bench/notes.md). */
 static bool reads_in_order(const Gemm *gemm, int64_t tiles) {
   const tfm_gemm_step *step = gemm->step;
   return tiles <= NEAR_TILES && step->width < step->panel &&
@@ -114,8 +114,8 @@ static bool reads_in_order(const Gemm *gemm, int64_t tiles) {
 }
 
 /* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that
- * all but the first tile find them in the nearest cache, and the strips of a single one too. Pieces of whole numbers are
- * as long as one another, because a short last one takes longer to begin than to compute. */
+ * all but the first tile find them in the nearest cache, and the strips of a single one too. Pieces of whole numbers
+ * are as long as one another, because a short last one takes longer to begin than to compute. */
 static int64_t steps_together(const Gemm *gemm, const Block *block) {
   const tfm_gemm_step *step = gemm->step;
   const int64_t tiles = block->n;

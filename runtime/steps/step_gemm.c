@@ -150,8 +150,8 @@ static inline void fetch_rows(const PanelWalk *walk, int64_t column, int64_t col
   for (int64_t i = lines * column / n; i < end; i++) __builtin_prefetch(later + i * line, 0, 2);
 }
 
-/* Goes on behind a piece of a strip: to the next piece, or to that of the next strip where pieces are read in order, and
- * what is read next is the piece behind it. False: that was the last one. */
+/* Goes on behind a piece of a strip: to the next piece, or to that of the next strip where pieces are read in order.
+ * False: that was the last one. */
 static inline bool moves_on(const PanelWalk *walk, Strip *strip, int64_t *done, int64_t columns) {
   const int64_t width = walk->job->gemm->step->width;
   if (walk->in_order) {
@@ -166,8 +166,8 @@ static inline bool moves_on(const PanelWalk *walk, Strip *strip, int64_t *done, 
   return *done < columns;
 }
 
-/* A block of k of a panel, strip after strip and piece after piece: its weights stay near while the rows go by. Of a few
- * rows it is piece after piece, and strip after strip of each. */
+/* A block of k of a panel, strip after strip and piece after piece: its weights stay near while rows go by. In order
+ * it is piece after piece, strip after strip of each, and what is read next is the piece behind. */
 static inline void run_panel(const PanelWalk *walk, int64_t panel, const char *weights, const char *next) {
   const tfm_gemm_step *step = walk->job->gemm->step;
   const Block *block = walk->job->block;
