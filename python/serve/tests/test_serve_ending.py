@@ -218,10 +218,12 @@ class Ending(Case):
 
     def test_a_log_that_is_closed_or_full(self):
         """Numbers of the standard files are no connection's, and what cannot be written keeps nobody waiting."""
-        for number, to in ((2, "os.close(2)"), (0, "os.close(0)"), (2, "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)")):
+        full = "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)"
+        for number, to in ((2, "os.close(2)"), (0, "os.close(0)"), (2, full)):
             with socket.create_server(("127.0.0.1", 0)) as listening:
                 port = listening.getsockname()[1]
-            program = f"import os, sys\n{to}\nos.execv(sys.executable, [sys.executable, '-m', 'tfmc_serve', *sys.argv[1:]])"
+            program = f"import os, sys\n{to}\n" \
+                "os.execv(sys.executable, [sys.executable, '-m', 'tfmc_serve', *sys.argv[1:]])"
             path = os.pathsep.join([*SOURCES, *filter(None, [os.environ.get("PYTHONPATH")])])
             process = subprocess.Popen([sys.executable, "-c", program, place("embed"), f"--port={port}"],
                                        env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL)

@@ -205,7 +205,8 @@ class Structured(Case):
         self.ask(grammar={"regex": "[ab]"}, max_tokens=4)
         before = resident()
         for more in range(6):
-            self.refused(self.post(max_tokens=4, grammar={"regex": "x{%d}" % (10 ** 9 - more)}), 400, "too much work", openai=True)
+            answer = self.post(max_tokens=4, grammar={"regex": "x{%d}" % (10 ** 9 - more)})
+            self.refused(answer, 400, "too much work", openai=True)
         self.assertLess(resident() - before, 150e6)
 
     def test_absurd_grammars_end_their_own_request_alone(self):

@@ -228,8 +228,8 @@ class AllRoutes(KeyCase):
 
     def test_fields_behind_a_body_are_none_of_its_head(self):
         """A key, or a name of the request, that comes after the body is passed over, though it came with the head."""
-        chunked = b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n%s\r\n" \
-                  b"f\r\n" + BODY + b"\r\n0\r\n%s\r\n"
+        chunked = b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" \
+                  b"transfer-encoding: chunked\r\n%s\r\nf\r\n" + BODY + b"\r\n0\r\n%s\r\n"
         key = b"authorization: Bearer " + KEYS["one"].encode() + b"\r\n"
         self.assertIn(b" 401 ", raw(self.server.port, chunked % (b"", key))[:20])
         answer = raw(self.server.port, chunked % (key, b"x-request-id: late\r\n"))

@@ -167,7 +167,7 @@ def set_log(form: str) -> None:
 # ---- the command ----
 
 def open_standard_files() -> None:
-    """Where the shell has closed one (2>&-): else the next file or connection got its number, and what is meant for a log."""
+    """Where the shell has closed one (2>&-): else the next file or connection got its number, and what the log is told."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

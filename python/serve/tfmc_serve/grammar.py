@@ -26,8 +26,8 @@ MOST_TEXT = 65536      # bytes of a grammar
 KEPT = 64              # compiled grammars of a model
 SECONDS = 2.0          # that compiling one may take
 LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-STEP_WORK = 50_000     # for a token, in the package's own units: a step waits for it. As much for what is done before the
-                       # first: with the package's million a regex of few letters kept 100 MB
+STEP_WORK = 50_000     # for a token, in the package's own units: a step waits for it. As much before the first one:
+                       # with the package's million a regex of few letters kept 90 MB
 FORCED_RATE, LEAST_FORCED = 0.95, 0.3  # of forced tokens that come, before any is known; never less
 
 
@@ -182,7 +182,8 @@ class Grammars:
             text = LLMatcher.grammar_from_regex(grammar.text)
         else:
             text = LLMatcher.grammar_from_lark(grammar.text)
-        matcher = LLMatcher(table, text, log_level=0, limits=LLParserLimits(step_lexer_fuel=STEP_WORK, initial_lexer_fuel=STEP_WORK))
+        limits = LLParserLimits(step_lexer_fuel=STEP_WORK, initial_lexer_fuel=STEP_WORK)
+        matcher = LLMatcher(table, text, log_level=0, limits=limits)
         if matcher.is_error():
             raise ValueError(matcher.get_error())
         first = matcher.deep_copy()  # computing the first mask finds what no token can begin

@@ -61,8 +61,8 @@ class Client:
 
 
 def raise_descriptors() -> int:
-    """As many files as this process may have open; how many connections there may be. A shell's 1,024 are too few for as
-    many connections: then those beyond were closed without a word, and nothing else could be opened."""
+    """Lets this process have enough files open; how many connections there may be. A shell's 1,024 are too few for as
+    many connections: those beyond were closed without a word, and nothing else could be opened."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + SPARE
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -164,7 +164,7 @@ class LimitedProtocol(HttpToolsProtocol):
             raise TooMuch
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_body:  # what follows a body in pieces counts, and is passed over: no field of the head comes late
+        if not self._in_body:  # what follows a body in pieces counts, but no field of the head comes late
             super().on_header(name, value)
         self._head_fields += 1
         self._field_bytes += len(name) + len(value)
@@ -284,10 +284,8 @@ def _count_members(content: Any) -> int:
             raise Fault("json", f"the body has more than {NESTED} objects and lists inside one another")
         inside: list[Any] = []
         for value in level:
-            items = value
-            if isinstance(value, dict):
-                members += len(value)
-                items = value.values()
+            members += len(value) if isinstance(value, dict) else 0
+            items = value.values() if isinstance(value, dict) else value
             inside += [item for item in items if isinstance(item, (dict, list))]
         level = inside
     return members
