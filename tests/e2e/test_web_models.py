@@ -3,10 +3,11 @@
 
 usage: test_web_models.py TFMC [-v]
 
-A translator with beams, a chat model that samples and GPT-2 with beams in headless Chromium: the tokens and the bits of
-the scores of libraries for this machine, x86-64 by m.wasm and x86-64-v3 by m-relaxed.wasm. Modules that hold their weights.
+A translator with beams, a chat model that samples, GPT-2 with beams and MiniLM in headless Chromium: the tokens and the bits
+of libraries for this machine, x86-64 by m.wasm and x86-64-v3 by m-relaxed.wasm, which has those of x86-64 too and says so where
+the engine does not fuse. Modules that hold their weights.
 wasmtime's deterministic form of relaxed SIMD. The types as `tsc --strict` reads them. What is missing (a runtime for wasm32
-in TFMC, wasmtime, Chromium, tsc) is said and not counted. The last line is 'N passed, N failed'.
+in TFMC, wasmtime, Chromium, weights, tsc) is said and not counted. The last line is 'N passed, N failed'.
 """
 import json
 import os
@@ -26,6 +27,8 @@ import wasm  # noqa: E402
 
 GOLDENS = HERE.parent / "goldens"
 MARCH = {"plain": "x86-64", "relaxed": "x86-64-v3"}
+# Engines: whether they fuse (None: as this machine does), and how Chromium becomes one.
+ENGINES = [(None, []), (False, ["--js-flags=--no-enable-fma3"])]
 # What is written, and what its case.json says otherwise: that of sampling draws one token only.
 TRANSLATOR, BEAMS = ("gen-marian-beam", {}), ("gen-gpt2-beam", {})
 CHAT = ("gen-llama-sample", {"max_new_tokens": 24, "seed": 7})
@@ -65,7 +68,8 @@ try {
     ({ sequences: sequences.map(row => [...row]), scores: bits(scores), token_scores: token_scores.map(bits) });
   for (const name of ['plain', 'relaxed']) {
     const model = await open({ relaxed: name === 'relaxed' });
-    said[name] = { fused: model.fused, ...written(model.generate(given.inputs, given.options)) };
+    said[name] = { fused: model.fused, ...(given.options ? written(model.generate(given.inputs, given.options))
+      : { outputs: Object.values(model.run(given.inputs)).map(({ data }) => bits(data)) }) };
     if (given.without_prompt) {
       const { lengths, ...options } = given.options;
       said[name].again = written(model.generate(given.without_prompt, options)).sequences;
@@ -95,37 +99,71 @@ def prepared(case, options):
                         "return_token_scores": True, "lengths": [max(prompt.shape[1] - i, 1) for i in range(len(prompt))]}}
 
 
-def writes(home, name, changes, folder):
-    spec = spec_of(name)
-    spec["generate"] = {**spec["generate"], **changes}
-    case, want = cross.Case(str(GOLDENS / name), spec, str(folder)), {}
-    given_by_case = set(case.inputs)
+def in_engines(site, want, wrong):
+    """What is wrong with what the page says in either engine, or None."""
+    for fuses, flags in ENGINES:
+        said = test_web.in_chromium(site, "page.html", *flags)
+        if "failed" in said:
+            return f"{flags}: {said['failed']}"
+        if said["plain"]["fused"] or fuses is not None and said["relaxed"]["fused"] != fuses:
+            return f"{flags}: fused {said['plain']['fused']}, {said['relaxed']['fused']}"
+        for name, got in said.items():
+            why = wrong(got, want["relaxed" if got["fused"] else "plain"])
+            if why:
+                return f"{flags} {name}: {why}"
+    return None
+
+
+def libraries_give(home, case):
+    """Results of both forms, by libraries for this machine."""
+    want = {}
     for module, march in MARCH.items():
         library = case.compile(march, f"-march={march}")
         about = json.loads(test_web.tfmc("info", library, "--json").stdout)
         case.prepare(about)
-        want[module] = generated(case.run(home, library, about, 1))
+        want[module] = case.run(home, library, about, 1)
+    return want
+
+
+def page_of(case, folder, call):
     case.compile("site", f"--target={wasm.TRIPLE}", name_of="m")
-    site, call = folder / "site", prepared(case, spec["generate"])
+    (folder / "site" / "inputs.json").write_text(json.dumps(call))
+    (folder / "site" / "page.html").write_text(PAGE)
+    return folder / "site"
+
+
+def writes(home, name, changes, folder):
+    spec = spec_of(name)
+    spec["generate"] = {**spec["generate"], **changes}
+    case = cross.Case(str(GOLDENS / name), spec, str(folder))
+    given_by_case = set(case.inputs)
+    want = {module: generated(data) for module, data in libraries_give(home, case).items()}
+    call = prepared(case, spec["generate"])
     if given_by_case != set(case.inputs):  # an encoder's: each target begins with the model's own start
         call["without_prompt"] = {key: call["inputs"][key] for key in given_by_case}
-    (site / "inputs.json").write_text(json.dumps(call))
-    (site / "page.html").write_text(PAGE)
-    said = test_web.in_chromium(site, "page.html")
-    return said.get("failed") or wrong_in(said, want, case.prompt)
+    if max(map(len, want["plain"]["sequences"])) <= case.prompt.shape[1] + 4:
+        return "too little was written"
+    if want["plain"] == want["relaxed"]:
+        return "one result of both forms, which shows nothing"
+    return in_engines(page_of(case, folder, call), want, wrong_writing)
 
 
-def wrong_in(said, want, prompt):
-    if said["plain"]["fused"]:
-        return "m.wasm fuses"
-    for name, got in said.items():
-        right = want["relaxed" if got["fused"] else "plain"]
-        if any(got[key] != right[key] for key in right):
-            return f"{name}: {got}, not {right}"
-        if "again" in got and got["again"] != right["sequences"]:
-            return f"{name}, without prompts: {got['again']}"
-    longest = max(map(len, want["plain"]["sequences"]))
-    return None if longest > prompt.shape[1] + 4 else "too little was written"
+def wrong_writing(got, right):
+    if any(got[key] != right[key] for key in right):
+        return f"{got}, not {right}"
+    if "again" in got and got["again"] != right["sequences"]:
+        return f"without prompts: {got['again']}"
+    return None
+
+
+def embeds(home, folder):
+    """MiniLM, with the weights that are published."""
+    case = cross.Case(str(GOLDENS / "minilm"), spec_of("minilm"), str(folder))
+    want = {module: np.frombuffer(data, np.uint32).tolist() for module, data in libraries_give(home, case).items()}
+    site = page_of(case, folder, {"inputs": {name: value.tolist() for name, value in case.inputs.items()}})
+    if want["plain"] == want["relaxed"]:
+        return "one result of both forms, which shows nothing"
+    return in_engines(site, want, lambda got, right: None if sum(got["outputs"], []) == right else "other bits")
 
 
 def embedded_in_chromium(home, folder):
@@ -226,7 +264,7 @@ def writing(case):
 TESTS = [("embedded_weights", embedded_weights, "wasmtime"), ("deterministic", deterministic, "wasmtime"),
          ("embedded_in_chromium", embedded_in_chromium, "chromium wasmtime"),
          ("translator_with_beams", writing(TRANSLATOR), "chromium"), ("chat_that_samples", writing(CHAT), "chromium"),
-         ("decoder_with_beams", writing(BEAMS), "chromium"), ("types", types, "tsc")]
+         ("decoder_with_beams", writing(BEAMS), "chromium"), ("minilm", embeds, "chromium weights"), ("types", types, "tsc")]
 
 
 def main(argv):
@@ -234,6 +272,7 @@ def main(argv):
     if lacks[""]:
         print(f"not run: {lacks['']}")
         return tally.end()
+    os.environ.setdefault("GOLDEN_WEIGHTS", str(test_web.ROOT / "build/weights"))
     lacks["tsc"] = "" if shutil.which("tsc") else "no tsc (Debian: node-typescript)"
     with tempfile.TemporaryDirectory() as folder:
         home = cross.Machine(cross.HOME, folder, [])
