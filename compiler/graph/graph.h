@@ -120,7 +120,7 @@ typedef struct Graph {
   int32_t ragged_batch; /* symbol index; -1: nothing is ragged */
   int32_t size_roles[N_SIZE_ROLES]; /* symbol index of the size that has the role; -1: none has */
   bool is_of_step; /* a step of training, cut off from its gradients (train/cut_graphs.h) */
-  bool is_half_lowered; /* a pass was left out that lowers graphs for the plan, which may not know all operations then */
+  bool is_half_lowered; /* a pass that lowers graphs was left out: the plan may not know all operations */
   bool is_portable; /* places in its plans name a file by Source.name, not by its path: for libraries, which move */
   const char *generate_input, *generate_output; /* the generate block, if there is one */
   VEC(GenerateSetting) generate_settings;
