@@ -384,10 +384,11 @@ static bool is_of_tower(const Map *paths, const char *name) {
   return false;
 }
 
+enum { MOST_LISTED = 20 }; /* warnings of a kind */
+
 /* Only tensors below a module that the model declares are suspicious: the rest of a checkpoint (heads for other
  * tasks, an optimiser's state) is left behind on purpose, and so are buffers of ids. */
 static void warn_of_extra(const Comparison *c) {
-  enum { MOST_LISTED = 20 };
   Map paths = module_paths(c);
   size_t n = 0;
   for (size_t i = 0; i < c->set->entries.n; i++) {
@@ -408,10 +409,10 @@ static void warn_of_extra(const Comparison *c) {
 /* What the model does not read of an adapter has no part in the result: a model that was written of the base alone may
  * take the table of words for the head that the adapter changes. */
 static void warn_of_adapter(const Comparison *c, const Map *used) {
-  for (size_t i = 0; i < c->set->entries.n; i++) {
+  for (size_t i = 0, n = 0; i < c->set->entries.n; i++) {
     const WeightEntry *entry = &c->set->entries.items[i];
     const bool is_used = map_has(used, entry->name) || map_has(used, entry->tensor->name);
-    if (is_used || (!entry->delta && !entry->is_of_adapter)) continue;
+    if (is_used || (!entry->delta && !entry->is_of_adapter) || ++n > MOST_LISTED) continue;
     diag_warning_at(c->check->diag, (entry->delta ? entry->delta->file : entry->file)->file.path, DIAG_WEIGHT_EXTRA,
                     "the adapter changes \"%s\", which the model does not read; `tfmc import BASE --adapter FOLDER` "
                     "writes the model of both",

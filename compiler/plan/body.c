@@ -27,8 +27,8 @@ static View input_view(Planner *p, const Body *body, uint32_t input) {
   return input < n ? plan_view(p, body->node->inputs.items[input]) : body->parts.items[input - n];
 }
 
-/* A gather reads rows of a table: the ids are one per row of the nest, and the table's columns are the nest's
- * columns. */
+/* A gather reads rows of a table: the ids are one per row of the nest, and the table's columns are the nest's columns.
+ * Of a table of one column the rows may become columns, with an id for each (plan_rows.c). */
 static void add_gather(Planner *p, Nest *nest, const Body *body, Expr *expr) {
   const bool is_input = expr->input < body->node->inputs.n;
   View ids = input_view(p, body, expr->ids);

@@ -60,6 +60,9 @@ class Options(Refusals):
             with self.subTest(words):
                 self.refused(tfmc.UsageError, words, call)
         self.assertEqual(trainer.steps, 0)
+        trainer.gradients(BATCH, dropout=np.bool_(False))
+        whole = trainer.evaluate(parts=[BATCH, BATCH])
+        self.assertEqual(trainer.evaluate(parts=(part for part in [BATCH, BATCH])), whole)
 
     def test_fit(self):
         wrong = {"out": (3, ""), "resume": ("no", 1), "metric": (3,), "callbacks": (3, [3], print, None), "progress": ("x", 3)}
@@ -67,6 +70,7 @@ class Options(Refusals):
             call = lambda **options: tfmc.Trainer(TEXT).fit(train, **{"steps": 1, **more, **options})  # noqa: B023, E731
             self.all_refused(call, wrong)
         call = lambda **options: tfmc.Trainer(TEXT).fit(ITEMS, **{"steps": 1, "batch_items": 2, **options})  # noqa: E731
+        call(pad={"ids": np.int64(0)}, skip_long=np.bool_(True))
         self.all_refused(call, {"skip_long": ("no", 3), "pad": (3, {"ids": True})})
         self.all_refused(lambda **options: tfmc.Trainer(TEXT).fit(Loader(), **options), {"steps": ("a", 0, 1.5, True), "epochs": (0, "a")})
 

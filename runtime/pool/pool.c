@@ -17,7 +17,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,7 +25,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "machine/tuning.h"
-#include "pool/crowd.h"
 
 enum {
   CACHE_LINE = 64,
@@ -54,7 +52,7 @@ struct tfm_pool {
   struct Worker {
     Pool *pool;
     int32_t number;
-    int64_t waited; /* in its last run, but for the end; the barrier there makes it visible */
+    Waits waits; /* in its last run, but for the end; the barrier there makes it visible */
     pthread_t thread;
   } workers[];
 };
@@ -68,14 +66,25 @@ static void futex_wait(const void *word, uint32_t value) {
 
 static void futex_wake_all(const void *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
-/* After a look at a word that has not changed: whether to sleep now. `start` is when the waiting began, 0 at first. */
-static bool is_time_to_sleep(const Pool *pool, unsigned looks, int64_t *start) {
+typedef struct Wait {
+  int64_t start, last; /* looks at the clock: the first, and the last one; 0: there was none, or it has slept since */
+  int32_t lost;        /* see Waits */
+} Wait;
+
+static int64_t look_at_clock(Wait *wait) {
+  const int64_t now = now_ns();
+  if (wait->last && now - wait->last > NS_OF_OTHERS) wait->lost++;
+  return wait->last = now;
+}
+
+/* After a look at a word that has not changed: whether to sleep now. */
+static bool is_time_to_sleep(const Pool *pool, unsigned looks, Wait *wait) {
   cpu_relax();
   if (looks % LOOKS_PER_CLOCK) return false;
-  int64_t now = now_ns();
-  if (!*start) *start = now;
-  if (now - *start >= pool->spin_ns) return true;
-  if (now - *start > NS_BEFORE_YIELDING) sched_yield();
+  const int64_t now = look_at_clock(wait);
+  if (!wait->start) wait->start = now;
+  if (now - wait->start >= pool->spin_ns) return true;
+  if (now - wait->start > NS_BEFORE_YIELDING) sched_yield();
   return false;
 }
 
@@ -86,10 +95,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex of the sign
  * number. The count has 54 bits and never comes round. The futex compares the low half, which lies first
  * (little-endian). */
 static uint64_t wait_for_signal(Pool *pool, uint64_t seen) {
-  int64_t start = 0;
+  Wait wait = {0};
   uint64_t signal;
   for (unsigned i = 1; (signal = atomic_load_explicit(&pool->signal, memory_order_acquire)) == seen; i++) {
-    if (!is_time_to_sleep(pool, i, &start)) continue;
+    if (!is_time_to_sleep(pool, i, &wait)) continue;
     atomic_fetch_add(&pool->sleeping, 1);
     while (atomic_load(&pool->signal) == seen) futex_wait(&pool->signal, (uint32_t)seen);
     atomic_fetch_sub(&pool->sleeping, 1);
@@ -102,14 +111,16 @@ static uint64_t wait_for_signal(Pool *pool, uint64_t seen) {
 static void wait_for_phase(PoolMember *member, uint32_t phase) {
   Pool *pool = member->pool;
   const uint32_t before = phase - 1;
-  int64_t start = 0;
+  Wait wait = {0};
   for (unsigned i = 1; atomic_load_explicit(&pool->phase, memory_order_acquire) == before; i++) {
-    if (!is_time_to_sleep(pool, i, &start)) continue;
+    if (!is_time_to_sleep(pool, i, &wait)) continue;
     atomic_fetch_add(&pool->sleeping_inside, 1);
     while (atomic_load(&pool->phase) == before) futex_wait(&pool->phase, before);
     atomic_fetch_sub(&pool->sleeping_inside, 1);
+    wait.last = 0;
   }
-  if (start) member->waited += now_ns() - start;
+  if (wait.start) member->waits.ns += look_at_clock(&wait) - wait.start;
+  member->waits.lost += wait.lost;
 }
 
 /* A worker that a run does not need (its number is too high) goes on waiting. `seen` is the signal of the last run:
@@ -122,9 +133,9 @@ static void *worker_main(void *argument) {
     if (atomic_load_explicit(&pool->stop, memory_order_relaxed)) return NULL;
     int32_t active = (int32_t)(seen & ((1u << ACTIVE_BITS) - 1));
     if (self->number >= active) continue;
-    PoolMember member = {pool, self->number, active, pool->first_phase, 0};
+    PoolMember member = {pool, self->number, active, pool->first_phase, {0}};
     pool->work(pool->argument, &member);
-    self->waited = member.waited;
+    self->waits = member.waits;
     pool_barrier(&member);
   }
 }
@@ -138,18 +149,14 @@ static void wake_all(Pool *pool, int32_t active) {
 
 // ---- a run ----
 
-/* How often the system took the CPU from this thread for another one. */
-static int64_t times_interrupted(void) {
-  struct rusage usage;
-  return getrusage(RUSAGE_THREAD, &usage) ? 0 : usage.ru_nivcsw;
-}
-
 static void note_run(Pool *pool, const PoolMember *caller, int64_t start) {
   const int64_t now = now_ns();
-  int64_t waited = caller->waited;
-  for (int32_t i = 1; i < caller->active; i++) waited += pool->workers[i - 1].waited;
-  if (crowd_note(&pool->crowd, caller->active, now - start, waited))
-    crowd_judge(&pool->crowd, now, times_interrupted());
+  Waits all = caller->waits;
+  for (int32_t i = 1; i < caller->active; i++) {
+    all.ns += pool->workers[i - 1].waits.ns;
+    all.lost += pool->workers[i - 1].waits.lost;
+  }
+  if (crowd_note(&pool->crowd, caller->active, now - start, all)) crowd_judge(&pool->crowd, now);
 }
 
 int32_t pool_threads_now(Pool *pool, int32_t worth) {
@@ -158,7 +165,7 @@ int32_t pool_threads_now(Pool *pool, int32_t worth) {
 
 /* The barrier at the end makes the results of all threads visible to the caller. */
 void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument) {
-  PoolMember member = {pool, 0, active, atomic_load_explicit(&pool->phase, memory_order_relaxed), 0};
+  PoolMember member = {pool, 0, active, atomic_load_explicit(&pool->phase, memory_order_relaxed), {0}};
   const int64_t start = active > 1 ? now_ns() : 0;
   if (active > 1) {
     pool->work = work;
@@ -224,7 +231,6 @@ Pool *pool_create(int32_t threads, int64_t spin_ns, const tfm_allocator *allocat
   Pool *pool = allocate(allocator, bytes, CACHE_LINE);
   if (!pool) return NULL;
   *pool = (Pool){.n_threads = 1, .spin_ns = spin_ns, .process = getpid(), .allocator = *allocator, .bytes = bytes};
-  pool->crowd.interrupted = INT64_MAX; /* not known: the first judgement is a beginning */
   if (threads > 1) {
     pool->own = page_of_this_process();
     start_workers(pool, threads);

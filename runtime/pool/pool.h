@@ -15,6 +15,7 @@
 
 #include "machine/machine.h"
 #include "machine/processors.h"
+#include "pool/crowd.h"
 #include "tfm/tfm.h"
 
 typedef struct tfm_pool Pool;
@@ -23,7 +24,7 @@ typedef struct PoolMember { /* a thread inside a run */
   Pool *pool;
   int32_t thread, active; /* its number, how many there are */
   uint32_t phase;
-  int64_t waited; /* ns at barriers, as far as the clock was looked at */
+  Waits waits; /* at barriers, as far as the clock was looked at */
 } PoolMember;
 
 typedef void (*PoolWork)(void *argument, PoolMember *member);

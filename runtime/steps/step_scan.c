@@ -55,7 +55,7 @@ static void running_sums(const Line *line, bool has_chains, bool is_single) {
       if (is_single) memcpy(to, &(float){all[0]}, sizeof(float));
       else memcpy(to, &all, sizeof all);
     }
-    end_chain(&waiting, &sum, begin + n);
+    if (has_chains) end_chain(&waiting, &sum, begin + n);
   }
 }
 

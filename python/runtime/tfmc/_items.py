@@ -6,6 +6,7 @@ and unknown columns, columns of different length, rows of different kinds; what 
 """
 import collections.abc
 import os
+import numbers
 import pathlib
 
 import numpy as np
@@ -94,7 +95,7 @@ def write_items(path, data, inputs, pad=None):
     if unknown:
         raise InputError(f'the objective has no input "{unknown[0]}"; its inputs are {", ".join(inputs)}')
     for name, value in pad.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):  # numpy's too
             raise UsageError(f'pad has {value!r} for "{name}", which is no number')
     for name in inputs:
         if not hasattr(columns[name], "__len__"):

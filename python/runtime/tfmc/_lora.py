@@ -38,15 +38,19 @@ def _read(folder):
     targets = sorted(n[len(ROOT):-len(ENDING)] for n in names if n.startswith(ROOT) and n.endswith(ENDING))
     whole = sorted({n[len(ROOT):].rpartition(".")[0] for n in names if n.startswith(ROOT) and ".lora_" not in n})
     return {"rank": config.get("r", 8), "alpha": config.get("lora_alpha", 8), "dropout": config.get("lora_dropout", 0.0),
-            "ranks": _of_modules(config.get("rank_pattern"), targets), "alphas": _of_modules(config.get("alpha_pattern"), targets),
+            "ranks": _of_modules(f"{path}: rank_pattern", config.get("rank_pattern"), targets),
+            "alphas": _of_modules(f"{path}: alpha_pattern", config.get("alpha_pattern"), targets),
             "rslora": bool(config.get("use_rslora")), "targets": targets, "also": [f"{module}.*" for module in whole]}
 
 
-def _of_modules(patterns, modules):
+def _of_modules(name, patterns, modules):
     """The numbers of modules, by peft's rule: the first expression that is the end of a module's name."""
-    found = {}
+    found, patterns = {}, _options.mapping(name, patterns or {}, "an object of numbers by patterns")
     for module in modules:
-        number = next((n for key, n in (patterns or {}).items() if re.match(rf"(.*\.)?({key})$", module)), None)
+        try:
+            number = next((n for key, n in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), None)
+        except re.error as error:
+            raise InputError(f"{name}: {error.pattern!r} is no regular expression: {error}") from None
         if number is not None:
             found[module] = number
     return found

@@ -7,6 +7,8 @@ import collections.abc
 import operator
 import os
 
+import numpy as np
+
 from ._errors import UsageError
 
 
@@ -23,9 +25,10 @@ def whole(name, value, least=1, most=None):
 
 
 def flag(name, value):
-    if not isinstance(value, bool):
+    """True or False, those of numpy too."""
+    if not isinstance(value, (bool, np.bool_)):
         raise UsageError(f"{name} is {value!r:.60}, not True or False")
-    return value
+    return bool(value)
 
 
 def mapping(name, value, what):

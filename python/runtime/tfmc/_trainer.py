@@ -111,9 +111,10 @@ class Trainer(_core.Trainer):
         seed = _options.whole("seed", seed, 0, (1 << 64) - 1)
         _options.function("on_message", on_message)
         _options.mapping("config", config, "a dict of the configuration's values")
-        for name, text in (("march", march), ("compiler", compiler)):
-            if text is not None:
-                _options.path(name, text)
+        if march is not None and not isinstance(march, str):
+            raise UsageError(f"march is of type {type(march).__name__}, not the name of an instruction set")
+        if compiler is not None:
+            _options.path("compiler", compiler)
         self._group = _group.of(group)
         if self._group is not None and shards == 1:
             shards = self._group.ranks
@@ -198,7 +199,7 @@ class Trainer(_core.Trainer):
             return (self._row(batch, named),)
         if batch is not None or named:
             raise UsageError("give a batch or parts, not both")
-        if not isinstance(parts, (list, tuple)):
+        if isinstance(parts, collections.abc.Mapping) or not isinstance(parts, collections.abc.Iterable):
             raise UsageError(f"parts is of type {type(parts).__name__}, not a list of batches")
         parts = tuple(self._row(part, {}) for part in parts)
         if not parts:

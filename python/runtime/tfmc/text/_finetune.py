@@ -40,7 +40,8 @@ def _checked(task, loss, labels, pack, folder, out):
         raise UsageError(f"loss is {loss!r}; for {task!r} there is {', '.join(LOSSES[task])}")
     if labels is not None and task != "labels":
         raise UsageError('labels= are the names of the classes of task="labels"')
-    if labels is not None and (isinstance(labels, str) or not isinstance(labels, collections.abc.Sequence) or len({*map(str, labels)}) < len(labels)):
+    if labels is not None and (isinstance(labels, (str, bytes, collections.abc.Mapping)) or not isinstance(labels, collections.abc.Sized) or
+                               not isinstance(labels, collections.abc.Iterable) or len({*map(str, labels)}) < len(labels)):
         raise UsageError(f"labels is {labels!r:.60}, not a list of different names")
     if _options.flag("pack", pack) and task != "text":
         raise UsageError('pack=True is for task="text"')
