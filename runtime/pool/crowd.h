@@ -5,11 +5,11 @@
  * for whichever thread has no CPU, and several threads can be many times slower than one; no number depends on how many
  * there are.
  *
- * Threads give little if they wait so long that the caller alone would take less than one and a half times as long for
- * what they do; and if it shares its CPU with others it waits for nobody. That alone is no proof, since steps may be too
- * uneven for several threads; but a thread that waits gives its CPU to whoever wants it, and where CPUs are idle nobody
- * does, and nothing changes. After a rest all threads are tried again; each rest in a row is twice as long, so that
- * trying costs little where others stay. No system is asked: a run makes no calls but those that wait. */
+ * Threads give little if they wait so long that the caller alone would take less than one and a half times as long
+ * for what they do; and if it shares its CPU with others it waits for nobody. That alone is no proof, since steps may
+ * be too uneven for several threads; but a thread that waits gives its CPU to whoever wants it, and where CPUs are idle
+ * nobody does, and nothing changes. After a rest all threads are tried again; each rest in a row is twice as long, so
+ * that trying costs little where others stay. No system is asked: a run makes no calls but those that wait. */
 #ifndef TFM_RUNTIME_CROWD_H
 #define TFM_RUNTIME_CROWD_H
 
