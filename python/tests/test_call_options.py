@@ -56,7 +56,9 @@ class Options(Refusals):
                             ("epoch", lambda: setattr(trainer, "epoch", "a")), ("size batch", lambda: trainer.bytes(batch="a", time=3)),
                             ("path", lambda: trainer.weight(3)), ("state", lambda: trainer.load_state_dict(3)),
                             ("strict", lambda: trainer.load_state_dict({}, strict="no")), ("folder", lambda: trainer.save(3)),
-                            ("folder", lambda: trainer.save_adapter(3)), ("pad", lambda: trainer.evaluate(ITEMS, pad=3))):
+                            ("folder", lambda: trainer.save_adapter(3)), ("pad", lambda: trainer.evaluate(ITEMS, pad=3)),
+                            *(("average", lambda call=call: call(average="no")) for call in (trainer.weights, trainer.model, trainer.state_dict)),
+                            ("average", lambda: trainer.evaluate(BATCH, average="no"))):
             with self.subTest(words):
                 self.refused(tfmc.UsageError, words, call)
         self.assertEqual(trainer.steps, 0)
@@ -77,7 +79,7 @@ class Options(Refusals):
     def test_lora(self):
         source = tfmc.Source(TEXT)
         self.all_refused(lambda **options: tfmc.lora(source, **{"targets": "head", **options}),
-                         {"targets": (3, [3], [""]), "also": (3,), "rslora": ("no", 1), "adapter": (3,), "ranks": (3, {3: 4}), "alphas": (["head"],)})
+                         {"targets": (3, [3], [""]), "also": (3, ""), "rslora": ("no", 1), "adapter": (3,), "ranks": (3, [], {3: 4}), "alphas": (["head"], ())})
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "not run: torch is missing")

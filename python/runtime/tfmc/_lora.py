@@ -67,8 +67,8 @@ def lora(source, rank=None, alpha=None, targets=None, *, dropout=None, rslora=No
 
     targets: patterns of paths of weights that are factors of products (linear, x @ w), with or without ".weight"; rank (8):
     of the changes, which count alpha / rank times (alpha None: 2 rank), with rslora alpha / sqrt(rank); dropout: before
-    A; ranks, alphas: other numbers of some modules, by patterns. adapter: the folder of an adapter of peft, with whose settings and weights training goes on; what is given besides
-    takes the place of its settings.
+    A; ranks, alphas: other numbers of some modules, by patterns. adapter: the folder of an adapter of peft, with whose settings
+    and weights training goes on; what is given besides takes the place of its settings.
     """
     found = {"rank": 8, "alpha": None, "dropout": 0.0, "rslora": False, "also": [], "targets": None, "ranks": {}, "alphas": {}}
     if adapter is not None:
@@ -81,13 +81,14 @@ def lora(source, rank=None, alpha=None, targets=None, *, dropout=None, rslora=No
     settings = [f"rank = {_source._expression('rank', found['rank'])}"]
     if found["alpha"] is not None:
         settings.append(f"alpha = {_source._expression('alpha', found['alpha'])}")
-    if found["dropout"]:
+    if found["dropout"] != 0:
         settings.append(f"dropout = {_source._expression('dropout', found['dropout'])}")
     if _options.flag("rslora", found["rslora"]):
         settings.append("rslora = true")
-    if found["also"]:
-        settings.append(f"also = {_text_list(_options.patterns('also', found['also']))}")
-    settings += [f"{name} = {_numbers(name, found[name])}" for name in ("ranks", "alphas") if found[name]]
+    also = _options.patterns("also", found["also"])
+    if also:
+        settings.append(f"also = {_text_list(also)}")
+    settings += [f"{name} = {_numbers(name, found[name])}" for name in ("ranks", "alphas") if found[name] != {}]
     line = f"  adapt {_text_list(_options.patterns('targets', found['targets']))} {{ {'  '.join(settings)} }}"
     return _with_line(source, line, adapter)
 

@@ -382,7 +382,7 @@ class Trainer(_core.Trainer):
     @contextlib.contextmanager
     def _averaged(self, wanted=True):
         """Within it the weights are their running mean."""
-        means = {path: self._tensor(path, MEAN) for path in self.trained} if wanted else {}
+        means = {path: self._tensor(path, MEAN) for path in self.trained} if _options.flag("average", wanted) else {}
         if None in means.values():
             raise UsageError("there is no running mean of the weights: the setting average=0.999 makes one")
         exchanged = [(self.weight(path), np.asarray(mean)) for path, mean in means.items()] if self.steps else []

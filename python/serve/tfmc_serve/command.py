@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
 import logging
 import os
@@ -173,6 +174,9 @@ def open_standard_files() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    # Nothing of what cannot be written, to a full disk, is kept: Python would end with another code for it.
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
 
 
 async def check(options: Options) -> None:
