@@ -138,6 +138,22 @@ class Adapters(ImportCase):
             said = self.tfmc(model, "--weights", both, "--inputs", inputs, "-o", self.folder / "out.safetensors", verb="run").stderr
             self.assertEqual(said.count('changes "lm_head.weight", which the model does not read'), count, said)
 
+    def test_what_is_not_read_is_counted(self):
+        """Of changes that a model does not read some are listed, and the others counted."""
+        self.begin("llama_tied")
+        self.base |= {f"extra.{i}.weight": np.ones((3, 4), np.float32) for i in range(23)}
+        save_file(self.base, self.folder / "model.safetensors")
+        pairs = {f"base_model.model.extra.{i}.lora_{half}.weight": v for i in range(23)
+                 for half, v in (("A", np.ones((2, 4), np.float32)), ("B", np.ones((3, 2), np.float32)))}
+        inputs, model = self.folder / "inputs.safetensors", self.folder / "made.tfm"
+        save_file({n: np.array(v, np.int32) for n, v in self.case["inputs"].items()}, inputs)
+        self.tfmc(self.folder, "--ignore", "extra.*", "-o", model)
+        self.put(self.tensors | pairs, self.config | {"target_modules": ["q_proj", "down_proj", *map(str, range(23))]})
+        said = self.tfmc(model, "--weights", f"{self.folder}+{self.adapter}", "--inputs", inputs, "-o", self.folder / "out.safetensors",
+                         verb="run").stderr
+        self.assertEqual(said.count("which the model does not read"), 20, said)
+        self.assertIn("3 more tensors of this kind", said)
+
     def test_two_adapters(self):
         self.begin()
         both = f"{self.folder}+{self.adapter}+{self.adapter}"
