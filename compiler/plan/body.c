@@ -28,7 +28,7 @@ static View input_view(Planner *p, const Body *body, uint32_t input) {
 }
 
 /* A gather reads rows of a table: the ids are one per row of the nest, and the table's columns are the nest's columns.
- * Of a table of one column the rows may become columns, with an id for each (plan_rows.c). */
+ * Of a table of one column the rows may become columns, with an id for each (body_fixed_axes). */
 static void add_gather(Planner *p, Nest *nest, const Body *body, Expr *expr) {
   const bool is_input = expr->input < body->node->inputs.n;
   View ids = input_view(p, body, expr->ids);
@@ -207,15 +207,18 @@ static Expr *substitute(Planner *p, const Expr *root, const Expr *part, Expr *by
   return copies[list.n - 1];
 }
 
-/* Adds a step that computes `part` into a buffer, and lets the body read the buffer instead. A gather keeps its
- * columns apart, because they are the columns of a table. */
+uint32_t body_fixed_axes(Planner *p, const Body *body) {
+  return expr_has_kind(p, body->expr, EXPR_GATHER) && body->rank > 0 && !size_equals(body->dims[body->rank - 1], 1);
+}
+
+/* Adds a step that computes `part` into a buffer, and lets the body read the buffer instead. */
 static void compute_part(Planner *p, Body *body, const Expr *part) {
   View result = layout_new(p, part->dtype, body->rank, body->dims);
   Body before = *body;
   before.expr = part;
   Nest nest;
   nest_init(p, &nest, &before, &result);
-  uint32_t fixed = expr_has_kind(p, part, EXPR_GATHER);
+  uint32_t fixed = body_fixed_axes(p, &before);
   nest_simplify(p, &nest, fixed, fixed);
   KernelSpec spec = nest_pointwise(p, &nest);
   plan_row_step(p, &nest, &spec, "pointwise");

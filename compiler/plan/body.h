@@ -32,6 +32,9 @@ bool body_split(Planner *p, Body *body, uint32_t limit);
  * rows of its table. */
 void body_split_gathers(Planner *p, Body *body);
 bool expr_has_kind(Planner *p, const Expr *expr, ExprKind kind);
+/* Returns how many of the last axes must stay as they are: a gather needs its columns, unless they are one. Then rows
+ * become columns, with an id for each. */
+uint32_t body_fixed_axes(Planner *p, const Body *body);
 
 /* plan_rows.c: adds the steps that compute the body into the result of `node`: the whole of a pointwise node, or what
  * follows a product that could not compute it in place. */

@@ -14,12 +14,6 @@
 
 static const Size *const *dims_of(const Node *node) { return (const Size *const *)node->dims; }
 
-/* Returns how many of the last axes must stay as they are: a gather needs its columns, unless they are one. Then rows
- * become columns, with an id for each. */
-static uint32_t fixed_axes(Planner *p, const Body *body) {
-  return expr_has_kind(p, body->expr, EXPR_GATHER) && !size_equals(body->dims[body->rank - 1], 1);
-}
-
 /* A mask of rows says which rows of the result are computed, so the rows must stay the node's own: nothing is merged
  * into the columns. */
 void plan_body(Planner *p, const Node *node, Body *body) {
@@ -28,7 +22,7 @@ void plan_body(Planner *p, const Node *node, Body *body) {
   Nest nest;
   nest_init(p, &nest, body, &result);
   bool has_mask = (node->op == OP_POINTWISE || node->op == OP_MATMUL_FUSED) && node_rows_mask(node);
-  uint32_t fixed = has_mask ? 1 : fixed_axes(p, body);
+  uint32_t fixed = has_mask ? 1 : body_fixed_axes(p, body);
   nest_simplify(p, &nest, fixed, fixed);
   if (has_mask) nest.live = live_rows(p, node);
   KernelSpec spec = nest_pointwise(p, &nest);
@@ -131,7 +125,7 @@ static View integers_of(Planner *p, Body *body) {
   View result = layout_new(p, DTYPE_I32, body->rank, dims);
   Nest nest;
   nest_init(p, &nest, body, &result);
-  uint32_t fixed = fixed_axes(p, body);
+  uint32_t fixed = body_fixed_axes(p, body);
   nest_simplify(p, &nest, fixed, fixed);
   KernelSpec spec = nest_pointwise(p, &nest);
   plan_row_step(p, &nest, &spec, "pointwise");
