@@ -5,11 +5,12 @@
 # `make check-all` need. If nothing is missing it does nothing. If it cannot, it says why in one line and ends with 1.
 set -euo pipefail
 
-build=(gcc libc6-dev cmake ninja-build flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev zlib1g-dev)
+build=(gcc libc6-dev cmake ninja-build flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev zlib1g-dev
+  libzstd-dev libstdc++-12-dev)
 tests=(ca-certificates g++ pkg-config libcriterion-dev locales graphviz python3 python3-dev python3-venv universal-ctags
   strace abigail-tools valgrind chromium chromium-driver python3-selenium)
 package=(dpkg-dev file)
-wheels=(zlib1g-dev libzstd-dev libstdc++-12-dev python3 python3-dev python3-venv)
+wheels=(python3 python3-dev python3-venv)
 all=(clang-14 clang-19 llvm-14 debootstrap git qemu-user-static gcc-aarch64-linux-gnu gcc-riscv64-linux-gnu
   gcc-powerpc64le-linux-gnu libc6-dev-ppc64el-cross)
 

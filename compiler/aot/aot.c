@@ -35,12 +35,10 @@ static Bytes object_of(Arena *arena, Diag *diag, LLVMModuleRef module, const Tar
   return bytes;
 }
 
-/* Emits the kernels of all programs of an instruction set. A library holds those of several sets, and equal specs have
- * equal names, so the suffix makes the names differ. */
-static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, const LibraryPlans *plans) {
-  const Plan kernels = library_kernels(arena, plans);
-  LLVMModuleRef module = kernels_module(context, &kernels);
-  const char *suffix = library_kernel_suffix(arena, plans->forward);
+/* A library holds the kernels of several instruction sets, and equal specs have equal names, so the suffix makes the
+ * names differ. */
+static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, const Plan *kernels, const char *suffix) {
+  LLVMModuleRef module = kernels_module(context, kernels);
   for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f)) {
     if (LLVMIsDeclaration(f)) continue;
     size_t length;
@@ -49,6 +47,23 @@ static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, cons
     LLVMSetValueName2(f, suffixed, length + strlen(suffix));
   }
   return module;
+}
+
+/* The object of the kernels of all programs of an instruction set: what the cache has of the same ones, or a new one. */
+static Bytes object_of_kernels(Arena *arena, Diag *diag, LLVMContextRef context, const LibraryPlans *plans,
+                               const CodeCache *cache) {
+  const Plan kernels = library_kernels(arena, plans);
+  const char *suffix = library_kernel_suffix(arena, plans->forward);
+  const CacheKey key = cache_key(&kernels, suffix);
+  Bytes object = {0};
+  if (cache) object.data = cache_read(arena, cache, &key, &object.size);
+  if (object.data) return object;
+  object = object_of(arena, diag, suffixed_kernels(arena, context, &kernels, suffix), plans->forward->target);
+  if (cache && object.data) {
+    cache_write(cache, &key, object.data, object.size);
+    cache_limit(cache);
+  }
+  return object;
 }
 
 /* The object of what is neither kernel nor of one instruction set. It runs before the CPU is known, so it is generated
@@ -65,8 +80,7 @@ const Bytes *aot_objects(Arena *arena, Diag *diag, const LibraryParts *parts) {
   LLVMContextRef context = LLVMContextCreate();
   bool ok = true;
   for (uint32_t i = 0; ok && i < parts->n_plans; i++) {
-    const LibraryPlans *plans = &parts->plans[i];
-    objects[i] = object_of(arena, diag, suffixed_kernels(arena, context, plans), plans->forward->target);
+    objects[i] = object_of_kernels(arena, diag, context, &parts->plans[i], parts->cache);
     ok = objects[i].data != NULL;
   }
   if (ok) {

@@ -8,6 +8,7 @@
 #include "aot/args_struct.h"
 #include "aot/packed_weights.h"
 #include "base/strbuf.h"
+#include "jit/code_cache.h"
 #include "tfm/abi/library.h"
 #include "tfm/abi/train_tables.h"
 
@@ -33,6 +34,7 @@ typedef struct LibraryParts {
   bool is_command;                  /* a module that WASI's `_start` runs, without functions for others */
   const char *weights_beside;       /* of a command: the file of weights where its caller names none */
   const char *version;              /* of tfmc */
+  const CodeCache *cache;           /* NULL: kernels are generated anew, to the same bytes */
   const ModelText *text;            /* what the plans were made from; NULL: `tfmc pack` cannot use the library */
 } LibraryParts;
 

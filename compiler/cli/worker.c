@@ -106,6 +106,7 @@ static bool write_objects(Worker *w, uint64_t *offset) {
   Session *session = w->session;
   const bool is_stripped = option_given(&session->options, OPTION_STRIP_SOURCE);
   const LibraryParts parts = {.plans = &w->plans, .n_plans = 1, .version = TFM_VERSION,
+                              .cache = cache_of_user(session->arena),
                               .text = is_stripped ? NULL : session->model,
                               .generation = w->model.generation,
                               .not_incremental = w->model.not_incremental, .ragged = w->model.ragged,

@@ -98,14 +98,12 @@ bool compiled_run(Engine *base, Arena *arena, const EvalInputs *inputs, Tensor *
   return status == TFM_OK;
 }
 
-/* The cache of generated code is opened only here, for code that this process will execute: what `tfmc compile`
- * writes never comes out of a cache. */
 bool engine_request(const EngineSettings *settings, WeightSource *weights, CompileRequest *request) {
   Arena *arena = settings->compile.arena;
   *request = settings->compile;
   request->target = compile_target(request->diag, settings->march, true);
   request->weights = weight_source_reader(weights);
-  if (request->target) request->cache = cache_open(arena, cache_default_folder(arena), CACHE_MOST_BYTES);
+  if (request->target) request->cache = cache_of_user(arena);
   return request->target != NULL;
 }
 

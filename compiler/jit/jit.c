@@ -53,7 +53,7 @@ static LLVMMemoryBufferRef generate_cached(Diag *diag, const Plan *part, LLVMTar
                                            const CodeCache *cache, bool *is_new) {
   if (!cache) return generate(diag, part, machine);
   Arena *scratch = arena_create();
-  CacheKey key = cache_key(part);
+  CacheKey key = cache_key(part, "");
   size_t size;
   const char *known = cache_read(scratch, cache, &key, &size);
   LLVMMemoryBufferRef object = known ? LLVMCreateMemoryBufferWithMemoryRangeCopy(known, size, "cached") : NULL;

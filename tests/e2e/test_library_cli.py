@@ -546,7 +546,7 @@ class Reproducible(Case):
             for name in ["model.tfm", "w.safetensors"]:
                 shutil.copy(self.path(name), folder / name)
             env = os.environ | {"TZ": zone, "LC_ALL": language, "HOME": str(folder), "USER": f"u{number}", "TMPDIR": str(folder / "tmp"),
-                                "SOURCE_DATE_EPOCH": str(number)}
+                                "SOURCE_DATE_EPOCH": str(number), "TFM_CACHE_DIR": ""}
             model = folder / "model.tfm" if number else "model.tfm"
             run = lambda *args: subprocess.run([test_cli.TFMC, *map(str, args)], cwd=folder, env=env, check=True, capture_output=True,
                                                preexec_fn=lambda: os.umask(mask))
@@ -559,6 +559,29 @@ class Reproducible(Case):
         self.assertEqual(made[0]["m.tfmw"], made[0]["packed.tfmw"])
         for trace in [os.fsencode(self.folder.name), b"/work", b"/tmp", b"/home", b"/usr"]:
             self.assertNotIn(trace, made[0]["libm.so"])
+
+    def test_kernels_from_the_cache(self):
+        """The bytes are those without a cache, whatever is in it; only damaged and missing entries are made anew."""
+        cache = self.path("cache")
+        entries = lambda: {p: (p.read_bytes(), p.stat().st_ino) for p in cache.iterdir()}
+
+        def made(folder, *options):
+            self.tfmc("compile", "model.tfm", "-o", "libm.so", "-march=x86-64-v3,x86-64", *options,
+                      env=os.environ | {"TFM_CACHE_DIR": str(folder)})
+            return self.path("libm.so").read_bytes()
+        alone = made("")
+        self.assertEqual(made(cache), alone)
+        first = entries()
+        self.assertEqual(len(first), 2, "one of each instruction set")
+        self.assertEqual(made(cache), alone)
+        self.assertEqual(entries(), first)
+        damaged = min(first)
+        damaged.write_bytes(first[damaged][0][:100] + b"x" + first[damaged][0][101:])
+        self.assertEqual(made(cache), alone)
+        self.assertEqual({p: data for p, (data, _) in entries().items()}, {p: data for p, (data, _) in first.items()})
+        self.path("model.tfm").write_text(self.path("model.tfm").read_text().replace("model ", "model Other", 1))
+        made(cache)
+        self.assertEqual(len(entries()), 4, "names of kernels begin with the model's, so that two libraries link")
 
 
 class Host(Case):

@@ -11,7 +11,7 @@ static void good(const Diag *diag, bool condition) { cr_assert(condition, "%s", 
 
 /* One that whoever runs the tests names, never that of the user. */
 static const CodeCache *cache_of_tests(Arena *arena) {
-  return getenv("TFM_CACHE_DIR") ? cache_open(arena, cache_default_folder(arena), CACHE_MOST_BYTES) : NULL;
+  return getenv("TFM_CACHE_DIR") ? cache_of_user(arena) : NULL;
 }
 
 /* The request names what the test varies and nothing else, so the rest is as a command has it. */

@@ -184,6 +184,7 @@ static void write_library(Compilation *c) {
   const LibraryParts parts = {.plans = c->plans,
                               .n_plans = c->targets.n,
                               .version = TFM_VERSION,
+                              .cache = cache_of_user(session->arena),
                               .text = is_stripped ? NULL : session->model,
                               .generation = c->model.generation,
                               .not_incremental = c->model.not_incremental,
