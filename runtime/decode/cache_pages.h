@@ -19,8 +19,9 @@
  *   values in INT8  of each head [4][h, rounded up to 8][4] bytes: four positions together; 16 scales
  *   tail            whether a value was ever infinite or NaN
  *
- * Another form needs a writer as page_write_int8 is, a PageKind in loops/paged_attention.c, its drivers in drivers.def,
- * and the plan's word for it (compiler/plan/caches.c): docs/architecture.md, "A form of caches", has a patch of one.
+ * Another form needs a writer as page_write_int8 is, for new positions (loops/append.c) and for sources
+ * (source_batch.c), a PageKind in loops/paged_attention.c, its drivers in drivers.def, and the plan's word for it
+ * (compiler/plan/caches.c): docs/architecture.md, "A form of caches", has a patch of one.
  *
  * Pages of a source are no pool's: they are filled once, and lists of all rows that read the source are one
  * (source_batch.c). */
