@@ -50,7 +50,7 @@ typedef struct PageTail {
 int64_t cache_page_bytes(int64_t floats);
 static inline PageTail *page_tail(float *page, int64_t floats) { return (PageTail *)(page + floats); }
 
-/* Bytes of the arrays of a pool of n pages; pool_place puts them at `arrays`. */
+/* Bytes of the arrays of a pool of n pages; page_pool_place puts them at `arrays`. */
 int64_t page_pool_array_bytes(int64_t n_pages);
 /* Starts a pool in this memory: no page is taken. The memory is not touched. */
 void page_pool_place(PagePool *pool, char *memory, int64_t page_bytes, int64_t n_pages, char *arrays);
