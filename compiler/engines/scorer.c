@@ -145,8 +145,8 @@ static bool take_inputs(Scorer *s, const Graph *graph, const EvalInputs *inputs,
   return false;
 }
 
-/* A second output is the logsumexp that keep_scores added; the outputs of a library are those of its model, whatever
- * their number. */
+/* A second output is the logsumexp of incremental_add_logsumexp; the outputs of a library are those of its model,
+ * whatever their number. */
 Scorer *scorer_new(const EngineSettings *settings, const Graph *graph, const EvalInputs *inputs) {
   Scorer *s = ARENA_NEW(settings->compile.arena, Scorer);
   const Node *decoder_input = find_input(graph, graph->generate_input);

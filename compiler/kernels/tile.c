@@ -21,7 +21,7 @@
  *           (tile_memory.c)
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
- * that the piece of a panel that tiles take turns on stays in L2 (bench/notes.md). */
+ * that what a panel has of it stays in L2 while tiles go by (bench/notes.md). */
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"

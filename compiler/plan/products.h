@@ -1,9 +1,10 @@
 /* Products: steps that multiply matrices, and what attention shares with them.
  *
- * In: LINEAR, MATMUL, MATMUL_FUSED. Out: gemm steps, whose right factor is a static weight packed into panels, and
- * matmul steps, whose factors are both activations and whose right factor is packed at run time. An expression behind
- * the product runs on the tile while it is in L1; if it cannot, because its result is no f32 or it has too many
- * operands, it becomes a step of its own. Refuses nothing. Private to plan/. */
+ * In: LINEAR, MATMUL, MATMUL_FUSED. Out: gemm steps, whose right factor is a static weight packed into panels, before
+ * them, for forms of whole numbers, a quantize step that rounds their rows; and matmul steps, whose factors are both
+ * activations, packed at run time unless they lie so. An expression behind the product runs on the tile while it is in
+ * L1; if it cannot, because its result is no f32 or it has too many operands, it becomes a step of its own. Refuses
+ * nothing. Private to plan/. */
 #ifndef TFM_PLAN_PRODUCTS_H
 #define TFM_PLAN_PRODUCTS_H
 

@@ -301,6 +301,10 @@ class Refusals(Case):
         self.refused(tfmc.UsageError, "no option 'epoch'", run.fit, ITEMS, epoch=1)
         self.refused(tfmc.UsageError, "valid=", run.fit, ITEMS, patience=1)
         self.refused(tfmc.UsageError, "out=", run.fit, ITEMS, epochs=1, resume=True)
+        for name, data in (("keep", ITEMS), ("keep", iter([ITEMS[0]])), ("save_every", iter([ITEMS[0]]))):
+            self.refused(tfmc.UsageError, f"{name}= is for the checkpoints in out=", run.fit, data, epochs=1, **{name: 2})
+        bound = trainer(memory=run.state_bytes + 10 ** 6)
+        self.refused(tfmc.UsageError, f"the trainer's is {bound.memory}", bound.fit, ITEMS, epochs=1, memory=bound.memory + 1)
         self.refused(tfmc.UsageError, "'a' for \"ids\"", run.fit, ITEMS, epochs=1, pad={"ids": "a"})
         columns = {name: [item[name] for item in ITEMS] for name in ("ids", "labels")}
         self.refused(tfmc.UsageError, 'column "labels" is of type NoneType', run.fit, {**columns, "labels": None}, epochs=1)

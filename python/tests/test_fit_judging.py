@@ -11,6 +11,7 @@ from test_trainer import tensors
 
 BATCHES = [{name: np.stack([item[name] for item in group]) for name in ("ids", "labels")} for n in range(2, 9)
            for group in [[item for item in ITEMS if len(item["ids"]) == n]] if group]
+OF_ITEMS = "batch_items", "save_every"  # where there is no folder
 
 
 class Best(Case):
@@ -39,7 +40,7 @@ class Best(Case):
     def test_numbers_of_a_metric(self):
         values = iter([{"bleu": 1.0, "chars": 5}, {"bleu": 3.0, "chars": 4}, {"bleu": 2.0, "chars": 9}] * 2)
         for data, valid in ((ITEMS, VALID), (BATCHES_AGAIN, BATCHES_AGAIN)):
-            options = {name: value for name, value in RUN.items() if data is ITEMS or name != "batch_items"}
+            options = {name: value for name, value in RUN.items() if data is ITEMS or name not in OF_ITEMS}
             fit = trainer().fit(data, valid, metric=lambda run: next(values), best="bleu", **{**options, "epochs": 3})
             found = [(line["bleu"], line["chars"]) for line in fit.history if line["kind"] == "valid"]
             self.assertEqual(found, [(1.0, 5), (3.0, 4), (2.0, 9)])
@@ -49,7 +50,7 @@ class Best(Case):
 
     def test_what_is_refused(self):
         run = trainer()
-        batches = {name: value for name, value in RUN.items() if name != "batch_items"}
+        batches = {name: value for name, value in RUN.items() if name not in OF_ITEMS}
         for data, valid, options in ((ITEMS, VALID, RUN), (BATCHES_AGAIN, BATCHES_AGAIN, batches)):
             self.refused(tfmc.UsageError, "best names 'bleu', and the results are loss, right", run.fit, data, valid, best="bleu", **options)
             self.refused(tfmc.UsageError, "valid=", run.fit, data, best="loss", **options)

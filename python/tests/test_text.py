@@ -1,4 +1,5 @@
 """Texts: sentence vectors and what writers write, against the pieces they are made of."""
+import functools
 import json
 import os
 import pathlib
@@ -68,6 +69,17 @@ class TextCase(Case):
         cls.checkpoint = Checkpoint(cls.kind)
         cls.vocab = cls.checkpoint.case["files"]["config.json"]["vocab_size"]
         cls.tokenizer = write_tokenizer(cls.checkpoint.folder, cls.vocab, cls.around)
+
+    def options_refused(self, call, what, wrong, words=None):
+        """wrong: {option: values that it may not have}. The message names the option, or has these words."""
+        for name, values in wrong.items():
+            for value in values:
+                with self.subTest(option=name, value=value):
+                    self.refused(tfmc.UsageError, words or name, call, what, **{name: value})
+
+
+FLAGS, FUNCTIONS = ("yes", 1, 0, float("nan"), [True], np.array([1, 0])), (1, "f", [])
+NUMBERS = -1, 1.5, float("nan"), "3", True, []
 
 
 class Embedding(TextCase):
@@ -184,6 +196,11 @@ class Embedding(TextCase):
         plain = tfmc.compile(ONE, weights=ONE_WEIGHTS)
         self.refused(tfmc.UsageError, "folder=", tfmc.text.Embedder, plain)
         self.refused(tfmc.InputError, "vector", tfmc.text.Embedder, plain, folder=self.checkpoint.folder)
+        flags = ("normalize", "normalize_embeddings", "truncate", "convert_to_numpy", "convert_to_tensor", "show_progress_bar")
+        self.options_refused(self.embedder.encode, "a", dict.fromkeys(flags, FLAGS) | dict.fromkeys(("batch_size", "truncate_dim"), NUMBERS))
+        self.options_refused(self.embedder.encode, "a", {"prompt_name": ("nobody", 1, ["query"], {})}, "no prompt")
+        self.options_refused(tfmc.text.Embedder, self.checkpoint.model, {
+            "truncate": FLAGS, **dict.fromkeys(("max_length", "batch_tokens", "truncate_dim"), NUMBERS)})
 
     @unittest.skipUnless(MINILM.is_dir(), "not run: the weights of all-MiniLM-L6-v2 are missing")
     def test_minilm(self):
@@ -240,6 +257,8 @@ class Writing(TextCase):
         encoder = Checkpoint("sentence_mean")
         write_tokenizer(encoder.folder, 40)
         self.refused(tfmc.InputError, "continue", tfmc.text.Writer, encoder.model)
+        self.options_refused(self.writer.model.generate, [[3]], {"on_token": FUNCTIONS, "on_scores": FUNCTIONS, "config": (1, [])})
+        self.options_refused(self.writer.model.stream, [[3]], {"on_scores": FUNCTIONS})
 
 
 def write_pairs(folder, vocab):
@@ -308,6 +327,12 @@ class Reranking(TextCase):
         long = ("a " * 30, "b")
         self.refused(tfmc.InputError, ["text 1", "truncate"], self.reranker.predict, [("a", "b"), long], truncate=False)
         self.assertEqual(self.reranker.predict(long).shape, (3,))
+        flags = dict.fromkeys(("truncate", "convert_to_numpy", "convert_to_tensor", "show_progress_bar", "apply_softmax"), FLAGS)
+        self.options_refused(self.reranker.predict, ("a", "b"), {**flags, "batch_size": NUMBERS, "activation_fn": FUNCTIONS})
+        self.options_refused(functools.partial(self.reranker.rank, "a"), ["b"], {
+            "top_k": NUMBERS, "return_documents": FLAGS, "batch_size": NUMBERS})
+        self.options_refused(tfmc.text.Reranker, self.checkpoint.model, {
+            "truncate": FLAGS, "activation_fn": FUNCTIONS, **dict.fromkeys(("max_length", "batch_tokens"), NUMBERS)})
         self.refused(tfmc.InputError, "classify", tfmc.text.Reranker, Checkpoint("bert").model,
                      folder=self.checkpoint.folder)
 

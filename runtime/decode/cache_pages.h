@@ -19,8 +19,9 @@
  *   values in INT8  of each head [4][h, rounded up to 8][4] bytes: four positions together; 16 scales
  *   tail            whether a value was ever infinite or NaN
  *
- * Another form needs a writer as page_write_int8 is, a PageKind in loops/paged_attention.c, its drivers in drivers.def,
- * and the plan's word for it (compiler/plan/caches.c): docs/architecture.md, "A form of caches", has a patch of one.
+ * Another form needs a writer as page_write_int8 is, for new positions (loops/append.c) and for sources
+ * (source_batch.c), a PageKind in loops/paged_attention.c, its drivers in drivers.def, and the plan's word for it
+ * (compiler/plan/caches.c): docs/architecture.md, "A form of caches", has a patch of one.
  *
  * Pages of a source are no pool's: they are filled once, and lists of all rows that read the source are one
  * (source_batch.c). */
@@ -49,7 +50,7 @@ typedef struct PageTail {
 int64_t cache_page_bytes(int64_t floats);
 static inline PageTail *page_tail(float *page, int64_t floats) { return (PageTail *)(page + floats); }
 
-/* Bytes of the arrays of a pool of n pages; pool_place puts them at `arrays`. */
+/* Bytes of the arrays of a pool of n pages; page_pool_place puts them at `arrays`. */
 int64_t page_pool_array_bytes(int64_t n_pages);
 /* Starts a pool in this memory: no page is taken. The memory is not touched. */
 void page_pool_place(PagePool *pool, char *memory, int64_t page_bytes, int64_t n_pages, char *arrays);

@@ -1,8 +1,8 @@
 /* Lockstep runs: runs of one program with different sizes that are executed together, step by step.
  *
- * In: a bound context and the sizes of other runs; rows of a decoder with their new tokens (runs
- * of the step program). Out: logits or the best tokens of each row, and what the caches of the rows have become. A run
- * that does not fit into the memory of the first one is not refused: it is executed later, in another call. */
+ * In: a bound context and the sizes of other runs; rows of a decoder with their new tokens (runs of the step program).
+ * Out: logits or the best tokens of each row, and what the caches of the rows have become. A run that does not fit into
+ * the memory of the first one is not refused: it is executed later, in another call. */
 #include "base/allocate.h"
 #include "context/binding.h"
 #include "decode/decoder_memory.h"

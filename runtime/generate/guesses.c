@@ -18,7 +18,7 @@ static const double first_rates[GUESS_KINDS] = {0.2, 0.5, 0.3, 0.5, 0.6, 0.7, 0.
 static const double least_rate = 0.05, least_next = 0.3, decay = 0.1;
 /* Of a change of a step's time so much counts for steps of its size, and for others: as rows grow, all steps do. */
 static const double own_part = 0.1, others_part = 0.07;
-/* What a token more costs as long as steps of one size alone are known: 1 / (TOKENS_OF_A_STEP + size). */
+/* What a token more costs as long as steps of one size alone are known: 1 / (tokens_of_a_step + size). */
 static const double tokens_of_a_step = 10;
 
 static double least_of(double a, double b) { return a < b ? a : b; }

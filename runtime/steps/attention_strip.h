@@ -7,7 +7,7 @@
  *
  * The loops, from outside to inside:
  *
- *   items              heads of sequences                 units, which threads share, with the next one
+ *   items              heads of sequences                 units, which threads share: all of one or, of few, a part
  *     chunks           CHUNK_STRIPS strips of queries     the state of their rows (maximum, sum): scratch
  *       blocks         TFM_KEY_BLOCK keys                 packed, or pages of a cache: the second-level cache
  *         strips       tile_rows queries or more          attention_block: their scores stay in the nearest cache
@@ -34,7 +34,7 @@ typedef struct Attention {
   Items batch; /* its items are heads of sequences */
   int64_t items, queries, keys, key_blocks;
   int64_t causal_offset;                       /* see tfm_attention_step */
-  int64_t strip_rows, strips, parts;           /* strips and parts per item; parts: units of an item */
+  int64_t strip_rows, strips, parts;           /* of an item; parts: units of it, or of a group (Paged.group) */
   int64_t slots;                               /* packed blocks that are kept: one, or all of an item */
   int64_t key_slot_floats, value_slot_floats, form_floats; /* form_floats: of scratch->form */
   const struct Int8Attention *int8; /* what takes the place of the functions for f32; NULL: nothing does */
@@ -83,7 +83,7 @@ typedef struct AttentionStrip { /* some queries: of an item, or, in a gang, one 
   const AttentionScratch *scratch;
   const AttentionItem *item; /* of the first row */
   const struct Pages *pages; /* paged_attention.c: where keys and values are; NULL: in memory */
-  int64_t row, rows;         /* queries; in a gang rows of the step */
+  int64_t row, rows;         /* queries; in a gang 0 and how many rows of the step */
   int64_t state;             /* of its first row in the arrays of the chunk: maximum, sum, scale, waiting */
   int64_t seen;              /* keys that the last row sees */
   int64_t item_step;         /* of a gang: items from row to row; else 0 */

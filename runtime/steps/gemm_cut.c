@@ -114,19 +114,19 @@ static bool reads_in_order(const Gemm *gemm, int64_t tiles) {
 }
 
 /* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that
- * all but the first tile find them in the nearest cache, and the strips of a single one too. Pieces of whole numbers
+ * all but the first tile find them in the nearest cache, and the bands of a single one too. Pieces of whole numbers
  * are as long as one another, because a short last one takes longer to begin than to compute. */
 static int64_t steps_together(const Gemm *gemm, const Block *block) {
   const tfm_gemm_step *step = gemm->step;
   const int64_t tiles = block->n;
   bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
   if (tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES) || (tiles <= 1 && !block->in_order)) return INT64_MAX;
-  const int64_t unit = unit_of(step), of_a = unit * tiles * step->tile_rows * step->a_bytes;
-  const int64_t bytes = gemm_panel_bytes(step, unit) * (block->in_order ? 2 : 1) + of_a;
+  const int64_t least = least_steps_of(step), of_a = least * tiles * step->tile_rows * step->a_bytes;
+  const int64_t bytes = gemm_panel_bytes(step, least) * (block->in_order ? 2 : 1) + of_a;
   const int64_t chains = is_half(step) && step->width <= NARROW_COLUMNS ? 2 : 1; /* go side by side (kernels/tile.c) */
-  const int64_t most = unit * greatest_of(chains, near_bytes() / bytes / chains * chains);
+  const int64_t most = least * greatest_of(chains, near_bytes() / bytes / chains * chains);
   if (!rows_are_whole(step) || step->k <= most) return most;
-  return round_up(ceil_div(step->k, ceil_div(step->k, most)), unit);
+  return round_up(ceil_div(step->k, ceil_div(step->k, most)), least);
 }
 
 static int64_t calls_of(const tfm_gemm_step *step, const Block *block) {

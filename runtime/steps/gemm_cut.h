@@ -51,7 +51,7 @@ typedef struct Block { /* of rows: the one that a thread works on */
   int64_t together;    /* steps of k of a piece, at most */
   int64_t lines;       /* of what is read next, those that a tile fetches in a turn */
   int64_t k, ahead;    /* steps of k of most calls of a tile; bytes of what is read next that such a call fetches */
-  bool in_order;       /* pieces are read as they lie, strip after strip of each, and the next one is what is fetched */
+  bool in_order;       /* pieces are read as they lie, band after band of each, and the next one is what is fetched */
   Tile tiles[UNIT_ROWS];
 } Block;
 
@@ -71,7 +71,7 @@ static inline int64_t k_block_of(const tfm_gemm_step *step) {
 /* Steps of k in a turn of a tile. */
 static inline int64_t turn_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->turn; }
 /* The steps of k in a call are a multiple of these. */
-static inline int64_t unit_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->unit; }
+static inline int64_t least_steps_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->unit; }
 /* Bytes from a column of a panel to the next one. */
 static inline int64_t column_bytes_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->lane; }
 static inline int64_t chains_of(const tfm_gemm_step *step) {

@@ -11,7 +11,7 @@
  *       blocks of k    TFM_K_BLOCK steps (WHOLE_K_BLOCK of bytes)     of the rows: the second-level cache
  *         tiles        all of the block; where k is short, one        its rows of results are written as a whole
  *           panels     step->panel columns of packed weights          read once, each names the next  [gemm_block]
- *             strips   step->width columns                            the columns of a tile
+ *             bands    step->width columns                            the columns of a tile
  *               pieces Block.together steps of k                      of the weights: the nearest cache [run_panel]
  *                 tile tile_rows x width results                      registers: a generated kernel   [run_tiles]
  *               chains TFM_SHORT_CHAIN steps, f32 of longer k         in the kernel (kernels/tile.c)
@@ -110,30 +110,29 @@ typedef struct PanelWalk { /* the loops around a panel */
   bool in_order;                   /* see Block */
 } PanelWalk;
 
-typedef struct Strip { /* of a panel: the columns of one tile, some steps of k */
+typedef struct Band { /* of a panel: the columns of one tile, some steps of k */
   const char *weights, *next; /* next: what is read after it */
   int64_t column, columns, first_k, k;
   int64_t ahead; /* bytes of `next` that each tile fetches */
-} Strip;
+} Band;
 
-/* The tiles that go together against one piece of a strip. Lines that another core had last come as slowly as from
+/* The tiles that go together against one piece of a band. Lines that another core had last come as slowly as from
  * memory: those that a tile writes are asked for while the one before it is computed. */
-static inline void run_tiles(const PanelWalk *walk, const Strip *strip) {
+static inline void run_tiles(const PanelWalk *walk, const Band *band) {
   const GemmJob *job = walk->job;
   const Gemm *gemm = job->gemm;
   const tfm_gemm_step *step = gemm->step;
-  const char *a = (const char *)gemm->a + tfm_row_bytes(step->form, step->a_bytes, strip->first_k);
-  const bool is_end = strip->first_k + strip->k == step->k, goes_on = rows_are_whole(step) && !is_end;
-  const int64_t accumulate = (strip->first_k > job->k.begin ? TFM_ACCUMULATE : 0) | (goes_on ? TFM_MORE_FOLLOW : 0);
+  const char *a = (const char *)gemm->a + tfm_row_bytes(step->form, step->a_bytes, band->first_k);
+  const bool is_end = band->first_k + band->k == step->k, goes_on = rows_are_whole(step) && !is_end;
+  const int64_t accumulate = (band->first_k > job->k.begin ? TFM_ACCUMULATE : 0) | (goes_on ? TFM_MORE_FOLLOW : 0);
   const Tile *tile = &job->block->tiles[walk->tile], *end = tile + walk->tiles;
-  for (const char *next = strip->next; tile < end; tile++, next += strip->ahead) {
-    float *c = results_at(&job->to, tile, strip->column);
+  for (const char *next = band->next; tile < end; tile++, next += band->ahead) {
+    float *c = results_at(&job->to, tile, band->column);
     if (walk->fetches_next && tile + 1 < end)
-      fetch_rows_for_writing(results_at(&job->to, tile + 1, strip->column), job->to.stride, tile[1].rows,
-                             strip->columns);
-    tile->kernel((const float *)(const void *)a + tile->row * gemm->a_stride, strip->weights, c, job->to.stride,
-                 strip->k, accumulate, strip->columns, next, walk->lines);
-    if (is_end && gemm->chains == 1) finish_tile(job, c, tile, strip->column, strip->columns);
+      fetch_rows_for_writing(results_at(&job->to, tile + 1, band->column), job->to.stride, tile[1].rows, band->columns);
+    tile->kernel((const float *)(const void *)a + tile->row * gemm->a_stride, band->weights, c, job->to.stride, band->k,
+                 accumulate, band->columns, next, walk->lines);
+    if (is_end && gemm->chains == 1) finish_tile(job, c, tile, band->column, band->columns);
   }
 }
 
@@ -150,44 +149,44 @@ static inline void fetch_rows(const PanelWalk *walk, int64_t column, int64_t col
   for (int64_t i = lines * column / n; i < end; i++) __builtin_prefetch(later + i * line, 0, 2);
 }
 
-/* Goes on behind a piece of a strip: to the next piece, or to that of the next strip where pieces are read in order.
+/* Goes on behind a piece of a band: to the next piece, or to that of the next band where pieces are read in order.
  * False: that was the last one. */
-static inline bool moves_on(const PanelWalk *walk, Strip *strip, int64_t *done, int64_t columns) {
+static inline bool moves_on(const PanelWalk *walk, Band *band, int64_t *done, int64_t columns) {
   const int64_t width = walk->job->gemm->step->width;
   if (walk->in_order) {
     *done = *done + width < columns ? *done + width : 0;
-    if (*done == 0) strip->first_k += strip->k;
-    return strip->first_k < walk->end_k;
+    if (*done == 0) band->first_k += band->k;
+    return band->first_k < walk->end_k;
   }
-  strip->first_k += strip->k;
-  if (strip->first_k < walk->end_k) return true;
-  strip->first_k = walk->first_k;
+  band->first_k += band->k;
+  if (band->first_k < walk->end_k) return true;
+  band->first_k = walk->first_k;
   *done += width;
   return *done < columns;
 }
 
-/* A block of k of a panel, strip after strip and piece after piece: its weights stay near while rows go by. In order
- * it is piece after piece, strip after strip of each, and what is read next is the piece behind. */
+/* A block of k of a panel, band after band and piece after piece: its weights stay near while rows go by. In order
+ * it is piece after piece, band after band of each, and what is read next is the piece behind. */
 static inline void run_panel(const PanelWalk *walk, int64_t panel, const char *weights, const char *next) {
   const tfm_gemm_step *step = walk->job->gemm->step;
   const Block *block = walk->job->block;
   const int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
-  Strip strip = {.next = next, .first_k = walk->first_k};
+  Band band = {.next = next, .first_k = walk->first_k};
   int64_t done = 0;
   for (int64_t at = walk->scales; at < walk->panel_bytes; at += ALIGNMENT) __builtin_prefetch(weights + at, 0, 3);
   do { /* once if there are no steps at all: zeroes */
-    strip.column = column + done;
-    strip.columns = least_of(step->width, columns - done);
-    if (walk->fetches_rows) fetch_rows(walk, strip.column, strip.columns);
-    strip.k = least_of(block->together, walk->end_k - strip.first_k);
-    strip.ahead = strip.k == block->k ? block->ahead : gemm_bytes_ahead(step, block, strip.k);
-    const int64_t before = strip.first_k - walk->first_k;
-    strip.weights = weights + done * walk->column_bytes + (before ? gemm_panel_bytes(step, before) : 0);
+    band.column = column + done;
+    band.columns = least_of(step->width, columns - done);
+    if (walk->fetches_rows) fetch_rows(walk, band.column, band.columns);
+    band.k = least_of(block->together, walk->end_k - band.first_k);
+    band.ahead = band.k == block->k ? block->ahead : gemm_bytes_ahead(step, block, band.k);
+    const int64_t before = band.first_k - walk->first_k;
+    band.weights = weights + done * walk->column_bytes + (before ? gemm_panel_bytes(step, before) : 0);
     if (walk->in_order && done == 0)
-      strip.next = strip.first_k + strip.k < walk->end_k ? weights + gemm_panel_bytes(step, before + strip.k) : next;
-    run_tiles(walk, &strip);
-    strip.next += walk->tiles * strip.ahead;
-  } while (moves_on(walk, &strip, &done, columns));
+      band.next = band.first_k + band.k < walk->end_k ? weights + gemm_panel_bytes(step, before + band.k) : next;
+    run_tiles(walk, &band);
+    band.next += walk->tiles * band.ahead;
+  } while (moves_on(walk, &band, &done, columns));
 }
 
 /* Whether a call of a tile takes all of k. */

@@ -1,19 +1,26 @@
 /* Products of two activations: both are packed into scratch, then the same tiles as in a gemm. What lies already as it
  * would be packed stays where it is. In: x and y, of any strides; operands of the epilogue. Out: c. Refuses nothing.
  *
- * The loops, from outside to inside; beside them what they are cut by, and where it stays:
+ * The loops, from outside to inside; beside them what they are cut by, and where it stays; in brackets the function
+ * that has each:
  *
- *   items                     of the batch                              units, which threads share
- *     groups                  panels that are packed once               scratch: half of the second-level cache
- *       strips                tile_rows rows of x                       scratch or in place: the first-level cache
- *         chains              TFM_CHAIN steps of k                      results that wait in scratch (partial_sums.h)
- *           blocks            TFM_KEY_BLOCK steps of k                  a strip of x is packed for one
- *             panels          width columns of y                        matmul_tiles.c
- *               tile          tile_rows x width results                 registers: a generated kernel
+ *   units             an item x a group of panels x some strips   threads share them              [matmul_run]
+ *     strips          tile_rows rows of x                         the first-level cache           [run_all_strips]
+ *       chains        TFM_CHAIN steps of k                        results wait in scratch         [run_chains_of_strip]
+ *         blocks      TFM_KEY_BLOCK steps of k                    a strip of x is packed for one  [run_k_chain]
+ *           panels    width columns of y                          half of the second-level cache  [matmul_run_tiles]
+ *             tile    tile_rows x width results                   registers: a generated kernel
+ *               chains, turns                                     in the kernel, as in a gemm
+ *
+ * A panel is as wide as a tile here. A thread packs those of a group when it takes its first unit of it
+ * (run_matmul_unit); where one strip is all or k is long, those of a block when it comes to that (matmul_panels_at).
  *
  * Where k is long (Matmul.by_blocks), strips are the loop within blocks, so that panels of a block alone need be near:
- * items, groups, chains, blocks, strips, panels, tile. The chain of a result is the same in both: the blocks of k
- * ascend from 0, whatever the unit.
+ * units, chains, blocks, strips, panels, tile (run_blocks, run_k_block). The chain of a result is the same in both: the
+ * blocks of k ascend from 0, whatever the unit.
+ *
+ * The epilogue of a strip, over all columns of the group, follows its last block of k, or, of several chains, the last
+ * sum (finish_rows; finish_live_rows).
  *
  * Small and narrow products are direct: their kernel reads both factors where they lie, for many items at a time
  * (step_direct.c). Gradients add up their chains by steps that are not zero (gradient_sums.c). */

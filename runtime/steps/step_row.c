@@ -148,7 +148,7 @@ int64_t quantize_scratch_bytes(const tfm_context *context, const tfm_step *step)
   return ceil_div(columns, ALIGNMENT / (int64_t)sizeof(float)) * ALIGNMENT;
 }
 
-/* What products in int8 and int4 read in place of rows of f32. Threads share rows as those of row steps do, so that
+/* What products of whole numbers read in place of rows of f32. Threads share rows as those of row steps do, so that
  * such a step may be joined to one. */
 void step_quantize(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;

@@ -109,7 +109,7 @@ static const char *expr_size_fault(EvalRun *run, const Expr *expr) {
 }
 
 /* The node with its sizes as constants, whose operands are concrete too: then infer_node compares numbers, not
- * polynomials, and what may_equal let pass at compile time is decided. NULL after a fault, which is reported. */
+ * polynomials, and what size_may_equal let pass at compile time is decided. NULL after a fault, which is reported. */
 static Node *make_concrete(const EvalNode *in) {
   EvalRun *run = in->run;
   Node *copy = ARENA_NEW(run->scratch, Node);

@@ -194,10 +194,17 @@ def _is_begun(out):
     return newest_checkpoint(out) is not None
 
 
-def _check(out, resume, metric, callbacks, progress, skip_long):
-    """What both kinds of data have."""
+def _check_folder(out, given, are_batches):
+    # Without a folder a run over items still says when it has saved, and the trainer is so after an error.
+    for name in ("keep", "save_every") if are_batches else ("keep",):
+        if out is None and given.get(name) is not None:
+            raise UsageError(f"{name}= is for the checkpoints in out=, which is not given")
     if out is not None and not os.fspath(_options.path("out", out)):
         raise UsageError("out is an empty path")
+
+
+def _check(resume, metric, callbacks, progress, skip_long):
+    """What both kinds of data have."""
     for name, value in (("resume", resume), ("skip_long", skip_long), ("progress", False if progress is None else progress)):
         _options.flag(name, value)
     _options.function("metric", metric)
@@ -209,7 +216,8 @@ def _check(out, resume, metric, callbacks, progress, skip_long):
 
 
 def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, skip_long, given):
-    _check(out, resume, metric, callbacks, progress, skip_long)
+    _check_folder(out, given, _fit_batches.has_batches(train))
+    _check(resume, metric, callbacks, progress, skip_long)
     if _fit_batches.has_batches(train):
         if pad is not None or skip_long:
             raise UsageError("pad and skip_long are for items: batches of a program are as they are")
@@ -229,6 +237,8 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
         raise UsageError("resume=True goes on with the run in out=, which is not given")
     if valid is None and (metric is not None or given.get("patience")):
         raise UsageError("metric and patience are for a run with valid=")
+    if None not in (trainer.memory, given.get("memory")) and given["memory"] != trainer.memory:
+        raise UsageError(f"memory={given['memory']!r:.40}, but the trainer's is {trainer.memory}: one of them is enough")
     best = given.get("best")
     _judging.check(trainer, best, valid, metric)
     judged_by = "score" if _judging.is_of_metric(trainer, best) else best

@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 
-from . import _core
+from . import _core, _options
 from ._errors import InputError, UsageError
 
 OPTIONS = _core.options()  # name -> kind (generate_options.def)
@@ -51,7 +51,7 @@ def _read_config(config):
         return {}
     path = "config"
     if not isinstance(config, collections.abc.Mapping):
-        path = os.fspath(config)
+        path = os.fspath(_options.path("config", config))
         if os.path.isdir(path):
             path = os.path.join(path, "generation_config.json")
         with open(path, encoding="utf-8") as file:
@@ -163,6 +163,8 @@ def _has_start(model):
 # ---- generate, stream, decoder ----
 
 def generate(model, prompts, config, on_token, on_scores, given):
+    _options.function("on_token", on_token)
+    _options.function("on_scores", on_scores)
     inputs, prompt_lengths, size_lengths, options = _prepare(model, prompts, config, given)
     return Generated(*model._generate(inputs, prompt_lengths, size_lengths, options, on_token, on_scores))
 
@@ -227,6 +229,7 @@ def _fill(work, tokens, stop):
 
 
 def stream(model, prompts, config, on_scores, given):
+    _options.function("on_scores", on_scores)
     prepared = _prepare(model, prompts, config, given)  # wrong calls are refused here, not at the first token
     return TokenStream(functools.partial(_run, model, prepared, on_scores))
 

@@ -182,6 +182,7 @@ class Clients:
                 self.counts["late"] += 1
                 return
             self.faults.append(f"{request.path} {json.dumps(request.body)[:600]}: {str(found)[:600]} after {seconds:.1f} s")
+            print(self.faults[-1], flush=True)  # not only at the end, which may be far
 
     def work(self, number):
         choose, own = random.Random(self.seed * 1000 + number), self.server.client()
@@ -301,7 +302,8 @@ class Watch:
                              len(os.listdir(folder / "task")), sum(found["tfmc_cache_bytes"]), sum(found["tfmc_rows_kept"]),
                              sum(found["tfmc_rows_running"]), sum(found["tfmc_waiting"]), sum(self.clients.counts.values())))
         print("{:7.0f} s {:.1f} MB, {:.0f} descriptors, {:.0f} threads, caches {:.0f} bytes, {:.0f} rows kept, {:.0f} "
-              "running, {:.0f} waiting, {:.0f} requests".format(self.samples[-1][0], resident / 1e6, *self.samples[-1][2:]),
+              "running, {:.0f} waiting, {:.0f} requests, {} right, {} faults".format(
+                  self.samples[-1][0], resident / 1e6, *self.samples[-1][2:], self.clients.counts["right"], len(self.clients.faults)),
               flush=True)
 
     def fifth(self, number):

@@ -12,7 +12,7 @@ import time
 import unittest
 from unittest import mock
 
-from servers import HERE, SOURCES, WAIT, Case, Client, Inside, Process, f32, head, held, library, place, read_answer
+from servers import HERE, WAIT, Case, Inside, Process, f32, head, held, library, place, read_answer
 
 from tfmc_serve import batcher, texts
 
@@ -216,31 +216,36 @@ class Ending(Case):
         server.signal()
         self.assertEqual(server.ended(), 0)
 
-    def test_a_log_that_is_closed_or_full(self):
-        """Numbers of the standard files are no connection's, and what cannot be written keeps nobody waiting."""
-        full = "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)"
-        for number, to in ((2, "os.close(2)"), (0, "os.close(0)"), (2, full)):
-            with socket.create_server(("127.0.0.1", 0)) as listening:
-                port = listening.getsockname()[1]
-            program = f"import os, sys\n{to}\n" \
-                "os.execv(sys.executable, [sys.executable, '-m', 'tfmc_serve', *sys.argv[1:]])"
-            path = os.pathsep.join([*SOURCES, *filter(None, [os.environ.get("PYTHONPATH")])])
-            process = subprocess.Popen([sys.executable, "-c", program, place("embed"), f"--port={port}"],
-                                       env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL)
-            self.addCleanup(process.kill)
-            while not self.is_ready(port):
-                self.assertIsNone(process.poll(), to)
-            self.assertEqual(Client(port).post("/embed", {"inputs": "a"}).status, 200)
-            self.assertNotIn("socket", os.readlink(f"/proc/{process.pid}/fd/{number}"))
-            process.terminate()
-            self.assertEqual(process.wait(WAIT), 0, to)
+    def in_terminal(self, *arguments, before=""):
+        """A server in a terminal of its own, and the terminal's other end."""
+        master, terminal = os.openpty()
+        program = f"import os, signal, sys\nos.setsid()\nos.close(os.open({os.ttyname(terminal)!r}, os.O_RDWR))\n{before}\n" \
+            "from tfmc_serve import command\nsys.exit(command.main(sys.argv[1:]))"
+        server = self.start(place("embed"), *arguments, slow=False, program=("-c", program))
+        os.close(terminal)
+        return server, master
 
-    @staticmethod
-    def is_ready(port):
-        with contextlib.suppress(OSError):
-            return Client(port).get("/ready").status == 200
-        time.sleep(0.02)
-        return False
+    def test_a_server_ends_with_its_terminal(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys = pathlib.Path(folder) / "keys"
+            keys.write_text("one " + "k" * 32)
+            keys.chmod(0o600)
+            for arguments, words in (((), "there are no keys"), ((f"--api-key-file={keys}",), "keys: 1")):
+                server, terminal = self.in_terminal(*arguments)
+                server.signal(signal.SIGHUP)  # as somebody sends it who is no terminal
+                server.wait_for(words)
+                self.assertEqual(server.client().get("/ready").status, 200)
+                os.close(terminal)
+                server.wait_for("ending: 0 requests")
+                self.assertEqual(server.ended(), 0)
+
+    def test_nohup_keeps_a_server_beyond_its_terminal(self):
+        server, terminal = self.in_terminal(before="signal.signal(signal.SIGHUP, signal.SIG_IGN)")
+        os.close(terminal)
+        server.wait_for("there are no keys")
+        self.assertEqual(server.client().get("/ready").status, 200)
+        server.signal()
+        self.assertEqual(server.ended(), 0)
 
     def test_what_runs_is_answered_and_new_requests_are_refused(self):
         server = self.start(place("embed"))

@@ -10,7 +10,7 @@ import unittest
 from servers import WAIT, Case, Client, Inside, Process, head, place, raw, read_answer
 
 from tfmc_serve import app
-from tfmc_serve.limits import SPARE, Keys, LimitedProtocol, read_keys
+from tfmc_serve.limits import CONNECTIONS, SPARE, WATCHERS, Keys, LimitedProtocol, read_keys
 
 BODY = b'{"inputs": "a"}'
 
@@ -163,6 +163,20 @@ class Descriptors(Case):
         if hard < 2000:
             self.skipTest("this process may have fewer files open")
         self.connect(self.start(64, hard), 150, 150)
+
+
+class Watchers(Case):
+    """A second port for those who watch, while the first has as many connections as it may have."""
+
+    def test_connections_of_clients_and_of_watchers_are_apart(self):
+        server = self.started(Process(place("embed"), "--metrics-port=0"))
+        with contextlib.ExitStack() as held:
+            def connect(port, count):
+                opened = [held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WAIT)) for _ in range(count)]
+                return read_answer(opened[-1])
+            self.assertIn(b" 503 ", connect(server.ports[0], CONNECTIONS + 1)[:20])
+            self.assertEqual(Client(server.ports[1]).get("/ready").status, 200)
+            self.assertIn(b" 503 ", connect(server.ports[1], WATCHERS + 1)[:20])
 
 
 KEYS = {"one": "k" * 32, "two": "K" * 32}

@@ -1,4 +1,4 @@
-"""The command tfmc-serve: its options, which are also variables TFMC_SERVE_NAME, and its log.
+"""The command tfmc-serve: its options, which are also variables TFMC_SERVE_NAME.
 
 An option that is not there is refused, on the command line and as a variable.
 """
@@ -12,12 +12,12 @@ import logging
 import os
 import pathlib
 import sys
-import time
 from typing import Any
 
 import tfmc
 
 from .guesses import MOST
+from .logs import set_log
 from .service import Options, Service, version
 from .serving import serve
 from .texts import read_place
@@ -26,7 +26,6 @@ PREFIX = "TFMC_SERVE_"
 EPILOG = """MODEL is a checkpoint's folder, which the compiler compiles, or FOLDER=FILE.tfmm, which needs none.
 NAME:MODEL gives it another name than the folder's; NAME:KIND:MODEL says what it is: embed, classify, rerank or write.
 Every option is also a variable, --max-body as TFMC_SERVE_MAX_BODY. Nothing is ever fetched."""
-log = logging.getLogger("tfmc_serve")
 
 
 def number(kind: type, least: float, most: float) -> Any:
@@ -138,33 +137,6 @@ def read_options(arguments: list[str], environment: dict[str, str]) -> Options:
     return Options(places=places, **settings)
 
 
-# ---- the log ----
-
-class TextLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        more = " ".join(f"{name}={value}" for name, value in getattr(record, "tfmc", {}).items())
-        text = f"{when} {record.levelname.lower()} {record.getMessage()}{' ' if more else ''}{more}"
-        return text + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
-
-
-class JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = {"time": round(record.created, 6), "level": record.levelname.lower(), "message": record.getMessage(),
-                **getattr(record, "tfmc", {})}
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
-
-
-def set_log(form: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
-    logging.root.handlers[:] = [handler]
-    logging.root.setLevel(logging.WARNING)
-    log.setLevel(logging.INFO)
-
-
 # ---- the command ----
 
 def open_standard_files() -> None:
@@ -202,6 +174,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         return serve(options)
     except (OSError, ValueError, tfmc.Error) as error:
+        for handler in logging.root.handlers:
+            handler.flush()  # its lines come first
         print(f"tfmc-serve: {error}", file=sys.stderr)
         return 1
 

@@ -26,7 +26,8 @@ from .errors import Fault, Gone
 HEAD_BYTES, HEADERS, HEAD_SECONDS, BODY_SECONDS = 16 * 1024, 64, 10.0, 60.0
 CONNECTIONS, UNREAD_SECONDS = 1024, 60.0
 NESTED = 128  # objects and lists inside one another; what reads schemas takes no more either
-SPARE = 96    # descriptors for all but connections
+WATCHERS = 32 # connections of --metrics-port, whatever the others are
+SPARE = 96    # descriptors for all but the connections of clients
 LEAST_KEY = 32  # characters
 log = logging.getLogger("tfmc_serve")
 
@@ -241,6 +242,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.write(STATUS_LINE[status] + b"content-type: application/json\r\nconnection: close\r\n"
                              b"content-length: %d\r\n\r\n" % len(body) + body)
         self.transport.close()
+
+
+class WatchingProtocol(LimitedProtocol):
+    """Of --metrics-port: it has connections of its own, which clients do not take and which take none of theirs."""
+
+    connections_most = WATCHERS
 
 
 # ---- bodies ----

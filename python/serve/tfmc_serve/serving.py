@@ -1,7 +1,8 @@
 """A service on its sockets: the port opens before the models load, signals end it, systemd is told.
 
 The first SIGTERM or SIGINT: /ready says 503, new requests get 503, what runs may end within --grace, the rest ends with an
-error; the exit status is 0. The second ends the process at once. SIGHUP reads the keys again.
+error; the exit status is 0. The second ends the process at once. SIGHUP reads the keys again; if the terminal that the
+server was started in is gone, it ends the server like the others, unless it was ignored then (nohup).
 """
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ import uvloop
 
 from .app import make_app, make_metrics_app
 from .asgi import App
-from .limits import LimitedProtocol, raise_descriptors
+from .limits import LimitedProtocol, WatchingProtocol, raise_descriptors
 from .service import Options, Service
 
 KEEP_ALIVE = 65  # seconds that an idle connection stays: longer than proxies keep theirs
@@ -35,9 +36,9 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: App) -> Server:
+def make_server(app: App, protocol: type[LimitedProtocol] = LimitedProtocol) -> Server:
     return Server(uvicorn.Config(
-        app, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        app, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
         timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=LAST_SECONDS))
 
 
@@ -67,12 +68,22 @@ async def watchdog() -> None:
         await asyncio.sleep(int(os.environ["WATCHDOG_USEC"]) / 2e6)
 
 
+def has_terminal() -> bool:
+    """Whether a terminal controls this process. It is nobody's when its window is closed or its connection lost."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
 class Serving:
     """One run of a server."""
 
     def __init__(self, options: Options) -> None:
         self.options, self.service = options, Service(options)
         self.status = 0
+        self._ends_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         self._asked_to_end: asyncio.Event | None = None
         self._watching: asyncio.Future[None] | None = None
 
@@ -83,11 +94,11 @@ class Serving:
         servers = [make_server(make_app(self.service))]
         if self.options.metrics_port is not None:
             sockets.append(listen(self.options, self.options.metrics_port))
-            servers.append(make_server(make_metrics_app(self.service)))
+            servers.append(make_server(make_metrics_app(self.service), WatchingProtocol))
         self.service.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end_asked, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reread)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         log.info("listening on %s", ", ".join(str(s.getsockname()) for s in sockets))
         self._warn_about_openness(sockets[0])
         serving = [asyncio.ensure_future(server.serve([s])) for server, s in zip(servers, sockets)]
@@ -122,8 +133,11 @@ class Serving:
         log.info("ending: %d requests are open", self.service.inside)
         await self.service.end(self.options.grace)
 
-    def _reread(self) -> None:
-        if self.service.keys is None:
+    def _hung_up(self) -> None:
+        assert self._asked_to_end is not None
+        if self._ends_with_terminal and not has_terminal():
+            self._asked_to_end.set()  # the shell sends it too: the second is none that ends at once
+        elif self.service.keys is None:
             log.warning("SIGHUP: there are no keys to read again (--api-key-file)")
         else:
             self.service.keys.reread()

@@ -164,37 +164,36 @@ static float *const *list_of(float *const *const *lists, const Pages *pages, int
   return lists[pages->lists == 1 ? 0 : row];
 }
 
-typedef struct PagePart { /* of a block of keys: those in one page, of rows of a strip that read it */
+typedef struct PageRows { /* of a block of keys: those in one page, of rows of a strip that read it */
   int64_t key, n, page, row, rows; /* key: within the block; page: in the lists */
-} PagePart;
+} PageRows;
 
-static inline PagePart before_parts(const AttentionStrip *s) {
-  return (PagePart){.key = -TFM_CACHE_PAGE, .row = s->rows};
+static inline PageRows before_pages(const AttentionStrip *s) {
+  return (PageRows){.key = -TFM_CACHE_PAGE, .row = s->rows};
 }
 
-/* Moves to the next part: the rows of a page, those that read the same one together, then the next page. `lists` is of
+/* Moves on: to the next rows of the page, those that read the same one together, then to the next page. `lists` is of
  * keys or of values. False: there is none. */
-static inline bool next_part(const AttentionStrip *s, const KeyBlock *keys, float *const *const *lists,
-                             PagePart *part) {
-  part->row += part->rows;
-  if (part->row >= s->rows) {
-    part->row = 0;
-    part->key += TFM_CACHE_PAGE;
+static inline bool next_page(const AttentionStrip *s, const KeyBlock *keys, float *const *const *lists, PageRows *at) {
+  at->row += at->rows;
+  if (at->row >= s->rows) {
+    at->row = 0;
+    at->key += TFM_CACHE_PAGE;
   }
-  if (part->key >= keys->n) return false;
-  part->page = keys->number * BLOCK_PAGES + part->key / TFM_CACHE_PAGE;
-  part->n = least_of(TFM_CACHE_PAGE, keys->n - part->key);
-  part->rows = rows_of_page(lists, s->pages->lists, part->row, s->rows, part->page);
+  if (at->key >= keys->n) return false;
+  at->page = keys->number * BLOCK_PAGES + at->key / TFM_CACHE_PAGE;
+  at->n = least_of(TFM_CACHE_PAGE, keys->n - at->key);
+  at->rows = rows_of_page(lists, s->pages->lists, at->row, s->rows, at->page);
   return true;
 }
 
 /* The keys of the page after the next one, which the tile fetches; of the last pages of a block, those of the next
  * head, which are `floats` behind. */
-static inline const float *keys_ahead(const AttentionStrip *s, const KeyBlock *keys, const PagePart *part,
+static inline const float *keys_ahead(const AttentionStrip *s, const KeyBlock *keys, const PageRows *at,
                                       int64_t floats) {
-  float *const *list = list_of(s->pages->keys, s->pages, part->row);
-  const bool is_near_end = part->key + PAGES_AHEAD * TFM_CACHE_PAGE >= keys->n;
-  return list[part->page + (is_near_end ? 0 : PAGES_AHEAD)] + s->pages->key_offset + (is_near_end ? floats : 0);
+  float *const *list = list_of(s->pages->keys, s->pages, at->row);
+  const bool is_near_end = at->key + PAGES_AHEAD * TFM_CACHE_PAGE >= keys->n;
+  return list[at->page + (is_near_end ? 0 : PAGES_AHEAD)] + s->pages->key_offset + (is_near_end ? floats : 0);
 }
 
 // ---- f32 ----
@@ -212,14 +211,14 @@ static void score_pages(const AttentionStrip *s, const KeyBlock *keys) {
   const Pages *pages = s->pages;
   const tfm_attention_step *step = a->step;
   const int64_t q_stride = a->q->strides[step->rank - 2];
-  for (PagePart part = before_parts(s); next_part(s, keys, pages->keys, &part);) {
-    const float *of_page = list_of(pages->keys, pages, part.row)[part.page] + pages->key_offset;
-    const float *next = keys_ahead(s, keys, &part, step->h * TFM_CACHE_PAGE);
-    const float *values = list_of(pages->values, pages, part.row)[part.page] + pages->value_offset;
-    if (a->c_wanted) fetch_values(pages->of, values, part.n);
-    KERNEL_OF(tfm_tile_kernel, s->walker->context, step->qk_tiles[part.rows])
-    ((const float *)(s->item->q + (s->row + part.row) * q_stride), of_page,
-     s->scratch->strip + part.row * TFM_STRIP_STRIDE + part.key, TFM_STRIP_STRIDE, step->h, 0, part.n, next,
+  for (PageRows at = before_pages(s); next_page(s, keys, pages->keys, &at);) {
+    const float *of_page = list_of(pages->keys, pages, at.row)[at.page] + pages->key_offset;
+    const float *next = keys_ahead(s, keys, &at, step->h * TFM_CACHE_PAGE);
+    const float *values = list_of(pages->values, pages, at.row)[at.page] + pages->value_offset;
+    if (a->c_wanted) fetch_values(pages->of, values, at.n);
+    KERNEL_OF(tfm_tile_kernel, s->walker->context, step->qk_tiles[at.rows])
+    ((const float *)(s->item->q + (s->row + at.row) * q_stride), of_page,
+     s->scratch->strip + at.row * TFM_STRIP_STRIDE + at.key, TFM_STRIP_STRIDE, step->h, 0, at.n, next,
      KEY_LINES_AHEAD);
   }
 }
@@ -230,17 +229,17 @@ static void add_pages(const AttentionStrip *s, const KeyBlock *keys) {
   const tfm_attention_step *step = s->attention->step;
   int64_t c_stride;
   float *results = attention_place(s, keys->number, &c_stride);
-  for (PagePart part = before_parts(s); next_part(s, keys, pages->values, &part);) {
-    float *values = list_of(pages->values, pages, part.row)[part.page];
+  for (PageRows at = before_pages(s); next_page(s, keys, pages->values, &at);) {
+    float *values = list_of(pages->values, pages, at.row)[at.page];
     const PageTail *tail = page_tail(values, pages->of->value_floats);
     const bool infinite = atomic_load_explicit(&tail->has_infinite, memory_order_relaxed);
     const uint32_t *tiles = infinite ? step->pv_exact_tiles : step->pv_tiles;
-    const tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, s->walker->context, tiles[part.rows]);
+    const tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, s->walker->context, tiles[at.rows]);
     values += pages->value_offset;
     for (int64_t column = 0; column < step->e; column += step->pv_width)
-      kernel(s->scratch->strip + part.row * TFM_STRIP_STRIDE + part.key, values + column,
-             results + part.row * c_stride + column, c_stride, part.n,
-             part.key > 0 || !attention_begins(keys->number), least_of(step->pv_width, step->e - column), values, 0);
+      kernel(s->scratch->strip + at.row * TFM_STRIP_STRIDE + at.key, values + column,
+             results + at.row * c_stride + column, c_stride, at.n,
+             at.key > 0 || !attention_begins(keys->number), least_of(step->pv_width, step->e - column), values, 0);
   }
 }
 
@@ -258,15 +257,15 @@ static void score_int8_pages(const AttentionStrip *s, const KeyBlock *keys) {
   const Int8Scratch of = int8_scratch(step);
   const int64_t floats = tfm_head_floats(step->form, true, step->h);
   const float *q = int8_queries(s, &of);
-  for (PagePart part = before_parts(s); next_part(s, keys, pages->keys, &part);) {
-    const float *of_page = list_of(pages->keys, pages, part.row)[part.page] + pages->key_offset;
-    const float *next = keys_ahead(s, keys, &part, floats);
+  for (PageRows at = before_pages(s); next_page(s, keys, pages->keys, &at);) {
+    const float *of_page = list_of(pages->keys, pages, at.row)[at.page] + pages->key_offset;
+    const float *next = keys_ahead(s, keys, &at, floats);
     __builtin_prefetch(next + floats - TFM_CACHE_PAGE); /* its scales, which the tile does not fetch */
-    const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, s->walker->context, step->qk_tiles[part.rows]);
-    float *scores = s->scratch->strip + part.row * TFM_STRIP_STRIDE + part.key;
-    for (int64_t column = 0; column < part.n; column += step->qk_width)
-      tile(q + part.row * of.q_floats, of_page + column, scores + column, TFM_STRIP_STRIDE, step->h, 0,
-           least_of(step->qk_width, part.n - column), next, KEY_LINES_AHEAD);
+    const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, s->walker->context, step->qk_tiles[at.rows]);
+    float *scores = s->scratch->strip + at.row * TFM_STRIP_STRIDE + at.key;
+    for (int64_t column = 0; column < at.n; column += step->qk_width)
+      tile(q + at.row * of.q_floats, of_page + column, scores + column, TFM_STRIP_STRIDE, step->h, 0,
+           least_of(step->qk_width, at.n - column), next, KEY_LINES_AHEAD);
   }
 }
 

@@ -152,6 +152,14 @@ def whole(number, name):
     return None if number is None else _options.whole(name, number)
 
 
+def check_call(batch_size, show_progress_bar, **flags):
+    """What calls have in common: a number and flags, None where they are not told. The first two change nothing."""
+    whole(batch_size, "batch_size")
+    for name, value in {"show_progress_bar": show_progress_bar, **flags}.items():
+        if value is not None:
+            _options.flag(name, value)
+
+
 # Classes of tokenizers whose texts of a pair are told apart by token_type_ids, as transformers 5 has them; those of other
 # classes are zeros. Below, the class where tokenizer_config.json names none, by model_type.
 TELL_APART = ("Bert", "Electra", "Deberta", "ConvBert", "MobileBert", "SqueezeBert", "Tapas", "FNet", "Canine")

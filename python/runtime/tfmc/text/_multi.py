@@ -1,6 +1,7 @@
 """One vector for each token of a text, as ColBERT compares them."""
 import numpy as np
 
+from .. import _options
 from .._errors import InputError, UsageError
 from . import _folder
 from ._vectors import BATCH_TOKENS, Prompts
@@ -44,7 +45,8 @@ class MultiVectorEmbedder(Prompts):
         max_length: tokens of a text; None: what the folder says, for queries and documents apart. truncate: what
         encode() does where it is not told.
         """
-        self.truncate, self.batch_tokens = truncate, batch_tokens
+        self.truncate, self.batch_tokens = _options.flag("truncate", truncate), _options.whole("batch_tokens", batch_tokens)
+        _folder.whole(max_length, "max_length")
         self.model, self.folder, self._cutter, self._kinds = _folder.open_encoder(
             model, folder, options, (lambda name: name == "token_embeddings", "does not give a vector for each token; "
                                      "tfmc.text.Embedder takes what gives one for a text"), rank=3)
@@ -94,6 +96,8 @@ class MultiVectorEmbedder(Prompts):
         """
         if task not in (None, "query", "document"):
             raise UsageError(f"task= is \"query\" or \"document\", not {task!r}")
+        _folder.check_call(batch_size, show_progress_bar, normalize=normalize, normalize_embeddings=normalize_embeddings,
+                           truncate=truncate)
         texts, alone = _folder.as_texts(sentences)
         before = self._prompt(prompt, prompt_name)
         rows = self._rows([before + text for text in texts] if before else texts, task, truncate)

@@ -1,6 +1,7 @@
 """Vectors of texts, and scores of pairs of texts."""
 import numpy as np
 
+from .. import _options
 from .._errors import InputError, UsageError
 from . import _chat, _folder
 
@@ -31,7 +32,7 @@ class Prompts:
     def _prompt(self, prompt, name):
         if prompt is None:
             name = self.default_prompt if name is None else name
-            if name is not None and name not in self.prompts:
+            if name is not None and not (isinstance(name, str) and name in self.prompts):
                 raise UsageError(f"there is no prompt \"{name}\"; the folder has {', '.join(self.prompts) or 'none'}")
             prompt = self.prompts[name] if name is not None else ""
         _folder.check_text(prompt, "the prompt")
@@ -49,14 +50,14 @@ class Embedder(Prompts):
         max_length: tokens of a text; None: what the folder says. batch_tokens: how many tokens a run takes together.
         truncate, truncate_dim: what encode() does where it is not told.
         """
-        self.truncate, self.truncate_dim = truncate, _folder.whole(truncate_dim, "truncate_dim")
+        self.truncate, self.truncate_dim = _options.flag("truncate", truncate), _folder.whole(truncate_dim, "truncate_dim")
         self.model, self.folder, self._cutter, self._kinds = _folder.open_encoder(
             model, folder, options, (lambda name: name != "logits", "does not give one vector a text from input_ids and "
                                      "attention_mask; task=\"embed\" makes a sentence encoder of a checkpoint"))
         self.tokenizer = self._cutter.tokenizer
         self.dimension = next(iter(self.model.outputs.values())).shape[1]
-        self.max_length = _folder.most_tokens(self.folder) if max_length is None else max_length
-        self.batch_tokens = batch_tokens
+        self.max_length = _folder.whole(max_length, "max_length") or _folder.most_tokens(self.folder)
+        self.batch_tokens = _options.whole("batch_tokens", batch_tokens)
         self._read_prompts({"query": "", "document": ""})
         self._pools_prompts = self._pooling().get("include_prompt", True) is not False
 
@@ -137,6 +138,8 @@ class Embedder(Prompts):
         normalize (or normalize_embeddings): makes vectors of length 1, after they were cut, that the model itself leaves
         as they are. batch_size and show_progress_bar are taken and change nothing: runs are cut by tokens.
         """
+        _folder.check_call(batch_size, show_progress_bar, normalize=normalize, normalize_embeddings=normalize_embeddings,
+                           truncate=truncate, convert_to_numpy=convert_to_numpy, convert_to_tensor=convert_to_tensor)
         texts, alone = _folder.as_texts(sentences)
         before = self._prompt(prompt, prompt_name)
         dimension = self.truncate_dim if truncate_dim is None else _folder.whole(truncate_dim, "truncate_dim")
@@ -192,15 +195,16 @@ class Reranker(Prompts):
         of an array; None: what the folder says, else the sigmoid for one label and nothing for several. truncate: what
         predict() and rank() do where they are not told.
         """
-        self.truncate = truncate
+        self.truncate = _options.flag("truncate", truncate)
+        _options.function("activation_fn", activation_fn)
         self.model, self.folder, self._cutter, self._kinds = _folder.open_encoder(
             model, folder, options, (lambda name: name == "logits", "does not give one row of logits a text from "
                                      "input_ids and attention_mask; task=\"classify\" makes a model that does of a "
                                      "checkpoint that has the head for it"))
         self.tokenizer = self._cutter.tokenizer
         self.num_labels = next(iter(self.model.outputs.values())).shape[1]
-        self.max_length = _folder.most_tokens(self.folder) if max_length is None else max_length
-        self.batch_tokens = batch_tokens
+        self.max_length = _folder.whole(max_length, "max_length") or _folder.most_tokens(self.folder)
+        self.batch_tokens = _options.whole("batch_tokens", batch_tokens)
         self.activation_fn = self._activation() if activation_fn is None else activation_fn
         self._read_prompts({})
         self._template = self._chat_template()
@@ -262,6 +266,9 @@ class Reranker(Prompts):
         prompt, prompt_name: stands before the first text of each pair, or is the message of the system for a model whose
         pairs are messages; None: what the folder says. batch_size and show_progress_bar are taken and change nothing.
         """
+        _folder.check_call(batch_size, show_progress_bar, truncate=truncate, apply_softmax=apply_softmax,
+                           convert_to_numpy=convert_to_numpy, convert_to_tensor=convert_to_tensor)
+        _options.function("activation_fn", activation_fn)
         prompt = self._prompt(prompt, prompt_name)
         given = sentences if isinstance(sentences, (list, tuple)) else _folder.as_list(sentences, "pairs of texts")
         alone = len(given) == 2 and all(isinstance(text, str) for text in given)
@@ -283,6 +290,8 @@ class Reranker(Prompts):
              activation_fn=None, *, truncate=None, prompt=None, prompt_name=None):
         """The documents by their scores with the query, the best first: dicts of corpus_id, score and, if wanted, text.
         """
+        _folder.check_call(batch_size, show_progress_bar, return_documents=return_documents)
+        top_k = None if top_k is None else _options.whole("top_k", top_k, 0)
         if self.num_labels != 1:
             raise UsageError(f"the model has {self.num_labels} labels, and documents are ranked by one; use predict")
         documents = _folder.as_texts(documents, "document")[0]

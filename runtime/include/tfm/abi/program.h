@@ -193,8 +193,8 @@ typedef struct tfm_matmul_step {
  * score: a pointwise row kernel in place on a strip of rows x keys whose operand 0 is the strip (a buffer with index
  * TFM_NONE); its operands [first_operand + 1, + n_operands - 1) have strides over all axes (t and s too). */
 typedef struct tfm_attention_step {
-  uint32_t qk_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = q in place, b = packed keys */
-  uint32_t pv_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = strip, b = v in place (v_packed: packed) */
+  uint32_t qk_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = q in place, b = packed keys, or a page of them */
+  uint32_t pv_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = strip, b = v in place (v_packed: packed), or in a page */
   uint32_t pv_exact_tiles[TFM_MAX_TILE_ROWS + 1]; /* for v with infinities or NaN: a weight of 0 contributes 0 */
   uint32_t pack_keys, pack_values; /* pack_values TFM_NONE unless v_packed */
   uint32_t score;                  /* TFM_NONE: the scores as they are */

@@ -1,0 +1,98 @@
+"""The log: its forms, and a writer that keeps nobody waiting.
+
+In: records of logging. Out: lines on a file, standard error, by a thread of its own, in order. Whoever reads them slowly,
+or not at all, holds no answer: so many lines wait, what is beyond is counted, and the count is a line as soon as there is
+room. What cannot be written, to a full disk, is lost. At the end what waits is written within a second.
+"""
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import sys
+import threading
+import time
+from typing import TextIO
+
+MOST_LINES = 10_000  # that wait
+LAST_SECONDS = 1.0   # for what waits, at the end
+
+
+class TextLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        more = " ".join(f"{name}={value}" for name, value in getattr(record, "tfmc", {}).items())
+        text = f"{when} {record.levelname.lower()} {record.getMessage()}{' ' if more else ''}{more}"
+        return text + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": round(record.created, 6), "level": record.levelname.lower(), "message": record.getMessage(),
+                **getattr(record, "tfmc", {})}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+class LogWriter(logging.Handler):
+    """Calls come with the handler's lock (logging.Handler.handle)."""
+
+    def __init__(self, file: TextIO, most: int = MOST_LINES) -> None:
+        super().__init__()
+        self._file, self._most, self._lost = file, most, 0
+        self._lines: queue.SimpleQueue[str | threading.Event | None] = queue.SimpleQueue()
+        threading.Thread(target=self._write, name="log", daemon=True).start()  # what blocks it must not keep the process
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+        except Exception:  # a record is wrong, not the log
+            line = f"a line of the log cannot be written: {record.msg!r}"
+        if self._lines.qsize() >= self._most:
+            self._lost += 1
+            return
+        self._tell_lost()
+        self._lines.put(line)
+
+    def _tell_lost(self) -> None:
+        if self._lost:
+            lost = logging.LogRecord("tfmc_serve", logging.WARNING, __file__, 0, "%d lines of this log are lost: they were "
+                                     "not read in time", (self._lost,), None)
+            self._lost = 0
+            self._lines.put(self.format(lost))
+
+    def _write(self) -> None:
+        while True:
+            line = self._lines.get()
+            if line is None:
+                return
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
+            try:
+                self._file.write(line + "\n")
+                self._file.flush()
+            except (OSError, ValueError):  # a disk that is full, a terminal that is gone, a file that was closed
+                pass
+
+    def flush(self) -> None:
+        """Returns when what waits is written, or after a while."""
+        self.acquire()
+        self._tell_lost()
+        self.release()
+        written = threading.Event()
+        self._lines.put(written)
+        written.wait(LAST_SECONDS)
+
+    def close(self) -> None:
+        self._lines.put(None)
+        super().close()
+
+
+def set_log(form: str) -> None:
+    handler = LogWriter(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logging.root.handlers[:] = [handler]
+    logging.root.setLevel(logging.WARNING)
+    logging.getLogger("tfmc_serve").setLevel(logging.INFO)
