@@ -282,7 +282,7 @@ class Fit(NamedTuple):
 # Columns, rows, data sets of torch or datasets (which are no dependencies), files.
 _Items = Any
 _Batch = Mapping[str, _ArrayLike]
-_Setting = int | float | bool | str | None | Sequence[str] | Sequence[float] | Sequence[Sequence[str | float]]
+_Setting = int | float | bool | str | None | Sequence[str | float | Sequence[str | float]]
 
 class Trainer:
     source: Source | None
