@@ -23,7 +23,8 @@ scripts/wheel-tools.sh "$tools"
 [ -d "$packages" ] || "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$packages" \
   numpy==2.2.6 safetensors==0.5.3
 serve=$made/serve-packages # of tfmc-serve, as scripts/python-environment.sh has them
-ls "$serve"/llguidance-* >/dev/null 2>&1 || "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$serve" numpy==2.2.6 \
+ls "$serve"/llguidance-* >/dev/null 2>&1 ||
+  "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$serve" numpy==2.2.6 \
   tokenizers==0.21.1 starlette==1.10.0 uvicorn==0.54.0 httptools==0.9.0 uvloop==0.23.0 orjson==3.13.0 \
   prometheus-client==0.26.0 jinja2==3.1.6 llguidance==1.9.0
 
