@@ -23,9 +23,10 @@ scripts/wheel-tools.sh "$tools"
 [ -d "$packages" ] || "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$packages" \
   numpy==2.2.6 safetensors==0.5.3
 serve=$made/serve-packages # of tfmc-serve, as scripts/python-environment.sh has them
-[ -d "$serve" ] || "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$serve" numpy==2.2.6 \
+ls "$serve"/llguidance-* >/dev/null 2>&1 ||
+  "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$serve" numpy==2.2.6 \
   tokenizers==0.21.1 starlette==1.10.0 uvicorn==0.54.0 httptools==0.9.0 uvloop==0.23.0 orjson==3.13.0 \
-  prometheus-client==0.26.0 jinja2==3.1.6
+  prometheus-client==0.26.0 jinja2==3.1.6 llguidance==1.9.0
 
 rm -rf "$build/dist" "$build/wheels-as-linked"
 python3 python/wheels.py "$build" "$build/wheels-as-linked"
@@ -60,7 +61,7 @@ printf '[mypy]\nignore_missing_imports = True\n' >"$build/mypy.ini" # torch, tok
   --ignore-unused-allowlist --allowlist <(echo 'tfmc\.(.*\.)?_.*')
 "$tools/bin/python" -m mypy --strict --cache-dir /dev/null python/tests/typed.py
 "$tools/bin/python" -m pip install -q --disable-pip-version-check --no-index --find-links "$build/dist" \
-  --find-links "$serve" --force-reinstall tfmc-serve
+  --find-links "$serve" --force-reinstall 'tfmc-serve[grammar]'
 "$tools/bin/python" -m mypy --strict --cache-dir /dev/null -p tfmc_serve
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -74,7 +75,7 @@ in_fresh python/tests/goldens.py --saved --library tests/goldens tests/goldens/l
 python3 -m venv "$build/fresh-serve"
 fresh=$(cd "$build/fresh-serve" && pwd)
 "$fresh/bin/python" -m pip install -q --disable-pip-version-check --no-index --find-links "$build/dist" \
-  --find-links "$serve" tfmc tfmc-serve
+  --find-links "$serve" tfmc 'tfmc-serve[grammar]'
 "$fresh/bin/tfmc-serve" --version
 in_fresh python/serve/tests/run_serve.py >>"$log" 2>&1 || true
 grep -v '^ok ' "$log" || true

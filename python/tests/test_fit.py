@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import unittest.mock
 
 import numpy as np
 
@@ -267,6 +268,11 @@ class Runs(Case):
             raise KeyError("mine")
         self.refused(KeyError, "mine", trainer().fit, ITEMS, VALID, metric=fails, **RUN)
         self.refused(KeyError, "mine", trainer().fit, ITEMS, VALID, callbacks=[fails], **RUN)
+
+    def test_a_metric_needs_no_program_of_the_path(self):
+        with unittest.mock.patch.dict(os.environ, PATH="/nonexistent"):
+            run = trainer().fit(ITEMS, VALID, metric=lambda one: 0.25, epochs=1, batch_items=8)
+        self.assertEqual([record["score"] for record in run.history if record["kind"] == "valid"][-1], 0.25)
 
     def test_the_weights_of_now_are_where_a_run_begins(self):
         first, second = trainer(seed=1), trainer(seed=1)

@@ -1,4 +1,5 @@
-"""The programs of docs/finetuning.md, one for each section, and `mypy --strict`. Not run without mypy, torch and transformers."""
+"""The package's types: stubs beside what is there, typed.py and the programs of docs/finetuning.md, one for each section, by
+`mypy --strict`. Not run without mypy; the programs not without torch and transformers."""
 import importlib.util
 import os
 import pathlib
@@ -10,7 +11,29 @@ import unittest
 import tfmc
 from support import Case
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/finetuning.md"
+HERE = pathlib.Path(__file__).resolve().parent
+PAGE = HERE.parents[1] / "docs/finetuning.md"
+
+
+@unittest.skipIf(importlib.util.find_spec("mypy") is None, "not run: mypy is missing")
+class Stubs(Case):
+    """What scripts/wheels.sh asks of the installed package."""
+
+    def by_mypy(self, module, *arguments):
+        folder = pathlib.Path(self.folder())
+        (folder / "mypy.ini").write_text("[mypy]\nignore_missing_imports = True\n")
+        (folder / "unlisted").write_text("tfmc\\.(.*\\.)?_.*\n")
+        package = str(pathlib.Path(tfmc.__file__).parents[1])
+        done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=folder, capture_output=True, text=True, timeout=600,
+                              env={**os.environ, "MYPYPATH": package, "PYTHONPATH": package})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_stubs_are_what_is_there(self):
+        self.by_mypy("mypy.stubtest", "tfmc", "--mypy-config-file", "mypy.ini", "--ignore-missing-stub",
+                     "--ignore-unused-allowlist", "--allowlist", "unlisted")
+
+    def test_a_program_is_typed(self):
+        self.by_mypy("mypy", "--strict", "--config-file=mypy.ini", "--cache-dir=cache", str(HERE / "typed.py"))
 
 
 @unittest.skipIf(any(importlib.util.find_spec(name) is None for name in ("mypy", "torch", "transformers")),

@@ -3,9 +3,9 @@
 
 usage: test_web_models.py TFMC [-v]
 
-A translator with beams, a chat model that samples, GPT-2 with beams and MiniLM in headless Chromium: the tokens and the bits
-of libraries for this machine, x86-64 by m.wasm and x86-64-v3 by m-relaxed.wasm, which has those of x86-64 too and says so where
-the engine does not fuse. Modules that hold their weights.
+A translator with beams, a chat model that samples, GPT-2 with beams and MiniLM in headless Chromium, both modules open in one
+page at once: the tokens and the bits of libraries for this machine, x86-64 by m.wasm and x86-64-v3 by m-relaxed.wasm, which
+has those of x86-64 too and says so where the engine does not fuse. Modules that hold their weights.
 wasmtime's deterministic form of relaxed SIMD. The types as `tsc --strict` reads them. What is missing (a runtime for wasm32
 in TFMC, wasmtime, Chromium, weights, tsc) is said and not counted. The last line is 'N passed, N failed'.
 """
@@ -66,16 +66,17 @@ try {
   const bits = row => row ? [...new Uint32Array(row.slice().buffer)] : null;
   const written = ({ sequences, scores, token_scores }) =>
     ({ sequences: sequences.map(row => [...row]), scores: bits(scores), token_scores: token_scores.map(bits) });
-  for (const name of ['plain', 'relaxed']) {
-    const model = await open({ relaxed: name === 'relaxed' });
+  const models = {};
+  for (const name of ['plain', 'relaxed']) models[name] = await open({ relaxed: name === 'relaxed' });
+  for (const [name, model] of Object.entries(models)) {
     said[name] = { fused: model.fused, ...(given.options ? written(model.generate(given.inputs, given.options))
       : { outputs: Object.values(model.run(given.inputs)).map(({ data }) => bits(data)) }) };
     if (given.without_prompt) {
       const { lengths, ...options } = given.options;
       said[name].again = written(model.generate(given.without_prompt, options)).sequences;
     }
-    model.close();
   }
+  for (const model of Object.values(models)) model.close();
 } catch (e) { said = { failed: `${e}` }; }
 await fetch('/done', { method: 'POST', body: JSON.stringify(said) });
 </script>"""

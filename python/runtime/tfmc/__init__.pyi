@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from . import corpus as corpus, text as text
 
 __version__: str
-__all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "Diverged", "EnvError",
+__all__ = ["Cancelled", "Chooser", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "Diverged", "EnvError",
            "Error", "Event", "Fit", "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
            "Step", "TensorType", "Token", "TokenStream", "Trainer", "UsageError", "Verified", "build", "check", "compile",
            "from_pretrained", "from_torch", "import_model", "load", "lora", "verify_torch"]
@@ -136,6 +136,7 @@ class Decoder:
     def __enter__(self) -> Decoder: ...
     def __exit__(self, *error: object) -> None: ...
 
+@final
 class Chooser:
     @property
     def length(self) -> int: ...
@@ -281,7 +282,7 @@ class Fit(NamedTuple):
 # Columns, rows, data sets of torch or datasets (which are no dependencies), files.
 _Items = Any
 _Batch = Mapping[str, _ArrayLike]
-_Setting = int | float | bool | str | None | Sequence[str] | Sequence[float] | Sequence[Sequence[str | float]]
+_Setting = int | float | bool | str | None | Sequence[str | float | Sequence[str | float]]
 
 class Trainer:
     source: Source | None

@@ -39,11 +39,13 @@ class _Scores:
         self.best, self.numbers = best, {}  # numbers: step -> what the metric gave
         os.mkfifo(self.asked)
         os.mkfifo(self.answers)
-        self.file = os.open(self.asked, os.O_RDWR | os.O_NONBLOCK)
+        # Opened for both, so that neither waits for a shell that may have ended.
+        self.file, self.out = (os.open(path, os.O_RDWR | os.O_NONBLOCK) for path in (self.asked, self.answers))
         self.text = b""
 
     def command(self):
-        return f'echo "$TFM_STEP $TFM_WEIGHTS" > {shlex.quote(str(self.asked))} && cat {shlex.quote(str(self.answers))}'
+        asked, answers = (shlex.quote(str(path)) for path in (self.asked, self.answers))
+        return f'echo "$TFM_STEP $TFM_WEIGHTS" > {asked} && read -r answer < {answers} && echo "$answer"'  # no program of PATH
 
     def look(self):
         """Answers a question, if there is one."""
@@ -62,11 +64,11 @@ class _Scores:
             is_apart = _judging.is_of_metric(self.trainer, self.best)
             answer = repr(_judging.rating(found, self.best) if is_apart else found.get("score", next(iter(found.values()))))
         finally:
-            with open(self.answers, "w", encoding="ascii") as file:
-                file.write(f"{answer}\n")
+            os.write(self.out, f"{answer}\n".encode("ascii"))
 
     def close(self):
         os.close(self.file)
+        os.close(self.out)
 
 
 def _die_with_parent():
