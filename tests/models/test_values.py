@@ -19,6 +19,7 @@ REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotro
            ("bamba", dict(mamba_chunk_size=-1), "chunks of no tokens"), ("falcon_h1", dict(mamba_chunk_size=-1), "chunks of no tokens"),
            ("granite_hybrid", dict(mamba_chunk_size=-1), "chunks of no tokens"), ("mamba2", dict(chunk_size=-1), "chunks of no tokens"),
            ("nemotron_h", dict(mamba_dt_min=-0.5), "a time step of 0"), ("nemotron_h", dict(mamba_dt_max=0.0), "a time step of 0"),
+           ("gpt_neo", dict(attention_types=[[None, 2]]), "attention_types is not one pattern"),
            ("nemotron_h", dict(mtp_hybrid_override_pattern=None), '"mtp_hybrid_override_pattern" is null'),
            ("nemotron_h", dict(mamba_dt_limit=0.5), "a list of numbers with fractions"),
            ("nemotron_h", dict(mamba_expand=None), '"mamba_expand" is null'),
