@@ -2,7 +2,7 @@
 
 In: the tokenizer of tokenizer.json, the settings of the folder and its config.json. Out: the tokenizer with the steps of
 the class, and the settings with the tokens that the class names where they name none; classes that take the file as it is,
-and those that are not in BUILT, change nothing. Refused: a model of another kind than the class is for.
+and those that are not in BUILT, change nothing, nor do tables of whole words. Refused: a model of another kind than the class is for.
 """
 import base64
 import json
@@ -222,11 +222,12 @@ def build(tokenizers, tokenizer, settings, config, place):
     has_bytes = any(part is not None and b'"ByteLevel"' in part.__getstate__() for part in (tokenizer.pre_tokenizer, tokenizer.decoder))
     name = name_of(settings, config, has_bytes)
     kind, steps, tokens = BUILT.get(name, (None, None, {}))
-    if not kind:
+    found = type(tokenizer.model).__name__
+    if not kind or found in ("WordLevel", "WordPiece"):  # no checkpoint of these classes has one: a file of one's own
         return settings, None
-    if type(tokenizer.model).__name__ != kind:
-        raise InputError(f"{place}: {name}Tokenizer is for models of the kind {kind}, and tokenizer.json has "
-                         f"{type(tokenizer.model).__name__}: save the tokenizer anew with transformers")
+    if found != kind:
+        raise InputError(f"{place}: {name}Tokenizer is for models of the kind {kind}, and tokenizer.json has {found}: save "
+                         "the tokenizer anew with transformers")
     builder = Builder(tokenizers, tokenizer, tokens | settings, place)
     steps(builder)
     return builder.settings, builder.post
