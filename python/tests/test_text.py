@@ -239,6 +239,7 @@ class Writing(TextCase):
         """Spaces come with the word behind them, a letter of two bytes when both are there."""
         folder = self.checkpoint.copy(self.folder())
         made = write_merges(folder, self.vocab)
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
         writer = tfmc.text.Writer(self.checkpoint.model, folder=folder)
         self.assertEqual([made.encode(text).ids for text in ("ab a", "b\u00e9")], [[8, 6], [3, 5, 9, 10]])
         wanted = [8, 4, 9, 10, 3, 8]

@@ -46,6 +46,9 @@ OF_ALL = {"initializer_range": "bool|float[0,)|int[0,)|null", "dtype": NAMES, "t
 RANGES = {r"dropout|pdrop|layerdrop|drop_path|_drop_rate$|_drop$": "[0,1]", r"^initializer_|^init_std$": "[0,)"}
 # Numbers of which torch makes a parameter as they are: of whole ones it makes none, since they have no gradient.
 PARAMETERS = ("logit_scale_init_value",)
+# Inside an object of which the config class knows no more than that it is one: the class cuts by these numbers.
+INSIDE = {("qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_5_text", "qwen3_5_moe_text"): {"mrope_section": "list[int]"}}
+ROTARY = ("rope_parameters", "rope_scaling")  # both spellings
 NO_TRANSFORMERS = ("static_embedding", "model2vec", "nomic_bert_experts")  # which transformers has no class for
 WIDTH = 118
 
@@ -162,6 +165,9 @@ def table(families, text_parts):
         for key, words in OF_ALL.items():
             if key not in known:
                 of_key[key][words].append(name)
+    for of_types, inside in INSIDE.items():
+        for key, words in inside.items():
+            of_key[key][words] += [f"{name}.{part}" for name in of_types for part in ROTARY]
     rows = collections.defaultdict(list)
     for key, found in sorted(of_key.items()):
         for words, of_types in found.items():

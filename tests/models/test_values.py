@@ -19,6 +19,7 @@ REFUSED = [("nemotron_h", dict(chunk_size=-1), "chunks of no tokens"), ("nemotro
            ("bamba", dict(mamba_chunk_size=-1), "chunks of no tokens"), ("falcon_h1", dict(mamba_chunk_size=-1), "chunks of no tokens"),
            ("granite_hybrid", dict(mamba_chunk_size=-1), "chunks of no tokens"), ("mamba2", dict(chunk_size=-1), "chunks of no tokens"),
            ("nemotron_h", dict(mamba_dt_min=-0.5), "a time step of 0"), ("nemotron_h", dict(mamba_dt_max=0.0), "a time step of 0"),
+           ("gpt_neo", dict(attention_types=[[None, 2]]), "attention_types is not one pattern"),
            ("nemotron_h", dict(mtp_hybrid_override_pattern=None), '"mtp_hybrid_override_pattern" is null'),
            ("nemotron_h", dict(mamba_dt_limit=0.5), "a list of numbers with fractions"),
            ("nemotron_h", dict(mamba_expand=None), '"mamba_expand" is null'),
@@ -67,7 +68,9 @@ xglm: attention_heads num_attention_heads d_model hidden_size num_layers num_hid
 SECTIONS = [*(("qwen2_vl", s, "are not the pairs of a head") for s in ([2, 0, 1], [0, 0, 1], [1, 0, 1, 1], [1, 0, 1, 0], [3, -2, 1])),
             ("qwen2_vl", None, '"rope_parameters.mrope_section" is null'), ("qwen2_vl", [1, 1], "is not three numbers"),
             ("qwen2_5_vl", [1, 1, 1], "are not the pairs of a head"), ("qwen2_5_vl", mutations.GONE, "are not the pairs of a head"),
-            ("qwen3_vl", None, '"rope_parameters.mrope_section" is null'), ("qwen2_vl", [0, 2, 0], None), ("qwen3_vl", [4, 4, 4], None)]
+            ("qwen3_vl", None, '"rope_parameters.mrope_section" is null'), ("qwen2_vl", [0, 2, 0], None), ("qwen3_vl", [4, 4, 4], None),
+            *((name, [2, 1, wrong], "mrope_section\" is a list") for name in ("qwen3_vl", "qwen3_5_pictures") for wrong in (1.5, "1", [1], {})),
+            ("qwen2_vl", [1, 0, 1.0], "mrope_section\" is a list")]
 # Layers of which none has attention: the cache of the classes then has no length.
 UNATTENDED = [("bamba", dict(attn_layer_indices=None)), ("bamba", dict(attn_layer_indices=[])), ("bamba", dict(attn_layer_indices=[4])),
               ("bamba", dict(attn_layer_indices=[-1])), ("granite_hybrid", dict(layer_types=["mamba"] * 2)),

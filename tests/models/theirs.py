@@ -65,7 +65,7 @@ class Unanswered(Exception):
 
 def declined(fault):
     """What stands for whatever transformers, torch and its checks of configs raise."""
-    if isinstance(fault, MemoryError) or "can't allocate memory" in str(fault) or "std::bad_alloc" in str(fault):
+    if isinstance(fault, MemoryError) or re.search("can('t|not) allocate memory", str(fault), re.I) or "std::bad_alloc" in str(fault):
         return Unanswered("it wants more memory than it may have")
     return Declined(f"{type(fault).__name__}: {str(fault)[:200]}")
 

@@ -11,7 +11,7 @@ from .. import _core, _options
 from .._commands import from_pretrained
 from .._errors import EnvError, InputError, UsageError
 from .._model import Model
-from . import _settings
+from . import _classes, _settings
 
 UNLIMITED = 10 ** 6  # what tokenizers say is beyond this where they know no limit
 
@@ -46,7 +46,8 @@ def loaded(folder):
     side = _settings.side(tokenizer, settings, place)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    _settings.apply(tokenizers, tokenizer, settings, place)
+    settings, finish = _classes.build(tokenizers, tokenizer, settings, read(folder, "config.json"), place)
+    _settings.apply(tokenizers, tokenizer, settings, place, finish)
     return tokenizer, side
 
 

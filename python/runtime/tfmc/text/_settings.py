@@ -3,7 +3,7 @@ special_tokens_map.json and added_tokens.json.
 
 In: the tokenizer of tokenizer.json, the settings. Out: the tokenizer with tokens that the settings name, and the side on
 which texts are cut. Refused: what contradicts tokenizer.json. Which tokens stand around a text is for tokenizer.json alone:
-transformers reads add_bos_token and add_eos_token only where there is none.
+transformers reads add_bos_token and add_eos_token only where there is none. What classes do by themselves is _classes'.
 """
 import json
 
@@ -20,11 +20,15 @@ def content(token):
     return token.get("content") if isinstance(token, dict) else token
 
 
-def apply(tokenizers, tokenizer, settings, place):
-    """Gives the tokenizer the settings of the file `place`."""
-    _check(tokenizers, tokenizer, settings, place)
+def apply(tokenizers, tokenizer, settings, place, finish=None):
+    """Gives the tokenizer the settings of the file `place`. `finish`: of a tokenizer with the steps of its class, what is to be
+    done once all tokens have ids."""
+    if not finish:
+        _check(tokenizers, tokenizer, settings, place)
     try:
         _add(tokenizers, tokenizer, settings, place)
+        if finish:
+            finish()
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"{place}: tokens are not said as transformers says them ({error!r})") from error
     tokenizer.encode_special_tokens = bool(settings.get("split_special_tokens"))
