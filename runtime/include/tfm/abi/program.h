@@ -140,7 +140,8 @@ typedef struct tfm_row_step {
  * share the packed weights. The epilogue is a pointwise row kernel in place on c, its operand 0, over axes
  * dims[0..rank) (last: n). */
 typedef struct tfm_gemm_step {
-  uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; TFM_NONE beyond tile_rows */
+  uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; TFM_NONE beyond tile_rows; [0]: that of one
+                                            row again if it has all columns of a panel, not `width`; else TFM_NONE */
   uint8_t tile_rows, width, panel, form, rank, n_operands; /* form: tfm_form of the panels */
   uint8_t a_bytes, is_matrix; /* of one k in a row of a: 4, of whole numbers fewer; tiles take tile registers */
   uint32_t weight;
