@@ -209,8 +209,10 @@ static TileKind gemm_tiles(const Planner *p, uint8_t form, uint32_t panel, int64
     kind.least_matrix_rows = p->target->matrix.least_rows ? p->target->matrix.least_rows : (uint8_t)(shape.rows + 1);
     kind.shape = (TileShape){p->target->matrix.rows, (uint8_t)panel};
   }
-  /* lines of a strip are some of a panel's, which a CPU does not foresee as it does all of them (bench/notes.md) */
-  if (p->target->reads_whole_panels && shape.width < panel) kind.one_row_width = (uint8_t)panel;
+  /* lines of a strip are some of a panel's, which a CPU does not foresee as it does all of them; in 16 and 4 bits that
+   * gained nothing that was seen (bench/notes.md) */
+  const bool gains = form == TFM_FORM_F32 || form == TFM_FORM_INT8;
+  if (p->target->reads_whole_panels && gains && shape.width < panel) kind.one_row_width = (uint8_t)panel;
   return kind;
 }
 
