@@ -11,7 +11,8 @@
  *   steps:  four k per turn (or as many as the target says), of bf16 whole pairs (tile_step.c). B is loaded as vectors,
  *           a as broadcast scalars. B is prefetched into L1 some steps ahead (unless it is a page of a cache, behind
  *           which something else lies), and `next` into L2: one line per step of k, the same one again where fewer are
- *           asked for, more before the turn where more are (with AVX2 `next` into L1, and B of a few rows not at all).
+ *           asked for, more before the turn where more are (with AVX2 `next` into L1, and B of a few rows not at all;
+ *           nothing where a row takes all columns of a panel).
  *           Where the rows of a lie side by side, a is too, and `next` a row per turn
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   groups: instead of both, of INT4, MXFP4 and mixed forms: a group of 32 k per turn, its sums and then these times
@@ -36,6 +37,15 @@ static bool is_sideways(const KernelSpec *spec) { return spec->a_step > 1; }
 
 /* A vector is half a line of the cache: AVX2. */
 static bool has_half_lines(const Tile *t) { return t->lanes == LANES / 2; }
+
+/* One row by all columns of a panel, line after line as they lie: the CPU reads ahead by itself, and faster than it is
+ * asked to (bench/notes.md). */
+static bool is_whole_panel(const Tile *t) {
+  const KernelSpec *spec = t->spec;
+  const TargetInfo *target = t->e->target;
+  return target->reads_whole_panels && spec->rows == 1 && spec->width == spec->b_stride &&
+         spec->width > target->gemm_tiles[0].width && !spec->exact_zero && !spec->b_is_page && !spec->b_is_signed;
+}
 
 // ---- turns ----
 
@@ -121,7 +131,7 @@ static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
 static unsigned sums_of_chain(const Tile *t) { return t->spec->rows * t->n; }
 /* What a loop over k carries beside its places. */
 static unsigned n_carried(const Tile *t) { return t->side * sums_of_chain(t) + (tile_sums_values(t) ? t->n : 0); }
-static bool fetches_ahead(const Tile *t) { return !t->e->target->lacks_prefetch; }
+static bool fetches_ahead(const Tile *t) { return !t->e->target->lacks_prefetch && !is_whole_panel(t); }
 
 static unsigned steps_of_turn(const Tile *t) {
   const unsigned usual = t->e->target->tile_turn ? t->e->target->tile_turn : TILE_TURN;
@@ -350,6 +360,7 @@ static void emit_columns(Tile *t) {
  * tiles, which are those of values, take equal groups of as many vectors as the widest of the table has. */
 static unsigned vectors_at_once(const Tile *t, unsigned all) {
   const TargetInfo *target = t->e->target;
+  if (is_whole_panel(t)) return all;
   unsigned most = target->attention_value_widths[0] / t->lanes;
   if (t->spec->exact_zero && target->exact_tile_vectors) most = target->exact_tile_vectors;
   if (all <= most) return all;

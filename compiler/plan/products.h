@@ -20,6 +20,7 @@ typedef struct TileKind {
   bool b_is_page, has_all_columns, exact_zero, b_is_signed, in_pairs;
   float factor; /* as in KernelSpec */
   uint8_t least_rows;        /* of the heights that are needed, up to shape.rows; 0: all are */
+  uint8_t one_row_width;     /* columns of the tile of one row; 0: those of the others */
   uint8_t least_matrix_rows; /* tiles of so many rows and more take what the target has for matrices; 0: none do */
 } TileKind;
 

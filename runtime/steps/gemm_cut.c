@@ -22,10 +22,15 @@ int64_t gemm_panel_bytes(const tfm_gemm_step *step, int64_t k) { return tfm_form
 
 // ---- units ----
 
+/* One row stays near however long it is, and panels are read from one end to the other. */
+static int64_t k_block_for(const Gemm *gemm) {
+  return takes_whole_panels(gemm->step, gemm->rows) ? greatest_of(1, gemm->step->k) : k_block_of(gemm->step);
+}
+
 GemmChain gemm_chain(const Gemm *gemm, int64_t chain) {
   const int64_t begin = chain * TFM_CHAIN, k = gemm->step->k;
   const int64_t end = gemm->chains == 1 ? k : least_of(begin + TFM_CHAIN, k);
-  return (GemmChain){begin, end, greatest_of(1, ceil_div(end - begin, k_block_of(gemm->step)))};
+  return (GemmChain){begin, end, greatest_of(1, ceil_div(end - begin, k_block_for(gemm)))};
 }
 
 /* How the step is cut. Blocks of rows bound what stays in the second-level cache; groups of panels are made large
@@ -107,9 +112,8 @@ static void cut_live_rows(const Gemm *gemm, Block *block) {
 
 /* Whether pieces of the weights of a few rows are read in the order of memory. Tiles as wide as panels read so anyway;
  * where a tile takes a line of several, as with AVX2, a CPU does not foresee the next one (bench/notes.md). */
-static bool reads_in_order(const Gemm *gemm, int64_t tiles) {
-  const tfm_gemm_step *step = gemm->step;
-  return tiles <= NEAR_TILES && step->width < step->panel &&
+static bool reads_in_order(const Gemm *gemm, const Block *block) {
+  return block->n <= NEAR_TILES && block->width < gemm->step->panel &&
          machine_vector_bytes(gemm->context->program->features) == ALIGNMENT / 2;
 }
 
@@ -130,7 +134,7 @@ static int64_t steps_together(const Gemm *gemm, const Block *block) {
 }
 
 static int64_t calls_of(const tfm_gemm_step *step, const Block *block) {
-  return ceil_div(step->panel, step->width) * block->n;
+  return ceil_div(step->panel, block->width) * block->n;
 }
 
 int64_t gemm_bytes_ahead(const tfm_gemm_step *step, const Block *block, int64_t k) {
@@ -149,12 +153,13 @@ static bool is_read_ahead(const Gemm *gemm, const Block *block) {
  * most calls have. */
 static void pace_block(const Gemm *gemm, Block *block) {
   const tfm_gemm_step *step = gemm->step;
-  block->in_order = reads_in_order(gemm, block->n);
+  block->width = block->n == 1 && takes_whole_panels(step, block->rows) ? step->panel : step->width;
+  block->in_order = reads_in_order(gemm, block);
   block->together = steps_together(gemm, block);
   block->lines = least_of(TFM_PREFETCH_LINES,
                           ceil_div(gemm_panel_bytes(step, turn_of(step)), ALIGNMENT * calls_of(step, block)));
-  if (is_read_ahead(gemm, block)) block->lines = 0;
-  block->k = least_of(block->together, least_of(k_block_of(step), gemm_chain(gemm, 0).end));
+  if (is_read_ahead(gemm, block) || block->width > step->width) block->lines = 0; /* whole panels are read ahead too */
+  block->k = least_of(block->together, least_of(k_block_for(gemm), gemm_chain(gemm, 0).end));
   block->ahead = gemm_bytes_ahead(step, block, block->k);
 }
 

@@ -50,6 +50,7 @@ typedef struct Block { /* of rows: the one that a thread works on */
   int64_t rows;        /* of all tiles */
   int64_t together;    /* steps of k of a piece, at most */
   int64_t lines;       /* of what is read next, those that a tile fetches in a turn */
+  int64_t width;       /* columns of a band: of its tiles, or of a panel if a single tile takes all of it */
   int64_t k, ahead;    /* steps of k of most calls of a tile; bytes of what is read next that such a call fetches */
   bool in_order;       /* pieces are read as they lie, band after band of each, and the next one is what is fetched */
   Tile tiles[UNIT_ROWS];
@@ -67,6 +68,10 @@ static inline int64_t full_panel_bytes(const tfm_gemm_step *step) {
 static inline bool rows_are_whole(const tfm_gemm_step *step) { return tfm_form_has_whole_rows(step->form); }
 static inline int64_t k_block_of(const tfm_gemm_step *step) {
   return rows_are_whole(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK;
+}
+/* Whether a tile of so many rows takes all columns of a panel at once. */
+static inline bool takes_whole_panels(const tfm_gemm_step *step, int64_t rows) {
+  return rows == 1 && step->tiles[0] != TFM_NONE;
 }
 /* Steps of k in a turn of a tile. */
 static inline int64_t turn_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->turn; }

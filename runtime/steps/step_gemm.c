@@ -11,7 +11,8 @@
  *       blocks of k    TFM_K_BLOCK steps (WHOLE_K_BLOCK of bytes)     of the rows: the second-level cache
  *         tiles        all of the block; where k is short, one        its rows of results are written as a whole
  *           panels     step->panel columns of packed weights          read once, each names the next  [gemm_block]
- *             bands    step->width columns                            the columns of a tile
+ *             bands    step->width columns; of one row, with AVX2,    the columns of a tile
+ *                      all of a panel, and all of k at once
  *               pieces Block.together steps of k                      of the weights: the nearest cache [run_panel]
  *                 tile tile_rows x width results                      registers: a generated kernel   [run_tiles]
  *               chains TFM_SHORT_CHAIN steps, f32 of longer k         in the kernel (kernels/tile.c)
@@ -113,11 +114,13 @@ typedef struct PanelWalk { /* the loops around a panel */
 typedef struct Band { /* of a panel: the columns of one tile, some steps of k */
   const char *weights, *next; /* next: what is read after it */
   int64_t column, columns, first_k, k;
+  int64_t of_panel; /* columns of it; 0: not its first band */
   int64_t ahead; /* bytes of `next` that each tile fetches */
 } Band;
 
-/* The tiles that go together against one piece of a band. Lines that another core had last come as slowly as from
- * memory: those that a tile writes are asked for while the one before it is computed. */
+/* The tiles that go together against one piece of a band; one that takes whole panels, against that of the first.
+ * Lines that another core had last come as slowly as from memory: those that a tile writes are asked for while the one
+ * before it is computed. */
 static inline void run_tiles(const PanelWalk *walk, const Band *band) {
   const GemmJob *job = walk->job;
   const Gemm *gemm = job->gemm;
@@ -128,11 +131,13 @@ static inline void run_tiles(const PanelWalk *walk, const Band *band) {
   const Tile *tile = &job->block->tiles[walk->tile], *end = tile + walk->tiles;
   for (const char *next = band->next; tile < end; tile++, next += band->ahead) {
     float *c = results_at(&job->to, tile, band->column);
+    const int64_t columns = takes_whole_panels(step, tile->rows) ? band->of_panel : band->columns;
+    if (columns == 0) continue;
     if (walk->fetches_next && tile + 1 < end)
       fetch_rows_for_writing(results_at(&job->to, tile + 1, band->column), job->to.stride, tile[1].rows, band->columns);
     tile->kernel((const float *)(const void *)a + tile->row * gemm->a_stride, band->weights, c, job->to.stride, band->k,
-                 accumulate, band->columns, next, walk->lines);
-    if (is_end && gemm->chains == 1) finish_tile(job, c, tile, band->column, band->columns);
+                 accumulate, columns, next, walk->lines);
+    if (is_end && gemm->chains == 1) finish_tile(job, c, tile, band->column, columns);
   }
 }
 
@@ -152,7 +157,7 @@ static inline void fetch_rows(const PanelWalk *walk, int64_t column, int64_t col
 /* Goes on behind a piece of a band: to the next piece, or to that of the next band where pieces are read in order.
  * False: that was the last one. */
 static inline bool moves_on(const PanelWalk *walk, Band *band, int64_t *done, int64_t columns) {
-  const int64_t width = walk->job->gemm->step->width;
+  const int64_t width = walk->job->block->width;
   if (walk->in_order) {
     *done = *done + width < columns ? *done + width : 0;
     if (*done == 0) band->first_k += band->k;
@@ -176,7 +181,8 @@ static inline void run_panel(const PanelWalk *walk, int64_t panel, const char *w
   for (int64_t at = walk->scales; at < walk->panel_bytes; at += ALIGNMENT) __builtin_prefetch(weights + at, 0, 3);
   do { /* once if there are no steps at all: zeroes */
     band.column = column + done;
-    band.columns = least_of(step->width, columns - done);
+    band.columns = least_of(block->width, columns - done);
+    band.of_panel = done ? 0 : columns;
     if (walk->fetches_rows) fetch_rows(walk, band.column, band.columns);
     band.k = least_of(block->together, walk->end_k - band.first_k);
     band.ahead = band.k == block->k ? block->ahead : gemm_bytes_ahead(step, block, band.k);
@@ -199,7 +205,7 @@ static PanelWalk walk_of(const GemmJob *job) {
   const tfm_gemm_step *step = gemm->step;
   PanelWalk walk = {.job = job, .panel_bytes = full_panel_bytes(step)};
   const bool one_tile = is_short(gemm), in_one_piece = !one_tile && takes_all_steps(gemm, job->block);
-  const bool whole_panels = in_one_piece && step->width == step->panel;
+  const bool whole_panels = in_one_piece && job->block->width == step->panel;
   const bool has_whole_rows = job->to.stride == step->n && job->end_panel - job->first_panel == gemm->panels;
   walk.tiles = one_tile ? 1 : job->block->n;
   walk.lines = one_tile ? 0 : job->block->lines;
@@ -219,7 +225,7 @@ static void gemm_block(const GemmJob *job) {
   const char *panels = job->gemm->weights + job->first_panel * walk.panel_bytes;
   for (int64_t k_block = 0; k_block < job->k.blocks; k_block++) {
     walk.first_k = job->k.begin + k_block * k_block_of(step);
-    walk.end_k = least_of(walk.first_k + k_block_of(step), job->k.end);
+    walk.end_k = k_block + 1 < job->k.blocks ? walk.first_k + k_block_of(step) : job->k.end;
     const char *first = panels + gemm_panel_bytes(step, walk.first_k);
     const char *after = k_block + 1 < job->k.blocks ? panels + gemm_panel_bytes(step, walk.end_k) : job->after;
     for (walk.tile = 0; walk.tile < job->block->n; walk.tile += walk.tiles) {
