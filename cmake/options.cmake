@@ -39,7 +39,7 @@ endif()
 # find_package(LLVM 19) is refused by LLVM's own version file, which wants the minor version too.
 find_package(LLVM 19.1 REQUIRED CONFIG PATHS /usr/lib/llvm-19)
 option(TFM_LLVM_STATIC "link LLVM and all other libraries but libc into tfmc, for wheels" OFF)
-option(TFM_LLVM_ARCHIVES "link LLVM into tfmc, where zstd's headers and libstdc++'s archive are" OFF)
+option(TFM_LLVM_ARCHIVES "link LLVM into tfmc, where its archives, libstdc++'s and libzstd are" OFF)
 add_library(tfm_llvm INTERFACE)
 target_include_directories(tfm_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
 include(cmake/llvm.cmake)

@@ -13,7 +13,7 @@ options=()
 program() { readlink -f "$(command -v "$1" 2>/dev/null || echo "$1")"; }
 
 is_prepared() {
-  [ -f "$build/build.ninja" ] && [ -f "$cache" ] || return 1
+  [ -f "$build/build.ninja" ] && [ -f "$cache" ] && grep -q '^TFM_LLVM_ARCHIVES:' "$cache" || return 1
   [ -n "$compiler" ] || return 0
   [ "$(program "$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$cache")")" = "$(program "${compiler%% *}")" ]
 }

@@ -49,7 +49,7 @@ static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, cons
   return module;
 }
 
-/* The object of the kernels of all programs of an instruction set: what the cache has of the same ones, or a new one. */
+/* The object of the kernels of all programs of an instruction set: of the same ones in the cache, or a new one. */
 static Bytes object_of_kernels(Arena *arena, Diag *diag, LLVMContextRef context, const LibraryPlans *plans,
                                const CodeCache *cache) {
   const Plan kernels = library_kernels(arena, plans);

@@ -1,8 +1,9 @@
 /* AOT: a model compiled ahead of time, as a library that needs neither the compiler nor LLVM.
  *
  * In: plans of one model for one or more instruction sets, and packed weights if they are to be embedded. Out: object
- * code, a library and a header, as bytes in the arena; the caller writes the files. The same input gives the same
- * bytes: nothing of the machine, the time or the folder goes in. Refuses only what the tools refuse (DIAG_TOOL): LLVM
+ * code, a library and a header, as bytes in the arena; the caller writes the files. Kernels may come from the cache
+ * of generated code, and go there. The same input gives the same bytes, with the cache too: nothing of the machine, the
+ * time or the folder goes in. Refuses only what the tools refuse (DIAG_TOOL): LLVM
  * without a back end, a C compiler that cannot be started or cannot link. */
 #ifndef TFM_AOT_AOT_H
 #define TFM_AOT_AOT_H

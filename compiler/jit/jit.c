@@ -82,8 +82,8 @@ static bool calls_others(const Plan *plan) {
 }
 
 /* The plan with the kernels of one object only, of which `first` is the first: the tiles of one product for all numbers
- * of rows, which plans ask for together, or any other kernel alone. Models of one width have most of these in common,
- * whatever else is in them. Kernels that call each other stay together. */
+ * of rows that have its width, which plans ask for together, or any other kernel alone. Models of one width have most
+ * of these in common, whatever else is in them. Kernels that call each other stay together. */
 static Plan next_part(Arena *scratch, const Plan *plan, size_t first) {
   Plan part = *plan;
   if (calls_others(plan)) return part;

@@ -38,15 +38,6 @@ static bool is_sideways(const KernelSpec *spec) { return spec->a_step > 1; }
 /* A vector is half a line of the cache: AVX2. */
 static bool has_half_lines(const Tile *t) { return t->lanes == LANES / 2; }
 
-/* One row by all columns of a panel, line after line as they lie: the CPU reads ahead by itself, and faster than it is
- * asked to (bench/notes.md). */
-static bool is_whole_panel(const Tile *t) {
-  const KernelSpec *spec = t->spec;
-  const TargetInfo *target = t->e->target;
-  return target->reads_whole_panels && spec->rows == 1 && spec->width == spec->b_stride &&
-         spec->width > target->gemm_tiles[0].width && !spec->exact_zero && !spec->b_is_page && !spec->b_is_signed;
-}
-
 // ---- turns ----
 
 /* How far along k the pointers have come. */
@@ -131,7 +122,9 @@ static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
 static unsigned sums_of_chain(const Tile *t) { return t->spec->rows * t->n; }
 /* What a loop over k carries beside its places. */
 static unsigned n_carried(const Tile *t) { return t->side * sums_of_chain(t) + (tile_sums_values(t) ? t->n : 0); }
-static bool fetches_ahead(const Tile *t) { return !t->e->target->lacks_prefetch && !is_whole_panel(t); }
+/* Lines of a whole panel follow one another: the CPU reads them ahead by itself, and faster than it is asked to
+ * (bench/notes.md). */
+static bool fetches_ahead(const Tile *t) { return !t->e->target->lacks_prefetch && !t->spec->has_whole_panel; }
 
 static unsigned steps_of_turn(const Tile *t) {
   const unsigned usual = t->e->target->tile_turn ? t->e->target->tile_turn : TILE_TURN;
@@ -360,7 +353,7 @@ static void emit_columns(Tile *t) {
  * tiles, which are those of values, take equal groups of as many vectors as the widest of the table has. */
 static unsigned vectors_at_once(const Tile *t, unsigned all) {
   const TargetInfo *target = t->e->target;
-  if (is_whole_panel(t)) return all;
+  if (t->spec->has_whole_panel) return all;
   unsigned most = target->attention_value_widths[0] / t->lanes;
   if (t->spec->exact_zero && target->exact_tile_vectors) most = target->exact_tile_vectors;
   if (all <= most) return all;

@@ -74,11 +74,11 @@ static void print_expr(StrBuf *out, const Expr *root) {
 // ---- what each family depends on ----
 
 static void print_TILE(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s%s%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
+  strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s%s%s%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
                 (long long)spec->b_stride, shown_form(spec->b_form), spec->b_is_signed ? " signed" : "",
                 spec->is_matrix ? " matrix" : "", spec->in_pairs ? " pairs" : "",
                 spec->b_is_page ? " page" : "", spec->has_all_columns ? " whole" : "",
-                spec->exact_zero ? " exact_zero" : "");
+                spec->has_whole_panel ? " panel" : "", spec->exact_zero ? " exact_zero" : "");
   if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
   if (spec->k) strbuf_printf(out, "  rows of %lld\n", (long long)spec->k);
   if (spec->chain) strbuf_printf(out, "  chains of %d\n", spec->chain);

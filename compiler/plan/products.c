@@ -29,7 +29,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .factor = kind->factor,
                        .is_matrix = kind->least_matrix_rows && rows >= kind->least_matrix_rows,
                        .exact_zero = kind->exact_zero};
-    if (rows == 1 && kind->one_row_width) spec.width = kind->one_row_width;
+    if (rows == 1 && kind->one_row_width) spec.width = kind->one_row_width, spec.has_whole_panel = true;
     tiles[rows] = plan_kernel(p, &spec);
   }
   if (kind->one_row_width) tiles[0] = tiles[1];
@@ -209,7 +209,7 @@ static TileKind gemm_tiles(const Planner *p, uint8_t form, uint32_t panel, int64
     kind.least_matrix_rows = p->target->matrix.least_rows ? p->target->matrix.least_rows : (uint8_t)(shape.rows + 1);
     kind.shape = (TileShape){p->target->matrix.rows, (uint8_t)panel};
   }
-  /* lines of a strip are some of a panel's, which a CPU does not foresee as it does all of them; in 16 and 4 bits that
+  /* lines of a band are some of a panel's, which a CPU does not foresee as it does all of them; in 16 and 4 bits that
    * gained nothing that was seen (bench/notes.md) */
   const bool gains = form == TFM_FORM_F32 || form == TFM_FORM_INT8;
   if (p->target->reads_whole_panels && gains && shape.width < panel) kind.one_row_width = (uint8_t)panel;

@@ -24,8 +24,9 @@ typedef struct TileKind {
   uint8_t least_matrix_rows; /* tiles of so many rows and more take what the target has for matrices; 0: none do */
 } TileKind;
 
-/* Sets tiles[r] to the kernel for r rows, for least_rows to shape.rows; TFM_NONE for the rest. Every number of rows has
- * a kernel of its own, because the rows of a tile are registers and cannot be counted at run time. */
+/* Sets tiles[r] to the kernel for r rows, for least_rows to shape.rows; TFM_NONE for the rest, but tiles[0] is tiles[1]
+ * again if there is one_row_width. Every number of rows has a kernel of its own, because the rows of a tile are
+ * registers and cannot be counted at run time. */
 void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TILE_ROWS + 1]);
 /* Returns the kernel that packs panels of f32 from a matrix with these strides, whose numbers are in the form. */
 uint32_t contract_pack(Planner *p, uint32_t width, tfm_form form, const Size *k_stride, const Size *column_stride);

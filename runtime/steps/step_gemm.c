@@ -12,7 +12,7 @@
  *         tiles        all of the block; where k is short, one        its rows of results are written as a whole
  *           panels     step->panel columns of packed weights          read once, each names the next  [gemm_block]
  *             bands    step->width columns; of one row, with AVX2,    the columns of a tile
- *                      all of a panel, and all of k at once
+ *                      all of a panel, and all of k if the step has no other
  *               pieces Block.together steps of k                      of the weights: the nearest cache [run_panel]
  *                 tile tile_rows x width results                      registers: a generated kernel   [run_tiles]
  *               chains TFM_SHORT_CHAIN steps, f32 of longer k         in the kernel (kernels/tile.c)
@@ -34,8 +34,8 @@
  * are the same, and only the tile kernel is another. Sums of INT8 and INT4 have no order: c holds them, i32, until the
  * last call for a tile scales them. Those of MIXED forms are f32, group after group of k.
  *
- * While a panel is used, the next one is on its way: each tile names its part of it (`next`), and the last unit of a
- * step names the first panel of the next gemm.
+ * While a panel is used, the next one is on its way: each tile that fetches names its part of it (`next`), and the last
+ * unit of a step names the first panel of the next gemm.
  *
  * Results go to a matrix, or to the run's consumer by way of scratch that holds those of one unit, or, of a chain
  * whose sum waits, to scratch too: GemmJob.to says where.
@@ -132,9 +132,9 @@ static inline void run_tiles(const PanelWalk *walk, const Band *band) {
   for (const char *next = band->next; tile < end; tile++, next += band->ahead) {
     float *c = results_at(&job->to, tile, band->column);
     const int64_t columns = takes_whole_panels(step, tile->rows) ? band->of_panel : band->columns;
-    if (columns == 0) continue;
     if (walk->fetches_next && tile + 1 < end)
       fetch_rows_for_writing(results_at(&job->to, tile + 1, band->column), job->to.stride, tile[1].rows, band->columns);
+    if (columns == 0) continue;
     tile->kernel((const float *)(const void *)a + tile->row * gemm->a_stride, band->weights, c, job->to.stride, band->k,
                  accumulate, columns, next, walk->lines);
     if (is_end && gemm->chains == 1) finish_tile(job, c, tile, band->column, columns);

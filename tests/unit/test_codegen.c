@@ -47,6 +47,9 @@ static void add_all_tiles(KernelBench *bench, Heights heights) {
   const int n_forms = target->gemm_tiles[0].rows > target->attention_keys.rows ? 1 : 2;
   for (int i = 0; i < 3; i++)
     if (target->gemm_tiles[i].rows) add_tiles(bench, target->gemm_tiles[i], n_forms, heights);
+  for (uint8_t width = 32; width <= 64 && target->reads_whole_panels; width = (uint8_t)(width + 16))
+    kernel_add(bench, (KernelSpec){.family = KERNEL_TILE, .rows = 1, .width = width, .a_stride = 784, .b_stride = width,
+                                   .has_whole_panel = true});
   add_tiles(bench, target->attention_keys, 2, heights);
   for (int i = 0; i < 3; i++)
     if (target->attention_value_widths[i])

@@ -46,14 +46,19 @@ Test(plan_products, rounding_of_rows_leaves_alone_what_the_step_before_it_reads)
   cr_assert_eq(p->buffers[read->index].last_step, 2);
 }
 
-/* With AVX2 a tile of one row has all columns of a panel, so that memory is read from one end to the other. */
+/* With AVX2 a tile of one row of f32 or INT8 has all columns of a panel, so that memory is read from one end to the
+ * other. */
 Test(plan_products, one_row_takes_whole_panels_with_avx2) {
   static const char *const sets[] = {"x86-64", "x86-64-v3", "x86-64-v4"};
-  for (int i = 0; i < 3; i++) {
-    const tfm_program *p = plan_on(read_graph(OF_ROWS("  %2 = linear %0, %1 : f32[t, 16]\n"
-                                                      "  output y = %2\n")), sets[i]);
+  static const char *const graphs[] = {OF_ROWS("  %2 = linear %0, %1 : f32[t, 16]\n  output y = %2\n"),
+                                       OF_ROWS("  %2 = linear %0, %1, form=int8 : f32[t, 16]\n  output y = %2\n"),
+                                       OF_ROWS("  %2 = round_to %1, form=bf16 : f32[16, 16]\n"
+                                               "  %3 = linear %0, %2 : f32[t, 16]\n  output y = %3\n")};
+  for (int n = 0; n < 9; n++) {
+    const int i = n % 3;
+    const tfm_program *p = plan_on(read_graph(graphs[n / 3]), sets[i]);
     const tfm_gemm_step *step = &p->gemms[0];
-    const bool is_whole = i == 1;
+    const bool is_whole = i == 1 && n / 3 < 2;
     cr_assert_eq(step->tiles[0], is_whole ? step->tiles[1] : TFM_NONE, "%s", sets[i]);
     cr_assert_eq(spec(p, step->tiles[1])->width, is_whole ? step->panel : step->width, "%s", sets[i]);
     cr_assert_eq(spec(p, step->tiles[2])->width, step->width, "%s", sets[i]);

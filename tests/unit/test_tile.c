@@ -119,6 +119,11 @@ static void check_target(const char *name) {
   transposed.a_step = 19, transposed.b_stride = transposed.width;
   cases[n++] = (Case){transposed, kernel_add(&bench, transposed)};
   add_row_by_row(&bench, cases, &n);
+  for (uint8_t width = 32; width <= 64 && target->reads_whole_panels; width = (uint8_t)(width + 16)) {
+    const KernelSpec spec = {.family = KERNEL_TILE, .rows = 1, .width = width, .a_stride = MAX_K + 3, .b_stride = width,
+                             .has_whole_panel = true};
+    cases[n++] = (Case){spec, kernel_add(&bench, spec)};
+  }
   kernels_compile(&bench);
   for (size_t i = 0; i < n; i++) check_case(&bench, &cases[i]);
   kernel_bench_free(&bench);
@@ -386,6 +391,42 @@ static void check_whole_numbers(const char *name, tfm_form form, Way way) {
   }
   if (is_matrix) tfm_tiles_end();
   kernel_bench_free(&bench);
+}
+
+/* One row by all columns of a panel at once. */
+static void check_whole_panels(const TargetInfo *target) {
+  static const int64_t lengths[] = {1, 3, 20, 64, 207};
+  if (!target->reads_whole_panels || !host_runs(target->name)) return;
+  KernelBench bench = kernel_bench_new(target->name);
+  const bool in_pairs = target->dot_pairs;
+  size_t quantize[5], tiles[5][3];
+  for (int l = 0; l < 5; l++) {
+    const KernelSpec rows = {.family = KERNEL_QUANTIZE, .k = lengths[l], .is_rotated = true, .in_pairs = in_pairs};
+    quantize[l] = kernel_add(&bench, rows);
+    for (int i = 0; i < 3; i++) {
+      const uint8_t width = (uint8_t)(32 + 16 * i);
+      const KernelSpec spec = {.family = KERNEL_TILE, .rows = 1, .width = width, .a_stride = MOST_FLOATS, .b_stride = width,
+                               .b_form = TFM_FORM_INT8, .in_pairs = in_pairs, .k = in_pairs ? lengths[l] : 0,
+                               .has_whole_panel = true};
+      tiles[l][i] = kernel_add(&bench, spec);
+    }
+  }
+  kernels_compile(&bench);
+  static Whole whole = {.form = TFM_FORM_INT8};
+  whole.in_pairs = in_pairs;
+  for (int l = 0; l < 5; l++) {
+    whole.k = lengths[l];
+    fill_rows(&whole, (tfm_quantize_kernel)(uintptr_t)kernel_get(&bench, quantize[l]), 1, target->name);
+    for (int i = 0; i < 3; i++) {
+      fill_panel(&whole, 32 + 16 * i);
+      check_whole(&bench, &whole, tiles[l][i], 1, 32 + 16 * i, 1);
+    }
+  }
+  kernel_bench_free(&bench);
+}
+
+Test(tile, whole_panels) {
+  for (const TargetInfo *target = targets; target->name; target++) check_whole_panels(target);
 }
 
 Test(tile, whole_numbers) {

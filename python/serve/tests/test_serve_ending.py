@@ -247,6 +247,31 @@ class Ending(Case):
         server.signal()
         self.assertEqual(server.ended(), 0)
 
+    def test_a_server_that_its_terminal_left_reads_keys(self):
+        """In the background of a terminal that goes without a hangup for it, as a shell's does after `exit`."""
+        leave = """
+import fcntl, termios
+from tfmc_serve import serving
+serving.TERMINAL_LOOKS = 0.1
+tty = os.open("/dev/tty", os.O_RDWR)
+front = os.fork()
+if not front:
+    os.setpgid(0, 0)
+    signal.pause()
+os.setpgid(front, front)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+os.tcsetpgrp(tty, front)
+signal.signal(signal.SIGUSR1, lambda *_: fcntl.ioctl(tty, termios.TIOCNOTTY))"""
+        server, terminal = self.in_terminal(before=leave)
+        server.signal(signal.SIGUSR1)
+        time.sleep(1)
+        server.signal(signal.SIGHUP)
+        server.wait_for("there are no keys to read again")
+        self.assertEqual(server.client().get("/ready").status, 200)
+        os.close(terminal)
+        server.signal()
+        self.assertEqual(server.ended(), 0)
+
     def test_what_runs_is_answered_and_new_requests_are_refused(self):
         server = self.start(place("embed"))
         with self.asked(server) as (connection,):

@@ -77,6 +77,9 @@ def has_terminal() -> bool:
     return True
 
 
+TERMINAL_LOOKS = 5.0  # seconds between looks for the terminal
+
+
 class Serving:
     """One run of a server."""
 
@@ -85,7 +88,7 @@ class Serving:
         self.status = 0
         self._ends_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         self._asked_to_end: asyncio.Event | None = None
-        self._watching: asyncio.Future[None] | None = None
+        self._beside: list[asyncio.Future[None]] = []  # what ends with the server
 
     async def run(self) -> int:
         loop, self._asked_to_end = asyncio.get_running_loop(), asyncio.Event()
@@ -99,6 +102,8 @@ class Serving:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end_asked, number)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
+        if self._ends_with_terminal:
+            self._beside.append(asyncio.ensure_future(self._outlive_terminal()))
         log.info("listening on %s", ", ".join(str(s.getsockname()) for s in sockets))
         self._warn_about_openness(sockets[0])
         serving = [asyncio.ensure_future(server.serve([s])) for server, s in zip(servers, sockets)]
@@ -106,8 +111,8 @@ class Serving:
         for server in servers:
             server.should_exit = True
         await asyncio.gather(*serving)
-        if self._watching is not None:
-            self._watching.cancel()
+        for beside in self._beside:
+            beside.cancel()
         return self.status
 
     async def _load_and_wait(self) -> None:
@@ -126,16 +131,25 @@ class Serving:
             freeze()
             tell_systemd("READY=1")
             if os.environ.get("WATCHDOG_USEC", "").isdigit():  # not before: that many would leave no room for the first word
-                self._watching = asyncio.ensure_future(watchdog())
+                self._beside.append(asyncio.ensure_future(watchdog()))
             log.info("ready: %s", ", ".join(f"{s.name} ({s.kind})" for s in self.service.models.values()))
             await ending
         tell_systemd("STOPPING=1")
         log.info("ending: %d requests are open", self.service.inside)
         await self.service.end(self.options.grace)
 
+    async def _outlive_terminal(self) -> None:
+        """A terminal that goes without a hangup has left the server to itself (`&`, then `exit`): one that comes later is
+        somebody's, who wants the keys read."""
+        while has_terminal():
+            await asyncio.sleep(TERMINAL_LOOKS)
+        await asyncio.sleep(TERMINAL_LOOKS)
+        self._ends_with_terminal = False
+
     def _hung_up(self) -> None:
         assert self._asked_to_end is not None
         if self._ends_with_terminal and not has_terminal():
+            log.info("the terminal is gone")
             self._asked_to_end.set()  # the shell sends it too: the second is none that ends at once
         elif self.service.keys is None:
             log.warning("SIGHUP: there are no keys to read again (--api-key-file)")
