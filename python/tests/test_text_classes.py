@@ -13,13 +13,15 @@ from tfmc.text import _classes
 MISSING = [name for name in ("tokenizers", "transformers") if not importlib.util.find_spec(name)]
 MODELS = pathlib.Path(__file__).parents[2] / "models"
 NAMED = ["<pad>", "<unk>", "</s>", "<s>", "[CLS]", "[SEP]", "<|endoftext|>", "<bos>", "<eos>", "<mask>", "[UNK]"]
-TEXTS = ["A  b é", "<s> a</s>b", " b", "", "ab 12 3\n\n x", "İ ﬁ x'll A", "a<extra_id_1>b", "<|endoftext|>a ", "``A'' 中b <mask>x", "a<s>NOTUSEDb<madeupword1>"]
+TEXTS = ["A  b é", "<s> a</s>b", " b", "", "ab 12 3\n\n x", "İ ﬁ x'll A", "a<extra_id_1>b", "<|endoftext|>a ", "``A'' 中b <mask>x",
+         "a<s>NOTUSEDb<madeupword1>"]
 SETTINGS = [{}, dict(add_prefix_space=False), dict(add_prefix_space=True), dict(legacy=True), dict(add_bos_token=True, bos_token="<s>"),
             dict(extra_ids=3), dict(extra_special_tokens=[]), dict(additional_special_tokens=["x", "<extra_id_0>"]), dict(unk_token="a"),
             dict(add_prefix_space=None), dict(extra_special_tokens={}), dict(extra_special_tokens={"image": "x"}), dict(extra_special_tokens=None),
             dict(extra_special_tokens={}, additional_special_tokens=["x"]), dict(additional_special_tokens=None),
             dict(added_tokens_decoder={"3": dict(content="<s>", special=True)}), dict(added_tokens_decoder={}),
-            dict(keep_accents=True, strip_accents=False, split_by_punct=True), dict(do_lower_case=False, tokenize_chinese_chars=False), dict(unk_id=0, mask_token_sent=None, offset=4, cls_token="</s>"),
+            dict(keep_accents=True, strip_accents=False, split_by_punct=True), dict(do_lower_case=False, tokenize_chinese_chars=False),
+            dict(unk_id=0, mask_token_sent=None, offset=4, cls_token="</s>"),
             dict(bos_token="[CLS]", eos_token="[SEP]", cls_token="<s>"), dict(mask_token=dict(content="A", lstrip=True, __type="AddedToken"))]
 # The class that is named, the type of the model; the class that transformers takes is another one in the third row.
 FOLDERS = [("XLMRobertaTokenizerFast", "new"), (None, "xlm-roberta"), ("CamembertTokenizer", "camembert"), ("T5Tokenizer", "t5"), ("XGLMTokenizer", "xglm"),
@@ -31,7 +33,7 @@ FOLDERS = [("XLMRobertaTokenizerFast", "new"), (None, "xlm-roberta"), ("Camember
            ("BertTokenizer", "bert"), ("DistilBertTokenizerFast", "distilbert"), (None, "mobilebert"), ("MPNetTokenizer", "mpnet")]
 # Classes of transformers with steps of their own that are not built here: their folders keep the file's.
 EXCEPTIONS = {name: reason for reason, names in {
-    "translators, whose languages Translator puts around texts": "MBart MBart50 Nllb Whisper SeamlessM4T",
+    "translators and writers of speech, which put languages around texts themselves": "MBart MBart50 Nllb Whisper SeamlessM4T",
     "models that no family here reads": "Barthez BigBird Blenderbot DPRQuestionEncoder Esmc Funnel Herbert Lasr Luke MLuke OpenAIGPT Reformer RemBert "
                                         "RoFormer Splinter XLNet",
     "texts of pages and pictures": "LayoutLMv2 LayoutLMv3 LayoutXLM MarkupLM Nougat Siglip2 Tipsv2 Udop VideoPrism"}.items() for name in names.split()}
@@ -111,7 +113,7 @@ class Classes(Case):
                 (xlm | dict(eos_token=None), {}, "eos_token is null"), (xlm | dict(eos_token=""), {}, "eos_token is \"\""),
                 (t5 | dict(extra_ids=None), {}, "NoneType"), (t5 | dict(extra_ids="3"), {}, "str"), (t5 | dict(extra_special_tokens=5), {}, "int"),
                 (dict(tokenizer_class=["T5Tokenizer"]), {}, "tokenizer_class is ['T5Tokenizer']"), ({}, dict(model_type=["t5"]), "model_type is ['t5']"),
-                (t5 | dict(added_tokens_decoder={"3": "x"}), {}, "str"), (t5 | dict(extra_special_tokens=names, additional_special_tokens=["b"]), {}, "has names")):
+                (t5 | dict(added_tokens_decoder={"3": "x"}), {}, "'x' the id 3"), (t5 | dict(extra_special_tokens=names, additional_special_tokens=["b"]), {}, "has names")):
             with self.subTest(settings=settings, config=config):
                 self.refused(tfmc.InputError, ("tokenizer_config.json", word), tfmc.text.load_tokenizer, self.saved("Unigram", settings, config))
 
