@@ -101,6 +101,23 @@ class Classes(Case):
                 with self.subTest(named=named, config=config, settings=settings):
                     self.agrees(self.saved(kind, settings | named, config))
 
+    @unittest.skipUnless(importlib.util.find_spec("sentencepiece"), "not run: sentencepiece is missing")
+    def test_maps_of_characters(self):
+        """Some classes keep the map of SentencePiece, alone or with steps of their own, and some drop it."""
+        import sentencepiece
+        import tokenizers
+        from tfmc.text import _pieces
+        path = pathlib.Path(self.folder()) / "made"
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(["a b ab ba aab"] * 9), model_prefix=str(path), vocab_size=8,
+                                                 model_type="unigram", hard_vocab_limit=False, minloglevel=2)
+        n, found = tokenizers.normalizers, tokenizers.normalizers.Precompiled(_pieces.read(path.with_suffix(".model"))[2])
+        self.assertEqual(found.normalize_str("ﬁ"), "fi")
+        for kind, named, config in self.folders():
+            if kind == "Unigram":
+                for normalizer in (found, n.Sequence([n.Lowercase(), found, n.Replace("a", "b")])):
+                    with self.subTest(named=named, config=config, normalizer=normalizer):
+                        self.agrees(self.saved(kind, named, config, normalizer=normalizer))
+
     def test_models_of_other_kinds(self):
         for kind, named in ("BPE", "T5Tokenizer"), ("Unigram", "LlamaTokenizer"), ("Unigram", "Qwen2Tokenizer"):
             self.refused(tfmc.InputError, ("tokenizer_config.json", named, f"tokenizer.json has {kind}"), tfmc.text.load_tokenizer,
