@@ -274,6 +274,18 @@ class Runs(Case):
             run = trainer().fit(ITEMS, VALID, metric=lambda one: 0.25, epochs=1, batch_items=8)
         self.assertEqual([record["score"] for record in run.history if record["kind"] == "valid"][-1], 0.25)
 
+    def test_a_metric_of_weights_in_any_folder(self):
+        folder = pathlib.Path(self.folder(), r"a\tb \\c")
+        run = trainer().fit(ITEMS, VALID, out=folder, metric=lambda one: 0.25, epochs=1, batch_items=8)
+        self.assertEqual([record["score"] for record in run.history if record["kind"] == "valid"][-1], 0.25)
+
+    def test_a_command_that_does_not_start(self):
+        """Nothing stays open."""
+        with unittest.mock.patch("tfmc._fit.subprocess.Popen", side_effect=OSError("no process")):
+            self.refused(OSError, "no process", trainer().fit, ITEMS, VALID, metric=lambda one: 0.25, epochs=1)
+        paths = [os.readlink(path) for path in pathlib.Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        self.assertEqual([path for path in paths if path.endswith(("/asked (deleted)", "/answers (deleted)"))], [])
+
     def test_the_weights_of_now_are_where_a_run_begins(self):
         first, second = trainer(seed=1), trainer(seed=1)
         for run in (first, second):

@@ -109,6 +109,10 @@ def work(rank, pipes, answers, name, args):
             answers.send(steps(*args, group))
         elif name == "fit":
             answers.send(run_of_fit(group, *args))
+        elif name == "first":
+            trainer = tfmc.Trainer(args[0], seed=5, shards=4, group=group, threads=1)
+            trainer.fit(Loader(6), epochs=1, out=args[1] if rank == 0 else None, keep=1, save_every=2)
+            answers.send(digest(trainer))
         elif name == "seeds":
             tfmc.Trainer(args[0], seed=rank, shards=4, group=group)
         elif name == "batches":
@@ -170,6 +174,14 @@ class Groups(Case):
         self.assertEqual((folder / "stopped/latest").read_text().strip(), "step-00000007")
         self.assertEqual(self.ranks(4, "fit", compiled(PAIRS), folder / "stopped", None, True), [alone] * 4)
         self.assertEqual((folder / "stopped/step-00000018/state.tfmt").read_bytes(), (folder / "alone/step-00000018/state.tfmt").read_bytes())
+
+    def test_a_folder_of_the_first_rank(self):
+        """Who writes nothing needs no folder for options of checkpoints."""
+        folder = pathlib.Path(self.folder())
+        first, second = self.ranks(2, "first", compiled(TAGS), folder / "run")
+        self.assertRegex(first, "^[0-9a-f]{64}$")
+        self.assertEqual(first, second)
+        self.assertEqual([path.name for path in (folder / "run").glob("step-*")], ["step-00000006"])
 
     def test_ranks_that_differ_are_found(self):
         for answer in self.ranks(4, "seeds", compiled(TAGS)):

@@ -77,6 +77,11 @@ class TextCase(Case):
                 with self.subTest(option=name, value=value):
                     self.refused(tfmc.UsageError, words or name, call, what, **{name: value})
 
+    def unsaid(self, kind, usual, *names):
+        """Options that are None are as if they were not given."""
+        made = kind(self.checkpoint.model, **dict.fromkeys(names))
+        self.assertEqual({name: getattr(made, name) for name in names}, {name: getattr(usual, name) for name in names})
+
 
 FLAGS, FUNCTIONS = ("yes", 1, 0, float("nan"), [True], np.array([1, 0])), (1, "f", [])
 NUMBERS = -1, 1.5, float("nan"), "3", True, []
@@ -201,6 +206,7 @@ class Embedding(TextCase):
         self.options_refused(self.embedder.encode, "a", {"prompt_name": ("nobody", 1, ["query"], {})}, "no prompt")
         self.options_refused(tfmc.text.Embedder, self.checkpoint.model, {
             "truncate": FLAGS, **dict.fromkeys(("max_length", "batch_tokens", "truncate_dim"), NUMBERS)})
+        self.unsaid(tfmc.text.Embedder, self.embedder, "max_length", "batch_tokens", "truncate", "truncate_dim")
 
     @unittest.skipUnless(MINILM.is_dir(), "not run: the weights of all-MiniLM-L6-v2 are missing")
     def test_minilm(self):
@@ -334,6 +340,7 @@ class Reranking(TextCase):
             "top_k": NUMBERS, "return_documents": FLAGS, "batch_size": NUMBERS})
         self.options_refused(tfmc.text.Reranker, self.checkpoint.model, {
             "truncate": FLAGS, "activation_fn": FUNCTIONS, **dict.fromkeys(("max_length", "batch_tokens"), NUMBERS)})
+        self.unsaid(tfmc.text.Reranker, self.reranker, "max_length", "batch_tokens", "truncate")
         self.refused(tfmc.InputError, "classify", tfmc.text.Reranker, Checkpoint("bert").model,
                      folder=self.checkpoint.folder)
 

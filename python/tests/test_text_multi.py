@@ -90,6 +90,16 @@ class Multi(Shared):
             with self.subTest(wrong=wrong), self.assertRaisesRegex(tfmc.Error, "query_expansion|fills queries"):
                 tfmc.text.MultiVectorEmbedder(ours.model, folder=folder)
 
+    def test_options(self):
+        """None is as if an option were not given; numbers are Python's own."""
+        _, folder = self.folders()
+        ours = tfmc.text.MultiVectorEmbedder(folder)
+        plain = tfmc.text.MultiVectorEmbedder(ours.model, truncate=None, batch_tokens=None, max_length=None)
+        self.assertEqual((plain.truncate, plain.batch_tokens, plain.max_length), (True, ours.batch_tokens, ours.max_length))
+        short = tfmc.text.MultiVectorEmbedder(ours.model, max_length=np.int32(5))
+        self.assertIs(type(short.max_length), int)
+        self.assertLessEqual(len(short.encode_document("w1 " * 50)), 5)
+
     def test_a_model_of_one_vector(self):
         import transformers as hf
         from sentence_transformers.sentence_transformer import modules as st

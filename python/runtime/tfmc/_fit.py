@@ -5,6 +5,7 @@ command's to the byte, and the trainer as the run ended. The command is stopped 
 checkpoint; if this process is killed, it stops likewise. Refused: a trainer that has done steps already. Batches
 of a program, such as a DataLoader's, are _fit_batches.py's.
 """
+import contextlib
 import ctypes
 import json
 import os
@@ -45,7 +46,8 @@ class _Scores:
 
     def command(self):
         asked, answers = (shlex.quote(str(path)) for path in (self.asked, self.answers))
-        return f'echo "$TFM_STEP $TFM_WEIGHTS" > {asked} && read -r answer < {answers} && echo "$answer"'  # no program of PATH
+        # No program of PATH, and no echo, which may take a backslash in a path for more than that.
+        return f"""printf '%s\\n' "$TFM_STEP $TFM_WEIGHTS" > {asked} && read -r answer < {answers} && printf '%s\\n' "$answer\""""
 
     def look(self):
         """Answers a question, if there is one."""
@@ -196,10 +198,10 @@ def _is_begun(out):
     return newest_checkpoint(out) is not None
 
 
-def _check_folder(out, given, are_batches):
-    # Without a folder a run over items still says when it has saved, and the trainer is so after an error.
+def _check_folder(out, given, are_batches, is_first):
+    # Of a group the first rank writes: the others need no folder. Without a folder a run over items still says when it has saved, and the trainer is so after an error.
     for name in ("keep", "save_every") if are_batches else ("keep",):
-        if out is None and given.get(name) is not None:
+        if out is None and is_first and given.get(name) is not None:
             raise UsageError(f"{name}= is for the checkpoints in out=, which is not given")
     if out is not None and not os.fspath(_options.path("out", out)):
         raise UsageError("out is an empty path")
@@ -218,7 +220,7 @@ def _check(resume, metric, callbacks, progress, skip_long):
 
 
 def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, skip_long, given):
-    _check_folder(out, given, _fit_batches.has_batches(train))
+    _check_folder(out, given, _fit_batches.has_batches(train), _fit_batches.is_first(trainer))
     _check(resume, metric, callbacks, progress, skip_long)
     if _fit_batches.has_batches(train):
         if pad is not None or skip_long:
@@ -266,22 +268,21 @@ def fit(trainer, train, valid, out, resume, metric, callbacks, progress, pad, sk
             flags.append(f"--weights={made / 'begin.safetensors'}")
         flags += [f"--out={folder}", *(["--skip-long"] if skip_long else [])]
         scores = _Scores(made, trainer, metric, best) if metric is not None else None
-        flags += [f"--valid-command={scores.command()}"] if scores else []
-        progress = sys.stderr.isatty() if progress is None else progress
-        run = _Run(_arguments(trainer, made, given, flags), folder, tuple(callbacks), scores, progress, trainer)
-        _wait(run, scores)
+        with contextlib.closing(scores) if scores else contextlib.nullcontext():
+            flags += [f"--valid-command={scores.command()}"] if scores else []
+            progress = sys.stderr.isatty() if progress is None else progress
+            run = _Run(_arguments(trainer, made, given, flags), folder, tuple(callbacks), scores, progress, trainer)
+            _wait(run)
         return _end(run, out, given)
 
 
-def _wait(run, scores):
+def _wait(run):
     try:
         run.code = run.wait()
     finally:
         if run.child.poll() is None:  # an exception of a signal's handler
             run.child.send_signal(signal.SIGTERM)
             run.child.wait()
-        if scores:
-            scores.close()
 
 
 def _end(run, out, given):

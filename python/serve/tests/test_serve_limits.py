@@ -1,6 +1,7 @@
 """Heads, slow clients, clients that read nothing, numbers of connections, and keys over all routes."""
 import base64
 import contextlib
+import math
 import pathlib
 import resource
 import socket
@@ -167,6 +168,15 @@ class Descriptors(Case):
 
 class Watchers(Case):
     """A second port for those who watch, while the first has as many connections as it may have."""
+
+    def setUp(self):
+        soft, hard = (math.inf if n == resource.RLIM_INFINITY else n for n in resource.getrlimit(resource.RLIMIT_NOFILE))
+        needed = CONNECTIONS + WATCHERS + 2 + SPARE
+        if hard < needed:
+            self.skipTest("this process may have fewer files open")
+        if soft < needed:
+            self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
     def test_connections_of_clients_and_of_watchers_are_apart(self):
         server = self.started(Process(place("embed"), "--metrics-port=0"))

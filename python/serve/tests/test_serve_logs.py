@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import re
+import select
 import socket
 import subprocess
 import sys
@@ -25,12 +26,36 @@ class Pipe:
     """A pipe of one page, whose reader reads when it is asked to."""
 
     def __init__(self):
-        reading, self.writing = os.pipe()
+        self.reading, self.writing = os.pipe()
         fcntl.fcntl(self.writing, fcntl.F_SETPIPE_SZ, 4096)
-        self.reader = open(reading, encoding="utf-8")
+        self.rest = b""
+
+    def readline(self, wait=WAIT):
+        """The next line; a failure where none comes in time, or where nobody writes any more."""
+        while b"\n" not in self.rest:
+            comes = select.select([self.reading], [], [], wait)[0]
+            more = os.read(self.reading, 4096) if comes else b""
+            if not more:
+                raise AssertionError(f"{'the log has ended' if comes else 'no line comes'} behind {self.rest!r}")
+            self.rest += more
+        line, _, self.rest = self.rest.partition(b"\n")
+        return line.decode()
 
     def close(self):
-        self.reader.close()
+        os.close(self.reading)
+
+
+class Reading(unittest.TestCase):
+    def test_lines_that_do_not_come(self):
+        pipe = Pipe()
+        self.addCleanup(pipe.close)
+        os.write(pipe.writing, b"a\nb")
+        self.assertEqual(pipe.readline(), "a")
+        with self.assertRaisesRegex(AssertionError, "no line comes behind b'b'"):
+            pipe.readline(0.05)
+        os.close(pipe.writing)
+        with self.assertRaisesRegex(AssertionError, "the log has ended behind b'b'"):
+            pipe.readline()
 
 
 class Writer(unittest.TestCase):
@@ -46,11 +71,11 @@ class Writer(unittest.TestCase):
         pipe, writer = self.start(50)
         for number in range(500):
             writer.handle(record(f"{number:0100d}"))
-        last = threading.Thread(target=writer.flush)  # what was lost after the last line that had room
+        last = threading.Thread(target=writer.flush, daemon=True)  # what was lost after the last line that had room
         last.start()
         found, lost = [], 0
         while len(found) + lost < 500:
-            line = pipe.reader.readline()
+            line = pipe.readline()
             told = re.search(r"(\d+) lines of this log are lost", line)
             lost += int(told[1]) if told else 0
             found += [] if told else [int(re.search(r"\d{100}", line)[0])]
@@ -59,12 +84,12 @@ class Writer(unittest.TestCase):
         self.assertEqual(len(found) + lost, 500)
         self.assertGreaterEqual(min(len(found), lost), 50)
         writer.handle(record("more"))
-        self.assertIn("more", pipe.reader.readline())
+        self.assertIn("more", pipe.readline())
 
     def test_a_record_that_is_wrong(self):
         pipe, writer = self.start(50)
         writer.handle(logging.LogRecord("tfmc_serve", logging.INFO, __file__, 1, "%d of it", ("x",), None))
-        self.assertIn("'%d of it'", pipe.reader.readline())
+        self.assertIn("'%d of it'", pipe.readline())
 
 
 class Logs(Case):
@@ -113,7 +138,7 @@ class Logs(Case):
         ask()
         found = []
         while names[-1] not in found:
-            found += re.findall(r" id=(\d{128})", pipe.reader.readline())
+            found += re.findall(r" id=(\d{128})", pipe.readline())
         self.assertEqual(found, names)
         ask()
         process.terminate()

@@ -31,7 +31,7 @@ class Embedder:
     prompts: dict[str, str]
     default_prompt: str | None
     def __init__(self, model: Model | str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None,
-                 max_length: int | None = None, batch_tokens: int = ..., truncate: bool = True,
+                 max_length: int | None = None, batch_tokens: int | None = ..., truncate: bool | None = True,
                  truncate_dim: int | None = None, **options: Any) -> None: ...
     def tokens(self, texts: Sequence[str], *, truncate: bool | None = None) -> list[list[int]]: ...
     def encode(self, sentences: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None,
@@ -57,7 +57,7 @@ class MultiVectorEmbedder:
     prompts: dict[str, str]
     default_prompt: str | None
     def __init__(self, model: Model | str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None,
-                 max_length: int | None = None, batch_tokens: int = ..., truncate: bool = True, **options: Any) -> None: ...
+                 max_length: int | None = None, batch_tokens: int | None = ..., truncate: bool | None = True, **options: Any) -> None: ...
     def encode(self, sentences: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None,
                batch_size: int | None = None, show_progress_bar: bool | None = None, *, task: str | None = None,
                normalize: bool | None = None, normalize_embeddings: bool | None = None,
@@ -79,8 +79,8 @@ class Reranker:
     batch_tokens: int
     activation_fn: Callable[[Any], Any]
     def __init__(self, model: Model | str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None,
-                 max_length: int | None = None, batch_tokens: int = ...,
-                 activation_fn: Callable[[Any], Any] | None = None, truncate: bool = True, **options: Any) -> None: ...
+                 max_length: int | None = None, batch_tokens: int | None = ...,
+                 activation_fn: Callable[[Any], Any] | None = None, truncate: bool | None = True, **options: Any) -> None: ...
     def predict(self, sentences: Sequence[Sequence[str]] | Sequence[str], batch_size: int | None = None,
                 show_progress_bar: bool | None = None, activation_fn: Callable[[Any], Any] | None = None,
                 apply_softmax: bool = False, convert_to_numpy: bool = True, convert_to_tensor: bool = False, *,
@@ -102,7 +102,7 @@ class Translator:
     batch_tokens: int
     defaults: dict[str, Any]
     def __init__(self, model: Model | str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None,
-                 max_length: int | None = None, batch_tokens: int = ..., **options: Any) -> None: ...
+                 max_length: int | None = None, batch_tokens: int | None = ..., **options: Any) -> None: ...
     @overload
     def translate(self, texts: str, *, target: str | None = None, source: str | None = None, prompt: str = "",
                   truncate: bool = False, **options: Any) -> str: ...

@@ -46,8 +46,13 @@ def loaded(folder):
     side = _settings.side(tokenizer, settings, place)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    settings, finish = _classes.build(tokenizers, tokenizer, settings, read(folder, "config.json"), place)
-    _settings.apply(tokenizers, tokenizer, settings, place, finish)
+    try:
+        tokenizer, settings, finish = _classes.build(tokenizers, tokenizer, settings, read(folder, "config.json"), place)
+        _settings.apply(tokenizers, tokenizer, settings, place, finish)
+    except InputError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{place}: it does not say things as transformers says them ({error!r})") from error
     return tokenizer, side
 
 

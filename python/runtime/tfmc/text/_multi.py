@@ -45,8 +45,9 @@ class MultiVectorEmbedder(Prompts):
         max_length: tokens of a text; None: what the folder says, for queries and documents apart. truncate: what
         encode() does where it is not told.
         """
-        self.truncate, self.batch_tokens = _options.flag("truncate", truncate), _options.whole("batch_tokens", batch_tokens)
-        _folder.whole(max_length, "max_length")
+        self.truncate = _options.flag("truncate", True if truncate is None else truncate)
+        self.batch_tokens = _folder.whole(batch_tokens, "batch_tokens") or BATCH_TOKENS
+        max_length = _folder.whole(max_length, "max_length")
         self.model, self.folder, self._cutter, self._kinds = _folder.open_encoder(
             model, folder, options, (lambda name: name == "token_embeddings", "does not give a vector for each token; "
                                      "tfmc.text.Embedder takes what gives one for a text"), rank=3)

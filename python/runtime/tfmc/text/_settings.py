@@ -25,12 +25,9 @@ def apply(tokenizers, tokenizer, settings, place, finish=None):
     done once all tokens have ids."""
     if not finish:
         _check(tokenizers, tokenizer, settings, place)
-    try:
-        _add(tokenizers, tokenizer, settings, place)
-        if finish:
-            finish()
-    except (AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"{place}: tokens are not said as transformers says them ({error!r})") from error
+    _add(tokenizers, tokenizer, settings, place)
+    if finish:
+        finish()
     tokenizer.encode_special_tokens = bool(settings.get("split_special_tokens"))
 
 
@@ -84,8 +81,14 @@ def with_older(settings, tokens, added):
 def named(settings):
     """{name: token} of those that have a name of their own, the usual ones first; None for those that have none."""
     own = {name: token for name, token in settings.items() if name.endswith("_token") and isinstance(token, (str, dict))}
-    more = settings.get("extra_special_tokens")
-    return {name: settings.get(name) for name in NAMED} | own | (more if isinstance(more, dict) else {})
+    extra = settings.get("extra_special_tokens")
+    return {name: settings.get(name) for name in NAMED} | own | (extra if isinstance(extra, dict) else {})
+
+
+def more(settings):
+    """Tokens without a name of their own."""
+    said = settings.get("extra_special_tokens")
+    return said if said and not isinstance(said, dict) else settings.get("additional_special_tokens") or []
 
 
 def _made(tokenizers, said, special=False):
@@ -122,8 +125,7 @@ def _add(tokenizers, tokenizer, settings, place):
         if tokenizer.token_to_id(token.content) != number:
             raise InputError(f"{place}: {'added_tokens.json' if is_older else 'added_tokens_decoder'} gives {token.content!r} the id "
                              f"{number}, tokenizer.json {tokenizer.token_to_id(token.content)}")
-    more = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
-    for token in [*named(settings).values(), *([] if isinstance(more, dict) else more)]:
+    for token in [*named(settings).values(), *more(settings)]:
         if token is not None and content(token) and content(token) not in known:
             tokenizer.add_tokens([_made(tokenizers, token, special=True)])
             known[content(token)] = token

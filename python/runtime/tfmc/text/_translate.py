@@ -3,7 +3,6 @@ import re
 
 import numpy as np
 
-from .. import _options
 from .._errors import EnvError, InputError, UsageError
 from . import _folder
 
@@ -120,7 +119,7 @@ class Translator:
         if generation is None or set(self.model.inputs) != {"input_ids", "attention_mask", generation.input}:
             raise InputError(f"{self.folder}: {self.model!r} does not write texts from input_ids and attention_mask")
         self.max_length = _folder.whole(max_length, "max_length") or _folder.positions(self.folder)
-        self.batch_tokens = _options.whole("batch_tokens", batch_tokens)
+        self.batch_tokens = _folder.whole(batch_tokens, "batch_tokens") or BATCH_TOKENS
         self.defaults = self._defaults(_folder.generation_settings(self.folder, options))
 
     def _defaults(self, settings):

@@ -50,14 +50,15 @@ class Embedder(Prompts):
         max_length: tokens of a text; None: what the folder says. batch_tokens: how many tokens a run takes together.
         truncate, truncate_dim: what encode() does where it is not told.
         """
-        self.truncate, self.truncate_dim = _options.flag("truncate", truncate), _folder.whole(truncate_dim, "truncate_dim")
+        self.truncate = _options.flag("truncate", True if truncate is None else truncate)
+        self.truncate_dim = _folder.whole(truncate_dim, "truncate_dim")
         self.model, self.folder, self._cutter, self._kinds = _folder.open_encoder(
             model, folder, options, (lambda name: name != "logits", "does not give one vector a text from input_ids and "
                                      "attention_mask; task=\"embed\" makes a sentence encoder of a checkpoint"))
         self.tokenizer = self._cutter.tokenizer
         self.dimension = next(iter(self.model.outputs.values())).shape[1]
         self.max_length = _folder.whole(max_length, "max_length") or _folder.most_tokens(self.folder)
-        self.batch_tokens = _options.whole("batch_tokens", batch_tokens)
+        self.batch_tokens = _folder.whole(batch_tokens, "batch_tokens") or BATCH_TOKENS
         self._read_prompts({"query": "", "document": ""})
         self._pools_prompts = self._pooling().get("include_prompt", True) is not False
 
@@ -195,7 +196,7 @@ class Reranker(Prompts):
         of an array; None: what the folder says, else the sigmoid for one label and nothing for several. truncate: what
         predict() and rank() do where they are not told.
         """
-        self.truncate = _options.flag("truncate", truncate)
+        self.truncate = _options.flag("truncate", True if truncate is None else truncate)
         _options.function("activation_fn", activation_fn)
         self.model, self.folder, self._cutter, self._kinds = _folder.open_encoder(
             model, folder, options, (lambda name: name == "logits", "does not give one row of logits a text from "
@@ -204,7 +205,7 @@ class Reranker(Prompts):
         self.tokenizer = self._cutter.tokenizer
         self.num_labels = next(iter(self.model.outputs.values())).shape[1]
         self.max_length = _folder.whole(max_length, "max_length") or _folder.most_tokens(self.folder)
-        self.batch_tokens = _options.whole("batch_tokens", batch_tokens)
+        self.batch_tokens = _folder.whole(batch_tokens, "batch_tokens") or BATCH_TOKENS
         self.activation_fn = self._activation() if activation_fn is None else activation_fn
         self._read_prompts({})
         self._template = self._chat_template()
