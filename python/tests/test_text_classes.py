@@ -14,7 +14,7 @@ MISSING = [name for name in ("tokenizers", "transformers") if not importlib.util
 MODELS = pathlib.Path(__file__).parents[2] / "models"
 NAMED = ["<pad>", "<unk>", "</s>", "<s>", "[CLS]", "[SEP]", "<|endoftext|>", "<bos>", "<eos>", "<mask>", "[UNK]"]
 TEXTS = ["A  b é", "<s> a</s>b", " b", "", "ab 12 3\n\n x", "İ ﬁ x'll A", "a<extra_id_1>b", "<|endoftext|>a ", "``A'' 中b <mask>x",
-         "a<s>NOTUSEDb<madeupword1>"]
+         "a<s>NOTUSEDb<madeupword1>", "ａｂ x"]
 SETTINGS = [{}, dict(add_prefix_space=False), dict(add_prefix_space=True), dict(legacy=True), dict(add_bos_token=True, bos_token="<s>"),
             dict(extra_ids=3), dict(extra_special_tokens=[]), dict(additional_special_tokens=["x", "<extra_id_0>"]), dict(unk_token="a"),
             dict(add_prefix_space=None), dict(extra_special_tokens={}), dict(extra_special_tokens={"image": "x"}), dict(extra_special_tokens=None),
