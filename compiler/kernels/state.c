@@ -245,7 +245,7 @@ static void emit_step_to(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Rows
 }
 
 static void emit_step(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r) {
-  emit_step_to(s, t, next, (Rows){NULL}, r);
+  emit_step_to(s, t, next, (Rows){0}, r);
 }
 
 typedef void StepEmitter(StateKernel *s, LLVMValueRef t, LLVMValueRef next, Lanes *r);

@@ -183,7 +183,7 @@ static void emit_columns(GradKernel *s, LLVMValueRef t) {
 // ---- a walk over the rows ----
 
 static RowNumbers numbers_of(GradKernel *s, const Back *walk, LLVMValueRef i) {
-  RowNumbers of = {NULL};
+  RowNumbers of = {0};
   if (walk->k) of.key = grad_number(s, walk->k, i), of.minus_key = LLVMBuildFNeg(s->e->builder, of.key, "");
   if (walk->decay) of.decay = grad_decay(s, walk->decay, i);
   if (walk->next_k) of.next_key = grad_number(s, walk->next_k, i), of.next_query = grad_number(s, walk->next_q, i);
@@ -196,7 +196,7 @@ typedef struct LineVectors { /* of the columns of a vector */
 } LineVectors;
 
 static LineVectors line_vectors(GradKernel *s, const Back *walk, LLVMValueRef at) {
-  LineVectors of = {NULL};
+  LineVectors of = {0};
   if (walk->k) of.written = grad_vector(s, walk->written, at);
   if (walk->k && s->spec->beta != TFM_BETA_NONE) of.taken = grad_vector(s, s->taken, at);
   if (walk->next_k) of.next_given = grad_vector(s, walk->next_given, at), of.gets = grad_vector(s, s->gets, at);
@@ -379,7 +379,7 @@ static void fetch_step(GradKernel *s, LLVMValueRef t) {
 
 /* Along the rows of step t and down the columns of the one before. States are kept before even steps alone. */
 static void emit_both(GradKernel *s, LLVMValueRef t, LLVMValueRef next, bool is_odd) {
-  Back walk = {NULL};
+  Back walk = {0};
   place_step(s, t, state_at(s, is_odd ? next : t), &walk);
   place_next(s, next, &walk);
   if (is_odd) walk.next_written = GRAD_STEP(s, written, next);
@@ -392,7 +392,7 @@ static void emit_both(GradKernel *s, LLVMValueRef t, LLVMValueRef next, bool is_
 static void emit_stretch(GradKernel *s) {
   Emitter *e = s->e;
   LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1), last = emit_sub(e, GRAD_ARG(s, steps, i64), one);
-  Back begins = {NULL}, ends = {NULL};
+  Back begins = {0}, ends = {0};
   place_next(s, last, &begins);
   emit_walk(s, &begins);
   emit_columns(s, last);
