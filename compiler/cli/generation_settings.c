@@ -149,19 +149,28 @@ static const Setting settings_table[] = {
 enum { N_SETTINGS = sizeof settings_table / sizeof *settings_table };
 
 /* The message names the setting as the user wrote it: a flag with hyphens, or a name of a config. */
-static void refuse(const Layer *layer, const Setting *setting) {
+static void refuse(const Layer *layer, const Setting *setting, const char *wanted) {
   Diag *diag = &layer->session->diag;
   const char *text = layer->place ? "" : "--";
   char *shown = arena_strdup(diag->arena, setting->name);
   for (char *c = shown; *c && !layer->place; c++)
     if (*c == '_') *c = '-';
   diag_error_at(diag, layer->place, layer->place ? DIAG_INPUT_TYPE : DIAG_USAGE, "%s%s must be %s", text, shown,
-                setting->kind->wanted);
+                wanted);
+}
+
+/* A limit of -1 says in C that none is given. Here it was. */
+static bool is_unset(const Setting *setting, const void *member) {
+  tfm_generate_options unset;
+  tfm_generate_defaults(&unset);
+  return setting->kind == &kind_count && *(const int64_t *)member == -1 &&
+         *(const int64_t *)(const void *)((const char *)&unset + setting->offset) == -1;
 }
 
 static void apply(Reader *reader, const Layer *layer, const Setting *setting, const json_t *value) {
   void *member = (char *)&reader->settings->options + setting->offset;
-  if (!setting->kind->read(reader, value, member)) refuse(layer, setting);
+  if (!setting->kind->read(reader, value, member)) refuse(layer, setting, setting->kind->wanted);
+  else if (is_unset(setting, member)) refuse(layer, setting, "1 or more");
 }
 
 // ---- layers ----

@@ -214,6 +214,10 @@ class Generating(Case):
         self.refused(tfmc.UsageError, ["'num_beam'", "did you mean 'num_beams'"], g, self.prompts, num_beam=2)
         self.refused(tfmc.UsageError, "early_stopping is 'maybe'", g, self.prompts, num_beams=2, early_stopping="maybe")
         self.refused(tfmc.UsageError, "num_beams is 2.5", g, self.prompts, num_beams=2.5)
+        for limit in "max_new_tokens", "max_length":  # in C -1 says that none is given
+            self.refused(tfmc.InputError, f"{limit} is -1, which is out of range", g, self.prompts, **{limit: -1})
+        for wrong in (object(), np.float32(1), np.array([True])):
+            self.refused(tfmc.UsageError, "do_sample is ", g, self.prompts, do_sample=wrong)
         self.refused(tfmc.InputError, "seed is -1", g, self.prompts, do_sample=True, seed=-1)
         self.refused(tfmc.InputError, "num_beams", g, self.prompts, num_beams=0)
         self.refused(tfmc.InputError, "top_p", g, self.prompts, do_sample=True, top_p=1.5)

@@ -142,6 +142,10 @@ class Options(Case):
         self.refused(language(), None, config={"early_stopping": "soon"}, says="early_stopping")
         self.refused(language(), None, "--generation-config", self.path("none.json"), code=3)
         self.refused(language(), None, "--num-beams", "x", code=2, says="--num-beams")
+        for limit in "max_new_tokens", "max_length":  # in C -1 says that none is given
+            self.refused(language(), None, config={limit: -1}, says=f"{limit} must be 1 or more")
+            flag = "--" + limit.replace("_", "-")
+            self.refused(language(), None, flag + "=-1", code=2, says=f"{flag} must be 1 or more")
         self.refused(language(), None, "--output", self.path("m.tfm"), code=2)
 
     def test_flags_without_effect(self):

@@ -1,7 +1,8 @@
 /* Options of generation from Python: names of the table, values of a dict.
  *
  * In: a dict that the package has looked through. Out: tfm_generate_options and the memory of their lists of tokens.
- * Refused: values of a wrong type; what lies out of its range is for libtfm. */
+ * Refused: values of a wrong type, and limits of -1, which say in C that none is given. What else lies out of its range
+ * is for libtfm. */
 #include "core.h"
 
 #include <stddef.h>
@@ -137,6 +138,16 @@ static bool read_early(PyObject *value, tfm_early_stopping *early) {
   return true;
 }
 
+/* -1 of a limit, which says in C that none is given. */
+static bool is_no_limit(const Option *option, const char *to) {
+  tfm_generate_options unset;
+  int64_t count, other;
+  tfm_generate_defaults(&unset);
+  memcpy(&count, to, sizeof count);
+  memcpy(&other, (const char *)&unset + option->at, sizeof other);
+  return count == -1 && other == -1;
+}
+
 static bool read_number(const Option *option, PyObject *value, char *to) {
   PyObject *number = whole_number(value);
   if (!number) return wrong(option, value, "a whole number");
@@ -147,18 +158,21 @@ static bool read_number(const Option *option, PyObject *value, char *to) {
     const int64_t count = PyLong_AsLongLong(number);
     memcpy(to, &count, sizeof count);
   }
+  const bool is_unset = option->kind == KIND_count && is_no_limit(option, to);
   Py_DECREF(number);
-  if (!PyErr_Occurred()) return true;
+  if (!is_unset && !PyErr_Occurred()) return true;
   PyErr_Clear();
   return raise_status(TFM_E_INPUT, "%s is %R, which is out of range", option->name, value), false;
 }
 
 /* True, False, 1 or 0, of numpy too. */
 static bool read_flag(const Option *option, PyObject *value, char *to) {
-  const bool is_word = PyUnicode_Check(value) || PyFloat_Check(value) || PySequence_Check(value) || PyDict_Check(value);
-  const long number = PyLong_Check(value) ? PyLong_AsLong(value) : 0;
-  const int32_t flag = is_word ? -1 : PyObject_IsTrue(value);
-  if (flag < 0 || number < 0 || number > 1) return wrong(option, value, "True or False");
+  const bool is_one = !PySequence_Check(value); /* a bool is an int; item() is numpy's */
+  PyObject *plain = PyLong_Check(value) ? Py_NewRef(value) : is_one ? PyObject_CallMethod(value, "item", NULL) : NULL;
+  const long number = plain && PyLong_Check(plain) ? PyLong_AsLong(plain) : -1;
+  const int32_t flag = number == 1;
+  Py_XDECREF(plain);
+  if (number != 0 && number != 1) return wrong(option, value, "True or False");
   memcpy(to, &flag, sizeof flag);
   return true;
 }
