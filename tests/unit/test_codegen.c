@@ -204,24 +204,40 @@ static const char *stack_of(const TargetInfo *target) {
   return target->family == TFM_FAMILY_X86_64 ? "%rsp" : target->family == TFM_FAMILY_AARCH64 ? "[sp" : "(sp)";
 }
 
+/* Consumes the bench. Products stand in loops only: two of each tile, or more. */
+static void check_loops(KernelBench *bench, const char *multiply) {
+  const TargetInfo *target = bench->plan.target;
+  LLVMMemoryBufferRef assembly = emit(bench, true);
+  size_t n_loops = 0;
+  for (const char *at = LLVMGetBufferStart(assembly), *end; (at = strstr(at, "\n.LBB")); at = end - 1) {
+    end = block_end(++at);
+    if (!contains(at, end, multiply)) continue;
+    n_loops++;
+    cr_expect(!contains(at, end, "Spill") && !contains(at, end, "Reload") && !contains(at, end, stack_of(target)),
+              "%s: a loop of a tile uses the stack: %.*s", target->name, (int)(end - at), at);
+  }
+  cr_assert(n_loops >= 2 * bench->plan.kernels.n, "%zu loops in %zu tiles", n_loops, bench->plan.kernels.n);
+  LLVMDisposeMemoryBuffer(assembly);
+  kernel_bench_free(bench);
+}
+
 Test(codegen, tiles_stay_in_registers) {
   for (int t = 0; t < N_NAMES; t++) {
     KernelBench bench = kernel_bench_new(names[t]);
     add_all_tiles(&bench, ALL_HEIGHTS);
-    LLVMMemoryBufferRef assembly = emit(&bench, true);
-    const char *multiply = product_of(bench.plan.target);
-    size_t n_loops = 0;
-    for (const char *at = LLVMGetBufferStart(assembly), *end; (at = strstr(at, "\n.LBB")); at = end - 1) {
-      end = block_end(++at);
-      if (!contains(at, end, multiply)) continue; /* products stand in loops only */
-      n_loops++;
-      cr_expect(!contains(at, end, "Spill") && !contains(at, end, "Reload") &&
-                    !contains(at, end, stack_of(bench.plan.target)),
-                "%s: a loop of a tile uses the stack: %.*s", names[t], (int)(end - at), at);
-    }
-    cr_assert(n_loops >= 2 * bench.plan.kernels.n, "%zu loops in %zu tiles", n_loops, bench.plan.kernels.n);
-    LLVMDisposeMemoryBuffer(assembly);
-    kernel_bench_free(&bench);
+    check_loops(&bench, product_of(bench.plan.target));
+  }
+}
+
+Test(codegen, whole_panels_of_int8_stay_in_registers) {
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (!target->reads_whole_panels) continue;
+    KernelBench bench = kernel_bench_new(target->name);
+    for (uint8_t width = 32; width <= 64; width = (uint8_t)(width + 16))
+      kernel_add(&bench, (KernelSpec){.family = KERNEL_TILE, .rows = 1, .width = width, .a_stride = 784,
+                                      .b_stride = width, .b_form = TFM_FORM_INT8, .in_pairs = target->dot_pairs != NULL,
+                                      .k = target->dot_pairs ? 768 : 0, .has_whole_panel = true});
+    check_loops(&bench, target->dot_pairs ? "vpmaddubsw" : "vpdpbusd");
   }
 }
 
