@@ -1,6 +1,6 @@
 # `make package`: a Debian package of what `make install` installs. dpkg-shlibdeps finds out which packages the shared
-# libraries come from (libllvm19 of tfm-worker.so; libjansson4, libpopt0, zlib1g, libzstd1, libgcc-s1, libc6); `tfmc compile` also needs a C compiler that
-# links, and `tfmc graph` the program `dot` for pictures.
+# libraries come from (of tfmc libjansson4, libpopt0, zlib1g, libzstd1, libgcc-s1, libc6; of tfm-worker.so libllvm19
+# too); `tfmc compile` also needs a C compiler that links, and `tfmc graph` the program `dot` for pictures.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME tfmc)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})

@@ -199,7 +199,8 @@ def _is_begun(out):
 
 
 def _check_folder(out, given, are_batches, is_first):
-    # Of a group the first rank writes: the others need no folder. Without a folder a run over items still says when it has saved, and the trainer is so after an error.
+    # Of a group the first rank writes: the others need no folder. Without one, a run over items still says when it has saved,
+    # and the trainer is as it was then after an error.
     for name in ("keep", "save_every") if are_batches else ("keep",):
         if out is None and is_first and given.get(name) is not None:
             raise UsageError(f"{name}= is for the checkpoints in out=, which is not given")
