@@ -59,7 +59,6 @@ function(tfm_code_identity target)
     file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/compiler/${folder}/*)
     list(APPEND files ${found})
   endforeach()
-  list(APPEND files ${CMAKE_SOURCE_DIR}/compiler/aot/aot.c) # gives the kernels of libraries their names
   file(GLOB abi CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/include/tfm/abi/*) # all: what they include is not followed
   list(APPEND files ${abi})
   set(out ${CMAKE_BINARY_DIR}/generated/code_identity.c)

@@ -33,7 +33,7 @@ preset() {
   cmake --build "build/$name" --target "$@" | tail -n 3
 }
 
-tests_of() { ctest --test-dir "build/$1" --output-on-failure -j "$(nproc)" | grep -vE 'Passed|Start '; }
+tests_of() { ctest --test-dir "build/$1" --output-on-failure -j "$jobs_at_once" | grep -vE 'Passed|Start '; }
 
 sanitized_goldens() {
   GOLDEN_WEIGHTS=build/weights ASAN_OPTIONS=detect_leaks=1 build/venv/bin/python tests/goldens/check.py \

@@ -43,7 +43,7 @@ not_run() { echo "not run: $1 ($2)"; }
 unit_tests() {
   local log
   log=$(mktemp)
-  ctest --test-dir "$build" --output-on-failure -j "$(nproc)" 2>&1 | tee "$log" | grep --line-buffered -v 'Start ' >&2
+  ctest --test-dir "$build" --output-on-failure -j "$jobs_at_once" 2>&1 | tee "$log" | grep --line-buffered -v 'Start ' >&2
   local total bad skipped
   total=$(grep -Eo 'out of [0-9]+' "$log" | tail -n 1 | grep -Eo '[0-9]+')
   bad=$(grep -Eo '[0-9]+ tests? failed' "$log" | tail -n 1 | grep -Eo '^[0-9]+')
@@ -91,6 +91,17 @@ stage_alone "unit tests" unit_tests # with all processors
 if [ -z "$have_python" ]; then
   not_run "golden cases, random programs, checkpoints, the same bits" "no Python with numpy and safetensors"
 else
+  # First what waits longest.
+  if [ -n "$(has_package yes)" ]; then
+    if "$python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client, jinja2' 2>/dev/null; then
+      stage "tfmc-serve" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/serve/tests/run_serve.py
+    else
+      not_run "tfmc-serve" "the packages that it requires could not be installed"
+    fi
+    stage "the Python package" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/tests/run.py
+  else
+    not_run "the Python package" "no headers of Python 3.11 or later"
+  fi
   for march in x86-64-v4 x86-64-v3 x86-64; do
     lacks=$("$tfmc" info | sed -n "s/^-march=$march cannot run here: //p")
     if [ -n "$lacks" ]; then not_run "golden cases with -march=$march" "$lacks"; continue; fi
@@ -181,16 +192,6 @@ else
   stage "import, one config with every key changed" "$python" tests/models/fuzz_configs.py "$tfmc" tests/models/cases deberta_v3
   stage "documents" "$python" tests/e2e/test_documents.py "$build"
   stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
-  if [ -n "$(has_package yes)" ]; then
-    stage "the Python package" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/tests/run.py
-    if "$python" -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client, jinja2' 2>/dev/null; then
-      stage "tfmc-serve" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/serve/tests/run_serve.py
-    else
-      not_run "tfmc-serve" "the packages that it requires could not be installed"
-    fi
-  else
-    not_run "the Python package" "no headers of Python 3.11 or later"
-  fi
   stage "the same bits" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
   stage "states" "$python" tests/e2e/test_states.py "$tfmc"
   stage "sums of long rows" "$python" tests/e2e/test_row_sums.py "$tfmc"

@@ -1,7 +1,8 @@
-# Sourced by check.sh and check-all.sh: runs stages side by side, as many as there are processors, and prints the output
-# of each when it has ended, in the order in which they began, with how many seconds it took.
+# Sourced by check.sh and check-all.sh: runs stages side by side, one more than there are processors, since some wait for
+# servers and pages, and prints the output of each when it has ended, in the order in which they began, with how many
+# seconds it took, and how many of a processor.
 #
-# stage NAME COMMAND...: begins one as soon as a processor is free for it.
+# stage NAME COMMAND...: begins one as soon as there is room for it.
 # stage_alone NAME COMMAND...: the same, when all others have ended, and waits for it: for what uses all processors, or
 # measures times.
 # finish_stages: waits for all.
@@ -32,8 +33,10 @@ running() {
   echo "$ended of about ${stages_planned:-?} stages; ${begun:-preparing}"
 }
 
-# " (12 s)" of the file in which a stage left how long it ran; nothing of one that was killed.
-seconds_of() { [ ! -e "$1" ] || echo " ($(cat "$1") s)"; }
+jobs_at_once=$(($(nproc) + 1))
+
+# " (12 s, 15 of a processor)" of the file in which a stage left how long it ran; nothing of one that was killed.
+seconds_of() { [ ! -e "$1" ] || awk '{ printf " (%.0f s, %.0f of a processor)", $1, $2 + $3 }' "$1"; }
 
 show_ended() {
   while [ -e "$work/$shown.ended" ]; do
@@ -44,7 +47,7 @@ show_ended() {
 }
 
 stage() {
-  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs_at_once" ]; do
     wait -n
     show_ended
   done
@@ -54,10 +57,9 @@ stage() {
   echo "$1" >"$work/$number.name"
   shift
   {
-    local begun=$SECONDS
-    "$@" >"$work/$number.log" 2>&1
+    TIMEFORMAT='%R %U %S'
+    { time "$@" >"$work/$number.log" 2>&1; } 2>"$work/$number.seconds"
     echo $? >"$work/$number.code"
-    echo $((SECONDS - begun)) >"$work/$number.seconds"
     mv "$work/$number.code" "$work/$number.ended" # whole, or not there
   } &
 }

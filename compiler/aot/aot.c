@@ -4,12 +4,16 @@
 #include <string.h>
 
 #include "aot/elf_library.h"
+#include "aot/elf_merge.h"
 #include "aot/emit_library.h"
 #include "aot/header.h"
 #include "aot/wasm_module.h"
 #include "base/check.h"
 #include "codegen/codegen.h"
+#include "jit/kernel_objects.h"
 #include "kernels/kernel_module.h"
+
+typedef VEC(Bytes) ObjectList;
 
 /* The parts with the names that forward has for its args. */
 static LibraryParts named(Arena *arena, const LibraryParts *parts) {
@@ -35,35 +39,19 @@ static Bytes object_of(Arena *arena, Diag *diag, LLVMModuleRef module, const Tar
   return bytes;
 }
 
-/* A library holds the kernels of several instruction sets, and equal specs have equal names, so the suffix makes the
- * names differ. */
-static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, const Plan *kernels, const char *suffix) {
-  LLVMModuleRef module = kernels_module(context, kernels);
-  for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f)) {
-    if (LLVMIsDeclaration(f)) continue;
-    size_t length;
-    const char *name = LLVMGetValueName2(f, &length);
-    const char *suffixed = arena_printf(arena, "%.*s%s", (int)length, name, suffix);
-    LLVMSetValueName2(f, suffixed, length + strlen(suffix));
-  }
-  return module;
-}
-
-/* The object of the kernels of all programs of an instruction set: of the same ones in the cache, or a new one. */
-static Bytes object_of_kernels(Arena *arena, Diag *diag, LLVMContextRef context, const LibraryPlans *plans,
-                               const CodeCache *cache) {
+/* A library holds the kernels of several instruction sets, and equal specs have equal names, so an ending makes the
+ * names differ; a module has one set. Objects with kernels for modules are a list, since nothing joins them. */
+static bool add_kernels(Arena *arena, Diag *diag, const LibraryPlans *plans, const CodeCache *cache, ObjectList *list) {
   const Plan kernels = library_kernels(arena, plans);
-  const char *suffix = library_kernel_suffix(arena, plans->forward);
-  const CacheKey key = cache_key(&kernels, suffix);
-  Bytes object = {0};
-  if (cache) object.data = cache_read(arena, cache, &key, &object.size);
-  if (object.data) return object;
-  object = object_of(arena, diag, suffixed_kernels(arena, context, &kernels, suffix), plans->forward->target);
-  if (cache && object.data) {
-    cache_write(cache, &key, object.data, object.size);
-    cache_limit(cache);
+  const BytesList parts = kernel_objects(arena, diag, &kernels, cache);
+  if (!parts.items) return false;
+  if (!parts.n || family_makes_modules(plans->forward->target->family)) {
+    for (size_t i = 0; i < parts.n; i++) vec_push(arena, list, parts.items[i]);
+    return true;
   }
-  return object;
+  const Bytes object = elf_merge(arena, diag, parts, library_kernel_suffix(arena, plans->forward));
+  vec_push(arena, list, object);
+  return object.data != NULL;
 }
 
 /* The object of what is neither kernel nor of one instruction set. It runs before the CPU is known, so it is generated
@@ -75,36 +63,30 @@ static Bytes object_for_any(Arena *arena, Diag *diag, const LibraryParts *parts,
 }
 
 /* Each object is generated for its own instruction set. */
-const Bytes *aot_objects(Arena *arena, Diag *diag, const LibraryParts *parts) {
-  Bytes *objects = ARENA_ARRAY(arena, Bytes, parts->n_plans + 1);
+BytesList aot_objects(Arena *arena, Diag *diag, const LibraryParts *parts) {
+  ObjectList list = {0};
+  for (uint32_t i = 0; i < parts->n_plans; i++)
+    if (!add_kernels(arena, diag, &parts->plans[i], parts->cache, &list)) return (BytesList){0};
+  const LibraryParts whole = named(arena, parts);
   LLVMContextRef context = LLVMContextCreate();
-  bool ok = true;
-  for (uint32_t i = 0; ok && i < parts->n_plans; i++) {
-    objects[i] = object_of_kernels(arena, diag, context, &parts->plans[i], parts->cache);
-    ok = objects[i].data != NULL;
-  }
-  if (ok) {
-    const LibraryParts whole = named(arena, parts);
-    objects[parts->n_plans] = object_for_any(arena, diag, parts, emit_library(arena, context, &whole));
-    ok = objects[parts->n_plans].data != NULL;
-  }
+  const Bytes rest = object_for_any(arena, diag, parts, emit_library(arena, context, &whole));
   LLVMContextDispose(context);
-  return ok ? objects : NULL;
+  vec_push(arena, &list, rest);
+  return rest.data ? (BytesList){list.items, list.n} : (BytesList){0};
 }
 
 Bytes aot_library(Arena *arena, Diag *diag, const LibraryParts *parts, const char *compiler, const char *soname) {
-  const uint32_t n = parts->n_plans + 1;
-  const Bytes *objects = aot_objects(arena, diag, parts);
-  if (!objects) return (Bytes){0};
+  const BytesList objects = aot_objects(arena, diag, parts);
+  if (!objects.items) return (Bytes){0};
   const char *prefix = model_prefix(arena, parts->plans[0].forward->program.name);
-  if (!compiler) return elf_library(arena, diag, prefix, soname, objects, n);
-  return link_library(arena, diag, compiler, prefix, soname, (BytesList){objects, n});
+  if (!compiler) return elf_library(arena, diag, prefix, soname, objects.items, objects.n);
+  return link_library(arena, diag, compiler, prefix, soname, objects);
 }
 
 Bytes aot_module(Arena *arena, Diag *diag, const LibraryParts *parts) {
   CHECK(parts->n_plans == 1, "a module of %u instruction sets", parts->n_plans);
-  const Bytes *objects = aot_objects(arena, diag, parts);
-  return objects ? wasm_module(arena, diag, (BytesList){objects, parts->n_plans + 1}) : (Bytes){0};
+  const BytesList objects = aot_objects(arena, diag, parts);
+  return objects.items ? wasm_module(arena, diag, objects) : (Bytes){0};
 }
 
 void aot_module_texts(StrBuf *loader, StrBuf *types, const LibraryParts *parts, const ModuleFiles *files) {
@@ -114,8 +96,8 @@ void aot_module_texts(StrBuf *loader, StrBuf *types, const LibraryParts *parts, 
 }
 
 Bytes aot_object(Arena *arena, Diag *diag, const LibraryParts *parts, const char *compiler) {
-  const Bytes *objects = aot_objects(arena, diag, parts);
-  return objects ? link_object(arena, diag, compiler, objects, parts->n_plans + 1) : (Bytes){0};
+  const BytesList objects = aot_objects(arena, diag, parts);
+  return objects.items ? link_object(arena, diag, compiler, objects.items, objects.n) : (Bytes){0};
 }
 
 void aot_header(StrBuf *out, const LibraryParts *parts) {

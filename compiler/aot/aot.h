@@ -13,8 +13,9 @@
 #include "aot/link.h"
 #include "aot/module_loader.h"
 
-/* Makes n_plans + 1 objects: the kernels of each instruction set, then the rest. NULL after an error. */
-const Bytes *aot_objects(Arena *arena, Diag *diag, const LibraryParts *parts);
+/* Makes the objects: one with the kernels of each instruction set (several for a module), then the rest. No items after
+ * an error. */
+BytesList aot_objects(Arena *arena, Diag *diag, const LibraryParts *parts);
 /* Makes a shared library with this soname. compiler: the C compiler, which links; NULL: the library is written without
  * one. NULL data after an error. */
 Bytes aot_library(Arena *arena, Diag *diag, const LibraryParts *parts, const char *compiler, const char *soname);

@@ -73,6 +73,7 @@ static const FunctionInfo functions[] = {
 };
 
 const char *library_kernel_suffix(Arena *arena, const Plan *forward) {
+  if (family_makes_modules(forward->target->family)) return "";
   char *suffix = arena_printf(arena, ".%s.%s", model_prefix(arena, forward->program.name), forward->target->name);
   for (char *c = suffix; *c; c++)
     if (*c == '-') *c = '_';

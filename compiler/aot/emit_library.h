@@ -18,7 +18,7 @@
 tfm_generation *generation_of(Arena *arena, const Graph *graph);
 
 /* Returns ".prefix.instruction_set", in which the names of the kernels end: several models and instruction sets may be
- * linked into one program. */
+ * linked into one program. "" for modules, which are programs of their own. */
 const char *library_kernel_suffix(Arena *arena, const Plan *forward);
 LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryParts *parts);
 

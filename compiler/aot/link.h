@@ -6,7 +6,7 @@
 #ifndef TFM_AOT_LINK_H
 #define TFM_AOT_LINK_H
 
-#include "aot/bytes.h"
+#include "base/bytes.h"
 #include "diag/diag.h"
 
 /* Whether a program of this name is in PATH. */

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "aot/bytes.h"
+#include "base/bytes.h"
 #include "diag/diag.h"
 #include "tfm/abi/cpu.h"
 

@@ -7,7 +7,7 @@
 #ifndef TFM_AOT_WASM_MODULE_H
 #define TFM_AOT_WASM_MODULE_H
 
-#include "aot/bytes.h"
+#include "base/bytes.h"
 #include "diag/diag.h"
 
 /* NULL data after an error. */

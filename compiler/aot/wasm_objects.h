@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aot/bytes.h"
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/vec.h"
 #include "diag/diag.h"

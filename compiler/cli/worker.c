@@ -24,6 +24,7 @@
 #include "aot/packed_weights.h"
 #include "api/parts.h"
 #include "api/api_run.h"
+#include "base/check.h"
 #include "cli/commands/commands.h"
 #include "cli/cli_model.h"
 #include "cli/cli_training.h"
@@ -112,12 +113,13 @@ static bool write_objects(Worker *w, uint64_t *offset) {
                               .not_incremental = w->model.not_incremental, .ragged = w->model.ragged,
                               .ragged_sources = w->model.ragged_sources,
                               .training = w->trains.table ? &w->trains : NULL};
-  const Bytes *objects = aot_objects(session->arena, &session->diag, &parts);
-  w->header.n_objects = objects ? 2 : 0;
-  bool ok = objects != NULL;
+  const BytesList objects = aot_objects(session->arena, &session->diag, &parts);
+  CHECK(objects.n <= PARTS_MAX_OBJECTS, "%zu objects", objects.n);
+  w->header.n_objects = (uint32_t)objects.n;
+  bool ok = objects.items != NULL;
   for (uint32_t i = 0; ok && i < w->header.n_objects; i++) {
-    w->header.objects[i] = range_at(offset, objects[i].size);
-    ok = write_at(w, objects[i].data, objects[i].size, w->header.objects[i].offset);
+    w->header.objects[i] = range_at(offset, objects.items[i].size);
+    ok = write_at(w, objects.items[i].data, objects.items[i].size, w->header.objects[i].offset);
   }
   return ok;
 }

@@ -88,7 +88,7 @@ static const char *entry_path(Arena *arena, const CodeCache *cache, const CacheK
 
 /* code_identity is a hash of the sources that decide code, so a changed emitter never meets an old entry. The
  * specification says everything else (kernel_spec_print). */
-CacheKey cache_key(const Plan *plan, const char *suffix) {
+CacheKey cache_key(const Plan *plan) {
   Arena *scratch = arena_create();
   StrBuf text = strbuf_new(scratch);
   unsigned major, minor, patch;
@@ -99,7 +99,7 @@ CacheKey cache_key(const Plan *plan, const char *suffix) {
   target_llvm_features(target, &text);
   strbuf_add_char(&text, '\n');
   for (size_t i = 0; i < plan->kernels.n; i++) {
-    strbuf_printf(&text, "%s%s ", plan->kernels.items[i].name, suffix);
+    strbuf_printf(&text, "%s ", plan->kernels.items[i].name);
     kernel_spec_print(&text, &plan->kernels.items[i].spec);
   }
   XXH128_canonical_t canonical;

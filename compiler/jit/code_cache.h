@@ -1,7 +1,7 @@
 /* Cache: objects with generated code, stored in a folder from one run of the compiler to the next
  * (docs/decisions/0008-code-cache.md).
  *
- * In: kernels that share an object (jit.c, aot/aot.c). Out: the object that was made for the same ones before, in the
+ * In: kernels that share an object (kernel_objects.c). Out: the object that was made for the same ones before, in the
  * caller's arena. An entry is one file, named by a hash of all that decides its bytes: the compiler and its version,
  * LLVM's, the target, every kernel's name and specification. It ends with its length and a hash, which are checked
  * before use; a damaged entry counts as absent and is replaced. Files appear whole or not at all, so any number of
@@ -33,9 +33,8 @@ const CodeCache *cache_open(Arena *arena, const char *folder, uint64_t most_byte
 /* The user's, in the default folder; NULL as above. */
 const CodeCache *cache_of_user(Arena *arena);
 
-/* Equal exactly for plans whose kernels are the same code under the same names, as far as 128 bits can tell. `suffix`:
- * of all names; "": none. */
-CacheKey cache_key(const Plan *plan, const char *suffix);
+/* Equal exactly for plans whose kernels are the same code under the same names, as far as 128 bits can tell. */
+CacheKey cache_key(const Plan *plan);
 /* Returns the bytes of the object, in the arena, or NULL. Marks the entry as used. */
 const char *cache_read(Arena *arena, const CodeCache *cache, const CacheKey *key, size_t *size);
 /* Stores the object if that is possible. */

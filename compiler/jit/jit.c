@@ -1,5 +1,4 @@
-/* In: plans. Out: kernels in executable memory, by way of object files, which come from the cache of generated code or
- * go there (jit.h).
+/* In: plans. Out: kernels in executable memory, by way of the objects of kernel_objects.h (jit.h).
  *
  * ORC's memory manager writes all pages and then makes them executable and read-only, before the first address is
  * handed out. Refused: code that this CPU cannot run. */
@@ -12,8 +11,7 @@
 #include <time.h>
 
 #include "codegen/codegen.h"
-#include "jit/code_cache.h"
-#include "kernels/kernel_module.h"
+#include "jit/kernel_objects.h"
 #include "tfm/abi/drivers.h"
 
 struct Jit {
@@ -36,68 +34,6 @@ static double thread_seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Each module has a context of its own, which goes with it: nothing is shared between plans. */
-static LLVMMemoryBufferRef generate(Diag *diag, const Plan *plan, LLVMTargetMachineRef machine) {
-  LLVMContextRef context = LLVMContextCreate();
-  LLVMModuleRef module = kernels_module(context, plan);
-  LLVMMemoryBufferRef object = emit_object(diag, module, machine, false);
-  LLVMDisposeModule(module);
-  LLVMContextDispose(context);
-  return object;
-}
-
-/* A cached object is loaded exactly as a new one is, so nothing depends on where it came from. */
-static LLVMMemoryBufferRef generate_cached(Diag *diag, const Plan *part, LLVMTargetMachineRef machine,
-                                           const CodeCache *cache, bool *is_new) {
-  if (!cache) return generate(diag, part, machine);
-  Arena *scratch = arena_create();
-  CacheKey key = cache_key(part, "");
-  size_t size;
-  const char *known = cache_read(scratch, cache, &key, &size);
-  LLVMMemoryBufferRef object = known ? LLVMCreateMemoryBufferWithMemoryRangeCopy(known, size, "cached") : NULL;
-  arena_destroy(scratch);
-  if (object) return object;
-  object = generate(diag, part, machine);
-  if (object) cache_write(cache, &key, LLVMGetBufferStart(object), LLVMGetBufferSize(object));
-  *is_new = true;
-  return object;
-}
-
-// ---- parts of a plan ----
-
-static const char *text_without_height(Arena *arena, const KernelSpec *spec) {
-  KernelSpec any = *spec;
-  StrBuf text = strbuf_new(arena);
-  any.rows = 0;
-  kernel_spec_print(&text, &any);
-  return text.text;
-}
-
-static bool calls_others(const Plan *plan) {
-  for (size_t i = 0; i < plan->kernels.n; i++)
-    if (plan->kernels.items[i].spec.of_one_row) return true;
-  return false;
-}
-
-/* The plan with the kernels of one object only, of which `first` is the first: the tiles of one product for all numbers
- * of rows that have its width, which plans ask for together, or any other kernel alone. Models of one width have most
- * of these in common, whatever else is in them. Kernels that call each other stay together. */
-static Plan next_part(Arena *scratch, const Plan *plan, size_t first) {
-  Plan part = *plan;
-  if (calls_others(plan)) return part;
-  part.kernels.items += first;
-  part.kernels.n = 1;
-  const KernelSpec *spec = &part.kernels.items[0].spec;
-  if (spec->family != KERNEL_TILE) return part;
-  const char *text = text_without_height(scratch, spec);
-  while (first + part.kernels.n < plan->kernels.n) {
-    const KernelSpec *next = &part.kernels.items[part.kernels.n].spec;
-    if (next->family != KERNEL_TILE || strcmp(text_without_height(scratch, next), text) != 0) break;
-    part.kernels.n++;
-  }
-  return part;
 }
 
 /* Sums the sizes of all sections of instructions. */
@@ -147,32 +83,30 @@ static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   return true;
 }
 
-/* An object belongs to LLJIT once it has been handed over, even if that fails. */
-static bool load_parts(Diag *diag, const Plan *plan, LLVMTargetMachineRef machine, const CodeCache *cache, Jit *jit,
-                       uint64_t *bytes) {
+/* An object belongs to LLJIT once it has been handed over, even if that fails. A cached object is loaded exactly as a
+ * new one is, so nothing depends on where it came from. */
+static bool load_objects(Diag *diag, const Plan *plan, const CodeCache *cache, Jit *jit, uint64_t *bytes) {
   LLVMOrcJITDylibRef dylib = LLVMOrcLLJITGetMainJITDylib(jit->lljit);
   Arena *scratch = arena_create();
-  bool done = true, is_new = false;
-  for (size_t i = 0; done && i < plan->kernels.n;) {
-    const Plan part = next_part(scratch, plan, i);
-    LLVMMemoryBufferRef object = generate_cached(diag, &part, machine, cache, &is_new);
-    if (object && bytes) *bytes += code_bytes(object);
-    done = object && !failed(diag, LLVMOrcLLJITAddObjectFile(jit->lljit, dylib, object));
-    i += part.kernels.n;
+  const BytesList objects = kernel_objects(scratch, diag, plan, cache);
+  bool done = objects.items != NULL;
+  for (size_t i = 0; done && i < objects.n; i++) {
+    const Bytes *of = &objects.items[i];
+    LLVMMemoryBufferRef object = LLVMCreateMemoryBufferWithMemoryRangeCopy(of->data, of->size, "kernels");
+    if (bytes) *bytes += code_bytes(object);
+    done = !failed(diag, LLVMOrcLLJITAddObjectFile(jit->lljit, dylib, object));
   }
   arena_destroy(scratch);
-  if (is_new) cache_limit(cache);
   return done;
 }
 
-/* Creating the target machine registers the back end, which LLJIT needs too. */
+/* Creating a target machine registers the back end, which LLJIT needs too, also for objects of the cache. */
 static bool load(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, Jit *jit, uint64_t *bytes) {
   LLVMTargetMachineRef machine = target_machine(diag, plan->target);
   if (!machine) return false;
-  bool done = !failed(diag, LLVMOrcCreateLLJIT(&jit->lljit, NULL));
-  done = done && load_parts(diag, plan, machine, cache, jit, bytes);
   LLVMDisposeTargetMachine(machine);
-  return done && look_up(arena, diag, plan, jit);
+  return !failed(diag, LLVMOrcCreateLLJIT(&jit->lljit, NULL)) && load_objects(diag, plan, cache, jit, bytes) &&
+         look_up(arena, diag, plan, jit);
 }
 
 Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics) {

@@ -137,16 +137,14 @@ Test(cache, programs_share_what_is_equal) {
 
 Test(cache, other_kernels_and_targets_have_other_keys) {
   Fixture f = fixture_new(16), g = fixture_new(32);
-  CacheKey one = cache_key(&f.plan, ""), other = cache_key(&g.plan, "");
+  CacheKey one = cache_key(&f.plan), other = cache_key(&g.plan);
   cr_expect_neq(memcmp(&one, &other, sizeof one), 0);
   for (size_t i = 0; i < g.plan.kernels.n; i++) g.plan.kernels.items[i].spec.a_stride = 16;
-  other = cache_key(&g.plan, "");
+  other = cache_key(&g.plan);
   cr_expect_eq(memcmp(&one, &other, sizeof one), 0);
   g.plan.target = target_find("x86-64-v3");
-  other = cache_key(&g.plan, "");
+  other = cache_key(&g.plan);
   cr_expect_neq(memcmp(&one, &other, sizeof one), 0);
-  CacheKey named = cache_key(&g.plan, ".tiny.x86_64_v3");
-  cr_expect_neq(memcmp(&named, &other, sizeof named), 0);
   fixture_free(&f);
   fixture_free(&g);
 }
@@ -155,7 +153,7 @@ Test(cache, other_kernels_and_targets_have_other_keys) {
 Test(cache, damaged_entries_are_made_again) {
   Fixture f = fixture_new(16);
   const CodeCache *cache = open_cache(&f);
-  CacheKey key = cache_key(&f.plan, "");
+  CacheKey key = cache_key(&f.plan);
   char path[512];
   size_t size, found, again;
   check_code(&f, cache);
@@ -187,7 +185,7 @@ Test(cache, damaged_entries_are_made_again) {
 Test(cache, entries_of_another_key_are_refused) {
   Fixture f = fixture_new(16), g = fixture_new(32);
   const CodeCache *cache = open_cache(&f);
-  CacheKey key = cache_key(&g.plan, "");
+  CacheKey key = cache_key(&g.plan);
   char path[512], other[1024];
   size_t size;
   check_code(&f, cache);
@@ -223,7 +221,7 @@ Test(cache, folders_that_others_may_write_to_are_refused) {
 Test(cache, entries_that_others_may_write_to_are_refused) {
   Fixture f = fixture_new(16);
   const CodeCache *cache = open_cache(&f);
-  CacheKey key = cache_key(&f.plan, "");
+  CacheKey key = cache_key(&f.plan);
   char path[512], elsewhere[600];
   size_t size;
   check_code(&f, cache);
@@ -304,7 +302,7 @@ Test(cache, many_processes_write_one_file) {
   }
   cr_assert_eq(files(&f, path), 1);
   char *written = contents(f.arena, path, &size);
-  CacheKey key = cache_key(&f.plan, "");
+  CacheKey key = cache_key(&f.plan);
   const char *object = cache_read(f.arena, open_cache(&f), &key, &found);
   cr_assert(object);
   cr_assert_eq(unlink(path), 0);

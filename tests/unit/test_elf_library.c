@@ -9,6 +9,7 @@
 
 #include "../support/first_message.h"
 #include "aot/elf_library.h"
+#include "aot/elf_merge.h"
 #include "codegen/codegen.h"
 #include "target/relocations.h"
 #include "target/target.h"
@@ -114,6 +115,62 @@ Test(elf_library, data_zeroes_and_functions_outside) {
   cr_expect_null(dlsym(handle, "helper"));
   dlclose(handle);
   dlclose(again);
+  arena_destroy(bench.arena);
+}
+
+/* Constants of the same sections in both, at places that differ; calls and data from one to the other. */
+static const char one_part[] =
+    "declare hidden i64 @part_of(i64)\n"
+    "@shared = external hidden constant i64\n"
+    "@here = hidden constant ptr @one\n"
+    "define i64 @one() { %a = call i64 @part_of(i64 3) %b = load i64, ptr @shared %c = add i64 %a, %b ret i64 %c }\n"
+    "define i64 @big() { %a = fptosi double 1099511627776.0 to i64 ret i64 %a }\n"
+    "define double @third(double %x) { %a = fmul double %x, 0x3FD5555555555555 ret double %a }\n"
+    "define ptr @where() { %a = load ptr, ptr @here ret ptr %a }\n";
+static const char other_part[] =
+    "@own = internal constant [3 x i64] [i64 7, i64 8, i64 9]\n"
+    "@shared = hidden constant i64 1000\n"
+    "define i64 @part_of(i64 %n) { %a = sub i64 %n, 1 %p = getelementptr i64, ptr @own, i64 %a %b = load i64, ptr %p ret i64 %b }\n"
+    "define double @tenth(double %x) { %a = fmul double %x, 0x3FB999999999999A ret double %a }\n";
+
+static double double_of(void *handle, const char *name, double x) {
+  double (*function)(double);
+  *(void **)&function = dlsym(handle, name);
+  cr_assert(function, "%s", dlerror());
+  return function(x);
+}
+
+Test(elf_library, merged_objects) {
+  Bench bench = bench_new();
+  const Bytes parts[] = {object_of(&bench, one_part), object_of(&bench, other_part)};
+  const Bytes merged = elf_merge(bench.arena, &bench.diag, (BytesList){parts, 2}, ".end");
+  cr_assert(merged.data, "%s", first_message(&bench.diag));
+  const Bytes objects[] = {
+      merged, object_of(&bench, "declare hidden i64 @one.end()\ndeclare hidden ptr @where.end()\n"
+                                "declare hidden double @third.end(double)\ndeclare hidden double @tenth.end(double)\n"
+                                "define i64 @m_one() { %a = call i64 @one.end() ret i64 %a }\n"
+                                "declare void @free(ptr)\ndefine ptr @m_free() { ret ptr @free }\n"
+                                "define ptr @m_where() { %a = call ptr @where.end() ret ptr %a }\n"
+                                "define ptr @m_address() { ret ptr @one.end }\n"
+                                "define double @m_third(double %x) { %a = call double @third.end(double %x) ret double %a }\n"
+                                "define double @m_tenth(double %x) { %a = call double @tenth.end(double %x) ret double %a }\n")};
+  void *handle = opened(elf_library(bench.arena, &bench.diag, "m", "libm.so", objects, 2));
+  cr_expect_eq(result(handle, "m_one"), 1009);
+  cr_expect_eq(result(handle, "m_where"), result(handle, "m_address"));
+  cr_expect_eq(double_of(handle, "m_third", 3), 1.0);
+  cr_expect_eq(double_of(handle, "m_tenth", 10), 1.0);
+  dlclose(handle);
+  arena_destroy(bench.arena);
+}
+
+Test(elf_library, merged_objects_are_of_one_machine) {
+  Bench bench = bench_new();
+  const Bytes part = object_of(&bench, other_part);
+  char *copy = arena_copy(bench.arena, part.data, part.size);
+  ((Elf64_Ehdr *)(void *)copy)->e_machine = EM_AARCH64;
+  const Bytes parts[] = {part, {copy, part.size}};
+  cr_expect_null(elf_merge(bench.arena, &bench.diag, (BytesList){parts, 2}, "").data);
+  cr_expect_str_eq(first_message(&bench.diag), "code for another machine (183, not 62) needs a linker: give one with --cc");
   arena_destroy(bench.arena);
 }
 

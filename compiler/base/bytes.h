@@ -1,6 +1,6 @@
 /* Bytes: a file as it lies in memory, whoever owns it. */
-#ifndef TFM_AOT_BYTES_H
-#define TFM_AOT_BYTES_H
+#ifndef TFM_BASE_BYTES_H
+#define TFM_BASE_BYTES_H
 
 #include <stddef.h>
 

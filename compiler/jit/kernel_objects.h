@@ -1,0 +1,15 @@
+/* Kernel objects: the machine code of a plan's kernels, in parts that many models have in common.
+ *
+ * In: a list of kernels, in which the same one may stand twice, and a cache of code or none. Out: objects in the arena
+ * that define each kernel once, under its name, and need nothing from outside. The same list gives the same objects,
+ * wherever they come from. Refused: what LLVM reports (DIAG_TOOL). */
+#ifndef TFM_JIT_KERNEL_OBJECTS_H
+#define TFM_JIT_KERNEL_OBJECTS_H
+
+#include "base/bytes.h"
+#include "jit/code_cache.h"
+
+/* What the cache has not is generated and stored. `cache` may be NULL. No items after an error. */
+BytesList kernel_objects(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache);
+
+#endif
