@@ -1,7 +1,7 @@
 /* In: objects. Out: one object. See elf_merge.h.
  *
  * 1. Sections of one name become one, and each of theirs gets its place in it. 2. Symbols: a section each, those that
- * an object keeps to itself, those that others see. 3. Relocations refer to the new symbols. 4. All of it is written. */
+ * an object keeps to itself, those that others see. 3. Relocations refer to the new symbols. 4. The file is made. */
 #include "aot/elf_merge.h"
 
 #include <string.h>
