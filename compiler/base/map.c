@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
+#include <sys/auxv.h>
 
 #include "base/hash.h"
 #include "base/vec.h"
@@ -28,9 +28,11 @@ void *vec_grow(Arena *arena, void *items, size_t n, size_t *cap, size_t item_siz
 /* Folded so that the high bits of the hash reach the mask. The seed differs from process to process, so that a model
  * cannot be written to make all its names collide; the order of entries does not depend on it. */
 static uint64_t hash_of(const void *key, size_t length) {
-  static const char place;
   static uint64_t seed;
-  if (!seed) seed = ((uint64_t)(uintptr_t)&place * 0x9e3779b97f4a7c15u ^ (uint64_t)time(NULL)) | 1;
+  if (!seed) {
+    memcpy(&seed, (const void *)getauxval(AT_RANDOM), sizeof seed); /* 16 bytes that the kernel drew */
+    seed |= 1;
+  }
   const uint64_t hash = hash_bytes(HASH_BEGIN ^ seed, key, length);
   return hash ^ hash >> 29;
 }

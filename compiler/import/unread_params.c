@@ -14,13 +14,20 @@ typedef struct Reading {
   const Ast *file, *layer; /* the layer that is walked */
   Map read;                /* "Layer.name" */
   Map dots;                /* names after a dot, in the file: members that are reached from outside */
+  StrBuf key;
 } Reading;
 
-static const char *key_of(const Reading *r, const Ast *layer, const char *name) {
-  return arena_printf(r->arena, "%s.%s", layer->name, name);
+/* Until the next one: maps copy their keys. Nothing is formatted, since this is asked for every name of a file again
+ * and again. */
+static const char *key_of(Reading *r, const Ast *layer, const char *name) {
+  r->key.length = 0;
+  strbuf_add(&r->key, layer->name);
+  strbuf_add_char(&r->key, '.');
+  strbuf_add(&r->key, name);
+  return r->key.text;
 }
 
-static bool is_read(const Reading *r, const Ast *layer, const char *name) {
+static bool is_read(Reading *r, const Ast *layer, const char *name) {
   return map_has(&r->read, key_of(r, layer, name));
 }
 
@@ -110,7 +117,8 @@ static const Ast *setting_of(const Family *family, const char *name) {
 }
 
 void unread_params_check(Arena *arena, Diag *diag, const Family *family, const Ast *file) {
-  Reading r = {.arena = arena, .file = file, .read = map_new(arena), .dots = map_new(arena)};
+  Reading r = {.arena = arena, .file = file, .read = map_new(arena), .dots = map_new(arena),
+               .key = strbuf_new(arena)};
   collect_dots(&r.dots, file);
   for (size_t before = SIZE_MAX; before != r.read.n;) {
     before = r.read.n;

@@ -179,6 +179,10 @@ bool lexical_check_bytes(Parser *parser) {
   const char *text = source->text;
   for (uint32_t i = parser->scan_offset; i < source->size;) {
     unsigned char byte = (unsigned char)text[i];
+    if ((byte >= 0x20 && byte < 0x7f) || byte == '\n') { /* nearly all of a text */
+      i++;
+      continue;
+    }
     uint32_t character = byte;
     unsigned length = byte < 0x80 ? 1 : utf8_decode(text + i, source->size - i, &character);
     SrcSpan here = {parser->source, i, i + (length ? length : 1)};
