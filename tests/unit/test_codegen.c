@@ -111,6 +111,31 @@ static void add_reductions(KernelBench *bench) {
     }
 }
 
+/* Rows of a family that differ in their products of bytes alone have the same code for what is in f32. */
+static bool is_new_in_f32(const TargetInfo *target) {
+  for (int t = 0; t < N_NAMES && strcmp(names[t], target->name) != 0; t++) {
+    const TargetInfo *before = target_find(names[t]);
+    if (before->family == target->family && before->vector_floats == target->vector_floats &&
+        before->has_fma == target->has_fma)
+      return false;
+  }
+  return true;
+}
+
+/* Every kind at one width, and some at another, where the same is written more often: the largest kernels of all. One
+ * number at a time they are longer still, and no different. */
+static void add_states(KernelBench *bench) {
+  const TargetInfo *target = bench->plan.target;
+  if (!is_new_in_f32(target)) return;
+  const bool has_wide = target->vector_floats > 1;
+  for (uint8_t i = 0; i < (has_wide ? 48 : 24); i += i < 24 ? 1 : 7)
+    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = i / 6 % N_STATE_PARTS, .width = i < 24 ? 32 : 64,
+                                   .fades = i % 2, .beta = i / 2 % 3});
+  for (uint8_t i = 0; i < (has_wide ? 18 : 9); i += i < 9 ? 1 : 7)
+    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE_GRAD, .width = i < 9 ? 32 : 64, .fades = i % 3 > 0,
+                                   .fades_by_rows = i % 3 > 1, .beta = i / 3 % 3});
+}
+
 static void add_everything(KernelBench *bench) {
   add_all_tiles(bench, LEAST_AND_MOST);
   add_whole_tiles(bench);
@@ -125,13 +150,7 @@ static void add_everything(KernelBench *bench) {
     kernel_add(bench, (KernelSpec){.family = KERNEL_DIRECT, .width = width, .y_is_line = width % 2});
   kernel_add(bench, (KernelSpec){.family = KERNEL_SOFTMAX});
   kernel_add(bench, (KernelSpec){.family = KERNEL_FINITE});
-  /* Every kind at one width, and some at another, where the same is written more often: the largest kernels of all. */
-  for (uint8_t i = 0; i < 48; i += i < 24 ? 1 : 7)
-    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = i / 6 % N_STATE_PARTS, .width = i < 24 ? 32 : 64,
-                                   .fades = i % 2, .beta = i / 2 % 3});
-  for (uint8_t i = 0; i < 18; i += i < 9 ? 1 : 7)
-    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE_GRAD, .width = i < 9 ? 32 : 64, .fades = i % 3 > 0,
-                                   .fades_by_rows = i % 3 > 1, .beta = i / 3 % 3});
+  add_states(bench);
 }
 
 // ---- objects ----
