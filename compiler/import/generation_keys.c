@@ -113,7 +113,7 @@ static bool ends_a_row(const json_t *settings, const json_t *token) {
 }
 
 /* Words of one token each are tokens that are never chosen, but that an end may not be forbidden so. NULL if one is
- * longer, or none such list. */
+ * longer, or none such list; an empty list is refused by whoever reads it. */
 static json_t *single_words(const json_t *settings) {
   const json_t *words = json_object_get(settings, "bad_words_ids");
   json_t *list = json_array();
@@ -143,9 +143,9 @@ const char *generation_fault(const json_t *settings, const char *key, const json
   const OtherKey *other = other_key(key);
   if (strcmp(key, "bad_words_ids") == 0) {
     json_t *words = single_words(settings);
-    bool fits = json_is_array(value) && words && is_missing(settings, "suppress_tokens");
+    bool fits = json_array_size(value) && words && is_missing(settings, "suppress_tokens");
     json_decref(words);
-    return fits ? NULL : "only words of one token each are forbidden, and not beside \"suppress_tokens\"";
+    return fits ? NULL : "only words of one token each are forbidden, at least one, and not beside \"suppress_tokens\"";
   }
   if (other && other->is_token) return NULL; /* what families do not read, no row has */
   if (is_of_block(key))

@@ -191,6 +191,14 @@ class Settings(ImportCase):
         (self.folder / "generation_config.json").write_text(json.dumps(ends | {"cache_implementation": "dynamic"}))
         self.computed(config)
 
+    def test_words_that_are_forbidden(self):
+        """An empty list forbids nothing and is an error of the class: it says that something was to stand there."""
+        config = self.take("gpt2")
+        for words in [], [[]], [[7, 9]], [[True]]:
+            with self.subTest(words=words):
+                (self.folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0, "bad_words_ids": words}))
+                self.tfmc(self.folder, "-o", self.folder / "model.tfm", code=1, says=["bad_words_ids", "at least one"])
+
     def test_caches_that_change_nothing(self):
         """Where keys and values lie changes no number; a cache that rounds them does, and names of none are refused."""
         config = self.take("gpt2")
