@@ -266,6 +266,7 @@ class Tasks(Case):
             if words:
                 self.refused(tfmc.Error, words, tfmc.text.finetune, self.base, rows, task=task, out=self.out)
         wrong = [({"task": "words"}, "task is 'words'"), ({"task": []}, "task is []"), ({"task": np.array([1, 2])}, "task is array"),
+                 *(({"task": "pairs", name: wrong}, name[:5]) for name in ("epochs", "batch_items") for wrong in ("", [], 1.5)),
                  ({"task": "pairs", "loss": np.array([1, 2])}, "loss is array"), ({"task": "pairs", "valid": [None]}, "row 0 is None"), ({"task": "pairs", "loss": "cosent"}, "for 'pairs' there is"),
                  ({"task": "pairs", "labels": ["a"]}, "classes"), ({"task": "pairs", "pack": True}, "pack=True"),
                  ({"task": "pairs", "out": self.base}, "begins with"), ({"task": "pairs", "lora": {"rank": 3}}, "targets"),

@@ -150,6 +150,8 @@ def set_log(form: str) -> None:
 
 def tell(text: str) -> None:
     """What no record is, behind the lines of the log; a standard error that nobody reads holds it for a second."""
-    for handler in logging.root.handlers:
-        if isinstance(handler, LogWriter):
-            handler.tell(text)
+    writers = [handler for handler in logging.root.handlers if isinstance(handler, LogWriter)]
+    for writer in writers:
+        writer.tell(text)
+    if not writers:  # the log has not begun
+        print(text, file=sys.stderr)

@@ -168,9 +168,9 @@ def finetune(folder, data, *, task, out, valid=None, lora=None, max_tokens=None,
     if lora is not None:
         _checked_adapters(lora)
     rows, checked = _objectives.rows_of(data, "data"), None if valid is None else _objectives.rows_of(valid, "valid")
-    if not of_fit.get("epochs") and not of_fit.get("steps"):
+    if of_fit.get("epochs") is None and of_fit.get("steps") is None:
         of_fit["epochs"] = 1
-    if not of_fit.get("batch_items") and not of_fit.get("batch_tokens"):
+    if of_fit.get("batch_items") is None and of_fit.get("batch_tokens") is None:
         of_fit["batch_items"] = 32
     with tempfile.TemporaryDirectory(prefix="tfmc-") as made:
         names = _names(rows, labels, _folder.read(folder, "config.json")) if task == "labels" else None
