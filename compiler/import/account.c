@@ -208,6 +208,15 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
 
 // ---- dropouts ----
 
+/* What training changes at random that is no dropout: sounds are hidden, places of pictures moved. */
+static bool is_at_random(const json_t *object, const char *key) {
+  static const char *const places[] = {"pos_embed_jitter", "pos_embed_rescale", "pos_embed_shift"};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+    if (strcmp(key, places[i]) == 0) return true;
+  const bool hides = strcmp(key, "mask_time_prob") == 0 || strcmp(key, "mask_feature_prob") == 0;
+  return hides && !json_is_false(json_object_get(object, "apply_spec_augment"));
+}
+
 /* Keys of training that all families ignore change nothing of a run. A block that ignores one itself says that the
  * class reads it nowhere. */
 static void add_lacking(const Keys *k, const json_t *object, const char *path, StrBuf *out) {
@@ -215,10 +224,13 @@ static void add_lacking(const Keys *k, const json_t *object, const char *path, S
   json_t *value;
   json_object_foreach((json_t *)object, key, value) {
     const char *name = arena_printf(k->arena, "%s%s", path, key);
-    if (map_has(&k->ignored, name) || is_ignored_by_user(k->folder, name)) continue;
+    if (is_ignored_by_user(k->folder, name)) continue;
+    const bool is_set = json_is_number(value) && json_number_value(value) > 0;
+    const bool is_other = is_set && is_at_random(object, key);
+    if (map_has(&k->ignored, name) && !is_other) continue;
     if (json_is_object(value)) add_lacking(k, value, arena_printf(k->arena, "%s.", name), out);
-    const bool is_dropout = strstr(key, "drop") && json_is_number(value) && json_number_value(value) > 0;
-    if (!is_dropout || !is_common(key) || map_has(&k->named, name)) continue;
+    const bool is_dropout = is_set && strstr(key, "drop") && is_common(key) && !map_has(&k->named, name);
+    if (!is_dropout && !is_other) continue;
     strbuf_printf(out, "%s%s = %g", out->length ? ", " : "", name, json_number_value(value));
   }
 }

@@ -261,10 +261,13 @@ class Tasks(Case):
         for rows, task, words in (
                 ([], "pairs", "no rows"), ([("a",)], "pairs", "not one text"), ([("a", "b"), ("c",)], "pairs", "row 1"),
                 ([("a", "b", 3)], "scores", "score of row 0 is 3.0"), ([("a", "b", "c")], "scores", "not a number"),
+                ([3.5], "pairs", "row 0 is 3.5, not a text or a tuple"), (np.array([1, 2]), "pairs", "not a text or a tuple"),
                 ([("a", "b")], "triplets", "not 2 values"), ([("a", 5), ("b", 6)], "labels", None)):
             if words:
                 self.refused(tfmc.Error, words, tfmc.text.finetune, self.base, rows, task=task, out=self.out)
-        wrong = [({"task": "words"}, "task is 'words'"), ({"task": "pairs", "loss": "cosent"}, "for 'pairs' there is"),
+        wrong = [({"task": "words"}, "task is 'words'"), ({"task": []}, "task is []"), ({"task": np.array([1, 2])}, "task is array"),
+                 *(({"task": "pairs", name: wrong}, name[:5]) for name in ("epochs", "batch_items") for wrong in ("", [], 1.5)),
+                 ({"task": "pairs", "loss": np.array([1, 2])}, "loss is array"), ({"task": "pairs", "valid": [None]}, "row 0 is None"), ({"task": "pairs", "loss": "cosent"}, "for 'pairs' there is"),
                  ({"task": "pairs", "labels": ["a"]}, "classes"), ({"task": "pairs", "pack": True}, "pack=True"),
                  ({"task": "pairs", "out": self.base}, "begins with"), ({"task": "pairs", "lora": {"rank": 3}}, "targets"),
                  ({"task": "pairs", "learning": 3}, "learning"), ({"task": "labels", "labels": ["a"]}, "one class")]

@@ -132,6 +132,12 @@ class Objectives(Case):
         other.norm = nn.LayerNorm(3)
         self.refused(tfmc.InputError, "norm.weight is [6] here and [3]", trainer.to_torch, other)
 
+    def test_a_wrong_generate_is_that_of_the_call(self):
+        """No other operations help, nor does check=False."""
+        for words in ("ids from logit { bos = 1 }", "id from logits { bos = 1 }"):
+            error = self.refused(tfmc.CompileError, "The line is that of generate=", self.tied, generate=words)
+            self.assertNotIn("other operations", str(error))
+
     def test_steps_beside_a_loop_of_torch(self):
         """Without dropout: the losses of 20 steps, and the weights after them."""
         self.module = Tied().eval()

@@ -151,6 +151,28 @@ class Chosen(Case):
                 self.refused(tfmc.CompileError, words, tfmc.Trainer, TINY % TRAIN, **settings)
 
 
+class Kinds(Case):
+    def test_of_another_kind(self):
+        """They are errors of tfmc's that name the option, and not what Python says of what it was used for."""
+        pair, run = np.array([1, 2]), tiny()
+        for name, values in {"weights": (3, 1.5, True, [], pair, ("a", 1)), "recompute": (pair, ["cheap"]), "shards": (10**30, 0, 1.5),
+                             **dict.fromkeys(("lr", "schedule", "clip_norm", "optimizer"), (pair, object()))}.items():
+            for value in values:
+                with self.subTest(name, value=value):
+                    self.refused(tfmc.UsageError, name, tiny, **{name: value})
+        for value in (3, True, [None], ("a", 1), pair, object()):
+            self.refused(tfmc.UsageError, "quantize is", run.model, quantize=value)
+        self.refused(tfmc.UsageError, "epoch is", setattr, run, "epoch", 10**30)
+
+    def test_modules_that_are_none(self):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("without torch")
+        for value in (None, 3, {}, "module", np.array([1, 2])):
+            self.refused(tfmc.UsageError, "module is of type", tiny().to_torch, value)
+
+
 class Average(Case):
     def test_the_mean_is_that_of_the_formula(self):
         run = tiny(seed=3, average=0.5)

@@ -3,9 +3,9 @@
 
 Dropouts of imported families stand where transformers has them, with the p of the config: in both a dropout becomes a factor
 that depends on its p, each key of the config has a p of its own, and the class of transformers is in training mode; then outputs
-are equal only if every dropout is in its place. Those that the text has none for are named in its head, and are off in both. Without
-CASE: the first case of each family and class. Dropping of whole layers and of whole items (layerdrop, drop_path) is off: texts have
-none. Needs torch and transformers. The last line is 'N passed, N failed'.
+are equal only if every dropout is in its place. Those that the text has none for are named in its head, as is what else training
+changes at random, and are off in both. Without CASE: the first case of each family and class. Dropping of whole layers and of whole
+items (layerdrop, drop_path) is off: texts have none. Needs torch and transformers. The last line is 'N passed, N failed'.
 """
 import json
 import pathlib
@@ -58,16 +58,15 @@ def marked(config, number=0):
 
 
 def without(config, path):
-    """The config with a dropout of 0."""
+    """The config with a dropout of 0, or places that stay."""
     key, _, rest = path.partition(".")
-    return {**config, key: without(config[key], rest) if rest else 0.0}
+    off = None if key.startswith("pos_embed_") else 0.0
+    return {**config, key: without(config[key], rest) if rest else off}
 
 
 def imported(case, folder):
     """The text, and the config whose dropouts it has all."""
     config = case["files"]["config.json"] = marked(case["files"]["config.json"])[0]
-    if config["model_type"] == "wav2vec2":
-        config["apply_spec_augment"] = False  # sounds that are hidden at random
     checkpoint.write(case, folder)
     lacking = re.search(r"^# Training is without the dropouts of config.json: (.*)$", tfmc("import", folder), re.M)
     for said in lacking[1].split(", ") if lacking else ():

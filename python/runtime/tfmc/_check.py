@@ -7,6 +7,7 @@ is why nothing was compared, or None. Refused is a text that differs by more tha
 fails where torch gives a result; the message names the first module that differs.
 """
 import contextlib
+import re
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ OTHER = (1, 2, -1)       # by how much another size is greater: the first that m
 AGAIN = 1 - 2 ** -6      # what an element is multiplied by that stands a second time
 KINDS = {"f": "f32", "i": "integers", "b": "bool"}  # of numpy, in words
 REFUSED = ("the module takes", "integers would not fit")  # in the text's own conditions on sizes
+OF_GENERATE = "The line is that of generate=: it names an input of ids and an output by outputs=; labels are targets="
 CURE = "Write that module with other operations; check=False takes the text as it is"
 UNSORTED = "topk(sorted=False) {} gives an order that torch does not promise: leave sorted out. Else: "
 MASKED = "Queries whose keys are all masked get zeros here: give an example without them. Else: "
@@ -185,8 +187,9 @@ class Comparison:
         except CompileError as error:
             if self.where and any(words in str(error) for words in REFUSED):
                 return None
+            cure = OF_GENERATE if re.search(r"^ *\d+ \|  +generate ", str(error), re.M) else CURE
             raise CompileError(f"the text fails {self.where or 'at the example'}, where the module gives a result:\n"
-                               f"{error}\n{CURE}") from error
+                               f"{error}\n{cure}") from error
 
     def compare(self, texts, engine, values, kinds):
         """Whether the text takes these sizes. values: the module's own results."""

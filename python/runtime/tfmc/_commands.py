@@ -5,7 +5,7 @@ import pathlib
 import re
 import warnings
 
-from . import _find, _source
+from . import _find, _options, _source
 from ._errors import CompileError, UsageError
 from ._model import CompileWarning, _type_of, compile
 
@@ -59,7 +59,7 @@ def _arguments(source, weights, weights_prefix, model, quantize, settings):
     arguments = []
     for definition in _source.definitions(settings):
         arguments += ["-D", definition]
-    rules = quantize if isinstance(quantize, (str, type(None))) else ",".join(quantize)
+    rules = _options.rules(quantize)
     for option, value in (("--model", model), ("--quantize", rules), ("--weights", weights),
                           ("--weights-prefix", weights_prefix or None)):
         if value is not None:

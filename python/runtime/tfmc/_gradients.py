@@ -69,7 +69,7 @@ def of_torch(writer, objective, inputs, dtype):
             loss.backward()
     finally:
         torch.set_default_dtype(old)
-    return float(loss), {path: None if leaf.grad is None else as_array(leaf.grad) for path, leaf in leaves.items()}
+    return float(loss.detach()), {path: None if leaf.grad is None else as_array(leaf.grad) for path, leaf in leaves.items()}
 
 
 def refuse(what):

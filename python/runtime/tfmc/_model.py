@@ -319,6 +319,8 @@ def _report(error, messages, text):
 def request(path, text, weights, settings):
     """What tfm_compile is given of a source, its weights and its configuration."""
     in_memory = isinstance(weights, collections.abc.Mapping)
+    if not in_memory and not isinstance(weights, (str, bytes, os.PathLike, type(None))):
+        raise UsageError(f"weights is of type {type(weights).__name__}, neither a path nor a dict of arrays by name")
     return {
         "path": _encode(path), "text": None if text is None else text.encode(),
         "weights_path": None if weights is None or in_memory else os.fsencode(weights),
@@ -353,7 +355,7 @@ def compile(source, *, weights=None, weights_prefix="", model=None, march=None, 
     if weights is None and isinstance(source, _source.Source):
         weights = source.weights
     in_memory = isinstance(weights, collections.abc.Mapping)
-    rules = quantize if isinstance(quantize, (str, type(None))) else ",".join(quantize)
+    rules = _options.rules(quantize)
     options = {
         **request(path, text, weights, settings), "model": _encode(model),
         "march": _encode(march), "quantize": _encode(rules), "weights_prefix": _encode(weights_prefix or None),

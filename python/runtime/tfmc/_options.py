@@ -45,6 +45,15 @@ def patterns(name, value):
     return given
 
 
+def rules(quantize):
+    """Those of quantize= in one text, as the compiler takes them; None: none."""
+    if isinstance(quantize, (str, type(None))):
+        return quantize
+    if not isinstance(quantize, (list, tuple)) or not all(isinstance(rule, str) for rule in quantize):
+        raise UsageError(f"quantize is {quantize!r:.60}, not a form such as \"int8\" or a list of rules")
+    return ",".join(quantize)
+
+
 def path(name, value):
     if not isinstance(value, (str, os.PathLike)):
         raise UsageError(f"{name} is of type {type(value).__name__}, not a path")

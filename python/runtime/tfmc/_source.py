@@ -70,7 +70,7 @@ def _expression(name, value):
         return value
     if value is None:
         return "none"
-    if hasattr(value, "item") and not isinstance(value, (bool, int, float)):
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 and not isinstance(value, (bool, int, float)):
         value = value.item()  # a number of numpy's
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -44,8 +44,8 @@ def _setting(name, value):
 
 
 def _recompute(word):
-    if word not in (None, "none", "cheap", "layer"):
-        raise UsageError(f'recompute is {word!r}, not "none", "cheap" or "layer"')
+    if word is not None and not (isinstance(word, str) and word in ("none", "cheap", "layer")):
+        raise UsageError(f'recompute is {word!r:.60}, not "none", "cheap" or "layer"')
     return word
 
 
@@ -107,7 +107,7 @@ class Trainer(_core.Trainer):
 
     def _make(self, source, state, *, weights, new, objective, settings, seed, threads, pool, memory, recompute, shards, group,
               march, compiler, config, on_message):
-        shards = _options.whole("shards", shards)
+        shards = _options.whole("shards", shards, 1, (1 << 31) - 1)
         seed = _options.whole("seed", seed, 0, (1 << 64) - 1)
         _options.function("on_message", on_message)
         _options.mapping("config", config, "a dict of the configuration's values")
@@ -331,7 +331,7 @@ class Trainer(_core.Trainer):
 
     @epoch.setter
     def epoch(self, number):
-        number = _options.whole("epoch", number, 0)
+        number = _options.whole("epoch", number, 0, (1 << 63) - 1)
         self._set_epoch(number)
         self._epoch = number
 
@@ -440,6 +440,9 @@ class Trainer(_core.Trainer):
     def to_torch(self, module, strict=True, *, average=False):
         """Copies the weights into a module of torch, which has the names of state_dict: all or nothing."""
         import torch
+        if not isinstance(module, torch.nn.Module):
+            raise UsageError(f"module is of type {type(module).__name__}, not a module of torch")
+        _options.flag("strict", strict)
         state = {name: torch.as_tensor(value) for name, value in self.state_dict(average=average).items()}
         own = module.state_dict(keep_vars=True)
         wrong = [f"{name} is {list(state[name].shape)} here and {list(own[name].shape)} in the module" for name in state

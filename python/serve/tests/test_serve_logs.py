@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -18,8 +19,8 @@ from servers import SOURCES, WAIT, Case, Client, place
 from tfmc_serve.logs import LogWriter, TextLines
 
 
-def record(text):
-    return logging.LogRecord("tfmc_serve", logging.INFO, __file__, 1, "%s", (text,), None)
+def record(text, level=logging.INFO):
+    return logging.LogRecord("tfmc_serve", level, __file__, 1, "%s", (text,), None)
 
 
 class Pipe:
@@ -90,6 +91,63 @@ class Writer(unittest.TestCase):
         pipe, writer = self.start(50)
         writer.handle(logging.LogRecord("tfmc_serve", logging.INFO, __file__, 1, "%d of it", ("x",), None))
         self.assertIn("'%d of it'", pipe.readline())
+
+
+    def test_errors_wait_a_moment_for_what_nobody_reads(self):
+        """For the lines before the first; not again until there is a reader."""
+        pipe, writer = self.start(500)
+        for number in range(100):
+            writer.handle(record(f"{number:0100d}"))
+        began = time.monotonic()
+        for number in range(100, 200):
+            writer.handle(record(f"{number:0100d}", logging.ERROR))
+        self.assertLess(time.monotonic() - began, 2)
+        lines = [pipe.readline() for _ in range(200)]
+        self.assertEqual([int(re.search(r"\d{100}", line)[0]) for line in lines], list(range(200)))
+
+    def test_lines_longer_than_a_pipe_takes_at_once(self):
+        """They stand where they were said; an error behind them has been written when the call returns."""
+        pipe, writer = self.start(500)
+        found = []
+        reading = threading.Thread(target=lambda: found.extend(pipe.readline() for _ in range(30)))
+        reading.start()
+        for number in range(10):
+            for text in ("a", "b" * 6000):
+                writer.handle(record(f"{number} {text}"))
+            writer.handle(record(f"{number} c", logging.ERROR))
+            self.assertEqual(writer._waiting, 0)
+        reading.join(WAIT)
+        self.assertEqual([re.search(r"(\d) ([abc])", line).group(1, 2) for line in found],
+                         [(str(number), letter) for number in range(10) for letter in "abc"])
+
+
+class Ends(Case):
+    """What a process has said before it is killed, and whether it ends while nobody reads."""
+
+    def run_code(self, code, **named):
+        path = os.pathsep.join([*SOURCES, *filter(None, [os.environ.get("PYTHONPATH")])])
+        return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, **named)
+
+    def test_lines_before_a_fatal_signal(self):
+        for number in (signal.SIGKILL, signal.SIGABRT):
+            process = self.run_code("import logging, os, sys\nfrom tfmc_serve import command, logs\n"
+                                    "command.open_standard_files(); logs.set_log('text'); log = logging.getLogger('tfmc_serve')\n"
+                                    f"log.info('one'); log.error('two'); os.kill(os.getpid(), {int(number)})", stderr=subprocess.PIPE)
+            said = process.communicate(timeout=WAIT)[1].decode()
+            self.assertEqual(process.returncode, -number)
+            self.assertRegex(said, r"info one\n.*error two\n")
+
+    def test_errors_at_the_start_that_nobody_reads(self):
+        """The pipe is full before the process begins."""
+        for given, status in ((["/nowhere"], 1), (["--port=x", "/nowhere"], 2), (["--frob", "/nowhere"], 2)):
+            pipe = Pipe()
+            self.addCleanup(pipe.close)
+            os.write(pipe.writing, b"x" * 4096)
+            process = self.run_code(f"import sys\nfrom tfmc_serve import command\nsys.exit(command.main({given!r}))", stderr=pipe.writing)
+            os.close(pipe.writing)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            self.assertEqual(process.wait(WAIT), status, given)
 
 
 class Logs(Case):

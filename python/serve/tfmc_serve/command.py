@@ -8,16 +8,15 @@ import argparse
 import asyncio
 import io
 import json
-import logging
 import os
 import pathlib
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import tfmc
 
 from .guesses import MOST
-from .logs import set_log
+from .logs import set_log, tell
 from .service import Options, Service, version
 from .serving import serve
 from .texts import read_place
@@ -69,8 +68,15 @@ class Version(argparse.Action):
         asked.exit()
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """As argparse tells it, by the log: a standard error that nobody reads must not keep the process."""
+        tell(f"{self.format_usage()}{self.prog}: error: {message}")
+        self.exit(2)
+
+
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         "tfmc-serve", description="Serves embeddings, rerankers, classifiers and models that write over HTTP.", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     add = made.add_argument
@@ -165,6 +171,7 @@ async def check(options: Options) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     open_standard_files()
+    set_log("text")
     options = read_options(sys.argv[1:] if arguments is None else arguments, dict(os.environ))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the workers have the processors
     set_log(options.log)
@@ -174,9 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         return serve(options)
     except (OSError, ValueError, tfmc.Error) as error:
-        for handler in logging.root.handlers:
-            handler.flush()  # its lines come first
-        print(f"tfmc-serve: {error}", file=sys.stderr)
+        tell(f"tfmc-serve: {error}")
         return 1
 
 

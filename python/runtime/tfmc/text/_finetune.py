@@ -34,10 +34,10 @@ def _checked_adapters(lora):
 
 
 def _checked(task, loss, labels, pack, folder, out):
-    if task not in LOSSES:
-        raise UsageError(f"task is {task!r}, none of {', '.join(LOSSES)}")
-    if loss is not None and loss not in LOSSES[task]:
-        raise UsageError(f"loss is {loss!r}; for {task!r} there is {', '.join(LOSSES[task])}")
+    if not isinstance(task, str) or task not in LOSSES:
+        raise UsageError(f"task is {task!r:.60}, none of {', '.join(LOSSES)}")
+    if loss is not None and not (isinstance(loss, str) and loss in LOSSES[task]):
+        raise UsageError(f"loss is {loss!r:.60}; for {task!r} there is {', '.join(LOSSES[task])}")
     if labels is not None and task != "labels":
         raise UsageError('labels= are the names of the classes of task="labels"')
     if labels is not None and (isinstance(labels, (str, bytes, collections.abc.Mapping)) or not isinstance(labels, collections.abc.Sized) or
@@ -135,7 +135,7 @@ LACKING = re.compile(r"^# Training is without the dropouts of config.json: (.*)$
 def _check_dropouts(job, settings):
     """Dropouts that the config asks for are those of the text, or are left out by who says so."""
     said = LACKING.search(job.source.text)
-    if said and settings.get("dropout", True):
+    if said and settings.get("dropout") not in (False,):  # None is the default too
         raise UsageError(f"config.json asks for dropout that the text of this family does not have ({said[1]}); dropout=False trains "
                          "without any")
 
@@ -168,9 +168,9 @@ def finetune(folder, data, *, task, out, valid=None, lora=None, max_tokens=None,
     if lora is not None:
         _checked_adapters(lora)
     rows, checked = _objectives.rows_of(data, "data"), None if valid is None else _objectives.rows_of(valid, "valid")
-    if not of_fit.get("epochs") and not of_fit.get("steps"):
+    if of_fit.get("epochs") is None and of_fit.get("steps") is None:
         of_fit["epochs"] = 1
-    if not of_fit.get("batch_items") and not of_fit.get("batch_tokens"):
+    if of_fit.get("batch_items") is None and of_fit.get("batch_tokens") is None:
         of_fit["batch_items"] = 32
     with tempfile.TemporaryDirectory(prefix="tfmc-") as made:
         names = _names(rows, labels, _folder.read(folder, "config.json")) if task == "labels" else None

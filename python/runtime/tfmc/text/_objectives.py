@@ -27,6 +27,8 @@ def rows_of(data, word):
             for row in _folder.as_list(data, "rows of texts")]
     if not rows:
         raise InputError(f"{word} has no rows")
+    if not isinstance(rows[0], (tuple, list)):
+        raise InputError(f"{word}: row 0 is {rows[0]!r:.60}, not a text or a tuple")
     for number, row in enumerate(rows):
         if not isinstance(row, (tuple, list)) or len(row) != len(rows[0]):
             raise InputError(f"{word}: row {number} is {row!r:.60}, row 0 has {len(rows[0])} values")
