@@ -168,6 +168,7 @@ stage "checkpoints, rows of batches" env PYTHONPATH=build/release/python TFM_COM
   build/venv/bin/python -W ignore tests/models/test_rows.py tests/models/cases
 stage "dropouts of imported families, beside transformers" "${PYTHON:-build/venv/bin/python}" tests/models/test_dropouts.py \
   build/release/tfmc tests/models/cases
+stage "what is kept of transformers' refusals" "${PYTHON:-build/venv/bin/python}" tests/models/test_theirs.py
 stage "import, configs of all types with every key changed" build/venv/bin/python tests/models/fuzz_configs.py \
   build/release/tfmc tests/models/cases
 stage_alone "bare machines: Debian 12 and 13" env TFM_BARE_CHECK=yes scripts/bare-debian.sh

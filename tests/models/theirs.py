@@ -105,10 +105,10 @@ def loaded(folder, config, writes, attention, dtype=torch.float32):
                                                    **EXPERTS)
             return model.eval(), info
         except Exception as e:
-            fault = e
+            fault = declined(e)  # not e, whose frames hold the model
             if "Unrecognized configuration class" not in str(e):
                 break
-    raise declined(fault)
+    raise fault
 
 
 def missing_of(model, info):
@@ -209,7 +209,9 @@ class Theirs:
 
 
 class Kept:
-    """What transformers made of a folder, by all that is in it; `file`: where it is kept, or None."""
+    """What transformers made of a folder, by all that is in it; `file`: where it is kept, or None. Of a refusal its words are kept,
+    not its frames: they hold a model, which may have the size that the class takes for granted.
+    """
 
     def __init__(self, file, inputs):
         self.file, self.basis = file, [hf.__version__, torch.__version__, inputs]
@@ -221,9 +223,9 @@ class Kept:
             try:
                 self.made[key] = make()
             except Declined as e:
-                self.made[key] = e
+                self.made[key] = Declined(*e.args)
         if isinstance(self.made[key], Declined):
-            raise self.made[key]
+            raise Declined(*self.made[key].args)
         return self.made[key]
 
     def save(self):
