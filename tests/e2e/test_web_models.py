@@ -235,8 +235,10 @@ def options_of_a_call(home, folder):
     made = test_web.tfmc("compile", folder / "model.tfm", "--weights", case / "weights.safetensors", "-q", f"--target={wasm.TRIPLE}",
                          "-o", folder / "m")
     (folder / "page.html").write_text(CALLING.replace("CALLS", ", ".join(CALLS)))
-    said = made.stderr or test_web.in_chromium(folder, "page.html")["said"]
-    wrong = [f"{options}: {got}" for (options, want), got in zip(CALLS.items(), said, strict=True)
+    said = {"failed": made.stderr} if made.returncode else test_web.in_chromium(folder, "page.html")
+    if "failed" in said:
+        return said["failed"]
+    wrong = [f"{options}: {got}" for (options, want), got in zip(CALLS.items(), said["said"], strict=True)
              if (got != want if isinstance(want, int) else want not in str(got))]
     return "; ".join(wrong) or None
 
