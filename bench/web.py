@@ -154,7 +154,8 @@ def subjects(args, folder):
         (folder / form / "worker.mjs").write_text(NODE % ("./m.mjs", WARM))
         for module, name in MODULES.items():
             if node:
-                yield form, f"node {name}", [node, folder / form / "worker.mjs", int("relaxed" in module), batch, length]
+                # compiled by the last tier at once: on a busy machine threads that do so later come too late
+                yield form, f"node {name}", [node, "--no-liftoff", folder / form / "worker.mjs", int("relaxed" in module), batch, length]
             if wasmtime:
                 yield form, f"wasmtime {name}", [sys.executable, __file__, folder / form / module, *rest]
 

@@ -39,6 +39,10 @@ LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
 
 // ---- whole numbers ----
 
+static LLVMValueRef in_words(Tile *t, LLVMValueRef x) {
+  return LLVMBuildBitCast(t->e->builder, x, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
+}
+
 /* Words of the even bytes of b, or of the odd ones. */
 static LLVMValueRef words_of(Tile *t, LLVMValueRef b, bool odd) {
   LLVMBuilderRef builder = t->e->builder;
@@ -48,18 +52,13 @@ static LLVMValueRef words_of(Tile *t, LLVMValueRef b, bool odd) {
     b = LLVMBuildBitCast(builder, b, words, "");
     return LLVMBuildAShr(builder, odd ? b : LLVMBuildShl(builder, b, eight, ""), eight, "");
   }
-  if (odd) b = LLVMBuildLShr(builder, b, tile_splat_bits(t, 8), "");
-  b = LLVMBuildAnd(builder, b, tile_splat_bits(t, 0x00ff00ff), "");
-  return LLVMBuildBitCast(builder, b, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
+  if (odd) return LLVMBuildLShr(builder, in_words(t, b), in_words(t, tile_splat_bits(t, 0x00080008)), "");
+  return in_words(t, LLVMBuildAnd(builder, b, tile_splat_bits(t, 0x00ff00ff), ""));
 }
 
 static LLVMValueRef splat_of_a(Tile *t, LLVMValueRef a, unsigned row, unsigned step, int64_t more) {
   LLVMValueRef at = emit_offset(t->e, tile_offset_in_a(t, a, row, step), emit_i64(t->e, more));
   return emit_splat(t->e, emit_load(t->e, t->e->i32, at, 4), t->lanes);
-}
-
-static LLVMValueRef in_words(Tile *t, LLVMValueRef x) {
-  return LLVMBuildBitCast(t->e->builder, x, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
 }
 
 /* Words, each the sum of two products: `weights` are unsigned bytes, x has signed ones. */

@@ -50,7 +50,7 @@ static int64_t whole_number(const char *text, const char *word) {
     if (*at < '0' || *at > '9' || __builtin_mul_overflow(value, 10, &value) ||
         __builtin_add_overflow(value, *at - '0', &value))
       command_fail(TFM_E_USAGE, "%s: a whole number is needed", word);
-  } while (*++at && *at != ',');
+  } while (*++at);
   return is_negative ? -value : value;
 }
 
@@ -60,22 +60,24 @@ static double real_number(const char *text, const char *word) {
   const bool is_negative = *text == '-';
   const char *at = text + is_negative;
   double value = 0, power = 1;
-  int digits = 0, behind = 0, scale = 0;
-  bool has_point = false;
+  int digits = 0, behind = 0;
+  int64_t scale = 0;
+  bool has_point = false, has_digit = false;
   for (; (*at >= '0' && *at <= '9') || (*at == '.' && !has_point); at++) {
     if (*at == '.') {
       has_point = true;
       continue;
     }
     value = value * 10 + (*at - '0');
+    has_digit = true;
     digits += value != 0;
     behind += has_point;
   }
-  if (*at == 'e' || *at == 'E') scale = (int)whole_number(at[1] == '+' ? at + 2 : at + 1, word), at = "";
-  scale -= behind;
-  if (*at || at == text + is_negative || digits > MOST_DIGITS || scale > MOST_POWER || scale < -MOST_POWER)
+  if (*at == 'e' || *at == 'E') scale = whole_number(at[1] == '+' ? at + 2 : at + 1, word), at = "";
+  if (*at || !has_digit || digits > MOST_DIGITS || scale > MOST_POWER + behind || scale < behind - MOST_POWER)
     command_fail(TFM_E_USAGE, "%s: a number of up to 15 digits is needed", word);
-  for (int i = scale < 0 ? -scale : scale; i; i--) power *= 10;
+  scale -= behind;
+  for (int64_t i = scale < 0 ? -scale : scale; i; i--) power *= 10;
   value = scale < 0 ? value / power : value * power;
   return is_negative ? -value : value;
 }
@@ -84,7 +86,12 @@ static double real_number(const char *text, const char *word) {
 
 static void set_count(void *to, const char *text, const char *word) { *(int64_t *)to = whole_number(text, word); }
 static void set_token(void *to, const char *text, const char *word) { set_count(to, text, word); }
-static void set_seed(void *to, const char *text, const char *word) { set_count(to, text, word); }
+
+static void set_seed(void *to, const char *text, const char *word) {
+  if (*text == '-') command_fail(TFM_E_USAGE, "%s: a seed is 0 or more", word);
+  set_count(to, text, word);
+}
+
 static void set_real(void *to, const char *text, const char *word) { *(double *)to = real_number(text, word); }
 
 static void set_flag(void *to, const char *text, const char *word) {
@@ -100,17 +107,6 @@ static void set_early(void *to, const char *text, const char *word) {
   *(tfm_early_stopping *)to = is_never ? TFM_EARLY_NEVER : flag ? TFM_EARLY_TRUE : TFM_EARLY_FALSE;
 }
 
-static void set_tokens(void *to, const char *text, const char *word) {
-  uint64_t n = 0;
-  int64_t *tokens = zeroes(strlen(text), sizeof *tokens);
-  for (const char *at = text; at; at = *at ? at + 1 : NULL) {
-    tokens[n++] = whole_number(at, word);
-    while (*at && *at != ',') at++;
-    if (!*at) break;
-  }
-  *(tfm_token_list *)to = (tfm_token_list){tokens, n};
-}
-
 /* Ends the text where `mark` stands. What is behind it; NULL: it does not stand there. */
 static char *cut_at(char *text, char mark) {
   while (*text && *text != mark) text++;
@@ -119,13 +115,23 @@ static char *cut_at(char *text, char mark) {
   return text + 1;
 }
 
+static char *copy_of(const char *text) { return memcpy(zeroes(strlen(text) + 1, 1), text, strlen(text)); }
+
+static void set_tokens(void *to, const char *text, const char *word) {
+  uint64_t n = 0;
+  int64_t *tokens = zeroes(strlen(text), sizeof *tokens);
+  for (char *at = copy_of(text), *rest; at; at = rest) {
+    rest = cut_at(at, ',');
+    tokens[n++] = whole_number(at, word);
+  }
+  *(tfm_token_list *)to = (tfm_token_list){tokens, n};
+}
+
 /* 17:-100,4:0.5 */
 static void set_biases(void *to, const char *text, const char *word) {
-  const size_t n = strlen(text);
   tfm_bias_list list = {0};
-  tfm_token_bias *biases = zeroes(n, sizeof *biases);
-  char *at = zeroes(n + 1, 1);
-  memcpy(at, text, n);
+  tfm_token_bias *biases = zeroes(strlen(text), sizeof *biases);
+  char *at = copy_of(text);
   while (at) {
     char *rest = cut_at(at, ','), *bias = cut_at(at, ':');
     if (!bias) command_fail(TFM_E_USAGE, "%s: a token, a colon and a number are needed, as in 17:-1.5,4:2", word);
@@ -150,6 +156,19 @@ static void set_option(tfm_generate_options *options, const char *word) {
   }
 #include "tfm/abi/generate_options.def"
   command_fail(TFM_E_USAGE, "%s: this is no option of generation", word);
+}
+
+/* A limit replaces both of the block. One of -1 says in C that none is given; here it was. */
+static void set_limits(tfm_generate_options *options, char *const *words) {
+  static const char *const limits[] = {"max_length", "max_new_tokens"};
+  for (; *words; words++) {
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+      const char *value = value_of_word(*words, limits[i]);
+      if (!value) continue;
+      if (whole_number(value, *words) == -1) command_fail(TFM_E_USAGE, "%s must be 1 or more", limits[i]);
+      options->max_length = options->max_new_tokens = -1;
+    }
+  }
 }
 
 // ---- inputs ----
@@ -311,6 +330,7 @@ static void generate_all(Command *c) {
   tfm_generated generated;
   tfm_error error;
   tfm_library_generate_defaults(c->library, &options);
+  set_limits(&options, c->words);
   for (char **word = c->words; *word; word++) set_option(&options, *word);
   check(tfm_library_generate(c->context, c->args, c->lengths, &options, &generated, &error), &error);
   const int64_t dims[] = {generated.n, generated.width};

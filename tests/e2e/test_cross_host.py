@@ -66,8 +66,18 @@ class Machines(Case):
 
 
 class Pages(Machines):
-    def test_pages_of_every_size(self):
+    def paged(self):
+        """Machines whose pages can be chosen: later releases of qemu have those of this machine, and say so."""
+        found = []
         for machine in self.machines(*PAGES):
+            if "cannot change host page size" in cross.call(*machine.start, "-p", 65536, machine.program).stderr:
+                print(f"not run: pages of other sizes: {os.path.basename(machine.emulator)} has those of this machine (7.2 has others)")
+            else:
+                found.append(machine)
+        return found or self.skipTest("no pages of other sizes")
+
+    def test_pages_of_every_size(self):
+        for machine in self.paged():
             want, run = self.prepared("encoder-stack", self.home())(), self.prepared("encoder-stack", machine)
             for bytes_of_page in PAGES[machine.triple]:
                 paged = machine.on("max")
@@ -76,7 +86,7 @@ class Pages(Machines):
 
     def test_large_pages_refuse_what_is_aligned_to_small_ones(self):
         """Else the test above would say nothing."""
-        for machine in self.machines(*PAGES):
+        for machine in self.paged():
             self.path("one.c").write_text("int one = 1;\nint two(void) { return one; }\n")
             self.shell(f"{machine.triple}-gcc", "-shared", "-fPIC", "-nostdlib", "-Wl,-z,max-page-size=4096", "one.c", "-o", "libone.so")
             said = {size: cross.call(*machine.start, "-p", size, machine.program, self.path("libone.so"), "m", "-").stderr

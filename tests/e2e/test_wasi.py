@@ -122,10 +122,20 @@ class Wasi(Case):
             self.assertEqual(command("--generate", "in.safetensors", "got.safetensors", *options), (0, b"", ""))
             self.same("want.safetensors", "got.safetensors")
             for options, says in ((["temperature=0.7x"], "a number"), (["num_beams=a"], "a whole number"),
-                                  (["nothing=1"], "no option of generation"), (["do_sample=1"], "true or false")):
+                                  (["nothing=1"], "no option of generation"), (["do_sample=1"], "true or false"),
+                                  (["max_new_tokens=-1"], "max_new_tokens must be 1 or more"), (["num_beams=2,3"], "a whole number"),
+                                  (["max_length=-1"], "max_length must be 1 or more"), (["seed=-1"], "a seed is 0 or more"),
+                                  (["temperature=."], "a number"), (["temperature=1e4294967296"], "a number")):
                 code, _, err = command("--generate", "in.safetensors", "got.safetensors", *options)
                 self.assertEqual(code, 2, err)
                 self.assertIn(says, err)
+
+    def test_a_limit_replaces_that_of_the_block(self):
+        folder, _, case = self.golden("gen-gpt2-greedy")
+        self.path("model.tfm").write_text((folder / "model.tfm").read_text().replace("max_length = 40", "max_new_tokens = 9"))
+        command = self.command(case, self.path("."))
+        self.assertEqual(self.generate(command, {"input_ids": cross.np.array([[3, 4, 5]], cross.np.int32)},
+                                       "max_length=7")["sequences"].shape, (1, 7))
 
     def generate(self, command, inputs, *options):
         self.save(inputs)

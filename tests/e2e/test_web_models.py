@@ -204,6 +204,45 @@ await fetch('/done', { method: 'POST', body: JSON.stringify(said) });
 </script>"""
 
 
+# ---- options of generation ----
+
+# Of a block with max_new_tokens = 9, for a prompt of 3 tokens: what a call gives, and the length of its row or what it says.
+CALLS = {"{}": 12, "{ max_length: 7 }": 7, "{ max_length: null, temperature: null, do_sample: undefined }": 12,
+         "{ do_sample: 1, seed: 18446744073709551615n }": 12, "{ max_new_tokens: 2n, early_stopping: 'never' }": 5,
+         "{ max_new_tokens: -1 }": "1: max_new_tokens must be 1 or more", "{ max_length: -1n }": "1: max_length must be 1 or more",
+         "{ max_length: 0 }": "1: max_length is 0", "{ num_beams: '' }": '1: "num_beams" is a whole number',
+         "{ num_beams: true }": '1: "num_beams" is a whole number', "{ max_length: 18446744073709551623n }": "which is out of range",
+         "{ temperature: '0.5' }": '1: "temperature" is a number, not 0.5', "{ do_sample: 'false' }": '1: "do_sample" is true or false',
+         "{ early_stopping: 'ever' }": '1: "early_stopping" is true or false', "{ seed: -1 }": "-1, which is out of range",
+         "{ beams: 2 }": '2: generation has no option "beams"'}
+CALLING = """<!doctype html><title>test</title><script type=module>
+import { open } from './m.mjs';
+const said = [], model = await open();
+for (const options of [CALLS]) {
+  try { said.push(model.generate({ input_ids: [[3, 4, 5]] }, options).sequences[0].length); }
+  catch (e) { said.push(`${e.status}: ${e.message}`); }
+}
+await fetch('/done', { method: 'POST', body: JSON.stringify({ said }) });
+</script>"""
+
+
+def options_of_a_call(home, folder):
+    """Values that are none are refused by name; a limit replaces the block's."""
+    del home
+    case = GOLDENS / "gen-gpt2-greedy"
+    model = (case / "model.tfm").read_text()
+    (folder / "model.tfm").write_text(model.replace("eos = 0  pad = 0  max_length = 40", "pad = 0  max_new_tokens = 9"))
+    made = test_web.tfmc("compile", folder / "model.tfm", "--weights", case / "weights.safetensors", "-q", f"--target={wasm.TRIPLE}",
+                         "-o", folder / "m")
+    (folder / "page.html").write_text(CALLING.replace("CALLS", ", ".join(CALLS)))
+    said = {"failed": made.stderr} if made.returncode else test_web.in_chromium(folder, "page.html")
+    if "failed" in said:
+        return said["failed"]
+    wrong = [f"{options}: {got}" for (options, want), got in zip(CALLS.items(), said["said"], strict=True)
+             if (got != want if isinstance(want, int) else want not in str(got))]
+    return "; ".join(wrong) or None
+
+
 # ---- types ----
 
 USES = """import { open, TfmError, takesRelaxed } from '%s';
@@ -265,7 +304,8 @@ def writing(case):
 TESTS = [("embedded_weights", embedded_weights, "wasmtime"), ("deterministic", deterministic, "wasmtime"),
          ("embedded_in_chromium", embedded_in_chromium, "chromium wasmtime"),
          ("translator_with_beams", writing(TRANSLATOR), "chromium"), ("chat_that_samples", writing(CHAT), "chromium"),
-         ("decoder_with_beams", writing(BEAMS), "chromium"), ("minilm", embeds, "chromium weights"), ("types", types, "tsc")]
+         ("decoder_with_beams", writing(BEAMS), "chromium"), ("minilm", embeds, "chromium weights"),
+         ("options_of_a_call", options_of_a_call, "chromium"), ("types", types, "tsc")]
 
 
 def main(argv):

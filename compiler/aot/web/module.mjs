@@ -13,6 +13,7 @@ const ERROR = { message: 4, reason: 516, place: 520, bytes: 524 }; // tfm_error,
 const RESULT = { n: 0, width: 8, sequences: 16, lengths: 20, scores: 24, token_scores: 40, bytes: 48 }; // tfm_generated
 const MOST_DIMS = 8;
 const TYPES = { f32: Float32Array, i32: Int32Array, bool: Uint8Array };
+const LIMITS = ['max_length', 'max_new_tokens'];
 
 function refuse(message, status = USAGE) {
   throw new TfmError(message, status);
@@ -126,10 +127,16 @@ async function read(memory, from, signal, progress) {
 
 // ---- tensors ----
 
-function whole(name, value) {
-  if (typeof value === 'bigint') return value;
-  if (!Number.isSafeInteger(Number(value))) refuse(`"${name}" is a whole number, not ${value}`, INPUT);
+function whole(name, value, fits = n => BigInt.asIntN(64, n) === n) {
+  if (typeof value !== 'bigint' && !Number.isSafeInteger(value)) refuse(`"${name}" is a whole number, not ${value}`, INPUT);
+  if (!fits(BigInt(value))) refuse(`"${name}" is ${value}, which is out of range`, INPUT);
   return BigInt(value);
+}
+
+// true and false, or 1 and 0 as in a generate block.
+function flag(name, value) {
+  if (value !== true && value !== false && value !== 1 && value !== 0) refuse(`"${name}" is true or false, not ${value}`, INPUT);
+  return Number(value);
 }
 
 const dtype = type => type.split('[')[0];
@@ -314,13 +321,21 @@ class Model {
     memory.bytes.fill(0, at, at + about.bytes);
     view().setUint32(at, about.bytes, true);
     memory.call('generate_defaults', at);
+    // A limit replaces both of the block. One of -1 says in C that none is given; here it was.
+    const limits = LIMITS.filter(name => options[name] != null);
+    for (const name of limits) if (whole(name, options[name]) === -1n) refuse(`${name} must be 1 or more`, INPUT);
+    if (limits.length) for (const name of LIMITS) view().setBigInt64(at + about.options[name][1], -1n, true);
     for (const [name, value] of Object.entries(options)) {
       const option = about.options[name];
       if (!option) refuse(`generation has no option "${name}"`);
+      if (value == null) continue; // not given, as in a config
       const [kind, offset] = option, place = at + offset;
-      if (kind === 'real') view().setFloat64(place, Number(value), true);
-      else if (kind === 'flag') view().setInt32(place, value ? 1 : 0, true);
-      else if (kind === 'early') view().setInt32(place, value === 'never' ? 2 : value ? 1 : 0, true);
+      if (kind === 'real') {
+        if (typeof value !== 'number') refuse(`"${name}" is a number, not ${value}`, INPUT);
+        view().setFloat64(place, value, true);
+      } else if (kind === 'flag') view().setInt32(place, flag(name, value), true);
+      else if (kind === 'early') view().setInt32(place, value === 'never' ? 2 : flag(name, value), true);
+      else if (kind === 'seed') view().setBigInt64(place, whole(name, value, n => BigInt.asUintN(64, n) === n), true);
       else if (kind === 'tokens') {
         const list = [value].flat(), tokens = take(list.length * 8);
         list.forEach((token, i) => view().setBigInt64(tokens + 8 * i, whole(name, token), true));

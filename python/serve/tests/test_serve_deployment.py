@@ -66,7 +66,7 @@ class Deployment(Case):
             for key, status in (("a" * 32, 200), ("b" * 32, 401)):
                 self.assertEqual(Client(server.port, key=key).get("/info").status, status)
             keys.write_text("two " + "b" * 32 + "\n")
-            done = subprocess.run(["sh", "-c", service["ExecReload"]], env={**os.environ, "MAINPID": str(server.process.pid)})
+            done = subprocess.run(["/bin/sh", "-c", service["ExecReload"]], env={**os.environ, "MAINPID": str(server.process.pid)})
             self.assertEqual(done.returncode, 0)
             server.wait_for("keys")
             self.assertEqual(Client(server.port, key="b" * 32).get("/info").status, 200)
