@@ -172,16 +172,26 @@ def test_headers():
     check("#define SPEAKER_VOCAB 50" in open("speaker.h").read(), "the number of tokens is in the header")
 
 
-def build(tfmc, source, program, sanitizers, more=()):
-    """more: functions beside those of memory whose calls the program counts."""
+def compiler_command(tfmc, source, sanitizers):
     compiler = "clang-14" if sanitizers else os.environ.get("CC", "cc")
     flags = ["-std=gnu17", "-O1", "-g", "-ffp-contract=off", "-Wall", "-Wextra", *(f"-fsanitize={s}" for s in sanitizers)]
     flags += ["-fno-sanitize-recover=all"] if "undefined" in sanitizers else []
+    return [compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include",
+            "-I", f"{os.path.dirname(tfmc)}/generated/include", f"-I{source}/runtime"]
+
+
+def compile_runtime(command, source):
+    """Once for all programs: its objects, which lie here."""
+    files = runtime_files(source)
+    proc = run(*command, "-c", *files)
+    check(proc.returncode == 0, f"the runtime: {proc.stderr}")
+    return [os.path.basename(path)[:-1] + "o" for path in files] if proc.returncode == 0 else None
+
+
+def build(command, source, program, runtime, more=()):
+    """more: functions beside those of memory whose calls the program counts."""
     wraps = ",".join(f"--wrap={name}" for name in ("malloc", "calloc", "realloc", "aligned_alloc", *more))
-    proc = run(compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include",
-               "-I", f"{os.path.dirname(tfmc)}/generated/include",
-               f"-I{source}/runtime",
-               f"{source}/tests/e2e/host/{program}.c", *runtime_files(source),
+    proc = run(*command, f"{source}/tests/e2e/host/{program}.c", *runtime,
                *(f"{name}.o" for name in MODELS if name != "silent"), "-o", program, "-lm", "-lpthread", "-ldl", f"-Wl,{wraps}")
     check(proc.returncode == 0, f"{program}: {proc.stderr}")
     return proc.returncode == 0
@@ -236,6 +246,21 @@ def test_sources(tfmc):
               f"writing_sources {threads}: exit {proc.returncode}: {proc.stdout}{proc.stderr}, wanted {written}")
 
 
+def test_programs(tfmc, runs, built):
+    if built("writing"):
+        test_program("./writing", "1")
+        test_program("./writing", "2")
+    if built("writing_ragged"):
+        test_ragged(tfmc)
+    if built("writing_sources"):
+        test_sources(tfmc)
+    if built("writing_guesses", "tfm_decoder_step"):
+        test_program("./writing_guesses", "1")
+        test_program("./writing_guesses", "2")
+    if built("writing_threads"):
+        test_program("./writing_threads", runs)
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("tfmc")
@@ -248,18 +273,10 @@ def main():
         os.chdir(folder)
         make_models(tfmc)
         test_headers()
-        if build(tfmc, source, "writing", given.sanitize):
-            test_program("./writing", "1")
-            test_program("./writing", "2")
-        if build(tfmc, source, "writing_ragged", given.sanitize):
-            test_ragged(tfmc)
-        if build(tfmc, source, "writing_sources", given.sanitize):
-            test_sources(tfmc)
-        if build(tfmc, source, "writing_guesses", given.sanitize, ["tfm_decoder_step"]):
-            test_program("./writing_guesses", "1")
-            test_program("./writing_guesses", "2")
-        if build(tfmc, source, "writing_threads", given.sanitize):
-            test_program("./writing_threads", given.runs)
+        command = compiler_command(tfmc, source, given.sanitize)
+        runtime = compile_runtime(command, source)
+        if runtime:
+            test_programs(tfmc, given.runs, lambda program, *more: build(command, source, program, runtime, more))
         os.chdir("/")
     print(f"{passed} passed, {failed} failed")
     return failed > 0
