@@ -100,7 +100,7 @@ class QuarterOfHeads(nn.Module):
         q = self.q(x).view(b, t, 4, 4).transpose(1, 2)
         k, v = self.kv(x).view(b, t, 2, 2, 2).unbind(-1)
         k, v = (torch.cat([y, y], -1).transpose(1, 2) for y in (k, v))
-        bias = -torch.arange(t).sub(torch.arange(t)[:, None]).abs().float()
+        bias = -torch.arange(t).sub(torch.arange(t)[:, None]).abs().to(x.dtype)
         keep = torch.ones(t, t, dtype=torch.bool).tril()
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         c = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.3, enable_gqa=True)
