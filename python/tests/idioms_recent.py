@@ -162,7 +162,7 @@ class Forgetting(nn.Module):
         log = F.logsigmoid(self.gate(x).float()).transpose(-1, -2)
         total = torch.cumsum(log, dim=-1)
         bias = (total[..., :, None] - total[..., None, :]).tril_()
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.where(torch.ones_like(bias).tril() > 0, bias, -torch.inf))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.where(torch.ones_like(bias).tril() > 0, bias, -torch.inf).to(q.dtype))
 
 
 @idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": BT})
