@@ -23,22 +23,6 @@ static LibraryParts named(Arena *arena, const LibraryParts *parts) {
   return whole;
 }
 
-/* Returns the object code of a module, which this consumes. NULL data after an error. The bytes are copied to the
- * arena, because LLVM's buffer would have to be freed by everyone who drops them. */
-static Bytes object_of(Arena *arena, Diag *diag, LLVMModuleRef module, const TargetInfo *target) {
-  Bytes bytes = {0};
-  LLVMTargetMachineRef machine = target_machine(diag, target);
-  LLVMMemoryBufferRef buffer = machine ? emit_object(diag, module, machine, false) : NULL;
-  if (buffer) {
-    bytes.size = LLVMGetBufferSize(buffer);
-    bytes.data = arena_copy(arena, LLVMGetBufferStart(buffer), bytes.size);
-    LLVMDisposeMemoryBuffer(buffer);
-  }
-  LLVMDisposeModule(module);
-  if (machine) LLVMDisposeTargetMachine(machine);
-  return bytes;
-}
-
 /* A library holds the kernels of several instruction sets, and equal specs have equal names, so an ending makes the
  * names differ; a module has one set. Objects with kernels for modules are a list, since nothing joins them. */
 static bool add_kernels(Arena *arena, Diag *diag, const LibraryPlans *plans, const CodeCache *cache, ObjectList *list) {
@@ -59,7 +43,11 @@ static bool add_kernels(Arena *arena, Diag *diag, const LibraryPlans *plans, con
 static Bytes object_for_any(Arena *arena, Diag *diag, const LibraryParts *parts, LLVMModuleRef module) {
   const TargetInfo *target = parts->plans[0].forward->target;
   const bool is_module = family_makes_modules(target->family);
-  return object_of(arena, diag, module, is_module ? target : target_baseline(target));
+  LLVMTargetMachineRef machine = target_machine(diag, is_module ? target : target_baseline(target));
+  if (!machine) return LLVMDisposeModule(module), (Bytes){0};
+  const Bytes bytes = object_bytes(arena, diag, module, machine);
+  LLVMDisposeTargetMachine(machine);
+  return bytes;
 }
 
 /* Each object is generated for its own instruction set. */

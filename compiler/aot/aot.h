@@ -13,8 +13,8 @@
 #include "aot/link.h"
 #include "aot/module_loader.h"
 
-/* Makes the objects: one with the kernels of each instruction set (several for a module), then the rest. No items after
- * an error. */
+/* Makes the objects: one with the kernels of each instruction set (several for a module, none where there are no
+ * kernels), then the rest. No items after an error. */
 BytesList aot_objects(Arena *arena, Diag *diag, const LibraryParts *parts);
 /* Makes a shared library with this soname. compiler: the C compiler, which links; NULL: the library is written without
  * one. NULL data after an error. */

@@ -1,7 +1,6 @@
 /* In: kernels of a plan. Out: objects, from the cache of generated code or new (kernel_objects.h). */
 #include "jit/kernel_objects.h"
 
-#include <llvm-c/Core.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -66,19 +65,22 @@ static Parts parts_of(Arena *arena, const Plan *plan) {
 
 // ---- their objects ----
 
-/* Each module has a context of its own, which goes with it: nothing is shared between parts. The bytes are copied to
- * the arena, because LLVM's buffer would have to be freed by everyone who drops them. */
-static Bytes generate(Arena *arena, Diag *diag, const Plan *plan, LLVMTargetMachineRef machine) {
+Bytes object_bytes(Arena *arena, Diag *diag, LLVMModuleRef module, LLVMTargetMachineRef machine) {
   Bytes bytes = {0};
-  LLVMContextRef context = LLVMContextCreate();
-  LLVMModuleRef module = kernels_module(context, plan);
-  LLVMMemoryBufferRef object = emit_object(diag, module, machine, false);
-  if (object) {
-    bytes.size = LLVMGetBufferSize(object);
-    bytes.data = arena_copy(arena, LLVMGetBufferStart(object), bytes.size);
-    LLVMDisposeMemoryBuffer(object);
+  LLVMMemoryBufferRef buffer = emit_object(diag, module, machine, false);
+  if (buffer) {
+    bytes.size = LLVMGetBufferSize(buffer);
+    bytes.data = arena_copy(arena, LLVMGetBufferStart(buffer), bytes.size);
+    LLVMDisposeMemoryBuffer(buffer);
   }
   LLVMDisposeModule(module);
+  return bytes;
+}
+
+/* Each module has a context of its own, which goes with it: nothing is shared between parts. */
+static Bytes generate(Arena *arena, Diag *diag, const Plan *plan, LLVMTargetMachineRef machine) {
+  LLVMContextRef context = LLVMContextCreate();
+  const Bytes bytes = object_bytes(arena, diag, kernels_module(context, plan), machine);
   LLVMContextDispose(context);
   return bytes;
 }

@@ -6,8 +6,15 @@
 #ifndef TFM_JIT_KERNEL_OBJECTS_H
 #define TFM_JIT_KERNEL_OBJECTS_H
 
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
 #include "base/bytes.h"
 #include "jit/code_cache.h"
+
+/* The object code of a module, which this consumes. NULL data after an error. The bytes are copied to the arena,
+ * because LLVM's buffer would have to be freed by everyone who drops them. */
+Bytes object_bytes(Arena *arena, Diag *diag, LLVMModuleRef module, LLVMTargetMachineRef machine);
 
 /* What the cache has not is generated and stored. `cache` may be NULL. No items after an error. */
 BytesList kernel_objects(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache);

@@ -92,7 +92,6 @@ class Writer(unittest.TestCase):
         writer.handle(logging.LogRecord("tfmc_serve", logging.INFO, __file__, 1, "%d of it", ("x",), None))
         self.assertIn("'%d of it'", pipe.readline())
 
-
     def test_errors_wait_a_moment_for_what_nobody_reads(self):
         """For the lines before the first; not again until there is a reader."""
         pipe, writer = self.start(500)
