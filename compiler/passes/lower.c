@@ -15,6 +15,7 @@ enum { MOST_MIXED = 32 }; /* heads or channels that are mixed where they lie: th
  *
  *   gather of a table [n, a, b]       gather of [n, a*b], reshaped
  *   softmax along another axis        permuted, along the last axis, permuted back
+ *   linear from one feature           pointwise: x * w + 0, each with each
  *   linear with a computed weight     matmul with the weight transposed: only weights that are known are packed
  *   shift by n                        slice of a concat of zeros and x that shifts of x share; far: taken, or 0
  *   linear of a few heads or channels, moved to the end and back: matmul of the weight and what lies there
@@ -74,11 +75,30 @@ static Node *lower_bias(Pass *pass, Builder *b, Node *node) {
   return match_swap_last_two(b, build_binary(b, OP_ADD, mixed(b, linear), match_reshape(b, bias, 2, column)));
 }
 
+/* A linear from one feature: a column times a row. The chain of one product is the product, added to its 0, which makes
+ * 0 of -0; as pointwise work it becomes one with what follows, where a tile is a call for every few results. */
+static Node *from_one_feature(Builder *b, Node *node) {
+  Node *x = node->inputs.items[0], *w = node->inputs.items[1];
+  int64_t k;
+  if (!size_is_const(w->dims[1], &k) || k != 1 || node->attr.form != TFM_FORM_F32) return NULL;
+  Node *inputs[] = {x, match_reshape(b, w, 1, (const Size *const[]){w->dims[0]})};
+  Node *by = graph_add(b->graph, b->before, OP_POINTWISE, DTYPE_F32, node->rank, (const Size *const *)node->dims, 2,
+                       inputs, b->origin);
+  Arena *arena = b->graph->arena;
+  Expr *product = expr_op(arena, OP_MUL, DTYPE_F32, expr_input(arena, DTYPE_F32, 0), expr_input(arena, DTYPE_F32, 1),
+                          NULL);
+  by->attr.expr = expr_op(arena, OP_ADD, DTYPE_F32, product, expr_number(arena, 0), NULL);
+  return by;
+}
+
 /* Only weights that are known before any run are packed. A vector becomes a matrix of one row, and back. */
 static Node *lower_linear(Pass *pass, Builder *b, Node *node) {
   Node *x = node->inputs.items[0], *w = node->inputs.items[1];
   if (mixes_in_place(pass, node, node)) return match_swap_last_two(b, mixed(b, node));
-  if (match_is_static(pass, w) || node->attr.expr) return NULL;
+  if (node->attr.expr) return NULL;
+  Node *product = from_one_feature(b, node);
+  if (product) return product;
+  if (match_is_static(pass, w)) return NULL;
   Node *transposed = match_swap_last_two(b, w);
   if (x->rank > 1) return build_matmul(b, x, transposed);
   const Size *one = size_const(pass->graph->sizes, 1);
