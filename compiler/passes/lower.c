@@ -75,8 +75,9 @@ static Node *lower_bias(Pass *pass, Builder *b, Node *node) {
   return match_swap_last_two(b, build_binary(b, OP_ADD, mixed(b, linear), match_reshape(b, bias, 2, column)));
 }
 
-/* A linear from one feature: a column times a row. The chain of one product is the product, added to 0, which makes
- * 0 of -0 (with FMA a product that underflowed kept its sign); as pointwise work it becomes one with what follows, where a tile is a call for every few results. */
+/* A linear from one feature: a column times a row. The chain of one product is the product, added to 0, which makes 0
+ * of -0 (with FMA a product that underflowed kept its sign); as pointwise work it becomes one with what follows, where a
+ * tile is a call for every few results. */
 static Node *from_one_feature(Builder *b, Node *node) {
   Node *x = node->inputs.items[0], *w = node->inputs.items[1];
   int64_t k;
