@@ -214,6 +214,28 @@ Test(plan_products, panels_stay_beside_lines_of_columns) {
   }
 }
 
+/* Taps of a convolution's weights that a run is given, every fourth number of them, are brought together once and not in
+ * each row; a single row reads them where they lie. */
+Test(plan_products, columns_that_lie_apart_are_brought_together_for_many_rows) {
+  for (int rows = 0; rows < 2; rows++) {
+    StrBuf text = strbuf_new(arena);
+    const char *n = rows ? "t" : "1";
+    strbuf_printf(&text,
+                  "graph G(sizes t) {\n"
+                  "  %%0 = input \"x\" : f32[%s, 96]\n"
+                  "  %%1 = input \"w\" : f32[96, 4]\n"
+                  "  %%2 = slice %%1, starts=[0, 1] : f32[96, 1]\n"
+                  "  %%3 = reshape %%2 : f32[96]\n"
+                  "  %%4 = pointwise %%0, %%3, { mul($0, $1) } : f32[%s, 96]\n"
+                  "  output y = %%4\n"
+                  "}\n", n, n);
+    const tfm_program *p = plan(text.text);
+    cr_assert_eq(p->n_steps, 1u + (unsigned)rows);
+    const tfm_operand *tap = &p->operands[p->rows[p->steps[rows].index].first_operand + 2];
+    cr_assert_eq(tap->space, rows ? TFM_SPACE_BUFFER : TFM_SPACE_INPUT);
+  }
+}
+
 /* Heads are put side by side where they are made, if a product reads them turned: rows of 128 floats without a line
  * between them would fall into few sets of the cache. */
 Test(plan_products, heads_that_a_turned_product_reads_are_not_copied) {
