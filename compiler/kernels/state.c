@@ -374,7 +374,8 @@ static unsigned vector_bytes(const StateKernel *s) { return s->e->target->vector
 /* Whether vectors lie at multiples of their size, as stores past the caches need it. */
 static LLVMValueRef are_aligned(StateKernel *s, const Rows *rows) {
   Emitter *e = s->e;
-  LLVMValueRef at = LLVMBuildPtrToInt(e->builder, rows->base, e->i64, ""), both = LLVMBuildOr(e->builder, at, rows->bytes, "");
+  LLVMValueRef at = LLVMBuildPtrToInt(e->builder, rows->base, e->i64, "");
+  LLVMValueRef both = LLVMBuildOr(e->builder, at, rows->bytes, "");
   return emit_icmp(e, LLVMIntEQ, LLVMBuildAnd(e->builder, both, emit_i64(e, vector_bytes(s) - 1), ""), emit_i64(e, 0));
 }
 
