@@ -161,6 +161,14 @@ LLVMValueRef emit_store(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, un
   return store;
 }
 
+void emit_store_past_caches(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, unsigned alignment) {
+  static const char kind[] = "nontemporal";
+  LLVMMetadataRef one = LLVMValueAsMetadata(emit_i32(e, 1));
+  LLVMValueRef mark = LLVMMetadataAsValue(e->context, LLVMMDNodeInContext2(e->context, &one, 1));
+  LLVMSetMetadata(emit_store(e, value, pointer, alignment), LLVMGetMDKindIDInContext(e->context, kind, sizeof kind - 1),
+                  mark);
+}
+
 /* An alloca in the entry block is memory of the frame; one in a loop would take new memory in every turn. */
 LLVMValueRef emit_stack(Emitter *e, LLVMTypeRef type, unsigned alignment) {
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);

@@ -67,6 +67,9 @@ LLVMValueRef emit_least(Emitter *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_offset(Emitter *e, LLVMValueRef pointer, LLVMValueRef bytes);
 LLVMValueRef emit_load(Emitter *e, LLVMTypeRef type, LLVMValueRef pointer, unsigned alignment);
 LLVMValueRef emit_store(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, unsigned alignment);
+/* The same where nobody reads the memory soon: its lines are not read first. Not ordered with other stores before a
+ * fence. Aligned to the value. */
+void emit_store_past_caches(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, unsigned alignment);
 /* Lanes whose mask is false are not touched; they are loaded as 0. */
 LLVMValueRef emit_load_masked(Emitter *e, LLVMTypeRef vector, LLVMValueRef pointer, LLVMValueRef mask,
                               unsigned alignment);

@@ -10,7 +10,7 @@
 #include "kernels/emit.h"
 #include "kernels/kernel_tuning.h"
 
-enum { MOST_VECTORS = TFM_STATE_COLUMNS / LANES };
+enum { MOST_VECTORS = TFM_STATE_COLUMNS / LANES, LINE = LANES * sizeof(float) };
 
 typedef struct StateKernel {
   Emitter *e;
@@ -23,6 +23,7 @@ typedef struct StateKernel {
 typedef struct Rows { /* of a state in memory; base NULL: nowhere */
   LLVMValueRef base, bytes; /* from row to row */
   unsigned align;
+  bool is_far; /* written past the caches */
 } Rows;
 
 typedef struct Written { /* a step that a walk writes; NULL: it does not fade, gives nothing */
@@ -91,13 +92,17 @@ static Lanes faded(StateKernel *s, const Factors *factors, LLVMValueRef i, Lanes
 
 /* Rows of the state in scratch, which are aligned. */
 static Rows scratch_rows(StateKernel *s) {
-  return (Rows){s->state, emit_i64(s->e, (int64_t)(s->vectors * LANES * sizeof(float))), 64};
+  return (Rows){
+      .base = s->state, .bytes = emit_i64(s->e, (int64_t)(s->vectors * LANES * sizeof(float))), .align = LINE};
 }
 
 static void store_row(StateKernel *s, const Rows *rows, LLVMValueRef i, Lanes row) {
   if (!rows->base) return;
   LLVMValueRef at = emit_offset(s->e, rows->base, emit_mul(s->e, i, rows->bytes));
-  for (unsigned j = 0; j < s->vectors; j++) emit_store(s->e, row.v[j], vector_at(s, at, j), rows->align);
+  for (unsigned j = 0; j < s->vectors; j++) {
+    if (rows->is_far) emit_store_past_caches(s->e, row.v[j], vector_at(s, at, j), rows->align);
+    else emit_store(s->e, row.v[j], vector_at(s, at, j), rows->align);
+  }
 }
 
 /* Rows of a state lie further apart than a block is wide, over many pages, so the processor does not foresee them. A
@@ -112,7 +117,8 @@ static void ask_for_row(StateKernel *s, const Rows *rows, LLVMValueRef i, int64_
 static Lanes load_row(StateKernel *s, const Walk *walk, LLVMValueRef i) {
   Lanes row;
   LLVMValueRef at = emit_offset(s->e, walk->from.base, emit_mul(s->e, i, walk->from.bytes));
-  if (walk->soon) ask_for_row(s, &walk->from, i, STATE_AHEAD), ask_for_row(s, walk->soon, i, 0);
+  if (walk->soon) ask_for_row(s, &walk->from, i, STATE_AHEAD);
+  if (walk->soon && !walk->soon->is_far) ask_for_row(s, walk->soon, i, 0);
   for (unsigned j = 0; j < s->vectors; j++)
     row.v[j] = emit_load(s->e, lanes_type(s->e->f32), vector_at(s, at, j), walk->from.align);
   return row;
@@ -228,8 +234,12 @@ static void give(StateKernel *s, LLVMValueRef t, Lanes y) {
   if (s->spec->part == STATE_GIVES) store_columns(s, at_step(s, ARG(s, y, pointer), ARG(s, y_step, i64), t), y);
 }
 
-static Rows rows_before(StateKernel *s) { return (Rows){ARG(s, in, pointer), ARG(s, in_row, i64), 4}; }
-static Rows rows_behind(StateKernel *s) { return (Rows){ARG(s, out, pointer), ARG(s, out_row, i64), 4}; }
+static Rows rows_before(StateKernel *s) {
+  return (Rows){.base = ARG(s, in, pointer), .bytes = ARG(s, in_row, i64), .align = 4};
+}
+static Rows rows_behind(StateKernel *s) {
+  return (Rows){.base = ARG(s, out, pointer), .bytes = ARG(s, out_row, i64), .align = 4};
+}
 
 /* Writes step t and gives its result; fades and reads for step `next` in the same walk, unless that is NULL. `kept`:
  * where the state behind the step goes too. A walk fetches what the one behind it takes. */
@@ -295,7 +305,9 @@ static void emit_stretches(StateKernel *s, LLVMValueRef last) {
   Loop stretches = loop_begin(e, emit_i64(e, 0), LLVMBuildSDiv(e->builder, last, stretch, ""), 1);
   for (unsigned i = 0; i < s->vectors; i++) r.v[i] = loop_carry(e, &stretches, r.v[i]);
   LLVMValueRef first = emit_mul(e, stretches.index, stretch), end = emit_sub(e, emit_add(e, first, stretch), one);
-  const Rows kept = {at_step(s, ARG(s, kept, pointer), ARG(s, kept_step, i64), stretches.index), kept_row, 64};
+  const Rows kept = {.base = at_step(s, ARG(s, kept, pointer), ARG(s, kept_step, i64), stretches.index),
+                     .bytes = kept_row,
+                     .align = LINE};
   r = emit_all_steps(s, first, end, r, emit_read_step);
   keep_reads(s, end, r);
   emit_step_to(s, end, emit_add(e, end, one), kept, &r);
@@ -307,7 +319,9 @@ static void emit_stretches(StateKernel *s, LLVMValueRef last) {
 }
 
 static Rows either(StateKernel *s, LLVMValueRef condition, Rows yes, Rows no) {
-  return (Rows){emit_select(s->e, condition, yes.base, no.base), emit_select(s->e, condition, yes.bytes, no.bytes), 4};
+  return (Rows){.base = emit_select(s->e, condition, yes.base, no.base),
+                .bytes = emit_select(s->e, condition, yes.bytes, no.bytes),
+                .align = 4};
 }
 
 /* Writes and gives `n` steps from step t on in one walk; `end`: the first that does not exist. */
@@ -343,9 +357,9 @@ static void emit_unread_steps(StateKernel *s, LLVMValueRef last) {
 
 /* One step takes its time for bytes: what is read once is still in a cache, so it fades a second time, and nothing is
  * written but the state behind the step. */
-static void emit_one_step(StateKernel *s) {
+static void emit_one_step_to(StateKernel *s, Rows behind) {
   LLVMValueRef zero = emit_i64(s->e, 0);
-  const Rows before = rows_before(s), behind = rows_behind(s);
+  const Rows before = rows_before(s);
   Lanes r = lanes_splat(s->e, emit_f32(s->e, 0)), sums[MOST_SUMS];
   const Walk reads = {.from = before, .decay = decay_at(s, zero), .k_read = read_at(s, zero), .soon = &behind};
   if (reads.k_read) emit_walk(s, &reads, &r);
@@ -353,6 +367,36 @@ static void emit_one_step(StateKernel *s) {
                        .from = before, .to = behind, .soon = reads.k_read ? NULL : &behind};
   emit_walk(s, &writes, sums);
   store_columns(s, ARG(s, y, pointer), sums[0]);
+}
+
+static unsigned vector_bytes(const StateKernel *s) { return s->e->target->vector_floats * (unsigned)sizeof(float); }
+
+/* Whether vectors lie at multiples of their size, as stores past the caches need it. */
+static LLVMValueRef are_aligned(StateKernel *s, const Rows *rows) {
+  Emitter *e = s->e;
+  LLVMValueRef at = LLVMBuildPtrToInt(e->builder, rows->base, e->i64, "");
+  LLVMValueRef both = LLVMBuildOr(e->builder, at, rows->bytes, "");
+  return emit_icmp(e, LLVMIntEQ, LLVMBuildAnd(e->builder, both, emit_i64(e, vector_bytes(s) - 1), ""), emit_i64(e, 0));
+}
+
+/* Whoever reads the state next, another thread perhaps, finds it there: hence the fence. */
+static void emit_one_step(StateKernel *s) {
+  Emitter *e = s->e;
+  const Rows behind = rows_behind(s);
+  if (!s->spec->passes_caches) {
+    emit_one_step_to(s, behind);
+    return;
+  }
+  LLVMBasicBlockRef past = emit_block(e, "past"), through = emit_block(e, "through"), done = emit_block(e, "done");
+  emit_branch(e, are_aligned(s, &behind), past, through);
+  emit_at(e, past);
+  emit_one_step_to(s, (Rows){.base = behind.base, .bytes = behind.bytes, .align = vector_bytes(s), .is_far = true});
+  LLVMBuildFence(e->builder, LLVMAtomicOrderingSequentiallyConsistent, false, "");
+  emit_jump(e, done);
+  emit_at(e, through);
+  emit_one_step_to(s, behind);
+  emit_jump(e, done);
+  emit_at(e, done);
 }
 
 void emit_STATE(Emitter *e, const KernelSpec *spec, const char *name) {

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "plan/cost_layout.h"
 #include "plan/nest.h"
 
 Body body_new(const Node *node, uint32_t rank, const Size *const *dims, const Expr *expr) {
@@ -21,10 +22,25 @@ static uint32_t add_size(Planner *p, Nest *nest, const Expr *expr) {
   return nest_add_operand(nest, &operand);
 }
 
+/* Whether the value is one row whose columns lie apart, such as a tap of a convolution's weights, and is read again in
+ * each of many rows: then to bring it together once is cheaper. */
+static bool is_scattered_row(Planner *p, const Body *body, const Node *node, const View *view, int64_t *columns) {
+  if (body->rank < 2 || view->rank == 0 || view->dtype != DTYPE_F32 || p->prepare) return false;
+  if (p->values[node->id].is_prepare || view_has_contiguous_columns(view)) return false;
+  if (size_equals(view->strides[view->rank - 1], 0)) return false;
+  return size_is_const(view->dims[view->rank - 1], columns) && !cost_columns_are_short(*columns) &&
+         size_equals(math_product(&p->math, view->rank - 1, view->dims), 1) &&
+         !size_equals(math_product(&p->math, body->rank - 1, body->dims), 1);
+}
+
 /* Numbers behind the node's own inputs are the parts that body_split computed. */
 static View input_view(Planner *p, const Body *body, uint32_t input) {
-  uint32_t n = (uint32_t)body->node->inputs.n;
-  return input < n ? plan_view(p, body->node->inputs.items[input]) : body->parts.items[input - n];
+  const uint32_t n = (uint32_t)body->node->inputs.n;
+  if (input >= n) return body->parts.items[input - n];
+  const Node *node = body->node->inputs.items[input];
+  const View view = plan_view(p, node);
+  int64_t columns;
+  return is_scattered_row(p, body, node, &view, &columns) ? plan_compact(p, node, true, columns) : view;
 }
 
 /* A gather reads rows of a table: the ids are one per row of the nest, and the table's columns are the nest's columns.

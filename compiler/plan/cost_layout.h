@@ -48,6 +48,14 @@ static inline uint8_t cost_one_step_columns(uint32_t vector_floats, int64_t colu
   return (uint8_t)n;
 }
 
+/* Whether states of so many bytes, all that a step leaves of a row, are written past the caches. With those before the
+ * step they fill a cache of the third level, so the next step reads them from memory anyway, and a line that is written
+ * otherwise is read first. Smaller ones are near when they are read. */
+static inline bool cost_states_pass_caches(int64_t bytes) {
+  enum { FEWEST = 16 << 20 };
+  return bytes >= FEWEST;
+}
+
 /* The same of a gradient's walks beside the state before each step, which take their time for bytes too, but read and
  * write in one walk, with three registers for each vector. */
 static inline uint8_t cost_kept_columns(uint32_t vector_floats, int64_t rows, int64_t columns) {

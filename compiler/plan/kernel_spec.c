@@ -129,6 +129,7 @@ static void print_STATE_KEPT(StrBuf *out, const KernelSpec *spec) { print_STATE_
 static void print_STATE(StrBuf *out, const KernelSpec *spec) {
   static const char *const parts[N_STATE_PARTS] = {"", " one", " passes"};
   strbuf_add(out, parts[spec->part]);
+  if (spec->passes_caches) strbuf_add(out, " past caches");
   print_STATE_GRAD(out, spec);
 }
 

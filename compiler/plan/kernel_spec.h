@@ -68,6 +68,7 @@ typedef struct KernelSpec {
   bool all_columns; /* x is one row, whose columns side by side are however many, and neighbours */
   /* STATE, STATE_KEPT, STATE_GRAD: width too, the columns of a block */
   StatePart part;             /* STATE */
+  bool passes_caches;         /* STATE of one step: the state behind it is not written into caches */
   bool fades;                 /* each step multiplies the rows of the state first */
   bool fades_by_rows;         /* by a factor for each */
   uint8_t beta;               /* tfm_beta */

@@ -231,6 +231,20 @@ static uint8_t block_of_state(const Planner *p, int64_t n, const Size *columns) 
   return cost_state_columns(p->target->vector_floats, n, columns_or_0(columns));
 }
 
+/* Whether the states that the program gives, of a row, lie in memory rather than in a cache. */
+static bool states_pass_caches(const Planner *p) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < p->outputs.n; i++) {
+    const Node *node = p->outputs.items[i].node;
+    int64_t of_row = dtype_bytes[node->dtype], n;
+    if (!role_is_state(p->outputs.items[i].role)) continue;
+    for (uint32_t axis = 0; axis < node->rank; axis++)
+      if (size_is_const(node->dims[axis], &n)) of_row *= n;
+    bytes += of_row;
+  }
+  return p->target->family == TFM_FAMILY_X86_64 && p->target->vector_floats > 1 && cost_states_pass_caches(bytes);
+}
+
 void plan_linear_attention(Planner *p, const Node *node) {
   Node *const *xs = node->inputs.items;
   const uint32_t rank = node->rank;
@@ -256,7 +270,7 @@ void plan_linear_attention(Planner *p, const Node *node) {
   step.one = TFM_NONE;
   if (step.has_initial) {
     step.one_block = cost_one_step_columns(p->target->vector_floats, columns_or_0(node->dims[rank - 1]));
-    spec.part = STATE_GIVES_ONE, spec.width = step.one_block;
+    spec.part = STATE_GIVES_ONE, spec.width = step.one_block, spec.passes_caches = states_pass_caches(p);
     step.one = plan_kernel(p, &spec);
   }
   for (uint32_t i = 0; i < rank; i++) step.dims[i] = plan_size(p, node->dims[i]);

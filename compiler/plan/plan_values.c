@@ -130,14 +130,14 @@ static Destination destination_in_output(Planner *p, const Node *node, bool is_r
   return (Destination){.view = whole, .stand_in = is_read ? elements : NULL};
 }
 
-static Destination wanted(Planner *p, const Node *node);
+static Destination wanted(Planner *p, const Node *node, bool columns_stay);
 
 /* The memory of a result that an input of it is made in. The first input that asks gives the result its memory, before
  * the result itself is planned. */
 static View memory_of(Planner *p, const Node *node) {
   Value *value = &p->values[node->id];
   if (!value->has_view) {
-    Destination whole = wanted(p, node);
+    Destination whole = wanted(p, node, false);
     take_destination(p, node->dtype, &whole);
     plan_set_view(p, node, &whole.view);
   }
@@ -178,9 +178,14 @@ static bool wanted_by_reshapes(Planner *p, const Node *node, Destination *to) {
   return has_view;
 }
 
+static bool moves_columns(const Node *permute) {
+  return permute->attr.axes[permute->rank - 1] != permute->rank - 1;
+}
+
 /* Follows the only user as far as it is a view, a concat or a scatter that adds to the value, and turns its wish back
- * through the view. A value is not placed in memory with another life: prepared values outlive a run, others do not. */
-static Destination wanted(Planner *p, const Node *node) {
+ * through the view. A value is not placed in memory with another life: prepared values outlive a run, others do not.
+ * columns_stay: a view that is turned has no wish, because most steps cannot write columns that lie apart. */
+static Destination wanted(Planner *p, const Node *node, bool columns_stay) {
   uint32_t n_uses;
   const Node *user = only_user(p, node, &n_uses);
   if (may_be_in_output(p, node, n_uses == 1 && !user)) return destination_in_output(p, node, n_uses > 1);
@@ -188,13 +193,13 @@ static Destination wanted(Planner *p, const Node *node) {
   if (same_life && user->op == OP_CONCAT && !caches_has(p, user)) return part_of_concat(p, user, node);
   if (same_life && user->op == OP_SCATTER && user->inputs.n > 2 && user->inputs.items[2] == node)
     return (Destination){.view = layout_result(p, user, layout_has_columns, NULL, NULL)}; /* as plan_scatter needs it */
-  if (same_life && user->op == OP_PERMUTE) {
-    Destination to = wanted(p, user);
+  if (same_life && user->op == OP_PERMUTE && !(columns_stay && moves_columns(user))) {
+    Destination to = wanted(p, user, columns_stay);
     to.view = view_unpermute(&to.view, user->attr.axes);
     return to;
   }
   if (same_life && user->op == OP_RESHAPE) {
-    Destination to = wanted(p, user);
+    Destination to = wanted(p, user, columns_stay);
     if (view_reshape(&p->math, &to.view, node->rank, (const Size *const *)node->dims, &to.view)) return to;
   }
   Destination to = {0};
@@ -208,7 +213,8 @@ View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fa
   Value *value = &p->values[node->id];
   Destination to = {.view = value->view};
   if (!value->has_view) {
-    to = wanted(p, node);
+    to = wanted(p, node, false);
+    if (!test(p, &to.view) && !fallback) to = wanted(p, node, true);
     if (!test(p, &to.view)) {
       to = (Destination){0};
       if (fallback) to = (Destination){.view = *fallback, .elements = fallback_elements};

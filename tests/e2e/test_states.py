@@ -250,6 +250,26 @@ SEARCHES = [("greedy", []), ("beams", ["--num-beams=3", "--num-return-sequences=
             ("drawn", ["--do-sample", "--seed=5", "--top-k=6", "--temperature=0.9"])]
 
 
+LARGE = """model Large(n = 256, m = 1024) {
+  word = Embedding(23, 64)
+  k = Linear(64, 17 * n)
+  v = Linear(64, 17 * m)
+  b = Linear(64, 17)
+  out = Linear(17 * m, 64)
+  head = Linear(64, 23)
+
+  forward(ids: i32[batch, time]) {
+    x = word(ids)
+    keys = normalize(split_heads(k(x), 17))
+    gain = sigmoid(split_heads(b(x), 17))
+    y = linear_attention(keys, keys, split_heads(v(x), 17), decay = sigmoid(gain + 3), beta = gain)
+    return logits = head(x + out(merge_heads(y)))
+  }
+  generate ids from logits { bos = 1  eos = 2  pad = 0  max_length = 40 }
+}
+"""
+
+
 class Generation(unittest.TestCase):
     def setUp(self):
         States.setUp(self)
@@ -292,6 +312,27 @@ class Generation(unittest.TestCase):
             for form in ("", "bf16", "int8", "int4") if name == MODELS[0] else ("", "int4"):
                 with self.subTest(model=name, form=form):
                     self.check(name, form)
+
+    def test_states_that_no_cache_holds(self):
+        """They are written past the caches, where rows begin at vectors: steps give what whole rows give, by any number of threads."""
+        path = lambda name: os.path.join(self.folder, name)
+        r = np.random.default_rng(2)
+        save_file({"ids": r.integers(3, 23, (1, 5)).astype(np.int32)}, path("in.safetensors"))
+        with open(path("m.tfm"), "w") as file:
+            file.write(LARGE)
+        for m in (1024, 1030):
+            weights = {"word.weight": (23, 64), "head.weight": (23, 64), "head.bias": (23,), "out.weight": (64, 17 * m), "out.bias": (64,),
+                       "v.weight": (17 * m, 64), "v.bias": (17 * m,), "k.weight": (17 * 256, 64), "k.bias": (17 * 256,),
+                       "b.weight": (17, 64), "b.bias": (17,)}
+            save_file({name: r.normal(size=shape, scale=0.2).astype(np.float32) for name, shape in weights.items()}, path("w.safetensors"))
+            for search, options in SEARCHES:
+                written = []
+                for how in (["--recompute"], ["--threads=1"], ["--threads=3"], ["-march=x86-64-v3"]):
+                    self.called("generate", "m.tfm", "-D", f"m={m}", "--weights", "w.safetensors", "--inputs", "in.safetensors",
+                                "--max-new-tokens=6", "-q", "--return-token-scores", "-o", "o.safetensors", *options, *how)
+                    with open(path("o.safetensors"), "rb") as file:
+                        written.append(file.read())
+                self.assertEqual(len(set(written)), 1, f"{search}, {m} columns")
 
     def test_what_is_no_weight_of_a_product_stays_f32(self):
         model = os.path.join(GOLDENS, MODELS[0])

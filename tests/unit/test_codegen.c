@@ -131,6 +131,8 @@ static void add_states(KernelBench *bench) {
   for (uint8_t i = 0; i < (has_wide ? 48 : 24); i += i < 24 ? 1 : 7)
     kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = i / 6 % N_STATE_PARTS, .width = i < 24 ? 32 : 64,
                                    .fades = i % 2, .beta = i / 2 % 3});
+  if (has_wide)
+    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = STATE_GIVES_ONE, .width = 64, .passes_caches = true});
   for (uint8_t i = 0; i < (has_wide ? 18 : 9); i += i < 9 ? 1 : 7)
     kernel_add(bench, (KernelSpec){.family = KERNEL_STATE_GRAD, .width = i < 9 ? 32 : 64, .fades = i % 3 > 0,
                                    .fades_by_rows = i % 3 > 1, .beta = i / 3 % 3});

@@ -315,3 +315,33 @@ Test(plan_caches, rows_of_the_encoder_are_found_by_their_role) {
     cr_expect_eq(plans->decoding.encoder_rows, rows[i]);
   }
 }
+
+/* A line that is written through the caches is read first, which a state of 16 MB, read from memory at the next step
+ * anyway, can do without; smaller ones are near when they are read. */
+Test(plan_caches, large_states_are_written_past_the_caches) {
+  static const char *const sets[] = {"x86-64-v3", "x86-64-v4", "armv8-a"};
+  for (int i = 0; i < 6; i++) {
+    const char *n = i < 3 ? "4096" : "2048";
+    StrBuf text = strbuf_new(arena);
+    strbuf_printf(&text,
+                  "graph S(sizes batch as rows, time.past as past, time.fresh as fresh, time.kept as kept) {\n"
+                  "  %%0 = input \"ids\" as tokens : i32[batch, time.fresh]\n"
+                  "  %%1 = input \"state.0\" as state 0 : f32[batch, %s, 1024]\n"
+                  "  %%2 = weight \"w\" : f32[9, %s]\n"
+                  "  %%3 = weight \"v\" : f32[9, 1024]\n"
+                  "  %%4 = pointwise %%2, %%0, { gather($0, $1) } : f32[batch, time.fresh, %s]\n"
+                  "  %%5 = pointwise %%3, %%0, { gather($0, $1) } : f32[batch, time.fresh, 1024]\n"
+                  "  %%6 = linear_attention %%4, %%4, %%5, %%1, initial=true : f32[batch, time.fresh, 1024]\n"
+                  "  %%7 = linear_attention_state %%6 : f32[batch, %s, 1024]\n"
+                  "  %%8 = slice %%6, starts=[0, time.fresh - time.kept, 0] : f32[batch, time.kept, 1024]\n"
+                  "  output y as logits = %%8\n"
+                  "  output \"state.0\" as state 0 = %%7\n"
+                  "}\n",
+                  n, n, n, n);
+    const Plan *made = plan_on(text.text, sets[i % 3]);
+    const tfm_state_step *step = &made->program.states[0];
+    const KernelSpec *one = &made->kernels.items[step->one].spec, *many = &made->kernels.items[step->kernel].spec;
+    cr_expect_eq(one->passes_caches, i < 2, "%s, %s", n, sets[i % 3]);
+    cr_expect(!many->passes_caches, "%s, %s", n, sets[i % 3]);
+  }
+}

@@ -214,6 +214,47 @@ Test(plan_products, panels_stay_beside_lines_of_columns) {
   }
 }
 
+/* Taps of a convolution's weights that a run is given, every fourth number of them, are brought together once and not in
+ * each row; a single row reads them where they lie. */
+Test(plan_products, columns_that_lie_apart_are_brought_together_for_many_rows) {
+  for (int rows = 0; rows < 2; rows++) {
+    StrBuf text = strbuf_new(arena);
+    const char *n = rows ? "t" : "1";
+    strbuf_printf(&text,
+                  "graph G(sizes t) {\n"
+                  "  %%0 = input \"x\" : f32[%s, 96]\n"
+                  "  %%1 = input \"w\" : f32[96, 4]\n"
+                  "  %%2 = slice %%1, starts=[0, 1] : f32[96, 1]\n"
+                  "  %%3 = reshape %%2 : f32[96]\n"
+                  "  %%4 = pointwise %%0, %%3, { mul($0, $1) } : f32[%s, 96]\n"
+                  "  output y = %%4\n"
+                  "}\n", n, n);
+    const tfm_program *p = plan(text.text);
+    cr_assert_eq(p->n_steps, 1u + (unsigned)rows);
+    const tfm_operand *tap = &p->operands[p->rows[p->steps[rows].index].first_operand + 2];
+    cr_assert_eq(tap->space, rows ? TFM_SPACE_BUFFER : TFM_SPACE_INPUT);
+  }
+}
+
+/* Heads are put side by side where they are made, if a product reads them turned: rows of 128 floats without a line
+ * between them would fall into few sets of the cache. */
+Test(plan_products, heads_that_a_turned_product_reads_are_not_copied) {
+  const tfm_program *p = plan(
+      "graph G(sizes b, t) {\n"
+      "  %0 = input \"x\" : f32[b, 4, t, 32]\n"
+      "  %1 = input \"y\" : f32[b*t, 64]\n"
+      "  %2 = pointwise %0, { exp($0) } : f32[b, 4, t, 32]\n"
+      "  %3 = permute %2, axes=[0, 2, 1, 3] : f32[b, t, 4, 32]\n"
+      "  %4 = reshape %3 : f32[b*t, 128]\n"
+      "  %5 = permute %4, axes=[1, 0] : f32[128, b*t]\n"
+      "  %6 = matmul %5, %1 : f32[128, 64]\n"
+      "  output c = %6\n"
+      "}\n");
+  cr_assert_eq(p->n_steps, 2);
+  cr_assert(p->steps[0].kind == TFM_STEP_ROW && p->steps[1].kind == TFM_STEP_MATMUL);
+  cr_assert_eq(spec(p, p->matmuls[0].tiles[p->matmuls[0].tile_rows])->a_step, 144);
+}
+
 /* Static weights of few columns are no panels, where the rows that are multiplied with them lie along k, are not few,
  * and are all wanted. */
 Test(plan_products, static_weights_of_few_columns_are_read_where_they_lie) {
