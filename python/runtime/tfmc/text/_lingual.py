@@ -13,6 +13,11 @@ MBART = [*"ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_
          "si_LK tr_TR vi_VN zh_CN".split()]
 MBART50 = [*MBART, *"af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN "
                     "te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI".split()]
+# Of M2M100 by its setting language_codes; their ids are those behind the vocabulary, in this order.
+M2M100 = {"m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig "
+                    "ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl "
+                    "so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu".split(),
+          "wmt21": "en ha is ja cs ru zh de".split()}
 NLLB = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}")
 
 
