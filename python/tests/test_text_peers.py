@@ -141,6 +141,22 @@ class Peers(Case):
             texts = [text.upper() for text in sentences(4, 9)]
             np.testing.assert_allclose(tfmc.text.Embedder(folder).encode(texts), theirs.encode(texts), atol=1e-5)
 
+    def test_which_limit_holds(self):
+        """That of the sentence encoder where it says one, whatever the tokenizer says."""
+        texts = sentences(3, 30)
+        for said in None, 8, 30:
+            theirs, folder = self.sentence_encoder({}, **({} if said is None else {"sentence_bert_config.json": {"max_seq_length": said}}))
+            self.assertEqual(theirs.max_seq_length, said or 20)
+            ours = tfmc.text.Embedder(folder)
+            np.testing.assert_allclose(ours.encode(texts), theirs.encode(texts), atol=1e-5)
+            self.assertEqual(max(map(len, ours.tokens(texts))), said or 20)
+        for name, key in ("tokenizer_config.json", "model_max_length"), ("config.json", "max_position_embeddings"):
+            settings = json.loads((folder / name).read_text())
+            del settings[key]
+            (folder / name).write_text(json.dumps(settings))
+        (folder / "sentence_bert_config.json").unlink()
+        self.assertEqual(tfmc.text._folder.most_tokens(folder), tfmc.text.UNLIMITED)
+
     def test_answers_to_messages(self):
         import transformers as hf
         if not importlib.util.find_spec("jinja2"):
