@@ -322,6 +322,9 @@ class Reranking(TextCase):
         settings = self.checkpoint.folder / "config_sentence_transformers.json"
         settings.write_text(json.dumps({"activation_fn": "torch.nn.modules.activation.Sigmoid"}))
         self.addCleanup(settings.unlink)
+        modules = self.checkpoint.folder / "modules.json"
+        modules.write_text(json.dumps([dict(idx=0, name="0", path="", type="sentence_transformers.models.Transformer")]))
+        self.addCleanup(modules.unlink)
         squashed = tfmc.text.Reranker(self.checkpoint.model).predict(PAIRS)
         np.testing.assert_allclose(squashed, 1 / (1 + np.exp(-logits)), rtol=1e-5)
         for name in ("torch.nn.Squash", "my.own.Tanh"):  # sentence-transformers takes classes of torch alone

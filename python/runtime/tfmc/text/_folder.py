@@ -78,8 +78,13 @@ def read(folder, name):
 TEXT_SETTINGS = tuple(_core.sentence_files())
 
 
+def is_whole(folder):
+    """Whether the folder is one of sentence-transformers: it reads its other files beside modules.json alone."""
+    return (pathlib.Path(folder) / "modules.json").is_file()
+
+
 def text_settings(folder):
-    return next((found for name in TEXT_SETTINGS if (found := read(folder, name))), {})
+    return {} if not is_whole(folder) else next((found for name in TEXT_SETTINGS if (found := read(folder, name))), {})
 
 
 def read_list(folder, name):
