@@ -268,8 +268,9 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
                   "the files of 0_Transformer beside modules.json, and write \"path\": \"\" for it there");
   else if (first_module(arena, folder))
     diag_error_at(diag, config, DIAG_CHECKPOINT,
-                  "there is no such file; modules.json begins with a module %s, and a Transformer or a StaticEmbedding is "
-                  "computed", first_module(arena, folder));
+                  "there is no such file; modules.json begins with a module %s, and a Transformer or a "
+                  "StaticEmbedding is computed",
+                  first_module(arena, folder));
   else
     diag_error_at(diag, config, DIAG_FILE, "there is no such file (No such file or directory); a checkpoint of "
                   "Hugging Face has one, and save_pretrained writes it");
