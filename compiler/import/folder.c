@@ -222,15 +222,21 @@ static const char *file_that_ends(Arena *arena, const char *folder, const char *
   return name;
 }
 
-/* Sentence transformers keep a table of vectors without a config.json. */
-static bool is_static_embedding(Arena *arena, const char *folder) {
+/* The kind of the first module of modules.json, in the arena, or NULL. */
+static const char *first_module(Arena *arena, const char *folder) {
   Diag unheard = diag_new(arena);
   json_t *modules = read_json(arena, &unheard, folder_file(arena, folder, "modules.json"), JSON_ARRAY);
   const char *type = json_string_value(json_object_get(json_array_get(modules, 0), "type"));
   const char *dot = type ? strrchr(type, '.') : NULL;
-  bool is_static = dot && strcmp(dot, ".StaticEmbedding") == 0;
+  const char *kind = dot ? arena_strdup(arena, dot + 1) : NULL;
   json_decref(modules);
-  return is_static;
+  return kind;
+}
+
+/* Sentence transformers keep a table of vectors without a config.json. */
+static bool is_static_embedding(Arena *arena, const char *folder) {
+  const char *kind = first_module(arena, folder);
+  return kind && strcmp(kind, "StaticEmbedding") == 0;
 }
 
 /* A name of the hub: one slash, and neither a folder of that name nor one that it could lie in. */
@@ -260,6 +266,11 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
     diag_error_at(diag, config, DIAG_CHECKPOINT,
                   "there is no such file; this folder of sentence transformers keeps its model in 0_Transformer: copy "
                   "the files of 0_Transformer beside modules.json, and write \"path\": \"\" for it there");
+  else if (first_module(arena, folder))
+    diag_error_at(diag, config, DIAG_CHECKPOINT,
+                  "there is no such file; modules.json begins with a module %s, and a Transformer or a "
+                  "StaticEmbedding is computed",
+                  first_module(arena, folder));
   else
     diag_error_at(diag, config, DIAG_FILE, "there is no such file (No such file or directory); a checkpoint of "
                   "Hugging Face has one, and save_pretrained writes it");

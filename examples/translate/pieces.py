@@ -46,14 +46,17 @@ def read(path):
         elif number == 2 and dict(fields(value)).get(3, UNIGRAM) != UNIGRAM:
             raise ValueError(f"{path} is not of the unigram kind")
         elif number == 3:
-            table = dict(fields(value)).get(2, b"")
+            said = dict(fields(value))
+            table = said.get(2, b"")
+            if not (said.get(3, True) and said.get(4, True) and said.get(5, True)):  # a space before a text, spaces made one, and written as a letter
+                raise ValueError(f"{path} has spaces of its own kind")
     return pieces, unknown, table
 
 
 def tokenizer(path):
     pieces, unknown, table = read(path)
     made = Tokenizer(models.Unigram(pieces, unknown, False))
-    spaces = normalizers.Replace(Regex(" {2,}"), " ")
-    made.normalizer = normalizers.Sequence([normalizers.Precompiled(table), spaces] if table else [spaces])
+    spaces = normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ +| +$"), "")
+    made.normalizer = normalizers.Sequence([normalizers.Precompiled(table), *spaces] if table else [*spaces])
     made.pre_tokenizer = pre_tokenizers.Metaspace("▁", "always")
     return made

@@ -1,5 +1,6 @@
 """Texts: sentence vectors and what writers write, against the pieces they are made of."""
 import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -321,6 +322,9 @@ class Reranking(TextCase):
         settings = self.checkpoint.folder / "config_sentence_transformers.json"
         settings.write_text(json.dumps({"activation_fn": "torch.nn.modules.activation.Sigmoid"}))
         self.addCleanup(settings.unlink)
+        modules = self.checkpoint.folder / "modules.json"
+        modules.write_text(json.dumps([dict(idx=0, name="0", path="", type="sentence_transformers.models.Transformer")]))
+        self.addCleanup(modules.unlink)
         squashed = tfmc.text.Reranker(self.checkpoint.model).predict(PAIRS)
         np.testing.assert_allclose(squashed, 1 / (1 + np.exp(-logits)), rtol=1e-5)
         for name in ("torch.nn.Squash", "my.own.Tanh"):  # sentence-transformers takes classes of torch alone
@@ -424,6 +428,42 @@ class Translating(TextCase):
         tokens = tfmc.text._translate.PieceTokens(folder)
         self.assertEqual((tokens.encode(["a"]), tokens.find("fr"), tokens.source()), ([[9, 3, 0]], 10, 9))
         self.assertEqual(tokens.decode([0, 10, 3, 0]), "a")
+
+    @unittest.skipUnless(importlib.util.find_spec("transformers") and importlib.util.find_spec("sentencepiece"),
+                         "not run: transformers or sentencepiece is missing")
+    def test_pieces_are_those_of_transformers(self):
+        """Of folders as transformers saves them, for M2M100 without a list of languages: sources, spaces, and tokens in texts."""
+        import sentencepiece
+        import transformers
+        made = pathlib.Path(self.folder())
+        for kind in "unigram", "bpe":
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(["a b ab ba aab hello world the cat"] * 9), model_prefix=str(made / kind), vocab_size=24,
+                model_type=kind, hard_vocab_limit=False, minloglevel=2)
+            pieces = sentencepiece.SentencePieceProcessor(model_file=str(made / f"{kind}.model"))
+            names = [pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size())]
+            for first, model_type, files, settings in (
+                    (["<s>", "<pad>", "</s>", "<unk>"], "m2m_100", ["sentencepiece.bpe.model"], dict(src_lang="fr")),
+                    (["<s>", "<pad>", "</s>", "<unk>"], "m2m_100", ["sentencepiece.bpe.model"], dict(tokenizer_class="M2M100Tokenizer")),
+                    (["<s>", "<pad>", "</s>", "<unk>"], "m2m_100", ["sentencepiece.bpe.model"], dict(additional_special_tokens=["__fr__", "__de__"])),
+                    (["<s>", "<pad>", "</s>", "<unk>"], "m2m_100", ["sentencepiece.bpe.model"], dict(language_codes="wmt21", src_lang="de")),
+                    (["</s>", "<unk>", ">>fra<<", "<pad>"], "marian", ["source.spm", "target.spm"], {})):
+                folder = pathlib.Path(self.folder())
+                (folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(first + names)}))
+                for name in files:
+                    (folder / name).write_bytes((made / f"{kind}.model").read_bytes())
+                (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+                (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+                theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), tfmc.text._translate.PieceTokens(folder)
+                for text in ("a b ", " hello  world\n", "__fr__ a", "a </s> b", "", "  ", "<pad>a x", ">>fra<< a", "b >>fra<< a", "\ufb01 a"):
+                    with self.subTest(kind=kind, settings=settings, text=text):
+                        self.assertEqual(ours.encode([text])[0], theirs(text)["input_ids"])
+                ids = list(range(12))
+                self.assertEqual(ours.decode(ids), theirs.decode(ids, skip_special_tokens=True))
+        (folder / "config.json").write_text(json.dumps({"model_type": "m2m_100"}))
+        for settings in dict(src_lang="tlh"), dict(language_codes="mine"):
+            (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+            self.refused(tfmc.InputError, ("tokenizer_config.json", *settings, *settings.values()), tfmc.text._translate.PieceTokens, folder)
 
     def test_pieces_of_sentencepiece_that_are_merged(self):
         checkpoint = Checkpoint("marian")

@@ -219,6 +219,12 @@ class Messages(ChatCase):
         self.refused(tfmc.InputError, "sep_token", open_template(
             self.folder(), of_bytes(), "{{ sep_token }}", tokenizer_class="LlamaTokenizer").tokens, [user("a")])
 
+    def test_names_of_more_tokens(self):
+        """Those of one model's own, which an object of extra_special_tokens names."""
+        for token in "[INST]", dict(content="[INST]", __type="AddedToken"):
+            chat = open_template(self.folder(), of_bytes(), "{{ image_token }}b", extra_special_tokens={"image_token": token})
+            self.assertEqual(chat.text([user("a")]), "[INST]b")
+
     def test_templates_of_several_names(self):
         folder = pathlib.Path(self.folder())
         settings = {"chat_template": [{"name": "default", "template": "d{{ messages[0].content }}"},
@@ -231,6 +237,9 @@ class Messages(ChatCase):
         (folder / "additional_chat_templates").mkdir()
         (folder / "additional_chat_templates" / "rag.jinja").write_text("r")
         self.refused(tfmc.UsageError, "rag", _chat.ChatTemplate(folder, chat.tokenizer).tokens, [user("a")])
+        for name, text in ("chat_template", "c"), ("additional_chat_templates/default", "a"):  # as transformers, the second holds
+            (folder / f"{name}.jinja").write_text(text)
+            self.assertEqual(_chat.ChatTemplate(folder, chat.tokenizer).text([user("a")]), text)
 
     def test_templates_without_end(self):
         endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

@@ -13,8 +13,9 @@ from tfmc.text import _classes
 MISSING = [name for name in ("tokenizers", "transformers") if not importlib.util.find_spec(name)]
 MODELS = pathlib.Path(__file__).parents[2] / "models"
 NAMED = ["<pad>", "<unk>", "</s>", "<s>", "[CLS]", "[SEP]", "<|endoftext|>", "<bos>", "<eos>", "<mask>", "[UNK]"]
+LANGUAGES = ["en_XX", "fr_XX", "eng_Latn", "fra_Latn", "<|startoftranscript|>", "<|en|>", "<|fr|>", "<|transcribe|>", "<|notimestamps|>"]
 TEXTS = ["A  b é", "<s> a</s>b", " b", "", "ab 12 3\n\n x", "İ ﬁ x'll A", "a<extra_id_1>b", "<|endoftext|>a ", "``A'' 中b <mask>x",
-         "a<s>NOTUSEDb<madeupword1>", "ａｂ x"]
+         "a<s>NOTUSEDb<madeupword1>", "ａｂ x", "a en_XXb fra_Latn <|en|>"]
 SETTINGS = [{}, dict(add_prefix_space=False), dict(add_prefix_space=True), dict(legacy=True), dict(add_bos_token=True, bos_token="<s>"),
             dict(extra_ids=3), dict(extra_special_tokens=[]), dict(additional_special_tokens=["x", "<extra_id_0>"]), dict(unk_token="a"),
             dict(add_prefix_space=None), dict(extra_special_tokens={}), dict(extra_special_tokens={"image": "x"}), dict(extra_special_tokens=None),
@@ -30,11 +31,11 @@ FOLDERS = [("XLMRobertaTokenizerFast", "new"), (None, "xlm-roberta"), ("Camember
            ("CohereTokenizer", "cohere"), ("RobertaTokenizer", "roberta"), ("DebertaTokenizer", "deberta"), (None, "llama"),
            ("BartTokenizerFast", "bart"), ("CodeGenTokenizer", "phi"), ("CodeLlamaTokenizer", "llama"), ("CLIPTokenizer", "clip"),
            ("DebertaV2TokenizerFast", "deberta-v2"), ("AlbertTokenizer", "albert"), ("PegasusTokenizer", "pegasus"),
-           ("BertTokenizer", "bert"), ("DistilBertTokenizerFast", "distilbert"), (None, "mobilebert"), ("MPNetTokenizer", "mpnet")]
+           ("BertTokenizer", "bert"), ("DistilBertTokenizerFast", "distilbert"), (None, "mobilebert"), ("MPNetTokenizer", "mpnet"),
+           (None, "mbart"), ("MBart50TokenizerFast", "mbart"), ("NllbTokenizerFast", "m2m_100"), (None, "whisper")]
 # Classes of transformers with steps of their own that are not built here: their folders keep the file's.
 EXCEPTIONS = {name: reason for reason, names in {
-    "translators and writers of speech, which put languages around texts themselves": "MBart MBart50 Nllb Whisper SeamlessM4T",
-    "models that no family here reads": "Barthez BigBird Blenderbot DPRQuestionEncoder Esmc Funnel Herbert Lasr Luke MLuke OpenAIGPT Reformer RemBert "
+    "models that no family here reads": "SeamlessM4T Barthez BigBird Blenderbot DPRQuestionEncoder Esmc Funnel Herbert Lasr Luke MLuke OpenAIGPT Reformer RemBert "
                                         "RoFormer Splinter XLNet",
     "texts of pages and pictures": "LayoutLMv2 LayoutLMv3 LayoutXLM MarkupLM Nougat Siglip2 Tipsv2 Udop VideoPrism"}.items() for name in names.split()}
 
@@ -45,11 +46,11 @@ class Classes(Case):
         import tokenizers
         if kind == "Unigram":
             words = ["▁", "▁a", "▁b", "a", "b", "A", "é", "e", "中", "ab", "▁ab", "x", "X"]
-            return tokenizers.models.Unigram([*((w, 0.0) for w in NAMED), *((w, -1.0 - i / 50) for i, w in enumerate(words))], 0, True)
+            return tokenizers.models.Unigram([*((w, 0.0) for w in NAMED), *((w, -1.0 - i / 50) for i, w in enumerate(words + LANGUAGES[:4]))], 0, True)
         if kind == "WordPiece":
             words = [*NAMED, "a", "##b", "b", "x", "##x", "中", "A", "##B", "1", "'", "`", "é", "e"]
             return tokenizers.models.WordPiece({w: i for i, w in enumerate(words)}, unk_token="<unk>")
-        words = NAMED + ["▁", "a</w>", "ab</w>", *sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()), *("<0x%02X>" % i for i in range(256)), "ab", "Ġa", "▁a", "12"]
+        words = NAMED + ["▁", "a</w>", "ab</w>", *sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()), *("<0x%02X>" % i for i in range(256)), "ab", "Ġa", "▁a", "12", *LANGUAGES]
         return tokenizers.models.BPE({w: i for i, w in enumerate(dict.fromkeys(words))}, [("a", "b"), ("Ġ", "a"), ("▁", "a"), ("1", "2")],
                                      unk_token="<unk>")
 
@@ -100,6 +101,26 @@ class Classes(Case):
             for settings in SETTINGS:
                 with self.subTest(named=named, config=config, settings=settings):
                     self.agrees(self.saved(kind, settings | named, config))
+
+    def test_languages(self):
+        """They stand around a text as the settings say, whatever tokenizer.json has there; one that is no token is refused."""
+        import tokenizers
+        around = tokenizers.processors.TemplateProcessing("$A </s> fra_Latn", "$A $B </s> fra_Latn", special_tokens=[("</s>", 2), ("fra_Latn", 0)])
+        for named, model_type, more in (("MBartTokenizer", "mbart", [dict(src_lang="fr_XX"), dict(src_lang=None), dict(mask_token="x")]),
+                                        ("MBart50Tokenizer", "mbart", [dict(src_lang="fr_XX"), dict(src_lang=None, tgt_lang="fr_XX"), dict(mask_token="x")]),
+                                        ("NllbTokenizer", "m2m_100", [dict(src_lang="fra_Latn"), dict(legacy_behaviour=True), dict(mask_token="x"),
+                                                                      dict(src_lang="fra_Latn", legacy_behaviour=True), dict(unk_token="x")]),
+                                        ("WhisperTokenizer", "whisper", [dict(language="en"), dict(predict_timestamps=True), dict(add_prefix_space=True),
+                                                                         dict(language="EN", task="transcribe")])):
+            kind = _classes.BUILT[named.removesuffix("Tokenizer")][0]
+            for settings in [{}, *more]:
+                with self.subTest(named=named, settings=settings):
+                    self.agrees(self.saved(kind, settings | dict(tokenizer_class=named), dict(model_type=model_type), post_processor=around))
+        for named, settings, word in (("MBartTokenizer", dict(src_lang="xx_XX"), "xx_XX"), ("MBart50Tokenizer", dict(src_lang="xx_XX"), "src_lang is \"xx_XX\""),
+                                      ("NllbTokenizer", dict(src_lang="french"), "french"), ("NllbTokenizer", dict(src_lang=5), "src_lang is 5"),
+                                      ("WhisperTokenizer", dict(language="hindi"), "language is \"hindi\""), ("WhisperTokenizer", dict(task="sing"), "\"sing\"")):
+            kind = _classes.BUILT[named.removesuffix("Tokenizer")][0]
+            self.refused(tfmc.InputError, ("tokenizer_config.json", word), tfmc.text.load_tokenizer, self.saved(kind, settings | dict(tokenizer_class=named), {}))
 
     @unittest.skipUnless(importlib.util.find_spec("sentencepiece"), "not run: sentencepiece is missing")
     def test_maps_of_characters(self):

@@ -86,6 +86,26 @@ class Peers(Case):
                          [(hit["corpus_id"], hit["text"]) for hit in wanted])
         np.testing.assert_allclose([hit["score"] for hit in made], [hit["score"] for hit in wanted], atol=1e-5)
 
+    def test_where_activations_and_limits_stand(self):
+        """In config.json by the keys of two ages; the files beside it count only in a folder with modules.json."""
+        import json
+
+        import sentence_transformers
+        import transformers as hf
+        config = hf.BertConfig(**self.SIZES, max_position_embeddings=20, num_labels=1, pad_token_id=1)
+        folder = self.saved(hf.BertForSequenceClassification(config), fast_tokenizer("<s> $A </s>", "<s> $A </s> $B:1 </s>:1", model_max_length=20))
+        plain, pairs = json.loads((folder / "config.json").read_text()), list(zip(sentences(5, 20), sentences(6, 20, longest=18)))
+        tanh, identity = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
+        for keys, files in ((dict(sbert_ce_default_activation_function=identity), {}), (dict(sentence_transformers=dict(activation_fn=tanh)), {}),
+                            (dict(sbert_ce_default_activation_function=identity, sentence_transformers=dict(activation_fn=tanh)), {}),
+                            ({}, {"config_sentence_transformers.json": dict(activation_fn=identity, prompts=dict(a="w1 w2 "), default_prompt_name="a")}),
+                            (dict(sbert_ce_default_activation_function=tanh), {"sentence_bert_config.json": dict(max_seq_length=7)})):
+            for name, content in {"config.json": plain | keys, **files}.items():
+                (folder / name).write_text(json.dumps(content))
+            with self.subTest(keys=keys, files=files):
+                theirs = sentence_transformers.CrossEncoder(str(folder), device="cpu").predict(pairs)
+                np.testing.assert_allclose(tfmc.text.Reranker(folder).predict(pairs), theirs, atol=1e-5)
+
     def test_roberta_with_three_labels(self):
         import transformers as hf
         config = hf.RobertaConfig(**self.SIZES, max_position_embeddings=26, num_labels=3, pad_token_id=1,
@@ -140,6 +160,26 @@ class Peers(Case):
             self.assertEqual(theirs.max_seq_length, 5)
             texts = [text.upper() for text in sentences(4, 9)]
             np.testing.assert_allclose(tfmc.text.Embedder(folder).encode(texts), theirs.encode(texts), atol=1e-5)
+
+    def test_which_limit_holds(self):
+        """That of the sentence encoder where it says one, whatever the tokenizer says."""
+        import json
+
+        import sentence_transformers
+        texts = sentences(3, 20, longest=30)
+        for said in None, 8, 18:
+            _, folder = self.sentence_encoder({}, **({} if said is None else {"sentence_bert_config.json": {"max_seq_length": said}}))
+            settings = json.loads((folder / "tokenizer_config.json").read_text())
+            (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 10}))
+            theirs, ours = sentence_transformers.SentenceTransformer(str(folder), device="cpu"), tfmc.text.Embedder(folder)
+            self.assertEqual((theirs.max_seq_length, max(map(len, ours.tokens(texts)))), (said or 10, said or 10))
+            np.testing.assert_allclose(ours.encode(texts), theirs.encode(texts), atol=1e-5)
+        for name, key in ("tokenizer_config.json", "model_max_length"), ("config.json", "max_position_embeddings"):
+            settings = json.loads((folder / name).read_text())
+            del settings[key]
+            (folder / name).write_text(json.dumps(settings))
+        (folder / "sentence_bert_config.json").unlink()
+        self.assertEqual(tfmc.text._folder.most_tokens(folder), tfmc.text.UNLIMITED)
 
     def test_answers_to_messages(self):
         import transformers as hf

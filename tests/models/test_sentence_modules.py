@@ -196,6 +196,12 @@ class OtherForms(ImportCase):
                 found = self.tfmc(self.folder, code=1, says=["config.json", says])
                 self.assertEqual(len(found.stderr.strip().split("\n")), 2, found.stderr)
 
+    def test_modules_without_a_config(self):
+        """Router keeps its models in folders of their own: what is named is the module, not a missing file alone."""
+        modules = [dict(idx=0, name="0", path="", type="sentence_transformers.base.modules.router.Router")]
+        (self.folder / "modules.json").write_text(json.dumps(modules))
+        self.tfmc(self.folder, code=1, says=["config.json", "modules.json begins with a module Router"])
+
     def test_a_type_that_two_families_share(self):
         """Nomic's BERTs with experts and without: the key that counts them decides, if it counts any."""
         config = self.take("nomic_bert")

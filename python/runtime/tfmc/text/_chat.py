@@ -100,9 +100,8 @@ def templates(folder):
     own = folder / "chat_template.jinja"
     more = sorted((folder / "additional_chat_templates").glob("*.jinja"))
     try:
-        found = {path.stem: path.read_text(encoding="utf-8") for path in more}
-        if own.is_file():
-            found["default"] = own.read_text(encoding="utf-8")
+        found = {"default": own.read_text(encoding="utf-8")} if own.is_file() else {}
+        found.update({path.stem: path.read_text(encoding="utf-8") for path in more})  # also one of the name default, as transformers
     except (OSError, ValueError) as error:
         raise InputError(f"{folder}: a chat template cannot be read: {error}") from None
     if found:
@@ -121,8 +120,9 @@ def templates(folder):
 
 def named_tokens(folder):
     """{"bos_token": "<s>"}: what a template may write by name."""
-    found = {}
-    for name, value in _folder.tokenizer_settings(folder).items():
+    found, settings = {}, _folder.tokenizer_settings(folder)
+    extra = settings.get("extra_special_tokens")
+    for name, value in {**settings, **(extra if isinstance(extra, dict) else {})}.items():
         value = value.get("content") if isinstance(value, dict) else value
         if name in NAMED or (name.endswith("_token") and isinstance(value, str)):
             found[name] = value if isinstance(value, str) else None

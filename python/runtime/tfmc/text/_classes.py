@@ -9,7 +9,7 @@ import base64
 import json
 
 from .._errors import InputError
-from . import _settings
+from . import _lingual, _settings
 
 AS_IT_IS = "TokenizersBackend"  # the class that takes tokenizer.json as it is
 # The class of each type of model where the settings name none. Where they name another one: that, but for types of which
@@ -148,6 +148,9 @@ class Builder:
         if self.around:
             single, pair = (list(self._around(side)) for side in self.around)
             special = [(t, self.tokenizer.token_to_id(self.same_as.get(t, t))) for t in dict.fromkeys(t for t, _ in pair) if t[0] != "$"]
+            for token, number in special:
+                if number is None:
+                    raise InputError(f"{self.place}: the class puts {token} around texts, which is no token of tokenizer.json")
             self.tokenizer.post_processor = self.tokenizers.processors.TemplateProcessing(
                 [t + kind for t, kind in single], [t + kind for t, kind in pair], special)
 
@@ -317,6 +320,10 @@ BUILT = {
     "CodeGen": ("BPE", _gpt2, OF_GPT),
     "CLIP": ("BPE", _clip, OF_GPT | dict(bos_token="<|startoftext|>", pad_token="<|endoftext|>")),
     "Bert": ("WordPiece", _bert(OF_PAIRS), {k: v for k, v in OF_BERT.items() if k[:3] not in ("bos", "eos")}),
+    "MBart": ("Unigram", _lingual.mbart, OF_FAIRSEQ | dict(mask_token="<mask>")),
+    "MBart50": ("Unigram", _lingual.mbart50, {k: v for k, v in OF_FAIRSEQ.items() if k != "bos_token"} | dict(mask_token="<mask>")),
+    "Nllb": ("BPE", _lingual.nllb, OF_FAIRSEQ | dict(mask_token="<mask>")),
+    "Whisper": ("BPE", _lingual.whisper, OF_GPT),
     "MPNet": ("WordPiece", _bert(OF_TWO_SEPARATORS), OF_FAIRSEQ | dict(
         unk_token="[UNK]", mask_token=dict(content="<mask>", lstrip=True, special=True))),
 }

@@ -78,8 +78,13 @@ def read(folder, name):
 TEXT_SETTINGS = tuple(_core.sentence_files())
 
 
+def is_whole(folder):
+    """Whether the folder is one of sentence-transformers: it reads its other files beside modules.json alone."""
+    return (pathlib.Path(folder) / "modules.json").is_file()
+
+
 def text_settings(folder):
-    return next((found for name in TEXT_SETTINGS if (found := read(folder, name))), {})
+    return {} if not is_whole(folder) else next((found for name in TEXT_SETTINGS if (found := read(folder, name))), {})
 
 
 def read_list(folder, name):
@@ -249,14 +254,15 @@ def positions(folder):
 
 
 def most_tokens(folder):
-    """The least of the limits that the folder's files name; of a table of vectors that of its tokenizer alone."""
+    """The limit of sentence-transformers' files, else that of the tokenizer, and never more than the model has positions;
+    of a table of vectors that of its tokenizer alone."""
     if is_static(folder):
         cut = read(folder, "tokenizer.json").get("truncation")
         return cut["max_length"] if cut else UNLIMITED
-    limits = [text_settings(folder).get("max_seq_length"),
-              read(folder, "tokenizer_config.json").get("model_max_length"), positions(folder)]
+    said = text_settings(folder).get("max_seq_length")
+    limits = [said if said is not None else read(folder, "tokenizer_config.json").get("model_max_length"), positions(folder)]
     limits = [int(n) for n in limits if isinstance(n, (int, float)) and 0 < n < UNLIMITED]
-    return min(limits, default=512)
+    return min(limits, default=UNLIMITED)
 
 
 class Cutter:

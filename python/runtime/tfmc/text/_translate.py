@@ -4,7 +4,7 @@ import re
 import numpy as np
 
 from .._errors import EnvError, InputError, UsageError
-from . import _folder
+from . import _folder, _lingual, _settings
 
 BATCH_TOKENS = 1024  # of sources, that are translated together
 NEW_TOKENS = 256     # of a text at most, where neither the caller nor the folder says it
@@ -49,24 +49,52 @@ class PieceTokens:
             if name not in self.ids:
                 raise InputError(f"{folder / 'vocab.json'}: there is no \"{name}\"")
         settings = _folder.tokenizer_settings(folder)
-        more = settings.get("additional_special_tokens") or settings.get("extra_special_tokens") or []
-        self.languages = {}
-        for name in more:  # behind the vocabulary, in this order
-            name = name if isinstance(name, str) else name["content"]
-            self.languages[name] = self.ids.get(name, len(self.ids) + len(self.languages))
+        named = list(map(_settings.content, _settings.more(settings)))
+        listed, codes = self._behind(named), self._codes(folder, settings)
+        self.languages = self._behind(codes) if codes else listed
         self.names = {number: name for name, number in self.ids.items()}
         self.unknown, self.end = self.ids["<unk>"], self.ids["</s>"]
-        self.skipped = {self.ids.get(name) for name in ("</s>", "<pad>", "<s>")}
+        special = [name for name in ("</s>", "<pad>", "<s>", "<unk>") if name in self.ids]
+        self.skipped = {self.ids[name] for name in special}
+        self.special = {**{name: self.ids[name] for name in special}, **listed}  # what is found in a text, too
+        self._between = re.compile("|".join(map(re.escape, sorted(self.special, key=len, reverse=True))))
         self._source = self.find(settings.get("src_lang") or "en") if self.languages else None
+        if self.languages and self._source is None:
+            raise InputError(f"{folder / 'tokenizer_config.json'}: src_lang is {settings.get('src_lang')!r}, and there is no such language")
         self.split = _splitter(folder)
 
+    def _behind(self, names):
+        """The ids of tokens behind the vocabulary, in this order."""
+        return {name: self.ids.get(name, len(self.ids) + i) for i, name in enumerate(names)}
+
+    def _codes(self, folder, settings):
+        """The tokens of languages that M2M100 has, whatever is listed; none for other classes."""
+        kind = settings.get("tokenizer_class") or _folder.read(folder, "config.json").get("model_type")
+        self.has_prefixes = kind not in ("M2M100Tokenizer", "m2m_100")
+        if self.has_prefixes:
+            return []
+        known = _lingual.M2M100.get(settings.get("language_codes", "m2m100"))
+        if known is None:
+            raise InputError(f"{folder / 'tokenizer_config.json'}: language_codes is {settings['language_codes']!r}, and {', '.join(_lingual.M2M100)} "
+                             "are known")
+        return [f"__{code}__" for code in known]
+
     def encode(self, texts):
+        """A token that is special is found in a text, too; what says the language wanted, at its beginning."""
         rows, first = [], [] if self._source is None else [self._source]
         for text in texts:
-            code, text = re.fullmatch(r"(>>[^<]*<<)?(.*)", text, re.DOTALL).groups()
-            names = [code] * bool(code) + self.split(text)
-            rows.append([*first, *(self.ids.get(name, self.unknown) for name in names), self.end])
+            ids, at = list(first), 0
+            for found in [*self._between.finditer(text), None]:
+                ids += self._pieces(text[at:found.start() if found else None])
+                if found:
+                    ids.append(self.special[found[0]])
+                    at = found.end()
+            rows.append([*ids, self.end])
         return rows
+
+    def _pieces(self, text):
+        code, text = re.fullmatch(r"(>>.*?<<)?(.*)", text, re.DOTALL).groups() if self.has_prefixes else (None, text)
+        return [self.ids.get(name, self.unknown) for name in [code] * bool(code) + self.split(text)]
 
     def decode(self, ids):
         names = [self.names[i] for i in ids if i in self.names and i not in self.skipped]

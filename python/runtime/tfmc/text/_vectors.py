@@ -24,7 +24,7 @@ class Prompts:
     """What stands before texts: the prompts of a folder's config_sentence_transformers.json."""
 
     def _read_prompts(self, named):
-        settings = _folder.read(self.folder, "config_sentence_transformers.json")
+        settings = _folder.read(self.folder, "config_sentence_transformers.json") if _folder.is_whole(self.folder) else {}
         self.prompts = {**named, **(settings.get("prompts") or {})}
         self.prompts = {name: prompt or "" for name, prompt in self.prompts.items()}
         self.default_prompt = settings.get("default_prompt_name")
@@ -235,8 +235,8 @@ class Reranker(Prompts):
 
     def _activation(self):
         """What the folder's files name, under the keys of several versions of sentence-transformers."""
-        config = _folder.read(self.folder, "config.json")
-        name = (_folder.read(self.folder, "config_sentence_transformers.json").get("activation_fn")
+        config, name = _folder.read(self.folder, "config.json"), "config_sentence_transformers.json"
+        name = (_folder.is_whole(self.folder) and _folder.read(self.folder, name).get("activation_fn")
                 or (config.get("sentence_transformers") or {}).get("activation_fn")
                 or config.get("sbert_ce_default_activation_function"))
         if name is None:
