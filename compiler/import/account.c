@@ -6,10 +6,12 @@
 #include "import/account.h"
 
 #include <fnmatch.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "import/expression.h"
 #include "import/generation_keys.h"
+#include "import/key_types.h"
 #include "import/value_text.h"
 
 // ---- keys ----
@@ -22,14 +24,16 @@ typedef struct Keys {
   Map ignored; /* by the block */
 } Keys;
 
-static bool is_common(const char *key) {
-  static const char *const common[] = {
+static const char *const COMMON[] = {
 #define IGNORED(key) key,
 #define READ(key) key,
 #include "import/ignored_keys.def"
-  };
-  for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-    if (strcmp(common[i], key) == 0) return true;
+};
+enum { N_COMMON = sizeof COMMON / sizeof *COMMON };
+
+static bool is_common(const char *key) {
+  for (size_t i = 0; i < N_COMMON; i++)
+    if (strcmp(COMMON[i], key) == 0) return true;
   return false;
 }
 
@@ -209,35 +213,71 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
 // ---- dropouts ----
 
 /* What training changes at random that is no dropout: sounds are hidden, places of pictures moved. */
-static bool is_at_random(const json_t *object, const char *key) {
-  static const char *const places[] = {"pos_embed_jitter", "pos_embed_rescale", "pos_embed_shift"};
-  for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-    if (strcmp(key, places[i]) == 0) return true;
-  const bool hides = strcmp(key, "mask_time_prob") == 0 || strcmp(key, "mask_feature_prob") == 0;
-  return hides && !json_is_false(json_object_get(object, "apply_spec_augment"));
+static const char *const AT_RANDOM[] = {"mask_time_prob", "mask_feature_prob", "pos_embed_jitter", "pos_embed_rescale",
+                                        "pos_embed_shift"};
+enum { N_AT_RANDOM = sizeof AT_RANDOM / sizeof *AT_RANDOM, N_OF_SOUNDS = 2 };
+
+/* What config.json says, or what the class of its type has where it says nothing; NULL: neither. To be given back. */
+static json_t *said_or_default(const json_t *config, const char *key) {
+  json_t *said = json_object_get(config, key);
+  return said ? json_incref(said) : key_default(json_string_value(json_object_get(config, "model_type")), key);
 }
 
-/* Keys of training that all families ignore change nothing of a run. A block that ignores one itself says that the
- * class reads it nowhere. */
-static void add_lacking(const Keys *k, const json_t *object, const char *path, StrBuf *out) {
+static bool is_at_random(const json_t *object, const char *key) {
+  size_t i = 0;
+  while (i < N_AT_RANDOM && strcmp(key, AT_RANDOM[i]) != 0) i++;
+  if (i >= N_OF_SOUNDS) return i < N_AT_RANDOM;
+  json_t *hides = said_or_default(object, "apply_spec_augment");
+  const bool is_off = json_is_false(hides);
+  json_decref(hides);
+  return !is_off;
+}
+
+/* Whether training changes something by this key that the text leaves alone. Keys of training that all families ignore
+ * change nothing of a run; a block that ignores one itself says that the class reads it nowhere. */
+static bool is_lacking(const Keys *k, const json_t *object, const char *key, const char *name, const json_t *value) {
+  if (is_ignored_by_user(k->folder, name) || !json_is_number(value) || json_number_value(value) <= 0) return false;
+  if (is_at_random(object, key)) return true;
+  return strstr(key, "drop") && is_common(key) && !map_has(&k->named, name) && !map_has(&k->ignored, name);
+}
+
+static void add_value(const Keys *k, const char *name, const json_t *value, Texts *found) {
+  vec_push(k->arena, found, arena_printf(k->arena, "%s = %g", name, json_number_value(value)));
+}
+
+static void add_lacking(const Keys *k, const json_t *object, const char *path, Texts *found) {
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)object, key, value) {
     const char *name = arena_printf(k->arena, "%s%s", path, key);
-    if (is_ignored_by_user(k->folder, name)) continue;
-    const bool is_set = json_is_number(value) && json_number_value(value) > 0;
-    const bool is_other = is_set && is_at_random(object, key);
-    if (map_has(&k->ignored, name) && !is_other) continue;
-    if (json_is_object(value)) add_lacking(k, value, arena_printf(k->arena, "%s.", name), out);
-    const bool is_dropout = is_set && strstr(key, "drop") && is_common(key) && !map_has(&k->named, name);
-    if (!is_dropout && !is_other) continue;
-    strbuf_printf(out, "%s%s = %g", out->length ? ", " : "", name, json_number_value(value));
+    const bool is_left = is_ignored_by_user(k->folder, name) || map_has(&k->ignored, name);
+    if (json_is_object(value) && !is_left) add_lacking(k, value, arena_printf(k->arena, "%s.", name), found);
+    if (is_lacking(k, object, key, name, value)) add_value(k, name, value, found);
   }
 }
 
+/* The same of what the class has for keys that config.json lacks. */
+static void add_lacking_defaults(const Keys *k, const char *const *keys, size_t n, Texts *found) {
+  const json_t *config = k->folder->config;
+  for (size_t i = 0; i < n; i++) {
+    json_t *value = json_object_get(config, keys[i]) ? NULL : said_or_default(config, keys[i]);
+    if (value && is_lacking(k, config, keys[i], keys[i], value)) add_value(k, keys[i], value, found);
+    json_decref(value);
+  }
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
 void account_lacking_dropouts(StrBuf *out, const Family *family, const Folder *folder) {
   const Keys k = keys_of(out->arena, NULL, family, folder);
-  add_lacking(&k, folder->config, "", out);
+  Texts found = {0};
+  add_lacking(&k, folder->config, "", &found);
+  if (family->is_embedded) { /* the types of another file are not those of transformers */
+    add_lacking_defaults(&k, COMMON, N_COMMON, &found);
+    add_lacking_defaults(&k, AT_RANDOM, N_AT_RANDOM, &found);
+  }
+  if (found.n) qsort((void *)found.items, found.n, sizeof *found.items, by_name);
+  for (size_t i = 0; i < found.n; i++) strbuf_printf(out, "%s%s", i ? ", " : "", found.items[i]);
 }
 
 // ---- tensors ----

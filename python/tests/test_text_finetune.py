@@ -171,16 +171,26 @@ class Tasks(Case):
         sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16, "vocab_size": 64, "bos_token_id": 2, "eos_token_id": 3,
                  "pad_token_id": 0, "max_position_embeddings": 64}
         some = transformers.OPTConfig(ffn_dim=24, word_embed_proj_dim=16, dropout=0.1, attention_dropout=0.2, layerdrop=0.3, **sizes)
-        none = transformers.Gemma3TextConfig(intermediate_size=24, num_key_value_heads=2, head_dim=8, attention_dropout=0.1, **sizes)
+        other = transformers.SeedOssConfig(intermediate_size=24, num_key_value_heads=2, head_dim=8, residual_dropout=0.2, **sizes)
         texts, run = [a for a, _ in PAIRS], {**RUN, "steps": 1, "task": "text", "out": self.out}
         for kind, config, lacking in ((transformers.OPTForCausalLM, some, "layerdrop = 0.3"),
-                                      (transformers.Gemma3ForCausalLM, none, "attention_dropout = 0.1")):
+                                      (transformers.SeedOssForCausalLM, other, "residual_dropout = 0.2")):
             with self.subTest(lacking):
                 kind(config).save_pretrained(self.base)
                 self.tokenizer()
                 self.refused(tfmc.UsageError, f"does not have ({lacking});", tfmc.text.finetune, self.base, texts, **run)
                 self.assertFalse(self.out.exists())
         self.assertEqual(len(self.losses(tfmc.text.finetune(self.base, texts, dropout=False, **run))), 1)
+
+    def test_dropouts_that_the_class_has_where_the_config_says_nothing(self):
+        config = transformers.SeedOssConfig(num_key_value_heads=2, head_dim=8, vocab_size=64, pad_token_id=0, **SIZES)
+        transformers.SeedOssForCausalLM(config).save_pretrained(self.base)
+        self.tokenizer()
+        said = json.loads((self.base / "config.json").read_text())
+        self.assertEqual(said.pop("residual_dropout"), 0.1)
+        (self.base / "config.json").write_text(json.dumps(said))
+        self.refused(tfmc.UsageError, "residual_dropout = 0.1", tfmc.text.finetune, self.base, [a for a, _ in PAIRS],
+                     **{**RUN, "steps": 1, "task": "text", "out": self.out})
 
     def test_dropouts_of_a_llama(self):
         config = transformers.LlamaConfig(vocab_size=64, num_key_value_heads=2, attention_dropout=0.3, bos_token_id=2, eos_token_id=3,

@@ -385,7 +385,7 @@ class Compared(ExportCase):
         def forward(self, x):
             self.calls += 1
             return x * self.calls
-        self.refuses("from that of its export", forward)
+        self.refuses("its forward changes Given.calls", forward)
 
     def test_a_text_that_is_no_program_is_refused(self):
         self.wrong("the text fails at the example", "sin", lambda w, node, x: f"sine({w.text(x)})", lambda self, x: torch.sin(x))

@@ -89,6 +89,31 @@ class Memory(Case):
         self.assertEqual(again.steps, 0)
 
 
+class Odd(Case):
+    """What is no path, name, number or word of any kind is refused with the option's name."""
+
+    def test_texts_that_no_file_is_called(self):
+        run, text = tiny(), TINY % TRAIN
+        for wrong in ("", "\0", "a\0b"):
+            for name, call in (("compiler", lambda w: tiny(compiler=w)), ("folder", run.save), ("folder", run.save_adapter), ("path", run.save_compiled),
+                               ("folder", lambda w: tfmc.Trainer.resume(w, text)), ("data", run.evaluate), ("train", run.fit),
+                               ("out", lambda w: run.fit(ITEMS, out=w, epochs=1, batch_items=4))):
+                with self.subTest(name=name, wrong=wrong):
+                    self.refused(tfmc.UsageError, f"{name} is {wrong!r}, which no file is called", call, wrong)
+        self.refused(tfmc.UsageError, "the source is '\\x00'", tfmc.Trainer, "\0")
+
+    def test_words_and_names(self):
+        run = tiny()
+        for name in ("batch_items", "batch_tokens"):
+            self.refused(tfmc.UsageError, f"{name} is", run.evaluate, ITEMS, **{name: "\0"})
+        for name in ("empty_batches", "epochs", "keep", "log_every", "memory", "order", "recompute"):
+            self.refused(tfmc.UsageError, f"{name}", run.fit, ITEMS, out=pathlib.Path(self.folder()) / "r", **{"batch_items": 4, name: "\0"})
+        for call in (run.weight, run.gradient):
+            self.refused(tfmc.InputError, "there is no", call, "a\0b")
+        self.refused(tfmc.UsageError, "weights= names 3", tiny, weights={3: np.zeros(4, np.float32)})
+        self.refused(tfmc.UsageError, "the size batch is", run.bytes, batch=1 << 70, time=3)
+
+
 class New(Case):
     def test_new_weights_have_their_initial_values(self):
         state = tiny(seed=5).state_dict()

@@ -3,8 +3,9 @@
 
 Writes compiler/import/key_defaults.def: what the config classes of transformers have for keys that a folder lacks, where the model of
 the family has another default. A family is for several types, whose classes differ: num_attention_heads is 4 in ELECTRA and 12 in
-BERT. Keys that a setting of a block names alone are looked at; the others say themselves what they are without the key. With
---check the file must be as it would be written. Needs transformers.
+BERT. Keys that a setting of a block names alone are looked at; the others say themselves what they are without the key. So are
+those of training that no block reads, where training without the key is not without what it is for. With --check the file must be
+as it would be written. Needs transformers.
 """
 import collections
 import dataclasses
@@ -28,6 +29,9 @@ HEAD = """\
  * Written by tests/models/make_key_defaults.py of the config classes of transformers. */
 """
 WIDTH = 118
+# compiler/import/account.c looks at them; what is 0 or none without the key needs no row.
+AT_RANDOM = "mask_time_prob", "mask_feature_prob", "pos_embed_jitter", "pos_embed_rescale", "pos_embed_shift"
+HIDES = "apply_spec_augment"
 LENGTH = "max_length"  # how many tokens are written at most: no number of the model
 
 
@@ -72,7 +76,20 @@ def is_same(text, value):
     return type(other) is type(value) and other == value
 
 
+def of_training(kind, block, ignored):
+    """Key and value of what training changes at random, where no key says it."""
+    quoted = re.findall(r'"([^"]*)"', block)
+    read = re.findall(r"\w+", re.sub(r'"[^"]*"', "", block))
+    drops = [key for key in ignored if "drop" in key and key not in read and key not in quoted]
+    for key in (*drops, *AT_RANDOM):
+        if default_of(kind, key):
+            yield key, default_of(kind, key)
+    if default_of(kind, HIDES) is False:
+        yield HIDES, False
+
+
 def table(families):
+    ignored = re.findall(r'^IGNORED\("(\w+)"\)', (families.parent / "compiler/import/ignored_keys.def").read_text(), re.M)
     rows = collections.defaultdict(lambda: collections.defaultdict(list))
     for path in sorted(families.glob("*.tfm")):
         types, block, defaults = parts(families, path.name)
@@ -81,6 +98,8 @@ def table(families):
                 value = default_of(CONFIG_MAPPING[of_type], key) if param in defaults and param != LENGTH else None
                 if value is not None and not is_same(defaults[param], value):
                     rows[json.dumps(value)][of_type].append(key)
+            for key, value in of_training(CONFIG_MAPPING[of_type], block, ignored):
+                rows[json.dumps(value)][of_type].append(key)
     return rows
 
 

@@ -45,6 +45,12 @@ HEADS = [("llama_tied", "lm_head.weight", "model.embed_tokens.weight"), ("gpt_os
          ("xlm_roberta_xl_mask", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight")]
 
 
+# Case, key, what the class has for it: training changes something by it, which the text leaves out.
+OF_TRAINING = (("wav2vec2", "layerdrop", 0.1), ("wav2vec2", "mask_time_prob", 0.05), ("whisper", "mask_time_prob", 0.05),
+               ("m2m_100", "encoder_layerdrop", 0.05), ("m2m_100", "decoder_layerdrop", 0.05), ("beit", "drop_path_rate", 0.1),
+               ("swin", "drop_path_rate", 0.1), ("dinov3", "pos_embed_rescale", 2.0), ("seed_oss", "residual_dropout", 0.1))
+
+
 def rows(name, macro):
     text = (ROOT / "compiler/import" / name).read_text()
     return re.findall(rf'^{macro}\((.*)\)$', text, re.M)
@@ -363,7 +369,8 @@ class Account(ImportCase):
         """missing_keys.py compares all of them with transformers."""
         for name, key, value in (("modernbert_classify", "classifier_pooling", "cls"), ("modernbert_classify_cls", "classifier_pooling", "cls"),
                                  ("deberta_v2_mask", "legacy", True), ("hunyuan", "rms_norm_eps", 1e-5), ("arcee", "rms_norm_eps", 1e-5),
-                                 ("helium", "rms_norm_eps", 1e-8), ("granite", "rms_norm_eps", 1e-6), ("seed_oss", "rms_norm_eps", 1e-6)):
+                                 ("helium", "rms_norm_eps", 1e-8), ("granite", "rms_norm_eps", 1e-6), ("seed_oss", "rms_norm_eps", 1e-6),
+                                 *((name, *rest) for name, *rest in OF_TRAINING)):
             with self.subTest(case=name, key=key):
                 config = self.take(name)
                 self.write(config | {key: value})
@@ -371,6 +378,28 @@ class Account(ImportCase):
                 self.write({k: v for k, v in config.items() if k != key})
                 without = self.tfmc(self.folder)
                 self.assertEqual((written.returncode, written.stdout), (0, without.stdout))
+
+    def test_what_training_does_where_no_key_says_it(self):
+        """The class drops layers, or hides sounds, and the head names it, unless the config says that it does not."""
+        for name, key, value in OF_TRAINING:
+            with self.subTest(case=name, key=key):
+                augments = {"apply_spec_augment": True} if name == "whisper" else {}
+                config = {k: v for k, v in self.take(name).items() if k not in (key, "apply_spec_augment")} | augments
+                self.write(config)
+                self.assertIn(f"{key} = {value:g}", self.lacking())
+                self.write(config | {key: None if key.startswith("pos_") else 0.0})
+                self.assertNotIn(key, self.lacking())
+                if name in ("wav2vec2", "whisper") and key == "mask_time_prob":
+                    self.write(config | dict(apply_spec_augment=False))
+                    self.assertNotIn(key, self.lacking())
+        self.write({k: v for k, v in self.take("whisper").items() if k not in ("mask_time_prob", "apply_spec_augment")})
+        self.assertNotIn("mask_time_prob", self.lacking())
+        for name in ("gpt_neo", "gpt_neox"):  # no class that is computed has one
+            self.write(self.take(name) | dict(classifier_dropout=0.1))
+            self.assertNotIn("classifier_dropout", self.lacking())
+
+    def lacking(self):
+        return "".join(re.findall("^# Training is without.*$", self.tfmc(self.folder).stdout, re.M))
 
     def test_a_missing_key_whose_default_is_another_model(self):
         """The class has a number for it that does not fit the folder's: null says that there is none, no key does not."""

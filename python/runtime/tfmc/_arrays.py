@@ -51,6 +51,8 @@ STORED = {"float32": "F32", "float16": "F16", "float64": "F64", "int64": "I64", 
 
 def weight(name, value):
     """(name, type as in safetensors, dims, buffer) of a weight that is given in memory."""
+    if not isinstance(name, str):
+        raise UsageError(f"weights= names {name!r:.60}, which is no text")
     kind = getattr(value, "dtype", None)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):

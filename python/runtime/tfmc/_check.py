@@ -1,10 +1,11 @@
 """Whether the text that from_torch wrote gives what the module gives: at the sizes of the example, and at another one
-for each named size.
+for each named size, and where the module may take another way than its export did.
 
 What comes in are the Source, its Writer, the module and its inputs. The exported program is computed by torch in double,
 the module itself as it is; the text by the reference interpreter, with a result for each call of a module. What goes out
 is why nothing was compared, or None. Refused is a text that differs by more than rounding, has outputs of other types, or
-fails where torch gives a result; the message names the first module that differs.
+fails where torch gives a result; the message names the first module that differs. A text that differs where a condition of the
+export does not hold gets this condition.
 """
 import contextlib
 import re
@@ -17,7 +18,7 @@ from torch.utils.flop_counter import flop_registry
 
 from ._errors import CompileError
 from ._inputs import nested
-from ._sizes import followers
+from ._sizes import followers, other_ways
 from ._texts import Texts
 from ._tracing import patched
 
@@ -34,6 +35,10 @@ OF_GENERATE = "The line is that of generate=: it names an input of ids and an ou
 CURE = "Write that module with other operations; check=False takes the text as it is"
 UNSORTED = "topk(sorted=False) {} gives an order that torch does not promise: leave sorted out. Else: "
 MASKED = "Queries whose keys are all masked get zeros here: give an example without them. Else: "
+
+
+class Differs(CompileError):
+    """The text gives another result than the module."""
 
 
 class Exported(torch.fx.Interpreter):
@@ -217,8 +222,8 @@ class Comparison:
         if got.dtype.kind == wanted.dtype.kind:
             return
         self.writer.node = node
-        raise CompileError(f"the text does not give what the module gives: the output {name} is {KINDS[got.dtype.kind]} in the text, "
-                           f"and {KINDS[wanted.dtype.kind]} in the module, {self.writer.place()}\n{CURE}")
+        raise Differs(f"the text does not give what the module gives: the output {name} is {KINDS[got.dtype.kind]} in the text, "
+                      f"and {KINDS[wanted.dtype.kind]} in the module, {self.writer.place()}\n{CURE}")
 
     def refuse(self, what, far):
         amount = "in shape, or in which elements are infinite or NaN" if far == np.inf else f"by {far:.2g} of its largest value"
@@ -226,8 +231,8 @@ class Comparison:
             node.kwargs.get("sorted", True) is False or False in node.args[4:5])]
         self.writer.node = unsorted[0] if unsorted else None
         hint = UNSORTED.format(self.writer.place()) if unsorted else MASKED
-        raise CompileError(f"the text does not give what the module gives {self.where or 'for the example'}: {what}, "
-                           f"{amount}\n{hint}{CURE[0].lower()}{CURE[1:]}")
+        raise Differs(f"the text does not give what the module gives {self.where or 'for the example'}: {what}, "
+                      f"{amount}\n{hint}{CURE[0].lower()}{CURE[1:]}")
 
 
 def as_input(name, value):
@@ -266,11 +271,12 @@ def checked(source, writer, module, inputs):
     kinds = {path: type(part).__name__ for path, part in module.named_modules()}
     with Texts(source.weights or {}) as texts:
         Comparison(source, writer, inputs, "").compare(texts, engine, values, kinds)
+        refuse_state(writer, module, inputs, values)
+        for condition, name, by in other_ways(writer):
+            compare_way(source, writer, module, texts, engine, resized(writer, inputs, name, by)[0], condition)
         for name in sorted(writer.symbol_names.difference(writer.derived.values())):
             for by in OTHER:
-                other, n = wrapped(inputs, writer.sizes, name, by)
-                for follower, more in followers(writer, name, by):
-                    other, _ = wrapped(other, writer.sizes, follower, more)
+                other, n = resized(writer, inputs, name, by)
                 try:
                     values = results(writer, module, other) if n > 1 else None
                 except Exception:  # sizes that the module does not take
@@ -278,3 +284,51 @@ def checked(source, writer, module, inputs):
                 if values and Comparison(source, writer, other, f"for {name} = {n}").compare(texts, engine, values, kinds):
                     break
     return None
+
+
+def resized(writer, inputs, name, by):
+    """(inputs, size) with one size that is greater or less, and those that follow it."""
+    other, n = wrapped(inputs, writer.sizes, name, by)
+    for follower, more in followers(writer, name, by):
+        other, _ = wrapped(other, writer.sizes, follower, more)
+    return other, n
+
+
+def attributes(module):
+    """What modules keep beside weights and buffers; of a list its length."""
+    return {f"{type(part).__name__}.{name}": len(value) if isinstance(value, (list, dict, set)) else value
+            for part in module.modules() for name, value in vars(part).items() if not name.startswith("_")}
+
+
+def refuse_state(writer, module, inputs, first):
+    """What is computed from what a call before left behind is no function of the inputs."""
+    before = attributes(module)
+    second, after = results(writer, module, inputs), attributes(module)
+    for name, value in first.items():
+        if distance(second[name], value) > TOLERANCE:
+            kept = [one for one, v in after.items() if one not in before or before[one] is not v]
+            raise CompileError(f"the module's output {name} is another in a second call with the same inputs: its forward changes "
+                               f"{', '.join(kept[:3]) or 'what it computes with in the next call'}. A model has no state: give it as "
+                               "an input and return what it becomes")
+
+
+def compare_way(source, writer, module, texts, engine, inputs, condition):
+    """Requires the condition of a text that differs from the module where it does not hold. Not numbers (rows that are masked
+    whole, which shorter ones may be) say nothing."""
+    try:
+        values = results(writer, module, inputs)
+    except Exception:  # sizes that the module does not take
+        return
+    try:
+        if not any(np.isnan(value).any() for value in values.values()):
+            Comparison(source, writer, inputs, "there").compare(texts, engine, values, {})
+    except Differs:
+        source.text = required(source.text, condition)
+    except CompileError:  # the text fails, which is no wrong result
+        return
+
+
+def required(text, condition):
+    before, head, after = text.rpartition("  forward(")
+    first, _, rest = after.partition("\n")
+    return f'{before}{head}{first}\n    require {condition}, "the module takes another way otherwise"\n{rest}'

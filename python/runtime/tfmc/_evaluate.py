@@ -9,7 +9,7 @@ import os
 import pathlib
 import tempfile
 
-from . import _find, _fit, _fit_batches, _source, _tensors
+from . import _find, _fit, _fit_batches, _options, _source, _tensors
 from ._errors import UsageError
 from ._trainer import EVALUATE
 
@@ -37,7 +37,7 @@ def _arguments(trainer, folder, batch_items, batch_tokens):
         arguments += ["-D", definition]
     for option, value in (("batch-items", batch_items), ("batch-tokens", batch_tokens)):
         if value is not None:
-            arguments.append(f"--{option}={value}")
+            arguments.append(f"--{option}={_options.argument(option.replace('-', '_'), value)}")
     return [*arguments, f"--weights={folder / 'weights.safetensors'}", f"--output={folder / 'results.safetensors'}", "--"]
 
 

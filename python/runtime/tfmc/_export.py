@@ -406,14 +406,18 @@ class Writer(Constants):
                 yield f'    require {name} <= {high}, "the module takes no more than {high} for {name}"'
         for condition in self.conditions:
             yield f'    require {condition}, "the module takes another way otherwise"'
+        for text in self.guard_texts():  # which of two sizes is greater
+            if re.fullmatch(r"[\w\s+*()-]+(<|>|<=|>=)[\w\s+*()-]+", text) and len(set(re.findall(r"[A-Za-z_]\w*", text))) > 1:
+                yield f'    require {text}, "the module takes another way otherwise"'
+
+    def guard_texts(self):
+        """What the export decided about sizes, in their names; most of it changes nothing (see Ways)."""
         known = {name: f"({spelled(self, size)})" for size, name in self.derived.items()}
-        for guard in self.guards:  # which of two sizes is greater; the rest is checked by the operations
+        for guard in self.guards:
             names = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), joined(guard))
             text = re.sub(r"[A-Za-z_]\w*", lambda m: known.get(m[0], m[0]), names)
-            names = set(re.findall(r"[A-Za-z_]\w*", text))
-            ordered = re.fullmatch(r"[\w\s+*()-]+(<|>|<=|>=)[\w\s+*()-]+", text)
-            if ordered and len(names) > 1 and names <= set(self.symbols.values()):
-                yield f'    require {text}, "the module takes another way otherwise"'
+            if set(re.findall(r"[A-Za-z_]\w*", text)) <= {*self.symbols.values(), "or", "and", "not"} and "?" not in text:
+                yield text
 
     def statement(self, node):
         if self.dtype(node) is None and not isinstance(node.meta.get("val"), (tuple, list)):

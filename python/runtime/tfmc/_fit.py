@@ -178,16 +178,16 @@ def _arguments(trainer, folder, given, flags):
     for definition in _source.definitions(options["config"]):
         arguments += ["-D", definition]
     arguments += [f"--set={setting}" for setting in options["settings"]]
-    arguments += [f"--{OPTIONS[name]}={value}" for name, value in given.items() if value is not None]
+    arguments += [f"--{OPTIONS[name]}={_options.argument(name, value)}" for name, value in given.items() if value is not None]
     return [*arguments, *flags, "--", os.fspath(path)]
 
 
 def data_files(trainer, data, path, pad, word):
     """The files of the items."""
     if isinstance(data, (list, tuple)) and data and all(map(_items.is_path, data)):
-        return [os.fspath(file) for file in data]
+        return [os.fspath(_options.path(word, file)) for file in data]
     if _items.is_path(data):
-        return [os.fspath(data)]
+        return [os.fspath(_options.path(word, data))]
     if not _items.has_items(data):
         raise UsageError(f"{word} is of type {type(data).__name__}: fit takes items (columns, a list of rows, a data set with a "
                          "length, files), or batches for both train and valid, such as a DataLoader's")
@@ -204,8 +204,8 @@ def _check_folder(out, given, are_batches, is_first):
     for name in ("keep", "save_every") if are_batches else ("keep",):
         if out is None and is_first and given.get(name) is not None:
             raise UsageError(f"{name}= is for the checkpoints in out=, which is not given")
-    if out is not None and not os.fspath(_options.path("out", out)):
-        raise UsageError("out is an empty path")
+    if out is not None:
+        _options.path("out", out)
 
 
 def _check(resume, metric, callbacks, progress, skip_long):

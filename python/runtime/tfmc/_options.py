@@ -57,6 +57,15 @@ def rules(quantize):
 def path(name, value):
     if not isinstance(value, (str, os.PathLike)):
         raise UsageError(f"{name} is of type {type(value).__name__}, not a path")
+    if not os.fspath(value) or "\0" in os.fsdecode(value):
+        raise UsageError(f"{name} is {value!r:.60}, which no file is called")
+    return value
+
+
+def argument(name, value):
+    """As the command line takes it, which says what is wrong with it otherwise."""
+    if "\0" in str(value):
+        raise UsageError(f"{name} is {value!r:.60}, which no option can be")
     return value
 
 

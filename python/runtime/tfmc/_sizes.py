@@ -2,6 +2,7 @@
 
 What comes in are expressions of torch's symbols; what goes out is their text. A minimum or maximum of sizes is the one
 that it is in the example, and a condition on the sizes that says so. Refused, by w.no, is what is no such polynomial.
+other_ways() has sizes at which the module may take another way than the export.
 """
 import re
 
@@ -100,3 +101,34 @@ def chosen(w, kind, args):
         if other != best:
             w.conditions.setdefault(f"{spelled(w, best)} {'<=' if kind == 'Min' else '>='} {spelled(w, other)}")
     return best
+
+
+# ---- sizes for which the module may branch ----
+
+LONGEST = 130  # of sizes that are looked for: beyond twice 64, of which sizes are made multiples
+
+
+def other_ways(w):
+    """(condition, name, by how much) of sizes at which a condition that the export took for given does not hold: 1, which it
+    never looks at, and what its guards say. Of most conditions torch alone makes use, with the same numbers."""
+    known, seen = {w.symbols[symbol]: n for symbol, n in examples(w).items()}, set()
+    for name, n in sorted(known.items()):
+        if name not in w.derived.values():
+            yield f"{name} >= 2", name, 1 - n
+    for text in w.guard_texts():
+        if text not in seen and re.fullmatch(r"[\w\s+*/%()<>=!-]+", text):
+            seen.add(text)
+            yield from breaking(text, known, set(w.derived.values()))
+
+
+def breaking(text, known, fixed):
+    """The least change of one size with which the condition does not hold."""
+    for name in sorted(set(re.findall(r"[A-Za-z_]\w*", text)) & set(known) - fixed):
+        for n in sorted(range(2, LONGEST), key=lambda n: abs(n - known[name])):
+            try:
+                holds = eval(text, {"__builtins__": {}}, {**known, name: n})
+            except ArithmeticError:
+                continue
+            if not holds:
+                yield text, name, n - known[name]
+                return

@@ -2,6 +2,7 @@
 import os
 import pathlib
 
+from . import _options
 from ._errors import UsageError
 
 
@@ -58,7 +59,7 @@ def read(source):
     if isinstance(source, Source):
         return None, source.text
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source and "{" not in source):
-        return os.fspath(source), None
+        return os.fspath(_options.path("the source", source)), None
     if isinstance(source, str):
         return None, source
     raise UsageError(f"the source is of type {type(source).__name__}, not a path, a text or a tfmc.Source")

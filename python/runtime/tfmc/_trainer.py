@@ -340,7 +340,7 @@ class Trainer(_core.Trainer):
         names = {d for kind in self.inputs.values() for d in kind.shape if isinstance(d, str)}
         if set(sizes) != names:
             raise UsageError(f"the sizes are {', '.join(sorted(names)) or 'none'}, not {', '.join(sizes) or 'none'}")
-        sizes = {name: _options.whole(f"the size {name}", size, 0) for name, size in sizes.items()}
+        sizes = {name: _options.whole(f"the size {name}", size, 0, (1 << 63) - 1) for name, size in sizes.items()}
         found = self._bytes(tuple(tuple(sizes.get(d, d) for d in kind.shape) for kind in self.inputs.values()))
         if found < 0:
             raise InputError("a size is out of range", reason="shape")
@@ -363,7 +363,7 @@ class Trainer(_core.Trainer):
             raise UsageError(f"the path of a weight is {path!r:.60}, not a text")
         if which == WEIGHT and path in self._narrow:
             return self._numbers(path)
-        found = self._tensor(path, which)
+        found = self._tensor(path, which) if path in self._shapes else None
         if found is None:
             known = self._paths if which == WEIGHT else self.trained
             raise InputError(f"there is no {'' if which == WEIGHT else 'trained '}weight {path!r}; there are "

@@ -1,0 +1,121 @@
+"""Modules that take another way for other sizes than those of the example, or in a later call: torch.export writes one way
+down. The text of from_torch has the condition under which it holds, and a run with other sizes is refused. Not run without torch.
+"""
+import unittest
+
+import tfmc
+from support import Case
+from torch_cases import compared, floats, nn, numbers, torch
+
+BT, TWO = {"x": {0: "batch", 1: "time"}}, {"x": {0: "batch", 1: "t"}, "y": {0: "batch", 1: "u"}}
+
+
+def module_of(forward):
+    return type("Way", (nn.Module,), {"forward": lambda self, x: forward(x)} if forward.__code__.co_argcount == 1 else
+                {"forward": lambda self, x, y: forward(x, y)})().eval()
+
+
+def padded(x):
+    n = x.shape[1]
+    if n % 8 != 0:
+        x = nn.functional.pad(x, (0, 0, 0, 8 - n % 8))
+    return x.view(x.shape[0], -1, 8, 4).mean(2)
+
+
+@unittest.skipIf(torch is None, "no torch")
+class Ways(Case):
+    def ways(self, forward, sizes, right, refused):
+        """right, refused: numbers of rows by input; the first is the example."""
+        def call(lengths):
+            batch, *lengths = lengths
+            return {name: floats(batch, n, 4, seed=i) for i, (name, n) in enumerate(zip("xy", lengths))}
+        module = module_of(forward)
+        source = compared(module, [call(one) for one in right], sizes)
+        model = tfmc.compile(source)
+        for one in refused:
+            with self.subTest(one):
+                self.refused(tfmc.InputError, "the module takes another way", model.run, {k: numbers(v) for k, v in call(one).items()})
+        return source
+
+    def test_a_size_of_one(self):
+        """torch.export takes sizes for 2 or more."""
+        self.ways(lambda x: x.sum(-1).squeeze(), BT, ((3, 7), (2, 5)), ((1, 7), (3, 1), (1, 1)))
+        self.ways(lambda x: x * 2 if x.shape[1] == 1 else x * 3, BT, ((3, 7), (1, 5)), ((3, 1), (1, 1)))
+        self.ways(lambda x: x.diff(dim=1).sum(1) if x.shape[1] > 1 else x[:, 0], BT, ((3, 7), (1, 5)), ((3, 1),))
+
+    def test_a_size_of_one_as_any_other(self):
+        source = self.ways(lambda x: (x - x.mean(1, keepdim=True)).softmax(1), BT, ((3, 7), (1, 5), (3, 1), (1, 1)), ())
+        self.assertNotIn("require", source.text)
+
+    def test_multiples(self):
+        self.ways(padded, BT, ((2, 5), (2, 9), (1, 15)), ((2, 8), (1, 16)))
+        self.ways(lambda x: x.mean(1) if x.shape[1] % 8 else x.sum(1), BT, ((2, 5), (2, 9)), ((2, 8), (1, 16)))
+        self.ways(lambda x: x.mean(1) if x.shape[1] % 2 else x.sum(1), BT, ((2, 6), (2, 8)), ((2, 7), (1, 1)))
+
+    def test_sizes_that_are_equal(self):
+        self.ways(lambda x, y: x.mean(1) + y.mean(1) if x.shape == y.shape else x.mean(1) - y.mean(1), TWO, ((2, 5, 7), (3, 4, 6)),
+                  ((2, 6, 6), (3, 4, 4)))
+        self.ways(lambda x: x.mean(1) if x.shape[1] != 4 else x.sum(1), BT, ((2, 5), (2, 9), (4, 5)), ((2, 4), (4, 4)))
+
+    def test_what_torch_alone_asks_is_no_condition(self):
+        """Views and products ask whether sizes are equal, and have the same results."""
+        source = self.ways(lambda x, y: (x @ y.mT).softmax(-1).reshape(x.shape[0], -1), TWO, ((2, 5, 7), (3, 4, 4), (4, 4, 4)), ())
+        self.assertNotIn("require", source.text)
+
+    def test_training(self):
+        class Scores(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(4, 1)
+
+            def forward(self, x):
+                return self.head(x).squeeze()
+        inputs, targets = {"x": floats(3, 5, 4)}, {"y": floats(3, 5)}
+        source = tfmc.from_torch(Scores().eval(), inputs, sizes={**BT, "y": BT["x"]}, training=True, targets=targets,
+                                 loss=lambda scores, y: ((scores - y) ** 2).mean())
+        trainer = tfmc.Trainer(source, lr=0.1)
+        trainer.step(x=inputs["x"].numpy(), y=targets["y"].numpy())
+        self.refused(tfmc.InputError, "the module takes another way", trainer.step, x=inputs["x"][:1].numpy(), y=targets["y"][:1].numpy())
+
+    def test_state_of_calls_with_one_size(self):
+        """There is no other size at which it would be seen."""
+        class Counts(nn.Module):
+            calls = 0
+
+            def forward(self, x):
+                self.calls += 1
+                return x * self.calls
+
+        class Keeps(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.before = torch.zeros(4)
+
+            def forward(self, x):
+                y, self.before = x + self.before, x.mean((0, 1))
+                return y
+
+        class Grows(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.seen = []
+
+            def forward(self, x):
+                self.seen.append(1.0)
+                return x + len(self.seen)
+        for kind, name in ((Counts, "Counts.calls"), (Keeps, "Keeps.before"), (Grows, "Grows.seen")):
+            self.refused(tfmc.CompileError, f"its forward changes {name}", tfmc.from_torch, kind().eval(), {"x": floats(2, 3, 4)}, sizes={})
+
+    def test_what_is_kept_and_changes_nothing(self):
+        class Cached(nn.Module):
+            mask = None
+
+            def forward(self, x):
+                if self.mask is None:
+                    self.mask = torch.arange(40.0)
+                return x + self.mask[:x.shape[1], None]
+        compared(Cached().eval(), [{"x": floats(2, 3, 4)}, {"x": floats(1, 9, 4)}], BT)
+
+
+if __name__ == "__main__":
+    unittest.main()
