@@ -128,11 +128,12 @@ static void add_states(KernelBench *bench) {
   const TargetInfo *target = bench->plan.target;
   if (!is_new_in_f32(target)) return;
   const bool has_wide = target->vector_floats > 1;
+  const uint8_t width = has_wide ? 32 : 16; /* the least that there is */
   for (uint8_t i = 0; i < (has_wide ? 48 : 24); i += i < 24 ? 1 : 7)
-    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = i / 6 % N_STATE_PARTS, .width = i < 24 ? 32 : 64,
+    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = i / 6 % N_STATE_PARTS, .width = i < 24 ? width : 64,
                                    .fades = i % 2, .beta = i / 2 % 3});
   for (uint8_t i = 0; i < (has_wide ? 18 : 9); i += i < 9 ? 1 : 7)
-    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE_GRAD, .width = i < 9 ? 32 : 64, .fades = i % 3 > 0,
+    kernel_add(bench, (KernelSpec){.family = KERNEL_STATE_GRAD, .width = i < 9 ? width : 64, .fades = i % 3 > 0,
                                    .fades_by_rows = i % 3 > 1, .beta = i / 3 % 3});
 }
 
