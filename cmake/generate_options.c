@@ -1,6 +1,7 @@
 /* The members of tfm_generate_options, one a line, each after the texts that its comment is made of. This file is
  * preprocessed by cmake/generated.cmake and never compiled; the @ are marks for the regular expressions there. */
 #define MEMBER_count(member) int64_t member;
+#define MEMBER_limit MEMBER_count
 #define MEMBER_real(member) double member;
 #define MEMBER_flag(member) int32_t member;
 #define MEMBER_token(member) int64_t member;

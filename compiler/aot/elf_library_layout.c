@@ -194,7 +194,12 @@ static void make_dynamic(Linker *l, const char *soname) {
                                {DT_VERNEEDNUM, {l->libraries.n}},
                                {DT_VERSYM, {0}},
                                {DT_NULL, {0}}};
-  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) vec_push(l->arena, &l->dynamic, entries[i]);
+  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+    const Elf64_Sxword tag = entries[i].d_tag;
+    const bool is_of_versions = tag == DT_VERNEED || tag == DT_VERNEEDNUM || tag == DT_VERSYM;
+    /* Loaders refuse a list without entries. */
+    if (l->libraries.n || !is_of_versions) vec_push(l->arena, &l->dynamic, entries[i]);
+  }
 }
 
 // ---- tables for unwinding: of the functions that go in, for debuggers and profilers ----

@@ -95,10 +95,41 @@ typedef struct Emission {
   PackedTables *packed; /* NULL: tables are constants of their own */
 } Emission;
 
+/* The bytes of a table without pointers; NULL: it has another name, where several of one name have a number too. */
+static const char *bytes_of_table(LLVMValueRef table, const char *name, size_t *n) {
+  size_t length;
+  const size_t wanted = strlen(name);
+  const char *own = LLVMGetValueName2(table, &length);
+  if (length < wanted || memcmp(own, name, wanted) != 0 || (length > wanted && own[wanted] != '.')) return NULL;
+  LLVMValueRef value = LLVMGetInitializer(table);
+  if (!value || !LLVMIsAConstantStruct(value) || LLVMGetNumOperands(value) != 1) return NULL;
+  value = LLVMGetOperand(value, 0);
+  return LLVMIsConstantString(value) ? LLVMGetAsString(value, n) : NULL;
+}
+
+/* The items where another program's table has them. Programs of a model are much alike: the steps of its encoder are
+ * the first ones of the whole, and another instruction set has other kernels alone. NULL: none has them. */
+static LLVMValueRef items_of_another(const Emission *e, const char *name, const void *items, size_t bytes,
+                                     size_t size) {
+  LLVMTypeRef byte = LLVMInt8TypeInContext(context_of(e->module));
+  for (LLVMValueRef table = LLVMGetFirstGlobal(e->module); table && bytes; table = LLVMGetNextGlobal(table)) {
+    size_t n = 0;
+    const char *others = bytes_of_table(table, name, &n);
+    for (size_t at = 0; others && at + bytes <= n; at += size) {
+      if (memcmp(others + at, items, bytes) != 0) continue;
+      LLVMValueRef place = LLVMConstInt(LLVMInt64TypeInContext(context_of(e->module)), at, false);
+      return LLVMConstInBoundsGEP2(byte, table, &place, 1);
+    }
+  }
+  return NULL;
+}
+
 static void plain(Emission *e, size_t member, const char *name, const void *items, size_t count, size_t size) {
   const bool is_packed = e->packed && count && size % sizeof(uint32_t) == 0;
+  LLVMValueRef table = is_packed ? NULL : items_of_another(e, name, items, count * size, size);
   if (is_packed) pack_table(e->packed, member, items, count, size);
-  blob_pointer(&e->top, member, is_packed ? NULL : blob_plain(e->arena, e->module, name, items, count * size));
+  else if (!table) table = blob_plain(e->arena, e->module, name, items, count * size);
+  blob_pointer(&e->top, member, table);
 }
 
 typedef struct TextItems {
@@ -352,6 +383,7 @@ LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_gener
                token_list(arena, module, &generation->defaults.member));
 #define POINTER_OF_biases(member) /* no block has any */
 #define POINTER_OF_count(member)
+#define POINTER_OF_limit(member)
 #define POINTER_OF_real(member)
 #define POINTER_OF_flag(member)
 #define POINTER_OF_token(member)

@@ -55,6 +55,7 @@ static json_t *describe_options(void) {
 #define PUT(option, member, kind) \
   json_object_set_new(options, #option, json_pack("[s, I]", #kind, (json_int_t)offsetof(tfm_generate_options, member)));
 #define PUT_count(option, member) PUT(option, member, count)
+#define PUT_limit(option, member) PUT(option, member, limit)
 #define PUT_real(option, member) PUT(option, member, real)
 #define PUT_flag(option, member) PUT(option, member, flag)
 #define PUT_token(option, member) PUT(option, member, token)
@@ -135,6 +136,7 @@ static void add_options(StrBuf *out) {
                   "  /** tokens of each prompt; without it all of the input */\n  lengths?: number[];\n"
                   "  sizes?: Sizes;\n");
 #define TYPE_count "number | bigint"
+#define TYPE_limit TYPE_count
 #define TYPE_real "number"
 #define TYPE_flag "boolean"
 #define TYPE_token "number | bigint"

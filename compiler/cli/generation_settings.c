@@ -122,7 +122,8 @@ typedef struct SettingKind {
   bool (*read)(Reader *reader, const json_t *value, void *member);
 } SettingKind;
 
-static const SettingKind kind_count = {"a whole number", read_count}, kind_real = {"a number", read_real},
+static const SettingKind kind_count = {"a whole number", read_count}, kind_limit = {"a whole number", read_count},
+                         kind_real = {"a number", read_real},
                          kind_flag = {"true or false", read_flag}, kind_token = {"a token's id", read_count},
                          kind_tokens = {"an id or a list of ids", read_tokens},
                          kind_early = {"true, false or \"never\"", read_early},
@@ -161,10 +162,7 @@ static void refuse(const Layer *layer, const Setting *setting, const char *wante
 
 /* A limit of -1 says in C that none is given. Here it was. */
 static bool is_unset(const Setting *setting, const void *member) {
-  tfm_generate_options unset;
-  tfm_generate_defaults(&unset);
-  return setting->kind == &kind_count && *(const int64_t *)member == -1 &&
-         *(const int64_t *)(const void *)((const char *)&unset + setting->offset) == -1;
+  return setting->kind == &kind_limit && *(const int64_t *)member == -1;
 }
 
 static void apply(Reader *reader, const Layer *layer, const Setting *setting, const json_t *value) {
@@ -203,12 +201,19 @@ static bool is_of_eos(const Setting *setting) {
   return setting->offset == offsetof(tfm_generate_options, eos_token_ids);
 }
 
-/* A length limit replaces both earlier ones: max_length of a config must not cut off --max-new-tokens. The end tokens
- * are read before everything else, because forbidden words must leave them allowed. */
+/* A limit replaces all earlier ones: max_length of a config must not cut off --max-new-tokens. */
+static void unset_limits(tfm_generate_options *options, const json_t *given) {
+  bool is_given = false;
+  for (size_t i = 0; i < N_SETTINGS; i++)
+    is_given |= settings_table[i].kind == &kind_limit && has(given, settings_table[i].name);
+  for (size_t i = 0; i < N_SETTINGS && is_given; i++)
+    if (settings_table[i].kind == &kind_limit)
+      *(int64_t *)(void *)((char *)options + settings_table[i].offset) = -1;
+}
+
+/* The end tokens are read before everything else, because forbidden words must leave them allowed. */
 static void apply_layer(Reader *reader, const Layer *layer) {
-  tfm_generate_options *options = &reader->settings->options;
-  if (has(layer->object, "max_length") || has(layer->object, "max_new_tokens"))
-    options->max_length = options->max_new_tokens = -1;
+  unset_limits(&reader->settings->options, layer->object);
   for (size_t i = 0; i < 2 * N_SETTINGS; i++) {
     const Setting *setting = &settings_table[i % N_SETTINGS];
     if (is_of_eos(setting) == (i < N_SETTINGS) && has(layer->object, setting->name))

@@ -291,7 +291,7 @@ enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
 /* Those of them that are lists; a list of one number is none for another. */
 static bool takes_list(const char *name) {
-  enum { count, real, flag, token, tokens, early, biases, seed, start, words, fallback };
+  enum { count, limit, real, flag, token, tokens, early, biases, seed, start, words, fallback };
 #define GENERATE_OPTION(option, member, kind, initial, range, accepted, ...) \
   if (strcmp(name, #option) == 0) return kind == tokens;
 #define GENERATE_ALIAS(option, member, kind, accepted) \

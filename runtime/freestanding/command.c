@@ -85,6 +85,7 @@ static double real_number(const char *text, const char *word) {
 // ---- options of generation ----
 
 static void set_count(void *to, const char *text, const char *word) { *(int64_t *)to = whole_number(text, word); }
+static void set_limit(void *to, const char *text, const char *word) { set_count(to, text, word); }
 static void set_token(void *to, const char *text, const char *word) { set_count(to, text, word); }
 
 static void set_seed(void *to, const char *text, const char *word) {
@@ -158,17 +159,22 @@ static void set_option(tfm_generate_options *options, const char *word) {
   command_fail(TFM_E_USAGE, "%s: this is no option of generation", word);
 }
 
-/* A limit replaces both of the block. One of -1 says in C that none is given; here it was. */
-static void set_limits(tfm_generate_options *options, char *const *words) {
-  static const char *const limits[] = {"max_length", "max_new_tokens"};
-  for (; *words; words++) {
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-      const char *value = value_of_word(*words, limits[i]);
-      if (!value) continue;
-      if (whole_number(value, *words) == -1) command_fail(TFM_E_USAGE, "%s must be 1 or more", limits[i]);
-      options->max_length = options->max_new_tokens = -1;
-    }
+/* A limit replaces those of the block. One of -1 says in C that none is given; here it was. */
+static void unset_limits(tfm_generate_options *options, char *const *words) {
+  enum { count, limit, real, flag, token, tokens, early, biases, seed, start };
+  bool is_given = false;
+#define GENERATE_OPTION(name, member, kind, ...)                    \
+  for (char *const *word = words; kind == limit && *word; word++) { \
+    const char *value = value_of_word(*word, #name);                \
+    is_given |= value != NULL;                                      \
+    if (value && whole_number(value, *word) == -1)                  \
+      command_fail(TFM_E_USAGE, "%s must be 1 or more", #name);     \
   }
+#include "tfm/abi/generate_options.def"
+  if (!is_given) return;
+#define GENERATE_OPTION(name, member, kind, ...) \
+  if (kind == limit) memcpy(&options->member, &(int64_t){-1}, sizeof(int64_t));
+#include "tfm/abi/generate_options.def"
 }
 
 // ---- inputs ----
@@ -330,7 +336,7 @@ static void generate_all(Command *c) {
   tfm_generated generated;
   tfm_error error;
   tfm_library_generate_defaults(c->library, &options);
-  set_limits(&options, c->words);
+  unset_limits(&options, c->words);
   for (char **word = c->words; *word; word++) set_option(&options, *word);
   check(tfm_library_generate(c->context, c->args, c->lengths, &options, &generated, &error), &error);
   const int64_t dims[] = {generated.n, generated.width};

@@ -15,6 +15,7 @@ void tfm_generate_defaults(tfm_generate_options *options) {
   *options = (tfm_generate_options){.struct_size = sizeof *options};
 #define SET_MEMBER(member, ...) options->member = __VA_ARGS__;
 #define SET_count SET_MEMBER
+#define SET_limit SET_MEMBER
 #define SET_real SET_MEMBER
 #define SET_flag SET_MEMBER
 #define SET_token SET_MEMBER
@@ -116,6 +117,7 @@ static tfm_status check_ranges(const Reader *r, const tfm_generate_options *o) {
 #define CHECK_MEMBER(check, name, member, range) \
   if (status == TFM_OK) status = check(r, name, &o->member, &initial.member, range);
 #define CHECK_count(...) CHECK_MEMBER(check_count, __VA_ARGS__)
+#define CHECK_limit CHECK_count
 #define CHECK_real(...) CHECK_MEMBER(check_real, __VA_ARGS__)
 #define CHECK_early(...) CHECK_MEMBER(check_early, __VA_ARGS__)
 #define CHECK_token(...) CHECK_MEMBER(check_token, __VA_ARGS__)

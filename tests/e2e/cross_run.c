@@ -86,6 +86,7 @@ static void read_call(Call *call, const char *path) {
 // ---- options of generation, by the names of a generation_config.json ----
 
 static void set_count(void *to, const char *text) { *(int64_t *)to = strtoll(text, NULL, 10); }
+static void set_limit(void *to, const char *text) { set_count(to, text); }
 static void set_token(void *to, const char *text) { set_count(to, text); }
 static void set_seed(void *to, const char *text) { *(uint64_t *)to = strtoull(text, NULL, 10); }
 static void set_real(void *to, const char *text) { *(double *)to = strtod(text, NULL); }

@@ -993,6 +993,12 @@ class WithoutLinker(Case):
     def needed(self, library):
         return sorted(re.findall(r"NEEDED.*\[(.*)\]|SONAME.*\[(.*)\]", self.shell("readelf", "-d", library)))
 
+    def test_size_of_a_translator(self):
+        """Its encoder, its steps and the whole have tables in common, which stand there once."""
+        self.path("nmt.tfm").write_bytes((HOST.parents[2] / "bench/models/nmt.tfm").read_bytes())
+        self.compile("-march=x86-64-v3", *NONE, model="nmt.tfm", out="libnmt.so")
+        self.assertLess(len(self.bytes("libnmt.so")), 405_000)
+
     def expect_an_equal_library(self, *options, model="model.tfm"):
         for name, linking in (("linked", []), ("written", NONE)):
             self.path(name).mkdir(exist_ok=True)

@@ -50,7 +50,7 @@ class Refused(Exception):
 class Module:
     """A module in wasmtime, and its memory."""
 
-    engines = {}
+    engines, compiled = {}, {}
 
     def __init__(self, path, about, is_deterministic=False):
         engine = Module.engines.get(is_deterministic)
@@ -59,7 +59,11 @@ class Module:
             config.wasm_relaxed_simd = True
             config.wasm_relaxed_simd_deterministic = is_deterministic
             engine = Module.engines[is_deterministic] = wasmtime.Engine(config)
-        module = wasmtime.Module.from_file(engine, str(path))
+        # Wasmtime compiles all of a module, which takes longer than most calls: once for each content.
+        data = pathlib.Path(path).read_bytes()
+        module = Module.compiled.get((is_deterministic, data))
+        if module is None:
+            module = Module.compiled[is_deterministic, data] = wasmtime.Module(engine, data)
         if module.imports:
             raise cross.Failed(f"{path} imports {[i.name for i in module.imports]}")
         self.about, self.store = about, wasmtime.Store(engine)

@@ -13,7 +13,6 @@ const ERROR = { message: 4, reason: 516, place: 520, bytes: 524 }; // tfm_error,
 const RESULT = { n: 0, width: 8, sequences: 16, lengths: 20, scores: 24, token_scores: 40, bytes: 48 }; // tfm_generated
 const MOST_DIMS = 8;
 const TYPES = { f32: Float32Array, i32: Int32Array, bool: Uint8Array };
-const LIMITS = ['max_length', 'max_new_tokens'];
 
 function refuse(message, status = USAGE) {
   throw new TfmError(message, status);
@@ -322,9 +321,10 @@ class Model {
     view().setUint32(at, about.bytes, true);
     memory.call('generate_defaults', at);
     // A limit replaces both of the block. One of -1 says in C that none is given; here it was.
-    const limits = LIMITS.filter(name => options[name] != null);
-    for (const name of limits) if (whole(name, options[name]) === -1n) refuse(`${name} must be 1 or more`, INPUT);
-    if (limits.length) for (const name of LIMITS) view().setBigInt64(at + about.options[name][1], -1n, true);
+    const limits = Object.entries(about.options).filter(([, [kind]]) => kind === 'limit');
+    const given = limits.filter(([name]) => options[name] != null);
+    for (const [name] of given) if (whole(name, options[name]) === -1n) refuse(`${name} must be 1 or more`, INPUT);
+    if (given.length) for (const [, [, offset]] of limits) view().setBigInt64(at + offset, -1n, true);
     for (const [name, value] of Object.entries(options)) {
       const option = about.options[name];
       if (!option) refuse(`generation has no option "${name}"`);

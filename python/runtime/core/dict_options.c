@@ -10,6 +10,7 @@
 
 typedef enum Kind {
   KIND_count,
+  KIND_limit,
   KIND_real,
   KIND_flag,
   KIND_token,
@@ -37,8 +38,8 @@ enum { N_OPTIONS = sizeof table / sizeof *table };
 
 /* The names, for the package: {name: kind}. */
 PyObject *option_names(PyObject *self, PyObject *unused) {
-  static const char *const kinds[] = {"count", "real",  "flag",  "token",    "tokens", "biases", "early",
-                                      "seed",  "start", "words", "fallback"};
+  static const char *const kinds[] = {"count",  "limit", "real", "flag",  "token", "tokens",
+                                      "biases", "early", "seed", "start", "words", "fallback"};
   (void)self, (void)unused;
   PyObject *names = PyDict_New();
   for (size_t i = 0; names && i < N_OPTIONS; i++) {
@@ -138,18 +139,10 @@ static bool read_early(PyObject *value, tfm_early_stopping *early) {
   return true;
 }
 
-/* -1 of a limit, which says in C that none is given. */
-static bool is_no_limit(const Option *option, const char *to) {
-  tfm_generate_options unset;
-  int64_t count, other;
-  tfm_generate_defaults(&unset);
-  memcpy(&count, to, sizeof count);
-  memcpy(&other, (const char *)&unset + option->at, sizeof other);
-  return count == -1 && other == -1;
-}
-
+/* -1 of a limit says in C that none is given. */
 static bool read_number(const Option *option, PyObject *value, char *to) {
   PyObject *number = whole_number(value);
+  bool is_unset = false;
   if (!number) return wrong(option, value, "a whole number");
   if (option->kind == KIND_seed) {
     const uint64_t seed = PyLong_AsUnsignedLongLong(number);
@@ -157,8 +150,8 @@ static bool read_number(const Option *option, PyObject *value, char *to) {
   } else {
     const int64_t count = PyLong_AsLongLong(number);
     memcpy(to, &count, sizeof count);
+    is_unset = option->kind == KIND_limit && count == -1;
   }
-  const bool is_unset = option->kind == KIND_count && is_no_limit(option, to);
   Py_DECREF(number);
   if (!is_unset && !PyErr_Occurred()) return true;
   PyErr_Clear();
@@ -191,15 +184,23 @@ static bool read_option(const Option *option, PyObject *value, tfm_generate_opti
   if (option->kind == KIND_early) return read_early(value, (tfm_early_stopping *)(void *)to);
   if (option->kind == KIND_real) return read_real(option, value, to);
   if (option->kind == KIND_flag) return read_flag(option, value, to);
-  if (option->kind == KIND_count || option->kind == KIND_token || option->kind == KIND_seed)
+  if (option->kind == KIND_count || option->kind == KIND_limit || option->kind == KIND_token ||
+      option->kind == KIND_seed)
     return read_number(option, value, to);
   return true; /* the package has seen to the others */
 }
 
-/* A limit of the length replaces the other one of the block. */
+/* A limit replaces all that the block has. */
+static void unset_limits(PyObject *given, tfm_generate_options *options) {
+  bool is_given = false;
+  for (size_t i = 0; i < N_OPTIONS; i++)
+    is_given |= table[i].kind == KIND_limit && PyDict_GetItemString(given, table[i].name);
+  for (size_t i = 0; i < N_OPTIONS && is_given; i++)
+    if (table[i].kind == KIND_limit) memcpy((char *)options + table[i].at, &(int64_t){-1}, sizeof(int64_t));
+}
+
 bool dict_options_read(PyObject *given, tfm_generate_options *options, OptionLists *lists) {
-  if (PyDict_GetItemString(given, "max_length") || PyDict_GetItemString(given, "max_new_tokens"))
-    options->max_length = options->max_new_tokens = -1;
+  unset_limits(given, options);
   for (size_t i = 0; i < N_OPTIONS; i++) {
     PyObject *value = PyDict_GetItemString(given, table[i].name);
     if (value && value != Py_None && !read_option(&table[i], value, options, lists)) return false;

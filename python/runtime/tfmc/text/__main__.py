@@ -16,7 +16,7 @@ from ._writer import Writer
 
 NEW_TOKENS = 256  # where neither the folder nor the options set a limit
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")  # tokens that a row may have
-OPTIONS = {"count": int, "real": float, "token": int, "seed": int}  # kinds of options of generation, and what reads them
+OPTIONS = {"count": int, "limit": int, "real": float, "token": int, "seed": int}  # kinds of options of generation, and what reads them
 
 
 def _tokens(text):
