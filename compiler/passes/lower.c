@@ -76,8 +76,8 @@ static Node *lower_bias(Pass *pass, Builder *b, Node *node) {
 }
 
 /* A linear from one feature: a column times a row. The chain of one product is the product, added to 0, which makes 0
- * of -0 (with FMA a product that underflowed kept its sign); as pointwise work it becomes one with what follows, where a
- * tile is a call for every few results. */
+ * of -0 (with FMA a product that underflowed kept its sign). As pointwise work it becomes one with what follows, where
+ * a tile is a call for every few results. */
 static Node *from_one_feature(Builder *b, Node *node) {
   Node *x = node->inputs.items[0], *w = node->inputs.items[1];
   int64_t k;
