@@ -25,9 +25,8 @@ import cross  # noqa: E402
 import cross_train  # noqa: E402
 
 PAGES = {"aarch64-linux-gnu": (4096, 16384, 65536)}  # RISC-V has pages of 4 KB
-# To the nearest is the mode of cross.py and cross_train.py, which run these cases with as many threads.
-MODES = ("up", "down", "zero", "flush")
-ROUNDINGS = "123"  # places in host/training.c's `modes`
+MODES = ("nearest", "up", "down", "zero", "flush")
+ROUNDINGS = "0123"  # places in host/training.c's `modes`
 WRITES = """model M(vocab = 20, d = 16) {
   words = Embedding(vocab, d)
   body = Transformer(d, 2, 1, 2, 32)
