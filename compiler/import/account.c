@@ -212,7 +212,7 @@ void account_for_keys(Arena *arena, Diag *diag, const Family *family, const Fold
 
 // ---- dropouts ----
 
-/* What training changes at random that is no dropout: sounds are hidden, places of pictures moved. */
+/* What training changes at random that is no dropout: first how sounds are hidden, then how places of pictures move. */
 static const char *const AT_RANDOM[] = {"mask_time_prob", "mask_feature_prob", "pos_embed_jitter", "pos_embed_rescale",
                                         "pos_embed_shift"};
 enum { N_AT_RANDOM = sizeof AT_RANDOM / sizeof *AT_RANDOM, N_OF_SOUNDS = 2 };

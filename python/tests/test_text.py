@@ -461,9 +461,10 @@ class Translating(TextCase):
                 ids = list(range(12))
                 self.assertEqual(ours.decode(ids), theirs.decode(ids, skip_special_tokens=True))
         (folder / "config.json").write_text(json.dumps({"model_type": "m2m_100"}))
-        for settings in dict(src_lang="tlh"), dict(language_codes="mine"):
+        for settings in dict(src_lang="tlh"), dict(language_codes="mine"), dict(src_lang=["fr"]), dict(language_codes=["m2m100"]), dict(src_lang=5):
             (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-            self.refused(tfmc.InputError, ("tokenizer_config.json", *settings, *settings.values()), tfmc.text._translate.PieceTokens, folder)
+            words = ("tokenizer_config.json", *(f"{key} is {value!r}" for key, value in settings.items()))
+            self.refused(tfmc.InputError, words, tfmc.text._translate.PieceTokens, folder)
 
     def test_pieces_of_sentencepiece_that_are_merged(self):
         checkpoint = Checkpoint("marian")

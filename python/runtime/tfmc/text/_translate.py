@@ -49,8 +49,10 @@ class PieceTokens:
             if name not in self.ids:
                 raise InputError(f"{folder / 'vocab.json'}: there is no \"{name}\"")
         settings = _folder.tokenizer_settings(folder)
+        kind = settings.get("tokenizer_class") or _folder.read(folder, "config.json").get("model_type")
+        self.has_prefixes = kind not in ("M2M100Tokenizer", "m2m_100")
         named = list(map(_settings.content, _settings.more(settings)))
-        listed, codes = self._behind(named), self._codes(folder, settings)
+        listed, codes = self._behind(named), [] if self.has_prefixes else self._codes(folder, settings)
         self.languages = self._behind(codes) if codes else listed
         self.names = {number: name for name, number in self.ids.items()}
         self.unknown, self.end = self.ids["<unk>"], self.ids["</s>"]
@@ -58,7 +60,8 @@ class PieceTokens:
         self.skipped = {self.ids[name] for name in special}
         self.special = {**{name: self.ids[name] for name in special}, **listed}  # what is found in a text, too
         self._between = re.compile("|".join(map(re.escape, sorted(self.special, key=len, reverse=True))))
-        self._source = self.find(settings.get("src_lang") or "en") if self.languages else None
+        source = settings.get("src_lang") or "en"
+        self._source = self.find(source) if self.languages and isinstance(source, str) else None
         if self.languages and self._source is None:
             raise InputError(f"{folder / 'tokenizer_config.json'}: src_lang is {settings.get('src_lang')!r}, and there is no such language")
         self.split = _splitter(folder)
@@ -67,17 +70,13 @@ class PieceTokens:
         """The ids of tokens behind the vocabulary, in this order."""
         return {name: self.ids.get(name, len(self.ids) + i) for i, name in enumerate(names)}
 
-    def _codes(self, folder, settings):
-        """The tokens of languages that M2M100 has, whatever is listed; none for other classes."""
-        kind = settings.get("tokenizer_class") or _folder.read(folder, "config.json").get("model_type")
-        self.has_prefixes = kind not in ("M2M100Tokenizer", "m2m_100")
-        if self.has_prefixes:
-            return []
-        known = _lingual.M2M100.get(settings.get("language_codes", "m2m100"))
-        if known is None:
-            raise InputError(f"{folder / 'tokenizer_config.json'}: language_codes is {settings['language_codes']!r}, and {', '.join(_lingual.M2M100)} "
-                             "are known")
-        return [f"__{code}__" for code in known]
+    @staticmethod
+    def _codes(folder, settings):
+        """The tokens of languages that M2M100 has, whatever is listed."""
+        said = settings.get("language_codes", "m2m100")
+        if not isinstance(said, str) or said not in _lingual.M2M100:
+            raise InputError(f"{folder / 'tokenizer_config.json'}: language_codes is {said!r}, and {', '.join(_lingual.M2M100)} are known")
+        return [f"__{code}__" for code in _lingual.M2M100[said]]
 
     def encode(self, texts):
         """A token that is special is found in a text, too; what says the language wanted, at its beginning."""
