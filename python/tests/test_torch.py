@@ -665,7 +665,7 @@ class Refusals(Case):
         self.refused(tfmc.CompileError, ["aten.linalg_inv", "in layers.1 (Sorted)", "test_torch.py:", "write it with others"],
                      tfmc.from_torch, Whole().eval(), dict(x=floats(3, 4)), sizes=dict(x={0: "n"}))
         self.refuses(lambda self, x: x[x > 0], "cannot")
-        self.refuses(lambda self, x: x.double() * 2, ["float64", "module.float()"])
+        self.refuses(lambda self, x: x.double() * 2, ["float64", "leave out the autocast, or the conversion"])
 
     def test_T01_dropouts_that_are_on_in_eval_mode(self):
         self.refuses(lambda self, x: nn.functional.dropout(x, 0.5), ["dropout", "training=self.training"])
