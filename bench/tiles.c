@@ -39,7 +39,8 @@ static Plan *plan_tiles(Arena *arena, const TargetInfo *target) {
       uint8_t width = target->gemm_tiles[i].width;
       KernelSpec spec = {.family = KERNEL_TILE, .rows = rows, .width = width, .a_stride = A_STRIDE, .b_stride = width,
                          .chain = TFM_SHORT_CHAIN}; /* as products have */
-      vec_push(arena, &plan->kernels, (PlannedKernel){spec, arena_printf(arena, "tile_%dx%d", rows, width)});
+      const char *name = arena_printf(arena, "tile_%dx%d", rows, width);
+      vec_push(arena, &plan->kernels, ((PlannedKernel){.spec = spec, .name = name}));
     }
   return plan;
 }

@@ -99,15 +99,48 @@ static void shrink_tiles(Plan *all, const Map *kept) {
   }
 }
 
+typedef struct AllPlans { /* that a library has: list, then those that train */
+  Plan *items[sizeof((PlanList){0}.plans) / sizeof(Plan *) + N_TRAINING_PLANS];
+  uint32_t n;
+} AllPlans;
+
+static AllPlans all_plans(const LibraryPlans *plans) {
+  const PlanList list = library_plan_list(plans);
+  AllPlans all = {0};
+  for (uint32_t i = 0; i < list.n; i++) all.items[all.n++] = list.plans[i];
+  for (uint32_t i = 0; i < N_TRAINING_PLANS; i++)
+    if (plans->training[i]) all.items[all.n++] = plans->training[i];
+  return all;
+}
+
+/* A tile that one plan cuts and another one does not (plan/program.c) is the one that can be cut, for both of them. */
+static void share_tiles(Arena *arena, Plan *plan, const Map *names) {
+  for (size_t i = 0; i < plan->kernels.n; i++) {
+    PlannedKernel *kernel = &plan->kernels.items[i];
+    if (!kernel->spec.has_all_columns) continue;
+    KernelSpec cut = kernel->spec;
+    cut.has_all_columns = false;
+    const char *name = kernel_name(arena, &cut);
+    if (map_has(names, name)) *kernel = (PlannedKernel){.spec = cut, .name = name, .may_be_cut = true};
+  }
+}
+
+static void share_all_tiles(Arena *arena, const AllPlans *plans) {
+  Map names = map_new(arena);
+  for (uint32_t i = 0; i < plans->n; i++)
+    for (size_t k = 0; k < plans->items[i]->kernels.n; k++)
+      map_put(&names, plans->items[i]->kernels.items[k].name, NULL);
+  for (uint32_t i = 0; i < plans->n; i++) share_tiles(arena, plans->items[i], &names);
+}
+
 Plan library_kernels(Arena *arena, const LibraryPlans *plans) {
   const PlanList list = library_plan_list(plans);
+  const AllPlans shared = all_plans(plans);
+  share_all_tiles(arena, &shared);
   Plan all = {.arena = arena, .graph = plans->forward->graph, .target = plans->forward->target};
-  for (uint32_t i = 0; i < list.n; i++)
-    for (size_t k = 0; k < list.plans[i]->kernels.n; k++)
-      vec_push(arena, &all.kernels, list.plans[i]->kernels.items[k]);
-  for (uint32_t i = 0; i < N_TRAINING_PLANS; i++)
-    for (size_t k = 0; plans->training[i] && k < plans->training[i]->kernels.n; k++)
-      vec_push(arena, &all.kernels, plans->training[i]->kernels.items[k]);
+  for (uint32_t i = 0; i < shared.n; i++)
+    for (size_t k = 0; k < shared.items[i]->kernels.n; k++)
+      vec_push(arena, &all.kernels, shared.items[i]->kernels.items[k]);
   if (!plans->training[TRAINING_STEP]) return all;
   Map kept = map_new(arena);
   for (uint32_t i = 0; i < list.n; i++) keep_what_is_used(&kept, list.plans[i], false);

@@ -41,7 +41,8 @@ typedef struct PlanList {
 /* The plans in the order of their packed weights. The decoding step comes first: it is bound by reading its weights,
  * and those that it has to itself then lie together. */
 PlanList library_plan_list(const LibraryPlans *plans);
-/* The kernels of all of them, as if they were one plan's. Kernels that several plans need stand several times. */
+/* The kernels of all of them, as if they were one plan's, before code refers to any: plans take tiles from each other.
+ * Kernels that several plans need stand several times. */
 Plan library_kernels(Arena *arena, const LibraryPlans *plans);
 /* A hash of every recipe and its offset: equal exactly for libraries that can share a .tfmw file. */
 void library_layout(Arena *arena, const LibraryPlans *plans, uint8_t layout[16]);

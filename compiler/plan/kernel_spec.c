@@ -2,8 +2,10 @@
  * text does not depend on which subexpressions happen to be shared in memory. */
 #include "plan/kernel_spec.h"
 
+#include <inttypes.h>
 #include <math.h>
 
+#include "base/hash.h"
 #include "base/map.h"
 #include "graph/graph.h"
 
@@ -155,4 +157,11 @@ void kernel_spec_print(StrBuf *out, const KernelSpec *spec) {
   };
   strbuf_add(out, kernel_families[spec->family].name);
   print[spec->family](out, spec);
+}
+
+const char *kernel_name(Arena *arena, const KernelSpec *spec) {
+  StrBuf text = strbuf_new(arena);
+  kernel_spec_print(&text, spec);
+  return arena_printf(arena, "tfm_%s_%016" PRIx64, kernel_families[spec->family].name,
+                      hash_bytes(HASH_BEGIN, text.text, text.length));
 }

@@ -51,7 +51,7 @@ typedef struct KernelSpec {
   bool has_all_columns;       /* every call is for all columns */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   bool b_is_signed;           /* form INT8: b is values of attention */
-  bool has_whole_panel;       /* of one row: all columns of a panel, whose lines are read one after the other */
+  bool has_whole_panel;       /* of few rows: all columns of a panel, whose lines are read one after the other */
   float factor;               /* form INT8: what results are multiplied by at last; 0: nothing */
   bool is_matrix;             /* form INT8: by what the target has for matrices (MatrixInfo) */
   const char *of_one_row;     /* the kernel that this one calls for each row; NULL: all rows are computed at once */
@@ -98,5 +98,7 @@ extern const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES];
  * the code cache, so a member that generated code reads must be printed: if it were left out, two different kernels
  * would share one function. */
 void kernel_spec_print(StrBuf *out, const KernelSpec *spec);
+/* The symbol of the function, by that text alone: the same in every plan and on every machine. */
+const char *kernel_name(Arena *arena, const KernelSpec *spec);
 
 #endif

@@ -307,6 +307,7 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   if (p.math.overflowed) plan_limit(&p, "a size of this model is too large for the runtime");
   if (diag_has_errors(diag)) return NULL;
   live_settle(&p);
+  plan_whole_tiles(&p);
   find_row_chains(&p);
   plan_fault_places(&p);
   fill_program(&p);

@@ -165,7 +165,7 @@ static TileKind choose_strides(Planner *p, Product *m) {
   }
   m->y_stays = m->y->form == TFM_FORM_F32 && panels_may_stay(&kind, m->y, columns_in(m), y_n_stride(m), &floats);
   if (m->y_stays) kind.b_stride = floats;
-  kind.has_all_columns = m->y_stays && m->in_order;
+  kind.never_cut = m->y_stays && m->in_order;
   return kind;
 }
 

@@ -25,6 +25,7 @@ typedef struct WeightRecipe {
 typedef struct PlannedKernel {
   KernelSpec spec;
   const char *name; /* symbol of the function: the same for equal specs */
+  bool may_be_cut;  /* TILE: some product calls it for a part of its columns */
 } PlannedKernel;
 
 typedef struct Plan {

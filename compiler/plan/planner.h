@@ -125,6 +125,8 @@ bool plan_can_fail(Planner *p, const Node *node);
 // ---- program.c: kernels, operands, steps ----
 
 uint32_t plan_kernel(Planner *p, const KernelSpec *spec);
+/* When all steps are planned: tiles that no product cuts have no code for a part of their columns. */
+void plan_whole_tiles(Planner *p);
 tfm_operand plan_operand(Planner *p, const View *view); /* strides 0 */
 /* Notes that the step which is about to be added uses this memory: a buffer lives from its first use to its last. */
 void plan_use(Planner *p, uint8_t space, uint32_t index);

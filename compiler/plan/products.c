@@ -9,9 +9,10 @@
 
 void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TILE_ROWS + 1]) {
   CHECK(kind->shape.rows <= TFM_MAX_TILE_ROWS, "a tile of too many rows");
-  for (uint32_t rows = 0; rows <= TFM_MAX_TILE_ROWS; rows++) {
+  tiles[0] = kind->whole_panel_rows;
+  for (uint32_t rows = 1; rows <= TFM_MAX_TILE_ROWS; rows++) {
     tiles[rows] = TFM_NONE;
-    if (rows < 1 || rows < kind->least_rows || rows > kind->shape.rows) continue;
+    if (rows < kind->least_rows || rows > kind->shape.rows) continue;
     KernelSpec spec = {.family = KERNEL_TILE,
                        .rows = (uint8_t)rows,
                        .width = kind->shape.width,
@@ -22,17 +23,16 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .goes_on = kind->goes_on,
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
-                       .has_all_columns = kind->has_all_columns,
                        .b_is_signed = kind->b_is_signed,
                        .in_pairs = kind->in_pairs,
                        .k = kind->k,
                        .factor = kind->factor,
                        .is_matrix = kind->least_matrix_rows && rows >= kind->least_matrix_rows,
                        .exact_zero = kind->exact_zero};
-    if (rows == 1 && kind->one_row_width) spec.width = kind->one_row_width, spec.has_whole_panel = true;
+    if (rows <= kind->whole_panel_rows) spec.width = (uint8_t)kind->b_stride, spec.has_whole_panel = true;
     tiles[rows] = plan_kernel(p, &spec);
+    if (!kind->never_cut) p->plan->kernels.items[tiles[rows]].may_be_cut = true;
   }
-  if (kind->one_row_width) tiles[0] = tiles[1];
 }
 
 /* Only which of the two strides is 1 decides what code packs a panel; the distances themselves are arguments. */
@@ -211,8 +211,8 @@ static TileKind gemm_tiles(const Planner *p, uint8_t form, uint32_t panel, int64
   }
   /* lines of a band are some of a panel's, which a CPU does not foresee as it does all of them; in 16 and 4 bits that
    * gained nothing that was seen (bench/notes.md) */
-  const bool gains = form == TFM_FORM_F32 || form == TFM_FORM_INT8;
-  if (p->target->reads_whole_panels && gains && shape.width < panel) kind.one_row_width = (uint8_t)panel;
+  if (p->target->reads_whole_panels && shape.width < panel)
+    kind.whole_panel_rows = form == TFM_FORM_F32 ? 2 : form == TFM_FORM_INT8 ? 1 : 0;
   return kind;
 }
 
@@ -225,6 +225,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   const uint8_t form = p->plan->recipes.items[weight].form;
   const bool has_whole_rows = tfm_form_has_whole_rows(form);
   TileKind kind = gemm_tiles(p, form, panel, k);
+  kind.never_cut = n % (kind.whole_panel_rows ? panel : kind.shape.width) == 0;
   kind.a_stride = product_row_stride(p, a, &rows, k, has_whole_rows);
   if (!has_whole_rows) kind.chain = product_chain(math_const(&p->math, k)); /* sums of whole numbers have no order */
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");

@@ -17,15 +17,16 @@ typedef struct TileKind {
   uint8_t b_form; /* tfm_form */
   uint16_t chain; /* as in KernelSpec */
   bool goes_on;   /* the same */
-  bool b_is_page, has_all_columns, exact_zero, b_is_signed, in_pairs;
+  bool b_is_page, exact_zero, b_is_signed, in_pairs;
+  bool never_cut; /* this product calls them for all their columns */
   float factor; /* as in KernelSpec */
   uint8_t least_rows;        /* of the heights that are needed, up to shape.rows; 0: all are */
-  uint8_t one_row_width;     /* columns of the tile of one row; 0: those of the others */
+  uint8_t whole_panel_rows;  /* tiles of up to so many rows take all columns of a panel */
   uint8_t least_matrix_rows; /* tiles of so many rows and more take what the target has for matrices; 0: none do */
 } TileKind;
 
-/* Sets tiles[r] to the kernel for r rows, for least_rows to shape.rows; TFM_NONE for the rest, but tiles[0] is tiles[1]
- * again if there is one_row_width. Every number of rows has a kernel of its own, because the rows of a tile are
+/* Sets tiles[r] to the kernel for r rows, for least_rows to shape.rows; TFM_NONE for the rest; tiles[0] is
+ * whole_panel_rows. Every number of rows has a kernel of its own, because the rows of a tile are
  * registers and cannot be counted at run time. */
 void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TILE_ROWS + 1]);
 /* Returns the kernel that packs panels of f32 from a matrix with these strides, whose numbers are in the form. */

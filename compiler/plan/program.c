@@ -2,11 +2,9 @@
  * polynomials and kernels, each once; operands; steps in order with the lifetimes of their buffers; checks with their
  * conditions in postfix order, which the runtime evaluates with a small stack. Refused: products of more symbols than
  * a term of the runtime can hold. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/checked_size.h"
-#include "base/hash.h"
 #include "plan/planner.h"
 
 // ---- polynomials: number 0 is the constant 0, number 1 the constant 1 ----
@@ -86,12 +84,18 @@ uint32_t plan_kernel(Planner *p, const KernelSpec *spec) {
   MapEntry *known = map_find(&p->kernels, text.text, text.length);
   if (known) return (uint32_t)(uintptr_t)known->value;
   uint32_t index = (uint32_t)p->plan->kernels.n;
-  /* By the text of its spec alone: the same name in every plan and on every machine. */
-  const char *name = arena_printf(p->arena, "tfm_%s_%016" PRIx64, kernel_families[spec->family].name,
-                                  hash_bytes(HASH_BEGIN, text.text, text.length));
-  vec_push(p->arena, &p->plan->kernels, (PlannedKernel){*spec, name});
+  vec_push(p->arena, &p->plan->kernels, ((PlannedKernel){.spec = *spec, .name = kernel_name(p->arena, spec)}));
   map_put_n(&p->kernels, text.text, text.length, (void *)(uintptr_t)index);
   return index;
+}
+
+void plan_whole_tiles(Planner *p) {
+  for (size_t i = 0; i < p->plan->kernels.n; i++) {
+    PlannedKernel *kernel = &p->plan->kernels.items[i];
+    if (kernel->spec.family != KERNEL_TILE || kernel->may_be_cut) continue;
+    kernel->spec.has_all_columns = true;
+    kernel->name = kernel_name(p->arena, &kernel->spec);
+  }
 }
 
 /* An output that steps read has a buffer that stands in for it when the caller does not want it; using the output uses

@@ -65,7 +65,7 @@ typedef struct TargetInfo {
   uint8_t exact_tile_vectors; /* registers of a row that an exact tile computes together; 0: all */
   uint8_t tile_turn;          /* steps of k of a tile that are one turn of its loop; 0: TILE_TURN of the tuning */
   bool lacks_prefetch;        /* no instruction asks for a line ahead */
-  bool reads_whole_panels;    /* with one row a tile of f32 or INT8 is as wide as its panel: lines follow one another */
+  bool reads_whole_panels; /* tiles of few rows of f32 or INT8 are as wide as their panel: lines follow one another */
   bool fetches_lines;         /* tiles fetch whole lines of a panel TILE_LINES_AHEAD ahead, as measured with AVX-512 */
   uint32_t cache_line;        /* bytes */
   TileShape gemm_tiles[3];    /* in order of preference; rows 0: unused */

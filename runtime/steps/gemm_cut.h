@@ -70,9 +70,7 @@ static inline int64_t k_block_of(const tfm_gemm_step *step) {
   return rows_are_whole(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK;
 }
 /* Whether a tile of so many rows takes all columns of a panel at once. */
-static inline bool takes_whole_panels(const tfm_gemm_step *step, int64_t rows) {
-  return rows == 1 && step->tiles[0] != TFM_NONE;
-}
+static inline bool takes_whole_panels(const tfm_gemm_step *step, int64_t rows) { return rows <= step->tiles[0]; }
 /* Steps of k in a turn of a tile. */
 static inline int64_t turn_of(const tfm_gemm_step *step) { return tfm_form_row_of(step->form)->turn; }
 /* The steps of k in a call are a multiple of these. */

@@ -31,14 +31,14 @@ static Fixture fixture_new(int64_t a_stride) {
   f.folder = arena_printf(arena, "%s/one/two", f.root);
   f.plan = (Plan){.arena = arena, .target = target_find("x86-64")};
   KernelSpec tile = {.family = KERNEL_TILE, .rows = 2, .width = 8, .a_stride = a_stride, .b_stride = 8};
-  PlannedKernel kernels[] = {{tile, "product"}, {tile, "higher"}}; /* one entry */
+  PlannedKernel kernels[] = {{.spec = tile, .name = "product"}, {.spec = tile, .name = "higher"}}; /* one entry */
   kernels[1].spec.rows = 3;
   for (size_t i = 0; i < 2; i++) vec_push(arena, &f.plan.kernels, kernels[i]);
   return f;
 }
 
 static void add_kernel(Fixture *f, KernelSpec spec, const char *name) {
-  vec_push(f->arena, &f->plan.kernels, ((PlannedKernel){spec, name}));
+  vec_push(f->arena, &f->plan.kernels, ((PlannedKernel){.spec = spec, .name = name}));
 }
 
 static void fixture_free(Fixture *f) {

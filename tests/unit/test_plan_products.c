@@ -46,9 +46,9 @@ Test(plan_products, rounding_of_rows_leaves_alone_what_the_step_before_it_reads)
   cr_assert_eq(p->buffers[read->index].last_step, 2);
 }
 
-/* With AVX2 a tile of one row of f32 or INT8 has all columns of a panel, so that memory is read from one end to the
- * other. */
-Test(plan_products, one_row_takes_whole_panels_with_avx2) {
+/* With AVX2 a tile of one row of f32 or INT8, and of two of f32, has all columns of a panel, so that memory is read
+ * from one end to the other. */
+Test(plan_products, few_rows_take_whole_panels_with_avx2) {
   static const char *const sets[] = {"x86-64", "x86-64-v3", "x86-64-v4"};
   static const char *const graphs[] = {OF_ROWS("  %2 = linear %0, %1 : f32[t, 16]\n  output y = %2\n"),
                                        OF_ROWS("  %2 = linear %0, %1, form=int8 : f32[t, 16]\n  output y = %2\n"),
@@ -58,10 +58,31 @@ Test(plan_products, one_row_takes_whole_panels_with_avx2) {
     const int i = n % 3;
     const tfm_program *p = plan_on(read_graph(graphs[n / 3]), sets[i]);
     const tfm_gemm_step *step = &p->gemms[0];
-    const bool is_whole = i == 1 && n / 3 < 2;
-    cr_assert_eq(step->tiles[0], is_whole ? step->tiles[1] : TFM_NONE, "%s", sets[i]);
-    cr_assert_eq(spec(p, step->tiles[1])->width, is_whole ? step->panel : step->width, "%s", sets[i]);
-    cr_assert_eq(spec(p, step->tiles[2])->width, step->width, "%s", sets[i]);
+    const uint32_t whole = i != 1 ? 0 : n / 3 == 0 ? 2 : n / 3 == 1 ? 1 : 0;
+    cr_assert_eq(step->tiles[0], whole, "%s", sets[i]);
+    for (uint32_t rows = 1; rows <= 3; rows++)
+      cr_assert_eq(spec(p, step->tiles[rows])->width, rows <= whole ? step->panel : step->width, "%s", sets[i]);
+  }
+}
+
+/* A tile has code for a part of its columns only if some product has a part of them. */
+Test(plan_products, tiles_that_no_product_cuts) {
+  static const struct {
+    const char *weights, *products;
+    bool is_whole;
+  } cases[] = {{"f32[96, 16]", "  %2 = linear %0, %1 : f32[t, 96]\n  output y = %2\n", true},
+               {"f32[95, 16]", "  %2 = linear %0, %1 : f32[t, 95]\n  output y = %2\n", false},
+               {"f32[96, 16]",
+                "  %2 = linear %0, %1 : f32[t, 96]\n  %3 = weight \"v\" : f32[95, 16]\n"
+                "  %4 = linear %0, %3 : f32[t, 95]\n  output y = %2\n  output z = %4\n",
+                false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const char *text =
+        arena_printf(arena, "graph G(sizes t) {\n  %%0 = input \"x\" : f32[t, 16]\n  %%1 = weight \"w\" : %s\n%s}\n",
+                     cases[i].weights, cases[i].products);
+    const tfm_program *p = plan_on(read_graph(text), "x86-64-v3");
+    for (uint32_t rows = 1; rows <= p->gemms[0].tile_rows; rows++)
+      cr_assert_eq(spec(p, p->gemms[0].tiles[rows])->has_all_columns, cases[i].is_whole, "%zu", i);
   }
 }
 

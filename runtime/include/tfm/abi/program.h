@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 35 };
+enum { TFM_PROGRAM_VERSION = 36 };
 typedef struct tfm_tensor_info { /* an input or output of the model */
   TFM_SLOT(const char *name);
   uint8_t dtype, rank, has_default; /* has_default: an input that a run may leave out (data NULL) */
@@ -140,8 +140,8 @@ typedef struct tfm_row_step {
  * share the packed weights. The epilogue is a pointwise row kernel in place on c, its operand 0, over axes
  * dims[0..rank) (last: n). */
 typedef struct tfm_gemm_step {
-  uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; TFM_NONE beyond tile_rows; [0]: that of one
-                                            row again if it has all columns of a panel, not `width`; else TFM_NONE */
+  uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; TFM_NONE beyond tile_rows; [0]: up to how many
+                                            rows they take all columns of a panel, not `width` */
   uint8_t tile_rows, width, panel, form, rank, n_operands; /* form: tfm_form of the panels */
   uint8_t a_bytes, is_matrix; /* of one k in a row of a: 4, of whole numbers fewer; tiles take tile registers */
   uint32_t weight;
