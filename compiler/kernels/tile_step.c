@@ -355,17 +355,36 @@ void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
 
 // ---- a step ----
 
+static LLVMValueRef element_of_a(Tile *t, LLVMValueRef a, unsigned row, unsigned u) {
+  return emit_splat(t->e, emit_load(t->e, t->e->f32, tile_offset_in_a(t, a, row, u), 4), t->lanes);
+}
+
+/* Column after column: a whole panel of several rows has sums in so many registers that no line of b fits beside them,
+ * but a vector of it and an element of each row do. */
+static void emit_wide_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+  LLVMValueRef elements[TFM_MAX_TILE_ROWS];
+  for (unsigned i = 0; i < t->spec->rows; i++) elements[i] = element_of_a(t, a, i, u);
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef of_b = tile_load_b(t, b, u, j);
+    for (unsigned i = 0; i < t->spec->rows; i++)
+      t->c[i * t->n + j] = emit_fma(t->e, elements[i], of_b, t->c[i * t->n + j]);
+  }
+}
+
 void emit_tile_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   Emitter *e = t->e;
   if (tile_is_integer(t)) {
     emit_whole_step(t, a, b, u);
     return;
   }
+  if (t->spec->has_whole_panel && t->spec->rows > 1) {
+    emit_wide_step(t, a, b, u);
+    return;
+  }
   LLVMValueRef line[MAX_VECTORS];
   for (unsigned j = 0; j < t->n; j++) line[j] = tile_load_b(t, b, u, j);
   for (unsigned i = 0; i < t->spec->rows; i++) {
-    LLVMValueRef scalar = emit_load(e, e->f32, tile_offset_in_a(t, a, i, u), 4);
-    LLVMValueRef element = emit_splat(e, scalar, t->lanes), counts = NULL;
+    LLVMValueRef element = element_of_a(t, a, i, u), counts = NULL;
     if (t->spec->exact_zero)
       counts = LLVMBuildFCmp(e->builder, LLVMRealUNE, element, LLVMConstNull(t->vector), "");
     for (unsigned j = 0; j < t->n; j++)

@@ -190,6 +190,15 @@ int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t
   return size_equals(*rows, 1) && !has_whole_rows ? k + COST_LINE : floats;
 }
 
+/* Lines of a band are some of a panel's, which a CPU does not foresee as it does all of them; in 16 and 4 bits that
+ * gained nothing that was seen (bench/notes.md). Two rows of f32 have their sums in registers, beside an element of
+ * each and a vector of the panel: AVX2 has 16. */
+static uint8_t whole_panel_rows(const Planner *p, uint8_t form, uint32_t panel) {
+  const uint32_t vectors = panel / p->target->vector_floats;
+  if (form == TFM_FORM_F32) return 2 * (vectors + 1) + 1 <= 16 ? 2 : 1;
+  return form == TFM_FORM_INT8 ? 1 : 0;
+}
+
 /* The tiles over panels of `panel` columns in this form, for rows that are not known yet. */
 static TileKind gemm_tiles(const Planner *p, uint8_t form, uint32_t panel, int64_t k) {
   const bool has_whole_rows = tfm_form_has_whole_rows(form);
@@ -209,10 +218,7 @@ static TileKind gemm_tiles(const Planner *p, uint8_t form, uint32_t panel, int64
     kind.least_matrix_rows = p->target->matrix.least_rows ? p->target->matrix.least_rows : (uint8_t)(shape.rows + 1);
     kind.shape = (TileShape){p->target->matrix.rows, (uint8_t)panel};
   }
-  /* lines of a band are some of a panel's, which a CPU does not foresee as it does all of them; in 16 and 4 bits that
-   * gained nothing that was seen (bench/notes.md) */
-  if (p->target->reads_whole_panels && shape.width < panel)
-    kind.whole_panel_rows = form == TFM_FORM_F32 ? 2 : form == TFM_FORM_INT8 ? 1 : 0;
+  if (p->target->reads_whole_panels && shape.width < panel) kind.whole_panel_rows = whole_panel_rows(p, form, panel);
   return kind;
 }
 

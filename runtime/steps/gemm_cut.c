@@ -22,6 +22,13 @@ int64_t gemm_panel_bytes(const tfm_gemm_step *step, int64_t k) { return tfm_form
 
 // ---- units ----
 
+/* The most rows that a tile takes of so many. Two tiles that take whole panels are no slower than one that does not
+ * where weights are near, and faster where they come from memory. */
+static int64_t rows_of_tiles(const tfm_gemm_step *step, int64_t rows) {
+  const int64_t whole = step->tiles[0];
+  return whole > 1 && rows <= 2 * whole ? whole : step->tile_rows;
+}
+
 /* One row stays near however long it is, and panels are read from one end to the other. */
 static int64_t k_block_for(const Gemm *gemm) {
   return takes_whole_panels(gemm->step, gemm->rows) ? greatest_of(1, gemm->step->k) : k_block_of(gemm->step);
@@ -38,7 +45,7 @@ GemmChain gemm_chain(const Gemm *gemm, int64_t chain) {
  * so that rows are written as a whole. A consumer fixes the group itself. */
 void gemm_size_units(Gemm *gemm, int32_t threads) {
   const tfm_gemm_step *step = gemm->step;
-  gemm->tiles = ceil_div(gemm->rows, step->tile_rows);
+  gemm->tiles = ceil_div(gemm->rows, rows_of_tiles(step, gemm->rows));
   gemm->panels = ceil_div(step->n, step->panel);
   gemm->blocks = ceil_div(gemm->rows, BLOCK_ROWS);
   if (gemm->panels < threads) gemm->blocks = greatest_of(gemm->blocks, ceil_div(threads, gemm->panels) * 2);
@@ -83,7 +90,7 @@ __attribute__((noinline)) static int64_t first_of_tile(const tfm_gemm_step *step
 }
 
 static void cut_run(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
-  int64_t tiles = ceil_div(rows, gemm->step->tile_rows);
+  int64_t tiles = ceil_div(rows, rows_of_tiles(gemm->step, rows));
   for (int64_t tile = 0; tile < tiles; tile++) {
     int64_t first = first_of_tile(gemm->step, rows, tile, tiles);
     add_tile(gemm, block, row + first, first_of_tile(gemm->step, rows, tile + 1, tiles) - first);
@@ -149,11 +156,17 @@ static bool is_read_ahead(const Gemm *gemm, const Block *block) {
          machine_vector_bytes(gemm->context->program->features) == ALIGNMENT;
 }
 
+static bool all_take_whole_panels(const tfm_gemm_step *step, const Block *block) {
+  for (int64_t i = 0; i < block->n; i++)
+    if (!takes_whole_panels(step, block->tiles[i].rows)) return false;
+  return true;
+}
+
 /* What tiles fetch of the next panel meanwhile: lines in each turn, and the bytes of a call with k steps, which is what
  * most calls have. */
 static void pace_block(const Gemm *gemm, Block *block) {
   const tfm_gemm_step *step = gemm->step;
-  block->width = block->n == 1 && takes_whole_panels(step, block->rows) ? step->panel : step->width;
+  block->width = all_take_whole_panels(step, block) ? step->panel : step->width;
   block->in_order = reads_in_order(gemm, block);
   block->together = steps_together(gemm, block);
   block->lines = least_of(TFM_PREFETCH_LINES,

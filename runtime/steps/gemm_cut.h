@@ -50,7 +50,7 @@ typedef struct Block { /* of rows: the one that a thread works on */
   int64_t rows;        /* of all tiles */
   int64_t together;    /* steps of k of a piece, at most */
   int64_t lines;       /* of what is read next, those that a tile fetches in a turn */
-  int64_t width;       /* columns of a band: of its tiles, or of a panel if a single tile takes all of it */
+  int64_t width;       /* columns of a band: of its tiles, or of a panel if they all take the whole of it */
   int64_t k, ahead;    /* steps of k of most calls of a tile; bytes of what is read next that such a call fetches */
   bool in_order;       /* pieces are read as they lie, band after band of each, and the next one is what is fetched */
   Tile tiles[UNIT_ROWS];

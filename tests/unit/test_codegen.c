@@ -250,16 +250,32 @@ Test(codegen, tiles_stay_in_registers) {
   }
 }
 
-Test(codegen, whole_panels_of_int8_stay_in_registers) {
-  for (const TargetInfo *target = targets; target->name; target++) {
-    if (!target->reads_whole_panels) continue;
-    KernelBench bench = kernel_bench_new(target->name);
-    for (uint8_t width = 32; width <= 64; width = (uint8_t)(width + 16))
-      kernel_add(&bench, (KernelSpec){.family = KERNEL_TILE, .rows = 1, .width = width, .a_stride = 784,
-                                      .b_stride = width, .b_form = TFM_FORM_INT8, .in_pairs = target->dot_pairs != NULL,
-                                      .k = target->dot_pairs ? 768 : 0, .has_whole_panel = true});
-    check_loops(&bench, target->dot_pairs ? "vpmaddubsw" : "vpdpbusd");
-  }
+/* A tile of so many rows that takes a whole panel. */
+static KernelSpec whole_panel(uint8_t rows, uint8_t width) {
+  return (KernelSpec){.family = KERNEL_TILE, .rows = rows, .width = width, .a_stride = 784, .b_stride = width,
+                      .has_whole_panel = true};
+}
+
+static void check_whole_panels(const TargetInfo *target) {
+  KernelBench of_floats = kernel_bench_new(target->name), of_bytes = kernel_bench_new(target->name);
+  for (uint8_t width = 32; width <= 64; width = (uint8_t)(width + 16))
+    for (uint8_t rows = 1; rows <= 2; rows++) {
+      KernelSpec spec = whole_panel(rows, width);
+      spec.chain = TFM_SHORT_CHAIN;
+      if (rows == 1 || width < 64) kernel_add(&of_floats, spec);
+      spec = whole_panel(rows, width);
+      spec.b_form = TFM_FORM_INT8;
+      spec.in_pairs = target->dot_pairs != NULL;
+      spec.k = target->dot_pairs ? 768 : 0;
+      if (rows == 1) kernel_add(&of_bytes, spec);
+    }
+  check_loops(&of_floats, product_of(target));
+  check_loops(&of_bytes, target->dot_pairs ? "vpmaddubsw" : "vpdpbusd");
+}
+
+Test(codegen, whole_panels_stay_in_registers) {
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (target->reads_whole_panels) check_whole_panels(target);
 }
 
 // ---- host and errors ----

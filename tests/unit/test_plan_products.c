@@ -65,6 +65,15 @@ Test(plan_products, few_rows_take_whole_panels_with_avx2) {
   }
 }
 
+/* The sums of two rows of 64 columns would not stay in 16 registers. */
+Test(plan_products, one_row_takes_whole_panels_of_64_columns_with_avx2) {
+  const tfm_program *p = plan_on(
+      read_graph("graph G(sizes t) {\n  %0 = input \"x\" : f32[t, 16]\n  %1 = weight \"w\" : f32[64, 16]\n"
+                 "  %2 = linear %0, %1 : f32[t, 64]\n  output y = %2\n}\n"),
+      "x86-64-v3");
+  cr_assert(p->gemms[0].panel == 64 && p->gemms[0].tiles[0] == 1);
+}
+
 /* A tile has code for a part of its columns only if some product has a part of them. */
 Test(plan_products, tiles_that_no_product_cuts) {
   static const struct {
