@@ -40,11 +40,6 @@ static bool has_half_lines(const Tile *t) { return t->lanes == LANES / 2; }
 
 // ---- turns ----
 
-/* How far along k the pointers have come. */
-typedef struct Position {
-  LLVMValueRef a, b, next;
-} Position;
-
 /* A few rows of half lines: there are as many fetches as half of the additions, and each takes a place from those that
  * go to memory; the CPU reads ahead by itself. In f32 it does so for any rows, which then have a load a step less. */
 static bool leaves_own_lines(const Tile *t) {
@@ -162,7 +157,7 @@ static void emit_steps_beside(Tile *t, Position at, unsigned u, bool fetches) {
     const Position of = beside(t, at, chain);
     if (fetches) emit_prefetches(t, of, u, chain * steps_of_turn(t) + u);
     t->c = t->sums + chain * sums_of_chain(t);
-    emit_tile_step(t, of.a, of.b, u);
+    emit_tile_step(t, of, u);
   }
   t->c = t->sums;
 }
@@ -179,7 +174,9 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   tile_drop_rows(t);
   loop_next(&loop, 0, tile_offset_in_a(t, at.a, 0, unroll));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, unroll, 0))));
-  if (fetches) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
+  if (tile_has_two_panels(t))
+    loop_next(&loop, 2, emit_offset(e, at.next, emit_i64(e, tile_offset_in_b(t, unroll, 0))));
+  else if (fetches) loop_next(&loop, 2, emit_offset(e, at.next, advance_of_next(t, loop.index)));
   return end_turns(t, &loop);
 }
 

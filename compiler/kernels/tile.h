@@ -35,6 +35,10 @@ typedef struct Tile {
 
 static inline int64_t tile_first_column(const Tile *t) { return (int64_t)t->first * t->lanes; }
 static inline int64_t tile_end_column(const Tile *t) { return (int64_t)(t->first + t->n) * t->lanes; }
+/* The columns are those of two panels. */
+static inline bool tile_has_two_panels(const Tile *t) {
+  return t->spec->has_whole_panel && t->spec->width > t->spec->b_stride;
+}
 /* a has whole numbers; b has such, with scales behind, or is mixed. */
 static inline bool tile_is_integer(const Tile *t) { return tfm_form_has_whole_rows(t->spec->b_form); }
 /* c is f32, as its bits, and of a group a and b are whole numbers. */
@@ -59,8 +63,12 @@ void tile_drop_rows(Tile *t);
 /* Weights are stored 128 too large, those of a group 8: what each row, or group of it, begins with takes that off. */
 LLVMValueRef tile_row_start(Tile *t, LLVMValueRef a, unsigned row);
 
-/* c += a[., k] b[k, .] for the k that `a` and `b` point to, `u` steps further. */
-void emit_tile_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u);
+typedef struct Position { /* how far along k the pointers have come */
+  LLVMValueRef a, b, next;
+} Position;
+
+/* c += a[., k] b[k, .] for the k that `at` points to, `u` steps further. */
+void emit_tile_step(Tile *t, Position at, unsigned u);
 /* c += the sums of a group, times its numbers; of a mixed form `factors` are its powers. */
 void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors);
 /* c += sums of x times numbers of MXFP4, times the powers of the group (tile_mxfp4.c). */

@@ -142,7 +142,7 @@ static void emit_rest(Mmla *m, LLVMValueRef *a, LLVMValueRef *b) {
   Loop rest = loop_begin(e, emit_mul(e, m->turns, emit_i64(e, STEPS)), t->steps, 1);
   LLVMValueRef at = loop_carry(e, &rest, *a), line = loop_carry(e, &rest, *b);
   for (unsigned i = 0; i < n; i++) t->c[i] = loop_carry(e, &rest, t->c[i]);
-  emit_tile_step(t, at, line, 0);
+  emit_tile_step(t, (Position){.a = at, .b = line}, 0);
   loop_next(&rest, 0, tile_offset_in_a(t, at, 0, 1));
   loop_next(&rest, 1, emit_offset(e, line, emit_i64(e, tile_offset_in_b(t, 1, 0))));
   for (unsigned i = 0; i < n; i++) loop_next(&rest, 2 + i, t->c[i]);

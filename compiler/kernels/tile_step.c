@@ -371,20 +371,21 @@ static void emit_wide_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) 
   }
 }
 
-void emit_tile_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+void emit_tile_step(Tile *t, Position at, unsigned u) {
   Emitter *e = t->e;
   if (tile_is_integer(t)) {
-    emit_whole_step(t, a, b, u);
+    emit_whole_step(t, at.a, at.b, u);
     return;
   }
   if (t->spec->has_whole_panel && t->spec->rows > 1) {
-    emit_wide_step(t, a, b, u);
+    emit_wide_step(t, at.a, at.b, u);
     return;
   }
   LLVMValueRef line[MAX_VECTORS];
-  for (unsigned j = 0; j < t->n; j++) line[j] = tile_load_b(t, b, u, j);
+  const unsigned of_panel = tile_has_two_panels(t) ? t->n / 2 : t->n;
+  for (unsigned j = 0; j < t->n; j++) line[j] = tile_load_b(t, j < of_panel ? at.b : at.next, u, j % of_panel);
   for (unsigned i = 0; i < t->spec->rows; i++) {
-    LLVMValueRef element = element_of_a(t, a, i, u), counts = NULL;
+    LLVMValueRef element = element_of_a(t, at.a, i, u), counts = NULL;
     if (t->spec->exact_zero)
       counts = LLVMBuildFCmp(e->builder, LLVMRealUNE, element, LLVMConstNull(t->vector), "");
     for (unsigned j = 0; j < t->n; j++)

@@ -51,7 +51,8 @@ typedef struct KernelSpec {
   bool has_all_columns;       /* every call is for all columns */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   bool b_is_signed;           /* form INT8: b is values of attention */
-  bool has_whole_panel;       /* of few rows: all columns of a panel, whose lines are read one after the other */
+  bool has_whole_panel;       /* of few rows: all columns of a panel, whose lines are read one after the other; twice
+                                 as many: of two, the second of which is at `next` */
   float factor;               /* form INT8: what results are multiplied by at last; 0: nothing */
   bool is_matrix;             /* form INT8: by what the target has for matrices (MatrixInfo) */
   const char *of_one_row;     /* the kernel that this one calls for each row; NULL: all rows are computed at once */

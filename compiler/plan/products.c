@@ -7,32 +7,45 @@
 
 // ---- kernels and epilogues, for attention too ----
 
+static KernelSpec tile_of(const TileKind *kind, uint32_t rows) {
+  return (KernelSpec){.family = KERNEL_TILE,
+                      .rows = (uint8_t)rows,
+                      .width = rows <= kind->whole_panel_rows ? (uint8_t)kind->b_stride : kind->shape.width,
+                      .a_stride = kind->a_stride,
+                      .b_stride = kind->b_stride,
+                      .a_step = kind->a_step,
+                      .chain = kind->chain,
+                      .goes_on = kind->goes_on,
+                      .b_form = kind->b_form,
+                      .b_is_page = kind->b_is_page,
+                      .b_is_signed = kind->b_is_signed,
+                      .has_whole_panel = rows <= kind->whole_panel_rows,
+                      .in_pairs = kind->in_pairs,
+                      .k = kind->k,
+                      .factor = kind->factor,
+                      .is_matrix = kind->least_matrix_rows && rows >= kind->least_matrix_rows,
+                      .exact_zero = kind->exact_zero};
+}
+
 void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TILE_ROWS + 1]) {
   CHECK(kind->shape.rows <= TFM_MAX_TILE_ROWS, "a tile of too many rows");
   tiles[0] = kind->whole_panel_rows;
   for (uint32_t rows = 1; rows <= TFM_MAX_TILE_ROWS; rows++) {
     tiles[rows] = TFM_NONE;
     if (rows < kind->least_rows || rows > kind->shape.rows) continue;
-    KernelSpec spec = {.family = KERNEL_TILE,
-                       .rows = (uint8_t)rows,
-                       .width = kind->shape.width,
-                       .a_stride = kind->a_stride,
-                       .b_stride = kind->b_stride,
-                       .a_step = kind->a_step,
-                       .chain = kind->chain,
-                       .goes_on = kind->goes_on,
-                       .b_form = kind->b_form,
-                       .b_is_page = kind->b_is_page,
-                       .b_is_signed = kind->b_is_signed,
-                       .in_pairs = kind->in_pairs,
-                       .k = kind->k,
-                       .factor = kind->factor,
-                       .is_matrix = kind->least_matrix_rows && rows >= kind->least_matrix_rows,
-                       .exact_zero = kind->exact_zero};
-    if (rows <= kind->whole_panel_rows) spec.width = (uint8_t)kind->b_stride, spec.has_whole_panel = true;
+    const KernelSpec spec = tile_of(kind, rows);
     tiles[rows] = plan_kernel(p, &spec);
     if (!kind->never_cut) p->plan->kernels.items[tiles[rows]].may_be_cut = true;
   }
+}
+
+/* Of one row the distance of rows means nothing. */
+static uint32_t two_panels_tile(Planner *p, const TileKind *kind, int64_t n) {
+  if (kind->b_form != TFM_FORM_F32 || kind->whole_panel_rows == 0 || n < 2 * kind->b_stride) return TFM_NONE;
+  KernelSpec spec = tile_of(kind, 1);
+  spec.width = (uint8_t)(2 * kind->b_stride);
+  spec.a_stride = 0;
+  return plan_kernel(p, &spec);
 }
 
 /* Only which of the two strides is 1 decides what code packs a panel; the distances themselves are arguments. */
@@ -253,6 +266,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   step.a.strides[0] = plan_size(p, math_const(&p->math, kind.a_stride));
   step.c.strides[0] = plan_size(p, c_stride);
   contract_tiles(p, &kind, step.tiles);
+  step.two_panels = two_panels_tile(p, &kind, n);
   step.epilogue = contract_kernel(p, nest);
   step.first_operand = nest_operands(p, nest);
   nest_dims(p, nest, step.dims);

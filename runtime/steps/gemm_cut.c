@@ -1,6 +1,8 @@
 /* In: a gemm step, its rows in a run. Out: how it is cut. See gemm_cut.h. */
 #include "steps/gemm_cut.h"
 
+#include <string.h>
+
 #include "machine/machine.h"
 #include "machine/processors.h"
 #include "machine/tuning.h"
@@ -19,6 +21,37 @@ static int64_t resident_bytes(void) { return cpu_cache_bytes(2) / ROWS_PART; }
 static int64_t near_bytes(void) { return cpu_cache_bytes(1) / 6 * NEAR_SIXTHS; }
 
 int64_t gemm_panel_bytes(const tfm_gemm_step *step, int64_t k) { return tfm_form_bytes(step->form, k) * step->panel; }
+
+// ---- rows ----
+
+/* The masks of all parts, one behind the other. */
+__attribute__((cold)) static void join_masks(const Walker *walker, const tfm_step *step, LiveRows *live, char *joined) {
+  const tfm_gemm_step *info = &walker->context->program->gemms[step->index];
+  live->mask = joined;
+  live->item = 0; /* parts may have items of different sizes */
+  for (int32_t i = 0; i < walker->call->n; i++) {
+    const tfm_context *part = walker->call->parts[i].context;
+    int64_t rows = value_of(part, info->rows);
+    memcpy(joined, live_rows_of(part, &operands_of(part, step)->gemm.mask, info->live).mask, (size_t)rows);
+    joined += rows;
+  }
+}
+
+void gemm_choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, char *joined) {
+  const tfm_context *context = walker->context;
+  gemm->all_rows = value_of(context, gemm->step->rows);
+  for (int32_t i = 1; walker->of_all && i < walker->call->n; i++)
+    gemm->all_rows += value_of(walker->call->parts[i].context, gemm->step->rows);
+  gemm->rows = gemm->all_rows;
+  if (gemm->consumer) return;
+  gemm->live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->live);
+  if (gemm->live.mask && walker->of_all) join_masks(walker, step, &gemm->live, joined);
+  live_unless_all(&gemm->live, gemm->all_rows);
+  if (walker->rows) {
+    gemm->share = *walker->rows;
+    gemm->rows = gemm->share.end - gemm->share.first;
+  } else if (gemm->live.mask) gemm->rows = live_count(&gemm->live, gemm->all_rows);
+}
 
 // ---- units ----
 

@@ -83,6 +83,9 @@ static inline int64_t chains_of(const tfm_gemm_step *step) {
 
 static inline bool is_short(const Gemm *gemm) { return gemm->step->k <= SHORT_K; }
 
+/* Sets which rows are computed. `joined`: MOST_JOINED_ROWS bytes for the masks of several runs. A consumer gets whole
+ * blocks of rows, so rows that are not live are computed too. */
+void gemm_choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, char *joined);
 GemmChain gemm_chain(const Gemm *gemm, int64_t chain);
 void gemm_size_units(Gemm *gemm, int32_t threads);
 /* Cuts the tiles of block number `number`, unless they are there: a thread takes unit after unit of one block. */

@@ -11,8 +11,8 @@
  *       blocks of k    TFM_K_BLOCK steps (WHOLE_K_BLOCK of bytes)     of the rows: the second-level cache
  *         tiles        all of the block; where k is short, one        its rows of results are written as a whole
  *           panels     step->panel columns of packed weights          read once, each names the next  [gemm_block]
- *             bands    step->width columns; of one row, with AVX2,    the columns of a tile
- *                      all of a panel, and all of k if the step has no other
+ *             bands    step->width columns; of few rows, with AVX2,   the columns of a tile
+ *                      all of a panel, and of one row all of k and, in f32, of two panels [run_two_panels]
  *               pieces Block.together steps of k                      of the weights: the nearest cache [run_panel]
  *                 tile tile_rows x width results                      registers: a generated kernel   [run_tiles]
  *               chains TFM_SHORT_CHAIN steps, f32 of longer k         in the kernel (kernels/tile.c)
@@ -109,6 +109,7 @@ typedef struct PanelWalk { /* the loops around a panel */
   int64_t column_bytes, lines;     /* between neighbouring columns; what tiles fetch, see pace_block in gemm_cut.c */
   bool fetches_next, fetches_rows; /* results: of the next tile; whole rows of a later one */
   bool in_order;                   /* see Block */
+  int64_t end_of_two;              /* up to it panels are read two at a time */
 } PanelWalk;
 
 typedef struct Band { /* of a panel: the columns of one tile, some steps of k */
@@ -200,6 +201,28 @@ static bool takes_all_steps(const Gemm *gemm, const Block *block) {
   return gemm->chains == 1 && gemm->k_blocks == 1 && block->k == gemm->step->k;
 }
 
+/* One row times two panels, all of k: memory gives more where it is read in two places (bench/notes.md). */
+static inline void run_two_panels(const PanelWalk *walk, int64_t panel, const char *weights) {
+  const GemmJob *job = walk->job;
+  const Gemm *gemm = job->gemm;
+  const tfm_gemm_step *step = gemm->step;
+  const Tile *tile = job->block->tiles;
+  const int64_t column = panel * step->panel;
+  float *c = results_at(&job->to, tile, column);
+  const tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, gemm->context, step->two_panels);
+  kernel(gemm->a + walk->first_k + tile->row * gemm->a_stride, weights, c, job->to.stride,
+         walk->end_k - walk->first_k, 0, 2 * step->panel, weights + walk->panel_bytes, 0);
+  if (gemm->chains == 1) finish_tile(job, c, tile, column, 2 * step->panel);
+}
+
+/* Of the panels that are whole an even number, if they are for one row and all of k. */
+static int64_t end_of_two_panels(const GemmJob *job) {
+  const tfm_gemm_step *step = job->gemm->step;
+  if (step->two_panels == TFM_NONE || job->block->rows != 1 || job->k.blocks > 1) return job->first_panel;
+  const int64_t whole = least_of(job->end_panel, step->n / step->panel);
+  return whole - ((whole - job->first_panel) & 1);
+}
+
 static PanelWalk walk_of(const GemmJob *job) {
   const Gemm *gemm = job->gemm;
   const tfm_gemm_step *step = gemm->step;
@@ -214,6 +237,7 @@ static PanelWalk walk_of(const GemmJob *job) {
   walk.column_bytes = column_bytes_of(step);
   walk.fetches_next = in_one_piece && rows_are_whole(step) && (gemm->blocks > 1 || !whole_panels);
   walk.fetches_rows = one_tile && has_whole_rows;
+  walk.end_of_two = end_of_two_panels(job);
   return walk;
 }
 
@@ -230,7 +254,9 @@ static void gemm_block(const GemmJob *job) {
     const char *after = k_block + 1 < job->k.blocks ? panels + gemm_panel_bytes(step, walk.end_k) : job->after;
     for (walk.tile = 0; walk.tile < job->block->n; walk.tile += walk.tiles) {
       const char *weights = first;
-      for (int64_t panel = job->first_panel; panel < job->end_panel; panel++, weights += walk.panel_bytes)
+      int64_t panel = job->first_panel;
+      for (; panel < walk.end_of_two; panel += 2, weights += 2 * walk.panel_bytes) run_two_panels(&walk, panel, weights);
+      for (; panel < job->end_panel; panel++, weights += walk.panel_bytes)
         run_panel(&walk, panel, weights, panel + 1 < job->end_panel ? weights + walk.panel_bytes : after);
     }
   }
@@ -373,36 +399,6 @@ int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   return (consumed_floats(context, step) + levels * waiting_floats(info)) * (int64_t)sizeof(float);
 }
 
-/* The masks of all parts, one behind the other. */
-__attribute__((cold)) static void join_masks(const Walker *walker, const tfm_step *step, LiveRows *live, char *joined) {
-  const tfm_gemm_step *info = &walker->context->program->gemms[step->index];
-  live->mask = joined;
-  live->item = 0; /* parts may have items of different sizes */
-  for (int32_t i = 0; i < walker->call->n; i++) {
-    const tfm_context *part = walker->call->parts[i].context;
-    int64_t rows = value_of(part, info->rows);
-    memcpy(joined, live_rows_of(part, &operands_of(part, step)->gemm.mask, info->live).mask, (size_t)rows);
-    joined += rows;
-  }
-}
-
-/* A consumer gets whole blocks of rows, so rows that are not live are computed too. */
-static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, char *joined) {
-  const tfm_context *context = walker->context;
-  gemm->all_rows = value_of(context, gemm->step->rows);
-  for (int32_t i = 1; walker->of_all && i < walker->call->n; i++)
-    gemm->all_rows += value_of(walker->call->parts[i].context, gemm->step->rows);
-  gemm->rows = gemm->all_rows;
-  if (gemm->consumer) return;
-  gemm->live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->live);
-  if (gemm->live.mask && walker->of_all) join_masks(walker, step, &gemm->live, joined);
-  live_unless_all(&gemm->live, gemm->all_rows);
-  if (walker->rows) {
-    gemm->share = *walker->rows;
-    gemm->rows = gemm->share.end - gemm->share.first;
-  } else if (gemm->live.mask) gemm->rows = live_count(&gemm->live, gemm->all_rows);
-}
-
 static void gemm_step(Walker *walker, const tfm_step *step, ChainRunner *chains) {
   const tfm_context *context = walker->context;
   const tfm_gemm_step *info = &context->program->gemms[step->index];
@@ -420,7 +416,7 @@ static void gemm_step(Walker *walker, const tfm_step *step, ChainRunner *chains)
                .consumer = is_consumed(context, step) ? walker->call->consumer : NULL,
                .run_chains = chains};
   char joined[MOST_JOINED_ROWS];
-  choose_rows(walker, step, &gemm, joined);
+  gemm_choose_rows(walker, step, &gemm, joined);
   if (gemm.all_rows <= 0 || info->n <= 0) return;
   if (gemm.live.zeroed) clear_other_rows(walker, &gemm);
   if (gemm.rows == 0) return;

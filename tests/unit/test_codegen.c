@@ -263,6 +263,8 @@ static void check_whole_panels(const TargetInfo *target) {
       KernelSpec spec = whole_panel(rows, width);
       spec.chain = TFM_SHORT_CHAIN;
       if (rows == 1 || width < 64) kernel_add(&of_floats, spec);
+      spec.width = (uint8_t)(2 * width); /* two panels: the sums of 128 columns would not stay */
+      if (rows == 1 && width < 64) kernel_add(&of_floats, spec);
       spec = whole_panel(rows, width);
       spec.b_form = TFM_FORM_INT8;
       spec.in_pairs = target->dot_pairs != NULL;

@@ -65,13 +65,34 @@ Test(plan_products, few_rows_take_whole_panels_with_avx2) {
   }
 }
 
+static const tfm_gemm_step *linear_to(int n, const char *form, const char *set) {
+  const char *text = arena_printf(arena,
+                                  "graph G(sizes t) {\n  %%0 = input \"x\" : f32[t, 16]\n"
+                                  "  %%1 = weight \"w\" : f32[%d, 16]\n"
+                                  "  %%2 = linear %%0, %%1%s : f32[t, %d]\n  output y = %%2\n}\n",
+                                  n, form, n);
+  return &plan_on(read_graph(text), set)->gemms[0];
+}
+
+/* One row of f32 reads two panels side by side, where there are two. */
+Test(plan_products, one_row_takes_two_panels_with_avx2) {
+  static const struct {
+    int n;
+    const char *form, *set;
+    int panel; /* 0: no two are taken together */
+  } cases[] = {{96, "", "x86-64-v3", 48},          {128, "", "x86-64-v3", 64}, {48, "", "x86-64-v3", 0},
+               {96, ", form=int4", "x86-64-v3", 0}, {96, "", "x86-64-v4", 0},   {96, "", "x86-64", 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const tfm_gemm_step *step = linear_to(cases[i].n, cases[i].form, cases[i].set);
+    cr_expect_eq(step->two_panels != TFM_NONE, cases[i].panel > 0, "%zu", i);
+    if (cases[i].panel) cr_expect_eq(step->panel, cases[i].panel, "%zu", i);
+  }
+}
+
 /* The sums of two rows of 64 columns would not stay in 16 registers. */
 Test(plan_products, one_row_takes_whole_panels_of_64_columns_with_avx2) {
-  const tfm_program *p = plan_on(
-      read_graph("graph G(sizes t) {\n  %0 = input \"x\" : f32[t, 16]\n  %1 = weight \"w\" : f32[64, 16]\n"
-                 "  %2 = linear %0, %1 : f32[t, 64]\n  output y = %2\n}\n"),
-      "x86-64-v3");
-  cr_assert(p->gemms[0].panel == 64 && p->gemms[0].tiles[0] == 1);
+  const tfm_gemm_step *step = linear_to(64, "", "x86-64-v3");
+  cr_assert(step->panel == 64 && step->tiles[0] == 1);
 }
 
 /* A tile has code for a part of its columns only if some product has a part of them. */

@@ -148,7 +148,8 @@ typedef struct tfm_gemm_step {
   tfm_size rows;
   int64_t k, n;
   tfm_operand a, c; /* strides[0]: between rows; columns are contiguous */
-  uint32_t epilogue; /* kernel or TFM_NONE */
+  uint32_t two_panels; /* the kernel of one row that takes two panels, the second one at `next`; or TFM_NONE */
+  uint32_t epilogue;   /* kernel or TFM_NONE */
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
   uint32_t live; /* tfm_live_rows */
