@@ -162,6 +162,12 @@ static void emit_steps_beside(Tile *t, Position at, unsigned u, bool fetches) {
   t->c = t->sums;
 }
 
+/* All steps of a turn, pairs of bf16 together. */
+static void emit_turn_of_panel(Tile *t, Position at, unsigned unroll) {
+  const unsigned together = t->spec->b_form == TFM_FORM_BF16 && unroll > 1 ? 2 : 1;
+  for (unsigned u = 0; u < unroll; u += together) emit_wide_steps(t, at, u, together);
+}
+
 static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned unroll, Position from) {
   Emitter *e = t->e;
   Loop loop = loop_begin(e, begin, end, unroll);
@@ -170,7 +176,8 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   /* Before the steps, so that these stay one block. */
   if (fetches && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
   if (is_turn) tile_hold_rows(t, at.a, 0);
-  for (unsigned u = 0; u < unroll; u++) emit_steps_beside(t, at, u, fetches);
+  if (t->spec->has_whole_panel && !tile_is_integer(t)) emit_turn_of_panel(t, at, unroll);
+  else for (unsigned u = 0; u < unroll; u++) emit_steps_beside(t, at, u, fetches);
   tile_drop_rows(t);
   loop_next(&loop, 0, tile_offset_in_a(t, at.a, 0, unroll));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, tile_offset_in_b(t, unroll, 0))));

@@ -69,6 +69,9 @@ typedef struct Position { /* how far along k the pointers have come */
 
 /* c += a[., k] b[k, .] for the k that `at` points to, `u` steps further. */
 void emit_tile_step(Tile *t, Position at, unsigned u);
+/* The same for 1 or 2 steps, column after column: a whole panel has its sums in so many registers that no line of b
+ * fits beside them, but a vector of it and the elements of each row do. Of numbers that are not whole. */
+void emit_wide_steps(Tile *t, Position at, unsigned u, unsigned steps);
 /* c += the sums of a group, times its numbers; of a mixed form `factors` are its powers. */
 void emit_tile_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors);
 /* c += sums of x times numbers of MXFP4, times the powers of the group (tile_mxfp4.c). */

@@ -359,15 +359,21 @@ static LLVMValueRef element_of_a(Tile *t, LLVMValueRef a, unsigned row, unsigned
   return emit_splat(t->e, emit_load(t->e, t->e->f32, tile_offset_in_a(t, a, row, u), 4), t->lanes);
 }
 
-/* Column after column: a whole panel of several rows has sums in so many registers that no line of b fits beside them,
- * but a vector of it and an element of each row do. */
-static void emit_wide_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
-  LLVMValueRef elements[TFM_MAX_TILE_ROWS];
-  for (unsigned i = 0; i < t->spec->rows; i++) elements[i] = element_of_a(t, a, i, u);
+/* Vector j of the columns, which may be those of two panels, in `steps` steps of b: of bf16 two lie together. */
+static void load_columns(Tile *t, Position at, unsigned u, unsigned j, unsigned steps, LLVMValueRef *of_b) {
+  const unsigned of_panel = tile_has_two_panels(t) ? t->n / 2 : t->n;
+  for (unsigned i = 0; i < steps; i++) of_b[i] = tile_load_b(t, j < of_panel ? at.b : at.next, u + i, j % of_panel);
+}
+
+void emit_wide_steps(Tile *t, Position at, unsigned u, unsigned steps) {
+  LLVMValueRef elements[TFM_MAX_TILE_ROWS][2], of_b[2];
+  for (unsigned i = 0; i < t->spec->rows; i++)
+    for (unsigned s = 0; s < steps; s++) elements[i][s] = element_of_a(t, at.a, i, u + s);
   for (unsigned j = 0; j < t->n; j++) {
-    LLVMValueRef of_b = tile_load_b(t, b, u, j);
+    load_columns(t, at, u, j, steps, of_b);
     for (unsigned i = 0; i < t->spec->rows; i++)
-      t->c[i * t->n + j] = emit_fma(t->e, elements[i], of_b, t->c[i * t->n + j]);
+      for (unsigned s = 0; s < steps; s++)
+        t->c[i * t->n + j] = emit_fma(t->e, elements[i][s], of_b[s], t->c[i * t->n + j]);
   }
 }
 
@@ -377,13 +383,8 @@ void emit_tile_step(Tile *t, Position at, unsigned u) {
     emit_whole_step(t, at.a, at.b, u);
     return;
   }
-  if (t->spec->has_whole_panel && t->spec->rows > 1) {
-    emit_wide_step(t, at.a, at.b, u);
-    return;
-  }
   LLVMValueRef line[MAX_VECTORS];
-  const unsigned of_panel = tile_has_two_panels(t) ? t->n / 2 : t->n;
-  for (unsigned j = 0; j < t->n; j++) line[j] = tile_load_b(t, j < of_panel ? at.b : at.next, u, j % of_panel);
+  for (unsigned j = 0; j < t->n; j++) line[j] = tile_load_b(t, at.b, u, j);
   for (unsigned i = 0; i < t->spec->rows; i++) {
     LLVMValueRef element = element_of_a(t, at.a, i, u), counts = NULL;
     if (t->spec->exact_zero)

@@ -41,7 +41,8 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
 
 /* Of one row the distance of rows means nothing. */
 static uint32_t two_panels_tile(Planner *p, const TileKind *kind, int64_t n) {
-  if (kind->b_form != TFM_FORM_F32 || kind->whole_panel_rows == 0 || n < 2 * kind->b_stride) return TFM_NONE;
+  const bool may = kind->b_form == TFM_FORM_F32 || (kind->b_form == TFM_FORM_BF16 && kind->b_stride <= 48);
+  if (!may || kind->whole_panel_rows == 0 || n < 2 * kind->b_stride) return TFM_NONE;
   KernelSpec spec = tile_of(kind, 1);
   spec.width = (uint8_t)(2 * kind->b_stride);
   spec.a_stride = 0;
@@ -209,7 +210,7 @@ int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t
 static uint8_t whole_panel_rows(const Planner *p, uint8_t form, uint32_t panel) {
   const uint32_t vectors = panel / p->target->vector_floats;
   if (form == TFM_FORM_F32) return 2 * (vectors + 1) + 1 <= 16 ? 2 : 1;
-  return form == TFM_FORM_INT8 ? 1 : 0;
+  return form == TFM_FORM_INT8 || form == TFM_FORM_BF16 ? 1 : 0;
 }
 
 /* The tiles over panels of `panel` columns in this form, for rows that are not known yet. */
