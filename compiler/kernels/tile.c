@@ -349,7 +349,7 @@ static void emit_columns(Tile *t) {
   emit_start(t);
   position = emit_all_steps(t, position);
   if (tile_sums_values(t)) emit_tile_values(t);
-  if (tile_is_integer(t) && !tile_is_mixed(t)) emit_tile_scaling(t, position.a, position.b);
+  if (tile_is_integer(t) && !tile_is_mixed(t)) emit_tile_scaling(t, position);
   emit_tile_finish(t);
 }
 

@@ -92,8 +92,8 @@ void emit_tile_mmla(Tile *t);
 /* 128 times the sums of values, to all rows. */
 void emit_tile_values(Tile *t);
 /* After the last call for c, but of mixed forms: sums, times the scale of the row, times that of the column, times the
- * factor, as bits in c. `a` and `b` have come to the scales. */
-void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b);
+ * factor, as bits in c. `end` has come to the scales. */
+void emit_tile_scaling(Tile *t, Position end);
 
 // ---- memory (tile_memory.c) ----
 

@@ -161,7 +161,7 @@ static void emit_pass(Mmla *m, LLVMValueRef pass) {
   begin_rows(t);
   add_squares(m, squares);
   emit_rest(m, &a, &b);
-  emit_tile_scaling(t, a, b);
+  emit_tile_scaling(t, (Position){.a = a, .b = b});
   emit_tile_finish(t);
 }
 

@@ -37,6 +37,12 @@ LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
   return emit_widened_f16(e, emit_load(e, LLVMVectorType(e->i16, t->lanes), pointer, 2), t->lanes);
 }
 
+/* Vector j of the columns, which may be those of two panels. */
+static LLVMValueRef load_column(Tile *t, Position at, unsigned u, unsigned j) {
+  const unsigned of_panel = tile_has_two_panels(t) ? t->n / 2 : t->n;
+  return tile_load_b(t, j < of_panel ? at.b : at.next, u, j % of_panel);
+}
+
 // ---- whole numbers ----
 
 static LLVMValueRef in_words(Tile *t, LLVMValueRef x) {
@@ -93,11 +99,11 @@ static LLVMValueRef add_words(Tile *t, LLVMValueRef c, LLVMValueRef words) {
 }
 
 /* Four k of all rows, in pairs of bytes. */
-static void emit_pairs(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+static void emit_pairs(Tile *t, Position at, unsigned u) {
   LLVMValueRef line[MAX_VECTORS];
-  for (unsigned j = 0; j < t->n; j++) line[j] = tile_load_b(t, b, u, j);
+  for (unsigned j = 0; j < t->n; j++) line[j] = load_column(t, at, u, j);
   for (unsigned i = 0; i < t->spec->rows; i++) {
-    LLVMValueRef x = splat_of_a(t, a, i, u, 0);
+    LLVMValueRef x = splat_of_a(t, at.a, i, u, 0);
     for (unsigned j = 0; j < t->n; j++) {
       LLVMValueRef *c = &t->c[i * t->n + j];
       *c = add_words(t, *c, sums_of_pairs(t, line[j], x));
@@ -105,25 +111,26 @@ static void emit_pairs(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   }
 }
 
-/* The rests of a row, which are listed behind its scale: `a` and `b` have come to the scales. Rows that were left out
+/* The rests of a row, which are listed behind its scale: `end` has come to the scales. Rows that were left out
  * are computed too where results are consumed (runtime/steps/step_gemm.c), for nobody: whatever lies where their list
  * would be, only the row and the panel are read. */
-static void emit_rests(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned row) {
+static void emit_rests(Tile *t, Position end, unsigned row) {
   Emitter *e = t->e;
-  LLVMValueRef *c = &t->c[row * t->n], at = tile_offset_in_a(t, a, row, 0);
+  LLVMValueRef *c = &t->c[row * t->n], at = tile_offset_in_a(t, end.a, row, 0);
   const int64_t fours = (t->spec->k + 3) / 4, bytes = tile_offset_in_b(t, 1, 0);
   LLVMValueRef n = emit_load(e, e->i32, emit_offset(e, at, emit_i64(e, sizeof(float))), 4);
   n = emit_least(e, LLVMBuildZExt(e->builder, n, e->i64, ""), emit_i64(e, fours));
-  b = emit_offset(e, b, emit_i64(e, -fours * bytes));
   Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
   for (unsigned j = 0; j < t->n; j++) c[j] = loop_carry(e, &loop, c[j]);
   LLVMValueRef entry = emit_add(e, emit_mul(e, loop.index, emit_i64(e, 8)), emit_i64(e, TFM_RESTS_AT));
   entry = emit_offset(e, at, entry);
   LLVMValueRef step = LLVMBuildZExt(e->builder, emit_load(e, e->i32, entry, 4), e->i64, "");
   LLVMValueRef rests = emit_load(e, e->i32, emit_offset(e, entry, emit_i64(e, sizeof(int32_t))), 4);
-  b = emit_offset(e, b, emit_mul(e, emit_least(e, step, emit_i64(e, fours - 1)), emit_i64(e, bytes)));
+  LLVMValueRef from_end = emit_sub(e, emit_least(e, step, emit_i64(e, fours - 1)), emit_i64(e, fours));
+  from_end = emit_mul(e, from_end, emit_i64(e, bytes));
+  const Position of_step = {.b = emit_offset(e, end.b, from_end), .next = emit_offset(e, end.next, from_end)};
   for (unsigned j = 0; j < t->n; j++) {
-    LLVMValueRef sums = sums_of_pairs(t, tile_load_b(t, b, 0, j), emit_splat(e, rests, t->lanes));
+    LLVMValueRef sums = sums_of_pairs(t, load_column(t, of_step, 0, j), emit_splat(e, rests, t->lanes));
     loop_next(&loop, j, add_words(t, c[j], sums));
   }
   loop_end(e, &loop);
@@ -212,18 +219,18 @@ static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, co
   }
 }
 
-static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+static void emit_whole_step(Tile *t, Position at, unsigned u) {
   LLVMValueRef even[MAX_VECTORS], odd[MAX_VECTORS];
   if (t->spec->in_pairs) {
-    emit_pairs(t, a, b, u);
+    emit_pairs(t, at, u);
     return;
   }
   for (unsigned j = 0; j < t->n; j++) {
-    LLVMValueRef line = tile_load_b(t, b, u, j);
+    LLVMValueRef line = load_column(t, at, u, j);
     even[j] = t->e->target->dot_bytes ? line_of_bytes(t, line, j) : words_of(t, line, false);
     if (!t->e->target->dot_bytes) odd[j] = words_of(t, line, true);
   }
-  for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
+  for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, at.a, even, odd, i, u);
 }
 
 LLVMValueRef tile_row_start(Tile *t, LLVMValueRef a, unsigned row) {
@@ -319,7 +326,13 @@ LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers) {
   return in_words(t, number);
 }
 
-void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef scale_of_column(Tile *t, Position end, unsigned j) {
+  const unsigned of_panel = tile_has_two_panels(t) ? t->n / 2 : t->n;
+  const int64_t column = tile_first_column(t) + (int64_t)(j % of_panel) * t->lanes;
+  return emit_offset(t->e, j < of_panel ? end.b : end.next, emit_i64(t->e, column * (int64_t)sizeof(float)));
+}
+
+void emit_tile_scaling(Tile *t, Position end) {
   Emitter *e = t->e;
   LLVMTypeRef floats = LLVMVectorType(e->f32, t->lanes);
   LLVMValueRef sums[MAX_VECTORS], scales[MAX_VECTORS], before[MAX_VECTORS];
@@ -329,11 +342,11 @@ void emit_tile_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
   LLVMValueRef more = LLVMBuildAnd(e->builder, t->args[ARG_ACCUMULATE], emit_i64(e, TFM_MORE_FOLLOW), "");
   emit_branch(e, emit_icmp(e, LLVMIntEQ, more, emit_i64(e, 0)), scale, done);
   emit_at(e, scale);
-  for (unsigned i = 0; i < t->spec->rows && t->spec->in_pairs && !tile_is_grouped(t); i++) emit_rests(t, a, b, i);
+  for (unsigned i = 0; i < t->spec->rows && t->spec->in_pairs && !tile_is_grouped(t); i++) emit_rests(t, end, i);
   for (unsigned j = 0; j < t->n && !t->spec->b_is_signed; j++)
-    scales[j] = emit_load(e, floats, emit_offset(e, b, emit_i64(e, (tile_first_column(t) + j * t->lanes) * 4)), 4);
+    scales[j] = emit_load(e, floats, scale_of_column(t, end, j), 4);
   for (unsigned i = 0; i < t->spec->rows; i++) {
-    LLVMValueRef of_row = emit_splat(e, emit_load(e, e->f32, tile_offset_in_a(t, a, i, 0), 4), t->lanes);
+    LLVMValueRef of_row = emit_splat(e, emit_load(e, e->f32, tile_offset_in_a(t, end.a, i, 0), 4), t->lanes);
     for (unsigned j = 0; j < t->n; j++) {
       LLVMValueRef y = LLVMBuildSIToFP(e->builder, t->c[i * t->n + j], floats, "");
       y = LLVMBuildFMul(e->builder, y, of_row, "");
@@ -359,18 +372,12 @@ static LLVMValueRef element_of_a(Tile *t, LLVMValueRef a, unsigned row, unsigned
   return emit_splat(t->e, emit_load(t->e, t->e->f32, tile_offset_in_a(t, a, row, u), 4), t->lanes);
 }
 
-/* Vector j of the columns, which may be those of two panels, in `steps` steps of b: of bf16 two lie together. */
-static void load_columns(Tile *t, Position at, unsigned u, unsigned j, unsigned steps, LLVMValueRef *of_b) {
-  const unsigned of_panel = tile_has_two_panels(t) ? t->n / 2 : t->n;
-  for (unsigned i = 0; i < steps; i++) of_b[i] = tile_load_b(t, j < of_panel ? at.b : at.next, u + i, j % of_panel);
-}
-
 void emit_wide_steps(Tile *t, Position at, unsigned u, unsigned steps) {
   LLVMValueRef elements[TFM_MAX_TILE_ROWS][2], of_b[2];
   for (unsigned i = 0; i < t->spec->rows; i++)
     for (unsigned s = 0; s < steps; s++) elements[i][s] = element_of_a(t, at.a, i, u + s);
   for (unsigned j = 0; j < t->n; j++) {
-    load_columns(t, at, u, j, steps, of_b);
+    for (unsigned s = 0; s < steps; s++) of_b[s] = load_column(t, at, u + s, j); /* of bf16 two lie together */
     for (unsigned i = 0; i < t->spec->rows; i++)
       for (unsigned s = 0; s < steps; s++)
         t->c[i * t->n + j] = emit_fma(t->e, elements[i][s], of_b[s], t->c[i * t->n + j]);
@@ -380,7 +387,7 @@ void emit_wide_steps(Tile *t, Position at, unsigned u, unsigned steps) {
 void emit_tile_step(Tile *t, Position at, unsigned u) {
   Emitter *e = t->e;
   if (tile_is_integer(t)) {
-    emit_whole_step(t, at.a, at.b, u);
+    emit_whole_step(t, at, u);
     return;
   }
   LLVMValueRef line[MAX_VECTORS];

@@ -39,10 +39,11 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
   }
 }
 
-/* Of one row the distance of rows means nothing. */
+/* Memory gives more where one row reads it in two places. Forms that are made into numbers need registers beside the
+ * sums. Of one row the distance of rows means nothing. */
 static uint32_t two_panels_tile(Planner *p, const TileKind *kind, int64_t n) {
-  const bool may = kind->b_form == TFM_FORM_F32 || (kind->b_form == TFM_FORM_BF16 && kind->b_stride <= 48);
-  if (!may || kind->whole_panel_rows == 0 || n < 2 * kind->b_stride) return TFM_NONE;
+  const bool fits = kind->b_form == TFM_FORM_F32 || kind->b_stride <= 48;
+  if (!fits || kind->whole_panel_rows == 0 || n < 2 * kind->b_stride) return TFM_NONE;
   KernelSpec spec = tile_of(kind, 1);
   spec.width = (uint8_t)(2 * kind->b_stride);
   spec.a_stride = 0;
@@ -204,9 +205,8 @@ int64_t product_row_stride(Planner *p, const View *a, const Size **rows, int64_t
   return size_equals(*rows, 1) && !has_whole_rows ? k + COST_LINE : floats;
 }
 
-/* Lines of a band are some of a panel's, which a CPU does not foresee as it does all of them; in 16 and 4 bits that
- * gained nothing that was seen (bench/notes.md). Two rows of f32 have their sums in registers, beside an element of
- * each and a vector of the panel: AVX2 has 16. */
+/* Lines of a band are some of a panel's, which a CPU does not foresee as it does all of them (bench/notes.md). Two rows
+ * of f32 have their sums in registers, beside an element of each and a vector of the panel: AVX2 has 16. */
 static uint8_t whole_panel_rows(const Planner *p, uint8_t form, uint32_t panel) {
   const uint32_t vectors = panel / p->target->vector_floats;
   if (form == TFM_FORM_F32) return 2 * (vectors + 1) + 1 <= 16 ? 2 : 1;

@@ -12,7 +12,7 @@
  *         tiles        all of the block; where k is short, one        its rows of results are written as a whole
  *           panels     step->panel columns of packed weights          read once, each names the next  [gemm_block]
  *             bands    step->width columns; of few rows, with AVX2,   the columns of a tile
- *                      all of a panel, and of one row all of k and, in f32, of two panels [run_two_panels]
+ *                      all of a panel, and of one row all of k, of two panels [run_two_panels]
  *               pieces Block.together steps of k                      of the weights: the nearest cache [run_panel]
  *                 tile tile_rows x width results                      registers: a generated kernel   [run_tiles]
  *               chains TFM_SHORT_CHAIN steps, f32 of longer k         in the kernel (kernels/tile.c)
@@ -210,8 +210,9 @@ static inline void run_two_panels(const PanelWalk *walk, int64_t panel, const ch
   const int64_t column = panel * step->panel;
   float *c = results_at(&job->to, tile, column);
   const tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, gemm->context, step->two_panels);
-  kernel(gemm->a + walk->first_k + tile->row * gemm->a_stride, weights, c, job->to.stride,
-         walk->end_k - walk->first_k, 0, 2 * step->panel, weights + walk->panel_bytes, 0);
+  const char *a = (const char *)(gemm->a + tile->row * gemm->a_stride);
+  kernel((const float *)(const void *)(a + tfm_row_bytes(step->form, step->a_bytes, walk->first_k)), weights, c,
+         job->to.stride, walk->end_k - walk->first_k, 0, 2 * step->panel, weights + walk->panel_bytes, 0);
   if (gemm->chains == 1) finish_tile(job, c, tile, column, 2 * step->panel);
 }
 

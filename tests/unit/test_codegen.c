@@ -270,6 +270,8 @@ static void check_whole_panels(const TargetInfo *target) {
       spec.in_pairs = target->dot_pairs != NULL;
       spec.k = target->dot_pairs ? 768 : 0;
       if (rows == 1) kernel_add(&of_bytes, spec);
+      spec.width = (uint8_t)(2 * width);
+      if (rows == 1 && width < 64) kernel_add(&of_bytes, spec);
     }
   check_loops(&of_floats, product_of(target));
   check_loops(&of_bytes, target->dot_pairs ? "vpmaddubsw" : "vpdpbusd");
