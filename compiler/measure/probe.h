@@ -4,10 +4,11 @@
  * In: an instruction set, a number of threads, an amount of memory. Out: operations and bytes per second. A measurement
  * is only compared with a probe of the same minute.
  *
- * The arithmetic is independent chains of multiply-adds in vector registers. Memory is read in order, by vectors; each
- * thread reads its share of `bytes` over and over, so what fits into a cache is read from there. Both are timed in
- * pieces of well under a millisecond. The figure of a round is the median of a thread's pieces, added up over the
- * threads, so pieces during which something else had the CPU do not count. */
+ * The arithmetic is independent chains of multiply-adds in vector registers. Memory is read by vectors, in order and
+ * in several places by turns, of which the faster counts; each thread reads its share of `bytes` over and over, so what
+ * fits into a cache is read from there. Both are timed in pieces of well under a millisecond. The figure of a round is
+ * the median of a thread's pieces, added up over the threads, so pieces during which something else had the CPU do not
+ * count. */
 #ifndef TFM_MEASURE_PROBE_H
 #define TFM_MEASURE_PROBE_H
 
