@@ -9,10 +9,10 @@
 
 #include <llvm-c/Core.h>
 
+#include "aot/packed_tables.h"
 #include "base/vec.h"
 #include "plan/plan_decoding.h"
 #include "tfm/abi/library.h"
-#include "tfm/abi/packed_program.h"
 
 // ---- blobs ----
 
@@ -49,13 +49,16 @@ LLVMValueRef runtime_function(LLVMModuleRef module, const char *name);
 /* Makes the table of the drivers that are needed (plan_drivers), to which the programs of the module will point; before
  * the first of them. */
 void emit_drivers(Arena *arena, LLVMModuleRef module, uint32_t needed);
-/* Returns a constant tfm_program. Its kernels are external functions, each called name + suffix. */
-LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix);
-/* A tfm_packed_program, to be added to the blob of several, at `offset`. Of its inputs the first n_named have names. */
-void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, uint32_t n_named,
-                         tfm_packed_program *made);
-/* Returns a constant tfm_decoding with its two programs. */
-LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix);
+/* Returns a constant tfm_program, whose tables go to `packed`, for the tfm_program at `base` of a struct. Its kernels are
+ * external functions, each called name + suffix. */
+LLVMValueRef emit_program(PackedTables *packed, size_t base, LLVMModuleRef module, const Plan *plan,
+                          const char *suffix);
+/* Ends tables: a tfm_packed_tables, to be added to the blob of several, at `offset`. */
+void emit_packed_tables(Blob *blob, size_t offset, PackedTables *packed, tfm_packed_tables *made);
+/* A tfm_packed_program, to be added to the blob of several, at `offset`. */
+void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, tfm_packed_program *made);
+/* Returns a constant tfm_decoding with its two programs; tables are those of a tfm_model_programs. */
+LLVMValueRef emit_decoding(PackedTables *packed, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix);
 /* Returns a constant tfm_generation; `forward` is the program that it generates with. */
 LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation,
                              const tfm_program *forward);
