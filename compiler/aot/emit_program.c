@@ -90,7 +90,7 @@ LLVMValueRef blob_plain(Arena *arena, LLVMModuleRef module, const char *name, co
 typedef struct Emission {
   Arena *arena;
   LLVMModuleRef module;
-  const tfm_program *program;
+  tfm_program *program; /* a copy, with pointers into this process */
   Blob top; /* the tfm_program itself; its pointers are added in the order of its members */
   PackedTables *packed;
   size_t base; /* of the tfm_program in the struct that tables are unpacked for */
@@ -246,20 +246,24 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   blob_pointer(&e->top, MEMBER(drivers), LLVMGetNamedGlobal(e->module, DRIVERS));
 }
 
+static Emission emission_new(PackedTables *packed, LLVMModuleRef module, const Plan *plan) {
+  tfm_program *copy = arena_copy(packed->arena, &plan->program, sizeof plan->program);
+  copy->n_kernels = (uint32_t)plan->kernels.n;
+  return (Emission){.arena = packed->arena,
+                    .module = module,
+                    .program = copy,
+                    .top = blob_new(packed->arena, module),
+                    .packed = packed};
+}
+
 LLVMValueRef emit_program(PackedTables *packed, size_t base, LLVMModuleRef module, const Plan *plan,
                           const char *suffix) {
-  tfm_program copy = plan->program;
-  copy.n_kernels = (uint32_t)plan->kernels.n;
-  Emission e = {.arena = packed->arena,
-                .module = module,
-                .program = &copy,
-                .top = blob_new(packed->arena, module),
-                .packed = packed,
-                .base = base};
-  blob_text(&e.top, MEMBER(name), copy.name);
-  blob_text(&e.top, MEMBER(isa), copy.isa);
+  Emission e = emission_new(packed, module, plan);
+  e.base = base;
+  blob_text(&e.top, MEMBER(name), e.program->name);
+  blob_text(&e.top, MEMBER(isa), e.program->isa);
   emit_tables(&e, plan, suffix);
-  return blob_finish(&e.top, "program", &copy, sizeof copy);
+  return blob_finish(&e.top, "program", e.program, sizeof *e.program);
 }
 
 void emit_packed_tables(Blob *blob, size_t offset, PackedTables *packed, tfm_packed_tables *made) {
@@ -270,8 +274,18 @@ void emit_packed_tables(Blob *blob, size_t offset, PackedTables *packed, tfm_pac
 
 void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, tfm_packed_program *made) {
   PackedTables tables = packed_tables_new(blob->arena);
-  blob_pointer(blob, offset + offsetof(tfm_packed_program, program),
-               emit_program(&tables, 0, blob->module, plan, suffix));
+  Emission e = emission_new(&tables, blob->module, plan);
+  emit_tables(&e, plan, suffix);
+  tfm_program *program = e.program;
+  for (size_t i = 0; i < e.top.pointers.n; i++) {
+    const BlobPointer *pointer = &e.top.pointers.items[i];
+    memset((char *)program + pointer->offset, 0, sizeof(void *));
+    if (pointer->offset == MEMBER(kernels))
+      blob_pointer(blob, offset + offsetof(tfm_packed_program, kernels), pointer->value);
+  }
+  pack_table(&tables, TFM_PACKED_ITSELF,
+             (PackedItems){program, 1, sizeof *program, packed_text(MEMBER(name)) | packed_text(MEMBER(isa))});
+  blob_pointer(blob, offset + offsetof(tfm_packed_program, drivers), LLVMGetNamedGlobal(blob->module, DRIVERS));
   emit_packed_tables(blob, offset + offsetof(tfm_packed_program, tables), &tables, &made->tables);
 }
 

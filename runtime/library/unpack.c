@@ -55,10 +55,13 @@ static void point_to_texts(char *items, const tfm_packed_table *table, const cha
 void tables_unpack(const tfm_packed_tables *packed, char *start, char *whole) {
   read_runs(packed->packed, (uint8_t *)start, packed->bytes);
   const tfm_packed_table *tables = (const tfm_packed_table *)(const void *)start;
-  for (uint32_t i = 0; i < packed->n_tables; i++) {
+  for (uint32_t i = packed->n_tables; i--;) {
     char *table = start + tables[i].offset;
     add_differences((uint32_t *)(void *)table, &tables[i]);
     point_to_texts(table, &tables[i], start + packed->texts);
-    memcpy(whole + tables[i].member, &table, sizeof table);
+    if (tables[i].member == TFM_PACKED_ITSELF)
+      memcpy(whole, table, tables[i].bytes);
+    else
+      memcpy(whole + tables[i].member, &table, sizeof table);
   }
 }

@@ -32,10 +32,11 @@ const tfm_program *training_unpack(const tfm_packed_program *packed, const tfm_a
   const uint64_t bytes = unpacked_bytes(packed);
   Unpacked *made = allocate(allocator, bytes, ALIGNMENT);
   if (!made) return NULL;
-  made->program = *packed->program;
   made->allocator = *allocator;
   made->bytes = bytes;
   tables_unpack(&packed->tables, (char *)made->tables, (char *)&made->program);
+  made->program.kernels = packed->kernels;
+  made->program.drivers = packed->drivers;
   return &made->program;
 }
 

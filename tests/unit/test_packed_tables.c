@@ -21,6 +21,7 @@ static void fill(void *items, size_t bytes, size_t period, uint32_t noise, uint3
 static void check(uint32_t n_buffers, uint32_t n_operands, size_t period, uint32_t noise) {
   static tfm_buffer buffers[ITEMS];
   static tfm_operand operands[ITEMS];
+  static void *const kernels[1];
   static const char *const symbols[] = {"time", "n", ""};
   const tfm_tensor_info inputs[3] = {
       {.name = "x", .shape = "f32[n]", .rank = 1}, {.rank = 2}, {.name = "", .shape = "f32[n]", .rank = 3}};
@@ -33,13 +34,17 @@ static void check(uint32_t n_buffers, uint32_t n_operands, size_t period, uint32
   pack_table(&tables, offsetof(tfm_program, operands), (PackedItems){operands, n_operands, sizeof *operands, 0});
   pack_table(&tables, offsetof(tfm_program, inputs), (PackedItems){inputs, 3, sizeof *inputs, texts});
   pack_texts(&tables, offsetof(tfm_program, symbols), symbols, 3, sizeof *symbols);
-  const tfm_program bare = {.version = 5, .n_buffers = n_buffers, .n_operands = n_operands};
+  const tfm_program bare = {.version = 5, .n_buffers = n_buffers, .n_operands = n_operands, .isa = "x86-64"};
+  const uint64_t of_program = packed_text(offsetof(tfm_program, name)) | packed_text(offsetof(tfm_program, isa));
+  pack_table(&tables, TFM_PACKED_ITSELF, (PackedItems){&bare, 1, sizeof bare, of_program});
   tfm_packed_program packed;
   const PackedBytes bytes = pack_tables(&tables, &packed.tables);
-  packed.program = &bare;
+  packed.kernels = kernels;
+  packed.drivers = NULL;
   packed.tables.packed = bytes.items;
   const tfm_program *made = training_unpack(&packed, &(tfm_allocator){0});
-  cr_assert(made && made->version == 5);
+  cr_assert(made && made->version == 5 && made->kernels == kernels && !made->name);
+  cr_expect_str_eq(made->isa, "x86-64");
   cr_expect(memcmp(made->buffers, buffers, n_buffers * sizeof *buffers) == 0);
   cr_expect(memcmp(made->operands, operands, n_operands * sizeof *operands) == 0);
   cr_expect_str_eq(made->inputs[0].name, "x");

@@ -14,9 +14,11 @@
 #include "tfm/abi/program.h"
 
 enum { TFM_LEAST_RUN = 5, TFM_NEW_SHIFT = 6, TFM_MOST_NEW = 3, TFM_MOST_OLD = 63 };
+#define TFM_PACKED_ITSELF UINT32_MAX
 
 typedef struct tfm_packed_table {
-  uint32_t member;        /* offset in the struct of the pointer to it */
+  /* Offset in the struct of the pointer to it; TFM_PACKED_ITSELF, only of the last one: it is the struct. */
+  uint32_t member;
   uint32_t stride;        /* of its items */
   uint64_t offset, bytes; /* from the beginning of what comes out; offsets are multiples of 8 */
   /* Bit i: 8 i bytes from the beginning of each item is a pointer to a text; a word in its place is 0 for NULL, else 1
@@ -32,8 +34,9 @@ typedef struct tfm_packed_tables {
 } tfm_packed_tables;
 
 typedef struct tfm_packed_program {
-  const tfm_program *program; /* NULL in place of the tables */
-  tfm_packed_tables tables;
+  void *const *kernels; /* of the program, as its drivers */
+  const tfm_drivers *drivers;
+  tfm_packed_tables tables; /* the program is the last one */
 } tfm_packed_program;
 
 /* What a model runs, of one instruction set: its programs are much alike, so their tables are packed together. */
