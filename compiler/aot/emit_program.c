@@ -308,9 +308,9 @@ LLVMValueRef emit_decoding(PackedTables *packed, LLVMModuleRef module, const Dec
   TABLE_OF_DECODING(sizes, step->n_symbols)
   TABLE_OF_DECODING(cache_encoded, step->n_caches)
 #undef TABLE_OF_DECODING
+  const size_t n_ragged = d->ragged ? plan->encoder->program.n_symbols : 0;
   blob_pointer(&top, offsetof(tfm_decoding, ragged),
-               d->ragged ? blob_plain(packed->arena, module, "ragged_sizes", d->ragged, plan->encoder->program.n_symbols)
-                         : NULL);
+               n_ragged ? blob_plain(packed->arena, module, "ragged_sizes", d->ragged, n_ragged) : NULL);
   return blob_finish(&top, "decoding", d, sizeof *d);
 }
 

@@ -49,8 +49,8 @@ LLVMValueRef runtime_function(LLVMModuleRef module, const char *name);
 /* Makes the table of the drivers that are needed (plan_drivers), to which the programs of the module will point; before
  * the first of them. */
 void emit_drivers(Arena *arena, LLVMModuleRef module, uint32_t needed);
-/* Returns a constant tfm_program, whose tables go to `packed`, for the tfm_program at `base` of a struct. Its kernels are
- * external functions, each called name + suffix. */
+/* Returns a constant tfm_program, whose tables go to `packed`, for the tfm_program at `base` of a struct. Its kernels
+ * are external functions, each called name + suffix. */
 LLVMValueRef emit_program(PackedTables *packed, size_t base, LLVMModuleRef module, const Plan *plan,
                           const char *suffix);
 /* Ends tables: a tfm_packed_tables, to be added to the blob of several, at `offset`. */

@@ -8,7 +8,7 @@
 
 enum { BYTES_OF_PLACE = 8 }; /* of a pointer: see TFM_SLOT */
 
-static uint64_t read_number(const uint8_t **at) {
+static uint64_t unpack_number(const uint8_t **at) {
   uint64_t number = 0;
   for (int shift = 0;; shift += 7) {
     const uint8_t byte = *(*at)++;
@@ -18,7 +18,7 @@ static uint64_t read_number(const uint8_t **at) {
 }
 
 static uint64_t read_count(const uint8_t **at, uint64_t told, uint64_t most) {
-  return told < most ? told : told + read_number(at);
+  return told < most ? told : told + unpack_number(at);
 }
 
 static void read_runs(const uint8_t *from, uint8_t *to, uint64_t bytes) {
@@ -31,7 +31,7 @@ static void read_runs(const uint8_t *from, uint8_t *to, uint64_t bytes) {
     from += n;
     if (to == end) return;
     n = read_count(&from, run & TFM_MOST_OLD, TFM_MOST_OLD) + TFM_LEAST_RUN;
-    for (const uint8_t *old = to - read_number(&from); n; n--) *to++ = *old++; /* they may overlap */
+    for (const uint8_t *old = to - unpack_number(&from); n; n--) *to++ = *old++; /* they may overlap */
   }
 }
 

@@ -5,8 +5,8 @@
  * there are, 3 that a number is to be added; the others how many old ones follow, less TFM_LEAST_RUN, 63 likewise. Then
  * come the new ones and how far back the old ones begin; the last run has no old ones, and does not say so. Numbers are
  * in seven bits at a time, the lowest first. What comes out begins with the descriptions of the tables; a table is
- * words, and each stands for the difference to the word `stride` bytes before it. Behind the tables are their texts, each
- * with its NUL: a pointer in a constant takes 32 bytes, of which 24 say that it is one.
+ * words, and each stands for the difference to the word `stride` bytes before it. Behind the tables are their texts,
+ * each with its NUL: a pointer in a constant takes 32 bytes, of which 24 say that it is one.
  * compiler/aot/packed_tables.c packs, runtime/library/unpack.c unpacks. */
 #ifndef TFM_PACKED_PROGRAM_H
 #define TFM_PACKED_PROGRAM_H
