@@ -157,8 +157,7 @@ static Lengths measure(const tfm_program *p) {
 #define PLAIN(field, count) TABLE(field, count, 0)
 #define WITH_TEXT(field, count, Type, text) TABLE(field, count, packed_text(offsetof(Type, text)))
 #define TENSORS(field, count) \
-  TABLE(field, count, \
-        packed_text(offsetof(tfm_tensor_info, name)) | packed_text(offsetof(tfm_tensor_info, shape)))
+  TABLE(field, count, packed_text(offsetof(tfm_tensor_info, name)) | packed_text(offsetof(tfm_tensor_info, shape)))
 
 /* The steps of each kind. */
 static void steps(Emission *e, const Plan *plan) {
@@ -171,11 +170,11 @@ static void steps(Emission *e, const Plan *plan) {
 #define WRITE_LIST()
 #define MASK(axes)
 #define TEXT(member) | packed_text(offsetof(Step, member))
-#define STEP(KIND, name, array, fields, operands)                                                           \
-  {                                                                                                         \
-    typedef tfm_##name##_step Step;                                                                         \
-    const PackedItems of_kind = {p->array, plan->n_steps[TFM_STEP_##KIND], sizeof(Step), 0 operands};       \
-    table(e, MEMBER(array), of_kind);                                                                       \
+#define STEP(KIND, name, array, fields, operands)                                                     \
+  {                                                                                                   \
+    typedef tfm_##name##_step Step;                                                                   \
+    const PackedItems of_kind = {p->array, plan->n_steps[TFM_STEP_##KIND], sizeof(Step), 0 operands}; \
+    table(e, MEMBER(array), of_kind);                                                                 \
   }
 #include "tfm/abi/steps.def"
 }
@@ -301,7 +300,7 @@ LLVMValueRef emit_decoding(PackedTables *packed, LLVMModuleRef module, const Dec
   blob_pointer(&top, offsetof(tfm_decoding, encoder),
                plan->encoder ? emit_program(packed, PLACE(encoder), module, plan->encoder, suffix) : NULL);
   blob_pointer(&top, offsetof(tfm_decoding, step), emit_program(packed, PLACE(step), module, plan->step, suffix));
-#define TABLE_OF_DECODING(member, n)                                                           \
+#define TABLE_OF_DECODING(member, n)                                                               \
   pack_table(packed, PLACE(decoding.member), (PackedItems){d->member, (n), sizeof *d->member, 0}); \
   blob_pointer(&top, offsetof(tfm_decoding, member), NULL);
   TABLE_OF_DECODING(inputs, step->n_inputs)

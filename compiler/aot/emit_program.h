@@ -1,9 +1,9 @@
 /* Programs as constants: the C structs of tfm/abi/program.h and tfm/abi/library.h become initialised data of a module.
  *
  * In: arrays of plain structs in this process's memory, and where in them pointers stand with what they must point to.
- * Out: private constants with the same bytes and relocated pointers; the module owns them. Target and host must agree
- * on sizes and alignments; they do, because every target is LP64 and little-endian, like the hosts that the compiler
- * runs on. Refuses nothing. */
+ * Out: private constants with the same bytes and relocated pointers, and packed tables (packed_tables.h); the module
+ * owns them. Target and host must agree on sizes and alignments; they do, because every target is LP64 and
+ * little-endian, like the hosts that the compiler runs on. Refuses nothing. */
 #ifndef TFM_AOT_EMIT_PROGRAM_H
 #define TFM_AOT_EMIT_PROGRAM_H
 

@@ -10,11 +10,11 @@
 
 enum {
   LEAST = TFM_LEAST_RUN, /* bytes of an old run: fewer take more room than they save */
-  HASHES = 1 << 16,   /* a power of two */
-  MOST_TRIED = 64,    /* places that begin alike */
-  LONG_ENOUGH = 2048, /* of a run: no longer one is looked for */
-  PLACES = 8,         /* offsets of tables, and of texts in items, are multiples of this */
-  MOST_TEXTS = 63     /* places of an item that have a bit */
+  HASHES = 1 << 16,      /* a power of two */
+  MOST_TRIED = 64,       /* places that begin alike */
+  LONG_ENOUGH = 2048,    /* of a run: no longer one is looked for */
+  PLACES = 8,            /* offsets of tables, and of texts in items, are multiples of this */
+  MOST_TEXTS = 63        /* places of an item that have a bit */
 };
 
 PackedTables packed_tables_new(Arena *arena) {

@@ -4,9 +4,9 @@
  * that its program's tables were unpacked to; how much that takes. Refused: a processor that none of the programs is
  * for, and what no memory is left for. */
 #include "base/error.h"
-#include "machine/features.h"
 #include "library/open.h"
 #include "library/unpack.h"
+#include "machine/features.h"
 #include "train/trainer_parts.h"
 
 tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_error *error) {
