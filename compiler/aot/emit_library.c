@@ -138,23 +138,28 @@ static void emit_args(Blob *top, const ArgsNames *names) {
   }
 }
 
-/* One pointer per instruction set. `decodings` is NULL if the model has no incremental form. */
+/* One pointer per instruction set, and their tables. `decodings` is NULL if the model has no incremental form. */
 typedef struct Programs {
-  LLVMValueRef programs, decodings;
+  LLVMValueRef programs, decodings, packed;
 } Programs;
 
 static Programs emit_programs(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
   void **nothing = ARENA_ARRAY(arena, void *, parts->n_plans);
   const size_t bytes = parts->n_plans * sizeof *nothing;
-  Blob programs = blob_new(arena, module), decodings = blob_new(arena, module);
+  tfm_packed_tables *tables = ARENA_ARRAY(arena, tfm_packed_tables, parts->n_plans);
+  Blob programs = blob_new(arena, module), decodings = blob_new(arena, module), packed = blob_new(arena, module);
   for (uint32_t i = 0; i < parts->n_plans; i++) {
     const LibraryPlans *plans = &parts->plans[i];
     const char *suffix = library_kernel_suffix(arena, plans->forward);
-    blob_pointer(&programs, i * sizeof *nothing, emit_program(arena, module, plans->forward, suffix));
+    PackedTables packing = packed_tables_new(arena);
+    blob_pointer(&programs, i * sizeof *nothing,
+                 emit_program(&packing, offsetof(tfm_model_programs, forward), module, plans->forward, suffix));
     if (plans->decoding)
-      blob_pointer(&decodings, i * sizeof *nothing, emit_decoding(arena, module, plans->decoding, suffix));
+      blob_pointer(&decodings, i * sizeof *nothing, emit_decoding(&packing, module, plans->decoding, suffix));
+    emit_packed_tables(&packed, i * sizeof *tables, &packing, &tables[i]);
   }
   Programs made = {.programs = blob_finish(&programs, "programs", nothing, bytes)};
+  made.packed = blob_finish(&packed, "packed", tables, parts->n_plans * sizeof *tables);
   if (parts->plans[0].decoding) made.decodings = blob_finish(&decodings, "decodings", nothing, bytes);
   return made;
 }
@@ -184,6 +189,7 @@ static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const L
   blob_pointer(&top, offsetof(tfm_library, generation),
                parts->generation ? emit_generation(arena, module, parts->generation, p) : NULL);
   blob_pointer(&top, offsetof(tfm_library, decodings), programs.decodings);
+  blob_pointer(&top, offsetof(tfm_library, packed), programs.packed);
   return blob_finish(&top, "library", &library, sizeof library);
 }
 
@@ -245,7 +251,7 @@ static LLVMValueRef programs(const Training *e, uint32_t which, const tfm_train_
     const bool is_whole = which == TRAINING_WHOLE || which == TRAINING_EVALUATE_WHOLE; /* inputs are no caller's */
     const uint32_t n_named = which >= TRAINING_PACKING || is_whole ? 0 : e->table->n_inputs;
     const Plan bare = without_names(e, plan, n_named);
-    emit_packed_program(&blob, i * sizeof *made, &bare, suffix, n_named, &made[i]);
+    emit_packed_program(&blob, i * sizeof *made, &bare, suffix, &made[i]);
   }
   return blob_finish(&blob, "packed_programs", made, parts->n_plans * sizeof *made);
 }
@@ -263,15 +269,10 @@ static LLVMValueRef constants(const Training *e, const void *bytes, uint64_t siz
   return zeroes;
 }
 
-typedef struct PackedItems {
-  const void *items;
-  size_t n, size; /* bytes of each */
-} PackedItems;
-
 /* A packed table, of a struct that lies at `base` of the tfm_training and behind. In place of its pointer is NULL. */
 static void add_table(Training *e, Blob *blob, size_t base, size_t offset, PackedItems table) {
   blob_pointer(blob, offset, NULL);
-  if (table.n) pack_table(&e->tables, base + offset, table.items, table.n, table.size);
+  pack_table(&e->tables, base + offset, table);
 }
 
 /* The members of a graph, which lies at `offset` of the tfm_training. */
@@ -279,7 +280,7 @@ static void add_graph(Training *e, size_t offset, uint32_t which, const tfm_trai
   if (!graph->n_outputs) return;
   const uint64_t bytes = e->parts->plans[0].training[which]->program.weights_bytes;
   const size_t inputs = offset + offsetof(tfm_train_graph, inputs);
-  add_table(e, &e->top, 0, inputs, (PackedItems){graph->inputs, graph->n_inputs, sizeof *graph->inputs});
+  add_table(e, &e->top, 0, inputs, (PackedItems){graph->inputs, graph->n_inputs, sizeof *graph->inputs, 0});
   blob_pointer(&e->top, offset + offsetof(tfm_train_graph, programs), programs(e, which, graph));
   blob_pointer(&e->top, offset + offsetof(tfm_train_graph, weights),
                constants(e, e->parts->training->weights[which], bytes));
@@ -289,11 +290,11 @@ static void add_graph(Training *e, size_t offset, uint32_t which, const tfm_trai
 static void add_mixture(Training *e, size_t offset, uint32_t which, const tfm_train_mixture *m) {
   const size_t n = m->n_cuts ? e->table->n_parameters : 0;
   add_table(e, &e->top, 0, offset + offsetof(tfm_train_mixture, cuts),
-            (PackedItems){m->cuts, m->n_cuts, sizeof *m->cuts});
+            (PackedItems){m->cuts, m->n_cuts, sizeof *m->cuts, 0});
   add_table(e, &e->top, 0, offset + offsetof(tfm_train_mixture, gradients),
-            (PackedItems){m->gradients, n, sizeof *m->gradients});
+            (PackedItems){m->gradients, n, sizeof *m->gradients, 0});
   add_table(e, &e->top, 0, offset + offsetof(tfm_train_mixture, back_gradients),
-            (PackedItems){m->back_gradients, n, sizeof *m->back_gradients});
+            (PackedItems){m->back_gradients, n, sizeof *m->back_gradients, 0});
   add_graph(e, offset + offsetof(tfm_train_mixture, vectors), which + TRAINING_VECTORS, &m->vectors);
   add_graph(e, offset + offsetof(tfm_train_mixture, whole), which + TRAINING_WHOLE, &m->whole);
   add_graph(e, offset + offsetof(tfm_train_mixture, back), which + TRAINING_BACK, &m->back);
@@ -325,7 +326,7 @@ static LLVMValueRef emit_packing(Training *e, const tfm_packing *p) {
   for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++) n_places += e->table->packing_graphs[i].n_outputs;
 #define TABLE(member, n)                                                       \
   add_table(e, &top, sizeof(tfm_training), offsetof(tfm_packing, member), \
-            (PackedItems){p->member, (n), sizeof *p->member})
+            (PackedItems){p->member, (n), sizeof *p->member, 0})
   TABLE(constants, p->n_constants);
   blob_pointer(&top, offsetof(tfm_packing, bytes_of_constants),
                plain(e, "packing_bytes_of_constants", p->bytes_of_constants, n_bytes));
@@ -335,22 +336,6 @@ static LLVMValueRef emit_packing(Training *e, const tfm_packing *p) {
 #undef TABLE
   blob_text(&top, offsetof(tfm_packing, refused), p->refused);
   return blob_finish(&top, "packing", p, sizeof *p);
-}
-
-/* Weights without their paths, which follow as one text. */
-static void add_parameters(Training *e) {
-  enum { WORD = sizeof(uint32_t) };
-  const tfm_training *t = e->table;
-  tfm_parameter *parameters = arena_copy(e->arena, t->parameters, t->n_parameters * sizeof *parameters);
-  StrBuf paths = strbuf_new(e->arena);
-  for (uint32_t i = 0; i < t->n_parameters; i++) {
-    strbuf_add_n(&paths, parameters[i].path, strlen(parameters[i].path) + 1);
-    parameters[i].path = NULL;
-  }
-  while (paths.length % WORD) strbuf_add_n(&paths, "", 1);
-  pack_table(&e->tables, offsetof(tfm_training, paths), paths.text, 1, paths.length);
-  add_table(e, &e->top, 0, offsetof(tfm_training, parameters),
-            (PackedItems){parameters, t->n_parameters, sizeof *parameters});
 }
 
 /* What only some trainers need: the linker leaves out what no table points to. */
@@ -374,11 +359,13 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
                 .parts = parts,
                 .table = t,
                 .top = blob_new(arena, module),
-                .tables = {.arena = arena}};
+                .tables = packed_tables_new(arena)};
   blob_pointer(&e.top, offsetof(tfm_training, library), library);
-  add_parameters(&e);
+  add_table(&e, &e.top, 0, offsetof(tfm_training, parameters),
+            (PackedItems){t->parameters, t->n_parameters, sizeof *t->parameters,
+                          packed_text(offsetof(tfm_parameter, path))});
   add_table(&e, &e.top, 0, offsetof(tfm_training, dropouts),
-            (PackedItems){t->dropouts, t->n_dropouts, sizeof *t->dropouts});
+            (PackedItems){t->dropouts, t->n_dropouts, sizeof *t->dropouts, 0});
   blob_pointer(&e.top, offsetof(tfm_training, sizes),
                plain(&e, "objective_sizes", t->sizes, t->n_sizes * sizeof *t->sizes));
   blob_pointer(&e.top, offsetof(tfm_training, inputs),
@@ -394,9 +381,7 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
     add_graph(&e, offsetof(tfm_training, packing_graphs) + i * sizeof *t->packing_graphs, TRAINING_PACKING + i,
               &t->packing_graphs[i]);
   blob_pointer(&e.top, offsetof(tfm_training, packing), emit_packing(&e, t->packing));
-  const PackedBytes bytes = pack_tables(&e.tables, &made.tables);
-  blob_pointer(&e.top, offsetof(tfm_training, tables.packed), plain(&e, "packed_training", bytes.items, bytes.n));
-  blob_pointer(&e.top, offsetof(tfm_training, paths), NULL);
+  emit_packed_tables(&e.top, offsetof(tfm_training, tables), &e.tables, &made.tables);
   return blob_finish(&e.top, "training", t, sizeof *t);
 }
 

@@ -85,98 +85,26 @@ LLVMValueRef blob_plain(Arena *arena, LLVMModuleRef module, const char *name, co
   return blob_finish(&blob, name, bytes, size);
 }
 
-// ---- arrays of a program: plain ones, and structs that hold texts ----
+// ---- arrays of a program, which are packed, and its kernels ----
 
 typedef struct Emission {
   Arena *arena;
   LLVMModuleRef module;
-  const tfm_program *program;
+  tfm_program *program; /* a copy, with pointers into this process */
   Blob top; /* the tfm_program itself; its pointers are added in the order of its members */
-  PackedTables *packed; /* NULL: tables are constants of their own */
+  PackedTables *packed;
+  size_t base; /* of the tfm_program in the struct that tables are unpacked for */
 } Emission;
 
-/* The bytes of a table without pointers; NULL: it has another name, where several of one name have a number too. */
-static const char *bytes_of_table(LLVMValueRef table, const char *name, size_t *n) {
-  size_t length;
-  const size_t wanted = strlen(name);
-  const char *own = LLVMGetValueName2(table, &length);
-  if (length < wanted || memcmp(own, name, wanted) != 0 || (length > wanted && own[wanted] != '.')) return NULL;
-  LLVMValueRef value = LLVMGetInitializer(table);
-  if (!value || !LLVMIsAConstantStruct(value) || LLVMGetNumOperands(value) != 1) return NULL;
-  value = LLVMGetOperand(value, 0);
-  return LLVMIsConstantString(value) ? LLVMGetAsString(value, n) : NULL;
+static void table(Emission *e, size_t member, PackedItems items) {
+  pack_table(e->packed, e->base + member, items);
+  blob_pointer(&e->top, member, NULL);
 }
 
-/* The items where another program's table has them. Programs of a model are much alike: the steps of its encoder are
- * the first ones of the whole, and another instruction set has other kernels alone. NULL: none has them. */
-static LLVMValueRef items_of_another(const Emission *e, const char *name, const void *items, size_t bytes,
-                                     size_t size) {
-  LLVMTypeRef byte = LLVMInt8TypeInContext(context_of(e->module));
-  for (LLVMValueRef table = LLVMGetFirstGlobal(e->module); table && bytes; table = LLVMGetNextGlobal(table)) {
-    size_t n = 0;
-    const char *others = bytes_of_table(table, name, &n);
-    for (size_t at = 0; others && at + bytes <= n; at += size) {
-      if (memcmp(others + at, items, bytes) != 0) continue;
-      LLVMValueRef place = LLVMConstInt(LLVMInt64TypeInContext(context_of(e->module)), at, false);
-      return LLVMConstInBoundsGEP2(byte, table, &place, 1);
-    }
-  }
-  return NULL;
-}
-
-static void plain(Emission *e, size_t member, const char *name, const void *items, size_t count, size_t size) {
-  const bool is_packed = e->packed && count && size % sizeof(uint32_t) == 0;
-  LLVMValueRef table = is_packed ? NULL : items_of_another(e, name, items, count * size, size);
-  if (is_packed) pack_table(e->packed, member, items, count, size);
-  else if (!table) table = blob_plain(e->arena, e->module, name, items, count * size);
-  blob_pointer(&e->top, member, table);
-}
-
-typedef struct TextItems {
-  const void *items;
-  size_t count, size; /* bytes of each */
-  size_t offset;      /* in each, of a const char * */
-} TextItems;
-
-static void with_text(Emission *e, size_t member, const char *name, TextItems table) {
-  Blob blob = blob_new(e->arena, e->module);
-  bool has_text = false;
-  for (size_t i = 0; i < table.count; i++) {
-    const char *text;
-    memcpy(&text, (const char *)table.items + i * table.size + table.offset, sizeof text);
-    blob_text(&blob, i * table.size + table.offset, text);
-    has_text |= text != NULL;
-  }
-  if (e->packed && !has_text)
-    plain(e, member, name, table.items, table.count, table.size);
-  else
-    blob_pointer(&e->top, member, blob_finish(&blob, name, table.items, table.count * table.size));
-}
-
-static LLVMValueRef named_tensors(Arena *arena, LLVMModuleRef module, const char *name, const tfm_tensor_info *items,
-                                  size_t count) {
-  Blob blob = blob_new(arena, module);
-  for (size_t i = 0; i < count; i++) {
-    blob_text(&blob, i * sizeof *items + offsetof(tfm_tensor_info, name), items[i].name);
-    blob_text(&blob, i * sizeof *items + offsetof(tfm_tensor_info, shape), items[i].shape);
-  }
-  return blob_finish(&blob, name, items, count * sizeof *items);
-}
-
-static void tensors(Emission *e, size_t member, const char *name, const tfm_tensor_info *items, size_t count) {
-  if (e->packed) {
-    tfm_tensor_info *bare = arena_copy(e->arena, items, count * sizeof *items);
-    for (size_t i = 0; i < count; i++) bare[i].name = bare[i].shape = NULL;
-    plain(e, member, name, bare, count, sizeof *items);
-    return;
-  }
-  blob_pointer(&e->top, member, named_tensors(e->arena, e->module, name, items, count));
-}
-
-static void texts(Emission *e, size_t member, const char *name, const char *const *items, size_t count) {
-  Blob blob = blob_new(e->arena, e->module);
-  for (size_t i = 0; i < count; i++) blob_text(&blob, i * sizeof *items, items[i]);
-  blob_pointer(&e->top, member, blob_finish(&blob, name, items, count * sizeof *items));
+static void symbols(Emission *e, size_t member) {
+  const size_t bytes = LLVMPointerSize(LLVMGetModuleDataLayout(e->module));
+  pack_texts(e->packed, e->base + member, e->program->symbols, e->program->n_symbols, bytes);
+  blob_pointer(&e->top, member, NULL);
 }
 
 /* Kernels are declared here with their types, though only their addresses are taken: some linkers compare types. */
@@ -225,11 +153,13 @@ static Lengths measure(const tfm_program *p) {
 // ---- the program ----
 
 #define MEMBER(field) offsetof(tfm_program, field)
-#define PLAIN(field, count) plain(e, MEMBER(field), #field, p->field, (count), sizeof *p->field)
-#define WITH_TEXT(field, count, Type, text) \
-  with_text(e, MEMBER(field), #field, (TextItems){p->field, (count), sizeof(Type), offsetof(Type, text)})
+#define TABLE(field, count, texts) table(e, MEMBER(field), (PackedItems){p->field, (count), sizeof *p->field, (texts)})
+#define PLAIN(field, count) TABLE(field, count, 0)
+#define WITH_TEXT(field, count, Type, text) TABLE(field, count, packed_text(offsetof(Type, text)))
+#define TENSORS(field, count) \
+  TABLE(field, count, packed_text(offsetof(tfm_tensor_info, name)) | packed_text(offsetof(tfm_tensor_info, shape)))
 
-/* The steps of each kind. No step has its text at offset 0, so offset 0 says that there is none. */
+/* The steps of each kind. */
 static void steps(Emission *e, const Plan *plan) {
   const tfm_program *p = e->program;
 #define READ(member, axes)
@@ -239,14 +169,12 @@ static void steps(Emission *e, const Plan *plan) {
 #define READ_LIST(from)
 #define WRITE_LIST()
 #define MASK(axes)
-#define TEXT(member) +offsetof(Step, member)
-#define STEP(KIND, name, array, fields, operands)                                                   \
-  {                                                                                                         \
-    typedef tfm_##name##_step Step;                                                                         \
-    const size_t text = 0 operands;                                                                         \
-    const uint32_t n = plan->n_steps[TFM_STEP_##KIND];                                                      \
-    if (text) with_text(e, MEMBER(array), #array, (TextItems){p->array, n, sizeof(Step), text});            \
-    else PLAIN(array, n);                                                                                   \
+#define TEXT(member) | packed_text(offsetof(Step, member))
+#define STEP(KIND, name, array, fields, operands)                                                     \
+  {                                                                                                   \
+    typedef tfm_##name##_step Step;                                                                   \
+    const PackedItems of_kind = {p->array, plan->n_steps[TFM_STEP_##KIND], sizeof(Step), 0 operands}; \
+    table(e, MEMBER(array), of_kind);                                                                 \
   }
 #include "tfm/abi/steps.def"
 }
@@ -294,12 +222,12 @@ void emit_drivers(Arena *arena, LLVMModuleRef module, uint32_t needed) {
 static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   const tfm_program *p = e->program;
   Lengths n = measure(p);
-  texts(e, MEMBER(symbols), "symbols", p->symbols, p->n_symbols);
+  symbols(e, MEMBER(symbols));
   PLAIN(terms, n.terms);
   PLAIN(polynomials, p->n_polynomials);
   PLAIN(floors, p->n_floors);
-  tensors(e, MEMBER(inputs), "inputs", p->inputs, p->n_inputs);
-  tensors(e, MEMBER(outputs), "outputs", p->outputs, p->n_outputs);
+  TENSORS(inputs, p->n_inputs);
+  TENSORS(outputs, p->n_outputs);
   WITH_TEXT(checks, p->n_checks, tfm_check, place);
   PLAIN(conditions, n.conditions);
   WITH_TEXT(parts, n.parts, tfm_message_part, text);
@@ -317,55 +245,71 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   blob_pointer(&e->top, MEMBER(drivers), LLVMGetNamedGlobal(e->module, DRIVERS));
 }
 
-static LLVMValueRef emit_with(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix,
-                              PackedTables *packed) {
-  tfm_program copy = plan->program;
-  copy.n_kernels = (uint32_t)plan->kernels.n;
-  Emission e = {.arena = arena, .module = module, .program = &copy, .top = blob_new(arena, module), .packed = packed};
-  blob_text(&e.top, MEMBER(name), copy.name);
-  blob_text(&e.top, MEMBER(isa), copy.isa);
+static Emission emission_new(PackedTables *packed, LLVMModuleRef module, const Plan *plan) {
+  tfm_program *copy = arena_copy(packed->arena, &plan->program, sizeof plan->program);
+  copy->n_kernels = (uint32_t)plan->kernels.n;
+  return (Emission){.arena = packed->arena,
+                    .module = module,
+                    .program = copy,
+                    .top = blob_new(packed->arena, module),
+                    .packed = packed};
+}
+
+LLVMValueRef emit_program(PackedTables *packed, size_t base, LLVMModuleRef module, const Plan *plan,
+                          const char *suffix) {
+  Emission e = emission_new(packed, module, plan);
+  e.base = base;
+  blob_text(&e.top, MEMBER(name), e.program->name);
+  blob_text(&e.top, MEMBER(isa), e.program->isa);
   emit_tables(&e, plan, suffix);
-  return blob_finish(&e.top, "program", &copy, sizeof copy);
+  return blob_finish(&e.top, "program", e.program, sizeof *e.program);
 }
 
-LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix) {
-  return emit_with(arena, module, plan, suffix, NULL);
+void emit_packed_tables(Blob *blob, size_t offset, PackedTables *packed, tfm_packed_tables *made) {
+  const PackedBytes bytes = pack_tables(packed, made);
+  blob_pointer(blob, offset + offsetof(tfm_packed_tables, packed),
+               blob_plain(blob->arena, blob->module, "packed_tables", bytes.items, bytes.n));
 }
 
-void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, uint32_t n_named,
-                         tfm_packed_program *made) {
-  Arena *arena = blob->arena;
-  LLVMModuleRef module = blob->module;
-  PackedTables tables = {.arena = arena};
-  const LLVMValueRef program = emit_with(arena, module, plan, suffix, &tables);
-  const PackedBytes bytes = pack_tables(&tables, &made->tables);
-  made->n_named = n_named;
-  blob_pointer(blob, offset + offsetof(tfm_packed_program, program), program);
-  blob_pointer(blob, offset + offsetof(tfm_packed_program, tables.packed),
-               blob_plain(arena, module, "packed_tables", bytes.items, bytes.n));
-  blob_pointer(blob, offset + offsetof(tfm_packed_program, named),
-               named_tensors(arena, module, "named_inputs", plan->program.inputs, n_named));
+void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, tfm_packed_program *made) {
+  PackedTables tables = packed_tables_new(blob->arena);
+  Emission e = emission_new(&tables, blob->module, plan);
+  emit_tables(&e, plan, suffix);
+  tfm_program *program = e.program;
+  for (size_t i = 0; i < e.top.pointers.n; i++) {
+    const BlobPointer *pointer = &e.top.pointers.items[i];
+    memset((char *)program + pointer->offset, 0, sizeof(void *));
+    if (pointer->offset == MEMBER(kernels))
+      blob_pointer(blob, offset + offsetof(tfm_packed_program, kernels), pointer->value);
+  }
+  pack_table(&tables, TFM_PACKED_ITSELF,
+             (PackedItems){program, 1, sizeof *program, packed_text(MEMBER(name)) | packed_text(MEMBER(isa))});
+  blob_pointer(blob, offset + offsetof(tfm_packed_program, drivers), LLVMGetNamedGlobal(blob->module, DRIVERS));
+  emit_packed_tables(blob, offset + offsetof(tfm_packed_program, tables), &tables, &made->tables);
 }
 
 // ---- decoding and generation ----
 
+#define PLACE(member) offsetof(tfm_model_programs, member)
+
 /* Pointers in the order of the members of tfm_decoding. */
-LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix) {
+LLVMValueRef emit_decoding(PackedTables *packed, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix) {
   const tfm_decoding *d = &plan->decoding;
   const tfm_program *step = &plan->step->program;
-  Blob top = blob_new(arena, module);
+  Blob top = blob_new(packed->arena, module);
   blob_pointer(&top, offsetof(tfm_decoding, encoder),
-               plan->encoder ? emit_program(arena, module, plan->encoder, suffix) : NULL);
-  blob_pointer(&top, offsetof(tfm_decoding, step), emit_program(arena, module, plan->step, suffix));
-  blob_pointer(&top, offsetof(tfm_decoding, inputs),
-               blob_plain(arena, module, "step_inputs", d->inputs, step->n_inputs * sizeof *d->inputs));
-  blob_pointer(&top, offsetof(tfm_decoding, sizes),
-               blob_plain(arena, module, "step_sizes", d->sizes, step->n_symbols * sizeof *d->sizes));
-  blob_pointer(&top, offsetof(tfm_decoding, cache_encoded),
-               blob_plain(arena, module, "cache_encoded", d->cache_encoded, step->n_caches * sizeof *d->cache_encoded));
-  blob_pointer(
-      &top, offsetof(tfm_decoding, ragged),
-      d->ragged ? blob_plain(arena, module, "ragged_sizes", d->ragged, plan->encoder->program.n_symbols) : NULL);
+               plan->encoder ? emit_program(packed, PLACE(encoder), module, plan->encoder, suffix) : NULL);
+  blob_pointer(&top, offsetof(tfm_decoding, step), emit_program(packed, PLACE(step), module, plan->step, suffix));
+#define TABLE_OF_DECODING(member, n)                                                               \
+  pack_table(packed, PLACE(decoding.member), (PackedItems){d->member, (n), sizeof *d->member, 0}); \
+  blob_pointer(&top, offsetof(tfm_decoding, member), NULL);
+  TABLE_OF_DECODING(inputs, step->n_inputs)
+  TABLE_OF_DECODING(sizes, step->n_symbols)
+  TABLE_OF_DECODING(cache_encoded, step->n_caches)
+#undef TABLE_OF_DECODING
+  const size_t n_ragged = d->ragged ? plan->encoder->program.n_symbols : 0;
+  blob_pointer(&top, offsetof(tfm_decoding, ragged),
+               n_ragged ? blob_plain(packed->arena, module, "ragged_sizes", d->ragged, n_ragged) : NULL);
   return blob_finish(&top, "decoding", d, sizeof *d);
 }
 

@@ -1,18 +1,18 @@
 /* Programs as constants: the C structs of tfm/abi/program.h and tfm/abi/library.h become initialised data of a module.
  *
  * In: arrays of plain structs in this process's memory, and where in them pointers stand with what they must point to.
- * Out: private constants with the same bytes and relocated pointers; the module owns them. Target and host must agree
- * on sizes and alignments; they do, because every target is LP64 and little-endian, like the hosts that the compiler
- * runs on. Refuses nothing. */
+ * Out: private constants with the same bytes and relocated pointers, and packed tables (packed_tables.h); the module
+ * owns them. Target and host must agree on sizes and alignments; they do, because every target is LP64 and
+ * little-endian, like the hosts that the compiler runs on. Refuses nothing. */
 #ifndef TFM_AOT_EMIT_PROGRAM_H
 #define TFM_AOT_EMIT_PROGRAM_H
 
 #include <llvm-c/Core.h>
 
+#include "aot/packed_tables.h"
 #include "base/vec.h"
 #include "plan/plan_decoding.h"
 #include "tfm/abi/library.h"
-#include "tfm/abi/packed_program.h"
 
 // ---- blobs ----
 
@@ -49,13 +49,16 @@ LLVMValueRef runtime_function(LLVMModuleRef module, const char *name);
 /* Makes the table of the drivers that are needed (plan_drivers), to which the programs of the module will point; before
  * the first of them. */
 void emit_drivers(Arena *arena, LLVMModuleRef module, uint32_t needed);
-/* Returns a constant tfm_program. Its kernels are external functions, each called name + suffix. */
-LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix);
-/* A tfm_packed_program, to be added to the blob of several, at `offset`. Of its inputs the first n_named have names. */
-void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, uint32_t n_named,
-                         tfm_packed_program *made);
-/* Returns a constant tfm_decoding with its two programs. */
-LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix);
+/* Returns a constant tfm_program, whose tables go to `packed`, for the tfm_program at `base` of a struct. Its kernels
+ * are external functions, each called name + suffix. */
+LLVMValueRef emit_program(PackedTables *packed, size_t base, LLVMModuleRef module, const Plan *plan,
+                          const char *suffix);
+/* Ends tables: a tfm_packed_tables, to be added to the blob of several, at `offset`. */
+void emit_packed_tables(Blob *blob, size_t offset, PackedTables *packed, tfm_packed_tables *made);
+/* A tfm_packed_program, to be added to the blob of several, at `offset`. */
+void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, tfm_packed_program *made);
+/* Returns a constant tfm_decoding with its two programs; tables are those of a tfm_model_programs. */
+LLVMValueRef emit_decoding(PackedTables *packed, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix);
 /* Returns a constant tfm_generation; `forward` is the program that it generates with. */
 LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation,
                              const tfm_program *forward);

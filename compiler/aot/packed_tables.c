@@ -6,25 +6,78 @@
 
 #include <string.h>
 
+#include "base/check.h"
+
 enum {
   LEAST = TFM_LEAST_RUN, /* bytes of an old run: fewer take more room than they save */
-  HASHES = 1 << 16,   /* a power of two */
-  MOST_TRIED = 64,    /* places that begin alike */
-  LONG_ENOUGH = 2048, /* of a run: no longer one is looked for */
-  PLACES = 8          /* offsets of tables are multiples of this */
+  HASHES = 1 << 16,      /* a power of two */
+  MOST_TRIED = 64,       /* places that begin alike */
+  LONG_ENOUGH = 2048,    /* of a run: no longer one is looked for */
+  PLACES = 8,            /* offsets of tables, and of texts in items, are multiples of this */
+  MOST_TEXTS = 63        /* places of an item that have a bit */
 };
 
-void pack_table(PackedTables *to, size_t member, const void *items, size_t count, size_t size) {
+PackedTables packed_tables_new(Arena *arena) {
+  return (PackedTables){.arena = arena, .texts = strbuf_new(arena), .places = map_new(arena)};
+}
+
+uint64_t packed_text(size_t offset) {
+  CHECK(offset % PLACES == 0 && offset < MOST_TEXTS * PLACES, "a text at %zu of a packed item", offset);
+  return UINT64_C(1) << offset / PLACES;
+}
+
+static uint32_t place_of_text(PackedTables *to, const char *text) {
+  if (!text) return 0;
+  if (!map_has(&to->places, text)) {
+    map_put(&to->places, text, (void *)(to->texts.length + 1));
+    strbuf_add_n(&to->texts, text, strlen(text) + 1);
+  }
+  return (uint32_t)(uintptr_t)map_get(&to->places, text);
+}
+
+/* The items with places of texts where pointers were. */
+static const char *with_places(PackedTables *to, const PackedItems *table) {
+  char *items = arena_copy(to->arena, table->items, table->n * table->size);
+  for (size_t at = 0; table->texts >> at / PLACES; at += PLACES) {
+    if (!(table->texts >> at / PLACES & 1)) continue;
+    for (size_t i = at; i < table->n * table->size; i += table->size) {
+      const char *text;
+      memcpy(&text, items + i, sizeof text);
+      const uint64_t place = place_of_text(to, text);
+      memcpy(items + i, &place, sizeof place);
+    }
+  }
+  return items;
+}
+
+static void add_words(PackedTables *to, const tfm_packed_table *kind, const char *items, size_t n) {
   while (to->bytes.n % PLACES) vec_push(to->arena, &to->bytes, 0);
-  const tfm_packed_table table = {(uint32_t)member, (uint32_t)size, to->bytes.n, count * size};
+  tfm_packed_table table = *kind;
+  table.offset = to->bytes.n;
+  table.bytes = n * table.stride;
   vec_push(to->arena, &to->tables, table);
-  for (size_t at = 0; at < count * size; at += sizeof(uint32_t)) {
+  for (size_t at = 0; at < table.bytes; at += sizeof(uint32_t)) {
     uint32_t word, before = 0;
-    memcpy(&word, (const char *)items + at, sizeof word);
-    if (at >= size) memcpy(&before, (const char *)items + at - size, sizeof before);
+    memcpy(&word, items + at, sizeof word);
+    if (at >= table.stride) memcpy(&before, items + at - table.stride, sizeof before);
     word -= before;
     for (int shift = 0; shift < 32; shift += 8) vec_push(to->arena, &to->bytes, (uint8_t)(word >> shift));
   }
+}
+
+void pack_table(PackedTables *to, size_t member, PackedItems table) {
+  const tfm_packed_table kind = {.member = (uint32_t)member, .stride = (uint32_t)table.size, .texts = table.texts};
+  if (table.n) add_words(to, &kind, table.texts ? with_places(to, &table) : table.items, table.n);
+}
+
+void pack_texts(PackedTables *to, size_t member, const char *const *texts, size_t n, size_t bytes) {
+  char *places = ARENA_ARRAY(to->arena, char, n * bytes + 1);
+  for (size_t i = 0; i < n; i++) {
+    const uint32_t place = place_of_text(to, texts[i]);
+    memcpy(places + i * bytes, &place, sizeof place);
+  }
+  const tfm_packed_table kind = {.member = (uint32_t)member, .stride = (uint32_t)bytes, .texts = packed_text(0)};
+  if (n) add_words(to, &kind, places, n);
 }
 
 // ---- runs ----
@@ -99,17 +152,19 @@ static void write_runs(Runs *runs) {
 }
 
 PackedBytes pack_tables(PackedTables *t, tfm_packed_tables *made) {
-  const size_t head = t->tables.n * sizeof *t->tables.items;
+  const size_t head = t->tables.n * sizeof *t->tables.items, texts = head + t->bytes.n;
   for (size_t i = 0; i < t->tables.n; i++) t->tables.items[i].offset += head;
-  Runs runs = {.arena = t->arena, .n = head + t->bytes.n};
+  Runs runs = {.arena = t->arena, .n = texts + t->texts.length};
   uint8_t *bytes = ARENA_ARRAY(t->arena, uint8_t, runs.n + 1);
   if (head) memcpy(bytes, t->tables.items, head);
   if (t->bytes.n) memcpy(bytes + head, t->bytes.items, t->bytes.n);
+  if (t->texts.length) memcpy(bytes + texts, t->texts.text, t->texts.length);
   runs.bytes = bytes;
   runs.newest = ARENA_ARRAY(t->arena, uint32_t, HASHES);
   runs.before = ARENA_ARRAY(t->arena, uint32_t, runs.n + 1);
   write_runs(&runs);
   made->bytes = runs.n; /* nothing else: its padding is emitted too */
+  made->texts = texts;
   made->n_tables = (uint32_t)t->tables.n;
   return runs.out;
 }

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "library/unpack.h"
 #include "machine/features.h"
 
 // ---- models ----
@@ -58,11 +59,22 @@ tfm_status model_choose(const tfm_library *library, uint32_t features, const tfm
                   library->model, isa, missing);
 }
 
-/* The incremental form for the instruction set of `program`; NULL: the model has none. */
-static const tfm_decoding *decoding_of(const tfm_library *library, const tfm_program *program) {
-  uint32_t i = 0;
-  while (library->programs[i] != program) i++;
-  return library->decodings ? library->decodings[i] : NULL;
+/* Gives the model programs that have their tables, in place of those of the library. */
+static void unpack(tfm_model *model, const tfm_packed_tables *packed) {
+  tfm_model_programs *made = &model->unpacked;
+  made->forward = *model->program;
+  model->program = &made->forward;
+  if (model->decoding) {
+    made->decoding = *model->decoding;
+    made->step = *made->decoding.step;
+    made->decoding.step = &made->step;
+    if (made->decoding.encoder) {
+      made->encoder = *made->decoding.encoder;
+      made->decoding.encoder = &made->encoder;
+    }
+    model->decoding = &made->decoding;
+  }
+  tables_unpack(packed, (char *)model->tables, (char *)made);
 }
 
 tfm_status model_new(const tfm_library *library, tfm_model **model, tfm_error *error) {
@@ -70,9 +82,14 @@ tfm_status model_new(const tfm_library *library, tfm_model **model, tfm_error *e
   tfm_status status = check_library(library, model, error);
   if (!status) status = model_choose(library, cpu_features(), &program, error);
   if (status) return status;
-  tfm_model *made = malloc(sizeof *made);
+  uint32_t number = 0;
+  while (library->programs[number] != program) number++;
+  const tfm_packed_tables *packed = library->packed ? &library->packed[number] : NULL;
+  tfm_model *made = malloc(sizeof *made + (packed ? packed->bytes : 0));
   if (!made) return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "no memory for a model");
-  *made = (tfm_model){.library = library, .program = program, .decoding = decoding_of(library, program), .users = 1};
+  *made = (tfm_model){.library = library, .program = program, .users = 1};
+  if (library->decodings) made->decoding = library->decodings[number];
+  if (packed) unpack(made, packed);
   *model = made;
   return TFM_OK;
 }

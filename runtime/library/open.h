@@ -25,6 +25,8 @@ struct tfm_model {
   void *handle;           /* of a library that tfm_model_open loaded; else NULL */
   int (*unload)(void *handle);
   _Atomic uint32_t users; /* whoever opened it, and its contexts */
+  tfm_model_programs unpacked; /* what `program` and `decoding` point to, if the library's tables are packed */
+  uint64_t tables[];
 };
 
 /* The first program of the library whose instruction set this CPU (its `features`) can execute; the compiler puts the

@@ -2,12 +2,11 @@
  *
  * In: graphs of a tfm_training with their packed programs (abi/train_tables.h). Out: contexts, each with the memory
  * that its program's tables were unpacked to; how much that takes. Refused: a processor that none of the programs is
- * for, and what no memory is left for. Packed tables are the compiler's own and are not checked. */
-#include <string.h>
-
+ * for, and what no memory is left for. */
 #include "base/error.h"
-#include "machine/features.h"
 #include "library/open.h"
+#include "library/unpack.h"
+#include "machine/features.h"
 #include "train/trainer_parts.h"
 
 tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_error *error) {
@@ -29,59 +28,15 @@ typedef struct Unpacked { /* a program; the tables follow it */
 
 static uint64_t unpacked_bytes(const tfm_packed_program *packed) { return sizeof(Unpacked) + packed->tables.bytes; }
 
-static uint64_t unpack_number(const uint8_t **at) {
-  uint64_t number = 0;
-  for (int shift = 0;; shift += 7) {
-    const uint8_t byte = *(*at)++;
-    number |= (uint64_t)(byte & 127) << shift;
-    if (byte < 128) return number;
-  }
-}
-
-static uint64_t read_count(const uint8_t **at, uint64_t told, uint64_t most) {
-  return told < most ? told : told + unpack_number(at);
-}
-
-static void read_runs(const uint8_t *from, uint8_t *to, uint64_t bytes) {
-  const uint8_t *end = to + bytes;
-  while (to < end) {
-    const uint8_t run = *from++;
-    uint64_t n = read_count(&from, run >> TFM_NEW_SHIFT, TFM_MOST_NEW);
-    memcpy(to, from, n);
-    to += n;
-    from += n;
-    if (to == end) return;
-    n = read_count(&from, run & TFM_MOST_OLD, TFM_MOST_OLD) + TFM_LEAST_RUN;
-    for (const uint8_t *old = to - unpack_number(&from); n; n--) *to++ = *old++; /* they may overlap */
-  }
-}
-
-static void add_differences(uint32_t *words, const tfm_packed_table *table) {
-  const uint64_t stride = table->stride / sizeof *words, n = table->bytes / sizeof *words;
-  for (uint64_t i = stride; i < n; i++) words[i] += words[i - stride];
-}
-
-/* Unpacks to `start`; pointers of the struct `whole` name the tables then. */
-static void read_tables(const tfm_packed_tables *packed, char *start, char *whole) {
-  read_runs(packed->packed, (uint8_t *)start, packed->bytes);
-  const tfm_packed_table *tables = (const tfm_packed_table *)(const void *)start;
-  for (uint32_t i = 0; i < packed->n_tables; i++) {
-    void *table = start + tables[i].offset;
-    add_differences(table, &tables[i]);
-    memcpy(whole + tables[i].member, &table, sizeof table);
-  }
-}
-
 const tfm_program *training_unpack(const tfm_packed_program *packed, const tfm_allocator *allocator) {
   const uint64_t bytes = unpacked_bytes(packed);
   Unpacked *made = allocate(allocator, bytes, ALIGNMENT);
   if (!made) return NULL;
-  made->program = *packed->program;
   made->allocator = *allocator;
   made->bytes = bytes;
-  read_tables(&packed->tables, (char *)made->tables, (char *)&made->program);
-  if (packed->n_named)
-    memcpy((tfm_tensor_info *)(uintptr_t)made->program.inputs, packed->named, packed->n_named * sizeof *packed->named);
+  tables_unpack(&packed->tables, (char *)made->tables, (char *)&made->program);
+  made->program.kernels = packed->kernels;
+  made->program.drivers = packed->drivers;
   return &made->program;
 }
 
@@ -110,11 +65,8 @@ const tfm_training *training_unpack_tables(const tfm_training *training, const t
   made->packing = *training->packing;
   made->allocator = *allocator;
   made->bytes = bytes;
-  read_tables(&training->tables, (char *)made->tables, (char *)made);
+  tables_unpack(&training->tables, (char *)made->tables, (char *)made);
   made->training.packing = &made->packing;
-  tfm_parameter *parameters = (tfm_parameter *)(uintptr_t)made->training.parameters;
-  const char *path = made->training.paths;
-  for (uint32_t i = 0; i < training->n_parameters; i++, path += strlen(path) + 1) parameters[i].path = path;
   return &made->training;
 }
 

@@ -993,11 +993,13 @@ class WithoutLinker(Case):
     def needed(self, library):
         return sorted(re.findall(r"NEEDED.*\[(.*)\]|SONAME.*\[(.*)\]", self.shell("readelf", "-d", library)))
 
-    def test_size_of_a_translator(self):
-        """Its encoder, its steps and the whole have tables in common, which stand there once."""
-        self.path("nmt.tfm").write_bytes((HOST.parents[2] / "bench/models/nmt.tfm").read_bytes())
-        self.compile("-march=x86-64-v3", *NONE, model="nmt.tfm", out="libnmt.so")
-        self.assertLess(len(self.bytes("libnmt.so")), 405_000)
+    def test_sizes(self):
+        """Tables of programs and their texts are packed, and stand there once."""
+        for model, most, options in (("bench/models/nmt.tfm", 287_000, []),
+                                     ("examples/dates/dates.tfm", 430_000, ["--training"])):
+            self.path("m.tfm").write_bytes((HOST.parents[2] / model).read_bytes())
+            self.compile("-march=x86-64-v3", *NONE, *options, model="m.tfm", out="libm.so")
+            self.assertLess(len(self.bytes("libm.so")), most, model)
 
     def expect_an_equal_library(self, *options, model="model.tfm"):
         for name, linking in (("linked", []), ("written", NONE)):

@@ -1,4 +1,4 @@
-/* Tables of programs of training: what the compiler packs, the runtime unpacks. */
+/* Tables of programs, and the texts that they name: what the compiler packs, the runtime unpacks. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -21,27 +21,37 @@ static void fill(void *items, size_t bytes, size_t period, uint32_t noise, uint3
 static void check(uint32_t n_buffers, uint32_t n_operands, size_t period, uint32_t noise) {
   static tfm_buffer buffers[ITEMS];
   static tfm_operand operands[ITEMS];
-  static const tfm_tensor_info named[] = {{.name = "x", .shape = "f32[n]"}};
-  tfm_tensor_info inputs[3] = {{.rank = 1}, {.rank = 2}, {.rank = 3}};
+  static void *const kernels[1];
+  static const char *const symbols[] = {"time", "n", ""};
+  const tfm_tensor_info inputs[3] = {
+      {.name = "x", .shape = "f32[n]", .rank = 1}, {.rank = 2}, {.name = "", .shape = "f32[n]", .rank = 3}};
+  const uint64_t texts = packed_text(offsetof(tfm_tensor_info, name)) | packed_text(offsetof(tfm_tensor_info, shape));
   Arena *arena = arena_create();
-  PackedTables tables = {.arena = arena};
+  PackedTables tables = packed_tables_new(arena);
   fill(buffers, sizeof buffers, period, noise, 1);
   fill(operands, sizeof operands, period, noise, 2);
-  if (n_buffers) pack_table(&tables, offsetof(tfm_program, buffers), buffers, n_buffers, sizeof *buffers);
-  if (n_operands) pack_table(&tables, offsetof(tfm_program, operands), operands, n_operands, sizeof *operands);
-  pack_table(&tables, offsetof(tfm_program, inputs), inputs, 3, sizeof *inputs);
-  const tfm_program bare = {.version = 5, .n_buffers = n_buffers, .n_operands = n_operands};
+  pack_table(&tables, offsetof(tfm_program, buffers), (PackedItems){buffers, n_buffers, sizeof *buffers, 0});
+  pack_table(&tables, offsetof(tfm_program, operands), (PackedItems){operands, n_operands, sizeof *operands, 0});
+  pack_table(&tables, offsetof(tfm_program, inputs), (PackedItems){inputs, 3, sizeof *inputs, texts});
+  pack_texts(&tables, offsetof(tfm_program, symbols), symbols, 3, sizeof *symbols);
+  const tfm_program bare = {.version = 5, .n_buffers = n_buffers, .n_operands = n_operands, .isa = "x86-64"};
+  const uint64_t of_program = packed_text(offsetof(tfm_program, name)) | packed_text(offsetof(tfm_program, isa));
+  pack_table(&tables, TFM_PACKED_ITSELF, (PackedItems){&bare, 1, sizeof bare, of_program});
   tfm_packed_program packed;
   const PackedBytes bytes = pack_tables(&tables, &packed.tables);
-  packed.program = &bare;
+  packed.kernels = kernels;
+  packed.drivers = NULL;
   packed.tables.packed = bytes.items;
-  packed.named = named;
-  packed.n_named = 1;
   const tfm_program *made = training_unpack(&packed, &(tfm_allocator){0});
-  cr_assert(made && made->version == 5);
+  cr_assert(made && made->version == 5 && made->kernels == kernels && !made->name);
+  cr_expect_str_eq(made->isa, "x86-64");
   cr_expect(memcmp(made->buffers, buffers, n_buffers * sizeof *buffers) == 0);
   cr_expect(memcmp(made->operands, operands, n_operands * sizeof *operands) == 0);
-  cr_expect(made->inputs[0].name == named[0].name && made->inputs[2].rank == 3 && !made->inputs[1].name);
+  cr_expect_str_eq(made->inputs[0].name, "x");
+  cr_expect_str_eq(made->inputs[2].name, "");
+  cr_expect(!made->inputs[1].name && !made->inputs[1].shape && made->inputs[2].rank == 3);
+  cr_expect(made->inputs[0].shape == made->inputs[2].shape, "a text stands there once");
+  for (int i = 0; i < 3; i++) cr_expect_str_eq(made->symbols[i], symbols[i]);
   if (period == 300 && !noise && n_operands == ITEMS) cr_expect_lt(bytes.n, packed.tables.bytes / 20);
   training_free_unpacked(made);
   arena_destroy(arena);

@@ -108,6 +108,8 @@ class Chat(Case):
         def refuse(*words, status=400, **body):
             return self.refused(self.post(**body), status, *words, openai=True)
         refuse("not this", messages=[user("raise")])
+        refuse("messages[1]['images'] is not known here", messages=[user("a"), {**user("b"), "images": ["a"]}])
+        refuse("messages[0]['content'][0]['detail']", messages=[user([{"type": "text", "text": "b", "detail": "low"}])])
         refuse("did not end", messages=[user("loop")])
         refuse("role", messages=[user("a", "nobody")])
         refuse("content", messages=[{"role": "user", "content": 1}])
@@ -128,6 +130,8 @@ class Chat(Case):
                             ("modalities", ["text"])):
             refuse(name, "is not known here", **{name: value})
         refuse("no chat template", "/v1/completions", model="write")
+        message = {**user("b"), "name": "bob", "images": [], "audio": None}
+        self.assertEqual(self.post(messages=[message], max_tokens=1).status, 200)
         self.assertEqual(self.post(max_tokens=1).status, 200)
 
 

@@ -17,6 +17,10 @@ from .routes_completions import Asked, Choice, answer, check_stream, finite
 from .service import Answer, Call
 from .texts import LONG
 
+MEMBERS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "refusal", "reasoning_content", "reasoning",
+                     "thinking"})
+PART_MEMBERS = frozenset({"type", "text"})
+
 
 class ChatAsked(Asked):
     prefix, object, piece_object = "chatcmpl-", "chat.completion", "chat.completion.chunk"
@@ -142,10 +146,33 @@ async def chat_completions(call: Call) -> Answer:
             said = str(error).removeprefix(f"{served.folder}: ")
             member = "chat_template_kwargs" if "no variable" in said else "messages"
             raise Fault("invalid", said if said.startswith("messages[") else f"{member}: {said}", member) from None
+        bare, unread = without_unknown(messages, "".join(served.chat.templates.values()))
+        if unread is not None and served.chat.tokens(bare, wanted and wanted.shown, asked["chat_template_kwargs"]) == ids:
+            raise Fault("invalid", f"{unread} is not known here, and the chat template does not read it", "messages")
         served.check(ids, "messages")
         return ids
     prompt = await call.tokenizing(work, LONG + 1)  # a template may take a while: never on the event loop
     return await answer(ChatAsked(call, [prompt]), (asked["top_logprobs"] or 0) if asked["logprobs"] else None, ChatChoice)
+
+
+def without_unknown(messages: list[dict[str, Any]], template: str) -> tuple[list[dict[str, Any]], str | None]:
+    """The messages without members that neither OpenAI's API has nor the template names, and the first of those. A template
+    may write whole messages: only its text tells whether it reads them."""
+    unknown: list[str] = []
+
+    def known(value: dict[str, Any], members: frozenset[str], where: str) -> dict[str, Any]:
+        left = {name: member for name, member in value.items() if name in members or not member or name in template}
+        unknown.extend(f"{where}[{name[:100]!r}]" for name in value if name not in left)
+        return left
+    made = []
+    for i, message in enumerate(messages):
+        bare, content = known(message, MEMBERS, f"messages[{i}]"), message.get("content")
+        if isinstance(content, list):
+            where = f"messages[{i}]['content']"
+            bare["content"] = [known(part, PART_MEMBERS, f"{where}[{j}]") if isinstance(part, dict) else part
+                               for j, part in enumerate(content)]
+        made.append(bare)
+    return made, unknown[0] if unknown else None
 
 
 def check_chat(asked: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@
 #define TFM_LIBRARY_H
 
 #include "tfm/generate_types.h"
+#include "tfm/abi/packed_program.h"
 #include "tfm/abi/program.h"
 #include "tfm/abi/slot.h"
 #include "tfm/tfm.h"
@@ -15,7 +16,7 @@
 extern "C" {
 #endif
 
-enum { TFM_LIBRARY_ABI = 7 }; /* goes up when a struct below or the meaning of a member changes */
+enum { TFM_LIBRARY_ABI = 8 }; /* goes up when a struct below or the meaning of a member changes */
 
 /* Where the members of the model's args struct are (args.def), in bytes from its beginning: for each group an offset
  * for each symbol, input or output; 0: it has no such member. A group without any is NULL. Capacity 0: the caller
@@ -52,6 +53,8 @@ typedef struct tfm_library {
   TFM_SLOT(const char *description);
   TFM_SLOT(const tfm_generation *generation); /* NULL: the model has no generate block */
   TFM_SLOT(const tfm_decoding *const *decodings); /* [n_programs], with the same weights; NULL: no incremental form */
+  /* [n_programs]: the tables of all these, of a tfm_model_programs; NULL: they have them */
+  TFM_SLOT(const tfm_packed_tables *packed);
 } tfm_library;
 
 /* The functions behind <model>_open and so on; the generated header and tfm.h say what they promise. A context does

@@ -1,36 +1,48 @@
-/* Tables of training in a library: those of its programs, and of its tfm_training.
+/* Tables of a library: those of its programs, and of its tfm_training.
  *
  * They are packed, for they are long, and much of them is the same from layer to layer. Their bytes come in runs, of
  * new ones and of ones that stood there before. A run begins with a byte: its upper two bits say how many new bytes
  * there are, 3 that a number is to be added; the others how many old ones follow, less TFM_LEAST_RUN, 63 likewise. Then
  * come the new ones and how far back the old ones begin; the last run has no old ones, and does not say so. Numbers are
  * in seven bits at a time, the lowest first. What comes out begins with the descriptions of the tables; a table is
- * words, and each stands for the difference to the word `stride` bytes before it.
- * compiler/aot/packed_tables.c packs, runtime/train/programs.c unpacks. */
+ * words, and each stands for the difference to the word `stride` bytes before it. Behind the tables are their texts,
+ * each with its NUL: a pointer in a constant takes 32 bytes, of which 24 say that it is one.
+ * compiler/aot/packed_tables.c packs, runtime/library/unpack.c unpacks. */
 #ifndef TFM_PACKED_PROGRAM_H
 #define TFM_PACKED_PROGRAM_H
 
 #include "tfm/abi/program.h"
 
 enum { TFM_LEAST_RUN = 5, TFM_NEW_SHIFT = 6, TFM_MOST_NEW = 3, TFM_MOST_OLD = 63 };
+#define TFM_PACKED_ITSELF UINT32_MAX
 
 typedef struct tfm_packed_table {
-  uint32_t member;        /* offset in the struct of the pointer to it */
+  /* Offset in the struct of the pointer to it; TFM_PACKED_ITSELF, only of the last one: it is the struct. */
+  uint32_t member;
   uint32_t stride;        /* of its items */
   uint64_t offset, bytes; /* from the beginning of what comes out; offsets are multiples of 8 */
+  /* Bit i: 8 i bytes from the beginning of each item is a pointer to a text; a word in its place is 0 for NULL, else 1
+   * more than where the text stands among the texts. */
+  uint64_t texts;
 } tfm_packed_table;
 
 typedef struct tfm_packed_tables {
-  const uint8_t *packed;
+  TFM_SLOT(const uint8_t *packed);
   uint64_t bytes; /* of what comes out */
+  uint64_t texts; /* where they begin there */
   uint32_t n_tables;
 } tfm_packed_tables;
 
 typedef struct tfm_packed_program {
-  const tfm_program *program; /* NULL in place of the tables */
-  tfm_packed_tables tables;
-  const tfm_tensor_info *named; /* the first inputs, which have names that messages tell; the table has none */
-  uint32_t n_named;
+  void *const *kernels; /* of the program, as its drivers */
+  const tfm_drivers *drivers;
+  tfm_packed_tables tables; /* the program is the last one */
 } tfm_packed_program;
+
+/* What a model runs, of one instruction set: its programs are much alike, so their tables are packed together. */
+typedef struct tfm_model_programs {
+  tfm_program forward, step, encoder;
+  tfm_decoding decoding;
+} tfm_model_programs;
 
 #endif

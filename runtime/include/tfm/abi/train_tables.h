@@ -115,9 +115,8 @@ typedef struct tfm_training {
   tfm_train_settings settings;
   double average_share;           /* of the mean that a step leaves, once it is old enough */
   /* In a library: the tables of weights, masks and inputs of graphs, and those of `packing`, whose members count from
-   * the end of this struct. NULL stands in their place, and in that of paths. */
+   * the end of this struct. NULL stands in their place. */
   tfm_packed_tables tables;
-  const char *paths; /* one behind the other, each with its NUL; NULL where weights have theirs */
 } tfm_training;
 
 // ---- the trainer ----
