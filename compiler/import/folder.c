@@ -193,17 +193,36 @@ static bool check_config(Arena *arena, Diag *diag, const Folder *folder) {
 
 // ---- weights ----
 
+/* The kind of the first module of modules.json, in the arena, or NULL. */
+static const char *first_module(Arena *arena, const char *folder) {
+  Diag unheard = diag_new(arena);
+  json_t *modules = read_json(arena, &unheard, folder_file(arena, folder, "modules.json"), JSON_ARRAY);
+  const char *type = json_string_value(json_object_get(json_array_get(modules, 0), "type"));
+  const char *dot = type ? strrchr(type, '.') : NULL;
+  const char *kind = dot ? arena_strdup(arena, dot + 1) : NULL;
+  json_decref(modules);
+  return kind;
+}
+
+/* Python that writes pickled weights again: all that the folder is, so a head and the modules behind a model too.
+ * `config`: NULL if there is none. */
+static const char *python_for_safetensors(Arena *arena, const char *folder, const json_t *config) {
+  const char *class = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+  if (first_module(arena, folder)) return "sentence_transformers.SentenceTransformer(FOLDER).save(NEW_FOLDER)";
+  return arena_printf(arena, "transformers.%s.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)",
+                      class ? class : "AutoModel");
+}
+
 /* Where people are sent whose folder has no weights that can be read. */
-static void report_no_weights(Arena *arena, Diag *diag, const char *folder) {
+static void report_no_weights(Arena *arena, Diag *diag, const char *folder, const json_t *config) {
   if (file_exists(folder_file(arena, folder, "adapter_config.json")))
-    diag_error_at(
-        diag, folder, DIAG_CHECKPOINT,
-        "this is an adapter of another model, whose folder is named first: tfmc import BASE --adapter %s", folder);
+    diag_error_at(diag, folder, DIAG_CHECKPOINT,
+                  "this is an adapter of another model, whose folder is named first: tfmc import BASE --adapter %s",
+                  folder);
   else if (file_exists(folder_file(arena, folder, "pytorch_model.bin")) ||
            file_exists(folder_file(arena, folder, "pytorch_model.bin.index.json")))
-    diag_error_at(diag, folder, DIAG_CHECKPOINT,
-                  "the weights are pickled, not safetensors; in Python: model = "
-                  "transformers.AutoModel.from_pretrained(FOLDER); model.save_pretrained(NEW_FOLDER)");
+    diag_error_at(diag, folder, DIAG_CHECKPOINT, "the weights are pickled, not safetensors; in Python: %s",
+                  python_for_safetensors(arena, folder, config));
   else
     diag_error_at(diag, folder, DIAG_CHECKPOINT, "there is no model.safetensors and no model.safetensors.index.json");
 }
@@ -220,17 +239,6 @@ static const char *file_that_ends(Arena *arena, const char *folder, const char *
     globfree(&found);
   }
   return name;
-}
-
-/* The kind of the first module of modules.json, in the arena, or NULL. */
-static const char *first_module(Arena *arena, const char *folder) {
-  Diag unheard = diag_new(arena);
-  json_t *modules = read_json(arena, &unheard, folder_file(arena, folder, "modules.json"), JSON_ARRAY);
-  const char *type = json_string_value(json_object_get(json_array_get(modules, 0), "type"));
-  const char *dot = type ? strrchr(type, '.') : NULL;
-  const char *kind = dot ? arena_strdup(arena, dot + 1) : NULL;
-  json_decref(modules);
-  return kind;
 }
 
 /* Sentence transformers keep a table of vectors without a config.json. */
@@ -257,7 +265,7 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
   else if (!file_exists(folder))
     diag_error_at(diag, config, DIAG_FILE, "there is no such folder (No such file or directory)");
   else if (file_exists(folder_file(arena, folder, "adapter_config.json")))
-    report_no_weights(arena, diag, folder);
+    report_no_weights(arena, diag, folder, NULL);
   else if (gguf)
     diag_error_at(diag, config, DIAG_CHECKPOINT,
                   "there is no such file; \"%s\" is a GGUF file, which has settings of its own: tfmc import %s", gguf,
@@ -385,7 +393,7 @@ bool folder_open_weights(Arena *arena, Diag *diag, Folder *folder) {
   if (file_exists(path))
     folder->weights = weight_set_open(arena, diag, folder->weights_path);
   else
-    report_no_weights(arena, diag, folder->path);
+    report_no_weights(arena, diag, folder->path, folder->whole ? folder->whole : folder->config);
   if (folder->weights && !modules_have_weights(arena, diag, folder)) {
     weight_set_close(folder->weights);
     folder->weights = NULL;

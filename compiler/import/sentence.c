@@ -122,19 +122,47 @@ static json_int_t width_of(const Reader *r, const char *path, const json_t *obje
   return 0;
 }
 
-/* Of "torch.nn.modules.activation.Tanh" the name that models/parts/sentence.tfm has; a class of other code is not run.
- */
+/* Of torch.nn, with the numbers that each class has by itself, and the name that models/parts/sentence.tfm has. */
+static const char *const activations[][2] = {{"Tanh", "tanh"},
+                                             {"Identity", "none"},
+                                             {"ReLU", "relu"},
+                                             {"GELU", "gelu"},
+                                             {"SiLU", "silu"},
+                                             {"Sigmoid", "sigmoid"},
+                                             {"LeakyReLU", "leaky_relu"},
+                                             {"ELU", "elu"},
+                                             {"SELU", "selu"},
+                                             {"Mish", "mish"},
+                                             {"Softplus", "softplus"},
+                                             {"LogSigmoid", "logsigmoid"},
+                                             {"ReLU6", "relu6"},
+                                             {"Hardsigmoid", "hardsigmoid"},
+                                             {"Hardswish", "hardswish"},
+                                             {"Softmax", "softmax"}};
+enum { N_ACTIVATIONS = sizeof activations / sizeof *activations };
+
+static void report_activation(const Reader *r, const char *path, const char *class) {
+  StrBuf known = strbuf_new(r->arena);
+  for (size_t i = 0; i < N_ACTIVATIONS; i++) strbuf_printf(&known, "%s%s", i ? ", " : "", activations[i][0]);
+  diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"activation_function\" is %s; of torch.nn are computed %s",
+                class ? class : "no string", known.text);
+}
+
+/* The name of "torch.nn.modules.activation.Tanh"; a class of other code is not run. Softmax is along the last axis of
+ * texts' vectors alone: where a text has one for each token, torch goes along the batch. */
 static const char *activation_of(const Reader *r, const char *path, const json_t *dense) {
-  static const char *const names[][2] = {{"Tanh", "tanh"}, {"Identity", "none"}, {"ReLU", "relu"},
-                                         {"GELU", "gelu"}, {"SiLU", "silu"},     {"Sigmoid", "sigmoid"}};
   const json_t *value = json_object_get(dense, "activation_function");
   const char *class = value ? json_string_value(value) : "torch.nn.Tanh";
   const char *dot = class && strncmp(class, "torch.nn.", 9) == 0 ? strrchr(class, '.') : NULL;
-  for (size_t i = 0; dot && i < sizeof names / sizeof *names; i++)
-    if (strcmp(dot + 1, names[i][0]) == 0) return names[i][1];
-  diag_error_at(r->diag, path, DIAG_CHECKPOINT,
-                "\"activation_function\" is %s; computed are Tanh, Identity, ReLU, GELU, SiLU and Sigmoid of torch.nn",
-                class ? class : "no string");
+  for (size_t i = 0; dot && i < N_ACTIVATIONS; i++) {
+    if (strcmp(dot + 1, activations[i][0]) != 0) continue;
+    if (!r->is_by_token || strcmp(activations[i][1], "softmax") != 0) return activations[i][1];
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT,
+                  "\"activation_function\" is Softmax: of vectors of tokens torch takes it over the texts of a batch, "
+                  "which is not computed");
+    return "none";
+  }
+  report_activation(r, path, class);
   return "none";
 }
 

@@ -188,8 +188,8 @@ class SentenceFiles(ImportCase):
         content = SAVED["2_Dense/config.json"]
         for change, says in ((dict(in_features=None), '"in_features": a whole number'), (dict(out_features=0), "from 1 on"),
                              (dict(out_features="16"), "from 1 on"), (dict(bias=None), '"bias" is none'), (dict(use_residual=1), "true or false"),
-                             (dict(activation_function="torch.nn.modules.activation.Softplus"), "Softplus; computed are Tanh"),
-                             (dict(activation_function="mine.Tanh"), "mine.Tanh; computed are"), (dict(activation_function=None), "no string"),
+                             (dict(activation_function="torch.nn.modules.activation.Softsign"), "Softsign; of torch.nn are computed Tanh"),
+                             (dict(activation_function="mine.Tanh"), "mine.Tanh; of torch.nn"), (dict(activation_function=None), "no string"),
                              (dict(module_input_name="token_embeddings"), '"module_input_name" is token_embeddings'),
                              (dict(module_output_name="token_embeddings"), "at this place both are sentence_embedding"),
                              (dict(module_input_name=None), '"module_input_name" is no name')):

@@ -66,6 +66,30 @@ class Settings(ImportCase):
             (self.folder / "generation_config.json").write_text(json.dumps(written | {key: value}))
             self.refused("ALiBi")
 
+    def test_activations_of_a_dense_module(self):
+        """Each with the numbers that torch's class has by itself, by its definition; Softmax over a text's vector alone."""
+        softplus = lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+        sixth = lambda x: np.clip(x + 3, 0, 6) / 6
+        elu = lambda x, a=1.0: np.where(x > 0, x, a * np.expm1(np.minimum(x, 0)))
+        wanted = dict(LeakyReLU=lambda x: np.where(x > 0, x, 0.01 * x), ELU=elu, SELU=lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772),
+                      Mish=lambda x: x * np.tanh(softplus(x)), Softplus=softplus, LogSigmoid=lambda x: -softplus(-x),
+                      ReLU6=lambda x: np.clip(x, 0, 6), Hardsigmoid=sixth, Hardswish=lambda x: x * sixth(x),
+                      Softmax=lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True))
+        self.take("sentence_dense")
+        modules = json.loads((self.folder / "modules.json").read_text())[:3]
+        (self.folder / "modules.json").write_text(json.dumps(modules))
+        dense, said = self.case["files"]["2_Dense/config.json"], None
+        weights = load_file(self.folder / "2_Dense/model.safetensors")
+        save_file({n: w * np.float32(4) for n, w in weights.items()}, self.folder / "2_Dense/model.safetensors")
+        for name in ("Identity", *wanted):
+            with self.subTest(activation=name):
+                (self.folder / "2_Dense/config.json").write_text(json.dumps(dense | dict(activation_function=f"torch.nn.modules.activation.{name}")))
+                for options in ((), ("--engine=reference",)):
+                    found = self.computed(options=options)["sentence_embedding"]
+                    said = found.astype(np.float64) if said is None else said
+                    np.testing.assert_allclose(found, wanted.get(name, lambda x: x)(said), rtol=1e-5, atol=2e-6)
+        self.assertTrue((said < -3).any() and (said > 3).any() and (np.abs(said) < 1).any())
+
     def changed(self, name, says, tensors=None, file="config.json", **keys):
         """The case is taken, and refused with these keys, or with tensors of other shapes."""
         self.take(name)
