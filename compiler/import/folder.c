@@ -161,15 +161,27 @@ static bool join_rotary(Arena *arena, Diag *diag, const Folder *folder) {
   return is_good;
 }
 
+/* Whether the numbers that share a scale are said to be a block of other sizes than 128 by 128. */
+static bool has_other_blocks(const json_t *quantized) {
+  const json_t *block = json_object_get(quantized, "weight_block_size"), *scheme;
+  const char *name;
+  for (size_t i = 0; i < json_array_size(block); i++)
+    if (json_integer_value(json_array_get(block, i)) != 128) return true;
+  json_object_foreach((json_t *)json_object_get(quantized, "config_groups"), name, scheme) {
+    const json_t *sides = json_object_get(json_object_get(scheme, "weights"), "block_structure");
+    if (json_is_string(sides) && strcmp(json_string_value(sides), "128x128") != 0) return true;
+    for (size_t i = 0; i < json_array_size(sides); i++)
+      if (json_integer_value(json_array_get(sides, i)) != 128) return true;
+  }
+  return false;
+}
+
 /* What the weights are kept in if they are in few bits, as far as it is read here: 8 bits with scales beside them, or
  * packed. */
 static bool is_read(Arena *arena, const json_t *quantized) {
   const char *method = json_string_value(json_object_get(quantized, "quant_method"));
   const char *format = json_string_value(json_object_get(quantized, "format"));
-  const json_t *block = json_object_get(quantized, "weight_block_size");
-  for (size_t i = 0; i < json_array_size(block); i++)
-    if (json_integer_value(json_array_get(block, i)) != 128) return false;
-  if (!method) return false;
+  if (!method || has_other_blocks(quantized)) return false;
   if (strcmp(method, "fp8") == 0 || strcmp(method, "fbgemm_fp8") == 0) return true;
   static const char *const formats[] = {"int-quantized", "float-quantized", "naive-quantized"};
   for (size_t i = 0; format && i < sizeof formats / sizeof *formats; i++)
@@ -378,6 +390,21 @@ static bool modules_have_weights(Arena *arena, Diag *diag, const Folder *folder)
   return diag->n_errors == before;
 }
 
+/* A config that says how weights were rounded means factors, without which transformers has the numbers of nobody. */
+static bool has_scales(Diag *diag, const Folder *folder) {
+  const json_t *quantized = json_object_get(folder->config, "quantization_config");
+  if (!quantized || json_is_null(quantized)) return true;
+  for (size_t i = 0; i < folder->weights->entries.n; i++) {
+    const WeightEntry *entry = &folder->weights->entries.items[i];
+    if (!weight_entry_lacks_scale(entry)) continue;
+    diag_error_at(diag, folder->config_path, DIAG_CHECKPOINT,
+                  "\"quantization_config\": the weights of %s have scales, and there is none beside \"%s\"",
+                  json_string_value(json_object_get(quantized, "quant_method")), entry->name);
+    return false;
+  }
+  return true;
+}
+
 /* transformers computes with an adapter that lies beside the model, whoever asks for the model. */
 static bool has_no_adapter(Arena *arena, Diag *diag, const Folder *folder) {
   const char *path = folder_file(arena, folder->path, "adapter_config.json");
@@ -394,7 +421,7 @@ bool folder_open_weights(Arena *arena, Diag *diag, Folder *folder) {
     folder->weights = weight_set_open(arena, diag, folder->weights_path);
   else
     report_no_weights(arena, diag, folder->path, folder->whole ? folder->whole : folder->config);
-  if (folder->weights && !modules_have_weights(arena, diag, folder)) {
+  if (folder->weights && !(has_scales(diag, folder) && modules_have_weights(arena, diag, folder))) {
     weight_set_close(folder->weights);
     folder->weights = NULL;
   }
