@@ -5,6 +5,7 @@ Settings of a checkpoint that decide which numbers or tokens come out, and that 
 each changes what is computed as its definition says, or is refused. What is right follows from a definition: no
 transformers is needed. test_mutations.py has what transformers computed of other changes.
 """
+import itertools
 import json
 
 import numpy as np
@@ -81,14 +82,28 @@ class Settings(ImportCase):
         dense, said = self.case["files"]["2_Dense/config.json"], None
         weights = load_file(self.folder / "2_Dense/model.safetensors")
         save_file({n: w * np.float32(4) for n, w in weights.items()}, self.folder / "2_Dense/model.safetensors")
-        for name in ("Identity", *wanted):
-            with self.subTest(activation=name):
-                (self.folder / "2_Dense/config.json").write_text(json.dumps(dense | dict(activation_function=f"torch.nn.modules.activation.{name}")))
-                for options in ((), ("--engine=reference",)):
+        for place, name in (("torch.nn", "Identity"), *itertools.product(("torch.nn.modules.activation", "torch.nn.modules", "torch.nn"), wanted)):
+            with self.subTest(place=place, activation=name):
+                (self.folder / "2_Dense/config.json").write_text(json.dumps(dense | dict(activation_function=f"{place}.{name}")))
+                for options in ((), ("--engine=reference",)) if place == "torch.nn" else ((),):
                     found = self.computed(options=options)["sentence_embedding"]
                     said = found.astype(np.float64) if said is None else said
                     np.testing.assert_allclose(found, wanted.get(name, lambda x: x)(said), rtol=1e-5, atol=2e-6)
         self.assertTrue((said < -3).any() and (said > 3).any() and (np.abs(said) < 1).any())
+
+    def test_vectors_that_are_cut(self):
+        """Of a sentence encoder, an encoder of T5's and one that writes: the first numbers, all if there are no more."""
+        for name in "sentence_dense", "sentence_gtr", "sentence_qwen3":
+            self.take(name)
+            path = self.folder / "config_sentence_transformers.json"
+            written = json.loads(path.read_text()) if path.exists() else {}
+            whole = None
+            for most in (None, 5, 1, 10000):
+                with self.subTest(name=name, most=most):
+                    path.write_text(json.dumps(written | dict(truncate_dim=most)))
+                    found = self.computed(options=())["sentence_embedding"]
+                    whole = found if whole is None else whole
+                    np.testing.assert_array_equal(found, whole[:, :most])
 
     def changed(self, name, says, tensors=None, file="config.json", **keys):
         """The case is taken, and refused with these keys, or with tensors of other shapes."""
