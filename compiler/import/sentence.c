@@ -136,9 +136,8 @@ static void report_activation(const Reader *r, const char *path, const char *cla
                 class ? class : "no string", known.text);
 }
 
-/* The name of "torch.nn.modules.activation.Tanh", which torch.nn and torch.nn.modules have too; a class of other code is
- * not run. Softmax is along the last axis of texts' vectors alone: where a text has one for each token, torch goes along
- * the batch. */
+/* The name of "torch.nn.modules.activation.Tanh", which torch.nn and torch.nn.modules have too; a class of other code
+ * is not run. Softmax is along the last axis of texts' vectors alone: of those of tokens torch goes along the batch. */
 static const char *activation_of(const Reader *r, const char *path, const json_t *dense) {
   const json_t *value = json_object_get(dense, "activation_function");
   const char *class = value ? json_string_value(value) : "torch.nn.Tanh", *rest = class;
