@@ -109,6 +109,25 @@ static void add_groups(WeightPrefixes *p) {
 
 // ---- the message about prefixes ----
 
+/* Modules around a model, whose state_dict was saved in place of the model's. */
+static const struct {
+  const char *prefix, *of, *inside;
+} wrappers[] = {{"_orig_mod.", "torch.compile", "model._orig_mod"},
+                {"module.", "DataParallel", "model.module"},
+                {"base_model.model.", "peft", "model.merge_and_unload()"}};
+
+/* Of a file all of whose names begin as such a module writes them; NULL: none does. */
+static const char *wrapper_advice(const WeightPrefixes *p) {
+  for (size_t w = 0; w < sizeof wrappers / sizeof *wrappers; w++) {
+    size_t i = 0, length = strlen(wrappers[w].prefix);
+    while (i < p->set->entries.n && strncmp(p->set->entries.items[i].name, wrappers[w].prefix, length) == 0) i++;
+    if (i && i == p->set->entries.n)
+      return arena_printf(p->check->arena, "all names begin with \"%s\", which %s puts before them: save %s instead",
+                          wrappers[w].prefix, wrappers[w].of, wrappers[w].inside);
+  }
+  return NULL;
+}
+
 static const char *prefix_advice(const WeightPrefixes *p) {
   if (p->check->is_import)
     return arena_printf(p->check->arena, "all names in the file begin with \"%s\", those of the family do not",
@@ -141,7 +160,8 @@ WeightPrefixes *weight_prefixes_new(const WeightCheck *check, const NodeList *ne
   if (!n_missing) return p;
   p->common = prefix_of(p, NULL);
   if (!p->common) add_groups(p);
-  p->advice = p->common ? prefix_advice(p) : as_advice(p);
+  p->advice = check->is_import ? wrapper_advice(p) : NULL;
+  if (!p->advice) p->advice = p->common ? prefix_advice(p) : as_advice(p);
   return p;
 }
 

@@ -161,15 +161,27 @@ static bool join_rotary(Arena *arena, Diag *diag, const Folder *folder) {
   return is_good;
 }
 
+/* Whether the numbers that share a scale are said to be a block of other sizes than 128 by 128. */
+static bool has_other_blocks(const json_t *quantized) {
+  const json_t *block = json_object_get(quantized, "weight_block_size"), *scheme;
+  const char *name;
+  for (size_t i = 0; i < json_array_size(block); i++)
+    if (json_integer_value(json_array_get(block, i)) != 128) return true;
+  json_object_foreach((json_t *)json_object_get(quantized, "config_groups"), name, scheme) {
+    const json_t *sides = json_object_get(json_object_get(scheme, "weights"), "block_structure");
+    if (json_is_string(sides) && strcmp(json_string_value(sides), "128x128") != 0) return true;
+    for (size_t i = 0; i < json_array_size(sides); i++)
+      if (json_integer_value(json_array_get(sides, i)) != 128) return true;
+  }
+  return false;
+}
+
 /* What the weights are kept in if they are in few bits, as far as it is read here: 8 bits with scales beside them, or
  * packed. */
 static bool is_read(Arena *arena, const json_t *quantized) {
   const char *method = json_string_value(json_object_get(quantized, "quant_method"));
   const char *format = json_string_value(json_object_get(quantized, "format"));
-  const json_t *block = json_object_get(quantized, "weight_block_size");
-  for (size_t i = 0; i < json_array_size(block); i++)
-    if (json_integer_value(json_array_get(block, i)) != 128) return false;
-  if (!method) return false;
+  if (!method || has_other_blocks(quantized)) return false;
   if (strcmp(method, "fp8") == 0 || strcmp(method, "fbgemm_fp8") == 0) return true;
   static const char *const formats[] = {"int-quantized", "float-quantized", "naive-quantized"};
   for (size_t i = 0; format && i < sizeof formats / sizeof *formats; i++)
@@ -193,17 +205,36 @@ static bool check_config(Arena *arena, Diag *diag, const Folder *folder) {
 
 // ---- weights ----
 
+/* The kind of the first module of modules.json, in the arena, or NULL. */
+static const char *first_module(Arena *arena, const char *folder) {
+  Diag unheard = diag_new(arena);
+  json_t *modules = read_json(arena, &unheard, folder_file(arena, folder, "modules.json"), JSON_ARRAY);
+  const char *type = json_string_value(json_object_get(json_array_get(modules, 0), "type"));
+  const char *dot = type ? strrchr(type, '.') : NULL;
+  const char *kind = dot ? arena_strdup(arena, dot + 1) : NULL;
+  json_decref(modules);
+  return kind;
+}
+
+/* Python that writes pickled weights again: all that the folder is, so a head and the modules behind a model too.
+ * `config`: NULL if there is none. */
+static const char *python_for_safetensors(Arena *arena, const char *folder, const json_t *config) {
+  const char *class = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+  if (first_module(arena, folder)) return "sentence_transformers.SentenceTransformer(FOLDER).save(NEW_FOLDER)";
+  return arena_printf(arena, "transformers.%s.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)",
+                      class ? class : "AutoModel");
+}
+
 /* Where people are sent whose folder has no weights that can be read. */
-static void report_no_weights(Arena *arena, Diag *diag, const char *folder) {
+static void report_no_weights(Arena *arena, Diag *diag, const char *folder, const json_t *config) {
   if (file_exists(folder_file(arena, folder, "adapter_config.json")))
-    diag_error_at(
-        diag, folder, DIAG_CHECKPOINT,
-        "this is an adapter of another model, whose folder is named first: tfmc import BASE --adapter %s", folder);
+    diag_error_at(diag, folder, DIAG_CHECKPOINT,
+                  "this is an adapter of another model, whose folder is named first: tfmc import BASE --adapter %s",
+                  folder);
   else if (file_exists(folder_file(arena, folder, "pytorch_model.bin")) ||
            file_exists(folder_file(arena, folder, "pytorch_model.bin.index.json")))
-    diag_error_at(diag, folder, DIAG_CHECKPOINT,
-                  "the weights are pickled, not safetensors; in Python: model = "
-                  "transformers.AutoModel.from_pretrained(FOLDER); model.save_pretrained(NEW_FOLDER)");
+    diag_error_at(diag, folder, DIAG_CHECKPOINT, "the weights are pickled, not safetensors; in Python: %s",
+                  python_for_safetensors(arena, folder, config));
   else
     diag_error_at(diag, folder, DIAG_CHECKPOINT, "there is no model.safetensors and no model.safetensors.index.json");
 }
@@ -220,17 +251,6 @@ static const char *file_that_ends(Arena *arena, const char *folder, const char *
     globfree(&found);
   }
   return name;
-}
-
-/* The kind of the first module of modules.json, in the arena, or NULL. */
-static const char *first_module(Arena *arena, const char *folder) {
-  Diag unheard = diag_new(arena);
-  json_t *modules = read_json(arena, &unheard, folder_file(arena, folder, "modules.json"), JSON_ARRAY);
-  const char *type = json_string_value(json_object_get(json_array_get(modules, 0), "type"));
-  const char *dot = type ? strrchr(type, '.') : NULL;
-  const char *kind = dot ? arena_strdup(arena, dot + 1) : NULL;
-  json_decref(modules);
-  return kind;
 }
 
 /* Sentence transformers keep a table of vectors without a config.json. */
@@ -257,7 +277,7 @@ static void report_no_config(Arena *arena, Diag *diag, const char *folder, const
   else if (!file_exists(folder))
     diag_error_at(diag, config, DIAG_FILE, "there is no such folder (No such file or directory)");
   else if (file_exists(folder_file(arena, folder, "adapter_config.json")))
-    report_no_weights(arena, diag, folder);
+    report_no_weights(arena, diag, folder, NULL);
   else if (gguf)
     diag_error_at(diag, config, DIAG_CHECKPOINT,
                   "there is no such file; \"%s\" is a GGUF file, which has settings of its own: tfmc import %s", gguf,
@@ -370,6 +390,21 @@ static bool modules_have_weights(Arena *arena, Diag *diag, const Folder *folder)
   return diag->n_errors == before;
 }
 
+/* A config that says how weights were rounded means factors, without which transformers has the numbers of nobody. */
+static bool has_scales(Diag *diag, const Folder *folder) {
+  const json_t *quantized = json_object_get(folder->config, "quantization_config");
+  if (!quantized || json_is_null(quantized)) return true;
+  for (size_t i = 0; i < folder->weights->entries.n; i++) {
+    const WeightEntry *entry = &folder->weights->entries.items[i];
+    if (!weight_entry_lacks_scale(entry)) continue;
+    diag_error_at(diag, folder->config_path, DIAG_CHECKPOINT,
+                  "\"quantization_config\": the weights of %s have scales, and there is none beside \"%s\"",
+                  json_string_value(json_object_get(quantized, "quant_method")), entry->name);
+    return false;
+  }
+  return true;
+}
+
 /* transformers computes with an adapter that lies beside the model, whoever asks for the model. */
 static bool has_no_adapter(Arena *arena, Diag *diag, const Folder *folder) {
   const char *path = folder_file(arena, folder->path, "adapter_config.json");
@@ -385,8 +420,8 @@ bool folder_open_weights(Arena *arena, Diag *diag, Folder *folder) {
   if (file_exists(path))
     folder->weights = weight_set_open(arena, diag, folder->weights_path);
   else
-    report_no_weights(arena, diag, folder->path);
-  if (folder->weights && !modules_have_weights(arena, diag, folder)) {
+    report_no_weights(arena, diag, folder->path, folder->whole ? folder->whole : folder->config);
+  if (folder->weights && !(has_scales(diag, folder) && modules_have_weights(arena, diag, folder))) {
     weight_set_close(folder->weights);
     folder->weights = NULL;
   }

@@ -122,19 +122,38 @@ static json_int_t width_of(const Reader *r, const char *path, const json_t *obje
   return 0;
 }
 
-/* Of "torch.nn.modules.activation.Tanh" the name that models/parts/sentence.tfm has; a class of other code is not run.
- */
+/* Of torch.nn: where a class lies, and the name that models/parts/sentence.tfm has. */
+static const char *const activations[][3] = {
+#define DENSE_ACTIVATION(class, module, name) {class, module, name},
+#include "import/dense_activations.def"
+};
+enum { N_ACTIVATIONS = sizeof activations / sizeof *activations };
+
+static void report_activation(const Reader *r, const char *path, const char *class) {
+  StrBuf known = strbuf_new(r->arena);
+  for (size_t i = 0; i < N_ACTIVATIONS; i++) strbuf_printf(&known, "%s%s", i ? ", " : "", activations[i][0]);
+  diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"activation_function\" is %s; of torch.nn are computed %s",
+                class ? class : "no string", known.text);
+}
+
+/* The name of "torch.nn.modules.activation.Tanh", which torch.nn and torch.nn.modules have too; a class of other code
+ * is not run. Softmax is along the last axis of texts' vectors alone: of those of tokens torch goes along the batch. */
 static const char *activation_of(const Reader *r, const char *path, const json_t *dense) {
-  static const char *const names[][2] = {{"Tanh", "tanh"}, {"Identity", "none"}, {"ReLU", "relu"},
-                                         {"GELU", "gelu"}, {"SiLU", "silu"},     {"Sigmoid", "sigmoid"}};
   const json_t *value = json_object_get(dense, "activation_function");
-  const char *class = value ? json_string_value(value) : "torch.nn.Tanh";
-  const char *dot = class && strncmp(class, "torch.nn.", 9) == 0 ? strrchr(class, '.') : NULL;
-  for (size_t i = 0; dot && i < sizeof names / sizeof *names; i++)
-    if (strcmp(dot + 1, names[i][0]) == 0) return names[i][1];
-  diag_error_at(r->diag, path, DIAG_CHECKPOINT,
-                "\"activation_function\" is %s; computed are Tanh, Identity, ReLU, GELU, SiLU and Sigmoid of torch.nn",
-                class ? class : "no string");
+  const char *class = value ? json_string_value(value) : "torch.nn.Tanh", *rest = class;
+  if (rest && strncmp(rest, "torch.nn.", 9) == 0) rest += 9;
+  if (rest && rest != class && strncmp(rest, "modules.", 8) == 0) rest += 8;
+  for (size_t i = 0; rest && rest != class && i < N_ACTIVATIONS; i++) {
+    const size_t length = strlen(activations[i][1]);
+    const bool is_in = rest != class + 9 && strncmp(rest, activations[i][1], length) == 0 && rest[length] == '.';
+    if (strcmp(is_in ? rest + length + 1 : rest, activations[i][0]) != 0) continue;
+    if (!r->is_by_token || strcmp(activations[i][2], "softmax") != 0) return activations[i][2];
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT,
+                  "\"activation_function\" is Softmax: of vectors of tokens torch takes it over the texts of a batch, "
+                  "which is not computed");
+    return "none";
+  }
+  report_activation(r, path, class);
   return "none";
 }
 
@@ -348,6 +367,17 @@ static void check_expansion(const Reader *r, const json_t *expansion, const char
                   "false) are known");
 }
 
+/* How many numbers of the vector of a text are kept; a vector with fewer stays as it is. */
+static void add_cut(const Reader *r, const char *path, const json_t *most) {
+  if (!most || json_is_null(most)) return;
+  if (!json_is_integer(most) || json_integer_value(most) < 1)
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"truncate_dim\": a whole number from 1 on is expected");
+  else if (r->is_by_token || !json_array_size(r->modules))
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"truncate_dim\": the folder makes no vector of a text");
+  else
+    json_array_append_new(r->modules, json_pack("[s, O]", "first", most));
+}
+
 /* What is put before a text is a text, and the one that is taken by itself is among them. */
 static void check_encoder(const Reader *r, const char *path) {
   json_t *encoder = checked_file(r, Encoder, path), *prompts = json_object_get(encoder, "prompts"), *prompt;
@@ -358,6 +388,7 @@ static void check_encoder(const Reader *r, const char *path) {
   if (json_is_string(first) && !json_object_get(prompts, json_string_value(first)))
     diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"default_prompt_name\" is %s, which is none of \"prompts\"",
                   json_string_value(first));
+  add_cut(r, path, json_object_get(encoder, "truncate_dim"));
   json_decref(encoder);
 }
 

@@ -321,12 +321,21 @@ static void add_scale(Arena *arena, WeightSet *set, WeightEntry *entry) {
         arena_printf(arena, "whole numbers are a weight only with a scale, but there is no \"%s_scale\"", name);
 }
 
+bool weight_entry_lacks_scale(const WeightEntry *entry) {
+  return entry->tensor->dtype == FILE_F8_E4M3 && entry->tensor->rank == 2 && !entry->scale;
+}
+
 static void add_scales(Arena *arena, WeightSet *set) {
+  bool has_some = false;
   for (size_t i = 0; i < set->entries.n; i++) {
     WeightEntry *entry = &set->entries.items[i];
     const FileDType dtype = entry->tensor->dtype;
     if ((dtype == FILE_F8_E4M3 || dtype == FILE_I8) && !entry->file->is_gguf) add_scale(arena, set, entry);
+    has_some |= entry->scale != NULL;
   }
+  for (size_t i = 0; has_some && i < set->entries.n; i++)
+    if (weight_entry_lacks_scale(&set->entries.items[i]) && !set->entries.items[i].fault)
+      set->entries.items[i].fault = "there is no scale beside it, as others of the file have one";
 }
 
 bool weight_entry_is_readable(const WeightEntry *entry) {

@@ -75,6 +75,8 @@ const WeightEntry *weight_set_find(const WeightSet *set, const char *name);
 
 /* Whether the entry can be a weight: of a type that converts to f32, alone or with its scale. */
 bool weight_entry_is_readable(const WeightEntry *entry);
+/* Whether it is a matrix in F8 without a scale: right only where no weight of the file has one. */
+bool weight_entry_lacks_scale(const WeightEntry *entry);
 /* Elements [first, first + n) of such an entry as f32, with its scale. False after an error of reading. */
 bool weight_entry_read_part(const WeightEntry *entry, Diag *diag, int64_t first, int64_t n, float *out);
 

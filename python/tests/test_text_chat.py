@@ -205,7 +205,9 @@ class Messages(ChatCase):
         think = control_of(chat, chat.tokens([user("a")], variables={"enable_thinking": False}))
         self.assertEqual(think[-2:], ["<think>", "</think>"])
         self.refused(tfmc.UsageError, "enable_thoughts", chat.tokens, [user("a")], variables={"enable_thoughts": False})
-        self.refused(tfmc.UsageError, "no tools", self.open("bytes", LINES).tokens, [user("a")], [{"type": "function"}])
+        plain = self.open("bytes", LINES)
+        self.refused(tfmc.UsageError, "no tools", plain.tokens, [user("a")], [{"type": "function"}])
+        self.assertEqual(plain.tokens([user("a")], []), plain.tokens([user("a")]))
         self.refused(tfmc.UsageError, "tools[0]", chat.tokens, [user("a")], [print])
 
     def test_refusals(self):
@@ -234,6 +236,15 @@ class Messages(ChatCase):
         chat = _chat.ChatTemplate(folder, chat.tokenizer)
         self.assertEqual(chat.tokenizer.decode(chat.tokens([user("a")])), "da")
         self.assertEqual(chat.tokenizer.decode(chat.tokens([user("a")], [{"type": "function"}])), "t1")
+        self.assertEqual(chat.tokenizer.decode(chat.tokens([user("a")], [])), "t0")  # an empty list is one, as in transformers
+        written = json.loads((folder / "tokenizer_config.json").read_text())
+        named = {row["name"]: row["template"] for row in settings["chat_template"]}
+        (folder / "tokenizer_config.json").write_text(json.dumps(written | {"chat_template": named}))
+        self.assertEqual(_chat.ChatTemplate(folder, chat.tokenizer).templates, named)
+        for value in ({"default": 3}, [named], 3):
+            (folder / "tokenizer_config.json").write_text(json.dumps(written | {"chat_template": value}))
+            self.refused(tfmc.InputError, "neither a text nor names", _chat.ChatTemplate, folder, chat.tokenizer)
+        (folder / "tokenizer_config.json").write_text(json.dumps(written))
         (folder / "additional_chat_templates").mkdir()
         (folder / "additional_chat_templates" / "rag.jinja").write_text("r")
         self.refused(tfmc.UsageError, "rag", _chat.ChatTemplate(folder, chat.tokenizer).tokens, [user("a")])

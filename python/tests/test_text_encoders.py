@@ -94,6 +94,22 @@ class Encoding(TextCase):
         for wrong in (0, -3, 2.5, "7", True):
             self.refused(tfmc.UsageError, "truncate_dim", self.embedder.encode, "a", truncate_dim=wrong)
 
+    def test_vectors_that_the_folder_cuts(self):
+        """As sentence transformers saves truncate_dim; more numbers than the model then gives are refused."""
+        whole, made = self.embedder.encode(TEXTS), None
+        for n in (7, whole.shape[1], 1000, None):
+            made = tfmc.text.Embedder(self.settings("config_sentence_transformers.json", {"truncate_dim": n}))
+            wanted = whole[:, :n]
+            self.assertEqual(made.encode(TEXTS).tobytes(), wanted.tobytes())
+            self.assertEqual((made.dimension, made.encode("a", truncate_dim=3).shape), (wanted.shape[1], (3,)))
+            if n == 7:
+                folder = made.folder
+                self.refused(tfmc.UsageError, "cuts vectors to 7", made.encode, "a", truncate_dim=8)
+                self.refused(tfmc.UsageError, "cuts vectors to 7", tfmc.text.Embedder, folder, truncate_dim=8)
+                self.assertEqual(made.encode("a", truncate_dim=7).shape, (7,))
+        for wrong in (0, -1, "7", 2.0, True):
+            self.refused(tfmc.Error, "truncate_dim", tfmc.text.Embedder, self.settings("config_sentence_transformers.json", {"truncate_dim": wrong}))
+
     def test_long_texts_by_a_setting_of_the_embedder(self):
         long = "a " * 60
         strict = tfmc.text.Embedder(self.checkpoint.model, truncate=False)

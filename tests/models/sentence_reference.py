@@ -48,7 +48,7 @@ def with_seed(folder, inputs, attention, dtype, seed):
     model = opened(folder, attention, dtype)
     made = model(features(model, inputs))
     if "sentence_embedding" in made:
-        found = dict(sentence_embedding=made["sentence_embedding"])
+        found = dict(sentence_embedding=made["sentence_embedding"][:, :getattr(model, "truncate_dim", None)])
     elif "scores" in made:
         found = dict(logits=made["scores"])
     else:

@@ -111,7 +111,8 @@ class SentenceFiles(ImportCase):
         self.assertEqual(self.tfmc(self.folder, "--strict").stdout, self.whole)
         saved = SAVED["config_sentence_transformers.json"]
         for change, says in ((dict(default_prompt_name="passage"), "none of"), (dict(prompts=dict(query=3)), "no string"), (dict(prompts=None), '"prompts" is'),
-                             (dict(model_type=None), '"model_type" is'), (dict(similarity_fn_name="x"), '"similarity_fn_name" is')):
+                             (dict(model_type=None), '"model_type" is'), (dict(similarity_fn_name="x"), '"similarity_fn_name" is'),
+                             *((dict(truncate_dim=n), '"truncate_dim"') for n in (0, -1, 2.0, "7", True, [4]))):
             with self.subTest(change=change):
                 self.put("config_sentence_transformers.json", saved | change)
                 self.refused_in("config_sentence_transformers.json", says)
@@ -188,8 +189,11 @@ class SentenceFiles(ImportCase):
         content = SAVED["2_Dense/config.json"]
         for change, says in ((dict(in_features=None), '"in_features": a whole number'), (dict(out_features=0), "from 1 on"),
                              (dict(out_features="16"), "from 1 on"), (dict(bias=None), '"bias" is none'), (dict(use_residual=1), "true or false"),
-                             (dict(activation_function="torch.nn.modules.activation.Softplus"), "Softplus; computed are Tanh"),
-                             (dict(activation_function="mine.Tanh"), "mine.Tanh; computed are"), (dict(activation_function=None), "no string"),
+                             (dict(activation_function="torch.nn.modules.activation.Softsign"), "Softsign; of torch.nn are computed Tanh"),
+                             (dict(activation_function="torch.nn.functional.gelu"), "gelu; of torch.nn"), (dict(activation_function="torch.nn.mine.Tanh"), "mine.Tanh; of"),
+                             (dict(activation_function="torch.nn.modules.activation.Identity"), "activation.Identity; of torch.nn"),
+                             (dict(activation_function="torch.nn.activation.Tanh"), "activation.Tanh; of"),
+                             (dict(activation_function="mine.Tanh"), "mine.Tanh; of torch.nn"), (dict(activation_function=None), "no string"),
                              (dict(module_input_name="token_embeddings"), '"module_input_name" is token_embeddings'),
                              (dict(module_output_name="token_embeddings"), "at this place both are sentence_embedding"),
                              (dict(module_input_name=None), '"module_input_name" is no name')):
@@ -213,6 +217,8 @@ class SentenceFiles(ImportCase):
                                                    module_output_name="scores"))
         self.put("config_sentence_transformers.json", dict(model_type="CrossEncoder", activation_fn="torch.nn.Sigmoid", prompts={}))
         self.assertIn("return logits = ", self.tfmc(self.folder, "--strict").stdout)
+        self.put("config_sentence_transformers.json", dict(model_type="CrossEncoder", prompts={}, truncate_dim=4))
+        self.refused_in("config_sentence_transformers.json", "the folder makes no vector of a text")
 
     def test_names_that_are_null(self):
         """A Normalize that is told to read nothing leaves the vectors as they are."""

@@ -320,7 +320,9 @@ class Import(ImportCase):
         self.refused("quantized (gptq)", "--quantize")
         self.write(config)
         (self.folder / "model.safetensors").rename(self.folder / "pytorch_model.bin")
-        self.tfmc(self.folder, code=1, says=["pickled", "save_pretrained"])
+        self.tfmc(self.folder, code=1, says=["pickled", "transformers.BertModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"])
+        self.write({k: v for k, v in config.items() if k != "architectures"})
+        self.tfmc(self.folder, code=1, says=["pickled", "transformers.AutoModel.from_pretrained(FOLDER)"])
         (self.folder / "pytorch_model.bin").unlink()
         self.tfmc(self.folder, code=1, says="no model.safetensors")
         (self.folder / "config.json").rename(self.folder / "adapter_config.json")
@@ -375,6 +377,28 @@ class Import(ImportCase):
         name = "encoder.layer.1.output.dense.weight"
         save_file({k: v for k, v in tensors.items() if k != name}, self.folder / "model.safetensors")
         self.tfmc(self.folder, code=1, says=["model.safetensors", name])
+
+    def test_M06_pickled_weights_of_more_than_a_body(self):
+        """What is advised keeps the head of the class, and the modules behind a body."""
+        for name, says in (("bert_mask", "transformers.BertForMaskedLM.from_pretrained"), ("t5", "transformers.T5ForConditionalGeneration."),
+                           ("sentence_dense", "sentence_transformers.SentenceTransformer(FOLDER).save(NEW_FOLDER)")):
+            with self.subTest(name=name):
+                self.take(name)
+                (self.folder / "model.safetensors").rename(self.folder / "pytorch_model.bin")
+                self.tfmc(self.folder, code=1, says=["pickled", says])
+
+    def test_M08_names_of_a_module_around_the_model(self):
+        """transformers takes no such file either. The message says what was saved, and what to save."""
+        for name in ("bert", "bert_mask", "llama"):
+            self.take(name)
+            tensors = load_file(self.folder / "model.safetensors")
+            for prefix, inside in (("_orig_mod.", "save model._orig_mod instead"), ("module.", "save model.module instead"),
+                                   ("base_model.model.", "save model.merge_and_unload() instead"), ("other.", "other.")):
+                with self.subTest(name=name, prefix=prefix):
+                    save_file({prefix + k: v for k, v in tensors.items()}, self.folder / "model.safetensors")
+                    self.tfmc(self.folder, code=1, says=[f'begin with "{prefix}', inside])
+            save_file({("_orig_mod." if i % 2 else "") + k: v for i, (k, v) in enumerate(tensors.items())}, self.folder / "model.safetensors")
+            self.assertNotIn("torch.compile", self.tfmc(self.folder, code=1).stderr)
 
     def test_older_rotary_settings(self):
         """`rope_theta` beside `rope_scaling`, as before transformers 5: the same model."""

@@ -306,6 +306,35 @@ class PackedWeights(ImportCase):
                 self.folder_of(given)
                 self.assertIn("does not fit what stands beside it", self.outputs(code=1))
 
+    def test_scales_of_8_bits_that_are_lost(self):
+        """Where the config or another weight says that there are scales, F8 without one is no weight; else it is."""
+        config, random = self.take("llama"), np.random.default_rng(3)
+        tensors = {n: ("F32", a.shape, a.tobytes()) for n, a in load_file(self.folder / "model.safetensors").items()}
+        packed = [n for n in tensors if packed_llama.is_packed(n)]
+        for name in packed:
+            shape = tensors[name][1]
+            tensors[name] = ("F8_E4M3", shape, (random.integers(0, 96, shape) | random.integers(0, 2, shape) << 7).astype(np.uint8).tobytes())
+        scales = {f"{n}_scale": ("F32", (tensors[n][1][0], 1), np.full(tensors[n][1][0], 0.3, np.float32).tobytes()) for n in packed}
+        fp8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+        weights = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
+        channels = {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": {"weights": weights}}}
+        lost, target = f"{packed[3]}_scale", self.folder / "made.tfm"
+        for given, quantized, says in ((scales, fp8, ""), (scales, channels, ""), (scales, None, ""), ({}, None, ""),
+                                       ({}, fp8, "weights of fp8 have scales, and there is none beside"),
+                                       ({}, channels, "weights of compressed-tensors have scales"),
+                                       ({n: s for n, s in scales.items() if n != lost}, fp8, packed[3]),
+                                       ({n: s for n, s in scales.items() if n != lost}, None, "no scale beside it, as others")):
+            with self.subTest(given=len(given), quantized=quantized):
+                write_file(self.folder / "model.safetensors", tensors | given)
+                self.write(config | ({"quantization_config": quantized} if quantized else {}))
+                told = self.told(self.folder, "-o", target, code=1 if says else 0)
+                self.assertIn(says, told)
+        write_file(self.folder / "model.safetensors", tensors | scales)
+        for block in [64, 64], [128, 64], "64x64":
+            weights |= {"strategy": "block", "block_structure": block}
+            self.write(config | {"quantization_config": channels})
+            self.assertIn("in a way that is not read", self.told(self.folder, "-o", target, code=1))
+
     def test_without_a_config(self):
         self.folder_of(MADE["AWQ"])
         (self.folder / "config.json").unlink()

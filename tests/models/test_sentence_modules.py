@@ -104,6 +104,11 @@ class Tokens(ModuleFiles):
                           (dict(module_output_name="sentence_embedding"), "at this place both are token_embeddings"),
                           (dict(module_input_name=None), "no name")])
 
+    def test_softmax_of_tokens(self):
+        """torch takes it over the first of three axes."""
+        self.changes("1_Dense/config.json", [(dict(activation_function="torch.nn.modules.activation.ELU"), '"elu"')],
+                     [(dict(activation_function="torch.nn.modules.activation.Softmax"), "over the texts of a batch")])
+
     def test_keys_of_the_mask(self):
         self.changes("2_MultiVectorMask/config.json",
                      [(dict(skiplist_words=["."]), "tokens"), (dict(skiplist_tasks=["query"]), "tokens"), (dict(skiplist_words=[]), "tokens")],

@@ -5,6 +5,7 @@ Settings of a checkpoint that decide which numbers or tokens come out, and that 
 each changes what is computed as its definition says, or is refused. What is right follows from a definition: no
 transformers is needed. test_mutations.py has what transformers computed of other changes.
 """
+import itertools
 import json
 
 import numpy as np
@@ -65,6 +66,44 @@ class Settings(ImportCase):
         for key, value in (("output_attentions", True), ("cache_implementation", "static")):
             (self.folder / "generation_config.json").write_text(json.dumps(written | {key: value}))
             self.refused("ALiBi")
+
+    def test_activations_of_a_dense_module(self):
+        """Each with the numbers that torch's class has by itself, by its definition; Softmax over a text's vector alone."""
+        softplus = lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+        sixth = lambda x: np.clip(x + 3, 0, 6) / 6
+        elu = lambda x, a=1.0: np.where(x > 0, x, a * np.expm1(np.minimum(x, 0)))
+        wanted = dict(LeakyReLU=lambda x: np.where(x > 0, x, 0.01 * x), ELU=elu, SELU=lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772),
+                      Mish=lambda x: x * np.tanh(softplus(x)), Softplus=softplus, LogSigmoid=lambda x: -softplus(-x),
+                      ReLU6=lambda x: np.clip(x, 0, 6), Hardsigmoid=sixth, Hardswish=lambda x: x * sixth(x),
+                      Softmax=lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True))
+        self.take("sentence_dense")
+        modules = json.loads((self.folder / "modules.json").read_text())[:3]
+        (self.folder / "modules.json").write_text(json.dumps(modules))
+        dense, said = self.case["files"]["2_Dense/config.json"], None
+        weights = load_file(self.folder / "2_Dense/model.safetensors")
+        save_file({n: w * np.float32(4) for n, w in weights.items()}, self.folder / "2_Dense/model.safetensors")
+        for place, name in (("torch.nn", "Identity"), *itertools.product(("torch.nn.modules.activation", "torch.nn.modules", "torch.nn"), wanted)):
+            with self.subTest(place=place, activation=name):
+                (self.folder / "2_Dense/config.json").write_text(json.dumps(dense | dict(activation_function=f"{place}.{name}")))
+                for options in ((), ("--engine=reference",)) if place == "torch.nn" else ((),):
+                    found = self.computed(options=options)["sentence_embedding"]
+                    said = found.astype(np.float64) if said is None else said
+                    np.testing.assert_allclose(found, wanted.get(name, lambda x: x)(said), rtol=1e-5, atol=2e-6)
+        self.assertTrue((said < -3).any() and (said > 3).any() and (np.abs(said) < 1).any())
+
+    def test_vectors_that_are_cut(self):
+        """Of a sentence encoder, an encoder of T5's and one that writes: the first numbers, all if there are no more."""
+        for name in "sentence_dense", "sentence_gtr", "sentence_qwen3":
+            self.take(name)
+            path = self.folder / "config_sentence_transformers.json"
+            written = json.loads(path.read_text()) if path.exists() else {}
+            whole = None
+            for most in (None, 5, 1, 10000):
+                with self.subTest(name=name, most=most):
+                    path.write_text(json.dumps(written | dict(truncate_dim=most)))
+                    found = self.computed(options=())["sentence_embedding"]
+                    whole = found if whole is None else whole
+                    np.testing.assert_array_equal(found, whole[:, :most])
 
     def changed(self, name, says, tensors=None, file="config.json", **keys):
         """The case is taken, and refused with these keys, or with tensors of other shapes."""

@@ -114,8 +114,10 @@ def templates(folder):
     if isinstance(value, list) and all(isinstance(v, dict) and isinstance(v.get("name"), str)
                                        and isinstance(v.get("template"), str) for v in value):
         return {v["name"]: v["template"] for v in value}
-    raise InputError(f"{folder / 'tokenizer_config.json'}: chat_template is neither a text nor a list of names and "
-                     "templates")
+    if isinstance(value, dict) and all(isinstance(v, str) for v in value.values()):
+        return value
+    raise InputError(f"{folder / 'tokenizer_config.json'}: chat_template is neither a text nor names with templates, as a "
+                     "list or an object")
 
 
 def named_tokens(folder):
@@ -259,7 +261,7 @@ class ChatTemplate:
 
     def _choose(self, tools):
         """(template, what it writes, names that it takes, control tokens)"""
-        name = "tool_use" if tools and "tool_use" in self.templates else "default"
+        name = "tool_use" if tools is not None and "tool_use" in self.templates else "default"
         if name not in self.templates:
             raise UsageError(f"{self.folder}: there are chat templates {', '.join(sorted(self.templates))}, none of which "
                              "is the default")
@@ -318,7 +320,7 @@ class ChatTemplate:
         if own:
             raise UsageError(f"{min(own)} is no variable: it is given by itself")
         template, texts, names, control = self._choose(tools)
-        given = {"messages": _as_messages(messages, ROLES | set(texts)), "tools": tools or None,
+        given = {"messages": _as_messages(messages, ROLES | set(texts)), "tools": tools,
                  **_plain(dict(variables or {}), "variables")}
         if tools and "tools" not in names:
             raise UsageError(f"{self.folder}: the chat template knows no tools")

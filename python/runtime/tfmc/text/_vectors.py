@@ -59,8 +59,18 @@ class Embedder(Prompts):
         self.dimension = next(iter(self.model.outputs.values())).shape[1]
         self.max_length = _folder.whole(max_length, "max_length") or _folder.most_tokens(self.folder)
         self.batch_tokens = _folder.whole(batch_tokens, "batch_tokens") or BATCH_TOKENS
+        cut = _folder.is_whole(self.folder) and _folder.read(self.folder, "config_sentence_transformers.json").get("truncate_dim")
+        self._cut = isinstance(cut, int) and cut <= self.dimension
+        self._dimension(self.truncate_dim)
         self._read_prompts({"query": "", "document": ""})
         self._pools_prompts = self._pooling().get("include_prompt", True) is not False
+
+    def _dimension(self, wanted):
+        """What is asked for, unless the model itself cuts vectors to fewer numbers, as its folder says."""
+        if self._cut and wanted and wanted > self.dimension:
+            raise UsageError(f"truncate_dim: {wanted} numbers are asked for, and the folder cuts vectors to {self.dimension} "
+                             "(truncate_dim in config_sentence_transformers.json)")
+        return wanted
 
     def _pooling(self):
         for module in _folder.read_list(self.folder, "modules.json"):
@@ -143,7 +153,7 @@ class Embedder(Prompts):
                            truncate=truncate, convert_to_numpy=convert_to_numpy, convert_to_tensor=convert_to_tensor)
         texts, alone = _folder.as_texts(sentences)
         before = self._prompt(prompt, prompt_name)
-        dimension = self.truncate_dim if truncate_dim is None else _folder.whole(truncate_dim, "truncate_dim")
+        dimension = self.truncate_dim if truncate_dim is None else self._dimension(_folder.whole(truncate_dim, "truncate_dim"))
         encoded = self._encoded([before + text for text in texts] if before else texts, truncate)
         vectors = self._vectors(encoded, normalize or normalize_embeddings, dimension, before)
         result = vectors[0] if alone else vectors
