@@ -185,3 +185,32 @@ class NumbersAlone(nn.Module):
 
     def forward(self, ids, weights, n):
         return self.table(ids) * weights.unsqueeze(-1) * n, ids * n
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": {0: "batch", 1: "time"}})
+class NamesOfTheText(nn.Module):
+    """Parts and weights with names that the text's own values, weights and numbers have while it is written."""
+    NAMES = ("k_0", "t_add", "t_linear", "w_k_0_weight", "w_0", "d_2", "x")
+
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.k_0, self.t_mul, self.w_scale = nn.Linear(8, 8), nn.Linear(8, 8), nn.Parameter(torch.randn(8))
+            self.scale = nn.Parameter(torch.randn(8))
+
+        def forward(self, x, y):
+            return self.t_mul(self.k_0(x) * 3 + y) * self.w_scale + self.scale
+
+    def __init__(self):
+        super().__init__()
+        for name in self.NAMES:
+            self.add_module(name, nn.Linear(8, 8))
+        self.parts, self.k_1, self.t_mul = nn.ModuleList([self.Part(), self.Part()]), self.Part(), self.Part()
+
+    def forward(self, x):
+        y = x
+        for name in self.NAMES:
+            y = y + getattr(self, name)(y) * 0.5
+        for part in self.parts:
+            x = part(x, y).tanh()
+        return self.t_mul(self.k_1(x, y + 1), y)
