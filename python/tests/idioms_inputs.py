@@ -214,3 +214,14 @@ class NamesOfTheText(nn.Module):
         for part in self.parts:
             x = part(x, y).tanh()
         return self.t_mul(self.k_1(x, y + 1), y)
+
+
+@idiom(lambda b, t: {"i": ids(b, t), "flag": ids(b, t, high=3) > 1}, {"i": BT, "flag": BT})
+class FunctionsOfIntegers(nn.Module):
+    """Integers and booleans where f32 is computed, and functions that leave integers what they are."""
+    def forward(self, i, flag):
+        n = i - 10
+        of_all = [torch.exp(n.clamp(max=3)), torch.sqrt(n.abs()), i.log(), i.rsqrt(), n.sigmoid(), n.sin(), n.cos(), n.tanh(), torch.erf(n),
+                  torch.log1p(i), torch.expm1(n.clamp(max=2)), i.log2(), i.log10(), n.clamp(-2, 2).sinh(), n.clamp(-2, 2).cosh(), i.reciprocal(), n.tan()]
+        kept = [n.relu(), n.floor(), n.ceil(), n.round(), n.trunc(), torch.nan_to_num(n), n.isnan(), n.isfinite(), n.isinf()]
+        return (*of_all, *kept, flag.exp(), flag.sigmoid(), torch.sqrt(flag), torch.where(flag, i.log(), 0))
