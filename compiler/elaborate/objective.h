@@ -69,7 +69,7 @@ typedef struct TrainSettings {
   double clip_norm; /* 0: none */
   bool nesterov;
   Patterns freeze, no_decay;
-  Patterns train_only; /* empty: all that freeze leaves */
+  Patterns train_only; /* empty where it is not given: all that freeze leaves */
   Rates rates;
   Frozen frozen;
   Saved saved;

@@ -196,6 +196,10 @@ static void set_one(Elaborator *e, const SettingRow *row, Value v, TrainSettings
       break;
     case SETTING_PATTERNS:
       set_patterns(e, row->name, v, to);
+      if (to == &settings->train_only && v.kind == VALUE_LIST && v.as.list->n == 0)
+        fail(e, DIAG_RANGE,
+             "train_only is [], so nothing would be trained: leave it out, or write none, to train all that freeze "
+             "leaves");
       break;
     case SETTING_RATES:
       read_rates(e, row->name, v, to);

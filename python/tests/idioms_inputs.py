@@ -185,3 +185,43 @@ class NumbersAlone(nn.Module):
 
     def forward(self, ids, weights, n):
         return self.table(ids) * weights.unsqueeze(-1) * n, ids * n
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 8)}, {"x": {0: "batch", 1: "time"}})
+class NamesOfTheText(nn.Module):
+    """Parts and weights with names that the text's own values, weights and numbers have while it is written."""
+    NAMES = ("k_0", "t_add", "t_linear", "w_k_0_weight", "w_0", "d_2", "x")
+
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.k_0, self.t_mul, self.w_scale = nn.Linear(8, 8), nn.Linear(8, 8), nn.Parameter(torch.randn(8))
+            self.scale = nn.Parameter(torch.randn(8))
+
+        def forward(self, x, y):
+            return self.t_mul(self.k_0(x) * 3 + y) * self.w_scale + self.scale
+
+    def __init__(self):
+        super().__init__()
+        for name in self.NAMES:
+            self.add_module(name, nn.Linear(8, 8))
+        self.parts, self.k_1, self.t_mul = nn.ModuleList([self.Part(), self.Part()]), self.Part(), self.Part()
+
+    def forward(self, x):
+        y = x
+        for name in self.NAMES:
+            y = y + getattr(self, name)(y) * 0.5
+        for part in self.parts:
+            x = part(x, y).tanh()
+        return self.t_mul(self.k_1(x, y + 1), y)
+
+
+@idiom(lambda b, t: {"i": ids(b, t), "flag": ids(b, t, high=3) > 1}, {"i": BT, "flag": BT})
+class FunctionsOfIntegers(nn.Module):
+    """Integers and booleans where f32 is computed, and functions that leave integers what they are."""
+    def forward(self, i, flag):
+        n = i - 10
+        of_all = [torch.exp(n.clamp(max=3)), torch.sqrt(n.abs()), i.log(), i.rsqrt(), n.sigmoid(), n.sin(), n.cos(), n.tanh(), torch.erf(n),
+                  torch.log1p(i), torch.expm1(n.clamp(max=2)), i.log2(), i.log10(), n.clamp(-2, 2).sinh(), n.clamp(-2, 2).cosh(), i.reciprocal(), n.tan()]
+        kept = [n.relu(), n.floor(), n.ceil(), n.round(), n.trunc(), torch.nan_to_num(n), n.isnan(), n.isfinite(), n.isinf()]
+        return (*of_all, *kept, flag.exp(), flag.sigmoid(), torch.sqrt(flag), torch.where(flag, i.log(), 0))

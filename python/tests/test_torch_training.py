@@ -331,6 +331,15 @@ class Objectives(Case):
                               ({"ids": (5, 2)}, "least and the greatest"), ({"ids": (0, 8)}, "holds 0 to 9"), ({"ids": (0, 9.5)}, "least and the greatest")):
             self.refused(tfmc.UsageError, words, tfmc.from_torch, module, {"ids": IDS}, ranges=ranges, **call)
 
+    def test_targets_without_sizes(self):
+        """They have the example's for ever: the loss would be taken by no other batch."""
+        words = "name axis 0 of y 'batch' too if it is this size"
+        for y, loss in ((Y2, lambda out, y: F.mse_loss(out, y)), (torch.tensor([1, 0, 1]), lambda out, y: F.cross_entropy(out, y)), (Y2[:, :1], lambda out, y: (out - y).square().mean())):
+            self.refused(tfmc.CompileError, words, tfmc.from_torch, Line().eval(), {"x": X}, sizes={"x": {0: "batch"}}, targets={"y": y},
+                         training=True, loss=loss)
+        self.refused(tfmc.CompileError, "where (time*batch) == 8: name the axes of targets", tfmc.from_torch, Tied().eval(), {"ids": IDS},
+                     sizes={"ids": SIZES["ids"]}, targets={"labels": LABELS}, training=True, loss=tokens)
+
     def test_what_is_refused(self):
         module = Line().eval()
 

@@ -1,13 +1,26 @@
 """Modules that take another way for other sizes than those of the example, or in a later call: torch.export writes one way
 down. The text of from_torch has the condition under which it holds, and a run with other sizes is refused. Not run without torch.
 """
+import collections
+import dataclasses
 import unittest
 
 import tfmc
 from support import Case
 from torch_cases import compared, floats, nn, numbers, torch
 
+Named = collections.namedtuple("Named", "x y")
 BT, TWO = {"x": {0: "batch", 1: "time"}}, {"x": {0: "batch", 1: "t"}, "y": {0: "batch", 1: "u"}}
+
+
+@dataclasses.dataclass
+class Held:
+    x: object
+    y: object
+
+
+if torch is not None:
+    torch.utils._pytree.register_dataclass(Held)
 
 
 def module_of(forward):
@@ -61,6 +74,33 @@ class Ways(Case):
         """Views and products ask whether sizes are equal, and have the same results."""
         source = self.ways(lambda x, y: (x @ y.mT).softmax(-1).reshape(x.shape[0], -1), TWO, ((2, 5, 7), (3, 4, 4), (4, 4, 4)), ())
         self.assertNotIn("require", source.text)
+
+    def test_inputs_by_whatever_names(self):
+        """What the export says of sizes of keywords, dicts, tuples and dataclasses is of the flat names of the text."""
+        def way(x, y):
+            return x.mean(1) + y.mean(1) if x.shape[1] > y.shape[1] else x.mean(1) - y.mean(1)
+        x, y, short = floats(2, 7, 4), floats(2, 5, 4, seed=1), floats(2, 4, 4)
+        t, u = TWO["x"], TWO["y"]
+        for forward, inputs, names in (
+                (lambda self, **given: way(given["x"], given["y"]), {"x": x, "y": y}, ("x", "y")),
+                (lambda self, x, **given: way(x, given["y"]), {"x": x, "y": y}, ("x", "y")),
+                (lambda self, b: way(b["a-b"], b["c d"]), {"b": {"a-b": x, "c d": y}}, ("b_a_b", "b_c_d")),
+                (lambda self, b: way(b[0], b[1][0]), {"b": (x, [y])}, ("b_0", "b_1_0")),
+                (lambda self, b: way(b.x, b.y), {"b": Named(x, y)}, ("b_x", "b_y")),
+                (lambda self, b: way(b.x, b.y), {"b": Held(x, y)}, ("b_x", "b_y"))):
+            with self.subTest(names):
+                module = type("Way", (nn.Module,), {"forward": forward})().eval()
+                model = tfmc.compile(tfmc.from_torch(module, inputs, sizes={names[0]: t, names[1]: u}))
+                self.refused(tfmc.InputError, "the module takes another way otherwise", model.run, dict(zip(names, (short.numpy(), y.numpy()))))
+                model.run(dict(zip(names, (x.numpy(), short.numpy()))))
+                fixed = type("Fixed", (nn.Module,), {"forward": lambda self, **given: forward(self, **given) + torch.ones(2)[:, None]})().eval()
+                self.refused(tfmc.CompileError, "the size 'batch' (axis 0) became the constant 2", tfmc.from_torch, fixed, inputs,
+                             sizes={names[0]: t, names[1]: u})
+
+    def test_the_cure_of_a_size_that_became_a_constant(self):
+        module = module_of(lambda x, y: x + y)
+        self.refused(tfmc.CompileError, "name axis 1 of y 'time' too if it is this size", tfmc.from_torch, module,
+                     {"x": floats(2, 5, 4), "y": floats(2, 5, 4)}, sizes={**BT, "y": {0: "batch"}})
 
     def test_training(self):
         class Scores(nn.Module):

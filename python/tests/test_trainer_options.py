@@ -171,7 +171,8 @@ class Chosen(Case):
                                 ({"rates": [["head.*", 0]]}, "greater than 0"), ({"rates": ["head.*"]}, "list of patterns with their numbers"),
                                 ({"rates": [["head.*", 1, 2]]}, "list of patterns with their numbers"), ({"rates": 3}, "list of patterns"),
                                 ({"train_only": ["none.*"]}, 'train_only: no weight that is trained matches "none.*"'),
-                                ({"train_only": ["head.bias"], "freeze": ["head.*"]}, "train_only"), ({"train_only": "head"}, "train_only")):
+                                ({"train_only": ["head.bias"], "freeze": ["head.*"]}, "train_only"), ({"train_only": "head"}, "train_only"),
+                                ({"train_only": []}, "nothing would be trained: leave it out, or write none")):
             with self.subTest(words=words):
                 self.refused(tfmc.CompileError, words, tfmc.Trainer, TINY % TRAIN, **settings)
 

@@ -26,13 +26,21 @@ def plain(text):
     return lambda w, node, *xs, **named: text.format(*(w.text(x) for x in xs))
 
 
-for name in "exp log sqrt rsqrt sin cos tanh sigmoid erf relu silu floor ceil mish relu6 selu hardswish".split():
-    ATEN[name] = plain(name + "({0})")
+def of_floats(text, of_integers="{0}"):
+    """A function of one number of f32, as which it takes integers and booleans; of_integers: if the result is of integers."""
+    def write(w, node, x, *rest, **named):
+        return of_integers.format(w.text(x)) if node.meta["val"].dtype in WHOLE else text.format(w.cast(x, torch.float32))
+    return write
+
+
+for name in "exp log sqrt rsqrt sin cos tanh sigmoid erf silu floor ceil mish relu6 selu hardswish".split():
+    ATEN[name] = of_floats(name + "({0})")
+ATEN["relu"] = of_floats("relu({0})", "maximum({0}, 0)")
 for name in "contiguous clone detach_ alias lift_fresh_copy alias_copy lift_fresh".split():
     ATEN[name] = plain("{0}")
 ATEN.update(linear=lambda w, node, *xs: f"linear({', '.join(w.text(x) for x in xs if x is not None)})",
             hardsigmoid=plain("hardsigmoid({0})"), log_sigmoid=plain("logsigmoid({0})"), sign=plain("sign({0})"),
-            sgn=plain("sign({0})"), square=plain("{0} * {0}"), reciprocal=plain("1.0 / {0}"))
+            sgn=plain("sign({0})"), square=plain("{0} * {0}"), reciprocal=of_floats("1.0 / {0}"))
 
 
 @aten("detach")
@@ -245,6 +253,8 @@ def remainder(w, node, x, y):
 
 @aten("round")
 def rounded(w, node, x, decimals=0):
+    if w.dtype(x) in WHOLE:
+        return w.text(x)
     if not decimals:
         return f"round({w.text(x)})"
     factor = 10.0 ** abs(decimals)

@@ -6,12 +6,12 @@ import math
 
 import torch
 
-from ._aten import ATEN, EXACT, WHOLE, argmax, aten, plain, shared, tensor
+from ._aten import ATEN, EXACT, WHOLE, argmax, aten, of_floats, shared, tensor
 
-ATEN.update(log1p=plain("log1p({0})"), expm1=plain("expm1({0})"), isnan=plain("{0} != {0}"), tan=plain("sin({0}) / cos({0})"),
-            isinf=plain("abs({0}) == inf"), isfinite=plain("abs({0}) < inf"), log2=plain("log({0}) / 0.6931471805599453"),
-            log10=plain("log({0}) / 2.302585092994046"), cosh=plain("(exp({0}) + exp(-{0})) * 0.5"),
-            sinh=plain("(expm1({0}) - expm1(-{0})) * 0.5"))
+ATEN.update(log1p=of_floats("log1p({0})"), expm1=of_floats("expm1({0})"), isnan=of_floats("{0} != {0}"),
+            tan=of_floats("sin({0}) / cos({0})"), isinf=of_floats("abs({0}) == inf"), isfinite=of_floats("abs({0}) < inf"),
+            log2=of_floats("log({0}) / 0.6931471805599453"), log10=of_floats("log({0}) / 2.302585092994046"),
+            cosh=of_floats("(exp({0}) + exp(-{0})) * 0.5"), sinh=of_floats("(expm1({0}) - expm1(-{0})) * 0.5"))
 
 
 @aten("exp2")
@@ -74,6 +74,8 @@ def lerp(w, node, x, y, weight):
 
 @aten("nan_to_num")
 def nan_to_num(w, node, x, nan=None, high=None, low=None):
+    if w.dtype(x) != torch.float32:
+        return w.text(x)
     most = torch.finfo(torch.float32).max
     nan, high, low = float(nan or 0), float(most if high is None else high), float(-most if low is None else low)
     text, numbers = w.text(x), [repr(v) if v >= 0 else f"({v!r})" for v in (nan, high, low)]

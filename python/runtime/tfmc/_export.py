@@ -19,7 +19,7 @@ from ._bounds import Bounds
 from ._constants import DTYPES, FLOAT, IN_F32, LOGICAL, SPREAD, Constants
 from ._errors import CompileError, UsageError
 from ._fold import Folder, Line, Type, hoisted
-from ._inputs import flat, nested, renamed
+from ._inputs import flat, in_builtins, nested, renamed, sources
 from ._layers import Printer
 from ._signature import Signature
 from ._sizes import spelled
@@ -36,9 +36,11 @@ COPIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "expand",
 BRANCHES = re.compile(r"data-dependent|GuardOnDataDependent|Could not guard|unbacked|_local_scalar_dense|\.item\(\)")
 
 
-def joined(text):
-    """L['batch']['ids'] of messages of the export as L['batch_ids']."""
-    return re.sub(r"L((?:\['?\w+'?\])+)", lambda m: "L['" + "_".join(re.findall(r"\w+", m[1])) + "']", text)
+def joined(text, names):
+    """L['batch']['ids'] of guards and messages of the export as L['batch_ids']."""
+    for source, name in names.items():
+        text = text.replace(source, f"L['{name}']")
+    return text
 
 
 def traced(module, inputs, dynamic):
@@ -57,12 +59,14 @@ def exported(module, inputs, sizes, dropout, training):
     """The exported program; in-place operations become ordinary ones, nothing else is cut up."""
     lines, layers = Lines(), [(p, m) for p, m in module.named_modules() if isinstance(m, torch.nn.RNNBase)]
     watched = [lines.watch(path or "the module", layer) for path, layer in layers]
-    dynamic = nested(inputs, {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None
-                              for name in flat(inputs)})
+    dynamic = in_builtins(nested(inputs, {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None
+                                          for name in flat(inputs)}))
     try:
         with patched(dropout, lines, training), as_before(module):
             program = traced(module, inputs, dynamic)
-        guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
+        names = sources(module, inputs)
+        guards = [joined(guard, names) for guard in getattr(program, "_guards_code", [])]
+        program._guards_code = []  # tfmc makes its own checks
         return renamed(cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN)), guards
     except UsageError:
         raise
@@ -72,11 +76,11 @@ def exported(module, inputs, sizes, dropout, training):
             said = f", {where[0]}:{where[1]}" if where else ""
             raise CompileError(f"from_torch cannot take a recurrent layer over a size that runs choose, in {path} ({kind})"
                                f"{said}: leave that size out of sizes=, then it is that of the example") from error
-        said = joined(str(error))
+        said = joined(str(error), sources(module, inputs))
         fixed = re.search(r"marked L\['(.*?)'\]\.size\(\)\[(\d+)\] as dynamic .*?constant \((\d+)\)", said)
         fixed = fixed or re.search(r"(\w+)\S*\.shape\[(\d+)\].*?specialized.*?(\d+)", str(error), re.DOTALL)
         if fixed and int(fixed[2]) in sizes.get(fixed[1], {}):
-            raise refused_size(sizes, fixed[1], int(fixed[2]), fixed[3], lines.of(int(fixed[3]))) from error
+            raise refused_size(sizes, fixed[1], int(fixed[2]), int(fixed[3]), flat(inputs), lines.of(int(fixed[3]))) from error
         said = f"torch.export cannot export the module: {str(error).strip().partition(chr(10) * 2)[0]}"
         if BRANCHES.search(str(error)):
             said += ("\nWhat branches on values of tensors, or has sizes that depend on them, cannot be compiled: write "
@@ -93,10 +97,14 @@ def exported(module, inputs, sizes, dropout, training):
             hook.remove()
 
 
-def refused_size(sizes, name, axis, number, where=""):
-    return CompileError(f"{name}: the size {sizes[name][axis]!r} (axis {axis}) became the constant {number} in the "
-                        f"export{where}: the module works for this size alone. Take it out of sizes=, or write what fixes it "
-                        f"(int(x.shape[{axis}]), a buffer of this size) with x.shape[{axis}]")
+def refused_size(sizes, name, axis, number, inputs, where=""):
+    size = sizes[name][axis]
+    alike = [f"axis {i} of {one}" for one, value in inputs.items() for i, n in enumerate(getattr(value, "shape", ()))
+             if one != name and n == number and i not in sizes.get(one, {})]
+    named = f"name {' and '.join(alike)} {size!r} too if {'it is' if len(alike) == 1 else 'they are'} this size, " if alike else ""
+    return CompileError(f"{name}: the size {size!r} (axis {axis}) became the constant {number} in the export{where}: the module works "
+                        f"for this size alone. Take it out of sizes=, {named}or write what fixes it (int(x.shape[{axis}]), a buffer of "
+                        f"this size) with x.shape[{axis}]")
 
 
 class Writer(Constants):
@@ -294,7 +302,7 @@ class Writer(Constants):
         value = node.meta["val"]
         for axis, name in self.sizes.get(node.name, {}).items():
             if not isinstance(value.shape[axis], torch.SymInt):
-                raise refused_size(self.sizes, node.name, axis, value.shape[axis])
+                raise refused_size(self.sizes, node.name, axis, value.shape[axis], self.inputs)
             size = value.shape[axis].node.expr
             known = (self.symbols if size.is_Symbol else self.derived).setdefault(str(size) if size.is_Symbol else size, name)
             if known != name:
@@ -414,7 +422,7 @@ class Writer(Constants):
         """What the export decided about sizes, in their names; most of it changes nothing (see Ways)."""
         known = {name: f"({spelled(self, size)})" for size, name in self.derived.items()}
         for guard in self.guards:
-            names = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), joined(guard))
+            names = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), guard)
             text = re.sub(r"[A-Za-z_]\w*", lambda m: known.get(m[0], m[0]), names)
             if set(re.findall(r"[A-Za-z_]\w*", text)) <= {*self.symbols.values(), "or", "and", "not"} and "?" not in text:
                 yield text

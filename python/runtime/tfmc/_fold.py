@@ -78,7 +78,7 @@ class Layer:
         def one(match):
             if match.group()[0] == '"':
                 return match.group()
-            name = f"k_{len(self.numbers)}"
+            name = f"kκ{len(self.numbers)}"  # no member has such a name: theirs are ASCII
             self.numbers[name] = match.group()
             return name
         return NUMBER.sub(one, str(text))

@@ -4,6 +4,7 @@ What comes in is what forward takes, by name; what goes out is a leaf by the nam
 `batch={"ids": x, "more": [y]}` has batch_ids and batch_more_0. torch.export has names of its own (without capitals),
 which become these. Refused are two leaves of one name.
 """
+import inspect
 import re
 
 import torch
@@ -33,10 +34,32 @@ def flat(inputs):
     return found
 
 
+def sources(module, inputs):
+    """What torch.export calls each leaf in its guards and messages -> its flat name, the longest first."""
+    params = inspect.signature(module.forward).parameters.values()
+    more = next((p.name for p in params if p.kind == p.VAR_KEYWORD), None)
+    found = {}
+    for one, value in inputs.items():
+        start = f"L['{one}']" if any(p.name == one and p.kind != p.VAR_KEYWORD for p in params) else f"L['{more}']['{one}']"
+        for (path, _), (name, _) in zip(pytree.tree_flatten_with_path(value)[0], leaves(one, value)):
+            found[start + pytree.keystr(path)] = name
+    return dict(sorted(found.items(), key=lambda entry: -len(entry[0])))
+
+
 def nested(like, given):
     """The flat inputs, or what belongs to each, in the form of `like`."""
     return {one: pytree.tree_unflatten([given[name] for name, _ in leaves(one, value)], pytree.tree_structure(value))
             for one, value in like.items()}
+
+
+def in_builtins(value):
+    """Objects of classes that are registered with torch, dataclasses among them, as lists: so torch.export takes sizes."""
+    kind = pytree._get_node_type(value)
+    if kind not in pytree.SUPPORTED_NODES:
+        return value
+    parts, context = pytree.SUPPORTED_NODES[kind].flatten_fn(value)
+    parts = [in_builtins(part) for part in parts]
+    return pytree.SUPPORTED_NODES[kind].unflatten_fn(parts, context) if kind in pytree.BUILTIN_TYPES else parts
 
 
 def renamed(program):

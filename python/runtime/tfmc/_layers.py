@@ -140,7 +140,7 @@ class Names:
 
 class Printer:
     def __init__(self, folder, taken, name):
-        self.folder, self.taken = folder, {*taken, *folder.sizes, *(w for w in folder.types if w[:2] != "t_")}
+        self.folder, self.taken = folder, {*taken, *folder.sizes, *folder.types, *folder.weights}
         self.model, self.layers = folder.folded()
         used, self.kinds, self.scopes = {name, *STANDARD, *self.taken}, {}, {}
         for layer in self.layers:

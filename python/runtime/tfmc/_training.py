@@ -44,6 +44,8 @@ def cross_entropy(x: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor | 
 
 @cross_entropy.register_fake
 def _(x, labels, weight, ignore_index, reduction, label_smoothing):
+    if tuple(x.shape[:-1]) != tuple(labels.shape):  # as torch's own; sizes with names become equal
+        raise ValueError(f"cross_entropy of logits {list(x.shape)} needs labels {list(x.shape[:-1])}, not {list(labels.shape)}")
     return x.new_empty(labels.shape if reduction == "none" else ())
 
 
@@ -348,6 +350,9 @@ class Objective:
             losses = Writer(Losses(self.functions, spec, places, split), given, flat(given), sizes, training=True,
                             ranges={name: self.writer.ranges[name] for name in self.targets if name in self.writer.ranges})
             text = losses.write("Objective", list(self.functions), None, fold)
+            fixed = next((guard for guard in losses.guard_texts() if re.fullmatch(r"[^=<>!]+ == \d+", guard)), None)
+            if fixed:  # such as batch * time, where the labels have the number
+                raise CompileError(f"the loss is that of the example's sizes alone, where {fixed}: name the axes of targets in sizes=")
             body = re.fullmatch(r"model Objective \{\n+  forward\([^{]*\) \{\n(.*?)    return (.*?)\n  \}\n?\}\n?", text, re.DOTALL)
             if body is None or losses.weights:
                 raise UsageError("the loss has tensors of its own, of more than 16 numbers: give them to the module as buffers, and let "
