@@ -43,6 +43,18 @@ class Settings(ImportCase):
             found = self.computed(config | dict(text_config=text | dict(eos_token_id=end)), inputs)
             np.testing.assert_allclose(found["text_embeds"], said["text_embeds"], atol=1e-6, err_msg=str(end))
 
+    def test_towers_of_clip_that_are_said_twice(self):
+        """The second time counts, and what it lacks is what the class has: 49407 ends a text, whatever the first one says."""
+        config = self.take("clip")
+        text = config["text_config"] | dict(eos_token_id=2)
+        said = self.tfmc(self.folder).stdout
+        for end in (49407, None), (3, 3):
+            self.write(config | dict(text_config=text, text_config_dict={k: v for k, v in (text | dict(eos_token_id=end[1])).items()
+                                                                         if v is not None}))
+            made = self.tfmc(self.folder).stdout
+            self.assertRegex(made, rf"\beos = {end[0]}\b")
+            self.assertNotEqual(made, said)
+
     def test_flags_that_are_missing_are_on(self):
         """Falcon's class has parallel_attn and multi_query where config.json says nothing; a null is off."""
         config = self.take("falcon")
@@ -124,6 +136,7 @@ class Settings(ImportCase):
         self.changed("moonshine_streaming_alike", "without a cache", file="generation_config.json", use_cache=False)
         self.changed("granite_hybrid_dense", "output_router_logits", output_router_logits=True)
         self.changed("wav2vec2_speaker", '"id2label" has 2 labels', id2label={"0": "a", "1": "b"})
+        self.changed("bert_tokens", '"num_labels" is 8', num_labels=8, id2label=None)
         self.changed("wav2vec2_speaker", "not positive", tdnn_dilation=[1, 2, 0])
         self.changed("wav2vec2_speaker", "objective.weight", tensors={"objective.weight": (8, 3)})
         self.changed("nomic_mask_untied", "cls.predictions.bias", tensors={"cls.predictions.bias": (41,)})
