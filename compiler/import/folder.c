@@ -28,15 +28,30 @@ typedef struct OtherForm {
 
 #define OTHER_FORM(type, key, value, cure) {type, key, value, cure},
 #define OWN_TYPE(...)
+#define OLD_CLASS(...)
 static const OtherForm other_forms[] = {
 #include "import/other_forms.def"
 };
 
 #define OTHER_FORM(...)
 #define OWN_TYPE(type, key, value, family) {type, key, value, family},
+#define OLD_CLASS(...)
 static const OtherForm own_types[] = {
 #include "import/other_forms.def"
 };
+
+/* The class as it is called today. */
+static const char *class_of_today(const char *class) {
+  static const char *const names[][2] = {
+#define OTHER_FORM(...)
+#define OWN_TYPE(...)
+#define OLD_CLASS(before, today) {before, today},
+#include "import/other_forms.def"
+  };
+  for (size_t i = 0; class && i < sizeof names / sizeof *names; i++)
+    if (strcmp(names[i][0], class) == 0) return names[i][1];
+  return class;
+}
 
 static bool says_nothing(const json_t *value) {
   return !value || json_is_null(value) || json_is_false(value) ||
@@ -76,7 +91,7 @@ static void take_own_type(json_t *config) {
  * the family's. `gemma3_text` names a part of Gemma3; "Model" is no part of CLIPText, though its type is
  * clip_text_model; the class of hunyuan_v1_dense is HunYuanDenseV1. */
 static const char *architecture_of(const json_t *config) {
-  const char *name = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+  const char *name = class_of_today(json_string_value(json_array_get(json_object_get(config, "architectures"), 0)));
   const char *type = json_string_value(json_object_get(config, "model_type"));
   const char *at = name;
   if (!name || !type) return name;

@@ -389,17 +389,22 @@ static void set_pad(Evaluation *e) {
     e->values->of_params[pad] = json_array_get(e->values->of_params[from], 0);
 }
 
-/* A class with a head has as many rows in it as its labels have names; for transformers another number is a mistake. */
+/* A class with a head has as many rows in it as its labels have names, or as there are labels where they have none; for
+ * transformers another number is a mistake. */
 static void check_labels(Evaluation *e) {
   const int labels = family_param(e->values->family, "labels");
   const json_t *names = json_object_get(e->folder->config, "id2label");
+  const json_t *number = json_object_get(e->folder->config, "num_labels");
   const char *part = json_string_value(json_object_get(e->folder->names, "architecture"));
   const json_t *rows = labels < 0 ? NULL : e->values->of_params[labels];
-  if (!json_is_object(names) || !json_is_integer(rows) || e->options->task) return;
+  const bool has_names = json_is_object(names);
+  if ((!has_names && !json_is_integer(number)) || !json_is_integer(rows) || e->options->task) return;
   if (!part || (!strstr(part, "Classification") && !strstr(part, "XVector"))) return;
-  if ((json_int_t)json_object_size(names) == json_integer_value(rows)) return;
+  const json_int_t said = has_names ? (json_int_t)json_object_size(names) : json_integer_value(number);
+  if (said == json_integer_value(rows)) return;
   report(e, true,
-         arena_printf(e->arena, "\"id2label\" has %zu labels, and the head has %lld", json_object_size(names),
+         arena_printf(e->arena, "\"%s\" %s %lld%s, and the head has %lld", has_names ? "id2label" : "num_labels",
+                      has_names ? "has" : "is", (long long)said, has_names ? " labels" : "",
                       (long long)json_integer_value(rows)));
 }
 

@@ -60,11 +60,15 @@ static json_t *class_of_part(const TextPart *row, const json_t *config) {
 /* Tokens that the whole says count where the part has null. */
 static bool is_token(const char *key) { return is_listed("bos_token_id eos_token_id pad_token_id", key); }
 
+/* Those that only rows that are written begin or end with: what the whole says of them counts in any case. */
+static bool is_written(const char *key) { return is_listed("bos_token_id eos_token_id", key); }
+
 /* Null is what the part says, too, such as that there is no window. */
 static bool take_key(Diag *diag, const char *path, json_t *part, const char *key, json_t *value) {
   json_t *own = json_object_get(part, key);
   if (!own || (json_is_null(own) && is_token(key))) return json_object_set(part, key, value) == 0;
   if (json_is_null(value) || json_equal(own, value)) return true;
+  if (is_written(key)) return json_object_set(part, key, value) == 0;
   diag_error_at(diag, path, DIAG_CHECKPOINT, "\"%s\" and \"text_config.%s\" contradict each other: take one out", key,
                 key);
   return false;

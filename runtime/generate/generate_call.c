@@ -47,11 +47,11 @@ static tfm_status called(const Generation *g, tfm_status status) {
 /* How many tokens of a row can matter: all candidates of a beam search may come from one row. */
 static int64_t tokens_wanted(const Generation *g) { return g->beams == 1 ? 1 : g->heap_size; }
 
-/* Sampling needs all probabilities, on_scores gets all scores, and in greedy decoding the score of a token needs the
- * sum over all. In beam search that sum must come from the model. */
+/* Sampling needs all probabilities, as does making scores log probabilities again; on_scores gets all scores, and in
+ * greedy decoding the score of a token needs the sum over all. In beam search that sum must come from the model. */
 static bool is_possible(const Generation *g) {
   const tfm_generate_options *o = &g->options;
-  if (!g->model->best || o->on_scores || tokens_wanted(g) > g->model->most_best) return false;
+  if (!g->model->best || o->on_scores || options_renormalise(o) || tokens_wanted(g) > g->model->most_best) return false;
   return g->beams == 1 ? !o->do_sample && !o->return_token_scores : g->model->gives_logsumexp;
 }
 

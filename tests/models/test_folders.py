@@ -341,9 +341,13 @@ class Spellings(ImportCase):
                 self.write(config | same)
                 made = self.tfmc(self.folder, "--strict", "--ignore", "model.visual.*").stdout
                 self.assertEqual(made.split("\n", 1)[1], whole.split("\n", 1)[1])
+        (self.folder / "generation_config.json").unlink(missing_ok=True)
+        for name in "eos", "bos":  # what the whole says of the ends of rows counts, as for transformers
+            self.write(config | {f"{name}_token_id": 7} | dict(text_config=part | {f"{name}_token_id": 3}))
+            self.assertRegex(self.tfmc(self.folder, "--ignore", "model.visual.*").stdout, rf"\b{name} += 7\b")
         for keys, says in ((dict(text_config=None), '"text_config" must be the settings of a "qwen3_5_text"'),
                            (dict(text_config=part | dict(model_type="qwen3")), '"text_config" must be the settings'),
-                           (dict(eos_token_id=7), '"eos_token_id" and "text_config.eos_token_id" contradict each other'),
+                           (dict(pad_token_id=7), '"pad_token_id" and "text_config.pad_token_id" contradict each other'),
                            (dict(head_dim=4), '"head_dim" and "text_config.head_dim" contradict each other'),
                            (dict(new_switch=True), 'nothing reads "new_switch"'),
                            (dict(text_config=part | dict(new_switch=True)), 'nothing reads "new_switch"'),
@@ -443,6 +447,32 @@ class Spellings(ImportCase):
                 self.write(config)
                 said = self.tfmc(self.folder, "--strict", code=1, says="there is no model.safetensors and no").stderr
                 self.assertEqual(said.count("error:"), 1, said)
+
+    def test_keys_of_released_folders(self):
+        """That no class of transformers reads, with the values that widely used folders have; another value of those that code
+        of the hub's own reads is refused."""
+        for name, keys, others in (
+                ("phi4_mini", dict(full_attn_mod=1, interpolate_factor=1, lm_head_bias=False, mlp_bias=False),
+                 dict(full_attn_mod=2, interpolate_factor=2, lm_head_bias=True, mlp_bias=True)),
+                ("llama", dict(rope_interleaved=False), dict(rope_interleaved=True)),
+                ("stablelm", dict(rotary_scaling_factor=1.0), dict(rotary_scaling_factor=2.0)),
+                ("gemma4_whole", dict(eoa_token_id=258883, vision_soft_tokens_per_image=280), {})):
+            config = self.take(name)
+            whole = self.tfmc(self.folder, "--ignore", "model.vision*").stdout
+            with self.subTest(case=name):
+                self.write(config | keys)
+                self.assertEqual(self.tfmc(self.folder, "--ignore", "model.vision*").stdout, whole)
+            for key, value in others.items():
+                with self.subTest(case=name, key=key):
+                    self.write(config | {key: value})
+                    self.refused(key)
+
+    def test_the_name_of_a_class_before(self):
+        config = self.take("flan_t5")
+        whole = self.tfmc(self.folder, "--strict").stdout
+        self.write(config | dict(architectures=["T5WithLMHeadModel"]))
+        made = self.tfmc(self.folder, "--strict").stdout
+        self.assertEqual(made.split("\n", 1)[1], whole.split("\n", 1)[1])
 
     def test_roberta_without_padding(self):
         config = self.take("roberta")

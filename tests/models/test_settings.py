@@ -44,6 +44,33 @@ class Settings(ImportCase):
             found = self.computed(config | dict(text_config=text | dict(eos_token_id=end)), inputs)
             np.testing.assert_allclose(found["text_embeds"], said["text_embeds"], atol=1e-6, err_msg=str(end))
 
+    def test_towers_of_clip_that_are_said_twice(self):
+        """The second time counts, and what it lacks is what the class has: 49407 ends a text, whatever the first one says."""
+        config = self.take("clip")
+        text = config["text_config"] | dict(eos_token_id=2)
+        said = self.tfmc(self.folder).stdout
+        for end in (49407, None), (3, 3):
+            self.write(config | dict(text_config=text, text_config_dict={k: v for k, v in (text | dict(eos_token_id=end[1])).items()
+                                                                         if v is not None}))
+            made = self.tfmc(self.folder).stdout
+            self.assertRegex(made, rf"\beos = {end[0]}\b")
+            self.assertNotEqual(made, said)
+
+    def test_sines_that_are_stored(self):
+        """Folders of Pegasus have the table, those of Marian had it once; what stands in it counts."""
+        for name in "pegasus", "marian":
+            config = self.take(name)
+            said = self.computed(config)["logits"]
+            n, d = config["max_position_embeddings"], config["d_model"]
+            angles = np.arange(n)[:, None] / 10000 ** (2 * np.arange(d // 2) / d)
+            sines = np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(np.float32)
+            whole = load_file(self.folder / "model.safetensors")
+            for factor in 1, 2:
+                tables = {f"model.{part}.embed_positions.weight": sines * np.float32(factor) for part in ("encoder", "decoder")}
+                save_file(whole | tables, self.folder / "model.safetensors")
+                found = self.computed(config)["logits"]
+                self.assertEqual(np.abs(found - said).max() < 1e-5, factor == 1)
+
     def test_flags_that_are_missing_are_on(self):
         """Falcon's class has parallel_attn and multi_query where config.json says nothing; a null is off."""
         config = self.take("falcon")
@@ -163,6 +190,7 @@ class Settings(ImportCase):
         self.changed("moonshine_streaming_alike", "without a cache", file="generation_config.json", use_cache=False)
         self.changed("granite_hybrid_dense", "output_router_logits", output_router_logits=True)
         self.changed("wav2vec2_speaker", '"id2label" has 2 labels', id2label={"0": "a", "1": "b"})
+        self.changed("bert_tokens", '"num_labels" is 8', num_labels=8, id2label=None)
         self.changed("wav2vec2_speaker", "not positive", tdnn_dilation=[1, 2, 0])
         self.changed("wav2vec2_speaker", "objective.weight", tensors={"objective.weight": (8, 3)})
         self.changed("nomic_mask_untied", "cls.predictions.bias", tensors={"cls.predictions.bias": (41,)})
@@ -229,6 +257,25 @@ class Settings(ImportCase):
                 self.refused("only a cache that grows")
         (self.folder / "generation_config.json").write_text(json.dumps(ends | {"cache_implementation": "dynamic"}))
         self.computed(config)
+
+    def test_scores_that_are_probabilities_again(self):
+        """Then beams are judged as if the forbidden words had never had a score (renormalize_logits of opus-mt)."""
+        config = self.take("marian")
+        settings = self.case["files"]["generation_config.json"] | dict(num_beams=3, num_return_sequences=3, early_stopping=False)
+        words = [w for w in range(4, config["vocab_size"], 2) if w not in (config["eos_token_id"], config["pad_token_id"])]
+        inputs = {k: v for k, v in self.case["inputs"].items() if k != "decoder_input_ids"}
+        whole, found = load_file(self.folder / "model.safetensors"), {}
+        bias = whole.get("final_logits_bias", np.zeros((1, config["vocab_size"]), np.float32)).copy()
+        bias[:, words] = -1e30
+        for name, more, tensors in (("without", {}, {"final_logits_bias": bias}),
+                                    ("forbidden", dict(bad_words_ids=[[w] for w in words]), {}),
+                                    ("again", dict(bad_words_ids=[[w] for w in words], renormalize_logits=True), {})):
+            save_file(whole | tensors, self.folder / "model.safetensors")
+            (self.folder / "generation_config.json").write_text(json.dumps(settings | more))
+            found[name] = self.computed(config, inputs, "generate", ("--max-new-tokens", "8"))
+        np.testing.assert_array_equal(found["again"]["sequences"], found["without"]["sequences"])
+        np.testing.assert_allclose(found["again"]["scores"], found["without"]["scores"], rtol=1e-5)
+        self.assertGreater(np.abs(found["forbidden"]["scores"] - found["without"]["scores"]).max(), 0.1)
 
     def test_words_that_are_forbidden(self):
         """An empty list forbids nothing and is an error of the class: it says that something was to stand there."""

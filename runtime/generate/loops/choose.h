@@ -105,6 +105,10 @@ tfm_status options_complete(const tfm_generate_options *given, int64_t vocab, bo
 static inline bool options_penalise(const tfm_generate_options *o) {
   return o->repetition_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0;
 }
+/* Whether the scores are made log probabilities again. Without beams no token depends on it. */
+static inline bool options_renormalise(const tfm_generate_options *o) {
+  return o->renormalize_logits && o->num_beams > 1;
+}
 /* What the options do to the scores of a row, which has no changed tokens yet. */
 tfm_status row_apply_options(Chooser *chooser, const RowText *text, RowScores *row);
 /* Writes all scores into row->scores: then no token is changed, the shift is 0, and the bounds are exact. */

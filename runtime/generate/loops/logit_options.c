@@ -2,16 +2,17 @@
  *
  * In: scores, complete options, the row's tokens. Out: the scores that a token is chosen from. They apply in the order
  * of transformers: penalties, repeated n-grams, least length, forced first and last token, suppressed tokens, the
- * caller's own function; biases, which transformers does not have, come before the penalties. Nothing is normalised
- * again afterwards. Only the tokens concerned are touched: a forbidden token becomes -inf where it stands; a token with
- * another score becomes -inf too, and its new score goes to the list of changed ones. Forbidding comes first, so that a
- * forbidden token is never changed; the result does not depend on that order, because -inf stays what it is. Refused:
- * scores that on_scores has made NaN or +inf. */
+ * caller's own function; biases, which transformers does not have, come before the penalties. In beam search the rest
+ * are made log probabilities again if renormalize_logits says so. Else only the tokens concerned are touched: a
+ * forbidden token becomes -inf where it stands; a token with another score becomes -inf too, and its new score goes to
+ * the list of changed ones. Forbidding comes first, so that a forbidden token is never changed; the result does not
+ * depend on that order, because -inf stays what it is. Refused: scores that on_scores has made NaN or +inf. */
 #include <math.h>
 #include <string.h>
 
 #include "decode/loops/logit_row.h"
 #include "generate/loops/choose.h"
+#include "tfm/abi/double_functions.h"
 
 /* A row may hold ids beyond the vocabulary, such as a start token of its own: they have no score. */
 static bool is_scored(const Chooser *c, int32_t token) { return token >= 0 && token < c->vocab; }
@@ -120,6 +121,13 @@ static tfm_status ask_caller(Chooser *c, RowScores *row, const RowText *text) {
                     (long long)text->item, (long long)text->length);
 }
 
+/* Of a row of which every token is forbidden nothing is left to be normalised. */
+static void renormalise(Chooser *c, RowScores *row) {
+  row_settle(c, row);
+  const float most = row_max(row->bounds, row->n_blocks);
+  if (most > -INFINITY) row->shift = (double)most + double_log(row_exp_sum(row->scores, c->vocab, most));
+}
+
 /* Where the first token stands that is chosen: a second token that is forced is not. */
 static int64_t first_free(const tfm_generate_options *o, const RowText *text) {
   return text->start + (text->start == 1 && o->forced_bos_token_id != TFM_NO_TOKEN);
@@ -137,5 +145,7 @@ tfm_status row_apply_options(Chooser *c, const RowText *text, RowScores *row) {
   if (options_penalise(o)) penalise(c, row, text);
   if (o->forced_bos_token_id != TFM_NO_TOKEN && length == 1) force(c, row, o->forced_bos_token_id);
   if (o->forced_eos_token_id != TFM_NO_TOKEN && length == text->limit - 1) force(c, row, o->forced_eos_token_id);
-  return o->on_scores ? ask_caller(c, row, text) : TFM_OK;
+  const tfm_status status = o->on_scores ? ask_caller(c, row, text) : TFM_OK;
+  if (status == TFM_OK && options_renormalise(o)) renormalise(c, row);
+  return status;
 }
