@@ -256,7 +256,8 @@ static void gemm_block(const GemmJob *job) {
     for (walk.tile = 0; walk.tile < job->block->n; walk.tile += walk.tiles) {
       const char *weights = first;
       int64_t panel = job->first_panel;
-      for (; panel < walk.end_of_two; panel += 2, weights += 2 * walk.panel_bytes) run_two_panels(&walk, panel, weights);
+      for (; panel < walk.end_of_two; panel += 2, weights += 2 * walk.panel_bytes)
+        run_two_panels(&walk, panel, weights);
       for (; panel < job->end_panel; panel++, weights += walk.panel_bytes)
         run_panel(&walk, panel, weights, panel + 1 < job->end_panel ? weights + walk.panel_bytes : after);
     }

@@ -38,7 +38,7 @@ RATCHETS = {
     "static functions of one name in a folder of the runtime": (0, 0),
     "static functions of one name in several files of the runtime": (0, 0),
     "headers of functions that one .c file of another name defines": (0, 0),
-    WORDS: (51896, 51903),
+    WORDS: (51886, 51903),
 }
 MOST_PARAMETERS, LONG_FILE = 6, 450
 LEAST_MEDIAN, MOST_FUNCTION_P90, MOST_COLUMNS, MOST_CIRCLES = 150, 30, 120, 1
