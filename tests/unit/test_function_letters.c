@@ -94,7 +94,8 @@ Test(function_letters, kernels_are_declared_with_the_type_they_are_defined_with)
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef defined = kernels_module(context, plan);
   LLVMModuleRef tables = LLVMModuleCreateWithNameInContext("tables", context);
-  emit_program(arena, tables, plan, "");
+  PackedTables packed = packed_tables_new(arena);
+  emit_program(&packed, 0, tables, plan, "");
   cr_assert_gt(plan->kernels.n, 3);
   for (size_t i = 0; i < plan->kernels.n; i++) {
     const char *name = plan->kernels.items[i].name;
