@@ -733,6 +733,7 @@ def types_of_shared_files():
     case("ministral", hf.MinistralForCausalLM(hf.MinistralConfig(**grouped, head_dim=8, sliding_window=5, layer_types=kinds)),
          dict(input_ids=ids(6, [9, 9], 40)[0]), LOGITS, grows="input_ids", gain=0.2)
     case("qwen2_body", hf.Qwen2Model(hf.Qwen2Config(**grouped)), behind, HIDDEN, **more)
+    case("qwen2_both_ways", hf.Qwen2Model(hf.Qwen2Config(**grouped, is_causal=False)), behind, HIDDEN, **more)
     case("smollm3_classify", hf.SmolLM3ForSequenceClassification(hf.SmolLM3Config(**grouped, num_labels=3, no_rope_layer_interval=2)), behind,
          LOGITS, gain=0.2)
     case("gemma3_classify", hf.Gemma3TextForSequenceClassification(hf.Gemma3TextConfig(**grouped, head_dim=8, num_labels=3, sliding_window=6,
