@@ -192,6 +192,9 @@ class Comparison:
         except CompileError as error:
             if self.where and any(words in str(error) for words in REFUSED):
                 return None
+            if "E0507" in str(error) and self.writer.bounds.places:
+                raise CompileError(f"{self.where or 'at the example'} integers that are made of floats, or what is computed with them, do "
+                                   f"not fit in 32 bits, as the language has them: {', '.join(self.writer.bounds.places)}") from error
             cure = OF_GENERATE if re.search(r"^ *\d+ \|  +generate ", str(error), re.M) else CURE
             raise CompileError(f"the text fails {self.where or 'at the example'}, where the module gives a result:\n"
                                f"{error}\n{cure}") from error
