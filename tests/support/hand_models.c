@@ -54,6 +54,7 @@ static void linear_gemm_step(HandProgram *hand, tfm_size batch, tfm_size time, t
                           .rows = rows, .k = LINEAR_K, .n = LINEAR_N, .dims = {batch, time, n},
                           .a = hand_operand(TFM_SPACE_BUFFER, 0, TFM_F32, 1, &stride),
                           .c = hand_operand(TFM_SPACE_OUTPUT, 0, TFM_F32, 1, &n),
+                          .two_panels = TFM_NONE,
                           .epilogue = hand_kernel(hand, (void (*)(void))add_relu),
                           .first_operand = hand_operands(hand, 2, operands)};
   hand_use_tiles(hand, HAND_A_768, gemm->tiles);

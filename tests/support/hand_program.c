@@ -167,9 +167,11 @@ const hand_tile hand_tiles[N_HAND_TILES][HAND_TILE_ROWS + 1] = {
     [HAND_PAGE_VALUES] = {0, page_values_1, page_values_2, page_values_3, page_values_4},
     [HAND_PAGE_VALUES_EXACT] = {0, page_values_exact_1, page_values_exact_2, page_values_exact_3, page_values_exact_4}};
 
-/* Kernels of one kind for 1 to HAND_TILE_ROWS rows; other entries say that there is none. */
+/* Kernels of one kind for 1 to HAND_TILE_ROWS rows, none of which takes a whole panel; other entries say that there is
+ * none. */
 void hand_use_tiles(HandProgram *hand, int which, uint32_t *tiles) {
-  for (int i = 0; i <= TFM_MAX_TILE_ROWS; i++) tiles[i] = TFM_NONE;
+  tiles[0] = 0;
+  for (int i = 1; i <= TFM_MAX_TILE_ROWS; i++) tiles[i] = TFM_NONE;
   for (int i = 1; i <= HAND_TILE_ROWS; i++) tiles[i] = hand_kernel(hand, (void (*)(void))hand_tiles[which][i]);
 }
 
