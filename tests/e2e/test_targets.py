@@ -22,7 +22,7 @@ from test_library_cli import Case, RUN
 HOME, AARCH64, RISCV64 = "x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu"
 MARCH = {AARCH64: "armv8-a", RISCV64: "rv64gcv"}
 EM_X86_64, EM_AARCH64, EM_RISCV, EM_S390 = 62, 183, 243, 22
-MODELS, MOST_OF_X86_64 = pathlib.Path(__file__).resolve().parents[2] / "models", 1.11
+MODELS, MOST_OF_X86_64 = pathlib.Path(__file__).resolve().parents[2] / "models", 1.1
 DOUBLE_FLOATS = 4  # of e_flags: floats are passed in registers of their own
 PT_LOAD, PT_GNU_RELRO, PT_DYNAMIC = 1, 0x6474E552, 2
 DT_NEEDED, DT_INIT, DT_TEXTREL, DT_INIT_ARRAY, DT_FLAGS_1, DF_1_NOW = 1, 12, 22, 25, 0x6FFFFFFB, 1
