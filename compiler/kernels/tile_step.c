@@ -37,10 +37,17 @@ LLVMValueRef tile_load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
   return emit_widened_f16(e, emit_load(e, LLVMVectorType(e->i16, t->lanes), pointer, 2), t->lanes);
 }
 
-/* Vector j of the columns, which may be those of two panels. */
+/* Where vector j of the columns, which may be those of two panels, lies; *of_panel: its number there. */
+static LLVMValueRef panel_of_vector(const Tile *t, Position at, unsigned j, unsigned *of_panel) {
+  const unsigned vectors = tile_has_two_panels(t) ? t->n / 2 : t->n;
+  *of_panel = j % vectors;
+  return j < vectors ? at.b : at.next;
+}
+
 static LLVMValueRef load_column(Tile *t, Position at, unsigned u, unsigned j) {
-  const unsigned of_panel = tile_has_two_panels(t) ? t->n / 2 : t->n;
-  return tile_load_b(t, j < of_panel ? at.b : at.next, u, j % of_panel);
+  unsigned of_panel;
+  LLVMValueRef b = panel_of_vector(t, at, j, &of_panel);
+  return tile_load_b(t, b, u, of_panel);
 }
 
 // ---- whole numbers ----
@@ -327,9 +334,10 @@ LLVMValueRef tile_factors(Tile *t, LLVMValueRef numbers) {
 }
 
 static LLVMValueRef scale_of_column(Tile *t, Position end, unsigned j) {
-  const unsigned of_panel = tile_has_two_panels(t) ? t->n / 2 : t->n;
-  const int64_t column = tile_first_column(t) + (int64_t)(j % of_panel) * t->lanes;
-  return emit_offset(t->e, j < of_panel ? end.b : end.next, emit_i64(t->e, column * (int64_t)sizeof(float)));
+  unsigned of_panel;
+  LLVMValueRef scales = panel_of_vector(t, end, j, &of_panel);
+  const int64_t column = tile_first_column(t) + (int64_t)of_panel * t->lanes;
+  return emit_offset(t->e, scales, emit_i64(t->e, column * (int64_t)sizeof(float)));
 }
 
 void emit_tile_scaling(Tile *t, Position end) {

@@ -193,26 +193,27 @@ def sentences(tally, tfmc, goldens):
         tally.same(f"minilm: sentence {row} alone", rows(batch, row), alone)
 
 
-def products(tally, tfmc, folder, rng):
-    """Any number of rows gives the bits of each row alone, and the values of the interpreter."""
+def products(tally, tfmc, folder, rng, form, k, most):
+    """Any number of rows up to `most` gives the bits of each row alone, and the values of the interpreter."""
     with open(f"{folder}/products.tfm", "w") as f:
         f.write(PRODUCTS)
-    session = Session(tfmc, f"{folder}/products.tfm", ["--random-weights", "3"])
-    x = rng.standard_normal((40, 1700)).astype(np.float32)
+    session = Session(tfmc, f"{folder}/products.tfm", ["--random-weights", "3", f"--define=k={k}", f"--quantize={form}"])
+    x = rng.standard_normal((most, k)).astype(np.float32)
     given = lambda first, end: {"x": x[first:end], "nothing": np.zeros((end - first, 0), np.float32)}
-    want = session.run(given(0, 40), "--engine=reference")
+    want = session.run(given(0, most), "--engine=reference")
     for march in ("x86-64", "x86-64-v3", "x86-64-v4"):
-        alone = [session.run(given(row, row + 1), f"-march={march}") for row in range(40)]
+        # one thread, which takes all panels: so a row may take two at once
+        alone = [session.run(given(row, row + 1), f"-march={march}", "--threads", "1") for row in range(most)]
         if None in alone:
             tally.not_run += 1
-            print(f"not run: products: this machine lacks {march}")
+            print(f"not run: products in {form}: this machine lacks {march}")
             continue
         base = {name: np.concatenate([one[name] for one in alone]) for name in want}
-        tally.close(f"products, {march}", want, base)
-        for n in (2, 3, 5, 8, 9, 12, 13, 16, 17, 18, 24, 25, 32, 40):
+        tally.close(f"products in {form}, {march}", want, base)
+        for n in (n for n in (2, 3, 5, 8, 9, 12, 13, 16, 17, 18, 24, 25, 32, 40) if n <= most):
             for threads in ("1", "2"):
                 got = session.run(given(0, n), f"-march={march}", "--threads", threads)
-                tally.same(f"products, {march}: {n} rows, {threads} threads", {k: v[:n] for k, v in base.items()}, got)
+                tally.same(f"products in {form}, {march}: {n} rows, {threads} threads", {k: v[:n] for k, v in base.items()}, got)
 
 
 def experts(tally, tfmc, folder, rng):
@@ -279,7 +280,9 @@ def main(tfmc, goldens):
 
     with tempfile.TemporaryDirectory() as tmp:
         narrowed(tally, tmp, rng)
-        products(tally, tfmc, tmp, rng)
+        products(tally, tfmc, tmp, rng, "f32", 1700, 40)
+        for form in "bf16", "f16", "int8", "int4":  # k is odd: numbers that lie in pairs or fours end within one
+            products(tally, tfmc, tmp, rng, form, 1701, 8)
         experts(tally, tfmc, tmp, rng)
         with open(f"{tmp}/long.tfm", "w") as f:
             f.write(LONG)
