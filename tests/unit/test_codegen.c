@@ -122,18 +122,19 @@ static bool is_new_in_f32(const TargetInfo *target) {
   return true;
 }
 
-/* Every kind at one width, and some at another, where the same is written more often: the largest kernels of all. One
- * number at a time they are longer still, and no different. */
+/* Every kind at one width, and some at another, where the same is written more often: the largest kernels of all. Where
+ * vectors are short they are several times as long and take half a minute: a few, each part and each kind of decay and
+ * beta among them. */
 static void add_states(KernelBench *bench) {
   const TargetInfo *target = bench->plan.target;
   if (!is_new_in_f32(target)) return;
-  const bool has_wide = target->vector_floats > 1;
-  for (uint8_t i = 0; i < (has_wide ? 48 : 24); i += i < 24 ? 1 : 7)
+  const bool has_wide = target->vector_floats > 4;
+  for (uint8_t i = 0; i < (has_wide ? 48 : 24); i += has_wide ? i < 24 ? 1 : 7 : 5)
     kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = i / 6 % N_STATE_PARTS, .width = i < 24 ? 32 : 64,
                                    .fades = i % 2, .beta = i / 2 % 3});
-  if (has_wide)
+  if (target->vector_floats > 1)
     kernel_add(bench, (KernelSpec){.family = KERNEL_STATE, .part = STATE_GIVES_ONE, .width = 64, .passes_caches = true});
-  for (uint8_t i = 0; i < (has_wide ? 18 : 9); i += i < 9 ? 1 : 7)
+  for (uint8_t i = 0; i < (has_wide ? 18 : 9); i += has_wide ? i < 9 ? 1 : 7 : 4)
     kernel_add(bench, (KernelSpec){.family = KERNEL_STATE_GRAD, .width = i < 9 ? 32 : 64, .fades = i % 3 > 0,
                                    .fades_by_rows = i % 3 > 1, .beta = i / 3 % 3});
 }
