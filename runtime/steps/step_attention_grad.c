@@ -16,9 +16,12 @@
  *
  *   items            heads of sequences                  units, which threads share; keys and values are packed
  *     blocks         GRADIENT_STRIPS tiles of queries    their strips: scratch, the second-level cache
- *       products     scores = q kT; what p gets = g vT   multiply_columns: panels, within them tiles
- *       strips       rows whose scores stay near         attention_grad_strip.c: probabilities, and what queries get
- *       products     what values get; what keys get      give_keys: tiles of keys, within them panels */
+ *       products     scores = q kT; what p gets = g vT   grad_multiply_columns: panels, within them tiles
+ *       strips       rows whose scores stay near         attention_grad_strip: probabilities, and what queries get
+ *       products     what values get; what keys get      grad_give_keys: tiles of keys, within them panels
+ *
+ * The three inner ones are in attention_grad_strip.c; what is here, once an item or a block, is small rather than fast
+ * (CMakeLists.txt). */
 #include <string.h>
 
 #include "base/allocate.h"
@@ -107,13 +110,8 @@ static void pack_columns(const GradJob *job, const char *rows, const Operand *op
   panels_pack(&panels, packed);
 }
 
-typedef struct Rows { /* n rows of an operand, from `from` on: bytes between them, columns of one */
-  const char *from;
-  int64_t stride, n, columns;
-} Rows;
-
 /* Rows as rows of panels. */
-static void pack_rows(const GradJob *job, uint32_t kernel, const Rows *rows, int64_t width, float *packed) {
+static void pack_rows(const GradJob *job, uint32_t kernel, const GradRows *rows, int64_t width, float *packed) {
   const PanelJob panels = {.pack = KERNEL_OF(tfm_pack_kernel, job->walker->context, kernel),
                            .from = rows->from,
                            .bytes = sizeof(float),
@@ -166,8 +164,8 @@ static void pack_item(const GradJob *job) {
   const Grad *a = job->grad;
   const GradScratch *scratch = job->scratch;
   const tfm_attention_grad_step *step = a->step;
-  const Rows k = {job->item->k, grad_stride(a, &a->operands->k), job->item->limit, step->h};
-  const Rows v = {job->item->v, grad_stride(a, &a->operands->v), job->item->limit, step->e};
+  const GradRows k = {job->item->k, grad_stride(a, &a->operands->k), job->item->limit, step->h};
+  const GradRows v = {job->item->v, grad_stride(a, &a->operands->v), job->item->limit, step->e};
   pack_columns(job, k.from, &a->operands->k, step->h, scratch->key_columns);
   if (step->is_forward) {
     pack_rows(job, step->pack_e, &v, step->e_width, scratch->key_rows);
@@ -179,69 +177,12 @@ static void pack_item(const GradJob *job) {
 
 // ---- blocks of queries ----
 
-typedef struct QueryBlock { /* n queries of an item from `first` on */
-  const GradJob *job;
-  int64_t first, n, seen; /* seen: keys that some query of the block may see */
-} QueryBlock;
-
-typedef struct Scored { /* a product of rows of queries with packed columns of keys or values, and its strips */
-  const uint32_t *tiles;
-  const float *packed;
-  float *strips;
-} Scored;
-
-/* Rows times packed columns: scores, or g vT. A panel serves all strips while it is near. */
-static void multiply_columns(const QueryBlock *block, const Rows *rows, const Scored *product) {
-  const GradJob *job = block->job;
-  const Grad *a = job->grad;
-  const int64_t width = a->key_width, tile_rows = a->score_rows;
-  for (int64_t key = 0; key < block->seen; key += width) {
-    const float *panel = product->packed + key * rows->columns;
-    float *to = product->strips + key / TFM_KEY_BLOCK * a->strip_floats + key % TFM_KEY_BLOCK;
-    for (int64_t at = 0; at < rows->n; at += tile_rows) {
-      const uint32_t tile = product->tiles[least_of(tile_rows, rows->n - at)];
-      KERNEL_OF(tfm_tile_kernel, job->walker->context, tile)
-      ((const float *)(rows->from + at * rows->stride), panel, to + at * TFM_STRIP_STRIDE, TFM_STRIP_STRIDE,
-       rows->columns, 0, least_of(width, block->seen - key), panel, 0);
-      fetch_some(&job->scratch->ahead);
-    }
-  }
-}
-
-typedef struct Given { /* what keys or values get: strips transposed times packed rows */
-  char *to;
-  int64_t stride, columns, width;
-  const uint32_t *tiles;
-  const float *strips, *packed;
-} Given;
-
-/* to[keys] (+)= strips transposed times rows: chains over the queries, which go on from block to block. Keys that no
- * block before this one has seen begin theirs. */
-static void give_keys(const QueryBlock *block, const Given *given) {
-  const GradJob *job = block->job;
-  const Grad *a = job->grad;
-  const int64_t stride = given->stride / (int64_t)sizeof(float), begun = job->item->begun, seen = block->seen;
-  for (int64_t key = 0, n; key < seen; key += n) {
-    const int64_t within = key % TFM_KEY_BLOCK;
-    n = least_of(least_of(a->step->tile_rows, (key < begun ? begun : seen) - key), TFM_KEY_BLOCK - within);
-    const tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, job->walker->context, given->tiles[n]);
-    const float *strip = given->strips + key / TFM_KEY_BLOCK * a->strip_floats + within;
-    float *c = (float *)(given->to + key * given->stride);
-    for (int64_t column = 0; column < given->columns; column += given->width) {
-      const float *panel = given->packed + column * block->n;
-      kernel(strip, panel, c + column, stride, block->n, key < begun, least_of(given->width, given->columns - column),
-             (const char *)(column + given->width < given->columns ? c + column + given->width : c + n * stride), 0);
-    }
-    fetch_some(&job->scratch->ahead);
-  }
-}
-
 static int64_t keys_seen(const Grad *a, const GradItem *item, int64_t end_row) {
   return a->step->causal ? least_of(item->limit, greatest_of(0, end_row + a->causal_offset)) : item->limit;
 }
 
 /* Strips of a block, which are scores yet: of as many rows at a time as stay near. */
-static void run_query_strips(const QueryBlock *block) {
+static void run_query_strips(const GradBlock *block) {
   const int64_t tile_rows = block->job->grad->step->tile_rows;
   const int64_t rows = tile_rows * greatest_of(1, NEAR_SCORES / (least_of(block->seen, TFM_KEY_BLOCK) * tile_rows));
   for (int64_t at = 0; at < block->n; at += rows) {
@@ -250,7 +191,7 @@ static void run_query_strips(const QueryBlock *block) {
   }
 }
 
-static void run_query_block(const QueryBlock *block) {
+static void run_query_block(const GradBlock *block) {
   const GradJob *job = block->job;
   const Grad *a = job->grad;
   const GradScratch *scratch = job->scratch;
@@ -258,8 +199,8 @@ static void run_query_block(const QueryBlock *block) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
   const int64_t first = block->first, n = block->n;
-  const Rows q = {item->q + first * grad_stride(a, &of->q), grad_stride(a, &of->q), n, step->h};
-  const Rows g = {item->g + first * grad_stride(a, &of->g), grad_stride(a, &of->g), n, step->e};
+  const GradRows q = {item->q + first * grad_stride(a, &of->q), grad_stride(a, &of->q), n, step->h};
+  const GradRows g = {item->g + first * grad_stride(a, &of->g), grad_stride(a, &of->g), n, step->e};
   if (block->seen == 0) {
     clear_rows(item->c + first * grad_stride(a, &of->c), grad_stride(a, &of->c), n, a->columns);
     return;
@@ -267,15 +208,15 @@ static void run_query_block(const QueryBlock *block) {
   if (!step->is_forward) {
     pack_rows(job, step->pack_h, &q, step->h_width, scratch->query_rows);
     pack_rows(job, step->pack_e, &g, step->e_width, scratch->g_rows);
-    multiply_columns(block, &g, &(Scored){a->gv_tiles, scratch->value_columns, scratch->back});
+    grad_multiply_columns(block, &g, &(GradScores){a->gv_tiles, scratch->value_columns, scratch->back});
   }
-  multiply_columns(block, &q, &(Scored){a->qk_tiles, scratch->key_columns, scratch->p});
+  grad_multiply_columns(block, &q, &(GradScores){a->qk_tiles, scratch->key_columns, scratch->p});
   run_query_strips(block);
   if (step->is_forward) return;
-  give_keys(block, &(Given){item->dv, grad_stride(a, &of->dv), step->e, step->e_width, step->v_tiles, scratch->kept,
-                            scratch->g_rows});
-  give_keys(block, &(Given){item->dk, grad_stride(a, &of->dk), step->h, step->h_width, step->k_tiles, scratch->back,
-                            scratch->query_rows});
+  grad_give_keys(block, &(GradGiven){item->dv, grad_stride(a, &of->dv), step->e, step->e_width, step->v_tiles,
+                                     scratch->kept, scratch->g_rows});
+  grad_give_keys(block, &(GradGiven){item->dk, grad_stride(a, &of->dk), step->h, step->h_width, step->k_tiles,
+                                     scratch->back, scratch->query_rows});
   item->begun = block->seen;
 }
 
@@ -283,7 +224,7 @@ static void run_query_block(const QueryBlock *block) {
 static void run_queries(const GradJob *job, int64_t row, int64_t end) {
   for (int64_t n; row < end; row += n) {
     n = least_of(job->grad->block_rows, end - row);
-    run_query_block(&(QueryBlock){job, row, n, keys_seen(job->grad, job->item, row + n)});
+    run_query_block(&(GradBlock){job, row, n, keys_seen(job->grad, job->item, row + n)});
   }
 }
 
