@@ -128,35 +128,38 @@ static void clear_rows(char *rows, int64_t stride, int64_t n, int64_t columns) {
   for (int64_t i = 0; i < n; i++) memset(rows + i * stride, 0, (size_t)columns * sizeof(float));
 }
 
-static int64_t last_key_of(const tfm_context *context, const Grad *a, int64_t item) {
+/* What an operand has for the item at these coordinates. They are divisions, so an item has them once. */
+static char *place_of(const tfm_context *context, const Grad *a, const Operand *operand, const int64_t *at) {
+  return element_address(context, operand, items_distance(&a->batch, operand->strides, at));
+}
+
+static int64_t last_key_of(const tfm_context *context, const Grad *a, const int64_t *at) {
   if (!a->step->padding) return a->keys;
   const Operand *operand = &context->run.operands[a->step->first_operand + a->step->padding];
-  return last_live_key(items_address(context, &a->batch, operand, item), operand->strides[a->step->rank - 1], a->keys,
+  return last_live_key(place_of(context, a, operand, at), operand->strides[a->step->rank - 1], a->keys,
                        a->step->padding_true);
 }
 
-static LiveRows live_queries_of(const tfm_context *context, const Grad *a, int64_t item) {
+static LiveRows live_queries_of(const tfm_context *context, const Grad *a, const int64_t *at) {
   const Operand *mask = &a->operands->mask;
   if (!a->step->live) return (LiveRows){0};
-  return live_rows_at(context, a->step->live, items_address(context, &a->batch, mask, item), grad_stride(a, mask));
+  return live_rows_at(context, a->step->live, place_of(context, a, mask, at), grad_stride(a, mask));
 }
 
 static GradItem item_at(const tfm_context *context, const Grad *a, int64_t number) {
   const struct attention_grad_operands *of = a->operands;
   int64_t at[TFM_MAX_RANK];
   items_coordinates(&a->batch, number, at);
-#define PLACE(operand) element_address(context, &(operand), items_distance(&a->batch, (operand).strides, at))
   return (GradItem){.number = number,
-                    .q = PLACE(of->q),
-                    .k = PLACE(of->k),
-                    .v = PLACE(of->v),
-                    .g = PLACE(of->g),
-                    .c = PLACE(of->c),
-                    .dk = PLACE(of->dk),
-                    .dv = PLACE(of->dv),
-                    .limit = last_key_of(context, a, number),
-                    .live = live_queries_of(context, a, number)};
-#undef PLACE
+                    .q = place_of(context, a, &of->q, at),
+                    .k = place_of(context, a, &of->k, at),
+                    .v = place_of(context, a, &of->v, at),
+                    .g = place_of(context, a, &of->g, at),
+                    .c = place_of(context, a, &of->c, at),
+                    .dk = place_of(context, a, &of->dk, at),
+                    .dv = place_of(context, a, &of->dv, at),
+                    .limit = last_key_of(context, a, at),
+                    .live = live_queries_of(context, a, at)};
 }
 
 /* Packs the keys and values of the item. */
@@ -272,8 +275,10 @@ static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number
   ahead->list = ahead->n = 0;
   ahead->row = 0;
   if (number >= a->items || (a->keys + a->queries) * (step->h + step->e) > MOST_FETCHED) return;
+  int64_t at[TFM_MAX_RANK];
+  items_coordinates(&a->batch, number, at);
 #define ROWS(member, n, columns) \
-  add_rows_ahead(ahead, items_address(context, &a->batch, &of->member, number), grad_stride(a, &of->member), n, columns)
+  add_rows_ahead(ahead, place_of(context, a, &of->member, at), grad_stride(a, &of->member), n, columns)
   ROWS(k, a->keys, step->h);
   ROWS(v, a->keys, step->e);
   ROWS(q, a->queries, step->h);
