@@ -129,21 +129,21 @@ static void clear_rows(char *rows, int64_t stride, int64_t n, int64_t columns) {
 }
 
 /* What an operand has for the item at these coordinates. They are divisions, so an item has them once. */
-static char *place_of(const tfm_context *context, const Grad *a, const Operand *operand, const int64_t *at) {
+static char *grad_place(const tfm_context *context, const Grad *a, const Operand *operand, const int64_t *at) {
   return element_address(context, operand, items_distance(&a->batch, operand->strides, at));
 }
 
 static int64_t last_key_of(const tfm_context *context, const Grad *a, const int64_t *at) {
   if (!a->step->padding) return a->keys;
   const Operand *operand = &context->run.operands[a->step->first_operand + a->step->padding];
-  return last_live_key(place_of(context, a, operand, at), operand->strides[a->step->rank - 1], a->keys,
+  return last_live_key(grad_place(context, a, operand, at), operand->strides[a->step->rank - 1], a->keys,
                        a->step->padding_true);
 }
 
 static LiveRows live_queries_of(const tfm_context *context, const Grad *a, const int64_t *at) {
   const Operand *mask = &a->operands->mask;
   if (!a->step->live) return (LiveRows){0};
-  return live_rows_at(context, a->step->live, place_of(context, a, mask, at), grad_stride(a, mask));
+  return live_rows_at(context, a->step->live, grad_place(context, a, mask, at), grad_stride(a, mask));
 }
 
 static GradItem item_at(const tfm_context *context, const Grad *a, int64_t number) {
@@ -151,13 +151,13 @@ static GradItem item_at(const tfm_context *context, const Grad *a, int64_t numbe
   int64_t at[TFM_MAX_RANK];
   items_coordinates(&a->batch, number, at);
   return (GradItem){.number = number,
-                    .q = place_of(context, a, &of->q, at),
-                    .k = place_of(context, a, &of->k, at),
-                    .v = place_of(context, a, &of->v, at),
-                    .g = place_of(context, a, &of->g, at),
-                    .c = place_of(context, a, &of->c, at),
-                    .dk = place_of(context, a, &of->dk, at),
-                    .dv = place_of(context, a, &of->dv, at),
+                    .q = grad_place(context, a, &of->q, at),
+                    .k = grad_place(context, a, &of->k, at),
+                    .v = grad_place(context, a, &of->v, at),
+                    .g = grad_place(context, a, &of->g, at),
+                    .c = grad_place(context, a, &of->c, at),
+                    .dk = grad_place(context, a, &of->dk, at),
+                    .dv = grad_place(context, a, &of->dv, at),
                     .limit = last_key_of(context, a, at),
                     .live = live_queries_of(context, a, at)};
 }
@@ -278,7 +278,7 @@ static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number
   int64_t at[TFM_MAX_RANK];
   items_coordinates(&a->batch, number, at);
 #define ROWS(member, n, columns) \
-  add_rows_ahead(ahead, place_of(context, a, &of->member, at), grad_stride(a, &of->member), n, columns)
+  add_rows_ahead(ahead, grad_place(context, a, &of->member, at), grad_stride(a, &of->member), n, columns)
   ROWS(k, a->keys, step->h);
   ROWS(v, a->keys, step->e);
   ROWS(q, a->queries, step->h);
