@@ -143,6 +143,24 @@ typedef struct Programs {
   LLVMValueRef programs, decodings, packed;
 } Programs;
 
+/* Of all programs of an instruction set. */
+static uint32_t drivers_of(const LibraryPlans *plans) {
+  const DecodingPlan *decoding = plans->decoding;
+  uint32_t drivers = plan_drivers(plans->forward);
+  if (decoding) drivers |= plan_drivers(decoding->step);
+  if (decoding && decoding->encoder) drivers |= plan_drivers(decoding->encoder);
+  for (uint32_t i = 0; i < N_TRAINING_PLANS; i++)
+    if (plans->training[i]) drivers |= plan_drivers(plans->training[i]);
+  return drivers;
+}
+
+/* Of instruction set number `i`. */
+static ProgramFunctions functions_of(Arena *arena, LLVMModuleRef module, const LibraryParts *parts, uint32_t i) {
+  ProgramFunctions made = {.module = module, .suffix = library_kernel_suffix(arena, parts->plans[i].forward)};
+  for (uint32_t k = 0; k < parts->n_plans; k++) made.drivers |= drivers_of(&parts->plans[k]);
+  return made;
+}
+
 static Programs emit_programs(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
   void **nothing = ARENA_ARRAY(arena, void *, parts->n_plans);
   const size_t bytes = parts->n_plans * sizeof *nothing;
@@ -150,12 +168,12 @@ static Programs emit_programs(Arena *arena, LLVMModuleRef module, const LibraryP
   Blob programs = blob_new(arena, module), decodings = blob_new(arena, module), packed = blob_new(arena, module);
   for (uint32_t i = 0; i < parts->n_plans; i++) {
     const LibraryPlans *plans = &parts->plans[i];
-    const char *suffix = library_kernel_suffix(arena, plans->forward);
+    const ProgramFunctions of = functions_of(arena, module, parts, i);
     PackedTables packing = packed_tables_new(arena);
     blob_pointer(&programs, i * sizeof *nothing,
-                 emit_program(&packing, offsetof(tfm_model_programs, forward), module, plans->forward, suffix));
+                 emit_program(&packing, offsetof(tfm_model_programs, forward), plans->forward, &of));
     if (plans->decoding)
-      blob_pointer(&decodings, i * sizeof *nothing, emit_decoding(&packing, module, plans->decoding, suffix));
+      blob_pointer(&decodings, i * sizeof *nothing, emit_decoding(&packing, plans->decoding, &of));
     emit_packed_tables(&packed, i * sizeof *tables, &packing, &tables[i]);
   }
   Programs made = {.programs = blob_finish(&programs, "programs", nothing, bytes)};
@@ -166,7 +184,7 @@ static Programs emit_programs(Arena *arena, LLVMModuleRef module, const LibraryP
 
 static LLVMValueRef emit_weights(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
   if (!parts->weights) return NULL;
-  return blob_plain(arena, module, "weights", parts->weights, parts->plans[0].forward->program.weights_bytes);
+  return blob_weights(arena, module, "weights", parts->weights, parts->plans[0].forward->program.weights_bytes);
 }
 
 static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
@@ -240,18 +258,18 @@ static Plan without_names(const Training *e, const Plan *plan, uint32_t n_named)
  * must not have others. */
 static LLVMValueRef programs(const Training *e, uint32_t which, const tfm_train_graph *graph) {
   const LibraryParts *parts = e->parts;
-  tfm_packed_program *made = ARENA_ARRAY(e->arena, tfm_packed_program, parts->n_plans);
+  tfm_packed_tables *made = ARENA_ARRAY(e->arena, tfm_packed_tables, parts->n_plans);
   Blob blob = blob_new(e->arena, e->module);
   for (uint32_t i = 0; i < parts->n_plans; i++) {
     const Plan *plan = parts->plans[i].training[which];
     CHECK((which >= TRAINING_PACKING || plan->program.n_symbols == e->table->n_sizes) &&
               plan->program.n_inputs == graph->n_inputs && plan->program.n_outputs == graph->n_outputs,
           "a program of training that differs from its graph");
-    const char *suffix = library_kernel_suffix(e->arena, parts->plans[i].forward);
+    const ProgramFunctions of = functions_of(e->arena, e->module, parts, i);
     const bool is_whole = which == TRAINING_WHOLE || which == TRAINING_EVALUATE_WHOLE; /* inputs are no caller's */
     const uint32_t n_named = which >= TRAINING_PACKING || is_whole ? 0 : e->table->n_inputs;
     const Plan bare = without_names(e, plan, n_named);
-    emit_packed_program(&blob, i * sizeof *made, &bare, suffix, &made[i]);
+    emit_packed_program(&blob, i * sizeof *made, &bare, &of, &made[i]);
   }
   return blob_finish(&blob, "packed_programs", made, parts->n_plans * sizeof *made);
 }
@@ -260,7 +278,8 @@ static LLVMValueRef programs(const Training *e, uint32_t which, const tfm_train_
 static LLVMValueRef constants(const Training *e, const void *bytes, uint64_t size) {
   const char *data = bytes;
   if (!size) return NULL;
-  if (data[0] || memcmp(data, data + 1, size - 1) != 0) return plain(e, "train_constants", bytes, size);
+  if (data[0] || memcmp(data, data + 1, size - 1) != 0)
+    return blob_weights(e->arena, e->module, "train_constants", bytes, size);
   LLVMContextRef context = LLVMGetModuleContext(e->module);
   LLVMValueRef zeroes = LLVMAddGlobal(e->module, LLVMArrayType2(LLVMInt8TypeInContext(context), size), "train_zeroes");
   LLVMSetInitializer(zeroes, LLVMConstNull(LLVMGlobalGetValueType(zeroes)));
@@ -387,17 +406,6 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
 
 // ---- the module ----
 
-/* Of all programs of an instruction set. */
-static uint32_t drivers_of(const LibraryPlans *plans) {
-  const DecodingPlan *decoding = plans->decoding;
-  uint32_t drivers = plan_drivers(plans->forward);
-  if (decoding) drivers |= plan_drivers(decoding->step);
-  if (decoding && decoding->encoder) drivers |= plan_drivers(decoding->encoder);
-  for (uint32_t i = 0; i < N_TRAINING_PLANS; i++)
-    if (plans->training[i]) drivers |= plan_drivers(plans->training[i]);
-  return drivers;
-}
-
 static void emit_functions_of_module(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
   const char *prefix = parts->names->prefix;
   for (const ModuleFunction *own = module_functions; own->suffix; own++) {
@@ -411,9 +419,6 @@ LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryPa
   LLVMModuleRef module = LLVMModuleCreateWithNameInContext("library", context);
   const bool is_module = family_makes_modules(parts->plans[0].forward->target->family);
   if (is_module) module_set_pointers(module);
-  uint32_t drivers = 0;
-  for (uint32_t i = 0; i < parts->n_plans; i++) drivers |= drivers_of(&parts->plans[i]);
-  emit_drivers(arena, module, drivers);
   LLVMValueRef library = emit_tfm_library(arena, module, parts);
   if (parts->is_command) {
     emit_command(module, library, parts->weights ? NULL : parts->weights_beside);

@@ -11,8 +11,6 @@
 #include "kernels/kernel_module.h"
 #include "tfm/abi/drivers.h"
 
-#define DRIVERS "drivers" /* the global variable of a module */
-
 static LLVMContextRef context_of(LLVMModuleRef module) { return LLVMGetModuleContext(module); }
 
 LLVMValueRef module_null(LLVMModuleRef module) {
@@ -59,8 +57,8 @@ static LLVMValueRef rest_of_slot(const Blob *blob, size_t size) {
   return LLVMConstNull(LLVMArrayType2(LLVMInt8TypeInContext(context_of(blob->module)), sizeof(void *) - bytes));
 }
 
-/* A packed struct of byte strings and pointers: LLVM adds no padding of its own, so every byte lies where C put it.
- * The alignment, a cache line, is more than any member needs. */
+/* A packed struct of byte strings and pointers: LLVM adds no padding of its own, so every byte lies where C put it. It
+ * is aligned as its members need it, and no more: a library has dozens of these. */
 LLVMValueRef blob_finish(Blob *blob, const char *name, const void *bytes, size_t size) {
   if (!size) return module_null(blob->module);
   LLVMContextRef context = context_of(blob->module);
@@ -77,7 +75,7 @@ LLVMValueRef blob_finish(Blob *blob, const char *name, const void *bytes, size_t
     at = end + sizeof(void *);
   }
   LLVMValueRef value = LLVMConstStructInContext(context, parts.items, (unsigned)parts.n, true);
-  return add_constant(blob->module, name, value, 64);
+  return add_constant(blob->module, name, value, sizeof(uint64_t));
 }
 
 LLVMValueRef blob_plain(Arena *arena, LLVMModuleRef module, const char *name, const void *bytes, size_t size) {
@@ -85,11 +83,17 @@ LLVMValueRef blob_plain(Arena *arena, LLVMModuleRef module, const char *name, co
   return blob_finish(&blob, name, bytes, size);
 }
 
+LLVMValueRef blob_weights(Arena *arena, LLVMModuleRef module, const char *name, const void *bytes, size_t size) {
+  LLVMValueRef made = blob_plain(arena, module, name, bytes, size);
+  if (size) LLVMSetAlignment(made, 64);
+  return made;
+}
+
 // ---- arrays of a program, which are packed, and its kernels ----
 
 typedef struct Emission {
   Arena *arena;
-  LLVMModuleRef module;
+  const ProgramFunctions *of;
   tfm_program *program; /* a copy, with pointers into this process */
   Blob top; /* the tfm_program itself; its pointers are added in the order of its members */
   PackedTables *packed;
@@ -101,26 +105,30 @@ static void table(Emission *e, size_t member, PackedItems items) {
   blob_pointer(&e->top, member, NULL);
 }
 
+static size_t pointer_bytes(const Emission *e) { return LLVMPointerSize(LLVMGetModuleDataLayout(e->of->module)); }
+
 static void symbols(Emission *e, size_t member) {
-  const size_t bytes = LLVMPointerSize(LLVMGetModuleDataLayout(e->module));
-  pack_texts(e->packed, e->base + member, e->program->symbols, e->program->n_symbols, bytes);
+  pack_texts(e->packed, e->base + member, e->program->symbols, e->program->n_symbols, pointer_bytes(e));
+  blob_pointer(&e->top, member, NULL);
+}
+
+static void functions(Emission *e, size_t member, const char *const *names, size_t n) {
+  pack_functions(e->packed, e->base + member, names, n, pointer_bytes(e));
   blob_pointer(&e->top, member, NULL);
 }
 
 /* Kernels are declared here with their types, though only their addresses are taken: some linkers compare types. */
-static void kernels(Emission *e, size_t member, const Plan *plan, const char *suffix) {
-  LLVMContextRef context = LLVMGetModuleContext(e->module);
-  void **nothing = ARENA_ARRAY(e->arena, void *, plan->kernels.n);
-  Blob blob = blob_new(e->arena, e->module);
+static void kernels(Emission *e, size_t member, const Plan *plan) {
+  LLVMModuleRef module = e->of->module;
+  const char **names = ARENA_ARRAY(e->arena, const char *, plan->kernels.n);
   for (size_t i = 0; i < plan->kernels.n; i++) {
     const PlannedKernel *kernel = &plan->kernels.items[i];
-    const char *name = arena_printf(e->arena, "%s%s", kernel->name, suffix);
-    LLVMValueRef function = LLVMGetNamedFunction(e->module, name);
-    if (!function) function = LLVMAddFunction(e->module, name, kernel_function_type(context, kernel->spec.family));
-    LLVMSetVisibility(function, LLVMHiddenVisibility);
-    blob_pointer(&blob, i * sizeof *nothing, function);
+    names[i] = arena_printf(e->arena, "%s%s", kernel->name, e->of->suffix);
+    if (LLVMGetNamedFunction(module, names[i])) continue;
+    LLVMTypeRef type = kernel_function_type(context_of(module), kernel->spec.family);
+    LLVMSetVisibility(LLVMAddFunction(module, names[i], type), LLVMHiddenVisibility);
   }
-  blob_pointer(&e->top, member, blob_finish(&blob, "kernels", nothing, plan->kernels.n * sizeof *nothing));
+  functions(e, member, names, plan->kernels.n);
 }
 
 // ---- lengths that the program does not hold, found from the largest index into each array ----
@@ -190,36 +198,26 @@ LLVMValueRef runtime_function(LLVMModuleRef module, const char *name) {
   return function;
 }
 
-typedef struct Drivers { /* the table that is being put together */
-  Blob blob;
-  uint32_t needed;
-} Drivers;
-
-/* A function of driver number `number`; name NULL: it has none. */
-static void place_function(Drivers *to, size_t offset, uint32_t number, const char *name) {
-  const bool has_one = name && to->needed >> number & 1;
-  blob_pointer(&to->blob, offset, has_one ? runtime_function(to->blob.module, name) : NULL);
-}
-
-void emit_drivers(Arena *arena, LLVMModuleRef module, uint32_t needed) {
-  const tfm_drivers none = {0};
-  Drivers to = {blob_new(arena, module), needed};
-#define STEP_DRIVER(NAME, first, second)                                                                      \
-  place_function(&to, offsetof(tfm_drivers, of_step[TFM_DRIVER_##NAME].run), TFM_DRIVER_##NAME, first);        \
-  place_function(&to, offsetof(tfm_drivers, of_step[TFM_DRIVER_##NAME].scratch), TFM_DRIVER_##NAME, second);
-#define DRIVER(NAME, function) STEP_DRIVER(NAME, #function, NULL)
-#define SCRATCH_DRIVER(NAME, function, of_scratch) STEP_DRIVER(NAME, #function, #of_scratch)
-#define PART(NAME, Type, member, function) \
-  place_function(&to, offsetof(tfm_drivers, member), TFM_DRIVER_##NAME, #function);
+/* A tfm_drivers, which is nothing but pointers. */
+static void drivers(Emission *e, size_t member) {
+  enum { N_FUNCTIONS = sizeof(tfm_drivers) / sizeof(void *) };
+  const char *names[N_FUNCTIONS] = {0};
+#define PLACE_OF(function, number, place) \
+  if (e->of->drivers >> TFM_DRIVER_##number & 1) names[offsetof(tfm_drivers, place) / sizeof(void *)] = #function;
+#define DRIVER(NAME, function) PLACE_OF(function, NAME, of_step[TFM_DRIVER_##NAME].run)
+#define SCRATCH_DRIVER(NAME, function, of_scratch) \
+  DRIVER(NAME, function)                           \
+  PLACE_OF(of_scratch, NAME, of_step[TFM_DRIVER_##NAME].scratch)
+#define PART(NAME, Type, member, function) PLACE_OF(function, NAME, member)
 #include "tfm/abi/drivers.def"
-#undef STEP_DRIVER
-  blob_finish(&to.blob, DRIVERS, &none, sizeof none);
+#undef PLACE_OF
+  functions(e, member, names, N_FUNCTIONS);
 }
 
 // ---- all of it ----
 
 /* In the order of the members of tfm_program, which blob_pointer checks. */
-static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
+static void emit_tables(Emission *e, const Plan *plan) {
   const tfm_program *p = e->program;
   Lengths n = measure(p);
   symbols(e, MEMBER(symbols));
@@ -235,57 +233,74 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   WITH_TEXT(fault_places, p->n_fault_places, tfm_fault_place, place);
   PLAIN(weights, p->n_weights);
   PLAIN(buffers, p->n_buffers);
-  kernels(e, MEMBER(kernels), plan, suffix);
+  kernels(e, MEMBER(kernels), plan);
   WITH_TEXT(steps, p->n_steps, tfm_step, name);
   PLAIN(operands, p->n_operands);
   PLAIN(live, p->n_live);
   PLAIN(row_chains, p->n_row_chains);
   steps(e, plan);
   PLAIN(caches, p->n_caches);
-  blob_pointer(&e->top, MEMBER(drivers), LLVMGetNamedGlobal(e->module, DRIVERS));
+  drivers(e, MEMBER(drivers));
 }
 
-static Emission emission_new(PackedTables *packed, LLVMModuleRef module, const Plan *plan) {
+static Emission emission_new(PackedTables *packed, const Plan *plan, const ProgramFunctions *of) {
   tfm_program *copy = arena_copy(packed->arena, &plan->program, sizeof plan->program);
   copy->n_kernels = (uint32_t)plan->kernels.n;
   return (Emission){.arena = packed->arena,
-                    .module = module,
+                    .of = of,
                     .program = copy,
-                    .top = blob_new(packed->arena, module),
+                    .top = blob_new(packed->arena, of->module),
                     .packed = packed};
 }
 
-LLVMValueRef emit_program(PackedTables *packed, size_t base, LLVMModuleRef module, const Plan *plan,
-                          const char *suffix) {
-  Emission e = emission_new(packed, module, plan);
+LLVMValueRef emit_program(PackedTables *packed, size_t base, const Plan *plan, const ProgramFunctions *of) {
+  Emission e = emission_new(packed, plan, of);
   e.base = base;
   blob_text(&e.top, MEMBER(name), e.program->name);
   blob_text(&e.top, MEMBER(isa), e.program->isa);
-  emit_tables(&e, plan, suffix);
+  emit_tables(&e, plan);
   return blob_finish(&e.top, "program", e.program, sizeof *e.program);
+}
+
+/* How far functions are from this constant: no relocations of a loader. A module has no such distances. */
+static LLVMValueRef places_of_functions(const Blob *blob, const PackedTables *packed) {
+  LLVMModuleRef module = blob->module;
+  LLVMContextRef context = context_of(module);
+  const size_t n = packed->functions.n;
+  const bool are_pointers = LLVMPointerSize(LLVMGetModuleDataLayout(module)) == sizeof(int32_t);
+  LLVMTypeRef word = LLVMInt32TypeInContext(context), number = LLVMInt64TypeInContext(context);
+  LLVMTypeRef type = are_pointers ? LLVMPointerTypeInContext(context, 0) : word;
+  LLVMValueRef *places = ARENA_ARRAY(blob->arena, LLVMValueRef, n);
+  LLVMValueRef made = add_constant(module, "functions", LLVMConstNull(LLVMArrayType2(type, n)), sizeof(int32_t));
+  for (size_t i = 0; i < n; i++) {
+    places[i] = runtime_function(module, packed->functions.items[i]);
+    if (are_pointers) continue;
+    LLVMValueRef from = LLVMConstPtrToInt(made, number);
+    places[i] = LLVMConstTrunc(LLVMConstSub(LLVMConstPtrToInt(places[i], number), from), word);
+  }
+  LLVMSetInitializer(made, LLVMConstArray2(type, places, n));
+  return made;
 }
 
 void emit_packed_tables(Blob *blob, size_t offset, PackedTables *packed, tfm_packed_tables *made) {
   const PackedBytes bytes = pack_tables(packed, made);
   blob_pointer(blob, offset + offsetof(tfm_packed_tables, packed),
                blob_plain(blob->arena, blob->module, "packed_tables", bytes.items, bytes.n));
+  blob_pointer(blob, offset + offsetof(tfm_packed_tables, functions),
+               packed->functions.n ? places_of_functions(blob, packed) : NULL);
 }
 
-void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, tfm_packed_program *made) {
+void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const ProgramFunctions *of,
+                         tfm_packed_tables *made) {
   PackedTables tables = packed_tables_new(blob->arena);
-  Emission e = emission_new(&tables, blob->module, plan);
-  emit_tables(&e, plan, suffix);
+  Emission e = emission_new(&tables, plan, of);
+  emit_tables(&e, plan);
   tfm_program *program = e.program;
-  for (size_t i = 0; i < e.top.pointers.n; i++) {
-    const BlobPointer *pointer = &e.top.pointers.items[i];
-    memset((char *)program + pointer->offset, 0, sizeof(void *));
-    if (pointer->offset == MEMBER(kernels))
-      blob_pointer(blob, offset + offsetof(tfm_packed_program, kernels), pointer->value);
-  }
+  for (size_t i = 0; i < e.top.pointers.n; i++)
+    memset((char *)program + e.top.pointers.items[i].offset, 0, sizeof(void *));
   pack_table(&tables, TFM_PACKED_ITSELF,
              (PackedItems){program, 1, sizeof *program, packed_text(MEMBER(name)) | packed_text(MEMBER(isa))});
-  blob_pointer(blob, offset + offsetof(tfm_packed_program, drivers), LLVMGetNamedGlobal(blob->module, DRIVERS));
-  emit_packed_tables(blob, offset + offsetof(tfm_packed_program, tables), &tables, &made->tables);
+  emit_packed_tables(blob, offset, &tables, made);
 }
 
 // ---- decoding and generation ----
@@ -293,13 +308,13 @@ void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char
 #define PLACE(member) offsetof(tfm_model_programs, member)
 
 /* Pointers in the order of the members of tfm_decoding. */
-LLVMValueRef emit_decoding(PackedTables *packed, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix) {
+LLVMValueRef emit_decoding(PackedTables *packed, const DecodingPlan *plan, const ProgramFunctions *of) {
   const tfm_decoding *d = &plan->decoding;
   const tfm_program *step = &plan->step->program;
-  Blob top = blob_new(packed->arena, module);
+  Blob top = blob_new(packed->arena, of->module);
   blob_pointer(&top, offsetof(tfm_decoding, encoder),
-               plan->encoder ? emit_program(packed, PLACE(encoder), module, plan->encoder, suffix) : NULL);
-  blob_pointer(&top, offsetof(tfm_decoding, step), emit_program(packed, PLACE(step), module, plan->step, suffix));
+               plan->encoder ? emit_program(packed, PLACE(encoder), plan->encoder, of) : NULL);
+  blob_pointer(&top, offsetof(tfm_decoding, step), emit_program(packed, PLACE(step), plan->step, of));
 #define TABLE_OF_DECODING(member, n)                                                               \
   pack_table(packed, PLACE(decoding.member), (PackedItems){d->member, (n), sizeof *d->member, 0}); \
   blob_pointer(&top, offsetof(tfm_decoding, member), NULL);
@@ -309,7 +324,7 @@ LLVMValueRef emit_decoding(PackedTables *packed, LLVMModuleRef module, const Dec
 #undef TABLE_OF_DECODING
   const size_t n_ragged = d->ragged ? plan->encoder->program.n_symbols : 0;
   blob_pointer(&top, offsetof(tfm_decoding, ragged),
-               n_ragged ? blob_plain(packed->arena, module, "ragged_sizes", d->ragged, n_ragged) : NULL);
+               n_ragged ? blob_plain(packed->arena, of->module, "ragged_sizes", d->ragged, n_ragged) : NULL);
   return blob_finish(&top, "decoding", d, sizeof *d);
 }
 

@@ -36,6 +36,8 @@ void blob_text(Blob *blob, size_t offset, const char *text);
 LLVMValueRef blob_finish(Blob *blob, const char *name, const void *bytes, size_t size);
 /* Returns a constant array without pointers. */
 LLVMValueRef blob_plain(Arena *arena, LLVMModuleRef module, const char *name, const void *bytes, size_t size);
+/* The same, where kernels read it: it begins with a cache line. */
+LLVMValueRef blob_weights(Arena *arena, LLVMModuleRef module, const char *name, const void *bytes, size_t size);
 
 LLVMValueRef module_text(LLVMModuleRef module, const char *text);
 LLVMValueRef module_null(LLVMModuleRef module);
@@ -46,19 +48,22 @@ LLVMValueRef module_null(LLVMModuleRef module);
  * type is any. */
 LLVMValueRef runtime_function(LLVMModuleRef module, const char *name);
 
-/* Makes the table of the drivers that are needed (plan_drivers), to which the programs of the module will point; before
- * the first of them. */
-void emit_drivers(Arena *arena, LLVMModuleRef module, uint32_t needed);
-/* Returns a constant tfm_program, whose tables go to `packed`, for the tfm_program at `base` of a struct. Its kernels
- * are external functions, each called name + suffix. */
-LLVMValueRef emit_program(PackedTables *packed, size_t base, LLVMModuleRef module, const Plan *plan,
-                          const char *suffix);
+/* Where programs of an instruction set find functions. */
+typedef struct ProgramFunctions {
+  LLVMModuleRef module;
+  const char *suffix; /* of the names of their kernels, which other objects define */
+  uint32_t drivers;   /* those that are needed: of plan_drivers, all of the library's */
+} ProgramFunctions;
+
+/* Returns a constant tfm_program, whose tables go to `packed`, for the tfm_program at `base` of a struct. */
+LLVMValueRef emit_program(PackedTables *packed, size_t base, const Plan *plan, const ProgramFunctions *of);
 /* Ends tables: a tfm_packed_tables, to be added to the blob of several, at `offset`. */
 void emit_packed_tables(Blob *blob, size_t offset, PackedTables *packed, tfm_packed_tables *made);
-/* A tfm_packed_program, to be added to the blob of several, at `offset`. */
-void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, tfm_packed_program *made);
+/* The same of a program, which is the last of its tables. */
+void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const ProgramFunctions *of,
+                         tfm_packed_tables *made);
 /* Returns a constant tfm_decoding with its two programs; tables are those of a tfm_model_programs. */
-LLVMValueRef emit_decoding(PackedTables *packed, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix);
+LLVMValueRef emit_decoding(PackedTables *packed, const DecodingPlan *plan, const ProgramFunctions *of);
 /* Returns a constant tfm_generation; `forward` is the program that it generates with. */
 LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation,
                              const tfm_program *forward);

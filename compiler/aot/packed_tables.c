@@ -18,7 +18,8 @@ enum {
 };
 
 PackedTables packed_tables_new(Arena *arena) {
-  return (PackedTables){.arena = arena, .texts = strbuf_new(arena), .places = map_new(arena)};
+  return (PackedTables){.arena = arena, .texts = strbuf_new(arena), .places = map_new(arena),
+                        .numbers = map_new(arena)};
 }
 
 uint64_t packed_text(size_t offset) {
@@ -33,6 +34,15 @@ static uint32_t place_of_text(PackedTables *to, const char *text) {
     strbuf_add_n(&to->texts, text, strlen(text) + 1);
   }
   return (uint32_t)(uintptr_t)map_get(&to->places, text);
+}
+
+static uint32_t number_of_function(PackedTables *to, const char *name) {
+  if (!name) return 0;
+  if (!map_has(&to->numbers, name)) {
+    vec_push(to->arena, &to->functions, name);
+    map_put(&to->numbers, name, (void *)to->functions.n);
+  }
+  return (uint32_t)(uintptr_t)map_get(&to->numbers, name);
 }
 
 /* The items with places of texts where pointers were. */
@@ -70,14 +80,25 @@ void pack_table(PackedTables *to, size_t member, PackedItems table) {
   if (table.n) add_words(to, &kind, table.texts ? with_places(to, &table) : table.items, table.n);
 }
 
-void pack_texts(PackedTables *to, size_t member, const char *const *texts, size_t n, size_t bytes) {
-  char *places = ARENA_ARRAY(to->arena, char, n * bytes + 1);
+/* The kind says how wide the pointers are, and what `place_of` finds places of. */
+static void pack_pointers(PackedTables *to, const tfm_packed_table *kind, const char *const *names, size_t n,
+                          uint32_t (*place_of)(PackedTables *to, const char *name)) {
+  char *places = ARENA_ARRAY(to->arena, char, n * kind->stride + 1);
   for (size_t i = 0; i < n; i++) {
-    const uint32_t place = place_of_text(to, texts[i]);
-    memcpy(places + i * bytes, &place, sizeof place);
+    const uint32_t place = place_of(to, names[i]);
+    memcpy(places + i * kind->stride, &place, sizeof place);
   }
+  if (n) add_words(to, kind, places, n);
+}
+
+void pack_texts(PackedTables *to, size_t member, const char *const *texts, size_t n, size_t bytes) {
   const tfm_packed_table kind = {.member = (uint32_t)member, .stride = (uint32_t)bytes, .texts = packed_text(0)};
-  if (n) add_words(to, &kind, places, n);
+  pack_pointers(to, &kind, texts, n, place_of_text);
+}
+
+void pack_functions(PackedTables *to, size_t member, const char *const *names, size_t n, size_t bytes) {
+  const tfm_packed_table kind = {.member = (uint32_t)member, .stride = (uint32_t)bytes, .texts = TFM_PACKED_FUNCTIONS};
+  pack_pointers(to, &kind, names, n, number_of_function);
 }
 
 // ---- runs ----

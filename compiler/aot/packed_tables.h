@@ -1,7 +1,7 @@
 /* Tables of programs, or of what a library trains for, as few bytes: tfm_packed_tables, where their form is described.
  *
- * In: arrays of structs that hold no pointers but to texts. Out: bytes that runtime/library/unpack.c unpacks. Refuses
- * nothing. */
+ * In: arrays of structs that hold no pointers but to texts, arrays of names of functions. Out: bytes that
+ * runtime/library/unpack.c unpacks. Refuses nothing. */
 #ifndef TFM_AOT_PACKED_TABLES_H
 #define TFM_AOT_PACKED_TABLES_H
 
@@ -15,9 +15,11 @@ typedef VEC(uint8_t) PackedBytes;
 typedef struct PackedTables { /* that are being put together */
   Arena *arena;
   VEC(tfm_packed_table) tables;
-  PackedBytes bytes; /* of the tables so far, each a difference */
-  StrBuf texts;      /* of all tables, each once */
-  Map places;        /* of each text in `texts`, plus 1 */
+  PackedBytes bytes;           /* of the tables so far, each a difference */
+  StrBuf texts;                /* of all tables, each once */
+  Map places;                  /* of each text in `texts`, plus 1 */
+  VEC(const char *) functions; /* their names, each once, by number */
+  Map numbers;                 /* of each function, plus 1 */
 } PackedTables;
 
 typedef struct PackedItems {
@@ -33,6 +35,8 @@ uint64_t packed_text(size_t offset);
 void pack_table(PackedTables *to, size_t member, PackedItems table);
 /* The same for an array of pointers to texts, of `bytes` each where it is unpacked. */
 void pack_texts(PackedTables *to, size_t member, const char *const *texts, size_t n, size_t bytes);
+/* The same for an array of pointers to functions; NULL: there is none. */
+void pack_functions(PackedTables *to, size_t member, const char *const *names, size_t n, size_t bytes);
 /* Ends it: returns the packed bytes, and writes how much comes out. */
 PackedBytes pack_tables(PackedTables *tables, tfm_packed_tables *made);
 

@@ -1,7 +1,7 @@
 /* Unpacks the tables of a program, of all programs of a model, or of a training.
  *
- * In: runs of bytes, which the compiler packed. Out: tables, and pointers to them and to their texts. They are the
- * compiler's own and are not checked; nothing is refused. */
+ * In: runs of bytes, which the compiler packed. Out: tables, and pointers to them, to their texts and to functions.
+ * They are the compiler's own and are not checked; nothing is refused. */
 #include "library/unpack.h"
 
 #include <string.h>
@@ -52,13 +52,26 @@ static void point_to_texts(char *items, const tfm_packed_table *table, const cha
   }
 }
 
+static void point_to_functions(char *items, const tfm_packed_table *table, const int32_t *functions) {
+  const uintptr_t from = sizeof(void *) == BYTES_OF_PLACE ? (uintptr_t)functions : 0;
+  for (uint64_t item = 0; item < table->bytes; item += table->stride) {
+    uint32_t place;
+    memcpy(&place, items + item, sizeof place);
+    const uintptr_t function = place ? from + (uintptr_t)functions[place - 1] : 0;
+    memcpy(items + item, &function, sizeof function);
+  }
+}
+
 void tables_unpack(const tfm_packed_tables *packed, char *start, char *whole) {
   read_runs(packed->packed, (uint8_t *)start, packed->bytes);
   const tfm_packed_table *tables = (const tfm_packed_table *)(const void *)start;
   for (uint32_t i = packed->n_tables; i--;) {
     char *table = start + tables[i].offset;
     add_differences((uint32_t *)(void *)table, &tables[i]);
-    point_to_texts(table, &tables[i], start + packed->texts);
+    if (tables[i].texts == TFM_PACKED_FUNCTIONS)
+      point_to_functions(table, &tables[i], packed->functions);
+    else
+      point_to_texts(table, &tables[i], start + packed->texts);
     if (tables[i].member == TFM_PACKED_ITSELF)
       memcpy(whole, table, tables[i].bytes);
     else

@@ -1,4 +1,4 @@
-/* In: scores of a strip of queries. Out: what it gives and gets. See attention_grad_strip.h. */
+/* In: a block of queries. Out: what it gives and gets. See attention_grad_strip.h. */
 #include "steps/attention_grad_strip.h"
 
 #include <math.h>
@@ -14,6 +14,46 @@ void fetch_some(RowsAhead *ahead) {
     ahead->list++;
   }
 }
+
+// ---- products of a block ----
+
+void grad_multiply_columns(const GradBlock *block, const GradRows *rows, const GradScores *product) {
+  const GradJob *job = block->job;
+  const Grad *a = job->grad;
+  const int64_t width = a->key_width, tile_rows = a->score_rows;
+  for (int64_t key = 0; key < block->seen; key += width) {
+    const float *panel = product->packed + key * rows->columns;
+    float *to = product->strips + key / TFM_KEY_BLOCK * a->strip_floats + key % TFM_KEY_BLOCK;
+    for (int64_t at = 0; at < rows->n; at += tile_rows) {
+      const uint32_t tile = product->tiles[least_of(tile_rows, rows->n - at)];
+      KERNEL_OF(tfm_tile_kernel, job->walker->context, tile)
+      ((const float *)(rows->from + at * rows->stride), panel, to + at * TFM_STRIP_STRIDE, TFM_STRIP_STRIDE,
+       rows->columns, 0, least_of(width, block->seen - key), panel, 0);
+      fetch_some(&job->scratch->ahead);
+    }
+  }
+}
+
+void grad_give_keys(const GradBlock *block, const GradGiven *given) {
+  const GradJob *job = block->job;
+  const Grad *a = job->grad;
+  const int64_t stride = given->stride / (int64_t)sizeof(float), begun = job->item->begun, seen = block->seen;
+  for (int64_t key = 0, n; key < seen; key += n) {
+    const int64_t within = key % TFM_KEY_BLOCK;
+    n = least_of(least_of(a->step->tile_rows, (key < begun ? begun : seen) - key), TFM_KEY_BLOCK - within);
+    const tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, job->walker->context, given->tiles[n]);
+    const float *strip = given->strips + key / TFM_KEY_BLOCK * a->strip_floats + within;
+    float *c = (float *)(given->to + key * given->stride);
+    for (int64_t column = 0; column < given->columns; column += given->width) {
+      const float *panel = given->packed + column * block->n;
+      kernel(strip, panel, c + column, stride, block->n, key < begun, least_of(given->width, given->columns - column),
+             (const char *)(column + given->width < given->columns ? c + column + given->width : c + n * stride), 0);
+    }
+    fetch_some(&job->scratch->ahead);
+  }
+}
+
+// ---- strips ----
 
 static float *strip_at(const GradStrip *s, float *strips, int64_t block) {
   return strips + block * s->job->grad->strip_floats + s->at * TFM_STRIP_STRIDE;

@@ -1,7 +1,7 @@
 /* The gradient of attention, strip by strip: what a block of queries asks of the kernels once its scores are there.
  *
- * In: strips of scores, and of what they get. Out: probabilities, what queries get, and strips that the products with
- * queries and g read afterwards (step_attention_grad.c, where the loops are drawn). Refuses nothing.
+ * In: packed keys, values, queries and g of a block (step_attention_grad.c, where the loops are drawn). Out: strips of
+ * scores, and of what they get; probabilities, what queries get, what keys and values get. Refuses nothing.
  *
  * P is softmax(scores), K what dropout keeps of a strip, X what K(P) gets. A strip holds one after the other:
  *
@@ -57,7 +57,7 @@ typedef struct GradScratch {                                           /* of one
   double *totals;                          /* likewise: sums over blocks of keys */
   Epilogue keep, sum_products, through;    /* the step's kernels kept, sum_products and through, over `operands` */
   RowsAhead ahead;
-  Operand operands[TFM_MAX_OPERANDS];      /* those of the step, then TFM_GRAD_OPERANDS that lie in strips */
+  Operand operands[TFM_MAX_OPERANDS]; /* those of the step, then TFM_GRAD_OPERANDS that lie in strips */
 } GradScratch;
 
 typedef struct GradItem {
@@ -75,6 +75,29 @@ typedef struct GradJob { /* what a thread does: an item */
   GradScratch *scratch;
   GradItem *item;
 } GradJob;
+
+typedef struct GradBlock { /* n queries of an item from `first` on */
+  const GradJob *job;
+  int64_t first, n, seen; /* seen: keys that some query of the block may see */
+} GradBlock;
+
+typedef struct GradRows { /* n rows of an operand, from `from` on: bytes between them, columns of one */
+  const char *from;
+  int64_t stride, n, columns;
+} GradRows;
+
+typedef struct GradScores { /* a product of rows of queries with packed columns of keys or values, and its strips */
+  const uint32_t *tiles;
+  const float *packed;
+  float *strips;
+} GradScores;
+
+typedef struct GradGiven { /* what keys or values get: strips transposed times packed rows */
+  char *to;
+  int64_t stride, columns, width;
+  const uint32_t *tiles;
+  const float *strips, *packed;
+} GradGiven;
 
 /* Queries [row, row + rows) of an item: those of one tile or, if there are few keys, of several: a call for more rows
  * costs less by the row. */
@@ -95,8 +118,13 @@ static inline Stretch whole_rows(float *strip) {
 }
 static inline Stretch one_a_row(float *numbers) { return (Stretch){numbers, sizeof(float), 0}; }
 
+/* Rows times packed columns: scores, or g vT. A panel serves all strips while it is near. */
+void grad_multiply_columns(const GradBlock *block, const GradRows *rows, const GradScores *product);
 /* The strip from its scores on: probabilities, what they get, what its queries get. */
 void attention_grad_strip(const GradStrip *strip);
+/* to[keys] (+)= strips transposed times rows: chains over the queries, which go on from block to block. Keys that no
+ * block before this one has seen begin theirs. */
+void grad_give_keys(const GradBlock *block, const GradGiven *given);
 /* Brings a few rows of the next item nearer. */
 void fetch_some(RowsAhead *ahead);
 static inline int64_t grad_stride(const Grad *a, const Operand *operand) { return operand->strides[a->step->rank - 2]; }

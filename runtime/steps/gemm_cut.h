@@ -59,8 +59,9 @@ typedef struct Block { /* of rows: the one that a thread works on */
 /* The bytes of the first k rows of a panel. k is a multiple of what lies together (forms.def), or all there
  * are. Not part of each caller, because all libraries have this code. */
 int64_t gemm_panel_bytes(const tfm_gemm_step *step, int64_t k);
+/* With scales, which are all that columns of no steps have. */
 static inline int64_t full_panel_bytes(const tfm_gemm_step *step) {
-  return tfm_column_bytes(step->form, step->k) * step->panel;
+  return gemm_panel_bytes(step, step->k) + tfm_column_bytes(step->form, 0) * step->panel;
 }
 
 /* Rows of whole numbers take less room, and their sums have no order (INT8, INT4), or that of k (MIXED forms): long

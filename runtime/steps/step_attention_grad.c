@@ -16,9 +16,12 @@
  *
  *   items            heads of sequences                  units, which threads share; keys and values are packed
  *     blocks         GRADIENT_STRIPS tiles of queries    their strips: scratch, the second-level cache
- *       products     scores = q kT; what p gets = g vT   multiply_columns: panels, within them tiles
- *       strips       rows whose scores stay near         attention_grad_strip.c: probabilities, and what queries get
- *       products     what values get; what keys get      give_keys: tiles of keys, within them panels */
+ *       products     scores = q kT; what p gets = g vT   grad_multiply_columns: panels, within them tiles
+ *       strips       rows whose scores stay near         attention_grad_strip: probabilities, and what queries get
+ *       products     what values get; what keys get      grad_give_keys: tiles of keys, within them panels
+ *
+ * The three inner ones are in attention_grad_strip.c; what is here, once an item or a block, is small rather than fast
+ * (CMakeLists.txt). */
 #include <string.h>
 
 #include "base/allocate.h"
@@ -107,13 +110,8 @@ static void pack_columns(const GradJob *job, const char *rows, const Operand *op
   panels_pack(&panels, packed);
 }
 
-typedef struct Rows { /* n rows of an operand, from `from` on: bytes between them, columns of one */
-  const char *from;
-  int64_t stride, n, columns;
-} Rows;
-
 /* Rows as rows of panels. */
-static void pack_rows(const GradJob *job, uint32_t kernel, const Rows *rows, int64_t width, float *packed) {
+static void pack_rows(const GradJob *job, uint32_t kernel, const GradRows *rows, int64_t width, float *packed) {
   const PanelJob panels = {.pack = KERNEL_OF(tfm_pack_kernel, job->walker->context, kernel),
                            .from = rows->from,
                            .bytes = sizeof(float),
@@ -130,35 +128,38 @@ static void clear_rows(char *rows, int64_t stride, int64_t n, int64_t columns) {
   for (int64_t i = 0; i < n; i++) memset(rows + i * stride, 0, (size_t)columns * sizeof(float));
 }
 
-static int64_t last_key_of(const tfm_context *context, const Grad *a, int64_t item) {
+/* What an operand has for the item at these coordinates. They are divisions, so an item has them once. */
+static char *grad_place(const tfm_context *context, const Grad *a, const Operand *operand, const int64_t *at) {
+  return element_address(context, operand, items_distance(&a->batch, operand->strides, at));
+}
+
+static int64_t last_key_of(const tfm_context *context, const Grad *a, const int64_t *at) {
   if (!a->step->padding) return a->keys;
   const Operand *operand = &context->run.operands[a->step->first_operand + a->step->padding];
-  return last_live_key(items_address(context, &a->batch, operand, item), operand->strides[a->step->rank - 1], a->keys,
+  return last_live_key(grad_place(context, a, operand, at), operand->strides[a->step->rank - 1], a->keys,
                        a->step->padding_true);
 }
 
-static LiveRows live_queries_of(const tfm_context *context, const Grad *a, int64_t item) {
+static LiveRows live_queries_of(const tfm_context *context, const Grad *a, const int64_t *at) {
   const Operand *mask = &a->operands->mask;
   if (!a->step->live) return (LiveRows){0};
-  return live_rows_at(context, a->step->live, items_address(context, &a->batch, mask, item), grad_stride(a, mask));
+  return live_rows_at(context, a->step->live, grad_place(context, a, mask, at), grad_stride(a, mask));
 }
 
 static GradItem item_at(const tfm_context *context, const Grad *a, int64_t number) {
   const struct attention_grad_operands *of = a->operands;
   int64_t at[TFM_MAX_RANK];
   items_coordinates(&a->batch, number, at);
-#define PLACE(operand) element_address(context, &(operand), items_distance(&a->batch, (operand).strides, at))
   return (GradItem){.number = number,
-                    .q = PLACE(of->q),
-                    .k = PLACE(of->k),
-                    .v = PLACE(of->v),
-                    .g = PLACE(of->g),
-                    .c = PLACE(of->c),
-                    .dk = PLACE(of->dk),
-                    .dv = PLACE(of->dv),
-                    .limit = last_key_of(context, a, number),
-                    .live = live_queries_of(context, a, number)};
-#undef PLACE
+                    .q = grad_place(context, a, &of->q, at),
+                    .k = grad_place(context, a, &of->k, at),
+                    .v = grad_place(context, a, &of->v, at),
+                    .g = grad_place(context, a, &of->g, at),
+                    .c = grad_place(context, a, &of->c, at),
+                    .dk = grad_place(context, a, &of->dk, at),
+                    .dv = grad_place(context, a, &of->dv, at),
+                    .limit = last_key_of(context, a, at),
+                    .live = live_queries_of(context, a, at)};
 }
 
 /* Packs the keys and values of the item. */
@@ -166,8 +167,8 @@ static void pack_item(const GradJob *job) {
   const Grad *a = job->grad;
   const GradScratch *scratch = job->scratch;
   const tfm_attention_grad_step *step = a->step;
-  const Rows k = {job->item->k, grad_stride(a, &a->operands->k), job->item->limit, step->h};
-  const Rows v = {job->item->v, grad_stride(a, &a->operands->v), job->item->limit, step->e};
+  const GradRows k = {job->item->k, grad_stride(a, &a->operands->k), job->item->limit, step->h};
+  const GradRows v = {job->item->v, grad_stride(a, &a->operands->v), job->item->limit, step->e};
   pack_columns(job, k.from, &a->operands->k, step->h, scratch->key_columns);
   if (step->is_forward) {
     pack_rows(job, step->pack_e, &v, step->e_width, scratch->key_rows);
@@ -179,69 +180,12 @@ static void pack_item(const GradJob *job) {
 
 // ---- blocks of queries ----
 
-typedef struct QueryBlock { /* n queries of an item from `first` on */
-  const GradJob *job;
-  int64_t first, n, seen; /* seen: keys that some query of the block may see */
-} QueryBlock;
-
-typedef struct Scored { /* a product of rows of queries with packed columns of keys or values, and its strips */
-  const uint32_t *tiles;
-  const float *packed;
-  float *strips;
-} Scored;
-
-/* Rows times packed columns: scores, or g vT. A panel serves all strips while it is near. */
-static void multiply_columns(const QueryBlock *block, const Rows *rows, const Scored *product) {
-  const GradJob *job = block->job;
-  const Grad *a = job->grad;
-  const int64_t width = a->key_width, tile_rows = a->score_rows;
-  for (int64_t key = 0; key < block->seen; key += width) {
-    const float *panel = product->packed + key * rows->columns;
-    float *to = product->strips + key / TFM_KEY_BLOCK * a->strip_floats + key % TFM_KEY_BLOCK;
-    for (int64_t at = 0; at < rows->n; at += tile_rows) {
-      const uint32_t tile = product->tiles[least_of(tile_rows, rows->n - at)];
-      KERNEL_OF(tfm_tile_kernel, job->walker->context, tile)
-      ((const float *)(rows->from + at * rows->stride), panel, to + at * TFM_STRIP_STRIDE, TFM_STRIP_STRIDE,
-       rows->columns, 0, least_of(width, block->seen - key), panel, 0);
-      fetch_some(&job->scratch->ahead);
-    }
-  }
-}
-
-typedef struct Given { /* what keys or values get: strips transposed times packed rows */
-  char *to;
-  int64_t stride, columns, width;
-  const uint32_t *tiles;
-  const float *strips, *packed;
-} Given;
-
-/* to[keys] (+)= strips transposed times rows: chains over the queries, which go on from block to block. Keys that no
- * block before this one has seen begin theirs. */
-static void give_keys(const QueryBlock *block, const Given *given) {
-  const GradJob *job = block->job;
-  const Grad *a = job->grad;
-  const int64_t stride = given->stride / (int64_t)sizeof(float), begun = job->item->begun, seen = block->seen;
-  for (int64_t key = 0, n; key < seen; key += n) {
-    const int64_t within = key % TFM_KEY_BLOCK;
-    n = least_of(least_of(a->step->tile_rows, (key < begun ? begun : seen) - key), TFM_KEY_BLOCK - within);
-    const tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, job->walker->context, given->tiles[n]);
-    const float *strip = given->strips + key / TFM_KEY_BLOCK * a->strip_floats + within;
-    float *c = (float *)(given->to + key * given->stride);
-    for (int64_t column = 0; column < given->columns; column += given->width) {
-      const float *panel = given->packed + column * block->n;
-      kernel(strip, panel, c + column, stride, block->n, key < begun, least_of(given->width, given->columns - column),
-             (const char *)(column + given->width < given->columns ? c + column + given->width : c + n * stride), 0);
-    }
-    fetch_some(&job->scratch->ahead);
-  }
-}
-
 static int64_t keys_seen(const Grad *a, const GradItem *item, int64_t end_row) {
   return a->step->causal ? least_of(item->limit, greatest_of(0, end_row + a->causal_offset)) : item->limit;
 }
 
 /* Strips of a block, which are scores yet: of as many rows at a time as stay near. */
-static void run_query_strips(const QueryBlock *block) {
+static void run_query_strips(const GradBlock *block) {
   const int64_t tile_rows = block->job->grad->step->tile_rows;
   const int64_t rows = tile_rows * greatest_of(1, NEAR_SCORES / (least_of(block->seen, TFM_KEY_BLOCK) * tile_rows));
   for (int64_t at = 0; at < block->n; at += rows) {
@@ -250,7 +194,7 @@ static void run_query_strips(const QueryBlock *block) {
   }
 }
 
-static void run_query_block(const QueryBlock *block) {
+static void run_query_block(const GradBlock *block) {
   const GradJob *job = block->job;
   const Grad *a = job->grad;
   const GradScratch *scratch = job->scratch;
@@ -258,8 +202,8 @@ static void run_query_block(const QueryBlock *block) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
   const int64_t first = block->first, n = block->n;
-  const Rows q = {item->q + first * grad_stride(a, &of->q), grad_stride(a, &of->q), n, step->h};
-  const Rows g = {item->g + first * grad_stride(a, &of->g), grad_stride(a, &of->g), n, step->e};
+  const GradRows q = {item->q + first * grad_stride(a, &of->q), grad_stride(a, &of->q), n, step->h};
+  const GradRows g = {item->g + first * grad_stride(a, &of->g), grad_stride(a, &of->g), n, step->e};
   if (block->seen == 0) {
     clear_rows(item->c + first * grad_stride(a, &of->c), grad_stride(a, &of->c), n, a->columns);
     return;
@@ -267,15 +211,15 @@ static void run_query_block(const QueryBlock *block) {
   if (!step->is_forward) {
     pack_rows(job, step->pack_h, &q, step->h_width, scratch->query_rows);
     pack_rows(job, step->pack_e, &g, step->e_width, scratch->g_rows);
-    multiply_columns(block, &g, &(Scored){a->gv_tiles, scratch->value_columns, scratch->back});
+    grad_multiply_columns(block, &g, &(GradScores){a->gv_tiles, scratch->value_columns, scratch->back});
   }
-  multiply_columns(block, &q, &(Scored){a->qk_tiles, scratch->key_columns, scratch->p});
+  grad_multiply_columns(block, &q, &(GradScores){a->qk_tiles, scratch->key_columns, scratch->p});
   run_query_strips(block);
   if (step->is_forward) return;
-  give_keys(block, &(Given){item->dv, grad_stride(a, &of->dv), step->e, step->e_width, step->v_tiles, scratch->kept,
-                            scratch->g_rows});
-  give_keys(block, &(Given){item->dk, grad_stride(a, &of->dk), step->h, step->h_width, step->k_tiles, scratch->back,
-                            scratch->query_rows});
+  grad_give_keys(block, &(GradGiven){item->dv, grad_stride(a, &of->dv), step->e, step->e_width, step->v_tiles,
+                                     scratch->kept, scratch->g_rows});
+  grad_give_keys(block, &(GradGiven){item->dk, grad_stride(a, &of->dk), step->h, step->h_width, step->k_tiles,
+                                     scratch->back, scratch->query_rows});
   item->begun = block->seen;
 }
 
@@ -283,7 +227,7 @@ static void run_query_block(const QueryBlock *block) {
 static void run_queries(const GradJob *job, int64_t row, int64_t end) {
   for (int64_t n; row < end; row += n) {
     n = least_of(job->grad->block_rows, end - row);
-    run_query_block(&(QueryBlock){job, row, n, keys_seen(job->grad, job->item, row + n)});
+    run_query_block(&(GradBlock){job, row, n, keys_seen(job->grad, job->item, row + n)});
   }
 }
 
@@ -331,8 +275,10 @@ static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number
   ahead->list = ahead->n = 0;
   ahead->row = 0;
   if (number >= a->items || (a->keys + a->queries) * (step->h + step->e) > MOST_FETCHED) return;
+  int64_t at[TFM_MAX_RANK];
+  items_coordinates(&a->batch, number, at);
 #define ROWS(member, n, columns) \
-  add_rows_ahead(ahead, items_address(context, &a->batch, &of->member, number), grad_stride(a, &of->member), n, columns)
+  add_rows_ahead(ahead, grad_place(context, a, &of->member, at), grad_stride(a, &of->member), n, columns)
   ROWS(k, a->keys, step->h);
   ROWS(v, a->keys, step->e);
   ROWS(q, a->queries, step->h);

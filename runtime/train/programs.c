@@ -26,17 +26,15 @@ typedef struct Unpacked { /* a program; the tables follow it */
   uint64_t tables[];
 } Unpacked;
 
-static uint64_t unpacked_bytes(const tfm_packed_program *packed) { return sizeof(Unpacked) + packed->tables.bytes; }
+static uint64_t unpacked_bytes(const tfm_packed_tables *packed) { return sizeof(Unpacked) + packed->bytes; }
 
-const tfm_program *training_unpack(const tfm_packed_program *packed, const tfm_allocator *allocator) {
+const tfm_program *training_unpack(const tfm_packed_tables *packed, const tfm_allocator *allocator) {
   const uint64_t bytes = unpacked_bytes(packed);
   Unpacked *made = allocate(allocator, bytes, ALIGNMENT);
   if (!made) return NULL;
   made->allocator = *allocator;
   made->bytes = bytes;
-  tables_unpack(&packed->tables, (char *)made->tables, (char *)&made->program);
-  made->program.kernels = packed->kernels;
-  made->program.drivers = packed->drivers;
+  tables_unpack(packed, (char *)made->tables, (char *)&made->program);
   return &made->program;
 }
 

@@ -74,7 +74,7 @@ struct tfm_trainer {
 /* Which of the programs of each graph this CPU runs. */
 tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_error *error);
 /* The program with its tables, in memory of its own; NULL: there is no memory. */
-const tfm_program *training_unpack(const tfm_packed_program *packed, const tfm_allocator *allocator);
+const tfm_program *training_unpack(const tfm_packed_tables *packed, const tfm_allocator *allocator);
 void training_free_unpacked(const tfm_program *program);
 /* The same training with its tables, in memory of its own; itself if they are not packed. NULL: there is no memory. */
 const tfm_training *training_unpack_tables(const tfm_training *training, const tfm_allocator *allocator);

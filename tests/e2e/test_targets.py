@@ -26,7 +26,7 @@ MODELS, MOST_OF_X86_64 = pathlib.Path(__file__).resolve().parents[2] / "models",
 DOUBLE_FLOATS = 4  # of e_flags: floats are passed in registers of their own
 PT_LOAD, PT_GNU_RELRO, PT_DYNAMIC = 1, 0x6474E552, 2
 DT_NEEDED, DT_INIT, DT_TEXTREL, DT_INIT_ARRAY, DT_FLAGS_1, DF_1_NOW = 1, 12, 22, 25, 0x6FFFFFFB, 1
-DT_STRTAB, DT_STRSZ = 5, 10
+DT_STRTAB, DT_STRSZ, DT_RELACOUNT = 5, 10, 0x6FFFFFF9
 # glibc; its loader holds the guard of the stack where that is a variable.
 C_LIBRARY, C_LOADER = {b"libc.so.6"}, {AARCH64: {b"ld-linux-aarch64.so.1"}, RISCV64: {b"ld-linux-riscv64-lp64d.so.1"}}
 
@@ -133,6 +133,12 @@ class Libraries(Case):
             bytes_of[triple] = sum(s[4] for s in segments(self.bytes("libbert.so")) if s[0] == PT_LOAD)
         for triple in self.held:
             self.assertLess(bytes_of[triple] / bytes_of[HOME], MOST_OF_X86_64, triple)
+
+    def test_functions_need_no_relocations(self):
+        """Kernels and drivers are told by distances: what the loader has to change are pointers of a few structs."""
+        for triple in [HOME, *self.held]:
+            self.tfmc("compile", MODELS / "bert.tfm", "--cc=none", f"--target={triple}", "-q", "-o", "libbert.so")
+            self.assertLess(dict(dynamic(self.bytes("libbert.so")))[DT_RELACOUNT], 30, triple)
 
     def test_it_is_told_here_and_not_run(self):
         for triple in self.held:

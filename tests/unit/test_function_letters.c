@@ -95,7 +95,7 @@ Test(function_letters, kernels_are_declared_with_the_type_they_are_defined_with)
   LLVMModuleRef defined = kernels_module(context, plan);
   LLVMModuleRef tables = LLVMModuleCreateWithNameInContext("tables", context);
   PackedTables packed = packed_tables_new(arena);
-  emit_program(&packed, 0, tables, plan, "");
+  emit_program(&packed, 0, plan, &(ProgramFunctions){tables, "", plan_drivers(plan)});
   cr_assert_gt(plan->kernels.n, 3);
   for (size_t i = 0; i < plan->kernels.n; i++) {
     const char *name = plan->kernels.items[i].name;

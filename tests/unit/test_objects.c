@@ -74,8 +74,9 @@ Test(objects, are_loaded_and_linked) {
   cr_expect_str_eq(library->model, "m");
   cr_expect_eq(library->n_programs, 1);
   cr_expect_str_eq(library->programs[0]->isa, "x86-64");
+  const int32_t *functions = library->packed->functions; /* the first ones are kernels */
   for (uint32_t i = 0; i < library->programs[0]->n_kernels; i++) {
-    const char *kernel = library->programs[0]->kernels[i];
+    const char *kernel = (const char *)functions + functions[i];
     cr_expect(kernel >= code.memory && kernel < code.memory + code.size, "kernel %u lies outside", i);
   }
   objects_unload(&code);

@@ -80,7 +80,7 @@ static Values values_of(const tfm_parameter *p) {
   }
 }
 
-void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values) {
+__attribute__((cold)) void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values) {
   const Values of = values_of(parameter);
   const uint64_t h = hash_of(parameter->path);
   const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32) ^ 0xFFFFFFFEu};

@@ -2,8 +2,7 @@
  *
  * Every step is run by way of this table, and what only some programs have is called by way of it. Nothing else in the
  * runtime refers to these functions: so a library, whose table has those that its programs need (plan_drivers in the
- * compiler chooses them), is linked without the others. They are pointers, each with a relocation, in one table for all
- * programs of a library; see decision 21. */
+ * compiler chooses them), is linked without the others; see decision 21. */
 #ifndef TFM_DRIVERS_H
 #define TFM_DRIVERS_H
 

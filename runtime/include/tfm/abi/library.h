@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-enum { TFM_LIBRARY_ABI = 8 }; /* goes up when a struct below or the meaning of a member changes */
+enum { TFM_LIBRARY_ABI = 9 }; /* goes up when a struct below or the meaning of a member changes */
 
 /* Where the members of the model's args struct are (args.def), in bytes from its beginning: for each group an offset
  * for each symbol, input or output; 0: it has no such member. A group without any is NULL. Capacity 0: the caller

@@ -23,10 +23,11 @@ typedef struct tfm_train_input {
 
 typedef struct tfm_train_graph {
   const tfm_train_input *inputs;
-  const tfm_packed_program *programs; /* one per instruction set, as of the library; NULL: the engine knows the graph */
-  const void *weights;                /* packed: constants of the text */
-  uint32_t n_inputs, n_outputs;       /* n_outputs 0: there is no graph */
-  uint32_t draws;                     /* it reads masks of dropout; else their content does not matter */
+  /* One per instruction set, as of the library, which is the last of its tables; NULL: the engine knows the graph. */
+  const tfm_packed_tables *programs;
+  const void *weights;          /* packed: constants of the text */
+  uint32_t n_inputs, n_outputs; /* n_outputs 0: there is no graph */
+  uint32_t draws;               /* it reads masks of dropout; else their content does not matter */
 } tfm_train_graph;
 
 // ---- results that mix items ----
