@@ -128,38 +128,35 @@ static void clear_rows(char *rows, int64_t stride, int64_t n, int64_t columns) {
   for (int64_t i = 0; i < n; i++) memset(rows + i * stride, 0, (size_t)columns * sizeof(float));
 }
 
-/* What an operand has for the item at these coordinates. They are divisions, so an item has them once. */
-static char *grad_place(const tfm_context *context, const Grad *a, const Operand *operand, const int64_t *at) {
-  return element_address(context, operand, items_distance(&a->batch, operand->strides, at));
-}
-
-static int64_t last_key_of(const tfm_context *context, const Grad *a, const int64_t *at) {
+static int64_t last_key_of(const tfm_context *context, const Grad *a, int64_t item) {
   if (!a->step->padding) return a->keys;
   const Operand *operand = &context->run.operands[a->step->first_operand + a->step->padding];
-  return last_live_key(grad_place(context, a, operand, at), operand->strides[a->step->rank - 1], a->keys,
+  return last_live_key(items_address(context, &a->batch, operand, item), operand->strides[a->step->rank - 1], a->keys,
                        a->step->padding_true);
 }
 
-static LiveRows live_queries_of(const tfm_context *context, const Grad *a, const int64_t *at) {
+static LiveRows live_queries_of(const tfm_context *context, const Grad *a, int64_t item) {
   const Operand *mask = &a->operands->mask;
   if (!a->step->live) return (LiveRows){0};
-  return live_rows_at(context, a->step->live, grad_place(context, a, mask, at), grad_stride(a, mask));
+  return live_rows_at(context, a->step->live, items_address(context, &a->batch, mask, item), grad_stride(a, mask));
 }
 
-static GradItem item_at(const tfm_context *context, const Grad *a, int64_t number) {
+/* Where an item lies; what of it is live is found when its turn comes. */
+static void place_item(const tfm_context *context, const Grad *a, int64_t number, GradItem *item) {
   const struct attention_grad_operands *of = a->operands;
   int64_t at[TFM_MAX_RANK];
   items_coordinates(&a->batch, number, at);
-  return (GradItem){.number = number,
-                    .q = grad_place(context, a, &of->q, at),
-                    .k = grad_place(context, a, &of->k, at),
-                    .v = grad_place(context, a, &of->v, at),
-                    .g = grad_place(context, a, &of->g, at),
-                    .c = grad_place(context, a, &of->c, at),
-                    .dk = grad_place(context, a, &of->dk, at),
-                    .dv = grad_place(context, a, &of->dv, at),
-                    .limit = last_key_of(context, a, at),
-                    .live = live_queries_of(context, a, at)};
+  item->number = number;
+#define PLACE(member) \
+  item->member = element_address(context, &of->member, items_distance(&a->batch, of->member.strides, at));
+  PLACE(q)
+  PLACE(k)
+  PLACE(v)
+  PLACE(g)
+  PLACE(c)
+  PLACE(dk)
+  PLACE(dv)
+#undef PLACE
 }
 
 /* Packs the keys and values of the item. */
@@ -269,16 +266,13 @@ static int64_t tiles_of_item(const Grad *a) {
 }
 
 /* What the next item reads, and the lines that it writes, come from far away and have the time of this one for it. */
-static void plan_fetch(const tfm_context *context, const Grad *a, int64_t number, RowsAhead *ahead) {
+static void plan_fetch(const Grad *a, const GradItem *next, RowsAhead *ahead) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
   ahead->list = ahead->n = 0;
   ahead->row = 0;
-  if (number >= a->items || (a->keys + a->queries) * (step->h + step->e) > MOST_FETCHED) return;
-  int64_t at[TFM_MAX_RANK];
-  items_coordinates(&a->batch, number, at);
-#define ROWS(member, n, columns) \
-  add_rows_ahead(ahead, grad_place(context, a, &of->member, at), grad_stride(a, &of->member), n, columns)
+  if (next->number < 0 || (a->keys + a->queries) * (step->h + step->e) > MOST_FETCHED) return;
+#define ROWS(member, n, columns) add_rows_ahead(ahead, next->member, grad_stride(a, &of->member), n, columns)
   ROWS(k, a->keys, step->h);
   ROWS(v, a->keys, step->e);
   ROWS(q, a->queries, step->h);
@@ -327,12 +321,20 @@ void step_attention_grad(Walker *walker, const tfm_step *step) {
   set_terms(walker->context, &a, &scratch);
   Claimer claimer = walker_claimer(walker, 1, a.items);
   int64_t ignored, number;
-  while (share_claim(&claimer, &ignored, &number)) {
-    GradItem item = item_at(walker->context, &a, number);
-    const GradJob job = {.walker = walker, .grad = &a, .scratch = &scratch, .item = &item};
+  GradItem items[2]; /* this one and the next, in turn: mostly a thread's next item is the one behind */
+  items[0].number = items[1].number = -1;
+  for (int turn = 0; share_claim(&claimer, &ignored, &number); turn = !turn) {
+    GradItem *item = &items[turn], *next = &items[!turn];
+    if (item->number != number) place_item(walker->context, &a, number, item);
+    item->begun = 0;
+    item->limit = last_key_of(walker->context, &a, number);
+    item->live = live_queries_of(walker->context, &a, number);
+    const GradJob job = {.walker = walker, .grad = &a, .scratch = &scratch, .item = item};
     pack_item(&job);
-    plan_fetch(walker->context, &a, number + 1, &scratch.ahead);
+    next->number = -1;
+    if (number + 1 < a.items) place_item(walker->context, &a, number + 1, next);
+    plan_fetch(&a, next, &scratch.ahead);
     run_live_queries(&job);
-    if (!a.step->is_forward) clear_unseen(&a, &item);
+    if (!a.step->is_forward) clear_unseen(&a, item);
   }
 }
