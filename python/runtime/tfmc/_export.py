@@ -69,7 +69,7 @@ def exported(module, inputs, sizes, dropout, training):
         guards = [joined(guard, names) for guard in getattr(program, "_guards_code", [])]
         program._guards_code = []  # tfmc makes its own checks
         return renamed(cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN)), guards, lines
-    except UsageError:
+    except (CompileError, UsageError):
         raise
     except Exception as error:  # torch raises many kinds
         if lines.recurrent:

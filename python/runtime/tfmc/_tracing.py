@@ -1,7 +1,7 @@
 """How a module is traced by torch.export: what is changed in torch for that time, and what is cut up afterwards.
 
 What comes in is torch, or an exported program; what goes out is torch as it was, or the program with operations of the
-table where torch can say one that is not there by others. Refuses nothing.
+table where torch can say one that is not there by others. Refused is linspace of integers by a size.
 """
 import contextlib
 import copy
@@ -17,7 +17,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ._aten_complex import COMPLEX
-from ._errors import UsageError
+from ._errors import CompileError
 
 VMAP = getattr(getattr(torch, "_functorch", None), "vmap", None)
 TORCH, OURS = os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep
@@ -77,8 +77,8 @@ def spaced(function):
             return function(start, end, steps, **named)
         kind = named.get("dtype") or torch.get_default_dtype()
         if not kind.is_floating_point:
-            raise UsageError(f"from_torch cannot take linspace of {str(kind)[6:]} with {steps} elements, at {':'.join(map(str, caller()))}: "
-                             "compute them with arange and //")
+            raise CompileError(f"from_torch cannot take linspace of {str(kind)[6:]} with as many elements as a run chooses, at "
+                               f"{':'.join(map(str, caller()))}: compute them with arange and //")
         places = torch.arange(steps)
         step = (end - start) / torch.full((), steps - 1, dtype=kind).clamp(min=1)
         return torch.where(places * 2 < steps, start + places * step, end - (steps - 1 - places) * step).to(kind)

@@ -465,7 +465,9 @@ class Trainer(_core.Trainer):
 
     def _constants(self):
         """Weights of the text that no state_dict has as such: plain tensors, and buffers of integers, which are f32 here."""
-        return {*self.source.constants, *self.source.state} if self.source is not None else ()
+        if self.source is None:
+            return ()
+        return {*self.source.constants, *(name for name, kept in self.source.state.items() if not isinstance(kept, str))}
 
     def _names_of_state(self):
         """Names of state_dict -> path; None: the text does not use it."""
