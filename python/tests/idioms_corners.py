@@ -265,3 +265,52 @@ class EdgesOfFilters(nn.Module):
                 F.max_pool1d(x, 3, stride=2, padding=1), F.avg_pool1d(x, 4, 2, padding=1, count_include_pad=False),
                 F.interpolate(image, scale_factor=1.5, mode="bilinear", align_corners=False), F.interpolate(x, scale_factor=2), F.glu(x, 1),
                 F.adaptive_avg_pool2d(image, (4, 5)), F.lp_pool1d(x.abs(), 2, 3), F.unfold(image, 3, padding=1, stride=2))
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": {0: "batch", 1: "time"}})
+class Mapped(nn.Module):
+    """vmap that takes and leaves its axis at other places than the first."""
+    def __init__(self):
+        super().__init__()
+        self.layer, self.w = nn.Linear(4, 4), nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x):
+        each = torch.func.vmap(self.layer, in_dims=1, out_dims=1)(x)
+        outer = torch.func.vmap(torch.outer, in_dims=(1, 1), out_dims=1)(x[..., 0], x[..., 1])
+        return each, outer, torch.func.vmap(lambda a: (a @ self.w, a.sum(0)), out_dims=(-1, 0))(x)
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": {0: "batch", 1: "time"}})
+class RandomSlopes(nn.Module):
+    """RReLU in evaluation mode has the mean of its slopes."""
+    def __init__(self):
+        super().__init__()
+        self.act, self.own = nn.RReLU(inplace=True), nn.RReLU(0.1, 0.5)
+
+    def forward(self, x):
+        return self.act(x * 2), self.own(x), nn.functional.rrelu(x, upper=0.6)
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": {0: "batch", 1: "time"}}, refused=["rrelu in training mode", "idioms_corners.py:"])
+class DrawnSlopes(nn.Module):
+    def forward(self, x):
+        return nn.functional.rrelu(x, training=True)
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": {0: "batch", 1: "time"}}, refused=["torch.empty", "idioms_corners.py:", "use torch.zeros"])
+class Unset(nn.Module):
+    def forward(self, x):
+        y = torch.empty(x.shape)
+        y[..., :2] = x[..., :2]
+        return y / y
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": {0: "batch", 1: "time"}}, refused=["within the autocast at", "idioms_corners.py:", "leave out the autocast"])
+class Cast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.layer(x)

@@ -1,6 +1,8 @@
 """Modules that cut a size that a run chooses into parts and join it again (see idioms_table.py). The parts are written as
 numbers, as quotients of sizes, and as -1.
 """
+import math
+
 from idioms_table import floats, idiom, nn, torch
 
 N = {"x": {0: "n"}}
@@ -99,3 +101,35 @@ class OneNameForTwo(nn.Module):
     """The same, by one name, which both have in the example alone."""
     def forward(self, w, x, y):
         return (w[:, 8:] + x).sum(0) + y.view(2, -1).sum(0)
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": {0: "batch", 1: "time"}}, ((3, 8), (2, 7), (1, 1), (2, 5)))
+class WholeFractions(nn.Module):
+    """Sizes by ceil and floor of quotients, and ranges of fractions as TransformerXL writes them."""
+    def forward(self, x):
+        t = x.shape[1]
+        down, up = torch.arange(t - 1, -1, -1.0), torch.arange(0.0, t)
+        return (x[:, :math.ceil(t / 4)], torch.arange(math.floor(t / 3) + 1), x * down[:, None] + up[:, None], torch.arange(0.0, t, 0.5),
+                torch.arange(1 - t, t, 1.0), torch.arange(1, t + 1, 2.0))
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": {0: "batch", 1: "time"}}, ((3, 8), (2, 7), (1, 1), (2, 5)))
+class Spaced(nn.Module):
+    """Places between -1 and 1, as Perceiver has them, as many as there are steps; or between ends that are sizes."""
+    def forward(self, x):
+        t = x.shape[1]
+        places = torch.linspace(-1.0, 1.0, steps=t)
+        return (x * places[:, None], x * torch.linspace(0.5 / t, 1 - 0.5 / t, t)[:, None], torch.linspace(0, t - 1, 3), torch.linspace(2, 7, t + 1),
+                x * torch.linspace(x.mean(), x.max(), t)[:, None])
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": {0: "batch", 1: "time"}}, refused=["linspace of int64", "idioms_sizes.py:", "arange"])
+class SpacedIntegers(nn.Module):
+    def forward(self, x):
+        return x * torch.linspace(0, 9, x.shape[1], dtype=torch.long)[:, None]
+
+
+@idiom(lambda b, t: {"x": floats(b, t, 4)}, {"x": {0: "batch", 1: "time"}}, refused=["linspace in int64", "idioms_sizes.py:"])
+class SpacedConstants(nn.Module):
+    def forward(self, x):
+        return x * torch.linspace(0, 9, 4, dtype=torch.long)

@@ -331,6 +331,31 @@ class Objectives(Case):
                               ({"ids": (5, 2)}, "least and the greatest"), ({"ids": (0, 8)}, "holds 0 to 9"), ({"ids": (0, 9.5)}, "least and the greatest")):
             self.refused(tfmc.UsageError, words, tfmc.from_torch, module, {"ids": IDS}, ranges=ranges, **call)
 
+    def test_weights_of_a_module_with_buffers_of_integers(self):
+        """They are weights of the text, and stay what they are in the module."""
+        class Offsets(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = nn.Embedding(20, 4)
+                self.register_buffer("first", torch.tensor([0, 5, 10, 15]))
+                self.register_buffer("shown", torch.tensor([True, False, True, True]))
+
+            def forward(self, at):
+                return (self.table(at + self.first) * self.shown[:, None]).sum((1, 2))
+        module, at = Offsets().eval(), torch.tensor([[1, 2, 3, 4], [0, 4, 2, 1]])
+        source = tfmc.from_torch(module, {"at": at}, sizes={"at": {0: "batch"}}, training=True, loss=lambda out: out.sin().mean())
+        trainer = tfmc.Trainer(source, lr=0.1)
+        trainer.step(at=at)
+        state, weights = trainer.state_dict(), trainer.weights()
+        self.assertTrue({"first", "shown"} <= set(weights))
+        trainer.load_state_dict(state)
+        trainer.to_torch(module)
+        for name, value in {**module.state_dict(), **source.state_dict(weights)}.items():
+            np.testing.assert_array_equal(np.asarray(value), np.asarray(state[name]))
+        np.testing.assert_allclose(np.asarray(trainer.model()(at)), module(at).detach().numpy(), rtol=1e-5)
+        self.refused(tfmc.InputError, "first is a buffer of integers with other numbers", trainer.load_state_dict,
+                     {**state, "first": state["first"] + 1})
+
     def test_targets_without_sizes(self):
         """They have the example's for ever: the loss would be taken by no other batch."""
         words = "name axis 0 of y 'batch' too if it is this size"

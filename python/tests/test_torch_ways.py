@@ -65,6 +65,26 @@ class Ways(Case):
         self.ways(lambda x: x.mean(1) if x.shape[1] % 8 else x.sum(1), BT, ((2, 5), (2, 9)), ((2, 8), (1, 16)))
         self.ways(lambda x: x.mean(1) if x.shape[1] % 2 else x.sum(1), BT, ((2, 6), (2, 8)), ((2, 7), (1, 1)))
 
+    def test_fractions_of_sizes(self):
+        """Of conditions on them the text has the sizes around the example for which they hold."""
+        for forward, right, refused in (
+                (lambda x: x * 2 if x.shape[1] / 2 > 3.4 else x * 3, ((3, 7), (2, 9)), ((3, 6), (3, 1))),
+                (lambda x: x * 2 if 0.3 * x.shape[1] > 2 else x * 3, ((3, 7), (2, 9)), ((3, 6),)),
+                (lambda x: x * 2 if x.shape[1] ** 0.5 > 2.6 else x * 3, ((3, 7), (2, 9)), ((3, 6),)),
+                (lambda x: x[:, :int(x.shape[1] * 0.3)] * 2, ((3, 7), (2, 9)), ((3, 6), (3, 10))),
+                (lambda x: x * 2 if round(x.shape[1] / 2) == 4 else x * 3, ((3, 7), (2, 9)), ((3, 6), (3, 10))),
+                (lambda x: x * min(1.0, 5 / x.shape[1]), ((3, 7), (2, 6)), ((3, 4),)),  # the same at 5, where the condition ends
+                (lambda x: x * max(1.0, x.shape[1] / 4), ((3, 7), (2, 5)), ((3, 3),)),
+                (lambda x: x * 2 if x.shape[1] / x.shape[0] > 1.5 else x * 3, ((3, 7), (4, 7)), ((5, 7), (3, 4)))):
+            self.ways(forward, BT, right, refused)
+        self.refused(tfmc.CompileError, ["a branch on 0.7*", "test_torch_ways.py:", "compare whole numbers"], tfmc.from_torch,
+                     module_of(lambda x: x * 2 if 0.7 * x.numel() > 50 else x * 3), {"x": floats(3, 7, 4)}, sizes=BT)
+
+    def test_conditions_that_only_great_sizes_break(self):
+        self.ways(lambda x: x * 2 if x.shape[1] % 512 else x * 3, BT, ((2, 7), (2, 513)), ((2, 512), (2, 1024)))
+        self.ways(lambda x: x * 2 if x.shape[1] * x.shape[1] > 40000 else x * 3, BT, ((2, 7), (2, 200)), ((2, 201),))
+        self.ways(lambda x: x * 2 if x.shape[1] * 1.0 > 9000.5 else x * 3, BT, ((2, 7), (2, 9000)), ((2, 9001),))
+
     def test_sizes_that_are_equal(self):
         self.ways(lambda x, y: x.mean(1) + y.mean(1) if x.shape == y.shape else x.mean(1) - y.mean(1), TWO, ((2, 5, 7), (3, 4, 6)),
                   ((2, 6, 6), (3, 4, 4)))

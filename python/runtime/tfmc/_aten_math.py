@@ -211,11 +211,31 @@ def diagonal(w, node, x, offset=0, first=0, second=1):
 
 @aten("linspace")
 def linspace(w, node, start, end, steps, **named):
-    if not all(isinstance(v, (int, float)) for v in (start, end, steps)):
-        w.no("linspace of computed numbers", "use arange")
-    step = (end - start) / max(steps - 1, 1)
-    back = f"{w.text(float(end))} - f32({steps - 1} - arange({steps})) * {w.text(step)}"  # as torch: from both ends
-    return f"where(arange({steps}) < {steps // 2}, {w.text(float(start))} + f32(arange({steps})) * {w.text(step)}, {back})"
+    kind = node.meta["val"].dtype
+    if kind != torch.float32:
+        w.no(f"linspace in {str(kind)[6:]}", "make it in __init__, or in f32")
+    first, last = w.cast(start, kind), w.cast(end, kind)
+    if isinstance(start, (int, float)) and isinstance(end, (int, float)):
+        step = w.text((end - start) / max(steps - 1, 1))
+    else:
+        step = f"(({last} - {first}) / {float(max(steps - 1, 1))})"
+    back = f"{last} - f32({steps - 1} - arange({steps})) * {step}"  # as torch: from both ends
+    return f"where(arange({steps}) < {steps // 2}, {first} + f32(arange({steps})) * {step}, {back})"
+
+
+@aten("rrelu_with_noise_functional", "rrelu_with_noise", "rrelu")
+def rrelu(w, node, x, *rest, **named):
+    """In evaluation mode: the mean of the slopes."""
+    rest = rest[1:] if rest and w.dtype(rest[0]) is not None else rest  # without the noise
+    known = {"lower": 1 / 8, "upper": 1 / 3, "training": False, **dict(zip(("lower", "upper", "training"), rest)), **named}
+    low, high, training = (known[name] for name in ("lower", "upper", "training"))
+    if training:
+        w.no("rrelu in training mode, which draws slopes at each call", "call eval(), or give it training=self.training")
+    made = f"leaky_relu({w.text(x)}, {(low + high) / 2!r})"
+    if not isinstance(node.meta["val"], (tuple, list)):
+        return made
+    w.result(node, 0, made)
+    return None
 
 
 @aten("prod")

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import flop_registry
 
 from ._errors import CompileError
 from ._inputs import nested
-from ._sizes import followers, other_ways
+from ._sizes import FARTHEST, LONGEST, examples, followers, other_ways
 from ._texts import Texts
 from ._tracing import patched
 
@@ -34,6 +34,8 @@ REFUSED = ("the module takes", "integers would not fit")  # in the text's own co
 OF_GENERATE = "The line is that of generate=: it names an input of ids and an output by outputs=; labels are targets="
 CURE = "Write that module with other operations; check=False takes the text as it is"
 UNSORTED = "topk(sorted=False) {} gives an order that torch does not promise: leave sorted out. Else: "
+EMPTY = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
+UNSET = "torch.empty {} has numbers that nobody chose, if not all are set: use torch.zeros. Else: "
 MASKED = "Queries whose keys are all masked get zeros here: give an example without them. Else: "
 
 
@@ -232,8 +234,9 @@ class Comparison:
         amount = "in shape, or in which elements are infinite or NaN" if far == np.inf else f"by {far:.2g} of its largest value"
         unsorted = [node for node in self.writer.program.graph.nodes if self.writer.operation(node) == "topk" and (
             node.kwargs.get("sorted", True) is False or False in node.args[4:5])]
-        self.writer.node = unsorted[0] if unsorted else None
-        hint = UNSORTED.format(self.writer.place()) if unsorted else MASKED
+        unset = [node for node in self.writer.program.graph.nodes if self.writer.operation(node) in EMPTY]
+        self.writer.node = (unsorted or unset or [None])[0]
+        hint = UNSORTED.format(self.writer.place()) if unsorted else UNSET.format(self.writer.place()) if unset else MASKED
         raise Differs(f"the text does not give what the module gives {self.where or 'for the example'}: {what}, "
                       f"{amount}\n{hint}{CURE[0].lower()}{CURE[1:]}")
 
@@ -276,7 +279,10 @@ def checked(source, writer, module, inputs):
         Comparison(source, writer, inputs, "").compare(texts, engine, values, kinds)
         refuse_state(writer, module, inputs, values)
         for condition, name, by in other_ways(writer):
-            compare_way(source, writer, module, texts, engine, resized(writer, inputs, name, by)[0], condition)
+            if is_far(writer, name, by, work.flop):
+                source.text = required(source.text, condition)
+            else:
+                compare_way(source, writer, module, texts, engine, resized(writer, inputs, name, by)[0], condition)
         for name in sorted(writer.symbol_names.difference(writer.derived.values())):
             for by in OTHER:
                 other, n = resized(writer, inputs, name, by)
@@ -301,6 +307,12 @@ def attributes(module):
     """What modules keep beside weights and buffers; of a list its length."""
     return {f"{type(part).__name__}.{name}": len(value) if isinstance(value, (list, dict, set)) else value
             for part in module.modules() for name, value in vars(part).items() if not name.startswith("_")}
+
+
+def is_far(writer, name, by, flop):
+    """Whether a size would become so great that nothing is computed with it."""
+    n = next(n for symbol, n in examples(writer).items() if writer.symbols[symbol] == name)
+    return n + by >= FARTHEST or n + by > LONGEST and flop * ((n + by) / n) ** 2 > INTERPRETED
 
 
 def refuse_state(writer, module, inputs, first):

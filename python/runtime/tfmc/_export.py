@@ -22,7 +22,7 @@ from ._fold import Folder, Line, Type, hoisted
 from ._inputs import flat, in_builtins, nested, renamed, sources
 from ._layers import Printer
 from ._signature import Signature
-from ._sizes import spelled
+from ._sizes import FUNCTIONS, spelled, words
 from ._torch import TAKEN
 from ._tracing import FUNCTIONAL, Lines, as_before, cut_up, innermost, patched, place_of, stopped
 
@@ -56,7 +56,8 @@ def traced(module, inputs, dynamic):
 
 
 def exported(module, inputs, sizes, dropout, training):
-    """The exported program; in-place operations become ordinary ones, nothing else is cut up."""
+    """The exported program, what it decided about sizes, and the Lines of the trace; in-place operations become ordinary
+    ones, nothing else is cut up."""
     lines, layers = Lines(), [(p, m) for p, m in module.named_modules() if isinstance(m, torch.nn.RNNBase)]
     watched = [lines.watch(path or "the module", layer) for path, layer in layers]
     dynamic = in_builtins(nested(inputs, {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None
@@ -67,8 +68,8 @@ def exported(module, inputs, sizes, dropout, training):
         names = sources(module, inputs)
         guards = [joined(guard, names) for guard in getattr(program, "_guards_code", [])]
         program._guards_code = []  # tfmc makes its own checks
-        return renamed(cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN)), guards
-    except UsageError:
+        return renamed(cut_up(program.run_decompositions(dict(FUNCTIONAL)), ATEN)), guards, lines
+    except (CompileError, UsageError):
         raise
     except Exception as error:  # torch raises many kinds
         if lines.recurrent:
@@ -110,8 +111,9 @@ def refused_size(sizes, name, axis, number, inputs, where=""):
 class Writer(Constants):
     def __init__(self, module, given, inputs, sizes, dropout=True, training=False, program=None, ranges=None):
         """given: what forward takes (forms); inputs: its tensors and numbers by the names that the text has (_inputs.py).
-        program: an export of the module that is there, whose dropouts are left out. ranges: integer input -> (least, greatest)."""
-        self.program, self.guards = program or exported(module, given, sizes, dropout, training)
+        program: `exported` of another writer of the module, whose dropouts are left out. ranges: integer input -> (least, greatest)."""
+        self.exported = program or exported(module, given, sizes, dropout, training)
+        self.program, self.guards, self.traced = self.exported
         self.dropout, self.forms, self.drops = dropout, given, program is None
         self.inputs, self.sizes, self.ranges, self.node = inputs, sizes, ranges or {}, None
         self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
@@ -128,7 +130,10 @@ class Writer(Constants):
     # ---- refusals ----
 
     def place(self):
-        return place_of(self.node) if self.node is not None else ""
+        if self.node is None:
+            return ""
+        said, casts = place_of(self.node), set(filter(None, self.traced.casts))
+        return said if re.search(r":\d+$", said) or len(casts) != 1 else f"{said}, within the autocast at {':'.join(map(str, *casts))}"
 
     def no(self, what, cure):
         raise CompileError(f"from_torch cannot take {what}, {self.place()}: {cure}")
@@ -415,7 +420,7 @@ class Writer(Constants):
         for condition in self.conditions:
             yield f'    require {condition}, "the module takes another way otherwise"'
         for text in self.guard_texts():  # which of two sizes is greater
-            if re.fullmatch(r"[\w\s+*()-]+(<|>|<=|>=)[\w\s+*()-]+", text) and len(set(re.findall(r"[A-Za-z_]\w*", text))) > 1:
+            if re.fullmatch(r"[\w\s+*()-]+(<|>|<=|>=)[\w\s+*()-]+", text) and len(words(text)) > 1 and words(text) <= self.symbol_names:
                 yield f'    require {text}, "the module takes another way otherwise"'
 
     def guard_texts(self):
@@ -424,7 +429,7 @@ class Writer(Constants):
         for guard in self.guards:
             names = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), guard)
             text = re.sub(r"[A-Za-z_]\w*", lambda m: known.get(m[0], m[0]), names)
-            if set(re.findall(r"[A-Za-z_]\w*", text)) <= {*self.symbols.values(), "or", "and", "not"} and "?" not in text:
+            if words(text) <= {*self.symbols.values(), "or", "and", "not", *FUNCTIONS} and "?" not in text:
                 yield text
 
     def statement(self, node):

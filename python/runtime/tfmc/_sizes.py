@@ -4,10 +4,14 @@ What comes in are expressions of torch's symbols; what goes out is their text. A
 that it is in the example, and a condition on the sizes that says so. Refused, by w.no, is what is no such polynomial.
 other_ways() has sizes at which the module may take another way than the export.
 """
+import itertools
+import math
 import re
 
 import sympy
 import torch
+
+from ._errors import CompileError
 
 
 def expression(value):
@@ -46,6 +50,8 @@ def decided(w, expr):
         return args[0] - args[1] * decided(w, divided(w, *args))
     if kind in ("FloorDiv", "CleanDiv"):
         return divided(w, *args)
+    if kind in ("CeilToInt", "FloorToInt"):
+        return rounded(kind, args[0]) or expr.func(*args)
     return expr.func(*args)
 
 
@@ -72,6 +78,32 @@ def divided(w, x, y):
     for size, number in (part.args for part in parts):
         w.conditions.setdefault(f"{w.factor(spelled(w, size))} % {number} == 0")
     return whole
+
+
+def rounded(kind, expr):
+    """A fraction of sizes (n / 4, n * 0.5) that is made whole, up or down; None unless f64 computes as with fractions."""
+    from torch.utils._sympy.functions import FloorDiv
+    by = 1
+    if type(expr).__name__ in ("IntTrueDiv", "FloatTrueDiv"):
+        expr, by = expr.args
+    expr, by = exact(expr), exact(sympy.sympify(by))
+    if expr is None or by is None or not by.is_Rational:
+        return None
+    number, under = sympy.fraction(sympy.together(sympy.expand(expr / by)))
+    return FloorDiv(number + (under - 1 if kind == "CeilToInt" else 0), under) if under.is_Integer else None
+
+
+def exact(expr):
+    """The expression in whole numbers and fractions that f64 has, or None."""
+    if isinstance(expr, sympy.Float):
+        made = sympy.Rational(float(expr))
+        return made if made.q <= 1 << 20 else None
+    if type(expr).__name__ == "ToFloat":
+        return expr.args[0]
+    if not expr.args or type(expr).__name__ == "FloorDiv":
+        return expr
+    args = [exact(part) for part in expr.args]
+    return expr.func(*args) if (expr.is_Add or expr.is_Mul) and None not in args else None
 
 
 def examples(w):
@@ -105,7 +137,9 @@ def chosen(w, kind, args):
 
 # ---- sizes for which the module may branch ----
 
-LONGEST = 130  # of sizes that are looked for: beyond twice 64, of which sizes are made multiples
+LONGEST = 130  # of sizes that are looked for first: beyond twice 64, of which sizes are made multiples
+FARTHEST = 4096  # and of those where a condition is computed only; of greater ones the powers of two
+FUNCTIONS = {"math": math, "torch": torch, "round": round, "min": min, "max": max, "abs": abs}  # of conditions
 
 
 def other_ways(w):
@@ -116,19 +150,64 @@ def other_ways(w):
         if name not in w.derived.values():
             yield f"{name} >= 2", name, 1 - n
     for text in w.guard_texts():
-        if text not in seen and re.fullmatch(r"[\w\s+*/%()<>=!-]+", text):
+        text = re.sub(r"math\.floor\(([\w*+ -]+) / (\d+)\)", r"((\1) // \2)", text)
+        if text not in seen:
             seen.add(text)
-            yield from breaking(text, known, set(w.derived.values()))
+            yield from breaking(w, text, known, set(w.derived.values()))
 
 
-def breaking(text, known, fixed):
-    """The least change of one size with which the condition does not hold."""
-    for name in sorted(set(re.findall(r"[A-Za-z_]\w*", text)) & set(known) - fixed):
-        for n in sorted(range(2, LONGEST), key=lambda n: abs(n - known[name])):
-            try:
-                holds = eval(text, {"__builtins__": {}}, {**known, name: n})
-            except ArithmeticError:
-                continue
-            if not holds:
-                yield text, name, n - known[name]
-                return
+def words(text):
+    """The names of sizes and functions in a condition."""
+    return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text))
+
+
+def computed(text):
+    """The condition as a function of sizes, as Python computes it; where it cannot be, it holds."""
+    code = compile(text, "<condition>", "eval")
+
+    def holds(sizes):
+        try:
+            return bool(eval(code, {"__builtins__": {}, **FUNCTIONS}, sizes))
+        except ArithmeticError:
+            return True
+    return holds
+
+
+def breaking(w, text, known, fixed):
+    """The least change of one size with which the condition does not hold; of an order the least two, as at the first both ways
+    may give the same."""
+    holds, ordered = computed(text), re.search("[<>]", text)
+    if not holds(known):  # of sizes that stand for others in the export
+        return
+    for name in sorted(words(text) & set(known) - fixed):
+        nearest = sorted(range(2, LONGEST), key=lambda n: abs(n - known[name]))
+        broken = (n for n in (*nearest, *range(LONGEST, FARTHEST), *(1 << i for i in range(12, 31))) if not holds({**known, name: n}))
+        for n in itertools.islice(broken, 2 if ordered else 1):
+            yield condition(w, text, holds, name, known), name, n - known[name]
+
+
+def condition(w, text, holds, name, known):
+    """The condition in the language, whose sizes are whole numbers. One with fractions, of one size, is the sizes around the
+    example for which it holds."""
+    if re.fullmatch(r"[\w\s+*/%()<>=!-]+", text) and not re.search(r"(?<!/)/(?!/)", text) and words(text) <= {*known, "or", "and", "not"}:
+        return text
+    if words(text) & set(known) != {name}:
+        quotient = re.fullmatch(r"\(([\w*() +-]+) / ([\w*() +-]+)\) ([<>=!]+) ([\d.]+)", text)
+        ratio = sympy.Rational(float(quotient[4])) if quotient else None
+        if ratio is None or ratio.q > LONGEST:
+            lines = set(filter(None, w.traced.branches))
+            where = f", at {' or '.join(f'{file}:{line}' for file, line in sorted(lines))}" if lines else ""
+            raise CompileError(f"from_torch cannot take a branch on {text}{where}: compare whole numbers, such as 2 * n > m in place "
+                               "of n / m > 0.5")
+        left, right = (w.factor(part) + (f" * {by}" if by != 1 else "") for part, by in ((quotient[1], ratio.q), (quotient[2], ratio.p)))
+        return f"{left} {quotient[3]} {right}"
+    low, high = known[name], known[name]
+    while low > 1 and holds({name: low - 1}):
+        low -= 1
+    while high < FARTHEST and holds({name: high + 1}):
+        high += 1
+    if high == FARTHEST:  # and beyond by halves
+        for i in reversed(range(30)):
+            high += (1 << i) * holds({name: high + (1 << i)})
+    bounds = [f"{name} >= {low}"] * (low > 1) + [f"{name} <= {high}"] * (high < 1 << 30)
+    return " and ".join(bounds) or f"{name} >= 1"

@@ -27,15 +27,15 @@ class Source:
 
     def state_dict(self, weights):
         """The state_dict of the module that from_torch took, with these weights, such as those of a trained text: what
-        the text does not use is as it was, tensors with several names have all of them, and weights that are none of
-        the module's state (`constants`) are left out."""
+        the text does not use is as it was, as are buffers of integers, tensors with several names have all of them, and weights
+        that are none of the module's state (`constants`) are left out."""
         if not self.state:
             raise UsageError("this source was not made by from_torch")
         if self.adapts:
             raise UsageError("the text has adapters, which the module has not: Trainer.save_adapter writes them for peft, and "
                              "Trainer.weights gives all weights")
         names = {kept for kept in self.state.values() if isinstance(kept, str)}
-        unknown = [name for name in weights if name not in names and name not in self.constants]
+        unknown = [name for name in weights if name not in names and name not in self.constants and name not in self.state]
         missing = [name for name in names if name not in weights]
         if unknown or missing:
             raise UsageError(f"the weight {unknown[0]!r} is none of this source" if unknown

@@ -200,7 +200,7 @@ def _with_objective(module, given, inputs, own, dropout, wanted, check, training
     source.base_is_apart = _training.is_adapted(module)
 
     def gradients():
-        plain = Writer(module, given, inputs, own, dropout, program=(writer.program, writer.guards), ranges=ranges).write(*wanted)
+        plain = Writer(module, given, inputs, own, dropout, program=writer.exported, ranges=ranges).write(*wanted)
         _gradients.checked(source, _training.with_objective(plain, lines), writer, objective, inputs, targets)
     with _training.mode(module, False):
         return _checked(source, writer, module, inputs, check, gradients)

@@ -1,7 +1,7 @@
 """How a module is traced by torch.export: what is changed in torch for that time, and what is cut up afterwards.
 
 What comes in is torch, or an exported program; what goes out is torch as it was, or the program with operations of the
-table where torch can say one that is not there by others. Refuses nothing.
+table where torch can say one that is not there by others. Refused is linspace of integers by a size.
 """
 import contextlib
 import copy
@@ -17,7 +17,9 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ._aten_complex import COMPLEX
+from ._errors import CompileError
 
+VMAP = getattr(getattr(torch, "_functorch", None), "vmap", None)
 TORCH, OURS = os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep
 
 
@@ -57,6 +59,30 @@ def take_along_dim(x, at, dim=None):
     shape = list(torch.broadcast_shapes([*x.shape[:dim], 1, *x.shape[dim + 1:]], [*at.shape[:dim], 1, *at.shape[dim + 1:]]))
     whole = [[*shape[:dim], v.shape[dim], *shape[dim + 1:]] for v in (x, at)]
     return x.expand(whole[0]).gather(dim, at.expand(whole[1]))
+
+
+def without_batch(function):
+    """The end of a vmap: another place of its axis than the first (out_dims) is taken by movedim, which the export can."""
+    def write(name, x, level, size, place):
+        if not isinstance(x, torch.Tensor) or not place:
+            return function(name, x, level, size, place)
+        return function(name, x, level, size, 0).movedim(0, place)
+    return write
+
+
+def spaced(function):
+    """linspace with a number of elements that runs choose, of which torch's own makes a constant; from both ends, as torch's."""
+    def write(start, end, steps, **named):
+        if not isinstance(steps, torch.SymInt):
+            return function(start, end, steps, **named)
+        kind = named.get("dtype") or torch.get_default_dtype()
+        if not kind.is_floating_point:
+            raise CompileError(f"from_torch cannot take linspace of {str(kind)[6:]} with as many elements as a run chooses, at "
+                               f"{':'.join(map(str, caller()))}: compute them with arange and //")
+        places = torch.arange(steps)
+        step = (end - start) / torch.full((), steps - 1, dtype=kind).clamp(min=1)
+        return torch.where(places * 2 < steps, start + places * step, end - (steps - 1 - places) * step).to(kind)
+    return write
 
 
 def bilinear(x, y, weight, bias=None):
@@ -107,13 +133,29 @@ class Lines:
     """Where, while a module is traced, sizes become numbers, and where recurrent layers are called with such sizes."""
 
     def __init__(self):
-        self.fixed, self.recurrent = [], None
+        self.fixed, self.recurrent, self.branches, self.casts = [], None, [], []
 
     def replacing(self, function):
         def write(env, symbol, to, *args, **named):
             if getattr(to, "is_Integer", False):
                 self.fixed.append((int(to), caller()))
             return function(env, symbol, to, *args, **named)
+        return write
+
+    def deciding(self, function):
+        """Lines that branch on fractions of several sizes."""
+        def write(env, expr, *args, **named):
+            if len(getattr(expr, "free_symbols", ())) > 1 and re.search("ToFloat|TrueDiv", str(expr)):
+                self.branches.append(caller())
+            return function(env, expr, *args, **named)
+        return write
+
+    def casting(self, enter):
+        """Lines that begin an autocast, of whose operations the export keeps no lines."""
+        def write(region):
+            if getattr(region, "_enabled", False):
+                self.casts.append(caller())
+            return enter(region)
         return write
 
     def watch(self, path, layer):
@@ -152,7 +194,8 @@ def patched(dropout=True, lines=None, training=False):
     losses are operations that the table has."""
     kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal),
             (torch.nn.functional, "max_pool1d", max_pool1d),
-            (torch.nn.functional, "bilinear", bilinear),
+            (torch.nn.functional, "bilinear", bilinear), (torch, "linspace", spaced(torch.linspace)),
+            (VMAP, "_maybe_remove_batch_dim", without_batch(getattr(VMAP, "_maybe_remove_batch_dim", None))),
             (torch, "tril_indices", places_in(torch.tril_indices, lambda away, offset: away <= offset)),
             (torch, "triu_indices", places_in(torch.triu_indices, lambda away, offset: away >= offset)),
             (torch, "take_along_dim", take_along_dim), (torch.Tensor, "take_along_dim", take_along_dim),
@@ -166,6 +209,9 @@ def patched(dropout=True, lines=None, training=False):
         kept += _training.functions()
     if lines is not None and hasattr(ShapeEnv, "_set_replacement"):
         kept.append((ShapeEnv, "_set_replacement", lines.replacing(ShapeEnv._set_replacement)))
+    if lines is not None:
+        kept.append((ShapeEnv, "evaluate_expr", lines.deciding(ShapeEnv.evaluate_expr)))
+        kept.append((torch.autocast, "__enter__", lines.casting(torch.autocast.__enter__)))
     masks = sys.modules.get("transformers.masking_utils")
     if masks is not None:
         kept.append((masks, "find_packed_sequence_indices", lambda position_ids: None))

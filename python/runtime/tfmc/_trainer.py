@@ -425,6 +425,10 @@ class Trainer(_core.Trainer):
         if strict and (unknown or missing):
             raise InputError("\n".join([f"there is no weight {n!r}" for n in unknown[:5]]
                                        + [f"the weight {n!r} is missing" for n in missing[:5]]))
+        for name in [name for name in state if name in names and name in self._paths and not names[name]]:
+            if not np.array_equal(np.asarray(state[name]), self.source.state[name].numpy()):
+                raise InputError(f"{name} is a buffer of integers with other numbers than the text was made with: call from_torch again",
+                                 reason="value")
         found = {}
         for name, value in state.items():
             if names.get(name):
@@ -460,7 +464,10 @@ class Trainer(_core.Trainer):
                     own[name].copy_(value)
 
     def _constants(self):
-        return self.source.constants if self.source is not None else ()
+        """Weights of the text that no state_dict has as such: plain tensors, and buffers of integers, which are f32 here."""
+        if self.source is None:
+            return ()
+        return {*self.source.constants, *(name for name, kept in self.source.state.items() if not isinstance(kept, str))}
 
     def _names_of_state(self):
         """Names of state_dict -> path; None: the text does not use it."""

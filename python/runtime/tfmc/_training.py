@@ -230,8 +230,9 @@ class Split:
         self.factors = [[size] if isinstance(size, int) else self.named(size.node.expr, symbols) for size in value.shape]
         for axis, (size, factors) in enumerate(zip(value.shape, self.factors)):
             if None in factors:
-                raise UsageError(f"the result {output} has a size that is computed (axis {axis}, {size.node.expr}): compute the "
-                                 "loss in forward, with loss= the name of the result")
+                said = re.sub(r"[A-Za-z_]\w*", lambda m: symbols.get(m[0], m[0]), str(size.node.expr))
+                raise UsageError(f"the result {output} has a size that is computed (axis {axis}, {said}): compute the loss in "
+                                 "forward, with loss= the name of the result")
         self.is_one = all(len(factors) == 1 for factors in self.factors)
         self.axes = sum(self.factors, [])  # of the result with such axes apart
 
