@@ -84,7 +84,7 @@ class Adapters(ImportCase):
         self.assertNotEqual(self.outputs(self.folder), wanted)
 
     def test_low_rank_changes(self):
-        self.check(self.begin(), lambda module: 3 / 2)
+        self.check(self.begin(enable_lora=None, merge_weights=False), lambda module: 3 / 2)  # keys of peft 0.2
 
     def test_scales_of_rslora(self):
         self.check(self.begin(use_rslora=True), lambda module: 3 / math.sqrt(2))

@@ -285,6 +285,21 @@ class Vectors(ImportCase):
                 self.tfmc(self.folder, "--strict", code=1, says="the folder makes vectors of a text, and model")
 
 
+class Bodies(ImportCase):
+    def test_weights_that_the_body_of_an_encoder_decoder_saved(self):
+        """Without the prefix and the bias of logits, which the class with a head begins as zeros."""
+        for name in "bart", "marian", "m2m_100":
+            with self.subTest(case=name):
+                self.take(name)
+                saved = {n.removeprefix("model."): np.array(checkpoint.weight(n, s, self.case["gain"])) for n, s in self.case["weights"].items()}
+                saved.pop("final_logits_bias", None)
+                save_file(saved | {"encoder.embed_tokens.weight": saved["shared.weight"]}, self.folder / "model.safetensors")
+                self.tfmc(self.folder, "--strict", "-o", self.folder / "m.tfm")
+                self.tfmc(self.folder / "m.tfm", "--weights", self.folder, verb="check")
+                save_file(saved | {"encoder.embed_tokens.weight": saved["shared.weight"] * 2}, self.folder / "model.safetensors")
+                self.refused("encoder.embed_tokens.weight is another one")
+
+
 class Spellings(ImportCase):
     def test_rotary_settings(self):
         """`rope_theta` and `rope_scaling` at the top, beside `rope_parameters` or in their place: they agree, or are refused."""
