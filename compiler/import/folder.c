@@ -292,6 +292,13 @@ static bool take_text_part(Arena *arena, Diag *diag, Folder *folder) {
   return part;
 }
 
+/* rope_scaling; an object without settings is as good as null. */
+static json_t *take_scaling(json_t *config) {
+  const json_t *scaling = json_object_get(config, "rope_scaling");
+  if (json_is_object(scaling) && !json_object_size(scaling)) json_object_set_new(config, "rope_scaling", json_null());
+  return json_object_get(config, "rope_scaling");
+}
+
 Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignored) {
   Folder *folder = ARENA_NEW(arena, Folder);
   *folder = (Folder){.path = path, .config_path = folder_file(arena, path, "config.json"), .ignored = ignored};
@@ -311,12 +318,14 @@ Folder *folder_open(Arena *arena, Diag *diag, const char *path, const Map *ignor
   folder->written = json_copy(folder->config);
   take_own_type(folder->config);
   json_t *theta = json_incref(json_object_get(folder->config, "rope_theta"));
-  json_t *scaling = json_incref(json_object_get(folder->config, "rope_scaling"));
+  json_t *scaling = json_incref(take_scaling(folder->config));
+  const bool is_twice = json_is_object(scaling) && json_is_object(json_object_get(folder->config, "rope_parameters"));
   const bool is_good = check_other_forms(diag, folder->config, folder->config_path) &&
                        join_rotary(arena, diag, folder) && check_config(arena, diag, folder) &&
                        read_names(arena, diag, folder, theta, scaling);
   json_decref(theta);
   json_decref(scaling);
+  if (is_good && is_twice) json_object_set_new(folder->names, "rope_twice", json_true());
   if (is_good) return folder;
   folder_close(folder);
   return NULL;

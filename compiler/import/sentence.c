@@ -351,22 +351,6 @@ static void check_states(const Reader *r, const json_t *modules, const json_t *b
                   output);
 }
 
-/* How short queries are filled, as MultiVectorEmbedder reads it. */
-static void check_expansion(const Reader *r, const json_t *expansion, const char *path) {
-  static const char *const keys[] = {"strategy", "attend", "token", "length"};
-  const json_t *attend = json_object_get(expansion, "attend"), *length = json_object_get(expansion, "length");
-  const char *strategy = json_string_value(json_object_get(expansion, "strategy"));
-  size_t n_known = 0;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) n_known += json_object_get(expansion, keys[i]) != NULL;
-  const bool is_good = n_known == json_object_size(expansion) && (!attend || json_is_boolean(attend)) &&
-                       json_is_integer(length) && json_integer_value(length) > 0 && strategy &&
-                       (strcmp(strategy, "fixed") == 0 || strcmp(strategy, "min") == 0);
-  if (expansion && !json_is_null(expansion) && !is_good)
-    diag_error_at(r->diag, path, DIAG_CHECKPOINT,
-                  "\"query_expansion\": a strategy (fixed or min), a length from 1 on, a token and attend (true or "
-                  "false) are known");
-}
-
 /* How many numbers of the vector of a text are kept; a vector with fewer stays as it is. */
 static void add_cut(const Reader *r, const char *path, const json_t *most) {
   if (!most || json_is_null(most)) return;
@@ -376,6 +360,13 @@ static void add_cut(const Reader *r, const char *path, const json_t *most) {
     diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"truncate_dim\": the folder makes no vector of a text");
   else
     json_array_append_new(r->modules, json_pack("[s, O]", "first", most));
+}
+
+/* The class of sentence transformers that takes such modules: another one leaves them, and makes its own. */
+static const char *class_of(const Reader *r) {
+  if (json_array_size(r->splade)) return "SparseEncoder";
+  if (json_array_size(r->score) || !json_array_size(r->modules)) return "CrossEncoder";
+  return r->is_by_token ? "MultiVectorEncoder" : "SentenceTransformer";
 }
 
 /* What is put before a text is a text, and the one that is taken by itself is among them. */
@@ -388,6 +379,10 @@ static void check_encoder(const Reader *r, const char *path) {
   if (json_is_string(first) && !json_object_get(prompts, json_string_value(first)))
     diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"default_prompt_name\" is %s, which is none of \"prompts\"",
                   json_string_value(first));
+  const char *said = json_string_value(json_object_get(encoder, "model_type"));
+  if (said && strcmp(said, class_of(r)) != 0 && !(r->ignored && map_has(r->ignored, "model_type")))
+    diag_error_at(r->diag, path, DIAG_CHECKPOINT, "\"model_type\" is %s, and the modules are those of a %s", said,
+                  class_of(r));
   add_cut(r, path, json_object_get(encoder, "truncate_dim"));
   json_decref(encoder);
 }
@@ -430,7 +425,7 @@ json_t *sentence_read(Arena *arena, Diag *diag, const char *folder, const Map *i
   const char *task = json_string_value(json_object_get(bert, "transformer_task"));
   if (is_good) check_task(&r, modules, task, path);
   if (is_good) check_states(&r, modules, bert, bert_path);
-  check_expansion(&r, json_object_get(bert, "query_expansion"), bert_path);
+  sentence_check_expansion(diag, bert_path, json_object_get(bert, "query_expansion"));
   json_decref(bert);
   check_encoder(&r, folder_file(arena, folder, "config_sentence_transformers.json"));
   json_decref(modules);

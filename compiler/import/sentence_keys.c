@@ -68,3 +68,18 @@ void sentence_check_keys(Arena *arena, Diag *diag, const Map *ignored, SentenceF
                     key, shown.text, key);
   }
 }
+
+void sentence_check_expansion(Diag *diag, const char *path, const json_t *expansion) {
+  static const char *const keys[] = {"strategy", "attend", "token", "length"};
+  const json_t *attend = json_object_get(expansion, "attend"), *length = json_object_get(expansion, "length");
+  const char *strategy = json_string_value(json_object_get(expansion, "strategy"));
+  size_t n_known = 0;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) n_known += json_object_get(expansion, keys[i]) != NULL;
+  const bool is_good = n_known == json_object_size(expansion) && (!attend || json_is_boolean(attend)) &&
+                       json_is_integer(length) && json_integer_value(length) > 0 && strategy &&
+                       (strcmp(strategy, "fixed") == 0 || strcmp(strategy, "min") == 0);
+  if (expansion && !json_is_null(expansion) && !is_good)
+    diag_error_at(diag, path, DIAG_CHECKPOINT,
+                  "\"query_expansion\": a strategy (fixed or min), a length from 1 on, a token and attend (true or "
+                  "false) are known");
+}

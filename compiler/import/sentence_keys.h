@@ -27,4 +27,7 @@ typedef enum SentenceFile {
 void sentence_check_keys(Arena *arena, Diag *diag, const Map *ignored, SentenceFile file, const char *path,
                          const json_t *object);
 
+/* How short queries are filled, as MultiVectorEmbedder reads it. */
+void sentence_check_expansion(Diag *diag, const char *path, const json_t *expansion);
+
 #endif

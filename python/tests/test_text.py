@@ -489,6 +489,16 @@ class Translating(TextCase):
                                         config=checkpoint.folder)[0]
         wanted = translator.tokens.decode(row.tolist())
         self.assertEqual(translator.translate("a b", target="fra", max_new_tokens=5), wanted)
+        self.tokens_beside_pieces(folder)
+
+    def tokens_beside_pieces(self, folder):
+        """A tokenizer.json beside them, as converters write it, counts where a class that reads such files is named."""
+        write_tokenizer(folder, 30)
+        kinds = []
+        for name in None, "MarianTokenizer", "PreTrainedTokenizerFast":
+            (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} if name else {}))
+            kinds.append(type(tfmc.text.Translator(Checkpoint("marian").model, folder=folder).tokens).__name__)
+        self.assertEqual(kinds, ["PieceTokens", "PieceTokens", "FileTokens"])
 
     def test_refusals(self):
         self.refused(tfmc.UsageError, "likeliest", self.translator.translate, "a", do_sample=True)

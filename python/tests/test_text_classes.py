@@ -149,7 +149,7 @@ class Classes(Case):
         t5, xlm, names = {"tokenizer_class": "T5Tokenizer"}, {"tokenizer_class": "XLMRobertaTokenizer"}, {"image": "x"}
         for settings, config, word in (
                 (xlm | dict(eos_token=None), {}, "eos_token is null"), (xlm | dict(eos_token=""), {}, "eos_token is \"\""),
-                (t5 | dict(extra_ids=None), {}, "NoneType"), (t5 | dict(extra_ids="3"), {}, "str"), (t5 | dict(extra_special_tokens=5), {}, "int"),
+                (t5 | dict(extra_ids=None), {}, "NoneType"), (t5 | dict(extra_ids="3"), {}, "str"), (t5 | dict(extra_special_tokens=5), {}, "extra_special_tokens is 5"),
                 (dict(tokenizer_class=["T5Tokenizer"]), {}, "tokenizer_class is ['T5Tokenizer']"), ({}, dict(model_type=["t5"]), "model_type is ['t5']"),
                 (t5 | dict(added_tokens_decoder={"3": "x"}), {}, "'x' the id 3"), (t5 | dict(extra_special_tokens=names, additional_special_tokens=["b"]), {}, "has names")):
             with self.subTest(settings=settings, config=config):

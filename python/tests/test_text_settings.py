@@ -57,6 +57,21 @@ class Settings(Case):
                      self.saved(self.made(pre_tokenizer=pieces), added_tokens_decoder={"99": said}))
         self.agrees(self.saved(self.made(pre_tokenizer=pieces), split_special_tokens=True))
 
+    def test_kinds_of_values(self):
+        """What transformers does not take, in whichever class."""
+        import tokenizers
+        folder, wrong = self.saved(self.made(pre_tokenizer=tokenizers.pre_tokenizers.Whitespace())), dict(
+            split_special_tokens=(None, 0, 1, "false", [False]), add_prefix_space=(0, "false", [False]), added_tokens_decoder=(None, []),
+            model_max_length=("9", [9], {}), pad_token=({}, 5, ["<pad>"]), additional_special_tokens=("[x]", [None], [{}], {"x": "[x]"}),
+            extra_special_tokens=("[x]", [5], {"x_token": 5}), tokenizer_class=({}, 5))
+        for key, values in wrong.items():
+            for value in values:
+                with self.subTest(key=key, value=value):
+                    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", key: value}))
+                    self.refused(tfmc.InputError, ("tokenizer_config.json", key), tfmc.text.load_tokenizer, folder)
+        (folder / "tokenizer_config.json").write_text('{"model_max_length": -1}')
+        self.refused(tfmc.InputError, "limit of -1 tokens", tfmc.text._folder.most_tokens, folder)
+
     def test_tokens_of_older_files(self):
         """They count where tokenizer_config.json has no list of tokens; the map is before it."""
         import tokenizers

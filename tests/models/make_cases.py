@@ -606,7 +606,9 @@ def translators_that_classify():
     case("bart_classify", hf.BartForSequenceClassification(hf.BartConfig(**bart)), texts, LOGITS)
     case("bart_classify_unmasked", hf.BartForSequenceClassification(hf.BartConfig(**bart)), only(texts, "input_ids"), LOGITS)
     case("bart_answer", hf.BartForQuestionAnswering(hf.BartConfig(**bart | dict(num_labels=2))), texts, SPANS, masked="attention_mask")
-    mbart = bart | dict(scale_embedding=True)
+    mbart, both = bart | dict(scale_embedding=True), HIDDEN | dict(encoder_last_hidden_state="encoder_last_hidden_state")
+    case("bart_body", hf.BartModel(hf.BartConfig(**bart)), texts, both, masked="attention_mask")
+    case("mbart_body", hf.MBartModel(hf.MBartConfig(**mbart)), texts, both, masked="attention_mask")
     case("mbart_classify", hf.MBartForSequenceClassification(hf.MBartConfig(**mbart)), texts, LOGITS)
     case("mbart_answer", hf.MBartForQuestionAnswering(hf.MBartConfig(**mbart | dict(num_labels=2))), texts, SPANS, masked="attention_mask")
     t5 = dict(vocab_size=40, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0, eos_token_id=2,

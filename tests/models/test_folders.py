@@ -219,6 +219,18 @@ class SentenceFiles(ImportCase):
         self.assertIn("return logits = ", self.tfmc(self.folder, "--strict").stdout)
         self.put("config_sentence_transformers.json", dict(model_type="CrossEncoder", prompts={}, truncate_dim=4))
         self.refused_in("config_sentence_transformers.json", "the folder makes no vector of a text")
+        self.put("config_sentence_transformers.json", dict(model_type="SentenceTransformer"))
+        self.refused_in("config_sentence_transformers.json", '"model_type" is SentenceTransformer, and the modules are those of a CrossEncoder')
+
+    def test_settings_of_another_class(self):
+        """Each class of sentence transformers leaves modules that another one saved, and makes its own."""
+        for kind in "CrossEncoder", "SparseEncoder", "MultiVectorEncoder":
+            self.put("config_sentence_transformers.json", dict(model_type=kind))
+            self.refused_in("config_sentence_transformers.json", f'"model_type" is {kind}, and the modules are those of a SentenceTransformer')
+        self.put("config_sentence_transformers.json", dict(model_type="SentenceTransformer"))
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, self.whole)
+        self.put("sentence_bert_config.json", dict(max_seq_length=-1))
+        self.refused_in("sentence_bert_config.json", '"max_seq_length" is a whole number (-1)')
 
     def test_names_that_are_null(self):
         """A Normalize that is told to read nothing leaves the vectors as they are."""
@@ -273,6 +285,21 @@ class Vectors(ImportCase):
                 self.tfmc(self.folder, "--strict", code=1, says="the folder makes vectors of a text, and model")
 
 
+class Bodies(ImportCase):
+    def test_weights_that_the_body_of_an_encoder_decoder_saved(self):
+        """Without the prefix and the bias of logits, which the class with a head begins as zeros."""
+        for name in "bart", "marian", "m2m_100":
+            with self.subTest(case=name):
+                self.take(name)
+                saved = {n.removeprefix("model."): np.array(checkpoint.weight(n, s, self.case["gain"])) for n, s in self.case["weights"].items()}
+                saved.pop("final_logits_bias", None)
+                save_file(saved | {"encoder.embed_tokens.weight": saved["shared.weight"]}, self.folder / "model.safetensors")
+                self.tfmc(self.folder, "--strict", "-o", self.folder / "m.tfm")
+                self.tfmc(self.folder / "m.tfm", "--weights", self.folder, verb="check")
+                save_file(saved | {"encoder.embed_tokens.weight": saved["shared.weight"] * 2}, self.folder / "model.safetensors")
+                self.refused("encoder.embed_tokens.weight is another one")
+
+
 class Spellings(ImportCase):
     def test_rotary_settings(self):
         """`rope_theta` and `rope_scaling` at the top, beside `rope_parameters` or in their place: they agree, or are refused."""
@@ -300,6 +327,24 @@ class Spellings(ImportCase):
             with self.subTest(keys=keys):
                 self.write(config | keys)
                 self.refused("are two spellings of one setting, and they contradict each other")
+
+    def test_rotary_settings_of_kinds_of_layers(self):
+        """What the classes make of rope_scaling: its `type` is none of theirs, and it goes to a part that rope_parameters must have."""
+        for name, scaling, says in (("gemma3", dict(type="linear"), "reads the kind of rope_scaling as rope_type"),
+                                    ("olmo3", dict(type="yarn", original_max_position_embeddings=16), "said twice")):
+            config, scaling = self.take(name), scaling | dict(factor=2.0)
+            whole = {k: v for k, v in config.items() if k != "rope_parameters"} | dict(rope_theta=500.0)
+            with self.subTest(case=name):
+                self.write(whole | dict(rope_scaling=scaling))
+                self.refused(says)
+                scaling["rope_type"] = scaling["type"]
+                self.write(whole | dict(rope_scaling=scaling))
+                self.assertIn("base = 500.0", self.tfmc(self.folder).stdout)
+                self.write(whole | dict(rope_scaling=scaling, rope_parameters=scaling))
+                self.refused("rope_parameters has no part for the layers that rope_scaling is for")
+        config = {k: v for k, v in self.take("gpt_oss").items() if k != "rope_parameters"}
+        self.write(config | dict(rope_scaling={}))  # as good as none, and the class has one of its own
+        self.refused("the positions are not said")
 
     def test_numbers_that_json_lacks(self):
         config = self.take("mamba2")

@@ -41,10 +41,11 @@ OF_QWEN = dict(eos_token="<|endoftext|>", unk_token="<|endoftext|>", pad_token="
 
 def name_of(settings, config, has_bytes, place="tokenizer_config.json"):
     """The name of the class, without "Tokenizer" and "Fast". `has_bytes`: whether tokenizer.json works on bytes."""
-    said, kind = settings.get("tokenizer_class") or config.get("tokenizer_class") or "", config.get("model_type")
-    for name, value in ("tokenizer_class", said), ("model_type", kind or ""):
-        if not isinstance(value, str):
+    kind = config.get("model_type")
+    for name, value in ("tokenizer_class", settings.get("tokenizer_class")), ("tokenizer_class", config.get("tokenizer_class")), ("model_type", kind):
+        if not isinstance(value, (str, type(None))):
             raise InputError(f"{place}: {name} is {value!r:.60} here or in config.json, no name")
+    said = settings.get("tokenizer_class") or config.get("tokenizer_class") or ""
     said, own = said.removesuffix("Fast").removesuffix("Tokenizer"), OF_TYPE.get(kind)
     if said == "Llama" and has_bytes and kind not in KNOWN_BETTER:
         return AS_IT_IS

@@ -43,6 +43,7 @@ def loaded(folder):
     except Exception as error:  # the package raises plain exceptions
         raise InputError(f"{path}: {error}") from None
     settings, place = tokenizer_settings(folder), path.with_name("tokenizer_config.json")
+    _settings.check(settings, place)
     side = _settings.side(tokenizer, settings, place)
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -261,6 +262,8 @@ def most_tokens(folder):
         return cut["max_length"] if cut else UNLIMITED
     said = text_settings(folder).get("max_seq_length")
     limits = [said if said is not None else read(folder, "tokenizer_config.json").get("model_max_length"), positions(folder)]
+    if isinstance(limits[0], (int, float)) and limits[0] < 0:
+        raise InputError(f"{folder}: texts have a limit of {limits[0]} tokens (model_max_length)")
     limits = [int(n) for n in limits if isinstance(n, (int, float)) and 0 < n < UNLIMITED]
     return min(limits, default=UNLIMITED)
 

@@ -20,6 +20,20 @@ def content(token):
     return token.get("content") if isinstance(token, dict) else token
 
 
+def check(settings, place):
+    """Kinds of values that every class of transformers refuses."""
+    lists, flag, number = ("additional_special_tokens", "extra_special_tokens"), (bool,), (int, float, type(None))
+    kinds = dict(split_special_tokens=flag, add_prefix_space=(bool, type(None)), added_tokens_decoder=(dict,), model_max_length=number)
+    wrong = [key for key, kind in kinds.items() if key in settings and not isinstance(settings[key], kind)]
+    wrong += [key for key in NAMED if settings.get(key) is not None and not isinstance(content(settings[key]), str)]
+    for key in lists:
+        said = settings.get(key) or []
+        said = list(said.values()) if isinstance(said, dict) and key == lists[1] else said
+        wrong += [key] * (not isinstance(said, list) or not all(isinstance(content(token), str) for token in said))
+    for key in wrong:
+        raise InputError(f"{place}: {key} is {json.dumps(settings[key]):.80}, which no tokenizer takes there")
+
+
 def apply(tokenizers, tokenizer, settings, place, finish=None):
     """Gives the tokenizer the settings of the file `place`. `finish`: of a tokenizer with the steps of its class, what is to be
     done once all tokens have ids."""

@@ -4,10 +4,11 @@ import re
 import numpy as np
 
 from .._errors import EnvError, InputError, UsageError
-from . import _folder, _lingual, _settings
+from . import _classes, _folder, _lingual, _settings
 
 BATCH_TOKENS = 1024  # of sources, that are translated together
 NEW_TOKENS = 256     # of a text at most, where neither the caller nor the folder says it
+PIECES = "source.spm", "sentencepiece.bpe.model", "spiece.model"
 LANGUAGE = re.compile(r"__\w+__|[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # names of tokens that stand for a language
 
 
@@ -109,10 +110,19 @@ class PieceTokens:
         return self._source
 
 
+def tokens_of(folder):
+    """The tokens of a folder. The classes of Marian and M2M100 read pieces, whatever a tokenizer.json beside them says."""
+    if not (folder / "tokenizer.json").is_file():
+        return PieceTokens(folder)
+    kind = _classes.name_of(_folder.tokenizer_settings(folder), _folder.read(folder, "config.json"), False)
+    has_pieces = (folder / "vocab.json").is_file() and any((folder / name).is_file() for name in PIECES)
+    return (PieceTokens if has_pieces and kind in ("Marian", "M2M100") else FileTokens)(folder)
+
+
 def _splitter(folder):
     """What cuts a text into pieces: the names of them."""
     from . import _pieces
-    for name in ("source.spm", "sentencepiece.bpe.model", "spiece.model"):
+    for name in PIECES:
         path = folder / name
         if path.is_file():
             break
@@ -141,7 +151,7 @@ class Translator:
         of sources are translated together.
         """
         self.model, self.folder = _folder.open_model(model, folder, options)
-        self.tokens = (FileTokens if (self.folder / "tokenizer.json").is_file() else PieceTokens)(self.folder)
+        self.tokens = tokens_of(self.folder)
         generation = self.model.generation
         if generation is None or set(self.model.inputs) != {"input_ids", "attention_mask", generation.input}:
             raise InputError(f"{self.folder}: {self.model!r} does not write texts from input_ids and attention_mask")
