@@ -1,6 +1,7 @@
 """from_torch(training=True): objectives of torch as texts, what of a module is trained, dropouts, and steps beside a loop of
 torch. Gradients are compared with torch in double by from_torch itself, for each module here. Not run without torch.
 """
+import itertools
 import unittest
 
 import numpy as np
@@ -364,6 +365,29 @@ class Objectives(Case):
                          training=True, loss=loss)
         self.refused(tfmc.CompileError, "where (time*batch) == 8: name the axes of targets", tfmc.from_torch, Tied().eval(), {"ids": IDS},
                      sizes={"ids": SIZES["ids"]}, targets={"labels": LABELS}, training=True, loss=tokens)
+
+    def test_losses_that_branch_on_sizes(self):
+        """At other sizes the loss is that of torch, or refused: remainders, fractions, equalities of products, orders."""
+        branches = {"n % 2 == 0": 8, "n / 2 > 3.4": 8, "n / b > 1.5": 8, "n * b != 16": 7, "n > b": 8}
+        for branch, n in branches.items():
+            def loss(out, y, branch=branch):
+                far = (out - y).square()
+                return far.mean() if eval(branch, {"b": y.shape[0], "n": y.shape[1]}) else far.sum()
+            with self.subTest(branch):
+                module, sizes = Line().eval(), {0: "batch", 1: "n"}
+                source = tfmc.from_torch(module, {"x": torch.randn(2, n, 4)}, sizes={"x": sizes, "y": sizes}, targets={"y": torch.randn(2, n, 2)},
+                                         training=True, loss=loss)
+                trainer, n_taken = tfmc.Trainer(source), 0
+                for b, n in itertools.product((1, 2, 3), range(2, 12)):
+                    x, y = torch.randn(b, n, 4), torch.randn(b, n, 2)
+                    try:
+                        got = trainer.evaluate({"x": x.numpy(), "y": y.numpy()})["loss"]
+                    except tfmc.Error as error:
+                        self.assertIn("another way", str(error))
+                        continue
+                    n_taken += 1
+                    self.assertLess(abs(got / loss(module(x), y).item() - 1), 1e-4, f"{b} x {n}")
+                self.assertGreater(n_taken, 5)
 
     def test_what_is_refused(self):
         module = Line().eval()

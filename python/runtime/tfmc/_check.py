@@ -19,6 +19,7 @@ from torch.utils.flop_counter import flop_registry
 from ._errors import CompileError
 from ._inputs import nested
 from ._sizes import FARTHEST, LONGEST, examples, followers, other_ways
+from ._source import Source
 from ._texts import Texts
 from ._tracing import patched
 
@@ -278,11 +279,7 @@ def checked(source, writer, module, inputs):
     with Texts(source.weights or {}) as texts:
         Comparison(source, writer, inputs, "").compare(texts, engine, values, kinds)
         refuse_state(writer, module, inputs, values)
-        for condition, name, by in other_ways(writer):
-            if is_far(writer, name, by, work.flop):
-                source.text = required(source.text, condition)
-            else:
-                compare_way(source, writer, module, texts, engine, resized(writer, inputs, name, by)[0], condition)
+        compare_ways(source, writer, module, inputs, (texts, engine, work.flop))
         for name in sorted(writer.symbol_names.difference(writer.derived.values())):
             for by in OTHER:
                 other, n = resized(writer, inputs, name, by)
@@ -293,6 +290,27 @@ def checked(source, writer, module, inputs):
                 if values and Comparison(source, writer, other, f"for {name} = {n}").compare(texts, engine, values, kinds):
                     break
     return None
+
+
+def compare_ways(source, writer, module, inputs, run):
+    """Requires of the text what the export decided about sizes, where the module gives something else at others. run: texts, the
+    engine, and the operations of the example."""
+    texts, engine, flop = run
+    for condition, name, by in other_ways(writer):
+        if is_far(writer, name, by, flop):
+            source.text = required(source.text, condition)
+        else:
+            compare_way(source, writer, module, texts, engine, resized(writer, inputs, name, by)[0], condition)
+
+
+def with_ways(text, writer, module, inputs):
+    """The text of a model without weights with these conditions."""
+    with Work() as work:
+        results(writer, module, inputs)
+    source = Source(text)
+    with Texts({}) as texts:
+        compare_ways(source, writer, module, inputs, (texts, ["--engine=native"] if work.flop > INTERPRETED else [], work.flop))
+    return source.text
 
 
 def resized(writer, inputs, name, by):

@@ -116,7 +116,7 @@ class Writer(Constants):
         self.program, self.guards, self.traced = self.exported
         self.dropout, self.forms, self.drops = dropout, given, program is None
         self.inputs, self.sizes, self.ranges, self.node = inputs, sizes, ranges or {}, None
-        self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
+        self.names, self.lines, self.types, self.weights, self.tokens, self.probed = {}, [], {}, {}, {}, {}
         self.iota, self.uniform, self.scalars, self.symbols = {}, {}, {}, {}
         self.symbol_names = {name for axes in sizes.values() for name in axes.values()}
         self.low, self.marks, self.spread = {}, {}, False

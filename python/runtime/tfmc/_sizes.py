@@ -156,6 +156,11 @@ def other_ways(w):
             yield from breaking(w, text, known, set(w.derived.values()))
 
 
+def is_computed(text):
+    """Whether a condition is one on fractions, remainders or functions of sizes."""
+    return bool(re.search(r"[/%]|\*\*", text) or words(text) & set(FUNCTIONS))
+
+
 def words(text):
     """The names of sizes and functions in a condition."""
     return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text))

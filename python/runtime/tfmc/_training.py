@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from ._aten import aten
 from ._errors import CompileError, UsageError
 from ._inputs import flat
+from ._sizes import is_computed
 from ._torch import KEYWORDS, TAKEN
 
 F = torch.nn.functional
@@ -331,6 +332,7 @@ class Objective:
 
     def written(self):
         """(lines, heads of targets, what is returned) of the functions."""
+        from ._check import with_ways
         from ._export import Writer
         leaves, spec = pytree.tree_flatten(self.results())
         self.spec = spec
@@ -348,13 +350,14 @@ class Objective:
                  **{name: axes for name, axes in self.sizes.items() if name in given}}
         members = set(re.findall(r"^  (?:weight )?(\w+)\b", self.writer.said, re.MULTILINE))
         for fold in (True, False):
-            losses = Writer(Losses(self.functions, spec, places, split), given, flat(given), sizes, training=True,
+            losses = Writer(module := Losses(self.functions, spec, places, split), given, flat(given), sizes, training=True,
                             ranges={name: self.writer.ranges[name] for name in self.targets if name in self.writer.ranges})
             text = losses.write("Objective", list(self.functions), None, fold)
-            fixed = next((guard for guard in losses.guard_texts() if re.fullmatch(r"[^=<>!]+ == \d+", guard)), None)
+            equal = (guard for guard in losses.guard_texts() if not is_computed(guard))
+            fixed = next((guard for guard in equal if re.fullmatch(r"[^=<>!]+ == \d+", guard)), None)
             if fixed:  # such as batch * time, where the labels have the number
                 raise CompileError(f"the loss is that of the example's sizes alone, where {fixed}: name the axes of targets in sizes=")
-            body = re.fullmatch(r"model Objective \{\n+  forward\([^{]*\) \{\n(.*?)    return (.*?)\n  \}\n?\}\n?", text, re.DOTALL)
+            body = body_of(text)
             if body is None or losses.weights:
                 raise UsageError("the loss has tensors of its own, of more than 16 numbers: give them to the module as buffers, and let "
                                  f"forward return what is computed with them\n{text}")
@@ -363,7 +366,8 @@ class Objective:
                 break
         heads = {name: kind for name, kind in losses.frame[1] if name not in places}
         reshaped = sum((one.line(name) for name, one in split.items()), [])
-        return [*reshaped, *(line for line in body[1].split("\n") if line.strip())], heads, body[2]
+        lines, returned = body_of(with_ways(text, losses, module, flat(given))).groups()
+        return [*reshaped, *(line for line in lines.split("\n") if line.strip())], heads, returned
 
     def values_of_sizes(self):
         """The value of each named size in the example."""
@@ -394,6 +398,11 @@ class Objective:
         from ._check import copied, unchanged
         with mode(self.module, False), unchanged(self.module, self.writer.dropout):
             return self.module(**copied(self.given))
+
+
+def body_of(text):
+    """The lines of the functions' text before what is returned, and that; None if it has layers or weights."""
+    return re.fullmatch(r"model Objective \{\n+  forward\([^{]*\) \{\n(.*?)    return (.*?)\n  \}\n?\}\n?", text, re.DOTALL)
 
 
 def is_adapted(module):
