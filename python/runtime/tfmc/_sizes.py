@@ -178,6 +178,12 @@ def computed(text):
     return holds
 
 
+def allowed(w, name):
+    """The least and the greatest number that the export allows for a size, which the text has as conditions of their own."""
+    of = [range_ for symbol, range_ in w.program.range_constraints.items() if w.symbols.get(str(symbol)) == name]
+    return (max([one.lower for one in of], default=2), min([one.upper for one in of], default=1 << 31))
+
+
 def breaking(w, text, known, fixed):
     """The least change of one size with which the condition does not hold; of an order the least two, as at the first both ways
     may give the same."""
@@ -185,8 +191,10 @@ def breaking(w, text, known, fixed):
     if not holds(known):  # of sizes that stand for others in the export
         return
     for name in sorted(words(text) & set(known) - fixed):
+        low, high = allowed(w, name)
         nearest = sorted(range(2, LONGEST), key=lambda n: abs(n - known[name]))
-        broken = (n for n in (*nearest, *range(LONGEST, FARTHEST), *(1 << i for i in range(12, 31))) if not holds({**known, name: n}))
+        broken = (n for n in (*nearest, *range(LONGEST, FARTHEST), *(1 << i for i in range(12, 31)))
+                  if low <= n <= high and not holds({**known, name: n}))
         for n in itertools.islice(broken, 2 if ordered else 1):
             yield condition(w, text, holds, name, known), name, n - known[name]
 
