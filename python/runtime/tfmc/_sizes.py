@@ -195,7 +195,9 @@ def breaking(w, text, known, fixed):
         nearest = sorted(range(2, LONGEST), key=lambda n: abs(n - known[name]))
         broken = (n for n in (*nearest, *range(LONGEST, FARTHEST), *(1 << i for i in range(12, 31)))
                   if low <= n <= high and not holds({**known, name: n}))
-        for n in itertools.islice(broken, 2 if ordered else 1):
+        fixed_number = re.fullmatch(r"[^=<>!%/]+ == \d+", text)  # which a function of sizes became: near ones may give the same
+        more = [n for n in (2, 3 * known[name]) if low <= n <= high and not holds({**known, name: n})] if fixed_number else []
+        for n in dict.fromkeys((*itertools.islice(broken, 2 if ordered else 1), *more)):
             yield condition(w, text, holds, name, known), name, n - known[name]
 
 
@@ -205,7 +207,7 @@ def condition(w, text, holds, name, known):
     if re.fullmatch(r"[\w\s+*/%()<>=!-]+", text) and not re.search(r"(?<!/)/(?!/)", text) and words(text) <= {*known, "or", "and", "not"}:
         return text
     if words(text) & set(known) != {name}:
-        quotient = re.fullmatch(r"\(([\w*() +-]+) / ([\w*() +-]+)\) ([<>=!]+) ([\d.]+)", text)
+        quotient = re.fullmatch(r"\(([\w*() +-]+) / ([\w*() +]+)\) ([<>=!]+) ([\d.]+)", text)  # by what is positive
         ratio = sympy.Rational(float(quotient[4])) if quotient else None
         if ratio is None or ratio.q > LONGEST:
             lines = set(filter(None, w.traced.branches))
