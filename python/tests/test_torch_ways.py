@@ -3,6 +3,7 @@ down. The text of from_torch has the condition under which it holds, and a run w
 """
 import collections
 import dataclasses
+import math
 import unittest
 
 import tfmc
@@ -77,6 +78,7 @@ class Ways(Case):
                 (lambda x: x * max(1.0, x.shape[1] / 4), ((3, 7), (2, 5)), ((3, 3),)),
                 (lambda x: x * 2 if x.shape[1] / x.shape[0] > 1.5 else x * 3, ((3, 7), (4, 7)), ((5, 7), (3, 4)))):
             self.ways(forward, BT, right, refused)
+        self.ways(lambda x: x * 2 if math.sqrt(x.shape[0] * x.shape[1]) > 3.5 else x * 3, BT, ((3, 7),), ((3, 4),))  # near ones agree
         self.refused(tfmc.CompileError, ["a branch on 0.7*", "test_torch_ways.py:", "compare whole numbers"], tfmc.from_torch,
                      module_of(lambda x: x * 2 if 0.7 * x.numel() > 50 else x * 3), {"x": floats(3, 7, 4)}, sizes=BT)
 
