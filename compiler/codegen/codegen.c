@@ -5,6 +5,7 @@
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -49,17 +50,22 @@ const char *host_cpu_name(Arena *arena) {
 
 // ---- machines and objects ----
 
-/* Registers the back end of a family; LLVM ignores repetitions. Every additional back end would add megabytes to the
- * compiler. */
+/* Registers the back end of a family, once: it must not change under a thread that uses it. Every additional back end
+ * would add megabytes to the compiler. */
 static void register_backend(tfm_family family) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static uint32_t registered;
+  pthread_mutex_lock(&lock);
 #define FAMILY(name, number, text, machine, llvm, backend, triple) \
-  if (family == number) {                                          \
+  if (family == number && !(registered >> number & 1)) {           \
     LLVMInitialize##backend##TargetInfo();                         \
     LLVMInitialize##backend##Target();                             \
     LLVMInitialize##backend##TargetMC();                           \
     LLVMInitialize##backend##AsmPrinter();                         \
   }
 #include "tfm/abi/families.def"
+  registered |= UINT32_C(1) << family;
+  pthread_mutex_unlock(&lock);
 }
 
 static bool find_backend(Diag *diag, const TargetInfo *target, LLVMTargetRef *backend) {

@@ -29,10 +29,10 @@ static bool failed(Diag *diag, LLVMErrorRef error) {
   return true;
 }
 
-/* CPU time and not elapsed time, so that a busy machine does not show in statistics. */
-static double thread_seconds(void) {
+/* CPU time of all threads and not elapsed time, so that a busy machine does not show in statistics. */
+static double processor_seconds(void) {
   struct timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -115,14 +115,14 @@ Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cac
     diag_error_at(diag, NULL, DIAG_CPU, "%s", why);
     return NULL;
   }
-  double begin = thread_seconds();
+  double begin = processor_seconds();
   uint64_t bytes = 0;
   Jit *jit = ARENA_NEW(arena, Jit);
   if (!load(arena, diag, plan, cache, jit, statistics ? &bytes : NULL)) {
     jit_destroy(jit);
     return NULL;
   }
-  if (statistics) *statistics = (JitStatistics){thread_seconds() - begin, bytes, (uint32_t)plan->kernels.n};
+  if (statistics) *statistics = (JitStatistics){processor_seconds() - begin, bytes, (uint32_t)plan->kernels.n};
   return jit;
 }
 

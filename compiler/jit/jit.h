@@ -12,7 +12,7 @@
 typedef struct Jit Jit;
 
 typedef struct JitStatistics {
-  double seconds;      /* code generation, or reading it from the cache, CPU time of this thread */
+  double seconds;      /* code generation, or reading it from the cache, CPU time of the process */
   uint64_t code_bytes;
   uint32_t n_kernels;
 } JitStatistics;

@@ -1,11 +1,15 @@
-/* In: kernels of a plan. Out: objects, from the cache of generated code or new (kernel_objects.h). */
+/* In: kernels of a plan. Out: objects, from the cache of generated code or new (kernel_objects.h).
+ *
+ * Generating code is nearly all that a compilation costs, and parts have nothing in common: each CPU takes some. */
 #include "jit/kernel_objects.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "codegen/codegen.h"
 #include "kernels/kernel_module.h"
+#include "tfm/abi/cpu.h"
 
 // ---- parts of a plan ----
 
@@ -85,45 +89,107 @@ static Bytes generate(Arena *arena, Diag *diag, const Plan *plan, LLVMTargetMach
   return bytes;
 }
 
-/* The target machine is made for the first part that needs it. */
-typedef struct Generator {
-  Arena *arena;
-  Diag *diag;
+/* What all threads share. Whoever is free takes the next part; `objects` has a place for each, so their order does not
+ * depend on who was faster. */
+typedef struct Generation {
+  const Plan *plan;
+  const Parts *parts;
   const CodeCache *cache;
+  Arena *arena; /* of the objects */
+  Diag *diag;
+  Bytes *objects;
+  pthread_mutex_t lock; /* of the arena, the Diag and what follows */
+  size_t next;
+  bool has_failed, has_stored;
+} Generation;
+
+/* What a thread has alone: its messages, and a target machine, made for the first part that needs it. */
+typedef struct Generator {
+  Generation *of_all;
+  Arena *arena;
+  Diag diag;
   LLVMTargetMachineRef machine;
-  bool has_stored;
 } Generator;
 
-static Bytes object_of_part(Generator *g, const Plan *part) {
+static Bytes object_of_part(Generator *g, const Plan *part, bool *is_stored) {
   Bytes bytes = {0};
+  const CodeCache *cache = g->of_all->cache;
   const CacheKey key = cache_key(part);
-  if (g->cache) bytes.data = cache_read(g->arena, g->cache, &key, &bytes.size);
+  if (cache) bytes.data = cache_read(g->arena, cache, &key, &bytes.size);
+  *is_stored = false;
   if (bytes.data) return bytes;
-  if (!g->machine) g->machine = target_machine(g->diag, part->target);
-  if (g->machine) bytes = generate(g->arena, g->diag, part, g->machine);
-  if (g->cache && bytes.data) {
-    cache_write(g->cache, &key, bytes.data, bytes.size);
-    g->has_stored = true;
-  }
+  if (!g->machine) g->machine = target_machine(&g->diag, part->target);
+  if (g->machine) bytes = generate(g->arena, &g->diag, part, g->machine);
+  *is_stored = cache && bytes.data;
+  if (*is_stored) cache_write(cache, &key, bytes.data, bytes.size);
   return bytes;
+}
+
+static bool next_part(Generation *all, size_t *index) {
+  pthread_mutex_lock(&all->lock);
+  const bool has_one = !all->has_failed && all->next < all->parts->items.n;
+  if (has_one) *index = all->next++;
+  pthread_mutex_unlock(&all->lock);
+  return has_one;
+}
+
+/* Messages of one thread are enough: one failure ends the work of all. */
+static void finish_part(Generator *g, size_t index, Bytes object, bool is_stored) {
+  Generation *all = g->of_all;
+  pthread_mutex_lock(&all->lock);
+  if (object.data) {
+    all->objects[index] = (Bytes){arena_copy(all->arena, object.data, object.size), object.size};
+    all->has_stored |= is_stored;
+  } else if (!all->has_failed) {
+    all->has_failed = true;
+    for (size_t i = 0; i < g->diag.messages.n; i++)
+      diag_error_at(all->diag, NULL, g->diag.messages.items[i].code, "%s", g->diag.messages.items[i].text);
+  }
+  pthread_mutex_unlock(&all->lock);
+}
+
+static void *generate_parts(void *context) {
+  Arena *arena = arena_create();
+  Generator g = {.of_all = context, .arena = arena, .diag = diag_new(arena)};
+  for (size_t i = 0; next_part(g.of_all, &i);) {
+    Plan part = *g.of_all->plan;
+    bool is_stored;
+    part.kernels.items = g.of_all->parts->items.items[i]->kernels.items;
+    part.kernels.n = g.of_all->parts->items.items[i]->kernels.n;
+    const Bytes object = object_of_part(&g, &part, &is_stored);
+    finish_part(&g, i, object, is_stored);
+  }
+  if (g.machine) LLVMDisposeTargetMachine(g.machine);
+  arena_destroy(arena);
+  return NULL;
+}
+
+/* This thread is one of them: what cannot be begun is only missing. LLVM walks expressions by recursion, and threads
+ * may have small stacks. */
+static void generate_with_threads(Generation *all) {
+  enum { MOST_THREADS = 16, STACK_BYTES = 16 << 20 };
+  pthread_t threads[MOST_THREADS];
+  pthread_attr_t attributes;
+  const size_t wanted = (size_t)pool_threads_wanted(0), parts = all->parts->items.n;
+  size_t n = 0, most = wanted < parts ? wanted : parts;
+  if (most > MOST_THREADS) most = MOST_THREADS;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  while (n + 1 < most && pthread_create(&threads[n], &attributes, generate_parts, all) == 0) n++;
+  pthread_attr_destroy(&attributes);
+  generate_parts(all);
+  for (size_t i = 0; i < n; i++) pthread_join(threads[i], NULL);
 }
 
 BytesList kernel_objects(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache) {
   Arena *scratch = arena_create();
   const Parts parts = parts_of(scratch, plan);
-  Bytes *objects = ARENA_ARRAY(arena, Bytes, parts.items.n + 1);
-  Generator generator = {.arena = arena, .diag = diag, .cache = cache};
-  size_t n = 0;
-  bool ok = true;
-  for (; ok && n < parts.items.n; n++) {
-    Plan part = *plan;
-    part.kernels.items = parts.items.items[n]->kernels.items;
-    part.kernels.n = parts.items.items[n]->kernels.n;
-    objects[n] = object_of_part(&generator, &part);
-    ok = objects[n].data != NULL;
-  }
-  if (generator.machine) LLVMDisposeTargetMachine(generator.machine);
-  if (generator.has_stored) cache_limit(cache);
+  const size_t n = parts.items.n;
+  Generation all = {plan, &parts, cache, arena, diag, ARENA_ARRAY(arena, Bytes, n + 1), .next = 0};
+  pthread_mutex_init(&all.lock, NULL);
+  generate_with_threads(&all);
+  pthread_mutex_destroy(&all.lock);
+  if (all.has_stored) cache_limit(cache);
   arena_destroy(scratch);
-  return ok ? (BytesList){objects, n} : (BytesList){0};
+  return all.has_failed ? (BytesList){0} : (BytesList){all.objects, n};
 }

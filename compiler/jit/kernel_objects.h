@@ -16,7 +16,8 @@
  * because LLVM's buffer would have to be freed by everyone who drops them. */
 Bytes object_bytes(Arena *arena, Diag *diag, LLVMModuleRef module, LLVMTargetMachineRef machine);
 
-/* What the cache has not is generated and stored. `cache` may be NULL. No items after an error. */
+/* What the cache has not is generated and stored, by as many threads as the pool of a context would have
+ * (TFM_NUM_THREADS, else the CPUs), at most 16. `cache` may be NULL. No items after an error. */
 BytesList kernel_objects(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache);
 
 #endif

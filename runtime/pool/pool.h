@@ -16,6 +16,7 @@
 #include "machine/machine.h"
 #include "machine/processors.h"
 #include "pool/crowd.h"
+#include "tfm/abi/cpu.h"
 #include "tfm/tfm.h"
 
 typedef struct tfm_pool Pool;
@@ -31,9 +32,6 @@ typedef void (*PoolWork)(void *argument, PoolMember *member);
 
 enum { POOL_MAX_THREADS = MOST_CPUS };
 
-/* How many threads to make when the caller asks for `asked`; 0 or less: TFM_NUM_THREADS, else the CPUs this process
- * may use. */
-int32_t pool_threads_wanted(int32_t asked);
 /* What tfm_context_options.spin_us says, in nanoseconds; 0 in it stands for TFM_SPIN_US, else DEFAULT_SPIN_US. */
 int64_t pool_spin_ns(int32_t spin_us);
 /* NULL if there is no memory. `spin_ns`: how long idle workers spin before they sleep. */

@@ -13,6 +13,7 @@
 #include "../support/temporary.h"
 #include "codegen/codegen.h"
 #include "jit/jit.h"
+#include "jit/kernel_objects.h"
 
 enum { PROCESSES = 32 };
 
@@ -309,6 +310,38 @@ Test(cache, many_processes_write_one_file) {
   check_code(&f, open_cache(&f));
   char *alone = contents(f.arena, path, &found);
   cr_expect(size == found && memcmp(written, alone, size) == 0);
+  fixture_free(&f);
+}
+
+static BytesList objects_of(Fixture *f, const char *threads, const CodeCache *cache) {
+  setenv("TFM_NUM_THREADS", threads, 1);
+  const BytesList objects = kernel_objects(f->arena, &f->diag, &f->plan, cache);
+  unsetenv("TFM_NUM_THREADS");
+  cr_assert(objects.items);
+  return objects;
+}
+
+/* Whichever thread makes a part, it is in its place, with its bytes, and in the cache. */
+Test(cache, threads_make_the_same_objects) {
+  enum { KERNELS = 24 };
+  Fixture f = fixture_new(16);
+  char path[512];
+  f.plan.kernels.n = 0;
+  for (int i = 0; i < KERNELS; i++)
+    add_kernel(&f, (KernelSpec){.family = KERNEL_TILE, .rows = 1, .width = 8, .a_stride = 8 + 8 * i, .b_stride = 8},
+               arena_printf(f.arena, "product_%d", i));
+  const BytesList wanted = objects_of(&f, "1", NULL);
+  const BytesList found[] = {objects_of(&f, "4", NULL), objects_of(&f, "5", open_cache(&f)),
+                             objects_of(&f, "3", open_cache(&f))};
+  cr_assert_eq(wanted.n, KERNELS);
+  cr_expect_eq(files(&f, path), KERNELS);
+  for (size_t way = 0; way < 3; way++) {
+    cr_assert_eq(found[way].n, KERNELS);
+    for (size_t i = 0; i < KERNELS; i++) {
+      const Bytes *a = &wanted.items[i], *b = &found[way].items[i];
+      cr_expect(a->size == b->size && memcmp(a->data, b->data, a->size) == 0, "way %zu, part %zu", way, i);
+    }
+  }
   fixture_free(&f);
 }
 

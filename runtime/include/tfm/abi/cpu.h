@@ -35,4 +35,8 @@ tfm_family cpu_family(void);
 /* The bits of features that this CPU has and the system lets programs use: for tile registers it is asked to. */
 uint32_t cpu_features(void);
 
+/* How many threads to make when the caller asks for `asked`; 0 or less: TFM_NUM_THREADS, else the CPUs this process
+ * may use. */
+int32_t pool_threads_wanted(int32_t asked);
+
 #endif
