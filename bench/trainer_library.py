@@ -12,14 +12,14 @@ import time
 
 
 class TrainerLibrary:
-    """`folder` gets libm.so and m.h; `options` are more words of the command; `state` is a .tfmt, or None for initial
-    values from seed 1."""
+    """`folder` gets libm.so and m.h; `options` are more words of the command, `march` the instruction set; `state` is a
+    .tfmt, or None for initial values from seed 1."""
 
-    def __init__(self, tfmc, text, folder, defines=(), options=()):
+    def __init__(self, tfmc, text, folder, defines=(), options=(), march="native"):
         folder, begin = pathlib.Path(folder), time.monotonic()
         words = [word for name, value in dict(defines).items() for word in ("-D", f"{name}={value}")]
         self.path = folder / "libm.so"
-        subprocess.run([tfmc, "compile", "--training", "--quiet", "-march=native", text, "-o", self.path, *words, *options],
+        subprocess.run([tfmc, "compile", "--training", "--quiet", f"-march={march}", text, "-o", self.path, *words, *options],
                        check=True, env={**os.environ, "TFM_CACHE_DIR": ""})
         self.seconds, self.size = time.monotonic() - begin, self.path.stat().st_size
         self.prefix = re.search(r"typedef struct (\w+)_trainer ", (folder / "m.h").read_text())[1]

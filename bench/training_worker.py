@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A process that times steps of training beside other engines, by the protocol of bench/README.md.
 
-usage: training_worker.py TFMC W7 FOLDER
+usage: training_worker.py TFMC W7 FOLDER [--march=SET]
 
 FOLDER holds weights.safetensors and for each case CASE.json ("weights": what stands before the names of its weights,
 "batch", "length", "dropout") and the inputs of the objective as CASE.NAME.i32. A step is forward, backward and AdamW on
@@ -29,13 +29,14 @@ STEPS = 5
 class Case:
     """A library, and a trainer that begins with the weights of the folder."""
 
-    def __init__(self, tfmc, folder, name, work):
+    def __init__(self, tfmc, folder, name, work, march):
         self.said = json.loads((folder / f"{name}.json").read_text())
         self.prefix, made = self.said["weights"], work / name
         model, n_sizes, inputs = WORKS[self.prefix]
         made.mkdir()
         defines = {"drop": self.said["dropout"]} if model == "Translator" else {}
-        self.library = TrainerLibrary(tfmc, MODELS, made, defines, [f"--model={model}", f"--weights-prefix={self.prefix}"])
+        self.library = TrainerLibrary(tfmc, MODELS, made, defines, [f"--model={model}", f"--weights-prefix={self.prefix}"],
+                                      march)
         self.names = names_in(folder / "weights.safetensors", self.prefix)
         subprocess.run([tfmc, "pack", "--training", self.library.path, "--weights", folder / "weights.safetensors",
                         "--quiet", "-o", made / "start.tfmt"], check=True)
@@ -72,8 +73,9 @@ def names_in(path, prefix):
 
 
 def main():
+    march = sys.argv.pop().removeprefix("--march=") if sys.argv[-1].startswith("--march=") else "native"
     if len(sys.argv) != 4 or sys.argv[2] != "W7":
-        sys.exit("usage: training_worker.py TFMC W7 FOLDER")
+        sys.exit("usage: training_worker.py TFMC W7 FOLDER [--march=SET]")
     tfmc, folder, cases = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[3]), {}
     with tempfile.TemporaryDirectory() as work:
         print("@ready", flush=True)
@@ -87,7 +89,7 @@ def main():
                     print("@ok", flush=True)
                     continue
                 if rest[0] not in cases:
-                    cases[rest[0]] = Case(tfmc, folder, rest[0], pathlib.Path(work))
+                    cases[rest[0]] = Case(tfmc, folder, rest[0], pathlib.Path(work), march)
                 print(getattr(cases[rest[0]], {"out": "out", "go": "go"}[command])(*rest[1:]), flush=True)
             except (OSError, LookupError, ValueError, RuntimeError, subprocess.CalledProcessError) as error:
                 print(f"@fail {error}".replace("\n", " "), flush=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two builds of tfmc beside each other on the workloads W1 to W6, in short turns.
+"""Two builds of tfmc beside each other on the workloads W1 to W6 and on steps of training (W7), in short turns.
 
 usage: versions.py BEFORE AFTER [--rounds N] [--march SET] [--threads N] [--only CASE ...]
 
@@ -16,6 +16,7 @@ import pathlib
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 
 import numpy as np
@@ -34,13 +35,17 @@ CASES = [("bert16", "W1", [16], 0, 0, 8), ("bert128", "W1", [128], 0, 0, 3), ("b
          ("minilm16", "W2", [16], 0, 0, 20), ("minilm128", "W2", [128], 0, 0, 10), ("minilmbatch", "W2", RAGGED, 0, 0, 2),
          ("nmt", "W3", [20, 12], 4, 12, 1), ("small16", "W4", [16], 0, 0, 200), ("small128", "W4", [128], 0, 0, 50),
          ("gpt2", "W5", [32], 1, 24, 1), ("smol", "W6", [32], 1, 12, 1)]
+# Steps of training: the name, which stands before the weights too; the model; for each input its shape and how many ids
+# there are; runs in a turn.
+STEPS = [("nmt", "Translator", {"src": ((32, 32), 8000), "tgt": ((32, 32), 8000), "labels": ((32, 32), 8000)}, 1),
+         ("gpt", "Language", {"ids": ((8, 128), 50257), "labels": ((8, 128), 50257)}, 1),
+         ("cls", "Classifier", {"ids": ((16, 24), 1000), "labels": ((16,), 4)}, 50)]
 WIDTH = {"W1": 768, "W4": 128}
 PROCESSES = 2
 
 
-def weights_of(build, workload):
+def weights_of(build, file, config, model):
     """Random values near what initialization gives, by the names and shapes that `tfmc check -v` prints."""
-    file, config, model = WORKLOADS[workload]
     command = [build / "tfmc", "check", "-v", "--color=never", build.parent.parent / file, *[f"-D{c}" for c in config]]
     said = subprocess.run(command + ([f"--model={model}"] if model else []), check=True, capture_output=True, text=True)
     rng, weights = np.random.default_rng(1), {}
@@ -63,10 +68,19 @@ def write_case(folder, name, workload, lengths, beams, new):
     pathlib.Path(f"{folder}/{name}.json").write_text(json.dumps(case))
 
 
-def worker(build, workload, folder, args):
+def write_step(folder, name, inputs):
+    rng = np.random.default_rng(3)
+    for key, (shape, n) in inputs.items():
+        rng.integers(0, n, shape, np.int32).tofile(f"{folder}/{name}.{key}.i32")
+    batch, length = max((shape for shape, _ in inputs.values()), key=len)
+    case = {"weights": f"{name}.", "batch": batch, "length": length, "dropout": 0}
+    pathlib.Path(f"{folder}/{name}.json").write_text(json.dumps(case))
+
+
+def worker(command, build, workload, folder, args):
     march = [f"--march={args.march}"] if args.march else []
-    return Worker([str(build / "bench-compare"), *march, workload, folder], cwd=build.parent.parent,
-                  env=os.environ | {"PEERS_THREADS": str(args.threads)})
+    words = [*command, workload, folder, *march] if workload == "W7" else [*command, *march, workload, folder]
+    return Worker(words, cwd=build.parent.parent, env=os.environ | {"PEERS_THREADS": str(args.threads)})
 
 
 def measure(before, after, case, runs, rounds):
@@ -102,25 +116,54 @@ def parser_of_sides(description, rounds):
     return parser
 
 
-def main():
-    parser = parser_of_sides(__doc__, 12)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", nargs="*", choices=[c[0] for c in CASES], default=[c[0] for c in CASES])
-    args = parser.parse_args()
-    header("ms")
-    for workload in WORKLOADS:
+def time_cases(args, folder, workload, command, cases):
+    """`command`: the words that start a worker of a build; `cases`: names and runs in a turn."""
+    builds = [[worker(command(build), build, workload, folder, args) for _ in range(PROCESSES)]
+              for build in (args.before, args.after)]
+    for name, shown, runs in cases:
+        report(shown, *measure(*builds, name, runs, args.rounds))
+    for one in builds[0] + builds[1]:
+        one.process.kill()
+
+
+def time_runs(args):
+    for workload, model in WORKLOADS.items():
         cases = [case for case in CASES if case[1] == workload and case[0] in args.only]
         if not cases:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            save_file(weights_of(args.after, workload), f"{folder}/weights.safetensors")
+            save_file(weights_of(args.after, *model), f"{folder}/weights.safetensors")
             for name, of, lengths, beams, new, _ in cases:
                 write_case(folder, name, of, lengths, beams, new)
-            builds = [[worker(build, workload, folder, args) for _ in range(PROCESSES)] for build in (args.before, args.after)]
-            for name, *_, runs in cases:
-                report(name, *measure(*builds, name, runs, args.rounds))
-            for one in builds[0] + builds[1]:
-                one.process.kill()
+            time_cases(args, folder, workload, lambda build: [str(build / "bench-compare")],
+                       [(name, name, runs) for name, *_, runs in cases])
+
+
+def time_steps(args):
+    """Both builds' libraries are called by this checkout's worker."""
+    steps = [step for step in STEPS if f"{step[0]}-step" in args.only]
+    with tempfile.TemporaryDirectory() as folder:
+        weights = {}
+        for name, model, inputs, _ in steps:
+            found = weights_of(args.after, "bench/models/training.tfm", [], model)
+            weights |= {f"{name}.{key}": value for key, value in found.items()}
+            write_step(folder, name, inputs)
+        save_file(weights, f"{folder}/weights.safetensors")
+        script = str(pathlib.Path(__file__).resolve().parent / "training_worker.py")
+        time_cases(args, folder, "W7", lambda build: [sys.executable, script, str(build / "tfmc")],
+                   [(name, f"{name}-step", runs) for name, *_, runs in steps])
+
+
+def main():
+    parser = parser_of_sides(__doc__, 12)
+    names = [case[0] for case in CASES] + [f"{step[0]}-step" for step in STEPS]
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", nargs="*", choices=names, default=names)
+    args = parser.parse_args()
+    header("ms")
+    time_runs(args)
+    if any(f"{step[0]}-step" in args.only for step in STEPS):
+        time_steps(args)
 
 
 if __name__ == "__main__":
