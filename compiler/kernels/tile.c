@@ -5,11 +5,11 @@
  * f32; of INT8 and INT4 c is i32 until it is scaled (tile_step.c), of mixed forms f32 from group to group. Every
  * element is one chain of FMAs with k ascending from 0, or from what c holds, or a sum of such chains of spec->chain
  * steps, whatever the tile: the bits do not depend on which tile of the target computes an element. Refuses nothing; a
- * shape that does not fit in registers is an error of target/x86.def and is checked.
+ * shape that does not fit in registers is an error of target/x86.def (tiles_stay_in_registers in test_codegen.c).
  *
  *   start:  c from memory if `accumulate`, else 0; with chains always 0, and from here on once for each chain
  *   steps:  four k per turn (or as many as the target says), of bf16 whole pairs (tile_step.c). B is loaded as vectors,
- *           a as broadcast scalars. B is prefetched into L1 some steps ahead (unless it is a page of a cache, behind
+ *           a as broadcast scalars. B is prefetched into L1 some steps ahead (unless it is a page of values, behind
  *           which something else lies), and `next` into L2: one line per step of k, the same one again where fewer are
  *           asked for, more before the turn where more are (with AVX2 `next` into L1, and B of a few rows not at all;
  *           nothing where a row takes all columns of a panel).

@@ -47,7 +47,7 @@ typedef struct KernelSpec {
   uint16_t chain;             /* TILE and DIRECT: steps of k in a chain of sums; 0: all are one, however many */
   bool goes_on;               /* TILE: the first chain may begin with c, and be added to it, as `accumulate` says */
   uint8_t b_form;             /* tfm_form; PACK: of the source */
-  bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
+  bool b_is_page;             /* of values, in caches: it ends after a few steps of k, so the caller prefetches it */
   bool has_all_columns;       /* every call is for all columns */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   bool b_is_signed;           /* form INT8: b is values of attention */

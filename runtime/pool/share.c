@@ -18,9 +18,9 @@ Grid share_grid(int64_t blocks, int64_t groups, int32_t threads) {
 }
 
 /* Parts differ by at most one block and one group. */
-Part share_part(const Grid *grid, int32_t thread) {
+Share share_of_thread(const Grid *grid, int32_t thread) {
   int64_t column = thread % grid->across, row = thread / grid->across;
-  return (Part){.first_block = grid->blocks * row / grid->down,
+  return (Share){.first_block = grid->blocks * row / grid->down,
                 .end_block = grid->blocks * (row + 1) / grid->down,
                 .first_group = grid->groups * column / grid->across,
                 .end_group = grid->groups * (column + 1) / grid->across};
@@ -32,23 +32,23 @@ Claimer share_claimer(Claims *claims, uint32_t serial, int32_t thread, int32_t t
                       int64_t groups) {
   const Grid grid = share_grid(blocks, groups, threads);
   return (Claimer){.claims = claims, .grid = grid, .serial = serial, .thread = thread, .threads = threads,
-                   .own = share_part(&grid, thread)};
+                   .own = share_of_thread(&grid, thread)};
 }
 
-/* Units of a part: blocks times groups. */
-static int64_t part_units(const Part *part) {
-  return (part->end_block - part->first_block) * (part->end_group - part->first_group);
+/* Units of a share: blocks times groups. */
+static int64_t share_units(const Share *share) {
+  return (share->end_block - share->first_block) * (share->end_group - share->first_group);
 }
 
 /* Units are numbered block by block, so that a thread uses what it loaded for a block for all its groups. */
-static void part_unit(const Part *part, int64_t number, int64_t *block, int64_t *group) {
-  int64_t width = part->end_group - part->first_group;
-  *block = part->first_block + number / width;
-  *group = part->first_group + number % width;
+static void share_unit(const Share *share, int64_t number, int64_t *block, int64_t *group) {
+  int64_t width = share->end_group - share->first_group;
+  *block = share->first_block + number / width;
+  *group = share->first_group + number % width;
 }
 
-/* How many units of a part its owner does without claiming them. Where units are short, claiming each costs more than
- * evening out all of a part gains (bench/notes.md); the last quarter still lets a thread be slower than others. */
+/* How many units of a share its owner does without claiming them. Where units are short, claiming each costs more than
+ * evening out all of a share gains (bench/notes.md); the last quarter still lets a thread be slower than others. */
 static int64_t kept_units(const Claimer *claimer, int64_t units) {
   return !claimer->keeps ? 0 : units < LEAST_SHARED ? units : units - units / 4;
 }
@@ -74,24 +74,24 @@ static int64_t take(Claimer *claimer, int32_t owner, int64_t units) {
 
 /* One thread needs no atomics, and walks all units in order. */
 static bool claim_alone(Claimer *claimer, int64_t *block, int64_t *group) {
-  Part all = {0, claimer->grid.blocks, 0, claimer->grid.groups};
-  if (claimer->next >= part_units(&all)) return false;
-  part_unit(&all, claimer->next++, block, group);
+  Share all = {0, claimer->grid.blocks, 0, claimer->grid.groups};
+  if (claimer->next >= share_units(&all)) return false;
+  share_unit(&all, claimer->next++, block, group);
   return true;
 }
 
-/* The thread's own part first (victim 0), then those of the threads after it. A part that was seen empty stays empty
+/* The thread's own share first (victim 0), then those of the threads after it. A share that was seen empty stays empty
  * for this step, so it is not looked at again. */
 bool share_claim(Claimer *claimer, int64_t *block, int64_t *group) {
   if (claimer->threads == 1) return claim_alone(claimer, block, group);
   for (; claimer->victim < claimer->threads; claimer->victim++) {
     int32_t owner = (claimer->thread + claimer->victim) % claimer->threads;
     if (owner >= claimer->grid.across * claimer->grid.down) continue;
-    const Part part = claimer->victim ? share_part(&claimer->grid, owner) : claimer->own;
-    int64_t units = part_units(&part);
+    const Share share = claimer->victim ? share_of_thread(&claimer->grid, owner) : claimer->own;
+    int64_t units = share_units(&share);
     int64_t unit = units ? take(claimer, owner, units) : -1;
     if (unit < 0) continue;
-    part_unit(&part, unit, block, group);
+    share_unit(&share, unit, block, group);
     return true;
   }
   return false;

@@ -1,9 +1,9 @@
-/* How threads share the units of a step. Each thread owns a contiguous part; one that has finished its own takes units
+/* How threads share the units of a step. Each thread owns a contiguous share; one that has finished its own takes units
  * from the end of another's. Exactly one thread does each unit, and no number depends on which one it is.
  *
- * Units form a grid of `blocks` x `groups`, which a grid of threads, `down` x `across`, cuts into parts. A thread walks
- * its part block by block, and keeps most of it without claims where units are short. Claims are not reset between
- * steps: a slot with the serial of an earlier step counts as untouched, which saves a barrier. */
+ * Units form a grid of `blocks` x `groups`, which a grid of threads, `down` x `across`, cuts into shares. A thread
+ * walks its share block by block, and keeps most of it without claims where units are short. Claims are not reset
+ * between steps: a slot with the serial of an earlier step counts as untouched, which saves a barrier. */
 #ifndef TFM_RUNTIME_SHARE_H
 #define TFM_RUNTIME_SHARE_H
 
@@ -31,9 +31,9 @@ typedef struct Grid {
   int32_t down, across;
 } Grid;
 
-typedef struct Part { /* of one thread */
+typedef struct Share { /* of one thread */
   int64_t first_block, end_block, first_group, end_group;
-} Part;
+} Share;
 
 typedef struct Claimer { /* a thread in one step */
   Claims *claims;
@@ -42,12 +42,12 @@ typedef struct Claimer { /* a thread in one step */
   int32_t thread, threads, victim;
   int64_t next; /* of what needs no claims: all units of a thread that is alone, else those that it keeps */
   bool keeps;   /* units are short: owners keep three quarters of their parts, or all if these are small */
-  Part own; /* as share_part gives it */
+  Share own; /* as share_of_thread gives it */
 } Claimer;
 
 /* A grid for `threads`: across the groups if there are enough of them, else down the blocks too. */
 Grid share_grid(int64_t blocks, int64_t groups, int32_t threads);
-Part share_part(const Grid *grid, int32_t thread);
+Share share_of_thread(const Grid *grid, int32_t thread);
 /* How many consecutive units to treat as one, so that no thread's part has more than SHARE_MAX_UNITS. */
 int64_t share_coarsen(int64_t units);
 /* A thread at its beginning of a step, whose claims have the number `serial`. */

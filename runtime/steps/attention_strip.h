@@ -7,13 +7,17 @@
  *
  * The loops, from outside to inside:
  *
- *   items              heads of sequences                 units, which threads share: all of one or, of few, a part
+ *   items              heads of sequences                 units, which threads share: all of it or some strips
  *     chunks           CHUNK_STRIPS strips of queries     the state of their rows (maximum, sum): scratch
  *       blocks         TFM_KEY_BLOCK keys                 packed, or pages of a cache: the second-level cache
  *         strips       tile_rows queries or more          attention_block: their scores stay in the nearest cache
  *           score      qk_width keys x tile_rows          registers: a tile of q times kT
+ *           finish     masks, biases and factors of the scores; keys that no query of the strip sees are not read
  *           softmax    the block's weights, and what the rows have so far becomes smaller
- *           add        pv_width columns x tile_rows       registers: a tile of weights times v */
+ *           add        pv_width columns x tile_rows       registers: a tile of weights times v
+ *         end          after TFM_CHAIN keys the sums go into a tree [attention_end_block]
+ *
+ * Rotations by position came before: keys lie turned, in caches too. */
 #ifndef TFM_RUNTIME_ATTENTION_STRIP_H
 #define TFM_RUNTIME_ATTENTION_STRIP_H
 
@@ -34,7 +38,7 @@ typedef struct Attention {
   Items batch; /* its items are heads of sequences */
   int64_t items, queries, keys, key_blocks;
   int64_t causal_offset;                       /* see tfm_attention_step */
-  int64_t strip_rows, strips, parts;           /* of an item; parts: units of it, or of a group (Paged.group) */
+  int64_t strip_rows, strips, cuts;            /* of an item; cuts: units of it, or of a group (Paged.group) */
   int64_t slots;                               /* packed blocks that are kept: one, or all of an item */
   int64_t key_slot_floats, value_slot_floats, form_floats; /* form_floats: of scratch->form */
   const struct Int8Attention *int8; /* what takes the place of the functions for f32; NULL: nothing does */

@@ -10,7 +10,7 @@
 /* Blocks of k end where a call may end, in f32 with a chain: so where they end changes no bit. */
 _Static_assert(TFM_CHAIN % TFM_SHORT_CHAIN == 0, "a long chain is whole short ones");
 #define FORM(ENUM, name, KIND, bits, together, group, each, beside, SCALE, lane, turn, unit, line) \
-  _Static_assert((TFM_KIND_##KIND == TFM_KIND_INTEGER ? WHOLE_K_BLOCK : TFM_K_BLOCK) % (unit) == 0, #name);
+  _Static_assert((TFM_KIND_##KIND != TFM_KIND_FLOAT ? WHOLE_K_BLOCK : TFM_K_BLOCK) % (unit) == 0, #name);
 #include "tfm/abi/forms.def"
 
 /* Of the second-level cache for the rows of a: beyond it, several panels share what was loaded. The other half is for
@@ -62,7 +62,7 @@ static int64_t rows_of_tiles(const tfm_gemm_step *step, int64_t rows) {
   return whole > 1 && rows <= 2 * whole ? whole : step->tile_rows;
 }
 
-/* One row stays near however long it is, and panels are read from one end to the other. */
+/* Rows that take whole panels are few and stay near however long they are; panels are read from end to end. */
 static int64_t k_block_for(const Gemm *gemm) {
   return takes_whole_panels(gemm->step, gemm->rows) ? greatest_of(1, gemm->step->k) : k_block_of(gemm->step);
 }

@@ -149,7 +149,7 @@ __attribute__((cold)) Attention attention_describe(const tfm_context *context, c
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
   a.strip_rows = strip_rows_of(info);
   a.strips = ceil_div(a.queries, a.strip_rows);
-  a.parts = 1;
+  a.cuts = 1;
   a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
   return a;
 }
@@ -166,7 +166,7 @@ static Attention attention_of(const tfm_context *context, const tfm_step *step, 
   a.int8 = int8;
   const int64_t units = ATTENTION_UNITS_PER_THREAD * (int64_t)threads;
   if (a.items > 0 && a.items < units)
-    a.parts = greatest_of(1, least_of(ceil_div(units, a.items), a.strips / CHUNK_STRIPS));
+    a.cuts = greatest_of(1, least_of(ceil_div(units, a.items), a.strips / CHUNK_STRIPS));
   choose_slots(&a);
   return a;
 }
@@ -328,7 +328,7 @@ static void run_part(const AttentionStrip *of, int64_t part) {
   const Attention *a = of->attention;
   const LiveRows *live = &of->item->live;
   const Strips all = all_strips(a);
-  const int64_t begin = a->strips * part / a->parts, end = a->strips * (part + 1) / a->parts;
+  const int64_t begin = a->strips * part / a->cuts, end = a->strips * (part + 1) / a->cuts;
   if (!live->mask) {
     run_strips(of, &all, begin, end);
     return;
@@ -352,13 +352,13 @@ void attention_run(Walker *walker, const tfm_step *step, const Int8Attention *in
   attention_scratch(&a, walker->scratch, &scratch);
   AttentionItem item = {.number = -1};
   const AttentionStrip of = {.walker = walker, .attention = &a, .scratch = &scratch, .item = &item};
-  int64_t units = a.items * a.parts, lump = share_coarsen(units), ignored, number;
+  int64_t units = a.items * a.cuts, lump = share_coarsen(units), ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
   claimer.keeps = int8 && a.queries * a.keys <= SHORT_SCORES;
   while (share_claim(&claimer, &ignored, &number)) {
     for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++) {
-      if (unit / a.parts != item.number) item = enter_item(context, &a, &scratch, &item, unit / a.parts);
-      run_part(&of, unit % a.parts);
+      if (unit / a.cuts != item.number) item = enter_item(context, &a, &scratch, &item, unit / a.cuts);
+      run_part(&of, unit % a.cuts);
     }
   }
 }

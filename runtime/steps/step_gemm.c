@@ -11,12 +11,14 @@
  *       blocks of k    TFM_K_BLOCK steps (WHOLE_K_BLOCK of bytes)     of the rows: the second-level cache
  *         tiles        all of the block; where k is short, one        its rows of results are written as a whole
  *           panels     step->panel columns of packed weights          read once, each names the next  [gemm_block]
- *             bands    step->width columns; of few rows, with AVX2,   the columns of a tile
- *                      all of a panel, and of one row all of k, of two panels [run_two_panels]
- *               pieces Block.together steps of k                      of the weights: the nearest cache [run_panel]
+ *             bands    step->width columns; of few rows, with AVX2,   the columns of a tile; of few tiles
+ *                      all of a panel, and of one row all of k, of    (Block.in_order) pieces are outside
+ *                      two panels [run_two_panels]                    and bands in each   [moves_on]
+ *               pieces Block.together steps of k: all, but where      of the weights: the nearest cache [run_panel]
+ *                      tiles are few
  *                 tile tile_rows x width results                      registers: a generated kernel   [run_tiles]
- *               chains TFM_SHORT_CHAIN steps, f32 of longer k         in the kernel (kernels/tile.c)
- *                turns 4 steps of k; of INT8 16, of INT4 32           in the kernel
+ *                 short chains  TFM_SHORT_CHAIN steps, f32 of longer k  in the kernel (kernels/tile.c)
+ *                   turns  4 steps of k; of INT8 16, of INT4 32       in the kernel
  *
  * All threads of the step call gemm_step, which has the loop over units: they cut it alike (gemm_cut.c) and claim units
  * (pool/share.h). Panels are cut over threads first, so that each streams its own weights; rows only
@@ -230,14 +232,14 @@ static PanelWalk walk_of(const GemmJob *job) {
   PanelWalk walk = {.job = job, .panel_bytes = full_panel_bytes(step)};
   const bool one_tile = is_short(gemm), in_one_piece = !one_tile && takes_all_steps(gemm, job->block);
   const bool whole_panels = in_one_piece && job->block->width == step->panel;
-  const bool has_whole_rows = job->to.stride == step->n && job->end_panel - job->first_panel == gemm->panels;
+  const bool takes_all_columns = job->to.stride == step->n && job->end_panel - job->first_panel == gemm->panels;
   walk.tiles = one_tile ? 1 : job->block->n;
   walk.lines = one_tile ? 0 : job->block->lines;
   walk.in_order = job->block->in_order && !one_tile;
   walk.scales = whole_panels ? gemm_panel_bytes(step, step->k) : walk.panel_bytes;
   walk.column_bytes = column_bytes_of(step);
   walk.fetches_next = in_one_piece && rows_are_whole(step) && (gemm->blocks > 1 || !whole_panels);
-  walk.fetches_rows = one_tile && has_whole_rows;
+  walk.fetches_rows = one_tile && takes_all_columns;
   walk.end_of_two = end_of_two_panels(job);
   return walk;
 }
@@ -320,11 +322,11 @@ static const char *panel_at(const Gemm *gemm, int64_t panel) {
   return gemm->weights + panel * full_panel_bytes(gemm->step);
 }
 
-/* What is read after the unit: the next one of this thread's part, or the next gemm. */
+/* What is read after the unit: the next one of this thread's share, or the next gemm. */
 static const char *after_unit(const Gemm *gemm, const Claimer *claimer, int64_t block, int64_t group) {
-  const Part part = claimer->own;
-  if (group + 1 < part.end_group) return panel_at(gemm, (group + 1) * gemm->panels_per_group);
-  if (block + 1 < part.end_block) return panel_at(gemm, part.first_group * gemm->panels_per_group);
+  const Share own = claimer->own;
+  if (group + 1 < own.end_group) return panel_at(gemm, (group + 1) * gemm->panels_per_group);
+  if (block + 1 < own.end_block) return panel_at(gemm, own.first_group * gemm->panels_per_group);
   return gemm->after;
 }
 

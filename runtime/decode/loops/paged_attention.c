@@ -1,23 +1,25 @@
-/* Attention that reads its keys and values in the pages of caches: cache_pages.h draws pages, the RunPart has the lists
- * of each row. It gives the same numbers as step_attention.c for the same rows, and shares its loops
+/* Attention that reads its keys and values in the pages of caches: cache_pages.h draws pages, the RunPart (Paged.run)
+ * has the lists of each row. It gives the same numbers as step_attention.c for the same rows, and shares its loops
  * (attention_strip.h): here are the two products of a strip with a block of keys, for pages of f32 and of 8 bits, and
  * how rows are cut. In: queries in memory, pages. Out: results. Refuses nothing.
  *
  * The loops, from outside to inside; in brackets the function that has each:
  *
- *   units           a gang of rows x heads that read one head of keys x a part     threads claim them [attention]
+ *   units           a gang of rows x heads that read one head of keys x strips   threads claim them [attention]
  *     rows akin     those of the gang that share their first page                  [run_paged_unit]
  *       chunks      CHUNK_STRIPS strips; the state of their rows is in scratch     [run_paged_chunk]
  *         blocks    TFM_KEY_BLOCK keys
  *           strips  a tile's rows: a position of each row akin, or positions of one row   [attention_block]
  *             score pages, and in one the rows that read the same page: a tile     [score_pages]
+ *             finish masks, biases, factors; keys that nobody sees are not read    [attention_finish_scores]
  *             softmax                                                              [attention_soften]
  *             add   f32: pages, rows that read the same one, columns: a tile       [add_pages]
  *                   8 bits: rows that read the same pages, columns, pages          [add_int8_pages]
  *
  * Rows of a step that have one new position each are a gang: where their pages are the same (beams that read one
  * source, or share what they wrote) a page is read once for all of them. The heads of queries that read one head of
- * keys are done side by side too, while it is near.
+ * keys are done side by side too, while it is near. Where units are few, threads share the strips of a head, never its
+ * keys.
  *
  * A score is one chain over a head's columns, and the sum of values goes on from page to page through memory: the chain
  * that one product over the whole block would be. */
@@ -42,7 +44,7 @@ typedef struct PageKind { /* what caches of another form than f32 do themselves 
 typedef struct Paged { /* a step, and how it is cut */
   Attention a;
   const PageKind *kind;  /* NULL: caches are f32 */
-  const RunPart *part;   /* has the pages */
+  const RunPart *run;    /* has the pages */
   const tfm_cache *keys, *values;
   int64_t value_floats;  /* of a page of values */
   int64_t rows, per_row; /* rows of the step; items of one */
@@ -81,7 +83,7 @@ static Paged paged_of(const Walker *walker, const tfm_step *step, const PageKind
   attention_choose_outputs(context, step, &paged.a);
   const tfm_program *program = context->program;
   paged.kind = kind;
-  paged.part = walker->part;
+  paged.run = walker->part;
   if (kind) paged.a.form_floats = kind->scratch_floats(info);
   paged.keys = &program->caches[info->k_cache];
   paged.values = &program->caches[info->v_cache];
@@ -95,7 +97,7 @@ static Paged paged_of(const Walker *walker, const tfm_step *step, const PageKind
   while (paged.gang > 1 && ceil_div(paged.rows, paged.gang) * groups < wanted) paged.gang--;
   paged.gangs = ceil_div(paged.rows, paged.gang);
   int64_t units = paged.gangs * groups;
-  if (units < wanted) paged.a.parts = greatest_of(1, least_of(ceil_div(wanted, units), paged.strips));
+  if (units < wanted) paged.a.cuts = greatest_of(1, least_of(ceil_div(wanted, units), paged.strips));
   return paged;
 }
 
@@ -142,8 +144,8 @@ static Pages find_pages(const tfm_context *context, const Paged *paged, int64_t 
   pages.lists = rows;
   pages.first_item = item;
   for (int64_t i = 0; i < rows; i++) {
-    pages.keys[i] = pages_of(paged->part, paged->keys, row + i);
-    pages.values[i] = pages_of(paged->part, paged->values, row + i);
+    pages.keys[i] = pages_of(paged->run, paged->keys, row + i);
+    pages.values[i] = pages_of(paged->run, paged->values, row + i);
   }
   pages.key_offset = page_place(paged->keys, column_of(context, &paged->a, &step->k, item));
   pages.value_offset = page_place(paged->values, column_of(context, &paged->a, &step->v, item));
@@ -389,19 +391,19 @@ static void run_paged_chunk(const AttentionStrip *of, int64_t first, int64_t n) 
  * rows that do not share the first page share nothing. */
 static int64_t rows_akin(const Paged *paged, int64_t row, int64_t end) {
   if (paged->a.keys <= 0) return end - row;
-  float *const *first = pages_of(paged->part, paged->keys, row);
+  float *const *first = pages_of(paged->run, paged->keys, row);
   int64_t next = row + 1;
-  while (next < end && pages_of(paged->part, paged->keys, next)[0] == first[0]) next++;
+  while (next < end && pages_of(paged->run, paged->keys, next)[0] == first[0]) next++;
   return next - row;
 }
 
 /* Unit `number` of gangs x groups x parts. Rows of a gang that share no page follow one another: what is fetched ahead
  * for one of them is used before the next one's would displace it. */
 static void run_paged_unit(const Walker *walker, const Paged *paged, const AttentionScratch *scratch, int64_t number) {
-  int64_t part = number % paged->a.parts, groups = paged->per_row / paged->group;
-  int64_t group = number / paged->a.parts % groups, gang = number / paged->a.parts / groups;
+  int64_t part = number % paged->a.cuts, groups = paged->per_row / paged->group;
+  int64_t group = number / paged->a.cuts % groups, gang = number / paged->a.cuts / groups;
   int64_t row = paged->rows * gang / paged->gangs, end_row = paged->rows * (gang + 1) / paged->gangs;
-  int64_t begin = paged->strips * part / paged->a.parts, end = paged->strips * (part + 1) / paged->a.parts;
+  int64_t begin = paged->strips * part / paged->a.cuts, end = paged->strips * (part + 1) / paged->a.cuts;
   for (int64_t rows; row < end_row; row += rows) {
     rows = rows_akin(paged, row, end_row);
     const Pages pages = find_pages(walker->context, paged, row, rows, row * paged->per_row + group * paged->group);
@@ -421,7 +423,7 @@ static void attention(Walker *walker, const tfm_step *step, const PageKind *kind
   if (paged.a.items <= 0 || paged.a.queries <= 0) return;
   AttentionScratch scratch;
   attention_scratch(&paged.a, walker->scratch, &scratch);
-  int64_t units = paged.gangs * (paged.per_row / paged.group) * paged.a.parts, lump = share_coarsen(units);
+  int64_t units = paged.gangs * (paged.per_row / paged.group) * paged.a.cuts, lump = share_coarsen(units);
   int64_t ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
   while (share_claim(&claimer, &ignored, &number))

@@ -27,7 +27,8 @@ enum {
   TFM_COUNTED_CHAIN = 256, /* steps of k, without those that are zero, of the chains of a gradient: the same */
   TFM_ROW_CHAIN = 768, /* elements of a row or column that are summed in f32; these sums are added in f64: part of the
                           definition too, and 48 additions for each of 16 lanes, which lose 7.5e-7 at most */
-  TFM_K_BLOCK = 768, /* steps of k of a call of a tile of several rows in a gemm, at most; not of INT8 */
+  TFM_K_BLOCK = 768, /* steps of k of a call of a tile in a gemm, at most; of rows of bytes WHOLE_K_BLOCK, and
+                         all where a tile takes whole panels */
   TFM_PREFETCH_LINES = 12, /* lines of 64 bytes that a tile prefetches a turn of k (forms.def), at most */
   TFM_CACHE_PAGE = 16,     /* positions of a row in one page of the caches */
   TFM_WHOLE_HEAD = 512     /* columns of a head that is in caches of form INT8, at most: rooms for it are on stacks */
