@@ -144,9 +144,9 @@ typedef struct Programs {
 } Programs;
 
 /* Of all programs of an instruction set. */
-static uint32_t drivers_of(const LibraryPlans *plans) {
+static DriverSet drivers_of(const LibraryPlans *plans) {
   const DecodingPlan *decoding = plans->decoding;
-  uint32_t drivers = plan_drivers(plans->forward);
+  DriverSet drivers = plan_drivers(plans->forward);
   if (decoding) drivers |= plan_drivers(decoding->step);
   if (decoding && decoding->encoder) drivers |= plan_drivers(decoding->encoder);
   for (uint32_t i = 0; i < N_TRAINING_PLANS; i++)

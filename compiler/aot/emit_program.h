@@ -52,7 +52,7 @@ LLVMValueRef runtime_function(LLVMModuleRef module, const char *name);
 typedef struct ProgramFunctions {
   LLVMModuleRef module;
   const char *suffix; /* of the names of their kernels, which other objects define */
-  uint32_t drivers;   /* those that are needed: of plan_drivers, all of the library's */
+  DriverSet drivers;  /* those that are needed: of plan_drivers, all of the library's */
 } ProgramFunctions;
 
 /* Returns a constant tfm_program, whose tables go to `packed`, for the tfm_program at `base` of a struct. */

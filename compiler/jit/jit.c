@@ -57,7 +57,7 @@ static uint64_t code_bytes(LLVMMemoryBufferRef object) {
 }
 
 /* Those that the plan needs, and no others: a program in memory can do what a library of it can. */
-static void choose_drivers(uint32_t needed, tfm_drivers *drivers) {
+static void choose_drivers(DriverSet needed, tfm_drivers *drivers) {
   *drivers = (tfm_drivers){0};
 #define DRIVER(NAME, run) \
   if (needed >> TFM_DRIVER_##NAME & 1) drivers->of_step[TFM_DRIVER_##NAME] = tfm_all_drivers.of_step[TFM_DRIVER_##NAME];

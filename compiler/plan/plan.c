@@ -314,7 +314,7 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   return p.plan;
 }
 
-_Static_assert(TFM_ALL_DRIVERS <= 32, "a bit for each driver");
+_Static_assert(TFM_ALL_DRIVERS <= 64, "a bit for each driver");
 
 /* Of tables of sines: as wide as the runtime's vectors of doubles are for the target (machine_vector_bytes). */
 static tfm_driver_number filler_of(const TargetInfo *target) {
@@ -322,16 +322,17 @@ static tfm_driver_number filler_of(const TargetInfo *target) {
   return doubles == 8 ? TFM_DRIVER_FILL_8 : doubles == 4 ? TFM_DRIVER_FILL_4 : TFM_DRIVER_FILL_2;
 }
 
-uint32_t plan_drivers(const Plan *plan) {
+DriverSet plan_drivers(const Plan *plan) {
   const tfm_program *p = &plan->program;
-  const uint32_t of_chains = 1u << TFM_DRIVER_PLAN_CHAINS | 1u << TFM_DRIVER_TAKE_CHAIN;
-  const uint32_t of_flat_caches = 1u << TFM_DRIVER_CUT_FLAT | 1u << TFM_DRIVER_GATHER_FLAT | 1u << TFM_DRIVER_TAKE_FLAT;
-  uint32_t drivers = p->n_row_chains ? of_chains : 0;
-  for (uint32_t i = 0; i < p->n_steps; i++) drivers |= 1u << tfm_driver_of(p, &p->steps[i]);
+  const DriverSet of_chains = driver_bit(TFM_DRIVER_PLAN_CHAINS) | driver_bit(TFM_DRIVER_TAKE_CHAIN);
+  const DriverSet of_flat_caches =
+      driver_bit(TFM_DRIVER_CUT_FLAT) | driver_bit(TFM_DRIVER_GATHER_FLAT) | driver_bit(TFM_DRIVER_TAKE_FLAT);
+  DriverSet drivers = p->n_row_chains ? of_chains : 0;
+  for (uint32_t i = 0; i < p->n_steps; i++) drivers |= driver_bit(tfm_driver_of(p, &p->steps[i]));
   for (uint32_t i = 0; i < p->n_caches; i++)
     if (p->caches[i].of_encoder && p->caches[i].form == TFM_FORM_INT8)
-      drivers |= 1u << TFM_DRIVER_WRITE_INT8;
-  if (drivers >> TFM_DRIVER_TABLE & 1) drivers |= 1u << filler_of(plan->target);
+      drivers |= driver_bit(TFM_DRIVER_WRITE_INT8);
+  if (drivers >> TFM_DRIVER_TABLE & 1) drivers |= driver_bit(filler_of(plan->target));
   for (uint32_t i = 0; i < p->n_inputs; i++)
     if (role_goes_on(plan->input_roles[i])) drivers |= of_flat_caches;
   return drivers;

@@ -13,9 +13,12 @@
 /* Returns NULL after an error: a limit of the runtime, reported at the node's place. Renumbers the nodes of the
  * graph. */
 Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target);
-/* The drivers that the program needs: bit n stands for number n of tfm_driver_number. This alone chooses what of the
+/* A bit for each number of tfm_driver_number. */
+typedef uint64_t DriverSet;
+static inline DriverSet driver_bit(tfm_driver_number driver) { return UINT64_C(1) << driver; }
+/* The drivers that the program needs. This alone chooses what of the
  * runtime a library is linked with, and what a program in memory may call. */
-uint32_t plan_drivers(const Plan *plan);
+DriverSet plan_drivers(const Plan *plan);
 void plan_print(StrBuf *out, const Plan *plan); /* for `dump --stage=plan` */
 /* Calls `visit` for each operand of the step, masks of rows included. */
 typedef void OperandVisit(void *context, const tfm_operand *operand, bool is_written);

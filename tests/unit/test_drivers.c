@@ -6,74 +6,75 @@
 
 TestSuite(drivers, .init = setup, .fini = teardown);
 
-static uint32_t bit(tfm_driver_number driver) { return 1u << driver; }
-
 /* The drivers for which a table has functions. */
-static uint32_t drivers_in(const tfm_drivers *table) {
-  uint32_t found = 0;
+static DriverSet drivers_in(const tfm_drivers *table) {
+  DriverSet found = 0;
 #define DRIVER(NAME, function) \
-  if (table->of_step[TFM_DRIVER_##NAME].run) found |= bit(TFM_DRIVER_##NAME);
+  if (table->of_step[TFM_DRIVER_##NAME].run) found |= driver_bit(TFM_DRIVER_##NAME);
 #define SCRATCH_DRIVER(NAME, function, scratch) DRIVER(NAME, function)
 #define PART(NAME, Type, member, function) \
-  if (table->member) found |= bit(TFM_DRIVER_##NAME);
+  if (table->member) found |= driver_bit(TFM_DRIVER_##NAME);
 #include "tfm/abi/drivers.def"
   return found;
 }
 
 /* The drivers of a graph by the function that chooses them, which are those of the program in memory too. */
-static uint32_t drivers_on(const char *text, const char *target) {
+static DriverSet drivers_on(const char *text, const char *target) {
   const Plan *plan = planned(read_graph(text), target);
   Jit *jit = jit_create(arena, &diag, plan, NULL, NULL);
   cr_assert(jit, "%s", fault());
-  const uint32_t chosen = plan_drivers(plan);
+  const DriverSet chosen = plan_drivers(plan);
   cr_expect_eq(drivers_in(jit_program(jit)->drivers), chosen);
   jit_destroy(jit);
   return chosen;
 }
-static uint32_t drivers_of(const char *text) { return drivers_on(text, "x86-64-v3"); }
+static DriverSet drivers_of(const char *text) { return drivers_on(text, "x86-64-v3"); }
 
 #define ROWS "graph G(sizes n) {\n  %0 = input \"x\" : f32[n, 64]\n"
 
 Test(drivers, programs_have_those_of_their_steps_alone) {
-  cr_expect_eq(drivers_in(&tfm_all_drivers), bit(TFM_ALL_DRIVERS) - 1);
+  cr_expect_eq(drivers_in(&tfm_all_drivers), driver_bit(TFM_ALL_DRIVERS) - 1);
   cr_expect_eq(drivers_of(ROWS "  %1 = pointwise %0, { exp($0) } : f32[n, 64]\n  output y = %1\n}\n"),
-               bit(TFM_DRIVER_ROW));
+               driver_bit(TFM_DRIVER_ROW));
   cr_expect_eq(drivers_of(ROWS "  %1 = weight \"w\" : f32[32, 64]\n  %2 = linear %0, %1 : f32[n, 32]\n"
                                "  output y = %2\n}\n"),
-               bit(TFM_DRIVER_GEMM));
-  const uint32_t of_chains = bit(TFM_DRIVER_PLAN_CHAINS) | bit(TFM_DRIVER_TAKE_CHAIN);
+               driver_bit(TFM_DRIVER_GEMM));
+  const DriverSet of_chains = driver_bit(TFM_DRIVER_PLAN_CHAINS) | driver_bit(TFM_DRIVER_TAKE_CHAIN);
   cr_expect_eq(drivers_of(ROWS "  %1 = weight \"w\" : f32[32, 64]\n  %2 = linear %0, %1, form=int8 : f32[n, 32]\n"
                                "  output y = %2\n}\n"),
-               bit(TFM_DRIVER_QUANTIZE) | bit(TFM_DRIVER_GEMM) | of_chains);
-  cr_expect_eq(drivers_of(ROWS "  %1 = cumsum %0, axis=0 : f32[n, 64]\n  output y = %1\n}\n"), bit(TFM_DRIVER_ALONG));
-  cr_expect_eq(drivers_of(ROWS "  %1 = power %0, %0 : f32[n, 64]\n  output y = %1\n}\n"), bit(TFM_DRIVER_ALONG_POWER));
-  cr_expect_eq(drivers_of(ROWS "  %1 = topk %0, axis=1 : i32[n, 3]\n  output y = %1\n}\n"), bit(TFM_DRIVER_ALONG_SELECT));
+               driver_bit(TFM_DRIVER_QUANTIZE) | driver_bit(TFM_DRIVER_GEMM) | of_chains);
+  cr_expect_eq(drivers_of(ROWS "  %1 = cumsum %0, axis=0 : f32[n, 64]\n  output y = %1\n}\n"),
+               driver_bit(TFM_DRIVER_ALONG));
+  cr_expect_eq(drivers_of(ROWS "  %1 = power %0, %0 : f32[n, 64]\n  output y = %1\n}\n"),
+               driver_bit(TFM_DRIVER_ALONG_POWER));
+  cr_expect_eq(drivers_of(ROWS "  %1 = topk %0, axis=1 : i32[n, 3]\n  output y = %1\n}\n"),
+               driver_bit(TFM_DRIVER_ALONG_SELECT));
   cr_expect_eq(drivers_of(ROWS "  %1 = linear_attention %0, %0, %0 : f32[n, 64]\n  output y = %1\n}\n"),
-               bit(TFM_DRIVER_STATE));
+               driver_bit(TFM_DRIVER_STATE));
 }
 
 /* Which of its two drivers a product of k columns has. */
-static uint32_t driver_of_product(int k, const char *form) {
+static DriverSet driver_of_product(int k, const char *form) {
   const char *text = arena_printf(arena, "graph G(sizes n) {\n  %%0 = input \"x\" : f32[n, %d]\n"
                                   "  %%1 = weight \"w\" : f32[32, %d]\n  %%2 = linear %%0, %%1%s : f32[n, 32]\n"
                                   "  output y = %%2\n}\n", k, k, form);
-  return drivers_of(text) & (bit(TFM_DRIVER_GEMM) | bit(TFM_DRIVER_GEMM_LONG));
+  return drivers_of(text) & (driver_bit(TFM_DRIVER_GEMM) | driver_bit(TFM_DRIVER_GEMM_LONG));
 }
 
 /* Whole numbers are one chain, whatever k is. */
 Test(drivers, products_of_a_long_k_add_up_chains) {
-  cr_expect_eq(driver_of_product(16384, ""), bit(TFM_DRIVER_GEMM));
-  cr_expect_eq(driver_of_product(16400, ""), bit(TFM_DRIVER_GEMM_LONG));
-  cr_expect_eq(driver_of_product(16400, ", form=int8"), bit(TFM_DRIVER_GEMM));
+  cr_expect_eq(driver_of_product(16384, ""), driver_bit(TFM_DRIVER_GEMM));
+  cr_expect_eq(driver_of_product(16400, ""), driver_bit(TFM_DRIVER_GEMM_LONG));
+  cr_expect_eq(driver_of_product(16400, ", form=int8"), driver_bit(TFM_DRIVER_GEMM));
 }
 
 /* Tables of sines are filled by the function that is as wide as the vectors of the target. */
 Test(drivers, tables_are_as_wide_as_vectors) {
   const char *text = "graph G(sizes n) {\n  %0 = input \"p\" : i32[n]\n"
                      "  %1 = sinusoid %0, base=10000.0, interleaved=true : f32[n, 8]\n  output y = %1\n}\n";
-  const uint32_t table = bit(TFM_DRIVER_TABLE);
-  cr_expect_eq(drivers_on(text, "x86-64"), table | bit(TFM_DRIVER_FILL_2));
-  cr_expect_eq(drivers_on(text, "x86-64-v3"), table | bit(TFM_DRIVER_FILL_4));
+  const DriverSet table = driver_bit(TFM_DRIVER_TABLE);
+  cr_expect_eq(drivers_on(text, "x86-64"), table | driver_bit(TFM_DRIVER_FILL_2));
+  cr_expect_eq(drivers_on(text, "x86-64-v3"), table | driver_bit(TFM_DRIVER_FILL_4));
   for (const TargetInfo *target = targets; target->name; target++) {
     const Plan *plan = planned(read_graph(text), target->name);
     const bool is_wide = target->family == TFM_FAMILY_X86_64 && target->vector_floats == 16;
@@ -87,9 +88,9 @@ Test(drivers, tables_are_as_wide_as_vectors) {
 
 Test(drivers, forms_of_attention_are_drivers_of_their_own) {
   cr_expect_eq(drivers_of(HEADS "  %3 = attention %0, %1, %2 : f32[4, t, 64]\n  output y = %3\n}\n"),
-               bit(TFM_DRIVER_ATTENTION));
+               driver_bit(TFM_DRIVER_ATTENTION));
   cr_expect_eq(drivers_of(HEADS "  %3 = attention %0, %1, %2, form=int8 : f32[4, t, 64]\n  output y = %3\n}\n"),
-               bit(TFM_DRIVER_ATTENTION_INT8));
+               driver_bit(TFM_DRIVER_ATTENTION_INT8));
 }
 
 /* Whether the text of a module has this function, and not only one whose name begins so. */
@@ -98,7 +99,7 @@ static bool names(const char *text, const char *function) {
 }
 
 /* What a library refers to decides what it is linked with. */
-static void check_module(uint32_t needed) {
+static void check_module(DriverSet needed) {
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef module = LLVMModuleCreateWithNameInContext("drivers", context);
   const Plan *plan = planned(read_graph(ROWS "  output y = %0\n}\n"), "x86-64");
@@ -113,7 +114,7 @@ static void check_module(uint32_t needed) {
 #include "tfm/abi/drivers.def"
 #define DRIVER(NAME, function)
 #define SCRATCH_DRIVER(NAME, function, scratch) \
-  if (needed == bit(TFM_DRIVER_##NAME)) cr_expect(names(text, #scratch), #scratch " in %s", text);
+  if (needed == driver_bit(TFM_DRIVER_##NAME)) cr_expect(names(text, #scratch), #scratch " in %s", text);
 #define PART(NAME, Type, member, function)
 #include "tfm/abi/drivers.def"
   LLVMDisposeMessage(text);
@@ -123,6 +124,6 @@ static void check_module(uint32_t needed) {
 
 Test(drivers, libraries_refer_to_those_that_are_needed) {
   check_module(0);
-  for (uint32_t number = 0; number < TFM_ALL_DRIVERS; number++) check_module(1u << number);
-  check_module(bit(TFM_ALL_DRIVERS) - 1);
+  for (uint32_t number = 0; number < TFM_ALL_DRIVERS; number++) check_module(driver_bit(number));
+  check_module(driver_bit(TFM_ALL_DRIVERS) - 1);
 }
