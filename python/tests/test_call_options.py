@@ -39,7 +39,7 @@ class Refusals(Case):
 class Options(Refusals):
     def test_trainer(self):
         self.all_refused(tfmc.Trainer, {
-            "seed": ("a", 1.5, None, True, -1), "threads": ("a", 1.5, True, -1), "new": (3, None), "settings": (None, 3, []),
+            "seed": ("a", 1.5, None, True, -1), "threads": ("a", 1.5, True, -1), "new": (3, None, b"", {"head.*": 2}), "settings": (None, 3, []),
             "shards": (0, "a", 1.5, True, None), "march": (3,), "compiler": (3,), "config": (3, None), "on_message": (3,),
             "weights": ({},), "memory": (0, "1G", True)}, TEXT)
         self.refused(tfmc.UsageError, "lr is given twice", tfmc.Trainer, TEXT, settings={"lr": 1}, lr=2)
@@ -79,7 +79,7 @@ class Options(Refusals):
     def test_lora(self):
         source = tfmc.Source(TEXT)
         self.all_refused(lambda **options: tfmc.lora(source, **{"targets": "head", **options}),
-                         {"targets": (3, [3], [""]), "also": (3, ""), "rslora": ("no", 1), "adapter": (3,), "ranks": (3, [], {3: 4}), "alphas": (["head"], ())})
+                         {"targets": (3, [3], [""], {"head": 4}), "also": (3, "", b""), "rslora": ("no", 1), "adapter": (3,), "ranks": (3, [], {3: 4}), "alphas": (["head"], ())})
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "not run: torch is missing")

@@ -58,7 +58,7 @@ def _of_modules(name, patterns, modules):
 
 def _numbers(name, given):
     _options.mapping(name, given, 'a dict of numbers by patterns, such as {"*.query": 4}')
-    pairs = zip(_options.patterns(name, given), given.values())
+    pairs = zip(_options.patterns(name, list(given)), given.values())
     return "[" + ", ".join(f"[{json.dumps(p, ensure_ascii=False)}, {_source._expression(name, n)}]" for p, n in pairs) + "]"
 
 

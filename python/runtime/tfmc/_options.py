@@ -38,8 +38,9 @@ def mapping(name, value, what):
 
 
 def patterns(name, value):
-    """Patterns of paths: one, or several."""
-    given = [value] if isinstance(value, str) else list(value) if isinstance(value, collections.abc.Iterable) else [value]
+    """Patterns of paths: one, or several. Not a mapping, whose values nobody would read."""
+    is_one = isinstance(value, (str, bytes, collections.abc.Mapping)) or not isinstance(value, collections.abc.Iterable)
+    given = [value] if is_one else list(value)
     if not all(isinstance(one, str) and one for one in given):
         raise UsageError(f"{name} are patterns of paths, such as \"*.query\", not {value!r:.60}")
     return given
