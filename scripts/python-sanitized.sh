@@ -8,7 +8,7 @@
 # sanitizer is a failure. Ends with 77 without Python's headers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${PYTHON:-build/venv/bin/python}
+python=$(realpath -s "$(command -v "${PYTHON:-build/venv/bin/python}")")
 case ${1:-} in
   address) sanitizers="address;undefined" libraries=(libasan.so libubsan.so) ;;
   thread) sanitizers=thread libraries=(libtsan.so) ;;
@@ -34,7 +34,7 @@ code=0
 # Only Pythons preload it: the compiler, shells and others are not instrumented. A Python takes the variable out of its
 # environment, and gives as its name a script that puts it in again.
 mkdir -p "$build/site"
-printf '#!/bin/sh\nLD_PRELOAD="%s" exec "%s" "$@"\n' "${preload[*]}" "$(command -v "$python")" >"$build/site/python"
+printf '#!/bin/sh\nLD_PRELOAD="%s" exec "%s" "$@"\n' "${preload[*]}" "$python" >"$build/site/python"
 chmod +x "$build/site/python"
 printf 'import os, sys\nos.environ.pop("LD_PRELOAD", None)\nsys.executable = "%s"\n' "$PWD/$build/site/python" \
   >"$build/site/sitecustomize.py"
