@@ -74,6 +74,7 @@ class Options(Refusals):
         call = lambda **options: tfmc.Trainer(TEXT).fit(ITEMS, **{"steps": 1, "batch_items": 2, **options})  # noqa: E731
         call(pad={"ids": np.int64(0)}, skip_long=np.bool_(True))
         self.all_refused(call, {"skip_long": ("no", 3), "pad": (3, {"ids": True})})
+        self.all_refused(lambda **options: tfmc.Trainer(TEXT).fit(Loader(), **{"steps": 1, **options}), {"empty_batches": ("no", 3, np.array([1, 2]))})
         self.all_refused(lambda **options: tfmc.Trainer(TEXT).fit(Loader(), **options), {"steps": ("a", 0, 1.5, True), "epochs": (0, "a")})
 
     def test_lora(self):

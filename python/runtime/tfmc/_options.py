@@ -31,6 +31,14 @@ def flag(name, value):
     return bool(value)
 
 
+def word(name, value, *words):
+    """One of the words, or None."""
+    if value is not None and not (isinstance(value, str) and value in words):
+        *most, last = (f'"{one}"' for one in words)
+        raise UsageError(f"{name} is {value!r:.60}, not {', '.join(most)} or {last}")
+    return value
+
+
 def mapping(name, value, what):
     if not isinstance(value, collections.abc.Mapping):
         raise UsageError(f"{name} is of type {type(value).__name__}, not {what}")
