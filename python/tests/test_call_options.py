@@ -80,7 +80,9 @@ class Options(Refusals):
     def test_lora(self):
         source = tfmc.Source(TEXT)
         self.all_refused(lambda **options: tfmc.lora(source, **{"targets": "head", **options}),
-                         {"targets": (3, [3], [""], {"head": 4}), "also": (3, "", b""), "rslora": ("no", 1), "adapter": (3,), "ranks": (3, [], {3: 4}), "alphas": (["head"], ())})
+                         {"targets": (3, [3], [""], {"head": 4}), "also": (3, "", b""), "rslora": ("no", 1), "adapter": (3,), "ranks": (3, [], {3: 4}, np.array([1, 2])),
+                          "alphas": (["head"], ()), "dropout": (np.array([1, 2]), [0.1])})
+        self.refused(tfmc.CompileError, "dropout", tfmc.Trainer, tfmc.lora(source, targets="head", dropout=False))
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "not run: torch is missing")
