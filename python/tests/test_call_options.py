@@ -99,7 +99,7 @@ class OptionsOfTorch(Refusals):
         self.all_refused(call, {
             "inputs": (3, None, [ids]), "sizes": (3, None, {"input": 3}, {"input": ["batch"]}, {"input": {True: "batch"}}), "outputs": (3, "logits", []),
             "generate": (3, ""), "fold": ("no", 3), "check": ("no", 3), "dropout": ("no", 3), "training": ("no", 3), "targets": (3, [ids]),
-            "metrics": (3, [print]), "ranges": (3,), "name": (3, "a b")})
+            "metrics": (3, [print], {"right": 1}, {"right": None}), "ranges": (3,), "name": (3, "a b")})
         self.assertEqual(tfmc.Trainer(call()).results, ("loss",))
 
 
