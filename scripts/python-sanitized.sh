@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: python-sanitized.sh address|thread [TEST...]
 # Builds the extension of the Python package with sanitizers (address and undefined behaviour, or threads) and runs its
-# tests in a Python that preloads their runtime: all but those that need PyTorch, and the server's under load, or the TESTs
-# (test_serve_... are the server's). The compiler is the one of build/release, and what it makes is not instrumented: models
+# tests in a Python that preloads their runtime: all but those that need PyTorch, or the TESTs (test_serve_... are the
+# server's). The compiler is the one of build/release, and what it makes is not instrumented: models
 # run in the extension's own runtime, which is. Python and other packages are not instrumented either: of them only what the
 # extension calls is seen. Leaks of Python itself are not looked for; test_model counts the extension's own. A report of a
 # sanitizer is a failure. Ends with 77 without Python's headers.
@@ -22,8 +22,7 @@ python3-config --includes >/dev/null 2>&1 || { echo "not run: no headers of Pyth
 cmake --build "$build" --target tfm_python python/tfmc/copied >"$build/build.log" || { tail -n 20 "$build/build.log"; exit 1; }
 preload=()
 for library in "${libraries[@]}"; do preload+=("$(gcc -print-file-name="$library")"); done
-[ $# -gt 0 ] || set -- test_arrays test_model test_generate test_file test_text test_corpus \
-  test_serve_{load,batcher,completions,pieces,guesses,ending}
+[ $# -gt 0 ] || set -- test_arrays test_model test_generate test_file test_text test_corpus
 package=() server=()
 for test in "$@"; do
   case $test in test_serve_*) server+=("$test") ;; *) package+=("$test") ;; esac
