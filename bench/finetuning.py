@@ -32,7 +32,7 @@ import sys
 import tempfile
 import time
 
-from finetuning_engines import PREPARE, ROWS, engine_of
+from finetuning_engines import PREPARE, ROWS, WARM, engine_of
 
 LOSSES = 3  # steps that --losses compares
 NEEDED = "torch", "transformers", "sentence_transformers", "peft", "accelerate", "datasets", "tokenizers", "tfmc"
@@ -166,7 +166,8 @@ def measure(row, options):
     with tempfile.TemporaryDirectory() as folder:
         workers = workers_of(row, folder, options, 0.1)
         for worker in workers:
-            worker.try_turn(n)  # memory is taken and caches are warm
+            for _ in range(WARM.get(worker.name, 1)):
+                worker.try_turn(n)  # memory is taken and caches are warm
             worker.times.clear()
         for _ in range(options.rounds):
             for worker in order.sample(workers, len(workers)):

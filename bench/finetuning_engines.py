@@ -15,6 +15,7 @@ ROWS = {"pairs32": (("sentence_transformers",), 32, 2), "pairs256": (("sentence_
         "classifier": (("transformers",), 16, 1),
         "compiled": (("transformers_compiled",), 16, 1), "tutorial": (("torch_loop",), 32, 6),
         "lora": (("peft_loop",), 4, 2)}
+WARM = {"transformers_compiled": 3}  # turns before those that count: it compiles the first length, then any, and is ready
 LAYERS, FEW = 2, 4  # of models whose losses are compared; their items
 MINILM = dict(vocab_size=VOCAB, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
 WORDS = [f"w{i}" for i in range(VOCAB - 5)]

@@ -132,6 +132,11 @@ stage "tfmc-serve, ten minutes of load" serve_long
 stage "tfmc-serve, clients of others, unchanged" scripts/serve-clients.sh
 stage "the Python package, addresses and undefined behaviour" scripts/python-sanitized.sh address
 stage "the Python package, threads" scripts/python-sanitized.sh thread
+serve_threads() {
+  build/venv/bin/python -c 'import starlette, uvicorn, httptools, uvloop, orjson, prometheus_client, jinja2' || return 77
+  scripts/python-sanitized.sh thread test_serve_{load,batcher,completions,pieces,guesses,ending}
+}
+stage "tfmc-serve, threads" serve_threads
 corpus() {
   [ -d build/release/python/CMakeFiles/tfm_python.dir ] || return 77 # no headers of Python
   cmake --build build/release --target python_package >/dev/null && scripts/corpus-tests.sh

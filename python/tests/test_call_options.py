@@ -39,7 +39,7 @@ class Refusals(Case):
 class Options(Refusals):
     def test_trainer(self):
         self.all_refused(tfmc.Trainer, {
-            "seed": ("a", 1.5, None, True, -1), "threads": ("a", 1.5, True, -1), "new": (3, None), "settings": (None, 3, []),
+            "seed": ("a", 1.5, None, True, -1), "threads": ("a", 1.5, True, -1), "new": (3, None, b"", {"head.*": 2}), "settings": (None, 3, []),
             "shards": (0, "a", 1.5, True, None), "march": (3,), "compiler": (3,), "config": (3, None), "on_message": (3,),
             "weights": ({},), "memory": (0, "1G", True)}, TEXT)
         self.refused(tfmc.UsageError, "lr is given twice", tfmc.Trainer, TEXT, settings={"lr": 1}, lr=2)
@@ -74,12 +74,15 @@ class Options(Refusals):
         call = lambda **options: tfmc.Trainer(TEXT).fit(ITEMS, **{"steps": 1, "batch_items": 2, **options})  # noqa: E731
         call(pad={"ids": np.int64(0)}, skip_long=np.bool_(True))
         self.all_refused(call, {"skip_long": ("no", 3), "pad": (3, {"ids": True})})
+        self.all_refused(lambda **options: tfmc.Trainer(TEXT).fit(Loader(), **{"steps": 1, **options}), {"empty_batches": ("no", 3, np.array([1, 2]))})
         self.all_refused(lambda **options: tfmc.Trainer(TEXT).fit(Loader(), **options), {"steps": ("a", 0, 1.5, True), "epochs": (0, "a")})
 
     def test_lora(self):
         source = tfmc.Source(TEXT)
         self.all_refused(lambda **options: tfmc.lora(source, **{"targets": "head", **options}),
-                         {"targets": (3, [3], [""]), "also": (3, ""), "rslora": ("no", 1), "adapter": (3,), "ranks": (3, [], {3: 4}), "alphas": (["head"], ())})
+                         {"targets": (3, [3], [""], {"head": 4}), "also": (3, "", b""), "rslora": ("no", 1), "adapter": (3,), "ranks": (3, [], {3: 4}, np.array([1, 2])),
+                          "alphas": (["head"], ()), "dropout": (np.array([1, 2]), [0.1])})
+        self.refused(tfmc.CompileError, "dropout", tfmc.Trainer, tfmc.lora(source, targets="head", dropout=False))
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "not run: torch is missing")
@@ -96,7 +99,7 @@ class OptionsOfTorch(Refusals):
         self.all_refused(call, {
             "inputs": (3, None, [ids]), "sizes": (3, None, {"input": 3}, {"input": ["batch"]}, {"input": {True: "batch"}}), "outputs": (3, "logits", []),
             "generate": (3, ""), "fold": ("no", 3), "check": ("no", 3), "dropout": ("no", 3), "training": ("no", 3), "targets": (3, [ids]),
-            "metrics": (3, [print]), "ranges": (3,), "name": (3, "a b")})
+            "metrics": (3, [print], {"right": 1}, {"right": None}), "ranges": (3,), "name": (3, "a b")})
         self.assertEqual(tfmc.Trainer(call()).results, ("loss",))
 
 

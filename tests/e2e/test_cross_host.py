@@ -7,6 +7,8 @@ usage: test_cross_host.py TFMC
 Programs are compiled by TRIPLE-gcc and run under qemu. What is missing is said and not counted. The last line is
 'N passed, N failed'.
 """
+import atexit
+import functools
 import json
 import os
 import pathlib
@@ -38,10 +40,18 @@ WRITES = """model M(vocab = 20, d = 16) {
 """
 
 
+@functools.cache
+def machine_of(triple):
+    """With cross_run, which is compiled once for all tests."""
+    made = tempfile.TemporaryDirectory()
+    atexit.register(made.cleanup)
+    return cross.Machine(triple, made.name, [])
+
+
 class Machines(Case):
     def machines(self, *triples):
         """Those of the triples (all that tfmc has runtimes for) that programs run on here."""
-        there = [cross.Machine(t, self.folder.name, []) for t in cross.triples(cross.MODULES) if t in triples or not triples]
+        there = [machine_of(t) for t in cross.triples(cross.MODULES) if t in triples or not triples]
         for machine in there:
             if machine.lacks:
                 print(f"not run: {self.id().rpartition('.')[2]}: {machine.triple}: {machine.lacks}")
@@ -62,7 +72,7 @@ class Machines(Case):
         return lambda on=machine: case.run(on, library, about, 2)
 
     def home(self):
-        return cross.Machine(cross.HOME, self.folder.name, [])
+        return machine_of(cross.HOME)
 
 
 class Pages(Machines):

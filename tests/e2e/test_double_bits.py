@@ -10,6 +10,7 @@ more than 1 ulp, nor a float of float_pow by more than 1. --count 10000000 takes
 alone, by its name. What is missing (a compiler, qemu, wasmtime, wasm-ld, libquadmath) is said and not counted. The last line
 is 'N passed, N failed'.
 """
+import functools
 import os
 import pathlib
 import shutil
@@ -43,14 +44,21 @@ def archive(triple):
     return build / "libtfm_library_runtime.a" if triple == cross.HOME else build / f"runtimes/{triple}/libtfm_runtime.a"
 
 
-def native(folder, triple, n, **environment):
-    """The table of hashes of a machine."""
+@functools.cache
+def built(folder, triple):
+    """The words that start double_run on a machine."""
     program, machine = folder / f"run-{triple}", cross.Machine(triple, str(folder), [])
     compiler = "cc" if triple == cross.HOME else f"{triple}-gcc"
     if machine.lacks:
         raise Missing(machine.lacks)
     run(compiler, *OPTIONS, SOURCE, archive(triple), "-o", program)
-    return run(*machine.start, program, "hash", n, **environment)
+    return [*machine.start, program]
+
+
+@functools.cache
+def native(folder, triple, n, **environment):
+    """The table of hashes of a machine."""
+    return run(*built(folder, triple), "hash", n, **environment)
 
 
 def module(folder, n):

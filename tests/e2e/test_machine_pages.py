@@ -27,6 +27,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "goldens"))
 MACHINES, WEB = (ROOT / "docs" / name for name in ("machines.md", "web.md"))
 try:
+    import chromium
     import cross
     import numpy as np
     import test_wasi
@@ -237,7 +238,7 @@ class Web(Page):
         site = self.site()
         (site / "page.mjs").write_text(self.script())
         (site / "page.html").write_text(PAGE)
-        *progress, (dims, (kind, numbers)) = test_web.in_chromium(site, "page.html")
+        *progress, (dims, (kind, numbers)) = chromium.said_by(site, "page.html")
         self.assertEqual((progress[-1], dims, kind), ([1], [1, 384], "Float32Array"))
         self.assertEqual(np.array(numbers, np.float32).tobytes(), self.want().tobytes())
 

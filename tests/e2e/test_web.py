@@ -9,7 +9,6 @@ closing. The page of examples/web, with the published weights, where build/weigh
 wasm32 in TFMC, wasmtime, node 22, Chromium) is said and not counted. The last line is 'N passed, N failed'.
 """
 import gzip
-import http.server
 import json
 import os
 import pathlib
@@ -19,7 +18,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 
 import numpy as np
 
@@ -27,6 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent / "goldens")]
 import check  # noqa: E402
+import chromium  # noqa: E402
 import cross  # noqa: E402
 import wasm  # noqa: E402
 
@@ -307,45 +306,15 @@ def loader_in_node(folder):
 
 # ---- Chromium ----
 
-class Handler(http.server.SimpleHTTPRequestHandler):
-    extensions_map = {".mjs": "text/javascript", ".wasm": "application/wasm", ".html": "text/html", "": "application/octet-stream"}
-
-    def log_message(self, *_):
-        pass
-
-    def do_POST(self):
-        self.server.said = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.send_response(204)
-        self.end_headers()
-        self.server.done.set()
-
-
-def in_chromium(site, page, *flags, timeout=240):
-    """What a page of the folder posts to /done."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *a, **k: Handler(*a, directory=str(site), **k))
-    server.done, server.said = threading.Event(), ""
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with tempfile.TemporaryDirectory() as profile:
-        browser = subprocess.Popen([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                                    f"--user-data-dir={profile}", *flags, f"http://127.0.0.1:{server.server_address[1]}/{page}"],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": profile})
-        ended = server.done.wait(timeout)
-        browser.terminate()
-        browser.wait(30)
-        server.shutdown()
-        server.server_close()
-    return json.loads(server.said) if ended else {"failed": "the page did not answer"}
-
-
 def loader_in_chromium(folder):
     (folder / "page.html").write_text(PAGE)
-    return wrong_in(in_chromium(folder, "page.html"), prepared, None)
+    return wrong_in(chromium.said_by(folder, "page.html"), prepared, None)
 
 
 def loader_without_fma(folder):
     """An engine that does not fuse: relaxed modules have the bits of x86-64 there, and say so."""
     (folder / "page.html").write_text(PAGE)
-    return wrong_in(in_chromium(folder, "page.html", "--js-flags=--no-enable-fma3"), prepared, False)
+    return wrong_in(chromium.said_by(folder, "page.html", "--js-flags=--no-enable-fma3"), prepared, False)
 
 
 QUESTIONS = {"pets that are sleeping": "The cat is asleep on the warm windowsill.",
@@ -371,7 +340,7 @@ def example_page(folder):
     subprocess.run([ROOT / "examples/web/build.sh", cross.TFMC, MINILM, site], check=True, stdout=subprocess.DEVNULL)
     page = (site / "index.html").read_text() + ASKING.replace("QUESTIONS", json.dumps(list(QUESTIONS)))
     (site / "asked.html").write_text(page)
-    said = in_chromium(site, "asked.html")
+    said = chromium.said_by(site, "asked.html")
     if "failed" in said:
         return said["failed"]
     wrong = [q for q, best in QUESTIONS.items() if not said["best"][q].endswith(best)]
@@ -395,14 +364,12 @@ def size_of_minilm(folder):
 
 
 def lacking():
-    global CHROMIUM
-    CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
     node = shutil.which("node")
     version = int(subprocess.run([node, "-p", "process.versions.node.split('.')[0]"], capture_output=True, text=True).stdout) if node else 0
     runtime = "" if wasm.TRIPLE in cross.triples() else "this tfmc holds no runtime for wasm32"
     return {"": runtime, "wasmtime": "" if wasm.wasmtime else "no wasmtime (pip install wasmtime)",
             "node": "" if version >= 22 else f"node {version}: 22 is needed" if version else "no node",
-            "chromium": "" if CHROMIUM else "no chromium (Debian: chromium)",
+            "chromium": "" if chromium.PROGRAM else "no chromium (Debian: chromium)",
             "own": "", "weights": "" if MINILM.exists() else "no build/weights (scripts/fetch-weights.sh)"}
 
 

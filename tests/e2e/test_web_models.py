@@ -21,6 +21,7 @@ import numpy as np
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "goldens")]
 import check  # noqa: E402
+import chromium  # noqa: E402
 import cross  # noqa: E402
 import test_web  # noqa: E402
 import wasm  # noqa: E402
@@ -103,7 +104,7 @@ def prepared(case, options):
 def in_engines(site, want, wrong):
     """What is wrong with what the page says in either engine, or None."""
     for fuses, flags in ENGINES:
-        said = test_web.in_chromium(site, "page.html", *flags)
+        said = chromium.said_by(site, "page.html", *flags)
         if "failed" in said:
             return f"{flags}: {said['failed']}"
         if said["plain"]["fused"] or fuses is not None and said["relaxed"]["fused"] != fuses:
@@ -174,7 +175,7 @@ def embedded_in_chromium(home, folder):
     inputs = cross.load_file(str(test_web.CASE / "inputs.safetensors"))
     (folder / "inputs.json").write_text(json.dumps({name: value.tolist() for name, value in inputs.items()}))
     (folder / "page.html").write_text(EMBEDDED)
-    said = test_web.in_chromium(folder, "page.html")
+    said = chromium.said_by(folder, "page.html")
     if "failed" in said:
         return said["failed"]
     if any("tfmw" in name for name in said["fetched"]) or (folder / "m.tfmw").exists():
@@ -235,7 +236,7 @@ def options_of_a_call(home, folder):
     made = test_web.tfmc("compile", folder / "model.tfm", "--weights", case / "weights.safetensors", "-q", f"--target={wasm.TRIPLE}",
                          "-o", folder / "m")
     (folder / "page.html").write_text(CALLING.replace("CALLS", ", ".join(CALLS)))
-    said = {"failed": made.stderr} if made.returncode else test_web.in_chromium(folder, "page.html")
+    said = {"failed": made.stderr} if made.returncode else chromium.said_by(folder, "page.html")
     if "failed" in said:
         return said["failed"]
     wrong = [f"{options}: {got}" for (options, want), got in zip(CALLS.items(), said["said"], strict=True)

@@ -357,8 +357,7 @@ def _check(trainer, train, valid, given, metric):
         if name == "best":
             _judging.check(trainer, value, valid, metric)
         elif name == "empty_batches":
-            if value not in (None, "skip", "error"):
-                raise UsageError(f'empty_batches is {value!r}, not "skip" or "error"')
+            _options.word(name, value, "skip", "error")
         elif value is not None:
             _options.whole(name, value)
     if not (given.get("epochs") or given.get("steps")):

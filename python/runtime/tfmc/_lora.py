@@ -58,7 +58,7 @@ def _of_modules(name, patterns, modules):
 
 def _numbers(name, given):
     _options.mapping(name, given, 'a dict of numbers by patterns, such as {"*.query": 4}')
-    pairs = zip(_options.patterns(name, given), given.values())
+    pairs = zip(_options.patterns(name, list(given)), given.values())
     return "[" + ", ".join(f"[{json.dumps(p, ensure_ascii=False)}, {_source._expression(name, n)}]" for p, n in pairs) + "]"
 
 
@@ -81,14 +81,16 @@ def lora(source, rank=None, alpha=None, targets=None, *, dropout=None, rslora=No
     settings = [f"rank = {_source._expression('rank', found['rank'])}"]
     if found["alpha"] is not None:
         settings.append(f"alpha = {_source._expression('alpha', found['alpha'])}")
-    if found["dropout"] != 0:
-        settings.append(f"dropout = {_source._expression('dropout', found['dropout'])}")
+    dropout = _source._expression("dropout", found["dropout"])
+    if dropout not in ("0", "0.0"):
+        settings.append(f"dropout = {dropout}")
     if _options.flag("rslora", found["rslora"]):
         settings.append("rslora = true")
     also = _options.patterns("also", found["also"])
     if also:
         settings.append(f"also = {_text_list(also)}")
-    settings += [f"{name} = {_numbers(name, found[name])}" for name in ("ranks", "alphas") if found[name] != {}]
+    numbers = {name: _numbers(name, found[name]) for name in ("ranks", "alphas")}
+    settings += [f"{name} = {text}" for name, text in numbers.items() if text != "[]"]
     line = f"  adapt {_text_list(_options.patterns('targets', found['targets']))} {{ {'  '.join(settings)} }}"
     return _with_line(source, line, adapter)
 

@@ -31,6 +31,14 @@ def flag(name, value):
     return bool(value)
 
 
+def word(name, value, *words):
+    """One of the words, or None."""
+    if value is not None and not (isinstance(value, str) and value in words):
+        *most, last = (f'"{one}"' for one in words)
+        raise UsageError(f"{name} is {value!r:.60}, not {', '.join(most)} or {last}")
+    return value
+
+
 def mapping(name, value, what):
     if not isinstance(value, collections.abc.Mapping):
         raise UsageError(f"{name} is of type {type(value).__name__}, not {what}")
@@ -38,8 +46,9 @@ def mapping(name, value, what):
 
 
 def patterns(name, value):
-    """Patterns of paths: one, or several."""
-    given = [value] if isinstance(value, str) else list(value) if isinstance(value, collections.abc.Iterable) else [value]
+    """Patterns of paths: one, or several. Not a mapping, whose values nobody would read."""
+    is_one = isinstance(value, (str, bytes, collections.abc.Mapping)) or not isinstance(value, collections.abc.Iterable)
+    given = [value] if is_one else list(value)
     if not all(isinstance(one, str) and one for one in given):
         raise UsageError(f"{name} are patterns of paths, such as \"*.query\", not {value!r:.60}")
     return given

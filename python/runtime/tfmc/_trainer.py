@@ -43,12 +43,6 @@ def _setting(name, value):
                          "None") from None
 
 
-def _recompute(word):
-    if word is not None and not (isinstance(word, str) and word in ("none", "cheap", "layer")):
-        raise UsageError(f'recompute is {word!r:.60}, not "none", "cheap" or "layer"')
-    return word
-
-
 def _patterns(new, weights):
     new = _options.patterns("new", new)
     if new and weights is None:
@@ -162,7 +156,7 @@ class Trainer(_core.Trainer):
         options = {
             **_model.request(made["path"], made["text"], weights, made["config"]), "training": 1,
             "march": _model._encode(made["march"]), "compiler": _model._encode(_find.compiler(made["compiler"])),
-            "recompute": _model._encode(_recompute(made["recompute"])),
+            "recompute": _model._encode(_options.word("recompute", made["recompute"], "none", "cheap", "layer")),
             "settings": tuple(word.encode() for word in (*made["settings"], *more_settings)),
             "new": tuple(word.encode() for word in new)}
         _model.run_compiler(self, options, made["text"], self._on_message)

@@ -287,6 +287,9 @@ class Objective:
             raise UsageError(f"loss= is of type {type(loss).__name__}, not a function or the name of a result")
         if "loss" in metrics or any(not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in KEYWORDS for name in metrics):
             raise UsageError(f"metrics= has names that no result may have: {', '.join(map(repr, metrics))}")
+        for name, function in metrics.items():
+            if not callable(function):
+                raise UsageError(f"metrics= has {name} of type {type(function).__name__}, not a function")
         if callable(loss):
             self.functions = {name: (function, wanted(function, f"the {'loss' if name == 'loss' else f'metric {name}'}", given, targets))
                               for name, function in {"loss": loss, **metrics}.items()}
