@@ -159,14 +159,18 @@ def divided(w, node, x, y, rounding):
         return f"{left} // {right}"
     if kind in WHOLE:  # towards 0: one more where the floor is below
         return f"{left} // {right} + i32({left} // {right} < 0 and {left} % {right} != 0)"
-    taken = "remainder" if rounding == "floor" else "fmod"
-    return f"round(({left} - {taken}({left}, {tensor(w, y)})) / {right})"
+    if rounding == "trunc":
+        return f"trunc({left} / {right})"
+    by, rest = tensor(w, y), f"fmod({tensor(w, x)}, {tensor(w, y)})"
+    near = f"round(({left} - {rest}) / {right}) - f32(sign({rest}) * sign({by}) < 0)"
+    far = f"stop_gradient({left} / {right} + where({by} == 0, 0, 0 * {left}))"  # has nothing behind the point, or is not finite
+    return f"where(abs({left} / {right}) < 16777216, {near}, {far})"
 
 
 def tensor(w, y):
     """An f32 operand as a tensor."""
     made = w.cast(y, torch.float32)
-    return made if w.dtype(y) is not None else f"full([1], {made})"
+    return made if w.dtype(y) is not None else f"full([], {made})"
 
 
 def compared(sign):
@@ -248,7 +252,7 @@ def remainder(w, node, x, y):
     left, right = w.cast(x, kind), w.cast(y, kind)
     if is_number(y, 1) and kind == torch.float32:
         return f"{left} - floor({left})"
-    return f"{left} % {right}" if kind in WHOLE else f"remainder({left}, {tensor(w, y)})"
+    return f"{left} % {right}" if kind in WHOLE else f"remainder({tensor(w, x)}, {tensor(w, y)})"
 
 
 @aten("round")

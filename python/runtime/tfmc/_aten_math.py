@@ -46,7 +46,7 @@ def frac(w, node, x):
 def fmod(w, node, x, y):
     kind = node.meta["val"].dtype
     if kind == torch.float32:
-        return f"fmod({w.cast(x, kind)}, {tensor(w, y)})"
+        return f"fmod({tensor(w, x)}, {tensor(w, y)})"
     left, right = w.cast(x, kind), w.cast(y, kind)
     rest = f"{left} % {right}"  # its sign is that of the divisor
     sign = str(int(y < 0)) if isinstance(y, int) else f"i32({right} < 0)"
