@@ -62,6 +62,11 @@ def bits(mask):
     return [sympy.Integer(1 << i) for i in range(mask.bit_length()) if mask >> i & 1]
 
 
+def masked(found):
+    """`size & mask` of a condition, by its bits."""
+    return " + ".join(f"{bit} * ({found[1]} // {bit} % 2)" for bit in bits(int(found[2]))) or "0"
+
+
 def divided(w, x, y):
     """x // y, where y may be a size that x is a multiple of, or y - 1 more than one. Of halves (n // 2) and the like
     x may be a multiple if they come out even, which is a condition then."""
@@ -162,7 +167,12 @@ def other_ways(w):
 
 
 def guards(w):
-    return dict.fromkeys(re.sub(r"math\.floor\(([\w*+ -]+) / (\d+)\)", r"((\1) // \2)", text) for text in w.guard_texts())
+    """The conditions of the export, each once, in operations that the language has too."""
+    found = {}
+    for text in w.guard_texts():
+        text = re.sub(r"math\.floor\(([\w*+ -]+) / (\d+)\)", r"((\1) // \2)", text)
+        found[re.sub(r"\b([A-Za-z_]\w*) & (\d+)", masked, text)] = None
+    return found
 
 
 def untried(w):
